@@ -1,0 +1,35 @@
+# starling_component(NAME kube DEPENDS common_json ... [PROGRAM starling-worker])
+#
+# One folder, one library, one namespace. Every *.cc of the folder belongs to the library, every
+# *_test.cc is a test of it, main.cc is the program that PROGRAM names. Only what DEPENDS names is
+# linked; `make check` holds the includes against cmake/layers.txt, since a forbidden call can
+# still link through the program.
+function(starling_component)
+  cmake_parse_arguments(ARG "" "NAME;PROGRAM" "DEPENDS;TEST_DEPENDS" ${ARGN})
+  file(GLOB sources CONFIGURE_DEPENDS *.cc *.h)
+  file(GLOB tests CONFIGURE_DEPENDS *_test.cc)
+  file(GLOB mains CONFIGURE_DEPENDS main.cc)
+  list(REMOVE_ITEM sources ${tests} ${mains})
+  list(FILTER sources INCLUDE REGEX ".*")
+  set(implementations ${sources})
+  list(FILTER implementations INCLUDE REGEX "\\.cc$")
+  if(implementations)
+    add_library(${ARG_NAME} STATIC ${sources})
+    target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPENDS} PRIVATE starling_warnings)
+    target_include_directories(${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR})
+  else()
+    add_library(${ARG_NAME} INTERFACE)
+    target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPENDS})
+    target_include_directories(${ARG_NAME} INTERFACE ${PROJECT_SOURCE_DIR})
+  endif()
+  if(ARG_PROGRAM AND mains)
+    add_executable(${ARG_PROGRAM} ${mains})
+    target_link_libraries(${ARG_PROGRAM} PRIVATE ${ARG_NAME} starling_warnings)
+  endif()
+  if(tests)
+    add_executable(${ARG_NAME}_test ${tests})
+    target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPENDS} starling_warnings
+                          GTest::gmock_main)
+    gtest_discover_tests(${ARG_NAME}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 120)
+  endif()
+endfunction()

@@ -1,0 +1,40 @@
+# The compiler's settings, the same for every component.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
+set(CMAKE_OPTIMIZE_DEPENDENCIES ON)
+if(NOT CMAKE_BUILD_TYPE)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+find_program(CCACHE ccache)
+if(CCACHE)
+  # One cache serves every build folder: paths are made relative to it.
+  set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_MAXSIZE=10G ${CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
+endif()
+find_program(MOLD mold)
+if(MOLD)
+  add_link_options(-fuse-ld=mold)
+endif()
+
+add_library(starling_warnings INTERFACE)
+target_compile_options(starling_warnings INTERFACE
+  $<$<COMPILE_LANGUAGE:CXX>:-Wall;-Wextra;-Wshadow;-Wconversion;-Wno-sign-conversion;-Wformat=2>)
+if(STARLING_WERROR)
+  target_compile_options(starling_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
+endif()
+
+if(STARLING_SANITIZE)
+  add_compile_options(-fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${STARLING_SANITIZE})
+else()
+  add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>
+                      $<$<CONFIG:Release>:-D_GLIBCXX_ASSERTIONS>)
+  add_link_options(-Wl,-z,relro,-z,now)
+endif()
