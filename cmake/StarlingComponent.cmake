@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # starling_component(NAME kube DEPENDS common_json ... [PROGRAM starling-worker])
 #
 # One folder, one library, one namespace. Every *.cc of the folder belongs to the library, every

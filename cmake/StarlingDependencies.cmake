@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # Every library that the project uses; all are Debian packages (see cmake/packages.txt).
 find_package(Threads REQUIRED)
 find_package(OpenSSL REQUIRED)

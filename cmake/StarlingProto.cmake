@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # starling_proto(NAME api_proto PROTOS a.proto ... [GRPC b.proto ...])
 #
 # Compiles the protos (paths under api/proto), with gRPC services for those named after GRPC.

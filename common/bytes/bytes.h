@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Bytes and their digests: hexadecimal text, SHA-256, keyed hashes, random bytes.
 //
 // Digests identify checkpoints and models, keyed hashes authenticate peers. All of it is OpenSSL's.

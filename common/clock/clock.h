@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Where time comes from: the system, or a test.
 //
 // Whatever waits for time or compares times takes a Clock, so that its tests need not sleep. Two

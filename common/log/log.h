@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Structured logs: a constant message and fields, one JSON object a line on stderr.
 //
 //   log::Info("pod created", {{"job", key}, {"pod", name}});

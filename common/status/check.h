@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Broken invariants end the process with a message: they are our own mistakes, not the world's.
 #pragma once
 

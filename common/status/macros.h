@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // Early return of absl::Status and absl::StatusOr: the two macros that every fallible function uses.
 #pragma once
 

@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: Apache-2.0
 // A mutex whose discipline the compiler checks.
 //
 // std::mutex with Clang's thread-safety attributes: clang-tidy rejects unlocked access to a member

@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+# Everything a person does with this tree. `make` alone prints this list.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+JOBS ?= $(shell nproc)
+BIN := build/release/bin
+
+##@ Use
+.PHONY: help setup build demo
+help: ## Print this list
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+
+setup: ## Install the missing system packages (cmake/packages.txt)
+	@cmake/setup/packages.sh
+
+build: setup ## Build everything in build/release
+	@[ -f build/release/build.ninja ] || { mkdir -p build && cmake --preset release >build/release.log || { cat build/release.log; exit 1; }; }
+	@cmake --build --preset release -j $(JOBS)
+
+demo: build ## Train digits with two workers, kill one on the way, print the story
+	@examples/demo.sh $(BIN)
+
+##@ Develop
+.PHONY: test check generate format tidy cuda asan
+test: check build asan ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
+	@tests/run.sh release
+
+check: setup build ## Format, licence, layering, generated files, clang-tidy, the CUDA build
+	@cmake/check/format.sh
+	@cmake/check/licence.py
+	@cmake/check/layers.py
+	@cmake/check/generated.sh $(BIN)
+	@$(MAKE) --no-print-directory tidy cuda
+
+generate: build ## Write crds/ and docs/reference anew from the protos
+	@$(BIN)/starling-schema-gen .
+
+format: setup ## Let clang-format rewrite the sources
+	@cmake/check/format.sh --fix
+
+tidy: build ## Run clang-tidy over what changed since it last passed
+	@cmake/check/tidy.py build/release
+
+cuda: setup ## Compile the CUDA kernels and link NCCL (installs both outside the tree)
+	@root=$$(cmake/setup/cuda.sh) && \
+	cmake -S . -B build/cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DSTARLING_TORCH=OFF -DSTARLING_CUDA=ON -DSTARLING_CUDA_ROOT=$$root >build/cuda.log && \
+	cmake --build build/cuda -j $(JOBS) --target trainer_cuda_test | tail -n 1
+
+asan: setup ## Build parsers and transports under AddressSanitizer and UndefinedBehaviorSanitizer
+	@[ -f build/asan/build.ninja ] || { mkdir -p build && cmake --preset asan >build/asan.log; }
+	@cmake --build --preset asan -j $(JOBS) --target common_json_test common_http_test common_net_test \
+	  api_spec_test api_yaml_test trainer_transport_test trainer_data_test trainer_checkpoint_test
+
+##@ Prove and measure
+.PHONY: prove bench
+prove: check build ## The long proofs: sanitizers over everything without libtorch, many seeds, many kills
+	@tests/prove.sh
+
+bench: build ## Measure beside the peers (installs cmake/packages-prove.txt)
+	@cmake/setup/packages.sh cmake/packages-prove.txt
+	@bench/run.sh $(BIN)

@@ -1,0 +1,13 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Fails where the generated files are not what the protos say.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+generator=$1/starling-schema-gen
+out=$(mktemp -d)
+trap 'rm -rf "$out"' EXIT
+"$generator" "$out"
+for folder in crds docs/reference; do
+  diff -r "$out/$folder" "$folder" || { echo "generated files are not current; run: make generate" >&2; exit 1; }
+done
+echo "generated: crds and docs/reference are current"
