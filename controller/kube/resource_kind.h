@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The kinds of object that Starling reads and writes, as Kubernetes' API names them.
+//
+// To add one: a constant here and a line in KnownKinds().
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace starling::kube {
+
+struct ResourceKind {
+  std::string_view group;  // empty: the core group
+  std::string_view version;
+  std::string_view kind;
+  std::string_view plural;
+  bool namespaced = true;
+  bool has_status = false;  // the `status` subresource: status is written apart from the rest
+  bool has_scale = false;   // the `scale` subresource
+
+  std::string ApiVersion() const;  // "group/version", or "version" in the core group
+
+  friend bool operator==(const ResourceKind& a, const ResourceKind& b) {
+    return a.group == b.group && a.plural == b.plural;
+  }
+};
+
+inline constexpr ResourceKind kTrainingJob{.group = "starling.dev",
+                                           .version = "v1alpha1",
+                                           .kind = "TrainingJob",
+                                           .plural = "trainingjobs",
+                                           .has_status = true,
+                                           .has_scale = true};
+inline constexpr ResourceKind kPod{
+    .group = "", .version = "v1", .kind = "Pod", .plural = "pods", .has_status = true};
+inline constexpr ResourceKind kService{
+    .group = "", .version = "v1", .kind = "Service", .plural = "services", .has_status = true};
+inline constexpr ResourceKind kSecret{
+    .group = "", .version = "v1", .kind = "Secret", .plural = "secrets"};
+inline constexpr ResourceKind kConfigMap{
+    .group = "", .version = "v1", .kind = "ConfigMap", .plural = "configmaps"};
+inline constexpr ResourceKind kEvent{
+    .group = "events.k8s.io", .version = "v1", .kind = "Event", .plural = "events"};
+inline constexpr ResourceKind kPodDisruptionBudget{.group = "policy",
+                                                   .version = "v1",
+                                                   .kind = "PodDisruptionBudget",
+                                                   .plural = "poddisruptionbudgets",
+                                                   .has_status = true};
+inline constexpr ResourceKind kLease{
+    .group = "coordination.k8s.io", .version = "v1", .kind = "Lease", .plural = "leases"};
+
+// All of the above: what the garbage collector looks at.
+const std::vector<ResourceKind>& KnownKinds();
+
+// The known kind that an owner reference's apiVersion and kind name, or null.
+const ResourceKind* FindKind(std::string_view api_version, std::string_view kind);
+
+}  // namespace starling::kube

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// Keys to be looked at, each at most once in the queue and never by two workers at a time.
+//
+// The heart of a level-triggered controller: events only say "look at this key"; a key added while
+// a worker has it is handed out again once that worker is done. Failures come back with growing
+// delays. Time comes from the injected clock, so that tests need not wait.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/time/time.h"
+#include "common/clock/clock.h"
+#include "common/sync/mutex.h"
+#include "controller/kube/kube_client.h"
+
+namespace starling::runtime {
+
+using Key = kube::ObjectKey;
+
+struct BackOff {
+  absl::Duration first = absl::Milliseconds(10);
+  absl::Duration longest = absl::Seconds(30);
+  double factor = 2.0;
+  double jitter = 0.2;  // each delay is lengthened by up to this share
+  std::uint64_t seed = 1;
+};
+
+// Thread-safe.
+class WorkQueue {
+ public:
+  WorkQueue(const clock::Clock& clock, BackOff back_off) : clock_(clock), back_off_(back_off) {}
+
+  void Add(const Key& key);
+  // After `delay`; of several for one key the earliest counts.
+  void AddAfter(const Key& key, absl::Duration delay);
+  // After a delay that grows with every call until Forget(key).
+  void AddBackedOff(const Key& key);
+  void Forget(const Key& key);
+  int FailuresOf(const Key& key) const;
+
+  // The key that has waited longest, waiting for one; nothing after ShutDown(). The caller has it
+  // for itself until Done(key).
+  std::optional<Key> Get();
+  // The same without waiting.
+  std::optional<Key> TryGet();
+  void Done(const Key& key);
+
+  // Ends every Get(). Keys still queued are dropped.
+  void ShutDown();
+
+  std::size_t size() const;                    // ready to be handed out
+  std::optional<absl::Time> next_due() const;  // when the earliest delayed key is, if any
+
+ private:
+  void AddLocked(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AddAfterLocked(const Key& key, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MoveDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  std::optional<Key> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  double RandomShare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const clock::Clock& clock_;
+  BackOff back_off_;
+  mutable sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::vector<Key> ready_ ABSL_GUARDED_BY(mutex_);               // first in, first out
+  absl::flat_hash_set<Key> dirty_ ABSL_GUARDED_BY(mutex_);       // in ready_, or to be on Done
+  absl::flat_hash_set<Key> processing_ ABSL_GUARDED_BY(mutex_);  // handed out
+  std::set<std::pair<absl::Time, Key>> delayed_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Key, absl::Time> due_ ABSL_GUARDED_BY(mutex_);  // of those delayed
+  absl::flat_hash_map<Key, int> failures_ ABSL_GUARDED_BY(mutex_);
+  bool shut_down_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace starling::runtime
