@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A small HTTP/1.1 server that strangers may talk to: metrics, health, pages, later REST.
+//
+// One thread serves all connections without blocking (Boost.Beast), so a slow client costs a socket
+// and nothing else. It bounds everything a client can make it hold: header and body bytes, time for
+// a request and for an answer, connections. What could be read as two different requests by two
+// parsers (both lengths given, odd whitespace, bodies where none belong) is refused with 400 and
+// the connection closed. Handlers run on the server's thread and should answer from memory.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace starling::http {
+
+struct Request {
+  std::string method;  // GET, HEAD (answered like GET, without the body), POST, ...
+  std::string target;  // as sent: path and query
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers;
+
+  // The target up to "?".
+  std::string_view Path() const;
+  // The first header of that name (compared without case), or "".
+  std::string_view Header(std::string_view name) const;
+};
+
+struct Response {
+  int status = 200;
+  std::string body;
+  std::string content_type = "text/plain; charset=utf-8";
+  // Further headers; names and values with control characters are dropped.
+  std::vector<std::pair<std::string, std::string>> headers;
+};
+
+using Handler = std::function<Response(const Request&)>;
+
+struct HttpServerOptions {
+  std::string address = "127.0.0.1";
+  int port = 0;  // 0: any free one, see HttpServer::port()
+  std::size_t header_limit = 8 * 1024;
+  std::size_t body_limit = 1024 * 1024;
+  absl::Duration deadline = absl::Seconds(10);  // for one whole request, and for one whole answer
+  int max_connections = 128;                    // further ones are answered 503 and closed
+};
+
+// Thread-safe.
+class HttpServer {
+ public:
+  // Listens and serves until it is destroyed. UNAVAILABLE when the address cannot be bound.
+  static absl::StatusOr<std::unique_ptr<HttpServer>> Start(HttpServerOptions options,
+                                                           Handler handler);
+  ~HttpServer();
+  HttpServer(const HttpServer&) = delete;
+  HttpServer& operator=(const HttpServer&) = delete;
+
+  int port() const;
+
+ private:
+  class Core;
+  explicit HttpServer(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
+};
+
+}  // namespace starling::http

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// How parameters follow a gradient: SGD, Adam, AdamW, with PyTorch's meaning of every term.
+//
+// An Optimizer is a rule without state: its state is a list of named vectors beside the parameters,
+// which belong to the caller, who checkpoints, copies and shards them like the parameters. One
+// implementation serves worker and server alike, and any range of the parameters can be updated by
+// itself. Every element is computed alone, in float, in one fixed order, without contraction: equal
+// inputs give equal bits, whatever the range. To add a rule: a class in optimizer.cc, a case in
+// MakeOptimizer, a reference in the test.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace starling::v1alpha1 {
+class Optimizer;
+class LearningRateSchedule;
+}  // namespace starling::v1alpha1
+
+namespace starling::optimizer {
+
+struct StateSlot {
+  std::string name;  // "momentum", "mean", "variance"
+  std::vector<float> values;
+};
+
+// One update: its number counts from 1 and is the step's.
+struct Update {
+  double learning_rate = 0;
+  std::int64_t number = 1;
+};
+
+// Thread-safe: immutable.
+class Optimizer {
+ public:
+  virtual ~Optimizer() = default;
+
+  // The names of its slots, in the order in which Apply takes them.
+  virtual const std::vector<std::string>& slot_names() const = 0;
+
+  // Updates `parameters` by `gradient`; `slots` are the same range of each slot. All spans are of
+  // one size. Slots start as zeros.
+  virtual void Apply(const Update& update, std::span<float> parameters,
+                     std::span<const float> gradient,
+                     std::span<const std::span<float>> slots) const = 0;
+};
+
+// UNIMPLEMENTED for a rule that this build does not know.
+absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimizer& spec);
+
+// Zeros for `parameters` parameters.
+std::vector<StateSlot> NewState(const Optimizer& optimizer, std::size_t parameters);
+
+// Apply over the whole of `state`.
+void Apply(const Optimizer& optimizer, const Update& update, std::span<float> parameters,
+           std::span<const float> gradient, std::vector<StateSlot>& state);
+
+// The learning rate of step `step` (from 1): the rule's own rate under its schedule.
+double LearningRate(const v1alpha1::Optimizer& spec, std::int64_t step);
+
+// Warm-up steps 1..w give rate * step / w; then, counted from there, constant, stairs
+// (rate * factor^floor(k / every)) or half a cosine down to rate * minimum.
+double LearningRate(const v1alpha1::LearningRateSchedule& schedule, double rate, std::int64_t step);
+
+}  // namespace starling::optimizer
