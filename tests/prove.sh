@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# The long proofs: every unit test of what has no libtorch under both sanitizers, ten times the
+# simulated histories, and many repetitions of the tests that kill processes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+jobs=${JOBS:-2}
+for preset in asan tsan; do
+  cmake --preset "$preset" >"build/$preset.log"
+  cmake --build --preset "$preset" -j "$jobs"
+  STARLING_SIM_SEEDS=${STARLING_SIM_SEEDS:-300} ctest --preset "$preset" -j "$jobs" -LE e2e
+done
+STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
+STARLING_E2E_REPEAT=${STARLING_E2E_REPEAT:-10} ctest --preset release -L e2e
