@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// What computes a model's loss and gradients, seen as spans of floats.
+//
+// The step loop, the exchange, the optimizer and the checkpoints work on flat buffers and never see
+// a tensor library: they build in seconds, and tests run them with a tiny engine of their own. The
+// one real engine is TorchEngine (libtorch). It lives in a shared library that the worker opens at
+// run time (engine_library.h), because libtorch takes 0.4 s to load: the worker answers its
+// coordinator meanwhile. To add an engine: implement Engine and hand it to the worker's main.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace starling::engine {
+
+// One named parameter: `size` floats from `offset` on in the flat buffers, in row-major order.
+struct Tensor {
+  std::string name;
+  std::vector<int64_t> shape;
+  int64_t offset = 0;
+  int64_t size = 0;
+};
+
+// A stretch [begin, end) of the flat gradient buffer that becomes ready as one.
+struct Bucket {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Sums over the samples of a batch.
+struct BatchSums {
+  double loss = 0;
+  int64_t correct = 0;
+};
+
+// Confined to one thread. Two engines of the same configuration hold equal parameters, whatever the
+// machine.
+class Engine {
+ public:
+  // Told the index of a bucket.
+  using OnBucket = std::function<void(int64_t)>;
+
+  virtual ~Engine() = default;
+
+  // In the order of the flat buffers: from the first layer to the last.
+  virtual std::span<const Tensor> tensors() const = 0;
+  virtual std::span<float> parameters() = 0;
+  // Of the last ComputeGradients: the gradient of the summed loss.
+  virtual std::span<const float> gradients() const = 0;
+  // From the last layer to the first; together they cover the gradients once.
+  virtual std::span<const Bucket> buckets() const = 0;
+
+  // Forward and backward of `labels.size()` samples (row-major features, one after another), with
+  // the cross-entropy loss summed over them. `on_bucket(i)` is called during backward as soon as
+  // bucket i is complete, for i = 0, 1, 2 and so on: every bucket once, in this order, also when
+  // there is no sample. It may read the gradients of that bucket and must not change anything here.
+  virtual absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
+                                                     std::span<const int64_t> labels,
+                                                     const OnBucket& on_bucket) = 0;
+
+  // The same sums without gradients.
+  virtual absl::StatusOr<BatchSums> Evaluate(std::span<const float> features,
+                                             std::span<const int64_t> labels) = 0;
+};
+
+}  // namespace starling::engine

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The boundary of the shared library libstarling_engine.so, which holds libtorch.
+//
+// The worker sets the numeric environment (numeric_environment.h), opens the library and calls its
+// one function. Only plain types cross: two copies of the generated protobuf code in one process
+// would abort it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/engine/engine.h"
+
+namespace starling::engine {
+
+enum class ModelKind { kMlp, kLeNet5 };
+
+struct EngineConfig {
+  ModelKind model = ModelKind::kMlp;
+  std::vector<int64_t> hidden;       // widths of an mlp's hidden layers
+  std::vector<int64_t> input_shape;  // of one sample
+  int64_t classes = 0;
+  uint64_t seed = 0;
+  int64_t bucket_bytes = 1 << 20;
+};
+
+// What the library's function fills in.
+struct OpenedEngine {
+  absl::StatusOr<std::unique_ptr<Engine>> engine = absl::UnknownError("not opened");
+  // What results depend on beside the inputs: workers that must agree bit by bit compare it.
+  std::string numeric_identity;
+};
+
+inline constexpr char kEngineLibrary[] = "libstarling_engine.so";
+inline constexpr char kOpenEngineSymbol[] = "starling_open_engine";
+using OpenEngineFunction = void (*)(const EngineConfig& config, OpenedEngine* opened);
+
+}  // namespace starling::engine

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <numeric>
+#include <vector>
+
+#include "trainer/engine/engine_library.h"
+#include "trainer/engine/numeric_identity.h"
+#include "trainer/engine/torch_engine.h"
+
+namespace starling::engine {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+EngineConfig SmallMlp() {
+  return {.model = ModelKind::kMlp,
+          .hidden = {7, 5},
+          .input_shape = {1, 2, 2},
+          .classes = 3,
+          .seed = 4,
+          .bucket_bytes = 64};
+}
+
+EngineConfig Images() {
+  return {.model = ModelKind::kLeNet5, .input_shape = {1, 28, 28}, .classes = 10, .seed = 1};
+}
+
+std::unique_ptr<Engine> Make(const EngineConfig& config) {
+  auto engine = MakeTorchEngine(config);
+  EXPECT_TRUE(engine.ok()) << engine.status();
+  return *std::move(engine);
+}
+
+std::vector<float> Features(size_t count) {
+  std::vector<float> features(count);
+  for (size_t i = 0; i < count; ++i) features[i] = std::sin(static_cast<float>(i));
+  return features;
+}
+
+TEST(TorchEngine, LaysParametersOutFromFirstLayerToLastInOneBuffer) {
+  const auto engine = Make(SmallMlp());
+
+  std::vector<std::string> names;
+  int64_t end = 0;
+  for (const Tensor& tensor : engine->tensors()) {
+    names.push_back(tensor.name);
+    EXPECT_EQ(tensor.offset, end);
+    end += tensor.size;
+  }
+  EXPECT_THAT(names, ElementsAre("layers.0.weight", "layers.0.bias", "layers.1.weight",
+                                 "layers.1.bias", "layers.2.weight", "layers.2.bias"));
+  EXPECT_EQ(engine->parameters().size(), static_cast<size_t>(end));
+}
+
+TEST(TorchEngine, StartsFromTheSeedAlone) {
+  const auto one = Make(SmallMlp());
+  const auto same = Make(SmallMlp());
+  EngineConfig config = SmallMlp();
+  config.seed = 5;
+  const auto other = Make(config);
+
+  EXPECT_TRUE(std::ranges::equal(one->parameters(), same->parameters()));
+  EXPECT_FALSE(std::ranges::equal(one->parameters(), other->parameters()));
+  EXPECT_LE(std::abs(one->parameters()[0]), 0.5F);  // 1/sqrt(4 inputs)
+}
+
+TEST(TorchEngine, BucketsRunFromTheLastLayerToTheFirstAndCoverAllGradients) {
+  const auto engine = Make(SmallMlp());
+
+  int64_t end = static_cast<int64_t>(engine->gradients().size());
+  for (const Bucket& bucket : engine->buckets()) {
+    EXPECT_EQ(bucket.end, end);
+    EXPECT_LT(bucket.begin, bucket.end);
+    end = bucket.begin;
+  }
+  EXPECT_EQ(end, 0);
+  EXPECT_EQ(engine->buckets().size(), 3u);
+}
+
+TEST(TorchEngine, ReportsBucketsInOrderWhenTheirGradientsAreComplete) {
+  const auto engine = Make(SmallMlp());
+  const std::vector<float> features = Features(8);
+  const std::vector<int64_t> labels = {0, 2};
+  std::vector<int64_t> order;
+  std::vector<float> seen(engine->gradients().size());
+
+  const auto sums = engine->ComputeGradients(features, labels, [&](int64_t i) {
+    order.push_back(i);
+    const Bucket bucket = engine->buckets()[static_cast<size_t>(i)];
+    for (int64_t k = bucket.begin; k < bucket.end; ++k) {
+      seen[static_cast<size_t>(k)] = engine->gradients()[static_cast<size_t>(k)];
+    }
+  });
+
+  ASSERT_TRUE(sums.ok()) << sums.status();
+  EXPECT_THAT(order, ElementsAre(0, 1, 2));
+  EXPECT_TRUE(std::ranges::equal(seen, engine->gradients()));
+}
+
+TEST(TorchEngine, GradientsAgreeWithFiniteDifferencesOfTheSummedLoss) {
+  const auto engine = Make(SmallMlp());
+  const std::vector<float> features = Features(12);
+  const std::vector<int64_t> labels = {0, 2, 1};
+  ASSERT_TRUE(engine->ComputeGradients(features, labels, nullptr).ok());
+  const std::vector<float> gradients(engine->gradients().begin(), engine->gradients().end());
+
+  for (size_t k = 0; k < gradients.size(); k += 5) {
+    const float before = engine->parameters()[k];
+    engine->parameters()[k] = before + 1e-2F;
+    const double above = engine->Evaluate(features, labels)->loss;
+    engine->parameters()[k] = before - 1e-2F;
+    const double below = engine->Evaluate(features, labels)->loss;
+    engine->parameters()[k] = before;
+    EXPECT_NEAR(gradients[k], (above - below) / 2e-2, 2e-3) << k;
+  }
+}
+
+TEST(TorchEngine, GradientsDoNotPileUpOverCalls) {
+  const auto engine = Make(SmallMlp());
+  const std::vector<float> features = Features(4);
+  const std::vector<int64_t> labels = {1};
+  ASSERT_TRUE(engine->ComputeGradients(features, labels, nullptr).ok());
+  const std::vector<float> first(engine->gradients().begin(), engine->gradients().end());
+
+  ASSERT_TRUE(engine->ComputeGradients(features, labels, nullptr).ok());
+
+  EXPECT_TRUE(std::ranges::equal(first, engine->gradients()));
+}
+
+TEST(TorchEngine, NoSamplesGiveZeroGradientsAndEveryBucket) {
+  const auto engine = Make(SmallMlp());
+  ASSERT_TRUE(engine->ComputeGradients(Features(4), std::vector<int64_t>{1}, nullptr).ok());
+  int64_t buckets = 0;
+
+  const auto sums = engine->ComputeGradients({}, {}, [&](int64_t) { ++buckets; });
+
+  ASSERT_TRUE(sums.ok());
+  EXPECT_EQ(sums->loss, 0);
+  EXPECT_EQ(buckets, 3);
+  EXPECT_EQ(std::accumulate(engine->gradients().begin(), engine->gradients().end(), 0.0F), 0.0F);
+}
+
+TEST(TorchEngine, EvaluateCountsWhatTheLargestLogitNames) {
+  EngineConfig config = SmallMlp();
+  config.hidden = {};
+  const auto engine = Make(config);  // logistic regression: 3x4 weights, 3 biases
+  std::ranges::fill(engine->parameters(), 0.0F);
+  engine->parameters()[12 + 1] = 1.0F;  // the bias of class 1
+
+  const auto sums = engine->Evaluate(Features(12), std::vector<int64_t>{1, 0, 1});
+
+  ASSERT_TRUE(sums.ok());
+  EXPECT_EQ(sums->correct, 2);
+  EXPECT_NEAR(sums->loss, 3 * std::log(2 + std::exp(1.0)) - 2, 1e-5);
+}
+
+TEST(TorchEngine, LearnsWithLeNet5OnImages) {
+  const auto engine = Make(Images());
+  const std::vector<float> features = Features(4 * 28 * 28);
+  const std::vector<int64_t> labels = {3, 1, 4, 1};
+  const double before = engine->ComputeGradients(features, labels, nullptr)->loss;
+
+  for (int i = 0; i < 10; ++i) {
+    ASSERT_TRUE(engine->ComputeGradients(features, labels, nullptr).ok());
+    for (size_t k = 0; k < engine->parameters().size(); ++k) {
+      engine->parameters()[k] -= 0.02F * engine->gradients()[k];
+    }
+  }
+
+  EXPECT_LT(engine->Evaluate(features, labels)->loss, before);
+}
+
+TEST(TorchEngine, RefusesImagesThatAreTooSmallForLeNet5) {
+  EngineConfig config = Images();
+  config.input_shape = {1, 8, 8};
+
+  EXPECT_THAT(MakeTorchEngine(config).status().message(), HasSubstr("at least 20 by 20"));
+}
+
+TEST(NumericIdentity, NamesKernelInstructionSetAndThreads) {
+  EXPECT_THAT(NumericIdentity(), HasSubstr("blas="));
+  EXPECT_THAT(NumericIdentity(), HasSubstr(" threads="));
+  EXPECT_THAT(NumericIdentity(), HasSubstr(" cpu="));
+}
+
+}  // namespace
+}  // namespace starling::engine
