@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the updates of a step travel: what the step loop sees.
+//
+//   RETURN_IF_ERROR(exchange->Begin(step));            // the control word leaves
+//   for each bucket, last layer first: exchange->Add(group, bucket);   // during backward
+//   ASSIGN_OR_RETURN(Outcome outcome, exchange->Finish(statistics));   // gradients hold the sum
+//
+// Buckets are reduced in the order of their indices at every rank, whatever the order of Adds, for
+// collectives only match when all ranks issue them alike; autograd's readiness order need not be.
+// Reduction runs on a communication thread while backward still computes; what is left when Finish
+// is called, for small models everything, runs on the caller's thread and costs no wake-up.
+//
+// Besides gradients a step carries a control word (candidate view, checkpoint turn, stop: reduced
+// by min and max, to be acted upon when they are equal) and statistics (validation sums, losses:
+// doubles, added in group order).
+//
+// The groups of a step are the units whose order fixes every sum. In reproducible mode they are the
+// job's G groups of a batch; otherwise rank i's share of the batch is group i.
+//
+// To add a way to travel (parameter server, gossip): implement Exchange.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/net/deadline.h"
+#include "trainer/collectives/allreduce.h"
+#include "trainer/collectives/grouped_reduce.h"
+#include "trainer/transport/mesh.h"
+
+namespace starling::exchange {
+
+// One step's exchange as the step loop announces it.
+struct Step {
+  transport::Mesh* mesh = nullptr;  // of the view; null when this worker is alone
+  std::uint64_t number = 0;
+  // The flat gradients of the model, the buckets one after another. Empty for a step that only
+  // settles the one before: then no Add is expected. Must outlive Finish.
+  std::span<float> gradients;
+  // Equally many words at every rank.
+  std::span<const std::int64_t> control;
+  // Reproducible mode only: how many groups this batch has (its last one may have fewer).
+  int groups = 1;
+  net::Deadline deadline = net::Deadline::Never();
+};
+
+struct Outcome {
+  std::vector<std::int64_t> min;  // of the control words
+  std::vector<std::int64_t> max;
+  std::vector<double> statistics;  // sums, one for each column
+};
+
+// Confined to the step loop's thread, except Add and Cancel, which are thread-safe.
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+
+  // Every Begin is ended by one Finish, also after an error or a Cancel.
+  virtual absl::Status Begin(const Step& step) = 0;
+
+  // Bucket `bucket` of step.gradients now holds group `group`'s gradient of it, and is not to be
+  // touched before Finish (reproducible: before this returns, it was copied). Once for each bucket
+  // and each group of this rank. Called by autograd's threads. Errors come with Finish.
+  virtual void Add(int group, int bucket) = 0;
+
+  // Ends the step: step.gradients hold the sum over all groups, the same bits at every rank.
+  // `statistics` has one row for each group of this rank, row after row, `columns` numbers each
+  // (the same number at every rank). FAILED_PRECONDITION names the buckets that were never added;
+  // after any error the gradients are unspecified, the mesh is dead and nobody touches them.
+  virtual absl::StatusOr<Outcome> Finish(std::span<const double> statistics, int columns) = 0;
+
+  // Ends a running or coming Finish of the current step with `reason`, and its mesh.
+  virtual void Cancel(const absl::Status& reason) = 0;
+
+  // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
+  virtual collectives::GroupRange Groups(int rank, int size, int groups) const = 0;
+};
+
+// Group i is rank i's share; sums in place by allreduce. `bucket_sizes` are in elements.
+std::unique_ptr<Exchange> NewAllReduceExchange(std::vector<std::size_t> bucket_sizes,
+                                               collectives::Algorithm algorithm);
+
+// The job's groups, each with its own gradient: bit-identical for any number of ranks.
+std::unique_ptr<Exchange> NewReproducibleExchange(std::vector<std::size_t> bucket_sizes);
+
+// A single worker: nothing travels.
+std::unique_ptr<Exchange> NewNoExchange(std::vector<std::size_t> bucket_sizes);
+
+}  // namespace starling::exchange

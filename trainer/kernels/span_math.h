@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arithmetic on spans of numbers: what reductions, optimizers and codecs are made of.
+//
+// One implementation, compiled for several instruction sets and chosen when the program starts.
+// Results are the same bits on all of them and for every length and alignment: elementwise
+// functions round after each operation (no fused multiply-add), and sums add in a fixed order of
+// kSumLanes interleaved partial sums. Nothing here starts threads or allocates.
+//
+// To add a function: declare it here, write a plain loop in span_math.cc under STARLING_VECTORISED,
+// and add it to the tests against a scalar loop.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace starling::kernels {
+
+// Partial sums that Sum, SumOfSquares and Dot keep: element i goes to sum i % kSumLanes, and those
+// are added in order at the end.
+inline constexpr std::size_t kSumLanes = 16;
+
+// y = value
+void Fill(float value, std::span<float> y);
+
+// Spans of one call have equal lengths (a broken invariant otherwise) and do not overlap in part.
+// y = x
+void Copy(std::span<const float> x, std::span<float> y);
+// y = y + x
+void Add(std::span<const float> x, std::span<float> y);
+void Add(std::span<const double> x, std::span<double> y);
+// out = x + y
+void AddTo(std::span<const float> x, std::span<const float> y, std::span<float> out);
+// y = y - x
+void Subtract(std::span<const float> x, std::span<float> y);
+// y = a * y
+void Scale(float a, std::span<float> y);
+// y = y + a * x, the product rounded first
+void Axpy(float a, std::span<const float> x, std::span<float> y);
+// y = a * x + b * y, each product rounded first
+void Axpby(float a, std::span<const float> x, float b, std::span<float> y);
+// y = min(y, x), y = max(y, x)
+void Minimum(std::span<const std::int64_t> x, std::span<std::int64_t> y);
+void Maximum(std::span<const std::int64_t> x, std::span<std::int64_t> y);
+
+// In double precision.
+double Sum(std::span<const float> x);
+double SumOfSquares(std::span<const float> x);
+double Dot(std::span<const float> x, std::span<const float> y);
+
+// The largest magnitude; 0 for an empty span. NaN counts as nothing: ask AllFinite.
+float MaxAbs(std::span<const float> x);
+
+// Whether no element is infinite or NaN.
+bool AllFinite(std::span<const float> x);
+
+}  // namespace starling::kernels

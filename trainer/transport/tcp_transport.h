@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers on TCP: between pods, and between the processes of one machine.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/net/address.h"
+#include "trainer/transport/transport.h"
+
+namespace starling::transport {
+
+// Listens on `address` (port 0: the system chooses) and dials from its host.
+absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& address,
+                                                            Options options);
+
+}  // namespace starling::transport
