@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member's side of the membership protocol (rules W1 to W9 of docs/design/protocol.md), as a pure
+// machine: events go in, actions come out, and nothing here knows of threads, clocks or sockets. It
+// is the same object in a worker and in the deterministic simulation.
+//
+// How a step loop uses it: hold one Member under a mutex; feed it every directive, sync id,
+// completed reduction and broken link; carry out the actions it returns IN ORDER on the loop's own
+// thread, except Fence and SendReport, which whoever received them carries out AT ONCE (that is how
+// a new view stops a collective that blocks the loop). An action that names a view is void if the
+// machine has left that view meanwhile; the machine ignores late events by itself, so a shell needs
+// no checks of its own, but it must ask (OnReduced, OnCopied) BEFORE it changes the parameters and
+// change them only if the answer holds Apply or AdoptCopy. Loop:
+//
+//   word = member.NextControlWord(); reduce gradients and min/max of the word in view v;
+//   actions = member.OnReduced({v, step, min, max, empty})   // Apply first, then the rest
+//   while member.phase() == kRun and no action said otherwise: the next step.
+//
+// To add an event: a method here, its rule in member.cc, its line in the design page.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "trainer/membership/rules.h"
+#include "trainer/membership/types.h"
+
+namespace starling::membership {
+
+// Stop applying at once; cancel every collective, copy and connection of views below `view`; refuse
+// them from now on. Carried out before anything is said to anyone.
+struct Fence {
+  ViewNumber view = 0;
+};
+// Cancel every collective, copy and connection of this view; the state stays as it is.
+struct AbortView {
+  ViewNumber view = 0;
+};
+// Connect to the members of the view (accept from them): the sync round begins. Failure: OnBroken.
+struct OpenMesh {
+  View view;
+};
+// Find the newest checkpoint that can be read and verified; answer with OnCheckpointFound. One
+// whose name has a higher incarnation than `view` must be offered too: the machine halts on it.
+struct FindCheckpoint {
+  ViewNumber view = 0;
+};
+// Send to every other member of the view, once the mesh is open.
+struct SendSyncId {
+  SyncId sync_id;
+};
+// Make the first state, step 0, from the job's seed.
+struct StartFresh {
+  ViewNumber view = 0;
+};
+// Load this checkpoint, verify it, then OnLoaded (or OnBroken). All `holders` do the same.
+struct LoadCheckpoint {
+  ViewNumber view = 0;
+  StateId name;
+};
+// I hold the base: send my share (my index in `holders`) to each of `copiers`, then go on.
+struct ServeState {
+  ViewNumber view = 0;
+  StateId base;
+  std::vector<MemberId> holders;
+  std::vector<MemberId> copiers;
+};
+// Receive the base from `holders`, each its share, into staging; verify; then OnCopied.
+struct CopyState {
+  ViewNumber view = 0;
+  StateId base;
+  std::vector<MemberId> holders;
+  std::vector<MemberId> copiers;
+};
+// The staged copy (or checkpoint) is the state now: swap it in.
+struct AdoptCopy {
+  StateId id;
+};
+// Step on from `id` in this view. `settle_only`: training is halted; make one empty reduction.
+// `settings` are those in force (its `values` empty: those of the job file).
+struct Run {
+  StateId id;
+  bool settle_only = false;
+  Settings settings;
+};
+// Apply the reduced update; the state is `id` from now on.
+struct Apply {
+  StateId id;
+};
+// The state `id` is settled: everyone had it. Progress, audit lines and results may speak of it.
+struct Settled {
+  StateId id;
+};
+// These settings are in force from the next step on.
+struct ApplySettings {
+  Settings settings;
+};
+// Snapshot the state `id` now and write it in the background WITHOUT committing; `agreed` belongs
+// into it. Then OnCheckpointWritten(turn). Members that write nothing answer at once.
+struct TakeCheckpoint {
+  std::int64_t turn = 0;
+  StateId id;
+  Agreed agreed;
+};
+// The snapshot is settled and written: commit it (rename). Prune older ones.
+struct CommitCheckpoint {
+  std::int64_t turn = 0;
+  StateId id;
+};
+// The snapshot will never be committed: delete what was written.
+struct DropCheckpoint {
+  std::int64_t turn = 0;
+  StateId id;
+};
+// No more steps in this view: training is over, halted or I am drained. Keep connections open and
+// keep reporting; a new view may still ask for my state.
+struct Pause {
+  Phase phase = Phase::kDone;  // kDone or kLinger
+};
+// Send a report now.
+struct SendReport {};
+// Leave the process with status 0. `reason` is for the log.
+struct Exit {
+  std::string reason;
+};
+
+using Action =
+    std::variant<Fence, AbortView, OpenMesh, FindCheckpoint, SendSyncId, StartFresh, LoadCheckpoint,
+                 ServeState, CopyState, AdoptCopy, Run, Apply, Settled, ApplySettings,
+                 TakeCheckpoint, CommitCheckpoint, DropCheckpoint, Pause, SendReport, Exit>;
+using Actions = std::vector<Action>;
+
+// A completed reduction: all buckets and the control word of it.
+struct Reduction {
+  ViewNumber view = 0;
+  std::int64_t step = 0;  // the step it makes: id.step + 1, also when it is empty
+  ControlWord min;
+  ControlWord max;
+  bool empty = false;  // nothing to apply: it only settles id.step (training is over or halted)
+};
+
+// Thread-compatible.
+class Member {
+ public:
+  struct Options {
+    MemberId id;
+    std::string numeric_identity;
+    std::optional<LastExit> last_exit;
+    Rules rules;
+  };
+
+  explicit Member(Options options);
+
+  // From the coordinator's stream. A directive of a lower incarnation than one seen is ignored;
+  // answer it with a report and hang up if highest_incarnation() is above the directive's.
+  Actions OnDirective(const Directive& directive);
+  // Answers FindCheckpoint.
+  Actions OnCheckpointFound(ViewNumber view, const std::optional<CheckpointOffer>& offer);
+  // From a peer in the sync round. Of a view above mine it is kept until I install that view.
+  Actions OnSyncId(const SyncId& sync_id);
+  // CopyState is whole and verified in staging.
+  Actions OnCopied(ViewNumber view);
+  // LoadCheckpoint is whole and verified in staging.
+  Actions OnLoaded(ViewNumber view);
+  // A reduction completed. Change the parameters only if the answer begins with Apply.
+  Actions OnReduced(const Reduction& reduction);
+  // A link of this view broke, a deadline passed, a copy or load failed.
+  Actions OnBroken(ViewNumber view, const std::vector<MemberId>& unreachable);
+  Actions OnCheckpointWritten(std::int64_t turn);
+  // SIGTERM or a notice: leave gracefully.
+  Actions OnTerminate();
+  // The grace period is over.
+  Actions OnGraceOver();
+
+  // What goes into the next reduction. Call it once for each.
+  ControlWord NextControlWord();
+
+  // Rides on every report.
+  void SetTraining(Training training) { training_ = std::move(training); }
+
+  Report MakeReport() const;
+  Phase phase() const { return phase_; }
+  const std::optional<StateId>& state() const { return state_; }
+  // The installed view, or null.
+  const View* view() const { return installed_ ? &*installed_ : nullptr; }
+  std::uint64_t highest_incarnation() const { return highest_incarnation_; }
+  ViewNumber fence() const { return fence_; }
+  const Agreed& agreed() const { return agreed_; }
+
+ private:
+  void Install(const View& view, Actions& actions);
+  void LeaveView(Actions& actions);
+  void OfferState(const std::optional<CheckpointOffer>& offer, Actions& actions);
+  void TrySync(Actions& actions);
+  void StartRun(std::int64_t step, Actions& actions);
+  void ActOnControlWord(const Reduction& reduction, Actions& actions);
+  void ActOnCandidate(ViewNumber number, Actions& actions);
+  void FinishIfOver(const Reduction& reduction, Actions& actions);
+  void CommitIfSettled(Actions& actions);
+  bool Halted() const { return agreed_.settings.halt || stopping_; }
+  bool InView() const;
+
+  const Options options_;
+  std::uint64_t highest_incarnation_ = 0;
+  ViewNumber fence_ = 0;
+  std::optional<View> installed_;
+  std::map<ViewNumber, View> candidates_;  // prepared views of the installed one, by number
+  std::optional<StateId> state_;
+  Agreed agreed_;
+  Phase phase_ = Phase::kOut;
+  std::int64_t settled_step_ = -1;
+  std::vector<MemberId> unreachable_;
+
+  std::map<ViewNumber, std::map<MemberId, SyncId>> sync_ids_;  // of the installed and later views
+  std::optional<StateId> base_;                                // chosen in the sync round
+  Agreed base_agreed_;
+  std::vector<MemberId> copiers_;
+  std::vector<MemberId> holders_;
+
+  struct Snapshot {
+    std::int64_t turn = 0;
+    StateId id;
+    bool written = false;
+    bool settled = false;
+    bool operator==(const Snapshot&) const = default;
+  };
+  std::optional<Snapshot> snapshot_;
+  std::int64_t committed_turn_ = 0;
+  bool final_committed_ = false;  // the checkpoint of the halt is committed
+
+  std::optional<Settings> wanted_settings_;
+  std::int64_t wanted_turn_ = 0;
+  bool first_step_reported_ = false;
+  bool leaving_ = false;
+  bool stopping_ = false;  // all members of this view leave
+  Training training_;
+};
+
+}  // namespace starling::membership

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every safety rule of the protocol as a switch, so that a test can turn one off and must then see
+// an invariant break: a check that cannot fail proves nothing. Programs use the default, all on.
+// To add a rule: a switch here, the place that obeys it, and a negative control in
+// trainer/simulation.
+#pragma once
+
+namespace starling::membership {
+
+struct Rules {
+  // Members.
+  bool view_in_state_id = true;          // states compare by (view, step), not by step
+  bool halt_first = true;                // stop applying before the new view is reported or synced
+  bool min_equals_max = true;            // act on a control word only if all contributed the same
+  bool refuse_lower_incarnation = true;  // who has seen a coordinator refuses every older one
+  bool witness = true;                   // every later published view needs a witness or a waiver
+  bool checkpoint_is_no_witness = true;  // a checkpoint is a state, never a witness
+  bool refuse_higher_checkpoint = true;  // a checkpoint of a higher incarnation is never loaded
+  bool view_check_on_data = true;        // contributions count in their own view only
+  bool staging = true;                   // a copy replaces the state when it is whole
+  bool checkpoint_only_settled = true;   // a snapshot is committed once its step is settled
+  // Coordinators.
+  bool incarnation_in_view_number = true;  // two coordinators never publish one number
+  bool roster_wait = true;                 // a successor hears everyone before it publishes
+};
+
+}  // namespace starling::membership

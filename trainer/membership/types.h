@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+// The vocabulary of the membership protocol (docs/design/protocol.md) as plain values: who a member
+// is, what a view holds, what members and coordinator tell each other. They exist beside the
+// messages of membership.proto so that the decisions stay free of any wire format; convert.h goes
+// from one to the other and is the only place to change when a field is added to both.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace starling::membership {
+
+// Incarnation of the coordinator process in the high half, view epoch in the low half; 0 is no
+// view. Published once, never reused, compared as one number.
+using ViewNumber = std::uint64_t;
+
+inline ViewNumber MakeViewNumber(std::uint64_t incarnation, std::uint64_t epoch) {
+  return incarnation << 32 | epoch;
+}
+inline std::uint64_t IncarnationOf(ViewNumber view) { return view >> 32; }
+inline std::uint64_t EpochOf(ViewNumber view) { return view & 0xffffffffU; }
+
+// One process: its pod, and how many processes the pod's supervisor had started before. A report of
+// a higher start proves that every lower one has ended.
+struct MemberId {
+  std::string pod_uid;
+  std::int64_t start = 0;
+  auto operator<=>(const MemberId&) const = default;
+};
+
+// Names the bytes of a replicated state: the view whose sync round its holder completed last, and
+// the steps it has applied. Equal ids mean equal bytes; the higher one wins.
+struct StateId {
+  ViewNumber view = 0;
+  std::int64_t step = 0;
+  auto operator<=>(const StateId&) const = default;
+};
+
+struct ViewMember {
+  MemberId id;
+  std::string address;    // of the data plane, host:port
+  ViewNumber joined = 0;  // since which view it has been in every view
+  std::string pod;        // its name, for messages to people
+  bool operator==(const ViewMember&) const = default;
+};
+
+struct PastView {
+  ViewNumber number = 0;
+  std::vector<MemberId> members;
+  bool operator==(const PastView&) const = default;
+};
+
+// Who trains together. The order of the members is their rank.
+struct View {
+  ViewNumber number = 0;
+  bool at_boundary = false;  // takes effect by the control word of `from`; else at once
+  ViewNumber from = 0;
+  std::vector<ViewMember> members;
+  std::vector<PastView> since;     // published and not known to be overtaken by a synced one
+  std::vector<ViewNumber> waived;  // of those, the ones whose members have all ended
+  bool restore = false;            // members offer their checkpoints as states
+
+  // Rank of `id`, or -1.
+  int RankOf(const MemberId& id) const;
+  bool Has(const MemberId& id) const { return RankOf(id) >= 0; }
+  bool operator==(const View&) const = default;
+};
+
+// The mutable settings; `values` is a serialized v1alpha1.Settings that the machines do not read.
+struct Settings {
+  std::int64_t generation = 0;
+  bool halt = false;
+  std::string values;
+  bool operator==(const Settings&) const = default;
+};
+
+// What the members have agreed on by control words. It is part of the replicated state: it travels
+// in SyncIds, and checkpoints carry it (EncodeAgreed), so equal state ids mean equal Agreed.
+struct Agreed {
+  Settings settings;
+  std::int64_t checkpoint_turn = 0;
+  bool operator==(const Agreed&) const = default;
+};
+
+// A checkpoint that a member can read and has verified.
+struct CheckpointOffer {
+  StateId name;
+  Agreed agreed;
+  bool operator==(const CheckpointOffer&) const = default;
+};
+
+// Member to member, first thing in a view: what I hold.
+struct SyncId {
+  ViewNumber view = 0;
+  MemberId member;
+  std::optional<StateId> state;
+  Agreed agreed;  // of `state`
+  std::optional<CheckpointOffer> checkpoint;
+  bool operator==(const SyncId&) const = default;
+};
+
+// Rides on every reduction, each number reduced by min and by max: acted on where both are equal
+// and the number is new. Never mixed into a float sum.
+struct ControlWord {
+  std::int64_t candidate = 0;  // prepared view
+  std::int64_t checkpoint_turn = 0;
+  std::int64_t settings_generation = 0;
+  std::int64_t stop = 0;  // 1: I am leaving
+  auto operator<=>(const ControlWord&) const = default;
+};
+
+enum class Phase {
+  kOut = 0,
+  kSync = 1,
+  kCopy = 2,
+  kRun = 3,
+  kAborted = 4,
+  kLost = 5,
+  kLinger = 6,
+  kDone = 7,
+};
+const char* PhaseName(Phase phase);
+
+struct LastExit {
+  std::int64_t exit_code = 0;
+  std::int64_t signal = 0;
+  std::string log_tail;
+  std::int64_t unix_nanos = 0;
+  bool operator==(const LastExit&) const = default;
+};
+
+// What the trainer itself has to say; `bytes` is a serialized v1alpha1.TrainingReport.
+struct Training {
+  std::string bytes;
+  bool has_result = false;
+  std::string failure;
+  bool operator==(const Training&) const = default;
+};
+
+// Member to coordinator: the whole of what the member knows, every 100 ms and on change.
+struct Report {
+  MemberId id;
+  std::uint64_t highest_incarnation = 0;
+  ViewNumber fence = 0;
+  std::optional<View> installed;
+  std::optional<View> candidate;
+  std::optional<StateId> state;
+  Phase phase = Phase::kOut;
+  std::int64_t settled_step = -1;  // -1: none
+  std::vector<MemberId> unreachable;
+  bool leaving = false;
+  std::optional<LastExit> last_exit;
+  std::string numeric_identity;  // empty: bits need not agree
+  Training training;
+  std::int64_t settings_generation = 0;  // agreed
+  std::int64_t checkpoint_turn = 0;      // the last one that this member has committed
+  bool stopped = false;                  // halted by the settings, checkpoint committed
+  bool operator==(const Report&) const = default;
+};
+
+// Coordinator to member: the whole of what the member is to know.
+struct Directive {
+  std::uint64_t incarnation = 0;
+  std::optional<View> view;
+  bool released = false;
+  bool superseded = false;
+  Settings settings;
+  std::int64_t checkpoint_turn = 0;
+  bool finished = false;
+  bool operator==(const Directive&) const = default;
+};
+
+enum class PodState { kLive = 0, kDraining = 1, kTerminated = 2 };
+
+struct Pod {
+  std::string uid;
+  std::string name;
+  std::string role;
+  std::int64_t index = 0;
+  std::string ip;
+  PodState state = PodState::kLive;
+  bool operator==(const Pod&) const = default;
+};
+
+// Controller to coordinator, once for a boot id.
+struct Grant {
+  std::uint64_t incarnation = 0;
+  std::string boot_id;
+  std::vector<Pod> roster;  // pods of the job that are not known to be terminated
+  ViewNumber newest_view = 0;
+};
+
+// Controller to coordinator: the whole of what is wanted; the highest (transition, sequence) wins.
+struct Desired {
+  std::int64_t lease_transition = 0;
+  std::int64_t sequence = 0;
+  std::int64_t workers = 0;
+  std::int64_t min_workers = 1;
+  std::vector<Pod> pods;
+  Settings settings;
+  std::int64_t checkpoint_interval_ms = 0;  // from the settings; 0: no turns
+  bool finished = false;
+};
+
+}  // namespace starling::membership
