@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the objects of a job are called, how they are labelled, and where things lie in its pods.
+//
+// Names are derived, never stored: whoever knows the job knows the names of all that belongs to it.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace starling::resources {
+
+enum class Role { kCoordinator, kWorker };
+
+inline constexpr std::string_view kJobLabel = "starling.dev/job";
+inline constexpr std::string_view kRoleLabel = "starling.dev/role";
+inline constexpr std::string_view kIndexLabel = "starling.dev/index";
+inline constexpr std::string_view kGenerationAnnotation = "starling.dev/generation";
+
+inline constexpr std::string_view kContainer = "trainer";
+inline constexpr std::string_view kSpecFolder = "/etc/starling/job";
+inline constexpr std::string_view kSpecKey = "spec.json";
+inline constexpr std::string_view kGivenKey = "given.json";
+inline constexpr std::string_view kSecretFolder = "/etc/starling/secret";
+inline constexpr std::string_view kSecretKey = "data-plane";
+inline constexpr std::string_view kRunFolder = "/run/starling";  // the supervisor's, in each pod
+
+inline constexpr int kCoordinatorPort = 7070;
+inline constexpr int kMemberPort = 7071;
+inline constexpr int kDataPort = 7072;
+inline constexpr int kMetricsPort = 7073;
+
+// Which job an object belongs to. The UID tells it from an earlier job of the same name.
+struct JobIdentity {
+  std::string ns;
+  std::string name;
+  std::string uid;
+};
+
+std::string_view RoleName(Role role);
+std::optional<Role> ParseRole(std::string_view name);
+
+std::string PodName(std::string_view job, Role role, std::int64_t index);
+std::string SecretName(std::string_view job);
+std::string ServiceName(std::string_view job);
+std::string ConfigName(std::string_view job, std::int64_t generation);
+// The generation in a name that ConfigName made; nothing if it did not.
+std::optional<std::int64_t> ParseConfigName(std::string_view job, std::string_view name);
+
+// Selects everything of the job, or its pods of one role.
+std::string JobSelector(std::string_view job);
+std::string RoleSelector(std::string_view job, Role role);
+
+// The job's folder under the folder of all jobs: <namespace>/<name>-<first 8 characters of UID>.
+std::string JobFolder(std::string_view jobs_folder, const JobIdentity& job);
+
+}  // namespace starling::resources
