@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/http/http_server.h"
+
+#include <fcntl.h>
+
+#include <algorithm>
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <exception>
+#include <optional>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+
+namespace starling::http {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+using Error = beast::error_code;
+using Tcp = asio::ip::tcp;
+using Parser = beast::http::request_parser<beast::http::string_body>;
+using Field = beast::http::field;
+
+constexpr std::size_t kDrainLimit = 1 << 20;
+constexpr auto kDrainTime = std::chrono::seconds(1);
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
+constexpr char kBusy[] =
+    "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+
+beast::string_view ToBeast(std::string_view text) { return {text.data(), text.size()}; }
+absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+
+void CloseOnExec(int file) { ::fcntl(file, F_SETFD, FD_CLOEXEC); }
+
+bool IsToken(std::string_view name) {
+  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+    return absl::ascii_isalnum(c) ||
+           std::string_view("!#$%&'*+-.^_`|~").find(char(c)) != std::string_view::npos;
+  });
+}
+
+bool IsHeaderText(std::string_view value) {
+  return std::all_of(value.begin(), value.end(),
+                     [](unsigned char c) { return c == '\t' || (c >= 0x20 && c != 0x7f); });
+}
+
+Response Refusal(int status, std::string_view why) {
+  return {.status = status, .body = absl::StrCat(ToAbsl(why), "\n"), .headers = {}};
+}
+
+// What a parser and a proxy in front of us might read differently, and what we never serve.
+std::optional<Response> Refuse(const Parser& parser) {
+  const auto& request = parser.get();
+  if (request.version() != 10 && request.version() != 11) {
+    return Refusal(505, "only HTTP/1.0 and HTTP/1.1 are spoken here");
+  }
+  if (request.count(Field::content_length) > 1 || request.count(Field::transfer_encoding) > 1 ||
+      (request.count(Field::content_length) > 0 && request.count(Field::transfer_encoding) > 0)) {
+    return Refusal(400, "the body's length is given more than once");
+  }
+  const auto coding = request.find(Field::transfer_encoding);
+  if (coding != request.end() &&
+      (request.version() == 10 || !beast::iequals(coding->value(), "chunked"))) {
+    return Refusal(400, "the only transfer encoding is chunked, in HTTP/1.1");
+  }
+  if (request.count(Field::host) > 1 || (request.version() == 11 && !request.count(Field::host))) {
+    return Refusal(400, "send exactly one Host header");
+  }
+  if (request.count(Field::content_encoding) > 0) {
+    return Refusal(415, "send the body without Content-Encoding");
+  }
+  if (request.target().empty() || request.target().front() != '/') {
+    return Refusal(400, "the target must be a path");
+  }
+  const auto method = request.method();
+  const bool bodyless = method == beast::http::verb::get || method == beast::http::verb::head;
+  if (bodyless && (parser.chunked() || parser.content_length().value_or(0) > 0)) {
+    return Refusal(400, "a GET or HEAD request has no body");
+  }
+  return std::nullopt;
+}
+
+Response RefusalOf(const Error& error) {
+  namespace http = beast::http;
+  if (error == http::error::header_limit || error == http::error::buffer_overflow) {
+    return Refusal(431, "the headers are too large");
+  }
+  if (error == http::error::body_limit) return Refusal(413, "the body is too large");
+  return Refusal(400, "this is not a well-formed HTTP request");
+}
+
+// Whether the peer sent something wrong, rather than nothing or no more.
+bool IsProtocolError(const Error& error) {
+  return error.category() == make_error_code(beast::http::error::bad_method).category() &&
+         error != beast::http::error::end_of_stream && error != beast::http::error::partial_message;
+}
+
+Request ToRequest(Parser& parser) {
+  auto& message = parser.get();
+  Request request;
+  request.method = std::string(message.method_string());
+  request.target = std::string(message.target());
+  for (const auto& field : message) {
+    request.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
+  }
+  request.body = std::move(message.body());
+  return request;
+}
+
+// The head of `response`, to which any body type can be given.
+template <typename Body>
+beast::http::response<Body> ToMessage(const Response& response, bool keep_alive) {
+  beast::http::response<Body> message;
+  message.version(11);
+  message.result(static_cast<unsigned>(std::clamp(response.status, 100, 999)));
+  if (IsHeaderText(response.content_type)) {
+    message.set(Field::content_type, ToBeast(response.content_type));
+  }
+  message.set(Field::cache_control, "no-store");
+  message.set("X-Content-Type-Options", "nosniff");
+  for (const auto& [name, value] : response.headers) {
+    if (IsToken(name) && IsHeaderText(value)) message.set(ToBeast(name), ToBeast(value));
+  }
+  message.keep_alive(keep_alive);
+  message.content_length(response.body.size());
+  return message;
+}
+
+}  // namespace
+
+std::string_view Request::Path() const {
+  return std::string_view(target).substr(0, target.find('?'));
+}
+
+std::string_view Request::Header(std::string_view name) const {
+  for (const auto& [key, value] : headers) {
+    if (absl::EqualsIgnoreCase(key, ToAbsl(name))) return value;
+  }
+  return "";
+}
+
+// Confined to its thread, but for the constructor, Listen and the destructor.
+class HttpServer::Core {
+ public:
+  Core(HttpServerOptions options, Handler handler)
+      : options_(std::move(options)),
+        handler_(std::move(handler)),
+        deadline_(absl::ToChronoMilliseconds(options_.deadline)),
+        acceptor_(context_),
+        retry_(context_) {}
+
+  ~Core() {
+    context_.stop();
+    if (thread_.joinable()) thread_.join();
+  }
+
+  absl::Status Listen();
+  void Run() {
+    Accept();
+    thread_ = std::thread([this] { context_.run(); });
+  }
+  int port() const { return port_; }
+
+ private:
+  class Session;
+
+  void Accept();
+  void OnAccept(const Error& error, Tcp::socket socket);
+  Response Handle(const Request& request) const;
+
+  const HttpServerOptions options_;
+  const Handler handler_;
+  const std::chrono::milliseconds deadline_;
+  int port_ = 0;
+  int connections_ = 0;  // before context_: sessions that it destroys still count down
+  asio::io_context context_{1};
+  Tcp::acceptor acceptor_;
+  asio::steady_timer retry_;
+  std::thread thread_;
+};
+
+// One connection: read a request, answer it, and again while both sides keep it alive.
+class HttpServer::Core::Session : public std::enable_shared_from_this<Session> {
+ public:
+  Session(Core& core, Tcp::socket socket)
+      : core_(core),
+        stream_(std::move(socket)),
+        buffer_(core.options_.header_limit + core.options_.body_limit + kSlack) {
+    ++core_.connections_;
+  }
+  ~Session() { --core_.connections_; }
+
+  void Read() {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(core_.options_.header_limit));
+    parser_->body_limit(core_.options_.body_limit);
+    stream_.expires_after(core_.deadline_);
+    beast::http::async_read_header(
+        stream_, buffer_, *parser_,
+        [self = shared_from_this()](const Error& error, std::size_t) { self->OnHeader(error); });
+  }
+
+ private:
+  static constexpr std::size_t kSlack = 4096;
+
+  void OnHeader(const Error& error) {
+    if (error) return Fail(error);
+    if (const auto refusal = Refuse(*parser_)) return Write(*refusal, /*keep_alive=*/false);
+    beast::http::async_read(stream_, buffer_, *parser_,
+                            [self = shared_from_this()](const Error& read_error, std::size_t) {
+                              self->OnRequest(read_error);
+                            });
+  }
+
+  void OnRequest(const Error& error) {
+    if (error) return Fail(error);
+    head_ = parser_->get().method() == beast::http::verb::head;
+    const bool keep_alive = parser_->get().keep_alive();
+    Write(core_.Handle(ToRequest(*parser_)), keep_alive);
+  }
+
+  void Fail(const Error& error) {
+    if (IsProtocolError(error)) return Write(RefusalOf(error), /*keep_alive=*/false);
+    Error ignored;
+    stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
+  }
+
+  void Write(const Response& response, bool keep_alive) {
+    stream_.expires_after(core_.deadline_);
+    if (head_) {
+      Send(ToMessage<beast::http::empty_body>(response, keep_alive), keep_alive);
+    } else {
+      auto message = ToMessage<beast::http::string_body>(response, keep_alive);
+      message.body() = response.body;
+      Send(std::move(message), keep_alive);
+    }
+  }
+
+  template <typename Message>
+  void Send(Message message, bool keep_alive) {
+    const auto kept = std::make_shared<Message>(std::move(message));
+    beast::http::async_write(
+        stream_, *kept,
+        [self = shared_from_this(), kept, keep_alive](const Error& error, std::size_t) {
+          if (error) return;
+          self->head_ = false;
+          keep_alive ? self->Read() : self->Drain();
+        });
+  }
+
+  // What the peer still sends is read for a moment: closing on unread bytes would reset the
+  // connection and could destroy our answer on its way.
+  void Drain() {
+    Error ignored;
+    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    stream_.expires_after(kDrainTime);
+    DrainMore();
+  }
+
+  void DrainMore() {
+    stream_.async_read_some(asio::buffer(scrap_),
+                            [self = shared_from_this()](const Error& error, std::size_t count) {
+                              self->drained_ += count;
+                              if (!error && self->drained_ < kDrainLimit) self->DrainMore();
+                            });
+  }
+
+  Core& core_;
+  beast::tcp_stream stream_;
+  beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  bool head_ = false;
+  std::size_t drained_ = 0;
+  std::array<char, 4096> scrap_;
+};
+
+absl::Status HttpServer::Core::Listen() {
+  const auto failed = [this](std::string_view what, const Error& error) {
+    return absl::UnavailableError(absl::StrCat("cannot ", ToAbsl(what), " ", options_.address, ":",
+                                               options_.port, ": ", error.message(),
+                                               "; choose another address or port"));
+  };
+  Error error;
+  const auto address = asio::ip::make_address(options_.address, error);
+  if (error) return failed("read the address", error);
+  if (options_.port < 0 || options_.port > 65535) {
+    return failed("use the port of", make_error_code(boost::system::errc::invalid_argument));
+  }
+  const Tcp::endpoint endpoint(address, static_cast<std::uint16_t>(options_.port));
+  acceptor_.open(endpoint.protocol(), error);
+  if (error) return failed("open a socket for", error);
+  CloseOnExec(acceptor_.native_handle());
+  acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  acceptor_.bind(endpoint, error);
+  if (error) return failed("bind", error);
+  acceptor_.listen(asio::socket_base::max_listen_connections, error);
+  if (error) return failed("listen on", error);
+  port_ = acceptor_.local_endpoint(error).port();
+  return absl::OkStatus();
+}
+
+void HttpServer::Core::Accept() {
+  acceptor_.async_accept(
+      [this](const Error& error, Tcp::socket socket) { OnAccept(error, std::move(socket)); });
+}
+
+void HttpServer::Core::OnAccept(const Error& error, Tcp::socket socket) {
+  if (error) {
+    // Out of descriptors, most likely: they come back when connections end.
+    retry_.expires_after(kAcceptPause);
+    retry_.async_wait([this](const Error& wait_error) {
+      if (!wait_error) Accept();
+    });
+    return;
+  }
+  CloseOnExec(socket.native_handle());
+  if (connections_ >= options_.max_connections) {
+    Error ignored;
+    socket.non_blocking(true, ignored);
+    socket.write_some(asio::buffer(kBusy, sizeof(kBusy) - 1), ignored);
+  } else {
+    std::make_shared<Session>(*this, std::move(socket))->Read();
+  }
+  Accept();
+}
+
+Response HttpServer::Core::Handle(const Request& request) const {
+  try {
+    return handler_(request);
+  } catch (const std::exception& exception) {
+    log::Error("an HTTP handler threw; its answer was replaced by 500",
+               {{"target", request.target}, {"error", exception.what()}});
+    return Refusal(500, "internal error");
+  }
+}
+
+absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(HttpServerOptions options,
+                                                              Handler handler) {
+  auto core = std::make_unique<Core>(std::move(options), std::move(handler));
+  if (absl::Status status = core->Listen(); !status.ok()) return status;
+  core->Run();
+  return std::unique_ptr<HttpServer>(new HttpServer(std::move(core)));
+}
+
+HttpServer::HttpServer(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+HttpServer::~HttpServer() = default;
+
+int HttpServer::port() const { return core_->port(); }
+
+}  // namespace starling::http
