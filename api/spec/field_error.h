@@ -31,7 +31,8 @@ absl::Status ToStatus(const FieldErrors& errors);
 // `, did you mean "x"?` with the candidate nearest to `word`; empty if none is near.
 std::string DidYouMean(std::string_view word, const std::vector<std::string>& candidates);
 
-// `parent.child`, or `child` if `parent` is empty; a key with unusual characters is put in brackets.
+// `parent.child`, or `child` if `parent` is empty; a key with unusual characters is put in
+// brackets.
 std::string JoinPath(std::string_view parent, std::string_view child);
 std::string JoinPath(std::string_view parent, std::size_t index);
 

@@ -37,7 +37,8 @@ absl::StatusOr<v1alpha1::TrainingJobSpec> ReadResolvedSpec(std::string_view json
 // `--set path=value`: sets one field of a document before it is read. `path` is as errors name it
 // (spec.stop.epochs, spec.dataset.train.csv.shape[0], metadata.labels[a/b]); `value` is the text of
 // a string field as it stands, anything else is JSON. Parents are made as needed; setting a member
-// of a union takes its other members out. InvalidArgument, with the path, if there is no such field.
+// of a union takes its other members out. InvalidArgument, with the path, if there is no such
+// field.
 absl::Status SetPath(nlohmann::json& document, std::string_view path, std::string_view value);
 
 }  // namespace starling::spec
