@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "trainer/supervisor/options.h"
+#include "trainer/supervisor/supervisor.h"
+
+extern char** environ;  // NOLINT: POSIX declares it so
+
+int main(int argc, char** argv) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  starling::supervisor::Options options;
+  const std::string problem = starling::supervisor::ParseOptions(
+      std::vector<std::string>(argv + 1, argv + argc), environment, options);
+  if (!problem.empty()) {
+    std::fprintf(stderr,
+                 "starling-supervisor: %s\n"
+                 "usage: starling-supervisor [--alive-fifo PATH] [--exit-record PATH]\n"
+                 "         [--termination-log PATH] [--progress-file PATH] [--max-restarts 3]\n"
+                 "         [--restart-policy OnFailure|ExitCode|Never] [--grace-ms 30000]\n"
+                 "         [--alive-timeout-ms 10000] [--oom-counter auto|none|FILE]\n"
+                 "         [--log-limit BYTES] -- role [arguments]\n",
+                 problem.c_str());
+    return starling::supervisor::kBadInput;
+  }
+  return starling::supervisor::Supervisor(std::move(options), std::move(environment)).Run();
+}
