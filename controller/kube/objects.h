@@ -43,9 +43,9 @@ void AddFinalizer(Json& object, std::string_view name);
 void RemoveFinalizer(Json& object, std::string_view name);
 
 // Times of metadata and conditions have whole seconds, MicroTime (events, leases) microseconds.
-std::string FormatTime(absl::Time time);
-std::string FormatMicroTime(absl::Time time);
-std::optional<absl::Time> ParseTime(std::string_view text);
+std::string FormatTimestamp(absl::Time time);
+std::string FormatMicroTimestamp(absl::Time time);
+std::optional<absl::Time> ParseTimestamp(std::string_view text);
 
 // metav1.Condition.
 struct Condition {

@@ -31,7 +31,7 @@ struct ControllerStats {
 // Thread-safe, but Add*, Start and Stop are for one thread. What is added must outlive Stop().
 class Manager {
  public:
-  explicit Manager(const clock::Clock& clock) : clock_(clock) {}
+  explicit Manager(const clock::Clock& clock);
   ~Manager();  // stops
 
   void AddInformer(std::string name, Informer& informer);
