@@ -6,9 +6,8 @@
 //   steps.Increment();
 //
 // Prometheus' C++ client holds the numbers; this is the guard around it: label values and help
-// texts become valid UTF-8 on one line, a value that is not a number or would make a counter fall
-// is dropped and counted, not recorded, and no other file sees the client's headers. A metric's
-// name says its unit
+// texts become valid UTF-8 on one line, an observation that is not a number or would make a counter
+// fall is dropped, and no other file sees the client's headers. A metric's name says its unit
 // (_seconds, _bytes, _total). To add a metric: add it where it is counted, once, at start.
 #pragma once
 
