@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/json/json.h"
 
-#include <set>
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
@@ -141,6 +141,32 @@ std::string Dump(const Json& value) {
 
 std::string DumpPretty(const Json& value) {
   return value.dump(2, ' ', false, Json::error_handler_t::replace);
+}
+
+bool IsUtf8(std::string_view text) {
+  const auto byte = [text](std::size_t i) -> std::uint32_t {
+    return i < text.size() ? static_cast<unsigned char>(text[i]) : 0;
+  };
+  for (std::size_t i = 0; i < text.size();) {
+    const std::uint32_t first = byte(i);
+    const std::size_t length = first < 0x80   ? 1
+                               : first < 0xC2 ? 0
+                               : first < 0xE0 ? 2
+                               : first < 0xF0 ? 3
+                               : first < 0xF5 ? 4
+                                              : 0;
+    if (length == 0) return false;
+    for (std::size_t j = 1; j < length; ++j) {
+      if ((byte(i + j) & 0xC0U) != 0x80U) return false;
+    }
+    const std::uint32_t second = byte(i + 1);
+    if ((first == 0xE0 && second < 0xA0) || (first == 0xED && second > 0x9F) ||
+        (first == 0xF0 && second < 0x90) || (first == 0xF4 && second > 0x8F)) {
+      return false;
+    }
+    i += length;
+  }
+  return true;
 }
 
 std::string Describe(const Json& value) {

@@ -32,6 +32,9 @@ std::string Dump(const nlohmann::json& value);
 // The same with two spaces of indentation a level, and no newline at the end.
 std::string DumpPretty(const nlohmann::json& value);
 
+// Whether all of `text` is well-formed UTF-8 (RFC 3629: no surrogates, no overlong forms).
+bool IsUtf8(std::string_view text);
+
 // "a list", "an object", "the number 3", "the text \"x\"": what a value is, for error messages.
 std::string Describe(const nlohmann::json& value);
 

@@ -79,6 +79,16 @@ TEST(Json, DumpNeverThrows) {
   EXPECT_EQ(DumpPretty(nlohmann::json("\xff")), "\"\xEF\xBF\xBD\"");
 }
 
+TEST(Json, KnowsWhatIsUtf8) {
+  for (const char* text : {"", "a", "\xC2\x80", "\xED\x9F\xBF", "\xF4\x8F\xBF\xBF", "é😀z"}) {
+    EXPECT_TRUE(IsUtf8(text)) << text;
+  }
+  for (const char* text : {"\x80", "\xC1\x80", "\xC2", "a\xC2z", "\xE0\x9F\xBF", "\xED\xA0\x80",
+                           "\xF0\x8F\xBF\xBF", "\xF4\x90\x80\x80", "\xF5\x80\x80\x80", "\xFF"}) {
+    EXPECT_FALSE(IsUtf8(text)) << text;
+  }
+}
+
 TEST(Json, DescribesValuesForMessages) {
   EXPECT_EQ(Describe(nlohmann::json::array()), "a list");
   EXPECT_EQ(Describe(nlohmann::json::object()), "an object");

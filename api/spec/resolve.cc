@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/spec/resolve.h"
+
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "api/spec/contract.h"
+#include "api/spec/reader.h"
+#include "common/json/json.h"
+#include "common/status/check.h"
+#include "google/protobuf/message.h"
+#include "nlohmann/json.hpp"
+
+namespace starling::spec {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+using Json = nlohmann::json;
+
+// Lays `over` onto `base`, field by field: what `over` has wins, a list or map as a whole, and a
+// union's member replaces another one.
+void Overlay(const Message& over, Message& base) {
+  const Reflection& reflection = *over.GetReflection();
+  std::vector<const FieldDescriptor*> present;
+  reflection.ListFields(over, &present);
+  for (const FieldDescriptor* field : present) {
+    if (!field->is_repeated() && KindOf(*field) == Kind::kMessage) {
+      Overlay(reflection.GetMessage(over, field), *reflection.MutableMessage(&base, field));
+      continue;
+    }
+    // Swapping out of a copy is the one way to move any field by reflection.
+    const std::unique_ptr<Message> copy(over.New());
+    copy->CopyFrom(over);
+    reflection.SwapFields(copy.get(), &base, {field});
+  }
+}
+
+bool Present(const Message& message, const FieldDescriptor& field) {
+  const Reflection& reflection = *message.GetReflection();
+  return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
+                             : reflection.HasField(message, &field);
+}
+
+void SetDefault(Message& message, const FieldDescriptor& field) {
+  const auto& rules = RulesOf(field);
+  if (rules.default_value().empty() || Present(message, field)) return;
+  if (!rules.default_unless().empty()) {
+    const FieldDescriptor* other = FindField(*message.GetDescriptor(), rules.default_unless());
+    STARLING_CHECK(other != nullptr, "default_unless names a field of the same message");
+    if (Present(message, *other)) return;
+  }
+  const auto value = json::Parse(rules.default_value());
+  STARLING_CHECK(value.ok(), field.full_name().c_str());
+  const std::unique_ptr<Message> read(message.New());
+  const FieldErrors errors =
+      ReadMessage(Json{{field.json_name(), *value}}, "", *read, {.check_required = false});
+  STARLING_CHECK(errors.empty(), Format(errors).c_str());
+  message.MergeFrom(*read);
+}
+
+void FillDefaults(Message& message) {
+  const Descriptor& descriptor = *message.GetDescriptor();
+  const Reflection& reflection = *message.GetReflection();
+  for (const OneofDescriptor* oneof : UnionsOf(descriptor)) {
+    const std::string& member = RulesOf(*oneof).default_member();
+    if (member.empty() || reflection.HasOneof(message, oneof)) continue;
+    reflection.MutableMessage(&message, FindField(descriptor, member));
+  }
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    SetDefault(message, field);
+    if (KindOf(field) != Kind::kMessage || field.is_map()) continue;
+    if (!field.is_repeated()) {
+      if (Present(message, field)) FillDefaults(*reflection.MutableMessage(&message, &field));
+      continue;
+    }
+    for (int j = 0; j < reflection.FieldSize(message, &field); ++j) {
+      FillDefaults(*reflection.MutableRepeatedMessage(&message, &field, j));
+    }
+  }
+}
+
+}  // namespace
+
+v1alpha1::TrainingJobSpec Resolve(const v1alpha1::TrainingJobSpec& given) {
+  v1alpha1::TrainingJobSpec resolved = PresetSpec(given.preset());
+  Overlay(given, resolved);
+  FillDefaults(resolved);
+  return resolved;
+}
+
+}  // namespace starling::spec

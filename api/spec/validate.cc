@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/spec/validate.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "api/spec/pod_template.h"
+#include "api/spec/resolve.h"
+
+namespace starling::spec {
+namespace {
+
+using v1alpha1::DataSource;
+using v1alpha1::TrainingJobSpec;
+
+constexpr std::int64_t kMostGroups = 16;                     // of reproducible mode
+constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // in one sample
+constexpr std::int64_t kMostSyntheticValues = std::int64_t{1} << 31;
+constexpr std::int64_t kSmallestImage = 20;  // that LeNet-5's two convolutions leave something of
+
+const std::string kWorker = "spec.replicaSpecs.worker";
+const std::string kTrain = "spec.dataset.train";
+const std::string kValidation = "spec.dataset.validation";
+
+using Shape = std::vector<std::int64_t>;
+
+std::string ShapeText(const Shape& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// Where a source's shape stands in the file, and what it says; nothing where only the data knows.
+struct KnownShape {
+  std::string path;
+  Shape shape;
+};
+
+std::optional<KnownShape> ShapeOf(const DataSource& source, const std::string& path) {
+  if (source.has_csv() && source.csv().shape_size() > 0) {
+    const auto& shape = source.csv().shape();
+    return KnownShape{path + ".csv.shape", Shape(shape.begin(), shape.end())};
+  }
+  if (source.has_synthetic()) {
+    const auto& shape = source.synthetic().shape();
+    return KnownShape{path + ".synthetic.shape", Shape(shape.begin(), shape.end())};
+  }
+  return std::nullopt;
+}
+
+// Of one sample; more than kMostValues if there are too many.
+std::int64_t Values(const Shape& shape) {
+  std::int64_t values = 1;
+  for (const std::int64_t side : shape) {
+    values *= std::min(side, kMostValues + 1);
+    if (values > kMostValues) return kMostValues + 1;
+  }
+  return values;
+}
+
+void CheckPreset(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.has_preset()) return;
+  const std::vector<std::string> names = PresetNames();
+  if (std::find(names.begin(), names.end(), spec.preset()) != names.end()) return;
+  errors.push_back(
+      {"spec.preset", absl::StrCat("there is no preset \"", spec.preset(), "\"; there are ",
+                                   absl::StrJoin(names, ", "), DidYouMean(spec.preset(), names))});
+}
+
+void CheckReplicas(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& worker = spec.replica_specs().worker();
+  const std::int64_t replicas = worker.replicas(), least = worker.min_replicas();
+  if (worker.has_max_replicas() && least > worker.max_replicas()) {
+    errors.push_back({kWorker + ".minReplicas",
+                      absl::StrCat("must be at most maxReplicas (", worker.max_replicas(),
+                                   "), not ", least, "; lower it or raise maxReplicas")});
+    return;
+  }
+  if (worker.has_max_replicas() && replicas > worker.max_replicas()) {
+    errors.push_back({kWorker + ".replicas",
+                      absl::StrCat("must be at most maxReplicas (", worker.max_replicas(),
+                                   "), not ", replicas, "; lower it or raise maxReplicas")});
+  }
+  if (replicas == 0 && spec.run_policy().suspend()) return;
+  if (replicas == 0) {
+    errors.push_back({kWorker + ".replicas",
+                      "must be at least 1, not 0; to release all workers and keep the state, set "
+                      "spec.runPolicy.suspend: true"});
+  } else if (replicas < least) {
+    errors.push_back(
+        {kWorker + ".replicas", absl::StrCat("must be at least minReplicas (", least, "), not ",
+                                             replicas, "; raise it or lower minReplicas")});
+  }
+}
+
+void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.reproducible()) return;
+  const auto& worker = spec.replica_specs().worker();
+  const std::int64_t most = std::min(spec.dataset().global_batch_size(), kMostGroups);
+  const bool bounded = worker.has_max_replicas();
+  const std::int64_t workers = bounded ? worker.max_replicas() : worker.replicas();
+  if (workers <= most) return;
+  errors.push_back(
+      {kWorker + (bounded ? ".maxReplicas" : ".replicas"),
+       absl::StrCat("must be at most ", most, " with spec.reproducible (the lesser of ",
+                    kMostGroups, " and globalBatchSize), not ", workers)});
+}
+
+void CheckOptimizer(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& optimizer = spec.optimizer();
+  if (optimizer.sgd().nesterov() && optimizer.sgd().momentum() <= 0) {
+    errors.push_back({"spec.optimizer.sgd.nesterov",
+                      "needs momentum above 0; set momentum, such as 0.9, or leave nesterov out"});
+  }
+  const auto& stop = spec.stop();
+  if (stop.has_steps() && optimizer.schedule().warmup_steps() >= stop.steps()) {
+    errors.push_back({"spec.optimizer.schedule.warmupSteps",
+                      absl::StrCat("must be less than spec.stop.steps (", stop.steps(), "), not ",
+                                   optimizer.schedule().warmup_steps(),
+                                   ", or the learning rate is never reached")});
+  }
+}
+
+void CheckExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.exchange().has_none()) return;
+  const auto& worker = spec.replica_specs().worker();
+  const std::string remedy =
+      " with spec.exchange.none, for nothing travels between workers; "
+      "lower it or use allReduce";
+  if (worker.replicas() > 1) {
+    errors.push_back(
+        {kWorker + ".replicas", absl::StrCat("must be 1, not ", worker.replicas(), ",", remedy)});
+  }
+  if (worker.max_replicas() > 1) {
+    errors.push_back({kWorker + ".maxReplicas",
+                      absl::StrCat("must be 1, not ", worker.max_replicas(), ",", remedy)});
+  }
+}
+
+void CheckValidationData(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (spec.dataset().has_validation()) return;
+  const std::string message = absl::StrCat("needs validation data; give ", kValidation);
+  if (spec.validation().patience() > 0) errors.push_back({"spec.validation.patience", message});
+  if (spec.validation().keep_best()) errors.push_back({"spec.validation.keepBest", message});
+  if (spec.stop().has_target()) errors.push_back({"spec.stop.target", message});
+}
+
+void CheckTarget(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& target = spec.stop().target();
+  const bool accuracy = target.metric() == "validation/accuracy";
+  if (accuracy && target.has_at_most()) {
+    errors.push_back(
+        {"spec.stop.target.atMost", "accuracy is better the higher it is; write atLeast instead"});
+  }
+  if (target.metric() == "validation/loss" && target.has_at_least()) {
+    errors.push_back(
+        {"spec.stop.target.atLeast", "loss is better the lower it is; write atMost instead"});
+  }
+  if (accuracy && target.has_at_least() && (target.at_least() < 0 || target.at_least() > 1)) {
+    errors.push_back(
+        {"spec.stop.target.atLeast",
+         absl::StrCat("must be a share from 0 to 1, such as 0.95, not ", target.at_least())});
+  }
+}
+
+void CheckShape(const DataSource& source, const std::string& path, FieldErrors& errors) {
+  const auto known = ShapeOf(source, path);
+  if (!known) return;
+  const std::int64_t values = Values(known->shape);
+  if (values > kMostValues) {
+    errors.push_back({known->path, absl::StrCat("a sample of shape ", ShapeText(known->shape),
+                                                " has more than ", kMostValues, " values")});
+  } else if (source.has_synthetic() &&
+             source.synthetic().samples() > kMostSyntheticValues / values) {
+    errors.push_back({path + ".synthetic.samples",
+                      absl::StrCat("must be at most ", kMostSyntheticValues / values,
+                                   " with samples of shape ", ShapeText(known->shape), ", not ",
+                                   source.synthetic().samples(), ": every worker holds them all")});
+  }
+}
+
+std::int64_t ClassesOf(const DataSource& source) {  // 0 where only the data knows
+  if (source.has_csv()) return source.csv().classes();
+  if (source.has_idx()) return source.idx().classes();
+  return source.synthetic().classes();
+}
+
+void CheckSources(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& dataset = spec.dataset();
+  CheckShape(dataset.train(), kTrain, errors);
+  if (!dataset.has_validation()) return;
+  CheckShape(dataset.validation(), kValidation, errors);
+  const auto train = ShapeOf(dataset.train(), kTrain);
+  const auto validation = ShapeOf(dataset.validation(), kValidation);
+  if (train && validation && train->shape != validation->shape) {
+    errors.push_back(
+        {validation->path, absl::StrCat("must be ", ShapeText(train->shape), ", as ", train->path,
+                                        " is, not ", ShapeText(validation->shape))});
+  }
+  const std::int64_t classes = ClassesOf(dataset.train());
+  const std::int64_t judged = ClassesOf(dataset.validation());
+  if (classes != 0 && judged != 0 && classes != judged) {
+    errors.push_back({kValidation, absl::StrCat("must have ", classes, " classes, as ", kTrain,
+                                                " has, not ", judged)});
+  }
+}
+
+void CheckIdx(const DataSource& source, const std::string& path, FieldErrors& errors) {
+  if (!source.has_idx() || source.idx().images_uri() != source.idx().labels_uri()) return;
+  errors.push_back({path + ".idx.labelsUri", "must be another file than imagesUri"});
+}
+
+void CheckIdxSources(const TrainingJobSpec& spec, FieldErrors& errors) {
+  CheckIdx(spec.dataset().train(), kTrain, errors);
+  CheckIdx(spec.dataset().validation(), kValidation, errors);
+}
+
+void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.workload().classification().model().has_lenet5()) return;
+  const DataSource& train = spec.dataset().train();
+  const std::string wanted =
+      absl::StrCat("lenet5 needs images of shape [channels, height, width], at least ",
+                   kSmallestImage, " by ", kSmallestImage);
+  const auto known = ShapeOf(train, kTrain);
+  if (!known) {
+    if (train.has_csv()) {
+      errors.push_back({kTrain + ".csv.shape", wanted + "; say how a row is one"});
+    }
+    return;
+  }
+  const Shape& shape = known->shape;
+  const std::size_t sides = shape.size();
+  if ((sides == 2 || sides == 3) && shape[sides - 2] >= kSmallestImage &&
+      shape[sides - 1] >= kSmallestImage) {
+    return;
+  }
+  errors.push_back({known->path, absl::StrCat(wanted, ", not ", ShapeText(shape))});
+}
+
+void CheckTemplates(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& roles = spec.replica_specs();
+  const auto check = [&errors](const auto& role, const std::string& path) {
+    if (!role.has_template_()) return;
+    const FieldErrors found = CheckPodTemplate(role.template_(), path);
+    errors.insert(errors.end(), found.begin(), found.end());
+  };
+  check(roles.coordinator(), "spec.replicaSpecs.coordinator.template");
+  check(roles.worker(), kWorker + ".template");
+}
+
+}  // namespace
+
+FieldErrors Validate(const TrainingJobSpec& resolved) {
+  FieldErrors errors;
+  for (const auto& rule : {CheckPreset, CheckReplicas, CheckReproducible, CheckOptimizer,
+                           CheckExchange, CheckValidationData, CheckTarget, CheckSources,
+                           CheckIdxSources, CheckModel, CheckTemplates}) {
+    rule(resolved, errors);
+  }
+  return errors;
+}
+
+}  // namespace starling::spec
