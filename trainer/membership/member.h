@@ -21,20 +21,23 @@
 #include <cstdint>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "trainer/membership/rules.h"
+#include "trainer/membership/sync_round.h"
 #include "trainer/membership/types.h"
 
 namespace starling::membership {
 
 // Stop applying at once; cancel every collective, copy and connection of views below `view`; refuse
-// them from now on. Carried out before anything is said to anyone.
+// them from now on. Carried out before anything is said to anyone. `planned`: the old view ended at
+// a boundary and this member needs nothing more of it, but slower peers may still be receiving its
+// last bytes: flush and close in order instead of cancelling.
 struct Fence {
   ViewNumber view = 0;
+  bool planned = false;
 };
 // Cancel every collective, copy and connection of this view; the state stays as it is.
 struct AbortView {
@@ -80,8 +83,9 @@ struct CopyState {
 struct AdoptCopy {
   StateId id;
 };
-// Step on from `id` in this view. `settle_only`: training is halted; make one empty reduction.
-// `settings` are those in force (its `values` empty: those of the job file).
+// Step on from `id` in this view; the newest Run holds. `settle_only`: training is halted; make one
+// empty reduction (as after the last step). `settings` are those in force (`values` empty: those of
+// the job file).
 struct Run {
   StateId id;
   bool settle_only = false;
@@ -106,7 +110,8 @@ struct TakeCheckpoint {
   StateId id;
   Agreed agreed;
 };
-// The snapshot is settled and written: commit it (rename). Prune older ones.
+// The snapshot is settled and written: commit it (rename), then OnCheckpointCommitted(turn). Prune
+// older ones.
 struct CommitCheckpoint {
   std::int64_t turn = 0;
   StateId id;
@@ -170,7 +175,10 @@ class Member {
   Actions OnReduced(const Reduction& reduction);
   // A link of this view broke, a deadline passed, a copy or load failed.
   Actions OnBroken(ViewNumber view, const std::vector<MemberId>& unreachable);
+  // The snapshot of this turn is written (or needs no writing here).
   Actions OnCheckpointWritten(std::int64_t turn);
+  // CommitCheckpoint is carried out.
+  Actions OnCheckpointCommitted(std::int64_t turn);
   // SIGTERM or a notice: leave gracefully.
   Actions OnTerminate();
   // The grace period is over.
@@ -192,23 +200,37 @@ class Member {
   const Agreed& agreed() const { return agreed_; }
 
  private:
-  void Install(const View& view, Actions& actions);
-  void LeaveView(Actions& actions);
-  void OfferState(const std::optional<CheckpointOffer>& offer, Actions& actions);
+  struct Snapshot {
+    std::int64_t turn = 0;
+    StateId id;
+    bool written = false;
+    bool settled = false;
+    bool committing = false;
+  };
+
+  void TakeSettings(const Settings& settings);
+  void OnView(const View& view, Actions& actions);
+  void Install(const View& view, bool planned, Actions& actions);
+  void DropUnsettledSnapshot(Actions& actions);
+  void Offer(const std::optional<CheckpointOffer>& offer, Actions& actions);
   void TrySync(Actions& actions);
-  void StartRun(std::int64_t step, Actions& actions);
-  void ActOnControlWord(const Reduction& reduction, Actions& actions);
+  void Halt(std::uint64_t fenced_by, Actions& actions);
+  void StartRun(Actions& actions);
+  bool Accepts(const Reduction& reduction) const;
+  void ActOnSettings(std::int64_t generation, Actions& actions);
+  void ActOnTurnAndStop(const Reduction& reduction, Actions& actions);
   void ActOnCandidate(ViewNumber number, Actions& actions);
-  void FinishIfOver(const Reduction& reduction, Actions& actions);
-  void CommitIfSettled(Actions& actions);
+  void Snap(bool settled, Actions& actions);
+  void CommitIfDue(Actions& actions);
+  void ExitIfStopped(Actions& actions);
   bool Halted() const { return agreed_.settings.halt || stopping_; }
-  bool InView() const;
+  bool Stopped() const { return phase_ == Phase::kDone && Halted() && final_committed_; }
 
   const Options options_;
   std::uint64_t highest_incarnation_ = 0;
   ViewNumber fence_ = 0;
   std::optional<View> installed_;
-  std::map<ViewNumber, View> candidates_;  // prepared views of the installed one, by number
+  std::map<ViewNumber, View> candidates_;  // prepared in the installed view
   std::optional<StateId> state_;
   Agreed agreed_;
   Phase phase_ = Phase::kOut;
@@ -216,25 +238,17 @@ class Member {
   std::vector<MemberId> unreachable_;
 
   std::map<ViewNumber, std::map<MemberId, SyncId>> sync_ids_;  // of the installed and later views
-  std::optional<StateId> base_;                                // chosen in the sync round
-  Agreed base_agreed_;
-  std::vector<MemberId> copiers_;
-  std::vector<MemberId> holders_;
+  SyncDecision decision_;                                      // of the installed view
+  ViewNumber previous_ = 0;  // the view before; only looked at where a rule is switched off
 
-  struct Snapshot {
-    std::int64_t turn = 0;
-    StateId id;
-    bool written = false;
-    bool settled = false;
-    bool operator==(const Snapshot&) const = default;
-  };
   std::optional<Snapshot> snapshot_;
   std::int64_t committed_turn_ = 0;
   bool final_committed_ = false;  // the checkpoint of the halt is committed
 
-  std::optional<Settings> wanted_settings_;
+  std::map<std::int64_t, Settings> wanted_settings_;  // not yet agreed on, by generation
   std::int64_t wanted_turn_ = 0;
-  bool first_step_reported_ = false;
+  std::int64_t base_step_ = -1;  // where this view's sync round ended
+  bool stepped_ = false;         // has completed a reduction in this view
   bool leaving_ = false;
   bool stopping_ = false;  // all members of this view leave
   Training training_;

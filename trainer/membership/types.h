@@ -159,6 +159,8 @@ struct Report {
   std::int64_t settings_generation = 0;  // agreed
   std::int64_t checkpoint_turn = 0;      // the last one that this member has committed
   bool stopped = false;                  // halted by the settings, checkpoint committed
+  std::int64_t base_step = -1;           // where the installed view's sync round ended; -1: not yet
+  bool stepped = false;                  // has completed a reduction in the installed view
   bool operator==(const Report&) const = default;
 };
 
