@@ -21,10 +21,14 @@ class Reconciler {
  public:
   virtual ~Reconciler() = default;
 
-  // An error is logged and tried again with growing delays; Aborted (a conflict) is no news and
-  // comes back at once.
+  // An error is logged and tried again with growing delays; Aborted (a conflict) is tried again
+  // without a word.
   virtual absl::StatusOr<Result> Reconcile(const Key& key) = 0;
 };
+
+// Reconciles a key that the queue has handed out, requeues it as asked and gives it back. Returns
+// whether that went well.
+bool ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key);
 
 // One turn of a controller's worker: takes a ready key, reconciles it, requeues as asked. Returns
 // whether there was one. Tests drive a controller with this, the Manager does so with threads.

@@ -7,10 +7,11 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
+#include <utility>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/container/flat_hash_set.h"
@@ -68,7 +69,7 @@ class WorkQueue {
   BackOff back_off_;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
-  std::vector<Key> ready_ ABSL_GUARDED_BY(mutex_);               // first in, first out
+  std::deque<Key> ready_ ABSL_GUARDED_BY(mutex_);                // first in, first out
   absl::flat_hash_set<Key> dirty_ ABSL_GUARDED_BY(mutex_);       // in ready_, or to be on Done
   absl::flat_hash_set<Key> processing_ ABSL_GUARDED_BY(mutex_);  // handed out
   std::set<std::pair<absl::Time, Key>> delayed_ ABSL_GUARDED_BY(mutex_);

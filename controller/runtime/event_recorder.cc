@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/runtime/event_recorder.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "controller/kube/objects.h"
+
+namespace starling::runtime {
+namespace {
+
+using kube::Json;
+
+constexpr std::size_t kLongestNote = 1024;
+constexpr std::size_t kMostKnown = 1024;
+// A repetition after this long is a new event, as its Event may have been deleted by then.
+constexpr absl::Duration kSeriesEnds = absl::Minutes(6);
+
+// At most `limit` bytes, cut between characters of UTF-8.
+std::string Cut(std::string_view text, std::size_t limit) {
+  if (text.size() <= limit) return std::string(text);
+  while (limit > 0 && (static_cast<unsigned char>(text[limit]) & 0xc0U) == 0x80U) --limit;
+  return std::string(text.substr(0, limit));
+}
+
+Json Reference(const Json& object) {
+  return {{"apiVersion", kube::StringAt(object, "/apiVersion")},
+          {"kind", kube::StringAt(object, "/kind")},
+          {"namespace", kube::NamespaceOf(object)},
+          {"name", kube::NameOf(object)},
+          {"uid", kube::UidOf(object)},
+          {"resourceVersion", kube::ResourceVersionOf(object)}};
+}
+
+// A name that no other event has: the object's, and 16 hexadecimal digits.
+std::string EventName(const Json& regarding) {
+  return absl::StrCat(
+      Cut(kube::NameOf(regarding), 200), ".",
+      bytes::ToHex(bytes::Sha256Of(bytes::View(bytes::RandomBytes(16)))).substr(0, 16));
+}
+
+absl::Time LastSeen(const Json& event) {
+  for (const char* field :
+       {"/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"}) {
+    if (const auto time = kube::ParseTimestamp(kube::StringAt(event, field))) return *time;
+  }
+  return absl::InfinitePast();
+}
+
+}  // namespace
+
+EventRecorder::EventRecorder(kube::KubeClient& client, const clock::Clock& clock,
+                             std::string controller, std::string instance)
+    : client_(client),
+      clock_(clock),
+      controller_(std::move(controller)),
+      instance_(std::move(instance)) {}
+
+void EventRecorder::Record(const Json& regarding, EventType type, std::string_view reason,
+                           std::string_view action, std::string_view note) {
+  const std::string type_name = type == EventType::kNormal ? "Normal" : "Warning";
+  const std::string text = Cut(note, kLongestNote);
+  const std::string identity =
+      absl::StrCat(kube::UidOf(regarding), "\n", type_name, "\n", std::string(reason), "\n",
+                   std::string(action), "\n", text);
+  const Json event = {
+      {"metadata", {{"name", EventName(regarding)}, {"namespace", kube::NamespaceOf(regarding)}}},
+      {"eventTime", kube::FormatMicroTimestamp(clock_.WallNow())},
+      {"regarding", Reference(regarding)},
+      {"type", type_name},
+      {"reason", Cut(reason, 128)},
+      {"action", Cut(action, 128)},
+      {"note", text},
+      {"reportingController", controller_},
+      {"reportingInstance", Cut(instance_, 128)}};
+  sync::MutexLock lock(mutex_);
+  const auto known = known_.find(identity);
+  absl::Status status = absl::NotFoundError("new");
+  if (known != known_.end() && clock_.WallNow() - known->second.last < kSeriesEnds) {
+    status = Repeat(known->second);
+  }
+  if (absl::IsNotFound(status)) status = RecordNew(identity, event);
+  if (status.ok()) return;
+  log::Warning("event was not recorded", {{"reason", reason}, {"error", status.ToString()}});
+}
+
+absl::Status EventRecorder::Repeat(Known& known) {
+  known.last = clock_.WallNow();
+  ++known.count;
+  const Json series = {
+      {"series",
+       {{"count", known.count}, {"lastObservedTime", kube::FormatMicroTimestamp(known.last)}}}};
+  return client_.Patch(kube::kEvent, known.key, series).status();
+}
+
+absl::Status EventRecorder::RecordNew(const std::string& identity, const Json& event) {
+  ASSIGN_OR_RETURN(const Json created, client_.Create(kube::kEvent, event));
+  const auto old = known_.find(identity);
+  if (old != known_.end()) {
+    by_age_.erase(old->second.age);
+    known_.erase(old);
+  }
+  by_age_.push_back(identity);
+  known_[identity] = {kube::KeyOf(created), 1, clock_.WallNow(), std::prev(by_age_.end())};
+  if (by_age_.size() > kMostKnown) {
+    known_.erase(by_age_.front());
+    by_age_.pop_front();
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<int> DeleteOldEvents(kube::KubeClient& client, const clock::Clock& clock,
+                                    absl::Duration age) {
+  ASSIGN_OR_RETURN(const kube::ObjectList events, client.List(kube::kEvent, "", {}));
+  int deleted = 0;
+  for (const Json& event : events.items) {
+    if (clock.WallNow() - LastSeen(event) < age) continue;
+    const auto result = client.Delete(kube::kEvent, kube::KeyOf(event), {});
+    if (absl::IsNotFound(result.status())) continue;
+    RETURN_IF_ERROR(result.status());
+    ++deleted;
+  }
+  return deleted;
+}
+
+}  // namespace starling::runtime

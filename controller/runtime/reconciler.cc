@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/runtime/reconciler.h"
+
+#include "common/log/log.h"
+
+namespace starling::runtime {
+
+bool ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key) {
+  const absl::StatusOr<Result> result = reconciler.Reconcile(key);
+  if (result.ok()) {
+    queue.Forget(key);
+    if (result->requeue_after > absl::ZeroDuration()) queue.AddAfter(key, result->requeue_after);
+  } else {
+    // A conflict only says that the copy was old; a first one is not worth a word.
+    if (!absl::IsAborted(result.status()) || queue.FailuresOf(key) > 5) {
+      log::Warning("reconcile failed, will try again",
+                   {{"key", key.ToString()}, {"error", result.status().ToString()}});
+    }
+    queue.AddBackedOff(key);
+  }
+  queue.Done(key);
+  return result.ok();
+}
+
+bool ReconcileOnce(WorkQueue& queue, Reconciler& reconciler) {
+  const std::optional<Key> key = queue.TryGet();
+  if (!key) return false;
+  ReconcileKey(queue, reconciler, *key);
+  return true;
+}
+
+}  // namespace starling::runtime
