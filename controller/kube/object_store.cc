@@ -19,7 +19,7 @@
 namespace starling::kube {
 namespace {
 
-constexpr std::int64_t kApplicationId = 0x5354524c;  // "STRL"
+constexpr std::int64_t kApplicationId = 1398035020;  // "STRL"
 constexpr std::int64_t kSchemaVersion = 1;
 constexpr absl::Duration kPoll = absl::Milliseconds(15);
 
@@ -31,7 +31,7 @@ constexpr const char* kSchema = R"(
   CREATE INDEX changes_by_kind ON changes(kind, version);
   CREATE TABLE counters(name TEXT PRIMARY KEY, value INTEGER NOT NULL) WITHOUT ROWID;
   INSERT INTO counters VALUES('version', 1), ('compacted', 0);
-  PRAGMA application_id = 1398033996;
+  PRAGMA application_id = 1398035020;
   PRAGMA user_version = 1;
 )";
 
