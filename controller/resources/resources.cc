@@ -32,13 +32,12 @@ Json Owned(const JobIdentity& job, std::string_view kind, std::string name) {
            {{"name", std::move(name)},
             {"namespace", job.ns},
             {"labels", Labels(job)},
-            {"ownerReferences",
-             Json::array({{{"apiVersion", "starling.dev/v1alpha1"},
-                           {"kind", "TrainingJob"},
-                           {"name", job.name},
-                           {"uid", job.uid},
-                           {"controller", true},
-                           {"blockOwnerDeletion", true}}})}}}};
+            {"ownerReferences", Json::array({{{"apiVersion", "starling.dev/v1alpha1"},
+                                              {"kind", "TrainingJob"},
+                                              {"name", job.name},
+                                              {"uid", job.uid},
+                                              {"controller", true},
+                                              {"blockOwnerDeletion", true}}})}}}};
 }
 
 Json FieldEnv(const char* name, const char* path) {
@@ -60,8 +59,7 @@ std::string TrainingFolder(const JobIdentity& job, const Platform& platform) {
   return platform.local() ? JobFolder(platform.jobs_folder, job) : "/var/lib/starling/job";
 }
 
-std::vector<std::string> SupervisorArgs(const JobIdentity& job, Role role,
-                                        const v1alpha1::TrainingJobSpec& resolved,
+std::vector<std::string> SupervisorArgs(Role role, const v1alpha1::TrainingJobSpec& resolved,
                                         const Platform& platform) {
   std::vector<std::string> args = {"starling-supervisor",
                                    "--progress-file",
@@ -74,9 +72,10 @@ std::vector<std::string> SupervisorArgs(const JobIdentity& job, Role role,
   args.push_back(role == Role::kWorker
                      ? PolicyName(resolved.replica_specs().worker().restart_policy())
                      : "OnFailure");
-  if (platform.local()) {
-    args.push_back("--alive-fifo");
-    args.push_back(JobFolder(platform.jobs_folder, job) + "/alive");
+  // The process kubelet names the pod's own record and FIFO in the environment.
+  if (!platform.local()) {
+    args.push_back("--termination-log");
+    args.push_back("/dev/termination-log");
   }
   args.push_back("--");
   return args;
@@ -97,9 +96,9 @@ std::vector<std::string> RoleArgs(const JobIdentity& job, Role role, const Platf
       "$(POD_UID)",
   };
   if (role == Role::kWorker) {
-    for (const std::string& arg : {std::string("--job-uid"), job.uid, std::string("--job-name"),
-                                   job.name, std::string("--job-dir"),
-                                   TrainingFolder(job, platform)}) {
+    for (const std::string& arg :
+         {std::string("--job-uid"), job.uid, std::string("--job-name"), job.name,
+          std::string("--job-dir"), TrainingFolder(job, platform)}) {
       args.push_back(arg);
     }
   }
@@ -123,22 +122,22 @@ Json Ports(Role role) {
 
 Json Container(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved, Role role,
                const Platform& platform) {
-  std::vector<std::string> command = SupervisorArgs(job, role, resolved, platform);
+  std::vector<std::string> command = SupervisorArgs(role, resolved, platform);
   for (std::string& arg : RoleArgs(job, role, platform)) command.push_back(std::move(arg));
-  Json mounts = Json::array(
-      {{{"name", "spec"}, {"mountPath", Text(kSpecFolder)}, {"readOnly", true}},
-       {{"name", "secret"}, {"mountPath", Text(kSecretFolder)}, {"readOnly", true}},
-       {{"name", "run"}, {"mountPath", Text(kRunFolder)}}});
+  Json mounts =
+      Json::array({{{"name", "spec"}, {"mountPath", Text(kSpecFolder)}, {"readOnly", true}},
+                   {{"name", "secret"}, {"mountPath", Text(kSecretFolder)}, {"readOnly", true}},
+                   {{"name", "run"}, {"mountPath", Text(kRunFolder)}}});
   if (role == Role::kWorker) {
     mounts.push_back({{"name", "job"}, {"mountPath", TrainingFolder(job, platform)}});
   }
   return {{"name", Text(kContainer)},
           {"image", platform.image.empty() ? "starling" : platform.image},
           {"command", std::move(command)},
-          {"env", Json::array({FieldEnv("POD_NAME", "metadata.name"),
-                               FieldEnv("POD_NAMESPACE", "metadata.namespace"),
-                               FieldEnv("POD_UID", "metadata.uid"),
-                               FieldEnv("POD_IP", "status.podIP")})},
+          {"env",
+           Json::array({FieldEnv("POD_NAME", "metadata.name"),
+                        FieldEnv("POD_NAMESPACE", "metadata.namespace"),
+                        FieldEnv("POD_UID", "metadata.uid"), FieldEnv("POD_IP", "status.podIP")})},
           {"ports", Ports(role)},
           {"terminationMessagePolicy", "FallbackToLogsOnError"},
           {"volumeMounts", std::move(mounts)}};
@@ -152,9 +151,9 @@ Json Volumes(const JobIdentity& job, Role role, std::int64_t config_generation,
         {"secret", {{"secretName", SecretName(job.name)}, {"defaultMode", 0400}}}},
        {{"name", "run"}, {"emptyDir", Json::object()}}});
   if (role == Role::kWorker && platform.local()) {
-    volumes.push_back({{"name", "job"},
-                       {"hostPath",
-                        {{"path", TrainingFolder(job, platform)}, {"type", "DirectoryOrCreate"}}}});
+    volumes.push_back(
+        {{"name", "job"},
+         {"hostPath", {{"path", TrainingFolder(job, platform)}, {"type", "DirectoryOrCreate"}}}});
   } else if (role == Role::kWorker) {
     volumes.push_back({{"name", "job"}, {"emptyDir", Json::object()}});
   }
@@ -164,9 +163,10 @@ Json Volumes(const JobIdentity& job, Role role, std::int64_t config_generation,
 // What tells two items of a list apart, by the list's key; null: the list is a plain value.
 const char* MergeKey(const std::string& list) {
   static constexpr std::pair<const char*, const char*> kKeys[] = {
-      {"containers", "name"},        {"initContainers", "name"}, {"volumes", "name"},
-      {"env", "name"},               {"imagePullSecrets", "name"}, {"volumeMounts", "mountPath"},
-      {"ports", "containerPort"},    {"hostAliases", "ip"}};
+      {"containers", "name"},       {"initContainers", "name"},
+      {"volumes", "name"},          {"env", "name"},
+      {"imagePullSecrets", "name"}, {"volumeMounts", "mountPath"},
+      {"ports", "containerPort"},   {"hostAliases", "ip"}};
   for (const auto& [name, key] : kKeys) {
     if (list == name) return key;
   }
@@ -198,10 +198,9 @@ absl::StatusOr<Json> TemplateOf(const v1alpha1::TrainingJobSpec& resolved, Role 
   if (text.empty()) return Json::object();
   ASSIGN_OR_RETURN(Json value, json::Parse(text));
   if (!value.is_object()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("spec.replicaSpecs.", Text(RoleName(role)),
-                     ".template: must be an object (a PodTemplateSpec), not ",
-                     json::Describe(value)));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "spec.replicaSpecs.", Text(RoleName(role)),
+        ".template: must be an object (a PodTemplateSpec), not ", json::Describe(value)));
   }
   return value;
 }

@@ -32,8 +32,8 @@ struct Platform {
 };
 
 // The pod of one member. Its command is the supervisor's, followed by the role's; the user's
-// template is merged over it: lists whose items have names (containers, volumes, env) by name, other
-// lists replaced. Labels of ours, the owner and restartPolicy Never stay as they are.
+// template is merged over it: lists whose items have names (containers, volumes, env) by name,
+// other lists replaced. Labels of ours, the owner and restartPolicy Never stay as they are.
 // InvalidArgument: the template is no JSON object.
 absl::StatusOr<Json> BuildPod(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
                               Role role, std::int64_t index, std::int64_t config_generation,

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// backoffLimit: how many pods may fail without a new step between them, and how long to wait
+// before the next try. Evictions, deletions and lost nodes are not failures.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+// The first two replacements come at once; a pod that cannot live is not started all the time.
+constexpr std::int64_t kFreeRestarts = 2;
+constexpr absl::Duration kFirstDelay = absl::Milliseconds(200);
+constexpr absl::Duration kLongestDelay = absl::Seconds(10);
+
+const v1alpha1::Incident* LastFailure(const v1alpha1::TrainingJobStatus& status) {
+  const v1alpha1::Incident* last = nullptr;
+  for (const v1alpha1::Incident& incident : status.incidents()) {
+    if (!incident.has_exit_code()) continue;
+    if (last == nullptr || ToTime(incident.time()) >= ToTime(last->time())) last = &incident;
+  }
+  return last;
+}
+
+}  // namespace
+
+void FailByBackoffLimit(Pass& pass) {
+  const std::int64_t limit = pass.observed.spec.run_policy().backoff_limit();
+  if (pass.status.failures() <= limit) return;
+  std::string message = absl::StrCat(pass.status.failures(),
+                                     " pods failed without a step of progress between them, more "
+                                     "than backoffLimit allows (",
+                                     limit, ")");
+  if (const v1alpha1::Incident* last = LastFailure(pass.status); last != nullptr) {
+    absl::StrAppend(&message, "; the last: ", last->message());
+    if (!last->log_tail().empty()) absl::StrAppend(&message, ": ", last->log_tail());
+  }
+  FinishJob(pass, false, "BackoffLimitExceeded", std::move(message));
+}
+
+absl::Duration RestartDelay(const Pass& pass) {
+  const std::int64_t beyond = pass.status.failures() - kFreeRestarts;
+  const v1alpha1::Incident* last = LastFailure(pass.status);
+  if (beyond <= 0 || last == nullptr) return absl::ZeroDuration();
+  const double factor = std::pow(2.0, static_cast<double>(std::min<std::int64_t>(beyond, 16) - 1));
+  const absl::Duration delay = std::min(kFirstDelay * factor, kLongestDelay);
+  // A failure from the future (another machine's clock) delays by no more than this either.
+  return std::clamp(ToTime(last->time()) + delay - pass.now, absl::ZeroDuration(), delay);
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// cleanPodPolicy: what becomes of the pods when the job has ended.
+//
+// The coordinator is told that the end is on record; it lets the members go and they exit by
+// themselves. Only who does not is deleted: at once after a failure, after a while after a success.
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+
+void CleanPods(Pass& pass) {
+  const v1alpha1::CleanPodPolicy policy = pass.observed.spec.run_policy().clean_pod_policy();
+  const bool succeeded = ConditionStatus(pass.status, "Succeeded") == "True";
+  const absl::Time patience =
+      succeeded ? ToTime(pass.status.completion_time()) + pass.options.finish_timeout
+                : absl::InfinitePast();
+  bool running = false;
+  for (const ObservedPod& pod : pass.observed.pods) running |= pod.Live();
+  if (policy == v1alpha1::CLEAN_POD_POLICY_NONE) return;
+  if (running && pass.now < patience) {
+    pass.RequeueAt(patience);
+    return;
+  }
+  if (running) DeleteAllPods(pass);
+  if (policy != v1alpha1::CLEAN_POD_POLICY_ALL) return;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.Terminated() && !pod.terminating) pass.Delete(pod, 0);
+  }
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// The status as people and scripts read it: conditions, state, counts.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+bool IsTrue(const Pass& pass, std::string_view type) {
+  return ConditionStatus(pass.status, type) == "True";
+}
+
+// The short sync at the start of a view is training too, and so are steps under the last view while
+// the coordinator is being replaced.
+bool Trains(const Pass& pass) {
+  const bool before = IsTrue(pass, "Running");
+  if (pass.report == nullptr) {
+    const auto workers = pass.UsablePods(Role::kWorker);
+    return before && std::any_of(workers.begin(), workers.end(), [](const ObservedPod* pod) {
+             return pod->phase == PodPhase::kRunning;
+           });
+  }
+  const auto& members = pass.report->members();
+  const bool led =
+      std::any_of(members.begin(), members.end(), [](const v1alpha1::MemberStatus& member) {
+        // A new coordinator knows that they run before it knows in which view.
+        return member.connected() && (member.in_view() || member.phase() == v1alpha1::PHASE_RUN);
+      });
+  return led && (pass.report->view_synced() || before);
+}
+
+void SetRunning(Pass& pass, bool held) {
+  if (pass.Finished() || held) {
+    const std::string_view reason = pass.Finished() ? "JobFinished" : "JobSuspended";
+    SetCondition(pass, "Running", "False", reason, "");
+    if (FindCondition(pass.status, "Restarting") != nullptr) {
+      SetCondition(pass, "Restarting", "False", reason, "");
+    }
+    return;
+  }
+  const bool before = IsTrue(pass, "Running");
+  if (Trains(pass)) {
+    if (SetCondition(pass, "Running", "True", "Training", "workers train")) {
+      pass.Event(false, "Running", "Train", "training runs");
+    }
+    if (FindCondition(pass.status, "Restarting") != nullptr) {
+      SetCondition(pass, "Restarting", "False", "Training", "workers train");
+    }
+    return;
+  }
+  if (before) {
+    SetCondition(pass, "Restarting", "True", "Recovering", "training stopped and is brought back");
+    pass.Event(true, "Restarting", "Recover", "training stopped and is brought back");
+  }
+  SetCondition(pass, "Running", "False", IsTrue(pass, "Restarting") ? "Recovering" : "Starting",
+               "waiting for the workers");
+}
+
+std::string_view StateWord(const Pass& pass) {
+  for (const std::string_view type :
+       {"Failed", "Succeeded", "Suspended", "Restarting", "Running"}) {
+    if (IsTrue(pass, type)) return type;
+  }
+  // On its way into suspension it is neither: the last word stands.
+  if (ConditionStatus(pass.status, "Suspended") == "Unknown" && !pass.status.state().empty()) {
+    return pass.observed.status.state();
+  }
+  return "Pending";
+}
+
+void CountPods(Pass& pass) {
+  auto& roles = *pass.status.mutable_replica_statuses();
+  roles.clear();
+  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
+    v1alpha1::ReplicaStatus& counts = roles[std::string(resources::RoleName(role))];
+    counts.set_active(0);
+    counts.set_ready(0);
+    counts.set_succeeded(0);
+    counts.set_failed(0);
+  }
+  for (const ObservedPod& pod : pass.observed.pods) {
+    v1alpha1::ReplicaStatus& counts = roles[std::string(resources::RoleName(pod.role))];
+    if (pod.phase == PodPhase::kSucceeded) counts.set_succeeded(counts.succeeded() + 1);
+    if (pod.phase == PodPhase::kFailed) counts.set_failed(counts.failed() + 1);
+    if (pod.Live()) counts.set_active(counts.active() + 1);
+    if (pod.Live() && pod.ready) counts.set_ready(counts.ready() + 1);
+  }
+}
+
+}  // namespace
+
+void SetConditions(Pass& pass, bool held) {
+  if (SetCondition(pass, "Created", "True", "JobCreated", "the controller has taken the job")) {
+    pass.Event(false, "Created", "Create", "the controller has taken the job");
+  }
+  SetRunning(pass, held);
+  CountPods(pass);
+  if (!pass.status.has_replicas()) {
+    pass.status.set_replicas(WantedWorkers(pass.observed.spec).workers);
+  }
+  pass.status.set_selector(resources::RoleSelector(pass.observed.job.name, Role::kWorker));
+  pass.status.set_observed_generation(pass.observed.generation);
+  pass.status.set_state(std::string(StateWord(pass)));
+}
+
+}  // namespace starling::trainingjob

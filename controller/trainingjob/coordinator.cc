@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which coordinator process leads, by the one rule of consensus that is ours: each process is
+// granted an incarnation of its own by compare-and-swap in the status, keyed by its boot id.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+const v1alpha1::CoordinatorReport* ReportOf(const Pass& pass, const ObservedPod* pod) {
+  const std::optional<ObservedLink>& link = pass.observed.link;
+  if (pod == nullptr || !link.has_value() || !link->heard || link->pod_uid != pod->uid) {
+    return nullptr;
+  }
+  return &link->report;
+}
+
+}  // namespace
+
+void FindLeader(Pass& pass) {
+  const std::vector<const ObservedPod*> pods = pass.UsablePods(Role::kCoordinator);
+  for (const ObservedPod* pod : pods) {
+    const v1alpha1::CoordinatorReport* report = ReportOf(pass, pod);
+    if (report != nullptr && report->boot_id() == pass.status.coordinator().boot_id()) {
+      pass.leader = pod;
+    }
+  }
+  if (pass.leader == nullptr && !pods.empty()) pass.leader = pods.front();
+  for (const ObservedPod* pod : pods) {
+    if (pod == pass.leader) continue;
+    pass.Reason(absl::StrCat(pod->name, " is a second coordinator"));
+    pass.Delete(*pod, 1);
+  }
+}
+
+void GrantIncarnation(Pass& pass) {
+  const v1alpha1::CoordinatorReport* report = ReportOf(pass, pass.leader);
+  if (report == nullptr || report->boot_id().empty()) return;
+  v1alpha1::CoordinatorGrant& grant = *pass.status.mutable_coordinator();
+  const std::uint64_t incarnation = static_cast<std::uint64_t>(grant.incarnation());
+  if (report->boot_id() == grant.boot_id()) {
+    if (report->incarnation() == incarnation && incarnation > 0) pass.report = report;
+    return;
+  }
+  if (report->incarnation() == 0) {
+    grant.set_incarnation(grant.incarnation() + 1);
+    grant.set_boot_id(report->boot_id());
+    pass.Reason(absl::StrCat(pass.leader->name, " is granted incarnation ", grant.incarnation()));
+    return;
+  }
+  // It had a grant before another process got the next: its members are told so by that one.
+  pass.Reason(absl::StrCat(pass.leader->name, " was superseded"));
+  pass.Delete(*pass.leader, 1);
+  pass.leader = nullptr;
+}
+
+void GiveUpSilentCoordinator(Pass& pass) {
+  const std::optional<ObservedLink>& link = pass.observed.link;
+  if (pass.leader == nullptr || !link.has_value() || link->pod_uid != pass.leader->uid) return;
+  const absl::Duration limit =
+      link->heard ? pass.options.coordinator_silence : pass.options.coordinator_start;
+  if (link->silent < limit) {
+    pass.RequeueAfter(limit - link->silent + absl::Milliseconds(5));
+    return;
+  }
+  v1alpha1::Incident incident;
+  SetTime(incident.mutable_time(), pass.now);
+  incident.set_reason("CoordinatorLost");
+  incident.set_pod(pass.leader->name);
+  incident.set_pod_uid(pass.leader->uid);
+  incident.set_message(absl::StrCat(pass.leader->name,
+                                    " answers neither its stream nor a new call; it is replaced"));
+  incident.set_detection_seconds(absl::ToDoubleSeconds(link->silent));
+  AddIncident(pass, std::move(incident));
+  pass.lost.insert(pass.leader->uid);
+  pass.Delete(*pass.leader, 1);
+  pass.leader = nullptr;
+  pass.report = nullptr;
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is to be done about a job: its new status, actions on objects, messages to its coordinator.
+//
+// The order is part of the contract: the status is written first, and only if that succeeded are
+// the actions taken, in order, up to the first that fails; then the coordinator is told. So
+// whatever is done has its reason on record, and a controller that dies in between leaves a state
+// from which the same actions are decided again.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/resources/names.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::trainingjob {
+
+struct CreateSecret {};
+struct CreateService {};
+struct CreateConfig {
+  std::int64_t generation;
+};
+struct CreatePod {
+  resources::Role role;
+  std::int64_t index;
+  std::int64_t config_generation;
+};
+struct DeletePod {
+  std::string name;
+  std::string uid;
+  // 0 only for pods whose processes are known to have ended; not given: the pod's own.
+  std::optional<std::int64_t> grace_seconds;
+};
+struct DeleteJob {};
+struct EmitEvent {
+  bool warning;
+  std::string reason;
+  std::string action;
+  std::string note;
+};
+using Action = std::variant<CreateSecret, CreateService, CreateConfig, CreatePod, DeletePod,
+                            DeleteJob, EmitEvent>;
+
+// The coordinator to keep a stream to, and what to tell it.
+struct Supervision {
+  std::string pod_uid;
+  std::string address;                   // IP
+  std::string boot_id;                   // of the process that the messages are for
+  std::optional<v1alpha1::Grant> grant;  // sent once, before the first `desired`
+  // Without transition and sequence, which the link fills in. Not given: nothing is wanted yet,
+  // because the coordinator has no incarnation.
+  std::optional<v1alpha1::Desired> desired;
+};
+
+struct Decision {
+  v1alpha1::TrainingJobStatus status;
+  bool write_status = false;
+  std::vector<Action> actions;
+  std::optional<Supervision> supervision;  // none: no stream
+  std::vector<std::string> surplus;        // UIDs of pods that are more than is wanted
+  absl::Duration requeue_after = absl::InfiniteDuration();
+  std::vector<std::string> reasons;  // for the log: why, one sentence each
+};
+
+}  // namespace starling::trainingjob

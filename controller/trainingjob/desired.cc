@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the coordinator is told: its incarnation, once; what is wanted, whole, again and again.
+#include <algorithm>
+
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+v1alpha1::Pod::State StateOf(const Pass& pass, const ObservedPod& pod) {
+  if (pod.Terminated()) return v1alpha1::Pod::TERMINATED;
+  const auto& surplus = pass.decision.surplus;
+  const bool leaves =
+      !pass.Usable(pod) || std::find(surplus.begin(), surplus.end(), pod.uid) != surplus.end();
+  return leaves ? v1alpha1::Pod::DRAINING : v1alpha1::Pod::LIVE;
+}
+
+v1alpha1::Pod Describe(const Pass& pass, const ObservedPod& pod) {
+  v1alpha1::Pod described;
+  described.set_uid(pod.uid);
+  described.set_name(pod.name);
+  described.set_role(std::string(resources::RoleName(pod.role)));
+  described.set_index(pod.index);
+  described.set_ip(pod.ip);
+  described.set_state(StateOf(pass, pod));
+  return described;
+}
+
+// Pods that may have been members. One without an address never ran.
+std::vector<const ObservedPod*> Members(const Pass& pass) {
+  std::vector<const ObservedPod*> members;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.role == Role::kWorker && !pod.ip.empty()) members.push_back(&pod);
+  }
+  return members;
+}
+
+v1alpha1::Grant GrantFor(const Pass& pass) {
+  v1alpha1::Grant grant;
+  grant.set_incarnation(static_cast<std::uint64_t>(pass.status.coordinator().incarnation()));
+  grant.set_boot_id(pass.status.coordinator().boot_id());
+  grant.set_newest_view(static_cast<std::uint64_t>(pass.status.newest_view()));
+  for (const ObservedPod* pod : Members(pass)) {
+    if (!pod->Terminated()) *grant.add_roster() = Describe(pass, *pod);
+  }
+  return grant;
+}
+
+v1alpha1::Desired DesiredFor(const Pass& pass) {
+  const v1alpha1::TrainingJobSpec& spec = pass.observed.spec;
+  v1alpha1::Desired desired;
+  const std::int64_t workers = WantedWorkers(spec).workers;
+  desired.set_workers(workers);
+  desired.set_min_workers(
+      std::clamp<std::int64_t>(spec.replica_specs().worker().min_replicas(), 1, workers));
+  for (const ObservedPod* pod : Members(pass)) *desired.add_pods() = Describe(pass, *pod);
+  v1alpha1::Settings& settings = *desired.mutable_settings();
+  settings.set_generation(pass.observed.generation);
+  *settings.mutable_stop() = spec.stop();
+  *settings.mutable_checkpoint() = spec.checkpoint();
+  settings.set_halt(pass.halt);
+  desired.set_finished(pass.Finished());
+  return desired;
+}
+
+}  // namespace
+
+void Supervise(Pass& pass) {
+  const ObservedPod* leader = pass.leader;
+  if (leader == nullptr || leader->ip.empty() || leader->phase != PodPhase::kRunning) return;
+  Supervision supervision;
+  supervision.pod_uid = leader->uid;
+  supervision.address = leader->ip;
+  const std::optional<ObservedLink>& link = pass.observed.link;
+  if (link.has_value() && link->heard && link->pod_uid == leader->uid &&
+      link->report.boot_id() == pass.status.coordinator().boot_id() &&
+      !link->report.boot_id().empty()) {
+    supervision.boot_id = link->report.boot_id();
+    if (link->report.incarnation() == 0) supervision.grant = GrantFor(pass);
+    supervision.desired = DesiredFor(pass);
+  }
+  pass.decision.supervision = std::move(supervision);
+}
+
+}  // namespace starling::trainingjob

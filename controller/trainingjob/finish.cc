@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of a job: written once, never taken back.
+#include "absl/strings/str_cat.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+
+void FinishJob(Pass& pass, bool succeeded, std::string_view reason, std::string message) {
+  pass.status.set_active_seconds(ActiveSeconds(pass));
+  SetTime(pass.status.mutable_completion_time(), pass.now);
+  pass.Reason(message);
+  SetCondition(pass, succeeded ? "Succeeded" : "Failed", "True", reason, message);
+  pass.Event(!succeeded, reason, succeeded ? "Succeed" : "Fail", std::move(message));
+}
+
+void FailInvalidSpec(Pass& pass) {
+  if (pass.observed.spec_error.empty()) return;
+  FinishJob(pass, false, "InvalidSpec", pass.observed.spec_error);
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,372 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/trainingjob/grpc_links.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "common/log/log.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "starling/v1alpha1/membership.grpc.pb.h"
+
+namespace starling::trainingjob {
+namespace {
+
+using google::protobuf::util::MessageDifferencer;
+
+// What of a report is news that must be looked at now.
+std::string Essence(const v1alpha1::CoordinatorReport& report) {
+  std::string essence =
+      absl::StrCat(report.boot_id(), "|", report.incarnation(), "|", report.newest_view(), "|",
+                   report.view_synced(), report.stopped(), report.training().has_result(), "|",
+                   report.training().failure(), "|", report.incidents_size(), "|",
+                   report.training().checkpoint().name(), "|", report.settings_generation());
+  for (const v1alpha1::MemberStatus& member : report.members()) {
+    absl::StrAppend(&essence, "|", member.id().pod_uid(), ",", member.id().start(), ",",
+                    member.connected(), member.in_view(), member.drained(), ",", member.refused());
+  }
+  return essence;
+}
+
+std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
+  // A connection of its own for each attempt: the old one may be the trouble.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+// The stream to one coordinator pod, through as many calls as it takes. Thread-safe.
+class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
+ public:
+  Link(const GrpcCoordinatorLinks& owner, runtime::Key job, const Supervision& supervision,
+       std::string_view secret)
+      : clock_(owner.clock_),
+        options_(owner.options_),
+        on_report_(owner.on_report_),
+        job_(std::move(job)),
+        pod_uid_(supervision.pod_uid),
+        address_(absl::StrCat(supervision.address, ":", owner.options_.port)),
+        token_(bytes::ToHex(bytes::Hmac(secret, "control"))),
+        started_(clock_.Now()) {}
+
+  bool Serves(const Supervision& supervision) const {
+    return pod_uid_ == supervision.pod_uid &&
+           address_ == absl::StrCat(supervision.address, ":", options_.port);
+  }
+  void Want(const Supervision& supervision) ABSL_LOCKS_EXCLUDED(mutex_);
+  ObservedLink Look() const ABSL_LOCKS_EXCLUDED(mutex_);
+  void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+  // After Close(): until no call of this link is under way, or the timeout.
+  void AwaitCalls(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  class Call;
+
+  void StartCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool TakeReport(Call& call, const v1alpha1::CoordinatorReport& report)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const clock::Clock& clock_;
+  const GrpcLinkOptions options_;
+  const std::function<void(const runtime::Key&)> on_report_;
+  const runtime::Key job_;
+  const std::string pod_uid_;
+  const std::string address_;
+  const std::string token_;
+  const absl::Time started_;
+
+  mutable sync::Mutex mutex_;
+  std::shared_ptr<Call> call_ ABSL_GUARDED_BY(mutex_);
+  absl::Time next_dial_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::optional<absl::Time> heard_ ABSL_GUARDED_BY(mutex_);
+  v1alpha1::CoordinatorReport report_ ABSL_GUARDED_BY(mutex_);
+  std::string essence_ ABSL_GUARDED_BY(mutex_);
+  absl::Time notified_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  Supervision wanted_ ABSL_GUARDED_BY(mutex_);
+  bool news_ ABSL_GUARDED_BY(mutex_) = false;  // not sent yet
+  absl::Time sent_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::int64_t sequence_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, the cancelled ones included
+  sync::Condition idle_;
+};
+
+// One call; lives until gRPC is done with it. Its members are guarded by the link's mutex, except
+// `in_`, which belongs to the read that is under way.
+class GrpcCoordinatorLinks::Link::Call final
+    : public grpc::ClientBidiReactor<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>,
+      public std::enable_shared_from_this<Call> {
+ public:
+  explicit Call(std::shared_ptr<Link> link)
+      : link_(std::move(link)),
+        channel_(Dial(link_->address_)),
+        stub_(v1alpha1::CoordinatorControl::NewStub(channel_)) {}
+
+  void Start(const std::string& token, absl::Time now) {
+    self_ = shared_from_this();
+    dialled = now;
+    context_.AddMetadata("x-starling-auth", token);
+    stub_->async()->Supervise(&context_, this);
+    AddHold();  // for writes from outside, until the last read
+    StartRead(&in_);
+    grpc::ClientBidiReactor<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>::StartCall();
+  }
+
+  void Write(v1alpha1::ControllerMessage message) {
+    out_ = std::move(message);
+    writing = true;
+    StartWrite(&out_);
+  }
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      if (!link_->TakeReport(*this, in_)) Cancel();
+      StartRead(&in_);
+      return;
+    }
+    {
+      sync::MutexLock lock(link_->mutex_);
+      over = true;
+    }
+    RemoveHold();
+  }
+
+  void OnWriteDone(bool ok) override {
+    sync::MutexLock lock(link_->mutex_);
+    writing = false;
+    if (ok && link_->call_.get() == this) link_->Send();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    {
+      sync::MutexLock lock(link_->mutex_);
+      if (link_->call_.get() == this) {
+        link_->call_ = nullptr;
+        link_->next_dial_ = link_->clock_.Now() + link_->options_.redial;
+      }
+      --link_->calls_;
+      link_->idle_.NotifyAll();
+    }
+    if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+        status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
+      log::Warning("coordinator refuses the controller",
+                   {{"job", link_->job_.ToString()}, {"why", status.error_message()}});
+    }
+    const std::shared_ptr<Call> last = std::move(self_);  // destroys this on return
+  }
+
+  absl::Time dialled;
+  bool answered = false;
+  std::string boot_id;  // of the process at the other end
+  bool granted = false;
+  bool writing = false;
+  bool over = false;
+
+ private:
+  const std::shared_ptr<Link> link_;
+  const std::shared_ptr<grpc::Channel> channel_;
+  const std::unique_ptr<v1alpha1::CoordinatorControl::Stub> stub_;
+  grpc::ClientContext context_;
+  v1alpha1::ControllerMessage out_;
+  v1alpha1::CoordinatorReport in_;
+  std::shared_ptr<Call> self_;
+};
+
+void GrpcCoordinatorLinks::Link::Want(const Supervision& supervision) {
+  sync::MutexLock lock(mutex_);
+  const auto same = [](const auto& a, const auto& b) {
+    return a.has_value() == b.has_value() && (!a.has_value() || MessageDifferencer::Equals(*a, *b));
+  };
+  if (!same(wanted_.desired, supervision.desired) || wanted_.boot_id != supervision.boot_id) {
+    news_ = true;
+  }
+  wanted_ = supervision;
+  Send();
+}
+
+ObservedLink GrpcCoordinatorLinks::Link::Look() const {
+  sync::MutexLock lock(mutex_);
+  ObservedLink seen;
+  seen.pod_uid = pod_uid_;
+  seen.heard = heard_.has_value();
+  seen.silent = clock_.Now() - heard_.value_or(started_);
+  seen.report = report_;
+  return seen;
+}
+
+void GrpcCoordinatorLinks::Link::StartCall() {
+  ++calls_;
+  call_ = std::make_shared<Call>(shared_from_this());
+  call_->Start(token_, clock_.Now());
+}
+
+void GrpcCoordinatorLinks::Link::Tick() {
+  sync::MutexLock lock(mutex_);
+  if (closed_) return;
+  const absl::Time now = clock_.Now();
+  if (call_ == nullptr) {
+    if (now >= next_dial_) StartCall();
+    return;
+  }
+  const absl::Time last = call_->answered ? heard_.value_or(call_->dialled) : call_->dialled;
+  if (now - last > (call_->answered ? options_.silence : options_.answer)) {
+    call_->Cancel();
+    StartCall();  // the old call ends by itself and is no longer listened to
+    return;
+  }
+  Send();
+}
+
+void GrpcCoordinatorLinks::Link::Send() {
+  if (call_ == nullptr || call_->writing || call_->over || !call_->answered) return;
+  // A process that started in between is told nothing that was meant for its predecessor.
+  if (wanted_.boot_id.empty() || call_->boot_id != wanted_.boot_id) return;
+  v1alpha1::ControllerMessage message;
+  if (wanted_.grant.has_value() && !call_->granted) {
+    *message.mutable_grant() = *wanted_.grant;
+    call_->granted = true;
+    news_ = true;
+  } else if (wanted_.desired.has_value() && (news_ || clock_.Now() - sent_ >= options_.repeat)) {
+    v1alpha1::Desired& desired = *message.mutable_desired();
+    desired = *wanted_.desired;
+    desired.set_lease_transition(options_.lease_transition);
+    desired.set_sequence(++sequence_);
+    sent_ = clock_.Now();
+    news_ = false;
+  } else {
+    return;
+  }
+  call_->Write(std::move(message));
+}
+
+bool GrpcCoordinatorLinks::Link::TakeReport(Call& call, const v1alpha1::CoordinatorReport& report) {
+  bool notify = false;
+  {
+    sync::MutexLock lock(mutex_);
+    if (call_.get() != &call || closed_) return false;
+    const absl::Time now = clock_.Now();
+    if (!call.answered || call.boot_id != report.boot_id()) {
+      call.answered = true;
+      call.boot_id = report.boot_id();
+      call.granted = false;
+      news_ = true;
+    }
+    heard_ = now;
+    report_ = report;
+    std::string essence = Essence(report);
+    notify = essence != essence_ || now - notified_ >= options_.notify;
+    if (notify) {
+      essence_ = std::move(essence);
+      notified_ = now;
+    }
+    Send();
+  }
+  if (notify) on_report_(job_);
+  return true;
+}
+
+void GrpcCoordinatorLinks::Link::Close() {
+  sync::MutexLock lock(mutex_);
+  closed_ = true;
+  if (call_ != nullptr) call_->Cancel();
+  call_ = nullptr;
+}
+
+void GrpcCoordinatorLinks::Link::AwaitCalls(absl::Duration timeout) {
+  sync::MutexLock lock(mutex_);
+  while (calls_ > 0) {
+    if (!idle_.WaitFor(mutex_, timeout)) return;
+  }
+}
+
+GrpcCoordinatorLinks::GrpcCoordinatorLinks(const clock::Clock& clock, GrpcLinkOptions options,
+                                           std::function<void(const runtime::Key&)> on_report)
+    : clock_(clock),
+      options_(options),
+      on_report_(std::move(on_report)),
+      ticker_([this] { Tick(); }) {}
+
+GrpcCoordinatorLinks::~GrpcCoordinatorLinks() {
+  std::map<runtime::Key, std::shared_ptr<Link>> links;
+  {
+    sync::MutexLock lock(mutex_);
+    stopped_ = true;
+    links.swap(links_);
+    changed_.NotifyAll();
+  }
+  ticker_.join();
+  for (const auto& [job, link] : links) link->Close();
+  for (const auto& [job, link] : links) link->AwaitCalls(absl::Seconds(2));
+}
+
+void GrpcCoordinatorLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
+                                     std::string_view secret) {
+  std::shared_ptr<Link> link;
+  std::shared_ptr<Link> old;
+  {
+    sync::MutexLock lock(mutex_);
+    std::shared_ptr<Link>& slot = links_[job];
+    if (slot == nullptr || !slot->Serves(supervision)) {
+      old = std::move(slot);
+      slot = std::make_shared<Link>(*this, job, supervision, secret);
+      changed_.NotifyAll();
+    }
+    link = slot;
+  }
+  if (old != nullptr) old->Close();
+  link->Want(supervision);
+}
+
+void GrpcCoordinatorLinks::Release(const runtime::Key& job) {
+  std::shared_ptr<Link> link;
+  {
+    sync::MutexLock lock(mutex_);
+    const auto found = links_.find(job);
+    if (found == links_.end()) return;
+    link = std::move(found->second);
+    links_.erase(found);
+  }
+  link->Close();
+}
+
+std::optional<ObservedLink> GrpcCoordinatorLinks::Look(const runtime::Key& job) const {
+  std::shared_ptr<Link> link;
+  {
+    sync::MutexLock lock(mutex_);
+    const auto found = links_.find(job);
+    if (found == links_.end()) return std::nullopt;
+    link = found->second;
+  }
+  return link->Look();
+}
+
+void GrpcCoordinatorLinks::Tick() {
+  while (true) {
+    std::vector<std::shared_ptr<Link>> links;
+    {
+      sync::MutexLock lock(mutex_);
+      while (!stopped_ && links_.empty()) changed_.Wait(mutex_);
+      if (stopped_) return;
+      for (const auto& [job, link] : links_) links.push_back(link);
+    }
+    for (const std::shared_ptr<Link>& link : links) link->Tick();
+    sync::MutexLock lock(mutex_);
+    if (!stopped_) changed_.WaitFor(mutex_, options_.tick);
+  }
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: Apache-2.0
+// What failed, why, what was done, what it cost: each failure once, however often it is seen.
+//
+// Two tell of one failure: the pod's own end (exit code, signal, log) and the coordinator (how soon
+// it was noticed, how long it took, how many steps were repeated). They are joined here.
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+constexpr int kMostIncidents = 20;
+// A pod's end and the coordinator's notice of it lie at most so far apart.
+constexpr absl::Duration kSameFailure = absl::Seconds(15);
+
+bool HasExit(const v1alpha1::Incident& incident) {
+  return incident.has_exit_code() || incident.has_signal();
+}
+
+bool SamePod(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
+  if (!a.pod_uid().empty() && !b.pod_uid().empty()) return a.pod_uid() == b.pod_uid();
+  return a.pod() == b.pod();
+}
+
+absl::Duration Between(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
+  const absl::Duration difference = ToTime(a.time()) - ToTime(b.time());
+  return difference < absl::ZeroDuration() ? -difference : difference;
+}
+
+bool Same(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
+  if (!SamePod(a, b)) return false;
+  if (Between(a, b) == absl::ZeroDuration()) {
+    return a.reason() == b.reason() || HasExit(a) != HasExit(b);
+  }
+  if (a.pod().empty() || (HasExit(a) && HasExit(b))) return false;
+  // A role that ended twice within the window is two incidents as soon as both ends are known.
+  return Between(a, b) < kSameFailure && (HasExit(a) != HasExit(b) || a.reason() == b.reason());
+}
+
+void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
+  if (!HasExit(known) && HasExit(incoming)) {
+    known.set_exit_code(incoming.exit_code());
+    known.set_signal(incoming.signal());
+    known.set_log_tail(incoming.log_tail());
+    *known.mutable_time() = incoming.time();
+    if (!incoming.message().empty()) known.set_message(incoming.message());
+  }
+  if (known.pod_uid().empty()) known.set_pod_uid(incoming.pod_uid());
+  if (incoming.has_detection_seconds()) {
+    known.set_detection_seconds(incoming.detection_seconds());
+  }
+  if (incoming.has_recovery_seconds()) known.set_recovery_seconds(incoming.recovery_seconds());
+  if (incoming.has_repeated_steps()) known.set_repeated_steps(incoming.repeated_steps());
+}
+
+v1alpha1::Incident* Find(v1alpha1::TrainingJobStatus& status, const v1alpha1::Incident& incoming) {
+  v1alpha1::Incident* nearest = nullptr;
+  for (v1alpha1::Incident& known : *status.mutable_incidents()) {
+    if (!Same(known, incoming)) continue;
+    if (nearest == nullptr || Between(known, incoming) < Between(*nearest, incoming)) {
+      nearest = &known;
+    }
+  }
+  return nearest;
+}
+
+// The oldest go, but none of a pod that is still listed: it would be counted again.
+void KeepNewest(Pass& pass) {
+  auto& incidents = *pass.status.mutable_incidents();
+  std::stable_sort(incidents.begin(), incidents.end(),
+                   [](const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
+                     return ToTime(a.time()) < ToTime(b.time());
+                   });
+  for (int i = 0; i < incidents.size() && incidents.size() > kMostIncidents;) {
+    const bool listed =
+        std::any_of(pass.observed.pods.begin(), pass.observed.pods.end(),
+                    [&](const ObservedPod& pod) { return pod.uid == incidents[i].pod_uid(); });
+    if (listed) {
+      ++i;
+    } else {
+      incidents.DeleteSubrange(i, 1);
+    }
+  }
+  while (incidents.size() > kMostIncidents) incidents.DeleteSubrange(0, 1);
+}
+
+// Whether the job has as many workers as it wants without this one, which has left.
+bool IsSpare(const Pass& pass, const ObservedPod& pod) {
+  if (pod.role != Role::kWorker) return false;
+  const auto others = static_cast<std::int64_t>(pass.UsablePods(Role::kWorker).size());
+  return others >= WantedWorkers(pass.observed.spec).workers;
+}
+
+int RecordedAndListed(const Pass& pass) {
+  int count = 0;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.Terminated() && IsRecorded(pass.status, pod)) ++count;
+  }
+  return count;
+}
+
+// The coordinator repeats what has long been dropped.
+bool IsForgotten(const Pass& pass, const v1alpha1::Incident& incident) {
+  return pass.status.incidents_size() >= kMostIncidents &&
+         ToTime(incident.time()) < ToTime(pass.status.incidents(0).time());
+}
+
+std::string HowItEnded(const ObservedPod& pod) {
+  if (pod.disrupted) {
+    return absl::StrCat(pod.name, " was evicted (", pod.reason.empty() ? "disruption" : pod.reason,
+                        ")");
+  }
+  if (!pod.exit.has_value()) return absl::StrCat(pod.name, " failed (", pod.reason, ")");
+  if (pod.exit->signal > 0) {
+    return absl::StrCat(pod.name, " was killed by signal ", pod.exit->signal);
+  }
+  return absl::StrCat(pod.name, " exited with code ", pod.exit->code);
+}
+
+v1alpha1::Incident EndOf(const Pass& pass, const ObservedPod& pod) {
+  const std::string role = pod.role == Role::kCoordinator ? "Coordinator" : "Worker";
+  v1alpha1::Incident incident;
+  SetTime(incident.mutable_time(), pod.exit.has_value() ? pod.exit->finished : pass.now);
+  incident.set_pod(pod.name);
+  incident.set_pod_uid(pod.uid);
+  if (pod.disrupted) {
+    incident.set_reason(role + "Evicted");
+  } else if (pod.exit.has_value() && !pod.exit->reason.empty() && pod.exit->reason == "OOMKilled") {
+    incident.set_reason("OOMKilled");
+  } else if (pod.phase == PodPhase::kSucceeded) {
+    incident.set_reason(role + "LeftEarly");
+  } else {
+    incident.set_reason(role + "Failed");
+  }
+  incident.set_message(HowItEnded(pod));
+  incident.set_exit_code(pod.exit.has_value() ? pod.exit->code : -1);
+  if (pod.exit.has_value()) {
+    incident.set_signal(pod.exit->signal);
+    incident.set_log_tail(pod.exit->message);
+  }
+  return incident;
+}
+
+void Count(Pass& pass, const ObservedPod& pod) {
+  pass.status.set_restarts(pass.status.restarts() + 1);
+  if (!IsFailure(pass, pod)) return;
+  if (pass.status.failures() == 0) {
+    std::int64_t settled = pass.status.progress().step();
+    if (pass.report != nullptr) settled = std::max(settled, pass.report->settled_step());
+    pass.status.set_failures_since_step(std::max(pass.status.failures_since_step(), settled));
+  }
+  pass.status.set_failures(pass.status.failures() + 1);
+}
+
+}  // namespace
+
+void AddIncident(Pass& pass, v1alpha1::Incident incident) {
+  if (v1alpha1::Incident* known = Find(pass.status, incident); known != nullptr) {
+    FillIn(*known, incident);
+    return;
+  }
+  pass.Event(/*warning=*/true, incident.reason(), "Replace", incident.message());
+  *pass.status.add_incidents() = std::move(incident);
+}
+
+bool IsRecorded(const v1alpha1::TrainingJobStatus& status, const ObservedPod& pod) {
+  for (const v1alpha1::Incident& incident : status.incidents()) {
+    if (incident.pod_uid() != pod.uid || !incident.has_exit_code()) continue;
+    if (!pod.exit.has_value() || ToTime(incident.time()) == pod.exit->finished) return true;
+  }
+  return false;
+}
+
+bool IsFailure(const Pass& pass, const ObservedPod& pod) {
+  if (!pod.Terminated() || pod.terminating || pod.disrupted) return false;
+  if (pod.phase == PodPhase::kSucceeded) {
+    // Let go, by a drain or a suspension, is no failure; leaving unasked is.
+    return !IsSpare(pass, pod) && ConditionStatus(pass.status, "Suspended") != "Unknown";
+  }
+  return true;
+}
+
+void RecordIncidents(Pass& pass) {
+  if (pass.report != nullptr) {
+    for (const v1alpha1::Incident& incident : pass.report->incidents()) {
+      if (!IsForgotten(pass, incident)) AddIncident(pass, incident);
+    }
+  }
+  int recorded = RecordedAndListed(pass);
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (!pod.Terminated() || pod.terminating) continue;
+    // A node that is told to stop ends its pods in order: no incident.
+    if (!IsFailure(pass, pod) && (!pod.disrupted || pod.reason == kNodeShutdown)) continue;
+    if (IsRecorded(pass.status, pod)) continue;
+    // The rest has its turn when these are gone: an incident that falls out of the list while its
+    // pod is there would be counted again.
+    if (++recorded > kMostIncidents / 2) break;
+    Count(pass, pod);
+    AddIncident(pass, EndOf(pass, pod));
+  }
+  KeepNewest(pass);
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the pods of a job mount, made before them: secret, service, frozen spec.
+#include <algorithm>
+
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+
+std::int64_t ConfigGeneration(const Pass& pass) {
+  std::int64_t newest = -1;
+  bool current = false;
+  for (const ObservedConfig& config : pass.observed.configs) {
+    if (config.generation < newest) continue;
+    newest = config.generation;
+    current = config.current;
+  }
+  return current ? newest : std::max(pass.observed.generation, newest + 1);
+}
+
+void EnsureObjects(Pass& pass) {
+  if (!pass.observed.has_secret) pass.decision.actions.push_back(CreateSecret{});
+  if (!pass.observed.has_service) pass.decision.actions.push_back(CreateService{});
+  const std::int64_t generation = ConfigGeneration(pass);
+  const bool there =
+      std::any_of(pass.observed.configs.begin(), pass.observed.configs.end(),
+                  [&](const ObservedConfig& config) { return config.generation == generation; });
+  if (!there) pass.decision.actions.push_back(CreateConfig{generation});
+}
+
+}  // namespace starling::trainingjob

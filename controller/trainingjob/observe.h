@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// From Kubernetes' objects to what a decision reads. Total: whatever is strange in an object reads
+// as absent, or as an error of the spec.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "controller/resources/resources.h"
+#include "controller/trainingjob/observed.h"
+
+namespace starling::trainingjob {
+
+using Json = nlohmann::json;
+
+// The objects of one job, as listed.
+struct JobObjects {
+  Json* job = nullptr;
+  std::vector<Json> pods;
+  std::vector<Json> configs;
+  std::optional<Json> secret;
+  std::optional<Json> service;
+};
+
+// A pod of this job; nothing if the object belongs to another one, or is none of ours.
+std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod);
+
+// What was frozen for pods of a generation; the resolved spec of the job itself if there is none.
+v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
+                                     std::int64_t generation);
+
+// `given`, the spec as the user wrote it, is returned too: the frozen spec keeps it.
+struct Reading {
+  Observed observed;
+  v1alpha1::TrainingJobSpec given;
+  std::string secret;  // the data-plane key; empty: there is none
+};
+Reading Read(const JobObjects& objects, const resources::Platform& platform);
+
+}  // namespace starling::trainingjob

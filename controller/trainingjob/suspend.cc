@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// suspend: save a checkpoint, let all pods go, wait.
+//
+// The condition Suspended is Unknown while that is under way and True once no pod is left. What has
+// begun is completed even if the user changes his mind: a half-stopped flock serves nobody, and a
+// spec that was edited in between must not meet pods of the old one. For the same reason pods of a
+// frozen spec that is not the job's any more are let go before new ones are made.
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+bool IsStale(const Pass& pass) {
+  const ObservedConfig* newest = nullptr;
+  for (const ObservedConfig& config : pass.observed.configs) {
+    if (newest == nullptr || config.generation > newest->generation) newest = &config;
+  }
+  return newest != nullptr && !newest->current && !pass.observed.pods.empty();
+}
+
+void Begin(Pass& pass) {
+  const double active = ActiveSeconds(pass);
+  if (SetCondition(pass, "Suspended", "Unknown", "Suspending", "waiting for a checkpoint")) {
+    pass.status.set_active_seconds(active);
+    pass.Reason("suspension begins");
+  }
+}
+
+void Complete(Pass& pass) {
+  const double active = ActiveSeconds(pass);
+  if (SetCondition(pass, "Suspended", "True", "JobSuspended", "no pod is left")) {
+    pass.status.set_active_seconds(active);
+    pass.Event(false, "Suspended", "Suspend", "training is saved and all pods are released");
+  }
+}
+
+// Halted and saved, or nobody left to wait for.
+bool MayRelease(Pass& pass) {
+  if (pass.leader == nullptr || pass.UsablePods(Role::kWorker).empty()) return true;
+  if (pass.report != nullptr && pass.report->stopped()) return true;
+  const absl::Time limit = ToTime(FindCondition(pass.status, "Suspended")->last_transition_time()) +
+                           pass.options.halt_timeout;
+  if (pass.now >= limit) return true;
+  pass.RequeueAt(limit);
+  // Pods that end now leave nobody to wait for.
+  return std::none_of(pass.observed.pods.begin(), pass.observed.pods.end(),
+                      [](const ObservedPod& pod) { return pod.phase == PodPhase::kRunning; });
+}
+
+}  // namespace
+
+void DeleteAllPods(Pass& pass) {
+  bool workers = false;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.role != Role::kWorker || pod.Terminated()) continue;
+    workers = true;
+    if (pod.Live()) pass.Delete(pod, std::nullopt);
+  }
+  if (workers) return;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.Live()) pass.Delete(pod, std::nullopt);
+  }
+}
+
+bool HoldSuspended(Pass& pass) {
+  const bool wanted = pass.observed.spec.run_policy().suspend();
+  const bool under_way = ConditionStatus(pass.status, "Suspended") == "Unknown";
+  if (!wanted && !under_way && !IsStale(pass)) {
+    if (ConditionStatus(pass.status, "Suspended") == "True") {
+      SetCondition(pass, "Suspended", "False", "JobResumed", "training goes on");
+      pass.Event(false, "Resumed", "Resume", "training goes on from the newest checkpoint");
+    }
+    return false;
+  }
+  if (pass.observed.pods.empty()) {
+    Complete(pass);
+    if (!wanted) pass.RequeueAfter(absl::ZeroDuration());
+    return true;
+  }
+  Begin(pass);
+  pass.halt = true;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.Terminated() && !pod.terminating) pass.Delete(pod, 0);
+  }
+  if (MayRelease(pass)) DeleteAllPods(pass);
+  return true;
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the world of one TrainingJob as it should be: observe -> decide -> act.
+//
+// The thin shell around Decide(): it lists what there is, writes the status, takes the actions and
+// keeps the stream to the coordinator. It may be stopped after any single write; whoever comes next
+// decides the same from what is stored.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/clock/clock.h"
+#include "common/sync/mutex.h"
+#include "controller/kube/kube_client.h"
+#include "controller/resources/resources.h"
+#include "controller/runtime/event_recorder.h"
+#include "controller/runtime/reconciler.h"
+#include "controller/trainingjob/coordinator_links.h"
+#include "controller/trainingjob/decide.h"
+
+namespace starling::trainingjob {
+
+struct JobObjects;
+struct Reading;
+
+// Thread-safe: different jobs may be reconciled at the same time.
+class TrainingJobReconciler final : public runtime::Reconciler {
+ public:
+  // What is referred to must outlive it.
+  TrainingJobReconciler(kube::KubeClient& client, runtime::EventRecorder& events,
+                        CoordinatorLinks& links, const clock::Clock& clock,
+                        resources::Platform platform, Options options);
+
+  absl::StatusOr<runtime::Result> Reconcile(const runtime::Key& key) override;
+
+ private:
+  // What only this process remembers of a job.
+  struct Memory {
+    std::map<std::string, absl::Time> surplus;  // pod UID -> since when
+    absl::Time status_written = absl::InfinitePast();
+    std::string rejected;  // why the API server refuses its pods
+    std::int64_t rejected_generation = 0;
+  };
+
+  absl::StatusOr<JobObjects> List(const runtime::Key& key, kube::Json& job);
+  void Remember(const runtime::Key& key, Reading& reading) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
+  absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
+  absl::Status Create(const kube::ResourceKind& kind, const kube::Json& object);
+  void NoteSurplus(const runtime::Key& key, const Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<runtime::Result> TakeActions(const runtime::Key& key, const JobObjects& objects,
+                                              const Reading& reading, const Decision& decision);
+
+  kube::KubeClient& client_;
+  runtime::EventRecorder& events_;
+  CoordinatorLinks& links_;
+  const clock::Clock& clock_;
+  const resources::Platform platform_;
+  const Options options_;
+  sync::Mutex mutex_;
+  std::map<runtime::Key, Memory> memory_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling::trainingjob
