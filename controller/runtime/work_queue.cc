@@ -37,14 +37,12 @@ void WorkQueue::AddAfter(const Key& key, absl::Duration delay) {
   AddAfterLocked(key, delay);
 }
 
-// A xorshift step: delays need spread, not secrecy.
+// SplitMix64 (Steele et al. 2014): delays need spread, not secrecy.
 double WorkQueue::RandomShare() {
-  std::uint64_t& state = back_off_.seed;
-  state = state == 0 ? 1 : state;
-  state ^= state << 13U;
-  state ^= state >> 7U;
-  state ^= state << 17U;
-  return static_cast<double>(state >> 11U) * 0x1p-53;
+  std::uint64_t z = back_off_.seed += 0x9e3779b97f4a7c15U;
+  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
+  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
+  return static_cast<double>((z ^ (z >> 31U)) >> 11U) * 0x1p-53;
 }
 
 void WorkQueue::AddBackedOff(const Key& key) {

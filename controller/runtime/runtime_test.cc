@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+// Informer, reconciler, events and manager over the embedded store.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/faulty_kube_client.h"
+#include "controller/kube/objects.h"
+#include "controller/runtime/event_recorder.h"
+#include "controller/runtime/informer.h"
+#include "controller/runtime/manager.h"
+
+namespace starling::runtime {
+namespace {
+
+using kube::Json;
+using kube::kConfigMap;
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+class RuntimeTest : public testing::Test {
+ protected:
+  RuntimeTest() {
+    kube::EmbeddedOptions options;
+    options.change_log_limit = 64;
+    store_ = *kube::OpenEmbeddedKubeClient(clock_, options);
+  }
+
+  Json Create(const std::string& name) {
+    auto created = store_->Create(kConfigMap, {{"metadata", {{"name", name}}}});
+    EXPECT_TRUE(created.ok()) << created.status();
+    return *created;
+  }
+  void Change(const std::string& name, const std::string& value) {
+    const Json patch = {{"data", {{"key", value}}}};
+    EXPECT_TRUE(store_->Patch(kConfigMap, {"default", name}, patch).ok());
+  }
+  void Delete(const std::string& name) {
+    EXPECT_TRUE(store_->Delete(kConfigMap, {"default", name}, {}).ok());
+  }
+
+  clock::FakeClock clock_;
+  std::unique_ptr<kube::KubeClient> store_;
+};
+
+class InformerTest : public RuntimeTest {
+ protected:
+  InformerTest() {
+    informer_.AddHandler([this](const Informer::Object& before, const Informer::Object& after) {
+      const std::string what = !before ? "new " : !after ? "gone " : "changed ";
+      seen_.push_back(what + kube::NameOf(after ? *after : *before));
+    });
+  }
+  std::vector<std::string> Poll() {
+    seen_.clear();
+    EXPECT_TRUE(informer_.Poll(absl::ZeroDuration()).ok());
+    return seen_;
+  }
+
+  Informer informer_{*store_, kConfigMap, {}};
+  std::vector<std::string> seen_;
+};
+
+TEST_F(InformerTest, ItBeginsWithAListAndFollowsTheWatch) {
+  Create("a");
+  EXPECT_FALSE(informer_.HasSynced());
+  EXPECT_THAT(Poll(), ElementsAre("new a"));
+  EXPECT_TRUE(informer_.HasSynced());
+
+  Create("b");
+  Change("a", "1");
+  Delete("b");
+
+  EXPECT_THAT(Poll(), ElementsAre("new b", "changed a", "gone b"));
+  EXPECT_EQ(kube::StringAt(*informer_.Get({"default", "a"}), "/data/key"), "1");
+  EXPECT_EQ(informer_.Get({"default", "b"}), nullptr);
+  EXPECT_EQ(informer_.List().size(), 1U);
+}
+
+TEST_F(InformerTest, AfterAGapItListsAndReportsTheDifference) {
+  Create("stays");
+  Create("changes");
+  Create("goes");
+  Poll();
+
+  Delete("goes");
+  Change("changes", "1");
+  for (int i = 0; i < 200; ++i) Change("changes", "value " + std::to_string(i));
+  EXPECT_THAT(Poll(), IsEmpty()) << "the watch has been cut off";
+
+  EXPECT_THAT(Poll(), ElementsAre("changed changes", "gone goes"));
+  Create("later");
+  EXPECT_THAT(Poll(), ElementsAre("new later"));
+}
+
+TEST_F(InformerTest, AFailingStoreIsAskedAgain) {
+  kube::FaultyKubeClient faulty(*store_);
+  faulty.FailWrite(1, kube::Fault::kCrashBefore);
+  faulty.Create(kConfigMap, {{"metadata", {{"name", "x"}}}}).IgnoreError();
+  Informer informer(faulty, kConfigMap, {});
+
+  EXPECT_FALSE(informer.Poll(absl::ZeroDuration()).ok());
+  EXPECT_FALSE(informer.HasSynced());
+  faulty.Heal();
+  EXPECT_TRUE(informer.Poll(absl::ZeroDuration()).ok());
+  EXPECT_TRUE(informer.HasSynced());
+}
+
+class Scripted final : public Reconciler {
+ public:
+  absl::StatusOr<Result> Reconcile(const Key&) override {
+    ++calls;
+    return answer;
+  }
+  absl::StatusOr<Result> answer = Result{};
+  int calls = 0;
+};
+
+TEST_F(RuntimeTest, AReconcileIsRepeatedAsItAsks) {
+  WorkQueue queue(clock_, {.jitter = 0});
+  Scripted reconciler;
+  const Key key{"default", "a"};
+  queue.Add(key);
+  reconciler.answer = Result{absl::Seconds(3)};
+
+  EXPECT_TRUE(ReconcileOnce(queue, reconciler));
+  EXPECT_FALSE(ReconcileOnce(queue, reconciler));
+  clock_.Advance(absl::Seconds(3));
+  reconciler.answer = Result{};
+  EXPECT_TRUE(ReconcileOnce(queue, reconciler));
+  clock_.Advance(absl::Hours(1));
+  EXPECT_FALSE(ReconcileOnce(queue, reconciler));
+  EXPECT_EQ(reconciler.calls, 2);
+}
+
+TEST_F(RuntimeTest, AFailedReconcileIsTriedAgainLaterAndLater) {
+  WorkQueue queue(clock_, {.jitter = 0});
+  Scripted reconciler;
+  const Key key{"default", "a"};
+  queue.Add(key);
+  reconciler.answer = absl::UnavailableError("no");
+
+  EXPECT_TRUE(ReconcileOnce(queue, reconciler));
+  EXPECT_FALSE(ReconcileOnce(queue, reconciler));
+  clock_.Advance(absl::Milliseconds(10));
+  EXPECT_TRUE(ReconcileOnce(queue, reconciler));
+  clock_.Advance(absl::Milliseconds(10));
+  EXPECT_FALSE(ReconcileOnce(queue, reconciler)) << "the second wait is longer";
+  clock_.Advance(absl::Milliseconds(10));
+  reconciler.answer = Result{};
+  EXPECT_TRUE(ReconcileOnce(queue, reconciler));
+  EXPECT_EQ(queue.FailuresOf(key), 0);
+}
+
+class EventRecorderTest : public RuntimeTest {
+ protected:
+  std::vector<Json> Events() { return store_->List(kube::kEvent, "", {})->items; }
+
+  const Json job_ = *store_->Create(kube::kTrainingJob, {{"metadata", {{"name", "digits"}}}});
+  EventRecorder recorder_{*store_, clock_, "starling.dev/test", "here"};
+};
+
+TEST_F(EventRecorderTest, AnEventSaysWhatHappenedToWhom) {
+  recorder_.Record(job_, EventType::kWarning, "WorkerLost", "ReplacePod", "worker 1 is gone");
+
+  const auto events = Events();
+  ASSERT_EQ(events.size(), 1U);
+  EXPECT_EQ(kube::StringAt(events[0], "/regarding/uid"), kube::UidOf(job_));
+  EXPECT_EQ(kube::StringAt(events[0], "/type"), "Warning");
+  EXPECT_EQ(kube::StringAt(events[0], "/reason"), "WorkerLost");
+  EXPECT_EQ(kube::StringAt(events[0], "/action"), "ReplacePod");
+  EXPECT_EQ(kube::StringAt(events[0], "/note"), "worker 1 is gone");
+  EXPECT_TRUE(kube::ParseTimestamp(kube::StringAt(events[0], "/eventTime")).has_value());
+}
+
+TEST_F(EventRecorderTest, RepetitionsAreCountedAndOthersAreNot) {
+  for (int i = 0; i < 3; ++i) {
+    recorder_.Record(job_, EventType::kNormal, "Waiting", "Wait", "for workers");
+    clock_.Advance(absl::Seconds(1));
+  }
+  EXPECT_EQ(Events().size(), 1U);
+  EXPECT_EQ(kube::IntAt(Events()[0], "/series/count"), 3);
+
+  recorder_.Record(job_, EventType::kNormal, "Waiting", "Wait", "for servers");
+  EXPECT_EQ(Events().size(), 2U);
+}
+
+TEST_F(EventRecorderTest, ARepetitionOfADeletedEventIsANewOne) {
+  recorder_.Record(job_, EventType::kNormal, "Waiting", "Wait", "for workers");
+  ASSERT_TRUE(store_->Delete(kube::kEvent, kube::KeyOf(Events()[0]), {}).ok());
+
+  recorder_.Record(job_, EventType::kNormal, "Waiting", "Wait", "for workers");
+
+  EXPECT_EQ(Events().size(), 1U);
+}
+
+TEST_F(EventRecorderTest, AFailingStoreIsNoReasonToStop) {
+  kube::FaultyKubeClient faulty(*store_);
+  faulty.FailWrite(1, kube::Fault::kRefuse);
+  EventRecorder recorder(faulty, clock_, "starling.dev/test", "here");
+
+  recorder.Record(job_, EventType::kNormal, "A", "B", "c");
+  EXPECT_THAT(Events(), IsEmpty());
+  recorder.Record(job_, EventType::kNormal, "A", "B", "c");
+  EXPECT_EQ(Events().size(), 1U);
+}
+
+TEST_F(EventRecorderTest, ALongNoteIsCutBetweenCharacters) {
+  std::string note(1023, 'x');
+  note += "é and more";
+
+  recorder_.Record(job_, EventType::kNormal, "A", "B", note);
+
+  EXPECT_EQ(kube::StringAt(Events()[0], "/note"), std::string(1023, 'x'));
+}
+
+TEST_F(EventRecorderTest, OldEventsAreDeletedAndYoungOnesKept) {
+  recorder_.Record(job_, EventType::kNormal, "Old", "A", "");
+  clock_.Advance(absl::Minutes(50));
+  recorder_.Record(job_, EventType::kNormal, "Young", "A", "");
+  clock_.Advance(absl::Minutes(20));
+
+  EXPECT_EQ(*DeleteOldEvents(*store_, clock_, absl::Hours(1)), 1);
+
+  ASSERT_EQ(Events().size(), 1U);
+  EXPECT_EQ(kube::StringAt(Events()[0], "/reason"), "Young");
+}
+
+// Labels every ConfigMap that it is told of.
+class Labeller final : public Reconciler {
+ public:
+  explicit Labeller(kube::KubeClient& client) : client_(client) {}
+  absl::StatusOr<Result> Reconcile(const Key& key) override {
+    const Json patch = {{"metadata", {{"labels", {{"seen", "yes"}}}}}};
+    const auto status = client_.Patch(kConfigMap, key, patch).status();
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
+    return Result{};
+  }
+
+ private:
+  kube::KubeClient& client_;
+};
+
+TEST(ManagerTest, WhatTheInformerSeesReachesTheReconciler) {
+  const clock::SystemClock clock;
+  const auto store = *kube::OpenEmbeddedKubeClient(clock, {});
+  Informer informer(*store, kConfigMap, {});
+  WorkQueue queue(clock, {});
+  informer.AddHandler([&](const Informer::Object& before, const Informer::Object& after) {
+    queue.Add(kube::KeyOf(after ? *after : *before));
+  });
+  Labeller labeller(*store);
+  Manager manager(clock);
+  manager.AddInformer("configmaps", informer);
+  manager.AddController("labeller", queue, labeller, 2);
+  std::atomic<int> runs = 0;
+  manager.AddPeriodic("count", absl::Milliseconds(1), [&] {
+    return ++runs < 3 ? absl::UnavailableError("not yet") : absl::OkStatus();
+  });
+  EXPECT_FALSE(manager.Health().ok()) << "nothing has started";
+
+  ASSERT_TRUE(manager.Start(absl::Seconds(10)).ok());
+  const auto watch = *store->Watch(kConfigMap, "", {{"seen=yes", ""}, "1"});
+  ASSERT_TRUE(store->Create(kConfigMap, {{"metadata", {{"name", "a"}}}}).ok());
+  const auto labelled = watch->Next(absl::Seconds(10));
+
+  ASSERT_TRUE(labelled.ok() && labelled->has_value());
+  EXPECT_EQ(kube::NameOf(*(*labelled)->object), "a");
+  const absl::Time deadline = clock.Now() + absl::Seconds(10);
+  while (!manager.Health().ok() && clock.Now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(manager.Health().ok());
+  EXPECT_GE(runs, 3);
+  manager.Stop();
+  EXPECT_GE(manager.Stats()["labeller"].reconciles, 1);
+}
+
+}  // namespace
+}  // namespace starling::runtime

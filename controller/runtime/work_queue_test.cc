@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/runtime/work_queue.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <map>
+#include <thread>
+
+namespace starling::runtime {
+namespace {
+
+const Key kA{"ns", "a"};
+const Key kB{"ns", "b"};
+
+class WorkQueueTest : public testing::Test {
+ protected:
+  clock::FakeClock clock_;
+  WorkQueue queue_{clock_, {.jitter = 0}};
+};
+
+TEST_F(WorkQueueTest, AKeyIsQueuedAtMostOnce) {
+  queue_.Add(kA);
+  queue_.Add(kB);
+  queue_.Add(kA);
+
+  EXPECT_EQ(queue_.TryGet(), kA);
+  EXPECT_EQ(queue_.TryGet(), kB);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, AKeyThatIsBeingWorkedOnComesBackOnlyWhenThatIsDone) {
+  queue_.Add(kA);
+  ASSERT_EQ(queue_.TryGet(), kA);
+
+  queue_.Add(kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+  queue_.Done(kA);
+
+  EXPECT_EQ(queue_.TryGet(), kA);
+  queue_.Done(kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, ADelayedKeyComesWhenItsTimeHasCome) {
+  queue_.AddAfter(kA, absl::Seconds(5));
+
+  clock_.Advance(absl::Seconds(5) - absl::Nanoseconds(1));
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+  clock_.Advance(absl::Nanoseconds(1));
+  EXPECT_EQ(queue_.TryGet(), kA);
+}
+
+TEST_F(WorkQueueTest, OfSeveralDelaysTheEarliestCounts) {
+  queue_.AddAfter(kA, absl::Seconds(5));
+  queue_.AddAfter(kA, absl::Seconds(2));
+  queue_.AddAfter(kA, absl::Seconds(9));
+
+  clock_.Advance(absl::Seconds(2));
+  ASSERT_EQ(queue_.TryGet(), kA);
+  queue_.Done(kA);
+  clock_.Advance(absl::Seconds(20));
+  EXPECT_EQ(queue_.TryGet(), std::nullopt) << "the others are forgotten";
+}
+
+TEST_F(WorkQueueTest, DelaysAfterFailuresGrowUpToALimitAndStartAnew) {
+  const auto delay = [&] {
+    queue_.AddBackedOff(kA);
+    const absl::Duration due = *queue_.next_due() - clock_.Now();
+    clock_.Advance(due);
+    EXPECT_EQ(queue_.TryGet(), kA);
+    queue_.Done(kA);
+    return due;
+  };
+
+  EXPECT_EQ(delay(), absl::Milliseconds(10));
+  EXPECT_EQ(delay(), absl::Milliseconds(20));
+  EXPECT_EQ(delay(), absl::Milliseconds(40));
+  for (int i = 0; i < 100; ++i) delay();
+  EXPECT_EQ(delay(), absl::Seconds(30));
+  queue_.Forget(kA);
+  EXPECT_EQ(queue_.FailuresOf(kA), 0);
+  EXPECT_EQ(delay(), absl::Milliseconds(10));
+}
+
+TEST_F(WorkQueueTest, JitterSpreadsDelaysAndIsTheSameForTheSameSeed) {
+  const auto delays = [this](std::uint64_t seed) {
+    WorkQueue queue(clock_, {.jitter = 0.5, .seed = seed});
+    std::vector<absl::Duration> seen;
+    for (int i = 0; i < 8; ++i) {
+      queue.AddBackedOff(kA);
+      seen.push_back(*queue.next_due() - clock_.Now());
+      clock_.Advance(seen.back());
+      EXPECT_EQ(queue.TryGet(), kA);
+      queue.Done(kA);
+      queue.Forget(kA);
+    }
+    return seen;
+  };
+
+  EXPECT_EQ(delays(3), delays(3));
+  EXPECT_NE(delays(3), delays(4));
+  for (const absl::Duration delay : delays(3)) {
+    EXPECT_GE(delay, absl::Milliseconds(10));
+    EXPECT_LE(delay, absl::Milliseconds(15));
+  }
+}
+
+TEST_F(WorkQueueTest, ShuttingDownEndsWhoWaits) {
+  std::thread waiting([this] { EXPECT_EQ(queue_.Get(), std::nullopt); });
+
+  queue_.ShutDown();
+  waiting.join();
+
+  queue_.Add(kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, NoTwoWorkersEverHaveOneKey) {
+  constexpr int kRounds = 2000;
+  std::map<Key, std::atomic<int>> holders;
+  for (int i = 0; i < 4; ++i) holders[{"ns", std::to_string(i)}] = 0;
+  std::atomic<bool> clash = false;
+  std::atomic<int> handled = 0;
+  std::vector<std::thread> workers;
+  for (int i = 0; i < 4; ++i) {
+    workers.emplace_back([&] {
+      while (const auto key = queue_.Get()) {
+        if (holders.at(*key).fetch_add(1) != 0) clash = true;
+        std::this_thread::yield();
+        holders.at(*key).fetch_sub(1);
+        queue_.Done(*key);
+        if (++handled == kRounds) queue_.ShutDown();
+      }
+    });
+  }
+
+  while (handled < kRounds) {
+    for (const auto& [key, count] : holders) queue_.Add(key);
+    std::this_thread::yield();
+  }
+  for (std::thread& worker : workers) worker.join();
+
+  EXPECT_FALSE(clash);
+}
+
+}  // namespace
+}  // namespace starling::runtime
