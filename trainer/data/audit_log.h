@@ -16,7 +16,8 @@
 
 namespace starling::data {
 
-// Thread-compatible. One writer at a time, the view's first member.
+// Thread-compatible. The view's first member writes; should an old and a new one overlap, a lock on
+// the file and a look at its end keep each line single.
 class AuditLog {
  public:
   // Opens or creates <job_dir>/audit/steps.jsonl.
@@ -26,8 +27,9 @@ class AuditLog {
   AuditLog(const AuditLog&) = delete;
   AuditLog& operator=(const AuditLog&) = delete;
 
-  // Appends the lines that are missing up to and including settled step `step`. If another has
-  // appended meanwhile, goes on after its last line.
+  // Appends the lines that are missing up to and including settled step `step`; after what another
+  // process has appended meanwhile. UNAVAILABLE while another is writing: try again at the next
+  // step. On any error the file ends with a whole line.
   absl::Status AppendUpTo(std::int64_t step);
 
   // Drops the lines after `step`: the state of `step` was restored, later steps run anew.
@@ -38,7 +40,15 @@ class AuditLog {
 
  private:
   AuditLog(int file, std::string path, const Batches& batches);
+
+  // Runs `action` with the file locked and last_step_ and size_ up to date.
+  template <typename Action>
+  absl::Status Locked(const Action& action);
   absl::Status Recover();
+  absl::Status CutTo(std::int64_t size);
+  absl::Status Append(const std::string& lines);
+  absl::StatusOr<std::string> ReadRange(std::int64_t begin, std::int64_t end) const;
+  absl::Status Failed(const char* what) const;
 
   const int file_;
   const std::string path_;

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/csv_reader.h"
+#include "trainer/data/source.h"
+
+namespace starling::data {
+namespace {
+
+using Cells = std::vector<std::string_view>;
+
+std::optional<double> ParseNumber(std::string_view text) {
+  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || text.empty()) {
+    return std::nullopt;
+  }
+  return value;
+}
+
+absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+
+// One table on its way into a Dataset. Confined to LoadCsv.
+class TableLoader {
+ public:
+  TableLoader(const v1alpha1::CsvSource& source, const LoadOptions& options, std::string file)
+      : source_(source), options_(options), file_(std::move(file)) {
+    if (source.has_classes()) classes_ = source.classes();
+  }
+
+  absl::Status Load(std::string_view text) {
+    const std::string delimiter = source_.has_delimiter() ? source_.delimiter() : ",";
+    if (delimiter.size() != 1 || delimiter == "\"" || delimiter == "\n" || delimiter == "\r") {
+      return Problem(".delimiter", absl::StrCat(Quote(delimiter),
+                                                " cannot separate columns; give one character, "
+                                                "such as \",\", \";\" or a tab"));
+    }
+    CsvReader reader(text, delimiter[0]);
+    Cells cells;
+    ASSIGN_OR_RETURN(const bool any, Next(reader, cells));
+    if (!any) return Problem(".uri", absl::StrCat(file_, ": the file holds no rows"));
+    RETURN_IF_ERROR(ReadLayout(cells));
+    bool more = true;
+    if (header_) {
+      ASSIGN_OR_RETURN(more, Next(reader, cells));
+      if (!more) {
+        return Problem(".uri",
+                       absl::StrCat(file_, ": there is a header but no row of data below it"));
+      }
+    }
+    dataset_.features.reserve(text.size() / kBytesPerCell);
+    while (more) {
+      RETURN_IF_ERROR(AddRow(cells, reader.line()));
+      ASSIGN_OR_RETURN(more, Next(reader, cells));
+    }
+    ASSIGN_OR_RETURN(dataset_.classes, CountClasses(highest_, classes_, options_));
+    return absl::OkStatus();
+  }
+
+  Dataset Take() { return std::move(dataset_); }
+
+ private:
+  static constexpr std::size_t kBytesPerCell = 4;  // a guess, for reserving
+
+  absl::Status Problem(std::string_view field, std::string_view message) const {
+    return FieldError(absl::StatusCode::kInvalidArgument,
+                      absl::StrCat(options_.path, ToAbsl(field)), message);
+  }
+
+  absl::StatusOr<bool> Next(CsvReader& reader, Cells& cells) const {
+    auto more = reader.Next(cells);
+    if (!more.ok()) {
+      const absl::string_view message = more.status().message();
+      return Problem(".uri", absl::StrCat(file_, ": ", message));
+    }
+    return more;
+  }
+
+  // The first row says how many columns there are, what they are called, and where the label is.
+  absl::Status ReadLayout(const Cells& first) {
+    columns_ = static_cast<std::int64_t>(first.size());
+    const bool named = std::any_of(first.begin(), first.end(),
+                                   [](std::string_view cell) { return !ParseNumber(cell); });
+    header_ = source_.header() == v1alpha1::CSV_HEADER_PRESENT ||
+              (source_.header() != v1alpha1::CSV_HEADER_ABSENT && named);
+    if (header_) names_.assign(first.begin(), first.end());
+    if (columns_ < 2) {
+      return Problem(".uri", absl::StrCat(file_,
+                                          ": line 1 has one column; a row needs features and "
+                                          "a label, is the delimiter right?"));
+    }
+    RETURN_IF_ERROR(FindLabel());
+    dataset_.shape.assign(source_.shape().begin(), source_.shape().end());
+    if (dataset_.shape.empty()) dataset_.shape = {columns_ - 1};
+    if (dataset_.SampleSize() != columns_ - 1) {
+      return Problem(".shape", absl::StrCat("[", absl::StrJoin(dataset_.shape, ", "), "] needs ",
+                                            dataset_.SampleSize(), " features a row, but ", file_,
+                                            " has ", columns_ - 1, " beside the label"));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status FindLabel() {
+    const std::string wanted = source_.has_label_column() ? source_.label_column() : "label";
+    const auto matches = std::count(names_.begin(), names_.end(), wanted);
+    if (matches > 1) {
+      return Problem(".labelColumn", absl::StrCat(file_, " has ", matches, " columns called ",
+                                                  Quote(wanted), "; give the column's number"));
+    }
+    if (matches == 1) {
+      label_ = std::find(names_.begin(), names_.end(), wanted) - names_.begin();
+      return absl::OkStatus();
+    }
+    if (!source_.has_label_column()) {
+      label_ = columns_ - 1;
+      return absl::OkStatus();
+    }
+    if (absl::SimpleAtoi(wanted, &label_) && label_ >= 0 && label_ < columns_) {
+      return absl::OkStatus();
+    }
+    return Problem(".labelColumn",
+                   absl::StrCat(file_, " has no column ", Quote(wanted), "; ", DescribeColumns()));
+  }
+
+  std::string DescribeColumns() const {
+    constexpr std::size_t kShown = 6;
+    if (names_.empty()) {
+      return absl::StrCat("it has no header, so give a number from 0 to ", columns_ - 1);
+    }
+    std::vector<std::string> shown;
+    for (const std::string& name : names_) {
+      if (shown.size() == kShown) break;
+      shown.push_back(Quote(name));
+    }
+    return absl::StrCat(
+        "its ", columns_, " columns are ", absl::StrJoin(shown, ", "),
+        names_.size() > kShown ? absl::StrCat(", ..., ", Quote(names_.back())) : "");
+  }
+
+  absl::Status AddRow(const Cells& cells, std::int64_t line) {
+    if (static_cast<std::int64_t>(cells.size()) != columns_) {
+      return Problem(".uri", absl::StrCat(file_, ": line ", line, " has ", cells.size(),
+                                          " cells, but the first row has ", columns_,
+                                          "; complete or remove the line"));
+    }
+    if (dataset_.size() >= kMaxSamples ||
+        static_cast<std::int64_t>(dataset_.features.size()) + columns_ > kMaxFloats) {
+      return Problem(".uri", absl::StrCat(file_, ": more than ", dataset_.size(),
+                                          " rows of this width do not fit; use fewer"));
+    }
+    for (std::int64_t column = 0; column < columns_; ++column) {
+      RETURN_IF_ERROR(AddCell(cells[column], line, column));
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status AddCell(std::string_view cell, std::int64_t line, std::int64_t column) {
+    const std::optional<double> value = ParseNumber(cell);
+    if (column == label_) return AddLabel(cell, value, line);
+    const float feature = value.has_value() ? static_cast<float>(*value) : 0.0F;
+    if (!value.has_value() || !std::isfinite(feature)) {
+      return Problem(".uri", absl::StrCat(Place(line, column), ": ", Quote(cell),
+                                          value.has_value() ? " is not a finite 32-bit number"
+                                                            : " is not a number",
+                                          "; every feature must be one"));
+    }
+    dataset_.features.push_back(feature);
+    return absl::OkStatus();
+  }
+
+  absl::Status AddLabel(std::string_view cell, std::optional<double> value, std::int64_t line) {
+    if (!value.has_value() || *value != std::floor(*value) || std::abs(*value) > 1e15) {
+      return Problem(".uri", absl::StrCat(Place(line, label_), ": label ", Quote(cell),
+                                          " is not an integer; classes are numbered from 0 (is "
+                                          "labelColumn right?)"));
+    }
+    const auto label = static_cast<std::int64_t>(*value);
+    if (const absl::Status status = CheckLabel(label, classes_, options_); !status.ok()) {
+      return Problem(".uri", absl::StrCat(Place(line, label_), ": ", status.message()));
+    }
+    highest_ = std::max(highest_, label);
+    dataset_.labels.push_back(label);
+    return absl::OkStatus();
+  }
+
+  std::string Place(std::int64_t line, std::int64_t column) const {
+    const std::string name = names_.empty() ? "" : absl::StrCat(" (", Quote(names_[column]), ")");
+    return absl::StrCat(file_, ": line ", line, ", column ", column + 1, name);
+  }
+
+  const v1alpha1::CsvSource& source_;
+  const LoadOptions& options_;
+  const std::string file_;
+  std::optional<std::int64_t> classes_;
+  bool header_ = false;
+  std::vector<std::string> names_;
+  std::int64_t columns_ = 0;
+  std::int64_t label_ = 0;
+  std::int64_t highest_ = 0;
+  Dataset dataset_;
+};
+
+}  // namespace
+
+absl::StatusOr<Loaded> LoadCsv(const v1alpha1::CsvSource& source, const LoadOptions& options) {
+  const std::string field = absl::StrCat(options.path, ".uri");
+  ASSIGN_OR_RETURN(const FileInfo file, Inspect(source.uri(), field));
+  ASSIGN_OR_RETURN(std::string text, ReadStart(file, options.max_bytes, field));
+  Loaded loaded;
+  loaded.whole = text.size() == file.size;
+  if (!loaded.whole) {
+    // Up to the last whole line; a line longer than all that was read is looked at as it is.
+    if (const auto end = text.rfind('\n'); end != std::string::npos) text.resize(end);
+  }
+  TableLoader loader(source, options, file.path);
+  RETURN_IF_ERROR(loader.Load(text));
+  loaded.dataset = loader.Take();
+  return loaded;
+}
+
+}  // namespace starling::data

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/data/dataset.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "common/bytes/bytes.h"
+#include "common/status/check.h"
+
+namespace starling::data {
+
+std::int64_t Dataset::SampleSize() const {
+  std::int64_t size = 1;
+  for (const std::int64_t side : shape) {
+    if (side > std::numeric_limits<std::int64_t>::max() / size) {
+      return std::numeric_limits<std::int64_t>::max();
+    }
+    size *= side;
+  }
+  return size;
+}
+
+void Gather(const Dataset& dataset, std::span<const std::int64_t> ids, std::span<float> features,
+            std::span<std::int64_t> labels) {
+  const auto sample = static_cast<std::size_t>(dataset.SampleSize());
+  STARLING_CHECK(features.size() == ids.size() * sample && labels.size() == ids.size(),
+                 "Gather's targets have the samples' size");
+  for (std::size_t i = 0; i < ids.size(); ++i) {
+    STARLING_CHECK(ids[i] >= 0 && ids[i] < dataset.size(), "Gather's samples exist");
+    const auto source = dataset.features.begin() + ids[i] * dataset.SampleSize();
+    std::copy_n(source, sample, features.begin() + i * sample);
+    labels[i] = dataset.labels[ids[i]];
+  }
+}
+
+std::string DigestOf(const Dataset& dataset) {
+  const std::array<std::int64_t, 3> sizes = {dataset.size(), dataset.classes,
+                                             static_cast<std::int64_t>(dataset.shape.size())};
+  bytes::Sha256 digest;
+  digest.Update(std::as_bytes(std::span(sizes)));
+  digest.Update(std::as_bytes(std::span(dataset.shape)));
+  digest.Update(std::as_bytes(std::span(dataset.labels)));
+  digest.Update(std::as_bytes(std::span(dataset.features)));
+  return bytes::ToHex(digest.Finish());
+}
+
+}  // namespace starling::data

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/data/load_datasets.h"
+
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/bytes/bytes.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/source.h"
+
+namespace starling::data {
+namespace {
+
+constexpr std::string_view kTrain = "spec.dataset.train";
+constexpr std::string_view kValidation = "spec.dataset.validation";
+constexpr std::size_t kCheckedBytes = 8 << 20;  // read well within a second
+constexpr double kConstant = 1e-7;              // of the mean: what float rounding makes
+constexpr std::int64_t kLeNetSide = 20;
+
+struct Pair {
+  Loaded train;
+  std::optional<Loaded> validation;
+};
+
+absl::StatusOr<Loaded> LoadSource(const v1alpha1::DataSource& source, std::string_view path,
+                                  LoadOptions options, bool validation) {
+  const auto at = [&](std::string_view kind) {
+    options.path = std::string(path) + "." + std::string(kind);
+    return options;
+  };
+  switch (source.kind_case()) {
+    case v1alpha1::DataSource::kCsv:
+      return LoadCsv(source.csv(), at("csv"));
+    case v1alpha1::DataSource::kIdx:
+      return LoadIdx(source.idx(), at("idx"));
+    case v1alpha1::DataSource::kSynthetic:
+      return LoadSynthetic(source.synthetic(), at("synthetic"), validation);
+    case v1alpha1::DataSource::KIND_NOT_SET:
+      break;
+  }
+  return FieldError(absl::StatusCode::kInvalidArgument, path,
+                    "give exactly one of csv, idx, synthetic");
+}
+
+std::string ShapeText(const std::vector<std::int64_t>& shape) {
+  return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, std::size_t max_bytes) {
+  LoadOptions options;
+  options.seed = spec.has_seed() ? static_cast<std::uint64_t>(spec.seed()) : 1;
+  options.max_bytes = max_bytes;
+  Pair pair;
+  ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset().train(), kTrain, options, false));
+  if (!spec.dataset().has_validation()) return pair;
+  // Of a training set that was only begun, the classes are not known.
+  if (pair.train.whole) options.classes = pair.train.dataset.classes;
+  ASSIGN_OR_RETURN(pair.validation,
+                   LoadSource(spec.dataset().validation(), kValidation, options, true));
+  if (pair.validation->dataset.shape != pair.train.dataset.shape) {
+    return FieldError(absl::StatusCode::kInvalidArgument, kValidation,
+                      absl::StrCat("samples have shape ", ShapeText(pair.validation->dataset.shape),
+                                   ", but those of the training set ",
+                                   ShapeText(pair.train.dataset.shape), "; make them equal"));
+  }
+  return pair;
+}
+
+// Two passes in double, in the order of the samples: equal data give equal bits.
+Normalization Measure(const Dataset& set, bool per_feature) {
+  const std::size_t width = per_feature ? static_cast<std::size_t>(set.SampleSize()) : 1;
+  const double count = static_cast<double>(set.features.size() / width);
+  std::vector<double> means(width);
+  std::vector<double> variances(width);
+  for (std::size_t i = 0; i < set.features.size(); ++i) means[i % width] += set.features[i];
+  for (double& mean : means) mean /= count;
+  for (std::size_t i = 0; i < set.features.size(); ++i) {
+    const double difference = set.features[i] - means[i % width];
+    variances[i % width] += difference * difference;
+  }
+  Normalization result;
+  for (std::size_t i = 0; i < width; ++i) {
+    const double deviation = std::sqrt(variances[i] / count);
+    const bool constant = deviation <= kConstant * std::abs(means[i]);
+    result.mean.push_back(static_cast<float>(means[i]));
+    result.std.push_back(constant ? 1.0F : static_cast<float>(deviation));
+  }
+  return result;
+}
+
+void Apply(const Normalization& scale, Dataset& set) {
+  const std::size_t width = scale.mean.size();
+  for (std::size_t i = 0; i < set.features.size(); ++i) {
+    set.features[i] = (set.features[i] - scale.mean[i % width]) / scale.std[i % width];
+  }
+}
+
+// Errors of loaders are "path: message".
+FieldProblem ToProblem(const absl::Status& status) {
+  const std::string text(status.message());
+  const auto colon = text.find(": ");
+  if (colon == std::string::npos) return {std::string(kTrain), text};
+  return {text.substr(0, colon), text.substr(colon + 2)};
+}
+
+std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec,
+                                       const std::vector<std::int64_t>& shape) {
+  if (!spec.workload().classification().model().has_lenet5()) return std::nullopt;
+  if (shape.size() == 3 && shape[1] >= kLeNetSide && shape[2] >= kLeNetSide) return std::nullopt;
+  return FieldProblem{"spec.workload.classification.model.lenet5",
+                      absl::StrCat("needs images of at least ", kLeNetSide, " by ", kLeNetSide,
+                                   ", but the samples of spec.dataset.train have shape ",
+                                   ShapeText(shape), "; use mlp, or give a shape of three sides")};
+}
+
+}  // namespace
+
+absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved) {
+  ASSIGN_OR_RETURN(Pair pair, LoadPair(resolved, kMaxFileBytes));
+  Datasets sets;
+  sets.train = std::move(pair.train.dataset);
+  if (pair.validation.has_value()) sets.validation = std::move(pair.validation->dataset);
+  sets.digest = bytes::Sha256Hex(
+      absl::StrCat(DigestOf(sets.train), sets.validation ? DigestOf(*sets.validation) : ""));
+  if (!resolved.dataset().has_normalize() || resolved.dataset().normalize()) {
+    sets.normalization = Measure(sets.train, pair.train.per_feature);
+    Apply(*sets.normalization, sets.train);
+    if (sets.validation.has_value()) Apply(*sets.normalization, *sets.validation);
+  }
+  return sets;
+}
+
+std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec) {
+  const auto pair = LoadPair(spec, kCheckedBytes);
+  std::vector<FieldProblem> problems;
+  if (!pair.ok()) {
+    problems.push_back(ToProblem(pair.status()));
+    // A second source that is wrong by itself is said at once too.
+    const bool train_is_wrong = problems[0].path.rfind(kTrain, 0) == 0;
+    if (train_is_wrong && spec.dataset().has_validation()) {
+      LoadOptions options;
+      options.max_bytes = kCheckedBytes;
+      const auto validation =
+          LoadSource(spec.dataset().validation(), kValidation, options, /*validation=*/true);
+      if (!validation.ok()) problems.push_back(ToProblem(validation.status()));
+    }
+    return problems;
+  }
+  if (auto problem = CheckModel(spec, pair->train.dataset.shape)) problems.push_back(*problem);
+  return problems;
+}
+
+}  // namespace starling::data
