@@ -91,11 +91,10 @@ Json ValueOf(const std::string& text, const YAML::Mark& mark) {
 // Builds the value from the parser's events. Confined to Parse.
 class Builder final : public YAML::EventHandler {
  public:
-  explicit Builder(const json::Limits& limits) : limits_(limits) {}
-
   void OnDocumentStart(const YAML::Mark& mark) override {
     if (++documents_ > 1) {
-      throw Refusal{mark, "a second document; write one job a file"};
+      throw Refusal{mark,
+                    "a second document, or text after the end of the first; write one job a file"};
     }
   }
   void OnDocumentEnd() override {}
@@ -170,8 +169,8 @@ class Builder final : public YAML::EventHandler {
   }
 
   Json* Place(const YAML::Mark& mark, Json value) {
-    if (++nodes_ > limits_.nodes) {
-      throw Refusal{mark, absl::StrCat("more than ", limits_.nodes, " values")};
+    if (++nodes_ > kLimits.nodes) {
+      throw Refusal{mark, absl::StrCat("more than ", kLimits.nodes, " values")};
     }
     if (levels_.empty()) return &(root_ = std::move(value));
     Level& level = levels_.back();
@@ -186,24 +185,25 @@ class Builder final : public YAML::EventHandler {
   void Open(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor, Json container) {
     RefuseAnchor(mark, anchor);
     RefuseTag(mark, tag);
-    if (ExpectsKey()) throw Refusal{mark, "a list or an object as a key; keys are text"};
-    if (levels_.size() >= limits_.depth) {
-      throw Refusal{mark, absl::StrCat("nested more than ", limits_.depth, " deep")};
+    if (ExpectsKey())
+      throw Refusal{mark,
+                    "a list or an object that is never closed, or one as a key; keys are text"};
+    if (levels_.size() >= kLimits.depth) {
+      throw Refusal{mark, absl::StrCat("nested more than ", kLimits.depth, " deep")};
     }
     levels_.push_back({Place(mark, std::move(container)), "", false});
   }
 
-  const json::Limits limits_;
   Json root_;
   std::vector<Level> levels_;
   std::size_t nodes_ = 0;
   int documents_ = 0;
 };
 
-absl::Status CheckText(std::string_view text, const json::Limits& limits) {
-  if (text.size() > limits.bytes) {
+absl::Status CheckText(std::string_view text) {
+  if (text.size() > kLimits.bytes) {
     return absl::InvalidArgumentError(
-        absl::StrCat("YAML of ", text.size(), " bytes; at most ", limits.bytes, " are read"));
+        absl::StrCat("YAML of ", text.size(), " bytes; at most ", kLimits.bytes, " are read"));
   }
   if (!json::IsUtf8(text)) return absl::InvalidArgumentError("not UTF-8; save the file as UTF-8");
   std::size_t line = 1;
@@ -239,9 +239,9 @@ absl::StatusOr<std::string> ReadText(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<Json> Parse(std::string_view text, const json::Limits& limits) {
-  if (absl::Status status = CheckText(text, limits); !status.ok()) return status;
-  Builder builder(limits);
+absl::StatusOr<Json> Parse(std::string_view text) {
+  if (absl::Status status = CheckText(text); !status.ok()) return status;
+  Builder builder;
   try {
     std::istringstream stream{std::string(text)};
     YAML::Parser parser(stream);
