@@ -34,6 +34,7 @@ struct IncidentRecord {
   absl::Duration detection;
   std::optional<absl::Duration> recovery;  // not yet known: still recovering
   std::int64_t repeated_steps = 0;
+  bool operator==(const IncidentRecord&) const = default;
 };
 
 struct MemberState {
@@ -44,8 +45,9 @@ struct MemberState {
   absl::Duration silent;
   std::int64_t settled_step = -1;
   bool in_view = false;
-  bool drained = false;
-  std::string refused;
+  bool drained = false;  // released: its pod may go
+  std::string refused;   // why it is not admitted
+  bool operator==(const MemberState&) const = default;
 };
 
 struct Summary {
@@ -61,6 +63,7 @@ struct Summary {
   std::int64_t settings_generation = 0;
   bool superseded = false;
   std::string waiting;  // why no view is published, for people; empty: nothing is missing
+  bool operator==(const Summary&) const = default;
 };
 
 // Thread-compatible.
@@ -110,18 +113,97 @@ class Coordinator {
   // The newest member process of a pod, as far as it has reported to this incarnation.
   struct Process {
     bool connected = false;
-    bool refused = false;  // since the stream broke
-    absl::Time heard;      // last sign of life
+    bool refused = false;   // by the pod's address, since the stream broke
+    bool outdated = false;  // what answers there is older than what has reported before
+    absl::Time heard;       // last sign of life
     std::optional<Report> report;
-    absl::Time held_until;  // evicted by blame: not admitted before
+    absl::Time aborted_since = absl::InfiniteFuture();
+    absl::Time held_until = absl::InfinitePast();  // evicted by blame: not admitted before
+    std::string not_admitted;
+  };
+  enum class Standing { kReporting, kUnclear, kSilent, kGone };
+
+  struct Incident {
+    IncidentRecord record;
+    MemberId id;                 // the process that was lost
+    ViewNumber repaired_by = 0;  // the view that goes on without it
+    bool in_flight = false;      // a step was being made
+    std::int64_t reached = -1;   // the highest step that anyone had before the repair
   };
 
+  // coordinator.cc: what is known.
+  const Pod* FindPod(const std::string& uid) const;
+  bool Terminated(const MemberId& id) const;
+  bool Fresh(const Process& process, absl::Time now) const;
+  Standing StandingOf(const MemberId& id, absl::Time now) const;
+  const Report* ReportOf(const MemberId& id) const;
+  void Learn(const Report& report);
+  void LearnView(const View& view);
+  void Prune();
+  bool SyncedByAll(const View& view) const;
+  const View* Current() const;
+  const View* Pending(const View* current) const;
+  ViewNumber Newest() const { return published_.empty() ? 0 : published_.rbegin()->first; }
+  void Refresh(absl::Time now);
+  void FillTraining(Summary& summary) const;
+  bool AllStopped() const;
+
+  // coordinator_rules.cc: what follows from it.
   void Decide(absl::Time now);
+  bool TakeOver(absl::Time now);
+  void AssumeTerminated(const std::set<std::string>& uids, absl::Time now);
+  bool EnoughFor(std::size_t members, absl::Time now);
+  void FirstView(absl::Time now);
+  bool Broken(const View& view, absl::Time now, bool& blamed) const;
+  void Repair(const View& current, bool blamed, absl::Time now);
+  std::vector<MemberId> Survivors(const View& current, absl::Time now);
+  void Evict(const View& view, absl::Time now);
+  bool Resume(const View& current, absl::Time now);
+  void Plan(const View& current, const View* pending, absl::Time now);
+  std::vector<MemberId> Remaining(const View& current) const;
+  void TakeTurn(const View& current, absl::Time now);
+  void Release(const View* current, const View* pending);
+
+  std::vector<std::string> Eligible(absl::Time now);
+  bool IsJoinable(const std::string& uid) const;
+  bool IsLeaving(const MemberId& id) const;
+  bool IsRunning(const View& view, absl::Time now) const;
+  bool Witnessed(const View& view, absl::Time now);
+  View Compose(const std::vector<MemberId>& members) const;
+  void Publish(View view, const std::string& deed);
+
+  // coordinator_incidents.cc: what is told about it.
+  void NoteLosses(const View& view, absl::Time now);
+  void FollowRecovery(const Report& report, absl::Time now);
+  void NoteExit(const Report& report);
+  void AddIncident(Incident incident);
 
   const Options options_;
   std::optional<Grant> grant_;
+  absl::Time granted_;
   std::optional<Desired> desired_;
+  std::map<std::string, Pod> pods_;           // workers of the roster, then of the newest Desired
   std::map<std::string, Process> processes_;  // by pod UID
+  std::map<ViewNumber, View> published_;      // by anyone, from the last one synced by all on
+  std::map<MemberId, ViewNumber> synced_;     // the highest view that a process has synced
+  std::set<std::string> assumed_terminated_;  // pods that were silent too long
+  bool taken_over_ = false;
+  bool newest_unknown_ = false;  // the controller has seen a view that none of its members survived
+  std::uint64_t next_epoch_ = 1;
+  std::int64_t turn_ = 0;
+  absl::Time turn_due_ = absl::InfinitePast();
+  std::int64_t turn_step_ = -1;
+  ViewNumber turn_view_ = 0;
+  absl::Time enough_since_ = absl::InfiniteFuture();
+  absl::Time unwitnessed_since_ = absl::InfiniteFuture();
+  int failed_views_ = 0;  // in a row, by blame alone
+  std::set<std::string> released_;
+  std::vector<Incident> incidents_;
+  std::set<MemberId> lost_;
+  std::string waiting_;
+  Training training_;  // the last that was heard, for when nobody is left to ask
+  std::int64_t settled_step_ = -1;
+  Summary told_;  // the summary without what changes all the time
   bool superseded_ = false;
   std::uint64_t directives_version_ = 0;
   std::uint64_t report_version_ = 0;

@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules C0 to C6, in the order in which Decide() calls them.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "trainer/membership/coordinator.h"
+#include "trainer/membership/sync_round.h"
+
+namespace starling::membership {
+namespace {
+
+constexpr int kDataPort = 7072;
+// How long one aborted member waits for the others to say so too: they will name who is gone.
+constexpr absl::Duration kAbortWait = absl::Milliseconds(250);
+// A checkpoint turn that nobody commits for so long is given up.
+constexpr absl::Duration kTurnPatience = absl::Seconds(60);
+
+}  // namespace
+
+void Coordinator::Decide(absl::Time now) {
+  waiting_.clear();
+  if (!grant_ || superseded_) return;
+  if (!TakeOver(now)) return;
+  if (!desired_) {
+    waiting_ = "the controller has not yet said how many workers are wanted";
+    return;
+  }
+  if (desired_->finished) return;
+  const View* current = Current();
+  const View* pending = Pending(current);
+  if (current == nullptr) {
+    FirstView(now);
+  } else {
+    NoteLosses(*current, now);
+    bool blamed = false;
+    if (Broken(*current, now, blamed)) {
+      Repair(*current, blamed, now);
+    } else if (!Resume(*current, now) && IsRunning(*current, now)) {
+      newest_unknown_ = false;
+      Plan(*current, pending, now);
+      TakeTurn(*current, now);
+    }
+  }
+  current = Current();
+  Release(current, Pending(current));
+}
+
+// C4: publish nothing until everyone who may have been in a view has reported or has ended.
+bool Coordinator::TakeOver(absl::Time now) {
+  if (taken_over_) return true;
+  std::set<std::string> missing;
+  std::vector<std::string> names;
+  for (const Pod& pod : grant_->roster) {
+    if (pod.role != "worker" || Terminated({pod.uid, 0})) continue;
+    const auto process = processes_.find(pod.uid);
+    if (process != processes_.end() && process->second.report) continue;
+    missing.insert(pod.uid);
+    names.push_back(pod.name);
+  }
+  // The first coordinator of a job has no predecessor whose views it might not know.
+  const bool wait = options_.rules.roster_wait && grant_->incarnation > 1 && !missing.empty();
+  if (wait) {
+    const auto newest = published_.find(grant_->newest_view);
+    const bool witness =
+        newest != published_.end() &&
+        std::any_of(newest->second.members.begin(), newest->second.members.end(),
+                    [this](const ViewMember& member) { return ReportOf(member.id) != nullptr; });
+    const absl::Duration limit =
+        witness ? options_.takeover_timeout_with_witness : options_.takeover_timeout;
+    if (now - granted_ < limit) {
+      waiting_ = absl::StrCat("a new coordinator has taken over; it waits for ",
+                              absl::StrJoin(names, ", "), " to report");
+      return false;
+    }
+    AssumeTerminated(missing, now);
+  }
+  taken_over_ = true;
+  newest_unknown_ = grant_->newest_view > Newest();
+  ++directives_version_;
+  return true;
+}
+
+// C5: who is silent too long counts as ended, and somebody is told what that may cost.
+void Coordinator::AssumeTerminated(const std::set<std::string>& uids, absl::Time now) {
+  std::vector<std::string> names;
+  for (const std::string& uid : uids) {
+    assumed_terminated_.insert(uid);
+    if (const Pod* pod = FindPod(uid)) names.push_back(pod->name);
+  }
+  Incident incident;
+  incident.record.time = now;
+  incident.record.reason = "StepsAtRisk";
+  incident.record.pod = names.empty() ? "" : names.front();
+  incident.record.message = absl::StrCat(
+      absl::StrJoin(names, ", "), " did not answer in time and counts as ended; steps after step ",
+      settled_step_, " that only it knows are lost if it comes back");
+  incident.record.recovery = absl::ZeroDuration();
+  AddIncident(std::move(incident));
+}
+
+// Whether `members` are enough to begin with, and the rest had time to come too.
+bool Coordinator::EnoughFor(std::size_t members, absl::Time now) {
+  const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  if (members < needed) {
+    enough_since_ = absl::InfiniteFuture();
+    waiting_ = absl::StrCat("waits for workers: ", members, " of at least ", needed, " are there");
+    return false;
+  }
+  if (enough_since_ == absl::InfiniteFuture()) enough_since_ = now;
+  std::int64_t live = 0;
+  for (const auto& [uid, pod] : pods_) live += pod.state == PodState::kLive ? 1 : 0;
+  const std::int64_t hoped = std::min(live, desired_->workers);
+  if (static_cast<std::int64_t>(members) >= hoped) return true;
+  if (now - enough_since_ >= options_.first_view_grace) return true;
+  waiting_ =
+      absl::StrCat("waits a moment for more workers: ", members, " of ", hoped, " are there");
+  return false;
+}
+
+// C0, the very first view.
+void Coordinator::FirstView(absl::Time now) {
+  if (desired_->settings.halt || desired_->workers <= 0) return;
+  std::vector<MemberId> members;
+  for (const std::string& uid : Eligible(now)) {
+    const bool room = static_cast<std::int64_t>(members.size()) < desired_->workers;
+    if (room && IsJoinable(uid)) members.push_back(processes_.at(uid).report->id);
+  }
+  if (!EnoughFor(members.size(), now)) return;
+  enough_since_ = absl::InfiniteFuture();
+  Publish(Compose(members), "");
+}
+
+// C1's guard. `blamed`: nobody is known to be gone, the members only cannot reach each other.
+bool Coordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
+  bool gone = false;
+  bool others_hold = false;
+  absl::Time aborted_since = absl::InfiniteFuture();
+  for (const ViewMember& member : view.members) {
+    const Standing standing = StandingOf(member.id, now);
+    const Report* report = ReportOf(member.id);
+    if (standing == Standing::kGone || standing == Standing::kSilent) gone = true;
+    if (standing != Standing::kReporting || report == nullptr) {
+      others_hold = others_hold || standing == Standing::kUnclear;
+      continue;
+    }
+    const ViewNumber in = report->installed ? report->installed->number : 0;
+    const bool prepared = report->candidate && report->candidate->number == view.number &&
+                          report->phase == Phase::kRun;
+    const bool never = report->fence < view.number && !prepared &&
+                       IncarnationOf(view.number) < incarnation() &&
+                       options_.rules.incarnation_in_view_number;
+    if (report->fence > view.number || never) gone = true;
+    const bool here = in == view.number || (view.at_boundary && in == view.from);
+    if (here && report->phase == Phase::kLost) gone = true;
+    if (here && report->phase == Phase::kAborted) {
+      aborted_since = std::min(aborted_since, processes_.at(member.id.pod_uid).aborted_since);
+    } else if (report->phase != Phase::kDone) {
+      others_hold = true;
+    }
+  }
+  if (gone) return true;
+  if (aborted_since == absl::InfiniteFuture()) return false;
+  blamed = true;
+  return !others_hold || now - aborted_since >= kAbortWait;
+}
+
+// C1: those who report go on without the rest. C0, if nobody of the view is left.
+void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
+  if (blamed && failed_views_ >= 1) Evict(current, now);
+  const std::vector<MemberId> members = Survivors(current, now);
+  const bool survives = std::any_of(members.begin(), members.end(),
+                                    [&](const MemberId& id) { return current.Has(id); });
+  const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  if (!survives) {
+    const bool halted = desired_->settings.halt || desired_->workers <= 0;
+    if (halted || !EnoughFor(members.size(), now)) return;
+  } else if (members.size() < needed) {
+    waiting_ =
+        absl::StrCat("waits for workers: ", members.size(), " of at least ", needed, " are there");
+    return;
+  }
+  View view = Compose(members);
+  if (!Witnessed(view, now)) return;
+  const auto ids = [](const View& of) {
+    std::set<MemberId> all;
+    for (const ViewMember& member : of.members) all.insert(member.id);
+    return all;
+  };
+  const bool lost = std::any_of(members.begin(), members.end(), [&](const MemberId& id) {
+    return ReportOf(id)->phase == Phase::kLost;
+  });
+  const View& newest = published_.rbegin()->second;
+  if (lost && ids(view) == ids(newest) && view.waived == newest.waived &&
+      view.restore == newest.restore) {
+    waiting_ = "waits for a worker that knows the last steps, or for proof that all have ended";
+    return;
+  }
+  enough_since_ = absl::InfiniteFuture();
+  if (blamed) ++failed_views_;
+  const std::size_t count = members.size();
+  Publish(std::move(view), count == 1 ? "1 worker goes on" : absl::StrCat(count, " workers go on"));
+}
+
+// The reporting members of the view in its order, then all strays: processes with a state that were
+// in an earlier view. First-time joiners only if there are too few otherwise.
+std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now) {
+  const std::vector<std::string> eligible = Eligible(now);
+  std::vector<MemberId> members;
+  const auto add = [&](auto&& wanted) {
+    for (const std::string& uid : eligible) {
+      const Report& report = *processes_.at(uid).report;
+      const bool there = std::find(members.begin(), members.end(), report.id) != members.end();
+      if (!there && wanted(uid, report)) members.push_back(report.id);
+    }
+  };
+  add([&](const std::string&, const Report& report) { return current.Has(report.id); });
+  const bool survives = !members.empty();
+  add([&](const std::string& uid, const Report& report) {
+    return report.state && (!survives || IsJoinable(uid));
+  });
+  const auto limit = survives ? std::max<std::int64_t>(1, desired_->min_workers)
+                              : std::max<std::int64_t>(1, desired_->workers);
+  add([&](const std::string& uid, const Report&) {
+    return static_cast<std::int64_t>(members.size()) < limit && IsJoinable(uid);
+  });
+  return members;
+}
+
+// C6: the second view in a row that failed though all report. The most blamed goes, of equals the
+// one with the higher index; after a while it may come back.
+void Coordinator::Evict(const View& view, absl::Time now) {
+  std::map<MemberId, int> blame;
+  for (const ViewMember& member : view.members) {
+    const Report* report = ReportOf(member.id);
+    if (report == nullptr || report->phase != Phase::kAborted) continue;
+    for (const MemberId& id : report->unreachable) {
+      if (view.Has(id) && StandingOf(id, now) == Standing::kReporting) ++blame[id];
+    }
+  }
+  const auto index = [this](const MemberId& id) {
+    const Pod* pod = FindPod(id.pod_uid);
+    return pod == nullptr ? 0 : pod->index;
+  };
+  const auto worst =
+      std::max_element(blame.begin(), blame.end(), [&](const auto& a, const auto& b) {
+        return std::pair(a.second, index(a.first)) < std::pair(b.second, index(b.first));
+      });
+  if (worst == blame.end() || view.members.size() < 2) return;
+  Process& process = processes_.at(worst->first.pod_uid);
+  process.held_until = now + options_.blame_hold;
+  Incident incident;
+  incident.id = worst->first;
+  incident.record.time = now;
+  incident.record.reason = "WorkerUnreachable";
+  incident.record.pod = FindPod(worst->first.pod_uid)->name;
+  incident.record.message = absl::StrCat("it answers the coordinator, but ", worst->second,
+                                         " other workers cannot reach it; it stays out for ",
+                                         absl::FormatDuration(options_.blame_hold));
+  AddIncident(std::move(incident));
+}
+
+// The job was halted and is wanted again before its processes were taken away.
+bool Coordinator::Resume(const View& current, absl::Time now) {
+  if (desired_->settings.halt) return false;
+  std::vector<MemberId> members;
+  for (const ViewMember& member : current.members) {
+    const Report* report = ReportOf(member.id);
+    if (report == nullptr || !report->stopped ||
+        report->settings_generation >= desired_->settings.generation ||
+        report->installed->number != current.number ||
+        StandingOf(member.id, now) != Standing::kReporting) {
+      return false;
+    }
+    members.push_back(member.id);
+  }
+  Publish(Compose(members), "");
+  return true;
+}
+
+bool Coordinator::IsRunning(const View& view, absl::Time now) const {
+  return std::all_of(view.members.begin(), view.members.end(), [&](const ViewMember& member) {
+    const Report* report = ReportOf(member.id);
+    return StandingOf(member.id, now) == Standing::kReporting && report != nullptr &&
+           report->installed && report->installed->number == view.number && report->state &&
+           report->state->view == view.number && report->phase == Phase::kRun;
+  });
+}
+
+// C2: planned changes of a running view. Join first, drain after.
+void Coordinator::Plan(const View& current, const View* pending, absl::Time now) {
+  if (desired_->settings.halt || desired_->workers <= 0) return;
+  const std::vector<std::string> eligible = Eligible(now);
+  const auto present = [&](const ViewMember& member) {
+    return current.Has(member.id) ||
+           (std::find(eligible.begin(), eligible.end(), member.id.pod_uid) != eligible.end() &&
+            ReportOf(member.id) != nullptr);
+  };
+  if (pending != nullptr &&
+      std::all_of(pending->members.begin(), pending->members.end(), present)) {
+    return;
+  }
+  std::vector<MemberId> members;
+  for (const ViewMember& member : current.members) members.push_back(member.id);
+  const std::vector<MemberId> remaining = Remaining(current);
+  auto room = desired_->workers - static_cast<std::int64_t>(remaining.size());
+  bool join = false;
+  for (const std::string& uid : eligible) {
+    const MemberId& id = processes_.at(uid).report->id;
+    if (current.Has(id) || !IsJoinable(uid) || room <= 0) continue;
+    members.push_back(id);
+    --room;
+    join = true;
+  }
+  const auto least = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  const bool drain = !join && remaining.size() < members.size() && remaining.size() >= least;
+  if (drain) members = remaining;
+  // Without a change, only a prepared view that lost its joiner is worth replacing.
+  if (!join && !drain && pending == nullptr) return;
+  View view = Compose(members);
+  view.at_boundary = true;
+  view.from = current.number;
+  Publish(std::move(view), "");
+}
+
+// Whoever of the view is to stay: not leaving, and of too many those with the lowest indices.
+std::vector<MemberId> Coordinator::Remaining(const View& current) const {
+  std::vector<std::pair<std::int64_t, MemberId>> staying;
+  for (const ViewMember& member : current.members) {
+    const Pod* pod = FindPod(member.id.pod_uid);
+    if (pod != nullptr && !IsLeaving(member.id)) staying.emplace_back(pod->index, member.id);
+  }
+  std::sort(staying.begin(), staying.end());
+  if (static_cast<std::int64_t>(staying.size()) > desired_->workers) {
+    staying.resize(static_cast<std::size_t>(desired_->workers));
+  }
+  std::vector<MemberId> members;
+  for (const auto& [index, id] : staying) members.push_back(id);
+  return members;
+}
+
+void Coordinator::TakeTurn(const View& current, absl::Time now) {
+  const absl::Duration interval = absl::Milliseconds(desired_->checkpoint_interval_ms);
+  if (interval <= absl::ZeroDuration()) return;
+  if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
+  if (now < turn_due_ || settled_step_ <= turn_step_) return;
+  const bool outstanding =
+      turn_view_ == current.number &&
+      std::any_of(current.members.begin(), current.members.end(), [&](const ViewMember& member) {
+        return ReportOf(member.id)->checkpoint_turn < turn_;
+      });
+  if (outstanding && now < turn_due_ + kTurnPatience) return;
+  ++turn_;
+  turn_step_ = settled_step_;
+  turn_view_ = current.number;
+  turn_due_ = now + interval;
+  ++directives_version_;
+}
+
+// C3: whoever was drained, once all of the view that goes on without it are synced.
+void Coordinator::Release(const View* current, const View* pending) {
+  if (current != nullptr && !SyncedByAll(*current)) return;
+  for (const auto& [uid, process] : processes_) {
+    if (!process.report || released_.contains(uid)) continue;
+    const Report& report = *process.report;
+    const bool needed = (current != nullptr && current->Has(report.id)) ||
+                        (pending != nullptr && pending->Has(report.id)) ||
+                        (current == nullptr && report.state);
+    if (needed) continue;
+    if (report.phase == Phase::kLinger || IsLeaving(report.id)) {
+      released_.insert(uid);
+      ++directives_version_;
+    }
+  }
+}
+
+// Pods whose process reports and may be in a view, by index. Says of the others why not.
+std::vector<std::string> Coordinator::Eligible(absl::Time now) {
+  std::vector<std::pair<std::int64_t, std::string>> sorted;
+  const View* current = Current();
+  std::string identity;
+  bool identity_of_view = false;
+  for (auto& [uid, process] : processes_) {
+    const Pod* pod = FindPod(uid);
+    process.not_admitted.clear();
+    if (pod == nullptr || !process.report || process.outdated || !Fresh(process, now)) continue;
+    if (Terminated(process.report->id) || released_.contains(uid)) continue;
+    if (process.held_until > now) {
+      process.not_admitted = "other workers could not reach it; it is tried again soon";
+      continue;
+    }
+    sorted.emplace_back(pod->index, uid);
+  }
+  std::sort(sorted.begin(), sorted.end());
+  for (const auto& [index, uid] : sorted) {
+    const Report& report = *processes_.at(uid).report;
+    const bool of_view = current != nullptr && current->Has(report.id);
+    if (report.numeric_identity.empty() || (identity_of_view && !identity.empty())) continue;
+    if (identity.empty() || of_view) identity = report.numeric_identity;
+    identity_of_view = identity_of_view || of_view;
+  }
+  std::vector<std::string> eligible;
+  for (const auto& [index, uid] : sorted) {
+    Process& process = processes_.at(uid);
+    const std::string& own = process.report->numeric_identity;
+    if (!own.empty() && own != identity) {
+      process.not_admitted = absl::StrCat(
+          "its arithmetic differs from that of the others, so results could not be "
+          "reproduced: it has \"",
+          own, "\", they have \"", identity, "\"; run it on the same kind of machine");
+      continue;
+    }
+    eligible.push_back(uid);
+  }
+  return eligible;
+}
+
+bool Coordinator::IsLeaving(const MemberId& id) const {
+  const Pod* pod = FindPod(id.pod_uid);
+  const Report* report = ReportOf(id);
+  return pod == nullptr || pod->state != PodState::kLive || (report != nullptr && report->leaving);
+}
+
+bool Coordinator::IsJoinable(const std::string& uid) const {
+  const Report& report = *processes_.at(uid).report;
+  return !IsLeaving(report.id) && report.phase != Phase::kLinger;
+}
+
+// Whether the witness rule can hold in this view, by what its members have reported. If it cannot
+// for long, the silent count as ended.
+bool Coordinator::Witnessed(const View& view, absl::Time now) {
+  std::map<MemberId, SyncId> expected;
+  for (const ViewMember& member : view.members) {
+    expected[member.id].state = ReportOf(member.id)->state;
+  }
+  const ViewNumber missing = MissingWitness(view, expected, options_.rules);
+  if (missing == 0) {
+    unwitnessed_since_ = absl::InfiniteFuture();
+    return true;
+  }
+  if (unwitnessed_since_ == absl::InfiniteFuture()) unwitnessed_since_ = now;
+  waiting_ = absl::StrCat("the last steps may be known only to workers that do not answer (view ",
+                          IncarnationOf(missing), "-", EpochOf(missing),
+                          "); waits for them, or for proof that they have ended");
+  if (now - unwitnessed_since_ < options_.takeover_timeout) return false;
+  std::set<std::string> silent;
+  for (const auto& [number, past] : published_) {
+    for (const ViewMember& member : past.members) {
+      const Standing standing = StandingOf(member.id, now);
+      if (standing == Standing::kSilent) silent.insert(member.id.pod_uid);
+    }
+  }
+  unwitnessed_since_ = absl::InfiniteFuture();
+  if (!silent.empty()) AssumeTerminated(silent, now);
+  return false;
+}
+
+// A Now view of these members, its number not yet given.
+View Coordinator::Compose(const std::vector<MemberId>& members) const {
+  View view;
+  ViewNumber synced = 0;
+  for (const MemberId& id : members) {
+    const Pod* pod = FindPod(id.pod_uid);
+    const Report* report = ReportOf(id);
+    ViewMember member{id, absl::StrCat(pod->ip, ":", kDataPort), 0, pod->name};
+    if (!published_.empty()) {
+      const View& newest = published_.rbegin()->second;
+      const int rank = newest.RankOf(id);
+      if (rank >= 0) member.joined = newest.members[static_cast<std::size_t>(rank)].joined;
+    }
+    if (report->state) synced = std::max(synced, report->state->view);
+    view.members.push_back(std::move(member));
+  }
+  view.restore = synced == 0 || newest_unknown_;
+  for (const auto& [number, past] : published_) {
+    PastView& since = view.since.emplace_back();
+    since.number = number;
+    for (const ViewMember& member : past.members) since.members.push_back(member.id);
+    if (!std::all_of(since.members.begin(), since.members.end(),
+                     [this](const MemberId& id) { return Terminated(id); })) {
+      continue;
+    }
+    view.waived.push_back(number);
+    view.restore = view.restore || number > synced;
+  }
+  return view;
+}
+
+void Coordinator::Publish(View view, const std::string& deed) {
+  const std::uint64_t epoch = options_.rules.incarnation_in_view_number
+                                  ? next_epoch_++
+                                  : EpochOf(std::max(Newest(), grant_->newest_view)) + 1;
+  view.number =
+      MakeViewNumber(options_.rules.incarnation_in_view_number ? incarnation() : 0, epoch);
+  for (ViewMember& member : view.members) {
+    if (member.joined == 0) member.joined = view.number;
+  }
+  for (Incident& incident : incidents_) {
+    if (incident.repaired_by != 0 || incident.record.recovery) continue;
+    incident.repaired_by = view.number;
+    if (!deed.empty()) absl::StrAppend(&incident.record.message, "; ", deed);
+  }
+  published_[view.number] = std::move(view);
+  ++directives_version_;
+}
+
+}  // namespace starling::membership
