@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/kernels/span_math.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "common/status/check.h"
+
+// Sanitizers instrument the resolvers that choose a version, which run before the sanitizers do.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define STARLING_VECTORISED __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define STARLING_VECTORISED
+#endif
+
+namespace starling::kernels {
+namespace {
+
+void CheckEqual(std::size_t a, std::size_t b) {
+  STARLING_CHECK(a == b, "spans of one call have equal lengths");
+}
+
+// Adds `lanes` in order.
+double AddLanes(const double (&lanes)[kSumLanes]) {
+  double sum = 0;
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+// The loops take pointers: versions are chosen per function, and a span's inlined accessors would
+// hide the plain loop from the vectoriser in unoptimised builds.
+STARLING_VECTORISED void FillLoop(float value, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = value;
+}
+STARLING_VECTORISED void AddLoop(const float* x, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+STARLING_VECTORISED void AddDoubleLoop(const double* x, double* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += x[i];
+}
+STARLING_VECTORISED void AddToLoop(const float* x, const float* y, float* out, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] + y[i];
+}
+STARLING_VECTORISED void SubtractLoop(const float* x, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] -= x[i];
+}
+STARLING_VECTORISED void ScaleLoop(float a, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] *= a;
+}
+STARLING_VECTORISED void AxpyLoop(float a, const float* x, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] += a * x[i];
+}
+STARLING_VECTORISED void AxpbyLoop(float a, const float* x, float b, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = a * x[i] + b * y[i];
+}
+STARLING_VECTORISED void MinimumLoop(const std::int64_t* x, std::int64_t* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] < y[i] ? x[i] : y[i];
+}
+STARLING_VECTORISED void MaximumLoop(const std::int64_t* x, std::int64_t* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = x[i] > y[i] ? x[i] : y[i];
+}
+
+// `n` is a multiple of kSumLanes.
+STARLING_VECTORISED void SumLoop(const float* x, double* lanes, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += kSumLanes) {
+    for (std::size_t lane = 0; lane < kSumLanes; ++lane) lanes[lane] += double{x[i + lane]};
+  }
+}
+STARLING_VECTORISED void DotLoop(const float* x, const float* y, double* lanes, std::size_t n) {
+  for (std::size_t i = 0; i < n; i += kSumLanes) {
+    for (std::size_t lane = 0; lane < kSumLanes; ++lane) {
+      lanes[lane] += double{x[i + lane]} * double{y[i + lane]};
+    }
+  }
+}
+
+// The sign bit cleared, magnitudes order as integers do; infinity and NaN have the largest.
+STARLING_VECTORISED std::uint32_t MaxAbsBitsLoop(const std::uint32_t* x, std::size_t n,
+                                                 std::uint32_t limit) {
+  std::uint32_t largest = 0;
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t magnitude = x[i] & 0x7fffffffU;
+    const std::uint32_t counted = magnitude <= limit ? magnitude : 0;
+    largest = counted > largest ? counted : largest;
+  }
+  return largest;
+}
+
+constexpr std::uint32_t kInfinityBits = 0x7f800000U;
+
+}  // namespace
+
+void Fill(float value, std::span<float> y) { FillLoop(value, y.data(), y.size()); }
+
+void Copy(std::span<const float> x, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  if (!x.empty()) std::memmove(y.data(), x.data(), x.size_bytes());
+}
+
+void Add(std::span<const float> x, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  AddLoop(x.data(), y.data(), x.size());
+}
+
+void Add(std::span<const double> x, std::span<double> y) {
+  CheckEqual(x.size(), y.size());
+  AddDoubleLoop(x.data(), y.data(), x.size());
+}
+
+void AddTo(std::span<const float> x, std::span<const float> y, std::span<float> out) {
+  CheckEqual(x.size(), y.size());
+  CheckEqual(x.size(), out.size());
+  AddToLoop(x.data(), y.data(), out.data(), x.size());
+}
+
+void Subtract(std::span<const float> x, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  SubtractLoop(x.data(), y.data(), x.size());
+}
+
+void Scale(float a, std::span<float> y) { ScaleLoop(a, y.data(), y.size()); }
+
+void Axpy(float a, std::span<const float> x, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  AxpyLoop(a, x.data(), y.data(), x.size());
+}
+
+void Axpby(float a, std::span<const float> x, float b, std::span<float> y) {
+  CheckEqual(x.size(), y.size());
+  AxpbyLoop(a, x.data(), b, y.data(), x.size());
+}
+
+void Minimum(std::span<const std::int64_t> x, std::span<std::int64_t> y) {
+  CheckEqual(x.size(), y.size());
+  MinimumLoop(x.data(), y.data(), x.size());
+}
+
+void Maximum(std::span<const std::int64_t> x, std::span<std::int64_t> y) {
+  CheckEqual(x.size(), y.size());
+  MaximumLoop(x.data(), y.data(), x.size());
+}
+
+double Sum(std::span<const float> x) {
+  double lanes[kSumLanes] = {};
+  const std::size_t whole = x.size() / kSumLanes * kSumLanes;
+  SumLoop(x.data(), lanes, whole);
+  for (std::size_t i = whole; i < x.size(); ++i) lanes[i - whole] += double{x[i]};
+  return AddLanes(lanes);
+}
+
+double SumOfSquares(std::span<const float> x) { return Dot(x, x); }
+
+double Dot(std::span<const float> x, std::span<const float> y) {
+  CheckEqual(x.size(), y.size());
+  double lanes[kSumLanes] = {};
+  const std::size_t whole = x.size() / kSumLanes * kSumLanes;
+  DotLoop(x.data(), y.data(), lanes, whole);
+  for (std::size_t i = whole; i < x.size(); ++i) lanes[i - whole] += double{x[i]} * double{y[i]};
+  return AddLanes(lanes);
+}
+
+float MaxAbs(std::span<const float> x) {
+  const std::uint32_t bits =
+      MaxAbsBitsLoop(reinterpret_cast<const std::uint32_t*>(x.data()), x.size(), kInfinityBits);
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+
+bool AllFinite(std::span<const float> x) {
+  return MaxAbsBitsLoop(reinterpret_cast<const std::uint32_t*>(x.data()), x.size(), ~0U) <
+         kInfinityBits;
+}
+
+}  // namespace starling::kernels

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/transport/stream_mesh.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <ctime>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/check.h"
+#include "common/status/macros.h"
+
+namespace starling::transport {
+namespace {
+
+timespec ToTimespec(std::int64_t nanoseconds) {
+  return {static_cast<time_t>(nanoseconds / 1'000'000'000),
+          static_cast<long>(nanoseconds % 1'000'000'000)};
+}
+
+std::string PeerName(int rank, const Peer& peer) {
+  return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
+}
+
+}  // namespace
+
+class StreamMesh::Drive {
+ public:
+  explicit Drive(StreamMesh& mesh) : mesh_(mesh) {
+    sync::MutexLock lock(mesh_.mutex_);
+    STARLING_CHECK(!mesh_.driving_, "one thread at a time uses a mesh");
+    mesh_.driving_ = true;
+  }
+  ~Drive() {
+    sync::MutexLock lock(mesh_.mutex_);
+    mesh_.driving_ = false;
+    // A Cancel came while this thread was on its way out.
+    if (!mesh_.failure_.ok()) mesh_.CloseLinks(kAborted);
+  }
+  Drive(const Drive&) = delete;
+  Drive& operator=(const Drive&) = delete;
+
+ private:
+  StreamMesh& mesh_;
+};
+
+StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
+                       std::vector<net::FileDescriptor> sockets, const Options& options,
+                       Ledger& ledger)
+    : view_(view), members_(std::move(members)), rank_(rank), spin_(options.spin) {
+  shaper = Shaper(options.shaping);
+  early_allowance = options.max_early_bytes;
+  LinkOwner& owner = *this;
+  for (int peer = 0; peer < size(); ++peer) {
+    counters_.push_back(std::make_unique<TrafficCounter>());
+    links_.push_back(nullptr);
+    if (peer == rank_) continue;
+    links_.back() =
+        std::make_unique<Link>(std::move(sockets[peer]), view_, PeerName(peer, members_[peer]),
+                               owner, *counters_.back(), ledger.Counter(member(peer)));
+  }
+}
+
+StreamMesh::~StreamMesh() {
+  const bool idle = std::all_of(transfers_.begin(), transfers_.end(),
+                                [](const Transfer& transfer) { return transfer.done; });
+  CloseLinks(idle ? kOrderly : kAborted);
+}
+
+void StreamMesh::OnReceived(Ticket ticket, std::int64_t ready) {
+  Transfer& transfer = transfers_[ticket - first_ticket_];
+  transfer.done = true;
+  transfer.ready = ready;
+}
+
+Ticket StreamMesh::NewTicket(int peer, bool receive, std::size_t bytes) {
+  transfers_.push_back({peer, receive, bytes});
+  return first_ticket_ + transfers_.size() - 1;
+}
+
+Link& StreamMesh::LinkTo(int peer) {
+  STARLING_CHECK(peer >= 0 && peer < size() && peer != rank_, "a peer is another rank of the view");
+  return *links_[peer];
+}
+
+Ticket StreamMesh::PostSend(int peer, Tag tag, std::span<const std::byte> data) {
+  Link& link = LinkTo(peer);
+  const Ticket ticket = NewTicket(peer, false, data.size());
+  Drive drive(*this);
+  if (failed_.load(std::memory_order_acquire)) return ticket;
+  const bool first = !link.WantsWrite();
+  link.PostSend(ticket, tag, data);
+  if (first) {
+    if (const auto written = link.Write(); !written.ok()) (void)Fail(peer, written.status());
+  }
+  return ticket;
+}
+
+Ticket StreamMesh::PostReceive(int peer, Tag tag, std::span<std::byte> data) {
+  Link& link = LinkTo(peer);
+  const Ticket ticket = NewTicket(peer, true, data.size());
+  Drive drive(*this);
+  if (failed_.load(std::memory_order_acquire)) return ticket;
+  if (const auto posted = link.PostReceive(ticket, tag, data); !posted.ok()) {
+    (void)Fail(peer, posted);
+  }
+  return ticket;
+}
+
+absl::Status StreamMesh::Wait(Ticket ticket, net::Deadline deadline) {
+  STARLING_CHECK(ticket >= first_ticket_ && ticket < first_ticket_ + transfers_.size() &&
+                     !transfers_[ticket - first_ticket_].waited,
+                 "a ticket is waited for once");
+  Drive drive(*this);
+  RETURN_IF_ERROR(DriveUntilDone(ticket, deadline));
+  Forget(ticket);
+  return absl::OkStatus();
+}
+
+absl::Status StreamMesh::WaitAll(net::Deadline deadline) {
+  Drive drive(*this);
+  while (!transfers_.empty()) {
+    const Ticket ticket = first_ticket_;
+    RETURN_IF_ERROR(DriveUntilDone(ticket, deadline));
+    Forget(ticket);
+  }
+  return status();
+}
+
+absl::StatusOr<std::string> StreamMesh::ReceiveMessage(int peer, Tag tag, std::size_t limit,
+                                                       net::Deadline deadline) {
+  Link& link = LinkTo(peer);
+  const Ticket ticket = NewTicket(peer, true, 0);
+  std::string message;
+  Drive drive(*this);
+  if (!failed_.load(std::memory_order_acquire)) {
+    if (const auto posted = link.PostReceiveMessage(ticket, tag, &message, limit); !posted.ok()) {
+      return Fail(peer, posted);
+    }
+  }
+  RETURN_IF_ERROR(DriveUntilDone(ticket, deadline));
+  Forget(ticket);
+  return message;
+}
+
+void StreamMesh::Cancel(const absl::Status& reason) {
+  STARLING_CHECK(!reason.ok(), "a cancellation has a reason");
+  sync::MutexLock lock(mutex_);
+  if (failure_.ok()) failure_ = reason;
+  failed_.store(true, std::memory_order_release);
+  if (driving_) {
+    wake_.Signal();
+  } else {
+    CloseLinks(kAborted);
+  }
+}
+
+absl::Status StreamMesh::status() const {
+  sync::MutexLock lock(mutex_);
+  return failure_;
+}
+
+Traffic StreamMesh::traffic(int peer) const { return counters_[peer]->Read(); }
+
+bool StreamMesh::IsDone(Ticket ticket) const {
+  const Transfer& transfer = transfers_[ticket - first_ticket_];
+  return transfer.done && (transfer.ready == 0 || transfer.ready <= MonotonicNanoseconds());
+}
+
+void StreamMesh::Forget(Ticket ticket) {
+  transfers_[ticket - first_ticket_].waited = true;
+  while (!transfers_.empty() && transfers_.front().waited) {
+    transfers_.pop_front();
+    ++first_ticket_;
+  }
+}
+
+absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
+  const std::int64_t spin = absl::ToInt64Nanoseconds(spin_);
+  std::int64_t idle_since = 0;
+  while (true) {
+    if (failed_.load(std::memory_order_acquire)) return Fail(-1, absl::OkStatus());
+    if (IsDone(ticket)) return absl::OkStatus();
+    ASSIGN_OR_RETURN(const bool moved, Progress());
+    if (moved) {
+      idle_since = 0;
+      continue;
+    }
+    if (deadline.Expired()) {
+      return Fail(transfers_[ticket - first_ticket_].peer, DeadlineError(ticket));
+    }
+    if (spin > 0) {
+      const std::int64_t now = MonotonicNanoseconds();
+      if (idle_since == 0) idle_since = now;
+      if (now - idle_since < spin) continue;
+    }
+    RETURN_IF_ERROR(Sleep(ticket, deadline));
+  }
+}
+
+absl::StatusOr<bool> StreamMesh::Progress() {
+  bool moved = false;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (links_[peer] == nullptr) continue;
+    Link& link = *links_[peer];
+    if (link.WantsWrite()) {
+      const auto written = link.Write();
+      if (!written.ok()) return Fail(peer, written.status());
+      moved = moved || *written;
+    }
+    if (link.WantsRead()) {
+      const auto read = link.Read();
+      if (!read.ok()) return Fail(peer, read.status());
+      moved = moved || *read;
+    }
+    if (link.WaitsInVain()) {
+      return Fail(peer, absl::UnavailableError(absl::StrCat(link.name(), " has left view ", view_,
+                                                            " while transfers were pending")));
+    }
+  }
+  return moved;
+}
+
+absl::Status StreamMesh::Sleep(Ticket ticket, net::Deadline deadline) {
+  polls_.clear();
+  polled_.clear();
+  for (int peer = 0; peer < size(); ++peer) {
+    if (links_[peer] == nullptr) continue;
+    const Link& link = *links_[peer];
+    int events = 0;
+    if (link.WantsInput()) events |= POLLIN;
+    if (link.WantsWrite()) events |= POLLOUT;
+    if (link.WantsHangup()) events |= POLLRDHUP;
+    if (events == 0) continue;  // a broken one would wake us for ever
+    polls_.push_back({link.fd(), static_cast<short>(events), 0});
+    polled_.push_back(peer);
+  }
+  polls_.push_back({wake_.get(), POLLIN, 0});
+
+  std::int64_t wait = -1;
+  if (deadline != net::Deadline::Never()) wait = absl::ToInt64Nanoseconds(deadline.Remaining());
+  if (const Transfer& transfer = transfers_[ticket - first_ticket_]; transfer.done) {
+    const std::int64_t arrival = std::max<std::int64_t>(transfer.ready - MonotonicNanoseconds(), 0);
+    wait = wait < 0 ? arrival : std::min(wait, arrival);
+  }
+  const timespec timeout = ToTimespec(std::max<std::int64_t>(wait, 0));
+  const int ready = ::ppoll(polls_.data(), polls_.size(), wait < 0 ? nullptr : &timeout, nullptr);
+  if (ready < 0 && errno != EINTR) {
+    return Fail(-1, net::ErrnoStatus(errno, absl::StrCat("cannot poll the links of view ", view_)));
+  }
+  return ready > 0 ? OnHangups() : absl::OkStatus();
+}
+
+absl::Status StreamMesh::OnHangups() {
+  for (std::size_t i = 0; i < polled_.size(); ++i) {
+    if ((polls_[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0) continue;
+    const auto drained = links_[polled_[i]]->Drain();
+    if (!drained.ok()) return Fail(polled_[i], drained);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status StreamMesh::DeadlineError(Ticket ticket) const {
+  const Transfer& transfer = transfers_[ticket - first_ticket_];
+  return absl::DeadlineExceededError(absl::StrCat(
+      links_[transfer.peer]->name(), " in view ", view_, ": ",
+      transfer.receive ? "sent nothing" : "took nothing", " in time while this rank waited to ",
+      transfer.receive ? "receive " : "send ", transfer.bytes, " bytes"));
+}
+
+absl::Status StreamMesh::Fail(int peer, absl::Status status) {
+  std::uint64_t farewell = kAborted;
+  if (peer >= 0) {
+    const int lost = links_[peer]->blamed().value_or(peer);
+    // A peer that lost *us* is one that we cannot reach.
+    const int blamed = lost >= 0 && lost < size() && lost != rank_ ? lost : peer;
+    status = WithUnreachableRanks(std::move(status), {blamed});
+    farewell = kBlaming + static_cast<std::uint64_t>(blamed);
+  }
+  {
+    sync::MutexLock lock(mutex_);
+    if (failure_.ok()) failure_ = std::move(status);
+    failed_.store(true, std::memory_order_release);
+    status = failure_;
+  }
+  CloseLinks(farewell);
+  return status;
+}
+
+void StreamMesh::CloseLinks(std::uint64_t farewell) {
+  if (std::exchange(closed_, true)) return;
+  for (const auto& link : links_) {
+    if (link != nullptr) link->Close(farewell);
+  }
+}
+
+}  // namespace starling::transport

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Mesh over connected stream sockets, whatever connected them.
+#pragma once
+
+#include <poll.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/net/socket.h"
+#include "common/sync/mutex.h"
+#include "trainer/transport/ledger.h"
+#include "trainer/transport/link.h"
+#include "trainer/transport/mesh.h"
+#include "trainer/transport/transport.h"
+
+namespace starling::transport {
+
+// Confined to one thread at a time, except Cancel, status and traffic.
+class StreamMesh final : public Mesh, private LinkOwner {
+ public:
+  // `sockets` has one connected socket for each member, an invalid one for `rank` itself.
+  StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
+             std::vector<net::FileDescriptor> sockets, const Options& options, Ledger& ledger);
+  ~StreamMesh() override;
+
+  std::uint64_t view() const override { return view_; }
+  int rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  const std::string& member(int rank) const override { return members_[rank].member; }
+  Ticket PostSend(int peer, Tag tag, std::span<const std::byte> data) override;
+  Ticket PostReceive(int peer, Tag tag, std::span<std::byte> data) override;
+  absl::Status Wait(Ticket ticket, net::Deadline deadline) override;
+  absl::Status WaitAll(net::Deadline deadline) override;
+  absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
+                                             net::Deadline deadline) override;
+  void Cancel(const absl::Status& reason) override;
+  absl::Status status() const override;
+  Traffic traffic(int peer) const override;
+
+ private:
+  struct Transfer {
+    int peer = 0;
+    bool receive = false;
+    std::size_t bytes = 0;
+    bool done = false;
+    bool waited = false;
+    std::int64_t ready = 0;  // monotonic nanoseconds
+  };
+
+  // Marks that a thread works on the links: Cancel then leaves the closing to it.
+  class Drive;
+
+  void OnSent(Ticket ticket) override { transfers_[ticket - first_ticket_].done = true; }
+  void OnReceived(Ticket ticket, std::int64_t ready) override;
+
+  Ticket NewTicket(int peer, bool receive, std::size_t bytes);
+  Link& LinkTo(int peer);
+  bool IsDone(Ticket ticket) const;
+  void Forget(Ticket ticket);
+  absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
+  // Moves what can be moved without waiting; whether anything did.
+  absl::StatusOr<bool> Progress();
+  absl::Status Sleep(Ticket ticket, net::Deadline deadline);
+  absl::Status OnHangups();
+  absl::Status DeadlineError(Ticket ticket) const;
+  // Records `status` if it is the first, ends all connections; returns what ended the mesh.
+  absl::Status Fail(int peer, absl::Status status);
+  void CloseLinks(std::uint64_t farewell);
+
+  const std::uint64_t view_;
+  const std::vector<Peer> members_;
+  const int rank_;
+  const absl::Duration spin_;
+  std::vector<std::unique_ptr<TrafficCounter>> counters_;
+  std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own
+  std::deque<Transfer> transfers_;            // [first_ticket_, first_ticket_ + size)
+  Ticket first_ticket_ = 1;
+  std::vector<pollfd> polls_;
+  std::vector<int> polled_;  // the rank of each of polls_ but the last
+
+  net::EventFd wake_;
+  std::atomic<bool> failed_{false};
+  mutable sync::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  bool driving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closed_ = false;  // by the driving thread, or under mutex_ while none drives
+};
+
+}  // namespace starling::transport

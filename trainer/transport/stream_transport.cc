@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/transport/stream_transport.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+#include "trainer/transport/stream_mesh.h"
+
+namespace starling::transport {
+namespace {
+
+absl::Status CheckMemberId(const std::string& member) {
+  const bool printable =
+      std::all_of(member.begin(), member.end(), [](char c) { return c > ' ' && c <= '~'; });
+  if (!member.empty() && member.size() <= kMaxMemberIdBytes && printable) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("member id \"", member, "\" must have 1 to ",
+                                                 kMaxMemberIdBytes,
+                                                 " printable characters without spaces"));
+}
+
+absl::Status CheckMembers(const std::vector<Peer>& members, int rank, const std::string& self) {
+  std::set<std::string> seen;
+  for (const Peer& peer : members) {
+    RETURN_IF_ERROR(CheckMemberId(peer.member));
+    if (!seen.insert(peer.member).second) {
+      return absl::InvalidArgumentError(absl::StrCat("the view names ", peer.member, " twice"));
+    }
+  }
+  if (rank < 0 || rank >= static_cast<int>(members.size()) || members[rank].member != self) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", rank, " of the view is not this member, ", self));
+  }
+  return absl::OkStatus();
+}
+
+std::string Name(int rank, const Peer& peer) {
+  return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
+}
+
+absl::Status About(const std::string& who, const absl::Status& status) {
+  return absl::Status(status.code(), absl::StrCat(who, ": ", std::string(status.message())));
+}
+
+}  // namespace
+
+absl::Status CheckOptions(const Options& options) {
+  RETURN_IF_ERROR(CheckMemberId(options.member));
+  if (options.secret.empty()) {
+    return absl::InvalidArgumentError("the job's data-plane secret is empty");
+  }
+  if (options.max_half_open < 1 || options.max_parked < 1) {
+    return absl::InvalidArgumentError("a transport needs room for at least one Hello");
+  }
+  return absl::OkStatus();
+}
+
+// Confined to Open.
+class StreamTransport::Assembly {
+ public:
+  Assembly(StreamTransport& transport, std::uint64_t view, const std::vector<Peer>& members,
+           int rank, net::Deadline deadline, Cancellation* cancellation)
+      : transport_(transport),
+        view_(view),
+        members_(members),
+        rank_(rank),
+        deadline_(deadline),
+        cancellation_(cancellation),
+        sockets_(members.size()) {}
+  ~Assembly() {
+    if (opening_ != nullptr) transport_.acceptor_.Finish(opening_);
+  }
+  Assembly(const Assembly&) = delete;
+  Assembly& operator=(const Assembly&) = delete;
+
+  // All links, by rank. Later ranks dial us, we dial earlier ones.
+  absl::StatusOr<std::vector<net::FileDescriptor>> Run() {
+    std::map<std::string, int> expected;
+    for (int rank = rank_ + 1; rank < static_cast<int>(members_.size()); ++rank) {
+      expected.emplace(members_[rank].member, rank);
+    }
+    ASSIGN_OR_RETURN(opening_, transport_.acceptor_.Open(view_, std::move(expected)));
+    StartDialing();
+    while (true) {
+      RETURN_IF_ERROR(Step());
+      if (missing_ == 0) return std::move(sockets_);
+      RETURN_IF_ERROR(CheckStillWanted());
+      RETURN_IF_ERROR(Sleep());
+    }
+  }
+
+ private:
+  void StartDialing() {
+    missing_ = static_cast<int>(members_.size()) - 1;
+    const auto patience = net::Deadline::After(transport_.options_.dial_patience);
+    const std::string key = Handshake::Key(transport_.options_.secret, transport_.options_.job);
+    for (int rank = 0; rank < rank_; ++rank) {
+      Hello hello{view_, {}, transport_.options_.member, members_[rank].member};
+      dialings_.emplace(std::piecewise_construct, std::forward_as_tuple(rank),
+                        std::forward_as_tuple(*transport_.connector_, members_[rank].address,
+                                              std::move(hello), key, patience));
+    }
+  }
+
+  absl::Status Step() {
+    for (auto& [rank, socket] : transport_.acceptor_.Take(*opening_)) {
+      sockets_[rank] = std::move(socket);
+      --missing_;
+    }
+    for (auto dialing = dialings_.begin(); dialing != dialings_.end();) {
+      const int rank = dialing->first;
+      if (const absl::Status stepped = dialing->second.Step(); !stepped.ok()) {
+        return WithUnreachableRanks(
+            About(absl::StrCat(Name(rank, members_[rank]), " in view ", view_), stepped), {rank});
+      }
+      if (dialing->second.done()) {
+        sockets_[rank] = dialing->second.TakeSocket();
+        --missing_;
+        dialing = dialings_.erase(dialing);
+      } else {
+        ++dialing;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckStillWanted() const {
+    if (cancellation_ != nullptr) RETURN_IF_ERROR(cancellation_->status());
+    if (const auto fence = transport_.fence(); fence > view_) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "view ", view_, " was superseded while it was opened: the fence is ", fence));
+    }
+    if (!deadline_.Expired()) return absl::OkStatus();
+    std::vector<int> ranks;
+    for (const auto& [rank, dialing] : dialings_) ranks.push_back(rank);
+    for (const int rank : transport_.acceptor_.Missing(*opening_)) ranks.push_back(rank);
+    std::string names;
+    for (const int rank : ranks) absl::StrAppend(&names, " ", Name(rank, members_[rank]));
+    return WithUnreachableRanks(absl::DeadlineExceededError(absl::StrCat(
+                                    "view ", view_, " was not opened in time by:", names)),
+                                ranks);
+  }
+
+  absl::Status Sleep() const {
+    std::vector<pollfd> polls = {{opening_->event.get(), POLLIN, 0}};
+    if (cancellation_ != nullptr) polls.push_back({cancellation_->event(), POLLIN, 0});
+    net::Deadline wake = deadline_;
+    for (const auto& [rank, dialing] : dialings_) {
+      if (dialing.events() != 0) polls.push_back({dialing.fd(), dialing.events(), 0});
+      wake = std::min(wake, dialing.wake());
+    }
+    if (::poll(polls.data(), polls.size(), wake.PollTimeout()) < 0 && errno != EINTR) {
+      return net::ErrnoStatus(errno, absl::StrCat("cannot poll the links of view ", view_));
+    }
+    return absl::OkStatus();
+  }
+
+  StreamTransport& transport_;
+  const std::uint64_t view_;
+  const std::vector<Peer>& members_;
+  const int rank_;
+  const net::Deadline deadline_;
+  Cancellation* const cancellation_;
+  std::shared_ptr<Opening> opening_;
+  std::map<int, Dialing> dialings_;
+  std::vector<net::FileDescriptor> sockets_;
+  int missing_ = 0;
+};
+
+StreamTransport::StreamTransport(net::FileDescriptor listener, std::string address,
+                                 std::unique_ptr<Connector> connector, Options options)
+    : address_(std::move(address)),
+      options_(std::move(options)),
+      connector_(std::move(connector)),
+      acceptor_(std::move(listener), options_) {}
+
+absl::StatusOr<std::unique_ptr<Mesh>> StreamTransport::Open(std::uint64_t view,
+                                                            const std::vector<Peer>& members,
+                                                            int rank, net::Deadline deadline,
+                                                            Cancellation* cancellation) {
+  RETURN_IF_ERROR(CheckMembers(members, rank, options_.member));
+  Assembly assembly(*this, view, members, rank, deadline, cancellation);
+  ASSIGN_OR_RETURN(std::vector<net::FileDescriptor> sockets, assembly.Run());
+  return std::make_unique<StreamMesh>(view, members, rank, std::move(sockets), options_, *ledger_);
+}
+
+}  // namespace starling::transport

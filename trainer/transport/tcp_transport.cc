@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/transport/tcp_transport.h"
+
+#include <optional>
+#include <utility>
+
+#include "common/net/socket.h"
+#include "common/status/macros.h"
+#include "trainer/transport/stream_transport.h"
+
+namespace starling::transport {
+namespace {
+
+// Dials from our own address: with an address for each process of a machine, peers see who it is.
+class TcpConnector final : public Connector {
+ public:
+  explicit TcpConnector(net::Address source) : source_(std::move(source)) {}
+
+  absl::StatusOr<net::FileDescriptor> Start(const std::string& address) override {
+    ASSIGN_OR_RETURN(const net::Address target, net::ParseAddress(address));
+    return net::StartConnect(target, source_);
+  }
+
+  absl::Status Result(const net::FileDescriptor& socket, const std::string& address) override {
+    ASSIGN_OR_RETURN(const net::Address target, net::ParseAddress(address));
+    return net::ConnectResult(socket, target);
+  }
+
+ private:
+  const net::Address source_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& address,
+                                                            Options options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  ASSIGN_OR_RETURN(net::FileDescriptor listener, net::Listen(address));
+  ASSIGN_OR_RETURN(const net::Address bound, net::LocalAddress(listener));
+  auto connector = std::make_unique<TcpConnector>(net::Address{bound.host, 0});
+  return std::make_unique<StreamTransport>(std::move(listener), net::ToString(bound),
+                                           std::move(connector), std::move(options));
+}
+
+}  // namespace starling::transport

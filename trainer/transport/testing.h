@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Many ranks in one test: transports for n members, a thread for each rank.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/check.h"
+#include "trainer/transport/inproc_transport.h"
+#include "trainer/transport/tcp_transport.h"
+#include "trainer/transport/transport.h"
+
+namespace starling::transport::testing {
+
+// Long enough for a loaded machine under a sanitizer; no passing test waits for it.
+inline net::Deadline Soon() { return net::Deadline::After(absl::Seconds(60)); }
+
+enum class Kind { kTcp, kInproc };
+inline std::string KindName(Kind kind) { return kind == Kind::kTcp ? "Tcp" : "Inproc"; }
+
+// Calls `body(rank)` on a thread of its own for each rank and waits for all.
+inline void OnEachRank(int size, const std::function<void(int)>& body) {
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
+  for (std::thread& thread : threads) thread.join();
+}
+
+// The transports of members "member-0" ... of one job. Thread-compatible.
+class Members {
+ public:
+  Members(Kind kind, int size, const Options& options = {}) : kind_(kind) {
+    for (int rank = 0; rank < size; ++rank) {
+      Options mine = options;
+      mine.member = absl::StrCat("member-", rank);
+      Add(mine);
+    }
+  }
+
+  // One more; returns its index. Empty fields of `options` get the others' values.
+  int Add(Options options) {
+    if (options.job.empty()) options.job = "job-a";
+    if (options.secret.empty()) options.secret = "secret of the tests";
+    auto transport = kind_ == Kind::kInproc
+                         ? network_.OpenTransport(options)
+                         : OpenTcpTransport(net::Address{"127.0.81.1", 0}, options);
+    STARLING_CHECK(transport.ok(), transport.status().ToString().c_str());
+    peers_.push_back({options.member, (*transport)->address()});
+    transports_.push_back(*std::move(transport));
+    return static_cast<int>(peers_.size()) - 1;
+  }
+
+  int size() const { return static_cast<int>(peers_.size()); }
+  Transport& operator[](int index) { return *transports_[index]; }
+  const std::vector<Peer>& peers() const { return peers_; }
+  void Kill(int index) { transports_[index].reset(); }
+
+  absl::StatusOr<std::unique_ptr<Mesh>> Open(std::uint64_t view, int rank,
+                                             net::Deadline deadline = Soon(),
+                                             Cancellation* cancellation = nullptr) {
+    return transports_[rank]->Open(view, peers_, rank, deadline, cancellation);
+  }
+
+  // `view` of all members; ends the process if it cannot be opened.
+  std::vector<std::unique_ptr<Mesh>> OpenAll(std::uint64_t view) {
+    std::vector<std::unique_ptr<Mesh>> meshes(size());
+    OnEachRank(size(), [&](int rank) {
+      auto mesh = Open(view, rank);
+      STARLING_CHECK(mesh.ok(), mesh.status().ToString().c_str());
+      meshes[rank] = *std::move(mesh);
+    });
+    return meshes;
+  }
+
+ private:
+  const Kind kind_;
+  InprocNetwork network_;
+  std::vector<Peer> peers_;
+  std::vector<std::unique_ptr<Transport>> transports_;
+};
+
+}  // namespace starling::transport::testing

@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every kind of transport promises.
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/transport/frame.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::transport {
+namespace {
+
+using ::starling::transport::testing::Kind;
+using ::starling::transport::testing::KindName;
+using ::starling::transport::testing::Members;
+using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::Soon;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr Tag kTag{1, 20};
+constexpr absl::Duration kShort = absl::Milliseconds(50);
+
+std::vector<std::byte> Bytes(std::size_t size, int seed) {
+  std::vector<std::byte> bytes(size);
+  for (std::size_t i = 0; i < size; ++i) {
+    bytes[i] =
+        static_cast<std::byte>((i * 31 + static_cast<std::size_t>(seed) * 7 + i / 251) & 255);
+  }
+  return bytes;
+}
+
+net::Deadline InAMoment() { return net::Deadline::After(kShort); }
+
+absl::Status PassFromZeroToOne(Mesh& mesh, std::span<std::byte> data) {
+  if (mesh.rank() == 0) return mesh.Send(1, kTag, data, Soon());
+  return mesh.rank() == 1 ? mesh.Receive(0, kTag, data, Soon()) : absl::OkStatus();
+}
+
+class TransportContract : public ::testing::TestWithParam<Kind> {};
+
+INSTANTIATE_TEST_SUITE_P(Kinds, TransportContract, ::testing::Values(Kind::kTcp, Kind::kInproc),
+                         [](const auto& kind) { return KindName(kind.param); });
+
+TEST_P(TransportContract, CarriesPayloadsOfEverySize) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  const std::size_t sizes[] = {0, 1, 39, 40, 41, 4055, 4056, 4057, 4096, 65536, 1'000'003};
+  OnEachRank(2, [&](int rank) {
+    for (const std::size_t size : sizes) {
+      const auto mine = Bytes(size, rank);
+      std::vector<std::byte> theirs(size);
+      const Ticket sent = meshes[rank]->PostSend(1 - rank, kTag, mine);
+      EXPECT_EQ(meshes[rank]->Receive(1 - rank, kTag, theirs, Soon()), absl::OkStatus());
+      EXPECT_EQ(meshes[rank]->Wait(sent, Soon()), absl::OkStatus());
+      EXPECT_EQ(theirs, Bytes(size, 1 - rank)) << size;
+    }
+  });
+}
+
+TEST_P(TransportContract, ManyTransfersBothWaysAtOnceDoNotDeadlock) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  constexpr std::size_t kSize = 3 << 20;
+  OnEachRank(3, [&](int rank) {
+    const auto mine = Bytes(kSize, rank);
+    std::vector<std::vector<std::byte>> theirs(6, std::vector<std::byte>(kSize));
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      for (const int peer : {(rank + 1) % 3, (rank + 2) % 3}) {
+        (void)meshes[rank]->PostSend(peer, {1, i}, mine);
+      }
+    }
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      for (const int peer : {(rank + 1) % 3, (rank + 2) % 3}) {
+        (void)meshes[rank]->PostReceive(peer, {1, i}, theirs[i * 3 + peer]);
+      }
+    }
+    EXPECT_EQ(meshes[rank]->WaitAll(Soon()), absl::OkStatus());
+    for (std::uint32_t i = 0; i < 2; ++i) {
+      for (const int peer : {(rank + 1) % 3, (rank + 2) % 3}) {
+        EXPECT_EQ(theirs[i * 3 + peer], Bytes(kSize, peer));
+      }
+    }
+  });
+}
+
+TEST_P(TransportContract, FramesFindTheReceiveOfTheirTagInOrder) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    Mesh& mesh = *meshes[rank];
+    if (rank == 0) {
+      for (const char* text : {"a1", "b1", "a2", "b2"}) {
+        const Tag tag{1, text[0] == 'a' ? 20U : 21U};
+        EXPECT_EQ(mesh.SendMessage(1, tag, text, Soon()), absl::OkStatus());
+      }
+      return;
+    }
+    const auto receive = [&](std::uint32_t channel) {
+      return mesh.ReceiveMessage(0, {1, channel}, 100, Soon()).value_or("failed");
+    };
+    EXPECT_EQ(receive(21), "b1");
+    EXPECT_EQ(receive(21), "b2");
+    EXPECT_EQ(receive(20), "a1");
+    EXPECT_EQ(receive(20), "a2");
+  });
+}
+
+TEST_P(TransportContract, FramesWithoutReceiveStayInTheSocketBeyondTheAllowance) {
+  Options options;
+  options.max_early_bytes = 1000;
+  Members members(GetParam(), 2, options);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    const std::string large(5000, 'x');
+    if (rank == 0) {
+      EXPECT_EQ(meshes[0]->SendMessage(1, {1, 20}, large, Soon()), absl::OkStatus());
+      EXPECT_EQ(meshes[0]->SendMessage(1, {1, 21}, "behind", Soon()), absl::OkStatus());
+      return;
+    }
+    std::string first(5000, ' '), second(6, ' ');
+    const auto bytes = [](std::string& text) { return std::as_writable_bytes(std::span(text)); };
+    const Ticket behind = meshes[1]->PostReceive(0, {1, 21}, bytes(second));
+    EXPECT_EQ(meshes[1]->Receive(0, {1, 20}, bytes(first), Soon()), absl::OkStatus());
+    EXPECT_EQ(meshes[1]->Wait(behind, Soon()), absl::OkStatus());
+    EXPECT_EQ(first, large);
+    EXPECT_EQ(second, "behind");
+  });
+}
+
+TEST_P(TransportContract, MessageAboveTheLimitIsRefused) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    if (rank == 0) {
+      (void)meshes[0]->SendMessage(1, kTag, "eleven chars", Soon());
+      return;
+    }
+    const auto message = meshes[1]->ReceiveMessage(0, kTag, 5, Soon());
+    EXPECT_EQ(message.status().code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(message.status().message(), HasSubstr("member-0"));
+  });
+}
+
+TEST_P(TransportContract, RanksThatDisagreeAboutASizeGetAnError) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    std::vector<std::byte> buffer(rank == 0 ? 8 : 12);
+    if (rank == 0) {
+      (void)meshes[0]->Send(1, kTag, buffer, Soon());
+      return;
+    }
+    const auto received = meshes[1]->Receive(0, kTag, buffer, Soon());
+    EXPECT_EQ(received.code(), absl::StatusCode::kInternal);
+    EXPECT_THAT(received.message(), HasSubstr("disagree"));
+  });
+}
+
+TEST_P(TransportContract, DeadlineNamesThePeerAndEndsTheMeshOnAllRanks) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  std::vector<absl::Status> ended(3);
+  OnEachRank(3, [&](int rank) {
+    std::vector<std::byte> buffer(8);
+    if (rank == 2) return;  // neither sends nor closes
+    ended[rank] = rank == 0 ? meshes[0]->Receive(2, kTag, buffer, InAMoment())
+                            : meshes[1]->Receive(0, kTag, buffer, Soon());
+  });
+  EXPECT_EQ(ended[0].code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(ended[0].message(), HasSubstr("rank 2 (member-2"));
+  EXPECT_THAT(UnreachableRanks(ended[0]), ElementsAre(2));
+  // Rank 1 hears from rank 0 whom it lost.
+  EXPECT_EQ(ended[1].code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(UnreachableRanks(ended[1]), ElementsAre(2));
+  // And every later call says the same.
+  EXPECT_EQ(meshes[0]->SendMessage(1, kTag, "x", Soon()), ended[0]);
+  EXPECT_EQ(meshes[0]->WaitAll(Soon()), ended[0]);
+  EXPECT_EQ(meshes[0]->status(), ended[0]);
+}
+
+TEST_P(TransportContract, CancelEndsAWaitingCallAndTheNeighbours) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  std::vector<absl::Status> ended(2);
+  std::thread canceller([&] {
+    // Rank 1 is known to wait once rank 0 got its byte.
+    std::vector<std::byte> one(1);
+    ended[0] = meshes[0]->Receive(1, kTag, one, Soon());
+    meshes[1]->Cancel(absl::AbortedError("view 2 was published"));
+    if (ended[0].ok()) ended[0] = meshes[0]->Receive(1, kTag, one, Soon());
+  });
+  std::vector<std::byte> buffer(8);
+  (void)meshes[1]->PostSend(0, kTag, std::span(buffer).first(1));
+  ended[1] = meshes[1]->Receive(0, kTag, buffer, Soon());
+  canceller.join();
+
+  EXPECT_EQ(ended[1], absl::AbortedError("view 2 was published"));
+  EXPECT_THAT(UnreachableRanks(ended[1]), IsEmpty());
+  EXPECT_EQ(ended[0].code(), absl::StatusCode::kUnavailable);
+}
+
+TEST_P(TransportContract, CancelBetweenCallsEndsTheNeighboursToo) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  meshes[0]->Cancel(absl::AbortedError("halt"));
+  meshes[0]->Cancel(absl::AbortedError("the first reason stays"));
+  std::vector<std::byte> buffer(8);
+  EXPECT_FALSE(meshes[1]->Receive(0, kTag, buffer, Soon()).ok());
+  EXPECT_EQ(meshes[0]->Receive(1, kTag, buffer, Soon()), absl::AbortedError("halt"));
+}
+
+TEST_P(TransportContract, BuffersAreNotTouchedAfterAFailure) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  std::vector<std::byte> buffer(64);
+  (void)meshes[0]->PostReceive(1, kTag, buffer);
+  EXPECT_FALSE(meshes[0]->Receive(1, {1, 99}, buffer, InAMoment()).ok());
+  buffer.assign(64, std::byte{7});
+
+  (void)meshes[1]->Send(0, kTag, Bytes(64, 1), InAMoment());
+  EXPECT_FALSE(meshes[0]->WaitAll(InAMoment()).ok());
+
+  EXPECT_EQ(buffer, std::vector<std::byte>(64, std::byte{7}));
+}
+
+TEST_P(TransportContract, DeathInTheMiddleOfATransferEndsItOnEveryRank) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  std::vector<absl::Status> ended(3);
+  OnEachRank(3, [&](int rank) {
+    std::vector<std::byte> large(64 << 20);
+    if (rank == 0) {
+      (void)meshes[0]->PostSend(1, kTag, large);  // more than any socket takes: half of it leaves
+      meshes[0].reset();
+      return;
+    }
+    ended[rank] = rank == 1 ? meshes[1]->Receive(0, kTag, large, Soon())
+                            : meshes[2]->Receive(1, kTag, large, Soon());
+  });
+  for (const int rank : {1, 2}) {
+    EXPECT_EQ(ended[rank].code(), absl::StatusCode::kUnavailable) << ended[rank];
+    EXPECT_THAT(UnreachableRanks(ended[rank]), ElementsAre(0)) << ended[rank];
+  }
+}
+
+TEST_P(TransportContract, LeavingInOrderDisturbsNobodyAndLosesNothing) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  const auto last = Bytes(100'000, 0);
+  OnEachRank(3, [&](int rank) {
+    std::vector<std::byte> buffer(last.size());
+    if (rank == 0) {
+      EXPECT_EQ(meshes[0]->Send(1, kTag, last, Soon()), absl::OkStatus());
+      meshes[0].reset();
+    } else if (rank == 1) {
+      EXPECT_EQ(meshes[1]->Receive(0, kTag, buffer, Soon()), absl::OkStatus());
+      EXPECT_EQ(buffer, last);
+      EXPECT_EQ(meshes[1]->Send(2, kTag, last, Soon()), absl::OkStatus());
+    } else {
+      // Waits for rank 1 while rank 0 leaves.
+      EXPECT_EQ(meshes[2]->Receive(1, kTag, buffer, Soon()), absl::OkStatus());
+      const auto gone = meshes[2]->Receive(0, kTag, buffer, Soon());
+      EXPECT_EQ(gone.code(), absl::StatusCode::kUnavailable);
+      EXPECT_THAT(gone.message(), HasSubstr("has left"));
+    }
+  });
+}
+
+TEST_P(TransportContract, HelloOfALaterViewIsParkedUntilItIsInstalled) {
+  Members members(GetParam(), 2);
+  auto first = members.OpenAll(1);
+  absl::Status opened;
+  std::thread early([&] { opened = members.Open(7, 1).status(); });
+  // The old view works meanwhile; the new one opens as soon as rank 0 installs it.
+  std::vector<std::byte> buffer(8);
+  EXPECT_EQ(first[0]->Send(1, kTag, buffer, Soon()), absl::OkStatus());
+  EXPECT_EQ(first[1]->Receive(0, kTag, buffer, Soon()), absl::OkStatus());
+  const auto late = members.Open(7, 0);
+  early.join();
+  EXPECT_EQ(late.status(), absl::OkStatus());
+  EXPECT_EQ(opened, absl::OkStatus());
+}
+
+TEST_P(TransportContract, HelloBelowTheFenceIsRefusedAndToldTheFence) {
+  Members members(GetParam(), 2);
+  members[0].Fence(9);
+  const auto mesh = members.Open(8, 1);
+  EXPECT_EQ(mesh.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(mesh.status().message(), HasSubstr("its fence is 9"));
+  EXPECT_THAT(UnreachableRanks(mesh.status()), ElementsAre(0));
+}
+
+TEST_P(TransportContract, ParkedHelloIsRefusedWhenTheFencePassesIt) {
+  Members members(GetParam(), 2);
+  absl::Status opened;
+  std::thread early([&] { opened = members.Open(7, 1).status(); });
+  members[0].Fence(8);
+  early.join();
+  EXPECT_EQ(opened.code(), absl::StatusCode::kFailedPrecondition) << opened;
+}
+
+TEST_P(TransportContract, FenceNeverGoesBackAndEndsAnOpenBelowIt) {
+  Members members(GetParam(), 2);
+  absl::Status opened;
+  std::thread waiting([&] { opened = members.Open(3, 0).status(); });
+  members[0].Fence(5);
+  members[0].Fence(4);
+  waiting.join();
+  EXPECT_EQ(opened.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(members[0].fence(), 5);
+}
+
+TEST_P(TransportContract, ViewIsOpenedOnce) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  EXPECT_EQ(members.Open(1, 0).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(members.Open(1, 1).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_P(TransportContract, TwoViewsAtOnceDoNotMix) {
+  Members members(GetParam(), 2);
+  auto old_view = members.OpenAll(1);
+  auto new_view = members.OpenAll(2);
+  OnEachRank(2, [&](int rank) {
+    const std::string mine = absl::StrCat("old of ", rank);
+    EXPECT_EQ(new_view[rank]->SendMessage(1 - rank, kTag, "new", Soon()), absl::OkStatus());
+    EXPECT_EQ(old_view[rank]->SendMessage(1 - rank, kTag, mine, Soon()), absl::OkStatus());
+    EXPECT_EQ(old_view[rank]->ReceiveMessage(1 - rank, kTag, 100, Soon()).value_or(""),
+              absl::StrCat("old of ", 1 - rank));
+    EXPECT_EQ(new_view[rank]->ReceiveMessage(1 - rank, kTag, 100, Soon()).value_or(""), "new");
+  });
+  old_view[0]->Cancel(absl::AbortedError("over"));
+  EXPECT_EQ(new_view[0]->status(), absl::OkStatus());
+}
+
+TEST_P(TransportContract, OpenNamesWhoIsMissingWhenTimeIsUp) {
+  Members members(GetParam(), 3);
+  const auto mesh = members.Open(1, 1, InAMoment());
+  EXPECT_EQ(mesh.status().code(), absl::StatusCode::kDeadlineExceeded);
+  EXPECT_THAT(mesh.status().message(), HasSubstr("member-2"));
+  EXPECT_THAT(UnreachableRanks(mesh.status()), ElementsAre(0, 2));
+}
+
+TEST_P(TransportContract, OpenNamesADeadPeerWithoutWaitingForTheDeadline) {
+  Options options;
+  options.dial_patience = absl::Milliseconds(20);
+  Members members(GetParam(), 3, options);
+  members.Kill(0);
+  const auto mesh = members.Open(1, 2);
+  EXPECT_EQ(mesh.status().code(), absl::StatusCode::kUnavailable) << mesh.status();
+  EXPECT_THAT(UnreachableRanks(mesh.status()), ElementsAre(0));
+}
+
+TEST_P(TransportContract, OpenCanBeCancelled) {
+  Members members(GetParam(), 2);
+  Cancellation cancellation;
+  std::thread canceller([&] { cancellation.Cancel(absl::AbortedError("a newer view came")); });
+  const auto mesh = members.Open(1, 0, Soon(), &cancellation);
+  canceller.join();
+  EXPECT_EQ(mesh.status(), absl::AbortedError("a newer view came"));
+}
+
+TEST_P(TransportContract, MembersWithAnotherSecretOrJobAreRefusedAndHarmNobody) {
+  Members members(GetParam(), 2);
+  Options thief;
+  thief.member = "thief";
+  thief.secret = "a guess";
+  Options neighbour;
+  neighbour.member = "neighbour";
+  neighbour.job = "job-b";
+  for (const Options& options : {thief, neighbour}) {
+    const int index = members.Add(options);
+    const std::vector<Peer> view = {members.peers()[0], members.peers()[index]};
+    const auto mesh = members[index].Open(1, view, 1, Soon(), nullptr);
+    EXPECT_EQ(mesh.status().code(), absl::StatusCode::kUnauthenticated) << mesh.status();
+    EXPECT_THAT(mesh.status().message(), HasSubstr("secret"));
+  }
+  const std::vector<Peer> pair = {members.peers()[0], members.peers()[1]};
+  OnEachRank(2, [&](int rank) {
+    EXPECT_EQ(members[rank].Open(1, pair, rank, Soon(), nullptr).status(), absl::OkStatus());
+  });
+}
+
+TEST_P(TransportContract, SuccessorAtAnAddressIsNotTakenForTheMemberBeforeIt) {
+  Members members(GetParam(), 2);
+  auto view = members.peers();
+  view[0].member = "member-0-before";
+  const auto mesh = members[1].Open(1, view, 1, Soon(), nullptr);
+  EXPECT_EQ(mesh.status().code(), absl::StatusCode::kUnavailable) << mesh.status();
+  EXPECT_THAT(mesh.status().message(), HasSubstr("another member"));
+}
+
+TEST_P(TransportContract, WhoIsNotInTheViewIsRefused) {
+  Members members(GetParam(), 3);
+  const std::vector<Peer> ours = {members.peers()[0], members.peers()[1]};
+  const std::vector<Peer> theirs = {members.peers()[0], members.peers()[2]};
+  OnEachRank(3, [&](int rank) {
+    const auto mesh = rank == 2 ? members[2].Open(4, theirs, 1, Soon(), nullptr)
+                                : members[rank].Open(4, ours, rank, Soon(), nullptr);
+    const auto code = rank == 2 ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kOk;
+    EXPECT_EQ(mesh.status().code(), code) << rank << " " << mesh.status();
+  });
+}
+
+TEST_P(TransportContract, ViewsThatMakeNoSenseAreRefused) {
+  Members members(GetParam(), 2);
+  auto twice = members.peers();
+  twice[1] = twice[0];
+  EXPECT_EQ(members[0].Open(1, twice, 0, Soon(), nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(members[0].Open(1, members.peers(), 1, Soon(), nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(members[0].Open(1, members.peers(), 2, Soon(), nullptr).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(TransportContract, LedgerCountsExactlyWhatTravelled) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  const std::size_t sizes[] = {0, 1, 70'000, 5};
+  OnEachRank(3, [&](int rank) {
+    std::vector<std::byte> buffer(70'000);
+    for (const std::size_t size : sizes) {
+      const auto part = std::span(buffer).first(size);
+      EXPECT_EQ(PassFromZeroToOne(*meshes[rank], part), absl::OkStatus());
+    }
+  });
+  const Traffic sent{70'006, 4 * kHeaderBytes, 0, 0};
+  const Traffic received{0, 0, 70'006, 4 * kHeaderBytes};
+  EXPECT_EQ(meshes[0]->traffic(1), sent);
+  EXPECT_EQ(meshes[1]->traffic(0), received);
+  EXPECT_EQ(meshes[0]->traffic(2), Traffic{});
+  EXPECT_EQ(members[0].ledger().Read().at("member-1"), sent);
+  EXPECT_EQ(members[1].ledger().Total(), received);
+}
+
+TEST_P(TransportContract, EightRanksExchangeWithAll) {
+  Members members(GetParam(), 8);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(8, [&](int rank) {
+    std::vector<int> values(8, -1);
+    values[rank] = rank;
+    const auto at = [&](int i) { return std::as_writable_bytes(std::span(values).subspan(i, 1)); };
+    for (int peer = 0; peer < 8; ++peer) {
+      if (peer == rank) continue;
+      (void)meshes[rank]->PostSend(peer, kTag, at(rank));
+      (void)meshes[rank]->PostReceive(peer, kTag, at(peer));
+    }
+    EXPECT_EQ(meshes[rank]->WaitAll(Soon()), absl::OkStatus());
+    EXPECT_THAT(values, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7));
+  });
+}
+
+TEST_P(TransportContract, EmulatedNetworkDelaysAndLimits) {
+  Options options;
+  options.shaping.delay = absl::Milliseconds(30);
+  options.shaping.bytes_per_second = 10e6;
+  Members members(GetParam(), 2, options);
+  auto meshes = members.OpenAll(1);
+  const absl::Time begin = absl::Now();
+  OnEachRank(2, [&](int rank) {
+    std::vector<std::byte> buffer(500'000);  // 50 ms
+    EXPECT_EQ(PassFromZeroToOne(*meshes[rank], buffer), absl::OkStatus());
+  });
+  EXPECT_GE(absl::Now() - begin, absl::Milliseconds(79));
+}
+
+TEST_P(TransportContract, MeshOutlivesItsTransport) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  members.Kill(0);
+  members.Kill(1);
+  OnEachRank(2, [&](int rank) {
+    std::vector<std::byte> buffer(8);
+    EXPECT_EQ(PassFromZeroToOne(*meshes[rank], buffer), absl::OkStatus());
+  });
+}
+
+}  // namespace
+}  // namespace starling::transport
