@@ -36,6 +36,8 @@
 
 namespace starling::local {
 
+class Node;
+
 struct KubeletOptions {
   std::string home;            // STARLING_HOME: an absolute path
   std::string program_folder;  // where starling-supervisor and the roles lie
@@ -58,7 +60,8 @@ enum class StopMode {
 class ProcessKubelet {
  public:
   // `pods` (all namespaces) and `jobs` (TrainingJobs, all namespaces) must outlive it; construct it
-  // before their first Poll, since it adds handlers. Whoever owns the informers runs them.
+  // before their first Poll, since it adds handlers. Whoever owns the informers runs them, and
+  // stops them before this is destroyed.
   ProcessKubelet(kube::KubeClient& client, runtime::Informer& pods, runtime::Informer& jobs,
                  const clock::Clock& clock, KubeletOptions options);
   ~ProcessKubelet();  // stops, leaving the pods
@@ -71,7 +74,6 @@ class ProcessKubelet {
   void Stop(StopMode mode);
 
  private:
-  class Node;
   std::unique_ptr<Node> node_;
 };
 

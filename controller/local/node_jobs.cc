@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/log/log.h"
+#include "controller/kube/objects.h"
+#include "controller/local/node.h"
+#include "controller/local/pod_status.h"
+
+namespace starling::local {
+namespace {
+
+bool HasFinished(const kube::Json& job) {
+  return kube::IsConditionTrue(job, "Succeeded") || kube::IsConditionTrue(job, "Failed");
+}
+
+}  // namespace
+
+void Node::CleanUpAfterPredecessor() {
+  // Listed before the store is read: a folder made meanwhile belongs to a job that is there.
+  const std::vector<std::string> folders = ListJobFolders(options_.home);
+  std::set<std::string> keep;
+  for (const Object& pod : pods_.List()) {
+    if (!HasEnded(*pod)) keep.insert(kube::UidOf(*pod));
+  }
+  KillStrays(options_.home, keep);
+  const auto jobs = client_.List(kube::kTrainingJob, "", {});
+  if (jobs.ok()) {
+    std::set<std::string> wanted;
+    for (const kube::Json& job : jobs->items)
+      wanted.insert(JobFolder(options_.home, ReferenceTo(job)));
+    for (const std::string& folder : folders) {
+      if (wanted.contains(folder)) continue;
+      log::Info("folder of a job that is gone is removed", {{"folder", folder}});
+      RemoveFolder(folder);
+    }
+  }
+  for (const Object& job : jobs_.List()) ReconcileJob(kube::KeyOf(*job));
+  for (const Object& pod : pods_.List()) ReconcilePod(kube::KeyOf(*pod));
+}
+
+void Node::ReconcileJob(const runtime::Key& key) {
+  const Object job = jobs_.Get(key);
+  const std::string present = job == nullptr ? "" : kube::UidOf(*job);
+  if (job != nullptr) {
+    const JobReference reference = ReferenceTo(*job);
+    known_jobs_[present] = reference;
+    if (HasFinished(*job)) {
+      if (!Runs(reference)) job_folders_.Release(reference);
+    } else if (const absl::Status held = job_folders_.Hold(reference); !held.ok()) {
+      log::Error("cannot hold a job's FIFO open; its pods would end",
+                 {{"job", key.ToString()}, {"error", held.ToString()}});
+    }
+  }
+  std::vector<JobReference> earlier;
+  for (const auto& [uid, reference] : known_jobs_) {
+    if (reference.ns == key.ns && reference.name == key.name && uid != present) {
+      earlier.push_back(reference);
+    }
+  }
+  for (const JobReference& reference : earlier) RemoveIfGone(reference);
+}
+
+bool Node::IsGone(const JobReference& job) {
+  const runtime::Key key{.ns = job.ns, .name = job.name};
+  if (const Object copy = jobs_.Get(key); copy != nullptr && kube::UidOf(*copy) == job.uid) {
+    return false;
+  }
+  // The copy may be late: ask.
+  const auto stored = client_.Get(kube::kTrainingJob, key);
+  if (stored.ok()) return kube::UidOf(*stored) != job.uid;
+  return absl::IsNotFound(stored.status());
+}
+
+bool Node::Runs(const JobReference& job) const {
+  return std::any_of(entries_.begin(), entries_.end(), [&](const auto& item) {
+    return item.second.job.uid == job.uid && item.second.process;
+  });
+}
+
+void Node::RemoveIfGone(const JobReference& job) {
+  if (Runs(job) || !IsGone(job)) return;
+  log::Info("job's folder is removed", {{"job", job.ns + "/" + job.name}, {"uid", job.uid}});
+  job_folders_.Remove(job);
+  known_jobs_.erase(job.uid);
+}
+
+bool Node::KeepsLogs(const JobReference& job) const {
+  if (job.empty()) return false;
+  const Object copy = jobs_.Get({.ns = job.ns, .name = job.name});
+  if (copy == nullptr || kube::UidOf(*copy) != job.uid) return false;
+  return !HasFinished(*copy) || kube::StringAt(*copy, "/spec/runPolicy/cleanPodPolicy") != "All";
+}
+
+}  // namespace starling::local

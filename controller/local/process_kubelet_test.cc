@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/local/process_kubelet.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "common/process/process.h"
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/objects.h"
+#include "controller/local/folders.h"
+#include "controller/local/pod_process.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling::local {
+namespace {
+
+using kube::Json;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+constexpr absl::Duration kSoon = absl::Seconds(30);
+constexpr char kForever[] = "exec sleep 300";
+
+Json Container(const std::string& script) {
+  return {{"name", "trainer"}, {"image", "none"}, {"command", {"/bin/sh", "-c", script}}};
+}
+
+Json Pod(const std::string& name, const std::string& script) {
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata", {{"name", name}, {"namespace", "default"}}},
+          {"spec", {{"restartPolicy", "Never"}, {"containers", Json::array({Container(script)})}}}};
+}
+
+Json Job(const std::string& name) {
+  return {{"apiVersion", "starling.dev/v1alpha1"},
+          {"kind", "TrainingJob"},
+          {"metadata", {{"name", name}, {"namespace", "default"}}},
+          {"spec", Json::object()}};
+}
+
+// A store, its informers, and a kubelet that runs what is in it.
+class ProcessKubeletTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::TempDir() + "kubelet-XXXXXX";
+    ASSERT_NE(mkdtemp(name.data()), nullptr);
+    home_ = name;
+    auto client = kube::OpenEmbeddedKubeClient(clock_, {});
+    ASSERT_TRUE(client.ok()) << client.status();
+    client_ = std::move(*client);
+    StartKubelet();
+  }
+
+  void TearDown() override {
+    StopKubelet(StopMode::kTerminatePods);
+    KillStrays(home_, {});
+    std::filesystem::remove_all(home_);
+  }
+
+  void StartKubelet() {
+    pods_ = std::make_unique<runtime::Informer>(*client_, kube::kPod, runtime::InformerOptions{});
+    jobs_ = std::make_unique<runtime::Informer>(*client_, kube::kTrainingJob,
+                                                runtime::InformerOptions{});
+    KubeletOptions options{.home = home_, .program_folder = "/bin", .environment = {}};
+    options.environment = PodEnvironment(options);
+    options.retry = absl::Milliseconds(10);
+    options.stop_grace = absl::Seconds(2);
+    kubelet_ = std::make_unique<ProcessKubelet>(*client_, *pods_, *jobs_, clock_, options);
+    informers_.emplace_back([this] { pods_->Run(); });
+    informers_.emplace_back([this] { jobs_->Run(); });
+    ASSERT_TRUE(Eventually([this] { return pods_->HasSynced() && jobs_->HasSynced(); }));
+    ASSERT_TRUE(kubelet_->Start().ok());
+  }
+
+  void StopKubelet(StopMode mode) {
+    if (kubelet_ == nullptr) return;
+    kubelet_->Stop(mode);
+    pods_->Stop();
+    jobs_->Stop();
+    for (std::thread& thread : informers_) thread.join();
+    informers_.clear();
+    kubelet_.reset();
+  }
+
+  // Waits for what other threads and processes do.
+  static bool Eventually(const std::function<bool()>& holds) {
+    const absl::Time deadline = absl::Now() + kSoon;
+    while (!holds()) {
+      if (absl::Now() > deadline) return false;
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+    return true;
+  }
+
+  Json Get(const std::string& name) {
+    return client_->Get(kube::kPod, {.ns = "default", .name = name}).value_or(Json());
+  }
+  void Create(const Json& pod) {
+    const auto created = client_->Create(kube::kPod, pod);
+    ASSERT_TRUE(created.ok()) << created.status();
+  }
+  // The pod once it is in `phase`.
+  Json Await(const std::string& name, const std::string& phase) {
+    EXPECT_TRUE(Eventually([&] { return kube::StringAt(Get(name), "/status/phase") == phase; }))
+        << Get(name).dump(2);
+    return Get(name);
+  }
+  // A kubelet looks after what its predecessor left before it starts anything.
+  void AwaitRecovery() {
+    Create(Pod("sentinel", "true"));
+    Await("sentinel", "Succeeded");
+  }
+  bool IsGone(const std::string& name) {
+    return absl::IsNotFound(client_->Get(kube::kPod, {.ns = "default", .name = name}).status());
+  }
+  void Delete(const std::string& name, std::int64_t grace) {
+    kube::DeleteOptions options;
+    options.grace_period_seconds = grace;
+    ASSERT_TRUE(client_->Delete(kube::kPod, {.ns = "default", .name = name}, options).ok());
+  }
+
+  static Json Terminated(const Json& pod) {
+    return kube::At(pod, "/status/containerStatuses/0/state/terminated");
+  }
+  static pid_t PidOf(const Json& pod) {
+    return std::atoi(kube::AnnotationOf(pod, "starling.dev/pid").c_str());
+  }
+  static bool Runs(pid_t pid) {
+    const auto stat = process::ReadStat(pid);
+    return stat.ok() && !stat->Ended();
+  }
+  std::string Log(const Json& pod) { return ReadFile(PodFolder(home_, pod) + "/log").value_or(""); }
+
+  clock::SystemClock clock_;
+  std::string home_;
+  std::unique_ptr<kube::KubeClient> client_;
+  std::unique_ptr<runtime::Informer> pods_;
+  std::unique_ptr<runtime::Informer> jobs_;
+  std::vector<std::thread> informers_;
+  std::unique_ptr<ProcessKubelet> kubelet_;
+};
+
+TEST_F(ProcessKubeletTest, RunningPodHasAnAddressAPidAndIsReady) {
+  Create(Pod("worker", kForever));
+
+  const Json pod = Await("worker", "Running");
+
+  EXPECT_THAT(kube::StringAt(pod, "/status/podIP"), StartsWith("127."));
+  EXPECT_FALSE(kube::StringAt(pod, "/status/podIP").starts_with("127.0."));
+  EXPECT_TRUE(kube::IsConditionTrue(pod, "Ready"));
+  EXPECT_EQ(kube::StringAt(pod, "/spec/nodeName"), "local");
+  EXPECT_TRUE(Runs(PidOf(pod)));
+}
+
+TEST_F(ProcessKubeletTest, PodsHaveDifferentAddresses) {
+  Create(Pod("a", kForever));
+  Create(Pod("b", kForever));
+
+  EXPECT_NE(kube::StringAt(Await("a", "Running"), "/status/podIP"),
+            kube::StringAt(Await("b", "Running"), "/status/podIP"));
+}
+
+TEST_F(ProcessKubeletTest, SuccessAndFailureReachTheStatus) {
+  Create(Pod("good", "echo fine"));
+  Create(Pod("bad", "echo 'went wrong' >&2; exit 3"));
+
+  EXPECT_EQ(Terminated(Await("good", "Succeeded"))["exitCode"], 0);
+  EXPECT_EQ(Log(Get("good")), "fine\n");
+  const Json bad = Terminated(Await("bad", "Failed"));
+  EXPECT_EQ(bad["exitCode"], 3);
+  EXPECT_EQ(bad["message"], "went wrong\n");
+  EXPECT_FALSE(bad.contains("signal"));
+}
+
+TEST_F(ProcessKubeletTest, KilledPodFailsWithItsSignalAndLeavesNoProcess) {
+  Create(Pod("worker", "sleep 300 & echo $! > child.pid; wait"));
+  const Json pod = Await("worker", "Running");
+  const std::string file = PodFolder(home_, pod) + "/child.pid";
+  ASSERT_TRUE(Eventually([&] { return ReadFile(file).value_or("").ends_with("\n"); }));
+  const pid_t child = std::atoi(ReadFile(file)->c_str());
+
+  ASSERT_EQ(kill(PidOf(pod), SIGKILL), 0);
+
+  const Json terminated = Terminated(Await("worker", "Failed"));
+  EXPECT_EQ(terminated["signal"], SIGKILL);
+  EXPECT_EQ(terminated["exitCode"], 137);
+  EXPECT_TRUE(Eventually([&] { return !Runs(child); }));
+}
+
+TEST_F(ProcessKubeletTest, DownwardApiAndVariablesAreResolved) {
+  Json pod = Pod("worker", "echo $NAME $ADDRESS $ROLE $GREETING; echo \"$1\"");
+  Json& container = pod["spec"]["containers"][0];
+  pod["metadata"]["labels"] = {{"role", "chief"}};
+  const auto field = [](const char* name, const char* path) -> Json {
+    return {{"name", name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
+  };
+  container["env"] = Json::array({field("NAME", "metadata.name"),
+                                  field("ADDRESS", "status.podIP"),
+                                  field("ROLE", "metadata.labels['role']"),
+                                  {{"name", "GREETING"}, {"value", "hello-$(NAME)"}}});
+  container["args"] = {"sh", "at $(ADDRESS) $$(NAME) $(UNKNOWN)"};
+  Create(pod);
+
+  const Json ended = Await("worker", "Succeeded");
+  const std::string ip = kube::StringAt(ended, "/status/podIP");
+  EXPECT_EQ(Log(ended), "worker " + ip + " chief hello-worker\nat " + ip + " $(NAME) $(UNKNOWN)\n");
+}
+
+TEST_F(ProcessKubeletTest, SecretsAreFilesForUsAloneAndGoWithThePod) {
+  Json secret = {{"apiVersion", "v1"},
+                 {"kind", "Secret"},
+                 {"metadata", {{"name", "keys"}, {"namespace", "default"}}},
+                 {"data", {{"data-plane", "c2VzYW1l"}}}};
+  ASSERT_TRUE(client_->Create(kube::kSecret, secret).ok());
+  Json pod = Pod("worker", "cat /etc/keys/data-plane; stat -c %a /etc/keys/data-plane");
+  Json& container = pod["spec"]["containers"][0];
+  container["command"] = {"/bin/sh", "-c", "cat \"$1\"; stat -c ' %a' \"$1\"", "sh",
+                          "/etc/keys/data-plane"};
+  container["volumeMounts"] = Json::array({{{"name", "keys"}, {"mountPath", "/etc/keys"}}});
+  pod["spec"]["volumes"] = Json::array({{{"name", "keys"}, {"secret", {{"secretName", "keys"}}}}});
+  Create(pod);
+
+  const Json ended = Await("worker", "Succeeded");
+  EXPECT_EQ(Log(ended), "sesame 600\n");
+  EXPECT_FALSE(std::filesystem::exists(PodFolder(home_, ended) + "/volumes"));
+}
+
+TEST_F(ProcessKubeletTest, PodWaitsForItsConfigMapAndThenRuns) {
+  Json pod = Pod("worker", "true");
+  pod["spec"]["containers"][0]["command"] = {"/bin/cat", "/etc/job/spec.json"};
+  pod["spec"]["containers"][0]["volumeMounts"] =
+      Json::array({{{"name", "spec"}, {"mountPath", "/etc/job"}}});
+  pod["spec"]["volumes"] = Json::array({{{"name", "spec"}, {"configMap", {{"name", "frozen"}}}}});
+  Create(pod);
+  const auto reason = [&] {
+    return kube::StringAt(Get("worker"), "/status/containerStatuses/0/state/waiting/reason");
+  };
+  ASSERT_TRUE(Eventually([&] { return reason() == "CreateContainerConfigError"; }));
+  EXPECT_THAT(kube::StringAt(Get("worker"), "/status/containerStatuses/0/state/waiting/message"),
+              HasSubstr("frozen"));
+
+  ASSERT_TRUE(
+      client_
+          ->Create(kube::kConfigMap, {{"apiVersion", "v1"},
+                                      {"kind", "ConfigMap"},
+                                      {"metadata", {{"name", "frozen"}, {"namespace", "default"}}},
+                                      {"data", {{"spec.json", "{}"}}}})
+          .ok());
+
+  EXPECT_EQ(Log(Await("worker", "Succeeded")), "{}");
+}
+
+TEST_F(ProcessKubeletTest, MissingProgramFailsThePodAndSaysSo) {
+  Json pod = Pod("worker", "");
+  pod["spec"]["containers"][0]["command"] = {"no-such-program"};
+  Create(pod);
+
+  const Json terminated = Terminated(Await("worker", "Failed"));
+  EXPECT_EQ(terminated["reason"], "StartError");
+  EXPECT_THAT(terminated["message"].get<std::string>(), HasSubstr("no-such-program"));
+}
+
+TEST_F(ProcessKubeletTest, PodsThatNeedIsolationAreRefused) {
+  Json two = Pod("two", "true");
+  two["spec"]["containers"].push_back(Container("true"));
+  Create(two);
+  Json claim = Pod("claim", "true");
+  claim["spec"]["volumes"] = Json::array({{{"name", "v"}, {"persistentVolumeClaim", {}}}});
+  Create(claim);
+
+  EXPECT_THAT(Terminated(Await("two", "Failed"))["message"].get<std::string>(),
+              HasSubstr("exactly one container"));
+  EXPECT_THAT(Terminated(Await("claim", "Failed"))["message"].get<std::string>(),
+              HasSubstr("volume v"));
+}
+
+TEST_F(ProcessKubeletTest, DeletionLetsThePodSaveItsWork) {
+  Create(Pod("worker", "trap 'echo saved; exit 0' TERM; echo up; while :; do sleep 0.01; done"));
+  const Json pod = Await("worker", "Running");
+  ASSERT_TRUE(Eventually([&] { return Log(pod) == "up\n"; }));
+
+  Delete("worker", 30);
+
+  EXPECT_TRUE(Eventually([&] { return IsGone("worker"); }));
+  EXPECT_FALSE(Runs(PidOf(pod)));
+}
+
+TEST_F(ProcessKubeletTest, PodThatIgnoresItsEndIsKilledAfterItsGrace) {
+  Create(Pod("worker", "trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  const Json pod = Await("worker", "Running");
+  ASSERT_TRUE(Eventually([&] { return Log(pod) == "up\n"; }));
+
+  Delete("worker", 1);
+
+  EXPECT_TRUE(Eventually([&] { return IsGone("worker"); }));
+  EXPECT_FALSE(Runs(PidOf(pod)));
+}
+
+TEST_F(ProcessKubeletTest, PodThatVanishesFromTheStoreIsKilled) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+
+  Delete("worker", 0);
+
+  EXPECT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+}
+
+TEST_F(ProcessKubeletTest, SuccessorAdoptsARunningPod) {
+  Create(Pod("worker", kForever));
+  const Json before = Await("worker", "Running");
+
+  StopKubelet(StopMode::kLeavePods);
+  EXPECT_TRUE(Runs(PidOf(before)));
+  StartKubelet();
+  AwaitRecovery();
+  ASSERT_EQ(kill(PidOf(before), SIGTERM), 0);
+
+  const Json after = Await("worker", "Failed");
+  EXPECT_EQ(PidOf(after), PidOf(before));
+  EXPECT_EQ(Terminated(after)["signal"], SIGTERM);
+}
+
+TEST_F(ProcessKubeletTest, SuccessorReadsTheRecordOfAPodThatEndedMeanwhile) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  StopKubelet(StopMode::kLeavePods);
+  std::ofstream(PodFolder(home_, pod) + "/exit.json")
+      << R"({"exitCode": 5, "signal": 0, "reason": "Error", "message": "bad luck"})";
+  ASSERT_EQ(kill(PidOf(pod), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+
+  StartKubelet();
+
+  const Json terminated = Terminated(Await("worker", "Failed"));
+  EXPECT_EQ(terminated["exitCode"], 5);
+  EXPECT_EQ(terminated["message"], "bad luck");
+}
+
+TEST_F(ProcessKubeletTest, PodThatVanishedWithoutARecordCountsAsKilled) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  StopKubelet(StopMode::kLeavePods);
+  ASSERT_EQ(kill(PidOf(pod), SIGKILL), 0);
+  ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+
+  StartKubelet();
+
+  EXPECT_EQ(Terminated(Await("worker", "Failed"))["signal"], SIGKILL);
+}
+
+TEST_F(ProcessKubeletTest, PodOfWhichOnlyTheStoreKnowsCountsAsKilledToo) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  StopKubelet(StopMode::kLeavePods);
+  KillPodProcesses(kube::UidOf(pod));
+  std::filesystem::remove_all(PodFolder(home_, pod));
+
+  StartKubelet();
+
+  EXPECT_EQ(Terminated(Await("worker", "Failed"))["signal"], SIGKILL);
+}
+
+TEST_F(ProcessKubeletTest, PodsThatLeftTheStoreMeanwhileAreKilled) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  StopKubelet(StopMode::kLeavePods);
+  Delete("worker", 0);
+  EXPECT_TRUE(Runs(PidOf(pod)));
+
+  StartKubelet();
+
+  EXPECT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+}
+
+TEST_F(ProcessKubeletTest, ProcessStartedJustBeforeItsKubeletDiedIsFound) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  StopKubelet(StopMode::kLeavePods);
+  const std::string folder = PodFolder(home_, pod);
+  auto state = ReadPodState(folder);
+  ASSERT_TRUE(state.ok());
+  state->process = {};  // as it is written before the start
+  ASSERT_TRUE(WritePodState(folder, *state).ok());
+
+  StartKubelet();
+  AwaitRecovery();
+  ASSERT_EQ(kill(PidOf(pod), SIGTERM), 0);
+
+  EXPECT_EQ(Terminated(Await("worker", "Failed"))["signal"], SIGTERM);
+}
+
+TEST_F(ProcessKubeletTest, StoppingTheNodeEndsItsPodsAsNoFailureOfTheirs) {
+  Create(Pod("worker", "trap 'exit 0' TERM; echo up; while :; do sleep 0.01; done"));
+  const Json pod = Await("worker", "Running");
+  ASSERT_TRUE(Eventually([&] { return Log(pod) == "up\n"; }));
+
+  StopKubelet(StopMode::kTerminatePods);
+
+  const Json after = Get("worker");
+  EXPECT_EQ(kube::StringAt(after, "/status/phase"), "Failed");
+  EXPECT_EQ(kube::StringAt(after, "/status/reason"), "NodeShutdown");
+  EXPECT_TRUE(kube::IsConditionTrue(after, "DisruptionTarget"));
+  EXPECT_EQ(Terminated(after)["exitCode"], 0);
+}
+
+TEST_F(ProcessKubeletTest, JobsFifoIsHeldWhileTheJobIsThereAndItsFolderGoesWithIt) {
+  const auto job = client_->Create(kube::kTrainingJob, Job("digits"));
+  ASSERT_TRUE(job.ok());
+  const std::string folder = JobFolder(home_, ReferenceTo(*job));
+  struct stat info {};
+  ASSERT_TRUE(Eventually([&] { return stat((folder + "/alive").c_str(), &info) == 0; }));
+  EXPECT_TRUE(S_ISFIFO(info.st_mode));
+  // Someone reads it: opening for writing alone, without waiting, works.
+  ASSERT_TRUE(Eventually([&] {
+    const int writer = open((folder + "/alive").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (writer >= 0) close(writer);
+    return writer >= 0;
+  }));
+  Json pod = Pod("worker", kForever);
+  pod["metadata"]["ownerReferences"] = Json::array({kube::ControllerReference(*job)});
+  Create(pod);
+  const pid_t pid = PidOf(Await("worker", "Running"));
+
+  ASSERT_TRUE(client_->Delete(kube::kTrainingJob, {.ns = "default", .name = "digits"}, {}).ok());
+  Delete("worker", 30);
+
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder); }));
+  EXPECT_FALSE(Runs(pid));
+}
+
+TEST_F(ProcessKubeletTest, LogOfADeletedPodStaysWhileItsJobIsThere) {
+  const auto job = client_->Create(kube::kTrainingJob, Job("digits"));
+  Json pod = Pod("worker", "echo something");
+  pod["metadata"]["ownerReferences"] = Json::array({kube::ControllerReference(*job)});
+  Create(pod);
+  const Json ended = Await("worker", "Succeeded");
+
+  Delete("worker", 0);
+
+  const std::string folder = PodFolder(home_, ended);
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder + "/state.json"); }));
+  EXPECT_EQ(Log(ended), "something\n");
+}
+
+TEST_F(ProcessKubeletTest, FolderOfAJobThatLeftMeanwhileIsRemoved) {
+  StopKubelet(StopMode::kLeavePods);
+  const std::string folder = home_ + "/jobs/default/gone-01234567";
+  ASSERT_TRUE(MakeFolder(folder + "/pods/worker-01234567").ok());
+
+  StartKubelet();
+
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder); }));
+}
+
+}  // namespace
+}  // namespace starling::local
