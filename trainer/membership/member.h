@@ -226,7 +226,7 @@ class Member {
   bool Halted() const { return agreed_.settings.halt || stopping_; }
   bool Stopped() const { return phase_ == Phase::kDone && Halted() && final_committed_; }
 
-  const Options options_;
+  Options options_;
   std::uint64_t highest_incarnation_ = 0;
   ViewNumber fence_ = 0;
   std::optional<View> installed_;
