@@ -48,7 +48,9 @@ void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
     *known.mutable_time() = incoming.time();
     if (!incoming.message().empty()) known.set_message(incoming.message());
   }
-  if (known.pod_uid().empty()) known.set_pod_uid(incoming.pod_uid());
+  if (known.pod_uid().empty() && !incoming.pod_uid().empty()) {
+    known.set_pod_uid(incoming.pod_uid());
+  }
   if (incoming.has_detection_seconds()) {
     known.set_detection_seconds(incoming.detection_seconds());
   }

@@ -9,6 +9,7 @@
 namespace starling::trainingjob {
 namespace {
 
+constexpr std::int64_t kMostWorkers = 1024;
 constexpr std::int64_t kReproducibleGroups = 16;
 
 // Lowest first. A pod keeps its index until it is gone; one that has ended and is deleted in this
@@ -73,14 +74,15 @@ void Drain(Pass& pass, const ObservedPod& pod) {
 
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::WorkerSpec& worker = spec.replica_specs().worker();
-  Wanted wanted{.workers = std::clamp<std::int64_t>(worker.replicas(), 0, 1024), .limit = ""};
+  Wanted wanted{.workers = std::clamp<std::int64_t>(worker.replicas(), 0, kMostWorkers),
+                .limit = ""};
   const auto at_least = [&](std::int64_t bound, const char* limit) {
     if (wanted.workers < bound) wanted = {bound, limit};
   };
   const auto at_most = [&](std::int64_t bound, const char* limit) {
     if (wanted.workers > bound) wanted = {bound, limit};
   };
-  at_least(std::max<std::int64_t>(worker.min_replicas(), 1), "minReplicas");
+  at_least(std::clamp<std::int64_t>(worker.min_replicas(), 1, kMostWorkers), "minReplicas");
   if (worker.has_max_replicas()) {
     at_most(std::max<std::int64_t>(worker.max_replicas(), 1), "maxReplicas");
   }

@@ -1,0 +1,624 @@
+// SPDX-License-Identifier: Apache-2.0
+// What goes wrong in the life of a job, and what is done about it.
+#include <random>
+#include <set>
+#include <tuple>
+
+#include "controller/trainingjob/policies.h"
+#include "controller/trainingjob/test_scene.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace starling::trainingjob {
+namespace {
+
+TEST(DecideFailure, FailedPodIsRecordedRemovedAndReplacedAtItsIndex) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 137, 9).exit->message = "last words";
+
+  const Decision decision = scene.Do();
+
+  EXPECT_TRUE(decision.write_status);
+  EXPECT_EQ(decision.status.failures(), 1);
+  EXPECT_EQ(decision.status.restarts(), 1);
+  ASSERT_EQ(decision.status.incidents_size(), 1);
+  EXPECT_EQ(decision.status.incidents(0).signal(), 9);
+  EXPECT_EQ(decision.status.incidents(0).log_tail(), "last words");
+  ASSERT_NE(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1")->grace_seconds, 0);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+}
+
+TEST(DecideFailure, FailedPodIsCountedOnceHoweverOftenItIsSeen) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 1);
+
+  scene.Settle().Settle();
+
+  EXPECT_EQ(scene.Do().status.failures(), 1);
+  EXPECT_EQ(scene.Do().status.incidents_size(), 1);
+}
+
+TEST(DecideFailure, TwoPodsOfOneNameThatFailInTheSameSecondAreTwoFailures) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 1);
+  scene.Settle();
+  scene.seen.pods.pop_back();
+  scene.Add(Role::kWorker, 1);
+  scene.End("digits-worker-1", 1);
+
+  EXPECT_EQ(scene.Do().status.failures(), 2);
+}
+
+TEST(DecideFailure, DeletedPodIsNoFailure) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 143, 15).terminating = true;
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 2));
+}
+
+TEST(DecideFailure, EvictionIsAnIncidentButNoFailure) {
+  Scene scene;
+  scene.Training();
+  ObservedPod& pod = scene.End("digits-worker-1", 137, 9);
+  pod.disrupted = true;
+  pod.reason = "Evicted";
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 0);
+  ASSERT_EQ(decision.status.incidents_size(), 1);
+  EXPECT_EQ(decision.status.incidents(0).reason(), "WorkerEvicted");
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+}
+
+TEST(DecideFailure, ShutdownOfTheNodeIsNoIncident) {
+  Scene scene;
+  scene.Training();
+  ObservedPod& pod = scene.End("digits-worker-1", 143, 15);
+  pod.disrupted = true;
+  pod.reason = "NodeShutdown";
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.incidents_size(), 0);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+}
+
+TEST(DecideFailure, WorkerThatLeavesUnaskedIsAFailure) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 0);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 1);
+  EXPECT_EQ(decision.status.incidents(0).reason(), "WorkerLeftEarly");
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+}
+
+TEST(DecideFailure, NewStepEndsARowOfFailures) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 1);
+  scene.Settle();
+  scene.seen.pods.pop_back();
+
+  scene.report().set_settled_step(101);
+
+  EXPECT_EQ(scene.Do().status.failures(), 0);
+}
+
+TEST(DecideFailure, RepeatedStepsDoNotEndARowOfFailures) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 1);
+  scene.Settle();
+  scene.seen.pods.pop_back();
+
+  scene.report().set_settled_step(90);
+
+  EXPECT_EQ(scene.Do().status.failures(), 1);
+}
+
+TEST(DecideFailure, BackoffLimitFailsTheJobAndKeepsTheLastPod) {
+  Scene scene;
+  scene.Training();
+  scene.seen.status.set_failures(2);
+  scene.seen.status.set_failures_since_step(100);
+  scene.End("digits-worker-1", 1).exit->message = "no such file";
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(ReasonOf(decision, "Failed"), "BackoffLimitExceeded");
+  EXPECT_NE(FindCondition(decision.status, "Failed")->message().find("no such file"),
+            std::string::npos);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_NE(Deletes(decision, "digits-worker-0"), nullptr);
+}
+
+TEST(DecideFailure, BackoffLimitOfZeroFailsAtTheFirstFailure) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_backoff_limit(0);
+  scene.End("digits-worker-1", 1);
+
+  EXPECT_TRUE(Is(scene.Do(), "Failed"));
+}
+
+TEST(DecideFailure, ReplacementsAreDelayedAfterSomeFailures) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_backoff_limit(10);
+  scene.seen.status.set_failures(3);
+  scene.seen.status.set_failures_since_step(100);
+  scene.End("digits-worker-1", 1);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Count<CreatePod>(decision), 0);
+  EXPECT_LE(decision.requeue_after, absl::Seconds(1));
+  scene.Settle();
+  scene.now += absl::Seconds(1);
+  EXPECT_EQ(Count<CreatePod>(scene.Do()), 1);
+}
+
+TEST(DecideFailure, BadConfigurationFailsTheJobWhateverThePolicy) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 2).exit->message = "labels.gz: no such file";
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(ReasonOf(decision, "Failed"), "BadConfiguration");
+  EXPECT_NE(FindCondition(decision.status, "Failed")->message().find("labels.gz"),
+            std::string::npos);
+}
+
+TEST(DecideFailure, NeverFailsTheJobAtTheFirstFailure) {
+  Scene scene;
+  scene.Training();
+  scene.worker().set_restart_policy(v1alpha1::RESTART_POLICY_NEVER);
+  scene.End("digits-worker-1", 137, 9);
+
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "PodFailed");
+}
+
+TEST(DecideFailure, NeverDoesNotSpeakOfTheCoordinator) {
+  Scene scene;
+  scene.Training();
+  scene.worker().set_restart_policy(v1alpha1::RESTART_POLICY_NEVER);
+  scene.End("digits-coordinator-0", 137, 9);
+
+  EXPECT_FALSE(Is(scene.Do(), "Failed"));
+}
+
+TEST(DecideFailure, ExitCodeFailsOnCodesAndRestartsOnSignals) {
+  for (const auto& [code, signal, fails] : {std::tuple(1, 0, true), std::tuple(127, 0, true),
+                                            std::tuple(137, 9, false), std::tuple(143, 0, false)}) {
+    Scene scene;
+    scene.Training();
+    scene.worker().set_restart_policy(v1alpha1::RESTART_POLICY_EXIT_CODE);
+    scene.End("digits-worker-1", code, signal);
+    EXPECT_EQ(Is(scene.Do(), "Failed"), fails) << code;
+  }
+}
+
+TEST(DecideFailure, DeadCoordinatorIsReplacedAtItsIndex) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-coordinator-0", 137, 9);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_TRUE(Creates(decision, Role::kCoordinator, 0));
+  EXPECT_FALSE(decision.supervision.has_value());
+  EXPECT_EQ(decision.status.state(), "Running");  // steps go on under the last view
+}
+
+TEST(DecideFailure, SilentCoordinatorIsReplacedAtTheLowestFreeIndex) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->silent = absl::Seconds(2);
+
+  const Decision decision = scene.Do();
+
+  ASSERT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-coordinator-0")->grace_seconds, 1);
+  EXPECT_TRUE(Creates(decision, Role::kCoordinator, 1));
+  ASSERT_EQ(decision.status.incidents_size(), 1);
+  EXPECT_EQ(decision.status.incidents(0).reason(), "CoordinatorLost");
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_FALSE(decision.supervision.has_value());
+}
+
+TEST(DecideFailure, CoordinatorThatIsAlmostSilentIsGivenItsTime) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->silent = absl::Milliseconds(1900);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Count<DeletePod>(decision), 0);
+  EXPECT_LE(decision.requeue_after, absl::Milliseconds(110));
+}
+
+TEST(DecideFailure, CoordinatorThatHasNeverSpokenIsGivenLonger) {
+  Scene scene;
+  scene.Prepared().Add(Role::kCoordinator, 0);
+  scene.Booted();
+  scene.seen.link->heard = false;
+  scene.seen.link->report.Clear();
+  scene.seen.link->silent = absl::Seconds(5);
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+
+  scene.seen.link->silent = absl::Seconds(16);
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 1);
+}
+
+TEST(DecideFailure, SilenceOfAnotherPodsLinkSaysNothing) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->pod_uid = "of-a-former-pod";
+  scene.seen.link->silent = absl::Hours(1);
+
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+}
+
+TEST(DecideFailure, SilentWorkerIsReplacedAtAnotherIndex) {
+  Scene scene;
+  scene.Training();
+  scene.report().mutable_members(1)->set_connected(false);
+  scene.report().mutable_members(1)->set_silent_seconds(6);
+
+  const Decision decision = scene.Do();
+
+  ASSERT_NE(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1")->grace_seconds, 1);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 2));
+  EXPECT_EQ(decision.status.incidents(0).reason(), "WorkerLost");
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_EQ(StateInDesired(decision, "digits-worker-1"), v1alpha1::Pod::DRAINING);
+}
+
+TEST(DecideFailure, RestartedProcessOfASilentMemberIsNoSilence) {
+  Scene scene;
+  scene.Training();
+  scene.report().mutable_members(1)->set_connected(false);
+  scene.report().mutable_members(1)->set_silent_seconds(60);
+  v1alpha1::MemberStatus& next = scene.Member(scene.Pod("digits-worker-1"));
+  next.mutable_id()->set_start(2);
+
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+}
+
+TEST(DecideFailure, WorkerThatIsStillStartingIsNotSilent) {
+  Scene scene;
+  scene.Training();
+  v1alpha1::MemberStatus& member = *scene.report().mutable_members(1);
+  member.set_connected(false);
+  member.set_in_view(false);
+  member.set_phase(v1alpha1::PHASE_OUT);
+  member.set_silent_seconds(20);
+
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+}
+
+TEST(DecideFailure, EndOfAPodAndItsNoticeAreOneIncident) {
+  Scene scene;
+  scene.Training();
+  v1alpha1::Incident& notice = *scene.report().add_incidents();
+  notice.set_reason("WorkerLost");
+  notice.set_pod("digits-worker-1");
+  SetTime(notice.mutable_time(), scene.now + absl::Milliseconds(40));
+  notice.set_detection_seconds(0.03);
+  notice.set_repeated_steps(1);
+  scene.End("digits-worker-1", 137, 9);
+
+  scene.Settle().Settle();
+
+  ASSERT_EQ(scene.seen.status.incidents_size(), 1);
+  EXPECT_EQ(scene.seen.status.incidents(0).signal(), 9);
+  EXPECT_DOUBLE_EQ(scene.seen.status.incidents(0).detection_seconds(), 0.03);
+  EXPECT_EQ(scene.seen.status.failures(), 1);
+}
+
+TEST(DecideFailure, RecoveryIsAddedToTheIncidentWhenItIsKnown) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-worker-1", 137, 9);
+  scene.Settle();
+  v1alpha1::Incident& notice = *scene.report().add_incidents();
+  notice.set_reason("WorkerLost");
+  notice.set_pod("digits-worker-1");
+  SetTime(notice.mutable_time(), scene.now + absl::Milliseconds(40));
+  notice.set_recovery_seconds(0.05);
+
+  scene.Settle();
+
+  ASSERT_EQ(scene.seen.status.incidents_size(), 1);
+  EXPECT_DOUBLE_EQ(scene.seen.status.incidents(0).recovery_seconds(), 0.05);
+}
+
+TEST(DecideFailure, TwentyIncidentsAreKept) {
+  Scene scene;
+  scene.Training();
+  for (int i = 0; i < 50; ++i) {
+    v1alpha1::Incident& incident = *scene.report().add_incidents();
+    incident.set_reason("WorkerLost");
+    incident.set_pod("digits-worker-1");
+    SetTime(incident.mutable_time(), scene.now + absl::Minutes(i));
+  }
+
+  scene.Settle();
+
+  EXPECT_EQ(scene.seen.status.incidents_size(), 20);
+  EXPECT_EQ(ToTime(scene.seen.status.incidents(19).time()), scene.now + absl::Minutes(49));
+  EXPECT_FALSE(scene.Do().write_status);
+  EXPECT_FALSE(Emits(scene.Do(), "WorkerLost"));
+}
+
+TEST(DecideFailure, ManyFailuresAtOnceAreAllCounted) {
+  Scene scene;
+  scene.Training(40);
+  scene.policy().set_backoff_limit(1000);
+  for (int i = 0; i < 40; ++i) {
+    scene.End(resources::PodName("digits", Role::kWorker, i), 1);
+  }
+  // Each round, what is deleted goes.
+  for (int round = 0; round < 10; ++round) {
+    const Decision decision = scene.Do();
+    scene.seen.status = decision.status;
+    std::erase_if(scene.seen.pods, [&](const ObservedPod& pod) {
+      return Deletes(decision, pod.name) != nullptr && pod.Terminated();
+    });
+  }
+
+  EXPECT_EQ(scene.seen.status.failures(), 40);
+}
+
+TEST(DecideFailure, JobWithoutWorkersIsRestarting) {
+  Scene scene;
+  scene.Training(1);
+  scene.End("digits-worker-0", 137, 9);
+  scene.report().clear_members();
+  scene.report().set_view_synced(false);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_TRUE(Is(decision, "Restarting"));
+  EXPECT_FALSE(Is(decision, "Running"));
+  EXPECT_EQ(decision.status.state(), "Restarting");
+}
+
+TEST(DecideFailure, RestartingEndsWhenWorkersTrainAgain) {
+  Scene scene;
+  scene.Training(1);
+  scene.report().mutable_members(0)->set_connected(false);
+  scene.Settle();
+  ASSERT_EQ(scene.seen.status.state(), "Restarting");
+  scene.report().mutable_members(0)->set_connected(true);
+
+  scene.Settle();
+
+  EXPECT_EQ(scene.seen.status.state(), "Running");
+}
+
+TEST(DecideFailure, ShortSyncOfANewViewIsNoRestart) {
+  Scene scene;
+  scene.Training();
+  scene.report().set_view_synced(false);
+
+  EXPECT_EQ(scene.Do().status.state(), "Running");
+}
+
+TEST(DecideFailure, SuccessIsNotTakenBackByALateFailure) {
+  Scene scene;
+  scene.Finished(true);
+  scene.End("digits-worker-0", 1);
+  scene.report().mutable_training()->set_failure("too late");
+
+  const Decision decision = scene.Do();
+
+  EXPECT_TRUE(Is(decision, "Succeeded"));
+  EXPECT_FALSE(Is(decision, "Failed"));
+  EXPECT_EQ(decision.status.failures(), 0);
+}
+
+// A random state, in which nothing need fit together.
+class RandomScene {
+ public:
+  explicit RandomScene(std::uint64_t seed) : random_(seed) {}
+
+  Scene Make() {
+    Scene scene;
+    Spec(scene);
+    Status(scene);
+    for (std::uint64_t i = Below(8); i > 0; --i) Pod(scene);
+    for (std::uint64_t i = Below(3); i > 0; --i) {
+      scene.seen.configs.push_back({static_cast<std::int64_t>(Below(5)), Half()});
+    }
+    scene.seen.has_secret = Half();
+    scene.seen.has_service = Half();
+    scene.seen.deleting = Below(10) == 0;
+    if (Below(10) == 0) scene.seen.spec_error = "spec: wrong";
+    if (Half()) Link(scene);
+    scene.seen.since_status_write = absl::Milliseconds(static_cast<std::int64_t>(Below(3000)));
+    return scene;
+  }
+
+ private:
+  std::uint64_t Below(std::uint64_t bound) { return random_() % bound; }
+  bool Half() { return Below(2) == 0; }
+  std::int64_t Number() {
+    static constexpr std::int64_t kOdd[] = {-5, -1, 0, 1, 2, 3, 17, 100, 1LL << 40};
+    return kOdd[Below(std::size(kOdd))];
+  }
+  absl::Time Moment(const Scene& scene) {
+    return scene.now + absl::Seconds(static_cast<std::int64_t>(Below(200)) - 100);
+  }
+
+  void Spec(Scene& scene) {
+    if (Below(8) == 0) scene.seen.spec.Clear();
+    if (Half()) scene.worker().set_replicas(static_cast<std::int64_t>(Below(30)) - 2);
+    if (Half()) scene.worker().set_min_replicas(Number());
+    if (Half()) scene.worker().set_max_replicas(Number());
+    scene.worker().set_restart_policy(static_cast<v1alpha1::RestartPolicy>(Below(4)));
+    scene.policy().set_suspend(Half());
+    if (Half()) scene.policy().set_backoff_limit(Number());
+    if (Half()) scene.policy().set_active_deadline_seconds(Number());
+    if (Half()) scene.policy().set_ttl_seconds_after_finished(Number());
+    scene.policy().set_clean_pod_policy(static_cast<v1alpha1::CleanPodPolicy>(Below(4)));
+    scene.seen.spec.set_reproducible(Half());
+    if (Below(4) == 0) scene.seen.spec.mutable_dataset()->set_global_batch_size(Number());
+  }
+
+  void Status(Scene& scene) {
+    v1alpha1::TrainingJobStatus& status = scene.seen.status;
+    static constexpr const char* kTypes[] = {"Created",   "Running",   "Restarting",
+                                             "Suspended", "Succeeded", "Failed"};
+    static constexpr const char* kValues[] = {"True", "False", "Unknown", "", "odd"};
+    for (const char* type : kTypes) {
+      if (Below(4) != 0) continue;
+      v1alpha1::Condition& condition = *status.add_conditions();
+      condition.set_type(type);
+      condition.set_status(kValues[Below(5)]);
+      if (Half()) SetTime(condition.mutable_last_transition_time(), Moment(scene));
+    }
+    if (Half()) SetTime(status.mutable_start_time(), Moment(scene));
+    if (Below(4) == 0) SetTime(status.mutable_completion_time(), Moment(scene));
+    if (Half()) status.set_failures(Number());
+    if (Half()) status.set_failures_since_step(Number());
+    if (Half()) status.mutable_coordinator()->set_incarnation(static_cast<std::int64_t>(Below(3)));
+    if (Half()) status.mutable_coordinator()->set_boot_id(Half() ? "a" : "b");
+    for (std::uint64_t i = Below(25); i > 0; --i) Incident(scene, *status.add_incidents());
+  }
+
+  void Incident(Scene& scene, v1alpha1::Incident& incident) {
+    SetTime(incident.mutable_time(), Moment(scene));
+    incident.set_reason(Half() ? "WorkerLost" : "WorkerFailed");
+    incident.set_pod(resources::PodName("digits", Role::kWorker, static_cast<int>(Below(4))));
+    if (Half()) incident.set_exit_code(Number());
+  }
+
+  void Pod(Scene& scene) {
+    ObservedPod& pod =
+        scene.Add(Below(3) == 0 ? Role::kCoordinator : Role::kWorker,
+                  static_cast<std::int64_t>(Below(4)), static_cast<PodPhase>(Below(4)));
+    pod.terminating = Below(4) == 0;
+    pod.disrupted = Below(5) == 0;
+    if (Below(5) == 0) pod.ip.clear();
+    if (Half()) pod.exit = PodExit{Number(), Number(), "", "tail", Moment(scene)};
+    if (Below(4) == 0) pod.surplus_since = Moment(scene);
+  }
+
+  void Link(Scene& scene) {
+    scene.seen.link.emplace();
+    ObservedLink& link = *scene.seen.link;
+    if (!scene.seen.pods.empty() && Half()) link.pod_uid = scene.seen.pods.front().uid;
+    link.heard = Half();
+    link.silent = absl::Milliseconds(static_cast<std::int64_t>(Below(4000)));
+    link.report.set_boot_id(Half() ? "a" : "b");
+    link.report.set_incarnation(Below(3));
+    link.report.set_view_synced(Half());
+    link.report.set_stopped(Half());
+    link.report.set_settled_step(Number());
+    for (const ObservedPod& pod : scene.seen.pods) {
+      v1alpha1::MemberStatus& member = scene.Member(pod);
+      member.set_connected(Half());
+      member.set_drained(Half());
+      member.set_in_view(Half());
+      member.set_silent_seconds(static_cast<double>(Below(100)));
+    }
+    if (Below(5) == 0) link.report.mutable_training()->mutable_result();
+    if (Below(8) == 0) link.report.mutable_training()->set_failure("odd");
+    for (std::uint64_t i = Below(4); i > 0; --i) Incident(scene, *link.report.add_incidents());
+  }
+
+  std::mt19937_64 random_;
+};
+
+// What must hold of every decision, whatever is observed. Empty: it does.
+std::string Wrong(const Scene& scene, const Decision& decision) {
+  std::set<std::pair<Role, std::int64_t>> taken;
+  std::set<std::string> deleted;
+  for (const Action& action : decision.actions) {
+    const auto* remove = std::get_if<DeletePod>(&action);
+    if (remove != nullptr && !deleted.insert(remove->uid).second) return "deletes a pod twice";
+  }
+  for (const ObservedPod& pod : scene.seen.pods) {
+    if (!pod.Terminated() || !deleted.contains(pod.uid)) taken.insert({pod.role, pod.index});
+    if (deleted.contains(pod.uid) && pod.terminating) return "deletes what is being deleted";
+  }
+  for (const Action& action : decision.actions) {
+    if (const auto* create = std::get_if<CreatePod>(&action)) {
+      if (!taken.insert({create->role, create->index}).second) return "takes a taken index";
+      if (ConditionStatus(decision.status, "Failed") == "True") return "feeds a failed job";
+      if (scene.seen.spec.run_policy().suspend()) return "feeds a suspended job";
+    }
+    const auto* remove = std::get_if<DeletePod>(&action);
+    if (remove == nullptr || remove->grace_seconds != 0) continue;
+    for (const ObservedPod& pod : scene.seen.pods) {
+      if (pod.uid == remove->uid && !pod.Terminated()) return "asserts that a live pod is gone";
+    }
+  }
+  if (decision.status.incidents_size() > 25) return "keeps too many incidents";
+  const auto before = scene.seen.status.coordinator().incarnation();
+  const auto after = decision.status.coordinator().incarnation();
+  if (after != before && after != before + 1) return "jumps to an incarnation";
+  return "";
+}
+
+TEST(DecideProperty, EveryStateHasASoundDecision) {
+  for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
+    const Scene scene = RandomScene(seed).Make();
+    const Decision decision = scene.Do();
+    ASSERT_EQ(Wrong(scene, decision), "") << "seed " << seed;
+  }
+}
+
+TEST(DecideProperty, EqualStatesHaveEqualDecisions) {
+  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+    const Scene scene = RandomScene(seed).Make();
+    const Decision a = scene.Do();
+    const Decision b = scene.Do();
+    ASSERT_TRUE(google::protobuf::util::MessageDifferencer::Equals(a.status, b.status));
+    ASSERT_EQ(a.actions.size(), b.actions.size());
+  }
+}
+
+// The status does not keep changing while nothing else does.
+TEST(DecideProperty, StatusSettles) {
+  for (std::uint64_t seed = 0; seed < 5'000; ++seed) {
+    Scene scene = RandomScene(seed).Make();
+    for (int i = 0; i < 4; ++i) scene.Settle();
+    const v1alpha1::TrainingJobStatus settled = scene.seen.status;
+    scene.Settle();
+    ASSERT_EQ(settled.DebugString(), scene.seen.status.DebugString()) << "seed " << seed;
+  }
+}
+
+// Negative control: the checker finds what is wrong.
+TEST(DecideProperty, CheckerCatchesAnUnsoundDecision) {
+  Scene scene;
+  scene.Training();
+  Decision decision = scene.Do();
+  ASSERT_EQ(Wrong(scene, decision), "");
+
+  decision.actions.push_back(CreatePod{Role::kWorker, 1, 1});
+  EXPECT_EQ(Wrong(scene, decision), "takes a taken index");
+  decision.actions.back() = DeletePod{"digits-worker-1", scene.seen.pods.back().uid, 0};
+  EXPECT_EQ(Wrong(scene, decision), "asserts that a live pod is gone");
+}
+
+}  // namespace
+}  // namespace starling::trainingjob
