@@ -42,28 +42,31 @@ bool IsBlock(const Json& value) { return value.is_structured() && !value.empty()
 
 void Write(const Json& value, std::size_t indent, std::string& out);
 
-// After "key:" or "-": a scalar on the same line, or a block below.
-void WriteMember(const Json& value, std::size_t indent, std::string& out) {
-  if (!IsBlock(value)) {
-    out += ' ' + Scalar(value) + '\n';
-    return;
+void WriteList(const Json& list, std::size_t indent, std::string& out) {
+  const std::string margin(indent, ' ');
+  for (const Json& member : list) {
+    if (!IsBlock(member)) {
+      out += margin + "- " + Scalar(member) + '\n';
+      continue;
+    }
+    // A block begins on the dash's own line, in place of its first margin.
+    std::string block;
+    Write(member, indent + 2, block);
+    out += margin + "- " + block.substr(indent + 2);
   }
-  out += '\n';
-  Write(value, indent, out);
 }
 
 void Write(const Json& value, std::size_t indent, std::string& out) {
+  if (value.is_array()) return WriteList(value, indent, out);
   const std::string margin(indent, ' ');
-  if (value.is_array()) {
-    for (const Json& member : value) {
-      out += margin + '-';
-      WriteMember(member, indent + 2, out);
-    }
-    return;
-  }
   for (const auto& [key, member] : value.items()) {
     out += margin + Scalar(key) + ':';
-    WriteMember(member, member.is_array() ? indent : indent + 2, out);
+    if (!IsBlock(member)) {
+      out += ' ' + Scalar(member) + '\n';
+      continue;
+    }
+    out += '\n';
+    Write(member, member.is_array() ? indent : indent + 2, out);
   }
 }
 

@@ -151,8 +151,8 @@ TEST(Yaml, WhatItWritesItReads) {
 }
 
 TEST(Yaml, WritesBlocksThatPeopleRead) {
-  EXPECT_EQ(Write(Json::parse(R"({"a": {"b": [1, {"c": "no"}]}, "d": "x"})")),
-            "a:\n  b:\n  - 1\n  -\n    c: \"no\"\nd: x\n");
+  EXPECT_EQ(Write(Json::parse(R"({"a": {"b": [1, {"c": "no", "e": 2}]}, "d": "x"})")),
+            "a:\n  b:\n  - 1\n  - c: \"no\"\n    e: 2\nd: x\n");
 }
 
 class JobFile : public ::testing::Test {

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/schema/documents.h"
+
+#include <filesystem>
+#include <fstream>
+#include <system_error>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::schema {
+
+std::map<std::string, std::string> GeneratedFiles() {
+  return {{"crds/starling.dev_trainingjobs.yaml", CrdYaml()},
+          {"docs/reference/openapi.json", OpenApiJson()},
+          {"docs/reference/trainingjob.md", ReferencePage()}};
+}
+
+absl::Status WriteGeneratedFiles(const std::string& root) {
+  for (const auto& [name, text] : GeneratedFiles()) {
+    const std::filesystem::path path = std::filesystem::path(root) / name;
+    std::error_code error;
+    std::filesystem::create_directories(path.parent_path(), error);
+    std::ofstream file(path, std::ios::binary);
+    file << text << std::flush;
+    if (error || !file) {
+      return absl::UnavailableError(absl::StrCat(path.string(), ": cannot be written"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace starling::schema

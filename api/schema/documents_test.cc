@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/schema/documents.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <string>
+
+#include "api/spec/contract.h"
+#include "api/yaml/yaml.h"
+#include "common/json/json.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::schema {
+namespace {
+
+using ::testing::HasSubstr;
+using Json = nlohmann::json;
+
+std::string Read(const std::filesystem::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+Json Crd() { return yaml::Parse(CrdYaml()).value(); }
+Json RootSchema() { return Crd()["spec"]["versions"][0]["schema"]["openAPIV3Schema"]; }
+Json SpecField(const std::string& path) {
+  Json schema = RootSchema()["properties"]["spec"];
+  std::size_t start = 0;
+  while (start < path.size()) {
+    const auto end = std::min(path.find('.', start), path.size());
+    schema = Json(schema["properties"][path.substr(start, end - start)]);
+    start = end + 1;
+  }
+  return schema;
+}
+
+TEST(GeneratedFiles, AreCurrentInTheRepository) {
+  const std::filesystem::path written =
+      std::filesystem::path(::testing::TempDir()) / "starling_schema_test";
+  ASSERT_TRUE(WriteGeneratedFiles(written.string()).ok());
+  for (const auto& [name, text] : GeneratedFiles()) {
+    EXPECT_EQ(Read(written / name), text);
+    EXPECT_TRUE(Read(std::filesystem::path(STARLING_SOURCE_DIR) / name) == text)
+        << name << " is not what the protos say; run: make generate";
+  }
+  std::filesystem::remove_all(written);
+}
+
+TEST(GeneratedFiles, CannotBeWrittenUnderAFile) {
+  EXPECT_FALSE(WriteGeneratedFiles("/dev/null").ok());
+}
+
+TEST(Crd, StaysUnderWhatKubectlApplyTakes) { EXPECT_LT(CrdYaml().size(), 200U * 1024U); }
+
+TEST(Crd, HasNamesColumnsAndSubresources) {
+  const Json crd = Crd();
+  EXPECT_EQ(crd["metadata"]["name"], "trainingjobs.starling.dev");
+  EXPECT_EQ(crd["spec"]["names"]["shortNames"], Json({"tj"}));
+  EXPECT_EQ(crd["spec"]["names"]["categories"], Json({"all"}));
+  const Json& version = crd["spec"]["versions"][0];
+  EXPECT_EQ(version["subresources"]["scale"]["specReplicasPath"],
+            ".spec.replicaSpecs.worker.replicas");
+  EXPECT_TRUE(version["subresources"].contains("status"));
+  EXPECT_EQ(version["additionalPrinterColumns"][0]["name"], "State");
+}
+
+// Whether a schema is structural: a type everywhere, nothing that the API server refuses.
+void CheckStructural(const Json& schema, const std::string& path) {
+  ASSERT_TRUE(schema.contains("type")) << path;
+  for (const char* refused : {"$ref", "oneOf", "allOf", "anyOf", "not"}) {
+    EXPECT_FALSE(schema.contains(refused)) << path;
+  }
+  if (schema.contains("properties")) {
+    EXPECT_FALSE(schema.contains("additionalProperties")) << path;
+    for (const auto& [name, member] : schema["properties"].items()) {
+      CheckStructural(member, path + "." + name);
+    }
+  }
+  if (schema["type"] == "array") {
+    EXPECT_TRUE(schema.contains("maxItems")) << path;
+    CheckStructural(schema["items"], path + "[]");
+  }
+  if (schema.contains("additionalProperties")) {
+    EXPECT_TRUE(schema.contains("maxProperties")) << path;
+    CheckStructural(schema["additionalProperties"], path + "{}");
+  }
+}
+
+TEST(Crd, IsStructuralAndBounded) { CheckStructural(RootSchema(), ""); }
+
+TEST(Crd, CarriesBoundsPatternsAndEnums) {
+  const Json rate = SpecField("optimizer.sgd.learningRate");
+  EXPECT_EQ(rate["type"], "number");
+  EXPECT_EQ(rate["minimum"], 0);
+  EXPECT_EQ(rate["exclusiveMinimum"], true);
+  EXPECT_EQ(SpecField("replicaSpecs.worker.replicas")["maximum"], 1024);
+  EXPECT_EQ(SpecField("replicaSpecs.worker.restartPolicy")["enum"],
+            Json({"OnFailure", "ExitCode", "Never"}));
+  EXPECT_EQ(SpecField("checkpoint.interval")["type"], "string");
+  EXPECT_EQ(SpecField("replicaSpecs.worker.template")["x-kubernetes-preserve-unknown-fields"],
+            true);
+  EXPECT_THAT(SpecField("seed")["description"].get<std::string>(), HasSubstr("Seed"));
+  EXPECT_EQ(SpecField("")["required"], Json({"workload", "dataset"}));
+}
+
+TEST(Crd, HasDefaultsOnlyWhereNoPresetMaySetTheField) {
+  EXPECT_EQ(SpecField("replicaSpecs")["default"], Json::object());
+  EXPECT_EQ(SpecField("replicaSpecs.worker")["default"], Json::object());
+  EXPECT_EQ(SpecField("replicaSpecs.worker.replicas")["default"], 1);
+  EXPECT_EQ(SpecField("runPolicy.suspend")["default"], false);
+  EXPECT_FALSE(SpecField("exchange").contains("default"));
+  EXPECT_FALSE(SpecField("seed").contains("default"));
+  EXPECT_FALSE(SpecField("optimizer.sgd.learningRate").contains("default"));
+}
+
+TEST(Crd, SaysUnionsInCel) {
+  const Json rules = SpecField("optimizer")["x-kubernetes-validations"];
+  ASSERT_EQ(rules.size(), 1U);
+  EXPECT_EQ(rules[0]["rule"],
+            "(has(self.sgd) ? 1 : 0) + (has(self.adam) ? 1 : 0) + (has(self.adamW) ? 1 : 0) <= 1");
+  EXPECT_THAT(SpecField("workload")["x-kubernetes-validations"][0]["rule"].get<std::string>(),
+              HasSubstr("== 1"));
+}
+
+TEST(Crd, LeavesTheMetadataToTheServerButBoundsTheName) {
+  const Json metadata = RootSchema()["properties"]["metadata"];
+  EXPECT_EQ(metadata["properties"].size(), 1U);
+  EXPECT_EQ(metadata["properties"]["name"]["maxLength"], 40);
+}
+
+TEST(OpenApi, RefersOnlyToSchemasThatItHas) {
+  const Json document = json::Parse(OpenApiJson()).value();
+  const Json& schemas = document["components"]["schemas"];
+  const std::string prefix = "#/components/schemas/";
+  int references = 0;
+  const Json flat = document.flatten();
+  for (const auto& [pointer, value] : flat.items()) {
+    if (pointer.size() < 5 || pointer.compare(pointer.size() - 5, 5, "/$ref") != 0) continue;
+    ++references;
+    EXPECT_TRUE(schemas.contains(value.get<std::string>().substr(prefix.size()))) << value;
+  }
+  EXPECT_GT(references, 30);
+  EXPECT_EQ(schemas["Sgd"]["properties"]["learningRate"]["exclusiveMinimum"], 0);
+  EXPECT_EQ(schemas["Sgd"]["properties"]["learningRate"]["default"], 0.05);
+  EXPECT_EQ(schemas["Model"]["oneOf"].size(), 2U);
+  EXPECT_EQ(schemas["Exchange"]["oneOf"].size(), 3U);
+  EXPECT_EQ(schemas["Sgd"]["additionalProperties"], false);
+  EXPECT_FALSE(schemas["ObjectMeta"].contains("additionalProperties"));
+}
+
+TEST(Reference, ListsEveryMessageAndPreset) {
+  const std::string page = ReferencePage();
+  for (const char* text :
+       {"## TrainingJobSpec\n", "## Sgd\n", "## Incident\n",
+        "| `learningRate` | number | more than 0; at most 1000; default: 0.05 | Step size. |",
+        "[Optimizer](#optimizer)", "list of [Condition](#condition)", "| `horovod` |",
+        "Holds at most one of allReduce, none; by default allReduce."}) {
+    EXPECT_THAT(page, HasSubstr(text));
+  }
+}
+
+}  // namespace
+}  // namespace starling::schema

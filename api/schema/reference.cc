@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "api/schema/documents.h"
+#include "api/spec/contract.h"
+#include "api/spec/documentation.h"
+#include "api/spec/resolve.h"
+#include "api/spec/writer.h"
+#include "common/json/json.h"
+#include "nlohmann/json.hpp"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::schema {
+namespace {
+
+using spec::Descriptor;
+using spec::FieldDescriptor;
+using spec::Kind;
+
+constexpr const char* kIntroduction = R"(# TrainingJob
+
+Every field of `starling.dev/v1alpha1`, `TrainingJob`. Generated from the comments and rules in
+`api/proto` by `make generate`; `starling explain spec.optimizer` prints the same in a terminal.
+
+- Names are camelCase. A field that does not exist, stands twice or has the wrong type is an error.
+- `null` means "not given". Whole numbers are at most 2^53.
+- A duration is written as Go writes it: `500ms`, `30s`, `1h30m`.
+- What a file does not give comes from its `preset`, if that says something, else from the default.
+)";
+
+std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
+
+std::string TypeCell(const FieldDescriptor& field) {
+  const FieldDescriptor& value = field.is_map() ? spec::MapValueOf(field) : field;
+  const std::string text = spec::TypeText(field);
+  if (spec::KindOf(value) != Kind::kMessage) return text;
+  const std::string name = value.message_type()->name();
+  const std::string link = absl::StrCat("[", name, "](#", absl::AsciiStrToLower(name), ")");
+  if (field.is_map()) return absl::StrCat("map of ", link);
+  return field.is_repeated() ? absl::StrCat("list of ", link) : link;
+}
+
+// Values of an enum with what each means, for the description's cell.
+std::string EnumText(const FieldDescriptor& field, const spec::Documentation& documentation) {
+  std::string text;
+  if (field.enum_type() == nullptr) return text;
+  for (int i = 0; i < field.enum_type()->value_count(); ++i) {
+    const auto& value = *field.enum_type()->value(i);
+    const std::string name = spec::EnumText(value);
+    if (name.empty()) continue;
+    absl::StrAppend(&text, "<br>`", name, "`: ", documentation.Of(value.full_name()));
+  }
+  return text;
+}
+
+void AddMessage(const Descriptor& message, const spec::Documentation& documentation,
+                std::set<std::string>& done, std::string& page) {
+  if (!done.insert(message.full_name()).second) return;
+  absl::StrAppend(&page, "\n## ", message.name(), "\n\n", documentation.Of(message.full_name()),
+                  "\n");
+  for (const spec::OneofDescriptor* oneof : spec::UnionsOf(message)) {
+    absl::StrAppend(&page, "\nHolds ", spec::UnionText(*oneof), ".\n");
+  }
+  if (message.field_count() == 0) {
+    absl::StrAppend(&page, "\nIt has no fields: write `{}`.\n");
+    return;
+  }
+  absl::StrAppend(&page, "\n| Field | Type | Rules | Meaning |\n| --- | --- | --- | --- |\n");
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    absl::StrAppend(&page, "| `", field.json_name(), "` | ", TypeCell(field), " | ",
+                    Cell(absl::StrJoin(spec::RuleTexts(field), "; ")), " | ",
+                    Cell(documentation.Of(field.full_name()) + EnumText(field, documentation)),
+                    " |\n");
+  }
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    const FieldDescriptor& value = field.is_map() ? spec::MapValueOf(field) : field;
+    if (spec::KindOf(value) == Kind::kMessage) {
+      AddMessage(*value.message_type(), documentation, done, page);
+    }
+  }
+}
+
+std::string Presets() {
+  std::string text = "\n## Presets\n\n| Preset | Gives |\n| --- | --- |\n";
+  for (const std::string& name : spec::PresetNames()) {
+    absl::StrAppend(&text, "| `", name, "` | `",
+                    Cell(json::Dump(spec::WriteMessage(spec::PresetSpec(name)))), "` |\n");
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ReferencePage() {
+  const spec::Documentation documentation;
+  std::set<std::string> done;
+  std::string page = kIntroduction;
+  AddMessage(*v1alpha1::TrainingJob::descriptor(), documentation, done, page);
+  return page + Presets();
+}
+
+}  // namespace starling::schema
