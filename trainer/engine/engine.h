@@ -26,7 +26,7 @@ struct Tensor {
   int64_t size = 0;
 };
 
-// A stretch [begin, end) of the flat gradient buffer that becomes ready as one.
+// A stretch [begin, end) of the flat gradients that becomes ready as one.
 struct Bucket {
   int64_t begin = 0;
   int64_t end = 0;
@@ -47,12 +47,14 @@ class Engine {
 
   virtual ~Engine() = default;
 
-  // In the order of the flat buffers: from the first layer to the last.
+  // In the order of the flat buffers: from the last layer to the first, as backward makes
+  // gradients.
   virtual std::span<const Tensor> tensors() const = 0;
   virtual std::span<float> parameters() = 0;
-  // Of the last ComputeGradients: the gradient of the summed loss.
-  virtual std::span<const float> gradients() const = 0;
-  // From the last layer to the first; together they cover the gradients once.
+  // Of the last ComputeGradients: the gradient of the summed loss. Others may use the memory
+  // between two calls: the exchange sums in place.
+  virtual std::span<float> gradients() = 0;
+  // Consecutive, from the last layer to the first: together they cover the gradients once.
   virtual std::span<const Bucket> buckets() const = 0;
 
   // Forward and backward of `labels.size()` samples (row-major features, one after another), with

@@ -33,27 +33,29 @@ class AccumulatedHook final : public torch::autograd::FunctionPostHook {
   size_t index_;
 };
 
+// Backward makes the last layer's gradients first: they lie at the front.
 std::vector<Tensor> LayOut(std::span<const Parameter> parameters) {
   std::vector<Tensor> tensors;
   int64_t offset = 0;
-  for (const Parameter& parameter : parameters) {
+  for (size_t i = parameters.size(); i-- > 0;) {
     int64_t size = 1;
-    for (int64_t extent : parameter.shape) size *= extent;
-    tensors.push_back({parameter.name, parameter.shape, offset, size});
+    for (int64_t extent : parameters[i].shape) size *= extent;
+    tensors.push_back({parameters[i].name, parameters[i].shape, offset, size});
     offset += size;
   }
   return tensors;
 }
 
-// From the last tensor to the first; a bucket ends when it holds `bytes`.
+// A bucket ends with the tensor that brings it to `bytes`.
 std::vector<Bucket> CutBuckets(std::span<const Tensor> tensors, int64_t bytes) {
   std::vector<Bucket> buckets;
-  int64_t end = tensors.empty() ? 0 : tensors.back().offset + tensors.back().size;
-  for (size_t i = tensors.size(); i-- > 0;) {
-    const int64_t begin = tensors[i].offset;
-    if ((end - begin) * static_cast<int64_t>(sizeof(float)) < bytes && i > 0) continue;
+  int64_t begin = 0;
+  for (const Tensor& tensor : tensors) {
+    const int64_t end = tensor.offset + tensor.size;
+    const bool last = &tensor == &tensors.back();
+    if ((end - begin) * static_cast<int64_t>(sizeof(float)) < bytes && !last) continue;
     buckets.push_back({begin, end});
-    end = begin;
+    begin = end;
   }
   return buckets;
 }
@@ -69,19 +71,12 @@ class TorchEngine final : public Engine {
     flat_parameters_ = at::zeros({size}, at::kFloat);
     flat_gradients_ = at::zeros({size}, at::kFloat);
     Initialise(config.seed);
-    for (const Tensor& tensor : tensors_) AddView(tensor);
-    for (size_t b = 0; b < buckets_.size(); ++b) {
-      for (size_t i = 0; i < tensors_.size(); ++i) {
-        if (tensors_[i].offset >= buckets_[b].begin && tensors_[i].offset < buckets_[b].end) {
-          bucket_of_[i] = b;
-        }
-      }
-    }
+    for (size_t i = 0; i < tensors_.size(); ++i) AddView(TensorOf(i));
   }
 
   std::span<const Tensor> tensors() const override { return tensors_; }
   std::span<float> parameters() override { return Span(flat_parameters_); }
-  std::span<const float> gradients() const override { return Span(flat_gradients_); }
+  std::span<float> gradients() override { return Span(flat_gradients_); }
   std::span<const Bucket> buckets() const override { return buckets_; }
 
   absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
@@ -125,16 +120,21 @@ class TorchEngine final : public Engine {
     return {flat.data_ptr<float>(), static_cast<size_t>(flat.numel())};
   }
 
+  // The network counts its parameters from the first layer to the last.
+  const Tensor& TensorOf(size_t parameter) const {
+    return tensors_[tensors_.size() - 1 - parameter];
+  }
+
   // A stream of its own for each parameter, by its place in the network.
   void Initialise(uint64_t seed) {
     const std::span<float> flat = Span(flat_parameters_);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       const double bound = 1 / std::sqrt(static_cast<double>(network_->parameters()[i].fan_in));
       const random::Philox source(seed, random::Stream::kParameters, i);
-      for (int64_t k = 0; k < tensors_[i].size; ++k) {
+      const Tensor& tensor = TensorOf(i);
+      for (int64_t k = 0; k < tensor.size; ++k) {
         const double draw = source.Uniform(static_cast<uint64_t>(k));
-        flat[static_cast<size_t>(tensors_[i].offset + k)] =
-            static_cast<float>((2 * draw - 1) * bound);
+        flat[static_cast<size_t>(tensor.offset + k)] = static_cast<float>((2 * draw - 1) * bound);
       }
     }
   }
@@ -148,7 +148,9 @@ class TorchEngine final : public Engine {
     node->add_post_hook(std::make_unique<AccumulatedHook>(&on_parameter_, views_.size()));
     accumulators_.push_back(std::move(node));
     views_.push_back(std::move(view));
-    bucket_of_.push_back(0);
+    size_t bucket = 0;
+    while (buckets_[bucket].end <= tensor.offset) ++bucket;
+    bucket_of_.push_back(bucket);
   }
 
   at::Tensor Features(std::span<const float> features, size_t count) const {

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/checkpointing.h"
+
+#include <limits>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "trainer/membership/convert.h"
+
+namespace starling::worker {
+namespace {
+
+constexpr char kAgreed[] = "agreed";  // what the control words had decided, in hexadecimal
+
+}  // namespace
+
+checkpoint::StateId ToCheckpointId(const membership::StateId& id) {
+  return {.incarnation = static_cast<int64_t>(membership::IncarnationOf(id.view)),
+          .epoch = static_cast<int64_t>(membership::EpochOf(id.view)),
+          .step = id.step};
+}
+
+membership::StateId FromCheckpointId(const checkpoint::StateId& id) {
+  return {.view = membership::MakeViewNumber(static_cast<uint64_t>(id.incarnation),
+                                             static_cast<uint64_t>(id.epoch)),
+          .step = id.step};
+}
+
+Checkpointing::Checkpointing(checkpoint::CheckpointStore store, int64_t keep,
+                             std::map<std::string, std::string> attributes, OnWritten on_written)
+    : store_(store),
+      attributes_(std::move(attributes)),
+      writer_(std::move(store), static_cast<int>(keep),
+              [this, on_written = std::move(on_written)](const checkpoint::WriteResult& result) {
+                if (!absl::IsCancelled(result.status)) on_written(turn_, result);
+              }) {}
+
+bool Checkpointing::Commit(int64_t turn, const membership::StateId& id) {
+  if (begun_ != id) return false;
+  turn_ = turn;
+  writer_.Commit(ToCheckpointId(id));
+  return true;
+}
+
+bool Checkpointing::Begin(const TrainingState& state, const membership::StateId& id,
+                          const membership::Agreed& agreed, absl::Duration patience) {
+  checkpoint::State view = state.CheckpointView(ToCheckpointId(id));
+  view.attributes.insert(attributes_.begin(), attributes_.end());
+  const std::string encoded = membership::EncodeAgreed(agreed);
+  view.attributes[kAgreed] = std::string(absl::BytesToHexString(encoded));
+  const bool begun = writer_.Begin(view) || (writer_.Flush(patience) && writer_.Begin(view));
+  if (begun) begun_ = id;
+  return begun;
+}
+
+absl::StatusOr<std::optional<membership::CheckpointOffer>> Checkpointing::FindNewest() {
+  // Also one of a higher incarnation: the membership machine halts on it.
+  ASSIGN_OR_RETURN(checkpoint::NewestResult newest,
+                   store_.NewestVerified(std::numeric_limits<int64_t>::max()));
+  for (const checkpoint::Skipped& skipped : newest.skipped) {
+    log::Warning("checkpoint skipped",
+                 {{"checkpoint", skipped.name}, {"why", std::string(skipped.why.message())}});
+  }
+  found_ = std::move(newest.checkpoint);
+  if (!found_) return std::nullopt;
+  const checkpoint::State& state = found_->state();
+  membership::CheckpointOffer offer{.name = FromCheckpointId(state.id), .agreed = {}};
+  const auto agreed = state.attributes.find(kAgreed);
+  if (agreed != state.attributes.end()) {
+    ASSIGN_OR_RETURN(offer.agreed,
+                     membership::DecodeAgreed(std::string(absl::HexStringToBytes(agreed->second))));
+  }
+  return offer;
+}
+
+absl::StatusOr<Staging> Checkpointing::Load(const TrainingState& state,
+                                            const membership::StateId& id) {
+  if (!found_ || found_->state().id != ToCheckpointId(id)) {
+    ASSIGN_OR_RETURN(found_, store_.Load(ToCheckpointId(id)));
+  }
+  absl::StatusOr<Staging> staging = state.Read(*found_);
+  found_.reset();
+  return staging;
+}
+
+}  // namespace starling::worker

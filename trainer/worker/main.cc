@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+// starling-worker: the composition root.
+//
+// The coordinator can dial at once; while libtorch loads on a thread of its own, the data are read.
+// Exit codes: 0 released or finished, 1 failed, 2 bad configuration or data.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <future>
+#include <sstream>
+#include <thread>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "api/spec/job_file.h"
+#include "common/clock/clock.h"
+#include "common/log/log.h"
+#include "common/metrics/metrics_endpoint.h"
+#include "common/net/address.h"
+#include "common/status/macros.h"
+#include "trainer/transport/tcp_transport.h"
+#include "trainer/worker/control_service.h"
+#include "trainer/worker/engine_loader.h"
+#include "trainer/worker/numeric_environment.h"
+#include "trainer/worker/options.h"
+#include "trainer/worker/view_links.h"
+#include "trainer/worker/worker.h"
+
+namespace starling::worker {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadInput = 2;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  return text.str();
+}
+
+// Directives that come before the worker is ready: only the newest counts. Thread-safe.
+class Intake {
+ public:
+  void OnDirective(const membership::Directive& directive) {
+    sync::MutexLock lock(mutex_);
+    if (worker_ == nullptr) {
+      early_ = directive;
+    } else {
+      worker_->OnDirective(directive);
+    }
+  }
+  membership::Report MakeReport() {
+    sync::MutexLock lock(mutex_);
+    return worker_ == nullptr ? membership::Report{} : worker_->MakeReport();
+  }
+  void Open(Worker& worker) {
+    sync::MutexLock lock(mutex_);
+    worker_ = &worker;
+    if (early_) worker.OnDirective(*early_);
+  }
+
+ private:
+  sync::Mutex mutex_;
+  Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
+  std::optional<membership::Directive> early_ ABSL_GUARDED_BY(mutex_);
+};
+
+struct Inputs {
+  v1alpha1::TrainingJobSpec spec;
+  std::string secret;
+  data::Datasets datasets;
+};
+
+absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  return spec::ReadResolvedSpec(text);
+}
+
+struct Opened {
+  std::unique_ptr<engine::Engine> engine;
+  std::string identity;
+};
+
+absl::StatusOr<Opened> OpenEngine(std::future<absl::StatusOr<engine::OpenEngineFunction>>& library,
+                                  const Inputs& inputs) {
+  ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library.get());
+  engine::OpenedEngine opened;
+  open(EngineConfigOf(inputs.spec, inputs.datasets.train), &opened);
+  ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, std::move(opened.engine));
+  return Opened{std::move(engine), opened.numeric_identity};
+}
+
+// Without static destructors: libtorch's take time, and threads of ours may still run.
+[[noreturn]] void Leave(int code) {
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+int Fail(int code, const absl::Status& status) {
+  log::Error("the worker cannot go on", {{"why", std::string(status.message())}});
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+sigset_t LeaveSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+// Turns signals into events, on a thread of its own that ends with the process.
+void WatchSignals(Worker& worker, absl::Duration grace) {
+  std::thread([&worker, grace] {
+    const sigset_t signals = LeaveSignals();
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) return;
+    log::Info("asked to leave", {{"signal", signal}});
+    worker.Terminate();
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(grace));
+    worker.GraceOver();
+  }).detach();
+}
+
+// Ends the process: callbacks and the signals' thread hold on to what lives here.
+[[noreturn]] void Train(const Options& options, const Inputs& inputs, Opened opened,
+                        ControlService& control, Intake& intake, metrics::Registry& registry,
+                        transport::Transport& transport, absl::Duration grace) {
+  const clock::SystemClock clock;
+  const std::unique_ptr<checkpoint::FileSystem> files = checkpoint::MakePosixFileSystem();
+  absl::StatusOr<std::unique_ptr<Worker>> worker =
+      Worker::Create({.spec = inputs.spec,
+                      .job_uid = options.job_uid,
+                      .job_dir = options.job_dir,
+                      .self = options.self(),
+                      .last_exit = ReadLastExit(options.last_exit),
+                      .numeric_identity = opened.identity,
+                      .progress_file = options.progress_file,
+                      .step_log = options.step_log},
+                     {.engine = *opened.engine,
+                      .datasets = inputs.datasets,
+                      .transport = transport,
+                      .files = *files,
+                      .clock = clock,
+                      .registry = registry,
+                      .poke = [&control] { control.Poke(); },
+                      .on_view = nullptr});
+  if (!worker.ok()) Leave(Fail(kBadInput, worker.status()));
+  intake.Open(**worker);
+  control.Ready();
+  WatchSignals(**worker, grace);
+  log::Info("ready", {{"numericIdentity", opened.identity}});
+
+  const absl::Status ended = (*worker)->Run();
+  control.Flush(absl::Seconds(2));
+  if (ended.ok()) Leave(0);
+  const int code = Fail(kFailed, ended);
+  (*worker)->WaitForExit(absl::Seconds(30));
+  Leave(code);
+}
+
+int Main(const Options& options) {
+  absl::Duration grace;
+  if (!absl::ParseDuration(options.grace, &grace)) {
+    return Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
+  }
+  // Off the main thread: loading takes as long as all the rest together.
+  std::future<absl::StatusOr<engine::OpenEngineFunction>> library =
+      std::async(std::launch::async, LoadEngineLibrary);
+
+  absl::StatusOr<std::string> secret = ReadFile(options.secret_path);
+  if (!secret.ok()) return Fail(kBadInput, secret.status());
+  absl::StripAsciiWhitespace(&*secret);
+  Intake intake;
+  absl::StatusOr<std::unique_ptr<ControlService>> control = ControlService::Start(
+      {.address = absl::StrCat(options.address, ":", kMemberPort), .secret = *secret},
+      {.on_directive = [&](const membership::Directive& d) { intake.OnDirective(d); },
+       .make_report = [&] { return intake.MakeReport(); }});
+  if (!control.ok()) return Fail(kFailed, control.status());
+  metrics::Registry registry;
+  auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
+  if (!endpoint.ok()) return Fail(kFailed, endpoint.status());
+  transport::Options mine;
+  mine.member = NameOf(options.self());
+  mine.job = options.job_uid;
+  mine.secret = *secret;
+  auto transport = transport::OpenTcpTransport({.host = options.address, .port = kDataPort}, mine);
+  if (!transport.ok()) return Fail(kFailed, transport.status());
+
+  absl::StatusOr<v1alpha1::TrainingJobSpec> spec = ReadSpec(options.spec_path);
+  if (!spec.ok()) return Fail(kBadInput, spec.status());
+  absl::StatusOr<data::Datasets> datasets = data::LoadDatasets(*spec);
+  if (!datasets.ok()) return Fail(kBadInput, datasets.status());
+  const Inputs inputs{*std::move(spec), *std::move(secret), *std::move(datasets)};
+  absl::StatusOr<Opened> opened = OpenEngine(library, inputs);
+  if (!opened.ok()) return Fail(kBadInput, opened.status());
+  Train(options, inputs, *std::move(opened), **control, intake, registry, **transport, grace);
+}
+
+}  // namespace
+}  // namespace starling::worker
+
+int main(int argc, char** argv) {
+  using namespace starling;  // NOLINT(google-build-using-namespace): the program's root
+  const sigset_t signals = worker::LeaveSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
+  log::Start("worker");
+  absl::StatusOr<worker::Options> options =
+      worker::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (options.ok()) {
+    if (absl::Status read = worker::ReadEnvironment(*options); !read.ok()) options = read;
+  }
+  if (!options.ok()) {
+    std::fprintf(stderr, "starling-worker: %s\n", std::string(options.status().message()).c_str());
+    return worker::kBadInput;
+  }
+  worker::PrepareNumericEnvironment();
+  worker::Leave(worker::Main(*options));
+}

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The worker's command line and environment.
+//
+// To add a flag: a member here, a row in the table of options.cc.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "trainer/membership/types.h"
+
+namespace starling::worker {
+
+inline constexpr int kMemberPort = 7071;   // control, dialled by the coordinator
+inline constexpr int kDataPort = 7072;     // dialled by other workers
+inline constexpr int kMetricsPort = 7073;  // HTTP
+
+struct Options {
+  std::string spec_path;      // --spec: the resolved spec, JSON
+  std::string secret_path;    // --secret: the job's data-plane key
+  std::string address;        // --address: this pod's numeric IP
+  std::string pod_name;       // --pod-name
+  std::string pod_uid;        // --pod-uid
+  std::string job_uid;        // --job-uid
+  std::string job_name;       // --job-name
+  std::string job_dir;        // --job-dir: results, audit, and by default checkpoints
+  std::string grace = "15s";  // --grace: from SIGTERM to leaving without goodbye
+
+  // From the environment.
+  int64_t start = 0;          // STARLING_POD_START
+  std::string last_exit;      // STARLING_LAST_EXIT: a file
+  std::string progress_file;  // STARLING_PROGRESS_FILE
+  std::string step_log;       // STARLING_STEP_LOG, with the pod's name behind it
+
+  membership::MemberId self() const { return {.pod_uid = pod_uid, .start = start}; }
+};
+
+// `arguments` without the program's name; `--name value` or `--name=value`. InvalidArgument names
+// the flag.
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+// Adds what the environment says.
+absl::Status ReadEnvironment(Options& options);
+
+// How the pod's process before this one ended; nothing if it is not told or cannot be read.
+std::optional<membership::LastExit> ReadLastExit(const std::string& path);
+
+}  // namespace starling::worker

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The end of training: the model file, and the numbers that go into the job's status.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/checkpoint/file_system.h"
+#include "trainer/data/batches.h"
+#include "trainer/data/load_datasets.h"
+#include "trainer/worker/training_state.h"
+
+namespace starling::worker {
+
+// What whoever uses the model needs beside its tensors, as the model file's metadata. A function of
+// the job alone, so that equal parameters give equal files.
+std::map<std::string, std::string> ModelMetadata(const data::Dataset& train,
+                                                 const std::optional<data::Normalization>& scale);
+
+// Writes <job_dir>/model.safetensors, the best parameters if the state keeps them, and says how
+// training ended. `course` is that of the final state, its last validation included.
+absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
+                                             const std::string& job_dir, const TrainingState& state,
+                                             const Course& course, const v1alpha1::Stop& stop,
+                                             const data::Batches& batches,
+                                             const std::map<std::string, std::string>& metadata);
+
+}  // namespace starling::worker

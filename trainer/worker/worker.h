@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker without its surroundings: membership, state, exchange and loop put together over an
+// engine, data, a transport and a file system that are handed in.
+//
+// main.cc gives it libtorch, TCP and a disk; tests give it a tiny engine and peers in one process.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/clock/clock.h"
+#include "common/metrics/metrics.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/checkpoint/file_system.h"
+#include "trainer/data/load_datasets.h"
+#include "trainer/engine/engine.h"
+#include "trainer/membership/member.h"
+#include "trainer/transport/transport.h"
+
+namespace starling::worker {
+
+struct WorkerConfig {
+  v1alpha1::TrainingJobSpec spec;  // resolved
+  std::string job_uid;
+  std::string job_dir;
+  membership::MemberId self;
+  std::optional<membership::LastExit> last_exit;
+  std::string numeric_identity;
+  std::string progress_file;  // empty: none
+  std::string step_log;       // empty: none
+};
+
+// What a worker works with; all of it outlives it.
+struct WorkerParts {
+  engine::Engine& engine;
+  const data::Datasets& datasets;
+  transport::Transport& transport;
+  checkpoint::FileSystem& files;
+  const clock::Clock& clock;
+  metrics::Registry& registry;
+  std::function<void()> poke;                           // the report has news; called on any thread
+  std::function<void(membership::ViewNumber)> on_view;  // a view's steps begin; may be empty
+};
+
+// Thread-safe, except Run.
+class Worker {
+ public:
+  static absl::StatusOr<std::unique_ptr<Worker>> Create(WorkerConfig config, WorkerParts parts);
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+
+  // Trains until the coordinator lets go (OK) or training cannot go on; then the report says why.
+  absl::Status Run();
+
+  void OnDirective(const membership::Directive& directive);
+  membership::Report MakeReport() const;
+  // Leave in an orderly way, or at once.
+  void Terminate();
+  void GraceOver();
+  // After a failed Run: until the coordinator or a signal ends this process, or `timeout`.
+  void WaitForExit(absl::Duration timeout);
+
+ private:
+  // Brings the gauges that nobody pushes up to date.
+  void RefreshMetrics() const;
+
+  struct State;
+  explicit Worker(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace starling::worker
