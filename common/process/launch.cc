@@ -47,7 +47,11 @@ int FillAttributes(const LaunchPlan& plan, posix_spawnattr_t& attributes) {
   sigemptyset(&none);
   sigfillset(&all);
   short flags = POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF;
-  if (plan.own_process_group) flags |= POSIX_SPAWN_SETPGROUP;
+  if (plan.own_session) {
+    flags |= POSIX_SPAWN_SETSID;
+  } else if (plan.own_process_group) {
+    flags |= POSIX_SPAWN_SETPGROUP;
+  }
   int error = posix_spawnattr_setflags(&attributes, flags);
   if (error == 0) error = posix_spawnattr_setsigmask(&attributes, &none);
   if (error == 0) error = posix_spawnattr_setsigdefault(&attributes, &all);
@@ -79,7 +83,8 @@ int Spawn(const LaunchPlan& plan, char* const* arguments, char* const* environme
 int PrepareChild(const LaunchPlan& plan, pid_t parent) {
   if (prctl(PR_SET_PDEATHSIG, plan.parent_death_signal) != 0) return errno;
   if (getppid() != parent) _exit(128 + SIGKILL);  // it ended before the line above
-  if (plan.own_process_group && setpgid(0, 0) != 0) return errno;
+  if (plan.own_session && setsid() < 0) return errno;
+  if (plan.own_process_group && !plan.own_session && setpgid(0, 0) != 0) return errno;
   const int sources[3] = {plan.standard_input, plan.standard_output, plan.standard_error};
   int moved[3];
   for (int i = 0; i < 3; ++i) {

@@ -22,6 +22,7 @@ struct LaunchPlan {
   int standard_output = -1;
   int standard_error = -1;
   bool own_process_group = true;
+  bool own_session = false;  // and so a group of its own, and no terminal
 
   // Not 0: the child gets this signal when the *thread* that launched it ends, so that it cannot
   // outlive us. Launch from a thread that lives as long as the process.
