@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""kill -9 of anything: the job goes on, every sample is used once, nothing is left running."""
+import unittest
+
+import jobs
+from case import Case
+from home import is_running, kill, until
+
+
+class Kill(Case):
+    EPOCHS = 6
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.home.write("job.yaml", jobs.digits(workers=2, epochs=self.EPOCHS))
+        self.command = self.home.start("run", self.path, "-o", "json")
+
+    def finish_whole(self):
+        job = self.finish(self.command)
+        self.check_audit(self.EPOCHS)
+        self.assertGreater(self.result(job)["metrics"]["validation/accuracy"], 0.9)
+        return job
+
+    def kill_at(self, step, find, what):
+        self.home.await_step(step, command=self.command)
+        pid = until(find, 30, f"{what} runs")
+        self.say(f"kill -9 {pid} ({what}) at step {self.home.steps()}")
+        self.assertTrue(kill(pid))
+        return pid
+
+    def test_of_a_workers_role_restarts_it_in_its_pod(self):
+        pod = self.home.await_pod("digits-worker-1")
+        self.kill_at(20, lambda: self.home.role_pid("digits-worker-1"), "role of worker 1")
+
+        job = self.finish_whole()
+        self.assertTrue(job["status"]["incidents"], "the incident is told")
+        self.assertFalse(is_running(pod))
+
+    def test_of_a_workers_pod_replaces_it(self):
+        self.kill_at(20, lambda: self.home.pod_pid("digits-worker-0"), "pod of worker 0")
+
+        job = self.finish_whole()
+        incidents = job["status"]["incidents"]
+        self.assertIn(9, [incident.get("signal") for incident in incidents], incidents)
+
+    def test_of_the_coordinator_lets_training_go_on(self):
+        self.kill_at(20, lambda: self.home.role_pid("digits-coordinator-0"), "coordinator's role")
+        self.kill_at(60, lambda: self.home.pod_pid("digits-coordinator-0"), "coordinator's pod")
+
+        self.finish_whole()
+
+    def test_of_the_controller_has_it_restarted_and_pods_adopted(self):
+        worker = self.home.await_pod("digits-worker-0")
+        self.home.await_step(20, command=self.command)
+        self.assertEqual(1, len(self.home.controllers()))
+        killed = self.home.controllers()[0]
+        self.assertTrue(kill(killed))
+        until(lambda: [pid for pid in self.home.controllers() if pid != killed], 10,
+              "the controller is restarted")
+        self.assertTrue(is_running(worker), "pods outlive their controller")
+
+        self.finish_whole()
+
+    def test_of_everything_and_the_same_command_again_goes_on_from_a_checkpoint(self):
+        uid = self.home.job()["metadata"]["uid"] if self.home.job() else None
+        self.home.await_step(70, command=self.command)
+        uid = uid or self.home.job()["metadata"]["uid"]
+        self.home.kill_everything()
+        reached = self.home.steps()
+
+        self.command = self.home.start("run", self.path, "-o", "json")
+        until(lambda: self.home.steps() < reached or self.home.steps() > reached + 2, 30,
+              "training goes on")
+        self.assertGreater(self.home.steps(), 20, "it starts from a checkpoint, not from step 0")
+        job = self.finish_whole()
+        self.assertEqual(uid, job["metadata"]["uid"], "it is the same job")
+
+    def test_of_both_workers_and_the_coordinator_at_once(self):
+        self.home.await_step(50, command=self.command)
+        for pod in ("digits-worker-0", "digits-worker-1", "digits-coordinator-0"):
+            kill(self.home.pod_pid(pod))
+
+        self.finish_whole()
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""reproducible: true gives the same bytes for any number of workers, kills and scaling included."""
+import os
+import random
+import unittest
+
+import jobs
+from case import Case
+from home import kill, until
+
+EPOCHS = 4
+
+
+def job(workers, **changes):
+    return jobs.digits(workers=workers, epochs=EPOCHS, reproducible=True, **changes)
+
+
+class Reproducible(Case):
+    baseline = None  # of one undisturbed worker, the same for every test of this file
+
+    def setUp(self):
+        super().setUp()
+        if Reproducible.baseline is None:
+            Reproducible.baseline = self.digest(
+                self.run_job(job(1, experiment__stepDelay="0s"), name="baseline.yaml"))
+            self.say(f"baseline {Reproducible.baseline}")
+            self.home.run("delete", "tj/digits", code=None)
+
+    def start(self, workers, **changes):
+        path = self.home.write("job.yaml", job(workers, **changes))
+        return path, self.home.start("run", path, "-o", "json", "--replace")
+
+    def check(self, command):
+        final = self.finish(command)
+        self.assertEqual(self.baseline, self.digest(final), self.home.describe())
+        self.check_audit(EPOCHS)
+
+    def test_number_of_workers_does_not_matter(self):
+        for workers in (2, 3, 4):
+            with self.subTest(workers=workers):
+                _, command = self.start(workers, experiment__stepDelay="0s")
+                self.check(command)
+
+    def test_other_seeds_give_other_models_so_the_check_can_fail(self):
+        final = self.run_job(job(1, experiment__stepDelay="0s", seed=8), "--replace")
+        self.assertNotEqual(self.baseline, self.digest(final))
+
+    def test_killed_workers_do_not_matter(self):
+        _, command = self.start(3)
+        self.home.await_step(20, command=command)
+        kill(until(lambda: self.home.pod_pid("digits-worker-2"), 30, "worker 2 runs"))
+        self.home.await_step(45, command=command)
+        kill(until(lambda: self.home.role_pid("digits-worker-0"), 30, "worker 0 runs"))
+        self.check(command)
+
+    def test_killed_coordinator_and_controller_do_not_matter(self):
+        _, command = self.start(2)
+        self.home.await_step(20, command=command)
+        kill(until(lambda: self.home.pod_pid("digits-coordinator-0"), 30, "coordinator runs"))
+        self.home.await_step(50, command=command)
+        kill(until(self.home.controllers, 10, "controller runs")[0])
+        self.check(command)
+
+    def test_killing_everything_does_not_matter(self):
+        path, command = self.start(2)
+        self.home.await_step(45, command=command)
+        self.home.kill_everything()
+        self.check(self.home.start("run", path, "-o", "json"))
+
+    def test_scaling_from_one_to_four_to_two_does_not_matter(self):
+        _, command = self.start(1)
+        self.home.await_step(15, command=command)
+        self.home.run("scale", "digits", "--replicas", 4)
+        until(lambda: self.home.pod_pid("digits-worker-3"), 30, "worker 3 runs")
+        self.home.await_step(50, command=command)
+        self.home.run("scale", "tj/digits", "--replicas", 2)
+        self.check(command)
+
+
+class Chaos(Case):
+    """Random kills, again and again: STARLING_E2E_REPEAT rounds, each with a seed that is told."""
+
+    def victims(self):
+        names = ["starling-worker", "starling-coordinator", "starling-supervisor",
+                 "starling-controller"]
+        return [item for item in self.home.processes() if item.program in names]
+
+    def round(self, seed):
+        choice = random.Random(seed)
+        workers = choice.randint(1, 4)
+        path = self.home.write("job.yaml", job(workers, seed=11))
+        command = self.home.start("run", path, "-o", "json", "--replace")
+        at = 0
+        for _ in range(choice.randint(2, 4)):
+            at += choice.randint(5, 25)
+            if at > jobs.steps_of(EPOCHS) - 15:
+                break
+            self.home.await_step(at, command=command)
+            if choice.random() < 0.25:
+                self.home.run("scale", "digits", "--replicas", choice.randint(1, 4), code=None)
+            elif choice.random() < 0.15:
+                self.home.kill_everything()
+                command = self.home.start("run", path, "-o", "json")
+            else:
+                victim = choice.choice(until(self.victims, 30, "something runs"))
+                self.say(f"seed {seed}: kill -9 {victim.program} at step {self.home.steps()}")
+                kill(victim.pid)
+        return self.finish(command)
+
+    def test_random_kills_never_change_the_model(self):
+        first = self.digest(self.run_job(job(1, seed=11, experiment__stepDelay="0s")))
+        base = int(os.environ.get("STARLING_E2E_SEED", "1000"))
+        for repeat in range(int(os.environ.get("STARLING_E2E_REPEAT", "2"))):
+            with self.subTest(seed=base + repeat):
+                self.assertEqual(first, self.digest(self.round(base + repeat)),
+                                 self.home.describe())
+                self.check_audit(EPOCHS)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
