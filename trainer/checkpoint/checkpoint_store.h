@@ -74,8 +74,12 @@ struct NewestResult {
 // Thread-safe if `files` is. One folder may have several writers (an old side, and the new one).
 class CheckpointStore {
  public:
-  // `root` is an absolute path or file:///. `files` must outlive the store.
-  CheckpointStore(FileSystem& files, std::string_view root, std::string_view job_uid);
+  static constexpr std::size_t kShardBytes = std::size_t{1} << 28;
+
+  // `root` is an absolute path or file:///. `files` must outlive the store. A shard is closed when
+  // it holds `shard_bytes` or more.
+  CheckpointStore(FileSystem& files, std::string_view root, std::string_view job_uid,
+                  std::size_t shard_bytes = kShardBytes);
 
   const std::string& folder() const { return folder_; }
   // Where the checkpoint of that name lies, or would.
@@ -107,8 +111,12 @@ class CheckpointStore {
   absl::StatusOr<NewestResult> NewestVerified(std::int64_t max_incarnation) const;
 
  private:
+  absl::StatusOr<LoadedCheckpoint> LoadFrom(const std::string& path, const StateId& id) const;
+  absl::Status RemoveNamed(const std::string& name);
+
   FileSystem& files_;
   std::string folder_;
+  std::size_t shard_bytes_;
 };
 
 // Writes `tensors` (sorted by name) as the model file `path`, atomically; returns its SHA-256 in

@@ -20,14 +20,14 @@ class FileSystem {
  public:
   virtual ~FileSystem() = default;
 
-  // Makes the folder and those above it.
+  // Makes the folder and those above it, durably.
   virtual absl::Status MakeFolder(const std::string& path) = 0;
   // Makes a new file of these pieces and syncs it; a file that could not be written or synced as a
   // whole is an error (and is not tried again on the same descriptor).
   virtual absl::Status WriteFile(const std::string& path,
                                  std::span<const std::span<const std::byte>> pieces) = 0;
   virtual absl::Status SyncFolder(const std::string& path) = 0;
-  // Refuses to replace a folder that is there.
+  // A file that is there is replaced, a folder is not (ALREADY_EXISTS).
   virtual absl::Status Rename(const std::string& from, const std::string& to) = 0;
   // The file, or the folder with all that is in it; well if it is not there.
   virtual absl::Status Remove(const std::string& path) = 0;

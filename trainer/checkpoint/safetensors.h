@@ -26,7 +26,7 @@ std::size_t SizeOf(DType type);
 
 // A tensor that lives elsewhere.
 struct TensorView {
-  std::string name;  // 1 to 512 bytes of printable UTF-8, not "__metadata__"
+  std::string name;  // 1 to 512 printable ASCII characters, not "__metadata__"
   DType type = DType::kF32;
   std::vector<std::int64_t> shape;
   std::span<const std::byte> data;
@@ -64,7 +64,7 @@ struct Decoded {
   const TensorView* Find(std::string_view name) const;
 };
 
-// DATA_LOSS with what is wrong. The tensors' bytes are aligned to 8 bytes if `file` is.
+// DATA_LOSS with what is wrong. `file` must be aligned to 8 bytes, as what `new` gives is.
 absl::StatusOr<Decoded> Decode(std::span<const std::byte> file);
 
 }  // namespace starling::checkpoint

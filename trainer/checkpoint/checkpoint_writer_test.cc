@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/checkpoint/checkpoint_writer.h"
+
+#include <vector>
+
+#include "common/sync/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/checkpoint/faulty_file_system.h"
+#include "trainer/checkpoint/test_states.h"
+
+namespace starling::checkpoint {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kLong = absl::Seconds(20);
+
+// Collects the reports of the writer's thread. Thread-safe.
+class Results {
+ public:
+  void Add(const WriteResult& result) {
+    sync::MutexLock lock(mutex_);
+    results_.push_back(result);
+    changed_.NotifyAll();
+  }
+  // The first `count` reports, or fewer when they do not come.
+  std::vector<WriteResult> Wait(std::size_t count) {
+    sync::MutexLock lock(mutex_);
+    while (results_.size() < count) {
+      if (!changed_.WaitFor(mutex_, kLong)) break;
+    }
+    return results_;
+  }
+
+ private:
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::vector<WriteResult> results_ ABSL_GUARDED_BY(mutex_);
+};
+
+class CheckpointWriterTest : public ::testing::Test {
+ protected:
+  CheckpointWriter MakeWriter(int keep = 3) {
+    return CheckpointWriter(Store(), keep, [this](const WriteResult& r) { results_.Add(r); });
+  }
+  CheckpointStore Store() { return CheckpointStore(faulty_, folder_.path(), "uid"); }
+  // Begins, waiting for the one before to end.
+  static bool BeginSoon(CheckpointWriter& writer, const State& state) {
+    return writer.Flush(kLong) && writer.Begin(state);
+  }
+
+  TestFolder folder_;
+  const std::unique_ptr<FileSystem> files_ = MakePosixFileSystem();
+  FaultyFileSystem faulty_{*files_};
+  Results results_;
+};
+
+TEST_F(CheckpointWriterTest, ASettledStateIsCommittedAsItWasWhenItsTurnCame) {
+  CheckpointWriter writer = MakeWriter();
+  TestState state({1, 1, 1});
+  ASSERT_TRUE(writer.Begin(state.get()));
+  state.weights()[0] = 1e9F;  // training goes on
+  writer.Commit({1, 1, 1});
+  ASSERT_TRUE(writer.Flush(kLong));
+  const auto results = results_.Wait(1);
+  ASSERT_EQ(results.size(), 1u);
+  EXPECT_TRUE(results[0].status.ok()) << results[0].status;
+  EXPECT_EQ(results[0].path, Store().PathOf({1, 1, 1}));
+  EXPECT_TRUE(SameBytes(TestState({1, 1, 1}).get(), *Store().Load({1, 1, 1})));
+}
+
+TEST_F(CheckpointWriterTest, AStateThatIsNeverSettledLeavesNothing) {
+  CheckpointWriter writer = MakeWriter();
+  ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
+  writer.Discard({1, 1, 1});
+  ASSERT_TRUE(writer.Flush(kLong));
+  EXPECT_TRUE(absl::IsCancelled(results_.Wait(1)[0].status));
+  EXPECT_THAT(*files_->List(Store().folder()), IsEmpty());
+}
+
+TEST_F(CheckpointWriterTest, NothingIsCommittedBeforeItIsSettledNorByAnothersSettling) {
+  {
+    CheckpointWriter writer = MakeWriter();
+    ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
+    writer.Commit({1, 2, 1});
+    EXPECT_TRUE(writer.Flush(kLong));  // nothing that was decided is under way
+    EXPECT_FALSE(writer.Begin(TestState({1, 1, 2}).get()));
+    EXPECT_THAT(*Store().List(), IsEmpty());
+  }
+  EXPECT_THAT(*Store().List(), IsEmpty());
+  EXPECT_TRUE(absl::IsCancelled(results_.Wait(1)[0].status));
+}
+
+TEST_F(CheckpointWriterTest, EndingFinishesWhatIsCommitted) {
+  {
+    CheckpointWriter writer = MakeWriter();
+    ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
+    writer.Commit({1, 1, 1});
+  }
+  EXPECT_THAT(*Store().List(), ElementsAre(StateId{1, 1, 1}));
+}
+
+TEST_F(CheckpointWriterTest, BuffersAreReusedForStatesOfOtherSizes) {
+  CheckpointWriter writer = MakeWriter(/*keep=*/10);
+  for (const std::size_t count : {1000, 10, 5000, 1}) {
+    const StateId id{1, 1, static_cast<std::int64_t>(count)};
+    const TestState state(id, count);
+    ASSERT_TRUE(BeginSoon(writer, state.get()));
+    writer.Commit(id);
+    ASSERT_TRUE(writer.Flush(kLong));
+    EXPECT_TRUE(SameBytes(state.get(), *Store().Load(id)));
+  }
+}
+
+TEST_F(CheckpointWriterTest, OnlyTheNewestAreKept) {
+  CheckpointWriter writer = MakeWriter(/*keep=*/3);
+  for (std::int64_t step = 1; step <= 6; ++step) {
+    if (step == 6) writer.SetKeep(2);
+    ASSERT_TRUE(BeginSoon(writer, TestState({1, 1, step}).get()));
+    writer.Commit({1, 1, step});
+  }
+  ASSERT_TRUE(writer.Flush(kLong));
+  EXPECT_THAT(*Store().List(), ElementsAre(StateId{1, 1, 6}, StateId{1, 1, 5}));
+}
+
+TEST_F(CheckpointWriterTest, AFailureIsReportedOnceAndTheNextWriteIsAsGoodAsEver) {
+  CheckpointWriter writer = MakeWriter();
+  faulty_.FailAt(2, absl::ResourceExhaustedError("no space"), /*dead=*/false);
+  ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
+  writer.Commit({1, 1, 1});
+  ASSERT_TRUE(absl::IsResourceExhausted(results_.Wait(1)[0].status));
+  ASSERT_TRUE(BeginSoon(writer, TestState({1, 1, 2}).get()));
+  writer.Commit({1, 1, 2});
+  ASSERT_TRUE(writer.Flush(kLong));
+  EXPECT_THAT(*Store().List(), ElementsAre(StateId{1, 1, 2}));
+}
+
+}  // namespace
+}  // namespace starling::checkpoint

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// States whose bytes follow from their id, and a folder for them: for the tests of this folder.
+#pragma once
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint_store.h"
+
+namespace starling::checkpoint {
+
+class TestFolder {
+ public:
+  TestFolder() {
+    // In memory where that is to be had: these tests sync thousands of files.
+    const std::filesystem::path memory = "/dev/shm";
+    const bool usable = ::access(memory.c_str(), W_OK) == 0;
+    const auto root = usable ? memory : std::filesystem::temp_directory_path();
+    std::string name = (root / "starling-checkpoint-XXXXXX").string();
+    path_ = ::mkdtemp(name.data());
+  }
+  ~TestFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TestFolder(const TestFolder&) = delete;
+  TestFolder& operator=(const TestFolder&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+inline std::string ReadAll(const std::string& path) {
+  std::ostringstream content;
+  content << std::ifstream(path, std::ios::binary).rdbuf();
+  return content.str();
+}
+
+inline void WriteAllOf(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
+}
+
+// Owns the numbers that its State's tensors point to.
+class TestState {
+ public:
+  explicit TestState(StateId id, std::size_t count = 100) : weights_(count), momentum_(count) {
+    for (std::size_t i = 0; i < count; ++i) {
+      weights_[i] = static_cast<float>(id.step * 1000 + id.epoch) + static_cast<float>(i) * 0.5F;
+      momentum_[i] = -weights_[i];
+    }
+    order_ = {id.step, id.epoch, id.incarnation};
+    const auto size = static_cast<std::int64_t>(count);
+    state_ = {
+        .id = id,
+        .tensors = {MakeView("weights", {size}, weights_),
+                    MakeView("momentum", {1, size}, momentum_), MakeView("order", {3}, order_)},
+        .counters = {{"patience", id.step % 3}, {"lowest", -(std::int64_t{1} << 60)}},
+        .attributes = {{"spec", "abc"}}};
+  }
+  TestState(const TestState&) = delete;
+  TestState& operator=(const TestState&) = delete;
+  const State& get() const { return state_; }
+  std::vector<float>& weights() { return weights_; }
+
+ private:
+  std::vector<float> weights_;
+  std::vector<float> momentum_;
+  std::vector<std::int64_t> order_;
+  State state_;
+};
+
+inline bool SameBytes(const State& state, const LoadedCheckpoint& loaded) {
+  if (loaded.state().id != state.id || loaded.state().counters != state.counters ||
+      loaded.state().attributes != state.attributes ||
+      loaded.state().tensors.size() != state.tensors.size()) {
+    return false;
+  }
+  for (const TensorView& tensor : state.tensors) {
+    const TensorView* found = loaded.Find(tensor.name);
+    if (found == nullptr || found->type != tensor.type || found->shape != tensor.shape ||
+        !std::equal(found->data.begin(), found->data.end(), tensor.data.begin(),
+                    tensor.data.end())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace starling::checkpoint
