@@ -39,8 +39,7 @@ void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
 void Coordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
   Process& process = processes_[pod_uid];
   process.connected = true;
-  process.refused = false;
-  process.heard = now;
+  process.spoken = false;
   Refresh(now);
 }
 
@@ -48,6 +47,7 @@ void Coordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   const auto process = processes_.find(pod_uid);
   if (process == processes_.end()) return;
   process->second.connected = false;
+  process->second.spoken = false;
   Refresh(now);
 }
 
@@ -66,7 +66,10 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
     superseded_ = true;
   }
   Process& process = processes_[pod_uid];
+  if (!process.connected) return;
   process.heard = now;
+  process.spoken = true;
+  process.refused = false;
   process.outdated = process.report && report.id.start < process.report->id.start;
   // Until it has heard of this incarnation it might still follow an older one: it does not count.
   if (process.outdated || report.highest_incarnation < grant_->incarnation) {
@@ -155,7 +158,7 @@ Summary Coordinator::MakeSummary(absl::Time now) const {
     member.id = report.id;
     member.pod = pod->name;
     member.phase = report.phase;
-    member.connected = process.connected;
+    member.connected = process.connected && process.spoken;
     member.silent = now - process.heard;
     member.settled_step = report.settled_step;
     member.in_view = current != nullptr && current->Has(report.id);
@@ -231,7 +234,7 @@ bool Coordinator::Terminated(const MemberId& id) const {
 }
 
 bool Coordinator::Fresh(const Process& process, absl::Time now) const {
-  return process.connected && now - process.heard <= options_.heartbeat_timeout;
+  return process.connected && process.spoken && now - process.heard <= options_.heartbeat_timeout;
 }
 
 Coordinator::Standing Coordinator::StandingOf(const MemberId& id, absl::Time now) const {
@@ -240,9 +243,10 @@ Coordinator::Standing Coordinator::StandingOf(const MemberId& id, absl::Time now
   if (found == processes_.end()) return taken_over_ ? Standing::kSilent : Standing::kUnclear;
   const Process& process = found->second;
   if (!process.report) return taken_over_ ? Standing::kSilent : Standing::kUnclear;
-  if (!process.connected && process.refused) return Standing::kSilent;
-  if (now - process.heard > options_.heartbeat_timeout) return Standing::kSilent;
-  return process.connected ? Standing::kReporting : Standing::kUnclear;
+  if (process.refused || now - process.heard > options_.heartbeat_timeout) {
+    return Standing::kSilent;
+  }
+  return process.spoken ? Standing::kReporting : Standing::kUnclear;
 }
 
 const Report* Coordinator::ReportOf(const MemberId& id) const {

@@ -113,7 +113,8 @@ class Coordinator {
   // The newest member process of a pod, as far as it has reported to this incarnation.
   struct Process {
     bool connected = false;
-    bool refused = false;   // by the pod's address, since the stream broke
+    bool spoken = false;    // has reported on this connection: until then, who knows who it is
+    bool refused = false;   // by the pod's address, since the last report
     bool outdated = false;  // what answers there is older than what has reported before
     absl::Time heard;       // last sign of life
     std::optional<Report> report;

@@ -212,6 +212,16 @@ TEST(Coordinator, AKilledWorkerIsLeftBehindAtOnce) {
   EXPECT_EQ(fleet.Look().incidents[0].repeated_steps, 1);
 }
 
+TEST(Coordinator, AnAddressThatAnswersAgainIsNotTheProcessThatWasThereBefore) {
+  Fleet fleet = Running(3);
+  fleet.Kill(1);
+  fleet.coordinator_->OnConnected(fleet.Uid(1), fleet.now_);
+  fleet.Step({0, 2});
+  fleet.Step({0, 2});
+  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
+  EXPECT_FALSE(fleet.Look().members[1].connected);
+}
+
 TEST(Coordinator, TheReplacementJoinsWithoutAnInterruptionAndTellsHowTheOldOneEnded) {
   Fleet fleet = Running(3);
   fleet.Kill(1);

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/coordinator/controller_service.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "starling/v1alpha1/membership.grpc.pb.h"
+#include "trainer/coordinator/event_loop.h"
+#include "trainer/membership/convert.h"
+
+namespace starling::coordinator {
+namespace {
+
+constexpr char kTokenKey[] = "x-starling-auth";
+
+using Reactor = grpc::ServerBidiReactor<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>;
+
+// Refuses a call at once.
+class Refusal final : public Reactor {
+ public:
+  Refusal() {
+    Finish(grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                        "the call does not prove the job's secret"));
+  }
+  void OnDone() override { delete this; }
+};
+
+}  // namespace
+
+std::string ControlToken(const std::string& secret) {
+  return bytes::ToHex(bytes::Hmac(secret, "control"));
+}
+
+class ControllerService::Core final : public v1alpha1::CoordinatorControl::CallbackService {
+ public:
+  Core(std::string token, std::shared_ptr<EventQueue> queue, Handlers handlers)
+      : token_(std::move(token)), queue_(std::move(queue)), handlers_(std::move(handlers)) {}
+
+  absl::Status Start(const std::string& address);
+  void Stop();
+  int port() const { return port_; }
+  void Report(const v1alpha1::CoordinatorReport& report);
+
+  Reactor* Supervise(grpc::CallbackServerContext* context) override;
+
+ private:
+  class Call;
+
+  const std::string token_;
+  const std::shared_ptr<EventQueue> queue_;
+  const Handlers handlers_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+  std::shared_ptr<Call> newest_;  // the loop's
+};
+
+// One stream; lives until gRPC is done with it. Reads are gRPC's, all else is the loop's.
+class ControllerService::Core::Call final : public Reactor,
+                                            public std::enable_shared_from_this<Call> {
+ public:
+  explicit Call(Core& core) : core_(core), queue_(core.queue_) {}
+
+  void Begin() {
+    self_ = shared_from_this();
+    queue_->Post([self = self_] { self->BecomeNewest(); });
+    StartRead(&in_);
+  }
+  void OnReadDone(bool ok) override {
+    if (!ok) {
+      queue_->Post([self = shared_from_this()] { self->End(grpc::Status::OK); });
+      return;
+    }
+    if (in_.has_grant()) {
+      const membership::Grant grant = membership::FromProto(in_.grant());
+      queue_->Post([self = shared_from_this(), grant] { self->core_.handlers_.on_grant(grant); });
+    } else if (in_.has_desired()) {
+      const membership::Desired desired = membership::FromProto(in_.desired());
+      queue_->Post(
+          [self = shared_from_this(), desired] { self->core_.handlers_.on_desired(desired); });
+    }
+    StartRead(&in_);
+  }
+  void OnWriteDone(bool ok) override {
+    if (!ok) return;
+    queue_->Post([self = shared_from_this()] {
+      self->writing_ = false;
+      self->Send();
+    });
+  }
+  void OnDone() override {
+    const std::shared_ptr<Call> last = std::move(self_);  // destroys this on return
+  }
+
+  // On the loop.
+  void Report(const v1alpha1::CoordinatorReport& report) {
+    next_ = report;
+    Send();
+  }
+  void End(const grpc::Status& status) {
+    if (std::exchange(ended_, true)) return;
+    if (core_.newest_.get() == this) core_.newest_ = nullptr;
+    Finish(status);
+  }
+
+ private:
+  void BecomeNewest() {
+    const std::shared_ptr<Call> older = std::exchange(core_.newest_, self_);
+    if (older != nullptr) {
+      older->End(grpc::Status(grpc::StatusCode::ABORTED, "a newer stream has taken over"));
+    }
+    core_.handlers_.on_stream();
+  }
+  void Send() {
+    if (ended_ || writing_ || !next_) return;
+    writing_ = true;
+    out_ = *std::move(next_);
+    next_.reset();
+    StartWrite(&out_);
+  }
+
+  Core& core_;
+  const std::shared_ptr<EventQueue> queue_;
+  v1alpha1::ControllerMessage in_;
+  v1alpha1::CoordinatorReport out_;
+  std::optional<v1alpha1::CoordinatorReport> next_;
+  bool writing_ = false;
+  bool ended_ = false;
+  std::shared_ptr<Call> self_;
+};
+
+Reactor* ControllerService::Core::Supervise(grpc::CallbackServerContext* context) {
+  const auto& metadata = context->client_metadata();
+  const auto found = metadata.find(kTokenKey);
+  const std::string given =
+      found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
+  const auto as_bytes = [](const std::string& text) {
+    return std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
+  };
+  if (!bytes::ConstantTimeEqual(as_bytes(given), as_bytes(token_))) return new Refusal;
+  const auto call = std::make_shared<Call>(*this);
+  call->Begin();
+  return call.get();
+}
+
+absl::Status ControllerService::Core::Start(const std::string& address) {
+  grpc::ServerBuilder builder;
+  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  builder.SetMaxReceiveMessageSize(16 << 20);
+  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  builder.RegisterService(this);
+  server_ = builder.BuildAndStart();
+  if (server_ == nullptr || port_ == 0) {
+    return absl::UnavailableError(
+        absl::StrCat("coordinator control: cannot listen on ", address, ": is the port taken?"));
+  }
+  return absl::OkStatus();
+}
+
+void ControllerService::Core::Stop() {
+  if (server_ == nullptr) return;
+  server_->Shutdown(std::chrono::system_clock::now());
+  server_->Wait();
+}
+
+void ControllerService::Core::Report(const v1alpha1::CoordinatorReport& report) {
+  if (newest_ != nullptr) newest_->Report(report);
+}
+
+ControllerService::ControllerService(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+ControllerService::~ControllerService() { core_->Stop(); }
+int ControllerService::port() const { return core_->port(); }
+void ControllerService::Report(const v1alpha1::CoordinatorReport& report) { core_->Report(report); }
+
+absl::StatusOr<std::unique_ptr<ControllerService>> ControllerService::Start(
+    const ControllerServiceOptions& options, std::shared_ptr<EventQueue> queue, Handlers handlers) {
+  auto core = std::make_unique<Core>(options.token, std::move(queue), std::move(handlers));
+  if (absl::Status started = core->Start(options.address); !started.ok()) return started;
+  return std::unique_ptr<ControllerService>(new ControllerService(std::move(core)));
+}
+
+}  // namespace starling::coordinator

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The gRPC face of the coordinator: the controller dials it, grants and wishes come down, reports
+// go up.
+//
+// Only who proves the job's secret may call. The newest stream is the one that counts; an older one
+// is ended, so that a controller that was replaced does not keep its successor out. Reports are
+// whole states: only the newest is worth sending, one write at a time.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "trainer/membership/types.h"
+
+namespace starling::v1alpha1 {
+class CoordinatorReport;
+}
+
+namespace starling::coordinator {
+
+class EventQueue;
+
+struct ControllerServiceOptions {
+  std::string address;  // host:port; port 0 takes any free one
+  std::string token;    // proves the job's secret
+};
+
+// Confined to its event loop, but for Start and the destructor.
+class ControllerService {
+ public:
+  // Called on the loop.
+  struct Handlers {
+    std::function<void(const membership::Grant&)> on_grant;
+    std::function<void(const membership::Desired&)> on_desired;
+    // A new stream is there: it wants a report.
+    std::function<void()> on_stream;
+  };
+
+  static absl::StatusOr<std::unique_ptr<ControllerService>> Start(
+      const ControllerServiceOptions& options, std::shared_ptr<EventQueue> queue,
+      Handlers handlers);
+  // Ends all streams; call it while the loop still runs, not on the loop.
+  ~ControllerService();
+  ControllerService(const ControllerService&) = delete;
+  ControllerService& operator=(const ControllerService&) = delete;
+
+  int port() const;
+  // To the stream that counts, if there is one.
+  void Report(const v1alpha1::CoordinatorReport& report);
+
+ private:
+  class Core;
+  explicit ControllerService(std::unique_ptr<Core> core);
+  const std::unique_ptr<Core> core_;
+};
+
+// What a call carries as metadata `x-starling-auth`.
+std::string ControlToken(const std::string& secret);
+
+}  // namespace starling::coordinator

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/coordinator/coordinator_shell.h"
+
+#include <cstdio>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/log/log.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/coordinator/controller_service.h"
+#include "trainer/coordinator/member_link.h"
+#include "trainer/membership/convert.h"
+
+namespace starling::coordinator {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(10);
+// Reports go up at once where something happened, and this often for progress.
+constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
+constexpr absl::Duration kProgressEvery = absl::Seconds(1);
+
+}  // namespace
+
+CoordinatorShell::CoordinatorShell(ShellOptions options, const clock::Clock& clock,
+                                   metrics::Registry& registry)
+    : options_(std::move(options)), clock_(clock), machine_(options_.machine) {
+  incarnation_ = registry.AddGauge("starling_coordinator_incarnation",
+                                   "Number of this coordinator process; 0 before its grant.");
+  view_epoch_ = registry.AddGauge("starling_view_epoch", "Epoch of the newest membership view.");
+  members_ = registry.AddGauge("starling_members", "Members that report and are in the view.");
+  settled_step_ = registry.AddGauge("starling_settled_step", "The newest settled step.");
+  views_ = registry.AddCounter("starling_views_total", "Views that this process has published.");
+  incidents_ = registry.AddCounter("starling_incidents_total", "Losses that were dealt with.");
+}
+
+absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Start(
+    ShellOptions options, const clock::Clock& clock, metrics::Registry& registry) {
+  std::unique_ptr<CoordinatorShell> shell(
+      new CoordinatorShell(std::move(options), clock, registry));
+  CoordinatorShell* self = shell.get();
+  shell->loop_ = std::make_unique<EventLoop>(kTick, [self] { self->Tick(); });
+  absl::Status listening;
+  shell->loop_->Run([self, &listening] { listening = self->Listen(); });
+  if (!listening.ok()) return listening;
+  return shell;
+}
+
+CoordinatorShell::~CoordinatorShell() {
+  // The loop must run while the service ends its streams, and must not use it afterwards.
+  std::unique_ptr<ControllerService> service;
+  loop_->Run([&] {
+    links_.clear();
+    service = std::move(service_);
+  });
+  service.reset();
+  loop_.reset();
+}
+
+absl::Status CoordinatorShell::Listen() {
+  absl::StatusOr<std::unique_ptr<ControllerService>> service =
+      ControllerService::Start({options_.listen, ControlToken(options_.secret)}, loop_->queue(),
+                               {.on_grant =
+                                    [this](const membership::Grant& grant) {
+                                      machine_.OnGrant(grant, clock_.Now());
+                                      Spread();
+                                    },
+                                .on_desired =
+                                    [this](const membership::Desired& desired) {
+                                      machine_.OnDesired(desired, clock_.Now());
+                                      Spread();
+                                    },
+                                .on_stream =
+                                    [this] {
+                                      report_due_ = absl::InfinitePast();
+                                      Spread();
+                                    }});
+  if (!service.ok()) return service.status();
+  service_ = *std::move(service);
+  return absl::OkStatus();
+}
+
+int CoordinatorShell::port() const { return service_->port(); }
+
+membership::Summary CoordinatorShell::Look() {
+  membership::Summary summary;
+  loop_->Run([&] { summary = machine_.MakeSummary(clock_.Now()); });
+  return summary;
+}
+
+void CoordinatorShell::Tick() {
+  machine_.OnTick(clock_.Now());
+  for (const auto& [uid, link] : links_) link->Tick();
+  Spread();
+}
+
+// After every event: whoever is concerned learns of it.
+void CoordinatorShell::Spread() {
+  KeepLinks();
+  Tell();
+  Report();
+}
+
+void CoordinatorShell::KeepLinks() {
+  const std::map<std::string, std::string> wanted = machine_.PodsToDial();
+  std::erase_if(links_, [&](const auto& link) {
+    const auto pod = wanted.find(link.first);
+    return pod == wanted.end() ||
+           link.second->address() != absl::StrCat(pod->second, ":", options_.member_port);
+  });
+  for (const auto& [uid, ip] : wanted) {
+    if (links_.contains(uid)) continue;
+    const auto& link = links_[uid] = MakeLink(uid, ip);
+    link->Tell(machine_.DirectiveFor(uid));
+    link->Tick();
+  }
+}
+
+std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_uid,
+                                                       const std::string& ip) {
+  return std::make_unique<MemberLink>(
+      loop_->queue(), clock_,
+      MemberLinkOptions{.address = absl::StrCat(ip, ":", options_.member_port),
+                        .token = ControlToken(options_.secret)},
+      MemberLink::Handlers{
+          .on_connected = [this, pod_uid] { machine_.OnConnected(pod_uid, clock_.Now()); },
+          .on_report =
+              [this, pod_uid](const membership::Report& report) {
+                machine_.OnReport(pod_uid, report, clock_.Now());
+                Spread();
+              },
+          .on_disconnected =
+              [this, pod_uid] {
+                machine_.OnDisconnected(pod_uid, clock_.Now());
+                log::Debug("stream to a member broke", {{"pod", pod_uid}});
+              },
+          .on_refused =
+              [this, pod_uid] {
+                machine_.OnRefused(pod_uid, clock_.Now());
+                Spread();
+              }});
+}
+
+void CoordinatorShell::Tell() {
+  if (told_ == machine_.directives_version()) return;
+  told_ = machine_.directives_version();
+  for (const auto& [uid, link] : links_) link->Tell(machine_.DirectiveFor(uid));
+}
+
+void CoordinatorShell::Report() {
+  const absl::Time now = clock_.Now();
+  if (reported_ == machine_.report_version() && now < report_due_) return;
+  reported_ = machine_.report_version();
+  report_due_ = now + kReportEvery;
+  const membership::Summary summary = machine_.MakeSummary(now);
+  if (service_ != nullptr) service_->Report(ToProto(summary, clock_.WallNow() - now));
+  LogNews(summary);
+  if (now >= progress_due_) {
+    progress_due_ = now + kProgressEvery;
+    WriteProgress(summary.settled_step);
+  }
+}
+
+void CoordinatorShell::LogNews(const membership::Summary& summary) {
+  double members = 0;
+  for (const membership::MemberState& member : summary.members) {
+    if (member.in_view && member.connected) ++members;
+  }
+  incarnation_.Set(static_cast<double>(summary.incarnation));
+  view_epoch_.Set(static_cast<double>(membership::EpochOf(summary.newest_view)));
+  members_.Set(members);
+  settled_step_.Set(static_cast<double>(summary.settled_step));
+  if (summary.newest_view != logged_view_) {
+    logged_view_ = summary.newest_view;
+    views_.Increment();
+    log::Info("view", {{"number", absl::StrCat(membership::IncarnationOf(logged_view_), "-",
+                                               membership::EpochOf(logged_view_))},
+                       {"members", members}});
+  }
+  if (summary.superseded && !std::exchange(logged_superseded_, true)) {
+    log::Warning("superseded: a member has heard of a later coordinator; publishing no more");
+  }
+  for (const membership::IncidentRecord& incident : summary.incidents) {
+    if (incident.time <= newest_incident_) continue;
+    newest_incident_ = incident.time;
+    incidents_.Increment();
+    log::Warning("incident", {{"reason", incident.reason},
+                              {"pod", incident.pod},
+                              {"what", incident.message},
+                              {"detectionSeconds", absl::ToDoubleSeconds(incident.detection)}});
+  }
+}
+
+// The supervisor reads it: a settled step more means that restarting us was worth it.
+void CoordinatorShell::WriteProgress(std::int64_t settled_step) {
+  if (options_.progress_file.empty() || settled_step <= written_progress_) return;
+  const std::string draft = options_.progress_file + ".new";
+  {
+    std::ofstream file(draft, std::ios::trunc);
+    file << settled_step;
+    if (!file.flush()) return;
+  }
+  if (std::rename(draft.c_str(), options_.progress_file.c_str()) == 0) {
+    written_progress_ = settled_step;
+  }
+}
+
+}  // namespace starling::coordinator

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator as a process sees it: the pure machine, its streams up and down, its clock.
+//
+// Everything runs on one event loop: an event is given to the machine, then whatever changed is
+// told, before the next event is looked at. So a broken stream is a new view at the survivors
+// without any timer between.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock/clock.h"
+#include "common/metrics/metrics.h"
+#include "trainer/coordinator/event_loop.h"
+#include "trainer/membership/coordinator.h"
+
+namespace starling::coordinator {
+
+class ControllerService;
+class MemberLink;
+
+struct ShellOptions {
+  membership::Coordinator::Options machine;
+  std::string listen;  // host:port of the controller's streams
+  int member_port = 0;
+  std::string secret;
+  std::string progress_file;  // where the newest settled step is written; empty: nowhere
+};
+
+// Thread-safe.
+class CoordinatorShell {
+ public:
+  // `clock` and `registry` must outlive it.
+  static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Start(ShellOptions options,
+                                                                 const clock::Clock& clock,
+                                                                 metrics::Registry& registry);
+  ~CoordinatorShell();
+  CoordinatorShell(const CoordinatorShell&) = delete;
+  CoordinatorShell& operator=(const CoordinatorShell&) = delete;
+
+  int port() const;
+  membership::Summary Look();
+
+ private:
+  CoordinatorShell(ShellOptions options, const clock::Clock& clock, metrics::Registry& registry);
+
+  absl::Status Listen();
+  void Tick();
+  void Spread();
+  void KeepLinks();
+  void Tell();
+  void Report();
+  void LogNews(const membership::Summary& summary);
+  void WriteProgress(std::int64_t settled_step);
+  std::unique_ptr<MemberLink> MakeLink(const std::string& pod_uid, const std::string& ip);
+
+  const ShellOptions options_;
+  const clock::Clock& clock_;
+
+  // The loop's.
+  membership::Coordinator machine_;
+  std::map<std::string, std::unique_ptr<MemberLink>> links_;  // by pod UID
+  std::unique_ptr<ControllerService> service_;
+  std::uint64_t told_ = ~0ULL;
+  std::uint64_t reported_ = ~0ULL;
+  absl::Time report_due_ = absl::InfinitePast();
+  membership::ViewNumber logged_view_ = 0;
+  bool logged_superseded_ = false;
+  absl::Time newest_incident_ = absl::InfinitePast();
+  std::int64_t written_progress_ = -1;
+  absl::Time progress_due_ = absl::InfinitePast();
+
+  metrics::Gauge incarnation_;
+  metrics::Gauge view_epoch_;
+  metrics::Gauge members_;
+  metrics::Gauge settled_step_;
+  metrics::Counter views_;
+  metrics::Counter incidents_;
+
+  std::unique_ptr<EventLoop> loop_;  // last: ends first
+};
+
+}  // namespace starling::coordinator

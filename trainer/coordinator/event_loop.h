@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// One thread that owns the coordinator's state: gRPC's threads only post to it.
+//
+// Whatever is posted runs in order on that thread, so that nothing behind it needs a lock. The tick
+// runs in between, about every `period`. Who may outlive the loop (a call that gRPC is not done
+// with) keeps its EventQueue, which then drops what it is given.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "common/net/deadline.h"
+#include "common/sync/mutex.h"
+
+namespace starling::coordinator {
+
+// Thread-safe.
+class EventQueue {
+ public:
+  // Never blocks.
+  void Post(std::function<void()> event);
+  // The next event; an empty one when `deadline` has come first.
+  std::function<void()> Take(net::Deadline deadline);
+  // Drops what is posted from now on.
+  void Close();
+  // Closed, and nothing is left.
+  bool Over();
+
+ private:
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
+  bool closed_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Thread-safe.
+class EventLoop {
+ public:
+  EventLoop(absl::Duration period, std::function<void()> tick);
+  // Runs what is posted already, then ends.
+  ~EventLoop();
+  EventLoop(const EventLoop&) = delete;
+  EventLoop& operator=(const EventLoop&) = delete;
+
+  const std::shared_ptr<EventQueue>& queue() const { return queue_; }
+  // Posts and waits until it has run. Not to be called on the loop's own thread.
+  void Run(const std::function<void()>& event);
+
+ private:
+  void Serve();
+
+  const absl::Duration period_;
+  const std::function<void()> tick_;
+  const std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
+  std::thread thread_;
+};
+
+}  // namespace starling::coordinator

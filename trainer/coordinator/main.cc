@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// starling-coordinator: the composition root. All its state is soft, so SIGTERM ends it with 0.
+// Exit codes: 0 asked to leave, 1 failed, 2 bad flags or files.
+#include <signal.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "common/clock/clock.h"
+#include "common/log/log.h"
+#include "common/metrics/metrics_endpoint.h"
+#include "common/net/address.h"
+#include "trainer/coordinator/coordinator_shell.h"
+#include "trainer/coordinator/options.h"
+
+namespace starling::coordinator {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr int kBadInput = 2;
+
+int Fail(int code, const absl::Status& status) {
+  log::Error("the coordinator cannot go on", {{"why", std::string(status.message())}});
+  std::fprintf(stderr, "starling-coordinator: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+absl::StatusOr<std::string> ReadSecret(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  std::string secret(absl::StripAsciiWhitespace(text.str()));
+  if (!file || secret.empty()) {
+    return absl::NotFoundError(absl::StrCat(path, ": cannot be read, or is empty"));
+  }
+  return secret;
+}
+
+std::string HostPort(const std::string& host, int port) {
+  return net::ToString({host, static_cast<std::uint16_t>(port)});
+}
+
+// Blocked before any thread starts, so that only the wait in Serve gets them.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  return signals;
+}
+
+int Serve(const Options& options, const std::string& secret, const sigset_t& signals) {
+  const clock::SystemClock clock;
+  metrics::Registry registry;
+  ShellOptions shell_options;
+  shell_options.machine.boot_id = bytes::RandomUuid();
+  shell_options.machine.heartbeat_timeout = options.heartbeat_timeout;
+  shell_options.machine.takeover_timeout = options.takeover_timeout;
+  shell_options.listen = HostPort(options.address, kCoordinatorPort);
+  shell_options.member_port = kMemberPort;
+  shell_options.secret = secret;
+  shell_options.progress_file = options.progress_file;
+  auto shell = CoordinatorShell::Start(std::move(shell_options), clock, registry);
+  if (!shell.ok()) return Fail(kFailed, shell.status());
+  auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
+  if (!endpoint.ok()) return Fail(kFailed, endpoint.status());
+  log::Info("ready", {{"address", options.address}, {"pod", options.pod_name}});
+  int signal = 0;
+  sigwait(&signals, &signal);
+  log::Info("asked to leave", {{"signal", signal}});
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  const sigset_t signals = BlockSignals();
+  log::Start("coordinator");
+  absl::StatusOr<Options> options = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (!options.ok()) return Fail(kBadInput, options.status());
+  if (const char* file = std::getenv("STARLING_PROGRESS_FILE")) options->progress_file = file;
+  const absl::StatusOr<std::string> secret = ReadSecret(options->secret_path);
+  if (!secret.ok()) return Fail(kBadInput, secret.status());
+  return Serve(*options, *secret, signals);
+}
+
+}  // namespace
+}  // namespace starling::coordinator
+
+int main(int argc, char** argv) { return starling::coordinator::Main(argc, argv); }

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator's command line.
+//
+// To add a flag: a member here, a row in the table of options.cc.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+
+namespace starling::coordinator {
+
+inline constexpr int kCoordinatorPort = 7070;  // dialled by the controller
+inline constexpr int kMemberPort = 7071;       // of every member, dialled by us
+inline constexpr int kMetricsPort = 7073;      // HTTP
+
+struct Options {
+  std::string spec_path;    // --spec: accepted as by every role; all it needs comes in Desired
+  std::string secret_path;  // --secret: the job's data-plane key
+  std::string address;      // --address: this pod's numeric IP
+  std::string pod_name;     // --pod-name
+  std::string pod_uid;      // --pod-uid
+  absl::Duration heartbeat_timeout = absl::Seconds(1);  // --heartbeat-timeout
+  absl::Duration takeover_timeout = absl::Seconds(30);  // --takeover-timeout
+  std::string progress_file;  // from the environment, STARLING_PROGRESS_FILE
+};
+
+// `arguments` without the program's name; `--name value` or `--name=value`. InvalidArgument names
+// the flag.
+absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
+
+}  // namespace starling::coordinator
