@@ -35,6 +35,7 @@ enum class Algorithm { kAuto, kNaive, kRing };
 struct LinkCost {
   double latency_seconds = 25e-6;
   double seconds_per_byte = 1 / 3.0e9;
+  double seconds_per_byte_added = 1 / 20.0e9;  // reading and adding, or copying, one array
 };
 
 // Expected seconds of `algorithm` (not kAuto) over `size` ranks for arrays of `bytes`.

@@ -37,6 +37,7 @@ inline constexpr std::uint32_t kFarewellChannel = 0xffffffff;
 inline constexpr std::uint64_t kOrderly = 0;
 inline constexpr std::uint64_t kAborted = 1;
 inline constexpr std::uint64_t kBlaming = 2;
+inline constexpr std::uint64_t kSilent = ~std::uint64_t{0};  // never sent: no farewell
 
 inline std::array<std::byte, kHeaderBytes> Encode(const FrameHeader& header) {
   return std::bit_cast<std::array<std::byte, kHeaderBytes>>(header);

@@ -219,6 +219,7 @@ absl::Status Link::OnFarewell(std::uint64_t reason) {
     left_ = true;
     return absl::OkStatus();
   }
+  gave_up_ = true;
   if (reason >= kBlaming) blamed_ = static_cast<int>(reason - kBlaming);
   return Error(absl::StatusCode::kUnavailable,
                blamed_.has_value() ? absl::StrCat("gave up, for it lost rank ", *blamed_)
@@ -290,7 +291,7 @@ absl::Status Link::Complete() {
 
 void Link::Close(std::uint64_t farewell) {
   const bool at_boundary = outgoing_.empty() || outgoing_.front().written == 0;
-  if (socket_.valid() && at_boundary && !left_) {
+  if (socket_.valid() && at_boundary && !left_ && farewell != kSilent) {
     FrameHeader header;
     header.channel = kFarewellChannel;
     header.view = view_;

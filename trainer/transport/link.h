@@ -65,6 +65,8 @@ class Link {
   bool WaitsInVain() const { return left_ && (!receives_.empty() || !outgoing_.empty()); }
   // Of an aborting peer's farewell: the rank that it lost.
   std::optional<int> blamed() const { return blamed_; }
+  // The peer said farewell before its time.
+  bool gave_up() const { return gave_up_; }
   int fd() const { return socket_.get(); }
   const std::string& name() const { return name_; }
 
@@ -130,6 +132,7 @@ class Link {
   std::size_t staged_end_ = 0;
   bool hung_up_ = false;
   bool left_ = false;
+  bool gave_up_ = false;
   std::optional<int> blamed_;
 };
 

@@ -45,7 +45,7 @@ using Ticket = std::uint64_t;
 class Mesh {
  public:
   // Ends connections: in an orderly manner if no transfer is pending, so that a slower peer still
-  // receives all that was sent; otherwise as an abort.
+  // receives all that was sent; otherwise without a word, as if this process had died.
   virtual ~Mesh() = default;
 
   virtual std::uint64_t view() const = 0;

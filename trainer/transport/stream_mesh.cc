@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -66,7 +67,8 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
 StreamMesh::~StreamMesh() {
   const bool idle = std::all_of(transfers_.begin(), transfers_.end(),
                                 [](const Transfer& transfer) { return transfer.done; });
-  CloseLinks(idle ? kOrderly : kAborted);
+  // Whoever drops transfers without a word is as good as dead to the others.
+  CloseLinks(idle ? kOrderly : kSilent);
 }
 
 void StreamMesh::OnReceived(Ticket ticket, std::int64_t ready) {
@@ -270,14 +272,34 @@ absl::Status StreamMesh::DeadlineError(Ticket ticket) const {
       transfer.receive ? "receive " : "send ", transfer.bytes, " bytes"));
 }
 
+std::vector<int> StreamMesh::LostRanks(int peer) {
+  std::set<int> lost;
+  const auto add = [&](int rank) {
+    const Link& link = *links_[rank];
+    const int blamed = link.blamed().value_or(rank);
+    // A peer that lost *us* is one that we cannot reach.
+    if (blamed != rank && blamed >= 0 && blamed < size() && blamed != rank_) {
+      lost.insert(blamed);
+    } else if (!link.gave_up() || link.blamed().has_value()) {
+      lost.insert(rank);
+    }
+  };
+  add(peer);
+  // One death closes many links: look at the others, lest a neighbour that gave up be blamed alone.
+  for (int other = 0; other < size(); ++other) {
+    if (other == peer || links_[other] == nullptr) continue;
+    pollfd poll{links_[other]->fd(), POLLRDHUP, 0};
+    if (::poll(&poll, 1, 0) == 1 && !links_[other]->Drain().ok()) add(other);
+  }
+  return {lost.begin(), lost.end()};
+}
+
 absl::Status StreamMesh::Fail(int peer, absl::Status status) {
   std::uint64_t farewell = kAborted;
-  if (peer >= 0) {
-    const int lost = links_[peer]->blamed().value_or(peer);
-    // A peer that lost *us* is one that we cannot reach.
-    const int blamed = lost >= 0 && lost < size() && lost != rank_ ? lost : peer;
-    status = WithUnreachableRanks(std::move(status), {blamed});
-    farewell = kBlaming + static_cast<std::uint64_t>(blamed);
+  if (peer >= 0 && !failed_.load(std::memory_order_acquire)) {
+    const std::vector<int> lost = LostRanks(peer);
+    status = WithUnreachableRanks(std::move(status), lost);
+    if (!lost.empty()) farewell = kBlaming + static_cast<std::uint64_t>(lost.front());
   }
   {
     sync::MutexLock lock(mutex_);

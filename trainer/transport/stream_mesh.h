@@ -70,6 +70,8 @@ class StreamMesh final : public Mesh, private LinkOwner {
   absl::Status Sleep(Ticket ticket, net::Deadline deadline);
   absl::Status OnHangups();
   absl::Status DeadlineError(Ticket ticket) const;
+  // Whom this rank cannot reach, now that the link to `peer` is of no use.
+  std::vector<int> LostRanks(int peer);
   // Records `status` if it is the first, ends all connections; returns what ended the mesh.
   absl::Status Fail(int peer, absl::Status status);
   void CloseLinks(std::uint64_t farewell);

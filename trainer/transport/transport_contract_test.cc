@@ -205,6 +205,7 @@ TEST_P(TransportContract, CancelEndsAWaitingCallAndTheNeighbours) {
   EXPECT_EQ(ended[1], absl::AbortedError("view 2 was published"));
   EXPECT_THAT(UnreachableRanks(ended[1]), IsEmpty());
   EXPECT_EQ(ended[0].code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(UnreachableRanks(ended[0]), IsEmpty()) << "who halts in order can be reached";
 }
 
 TEST_P(TransportContract, CancelBetweenCallsEndsTheNeighboursToo) {

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/collectives/allreduce.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "common/status/check.h"
+#include "common/status/macros.h"
+#include "trainer/kernels/span_math.h"
+
+namespace starling::collectives {
+
+absl::Status NaiveAllreduce(const Communicator& communicator, std::span<float> data) {
+  const int size = communicator.size();
+  if (size == 1) return absl::OkStatus();
+  transport::Mesh& mesh = communicator.mesh;
+  const std::size_t length = data.size();
+  const std::span<float> scratch =
+      communicator.workspace.Floats(static_cast<std::size_t>(size) * length);
+  const auto slot = [&](int rank) { return scratch.subspan(rank * length, length); };
+
+  std::vector<transport::Ticket> sends;
+  std::vector<transport::Ticket> receives(size, 0);
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer == communicator.rank()) continue;
+    receives[peer] = mesh.PostReceive(peer, communicator.tag, std::as_writable_bytes(slot(peer)));
+    sends.push_back(mesh.PostSend(peer, communicator.tag, std::as_bytes(data)));
+  }
+  kernels::Copy(data, slot(communicator.rank()));
+  for (int peer = 0; peer < size; ++peer) {
+    if (peer != communicator.rank()) {
+      RETURN_IF_ERROR(mesh.Wait(receives[peer], communicator.deadline));
+    }
+    if (peer > 0) kernels::Add(slot(peer), slot(0));
+  }
+  for (const transport::Ticket send : sends) {
+    RETURN_IF_ERROR(mesh.Wait(send, communicator.deadline));
+  }
+  kernels::Copy(slot(0), data);
+  return absl::OkStatus();
+}
+
+double Cost(Algorithm algorithm, int size, std::size_t bytes, const LinkCost& link) {
+  if (size <= 1) return 0;
+  const double others = size - 1;
+  const double m = static_cast<double>(bytes);
+  switch (algorithm) {
+    case Algorithm::kNaive:
+      return link.latency_seconds +
+             others * m * (link.seconds_per_byte + link.seconds_per_byte_added) +
+             2 * m * link.seconds_per_byte_added;  // copied into scratch memory and back
+    case Algorithm::kRing:
+      return 2 * others * link.latency_seconds +
+             others / size * m * (2 * link.seconds_per_byte + link.seconds_per_byte_added);
+    case Algorithm::kAuto:
+      break;
+  }
+  STARLING_CHECK(false, "Auto has no cost of its own");
+}
+
+Algorithm Choose(int size, std::size_t bytes, const LinkCost& link) {
+  return Cost(Algorithm::kRing, size, bytes, link) < Cost(Algorithm::kNaive, size, bytes, link)
+             ? Algorithm::kRing
+             : Algorithm::kNaive;
+}
+
+absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator,
+                       std::span<float> data) {
+  if (algorithm == Algorithm::kAuto) algorithm = Choose(communicator.size(), data.size_bytes());
+  return algorithm == Algorithm::kRing ? RingAllreduce(communicator, data)
+                                       : NaiveAllreduce(communicator, data);
+}
+
+absl::Status AllreduceMinMax(const Communicator& communicator, std::span<const std::int64_t> values,
+                             std::span<std::int64_t> min, std::span<std::int64_t> max) {
+  STARLING_CHECK(values.size() == min.size() && values.size() == max.size(),
+                 "a control word's minimum and maximum have its length");
+  const std::vector<std::int64_t> mine(values.begin(), values.end());
+  std::copy(mine.begin(), mine.end(), min.begin());
+  std::copy(mine.begin(), mine.end(), max.begin());
+  transport::Mesh& mesh = communicator.mesh;
+  std::vector<std::vector<std::int64_t>> theirs(communicator.size());
+  std::vector<transport::Ticket> tickets;
+  for (int peer = 0; peer < communicator.size(); ++peer) {
+    if (peer == communicator.rank()) continue;
+    theirs[peer].resize(mine.size());
+    tickets.push_back(mesh.PostSend(peer, communicator.tag, std::as_bytes(std::span(mine))));
+    tickets.push_back(
+        mesh.PostReceive(peer, communicator.tag, std::as_writable_bytes(std::span(theirs[peer]))));
+  }
+  for (const transport::Ticket ticket : tickets) {
+    RETURN_IF_ERROR(mesh.Wait(ticket, communicator.deadline));
+  }
+  for (int peer = 0; peer < communicator.size(); ++peer) {
+    if (peer == communicator.rank()) continue;
+    kernels::Minimum(theirs[peer], min);
+    kernels::Maximum(theirs[peer], max);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace starling::collectives

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/collectives/allreduce.h"
+
+#include <bit>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/collectives/ranges.h"
+#include "trainer/transport/frame.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::collectives {
+namespace {
+
+using ::starling::transport::testing::Kind;
+using ::starling::transport::testing::KindName;
+using ::starling::transport::testing::Members;
+using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::Soon;
+using ::testing::Contains;
+using ::testing::Each;
+using ::testing::ElementsAre;
+
+constexpr transport::Tag kTag{1, kFirstBucketChannel};
+using Arrays = std::vector<std::vector<float>>;
+using Meshes = std::vector<std::unique_ptr<transport::Mesh>>;
+
+// Small integers: every order of addition is exact, so all algorithms give the serial sum.
+Arrays Integers(int ranks, std::size_t length, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  Arrays arrays(ranks, std::vector<float>(length));
+  for (auto& array : arrays) {
+    for (float& value : array) value = static_cast<float>(random() % 2001) - 1000;
+  }
+  return arrays;
+}
+
+Arrays Reals(int ranks, std::size_t length, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Arrays arrays(ranks, std::vector<float>(length));
+  for (auto& array : arrays) {
+    for (float& value : array) value = normal(random);
+  }
+  return arrays;
+}
+
+// Adds in rank order, beginning with the rank that `first` gives for an element.
+std::vector<float> SumFrom(const Arrays& arrays,
+                           const std::function<std::size_t(std::size_t)>& first) {
+  const std::size_t ranks = arrays.size();
+  std::vector<float> sum(arrays[0].size());
+  for (std::size_t i = 0; i < sum.size(); ++i) {
+    const std::size_t begin = first(i);
+    sum[i] = arrays[begin][i];
+    for (std::size_t k = 1; k < ranks; ++k) sum[i] += arrays[(begin + k) % ranks][i];
+  }
+  return sum;
+}
+std::vector<float> SerialSum(const Arrays& arrays) {
+  return SumFrom(arrays, [](std::size_t) { return 0; });
+}
+std::vector<float> RingOrderSum(const Arrays& arrays) {
+  const std::size_t length = arrays[0].size();
+  std::vector<std::size_t> chunk_of(length);
+  for (std::size_t chunk = 0; chunk < arrays.size(); ++chunk) {
+    const Range range = PartOf(length, chunk, arrays.size());
+    for (std::size_t i = range.begin; i < range.end; ++i) chunk_of[i] = chunk;
+  }
+  return SumFrom(arrays, [&](std::size_t i) { return chunk_of[i]; });
+}
+
+Arrays AllreduceAll(Algorithm algorithm, const Meshes& meshes, Arrays arrays) {
+  OnEachRank(static_cast<int>(meshes.size()), [&](int rank) {
+    Workspace workspace;
+    const Communicator communicator{*meshes[rank], kTag, Soon(), workspace};
+    EXPECT_EQ(Allreduce(algorithm, communicator, arrays[rank]), absl::OkStatus());
+  });
+  return arrays;
+}
+
+std::vector<std::size_t> LengthsFor(int ranks) {
+  const auto n = static_cast<std::size_t>(ranks);
+  std::vector<std::size_t> lengths = {0, 1, n - 1, n, n + 1, 1000};
+  if (ranks <= 3) lengths.push_back(1'000'003);
+  return lengths;
+}
+
+class AllreduceTest : public ::testing::TestWithParam<std::tuple<Kind, Algorithm, int>> {
+ protected:
+  Kind kind() const { return std::get<0>(GetParam()); }
+  Algorithm algorithm() const { return std::get<1>(GetParam()); }
+  int ranks() const { return std::get<2>(GetParam()); }
+};
+
+INSTANTIATE_TEST_SUITE_P(All, AllreduceTest,
+                         ::testing::Combine(::testing::Values(Kind::kTcp, Kind::kInproc),
+                                            ::testing::Values(Algorithm::kNaive, Algorithm::kRing),
+                                            ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
+                         [](const auto& params) {
+                           return absl::StrCat(
+                               KindName(std::get<0>(params.param)),
+                               std::get<1>(params.param) == Algorithm::kRing ? "Ring" : "Naive",
+                               std::get<2>(params.param));
+                         });
+
+TEST_P(AllreduceTest, IntegersGiveTheSerialSumBitForBit) {
+  Members members(kind(), ranks());
+  const Meshes meshes = members.OpenAll(1);
+  for (const std::size_t length : LengthsFor(ranks())) {
+    const Arrays arrays = Integers(ranks(), length, 1);
+    EXPECT_THAT(AllreduceAll(algorithm(), meshes, arrays), Each(SerialSum(arrays))) << length;
+  }
+}
+
+TEST_P(AllreduceTest, RealsGiveTheSumInTheDocumentedOrderOnAllRanks) {
+  Members members(kind(), ranks());
+  const Meshes meshes = members.OpenAll(1);
+  for (const std::size_t length : LengthsFor(ranks())) {
+    const Arrays arrays = Reals(ranks(), length, 2);
+    const auto expected =
+        algorithm() == Algorithm::kRing ? RingOrderSum(arrays) : SerialSum(arrays);
+    EXPECT_THAT(AllreduceAll(algorithm(), meshes, arrays), Each(expected)) << length;
+  }
+}
+
+TEST_P(AllreduceTest, SendsExactlyTheBytesOfItsFormula) {
+  Members members(kind(), ranks());
+  const Meshes meshes = members.OpenAll(1);
+  const std::size_t length = 70'001;
+  AllreduceAll(algorithm(), meshes, Integers(ranks(), length, 3));
+
+  const auto n = static_cast<std::size_t>(ranks());
+  for (std::size_t rank = 0; rank < n; ++rank) {
+    std::size_t expected = (n - 1) * length;
+    if (algorithm() == Algorithm::kRing) {
+      // All chunks but rank+1 in the first half, all but rank+2 in the second.
+      expected = 2 * length - PartOf(length, (rank + 1) % n, n).size() -
+                 PartOf(length, (rank + 2) % n, n).size();
+      if (n == 1) expected = 0;
+    }
+    transport::Traffic total;
+    for (std::size_t peer = 0; peer < n; ++peer) {
+      if (peer == rank) continue;
+      const transport::Traffic traffic = meshes[rank]->traffic(static_cast<int>(peer));
+      if (algorithm() == Algorithm::kRing && peer != (rank + 1) % n) {
+        EXPECT_EQ(traffic.payload_sent, 0) << "a ring sends to the right only";
+      }
+      total += traffic;
+    }
+    EXPECT_EQ(total.payload_sent, expected * sizeof(float));
+    EXPECT_LE(static_cast<double>(total.header_sent),
+              0.01 * static_cast<double>(total.payload_sent));
+  }
+}
+
+TEST(Allreduce, OrdersOfAdditionDifferSoTheOrderTestCanFail) {
+  const Arrays arrays = Reals(5, 1000, 2);
+  EXPECT_NE(RingOrderSum(arrays), SerialSum(arrays));
+}
+
+TEST(Allreduce, CallsFollowOneAnotherWithoutMixing) {
+  Members members(Kind::kTcp, 3);
+  const Meshes meshes = members.OpenAll(1);
+  OnEachRank(3, [&](int rank) {
+    Workspace workspace;
+    for (std::uint64_t step = 0; step < 50; ++step) {
+      for (std::uint32_t bucket = 0; bucket < 3; ++bucket) {
+        const Communicator communicator{
+            *meshes[rank], {step, kFirstBucketChannel + bucket}, Soon(), workspace};
+        std::vector<float> data(100 * bucket + 7, static_cast<float>(step + bucket));
+        const auto algorithm = bucket == 1 ? Algorithm::kNaive : Algorithm::kRing;
+        ASSERT_EQ(Allreduce(algorithm, communicator, data), absl::OkStatus());
+        ASSERT_THAT(data, Each(3 * static_cast<float>(step + bucket)));
+      }
+    }
+  });
+}
+
+class RankFailure : public ::testing::TestWithParam<Algorithm> {};
+INSTANTIATE_TEST_SUITE_P(All, RankFailure, ::testing::Values(Algorithm::kNaive, Algorithm::kRing));
+
+TEST_P(RankFailure, DeathEndsTheCallOnEveryRankAndNamesTheDead) {
+  Members members(Kind::kTcp, 4);
+  Meshes meshes = members.OpenAll(1);
+  std::vector<absl::Status> ended(4);
+  OnEachRank(4, [&](int rank) {
+    std::vector<float> data(3'000'000, 1);
+    if (rank == 2) {  // dies with half a transfer on its way
+      (void)meshes[2]->PostSend(3, kTag, std::as_bytes(std::span(data)));
+      meshes[2].reset();
+      return;
+    }
+    Workspace workspace;
+    const Communicator communicator{*meshes[rank], kTag, Soon(), workspace};
+    ended[rank] = Allreduce(GetParam(), communicator, data);
+    data.assign(data.size(), 0);  // nobody else touches it any more: sanitizers would see
+  });
+  for (const int rank : {0, 1, 3}) {
+    EXPECT_FALSE(ended[rank].ok()) << rank;
+  }
+  EXPECT_THAT(transport::UnreachableRanks(ended[1]), Contains(2));
+}
+
+TEST_P(RankFailure, SilenceEndsTheCallAtTheDeadline) {
+  Members members(Kind::kInproc, 3);
+  const Meshes meshes = members.OpenAll(1);
+  std::vector<absl::Status> ended(3);
+  OnEachRank(3, [&](int rank) {
+    if (rank == 1) return;
+    Workspace workspace;
+    std::vector<float> data(1000, 1);
+    const Communicator communicator{*meshes[rank], kTag,
+                                    net::Deadline::After(absl::Milliseconds(50)), workspace};
+    ended[rank] = Allreduce(GetParam(), communicator, data);
+  });
+  EXPECT_FALSE(ended[0].ok());
+  EXPECT_FALSE(ended[2].ok());
+}
+
+TEST(Allreduce, LengthsThatDifferAreAnErrorNotACorruption) {
+  Members members(Kind::kInproc, 2);
+  const Meshes meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    Workspace workspace;
+    std::vector<float> data(rank == 0 ? 10 : 12);
+    const Communicator communicator{*meshes[rank], kTag, Soon(), workspace};
+    EXPECT_FALSE(NaiveAllreduce(communicator, data).ok());
+  });
+}
+
+TEST(AllreduceMinMax, GivesBothOfEveryWord) {
+  Members members(Kind::kInproc, 4);
+  const Meshes meshes = members.OpenAll(1);
+  OnEachRank(4, [&](int rank) {
+    Workspace workspace;
+    const Communicator communicator{*meshes[rank], {1, kControlChannel}, Soon(), workspace};
+    std::vector<std::int64_t> words = {5, rank, -rank, rank == 3 ? std::int64_t{1} << 62 : 0};
+    std::vector<std::int64_t> max(4);
+    EXPECT_EQ(AllreduceMinMax(communicator, words, words, max), absl::OkStatus());
+    EXPECT_THAT(words, ElementsAre(5, 0, -3, 0));
+    EXPECT_THAT(max, ElementsAre(5, 3, 0, std::int64_t{1} << 62));
+  });
+}
+
+TEST(Choose, TakesTheNaiveOneForFewBytesAndTheRingForMany) {
+  for (int ranks = 3; ranks <= 16; ++ranks) {
+    EXPECT_EQ(Choose(ranks, 4096), Algorithm::kNaive) << ranks;
+    EXPECT_EQ(Choose(ranks, 64 << 20), Algorithm::kRing) << ranks;
+  }
+}
+
+TEST(Choose, ChangesOverOnceAndLaterWhereMessagesAreSlow) {
+  const LinkCost slow{.latency_seconds = 5e-3};
+  for (int ranks = 2; ranks <= 16; ++ranks) {
+    for (std::size_t bytes = 64; bytes < (64 << 20); bytes *= 2) {
+      if (Choose(ranks, bytes) == Algorithm::kRing) {
+        EXPECT_EQ(Choose(ranks, bytes * 2), Algorithm::kRing);
+      } else {
+        EXPECT_EQ(Choose(ranks, bytes, slow), Algorithm::kNaive);
+      }
+    }
+  }
+}
+
+TEST(Choose, IsTheCheaperOfTheTwo) {
+  const LinkCost link;
+  for (const std::size_t bytes : {1000, 100'000, 10'000'000}) {
+    const double naive = Cost(Algorithm::kNaive, 4, bytes, link);
+    const double ring = Cost(Algorithm::kRing, 4, bytes, link);
+    EXPECT_EQ(Choose(4, bytes, link), ring < naive ? Algorithm::kRing : Algorithm::kNaive);
+  }
+}
+
+}  // namespace
+}  // namespace starling::collectives

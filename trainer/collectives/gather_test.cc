@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/collectives/gather.h"
+
+#include <atomic>
+#include <bit>
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/collectives/grouped_reduce.h"
+#include "trainer/collectives/ranges.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::collectives {
+namespace {
+
+using ::starling::transport::testing::Kind;
+using ::starling::transport::testing::Members;
+using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::Soon;
+
+constexpr transport::Tag kTag{1, kFirstBucketChannel};
+
+class GatherTest : public ::testing::TestWithParam<int> {};
+INSTANTIATE_TEST_SUITE_P(Ranks, GatherTest, ::testing::Range(1, 9));
+
+TEST_P(GatherTest, BroadcastCopiesTheRootsBytesFromAnyRoot) {
+  Members members(Kind::kInproc, GetParam());
+  const auto meshes = members.OpenAll(1);
+  for (int root = 0; root < GetParam(); ++root) {
+    OnEachRank(GetParam(), [&](int rank) {
+      Workspace workspace;
+      std::vector<std::byte> data(1000, static_cast<std::byte>(rank));
+      EXPECT_EQ(Broadcast({*meshes[rank], kTag, Soon(), workspace}, data, root), absl::OkStatus());
+      EXPECT_EQ(data, std::vector<std::byte>(1000, static_cast<std::byte>(root)));
+    });
+  }
+}
+
+TEST_P(GatherTest, AllgathervGivesAllPartsToAll) {
+  Members members(Kind::kInproc, GetParam());
+  const auto meshes = members.OpenAll(1);
+  std::vector<std::size_t> sizes;
+  std::vector<std::byte> expected;
+  for (int rank = 0; rank < GetParam(); ++rank) {
+    sizes.push_back(static_cast<std::size_t>(rank % 3 * 100));  // some are empty
+    expected.insert(expected.end(), sizes.back(), static_cast<std::byte>(rank + 1));
+  }
+  OnEachRank(GetParam(), [&](int rank) {
+    Workspace workspace;
+    std::vector<std::byte> data = expected;
+    for (std::byte& byte : data) {
+      if (byte != static_cast<std::byte>(rank + 1)) byte = std::byte{0};
+    }
+    EXPECT_EQ(Allgatherv({*meshes[rank], kTag, Soon(), workspace}, data, sizes), absl::OkStatus());
+    EXPECT_EQ(data, expected);
+  });
+}
+
+TEST_P(GatherTest, NobodyLeavesABarrierBeforeAllHaveEntered) {
+  Members members(Kind::kInproc, GetParam());
+  const auto meshes = members.OpenAll(1);
+  std::atomic<int> entered{0};
+  OnEachRank(GetParam(), [&](int rank) {
+    Workspace workspace;
+    for (std::uint64_t step = 1; step <= 20; ++step) {
+      ++entered;
+      ASSERT_EQ(Barrier({*meshes[rank], {step, kBarrierChannel}, Soon(), workspace}),
+                absl::OkStatus());
+      EXPECT_GE(entered.load(), GetParam() * static_cast<int>(step));
+    }
+  });
+}
+
+std::vector<std::vector<float>> RandomGroups(int groups, std::size_t length) {
+  std::mt19937 random(7);
+  std::normal_distribution<float> normal;
+  std::vector<std::vector<float>> all(groups, std::vector<float>(length));
+  for (auto& group : all) {
+    for (float& value : group) value = normal(random);
+  }
+  return all;
+}
+
+std::vector<float> SumInOrder(const std::vector<std::vector<float>>& groups) {
+  std::vector<float> sum = groups[0];
+  for (std::size_t g = 1; g < groups.size(); ++g) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += groups[g][i];
+  }
+  return sum;
+}
+
+std::vector<std::vector<float>> ReduceOn(int ranks, const std::vector<std::vector<float>>& groups,
+                                         Kind kind = Kind::kInproc) {
+  Members members(kind, ranks);
+  const auto meshes = members.OpenAll(1);
+  std::vector<std::vector<float>> sums(ranks, std::vector<float>(groups[0].size(), -1));
+  OnEachRank(ranks, [&](int rank) {
+    Workspace workspace;
+    const auto count = static_cast<int>(groups.size());
+    const GroupRange mine = GroupsOf(rank, ranks, count);
+    std::vector<std::span<const float>> spans;
+    for (int g = mine.first; g < mine.last; ++g) spans.emplace_back(groups[g]);
+    EXPECT_EQ(GroupedReduce({*meshes[rank], kTag, Soon(), workspace}, count, spans, sums[rank]),
+              absl::OkStatus());
+  });
+  return sums;
+}
+
+TEST(GroupedReduce, GivesTheSameBitsForAnyNumberOfRanks) {
+  for (const int groups : {1, 2, 5, 16}) {
+    const auto all = RandomGroups(groups, 20'011);
+    const auto expected = SumInOrder(all);
+    for (const int ranks : {1, 2, 3, 4, 5, 8, 16}) {
+      EXPECT_THAT(ReduceOn(ranks, all), ::testing::Each(expected)) << groups << " on " << ranks;
+    }
+  }
+}
+
+TEST(GroupedReduce, WorksForLengthsAroundTheNumberOfRanksAndOverTcp) {
+  for (const std::size_t length : {0, 1, 2, 3, 4, 5, 100'003}) {
+    const auto all = RandomGroups(7, length);
+    EXPECT_THAT(ReduceOn(3, all, Kind::kTcp), ::testing::Each(SumInOrder(all))) << length;
+  }
+}
+
+TEST(GroupedReduce, AnotherOrderOfGroupsGivesOtherBitsSoTheCheckCanFail) {
+  auto all = RandomGroups(16, 1000);
+  const auto expected = SumInOrder(all);
+  std::swap(all[0], all[15]);
+  EXPECT_NE(SumInOrder(all), expected);
+}
+
+TEST(GroupedReduce, KeepsTheSignOfZero) {
+  const std::vector<std::vector<float>> all(3, std::vector<float>(5, -0.0F));
+  for (const auto& sum : ReduceOn(2, all)) {
+    for (const float value : sum) EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0x80000000U);
+  }
+}
+
+TEST(GroupedReduce, SendsEachGroupOnceToEachOwnerAndEachRangeOnceToAll) {
+  constexpr int kRanks = 3;
+  constexpr std::size_t kLength = 50'000;
+  const auto all = RandomGroups(8, kLength);
+  Members members(Kind::kInproc, kRanks);
+  const auto meshes = members.OpenAll(1);
+  OnEachRank(kRanks, [&](int rank) {
+    Workspace workspace;
+    const GroupRange mine = GroupsOf(rank, kRanks, 8);
+    std::vector<std::span<const float>> spans;
+    for (int g = mine.first; g < mine.last; ++g) spans.emplace_back(all[g]);
+    std::vector<float> sum(kLength);
+    EXPECT_EQ(GroupedReduce({*meshes[rank], kTag, Soon(), workspace}, 8, spans, sum),
+              absl::OkStatus());
+    const std::size_t own = PartOf(kLength, rank, kRanks).size();
+    std::size_t sent = 0;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (peer != rank) sent += meshes[rank]->traffic(peer).payload_sent;
+    }
+    EXPECT_EQ(sent, sizeof(float) * (static_cast<std::size_t>(mine.count()) * (kLength - own) +
+                                     (kRanks - 1) * own));
+  });
+}
+
+TEST(GroupsOf, CoversAllGroupsInOrderForAnyNumberOfRanks) {
+  for (int groups = 1; groups <= 16; ++groups) {
+    for (int ranks = 1; ranks <= 16; ++ranks) {
+      int next = 0;
+      for (int rank = 0; rank < ranks; ++rank) {
+        const GroupRange range = GroupsOf(rank, ranks, groups);
+        EXPECT_EQ(range.first, next);
+        next = range.last;
+      }
+      EXPECT_EQ(next, groups);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace starling::collectives
