@@ -1,0 +1,253 @@
+// SPDX-License-Identifier: Apache-2.0
+// Real streams on one machine: a member that is the real machine behind a gRPC server, a controller
+// that is a plain client.
+#include "trainer/coordinator/coordinator_shell.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/net/deadline.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/membership.grpc.pb.h"
+#include "trainer/coordinator/controller_service.h"
+#include "trainer/coordinator/options.h"
+#include "trainer/membership/convert.h"
+#include "trainer/membership/member.h"
+
+namespace starling::coordinator {
+namespace {
+
+constexpr char kSecret[] = "secret";
+constexpr absl::Duration kPatience = absl::Seconds(10);
+
+// Peers reach each other directly; every member steps when it is told to.
+class FakeMember final : public v1alpha1::MemberControl::CallbackService {
+ public:
+  FakeMember(const std::string& uid, const std::string& address)
+      : member_({{uid, 0}, "", std::nullopt, {}}) {
+    grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeMember() override { Die(); }
+
+  void Die() {
+    if (server_ == nullptr) return;
+    server_->Shutdown(std::chrono::system_clock::now());
+    server_->Wait();
+    server_ = nullptr;
+  }
+  int port() const { return port_; }
+  std::string token() {
+    sync::MutexLock lock(mutex_);
+    return token_;
+  }
+  // Waits until the member has installed a view of so many members that is above `above`.
+  membership::ViewNumber WaitForView(std::size_t members, membership::ViewNumber above) {
+    sync::MutexLock lock(mutex_);
+    const net::Deadline deadline = net::Deadline::After(kPatience);
+    while (!deadline.Expired()) {
+      const membership::View* view = member_.view();
+      if (view != nullptr && view->members.size() == members && view->number > above) {
+        return view->number;
+      }
+      changed_.WaitFor(mutex_, deadline.Remaining());
+    }
+    return 0;
+  }
+
+  grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report>* Attend(
+      grpc::CallbackServerContext* context) override {
+    const auto token = context->client_metadata().find("x-starling-auth");
+    sync::MutexLock lock(mutex_);
+    token_ = token == context->client_metadata().end()
+                 ? ""
+                 : std::string(token->second.data(), token->second.size());
+    return new Call(*this);
+  }
+
+ private:
+  class Call final : public grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report> {
+   public:
+    explicit Call(FakeMember& owner) : owner_(owner) { StartRead(&in_); }
+    void OnReadDone(bool ok) override {
+      if (!ok) return Finish(grpc::Status::OK);
+      {
+        sync::MutexLock lock(owner_.mutex_);
+        owner_.member_.OnDirective(membership::FromProto(in_));
+        owner_.changed_.NotifyAll();
+        out_ = membership::ToProto(owner_.member_.MakeReport());
+      }
+      StartWrite(&out_);
+    }
+    // A report for every directive is enough here.
+    void OnWriteDone(bool ok) override {
+      if (ok)
+        StartRead(&in_);
+      else
+        Finish(grpc::Status::OK);
+    }
+    void OnDone() override { delete this; }
+
+   private:
+    FakeMember& owner_;
+    v1alpha1::Directive in_;
+    v1alpha1::Report out_;
+  };
+
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  membership::Member member_ ABSL_GUARDED_BY(mutex_);
+  std::string token_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+};
+
+class Controller {
+ public:
+  explicit Controller(int port, const std::string& token = ControlToken(kSecret))
+      : stub_(v1alpha1::CoordinatorControl::NewStub(grpc::CreateChannel(
+            absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()))) {
+    context_.AddMetadata("x-starling-auth", token);
+    context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    stream_ = stub_->Supervise(&context_);
+  }
+  ~Controller() {
+    context_.TryCancel();
+    if (!ended_) stream_->Finish();
+  }
+  bool Read() { return stream_->Read(&report_); }
+  grpc::Status End() {
+    ended_ = true;
+    return stream_->Finish();
+  }
+  const v1alpha1::CoordinatorReport& report() const { return report_; }
+
+  void Grant(const std::vector<std::string>& uids) {
+    v1alpha1::ControllerMessage message;
+    message.mutable_grant()->set_incarnation(1);
+    message.mutable_grant()->set_boot_id(report_.boot_id());
+    for (const std::string& uid : uids) AddPod(uid, *message.mutable_grant()->add_roster());
+    stream_->Write(message);
+  }
+  void Want(const std::vector<std::string>& uids) {
+    v1alpha1::ControllerMessage message;
+    v1alpha1::Desired& desired = *message.mutable_desired();
+    desired.set_sequence(++sequence_);
+    desired.set_workers(static_cast<std::int64_t>(uids.size()));
+    desired.set_min_workers(1);
+    for (const std::string& uid : uids) AddPod(uid, *desired.add_pods());
+    stream_->Write(message);
+  }
+
+ private:
+  // The pod's address is its UID here.
+  static void AddPod(const std::string& uid, v1alpha1::Pod& pod) {
+    pod.set_uid(uid);
+    pod.set_name(uid);
+    pod.set_role("worker");
+    pod.set_ip(uid);
+  }
+
+  std::unique_ptr<v1alpha1::CoordinatorControl::Stub> stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<
+      grpc::ClientReaderWriter<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>>
+      stream_;
+  v1alpha1::CoordinatorReport report_;
+  std::int64_t sequence_ = 0;
+  bool ended_ = false;
+};
+
+class CoordinatorShellTest : public testing::Test {
+ protected:
+  std::unique_ptr<CoordinatorShell> Start(int member_port) {
+    ShellOptions options;
+    options.machine.boot_id = "boot";
+    options.machine.heartbeat_timeout = absl::Seconds(60);
+    options.listen = "127.0.0.1:0";
+    options.member_port = member_port;
+    options.secret = kSecret;
+    auto shell = CoordinatorShell::Start(options, clock_, registry_);
+    EXPECT_TRUE(shell.ok()) << shell.status();
+    return *std::move(shell);
+  }
+
+  clock::SystemClock clock_;
+  metrics::Registry registry_;
+};
+
+TEST_F(CoordinatorShellTest, AControllerWithoutTheSecretIsRefused) {
+  const auto shell = Start(1);
+  Controller stranger(shell->port(), "wrong");
+  EXPECT_FALSE(stranger.Read());
+  EXPECT_EQ(stranger.End().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(CoordinatorShellTest, ItSpeaksFirstAndTheNewestControllerCounts) {
+  const auto shell = Start(1);
+  Controller first(shell->port());
+  ASSERT_TRUE(first.Read());
+  EXPECT_EQ(first.report().boot_id(), "boot");
+  Controller second(shell->port());
+  ASSERT_TRUE(second.Read());
+  while (first.Read()) {
+  }
+  EXPECT_EQ(first.End().error_code(), grpc::StatusCode::ABORTED);
+}
+
+TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOneDies) {
+  FakeMember a("127.0.0.2", "127.0.0.2:0");
+  FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
+  const auto shell = Start(a.port());
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"127.0.0.2", "127.0.0.3"});
+  controller.Want({"127.0.0.2", "127.0.0.3"});
+  const membership::ViewNumber first = a.WaitForView(2, 0);
+  ASSERT_NE(first, 0U);
+  EXPECT_EQ(b.WaitForView(2, 0), first);
+  EXPECT_EQ(a.token(), ControlToken(kSecret));
+
+  const absl::Time killed = clock_.Now();
+  b.Die();
+  EXPECT_NE(a.WaitForView(1, first), 0U);
+  // The heartbeat would take a minute: it was the broken stream that told.
+  EXPECT_LT(clock_.Now() - killed, absl::Seconds(5));
+  while (controller.report().incidents_size() == 0) ASSERT_TRUE(controller.Read());
+  EXPECT_EQ(controller.report().incidents(0).reason(), "WorkerLost");
+  EXPECT_EQ(controller.report().incidents(0).pod(), "127.0.0.3");
+}
+
+TEST_F(CoordinatorShellTest, APodThatStartsLaterIsFound) {
+  auto a = std::make_unique<FakeMember>("127.0.0.2", "127.0.0.2:0");
+  const int port = a->port();
+  a = nullptr;
+  const auto shell = Start(port);
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"127.0.0.2"});
+  controller.Want({"127.0.0.2"});
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(controller.Read());
+  EXPECT_EQ(controller.report().newest_view(), 0U);
+  FakeMember late("127.0.0.2", absl::StrCat("127.0.0.2:", port));
+  EXPECT_NE(late.WaitForView(1, 0), 0U);
+}
+
+TEST(CoordinatorOptions, MistakesNameTheFlag) {
+  EXPECT_TRUE(ParseOptions({"--secret=s", "--address", "127.0.0.1"}).ok());
+  EXPECT_EQ(ParseOptions({"--secret", "s"}).status().message(),
+            "--secret and --address: both must be given");
+  EXPECT_EQ(ParseOptions({"--sceret", "s"}).status().message(), "--sceret: no such flag");
+  EXPECT_EQ(ParseOptions({"--secret"}).status().message(), "--secret: needs a value");
+  EXPECT_THAT(std::string(ParseOptions({"--heartbeat-timeout=soon"}).status().message()),
+              testing::HasSubstr("--heartbeat-timeout: \"soon\""));
+}
+
+}  // namespace
+}  // namespace starling::coordinator
