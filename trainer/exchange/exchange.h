@@ -60,7 +60,8 @@ class Exchange {
  public:
   virtual ~Exchange() = default;
 
-  // Every Begin is ended by one Finish, also after an error or a Cancel.
+  // Every Begin that returned OK is ended by one Finish, also after a Cancel. INVALID_ARGUMENT when
+  // the gradients do not fit the buckets; the mesh's status when it is dead already.
   virtual absl::Status Begin(const Step& step) = 0;
 
   // Bucket `bucket` of step.gradients now holds group `group`'s gradient of it, and is not to be

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/exchange/exchange.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::exchange {
+namespace {
+
+using ::starling::collectives::Algorithm;
+using ::starling::collectives::GroupRange;
+using ::starling::transport::testing::Kind;
+using ::starling::transport::testing::Members;
+using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::Soon;
+using ::testing::Each;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Some empty, some worth a wake-up of the communication thread (256 KiB).
+const std::vector<std::size_t> kBuckets = {70'000, 5, 0, 80'000, 1, 90'000};
+
+std::size_t Total(const std::vector<std::size_t>& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), std::size_t{0});
+}
+
+std::vector<float> Gradient(std::size_t length, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(length);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+std::vector<std::unique_ptr<Exchange>> AllReduces(int ranks) {
+  std::vector<std::unique_ptr<Exchange>> all;
+  for (int i = 0; i < ranks; ++i) all.push_back(NewAllReduceExchange(kBuckets, Algorithm::kRing));
+  return all;
+}
+
+TEST(AllReduceExchange, SumsGradientsControlWordsAndStatistics) {
+  constexpr int kRanks = 3;
+  Members members(Kind::kInproc, kRanks);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(kRanks);
+  OnEachRank(kRanks, [&](int rank) {
+    for (std::uint64_t number = 1; number <= 5; ++number) {
+      std::vector<float> gradients(Total(kBuckets), static_cast<float>(rank + 1));
+      const std::vector<std::int64_t> control = {static_cast<std::int64_t>(number), rank};
+      Step step{meshes[rank].get(), number, gradients, control};
+      step.deadline = Soon();
+      ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+      for (int bucket = 0; bucket < 6; ++bucket) exchanges[rank]->Add(rank, bucket);
+      const auto outcome = exchanges[rank]->Finish(std::vector<double>{1.5, rank * 1.0}, 2);
+      ASSERT_EQ(outcome.status(), absl::OkStatus());
+      EXPECT_THAT(gradients, Each(6));
+      EXPECT_THAT(outcome->min, ElementsAre(number, 0));
+      EXPECT_THAT(outcome->max, ElementsAre(number, kRanks - 1));
+      EXPECT_THAT(outcome->statistics, ElementsAre(4.5, 3));
+    }
+  });
+}
+
+TEST(AllReduceExchange, EveryRankMayAddInItsOwnOrderFromItsOwnThreads) {
+  constexpr int kRanks = 4;
+  Members members(Kind::kInproc, kRanks);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(kRanks);
+  std::vector<std::vector<float>> gradients(kRanks);
+  OnEachRank(kRanks, [&](int rank) {
+    std::mt19937 random(rank);
+    for (std::uint64_t number = 1; number <= 10; ++number) {
+      gradients[rank] = Gradient(Total(kBuckets), rank + 100);
+      Step step{meshes[rank].get(), number, gradients[rank], {}};
+      step.deadline = Soon();
+      ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+      std::vector<int> order = {0, 1, 2, 3, 4, 5};
+      std::shuffle(order.begin(), order.end(), random);
+      std::thread autograd([&] {
+        for (int i = 0; i < 3; ++i) exchanges[rank]->Add(rank, order[i]);
+      });
+      for (int i = 3; i < 6; ++i) exchanges[rank]->Add(rank, order[i]);
+      autograd.join();
+      ASSERT_EQ(exchanges[rank]->Finish({}, 0).status(), absl::OkStatus());
+    }
+  });
+  for (int rank = 1; rank < kRanks; ++rank) EXPECT_EQ(gradients[rank], gradients[0]);
+  // And it is the sum: element 0 is in the first rank's chunk.
+  float sum = 0;
+  for (int rank = 0; rank < kRanks; ++rank) sum += Gradient(1, rank + 100)[0];
+  EXPECT_EQ(gradients[0][0], sum);
+}
+
+TEST(AllReduceExchange, ReducesWhileBackwardStillRuns) {
+  Members members(Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(2);
+  OnEachRank(2, [&](int rank) {
+    std::vector<float> gradients(Total(kBuckets), 1);
+    Step step{meshes[rank].get(), 1, gradients, {}};
+    step.deadline = Soon();
+    ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+    exchanges[rank]->Add(rank, 0);
+    const net::Deadline limit = Soon();
+    // The bucket travels although Finish was not called: the ledger shows it.
+    while (meshes[rank]->traffic(1 - rank).payload_received < 70'000 * sizeof(float)) {
+      ASSERT_FALSE(limit.Expired());
+      std::this_thread::yield();
+    }
+    for (int bucket = 1; bucket < 6; ++bucket) exchanges[rank]->Add(rank, bucket);
+    ASSERT_EQ(exchanges[rank]->Finish({}, 0).status(), absl::OkStatus());
+    EXPECT_THAT(gradients, Each(2));
+  });
+}
+
+TEST(AllReduceExchange, EmptyStepSettlesWithoutGradients) {
+  Members members(Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(2);
+  OnEachRank(2, [&](int rank) {
+    const std::vector<std::int64_t> control = {7};
+    Step step{meshes[rank].get(), 9, {}, control};
+    step.deadline = Soon();
+    ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+    const auto outcome = exchanges[rank]->Finish(std::vector<double>{0.5}, 1);
+    ASSERT_EQ(outcome.status(), absl::OkStatus());
+    EXPECT_THAT(outcome->max, ElementsAre(7));
+    EXPECT_THAT(outcome->statistics, ElementsAre(1));
+  });
+}
+
+TEST(AllReduceExchange, AloneItReturnsWhatItWasGiven) {
+  const auto exchange = NewAllReduceExchange({3, 2}, Algorithm::kAuto);
+  std::vector<float> gradients = {1, 2, 3, 4, 5};
+  const std::vector<std::int64_t> control = {3, -1};
+  ASSERT_EQ(exchange->Begin({nullptr, 1, gradients, control}), absl::OkStatus());
+  exchange->Add(0, 1);
+  exchange->Add(0, 0);
+  const auto outcome = exchange->Finish(std::vector<double>{0.25}, 1);
+  ASSERT_EQ(outcome.status(), absl::OkStatus());
+  EXPECT_THAT(gradients, ElementsAre(1, 2, 3, 4, 5));
+  EXPECT_EQ(outcome->min, control);
+  EXPECT_EQ(outcome->max, control);
+  EXPECT_THAT(outcome->statistics, ElementsAre(0.25));
+}
+
+TEST(Exchange, MissingBucketIsNamedAndEndsTheOtherRanksToo) {
+  Members members(Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(2);
+  OnEachRank(2, [&](int rank) {
+    std::vector<float> gradients(Total(kBuckets), 1);
+    Step step{meshes[rank].get(), 1, gradients, {}};
+    step.deadline = Soon();
+    ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+    for (const int bucket : {0, 2, 4, 5}) exchanges[rank]->Add(rank, bucket);
+    if (rank == 1) {
+      for (const int bucket : {1, 3}) exchanges[rank]->Add(rank, bucket);
+    }
+    const auto outcome = exchanges[rank]->Finish({}, 0);
+    if (rank == 0) {
+      EXPECT_EQ(outcome.status().code(), absl::StatusCode::kFailedPrecondition);
+      EXPECT_THAT(outcome.status().message(), HasSubstr("1, 3"));
+    } else {
+      EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
+    }
+    // The mesh is dead: the next step says why.
+    EXPECT_EQ(exchanges[rank]->Begin(step), outcome.status());
+  });
+}
+
+TEST(Exchange, BucketsThatMakeNoSenseAreErrorsOfTheStep) {
+  const auto finish = [](int group, int bucket) {
+    const auto exchange = NewAllReduceExchange({2}, Algorithm::kAuto);
+    std::vector<float> gradients(2);
+    EXPECT_EQ(exchange->Begin({nullptr, 1, gradients, {}}), absl::OkStatus());
+    exchange->Add(0, 0);
+    exchange->Add(group, bucket);
+    return exchange->Finish({}, 0).status().code();
+  };
+  EXPECT_EQ(finish(0, 0), absl::StatusCode::kInvalidArgument);  // twice
+  EXPECT_EQ(finish(0, 1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(finish(0, -1), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(finish(1, 0), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Exchange, GradientsAndStatisticsOfTheWrongSizeAreRefused) {
+  const auto exchange = NewAllReduceExchange({2}, Algorithm::kAuto);
+  std::vector<float> gradients(3);
+  EXPECT_EQ(exchange->Begin({nullptr, 1, gradients, {}}).code(),
+            absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(exchange->Begin({nullptr, 1, {}, {}}), absl::OkStatus());
+  EXPECT_EQ(exchange->Finish(std::vector<double>{1, 2, 3}, 2).status().code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST(Exchange, CancelEndsAReductionThatIsUnderWay) {
+  Members members(Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(2);
+  std::vector<float> gradients(Total(kBuckets), 1);
+  Step step{meshes[0].get(), 1, gradients, {}};
+  step.deadline = Soon();
+  ASSERT_EQ(exchanges[0]->Begin(step), absl::OkStatus());
+  for (int bucket = 0; bucket < 6; ++bucket) exchanges[0]->Add(0, bucket);  // rank 1 never comes
+  std::thread canceller([&] {
+    while (meshes[0]->traffic(1).payload_sent == 0) std::this_thread::yield();
+    exchanges[0]->Cancel(absl::AbortedError("view 2"));
+  });
+  const auto outcome = exchanges[0]->Finish({}, 0);
+  canceller.join();
+  EXPECT_EQ(outcome.status(), absl::AbortedError("view 2"));
+}
+
+TEST(Exchange, CancelBeforeFinishEndsItAtOnceAndTheNextViewWorks) {
+  Members members(Kind::kInproc, 2);
+  const auto first = members.OpenAll(1);
+  const auto second = members.OpenAll(2);
+  const auto exchanges = AllReduces(2);
+  OnEachRank(2, [&](int rank) {
+    std::vector<float> gradients(Total(kBuckets), 1);
+    Step step{first[rank].get(), 1, gradients, {}};
+    step.deadline = Soon();
+    ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+    exchanges[rank]->Add(rank, 0);
+    exchanges[rank]->Cancel(absl::AbortedError("view 2"));
+    EXPECT_FALSE(exchanges[rank]->Finish({}, 0).ok());
+
+    std::fill(gradients.begin(), gradients.end(), 1.0F);
+    step.mesh = second[rank].get();
+    ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+    for (int bucket = 5; bucket >= 0; --bucket) exchanges[rank]->Add(rank, bucket);
+    ASSERT_EQ(exchanges[rank]->Finish({}, 0).status(), absl::OkStatus());
+    EXPECT_THAT(gradients, Each(2));
+  });
+}
+
+TEST(Exchange, CancelWithoutAStepDoesNothing) {
+  const auto exchange = NewNoExchange({1});
+  exchange->Cancel(absl::AbortedError("nothing runs"));
+  EXPECT_EQ(exchange->Begin({nullptr, 1, {}, {}}), absl::OkStatus());
+  EXPECT_EQ(exchange->Finish({}, 0).status(), absl::OkStatus());
+}
+
+TEST(Exchange, DeathOfARankEndsTheStepAndNamesIt) {
+  Members members(Kind::kTcp, 2);
+  auto meshes = members.OpenAll(1);
+  const auto exchanges = AllReduces(2);
+  std::vector<float> gradients(Total(kBuckets), 1);
+  Step step{meshes[0].get(), 1, gradients, {}};
+  step.deadline = Soon();
+  ASSERT_EQ(exchanges[0]->Begin(step), absl::OkStatus());
+  for (int bucket = 0; bucket < 6; ++bucket) exchanges[0]->Add(0, bucket);
+  std::vector<std::byte> never(8);
+  (void)meshes[1]->PostReceive(0, {99, 99}, never);
+  meshes[1].reset();
+  const auto outcome = exchanges[0]->Finish({}, 0);
+  EXPECT_EQ(outcome.status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(transport::UnreachableRanks(outcome.status()), ElementsAre(1));
+}
+
+TEST(NoExchange, RefusesAViewOfMoreThanOne) {
+  Members members(Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const auto exchange = NewNoExchange({1});
+  const auto begun = exchange->Begin({meshes[0].get(), 1, {}, {}});
+  EXPECT_EQ(begun.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(begun.message(), HasSubstr("allReduce"));
+}
+
+// One step of `groups` groups over `ranks` ranks; the gradients, statistics of each rank.
+struct Reproduced {
+  std::vector<float> gradients;
+  std::vector<double> statistics;
+  friend bool operator==(const Reproduced&, const Reproduced&) = default;
+};
+
+std::vector<Reproduced> Reproduce(int ranks, int groups, const std::vector<std::size_t>& buckets) {
+  Members members(Kind::kInproc, ranks);
+  auto meshes = members.OpenAll(1);
+  std::vector<Reproduced> results(ranks);
+  OnEachRank(ranks, [&](int rank) {
+    const auto exchange = NewReproducibleExchange(buckets);
+    auto& [gradients, statistics] = results[rank];
+    gradients.resize(Total(buckets));
+    const GroupRange mine = exchange->Groups(rank, ranks, groups);
+    for (std::uint64_t number = 1; number <= 2; ++number) {
+      Step step{ranks == 1 ? nullptr : meshes[rank].get(), number, gradients, {}};
+      step.groups = groups;
+      step.deadline = Soon();
+      ASSERT_EQ(exchange->Begin(step), absl::OkStatus());
+      std::vector<double> rows;
+      for (int group = mine.first; group < mine.last; ++group) {
+        // Backward of one group after the other writes into the same gradients.
+        const auto gradient =
+            Gradient(gradients.size(), 1000 * static_cast<std::uint32_t>(number) + group);
+        std::copy(gradient.begin(), gradient.end(), gradients.begin());
+        for (int bucket = 0; bucket < static_cast<int>(buckets.size()); ++bucket) {
+          exchange->Add(group, bucket);
+        }
+        rows.push_back(std::sqrt(group + 0.1));
+      }
+      const auto outcome = exchange->Finish(rows, 1);
+      ASSERT_EQ(outcome.status(), absl::OkStatus());
+      statistics = outcome->statistics;
+    }
+  });
+  return results;
+}
+
+TEST(ReproducibleExchange, GivesTheSameBitsForAnyNumberOfWorkers) {
+  for (const int groups : {1, 3, 16}) {
+    const auto alone = Reproduce(1, groups, kBuckets).front();
+    for (const int ranks : {2, 3, 5, 8}) {
+      EXPECT_THAT(Reproduce(ranks, groups, kBuckets), Each(alone)) << groups << " on " << ranks;
+    }
+  }
+}
+
+TEST(ReproducibleExchange, AllReduceDoesNotSoTheCheckCanFail) {
+  const auto sum_over = [](int ranks) {
+    Members members(Kind::kInproc, ranks);
+    auto meshes = members.OpenAll(1);
+    std::vector<float> result;
+    OnEachRank(ranks, [&](int rank) {
+      const auto exchange = NewAllReduceExchange({1000}, Algorithm::kRing);
+      std::vector<float> gradients(1000, 0);
+      const GroupRange mine = collectives::GroupsOf(rank, ranks, 16);
+      for (int group = mine.first; group < mine.last; ++group) {
+        const auto part = Gradient(1000, group);
+        for (std::size_t i = 0; i < 1000; ++i) gradients[i] += part[i];
+      }
+      Step step{meshes[rank].get(), 1, gradients, {}};
+      step.deadline = Soon();
+      ASSERT_EQ(exchange->Begin(step), absl::OkStatus());
+      exchange->Add(rank, 0);
+      ASSERT_EQ(exchange->Finish({}, 0).status(), absl::OkStatus());
+      if (rank == 0) result = gradients;
+    });
+    return result;
+  };
+  EXPECT_NE(sum_over(2), sum_over(3));
+}
+
+TEST(ReproducibleExchange, AloneRefusesGroupsOutOfOrder) {
+  const auto exchange = NewReproducibleExchange({2});
+  std::vector<float> gradients(2);
+  Step step{nullptr, 1, gradients, {}};
+  step.groups = 2;
+  ASSERT_EQ(exchange->Begin(step), absl::OkStatus());
+  exchange->Add(1, 0);
+  exchange->Add(0, 0);
+  EXPECT_EQ(exchange->Finish({}, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace starling::exchange

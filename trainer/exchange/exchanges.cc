@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+#include "trainer/collectives/allreduce.h"
+#include "trainer/collectives/grouped_reduce.h"
+#include "trainer/exchange/exchange.h"
+#include "trainer/exchange/step_exchange.h"
+#include "trainer/kernels/span_math.h"
+
+namespace starling::exchange {
+namespace {
+
+bool Alone(const Step& step) { return step.mesh == nullptr || step.mesh->size() == 1; }
+
+// Sums in place; rank i's share of the batch is group i.
+class AllReduce final : public Reduction {
+ public:
+  explicit AllReduce(collectives::Algorithm algorithm) : algorithm_(algorithm) {}
+
+  collectives::GroupRange Groups(int rank, int, int) const override { return {rank, rank + 1}; }
+  absl::Status Begin(const Step&, collectives::GroupRange) override { return absl::OkStatus(); }
+  absl::Status Add(const Step&, int, const Bucket&) override { return absl::OkStatus(); }
+
+  absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) override {
+    if (Alone(step)) return absl::OkStatus();
+    return collectives::Allreduce(algorithm_, {*step.mesh, tag, step.deadline, workspace_},
+                                  bucket.range.Of(step.gradients));
+  }
+
+ private:
+  const collectives::Algorithm algorithm_;
+  collectives::Workspace workspace_;
+};
+
+// Keeps each group's gradient apart until the group-order sum. Alone, it adds them as they come.
+class Reproducible final : public Reduction {
+ public:
+  explicit Reproducible(std::size_t buckets) : buckets_(buckets) {}
+
+  collectives::GroupRange Groups(int rank, int size, int groups) const override {
+    return collectives::GroupsOf(rank, size, groups);
+  }
+
+  absl::Status Begin(const Step& step, collectives::GroupRange groups) override {
+    groups_ = groups;
+    added_.clear();
+    if (step.gradients.empty()) return absl::OkStatus();
+    const auto needed = static_cast<std::size_t>(Alone(step) ? 1 : groups.count());
+    if (gradients_.size() < needed) gradients_.resize(needed);
+    for (std::size_t i = 0; i < needed; ++i) gradients_[i].resize(step.gradients.size());
+    added_.assign(buckets_, 0);
+    return absl::OkStatus();
+  }
+
+  absl::Status Add(const Step& step, int group, const Bucket& bucket) override {
+    const auto gradient = bucket.range.Of(std::span<const float>(step.gradients));
+    const int index = group - groups_.first;
+    if (!Alone(step)) {
+      kernels::Copy(gradient, bucket.range.Of(std::span(gradients_[index])));
+      return absl::OkStatus();
+    }
+    int& next = added_[bucket.index];
+    if (index != next) {
+      return absl::InvalidArgumentError(absl::StrCat("step ", step.number, ": group ", group,
+                                                     " was added when group ", groups_.first + next,
+                                                     " was due; groups come in order"));
+    }
+    ++next;
+    const auto sum = bucket.range.Of(std::span(gradients_[0]));
+    if (index == 0) {
+      kernels::Copy(gradient, sum);
+    } else {
+      kernels::Add(gradient, sum);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) override {
+    if (Alone(step)) {
+      kernels::Copy(bucket.range.Of(std::span<const float>(gradients_[0])),
+                    bucket.range.Of(step.gradients));
+      return absl::OkStatus();
+    }
+    std::vector<std::span<const float>> mine;
+    for (int i = 0; i < groups_.count(); ++i) {
+      mine.push_back(bucket.range.Of(std::span<const float>(gradients_[i])));
+    }
+    return collectives::GroupedReduce({*step.mesh, tag, step.deadline, workspace_}, step.groups,
+                                      mine, bucket.range.Of(step.gradients));
+  }
+
+ private:
+  const std::size_t buckets_;
+  collectives::GroupRange groups_;
+  std::vector<std::vector<float>> gradients_;  // by group of this rank
+  std::vector<int> added_;                     // alone: groups so far, by bucket
+  collectives::Workspace workspace_;
+};
+
+// A single worker's gradients are their own sum.
+class Nothing final : public Reduction {
+ public:
+  collectives::GroupRange Groups(int rank, int, int) const override { return {rank, rank + 1}; }
+  absl::Status Begin(const Step& step, collectives::GroupRange) override {
+    if (Alone(step)) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job's exchange is none, but its view has ", step.mesh->size(),
+        " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
+  }
+  absl::Status Add(const Step&, int, const Bucket&) override { return absl::OkStatus(); }
+  absl::Status Reduce(const Step&, transport::Tag, const Bucket&) override {
+    return absl::OkStatus();
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Exchange> NewAllReduceExchange(std::vector<std::size_t> bucket_sizes,
+                                               collectives::Algorithm algorithm) {
+  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<AllReduce>(algorithm));
+}
+
+std::unique_ptr<Exchange> NewReproducibleExchange(std::vector<std::size_t> bucket_sizes) {
+  return std::make_unique<StepExchange>(bucket_sizes,
+                                        std::make_unique<Reproducible>(bucket_sizes.size()));
+}
+
+std::unique_ptr<Exchange> NewNoExchange(std::vector<std::size_t> bucket_sizes) {
+  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<Nothing>());
+}
+
+}  // namespace starling::exchange

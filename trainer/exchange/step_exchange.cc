@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/exchange/step_exchange.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/check.h"
+#include "common/status/macros.h"
+
+namespace starling::exchange {
+namespace {
+
+std::vector<std::size_t> ToBytes(std::vector<std::size_t> sizes) {
+  for (std::size_t& size : sizes) size *= sizeof(float);
+  return sizes;
+}
+
+int RankOf(const Step& step) { return step.mesh == nullptr ? 0 : step.mesh->rank(); }
+int SizeOf(const Step& step) { return step.mesh == nullptr ? 1 : step.mesh->size(); }
+
+}  // namespace
+
+StepExchange::StepExchange(const std::vector<std::size_t>& bucket_sizes,
+                           std::unique_ptr<Reduction> reduction)
+    : reduction_(std::move(reduction)), schedule_(ToBytes(bucket_sizes)) {
+  for (const std::size_t size : bucket_sizes) {
+    buckets_.push_back({static_cast<int>(buckets_.size()), {length_, length_ + size}});
+    length_ += size;
+  }
+}
+
+absl::Status StepExchange::Check(const Step& step) const {
+  if (!step.gradients.empty() && step.gradients.size() != length_) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("step ", step.number, " has ", step.gradients.size(),
+                     " gradients, but the buckets make up ", length_));
+  }
+  if (step.groups < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("step ", step.number, " has no group"));
+  }
+  return step.mesh == nullptr ? absl::OkStatus() : step.mesh->status();
+}
+
+absl::Status StepExchange::Begin(const Step& step) {
+  RETURN_IF_ERROR(Check(step));
+  {
+    sync::MutexLock lock(mutex_);
+    STARLING_CHECK(!running_, "every Begin is ended by a Finish");
+  }
+  step_ = step;
+  const auto groups_of_rank = [this](int rank) {
+    return reduction_->Groups(rank, SizeOf(step_), step_.groups);
+  };
+  const collectives::GroupRange mine = groups_of_rank(RankOf(step));
+  RETURN_IF_ERROR(reduction_->Begin(step_, mine));
+  side_channel_.emplace(step_, groups_of_rank);
+  schedule_.Begin(mine.count(), step.gradients.empty(), SizeOf(step) > 1, [this](int bucket) {
+    const transport::Tag tag{step_.number,
+                             collectives::kFirstBucketChannel + static_cast<std::uint32_t>(bucket)};
+    return reduction_->Reduce(step_, tag, buckets_[bucket]);
+  });
+  sync::MutexLock lock(mutex_);
+  running_ = true;
+  return absl::OkStatus();
+}
+
+void StepExchange::Add(int group, int bucket) {
+  const collectives::GroupRange mine =
+      reduction_->Groups(RankOf(step_), SizeOf(step_), step_.groups);
+  if (group < mine.first || group >= mine.last) {
+    return schedule_.Fail(absl::InvalidArgumentError(
+        absl::StrCat("step ", step_.number, ": group ", group, " is not this rank's")));
+  }
+  if (!step_.gradients.empty() && bucket >= 0 && bucket < static_cast<int>(buckets_.size())) {
+    const absl::Status added = reduction_->Add(step_, group, buckets_[bucket]);
+    if (!added.ok()) return schedule_.Fail(added);
+  }
+  schedule_.Add(bucket);
+}
+
+absl::StatusOr<Outcome> StepExchange::Finish(std::span<const double> statistics, int columns) {
+  {
+    sync::MutexLock lock(mutex_);
+    STARLING_CHECK(running_, "Finish follows a Begin");
+  }
+  Outcome outcome;
+  const absl::Status finished = FinishStep(statistics, columns, outcome);
+  if (!finished.ok()) {
+    Cancel(finished);
+    // The communication thread may be in a bucket, which the cancelled mesh ends.
+    (void)schedule_.TakeOver();
+  }
+  sync::MutexLock lock(mutex_);
+  running_ = false;
+  if (!finished.ok()) return finished;
+  return outcome;
+}
+
+absl::Status StepExchange::FinishStep(std::span<const double> statistics, int columns,
+                                      Outcome& outcome) {
+  RETURN_IF_ERROR(schedule_.TakeOver());
+  RETURN_IF_ERROR(side_channel_->SendStatistics(statistics, columns));
+  RETURN_IF_ERROR(schedule_.Finish());
+  return side_channel_->Collect(outcome);
+}
+
+void StepExchange::Cancel(const absl::Status& reason) {
+  sync::MutexLock lock(mutex_);
+  if (!running_) return;
+  schedule_.Fail(reason);
+  if (step_.mesh != nullptr) step_.mesh->Cancel(reason);
+}
+
+}  // namespace starling::exchange

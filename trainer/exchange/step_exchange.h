@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// The frame that all kinds of Exchange share: one step's life, its side channel, its thread.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "common/sync/mutex.h"
+#include "trainer/collectives/communicator.h"
+#include "trainer/collectives/ranges.h"
+#include "trainer/exchange/bucket_schedule.h"
+#include "trainer/exchange/exchange.h"
+#include "trainer/exchange/side_channel.h"
+
+namespace starling::exchange {
+
+// Consecutive elements of the flat gradients.
+struct Bucket {
+  int index = 0;
+  collectives::Range range;
+};
+
+// How the gradients of a bucket become their sum: what differs between kinds of exchange.
+class Reduction {
+ public:
+  virtual ~Reduction() = default;
+
+  virtual collectives::GroupRange Groups(int rank, int size, int groups) const = 0;
+  // A step of this rank's `groups` begins.
+  virtual absl::Status Begin(const Step& step, collectives::GroupRange groups) = 0;
+  // `bucket` of step.gradients is complete for `group`. May be called by several threads at once,
+  // for different buckets.
+  virtual absl::Status Add(const Step& step, int group, const Bucket& bucket) = 0;
+  // All groups of this rank have added `bucket`: leaves the sum there.
+  virtual absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) = 0;
+};
+
+// See Exchange.
+class StepExchange final : public Exchange {
+ public:
+  StepExchange(const std::vector<std::size_t>& bucket_sizes, std::unique_ptr<Reduction> reduction);
+
+  absl::Status Begin(const Step& step) override;
+  void Add(int group, int bucket) override;
+  absl::StatusOr<Outcome> Finish(std::span<const double> statistics, int columns) override;
+  void Cancel(const absl::Status& reason) override;
+  collectives::GroupRange Groups(int rank, int size, int groups) const override {
+    return reduction_->Groups(rank, size, groups);
+  }
+
+ private:
+  absl::Status Check(const Step& step) const;
+  absl::Status FinishStep(std::span<const double> statistics, int columns, Outcome& outcome);
+
+  const std::unique_ptr<Reduction> reduction_;
+  std::vector<Bucket> buckets_;
+  std::size_t length_ = 0;  // of all buckets
+  Step step_;               // written by Begin only, while no other call may run
+  std::optional<SideChannel> side_channel_;
+  BucketSchedule schedule_;
+
+  sync::Mutex mutex_;
+  bool running_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace starling::exchange
