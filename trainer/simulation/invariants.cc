@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/simulation/invariants.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::simulation {
+namespace {
+
+using membership::EpochOf;
+using membership::IncarnationOf;
+using membership::ViewNumber;
+
+std::string Name(ViewNumber view) { return absl::StrCat(IncarnationOf(view), "-", EpochOf(view)); }
+
+}  // namespace
+
+void Invariants::Fail(const std::string& what) {
+  if (violation_.empty()) violation_ = what;
+}
+
+void Invariants::OnPublished(const membership::View& view) {
+  const auto [known, added] = views_.emplace(view.number, view);
+  if (!added && !(known->second == view)) {
+    Fail(absl::StrCat("1: two views have the number ", Name(view.number)));
+  }
+}
+
+void Invariants::OnState(const membership::MemberId& id, const membership::StateId& state,
+                         const Content& content) {
+  const auto [known, added] = states_.emplace(state, content.hash());
+  if (!added && known->second != content.hash()) {
+    Fail(absl::StrCat("1: ", id.pod_uid, "/", id.start, " holds other bytes as (", Name(state.view),
+                      ", ", state.step, ") than another did"));
+  }
+  if (content.step() != state.step) {
+    Fail(absl::StrCat("3: ", id.pod_uid, "/", id.start, " says step ", state.step, " and holds ",
+                      content.step(), " steps"));
+  }
+}
+
+void Invariants::OnContribution(ViewNumber view, std::int64_t step, std::uint64_t from) {
+  const auto [known, added] = contributions_.emplace(std::pair(view, step), from);
+  if (!added && known->second != from) {
+    Fail(absl::StrCat("2: contributions to step ", step, " of view ", Name(view),
+                      " start from different states"));
+  }
+}
+
+void Invariants::OnSpread(ViewNumber view, std::int64_t lowest, std::int64_t highest) {
+  if (highest - lowest > 1) {
+    Fail(absl::StrCat("2: members of view ", Name(view), " are at steps ", lowest, " and ",
+                      highest));
+  }
+}
+
+void Invariants::OnBase(ViewNumber view, const Content& base) {
+  const auto [known, added] = bases_.emplace(view, base);
+  if (!added) {
+    if (known->second.prefix != base.prefix) {
+      Fail(absl::StrCat("4: members of view ", Name(view), " start from different states"));
+    }
+    return;
+  }
+  for (const Fact& fact : facts_) Check(view, base, fact);
+}
+
+void Invariants::OnSettled(ViewNumber view, std::int64_t step, std::uint64_t hash) {
+  AddFact({view, step, hash, "settled"});
+}
+
+void Invariants::OnCommitted(const membership::StateId& name, std::uint64_t hash) {
+  AddFact({name.view, name.step, hash, "committed as a checkpoint"});
+}
+
+void Invariants::AddFact(const Fact& fact) {
+  if (!facts_.insert(fact).second) return;
+  for (const auto& [view, base] : bases_) Check(view, base, fact);
+}
+
+void Invariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
+  if (fact.view >= view || !Ancestors(view).contains(fact.view)) return;
+  if (base.Holds(fact.step, fact.hash)) return;
+  Fail(absl::StrCat(fact.what[0] == 's' ? "4" : "5", ": view ", Name(view), " starts from step ",
+                    base.step(), " without step ", fact.step, ", which was ", fact.what,
+                    " in view ", Name(fact.view)));
+}
+
+const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
+  const auto known = waived_.find(view);
+  if (known != waived_.end()) return known->second;
+  std::set<ViewNumber> waived;
+  const auto published = views_.find(view);
+  if (published != views_.end()) {
+    waived.insert(published->second.waived.begin(), published->second.waived.end());
+    for (const membership::PastView& past : published->second.since) {
+      if (past.number >= view) continue;
+      const std::set<ViewNumber>& of_past = Waived(past.number);
+      waived.insert(of_past.begin(), of_past.end());
+    }
+  }
+  return waived_[view] = std::move(waived);
+}
+
+const std::set<ViewNumber>& Invariants::Ancestors(ViewNumber view) {
+  const auto known = ancestors_.find(view);
+  if (known != ancestors_.end()) return known->second;
+  std::set<ViewNumber> ancestors;
+  const auto published = views_.find(view);
+  if (published != views_.end()) {
+    const std::set<ViewNumber>& waived = Waived(view);
+    for (const membership::PastView& past : published->second.since) {
+      if (past.number >= view || waived.contains(past.number)) continue;
+      ancestors.insert(past.number);
+      const std::set<ViewNumber>& of_past = Ancestors(past.number);
+      ancestors.insert(of_past.begin(), of_past.end());
+    }
+    for (const ViewNumber number : waived) ancestors.erase(number);
+  }
+  return ancestors_[view] = std::move(ancestors);
+}
+
+}  // namespace starling::simulation

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold after every event of a simulated run, whatever went wrong in it: the invariants of
+// docs/design/protocol.md, told of what happens by the simulator.
+//
+// To add one: a method that is told the facts it needs, called where they arise, and a negative
+// control in simulation_test.cc that makes it fail.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/membership/types.h"
+#include "trainer/simulation/content.h"
+
+namespace starling::simulation {
+
+// Thread-compatible.
+class Invariants {
+ public:
+  // Empty while all hold; then the first violation.
+  const std::string& violation() const { return violation_; }
+
+  // 1: one content per view number.
+  void OnPublished(const membership::View& view);
+  // 1 and 3: one content per state id; a state of step k holds steps 1 to k once each. Of every
+  // living member, after every event.
+  void OnState(const membership::MemberId& id, const membership::StateId& state,
+               const Content& content);
+  // 2: contributions to one (view, step) start from one state.
+  void OnContribution(membership::ViewNumber view, std::int64_t step, std::uint64_t from);
+  // 2: members of one view are at most one step apart.
+  void OnSpread(membership::ViewNumber view, std::int64_t lowest, std::int64_t highest);
+  // 4: a member started in `view` from `base`.
+  void OnBase(membership::ViewNumber view, const Content& base);
+  // 4: the state of step `step` was settled in `view`.
+  void OnSettled(membership::ViewNumber view, std::int64_t step, std::uint64_t hash);
+  // 5: a checkpoint of that name was committed: whoever comes after `view` must descend from it.
+  void OnCommitted(const membership::StateId& name, std::uint64_t hash);
+  // 8: the run ended without a result.
+  void OnStuck(const std::string& why) { Fail("8: " + why); }
+
+ private:
+  struct Fact {
+    membership::ViewNumber view = 0;
+    std::int64_t step = 0;
+    std::uint64_t hash = 0;
+    const char* what = "";
+    auto operator<=>(const Fact&) const = default;
+  };
+
+  void Fail(const std::string& what);
+  void AddFact(const Fact& fact);
+  void Check(membership::ViewNumber view, const Content& base, const Fact& fact);
+  // The views whose settled steps `view` must start from: those of its `since` and theirs, unless
+  // one on the way waives them.
+  const std::set<membership::ViewNumber>& Ancestors(membership::ViewNumber view);
+  const std::set<membership::ViewNumber>& Waived(membership::ViewNumber view);
+
+  std::string violation_;
+  std::map<membership::ViewNumber, membership::View> views_;
+  std::map<membership::StateId, std::uint64_t> states_;
+  std::map<std::pair<membership::ViewNumber, std::int64_t>, std::uint64_t> contributions_;
+  std::map<membership::ViewNumber, Content> bases_;
+  std::set<Fact> facts_;
+  std::map<membership::ViewNumber, std::set<membership::ViewNumber>> ancestors_;
+  std::map<membership::ViewNumber, std::set<membership::ViewNumber>> waived_;
+};
+
+}  // namespace starling::simulation

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/simulation/simulation.h"
+
+#include <cstdlib>
+
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+
+namespace starling::simulation {
+namespace {
+
+TEST(Simulation, AnUndisturbedRunFinishesInOneView) {
+  Options options;
+  options.faults = 0;
+  const Outcome outcome = Simulate(options);
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.views, 1);
+}
+
+int Seeds() {
+  const char* seeds = std::getenv("STARLING_SIM_SEEDS");
+  return seeds == nullptr ? 300 : std::atoi(seeds);
+}
+
+TEST(Simulation, TheInvariantsHoldWhateverFails) {
+  Outcome sum;
+  int failures = 0;
+  for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
+    Options options;
+    options.seed = static_cast<std::uint64_t>(seed);
+    options.workers = 2 + seed % 3;
+    const Outcome outcome = Simulate(options);
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
+    failures += outcome.violation.empty() ? 0 : 1;
+    sum.events += outcome.events;
+    sum.kills += outcome.kills;
+    sum.pauses += outcome.pauses;
+    sum.coordinators += outcome.coordinators;
+    sum.copies += outcome.copies;
+    sum.restores += outcome.restores;
+    sum.committed += outcome.committed;
+  }
+  std::printf("events %ld kills %d pauses %d coordinators %d copies %d restores %d committed %d\n",
+              static_cast<long>(sum.events), sum.kills, sum.pauses, sum.coordinators, sum.copies,
+              sum.restores, sum.committed);
+}
+
+}  // namespace
+}  // namespace starling::simulation
