@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/manager/controller.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/json/json.h"
+#include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "common/metrics/metrics_endpoint.h"
+#include "common/status/macros.h"
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/garbage_collector.h"
+#include "controller/kube/objects.h"
+#include "controller/kube/training_job_admission.h"
+#include "controller/local/process_kubelet.h"
+#include "controller/manager/idle.h"
+#include "controller/manager/lease.h"
+#include "controller/resources/names.h"
+#include "controller/runtime/event_recorder.h"
+#include "controller/runtime/informer.h"
+#include "controller/runtime/manager.h"
+#include "controller/trainingjob/grpc_links.h"
+#include "controller/trainingjob/trainingjob_reconciler.h"
+
+namespace starling::manager {
+namespace {
+
+constexpr absl::Duration kCollectGarbageEvery = absl::Milliseconds(500);
+constexpr absl::Duration kEventAge = absl::Hours(1);
+constexpr absl::Duration kFirstLists = absl::Seconds(10);
+constexpr int kWorkers = 2;
+
+std::string ReadyFile(const Options& options) { return options.home + "/controller.json"; }
+
+// By rename, so that nobody reads half of it.
+absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, int metrics_port) {
+  const kube::Json ready = {{"pid", getpid()},
+                            {"startedAt", kube::FormatMicroTimestamp(clock.WallNow())},
+                            {"version", STARLING_VERSION},
+                            {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)}};
+  const std::string path = ReadyFile(options);
+  const std::string temporary = path + ".new";
+  std::ofstream(temporary) << json::Dump(ready) << "\n";
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+// Destroyed from the last to the first: users go before what they use.
+struct Controller::Parts {
+  Parts(Options given, const clock::Clock& time, std::unique_ptr<kube::KubeClient> client)
+      : options(std::move(given)),
+        clock(time),
+        store(std::move(client)),
+        jobs(*store, kube::kTrainingJob, {}),
+        pods(*store, kube::kPod, {}),
+        queue(clock, {}),
+        events(*store, clock, "starling.dev/trainingjob-controller", "local"),
+        manager(clock) {}
+
+  void EnqueueOnChange();
+  void StartLinks(std::int64_t lease_transition);
+  void StartKubelet(const std::string& program_folder);
+  void AddTasks();
+  absl::Status UpdateMetrics();
+
+  const Options options;
+  const clock::Clock& clock;
+  const std::unique_ptr<kube::KubeClient> store;
+  metrics::Registry registry;
+  runtime::Informer jobs;
+  runtime::Informer pods;
+  runtime::WorkQueue queue;
+  runtime::EventRecorder events;
+  std::unique_ptr<trainingjob::GrpcCoordinatorLinks> links;
+  std::unique_ptr<trainingjob::TrainingJobReconciler> reconciler;
+  std::unique_ptr<local::ProcessKubelet> kubelet;
+  runtime::Manager manager;
+  std::unique_ptr<metrics::MetricsEndpoint> endpoint;
+};
+
+// Handlers do no more than name the job to be looked at.
+void Controller::Parts::EnqueueOnChange() {
+  jobs.AddHandler([this](const auto& before, const auto& after) {
+    queue.Add(kube::KeyOf(after != nullptr ? *after : *before));
+  });
+  pods.AddHandler([this](const auto& before, const auto& after) {
+    const kube::Json& pod = after != nullptr ? *after : *before;
+    const std::string job = kube::LabelOf(pod, resources::kJobLabel);
+    if (!job.empty()) queue.Add({kube::NamespaceOf(pod), job});
+  });
+}
+
+void Controller::Parts::StartLinks(std::int64_t lease_transition) {
+  trainingjob::GrpcLinkOptions link_options;
+  link_options.lease_transition = lease_transition;
+  // Dial anew while there is still time for the new call to be answered.
+  link_options.silence = options.coordinator_silence * 0.75;
+  links = std::make_unique<trainingjob::GrpcCoordinatorLinks>(
+      clock, link_options, [this](const runtime::Key& job) { queue.Add(job); });
+  trainingjob::Options decide;
+  decide.coordinator_silence = options.coordinator_silence;
+  reconciler = std::make_unique<trainingjob::TrainingJobReconciler>(
+      *store, events, *links, clock,
+      resources::Platform{.jobs_folder = options.home + "/jobs", .image = ""}, decide);
+}
+
+void Controller::Parts::StartKubelet(const std::string& program_folder) {
+  local::KubeletOptions kubelet_options;
+  kubelet_options.home = options.home;
+  kubelet_options.program_folder = program_folder;
+  kubelet_options.environment = local::PodEnvironment(kubelet_options);
+  kubelet = std::make_unique<local::ProcessKubelet>(*store, pods, jobs, clock, kubelet_options);
+}
+
+void Controller::Parts::AddTasks() {
+  manager.AddInformer("trainingjobs", jobs);
+  manager.AddInformer("pods", pods);
+  manager.AddController("trainingjob", queue, *reconciler, kWorkers);
+  manager.AddPeriodic("garbage-collector", kCollectGarbageEvery,
+                      [this] { return kube::CollectGarbage(*store, kube::KnownKinds()).status(); });
+  manager.AddPeriodic("events", absl::Minutes(1), [this] {
+    return runtime::DeleteOldEvents(*store, clock, kEventAge).status();
+  });
+  manager.AddPeriodic("metrics", absl::Seconds(1), [this] { return UpdateMetrics(); });
+}
+
+absl::Status Controller::Parts::UpdateMetrics() {
+  for (const auto& [name, stats] : manager.Stats()) {
+    const metrics::Labels labels = {{"controller", name}};
+    registry.AddGauge("controller_runtime_reconciles", "Reconciles since the start.", labels)
+        .Set(static_cast<double>(stats.reconciles));
+    registry.AddGauge("controller_runtime_reconcile_errors", "Reconciles that failed.", labels)
+        .Set(static_cast<double>(stats.errors));
+    registry.AddGauge("workqueue_depth", "Keys that wait to be reconciled.", labels)
+        .Set(static_cast<double>(stats.queued));
+    registry
+        .AddGauge("controller_runtime_reconcile_busy_seconds", "Time spent in reconciles.", labels)
+        .Set(absl::ToDoubleSeconds(stats.busy));
+  }
+  std::map<std::string, int> states = {{"Pending", 0},   {"Running", 0},   {"Restarting", 0},
+                                       {"Suspended", 0}, {"Succeeded", 0}, {"Failed", 0}};
+  for (const auto& job : jobs.List()) {
+    const auto found = states.find(kube::StringAt(*job, "/status/state"));
+    ++(found == states.end() ? states["Pending"] : found->second);
+  }
+  for (const auto& [state, count] : states) {
+    registry.AddGauge("starling_jobs", "TrainingJobs by state.", {{"state", state}}).Set(count);
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& options,
+                                                              const std::string& program_folder,
+                                                              const clock::Clock& clock) {
+  kube::EmbeddedOptions store_options;
+  store_options.path = options.home + "/store.db";
+  store_options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+  ASSIGN_OR_RETURN(auto store, kube::OpenEmbeddedKubeClient(clock, std::move(store_options)));
+  ASSIGN_OR_RETURN(const std::int64_t transition,
+                   TakeLease(*store, clock, absl::StrCat("pid-", getpid())));
+  auto parts = std::make_unique<Parts>(options, clock, std::move(store));
+  Parts& all = *parts;
+  // From here on a failure ends what was started.
+  std::unique_ptr<Controller> controller(new Controller(std::move(parts)));
+  all.EnqueueOnChange();
+  all.StartLinks(transition);
+  all.StartKubelet(program_folder);
+  all.AddTasks();
+  RETURN_IF_ERROR(all.manager.Start(kFirstLists));
+  RETURN_IF_ERROR(all.kubelet->Start());
+  ASSIGN_OR_RETURN(all.endpoint, metrics::MetricsEndpoint::Start(
+                                     "127.0.0.1", 0, all.registry, [&all]() -> std::string {
+                                       return std::string(all.manager.Health().message());
+                                     }));
+  RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port()));
+  log::Info("controller ready", {{"home", options.home}, {"transition", transition}});
+  return controller;
+}
+
+Controller::Controller(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
+
+Controller::~Controller() {
+  Parts& parts = *parts_;
+  std::remove(ReadyFile(parts.options).c_str());
+  // No more replacements first, then the pods: each saves its work and ends.
+  parts.queue.ShutDown();
+  parts.kubelet->Stop(local::StopMode::kTerminatePods);
+  parts.endpoint.reset();
+  parts.manager.Stop();
+}
+
+bool Controller::IsIdle() const {
+  return parts_->jobs.HasSynced() && parts_->queue.size() == 0 &&
+         manager::IsIdle(parts_->jobs.List(), parts_->pods.List(), parts_->clock.WallNow());
+}
+
+}  // namespace starling::manager

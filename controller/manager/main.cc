@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// starling-controller: runs the TrainingJobs of one machine until it is told to end.
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock/clock.h"
+#include "common/log/log.h"
+#include "controller/manager/controller.h"
+#include "controller/manager/home_lock.h"
+#include "controller/manager/options.h"
+
+namespace starling::manager {
+namespace {
+
+constexpr absl::Duration kIdleFor = absl::Seconds(2);
+constexpr timespec kTick = {.tv_sec = 0, .tv_nsec = 200'000'000};
+
+int Fail(const absl::Status& status, int code) {
+  std::fprintf(stderr, "starling-controller: %s\n", std::string(status.message()).c_str());
+  return code;
+}
+
+// Before any thread starts: all inherit the mask, and the signals come to sigtimedwait alone.
+sigset_t BlockSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGHUP, SIG_IGN);
+  return signals;
+}
+
+// Returns when a signal says so, or when there has been nothing to do for a while.
+void AwaitEnd(const Controller& controller, const Options& options, const clock::Clock& clock,
+              const sigset_t& signals) {
+  absl::Time busy = clock.Now();
+  while (sigtimedwait(&signals, nullptr, &kTick) < 0) {
+    if (!controller.IsIdle()) busy = clock.Now();
+    if (options.exit_when_idle && clock.Now() - busy >= kIdleFor) {
+      log::Info("nothing left to do");
+      return;
+    }
+  }
+  log::Info("asked to end: all pods save their work");
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h") return std::fputs(Usage(), stdout) < 0 ? 1 : 0;
+  }
+  const sigset_t signals = BlockSignals();
+  const absl::StatusOr<Options> options = ParseOptions(arguments);
+  if (!options.ok()) return Fail(options.status(), 2);
+  const absl::StatusOr<HomeLock> lock = HomeLock::Take(options->home);
+  if (!lock.ok()) return Fail(lock.status(), absl::IsAlreadyExists(lock.status()) ? 2 : 1);
+  log::Start("starling-controller", options->log_level);
+  std::error_code error;
+  const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  const std::string folder = std::filesystem::path(program).parent_path().string();
+  const clock::SystemClock clock;
+  auto controller = Controller::Start(*options, folder, clock);
+  if (!controller.ok()) return Fail(controller.status(), 1);
+  AwaitEnd(**controller, *options, clock, signals);
+  controller->reset();
+  return 0;
+}
+
+}  // namespace
+}  // namespace starling::manager
+
+int main(int argc, char** argv) {
+  return starling::manager::Main(std::vector<std::string>(argv + 1, argv + argc));
+}

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "common/clock/clock.h"
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/objects.h"
+#include "controller/manager/controller.h"
+#include "controller/manager/home_lock.h"
+#include "controller/manager/idle.h"
+#include "controller/manager/lease.h"
+#include "controller/manager/options.h"
+#include "gtest/gtest.h"
+
+namespace starling::manager {
+namespace {
+
+using kube::Json;
+
+// A folder of the test's own.
+class Folder {
+ public:
+  Folder() : path_(testing::TempDir() + "starling-" + std::to_string(getpid())) {
+    std::filesystem::remove_all(path_);
+  }
+  ~Folder() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  const std::string path_;
+};
+
+TEST(ManagerOptions, HomeIsMadeAbsolute) {
+  const auto options = ParseOptions({"--home=/a/b/../c", "--exit-when-idle"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_EQ(options->home, "/a/c");
+  EXPECT_TRUE(options->exit_when_idle);
+}
+
+TEST(ManagerOptions, MistakesAreNamed) {
+  for (const auto& [arguments, names] :
+       std::vector<std::pair<std::vector<std::string>, std::string>>{
+           {{"--hoem", "x"}, "--hoem"},
+           {{"--home"}, "--home"},
+           {{"--home", "x", "--log-level", "loud"}, "loud"},
+           {{"--home", "x", "--coordinator-silence", "soon"}, "soon"}}) {
+    const auto options = ParseOptions(arguments);
+    ASSERT_FALSE(options.ok());
+    EXPECT_NE(std::string(options.status().message()).find(names), std::string::npos);
+  }
+}
+
+TEST(HomeLock, SecondControllerIsRefusedWhileTheFirstLives) {
+  const Folder folder;
+  {
+    const auto first = HomeLock::Take(folder.path());
+    ASSERT_TRUE(first.ok()) << first.status();
+    const auto second = HomeLock::Take(folder.path());
+    EXPECT_TRUE(absl::IsAlreadyExists(second.status()));
+    EXPECT_NE(std::string(second.status().message()).find(std::to_string(getpid())),
+              std::string::npos);
+  }
+  EXPECT_TRUE(HomeLock::Take(folder.path()).ok());
+}
+
+TEST(Lease, EveryControllerGetsAHigherTransition) {
+  const clock::FakeClock clock;
+  const auto store = kube::OpenEmbeddedKubeClient(clock, {});
+  ASSERT_TRUE(store.ok());
+  EXPECT_EQ(*TakeLease(**store, clock, "a"), 1);
+  EXPECT_EQ(*TakeLease(**store, clock, "b"), 2);
+  EXPECT_EQ(*TakeLease(**store, clock, "a"), 3);
+}
+
+Object Job(const std::string& condition, Json spec = Json::object()) {
+  Json job = {{"metadata", {{"name", "digits"}}}, {"spec", {{"runPolicy", std::move(spec)}}}};
+  job["status"]["completionTime"] = "2026-01-01T00:00:00Z";
+  job["status"]["conditions"] = Json::array({{{"type", condition}, {"status", "True"}}});
+  return std::make_shared<const Json>(std::move(job));
+}
+
+Object Pod(const std::string& phase) {
+  return std::make_shared<const Json>(Json{{"status", {{"phase", phase}}}});
+}
+
+TEST(Idle, OnlyJobsAtRestAndPodsThatEndedAreIdle) {
+  const absl::Time now = *kube::ParseTimestamp("2026-01-01T00:00:05Z");
+  EXPECT_TRUE(IsIdle({}, {}, now));
+  EXPECT_TRUE(IsIdle({Job("Succeeded")}, {Pod("Succeeded")}, now));
+  EXPECT_TRUE(IsIdle({Job("Failed")}, {Pod("Failed")}, now));
+  EXPECT_FALSE(IsIdle({Job("Running")}, {}, now));
+  EXPECT_FALSE(IsIdle({Job("Succeeded")}, {Pod("Running")}, now));
+  EXPECT_FALSE(IsIdle({Job("Succeeded")}, {Pod("Pending")}, now));
+  EXPECT_TRUE(IsIdle({Job("Suspended", {{"suspend", true}})}, {}, now));
+  EXPECT_FALSE(IsIdle({Job("Suspended", {{"suspend", false}})}, {}, now));
+}
+
+TEST(Idle, JobThatIsSoonDeletedIsWaitedFor) {
+  const absl::Time now = *kube::ParseTimestamp("2026-01-01T00:00:05Z");
+  const auto expires = [](int seconds) {
+    return Job("Succeeded", {{"ttlSecondsAfterFinished", seconds}});
+  };
+  EXPECT_FALSE(IsIdle({expires(8)}, {}, now));
+  EXPECT_TRUE(IsIdle({expires(3600)}, {}, now));
+}
+
+TEST(Controller, StartsOnAnEmptyHomeIsIdleAndLeavesNothingBehind) {
+  const Folder folder;
+  const clock::SystemClock clock;
+  const auto lock = HomeLock::Take(folder.path());
+  ASSERT_TRUE(lock.ok());
+  Options options;
+  options.home = folder.path();
+  {
+    const auto controller = Controller::Start(options, "/nowhere", clock);
+    ASSERT_TRUE(controller.ok()) << controller.status();
+    EXPECT_TRUE((*controller)->IsIdle());
+    EXPECT_TRUE(std::filesystem::exists(folder.path() + "/controller.json"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/controller.json"));
+}
+
+TEST(Controller, StoreThatIsNoneIsAnErrorNotACrash) {
+  const Folder folder;
+  const clock::SystemClock clock;
+  std::filesystem::create_directories(folder.path() + "/store.db");
+  Options options;
+  options.home = folder.path();
+  EXPECT_FALSE(Controller::Start(options, "/nowhere", clock).ok());
+}
+
+}  // namespace
+}  // namespace starling::manager
