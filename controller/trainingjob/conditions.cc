@@ -54,8 +54,10 @@ void SetRunning(Pass& pass, bool held) {
     SetCondition(pass, "Restarting", "True", "Recovering", "training stopped and is brought back");
     pass.Event(true, "Restarting", "Recover", "training stopped and is brought back");
   }
+  std::string waiting = "waiting for the coordinator and the workers";
+  if (pass.report != nullptr && !pass.report->waiting().empty()) waiting = pass.report->waiting();
   SetCondition(pass, "Running", "False", IsTrue(pass, "Restarting") ? "Recovering" : "Starting",
-               "waiting for the workers");
+               std::move(waiting));
 }
 
 std::string_view StateWord(const Pass& pass) {

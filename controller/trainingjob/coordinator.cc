@@ -40,11 +40,11 @@ void GrantIncarnation(Pass& pass) {
   if (report == nullptr || report->boot_id().empty()) return;
   v1alpha1::CoordinatorGrant& grant = *pass.status.mutable_coordinator();
   const std::uint64_t incarnation = static_cast<std::uint64_t>(grant.incarnation());
-  if (report->boot_id() == grant.boot_id()) {
+  if (report->boot_id() == grant.boot_id() && !report->superseded()) {
     if (report->incarnation() == incarnation && incarnation > 0) pass.report = report;
     return;
   }
-  if (report->incarnation() == 0) {
+  if (report->incarnation() == 0 && !report->superseded()) {
     grant.set_incarnation(grant.incarnation() + 1);
     grant.set_boot_id(report->boot_id());
     pass.Reason(absl::StrCat(pass.leader->name, " is granted incarnation ", grant.incarnation()));

@@ -15,6 +15,7 @@ namespace {
 constexpr int kMostIncidents = 20;
 // A pod's end and the coordinator's notice of it lie at most so far apart.
 constexpr absl::Duration kSameFailure = absl::Seconds(15);
+constexpr absl::Duration kClockJitter = absl::Milliseconds(250);
 
 bool HasExit(const v1alpha1::Incident& incident) {
   return incident.has_exit_code() || incident.has_signal();
@@ -30,14 +31,20 @@ absl::Duration Between(const v1alpha1::Incident& a, const v1alpha1::Incident& b)
   return difference < absl::ZeroDuration() ? -difference : difference;
 }
 
+bool SameExit(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
+  return a.exit_code() == b.exit_code() && a.signal() == b.signal();
+}
+
 bool Same(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
   if (!SamePod(a, b)) return false;
-  if (Between(a, b) == absl::ZeroDuration()) {
-    return a.reason() == b.reason() || HasExit(a) != HasExit(b);
+  const absl::Duration apart = Between(a, b);
+  if (HasExit(a) && HasExit(b)) {
+    // Two ends of one pod's processes are two incidents; one that is told again is told with a
+    // time that differs by a little, since coordinators convert it from their own clock.
+    return a.reason() == b.reason() && SameExit(a, b) && apart < kClockJitter;
   }
-  if (a.pod().empty() || (HasExit(a) && HasExit(b))) return false;
-  // A role that ended twice within the window is two incidents as soon as both ends are known.
-  return Between(a, b) < kSameFailure && (HasExit(a) != HasExit(b) || a.reason() == b.reason());
+  if (a.pod().empty()) return a.reason() == b.reason() && apart < kClockJitter;
+  return apart < kSameFailure && (HasExit(a) != HasExit(b) || a.reason() == b.reason());
 }
 
 void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
@@ -107,7 +114,7 @@ int RecordedAndListed(const Pass& pass) {
 // The coordinator repeats what has long been dropped.
 bool IsForgotten(const Pass& pass, const v1alpha1::Incident& incident) {
   return pass.status.incidents_size() >= kMostIncidents &&
-         ToTime(incident.time()) < ToTime(pass.status.incidents(0).time());
+         ToTime(incident.time()) < ToTime(pass.status.incidents(0).time()) + kClockJitter;
 }
 
 std::string HowItEnded(const ObservedPod& pod) {
@@ -159,13 +166,17 @@ void Count(Pass& pass, const ObservedPod& pod) {
 
 }  // namespace
 
-void AddIncident(Pass& pass, v1alpha1::Incident incident) {
+bool AddIncident(Pass& pass, v1alpha1::Incident incident) {
+  const bool ended = HasExit(incident);
   if (v1alpha1::Incident* known = Find(pass.status, incident); known != nullptr) {
+    const bool news = ended && !HasExit(*known);
     FillIn(*known, incident);
-    return;
+    return news;
   }
-  pass.Event(/*warning=*/true, incident.reason(), "Replace", incident.message());
+  pass.Event(/*warning=*/true, incident.reason(), "Recover",
+             absl::StrCat(incident.pod(), ": ", incident.message()));
   *pass.status.add_incidents() = std::move(incident);
+  return ended;
 }
 
 bool IsRecorded(const v1alpha1::TrainingJobStatus& status, const ObservedPod& pod) {
@@ -188,7 +199,10 @@ bool IsFailure(const Pass& pass, const ObservedPod& pod) {
 void RecordIncidents(Pass& pass) {
   if (pass.report != nullptr) {
     for (const v1alpha1::Incident& incident : pass.report->incidents()) {
-      if (!IsForgotten(pass, incident)) AddIncident(pass, incident);
+      // Known with its exit: the supervisor has started the process again.
+      if (!IsForgotten(pass, incident) && AddIncident(pass, incident)) {
+        pass.status.set_restarts(pass.status.restarts() + 1);
+      }
     }
   }
   int recorded = RecordedAndListed(pass);

@@ -23,8 +23,10 @@ void TakeProgress(Pass& pass);
 
 // incidents.cc: failures of pods, each once, and what the coordinator tells of its members.
 void RecordIncidents(Pass& pass);
-// A failure that is on record and not yet on record in the observed status: (pod, exit).
-void AddIncident(Pass& pass, v1alpha1::Incident incident);
+// Puts it on record, or adds what it knows to the one that is there. Returns whether the end of a
+// process has become known by it.
+bool AddIncident(Pass& pass, v1alpha1::Incident incident);
+// Whether the end of this pod is on record.
 bool IsRecorded(const v1alpha1::TrainingJobStatus& status, const ObservedPod& pod);
 // Whether the end of this pod counts against backoffLimit.
 bool IsFailure(const Pass& pass, const ObservedPod& pod);

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: a small world around the reconciler. The store is the real one; kubelet, coordinator
+// and workers are models that do the least that the real ones promise. The controller may die after
+// any write and be started anew.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "common/clock/clock.h"
+#include "controller/kube/faulty_kube_client.h"
+#include "controller/kube/kube_client.h"
+#include "controller/runtime/event_recorder.h"
+#include "controller/trainingjob/coordinator_links.h"
+#include "controller/trainingjob/trainingjob_reconciler.h"
+
+namespace starling::trainingjob {
+
+// Remembers what it is told; the world brings reports. Confined to one thread.
+class FakeLinks final : public CoordinatorLinks {
+ public:
+  explicit FakeLinks(const clock::Clock& clock) : clock_(clock) {}
+
+  void Supervise(const runtime::Key& job, const Supervision& supervision,
+                 std::string_view secret) override;
+  void Release(const runtime::Key& job) override;
+  std::optional<ObservedLink> Look(const runtime::Key& job) const override;
+
+  // What the coordinator of this pod is told; null: nobody speaks with it.
+  const Supervision* Told(const std::string& pod_uid) const;
+  void Report(const std::string& pod_uid, const v1alpha1::CoordinatorReport& report);
+
+ private:
+  struct Link {
+    Supervision supervision;
+    ObservedLink seen;
+    absl::Time last;
+  };
+  const clock::Clock& clock_;
+  std::map<runtime::Key, Link> links_;
+};
+
+// Confined to one thread.
+class World {
+ public:
+  World();
+
+  // What happens outside the controller.
+  void CreateJob(std::int64_t workers);
+  void PatchJob(const kube::Json& patch);
+  void DeleteJob();
+  void KillPod(const std::string& name);  // its processes, with signal 9
+  void Hang(const std::string& coordinator);
+
+  kube::Json Job();     // null: not there
+  std::string State();  // status.state, or "Gone"
+  std::int64_t step() const { return step_; }
+  bool PodRuns(const std::string& name);
+  std::size_t CountPods();
+
+  // 100 ms: kubelet, training, controller.
+  void Tick();
+
+  // Dies at the nth write from now on.
+  void CrashAt(std::int64_t nth, kube::Fault fault) { faulty_.FailWrite(nth, fault); }
+  std::int64_t writes() const { return faulty_.writes(); }
+  int crashes() const { return crashes_; }
+
+  // All that should be the same however the controller was disturbed; times are not.
+  std::string Summary();
+
+ private:
+  struct Coordinator {
+    std::string boot_id;
+    std::uint64_t incarnation = 0;
+    bool hung = false;
+  };
+
+  void StartController();
+  void Kubelet();
+  void Training();
+  void Lead(const kube::Json& pod, Coordinator& coordinator);
+  bool Obey(const Supervision& told, v1alpha1::CoordinatorReport& report);
+  void Reconcile();
+  void EndPod(const kube::Json& pod, std::int64_t code, std::int64_t signal);
+  std::vector<kube::Json> Pods();
+
+  clock::FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
+  std::unique_ptr<kube::KubeClient> store_;
+  kube::FaultyKubeClient faulty_;
+  std::unique_ptr<runtime::EventRecorder> events_;
+  std::unique_ptr<FakeLinks> links_;
+  std::unique_ptr<TrainingJobReconciler> reconciler_;
+  std::map<std::string, Coordinator> coordinators_;  // by pod UID
+  std::set<std::string> leaving_;                    // UIDs of pods that are let go
+  std::int64_t step_ = 0;
+  int crashes_ = 0;
+};
+
+}  // namespace starling::trainingjob

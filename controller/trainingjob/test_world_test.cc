@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// The world of test_world.h, kept in the test program alone.
+#include "controller/trainingjob/test_world.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/json/json.h"
+#include "common/status/check.h"
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/garbage_collector.h"
+#include "controller/kube/objects.h"
+#include "controller/kube/training_job_admission.h"
+
+namespace starling::trainingjob {
+namespace {
+
+using kube::Json;
+
+constexpr std::int64_t kLastStep = 12;
+const runtime::Key kJob{.ns = "default", .name = "digits"};
+
+std::unique_ptr<kube::KubeClient> OpenStore(const clock::Clock& clock) {
+  kube::EmbeddedOptions options;
+  options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+  auto store = kube::OpenEmbeddedKubeClient(clock, std::move(options));
+  STARLING_CHECK(store.ok(), "a store in memory opens");
+  return *std::move(store);
+}
+
+std::string Phase(const Json& pod) { return kube::StringAt(pod, "/status/phase"); }
+
+bool HasEnded(const Json& pod) { return Phase(pod) == "Succeeded" || Phase(pod) == "Failed"; }
+
+}  // namespace
+
+void FakeLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
+                          std::string_view /*secret*/) {
+  const auto found = links_.find(job);
+  if (found == links_.end() || found->second.supervision.pod_uid != supervision.pod_uid) {
+    Link link;
+    link.seen.pod_uid = supervision.pod_uid;
+    link.last = clock_.Now();
+    links_.insert_or_assign(job, std::move(link));
+  }
+  links_[job].supervision = supervision;
+}
+
+void FakeLinks::Release(const runtime::Key& job) { links_.erase(job); }
+
+std::optional<ObservedLink> FakeLinks::Look(const runtime::Key& job) const {
+  const auto found = links_.find(job);
+  if (found == links_.end()) return std::nullopt;
+  ObservedLink seen = found->second.seen;
+  seen.silent = clock_.Now() - found->second.last;
+  return seen;
+}
+
+const Supervision* FakeLinks::Told(const std::string& pod_uid) const {
+  for (const auto& [job, link] : links_) {
+    if (link.supervision.pod_uid == pod_uid) return &link.supervision;
+  }
+  return nullptr;
+}
+
+void FakeLinks::Report(const std::string& pod_uid, const v1alpha1::CoordinatorReport& report) {
+  for (auto& [job, link] : links_) {
+    if (link.supervision.pod_uid != pod_uid) continue;
+    link.seen.heard = true;
+    link.seen.report = report;
+    link.last = clock_.Now();
+  }
+}
+
+World::World() : store_(OpenStore(clock_)), faulty_(*store_) { StartController(); }
+
+void World::StartController() {
+  reconciler_.reset();
+  events_ = std::make_unique<runtime::EventRecorder>(faulty_, clock_, "test", "test");
+  links_ = std::make_unique<FakeLinks>(clock_);
+  reconciler_ = std::make_unique<TrainingJobReconciler>(
+      faulty_, *events_, *links_, clock_, resources::Platform{.jobs_folder = "/jobs", .image = ""},
+      Options{});
+}
+
+void World::CreateJob(std::int64_t workers) {
+  const Json job = {
+      {"apiVersion", "starling.dev/v1alpha1"},
+      {"kind", "TrainingJob"},
+      {"metadata", {{"name", kJob.name}, {"namespace", kJob.ns}}},
+      {"spec",
+       {{"workload", {{"classification", {{"model", {{"mlp", {{"hidden", Json::array({8})}}}}}}}}},
+        {"dataset", {{"train", {{"synthetic", {{"samples", 64}, {"shape", Json::array({4})}}}}}}},
+        {"replicaSpecs", {{"worker", {{"replicas", workers}, {"maxReplicas", 8}}}}}}}};
+  const auto created = store_->Create(kube::kTrainingJob, job);
+  STARLING_CHECK(created.ok(), created.status().ToString().c_str());
+}
+
+void World::PatchJob(const Json& patch) {
+  const auto patched = store_->Patch(kube::kTrainingJob, kJob, patch);
+  STARLING_CHECK(patched.ok(), patched.status().ToString().c_str());
+}
+
+void World::DeleteJob() {
+  STARLING_CHECK(store_->Delete(kube::kTrainingJob, kJob, {}).ok(), "the job is there");
+}
+
+std::vector<Json> World::Pods() { return store_->List(kube::kPod, "", {})->items; }
+
+std::size_t World::CountPods() { return Pods().size(); }
+
+bool World::PodRuns(const std::string& name) {
+  const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
+  return pod.ok() && Phase(*pod) == "Running" && !kube::IsBeingDeleted(*pod);
+}
+
+void World::KillPod(const std::string& name) {
+  const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
+  if (pod.ok()) EndPod(*pod, 137, 9);
+}
+
+void World::Hang(const std::string& coordinator) {
+  const auto pod = store_->Get(kube::kPod, {kJob.ns, coordinator});
+  if (pod.ok()) coordinators_[kube::UidOf(*pod)].hung = true;
+}
+
+Json World::Job() {
+  const auto job = store_->Get(kube::kTrainingJob, kJob);
+  return job.ok() ? *job : Json();
+}
+
+std::string World::State() {
+  const Json job = Job();
+  return job.is_null() ? "Gone" : kube::StringAt(job, "/status/state");
+}
+
+void World::Tick() {
+  clock_.Advance(absl::Milliseconds(100));
+  Kubelet();
+  Training();
+  Reconcile();
+}
+
+void World::EndPod(const Json& pod, std::int64_t code, std::int64_t signal) {
+  Json ended = {{"exitCode", code}, {"finishedAt", kube::FormatTimestamp(clock_.WallNow())}};
+  if (signal > 0) ended["signal"] = signal;
+  const Json status = {{"phase", code == 0 ? "Succeeded" : "Failed"},
+                       {"containerStatuses",
+                        Json::array({{{"name", "trainer"}, {"state", {{"terminated", ended}}}}})}};
+  (void)store_->PatchStatus(kube::kPod, kube::KeyOf(pod), {{"status", status}});
+}
+
+void World::Kubelet() {
+  for (const Json& pod : Pods()) {
+    if (kube::IsBeingDeleted(pod)) {
+      kube::DeleteOptions now;
+      now.grace_period_seconds = 0;
+      (void)store_->Delete(kube::kPod, kube::KeyOf(pod), now);
+    } else if (Phase(pod).empty() || Phase(pod) == "Pending") {
+      const Json status = {{"phase", "Running"},
+                           {"podIP", absl::StrCat("127.1.0.", pod["metadata"]["name"].size())},
+                           {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}};
+      (void)store_->PatchStatus(kube::kPod, kube::KeyOf(pod), {{"status", status}});
+    } else if (!HasEnded(pod) && leaving_.contains(kube::UidOf(pod))) {
+      EndPod(pod, 0, 0);
+    }
+  }
+}
+
+void World::Training() {
+  for (const Json& pod : Pods()) {
+    if (Phase(pod) != "Running" || kube::IsBeingDeleted(pod)) continue;
+    if (kube::LabelOf(pod, resources::kRoleLabel) != "coordinator") continue;
+    Coordinator& coordinator = coordinators_[kube::UidOf(pod)];
+    if (coordinator.boot_id.empty()) coordinator.boot_id = "boot-" + kube::UidOf(pod);
+    if (!coordinator.hung) Lead(pod, coordinator);
+  }
+}
+
+void World::Lead(const Json& pod, Coordinator& coordinator) {
+  const Supervision* told = links_->Told(kube::UidOf(pod));
+  if (told == nullptr) return;
+  v1alpha1::CoordinatorReport report;
+  if (told->boot_id == coordinator.boot_id) {
+    if (told->grant.has_value()) coordinator.incarnation = told->grant->incarnation();
+    if (told->desired.has_value() && coordinator.incarnation > 0 && Obey(*told, report)) {
+      leaving_.insert(kube::UidOf(pod));
+    }
+  }
+  report.set_boot_id(coordinator.boot_id);
+  report.set_incarnation(coordinator.incarnation);
+  if (coordinator.incarnation > 0) report.set_newest_view((coordinator.incarnation << 32) + 1);
+  links_->Report(kube::UidOf(pod), report);
+}
+
+// Returns whether all may go.
+bool World::Obey(const Supervision& told, v1alpha1::CoordinatorReport& report) {
+  const v1alpha1::Desired& desired = *told.desired;
+  std::int64_t live = 0;
+  for (const v1alpha1::Pod& pod : desired.pods()) {
+    if (!PodRuns(pod.name())) continue;
+    v1alpha1::MemberStatus& member = *report.add_members();
+    member.mutable_id()->set_pod_uid(pod.uid());
+    member.set_connected(true);
+    const bool drained = pod.state() == v1alpha1::Pod::DRAINING;
+    member.set_drained(drained);
+    member.set_in_view(!drained);
+    if (!drained) ++live;
+    if (desired.finished()) leaving_.insert(pod.uid());
+  }
+  report.set_view_synced(live > 0);
+  report.set_stopped(desired.settings().halt());
+  if (live >= desired.min_workers() && !desired.settings().halt() && step_ < kLastStep) ++step_;
+  report.set_settled_step(step_);
+  report.mutable_training()->mutable_progress()->set_step(step_);
+  if (step_ >= kLastStep) report.mutable_training()->mutable_result()->set_steps(step_);
+  return desired.finished();
+}
+
+void World::Reconcile() {
+  for (int i = 0; i < 10; ++i) {
+    const std::int64_t before = faulty_.writes();
+    const bool ok =
+        reconciler_->Reconcile(kJob).ok() && kube::CollectGarbage(faulty_, kube::KnownKinds()).ok();
+    if (faulty_.crashed()) {
+      ++crashes_;
+      faulty_.Heal();
+      StartController();
+    } else if (ok && faulty_.writes() == before) {
+      return;
+    }
+  }
+}
+
+std::string World::Summary() {
+  std::string summary;
+  for (const kube::ResourceKind& kind :
+       {kube::kPod, kube::kSecret, kube::kConfigMap, kube::kService}) {
+    for (const Json& object : store_->List(kind, "", {})->items) {
+      absl::StrAppend(&summary, std::string(kind.kind), " ", kube::NameOf(object), " ",
+                      Phase(object), "\n");
+    }
+  }
+  const Json job = Job();
+  if (job.is_null()) return summary + "no job\n";
+  const Json& status = job["status"];
+  for (const char* field :
+       {"state", "result", "failures", "restarts", "replicas", "coordinator", "replicaStatuses"}) {
+    if (!status.contains(field)) continue;
+    Json value = status[field];
+    if (value.is_object()) value.erase("bootId");
+    absl::StrAppend(&summary, field, " ", json::Dump(value), "\n");
+  }
+  for (const Json& condition : kube::At(status, "/conditions")) {
+    absl::StrAppend(&summary, kube::StringAt(condition, "/type"), " ",
+                    kube::StringAt(condition, "/status"), " ", kube::StringAt(condition, "/reason"),
+                    "\n");
+  }
+  for (const Json& incident : kube::At(status, "/incidents")) {
+    absl::StrAppend(&summary, kube::StringAt(incident, "/reason"), " ",
+                    kube::StringAt(incident, "/pod"), "\n");
+  }
+  return summary;
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole lives of jobs against the real store, undisturbed and with a controller that dies after
+// every single write.
+#include "controller/trainingjob/trainingjob_reconciler.h"
+
+#include "controller/kube/objects.h"
+#include "controller/trainingjob/test_world.h"
+#include "gtest/gtest.h"
+
+namespace starling::trainingjob {
+namespace {
+
+using kube::Json;
+
+constexpr int kMostTicks = 600;
+
+// What users and fate do; called at every tick, returns whether all is over.
+struct Scenario {
+  const char* name;
+  std::int64_t workers;
+  std::function<bool(World&, int& stage)> drive;
+};
+
+void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
+
+bool HasSucceeded(World& world) { return world.State() == "Succeeded"; }
+
+Json Suspend(bool suspend) { return {{"spec", {{"runPolicy", {{"suspend", suspend}}}}}}; }
+
+Json Scale(int replicas) {
+  return {{"spec", {{"replicaSpecs", {{"worker", {{"replicas", replicas}}}}}}}};
+}
+
+bool RunToTheEnd(World& world, int& /*stage*/) { return HasSucceeded(world); }
+
+bool SuspendAndResume(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 3) {
+    world.PatchJob(Suspend(true));
+    stage = 1;
+  } else if (stage == 1 && world.State() == "Suspended") {
+    EXPECT_EQ(world.CountPods(), 0U);
+    world.PatchJob(Suspend(false));
+    stage = 2;
+  }
+  return stage == 2 && HasSucceeded(world);
+}
+
+bool ScaleUpAndDown(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 2) {
+    world.PatchJob(Scale(4));
+    stage = 1;
+  } else if (stage == 1 && world.PodRuns("digits-worker-3") && world.step() >= 4) {
+    world.PatchJob(Scale(2));
+    stage = 2;
+  }
+  return stage == 2 && HasSucceeded(world) && !world.PodRuns("digits-worker-3");
+}
+
+bool LoseAWorker(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 4) {
+    world.KillPod("digits-worker-1");
+    stage = 1;
+  }
+  return stage == 1 && HasSucceeded(world);
+}
+
+bool LoseTheCoordinator(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 4) {
+    world.KillPod("digits-coordinator-0");
+    stage = 1;
+  }
+  return stage == 1 && HasSucceeded(world);
+}
+
+bool CoordinatorHangs(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 4) {
+    world.Hang("digits-coordinator-0");
+    stage = 1;
+  }
+  return stage == 1 && HasSucceeded(world);
+}
+
+bool Delete(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 4) {
+    world.DeleteJob();
+    stage = 1;
+  }
+  return stage == 1 && world.CountPods() == 0;
+}
+
+bool ExpireAfterSuccess(World& world, int& stage) {
+  if (stage == 0 && world.step() >= 4) {
+    world.PatchJob({{"spec", {{"runPolicy", {{"ttlSecondsAfterFinished", 1}}}}}});
+    stage = 1;
+  }
+  return stage == 1 && world.State() == "Gone" && world.CountPods() == 0;
+}
+
+// Runs the scenario, and a little longer; empty: it did not come to its end.
+std::string Run(World& world, const Scenario& scenario) {
+  world.CreateJob(scenario.workers);
+  int stage = 0;
+  for (int tick = 0; tick < kMostTicks; ++tick) {
+    world.Tick();
+    if (!scenario.drive(world, stage)) continue;
+    for (int i = 0; i < 30; ++i) world.Tick();
+    return world.Summary();
+  }
+  return "";
+}
+
+class LifeOfAJob : public testing::TestWithParam<Scenario> {};
+
+TEST_P(LifeOfAJob, ComesToItsEnd) {
+  World world;
+  const std::string end = Run(world, GetParam());
+  EXPECT_NE(end, "") << world.Summary();
+}
+
+TEST_P(LifeOfAJob, EndsTheSameHoweverTheControllerDies) {
+  World undisturbed;
+  const std::string expected = Run(undisturbed, GetParam());
+  ASSERT_NE(expected, "");
+  for (const kube::Fault fault : {kube::Fault::kCrashAfter, kube::Fault::kCrashBefore}) {
+    for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
+      World world;
+      world.CrashAt(nth, fault);
+      ASSERT_EQ(Run(world, GetParam()), expected) << "write " << nth;
+      ASSERT_GE(world.crashes(), nth < undisturbed.writes() / 2 ? 1 : 0);
+    }
+  }
+}
+
+TEST_P(LifeOfAJob, EndsTheSameWhenAWriteIsRefusedOrItsResultIsUnknown) {
+  World undisturbed;
+  const std::string expected = Run(undisturbed, GetParam());
+  for (const kube::Fault fault :
+       {kube::Fault::kRefuse, kube::Fault::kConflict, kube::Fault::kUnknownResult}) {
+    for (std::int64_t nth = 1; nth <= undisturbed.writes(); nth += 3) {
+      World world;
+      world.CrashAt(nth, fault);
+      ASSERT_EQ(Run(world, GetParam()), expected) << "write " << nth;
+    }
+  }
+}
+
+const Scenario kScenarios[] = {{"RunToTheEnd", 2, RunToTheEnd},
+                               {"SuspendAndResume", 2, SuspendAndResume},
+                               {"ScaleUpAndDown", 2, ScaleUpAndDown},
+                               {"LoseAWorker", 2, LoseAWorker},
+                               {"LoseTheCoordinator", 2, LoseTheCoordinator},
+                               {"CoordinatorHangs", 2, CoordinatorHangs},
+                               {"Delete", 2, Delete},
+                               {"ExpireAfterSuccess", 2, ExpireAfterSuccess}};
+
+INSTANTIATE_TEST_SUITE_P(Scenarios, LifeOfAJob, testing::ValuesIn(kScenarios),
+                         [](const auto& info) { return info.param.name; });
+
+// Negative control: the summaries that are compared do tell lives apart.
+TEST(LifeOfAJobControl, DifferentLivesHaveDifferentSummaries) {
+  std::set<std::string> summaries;
+  for (const Scenario& scenario : kScenarios) {
+    if (std::string_view(scenario.name) == "ExpireAfterSuccess") continue;  // as empty as Delete
+    World world;
+    summaries.insert(Run(world, scenario));
+  }
+  EXPECT_GE(summaries.size(), 6U);
+}
+
+TEST(LifeOfAJobControl, SecretIsMadeOnceAndNeverAgain) {
+  World world;
+  world.CreateJob(1);
+  world.Tick();
+  const std::string first = world.Summary();
+  for (int i = 0; i < 50; ++i) world.Tick();
+  EXPECT_NE(first.find("Secret digits-secret"), std::string::npos);
+}
+
+TEST(LifeOfAJobControl, WrongTemplateFailsTheJobInsteadOfLoopingForever) {
+  World world;
+  world.CreateJob(1);
+  world.PatchJob(
+      {{"spec", {{"replicaSpecs", {{"worker", {{"template", {{"spec", Json::array({1})}}}}}}}}}});
+  for (int i = 0; i < 20; ++i) world.Tick();
+  EXPECT_EQ(world.State(), "Failed") << world.Summary();
+}
+
+}  // namespace
+}  // namespace starling::trainingjob
