@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cli/job_source.h"
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "api/spec/job_file.h"
+#include "api/spec/reader.h"
+#include "api/spec/resolve.h"
+#include "api/spec/uris.h"
+#include "api/spec/writer.h"
+#include "api/yaml/yaml.h"
+#include "common/json/json.h"
+#include "common/status/macros.h"
+#include "controller/kube/objects.h"
+#include "trainer/data/load_datasets.h"
+
+namespace starling::cli {
+namespace {
+
+using kube::Json;
+
+absl::Status Override(Json& document, const std::vector<std::string>& settings) {
+  for (const std::string& setting : settings) {
+    const std::size_t equals = setting.find('=');
+    if (equals == std::string::npos || equals == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--set ", setting, ": write path=value, such as spec.stop.epochs=5"));
+    }
+    RETURN_IF_ERROR(spec::SetPath(document, setting.substr(0, equals), setting.substr(equals + 1)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckTheData(const v1alpha1::TrainingJobSpec& resolved) {
+  spec::FieldErrors errors;
+  for (const data::FieldProblem& problem : data::CheckData(resolved)) {
+    errors.push_back({problem.path, problem.message});
+  }
+  return spec::ToStatus(errors);
+}
+
+spec::UriBases BasesOf(const std::string& file) {
+  spec::UriBases bases;
+  std::error_code error;
+  bases.working_directory = std::filesystem::current_path(error);
+  if (file != "-") {
+    bases.job_folder = std::filesystem::absolute(file, error).parent_path().lexically_normal();
+  }
+  return bases;
+}
+
+// The spec as it counts for comparison.
+absl::StatusOr<std::string> MeaningOf(const Json& spec) {
+  v1alpha1::TrainingJobSpec given;
+  RETURN_IF_ERROR(spec::ToStatus(spec::ReadMessage(spec, "spec", given)));
+  v1alpha1::TrainingJobSpec resolved = spec::Resolve(given);
+  resolved.mutable_run_policy()->clear_suspend();
+  return json::Dump(spec::WriteMessage(resolved));
+}
+
+}  // namespace
+
+absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
+  ASSIGN_OR_RETURN(Json document, yaml::ReadJobFile(source.file));
+  RETURN_IF_ERROR(Override(document, source.settings));
+  spec::CheckedJob checked;
+  RETURN_IF_ERROR(spec::ToStatus(spec::CheckJob(document, checked)));
+  v1alpha1::TrainingJob& job = checked.job;
+  if (!source.ns.empty()) {
+    const std::string& written = job.metadata().namespace_();
+    if (!written.empty() && written != source.ns) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("metadata.namespace: is ", written, ", but -n says ", source.ns));
+    }
+    job.mutable_metadata()->set_namespace_(source.ns);
+  }
+  if (job.metadata().namespace_().empty()) job.mutable_metadata()->set_namespace_("default");
+  spec::MakeUrisAbsolute(*job.mutable_spec(), BasesOf(source.file));
+  const v1alpha1::TrainingJobSpec resolved = spec::Resolve(job.spec());
+  if (source.check_data) RETURN_IF_ERROR(CheckTheData(resolved));
+  job.clear_status();
+  LoadedJob loaded{spec::WriteMessage(job), spec::WriteMessage(resolved)};
+  loaded.object["metadata"]["annotations"][std::string(kLastAppliedSpec)] =
+      json::Dump(loaded.object["spec"]);
+  return loaded;
+}
+
+bool SameMeaning(const Json& spec, const Json& other) {
+  const auto mine = MeaningOf(spec);
+  const auto theirs = MeaningOf(other);
+  return mine.ok() && theirs.ok() && *mine == *theirs;
+}
+
+}  // namespace starling::cli

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a job file to the object that is stored: read, overridden, checked, made absolute.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/kube/kube_client.h"
+
+namespace starling::cli {
+
+// Under which the spec that a file gave is remembered, to tell whether the file has changed.
+inline constexpr std::string_view kLastAppliedSpec = "starling.dev/last-applied-spec";
+
+struct JobSource {
+  std::string file;                   // "-": standard input
+  std::vector<std::string> settings;  // --set, path=value
+  std::string ns;                     // -n; empty: the file's
+  bool check_data = true;             // look at the data too
+};
+
+struct LoadedJob {
+  kube::Json object;    // the TrainingJob to create: as written, absolute URIs, the annotation
+  kube::Json resolved;  // its spec with preset and defaults filled in
+};
+
+// InvalidArgument: everything that is wrong, one field a line.
+absl::StatusOr<LoadedJob> LoadJob(const JobSource& source);
+
+// Whether two specs mean the same job: preset and defaults filled in, suspension aside.
+bool SameMeaning(const kube::Json& spec, const kube::Json& other);
+
+}  // namespace starling::cli

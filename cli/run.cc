@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+// run and submit: from a file to a job, watched or not.
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "cli/apply.h"
+#include "cli/commands.h"
+#include "cli/control_plane.h"
+#include "cli/exit_code.h"
+#include "cli/follow.h"
+#include "cli/job_source.h"
+#include "cli/pages.h"
+#include "common/json/json.h"
+#include "common/status/macros.h"
+#include "controller/kube/objects.h"
+
+namespace starling::cli {
+namespace {
+
+using kube::Json;
+
+absl::StatusOr<LoadedJob> Load(const Arguments& arguments) {
+  const std::string output = arguments.Get("output");
+  if (!output.empty() && output != "json") {
+    return absl::InvalidArgumentError(absl::StrCat("-o ", output, ": only json is known here"));
+  }
+  return LoadJob({.file = arguments.names[0],
+                  .settings = arguments.All("set"),
+                  .ns = arguments.Get("namespace")});
+}
+
+std::string WhatWasDone(const Applied& applied) {
+  switch (applied.step) {
+    case ApplyStep::kGoOn:
+      return "going on with the job that is there";
+    case ApplyStep::kStartAnew:
+      return "the finished job of that name is in the history now; a new one starts";
+    case ApplyStep::kReplace:
+      return "the job of that name was stopped and replaced";
+    default:
+      return "created";
+  }
+}
+
+void SayStart(Session& session, const Applied& applied) {
+  Terminal& terminal = session.terminal();
+  terminal.Say(absl::StrCat(terminal.PaintError(Style::kDim, kube::NameOf(applied.job) + ":"), " ",
+                            WhatWasDone(applied)));
+}
+
+int CodeOf(const Followed& followed, bool file_suspends) {
+  switch (followed.end) {
+    case FollowEnd::kFinished:
+      return kube::IsConditionTrue(followed.job, "Succeeded") ? kSuccess : kFailed;
+    case FollowEnd::kSuspended:
+      return file_suspends ? kSuccess : kInterrupted;
+    case FollowEnd::kLeft:
+      return kInterrupted;
+    case FollowEnd::kDeleted:
+      return kNotFound;
+  }
+  return kFailed;
+}
+
+// The end of the story: numbers for a finished job, a sentence for every other.
+void SayEnd(Session& session, const Followed& followed, bool json) {
+  Terminal& terminal = session.terminal();
+  const std::string name = kube::NameOf(followed.job);
+  switch (followed.end) {
+    case FollowEnd::kFinished: {
+      const std::string page = FinalPage(ToMessage(followed.job));
+      if (json) {
+        terminal.Say(page);
+      } else {
+        terminal.Print(page);
+      }
+      break;
+    }
+    case FollowEnd::kSuspended:
+      terminal.Say(absl::StrCat(name, " is suspended; go on with: starling resume ", name));
+      break;
+    case FollowEnd::kLeft:
+      terminal.Say(absl::StrCat(name, kube::IsConditionTrue(followed.job, "Suspended")
+                                          ? " is saved and suspended; the same command goes on"
+                                          : ": left"));
+      break;
+    case FollowEnd::kDeleted:
+      terminal.Say(absl::StrCat(name, " was deleted"));
+      break;
+  }
+  if (json) terminal.Print(json::Dump(followed.job) + "\n");
+}
+
+absl::StatusOr<int> Run(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(arguments));
+  ControllerKeeper keeper(session);
+  ASSIGN_OR_RETURN(const Applied applied, Apply(session, wanted, arguments.Has("replace"),
+                                                [&keeper] { return keeper.Tend(); }));
+  SayStart(session, applied);
+  Follower follower(session, keeper);
+  ASSIGN_OR_RETURN(const Followed followed, follower.Follow(applied.job));
+  SayEnd(session, followed, arguments.Get("output") == "json");
+  return CodeOf(followed, kube::BoolAt(wanted.object, "/spec/runPolicy/suspend"));
+}
+
+absl::StatusOr<int> Submit(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(arguments));
+  ASSIGN_OR_RETURN(const Applied applied, Apply(session, wanted, arguments.Has("replace"),
+                                                [] { return absl::OkStatus(); }));
+  if (arguments.Get("output") == "json") {
+    session.terminal().Print(json::Dump(applied.job) + "\n");
+  } else {
+    session.terminal().Print(
+        absl::StrCat("trainingjob.starling.dev/", kube::NameOf(applied.job),
+                     applied.step == ApplyStep::kGoOn ? " unchanged\n" : " created\n"));
+  }
+  if (!ControllerRuns(session.home())) {
+    session.terminal().Say("no control plane is up: start it with `starling up`");
+  }
+  return kSuccess;
+}
+
+}  // namespace
+
+int RunCommand(Session& session, const Arguments& arguments) {
+  const absl::StatusOr<int> code = Run(session, arguments);
+  return code.ok() ? *code : session.Fail(code.status());
+}
+
+int SubmitCommand(Session& session, const Arguments& arguments) {
+  const absl::StatusOr<int> code = Submit(session, arguments);
+  return code.ok() ? *code : session.Fail(code.status());
+}
+
+}  // namespace starling::cli

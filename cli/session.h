@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every command needs of the world: terminal, clock, folders, the store, Ctrl-C.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cli/arguments.h"
+#include "cli/home.h"
+#include "cli/interrupts.h"
+#include "cli/terminal.h"
+#include "common/clock/clock.h"
+#include "controller/kube/kube_client.h"
+
+namespace starling::cli {
+
+// Confined to the main thread.
+class Session {
+ public:
+  Session(Terminal& terminal, const clock::Clock& clock, const Interrupts& interrupts, Home home,
+          std::string program_folder)
+      : terminal_(terminal),
+        clock_(clock),
+        interrupts_(interrupts),
+        home_(std::move(home)),
+        program_folder_(std::move(program_folder)) {}
+
+  Terminal& terminal() { return terminal_; }
+  const clock::Clock& clock() const { return clock_; }
+  const Interrupts& interrupts() const { return interrupts_; }
+  const Home& home() const { return home_; }
+  const std::string& program_folder() const { return program_folder_; }
+
+  // Opened when first asked for; it stays the session's.
+  absl::StatusOr<kube::KubeClient*> Store();
+
+  // Says what is wrong, on stderr; returns the exit code for it.
+  int Fail(const absl::Status& status);
+
+ private:
+  Terminal& terminal_;
+  const clock::Clock& clock_;
+  const Interrupts& interrupts_;
+  const Home home_;
+  const std::string program_folder_;
+  std::unique_ptr<kube::KubeClient> store_;
+};
+
+// -n, by default "default".
+std::string NamespaceOf(const Arguments& arguments);
+
+// The key of a job as users write it: digits, tj/digits, trainingjob/digits, job/digits, jobs/...
+kube::ObjectKey JobKey(const Arguments& arguments, std::string_view name);
+
+// The name without a kind before it ("pod/x" -> "x"); the kind, if any, in `kind`.
+std::string WithoutKind(std::string_view name, std::string* kind = nullptr);
+
+// A duration flag in Go's form; `otherwise` if it is not given.
+absl::StatusOr<absl::Duration> DurationFlag(const Arguments& arguments, std::string_view flag,
+                                            absl::Duration otherwise);
+
+}  // namespace starling::cli

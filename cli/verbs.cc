@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of commands: what parsing, help and completion know.
+#include "cli/arguments.h"
+#include "cli/commands.h"
+
+namespace starling::cli {
+namespace {
+
+constexpr Flag kOutput{.name = "output", .letter = 'o', .value = "FORMAT", .help = "json"};
+constexpr Flag kSet{.name = "set",
+                    .value = "PATH=VALUE",
+                    .help = "set a field, under the checks of the file; repeatable",
+                    .repeatable = true};
+constexpr Flag kReplace{.name = "replace",
+                        .help = "stop an unfinished job of that name and start anew"};
+
+Flag Timeout(std::string_view help) {
+  return {.name = "timeout", .value = "DURATION", .help = help};
+}
+
+Verb Run() {
+  return {.name = "run",
+          .usage = "FILE [flags]",
+          .summary = "Train what a job file describes, and watch it",
+          .examples =
+              "  starling run examples/digits.yaml\n"
+              "  starling run job.yaml --set spec.stop.epochs=5 -o json\n"
+              "  starling run job.yaml --replace     # the file has changed since\n",
+          .details =
+              "Looks at the file and its data first; what is wrong is listed, and nothing is "
+              "started.\nCtrl-C saves a checkpoint and leaves; the same command goes on from "
+              "there.\nWith -o json the last line on stdout is the finished job.\n",
+          .flags = {kSet, kReplace, kOutput},
+          .min_names = 1,
+          .max_names = 1,
+          .run = RunCommand};
+}
+
+Verb Submit() {
+  return {.name = "submit",
+          .usage = "FILE [flags]",
+          .summary = "Hand a job file to the control plane and return",
+          .examples = "  starling up\n  starling submit job.yaml\n  starling get jobs\n",
+          .details = "The control plane that `starling up` started trains it.\n",
+          .flags = {kSet, kReplace, kOutput},
+          .min_names = 1,
+          .max_names = 1,
+          .run = SubmitCommand};
+}
+
+Verb Up() {
+  return {.name = "up",
+          .usage = "[flags]",
+          .summary = "Start the control plane in the background",
+          .examples = "  starling up\n",
+          .details = "",
+          .flags = {Timeout("how long to wait until it is ready (30s)")},
+          .run = UpCommand};
+}
+
+Verb Down() {
+  return {.name = "down",
+          .usage = "[flags]",
+          .summary = "Stop the control plane; training is saved",
+          .examples = "  starling down\n  starling up      # and all goes on\n",
+          .details = "Every pod saves a checkpoint and ends; unfinished jobs go on after `up`.\n",
+          .flags = {Timeout("how long to wait for the pods (60s)")},
+          .run = DownCommand};
+}
+
+Verb Get() {
+  return {.name = "get",
+          .usage = "jobs|pods|events|job [NAME] [flags]",
+          .summary = "List jobs, pods or events",
+          .examples =
+              "  starling get jobs\n"
+              "  starling get job digits -o yaml\n"
+              "  starling get pods -l starling.dev/job=digits -o wide\n"
+              "  starling get jobs --history      # those that others took the place of\n",
+          .details = "",
+          .flags = {{.name = "output",
+                     .letter = 'o',
+                     .value = "FORMAT",
+                     .help = "wide, json, yaml or name"},
+                    {.name = "selector",
+                     .letter = 'l',
+                     .value = "LABELS",
+                     .help = "only those with these labels, such as starling.dev/role=worker"},
+                    {.name = "all-namespaces", .letter = 'A', .help = "of every namespace"},
+                    {.name = "history", .help = "jobs that have been replaced"}},
+          .min_names = 1,
+          .max_names = 2,
+          .run = GetCommand};
+}
+
+Verb Describe() {
+  return {.name = "describe",
+          .usage = "[job] NAME",
+          .summary = "Everything about a job: conditions, progress, incidents, pods, events",
+          .examples = "  starling describe digits\n  starling describe job tj/digits\n",
+          .details = "",
+          .flags = {},
+          .min_names = 1,
+          .max_names = 2,
+          .run = DescribeCommand};
+}
+
+Verb Logs() {
+  return {
+      .name = "logs",
+      .usage = "POD-or-JOB [flags]",
+      .summary = "Print what a pod, or all pods of a job, have written",
+      .examples = "  starling logs digits-worker-0\n  starling logs -f digits\n",
+      .details = "",
+      .flags = {{.name = "follow", .letter = 'f', .help = "go on as more is written"},
+                {.name = "tail", .value = "LINES", .help = "only the last so many lines of each"}},
+      .min_names = 1,
+      .max_names = 1,
+      .run = LogsCommand};
+}
+
+Verb Scale() {
+  return {.name = "scale",
+          .usage = "NAME --replicas N",
+          .summary = "Change the number of workers while it trains",
+          .examples = "  starling scale digits --replicas 4\n",
+          .details = "",
+          .flags = {{.name = "replicas", .value = "N", .help = "the number of workers wanted"}},
+          .min_names = 1,
+          .max_names = 1,
+          .run = ScaleCommand};
+}
+
+Verb Suspend() {
+  return {.name = "suspend",
+          .usage = "NAME [flags]",
+          .summary = "Save a checkpoint, release the pods, and wait",
+          .examples = "  starling suspend digits\n  starling suspend digits --wait\n",
+          .details = "",
+          .flags = {{.name = "wait", .help = "until no pod is left"},
+                    Timeout("how long to wait (60s)")},
+          .min_names = 1,
+          .max_names = 1,
+          .run = SuspendCommand};
+}
+
+Verb Resume() {
+  return {.name = "resume",
+          .usage = "NAME",
+          .summary = "Go on with a suspended job",
+          .examples = "  starling resume digits\n",
+          .details = "",
+          .flags = {},
+          .min_names = 1,
+          .max_names = 1,
+          .run = ResumeCommand};
+}
+
+Verb Delete() {
+  return {.name = "delete",
+          .usage = "[job] NAME [flags]",
+          .summary = "Stop a job and forget it, its model and its checkpoints",
+          .examples = "  starling delete digits\n  starling delete job tj/digits --no-wait\n",
+          .details = "",
+          .flags = {{.name = "no-wait", .help = "do not wait until its pods are gone"},
+                    Timeout("how long to wait (60s)")},
+          .min_names = 1,
+          .max_names = 2,
+          .run = DeleteCommand};
+}
+
+Verb Validate() {
+  return {.name = "validate",
+          .usage = "FILE [flags]",
+          .summary = "Say what is wrong with a job file, or show it with all defaults filled in",
+          .examples = "  starling validate job.yaml\n  starling validate job.yaml --data\n",
+          .details = "",
+          .flags = {kSet,
+                    {.name = "data", .help = "look at the data that it names too"},
+                    {.name = "output", .letter = 'o', .value = "FORMAT", .help = "yaml or json"}},
+          .min_names = 1,
+          .max_names = 1,
+          .run = ValidateCommand};
+}
+
+Verb Explain() {
+  return {.name = "explain",
+          .usage = "[PATH]",
+          .summary = "Print the documentation of a field",
+          .examples =
+              "  starling explain spec.optimizer\n"
+              "  starling explain spec.replicaSpecs.worker.maxReplicas\n",
+          .details = "",
+          .flags = {},
+          .max_names = 1,
+          .run = ExplainCommand};
+}
+
+Verb Version() {
+  return {.name = "version",
+          .usage = "",
+          .summary = "Print the version",
+          .examples = "  starling version\n  starling version -o json\n",
+          .details = "",
+          .flags = {kOutput},
+          .run = VersionCommand};
+}
+
+Verb Completion() {
+  return {.name = "completion",
+          .usage = "bash|zsh|fish",
+          .summary = "Print a completion script for a shell",
+          .examples =
+              "  source <(starling completion bash)\n"
+              "  starling completion fish | source\n",
+          .details = "",
+          .flags = {},
+          .min_names = 1,
+          .max_names = 1,
+          .run = CompletionCommand};
+}
+
+}  // namespace
+
+const std::vector<Flag>& CommonFlags() {
+  static const auto& flags = *new std::vector<Flag>{
+      {.name = "namespace", .letter = 'n', .value = "NAME", .help = "the namespace (default)"},
+      {.name = "home", .value = "FOLDER", .help = "where state lies, instead of $STARLING_HOME"},
+      {.name = "help", .letter = 'h', .help = "show help"}};
+  return flags;
+}
+
+const std::vector<Verb>& Verbs() {
+  static const auto& verbs = *new std::vector<Verb>{
+      Run(),     Submit(), Up(),     Down(),     Get(),     Describe(), Logs(),      Scale(),
+      Suspend(), Resume(), Delete(), Validate(), Explain(), Version(),  Completion()};
+  return verbs;
+}
+
+}  // namespace starling::cli
