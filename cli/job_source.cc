@@ -63,7 +63,10 @@ absl::StatusOr<std::string> MeaningOf(const Json& spec) {
 }  // namespace
 
 absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
-  ASSIGN_OR_RETURN(Json document, yaml::ReadJobFile(source.file));
+  absl::StatusOr<Json> read = yaml::ReadJobFile(source.file);
+  // A job that is not there is "not found"; a file that is not there is a wrong file.
+  if (!read.ok()) return absl::InvalidArgumentError(read.status().message());
+  Json document = *std::move(read);
   RETURN_IF_ERROR(Override(document, source.settings));
   spec::CheckedJob checked;
   RETURN_IF_ERROR(spec::ToStatus(spec::CheckJob(document, checked)));

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: Apache-2.0
+// The program as scripts see it: arguments, exit codes, what goes where; and what `run` decides.
+#include "cli/program.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "cli/apply.h"
+#include "cli/arguments.h"
+#include "cli/control_plane.h"
+#include "cli/history.h"
+#include "cli/job_source.h"
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/objects.h"
+
+namespace starling::cli {
+namespace {
+
+using kube::Json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+
+class NoInterrupts final : public Interrupts {
+ public:
+  int count() const override { return 0; }
+  void Wait(absl::Duration) const override {}
+};
+
+struct Outcome {
+  int code;
+  std::string out;
+  std::string error;
+};
+
+constexpr const char* kJob = R"(
+apiVersion: starling.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: digits}
+spec:
+  workload: {classification: {model: {mlp: {hidden: [8]}}}}
+  dataset: {train: {csv: {uri: train.csv}}}
+)";
+
+class ProgramTest : public testing::Test {
+ protected:
+  ProgramTest() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "starling-XXXXXX").string();
+    folder_ = ::mkdtemp(pattern.data());
+    Write("train.csv", "a,b,label\n1,2,0\n3,4,1\n5,6,0\n7,8,1\n");
+    Write("job.yaml", kJob);
+  }
+  ~ProgramTest() override { std::filesystem::remove_all(folder_); }
+
+  std::string File(const std::string& name) const { return (folder_ / name).string(); }
+  void Write(const std::string& name, const std::string& text) const {
+    std::ofstream(File(name)) << text;
+  }
+
+  Outcome Call(const std::vector<std::string>& words) {
+    std::ostringstream out;
+    std::ostringstream error;
+    Terminal terminal(out, error, {});
+    const NoInterrupts interrupts;
+    const auto environment = [this](const char* name) {
+      return std::string_view(name) == "STARLING_HOME" ? File("home") : std::string();
+    };
+    const int code =
+        RunProgram({terminal, clock_, interrupts, environment, File("no-programs")}, words);
+    return {code, out.str(), error.str()};
+  }
+
+  std::unique_ptr<kube::KubeClient> Store() {
+    kube::EmbeddedOptions options;
+    options.path = File("home/store.db");
+    return *kube::OpenEmbeddedKubeClient(clock_, options);
+  }
+
+  const clock::FakeClock clock_;
+  std::filesystem::path folder_;
+};
+
+TEST_F(ProgramTest, HelpIsDataAndNoCommandIsAMistake) {
+  EXPECT_EQ(Call({"help"}).code, 0);
+  EXPECT_THAT(Call({"help"}).out, HasSubstr("Exit codes"));
+  EXPECT_EQ(Call({"--help"}).code, 0);
+  EXPECT_EQ(Call({}).code, 2);
+  EXPECT_THAT(Call({}).out, IsEmpty());
+  EXPECT_EQ(Call({"help", "nonsense"}).code, 2);
+}
+
+TEST_F(ProgramTest, EveryCommandHasHelpThatBeginsWithExamples) {
+  for (const Verb& verb : Verbs()) {
+    const std::string name(verb.name);
+    const Outcome asked = Call({name, "--help"});
+    EXPECT_EQ(asked.code, 0) << name;
+    EXPECT_EQ(asked.out, Call({"help", name}).out);
+    EXPECT_LT(asked.out.find("Examples:"), asked.out.find("Usage:")) << name;
+  }
+}
+
+TEST_F(ProgramTest, AMistypedCommandOrFlagGetsASuggestion) {
+  const Outcome verb = Call({"scael", "digits"});
+  EXPECT_EQ(verb.code, 2);
+  EXPECT_THAT(verb.error, HasSubstr("did you mean \"scale\"?"));
+  const Outcome flag = Call({"scale", "digits", "--replcas", "4"});
+  EXPECT_EQ(flag.code, 2);
+  EXPECT_THAT(flag.error, HasSubstr("did you mean \"--replicas\"?"));
+  EXPECT_THAT(Call({"get", "pdos"}).error, HasSubstr("did you mean \"pods\"?"));
+}
+
+TEST_F(ProgramTest, WrongUsageIsExitCode2) {
+  const std::vector<std::vector<std::string>> wrong = {{"run"},
+                                                       {"run", "a", "b"},
+                                                       {"run", "a", "-o", "yaml"},
+                                                       {"scale", "digits"},
+                                                       {"scale", "digits", "--replicas"},
+                                                       {"scale", "digits", "--replicas", "many"},
+                                                       {"get", "jobs", "-o", "table"},
+                                                       {"get", "pods", "--history"},
+                                                       {"logs", "x", "--tail", "-3"},
+                                                       {"suspend", "x", "--timeout", "soon"},
+                                                       {"completion", "tcsh"},
+                                                       {"delete", "pod", "x"},
+                                                       {"version", "--wait"}};
+  for (const auto& words : wrong) {
+    EXPECT_EQ(Call(words).code, 2) << testing::PrintToString(words);
+  }
+}
+
+TEST_F(ProgramTest, WhatIsNotThereIsExitCode3) {
+  const std::vector<std::vector<std::string>> missing = {{"get", "job", "x"},
+                                                         {"get", "tj/x"},
+                                                         {"get", "pods", "x"},
+                                                         {"describe", "x"},
+                                                         {"scale", "x", "--replicas", "2"},
+                                                         {"suspend", "x"},
+                                                         {"resume", "x"},
+                                                         {"delete", "x"},
+                                                         {"logs", "x"}};
+  for (const auto& words : missing) {
+    EXPECT_EQ(Call(words).code, 3) << testing::PrintToString(words);
+  }
+}
+
+TEST_F(ProgramTest, AWrongFileIsExitCode2AndStartsNothing) {
+  const std::pair<const char*, const char*> wrong[] = {
+      {"spec.seed=-1", "spec.seed"},
+      {"spec.sed=1", "spec.sed"},
+      {"spec.dataset.train.csv.uri=missing.csv", "spec.dataset.train.csv.uri"},
+      {"nonsense", "path=value"}};
+  for (const auto& [setting, path] : wrong) {
+    const Outcome outcome = Call({"run", File("job.yaml"), "--set", setting});
+    EXPECT_EQ(outcome.code, 2) << setting;
+    EXPECT_THAT(outcome.error, HasSubstr(path));
+    EXPECT_THAT(outcome.out, IsEmpty());
+  }
+  EXPECT_EQ(Call({"run", File("missing.yaml")}).code, 2);
+  EXPECT_FALSE(std::filesystem::exists(File("home")));
+}
+
+TEST_F(ProgramTest, ValidateShowsTheJobWithItsDefaults) {
+  const Outcome outcome = Call({"validate", File("job.yaml"), "--set", "spec.stop.epochs=7"});
+
+  EXPECT_EQ(outcome.code, 0) << outcome.error;
+  EXPECT_THAT(outcome.out, HasSubstr("globalBatchSize: 64"));
+  EXPECT_THAT(outcome.out, HasSubstr("epochs: 7"));
+  EXPECT_THAT(outcome.out, Not(HasSubstr("last-applied-spec")));
+  EXPECT_EQ(Call({"validate", File("job.yaml"), "--set", "spec.seed=x"}).code, 2);
+}
+
+TEST_F(ProgramTest, ASubmittedJobCanBeSeenEditedAndDeleted) {
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+
+  EXPECT_EQ(Call({"get", "jobs", "-o", "name"}).out, "trainingjob.starling.dev/digits\n");
+  EXPECT_THAT(Call({"get", "jobs"}).out, HasSubstr("Pending"));
+  EXPECT_THAT(Call({"get", "job", "tj/digits", "-o", "json"}).out, HasSubstr(File("train.csv")))
+      << "URIs are absolute";
+  EXPECT_EQ(Call({"scale", "tj/digits", "--replicas", "3"}).code, 0);
+  EXPECT_EQ(Call({"suspend", "digits"}).code, 0);
+  const auto job = Store()->Get(kube::kTrainingJob, {"default", "digits"});
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(kube::IntAt(*job, "/spec/replicaSpecs/worker/replicas"), 3);
+  EXPECT_TRUE(kube::BoolAt(*job, "/spec/runPolicy/suspend"));
+  EXPECT_EQ(Call({"scale", "digits", "--replicas", "5000"}).code, 2) << "beyond its bounds";
+  EXPECT_EQ(Call({"describe", "digits"}).code, 0);
+  EXPECT_EQ(Call({"get", "jobs", "-n", "elsewhere", "-o", "name"}).out, "");
+  EXPECT_EQ(Call({"delete", "digits"}).code, 0);
+  EXPECT_EQ(Call({"get", "job", "digits"}).code, 3);
+}
+
+TEST_F(ProgramTest, SubmittingTheSameFileAgainChangesNothingAndAnotherIsRefused) {
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  ASSERT_EQ(Call({"scale", "digits", "--replicas", "3"}).code, 0);
+
+  EXPECT_THAT(Call({"submit", File("job.yaml")}).out, HasSubstr("unchanged"));
+  const Outcome refused = Call({"submit", File("job.yaml"), "--set", "spec.seed=5"});
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.error, HasSubstr("--replace"));
+  EXPECT_EQ(Call({"submit", File("job.yaml"), "--set", "spec.seed=5", "--replace"}).code, 0);
+
+  const auto job = Store()->Get(kube::kTrainingJob, {"default", "digits"});
+  EXPECT_EQ(kube::IntAt(*job, "/spec/seed"), 5);
+  EXPECT_THAT(Call({"get", "jobs", "--history", "-o", "name"}).out, HasSubstr("digits"));
+}
+
+TEST_F(ProgramTest, AFinishedJobMovesToTheHistoryWithItsModel) {
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  Write("model.safetensors", "weights");
+  {
+    const auto store = Store();
+    const Json status = {{"status",
+                          {{"state", "Succeeded"},
+                           {"conditions", {{{"type", "Succeeded"}, {"status", "True"}}}},
+                           {"result", {{"model", {{"uri", File("model.safetensors")}}}}}}}};
+    ASSERT_TRUE(store->PatchStatus(kube::kTrainingJob, {"default", "digits"}, status).ok());
+  }
+
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+
+  const auto history = ListHistory(Home(File("home")), "default");
+  ASSERT_EQ(history.size(), 1U);
+  EXPECT_EQ(kube::StringAt(history[0], "/status/state"), "Succeeded");
+  std::filesystem::remove(File("model.safetensors"));
+  std::ifstream kept(kube::StringAt(history[0], "/status/result/model/uri"));
+  std::string text;
+  kept >> text;
+  EXPECT_EQ(text, "weights");
+  EXPECT_FALSE(IsFinished(*Store()->Get(kube::kTrainingJob, {"default", "digits"})));
+}
+
+TEST_F(ProgramTest, LogsArePrintedPerPodAndPerJob) {
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  const auto job = *Store()->Get(kube::kTrainingJob, {"default", "digits"});
+  const std::string pods = Home(File("home")).FolderOf(job) + "/pods/";
+  for (const char* pod : {"digits-worker-0-01234567", "digits-worker-1-89abcdef"}) {
+    std::filesystem::create_directories(pods + pod);
+    std::ofstream(pods + pod + "/log") << "one\ntwo\nthr";
+  }
+
+  EXPECT_EQ(Call({"logs", "digits-worker-0"}).out, "one\ntwo\n");
+  EXPECT_EQ(Call({"logs", "digits-worker-0", "--tail", "1"}).out, "two\n");
+  const std::string all = Call({"logs", "digits"}).out;
+  EXPECT_THAT(all, HasSubstr("[digits-worker-0] one\n[digits-worker-0] two\n"));
+  EXPECT_THAT(all, HasSubstr("[digits-worker-1] two\n"));
+}
+
+TEST_F(ProgramTest, TheHomeFolderIsForItsOwnerOnly) {
+  ASSERT_EQ(Call({"get", "jobs"}).code, 0);
+
+  EXPECT_EQ(std::filesystem::status(File("home")).permissions(), std::filesystem::perms::owner_all);
+}
+
+TEST(HomeTest, ItIsFoundInTheUsualPlaces) {
+  const auto home = [](std::map<std::string, std::string> environment, std::string given = "") {
+    const auto found = FindHome(given, [&](const char* name) { return environment[name]; });
+    return found.ok() ? found->path() : "none";
+  };
+
+  EXPECT_EQ(home({{"STARLING_HOME", "/a"}, {"HOME", "/h"}}), "/a");
+  EXPECT_EQ(home({{"STARLING_HOME", "/a"}}, "/given"), "/given");
+  EXPECT_EQ(home({{"XDG_STATE_HOME", "/x"}, {"HOME", "/h"}}), "/x/starling");
+  EXPECT_EQ(home({{"XDG_STATE_HOME", "relative"}, {"HOME", "/h"}}), "/h/.local/state/starling");
+  EXPECT_EQ(home({}), "none");
+}
+
+TEST(ArgumentsTest, FlagsComeInEveryUsualForm) {
+  const Verb& get = *FindVerb("get");
+  const auto parse = [&](const std::vector<std::string>& words) {
+    const auto parsed = ParseArguments(get, words);
+    EXPECT_TRUE(parsed.ok()) << parsed.status();
+    return parsed.value_or(Arguments{});
+  };
+
+  for (const auto& words : std::vector<std::vector<std::string>>{{"jobs", "-o", "json"},
+                                                                 {"jobs", "-ojson"},
+                                                                 {"-o=json", "jobs"},
+                                                                 {"--output", "json", "jobs"},
+                                                                 {"--output=json", "--", "jobs"}}) {
+    EXPECT_EQ(parse(words).Get("output"), "json");
+    EXPECT_THAT(parse(words).names, ElementsAre("jobs"));
+  }
+  EXPECT_TRUE(parse({"jobs", "-Ao", "json"}).Has("all-namespaces"));
+  EXPECT_THAT(ParseArguments(*FindVerb("run"), {"f", "--set", "a=1", "--set=b=2"})->All("set"),
+              ElementsAre("a=1", "b=2"));
+  EXPECT_FALSE(ParseArguments(get, {"jobs", "-o", "json", "-o", "yaml"}).ok());
+  EXPECT_FALSE(ParseArguments(get, {"jobs", "--all-namespaces=yes"}).ok());
+}
+
+TEST(CompletionTest, EveryShellKnowsEveryCommand) {
+  for (const char* shell : {"bash", "zsh", "fish"}) {
+    const auto script = CompletionScript(shell);
+    ASSERT_TRUE(script.ok());
+    for (const Verb& verb : Verbs()) EXPECT_THAT(*script, HasSubstr(std::string(verb.name)));
+  }
+}
+
+TEST(LockTest, TheHolderOfALockIsReadFromTheSystemsTable) {
+  constexpr const char* kLocks =
+      "1: POSIX  ADVISORY  WRITE 77 fe:00:42 0 EOF\n"
+      "2: FLOCK  ADVISORY  WRITE 4242 fe:00:42 0 EOF\n"
+      "2: -> FLOCK  ADVISORY  WRITE 99 fe:00:43 0 EOF\n";
+
+  EXPECT_EQ(ParseLockHolder(kLocks, 42), 4242);
+  EXPECT_EQ(ParseLockHolder(kLocks, 43), std::nullopt) << "that one only waits";
+  EXPECT_EQ(ParseLockHolder("", 42), std::nullopt);
+}
+
+}  // namespace
+}  // namespace starling::cli
