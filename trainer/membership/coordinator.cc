@@ -256,7 +256,14 @@ const Report* Coordinator::ReportOf(const MemberId& id) const {
 }
 
 void Coordinator::Learn(const Report& report) {
-  if (report.installed) LearnView(*report.installed);
+  if (report.installed) {
+    const View& view = *report.installed;
+    LearnView(view);
+    const auto from = published_.find(view.from);
+    if (view.at_boundary && from != published_.end() && from->second.Has(report.id)) {
+      acted_.insert(view.number);
+    }
+  }
   if (report.candidate) LearnView(*report.candidate);
   if (report.state) {
     ViewNumber& synced = synced_[report.id];
@@ -289,6 +296,7 @@ void Coordinator::Prune() {
     if (!SyncedByAll(view->second)) continue;
     const ViewNumber number = view->first;
     published_.erase(published_.begin(), published_.find(number));
+    acted_.erase(acted_.begin(), acted_.lower_bound(number));
     std::erase_if(synced_, [this](const auto& entry) {
       return std::none_of(published_.begin(), published_.end(),
                           [&](const auto& kept) { return kept.second.Has(entry.first); });
@@ -302,14 +310,7 @@ void Coordinator::Prune() {
 const View* Coordinator::Current() const {
   for (auto view = published_.rbegin(); view != published_.rend(); ++view) {
     if (!view->second.at_boundary) return &view->second;
-    const auto from = published_.find(view->second.from);
-    const bool acted = from == published_.end() ||
-                       std::any_of(from->second.members.begin(), from->second.members.end(),
-                                   [&](const ViewMember& member) {
-                                     const Report* report = ReportOf(member.id);
-                                     return report != nullptr && report->installed &&
-                                            report->installed->number >= view->first;
-                                   }) ||
+    const bool acted = acted_.contains(view->first) || !published_.contains(view->second.from) ||
                        SyncedByAll(view->second);
     if (acted) return &view->second;
   }

@@ -158,7 +158,7 @@ class Coordinator {
   bool Broken(const View& view, absl::Time now, bool& blamed) const;
   void Repair(const View& current, bool blamed, absl::Time now);
   std::vector<MemberId> Survivors(const View& current, absl::Time now);
-  void Evict(const View& view, absl::Time now);
+  void Evict(const View& view, std::vector<MemberId>& members, absl::Time now);
   bool Resume(const View& current, absl::Time now);
   void Plan(const View& current, const View* pending, absl::Time now);
   std::vector<MemberId> Remaining(const View& current) const;
@@ -169,6 +169,7 @@ class Coordinator {
   bool IsJoinable(const std::string& uid) const;
   bool IsLeaving(const MemberId& id) const;
   bool IsRunning(const View& view, absl::Time now) const;
+  ViewNumber MissingIn(const View& view) const;
   bool Witnessed(const View& view, absl::Time now);
   View Compose(const std::vector<MemberId>& members) const;
   void Publish(View view, const std::string& deed);
@@ -186,6 +187,7 @@ class Coordinator {
   std::map<std::string, Pod> pods_;           // workers of the roster, then of the newest Desired
   std::map<std::string, Process> processes_;  // by pod UID
   std::map<ViewNumber, View> published_;      // by anyone, from the last one synced by all on
+  std::set<ViewNumber> acted_;                // prepared ones that a member of `from` has installed
   std::map<MemberId, ViewNumber> synced_;     // the highest view that a process has synced
   std::set<std::string> assumed_terminated_;  // pods that were silent too long
   bool taken_over_ = false;

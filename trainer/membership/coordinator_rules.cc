@@ -168,8 +168,7 @@ bool Coordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
 
 // C1: those who report go on without the rest. C0, if nobody of the view is left.
 void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
-  if (blamed && failed_views_ >= 1) Evict(current, now);
-  const std::vector<MemberId> members = Survivors(current, now);
+  std::vector<MemberId> members = Survivors(current, now);
   const bool survives = std::any_of(members.begin(), members.end(),
                                     [&](const MemberId& id) { return current.Has(id); });
   const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
@@ -181,6 +180,7 @@ void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
         absl::StrCat("waits for workers: ", members.size(), " of at least ", needed, " are there");
     return;
   }
+  if (blamed && failed_views_ >= 1) Evict(current, members, now);
   View view = Compose(members);
   if (!Witnessed(view, now)) return;
   const auto ids = [](const View& of) {
@@ -203,8 +203,9 @@ void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
   Publish(std::move(view), count == 1 ? "1 worker goes on" : absl::StrCat(count, " workers go on"));
 }
 
-// The reporting members of the view in its order, then all strays: processes with a state that were
-// in an earlier view. First-time joiners only if there are too few otherwise.
+// The reporting members of the view in its order, then all strays: processes that were in an
+// earlier view, as holders of a state or as witnesses. First-time joiners only if there are too few
+// otherwise.
 std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now) {
   const std::vector<std::string> eligible = Eligible(now);
   std::vector<MemberId> members;
@@ -217,8 +218,11 @@ std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now
   };
   add([&](const std::string&, const Report& report) { return current.Has(report.id); });
   const bool survives = !members.empty();
-  add([&](const std::string& uid, const Report& report) {
-    return report.state && (!survives || IsJoinable(uid));
+  add([&](const std::string&, const Report& report) {
+    const bool was_in_a_view =
+        report.state || std::any_of(published_.begin(), published_.end(),
+                                    [&](const auto& entry) { return entry.second.Has(report.id); });
+    return was_in_a_view && (!survives || report.phase != Phase::kLinger);
   });
   const auto limit = survives ? std::max<std::int64_t>(1, desired_->min_workers)
                               : std::max<std::int64_t>(1, desired_->workers);
@@ -229,8 +233,8 @@ std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now
 }
 
 // C6: the second view in a row that failed though all report. The most blamed goes, of equals the
-// one with the higher index; after a while it may come back.
-void Coordinator::Evict(const View& view, absl::Time now) {
+// one with the higher index, if the others can go on without it; after a while it may come back.
+void Coordinator::Evict(const View& view, std::vector<MemberId>& members, absl::Time now) {
   std::map<MemberId, int> blame;
   for (const ViewMember& member : view.members) {
     const Report* report = ReportOf(member.id);
@@ -247,9 +251,13 @@ void Coordinator::Evict(const View& view, absl::Time now) {
       std::max_element(blame.begin(), blame.end(), [&](const auto& a, const auto& b) {
         return std::pair(a.second, index(a.first)) < std::pair(b.second, index(b.first));
       });
-  if (worst == blame.end() || view.members.size() < 2) return;
-  Process& process = processes_.at(worst->first.pod_uid);
-  process.held_until = now + options_.blame_hold;
+  if (worst == blame.end()) return;
+  std::vector<MemberId> rest = members;
+  std::erase(rest, worst->first);
+  const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  if (rest.size() < needed || MissingIn(Compose(rest)) != 0) return;
+  members = std::move(rest);
+  processes_.at(worst->first.pod_uid).held_until = now + options_.blame_hold;
   Incident incident;
   incident.id = worst->first;
   incident.record.time = now;
@@ -427,14 +435,18 @@ bool Coordinator::IsJoinable(const std::string& uid) const {
   return !IsLeaving(report.id) && report.phase != Phase::kLinger;
 }
 
-// Whether the witness rule can hold in this view, by what its members have reported. If it cannot
-// for long, the silent count as ended.
-bool Coordinator::Witnessed(const View& view, absl::Time now) {
+// The view for which this one lacks a witness, by what its members have reported; or 0.
+ViewNumber Coordinator::MissingIn(const View& view) const {
   std::map<MemberId, SyncId> expected;
   for (const ViewMember& member : view.members) {
     expected[member.id].state = ReportOf(member.id)->state;
   }
-  const ViewNumber missing = MissingWitness(view, expected, options_.rules);
+  return MissingWitness(view, expected, options_.rules);
+}
+
+// Whether the witness rule can hold in this view. If it cannot for long, the silent count as ended.
+bool Coordinator::Witnessed(const View& view, absl::Time now) {
+  const ViewNumber missing = MissingIn(view);
   if (missing == 0) {
     unwitnessed_since_ = absl::InfiniteFuture();
     return true;

@@ -104,17 +104,17 @@ const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
 const std::set<ViewNumber>& Invariants::Ancestors(ViewNumber view) {
   const auto known = ancestors_.find(view);
   if (known != ancestors_.end()) return known->second;
+  const std::set<ViewNumber>& waived = Waived(view);
   std::set<ViewNumber> ancestors;
-  const auto published = views_.find(view);
-  if (published != views_.end()) {
-    const std::set<ViewNumber>& waived = Waived(view);
+  std::vector<ViewNumber> open = {view};
+  while (!open.empty()) {
+    const auto published = views_.find(open.back());
+    open.pop_back();
+    if (published == views_.end()) continue;
     for (const membership::PastView& past : published->second.since) {
-      if (past.number >= view || waived.contains(past.number)) continue;
-      ancestors.insert(past.number);
-      const std::set<ViewNumber>& of_past = Ancestors(past.number);
-      ancestors.insert(of_past.begin(), of_past.end());
+      const bool counts = past.number < published->first && !waived.contains(past.number);
+      if (counts && ancestors.insert(past.number).second) open.push_back(past.number);
     }
-    for (const ViewNumber number : waived) ancestors.erase(number);
   }
   return ancestors_[view] = std::move(ancestors);
 }

@@ -9,6 +9,13 @@
 namespace starling::simulation {
 namespace {
 
+Options OptionsOf(int seed) {
+  Options options;
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.workers = 2 + seed % 3;
+  return options;
+}
+
 TEST(Simulation, AnUndisturbedRunFinishesInOneView) {
   Options options;
   options.faults = 0;
@@ -16,6 +23,16 @@ TEST(Simulation, AnUndisturbedRunFinishesInOneView) {
   EXPECT_EQ(outcome.violation, "");
   EXPECT_TRUE(outcome.finished);
   EXPECT_EQ(outcome.views, 1);
+}
+
+// For whoever looks for a mistake: STARLING_SIM_TRACE=57 prints the history of seed 57.
+TEST(Simulation, OneHistoryIsPrintedOnRequest) {
+  const char* seed = std::getenv("STARLING_SIM_TRACE");
+  if (seed == nullptr) GTEST_SKIP() << "STARLING_SIM_TRACE is not set";
+  Options options = OptionsOf(std::atoi(seed));
+  options.trace = true;
+  const Outcome outcome = Simulate(options);
+  std::printf("%s\n%s\n", absl::StrJoin(outcome.trace, "\n").c_str(), outcome.violation.c_str());
 }
 
 int Seeds() {
@@ -27,10 +44,7 @@ TEST(Simulation, TheInvariantsHoldWhateverFails) {
   Outcome sum;
   int failures = 0;
   for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
-    Options options;
-    options.seed = static_cast<std::uint64_t>(seed);
-    options.workers = 2 + seed % 3;
-    const Outcome outcome = Simulate(options);
+    const Outcome outcome = Simulate(OptionsOf(seed));
     EXPECT_EQ(outcome.violation, "") << "seed " << seed;
     failures += outcome.violation.empty() ? 0 : 1;
     sum.events += outcome.events;

@@ -13,6 +13,23 @@ namespace {
 constexpr std::int64_t kTick = 50'000;
 constexpr std::int64_t kControllerTick = 100'000;
 
+std::string Name(ViewNumber view) {
+  return absl::StrCat(membership::IncarnationOf(view), "-", membership::EpochOf(view));
+}
+
+std::string Describe(const membership::View& view) {
+  std::string text =
+      absl::StrCat("view ", Name(view.number), view.at_boundary ? " from " : "",
+                   view.at_boundary ? Name(view.from) : "", view.restore ? " restore" : "", " {");
+  for (const auto& member : view.members)
+    absl::StrAppend(&text, " ", member.id.pod_uid, "/", member.id.start);
+  absl::StrAppend(&text, " } since");
+  for (const auto& past : view.since) absl::StrAppend(&text, " ", Name(past.number));
+  if (!view.waived.empty()) absl::StrAppend(&text, " waived");
+  for (const ViewNumber number : view.waived) absl::StrAppend(&text, " ", Name(number));
+  return text;
+}
+
 }  // namespace
 
 void Simulator::StartCoordinator() {
@@ -77,7 +94,7 @@ void Simulator::TellAll(Coordinator& coordinator) {
   for (const auto& [uid, stream] : coordinator.streams) {
     const membership::Directive directive = coordinator.machine->DirectiveFor(uid);
     if (directive.view) {
-      published_.insert(directive.view->number);
+      if (published_.insert(directive.view->number).second) Trace(Describe(*directive.view));
       outcome_.views = static_cast<int>(published_.size());
       invariants_.OnPublished(*directive.view);
     }

@@ -160,6 +160,9 @@ void Simulator::DoOne(Process& process, const membership::Action& action) {
             invariants_.OnBase(adopt.id.view, process.content);
           },
           [&](const membership::Run& run) {
+            Trace(absl::StrCat(id.pod_uid, "/", id.start, " runs in ",
+                               membership::IncarnationOf(run.id.view), "-",
+                               membership::EpochOf(run.id.view), " from step ", run.id.step));
             process.settle_only = run.settle_only;
             invariants_.OnBase(run.id.view, process.content);
           },
