@@ -100,7 +100,9 @@ def measure_torchrun(arguments, repeats):
         with open(os.path.join(folder, "output"), "wb") as output:
             process = subprocess.Popen(
                 [SYSTEM_PYTHON, "-m", "torch.distributed.run", "--standalone",
-                 "--nproc_per_node=2", "--max_restarts=3", *arguments,
+                 "--nproc_per_node=2", "--max_restarts=3",
+                 # Debian's 1.13 fails under Python 3.11 without these three.
+                 "--redirects=1", "--tee=1", f"--log_dir={folder}/logs", *arguments,
                  os.path.join(harness.BENCH, "torchrun_worker.py"), folder],
                 env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True)
