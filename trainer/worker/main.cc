@@ -42,28 +42,38 @@ absl::StatusOr<std::string> ReadFile(const std::string& path) {
   return text.str();
 }
 
-// Directives that come before the worker is ready: only the newest counts. Thread-safe.
+// Directives that come before the worker is ready: only the newest counts. The worker is called
+// without the lock, since it may ask for a report at once. Thread-safe.
 class Intake {
  public:
   void OnDirective(const membership::Directive& directive) {
-    sync::MutexLock lock(mutex_);
-    if (worker_ == nullptr) {
-      early_ = directive;
-    } else {
-      worker_->OnDirective(directive);
-    }
+    if (Worker* worker = Take(directive)) worker->OnDirective(directive);
   }
   membership::Report MakeReport() {
-    sync::MutexLock lock(mutex_);
-    return worker_ == nullptr ? membership::Report{} : worker_->MakeReport();
+    Worker* worker = Get();
+    return worker == nullptr ? membership::Report{} : worker->MakeReport();
   }
   void Open(Worker& worker) {
-    sync::MutexLock lock(mutex_);
-    worker_ = &worker;
-    if (early_) worker.OnDirective(*early_);
+    std::optional<membership::Directive> early;
+    {
+      sync::MutexLock lock(mutex_);
+      worker_ = &worker;
+      early = early_;
+    }
+    if (early) worker.OnDirective(*early);
   }
 
  private:
+  Worker* Take(const membership::Directive& directive) {
+    sync::MutexLock lock(mutex_);
+    if (worker_ == nullptr) early_ = directive;
+    return worker_;
+  }
+  Worker* Get() {
+    sync::MutexLock lock(mutex_);
+    return worker_;
+  }
+
   sync::Mutex mutex_;
   Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
   std::optional<membership::Directive> early_ ABSL_GUARDED_BY(mutex_);
