@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "common/clock/clock.h"
 #include "controller/kube/faulty_kube_client.h"
@@ -49,7 +50,8 @@ class FakeLinks final : public CoordinatorLinks {
 // Confined to one thread.
 class World {
  public:
-  World();
+  // Without admission, whatever is written is stored.
+  explicit World(bool admission = true);
 
   // What happens outside the controller.
   void CreateJob(std::int64_t workers);
@@ -63,6 +65,7 @@ class World {
   std::int64_t step() const { return step_; }
   bool PodRuns(const std::string& name);
   std::size_t CountPods();
+  std::string SecretKey();
 
   // 100 ms: kubelet, training, controller.
   void Tick();
@@ -89,6 +92,7 @@ class World {
   bool Obey(const Supervision& told, v1alpha1::CoordinatorReport& report);
   void Reconcile();
   void EndPod(const kube::Json& pod, std::int64_t code, std::int64_t signal);
+  std::vector<kube::Json> List(const kube::ResourceKind& kind);
   std::vector<kube::Json> Pods();
 
   clock::FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};

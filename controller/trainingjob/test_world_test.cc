@@ -20,9 +20,9 @@ using kube::Json;
 constexpr std::int64_t kLastStep = 12;
 const runtime::Key kJob{.ns = "default", .name = "digits"};
 
-std::unique_ptr<kube::KubeClient> OpenStore(const clock::Clock& clock) {
+std::unique_ptr<kube::KubeClient> OpenStore(const clock::Clock& clock, bool admission) {
   kube::EmbeddedOptions options;
-  options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+  if (admission) options.admission["TrainingJob"] = kube::AdmitTrainingJob;
   auto store = kube::OpenEmbeddedKubeClient(clock, std::move(options));
   STARLING_CHECK(store.ok(), "a store in memory opens");
   return *std::move(store);
@@ -72,7 +72,9 @@ void FakeLinks::Report(const std::string& pod_uid, const v1alpha1::CoordinatorRe
   }
 }
 
-World::World() : store_(OpenStore(clock_)), faulty_(*store_) { StartController(); }
+World::World(bool admission) : store_(OpenStore(clock_, admission)), faulty_(*store_) {
+  StartController();
+}
 
 void World::StartController() {
   reconciler_.reset();
@@ -105,9 +107,20 @@ void World::DeleteJob() {
   STARLING_CHECK(store_->Delete(kube::kTrainingJob, kJob, {}).ok(), "the job is there");
 }
 
-std::vector<Json> World::Pods() { return store_->List(kube::kPod, "", {})->items; }
+std::vector<Json> World::List(const kube::ResourceKind& kind) {
+  auto list = store_->List(kind, "", {});
+  STARLING_CHECK(list.ok(), "the store answers");
+  return std::move(list->items);
+}
+
+std::vector<Json> World::Pods() { return List(kube::kPod); }
 
 std::size_t World::CountPods() { return Pods().size(); }
+
+std::string World::SecretKey() {
+  const auto secret = store_->Get(kube::kSecret, {kJob.ns, resources::SecretName(kJob.name)});
+  return secret.ok() ? kube::StringAt(*secret, "/data/data-plane") : "";
+}
 
 bool World::PodRuns(const std::string& name) {
   const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
@@ -236,7 +249,7 @@ std::string World::Summary() {
   std::string summary;
   for (const kube::ResourceKind& kind :
        {kube::kPod, kube::kSecret, kube::kConfigMap, kube::kService}) {
-    for (const Json& object : store_->List(kind, "", {})->items) {
+    for (const Json& object : List(kind)) {
       absl::StrAppend(&summary, std::string(kind.kind), " ", kube::NameOf(object), " ",
                       Phase(object), "\n");
     }

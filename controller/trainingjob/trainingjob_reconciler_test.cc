@@ -97,7 +97,7 @@ bool ExpireAfterSuccess(World& world, int& stage) {
 }
 
 // Runs the scenario, and a little longer; empty: it did not come to its end.
-std::string Run(World& world, const Scenario& scenario) {
+std::string Live(World& world, const Scenario& scenario) {
   world.CreateJob(scenario.workers);
   int stage = 0;
   for (int tick = 0; tick < kMostTicks; ++tick) {
@@ -113,19 +113,19 @@ class LifeOfAJob : public testing::TestWithParam<Scenario> {};
 
 TEST_P(LifeOfAJob, ComesToItsEnd) {
   World world;
-  const std::string end = Run(world, GetParam());
+  const std::string end = Live(world, GetParam());
   EXPECT_NE(end, "") << world.Summary();
 }
 
 TEST_P(LifeOfAJob, EndsTheSameHoweverTheControllerDies) {
   World undisturbed;
-  const std::string expected = Run(undisturbed, GetParam());
+  const std::string expected = Live(undisturbed, GetParam());
   ASSERT_NE(expected, "");
   for (const kube::Fault fault : {kube::Fault::kCrashAfter, kube::Fault::kCrashBefore}) {
     for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
       World world;
       world.CrashAt(nth, fault);
-      ASSERT_EQ(Run(world, GetParam()), expected) << "write " << nth;
+      ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
       ASSERT_GE(world.crashes(), nth < undisturbed.writes() / 2 ? 1 : 0);
     }
   }
@@ -133,13 +133,13 @@ TEST_P(LifeOfAJob, EndsTheSameHoweverTheControllerDies) {
 
 TEST_P(LifeOfAJob, EndsTheSameWhenAWriteIsRefusedOrItsResultIsUnknown) {
   World undisturbed;
-  const std::string expected = Run(undisturbed, GetParam());
+  const std::string expected = Live(undisturbed, GetParam());
   for (const kube::Fault fault :
        {kube::Fault::kRefuse, kube::Fault::kConflict, kube::Fault::kUnknownResult}) {
     for (std::int64_t nth = 1; nth <= undisturbed.writes(); nth += 3) {
       World world;
       world.CrashAt(nth, fault);
-      ASSERT_EQ(Run(world, GetParam()), expected) << "write " << nth;
+      ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
     }
   }
 }
@@ -154,7 +154,7 @@ const Scenario kScenarios[] = {{"RunToTheEnd", 2, RunToTheEnd},
                                {"ExpireAfterSuccess", 2, ExpireAfterSuccess}};
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, LifeOfAJob, testing::ValuesIn(kScenarios),
-                         [](const auto& info) { return info.param.name; });
+                         [](const auto& life) { return life.param.name; });
 
 // Negative control: the summaries that are compared do tell lives apart.
 TEST(LifeOfAJobControl, DifferentLivesHaveDifferentSummaries) {
@@ -162,27 +162,31 @@ TEST(LifeOfAJobControl, DifferentLivesHaveDifferentSummaries) {
   for (const Scenario& scenario : kScenarios) {
     if (std::string_view(scenario.name) == "ExpireAfterSuccess") continue;  // as empty as Delete
     World world;
-    summaries.insert(Run(world, scenario));
+    summaries.insert(Live(world, scenario));
   }
   EXPECT_GE(summaries.size(), 6U);
 }
 
-TEST(LifeOfAJobControl, SecretIsMadeOnceAndNeverAgain) {
+TEST(LifeOfAJobControl, SecretIsMadeOnceHoweverTheControllerDies) {
   World world;
   world.CreateJob(1);
   world.Tick();
-  const std::string first = world.Summary();
-  for (int i = 0; i < 50; ++i) world.Tick();
-  EXPECT_NE(first.find("Secret digits-secret"), std::string::npos);
+  const std::string first = world.SecretKey();
+  ASSERT_NE(first, "");
+  for (int i = 0; i < 20; ++i) {
+    world.CrashAt(1, kube::Fault::kCrashAfter);
+    world.Tick();
+  }
+  EXPECT_EQ(world.SecretKey(), first);
 }
 
-TEST(LifeOfAJobControl, WrongTemplateFailsTheJobInsteadOfLoopingForever) {
-  World world;
+TEST(LifeOfAJobControl, WrongSpecThatSlippedPastAdmissionFailsTheJob) {
+  World world(/*admission=*/false);
   world.CreateJob(1);
-  world.PatchJob(
-      {{"spec", {{"replicaSpecs", {{"worker", {{"template", {{"spec", Json::array({1})}}}}}}}}}});
+  world.PatchJob({{"spec", {{"replicaSpecs", {{"worker", {{"replcas", 3}}}}}}}});
   for (int i = 0; i < 20; ++i) world.Tick();
   EXPECT_EQ(world.State(), "Failed") << world.Summary();
+  EXPECT_EQ(world.CountPods(), 0U);
 }
 
 }  // namespace
