@@ -81,6 +81,8 @@ absl::StatusOr<std::shared_ptr<Opening>> Acceptor::Open(std::uint64_t view,
                parked->second.handshake);
     parked = parked_.erase(parked);
   }
+  // The thread may poll them: as long as it does, closing them would not end the connections.
+  wake_.Signal();
   return opening;
 }
 
@@ -107,6 +109,7 @@ void Acceptor::Finish(const std::shared_ptr<Opening>& opening) {
 void Acceptor::Fence(std::uint64_t view) {
   sync::MutexLock lock(mutex_);
   RaiseFence(view);
+  wake_.Signal();  // see Open
 }
 
 std::uint64_t Acceptor::fence() const {

@@ -307,6 +307,8 @@ void Link::Close(std::uint64_t farewell) {
       if (::recv(socket_.get(), discarded.data(), discarded.size(), MSG_DONTWAIT) <= 0) break;
     }
   }
+  // Ends the connection now, even if another thread still polls the descriptor.
+  if (socket_.valid()) (void)::shutdown(socket_.get(), SHUT_RDWR);
   socket_.Reset();
   outgoing_.clear();
   receives_.clear();

@@ -182,6 +182,7 @@ void StreamMesh::Forget(Ticket ticket) {
 absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
   const std::int64_t spin = absl::ToInt64Nanoseconds(spin_);
   std::int64_t idle_since = 0;
+  bool looked_again = false;
   while (true) {
     if (failed_.load(std::memory_order_acquire)) return Fail(-1, absl::OkStatus());
     if (IsDone(ticket)) return absl::OkStatus();
@@ -191,7 +192,11 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
       continue;
     }
     if (deadline.Expired()) {
-      return Fail(transfers_[ticket - first_ticket_].peer, DeadlineError(ticket));
+      if (looked_again) return Fail(transfers_[ticket - first_ticket_].peer, DeadlineError(ticket));
+      // This thread may not have run for long: has anybody died meanwhile?
+      looked_again = true;
+      RETURN_IF_ERROR(Sleep(ticket, deadline));
+      continue;
     }
     if (spin > 0) {
       const std::int64_t now = MonotonicNanoseconds();
