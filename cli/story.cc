@@ -49,8 +49,12 @@ std::string Metrics(const v1alpha1::TrainingJobStatus& status) {
 }  // namespace
 
 std::string WhatHappened(const v1alpha1::Incident& incident) {
-  if (!incident.message().empty()) return Printable(incident.message());
   const std::string who = incident.pod().empty() ? "the job" : incident.pod();
+  if (!incident.message().empty()) {
+    const std::string message = Printable(incident.message());
+    const bool named = message.find(incident.pod()) != std::string::npos;
+    return named ? message : absl::StrCat(who, ": ", message);
+  }
   if (incident.signal() > 0) {
     return absl::StrCat(who, " was killed by signal ", incident.signal());
   }
@@ -155,7 +159,9 @@ std::vector<Line> Story::Tell(const v1alpha1::TrainingJobStatus& status, absl::T
 
 std::vector<Line> Story::TellProgress(const v1alpha1::TrainingJobStatus& status, absl::Time now) {
   const v1alpha1::Progress& progress = status.progress();
-  if (progress.step() == last_step_ || now - last_progress_ < kProgressEvery) return {};
+  if (progress.step() == 0 || progress.step() == last_step_ ||
+      now - last_progress_ < kProgressEvery)
+    return {};
   last_step_ = progress.step();
   last_progress_ = now;
   std::string text = absl::StrCat("step ", progress.step());

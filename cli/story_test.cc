@@ -59,6 +59,12 @@ TEST_F(StoryTest, AnIncidentIsToldOnceAndItsCostWhenThatIsKnown) {
   EXPECT_THAT(Tell(), IsEmpty());
 }
 
+TEST_F(StoryTest, AnIncidentWhoseMessageNamesNobodyIsToldWithItsPod) {
+  AddIncident("digits-worker-1", kNow).set_message("it stopped answering");
+
+  EXPECT_THAT(Tell(), ElementsAre("digits-worker-1: it stopped answering"));
+}
+
 TEST_F(StoryTest, TheSamePodMayFailTwice) {
   AddIncident("digits-worker-1", kNow);
   Tell();
@@ -118,6 +124,7 @@ TEST_F(StoryTest, EpochsAreToldButNotFasterThanOneASecond) {
 }
 
 TEST_F(StoryTest, ProgressIsToldNowAndThenAndOnlyIfThereIsAny) {
+  EXPECT_TRUE(story_.TellProgress(status_, now_).empty()) << "not a step yet";
   status_.mutable_progress()->set_step(10);
   status_.mutable_progress()->set_total_steps(100);
   ASSERT_EQ(story_.TellProgress(status_, now_).size(), 1U);

@@ -8,6 +8,7 @@
 
 #include "common/clock/clock.h"
 #include "tests/contract/kube_client_contract.h"
+#include "tests/contract/kube_client_reads_contract.h"
 
 namespace starling::kube {
 namespace {
