@@ -136,6 +136,7 @@ void SchemaWriter::AddUnion(const spec::OneofDescriptor& oneof, Json& schema) co
   const std::vector<std::string> members = spec::MemberNames(oneof);
   if (dialect_ == Dialect::kStructural) {
     std::vector<std::string> counts;
+    counts.reserve(members.size());
     for (const std::string& name : members) counts.push_back("(has(self." + name + ") ? 1 : 0)");
     schema["x-kubernetes-validations"].push_back(
         {{"rule", absl::StrJoin(counts, " + ") + (required ? " == 1" : " <= 1")},

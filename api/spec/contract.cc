@@ -70,12 +70,14 @@ const v1alpha1::UnionRules& RulesOf(const OneofDescriptor& oneof) {
 
 std::vector<const OneofDescriptor*> UnionsOf(const Descriptor& message) {
   std::vector<const OneofDescriptor*> unions;
+  unions.reserve(static_cast<std::size_t>(message.real_oneof_decl_count()));
   for (int i = 0; i < message.real_oneof_decl_count(); ++i) unions.push_back(message.oneof_decl(i));
   return unions;
 }
 
 std::vector<std::string> MemberNames(const OneofDescriptor& oneof) {
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(oneof.field_count()));
   for (int i = 0; i < oneof.field_count(); ++i) names.push_back(oneof.field(i)->json_name());
   return names;
 }
@@ -89,6 +91,7 @@ const FieldDescriptor* FindField(const Descriptor& message, std::string_view jso
 
 std::vector<std::string> FieldNames(const Descriptor& message) {
   std::vector<std::string> names;
+  names.reserve(static_cast<std::size_t>(message.field_count()));
   for (int i = 0; i < message.field_count(); ++i) names.push_back(message.field(i)->json_name());
   return names;
 }

@@ -23,9 +23,9 @@ constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // in one sample
 constexpr std::int64_t kMostSyntheticValues = std::int64_t{1} << 31;
 constexpr std::int64_t kSmallestImage = 20;  // that LeNet-5's two convolutions leave something of
 
-const std::string kWorker = "spec.replicaSpecs.worker";
-const std::string kTrain = "spec.dataset.train";
-const std::string kValidation = "spec.dataset.validation";
+constexpr char kWorker[] = "spec.replicaSpecs.worker";
+constexpr char kTrain[] = "spec.dataset.train";
+constexpr char kValidation[] = "spec.dataset.validation";
 
 using Shape = std::vector<std::int64_t>;
 
@@ -74,25 +74,25 @@ void CheckReplicas(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& worker = spec.replica_specs().worker();
   const std::int64_t replicas = worker.replicas(), least = worker.min_replicas();
   if (worker.has_max_replicas() && least > worker.max_replicas()) {
-    errors.push_back({kWorker + ".minReplicas",
+    errors.push_back({absl::StrCat(kWorker, ".minReplicas"),
                       absl::StrCat("must be at most maxReplicas (", worker.max_replicas(),
                                    "), not ", least, "; lower it or raise maxReplicas")});
     return;
   }
   if (worker.has_max_replicas() && replicas > worker.max_replicas()) {
-    errors.push_back({kWorker + ".replicas",
+    errors.push_back({absl::StrCat(kWorker, ".replicas"),
                       absl::StrCat("must be at most maxReplicas (", worker.max_replicas(),
                                    "), not ", replicas, "; lower it or raise maxReplicas")});
   }
   if (replicas == 0 && spec.run_policy().suspend()) return;
   if (replicas == 0) {
-    errors.push_back({kWorker + ".replicas",
+    errors.push_back({absl::StrCat(kWorker, ".replicas"),
                       "must be at least 1, not 0; to release all workers and keep the state, set "
                       "spec.runPolicy.suspend: true"});
   } else if (replicas < least) {
-    errors.push_back(
-        {kWorker + ".replicas", absl::StrCat("must be at least minReplicas (", least, "), not ",
-                                             replicas, "; raise it or lower minReplicas")});
+    errors.push_back({absl::StrCat(kWorker, ".replicas"),
+                      absl::StrCat("must be at least minReplicas (", least, "), not ", replicas,
+                                   "; raise it or lower minReplicas")});
   }
 }
 
@@ -104,7 +104,7 @@ void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
   const std::int64_t workers = bounded ? worker.max_replicas() : worker.replicas();
   if (workers <= most) return;
   errors.push_back(
-      {kWorker + (bounded ? ".maxReplicas" : ".replicas"),
+      {absl::StrCat(kWorker, (bounded ? ".maxReplicas" : ".replicas")),
        absl::StrCat("must be at most ", most, " with spec.reproducible (the lesser of ",
                     kMostGroups, " and globalBatchSize), not ", workers)});
 }
@@ -131,11 +131,11 @@ void CheckExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
       " with spec.exchange.none, for nothing travels between workers; "
       "lower it or use allReduce";
   if (worker.replicas() > 1) {
-    errors.push_back(
-        {kWorker + ".replicas", absl::StrCat("must be 1, not ", worker.replicas(), ",", remedy)});
+    errors.push_back({absl::StrCat(kWorker, ".replicas"),
+                      absl::StrCat("must be 1, not ", worker.replicas(), ",", remedy)});
   }
   if (worker.max_replicas() > 1) {
-    errors.push_back({kWorker + ".maxReplicas",
+    errors.push_back({absl::StrCat(kWorker, ".maxReplicas"),
                       absl::StrCat("must be 1, not ", worker.max_replicas(), ",", remedy)});
   }
 }
@@ -227,7 +227,7 @@ void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto known = ShapeOf(train, kTrain);
   if (!known) {
     if (train.has_csv()) {
-      errors.push_back({kTrain + ".csv.shape", wanted + "; say how a row is one"});
+      errors.push_back({absl::StrCat(kTrain, ".csv.shape"), wanted + "; say how a row is one"});
     }
     return;
   }
@@ -248,7 +248,7 @@ void CheckTemplates(const TrainingJobSpec& spec, FieldErrors& errors) {
     errors.insert(errors.end(), found.begin(), found.end());
   };
   check(roles.coordinator(), "spec.replicaSpecs.coordinator.template");
-  check(roles.worker(), kWorker + ".template");
+  check(roles.worker(), absl::StrCat(kWorker, ".template"));
 }
 
 }  // namespace

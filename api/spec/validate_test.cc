@@ -15,9 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-const std::string kWorker = "spec.replicaSpecs.worker.";
-const std::string kLenet = "spec.workload.classification.model.lenet5={}";
-const std::string kTarget = "spec.stop.target.metric=";
+std::string Worker(const std::string& rest) { return "spec.replicaSpecs.worker." + rest; }
+constexpr char kLenet[] = "spec.workload.classification.model.lenet5={}";
+std::string Target(const std::string& rest) { return "spec.stop.target.metric=" + rest; }
 
 struct Combination {
   std::vector<std::string> settings;
@@ -41,28 +41,24 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Combination{{}, ""}, Combination{{"spec.preset=horovod"}, ""},
         Combination{{"spec.preset=hovorod"}, "spec.preset"},
-        Combination{{kWorker + "replicas=8"}, ""},
-        Combination{{kWorker + "replicas=9"}, kWorker + "replicas"},
-        Combination{{kWorker + "minReplicas=9"}, kWorker + "minReplicas"},
-        Combination{{kWorker + "minReplicas=2"}, ""},
-        Combination{{kWorker + "minReplicas=3"}, kWorker + "replicas"},
-        Combination{{kWorker + "replicas=0"}, kWorker + "replicas"},
-        Combination{{kWorker + "replicas=0", "spec.runPolicy.suspend=true"}, ""},
+        Combination{{Worker("replicas=8")}, ""},
+        Combination{{Worker("replicas=9")}, Worker("replicas")},
+        Combination{{Worker("minReplicas=9")}, Worker("minReplicas")},
+        Combination{{Worker("minReplicas=2")}, ""},
+        Combination{{Worker("minReplicas=3")}, Worker("replicas")},
+        Combination{{Worker("replicas=0")}, Worker("replicas")},
+        Combination{{Worker("replicas=0"), "spec.runPolicy.suspend=true"}, ""},
         Combination{{"spec.reproducible=true"}, ""},
-        Combination{{"spec.reproducible=true", kWorker + "maxReplicas=16"}, ""},
-        Combination{{"spec.reproducible=true", kWorker + "maxReplicas=17"},
-                    kWorker + "maxReplicas"},
+        Combination{{"spec.reproducible=true", Worker("maxReplicas=16")}, ""},
+        Combination{{"spec.reproducible=true", Worker("maxReplicas=17")}, Worker("maxReplicas")},
         Combination{{"spec.reproducible=true", "spec.dataset.globalBatchSize=7"},
-                    kWorker + "maxReplicas"},
-        Combination{
-            {"spec.reproducible=true", kWorker + "maxReplicas=null", kWorker + "replicas=17"},
-            kWorker + "replicas"},
-        Combination{{"spec.reproducible=true", kWorker + "maxReplicas=null"}, ""},
-        Combination{{"spec.exchange.none={}", kWorker + "replicas=1", kWorker + "maxReplicas=1"},
-                    ""},
-        Combination{{"spec.exchange.none={}", kWorker + "replicas=1"}, kWorker + "maxReplicas"},
-        Combination{{"spec.exchange.none={}", kWorker + "maxReplicas=null"},
-                    kWorker + "replicas"}));
+                    Worker("maxReplicas")},
+        Combination{{"spec.reproducible=true", Worker("maxReplicas=null"), Worker("replicas=17")},
+                    Worker("replicas")},
+        Combination{{"spec.reproducible=true", Worker("maxReplicas=null")}, ""},
+        Combination{{"spec.exchange.none={}", Worker("replicas=1"), Worker("maxReplicas=1")}, ""},
+        Combination{{"spec.exchange.none={}", Worker("replicas=1")}, Worker("maxReplicas")},
+        Combination{{"spec.exchange.none={}", Worker("maxReplicas=null")}, Worker("replicas")}));
 
 INSTANTIATE_TEST_SUITE_P(
     Training, Combined,
@@ -77,34 +73,34 @@ INSTANTIATE_TEST_SUITE_P(
                     "spec.validation.patience"},
         Combination{{"spec.validation.keepBest=true", "spec.dataset.validation=null"},
                     "spec.validation.keepBest"},
-        Combination{{kTarget + "validation/loss", "spec.stop.target.atMost=1",
+        Combination{{Target("validation/loss"), "spec.stop.target.atMost=1",
                      "spec.dataset.validation=null"},
                     "spec.stop.target"},
-        Combination{{kTarget + "validation/loss", "spec.stop.target.atMost=1"}, ""},
-        Combination{{kTarget + "validation/loss", "spec.stop.target.atLeast=1"},
+        Combination{{Target("validation/loss"), "spec.stop.target.atMost=1"}, ""},
+        Combination{{Target("validation/loss"), "spec.stop.target.atLeast=1"},
                     "spec.stop.target.atLeast"},
-        Combination{{kTarget + "validation/accuracy", "spec.stop.target.atMost=1"},
+        Combination{{Target("validation/accuracy"), "spec.stop.target.atMost=1"},
                     "spec.stop.target.atMost"},
-        Combination{{kTarget + "validation/accuracy", "spec.stop.target.atLeast=0.95"}, ""},
-        Combination{{kTarget + "validation/accuracy", "spec.stop.target.atLeast=95"},
+        Combination{{Target("validation/accuracy"), "spec.stop.target.atLeast=0.95"}, ""},
+        Combination{{Target("validation/accuracy"), "spec.stop.target.atLeast=95"},
                     "spec.stop.target.atLeast"},
-        Combination{{kTarget + "train/loss", "spec.stop.target.atLeast=1"},
+        Combination{{Target("train/loss"), "spec.stop.target.atLeast=1"},
                     "spec.stop.target.metric"}));
 
-const std::string kTrainCsv = "spec.dataset.train.csv.shape=";
-const std::string kNoValidation = "spec.dataset.validation=null";
-const std::string kSynthetic = "spec.dataset.train.synthetic.";
+std::string TrainShape(const std::string& rest) { return "spec.dataset.train.csv.shape=" + rest; }
+constexpr char kNoValidation[] = "spec.dataset.validation=null";
+std::string Synthetic(const std::string& rest) { return "spec.dataset.train.synthetic." + rest; }
 
 INSTANTIATE_TEST_SUITE_P(
     Data, Combined,
     ::testing::Values(
-        Combination{{kTrainCsv + "[64]"}, "spec.dataset.validation.csv.shape"},
-        Combination{{kTrainCsv + "null"}, ""},
-        Combination{{kTrainCsv + "[1048576,1048576,1048576,1048576]", kNoValidation},
+        Combination{{TrainShape("[64]")}, "spec.dataset.validation.csv.shape"},
+        Combination{{TrainShape("null")}, ""},
+        Combination{{TrainShape("[1048576,1048576,1048576,1048576]"), kNoValidation},
                     "spec.dataset.train.csv.shape"},
-        Combination{{kSynthetic + "shape=[4096,4096]", kSynthetic + "samples=1000", kNoValidation},
+        Combination{{Synthetic("shape=[4096,4096]"), Synthetic("samples=1000"), kNoValidation},
                     "spec.dataset.train.synthetic.samples"},
-        Combination{{kSynthetic + "shape=[4096]", kSynthetic + "samples=1000", kNoValidation}, ""},
+        Combination{{Synthetic("shape=[4096]"), Synthetic("samples=1000"), kNoValidation}, ""},
         Combination{{"spec.dataset.train.csv.classes=10", "spec.dataset.validation.csv.classes=9"},
                     "spec.dataset.validation"},
         Combination{{"spec.dataset.train.csv.classes=10"}, ""},
@@ -114,37 +110,37 @@ INSTANTIATE_TEST_SUITE_P(
             {"spec.dataset.train.idx.imagesUri=a", "spec.dataset.train.idx.labelsUri=b", kLenet},
             ""},
         Combination{{kLenet}, "spec.dataset.train.csv.shape"},
-        Combination{{kLenet, kTrainCsv + "[1,28,28]", kNoValidation}, ""},
-        Combination{{kLenet, kTrainCsv + "[3,20,20]", kNoValidation}, ""},
-        Combination{{kLenet, kTrainCsv + "[1,19,28]", kNoValidation},
+        Combination{{kLenet, TrainShape("[1,28,28]"), kNoValidation}, ""},
+        Combination{{kLenet, TrainShape("[3,20,20]"), kNoValidation}, ""},
+        Combination{{kLenet, TrainShape("[1,19,28]"), kNoValidation},
                     "spec.dataset.train.csv.shape"},
-        Combination{{kLenet, kTrainCsv + "[784]", kNoValidation}, "spec.dataset.train.csv.shape"},
-        Combination{{kLenet, kTrainCsv + "null", kNoValidation}, "spec.dataset.train.csv.shape"}));
+        Combination{{kLenet, TrainShape("[784]"), kNoValidation}, "spec.dataset.train.csv.shape"},
+        Combination{{kLenet, TrainShape("null"), kNoValidation}, "spec.dataset.train.csv.shape"}));
 
-const std::string kTemplate = "spec.replicaSpecs.worker.template";
+std::string Template(const std::string& rest) { return "spec.replicaSpecs.worker.template" + rest; }
 
 INSTANTIATE_TEST_SUITE_P(
     Templates, Combined,
     ::testing::Values(
-        Combination{{kTemplate + R"(={"metadata":{"labels":{"a":"b"}},"spec":{"containers":[
-                       {"name":"trainer"},{"name":"side"}]}})"},
+        Combination{{Template(R"(={"metadata":{"labels":{"a":"b"}},"spec":{"containers":[
+                       {"name":"trainer"},{"name":"side"}]}})")},
                     ""},
-        Combination{{kTemplate + R"(={})"}, ""},
-        Combination{{kTemplate + R"(={"sepc":{}})"}, kTemplate + ".sepc"},
-        Combination{{kTemplate + R"(={"metadata":{"name":"x"}})"}, kTemplate + ".metadata.name"},
-        Combination{{kTemplate + R"(={"spec":[]})"}, kTemplate + ".spec"},
-        Combination{{kTemplate + R"(={"spec":{"containers":{}}})"}, kTemplate + ".spec.containers"},
-        Combination{{kTemplate + R"(={"spec":{"containers":[{}]}})"},
-                    kTemplate + ".spec.containers[0].name"},
-        Combination{{kTemplate + R"(={"spec":{"containers":[{"name":"a"},{"name":"a"}]}})"},
-                    kTemplate + ".spec.containers[1].name"},
-        Combination{{kTemplate + R"(={"spec":{"restartPolicy":"Always"}})"},
-                    kTemplate + ".spec.restartPolicy"},
+        Combination{{Template(R"(={})")}, ""},
+        Combination{{Template(R"(={"sepc":{}})")}, Template(".sepc")},
+        Combination{{Template(R"(={"metadata":{"name":"x"}})")}, Template(".metadata.name")},
+        Combination{{Template(R"(={"spec":[]})")}, Template(".spec")},
+        Combination{{Template(R"(={"spec":{"containers":{}}})")}, Template(".spec.containers")},
+        Combination{{Template(R"(={"spec":{"containers":[{}]}})")},
+                    Template(".spec.containers[0].name")},
+        Combination{{Template(R"(={"spec":{"containers":[{"name":"a"},{"name":"a"}]}})")},
+                    Template(".spec.containers[1].name")},
+        Combination{{Template(R"(={"spec":{"restartPolicy":"Always"}})")},
+                    Template(".spec.restartPolicy")},
         Combination{{R"(spec.replicaSpecs.coordinator.template={"x":1})"},
                     "spec.replicaSpecs.coordinator.template.x"}));
 
 TEST(Validate, MessagesNameTheRemedy) {
-  EXPECT_EQ(ErrorsOf(DigitsJobWith({kWorker + "minReplicas=9"})),
+  EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),
             "spec.replicaSpecs.worker.minReplicas: must be at most maxReplicas (8), not 9; lower "
             "it or raise maxReplicas");
   EXPECT_THAT(ErrorsOf(DigitsJobWith({"spec.preset=hovorod"})),
@@ -153,7 +149,7 @@ TEST(Validate, MessagesNameTheRemedy) {
 
 TEST(Validate, TellsErrorsOfSeveralRulesAtOnce) {
   const std::string errors =
-      ErrorsOf(DigitsJobWith({kWorker + "minReplicas=9", "spec.optimizer.sgd.nesterov=true"}));
+      ErrorsOf(DigitsJobWith({Worker("minReplicas=9"), "spec.optimizer.sgd.nesterov=true"}));
   EXPECT_THAT(errors, HasSubstr("minReplicas"));
   EXPECT_THAT(errors, HasSubstr("nesterov"));
 }
