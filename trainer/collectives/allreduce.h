@@ -31,7 +31,8 @@ absl::Status RingAllreduce(const Communicator& communicator, std::span<float> da
 enum class Algorithm { kAuto, kNaive, kRing };
 
 // A network in the alpha-beta model: a message of m bytes takes latency + m * seconds_per_byte.
-// The defaults are TCP between two processes of one machine, measured.
+// The defaults are those of raw TCP sockets on one machine: a blocking 1-byte ping-pong took 52 us,
+// long messages both ways at once about 3 GB/s; and of one core adding arrays in cache.
 struct LinkCost {
   double latency_seconds = 25e-6;
   double seconds_per_byte = 1 / 3.0e9;
