@@ -21,7 +21,10 @@
 // returns its status from the enclosing function.
 #define ASSIGN_OR_RETURN(target, expression) \
   STARLING_ASSIGN_OR_RETURN(STARLING_CONCAT(starling_result_, __LINE__), target, expression)
+// `target` may be a declaration, so it cannot stand in parentheses.
+// NOLINTBEGIN(bugprone-macro-parentheses)
 #define STARLING_ASSIGN_OR_RETURN(result, target, expression) \
   auto result = (expression);                                 \
   if (!result.ok()) return std::move(result).status();        \
   target = *std::move(result)
+// NOLINTEND(bugprone-macro-parentheses)
