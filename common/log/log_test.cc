@@ -7,8 +7,9 @@ namespace starling::log {
 namespace {
 
 TEST(Log, OneLineIsOneJsonObjectWithItsFieldsInOrder) {
-  EXPECT_EQ(Format(Level::kInfo, "controller", "pod created", {{"job", "a/b"}, {"index", 3}}),
-            R"({"level":"info","logger":"controller","msg":"pod created","job":"a/b","index":"3"})");
+  EXPECT_EQ(
+      Format(Level::kInfo, "controller", "pod created", {{"job", "a/b"}, {"index", 3}}),
+      R"({"level":"info","logger":"controller","msg":"pod created","job":"a/b","index":"3"})");
 }
 
 TEST(Log, ControlCharactersAndBadUtf8CannotBreakTheLine) {

@@ -6,11 +6,11 @@
 #include <cstdlib>
 
 // Ends the process when `condition` is false. `what` says which promise was broken.
-#define STARLING_CHECK(condition, what)                                                       \
-  do {                                                                                        \
-    if (!(condition)) {                                                                       \
-      std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", __FILE__, __LINE__, what,     \
-                   #condition);                                                               \
-      std::abort();                                                                           \
-    }                                                                                         \
+#define STARLING_CHECK(condition, what)                                                    \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", __FILE__, __LINE__, what, \
+                   #condition);                                                            \
+      std::abort();                                                                        \
+    }                                                                                      \
   } while (false)

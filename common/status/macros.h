@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Early return of absl::Status and absl::StatusOr: the two macros that every fallible function uses.
+// Early return of absl::Status and absl::StatusOr: the two macros that every fallible function
+// uses.
 #pragma once
 
 #include <utility>
@@ -11,10 +12,10 @@
 #define STARLING_CONCAT(a, b) STARLING_CONCAT_INNER(a, b)
 
 // Returns from the enclosing function if `expression` is not OK.
-#define RETURN_IF_ERROR(expression)                                        \
-  do {                                                                     \
+#define RETURN_IF_ERROR(expression)                                         \
+  do {                                                                      \
     if (absl::Status starling_status = (expression); !starling_status.ok()) \
-      return starling_status;                                              \
+      return starling_status;                                               \
   } while (false)
 
 // Assigns the value of the StatusOr `expression` to `target` (which may be a declaration), or

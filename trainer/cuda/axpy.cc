@@ -14,11 +14,10 @@ absl::Status Axpy(float a, std::span<const float> x, std::span<float> y, Stream 
                                                    x.size(), " and ", y.size(), " elements"));
   }
   if (x.empty()) return absl::OkStatus();
-  const auto error =
-      static_cast<cudaError_t>(LaunchAxpy(a, x.data(), y.data(), x.size(), stream));
+  const auto error = static_cast<cudaError_t>(LaunchAxpy(a, x.data(), y.data(), x.size(), stream));
   if (error == cudaSuccess) return absl::OkStatus();
-  return absl::InternalError(absl::StrCat("axpy of ", x.size(), " elements was not launched: ",
-                                          cudaGetErrorString(error),
+  return absl::InternalError(absl::StrCat("axpy of ", x.size(),
+                                          " elements was not launched: ", cudaGetErrorString(error),
                                           "; check the driver with nvidia-smi"));
 }
 
