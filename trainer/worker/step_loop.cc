@@ -94,13 +94,23 @@ StepRequest StepLoop::MakeRequest(int64_t total, bool settle_only) {
 absl::Status StepLoop::Step() {
   const int64_t total = TotalSteps(stop_, parts_.computer.batches());
   const bool over = running_->settle_only || parts_.state.course().step >= total;
-  const absl::Duration delay = over ? absl::ZeroDuration() : StepDelay(parts_.spec);
-  if (delay > absl::ZeroDuration() && parts_.shell.WaitForAction(delay)) return absl::OkStatus();
+  if (!over && WaitForPace()) return absl::OkStatus();
 
   const StepRequest request = MakeRequest(total, running_->settle_only);
   absl::StatusOr<StepOutcome> outcome = parts_.computer.Run(request);
   if (!outcome.ok()) return AfterFailedStep(outcome.status());
   return Judge(request, *std::move(outcome));
+}
+
+bool StepLoop::WaitForPace() {
+  const absl::Duration delay = StepDelay(parts_.spec);
+  if (delay <= absl::ZeroDuration()) return false;
+  const int64_t step = parts_.state.course().step + 1;
+  if (paced_step_ != step) {
+    paced_step_ = step;
+    paced_until_ = net::Deadline::After(delay);
+  }
+  return parts_.shell.WaitForAction(paced_until_.Remaining());
 }
 
 absl::Status StepLoop::AfterFailedStep(const absl::Status& status) {

@@ -97,6 +97,9 @@ class StepLoop {
 
   bool CanStep() const;
   absl::Status Step();
+  // Waits as long as the step is to be delayed, once for each step: not again when a view change
+  // interrupts it. True if an action came first.
+  bool WaitForPace();
   StepRequest MakeRequest(int64_t total, bool settle_only);
   absl::Status Judge(const StepRequest& request, StepOutcome outcome);
   absl::Status AfterFailedStep(const absl::Status& status);
@@ -120,6 +123,8 @@ class StepLoop {
   std::optional<Pending> pending_;
   std::optional<Staging> staging_;
   std::unique_ptr<data::AuditLog> audit_;
+  int64_t paced_step_ = 0;
+  net::Deadline paced_until_ = net::Deadline::Never();
   bool audit_failing_ = false;
   bool exiting_ = false;
   absl::Time view_ended_ = absl::InfinitePast();  // set while no step was made since
