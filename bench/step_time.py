@@ -84,12 +84,13 @@ def main():
     for name, spec, steps in (("digits", digits, 4000), ("mnist", mnist, 1200)):
         steps = max(100, int(steps * options.scale))
         for workers in (1, 2):
+            side_of_peer = "PyTorch DDP" if workers > 1 else "PyTorch"
             rows = [("Starling", lambda: measure_starling(name, spec(), workers, steps))]
             if peer:
-                rows += [("PyTorch DDP, as it comes",
+                rows += [(f"{side_of_peer}, as it comes",
                           lambda: measure_ddp(name, workers, steps, ""))]
                 if harness.core_type():
-                    rows += [(f"PyTorch DDP, OPENBLAS_CORETYPE={harness.core_type()}",
+                    rows += [(f"{side_of_peer}, OPENBLAS_CORETYPE={harness.core_type()}",
                               lambda: measure_ddp(name, workers, steps, harness.core_type()))]
             for side, measure in rows:
                 key = f"{name}, {workers} worker{'s' * (workers > 1)}, {side}"
