@@ -290,19 +290,26 @@ bool Coordinator::SyncedByAll(const View& view) const {
 }
 
 // A view that all its members have synced holds whatever lower ones settled. It is kept itself:
-// should all its members end, the next view must know that it was there.
+// should all its members end, the next view must know that it was there. And so is a lower one with
+// a member that is in neither that view nor its grave: it would then hold what is left.
 void Coordinator::Prune() {
-  for (auto view = published_.rbegin(); view != published_.rend(); ++view) {
-    if (!SyncedByAll(view->second)) continue;
-    const ViewNumber number = view->first;
-    published_.erase(published_.begin(), published_.find(number));
-    acted_.erase(acted_.begin(), acted_.lower_bound(number));
-    std::erase_if(synced_, [this](const auto& entry) {
-      return std::none_of(published_.begin(), published_.end(),
-                          [&](const auto& kept) { return kept.second.Has(entry.first); });
-    });
-    return;
-  }
+  const auto synced = std::find_if(published_.rbegin(), published_.rend(),
+                                   [this](const auto& view) { return SyncedByAll(view.second); });
+  if (synced == published_.rend()) return;
+  const View& newest = synced->second;
+  std::erase_if(published_, [&](const auto& entry) {
+    const std::vector<ViewMember>& members = entry.second.members;
+    return entry.first < newest.number &&
+           std::all_of(members.begin(), members.end(), [&](const ViewMember& member) {
+             return newest.Has(member.id) || Terminated(member.id);
+           });
+  });
+  const auto kept = [this](const MemberId& id) {
+    return std::any_of(published_.begin(), published_.end(),
+                       [&](const auto& entry) { return entry.second.Has(id); });
+  };
+  std::erase_if(synced_, [&](const auto& entry) { return !kept(entry.first); });
+  std::erase_if(acted_, [this](ViewNumber number) { return !published_.contains(number); });
 }
 
 // The newest view that took effect: a prepared one does when a member of the view in which it was

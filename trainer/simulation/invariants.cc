@@ -79,7 +79,7 @@ void Invariants::AddFact(const Fact& fact) {
 
 void Invariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
   if (fact.view >= view || !Ancestors(view).contains(fact.view)) return;
-  if (base.Holds(fact.step, fact.hash)) return;
+  if (base.Holds(fact.step, fact.hash) || !held_(fact.step, fact.hash)) return;
   Fail(absl::StrCat(fact.what[0] == 's' ? "4" : "5", ": view ", Name(view), " starts from step ",
                     base.step(), " without step ", fact.step, ", which was ", fact.what,
                     " in view ", Name(fact.view)));

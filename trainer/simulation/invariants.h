@@ -6,6 +6,7 @@
 // control in simulation_test.cc that makes it fail.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -20,6 +21,11 @@ namespace starling::simulation {
 // Thread-compatible.
 class Invariants {
  public:
+  // Whether a living process holds, or descends from, the state with this hash after so many steps.
+  using Held = std::function<bool(std::int64_t step, std::uint64_t hash)>;
+
+  explicit Invariants(Held held) : held_(std::move(held)) {}
+
   // Empty while all hold; then the first violation.
   const std::string& violation() const { return violation_; }
 
@@ -33,7 +39,8 @@ class Invariants {
   void OnContribution(membership::ViewNumber view, std::int64_t step, std::uint64_t from);
   // 2: members of one view are at most one step apart.
   void OnSpread(membership::ViewNumber view, std::int64_t lowest, std::int64_t highest);
-  // 4: a member started in `view` from `base`.
+  // 4: a member started in `view` from `base`: all that its ancestors settled is in it, unless it
+  // was waived or died with the last process that held it.
   void OnBase(membership::ViewNumber view, const Content& base);
   // 4: the state of step `step` was settled in `view`.
   void OnSettled(membership::ViewNumber view, std::int64_t step, std::uint64_t hash);
@@ -59,6 +66,7 @@ class Invariants {
   const std::set<membership::ViewNumber>& Ancestors(membership::ViewNumber view);
   const std::set<membership::ViewNumber>& Waived(membership::ViewNumber view);
 
+  const Held held_;
   std::string violation_;
   std::map<membership::ViewNumber, membership::View> views_;
   std::map<membership::StateId, std::uint64_t> states_;

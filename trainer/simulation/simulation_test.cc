@@ -60,5 +60,41 @@ TEST(Simulation, TheInvariantsHoldWhateverFails) {
               sum.restores, sum.committed);
 }
 
+struct Control {
+  const char* name;
+  bool membership::Rules::*rule;
+};
+
+class WithoutARule : public testing::TestWithParam<Control> {};
+
+TEST_P(WithoutARule, SomeHistoryBreaksAnInvariant) {
+  int seed = 1;
+  std::string violation;
+  for (; seed <= 1500 && violation.empty(); ++seed) {
+    Options options = OptionsOf(seed);
+    options.rules.*GetParam().rule = false;
+    violation = Simulate(options).violation;
+  }
+  std::printf("%s: seed %d: %s\n", GetParam().name, seed - 1, violation.c_str());
+  EXPECT_NE(violation, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Simulation, WithoutARule,
+    testing::Values(Control{"viewInStateId", &membership::Rules::view_in_state_id},
+                    Control{"haltFirst", &membership::Rules::halt_first},
+                    Control{"minEqualsMax", &membership::Rules::min_equals_max},
+                    Control{"refuseLowerIncarnation", &membership::Rules::refuse_lower_incarnation},
+                    Control{"witness", &membership::Rules::witness},
+                    Control{"checkpointIsNoWitness", &membership::Rules::checkpoint_is_no_witness},
+                    Control{"refuseHigherCheckpoint", &membership::Rules::refuse_higher_checkpoint},
+                    Control{"viewCheckOnData", &membership::Rules::view_check_on_data},
+                    Control{"staging", &membership::Rules::staging},
+                    Control{"checkpointOnlySettled", &membership::Rules::checkpoint_only_settled},
+                    Control{"incarnationInViewNumber",
+                            &membership::Rules::incarnation_in_view_number},
+                    Control{"rosterWait", &membership::Rules::roster_wait}),
+    [](const testing::TestParamInfo<Control>& control) { return std::string(control.param.name); });
+
 }  // namespace
 }  // namespace starling::simulation

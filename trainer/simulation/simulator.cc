@@ -18,7 +18,14 @@ constexpr std::int64_t kMostEvents = 3'000'000;
 Outcome Simulate(const Options& options) { return Simulator(options).Run(); }
 
 Simulator::Simulator(const Options& options)
-    : options_(options), random_(options.seed), wanted_(options.workers) {
+    : options_(options),
+      random_(options.seed),
+      invariants_([this](std::int64_t step, std::uint64_t hash) {
+        return std::any_of(processes_.begin(), processes_.end(), [&](const auto& process) {
+          return process.second.alive && process.second.content.Holds(step, hash);
+        });
+      }),
+      wanted_(options.workers) {
   shared_disk_ = Chance(0.5);
 }
 
