@@ -68,6 +68,8 @@ class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
   ObservedLink Look() const ABSL_LOCKS_EXCLUDED(mutex_);
   void Tick() ABSL_LOCKS_EXCLUDED(mutex_);
   void Close() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Destroys calls that have ended. Returns whether none is left.
+  bool Sweep() ABSL_LOCKS_EXCLUDED(mutex_);
   // After Close(): until no call of this link is under way, or the timeout.
   void AwaitCalls(absl::Duration timeout) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -75,6 +77,7 @@ class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
   class Call;
 
   void StartCall() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void CallEnded(std::shared_ptr<Call> call) ABSL_LOCKS_EXCLUDED(mutex_);
   void Send() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeReport(Call& call, const v1alpha1::CoordinatorReport& report)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -102,10 +105,12 @@ class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;  // under way, the cancelled ones included
   sync::Condition idle_;
+  std::vector<std::shared_ptr<Call>> ended_ ABSL_GUARDED_BY(mutex_);
 };
 
-// One call; lives until gRPC is done with it. Its members are guarded by the link's mutex, except
-// `in_`, which belongs to the read that is under way.
+// One call, with its channel. Its members are guarded by the link's mutex, except `in_`, which
+// belongs to the read that is under way. It is destroyed by the ticker, never in a callback: the
+// last channel of a process joins the threads that callbacks run on.
 class GrpcCoordinatorLinks::Link::Call final
     : public grpc::ClientBidiReactor<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>,
       public std::enable_shared_from_this<Call> {
@@ -152,21 +157,12 @@ class GrpcCoordinatorLinks::Link::Call final
   }
 
   void OnDone(const grpc::Status& status) override {
-    {
-      sync::MutexLock lock(link_->mutex_);
-      if (link_->call_.get() == this) {
-        link_->call_ = nullptr;
-        link_->next_dial_ = link_->clock_.Now() + link_->options_.redial;
-      }
-      --link_->calls_;
-      link_->idle_.NotifyAll();
-    }
     if (status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
         status.error_code() == grpc::StatusCode::PERMISSION_DENIED) {
       log::Warning("coordinator refuses the controller",
                    {{"job", link_->job_.ToString()}, {"why", status.error_message()}});
     }
-    const std::shared_ptr<Call> last = std::move(self_);  // destroys this on return
+    link_->CallEnded(std::move(self_));
   }
 
   absl::Time dialled;
@@ -214,7 +210,26 @@ void GrpcCoordinatorLinks::Link::StartCall() {
   call_->Start(token_, clock_.Now());
 }
 
+void GrpcCoordinatorLinks::Link::CallEnded(std::shared_ptr<Call> call) {
+  sync::MutexLock lock(mutex_);
+  if (call_ == call) {
+    call_ = nullptr;
+    next_dial_ = clock_.Now() + options_.redial;
+  }
+  ended_.push_back(std::move(call));
+  --calls_;
+  idle_.NotifyAll();
+}
+
+bool GrpcCoordinatorLinks::Link::Sweep() {
+  std::vector<std::shared_ptr<Call>> ended;
+  sync::MutexLock lock(mutex_);
+  ended.swap(ended_);
+  return calls_ == 0;
+}
+
 void GrpcCoordinatorLinks::Link::Tick() {
+  Sweep();
   sync::MutexLock lock(mutex_);
   if (closed_) return;
   const absl::Time now = clock_.Now();
@@ -301,16 +316,24 @@ GrpcCoordinatorLinks::GrpcCoordinatorLinks(const clock::Clock& clock, GrpcLinkOp
       ticker_([this] { Tick(); }) {}
 
 GrpcCoordinatorLinks::~GrpcCoordinatorLinks() {
-  std::map<runtime::Key, std::shared_ptr<Link>> links;
   {
     sync::MutexLock lock(mutex_);
     stopped_ = true;
-    links.swap(links_);
     changed_.NotifyAll();
   }
   ticker_.join();
-  for (const auto& [job, link] : links) link->Close();
-  for (const auto& [job, link] : links) link->AwaitCalls(absl::Seconds(2));
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    sync::MutexLock lock(mutex_);
+    links.swap(closing_);
+    for (const auto& [job, link] : links_) links.push_back(link);
+    links_.clear();
+  }
+  for (const std::shared_ptr<Link>& link : links) link->Close();
+  for (const std::shared_ptr<Link>& link : links) {
+    link->AwaitCalls(absl::Seconds(2));
+    link->Sweep();
+  }
 }
 
 void GrpcCoordinatorLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
@@ -322,6 +345,7 @@ void GrpcCoordinatorLinks::Supervise(const runtime::Key& job, const Supervision&
     std::shared_ptr<Link>& slot = links_[job];
     if (slot == nullptr || !slot->Serves(supervision)) {
       old = std::move(slot);
+      if (old != nullptr) closing_.push_back(old);
       slot = std::make_shared<Link>(*this, job, supervision, secret);
       changed_.NotifyAll();
     }
@@ -339,6 +363,7 @@ void GrpcCoordinatorLinks::Release(const runtime::Key& job) {
     if (found == links_.end()) return;
     link = std::move(found->second);
     links_.erase(found);
+    closing_.push_back(link);
   }
   link->Close();
 }
@@ -357,14 +382,18 @@ std::optional<ObservedLink> GrpcCoordinatorLinks::Look(const runtime::Key& job) 
 void GrpcCoordinatorLinks::Tick() {
   while (true) {
     std::vector<std::shared_ptr<Link>> links;
+    std::vector<std::shared_ptr<Link>> closing;
     {
       sync::MutexLock lock(mutex_);
-      while (!stopped_ && links_.empty()) changed_.Wait(mutex_);
+      while (!stopped_ && links_.empty() && closing_.empty()) changed_.Wait(mutex_);
       if (stopped_) return;
       for (const auto& [job, link] : links_) links.push_back(link);
+      closing.swap(closing_);
     }
     for (const std::shared_ptr<Link>& link : links) link->Tick();
+    std::erase_if(closing, [](const std::shared_ptr<Link>& link) { return link->Sweep(); });
     sync::MutexLock lock(mutex_);
+    closing_.insert(closing_.end(), closing.begin(), closing.end());
     if (!stopped_) changed_.WaitFor(mutex_, options_.tick);
   }
 }

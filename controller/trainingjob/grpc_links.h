@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "common/clock/clock.h"
 #include "common/sync/mutex.h"
@@ -54,6 +55,7 @@ class GrpcCoordinatorLinks final : public CoordinatorLinks {
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
   std::map<runtime::Key, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<Link>> closing_ ABSL_GUARDED_BY(mutex_);  // until their calls end
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

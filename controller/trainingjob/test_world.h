@@ -82,6 +82,7 @@ class World {
   struct Coordinator {
     std::string boot_id;
     std::uint64_t incarnation = 0;
+    std::optional<v1alpha1::Desired> desired;
     bool hung = false;
   };
 
@@ -89,7 +90,7 @@ class World {
   void Kubelet();
   void Training();
   void Lead(const kube::Json& pod, Coordinator& coordinator);
-  bool Obey(const Supervision& told, v1alpha1::CoordinatorReport& report);
+  bool Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& report);
   void Reconcile();
   void EndPod(const kube::Json& pod, std::int64_t code, std::int64_t signal);
   std::vector<kube::Json> List(const kube::ResourceKind& kind);

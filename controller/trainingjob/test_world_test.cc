@@ -196,9 +196,11 @@ void World::Lead(const Json& pod, Coordinator& coordinator) {
   v1alpha1::CoordinatorReport report;
   if (told->boot_id == coordinator.boot_id) {
     if (told->grant.has_value()) coordinator.incarnation = told->grant->incarnation();
-    if (told->desired.has_value() && coordinator.incarnation > 0 && Obey(*told, report)) {
-      leaving_.insert(kube::UidOf(pod));
-    }
+    if (told->desired.has_value()) coordinator.desired = told->desired;
+  }
+  if (coordinator.incarnation > 0 && coordinator.desired.has_value() &&
+      Obey(*coordinator.desired, report)) {
+    leaving_.insert(kube::UidOf(pod));
   }
   report.set_boot_id(coordinator.boot_id);
   report.set_incarnation(coordinator.incarnation);
@@ -207,8 +209,7 @@ void World::Lead(const Json& pod, Coordinator& coordinator) {
 }
 
 // Returns whether all may go.
-bool World::Obey(const Supervision& told, v1alpha1::CoordinatorReport& report) {
-  const v1alpha1::Desired& desired = *told.desired;
+bool World::Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& report) {
   std::int64_t live = 0;
   for (const v1alpha1::Pod& pod : desired.pods()) {
     if (!PodRuns(pod.name())) continue;

@@ -1,0 +1,271 @@
+// SPDX-License-Identifier: Apache-2.0
+// The controller's streams against a server of the coordinator's service.
+#include "controller/trainingjob/grpc_links.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <chrono>
+#include <vector>
+
+#include "common/bytes/bytes.h"
+#include "common/clock/clock.h"
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/membership.grpc.pb.h"
+
+namespace starling::trainingjob {
+namespace {
+
+const runtime::Key kJob{.ns = "default", .name = "digits"};
+constexpr absl::Duration kPatience = absl::Seconds(20);
+
+// Reports its boot id at once and then whatever it is told to; remembers what it hears.
+class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
+ public:
+  // Port 0: any free one.
+  explicit FakeCoordinator(std::string boot_id, int port = 0, bool mute = false)
+      : boot_id_(std::move(boot_id)), mute_(mute) {
+    grpc::ServerBuilder builder;
+    builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+                             &port_);
+    builder.RegisterService(this);
+    server_ = builder.BuildAndStart();
+  }
+  ~FakeCoordinator() override {
+    server_->Shutdown(std::chrono::system_clock::now() + std::chrono::milliseconds(100));
+  }
+
+  int port() const { return port_; }
+
+  grpc::Status Supervise(grpc::ServerContext* context,
+                         grpc::ServerReaderWriter<v1alpha1::CoordinatorReport,
+                                                  v1alpha1::ControllerMessage>* stream) override {
+    {
+      sync::MutexLock lock(mutex_);
+      ++calls_;
+      const auto token = context->client_metadata().find("x-starling-auth");
+      if (token != context->client_metadata().end()) {
+        token_ = std::string(token->second.data(), token->second.size());
+      }
+      changed_.NotifyAll();
+    }
+    v1alpha1::CoordinatorReport report;
+    report.set_boot_id(boot_id_);
+    if (!mute_) stream->Write(report);
+    v1alpha1::ControllerMessage message;
+    while (stream->Read(&message)) {
+      sync::MutexLock lock(mutex_);
+      heard_.push_back(message);
+      if (message.has_grant()) {
+        report.set_incarnation(message.grant().incarnation());
+        stream->Write(report);
+      }
+      changed_.NotifyAll();
+    }
+    return grpc::Status::OK;
+  }
+
+  // Until `what` is true of what was heard; false: it never was.
+  bool Await(const std::function<bool(const std::vector<v1alpha1::ControllerMessage>&)>& what) {
+    const absl::Time limit = absl::Now() + kPatience;
+    sync::MutexLock lock(mutex_);
+    while (!what(heard_)) {
+      if (absl::Now() >= limit) return false;
+      changed_.WaitFor(mutex_, absl::Milliseconds(100));
+    }
+    return true;
+  }
+  bool AwaitCalls(int calls) {
+    const absl::Time limit = absl::Now() + kPatience;
+    sync::MutexLock lock(mutex_);
+    while (calls_ < calls) {
+      if (absl::Now() >= limit) return false;
+      changed_.WaitFor(mutex_, absl::Milliseconds(100));
+    }
+    return true;
+  }
+  std::string token() {
+    sync::MutexLock lock(mutex_);
+    return token_;
+  }
+
+ private:
+  const std::string boot_id_;
+  const bool mute_;
+  int port_ = 0;
+  std::unique_ptr<grpc::Server> server_;
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  int calls_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string token_ ABSL_GUARDED_BY(mutex_);
+  std::vector<v1alpha1::ControllerMessage> heard_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The links, and a count of how often the job was to be looked at.
+struct Subject {
+  explicit Subject(GrpcLinkOptions options)
+      : links(clock, options, [this](const runtime::Key&) {
+          sync::MutexLock lock(mutex);
+          ++looks;
+          changed.NotifyAll();
+        }) {}
+
+  // Until what is seen of the job satisfies `what`.
+  bool Await(const std::function<bool(const ObservedLink&)>& what) {
+    const absl::Time limit = absl::Now() + kPatience;
+    while (true) {
+      const auto seen = links.Look(kJob);
+      if (seen.has_value() && what(*seen)) return true;
+      if (absl::Now() >= limit) return false;
+      sync::MutexLock lock(mutex);
+      changed.WaitFor(mutex, absl::Milliseconds(10));
+    }
+  }
+
+  clock::SystemClock clock;
+  sync::Mutex mutex;
+  sync::Condition changed;
+  int looks ABSL_GUARDED_BY(mutex) = 0;
+  GrpcCoordinatorLinks links;
+};
+
+GrpcLinkOptions Quick(int port) {
+  GrpcLinkOptions options;
+  options.port = port;
+  options.lease_transition = 5;
+  options.tick = absl::Milliseconds(2);
+  options.redial = absl::Milliseconds(2);
+  options.repeat = absl::Milliseconds(50);
+  return options;
+}
+
+Supervision Target() {
+  Supervision target;
+  target.pod_uid = "uid-0";
+  target.address = "127.0.0.1";
+  return target;
+}
+
+Supervision Wishes(const std::string& boot_id) {
+  Supervision wishes = Target();
+  wishes.boot_id = boot_id;
+  wishes.grant.emplace();
+  wishes.grant->set_incarnation(3);
+  wishes.grant->set_boot_id(boot_id);
+  wishes.desired.emplace();
+  wishes.desired->set_workers(2);
+  return wishes;
+}
+
+TEST(GrpcLinks, FirstReportBringsTheBootId) {
+  FakeCoordinator coordinator("boot-a");
+  Subject subject(Quick(coordinator.port()));
+  subject.links.Supervise(kJob, Target(), "secret");
+
+  EXPECT_TRUE(subject.Await([](const ObservedLink& link) {
+    return link.heard && link.report.boot_id() == "boot-a" && link.pod_uid == "uid-0";
+  }));
+  EXPECT_EQ(coordinator.token(), bytes::ToHex(bytes::Hmac("secret", "control")));
+}
+
+TEST(GrpcLinks, GrantComesFirstAndWishesAreRepeatedWithRisingNumbers) {
+  FakeCoordinator coordinator("boot-a");
+  Subject subject(Quick(coordinator.port()));
+  subject.links.Supervise(kJob, Wishes("boot-a"), "secret");
+
+  ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 4; }));
+  EXPECT_TRUE(coordinator.Await([](const auto& heard) {
+    return heard[0].grant().incarnation() == 3 && heard[1].desired().workers() == 2 &&
+           heard[1].desired().lease_transition() == 5 &&
+           heard[2].desired().sequence() > heard[1].desired().sequence() &&
+           heard[3].desired().sequence() > heard[2].desired().sequence();
+  }));
+}
+
+TEST(GrpcLinks, ChangedWishesAreSaidAtOnce) {
+  FakeCoordinator coordinator("boot-a");
+  GrpcLinkOptions options = Quick(coordinator.port());
+  options.repeat = absl::Hours(1);
+  Subject subject(options);
+  Supervision wishes = Wishes("boot-a");
+  subject.links.Supervise(kJob, wishes, "secret");
+  ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 2; }));
+  wishes.desired->set_workers(4);
+  subject.links.Supervise(kJob, wishes, "secret");
+
+  EXPECT_TRUE(coordinator.Await(
+      [](const auto& heard) { return heard.size() == 3 && heard[2].desired().workers() == 4; }));
+}
+
+TEST(GrpcLinks, WishesForAnotherProcessAreNotSaid) {
+  FakeCoordinator coordinator("boot-b");
+  Subject subject(Quick(coordinator.port()));
+  subject.links.Supervise(kJob, Wishes("boot-a"), "secret");
+  ASSERT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
+  subject.links.Supervise(kJob, Wishes("boot-b"), "secret");
+
+  // Nothing comes before the grant that is meant for this process.
+  ASSERT_TRUE(coordinator.Await([](const auto& heard) { return !heard.empty(); }));
+  EXPECT_TRUE(
+      coordinator.Await([](const auto& heard) { return heard[0].grant().boot_id() == "boot-b"; }));
+}
+
+TEST(GrpcLinks, CoordinatorThatSaysNothingIsDialledAnew) {
+  FakeCoordinator coordinator("boot-a", 0, /*mute=*/true);
+  GrpcLinkOptions options = Quick(coordinator.port());
+  options.answer = absl::Milliseconds(50);
+  Subject subject(options);
+  subject.links.Supervise(kJob, Target(), "secret");
+
+  EXPECT_TRUE(coordinator.AwaitCalls(3));
+  EXPECT_FALSE(subject.links.Look(kJob)->heard);
+}
+
+TEST(GrpcLinks, ProcessThatStartsLaterIsFound) {
+  int port = 0;
+  { port = FakeCoordinator("boot-a").port(); }
+  Subject subject(Quick(port));
+  subject.links.Supervise(kJob, Target(), "secret");
+  // Until some dials were refused.
+  EXPECT_TRUE(subject.Await(
+      [](const ObservedLink& link) { return link.silent > absl::Milliseconds(100); }));
+  FakeCoordinator coordinator("boot-b", port);
+
+  EXPECT_TRUE(
+      subject.Await([](const ObservedLink& link) { return link.report.boot_id() == "boot-b"; }));
+}
+
+TEST(GrpcLinks, ReleasedJobIsForgotten) {
+  FakeCoordinator coordinator("boot-a");
+  Subject subject(Quick(coordinator.port()));
+  subject.links.Supervise(kJob, Target(), "secret");
+  ASSERT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
+
+  subject.links.Release(kJob);
+
+  EXPECT_FALSE(subject.links.Look(kJob).has_value());
+}
+
+// Many links at once, each refused every few milliseconds, come and go.
+TEST(GrpcLinks, ThousandsOfRefusedCallsDoNoHarm) {
+  int port = 0;
+  { port = FakeCoordinator("boot-a").port(); }
+  Subject subject(Quick(port));
+  const absl::Time end = absl::Now() + absl::Seconds(3);
+  for (int round = 0; absl::Now() < end; ++round) {
+    for (int i = 0; i < 16; ++i) {
+      subject.links.Supervise({.ns = "default", .name = std::to_string(i)}, Target(), "secret");
+    }
+    sync::MutexLock lock(subject.mutex);
+    subject.changed.WaitFor(subject.mutex, absl::Milliseconds(30));
+    if (round % 4 == 3) {
+      for (int i = 0; i < 16; i += 2) {
+        subject.links.Release({.ns = "default", .name = std::to_string(i)});
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace starling::trainingjob
