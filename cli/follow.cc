@@ -16,8 +16,8 @@ namespace {
 using kube::Json;
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-// A job's end may be told before its pods have ended.
-constexpr absl::Duration kPodsPatience = absl::Seconds(15);
+// A job's end may be told before its pods have ended; the controller sees to them in any case.
+constexpr absl::Duration kPodsPatience = absl::Seconds(2);
 
 bool IsSuspended(const Json& job) { return kube::IsConditionTrue(job, "Suspended"); }
 
@@ -134,6 +134,7 @@ absl::Status Follower::SettleDown() {
 
 absl::StatusOr<Followed> Follower::Follow(Json job) {
   job_ = std::move(job);
+  story_.Begin(ToMessage(job_).status());
   RETURN_IF_ERROR(Open());
   while (true) {
     if (const std::optional<FollowEnd> end = End()) {

@@ -9,6 +9,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/uris.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
@@ -55,10 +56,10 @@ absl::Status Archive(const Home& home, const Json& job) {
   fs::create_directories(folder, error);
   if (error) return Failed(folder, error);
   Json kept = job;
-  const fs::path model = kube::StringAt(job, "/status/result/model/uri");
-  if (!model.empty() && fs::is_regular_file(model, error)) {
-    RETURN_IF_ERROR(Keep(model, folder / "model.safetensors"));
-    kept["status"]["result"]["model"]["uri"] = (folder / "model.safetensors").string();
+  const auto model = spec::PathOfUri(kube::StringAt(job, "/status/result/model/uri"));
+  if (model.ok() && fs::is_regular_file(*model, error)) {
+    RETURN_IF_ERROR(Keep(*model, folder / "model.safetensors"));
+    kept["status"]["result"]["model"]["uri"] = "file://" + (folder / "model.safetensors").string();
   }
   return WriteWhole(folder / "job.json", json::Dump(kept) + "\n");
 }

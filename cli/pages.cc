@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "api/spec/reader.h"
 #include "api/spec/resolve.h"
+#include "api/spec/uris.h"
 #include "cli/format.h"
 #include "cli/story.h"
 #include "controller/kube/objects.h"
@@ -175,7 +176,7 @@ void AddMetrics(const v1alpha1::TrainingJob& job, Rows& rows) {
                                                       result.metrics().end());
   std::sort(metrics.begin(), metrics.end());
   for (auto& [name, value] : metrics) {
-    std::string words = name;
+    std::string words = name == "loss" ? "training loss" : name;
     std::replace(words.begin(), words.end(), '/', ' ');
     rows.push_back({words, Significant(value)});
   }
@@ -189,24 +190,30 @@ void AddMetrics(const v1alpha1::TrainingJob& job, Rows& rows) {
 
 void AddAmounts(const v1alpha1::TrainingJob& job, Rows& rows) {
   const v1alpha1::Result& result = job.status().result();
+  const double seconds = result.has_seconds() ? result.seconds() : job.status().active_seconds();
   rows.push_back({"epochs", Thousands(result.epochs())});
   rows.push_back({"steps", Thousands(result.steps())});
   rows.push_back({"samples", Thousands(result.samples())});
-  rows.push_back({"time", Seconds(result.seconds())});
-  if (result.seconds() > 0) {
-    const double speed = static_cast<double>(result.samples()) / result.seconds();
-    rows.push_back({"samples a second", Thousands(static_cast<std::int64_t>(speed))});
-  }
+  if (seconds <= 0) return;
+  rows.push_back({"time", Seconds(seconds)});
+  const double speed = static_cast<double>(result.samples()) / seconds;
+  rows.push_back({"samples a second", Thousands(static_cast<std::int64_t>(speed))});
+}
+
+// Local files as paths, to be pasted into a shell.
+std::string Place(const std::string& uri) {
+  const auto path = spec::PathOfUri(uri);
+  return path.ok() ? *path : uri;
 }
 
 void AddFiles(const v1alpha1::TrainingJobStatus& status, Rows& rows) {
   const v1alpha1::ModelFile& model = status.result().model();
-  if (!model.uri().empty()) rows.push_back({"model", model.uri()});
+  if (!model.uri().empty()) rows.push_back({"model", Place(model.uri())});
   if (!model.sha256().empty()) rows.push_back({"model's SHA-256", model.sha256()});
   const v1alpha1::CheckpointStatus& checkpoint = status.last_checkpoint();
   if (!checkpoint.uri().empty()) {
-    rows.push_back(
-        {"last checkpoint", absl::StrCat("step ", checkpoint.step(), ", ", checkpoint.uri())});
+    rows.push_back({"last checkpoint",
+                    absl::StrCat("step ", checkpoint.step(), ", ", Place(checkpoint.uri()))});
   }
 }
 
@@ -245,7 +252,9 @@ Rows ProgressRows(const v1alpha1::TrainingJob& job) {
   std::vector<std::pair<std::string, double>> metrics(progress.metrics().begin(),
                                                       progress.metrics().end());
   std::sort(metrics.begin(), metrics.end());
-  for (const auto& [name, value] : metrics) rows.push_back({name, Significant(value)});
+  for (const auto& [name, value] : metrics) {
+    if (name != "loss") rows.push_back({name, Significant(value)});
+  }
   if (progress.has_samples_per_second()) {
     rows.push_back(
         {"samples a second", Thousands(static_cast<std::int64_t>(progress.samples_per_second()))});

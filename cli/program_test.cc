@@ -216,10 +216,11 @@ TEST_F(ProgramTest, AFinishedJobMovesToTheHistoryWithItsModel) {
   Write("model.safetensors", "weights");
   {
     const auto store = Store();
-    const Json status = {{"status",
-                          {{"state", "Succeeded"},
-                           {"conditions", {{{"type", "Succeeded"}, {"status", "True"}}}},
-                           {"result", {{"model", {{"uri", File("model.safetensors")}}}}}}}};
+    const Json status = {
+        {"status",
+         {{"state", "Succeeded"},
+          {"conditions", {{{"type", "Succeeded"}, {"status", "True"}}}},
+          {"result", {{"model", {{"uri", "file://" + File("model.safetensors")}}}}}}}};
     ASSERT_TRUE(store->PatchStatus(kube::kTrainingJob, {"default", "digits"}, status).ok());
   }
 
@@ -229,7 +230,9 @@ TEST_F(ProgramTest, AFinishedJobMovesToTheHistoryWithItsModel) {
   ASSERT_EQ(history.size(), 1U);
   EXPECT_EQ(kube::StringAt(history[0], "/status/state"), "Succeeded");
   std::filesystem::remove(File("model.safetensors"));
-  std::ifstream kept(kube::StringAt(history[0], "/status/result/model/uri"));
+  const std::string uri = kube::StringAt(history[0], "/status/result/model/uri");
+  ASSERT_EQ(uri.substr(0, 7), "file://");
+  std::ifstream kept(uri.substr(7));
   std::string text;
   kept >> text;
   EXPECT_EQ(text, "weights");

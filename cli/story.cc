@@ -148,6 +148,10 @@ void Story::TellEpoch(const v1alpha1::TrainingJobStatus& status, absl::Time now,
   last_step_ = progress.step();
 }
 
+void Story::Begin(const v1alpha1::TrainingJobStatus& status) {
+  for (const v1alpha1::Incident& incident : status.incidents()) told_.push_back({incident, true});
+}
+
 std::vector<Line> Story::Tell(const v1alpha1::TrainingJobStatus& status, absl::Time now) {
   std::vector<Line> lines;
   TellIncidents(status, lines);

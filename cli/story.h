@@ -22,6 +22,9 @@ struct Line {
 // Thread-compatible.
 class Story {
  public:
+  // The incidents of a status that was there before the story began are no news.
+  void Begin(const v1alpha1::TrainingJobStatus& status);
+
   // What is new in `status`. `now` only spaces out lines about progress.
   std::vector<Line> Tell(const v1alpha1::TrainingJobStatus& status, absl::Time now);
 

@@ -65,6 +65,15 @@ TEST_F(StoryTest, AnIncidentWhoseMessageNamesNobodyIsToldWithItsPod) {
   EXPECT_THAT(Tell(), ElementsAre("digits-worker-1: it stopped answering"));
 }
 
+TEST_F(StoryTest, WhatHappenedBeforeItBeganIsNotTold) {
+  AddIncident("digits-worker-0", kNow - 60);
+  story_.Begin(status_);
+  EXPECT_THAT(Tell(), IsEmpty());
+
+  AddIncident("digits-worker-1", kNow);
+  EXPECT_THAT(Tell(), ElementsAre("digits-worker-1 was killed by signal 9"));
+}
+
 TEST_F(StoryTest, TheSamePodMayFailTwice) {
   AddIncident("digits-worker-1", kNow);
   Tell();
@@ -184,7 +193,7 @@ Json FinishedJob() {
       "result": {"metrics": {"validation/accuracy": 0.9639, "validation/loss": 0.1213},
                  "steps": 276, "epochs": 12, "samples": 17244, "seconds": 4.2,
                  "targetReached": true,
-                 "model": {"uri": "/home/model.safetensors", "sha256": "abc123"}}}})");
+                 "model": {"uri": "file:///home/model.safetensors", "sha256": "abc123"}}}})");
 }
 
 TEST(PagesTest, TheFinalPageHoldsTheNumbersAndTheIncidents) {
