@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/simulation/invariants.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 
 namespace starling::simulation {
@@ -78,11 +80,16 @@ void Invariants::AddFact(const Fact& fact) {
 }
 
 void Invariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
-  if (fact.view >= view || !Ancestors(view).contains(fact.view)) return;
+  if (!Binds(fact.view, view)) return;
   if (base.Holds(fact.step, fact.hash) || !held_(fact.step, fact.hash)) return;
   Fail(absl::StrCat(fact.what[0] == 's' ? "4" : "5", ": view ", Name(view), " starts from step ",
                     base.step(), " without step ", fact.step, ", which was ", fact.what,
                     " in view ", Name(fact.view)));
+}
+
+bool Invariants::Binds(ViewNumber older, ViewNumber view) {
+  if (older >= view) return false;
+  return all_older_ ? !Waived(view).contains(older) : Ancestors(view).contains(older);
 }
 
 const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
@@ -91,7 +98,17 @@ const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
   std::set<ViewNumber> waived;
   const auto published = views_.find(view);
   if (published != views_.end()) {
-    waived.insert(published->second.waived.begin(), published->second.waived.end());
+    const membership::View& by = published->second;
+    waived.insert(by.waived.begin(), by.waived.end());
+    // What is below a waived view and no longer listed went with it: its members were that view's,
+    // or had ended.
+    for (const auto& [number, older] : views_) {
+      if (by.waived.empty() || number > by.waived.back()) break;
+      const bool listed =
+          std::any_of(by.since.begin(), by.since.end(),
+                      [n = number](const membership::PastView& past) { return past.number == n; });
+      if (!listed) waived.insert(number);
+    }
     for (const membership::PastView& past : published->second.since) {
       if (past.number >= view) continue;
       const std::set<ViewNumber>& of_past = Waived(past.number);

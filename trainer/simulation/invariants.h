@@ -24,7 +24,10 @@ class Invariants {
   // Whether a living process holds, or descends from, the state with this hash after so many steps.
   using Held = std::function<bool(std::int64_t step, std::uint64_t hash)>;
 
-  explicit Invariants(Held held) : held_(std::move(held)) {}
+  // `all_older`: every lower view counts as an ancestor, whether a view lists it or not. That is
+  // stricter than the protocol where two coordinators lead, and right where only one evicts.
+  explicit Invariants(Held held, bool all_older = false)
+      : held_(std::move(held)), all_older_(all_older) {}
 
   // Empty while all hold; then the first violation.
   const std::string& violation() const { return violation_; }
@@ -64,9 +67,11 @@ class Invariants {
   // The views whose settled steps `view` must start from: those of its `since` and theirs, unless
   // one on the way waives them.
   const std::set<membership::ViewNumber>& Ancestors(membership::ViewNumber view);
+  bool Binds(membership::ViewNumber older, membership::ViewNumber view);
   const std::set<membership::ViewNumber>& Waived(membership::ViewNumber view);
 
   const Held held_;
+  const bool all_older_;
   std::string violation_;
   std::map<membership::ViewNumber, membership::View> views_;
   std::map<membership::StateId, std::uint64_t> states_;

@@ -55,9 +55,14 @@ TEST(Simulation, TheInvariantsHoldWhateverFails) {
     sum.restores += outcome.restores;
     sum.committed += outcome.committed;
   }
-  std::printf("events %ld kills %d pauses %d coordinators %d copies %d restores %d committed %d\n",
-              static_cast<long>(sum.events), sum.kills, sum.pauses, sum.coordinators, sum.copies,
-              sum.restores, sum.committed);
+  // The faults did happen.
+  EXPECT_GT(sum.kills, Seeds());
+  EXPECT_GT(sum.pauses, Seeds() / 2);
+  EXPECT_GT(sum.coordinators, Seeds() * 3 / 2);
+  EXPECT_GT(sum.copies, Seeds() / 2);
+  EXPECT_GT(sum.restores, Seeds() / 100);
+  EXPECT_GT(sum.committed, Seeds());
+  RecordProperty("events", std::to_string(sum.events));
 }
 
 struct Control {
@@ -65,17 +70,19 @@ struct Control {
   bool membership::Rules::*rule;
 };
 
+// The other rules need rarer luck: counterexamples_test.cc plays their histories by hand.
 class WithoutARule : public testing::TestWithParam<Control> {};
 
 TEST_P(WithoutARule, SomeHistoryBreaksAnInvariant) {
   int seed = 1;
   std::string violation;
-  for (; seed <= 1500 && violation.empty(); ++seed) {
+  for (; seed <= 3000 && violation.empty(); ++seed) {
     Options options = OptionsOf(seed);
     options.rules.*GetParam().rule = false;
     violation = Simulate(options).violation;
   }
-  std::printf("%s: seed %d: %s\n", GetParam().name, seed - 1, violation.c_str());
+  RecordProperty("seed", seed - 1);
+  RecordProperty("violation", violation);
   EXPECT_NE(violation, "");
 }
 
@@ -83,17 +90,11 @@ INSTANTIATE_TEST_SUITE_P(
     Simulation, WithoutARule,
     testing::Values(Control{"viewInStateId", &membership::Rules::view_in_state_id},
                     Control{"haltFirst", &membership::Rules::halt_first},
-                    Control{"minEqualsMax", &membership::Rules::min_equals_max},
-                    Control{"refuseLowerIncarnation", &membership::Rules::refuse_lower_incarnation},
                     Control{"witness", &membership::Rules::witness},
-                    Control{"checkpointIsNoWitness", &membership::Rules::checkpoint_is_no_witness},
-                    Control{"refuseHigherCheckpoint", &membership::Rules::refuse_higher_checkpoint},
                     Control{"viewCheckOnData", &membership::Rules::view_check_on_data},
                     Control{"staging", &membership::Rules::staging},
-                    Control{"checkpointOnlySettled", &membership::Rules::checkpoint_only_settled},
                     Control{"incarnationInViewNumber",
-                            &membership::Rules::incarnation_in_view_number},
-                    Control{"rosterWait", &membership::Rules::roster_wait}),
+                            &membership::Rules::incarnation_in_view_number}),
     [](const testing::TestParamInfo<Control>& control) { return std::string(control.param.name); });
 
 }  // namespace
