@@ -110,10 +110,15 @@ absl::StatusOr<Opened> OpenEngine(std::future<absl::StatusOr<engine::OpenEngineF
   _exit(code);
 }
 
-int Fail(int code, const absl::Status& status) {
+// The message is the log's last line: the job's incident shows it.
+void Tell(const absl::Status& status) {
   log::Error("the worker cannot go on", {{"why", std::string(status.message())}});
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-  return code;
+}
+
+[[noreturn]] void Fail(int code, const absl::Status& status) {
+  Tell(status);
+  Leave(code);
 }
 
 sigset_t LeaveSignals() {
@@ -160,7 +165,7 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
                       .registry = registry,
                       .poke = [&control] { control.Poke(); },
                       .on_view = nullptr});
-  if (!worker.ok()) Leave(Fail(kBadInput, worker.status()));
+  if (!worker.ok()) Fail(kBadInput, worker.status());
   intake.Open(**worker);
   control.Ready();
   WatchSignals(**worker, grace);
@@ -169,46 +174,46 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
   const absl::Status ended = (*worker)->Run();
   control.Flush(absl::Seconds(2));
   if (ended.ok()) Leave(0);
-  const int code = Fail(kFailed, ended);
+  Tell(ended);
   (*worker)->WaitForExit(absl::Seconds(30));
-  Leave(code);
+  Leave(kFailed);
 }
 
-int Main(const Options& options) {
+[[noreturn]] void Main(const Options& options) {
   absl::Duration grace;
   if (!absl::ParseDuration(options.grace, &grace)) {
-    return Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
+    Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
   }
   // Off the main thread: loading takes as long as all the rest together.
   std::future<absl::StatusOr<engine::OpenEngineFunction>> library =
       std::async(std::launch::async, LoadEngineLibrary);
 
   absl::StatusOr<std::string> secret = ReadFile(options.secret_path);
-  if (!secret.ok()) return Fail(kBadInput, secret.status());
+  if (!secret.ok()) Fail(kBadInput, secret.status());
   absl::StripAsciiWhitespace(&*secret);
   Intake intake;
   absl::StatusOr<std::unique_ptr<ControlService>> control = ControlService::Start(
       {.address = absl::StrCat(options.address, ":", kMemberPort), .secret = *secret},
       {.on_directive = [&](const membership::Directive& d) { intake.OnDirective(d); },
        .make_report = [&] { return intake.MakeReport(); }});
-  if (!control.ok()) return Fail(kFailed, control.status());
+  if (!control.ok()) Fail(kFailed, control.status());
   metrics::Registry registry;
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
-  if (!endpoint.ok()) return Fail(kFailed, endpoint.status());
+  if (!endpoint.ok()) Fail(kFailed, endpoint.status());
   transport::Options mine;
   mine.member = NameOf(options.self());
   mine.job = options.job_uid;
   mine.secret = *secret;
   auto transport = transport::OpenTcpTransport({.host = options.address, .port = kDataPort}, mine);
-  if (!transport.ok()) return Fail(kFailed, transport.status());
+  if (!transport.ok()) Fail(kFailed, transport.status());
 
   absl::StatusOr<v1alpha1::TrainingJobSpec> spec = ReadSpec(options.spec_path);
-  if (!spec.ok()) return Fail(kBadInput, spec.status());
+  if (!spec.ok()) Fail(kBadInput, spec.status());
   absl::StatusOr<data::Datasets> datasets = data::LoadDatasets(*spec);
-  if (!datasets.ok()) return Fail(kBadInput, datasets.status());
+  if (!datasets.ok()) Fail(kBadInput, datasets.status());
   const Inputs inputs{*std::move(spec), *std::move(secret), *std::move(datasets)};
   absl::StatusOr<Opened> opened = OpenEngine(library, inputs);
-  if (!opened.ok()) return Fail(kBadInput, opened.status());
+  if (!opened.ok()) Fail(kBadInput, opened.status());
   Train(options, inputs, *std::move(opened), **control, intake, registry, **transport, grace);
 }
 
@@ -230,5 +235,5 @@ int main(int argc, char** argv) {
     return worker::kBadInput;
   }
   worker::PrepareNumericEnvironment();
-  worker::Leave(worker::Main(*options));
+  worker::Main(*options);
 }

@@ -343,6 +343,7 @@ absl::Status StepLoop::Do(const membership::LoadCheckpoint& action) {
 
 absl::Status StepLoop::Do(const membership::Run& action) {
   running_ = action;
+  if (started_ == absl::InfinitePast()) started_ = parts_.clock.Now();
   TakeSettings(action.settings);
   parts_.stopwatch.Enter(Activity::kIdle);
   const data::Batches& batches = parts_.computer.batches();
@@ -446,6 +447,7 @@ absl::Status StepLoop::FinishTraining() {
   ASSIGN_OR_RETURN(v1alpha1::Result result,
                    WriteResult(parts_.files, parts_.job_dir, parts_.state, pending_->settled, stop_,
                                parts_.computer.batches(), parts_.model_metadata));
+  result.set_seconds(absl::ToDoubleSeconds(parts_.clock.Now() - started_));
   parts_.stopwatch.Enter(Activity::kCheckpoint);
   if (const absl::Status saved = SaveFinal(); !saved.ok()) {
     // The model is there; only going on from its end would need the checkpoint.

@@ -126,6 +126,7 @@ class StepLoop {
   int64_t paced_step_ = 0;
   net::Deadline paced_until_ = net::Deadline::Never();
   bool audit_failing_ = false;
+  absl::Time started_ = absl::InfinitePast();  // of the first steps
   bool exiting_ = false;
   absl::Time view_ended_ = absl::InfinitePast();  // set while no step was made since
   absl::Time last_step_ = absl::InfinitePast();
