@@ -106,6 +106,8 @@ class Coordinator {
 
   std::uint64_t incarnation() const { return grant_ ? grant_->incarnation : 0; }
   bool superseded() const { return superseded_; }
+  // Pods that were silent too long and count as ended until they report (an incident tells of it).
+  const std::set<std::string>& assumed_terminated() const { return assumed_terminated_; }
   std::uint64_t directives_version() const { return directives_version_; }
   std::uint64_t report_version() const { return report_version_; }
 

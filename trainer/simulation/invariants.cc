@@ -89,6 +89,11 @@ void Invariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
 
 bool Invariants::Binds(ViewNumber older, ViewNumber view) {
   if (older >= view) return false;
+  if (const auto published = views_.find(older); published != views_.end()) {
+    for (const membership::ViewMember& member : published->second.members) {
+      if (given_up_.contains(member.id.pod_uid)) return false;
+    }
+  }
   return all_older_ ? !Waived(view).contains(older) : Ancestors(view).contains(older);
 }
 

@@ -49,6 +49,9 @@ class Invariants {
   void OnSettled(membership::ViewNumber view, std::int64_t step, std::uint64_t hash);
   // 5: a checkpoint of that name was committed: whoever comes after `view` must descend from it.
   void OnCommitted(const membership::StateId& name, std::uint64_t hash);
+  // 4's price: a coordinator counts a pod that may live as ended, and says so (StepsAtRisk). What
+  // views with a member of that pod settled may be lost from now on.
+  void OnGivenUp(const std::string& pod_uid) { given_up_.insert(pod_uid); }
   // 8: the run ended without a result.
   void OnStuck(const std::string& why) { Fail("8: " + why); }
 
@@ -76,6 +79,7 @@ class Invariants {
   std::map<membership::ViewNumber, membership::View> views_;
   std::map<membership::StateId, std::uint64_t> states_;
   std::map<std::pair<membership::ViewNumber, std::int64_t>, std::uint64_t> contributions_;
+  std::set<std::string> given_up_;
   std::map<membership::ViewNumber, Content> bases_;
   std::set<Fact> facts_;
   std::map<membership::ViewNumber, std::set<membership::ViewNumber>> ancestors_;

@@ -84,6 +84,9 @@ void Simulator::ToCoordinator(int index, Micros delay, std::function<void(Coordi
 
 // What the shell does after every event: whoever is concerned learns of it.
 void Simulator::AfterEvent(Coordinator& coordinator) {
+  for (const std::string& uid : coordinator.machine->assumed_terminated()) {
+    invariants_.OnGivenUp(uid);
+  }
   const std::uint64_t version = coordinator.machine->directives_version();
   if (version == coordinator.told) return;
   coordinator.told = version;
@@ -147,6 +150,7 @@ void Simulator::CoordinatorTick(int index) {
   }
   for (const auto& [uid, ip] : dial) Dial(coordinator, uid);
   coordinator.machine->OnTick(Now());
+  AfterEvent(coordinator);
   TellAll(coordinator);
 }
 
