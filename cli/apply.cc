@@ -44,6 +44,10 @@ absl::Status Remove(Session& session, kube::KubeClient& store, const Json& job,
   if (!deleted.ok() && !absl::IsNotFound(deleted.status())) return deleted.status();
   // What has ended goes at once; a controller that is idle would take its time.
   RETURN_IF_ERROR(kube::CollectGarbage(store, kube::KnownKinds()).status());
+  if (!IsFinished(job)) {
+    session.terminal().Say(
+        absl::StrCat("stopping the job \"", kube::NameOf(job), "\" that is there"));
+  }
   return AwaitGone(session, job, kGonePatience, tend);
 }
 

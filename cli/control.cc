@@ -69,9 +69,24 @@ absl::Status AwaitReady(Session& session, const process::Process& started, absl:
   return absl::OkStatus();
 }
 
+// A controller that `run` has started leaves with its jobs and cannot be told to stay.
+bool WillLeave(pid_t pid) {
+  std::ifstream file(absl::StrCat("/proc/", pid, "/cmdline"));
+  std::stringstream command;
+  command << file.rdbuf();
+  return command.str().find("--exit-when-idle") != std::string::npos;
+}
+
 absl::Status Up(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kUpPatience));
   if (ControllerRuns(session.home())) {
+    const pid_t pid = PidOfController(session.home());
+    if (WillLeave(pid)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("a `starling run` is under way, and its controller (pid ", pid,
+                       ") leaves when its jobs are done; run `starling up` again then, or "
+                       "`starling down` first"));
+    }
     SayUp(session, "is up already");
     return absl::OkStatus();
   }

@@ -93,7 +93,10 @@ absl::StatusOr<process::Process> StartController(const Session& session, bool st
   plan.own_session = true;
   auto started = process::Start(plan);
   ::close(log);
-  return started;
+  if (started.ok()) return started;
+  return absl::UnavailableError(
+      absl::StrCat("the controller cannot be started: ", std::string(started.status().message()),
+                   "; it must lie beside this program"));
 }
 
 absl::Status ControllerKeeper::Tend() {

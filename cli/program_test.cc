@@ -255,6 +255,14 @@ TEST_F(ProgramTest, LogsArePrintedPerPodAndPerJob) {
   EXPECT_THAT(all, HasSubstr("[digits-worker-1] two\n"));
 }
 
+TEST_F(ProgramTest, AControllerThatCannotBeStartedIsExitCode1AndNamed) {
+  for (const auto& words : {std::vector<std::string>{"up"}, {"run", File("job.yaml")}}) {
+    const Outcome outcome = Call(words);
+    EXPECT_EQ(outcome.code, 1) << words[0];
+    EXPECT_THAT(outcome.error, HasSubstr("starling-controller"));
+  }
+}
+
 TEST_F(ProgramTest, TheHomeFolderIsForItsOwnerOnly) {
   ASSERT_EQ(Call({"get", "jobs"}).code, 0);
 

@@ -23,7 +23,8 @@ absl::StatusOr<kube::KubeClient*> Session::Store() {
 }
 
 int Session::Fail(const absl::Status& status) {
-  if (status.ok()) return kSuccess;
+  // Whoever pressed Ctrl-C knows.
+  if (status.ok() || absl::IsCancelled(status)) return ExitCodeOf(status);
   terminal_.Say(absl::StrCat(terminal_.PaintError(Style::kRed, "error:"), " ",
                              std::string(status.message())));
   return ExitCodeOf(status);
