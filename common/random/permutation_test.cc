@@ -59,7 +59,7 @@ TEST(Permutation, EveryOrderOfFourIsAboutAsLikely) {
   constexpr int kEpochs = 24'000;
   for (int epoch = 0; epoch < kEpochs; ++epoch) ++seen[Whole(Permutation(5, epoch, 4))];
   ASSERT_EQ(seen.size(), 24u);
-  for (const auto& [order, count] : seen) EXPECT_NEAR(count, kEpochs / 24, 160);
+  for (const auto& [order, count] : seen) EXPECT_NEAR(count, kEpochs / 24.0, 160);
 }
 
 TEST(Permutation, EverySampleVisitsEveryPlaceEquallyOften) {

@@ -156,7 +156,7 @@ absl::Status AuditLog::Append(const std::string& lines) {
     const ssize_t count = ::write(file_, rest.data(), rest.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) {
-      const absl::Status failed = Failed("append to");
+      absl::Status failed = Failed("append to");
       RETURN_IF_ERROR(CutTo(size_));
       return failed;
     }

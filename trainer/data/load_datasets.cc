@@ -72,7 +72,8 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, std::size_t
 // Two passes in double, in the order of the samples: equal data give equal bits.
 Normalization Measure(const Dataset& set, bool per_feature) {
   const std::size_t width = per_feature ? static_cast<std::size_t>(set.SampleSize()) : 1;
-  const double count = static_cast<double>(set.features.size() / width);
+  const std::size_t samples = set.features.size() / width;
+  const auto count = static_cast<double>(samples);
   std::vector<double> means(width);
   std::vector<double> variances(width);
   for (std::size_t i = 0; i < set.features.size(); ++i) means[i % width] += set.features[i];

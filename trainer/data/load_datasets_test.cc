@@ -18,7 +18,6 @@
 namespace starling::data {
 namespace {
 
-using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::FloatNear;
 using ::testing::HasSubstr;

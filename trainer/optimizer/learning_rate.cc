@@ -37,7 +37,8 @@ double LearningRate(const v1alpha1::LearningRateSchedule& schedule, double rate,
   if (schedule.has_step()) {
     const std::int64_t every = std::max<std::int64_t>(1, schedule.step().every());
     const double factor = schedule.step().has_factor() ? schedule.step().factor() : kStairFactor;
-    return rate * std::pow(factor, static_cast<double>(past / every));
+    const std::int64_t falls = past / every;
+    return rate * std::pow(factor, static_cast<double>(falls));
   }
   if (schedule.has_cosine()) {
     const auto steps = static_cast<double>(std::max<std::int64_t>(1, schedule.cosine().steps()));

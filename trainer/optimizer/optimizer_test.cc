@@ -183,6 +183,7 @@ TEST(Optimizer, AnyCutOfTheParametersGivesTheSameBits) {
       for (std::size_t begin = 0; begin < kCount;) {
         const std::size_t size = std::min<std::size_t>(1 + begin % 37, kCount - begin);
         std::vector<std::span<float>> slots;
+        slots.reserve(state.size());
         for (StateSlot& slot : state) slots.push_back(std::span(slot.values).subspan(begin, size));
         optimizer->Apply({.learning_rate = 0.01, .number = step},
                          std::span(parts).subspan(begin, size),
