@@ -182,6 +182,9 @@ absl::StatusOr<process::LaunchPlan> Node::Prepare(const Json& pod, Entry& entry)
   Set(plan.environment, kHomeVariable, options_.home);
   Set(plan.environment, kPodUidVariable, entry.uid);
   Set(plan.environment, "STARLING_EXIT_RECORD", entry.folder + "/exit.json");
+  if (!entry.job.empty()) {
+    Set(plan.environment, "STARLING_ALIVE_FIFO", JobFolder(options_.home, entry.job) + "/alive");
+  }
   Set(plan.environment, "STARLING_OOM_COUNTER", "none");  // the group is shared with all
   if (plan.working_directory.empty()) plan.working_directory = entry.folder;
   return plan;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/check.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
 #include "controller/local/folders.h"
@@ -196,6 +197,7 @@ void KillStrays(const std::string& home, const std::set<std::string>& keep) {
 }
 
 void KillPodProcesses(const std::string& pod_uid) {
+  STARLING_CHECK(!pod_uid.empty(), "a pod has a UID; processes of no pod are none of ours");
   KillByEnvironment([&](const std::vector<std::string>& environment) {
     return ValueOf(environment, kPodUidVariable) == pod_uid;
   });

@@ -426,10 +426,12 @@ TEST_F(ProcessKubeletTest, JobsFifoIsHeldWhileTheJobIsThereAndItsFolderGoesWithI
     if (writer >= 0) close(writer);
     return writer >= 0;
   }));
-  Json pod = Pod("worker", kForever);
+  Json pod = Pod("worker", "echo $STARLING_ALIVE_FIFO; exec sleep 300");
   pod["metadata"]["ownerReferences"] = Json::array({kube::ControllerReference(*job)});
   Create(pod);
-  const pid_t pid = PidOf(Await("worker", "Running"));
+  const Json running = Await("worker", "Running");
+  const pid_t pid = PidOf(running);
+  EXPECT_TRUE(Eventually([&] { return Log(running) == folder + "/alive\n"; })) << Log(running);
 
   ASSERT_TRUE(client_->Delete(kube::kTrainingJob, {.ns = "default", .name = "digits"}, {}).ok());
   Delete("worker", 30);

@@ -10,6 +10,9 @@ void SucceedWithResult(Pass& pass) {
   if (pass.report == nullptr || !pass.report->training().has_result()) return;
   *pass.status.mutable_result() = pass.report->training().result();
   pass.status.mutable_result()->set_seconds(ActiveSeconds(pass));
+  if (pass.status.result().seconds() <= 0) {
+    pass.status.mutable_result()->set_seconds(ActiveSeconds(pass));
+  }
   const v1alpha1::Result& result = pass.status.result();
   std::string message = absl::StrCat("trained ", result.steps(), " steps");
   if (result.has_target_reached()) {

@@ -104,6 +104,11 @@ class Command:
             raise AssertionError(f"{self.describe()} has not ended within {timeout} s:\n"
                                  f"{self.tail()}\n{self._home.describe()}") from error
 
+    def close(self):
+        self.process.wait()
+        for output in self._outputs:
+            output.close()
+
     def describe(self):
         return "starling " + " ".join(self.arguments)
 
@@ -278,8 +283,7 @@ class Home:
         return "\n".join(parts)
 
     def close(self):
-        """Ends what is left, by pid; returns what that was."""
-        left = self.processes()
+        """Ends what is left, by pid."""
         for _ in range(100):
             running = self.processes()
             if not running:
@@ -288,7 +292,6 @@ class Home:
                 kill(process.pid)
             time.sleep(0.02)
         for command in self.commands:
-            command.process.wait()
+            command.close()
         if not os.environ.get("STARLING_E2E_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)
-        return left
