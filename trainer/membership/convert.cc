@@ -102,6 +102,15 @@ void Put(absl::Time from, google::protobuf::Timestamp& to) {
   to.set_nanos(static_cast<std::int32_t>(nanos % 1'000'000'000));
 }
 
+// The supervisor knows best when the process ended; what it says is believed as far as our own
+// observation allows, since its clock may be another machine's.
+absl::Duration DetectionOf(const IncidentRecord& incident, absl::Duration wall_minus_machine) {
+  if (!incident.exit || incident.exit->unix_nanos == 0) return incident.detection;
+  const absl::Duration since =
+      incident.time + wall_minus_machine - absl::FromUnixNanos(incident.exit->unix_nanos);
+  return since > absl::ZeroDuration() && since <= incident.silence ? since : incident.detection;
+}
+
 void Put(const IncidentRecord& from, absl::Duration wall_minus_machine, pb::Incident& to) {
   Put(from.time + wall_minus_machine, *to.mutable_time());
   to.set_reason(from.reason);
@@ -114,12 +123,15 @@ void Put(const IncidentRecord& from, absl::Duration wall_minus_machine, pb::Inci
     to.set_log_tail(from.exit->log_tail);
   }
   to.set_message(from.message);
-  to.set_detection_seconds(absl::ToDoubleSeconds(from.detection));
+  to.set_detection_seconds(absl::ToDoubleSeconds(DetectionOf(from, wall_minus_machine)));
   if (from.recovery) to.set_recovery_seconds(absl::ToDoubleSeconds(*from.recovery));
   to.set_repeated_steps(from.repeated_steps);
 }
 
-void Put(const Training& from, pb::TrainingReport& to) { to.ParseFromString(from.bytes); }
+void Put(const Training& from, pb::TrainingReport& to) {
+  to.ParseFromString(from.bytes);
+  if (!from.failure.empty()) to.set_failure(from.failure);
+}
 
 template <typename Message>
 bool Parse(std::string_view bytes, Message& message) {

@@ -46,6 +46,7 @@ void Coordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
 void Coordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   const auto process = processes_.find(pod_uid);
   if (process == processes_.end()) return;
+  if (process->second.spoken) process->second.broken = now;
   process->second.connected = false;
   process->second.spoken = false;
   Refresh(now);

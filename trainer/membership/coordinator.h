@@ -31,7 +31,9 @@ struct IncidentRecord {
   std::string pod;
   std::optional<LastExit> exit;
   std::string message;
+  // From the end of the process's connection, or from its last report where that did not end.
   absl::Duration detection;
+  absl::Duration silence;                  // from its last report: detection is never longer
   std::optional<absl::Duration> recovery;  // not yet known: still recovering
   std::int64_t repeated_steps = 0;
   bool operator==(const IncidentRecord&) const = default;
@@ -118,7 +120,8 @@ class Coordinator {
     bool spoken = false;    // has reported on this connection: until then, who knows who it is
     bool refused = false;   // by the pod's address, since the last report
     bool outdated = false;  // what answers there is older than what has reported before
-    absl::Time heard;       // last sign of life
+    absl::Time heard;       // last report
+    absl::Time broken = absl::InfinitePast();  // when the last connection that had spoken ended
     std::optional<Report> report;
     absl::Time aborted_since = absl::InfiniteFuture();
     absl::Time held_until = absl::InfinitePast();  // evicted by blame: not admitted before

@@ -20,13 +20,16 @@ void Coordinator::NoteLosses(const View& view, absl::Time now) {
     incident.record.pod = member.pod;
     const auto process = processes_.find(member.id.pod_uid);
     const bool heard = process != processes_.end() && process->second.report;
-    if (heard) incident.record.detection = now - process->second.heard;
+    if (heard) {
+      incident.record.silence = now - process->second.heard;
+      incident.record.detection = now - std::max(process->second.heard, process->second.broken);
+    }
     const bool frozen = heard && process->second.connected && standing == Standing::kSilent;
     incident.record.reason = frozen ? "WorkerSilent" : "WorkerLost";
     incident.record.message = frozen ? "it stopped answering" : "its process ended";
     if (heard && process->second.report->id.start > member.id.start) {
       incident.record.exit = process->second.report->last_exit;
-      incident.record.detection = absl::ZeroDuration();
+      incident.record.detection = absl::ZeroDuration();  // unless its supervisor says when it ended
     }
     incident.in_flight = SyncedByAll(view);
     for (const ViewMember& other : view.members) {

@@ -212,6 +212,18 @@ TEST(Coordinator, AKilledWorkerIsLeftBehindAtOnce) {
   EXPECT_EQ(fleet.Look().incidents[0].repeated_steps, 1);
 }
 
+TEST(Coordinator, DetectionCountsFromTheEndOfTheConnectionAndSilenceFromTheLastReport) {
+  Fleet fleet = Running(2);
+  fleet.now_ += absl::Milliseconds(80);
+  fleet.members_.erase(1);
+  fleet.coordinator_->OnDisconnected(fleet.Uid(1), fleet.now_);
+  fleet.now_ += absl::Milliseconds(2);
+  fleet.coordinator_->OnRefused(fleet.Uid(1), fleet.now_);
+  ASSERT_THAT(fleet.Look().incidents, SizeIs(1));
+  EXPECT_EQ(fleet.Look().incidents[0].detection, absl::Milliseconds(2));
+  EXPECT_EQ(fleet.Look().incidents[0].silence, absl::Milliseconds(82));
+}
+
 TEST(Coordinator, AnAddressThatAnswersAgainIsNotTheProcessThatWasThereBefore) {
   Fleet fleet = Running(3);
   fleet.Kill(1);
