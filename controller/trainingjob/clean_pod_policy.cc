@@ -13,14 +13,19 @@ void CleanPods(Pass& pass) {
   const absl::Time patience =
       succeeded ? ToTime(pass.status.completion_time()) + pass.options.finish_timeout
                 : absl::InfinitePast();
-  bool running = false;
-  for (const ObservedPod& pod : pass.observed.pods) running |= pod.Live();
   if (policy == v1alpha1::CLEAN_POD_POLICY_NONE) return;
-  if (running && pass.now < patience) {
-    pass.RequeueAt(patience);
-    return;
+  bool running = false;
+  bool workers = false;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    running |= pod.Live();
+    workers |= pod.role == Role::kWorker && !pod.Terminated();
   }
-  if (running) DeleteAllPods(pass);
+  // A coordinator without workers has nobody left to let go.
+  if (running && workers && pass.now < patience) {
+    pass.RequeueAt(patience);
+  } else if (running) {
+    DeleteAllPods(pass);
+  }
   if (policy != v1alpha1::CLEAN_POD_POLICY_ALL) return;
   for (const ObservedPod& pod : pass.observed.pods) {
     if (pod.Terminated() && !pod.terminating) pass.Delete(pod, 0);

@@ -17,6 +17,20 @@ const v1alpha1::CoordinatorReport* ReportOf(const Pass& pass, const ObservedPod*
   return &link->report;
 }
 
+// The supervisor has started it again. Steps went on meanwhile, under the last view.
+void NoteRestart(Pass& pass) {
+  v1alpha1::Incident incident;
+  SetTime(incident.mutable_time(), pass.now);
+  incident.set_reason("CoordinatorRestarted");
+  incident.set_pod(pass.leader->name);
+  incident.set_pod_uid(pass.leader->uid);
+  incident.set_message("its process ended and was started again; training went on");
+  incident.set_recovery_seconds(absl::ToDoubleSeconds(pass.observed.link->outage));
+  incident.set_repeated_steps(0);
+  AddIncident(pass, std::move(incident));
+  pass.status.set_restarts(pass.status.restarts() + 1);
+}
+
 }  // namespace
 
 void FindLeader(Pass& pass) {
@@ -45,6 +59,9 @@ void GrantIncarnation(Pass& pass) {
     return;
   }
   if (report->incarnation() == 0 && !report->superseded()) {
+    const bool in_place =
+        !grant.boot_id().empty() && pass.observed.link->former_boot_id == grant.boot_id();
+    if (in_place && !pass.Finished()) NoteRestart(pass);
     grant.set_incarnation(grant.incarnation() + 1);
     grant.set_boot_id(report->boot_id());
     pass.Reason(absl::StrCat(pass.leader->name, " is granted incarnation ", grant.incarnation()));

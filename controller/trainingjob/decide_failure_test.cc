@@ -53,6 +53,49 @@ TEST(DecideFailure, TwoPodsOfOneNameThatFailInTheSameSecondAreTwoFailures) {
   EXPECT_EQ(scene.Do().status.failures(), 2);
 }
 
+TEST(DecideFailure, PodsKilledAtOnceAreOneFailure) {
+  Scene scene;
+  scene.Training(8);
+  for (int i = 0; i < 8; ++i) scene.End(resources::PodName("digits", Role::kWorker, i), 137, 9);
+  scene.End("digits-coordinator-0", 137, 9);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 1);
+  EXPECT_EQ(decision.status.incidents_size(), 9);
+  EXPECT_FALSE(Is(decision, "Failed"));
+}
+
+TEST(DecideFailure, PodsKilledAtOnceAgainAndAgainAreMoreThanOneFailure) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_backoff_limit(100);
+  for (int round = 0; round < 4; ++round) {
+    scene.End("digits-worker-0", 137, 9);
+    scene.End("digits-worker-1", 137, 9);
+    scene.Settle();
+    scene.seen.pods.resize(1);
+    scene.now += absl::Seconds(1);
+    scene.Add(Role::kWorker, 0);
+    scene.Add(Role::kWorker, 1);
+  }
+
+  EXPECT_GE(scene.seen.status.failures(), 4);
+}
+
+TEST(DecideFailure, MembersLetGoByASuspensionAreNoIncidents) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_suspend(true);
+  scene.Settle();
+  v1alpha1::Incident& incident = *scene.report().add_incidents();
+  incident.set_reason("WorkerLost");
+  incident.set_pod("digits-worker-1");
+  SetTime(incident.mutable_time(), scene.now);
+
+  EXPECT_EQ(scene.Do().status.incidents_size(), 0);
+}
+
 TEST(DecideFailure, DeletedPodIsNoFailure) {
   Scene scene;
   scene.Training();
@@ -223,6 +266,20 @@ TEST(DecideFailure, DeadCoordinatorIsReplacedAtItsIndex) {
   EXPECT_TRUE(Creates(decision, Role::kCoordinator, 0));
   EXPECT_FALSE(decision.supervision.has_value());
   EXPECT_EQ(decision.status.state(), "Running");  // steps go on under the last view
+}
+
+TEST(DecideFailure, CoordinatorRestartedInPlaceIsAnIncidentOnce) {
+  Scene scene;
+  scene.Training();
+  scene.Booted("boot-b");
+  scene.seen.link->former_boot_id = "boot-a";
+
+  scene.Settle().Settle();
+
+  ASSERT_EQ(scene.seen.status.incidents_size(), 1);
+  EXPECT_EQ(scene.seen.status.incidents(0).reason(), "CoordinatorRestarted");
+  EXPECT_EQ(scene.seen.status.restarts(), 1);
+  EXPECT_EQ(scene.seen.status.failures(), 0);
 }
 
 TEST(DecideFailure, SilentCoordinatorIsReplacedAtTheLowestFreeIndex) {

@@ -459,6 +459,23 @@ const Case kEnd[] = {
        s.now += absl::Seconds(11);
      },
      [](const Decision& d) { EXPECT_NE(Deletes(d, "digits-worker-0"), nullptr); }},
+    {"CoordinatorGoesAsSoonAsTheWorkersHaveEnded",
+     [](Scene& s) {
+       s.Finished(true);
+       s.End("digits-worker-0", 0);
+       s.End("digits-worker-1", 0);
+     },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-coordinator-0"), nullptr);
+       EXPECT_EQ(Count<DeletePod>(d), 1);
+     }},
+    {"ResultTellsHowLongItTook",
+     [](Scene& s) {
+       s.Training();
+       s.now += absl::Seconds(30);
+       s.report().mutable_training()->mutable_result()->set_steps(230);
+     },
+     [](const Decision& d) { EXPECT_DOUBLE_EQ(d.status.result().seconds(), 30); }},
     {"CleanRunningKeepsPodsThatEnded",
      [](Scene& s) {
        s.Finished(true);

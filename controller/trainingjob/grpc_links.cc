@@ -96,6 +96,8 @@ class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
   absl::Time next_dial_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   std::optional<absl::Time> heard_ ABSL_GUARDED_BY(mutex_);
   v1alpha1::CoordinatorReport report_ ABSL_GUARDED_BY(mutex_);
+  std::string former_boot_id_ ABSL_GUARDED_BY(mutex_);
+  absl::Duration outage_ ABSL_GUARDED_BY(mutex_);
   std::string essence_ ABSL_GUARDED_BY(mutex_);
   absl::Time notified_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
   Supervision wanted_ ABSL_GUARDED_BY(mutex_);
@@ -201,6 +203,8 @@ ObservedLink GrpcCoordinatorLinks::Link::Look() const {
   seen.heard = heard_.has_value();
   seen.silent = clock_.Now() - heard_.value_or(started_);
   seen.report = report_;
+  seen.former_boot_id = former_boot_id_;
+  seen.outage = outage_;
   return seen;
 }
 
@@ -279,6 +283,10 @@ bool GrpcCoordinatorLinks::Link::TakeReport(Call& call, const v1alpha1::Coordina
       call.boot_id = report.boot_id();
       call.granted = false;
       news_ = true;
+    }
+    if (heard_.has_value() && report_.boot_id() != report.boot_id()) {
+      former_boot_id_ = report_.boot_id();
+      outage_ = now - *heard_;
     }
     heard_ = now;
     report_ = report;

@@ -15,6 +15,8 @@ namespace {
 constexpr int kMostIncidents = 20;
 // A pod's end and the coordinator's notice of it lie at most so far apart.
 constexpr absl::Duration kSameFailure = absl::Seconds(15);
+constexpr absl::Duration kOneBlow = absl::Seconds(5);
+constexpr std::int64_t kKilled = 9;
 constexpr absl::Duration kClockJitter = absl::Milliseconds(250);
 
 bool HasExit(const v1alpha1::Incident& incident) {
@@ -153,9 +155,23 @@ v1alpha1::Incident EndOf(const Pass& pass, const ObservedPod& pod) {
   return incident;
 }
 
+// Several pods killed at once are one failure: a machine that went down, a tree of processes that
+// was killed. The same pod again is another one.
+bool IsPartOfOneBlow(const Pass& pass, const ObservedPod& pod) {
+  if (!pod.exit.has_value() || pod.exit->signal != kKilled) return false;
+  bool others = false;
+  for (const v1alpha1::Incident& incident : pass.status.incidents()) {
+    if (!HasExit(incident) || incident.signal() != kKilled) continue;
+    const absl::Duration before = pod.exit->finished - ToTime(incident.time());
+    if (incident.pod() == pod.name && before < kSameFailure * 2) return false;
+    others |= incident.pod() != pod.name && before > -kOneBlow && before < kOneBlow;
+  }
+  return others;
+}
+
 void Count(Pass& pass, const ObservedPod& pod) {
   pass.status.set_restarts(pass.status.restarts() + 1);
-  if (!IsFailure(pass, pod)) return;
+  if (!IsFailure(pass, pod) || IsPartOfOneBlow(pass, pod)) return;
   if (pass.status.failures() == 0) {
     std::int64_t settled = pass.status.progress().step();
     if (pass.report != nullptr) settled = std::max(settled, pass.report->settled_step());
@@ -197,7 +213,8 @@ bool IsFailure(const Pass& pass, const ObservedPod& pod) {
 }
 
 void RecordIncidents(Pass& pass) {
-  if (pass.report != nullptr) {
+  // Members that are let go by a suspension are lost to the coordinator only.
+  if (pass.report != nullptr && ConditionStatus(pass.status, "Suspended") != "Unknown") {
     for (const v1alpha1::Incident& incident : pass.report->incidents()) {
       // Known with its exit: the supervisor has started the process again.
       if (!IsForgotten(pass, incident) && AddIncident(pass, incident)) {

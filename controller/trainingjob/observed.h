@@ -62,6 +62,10 @@ struct ObservedLink {
   bool heard = false;     // it has reported at least once
   absl::Duration silent;  // since the last report, or since the first dial
   v1alpha1::CoordinatorReport report;
+  // The process that reported before this one from the same pod, if there was one, and how long
+  // nobody did in between.
+  std::string former_boot_id;
+  absl::Duration outage;
 };
 
 // A frozen spec.

@@ -262,7 +262,10 @@ std::string World::Summary() {
        {"state", "result", "failures", "restarts", "replicas", "coordinator", "replicaStatuses"}) {
     if (!status.contains(field)) continue;
     Json value = status[field];
-    if (value.is_object()) value.erase("bootId");
+    if (value.is_object()) {
+      value.erase("bootId");
+      value.erase("seconds");
+    }
     absl::StrAppend(&summary, field, " ", json::Dump(value), "\n");
   }
   for (const Json& condition : kube::At(status, "/conditions")) {
