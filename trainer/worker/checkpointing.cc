@@ -81,6 +81,13 @@ absl::StatusOr<Staging> Checkpointing::Load(const TrainingState& state,
   if (!found_ || found_->state().id != ToCheckpointId(id)) {
     ASSIGN_OR_RETURN(found_, store_.Load(ToCheckpointId(id)));
   }
+  const auto& attributes = found_->state().attributes;
+  const auto data = attributes.find(kDataDigest);
+  const auto mine = attributes_.find(kDataDigest);
+  if (data != attributes.end() && mine != attributes_.end() && data->second != mine->second) {
+    log::Warning("the checkpoint was trained on other data; its step is counted in theirs",
+                 {{"checkpoint", checkpoint::NameOf(found_->state().id)}});
+  }
   absl::StatusOr<Staging> staging = state.Read(*found_);
   found_.reset();
   return staging;

@@ -22,6 +22,9 @@
 
 namespace starling::worker {
 
+// The attribute that names the data that a state was trained on.
+inline constexpr char kDataDigest[] = "dataDigest";
+
 checkpoint::StateId ToCheckpointId(const membership::StateId& id);
 membership::StateId FromCheckpointId(const checkpoint::StateId& id);
 

@@ -107,8 +107,9 @@ class ControlService::Core::Call final
     delete this;
   }
 
-  // Needs the core's mutex. The report is made here, so that it is never older than the change.
-  void Report() {
+  // Needs the core's mutex, which the analysis does not recognise through a reference. The report
+  // is made here, so that it is never older than the change.
+  void Report() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     again_ = writing_;
     if (writing_ || ending_) return;
     writing_ = true;

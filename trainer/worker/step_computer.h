@@ -55,7 +55,7 @@ class StepComputer {
     exchange::Exchange& exchange;
     Stopwatch& stopwatch;
   };
-  explicit StepComputer(Parts parts) : parts_(std::move(parts)) {}
+  explicit StepComputer(const Parts& parts) : parts_(parts) {}
 
   const data::Batches& batches() const { return parts_.batches; }
   bool has_validation() const { return parts_.validation != nullptr; }

@@ -278,6 +278,7 @@ absl::Status StepLoop::Do(const membership::SendSyncId& action) {
 
 std::vector<int> StepLoop::RanksOf(const std::vector<membership::MemberId>& members) const {
   std::vector<int> ranks;
+  ranks.reserve(members.size());
   for (const membership::MemberId& member : members) ranks.push_back(view_.RankOf(member));
   return ranks;
 }

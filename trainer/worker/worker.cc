@@ -44,6 +44,12 @@ std::string CheckpointRoot(const WorkerConfig& config) {
   return uri.empty() ? absl::StrCat(config.job_dir, "/checkpoints") : uri;
 }
 
+// What must be equal at all workers: the data always, the arithmetic where bits must agree.
+std::string IdentityOf(const WorkerConfig& config, const data::Datasets& datasets) {
+  const std::string data = absl::StrCat("data=", datasets.digest.substr(0, 16));
+  return config.spec.reproducible() ? absl::StrCat(config.numeric_identity, " ", data) : data;
+}
+
 v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
                                     const clock::Clock& clock) {
   v1alpha1::CheckpointStatus status;
@@ -93,7 +99,7 @@ Worker::State::State(WorkerConfig config_in, WorkerParts parts_in,
       step_files(config.progress_file, config.step_log),
       links(parts.transport),
       shell({.id = config.self,
-             .numeric_identity = config.spec.reproducible() ? config.numeric_identity : "",
+             .numeric_identity = IdentityOf(config, parts.datasets),
              .last_exit = config.last_exit,
              .rules = {}},
             AtOnce()),
@@ -110,7 +116,7 @@ Worker::State::State(WorkerConfig config_in, WorkerParts parts_in,
       checkpointing(
           checkpoint::CheckpointStore(parts.files, CheckpointRoot(config), config.job_uid),
           std::max<int64_t>(1, config.spec.checkpoint().keep()),
-          {{"dataDigest", parts.datasets.digest}},
+          {{kDataDigest, parts.datasets.digest}},
           [this](int64_t turn, const checkpoint::WriteResult& result) {
             OnCheckpoint(turn, result);
           }),
