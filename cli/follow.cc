@@ -61,7 +61,7 @@ void Follower::Show() {
     terminal.Say(absl::StrCat(terminal.PaintError(Style::kDim, job.metadata().name() + ":"), " ",
                               terminal.PaintError(line.style, line.text)));
   }
-  terminal.Live(ProgressLine(job));
+  if (!IsFinished(job_)) terminal.Live(ProgressLine(job));
 }
 
 absl::Status Follower::Take(absl::Duration timeout) {

@@ -330,6 +330,10 @@ std::string ProgressLine(const v1alpha1::TrainingJob& job) {
                       absl::StrFormat("%d%%", 100 * progress.step() / progress.total_steps()));
     }
     parts.push_back(step);
+    if (progress.has_estimated_remaining()) {
+      parts.push_back(Seconds(static_cast<double>(progress.estimated_remaining().seconds())) +
+                      " left");
+    }
     if (progress.has_loss()) parts.push_back("loss " + Significant(progress.loss(), 3));
     const auto accuracy = progress.metrics().find("validation/accuracy");
     if (accuracy != progress.metrics().end()) {
@@ -339,10 +343,6 @@ std::string ProgressLine(const v1alpha1::TrainingJob& job) {
     if (progress.has_samples_per_second()) {
       parts.push_back(absl::StrCat(
           Thousands(static_cast<std::int64_t>(progress.samples_per_second())), " samples/s"));
-    }
-    if (progress.has_estimated_remaining()) {
-      parts.push_back(Seconds(static_cast<double>(progress.estimated_remaining().seconds())) +
-                      " left");
     }
   }
   return absl::StrJoin(parts, "  ");

@@ -237,8 +237,8 @@ TEST(PagesTest, TheProgressLineFitsOneLine) {
   job["status"]["progress"]["estimatedRemaining"] = "3s";
 
   EXPECT_EQ(ProgressLine(ToMessage(job)),
-            "digits  epoch 12/20  step 276/460 60%  loss 0.0123  accuracy 0.9639  2 workers  4 107 "
-            "samples/s  3.0 s left");
+            "digits  epoch 12/20  step 276/460 60%  3.0 s left  loss 0.0123  accuracy 0.9639  2 "
+            "workers  4 107 samples/s");
 }
 
 TEST(PagesTest, JobsPodsAndEventsHaveTables) {
