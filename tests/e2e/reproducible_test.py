@@ -11,8 +11,8 @@ from home import kill, until
 EPOCHS = 4
 
 
-def job(workers, **changes):
-    return jobs.digits(workers=workers, epochs=EPOCHS, reproducible=True, **changes)
+def job(workers, name="digits", **changes):
+    return jobs.digits(name, workers=workers, epochs=EPOCHS, reproducible=True, **changes)
 
 
 class Reproducible(Case):
@@ -22,27 +22,27 @@ class Reproducible(Case):
         super().setUp()
         if Reproducible.baseline is None:
             Reproducible.baseline = self.digest(
-                self.run_job(job(1, experiment__stepDelay="0s"), name="baseline.yaml"))
+                self.run_job(job(1, "baseline", experiment__stepDelay="0s")))
             self.say(f"baseline {Reproducible.baseline}")
-            self.home.run("delete", "tj/digits", code=None)
 
-    def start(self, workers, **changes):
-        path = self.home.write("job.yaml", job(workers, **changes))
-        return path, self.home.start("run", path, "-o", "json", "--replace")
+    def start(self, workers, name="digits", **changes):
+        path = self.home.write("job.yaml", job(workers, name, **changes))
+        return path, self.home.start("run", path, "-o", "json")
 
-    def check(self, command):
+    def check(self, command, name="digits"):
         final = self.finish(command)
         self.assertEqual(self.baseline, self.digest(final), self.home.describe())
-        self.check_audit(EPOCHS)
+        self.check_audit(EPOCHS, name)
 
     def test_number_of_workers_does_not_matter(self):
         for workers in (2, 3, 4):
             with self.subTest(workers=workers):
-                _, command = self.start(workers, experiment__stepDelay="0s")
-                self.check(command)
+                name = f"digits-{workers}"
+                _, command = self.start(workers, name, experiment__stepDelay="0s")
+                self.check(command, name)
 
     def test_other_seeds_give_other_models_so_the_check_can_fail(self):
-        final = self.run_job(job(1, experiment__stepDelay="0s", seed=8), "--replace")
+        final = self.run_job(job(1, experiment__stepDelay="0s", seed=8))
         self.assertNotEqual(self.baseline, self.digest(final))
 
     def test_killed_workers_do_not_matter(self):
@@ -85,36 +85,42 @@ class Chaos(Case):
                  "starling-controller"]
         return [item for item in self.home.processes() if item.program in names]
 
-    def round(self, seed):
+    def round(self, seed, name):
         choice = random.Random(seed)
         workers = choice.randint(1, 4)
-        path = self.home.write("job.yaml", job(workers, seed=11))
-        command = self.home.start("run", path, "-o", "json", "--replace")
+        path = self.home.write("job.yaml", job(workers, name, seed=11))
+        command = self.home.start("run", path, "-o", "json")
         at = 0
         for _ in range(choice.randint(2, 4)):
             at += choice.randint(5, 25)
             if at > jobs.steps_of(EPOCHS) - 15:
                 break
-            self.home.await_step(at, command=command)
+            self.home.await_step(at, name, command=command)
             if choice.random() < 0.25:
-                self.home.run("scale", "digits", "--replicas", choice.randint(1, 4), code=None)
+                replicas = choice.randint(1, 4)
+                self.say(f"seed {seed}: scale to {replicas} at step {self.home.steps(name)}")
+                self.home.run("scale", name, "--replicas", replicas, code=None)
             elif choice.random() < 0.15:
+                self.say(f"seed {seed}: kill -9 of all at step {self.home.steps(name)}")
                 self.home.kill_everything()
                 command = self.home.start("run", path, "-o", "json")
             else:
                 victim = choice.choice(until(self.victims, 30, "something runs"))
-                self.say(f"seed {seed}: kill -9 {victim.program} at step {self.home.steps()}")
+                self.say(f"seed {seed}: kill -9 {victim.program} "
+                         f"at step {self.home.steps(name)}")
                 kill(victim.pid)
         return self.finish(command)
 
     def test_random_kills_never_change_the_model(self):
-        first = self.digest(self.run_job(job(1, seed=11, experiment__stepDelay="0s")))
+        first = self.digest(
+            self.run_job(job(1, "baseline", seed=11, experiment__stepDelay="0s")))
         base = int(os.environ.get("STARLING_E2E_SEED", "1000"))
         for repeat in range(int(os.environ.get("STARLING_E2E_REPEAT", "2"))):
+            name = f"digits-{base + repeat}"
             with self.subTest(seed=base + repeat):
-                self.assertEqual(first, self.digest(self.round(base + repeat)),
+                self.assertEqual(first, self.digest(self.round(base + repeat, name)),
                                  self.home.describe())
-                self.check_audit(EPOCHS)
+                self.check_audit(EPOCHS, name)
 
 
 if __name__ == "__main__":
