@@ -170,6 +170,7 @@ class Coordinator {
   void TakeTurn(const View& current, absl::Time now);
   void Release(const View* current, const View* pending);
 
+  // coordinator_views.cc: who may be in a view, and what it carries.
   std::vector<std::string> Eligible(absl::Time now);
   bool IsJoinable(const std::string& uid) const;
   bool IsLeaving(const MemberId& id) const;

@@ -43,6 +43,7 @@ class Simulator {
     membership::ControlWord word;
     bool empty = false;
   };
+  using Disk = std::map<StateId, std::pair<Content, membership::Agreed>>;
   struct Snapshot {
     StateId id;
     Content content;
@@ -75,7 +76,7 @@ class Simulator {
     bool terminated = false;
     bool confirmed = false;  // the controller knows
     bool draining = false;
-    std::map<StateId, std::pair<Content, membership::Agreed>> disk;
+    Disk disk;
   };
   struct Stream {  // from a coordinator to a pod
     int number = 0;
@@ -116,7 +117,27 @@ class Simulator {
   void StartProcess(Pod& pod);
   void ToProcess(const MemberId& id, Micros delay, std::function<void(Process&)> event);
   void Do(Process& process, const membership::Actions& actions);
-  void DoOne(Process& process, const membership::Action& action);
+  void On(Process& process, const membership::Fence& fence);
+  void On(Process& process, const membership::AbortView& abort);
+  void On(Process& process, const membership::OpenMesh& open);
+  void On(Process& process, const membership::FindCheckpoint& find);
+  void On(Process& process, const membership::SendSyncId& send);
+  void On(Process& process, const membership::StartFresh& fresh);
+  void On(Process& process, const membership::LoadCheckpoint& load);
+  void On(Process& process, const membership::ServeState& serve);
+  void On(Process& process, const membership::CopyState& copy);
+  void On(Process& process, const membership::AdoptCopy& adopt);
+  void On(Process& process, const membership::Run& run);
+  void On(Process& process, const membership::TakeCheckpoint& take);
+  void On(Process& process, const membership::CommitCheckpoint& commit);
+  void On(Process& process, const membership::SendReport& report);
+  void On(Process& process, const membership::Exit& exit);
+  // TryReduceIn has done these before, or nothing is to be done here.
+  void On(Process&, const membership::Apply&) {}
+  void On(Process&, const membership::Settled&) {}
+  void On(Process&, const membership::ApplySettings&) {}
+  void On(Process&, const membership::DropCheckpoint&) {}
+  void On(Process&, const membership::Pause&) {}
   void Send(Process& from, const MemberId& to, ViewNumber view,
             std::function<void(Process&)> event);
   void Receive(const MemberId& from, Process& to, ViewNumber view,
@@ -133,6 +154,7 @@ class Simulator {
   void Kill(Process& process);
   void Pause(Process& process, Micros length);
   void TerminatePod(Pod& pod, bool confirm_soon);
+  Disk& DiskOf(const Process& process);
 
   // simulator_control.cc
   void StartCoordinator();
@@ -175,7 +197,7 @@ class Simulator {
   std::map<std::tuple<MemberId, MemberId, ViewNumber>, Link> links_;
   std::map<std::pair<std::string, std::string>, Micros> data_cuts_;  // pods, until
   bool shared_disk_ = false;
-  std::map<StateId, std::pair<Content, membership::Agreed>> disk_;  // if shared
+  Disk disk_;  // if shared
 
   // The controller.
   std::string status_boot_id_;

@@ -51,7 +51,7 @@ void Simulator::ToProcess(const MemberId& id, Micros delay, std::function<void(P
 void Simulator::Do(Process& process, const Actions& actions) {
   for (const membership::Action& action : actions) {
     if (!process.alive) return;
-    DoOne(process, action);
+    std::visit([&](const auto& kind) { On(process, kind); }, action);
   }
   if (process.alive) {
     TryReduce(process);
@@ -59,144 +59,134 @@ void Simulator::Do(Process& process, const Actions& actions) {
   }
 }
 
-namespace {
+void Simulator::On(Process& process, const membership::Fence& fence) {
+  CloseLinks(process, fence.view, fence.planned);
+  if (options_.rules.view_check_on_data) {
+    std::erase_if(process.received,
+                  [&](const auto& entry) { return entry.first.first < fence.view; });
+  }
+  std::erase_if(process.opened, [&](const auto& entry) { return entry.first < fence.view; });
+}
 
-template <typename... Kinds>
-struct Overloaded : Kinds... {
-  using Kinds::operator()...;
-};
-template <typename... Kinds>
-Overloaded(Kinds...) -> Overloaded<Kinds...>;
+void Simulator::On(Process& process, const membership::AbortView& abort) {
+  CloseLinks(process, abort.view + 1, /*flush=*/false);
+  process.opened.erase(abort.view);
+}
 
-}  // namespace
+void Simulator::On(Process& process, const membership::OpenMesh& open) {
+  Hit(Point::kSync, process);
+  process.opened[open.view.number] = open.view;
+  for (auto& [view, events] : std::exchange(process.parked, {})) {
+    if (view > open.view.number) {
+      process.parked[view] = std::move(events);
+    } else {
+      for (Event& event : events) At(0, std::move(event));
+    }
+  }
+  Expect(process);
+  for (const membership::ViewMember& member : open.view.members) {
+    if (member.id != process.id && Find(member.id) == nullptr) {
+      Break(process.id, open.view.number, member.id, Random(100, 3000));
+    }
+  }
+}
 
-void Simulator::DoOne(Process& process, const membership::Action& action) {
-  const MemberId id = process.id;
-  std::visit(
-      Overloaded{
-          [&](const membership::Fence& fence) {
-            CloseLinks(process, fence.view, fence.planned);
-            if (options_.rules.view_check_on_data) {
-              std::erase_if(process.received,
-                            [&](const auto& entry) { return entry.first.first < fence.view; });
-            }
-            std::erase_if(process.opened,
-                          [&](const auto& entry) { return entry.first < fence.view; });
-          },
-          [&](const membership::AbortView& abort) {
-            CloseLinks(process, abort.view + 1, /*flush=*/false);
-            process.opened.erase(abort.view);
-          },
-          [&](const membership::OpenMesh& open) {
-            Hit(Point::kSync, process);
-            process.opened[open.view.number] = open.view;
-            std::map<ViewNumber, std::vector<Event>> parked = std::move(process.parked);
-            process.parked.clear();
-            for (auto& [view, events] : parked) {
-              if (view > open.view.number) {
-                process.parked[view] = std::move(events);
-              } else {
-                for (Event& event : events) At(0, std::move(event));
-              }
-            }
-            Expect(process);
-            for (const membership::ViewMember& member : open.view.members) {
-              if (member.id != id && Find(member.id) == nullptr) {
-                Break(id, open.view.number, member.id, Random(100, 3000));
-              }
-            }
-          },
-          [&](const membership::FindCheckpoint& find) {
-            ToProcess(id, Random(500, 20'000), [this, find](Process& asked) {
-              const auto& disk = shared_disk_ ? disk_ : PodOf(asked.id.pod_uid).disk;
-              std::optional<membership::CheckpointOffer> offer;
-              if (!disk.empty()) {
-                offer = {disk.rbegin()->first, disk.rbegin()->second.second};
-              }
-              Do(asked, asked.machine->OnCheckpointFound(find.view, offer));
-            });
-          },
-          [&](const membership::SendSyncId& send) {
-            const membership::View* view = process.machine->view();
-            if (view == nullptr || view->number != send.sync_id.view) return;
-            const membership::View copy = *view;
-            for (const membership::ViewMember& member : copy.members) {
-              if (member.id == id || !process.alive) continue;
-              Send(process, member.id, copy.number, [this, said = send.sync_id](Process& to) {
-                Do(to, to.machine->OnSyncId(said));
-              });
-              Hit(Point::kSync, process);
-            }
-          },
-          [&](const membership::StartFresh& fresh) {
-            process.content = Content{};
-            invariants_.OnBase(fresh.view, process.content);
-          },
-          [&](const membership::LoadCheckpoint& load) {
-            ToProcess(id, Random(1000, 30'000), [this, load](Process& loading) {
-              const auto& disk = shared_disk_ ? disk_ : PodOf(loading.id.pod_uid).disk;
-              const auto found = disk.find(load.name);
-              if (found == disk.end()) return;
-              loading.staged = found->second.first;
-              ++outcome_.restores;
-              Do(loading, loading.machine->OnLoaded(load.view));
-            });
-          },
-          [&](const membership::ServeState& serve) {
-            for (const MemberId& copier : serve.copiers) {
-              for (int half = 0; half < 2 && process.alive; ++half) {
-                Send(process, copier, serve.view,
-                     [this, serve, id, content = process.content](Process& to) {
-                       OnShare(to, serve.view, id, content, serve.holders.size());
-                     });
-                Hit(Point::kCopy, process);
-              }
-            }
-          },
-          [&](const membership::CopyState&) { Hit(Point::kCopy, process); },
-          [&](const membership::AdoptCopy& adopt) {
-            process.content = process.staged;
-            ++outcome_.copies;
-            invariants_.OnBase(adopt.id.view, process.content);
-          },
-          [&](const membership::Run& run) {
-            Trace(absl::StrCat(id.pod_uid, "/", id.start, " runs in ",
-                               membership::IncarnationOf(run.id.view), "-",
-                               membership::EpochOf(run.id.view), " from step ", run.id.step));
-            process.settle_only = run.settle_only;
-            invariants_.OnBase(run.id.view, process.content);
-          },
-          [&](const membership::Apply&) {},    // TryReduceIn has done it
-          [&](const membership::Settled&) {},  // likewise
-          [&](const membership::ApplySettings&) {},
-          [&](const membership::TakeCheckpoint& take) {
-            process.snapshot = Snapshot{take.id, process.content, take.agreed};
-            ToProcess(id, Random(1000, 60'000), [this, take](Process& writer) {
-              Do(writer, writer.machine->OnCheckpointWritten(take.turn));
-            });
-          },
-          [&](const membership::CommitCheckpoint& commit) {
-            if (!process.snapshot || process.snapshot->id != commit.id) return;
-            const Snapshot snapshot = *process.snapshot;
-            ToProcess(id, Random(100, 2000), [this, commit, snapshot](Process& writer) {
-              auto& disk = shared_disk_ ? disk_ : PodOf(writer.id.pod_uid).disk;
-              disk[snapshot.id] = {snapshot.content, snapshot.agreed};
+void Simulator::On(Process& process, const membership::FindCheckpoint& find) {
+  ToProcess(process.id, Random(500, 20'000), [this, find](Process& asked) {
+    const Disk& disk = DiskOf(asked);
+    std::optional<membership::CheckpointOffer> offer;
+    if (!disk.empty()) offer = {disk.rbegin()->first, disk.rbegin()->second.second};
+    Do(asked, asked.machine->OnCheckpointFound(find.view, offer));
+  });
+}
+
+void Simulator::On(Process& process, const membership::SendSyncId& send) {
+  const membership::View* view = process.machine->view();
+  if (view == nullptr || view->number != send.sync_id.view) return;
+  const membership::View copy = *view;
+  for (const membership::ViewMember& member : copy.members) {
+    if (member.id == process.id || !process.alive) continue;
+    Send(process, member.id, copy.number,
+         [this, said = send.sync_id](Process& to) { Do(to, to.machine->OnSyncId(said)); });
+    Hit(Point::kSync, process);
+  }
+}
+
+void Simulator::On(Process& process, const membership::StartFresh& fresh) {
+  process.content = Content{};
+  invariants_.OnBase(fresh.view, process.content);
+}
+
+void Simulator::On(Process& process, const membership::LoadCheckpoint& load) {
+  ToProcess(process.id, Random(1000, 30'000), [this, load](Process& loading) {
+    const Disk& disk = DiskOf(loading);
+    const auto found = disk.find(load.name);
+    if (found == disk.end()) return;
+    loading.staged = found->second.first;
+    ++outcome_.restores;
+    Do(loading, loading.machine->OnLoaded(load.view));
+  });
+}
+
+void Simulator::On(Process& process, const membership::ServeState& serve) {
+  for (const MemberId& copier : serve.copiers) {
+    for (int half = 0; half < 2 && process.alive; ++half) {
+      Send(process, copier, serve.view,
+           [this, serve, id = process.id, content = process.content](Process& to) {
+             OnShare(to, serve.view, id, content, serve.holders.size());
+           });
+      Hit(Point::kCopy, process);
+    }
+  }
+}
+
+void Simulator::On(Process& process, const membership::CopyState&) { Hit(Point::kCopy, process); }
+
+void Simulator::On(Process& process, const membership::AdoptCopy& adopt) {
+  process.content = process.staged;
+  ++outcome_.copies;
+  invariants_.OnBase(adopt.id.view, process.content);
+}
+
+void Simulator::On(Process& process, const membership::Run& run) {
+  Trace(absl::StrCat(process.id.pod_uid, "/", process.id.start, " runs in ",
+                     membership::IncarnationOf(run.id.view), "-", membership::EpochOf(run.id.view),
+                     " from step ", run.id.step));
+  process.settle_only = run.settle_only;
+  invariants_.OnBase(run.id.view, process.content);
+}
+
+void Simulator::On(Process& process, const membership::TakeCheckpoint& take) {
+  process.snapshot = Snapshot{take.id, process.content, take.agreed};
+  ToProcess(process.id, Random(1000, 60'000), [this, take](Process& writer) {
+    Do(writer, writer.machine->OnCheckpointWritten(take.turn));
+  });
+}
+
+void Simulator::On(Process& process, const membership::CommitCheckpoint& commit) {
+  if (!process.snapshot || process.snapshot->id != commit.id) return;
+  ToProcess(process.id, Random(100, 2000),
+            [this, commit, snapshot = *process.snapshot](Process& writer) {
+              DiskOf(writer)[snapshot.id] = {snapshot.content, snapshot.agreed};
               ++outcome_.committed;
               invariants_.OnCommitted(snapshot.id, snapshot.content.hash());
               Do(writer, writer.machine->OnCheckpointCommitted(commit.turn));
             });
-          },
-          [&](const membership::DropCheckpoint&) {},
-          [&](const membership::Pause&) {},
-          [&](const membership::SendReport&) { ReportToCoordinators(process); },
-          [&](const membership::Exit& exit) {
-            Trace(absl::StrCat(id.pod_uid, "/", id.start, " exits: ", exit.reason));
-            CloseLinks(process, ~0ULL, /*flush=*/true);
-            process.alive = false;
-            TerminatePod(PodOf(id.pod_uid), /*confirm_soon=*/true);
-          },
-      },
-      action);
+}
+
+void Simulator::On(Process& process, const membership::SendReport&) {
+  ReportToCoordinators(process);
+}
+
+void Simulator::On(Process& process, const membership::Exit& exit) {
+  Trace(absl::StrCat(process.id.pod_uid, "/", process.id.start, " exits: ", exit.reason));
+  CloseLinks(process, ~0ULL, /*flush=*/true);
+  process.alive = false;
+  TerminatePod(PodOf(process.id.pod_uid), /*confirm_soon=*/true);
+}
+
+Simulator::Disk& Simulator::DiskOf(const Process& process) {
+  return shared_disk_ ? disk_ : PodOf(process.id.pod_uid).disk;
 }
 
 // Ordered, like a connection: later messages never overtake earlier ones of the same link.
