@@ -18,8 +18,9 @@ step_of() {
     python3 -c 'import json, sys; print(json.load(sys.stdin)["status"]["progress"]["step"])' 2>/dev/null || echo 0
 }
 
-say "Training handwritten digits with two workers; each step is slowed to 20 ms so that you can watch."
-"$bin/starling" run examples/digits.yaml --set spec.experiment.stepDelay=20ms &
+say "Training handwritten digits with two workers, 20 epochs, each step slowed to 20 ms so that you can watch."
+"$bin/starling" run examples/digits.yaml --set spec.experiment.stepDelay=20ms \
+  --set spec.stop.target=null --set spec.validation.patience=0 &
 run=$!
 trap 'kill -INT $run 2>/dev/null || true; wait $run 2>/dev/null || true' EXIT
 
@@ -29,9 +30,11 @@ for _ in $(seq 300); do
   read -rt 0.1 <> <(:) || true
 done
 victim=$(pid_of digits-worker-1)
-if [ -n "$victim" ]; then
-  say "kill -9 $victim   # the first process of digits-worker-1"
-  kill -9 "$victim"
+if [ -z "$victim" ]; then
+  echo "demo: digits-worker-1 has no process to kill; see $STARLING_HOME/controller.log" >&2
+  exit 1
 fi
+say "kill -9 $victim   # the first process of digits-worker-1"
+kill -9 "$victim"
 trap - EXIT
 wait $run
