@@ -49,9 +49,20 @@ def check(build, path):
     return run.stdout + run.stderr
 
 
+def without_precompiled(build, commands):
+    """A folder with the same commands, but for g++'s precompiled header, which clang cannot read."""
+    folder = ROOT / build / "tidy"
+    folder.mkdir(exist_ok=True)
+    for entry in commands:
+        entry["command"] = re.sub(r"-include \S*/cmake_pch\.hxx", "", entry["command"])
+    (folder / "compile_commands.json").write_text(json.dumps(commands))
+    return str(folder)
+
+
 def main():
     build, skip = sys.argv[1], sys.argv[2:]
     commands = json.loads((ROOT / build / "compile_commands.json").read_text())
+    build = without_precompiled(build, commands)
     paths = sorted({os.path.relpath(entry["file"], ROOT) for entry in commands})
     paths = [p for p in paths if not p.startswith(("build", "..")) and p.endswith(".cc")
              and not any(p.startswith(s) for s in skip)]
