@@ -10,6 +10,9 @@
 #include "trainer/engine/numeric_identity.h"
 #include "trainer/engine/torch_engine.h"
 
+extern "C" void starling_open_engine(const starling::engine::EngineConfig& config,
+                                     starling::engine::OpenedEngine* opened);
+
 namespace starling::engine {
 namespace {
 
@@ -183,6 +186,15 @@ TEST(TorchEngine, RefusesImagesThatAreTooSmallForLeNet5) {
   config.input_shape = {1, 8, 8};
 
   EXPECT_THAT(MakeTorchEngine(config).status().message(), HasSubstr("at least 20 by 20"));
+}
+
+TEST(EngineLibrary, OpensWithOneComputeThreadAndSaysWhatBitsDependOn) {
+  OpenedEngine opened;
+
+  starling_open_engine(SmallMlp(), &opened);
+
+  ASSERT_TRUE(opened.engine.ok()) << opened.engine.status();
+  EXPECT_THAT(opened.numeric_identity, HasSubstr("threads=1"));
 }
 
 TEST(NumericIdentity, NamesKernelInstructionSetAndThreads) {

@@ -36,6 +36,7 @@ class AccumulatedHook final : public torch::autograd::FunctionPostHook {
 // Backward makes the last layer's gradients first: they lie at the front.
 std::vector<Tensor> LayOut(std::span<const Parameter> parameters) {
   std::vector<Tensor> tensors;
+  tensors.reserve(parameters.size());
   int64_t offset = 0;
   for (size_t i = parameters.size(); i-- > 0;) {
     int64_t size = 1;

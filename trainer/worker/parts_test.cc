@@ -16,6 +16,7 @@
 #include "trainer/worker/course.h"
 #include "trainer/worker/options.h"
 #include "trainer/worker/state_copy.h"
+#include "trainer/worker/step_files.h"
 #include "trainer/worker/stopwatch.h"
 #include "trainer/worker/tiny_engine.h"
 #include "trainer/worker/training_board.h"
@@ -379,6 +380,31 @@ TEST(ControlService, HangsUpOnACoordinatorThatWasSuperseded) {
   while (call->Read(&report)) seen = report.highest_incarnation();
   EXPECT_EQ(seen, 3u);
   EXPECT_TRUE(call->Finish().ok());
+}
+
+// Files.
+
+TEST(StepFiles, HoldTheNewestSettledStepAndOneLineForEveryCompletedOne) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "step_files_", getpid());
+  std::ofstream(path + ".progress") << "a longer text of an older process";
+  {
+    StepFiles files(path + ".progress", path + ".log");
+    files.Settled(9);
+    files.Settled(10);
+    files.Completed(10);
+    files.Completed(11);
+  }
+  std::ifstream progress(path + ".progress");
+  std::string text;
+  std::getline(progress, text);
+  EXPECT_EQ(text, "10");
+  std::ifstream log(path + ".log");
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(log, line);) lines.push_back(line);
+  ASSERT_EQ(lines.size(), 2u);
+  EXPECT_THAT(lines[1], ::testing::MatchesRegex("step 11 [0-9]+\\.[0-9]+ [0-9]+"));
+  std::remove((path + ".progress").c_str());
+  std::remove((path + ".log").c_str());
 }
 
 // Command line.

@@ -59,6 +59,7 @@ absl::StatusOr<transport::Mesh*> ViewLinks::Open(const membership::View& view,
   }
   if (view.members.size() == 1) return nullptr;
   std::vector<transport::Peer> peers;
+  peers.reserve(view.members.size());
   for (const membership::ViewMember& member : view.members) {
     peers.push_back({NameOf(member.id), member.address});
   }

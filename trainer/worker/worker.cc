@@ -20,6 +20,7 @@ namespace {
 std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec& spec,
                                                  const engine::Engine& engine) {
   std::vector<size_t> sizes;
+  sizes.reserve(engine.buckets().size());
   for (const engine::Bucket& bucket : engine.buckets()) {
     sizes.push_back(static_cast<size_t>(bucket.end - bucket.begin));
   }
