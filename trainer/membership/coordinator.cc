@@ -5,12 +5,34 @@
 #include <utility>
 
 namespace starling::membership {
+namespace {
+
+// Ticks come many times in this; if nothing came, it was this process that stood still.
+constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
+
+}  // namespace
 
 Coordinator::Coordinator(Options options) : options_(std::move(options)) {
   told_.boot_id = options_.boot_id;
 }
 
+// A coordinator that was frozen must not take its own silence for the members': what they said
+// meanwhile waits behind the first tick.
+void Coordinator::NoticeGap(absl::Time now) {
+  const absl::Duration gap = now - last_event_;
+  last_event_ = now;
+  if (gap <= kOwnGap) return;
+  granted_ += gap;
+  enough_since_ += gap;
+  unwitnessed_since_ += gap;
+  for (auto& [uid, process] : processes_) {
+    process.heard += gap;
+    process.aborted_since += gap;
+  }
+}
+
 void Coordinator::OnGrant(const Grant& grant, absl::Time now) {
+  NoticeGap(now);
   if (grant_ || grant.boot_id != options_.boot_id || grant.incarnation == 0) return;
   grant_ = grant;
   granted_ = now;
@@ -23,6 +45,7 @@ void Coordinator::OnGrant(const Grant& grant, absl::Time now) {
 }
 
 void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
+  NoticeGap(now);
   const bool older = desired_ && std::pair(desired.lease_transition, desired.sequence) <
                                      std::pair(desired_->lease_transition, desired_->sequence);
   if (older || !grant_) return;
@@ -37,6 +60,7 @@ void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
 }
 
 void Coordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
   Process& process = processes_[pod_uid];
   process.connected = true;
   process.spoken = false;
@@ -44,6 +68,7 @@ void Coordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
 }
 
 void Coordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
   const auto process = processes_.find(pod_uid);
   if (process == processes_.end()) return;
   if (process->second.spoken) process->second.broken = now;
@@ -53,15 +78,20 @@ void Coordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
 }
 
 void Coordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
   const auto process = processes_.find(pod_uid);
   if (process == processes_.end() || process->second.connected) return;
   process->second.refused = true;
   Refresh(now);
 }
 
-void Coordinator::OnTick(absl::Time now) { Refresh(now); }
+void Coordinator::OnTick(absl::Time now) {
+  NoticeGap(now);
+  Refresh(now);
+}
 
 void Coordinator::OnReport(const std::string& pod_uid, const Report& report, absl::Time now) {
+  NoticeGap(now);
   if (!grant_ || report.id.pod_uid != pod_uid || !FindPod(pod_uid)) return;
   if (report.highest_incarnation > grant_->incarnation && options_.rules.refuse_lower_incarnation) {
     superseded_ = true;

@@ -138,6 +138,7 @@ class Coordinator {
   };
 
   // coordinator.cc: what is known.
+  void NoticeGap(absl::Time now);
   const Pod* FindPod(const std::string& uid) const;
   bool Terminated(const MemberId& id) const;
   bool Fresh(const Process& process, absl::Time now) const;
@@ -187,6 +188,7 @@ class Coordinator {
   void AddIncident(Incident incident);
 
   const Options options_;
+  absl::Time last_event_ = absl::InfiniteFuture();
   std::optional<Grant> grant_;
   absl::Time granted_;
   std::optional<Desired> desired_;

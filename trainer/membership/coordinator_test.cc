@@ -262,6 +262,16 @@ TEST(Coordinator, ASilentWorkerIsLeftBehindAfterTheHeartbeatTimeoutAndReturnsAsA
   EXPECT_EQ(fleet.members_.at(1).state(), fleet.members_.at(0).state());
 }
 
+TEST(Coordinator, ItDoesNotTakeItsOwnFreezeForTheSilenceOfOthers) {
+  Fleet fleet = Running(2);
+  fleet.Advance(absl::Milliseconds(200));
+  fleet.now_ += absl::Seconds(30);
+  fleet.coordinator_->OnTick(fleet.now_);
+  EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
+  fleet.Advance(absl::Milliseconds(1300), /*mute=*/{1});
+  EXPECT_THAT(fleet.Look().incidents, SizeIs(1));
+}
+
 TEST(Coordinator, ALoneWorkerThatRestartsIsWaivedAndRestores) {
   Fleet fleet = Running(1);
   fleet.Kill(0);

@@ -258,11 +258,10 @@ Actions Member::OnReduced(const Reduction& reduction) {
     if (Halted()) Snap(/*settled=*/false, actions);
     actions.push_back(Run{*state_, Halted(), agreed_.settings});
   }
+  if (!std::exchange(stepped_, true)) actions.push_back(SendReport{});
   ActOnCandidate(static_cast<ViewNumber>(AgreedNumber(reduction.min.candidate,
                                                       reduction.max.candidate, options_.rules)),
                  actions);
-  if (!stepped_ && phase_ == Phase::kRun) actions.push_back(SendReport{});
-  stepped_ = true;
   ExitIfStopped(actions);
   return actions;
 }

@@ -203,6 +203,19 @@ TEST(Member, ActsOnTheViewThatAllContributedEvenIfItKnowsALaterOneByNow) {
   EXPECT_EQ(group[kA].view()->number, V(1, 2));
 }
 
+TEST(Member, AStepThatEndsAViewIsNotTheFirstOfTheNext) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Do(kA, group[kA].OnDirective(Tell(Prepared(V(1, 2), V(1, 1), {kA, kB}))));
+  group.Reduce({kA});
+  EXPECT_EQ(group[kA].phase(), Phase::kSync);
+  EXPECT_FALSE(group[kA].MakeReport().stepped);
+  group.Do(kB, group[kB].OnDirective(Tell(Prepared(V(1, 2), V(1, 1), {kA, kB}))));
+  EXPECT_EQ(group[kA].MakeReport().base_step, 1);
+  group.Reduce({kA, kB});
+  EXPECT_TRUE(group[kA].MakeReport().stepped);
+}
+
 TEST(Member, WhoIsDrainedLingersUntilItIsReleased) {
   Group group({kA, kB});
   group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
