@@ -35,6 +35,8 @@ namespace {
 constexpr absl::Duration kCollectGarbageEvery = absl::Milliseconds(500);
 constexpr absl::Duration kEventAge = absl::Hours(1);
 constexpr absl::Duration kFirstLists = absl::Seconds(10);
+constexpr absl::Duration kHalt = absl::Seconds(8);  // for a checkpoint, before the pods end
+constexpr absl::Duration kHaltPoll = absl::Milliseconds(10);
 constexpr int kWorkers = 2;
 
 std::string ReadyFile(const Options& options) { return options.home + "/controller.json"; }
@@ -72,6 +74,7 @@ struct Controller::Parts {
   void StartLinks(std::int64_t lease_transition);
   void StartKubelet(const std::string& program_folder);
   void AddTasks();
+  void HaltTraining();
   absl::Status UpdateMetrics();
 
   const Options options;
@@ -87,6 +90,7 @@ struct Controller::Parts {
   std::unique_ptr<local::ProcessKubelet> kubelet;
   runtime::Manager manager;
   std::unique_ptr<metrics::MetricsEndpoint> endpoint;
+  bool started = false;
 };
 
 // Handlers do no more than name the job to be looked at.
@@ -110,6 +114,7 @@ void Controller::Parts::StartLinks(std::int64_t lease_transition) {
       clock, link_options, [this](const runtime::Key& job) { queue.Add(job); });
   trainingjob::Options decide;
   decide.coordinator_silence = options.coordinator_silence;
+  decide.lease_transition = lease_transition;
   reconciler = std::make_unique<trainingjob::TrainingJobReconciler>(
       *store, events, *links, clock,
       resources::Platform{.jobs_folder = options.home + "/jobs", .image = ""}, decide);
@@ -133,6 +138,13 @@ void Controller::Parts::AddTasks() {
     return runtime::DeleteOldEvents(*store, clock, kEventAge).status();
   });
   manager.AddPeriodic("metrics", absl::Seconds(1), [this] { return UpdateMetrics(); });
+}
+
+void Controller::Parts::HaltTraining() {
+  const absl::Time limit = clock.Now() + kHalt;
+  reconciler->Halt();
+  for (const auto& job : jobs.List()) queue.Add(kube::KeyOf(*job));
+  while (!reconciler->Halted() && clock.Now() < limit) absl::SleepFor(kHaltPoll);
 }
 
 absl::Status Controller::Parts::UpdateMetrics() {
@@ -183,6 +195,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
                                      "127.0.0.1", 0, all.registry, [&all]() -> std::string {
                                        return std::string(all.manager.Health().message());
                                      }));
+  all.started = true;
   RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port()));
   log::Info("controller ready", {{"home", options.home}, {"transition", transition}});
   return controller;
@@ -193,7 +206,9 @@ Controller::Controller(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 Controller::~Controller() {
   Parts& parts = *parts_;
   std::remove(ReadyFile(parts.options).c_str());
-  // No more replacements first, then the pods: each saves its work and ends.
+  // Training stops at a boundary and is saved, then the pods end: alone, each would wait for the
+  // others to let it go.
+  if (parts.started) parts.HaltTraining();
   parts.queue.ShutDown();
   parts.kubelet->Stop(local::StopMode::kTerminatePods);
   parts.endpoint.reset();

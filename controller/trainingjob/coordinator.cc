@@ -74,23 +74,25 @@ void GrantIncarnation(Pass& pass) {
 }
 
 void GiveUpSilentCoordinator(Pass& pass) {
-  const std::optional<ObservedLink>& link = pass.observed.link;
-  if (pass.leader == nullptr || !link.has_value() || link->pod_uid != pass.leader->uid) return;
-  const absl::Duration limit =
-      link->heard ? pass.options.coordinator_silence : pass.options.coordinator_start;
-  if (link->silent < limit) {
-    pass.RequeueAfter(limit - link->silent + absl::Milliseconds(5));
-    return;
+  if (pass.leader == nullptr) return;
+  if (!IsCondemned(pass.status, *pass.leader)) {
+    const std::optional<ObservedLink>& link = pass.observed.link;
+    if (!link.has_value() || link->pod_uid != pass.leader->uid) return;
+    const absl::Duration limit =
+        link->heard ? pass.options.coordinator_silence : pass.options.coordinator_start;
+    if (link->silent < limit) {
+      pass.RequeueAfter(limit - link->silent + absl::Milliseconds(5));
+      return;
+    }
+    v1alpha1::Incident incident;
+    SetTime(incident.mutable_time(), pass.now);
+    incident.set_reason(std::string(kCoordinatorLost));
+    incident.set_pod(pass.leader->name);
+    incident.set_pod_uid(pass.leader->uid);
+    incident.set_message("it answers neither its stream nor a new call; it is replaced");
+    incident.set_detection_seconds(absl::ToDoubleSeconds(link->silent));
+    AddIncident(pass, std::move(incident));
   }
-  v1alpha1::Incident incident;
-  SetTime(incident.mutable_time(), pass.now);
-  incident.set_reason("CoordinatorLost");
-  incident.set_pod(pass.leader->name);
-  incident.set_pod_uid(pass.leader->uid);
-  incident.set_message(absl::StrCat(pass.leader->name,
-                                    " answers neither its stream nor a new call; it is replaced"));
-  incident.set_detection_seconds(absl::ToDoubleSeconds(link->silent));
-  AddIncident(pass, std::move(incident));
   pass.lost.insert(pass.leader->uid);
   pass.Delete(*pass.leader, 1);
   pass.leader = nullptr;

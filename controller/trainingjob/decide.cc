@@ -55,6 +55,11 @@ void DecideWrite(Pass& pass) {
   }
 }
 
+bool IsAtRest(const Pass& pass) {
+  if (pass.Finished() || pass.UsablePods(Role::kWorker).empty()) return true;
+  return pass.halt && pass.report != nullptr && pass.report->stopped();
+}
+
 }  // namespace
 
 Decision Decide(const Observed& observed, const Options& options, absl::Time now) {
@@ -77,6 +82,8 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
   if (pass.Finished()) {
     CleanPods(pass);
     ExpireJob(pass);
+  } else if (observed.shutting_down) {
+    pass.halt = true;
   } else {
     held = HoldSuspended(pass);
     if (!held) RunJob(pass);
@@ -84,6 +91,7 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
   SetConditions(pass, held);
   Supervise(pass);
   DecideWrite(pass);
+  pass.decision.at_rest = IsAtRest(pass);
   pass.decision.status = std::move(pass.status);
   return std::move(pass.decision);
 }

@@ -6,6 +6,8 @@
 // into the list in decide.cc.
 #pragma once
 
+#include <cstdint>
+
 #include "absl/time/time.h"
 #include "controller/trainingjob/decision.h"
 #include "controller/trainingjob/observed.h"
@@ -22,6 +24,7 @@ struct Options {
   absl::Duration halt_timeout = absl::Seconds(30);      // for a checkpoint before suspension
   absl::Duration drain_timeout = absl::Seconds(60);     // for leaving a view
   absl::Duration finish_timeout = absl::Seconds(10);    // for pods to exit after the job's end
+  std::int64_t lease_transition = 1;                    // rises with every controller process
 };
 
 Decision Decide(const Observed& observed, const Options& options, absl::Time now);

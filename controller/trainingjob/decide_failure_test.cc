@@ -298,6 +298,19 @@ TEST(DecideFailure, SilentCoordinatorIsReplacedAtTheLowestFreeIndex) {
   EXPECT_FALSE(decision.supervision.has_value());
 }
 
+TEST(DecideFailure, CondemnedCoordinatorGoesEvenIfItSpeaksAgain) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->silent = absl::Seconds(2);
+  scene.Settle();
+  scene.seen.link->silent = absl::ZeroDuration();
+
+  const Decision decision = scene.Do();
+
+  EXPECT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_EQ(decision.status.incidents_size(), 1);
+}
+
 TEST(DecideFailure, CoordinatorThatIsAlmostSilentIsGivenItsTime) {
   Scene scene;
   scene.Training();

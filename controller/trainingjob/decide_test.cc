@@ -307,7 +307,6 @@ const Case kScaling[] = {
        s.seen.spec.mutable_stop()->set_epochs(99);
      },
      [](const Decision& d) {
-       EXPECT_EQ(d.supervision->desired->settings().generation(), 7);
        EXPECT_EQ(d.supervision->desired->settings().stop().epochs(), 99);
        EXPECT_FALSE(d.supervision->desired->settings().halt());
        EXPECT_FALSE(d.supervision->desired->finished());
@@ -316,6 +315,26 @@ const Case kScaling[] = {
 };
 
 const Case kSuspension[] = {
+    {"EndingControllerHaltsTrainingAndMakesNothing",
+     [](Scene& s) {
+       s.Training();
+       s.worker().set_replicas(5);
+       s.seen.shutting_down = true;
+     },
+     [](const Decision& d) {
+       EXPECT_TRUE(d.supervision->desired->settings().halt());
+       EXPECT_EQ(Count<CreatePod>(d), 0);
+       EXPECT_EQ(Count<DeletePod>(d), 0);
+       EXPECT_FALSE(d.at_rest);
+       EXPECT_EQ(FindCondition(d.status, "Suspended"), nullptr);
+     }},
+    {"HaltedTrainingIsAtRest",
+     [](Scene& s) {
+       s.Training();
+       s.seen.shutting_down = true;
+       s.report().set_stopped(true);
+     },
+     [](const Decision& d) { EXPECT_TRUE(d.at_rest); }},
     {"JobSuspendedFromTheStartHasNoPods", [](Scene& s) { s.policy().set_suspend(true); },
      [](const Decision& d) {
        EXPECT_TRUE(Is(d, "Suspended"));
@@ -579,6 +598,36 @@ const Case kEnd[] = {
        EXPECT_EQ(d.status.progress().step(), 101);
      }},
 };
+
+std::int64_t SettingsOf(const Scene& scene) {
+  return scene.Do().supervision->desired->settings().generation();
+}
+
+// Members, and checkpoints, know only the number: each change must raise it, a halt that is taken
+// back by a later process too.
+TEST(DecideSettings, NumberRisesWithWhateverChangesThem) {
+  Scene scene;
+  scene.Training();
+  const std::int64_t first = SettingsOf(scene);
+  EXPECT_EQ(SettingsOf(scene), first);
+  scene.seen.shutting_down = true;
+  const std::int64_t halted = SettingsOf(scene);
+  EXPECT_GT(halted, first);
+  scene.seen.shutting_down = false;
+  scene.options.lease_transition = 2;
+  const std::int64_t next_controller = SettingsOf(scene);
+  EXPECT_GT(next_controller, halted);
+  scene.seen.generation = 2;
+  const std::int64_t edited = SettingsOf(scene);
+  EXPECT_GT(edited, next_controller);
+  scene.seen.generation = 1;
+  scene.seen.status.mutable_coordinator()->set_incarnation(2);
+  scene.report().set_incarnation(2);
+  EXPECT_GT(SettingsOf(scene), edited);
+  scene.seen.generation = 1LL << 60;
+  scene.options.lease_transition = 1LL << 60;
+  EXPECT_LT(SettingsOf(scene), 1LL << 53);
+}
 
 INSTANTIATE_TEST_SUITE_P(Start, DecideCase, testing::ValuesIn(kStart), NameOf);
 INSTANTIATE_TEST_SUITE_P(Grants, DecideCase, testing::ValuesIn(kGrants), NameOf);

@@ -63,6 +63,7 @@ struct Decision {
   std::vector<Action> actions;
   std::optional<Supervision> supervision;  // none: no stream
   std::vector<std::string> surplus;        // UIDs of pods that are more than is wanted
+  bool at_rest = false;                    // nothing would be lost if the pods ended now
   absl::Duration requeue_after = absl::InfiniteDuration();
   std::vector<std::string> reasons;  // for the log: why, one sentence each
 };

@@ -46,6 +46,20 @@ v1alpha1::Grant GrantFor(const Pass& pass) {
   return grant;
 }
 
+// Members act on settings of a higher number only, and keep the number in their checkpoints. So it
+// rises with every change of what the settings say: with the spec's generation and with a halt that
+// the spec does not know of, and so that a later process may take such a halt back, with each
+// coordinator and each controller. It stays below 2^53, like all numbers of ours.
+std::int64_t SettingsGeneration(const Pass& pass) {
+  const auto field = [](std::int64_t value, int bits) {
+    return std::clamp<std::int64_t>(value, 0, (std::int64_t{1} << bits) - 1);
+  };
+  std::int64_t number = field(pass.options.lease_transition, 12);
+  number = (number << 16) | field(pass.status.coordinator().incarnation(), 16);
+  number = (number << 24) | field(pass.observed.generation, 24);
+  return (number << 1) | (pass.halt ? 1 : 0);
+}
+
 v1alpha1::Desired DesiredFor(const Pass& pass) {
   const v1alpha1::TrainingJobSpec& spec = pass.observed.spec;
   v1alpha1::Desired desired;
@@ -55,7 +69,7 @@ v1alpha1::Desired DesiredFor(const Pass& pass) {
       std::clamp<std::int64_t>(spec.replica_specs().worker().min_replicas(), 1, workers));
   for (const ObservedPod* pod : Members(pass)) *desired.add_pods() = Describe(pass, *pod);
   v1alpha1::Settings& settings = *desired.mutable_settings();
-  settings.set_generation(pass.observed.generation);
+  settings.set_generation(SettingsGeneration(pass));
   *settings.mutable_stop() = spec.stop();
   *settings.mutable_checkpoint() = spec.checkpoint();
   settings.set_halt(pass.halt);

@@ -203,6 +203,15 @@ bool IsRecorded(const v1alpha1::TrainingJobStatus& status, const ObservedPod& po
   return false;
 }
 
+bool IsCondemned(const v1alpha1::TrainingJobStatus& status, const ObservedPod& pod) {
+  const auto& incidents = status.incidents();
+  return std::any_of(
+      incidents.begin(), incidents.end(), [&pod](const v1alpha1::Incident& incident) {
+        return incident.pod_uid() == pod.uid && !HasExit(incident) &&
+               (incident.reason() == kCoordinatorLost || incident.reason() == kWorkerLost);
+      });
+}
+
 bool IsFailure(const Pass& pass, const ObservedPod& pod) {
   if (!pod.Terminated() || pod.terminating || pod.disrupted) return false;
   if (pod.phase == PodPhase::kSucceeded) {

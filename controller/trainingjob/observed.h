@@ -78,6 +78,8 @@ struct Observed {
   JobIdentity job;
   std::int64_t generation = 1;
   bool deleting = false;
+  // This process is about to end, and the pods with it: they are to save their work.
+  bool shutting_down = false;
   absl::Time created;
   v1alpha1::TrainingJobSpec spec;  // resolved
   std::string spec_error;          // not empty: the spec cannot be read, or breaks a rule

@@ -13,6 +13,10 @@
 
 namespace starling::trainingjob {
 
+// Reasons of incidents that condemn a pod.
+inline constexpr std::string_view kCoordinatorLost = "CoordinatorLost";
+inline constexpr std::string_view kWorkerLost = "WorkerLost";
+
 // coordinator.cc: which pod leads, which incarnation it has, whether it has fallen silent.
 void FindLeader(Pass& pass);
 void GrantIncarnation(Pass& pass);
@@ -28,6 +32,9 @@ void RecordIncidents(Pass& pass);
 bool AddIncident(Pass& pass, v1alpha1::Incident incident);
 // Whether the end of this pod is on record.
 bool IsRecorded(const v1alpha1::TrainingJobStatus& status, const ObservedPod& pod);
+// Whether it is on record that this pod is given up for its silence: then it goes, even if another
+// controller did not live to delete it.
+bool IsCondemned(const v1alpha1::TrainingJobStatus& status, const ObservedPod& pod);
 // Whether the end of this pod counts against backoffLimit.
 bool IsFailure(const Pass& pass, const ObservedPod& pod);
 

@@ -33,6 +33,30 @@ const v1alpha1::MemberStatus* MemberOf(const v1alpha1::CoordinatorReport& report
   return newest;
 }
 
+// Returns whether it has been silent for too long, which is then on record.
+bool CondemnIfSilent(Pass& pass, const ObservedPod& pod) {
+  if (pass.report == nullptr || pod.phase != PodPhase::kRunning) return false;
+  const v1alpha1::MemberStatus* member = MemberOf(*pass.report, pod);
+  if (member == nullptr || member->connected()) return false;
+  const absl::Duration limit =
+      NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence;
+  const absl::Duration silent =
+      absl::Seconds(member->silent_seconds()) + pass.observed.link->silent;
+  if (silent < limit) {
+    pass.RequeueAfter(limit - silent + absl::Milliseconds(5));
+    return false;
+  }
+  v1alpha1::Incident incident;
+  SetTime(incident.mutable_time(), pass.now);
+  incident.set_reason(std::string(kWorkerLost));
+  incident.set_pod(pod.name);
+  incident.set_pod_uid(pod.uid);
+  incident.set_message("it does not answer its coordinator; it is replaced");
+  incident.set_detection_seconds(absl::ToDoubleSeconds(silent));
+  AddIncident(pass, std::move(incident));
+  return true;
+}
+
 }  // namespace
 
 void FailByRestartPolicy(Pass& pass) {
@@ -71,27 +95,8 @@ void RemoveEndedPods(Pass& pass) {
 }
 
 void GiveUpSilentWorkers(Pass& pass) {
-  if (pass.report == nullptr) return;
   for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
-    const v1alpha1::MemberStatus* member = MemberOf(*pass.report, *pod);
-    if (member == nullptr || member->connected() || pod->phase != PodPhase::kRunning) continue;
-    const absl::Duration limit =
-        NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence;
-    const absl::Duration silent =
-        absl::Seconds(member->silent_seconds()) + pass.observed.link->silent;
-    if (silent < limit) {
-      pass.RequeueAfter(limit - silent + absl::Milliseconds(5));
-      continue;
-    }
-    v1alpha1::Incident incident;
-    SetTime(incident.mutable_time(), pass.now);
-    incident.set_reason("WorkerLost");
-    incident.set_pod(pod->name);
-    incident.set_pod_uid(pod->uid);
-    incident.set_message(
-        absl::StrCat(pod->name, " does not answer its coordinator; it is replaced"));
-    incident.set_detection_seconds(absl::ToDoubleSeconds(silent));
-    AddIncident(pass, std::move(incident));
+    if (!IsCondemned(pass.status, *pod) && !CondemnIfSilent(pass, *pod)) continue;
     pass.lost.insert(pod->uid);
     pass.Delete(*pod, 1);
   }

@@ -232,6 +232,7 @@ bool World::Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& 
 }
 
 void World::Reconcile() {
+  (void)kube::CollectGarbage(faulty_, kube::KnownKinds());
   for (int i = 0; i < 10; ++i) {
     const std::int64_t before = faulty_.writes();
     const bool ok =

@@ -57,6 +57,18 @@ TrainingJobReconciler::TrainingJobReconciler(kube::KubeClient& client,
       platform_(std::move(platform)),
       options_(options) {}
 
+void TrainingJobReconciler::Halt() {
+  sync::MutexLock lock(mutex_);
+  halt_ = true;
+  for (auto& [key, memory] : memory_) memory.at_rest = false;
+}
+
+bool TrainingJobReconciler::Halted() {
+  sync::MutexLock lock(mutex_);
+  return std::all_of(memory_.begin(), memory_.end(),
+                     [](const auto& item) { return item.second.at_rest; });
+}
+
 absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job) {
   JobObjects objects;
   objects.job = &job;
@@ -78,6 +90,7 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   observed.link = links_.Look(key);
   sync::MutexLock lock(mutex_);
   const Memory& memory = memory_[key];
+  observed.shutting_down = halt_;
   observed.since_status_write = clock_.Now() - memory.status_written;
   for (ObservedPod& pod : observed.pods) {
     const auto since = memory.surplus.find(pod.uid);
@@ -106,7 +119,7 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
               {{"job", key.ToString()}, {"because", absl::StrJoin(decision.reasons, "; ")}});
   }
   if (decision.write_status) RETURN_IF_ERROR(WriteStatus(key, *job, decision));
-  NoteSurplus(key, decision);
+  NoteDecision(key, decision);
   return TakeActions(key, objects, reading, decision);
 }
 
@@ -120,8 +133,9 @@ absl::Status TrainingJobReconciler::WriteStatus(const Key& key, Json& job,
   return absl::OkStatus();
 }
 
-void TrainingJobReconciler::NoteSurplus(const Key& key, const Decision& decision) {
+void TrainingJobReconciler::NoteDecision(const Key& key, const Decision& decision) {
   sync::MutexLock lock(mutex_);
+  memory_[key].at_rest = decision.at_rest;
   std::map<std::string, absl::Time>& known = memory_[key].surplus;
   std::map<std::string, absl::Time> now;
   for (const std::string& uid : decision.surplus) {

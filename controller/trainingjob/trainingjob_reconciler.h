@@ -35,11 +35,18 @@ class TrainingJobReconciler final : public runtime::Reconciler {
 
   absl::StatusOr<runtime::Result> Reconcile(const runtime::Key& key) override;
 
+  // From now on no pods are made, and training is to save its work and stop: the process is about
+  // to end. Takes effect with the next Reconcile() of each job.
+  void Halt() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Every job has been reconciled since Halt() and would lose nothing.
+  bool Halted() ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   // What only this process remembers of a job.
   struct Memory {
     std::map<std::string, absl::Time> surplus;  // pod UID -> since when
     absl::Time status_written = absl::InfinitePast();
+    bool at_rest = false;
     std::string rejected;  // why the API server refuses its pods
     std::int64_t rejected_generation = 0;
   };
@@ -49,7 +56,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::ResourceKind& kind, const kube::Json& object);
-  void NoteSurplus(const runtime::Key& key, const Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
+  void NoteDecision(const runtime::Key& key, const Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<runtime::Result> TakeActions(const runtime::Key& key, const JobObjects& objects,
                                               const Reading& reading, const Decision& decision);
 
@@ -61,6 +68,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   const Options options_;
   sync::Mutex mutex_;
   std::map<runtime::Key, Memory> memory_ ABSL_GUARDED_BY(mutex_);
+  bool halt_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace starling::trainingjob

@@ -103,7 +103,7 @@ std::string Live(World& world, const Scenario& scenario) {
   for (int tick = 0; tick < kMostTicks; ++tick) {
     world.Tick();
     if (!scenario.drive(world, stage)) continue;
-    for (int i = 0; i < 30; ++i) world.Tick();
+    for (int i = 0; i < 12; ++i) world.Tick();
     return world.Summary();
   }
   return "";
@@ -121,26 +121,24 @@ TEST_P(LifeOfAJob, EndsTheSameHoweverTheControllerDies) {
   World undisturbed;
   const std::string expected = Live(undisturbed, GetParam());
   ASSERT_NE(expected, "");
-  for (const kube::Fault fault : {kube::Fault::kCrashAfter, kube::Fault::kCrashBefore}) {
-    for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
-      World world;
-      world.CrashAt(nth, fault);
-      ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
-      ASSERT_GE(world.crashes(), nth < undisturbed.writes() / 2 ? 1 : 0);
-    }
+  for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
+    World world;
+    world.CrashAt(nth, kube::Fault::kCrashAfter);
+    ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
+    ASSERT_GE(world.crashes(), nth < undisturbed.writes() / 2 ? 1 : 0);
   }
 }
 
+// Every fault at some write, every write with some fault.
 TEST_P(LifeOfAJob, EndsTheSameWhenAWriteIsRefusedOrItsResultIsUnknown) {
+  constexpr kube::Fault kFaults[] = {kube::Fault::kRefuse, kube::Fault::kConflict,
+                                     kube::Fault::kUnknownResult, kube::Fault::kCrashBefore};
   World undisturbed;
   const std::string expected = Live(undisturbed, GetParam());
-  for (const kube::Fault fault :
-       {kube::Fault::kRefuse, kube::Fault::kConflict, kube::Fault::kUnknownResult}) {
-    for (std::int64_t nth = 1; nth <= undisturbed.writes(); nth += 3) {
-      World world;
-      world.CrashAt(nth, fault);
-      ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
-    }
+  for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
+    World world;
+    world.CrashAt(nth, kFaults[static_cast<std::size_t>(nth) % std::size(kFaults)]);
+    ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
   }
 }
 
