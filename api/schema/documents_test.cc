@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/schema/documents.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -39,8 +41,8 @@ Json SpecField(const std::string& path) {
 }
 
 TEST(GeneratedFiles, AreCurrentInTheRepository) {
-  const std::filesystem::path written =
-      std::filesystem::path(::testing::TempDir()) / "starling_schema_test";
+  const std::filesystem::path written = std::filesystem::path(::testing::TempDir()) /
+                                        ("starling_schema_test." + std::to_string(getpid()));
   ASSERT_TRUE(WriteGeneratedFiles(written.string()).ok());
   for (const auto& [name, text] : GeneratedFiles()) {
     EXPECT_EQ(Read(written / name), text);

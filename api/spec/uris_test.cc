@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/spec/uris.h"
 
+#include <unistd.h>
+
 #include <filesystem>
 #include <set>
 #include <string>
@@ -71,8 +73,8 @@ TEST(MakeUrisAbsolute, LeavesAbsoluteOnesAndTurnsFileUrisIntoPaths) {
 }
 
 TEST(MakeUrisAbsolute, AsksTheFileSystemByDefault) {
-  const std::filesystem::path folder =
-      std::filesystem::path(::testing::TempDir()) / "starling_uris_test";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) /
+                                       ("starling_uris_test." + std::to_string(getpid()));
   std::filesystem::create_directories(folder / "jobs" / "data");
   v1alpha1::TrainingJobSpec spec;
   spec.mutable_checkpoint()->set_uri("data");

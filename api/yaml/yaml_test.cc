@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/yaml/yaml.h"
 
+#include <unistd.h>
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -158,7 +160,9 @@ TEST(Yaml, WritesBlocksThatPeopleRead) {
 
 class JobFile : public ::testing::Test {
  protected:
-  JobFile() : folder_(std::filesystem::path(::testing::TempDir()) / "starling_yaml_test") {
+  JobFile()
+      : folder_(std::filesystem::path(::testing::TempDir()) /
+                ("starling_yaml_test." + std::to_string(getpid()))) {
     std::filesystem::create_directories(folder_);
   }
   ~JobFile() override { std::filesystem::remove_all(folder_); }

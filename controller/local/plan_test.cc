@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "controller/local/address_pool.h"
@@ -57,7 +59,7 @@ TEST(PlanContainer, ContainerWithoutACommandSaysWhatToDo) {
 }
 
 TEST(Volumes, PathsThatLeadOutAreRefused) {
-  const std::string folder = ::testing::TempDir() + "volumes";
+  const std::string folder = ::testing::TempDir() + "volumes" + std::to_string(getpid());
   for (const char* path : {"../x", "/etc/passwd", "a/../../x"}) {
     const Json pod = {
         {"spec",
