@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// What holds of every decision, whatever is observed.
+#include <random>
+#include <set>
+#include <utility>
+
+#include "controller/trainingjob/test_scene.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace starling::trainingjob {
+namespace {
+
+// A random state, in which nothing need fit together.
+class RandomScene {
+ public:
+  explicit RandomScene(std::uint64_t seed) : random_(seed) {}
+
+  Scene Make() {
+    Scene scene;
+    Spec(scene);
+    Status(scene);
+    for (std::uint64_t i = Below(8); i > 0; --i) Pod(scene);
+    for (std::uint64_t i = Below(3); i > 0; --i) {
+      scene.seen.configs.push_back({static_cast<std::int64_t>(Below(5)), Half()});
+    }
+    scene.seen.has_secret = Half();
+    scene.seen.has_service = Half();
+    scene.seen.deleting = Below(10) == 0;
+    if (Below(10) == 0) scene.seen.spec_error = "spec: wrong";
+    if (Half()) Link(scene);
+    scene.seen.since_status_write = absl::Milliseconds(static_cast<std::int64_t>(Below(3000)));
+    return scene;
+  }
+
+ private:
+  std::uint64_t Below(std::uint64_t bound) { return random_() % bound; }
+  bool Half() { return Below(2) == 0; }
+  std::int64_t Number() {
+    static constexpr std::int64_t kOdd[] = {-5, -1, 0, 1, 2, 3, 17, 100, 1LL << 40};
+    return kOdd[Below(std::size(kOdd))];
+  }
+  absl::Time Moment(const Scene& scene) {
+    return scene.now + absl::Seconds(static_cast<std::int64_t>(Below(200)) - 100);
+  }
+
+  void Spec(Scene& scene) {
+    if (Below(8) == 0) scene.seen.spec.Clear();
+    if (Half()) scene.worker().set_replicas(static_cast<std::int64_t>(Below(30)) - 2);
+    if (Half()) scene.worker().set_min_replicas(Number());
+    if (Half()) scene.worker().set_max_replicas(Number());
+    scene.worker().set_restart_policy(static_cast<v1alpha1::RestartPolicy>(Below(4)));
+    scene.policy().set_suspend(Half());
+    if (Half()) scene.policy().set_backoff_limit(Number());
+    if (Half()) scene.policy().set_active_deadline_seconds(Number());
+    if (Half()) scene.policy().set_ttl_seconds_after_finished(Number());
+    scene.policy().set_clean_pod_policy(static_cast<v1alpha1::CleanPodPolicy>(Below(4)));
+    scene.seen.spec.set_reproducible(Half());
+    if (Below(4) == 0) scene.seen.spec.mutable_dataset()->set_global_batch_size(Number());
+  }
+
+  void Status(Scene& scene) {
+    v1alpha1::TrainingJobStatus& status = scene.seen.status;
+    static constexpr const char* kTypes[] = {"Created",   "Running",   "Restarting",
+                                             "Suspended", "Succeeded", "Failed"};
+    static constexpr const char* kValues[] = {"True", "False", "Unknown", "", "odd"};
+    for (const char* type : kTypes) {
+      if (Below(4) != 0) continue;
+      v1alpha1::Condition& condition = *status.add_conditions();
+      condition.set_type(type);
+      condition.set_status(kValues[Below(5)]);
+      if (Half()) SetTime(condition.mutable_last_transition_time(), Moment(scene));
+    }
+    if (Half()) SetTime(status.mutable_start_time(), Moment(scene));
+    if (Below(4) == 0) SetTime(status.mutable_completion_time(), Moment(scene));
+    if (Half()) status.set_failures(Number());
+    if (Half()) status.set_failures_since_step(Number());
+    if (Half()) status.mutable_coordinator()->set_incarnation(static_cast<std::int64_t>(Below(3)));
+    if (Half()) status.mutable_coordinator()->set_boot_id(Half() ? "a" : "b");
+    for (std::uint64_t i = Below(25); i > 0; --i) Incident(scene, *status.add_incidents());
+  }
+
+  void Incident(Scene& scene, v1alpha1::Incident& incident) {
+    SetTime(incident.mutable_time(), Moment(scene));
+    incident.set_reason(Half() ? "WorkerLost" : "WorkerFailed");
+    incident.set_pod(resources::PodName("digits", Role::kWorker, static_cast<int>(Below(4))));
+    if (Half()) incident.set_exit_code(Number());
+  }
+
+  void Pod(Scene& scene) {
+    ObservedPod& pod =
+        scene.Add(Below(3) == 0 ? Role::kCoordinator : Role::kWorker,
+                  static_cast<std::int64_t>(Below(4)), static_cast<PodPhase>(Below(4)));
+    pod.terminating = Below(4) == 0;
+    pod.disrupted = Below(5) == 0;
+    if (Below(5) == 0) pod.ip.clear();
+    if (Half()) pod.exit = PodExit{Number(), Number(), "", "tail", Moment(scene)};
+    if (Below(4) == 0) pod.surplus_since = Moment(scene);
+  }
+
+  void Link(Scene& scene) {
+    scene.seen.link.emplace();
+    ObservedLink& link = *scene.seen.link;
+    if (!scene.seen.pods.empty() && Half()) link.pod_uid = scene.seen.pods.front().uid;
+    link.heard = Half();
+    link.silent = absl::Milliseconds(static_cast<std::int64_t>(Below(4000)));
+    link.report.set_boot_id(Half() ? "a" : "b");
+    link.report.set_incarnation(Below(3));
+    link.report.set_view_synced(Half());
+    link.report.set_stopped(Half());
+    link.report.set_settled_step(Number());
+    for (const ObservedPod& pod : scene.seen.pods) {
+      v1alpha1::MemberStatus& member = scene.Member(pod);
+      member.set_connected(Half());
+      member.set_drained(Half());
+      member.set_in_view(Half());
+      member.set_silent_seconds(static_cast<double>(Below(100)));
+    }
+    if (Below(5) == 0) link.report.mutable_training()->mutable_result();
+    if (Below(8) == 0) link.report.mutable_training()->set_failure("odd");
+    for (std::uint64_t i = Below(4); i > 0; --i) Incident(scene, *link.report.add_incidents());
+  }
+
+  std::mt19937_64 random_;
+};
+
+// What must hold of every decision, whatever is observed. Empty: it does.
+std::string Wrong(const Scene& scene, const Decision& decision) {
+  std::set<std::pair<Role, std::int64_t>> taken;
+  std::set<std::string> deleted;
+  for (const Action& action : decision.actions) {
+    const auto* remove = std::get_if<DeletePod>(&action);
+    if (remove != nullptr && !deleted.insert(remove->uid).second) return "deletes a pod twice";
+  }
+  for (const ObservedPod& pod : scene.seen.pods) {
+    if (!pod.Terminated() || !deleted.contains(pod.uid)) taken.insert({pod.role, pod.index});
+    if (deleted.contains(pod.uid) && pod.terminating) return "deletes what is being deleted";
+  }
+  for (const Action& action : decision.actions) {
+    if (const auto* create = std::get_if<CreatePod>(&action)) {
+      if (!taken.insert({create->role, create->index}).second) return "takes a taken index";
+      if (ConditionStatus(decision.status, "Failed") == "True") return "feeds a failed job";
+      if (scene.seen.spec.run_policy().suspend()) return "feeds a suspended job";
+    }
+    const auto* remove = std::get_if<DeletePod>(&action);
+    if (remove == nullptr || remove->grace_seconds != 0) continue;
+    for (const ObservedPod& pod : scene.seen.pods) {
+      if (pod.uid == remove->uid && !pod.Terminated()) return "asserts that a live pod is gone";
+    }
+  }
+  if (decision.status.incidents_size() > 25) return "keeps too many incidents";
+  const auto before = scene.seen.status.coordinator().incarnation();
+  const auto after = decision.status.coordinator().incarnation();
+  if (after != before && after != before + 1) return "jumps to an incarnation";
+  return "";
+}
+
+TEST(DecideProperty, EveryStateHasASoundDecision) {
+  for (std::uint64_t seed = 0; seed < 20'000; ++seed) {
+    const Scene scene = RandomScene(seed).Make();
+    const Decision decision = scene.Do();
+    ASSERT_EQ(Wrong(scene, decision), "") << "seed " << seed;
+  }
+}
+
+TEST(DecideProperty, EqualStatesHaveEqualDecisions) {
+  for (std::uint64_t seed = 0; seed < 2'000; ++seed) {
+    const Scene scene = RandomScene(seed).Make();
+    const Decision a = scene.Do();
+    const Decision b = scene.Do();
+    ASSERT_TRUE(google::protobuf::util::MessageDifferencer::Equals(a.status, b.status));
+    ASSERT_EQ(a.actions.size(), b.actions.size());
+  }
+}
+
+// The status does not keep changing while nothing else does.
+TEST(DecideProperty, StatusSettles) {
+  for (std::uint64_t seed = 0; seed < 5'000; ++seed) {
+    Scene scene = RandomScene(seed).Make();
+    for (int i = 0; i < 4; ++i) scene.Settle();
+    const v1alpha1::TrainingJobStatus settled = scene.seen.status;
+    scene.Settle();
+    ASSERT_EQ(settled.DebugString(), scene.seen.status.DebugString()) << "seed " << seed;
+  }
+}
+
+// Negative control: the checker finds what is wrong.
+TEST(DecideProperty, CheckerCatchesAnUnsoundDecision) {
+  Scene scene;
+  scene.Training();
+  Decision decision = scene.Do();
+  ASSERT_EQ(Wrong(scene, decision), "");
+
+  decision.actions.push_back(CreatePod{Role::kWorker, 1, 1});
+  EXPECT_EQ(Wrong(scene, decision), "takes a taken index");
+  decision.actions.back() = DeletePod{"digits-worker-1", scene.seen.pods.back().uid, 0};
+  EXPECT_EQ(Wrong(scene, decision), "asserts that a live pod is gone");
+}
+
+}  // namespace
+}  // namespace starling::trainingjob
