@@ -62,7 +62,7 @@ Process StartShell(const std::string& script) {
 class Launching : public ::testing::TestWithParam<int> {
  protected:
   Outcome Run(const std::string& script) {
-    return RunShell(script, [this](LaunchPlan& plan) { plan.parent_death_signal = GetParam(); });
+    return RunShell(script, [](LaunchPlan& plan) { plan.parent_death_signal = GetParam(); });
   }
 };
 
@@ -101,7 +101,7 @@ TEST_P(Launching, ChildStartsWithDefaultSignalsAndAnEmptyMask) {
 
 TEST_P(Launching, EnvironmentAndFolderAreThePlansAlone) {
   setenv("STARLING_LEAK", "1", 1);
-  const Outcome outcome = RunShell("pwd; env", [this](LaunchPlan& plan) {
+  const Outcome outcome = RunShell("pwd; env", [](LaunchPlan& plan) {
     plan.parent_death_signal = GetParam();
     plan.environment = {"PATH=/bin:/usr/bin", "ONLY=this"};
     plan.working_directory = "/tmp";

@@ -110,13 +110,13 @@ bool IsExecutable(const std::string& path) {
 std::string FindProgram(const std::string& name, const std::string& program_folder,
                         const std::vector<std::string>& environment) {
   if (name.find('/') != std::string::npos) return name;
-  if (const std::string path = absl::StrCat(program_folder, "/", name); IsExecutable(path)) {
+  if (std::string path = absl::StrCat(program_folder, "/", name); IsExecutable(path)) {
     return path;
   }
   const std::string* variable = Find(environment, "PATH");
   if (variable != nullptr) {
     for (const auto folder : absl::StrSplit(variable->substr(5), ':', absl::SkipEmpty())) {
-      if (const std::string path = absl::StrCat(folder, "/", name); IsExecutable(path)) return path;
+      if (std::string path = absl::StrCat(folder, "/", name); IsExecutable(path)) return path;
     }
   }
   return absl::StrCat(program_folder, "/", name);  // so that the error says where it should be

@@ -84,12 +84,12 @@ std::vector<pid_t> Children() {
 std::string FindProgram(const std::string& role, const std::string& own_folder,
                         const std::vector<std::string>& environment) {
   if (role.find('/') != std::string::npos) return role;
-  if (const std::string beside = own_folder + "/" + role; IsExecutable(beside)) return beside;
+  if (std::string beside = own_folder + "/" + role; IsExecutable(beside)) return beside;
   for (const std::string& entry : environment) {
     if (!entry.starts_with("PATH=")) continue;
     std::istringstream folders(entry.substr(5));
     for (std::string folder; std::getline(folders, folder, ':');) {
-      if (const std::string path = folder + "/" + role; IsExecutable(path)) return path;
+      if (std::string path = folder + "/" + role; IsExecutable(path)) return path;
     }
   }
   return {};
