@@ -77,11 +77,12 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
     RETURN_IF_ERROR(ValidateMine(layout, statistics));
   }
   if (request.empty) return absl::OkStatus();
+  const auto columns = static_cast<size_t>(layout.columns);
   for (int group = layout.mine.first; group < layout.mine.last; ++group) {
     const data::Range positions = parts_.reproducible
                                       ? data::Group(layout.batch, group)
                                       : data::Share(layout.batch, layout.rank, layout.size);
-    const auto row = static_cast<size_t>((group - layout.mine.first) * layout.columns);
+    const auto row = static_cast<size_t>(group - layout.mine.first) * columns;
     RETURN_IF_ERROR(ComputeGroup(request.step, positions, group, statistics[row]));
   }
   return absl::OkStatus();
@@ -91,7 +92,8 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   compute_failed_ = false;
   const absl::Cleanup idle = [this] { parts_.stopwatch.Enter(Activity::kIdle); };
   const Layout layout = LayOut(request);
-  std::vector<double> statistics(static_cast<size_t>(layout.mine.count() * layout.columns));
+  std::vector<double> statistics(static_cast<size_t>(layout.mine.count()) *
+                                 static_cast<size_t>(layout.columns));
 
   RETURN_IF_ERROR(parts_.exchange.Begin(
       {.mesh = request.mesh,
