@@ -171,7 +171,8 @@ void ControllerService::Core::Report(const v1alpha1::CoordinatorReport& report) 
 }
 
 ControllerService::ControllerService(std::unique_ptr<Core> core) : core_(std::move(core)) {}
-ControllerService::~ControllerService() { core_->Stop(); }
+ControllerService::~ControllerService() = default;
+void ControllerService::Stop() { core_->Stop(); }
 int ControllerService::port() const { return core_->port(); }
 void ControllerService::Report(const v1alpha1::CoordinatorReport& report) { core_->Report(report); }
 

@@ -27,7 +27,7 @@ struct ControllerServiceOptions {
   std::string token;    // proves the job's secret
 };
 
-// Confined to its event loop, but for Start and the destructor.
+// Confined to its event loop, but for Start and Stop.
 class ControllerService {
  public:
   // Called on the loop.
@@ -41,11 +41,13 @@ class ControllerService {
   static absl::StatusOr<std::unique_ptr<ControllerService>> Start(
       const ControllerServiceOptions& options, std::shared_ptr<EventQueue> queue,
       Handlers handlers);
-  // Ends all streams; call it while the loop still runs, not on the loop.
+  // After Stop(), on the loop.
   ~ControllerService();
   ControllerService(const ControllerService&) = delete;
   ControllerService& operator=(const ControllerService&) = delete;
 
+  // Ends all streams and waits for that; while the loop still runs, not on it.
+  void Stop();
   int port() const;
   // To the stream that counts, if there is one.
   void Report(const v1alpha1::CoordinatorReport& report);

@@ -48,13 +48,14 @@ absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Start(
 }
 
 CoordinatorShell::~CoordinatorShell() {
-  // The loop must run while the service ends its streams, and must not use it afterwards.
+  // The loop must run while the service ends its streams, and nothing may report to it any more.
   std::unique_ptr<ControllerService> service;
   loop_->Run([&] {
     links_.clear();
     service = std::move(service_);
   });
-  service.reset();
+  if (service != nullptr) service->Stop();
+  loop_->Run([&] { service.reset(); });
   loop_.reset();
 }
 
