@@ -25,12 +25,12 @@ demo: build ## Train digits with two workers, kill one on the way, print the sto
 test: check build asan ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
-check: setup build ## Format, licence, layering, generated files, clang-tidy, the CUDA build
+check: setup build ## Format, licence, layering, generated files, the CUDA build
 	@cmake/check/format.sh
 	@cmake/check/licence.py
 	@cmake/check/layers.py
 	@cmake/check/generated.sh $(BIN)
-	@$(MAKE) --no-print-directory tidy cuda
+	@$(MAKE) --no-print-directory cuda
 
 generate: build ## Write crds/ and docs/reference anew from the protos
 	@$(BIN)/starling-schema-gen .
@@ -38,7 +38,7 @@ generate: build ## Write crds/ and docs/reference anew from the protos
 format: setup ## Let clang-format rewrite the sources
 	@cmake/check/format.sh --fix
 
-tidy: build ## Run clang-tidy over what changed since it last passed
+tidy: build ## Run clang-tidy over what changed since it last passed (part of prove: it takes longer than the rest of check together)
 	@cmake/check/tidy.py build/release
 
 cuda: setup ## Compile the CUDA kernels and link NCCL (installs both outside the tree)
@@ -53,7 +53,7 @@ asan: setup ## Build parsers and transports under AddressSanitizer and Undefined
 
 ##@ Prove and measure
 .PHONY: prove bench
-prove: check build ## The long proofs: sanitizers over everything without libtorch, many seeds, many kills
+prove: check tidy ## The long proofs: sanitizers over everything without libtorch, many seeds, many kills
 	@tests/prove.sh
 
 bench: build ## Measure beside the peers (installs cmake/packages-prove.txt)
