@@ -300,7 +300,13 @@ TEST(TrainingBoard, TheFirstFailureStays) {
   EXPECT_EQ(board.Read().failure, "first");
 }
 
-// Control.
+// Control. ThreadSanitizer cannot see how Debian's gRPC synchronises its threads and would report
+// races that are none; the rest of the worker runs under it.
+#if defined(__SANITIZE_THREAD__)
+#define SKIP_UNDER_THREAD_SANITIZER() GTEST_SKIP() << "gRPC is not instrumented"
+#else
+#define SKIP_UNDER_THREAD_SANITIZER() static_cast<void>(0)
+#endif
 
 class Control {
  public:
@@ -339,6 +345,7 @@ class Control {
 };
 
 TEST(ControlService, RefusesACallWithoutTheJobsSecret) {
+  SKIP_UNDER_THREAD_SANITIZER();
   Control control;
   grpc::ClientContext context;
   const auto call = control.Dial(context, ControlToken("another secret"));
@@ -349,6 +356,7 @@ TEST(ControlService, RefusesACallWithoutTheJobsSecret) {
 }
 
 TEST(ControlService, ReportsOnceReadyAndAtOnceOnChange) {
+  SKIP_UNDER_THREAD_SANITIZER();
   Control control;
   grpc::ClientContext context;
   const auto call = control.Dial(context, ControlToken("secret"));
@@ -367,6 +375,7 @@ TEST(ControlService, ReportsOnceReadyAndAtOnceOnChange) {
 }
 
 TEST(ControlService, HangsUpOnACoordinatorThatWasSuperseded) {
+  SKIP_UNDER_THREAD_SANITIZER();
   Control control(/*highest_incarnation=*/3);
   control.service().Ready();
   grpc::ClientContext context;

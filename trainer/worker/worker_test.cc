@@ -26,7 +26,7 @@ class WorkerTest : public ::testing::Test {
  protected:
   // A new folder for each job.
   std::string NewJobDir() {
-    const std::string path =
+    std::string path =
         absl::StrCat(::testing::TempDir(), "worker_test_", getpid(), "_", folders_.size());
     std::filesystem::create_directories(path);
     folders_.push_back(path);
@@ -40,6 +40,7 @@ class WorkerTest : public ::testing::Test {
   std::string ModelOf(const v1alpha1::TrainingJobSpec& spec, int workers) {
     Flock flock(spec, NewJobDir());
     std::vector<int> members;
+    members.reserve(static_cast<size_t>(workers));
     for (int i = 0; i < workers; ++i) members.push_back(flock.Add());
     flock.PublishNow(members);
     return flock.AwaitModel(0);
