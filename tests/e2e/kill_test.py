@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of anything: the job goes on, every sample is used once, nothing is left running."""
+import signal
 import unittest
 
 import jobs
@@ -79,6 +80,16 @@ class Kill(Case):
         self.home.await_step(50, command=self.command)
         for pod in ("digits-worker-0", "digits-worker-1", "digits-coordinator-0"):
             kill(self.home.pod_pid(pod))
+
+        self.finish_whole()
+
+    def test_frozen_worker_holds_nobody_up_and_may_wake(self):
+        self.home.await_step(20, command=self.command)
+        role = until(lambda: self.home.role_pid("digits-worker-1"), 30, "worker 1 runs")
+        kill(role, signal.SIGSTOP)
+        frozen = self.home.steps()
+        self.home.await_step(frozen + 20, command=self.command)
+        kill(role, signal.SIGCONT)  # perhaps it was replaced meanwhile
 
         self.finish_whole()
 
