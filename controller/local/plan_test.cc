@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "controller/local/address_pool.h"
@@ -74,6 +76,7 @@ TEST(Volumes, PathsThatLeadOutAreRefused) {
   }
   const Json named = {{"spec", {{"volumes", Json::array({{{"name", ".."}, {"emptyDir", {}}}})}}}};
   EXPECT_FALSE(ProjectVolumes({.pod = named, .ip = ""}, Json::object(), folder, ReadNothing).ok());
+  std::filesystem::remove_all(folder);
 }
 
 TEST(AddressPool, SkipsWhatIsTakenAndGoesRound) {
