@@ -40,7 +40,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Start(
   std::unique_ptr<CoordinatorShell> shell(
       new CoordinatorShell(std::move(options), clock, registry));
   CoordinatorShell* self = shell.get();
-  shell->loop_ = std::make_unique<EventLoop>(kTick, [self] { self->Tick(); });
+  shell->loop_ = std::make_unique<EventLoop>(shell->queue_, kTick, [self] { self->Tick(); });
   absl::Status listening;
   shell->loop_->Run([self, &listening] { listening = self->Listen(); });
   if (!listening.ok()) return listening;
@@ -51,6 +51,7 @@ CoordinatorShell::~CoordinatorShell() {
   // The loop must run while the service ends its streams, and nothing may report to it any more.
   std::unique_ptr<ControllerService> service;
   loop_->Run([&] {
+    ending_ = true;
     links_.clear();
     service = std::move(service_);
   });
@@ -61,7 +62,7 @@ CoordinatorShell::~CoordinatorShell() {
 
 absl::Status CoordinatorShell::Listen() {
   absl::StatusOr<std::unique_ptr<ControllerService>> service =
-      ControllerService::Start({options_.listen, ControlToken(options_.secret)}, loop_->queue(),
+      ControllerService::Start({options_.listen, ControlToken(options_.secret)}, queue_,
                                {.on_grant =
                                     [this](const membership::Grant& grant) {
                                       machine_.OnGrant(grant, clock_.Now());
@@ -98,6 +99,7 @@ void CoordinatorShell::Tick() {
 
 // After every event: whoever is concerned learns of it.
 void CoordinatorShell::Spread() {
+  if (ending_) return;
   KeepLinks();
   Tell();
   Report();
@@ -121,7 +123,7 @@ void CoordinatorShell::KeepLinks() {
 std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_uid,
                                                        const std::string& ip) {
   return std::make_unique<MemberLink>(
-      loop_->queue(), clock_,
+      queue_, clock_,
       MemberLinkOptions{.address = absl::StrCat(ip, ":", options_.member_port),
                         .token = ControlToken(options_.secret)},
       MemberLink::Handlers{

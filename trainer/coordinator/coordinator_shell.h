@@ -59,8 +59,10 @@ class CoordinatorShell {
 
   const ShellOptions options_;
   const clock::Clock& clock_;
+  const std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
 
   // The loop's.
+  bool ending_ = false;
   membership::Coordinator machine_;
   std::map<std::string, std::unique_ptr<MemberLink>> links_;  // by pod UID
   std::unique_ptr<ControllerService> service_;

@@ -34,8 +34,12 @@ bool EventQueue::Over() {
   return closed_ && events_.empty();
 }
 
-EventLoop::EventLoop(absl::Duration period, std::function<void()> tick)
-    : period_(period), tick_(std::move(tick)), thread_([this] { Serve(); }) {}
+EventLoop::EventLoop(std::shared_ptr<EventQueue> queue, absl::Duration period,
+                     std::function<void()> tick)
+    : period_(period),
+      tick_(std::move(tick)),
+      queue_(std::move(queue)),
+      thread_([this] { Serve(); }) {}
 
 EventLoop::~EventLoop() {
   queue_->Close();

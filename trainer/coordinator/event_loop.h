@@ -39,13 +39,12 @@ class EventQueue {
 // Thread-safe.
 class EventLoop {
  public:
-  EventLoop(absl::Duration period, std::function<void()> tick);
+  EventLoop(std::shared_ptr<EventQueue> queue, absl::Duration period, std::function<void()> tick);
   // Runs what is posted already, then ends.
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;
 
-  const std::shared_ptr<EventQueue>& queue() const { return queue_; }
   // Posts and waits until it has run. Not to be called on the loop's own thread.
   void Run(const std::function<void()>& event);
 
@@ -54,7 +53,7 @@ class EventLoop {
 
   const absl::Duration period_;
   const std::function<void()> tick_;
-  const std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
+  const std::shared_ptr<EventQueue> queue_;
   std::thread thread_;
 };
 
