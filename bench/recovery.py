@@ -92,6 +92,15 @@ def measure_starling(what, repeats):
     return results
 
 
+def is_ours(pid, folder):
+    """Whether the process still is a worker of this run: numbers of ended ones are given anew."""
+    try:
+        with open(f"/proc/{pid}/cmdline", "rb") as file:
+            return folder.encode() in file.read()
+    except OSError:
+        return False
+
+
 def measure_torchrun(arguments, repeats):
     results = []
     for repeat in range(repeats):
@@ -124,8 +133,9 @@ def measure_torchrun(arguments, repeats):
         finally:
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
-            for step in read_steps(prefix):
-                kill(step.pid)
+            for pid in {step.pid for step in read_steps(prefix)}:
+                if is_ours(pid, folder):
+                    kill(pid)
             shutil.rmtree(folder, ignore_errors=True)
     return results
 
