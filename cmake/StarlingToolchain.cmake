@@ -39,6 +39,11 @@ endif()
 if(STARLING_SANITIZE)
   add_compile_options(-fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${STARLING_SANITIZE})
+  if(STARLING_SANITIZE STREQUAL thread)
+    # Protobuf's headers lay out map fields otherwise when they see this macro; Debian's library,
+    # which our objects are passed to, was built without it.
+    add_compile_options(-U__SANITIZE_THREAD__ -DSTARLING_THREAD_SANITIZER)
+  endif()
 else()
   add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-fstack-protector-strong>
                       $<$<CONFIG:Release>:-D_GLIBCXX_ASSERTIONS>)

@@ -302,7 +302,7 @@ TEST(TrainingBoard, TheFirstFailureStays) {
 
 // Control. ThreadSanitizer cannot see how Debian's gRPC synchronises its threads and would report
 // races that are none; the rest of the worker runs under it.
-#if defined(__SANITIZE_THREAD__)
+#if defined(STARLING_THREAD_SANITIZER)
 #define SKIP_UNDER_THREAD_SANITIZER() GTEST_SKIP() << "gRPC is not instrumented"
 #else
 #define SKIP_UNDER_THREAD_SANITIZER() static_cast<void>(0)
