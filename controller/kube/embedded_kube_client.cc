@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/kube/embedded_kube_client.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -9,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 #include "controller/kube/embedded_watch.h"
+#include "controller/kube/field_ownership.h"
 #include "controller/kube/object_rules.h"
 #include "controller/kube/object_store.h"
 #include "controller/kube/objects.h"
@@ -63,6 +65,10 @@ class EmbeddedKubeClient final : public KubeClient {
                              const Json& patch) override;
   absl::StatusOr<Json> PatchStatus(const ResourceKind& kind, const ObjectKey& key,
                                    const Json& patch) override;
+  absl::StatusOr<Json> Apply(const ResourceKind& kind, const Json& object,
+                             const ApplyOptions& options) override;
+  absl::StatusOr<Json> DryRunCreate(const ResourceKind& kind, const Json& object) override;
+  absl::StatusOr<bool> Serves(const ResourceKind& kind) override;
   absl::StatusOr<Json> Delete(const ResourceKind& kind, const ObjectKey& key,
                               const DeleteOptions& options) override;
   absl::StatusOr<Json> GetScale(const ResourceKind& kind, const ObjectKey& key) override;
@@ -73,7 +79,13 @@ class EmbeddedKubeClient final : public KubeClient {
 
   // In one transaction: reads the object, lets `change` make the new one, stores it.
   absl::StatusOr<Json> Modify(const ResourceKind& kind, const ObjectKey& key, const Change& change);
-  absl::StatusOr<Json> CreateOnce(const ResourceKind& kind, const Json& object);
+  absl::StatusOr<Json> CreateOnce(const ResourceKind& kind, const Json& object, bool dry_run);
+  // Whether the object is served and named, and by whom.
+  absl::Status CheckApply(const ResourceKind& kind, const Json& object,
+                          const ApplyOptions& options) const;
+  absl::StatusOr<Json> CreateApplied(const ResourceKind& kind, const Json& object,
+                                     const ApplyOptions& options);
+  absl::Status RequireServed(const ResourceKind& kind) const;
   absl::Status Admit(const ResourceKind& kind, const Json* old, Json& object) const;
   // Everything between the wish and the object to store, for the main resource.
   absl::StatusOr<Json> Replace(const ResourceKind& kind, const Json& old, const Json& wanted) const;
@@ -128,6 +140,7 @@ absl::StatusOr<Json> EmbeddedKubeClient::Get(const ResourceKind& kind, const Obj
 
 absl::StatusOr<ObjectList> EmbeddedKubeClient::List(const ResourceKind& kind, std::string_view ns,
                                                     const ListOptions& options) {
+  RETURN_IF_ERROR(RequireServed(kind));
   ASSIGN_OR_RETURN(const Selector selector, Selector::Parse(kind, options.selection));
   std::optional<Continuation> from;
   if (!options.continue_token.empty()) {
@@ -163,6 +176,7 @@ absl::StatusOr<ObjectList> EmbeddedKubeClient::List(const ResourceKind& kind, st
 
 absl::StatusOr<std::unique_ptr<WatchStream>> EmbeddedKubeClient::Watch(
     const ResourceKind& kind, std::string_view ns, const WatchOptions& options) {
+  RETURN_IF_ERROR(RequireServed(kind));
   ASSIGN_OR_RETURN(Selector selector, Selector::Parse(kind, options.selection));
   std::vector<Json> present;
   std::int64_t version = 0;
@@ -192,28 +206,52 @@ absl::Status EmbeddedKubeClient::Admit(const ResourceKind& kind, const Json* old
 }
 
 absl::StatusOr<Json> EmbeddedKubeClient::Create(const ResourceKind& kind, const Json& object) {
+  RETURN_IF_ERROR(RequireServed(kind));
   constexpr int kAttempts = 8;  // at a name that has not been given out
   const bool generated = NameOf(object).empty();
   absl::StatusOr<Json> created;
   for (int attempt = 0; attempt < kAttempts; ++attempt) {
-    created = CreateOnce(kind, object);
+    created = CreateOnce(kind, object, /*dry_run=*/false);
     if (!generated || !absl::IsAlreadyExists(created.status())) break;
   }
   return created;
 }
 
-absl::StatusOr<Json> EmbeddedKubeClient::CreateOnce(const ResourceKind& kind, const Json& object) {
+absl::StatusOr<Json> EmbeddedKubeClient::CreateOnce(const ResourceKind& kind, const Json& object,
+                                                    bool dry_run) {
   ASSIGN_OR_RETURN(Json wanted, PrepareCreate(kind, object, clock_.WallNow()));
   RETURN_IF_ERROR(Admit(kind, nullptr, wanted));
   RETURN_IF_ERROR(CheckObject(kind, nullptr, wanted));
   const ObjectKey key = KeyOf(wanted);
-  RETURN_IF_ERROR(store_->Write([&](ObjectStore::Transaction& transaction) -> absl::Status {
+  const auto store = [&](ObjectStore::Transaction& transaction) -> absl::Status {
     ASSIGN_OR_RETURN(const std::optional<Json> old, transaction.Find(TableKey(kind), key));
     if (old) return absl::AlreadyExistsError(absl::StrCat(Describe(kind, key), " already exists"));
+    if (dry_run) return absl::OkStatus();
     ASSIGN_OR_RETURN(wanted, transaction.Put(TableKey(kind), nullptr, std::move(wanted)));
     return absl::OkStatus();
-  }));
+  };
+  RETURN_IF_ERROR(dry_run ? store_->Read(store) : store_->Write(store));
   return wanted;
+}
+
+absl::StatusOr<Json> EmbeddedKubeClient::DryRunCreate(const ResourceKind& kind,
+                                                      const Json& object) {
+  RETURN_IF_ERROR(RequireServed(kind));
+  return CreateOnce(kind, object, /*dry_run=*/true);
+}
+
+absl::StatusOr<bool> EmbeddedKubeClient::Serves(const ResourceKind& kind) {
+  const auto& served = options_.optional_kinds;
+  return !kind.optional || std::find(served.begin(), served.end(), kind) != served.end();
+}
+
+absl::Status EmbeddedKubeClient::RequireServed(const ResourceKind& kind) const {
+  const auto& served = options_.optional_kinds;
+  if (!kind.optional || std::find(served.begin(), served.end(), kind) != served.end()) {
+    return absl::OkStatus();
+  }
+  return absl::NotFoundError(absl::StrCat(std::string(kind.plural), ".", std::string(kind.group),
+                                          ": this store serves no such kind"));
 }
 
 absl::StatusOr<Json> EmbeddedKubeClient::Modify(const ResourceKind& kind, const ObjectKey& key,
@@ -223,6 +261,7 @@ absl::StatusOr<Json> EmbeddedKubeClient::Modify(const ResourceKind& kind, const 
     ASSIGN_OR_RETURN(const std::optional<Json> old, transaction.Find(TableKey(kind), key));
     if (!old) return NotFound(kind, key);
     ASSIGN_OR_RETURN(result, change(*old));
+    TakeOwnership(*old, result);
     if (MayRemove(result)) {
       ASSIGN_OR_RETURN(result, transaction.Remove(TableKey(kind), std::move(result)));
     } else if (result != *old) {
@@ -240,6 +279,62 @@ absl::StatusOr<Json> EmbeddedKubeClient::Replace(const ResourceKind& kind, const
   RETURN_IF_ERROR(CheckObject(kind, &old, object));
   BumpGeneration(kind, old, object);
   return object;
+}
+
+absl::Status EmbeddedKubeClient::CheckApply(const ResourceKind& kind, const Json& object,
+                                            const ApplyOptions& options) const {
+  RETURN_IF_ERROR(RequireServed(kind));
+  if (options.field_manager.empty()) {
+    return absl::InvalidArgumentError("apply: a field manager must be given");
+  }
+  if (!object.is_object() || StringAt(object, "/apiVersion").empty() ||
+      StringAt(object, "/kind").empty() || NameOf(object).empty()) {
+    return absl::InvalidArgumentError("apply: apiVersion, kind and metadata.name must be given");
+  }
+  if (!At(object, "/metadata/managedFields").is_null()) {
+    return absl::InvalidArgumentError("apply: metadata.managedFields must not be given");
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Json> EmbeddedKubeClient::CreateApplied(const ResourceKind& kind, const Json& object,
+                                                       const ApplyOptions& options) {
+  ASSIGN_OR_RETURN(const Json merged, MergeApplied(kind, nullptr, object, options));
+  ASSIGN_OR_RETURN(Json wanted, PrepareCreate(kind, object, clock_.WallNow()));
+  wanted["metadata"]["managedFields"] = merged["metadata"]["managedFields"];
+  RETURN_IF_ERROR(Admit(kind, nullptr, wanted));
+  RETURN_IF_ERROR(CheckObject(kind, nullptr, wanted));
+  return wanted;
+}
+
+absl::StatusOr<Json> EmbeddedKubeClient::Apply(const ResourceKind& kind, const Json& object,
+                                               const ApplyOptions& options) {
+  RETURN_IF_ERROR(CheckApply(kind, object, options));
+  ObjectKey key = KeyOf(object);
+  if (kind.namespaced && key.ns.empty()) key.ns = "default";
+  Json result;
+  const auto apply = [&](ObjectStore::Transaction& transaction) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::optional<Json> old, transaction.Find(TableKey(kind), key));
+    if (!old) {
+      if (!UidOf(object).empty()) {
+        return absl::AbortedError(absl::StrCat("conflict on ", Describe(kind, key),
+                                               ": the object with that UID is gone"));
+      }
+      ASSIGN_OR_RETURN(result, CreateApplied(kind, object, options));
+    } else {
+      RETURN_IF_ERROR(CheckPreconditions(kind, *old, UidOf(object), ResourceVersionOf(object)));
+      ASSIGN_OR_RETURN(const Json merged, MergeApplied(kind, &*old, object, options));
+      ASSIGN_OR_RETURN(result, Replace(kind, *old, merged));
+      result["metadata"]["managedFields"] = merged["metadata"]["managedFields"];
+      if (result == *old) return absl::OkStatus();
+    }
+    if (options.dry_run) return absl::OkStatus();
+    ASSIGN_OR_RETURN(result,
+                     transaction.Put(TableKey(kind), old ? &*old : nullptr, std::move(result)));
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(store_->Write(apply));
+  return result;
 }
 
 absl::StatusOr<Json> EmbeddedKubeClient::Update(const ResourceKind& kind, const Json& object) {

@@ -12,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "common/clock/clock.h"
 #include "controller/kube/kube_client.h"
@@ -29,6 +30,7 @@ using Admission = std::function<absl::Status(const AdmissionRequest& request)>;
 struct EmbeddedOptions {
   std::string path = ":memory:";               // its folder must exist
   std::map<std::string, Admission> admission;  // by kind, such as "TrainingJob"
+  std::vector<ResourceKind> optional_kinds;    // those of the optional kinds that it serves
   // Watches may start at most this many changes back; older ones get OutOfRange.
   std::int64_t change_log_limit = 4096;
   absl::Duration busy_timeout = absl::Seconds(10);  // for another process's write to end

@@ -137,6 +137,21 @@ absl::StatusOr<Json> FaultyKubeClient::PatchStatus(const ResourceKind& kind, con
   return Write(kind, "patchStatus", [&] { return inner_.PatchStatus(kind, key, patch); });
 }
 
+absl::StatusOr<Json> FaultyKubeClient::Apply(const ResourceKind& kind, const Json& object,
+                                             const ApplyOptions& options) {
+  return Write(kind, "apply", [&] { return inner_.Apply(kind, object, options); });
+}
+
+absl::StatusOr<Json> FaultyKubeClient::DryRunCreate(const ResourceKind& kind, const Json& object) {
+  RETURN_IF_ERROR(Alive());
+  return inner_.DryRunCreate(kind, object);
+}
+
+absl::StatusOr<bool> FaultyKubeClient::Serves(const ResourceKind& kind) {
+  RETURN_IF_ERROR(Alive());
+  return inner_.Serves(kind);
+}
+
 absl::StatusOr<Json> FaultyKubeClient::Delete(const ResourceKind& kind, const ObjectKey& key,
                                               const DeleteOptions& options) {
   return Write(kind, "delete", [&] { return inner_.Delete(kind, key, options); });

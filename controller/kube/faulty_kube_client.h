@@ -32,7 +32,7 @@ class FaultyKubeClient final : public KubeClient {
   void FailWrite(std::int64_t nth, Fault fault);
 
   // Every write for which `matches` is true fails so, until Heal(). Kind and verb ("create",
-  // "update", "updateStatus", "patch", "patchStatus", "delete", "updateScale").
+  // "update", "updateStatus", "patch", "patchStatus", "apply", "delete", "updateScale").
   using Matcher = std::function<bool(const ResourceKind& kind, std::string_view verb)>;
   void FailWritesThat(Matcher matches, Fault fault);
 
@@ -54,6 +54,10 @@ class FaultyKubeClient final : public KubeClient {
                              const Json& patch) override;
   absl::StatusOr<Json> PatchStatus(const ResourceKind& kind, const ObjectKey& key,
                                    const Json& patch) override;
+  absl::StatusOr<Json> Apply(const ResourceKind& kind, const Json& object,
+                             const ApplyOptions& options) override;
+  absl::StatusOr<Json> DryRunCreate(const ResourceKind& kind, const Json& object) override;
+  absl::StatusOr<bool> Serves(const ResourceKind& kind) override;
   absl::StatusOr<Json> Delete(const ResourceKind& kind, const ObjectKey& key,
                               const DeleteOptions& options) override;
   absl::StatusOr<Json> GetScale(const ResourceKind& kind, const ObjectKey& key) override;

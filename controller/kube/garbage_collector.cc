@@ -19,7 +19,7 @@ struct Dependent {
 absl::StatusOr<bool> OwnerLives(KubeClient& client, const std::string& ns, const Json& owner) {
   const ResourceKind* kind = FindKind(StringAt(owner, "/apiVersion"), StringAt(owner, "/kind"));
   if (kind == nullptr) return true;
-  const auto found = client.Get(*kind, {ns, StringAt(owner, "/name")});
+  const auto found = client.Get(*kind, {kind->namespaced ? ns : "", StringAt(owner, "/name")});
   if (absl::IsNotFound(found.status())) return false;
   RETURN_IF_ERROR(found.status());
   return UidOf(*found) == StringAt(owner, "/uid");

@@ -99,6 +99,13 @@ class WatchStream {
   virtual void Stop() = 0;
 };
 
+struct ApplyOptions {
+  std::string field_manager;  // who applies; required. Owns the fields that it applies
+  // Take fields from other managers instead of failing. For fields that are ours alone: always.
+  bool force = false;
+  bool dry_run = false;  // all checks, defaults and admission, but nothing is stored
+};
+
 struct DeleteOptions {
   // Both are preconditions: the delete is refused (Aborted) if they differ.
   std::string uid;
@@ -114,6 +121,7 @@ struct DeleteOptions {
 // Writes of the main resource ignore `status`; writes of the status ignore everything else but
 // the resourceVersion. metadata.generation grows when the spec changes (and when the object is
 // marked for deletion). A write that changes nothing changes no version and sends no event.
+// metadata.managedFields need not be shown, and counts for nothing in what is written.
 class KubeClient {
  public:
   virtual ~KubeClient() = default;
@@ -141,6 +149,23 @@ class KubeClient {
                                      const Json& patch) = 0;
   virtual absl::StatusOr<Json> PatchStatus(const ResourceKind& kind, const ObjectKey& key,
                                            const Json& patch) = 0;
+
+  // Server-side apply: makes the object if it is not there, else sets the fields that `object` has
+  // and removes those that `field_manager` applied before, no longer applies and nobody else owns.
+  // Everything else stays. Needs apiVersion, kind and name; a metadata.uid in it is a
+  // precondition. Aborted: other managers own fields that would get another value; the message
+  // names both. (Merge patches and applying are all the ways to write a part of an object here:
+  // JSON patches and strategic merges have no user.)
+  virtual absl::StatusOr<Json> Apply(const ResourceKind& kind, const Json& object,
+                                     const ApplyOptions& options) = 0;
+
+  // What Create would return, its errors included, with nothing stored.
+  virtual absl::StatusOr<Json> DryRunCreate(const ResourceKind& kind, const Json& object) = 0;
+
+  // Whether objects of this kind, in this version, can be had here: false where a CRD is not
+  // installed. Asked of the server each time; a caller that asks often remembers the answer for a
+  // minute or so. All other methods return NotFound for a kind that is not served.
+  virtual absl::StatusOr<bool> Serves(const ResourceKind& kind) = 0;
 
   // Marks the object for deletion, or removes it if nothing holds it (finalizers; a pod's grace
   // period). Returns its last state. Objects it owns follow by garbage collection.

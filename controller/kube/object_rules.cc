@@ -153,7 +153,7 @@ void Normalize(Json& object) {
     const auto found = metadata.find(field);
     if (found != metadata.end() && (found->is_null() || found->empty())) metadata.erase(found);
   }
-  for (const char* field : {"managedFields", "selfLink"}) metadata.erase(field);
+  metadata.erase("selfLink");
 }
 
 // No process of it can be running: it was never bound nor started, or it has ended.
@@ -189,6 +189,7 @@ absl::StatusOr<Json> PrepareCreate(const ResourceKind& kind, const Json& wanted,
   object["kind"] = std::string(kind.kind);
   Json& metadata = object["metadata"];
   for (const char* field : kServersMetadata) metadata.erase(field);
+  metadata.erase("managedFields");
   if (kind.namespaced && NamespaceOf(object).empty()) metadata["namespace"] = "default";
   const std::string prefix = StringAt(object, "/metadata/generateName");
   if (NameOf(object).empty() && !prefix.empty()) metadata["name"] = prefix + RandomSuffix();
@@ -215,6 +216,10 @@ absl::StatusOr<Json> PrepareUpdate(const ResourceKind& kind, const Json& old, co
   for (const char* field : kServersMetadata) {
     metadata.erase(field);
     if (old["metadata"].contains(field)) metadata[field] = old["metadata"][field];
+  }
+  metadata.erase("managedFields");
+  if (old["metadata"].contains("managedFields")) {
+    metadata["managedFields"] = old["metadata"]["managedFields"];
   }
   if (kind.has_status) {
     object.erase("status");

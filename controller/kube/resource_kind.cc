@@ -21,8 +21,22 @@ const std::vector<ResourceKind>& KnownKinds() {
   return kinds;
 }
 
+const std::vector<ResourceKind>& AllKinds() {
+  static const auto& kinds = *[] {
+    auto* all = new std::vector<ResourceKind>(KnownKinds());
+    for (const ResourceKind& kind :
+         {kPersistentVolumeClaim, kServiceAccount, kEndpointSlice, kNode, kNamespace,
+          kPriorityClass, kValidatingWebhookConfiguration, kCustomResourceDefinition,
+          kCoschedulingPodGroup, kVolcanoPodGroup, kNativePodGroup, kKueueWorkload}) {
+      all->push_back(kind);
+    }
+    return all;
+  }();
+  return kinds;
+}
+
 const ResourceKind* FindKind(std::string_view api_version, std::string_view kind) {
-  for (const ResourceKind& known : KnownKinds()) {
+  for (const ResourceKind& known : AllKinds()) {
     if (known.kind == kind && known.ApiVersion() == api_version) return &known;
   }
   return nullptr;
