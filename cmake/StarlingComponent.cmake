@@ -31,6 +31,7 @@ function(starling_component)
     add_executable(${ARG_NAME}_test ${tests})
     target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPENDS} starling_warnings
                           GTest::gmock_main)
-    gtest_discover_tests(${ARG_NAME}_test DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 120)
+    gtest_discover_tests(${ARG_NAME}_test DISCOVERY_MODE PRE_TEST
+                         PROPERTIES TIMEOUT ${STARLING_TEST_TIMEOUT})
   endif()
 endfunction()

@@ -36,7 +36,10 @@ if(STARLING_WERROR)
   target_compile_options(starling_warnings INTERFACE $<$<COMPILE_LANGUAGE:CXX>:-Werror>)
 endif()
 
+# Seconds that one test may take; a sanitizer makes it ten times slower.
+set(STARLING_TEST_TIMEOUT 120)
 if(STARLING_SANITIZE)
+  set(STARLING_TEST_TIMEOUT 900)
   add_compile_options(-fsanitize=${STARLING_SANITIZE} -fno-omit-frame-pointer -g1)
   add_link_options(-fsanitize=${STARLING_SANITIZE})
   if(STARLING_SANITIZE STREQUAL thread)
