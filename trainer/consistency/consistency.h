@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who may read, and what may be applied when: the consistency models of parameter servers.
+//
+// A model is a pure state machine beside the parameters of one key slot. It is told of every view,
+// of every push in the slot's order, and answers whether a read may be served. All replicas of a
+// slot feed it the same sequence and so agree without a word; its state is part of the slot's one
+// object (Save, Load). Nothing here knows of threads, sockets or time.
+//
+//   model              a read at clock c waits for            a push is applied
+//   bulkSynchronous    everyone's clock >= c                  with all others of its clock, as one
+//   backupWorkers      step >= c                              with the first n - backups; later
+//   ones
+//                                                             are refused by their step
+//   asynchronous       nobody                                 at once
+//   boundedDelay       all tasks but the last `delay`         at once
+//   staleSynchronous   everyone's clock >= c - staleness      at once
+//   eager...           the same                               at once; EagerSender sends early
+//   softSync           nobody                                 as one of max(1, clients / n)
+//   hogwild            nobody                                 at once, in shared memory
+//
+// A clock is one round of a client: it reads at clock c (it has completed c clocks), computes, and
+// pushes with clock c; the push that `completes` the clock makes it c + 1.
+//
+// To add a model: a struct in Options, a class beside the others (one file a kind), a case in
+// MakeConsistency, a row above, and its line in consistency_test.cc's property tests.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "trainer/consistency/clocks.h"
+#include "trainer/consistency/rules.h"
+
+namespace starling::consistency {
+
+using Version = std::int64_t;  // updates applied to a slot
+
+// The job file's exchange.parameterServer.consistency, field by field.
+struct BulkSynchronous {};
+struct Asynchronous {};
+struct BoundedDelay {
+  std::int64_t delay = 0;
+};
+struct StaleSynchronous {
+  std::int64_t staleness = 3;
+};
+enum class Priority { kFifo, kRandom, kRelativeMagnitude };
+struct EagerStaleSynchronous {
+  std::int64_t staleness = 3;
+  double bytes_per_second = 5e6;
+  Priority priority = Priority::kRelativeMagnitude;
+};
+struct BackupWorkers {
+  std::int64_t backups = 1;
+};
+struct SoftSync {
+  std::int64_t n = 1;
+  bool staleness_aware = true;  // the learning rate is divided by the mean staleness
+};
+struct Hogwild {};
+using Options = std::variant<BulkSynchronous, Asynchronous, BoundedDelay, StaleSynchronous,
+                             EagerStaleSynchronous, BackupWorkers, SoftSync, Hogwild>;
+
+// A push as the model sees it. `tag` is the caller's name for its bytes.
+struct Contribution {
+  Client client;
+  Clock clock = 0;
+  bool completes = true;
+  Version read = 0;   // the slot's version that it was computed from
+  double weight = 1;  // samples in it
+  std::int64_t tag = 0;
+  bool operator==(const Contribution&) const = default;
+};
+
+// Contributions that become one update: sum(weight * gradient) / sum(weight), added in this order.
+struct Batch {
+  std::vector<Contribution> members;
+  std::vector<Version> staleness;  // of each: updates that came between its read and now
+  double rate_factor = 1;          // the learning rate is multiplied by it
+  double TotalWeight() const;
+};
+
+struct Verdict {
+  bool accepted = true;  // false: too late, never applied; the client takes it back
+  std::vector<Batch> ready;
+};
+
+// How stale the applied updates were. Measured, never assumed. Thread-compatible.
+class Staleness {
+ public:
+  void Add(Version staleness) { ++counts_[staleness]; }
+  const std::map<Version, std::int64_t>& counts() const { return counts_; }
+  std::int64_t total() const;
+  double Mean() const;
+  Version Maximum() const { return counts_.empty() ? 0 : counts_.rbegin()->first; }
+
+ private:
+  std::map<Version, std::int64_t> counts_;
+};
+
+// Thread-compatible.
+class Consistency {
+ public:
+  explicit Consistency(Rules rules) : rules_(rules), clocks_(rules) {}
+  virtual ~Consistency() = default;
+
+  // A new view's clients, after the slot's sync round. What is ready now that some have left.
+  std::vector<Batch> OnView(const std::vector<Client>& clients);
+  // The next push in the slot's order.
+  Verdict OnPush(const Contribution& contribution);
+  // `client` starts at `clock`, which is the maximum of what it was given by all slots: until its
+  // first push arrives nobody needs to wait for less.
+  std::vector<Batch> OnStart(const Client& client, Clock clock);
+  // Whether a read of `client`, which has completed `clock` clocks, may be served now. (That its
+  // own pushes are in, the slot sees to.)
+  virtual bool MayRead(const Client& client, Clock clock) const = 0;
+  // Where a client of the view starts in this slot; over several slots it takes the maximum.
+  virtual Clock StartOf(const Client& client) const;
+
+  // What was accepted and is not applied yet, in the slot's order.
+  const std::vector<Contribution>& held() const { return held_; }
+  Version version() const { return version_; }
+  const Clocks& clocks() const { return clocks_; }
+  const Staleness& staleness() const { return staleness_; }
+
+  void Save(bytes::Writer& out) const;
+  void Load(bytes::Reader& in);
+
+ protected:
+  virtual bool Accepts(const Contribution& contribution) const;
+  // Moves what is ready out of held_, by Apply.
+  virtual void Gather(std::vector<Batch>& ready) = 0;
+  virtual void ViewChanged() {}
+  virtual void Completed(const Client& /*client*/) {}
+  virtual void Started(Clock /*clock*/) {}
+  virtual void SaveMore(bytes::Writer& /*out*/) const {}
+  virtual void LoadMore(bytes::Reader& /*in*/) {}
+
+  // Takes the first `count` of held_ as one update.
+  Batch Apply(std::size_t count);
+
+  const Rules rules_;
+  Clocks clocks_;
+  std::vector<Contribution> held_;
+  Version version_ = 0;
+
+ private:
+  Staleness staleness_;
+};
+
+std::unique_ptr<Consistency> MakeConsistency(const Options& options, Rules rules = {});
+
+// The models, one file a kind.
+std::unique_ptr<Consistency> MakeBulkSynchronous(Rules rules);
+std::unique_ptr<Consistency> MakeBackupWorkers(const BackupWorkers& options, Rules rules);
+std::unique_ptr<Consistency> MakeStaleSynchronous(std::optional<std::int64_t> staleness,
+                                                  Rules rules);
+std::unique_ptr<Consistency> MakeBoundedDelay(const BoundedDelay& options, Rules rules);
+std::unique_ptr<Consistency> MakeSoftSync(const SoftSync& options, Rules rules);
+
+}  // namespace starling::consistency

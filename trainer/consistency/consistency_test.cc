@@ -1,0 +1,403 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/consistency/consistency.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling::consistency {
+namespace {
+
+Client C(int number, membership::ViewNumber joined = 1) {
+  return {{absl::StrCat("worker-", number), 0}, joined};
+}
+
+Contribution Push(const Client& client, Clock clock, Version read = 0, double weight = 1) {
+  Contribution push;
+  push.client = client;
+  push.clock = clock;
+  push.read = read;
+  push.weight = weight;
+  return push;
+}
+
+// What a model promises its readers, for the oracle.
+struct Promise {
+  std::optional<std::int64_t> staleness;  // reads hold all below clock - staleness
+  std::optional<std::int64_t> delay;      // no task starts while one older than t - delay runs
+};
+
+// A random history of joins, leaves, reads and pushes at one slot, and an oracle that knows only
+// what was read and pushed.
+class History {
+ public:
+  History(const Options& options, Promise promise, Rules rules, int seed)
+      : model_(MakeConsistency(options, rules)),
+        promise_(promise),
+        random_(static_cast<std::uint64_t>(seed)) {}
+
+  // The first broken promise, or nothing.
+  std::string Run(int events) {
+    ChangeView();
+    for (int i = 0; i < events && broken_.empty(); ++i) {
+      const std::uint64_t kind = random_() % 20;
+      if (kind == 0) {
+        ChangeView();
+      } else {
+        Step();
+      }
+      CheckProgress();
+    }
+    const Clock goal = last_clock_ + 2;
+    for (int left = 20000; broken_.empty() && !AllAt(goal); Step()) {
+      CheckProgress();
+      if (--left == 0) Break("some do not get on");
+    }
+    return broken_;
+  }
+  const Consistency& model() const { return *model_; }
+  std::int64_t refused() const { return refused_; }
+  std::int64_t applied() const { return applied_; }
+  std::int64_t accepted() const { return accepted_; }
+
+ private:
+  struct Worker {
+    Client client;
+    Clock clock = 0;
+    bool computing = false;
+    Version read = 0;
+    std::int64_t task = 0;
+  };
+
+  void ChangeView() {
+    ++view_;
+    if (workers_.size() > 1 && random_() % 2 == 0) {
+      workers_.erase(workers_.begin() + static_cast<std::ptrdiff_t>(random_() % workers_.size()));
+    }
+    const std::size_t joined = workers_.size();
+    if (workers_.size() < 2 || (workers_.size() < 5 && random_() % 2 == 0)) {
+      workers_.push_back({C(next_++, view_), 0, false, 0, 0});
+    }
+    std::vector<Client> clients;
+    for (const Worker& worker : workers_) clients.push_back(worker.client);
+    Count(model_->OnView(clients));
+    for (std::size_t i = joined; i < workers_.size(); ++i) {
+      workers_[i].clock = model_->StartOf(workers_[i].client);
+      workers_[i].task = next_task_++;
+    }
+  }
+
+  void Step() {
+    Worker& worker = workers_[random_() % workers_.size()];
+    if (worker.computing) {
+      Finish(worker);
+    } else if (model_->MayRead(worker.client, worker.clock)) {
+      Start(worker);
+    }
+  }
+
+  void Start(Worker& worker) {
+    worker.computing = true;
+    worker.read = model_->version();
+    last_clock_ = std::max(last_clock_, worker.clock);
+    if (promise_.staleness) floor_ = std::max(floor_, worker.clock - *promise_.staleness);
+    for (const Worker& other : workers_) {
+      if (promise_.delay && other.task < worker.task - *promise_.delay) {
+        Break("a task started while one older than its delay was unfinished");
+      }
+    }
+  }
+
+  void Finish(Worker& worker) {
+    worker.computing = false;
+    if (worker.clock < floor_) Break("a push is older than a read that was granted");
+    const Verdict verdict = model_->OnPush(Push(worker.client, worker.clock, worker.read));
+    verdict.accepted ? ++accepted_ : ++refused_;
+    Count(verdict.ready);
+    // Whoever was too late goes on with the running step.
+    worker.clock = verdict.accepted ? worker.clock + 1 : model_->StartOf(worker.client);
+    worker.task = next_task_++;
+  }
+
+  void Count(const std::vector<Batch>& ready) {
+    for (const Batch& batch : ready) applied_ += static_cast<std::int64_t>(batch.members.size());
+    if (applied_ + static_cast<std::int64_t>(model_->held().size()) != accepted_) {
+      Break("an accepted push is neither applied nor held");
+    }
+  }
+
+  void CheckProgress() {
+    if (!std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+          return worker.computing || model_->MayRead(worker.client, worker.clock);
+        })) {
+      Break("everybody waits");
+    }
+  }
+  bool AllAt(Clock clock) const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [&](const Worker& worker) { return worker.clock >= clock; });
+  }
+  void Break(const std::string& what) {
+    if (broken_.empty()) broken_ = what;
+  }
+
+  std::unique_ptr<Consistency> model_;
+  const Promise promise_;
+  std::mt19937_64 random_;
+  std::vector<Worker> workers_;
+  membership::ViewNumber view_ = 0;
+  int next_ = 0;
+  Clock floor_ = 0;
+  Clock last_clock_ = 0;
+  std::int64_t next_task_ = 0;
+  std::int64_t accepted_ = 0, refused_ = 0, applied_ = 0;
+  std::string broken_;
+};
+
+struct Case {
+  const char* name;
+  Options options;
+  Promise promise;
+};
+
+const std::vector<Case>& Cases() {
+  static const std::vector<Case> cases = {
+      {"BulkSynchronous", BulkSynchronous{}, {0, {}}},
+      {"Asynchronous", Asynchronous{}, {}},
+      {"Sequential", BoundedDelay{0}, {{}, 0}},
+      {"BoundedDelay", BoundedDelay{4}, {{}, 4}},
+      {"StaleSynchronous0", StaleSynchronous{0}, {0, {}}},
+      {"StaleSynchronous3", StaleSynchronous{3}, {3, {}}},
+      {"EagerStaleSynchronous", EagerStaleSynchronous{2, 1e6, Priority::kFifo}, {2, {}}},
+      {"BackupWorkers", BackupWorkers{1}, {}},
+      {"SoftSync", SoftSync{2, true}, {}},
+      {"Hogwild", Hogwild{}, {}},
+  };
+  return cases;
+}
+
+class EveryModel : public testing::TestWithParam<Case> {};
+
+TEST_P(EveryModel, KeepsItsPromiseAndNeverStandsStillWhoeverJoinsOrLeaves) {
+  for (int seed = 1; seed <= 300; ++seed) {
+    History history(GetParam().options, GetParam().promise, {}, seed);
+    ASSERT_EQ(history.Run(300), "") << "seed " << seed;
+  }
+}
+
+TEST_P(EveryModel, GoesOnFromWhatWasSavedAsIfNothingHadHappened) {
+  History history(GetParam().options, GetParam().promise, {}, 7);
+  ASSERT_EQ(history.Run(200), "");
+  bytes::Writer saved;
+  history.model().Save(saved);
+  const auto loaded = MakeConsistency(GetParam().options);
+  bytes::Reader reader(saved.bytes());
+  loaded->Load(reader);
+  EXPECT_TRUE(reader.done());
+  bytes::Writer again;
+  loaded->Save(again);
+  EXPECT_EQ(again.bytes(), saved.bytes());
+}
+
+INSTANTIATE_TEST_SUITE_P(Consistency, EveryModel, testing::ValuesIn(Cases()),
+                         [](const testing::TestParamInfo<Case>& one) { return one.param.name; });
+
+struct Control {
+  const char* name;
+  bool Rules::*rule;
+  Case model;
+  const char* harm;
+};
+
+class WithoutARule : public testing::TestWithParam<Control> {};
+
+TEST_P(WithoutARule, SomeHistoryBreaksAPromise) {
+  Rules rules;
+  rules.*GetParam().rule = false;
+  std::string harm;
+  for (int seed = 1; seed <= 300 && harm.empty(); ++seed) {
+    harm = History(GetParam().model.options, GetParam().model.promise, rules, seed).Run(300);
+  }
+  EXPECT_EQ(harm, GetParam().harm);
+}
+
+constexpr char kWaits[] = "everybody waits";
+constexpr char kOld[] = "a push is older than a read that was granted";
+
+INSTANTIATE_TEST_SUITE_P(
+    Consistency, WithoutARule,
+    testing::Values(
+        Control{"StaleSynchronousKeepsTheDeparted", &Rules::drop_departed, Cases()[5], kWaits},
+        Control{"StaleSynchronousAdmitsAtZero", &Rules::admit_at_minimum, Cases()[5], kOld},
+        Control{"StaleSynchronousWithoutABound", &Rules::bound, Cases()[5], kOld},
+        Control{"BulkSynchronousKeepsTheDeparted", &Rules::drop_departed, Cases()[0], kWaits},
+        Control{"BulkSynchronousAdmitsAtZero", &Rules::admit_at_minimum, Cases()[0], kOld},
+        Control{"BulkSynchronousWithoutABound", &Rules::bound, Cases()[0], kOld},
+        Control{"BoundedDelayKeepsTheDeparted", &Rules::drop_departed, Cases()[3], kWaits},
+        Control{"BoundedDelayWithoutABound", &Rules::bound, Cases()[3],
+                "a task started while one older than its delay was unfinished"}),
+    [](const testing::TestParamInfo<Control>& control) { return control.param.name; });
+
+TEST(Clocks, ADepartureRaisesTheMinimumAndAJoinerNeverLowersIt) {
+  Clocks clocks;
+  clocks.OnView({C(1), C(2)});
+  clocks.Advance(C(1), 5);
+  clocks.Advance(C(2), 2);
+  clocks.OnView({C(1), C(2), C(3, 2)});
+  EXPECT_EQ(clocks.Of(C(3, 2)), 2);
+  clocks.OnView({C(1), C(3, 2)});
+  clocks.Advance(C(3, 2), 4);
+  EXPECT_EQ(clocks.Minimum(), 4);
+  clocks.OnView({});
+  EXPECT_EQ(clocks.Minimum(), std::nullopt);
+  clocks.OnView({C(4, 4)});
+  EXPECT_EQ(clocks.Of(C(4, 4)), 5) << "the highest ever, for nobody was left";
+}
+
+TEST(Clocks, AProcessThatMissedAViewIsAnotherClient) {
+  Clocks clocks;
+  clocks.OnView({C(1, 1), C(2, 1)});
+  clocks.Advance(C(1, 1), 7);
+  clocks.OnView({C(1, 3), C(2, 1)});
+  EXPECT_EQ(clocks.Of(C(1, 1)), std::nullopt);
+  EXPECT_EQ(clocks.Of(C(1, 3)), 0);
+}
+
+TEST(BulkSynchronous, OneUpdateHoldsOneClockInClientOrderWhoeverCameFirst) {
+  auto model = MakeConsistency(BulkSynchronous{});
+  model->OnView({C(1), C(2), C(3)});
+  EXPECT_TRUE(model->OnPush(Push(C(3), 0, 0, 4)).ready.empty());
+  EXPECT_TRUE(model->OnPush(Push(C(1), 0, 0, 7)).ready.empty());
+  EXPECT_FALSE(model->MayRead(C(1), 1));
+  const std::vector<Batch> ready = model->OnPush(Push(C(2), 0, 0, 5)).ready;
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].members[0].client, C(1));
+  EXPECT_EQ(ready[0].members[2].client, C(3));
+  EXPECT_EQ(ready[0].TotalWeight(), 16);
+  EXPECT_TRUE(model->MayRead(C(1), 1));
+  EXPECT_EQ(model->staleness().Maximum(), 0);
+}
+
+TEST(BulkSynchronous, WhoLeavesAfterItsPushIsStillPartOfTheUpdate) {
+  auto model = MakeConsistency(BulkSynchronous{});
+  model->OnView({C(1), C(2)});
+  model->OnPush(Push(C(1), 0));
+  const std::vector<Batch> nobody = model->OnView({C(2)});
+  EXPECT_TRUE(nobody.empty());
+  const std::vector<Batch> ready = model->OnPush(Push(C(2), 0)).ready;
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].members.size(), 2u);
+}
+
+TEST(BackupWorkers, TheFirstNCountAndTheLateAreRefusedByTheirStep) {
+  auto model = MakeConsistency(BackupWorkers{1});
+  model->OnView({C(1), C(2), C(3), C(4)});
+  model->OnPush(Push(C(4), 0));
+  model->OnPush(Push(C(2), 0));
+  const Verdict third = model->OnPush(Push(C(1), 0));
+  ASSERT_EQ(third.ready.size(), 1u);
+  EXPECT_EQ(third.ready[0].members.size(), 3u);
+  EXPECT_TRUE(model->MayRead(C(1), 1)) << "the straggler holds nobody up";
+  const Verdict late = model->OnPush(Push(C(3), 0));
+  EXPECT_FALSE(late.accepted);
+  EXPECT_EQ(model->StartOf(C(3)), 1);
+  EXPECT_TRUE(model->OnPush(Push(C(3), 1)).accepted);
+}
+
+TEST(BackupWorkers, ADeathMidStepDoesNotStallIt) {
+  auto model = MakeConsistency(BackupWorkers{1});
+  model->OnView({C(1), C(2), C(3), C(4)});
+  model->OnPush(Push(C(1), 0));
+  model->OnPush(Push(C(2), 0));
+  const std::vector<Batch> ready = model->OnView({C(1), C(2), C(3)});
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].members.size(), 2u);
+}
+
+// Equal workers take turns; each reads, and pushes when the others have had their turn.
+double MeanStaleness(const Options& options, int workers, Version& most) {
+  auto model = MakeConsistency(options);
+  std::vector<Client> clients;
+  for (int i = 0; i < workers; ++i) clients.push_back(C(i));
+  model->OnView(clients);
+  std::vector<Version> read(clients.size(), 0);
+  for (Clock clock = 0; clock < 200; ++clock) {
+    for (std::size_t i = 0; i < clients.size(); ++i) {
+      model->OnPush(Push(clients[i], clock, read[i]));
+      read[i] = model->version();
+    }
+  }
+  most = model->staleness().Maximum();
+  return model->staleness().Mean();
+}
+
+TEST(Asynchronous, EqualWorkersAreStaleByAllTheOthers) {
+  Version most = 0;
+  EXPECT_NEAR(MeanStaleness(Asynchronous{}, 4, most), 3, 0.5);
+}
+
+TEST(SoftSync, MeanStalenessIsAboutNAndNeverAboveTwice) {
+  for (const int n : {1, 2, 4}) {
+    Version most = 0;
+    const double mean = MeanStaleness(SoftSync{n, true}, 8, most);
+    EXPECT_NEAR(mean, n, 1) << n;
+    EXPECT_LE(most, 2 * n) << n;
+  }
+  Version most = 0;
+  MeanStaleness(Asynchronous{}, 8, most);
+  EXPECT_GT(most, 2 * 2) << "without it staleness is higher";
+}
+
+TEST(SoftSync, DividesTheLearningRateByTheMeanStalenessIfAsked) {
+  for (const bool aware : {true, false}) {
+    auto model = MakeConsistency(SoftSync{2, aware});
+    model->OnView({C(1), C(2), C(3), C(4)});
+    for (Clock clock = 0; clock < 2; ++clock) {
+      model->OnPush(Push(C(1), clock, clock));
+      model->OnPush(Push(C(2), clock, clock));
+    }
+    model->OnPush(Push(C(3), 0, 0));
+    const std::vector<Batch> ready = model->OnPush(Push(C(4), 0, 0)).ready;
+    ASSERT_EQ(ready.size(), 1u);
+    EXPECT_EQ(ready[0].rate_factor, aware ? 0.5 : 1);
+  }
+}
+
+TEST(SoftSync, WhatIsLeftWhenEveryoneHasGoneIsTheLastUpdate) {
+  auto model = MakeConsistency(SoftSync{1, false});
+  model->OnView({C(1), C(2), C(3)});
+  model->OnPush(Push(C(1), 0));
+  ASSERT_EQ(model->OnView({}).size(), 1u);
+  EXPECT_TRUE(model->held().empty());
+}
+
+TEST(StaleSynchronous, ARotatingStragglerCostsLessTheMoreStaleReadsMayBe) {
+  // Rounds until all have completed 60 clocks; in each round one worker stands still.
+  const auto rounds = [](std::int64_t staleness) {
+    auto model = MakeConsistency(StaleSynchronous{staleness});
+    const std::vector<Client> clients = {C(0), C(1), C(2), C(3)};
+    model->OnView(clients);
+    std::vector<Clock> clock(4, 0);
+    int round = 0;
+    for (; *std::min_element(clock.begin(), clock.end()) < 60; ++round) {
+      std::vector<std::size_t> able;
+      for (std::size_t i = 0; i < 4; ++i) {
+        const bool slow = static_cast<std::size_t>(round / 3) % 4 == i;
+        if (!slow && model->MayRead(clients[i], clock[i])) able.push_back(i);
+      }
+      for (const std::size_t i : able) model->OnPush(Push(clients[i], clock[i]++));
+      EXPECT_LE(*std::max_element(clock.begin(), clock.end()) -
+                    *std::min_element(clock.begin(), clock.end()),
+                staleness + 1);
+    }
+    return round;
+  };
+  EXPECT_LT(rounds(3), 0.7 * rounds(0));
+}
+
+}  // namespace
+}  // namespace starling::consistency

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/consistency/eager_sender.h"
+
+#include <algorithm>
+
+namespace starling::consistency {
+namespace {
+
+constexpr double kTiny = 1e-12;  // a row that is still zero comes first
+
+}  // namespace
+
+EagerSender::EagerSender(const Options& options)
+    : options_(options), random_(options.seed), credit_(options.bytes_per_second * options.burst) {}
+
+void EagerSender::OnUpdate(std::uint64_t row, double delta, double value, std::int64_t bytes) {
+  const auto [pending, added] = pending_.try_emplace(row);
+  if (added) pending->second.order = next_order_++;
+  pending->second.delta += delta;
+  pending->second.value = value;
+  pending->second.bytes = bytes;
+}
+
+void EagerSender::Refill(absl::Time now) {
+  if (refilled_ != absl::InfinitePast()) {
+    credit_ += absl::ToDoubleSeconds(now - refilled_) * options_.bytes_per_second;
+  }
+  credit_ = std::min(credit_, options_.bytes_per_second * options_.burst);
+  refilled_ = now;
+}
+
+std::map<std::uint64_t, EagerSender::Row>::iterator EagerSender::Best() {
+  if (options_.priority == Priority::kRandom) {
+    return std::next(pending_.begin(), static_cast<std::ptrdiff_t>(random_() % pending_.size()));
+  }
+  const bool fifo = options_.priority == Priority::kFifo;
+  return std::max_element(pending_.begin(), pending_.end(), [fifo](const auto& a, const auto& b) {
+    if (fifo) return a.second.order > b.second.order;
+    const auto relative = [](const Row& row) { return row.delta / std::max(row.value, kTiny); };
+    return relative(a.second) < relative(b.second);
+  });
+}
+
+std::vector<std::uint64_t> EagerSender::Take(absl::Time now) {
+  Refill(now);
+  const double most = options_.bytes_per_second * options_.burst;
+  std::vector<std::uint64_t> rows;
+  while (!pending_.empty()) {
+    const auto best = Best();
+    const auto bytes = static_cast<double>(best->second.bytes);
+    if (credit_ < std::min(bytes, most)) break;
+    credit_ -= bytes;
+    bytes_sent_ += best->second.bytes;
+    rows.push_back(best->first);
+    pending_.erase(best);
+  }
+  return rows;
+}
+
+absl::Time EagerSender::Next(absl::Time now) const {
+  if (pending_.empty()) return absl::InfiniteFuture();
+  const auto largest = std::max_element(
+      pending_.begin(), pending_.end(),
+      [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
+  const double needed = std::min(static_cast<double>(largest->second.bytes),
+                                 options_.bytes_per_second * options_.burst) -
+                        credit_;
+  return std::max(now, std::max(refilled_, absl::UnixEpoch()) +
+                           absl::Seconds(std::max(0.0, needed) / options_.bytes_per_second));
+}
+
+}  // namespace starling::consistency

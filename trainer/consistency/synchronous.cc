@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// Models in which the contributions of one round become one update: bulk-synchronous SGD, and the
+// same with backup workers (Chen et al. 2016: the first n - b gradients count, the rest is late).
+#include <algorithm>
+
+#include "trainer/consistency/consistency.h"
+
+namespace starling::consistency {
+namespace {
+
+// By client, so that the sum's bits do not depend on who arrived first.
+void InClientOrder(std::vector<Contribution>::iterator begin,
+                   std::vector<Contribution>::iterator end) {
+  std::stable_sort(
+      begin, end, [](const Contribution& a, const Contribution& b) { return a.client < b.client; });
+}
+
+class BulkSynchronousModel final : public Consistency {
+ public:
+  using Consistency::Consistency;
+
+  bool MayRead(const Client& client, Clock clock) const override {
+    return !rules_.bound || clocks_.MinimumBut(client).value_or(clock) >= clock;
+  }
+
+ private:
+  // Every clock below everyone's is complete, whoever has left since.
+  void Gather(std::vector<Batch>& ready) override {
+    const std::optional<Clock> minimum = clocks_.Minimum();
+    if (!minimum) return;
+    std::stable_sort(held_.begin(), held_.end(), [](const Contribution& a, const Contribution& b) {
+      return a.clock < b.clock;
+    });
+    while (!held_.empty() && held_.front().clock < *minimum) {
+      const Clock clock = held_.front().clock;
+      const auto end = std::find_if(held_.begin(), held_.end(), [clock](const Contribution& one) {
+        return one.clock != clock;
+      });
+      InClientOrder(held_.begin(), end);
+      ready.push_back(Apply(static_cast<std::size_t>(end - held_.begin())));
+    }
+  }
+};
+
+class BackupWorkersModel final : public Consistency {
+ public:
+  BackupWorkersModel(std::int64_t backups, Rules rules) : Consistency(rules), backups_(backups) {}
+
+  bool MayRead(const Client& /*client*/, Clock clock) const override {
+    return !rules_.bound || step_ >= clock;
+  }
+  // Whoever comes, late or new, takes part in the running step.
+  Clock StartOf(const Client& /*client*/) const override { return step_; }
+
+ private:
+  // By its step, never by when it arrives.
+  bool Accepts(const Contribution& contribution) const override {
+    return contribution.clock == step_;
+  }
+
+  // After a restore slots may stand at different steps: they go on together from the highest.
+  void Started(Clock clock) override { step_ = std::max(step_, clock); }
+
+  // What was accepted was acknowledged: if the view shrank meanwhile, more than needed may be here,
+  // and all of it counts.
+  void Gather(std::vector<Batch>& ready) override {
+    const std::int64_t clients = static_cast<std::int64_t>(clocks_.size());
+    const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, clients - backups_));
+    if (clients == 0 || held_.size() < needed) return;
+    InClientOrder(held_.begin(), held_.end());
+    ready.push_back(Apply(held_.size()));
+    ++step_;
+  }
+
+  void SaveMore(bytes::Writer& out) const override { out.Put(step_); }
+  void LoadMore(bytes::Reader& in) override { step_ = in.Get<Clock>(); }
+
+  const std::int64_t backups_;
+  Clock step_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Consistency> MakeBulkSynchronous(Rules rules) {
+  return std::make_unique<BulkSynchronousModel>(rules);
+}
+
+std::unique_ptr<Consistency> MakeBackupWorkers(const BackupWorkers& options, Rules rules) {
+  return std::make_unique<BackupWorkersModel>(options.backups, rules);
+}
+
+}  // namespace starling::consistency
