@@ -36,7 +36,7 @@ Json Columns() {
   return {Column("State", "string", ".status.state"),
           Column("Workers", "integer", ".status.replicaStatuses.worker.ready"),
           Column("Step", "integer", ".status.progress.step"),
-          Column("Epoch", "integer", ".status.progress.epoch"),
+          Column("Progress", "string", ".status.progress.summary"),
           Column("Restarts", "integer", ".status.restarts"),
           Column("Age", "date", ".metadata.creationTimestamp"),
           Column("Loss", "number", ".status.progress.loss", 1),

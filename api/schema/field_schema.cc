@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "api/schema/cel_rules.h"
 #include "common/json/json.h"
 #include "common/status/check.h"
 #include "nlohmann/json.hpp"
@@ -45,6 +46,21 @@ Json TextSchema(const v1alpha1::FieldRules& rules) {
   return schema;
 }
 
+Json DurationSchema(const v1alpha1::FieldRules& rules, Dialect dialect) {
+  Json schema = {
+      {"type", "string"}, {"maxLength", 64}, {"pattern", Anchored(spec::kDurationPattern)}};
+  if (dialect != Dialect::kStructural) return schema;
+  const auto add = [&schema](const std::string& bound, const char* relation, const char* words) {
+    if (bound.empty() || bound == "0s") return;
+    schema["x-kubernetes-validations"].push_back(
+        {{"rule", absl::StrCat("duration(self) ", relation, " duration('", bound, "')")},
+         {"message", absl::StrCat("must be ", words, " ", bound)}});
+  };
+  add(rules.minimum_duration(), ">=", "at least");
+  add(rules.maximum_duration(), "<=", "at most");
+  return schema;
+}
+
 }  // namespace
 
 Json SchemaWriter::OfMessage(const spec::Descriptor& message) const {
@@ -60,6 +76,7 @@ Json SchemaWriter::OfMessage(const spec::Descriptor& message) const {
   }
   if (!required.empty()) schema["required"] = required;
   for (const spec::OneofDescriptor* oneof : spec::UnionsOf(message)) AddUnion(*oneof, schema);
+  if (dialect_ == Dialect::kStructural) AddCelRules(message, schema);
   return schema;
 }
 
@@ -74,6 +91,10 @@ Json SchemaWriter::OfField(const spec::FieldDescriptor& field) const {
     schema = {{"type", "array"}, {"items", OfValue(field, rules)}};
     schema["maxItems"] = rules.max_items() != 0 ? rules.max_items() : spec::kDefaultMaxItems;
     if (rules.min_items() != 0) schema["minItems"] = rules.min_items();
+    if (dialect_ == Dialect::kStructural && !rules.list_key().empty()) {
+      schema["x-kubernetes-list-type"] = "map";
+      schema["x-kubernetes-list-map-keys"] = {rules.list_key()};
+    }
   } else {
     schema = OfValue(field, rules);
   }
@@ -109,7 +130,7 @@ Json SchemaWriter::OfValue(const spec::FieldDescriptor& field,
     case Kind::kEnum:
       return {{"type", "string"}, {"enum", spec::EnumTexts(*field.enum_type())}};
     case Kind::kDuration:
-      return {{"type", "string"}, {"maxLength", 64}, {"pattern", Anchored(spec::kDurationPattern)}};
+      return DurationSchema(rules, dialect_);
     case Kind::kTimestamp:
       return {{"type", "string"}, {"format", "date-time"}};
     case Kind::kMessage:
@@ -128,6 +149,14 @@ void SchemaWriter::AddNumberBounds(const v1alpha1::FieldRules& rules, Json& sche
     schema["exclusiveMinimum"] = true;
   } else {
     schema["exclusiveMinimum"] = NumberOf(rules.exclusive_minimum());
+  }
+}
+
+void SchemaWriter::AddCelRules(const spec::Descriptor& message, Json& schema) const {
+  for (const CelRule& rule : CelRulesOf(message)) {
+    Json entry = {{"rule", rule.rule}, {"message", rule.message}};
+    if (!rule.path.empty()) entry["fieldPath"] = rule.path;
+    schema["x-kubernetes-validations"].push_back(std::move(entry));
   }
 }
 

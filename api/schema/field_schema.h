@@ -33,6 +33,7 @@ class SchemaWriter {
   nlohmann::json OfValue(const spec::FieldDescriptor& field,
                          const v1alpha1::FieldRules& rules) const;
   void AddNumberBounds(const v1alpha1::FieldRules& rules, nlohmann::json& schema) const;
+  void AddCelRules(const spec::Descriptor& message, nlohmann::json& schema) const;
   void AddUnion(const spec::OneofDescriptor& oneof, nlohmann::json& schema) const;
   void AddDefault(const spec::FieldDescriptor& field, nlohmann::json& schema) const;
 

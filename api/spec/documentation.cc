@@ -169,6 +169,9 @@ std::vector<std::string> RuleTexts(const FieldDescriptor& field) {
   const auto& rules = RulesOf(field);
   std::vector<std::string> texts;
   if (rules.required()) texts.emplace_back("required");
+  if (!rules.required_unless().empty()) {
+    texts.push_back(absl::StrCat("required unless ", rules.required_unless(), " is given"));
+  }
   AddBounds(rules, texts);
   AddSizes(field, rules, texts);
   if (field.enum_type() != nullptr) {
@@ -183,6 +186,7 @@ std::vector<std::string> RuleTexts(const FieldDescriptor& field) {
         rules.default_unless(), rules.default_unless().empty() ? "" : " is given"));
   }
   if (rules.mutable_while_running()) texts.emplace_back("may change while the job runs");
+  if (rules.immutable()) texts.emplace_back("never changes");
   return texts;
 }
 

@@ -21,7 +21,8 @@ bool SameField(const nlohmann::json& before, const nlohmann::json& after, const 
   return *a == *b;
 }
 
-void Compare(const Message& before, const Message& after, const std::string& path,
+// Of a suspended job only what is immutable for good counts.
+void Compare(const Message& before, const Message& after, const std::string& path, bool suspended,
              FieldErrors& errors) {
   const Descriptor& descriptor = *before.GetDescriptor();
   const Reflection& reflection = *before.GetReflection();
@@ -37,8 +38,10 @@ void Compare(const Message& before, const Message& after, const std::string& pat
                        (reflection.HasField(before, &field) && reflection.HasField(after, &field)));
     if (both) {
       Compare(reflection.GetMessage(before, &field), reflection.GetMessage(after, &field),
-              field_path, errors);
-    } else {
+              field_path, suspended, errors);
+    } else if (RulesOf(field).immutable()) {
+      errors.push_back({field_path, "never changes; submit the job under another name"});
+    } else if (!suspended) {
       errors.push_back({field_path,
                         "must not change while the job runs; suspend it first, or submit the job "
                         "under another name"});
@@ -51,7 +54,7 @@ void Compare(const Message& before, const Message& after, const std::string& pat
 FieldErrors CheckChange(const v1alpha1::TrainingJobSpec& before,
                         const v1alpha1::TrainingJobSpec& after, bool suspended) {
   FieldErrors errors;
-  if (!suspended) Compare(before, after, "spec", errors);
+  Compare(before, after, "spec", suspended, errors);
   return errors;
 }
 

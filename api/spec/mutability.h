@@ -7,7 +7,8 @@
 
 namespace starling::spec {
 
-// One error for each field that differs and may not change now. While suspended, every field may.
+// One error for each field that differs and may not change now. While suspended, every field may
+// but those that are immutable for good.
 // Compare resolved specs, so that writing a default down is no change.
 FieldErrors CheckChange(const v1alpha1::TrainingJobSpec& before,
                         const v1alpha1::TrainingJobSpec& after, bool suspended);

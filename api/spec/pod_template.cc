@@ -87,6 +87,27 @@ void CheckPodSpec(const Json& spec, const std::string& path, FieldErrors& errors
 
 }  // namespace
 
+FieldErrors CheckOwnContainer(const std::string& text, std::string_view path) {
+  const std::string spec_path = JoinPath(std::string(path), "spec");
+  const FieldError missing = {JoinPath(spec_path, "containers"),
+                              "needs a container called \"trainer\" with your image: "
+                              "spec.workload.container runs it unchanged"};
+  const auto value = json::Parse(text);
+  const Json* spec = value.ok() && value->is_object() ? Find(*value, "spec") : nullptr;
+  const Json* containers =
+      spec != nullptr && spec->is_object() ? Find(*spec, "containers") : nullptr;
+  if (containers == nullptr || !containers->is_array()) return {missing};
+  for (std::size_t i = 0; i < containers->size(); ++i) {
+    const Json& container = (*containers)[i];
+    if (!container.is_object() || container.value("name", Json()) != Json("trainer")) continue;
+    const Json* image = Find(container, "image");
+    if (image != nullptr && image->is_string() && *image != Json("")) return {};
+    return {{JoinPath(JoinPath(missing.path, i), "image"),
+             "is required and missing: the image of your own program"}};
+  }
+  return {missing};
+}
+
 FieldErrors CheckPodTemplate(const std::string& text, std::string_view path) {
   const std::string at(path);
   const auto value = json::Parse(text);

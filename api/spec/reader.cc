@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/spec/reader.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 #include <utility>
@@ -142,12 +143,26 @@ class Reader {
     return member != value.end() && !member->is_null();
   }
 
+  // The same of a path below, such as "workload.container"; false for an empty one.
+  static bool GivenAt(const Json& value, const std::string& path) {
+    if (path.empty() || !value.is_object()) return false;
+    const std::size_t dot = std::min(path.find('.'), path.size());
+    const std::string name = path.substr(0, dot);
+    if (!Given(value, name)) return false;
+    return dot == path.size() || GivenAt(value.at(name), path.substr(dot + 1));
+  }
+
+  static bool IsRequired(const v1alpha1::FieldRules& rules, const Json& value) {
+    return rules.required() ||
+           (!rules.required_unless().empty() && !GivenAt(value, rules.required_unless()));
+  }
+
   void CheckPresence(const Json& value, const std::string& path, const Descriptor& descriptor) {
     for (const OneofDescriptor* oneof : UnionsOf(descriptor)) CheckUnion(value, path, *oneof);
     if (!options_.check_required) return;
     for (int i = 0; i < descriptor.field_count(); ++i) {
       const FieldDescriptor& field = *descriptor.field(i);
-      if (RulesOf(field).required() && !Given(value, field.json_name())) {
+      if (IsRequired(RulesOf(field), value) && !Given(value, field.json_name())) {
         Error(JoinPath(path, field.json_name()), "is required and missing");
       }
     }

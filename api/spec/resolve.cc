@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "api/spec/resolve.h"
 
+#include <algorithm>
 #include <memory>
+#include <string_view>
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/contract.h"
@@ -42,14 +44,20 @@ bool Present(const Message& message, const FieldDescriptor& field) {
                              : reflection.HasField(message, &field);
 }
 
+// Whether the field that `path` names below the message ("workload.container") is present.
+bool PresentAt(const Message& message, std::string_view path) {
+  const std::size_t dot = std::min(path.find('.'), path.size());
+  const FieldDescriptor* field = FindField(*message.GetDescriptor(), path.substr(0, dot));
+  STARLING_CHECK(field != nullptr, "default_unless names a field of the same message");
+  if (!Present(message, *field)) return false;
+  return dot == path.size() ||
+         PresentAt(message.GetReflection()->GetMessage(message, field), path.substr(dot + 1));
+}
+
 void SetDefault(Message& message, const FieldDescriptor& field) {
   const auto& rules = RulesOf(field);
   if (rules.default_value().empty() || Present(message, field)) return;
-  if (!rules.default_unless().empty()) {
-    const FieldDescriptor* other = FindField(*message.GetDescriptor(), rules.default_unless());
-    STARLING_CHECK(other != nullptr, "default_unless names a field of the same message");
-    if (Present(message, *other)) return;
-  }
+  if (!rules.default_unless().empty() && PresentAt(message, rules.default_unless())) return;
   const auto value = json::Parse(rules.default_value());
   STARLING_CHECK(value.ok(), field.full_name().c_str());
   const std::unique_ptr<Message> read(message.New());

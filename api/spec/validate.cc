@@ -240,6 +240,58 @@ void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
   errors.push_back({known->path, absl::StrCat(wanted, ", not ", ShapeText(shape))});
 }
 
+// What training by our own program needs and another's has no use for.
+void CheckContainerHas(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const struct {
+    bool given;
+    const char* path;
+  } fields[] = {{spec.has_preset(), "spec.preset"},
+                {spec.has_dataset(), "spec.dataset"},
+                {spec.has_optimizer(), "spec.optimizer"},
+                {spec.has_validation(), "spec.validation"},
+                {spec.has_stop(), "spec.stop"},
+                {spec.has_exchange(), "spec.exchange"},
+                {spec.has_checkpoint(), "spec.checkpoint"},
+                {spec.has_experiment(), "spec.experiment"},
+                {spec.reproducible(), "spec.reproducible"}};
+  for (const auto& field : fields) {
+    // A preset is the one mistake, whatever it sets.
+    if (!field.given || (spec.has_preset() && field.path != fields[0].path)) continue;
+    errors.push_back({field.path,
+                      "has no meaning with spec.workload.container, whose program sees to it "
+                      "itself; leave it out"});
+  }
+}
+
+void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.workload().has_container()) {
+    if (spec.run_policy().has_success_policy()) {
+      errors.push_back({"spec.runPolicy.successPolicy",
+                        "is for spec.workload.container; other jobs succeed when training ends"});
+    }
+    return;
+  }
+  CheckContainerHas(spec, errors);
+  if (spec.replica_specs().coordinator().has_template_()) {
+    errors.push_back({"spec.replicaSpecs.coordinator.template",
+                      "has no meaning with spec.workload.container: there is no coordinator"});
+  }
+  const auto& worker = spec.replica_specs().worker();
+  const FieldErrors found = CheckOwnContainer(worker.has_template_() ? worker.template_() : "{}",
+                                              absl::StrCat(kWorker, ".template"));
+  errors.insert(errors.end(), found.begin(), found.end());
+}
+
+void CheckScheduling(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& worker = spec.replica_specs().worker();
+  const auto& policy = spec.run_policy().scheduling_policy();
+  if (!policy.has_min_available() || !worker.has_max_replicas()) return;
+  if (policy.min_available() <= worker.max_replicas()) return;
+  errors.push_back({"spec.runPolicy.schedulingPolicy.minAvailable",
+                    absl::StrCat("must be at most maxReplicas of the workers (",
+                                 worker.max_replicas(), "), not ", policy.min_available())});
+}
+
 void CheckTemplates(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& roles = spec.replica_specs();
   const auto check = [&errors](const auto& role, const std::string& path) {
@@ -255,9 +307,13 @@ void CheckTemplates(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 FieldErrors Validate(const TrainingJobSpec& resolved) {
   FieldErrors errors;
-  for (const auto& rule : {CheckPreset, CheckReplicas, CheckReproducible, CheckOptimizer,
-                           CheckExchange, CheckValidationData, CheckTarget, CheckSources,
-                           CheckIdxSources, CheckModel, CheckTemplates}) {
+  for (const auto& rule :
+       {CheckPreset, CheckReplicas, CheckTemplates, CheckContainer, CheckScheduling}) {
+    rule(resolved, errors);
+  }
+  if (resolved.workload().has_container()) return errors;
+  for (const auto& rule : {CheckReproducible, CheckOptimizer, CheckExchange, CheckValidationData,
+                           CheckTarget, CheckSources, CheckIdxSources, CheckModel}) {
     rule(resolved, errors);
   }
   return errors;

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/schema/cel_rules.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::schema {
+namespace {
+
+using spec::Descriptor;
+using spec::FieldDescriptor;
+using spec::Kind;
+
+constexpr char kWasSuspended[] =
+    "has(oldSelf.runPolicy) && has(oldSelf.runPolicy.suspend) && oldSelf.runPolicy.suspend";
+
+// Whether all of a.b.c below `root` is there.
+std::string Has(const std::string& root, const std::string& path) {
+  std::vector<std::string> steps;
+  std::string at = root;
+  for (const auto& name : absl::StrSplit(path, '.')) {
+    absl::StrAppend(&at, ".", name);
+    steps.push_back(absl::StrCat("has(", at, ")"));
+  }
+  return absl::StrJoin(steps, " && ");
+}
+
+std::string Same(const std::string& path) {
+  const std::string now = Has("self", path), before = Has("oldSelf", path);
+  return absl::StrCat("(", now, ") == (", before, ") && (!(", now, ") || self.", path,
+                      " == oldSelf.", path, ")");
+}
+
+bool IsSingleMessage(const FieldDescriptor& field) {
+  return !field.is_repeated() && spec::KindOf(field) == Kind::kMessage;
+}
+
+bool HoldsMarks(const Descriptor& message) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    const auto& rules = spec::RulesOf(field);
+    if (rules.mutable_while_running() || rules.immutable()) return true;
+    if (IsSingleMessage(field) && HoldsMarks(*field.message_type())) return true;
+  }
+  return false;
+}
+
+// One rule for each part of the spec that may change only while the job is suspended.
+void AddSuspension(const Descriptor& message, const std::string& prefix,
+                   std::vector<CelRule>& rules) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    const auto& marks = spec::RulesOf(field);
+    // Of a raw object the server's expressions see no member: the webhook compares it.
+    if (marks.mutable_while_running() || marks.immutable() || marks.raw_json()) continue;
+    const std::string path = prefix + field.json_name();
+    if (IsSingleMessage(field) && HoldsMarks(*field.message_type())) {
+      AddSuspension(*field.message_type(), path + ".", rules);
+      continue;
+    }
+    rules.push_back({absl::StrCat("(", kWasSuspended, ") || (", Same(path), ")"),
+                     "must not change while the job runs; suspend it first, or submit the job "
+                     "under another name",
+                     "." + path});
+  }
+}
+
+void AddMarks(const Descriptor& message, std::vector<CelRule>& rules) {
+  for (int i = 0; i < message.field_count(); ++i) {
+    const FieldDescriptor& field = *message.field(i);
+    const auto& marks = spec::RulesOf(field);
+    const std::string& name = field.json_name();
+    if (marks.immutable()) {
+      rules.push_back({Same(name), "never changes; submit the job under another name", "." + name});
+    }
+    if (!marks.required_unless().empty()) {
+      rules.push_back(
+          {absl::StrCat("(", Has("self", marks.required_unless()), ") || has(self.", name, ")"),
+           "is required and missing", "." + name});
+    }
+  }
+}
+
+constexpr char kContainer[] = "has(self.workload.container)";
+constexpr char kAlone[] =
+    "must be 1 with spec.exchange.none, for nothing travels between workers; lower it or use "
+    "allReduce";
+constexpr char kNeedsValidation[] = "needs validation data; give spec.dataset.validation";
+
+void AddSizes(std::vector<CelRule>& rules) {
+  for (const char* name : {"minReplicas", "replicas"}) {
+    rules.push_back({absl::StrCat("!has(self.maxReplicas) || !has(self.", name, ") || self.", name,
+                                  " <= self.maxReplicas"),
+                     "must be at most maxReplicas; lower it or raise maxReplicas",
+                     absl::StrCat(".", name)});
+  }
+}
+
+void AddTarget(std::vector<CelRule>& rules) {
+  rules.push_back({"self.metric != 'validation/accuracy' || !has(self.atMost)",
+                   "accuracy is better the higher it is; write atLeast instead", ".atMost"});
+  rules.push_back({"self.metric != 'validation/loss' || !has(self.atLeast)",
+                   "loss is better the lower it is; write atMost instead", ".atLeast"});
+  rules.push_back(
+      {"self.metric != 'validation/accuracy' || !has(self.atLeast) || "
+       "(self.atLeast >= 0.0 && self.atLeast <= 1.0)",
+       "must be a share from 0 to 1, such as 0.95", ".atLeast"});
+}
+
+void AddContainer(std::vector<CelRule>& rules) {
+  for (const char* name : {"preset", "dataset", "optimizer", "validation", "stop", "exchange",
+                           "checkpoint", "experiment"}) {
+    rules.push_back({absl::StrCat("!", kContainer, " || !has(self.", name, ")"),
+                     "has no meaning with spec.workload.container, whose program sees to it "
+                     "itself; leave it out",
+                     absl::StrCat(".", name)});
+  }
+  rules.push_back({absl::StrCat(kContainer, " || !", "has(self.runPolicy.successPolicy)"),
+                   "is for spec.workload.container; other jobs succeed when training ends",
+                   ".runPolicy.successPolicy"});
+}
+
+void AddSpec(std::vector<CelRule>& rules) {
+  const std::string replicas = ".replicaSpecs.worker.replicas";
+  rules.push_back({"self.replicaSpecs.worker.replicas > 0 || self.runPolicy.suspend",
+                   "must be at least 1, not 0; to release all workers and keep the state, set "
+                   "spec.runPolicy.suspend: true",
+                   replicas});
+  rules.push_back(
+      {"self.replicaSpecs.worker.replicas >= self.replicaSpecs.worker.minReplicas || "
+       "self.replicaSpecs.worker.replicas == 0 || (has(self.replicaSpecs.worker.maxReplicas) && "
+       "self.replicaSpecs.worker.minReplicas > self.replicaSpecs.worker.maxReplicas)",
+       "must be at least minReplicas; raise it or lower minReplicas", replicas});
+  for (const char* name : {"replicas", "maxReplicas"}) {
+    const std::string field = absl::StrCat("self.replicaSpecs.worker.", name);
+    const std::string given = absl::StrCat("has(", field, ")");
+    rules.push_back({absl::StrCat("!has(self.exchange) || !has(self.exchange.none) || !", given,
+                                  " || ", field, " <= 1"),
+                     kAlone, absl::StrCat(".replicaSpecs.worker.", name)});
+  }
+  rules.push_back(
+      {"!has(self.reproducible) || !self.reproducible || "
+       "(has(self.replicaSpecs.worker.maxReplicas) ? "
+       "self.replicaSpecs.worker.maxReplicas : self.replicaSpecs.worker.replicas) <= 16",
+       "must be at most 16 with spec.reproducible", replicas});
+  for (const char* need : {"validation.patience", "validation.keepBest", "stop.target"}) {
+    const bool flag = std::string(need) == "validation.keepBest";
+    const bool object = std::string(need) == "stop.target";
+    rules.push_back(
+        {absl::StrCat("!has(self.dataset) || has(self.dataset.validation) || !(", Has("self", need),
+                      object ? ""
+                      : flag ? absl::StrCat(" && self.", need)
+                             : absl::StrCat(" && self.", need, " > 0"),
+                      ")"),
+         kNeedsValidation, absl::StrCat(".", need)});
+  }
+  rules.push_back(
+      {"!has(self.runPolicy.schedulingPolicy) || "
+       "!has(self.runPolicy.schedulingPolicy.minAvailable) || "
+       "!has(self.replicaSpecs.worker.maxReplicas) || "
+       "self.runPolicy.schedulingPolicy.minAvailable <= "
+       "self.replicaSpecs.worker.maxReplicas",
+       "must be at most maxReplicas of the workers", ".runPolicy.schedulingPolicy.minAvailable"});
+}
+
+}  // namespace
+
+std::vector<CelRule> CelRulesOf(const Descriptor& message) {
+  std::vector<CelRule> rules;
+  AddMarks(message, rules);
+  if (&message == v1alpha1::TrainingJobSpec::descriptor()) {
+    AddSpec(rules);
+    AddContainer(rules);
+    AddSuspension(message, "", rules);
+  } else if (&message == v1alpha1::WorkerSpec::descriptor()) {
+    AddSizes(rules);
+  } else if (&message == v1alpha1::Target::descriptor()) {
+    AddTarget(rules);
+  } else if (&message == v1alpha1::IdxSource::descriptor()) {
+    rules.push_back(
+        {"self.imagesUri != self.labelsUri", "must be another file than imagesUri", ".labelsUri"});
+  }
+  return rules;
+}
+
+}  // namespace starling::schema

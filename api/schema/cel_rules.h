@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rules of a message in the API server's expression language (CEL): what types and bounds cannot
+// say. Each carries the words that the CLI would use, and the path of the field at fault.
+//
+// Rules over one field come from the marks beside it (options.proto); those over several fields
+// stand in one table here, each beside the message that holds them all. To add one, add a row; what
+// CEL cannot say, or only at too great a cost, is left to api/spec/validate, which the webhook
+// runs.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "api/spec/contract.h"
+
+namespace starling::schema {
+
+struct CelRule {
+  std::string rule;
+  std::string message;
+  std::string path;  // of the field at fault, below the message: ".seed"; "" for the message itself
+};
+
+std::vector<CelRule> CelRulesOf(const spec::Descriptor& message);
+
+}  // namespace starling::schema
