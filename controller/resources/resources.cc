@@ -69,9 +69,9 @@ std::vector<std::string> SupervisorArgs(Role role, const v1alpha1::TrainingJobSp
                                    "--max-restarts",
                                    "3",
                                    "--restart-policy"};
-  args.push_back(role == Role::kWorker
-                     ? PolicyName(resolved.replica_specs().worker().restart_policy())
-                     : "OnFailure");
+  args.push_back(PolicyName(role == Role::kWorker
+                                ? resolved.replica_specs().worker().restart_policy()
+                                : resolved.replica_specs().coordinator().restart_policy()));
   // The process kubelet names the pod's own record and FIFO in the environment.
   if (!platform.local()) {
     args.push_back("--termination-log");

@@ -10,8 +10,9 @@ namespace {
 constexpr std::int64_t kBadConfiguration = 2;
 
 v1alpha1::RestartPolicy PolicyOf(const Pass& pass, Role role) {
-  if (role == Role::kCoordinator) return v1alpha1::RESTART_POLICY_ON_FAILURE;
-  return pass.observed.spec.replica_specs().worker().restart_policy();
+  const v1alpha1::ReplicaSpecs& roles = pass.observed.spec.replica_specs();
+  if (role == Role::kCoordinator) return roles.coordinator().restart_policy();
+  return roles.worker().restart_policy();
 }
 
 std::string WithLog(std::string message, const PodExit& exit) {
