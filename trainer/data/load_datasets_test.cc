@@ -3,7 +3,6 @@
 
 #include <zlib.h>
 
-#include <chrono>
 #include <cmath>
 #include <functional>
 #include <string>
@@ -277,14 +276,12 @@ TEST_F(LoadDatasetsTest, BothSetsProblemsAreSaidAtOnce) {
   EXPECT_EQ(problems[1].path, "spec.dataset.validation.csv.uri");
 }
 
-TEST_F(LoadDatasetsTest, ALargeFileIsCheckedWithinASecondByItsBeginning) {
+TEST_F(LoadDatasetsTest, ALargeFileIsCheckedByItsBeginningAlone) {
   std::string table;
   while (table.size() < (32 << 20)) table += "0.25,0.5,0.75,1.25,3\n0.25,0.5,0.75,1.25,2\n";
-  TrainingJobSpec spec = Csv("x,y,z,w,label\n" + table);
+  TrainingJobSpec spec = Csv("x,y,z,w,label\n" + table + "1,2,3,oops,0\n");
   AddValidation(spec, "1,2,3,4,3\n");
-  const auto start = std::chrono::steady_clock::now();
-  EXPECT_THAT(CheckData(spec), IsEmpty());
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+  EXPECT_THAT(CheckData(spec), IsEmpty()) << "the last row was read";
   spec = Csv("x,y,z,w,label\n1,2,3,oops,0\n" + table);
   EXPECT_THAT(CheckData(spec), SizeIs(1));
 }
