@@ -101,9 +101,19 @@ FieldErrors CheckOwnContainer(const std::string& text, std::string_view path) {
     const Json& container = (*containers)[i];
     if (!container.is_object() || container.value("name", Json()) != Json("trainer")) continue;
     const Json* image = Find(container, "image");
-    if (image != nullptr && image->is_string() && *image != Json("")) return {};
-    return {{JoinPath(JoinPath(missing.path, i), "image"),
-             "is required and missing: the image of your own program"}};
+    const Json* command = Find(container, "command");
+    const std::string at = JoinPath(missing.path, i);
+    FieldErrors errors;
+    if (image == nullptr || !image->is_string() || *image == Json("")) {
+      errors.push_back(
+          {JoinPath(at, "image"), "is required and missing: the image of your own program"});
+    }
+    if (command == nullptr || !command->is_array() || command->empty()) {
+      errors.push_back({JoinPath(at, "command"),
+                        "is required and missing: the program to run, such as [\"torchrun\", "
+                        "\"train.py\"]; our supervisor runs it and cannot see the image's own"});
+    }
+    return errors;
   }
   return {missing};
 }

@@ -15,8 +15,8 @@ namespace starling::spec {
 // `text` is the template's JSON, `path` its place in the job.
 FieldErrors CheckPodTemplate(const std::string& text, std::string_view path);
 
-// What the worker's template of a job that brings its own container must say too: the image of the
-// container "trainer". Its command may be the image's own.
+// What the worker's template of a job that brings its own container must say too: image and command
+// of the container "trainer". The command, for our supervisor runs it and cannot see the image's.
 FieldErrors CheckOwnContainer(const std::string& text, std::string_view path);
 
 }  // namespace starling::spec
