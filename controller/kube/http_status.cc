@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/kube/http_status.h"
+
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/json/json.h"
+#include "controller/kube/objects.h"
+
+namespace starling::kube {
+namespace {
+
+// Pages of thousands of pods; schemas of definitions nest deep.
+constexpr json::Limits kLimits{.bytes = 64U << 20U, .depth = 400, .nodes = 20'000'000};
+
+struct Meaning {
+  int http;
+  absl::StatusCode code;
+};
+constexpr Meaning kMeanings[] = {
+    {400, absl::StatusCode::kInvalidArgument},  {401, absl::StatusCode::kPermissionDenied},
+    {403, absl::StatusCode::kPermissionDenied}, {404, absl::StatusCode::kNotFound},
+    {405, absl::StatusCode::kInvalidArgument},  {406, absl::StatusCode::kInvalidArgument},
+    {409, absl::StatusCode::kAborted},          {410, absl::StatusCode::kOutOfRange},
+    {413, absl::StatusCode::kInvalidArgument},  {415, absl::StatusCode::kInvalidArgument},
+    {422, absl::StatusCode::kInvalidArgument},  {429, absl::StatusCode::kResourceExhausted},
+};
+
+// An update in the name of another UID is refused as an edit of the UID; here it is a conflict.
+bool IsAboutTheUid(const Json& object) {
+  for (const Json& cause : At(object, "/details/causes")) {
+    if (StringAt(cause, "/field") == "metadata.uid") return true;
+  }
+  return false;
+}
+
+absl::StatusCode CodeOf(int http, const std::string& reason, const std::string& message,
+                        const Json& object) {
+  if (reason == "AlreadyExists") return absl::StatusCode::kAlreadyExists;
+  if (reason == "Expired" || reason == "Gone") return absl::StatusCode::kOutOfRange;
+  if (http == 403 && absl::StrContains(message, "exceeded quota")) {
+    return absl::StatusCode::kResourceExhausted;
+  }
+  if (http == 422 && IsAboutTheUid(object)) return absl::StatusCode::kAborted;
+  for (const Meaning& meaning : kMeanings) {
+    if (meaning.http == http) return meaning.code;
+  }
+  return absl::StatusCode::kUnavailable;
+}
+
+std::string Printable(std::string_view text, std::size_t most) {
+  std::string result;
+  for (const char c : text.substr(0, most)) {
+    result += absl::ascii_isprint(static_cast<unsigned char>(c)) ? c : ' ';
+  }
+  if (text.size() > most) result += "...";
+  return std::string(absl::StripAsciiWhitespace(result));
+}
+
+bool IsJson(const HttpAnswer& answer) {
+  return absl::StartsWith(answer.head.content_type, "application/json");
+}
+
+}  // namespace
+
+absl::StatusOr<Json> ParseServerJson(std::string_view text) { return json::Parse(text, kLimits); }
+
+absl::Status StatusOfObject(const Json& object) {
+  const int http = static_cast<int>(IntAt(object, "/code"));
+  const std::string message = StringAt(object, "/message");
+  return absl::Status(CodeOf(http, StringAt(object, "/reason"), message, object),
+                      message.empty() ? absl::StrCat("API server: status ", http) : message);
+}
+
+absl::Status StatusOfAnswer(const HttpAnswer& answer) {
+  const int http = answer.head.status;
+  if (http >= 300 && http < 400) {
+    return absl::UnavailableError(absl::StrCat(
+        "API server: answers with a redirect to \"", Printable(answer.head.location, 200),
+        "\", which is not followed; name that server in the kubeconfig if it is the right one"));
+  }
+  if (IsJson(answer)) {
+    const auto object = ParseServerJson(answer.body);
+    if (object.ok() && StringAt(*object, "/kind") == "Status" && IntAt(*object, "/code") == http) {
+      return StatusOfObject(*object);
+    }
+  }
+  const std::string text = Printable(answer.body, 200);
+  return absl::Status(CodeOf(http, "", text, Json()),
+                      absl::StrCat("API server: status ", http, text.empty() ? "" : ": ", text));
+}
+
+absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer) {
+  if (answer.head.status < 200 || answer.head.status > 299) return StatusOfAnswer(answer);
+  if (!IsJson(answer)) {
+    return absl::UnavailableError(absl::StrCat(
+        "API server: the answer is ", Printable(answer.head.content_type, 60),
+        " where JSON belongs; is it an API server? It begins: ", Printable(answer.body, 80)));
+  }
+  auto object = ParseServerJson(answer.body);
+  if (!object.ok()) {
+    return absl::UnavailableError(absl::StrCat("API server: the answer cannot be understood: ",
+                                               std::string(object.status().message())));
+  }
+  if (!object->is_object()) return absl::UnavailableError("API server: the answer is no object");
+  return object;
+}
+
+}  // namespace starling::kube

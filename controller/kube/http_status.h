@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an API server's answer means, as a status with the server's own words.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "controller/kube/http_transport.h"
+#include "controller/kube/kube_client.h"
+
+namespace starling::kube {
+
+// Of an answer that is no success (or that is none because nobody understands it).
+absl::Status StatusOfAnswer(const HttpAnswer& answer);
+
+// Of a metav1.Status object.
+absl::Status StatusOfObject(const Json& object);
+
+// The JSON object in a successful answer. Unavailable: it is none, so nobody knows what happened.
+absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer);
+
+// One JSON value from the server, within generous bounds.
+absl::StatusOr<Json> ParseServerJson(std::string_view text);
+
+}  // namespace starling::kube

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/kube/http_watch.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/macros.h"
+#include "controller/kube/http_path.h"
+#include "controller/kube/http_status.h"
+#include "controller/kube/objects.h"
+
+namespace starling::kube {
+namespace {
+
+constexpr absl::Duration kFirstBackOff = absl::Milliseconds(50);
+constexpr absl::Duration kLongestBackOff = absl::Seconds(5);
+constexpr std::size_t kLongestLine = 16U << 20U;
+
+// Asking again might help.
+bool IsPassing(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsResourceExhausted(status) ||
+         absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+HttpWatch::HttpWatch(HttpTransport& transport, const ResourceKind& kind, std::string ns,
+                     Selection selection, std::string version, const HttpWatchOptions& options)
+    : transport_(transport),
+      kind_(kind),
+      ns_(std::move(ns)),
+      selection_(std::move(selection)),
+      options_(options),
+      version_(std::move(version)) {}
+
+std::shared_ptr<HttpStream> HttpWatch::Open() {
+  const auto seconds = std::max<std::int64_t>(1, absl::ToInt64Seconds(options_.request));
+  HttpRequest request;
+  request.method = "GET";
+  request.target =
+      absl::StrCat(CollectionPath(kind_, ns_), Query({{"watch", "true"},
+                                                      {"allowWatchBookmarks", "true"},
+                                                      {"timeoutSeconds", absl::StrCat(seconds)},
+                                                      {"resourceVersion", version_},
+                                                      {"labelSelector", selection_.labels},
+                                                      {"fieldSelector", selection_.fields}}));
+  line_.clear();
+  return std::make_shared<HttpStream>(transport_, std::move(request),
+                                      absl::Seconds(seconds) + options_.grace);
+}
+
+absl::Status HttpWatch::Start(std::vector<Json> present) {
+  for (Json& object : present) {
+    events_.push_back({WatchEventType::kAdded, std::make_shared<const Json>(std::move(object))});
+  }
+  const absl::Time deadline = absl::Now() + transport_.options().timeout;
+  while (true) {
+    std::shared_ptr<HttpStream> stream = Open();
+    const absl::Status status = stream->AwaitHead(deadline - absl::Now());
+    if (status.ok()) {
+      sync::MutexLock lock(mutex_);
+      stream_ = std::move(stream);
+      return absl::OkStatus();
+    }
+    TryLater();
+    if (!IsPassing(status) || next_try_ >= deadline) return status;
+    RETURN_IF_ERROR(Await(next_try_));
+  }
+}
+
+void HttpWatch::Stop() {
+  std::shared_ptr<HttpStream> stream;
+  {
+    sync::MutexLock lock(mutex_);
+    stopped_ = true;
+    stream = stream_;
+    woken_.NotifyAll();
+  }
+  if (stream) stream->Stop();
+}
+
+// Cancelled if it is stopped meanwhile.
+absl::Status HttpWatch::Await(absl::Time deadline) {
+  sync::MutexLock lock(mutex_);
+  while (!stopped_) {
+    const absl::Duration left = deadline - absl::Now();
+    if (left <= absl::ZeroDuration()) return absl::OkStatus();
+    woken_.WaitFor(mutex_, left);
+  }
+  return absl::CancelledError("watch: stopped");
+}
+
+void HttpWatch::TryLater() {
+  const absl::Duration wait =
+      std::min(kFirstBackOff * (1 << std::min(failures_, 10)), kLongestBackOff);
+  next_try_ = absl::Now() + wait * (0.75 + 0.5 * transport_.Share());
+  ++failures_;
+}
+
+// What a stream's end means to the reader; OK: nothing, there will be another stream.
+absl::Status HttpWatch::Broken(const absl::Status& status) {
+  std::shared_ptr<HttpStream> old;
+  {
+    sync::MutexLock lock(mutex_);
+    if (stopped_) return absl::CancelledError("watch: stopped");
+    old = std::exchange(stream_, nullptr);
+  }
+  const absl::Time now = absl::Now();
+  failing_since_ = std::min(failing_since_, now);
+  TryLater();
+  if (!IsPassing(status)) return status;
+  if (now - failing_since_ < options_.patience) return absl::OkStatus();
+  failing_since_ = now;  // patient anew, if the reader is
+  return status;
+}
+
+absl::Status HttpWatch::TakeLine(std::string_view line) {
+  if (line.empty()) return absl::OkStatus();
+  auto event = ParseServerJson(line);
+  if (!event.ok() || !event->is_object() || !At(*event, "/object").is_object()) {
+    return absl::UnavailableError("watch: an event that cannot be understood");
+  }
+  const std::string type = StringAt(*event, "/type");
+  if (type == "ERROR") return StatusOfObject((*event)["object"]);
+  constexpr std::pair<const char*, WatchEventType> kTypes[] = {
+      {"ADDED", WatchEventType::kAdded},
+      {"MODIFIED", WatchEventType::kModified},
+      {"DELETED", WatchEventType::kDeleted},
+      {"BOOKMARK", WatchEventType::kBookmark}};
+  for (const auto& [name, value] : kTypes) {
+    if (type != name) continue;
+    Json& object = (*event)["object"];
+    const std::string version = ResourceVersionOf(object);
+    if (version.empty()) return absl::UnavailableError("watch: an object without a version");
+    version_ = version;
+    failures_ = 0;
+    failing_since_ = absl::InfiniteFuture();
+    if (object.contains("metadata")) object["metadata"].erase("managedFields");
+    events_.push_back({value, std::make_shared<const Json>(std::move(object))});
+    return absl::OkStatus();
+  }
+  return absl::OkStatus();  // a type that is newer than we are
+}
+
+// Pieces of the stream are cut anywhere; events end with their line.
+absl::Status HttpWatch::TakeText(std::string_view text) {
+  while (true) {
+    const std::size_t end = text.find('\n');
+    line_.append(text.substr(0, end));
+    if (line_.size() > kLongestLine) {
+      return absl::UnavailableError("watch: an event of more than 16 MiB");
+    }
+    if (end == std::string_view::npos) return absl::OkStatus();
+    const std::string line = std::exchange(line_, "");
+    RETURN_IF_ERROR(TakeLine(line));
+    text.remove_prefix(end + 1);
+  }
+}
+
+// Waits until `deadline` for some text and takes it; opens a stream where there is none.
+absl::Status HttpWatch::TakeStream(absl::Time deadline) {
+  std::shared_ptr<HttpStream> stream;
+  {
+    sync::MutexLock lock(mutex_);
+    if (stopped_) return absl::CancelledError("watch: stopped");
+    stream = stream_;
+  }
+  if (!stream) {
+    RETURN_IF_ERROR(Await(std::min(deadline, next_try_)));
+    if (absl::Now() < next_try_) return absl::OkStatus();
+    stream = Open();
+    sync::MutexLock lock(mutex_);
+    if (stopped_) return absl::CancelledError("watch: stopped");
+    stream_ = stream;
+  }
+  const auto piece = stream->Next(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+  if (!piece.ok()) return Broken(piece.status());
+  switch (piece->kind) {
+    case HttpStream::Piece::Kind::kNothing:
+      return absl::OkStatus();
+    case HttpStream::Piece::Kind::kEnd: {
+      // The server has ended the request in good order; if it did so at once, slower next time.
+      const int failures = failures_;
+      const absl::Status status = Broken(absl::UnavailableError("watch: ended by the server"));
+      if (failures == 0) next_try_ = absl::InfinitePast();
+      if (absl::IsCancelled(status)) return status;
+      failing_since_ = absl::InfiniteFuture();
+      return absl::OkStatus();
+    }
+    case HttpStream::Piece::Kind::kData: {
+      const absl::Status taken = TakeText(piece->text);
+      return taken.ok() ? taken : Broken(taken);
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::optional<WatchEvent>> HttpWatch::Next(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    {
+      sync::MutexLock lock(mutex_);
+      if (stopped_) return absl::CancelledError("watch: stopped");
+    }
+    if (!events_.empty()) {
+      WatchEvent event = std::move(events_.front());
+      events_.pop_front();
+      return std::optional<WatchEvent>(std::move(event));
+    }
+    RETURN_IF_ERROR(TakeStream(deadline));
+    if (events_.empty() && absl::Now() >= deadline) return std::optional<WatchEvent>();
+  }
+}
+
+}  // namespace starling::kube
