@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+// The pod of a job that brings its own container: the user's image and command, our supervisor.
+//
+// An init container copies the supervisor, a static program, from our image into a volume, and
+// waits until the name of rank 0 resolves; the container's command is then run by it. So an image
+// needs nothing of ours, and its end is told as that of our own roles: exit code, signal, out of
+// memory, last lines of the log. In local mode there is no image: the command runs as a process.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/resources/resources.h"
+
+namespace starling::resources {
+
+// The workers that start together. Rank = place in `members`.
+struct Round {
+  std::int64_t number = 1;            // from 1, rising
+  std::vector<std::int64_t> members;  // indexes of pods
+};
+
+// The variable that names the folder which outlives the container: the job's folder in local mode
+// (shared by all workers), the pod's own disk in a cluster.
+inline constexpr std::string_view kJobFolderVariable = "STARLING_JOB_DIR";
+
+// As BuildPod, for worker `index` of `round`. Of the defaults for our own roles it has the
+// supervisor, the downward API's variables and the folders, but none of the job's credentials, and
+// no user, probes or ports: those are the template's and the image's. InvalidArgument: the template
+// has no command for the container "trainer", or `index` is not in the round.
+absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
+                                       const v1alpha1::TrainingJobSpec& resolved,
+                                       std::int64_t index, const Round& round,
+                                       std::int64_t config_generation, const Platform& platform);
+
+}  // namespace starling::resources
