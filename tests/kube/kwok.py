@@ -51,9 +51,9 @@ spec:
     statusTemplate: |
       {{ $now := Now }}
       conditions:
-      {{ range Slice "Initialized" "Ready" "ContainersReady" }}
-      - {type: {{ . | Quote }}, status: "True", lastProbeTime: null, lastTransitionTime: {{ $now | Quote }}}
-      {{ end }}
+      - {type: Initialized, status: "True", lastTransitionTime: {{ $now | Quote }}}
+      - {type: Ready, status: "True", lastTransitionTime: {{ $now | Quote }}}
+      - {type: ContainersReady, status: "True", lastTransitionTime: {{ $now | Quote }}}
       containerStatuses:
       {{ range .spec.containers }}
       - {name: {{ .name | Quote }}, image: {{ .image | Quote }}, imageID: "", ready: true, started: true, restartCount: 0, state: {running: {startedAt: {{ $now | Quote }}}}}
@@ -103,7 +103,7 @@ def start(processes, program, folder, kubeconfig, port):
     processes.start("kwok", [
         program, f"--config={path}", f"--kubeconfig={kubeconfig}",
         "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{port}"])
+        "--node-ip=127.0.0.1", "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{port}"])
 
 
 def create_nodes(api, count, taint=None):
