@@ -96,6 +96,14 @@ std::vector<Batch> Consistency::OnStart(const Client& client, Clock clock) {
   return ready;
 }
 
+std::vector<Batch> Consistency::OnSkip(const Client& client, Clock clock) {
+  clocks_.Advance(client, clock + 1);
+  Completed(client);
+  std::vector<Batch> ready;
+  Gather(ready);
+  return ready;
+}
+
 Verdict Consistency::OnPush(const Contribution& contribution) {
   Verdict verdict;
   verdict.accepted = Accepts(contribution);

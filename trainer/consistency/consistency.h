@@ -116,6 +116,8 @@ class Consistency {
   // `client` starts at `clock`, which is the maximum of what it was given by all slots: until its
   // first push arrives nobody needs to wait for less.
   std::vector<Batch> OnStart(const Client& client, Clock clock);
+  // The push of `clock` held nothing that is not applied already: only the clock goes on.
+  std::vector<Batch> OnSkip(const Client& client, Clock clock);
   // Whether a read of `client`, which has completed `clock` clocks, may be served now. (That its
   // own pushes are in, the slot sees to.)
   virtual bool MayRead(const Client& client, Clock clock) const = 0;

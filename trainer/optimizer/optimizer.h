@@ -49,6 +49,20 @@ class Optimizer {
   virtual void Apply(const Update& update, std::span<float> parameters,
                      std::span<const float> gradient,
                      std::span<const std::span<float>> slots) const = 0;
+
+  // For rules that correct for what came between a worker's read and its gradient: of what the
+  // server keeps a copy for each reader. kNothing, kParameters, or the index of a slot.
+  static constexpr int kNothing = -2;
+  static constexpr int kParameters = -1;
+  virtual int remembered() const { return kNothing; }
+
+  // As Apply; `read` is what remembered() names, as the gradient's sender was given it.
+  virtual void ApplyDelayed(const Update& update, std::span<float> parameters,
+                            std::span<const float> gradient,
+                            std::span<const std::span<float>> slots,
+                            std::span<const float> /*read*/) const {
+    Apply(update, parameters, gradient, slots);
+  }
 };
 
 // UNIMPLEMENTED for a rule that this build does not know.

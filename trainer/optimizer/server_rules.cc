@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/optimizer/server_rules.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "common/status/check.h"
+
+namespace starling::optimizer {
+namespace {
+
+using Slots = std::span<const std::span<float>>;
+
+void CheckSizes(std::span<float> parameters, std::span<const float> gradient, Slots slots,
+                std::size_t wanted) {
+  STARLING_CHECK(slots.size() == wanted, "an optimizer gets all of its slots");
+  STARLING_CHECK(gradient.size() == parameters.size(), "a gradient has its parameters' size");
+  for (const std::span<float> slot : slots) {
+    STARLING_CHECK(slot.size() == parameters.size(), "a slot has its parameters' size");
+  }
+}
+
+// A rule with these slots.
+class Named : public Optimizer {
+ public:
+  explicit Named(std::vector<std::string> names) : names_(std::move(names)) {}
+  const std::vector<std::string>& slot_names() const override { return names_; }
+
+ private:
+  const std::vector<std::string> names_;
+};
+
+class AddRule final : public Named {
+ public:
+  AddRule() : Named({}) {}
+  void Apply(const Update& /*update*/, std::span<float> parameters, std::span<const float> gradient,
+             Slots slots) const override {
+    CheckSizes(parameters, gradient, slots, 0);
+    float* __restrict p = parameters.data();
+    const float* __restrict g = gradient.data();
+    for (std::size_t i = 0; i < parameters.size(); ++i) p[i] += g[i];
+  }
+};
+
+class AdagradRule final : public Named {
+ public:
+  explicit AdagradRule(const Adagrad& options)
+      : Named({"squares"}), epsilon_(static_cast<float>(options.epsilon)) {}
+  void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
+             Slots slots) const override {
+    CheckSizes(parameters, gradient, slots, 1);
+    const auto alpha = static_cast<float>(update.learning_rate);
+    float* __restrict p = parameters.data();
+    const float* __restrict g = gradient.data();
+    float* __restrict squares = slots[0].data();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      squares[i] += g[i] * g[i];
+      const float rate = alpha / (std::sqrt(squares[i]) + epsilon_);
+      p[i] -= rate * g[i];
+    }
+  }
+
+ private:
+  const float epsilon_;
+};
+
+class AdaRevisionRule final : public Named {
+ public:
+  explicit AdaRevisionRule(const Adagrad& options)
+      : Named({"squares", "largest", "gradients"}), epsilon_(static_cast<float>(options.epsilon)) {}
+
+  int remembered() const override { return 2; }
+  void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
+             Slots slots) const override {
+    const std::vector<float> now(slots[2].begin(), slots[2].end());
+    ApplyDelayed(update, parameters, gradient, slots, now);
+  }
+  void ApplyDelayed(const Update& update, std::span<float> parameters,
+                    std::span<const float> gradient, Slots slots,
+                    std::span<const float> read) const override {
+    CheckSizes(parameters, gradient, slots, 3);
+    STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
+    const auto alpha = static_cast<float>(update.learning_rate);
+    float* __restrict p = parameters.data();
+    const float* __restrict g = gradient.data();
+    const float* __restrict seen = read.data();
+    float* __restrict squares = slots[0].data();
+    float* __restrict largest = slots[1].data();
+    float* __restrict sum = slots[2].data();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float back = sum[i] - seen[i];
+      const float before = largest[i];
+      squares[i] += g[i] * g[i] + 2 * g[i] * back;
+      largest[i] = std::max(before, squares[i]);
+      const float rate = alpha / (std::sqrt(largest[i]) + epsilon_);
+      const float old_rate = before > 0 ? alpha / (std::sqrt(before) + epsilon_) : rate;
+      p[i] -= rate * g[i] - (old_rate - rate) * back;
+      sum[i] += g[i];
+    }
+  }
+
+ private:
+  const float epsilon_;
+};
+
+class DelayCompensatedRule final : public Named {
+ public:
+  explicit DelayCompensatedRule(const DelayCompensated& options)
+      : Named(options.adaptive ? std::vector<std::string>{"meanSquare"}
+                               : std::vector<std::string>{}),
+        options_(options) {}
+
+  int remembered() const override { return kParameters; }
+  void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
+             Slots slots) const override {
+    const std::vector<float> now(parameters.begin(), parameters.end());
+    ApplyDelayed(update, parameters, gradient, slots, now);
+  }
+  void ApplyDelayed(const Update& update, std::span<float> parameters,
+                    std::span<const float> gradient, Slots slots,
+                    std::span<const float> read) const override {
+    CheckSizes(parameters, gradient, slots, slot_names().size());
+    STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
+    const auto rate = static_cast<float>(update.learning_rate);
+    const auto lambda = static_cast<float>(options_.lambda);
+    const auto decay = static_cast<float>(options_.decay);
+    const auto epsilon = static_cast<float>(options_.epsilon);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float g = gradient[i];
+      float strength = lambda;
+      if (options_.adaptive) {
+        float& mean = slots[0][i];
+        mean = decay * mean + (1 - decay) * g * g;
+        strength = lambda / std::sqrt(mean + epsilon);
+      }
+      parameters[i] -= rate * (g + strength * g * g * (parameters[i] - read[i]));
+    }
+  }
+
+ private:
+  const DelayCompensated options_;
+};
+
+class FtrlRule final : public Named {
+ public:
+  explicit FtrlRule(const Ftrl& options) : Named({"z", "n"}), options_(options) {}
+  void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
+             Slots slots) const override {
+    CheckSizes(parameters, gradient, slots, 2);
+    const auto alpha = static_cast<float>(update.learning_rate);
+    const auto beta = static_cast<float>(options_.beta);
+    const auto l1 = static_cast<float>(options_.l1);
+    const auto l2 = static_cast<float>(options_.l2);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float g = gradient[i];
+      float& z = slots[0][i];
+      float& n = slots[1][i];
+      const float root = std::sqrt(n + g * g);
+      z += g - (root - std::sqrt(n)) / alpha * parameters[i];
+      n += g * g;
+      const float past = std::abs(z) - l1;
+      parameters[i] =
+          past <= 0 ? 0 : -std::copysign(past, z) / ((beta + std::sqrt(n)) / alpha + l2);
+    }
+  }
+
+ private:
+  const Ftrl options_;
+};
+
+}  // namespace
+
+std::unique_ptr<Optimizer> MakeAdd() { return std::make_unique<AddRule>(); }
+std::unique_ptr<Optimizer> MakeAdagrad(const Adagrad& options) {
+  return std::make_unique<AdagradRule>(options);
+}
+std::unique_ptr<Optimizer> MakeAdaRevision(const Adagrad& options) {
+  return std::make_unique<AdaRevisionRule>(options);
+}
+std::unique_ptr<Optimizer> MakeDelayCompensated(const DelayCompensated& options) {
+  return std::make_unique<DelayCompensatedRule>(options);
+}
+std::unique_ptr<Optimizer> MakeFtrl(const Ftrl& options) {
+  return std::make_unique<FtrlRule>(options);
+}
+
+}  // namespace starling::optimizer

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which data leases a slot has applied. Leases are numbered from 1 and mostly done in order, so
+// intervals hold millions of them in a few numbers.
+#pragma once
+
+#include <cstdint>
+#include <map>
+
+#include "common/bytes/encoding.h"
+
+namespace starling::parameter_server {
+
+using Lease = std::uint64_t;  // 0: none
+
+// Thread-compatible.
+class LeaseLedger {
+ public:
+  void Add(Lease lease) {
+    auto after = intervals_.upper_bound(lease);
+    if (after != intervals_.begin()) {
+      const auto before = std::prev(after);
+      if (lease < before->second) return;
+      if (lease == before->second) {
+        ++before->second;
+        Join(before, after);
+        return;
+      }
+    }
+    const auto added = intervals_.emplace_hint(after, lease, lease + 1);
+    Join(added, after);
+  }
+  bool Has(Lease lease) const {
+    const auto after = intervals_.upper_bound(lease);
+    return after != intervals_.begin() && lease < std::prev(after)->second;
+  }
+  void Clear() { intervals_.clear(); }
+  // [first, end) of each run.
+  const std::map<Lease, Lease>& intervals() const { return intervals_; }
+
+  void Save(bytes::Writer& out) const {
+    out.Put(static_cast<std::uint64_t>(intervals_.size()));
+    for (const auto& [first, end] : intervals_) {
+      out.Put(first);
+      out.Put(end);
+    }
+  }
+  void Load(bytes::Reader& in) {
+    intervals_.clear();
+    for (std::uint64_t left = in.GetCount(16); left > 0; --left) {
+      const auto first = in.Get<Lease>();
+      intervals_[first] = in.Get<Lease>();
+    }
+  }
+
+ private:
+  using Interval = std::map<Lease, Lease>::iterator;
+  void Join(Interval interval, Interval after) {
+    if (after == intervals_.end() || interval->second != after->first) return;
+    interval->second = after->second;
+    intervals_.erase(after);
+  }
+
+  std::map<Lease, Lease> intervals_;
+};
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/slot_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/check.h"
+#include "common/status/macros.h"
+
+namespace starling::parameter_server {
+namespace {
+
+constexpr Sequence kAnyNext = -1;           // without rule S6: nothing is known of the client
+constexpr Sequence kRecentlyRefused = 256;  // a client's window is smaller
+
+Selection SelectionOf(const Update& update) { return {update.first, update.rows, update.keys}; }
+
+}  // namespace
+
+SlotState::SlotState(const SlotOptions& options)
+    : options_(options),
+      range_(options.range),
+      shard_(MakeShard(options.table, options.range)),
+      model_(consistency::MakeConsistency(options.consistency, options.rules.clocks)) {}
+
+void SlotState::OnView(const std::vector<Client>& clients) {
+  std::map<Client, Record> kept;
+  for (const Client& client : clients) {
+    const auto known = clients_.find(client);
+    Record& record = kept[client];
+    if (known != clients_.end()) record = known->second;
+    if (!options_.rules.one_object) record.last = kAnyNext;
+  }
+  clients_ = std::move(kept);
+  if (!options_.rules.one_object) ledger_.Clear();
+  shard_->KeepOnly(clients);
+  ApplyAll(model_->OnView(clients));
+}
+
+Standing SlotState::StandingOf(const Client& client, Sequence sequence) const {
+  const auto record = clients_.find(client);
+  if (record == clients_.end()) return Standing::kStranger;
+  const Sequence last = record->second.last;
+  if (last == kAnyNext) return Standing::kNext;
+  if (sequence <= last) return Standing::kOld;
+  if (!options_.rules.in_order || sequence == last + 1) return Standing::kNext;
+  return Standing::kGap;
+}
+
+absl::Status SlotState::Check(const Entry& entry) const {
+  if (entry.kind == EntryKind::kStart) return absl::OkStatus();
+  if (!entry.update) return absl::InvalidArgumentError("a push holds an update; this one has none");
+  ASSIGN_OR_RETURN(const Update update, DecodeUpdate(*entry.update));
+  if (entry.kind == EntryKind::kRemember) return shard_->Check(SelectionOf(update));
+  return shard_->Check(update);
+}
+
+Outcome SlotState::Append(const Entry& entry) {
+  ++index_;
+  Record& record = clients_[entry.client];
+  record.last = entry.sequence;
+  switch (entry.kind) {
+    case EntryKind::kStart:
+      ApplyAll(model_->OnStart(entry.client, entry.clock));
+      return Outcome::kTaken;
+    case EntryKind::kRemember: {
+      const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
+      STARLING_CHECK(update.ok(), "what was appended was checked");
+      shard_->Remember(entry.client, SelectionOf(*update));
+      return Outcome::kTaken;
+    }
+    case EntryKind::kPush:
+      break;
+  }
+  if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {
+    ApplyAll(model_->OnSkip(entry.client, entry.clock));
+    return Outcome::kSkipped;
+  }
+  held_[index_] = entry.update;
+  const consistency::Verdict verdict = model_->OnPush(
+      {entry.client, entry.clock, entry.completes, entry.read, entry.weight, index_});
+  if (!verdict.accepted) {
+    held_.erase(index_);
+    record.refused.insert(entry.sequence);
+    record.refused.erase(record.refused.begin(),
+                         record.refused.lower_bound(entry.sequence - kRecentlyRefused));
+  } else if (entry.lease != 0) {
+    ledger_.Add(entry.lease);
+  }
+  ApplyAll(verdict.ready);
+  return verdict.accepted ? Outcome::kTaken : Outcome::kRefused;
+}
+
+void SlotState::ApplyAll(const std::vector<consistency::Batch>& batches) {
+  std::int64_t number = model_->version() - static_cast<std::int64_t>(batches.size());
+  for (const consistency::Batch& batch : batches) {
+    ++number;
+    std::vector<Update> updates;
+    std::vector<Part> parts;
+    updates.reserve(batch.members.size());
+    for (const consistency::Contribution& member : batch.members) {
+      const absl::StatusOr<Update> update = DecodeUpdate(*held_.at(member.tag));
+      STARLING_CHECK(update.ok(), "what was appended was checked");
+      updates.push_back(*update);
+      parts.push_back({&updates.back(), member.weight, &member.client});
+    }
+    const double rate = options_.table->learning_rate(number) * batch.rate_factor;
+    shard_->Apply({rate, number}, parts);
+    for (const consistency::Contribution& member : batch.members) held_.erase(member.tag);
+  }
+}
+
+bool SlotState::MayRead(const Client& client, Clock clock, Sequence sequence) const {
+  const auto record = clients_.find(client);
+  if (record == clients_.end() || record->second.last < sequence) return false;
+  return model_->MayRead(client, clock);
+}
+
+absl::StatusOr<std::string> SlotState::Read(const Selection& selection) const {
+  RETURN_IF_ERROR(shard_->Check(selection));
+  return shard_->Read(selection);
+}
+
+absl::StatusOr<std::string> SlotState::ReadRemembered(const Client& client,
+                                                      const Selection& selection) const {
+  RETURN_IF_ERROR(shard_->Check(selection));
+  return shard_->ReadRemembered(client, selection);
+}
+
+Sequence SlotState::LastOf(const Client& client) const {
+  const auto record = clients_.find(client);
+  return record == clients_.end() ? 0 : std::max<Sequence>(0, record->second.last);
+}
+
+std::set<Sequence> SlotState::RefusedOf(const Client& client) const {
+  const auto record = clients_.find(client);
+  return record == clients_.end() ? std::set<Sequence>() : record->second.refused;
+}
+
+std::string SlotState::SaveObject() const {
+  bytes::Writer out;
+  out.Put(range_.begin);
+  out.Put(range_.end);
+  out.Put(index_);
+  out.Put(static_cast<std::uint64_t>(clients_.size()));
+  for (const auto& [client, record] : clients_) {
+    consistency::Encode(client, out);
+    out.Put(record.last);
+    out.Put(static_cast<std::uint64_t>(record.refused.size()));
+    for (const Sequence refused : record.refused) out.Put(refused);
+  }
+  ledger_.Save(out);
+  model_->Save(out);
+  out.Put(static_cast<std::uint64_t>(held_.size()));
+  for (const auto& [tag, update] : held_) {
+    out.Put(tag);
+    out.PutText(*update);
+  }
+  return out.Take();
+}
+
+std::string SlotState::Save() const {
+  const std::string object = SaveObject();
+  Tensors tensors;
+  shard_->Save(tensors);
+  checkpoint::TensorView view;
+  view.name = "object";
+  view.type = checkpoint::DType::kU8;
+  view.shape = {static_cast<std::int64_t>(object.size())};
+  view.data = std::as_bytes(std::span(object));
+  tensors.views.push_back(view);
+  absl::StatusOr<std::string> file =
+      checkpoint::Encode(tensors.views, {{"table", options_.table->name}});
+  STARLING_CHECK(file.ok(), "a slot's snapshot has good names and shapes");
+  return *std::move(file);
+}
+
+absl::Status SlotState::LoadObject(std::string_view object) {
+  bytes::Reader in(object);
+  const RowRange range{in.Get<std::uint64_t>(), in.Get<std::uint64_t>()};
+  if (range != range_) {
+    return absl::DataLossError(absl::StrCat("the snapshot is of rows [", range.begin, ", ",
+                                            range.end, "), this slot holds [", range_.begin, ", ",
+                                            range_.end, "); choose the snapshot of this range"));
+  }
+  index_ = in.Get<std::int64_t>();
+  clients_.clear();
+  for (std::uint64_t left = in.GetCount(40); left > 0; --left) {
+    Record& record = clients_[consistency::DecodeClient(in)];
+    record.last = in.Get<Sequence>();
+    for (std::uint64_t more = in.GetCount(8); more > 0; --more) {
+      record.refused.insert(in.Get<Sequence>());
+    }
+  }
+  ledger_.Load(in);
+  model_->Load(in);
+  held_.clear();
+  for (std::uint64_t left = in.GetCount(16); left > 0; --left) {
+    const auto tag = in.Get<std::int64_t>();
+    held_[tag] = std::make_shared<const std::string>(in.GetText());
+  }
+  if (in.done()) return absl::OkStatus();
+  return absl::DataLossError("the snapshot's object is cut off; take another snapshot");
+}
+
+absl::Status SlotState::Load(std::string_view snapshot) {
+  // The format wants aligned bytes, which a message's middle is not.
+  const std::string aligned(snapshot);
+  ASSIGN_OR_RETURN(const checkpoint::Decoded decoded,
+                   checkpoint::Decode(std::as_bytes(std::span(aligned))));
+  const checkpoint::TensorView* object = decoded.Find("object");
+  if (object == nullptr) {
+    return absl::DataLossError("the snapshot is no slot's: it has no object; take another one");
+  }
+  RETURN_IF_ERROR(
+      LoadObject({reinterpret_cast<const char*>(object->data.data()), object->data.size()}));
+  return shard_->Load(decoded);
+}
+
+std::unique_ptr<SlotState> SlotState::Split(std::uint64_t at) {
+  SlotOptions options = options_;
+  options.range = {at, range_.end};
+  auto upper = std::make_unique<SlotState>(options);
+  bytes::Writer model;
+  model_->Save(model);
+  bytes::Reader in(model.bytes());
+  upper->model_->Load(in);
+  upper->clients_ = clients_;
+  upper->ledger_ = ledger_;
+  upper->index_ = index_;
+  for (auto& [tag, update] : held_) {
+    const absl::StatusOr<Update> whole = DecodeUpdate(*update);
+    STARLING_CHECK(whole.ok(), "what was appended was checked");
+    auto [below, above] = SplitUpdate(*whole, at, *options_.table);
+    update = std::make_shared<const std::string>(std::move(below));
+    upper->held_[tag] = std::make_shared<const std::string>(std::move(above));
+  }
+  upper->shard_ = shard_->Split(at);
+  range_.end = at;
+  return upper;
+}
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one object that a slot's servers replicate: parameters and the rule's state, each client's
+// last sequence number, the consistency model with its clocks and what it holds back, and the
+// ledger of data leases. They change together, are copied together and are saved together: a
+// snapshot at any moment restores to every push exactly once (rule S6).
+//
+// It is a deterministic state machine: servers that append the same entries after the same views
+// hold the same bytes. What is pushed is kept as it was received and applied from there.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/consistency/consistency.h"
+#include "trainer/parameter_server/lease_ledger.h"
+#include "trainer/parameter_server/rules.h"
+#include "trainer/parameter_server/table.h"
+
+namespace starling::parameter_server {
+
+using consistency::Clock;
+using consistency::Version;
+using Sequence = std::int64_t;  // a client's pushes to one slot, from 1
+
+enum class EntryKind : std::uint8_t {
+  kPush = 0,
+  kStart = 1,     // the client starts at `clock`
+  kRemember = 2,  // the client reads what `update` selects: the rule wants to know what it was
+};
+
+// One line of a slot's log, as the client made it.
+struct Entry {
+  EntryKind kind = EntryKind::kPush;
+  Client client;
+  Sequence sequence = 0;
+  Lease lease = 0;
+  Clock clock = 0;
+  bool completes = true;  // the last push of that clock
+  Version read = 0;       // the version that it was computed from
+  double weight = 1;      // samples in it
+  std::shared_ptr<const std::string> update;
+};
+
+enum class Outcome : std::uint8_t {
+  kTaken = 0,    // applied, or held until its batch is complete
+  kSkipped = 1,  // its lease was in the ledger: only the clock went on
+  kRefused = 2,  // too late for its step: the client takes it back
+};
+
+// Where a push stands before it is appended.
+enum class Standing {
+  kNext,
+  kOld,       // it has been appended
+  kGap,       // an earlier one has not come yet
+  kStranger,  // of no client of this view
+};
+
+struct SlotOptions {
+  std::shared_ptr<const TableSpec> table;
+  RowRange range;
+  consistency::Options consistency;
+  Rules rules;
+};
+
+// Thread-compatible.
+class SlotState {
+ public:
+  explicit SlotState(const SlotOptions& options);
+
+  // The clients of the view whose sync round has just ended; on the base, before anything is
+  // appended in that view. Who is not among them is forgotten, with what it was remembered for.
+  void OnView(const std::vector<Client>& clients);
+
+  Standing StandingOf(const Client& client, Sequence sequence) const;
+  // INVALID_ARGUMENT when the entry's bytes are no update of this slot. The head asks before it
+  // appends, so that no replica ever holds what cannot be applied.
+  absl::Status Check(const Entry& entry) const;
+  // The next entry (StandingOf: kNext).
+  Outcome Append(const Entry& entry);
+
+  // Whether the last pushes up to `sequence` are in and the model lets the client read at `clock`.
+  bool MayRead(const Client& client, Clock clock, Sequence sequence) const;
+  absl::StatusOr<std::string> Read(const Selection& selection) const;
+  absl::StatusOr<std::string> ReadRemembered(const Client& client,
+                                             const Selection& selection) const;
+
+  std::int64_t index() const { return index_; }  // entries appended, ever
+  Sequence LastOf(const Client& client) const;
+  // Of the client's recent pushes the ones that were refused.
+  std::set<Sequence> RefusedOf(const Client& client) const;
+  Clock StartOf(const Client& client) const { return model_->StartOf(client); }
+  const consistency::Consistency& model() const { return *model_; }
+  const LeaseLedger& ledger() const { return ledger_; }
+  const RowRange& range() const { return range_; }
+  std::uint64_t bytes() const { return shard_->bytes(); }
+
+  // A safetensors file: the numbers by name, all else as one tensor of bytes, "object".
+  std::string Save() const;
+  absl::Status Load(std::string_view snapshot);
+  // Cuts the slot in two; the new one holds the rows from `at` on. Both know all that was pushed:
+  // a client goes on in both with the sequence it had, and a push on its way when the slot was cut
+  // is cut like it.
+  std::unique_ptr<SlotState> Split(std::uint64_t at);
+
+ private:
+  struct Record {
+    Sequence last = 0;
+    std::set<Sequence> refused;
+  };
+
+  void ApplyAll(const std::vector<consistency::Batch>& batches);
+  std::string SaveObject() const;
+  absl::Status LoadObject(std::string_view object);
+
+  SlotOptions options_;
+  RowRange range_;
+  std::unique_ptr<Shard> shard_;
+  std::unique_ptr<consistency::Consistency> model_;
+  std::map<Client, Record> clients_;
+  LeaseLedger ledger_;
+  std::map<std::int64_t, std::shared_ptr<const std::string>> held_;  // by the index they came at
+  std::int64_t index_ = 0;
+};
+
+}  // namespace starling::parameter_server

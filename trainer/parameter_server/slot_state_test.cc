@@ -1,0 +1,420 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/slot_state.h"
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/sync/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/optimizer/server_rules.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using ::testing::ElementsAre;
+using Floats = std::vector<float>;
+using Keys = std::vector<std::uint64_t>;
+
+Client C(int number) { return {{absl::StrCat("worker-", number), 0}, 1}; }
+
+std::shared_ptr<TableSpec> Table(TableKind kind, std::uint64_t rows, std::uint32_t width) {
+  auto table = std::make_shared<TableSpec>();
+  table->name = "t";
+  table->kind = kind;
+  table->rows = rows;
+  table->width = width;
+  table->combine = Combine::kSum;
+  table->rule = optimizer::MakeAdd();
+  return table;
+}
+
+SlotOptions OptionsOf(std::shared_ptr<const TableSpec> table,
+                      consistency::Options model = consistency::Asynchronous{}) {
+  const bool hashed = table->kind == TableKind::kSparse || table->kind == TableKind::kKeyValue;
+  const RowRange range{0, hashed ? kHashEnd : table->rows};
+  return {std::move(table), range, model, {}};
+}
+
+Entry PushOf(const Client& client, Sequence sequence, const Update& update) {
+  Entry entry;
+  entry.client = client;
+  entry.sequence = sequence;
+  entry.clock = sequence - 1;
+  entry.update = std::make_shared<const std::string>(Encode(update));
+  return entry;
+}
+
+Update Range(std::uint64_t first, std::uint64_t rows, const Floats& values) {
+  return {UpdateKind::kRange, 0, first, rows, {}, values, {}};
+}
+Update Rows(const Keys& keys, const Floats& values) {
+  return {UpdateKind::kRows, 0, 0, 0, keys, values, {}};
+}
+
+Floats FloatsOf(const absl::StatusOr<std::string>& bytes) {
+  EXPECT_TRUE(bytes.ok()) << bytes.status();
+  if (!bytes.ok()) return {};
+  Floats values(bytes->size() / sizeof(float));
+  std::memcpy(values.data(), bytes->data(), bytes->size());
+  return values;
+}
+
+TEST(SlotState, RandomPushesOfRangesEqualOneProcessesSum) {
+  SlotState slot(OptionsOf(Table(TableKind::kDense, 50, 3)));
+  slot.OnView({C(0), C(1), C(2)});
+  std::mt19937 random(1);
+  Floats sum(150);
+  Sequence sequence[3] = {0, 0, 0};
+  for (int i = 0; i < 500; ++i) {
+    const std::uint64_t first = random() % 50, rows = random() % (51 - first);
+    Floats delta(rows * 3);
+    for (float& value : delta) value = static_cast<float>(random() % 9) - 4;
+    for (std::size_t j = 0; j < delta.size(); ++j) sum[first * 3 + j] += delta[j];
+    const int client = static_cast<int>(random() % 3);
+    const Entry entry = PushOf(C(client), ++sequence[client], Range(first, rows, delta));
+    ASSERT_TRUE(slot.Check(entry).ok());
+    ASSERT_EQ(slot.Append(entry), Outcome::kTaken);
+  }
+  EXPECT_EQ(FloatsOf(slot.Read({0, 50, {}})), sum);
+}
+
+TEST(SlotState, SparseRowsComeToLifeWhenTheyArePushedAndReadAsTheirInitialValuesBefore) {
+  auto table = Table(TableKind::kSparse, 0, 2);
+  table->initial_scale = 0.5F;
+  SlotState slot(OptionsOf(table));
+  slot.OnView({C(0)});
+  const Keys keys = {7, 1'000'000'007, 7'000'000'000'000};
+  const Floats before = FloatsOf(slot.Read({0, 0, keys}));
+  EXPECT_EQ(slot.bytes(), 0u) << "reading brings nothing to life";
+  EXPECT_NE(before[0], 0);
+  const Keys pushed = {1'000'000'007};
+  slot.Append(PushOf(C(0), 1, Rows(pushed, {1, 2})));
+  EXPECT_EQ(slot.bytes(), 8u + 2 * 4);
+  const Floats after = FloatsOf(slot.Read({0, 0, keys}));
+  EXPECT_EQ(after[0], before[0]);
+  EXPECT_EQ(after[2], before[2] + 1);
+  EXPECT_EQ(after[3], before[3] + 2);
+}
+
+TEST(SlotState, KeyValuePairsAreMergedInTheSlotsOrder) {
+  auto table = Table(TableKind::kKeyValue, 0, 1);
+  table->merge = [](std::string_view old, std::string_view put) {
+    return absl::StrCat(std::string(old), std::string(put));
+  };
+  SlotState slot(OptionsOf(table));
+  slot.OnView({C(0)});
+  const Keys pairs = {5, 2, 6, 3};
+  slot.Append(PushOf(C(0), 1, {UpdateKind::kPairs, 0, 0, 0, pairs, {}, "abcde"}));
+  slot.Append(PushOf(C(0), 2, {UpdateKind::kPairs, 0, 0, 0, pairs, {}, "xyuvw"}));
+  const Keys keys = {6, 99, 5};
+  const auto read = slot.Read({0, 0, keys});
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->substr(24), "cdeuvwabxy");
+}
+
+TEST(SlotState, AUserFunctionChangesTheRowsWhereTheyAre) {
+  auto table = Table(TableKind::kDense, 4, 2);
+  table->functions["clip"] = [](std::span<float> values, RowRange, std::uint32_t,
+                                std::span<const float> argument) {
+    for (float& value : values) value = std::min(value, argument[0]);
+  };
+  SlotState slot(OptionsOf(table));
+  slot.OnView({C(0)});
+  slot.Append(PushOf(C(0), 1, Range(0, 4, {1, 2, 3, 4, 5, 6, 7, 8})));
+  const Floats limit = {3};
+  const Entry call = PushOf(C(0), 2, {UpdateKind::kCall, 0, 1, 2, {}, limit, "clip"});
+  ASSERT_TRUE(slot.Check(call).ok());
+  slot.Append(call);
+  EXPECT_THAT(FloatsOf(slot.Read({0, 4, {}})), ElementsAre(1, 2, 3, 3, 3, 3, 7, 8));
+  EXPECT_FALSE(slot.Check(PushOf(C(0), 3, {UpdateKind::kCall, 0, 1, 2, {}, limit, "x"})).ok());
+}
+
+TEST(SlotState, FactorsGiveTheDensePushesWeightsForTheirOwnFewBytes) {
+  constexpr std::size_t kRows = 40, kColumns = 30, kSamples = 4;
+  std::mt19937 random(3);
+  std::normal_distribution<float> normal;
+  Floats factors(kSamples * (kRows + kColumns)), dense(kRows * kColumns);
+  for (float& value : factors) value = normal(random);
+  for (std::size_t k = 0; k < kSamples; ++k) {
+    for (std::size_t i = 0; i < kRows; ++i) {
+      for (std::size_t j = 0; j < kColumns; ++j) {
+        dense[i * kColumns + j] +=
+            factors[k * kRows + i] * factors[kSamples * kRows + k * kColumns + j];
+      }
+    }
+  }
+  SlotState slot(OptionsOf(Table(TableKind::kDense, kRows, kColumns)));
+  slot.OnView({C(0)});
+  const Update update{UpdateKind::kFactors, kSamples, 0, kRows, {}, factors, {}};
+  const Entry entry = PushOf(C(0), 1, update);
+  EXPECT_EQ(entry.update->size() - kUpdateHeaderBytes, 4 * kSamples * (kRows + kColumns));
+  ASSERT_TRUE(slot.Check(entry).ok());
+  slot.Append(entry);
+  const Floats weights = FloatsOf(slot.Read({0, kRows, {}}));
+  for (std::size_t i = 0; i < dense.size(); ++i) EXPECT_NEAR(weights[i], dense[i], 1e-5);
+}
+
+TEST(SlotState, BulkSynchronousStepsOfUnequalSharesEqualTheWholeBatchsBitForBit) {
+  auto table = Table(TableKind::kDense, 3, 1);
+  table->combine = Combine::kMean;
+  table->rule = *optimizer::MakeOptimizer([] {
+    v1alpha1::Optimizer sgd;
+    sgd.mutable_sgd();
+    return sgd;
+  }());
+  table->learning_rate = [](std::int64_t) { return 0.25; };
+  SlotState slot(OptionsOf(table, consistency::BulkSynchronous{}));
+  slot.OnView({C(0), C(1), C(2)});
+  const double counts[] = {8, 4, 4};
+  Floats reference(3);
+  for (Sequence step = 1; step <= 100; ++step) {
+    for (int i = 0; i < 3; ++i) {
+      const int client = (i + static_cast<int>(step)) % 3;  // in another order each time
+      const auto value = static_cast<float>((step + client) % 5 - 2);
+      Entry entry = PushOf(C(client), step, Range(0, 3, {value, 2 * value, 4}));
+      entry.weight = counts[client];
+      slot.Append(entry);
+    }
+    for (std::size_t j = 0; j < 3; ++j) {
+      float mean = 0;
+      for (int client = 0; client < 3; ++client) {
+        const auto value = static_cast<float>((step + client) % 5 - 2);
+        const Floats gradient = {value, 2 * value, 4};
+        mean += static_cast<float>(counts[client] / 16) * gradient[j];
+      }
+      reference[j] -= 0.25F * mean;
+    }
+  }
+  EXPECT_EQ(FloatsOf(slot.Read({0, 3, {}})), reference);
+}
+
+TEST(SlotState, APushIsTakenOnceInOrderAndByItsLeaseOnce) {
+  SlotState slot(OptionsOf(Table(TableKind::kArray, 1, 1)));
+  slot.OnView({C(0), C(1)});
+  Entry first = PushOf(C(0), 1, Range(0, 1, {1}));
+  first.lease = 10;
+  EXPECT_EQ(slot.StandingOf(C(0), 1), Standing::kNext);
+  slot.Append(first);
+  EXPECT_EQ(slot.StandingOf(C(0), 1), Standing::kOld);
+  EXPECT_EQ(slot.StandingOf(C(0), 3), Standing::kGap);
+  EXPECT_EQ(slot.StandingOf(C(9), 1), Standing::kStranger);
+  Entry again = PushOf(C(1), 1, Range(0, 1, {1}));
+  again.lease = 10;
+  EXPECT_EQ(slot.Append(again), Outcome::kSkipped);
+  EXPECT_EQ(slot.StandingOf(C(1), 1), Standing::kOld) << "its number is used up all the same";
+  EXPECT_THAT(FloatsOf(slot.Read({0, 1, {}})), ElementsAre(1));
+}
+
+TEST(SlotState, WhatIsRefusedIsRememberedForItsRetries) {
+  SlotState slot(OptionsOf(Table(TableKind::kArray, 1, 1),
+                           consistency::Options(consistency::BackupWorkers{1})));
+  slot.OnView({C(0), C(1)});
+  slot.Append(PushOf(C(0), 1, Range(0, 1, {1})));
+  Entry late = PushOf(C(1), 1, Range(0, 1, {1}));
+  late.lease = 4;
+  EXPECT_EQ(slot.Append(late), Outcome::kRefused);
+  EXPECT_FALSE(slot.ledger().Has(4));
+  EXPECT_THAT(slot.RefusedOf(C(1)), ElementsAre(1));
+}
+
+// All that a slot can hold: held pushes, remembered reads, rows that came to life.
+std::unique_ptr<SlotState> Busy(const SlotOptions& options, int pushes) {
+  auto slot = std::make_unique<SlotState>(options);
+  slot->OnView({C(0), C(1), C(2)});
+  const bool dense = options.table->kind == TableKind::kDense;
+  for (int i = 0; i < pushes; ++i) {
+    const Keys keys = {static_cast<std::uint64_t>(i * 37 % 11)};
+    Entry entry = dense ? PushOf(C(i % 2), i / 2 + 1,
+                                 Range(static_cast<std::uint64_t>(i % 3), 2, Floats(8, 1.5F)))
+                        : PushOf(C(i % 2), i / 2 + 1, Rows(keys, Floats(4, 1.5F)));
+    entry.lease = static_cast<Lease>(i + 1);
+    if (dense && i % 5 == 4) {
+      entry.kind = EntryKind::kRemember;
+      entry.lease = 0;
+    }
+    slot->Append(entry);
+  }
+  return slot;
+}
+
+std::vector<SlotOptions> EverySlot() {
+  std::vector<SlotOptions> all;
+  for (const consistency::Options& model : {consistency::Options(consistency::BulkSynchronous{}),
+                                            consistency::Options(consistency::Asynchronous{})}) {
+    for (const TableKind kind : {TableKind::kDense, TableKind::kSparse}) {
+      for (int rule = 0; rule < 4; ++rule) {
+        auto table = Table(kind, 5, 4);
+        if (rule == 1) table->rule = optimizer::MakeAdagrad({});
+        if (rule == 2) table->rule = optimizer::MakeDelayCompensated({0.1, true, 0.9, 1e-7});
+        if (rule == 3) table->rule = optimizer::MakeAdaRevision({});
+        all.push_back(OptionsOf(table, model));
+      }
+    }
+  }
+  return all;
+}
+
+TEST(SlotState, ASnapshotRestoresAllOfItAndGoesOnToTheSameBytes) {
+  for (const SlotOptions& options : EverySlot()) {
+    const auto slot = Busy(options, 21);
+    SlotState restored(options);
+    ASSERT_TRUE(restored.Load(slot->Save()).ok());
+    EXPECT_EQ(restored.Save(), slot->Save());
+    for (SlotState* one : {slot.get(), &restored}) {
+      one->Append(PushOf(C(2), 1,
+                         options.table->kind == TableKind::kDense ? Range(0, 5, Floats(20, 2))
+                                                                  : Rows(Keys{3}, Floats(4, 2))));
+      one->OnView({C(1)});
+    }
+    EXPECT_EQ(restored.Save(), slot->Save());
+  }
+}
+
+TEST(SlotState, ADamagedSnapshotIsRefused) {
+  const SlotOptions options = EverySlot()[0];
+  const std::string good = Busy(options, 21)->Save();
+  SlotState slot(options);
+  EXPECT_FALSE(slot.Load(good.substr(0, good.size() - 9)).ok());
+  EXPECT_FALSE(slot.Load("").ok());
+  SlotOptions other = options;
+  other.range = {0, 4};
+  EXPECT_FALSE(SlotState(other).Load(good).ok());
+}
+
+TEST(SlotState, ASlotThatIsCutGoesOnAsIfItAlwaysHadBeenTwo) {
+  for (const SlotOptions& options : EverySlot()) {
+    const bool dense = options.table->kind == TableKind::kDense;
+    const std::uint64_t at = dense ? 2 : kHashEnd / 2;
+    const auto whole = Busy(options, 21);
+    const auto lower = Busy(options, 21);
+    const auto upper = lower->Split(at);
+    EXPECT_EQ(upper->LastOf(C(0)), whole->LastOf(C(0)));
+    EXPECT_TRUE(upper->ledger().Has(1));
+    const Entry push =
+        PushOf(C(2), 1, dense ? Range(0, 5, Floats(20, 2)) : Rows(Keys{1, 2, 3, 4}, Floats(16, 2)));
+    whole->Append(push);
+    auto [below, above] = SplitUpdate(*DecodeUpdate(*push.update), at, *options.table);
+    Entry low = push, high = push;
+    low.update = std::make_shared<const std::string>(below);
+    high.update = std::make_shared<const std::string>(above);
+    ASSERT_TRUE(lower->Check(low).ok());
+    ASSERT_TRUE(upper->Check(high).ok());
+    lower->Append(low);
+    upper->Append(high);
+    for (SlotState* slot : {whole.get(), lower.get(), upper.get()}) slot->OnView({C(0)});
+    for (std::uint64_t row = 0; row < 5; ++row) {
+      const Keys key = {row};
+      const Selection one = dense ? Selection{row, 1, {}} : Selection{0, 0, key};
+      const SlotState& half = (dense ? row : HashOfKey(row)) < at ? *lower : *upper;
+      EXPECT_EQ(FloatsOf(half.Read(one)), FloatsOf(whole->Read(one)));
+    }
+  }
+}
+
+TEST(SlotState, DelayCompensationKeepsOneCopyForEachReaderAndDropsTheDepartedsCopies) {
+  auto table = Table(TableKind::kDense, 100, 1);
+  table->rule = optimizer::MakeDelayCompensated({});
+  SlotState slot(OptionsOf(table));
+  slot.OnView({C(0), C(1), C(2)});
+  for (int i = 0; i < 3; ++i) {
+    Entry read = PushOf(C(i), 1, Range(0, 100, {}));
+    read.kind = EntryKind::kRemember;
+    ASSERT_TRUE(slot.Check(read).ok());
+    slot.Append(read);
+  }
+  EXPECT_EQ(slot.bytes(), 400u * (1 + 3));
+  slot.OnView({C(1)});
+  EXPECT_EQ(slot.bytes(), 400u * 2);
+}
+
+TEST(SlotState, TheCopyIsWhatWasDeliveredNotWhatIsThereNow) {
+  auto table = Table(TableKind::kDense, 1, 1);
+  table->rule = optimizer::MakeDelayCompensated({0.5, false, 0, 0});
+  SlotState slot(OptionsOf(table));
+  slot.OnView({C(0), C(1)});
+  Entry read = PushOf(C(0), 1, Range(0, 1, {}));
+  read.kind = EntryKind::kRemember;
+  slot.Append(read);
+  slot.Append(PushOf(C(1), 1, Range(0, 1, {4})));  // w is now -4
+  EXPECT_THAT(FloatsOf(slot.ReadRemembered(C(0), {0, 1, {}})), ElementsAre(0));
+  slot.Append(PushOf(C(0), 2, Range(0, 1, {2})));
+  EXPECT_THAT(FloatsOf(slot.Read({0, 1, {}})), ElementsAre(-4 - (2 + 0.5F * 4 * -4)));
+}
+
+TEST(SlotState, SlotsOfManyThreadsNeedNoCommonLock) {
+  struct Locked {
+    sync::Mutex mutex;
+    std::unique_ptr<SlotState> slot ABSL_GUARDED_BY(mutex);
+  };
+  std::vector<Locked> slots(4);
+  for (Locked& one : slots) {
+    sync::MutexLock lock(one.mutex);
+    one.slot = std::make_unique<SlotState>(OptionsOf(Table(TableKind::kArray, 64, 1)));
+    one.slot->OnView({C(0), C(1), C(2), C(3)});
+  }
+  std::vector<std::thread> threads;
+  for (int client = 0; client < 4; ++client) {
+    threads.emplace_back([&slots, client] {
+      for (Sequence sequence = 1; sequence <= 200; ++sequence) {
+        for (Locked& one : slots) {
+          const Entry entry = PushOf(C(client), sequence, Range(0, 64, Floats(64, 1)));
+          sync::MutexLock lock(one.mutex);
+          one.slot->Append(entry);
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (Locked& one : slots) {
+    sync::MutexLock lock(one.mutex);
+    EXPECT_EQ(FloatsOf(one.slot->Read({0, 64, {}})), Floats(64, 800));
+  }
+}
+
+TEST(Update, WhatIsReceivedIsUsedWhereItLies) {
+  const Keys keys = {1, 2};
+  const Floats values = {1, 2, 3};
+  const std::string bytes = Encode({UpdateKind::kRows, 0, 0, 0, keys, values, {}});
+  const auto update = DecodeUpdate(bytes);
+  ASSERT_TRUE(update.ok());
+  EXPECT_EQ(static_cast<const void*>(update->keys.data()), bytes.data() + kUpdateHeaderBytes);
+  EXPECT_EQ(Floats(update->values.begin(), update->values.end()), values);
+}
+
+TEST(Update, NoBytesAreBelievedThatAreNotThere) {
+  const Floats values = {1, 2, 3};
+  const std::string good = Encode(Range(0, 3, values));
+  for (std::size_t cut = 0; cut < good.size(); ++cut) {
+    EXPECT_FALSE(DecodeUpdate(std::string(good, 0, cut)).ok());
+  }
+  std::mt19937 random(5);
+  for (int i = 0; i < 3000; ++i) {
+    std::string bad = good;
+    bad[random() % kUpdateHeaderBytes] = static_cast<char>(random());
+    SlotState slot(OptionsOf(Table(TableKind::kArray, 3, 1)));
+    slot.OnView({C(0)});
+    Entry entry = PushOf(C(0), 1, Range(0, 3, values));
+    entry.update = std::make_shared<const std::string>(bad);
+    if (slot.Check(entry).ok()) slot.Append(entry);
+  }
+}
+
+TEST(LeaseLedger, HoldsRunsAsOneIntervalHoweverTheyCome) {
+  LeaseLedger ledger;
+  for (const Lease lease : {3, 1, 2, 7, 5, 6, 2}) ledger.Add(lease);
+  EXPECT_EQ(ledger.intervals().size(), 2u);
+  EXPECT_TRUE(ledger.Has(3));
+  EXPECT_FALSE(ledger.Has(4));
+  ledger.Add(4);
+  EXPECT_EQ(ledger.intervals().size(), 1u);
+  EXPECT_FALSE(ledger.Has(8));
+  EXPECT_FALSE(ledger.Has(0));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
