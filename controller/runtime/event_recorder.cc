@@ -17,6 +17,7 @@ using kube::Json;
 
 constexpr std::size_t kLongestNote = 1024;
 constexpr std::size_t kMostKnown = 1024;
+constexpr std::size_t kMostWaiting = 4096;
 // A repetition after this long is a new event, as its Event may have been deleted by then.
 constexpr absl::Duration kSeriesEnds = absl::Minutes(6);
 
@@ -54,11 +55,12 @@ absl::Time LastSeen(const Json& event) {
 }  // namespace
 
 EventRecorder::EventRecorder(kube::KubeClient& client, const clock::Clock& clock,
-                             std::string controller, std::string instance)
+                             std::string controller, std::string instance, EventWrites writes)
     : client_(client),
       clock_(clock),
       controller_(std::move(controller)),
-      instance_(std::move(instance)) {}
+      instance_(std::move(instance)),
+      writes_(writes) {}
 
 void EventRecorder::Record(const Json& regarding, EventType type, std::string_view reason,
                            std::string_view action, std::string_view note) {
@@ -67,7 +69,7 @@ void EventRecorder::Record(const Json& regarding, EventType type, std::string_vi
   const std::string identity =
       absl::StrCat(kube::UidOf(regarding), "\n", type_name, "\n", std::string(reason), "\n",
                    std::string(action), "\n", text);
-  const Json event = {
+  Json event = {
       {"metadata", {{"name", EventName(regarding)}, {"namespace", kube::NamespaceOf(regarding)}}},
       {"eventTime", kube::FormatMicroTimestamp(clock_.WallNow())},
       {"regarding", Reference(regarding)},
@@ -77,15 +79,47 @@ void EventRecorder::Record(const Json& regarding, EventType type, std::string_vi
       {"note", text},
       {"reportingController", controller_},
       {"reportingInstance", Cut(instance_, 128)}};
+  Waiting waiting{identity, std::make_shared<const Json>(std::move(event))};
+  if (writes_ == EventWrites::kAtOnce) return Write(waiting);
   sync::MutexLock lock(mutex_);
-  const auto known = known_.find(identity);
+  if (queue_.size() < kMostWaiting) {
+    queue_.push_back(std::move(waiting));
+  } else {
+    ++dropped_;
+  }
+}
+
+void EventRecorder::Flush() {
+  while (true) {
+    Waiting next;
+    {
+      sync::MutexLock lock(mutex_);
+      if (dropped_ > 0) log::Warning("events were dropped", {{"count", dropped_}});
+      dropped_ = 0;
+      if (closed_ || queue_.empty()) return;
+      next = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    Write(next);
+  }
+}
+
+void EventRecorder::Close() {
+  sync::MutexLock lock(mutex_);
+  closed_ = true;
+}
+
+void EventRecorder::Write(const Waiting& waiting) {
+  sync::MutexLock lock(writing_);
+  const auto known = known_.find(waiting.identity);
   absl::Status status = absl::NotFoundError("new");
   if (known != known_.end() && clock_.WallNow() - known->second.last < kSeriesEnds) {
     status = Repeat(known->second);
   }
-  if (absl::IsNotFound(status)) status = RecordNew(identity, event);
+  if (absl::IsNotFound(status)) status = RecordNew(waiting);
   if (status.ok()) return;
-  log::Warning("event was not recorded", {{"reason", reason}, {"error", status.ToString()}});
+  log::Warning("event was not recorded", {{"reason", kube::StringAt(*waiting.event, "/reason")},
+                                          {"error", status.ToString()}});
 }
 
 absl::Status EventRecorder::Repeat(Known& known) {
@@ -97,8 +131,9 @@ absl::Status EventRecorder::Repeat(Known& known) {
   return client_.Patch(kube::kEvent, known.key, series).status();
 }
 
-absl::Status EventRecorder::RecordNew(const std::string& identity, const Json& event) {
-  ASSIGN_OR_RETURN(const Json created, client_.Create(kube::kEvent, event));
+absl::Status EventRecorder::RecordNew(const Waiting& waiting) {
+  const std::string& identity = waiting.identity;
+  ASSIGN_OR_RETURN(const Json created, client_.Create(kube::kEvent, *waiting.event));
   const auto old = known_.find(identity);
   if (old != known_.end()) {
     by_age_.erase(old->second.age);

@@ -5,15 +5,47 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
+#include "controller/kube/selector.h"
 
 namespace starling::runtime {
+namespace {
+
+std::unique_ptr<const kube::Selector> ParseSelector(const kube::ResourceKind& kind,
+                                                    const kube::Selection& selection) {
+  absl::StatusOr<kube::Selector> selector = kube::Selector::Parse(kind, selection);
+  if (!selector.ok()) return nullptr;
+  return std::make_unique<const kube::Selector>(*std::move(selector));
+}
+
+std::uint64_t SeedFrom(const void* self, std::uint64_t seed) {
+  return seed ^ static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(self));
+}
+
+bool IsConnectionLoss(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
+}
+
+}  // namespace
+
+bool IsOlder(std::string_view a, std::string_view b) {
+  std::uint64_t first = 0;
+  std::uint64_t second = 0;
+  return absl::SimpleAtoi(absl::string_view(a.data(), a.size()), &first) &&
+         absl::SimpleAtoi(absl::string_view(b.data(), b.size()), &second) && first < second;
+}
 
 Informer::Informer(kube::KubeClient& client, const kube::ResourceKind& kind,
                    InformerOptions options)
-    : client_(client), kind_(kind), options_(std::move(options)) {}
+    : client_(client),
+      kind_(kind),
+      options_(std::move(options)),
+      selector_(ParseSelector(kind, options_.selection)),
+      shares_(SeedFrom(this, options_.back_off.seed)) {}
 
 Informer::~Informer() { Stop(); }
 
@@ -33,50 +65,189 @@ std::vector<Informer::Object> Informer::List() const {
   return objects;
 }
 
+std::vector<Informer::Object> Informer::ListByLabel(const std::string& ns,
+                                                    const std::string& value) const {
+  sync::MutexLock lock(mutex_);
+  std::vector<Object> objects;
+  const auto names = index_.find({ns, value});
+  if (names == index_.end()) return objects;
+  objects.reserve(names->second.size());
+  for (const std::string& name : names->second) objects.push_back(objects_.at({ns, name}));
+  return objects;
+}
+
 bool Informer::HasSynced() const {
   sync::MutexLock lock(mutex_);
   return synced_;
 }
 
-void Informer::Apply(const Key& key, Object after) {
-  Object before;
-  {
-    sync::MutexLock lock(mutex_);
-    const auto found = objects_.find(key);
-    if (found != objects_.end()) before = found->second;
-    if (after) {
-      objects_[key] = after;
-    } else {
-      objects_.erase(key);
-    }
-  }
-  if (!before && !after) return;
-  if (before && after && kube::ResourceVersionOf(*before) == kube::ResourceVersionOf(*after)) {
+void Informer::Index(const Key& key, const Object& object, bool add) {
+  if (options_.index_label.empty()) return;
+  const std::string value = kube::LabelOf(*object, options_.index_label);
+  if (value.empty()) return;
+  const Key place{key.ns, value};
+  if (add) {
+    index_[place].insert(key.name);
     return;
   }
+  const auto names = index_.find(place);
+  if (names == index_.end()) return;
+  names->second.erase(key.name);
+  if (names->second.empty()) index_.erase(names);
+}
+
+void Informer::Store(const Key& key, const Object& object) {
+  Object& place = objects_[key];
+  if (place) Index(key, place, false);
+  place = object;
+  Index(key, place, true);
+}
+
+void Informer::Erase(const Key& key) {
+  const auto found = objects_.find(key);
+  if (found == objects_.end()) return;
+  Index(key, found->second, false);
+  objects_.erase(found);
+}
+
+void Informer::Tell(const Object& before, const Object& after) const {
   for (const Handler& handler : handlers_) handler(before, after);
 }
 
-absl::Status Informer::Relist() {
-  ASSIGN_OR_RETURN(kube::ObjectList list,
-                   client_.List(kind_, options_.ns, {options_.selection, 0, ""}));
-  std::vector<Key> gone;
+void Informer::Apply(const Key& key, const Object& after, const std::string& seen) {
+  Object before;
   {
     sync::MutexLock lock(mutex_);
-    for (const auto& [key, object] : objects_) gone.push_back(key);
+    SawLocked(seen);
+    const auto found = objects_.find(key);
+    if (found != objects_.end()) before = found->second;
+    const std::string version = kube::ResourceVersionOf(*after);
+    if (before) {
+      const std::string known = kube::ResourceVersionOf(*before);
+      if (known == version || (IsOlder(version, known) && !rewinding_)) return;
+    }
+    Store(key, after);
   }
-  for (kube::Json& item : list.items) {
-    const Key key = kube::KeyOf(item);
-    gone.erase(std::remove(gone.begin(), gone.end(), key), gone.end());
-    Apply(key, std::make_shared<const kube::Json>(std::move(item)));
+  Tell(before, after);
+}
+
+void Informer::Remove(const Key& key, const std::string& version) {
+  Object before;
+  {
+    sync::MutexLock lock(mutex_);
+    SawLocked(version);
+    const auto found = objects_.find(key);
+    if (found == objects_.end()) return;
+    before = found->second;
+    if (IsOlder(version, kube::ResourceVersionOf(*before))) return;
+    Erase(key);
   }
-  for (const Key& key : gone) Apply(key, nullptr);
-  ASSIGN_OR_RETURN(std::shared_ptr<kube::WatchStream> watch,
-                   client_.Watch(kind_, options_.ns, {options_.selection, list.resource_version}));
+  Tell(before, nullptr);
+}
+
+void Informer::Learn(kube::Json object) {
+  if (selector_ == nullptr || !selector_->Matches(object)) return;
+  const Key key = kube::KeyOf(object);
+  if (!options_.ns.empty() && key.ns != options_.ns) return;
+  const std::string version = kube::ResourceVersionOf(object);
+  if (options_.trim != nullptr) options_.trim(object);
+  const auto after = std::make_shared<const kube::Json>(std::move(object));
+  Object before;
+  {
+    sync::MutexLock lock(mutex_);
+    // What the watch has passed it has told of; what is not in the copy then is gone again. Without
+    // an order of versions nobody can tell.
+    if (!IsOlder(seen_, version)) return;
+    const auto found = objects_.find(key);
+    if (found != objects_.end()) before = found->second;
+    if (before && !IsOlder(kube::ResourceVersionOf(*before), version)) return;
+    Store(key, after);
+  }
+  Tell(before, after);
+}
+
+void Informer::SawLocked(const std::string& version) {
+  if (!version.empty() && !IsOlder(version, seen_)) seen_ = version;
+}
+
+// A list that is older than what has been seen comes from a server that lags, unless all of them
+// are.
+absl::Status Informer::AcceptVersion(const std::string& version) {
+  sync::MutexLock lock(mutex_);
+  if (!IsOlder(version, seen_)) {
+    old_lists_ = 0;
+    return absl::OkStatus();
+  }
+  if (++old_lists_ < kOldListsBelieved) {
+    return absl::UnavailableError(absl::StrCat("the list of ", std::string(kind_.plural),
+                                               " is of version ", version, ", but ", seen_,
+                                               " has been seen: its server lags"));
+  }
+  log::Warning("the store has gone back in time: what it lists now is believed",
+               {{"kind", kind_.kind}, {"version", version}});
+  old_lists_ = 0;
+  rewinding_ = true;
+  seen_.clear();
+  return absl::OkStatus();
+}
+
+absl::Status Informer::ReadPages(std::set<Key>& listed, std::string& version) {
+  kube::ListOptions options{options_.selection, options_.page, ""};
+  do {
+    ASSIGN_OR_RETURN(kube::ObjectList page, client_.List(kind_, options_.ns, options));
+    if (version.empty()) {
+      version = page.resource_version;
+      RETURN_IF_ERROR(AcceptVersion(version));
+    }
+    for (kube::Json& item : page.items) {
+      const Key key = kube::KeyOf(item);
+      listed.insert(key);
+      if (options_.trim != nullptr) options_.trim(item);
+      Apply(key, std::make_shared<const kube::Json>(std::move(item)), "");
+    }
+    options.continue_token = page.continue_token;
+  } while (!options.continue_token.empty());
+  return absl::OkStatus();
+}
+
+void Informer::RemoveAllBut(const std::set<Key>& listed, const std::string& version) {
+  std::vector<Object> gone;
+  {
+    sync::MutexLock lock(mutex_);
+    SawLocked(version);
+    for (const auto& [key, object] : objects_) {
+      // What was learned of after the list is not in it, and stays.
+      const bool newer = IsOlder(version, kube::ResourceVersionOf(*object)) && !rewinding_;
+      if (!listed.contains(key) && !newer) gone.push_back(object);
+    }
+    for (const Object& object : gone) Erase(kube::KeyOf(*object));
+    rewinding_ = false;
+  }
+  for (const Object& object : gone) Tell(object, nullptr);
+}
+
+absl::Status Informer::Relist() {
+  std::set<Key> listed;
+  std::string version;
+  RETURN_IF_ERROR(ReadPages(listed, version));
+  RemoveAllBut(listed, version);
+  listing_ = false;
+  return StartWatch();
+}
+
+absl::Status Informer::StartWatch() {
+  std::string from;
+  {
+    sync::MutexLock lock(mutex_);
+    from = seen_;
+  }
+  absl::StatusOr<std::unique_ptr<kube::WatchStream>> watch =
+      client_.Watch(kind_, options_.ns, {options_.selection, from});
+  if (!watch.ok()) return AfterBreak(watch.status());
   sync::MutexLock lock(mutex_);
   synced_ = true;
-  if (stopped_) watch->Stop();
-  watch_ = std::move(watch);
+  if (stopped_) (*watch)->Stop();
+  watch_ = *std::move(watch);
   return absl::OkStatus();
 }
 
@@ -87,32 +258,58 @@ absl::Status Informer::Drain(absl::Duration timeout) {
     watch = watch_;
   }
   while (true) {
-    ASSIGN_OR_RETURN(const std::optional<kube::WatchEvent> event, watch->Next(timeout));
+    ASSIGN_OR_RETURN(std::optional<kube::WatchEvent> event, watch->Next(timeout));
+    gaps_ = 0;
+    resumes_ = 0;
     if (!event) return absl::OkStatus();
     timeout = absl::ZeroDuration();
-    if (event->type == kube::WatchEventType::kBookmark) continue;
-    const bool deleted = event->type == kube::WatchEventType::kDeleted;
-    Apply(kube::KeyOf(*event->object), deleted ? nullptr : event->object);
+    Take(*std::move(event));
   }
 }
 
+void Informer::Take(kube::WatchEvent event) {
+  const std::string version = kube::ResourceVersionOf(*event.object);
+  if (event.type == kube::WatchEventType::kBookmark) {
+    sync::MutexLock lock(mutex_);
+    return SawLocked(version);
+  }
+  const Key key = kube::KeyOf(*event.object);
+  if (event.type == kube::WatchEventType::kDeleted) return Remove(key, version);
+  if (options_.trim == nullptr) return Apply(key, event.object, version);
+  kube::Json trimmed = *event.object;
+  options_.trim(trimmed);
+  Apply(key, std::make_shared<const kube::Json>(std::move(trimmed)), version);
+}
+
+// A watch that lost its connection goes on from where it was; any other end means a new list.
+absl::Status Informer::AfterBreak(const absl::Status& status) {
+  {
+    sync::MutexLock lock(mutex_);
+    watch_ = nullptr;
+  }
+  if (!IsConnectionLoss(status) || ++resumes_ > kResumes) {
+    resumes_ = 0;
+    listing_ = true;
+    ++gaps_;
+  }
+  // Having missed events is part of life; the list that follows makes up for it.
+  return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
+}
+
 absl::Status Informer::Poll(absl::Duration timeout) {
+  if (selector_ == nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat("no such selector: ", options_.selection.labels,
+                                                   " ", options_.selection.fields));
+  }
   bool watching = false;
   {
     sync::MutexLock lock(mutex_);
     watching = watch_ != nullptr;
   }
-  if (!watching) return Relist();
+  if (listing_) return Relist();
+  if (!watching) return StartWatch();
   const absl::Status status = Drain(timeout);
-  if (status.ok()) return status;
-  sync::MutexLock lock(mutex_);
-  watch_ = nullptr;
-  // Having missed events is part of life; the list that follows makes up for it.
-  return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
-}
-
-absl::Duration Informer::Pause(int failures) const {
-  return std::min(absl::Milliseconds(50) * (1 << std::min(failures, 10)), absl::Seconds(10));
+  return status.ok() ? status : AfterBreak(status);
 }
 
 void Informer::Run() {
@@ -121,13 +318,14 @@ void Informer::Run() {
     const absl::Status status = Poll(absl::Seconds(10));
     sync::MutexLock lock(mutex_);
     if (stopped_) return;
-    if (status.ok()) {
-      failures = 0;
-      continue;
+    failures = status.ok() ? 0 : failures + 1;
+    // The first list after a gap comes at once; when they follow one another, something is wrong.
+    const int pauses = std::max(failures, gaps_ - 1);
+    if (pauses <= 0) continue;
+    if (!status.ok()) {
+      log::Warning("watch broke", {{"kind", kind_.kind}, {"error", status.ToString()}});
     }
-    log::Warning("watch broke, will list again",
-                 {{"kind", kind_.kind}, {"error", status.ToString()}});
-    stopping_.WaitFor(mutex_, Pause(failures++));
+    stopping_.WaitFor(mutex_, DelayAfter(options_.back_off, pauses - 1, shares_.Next()));
     if (stopped_) return;
   }
 }

@@ -3,24 +3,40 @@
 //
 // Readers get immutable snapshots without asking the API server; handlers are told that an object
 // changed and do no more than enqueue a key. What the copy lacks is only ever late, never lost:
-// after a gap (410 Gone, a broken stream) everything is listed again and the differences reported.
+// after a gap (410 Gone) everything is listed again and the differences reported; after a broken
+// connection the watch goes on where it was. The copy never goes back in time: older news than what
+// is known, be it a late event or a list from a server that lags, is not believed.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
+#include "controller/runtime/back_off.h"
+#include "controller/runtime/trim.h"
 #include "controller/runtime/work_queue.h"
+
+namespace starling::kube {
+class Selector;
+}
 
 namespace starling::runtime {
 
 struct InformerOptions {
   std::string ns;  // empty: all namespaces
   kube::Selection selection;
+  std::int64_t page = 500;  // objects a list request, at most; 0: all at once
+  Trim trim = nullptr;      // what the copy keeps; null: everything
+  std::string index_label;  // not empty: ListByLabel() finds objects by the value of this label
+  BackOff back_off{.first = absl::Milliseconds(50), .longest = absl::Seconds(10), .jitter = 0.5};
 };
 
 // Thread-safe, except that Poll() and Run() are confined to one thread.
@@ -33,38 +49,79 @@ class Informer {
   Informer(kube::KubeClient& client, const kube::ResourceKind& kind, InformerOptions options);
   ~Informer();
 
-  // Before the first Poll() or Run(). Handlers run on the informer's thread and must not wait.
+  // Before the first Poll() or Run(). Handlers must not wait. They run on the informer's thread,
+  // and on that of whoever calls Learn().
   void AddHandler(Handler handler);
 
   // The snapshot of one object; null: not there.
   Object Get(const Key& key) const;
   std::vector<Object> List() const;
+  // Those of one namespace whose index label has this value, ordered by name.
+  std::vector<Object> ListByLabel(const std::string& ns, const std::string& value) const;
   bool HasSynced() const;  // the first list is in
 
-  // One turn: lists if there is no live watch, else takes what the watch has, waiting up to
-  // `timeout` for the first event. An error means that the next turn lists again.
+  // What a write of this process returned, or a read past the copy: readers see it at once, the
+  // watch will tell of it later. Not believed if the copy knows better by now, or does not select
+  // such objects.
+  void Learn(kube::Json object);
+
+  const InformerOptions& options() const { return options_; }
+
+  // One turn: lists if there is no place to watch from, watches if there is no live watch, else
+  // takes what the watch has, waiting up to `timeout` for the first event. After an error the next
+  // turn takes up what was lost.
   absl::Status Poll(absl::Duration timeout);
 
-  // Turns until Stop(), pausing briefly after errors. Stop() may be called from any thread.
+  // Turns until Stop(), pausing after errors and between lists that follow one another. Stop() may
+  // be called from any thread.
   void Run();
   void Stop();
 
  private:
+  // A copy older than this many lists in a row is no copy of a newer state: the store was restored.
+  static constexpr int kOldListsBelieved = 5;
+  static constexpr int kResumes = 3;
+
   absl::Status Relist();
+  absl::Status ReadPages(std::set<Key>& listed, std::string& version);
+  absl::Status AcceptVersion(const std::string& version);
+  void RemoveAllBut(const std::set<Key>& listed, const std::string& version);
+  absl::Status StartWatch();
   absl::Status Drain(absl::Duration timeout);
-  void Apply(const Key& key, Object after);
-  absl::Duration Pause(int failures) const;
+  absl::Status AfterBreak(const absl::Status& status);
+  void Take(kube::WatchEvent event);
+  // `seen`: the version up to which the watch has told by now; empty: no news of that.
+  void Apply(const Key& key, const Object& after, const std::string& seen);
+  void Remove(const Key& key, const std::string& version);
+  void Store(const Key& key, const Object& object) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Erase(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Index(const Key& key, const Object& object, bool add) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Tell(const Object& before, const Object& after) const;
+  void SawLocked(const std::string& version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   kube::KubeClient& client_;
   const kube::ResourceKind kind_;
   const InformerOptions options_;
+  const std::unique_ptr<const kube::Selector> selector_;  // null: there is no such selector
   std::vector<Handler> handlers_;
+  Shares shares_;      // of the running thread, as are the next four
+  int gaps_ = 0;       // lists in a row that no event followed
+  int old_lists_ = 0;  // refused in a row
+  int resumes_ = 0;    // in a row, without an event
+  bool listing_ = true;
   mutable sync::Mutex mutex_;
   sync::Condition stopping_;
   std::map<Key, Object> objects_ ABSL_GUARDED_BY(mutex_);
+  std::map<Key, std::set<std::string>> index_ ABSL_GUARDED_BY(mutex_);  // {ns, value} -> names
+  std::string seen_ ABSL_GUARDED_BY(mutex_);        // version up to which all events have been seen
+  bool rewinding_ ABSL_GUARDED_BY(mutex_) = false;  // until a list is in: it is to be believed
   bool synced_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<kube::WatchStream> watch_ ABSL_GUARDED_BY(mutex_);
 };
+
+// Whether version `a` of an object is older than `b`. Versions that are no numbers have no order:
+// false.
+bool IsOlder(std::string_view a, std::string_view b);
 
 }  // namespace starling::runtime

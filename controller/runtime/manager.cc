@@ -14,7 +14,7 @@ struct Manager::Controller {
   WorkQueue& queue;
   Reconciler& reconciler;
   int workers;
-  ControllerStats stats;  // guarded by the manager's mutex
+  ReconcileMetrics metrics;
 };
 
 struct Manager::Periodic {
@@ -24,7 +24,24 @@ struct Manager::Periodic {
   absl::Status last;  // guarded by the manager's mutex
 };
 
-Manager::Manager(const clock::Clock& clock) : clock_(clock) {}
+namespace {
+
+void Count(Outcome outcome, ReconcileMetrics& metrics) {
+  switch (outcome) {
+    case Outcome::kSuccess:
+      return metrics.success.Increment();
+    case Outcome::kRequeueAfter:
+      return metrics.requeue_after.Increment();
+    case Outcome::kError:
+      metrics.error.Increment();
+      return metrics.errors.Increment();
+  }
+}
+
+}  // namespace
+
+Manager::Manager(const clock::Clock& clock, metrics::Registry* registry)
+    : clock_(clock), registry_(registry) {}
 Manager::~Manager() { Stop(); }
 
 void Manager::AddInformer(std::string name, Informer& informer) {
@@ -33,8 +50,14 @@ void Manager::AddInformer(std::string name, Informer& informer) {
 
 void Manager::AddController(std::string name, WorkQueue& queue, Reconciler& reconciler,
                             int workers) {
-  controllers_.push_back(
-      std::make_unique<Controller>(Controller{std::move(name), queue, reconciler, workers, {}}));
+  ReconcileMetrics metrics;
+  if (registry_ != nullptr) {
+    metrics = AddReconcileMetrics(*registry_, name);
+    metrics.most.Set(workers);
+    queue.UseMetrics(AddQueueMetrics(*registry_, name));
+  }
+  controllers_.push_back(std::make_unique<Controller>(
+      Controller{std::move(name), queue, reconciler, workers, metrics}));
 }
 
 void Manager::AddPeriodic(std::string name, absl::Duration interval,
@@ -43,11 +66,13 @@ void Manager::AddPeriodic(std::string name, absl::Duration interval,
       Periodic{std::move(name), interval, std::move(task), absl::OkStatus()}));
 }
 
-absl::Status Manager::Start(absl::Duration timeout) {
+void Manager::LaunchInformers() {
   for (const auto& [name, informer] : informers_) {
     threads_.emplace_back([informer = informer] { informer->Run(); });
   }
-  RETURN_IF_ERROR(AwaitInformers(timeout));
+}
+
+void Manager::LaunchRest() {
   for (const auto& controller : controllers_) {
     for (int i = 0; i < controller->workers; ++i) {
       threads_.emplace_back([this, &controller = *controller] { Work(controller); });
@@ -56,6 +81,17 @@ absl::Status Manager::Start(absl::Duration timeout) {
   for (const auto& periodic : periodics_) {
     threads_.emplace_back([this, &periodic = *periodic] { Repeat(periodic); });
   }
+}
+
+void Manager::Launch() {
+  LaunchInformers();
+  LaunchRest();
+}
+
+absl::Status Manager::Start(absl::Duration timeout) {
+  LaunchInformers();
+  RETURN_IF_ERROR(AwaitInformers(timeout));
+  LaunchRest();
   return absl::OkStatus();
 }
 
@@ -79,11 +115,11 @@ absl::Status Manager::AwaitInformers(absl::Duration timeout) {
 void Manager::Work(Controller& controller) {
   while (const std::optional<Key> key = controller.queue.Get()) {
     const absl::Time start = clock_.Now();
-    const bool well = ReconcileKey(controller.queue, controller.reconciler, *key);
-    sync::MutexLock lock(mutex_);
-    ++controller.stats.reconciles;
-    controller.stats.errors += well ? 0 : 1;
-    controller.stats.busy += clock_.Now() - start;
+    controller.metrics.active.Add(1);
+    const Outcome outcome = ReconcileKey(controller.queue, controller.reconciler, *key);
+    controller.metrics.active.Add(-1);
+    controller.metrics.seconds.Observe(absl::ToDoubleSeconds(clock_.Now() - start));
+    Count(outcome, controller.metrics);
   }
 }
 
@@ -128,15 +164,8 @@ absl::Status Manager::Health() const {
   return absl::OkStatus();
 }
 
-std::map<std::string, ControllerStats> Manager::Stats() const {
-  sync::MutexLock lock(mutex_);
-  std::map<std::string, ControllerStats> stats;
-  for (const auto& controller : controllers_) {
-    ControllerStats& one = stats[controller->name];
-    one = controller->stats;
-    one.queued = static_cast<std::int64_t>(controller->queue.size());
-  }
-  return stats;
+void Manager::UpdateMetrics() {
+  for (const auto& controller : controllers_) controller->queue.UpdateAges();
 }
 
 }  // namespace starling::runtime

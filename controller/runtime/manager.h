@@ -5,33 +5,25 @@
 // threads and are tested without any.
 #pragma once
 
-#include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "common/clock/clock.h"
+#include "common/metrics/metrics.h"
 #include "common/sync/mutex.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/reconciler.h"
 
 namespace starling::runtime {
 
-// Counters of one controller, for /metrics (controller_runtime_reconcile_*, workqueue_*).
-struct ControllerStats {
-  std::int64_t reconciles = 0;
-  std::int64_t errors = 0;
-  std::int64_t queued = 0;
-  absl::Duration busy = absl::ZeroDuration();
-};
-
 // Thread-safe, but Add*, Start and Stop are for one thread. What is added must outlive Stop().
 class Manager {
  public:
-  explicit Manager(const clock::Clock& clock);
+  // `registry`, if given, shows what the controllers and their queues do, and must outlive it.
+  explicit Manager(const clock::Clock& clock, metrics::Registry* registry = nullptr);
   ~Manager();  // stops
 
   void AddInformer(std::string name, Informer& informer);
@@ -42,12 +34,15 @@ class Manager {
 
   // Starts informers, waits up to `timeout` for their first lists, then starts the rest.
   absl::Status Start(absl::Duration timeout);
+  // Starts everything without waiting: Health() tells when the first lists are in.
+  void Launch();
   // Ends and joins all threads; a reconcile that is under way is finished first.
   void Stop();
 
   // OK, or what is wrong: an informer without its first list, a task that fails.
   absl::Status Health() const;
-  std::map<std::string, ControllerStats> Stats() const;
+  // Brings gauges up to date that nothing else moves; before the registry is shown.
+  void UpdateMetrics();
 
  private:
   struct Controller;
@@ -55,9 +50,12 @@ class Manager {
 
   void Work(Controller& controller);
   void Repeat(Periodic& periodic);
+  void LaunchInformers();
+  void LaunchRest();
   absl::Status AwaitInformers(absl::Duration timeout);
 
   const clock::Clock& clock_;
+  metrics::Registry* const registry_;
   std::vector<std::pair<std::string, Informer*>> informers_;
   std::vector<std::unique_ptr<Controller>> controllers_;
   std::vector<std::unique_ptr<Periodic>> periodics_;

@@ -5,12 +5,17 @@
 
 namespace starling::runtime {
 
-bool ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key) {
+Outcome ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key) {
   const absl::StatusOr<Result> result = reconciler.Reconcile(key);
+  Outcome outcome = Outcome::kSuccess;
   if (result.ok()) {
     queue.Forget(key);
-    if (result->requeue_after > absl::ZeroDuration()) queue.AddAfter(key, result->requeue_after);
+    if (result->requeue_after > absl::ZeroDuration()) {
+      outcome = Outcome::kRequeueAfter;
+      queue.AddAfter(key, result->requeue_after);
+    }
   } else {
+    outcome = Outcome::kError;
     // A conflict only says that the copy was old; a first one is not worth a word.
     if (!absl::IsAborted(result.status()) || queue.FailuresOf(key) > 5) {
       log::Warning("reconcile failed, will try again",
@@ -19,7 +24,7 @@ bool ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key) {
     queue.AddBackedOff(key);
   }
   queue.Done(key);
-  return result.ok();
+  return outcome;
 }
 
 bool ReconcileOnce(WorkQueue& queue, Reconciler& reconciler) {

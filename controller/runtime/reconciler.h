@@ -26,9 +26,10 @@ class Reconciler {
   virtual absl::StatusOr<Result> Reconcile(const Key& key) = 0;
 };
 
-// Reconciles a key that the queue has handed out, requeues it as asked and gives it back. Returns
-// whether that went well.
-bool ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key);
+enum class Outcome { kSuccess, kRequeueAfter, kError };
+
+// Reconciles a key that the queue has handed out, requeues it as asked and gives it back.
+Outcome ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key);
 
 // One turn of a controller's worker: takes a ready key, reconciles it, requeues as asked. Returns
 // whether there was one. Tests drive a controller with this, the Manager does so with threads.

@@ -9,8 +9,10 @@
 #include "controller/kube/faulty_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/runtime/event_recorder.h"
+#include "controller/runtime/fan_out.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
+#include "controller/runtime/token_bucket.h"
 
 namespace starling::runtime {
 namespace {
@@ -207,6 +209,22 @@ TEST_F(EventRecorderTest, AFailingStoreIsNoReasonToStop) {
   EXPECT_EQ(Events().size(), 1U);
 }
 
+TEST_F(EventRecorderTest, QueuedEventsAreWrittenWhenThereIsTime) {
+  EventRecorder queued(*store_, clock_, "starling.dev/test", "here", EventWrites::kQueued);
+  for (int i = 0; i < 3; ++i) queued.Record(job_, EventType::kNormal, "A", "B", "c");
+  EXPECT_THAT(Events(), IsEmpty());
+  queued.Flush();
+  ASSERT_EQ(Events().size(), 1U);
+  EXPECT_EQ(kube::IntAt(Events()[0], "/series/count"), 3);
+}
+
+TEST_F(EventRecorderTest, AFloodOfQueuedEventsIsBounded) {
+  EventRecorder queued(*store_, clock_, "starling.dev/test", "here", EventWrites::kQueued);
+  for (int i = 0; i < 5000; ++i) queued.Record(job_, EventType::kNormal, "A", "B", "c");
+  queued.Flush();
+  EXPECT_EQ(kube::IntAt(Events()[0], "/series/count"), 4096);
+}
+
 TEST_F(EventRecorderTest, ALongNoteIsCutBetweenCharacters) {
   std::string note(1023, 'x');
   note += "é and more";
@@ -226,6 +244,41 @@ TEST_F(EventRecorderTest, OldEventsAreDeletedAndYoungOnesKept) {
 
   ASSERT_EQ(Events().size(), 1U);
   EXPECT_EQ(kube::StringAt(Events()[0], "/reason"), "Young");
+}
+
+TEST(FanOut, BatchesGrowAndEndWithTheFirstFailure) {
+  std::atomic<int> runs = 0;
+  EXPECT_EQ(FanOut(100, 16,
+                   [&](std::size_t) {
+                     ++runs;
+                     return absl::OkStatus();
+                   })
+                .size(),
+            100U);
+  EXPECT_EQ(runs, 100);
+  runs = 0;
+  const auto refused = [&](std::size_t) {
+    ++runs;
+    return absl::PermissionDeniedError("quota");
+  };
+  EXPECT_EQ(FanOut(100, 16, refused).size(), 1U);
+  EXPECT_EQ(runs, 1);
+  runs = 0;
+  const auto stops = [](const absl::Status& status) { return absl::IsUnavailable(status); };
+  EXPECT_EQ(FanOut(100, 16, refused, stops).size(), 100U) << "not all errors end it";
+  EXPECT_TRUE(FanOut(0, 16, refused).empty());
+}
+
+TEST(TokenBucket, LetsABurstPassAndThenKeepsTheRate) {
+  TokenBucket bucket(10, 3);
+  const absl::Time start = absl::UnixEpoch();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(bucket.Take(start), absl::ZeroDuration());
+  EXPECT_EQ(bucket.Take(start), absl::Milliseconds(100));
+  EXPECT_EQ(bucket.Take(start), absl::Milliseconds(200));
+  EXPECT_EQ(bucket.Take(start + absl::Milliseconds(300)), absl::ZeroDuration());
+  EXPECT_EQ(bucket.Take(start + absl::Hours(1)), absl::ZeroDuration());
+  TokenBucket none(0, 0);
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(none.Take(start), absl::ZeroDuration());
 }
 
 // Labels every ConfigMap that it is told of.
@@ -252,7 +305,8 @@ TEST(ManagerTest, WhatTheInformerSeesReachesTheReconciler) {
     queue.Add(kube::KeyOf(after ? *after : *before));
   });
   Labeller labeller(*store);
-  Manager manager(clock);
+  metrics::Registry registry;
+  Manager manager(clock, &registry);
   manager.AddInformer("configmaps", informer);
   manager.AddController("labeller", queue, labeller, 2);
   std::atomic<int> runs = 0;
@@ -273,7 +327,15 @@ TEST(ManagerTest, WhatTheInformerSeesReachesTheReconciler) {
   EXPECT_TRUE(manager.Health().ok());
   EXPECT_GE(runs, 3);
   manager.Stop();
-  EXPECT_GE(manager.Stats()["labeller"].reconciles, 1);
+  manager.UpdateMetrics();
+  const std::string text = registry.Serialize();
+  for (const char* series :
+       {"controller_runtime_reconcile_total{controller=\"labeller\",result=\"success\"} ",
+        "controller_runtime_max_concurrent_reconciles{controller=\"labeller\"} 2",
+        "controller_runtime_active_workers{controller=\"labeller\"} 0",
+        "workqueue_depth{controller=\"labeller\",name=\"labeller\"} 0"}) {
+    EXPECT_NE(text.find(series), std::string::npos) << series << "\n" << text;
+  }
 }
 
 }  // namespace

@@ -2,15 +2,38 @@
 #include "controller/runtime/work_queue.h"
 
 #include <algorithm>
-#include <cmath>
 
 namespace starling::runtime {
 
-void WorkQueue::AddLocked(const Key& key) {
-  if (shut_down_ || !dirty_.insert(key).second) return;
-  if (processing_.contains(key)) return;  // Done() hands it out again
+void WorkQueue::UseMetrics(QueueMetrics metrics) {
+  sync::MutexLock lock(mutex_);
+  metrics_ = metrics;
+}
+
+void WorkQueue::UpdateAges() {
+  sync::MutexLock lock(mutex_);
+  const absl::Time now = clock_.Now();
+  absl::Duration longest = absl::ZeroDuration();
+  absl::Duration all = absl::ZeroDuration();
+  for (const auto& [key, since] : processing_) {
+    longest = std::max(longest, now - since);
+    all += now - since;
+  }
+  metrics_.unfinished.Set(absl::ToDoubleSeconds(all));
+  metrics_.longest.Set(absl::ToDoubleSeconds(longest));
+}
+
+void WorkQueue::MakeReady(const Key& key) {
   ready_.push_back(key);
+  metrics_.depth.Set(static_cast<double>(ready_.size()));
   changed_.NotifyOne();
+}
+
+void WorkQueue::AddLocked(const Key& key) {
+  if (shut_down_ || !dirty_.try_emplace(key, clock_.Now()).second) return;
+  metrics_.adds.Increment();
+  if (processing_.contains(key)) return;  // Done() hands it out again
+  MakeReady(key);
 }
 
 void WorkQueue::Add(const Key& key) {
@@ -28,8 +51,8 @@ void WorkQueue::AddAfterLocked(const Key& key, absl::Duration delay) {
     delayed_.erase({known->second, key});
     known->second = when;
   }
-  delayed_.emplace(when, key);
-  changed_.NotifyAll();
+  // Who waits for the earliest key waits too long only if this one is earlier still.
+  if (delayed_.emplace(when, key).first == delayed_.begin()) changed_.NotifyOne();
 }
 
 void WorkQueue::AddAfter(const Key& key, absl::Duration delay) {
@@ -37,20 +60,11 @@ void WorkQueue::AddAfter(const Key& key, absl::Duration delay) {
   AddAfterLocked(key, delay);
 }
 
-// SplitMix64 (Steele et al. 2014): delays need spread, not secrecy.
-double WorkQueue::RandomShare() {
-  std::uint64_t z = back_off_.seed += 0x9e3779b97f4a7c15U;
-  z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
-  z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;
-  return static_cast<double>((z ^ (z >> 31U)) >> 11U) * 0x1p-53;
-}
-
 void WorkQueue::AddBackedOff(const Key& key) {
   sync::MutexLock lock(mutex_);
-  const int failures = failures_[key]++;
-  const double growth = std::pow(back_off_.factor, std::min(failures, 64));
-  const absl::Duration delay = std::min(back_off_.first * growth, back_off_.longest);
-  AddAfterLocked(key, delay * (1.0 + back_off_.jitter * RandomShare()));
+  metrics_.retries.Increment();
+  const absl::Duration delay = DelayAfter(back_off_, failures_[key]++, shares_.Next());
+  AddAfterLocked(key, std::max(delay, retries_.Take(clock_.Now())));
 }
 
 void WorkQueue::Forget(const Key& key) {
@@ -79,8 +93,12 @@ std::optional<Key> WorkQueue::TakeLocked() {
   if (shut_down_ || ready_.empty()) return std::nullopt;
   Key key = std::move(ready_.front());
   ready_.pop_front();
-  dirty_.erase(key);
-  processing_.insert(key);
+  const absl::Time now = clock_.Now();
+  const auto added = dirty_.find(key);
+  metrics_.depth.Set(static_cast<double>(ready_.size()));
+  metrics_.queue_seconds.Observe(absl::ToDoubleSeconds(now - added->second));
+  dirty_.erase(added);
+  processing_[key] = now;
   return key;
 }
 
@@ -104,10 +122,12 @@ std::optional<Key> WorkQueue::TryGet() {
 
 void WorkQueue::Done(const Key& key) {
   sync::MutexLock lock(mutex_);
-  processing_.erase(key);
-  if (shut_down_ || !dirty_.contains(key)) return;
-  ready_.push_back(key);
-  changed_.NotifyOne();
+  const auto begun = processing_.find(key);
+  if (begun != processing_.end()) {
+    metrics_.work_seconds.Observe(absl::ToDoubleSeconds(clock_.Now() - begun->second));
+    processing_.erase(begun);
+  }
+  if (!shut_down_ && dirty_.contains(key)) MakeReady(key);
 }
 
 void WorkQueue::ShutDown() {

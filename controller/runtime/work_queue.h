@@ -14,28 +14,30 @@
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/container/flat_hash_set.h"
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
+#include "controller/runtime/back_off.h"
+#include "controller/runtime/controller_metrics.h"
+#include "controller/runtime/token_bucket.h"
 
 namespace starling::runtime {
 
 using Key = kube::ObjectKey;
 
-struct BackOff {
-  absl::Duration first = absl::Milliseconds(10);
-  absl::Duration longest = absl::Seconds(30);
-  double factor = 2.0;
-  double jitter = 0.2;  // each delay is lengthened by up to this share
-  std::uint64_t seed = 1;
-};
-
 // Thread-safe.
 class WorkQueue {
  public:
-  WorkQueue(const clock::Clock& clock, BackOff back_off) : clock_(clock), back_off_(back_off) {}
+  // `retries` limits how many keys come back after failures, all of them together.
+  WorkQueue(const clock::Clock& clock, BackOff back_off,
+            TokenBucket retries = TokenBucket(/*per_second=*/0, /*burst=*/0))
+      : clock_(clock), back_off_(back_off), retries_(retries), shares_(back_off.seed) {}
+
+  // Before the first Add().
+  void UseMetrics(QueueMetrics metrics);
+  // Brings up to date what the metrics say of keys that workers have now.
+  void UpdateAges();
 
   void Add(const Key& key);
   // After `delay`; of several for one key the earliest counts.
@@ -63,15 +65,19 @@ class WorkQueue {
   void AddAfterLocked(const Key& key, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Key> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  double RandomShare() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeReady(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const clock::Clock& clock_;
-  BackOff back_off_;
+  const BackOff back_off_;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
-  std::deque<Key> ready_ ABSL_GUARDED_BY(mutex_);                // first in, first out
-  absl::flat_hash_set<Key> dirty_ ABSL_GUARDED_BY(mutex_);       // in ready_, or to be on Done
-  absl::flat_hash_set<Key> processing_ ABSL_GUARDED_BY(mutex_);  // handed out
+  TokenBucket retries_ ABSL_GUARDED_BY(mutex_);
+  Shares shares_ ABSL_GUARDED_BY(mutex_);
+  QueueMetrics metrics_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Key> ready_ ABSL_GUARDED_BY(mutex_);  // first in, first out
+  // In ready_, or to be on Done(): since when.
+  absl::flat_hash_map<Key, absl::Time> dirty_ ABSL_GUARDED_BY(mutex_);
+  absl::flat_hash_map<Key, absl::Time> processing_ ABSL_GUARDED_BY(mutex_);  // handed out: when
   std::set<std::pair<absl::Time, Key>> delayed_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Key, absl::Time> due_ ABSL_GUARDED_BY(mutex_);  // of those delayed
   absl::flat_hash_map<Key, int> failures_ ABSL_GUARDED_BY(mutex_);

@@ -106,6 +106,46 @@ TEST_F(WorkQueueTest, JitterSpreadsDelaysAndIsTheSameForTheSameSeed) {
   }
 }
 
+TEST_F(WorkQueueTest, FailuresOfAllKeysTogetherComeBackAtALimitedRate) {
+  WorkQueue queue(clock_, {.jitter = 0}, TokenBucket(/*per_second=*/10, /*burst=*/2));
+  for (int i = 0; i < 12; ++i) queue.AddBackedOff({"ns", std::to_string(i)});
+  const auto ready = [&] {
+    int count = 0;
+    while (const auto key = queue.TryGet()) {
+      queue.Done(*key);
+      ++count;
+    }
+    return count;
+  };
+  clock_.Advance(absl::Milliseconds(10));
+  EXPECT_EQ(ready(), 2) << "the burst";
+  clock_.Advance(absl::Milliseconds(500));
+  EXPECT_EQ(ready(), 5);
+  clock_.Advance(absl::Seconds(1));
+  EXPECT_EQ(ready(), 5) << "late, but none is lost";
+}
+
+TEST_F(WorkQueueTest, MetricsTellOfKeysThatWaitAndOfWorkersThatAreStuck) {
+  metrics::Registry registry;
+  queue_.UseMetrics(AddQueueMetrics(registry, "q"));
+  queue_.Add(kA);
+  queue_.Add(kB);
+  ASSERT_EQ(queue_.TryGet(), kA);
+  clock_.Advance(absl::Seconds(7));
+  queue_.UpdateAges();
+  const auto shows = [&](const std::string& line) {
+    return registry.Serialize().find(line) != std::string::npos;
+  };
+  const std::string labels = "{controller=\"q\",name=\"q\"} ";
+  EXPECT_TRUE(shows("workqueue_depth" + labels + "1"));
+  EXPECT_TRUE(shows("workqueue_adds_total" + labels + "2"));
+  EXPECT_TRUE(shows("workqueue_longest_running_processor_seconds" + labels + "7"));
+  queue_.Done(kA);
+  queue_.UpdateAges();
+  EXPECT_TRUE(shows("workqueue_unfinished_work_seconds" + labels + "0"));
+  EXPECT_TRUE(shows("workqueue_work_duration_seconds_sum" + labels + "7"));
+}
+
 TEST_F(WorkQueueTest, ShuttingDownEndsWhoWaits) {
   std::thread waiting([this] { EXPECT_EQ(queue_.Get(), std::nullopt); });
 

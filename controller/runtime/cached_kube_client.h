@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// A KubeClient that answers reads from informers, and reads its own writes.
+//
+// A reconciler asks for the same few objects again and again; from the copies that is free. What a
+// write returned goes into the copy at once, so that nobody decides on a state from before his own
+// last write. Where a write's result is unknown, or it failed because the copy is old (a conflict,
+// a name that is taken), the object is read from the API server before the copy is used again. So a
+// late watch never makes a second pod.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "common/sync/mutex.h"
+#include "controller/runtime/forwarding_kube_client.h"
+#include "controller/runtime/informer.h"
+
+namespace starling::runtime {
+
+// Thread-safe, but Serve() is for one thread, before the first read.
+class CachedKubeClient final : public ForwardingKubeClient {
+ public:
+  explicit CachedKubeClient(kube::KubeClient& inner) : ForwardingKubeClient(inner) {}
+
+  // From now on Get and List of this kind are answered by `informer`, once it has synced. Its
+  // selection must cover what callers ask for; lists by page or by fields go to the API server.
+  // It must outlive the client.
+  void Serve(const kube::ResourceKind& kind, Informer& informer);
+
+  absl::StatusOr<Json> Get(const kube::ResourceKind& kind, const kube::ObjectKey& key) override;
+  absl::StatusOr<kube::ObjectList> List(const kube::ResourceKind& kind, std::string_view ns,
+                                        const kube::ListOptions& options) override;
+
+ protected:
+  absl::StatusOr<Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                             std::string_view verb, const Call& call) override;
+
+ private:
+  using KindName = std::pair<std::string_view, std::string_view>;  // group, plural
+
+  // Null: not served from a copy, or not yet.
+  Informer* CopyOf(const kube::ResourceKind& kind) const;
+  absl::Status SettleDoubts(const kube::ResourceKind& kind, std::string_view ns,
+                            Informer& informer);
+  void Doubt(const kube::ResourceKind& kind, const kube::ObjectKey& key);
+
+  std::map<KindName, Informer*> informers_;
+  sync::Mutex mutex_;
+  // Objects that are to be read past the copy.
+  std::map<KindName, std::set<kube::ObjectKey>> doubts_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling::runtime

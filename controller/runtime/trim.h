@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an informer's copy of an object keeps: as much as decisions read, and no more.
+//
+// Thousands of jobs are held in memory, each with several pods; most of a pod is of no interest to
+// anyone but its kubelet. Pure functions, one a kind. Who reads another field of a cached object
+// adds it here: the tables in trim.cc name all that is kept.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "controller/kube/resource_kind.h"
+
+namespace starling::runtime {
+
+using Trim = void (*)(nlohmann::json& object);
+
+// Drops metadata.managedFields and nothing else: such a copy may be written back.
+void TrimManagedFields(nlohmann::json& object);
+// Keeps identity, owner, labels and annotations of ours, phase, address, conditions, and of the
+// containers name, resources and state.
+void TrimPod(nlohmann::json& object);
+// Keeps identity, owner and labels of ours: that it is there, and whose it is.
+void TrimToMetadata(nlohmann::json& object);
+// The same, with the spec.
+void TrimToSpec(nlohmann::json& object);
+// The same, with data.
+void TrimToData(nlohmann::json& object);
+
+// The one for this kind.
+Trim TrimFor(const kube::ResourceKind& kind);
+
+}  // namespace starling::runtime
