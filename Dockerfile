@@ -1,0 +1,58 @@
+# syntax=docker/dockerfile:1
+# SPDX-License-Identifier: Apache-2.0
+# One image with all of Starling's programs; a pod's command chooses among them. It runs as any user
+# but root and with a read-only root file system.
+#
+#   docker build -t starling:dev .                 compiles everything here (the default)
+#   docker build --build-arg PROGRAMS=ready ...    takes programs that are compiled already, from
+#                                                  bin/ of the build context (Debian 12's libraries)
+ARG BASE=docker.io/library/debian:bookworm-slim
+ARG PROGRAMS=compiled
+
+FROM ${BASE} AS compiled
+WORKDIR /src
+COPY cmake/packages.txt cmake/packages.txt
+RUN apt-get update -qq \
+ && grep -vE '^\s*(#|$)' cmake/packages.txt \
+    | DEBIAN_FRONTEND=noninteractive xargs apt-get install -y -qq --no-install-recommends >/dev/null \
+ && rm -rf /var/lib/apt/lists/*
+COPY . .
+ARG JOBS=2
+RUN make build JOBS=${JOBS} \
+ && mkdir -p /out \
+ && cd build/release/bin \
+ && install -s starling starling-controller starling-coordinator starling-worker \
+    starling-supervisor libstarling_engine.so /out/
+
+FROM scratch AS ready
+COPY bin/ /out/
+
+FROM ${PROGRAMS} AS programs
+
+FROM ${BASE} AS runtime
+RUN apt-get update -qq \
+ && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
+    libprometheus-cpp-core1.0 libsqlite3-0 libssl3 zlib1g \
+    libtorch1.13 libopenblas0-pthread >/dev/null \
+ && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
+    /usr/share/doc/* /usr/share/man/* \
+ && mkdir -p /opt/starling \
+ && groupadd --gid 65532 starling \
+ && useradd --uid 65532 --gid 65532 --no-create-home --home-dir /tmp --shell /usr/sbin/nologin starling
+
+FROM runtime
+COPY crds/ /opt/starling/crds/
+COPY examples/data/ /opt/starling/data/
+COPY --from=programs /out/ /usr/local/bin/
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+LABEL org.opencontainers.image.title="Starling" \
+      org.opencontainers.image.description="Elastic training of models: controller, coordinator, worker, supervisor and command line" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.base.name="debian:bookworm-slim"
+USER 65532:65532
+WORKDIR /opt/starling
+CMD ["starling", "--help"]

@@ -1,0 +1,301 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The test cluster: a control plane, two nodes with real containers, Services and DNS.
+
+usage: cluster.py up [--node-grace SECONDS] [--bin FOLDER] | down | power-off NODE | power-on NODE
+                  | load ARCHIVE | status
+
+All of it lies in the folder .cluster of the tree (STARLING_CLUSTER names another) and runs on this
+machine as processes, network namespaces and cgroups, which `down` removes whatever state they are
+in. There is one cluster a machine. For tests, cluster_test_case.py has more.
+"""
+import argparse
+import concurrent.futures
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import cgroups
+import dns
+import leftovers
+import network
+from control_plane import ControlPlane, Options
+from image import IMAGE, Builder
+from node import Node
+from processes import Processes
+from programs import REPOSITORY, Programs, Skip, need_command, run_main
+from waiting import wait_for
+
+FOLDER = os.environ.get("STARLING_CLUSTER", os.path.join(REPOSITORY, ".cluster"))
+NODES = {"node1": 1, "node2": 2}
+# Where a node needs a minute and more to be missed, tests of node loss would mostly wait.
+NODE_GRACE = 40
+SHARED_VOLUMES = 10
+
+
+class Cluster:
+    """One cluster, up or down. Thread-compatible."""
+
+    def __init__(self, folder=FOLDER):
+        self.folder = folder
+        self.programs = None
+        self.plane = None
+        self.nodes = {}
+        self.processes = None
+        if self.is_up():
+            with open(self._path("options.json"), encoding="utf-8") as file:
+                self._assemble(json.load(file)["node_grace"])
+
+    def is_up(self):
+        """Whether `up` has finished here, and nobody has taken it down."""
+        return os.path.exists(self.kubeconfig)
+
+    @property
+    def kubeconfig(self):
+        return self._path("kubeconfig")
+
+    @property
+    def shared(self):
+        """The folder that both nodes see, in pods the volumes of the storage class `shared`."""
+        return self._path("shared")
+
+    # Up and down.
+
+    def up(self, bin_folder, node_grace=NODE_GRACE):
+        _check_machine()
+        if network.exists():
+            raise RuntimeError("a cluster runs on this machine already; take it down first with "
+                               "`make cluster-down` in its tree")
+        self.programs = Programs("etcd", "kubernetes", "coredns")
+        os.makedirs(self.folder, exist_ok=True)
+        self._write("options.json", json.dumps({"node_grace": node_grace}))
+        self._write("sysctls.json", json.dumps(
+            {name: leftovers.read_sysctl(name) for name in leftovers.SYSCTLS}))
+        os.makedirs(self.shared, exist_ok=True)
+        network.up()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            images = pool.submit(self._build_images, bin_folder)
+            self._assemble(node_grace)
+            plane = pool.submit(self.plane.start)
+            # The nodes need no API server to take images in.
+            powered = [pool.submit(node.power_on) for node in self.nodes.values()]
+            for done in [plane, *powered]:
+                done.result()
+            archives = images.result()
+            loads = [pool.submit(self._load_into, node, archives) for node in self.nodes.values()]
+            dns.start(self.processes, self.programs["coredns"], self.folder, self.plane.kubeconfig)
+            self._create_volumes()
+            for done in loads:
+                done.result()
+        for name in self.nodes:
+            self.await_ready(name)
+        shutil.copy(self.plane.kubeconfig, self.kubeconfig)
+
+    def down(self):
+        """Removes whatever there is, after a failed `up` and a second `down` too."""
+        if os.geteuid() != 0:
+            raise Skip("the cluster's namespaces need root")
+        if not os.path.isdir(self.folder):
+            return
+        for name in [self.kubeconfig]:
+            if os.path.exists(name):
+                os.unlink(name)
+        for name, index in NODES.items():
+            Node(name, index, [], self._path(name), None, None).remove()
+        for folder in ("processes", "plane/processes"):
+            Processes(self._path(folder), bound=False).end_all()
+        network.down()
+        if os.path.exists(self._path("sysctls.json")):
+            with open(self._path("sysctls.json"), encoding="utf-8") as file:
+                for name, value in json.load(file).items():
+                    leftovers.write_sysctl(name, value)
+        shutil.rmtree(self.folder)
+
+    # Nodes.
+
+    def await_ready(self, name, status="True", deadline=60):
+        """Waits for the node's condition Ready: True, or after a power cut Unknown."""
+        def found():
+            node = self.plane.api.find(f"/api/v1/nodes/{name}") or {}
+            for condition in node.get("status", {}).get("conditions", []):
+                if condition["type"] == "Ready":
+                    return condition["status"] == status
+            return False
+        wait_for(found, deadline, f"{name} has the condition Ready={status}")
+
+    def power_off(self, name):
+        self.nodes[name].power_off()
+
+    def power_on(self, name):
+        self.nodes[name].power_on()
+
+    # Images.
+
+    def load(self, archive):
+        """Gives an image in Docker's archive format to both nodes."""
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            list(pool.map(lambda node: node.import_image(archive),
+                          [node for node in self.nodes.values() if node.is_on()]))
+
+    def _build_images(self, bin_folder):
+        builder = Builder()
+        archives = [self._path("starling-pause.tar"), self._path("starling.tar")]
+        builder.pause(archives[0])
+        builder.build(IMAGE, bin_folder, archives[1])
+        return archives
+
+    @staticmethod
+    def _load_into(node, archives):
+        for archive in archives:
+            node.import_image(archive)
+
+    # Parts.
+
+    def _assemble(self, node_grace):
+        if self.programs is None:
+            self.programs = Programs("etcd", "kubernetes", "coredns")
+        plane_folder = self._path("plane")
+        os.makedirs(plane_folder, exist_ok=True)
+        options = Options(address=network.GATEWAY, controller_manager=True, scheduler=True,
+                          node_grace=node_grace, real_nodes=True)
+        self.plane = ControlPlane(plane_folder, self.programs, options, bound=False)
+        self.processes = Processes(self._path("processes"), bound=False)
+        for name, index in NODES.items():
+            others = [other for other in NODES.values() if other != index]
+            self.nodes[name] = Node(name, index, others, self._path(name), self.plane,
+                                    self.programs)
+
+    def _create_volumes(self):
+        """PersistentVolumes in the shared folder, for whoever claims the storage class `shared`."""
+        self.plane.api.create("/apis/storage.k8s.io/v1/storageclasses", {
+            "metadata": {"name": "shared"}, "provisioner": "kubernetes.io/no-provisioner"})
+        for index in range(SHARED_VOLUMES):
+            path = os.path.join(self.shared, f"volume-{index}")
+            os.makedirs(path, exist_ok=True)
+            os.chmod(path, 0o777)
+            self.plane.api.create("/api/v1/persistentvolumes", {
+                "metadata": {"name": f"shared-{index}"},
+                "spec": {"storageClassName": "shared", "capacity": {"storage": "10Gi"},
+                         "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
+                         "persistentVolumeReclaimPolicy": "Retain", "hostPath": {"path": path}}})
+
+    def _path(self, name):
+        return os.path.join(self.folder, name)
+
+    def _write(self, name, content):
+        with open(self._path(name), "w", encoding="utf-8") as file:
+            file.write(content)
+
+
+def _check_machine():
+    """Skip with the reason where no cluster can run."""
+    if os.geteuid() != 0:
+        raise Skip("the cluster's namespaces need root")
+    for command, package in (("ip", "iproute2"), ("iptables", "iptables"), ("runc", "runc"),
+                             ("containerd", "containerd"), ("nsenter", "util-linux"),
+                             ("buildah", "buildah"), ("debootstrap", "debootstrap")):
+        need_command(command, package)
+    if not os.path.exists("/usr/lib/cni/bridge"):
+        raise Skip("/usr/lib/cni/bridge is missing; install the package "
+                   "containernetworking-plugins (cmake/packages-kube.txt)")
+    tried = subprocess.run(["unshare", "--mount", "--net", "--pid", "--uts", "--fork",
+                            "sh", "-c", "ip link add probe0 type bridge && "
+                            "ip link add probe1 type veth peer name probe2"],
+                           capture_output=True, text=True, check=False)
+    if tried.returncode != 0:
+        raise Skip(f"this machine allows no namespaces, bridges or cables: {tried.stderr.strip()}")
+    if not cgroups.hierarchies() or not os.access(cgroups.hierarchies()[0], os.W_OK):
+        raise Skip("cgroups cannot be written here")
+
+
+def install_operator(cluster):
+    """Whether there was a chart to install."""
+    chart = os.path.join(REPOSITORY, "charts/starling")
+    if not os.path.exists(os.path.join(chart, "Chart.yaml")):
+        return False
+    repository, _, tag = IMAGE.removeprefix("docker.io/library/").rpartition(":")
+    done = subprocess.run([
+        Programs("helm")["helm"], "install", "starling", chart, "--namespace", "starling-system",
+        "--create-namespace", "--set", f"image.repository=docker.io/library/{repository}",
+        "--set", f"image.tag={tag}", "--wait", "--timeout", "60s"],
+        env=dict(os.environ, KUBECONFIG=cluster.kubeconfig), check=False)
+    if done.returncode != 0:
+        print("the operator was not installed: the cluster is up without it", file=sys.stderr)
+    return done.returncode == 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    commands = parser.add_subparsers(dest="command", required=True)
+    up = commands.add_parser("up")
+    up.add_argument("--node-grace", type=int, default=NODE_GRACE, metavar="SECONDS")
+    up.add_argument("--bin", default=os.path.join(REPOSITORY, "build/release/bin"))
+    up.add_argument("--no-operator", action="store_true")
+    commands.add_parser("down")
+    commands.add_parser("status")
+    for name in ("power-off", "power-on"):
+        commands.add_parser(name).add_argument("node", choices=NODES)
+    commands.add_parser("load").add_argument("archive")
+    options = parser.parse_args()
+    cluster = Cluster()
+    if options.command == "up":
+        return _up(cluster, options)
+    if options.command == "down":
+        cluster.down()
+        return 0
+    if not cluster.is_up():
+        print("no cluster is up; make one with `make cluster`", file=sys.stderr)
+        return 1
+    if options.command == "load":
+        cluster.load(options.archive)
+    elif options.command == "status":
+        for name, node in cluster.nodes.items():
+            print(f"{name}: {'on' if node.is_on() else 'off'}")
+    else:
+        _switch(cluster, options)
+    return 0
+
+
+def _up(cluster, options):
+    if cluster.is_up():
+        print(f"a cluster is up: export KUBECONFIG={cluster.kubeconfig}")
+        return 0
+    began = time.monotonic()
+    try:
+        cluster.up(options.bin, options.node_grace)
+    except Skip:
+        raise
+    except BaseException:
+        print(f"the cluster did not come up; logs are in {cluster.folder}, and "
+              "`make cluster-down` removes what there is", file=sys.stderr)
+        raise
+    operator = not options.no_operator and install_operator(cluster)
+    print(f"a cluster of two nodes is up after {time.monotonic() - began:.0f} s, "
+          f"{'with' if operator else 'without'} the operator. To use it:\n"
+          f"  export KUBECONFIG={cluster.kubeconfig}\n"
+          f"  export PATH={os.path.dirname(cluster.programs['kubectl'])}:$PATH\n"
+          "  kubectl get nodes\n"
+          "  make cluster-power-off NODE=node1    # a power cut\n"
+          "  make cluster-power-on NODE=node1\n"
+          "  make cluster-down")
+    return 0
+
+
+def _switch(cluster, options):
+    node = cluster.nodes[options.node]
+    on = options.command == "power-on"
+    if node.is_on() == on:
+        print(f"{options.node} is {'on' if on else 'off'} already")
+        return
+    if on:
+        cluster.power_on(options.node)
+        cluster.await_ready(options.node)
+    else:
+        cluster.power_off(options.node)
+
+
+if __name__ == "__main__":
+    run_main(main)

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a cluster could leave on the machine, as text lines: equal before and after, or it did."""
+import os
+import subprocess
+
+import cgroups
+from programs import CACHE
+
+PROGRAMS = {"containerd", "containerd-shim-runc-v2", "runc", "unshare", "pause", "coredns", "etcd"}
+# The kubelet sets these for the whole machine.
+SYSCTLS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
+           "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
+
+
+def snapshot():
+    """A set of lines, one for each thing."""
+    found = set()
+    for kind, lines in (("process", _processes()), ("cgroup", _cgroups()), ("mount", _mounts()),
+                        ("link", _command("ip", "-o", "link", "show")),
+                        ("route", _command("ip", "route", "show", "table", "all")),
+                        ("namespace", _command("ip", "netns", "list")),
+                        ("firewall", _command("iptables-save")),
+                        ("sysctl", [f"{name}={read_sysctl(name)}" for name in SYSCTLS]),
+                        ("run", [name for name in os.listdir("/run") if "starling" in name
+                                 and name != "starling-images"])):
+        found |= {f"{kind}: {line}" for line in lines}
+    return found
+
+
+def read_sysctl(name):
+    try:
+        with open(f"/proc/sys/{name}", encoding="utf-8") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
+
+
+def write_sysctl(name, value):
+    if value and read_sysctl(name) != value:
+        with open(f"/proc/sys/{name}", "w", encoding="utf-8") as file:
+            file.write(value)
+
+
+def _processes():
+    lines = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            program = os.readlink(f"/proc/{pid}/exe")
+        except OSError:
+            continue
+        if program.startswith(CACHE) or os.path.basename(program) in PROGRAMS:
+            lines.append(f"{pid} {program}")
+    return lines
+
+
+def _cgroups():
+    return [os.path.join(hierarchy, name) for hierarchy in cgroups.hierarchies()
+            for name in os.listdir(hierarchy) if name.startswith("starling-")]
+
+
+def _mounts():
+    with open("/proc/self/mounts", encoding="utf-8") as file:
+        return [" ".join(line.split()[:3]) for line in file]
+
+
+def _command(*command):
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    # Counters and index numbers of interfaces differ from one look to the next.
+    return [_stable(line) for line in done.stdout.splitlines() if not line.startswith(("#", ":"))]
+
+
+def _stable(line):
+    number, colon, rest = line.partition(": ")
+    return rest if colon and number.isdigit() else line
