@@ -70,6 +70,35 @@ Variables FrameworkVariables(v1alpha1::ContainerFramework framework, const Rende
   }
 }
 
+absl::StatusOr<Rendezvous> Meet(const JobIdentity& job, const v1alpha1::Container& container,
+                                const PodRequest& request, const Round& round,
+                                const Platform& platform) {
+  const auto place = std::find(round.members.begin(), round.members.end(), request.index);
+  if (place == round.members.end()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("worker ", request.index, " is not in round ", round.number));
+  }
+  return Rendezvous{.id = absl::StrCat(job.uid, "-", round.number),
+                    .round = round.number,
+                    .rank = place - round.members.begin(),
+                    .processes = std::max<std::int64_t>(container.processes_per_pod(), 1),
+                    .workers = Endpoints(job, round, static_cast<int>(container.port()), platform),
+                    .local = platform.local()};
+}
+
+Variables VariablesFor(v1alpha1::ContainerFramework framework, const Rendezvous& rendezvous,
+                       const Json& our_trainer) {
+  Variables variables = CommonVariables(rendezvous);
+  for (auto& variable : FrameworkVariables(framework, rendezvous)) {
+    variables.push_back(std::move(variable));
+  }
+  for (const Json& mount : our_trainer["volumeMounts"]) {
+    if (mount.value("name", "") != "job") continue;
+    variables.emplace_back(Text(kJobFolderVariable), mount.value("mountPath", ""));
+  }
+  return variables;
+}
+
 // The user's variables come last and win: they are merged in by name.
 Json Environment(const Json& ours, const Variables& added, const Json& users) {
   Json list = ours.is_array() ? ours : Json::array();
@@ -90,13 +119,15 @@ void RemoveNamed(Json& parent, const char* list, const char* key,
   parent[list] = std::move(kept);
 }
 
-// The job's secrets and its frozen spec are our roles' business, not a stranger's.
-void RemoveCredentials(Json& pod, const Json& ours) {
+// The job's secrets and its frozen spec are our roles' business, not a stranger's; and what an
+// image has in /tmp stays visible.
+void RemoveOurVolumes(Json& pod, const Json& ours) {
   std::vector<std::string> names;
   for (const Json& volume : ours["spec"]["volumes"]) {
+    const std::string name = volume.value("name", "");
     const bool content =
         volume.contains("secret") || volume.contains("configMap") || volume.contains("projected");
-    if (content) names.push_back(volume.value("name", ""));
+    if (content || name == "tmp") names.push_back(name);
   }
   RemoveNamed(pod["spec"], "volumes", "name", names);
   RemoveNamed(*TrainerOf(pod), "volumeMounts", "name", names);
@@ -125,6 +156,7 @@ void AddTools(Json& pod, const Rendezvous& rendezvous, const Platform& platform)
       {"name", kToolsVolume},
       {"image", platform.image},
       {"command", std::move(command)},
+      {"resources", {{"requests", {{"cpu", "10m"}, {"memory", "16Mi"}}}}},
       {"securityContext",
        {{"runAsNonRoot", true},
         {"runAsUser", 65532},
@@ -133,6 +165,7 @@ void AddTools(Json& pod, const Rendezvous& rendezvous, const Platform& platform)
         {"capabilities", {{"drop", Json::array({"ALL"})}}},
         {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
       {"volumeMounts", Json::array({{{"name", kToolsVolume}, {"mountPath", kToolsFolder}}})}};
+  if (!platform.image_pull_policy.empty()) init["imagePullPolicy"] = platform.image_pull_policy;
   Json& spec = pod["spec"];
   Json all = Json::array({std::move(init)});
   for (const Json& theirs : spec.value("initContainers", Json::array())) all.push_back(theirs);
@@ -168,14 +201,12 @@ absl::StatusOr<Json> ParseTemplate(const v1alpha1::TrainingJobSpec& resolved) {
 
 absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,
-                                       std::int64_t index, const Round& round,
-                                       std::int64_t config_generation, const Platform& platform) {
+                                       const PodRequest& request, const Round& round,
+                                       const Platform& platform) {
   v1alpha1::TrainingJobSpec plain = resolved;
   plain.mutable_replica_specs()->mutable_worker()->clear_template_();
-  ASSIGN_OR_RETURN(Json ours,
-                   BuildPod(job, plain, Role::kWorker, index, config_generation, platform));
-  ASSIGN_OR_RETURN(Json pod,
-                   BuildPod(job, resolved, Role::kWorker, index, config_generation, platform));
+  ASSIGN_OR_RETURN(Json ours, BuildPod(job, plain, request, platform));
+  ASSIGN_OR_RETURN(Json pod, BuildPod(job, resolved, request, platform));
   ASSIGN_OR_RETURN(Json given, ParseTemplate(resolved));
   const Json* theirs = TrainerOf(given);
   if (theirs == nullptr || !theirs->contains("command") || !(*theirs)["command"].is_array()) {
@@ -184,20 +215,8 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
         "by "
         "our supervisor, which cannot see the image's own");
   }
-  const auto place = std::find(round.members.begin(), round.members.end(), index);
-  if (place == round.members.end()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("worker ", index, " is not in round ", round.number));
-  }
-  const v1alpha1::Container& container = resolved.workload().container();
-  const Rendezvous rendezvous{
-      .id = absl::StrCat(job.uid, "-", round.number),
-      .round = round.number,
-      .rank = place - round.members.begin(),
-      .processes = std::max<std::int64_t>(container.processes_per_pod(), 1),
-      .workers = Endpoints(job, round, static_cast<int>(container.port()), platform),
-      .local = platform.local()};
-
+  ASSIGN_OR_RETURN(const Rendezvous rendezvous,
+                   Meet(job, resolved.workload().container(), request, round, platform));
   Json& trainer = *TrainerOf(pod);
   Json& our_trainer = *TrainerOf(ours);
   ASSIGN_OR_RETURN(Json command, SupervisorCommand(our_trainer["command"], platform));
@@ -206,18 +225,13 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
   }
   trainer["command"] = std::move(command);
   trainer.erase("args");
-  Variables variables = CommonVariables(rendezvous);
-  for (auto& variable : FrameworkVariables(container.framework(), rendezvous)) {
-    variables.push_back(std::move(variable));
-  }
-  for (const Json& mount : our_trainer["volumeMounts"]) {
-    if (mount.value("name", "") != "job") continue;
-    variables.emplace_back(Text(kJobFolderVariable), mount.value("mountPath", ""));
-  }
+  const Variables variables =
+      VariablesFor(resolved.workload().container().framework(), rendezvous, our_trainer);
   trainer["env"] = Environment(our_trainer["env"], variables, trainer.value("env", Json::array()));
-  RemoveCredentials(pod, ours);
+  RemoveOurVolumes(pod, ours);
   EraseUnlessGiven(trainer, *theirs,
-                   {"ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle"});
+                   {"ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
+                    "workingDir", "imagePullPolicy"});
   FreeTheUser(trainer, *theirs);
   FreeTheUser(pod["spec"], given.value("spec", Json::object()));
   if (!platform.local()) AddTools(pod, rendezvous, platform);

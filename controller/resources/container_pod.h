@@ -27,13 +27,13 @@ struct Round {
 // (shared by all workers), the pod's own disk in a cluster.
 inline constexpr std::string_view kJobFolderVariable = "STARLING_JOB_DIR";
 
-// As BuildPod, for worker `index` of `round`. Of the defaults for our own roles it has the
-// supervisor, the downward API's variables and the folders, but none of the job's credentials, and
-// no user, probes or ports: those are the template's and the image's. InvalidArgument: the template
-// has no command for the container "trainer", or `index` is not in the round.
+// As BuildPod, for a worker of `round`. Of the defaults for our own roles it has the supervisor,
+// the downward API's variables and the folders, but none of the job's credentials, and no user,
+// probes, ports or working folder: those are the template's and the image's. InvalidArgument: the
+// template has no command for the container "trainer", or the worker is not in the round.
 absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,
-                                       std::int64_t index, const Round& round,
-                                       std::int64_t config_generation, const Platform& platform);
+                                       const PodRequest& request, const Round& round,
+                                       const Platform& platform);
 
 }  // namespace starling::resources

@@ -8,7 +8,7 @@ namespace starling::scheduling {
 namespace {
 
 Json PodGroup(const Gang& gang) {
-  Json group = Group(gang, kCoschedulingPodGroup);
+  Json group = Group(gang, kube::kCoschedulingPodGroup);
   group["spec"]["minMember"] = gang.least;
   if (gang.timeout_seconds.has_value()) {
     group["spec"]["scheduleTimeoutSeconds"] = *gang.timeout_seconds;
@@ -26,7 +26,7 @@ Json PodPatch(const Gang& gang) {
 
 GangDriver Coscheduling() {
   return {.name = "coscheduling",
-          .kind = kCoschedulingPodGroup,
+          .kind = kube::kCoschedulingPodGroup,
           .is_mutable = true,
           .group = &PodGroup,
           .pod_patch = &PodPatch};

@@ -74,22 +74,11 @@ absl::StatusOr<std::optional<GangDriver>> SelectGangDriver(std::string_view want
 // Whether `wanted` is one of the words above.
 bool IsGangSchedulerName(std::string_view wanted);
 
-// The kinds of the groups.
-inline constexpr kube::ResourceKind kCoschedulingPodGroup{.group = "scheduling.x-k8s.io",
-                                                          .version = "v1alpha1",
-                                                          .kind = "PodGroup",
-                                                          .plural = "podgroups",
-                                                          .has_status = true};
-inline constexpr kube::ResourceKind kVolcanoPodGroup{.group = "scheduling.volcano.sh",
-                                                     .version = "v1beta1",
-                                                     .kind = "PodGroup",
-                                                     .plural = "podgroups"};
-inline constexpr kube::ResourceKind kNativePodGroup{.group = "scheduling.k8s.io",
-                                                    .version = "v1alpha2",
-                                                    .kind = "PodGroup",
-                                                    .plural = "podgroups",
-                                                    .has_status = true};
-inline constexpr kube::ResourceKind kNativeWorkload{
-    .group = "scheduling.k8s.io", .version = "v1alpha1", .kind = "Workload", .plural = "workloads"};
+// The kind of the group in Kubernetes 1.35; the others' are in controller/kube/resource_kind.h.
+inline constexpr kube::ResourceKind kNativeWorkload{.group = "scheduling.k8s.io",
+                                                    .version = "v1alpha1",
+                                                    .kind = "Workload",
+                                                    .plural = "workloads",
+                                                    .optional = true};
 
 }  // namespace starling::scheduling

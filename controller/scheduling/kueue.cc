@@ -123,7 +123,7 @@ Write Patch(const JobFacts& facts, const Json& workload, Write::Kind kind, Json 
   // What was decided holds for the version that was read.
   body["metadata"]["resourceVersion"] = kube::ResourceVersionOf(workload);
   return {.kind = kind,
-          .resource = kKueueWorkload,
+          .resource = kube::kKueueWorkload,
           .key = {facts.job.ns, WorkloadName(facts.job.name)},
           .body = std::move(body)};
 }
@@ -254,8 +254,8 @@ std::string WorkloadName(std::string_view job) { return absl::StrCat("trainingjo
 
 Json BuildWorkload(const JobFacts& facts, const Queueing& queueing) {
   Json spec = Spec(facts, queueing);
-  return {{"apiVersion", kKueueWorkload.ApiVersion()},
-          {"kind", Text(kKueueWorkload.kind)},
+  return {{"apiVersion", kube::kKueueWorkload.ApiVersion()},
+          {"kind", Text(kube::kKueueWorkload.kind)},
           {"metadata",
            {{"name", WorkloadName(facts.job.name)},
             {"namespace", facts.job.ns},
@@ -306,7 +306,7 @@ std::vector<Write> QueueWrites(const JobFacts& facts, const Queueing& queueing, 
   if (!queueing.workload.has_value()) {
     if (ended) return {};
     return {{.kind = Write::Kind::kCreate,
-             .resource = kKueueWorkload,
+             .resource = kube::kKueueWorkload,
              .key = {facts.job.ns, WorkloadName(facts.job.name)},
              .body = BuildWorkload(facts, queueing)}};
   }

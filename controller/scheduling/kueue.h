@@ -28,21 +28,18 @@ inline constexpr std::string_view kWorkloadPriorityLabel = "kueue.x-k8s.io/prior
 // templates, so that what comes back cannot be compared.
 inline constexpr std::string_view kPodSetsAnnotation = "starling.dev/pod-sets";
 
-inline constexpr kube::ResourceKind kKueueWorkload{.group = "kueue.x-k8s.io",
-                                                   .version = "v1beta1",
-                                                   .kind = "Workload",
-                                                   .plural = "workloads",
-                                                   .has_status = true};
 inline constexpr kube::ResourceKind kResourceFlavor{.group = "kueue.x-k8s.io",
                                                     .version = "v1beta1",
                                                     .kind = "ResourceFlavor",
                                                     .plural = "resourceflavors",
-                                                    .namespaced = false};
+                                                    .namespaced = false,
+                                                    .optional = true};
 inline constexpr kube::ResourceKind kWorkloadPriorityClass{.group = "kueue.x-k8s.io",
                                                            .version = "v1beta1",
                                                            .kind = "WorkloadPriorityClass",
                                                            .plural = "workloadpriorityclasses",
-                                                           .namespaced = false};
+                                                           .namespaced = false,
+                                                           .optional = true};
 
 // What there is of it.
 struct Queueing {

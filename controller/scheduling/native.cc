@@ -8,7 +8,7 @@ namespace starling::scheduling {
 namespace {
 
 Json PodGroup(const Gang& gang) {
-  Json group = Group(gang, kNativePodGroup);
+  Json group = Group(gang, kube::kNativePodGroup);
   group["spec"]["schedulingPolicy"]["gang"]["minCount"] = gang.least;
   return group;
 }
@@ -23,7 +23,7 @@ Json PodPatch(const Gang& gang) {
 
 GangDriver NativePodGroup() {
   return {.name = "native",
-          .kind = kNativePodGroup,
+          .kind = kube::kNativePodGroup,
           .is_mutable = false,
           .group = &PodGroup,
           .pod_patch = &PodPatch};

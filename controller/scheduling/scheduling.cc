@@ -81,7 +81,7 @@ Json Decorate(const Plan& plan, resources::Role role, Json pod) {
   return pod;
 }
 
-std::vector<kube::ResourceKind> Scheduling::Watched() { return {kKueueWorkload}; }
+std::vector<kube::ResourceKind> Scheduling::Watched() { return {kube::kKueueWorkload}; }
 
 absl::StatusOr<bool> Scheduling::Serves(const kube::ResourceKind& kind) {
   const std::string name = absl::StrCat(kind.ApiVersion(), "/", std::string(kind.plural));
@@ -131,7 +131,7 @@ absl::Status Scheduling::LookAtGang(const JobFacts& facts, Plan& plan) {
 
 absl::Status Scheduling::LookAtQueue(const JobFacts& facts, Plan& plan) {
   if (QueueOf(facts).empty()) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const bool served, Serves(kKueueWorkload));
+  ASSIGN_OR_RETURN(const bool served, Serves(kube::kKueueWorkload));
   if (!served) {
     plan.verdict.warning =
         absl::StrCat("the label ", std::string(kQueueLabel),
@@ -139,7 +139,7 @@ absl::Status Scheduling::LookAtQueue(const JobFacts& facts, Plan& plan) {
     return absl::OkStatus();
   }
   Queueing queueing;
-  ASSIGN_OR_RETURN(queueing.workload, GetIfThere(client_, kKueueWorkload,
+  ASSIGN_OR_RETURN(queueing.workload, GetIfThere(client_, kube::kKueueWorkload,
                                                  {facts.job.ns, WorkloadName(facts.job.name)}));
   if (queueing.workload.has_value()) {
     for (const std::string& name : FlavorsOf(*queueing.workload)) {

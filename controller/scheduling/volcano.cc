@@ -7,7 +7,7 @@ namespace starling::scheduling {
 namespace {
 
 Json PodGroup(const Gang& gang) {
-  Json group = Group(gang, kVolcanoPodGroup);
+  Json group = Group(gang, kube::kVolcanoPodGroup);
   group["spec"]["minMember"] = gang.least;
   if (!gang.queue.empty()) group["spec"]["queue"] = gang.queue;
   if (!gang.priority_class.empty()) group["spec"]["priorityClassName"] = gang.priority_class;
@@ -24,7 +24,7 @@ Json PodPatch(const Gang& gang) {
 
 GangDriver Volcano() {
   return {.name = "volcano",
-          .kind = kVolcanoPodGroup,
+          .kind = kube::kVolcanoPodGroup,
           .is_mutable = true,
           .group = &PodGroup,
           .pod_patch = &PodPatch};

@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/resources/container_pod.h"
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "controller/resources/rendezvous.h"
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::resources {
+namespace {
+
+const JobIdentity kJob{.ns = "team", .name = "ddp", .uid = "0123456789abcdef"};
+const Platform kLocal{.jobs_folder = "/home/me/starling/jobs", .image = ""};
+const Platform kCluster{.jobs_folder = "", .image = "starling:1"};
+const Round kRound{.number = 3, .members = {0, 2, 5}};
+
+constexpr char kTemplate[] = R"({"spec": {"containers": [
+    {"name": "trainer", "image": "mine:2", "command": ["torchrun", "train.py"], "args": ["--lr=1"],
+     "env": [{"name": "A", "value": "1"}, {"name": "MASTER_PORT", "value": "7"}]}]}})";
+
+v1alpha1::TrainingJobSpec Spec(const std::string& text = kTemplate) {
+  v1alpha1::TrainingJobSpec spec;
+  v1alpha1::Container& container = *spec.mutable_workload()->mutable_container();
+  container.set_framework(v1alpha1::CONTAINER_FRAMEWORK_PY_TORCH);
+  container.set_processes_per_pod(2);
+  container.set_port(29500);
+  spec.mutable_replica_specs()->mutable_worker()->set_template_(text);
+  return spec;
+}
+
+Json Pod(const v1alpha1::TrainingJobSpec& spec, std::int64_t index, const Platform& platform,
+         const Round& round = kRound) {
+  auto pod = BuildContainerPod(kJob, spec, {.index = index}, round, platform);
+  EXPECT_TRUE(pod.ok()) << pod.status();
+  return pod.ok() ? *pod : Json();
+}
+
+const Json& Trainer(const Json& pod) { return pod["spec"]["containers"][0]; }
+
+std::map<std::string, std::string> Env(const Json& pod) {
+  std::map<std::string, std::string> env;
+  for (const Json& entry : Trainer(pod)["env"]) env[entry["name"]] = entry.value("value", "");
+  return env;
+}
+
+bool HasNamed(const Json& list, const std::string& name) {
+  return std::any_of(list.begin(), list.end(),
+                     [&](const Json& item) { return item.value("name", "") == name; });
+}
+
+TEST(ContainerPod, CommandIsRunByTheSupervisor) {
+  const Json pod = Pod(Spec(), 2, kCluster);
+  const auto command = Trainer(pod)["command"].get<std::vector<std::string>>();
+  EXPECT_EQ(command.front(), "/opt/starling-tools/starling-supervisor");
+  const auto separator = std::find(command.begin(), command.end(), "--");
+  EXPECT_EQ(std::vector<std::string>(separator, command.end()),
+            (std::vector<std::string>{"--", "torchrun", "train.py", "--lr=1"}));
+  EXPECT_FALSE(Trainer(pod).contains("args"));
+  const auto restarts = std::find(command.begin(), separator, "--max-restarts");
+  ASSERT_NE(restarts, separator);
+  EXPECT_EQ(*(restarts + 1), "0");
+  EXPECT_EQ(Trainer(pod)["image"], "mine:2");
+}
+
+TEST(ContainerPod, InitContainerBringsTheSupervisorAndWaitsForRankZero) {
+  const Json pod = Pod(Spec(), 2, kCluster);
+  const Json& init = pod["spec"]["initContainers"][0];
+  EXPECT_EQ(init["image"], "starling:1");
+  EXPECT_EQ(init["command"],
+            Json({"starling-supervisor", "--install", "/opt/starling-tools/starling-supervisor",
+                  "--await-name", "ddp-worker-0.ddp"}));
+  EXPECT_EQ(Pod(Spec(), 0, kCluster)["spec"]["initContainers"][0]["command"].size(), 3U);
+  EXPECT_TRUE(HasNamed(pod["spec"]["volumes"], "starling-tools"));
+  EXPECT_TRUE(HasNamed(Trainer(pod)["volumeMounts"], "starling-tools"));
+}
+
+TEST(ContainerPod, InitContainersOfTheTemplateComeAfterOurs) {
+  const Json pod = Pod(Spec(R"({"spec": {"initContainers": [{"name": "fetch", "image": "f:1"}],
+      "containers": [{"name": "trainer", "image": "mine:2", "command": ["run"]}]}})"),
+                       0, kCluster);
+  ASSERT_EQ(pod["spec"]["initContainers"].size(), 2U);
+  EXPECT_EQ(pod["spec"]["initContainers"][1]["name"], "fetch");
+}
+
+TEST(ContainerPod, LocallyItIsOneProcess) {
+  const Json pod = Pod(Spec(), 2, kLocal);
+  EXPECT_FALSE(pod["spec"].contains("initContainers"));
+  EXPECT_EQ(Trainer(pod)["command"][0], "starling-supervisor");
+  EXPECT_EQ(Env(pod)["MASTER_ADDR"], "127.0.0.1");
+  EXPECT_EQ(Env(pod)["STARLING_JOB_DIR"], "/home/me/starling/jobs/team/ddp-01234567");
+}
+
+TEST(ContainerPod, LocalRoundsHavePortsOfTheirOwn) {
+  const Round next{.number = 4, .members = kRound.members};
+  EXPECT_NE(Env(Pod(Spec(), 2, kLocal))["PET_MASTER_PORT"],
+            Env(Pod(Spec(), 2, kLocal, next))["PET_MASTER_PORT"]);
+}
+
+TEST(ContainerPod, TemplatesVariablesWin) {
+  const auto env = Env(Pod(Spec(), 2, kCluster));
+  EXPECT_EQ(env.at("A"), "1");
+  EXPECT_EQ(env.at("MASTER_PORT"), "7");
+  EXPECT_EQ(env.at("PET_MASTER_PORT"), "29500");
+  EXPECT_TRUE(env.contains("POD_IP"));
+}
+
+TEST(ContainerPod, RankIsThePlaceInTheRound) {
+  const auto env = Env(Pod(Spec(), 5, kCluster));
+  EXPECT_EQ(env.at("MASTER_ADDR"), "ddp-worker-0.ddp");
+  EXPECT_EQ(env.at("NODE_RANK"), "2");
+  EXPECT_EQ(env.at("RANK"), "4");
+  EXPECT_EQ(env.at("WORLD_SIZE"), "6");
+  EXPECT_EQ(env.at("LOCAL_WORLD_SIZE"), "2");
+  EXPECT_EQ(env.at("STARLING_ROUND"), "3");
+}
+
+TEST(ContainerPod, StrangersGetNoneOfTheJobsCredentials) {
+  const Json pod = Pod(Spec(), 2, kCluster);
+  for (const Json& volume : pod["spec"]["volumes"]) {
+    EXPECT_FALSE(volume.contains("secret")) << volume;
+    EXPECT_FALSE(volume.contains("configMap")) << volume;
+    EXPECT_FALSE(volume.contains("projected")) << volume;
+  }
+  for (const Json& mount : Trainer(pod)["volumeMounts"]) {
+    EXPECT_TRUE(HasNamed(pod["spec"]["volumes"], mount["name"])) << mount;
+  }
+  EXPECT_TRUE(HasNamed(Trainer(pod)["volumeMounts"], "run"));
+}
+
+TEST(ContainerPod, UserAndProbesAreTheImagesOwn) {
+  const Json free = Pod(Spec(), 2, kCluster);
+  EXPECT_FALSE(Trainer(free).contains("ports"));
+  EXPECT_FALSE(Trainer(free).contains("readinessProbe"));
+  EXPECT_FALSE(Trainer(free).contains("workingDir"));
+  EXPECT_FALSE(HasNamed(Trainer(free)["volumeMounts"], "tmp"));
+  EXPECT_FALSE(Trainer(free).contains("/securityContext/readOnlyRootFilesystem"_json_pointer));
+  const Json bound = Pod(Spec(R"({"spec": {"securityContext": {"runAsNonRoot": true},
+      "containers": [{"name": "trainer", "image": "mine:2", "command": ["run"],
+                      "securityContext": {"readOnlyRootFilesystem": true},
+                      "ports": [{"containerPort": 29500}]}]}})"),
+                         2, kCluster);
+  EXPECT_EQ(bound["spec"]["securityContext"]["runAsNonRoot"], true);
+  EXPECT_EQ(Trainer(bound)["securityContext"]["readOnlyRootFilesystem"], true);
+  EXPECT_TRUE(Trainer(bound).contains("ports"));
+}
+
+TEST(ContainerPod, NeedsACommandAndAPlaceInTheRound) {
+  const std::string without = R"({"spec": {"containers": [{"name": "trainer", "image": "i"}]}})";
+  for (const std::string& text : {std::string("{}"), without}) {
+    const auto pod = BuildContainerPod(kJob, Spec(text), {.index = 0}, kRound, kCluster);
+    EXPECT_EQ(pod.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_NE(pod.status().message().find("command"), absl::string_view::npos);
+  }
+  EXPECT_FALSE(BuildContainerPod(kJob, Spec(), {.index = 1}, kRound, kCluster).ok());
+}
+
+Rendezvous ThreeWorkers(std::int64_t rank) {
+  return {.id = "uid-3",
+          .round = 3,
+          .rank = rank,
+          .processes = 1,
+          .workers = {{"a", 1}, {"b", 2}, {"c", 3}},
+          .local = false};
+}
+
+std::map<std::string, std::string> AsMap(const Variables& variables) {
+  return {variables.begin(), variables.end()};
+}
+
+TEST(Rendezvous, PyTorchGetsTheArgumentsOfTorchrun) {
+  auto env = AsMap(PyTorchVariables(ThreeWorkers(1)));
+  EXPECT_EQ(env["PET_NNODES"], "3");
+  EXPECT_EQ(env["PET_NODE_RANK"], "1");
+  EXPECT_EQ(env["PET_RDZV_BACKEND"], "static");
+  EXPECT_EQ(env["PET_RDZV_ENDPOINT"], "a:1");
+  EXPECT_EQ(env["PET_RDZV_ID"], "uid-3");
+  EXPECT_FALSE(env.contains("GLOO_SOCKET_IFNAME"));
+  Rendezvous local = ThreeWorkers(1);
+  local.local = true;
+  EXPECT_EQ(AsMap(PyTorchVariables(local))["GLOO_SOCKET_IFNAME"], "lo");
+}
+
+TEST(Rendezvous, TensorFlowGetsItsConfig) {
+  const Json config = Json::parse(AsMap(TensorFlowVariables(ThreeWorkers(2)))["TF_CONFIG"]);
+  EXPECT_EQ(config, Json({{"cluster", {{"worker", {"a:1", "b:2", "c:3"}}}},
+                          {"task", {{"type", "worker"}, {"index", 2}}}}));
+}
+
+TEST(Rendezvous, DmlcFindsItsTrackerOnRankZero) {
+  auto env = AsMap(DmlcVariables(ThreeWorkers(2)));
+  EXPECT_EQ(env["DMLC_TRACKER_URI"], "a");
+  EXPECT_EQ(env["DMLC_TRACKER_PORT"], "1");
+  EXPECT_EQ(env["DMLC_TASK_ID"], "2");
+  EXPECT_EQ(env["DMLC_NUM_WORKER"], "3");
+  EXPECT_EQ(env["DMLC_ROLE"], "worker");
+}
+
+TEST(Rendezvous, FrameworkDecidesWhichVariablesThereAre) {
+  const struct {
+    v1alpha1::ContainerFramework framework;
+    const char* has;
+    const char* lacks;
+  } cases[] = {{v1alpha1::CONTAINER_FRAMEWORK_PY_TORCH, "PET_NNODES", "TF_CONFIG"},
+               {v1alpha1::CONTAINER_FRAMEWORK_TENSOR_FLOW, "TF_CONFIG", "PET_NNODES"},
+               {v1alpha1::CONTAINER_FRAMEWORK_DMLC, "DMLC_ROLE", "PET_NNODES"},
+               {v1alpha1::CONTAINER_FRAMEWORK_PLAIN, "RANK", "PET_NNODES"}};
+  for (const auto& row : cases) {
+    v1alpha1::TrainingJobSpec spec = Spec();
+    spec.mutable_workload()->mutable_container()->set_framework(row.framework);
+    const auto env = Env(Pod(spec, 0, kCluster));
+    EXPECT_TRUE(env.contains(row.has)) << row.has;
+    EXPECT_TRUE(env.contains("MASTER_ADDR"));
+    EXPECT_FALSE(env.contains(row.lacks)) << row.lacks;
+  }
+}
+
+}  // namespace
+}  // namespace starling::resources
