@@ -18,10 +18,6 @@ std::string Text(std::string_view view) { return std::string(view); }
 
 }  // namespace
 
-std::string PeerName(std::string_view role, std::string_view group) {
-  return absl::StrCat(Text(role), ".", Text(group), ".starling");
-}
-
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials(const tls::Identity& identity) {
   grpc::SslServerCredentialsOptions options(
       GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);

@@ -2,9 +2,10 @@
 // gRPC between programs that prove to each other who they are: TLS with certificates on both sides.
 //
 // A program belongs to a group (a job, by its UID) and plays a role in it; its certificate says
-// both in one DNS name. Who is not of the group fails in the handshake, for every group has an
-// authority of its own; who is of it but plays another role is refused by name, with a message.
-// To add a service: ServerCredentials where it listens, RequirePeer first in each of its calls.
+// both in one DNS name (tls::PeerName). Who is not of the group fails in the handshake, for every
+// group has an authority of its own; who is of it but plays another role is refused by name, with a
+// message. To add a service: ServerCredentials where it listens, RequirePeer first in each of its
+// calls.
 #pragma once
 
 #include <memory>
@@ -22,9 +23,6 @@ class Status;
 }  // namespace grpc
 
 namespace starling::rpc {
-
-// <role>.<group>.starling
-std::string PeerName(std::string_view role, std::string_view group);
 
 // For a port that only takes clients with a certificate of the same authority.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentials(const tls::Identity& identity);

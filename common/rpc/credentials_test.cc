@@ -9,24 +9,13 @@
 #include <chrono>
 #include <future>
 
+#include "common/rpc/test_identities.h"
 #include "gtest/gtest.h"
 
 namespace starling::rpc {
 namespace {
 
 constexpr grpc::StatusCode kServed = grpc::StatusCode::ALREADY_EXISTS;
-
-tls::Authority AuthorityOf(const std::string& group) {
-  return *tls::Authority::Create(tls::Key::Derive(std::string(32, 's'), group), "group " + group,
-                                 tls::ValidFrom(absl::Now(), absl::Hours(1)));
-}
-
-tls::Identity IdentityOf(const std::string& role, const std::string& group,
-                         tls::Usage usage = tls::Usage::kBoth) {
-  return *AuthorityOf(group).Issue({.dns_names = {PeerName(role, group)},
-                                    .usage = usage,
-                                    .validity = tls::ValidFrom(absl::Now(), absl::Hours(1))});
-}
 
 // Takes calls of role "boss" of group "a" and ends them with kServed.
 class Server final : public grpc::CallbackGenericService {
@@ -47,7 +36,7 @@ class Server final : public grpc::CallbackGenericService {
       explicit Answer(const grpc::Status& status) { Finish(status); }
       void OnDone() override { delete this; }
     };
-    const grpc::Status allowed = RequirePeer(*context->auth_context(), PeerName("boss", "a"));
+    const grpc::Status allowed = RequirePeer(*context->auth_context(), tls::PeerName("boss", "a"));
     return new Answer(allowed.ok() ? grpc::Status(kServed, "served") : allowed);
   }
 
@@ -75,37 +64,37 @@ grpc::Status Call(const Server& server, const std::shared_ptr<grpc::ChannelCrede
 }
 
 struct Credentials : ::testing::Test {
-  Server server{IdentityOf("clerk", "a")};
-  const std::string clerk = PeerName("clerk", "a");
+  Server server{TestIdentity("clerk", "a")};
+  const std::string clerk = tls::PeerName("clerk", "a");
 };
 
 TEST_F(Credentials, RightRoleOfTheGroupIsServed) {
-  const grpc::Status status = Call(server, ChannelCredentials(IdentityOf("boss", "a")), clerk);
+  const grpc::Status status = Call(server, ChannelCredentials(TestIdentity("boss", "a")), clerk);
   EXPECT_EQ(status.error_code(), kServed) << status.error_message();
 }
 
 TEST_F(Credentials, OtherRoleOfTheGroupIsDenied) {
-  const grpc::Status status = Call(server, ChannelCredentials(IdentityOf("clerk", "a")), clerk);
+  const grpc::Status status = Call(server, ChannelCredentials(TestIdentity("clerk", "a")), clerk);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_EQ(status.error_message(), "only boss.a.starling may call, not clerk.a.starling");
 }
 
 TEST_F(Credentials, OtherGroupDoesNotConnect) {
-  const grpc::Status status = Call(server, ChannelCredentials(IdentityOf("boss", "b")), clerk);
+  const grpc::Status status = Call(server, ChannelCredentials(TestIdentity("boss", "b")), clerk);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
 }
 
 // The server's authority is believed; it does not believe the caller's.
 TEST_F(Credentials, LeafOfAnotherGroupIsRefusedByTheServerToo) {
-  tls::Identity mixed = IdentityOf("boss", "b");
-  mixed.authority = AuthorityOf("a").certificate();
+  tls::Identity mixed = TestIdentity("boss", "b");
+  mixed.authority = TestAuthority("a").certificate();
   const grpc::Status status = Call(server, ChannelCredentials(mixed), clerk);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
 }
 
 TEST_F(Credentials, NobodyComesInWithoutACertificate) {
   grpc::SslCredentialsOptions options;
-  options.pem_root_certs = AuthorityOf("a").certificate();
+  options.pem_root_certs = TestAuthority("a").certificate();
   EXPECT_EQ(Call(server, grpc::SslCredentials(options), clerk).error_code(),
             grpc::StatusCode::UNAVAILABLE);
   EXPECT_EQ(Call(server, grpc::InsecureChannelCredentials(), clerk).error_code(),
@@ -114,19 +103,19 @@ TEST_F(Credentials, NobodyComesInWithoutACertificate) {
 
 TEST_F(Credentials, ServerOfAnotherNameIsNotBelieved) {
   const grpc::Status status =
-      Call(server, ChannelCredentials(IdentityOf("boss", "a")), PeerName("clerk", "b"));
+      Call(server, ChannelCredentials(TestIdentity("boss", "a")), tls::PeerName("clerk", "b"));
   EXPECT_EQ(status.error_code(), grpc::StatusCode::UNAVAILABLE) << status.error_message();
 }
 
 TEST_F(Credentials, LeafThatMayOnlyServeCannotCall) {
-  const tls::Identity leaf = IdentityOf("boss", "a", tls::Usage::kServer);
+  const tls::Identity leaf = TestIdentity("boss", "a", tls::Usage::kServer);
   EXPECT_EQ(Call(server, ChannelCredentials(leaf), clerk).error_code(),
             grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(Credentials, ExpiredLeafIsRefused) {
-  const tls::Identity old = *AuthorityOf("a").Issue(
-      {.dns_names = {PeerName("boss", "a")},
+  const tls::Identity old = *TestAuthority("a").Issue(
+      {.dns_names = {tls::PeerName("boss", "a")},
        .validity = {absl::Now() - absl::Hours(2), absl::Now() - absl::Hours(1)}});
   EXPECT_EQ(Call(server, ChannelCredentials(old), clerk).error_code(),
             grpc::StatusCode::UNAVAILABLE);

@@ -239,6 +239,10 @@ Validity ValidFrom(absl::Time now, absl::Duration length) {
   return {now - absl::Hours(24), now + length};
 }
 
+std::string PeerName(std::string_view role, std::string_view group) {
+  return absl::StrCat(Text(role), ".", Text(group), ".starling");
+}
+
 absl::StatusOr<Authority> Authority::Create(Key key, std::string_view name, Validity validity) {
   if (name.empty() || name.size() > 64) {
     return absl::InvalidArgumentError(absl::StrCat(

@@ -66,6 +66,9 @@ struct LeafRequest {
   Validity validity;
 };
 
+// What the leaf of a program says that plays a role in a group: <role>.<group>.starling.
+std::string PeerName(std::string_view role, std::string_view group);
+
 // Signs leaves. Thread-safe, as it does not change.
 class Authority {
  public:

@@ -29,6 +29,12 @@ std::string SecretName(std::string_view job) { return Text(job) + "-secret"; }
 
 std::string ServiceName(std::string_view job) { return Text(job); }
 
+std::string BudgetName(std::string_view job) { return Text(job); }
+
+std::string CertificateKey(Role role) { return Text(RoleName(role)) + ".crt"; }
+
+std::string PrivateKeyKey(Role role) { return Text(RoleName(role)) + ".key"; }
+
 std::string ConfigName(std::string_view job, std::int64_t generation) {
   return absl::StrCat(Text(job), "-resolved-", generation);
 }

@@ -24,7 +24,15 @@ inline constexpr std::string_view kSpecKey = "spec.json";
 inline constexpr std::string_view kGivenKey = "given.json";
 inline constexpr std::string_view kSecretFolder = "/etc/starling/secret";
 inline constexpr std::string_view kSecretKey = "data-plane";
-inline constexpr std::string_view kRunFolder = "/run/starling";  // the supervisor's, in each pod
+inline constexpr std::string_view kAuthorityKey = "ca.crt";
+inline constexpr std::string_view kRunFolder = "/run/starling";    // the supervisor's, in each pod
+inline constexpr std::string_view kImageFolder = "/opt/starling";  // relative URIs start here
+inline constexpr std::string_view kClusterJobFolder = "/var/lib/starling/job";
+
+// Where the controller lives in a cluster, and what it derives its jobs' credentials from.
+inline constexpr std::string_view kControllerNamespace = "starling-system";
+inline constexpr std::string_view kSeedSecret = "starling-controller-ca";
+inline constexpr std::string_view kSeedKey = "seed";
 
 inline constexpr int kCoordinatorPort = 7070;
 inline constexpr int kMemberPort = 7071;
@@ -44,9 +52,14 @@ std::optional<Role> ParseRole(std::string_view name);
 std::string PodName(std::string_view job, Role role, std::int64_t index);
 std::string SecretName(std::string_view job);
 std::string ServiceName(std::string_view job);
+std::string BudgetName(std::string_view job);  // of its PodDisruptionBudget
 std::string ConfigName(std::string_view job, std::int64_t generation);
 // The generation in a name that ConfigName made; nothing if it did not.
 std::optional<std::int64_t> ParseConfigName(std::string_view job, std::string_view name);
+
+// The keys of a role's leaf in the job's Secret, such as worker.crt and worker.key.
+std::string CertificateKey(Role role);
+std::string PrivateKeyKey(Role role);
 
 // Selects everything of the job, or its pods of one role.
 std::string JobSelector(std::string_view job);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Builders of the Kubernetes objects of a TrainingJob: pure functions from job to JSON.
 //
-// Everything a job consists of is built here and nowhere else: its pods, its headless service, its
-// secret, its frozen spec. Two homes differ in little, all of it in Platform. To add a kind of
-// object: a function here, an action in controller/trainingjob, a line in its reconciler.
+// Everything a job consists of is built here and nowhere else: its pods (pod.cc), its headless
+// service, its disruption budget, its secret, its frozen spec. Two homes differ in little, all of
+// it in Platform. To add a kind of object: a function here, an action in controller/trainingjob, a
+// line in its reconciler.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "controller/resources/names.h"
@@ -22,29 +25,49 @@ namespace starling::resources {
 
 using Json = nlohmann::json;
 
+struct JobCredentials;
+
 // The home that the pods run in.
 struct Platform {
   // Not empty: processes of this machine, with the job's folder under this one. Empty: a cluster.
   std::string jobs_folder;
   std::string image;  // of the container "trainer", on a cluster
+  // What jobs' credentials are derived from (credentials.h).
+  std::string seed = {};
+  std::string image_pull_policy = {};  // empty: Kubernetes' default for the image's tag
 
   bool local() const { return !jobs_folder.empty(); }
 };
 
-// The pod of one member. Its command is the supervisor's, followed by the role's; the user's
+// Which pod of the job, and what it needs beyond what the job says.
+struct PodRequest {
+  Role role = Role::kWorker;
+  std::int64_t index = 0;
+  std::int64_t config_generation = 0;  // of the frozen spec that it reads
+  // Nodes that it must not be placed on.
+  std::vector<std::string> avoid = {};
+  // Request and limit of the container "trainer", such as 96Mi; empty: as its template says.
+  std::string memory = {};
+  std::map<std::string, std::string> annotations = {};
+};
+
+// The pod of one member. Its command is the supervisor's, followed by the role's. The user's
 // template is merged over it: lists whose items have names (containers, volumes, env) by name,
-// other lists replaced. Labels of ours, the owner and restartPolicy Never stay as they are.
-// InvalidArgument: the template is no JSON object.
+// other lists replaced. Labels and annotations of ours, the owner and restartPolicy Never stay as
+// they are. On a cluster it passes Pod Security "restricted", unless the template says otherwise.
+// InvalidArgument names what in the template cannot be.
 absl::StatusOr<Json> BuildPod(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
-                              Role role, std::int64_t index, std::int64_t config_generation,
-                              const Platform& platform);
+                              const PodRequest& request, const Platform& platform);
 
 // A headless service over all pods of the job, ready or not.
 Json BuildService(const JobIdentity& job);
 
-// The job's secret. `data_plane_key` is random and made once: whoever finds the secret there keeps
-// it. This is the one place that knows what credentials a job has.
-Json BuildSecret(const JobIdentity& job, std::string_view data_plane_key);
+// At most one worker at a time is evicted for somebody's maintenance; each saves its work and is
+// replaced first. Pods that are not ready are in nobody's way.
+Json BuildBudget(const JobIdentity& job);
+
+// The job's secret: the data-plane key and a leaf for each role, of which a pod mounts its own.
+Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials);
 
 // The frozen spec, immutable: `resolved` is what the pods read, `given` what the user wrote, by
 // which later edits are told from what a newer controller's defaults would change.
@@ -53,7 +76,7 @@ Json BuildConfig(const JobIdentity& job, std::int64_t generation, std::string_vi
 
 // `patch` merged over `base`, in the way of Kubernetes' strategic merge: objects by key, lists of
 // named items by name (mounts by mountPath, ports by containerPort), other lists replaced, null
-// removes.
+// removes. Volumes and variables of the same name are replaced whole, and so is a probe's handler.
 Json MergeTemplate(Json base, const Json& patch);
 
 }  // namespace starling::resources

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -19,7 +20,7 @@ Json Pod(Role role, const Platform& platform, const std::string& worker_template
   if (!worker_template.empty()) {
     spec.mutable_replica_specs()->mutable_worker()->set_template_(worker_template);
   }
-  auto pod = BuildPod(kJob, spec, role, 3, 7, platform);
+  auto pod = BuildPod(kJob, spec, {.role = role, .index = 3, .config_generation = 7}, platform);
   EXPECT_TRUE(pod.ok()) << pod.status();
   return pod.ok() ? *pod : Json();
 }
@@ -67,6 +68,7 @@ TEST(Resources, SupervisorComesFirstAndTheRoleAfterIt) {
   EXPECT_EQ(*(separator + 1), "starling-worker");
   EXPECT_TRUE(Contains(command, "/home/me/starling/jobs/team/digits-01234567"));
   EXPECT_EQ(CommandOf(Pod(Role::kCoordinator, kLocal)).size() + 6, command.size());
+  EXPECT_FALSE(Contains(CommandOf(Pod(Role::kCoordinator, kLocal)), "--secret"));
 }
 
 TEST(Resources, LocalWorkersShareTheJobsFolder) {
@@ -123,13 +125,191 @@ TEST(Resources, TemplateCannotTakeWhatTheControllerNeeds) {
   EXPECT_EQ(pod["spec"]["restartPolicy"], "Never");
 }
 
-TEST(Resources, TemplateThatIsNoObjectIsRefusedByItsPath) {
-  for (const char* text : {"[1]", R"({"spec": [1]})", "{"}) {
-    v1alpha1::TrainingJobSpec spec;
-    spec.mutable_replica_specs()->mutable_worker()->set_template_(text);
-    EXPECT_FALSE(BuildPod(kJob, spec, Role::kWorker, 0, 1, kLocal).ok()) << text;
-    EXPECT_TRUE(BuildPod(kJob, spec, Role::kCoordinator, 0, 1, kLocal).ok()) << text;
+// A template, and what the refusal says of it.
+struct Wrong {
+  const char* text;
+  const char* says;
+};
+
+class WrongTemplate : public ::testing::TestWithParam<Wrong> {};
+
+TEST_P(WrongTemplate, IsRefusedByItsPath) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_replica_specs()->mutable_worker()->set_template_(GetParam().text);
+  const auto refused = BuildPod(kJob, spec, {.role = Role::kWorker, .avoid = {"n1"}}, kCluster);
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(refused.status().message()), ::testing::HasSubstr(GetParam().says));
+  // It is nobody else's.
+  EXPECT_TRUE(BuildPod(kJob, spec, {.role = Role::kCoordinator}, kCluster).ok());
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, WrongTemplate,
+    ::testing::Values(
+        Wrong{"[1]", "spec.replicaSpecs.worker.template: must be an object"}, Wrong{"{", "line 1"},
+        Wrong{R"({"spec": [1]})", "metadata and spec"},
+        Wrong{R"({"metadata": 5})", "metadata and spec"},
+        Wrong{R"({"metadata": {"labels": 5}})", "template.metadata"},
+        Wrong{R"({"metadata": {"annotations": "x"}})", "template.metadata"},
+        Wrong{R"({"spec": {"containers": 5}})", "template.spec.containers"},
+        Wrong{R"({"spec": {"containers": null}})", "template.spec.containers"},
+        Wrong{R"({"spec": {"containers": [{"name": "trainer", "resources": 5}]}})",
+              "containers.trainer.resources"},
+        Wrong{R"({"spec": {"containers": [{"name": "trainer", "resources": {"limits": []}}]}})",
+              "containers.trainer.resources"},
+        Wrong{R"({"spec": {"affinity": "x"}})", "template.spec.affinity"},
+        Wrong{R"({"spec": {"affinity": {"nodeAffinity": {
+                "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [5]}}}}})",
+              "template.spec.affinity"}));
+
+TEST(Resources, TemplateMayHaveAnyShapeWithoutHarm) {
+  for (const char* field :
+       {"containers", "volumes", "affinity", "securityContext", "tolerations"}) {
+    for (const char* value : {"0", "\"x\"", "[]", "[0]", "{}", "[[]]", "[{}]", "null"}) {
+      v1alpha1::TrainingJobSpec spec;
+      spec.mutable_replica_specs()->mutable_worker()->set_template_(
+          std::string(R"({"spec": {")") + field + R"(": )" + value + "}}");
+      // Not to crash is all that is asked: what it means, the API server says.
+      const auto pod = BuildPod(kJob, spec, {.avoid = {"n1"}, .memory = "1Gi"}, kCluster);
+      EXPECT_TRUE(pod.ok() || absl::IsInvalidArgument(pod.status())) << field << value;
+    }
   }
+}
+
+TEST(Resources, VolumeVariableAndProbeOfTheSameNameAreReplacedWhole) {
+  const Json pod = Pod(Role::kWorker, kCluster, R"({"spec": {
+      "volumes": [{"name": "job", "persistentVolumeClaim": {"claimName": "c"}}],
+      "containers": [{"name": "trainer",
+                      "env": [{"name": "POD_IP", "value": "10.0.0.1"}],
+                      "readinessProbe": {"exec": {"command": ["true"]}}}]}})");
+  EXPECT_EQ(*Find(pod["spec"]["volumes"], "job"),
+            Json({{"name", "job"}, {"persistentVolumeClaim", {{"claimName", "c"}}}}));
+  const Json& trainer = pod["spec"]["containers"][0];
+  EXPECT_EQ(*Find(trainer["env"], "POD_IP"), Json({{"name", "POD_IP"}, {"value", "10.0.0.1"}}));
+  EXPECT_FALSE(trainer["readinessProbe"].contains("httpGet"));
+  EXPECT_EQ(trainer["readinessProbe"]["periodSeconds"], 5);
+}
+
+TEST(Resources, PodInAClusterAsksForLittleAndMayDoLittle) {
+  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
+    const Json pod = Pod(role, kCluster);
+    const Json& spec = pod["spec"];
+    EXPECT_EQ(spec["securityContext"]["runAsNonRoot"], true);
+    EXPECT_EQ(spec["securityContext"]["runAsUser"], 65532);
+    EXPECT_EQ(spec["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+    EXPECT_EQ(spec["automountServiceAccountToken"], false);
+    EXPECT_EQ(spec["enableServiceLinks"], false);
+    EXPECT_EQ(spec["subdomain"], "digits");
+    EXPECT_EQ(spec["hostname"], pod["metadata"]["name"]);
+    const Json& trainer = spec["containers"][0];
+    EXPECT_EQ(trainer["securityContext"]["allowPrivilegeEscalation"], false);
+    EXPECT_EQ(trainer["securityContext"]["readOnlyRootFilesystem"], true);
+    EXPECT_EQ(trainer["securityContext"]["capabilities"]["drop"], Json::array({"ALL"}));
+    EXPECT_TRUE(trainer["resources"]["requests"].contains("cpu"));
+    EXPECT_FALSE(trainer["resources"].contains("limits"));
+    EXPECT_EQ(trainer["workingDir"], "/opt/starling");
+  }
+  // None of it means anything to processes of this machine.
+  EXPECT_FALSE(Pod(Role::kWorker, kLocal)["spec"].contains("securityContext"));
+}
+
+TEST(Resources, WhatIsWrittenLiesInVolumes) {
+  const Json pod = Pod(Role::kWorker, kCluster);
+  const std::vector<std::string> command = CommandOf(pod);
+  std::vector<std::string> writable;
+  for (const Json& mount : pod["spec"]["containers"][0]["volumeMounts"]) {
+    if (!mount.value("readOnly", false)) writable.push_back(mount["mountPath"]);
+    EXPECT_NE(Find(pod["spec"]["volumes"], mount["name"].get<std::string>()), nullptr);
+  }
+  EXPECT_THAT(writable, ::testing::UnorderedElementsAre("/run/starling", "/tmp", "/dev/shm",
+                                                        "/var/lib/starling/job"));
+  for (const char* flag : {"--job-dir", "--exit-record", "--progress-file"}) {
+    const auto at = std::find(command.begin(), command.end(), flag);
+    ASSERT_NE(at, command.end()) << flag;
+    EXPECT_TRUE(std::any_of(writable.begin(), writable.end(), [&](const std::string& folder) {
+      return (at + 1)->starts_with(folder);
+    })) << flag;
+  }
+}
+
+TEST(Resources, PodMountsItsOwnRolesLeafOnly) {
+  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
+    const Json pod = Pod(role, kCluster);
+    const Json* volume = Find(pod["spec"]["volumes"], "secret");
+    ASSERT_NE(volume, nullptr);
+    std::vector<std::string> keys;
+    for (const Json& item : (*volume)["secret"]["items"]) keys.push_back(item["key"]);
+    std::vector<std::string> expected = {"ca.crt", CertificateKey(role), PrivateKeyKey(role)};
+    if (role == Role::kWorker) expected.push_back("data-plane");
+    EXPECT_EQ(keys, expected);
+    EXPECT_EQ((*volume)["secret"]["defaultMode"], 0400);
+  }
+}
+
+struct ResourceCase {
+  const char* given;
+  const char* memory;
+  const char* expected;
+};
+
+class PodResources : public ::testing::TestWithParam<ResourceCase> {};
+
+TEST_P(PodResources, DefaultsStepBackAndRaisedMemoryWins) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_replica_specs()->mutable_worker()->set_template_(
+      std::string(R"({"spec": {"containers": [{"name": "trainer", "resources": )") +
+      GetParam().given + "}]}}");
+  const auto pod = BuildPod(kJob, spec, {.memory = GetParam().memory}, kCluster);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_EQ((*pod)["spec"]["containers"][0]["resources"], Json::parse(GetParam().expected));
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Table, PodResources,
+    ::testing::Values(ResourceCase{"{}", "", R"({"requests": {"cpu": "500m", "memory": "512Mi"}})"},
+                      ResourceCase{
+                          R"({"limits": {"memory": "96Mi"}})", "",
+                          R"({"limits": {"memory": "96Mi"}, "requests": {"cpu": "500m"}})"},
+                      ResourceCase{R"({"requests": {"memory": "1Gi", "cpu": "2"}})", "",
+                                   R"({"requests": {"memory": "1Gi", "cpu": "2"}})"},
+                      ResourceCase{R"({"limits": {"memory": "96Mi", "cpu": "1"}})", "144Mi",
+                                   R"({"limits": {"memory": "144Mi", "cpu": "1"},
+                         "requests": {"memory": "144Mi"}})"}));
+
+TEST(Resources, AvoidedNodesAreExcludedFromEveryAlternative) {
+  const PodRequest request{.avoid = {"n1", "n2"}};
+  const Json excluded = Json::parse(R"([
+      {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]},
+      {"key": "metadata.name", "operator": "NotIn", "values": ["n2"]}])");
+  const auto terms = [](const Json& pod) {
+    return pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+              ["nodeSelectorTerms"];
+  };
+  const auto plain = BuildPod(kJob, {}, request, kCluster);
+  ASSERT_TRUE(plain.ok());
+  EXPECT_EQ(terms(*plain), Json::array({{{"matchFields", excluded}}}));
+
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_replica_specs()->mutable_worker()->set_template_(R"({"spec": {"affinity": {
+      "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+          {"matchExpressions": [{"key": "zone", "operator": "Exists"}]},
+          {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}]}}}}})");
+  const auto chosen = BuildPod(kJob, spec, request, kCluster);
+  ASSERT_TRUE(chosen.ok());
+  ASSERT_EQ(terms(*chosen).size(), 2U);
+  for (const Json& term : terms(*chosen)) {
+    EXPECT_EQ(term["matchFields"], excluded);
+    EXPECT_EQ(term["matchExpressions"].size(), 1U);
+  }
+  EXPECT_FALSE(Pod(Role::kWorker, kCluster)["spec"].contains("affinity"));
+}
+
+TEST(Resources, AnnotationsOfTheRequestAreThere) {
+  const auto pod =
+      BuildPod(kJob, {}, {.config_generation = 4, .annotations = {{"a", "b"}}}, kCluster);
+  ASSERT_TRUE(pod.ok());
+  EXPECT_EQ((*pod)["metadata"]["annotations"],
+            Json({{"a", "b"}, {"starling.dev/generation", "4"}}));
 }
 
 TEST(Resources, NullInATemplateRemoves) {
@@ -145,10 +325,12 @@ TEST(Resources, FrozenSpecIsImmutable) {
   EXPECT_EQ(config["data"]["spec.json"], R"({"seed":1})");
 }
 
-TEST(Resources, SecretHoldsTheKeyInBase64) {
-  const Json secret = BuildSecret(kJob, "key");
-  EXPECT_EQ(secret["metadata"]["name"], "digits-secret");
-  EXPECT_EQ(secret["data"]["data-plane"], "a2V5");
+TEST(Resources, BudgetIsOfTheWorkers) {
+  const Json budget = BuildBudget(kJob);
+  EXPECT_EQ(budget["apiVersion"], "policy/v1");
+  EXPECT_EQ(budget["spec"]["maxUnavailable"], 1);
+  EXPECT_EQ(budget["spec"]["selector"]["matchLabels"],
+            Json({{"starling.dev/job", "digits"}, {"starling.dev/role", "worker"}}));
 }
 
 TEST(Resources, ServiceIsHeadless) {
