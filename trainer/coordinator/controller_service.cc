@@ -7,7 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/bytes/bytes.h"
+#include "common/log/log.h"
+#include "common/rpc/credentials.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
 #include "trainer/coordinator/event_loop.h"
 #include "trainer/membership/convert.h"
@@ -15,32 +16,25 @@
 namespace starling::coordinator {
 namespace {
 
-constexpr char kTokenKey[] = "x-starling-auth";
-
 using Reactor = grpc::ServerBidiReactor<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>;
 
 // Refuses a call at once.
 class Refusal final : public Reactor {
  public:
-  Refusal() {
-    Finish(grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                        "the call does not prove the job's secret"));
-  }
+  explicit Refusal(const grpc::Status& why) { Finish(why); }
   void OnDone() override { delete this; }
 };
 
 }  // namespace
 
-std::string ControlToken(const std::string& secret) {
-  return bytes::ToHex(bytes::Hmac(secret, "control"));
-}
-
 class ControllerService::Core final : public v1alpha1::CoordinatorControl::CallbackService {
  public:
-  Core(std::string token, std::shared_ptr<EventQueue> queue, Handlers handlers)
-      : token_(std::move(token)), queue_(std::move(queue)), handlers_(std::move(handlers)) {}
+  Core(const std::string& job_uid, std::shared_ptr<EventQueue> queue, Handlers handlers)
+      : caller_(tls::PeerName("controller", job_uid)),
+        queue_(std::move(queue)),
+        handlers_(std::move(handlers)) {}
 
-  absl::Status Start(const std::string& address);
+  absl::Status Start(const ControllerServiceOptions& options);
   void Stop();
   int port() const { return port_; }
   void Report(const v1alpha1::CoordinatorReport& report);
@@ -50,7 +44,7 @@ class ControllerService::Core final : public v1alpha1::CoordinatorControl::Callb
  private:
   class Call;
 
-  const std::string token_;
+  const std::string caller_;  // who may call
   const std::shared_ptr<EventQueue> queue_;
   const Handlers handlers_;
   std::unique_ptr<grpc::Server> server_;
@@ -133,29 +127,26 @@ class ControllerService::Core::Call final : public Reactor,
 };
 
 Reactor* ControllerService::Core::Supervise(grpc::CallbackServerContext* context) {
-  const auto& metadata = context->client_metadata();
-  const auto found = metadata.find(kTokenKey);
-  const std::string given =
-      found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
-  const auto as_bytes = [](const std::string& text) {
-    return std::span(reinterpret_cast<const std::uint8_t*>(text.data()), text.size());
-  };
-  if (!bytes::ConstantTimeEqual(as_bytes(given), as_bytes(token_))) return new Refusal;
+  const grpc::Status allowed = rpc::RequirePeer(*context->auth_context(), caller_);
+  if (!allowed.ok()) {
+    log::Warning("refused a caller", {{"peer", context->peer()}, {"why", allowed.error_message()}});
+    return new Refusal(allowed);
+  }
   const auto call = std::make_shared<Call>(*this);
   call->Begin();
   return call.get();
 }
 
-absl::Status ControllerService::Core::Start(const std::string& address) {
+absl::Status ControllerService::Core::Start(const ControllerServiceOptions& options) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(16 << 20);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort(options.address, rpc::ServerCredentials(options.identity), &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port_ == 0) {
-    return absl::UnavailableError(
-        absl::StrCat("coordinator control: cannot listen on ", address, ": is the port taken?"));
+    return absl::UnavailableError(absl::StrCat("coordinator control: cannot listen on ",
+                                               options.address, ": is the port taken?"));
   }
   return absl::OkStatus();
 }
@@ -178,8 +169,8 @@ void ControllerService::Report(const v1alpha1::CoordinatorReport& report) { core
 
 absl::StatusOr<std::unique_ptr<ControllerService>> ControllerService::Start(
     const ControllerServiceOptions& options, std::shared_ptr<EventQueue> queue, Handlers handlers) {
-  auto core = std::make_unique<Core>(options.token, std::move(queue), std::move(handlers));
-  if (absl::Status started = core->Start(options.address); !started.ok()) return started;
+  auto core = std::make_unique<Core>(options.job_uid, std::move(queue), std::move(handlers));
+  if (absl::Status started = core->Start(options); !started.ok()) return started;
   return std::unique_ptr<ControllerService>(new ControllerService(std::move(core)));
 }
 

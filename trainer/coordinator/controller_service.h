@@ -2,9 +2,9 @@
 // The gRPC face of the coordinator: the controller dials it, grants and wishes come down, reports
 // go up.
 //
-// Only who proves the job's secret may call. The newest stream is the one that counts; an older one
-// is ended, so that a controller that was replaced does not keep its successor out. Reports are
-// whole states: only the newest is worth sending, one write at a time.
+// Only the controller may call, by its certificate. The newest stream is the one that counts; an
+// older one is ended, so that a controller that was replaced does not keep its successor out.
+// Reports are whole states: only the newest is worth sending, one write at a time.
 #pragma once
 
 #include <functional>
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/tls/tls.h"
 #include "trainer/membership/types.h"
 
 namespace starling::v1alpha1 {
@@ -24,7 +25,8 @@ class EventQueue;
 
 struct ControllerServiceOptions {
   std::string address;  // host:port; port 0 takes any free one
-  std::string token;    // proves the job's secret
+  tls::Identity identity;
+  std::string job_uid;  // only the controller's leaf for this job may call
 };
 
 // Confined to its event loop, but for Start and Stop.
@@ -57,8 +59,5 @@ class ControllerService {
   explicit ControllerService(std::unique_ptr<Core> core);
   const std::unique_ptr<Core> core_;
 };
-
-// What a call carries as metadata `x-starling-auth`.
-std::string ControlToken(const std::string& secret);
 
 }  // namespace starling::coordinator

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log/log.h"
+#include "common/rpc/credentials.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/coordinator/controller_service.h"
 #include "trainer/coordinator/member_link.h"
@@ -25,7 +26,10 @@ constexpr absl::Duration kProgressEvery = absl::Seconds(1);
 
 CoordinatorShell::CoordinatorShell(ShellOptions options, const clock::Clock& clock,
                                    metrics::Registry& registry)
-    : options_(std::move(options)), clock_(clock), machine_(options_.machine) {
+    : options_(std::move(options)),
+      clock_(clock),
+      dial_as_(rpc::ChannelCredentials(options_.identity)),
+      machine_(options_.machine) {
   incarnation_ = registry.AddGauge("starling_coordinator_incarnation",
                                    "Number of this coordinator process; 0 before its grant.");
   view_epoch_ = registry.AddGauge("starling_view_epoch", "Epoch of the newest membership view.");
@@ -62,7 +66,7 @@ CoordinatorShell::~CoordinatorShell() {
 
 absl::Status CoordinatorShell::Listen() {
   absl::StatusOr<std::unique_ptr<ControllerService>> service =
-      ControllerService::Start({options_.listen, ControlToken(options_.secret)}, queue_,
+      ControllerService::Start({options_.listen, options_.identity, options_.job_uid}, queue_,
                                {.on_grant =
                                     [this](const membership::Grant& grant) {
                                       machine_.OnGrant(grant, clock_.Now());
@@ -125,7 +129,8 @@ std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_ui
   return std::make_unique<MemberLink>(
       queue_, clock_,
       MemberLinkOptions{.address = absl::StrCat(ip, ":", options_.member_port),
-                        .token = ControlToken(options_.secret)},
+                        .peer = tls::PeerName("worker", options_.job_uid),
+                        .credentials = dial_as_},
       MemberLink::Handlers{
           .on_connected = [this, pod_uid] { machine_.OnConnected(pod_uid, clock_.Now()); },
           .on_report =

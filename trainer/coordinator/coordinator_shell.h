@@ -14,8 +14,13 @@
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
+#include "common/tls/tls.h"
 #include "trainer/coordinator/event_loop.h"
 #include "trainer/membership/coordinator.h"
+
+namespace grpc {
+class ChannelCredentials;
+}
 
 namespace starling::coordinator {
 
@@ -26,7 +31,8 @@ struct ShellOptions {
   membership::Coordinator::Options machine;
   std::string listen;  // host:port of the controller's streams
   int member_port = 0;
-  std::string secret;
+  tls::Identity identity;  // of the coordinator of job `job_uid`
+  std::string job_uid;
   std::string progress_file;  // where the newest settled step is written; empty: nowhere
 };
 
@@ -59,6 +65,7 @@ class CoordinatorShell {
 
   const ShellOptions options_;
   const clock::Clock& clock_;
+  const std::shared_ptr<grpc::ChannelCredentials> dial_as_;
   const std::shared_ptr<EventQueue> queue_ = std::make_shared<EventQueue>();
 
   // The loop's.

@@ -9,6 +9,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/deadline.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/test_identities.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
@@ -20,17 +22,18 @@
 namespace starling::coordinator {
 namespace {
 
-constexpr char kSecret[] = "secret";
+constexpr char kJobUid[] = "u1";
 constexpr absl::Duration kPatience = absl::Seconds(10);
 
 // Peers reach each other directly; every member steps when it is told to.
 class FakeMember final : public v1alpha1::MemberControl::CallbackService {
  public:
-  FakeMember(const std::string& uid, const std::string& address)
+  FakeMember(const std::string& uid, const std::string& address,
+             const tls::Identity& identity = rpc::TestIdentity("worker", kJobUid))
       : member_({{uid, 0}, "", std::nullopt, {}}) {
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+    builder.AddListeningPort(address, rpc::ServerCredentials(identity), &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
   }
@@ -43,9 +46,9 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
     server_ = nullptr;
   }
   int port() const { return port_; }
-  std::string token() {
+  grpc::Status allowed() {
     sync::MutexLock lock(mutex_);
-    return token_;
+    return allowed_;
   }
   // Waits until the member has installed a view of so many members that is above `above`.
   membership::ViewNumber WaitForView(std::size_t members, membership::ViewNumber above) {
@@ -63,11 +66,8 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
 
   grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report>* Attend(
       grpc::CallbackServerContext* context) override {
-    const auto token = context->client_metadata().find("x-starling-auth");
     sync::MutexLock lock(mutex_);
-    token_ = token == context->client_metadata().end()
-                 ? ""
-                 : std::string(token->second.data(), token->second.size());
+    allowed_ = rpc::RequirePeer(*context->auth_context(), tls::PeerName("coordinator", kJobUid));
     return new Call(*this);
   }
 
@@ -103,17 +103,21 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
   sync::Mutex mutex_;
   sync::Condition changed_;
   membership::Member member_ ABSL_GUARDED_BY(mutex_);
-  std::string token_ ABSL_GUARDED_BY(mutex_);
+  grpc::Status allowed_ ABSL_GUARDED_BY(mutex_){grpc::StatusCode::UNKNOWN, "nobody called"};
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
 };
 
+tls::Identity ControllersLeaf() { return rpc::TestIdentity("controller", kJobUid); }
+
 class Controller {
  public:
-  explicit Controller(int port, const std::string& token = ControlToken(kSecret))
-      : stub_(v1alpha1::CoordinatorControl::NewStub(grpc::CreateChannel(
-            absl::StrCat("127.0.0.1:", port), grpc::InsecureChannelCredentials()))) {
-    context_.AddMetadata("x-starling-auth", token);
+  explicit Controller(int port, const tls::Identity& identity = ControllersLeaf()) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    rpc::ExpectPeer(arguments, tls::PeerName("coordinator", kJobUid));
+    stub_ = v1alpha1::CoordinatorControl::NewStub(grpc::CreateCustomChannel(
+        absl::StrCat("127.0.0.1:", port), rpc::ChannelCredentials(identity), arguments));
     context_.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
     stream_ = stub_->Supervise(&context_);
   }
@@ -172,7 +176,8 @@ class CoordinatorShellTest : public testing::Test {
     options.machine.heartbeat_timeout = absl::Seconds(60);
     options.listen = "127.0.0.1:0";
     options.member_port = member_port;
-    options.secret = kSecret;
+    options.identity = rpc::TestIdentity("coordinator", kJobUid);
+    options.job_uid = kJobUid;
     auto shell = CoordinatorShell::Start(options, clock_, registry_);
     EXPECT_TRUE(shell.ok()) << shell.status();
     return *std::move(shell);
@@ -182,11 +187,24 @@ class CoordinatorShellTest : public testing::Test {
   metrics::Registry registry_;
 };
 
-TEST_F(CoordinatorShellTest, AControllerWithoutTheSecretIsRefused) {
+TEST_F(CoordinatorShellTest, WhoIsNotTheControllerIsRefusedByName) {
   const auto shell = Start(1);
-  Controller stranger(shell->port(), "wrong");
+  for (const char* role : {"worker", "coordinator"}) {
+    Controller member(shell->port(), rpc::TestIdentity(role, kJobUid));
+    EXPECT_FALSE(member.Read());
+    const grpc::Status status = member.End();
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+    EXPECT_THAT(status.error_message(), testing::HasSubstr("only controller.u1.starling may call"));
+  }
+}
+
+TEST_F(CoordinatorShellTest, ControllerOfAnotherJobDoesNotComeIn) {
+  const auto shell = Start(1);
+  tls::Identity other = rpc::TestIdentity("controller", "u2");
+  other.authority = rpc::TestAuthority(kJobUid).certificate();  // it would believe this one
+  Controller stranger(shell->port(), other);
   EXPECT_FALSE(stranger.Read());
-  EXPECT_EQ(stranger.End().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  EXPECT_EQ(stranger.End().error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST_F(CoordinatorShellTest, ItSpeaksFirstAndTheNewestControllerCounts) {
@@ -212,7 +230,7 @@ TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOne
   const membership::ViewNumber first = a.WaitForView(2, 0);
   ASSERT_NE(first, 0U);
   EXPECT_EQ(b.WaitForView(2, 0), first);
-  EXPECT_EQ(a.token(), ControlToken(kSecret));
+  EXPECT_TRUE(a.allowed().ok()) << a.allowed().error_message();
 
   const absl::Time killed = clock_.Now();
   b.Die();
@@ -222,6 +240,21 @@ TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOne
   while (controller.report().incidents_size() == 0) ASSERT_TRUE(controller.Read());
   EXPECT_EQ(controller.report().incidents(0).reason(), "WorkerLost");
   EXPECT_EQ(controller.report().incidents(0).pod(), "127.0.0.3");
+}
+
+TEST_F(CoordinatorShellTest, APodThatIsNoWorkerOfThisJobIsNotTaken) {
+  FakeMember stranger("127.0.0.2", "127.0.0.2:0", rpc::TestIdentity("worker", "u2"));
+  FakeMember impostor("127.0.0.3", absl::StrCat("127.0.0.3:", stranger.port()),
+                      rpc::TestIdentity("coordinator", kJobUid));
+  FakeMember worker("127.0.0.4", absl::StrCat("127.0.0.4:", stranger.port()));
+  const auto shell = Start(stranger.port());
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"127.0.0.2", "127.0.0.3", "127.0.0.4"});
+  controller.Want({"127.0.0.2", "127.0.0.3", "127.0.0.4"});
+  EXPECT_NE(worker.WaitForView(1, 0), 0U);
+  EXPECT_EQ(stranger.allowed().error_message(), "nobody called");
+  EXPECT_EQ(impostor.allowed().error_message(), "nobody called");
 }
 
 TEST_F(CoordinatorShellTest, APodThatStartsLaterIsFound) {
@@ -240,11 +273,11 @@ TEST_F(CoordinatorShellTest, APodThatStartsLaterIsFound) {
 }
 
 TEST(CoordinatorOptions, MistakesNameTheFlag) {
-  EXPECT_TRUE(ParseOptions({"--secret=s", "--address", "127.0.0.1"}).ok());
-  EXPECT_EQ(ParseOptions({"--secret", "s"}).status().message(),
-            "--secret and --address: both must be given");
-  EXPECT_EQ(ParseOptions({"--sceret", "s"}).status().message(), "--sceret: no such flag");
-  EXPECT_EQ(ParseOptions({"--secret"}).status().message(), "--secret: needs a value");
+  EXPECT_TRUE(ParseOptions({"--tls=s", "--job-uid", "u", "--address", "127.0.0.1"}).ok());
+  EXPECT_EQ(ParseOptions({"--tls", "s"}).status().message(),
+            "--tls, --job-uid and --address: all must be given");
+  EXPECT_EQ(ParseOptions({"--tsl", "s"}).status().message(), "--tsl: no such flag");
+  EXPECT_EQ(ParseOptions({"--tls"}).status().message(), "--tls: needs a value");
   EXPECT_THAT(std::string(ParseOptions({"--heartbeat-timeout=soon"}).status().message()),
               testing::HasSubstr("--heartbeat-timeout: \"soon\""));
 }

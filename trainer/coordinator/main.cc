@@ -5,17 +5,15 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
+#include "common/tls/tls.h"
 #include "trainer/coordinator/coordinator_shell.h"
 #include "trainer/coordinator/options.h"
 
@@ -29,17 +27,6 @@ int Fail(int code, const absl::Status& status) {
   log::Error("the coordinator cannot go on", {{"why", std::string(status.message())}});
   std::fprintf(stderr, "starling-coordinator: %s\n", std::string(status.message()).c_str());
   return code;
-}
-
-absl::StatusOr<std::string> ReadSecret(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  std::string secret(absl::StripAsciiWhitespace(text.str()));
-  if (!file || secret.empty()) {
-    return absl::NotFoundError(absl::StrCat(path, ": cannot be read, or is empty"));
-  }
-  return secret;
 }
 
 std::string HostPort(const std::string& host, int port) {
@@ -57,7 +44,7 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-int Serve(const Options& options, const std::string& secret, const sigset_t& signals) {
+int Serve(const Options& options, tls::Identity identity, const sigset_t& signals) {
   const clock::SystemClock clock;
   metrics::Registry registry;
   ShellOptions shell_options;
@@ -66,7 +53,8 @@ int Serve(const Options& options, const std::string& secret, const sigset_t& sig
   shell_options.machine.takeover_timeout = options.takeover_timeout;
   shell_options.listen = HostPort(options.address, kCoordinatorPort);
   shell_options.member_port = kMemberPort;
-  shell_options.secret = secret;
+  shell_options.identity = std::move(identity);
+  shell_options.job_uid = options.job_uid;
   shell_options.progress_file = options.progress_file;
   auto shell = CoordinatorShell::Start(std::move(shell_options), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
@@ -85,9 +73,9 @@ int Main(int argc, char** argv) {
   absl::StatusOr<Options> options = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (!options.ok()) return Fail(kBadInput, options.status());
   if (const char* file = std::getenv("STARLING_PROGRESS_FILE")) options->progress_file = file;
-  const absl::StatusOr<std::string> secret = ReadSecret(options->secret_path);
-  if (!secret.ok()) return Fail(kBadInput, secret.status());
-  return Serve(*options, *secret, signals);
+  absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options->tls_path);
+  if (!identity.ok()) return Fail(kBadInput, identity.status());
+  return Serve(*options, *std::move(identity), signals);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 
 #include "common/net/address.h"
 #include "common/net/socket.h"
+#include "common/rpc/credentials.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
 #include "trainer/coordinator/event_loop.h"
 #include "trainer/membership/convert.h"
@@ -15,17 +16,17 @@
 namespace starling::coordinator {
 namespace {
 
-constexpr char kTokenKey[] = "x-starling-auth";
 // A refusal on one machine or in one network comes at once; who does not answer so fast may live.
 constexpr absl::Duration kProbe = absl::Milliseconds(5);
 
-std::shared_ptr<grpc::Channel> FreshChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> FreshChannel(const MemberLinkOptions& options) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 1000);  // also the limit of one connect
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(16 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  rpc::ExpectPeer(arguments, options.peer);
+  return grpc::CreateCustomChannel(options.address, options.credentials, arguments);
 }
 
 }  // namespace
@@ -40,11 +41,10 @@ class MemberLink::Stream final
       : queue_(link.queue_),
         link_(link),
         link_alive_(link.alive_),
-        stub_(v1alpha1::MemberControl::NewStub(FreshChannel(link.options_.address))) {}
+        stub_(v1alpha1::MemberControl::NewStub(FreshChannel(link.options_))) {}
 
-  void Start(const std::string& token) {
+  void Start() {
     self_ = shared_from_this();
-    context_.AddMetadata(kTokenKey, token);
     stub_->async()->Attend(&context_, this);
     AddHold();  // for the loop's writes, until the stream ends
     StartRead(&in_);
@@ -143,7 +143,7 @@ void MemberLink::Dial() {
   writing_ = false;
   heard_ = clock_.Now();
   stream_ = std::make_shared<Stream>(*this);
-  stream_->Start(options_.token);
+  stream_->Start();
   Send();
 }
 

@@ -14,13 +14,18 @@
 #include "common/clock/clock.h"
 #include "trainer/membership/types.h"
 
+namespace grpc {
+class ChannelCredentials;
+}
+
 namespace starling::coordinator {
 
 class EventQueue;
 
 struct MemberLinkOptions {
   std::string address;                                    // host:port
-  std::string token;                                      // proves the job's secret
+  std::string peer;                                       // as its certificate must say it
+  std::shared_ptr<grpc::ChannelCredentials> credentials;  // ours
   absl::Duration shortest_wait = absl::Milliseconds(10);  // between two dials, doubling
   absl::Duration longest_wait = absl::Milliseconds(100);
   // A stream that says nothing for so long after its dial or its last report is dialled anew.

@@ -29,7 +29,8 @@ Setter Length(absl::Duration Options::*field) {
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
   const std::map<std::string, Setter> flags = {
       {"--spec", Text(&Options::spec_path)},
-      {"--secret", Text(&Options::secret_path)},
+      {"--tls", Text(&Options::tls_path)},
+      {"--job-uid", Text(&Options::job_uid)},
       {"--address", Text(&Options::address)},
       {"--pod-name", Text(&Options::pod_name)},
       {"--pod-uid", Text(&Options::pod_uid)},
@@ -55,8 +56,8 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
           name, ": \"", value, "\" is not a value for it (text, or a duration such as 1s)"));
     }
   }
-  if (options.secret_path.empty() || options.address.empty()) {
-    return absl::InvalidArgumentError("--secret and --address: both must be given");
+  if (options.tls_path.empty() || options.job_uid.empty() || options.address.empty()) {
+    return absl::InvalidArgumentError("--tls, --job-uid and --address: all must be given");
   }
   return options;
 }

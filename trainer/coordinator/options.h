@@ -17,11 +17,12 @@ inline constexpr int kMemberPort = 7071;       // of every member, dialled by us
 inline constexpr int kMetricsPort = 7073;      // HTTP
 
 struct Options {
-  std::string spec_path;    // --spec: accepted as by every role; all it needs comes in Desired
-  std::string secret_path;  // --secret: the job's data-plane key
-  std::string address;      // --address: this pod's numeric IP
-  std::string pod_name;     // --pod-name
-  std::string pod_uid;      // --pod-uid
+  std::string spec_path;  // --spec: accepted as by every role; all it needs comes in Desired
+  std::string tls_path;   // --tls: the folder of tls.crt, tls.key and ca.crt
+  std::string job_uid;    // --job-uid: as certificates say it
+  std::string address;    // --address: this pod's numeric IP
+  std::string pod_name;   // --pod-name
+  std::string pod_uid;    // --pod-uid
   absl::Duration heartbeat_timeout = absl::Seconds(1);  // --heartbeat-timeout
   absl::Duration takeover_timeout = absl::Seconds(30);  // --takeover-timeout
   std::string progress_file;  // from the environment, STARLING_PROGRESS_FILE

@@ -8,8 +8,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/bytes/bytes.h"
+#include "common/log/log.h"
 #include "common/net/deadline.h"
+#include "common/rpc/credentials.h"
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
 #include "trainer/membership/convert.h"
@@ -18,20 +19,15 @@ namespace starling::worker {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
-constexpr char kTokenKey[] = "x-starling-auth";
 
 }  // namespace
-
-std::string ControlToken(const std::string& secret) {
-  return bytes::ToHex(bytes::Hmac(secret, "control"));
-}
 
 class ControlService::Core final : public v1alpha1::MemberControl::CallbackService {
  public:
   Core(const ControlServiceOptions& options, Handlers handlers)
-      : token_(ControlToken(options.secret)), handlers_(std::move(handlers)) {}
+      : caller_(tls::PeerName("coordinator", options.job_uid)), handlers_(std::move(handlers)) {}
 
-  absl::Status Start(const std::string& address);
+  absl::Status Start(const ControlServiceOptions& options);
   void Stop();
   int port() const { return port_; }
   void Ready();
@@ -47,7 +43,7 @@ class ControlService::Core final : public v1alpha1::MemberControl::CallbackServi
   void ReportRegularly();
   void ReportToAll() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::string token_;
+  const std::string caller_;  // who may call
   const Handlers handlers_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
@@ -152,10 +148,7 @@ namespace {
 // Refuses a call at once.
 class Refusal final : public grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report> {
  public:
-  Refusal() {
-    Finish(grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
-                        "the call does not prove the job's secret"));
-  }
+  explicit Refusal(const grpc::Status& why) { Finish(why); }
   void OnDone() override { delete this; }
 };
 
@@ -163,26 +156,23 @@ class Refusal final : public grpc::ServerBidiReactor<v1alpha1::Directive, v1alph
 
 grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report>* ControlService::Core::Attend(
     grpc::CallbackServerContext* context) {
-  const auto& metadata = context->client_metadata();
-  const auto found = metadata.find(kTokenKey);
-  const std::string given =
-      found == metadata.end() ? "" : std::string(found->second.data(), found->second.size());
-  const auto as_bytes = [](const std::string& text) {
-    return std::span(reinterpret_cast<const uint8_t*>(text.data()), text.size());
-  };
-  if (!bytes::ConstantTimeEqual(as_bytes(given), as_bytes(token_))) return new Refusal;
+  const grpc::Status allowed = rpc::RequirePeer(*context->auth_context(), caller_);
+  if (!allowed.ok()) {
+    log::Warning("refused a caller", {{"peer", context->peer()}, {"why", allowed.error_message()}});
+    return new Refusal(allowed);
+  }
   return new Call(*this);
 }
 
-absl::Status ControlService::Core::Start(const std::string& address) {
+absl::Status ControlService::Core::Start(const ControlServiceOptions& options) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &port_);
+  builder.AddListeningPort(options.address, rpc::ServerCredentials(options.identity), &port_);
   builder.RegisterService(this);
   server_ = builder.BuildAndStart();
   if (server_ == nullptr || port_ == 0) {
     return absl::UnavailableError(
-        absl::StrCat("member control: cannot listen on ", address, ": is the port taken?"));
+        absl::StrCat("member control: cannot listen on ", options.address, ": is the port taken?"));
   }
   reporter_ = std::thread([this] { ReportRegularly(); });
   return absl::OkStatus();
@@ -240,7 +230,7 @@ ControlService::ControlService(std::shared_ptr<Core> core) : core_(std::move(cor
 absl::StatusOr<std::unique_ptr<ControlService>> ControlService::Start(
     const ControlServiceOptions& options, Handlers handlers) {
   auto core = std::make_shared<Core>(options, std::move(handlers));
-  if (absl::Status started = core->Start(options.address); !started.ok()) return started;
+  if (absl::Status started = core->Start(options); !started.ok()) return started;
   return std::unique_ptr<ControlService>(new ControlService(std::move(core)));
 }
 

@@ -3,8 +3,8 @@
 //
 // Every message is the whole state, so loss and repetition do not matter: the newest report is sent
 // every 100 ms and at once on change, one write at a time; changes during a write are one write
-// afterwards. A call that cannot prove the job's secret is refused. The coordinator is heard, but
-// nothing is reported, until Ready().
+// afterwards. Only the job's coordinator may call, by its certificate. It is heard, but nothing is
+// reported, until Ready().
 #pragma once
 
 #include <functional>
@@ -12,13 +12,15 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/tls/tls.h"
 #include "trainer/membership/types.h"
 
 namespace starling::worker {
 
 struct ControlServiceOptions {
   std::string address;  // host:port; port 0 takes any free one
-  std::string secret;   // the job's
+  tls::Identity identity;
+  std::string job_uid;  // only the coordinator's leaf of this job may call
 };
 
 // Thread-safe.
@@ -50,8 +52,5 @@ class ControlService {
   explicit ControlService(std::shared_ptr<Core> core);
   std::shared_ptr<Core> core_;
 };
-
-// What a call must carry as metadata `x-starling-auth`.
-std::string ControlToken(const std::string& secret);
 
 }  // namespace starling::worker

@@ -20,6 +20,7 @@
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
 #include "common/status/macros.h"
+#include "common/tls/tls.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/worker/control_service.h"
 #include "trainer/worker/engine_loader.h"
@@ -191,9 +192,13 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
   absl::StatusOr<std::string> secret = ReadFile(options.secret_path);
   if (!secret.ok()) Fail(kBadInput, secret.status());
   absl::StripAsciiWhitespace(&*secret);
+  absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);
+  if (!identity.ok()) Fail(kBadInput, identity.status());
   Intake intake;
   absl::StatusOr<std::unique_ptr<ControlService>> control = ControlService::Start(
-      {.address = absl::StrCat(options.address, ":", kMemberPort), .secret = *secret},
+      {.address = absl::StrCat(options.address, ":", kMemberPort),
+       .identity = *std::move(identity),
+       .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { intake.OnDirective(d); },
        .make_report = [&] { return intake.MakeReport(); }});
   if (!control.ok()) Fail(kFailed, control.status());

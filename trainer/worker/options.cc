@@ -25,7 +25,7 @@ constexpr Flag kFlags[] = {
     {"--address", &Options::address, true},   {"--pod-name", &Options::pod_name, true},
     {"--pod-uid", &Options::pod_uid, true},   {"--job-uid", &Options::job_uid, true},
     {"--job-name", &Options::job_name, true}, {"--job-dir", &Options::job_dir, true},
-    {"--grace", &Options::grace, false},
+    {"--tls", &Options::tls_path, true},      {"--grace", &Options::grace, false},
 };
 
 const Flag* Find(std::string_view name) {

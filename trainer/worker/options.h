@@ -22,6 +22,7 @@ inline constexpr int kMetricsPort = 7073;  // HTTP
 struct Options {
   std::string spec_path;      // --spec: the resolved spec, JSON
   std::string secret_path;    // --secret: the job's data-plane key
+  std::string tls_path;       // --tls: the folder of tls.crt, tls.key and ca.crt
   std::string address;        // --address: this pod's numeric IP
   std::string pod_name;       // --pod-name
   std::string pod_uid;        // --pod-uid

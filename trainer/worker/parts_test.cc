@@ -10,6 +10,8 @@
 #include <thread>
 
 #include "common/clock/clock.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/test_identities.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
 #include "trainer/transport/inproc_transport.h"
 #include "trainer/worker/control_service.h"
@@ -311,28 +313,33 @@ TEST(TrainingBoard, TheFirstFailureStays) {
 class Control {
  public:
   explicit Control(uint64_t highest_incarnation = 0) {
-    service_ = *ControlService::Start({.address = "127.0.0.1:0", .secret = "secret"},
-                                      {.on_directive =
-                                           [this](const membership::Directive& directive) {
-                                             sync::MutexLock lock(mutex_);
-                                             turn_ = directive.checkpoint_turn;
-                                           },
-                                       .make_report =
-                                           [this, highest_incarnation] {
-                                             sync::MutexLock lock(mutex_);
-                                             membership::Report report;
-                                             report.highest_incarnation = highest_incarnation;
-                                             report.checkpoint_turn = turn_;
-                                             return report;
-                                           }});
-    stub_ = v1alpha1::MemberControl::NewStub(grpc::CreateChannel(
-        absl::StrCat("127.0.0.1:", service_->port()), grpc::InsecureChannelCredentials()));
+    service_ = *ControlService::Start(
+        {.address = "127.0.0.1:0", .identity = rpc::TestIdentity("worker", "u1"), .job_uid = "u1"},
+        {.on_directive =
+             [this](const membership::Directive& directive) {
+               sync::MutexLock lock(mutex_);
+               turn_ = directive.checkpoint_turn;
+             },
+         .make_report =
+             [this, highest_incarnation] {
+               sync::MutexLock lock(mutex_);
+               membership::Report report;
+               report.highest_incarnation = highest_incarnation;
+               report.checkpoint_turn = turn_;
+               return report;
+             }});
   }
   ControlService& service() { return *service_; }
 
   std::unique_ptr<grpc::ClientReaderWriter<v1alpha1::Directive, v1alpha1::Report>> Dial(
-      grpc::ClientContext& context, const std::string& token) {
-    context.AddMetadata("x-starling-auth", token);
+      grpc::ClientContext& context,
+      const tls::Identity& identity = rpc::TestIdentity("coordinator", "u1")) {
+    grpc::ChannelArguments arguments;
+    arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+    rpc::ExpectPeer(arguments, tls::PeerName("worker", "u1"));
+    stub_ = v1alpha1::MemberControl::NewStub(
+        grpc::CreateCustomChannel(absl::StrCat("127.0.0.1:", service_->port()),
+                                  rpc::ChannelCredentials(identity), arguments));
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(10));
     return stub_->Attend(&context);
   }
@@ -344,22 +351,39 @@ class Control {
   std::unique_ptr<v1alpha1::MemberControl::Stub> stub_;
 };
 
-TEST(ControlService, RefusesACallWithoutTheJobsSecret) {
-  SKIP_UNDER_THREAD_SANITIZER();
+// How a call ends that shows this leaf and reads a report.
+grpc::Status EndOfCall(const tls::Identity& identity) {
   Control control;
+  control.service().Ready();
   grpc::ClientContext context;
-  const auto call = control.Dial(context, ControlToken("another secret"));
+  const auto call = control.Dial(context, identity);
   v1alpha1::Report report;
-
   EXPECT_FALSE(call->Read(&report));
-  EXPECT_EQ(call->Finish().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+  return call->Finish();
+}
+
+TEST(ControlService, RefusesOtherRolesOfTheJobByName) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  for (const char* role : {"worker", "controller"}) {
+    const grpc::Status status = EndOfCall(rpc::TestIdentity(role, "u1"));
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED) << status.error_message();
+    EXPECT_EQ(status.error_message(),
+              absl::StrCat("only coordinator.u1.starling may call, not ", role, ".u1.starling"));
+  }
+}
+
+TEST(ControlService, RefusesTheCoordinatorOfAnotherJobInTheHandshake) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  tls::Identity other = rpc::TestIdentity("coordinator", "u2");
+  other.authority = rpc::TestAuthority("u1").certificate();
+  EXPECT_EQ(EndOfCall(other).error_code(), grpc::StatusCode::UNAVAILABLE);
 }
 
 TEST(ControlService, ReportsOnceReadyAndAtOnceOnChange) {
   SKIP_UNDER_THREAD_SANITIZER();
   Control control;
   grpc::ClientContext context;
-  const auto call = control.Dial(context, ControlToken("secret"));
+  const auto call = control.Dial(context);
   v1alpha1::Directive directive;
   directive.set_incarnation(1);
   directive.set_checkpoint_turn(5);
@@ -379,7 +403,7 @@ TEST(ControlService, HangsUpOnACoordinatorThatWasSuperseded) {
   Control control(/*highest_incarnation=*/3);
   control.service().Ready();
   grpc::ClientContext context;
-  const auto call = control.Dial(context, ControlToken("secret"));
+  const auto call = control.Dial(context);
   v1alpha1::Directive directive;
   directive.set_incarnation(2);
   ASSERT_TRUE(call->Write(directive));
@@ -419,9 +443,9 @@ TEST(StepFiles, HoldTheNewestSettledStepAndOneLineForEveryCompletedOne) {
 // Command line.
 
 TEST(Options, TakesBothFormsAndNamesWhatIsMissing) {
-  const auto options =
-      ParseOptions({"--spec", "s", "--secret=k", "--address", "127.0.0.1", "--pod-name", "p",
-                    "--pod-uid", "u", "--job-uid", "j", "--job-name", "n", "--job-dir", "d"});
+  const auto options = ParseOptions({"--spec", "s", "--secret=k", "--address", "127.0.0.1",
+                                     "--pod-name", "p", "--pod-uid", "u", "--job-uid", "j",
+                                     "--job-name", "n", "--job-dir", "d", "--tls", "t"});
   ASSERT_TRUE(options.ok()) << options.status();
   EXPECT_EQ(options->secret_path, "k");
   EXPECT_EQ(options->job_dir, "d");
