@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/bytes/bytes.h"
 #include "common/log/log.h"
+#include "common/rpc/credentials.h"
+#include "controller/resources/credentials.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
 
@@ -33,7 +34,18 @@ std::string Essence(const v1alpha1::CoordinatorReport& report) {
   return essence;
 }
 
-std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
+// What a link proves itself with; null: there is no seed to make it from.
+std::shared_ptr<grpc::ChannelCredentials> CredentialsFor(const std::string& seed,
+                                                         std::string_view job_uid, absl::Time now) {
+  const auto identity = resources::MakeControllerIdentity(seed, job_uid, now);
+  if (identity.ok()) return rpc::ChannelCredentials(*identity);
+  log::Error("no credentials for a coordinator",
+             {{"jobUid", std::string(job_uid)}, {"why", std::string(identity.status().message())}});
+  return nullptr;
+}
+
+std::shared_ptr<grpc::Channel> Dial(const std::string& address, const std::string& peer,
+                                    const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
@@ -41,7 +53,8 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
   // A connection of its own for each attempt: the old one may be the trouble.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  rpc::ExpectPeer(arguments, peer);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace
@@ -50,14 +63,15 @@ std::shared_ptr<grpc::Channel> Dial(const std::string& address) {
 class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
  public:
   Link(const GrpcCoordinatorLinks& owner, runtime::Key job, const Supervision& supervision,
-       std::string_view secret)
+       std::string_view job_uid)
       : clock_(owner.clock_),
         options_(owner.options_),
         on_report_(owner.on_report_),
         job_(std::move(job)),
         pod_uid_(supervision.pod_uid),
         address_(absl::StrCat(supervision.address, ":", owner.options_.port)),
-        token_(bytes::ToHex(bytes::Hmac(secret, "control"))),
+        peer_(tls::PeerName(resources::RoleName(resources::Role::kCoordinator), job_uid)),
+        credentials_(CredentialsFor(options_.seed, job_uid, clock_.WallNow())),
         started_(clock_.Now()) {}
 
   bool Serves(const Supervision& supervision) const {
@@ -88,7 +102,8 @@ class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
   const runtime::Key job_;
   const std::string pod_uid_;
   const std::string address_;
-  const std::string token_;
+  const std::string peer_;
+  const std::shared_ptr<grpc::ChannelCredentials> credentials_;
   const absl::Time started_;
 
   mutable sync::Mutex mutex_;
@@ -119,13 +134,12 @@ class GrpcCoordinatorLinks::Link::Call final
  public:
   explicit Call(std::shared_ptr<Link> link)
       : link_(std::move(link)),
-        channel_(Dial(link_->address_)),
+        channel_(Dial(link_->address_, link_->peer_, link_->credentials_)),
         stub_(v1alpha1::CoordinatorControl::NewStub(channel_)) {}
 
-  void Start(const std::string& token, absl::Time now) {
+  void Start(absl::Time now) {
     self_ = shared_from_this();
     dialled = now;
-    context_.AddMetadata("x-starling-auth", token);
     stub_->async()->Supervise(&context_, this);
     AddHold();  // for writes from outside, until the last read
     StartRead(&in_);
@@ -211,7 +225,7 @@ ObservedLink GrpcCoordinatorLinks::Link::Look() const {
 void GrpcCoordinatorLinks::Link::StartCall() {
   ++calls_;
   call_ = std::make_shared<Call>(shared_from_this());
-  call_->Start(token_, clock_.Now());
+  call_->Start(clock_.Now());
 }
 
 void GrpcCoordinatorLinks::Link::CallEnded(std::shared_ptr<Call> call) {
@@ -238,7 +252,7 @@ void GrpcCoordinatorLinks::Link::Tick() {
   if (closed_) return;
   const absl::Time now = clock_.Now();
   if (call_ == nullptr) {
-    if (now >= next_dial_) StartCall();
+    if (now >= next_dial_ && credentials_ != nullptr) StartCall();
     return;
   }
   const absl::Time last = call_->answered ? heard_.value_or(call_->dialled) : call_->dialled;
@@ -345,7 +359,7 @@ GrpcCoordinatorLinks::~GrpcCoordinatorLinks() {
 }
 
 void GrpcCoordinatorLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
-                                     std::string_view secret) {
+                                     std::string_view job_uid) {
   std::shared_ptr<Link> link;
   std::shared_ptr<Link> old;
   {
@@ -354,7 +368,7 @@ void GrpcCoordinatorLinks::Supervise(const runtime::Key& job, const Supervision&
     if (slot == nullptr || !slot->Serves(supervision)) {
       old = std::move(slot);
       if (old != nullptr) closing_.push_back(old);
-      slot = std::make_shared<Link>(*this, job, supervision, secret);
+      slot = std::make_shared<Link>(*this, job, supervision, job_uid);
       changed_.NotifyAll();
     }
     link = slot;

@@ -3,12 +3,16 @@
 //
 // A stream without a report for a while is cancelled and dialled anew over a new connection, until
 // Release() or another target; how long is too long is the decision's business, not this one's.
+//
+// Both ends prove who they are: the controller with a leaf that it makes for itself in memory, the
+// coordinator with the one of its pod. Who is no coordinator of this very job is not spoken with.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -22,6 +26,8 @@ struct GrpcLinkOptions {
   int port = resources::kCoordinatorPort;
   // Rises with every controller process: what an older one says later is not obeyed.
   std::int64_t lease_transition = 1;
+  // What the jobs' credentials are derived from (resources/credentials.h).
+  std::string seed = {};
   absl::Duration tick = absl::Milliseconds(20);
   absl::Duration redial = absl::Milliseconds(50);     // pause after a failed call
   absl::Duration answer = absl::Seconds(1);           // for the first report of a call
@@ -40,7 +46,7 @@ class GrpcCoordinatorLinks final : public CoordinatorLinks {
   ~GrpcCoordinatorLinks() override;
 
   void Supervise(const runtime::Key& job, const Supervision& supervision,
-                 std::string_view secret) override;
+                 std::string_view job_uid) override;
   void Release(const runtime::Key& job) override;
   std::optional<ObservedLink> Look(const runtime::Key& job) const override;
 

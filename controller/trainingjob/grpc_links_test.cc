@@ -8,8 +8,9 @@
 #include <chrono>
 #include <vector>
 
-#include "common/bytes/bytes.h"
 #include "common/clock/clock.h"
+#include "common/rpc/credentials.h"
+#include "controller/resources/credentials.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
 
@@ -18,16 +19,29 @@ namespace {
 
 const runtime::Key kJob{.ns = "default", .name = "digits"};
 constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr char kSeed[] = "the seed of these tests: 32 bytes";
+constexpr char kUid[] = "uid-of-the-job";
+
+tls::Identity LeafOf(resources::Role role, const std::string& job_uid) {
+  return resources::MakeJobCredentials(kSeed, job_uid, absl::Now())->leaves.at(role);
+}
+
+const tls::Identity& CoordinatorsLeaf() {
+  static const tls::Identity* const leaf =
+      new tls::Identity(LeafOf(resources::Role::kCoordinator, kUid));
+  return *leaf;
+}
 
 // Reports its boot id at once and then whatever it is told to; remembers what it hears.
 class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
  public:
   // Port 0: any free one.
-  explicit FakeCoordinator(std::string boot_id, int port = 0, bool mute = false)
+  explicit FakeCoordinator(std::string boot_id, int port = 0, bool mute = false,
+                           const tls::Identity& identity = CoordinatorsLeaf())
       : boot_id_(std::move(boot_id)), mute_(mute) {
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), grpc::InsecureServerCredentials(),
+    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), rpc::ServerCredentials(identity),
                              &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
@@ -44,10 +58,7 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
     {
       sync::MutexLock lock(mutex_);
       ++calls_;
-      const auto token = context->client_metadata().find("x-starling-auth");
-      if (token != context->client_metadata().end()) {
-        token_ = std::string(token->second.data(), token->second.size());
-      }
+      allowed_ = rpc::RequirePeer(*context->auth_context(), tls::PeerName("controller", kUid));
       changed_.NotifyAll();
     }
     v1alpha1::CoordinatorReport report;
@@ -85,9 +96,10 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
     }
     return true;
   }
-  std::string token() {
+  // Whether the last caller was this job's controller.
+  bool allowed() {
     sync::MutexLock lock(mutex_);
-    return token_;
+    return allowed_.ok();
   }
 
  private:
@@ -98,7 +110,7 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
   sync::Mutex mutex_;
   sync::Condition changed_;
   int calls_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::string token_ ABSL_GUARDED_BY(mutex_);
+  grpc::Status allowed_ ABSL_GUARDED_BY(mutex_);
   std::vector<v1alpha1::ControllerMessage> heard_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -134,6 +146,7 @@ GrpcLinkOptions Quick(int port) {
   GrpcLinkOptions options;
   options.port = port;
   options.lease_transition = 5;
+  options.seed = kSeed;
   options.tick = absl::Milliseconds(2);
   options.redial = absl::Milliseconds(2);
   options.repeat = absl::Milliseconds(50);
@@ -161,18 +174,18 @@ Supervision Wishes(const std::string& boot_id) {
 TEST(GrpcLinks, FirstReportBringsTheBootId) {
   FakeCoordinator coordinator("boot-a");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Target(), "secret");
+  subject.links.Supervise(kJob, Target(), kUid);
 
   EXPECT_TRUE(subject.Await([](const ObservedLink& link) {
     return link.heard && link.report.boot_id() == "boot-a" && link.pod_uid == "uid-0";
   }));
-  EXPECT_EQ(coordinator.token(), bytes::ToHex(bytes::Hmac("secret", "control")));
+  EXPECT_TRUE(coordinator.allowed());
 }
 
 TEST(GrpcLinks, GrantComesFirstAndWishesAreRepeatedWithRisingNumbers) {
   FakeCoordinator coordinator("boot-a");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Wishes("boot-a"), "secret");
+  subject.links.Supervise(kJob, Wishes("boot-a"), kUid);
 
   ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 4; }));
   EXPECT_TRUE(coordinator.Await([](const auto& heard) {
@@ -189,10 +202,10 @@ TEST(GrpcLinks, ChangedWishesAreSaidAtOnce) {
   options.repeat = absl::Hours(1);
   Subject subject(options);
   Supervision wishes = Wishes("boot-a");
-  subject.links.Supervise(kJob, wishes, "secret");
+  subject.links.Supervise(kJob, wishes, kUid);
   ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 2; }));
   wishes.desired->set_workers(4);
-  subject.links.Supervise(kJob, wishes, "secret");
+  subject.links.Supervise(kJob, wishes, kUid);
 
   EXPECT_TRUE(coordinator.Await(
       [](const auto& heard) { return heard.size() == 3 && heard[2].desired().workers() == 4; }));
@@ -201,9 +214,9 @@ TEST(GrpcLinks, ChangedWishesAreSaidAtOnce) {
 TEST(GrpcLinks, WishesForAnotherProcessAreNotSaid) {
   FakeCoordinator coordinator("boot-b");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Wishes("boot-a"), "secret");
+  subject.links.Supervise(kJob, Wishes("boot-a"), kUid);
   ASSERT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
-  subject.links.Supervise(kJob, Wishes("boot-b"), "secret");
+  subject.links.Supervise(kJob, Wishes("boot-b"), kUid);
 
   // Nothing comes before the grant that is meant for this process.
   ASSERT_TRUE(coordinator.Await([](const auto& heard) { return !heard.empty(); }));
@@ -216,7 +229,7 @@ TEST(GrpcLinks, CoordinatorThatSaysNothingIsDialledAnew) {
   GrpcLinkOptions options = Quick(coordinator.port());
   options.answer = absl::Milliseconds(50);
   Subject subject(options);
-  subject.links.Supervise(kJob, Target(), "secret");
+  subject.links.Supervise(kJob, Target(), kUid);
 
   EXPECT_TRUE(coordinator.AwaitCalls(3));
   EXPECT_FALSE(subject.links.Look(kJob)->heard);
@@ -226,7 +239,7 @@ TEST(GrpcLinks, ProcessThatStartsLaterIsFound) {
   int port = 0;
   { port = FakeCoordinator("boot-a").port(); }
   Subject subject(Quick(port));
-  subject.links.Supervise(kJob, Target(), "secret");
+  subject.links.Supervise(kJob, Target(), kUid);
   // Until some dials were refused.
   EXPECT_TRUE(subject.Await(
       [](const ObservedLink& link) { return link.silent > absl::Milliseconds(100); }));
@@ -236,10 +249,40 @@ TEST(GrpcLinks, ProcessThatStartsLaterIsFound) {
       subject.Await([](const ObservedLink& link) { return link.report.boot_id() == "boot-b"; }));
 }
 
+// Whether the links ever hear a coordinator that shows this leaf.
+bool IsHeard(const tls::Identity& leaf) {
+  FakeCoordinator stranger("boot-x", 0, /*mute=*/false, leaf);
+  Subject subject(Quick(stranger.port()));
+  subject.links.Supervise(kJob, Target(), kUid);
+  return subject.Await([](const ObservedLink& link) {
+    return link.heard || link.silent > absl::Milliseconds(300);
+  }) && subject.links.Look(kJob)->heard;
+}
+
+TEST(GrpcLinks, OnlyTheCoordinatorOfThisJobIsListenedTo) {
+  EXPECT_TRUE(IsHeard(CoordinatorsLeaf()));
+  EXPECT_FALSE(IsHeard(LeafOf(resources::Role::kWorker, kUid)));
+  EXPECT_FALSE(IsHeard(LeafOf(resources::Role::kCoordinator, "uid-of-another-job")));
+  const auto forged = resources::MakeJobCredentials(std::string(32, 'x'), kUid, absl::Now());
+  EXPECT_FALSE(IsHeard(forged->leaves.at(resources::Role::kCoordinator)));
+}
+
+TEST(GrpcLinks, AnotherControllerOfTheSameSeedIsAccepted) {
+  // The leaf was made by one process, the stream's other end by another one.
+  FakeCoordinator coordinator(
+      "boot-a", 0, false,
+      resources::MakeJobCredentials(kSeed, kUid, absl::Now() - absl::Hours(5))
+          ->leaves.at(resources::Role::kCoordinator));
+  Subject subject(Quick(coordinator.port()));
+  subject.links.Supervise(kJob, Target(), kUid);
+  EXPECT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
+  EXPECT_TRUE(coordinator.allowed());
+}
+
 TEST(GrpcLinks, ReleasedJobIsForgotten) {
   FakeCoordinator coordinator("boot-a");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Target(), "secret");
+  subject.links.Supervise(kJob, Target(), kUid);
   ASSERT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
 
   subject.links.Release(kJob);
@@ -255,7 +298,7 @@ TEST(GrpcLinks, ThousandsOfRefusedCallsDoNoHarm) {
   const absl::Time end = absl::Now() + absl::Seconds(3);
   for (int round = 0; absl::Now() < end; ++round) {
     for (int i = 0; i < 16; ++i) {
-      subject.links.Supervise({.ns = "default", .name = std::to_string(i)}, Target(), "secret");
+      subject.links.Supervise({.ns = "default", .name = std::to_string(i)}, Target(), kUid);
     }
     sync::MutexLock lock(subject.mutex);
     subject.changed.WaitFor(subject.mutex, absl::Milliseconds(30));

@@ -29,7 +29,7 @@ class FakeLinks final : public CoordinatorLinks {
   explicit FakeLinks(const clock::Clock& clock) : clock_(clock) {}
 
   void Supervise(const runtime::Key& job, const Supervision& supervision,
-                 std::string_view secret) override;
+                 std::string_view job_uid) override;
   void Release(const runtime::Key& job) override;
   std::optional<ObservedLink> Look(const runtime::Key& job) const override;
 
