@@ -13,6 +13,7 @@ using spec::Descriptor;
 using spec::FieldDescriptor;
 using spec::Kind;
 
+constexpr char kForbidden[] = "FieldValueForbidden";
 constexpr char kWasSuspended[] =
     "has(oldSelf.runPolicy) && has(oldSelf.runPolicy.suspend) && oldSelf.runPolicy.suspend";
 
@@ -63,7 +64,7 @@ void AddSuspension(const Descriptor& message, const std::string& prefix,
     rules.push_back({absl::StrCat("(", kWasSuspended, ") || (", Same(path), ")"),
                      "must not change while the job runs; suspend it first, or submit the job "
                      "under another name",
-                     "." + path});
+                     "." + path, kForbidden});
   }
 }
 
@@ -73,12 +74,13 @@ void AddMarks(const Descriptor& message, std::vector<CelRule>& rules) {
     const auto& marks = spec::RulesOf(field);
     const std::string& name = field.json_name();
     if (marks.immutable()) {
-      rules.push_back({Same(name), "never changes; submit the job under another name", "." + name});
+      rules.push_back(
+          {Same(name), "never changes; submit the job under another name", "." + name, kForbidden});
     }
     if (!marks.required_unless().empty()) {
       rules.push_back(
           {absl::StrCat("(", Has("self", marks.required_unless()), ") || has(self.", name, ")"),
-           "is required and missing", "." + name});
+           "is required and missing", "." + name, "FieldValueRequired"});
     }
   }
 }
@@ -115,11 +117,11 @@ void AddContainer(std::vector<CelRule>& rules) {
     rules.push_back({absl::StrCat("!", kContainer, " || !has(self.", name, ")"),
                      "has no meaning with spec.workload.container, whose program sees to it "
                      "itself; leave it out",
-                     absl::StrCat(".", name)});
+                     absl::StrCat(".", name), kForbidden});
   }
   rules.push_back({absl::StrCat(kContainer, " || !", "has(self.runPolicy.successPolicy)"),
                    "is for spec.workload.container; other jobs succeed when training ends",
-                   ".runPolicy.successPolicy"});
+                   ".runPolicy.successPolicy", kForbidden});
 }
 
 void AddSpec(std::vector<CelRule>& rules) {

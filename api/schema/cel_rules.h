@@ -19,6 +19,7 @@ struct CelRule {
   std::string rule;
   std::string message;
   std::string path;  // of the field at fault, below the message: ".seed"; "" for the message itself
+  const char* reason = "FieldValueInvalid";
 };
 
 std::vector<CelRule> CelRulesOf(const spec::Descriptor& message);

@@ -7,18 +7,22 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
+#include <boost/beast/ssl.hpp>
 #include <chrono>
 #include <exception>
 #include <optional>
 #include <thread>
+#include <type_traits>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/http/server_certificate.h"
 #include "common/log/log.h"
 
 namespace starling::http {
@@ -105,6 +109,20 @@ bool IsProtocolError(const Error& error) {
          error != beast::http::error::end_of_stream && error != beast::http::error::partial_message;
 }
 
+// A connection's TLS and the context that it was begun with.
+struct TlsStream {
+  TlsStream(const std::shared_ptr<SSL_CTX>& shared, Tcp::socket socket)
+      : context(Own(shared)), tls(std::move(socket), context) {}
+
+  static SSL_CTX* Own(const std::shared_ptr<SSL_CTX>& shared) {
+    SSL_CTX_up_ref(shared.get());
+    return shared.get();
+  }
+
+  asio::ssl::context context;
+  beast::ssl_stream<beast::tcp_stream> tls;
+};
+
 Request ToRequest(Parser& parser) {
   auto& message = parser.get();
   Request request;
@@ -172,6 +190,7 @@ class HttpServer::Core {
   int port() const { return port_; }
 
  private:
+  template <typename Stream>
   class Session;
 
   void Accept();
@@ -189,37 +208,64 @@ class HttpServer::Core {
   std::thread thread_;
 };
 
-// One connection: read a request, answer it, and again while both sides keep it alive.
-class HttpServer::Core::Session : public std::enable_shared_from_this<Session> {
+// One connection: read a request, answer it, and again while both sides keep it alive. Stream is
+// PlainStream or TlsStream.
+template <typename Stream>
+class HttpServer::Core::Session : public std::enable_shared_from_this<Session<Stream>> {
  public:
-  Session(Core& core, Tcp::socket socket)
+  template <typename... Arguments>
+  explicit Session(Core& core, Arguments&&... arguments)
       : core_(core),
-        stream_(std::move(socket)),
+        stream_(std::forward<Arguments>(arguments)...),
         buffer_(core.options_.header_limit + core.options_.body_limit + kSlack) {
     ++core_.connections_;
   }
   ~Session() { --core_.connections_; }
 
-  void Read() {
-    parser_.emplace();
-    parser_->header_limit(static_cast<std::uint32_t>(core_.options_.header_limit));
-    parser_->body_limit(core_.options_.body_limit);
-    stream_.expires_after(core_.deadline_);
-    beast::http::async_read_header(
-        stream_, buffer_, *parser_,
-        [self = shared_from_this()](const Error& error, std::size_t) { self->OnHeader(error); });
+  void Start() {
+    if constexpr (kTls) {
+      Lowest().expires_after(core_.deadline_);
+      stream_.tls.async_handshake(asio::ssl::stream_base::server,
+                                  [self = this->shared_from_this()](const Error& error) {
+                                    if (!error) self->Read(/*first=*/true);
+                                  });
+    } else {
+      Read(/*first=*/true);
+    }
   }
 
  private:
   static constexpr std::size_t kSlack = 4096;
+  static constexpr bool kTls = std::is_same_v<Stream, TlsStream>;
+
+  auto& Bytes() {
+    if constexpr (kTls) {
+      return stream_.tls;
+    } else {
+      return stream_;
+    }
+  }
+  beast::tcp_stream& Lowest() { return beast::get_lowest_layer(Bytes()); }
+
+  // The time of the handshake is part of the first request's.
+  void Read(bool first = false) {
+    parser_.emplace();
+    parser_->header_limit(static_cast<std::uint32_t>(core_.options_.header_limit));
+    parser_->body_limit(core_.options_.body_limit);
+    if (!kTls || !first) Lowest().expires_after(core_.deadline_);
+    beast::http::async_read_header(Bytes(), buffer_, *parser_,
+                                   [self = this->shared_from_this()](
+                                       const Error& error, std::size_t) { self->OnHeader(error); });
+  }
 
   void OnHeader(const Error& error) {
     if (error) return Fail(error);
     if (const auto refusal = Refuse(*parser_)) return Write(*refusal, /*keep_alive=*/false);
-    beast::http::async_read(stream_, buffer_, *parser_,
-                            [self = shared_from_this()](const Error& read_error, std::size_t) {
-                              self->OnRequest(read_error);
-                            });
+    beast::http::async_read(
+        Bytes(), buffer_, *parser_,
+        [self = this->shared_from_this()](const Error& read_error, std::size_t) {
+          self->OnRequest(read_error);
+        });
   }
 
   void OnRequest(const Error& error) {
@@ -232,11 +278,11 @@ class HttpServer::Core::Session : public std::enable_shared_from_this<Session> {
   void Fail(const Error& error) {
     if (IsProtocolError(error)) return Write(RefusalOf(error), /*keep_alive=*/false);
     Error ignored;
-    stream_.socket().shutdown(Tcp::socket::shutdown_both, ignored);
+    Lowest().socket().shutdown(Tcp::socket::shutdown_both, ignored);
   }
 
   void Write(const Response& response, bool keep_alive) {
-    stream_.expires_after(core_.deadline_);
+    Lowest().expires_after(core_.deadline_);
     if (head_) {
       Send(ToMessage<beast::http::empty_body>(response, keep_alive), keep_alive);
     } else {
@@ -250,33 +296,44 @@ class HttpServer::Core::Session : public std::enable_shared_from_this<Session> {
   void Send(Message message, bool keep_alive) {
     const auto kept = std::make_shared<Message>(std::move(message));
     beast::http::async_write(
-        stream_, *kept,
-        [self = shared_from_this(), kept, keep_alive](const Error& error, std::size_t) {
+        Bytes(), *kept,
+        [self = this->shared_from_this(), kept, keep_alive](const Error& error, std::size_t) {
           if (error) return;
           self->head_ = false;
-          keep_alive ? self->Read() : self->Drain();
+          keep_alive ? self->Read() : self->Close();
         });
+  }
+
+  // Says goodbye in TLS first; whatever comes of that, the rest is as without it.
+  void Close() {
+    if constexpr (kTls) {
+      Lowest().expires_after(kDrainTime);
+      stream_.tls.async_shutdown(
+          [self = this->shared_from_this()](const Error&) { self->Drain(); });
+    } else {
+      Drain();
+    }
   }
 
   // What the peer still sends is read for a moment: closing on unread bytes would reset the
   // connection and could destroy our answer on its way.
   void Drain() {
     Error ignored;
-    stream_.socket().shutdown(Tcp::socket::shutdown_send, ignored);
-    stream_.expires_after(kDrainTime);
+    Lowest().socket().shutdown(Tcp::socket::shutdown_send, ignored);
+    Lowest().expires_after(kDrainTime);
     DrainMore();
   }
 
   void DrainMore() {
-    stream_.async_read_some(asio::buffer(scrap_),
-                            [self = shared_from_this()](const Error& error, std::size_t count) {
-                              self->drained_ += count;
-                              if (!error && self->drained_ < kDrainLimit) self->DrainMore();
-                            });
+    Lowest().async_read_some(asio::buffer(scrap_), [self = this->shared_from_this()](
+                                                       const Error& error, std::size_t count) {
+      self->drained_ += count;
+      if (!error && self->drained_ < kDrainLimit) self->DrainMore();
+    });
   }
 
   Core& core_;
-  beast::tcp_stream stream_;
+  Stream stream_;
   beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   bool head_ = false;
@@ -327,9 +384,14 @@ void HttpServer::Core::OnAccept(const Error& error, Tcp::socket socket) {
   if (connections_ >= options_.max_connections) {
     Error ignored;
     socket.non_blocking(true, ignored);
-    socket.write_some(asio::buffer(kBusy, sizeof(kBusy) - 1), ignored);
+    if (options_.certificate == nullptr) {
+      socket.write_some(asio::buffer(kBusy, sizeof(kBusy) - 1), ignored);
+    }
+  } else if (options_.certificate != nullptr) {
+    std::make_shared<Session<TlsStream>>(*this, options_.certificate->context(), std::move(socket))
+        ->Start();
   } else {
-    std::make_shared<Session>(*this, std::move(socket))->Read();
+    std::make_shared<Session<beast::tcp_stream>>(*this, std::move(socket))->Start();
   }
   Accept();
 }

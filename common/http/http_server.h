@@ -5,7 +5,8 @@
 // and nothing else. It bounds everything a client can make it hold: header and body bytes, time for
 // a request and for an answer, connections. What could be read as two different requests by two
 // parsers (both lengths given, odd whitespace, bodies where none belong) is refused with 400 and
-// the connection closed. Handlers run on the server's thread and should answer from memory.
+// the connection closed. Handlers run on the server's thread and should answer from memory. With a
+// certificate it speaks HTTPS; the handshake counts as part of the first request.
 #pragma once
 
 #include <cstddef>
@@ -42,6 +43,8 @@ struct Response {
   std::vector<std::pair<std::string, std::string>> headers;
 };
 
+class ServerCertificate;  // server_certificate.h
+
 using Handler = std::function<Response(const Request&)>;
 
 struct HttpServerOptions {
@@ -50,7 +53,9 @@ struct HttpServerOptions {
   std::size_t header_limit = 8 * 1024;
   std::size_t body_limit = 1024 * 1024;
   absl::Duration deadline = absl::Seconds(10);  // for one whole request, and for one whole answer
-  int max_connections = 128;                    // further ones are answered 503 and closed
+  // Further ones are answered 503 and closed (closed without an answer with a certificate).
+  int max_connections = 128;
+  std::shared_ptr<ServerCertificate> certificate = nullptr;  // not null: HTTPS
 };
 
 // Thread-safe.

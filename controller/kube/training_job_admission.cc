@@ -3,18 +3,12 @@
 
 #include <nlohmann/json.hpp>
 
+#include "api/spec/admission.h"
 #include "api/spec/contract.h"
-#include "api/spec/job_file.h"
-#include "api/spec/mutability.h"
-#include "api/spec/resolve.h"
-#include "api/spec/validate.h"
-#include "common/status/macros.h"
-#include "controller/kube/objects.h"
+#include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::kube {
 namespace {
-
-constexpr std::size_t kLongestName = 40;  // its pods' names must be legal too
 
 // Fills in what the schema gives a default, and nothing else: the rest may come from a preset.
 void FillSchemaDefaults(const google::protobuf::Descriptor& message, Json& value) {
@@ -29,30 +23,13 @@ void FillSchemaDefaults(const google::protobuf::Descriptor& message, Json& value
   }
 }
 
-spec::FieldErrors Check(const AdmissionRequest& request) {
-  const std::string name = NameOf(request.object);
-  if (name.size() > kLongestName) {
-    return {
-        {"metadata.name", "must have at most 40 characters, so that its pods' names are legal"}};
-  }
-  v1alpha1::TrainingJob job;
-  spec::FieldErrors errors = spec::ReadStoredJob(request.object, job);
-  if (!errors.empty()) return errors;
-  const v1alpha1::TrainingJobSpec resolved = spec::Resolve(job.spec());
-  errors = spec::Validate(resolved);
-  if (!errors.empty() || request.old_object == nullptr) return errors;
-  v1alpha1::TrainingJob old;
-  if (!spec::ReadStoredJob(*request.old_object, old).empty()) return {};  // nothing to compare with
-  return spec::CheckChange(spec::Resolve(old.spec()), resolved, old.spec().run_policy().suspend());
-}
-
 }  // namespace
 
 absl::Status AdmitTrainingJob(const AdmissionRequest& request) {
   if (request.object.contains("spec")) {
     FillSchemaDefaults(*v1alpha1::TrainingJobSpec::descriptor(), request.object["spec"]);
   }
-  return spec::ToStatus(Check(request));
+  return spec::ToStatus(spec::CheckAdmission(request.object, request.old_object));
 }
 
 }  // namespace starling::kube

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/admission/review.h"
+
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/spec/admission.h"
+#include "common/json/json.h"
+#include "common/status/macros.h"
+#include "nlohmann/json.hpp"
+
+namespace starling::admission {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr char kApiVersion[] = "admission.k8s.io/v1";
+constexpr std::size_t kLongestUid = 128;
+
+struct Reviewed {
+  const char* group;
+  const char* version;
+  const char* kind;
+  spec::FieldErrors (*check)(const Json& object, const Json* old);
+};
+constexpr Reviewed kReviewed[] = {
+    {"starling.dev", "v1alpha1", "TrainingJob", spec::CheckAdmission}};
+
+std::string Text(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+const Json* Object(const Json& object, const char* name) {
+  const auto found = object.find(name);
+  return found != object.end() && found->is_object() ? &*found : nullptr;
+}
+
+Json Allowed() { return {{"allowed", true}}; }
+
+Json Denied(int code, const char* reason, std::string message) {
+  return {{"allowed", false},
+          {"status",
+           {{"apiVersion", "v1"},
+            {"kind", "Status"},
+            {"status", "Failure"},
+            {"code", code},
+            {"reason", reason},
+            {"message", std::move(message)}}}};
+}
+
+Json Invalid(const spec::FieldErrors& errors) {
+  Json response = Denied(422, "Invalid", spec::Format(errors));
+  Json causes = Json::array();
+  for (const spec::FieldError& error : errors) {
+    causes.push_back(
+        {{"reason", "FieldValueInvalid"}, {"field", error.path}, {"message", error.message}});
+  }
+  response["status"]["details"] = {{"causes", std::move(causes)}};
+  return response;
+}
+
+bool BeingDeleted(const Json& object) {
+  const Json* metadata = Object(object, "metadata");
+  return metadata != nullptr && !Text(*metadata, "deletionTimestamp").empty();
+}
+
+Json Answer(const Json& request) {
+  const std::string operation = Text(request, "operation");
+  // Deletions are nobody's business here; status and scale have their own, narrower schemas.
+  if (operation == "DELETE" || operation == "CONNECT" || !Text(request, "subResource").empty()) {
+    return Allowed();
+  }
+  if (operation != "CREATE" && operation != "UPDATE") {
+    return Denied(
+        400, "BadRequest",
+        absl::StrCat("request.operation must be CREATE, UPDATE, DELETE or CONNECT, not \"",
+                     operation.substr(0, 32), "\""));
+  }
+  const Json* kind = Object(request, "kind");
+  const Json* object = Object(request, "object");
+  const Json* old = Object(request, "oldObject");
+  if (kind == nullptr || object == nullptr || (operation == "UPDATE" && old == nullptr)) {
+    return Denied(
+        400, "BadRequest",
+        "request.kind, request.object and, of an UPDATE, request.oldObject must be objects");
+  }
+  for (const Reviewed& known : kReviewed) {
+    if (Text(*kind, "group") != known.group || Text(*kind, "kind") != known.kind) continue;
+    if (Text(*kind, "version") != known.version) {
+      return Denied(400, "BadRequest",
+                    absl::StrCat(known.group, "/", Text(*kind, "version").substr(0, 32),
+                                 " is not known to this controller, only ", known.version,
+                                 "; upgrade the controller with the CRD"));
+    }
+    // An object that waits for its finalizers must stay editable, whatever its spec.
+    if (BeingDeleted(*object)) return Allowed();
+    const spec::FieldErrors errors = known.check(*object, operation == "UPDATE" ? old : nullptr);
+    return errors.empty() ? Allowed() : Invalid(errors);
+  }
+  return Denied(400, "BadRequest",
+                "this webhook reviews TrainingJobs of starling.dev only; correct the rules of the "
+                "ValidatingWebhookConfiguration");
+}
+
+}  // namespace
+
+absl::StatusOr<Json> Review(const Json& review) {
+  if (!review.is_object() || Text(review, "kind") != "AdmissionReview") {
+    return absl::InvalidArgumentError("send an AdmissionReview");
+  }
+  if (Text(review, "apiVersion") != kApiVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("send an AdmissionReview of ", kApiVersion));
+  }
+  const Json* request = Object(review, "request");
+  const std::string uid = request == nullptr ? "" : Text(*request, "uid");
+  if (uid.empty() || uid.size() > kLongestUid) {
+    return absl::InvalidArgumentError("an AdmissionReview needs a request with a uid");
+  }
+  Json response = Answer(*request);
+  response["uid"] = uid;
+  return Json{
+      {"apiVersion", kApiVersion}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};
+}
+
+absl::StatusOr<Json> ReviewText(std::string_view text) {
+  // Deeper than a job may be, so that a job that is too deep is refused with its path.
+  ASSIGN_OR_RETURN(const Json review,
+                   json::Parse(text, {.bytes = kLargestReview, .depth = 200, .nodes = 400'000}));
+  return Review(review);
+}
+
+}  // namespace starling::admission

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// The validating webhook's answer: an AdmissionReview of admission.k8s.io/v1 in, one out.
+//
+// It says what the schema and its CEL rules cannot: presets, pod templates, what a field means once
+// defaults are in. The words are those of `starling validate`, for the same functions say them. It
+// never changes an object. A pure function, so that hostile input can be tried without a server; to
+// check a further kind, add a row to kReviewed in review.cc.
+#pragma once
+
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json_fwd.hpp"
+
+namespace starling::admission {
+
+// The review that answers `review`: its request's uid, allowed or not, and why. InvalidArgument:
+// `review` is none, so that there is nobody to answer to.
+absl::StatusOr<nlohmann::json> Review(const nlohmann::json& review);
+
+// The same of text, as it came over the network: bounded in size, depth and number of values.
+absl::StatusOr<nlohmann::json> ReviewText(std::string_view text);
+
+// An API server sends at most the object and the one before, each bounded by what etcd takes.
+inline constexpr std::size_t kLargestReview = 8U << 20U;
+
+}  // namespace starling::admission

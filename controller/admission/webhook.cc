@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/admission/webhook.h"
+
+#include <nlohmann/json.hpp>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/http/http_server.h"
+#include "common/http/server_certificate.h"
+#include "common/json/json.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "common/sync/mutex.h"
+#include "controller/admission/certificates.h"
+#include "controller/admission/review.h"
+#include "controller/kube/kube_client.h"
+
+namespace starling::admission {
+namespace {
+
+using kube::Json;
+
+constexpr int kTries = 5;  // of a write that another replica was faster with
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+http::Response Answer(const http::Request& request) {
+  if (request.Path() != kReviewPath) return {.status = 404, .body = "not found\n", .headers = {}};
+  if (request.method != "POST") {
+    return {.status = 405, .body = "send a POST\n", .headers = {{"Allow", "POST"}}};
+  }
+  const auto review = ReviewText(request.body);
+  if (!review.ok()) {
+    return {.status = 400, .body = absl::StrCat(Text(review.status()), "\n"), .headers = {}};
+  }
+  return {.status = 200,
+          .body = json::Dump(*review),
+          .content_type = "application/json",
+          .headers = {}};
+}
+
+// Puts `bundle` into every webhook of `configuration` that calls our service; whether it changed.
+bool SetBundle(Json& configuration, const std::string& ns, const std::string& service,
+               const std::string& bundle) {
+  bool changed = false;
+  const auto webhooks = configuration.find("webhooks");
+  if (webhooks == configuration.end() || !webhooks->is_array()) return false;
+  for (Json& webhook : *webhooks) {
+    Json& config = webhook["clientConfig"];
+    const Json target = config.value("service", Json::object());
+    if (target.value("name", "") != service || target.value("namespace", "") != ns) continue;
+    if (config.value("caBundle", "") == bundle) continue;
+    config["caBundle"] = bundle;
+    changed = true;
+  }
+  return changed;
+}
+
+}  // namespace
+
+class Webhook::Core {
+ public:
+  Core(kube::KubeClient& client, const clock::Clock& clock, WebhookOptions options)
+      : client_(client),
+        clock_(clock),
+        options_(std::move(options)),
+        policy_{.dns_names = ServiceNames(options_.service, options_.ns),
+                .authority_life = options_.authority_life,
+                .leaf_life = options_.leaf_life} {}
+
+  ~Core() {
+    {
+      sync::MutexLock lock(mutex_);
+      stopping_ = true;
+      stopped_.NotifyAll();
+    }
+    if (thread_.joinable()) thread_.join();
+  }
+
+  absl::Status Start();
+  absl::Status Check();
+  int port() const { return server_->port(); }
+  bool ready() const {
+    sync::MutexLock lock(mutex_);
+    return ready_;
+  }
+
+ private:
+  absl::StatusOr<ServingCertificate> FindOrRenew();
+  absl::Status Publish(const std::string& bundle);
+  void Run();
+
+  kube::KubeClient& client_;
+  const clock::Clock& clock_;
+  const WebhookOptions options_;
+  const CertificatePolicy policy_;
+  std::shared_ptr<http::ServerCertificate> certificate_;
+  std::unique_ptr<http::HttpServer> server_;
+
+  sync::Mutex checking_;  // one look at a time
+  std::string served_ ABSL_GUARDED_BY(checking_);
+  mutable sync::Mutex mutex_;
+  sync::Condition stopped_;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+absl::StatusOr<ServingCertificate> Webhook::Core::FindOrRenew() {
+  const kube::ObjectKey key = {options_.ns, options_.secret};
+  absl::Status last;
+  for (int i = 0; i < kTries; ++i) {
+    const auto found = client_.Get(kube::kSecret, key);
+    if (!found.ok() && !absl::IsNotFound(found.status())) return found.status();
+    const Json* secret = found.ok() ? &*found : nullptr;
+    if (auto current = CurrentCertificate(secret, policy_, clock_.WallNow())) return *current;
+    ASSIGN_OR_RETURN(Json data, RenewedData(secret, policy_, clock_.WallNow()));
+    // Opaque, for a kubernetes.io/tls Secret could not be made over from another type.
+    Json wanted = secret != nullptr ? *secret
+                                    : Json{{"apiVersion", "v1"},
+                                           {"kind", "Secret"},
+                                           {"type", "Opaque"},
+                                           {"metadata",
+                                            {{"name", options_.secret},
+                                             {"namespace", options_.ns},
+                                             {"labels",
+                                              {{"app.kubernetes.io/name", "starling"},
+                                               {"app.kubernetes.io/component", "webhook"}}}}}};
+    wanted["data"].update(data);
+    const auto written = secret != nullptr ? client_.Update(kube::kSecret, wanted)
+                                           : client_.Create(kube::kSecret, wanted);
+    if (written.ok()) {
+      log::Info("webhook certificate written",
+                {{"name", key.ToString()}, {"new", secret == nullptr}});
+      if (auto current = CurrentCertificate(&*written, policy_, clock_.WallNow())) return *current;
+      return absl::InternalError(
+          "the webhook's certificates are not good right after their making");
+    }
+    last = written.status();
+    // Another replica was faster: what it wrote is ours too.
+    if (!absl::IsAborted(last) && !absl::IsAlreadyExists(last)) return last;
+  }
+  return last;
+}
+
+absl::Status Webhook::Core::Publish(const std::string& bundle) {
+  if (options_.configuration.empty()) return absl::OkStatus();
+  const std::string encoded = absl::Base64Escape(bundle);
+  absl::Status last;
+  for (int i = 0; i < kTries; ++i) {
+    auto found = client_.Get(kube::kValidatingWebhookConfiguration, {"", options_.configuration});
+    if (absl::IsNotFound(found.status())) return absl::OkStatus();  // nobody calls us
+    if (!found.ok()) return found.status();
+    if (!SetBundle(*found, options_.ns, options_.service, encoded)) return absl::OkStatus();
+    last = client_.Update(kube::kValidatingWebhookConfiguration, *found).status();
+    if (last.ok()) {
+      log::Info("webhook authority published", {{"configuration", options_.configuration}});
+    }
+    if (!absl::IsAborted(last)) return last;
+  }
+  return last;
+}
+
+absl::Status Webhook::Core::Check() {
+  sync::MutexLock checking(checking_);
+  ASSIGN_OR_RETURN(const ServingCertificate current, FindOrRenew());
+  const absl::Status published = Publish(current.bundle);
+  if (certificate_ == nullptr) {
+    ASSIGN_OR_RETURN(certificate_,
+                     http::ServerCertificate::Create(current.certificate, current.key));
+    served_ = current.certificate;
+  }
+  // The bundle first: until the API server knows it, the leaf before is the one that it accepts.
+  RETURN_IF_ERROR(published);
+  if (served_ != current.certificate) {
+    RETURN_IF_ERROR(certificate_->Replace(current.certificate, current.key));
+    served_ = current.certificate;
+    log::Info("webhook certificate replaced", {});
+  }
+  sync::MutexLock lock(mutex_);
+  ready_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status Webhook::Core::Start() {
+  const absl::Status first = Check();
+  if (certificate_ == nullptr) return first;
+  if (!first.ok()) {
+    log::Warning("webhook authority not published yet; trying again", {{"error", Text(first)}});
+  }
+  http::HttpServerOptions server;
+  server.address = options_.address;
+  server.port = options_.port;
+  server.body_limit = kLargestReview;
+  server.max_connections = options_.max_connections;
+  server.certificate = certificate_;
+  ASSIGN_OR_RETURN(server_, http::HttpServer::Start(std::move(server), Answer));
+  thread_ = std::thread([this] { Run(); });
+  return absl::OkStatus();
+}
+
+void Webhook::Core::Run() {
+  absl::Duration pause = ready() ? options_.check_every : options_.retry_after;
+  std::string told;
+  while (true) {
+    {
+      sync::MutexLock lock(mutex_);
+      const absl::Time until = absl::Now() + pause;
+      while (!stopping_ && absl::Now() < until) stopped_.WaitFor(mutex_, until - absl::Now());
+      if (stopping_) return;
+    }
+    const absl::Status status = Check();
+    pause = status.ok() ? options_.check_every : options_.retry_after;
+    const std::string text = Text(status);
+    if (text != told && !status.ok()) {
+      log::Error("webhook certificates cannot be kept; trying again", {{"error", text}});
+    }
+    told = text;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Webhook>> Webhook::Start(kube::KubeClient& client,
+                                                        const clock::Clock& clock,
+                                                        WebhookOptions options) {
+  auto core = std::make_unique<Core>(client, clock, std::move(options));
+  RETURN_IF_ERROR(core->Start());
+  return std::unique_ptr<Webhook>(new Webhook(std::move(core)));
+}
+
+Webhook::Webhook(std::unique_ptr<Core> core) : core_(std::move(core)) {}
+Webhook::~Webhook() = default;
+
+int Webhook::port() const { return core_->port(); }
+bool Webhook::ready() const { return core_->ready(); }
+absl::Status Webhook::Check() { return core_->Check(); }
+
+}  // namespace starling::admission
