@@ -5,7 +5,6 @@
 
 #include <cstdio>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -21,13 +20,12 @@
 #include "controller/kube/training_job_admission.h"
 #include "controller/local/process_kubelet.h"
 #include "controller/manager/idle.h"
+#include "controller/manager/job_control.h"
 #include "controller/manager/lease.h"
-#include "controller/resources/names.h"
+#include "controller/resources/credentials.h"
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
-#include "controller/trainingjob/grpc_links.h"
-#include "controller/trainingjob/trainingjob_reconciler.h"
 
 namespace starling::manager {
 namespace {
@@ -67,11 +65,9 @@ struct Controller::Parts {
         jobs(*store, kube::kTrainingJob, {}),
         pods(*store, kube::kPod, {}),
         queue(clock, {}),
-        events(*store, clock, "starling.dev/trainingjob-controller", "local"),
-        manager(clock) {}
+        manager(clock, &registry) {}
 
-  void EnqueueOnChange();
-  void StartLinks(std::int64_t lease_transition);
+  void StartControl(std::int64_t lease_transition, const std::string& seed);
   void StartKubelet(const std::string& program_folder);
   void AddTasks();
   void HaltTraining();
@@ -84,40 +80,25 @@ struct Controller::Parts {
   runtime::Informer jobs;
   runtime::Informer pods;
   runtime::WorkQueue queue;
-  runtime::EventRecorder events;
-  std::unique_ptr<trainingjob::GrpcCoordinatorLinks> links;
-  std::unique_ptr<trainingjob::TrainingJobReconciler> reconciler;
+  std::unique_ptr<JobControl> control;
   std::unique_ptr<local::ProcessKubelet> kubelet;
   runtime::Manager manager;
   std::unique_ptr<metrics::MetricsEndpoint> endpoint;
   bool started = false;
 };
 
-// Handlers do no more than name the job to be looked at.
-void Controller::Parts::EnqueueOnChange() {
-  jobs.AddHandler([this](const auto& before, const auto& after) {
-    queue.Add(kube::KeyOf(after != nullptr ? *after : *before));
-  });
-  pods.AddHandler([this](const auto& before, const auto& after) {
-    const kube::Json& pod = after != nullptr ? *after : *before;
-    const std::string job = kube::LabelOf(pod, resources::kJobLabel);
-    if (!job.empty()) queue.Add({kube::NamespaceOf(pod), job});
-  });
-}
-
-void Controller::Parts::StartLinks(std::int64_t lease_transition) {
-  trainingjob::GrpcLinkOptions link_options;
-  link_options.lease_transition = lease_transition;
-  // Dial anew while there is still time for the new call to be answered.
-  link_options.silence = options.coordinator_silence * 0.75;
-  links = std::make_unique<trainingjob::GrpcCoordinatorLinks>(
-      clock, link_options, [this](const runtime::Key& job) { queue.Add(job); });
+void Controller::Parts::StartControl(std::int64_t lease_transition, const std::string& seed) {
+  EnqueueJobs(jobs, queue);
+  EnqueueOwners(pods, queue);
   trainingjob::Options decide;
   decide.coordinator_silence = options.coordinator_silence;
   decide.lease_transition = lease_transition;
-  reconciler = std::make_unique<trainingjob::TrainingJobReconciler>(
-      *store, events, *links, clock,
-      resources::Platform{.jobs_folder = options.home + "/jobs", .image = ""}, decide);
+  control = std::make_unique<JobControl>(
+      *store, queue, clock,
+      JobControlOptions{
+          .decide = decide,
+          .platform = {.jobs_folder = options.home + "/jobs", .image = "", .seed = seed},
+          .instance = "local"});
 }
 
 void Controller::Parts::StartKubelet(const std::string& program_folder) {
@@ -131,7 +112,7 @@ void Controller::Parts::StartKubelet(const std::string& program_folder) {
 void Controller::Parts::AddTasks() {
   manager.AddInformer("trainingjobs", jobs);
   manager.AddInformer("pods", pods);
-  manager.AddController("trainingjob", queue, *reconciler, kWorkers);
+  manager.AddController("trainingjob", queue, control->reconciler(), kWorkers);
   manager.AddPeriodic("garbage-collector", kCollectGarbageEvery,
                       [this] { return kube::CollectGarbage(*store, kube::KnownKinds()).status(); });
   manager.AddPeriodic("events", absl::Minutes(1), [this] {
@@ -142,33 +123,14 @@ void Controller::Parts::AddTasks() {
 
 void Controller::Parts::HaltTraining() {
   const absl::Time limit = clock.Now() + kHalt;
-  reconciler->Halt();
+  control->reconciler().Halt();
   for (const auto& job : jobs.List()) queue.Add(kube::KeyOf(*job));
-  while (!reconciler->Halted() && clock.Now() < limit) absl::SleepFor(kHaltPoll);
+  while (!control->reconciler().Halted() && clock.Now() < limit) absl::SleepFor(kHaltPoll);
 }
 
 absl::Status Controller::Parts::UpdateMetrics() {
-  for (const auto& [name, stats] : manager.Stats()) {
-    const metrics::Labels labels = {{"controller", name}};
-    registry.AddGauge("controller_runtime_reconciles", "Reconciles since the start.", labels)
-        .Set(static_cast<double>(stats.reconciles));
-    registry.AddGauge("controller_runtime_reconcile_errors", "Reconciles that failed.", labels)
-        .Set(static_cast<double>(stats.errors));
-    registry.AddGauge("workqueue_depth", "Keys that wait to be reconciled.", labels)
-        .Set(static_cast<double>(stats.queued));
-    registry
-        .AddGauge("controller_runtime_reconcile_busy_seconds", "Time spent in reconciles.", labels)
-        .Set(absl::ToDoubleSeconds(stats.busy));
-  }
-  std::map<std::string, int> states = {{"Pending", 0},   {"Running", 0},   {"Restarting", 0},
-                                       {"Suspended", 0}, {"Succeeded", 0}, {"Failed", 0}};
-  for (const auto& job : jobs.List()) {
-    const auto found = states.find(kube::StringAt(*job, "/status/state"));
-    ++(found == states.end() ? states["Pending"] : found->second);
-  }
-  for (const auto& [state, count] : states) {
-    registry.AddGauge("starling_jobs", "TrainingJobs by state.", {{"state", state}}).Set(count);
-  }
+  manager.UpdateMetrics();
+  CountJobs(jobs.List(), registry);
   return absl::OkStatus();
 }
 
@@ -180,13 +142,13 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
   store_options.admission["TrainingJob"] = kube::AdmitTrainingJob;
   ASSIGN_OR_RETURN(auto store, kube::OpenEmbeddedKubeClient(clock, std::move(store_options)));
   ASSIGN_OR_RETURN(const std::int64_t transition,
-                   TakeLease(*store, clock, absl::StrCat("pid-", getpid())));
+                   TakeLease(*store, clock, {.identity = absl::StrCat("pid-", getpid())}));
+  ASSIGN_OR_RETURN(const std::string seed, resources::EnsureSeed(*store));
   auto parts = std::make_unique<Parts>(options, clock, std::move(store));
   Parts& all = *parts;
   // From here on a failure ends what was started.
   std::unique_ptr<Controller> controller(new Controller(std::move(parts)));
-  all.EnqueueOnChange();
-  all.StartLinks(transition);
+  all.StartControl(transition, seed);
   all.StartKubelet(program_folder);
   all.AddTasks();
   RETURN_IF_ERROR(all.manager.Start(kFirstLists));

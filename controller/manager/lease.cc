@@ -13,8 +13,8 @@ namespace {
 constexpr int kTries = 10;
 
 absl::StatusOr<std::int64_t> TryTake(kube::KubeClient& client, const clock::Clock& clock,
-                                     std::string_view holder) {
-  const kube::ObjectKey key{.ns = "starling-system", .name = "starling-controller"};
+                                     const runtime::ElectionOptions& election) {
+  const kube::ObjectKey key{.ns = election.ns, .name = election.name};
   absl::StatusOr<kube::Json> lease = client.Get(kube::kLease, key);
   const bool is_new = absl::IsNotFound(lease.status());
   if (!is_new) RETURN_IF_ERROR(lease.status());
@@ -24,7 +24,7 @@ absl::StatusOr<std::int64_t> TryTake(kube::KubeClient& client, const clock::Cloc
                              : *std::move(lease);
   const std::int64_t transitions = kube::IntAt(object, "/spec/leaseTransitions") + 1;
   const std::string now = kube::FormatMicroTimestamp(clock.WallNow());
-  object["spec"] = {{"holderIdentity", std::string(holder)},
+  object["spec"] = {{"holderIdentity", election.identity},
                     {"leaseTransitions", transitions},
                     {"acquireTime", now},
                     {"renewTime", now}};
@@ -37,11 +37,11 @@ absl::StatusOr<std::int64_t> TryTake(kube::KubeClient& client, const clock::Cloc
 }  // namespace
 
 absl::StatusOr<std::int64_t> TakeLease(kube::KubeClient& client, const clock::Clock& clock,
-                                       std::string_view holder) {
-  absl::StatusOr<std::int64_t> taken = TryTake(client, clock, holder);
+                                       const runtime::ElectionOptions& election) {
+  absl::StatusOr<std::int64_t> taken = TryTake(client, clock, election);
   for (int i = 1; i < kTries && !taken.ok(); ++i) {
     if (!absl::IsAborted(taken.status()) && !absl::IsAlreadyExists(taken.status())) break;
-    taken = TryTake(client, clock, holder);
+    taken = TryTake(client, clock, election);
   }
   return taken;
 }

@@ -3,17 +3,18 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/clock/clock.h"
 #include "controller/kube/kube_client.h"
+#include "controller/runtime/lease_decision.h"
 
 namespace starling::manager {
 
-// Takes the lease "starling-controller" for `holder` by compare-and-swap and returns its
-// transitions, counted from 1. It does not ask whether another holder lives: the home's lock does.
+// Takes the lease that `election` names for its identity by compare-and-swap and returns its
+// transitions, counted from 1. It does not ask whether another holder lives: on one machine the
+// home's lock does, and in a cluster whoever wants that elects (runtime::LeaderElector).
 absl::StatusOr<std::int64_t> TakeLease(kube::KubeClient& client, const clock::Clock& clock,
-                                       std::string_view holder);
+                                       const runtime::ElectionOptions& election);
 
 }  // namespace starling::manager

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// starling-controller: runs the TrainingJobs of one machine until it is told to end.
+// starling-controller: runs TrainingJobs, of one machine or of a cluster, until it is told to end.
+#include <malloc.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 #include <string>
@@ -12,6 +14,9 @@
 #include "absl/status/status.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
+#include "common/metrics/metrics.h"
+#include "controller/manager/cluster_connection.h"
+#include "controller/manager/cluster_controller.h"
 #include "controller/manager/controller.h"
 #include "controller/manager/home_lock.h"
 #include "controller/manager/options.h"
@@ -20,6 +25,7 @@ namespace starling::manager {
 namespace {
 
 constexpr absl::Duration kIdleFor = absl::Seconds(2);
+constexpr int kArenas = 2;
 constexpr timespec kTick = {.tv_sec = 0, .tv_nsec = 200'000'000};
 
 int Fail(const absl::Status& status, int code) {
@@ -53,25 +59,55 @@ void AwaitEnd(const Controller& controller, const Options& options, const clock:
   log::Info("asked to end: all pods save their work");
 }
 
-int Main(const std::vector<std::string>& arguments) {
-  for (const std::string& argument : arguments) {
-    if (argument == "--help" || argument == "-h") return std::fputs(Usage(), stdout) < 0 ? 1 : 0;
-  }
-  const sigset_t signals = BlockSignals();
-  const absl::StatusOr<Options> options = ParseOptions(arguments);
-  if (!options.ok()) return Fail(options.status(), 2);
-  const absl::StatusOr<HomeLock> lock = HomeLock::Take(options->home);
+int RunLocally(const Options& options, const sigset_t& signals) {
+  const absl::StatusOr<HomeLock> lock = HomeLock::Take(options.home);
   if (!lock.ok()) return Fail(lock.status(), absl::IsAlreadyExists(lock.status()) ? 2 : 1);
-  log::Start("starling-controller", options->log_level);
+  log::Start("starling-controller", options.log_level);
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   const std::string folder = std::filesystem::path(program).parent_path().string();
   const clock::SystemClock clock;
-  auto controller = Controller::Start(*options, folder, clock);
+  auto controller = Controller::Start(options, folder, clock);
   if (!controller.ok()) return Fail(controller.status(), 1);
-  AwaitEnd(**controller, *options, clock, signals);
+  AwaitEnd(**controller, options, clock, signals);
   controller->reset();
   return 0;
+}
+
+int RunInCluster(const Options& options, const sigset_t& signals) {
+  // An arena for each thread would hold on to what copies of thousands of jobs once needed.
+  mallopt(M_ARENA_MAX, kArenas);
+  log::Start("starling-controller", options.log_level);
+  metrics::Registry registry;
+  const clock::SystemClock clock;
+  const auto connection = ConnectToCluster(options.cluster, registry);
+  if (!connection.ok()) return Fail(connection.status(), 1);
+  auto controller = ClusterController::Start(options, *connection->client,
+                                             *connection->lease_client, registry, clock);
+  if (!controller.ok()) return Fail(controller.status(), 1);
+  do {
+    const absl::StatusOr<ClusterState> state = (*controller)->Advance();
+    if (!state.ok()) return Fail(state.status(), 1);
+    if (*state == ClusterState::kLost) {
+      // At once: nothing may be waited for, and what is under way may write no more.
+      log::Error("the lease is lost: this process ends");
+      std::_Exit(1);
+    }
+  } while (sigtimedwait(&signals, nullptr, &kTick) < 0);
+  log::Info("asked to end: another controller may take over");
+  controller->reset();
+  return 0;
+}
+
+int Main(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h")
+      return std::fputs(Usage().c_str(), stdout) < 0 ? 1 : 0;
+  }
+  const sigset_t signals = BlockSignals();
+  const absl::StatusOr<Options> options = ParseOptions(arguments);
+  if (!options.ok()) return Fail(options.status(), 2);
+  return options->home.empty() ? RunInCluster(*options, signals) : RunLocally(*options, signals);
 }
 
 }  // namespace

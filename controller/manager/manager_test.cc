@@ -45,10 +45,47 @@ TEST(ManagerOptions, MistakesAreNamed) {
            {{"--hoem", "x"}, "--hoem"},
            {{"--home"}, "--home"},
            {{"--home", "x", "--log-level", "loud"}, "loud"},
+           {{"--home", "x", "--kubeconfig", "y"}, "--home"},
+           {{"--kubeconfig", "y", "--leader-elect=perhaps"}, "perhaps"},
+           {{"--kubeconfig", "y", "--kube-api-qps", "-1"}, "--kube-api-qps"},
+           {{"--kubeconfig", "y", "--concurrent-reconciles=0"}, "--concurrent-reconciles"},
+           {{"--kubeconfig", "y", "--metrics-bind-address", "8080"}, "--metrics-bind-address"},
+           {{"--kubeconfig", "y", "--leader-elect-lease-duration=5s"}, "renew deadline"},
            {{"--home", "x", "--coordinator-silence", "soon"}, "soon"}}) {
     const auto options = ParseOptions(arguments);
     ASSERT_FALSE(options.ok());
     EXPECT_NE(std::string(options.status().message()).find(names), std::string::npos);
+  }
+}
+
+TEST(ManagerOptions, AClusterHasKubebuildersFlags) {
+  const auto defaults = ParseOptions({"--kubeconfig", "/k"});
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  EXPECT_EQ(defaults->home, "");
+  EXPECT_TRUE(defaults->cluster.leader_elect);
+  EXPECT_EQ(defaults->cluster.metrics_bind_address, ":8080");
+  EXPECT_EQ(defaults->cluster.health_probe_bind_address, ":8081");
+  EXPECT_EQ(defaults->cluster.election.duration, absl::Seconds(15));
+
+  const auto options = ParseOptions(
+      {"--kubeconfig=/k", "--leader-elect=false", "--metrics-bind-address", "0", "--namespace=ml",
+       "--health-probe-bind-address=[::1]:9", "--kube-api-qps=1000", "--kube-api-burst=2000",
+       "--concurrent-reconciles", "4", "--image", "starling:1", "--leader-elect-retry-period=1s"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  EXPECT_FALSE(options->cluster.leader_elect);
+  EXPECT_EQ(options->cluster.metrics_bind_address, "0");
+  EXPECT_EQ(options->cluster.ns, "ml");
+  EXPECT_EQ(options->cluster.kube_api_qps, 1000);
+  EXPECT_EQ(options->cluster.kube_api_burst, 2000);
+  EXPECT_EQ(options->cluster.concurrent_reconciles, 4);
+  EXPECT_EQ(options->cluster.image, "starling:1");
+  EXPECT_EQ(options->cluster.election.retry, absl::Seconds(1));
+}
+
+TEST(ManagerOptions, EveryFlagIsInTheHelp) {
+  for (const char* flag : {"--home", "--leader-elect", "--kube-api-qps", "--namespace", "--image",
+                           "--zap-log-level", "--health-probe-bind-address"}) {
+    EXPECT_NE(Usage().find(flag), std::string::npos) << flag;
   }
 }
 
@@ -69,9 +106,9 @@ TEST(Lease, EveryControllerGetsAHigherTransition) {
   const clock::FakeClock clock;
   const auto store = kube::OpenEmbeddedKubeClient(clock, {});
   ASSERT_TRUE(store.ok());
-  EXPECT_EQ(*TakeLease(**store, clock, "a"), 1);
-  EXPECT_EQ(*TakeLease(**store, clock, "b"), 2);
-  EXPECT_EQ(*TakeLease(**store, clock, "a"), 3);
+  EXPECT_EQ(*TakeLease(**store, clock, {.identity = "a"}), 1);
+  EXPECT_EQ(*TakeLease(**store, clock, {.identity = "b"}), 2);
+  EXPECT_EQ(*TakeLease(**store, clock, {.identity = "a"}), 3);
 }
 
 Object Job(const std::string& condition, Json spec = Json::object()) {

@@ -1,26 +1,48 @@
 // SPDX-License-Identifier: Apache-2.0
-// The controller's command line.
+// The controller's command line, in both of its homes: one machine, or a cluster.
+//
+// To add a flag: a field here and a row in the table in options.cc, from which --help comes too.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/log/log.h"
+#include "controller/runtime/lease_decision.h"
 
 namespace starling::manager {
 
+// Of a controller that works through an API server.
+struct ClusterOptions {
+  std::string kubeconfig;  // empty: $KUBECONFIG, or the service account of the pod that it runs in
+  std::string context;
+  std::string ns;     // whose jobs; empty: all namespaces'
+  std::string image;  // of job pods whose template names none
+  bool leader_elect = true;
+  runtime::ElectionOptions election;                // its identity is made at start
+  std::string metrics_bind_address = ":8080";       // "0": not served
+  std::string health_probe_bind_address = ":8081";  // "0": not served
+  double kube_api_qps = 200;                        // 0: no limit
+  std::int64_t kube_api_burst = 400;
+  std::int64_t concurrent_reconciles = 8;
+  std::int64_t webhook_port = 0;              // 0: not served; in a pod 9443 unless told otherwise
+  absl::Duration resync = absl::Minutes(10);  // each job is looked at that often, come what may
+};
+
 struct Options {
-  std::string home;             // STARLING_HOME, absolute
+  std::string home;             // STARLING_HOME, absolute; empty: a cluster
   bool exit_when_idle = false;  // leave once there has been nothing to do for a while
   log::Level log_level = log::Level::kInfo;
   // Without a sign of life for this long a coordinator is replaced.
   absl::Duration coordinator_silence = absl::Seconds(2);
+  ClusterOptions cluster;
 };
 
 // The usage text, for --help.
-const char* Usage();
+std::string Usage();
 
 // `arguments` without the program's name. InvalidArgument: what is wrong, and the remedy.
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);

@@ -336,12 +336,30 @@ TEST(Trim, APodKeepsWhatDecisionsReadAndLittleElse) {
                "containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}})"));
 }
 
+TEST(Trim, AHeartbeatIsNoChangeOfANode) {
+  const auto node = [](const std::string& heartbeat, const std::string& ready) {
+    Json object = {
+        {"metadata", {{"name", "n"}}},
+        {"spec", {{"podCIDR", "10.0.0.0/24"}, {"taints", {{{"key", "k"}}}}}},
+        {"status",
+         {{"images", {"many"}},
+          {"conditions",
+           {{{"type", "Ready"}, {"status", ready}, {"lastHeartbeatTime", heartbeat}}}}}}};
+    TrimNode(object);
+    return object;
+  };
+  EXPECT_EQ(node("1", "True"), node("2", "True"));
+  EXPECT_NE(node("1", "True"), node("1", "False"));
+  EXPECT_FALSE(node("1", "True")["status"].contains("images"));
+}
+
 TEST(Trim, WhateverAnObjectIsNoneOfThemMinds) {
   for (const char* text :
        {"null", "[]", "{}", "3", R"({"metadata": 1, "spec": [], "status": "x"})",
         R"({"metadata": {"labels": [], "ownerReferences": [1, null]}, "spec": {"containers": 1},
             "status": {"conditions": [null, "x"]}})"}) {
-    for (const Trim trim : {TrimManagedFields, TrimPod, TrimToMetadata, TrimToSpec, TrimToData}) {
+    for (const Trim trim :
+         {TrimManagedFields, TrimPod, TrimNode, TrimToMetadata, TrimToSpec, TrimToData}) {
       Json object = Json::parse(text);
       trim(object);
     }

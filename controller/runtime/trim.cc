@@ -46,6 +46,8 @@ constexpr std::array<std::string_view, 5> kCondition = {"type", "status", "reaso
                                                         "lastTransitionTime"};
 constexpr std::array<std::string_view, 5> kContainerStatus = {"name", "state", "lastState", "ready",
                                                               "restartCount"};
+constexpr std::array<std::string_view, 2> kNodeSpec = {"taints", "unschedulable"};
+constexpr std::array<std::string_view, 1> kNodeStatus = {"conditions"};
 constexpr std::array<std::string_view, 3> kOnlyMetadata = {"apiVersion", "kind", "metadata"};
 constexpr std::array<std::string_view, 4> kWithSpec = {"apiVersion", "kind", "metadata", "spec"};
 constexpr std::array<std::string_view, 5> kWithData = {"apiVersion", "kind", "metadata", "data",
@@ -112,6 +114,17 @@ void TrimPod(Json& object) {
   }
 }
 
+void TrimNode(Json& object) {
+  if (!object.is_object()) return;
+  Keep(object, kPod);
+  TrimMetadata(object);
+  if (const auto spec = object.find("spec"); spec != object.end()) Keep(*spec, kNodeSpec);
+  if (const auto status = object.find("status"); status != object.end() && status->is_object()) {
+    Keep(*status, kNodeStatus);
+    KeepInEach(*status, "conditions", kCondition);
+  }
+}
+
 void TrimToMetadata(Json& object) {
   if (!object.is_object()) return;
   Keep(object, kOnlyMetadata);
@@ -133,6 +146,7 @@ void TrimToData(Json& object) {
 Trim TrimFor(const kube::ResourceKind& kind) {
   constexpr std::pair<const kube::ResourceKind*, Trim> kTrims[] = {
       {&kube::kPod, TrimPod},
+      {&kube::kNode, TrimNode},
       {&kube::kConfigMap, TrimToData},
       {&kube::kSecret, TrimToData},
       {&kube::kService, TrimToMetadata},

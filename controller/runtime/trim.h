@@ -19,6 +19,8 @@ void TrimManagedFields(nlohmann::json& object);
 // Keeps identity, owner, labels and annotations of ours, phase, address, conditions, and of the
 // containers name, resources and state.
 void TrimPod(nlohmann::json& object);
+// Keeps taints and conditions, without the heartbeats that change all the time.
+void TrimNode(nlohmann::json& object);
 // Keeps identity, owner and labels of ours: that it is there, and whose it is.
 void TrimToMetadata(nlohmann::json& object);
 // The same, with the spec.

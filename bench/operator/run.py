@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measures operators on simulated nodes: jobs a second, CPU, memory and requests for each job.
+
+usage: bench/operator/run.py [--jobs N]... [--alone N] [--rounds N] [--sides SIDE,...] [--json FILE]
+
+For each side and number of jobs a control plane of its own (etcd, API server, scheduler without
+throttle, five simulated nodes), so that none starts from another's objects. Time runs from the first
+create to the last job that is done. CPU and peak memory are those of the operator's process, from
+its first job on; requests are what it counts itself. --alone measures Starling by itself with many
+jobs; --rounds creates and deletes jobs again and again and shows whether its memory grows.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import statistics
+import sys
+import tempfile
+import time
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(REPOSITORY, "tests/kube"))
+from control_plane import ControlPlane, Options  # noqa: E402  (the path must come first)
+from programs import Programs, run_main  # noqa: E402
+from client import Client, await_done, create_all  # noqa: E402
+from sides import BarePods, Kubeflow, Starling  # noqa: E402
+
+NODES = 5
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_seconds(pid):
+    with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+        fields = file.read().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / TICKS
+
+
+def memory_mib(pid, field):
+    with open(f"/proc/{pid}/status", encoding="utf-8") as file:
+        return next(int(line.split()[1]) for line in file if line.startswith(field)) / 1024
+
+
+class Plane:
+    """A control plane with one side in it, ended with everything that it left."""
+
+    def __init__(self, side, collects=False):
+        self.folder = tempfile.mkdtemp(prefix="starling-bench-")
+        self.programs = Programs("etcd", "kubernetes", "kwok", *(
+            ["training-operator"] if side == "kubeflow" else []))
+        self.plane = ControlPlane(self.folder, self.programs, Options(
+            scheduler=True, controller_manager=collects, kwok_nodes=NODES))
+        self.kind = side
+        self.side = None
+
+    def __enter__(self):
+        try:
+            self.plane.start()
+            self._admit_nodes()
+            self.side = self._make()
+            self.side.start()
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.plane.end()
+        if os.environ.get("STARLING_TEST_KEEP"):
+            print(f"kept {self.folder}", file=sys.stderr)
+        else:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _admit_nodes(self):
+        """New nodes are closed to pods until the controller manager has seen them; there is none."""
+        for index in range(NODES):
+            self.plane.api.call("PATCH", f"/api/v1/nodes/kwok-{index}", {"spec": {"taints": None}},
+                                "application/merge-patch+json")
+
+    def _make(self):
+        port = random.randrange(18000, 19900)
+        if self.kind == "bare":
+            return BarePods(self.plane, self.programs)
+        if self.kind == "kubeflow":
+            return Kubeflow(self.plane, self.programs, port)
+        binaries = os.environ.get("STARLING_BIN", os.path.join(REPOSITORY, "build/release/bin"))
+        return Starling(self.plane, self.programs, os.path.join(binaries, "starling-controller"),
+                        os.path.join(REPOSITORY, "crds/starling.dev_trainingjobs.yaml"), port)
+
+    def run(self, first, jobs, deadline):
+        """Seconds from the first create to the last job that is done."""
+        requests = self.side.requests(first, jobs)
+        begin = time.monotonic()
+        create_all(self.plane.kubeconfig, requests)
+        await_done(self.plane.kubeconfig, self.side.collection, self.side.done,
+                   self.side.objects(first + jobs), deadline, self.plane.processes.check_running)
+        return time.monotonic() - begin
+
+
+def measure(kind, jobs):
+    with Plane(kind) as plane:
+        side = plane.side
+        api_server = plane.plane.processes.get("kube-apiserver").pid
+        operator = side.process.pid if side.process else None
+        calls, server_cpu = side.api_calls(), cpu_seconds(api_server)
+        cpu = cpu_seconds(operator) if operator else 0
+        seconds = plane.run(0, jobs, deadline=120 + jobs)
+        result = {"side": side.name, "jobs": jobs, "jobs_per_second": jobs / seconds,
+                  "server_cpu_ms": 1000 * (cpu_seconds(api_server) - server_cpu) / jobs}
+        if operator:
+            result.update(cpu_ms=1000 * (cpu_seconds(operator) - cpu) / jobs,
+                          peak_mib=memory_mib(operator, "VmHWM"),
+                          calls=(side.api_calls() - calls) / jobs)
+        return result
+
+
+def delete_all(plane, deadline=600):
+    client = Client(plane.plane.kubeconfig)
+    client.call("DELETE", plane.side.collection)
+    paths = [plane.side.collection, BarePods.collection]
+    end = time.monotonic() + deadline
+    while any(client.call("GET", path + "?limit=1")["items"] for path in paths):
+        if time.monotonic() > end:
+            raise RuntimeError(f"jobs and pods are not gone after {deadline} s")
+        time.sleep(0.5)
+
+
+def measure_growth(rounds, jobs):
+    """Resident memory after each round of creating `jobs` jobs, seeing them done, deleting them."""
+    with Plane("starling", collects=True) as plane:
+        sizes = []
+        for _ in range(rounds):
+            plane.run(0, jobs, deadline=120 + jobs)
+            delete_all(plane)
+            sizes.append(memory_mib(plane.side.process.pid, "VmRSS"))
+            print(f"  round {len(sizes)}: {sizes[-1]:.1f} MiB", flush=True)
+        return sizes
+
+
+def show(result):
+    text = (f"{result['side']:<10} {result['jobs']:>6} jobs {result['jobs_per_second']:7.1f} jobs/s   "
+            f"API server {result['server_cpu_ms']:6.1f} ms a job")
+    if "cpu_ms" in result:
+        text += (f"   operator {result['cpu_ms']:6.2f} ms a job, peak {result['peak_mib']:6.1f} MiB, "
+                 f"{result['calls']:5.1f} requests a job")
+    print(text, flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--jobs", type=int, action="append")
+    parser.add_argument("--alone", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--round-jobs", type=int, default=300)
+    parser.add_argument("--sides", default="bare,kubeflow,starling")
+    parser.add_argument("--json")
+    options = parser.parse_args()
+    print("Operators: three pods a job on simulated nodes, which succeed as soon as they run;")
+    print("Kubeflow's training operator 1.9.2 and Starling without throttle, 8 workers each.")
+    results = []
+    for jobs in options.jobs or []:
+        for side in options.sides.split(","):
+            results.append(measure(side, jobs))
+            show(results[-1])
+    if options.alone:
+        results.append(measure("starling", options.alone))
+        show(results[-1])
+    if options.rounds:
+        sizes = measure_growth(options.rounds, options.round_jobs)
+        grown = statistics.median(sizes[-2:]) - statistics.median(sizes[:2])
+        print(f"growth over {options.rounds} rounds of {options.round_jobs} jobs: {grown:.1f} MiB")
+        results.append({"side": "Starling", "rounds": sizes})
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=1)
+            file.write("\n")
+    return 0
+
+
+if __name__ == "__main__":
+    run_main(main)

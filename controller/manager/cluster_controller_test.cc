@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: Apache-2.0
+// Controllers of a cluster against a store that stands in for the API server: alone, in turn, and
+// with a leader that is stopped beyond its lease, at any of its writes, and wakes.
+#include "controller/manager/cluster_controller.h"
+
+#include <arpa/inet.h>
+#include <gmock/gmock.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/objects.h"
+#include "controller/kube/training_job_admission.h"
+#include "controller/manager/process_metrics.h"
+#include "controller/runtime/forwarding_kube_client.h"
+#include "gtest/gtest.h"
+
+namespace starling::manager {
+namespace {
+
+using kube::Json;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+constexpr absl::Duration kPatience = absl::Seconds(30);
+
+// A process that can be stopped: from its nth write on every call waits until it is woken.
+class Stoppable final : public runtime::ForwardingKubeClient {
+ public:
+  using ForwardingKubeClient::ForwardingKubeClient;
+
+  void StopAtWrite(int nth) {
+    sync::MutexLock lock(mutex_);
+    stop_at_ = writes_ + nth;
+  }
+  bool stopped() {
+    sync::MutexLock lock(mutex_);
+    return stopped_;
+  }
+  void Wake() {
+    sync::MutexLock lock(mutex_);
+    woken_ = true;
+    stopped_ = false;
+    stop_at_ = 0;
+    changed_.NotifyAll();
+  }
+  // Writes that succeeded after it was woken, by verb; the lease's own not counted.
+  std::map<std::string, int> late_writes() {
+    sync::MutexLock lock(mutex_);
+    return late_;
+  }
+
+  absl::StatusOr<Json> Get(const kube::ResourceKind& kind, const kube::ObjectKey& key) override {
+    Pass();
+    return ForwardingKubeClient::Get(kind, key);
+  }
+  absl::StatusOr<kube::ObjectList> List(const kube::ResourceKind& kind, std::string_view ns,
+                                        const kube::ListOptions& options) override {
+    Pass();
+    return ForwardingKubeClient::List(kind, ns, options);
+  }
+
+ protected:
+  absl::StatusOr<Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& /*key*/,
+                             std::string_view verb, const Call& call) override {
+    bool late = false;
+    if (kind == kube::kLease) {
+      Pass();
+    } else {
+      sync::MutexLock lock(mutex_);
+      if (++writes_ == stop_at_) stopped_ = true;
+      while (stopped_) changed_.Wait(mutex_);
+      late = woken_;
+    }
+    absl::StatusOr<Json> result = call();
+    sync::MutexLock lock(mutex_);
+    if (late && result.ok()) ++late_[std::string(verb)];
+    return result;
+  }
+
+ private:
+  void Pass() {
+    sync::MutexLock lock(mutex_);
+    while (stopped_) changed_.Wait(mutex_);
+  }
+
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  int writes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int stop_at_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  bool woken_ ABSL_GUARDED_BY(mutex_) = false;
+  std::map<std::string, int> late_ ABSL_GUARDED_BY(mutex_);
+};
+
+// The answer to a GET of a server on this machine.
+std::string Fetch(int port, const std::string& path) {
+  const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  std::string answer;
+  if (connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0) {
+    const std::string request = "GET " + path + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    if (send(descriptor, request.data(), request.size(), MSG_NOSIGNAL) > 0) {
+      char buffer[4096];
+      for (ssize_t size = 0; (size = recv(descriptor, buffer, sizeof(buffer), 0)) > 0;) {
+        answer.append(buffer, static_cast<std::size_t>(size));
+      }
+    }
+  }
+  close(descriptor);
+  return answer;
+}
+
+class ClusterTest : public testing::Test {
+ protected:
+  ClusterTest() {
+    kube::EmbeddedOptions options;
+    options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+    store_ = *kube::OpenEmbeddedKubeClient(clock_, std::move(options));
+  }
+
+  std::unique_ptr<ClusterController> Start(kube::KubeClient& client, metrics::Registry& registry,
+                                           bool leader_elect = true) {
+    Options options;
+    options.cluster.image = "starling:test";
+    options.cluster.leader_elect = leader_elect;
+    options.cluster.metrics_bind_address = "127.0.0.1:0";
+    options.cluster.health_probe_bind_address = "127.0.0.1:0";
+    options.cluster.election.retry = absl::Milliseconds(20);
+    auto controller = ClusterController::Start(options, client, client, registry, clock_);
+    EXPECT_TRUE(controller.ok()) << controller.status();
+    return *std::move(controller);
+  }
+
+  // Waits in real time, for threads; the clock of the controllers moves only if told to.
+  template <typename Condition>
+  bool Until(Condition holds, absl::Duration step = absl::ZeroDuration()) {
+    const absl::Time limit = absl::Now() + kPatience;
+    while (!holds()) {
+      if (absl::Now() > limit) return false;
+      clock_.Advance(step);
+      absl::SleepFor(absl::Milliseconds(1));
+    }
+    return true;
+  }
+  static auto Reaches(ClusterController& controller, ClusterState state) {
+    return [&controller, state] { return *controller.Advance() == state; };
+  }
+
+  void CreateJob(int workers) {
+    const Json job = {
+        {"apiVersion", "starling.dev/v1alpha1"},
+        {"kind", "TrainingJob"},
+        {"metadata", {{"name", "digits"}, {"namespace", "default"}}},
+        {"spec",
+         {{"workload", {{"classification", {{"model", {{"mlp", {{"hidden", {8}}}}}}}}}},
+          {"dataset",
+           {{"train", {{"synthetic", {{"samples", 64}, {"shape", {4}}, {"classes", 2}}}}},
+            {"globalBatchSize", 8}}},
+          {"optimizer", {{"sgd", {{"learningRate", 0.1}}}}},
+          {"stop", {{"epochs", 1}}},
+          {"replicaSpecs", {{"worker", {{"replicas", workers}}}}}}}};
+    const auto created = store_->Create(kube::kTrainingJob, job);
+    ASSERT_TRUE(created.ok()) << created.status();
+  }
+  void Scale(int workers) {
+    const Json patch = {{"spec", {{"replicaSpecs", {{"worker", {{"replicas", workers}}}}}}}};
+    ASSERT_TRUE(store_->Patch(kube::kTrainingJob, {"default", "digits"}, patch).ok());
+  }
+  // Name to UID.
+  std::map<std::string, std::string> Pods() {
+    std::map<std::string, std::string> pods;
+    const kube::ObjectList list = *store_->List(kube::kPod, "default", {});
+    for (const Json& pod : list.items) {
+      if (!kube::IsBeingDeleted(pod)) pods[kube::NameOf(pod)] = kube::UidOf(pod);
+    }
+    return pods;
+  }
+  std::int64_t Transition() {
+    return kube::IntAt(*store_->Get(kube::kLease, {"starling-system", "starling-controller"}),
+                       "/spec/leaseTransitions");
+  }
+
+  clock::FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
+  std::unique_ptr<kube::KubeClient> store_;
+};
+
+TEST_F(ClusterTest, OneControllerBecomesReadyLeadsAndMakesPods) {
+  metrics::Registry registry;
+  const auto controller = Start(*store_, registry);
+  ASSERT_TRUE(Until(Reaches(*controller, ClusterState::kLeading)));
+  CreateJob(2);
+  EXPECT_TRUE(Until([&] { return Pods().size() == 3; }));
+
+  EXPECT_THAT(Fetch(controller->probe_port(), "/healthz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Fetch(controller->probe_port(), "/readyz"), HasSubstr("200 OK"));
+  EXPECT_THAT(Fetch(controller->probe_port(), "/metrics"), HasSubstr("404"));
+  const std::string text = Fetch(controller->metrics_port(), "/metrics");
+  for (const char* name :
+       {"controller_runtime_reconcile_total{controller=\"trainingjob\",result=\"success\"}",
+        "controller_runtime_reconcile_time_seconds_count", "controller_runtime_active_workers",
+        "controller_runtime_max_concurrent_reconciles{controller=\"trainingjob\"} 8",
+        "workqueue_depth", "workqueue_adds_total", "workqueue_queue_duration_seconds_bucket",
+        "workqueue_work_duration_seconds_bucket", "workqueue_unfinished_work_seconds",
+        "workqueue_longest_running_processor_seconds", "workqueue_retries_total",
+        "leader_election_master_status{name=\"starling-controller\"} 1",
+        "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds",
+        "starling_jobs{state=\"Pending\"} 1"}) {
+    EXPECT_THAT(text, HasSubstr(name));
+  }
+}
+
+TEST_F(ClusterTest, AStandbyIsReadyAndTakesOverAtOnceWhenTheLeaderIsAskedToEnd) {
+  metrics::Registry of_a;
+  metrics::Registry of_b;
+  auto a = Start(*store_, of_a);
+  ASSERT_TRUE(Until(Reaches(*a, ClusterState::kLeading)));
+  const auto b = Start(*store_, of_b);
+  ASSERT_TRUE(Until(Reaches(*b, ClusterState::kStandby)));
+  EXPECT_THAT(Fetch(b->probe_port(), "/readyz"), HasSubstr("200 OK"));
+  CreateJob(1);
+  ASSERT_TRUE(Until([&] { return Pods().size() == 2; }));
+  const auto pods = Pods();
+
+  a.reset();
+  // The clock stands still: nobody waits for a lease to end.
+  ASSERT_TRUE(Until(Reaches(*b, ClusterState::kLeading)));
+  EXPECT_EQ(Transition(), 2);
+  EXPECT_EQ(Pods(), pods);
+  Scale(3);
+  EXPECT_TRUE(Until([&] { return Pods().size() == 4; }));
+}
+
+TEST_F(ClusterTest, WithoutElectionItLeadsAloneUnderAHigherTransition) {
+  for (int i = 1; i <= 3; ++i) {
+    metrics::Registry registry;
+    const auto controller = Start(*store_, registry, /*leader_elect=*/false);
+    ASSERT_TRUE(Until(Reaches(*controller, ClusterState::kLeading)));
+    EXPECT_EQ(Transition(), i);
+  }
+}
+
+// Stopped at its nth write, which it had already decided on and been allowed, the leader wakes when
+// another has long taken over and the user has changed his mind.
+class StoppedLeader : public ClusterTest, public testing::WithParamInterface<int> {};
+
+TEST_P(StoppedLeader, WakesWithoutDoingHarm) {
+  Stoppable of_a(*store_);
+  metrics::Registry registry_a;
+  metrics::Registry registry_b;
+  auto a = Start(of_a, registry_a);
+  ASSERT_TRUE(Until(Reaches(*a, ClusterState::kLeading)));
+  of_a.StopAtWrite(GetParam());
+  CreateJob(2);
+  ASSERT_TRUE(Until([&] { return of_a.stopped(); }));
+
+  const auto b = Start(*store_, registry_b);
+  const std::map<std::string, std::string> before = Pods();
+  ASSERT_TRUE(Until(Reaches(*b, ClusterState::kLeading), absl::Seconds(1)));
+  ASSERT_TRUE(Until([&] { return Pods().size() == 3; }, absl::Milliseconds(10)));
+  for (const auto& [name, uid] : before) EXPECT_EQ(Pods()[name], uid) << "adopted, not replaced";
+  Scale(1);
+  const auto wanted = [&] {
+    std::vector<std::string> names;
+    for (const auto& [name, uid] : Pods()) names.push_back(name);
+    return names == std::vector<std::string>{"digits-coordinator-0", "digits-worker-0"};
+  };
+  ASSERT_TRUE(Until(wanted, absl::Milliseconds(10)));
+
+  of_a.Wake();
+  ASSERT_TRUE(Until(Reaches(*a, ClusterState::kLost)));
+  a.reset();
+  // What A had on its way reaches the server; nothing else does, and nothing is changed by it.
+  EXPECT_TRUE(Until(wanted, absl::Milliseconds(10)));
+  for (const auto& [verb, count] : of_a.late_writes()) {
+    EXPECT_EQ(verb, "create") << "updates, patches and deletes are refused";
+    EXPECT_LE(count, 3) << "at most two pods that were made at once, and an event";
+  }
+  EXPECT_EQ(Transition(), 2);
+}
+
+INSTANTIATE_TEST_SUITE_P(AtWrite, StoppedLeader, testing::Range(1, 9));
+
+TEST(ProcessMetrics, ReadsTheKernelsLine) {
+  const ProcessFigures figures = ReadProcessFigures(
+      "42 (odd ) name) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 9 0 12300 4096000 25 0", 100, 4096);
+  EXPECT_DOUBLE_EQ(figures.cpu_seconds, 2.0);
+  EXPECT_DOUBLE_EQ(figures.start_seconds, 123.0);
+  EXPECT_DOUBLE_EQ(figures.virtual_bytes, 4096000);
+  EXPECT_DOUBLE_EQ(figures.resident_bytes, 25 * 4096);
+  EXPECT_DOUBLE_EQ(ReadProcessFigures("nonsense", 100, 4096).cpu_seconds, 0);
+}
+
+}  // namespace
+}  // namespace starling::manager

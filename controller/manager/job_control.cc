@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/manager/job_control.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "controller/kube/objects.h"
+#include "controller/resources/names.h"
+
+namespace starling::manager {
+
+JobControl::JobControl(kube::KubeClient& client, runtime::WorkQueue& queue,
+                       const clock::Clock& clock, const JobControlOptions& options)
+    : events_(client, clock, "starling.dev/trainingjob-controller", options.instance,
+              options.event_writes) {
+  trainingjob::GrpcLinkOptions link_options;
+  link_options.lease_transition = options.decide.lease_transition;
+  link_options.seed = options.platform.seed;
+  // Dial anew while there is still time for the new call to be answered.
+  link_options.silence = options.decide.coordinator_silence * 0.75;
+  links_ = std::make_unique<trainingjob::GrpcCoordinatorLinks>(
+      clock, link_options, [&queue](const runtime::Key& job) { queue.Add(job); });
+  reconciler_ = std::make_unique<trainingjob::TrainingJobReconciler>(
+      client, events_, *links_, clock, options.platform, options.decide);
+}
+
+// Handlers do no more than name the job to be looked at.
+void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue) {
+  jobs.AddHandler([&queue](const auto& before, const auto& after) {
+    queue.Add(kube::KeyOf(after != nullptr ? *after : *before));
+  });
+}
+
+void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue) {
+  objects.AddHandler([&queue](const auto& before, const auto& after) {
+    const kube::Json& object = after != nullptr ? *after : *before;
+    const std::string job = kube::LabelOf(object, resources::kJobLabel);
+    if (!job.empty()) queue.Add({kube::NamespaceOf(object), job});
+  });
+}
+
+trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::Informer& nodes) {
+  const auto unknown = std::make_shared<const kube::Json>(
+      kube::Json{{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
+  return [&nodes, unknown](const std::string& name) {
+    return nodes.HasSynced() ? nodes.Get({"", name}) : unknown;
+  };
+}
+
+void EnqueueJobsOnNode(runtime::Informer& nodes, const runtime::Informer& pods,
+                       runtime::WorkQueue& queue) {
+  nodes.AddHandler([&pods, &queue](const auto& before, const auto& after) {
+    const auto same = [&](const char* part) {
+      return kube::At(*before, part) == kube::At(*after, part);
+    };
+    if (before != nullptr && after != nullptr && same("/spec") && same("/status") &&
+        same("/metadata/deletionTimestamp")) {
+      return;
+    }
+    const std::string node = kube::NameOf(after != nullptr ? *after : *before);
+    for (const auto& pod : pods.List()) {
+      if (kube::StringAt(*pod, "/spec/nodeName") != node) continue;
+      const std::string job = kube::LabelOf(*pod, resources::kJobLabel);
+      if (!job.empty()) queue.Add({kube::NamespaceOf(*pod), job});
+    }
+  });
+}
+
+void CountJobs(const std::vector<runtime::Informer::Object>& jobs, metrics::Registry& registry) {
+  std::map<std::string, int> states = {{"Pending", 0},   {"Running", 0},   {"Restarting", 0},
+                                       {"Suspended", 0}, {"Succeeded", 0}, {"Failed", 0}};
+  for (const auto& job : jobs) {
+    const auto found = states.find(kube::StringAt(*job, "/status/state"));
+    ++(found == states.end() ? states["Pending"] : found->second);
+  }
+  for (const auto& [state, count] : states) {
+    registry.AddGauge("starling_jobs", "TrainingJobs by state.", {{"state", state}}).Set(count);
+  }
+}
+
+}  // namespace starling::manager
