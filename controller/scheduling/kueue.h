@@ -43,9 +43,10 @@ inline constexpr kube::ResourceKind kWorkloadPriorityClass{.group = "kueue.x-k8s
 
 // What there is of it.
 struct Queueing {
-  std::optional<Json> workload;          // the object of that name, whoever it belongs to
-  std::map<std::string, Json> flavors;   // the ResourceFlavors that FlavorsOf(workload) names
-  std::optional<std::int64_t> priority;  // of the WorkloadPriorityClass that the job's label names
+  std::optional<Json> workload = {};         // the object of that name, whoever it belongs to
+  std::map<std::string, Json> flavors = {};  // the ResourceFlavors that FlavorsOf(workload) names
+  std::optional<std::int64_t> priority =
+      {};  // of the WorkloadPriorityClass that the job's label names
 };
 
 // The queue that the job asks for; empty: none.

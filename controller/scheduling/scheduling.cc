@@ -18,6 +18,7 @@ namespace {
 constexpr absl::Duration kAskAgain = absl::Minutes(1);
 // A change of the Workload is heard of by its watch; this is for a watch that is not there.
 constexpr absl::Duration kLookAgain = absl::Seconds(30);
+constexpr absl::Duration kAfterWrite = absl::Seconds(1);
 
 absl::StatusOr<std::optional<Json>> GetIfThere(kube::KubeClient& client,
                                                const kube::ResourceKind& kind,
@@ -171,6 +172,8 @@ absl::StatusOr<Plan> Scheduling::Look(const JobFacts& facts) {
   Plan plan;
   RETURN_IF_ERROR(LookAtGang(facts, plan));
   RETURN_IF_ERROR(LookAtQueue(facts, plan));
+  // What comes after a write is decided with what it left.
+  if (!plan.writes.empty()) plan.requeue_after = std::min(plan.requeue_after, kAfterWrite);
   return plan;
 }
 
