@@ -73,7 +73,7 @@ Outcome SlotState::Append(const Entry& entry) {
       break;
   }
   if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {
-    ApplyAll(model_->OnSkip(entry.client, entry.clock));
+    if (entry.completes) ApplyAll(model_->OnSkip(entry.client, entry.clock));
     return Outcome::kSkipped;
   }
   held_[index_] = entry.update;
@@ -112,7 +112,8 @@ void SlotState::ApplyAll(const std::vector<consistency::Batch>& batches) {
 
 bool SlotState::MayRead(const Client& client, Clock clock, Sequence sequence) const {
   const auto record = clients_.find(client);
-  if (record == clients_.end() || record->second.last < sequence) return false;
+  if (record == clients_.end()) return false;
+  if (record->second.last != kAnyNext && record->second.last < sequence) return false;
   return model_->MayRead(client, clock);
 }
 

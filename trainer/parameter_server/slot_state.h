@@ -97,6 +97,8 @@ class SlotState {
   Clock StartOf(const Client& client) const { return model_->StartOf(client); }
   const consistency::Consistency& model() const { return *model_; }
   const LeaseLedger& ledger() const { return ledger_; }
+  // The updates that are taken and not applied yet, by the index at which they came.
+  const std::map<std::int64_t, std::shared_ptr<const std::string>>& held() const { return held_; }
   const RowRange& range() const { return range_; }
   std::uint64_t bytes() const { return shard_->bytes(); }
 

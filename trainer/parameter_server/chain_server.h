@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: Apache-2.0
+// One server's side of one slot's replication (rules S1 to S6 and S9 to S11 of
+// docs/design/parameter-server.md), as a pure machine: views and messages go in, messages come out.
+//
+// The servers of a slot form a chain. Pushes enter at the head, which orders them; each server
+// applies what the one before it sends; the tail answers, so that whatever was answered is
+// everywhere. Every view begins with the sync round of trainer/membership: the highest state id is
+// the base, the others copy it, and until all have it no reply of any kind leaves the slot.
+//
+// A shell holds one ChainServer a slot under a mutex of its own, feeds it and sends what it
+// returns, in order. To add a rule: a switch in rules.h, the place that obeys it, a history in
+// trainer/simulation that shows what it prevents.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "trainer/membership/sync_round.h"
+#include "trainer/parameter_server/messages.h"
+
+namespace starling::parameter_server {
+
+// One slot's part of a view: its chain, head first, as the members of a group with the history that
+// the witness rule needs, and the clients.
+struct SlotView {
+  membership::View group;
+  std::vector<Client> clients;
+};
+
+enum class ServerPhase { kOut, kSync, kCopy, kRun, kAborted, kLost };
+
+// Thread-compatible.
+class ChainServer {
+ public:
+  struct Options {
+    MemberId id;
+    SlotOptions slot;
+    // Told of every entry that this server appends, for audits; may be empty.
+    std::function<void(const Entry& entry, Outcome outcome)> observer;
+  };
+
+  explicit ChainServer(Options options);
+
+  // A view. In a restore view `checkpoint` is the newest snapshot of this slot that this server can
+  // read and has verified. Views at or below the fence are ignored.
+  Sends OnView(const SlotView& view,
+               const std::optional<membership::CheckpointOffer>& checkpoint = std::nullopt);
+  // WantsCheckpoint() was read: its bytes.
+  Sends OnLoaded(ViewNumber view, std::string_view snapshot);
+  Sends OnMessage(const Message& message);
+  // A link of this view broke: halt, keep the state, wait for the next view.
+  void OnBroken(ViewNumber view);
+
+  // The snapshot to load, if the sync round has chosen one that this server holds.
+  std::optional<StateId> WantsCheckpoint() const { return wants_checkpoint_; }
+
+  ServerPhase phase() const { return phase_; }
+  ViewNumber fence() const { return fence_; }
+  const std::optional<SlotView>& installed() const { return installed_; }
+  bool open() const { return open_; }
+  // Nothing until the first sync round.
+  std::optional<StateId> state_id() const;
+  const SlotState* state() const { return state_.get(); }
+
+ private:
+  const membership::View& group() const { return installed_->group; }
+  bool IsHead() const { return group().members.front().id == options_.id; }
+  bool IsTail() const { return group().members.back().id == options_.id; }
+  bool Runs(ViewNumber view) const { return phase_ == ServerPhase::kRun && group().number == view; }
+
+  void On(const membership::SyncId& sync_id, Sends& sends);
+  void On(const CopyRequest& request, Sends& sends);
+  void On(const CopyReply& reply, Sends& sends);
+  void On(const Synced& synced, Sends& sends);
+  void On(const Forward& forward, Sends& sends);
+  void On(const Push& push, Sends& sends);
+  void On(const Read& read, Sends& sends);
+  void On(const Hello& hello, Sends& sends);
+  // A server gets no answers.
+  void On(const Acknowledgement&, Sends&) {}
+  void On(const Rejection&, Sends&) {}
+  void On(const ReadReply&, Sends&) {}
+  void On(const Welcome&, Sends&) {}
+
+  void Decide(Sends& sends);
+  void Run(Sends& sends);
+  void OpenIfAllSynced(Sends& sends);
+  void Order(const Entry& entry, Sends& sends);
+  void PassDown(const Forward& forward, Outcome outcome, Sends& sends);
+  Outcome Append(const Entry& entry);
+  Outcome OutcomeOf(const Client& client, Sequence sequence) const;
+  void Acknowledge(const Entry& entry, Outcome outcome, Sends& sends);
+  void ServeWaiting(Sends& sends);
+  void Answer(const Read& read, Sends& sends);
+  bool MayAnswer() const { return phase_ == ServerPhase::kRun && (open_ || !rules_.open); }
+
+  const Options options_;
+  const Rules rules_;
+  ServerPhase phase_ = ServerPhase::kOut;
+  ViewNumber fence_ = 0;
+  std::optional<SlotView> installed_;
+  std::unique_ptr<SlotState> state_;
+  ViewNumber synced_view_ = 0;  // of the state id
+
+  // Of the installed view.
+  std::map<MemberId, membership::SyncId> sync_ids_;
+  membership::SyncDecision decision_;
+  std::optional<StateId> wants_checkpoint_;
+  std::shared_ptr<const std::string> base_;  // for copiers
+  std::vector<MemberId> copiers_waiting_;
+  std::set<MemberId> synced_;  // at the tail
+  bool open_ = false;
+  std::vector<Forward> parked_;                        // came before I had the base
+  std::map<Client, std::map<Sequence, Entry>> gaps_;   // at the head
+  std::vector<Read> reads_;                            // at the tail, not yet allowed
+  std::vector<Hello> hellos_;                          // before the slot is open
+  std::vector<std::pair<Entry, Outcome>> unanswered_;  // the same
+};
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the servers of a slot and its clients tell one another. Every message names its view; on the
+// data plane a connection belongs to one, so messages of a later view are parked until the receiver
+// installs it and those of an earlier one are refused before they are read.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "trainer/membership/types.h"
+#include "trainer/parameter_server/slot_state.h"
+
+namespace starling::parameter_server {
+
+using membership::MemberId;
+using membership::StateId;
+using membership::ViewNumber;
+
+// Server to server. ------------------------------------------------------------------------------
+
+// The sync round: membership::SyncId, with the log's index for the step.
+struct CopyRequest {
+  ViewNumber view = 0;
+  MemberId from;
+};
+struct CopyReply {
+  ViewNumber view = 0;
+  StateId state;
+  std::shared_ptr<const std::string> snapshot;  // of the base, before anything of this view
+};
+struct Synced {  // to the tail
+  ViewNumber view = 0;
+  MemberId from;
+};
+// Down the chain, in order. `old`: it has been appended before; it only asks for its answer.
+struct Forward {
+  ViewNumber view = 0;
+  std::int64_t index = 0;  // that it got
+  bool old = false;
+  Entry entry;
+};
+
+// Client to server. ------------------------------------------------------------------------------
+
+struct Push {  // to the head
+  ViewNumber view = 0;
+  Entry entry;
+};
+struct Read {  // to the tail
+  ViewNumber view = 0;
+  Client client;
+  std::int64_t request = 0;
+  Clock clock = 0;        // clocks that the client has completed
+  Sequence sequence = 0;  // its last push: it reads what it wrote
+  bool remembered = false;
+  std::uint64_t first = 0;
+  std::uint64_t rows = 0;
+  std::vector<std::uint64_t> keys;
+};
+struct Hello {  // to the tail, first thing in a view
+  ViewNumber view = 0;
+  Client client;
+};
+
+// Server to client. ------------------------------------------------------------------------------
+
+struct Acknowledgement {
+  ViewNumber view = 0;
+  Client client;
+  Sequence sequence = 0;
+  Outcome outcome = Outcome::kTaken;
+  Clock start = 0;  // of the running step, for whoever was refused
+};
+struct Rejection {  // the push was malformed: nothing was appended, and nothing will be
+  ViewNumber view = 0;
+  Client client;
+  Sequence sequence = 0;
+  absl::Status why;
+};
+struct ReadReply {
+  ViewNumber view = 0;
+  Client client;
+  std::int64_t request = 0;
+  Version version = 0;
+  absl::Status status;
+  std::shared_ptr<const std::string> values;
+};
+struct Welcome {
+  ViewNumber view = 0;
+  Client client;
+  Sequence last = 0;  // all of the client's pushes up to this one are in
+  std::set<Sequence> refused;
+  Clock start = 0;  // where the client was admitted
+};
+
+using Message = std::variant<membership::SyncId, CopyRequest, CopyReply, Synced, Forward, Push,
+                             Read, Hello, Acknowledgement, Rejection, ReadReply, Welcome>;
+
+struct Send {
+  MemberId to;
+  Message message;
+};
+using Sends = std::vector<Send>;
+
+// The view that a message belongs to.
+inline ViewNumber ViewOf(const Message& message) {
+  return std::visit([](const auto& one) { return one.view; }, message);
+}
+
+}  // namespace starling::parameter_server

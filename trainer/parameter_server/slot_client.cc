@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/slot_client.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::parameter_server {
+
+SlotClient::SlotClient(MemberId id, std::size_t slots, Rules rules)
+    : id_(std::move(id)), rules_(rules), slots_(slots) {}
+
+ClientSends SlotClient::OnView(const ClientView& view) {
+  ClientSends sends;
+  if (view.number <= view_.number) return sends;
+  view_ = view;
+  for (Slot& slot : slots_) slot.welcomed = false;
+  if (view.joined == 0) {
+    ready_ = false;
+    return sends;
+  }
+  if (view.joined != joined_ && (rules_.start_over || joined_ == 0)) {
+    for (Slot& slot : slots_) slot = Slot();
+    fresh_ = true;
+    ready_ = false;
+    events_.emplace_back(StartedOver{});
+  }
+  joined_ = view.joined;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) SendAll(slot, sends);
+  return sends;
+}
+
+ClientSends SlotClient::OnMessage(std::size_t slot, const Message& message) {
+  ClientSends sends;
+  std::visit([&](const auto& one) { On(slot, one, sends); }, message);
+  return sends;
+}
+
+bool SlotClient::Believes(ViewNumber view, const Client& client) const {
+  if (!rules_.acknowledged_in_view) return client.id == id_;
+  return view == view_.number && client == self() && view_.joined != 0;
+}
+
+void SlotClient::On(std::size_t slot, const Acknowledgement& acknowledgement,
+                    ClientSends& /*sends*/) {
+  if (!Believes(acknowledgement.view, acknowledgement.client)) return;
+  Settle(slot, acknowledgement.sequence, acknowledgement.outcome, acknowledgement.start);
+}
+
+void SlotClient::On(std::size_t slot, const Rejection& rejection, ClientSends& /*sends*/) {
+  if (!Believes(rejection.view, rejection.client)) return;
+  events_.emplace_back(Rejected{slot, rejection.sequence, rejection.why});
+}
+
+void SlotClient::On(std::size_t slot, const ReadReply& reply, ClientSends& /*sends*/) {
+  if (!Believes(reply.view, reply.client) || slots_[slot].reads.erase(reply.request) == 0) return;
+  events_.emplace_back(ReadDone{slot, reply.request, reply.version, reply.status, reply.values});
+}
+
+void SlotClient::On(std::size_t slot, const Welcome& welcome, ClientSends& sends) {
+  if (!Believes(welcome.view, welcome.client) || slots_[slot].welcomed) return;
+  Slot& at = slots_[slot];
+  at.welcomed = true;
+  at.start = welcome.start;
+  while (!at.unacknowledged.empty() && at.unacknowledged.begin()->first <= welcome.last) {
+    const Sequence sequence = at.unacknowledged.begin()->first;
+    Settle(slot, sequence, welcome.refused.contains(sequence) ? Outcome::kRefused : Outcome::kTaken,
+           welcome.start);
+  }
+  SendAll(slot, sends);
+  BeginIfWelcome(sends);
+}
+
+void SlotClient::Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start) {
+  if (slots_[slot].unacknowledged.erase(sequence) == 0) return;
+  events_.emplace_back(Acknowledged{slot, sequence, outcome, start});
+}
+
+void SlotClient::BeginIfWelcome(ClientSends& sends) {
+  const bool all =
+      std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.welcomed; });
+  if (!all || !fresh_) return;
+  fresh_ = false;
+  ready_ = true;
+  Clock start = 0;
+  for (const Slot& slot : slots_) start = std::max(start, slot.start);
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    if (slots_[slot].start == start) continue;
+    Entry entry;
+    entry.kind = EntryKind::kStart;
+    entry.clock = start;
+    Sequence sequence = 0;
+    for (ClientSend& send : Push(slot, entry, sequence)) sends.push_back(std::move(send));
+  }
+  events_.emplace_back(Ready{start});
+}
+
+ClientSends SlotClient::Push(std::size_t slot, Entry entry, Sequence& sequence) {
+  Slot& at = slots_[slot];
+  entry.client = self();
+  entry.sequence = sequence = at.next++;
+  at.unacknowledged[sequence] = entry;
+  if (!at.welcomed) return {};
+  return {SendOf(slot, entry)};
+}
+
+ClientSends SlotClient::Read(std::size_t slot, parameter_server::Read read, std::int64_t& request) {
+  Slot& at = slots_[slot];
+  read.request = request = next_request_++;
+  read.sequence = at.next - 1;
+  at.reads[request] = read;
+  if (!at.welcomed) return {};
+  return {SendOf(slot, std::move(read))};
+}
+
+ClientSends SlotClient::Resend() const {
+  ClientSends sends;
+  if (view_.joined == 0) return sends;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) SendAll(slot, sends);
+  return sends;
+}
+
+// A greeting until it is answered; then all that is open.
+void SlotClient::SendAll(std::size_t slot, ClientSends& sends) const {
+  const Slot& at = slots_[slot];
+  if (!at.welcomed) {
+    sends.push_back({slot, {view_.slots[slot].tail, Hello{view_.number, self()}}});
+    return;
+  }
+  for (const auto& [sequence, entry] : at.unacknowledged) sends.push_back(SendOf(slot, entry));
+  for (const auto& [request, read] : at.reads) sends.push_back(SendOf(slot, read));
+}
+
+ClientSend SlotClient::SendOf(std::size_t slot, const Entry& entry) const {
+  parameter_server::Push push{view_.number, entry};
+  push.entry.client = self();
+  return {slot, {view_.slots[slot].head, std::move(push)}};
+}
+
+ClientSend SlotClient::SendOf(std::size_t slot, parameter_server::Read read) const {
+  read.view = view_.number;
+  read.client = self();
+  const ClientView::Ends& ends = view_.slots[slot];
+  return {slot, {rules_.tail_only ? ends.tail : ends.head, std::move(read)}};
+}
+
+}  // namespace starling::parameter_server

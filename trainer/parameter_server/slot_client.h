@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker's side of the slots (rules S5, S7, S8 and S11 of docs/design/parameter-server.md), as a
+// pure machine: it numbers pushes, keeps them until they are acknowledged in its own view, sends
+// them again after every view, and starts over where it missed one.
+//
+// In each view it first greets every slot's tail, whose welcome tells what has arrived and where
+// the client was admitted; a new client starts at the highest of those clocks and says so where it
+// was admitted lower. Then pushes go to heads and reads to tails. What happened is in events(),
+// which the caller takes. Replies of other views are not believed.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "trainer/parameter_server/messages.h"
+
+namespace starling::parameter_server {
+
+// The slots' ends in a view, and this client in it.
+struct ClientView {
+  ViewNumber number = 0;
+  ViewNumber joined = 0;  // 0: not in it
+  struct Ends {
+    MemberId head;
+    MemberId tail;
+  };
+  std::vector<Ends> slots;
+};
+
+// Everything sent is void: no leases, no residual, no cache. kReady follows.
+struct StartedOver {};
+// The client may begin; it has completed `start` clocks.
+struct Ready {
+  Clock start = 0;
+};
+struct Acknowledged {
+  std::size_t slot = 0;
+  Sequence sequence = 0;
+  Outcome outcome = Outcome::kTaken;
+  Clock start = 0;  // of the running step, where refused
+};
+struct Rejected {  // a mistake of the caller's: the message says which
+  std::size_t slot = 0;
+  Sequence sequence = 0;
+  absl::Status why;
+};
+struct ReadDone {
+  std::size_t slot = 0;
+  std::int64_t request = 0;
+  Version version = 0;
+  absl::Status status;
+  std::shared_ptr<const std::string> values;
+};
+using ClientEvent = std::variant<StartedOver, Ready, Acknowledged, Rejected, ReadDone>;
+
+struct ClientSend {
+  std::size_t slot = 0;
+  Send send;
+};
+using ClientSends = std::vector<ClientSend>;
+
+// Thread-compatible.
+class SlotClient {
+ public:
+  SlotClient(MemberId id, std::size_t slots, Rules rules = {});
+
+  ClientSends OnView(const ClientView& view);
+  ClientSends OnMessage(std::size_t slot, const Message& message);
+  // Everything that has no answer yet, once more: after a reconnect, or when a timer says so.
+  ClientSends Resend() const;
+
+  // Pushes to a slot; the machine fills in the client and the sequence number, which it returns in
+  // `sequence`. Sent at once if the slot has welcomed this client, else when it does.
+  ClientSends Push(std::size_t slot, Entry entry, Sequence& sequence);
+  // Reads at `clock`; sees all that this client has pushed. The request's number is its name.
+  ClientSends Read(std::size_t slot, parameter_server::Read read, std::int64_t& request);
+
+  std::vector<ClientEvent> TakeEvents() { return std::exchange(events_, {}); }
+  bool ready() const { return ready_; }
+  Client self() const { return {id_, joined_}; }
+  ViewNumber view() const { return view_.number; }
+  std::size_t unacknowledged(std::size_t slot) const { return slots_[slot].unacknowledged.size(); }
+
+ private:
+  struct Slot {
+    bool welcomed = false;  // in this view
+    Clock start = 0;
+    Sequence next = 1;
+    std::map<Sequence, Entry> unacknowledged;
+    std::map<std::int64_t, parameter_server::Read> reads;
+  };
+
+  bool Believes(ViewNumber view, const Client& client) const;
+  void On(std::size_t slot, const Acknowledgement& acknowledgement, ClientSends& sends);
+  void On(std::size_t slot, const Rejection& rejection, ClientSends& sends);
+  void On(std::size_t slot, const ReadReply& reply, ClientSends& sends);
+  void On(std::size_t slot, const Welcome& welcome, ClientSends& sends);
+  template <typename Other>
+  void On(std::size_t /*slot*/, const Other& /*for servers*/, ClientSends& /*sends*/) {}
+  void Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start);
+  void BeginIfWelcome(ClientSends& sends);
+  void SendAll(std::size_t slot, ClientSends& sends) const;
+  ClientSend SendOf(std::size_t slot, const Entry& entry) const;
+  ClientSend SendOf(std::size_t slot, parameter_server::Read read) const;
+
+  const MemberId id_;
+  const Rules rules_;
+  ClientView view_;
+  ViewNumber joined_ = 0;
+  bool fresh_ = true;  // has not begun since it started over
+  bool ready_ = false;
+  std::int64_t next_request_ = 1;
+  std::vector<Slot> slots_;
+  std::vector<ClientEvent> events_;
+};
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// What must hold after every event of a simulated history of parameter servers: the invariants of
+// docs/design/parameter-server.md, told of what happens. Work comes in units; each adds 1 to its
+// own element of every slot's table, so that a slot's contents say what it has applied, and how
+// often.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/parameter_server/chain_server.h"
+
+namespace starling::simulation {
+
+// One unit's push to one slot, as its client made it.
+struct UnitPush {
+  parameter_server::Client client;
+  parameter_server::Clock clock = 0;
+  std::size_t unit = 0;
+};
+
+// Thread-compatible.
+class SlotInvariants {
+ public:
+  explicit SlotInvariants(std::size_t slots) : slots_(slots) {}
+
+  const std::string& violation() const { return violation_; }
+
+  // 1: one content per state id. Also: no unit is in a state twice.
+  void OnState(std::size_t slot, const parameter_server::StateId& id,
+               const parameter_server::SlotState& state);
+  // 6: a server has synced `view` and starts from this state.
+  void OnBase(std::size_t slot, parameter_server::ViewNumber view,
+              const parameter_server::SlotState& state, bool restored);
+  // 6: a client believes that the unit is in.
+  void OnAcknowledged(std::size_t slot, parameter_server::ViewNumber view, std::size_t unit);
+  // 7: a client was given this to read at `clock`, where all updates below `floor` are promised.
+  void OnRead(std::size_t slot, const parameter_server::SlotView& view,
+              parameter_server::Clock floor, const std::vector<float>& values,
+              const std::vector<UnitPush>& pushes);
+  // 7: none comes later. `view` is the server's.
+  void OnAppended(std::size_t slot, parameter_server::ViewNumber view,
+                  const parameter_server::Entry& entry, parameter_server::Outcome outcome);
+  // 8.
+  void OnStuck(const std::string& why) { Fail("8: " + why); }
+  // The end: every unit of a lease is in every slot once.
+  void OnEnd(std::size_t slot, const std::vector<float>& values, std::size_t leases);
+
+  // What the state has taken: applied, or held until its batch is complete.
+  static std::vector<float> ContentOf(const parameter_server::SlotState& state);
+
+ private:
+  struct Slot {
+    std::map<parameter_server::StateId, std::uint64_t> states;
+    // Units that somebody was told are in, and the lowest view in which.
+    std::map<std::size_t, parameter_server::ViewNumber> acknowledged;
+    // What reads were promised, by the view in which: none below comes later in it or after it.
+    std::map<parameter_server::ViewNumber, parameter_server::Clock> floors;
+    // The last view that restored it: what anyone still hears from before is void.
+    parameter_server::ViewNumber restored = 0;
+  };
+  void Fail(const std::string& what);
+
+  std::vector<Slot> slots_;
+  std::string violation_;
+};
+
+}  // namespace starling::simulation

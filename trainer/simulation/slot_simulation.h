@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parameter servers in one thread and no time at all: the REAL machines of trainer/parameter_server
+// (chains, clients, the replicated object with its tables and clocks) with a clock, a network,
+// storage and a coordinator that a seed makes up.
+//
+// Messages are delayed and, between clients and servers, lost, repeated and reordered; links inside
+// a chain break; servers and clients are killed, paused and suspected while they live; chains are
+// reordered, grow and shrink; all copies of a slot may die, and then it is restored from whatever
+// snapshot there is. After every event the invariants are checked; in the end the faults stop and
+// all work must get done, every piece of it exactly once in every slot.
+//
+// To add a fault: SlotWorld::RandomFault. To add a rule: a switch in parameter_server/rules.h and a
+// negative control in slot_simulation_test.cc or slot_counterexamples_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/consistency/consistency.h"
+#include "trainer/parameter_server/rules.h"
+
+namespace starling::simulation {
+
+struct SlotOptions {
+  std::uint64_t seed = 1;
+  parameter_server::Rules rules;
+  consistency::Options model = consistency::StaleSynchronous{1};
+  int servers = 3;
+  int clients = 3;
+  int slots = 2;
+  int replication = 2;
+  int leases = 24;
+  int faults = 10;  // 0: an undisturbed run
+  bool trace = false;
+};
+
+struct SlotOutcome {
+  std::string violation;  // empty: none
+  bool finished = false;
+  std::int64_t events = 0;
+  double seconds = 0;  // simulated
+  // What the run had in it.
+  int views = 0;
+  int server_kills = 0;
+  int client_kills = 0;
+  int pauses = 0;
+  int broken_links = 0;
+  int copies = 0;
+  int restores = 0;
+  int acknowledged = 0;
+  int skipped = 0;  // pushes whose lease was in the ledger
+  int reads = 0;
+  std::vector<std::string> trace;
+};
+
+SlotOutcome SimulateSlots(const SlotOptions& options);
+
+}  // namespace starling::simulation

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/simulation/slot_simulation.h"
+
+#include <cstdlib>
+#include <functional>
+
+#include "absl/strings/str_join.h"
+#include "gtest/gtest.h"
+
+namespace starling::simulation {
+namespace {
+
+SlotOptions OptionsOf(int seed) {
+  SlotOptions options;
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.servers = 2 + seed % 3;
+  options.clients = 2 + seed / 3 % 2;
+  options.replication = 1 + seed % 3;
+  const consistency::Options models[] = {
+      consistency::StaleSynchronous{0}, consistency::StaleSynchronous{1},
+      consistency::BulkSynchronous{}, consistency::Asynchronous{}};
+  options.model = models[seed / 2 % 4];
+  return options;
+}
+
+TEST(SlotSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
+  SlotOptions options;
+  options.faults = 0;
+  const SlotOutcome outcome = SimulateSlots(options);
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.views, 1);
+}
+
+// For whoever looks for a mistake: STARLING_SLOT_TRACE=57 prints the history of seed 57.
+TEST(SlotSimulation, OneHistoryIsPrintedOnRequest) {
+  const char* seed = std::getenv("STARLING_SLOT_TRACE");
+  if (seed == nullptr) GTEST_SKIP() << "STARLING_SLOT_TRACE is not set";
+  SlotOptions options = OptionsOf(std::atoi(seed));
+  options.trace = true;
+  const SlotOutcome outcome = SimulateSlots(options);
+  std::printf("%s\n%s\n", absl::StrJoin(outcome.trace, "\n").c_str(), outcome.violation.c_str());
+}
+
+int Seeds() {
+  const char* seeds = std::getenv("STARLING_SIM_SEEDS");
+  return seeds == nullptr ? 300 : std::atoi(seeds);
+}
+
+TEST(SlotSimulation, EveryUpdateIsInEverySlotOnceWhateverFails) {
+  SlotOutcome sum;
+  int failures = 0;
+  for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
+    const SlotOutcome outcome = SimulateSlots(OptionsOf(seed));
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
+    failures += outcome.violation.empty() ? 0 : 1;
+    sum.events += outcome.events;
+    sum.views += outcome.views;
+    sum.server_kills += outcome.server_kills;
+    sum.client_kills += outcome.client_kills;
+    sum.pauses += outcome.pauses;
+    sum.broken_links += outcome.broken_links;
+    sum.copies += outcome.copies;
+    sum.restores += outcome.restores;
+    sum.acknowledged += outcome.acknowledged;
+    sum.skipped += outcome.skipped;
+    sum.reads += outcome.reads;
+  }
+  // The faults did happen.
+  EXPECT_GT(sum.server_kills, Seeds());
+  EXPECT_GT(sum.client_kills, Seeds() / 2);
+  EXPECT_GT(sum.pauses, Seeds() / 2);
+  EXPECT_GT(sum.broken_links, Seeds() / 10);
+  EXPECT_GT(sum.copies, Seeds());
+  EXPECT_GT(sum.restores, Seeds() / 20);
+  EXPECT_GT(sum.acknowledged, 40 * Seeds());
+  EXPECT_GT(sum.skipped, Seeds() / 10);
+  RecordProperty("events", std::to_string(sum.events));
+  RecordProperty("views", std::to_string(sum.views));
+}
+
+struct Control {
+  const char* name;
+  std::function<void(parameter_server::Rules&)> drop;
+};
+
+// The other rules need rarer luck: slot_counterexamples_test.cc plays their histories by hand.
+class WithoutASlotRule : public testing::TestWithParam<Control> {};
+
+TEST_P(WithoutASlotRule, SomeHistoryBreaksAnInvariant) {
+  int seed = 1;
+  std::string violation;
+  for (; seed <= 2000 && violation.empty(); ++seed) {
+    SlotOptions options = OptionsOf(seed);
+    GetParam().drop(options.rules);
+    violation = SimulateSlots(options).violation;
+  }
+  RecordProperty("seed", seed - 1);
+  RecordProperty("violation", violation);
+  EXPECT_NE(violation, "");
+}
+
+using parameter_server::Rules;
+INSTANTIATE_TEST_SUITE_P(
+    SlotSimulation, WithoutASlotRule,
+    testing::Values(
+        Control{"S1Witness", [](Rules& r) { r.sync.witness = false; }},
+        Control{"S1ViewInStateId", [](Rules& r) { r.sync.view_in_state_id = false; }},
+        Control{"S2Open", [](Rules& r) { r.open = false; }},
+        Control{"S3InOrder", [](Rules& r) { r.in_order = false; }},
+        Control{"S3LeaseDedupe", [](Rules& r) { r.lease_dedupe = false; }},
+        Control{"S4TailOnly", [](Rules& r) { r.tail_only = false; }},
+        Control{"S4SameViewChain", [](Rules& r) { r.same_view_chain = false; }},
+        Control{"S5AcknowledgedInView", [](Rules& r) { r.acknowledged_in_view = false; }},
+        Control{"S6OneObject", [](Rules& r) { r.one_object = false; }},
+        Control{"S7StartOver", [](Rules& r) { r.start_over = false; }},
+        Control{"S8DropDeparted", [](Rules& r) { r.clocks.drop_departed = false; }},
+        Control{"S8AdmitAtMinimum", [](Rules& r) { r.clocks.admit_at_minimum = false; }},
+        Control{"S9Bound", [](Rules& r) { r.clocks.bound = false; }}),
+    [](const testing::TestParamInfo<Control>& control) { return std::string(control.param.name); });
+
+}  // namespace
+}  // namespace starling::simulation

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// The world of a simulated history of parameter servers; see slot_simulation.h. Time, network and
+// checks are in slot_world.cc, the processes in slot_world_processes.cc, the coordinator and the
+// faults in slot_world_control.cc.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <queue>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "trainer/parameter_server/chain_server.h"
+#include "trainer/parameter_server/slot_client.h"
+#include "trainer/simulation/slot_invariants.h"
+#include "trainer/simulation/slot_simulation.h"
+
+namespace starling::simulation {
+
+namespace ps = parameter_server;
+using ps::MemberId;
+using ps::StateId;
+using ps::ViewNumber;
+
+// Thread-compatible.
+class SlotWorld {
+ public:
+  explicit SlotWorld(const SlotOptions& options);
+  SlotOutcome Run();
+
+ private:
+  using Event = std::function<void()>;
+  using Micros = std::int64_t;
+
+  // What the coordinator publishes: each slot's group and the clients.
+  struct View {
+    ViewNumber number = 0;
+    std::vector<ps::SlotView> slots;
+    std::set<std::size_t> restored;
+  };
+  struct Process {
+    MemberId id;
+    bool server = false;
+    bool alive = true;
+    bool paused = false;
+    bool suspected = false;  // by the coordinator, while it lives
+    std::vector<Event> inbox;
+    ViewNumber view = 0;
+    std::map<ViewNumber, std::vector<Event>> parked;  // messages of later views
+  };
+  struct Server {
+    std::vector<std::unique_ptr<ps::ChainServer>> slots;
+    std::vector<StateId> seen;  // per slot, as the invariants last saw it
+    std::vector<ViewNumber> based;
+  };
+  // A client's program: read all slots, compute, push a unit or two to all slots.
+  struct Client {
+    std::unique_ptr<ps::SlotClient> machine;
+    ps::Clock clock = 0;
+    bool computing = false;
+    std::map<std::pair<std::size_t, std::int64_t>, ps::Clock> reading;
+    std::map<std::pair<std::size_t, ps::Sequence>, std::size_t> units;  // pushed, not acknowledged
+    std::map<std::pair<std::size_t, ps::Sequence>, ps::Clock> clocks;   // of those
+    std::map<std::size_t, std::set<std::size_t>> missing;  // leased units and slots still to answer
+    ps::Version version = 0;
+  };
+  struct Lease {
+    std::optional<ps::Client> holder;
+    bool done = false;
+  };
+
+  // slot_world.cc
+  std::int64_t Random(std::int64_t low, std::int64_t high);
+  bool Chance(double probability);
+  void At(Micros delay, Event event);
+  void Trace(const std::string& line);
+  bool Late() const { return now_ >= faults_end_; }
+  void Deliver(const MemberId& to, Micros delay, std::function<void(Process&)> event);
+  void Post(const MemberId& from, const MemberId& to, std::size_t slot, const ps::Message& message);
+  void Receive(Process& process, std::size_t slot, const ps::Message& message);
+  void Check();
+  bool Finished();
+  std::string WhyNot();
+
+  // slot_world_processes.cc
+  void StartServer(const std::string& uid, std::int64_t start);
+  void StartClient(const std::string& uid, std::int64_t start);
+  void Install(Process& process, const View& view);
+  void SendFrom(const MemberId& server, std::size_t slot, const ps::Sends& sends);
+  void LoadIfWanted(const MemberId& id, std::size_t slot);
+  void SendFrom(const MemberId& client, const ps::ClientSends& sends);
+  void OnClientEvents(const MemberId& id);
+  void On(const MemberId& id, const ps::StartedOver& event);
+  void On(const MemberId& id, const ps::Ready& event);
+  void On(const MemberId& id, const ps::Acknowledged& event);
+  void On(const MemberId& id, const ps::Rejected& event);
+  void On(const MemberId& id, const ps::ReadDone& event);
+  void StartReading(const MemberId& id);
+  void Compute(const MemberId& id);
+  void PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes);
+  void Retry(const MemberId& id);
+  void Snapshot();
+
+  // slot_world_control.cc
+  void CoordinatorTick();
+  bool NeedsView();
+  void Publish();
+  std::vector<MemberId> ChainFor(std::size_t slot, std::set<std::size_t>& restored,
+                                 std::vector<ViewNumber>& waived);
+  bool Terminated(const MemberId& id) const;
+  std::optional<std::size_t> TakeLease(const ps::Client& client);
+  void LeaseDone(std::size_t lease, const ps::Client& client);
+  void ReissueLeases();
+  bool DoneEverywhere(std::size_t lease);
+  const ps::SlotState* NewestState(std::size_t slot);
+  void PlanFaults();
+  void RandomFault();
+  void Kill(Process& process);
+  void Pause(Process& process, Micros length);
+  void BreakLink(const MemberId& a, const MemberId& b);
+  Process* RandomProcess(bool server);
+
+  const SlotOptions options_;
+  std::mt19937_64 random_;
+  Micros now_ = 1'000'000;
+  Micros faults_end_ = 0;
+  std::int64_t sequence_ = 0;
+  using Timed = std::tuple<Micros, std::int64_t, Event>;
+  struct Later {
+    bool operator()(const Timed& a, const Timed& b) const {
+      return std::tie(std::get<0>(a), std::get<1>(a)) > std::tie(std::get<0>(b), std::get<1>(b));
+    }
+  };
+  std::priority_queue<Timed, std::vector<Timed>, Later> queue_;
+
+  std::shared_ptr<const ps::TableSpec> table_;
+  std::optional<std::int64_t> staleness_;  // that the model promises
+  SlotInvariants invariants_;
+  std::map<MemberId, Process> processes_;
+  std::map<MemberId, Server> servers_;
+  std::map<MemberId, Client> clients_;
+  std::map<std::tuple<MemberId, MemberId, ViewNumber>, Micros> links_;  // last arrival, in order
+  std::set<std::tuple<MemberId, MemberId, ViewNumber>> cut_;
+  std::vector<std::vector<UnitPush>> pushes_;         // per slot, all ever made
+  std::vector<std::map<StateId, std::string>> disk_;  // per slot
+  std::map<ViewNumber, View> views_;
+  std::vector<std::set<ViewNumber>> restored_;  // per slot, the views that restored it
+
+  std::vector<Lease> leases_;
+  std::size_t next_unit_ = 0;
+  std::uint64_t incarnation_ = 1;
+  std::uint64_t epoch_ = 0;
+  bool replan_ = false;
+  SlotOutcome outcome_;
+};
+
+}  // namespace starling::simulation

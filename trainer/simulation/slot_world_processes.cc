@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+// Servers and clients: what stands between the machines and the made-up world.
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/simulation/slot_world.h"
+
+namespace starling::simulation {
+
+void SlotWorld::StartServer(const std::string& uid, std::int64_t start) {
+  const MemberId id{uid, start};
+  Process& process = processes_[id];
+  process.id = id;
+  process.server = true;
+  Server& server = servers_[id];
+  for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
+    ps::ChainServer::Options options;
+    options.id = id;
+    options.slot = {table_, {0, table_->rows}, options_.model, options_.rules};
+    options.observer = [this, id, slot](const ps::Entry& entry, ps::Outcome outcome) {
+      const ViewNumber view = servers_.at(id).slots[slot]->installed()->group.number;
+      invariants_.OnAppended(slot, view, entry, outcome);
+      if (outcome == ps::Outcome::kSkipped) ++outcome_.skipped;
+    };
+    server.slots.push_back(std::make_unique<ps::ChainServer>(std::move(options)));
+    server.seen.emplace_back();
+    server.based.push_back(0);
+  }
+}
+
+void SlotWorld::StartClient(const std::string& uid, std::int64_t start) {
+  const MemberId id{uid, start};
+  processes_[id].id = id;
+  clients_[id].machine = std::make_unique<ps::SlotClient>(id, pushes_.size(), options_.rules);
+  Retry(id);
+}
+
+void SlotWorld::Install(Process& process, const View& view) {
+  if (view.number <= process.view) return;
+  process.view = view.number;
+  if (process.server) {
+    for (std::size_t slot = 0; slot < view.slots.size(); ++slot) {
+      std::optional<membership::CheckpointOffer> offer;
+      if (!disk_[slot].empty()) offer = {disk_[slot].rbegin()->first, {}};
+      SendFrom(process.id, slot,
+               servers_.at(process.id).slots[slot]->OnView(view.slots[slot], offer));
+      LoadIfWanted(process.id, slot);
+    }
+  } else {
+    ps::ClientView mine;
+    mine.number = view.number;
+    for (const ps::SlotView& slot : view.slots) {
+      mine.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
+    }
+    for (const ps::Client& client : view.slots[0].clients) {
+      if (client.id == process.id) mine.joined = client.joined;
+    }
+    SendFrom(process.id, clients_.at(process.id).machine->OnView(mine));
+    OnClientEvents(process.id);
+  }
+  // What came early for this view or, if it was never installed here, for one before it.
+  while (!process.parked.empty() && process.parked.begin()->first <= process.view) {
+    const auto arrived = process.parked.extract(process.parked.begin());
+    for (const Event& event : arrived.mapped()) event();
+  }
+}
+
+void SlotWorld::SendFrom(const MemberId& server, std::size_t slot, const ps::Sends& sends) {
+  for (const ps::Send& send : sends) {
+    if (std::holds_alternative<ps::CopyReply>(send.message)) ++outcome_.copies;
+    Post(server, send.to, slot, send.message);
+  }
+}
+
+void SlotWorld::LoadIfWanted(const MemberId& id, std::size_t slot) {
+  ps::ChainServer& machine = *servers_.at(id).slots[slot];
+  const std::optional<StateId> wanted = machine.WantsCheckpoint();
+  if (!wanted) return;
+  ++outcome_.restores;
+  SendFrom(id, slot, machine.OnLoaded(machine.fence(), disk_[slot].at(*wanted)));
+}
+
+void SlotWorld::SendFrom(const MemberId& client, const ps::ClientSends& sends) {
+  for (const ps::ClientSend& send : sends) {
+    Post(client, send.send.to, send.slot, send.send.message);
+  }
+}
+
+void SlotWorld::OnClientEvents(const MemberId& id) {
+  for (const ps::ClientEvent& event : clients_.at(id).machine->TakeEvents()) {
+    std::visit([&](const auto& one) { On(id, one); }, event);
+  }
+}
+
+void SlotWorld::On(const MemberId& id, const ps::StartedOver&) {
+  Client& client = clients_.at(id);
+  client.computing = false;
+  client.reading.clear();
+  client.units.clear();
+  client.clocks.clear();
+  client.missing.clear();
+}
+
+void SlotWorld::On(const MemberId& id, const ps::Ready& event) {
+  clients_.at(id).clock = event.start;
+  Trace(absl::StrCat(id.pod_uid, " starts at clock ", event.start));
+  StartReading(id);
+}
+
+void SlotWorld::On(const MemberId& id, const ps::Acknowledged& event) {
+  Client& client = clients_.at(id);
+  const auto unit = client.units.find({event.slot, event.sequence});
+  if (unit == client.units.end()) return;  // it only told where this client starts
+  ++outcome_.acknowledged;
+  invariants_.OnAcknowledged(event.slot, client.machine->view(), unit->second);
+  const auto missing = client.missing.find(unit->second);
+  if (missing != client.missing.end()) {
+    missing->second.erase(event.slot);
+    if (missing->second.empty()) {
+      LeaseDone(unit->second, client.machine->self());
+      client.missing.erase(missing);
+    }
+  }
+  client.units.erase(unit);
+}
+
+void SlotWorld::On(const MemberId& /*id*/, const ps::Rejected& event) {
+  invariants_.OnStuck(absl::StrCat("a good push was rejected: ", event.why.ToString()));
+}
+
+void SlotWorld::On(const MemberId& id, const ps::ReadDone& event) {
+  Client& client = clients_.at(id);
+  const auto reading = client.reading.find({event.slot, event.request});
+  if (reading == client.reading.end()) return;
+  ++outcome_.reads;
+  std::vector<float> values(event.values->size() / sizeof(float));
+  std::memcpy(values.data(), event.values->data(), event.values->size());
+  const View& view = views_.at(client.machine->view());
+  Trace(absl::StrCat(id.pod_uid, " reads slot ", event.slot, " at clock ", reading->second));
+  if (staleness_) {
+    invariants_.OnRead(event.slot, view.slots[event.slot], reading->second - *staleness_, values,
+                       pushes_[event.slot]);
+  }
+  client.reading.erase(reading);
+  client.version = event.version;
+  if (!client.reading.empty()) return;
+  client.computing = true;
+  const Micros length = Chance(0.1) ? Random(1'000, 80'000) : Random(500, 5'000);
+  Deliver(id, length, [this, id, self = client.machine->self()](Process&) {
+    Client& one = clients_.at(id);
+    if (one.computing && one.machine->self() == self) Compute(id);
+  });
+}
+
+void SlotWorld::StartReading(const MemberId& id) {
+  Client& client = clients_.at(id);
+  for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
+    ps::Read read;
+    read.clock = client.clock;
+    read.rows = table_->rows;
+    std::int64_t request = 0;
+    const ps::ClientSends sends = client.machine->Read(slot, read, request);
+    client.reading[{slot, request}] = client.clock;
+    SendFrom(id, sends);
+  }
+}
+
+// One clock's pushes: a lease if there is one, now and then something else, now and then two.
+void SlotWorld::Compute(const MemberId& id) {
+  Client& client = clients_.at(id);
+  client.computing = false;
+  const int pushes = Chance(0.4) ? 2 : 1;
+  for (int i = 0; i < pushes; ++i) {
+    std::optional<std::size_t> lease;
+    if (Chance(0.8) || Late()) lease = TakeLease(client.machine->self());
+    PushUnit(id, lease, /*completes=*/i == pushes - 1);
+  }
+  ++client.clock;
+  StartReading(id);
+}
+
+// Without a lease, and with nothing else to do, an empty push that only moves the clock.
+void SlotWorld::PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes) {
+  Client& client = clients_.at(id);
+  std::optional<std::size_t> unit = lease;
+  if (!unit && !Late() && next_unit_ < table_->rows) unit = next_unit_++;
+  const std::vector<float> one = {1};
+  ps::Update update;
+  update.first = unit.value_or(0);
+  update.rows = unit ? 1 : 0;
+  if (unit) update.values = one;
+  ps::Entry entry;
+  entry.lease = lease ? *lease + 1 : 0;
+  entry.clock = client.clock;
+  entry.completes = completes;
+  entry.read = client.version;
+  entry.update = std::make_shared<const std::string>(ps::Encode(update));
+  for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
+    if (unit) pushes_[slot].push_back({client.machine->self(), client.clock, *unit});
+    ps::Sequence sequence = 0;
+    const ps::ClientSends sends = client.machine->Push(slot, entry, sequence);
+    if (unit) client.units[{slot, sequence}] = *unit;
+    if (lease) client.missing[*lease].insert(slot);
+    if (unit)
+      Trace(absl::StrCat(id.pod_uid, " pushes unit ", *unit, " to slot ", slot, " as ", sequence,
+                         " of clock ", client.clock));
+    SendFrom(id, sends);
+  }
+}
+
+void SlotWorld::Retry(const MemberId& id) {
+  Deliver(id, Random(20'000, 60'000), [this, id](Process&) {
+    SendFrom(id, clients_.at(id).machine->Resend());
+    Retry(id);
+  });
+}
+
+// Any replica, at any moment: every slot by itself.
+void SlotWorld::Snapshot() {
+  for (const auto& [id, server] : servers_) {
+    const Process& process = processes_.at(id);
+    if (!process.alive || process.paused || !Chance(0.5)) continue;
+    for (std::size_t slot = 0; slot < server.slots.size(); ++slot) {
+      const ps::ChainServer& machine = *server.slots[slot];
+      if (machine.phase() != ps::ServerPhase::kRun || !Chance(0.5)) continue;
+      disk_[slot][*machine.state_id()] = machine.state()->Save();
+    }
+  }
+}
+
+}  // namespace starling::simulation
