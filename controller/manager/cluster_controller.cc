@@ -31,6 +31,7 @@ namespace starling::manager {
 namespace {
 
 constexpr const char* kControllerName = "trainingjob";
+constexpr absl::Duration kSettle = absl::Milliseconds(50);
 constexpr absl::Duration kWriteEventsEvery = absl::Milliseconds(100);
 // Keys that come back after failures, all jobs together.
 constexpr double kRetriesPerSecond = 100;
@@ -131,7 +132,8 @@ struct ClusterController::Parts {
   runtime::FencedKubeClient fenced;
   runtime::CachedKubeClient cached;
   runtime::Informer jobs;
-  std::vector<std::unique_ptr<runtime::Informer>> owned;  // what jobs consist of
+  std::vector<std::unique_ptr<runtime::Informer>> owned;   // what jobs consist of
+  std::vector<std::unique_ptr<runtime::Informer>> queues;  // what others say of them
   runtime::Informer nodes;
   runtime::WorkQueue queue;
   runtime::Manager watching;
@@ -146,16 +148,25 @@ struct ClusterController::Parts {
 };
 
 void ClusterController::Parts::Watch() {
-  EnqueueJobs(jobs, queue);
+  EnqueueJobs(jobs, queue, kSettle);
   cached.Serve(kube::kTrainingJob, jobs);
   watching.AddInformer("trainingjobs", jobs);
   for (const kube::ResourceKind* kind : kOwned) {
     owned.push_back(
         std::make_unique<runtime::Informer>(client, *kind, OfJobs(*kind, options.cluster.ns)));
-    EnqueueOwners(*owned.back(), queue);
+    EnqueueOwners(*owned.back(), queue, kSettle);
     cached.Serve(*kind, *owned.back());
     watching.AddInformer(std::string(kind->plural), *owned.back());
     if (*kind == kube::kPod) EnqueueJobsOnNode(nodes, *owned.back(), queue);
+  }
+  // What queues say of jobs. Where they come to be installed later, jobs look for themselves, less
+  // often.
+  for (const kube::ResourceKind& kind : scheduling::Scheduling::Watched()) {
+    if (!client.Serves(kind).value_or(false)) continue;
+    queues.push_back(
+        std::make_unique<runtime::Informer>(client, kind, OfJobs(kind, options.cluster.ns)));
+    EnqueueOwners(*queues.back(), queue);
+    watching_nodes.AddInformer(std::string(kind.plural), *queues.back());
   }
   watching_nodes.AddInformer("nodes", nodes);
   watching_nodes.Launch();
@@ -186,6 +197,7 @@ absl::Status ClusterController::Parts::Lead(std::int64_t transition) {
                    resources::EnsureSeed(fenced, options.cluster.election.ns));
   control.instance = options.cluster.election.identity;
   control.event_writes = runtime::EventWrites::kQueued;
+  control.scheduling = options.cluster.scheduling;
   leading = std::make_unique<Leading>(cached, queue, clock, registry, control);
   Leading& all = *leading;
   all.control.reconciler().WatchNodes(FindNodeIn(nodes));

@@ -140,9 +140,9 @@ class ClusterTest : public testing::Test {
     return *std::move(controller);
   }
 
-  // Waits in real time, for threads; the clock of the controllers moves only if told to.
+  // Waits in real time, for threads; the clock of the controllers moves by `step` a millisecond.
   template <typename Condition>
-  bool Until(Condition holds, absl::Duration step = absl::ZeroDuration()) {
+  bool Until(Condition holds, absl::Duration step = absl::Milliseconds(1)) {
     const absl::Time limit = absl::Now() + kPatience;
     while (!holds()) {
       if (absl::Now() > limit) return false;
@@ -230,9 +230,10 @@ TEST_F(ClusterTest, AStandbyIsReadyAndTakesOverAtOnceWhenTheLeaderIsAskedToEnd) 
   ASSERT_TRUE(Until([&] { return Pods().size() == 2; }));
   const auto pods = Pods();
 
+  const absl::Time asked = clock_.Now();
   a.reset();
-  // The clock stands still: nobody waits for a lease to end.
   ASSERT_TRUE(Until(Reaches(*b, ClusterState::kLeading)));
+  EXPECT_LT(clock_.Now() - asked, absl::Seconds(10)) << "nobody waits for a lease to end";
   EXPECT_EQ(Transition(), 2);
   EXPECT_EQ(Pods(), pods);
   Scale(3);

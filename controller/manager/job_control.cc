@@ -22,20 +22,29 @@ JobControl::JobControl(kube::KubeClient& client, runtime::WorkQueue& queue,
       clock, link_options, [&queue](const runtime::Key& job) { queue.Add(job); });
   reconciler_ = std::make_unique<trainingjob::TrainingJobReconciler>(
       client, events_, *links_, clock, options.platform, options.decide);
+  if (options.scheduling.has_value()) {
+    scheduling_ = std::make_unique<scheduling::Scheduling>(client, clock, *options.scheduling);
+    reconciler_->UseScheduling(*scheduling_);
+  }
 }
 
 // Handlers do no more than name the job to be looked at.
-void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue) {
-  jobs.AddHandler([&queue](const auto& before, const auto& after) {
-    queue.Add(kube::KeyOf(after != nullptr ? *after : *before));
+void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue, absl::Duration settle) {
+  jobs.AddHandler([&queue, settle](const auto& before, const auto& after) {
+    const kube::Json& job = after != nullptr ? *after : *before;
+    const bool only_status =
+        before != nullptr && after != nullptr &&
+        kube::GenerationOf(*before) == kube::GenerationOf(*after) &&
+        kube::At(*before, "/metadata/labels") == kube::At(*after, "/metadata/labels");
+    queue.AddAfter(kube::KeyOf(job), only_status ? settle : absl::ZeroDuration());
   });
 }
 
-void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue) {
-  objects.AddHandler([&queue](const auto& before, const auto& after) {
+void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue, absl::Duration settle) {
+  objects.AddHandler([&queue, settle](const auto& before, const auto& after) {
     const kube::Json& object = after != nullptr ? *after : *before;
     const std::string job = kube::LabelOf(object, resources::kJobLabel);
-    if (!job.empty()) queue.Add({kube::NamespaceOf(object), job});
+    if (!job.empty()) queue.AddAfter({kube::NamespaceOf(object), job}, settle);
   });
 }
 

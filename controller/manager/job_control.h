@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/work_queue.h"
+#include "controller/scheduling/scheduling.h"
 #include "controller/trainingjob/decide.h"
 #include "controller/trainingjob/grpc_links.h"
 #include "controller/trainingjob/trainingjob_reconciler.h"
@@ -28,6 +30,8 @@ struct JobControlOptions {
   resources::Platform platform;  // with the home's seed
   std::string instance;          // of events: which controller it is
   runtime::EventWrites event_writes = runtime::EventWrites::kAtOnce;
+  // Gang schedulers and queues; not given: there are none, as on one machine.
+  std::optional<scheduling::Options> scheduling;
 };
 
 // Confined to the thread that makes it, but for its reconciler. What is referred to must outlive
@@ -43,12 +47,17 @@ class JobControl {
  private:
   runtime::EventRecorder events_;
   std::unique_ptr<trainingjob::GrpcCoordinatorLinks> links_;
+  std::unique_ptr<scheduling::Scheduling> scheduling_;
   std::unique_ptr<trainingjob::TrainingJobReconciler> reconciler_;
 };
 
-// Has changes of jobs, and of objects that carry a job's label, put the job into the queue.
-void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue);
-void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue);
+// Has changes of jobs, and of objects that carry a job's label, put the job into the queue. What a
+// user does comes at once, the rest after `settle`: the pods of a job change together, and one look
+// at all of them costs less than a look, and a status, for each.
+void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue,
+                 absl::Duration settle = absl::ZeroDuration());
+void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue,
+                   absl::Duration settle = absl::ZeroDuration());
 
 // The nodes of a cluster, as reconcilers ask for them by name: null if there is none, and one that
 // nothing is said against while the nodes are not known (no list yet, or no right to one).

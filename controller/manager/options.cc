@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "controller/scheduling/gang.h"
 
 namespace starling::manager {
 namespace {
@@ -166,6 +167,17 @@ const Flag kCluster[] = {
          return absl::OkStatus();
        }
        return SetCount(value, 65535, options.cluster.webhook_port);
+     }},
+    {"--gang-scheduler", "auto", "auto (what is installed), none, coscheduling, volcano or native",
+     [](const std::string& value, Options& options) {
+       if (!scheduling::IsGangSchedulerName(value)) {
+         return Wrong(value, "auto, none, coscheduling, volcano or native");
+       }
+       return SetText(value, options.cluster.scheduling.gang_scheduler);
+     }},
+    {"--gang-scheduler-name", "NAME", "schedulerName of gangs' pods, where it has one of its own",
+     [](const std::string& value, Options& options) {
+       return SetText(value, options.cluster.scheduling.gang_scheduler_name);
      }},
     {"--sync-period", "10m", "look at each job so often even if nothing changes",
      [](const std::string& value, Options& options) {

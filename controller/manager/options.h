@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/log/log.h"
 #include "controller/runtime/lease_decision.h"
+#include "controller/scheduling/options.h"
 
 namespace starling::manager {
 
@@ -29,6 +30,7 @@ struct ClusterOptions {
   std::int64_t kube_api_burst = 400;
   std::int64_t concurrent_reconciles = 8;
   std::int64_t webhook_port = 0;              // 0: not served; in a pod 9443 unless told otherwise
+  scheduling::Options scheduling;             // gang schedulers and queues of others
   absl::Duration resync = absl::Minutes(10);  // each job is looked at that often, come what may
 };
 
