@@ -77,6 +77,13 @@ class Builder:
             self._buildah("bud", "--quiet", "--tag", PAUSE, context)
             self._archive(PAUSE, archive)
 
+    def build_other(self, dockerfile, context, tag, archive):
+        """Somebody else's image, from a Dockerfile of theirs over the same base."""
+        self._ensure_base()
+        self._buildah("bud", "--pull-never", "--isolation=chroot", "--layers", "--format=docker",
+                      "--file", dockerfile, "--tag", tag, context)
+        self._archive(tag, archive)
+
     def _bud(self, context, tag, *flags):
         self._buildah("bud", "--pull-never", "--isolation=chroot", "--layers", "--format=docker",
                       "--file", os.path.join(REPOSITORY, "Dockerfile"),
