@@ -14,6 +14,14 @@ namespace {
 constexpr std::int64_t kFreeRestarts = 2;
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(200);
 constexpr absl::Duration kLongestDelay = absl::Seconds(10);
+// Of attempts that the API server refuses: a quota may be raised, a name become free.
+constexpr absl::Duration kFirstRetry = absl::Milliseconds(200);
+constexpr absl::Duration kLongestRetry = absl::Seconds(30);
+
+absl::Duration Grow(absl::Duration first, std::int64_t times, absl::Duration longest) {
+  const double factor = std::pow(2.0, static_cast<double>(std::clamp<std::int64_t>(times, 0, 16)));
+  return std::min(first * factor, longest);
+}
 
 const v1alpha1::Incident* LastFailure(const v1alpha1::TrainingJobStatus& status) {
   const v1alpha1::Incident* last = nullptr;
@@ -44,10 +52,16 @@ absl::Duration RestartDelay(const Pass& pass) {
   const std::int64_t beyond = pass.status.failures() - kFreeRestarts;
   const v1alpha1::Incident* last = LastFailure(pass.status);
   if (beyond <= 0 || last == nullptr) return absl::ZeroDuration();
-  const double factor = std::pow(2.0, static_cast<double>(std::min<std::int64_t>(beyond, 16) - 1));
-  const absl::Duration delay = std::min(kFirstDelay * factor, kLongestDelay);
+  const absl::Duration delay = Grow(kFirstDelay, beyond - 1, kLongestDelay);
   // A failure from the future (another machine's clock) delays by no more than this either.
   return std::clamp(ToTime(last->time()) + delay - pass.now, absl::ZeroDuration(), delay);
+}
+
+absl::Duration RefusalDelay(const Pass& pass) {
+  const std::optional<Refusal>& refusal = pass.observed.refusal;
+  if (!refusal.has_value()) return absl::ZeroDuration();
+  const absl::Duration delay = Grow(kFirstRetry, refusal->attempts - 1, kLongestRetry);
+  return std::clamp(refusal->at + delay - pass.now, absl::ZeroDuration(), delay);
 }
 
 }  // namespace starling::trainingjob

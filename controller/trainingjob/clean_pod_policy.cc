@@ -7,13 +7,31 @@
 
 namespace starling::trainingjob {
 
+namespace {
+
+// cleanPodPolicy None: all end by themselves, once they are told that the job has ended. Workers
+// whose coordinator is gone are told by nobody; theirs is the kubelet's signal.
+void LetGo(Pass& pass) {
+  if (pass.OwnContainer() || pass.leader != nullptr) return;
+  const absl::Time patience = ToTime(pass.status.completion_time()) + pass.options.finish_timeout;
+  for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
+    if (pass.now >= patience) {
+      pass.Delete(*pod, std::nullopt);
+    } else {
+      pass.RequeueAt(patience);
+    }
+  }
+}
+
+}  // namespace
+
 void CleanPods(Pass& pass) {
   const v1alpha1::CleanPodPolicy policy = pass.observed.spec.run_policy().clean_pod_policy();
   const bool succeeded = ConditionStatus(pass.status, "Succeeded") == "True";
   const absl::Time patience =
       succeeded ? ToTime(pass.status.completion_time()) + pass.options.finish_timeout
                 : absl::InfinitePast();
-  if (policy == v1alpha1::CLEAN_POD_POLICY_NONE) return;
+  if (policy == v1alpha1::CLEAN_POD_POLICY_NONE) return LetGo(pass);
   bool running = false;
   bool workers = false;
   for (const ObservedPod& pod : pass.observed.pods) {
@@ -21,7 +39,7 @@ void CleanPods(Pass& pass) {
     workers |= pod.role == Role::kWorker && !pod.Terminated();
   }
   // A coordinator without workers has nobody left to let go.
-  if (running && workers && pass.now < patience) {
+  if (running && workers && !pass.OwnContainer() && pass.now < patience) {
     pass.RequeueAt(patience);
   } else if (running) {
     DeleteAllPods(pass);

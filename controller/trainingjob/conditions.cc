@@ -15,6 +15,7 @@ bool IsTrue(const Pass& pass, std::string_view type) {
 // The short sync at the start of a view is training too, and so are steps under the last view while
 // the coordinator is being replaced.
 bool Trains(const Pass& pass) {
+  if (pass.OwnContainer()) return RoundRuns(pass);
   const bool before = IsTrue(pass, "Running");
   if (pass.report == nullptr) {
     const auto workers = pass.UsablePods(Role::kWorker);
@@ -41,6 +42,11 @@ void SetRunning(Pass& pass, bool held) {
     return;
   }
   const bool before = IsTrue(pass, "Running");
+  if (pass.observed.shutting_down && IsAtRest(pass)) {
+    SetCondition(pass, "Running", "False", "ControllerStopped",
+                 "training is saved; it goes on when the controller is started again");
+    return;
+  }
   if (Trains(pass)) {
     if (SetCondition(pass, "Running", "True", "Training", "workers train")) {
       pass.Event(false, "Running", "Train", "training runs");
@@ -54,7 +60,8 @@ void SetRunning(Pass& pass, bool held) {
     SetCondition(pass, "Restarting", "True", "Recovering", "training stopped and is brought back");
     pass.Event(true, "Restarting", "Recover", "training stopped and is brought back");
   }
-  std::string waiting = "waiting for the coordinator and the workers";
+  std::string waiting = pass.OwnContainer() ? "waiting for the workers"
+                                            : "waiting for the coordinator and the workers";
   if (pass.report != nullptr && !pass.report->waiting().empty()) waiting = pass.report->waiting();
   SetCondition(pass, "Running", "False", IsTrue(pass, "Restarting") ? "Recovering" : "Starting",
                std::move(waiting));
@@ -74,10 +81,10 @@ std::string_view StateWord(const Pass& pass) {
 
 void CountPods(Pass& pass) {
   auto& roles = *pass.status.mutable_replica_statuses();
-  roles.clear();
   for (const Role role : {Role::kCoordinator, Role::kWorker}) {
+    if (role == Role::kCoordinator && pass.OwnContainer()) continue;
     v1alpha1::ReplicaStatus& counts = roles[std::string(resources::RoleName(role))];
-    counts.set_active(0);
+    counts.set_active(0);  // what else it says, memory, stays
     counts.set_ready(0);
     counts.set_succeeded(0);
     counts.set_failed(0);
@@ -100,7 +107,7 @@ void SetConditions(Pass& pass, bool held) {
   SetRunning(pass, held);
   CountPods(pass);
   if (!pass.status.has_replicas()) {
-    pass.status.set_replicas(WantedWorkers(pass.observed.spec).workers);
+    pass.status.set_replicas(WantedWorkers(pass).workers);
   }
   pass.status.set_selector(resources::RoleSelector(pass.observed.job.name, Role::kWorker));
   pass.status.set_observed_generation(pass.observed.generation);

@@ -31,6 +31,14 @@ void NoteRestart(Pass& pass) {
   pass.status.set_restarts(pass.status.restarts() + 1);
 }
 
+// One second of grace: whether anybody is there to use it is unknown.
+void Drop(Pass& pass) {
+  pass.lost.insert(pass.leader->uid);
+  pass.Delete(*pass.leader, 1);
+  pass.leader = nullptr;
+  pass.report = nullptr;
+}
+
 }  // namespace
 
 void FindLeader(Pass& pass) {
@@ -73,6 +81,18 @@ void GrantIncarnation(Pass& pass) {
   pass.leader = nullptr;
 }
 
+void GiveUpCoordinator(Pass& pass, const std::string& why) {
+  v1alpha1::Incident incident;
+  SetTime(incident.mutable_time(), pass.now);
+  incident.set_reason(std::string(kCoordinatorLost));
+  incident.set_pod(pass.leader->name);
+  incident.set_pod_uid(pass.leader->uid);
+  incident.set_message(absl::StrCat(why, "; it is replaced"));
+  incident.set_detection_seconds(absl::ToDoubleSeconds(pass.observed.link->silent));
+  AddIncident(pass, std::move(incident));
+  Drop(pass);
+}
+
 void GiveUpSilentCoordinator(Pass& pass) {
   if (pass.leader == nullptr) return;
   if (!IsCondemned(pass.status, *pass.leader)) {
@@ -84,19 +104,11 @@ void GiveUpSilentCoordinator(Pass& pass) {
       pass.RequeueAfter(limit - link->silent + absl::Milliseconds(5));
       return;
     }
-    v1alpha1::Incident incident;
-    SetTime(incident.mutable_time(), pass.now);
-    incident.set_reason(std::string(kCoordinatorLost));
-    incident.set_pod(pass.leader->name);
-    incident.set_pod_uid(pass.leader->uid);
-    incident.set_message("it answers neither its stream nor a new call; it is replaced");
-    incident.set_detection_seconds(absl::ToDoubleSeconds(link->silent));
-    AddIncident(pass, std::move(incident));
+    NoteSilenceOf(pass, pass.leader->node);
+    GiveUpCoordinator(pass, "it answers neither its stream nor a new call");
+    return;
   }
-  pass.lost.insert(pass.leader->uid);
-  pass.Delete(*pass.leader, 1);
-  pass.leader = nullptr;
-  pass.report = nullptr;
+  Drop(pass);
 }
 
 }  // namespace starling::trainingjob

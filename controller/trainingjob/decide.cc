@@ -12,16 +12,21 @@ namespace {
 
 void EndJob(Pass& pass) {
   using Policy = void (*)(Pass&);
-  static constexpr Policy kEnds[] = {SucceedWithResult,   FailInvalidSpec,    FailWithTraining,
-                                     FailByRestartPolicy, FailByBackoffLimit, FailByDeadline};
+  static constexpr Policy kEnds[] = {SucceedWithResult, SucceedWithWorkers,  FailInvalidSpec,
+                                     FailWithTraining,  FailByRestartPolicy, FailByBackoffLimit,
+                                     FailByDeadline};
   for (const Policy end : kEnds) {
     if (!pass.Finished()) end(pass);
   }
 }
 
 void RunJob(Pass& pass) {
+  ForgetNodes(pass);
   EnsureObjects(pass);
+  RetryAvoidingPods(pass);
+  if (pass.OwnContainer()) return RunContainerJob(pass);
   RemoveEndedPods(pass);
+  ReplaceLeavingCoordinator(pass);
   GiveUpSilentWorkers(pass);
   EnsureCoordinator(pass);
   ScaleWorkers(pass);
@@ -39,6 +44,18 @@ bool Equal(const google::protobuf::Message& a, const google::protobuf::Message& 
   return google::protobuf::util::MessageDifferencer::Equals(a, b);
 }
 
+// The same for a job at a time, different for jobs that started together.
+absl::Duration ProgressInterval(const Pass& pass) {
+  constexpr std::uint64_t kShares = 1000;
+  std::uint64_t hash = 14695981039346656037ULL;  // FNV-1a
+  for (const char c : pass.observed.job.uid) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  hash ^= static_cast<std::uint64_t>(pass.observed.status.progress().step()) * 2654435761ULL;
+  return pass.options.progress_interval +
+         pass.options.progress_jitter * (static_cast<double>(hash % kShares) / kShares);
+}
+
 // Milestones are written at once, mere progress at most every so often.
 void DecideWrite(Pass& pass) {
   const v1alpha1::TrainingJobStatus& before = pass.observed.status;
@@ -47,7 +64,7 @@ void DecideWrite(Pass& pass) {
     pass.decision.write_status = true;
     return;
   }
-  const absl::Duration left = pass.options.progress_interval - pass.observed.since_status_write;
+  const absl::Duration left = ProgressInterval(pass) - pass.observed.since_status_write;
   if (left <= absl::ZeroDuration()) {
     pass.decision.write_status = true;
   } else {
@@ -55,21 +72,41 @@ void DecideWrite(Pass& pass) {
   }
 }
 
-bool IsAtRest(const Pass& pass) {
-  if (pass.Finished() || pass.UsablePods(Role::kWorker).empty()) return true;
-  return pass.halt && pass.report != nullptr && pass.report->stopped();
+// Another controller's: it may hold anything, and nothing of it is ours.
+bool IsManagedElsewhere(const Observed& observed) {
+  const std::string& manager = observed.spec.run_policy().managed_by();
+  return !manager.empty() && manager != kManager;
 }
 
 }  // namespace
 
+bool IsAtRest(const Pass& pass) {
+  if (pass.Finished() || pass.OwnContainer()) return true;
+  if (pass.UsablePods(Role::kWorker).empty()) return true;
+  return pass.halt && pass.report != nullptr && pass.report->stopped();
+}
+
+Options ClusterOptions() {
+  Options options;
+  options.coordinator_start = absl::Seconds(30);
+  options.worker_silence = absl::Seconds(2);
+  options.progress_interval = absl::Seconds(10);
+  options.progress_jitter = absl::Seconds(2);
+  options.budgets = true;
+  options.avoid_nodes = true;
+  options.create_width = 16;
+  return options;
+}
+
 Decision Decide(const Observed& observed, const Options& options, absl::Time now) {
   Pass pass(observed, options, now);
-  if (observed.deleting) {
-    // Its pods go with it, by garbage collection; there is nothing left to want.
+  if (observed.deleting || IsManagedElsewhere(observed)) {
+    // Of one that is deleted the pods go by garbage collection; there is nothing left to want.
     pass.decision.status = observed.status;
     return std::move(pass.decision);
   }
   const bool was_finished = pass.Finished();
+  FindLeaving(pass);
   FindLeader(pass);
   GrantIncarnation(pass);
   if (!was_finished) {
@@ -88,6 +125,8 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
     held = HoldSuspended(pass);
     if (!held) RunJob(pass);
   }
+  ReleaseGoneNodes(pass);
+  FindProblems(pass, held);
   SetConditions(pass, held);
   Supervise(pass);
   DecideWrite(pass);

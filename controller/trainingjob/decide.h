@@ -6,7 +6,9 @@
 // into the list in decide.cc.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 
 #include "absl/time/time.h"
 #include "controller/trainingjob/decision.h"
@@ -21,11 +23,26 @@ struct Options {
   absl::Duration worker_silence = absl::Seconds(5);       // as the coordinator reports it
   absl::Duration worker_start = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);  // of status writes that bring only progress
+  absl::Duration progress_jitter;                       // added to it: up to so much, by job
   absl::Duration halt_timeout = absl::Seconds(30);      // for a checkpoint before suspension
   absl::Duration drain_timeout = absl::Seconds(60);     // for leaving a view
   absl::Duration finish_timeout = absl::Seconds(10);    // for pods to exit after the job's end
-  std::int64_t lease_transition = 1;                    // rises with every controller process
+  absl::Duration problem_grace = absl::Seconds(2);      // before a pod that does not run is told of
+  absl::Duration stuck_grace = absl::Seconds(30);       // beyond a terminating pod's own grace
+  bool budgets = false;                                 // jobs get a PodDisruptionBudget
+  bool avoid_nodes = false;  // pods are kept away from nodes where others failed
+  absl::Duration silent_node_avoidance = absl::Minutes(2);
+  absl::Duration failing_node_avoidance = absl::Minutes(10);
+  std::int64_t failing_node_limit = 3;  // failures within that time
+  std::size_t create_width = 1;         // so many pods are made at a time
+  std::int64_t lease_transition = 1;    // rises with every controller process
 };
+
+// Of spec.runPolicy.managedBy: a job that names anybody else is left alone.
+inline constexpr std::string_view kManager = "starling.dev/controller";
+
+// For a real cluster, whose API server is not a metrics store and whose nodes may fail one by one.
+Options ClusterOptions();
 
 Decision Decide(const Observed& observed, const Options& options, absl::Time now);
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "controller/resources/names.h"
+#include "controller/trainingjob/observed.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -22,6 +22,7 @@ namespace starling::trainingjob {
 
 struct CreateSecret {};
 struct CreateService {};
+struct CreateBudget {};  // a PodDisruptionBudget
 struct CreateConfig {
   std::int64_t generation;
 };
@@ -29,6 +30,10 @@ struct CreatePod {
   resources::Role role;
   std::int64_t index;
   std::int64_t config_generation;
+  // For request and limit of the container "trainer", such as 96Mi; empty: as its template says.
+  std::string memory = {};
+  std::vector<std::string> avoid = {};  // nodes that it must not be placed on
+  World world = {};                     // of a job that brings its own container
 };
 struct DeletePod {
   std::string name;
@@ -43,8 +48,8 @@ struct EmitEvent {
   std::string action;
   std::string note;
 };
-using Action = std::variant<CreateSecret, CreateService, CreateConfig, CreatePod, DeletePod,
-                            DeleteJob, EmitEvent>;
+using Action = std::variant<CreateSecret, CreateService, CreateBudget, CreateConfig, CreatePod,
+                            DeletePod, DeleteJob, EmitEvent>;
 
 // The coordinator to keep a stream to, and what to tell it.
 struct Supervision {
@@ -62,7 +67,8 @@ struct Decision {
   bool write_status = false;
   std::vector<Action> actions;
   std::optional<Supervision> supervision;  // none: no stream
-  std::vector<std::string> surplus;        // UIDs of pods that are more than is wanted
+  std::vector<std::string> surplus;        // UIDs of pods that are to leave
+  std::vector<std::string> unheard;        // UIDs of pods that the coordinator has not heard of
   bool at_rest = false;                    // nothing would be lost if the pods ended now
   absl::Duration requeue_after = absl::InfiniteDuration();
   std::vector<std::string> reasons;  // for the log: why, one sentence each

@@ -63,7 +63,7 @@ std::int64_t SettingsGeneration(const Pass& pass) {
 v1alpha1::Desired DesiredFor(const Pass& pass) {
   const v1alpha1::TrainingJobSpec& spec = pass.observed.spec;
   v1alpha1::Desired desired;
-  const std::int64_t workers = WantedWorkers(spec).workers;
+  const std::int64_t workers = WantedWorkers(pass).workers;
   desired.set_workers(workers);
   desired.set_min_workers(
       std::clamp<std::int64_t>(spec.replica_specs().worker().min_replicas(), 1, workers));

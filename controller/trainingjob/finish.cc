@@ -13,9 +13,15 @@ void FinishJob(Pass& pass, bool succeeded, std::string_view reason, std::string 
   pass.Event(!succeeded, reason, succeeded ? "Succeed" : "Fail", std::move(message));
 }
 
+std::string DurabilityWarning(const Pass& pass) {
+  if (pass.observed.checkpoint_durable) return "";
+  return absl::StrCat(std::string(MeaningOf(kCheckpointNotDurable)), "; ",
+                      std::string(RemedyOf(kCheckpointNotDurable)));
+}
+
 void FailInvalidSpec(Pass& pass) {
   if (pass.observed.spec_error.empty()) return;
-  FinishJob(pass, false, "InvalidSpec", pass.observed.spec_error);
+  FinishJob(pass, false, kInvalidSpec, pass.observed.spec_error);
 }
 
 }  // namespace starling::trainingjob

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "controller/trainingjob/policies.h"
+#include "controller/trainingjob/quantity.h"
 
 namespace starling::trainingjob {
 namespace {
@@ -19,8 +20,17 @@ constexpr absl::Duration kOneBlow = absl::Seconds(5);
 constexpr std::int64_t kKilled = 9;
 constexpr absl::Duration kClockJitter = absl::Milliseconds(250);
 
+bool IsOutOfMemory(const ObservedPod& pod) {
+  return pod.exit.has_value() && pod.exit->reason == "OOMKilled";
+}
+
 bool HasExit(const v1alpha1::Incident& incident) {
   return incident.has_exit_code() || incident.has_signal();
+}
+
+// By which a pod is given up.
+bool Condemns(const v1alpha1::Incident& incident) {
+  return incident.reason() == kCoordinatorLost || incident.reason() == kWorkerLost;
 }
 
 bool SamePod(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
@@ -37,6 +47,14 @@ bool SameExit(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
   return a.exit_code() == b.exit_code() && a.signal() == b.signal();
 }
 
+// Coordinator and controller each say in their own words that a member has gone.
+bool IsLoss(const v1alpha1::Incident& incident) {
+  static constexpr std::string_view kEndings[] = {"Lost", "Silent", "Evicted", "Preempted"};
+  return std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view ending) {
+    return std::string_view(incident.reason()).ends_with(ending);
+  });
+}
+
 bool Same(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
   if (!SamePod(a, b)) return false;
   const absl::Duration apart = Between(a, b);
@@ -46,7 +64,8 @@ bool Same(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
     return a.reason() == b.reason() && SameExit(a, b) && apart < kClockJitter;
   }
   if (a.pod().empty()) return a.reason() == b.reason() && apart < kClockJitter;
-  return apart < kSameFailure && (HasExit(a) != HasExit(b) || a.reason() == b.reason());
+  return apart < kSameFailure &&
+         (HasExit(a) != HasExit(b) || a.reason() == b.reason() || (IsLoss(a) && IsLoss(b)));
 }
 
 void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
@@ -60,7 +79,14 @@ void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
   if (known.pod_uid().empty() && !incoming.pod_uid().empty()) {
     known.set_pod_uid(incoming.pod_uid());
   }
-  if (incoming.has_detection_seconds()) {
+  // The controller's verdict on a pod that the coordinator has told of: it stands from now on, but
+  // who noticed first knows better how soon that was.
+  const bool verdict = Condemns(incoming) && !incoming.pod_uid().empty();
+  if (verdict && !HasExit(known) && known.reason() != incoming.reason()) {
+    known.set_reason(incoming.reason());
+    known.set_message(absl::StrCat(known.message(), "; it is replaced"));
+  }
+  if (incoming.has_detection_seconds() && !(verdict && known.has_detection_seconds())) {
     known.set_detection_seconds(incoming.detection_seconds());
   }
   if (incoming.has_recovery_seconds()) known.set_recovery_seconds(incoming.recovery_seconds());
@@ -119,34 +145,48 @@ bool IsForgotten(const Pass& pass, const v1alpha1::Incident& incident) {
          ToTime(incident.time()) < ToTime(pass.status.incidents(0).time()) + kClockJitter;
 }
 
-std::string HowItEnded(const ObservedPod& pod) {
+constexpr char kPreemption[] = "PreemptionByScheduler";
+
+std::string HowItEnded(const Pass& pass, const ObservedPod& pod) {
+  const std::string who = pass.options.avoid_nodes && !pod.node.empty()
+                              ? absl::StrCat(pod.name, " on ", pod.node)
+                              : pod.name;
   if (pod.disrupted) {
-    return absl::StrCat(pod.name, " was evicted (", pod.reason.empty() ? "disruption" : pod.reason,
-                        ")");
+    const std::string& why = pod.reason.empty() ? pod.disruption : pod.reason;
+    return absl::StrCat(who, pod.disruption == kPreemption ? " was preempted" : " was evicted",
+                        " (", why.empty() ? "disruption" : why, ")");
   }
-  if (!pod.exit.has_value()) return absl::StrCat(pod.name, " failed (", pod.reason, ")");
+  if (!pod.exit.has_value()) return absl::StrCat(who, " failed (", pod.reason, ")");
+  if (IsOutOfMemory(pod)) {
+    return absl::StrCat(who, " was killed because it used more memory than it may",
+                        pod.memory > 0 ? absl::StrCat(" (", FormatBytes(pod.memory), ")") : "");
+  }
   if (pod.exit->signal > 0) {
-    return absl::StrCat(pod.name, " was killed by signal ", pod.exit->signal);
+    return absl::StrCat(who, " was killed by signal ", pod.exit->signal);
   }
-  return absl::StrCat(pod.name, " exited with code ", pod.exit->code);
+  return absl::StrCat(who, " exited with code ", pod.exit->code);
+}
+
+std::string RoleWord(const ObservedPod& pod) {
+  return pod.role == Role::kCoordinator ? "Coordinator" : "Worker";
 }
 
 v1alpha1::Incident EndOf(const Pass& pass, const ObservedPod& pod) {
-  const std::string role = pod.role == Role::kCoordinator ? "Coordinator" : "Worker";
+  const std::string role = RoleWord(pod);
   v1alpha1::Incident incident;
   SetTime(incident.mutable_time(), pod.exit.has_value() ? pod.exit->finished : pass.now);
   incident.set_pod(pod.name);
   incident.set_pod_uid(pod.uid);
   if (pod.disrupted) {
-    incident.set_reason(role + "Evicted");
-  } else if (pod.exit.has_value() && !pod.exit->reason.empty() && pod.exit->reason == "OOMKilled") {
+    incident.set_reason(role + (pod.disruption == kPreemption ? "Preempted" : "Evicted"));
+  } else if (IsOutOfMemory(pod)) {
     incident.set_reason("OOMKilled");
   } else if (pod.phase == PodPhase::kSucceeded) {
     incident.set_reason(role + "LeftEarly");
   } else {
     incident.set_reason(role + "Failed");
   }
-  incident.set_message(HowItEnded(pod));
+  incident.set_message(HowItEnded(pass, pod));
   incident.set_exit_code(pod.exit.has_value() ? pod.exit->code : -1);
   if (pod.exit.has_value()) {
     incident.set_signal(pod.exit->signal);
@@ -169,9 +209,19 @@ bool IsPartOfOneBlow(const Pass& pass, const ObservedPod& pod) {
   return others;
 }
 
+// A program that ran for so long has done something: a job of days may fail once in a while.
+constexpr absl::Duration kLongRun = absl::Minutes(10);
+
+bool RanForLong(const Pass& pass, const ObservedPod& pod) {
+  return pass.OwnContainer() && pod.exit.has_value() && pod.started > absl::UnixEpoch() &&
+         pod.exit->finished - pod.started >= kLongRun;
+}
+
 void Count(Pass& pass, const ObservedPod& pod) {
   pass.status.set_restarts(pass.status.restarts() + 1);
   if (!IsFailure(pass, pod) || IsPartOfOneBlow(pass, pod)) return;
+  NoteFailureOn(pass, pod);
+  if (RanForLong(pass, pod)) pass.status.set_failures(0);
   if (pass.status.failures() == 0) {
     std::int64_t settled = pass.status.progress().step();
     if (pass.report != nullptr) settled = std::max(settled, pass.report->settled_step());
@@ -207,19 +257,57 @@ bool IsCondemned(const v1alpha1::TrainingJobStatus& status, const ObservedPod& p
   const auto& incidents = status.incidents();
   return std::any_of(
       incidents.begin(), incidents.end(), [&pod](const v1alpha1::Incident& incident) {
-        return incident.pod_uid() == pod.uid && !HasExit(incident) &&
-               (incident.reason() == kCoordinatorLost || incident.reason() == kWorkerLost);
+        return incident.pod_uid() == pod.uid && !HasExit(incident) && Condemns(incident);
       });
 }
 
 bool IsFailure(const Pass& pass, const ObservedPod& pod) {
   if (!pod.Terminated() || pod.terminating || pod.disrupted) return false;
+  if (IsOfFormerRound(pass, pod)) return false;
   if (pod.phase == PodPhase::kSucceeded) {
+    if (pass.OwnContainer()) return false;
     // Let go, by a drain or a suspension, is no failure; leaving unasked is.
     return !IsSpare(pass, pod) && ConditionStatus(pass.status, "Suspended") != "Unknown";
   }
   return true;
 }
+
+namespace {
+
+// Evicted or preempted and not ended yet: it is told of at once, since a pod that ends while it is
+// being deleted may never be seen ended.
+void RecordDisruption(Pass& pass, const ObservedPod& pod) {
+  const auto& incidents = pass.status.incidents();
+  const bool told = std::any_of(
+      incidents.begin(), incidents.end(),
+      [&](const v1alpha1::Incident& incident) { return incident.pod_uid() == pod.uid; });
+  if (told || pod.Terminated() || !pod.terminating || pod.disruption.empty()) return;
+  v1alpha1::Incident incident;
+  SetTime(incident.mutable_time(), pass.now);
+  incident.set_pod(pod.name);
+  incident.set_pod_uid(pod.uid);
+  incident.set_reason(RoleWord(pod) + (pod.disruption == kPreemption ? "Preempted" : "Evicted"));
+  incident.set_message(absl::StrCat(HowItEnded(pass, pod), "; it is replaced"));
+  pass.status.set_restarts(pass.status.restarts() + 1);
+  AddIncident(pass, std::move(incident));
+}
+
+// A kill for want of memory that is answered with more memory is no failure to be counted: there
+// is an end to it, the maximum.
+void RecordEnd(Pass& pass, const ObservedPod& pod) {
+  v1alpha1::Incident incident = EndOf(pass, pod);
+  std::optional<std::string> remedy;
+  if (IsOutOfMemory(pod) && IsFailure(pass, pod)) remedy = RaiseMemory(pass, pod);
+  if (remedy.has_value()) {
+    incident.set_message(absl::StrCat(incident.message(), "; ", *remedy));
+    pass.status.set_restarts(pass.status.restarts() + 1);
+  } else {
+    Count(pass, pod);
+  }
+  AddIncident(pass, std::move(incident));
+}
+
+}  // namespace
 
 void RecordIncidents(Pass& pass) {
   // Members that are let go by a suspension are lost to the coordinator only.
@@ -233,15 +321,17 @@ void RecordIncidents(Pass& pass) {
   }
   int recorded = RecordedAndListed(pass);
   for (const ObservedPod& pod : pass.observed.pods) {
-    if (!pod.Terminated() || pod.terminating) continue;
+    RecordDisruption(pass, pod);
+    if (!pod.Terminated() || pod.terminating || IsOfFormerRound(pass, pod)) continue;
     // A node that is told to stop ends its pods in order: no incident.
     if (!IsFailure(pass, pod) && (!pod.disrupted || pod.reason == kNodeShutdown)) continue;
     if (IsRecorded(pass.status, pod)) continue;
     // The rest has its turn when these are gone: an incident that falls out of the list while its
     // pod is there would be counted again.
     if (++recorded > kMostIncidents / 2) break;
-    Count(pass, pod);
-    AddIncident(pass, EndOf(pass, pod));
+    RecordEnd(pass, pod);
+    // The rest of its round goes with it.
+    if (pass.OwnContainer()) break;
   }
   KeepNewest(pass);
 }

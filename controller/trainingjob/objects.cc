@@ -18,8 +18,12 @@ std::int64_t ConfigGeneration(const Pass& pass) {
 }
 
 void EnsureObjects(Pass& pass) {
-  if (!pass.observed.has_secret) pass.decision.actions.push_back(CreateSecret{});
+  // A container of the user's gets none of our credentials.
+  const bool secret = pass.observed.has_secret || pass.OwnContainer();
+  if (!secret) pass.decision.actions.push_back(CreateSecret{});
   if (!pass.observed.has_service) pass.decision.actions.push_back(CreateService{});
+  const bool budget = pass.options.budgets && !pass.OwnContainer();
+  if (budget && !pass.observed.has_budget) pass.decision.actions.push_back(CreateBudget{});
   const std::int64_t generation = ConfigGeneration(pass);
   const bool there =
       std::any_of(pass.observed.configs.begin(), pass.observed.configs.end(),

@@ -2,12 +2,10 @@
 #include "controller/trainingjob/observe.h"
 
 #include <algorithm>
-#include <array>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "api/spec/job_file.h"
 #include "api/spec/mutability.h"
@@ -16,42 +14,12 @@
 #include "api/spec/validate.h"
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
+#include "controller/resources/credentials.h"
+#include "controller/trainingjob/build.h"
+#include "controller/trainingjob/durability.h"
 
 namespace starling::trainingjob {
 namespace {
-
-// Reasons of a pod's end that are nobody's failure.
-constexpr std::array<std::string_view, 8> kDisruptions = {
-    "Evicted",  "Preempted",    "Preempting", kNodeShutdown,
-    "NodeLost", "NodeAffinity", "Shutdown",   "Terminated"};
-
-PodPhase ReadPhase(const std::string& phase) {
-  if (phase == "Pending" || phase.empty()) return PodPhase::kPending;
-  if (phase == "Succeeded") return PodPhase::kSucceeded;
-  if (phase == "Failed") return PodPhase::kFailed;
-  return PodPhase::kRunning;  // Unknown too: it may run
-}
-
-bool HasCondition(const Json& pod, std::string_view type) {
-  return kube::IsConditionTrue(pod, type);
-}
-
-std::optional<PodExit> ReadExit(const Json& pod) {
-  for (const Json& status : kube::At(pod, "/status/containerStatuses")) {
-    const Json& ended = kube::At(status, "/state/terminated");
-    if (!ended.is_object()) continue;
-    if (kube::StringAt(status, "/name") != resources::kContainer) continue;
-    PodExit exit;
-    exit.code = kube::IntAt(ended, "/exitCode");
-    exit.signal = kube::IntAt(ended, "/signal");
-    exit.reason = kube::StringAt(ended, "/reason");
-    exit.message = kube::StringAt(ended, "/message");
-    exit.finished = kube::ParseTimestamp(kube::StringAt(ended, "/finishedAt"))
-                        .value_or(kube::CreationTimeOf(pod).value_or(absl::UnixEpoch()));
-    return exit;
-  }
-  return std::nullopt;
-}
 
 // Whether the job's pods may run with a spec frozen from `given_json`, as the job stands now.
 bool IsCurrent(const std::string& given_json, const v1alpha1::TrainingJobSpec& resolved) {
@@ -95,45 +63,23 @@ std::string CheckSpec(const Observed& observed, const resources::Platform& platf
   const spec::FieldErrors errors = spec::Validate(observed.spec);
   if (!errors.empty()) return spec::Format(errors);
   for (const Role role : {Role::kCoordinator, Role::kWorker}) {
-    const auto pod = resources::BuildPod(observed.job, observed.spec, role, 0, 0, platform);
+    const bool alone = observed.spec.workload().has_container();
+    if (alone && role == Role::kCoordinator) continue;
+    CreatePod create{.role = role, .index = 0, .config_generation = 0};
+    if (alone) create.world = {.round = 1, .members = {0}, .wanted = 1};
+    const auto pod = BuildJobPod(observed.job, observed.spec, create, platform);
     if (!pod.ok()) return std::string(pod.status().message());
   }
   return "";
 }
 
-std::string ReadSecret(const JobObjects& objects, const JobIdentity& job) {
-  if (!objects.secret.has_value() || kube::ControllerUidOf(*objects.secret) != job.uid) return "";
-  std::string key;
-  const std::string pointer = absl::StrCat("/data/", std::string(resources::kSecretKey));
-  if (!absl::Base64Unescape(kube::StringAt(*objects.secret, pointer), &key)) return "";
-  return key;
+bool HasSecret(const JobObjects& objects, const JobIdentity& job,
+               const resources::Platform& platform) {
+  return objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == job.uid &&
+         resources::SecretFits(*objects.secret, platform.seed, job.uid);
 }
 
 }  // namespace
-
-std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod) {
-  if (kube::ControllerUidOf(pod) != job.uid) return std::nullopt;
-  const auto role = resources::ParseRole(kube::LabelOf(pod, resources::kRoleLabel));
-  ObservedPod seen;
-  if (!role.has_value() ||
-      !absl::SimpleAtoi(kube::LabelOf(pod, resources::kIndexLabel), &seen.index)) {
-    return std::nullopt;
-  }
-  seen.name = kube::NameOf(pod);
-  seen.uid = kube::UidOf(pod);
-  seen.ip = kube::StringAt(pod, "/status/podIP");
-  seen.role = *role;
-  seen.phase = ReadPhase(kube::StringAt(pod, "/status/phase"));
-  seen.reason = kube::StringAt(pod, "/status/reason");
-  seen.ready = seen.phase == PodPhase::kRunning && HasCondition(pod, "Ready");
-  seen.terminating = kube::IsBeingDeleted(pod);
-  seen.disrupted =
-      HasCondition(pod, "DisruptionTarget") ||
-      std::find(kDisruptions.begin(), kDisruptions.end(), seen.reason) != kDisruptions.end();
-  seen.created = kube::CreationTimeOf(pod).value_or(absl::UnixEpoch());
-  seen.exit = ReadExit(pod);
-  return seen;
-}
 
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
                                      std::int64_t generation) {
@@ -163,10 +109,12 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   }
   observed.configs = ReadConfigs(objects, observed);
   if (observed.spec_error.empty()) observed.spec_error = CheckSpec(observed, platform);
-  reading.secret = ReadSecret(objects, observed.job);
-  observed.has_secret = !reading.secret.empty();
+  observed.has_secret = HasSecret(objects, observed.job, platform);
   observed.has_service =
       objects.service.has_value() && kube::ControllerUidOf(*objects.service) == observed.job.uid;
+  observed.has_budget =
+      objects.budget.has_value() && kube::ControllerUidOf(*objects.budget) == observed.job.uid;
+  observed.checkpoint_durable = IsCheckpointDurable(observed.spec, platform);
   return reading;
 }
 

@@ -3,6 +3,7 @@
 // as absent, or as an error of the spec.
 #pragma once
 
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -10,6 +11,8 @@
 #include <vector>
 
 #include "controller/resources/resources.h"
+#include "controller/scheduling/scheduling.h"
+#include "controller/trainingjob/decision.h"
 #include "controller/trainingjob/observed.h"
 
 namespace starling::trainingjob {
@@ -23,10 +26,17 @@ struct JobObjects {
   std::vector<Json> configs;
   std::optional<Json> secret;
   std::optional<Json> service;
+  std::optional<Json> budget;
 };
 
 // A pod of this job; nothing if the object belongs to another one, or is none of ours.
 std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod);
+
+// What a pod carries so that it can be read back: where it may not be, which round it is of.
+std::map<std::string, std::string> AnnotationsOf(const CreatePod& create);
+
+// A node that is there.
+ObservedNode ReadNode(const Json& node);
 
 // What was frozen for pods of a generation; the resolved spec of the job itself if there is none.
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
@@ -36,7 +46,7 @@ v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& 
 struct Reading {
   Observed observed;
   v1alpha1::TrainingJobSpec given;
-  std::string secret;  // the data-plane key; empty: there is none
+  scheduling::Plan scheduling;  // what schedulers and queues of others are told, and want of pods
 };
 Reading Read(const JobObjects& objects, const resources::Platform& platform);
 

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,6 +37,27 @@ struct PodExit {
   absl::Time finished;
 };
 
+// Why a pod does not run, or will not for long.
+struct PodProblem {
+  std::string_view reason;  // one of reasons.h
+  std::string message;      // of whoever noticed it: scheduler, kubelet
+  absl::Time since;
+};
+
+// The round of a job that brings its own container: its workers start together and know of each
+// other, by their environment. Each pod of a round carries the whole of it (kRoundAnnotation,
+// kWorldAnnotation), so that any one of them is enough to complete it.
+struct World {
+  std::int64_t round = 0;             // from 1; 0: none
+  std::vector<std::int64_t> members;  // the indexes of its pods; rank = place in this list
+  std::int64_t wanted = 0;            // how many were wanted then; there may be fewer
+
+  friend bool operator==(const World&, const World&) = default;
+};
+inline constexpr std::string_view kRoundAnnotation = "starling.dev/round";
+inline constexpr std::string_view kWorldAnnotation = "starling.dev/world";  // "0,1,3/4"
+inline constexpr std::string_view kAvoidAnnotation = "starling.dev/avoid";  // "node1,node2"
+
 struct ObservedPod {
   std::string name;
   std::string uid;
@@ -45,10 +67,20 @@ struct ObservedPod {
   PodPhase phase = PodPhase::kPending;
   bool ready = false;
   bool terminating = false;  // marked for deletion
-  bool disrupted = false;    // ended by an eviction, a preemption or a node's shutdown
+  bool disrupted = false;    // ended, or soon will be, by an eviction, a preemption, a shutdown
+  std::string disruption;    // the reason of its condition DisruptionTarget
   std::string reason;        // of the phase
+  std::string node;          // empty: no place has been found for it
   absl::Time created;
+  absl::Time started;       // by its kubelet; the epoch: not yet
+  absl::Time deletion_due;  // of a terminating pod: when its grace is over
   std::optional<PodExit> exit;
+  std::optional<PodProblem> problem;
+  std::int64_t memory = 0;          // bytes that the container "trainer" may use; 0: no limit
+  std::vector<std::string> avoids;  // nodes that it may not be placed on
+  World world;                      // of a job that brings its own container
+  // Remembered: since when the coordinator has not heard of it, though it runs.
+  std::optional<absl::Time> unheard_since;
   // Remembered: since when it has been more than is wanted.
   std::optional<absl::Time> surplus_since;
 
@@ -74,6 +106,31 @@ struct ObservedConfig {
   bool current = false;  // the job's spec differs from it only where a running job's may
 };
 
+// A node that a pod of the job is on.
+struct ObservedNode {
+  bool exists = true;
+  bool ready = true;
+  absl::Time since;       // of `ready`
+  std::string departure;  // not empty: it is about to go, and what says so (a taint)
+};
+
+// What the API server answered to the last attempt to make a pod. Remembered.
+struct Refusal {
+  std::string_view reason;  // one of reasons.h
+  std::string message;
+  absl::Time at;
+  int attempts = 1;  // in a row
+};
+
+// What other people's queues and schedulers say of the job.
+struct Queueing {
+  bool hold = false;  // no pod may be made, and those that run are to be saved and let go
+  std::string reason;
+  std::string message;
+  std::optional<std::int64_t> worker_limit;  // a bound like maxReplicas
+  std::string limit_message;
+};
+
 struct Observed {
   JobIdentity job;
   std::int64_t generation = 1;
@@ -88,6 +145,13 @@ struct Observed {
   std::vector<ObservedConfig> configs;
   bool has_secret = false;
   bool has_service = false;
+  bool has_budget = false;  // a PodDisruptionBudget
+  // By name; empty where nodes are not watched. A node that is not listed is not known to be gone.
+  std::map<std::string, ObservedNode> nodes;
+  // Where checkpoints go outlives the pods: see durability.h.
+  bool checkpoint_durable = true;
+  std::optional<Refusal> refusal;
+  Queueing queueing;
   std::optional<ObservedLink> link;
   // Remembered: since this process last wrote the status.
   absl::Duration since_status_write = absl::InfiniteDuration();

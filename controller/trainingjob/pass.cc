@@ -25,6 +25,17 @@ std::vector<const ObservedPod*> Pass::UsablePods(Role role) const {
   return pods;
 }
 
+std::vector<const ObservedPod*> Pass::StayingPods(Role role) const {
+  std::vector<const ObservedPod*> pods = UsablePods(role);
+  std::erase_if(pods, [this](const ObservedPod* pod) { return leaving.contains(pod->uid); });
+  return pods;
+}
+
+const ObservedNode* Pass::NodeOf(const ObservedPod& pod) const {
+  const auto node = observed.nodes.find(pod.node);
+  return pod.node.empty() || node == observed.nodes.end() ? nullptr : &node->second;
+}
+
 void Pass::Event(bool warning, std::string_view reason, std::string_view action, std::string note) {
   decision.actions.push_back(
       EmitEvent{warning, std::string(reason), std::string(action), std::move(note)});

@@ -27,14 +27,22 @@ struct Pass {
 
   const ObservedPod* leader = nullptr;                  // the coordinator's pod
   const v1alpha1::CoordinatorReport* report = nullptr;  // of the incarnation in the status
-  std::set<std::string> lost;                           // UIDs of live pods that fell silent
+  std::set<std::string> lost;                           // UIDs of live pods that are given up
+  std::set<std::string> leaving;                        // UIDs of live pods that soon must go
   std::set<std::string> deleted;                        // UIDs of pods deleted in this pass
   bool halt = false;                                    // training is to stop at a boundary
 
   bool Finished() const;
+  // Whether the job brings its own container: then there is no coordinator.
+  bool OwnContainer() const { return observed.spec.workload().has_container(); }
+  // Null: the pod has no place yet, or nodes are not watched.
+  const ObservedNode* NodeOf(const ObservedPod& pod) const;
   // Live and not given up.
   bool Usable(const ObservedPod& pod) const;
+  // By index.
   std::vector<const ObservedPod*> UsablePods(Role role) const;
+  // Of those, the ones that stay.
+  std::vector<const ObservedPod*> StayingPods(Role role) const;
 
   void Reason(std::string sentence) { decision.reasons.push_back(std::move(sentence)); }
   void Event(bool warning, std::string_view reason, std::string_view action, std::string note);

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "controller/trainingjob/pass.h"
+#include "controller/trainingjob/reasons.h"
 
 namespace starling::trainingjob {
 
@@ -21,9 +23,41 @@ inline constexpr std::string_view kWorkerLost = "WorkerLost";
 void FindLeader(Pass& pass);
 void GrantIncarnation(Pass& pass);
 void GiveUpSilentCoordinator(Pass& pass);
+void GiveUpCoordinator(Pass& pass, const std::string& why);
 
 // progress.cc: what an accepted report says of training; newest view.
 void TakeProgress(Pass& pass);
+
+// disruption.cc: pods that are about to be taken away: told of in time, handed over, replaced.
+void FindLeaving(Pass& pass);
+void ReplaceLeavingCoordinator(Pass& pass);
+
+// The kubelet of a node that is gone confirms nothing any more: its pods have ended.
+void ReleaseGoneNodes(Pass& pass);
+
+// problems.cc: what keeps pods from running, as the condition Degraded.
+void FindProblems(Pass& pass, bool held);
+
+// memory.cc: onOutOfMemory. What new workers get; empty: what their template says.
+std::string WorkerMemory(const Pass& pass);
+// The pod was killed for want of memory. Returns what is done about it, for people; nothing: no
+// more can be given.
+std::optional<std::string> RaiseMemory(Pass& pass, const ObservedPod& pod);
+
+// placement.cc: nodes that new pods are kept away from.
+std::vector<std::string> NodesToAvoid(const Pass& pass);
+void NoteFailureOn(Pass& pass, const ObservedPod& pod);   // a pod failed there
+void NoteSilenceOf(Pass& pass, const std::string& node);  // the node itself seems to be gone
+void ForgetNodes(Pass& pass);
+// A pod that finds no place because it avoids nodes that it need not avoid any more is made anew.
+void RetryAvoidingPods(Pass& pass);
+
+// container_job.cc: jobs that bring their own container.
+void SucceedWithWorkers(Pass& pass);
+void RunContainerJob(Pass& pass);
+bool RoundRuns(const Pass& pass);
+// Whether the pod's end is fallout of a round that has been given up.
+bool IsOfFormerRound(const Pass& pass, const ObservedPod& pod);
 
 // incidents.cc: failures of pods, each once, and what the coordinator tells of its members.
 void RecordIncidents(Pass& pass);
@@ -41,12 +75,14 @@ bool IsFailure(const Pass& pass, const ObservedPod& pod);
 // finish.cc: the end of a job. The first that applies decides.
 void FinishJob(Pass& pass, bool succeeded, std::string_view reason, std::string message);
 // Whether the job may train: nothing below it applies otherwise.
-void FailInvalidSpec(Pass& pass);      // finish.cc
-void SucceedWithResult(Pass& pass);    // success.cc
-void FailWithTraining(Pass& pass);     // success.cc
-void FailByRestartPolicy(Pass& pass);  // restart.cc
-void FailByBackoffLimit(Pass& pass);   // backoff_limit.cc
-void FailByDeadline(Pass& pass);       // deadline.cc
+void FailInvalidSpec(Pass& pass);  // finish.cc
+// A sentence to be added to a message where checkpoints go with the pods; empty: they do not.
+std::string DurabilityWarning(const Pass& pass);  // finish.cc
+void SucceedWithResult(Pass& pass);               // success.cc
+void FailWithTraining(Pass& pass);                // success.cc
+void FailByRestartPolicy(Pass& pass);             // restart.cc
+void FailByBackoffLimit(Pass& pass);              // backoff_limit.cc
+void FailByDeadline(Pass& pass);                  // deadline.cc
 
 // deadline.cc: seconds of activity up to now, suspension not counted.
 double ActiveSeconds(const Pass& pass);
@@ -66,8 +102,15 @@ std::int64_t ConfigGeneration(const Pass& pass);
 void GiveUpSilentWorkers(Pass& pass);           // restart.cc
 void RemoveEndedPods(Pass& pass);               // restart.cc
 absl::Duration RestartDelay(const Pass& pass);  // backoff_limit.cc: until pods may be replaced
+absl::Duration RefusalDelay(const Pass& pass);  // backoff_limit.cc: until it is tried again
 void EnsureCoordinator(Pass& pass);             // scaling.cc
-void ScaleWorkers(Pass& pass);                  // scaling.cc
+void MakePod(Pass& pass, Role role, std::int64_t index, const World& world);  // scaling.cc
+// New pods wait while replacements fail or are refused; returns whether they do.
+bool IsDelayed(Pass& pass);  // scaling.cc
+// The n lowest indexes that no pod has. A pod keeps its index until it is gone; one that has ended
+// and is deleted in this pass is.
+std::vector<std::int64_t> FreeIndexes(const Pass& pass, Role role, std::int64_t n);  // scaling.cc
+void ScaleWorkers(Pass& pass);                                                       // scaling.cc
 
 // How many workers the spec asks for within its bounds, and what bounds it, if anything does.
 struct Wanted {
@@ -75,6 +118,12 @@ struct Wanted {
   std::string limit;  // empty: spec.replicaSpecs.worker.replicas itself
 };
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec);
+Wanted WantedWorkers(const Pass& pass);  // the same, within what queues allow
+// Puts the wanted number into the status, and tells of what bounds it.
+void NoteWanted(Pass& pass, const Wanted& wanted);
+
+// Nothing would be lost if the pods ended now.
+bool IsAtRest(const Pass& pass);  // decide.cc
 
 // conditions.cc: conditions, state, counts.
 void SetConditions(Pass& pass, bool held);

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // restartPolicy, and what becomes of pods that ended or fell silent: replaced, by new ones.
+#include <algorithm>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "controller/trainingjob/policies.h"
 
@@ -34,26 +37,59 @@ const v1alpha1::MemberStatus* MemberOf(const v1alpha1::CoordinatorReport& report
   return newest;
 }
 
+// A pod that this coordinator has never heard of, though it runs: one that is young may be starting
+// yet; an old one has been with another coordinator and would have answered by now.
+absl::Duration UnheardLimit(const Pass& pass, const ObservedPod& pod) {
+  const absl::Duration age = pass.now - std::max(pod.started, pod.created);
+  return std::max(pass.options.worker_silence * 2, pass.options.worker_start - age);
+}
+
+struct Silence {
+  absl::Duration since;
+  absl::Duration limit;
+};
+
+// Nothing: it answers, or cannot be expected to.
+std::optional<Silence> SilenceOf(Pass& pass, const ObservedPod& pod) {
+  if (pass.report == nullptr || pod.phase != PodPhase::kRunning) return std::nullopt;
+  const v1alpha1::MemberStatus* member = MemberOf(*pass.report, pod);
+  if (member == nullptr) {
+    pass.decision.unheard.push_back(pod.uid);
+    return Silence{pass.now - pod.unheard_since.value_or(pass.now), UnheardLimit(pass, pod)};
+  }
+  if (member->connected()) return std::nullopt;
+  return Silence{absl::Seconds(member->silent_seconds()) + pass.observed.link->silent,
+                 NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence};
+}
+
+// Whether all workers are silent at once, on other nodes than their coordinator's: then it is the
+// coordinator that is cut off, and giving the workers up would throw all state away.
+bool IsCutOff(const Pass& pass, const std::vector<const ObservedPod*>& workers) {
+  if (pass.leader == nullptr || pass.report == nullptr || workers.size() < 2) return false;
+  return std::all_of(workers.begin(), workers.end(), [&](const ObservedPod* pod) {
+    const v1alpha1::MemberStatus* member = MemberOf(*pass.report, *pod);
+    return member != nullptr && !member->connected() && !NeverHeard(*member) &&
+           absl::Seconds(member->silent_seconds()) * 2 >= pass.options.worker_silence &&
+           !pod->node.empty() && pod->node != pass.leader->node;
+  });
+}
+
 // Returns whether it has been silent for too long, which is then on record.
 bool CondemnIfSilent(Pass& pass, const ObservedPod& pod) {
-  if (pass.report == nullptr || pod.phase != PodPhase::kRunning) return false;
-  const v1alpha1::MemberStatus* member = MemberOf(*pass.report, pod);
-  if (member == nullptr || member->connected()) return false;
-  const absl::Duration limit =
-      NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence;
-  const absl::Duration silent =
-      absl::Seconds(member->silent_seconds()) + pass.observed.link->silent;
-  if (silent < limit) {
-    pass.RequeueAfter(limit - silent + absl::Milliseconds(5));
+  const std::optional<Silence> silence = SilenceOf(pass, pod);
+  if (!silence.has_value()) return false;
+  if (silence->since < silence->limit) {
+    pass.RequeueAfter(silence->limit - silence->since + absl::Milliseconds(5));
     return false;
   }
+  NoteSilenceOf(pass, pod.node);
   v1alpha1::Incident incident;
   SetTime(incident.mutable_time(), pass.now);
   incident.set_reason(std::string(kWorkerLost));
   incident.set_pod(pod.name);
   incident.set_pod_uid(pod.uid);
   incident.set_message("it does not answer its coordinator; it is replaced");
-  incident.set_detection_seconds(absl::ToDoubleSeconds(silent));
+  incident.set_detection_seconds(absl::ToDoubleSeconds(silence->since));
   AddIncident(pass, std::move(incident));
   return true;
 }
@@ -66,7 +102,7 @@ void FailByRestartPolicy(Pass& pass) {
     PodExit exit;
     exit.code = 1;
     if (pod.exit.has_value()) exit = *pod.exit;
-    if (exit.code == kBadConfiguration && exit.signal == 0) {
+    if (exit.code == kBadConfiguration && exit.signal == 0 && !pass.OwnContainer()) {
       FinishJob(
           pass, false, "BadConfiguration",
           WithLog(absl::StrCat(pod.name, " cannot run with this configuration or data"), exit));
@@ -96,7 +132,12 @@ void RemoveEndedPods(Pass& pass) {
 }
 
 void GiveUpSilentWorkers(Pass& pass) {
-  for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
+  const std::vector<const ObservedPod*> workers = pass.UsablePods(Role::kWorker);
+  if (IsCutOff(pass, workers)) {
+    GiveUpCoordinator(pass, "all workers are silent to it: it may be cut off from them");
+    return;
+  }
+  for (const ObservedPod* pod : workers) {
     if (!IsCondemned(pass.status, *pod) && !CondemnIfSilent(pass, *pod)) continue;
     pass.lost.insert(pod->uid);
     pass.Delete(*pod, 1);

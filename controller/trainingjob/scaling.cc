@@ -12,41 +12,6 @@ namespace {
 constexpr std::int64_t kMostWorkers = 1024;
 constexpr std::int64_t kReproducibleGroups = 16;
 
-// Lowest first. A pod keeps its index until it is gone; one that has ended and is deleted in this
-// pass is.
-class FreeIndexes {
- public:
-  FreeIndexes(const Pass& pass, Role role) {
-    for (const ObservedPod& pod : pass.observed.pods) {
-      const bool gone = pod.Terminated() && pass.deleted.contains(pod.uid);
-      if (pod.role == role && !gone) taken_.insert(pod.index);
-    }
-  }
-  std::int64_t Take() {
-    while (taken_.contains(next_)) ++next_;
-    return next_++;
-  }
-
- private:
-  std::set<std::int64_t> taken_;
-  std::int64_t next_ = 0;
-};
-
-void Create(Pass& pass, Role role, std::int64_t index) {
-  if (!pass.status.has_start_time()) {
-    SetTime(pass.status.mutable_start_time(), pass.now);
-  }
-  pass.decision.actions.push_back(CreatePod{role, index, ConfigGeneration(pass)});
-}
-
-// New pods wait while replacements fail; returns whether they do.
-bool IsDelayed(Pass& pass) {
-  const absl::Duration delay = RestartDelay(pass);
-  if (delay <= absl::ZeroDuration()) return false;
-  pass.RequeueAfter(delay);
-  return true;
-}
-
 bool IsDrained(const Pass& pass, const ObservedPod& pod) {
   if (pod.phase == PodPhase::kPending) return true;
   if (pod.surplus_since.has_value() &&
@@ -72,6 +37,49 @@ void Drain(Pass& pass, const ObservedPod& pod) {
 
 }  // namespace
 
+std::vector<std::int64_t> FreeIndexes(const Pass& pass, Role role, std::int64_t n) {
+  std::set<std::int64_t> taken;
+  for (const ObservedPod& pod : pass.observed.pods) {
+    const bool gone = pod.Terminated() && pass.deleted.contains(pod.uid);
+    if (pod.role == role && !gone) taken.insert(pod.index);
+  }
+  std::vector<std::int64_t> free;
+  for (std::int64_t index = 0; static_cast<std::int64_t>(free.size()) < n; ++index) {
+    if (!taken.contains(index)) free.push_back(index);
+  }
+  return free;
+}
+
+void MakePod(Pass& pass, Role role, std::int64_t index, const World& world) {
+  if (!pass.status.has_start_time()) {
+    SetTime(pass.status.mutable_start_time(), pass.now);
+  }
+  CreatePod create{.role = role,
+                   .index = index,
+                   .config_generation = ConfigGeneration(pass),
+                   .memory = role == Role::kWorker ? WorkerMemory(pass) : "",
+                   .avoid = NodesToAvoid(pass),
+                   .world = world};
+  pass.decision.actions.push_back(std::move(create));
+}
+
+bool IsDelayed(Pass& pass) {
+  const absl::Duration delay = std::max(RestartDelay(pass), RefusalDelay(pass));
+  if (delay <= absl::ZeroDuration()) return false;
+  pass.RequeueAfter(delay);
+  return true;
+}
+
+Wanted WantedWorkers(const Pass& pass) {
+  Wanted wanted = WantedWorkers(pass.observed.spec);
+  const Queueing& queueing = pass.observed.queueing;
+  if (queueing.worker_limit.has_value() && wanted.workers > *queueing.worker_limit) {
+    wanted.workers = std::max<std::int64_t>(*queueing.worker_limit, 1);
+    wanted.limit = queueing.limit_message.empty() ? "the queue" : queueing.limit_message;
+  }
+  return wanted;
+}
+
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::WorkerSpec& worker = spec.replica_specs().worker();
   Wanted wanted{.workers = std::clamp<std::int64_t>(worker.replicas(), 0, kMostWorkers),
@@ -90,18 +98,18 @@ Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec) {
     const std::int64_t batch = std::max<std::int64_t>(spec.dataset().global_batch_size(), 1);
     at_most(std::min(batch, kReproducibleGroups), "reproducible: true (min(globalBatchSize, 16))");
   }
-  if (spec.exchange().has_none()) at_most(1, "exchange: none");
+  const bool own_container = spec.workload().has_container();
+  if (spec.exchange().has_none() && !own_container) at_most(1, "exchange: none");
   return wanted;
 }
 
 void EnsureCoordinator(Pass& pass) {
   if (pass.leader != nullptr || !pass.UsablePods(Role::kCoordinator).empty()) return;
   if (IsDelayed(pass)) return;
-  Create(pass, Role::kCoordinator, FreeIndexes(pass, Role::kCoordinator).Take());
+  MakePod(pass, Role::kCoordinator, FreeIndexes(pass, Role::kCoordinator, 1).front(), {});
 }
 
-void ScaleWorkers(Pass& pass) {
-  const Wanted wanted = WantedWorkers(pass.observed.spec);
+void NoteWanted(Pass& pass, const Wanted& wanted) {
   const std::int64_t asked = pass.observed.spec.replica_specs().worker().replicas();
   if (!wanted.limit.empty() && pass.status.replicas() != wanted.workers) {
     pass.Event(true, "ReplicasBounded", "Scale",
@@ -109,15 +117,22 @@ void ScaleWorkers(Pass& pass) {
                             wanted.workers));
   }
   pass.status.set_replicas(wanted.workers);
-  const std::vector<const ObservedPod*> workers = pass.UsablePods(Role::kWorker);
+}
+
+void ScaleWorkers(Pass& pass) {
+  const Wanted wanted = WantedWorkers(pass);
+  NoteWanted(pass, wanted);
+  for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
+    if (pass.leaving.contains(pod->uid)) Drain(pass, *pod);
+  }
+  const std::vector<const ObservedPod*> workers = pass.StayingPods(Role::kWorker);
   const auto count = static_cast<std::int64_t>(workers.size());
   for (std::int64_t i = wanted.workers; i < count; ++i) {
     Drain(pass, *workers[static_cast<std::size_t>(i)]);
   }
   if (count >= wanted.workers || IsDelayed(pass)) return;
-  FreeIndexes indexes(pass, Role::kWorker);
-  for (std::int64_t i = count; i < wanted.workers; ++i) {
-    Create(pass, Role::kWorker, indexes.Take());
+  for (const std::int64_t index : FreeIndexes(pass, Role::kWorker, wanted.workers - count)) {
+    MakePod(pass, Role::kWorker, index, {});
   }
 }
 

@@ -29,12 +29,41 @@ void Begin(Pass& pass) {
   }
 }
 
+bool WasLost(const Pass& pass) {
+  const v1alpha1::Condition* suspended = FindCondition(pass.status, "Suspended");
+  return suspended != nullptr && suspended->reason() == kCheckpointNotDurable;
+}
+
+// Training will begin at step 0: new steps are counted from there.
+void ForgetTraining(Pass& pass) {
+  pass.status.clear_last_checkpoint();
+  pass.status.set_failures(0);
+  pass.status.set_failures_since_step(0);
+}
+
 void Complete(Pass& pass) {
   const double active = ActiveSeconds(pass);
-  if (SetCondition(pass, "Suspended", "True", "JobSuspended", "no pod is left")) {
-    pass.status.set_active_seconds(active);
-    pass.Event(false, "Suspended", "Suspend", "training is saved and all pods are released");
+  const bool first = ConditionStatus(pass.status, "Suspended") != "True";
+  const Queueing& queueing = pass.observed.queueing;
+  std::string reason = "JobSuspended";
+  std::string message = "no pod is left";
+  if (!pass.observed.spec.run_policy().suspend() && queueing.hold) {
+    reason = queueing.reason.empty() ? "Queued" : queueing.reason;
+    message = queueing.message;
   }
+  // Only where there was something to lose.
+  const bool lost =
+      !pass.observed.checkpoint_durable && pass.status.has_start_time() && (first || WasLost(pass));
+  if (lost) {
+    reason = std::string(kCheckpointNotDurable);
+    message = DurabilityWarning(pass);
+    ForgetTraining(pass);
+  }
+  SetCondition(pass, "Suspended", "True", reason, message);
+  if (!first) return;
+  pass.status.set_active_seconds(active);
+  pass.Event(lost, "Suspended", "Suspend",
+             lost ? message : "training is saved and all pods are released");
 }
 
 // Halted and saved, or nobody left to wait for.
@@ -66,12 +95,14 @@ void DeleteAllPods(Pass& pass) {
 }
 
 bool HoldSuspended(Pass& pass) {
-  const bool wanted = pass.observed.spec.run_policy().suspend();
+  const bool wanted = pass.observed.spec.run_policy().suspend() || pass.observed.queueing.hold;
   const bool under_way = ConditionStatus(pass.status, "Suspended") == "Unknown";
   if (!wanted && !under_way && !IsStale(pass)) {
     if (ConditionStatus(pass.status, "Suspended") == "True") {
       SetCondition(pass, "Suspended", "False", "JobResumed", "training goes on");
-      pass.Event(false, "Resumed", "Resume", "training goes on from the newest checkpoint");
+      pass.Event(false, "Resumed", "Resume",
+                 pass.observed.checkpoint_durable ? "training goes on from the newest checkpoint"
+                                                  : "training begins again at step 0");
     }
     return false;
   }

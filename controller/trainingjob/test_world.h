@@ -48,10 +48,10 @@ class FakeLinks final : public CoordinatorLinks {
 };
 
 // Confined to one thread.
-class World {
+class TestWorld {
  public:
   // Without admission, whatever is written is stored.
-  explicit World(bool admission = true);
+  explicit TestWorld(bool admission = true);
 
   // What happens outside the controller.
   void CreateJob(std::int64_t workers);

@@ -35,7 +35,7 @@ bool HasEnded(const Json& pod) { return Phase(pod) == "Succeeded" || Phase(pod) 
 }  // namespace
 
 void FakeLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
-                          std::string_view /*secret*/) {
+                          std::string_view /*job_uid*/) {
   const auto found = links_.find(job);
   if (found == links_.end() || found->second.supervision.pod_uid != supervision.pod_uid) {
     Link link;
@@ -72,20 +72,22 @@ void FakeLinks::Report(const std::string& pod_uid, const v1alpha1::CoordinatorRe
   }
 }
 
-World::World(bool admission) : store_(OpenStore(clock_, admission)), faulty_(*store_) {
+TestWorld::TestWorld(bool admission) : store_(OpenStore(clock_, admission)), faulty_(*store_) {
   StartController();
 }
 
-void World::StartController() {
+void TestWorld::StartController() {
   reconciler_.reset();
   events_ = std::make_unique<runtime::EventRecorder>(faulty_, clock_, "test", "test");
   links_ = std::make_unique<FakeLinks>(clock_);
   reconciler_ = std::make_unique<TrainingJobReconciler>(
-      faulty_, *events_, *links_, clock_, resources::Platform{.jobs_folder = "/jobs", .image = ""},
+      faulty_, *events_, *links_, clock_,
+      resources::Platform{
+          .jobs_folder = "/jobs", .image = "", .seed = "the seed of this world, of 32 bytes"},
       Options{});
 }
 
-void World::CreateJob(std::int64_t workers) {
+void TestWorld::CreateJob(std::int64_t workers) {
   const Json job = {
       {"apiVersion", "starling.dev/v1alpha1"},
       {"kind", "TrainingJob"},
@@ -98,63 +100,63 @@ void World::CreateJob(std::int64_t workers) {
   STARLING_CHECK(created.ok(), created.status().ToString().c_str());
 }
 
-void World::PatchJob(const Json& patch) {
+void TestWorld::PatchJob(const Json& patch) {
   const auto patched = store_->Patch(kube::kTrainingJob, kJob, patch);
   STARLING_CHECK(patched.ok(), patched.status().ToString().c_str());
 }
 
-void World::DeleteJob() {
+void TestWorld::DeleteJob() {
   STARLING_CHECK(store_->Delete(kube::kTrainingJob, kJob, {}).ok(), "the job is there");
 }
 
-std::vector<Json> World::List(const kube::ResourceKind& kind) {
+std::vector<Json> TestWorld::List(const kube::ResourceKind& kind) {
   auto list = store_->List(kind, "", {});
   STARLING_CHECK(list.ok(), "the store answers");
   return std::move(list->items);
 }
 
-std::vector<Json> World::Pods() { return List(kube::kPod); }
+std::vector<Json> TestWorld::Pods() { return List(kube::kPod); }
 
-std::size_t World::CountPods() { return Pods().size(); }
+std::size_t TestWorld::CountPods() { return Pods().size(); }
 
-std::string World::SecretKey() {
+std::string TestWorld::SecretKey() {
   const auto secret = store_->Get(kube::kSecret, {kJob.ns, resources::SecretName(kJob.name)});
   return secret.ok() ? kube::StringAt(*secret, "/data/data-plane") : "";
 }
 
-bool World::PodRuns(const std::string& name) {
+bool TestWorld::PodRuns(const std::string& name) {
   const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
   return pod.ok() && Phase(*pod) == "Running" && !kube::IsBeingDeleted(*pod);
 }
 
-void World::KillPod(const std::string& name) {
+void TestWorld::KillPod(const std::string& name) {
   const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
   if (pod.ok()) EndPod(*pod, 137, 9);
 }
 
-void World::Hang(const std::string& coordinator) {
+void TestWorld::Hang(const std::string& coordinator) {
   const auto pod = store_->Get(kube::kPod, {kJob.ns, coordinator});
   if (pod.ok()) coordinators_[kube::UidOf(*pod)].hung = true;
 }
 
-Json World::Job() {
+Json TestWorld::Job() {
   const auto job = store_->Get(kube::kTrainingJob, kJob);
   return job.ok() ? *job : Json();
 }
 
-std::string World::State() {
+std::string TestWorld::State() {
   const Json job = Job();
   return job.is_null() ? "Gone" : kube::StringAt(job, "/status/state");
 }
 
-void World::Tick() {
+void TestWorld::Tick() {
   clock_.Advance(absl::Milliseconds(100));
   Kubelet();
   Training();
   Reconcile();
 }
 
-void World::EndPod(const Json& pod, std::int64_t code, std::int64_t signal) {
+void TestWorld::EndPod(const Json& pod, std::int64_t code, std::int64_t signal) {
   Json ended = {{"exitCode", code}, {"finishedAt", kube::FormatTimestamp(clock_.WallNow())}};
   if (signal > 0) ended["signal"] = signal;
   const Json status = {{"phase", code == 0 ? "Succeeded" : "Failed"},
@@ -163,7 +165,7 @@ void World::EndPod(const Json& pod, std::int64_t code, std::int64_t signal) {
   (void)store_->PatchStatus(kube::kPod, kube::KeyOf(pod), {{"status", status}});
 }
 
-void World::Kubelet() {
+void TestWorld::Kubelet() {
   for (const Json& pod : Pods()) {
     if (kube::IsBeingDeleted(pod)) {
       kube::DeleteOptions now;
@@ -180,7 +182,7 @@ void World::Kubelet() {
   }
 }
 
-void World::Training() {
+void TestWorld::Training() {
   for (const Json& pod : Pods()) {
     if (Phase(pod) != "Running" || kube::IsBeingDeleted(pod)) continue;
     if (kube::LabelOf(pod, resources::kRoleLabel) != "coordinator") continue;
@@ -190,7 +192,7 @@ void World::Training() {
   }
 }
 
-void World::Lead(const Json& pod, Coordinator& coordinator) {
+void TestWorld::Lead(const Json& pod, Coordinator& coordinator) {
   const Supervision* told = links_->Told(kube::UidOf(pod));
   if (told == nullptr) return;
   v1alpha1::CoordinatorReport report;
@@ -209,7 +211,7 @@ void World::Lead(const Json& pod, Coordinator& coordinator) {
 }
 
 // Returns whether all may go.
-bool World::Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& report) {
+bool TestWorld::Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& report) {
   std::int64_t live = 0;
   for (const v1alpha1::Pod& pod : desired.pods()) {
     if (!PodRuns(pod.name())) continue;
@@ -231,7 +233,7 @@ bool World::Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& 
   return desired.finished();
 }
 
-void World::Reconcile() {
+void TestWorld::Reconcile() {
   (void)kube::CollectGarbage(faulty_, kube::KnownKinds());
   for (int i = 0; i < 10; ++i) {
     const std::int64_t before = faulty_.writes();
@@ -247,7 +249,7 @@ void World::Reconcile() {
   }
 }
 
-std::string World::Summary() {
+std::string TestWorld::Summary() {
   std::string summary;
   for (const kube::ResourceKind& kind :
        {kube::kPod, kube::kSecret, kube::kConfigMap, kube::kService}) {

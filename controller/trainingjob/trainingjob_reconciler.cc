@@ -6,15 +6,21 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "api/spec/writer.h"
-#include "common/bytes/bytes.h"
 #include "common/json/json.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
+#include "controller/resources/credentials.h"
+#include "controller/runtime/fan_out.h"
+#include "controller/scheduling/scheduling.h"
+#include "controller/trainingjob/build.h"
 #include "controller/trainingjob/observe.h"
+#include "controller/trainingjob/reasons.h"
+#include "controller/trainingjob/scheduling_facts.h"
 
 namespace starling::trainingjob {
 namespace {
@@ -22,8 +28,9 @@ namespace {
 using kube::Json;
 using runtime::Key;
 
-// A name is taken by an object of an earlier job that is on its way out.
-constexpr absl::Duration kNameTaken = absl::Milliseconds(200);
+// After an answer that a decision must hear of at once.
+constexpr absl::Duration kAtOnce = absl::Milliseconds(1);
+constexpr std::size_t kNamesInEvent = 8;
 
 absl::StatusOr<std::optional<Json>> GetIfThere(kube::KubeClient& client,
                                                const kube::ResourceKind& kind, const Key& key) {
@@ -36,12 +43,6 @@ absl::StatusOr<std::optional<Json>> GetIfThere(kube::KubeClient& client,
 absl::Status IgnoreGone(const absl::Status& status) {
   // Aborted: the name belongs to another object by now.
   return absl::IsNotFound(status) || absl::IsAborted(status) ? absl::OkStatus() : status;
-}
-
-std::string NewKey() {
-  const std::string random = bytes::RandomBytes(32);
-  return bytes::ToHex(
-      std::span(reinterpret_cast<const std::uint8_t*>(random.data()), random.size()));
 }
 
 }  // namespace
@@ -82,6 +83,10 @@ absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job
                    GetIfThere(client_, kube::kSecret, {key.ns, resources::SecretName(key.name)}));
   ASSIGN_OR_RETURN(objects.service,
                    GetIfThere(client_, kube::kService, {key.ns, resources::ServiceName(key.name)}));
+  if (options_.budgets) {
+    ASSIGN_OR_RETURN(objects.budget, GetIfThere(client_, kube::kPodDisruptionBudget,
+                                                {key.ns, resources::BudgetName(key.name)}));
+  }
   return objects;
 }
 
@@ -92,9 +97,12 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   const Memory& memory = memory_[key];
   observed.shutting_down = halt_;
   observed.since_status_write = clock_.Now() - memory.status_written;
+  observed.refusal = memory.refusal;
   for (ObservedPod& pod : observed.pods) {
     const auto since = memory.surplus.find(pod.uid);
     if (since != memory.surplus.end()) pod.surplus_since = since->second;
+    const auto unheard = memory.unheard.find(pod.uid);
+    if (unheard != memory.unheard.end()) pod.unheard_since = unheard->second;
   }
   if (observed.spec_error.empty() && memory.rejected_generation == observed.generation) {
     observed.spec_error = memory.rejected;
@@ -112,7 +120,13 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
   RETURN_IF_ERROR(job.status());
   ASSIGN_OR_RETURN(const JobObjects objects, List(key, *job));
   Reading reading = Read(objects, platform_);
+  ReadNodes(reading.observed);
   Remember(key, reading);
+  if (scheduling_ != nullptr && !reading.observed.deleting) {
+    ASSIGN_OR_RETURN(reading.scheduling,
+                     scheduling_->Look(FactsOf(objects, reading, platform_)));
+    reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
+  }
   const Decision decision = Decide(reading.observed, options_, clock_.WallNow());
   if (!decision.reasons.empty()) {
     log::Info("decided",
@@ -120,6 +134,7 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
   }
   if (decision.write_status) RETURN_IF_ERROR(WriteStatus(key, *job, decision));
   NoteDecision(key, decision);
+  if (scheduling_ != nullptr) RETURN_IF_ERROR(scheduling_->Settle(reading.scheduling));
   return TakeActions(key, objects, reading, decision);
 }
 
@@ -136,36 +151,52 @@ absl::Status TrainingJobReconciler::WriteStatus(const Key& key, Json& job,
 void TrainingJobReconciler::NoteDecision(const Key& key, const Decision& decision) {
   sync::MutexLock lock(mutex_);
   memory_[key].at_rest = decision.at_rest;
-  std::map<std::string, absl::Time>& known = memory_[key].surplus;
-  std::map<std::string, absl::Time> now;
-  for (const std::string& uid : decision.surplus) {
-    const auto since = known.find(uid);
-    now[uid] = since == known.end() ? clock_.WallNow() : since->second;
+  const auto note = [this](std::map<std::string, absl::Time>& known,
+                           const std::vector<std::string>& uids) {
+    std::map<std::string, absl::Time> now;
+    for (const std::string& uid : uids) {
+      const auto since = known.find(uid);
+      now[uid] = since == known.end() ? clock_.WallNow() : since->second;
+    }
+    known = std::move(now);
+  };
+  note(memory_[key].surplus, decision.surplus);
+  note(memory_[key].unheard, decision.unheard);
+}
+
+void TrainingJobReconciler::ReadNodes(Observed& observed) const {
+  if (!find_node_) return;
+  for (const ObservedPod& pod : observed.pods) {
+    if (pod.node.empty() || observed.nodes.contains(pod.node)) continue;
+    const std::shared_ptr<const Json> node = find_node_(pod.node);
+    ObservedNode& seen = observed.nodes[pod.node];
+    if (node != nullptr) {
+      seen = ReadNode(*node);
+    } else {
+      seen.exists = seen.ready = false;
+    }
   }
-  known = std::move(now);
 }
 
 absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& key,
                                                                    const JobObjects& objects,
                                                                    const Reading& reading,
                                                                    const Decision& decision) {
-  absl::Duration requeue = decision.requeue_after;
+  absl::Duration requeue =
+      std::min(decision.requeue_after, reading.scheduling.requeue_after);
+  absl::Status status;
   for (const Action& action : decision.actions) {
-    const absl::Status status = Act(objects, reading, action);
-    if (absl::IsAlreadyExists(status)) {
-      requeue = std::min(requeue, kNameTaken);
-    } else if (absl::IsInvalidArgument(status)) {
-      log::Warning("refused", {{"job", key.ToString()}, {"why", std::string(status.message())}});
-      sync::MutexLock lock(mutex_);
-      memory_[key].rejected = std::string(status.message());
-      memory_[key].rejected_generation = reading.observed.generation;
-      requeue = absl::Milliseconds(1);
-    } else {
-      RETURN_IF_ERROR(status);
-    }
+    if (status.ok()) status = Act(objects, reading, action);
   }
-  if (decision.supervision.has_value() && !reading.secret.empty()) {
-    links_.Supervise(key, *decision.supervision, reading.secret);
+  if (status.ok()) status = CreatePods(objects, reading, decision);
+  if (status.ok()) {
+    ForgetRefusal(key);
+  } else {
+    ASSIGN_OR_RETURN(const absl::Duration again, TakeRefusal(key, reading, status));
+    requeue = std::min(requeue, again);
+  }
+  if (decision.supervision.has_value()) {
+    links_.Supervise(key, *decision.supervision, reading.observed.job.uid);
   } else {
     links_.Release(key);
   }
@@ -174,8 +205,91 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
   return result;
 }
 
+void TrainingJobReconciler::ForgetRefusal(const Key& key) {
+  sync::MutexLock lock(mutex_);
+  memory_[key].refusal.reset();
+}
+
+absl::StatusOr<absl::Duration> TrainingJobReconciler::TakeRefusal(const Key& key,
+                                                                  const Reading& reading,
+                                                                  const absl::Status& status) {
+  const std::string why(status.message());
+  std::string_view reason;
+  if (absl::IsAlreadyExists(status)) {
+    reason = kNameTaken;
+  } else if (absl::IsPermissionDenied(status)) {
+    reason = absl::StrContains(why, "exceeded quota") ? kQuotaExceeded : kPodForbidden;
+  } else if (!absl::IsInvalidArgument(status)) {
+    return status;
+  }
+  log::Warning("refused", {{"job", key.ToString()}, {"why", why}});
+  sync::MutexLock lock(mutex_);
+  Memory& memory = memory_[key];
+  if (reason.empty()) {
+    memory.rejected = why;
+    memory.rejected_generation = reading.observed.generation;
+    return kAtOnce;
+  }
+  const bool again = memory.refusal.has_value() && memory.refusal->reason == reason;
+  memory.refusal = {reason, why, clock_.WallNow(), again ? memory.refusal->attempts + 1 : 1};
+  return kAtOnce;
+}
+
 absl::Status TrainingJobReconciler::Create(const kube::ResourceKind& kind, const Json& object) {
-  return client_.Create(kind, object).status();
+  const absl::Status status = client_.Create(kind, object).status();
+  return absl::IsAlreadyExists(status) ? AcceptOwn(kind, object, status) : status;
+}
+
+absl::Status TrainingJobReconciler::AcceptOwn(const kube::ResourceKind& kind, const Json& object,
+                                              absl::Status taken) {
+  const absl::StatusOr<Json> there = client_.Get(kind, kube::KeyOf(object));
+  const bool own = there.ok() && !kube::IsBeingDeleted(*there) &&
+                   kube::ControllerUidOf(*there) == kube::ControllerUidOf(object);
+  return own ? absl::OkStatus() : taken;
+}
+
+absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const Reading& reading,
+                                               const Decision& decision) {
+  std::vector<Json> pods;
+  for (const Action& action : decision.actions) {
+    const auto* create = std::get_if<CreatePod>(&action);
+    if (create == nullptr) continue;
+    const v1alpha1::TrainingJobSpec frozen =
+        FrozenSpec(objects, reading.observed, create->config_generation);
+    ASSIGN_OR_RETURN(Json pod, BuildJobPod(reading.observed.job, frozen, *create, platform_));
+    pods.push_back(scheduling::Decorate(reading.scheduling, create->role, std::move(pod)));
+  }
+  const std::vector<absl::Status> results =
+      runtime::FanOut(pods.size(), options_.create_width,
+                      [&](std::size_t i) { return Create(kube::kPod, pods[i]); });
+  absl::Status first;
+  std::vector<std::string> names;
+  for (std::size_t i = 0; i < results.size(); ++i) {
+    if (results[i].ok()) names.push_back(kube::NameOf(pods[i]));
+    if (first.ok()) first = results[i];
+  }
+  if (names.empty()) return first;
+  const std::size_t more = names.size() - std::min(names.size(), kNamesInEvent);
+  names.resize(names.size() - more);
+  std::string note = absl::StrCat("created ", absl::StrJoin(names, ", "));
+  if (more > 0) absl::StrAppend(&note, " and ", more, " more");
+  events_.Record(*objects.job, runtime::EventType::kNormal, "PodsCreated", "CreatePods", note);
+  return first;
+}
+
+absl::Status TrainingJobReconciler::CreateCredentials(const JobObjects& objects,
+                                                      const JobIdentity& job) {
+  ASSIGN_OR_RETURN(const resources::JobCredentials credentials,
+                   resources::MakeJobCredentials(platform_.seed, job.uid, clock_.WallNow()));
+  if (objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == job.uid) {
+    // It was made from another seed: nobody would accept what is in it.
+    kube::DeleteOptions options;
+    options.uid = kube::UidOf(*objects.secret);
+    RETURN_IF_ERROR(
+        IgnoreGone(client_.Delete(kube::kSecret, {job.ns, resources::SecretName(job.name)}, options)
+                       .status()));
+  }
+  return Create(kube::kSecret, resources::BuildSecret(job, credentials));
 }
 
 absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading& reading,
@@ -183,26 +297,19 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
   const Observed& observed = reading.observed;
   const JobIdentity& job = observed.job;
   if (std::holds_alternative<CreateSecret>(action)) {
-    return Create(kube::kSecret, resources::BuildSecret(job, NewKey()));
+    return CreateCredentials(objects, job);
   }
   if (std::holds_alternative<CreateService>(action)) {
     return Create(kube::kService, resources::BuildService(job));
+  }
+  if (std::holds_alternative<CreateBudget>(action)) {
+    return Create(kube::kPodDisruptionBudget, resources::BuildBudget(job));
   }
   if (const auto* config = std::get_if<CreateConfig>(&action)) {
     return Create(kube::kConfigMap,
                   resources::BuildConfig(job, config->generation,
                                          json::Dump(spec::WriteMessage(reading.given)),
                                          json::Dump(spec::WriteMessage(observed.spec))));
-  }
-  if (const auto* create = std::get_if<CreatePod>(&action)) {
-    const v1alpha1::TrainingJobSpec frozen =
-        FrozenSpec(objects, observed, create->config_generation);
-    ASSIGN_OR_RETURN(const Json pod, resources::BuildPod(job, frozen, create->role, create->index,
-                                                         create->config_generation, platform_));
-    RETURN_IF_ERROR(Create(kube::kPod, pod));
-    events_.Record(*objects.job, runtime::EventType::kNormal, "PodCreated", "CreatePod",
-                   absl::StrCat("created ", kube::NameOf(pod)));
-    return absl::OkStatus();
   }
   if (const auto* remove = std::get_if<DeletePod>(&action)) {
     kube::DeleteOptions options;

@@ -8,8 +8,10 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "common/clock/clock.h"
 #include "common/sync/mutex.h"
@@ -19,6 +21,10 @@
 #include "controller/runtime/reconciler.h"
 #include "controller/trainingjob/coordinator_links.h"
 #include "controller/trainingjob/decide.h"
+
+namespace starling::scheduling {
+class Scheduling;
+}
 
 namespace starling::trainingjob {
 
@@ -33,6 +39,15 @@ class TrainingJobReconciler final : public runtime::Reconciler {
                         CoordinatorLinks& links, const clock::Clock& clock,
                         resources::Platform platform, Options options);
 
+  // Where nodes are watched: the node of that name, null if there is none. Before the first
+  // Reconcile(); without it nothing is known of nodes. It must not wait.
+  using FindNode = std::function<std::shared_ptr<const kube::Json>(const std::string& name)>;
+  void WatchNodes(FindNode find_node) { find_node_ = std::move(find_node); }
+
+  // Where jobs may be queued and placed by others: `scheduling`, which must outlive this, has its
+  // say in every reconcile. Before the first one.
+  void UseScheduling(scheduling::Scheduling& scheduling) { scheduling_ = &scheduling; }
+
   absl::StatusOr<runtime::Result> Reconcile(const runtime::Key& key) override;
 
   // From now on no pods are made, and training is to save its work and stop: the process is about
@@ -45,6 +60,8 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   // What only this process remembers of a job.
   struct Memory {
     std::map<std::string, absl::Time> surplus;  // pod UID -> since when
+    std::map<std::string, absl::Time> unheard;  // the same
+    std::optional<Refusal> refusal;
     absl::Time status_written = absl::InfinitePast();
     bool at_rest = false;
     std::string rejected;  // why the API server refuses its pods
@@ -56,6 +73,19 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::ResourceKind& kind, const kube::Json& object);
+  // The object is ours, after all: seen late, or made by a write whose result was lost.
+  absl::Status AcceptOwn(const kube::ResourceKind& kind, const kube::Json& object,
+                         absl::Status taken);
+  // Makes the pods of all CreatePod among the actions; the first error, if there is one.
+  absl::Status CreatePods(const JobObjects& objects, const Reading& reading,
+                          const Decision& decision);
+  // What the API server will not have. Returns when to look again, or the error as it was.
+  absl::StatusOr<absl::Duration> TakeRefusal(const runtime::Key& key, const Reading& reading,
+                                             const absl::Status& status)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void ForgetRefusal(const runtime::Key& key) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReadNodes(Observed& observed) const;
+  absl::Status CreateCredentials(const JobObjects& objects, const JobIdentity& job);
   void NoteDecision(const runtime::Key& key, const Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<runtime::Result> TakeActions(const runtime::Key& key, const JobObjects& objects,
                                               const Reading& reading, const Decision& decision);
@@ -66,6 +96,8 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   const clock::Clock& clock_;
   const resources::Platform platform_;
   const Options options_;
+  FindNode find_node_;
+  scheduling::Scheduling* scheduling_ = nullptr;
   sync::Mutex mutex_;
   std::map<runtime::Key, Memory> memory_ ABSL_GUARDED_BY(mutex_);
   bool halt_ ABSL_GUARDED_BY(mutex_) = false;

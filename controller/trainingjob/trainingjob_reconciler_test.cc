@@ -18,12 +18,12 @@ constexpr int kMostTicks = 600;
 struct Scenario {
   const char* name;
   std::int64_t workers;
-  std::function<bool(World&, int& stage)> drive;
+  std::function<bool(TestWorld&, int& stage)> drive;
 };
 
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
 
-bool HasSucceeded(World& world) { return world.State() == "Succeeded"; }
+bool HasSucceeded(TestWorld& world) { return world.State() == "Succeeded"; }
 
 Json Suspend(bool suspend) { return {{"spec", {{"runPolicy", {{"suspend", suspend}}}}}}; }
 
@@ -31,9 +31,9 @@ Json Scale(int replicas) {
   return {{"spec", {{"replicaSpecs", {{"worker", {{"replicas", replicas}}}}}}}};
 }
 
-bool RunToTheEnd(World& world, int& /*stage*/) { return HasSucceeded(world); }
+bool RunToTheEnd(TestWorld& world, int& /*stage*/) { return HasSucceeded(world); }
 
-bool SuspendAndResume(World& world, int& stage) {
+bool SuspendAndResume(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 3) {
     world.PatchJob(Suspend(true));
     stage = 1;
@@ -45,7 +45,7 @@ bool SuspendAndResume(World& world, int& stage) {
   return stage == 2 && HasSucceeded(world);
 }
 
-bool ScaleUpAndDown(World& world, int& stage) {
+bool ScaleUpAndDown(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 2) {
     world.PatchJob(Scale(4));
     stage = 1;
@@ -56,7 +56,7 @@ bool ScaleUpAndDown(World& world, int& stage) {
   return stage == 2 && HasSucceeded(world) && !world.PodRuns("digits-worker-3");
 }
 
-bool LoseAWorker(World& world, int& stage) {
+bool LoseAWorker(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 4) {
     world.KillPod("digits-worker-1");
     stage = 1;
@@ -64,7 +64,7 @@ bool LoseAWorker(World& world, int& stage) {
   return stage == 1 && HasSucceeded(world);
 }
 
-bool LoseTheCoordinator(World& world, int& stage) {
+bool LoseTheCoordinator(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 4) {
     world.KillPod("digits-coordinator-0");
     stage = 1;
@@ -72,7 +72,7 @@ bool LoseTheCoordinator(World& world, int& stage) {
   return stage == 1 && HasSucceeded(world);
 }
 
-bool CoordinatorHangs(World& world, int& stage) {
+bool CoordinatorHangs(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 4) {
     world.Hang("digits-coordinator-0");
     stage = 1;
@@ -80,7 +80,7 @@ bool CoordinatorHangs(World& world, int& stage) {
   return stage == 1 && HasSucceeded(world);
 }
 
-bool Delete(World& world, int& stage) {
+bool Delete(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 4) {
     world.DeleteJob();
     stage = 1;
@@ -88,7 +88,7 @@ bool Delete(World& world, int& stage) {
   return stage == 1 && world.CountPods() == 0;
 }
 
-bool ExpireAfterSuccess(World& world, int& stage) {
+bool ExpireAfterSuccess(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 4) {
     world.PatchJob({{"spec", {{"runPolicy", {{"ttlSecondsAfterFinished", 1}}}}}});
     stage = 1;
@@ -97,7 +97,7 @@ bool ExpireAfterSuccess(World& world, int& stage) {
 }
 
 // Runs the scenario, and a little longer; empty: it did not come to its end.
-std::string Live(World& world, const Scenario& scenario) {
+std::string Live(TestWorld& world, const Scenario& scenario) {
   world.CreateJob(scenario.workers);
   int stage = 0;
   for (int tick = 0; tick < kMostTicks; ++tick) {
@@ -112,17 +112,17 @@ std::string Live(World& world, const Scenario& scenario) {
 class LifeOfAJob : public testing::TestWithParam<Scenario> {};
 
 TEST_P(LifeOfAJob, ComesToItsEnd) {
-  World world;
+  TestWorld world;
   const std::string end = Live(world, GetParam());
   EXPECT_NE(end, "") << world.Summary();
 }
 
 TEST_P(LifeOfAJob, EndsTheSameHoweverTheControllerDies) {
-  World undisturbed;
+  TestWorld undisturbed;
   const std::string expected = Live(undisturbed, GetParam());
   ASSERT_NE(expected, "");
   for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
-    World world;
+    TestWorld world;
     world.CrashAt(nth, kube::Fault::kCrashAfter);
     ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
     ASSERT_GE(world.crashes(), nth < undisturbed.writes() / 2 ? 1 : 0);
@@ -133,10 +133,10 @@ TEST_P(LifeOfAJob, EndsTheSameHoweverTheControllerDies) {
 TEST_P(LifeOfAJob, EndsTheSameWhenAWriteIsRefusedOrItsResultIsUnknown) {
   constexpr kube::Fault kFaults[] = {kube::Fault::kRefuse, kube::Fault::kConflict,
                                      kube::Fault::kUnknownResult, kube::Fault::kCrashBefore};
-  World undisturbed;
+  TestWorld undisturbed;
   const std::string expected = Live(undisturbed, GetParam());
   for (std::int64_t nth = 1; nth <= undisturbed.writes(); ++nth) {
-    World world;
+    TestWorld world;
     world.CrashAt(nth, kFaults[static_cast<std::size_t>(nth) % std::size(kFaults)]);
     ASSERT_EQ(Live(world, GetParam()), expected) << "write " << nth;
   }
@@ -159,14 +159,14 @@ TEST(LifeOfAJobControl, DifferentLivesHaveDifferentSummaries) {
   std::set<std::string> summaries;
   for (const Scenario& scenario : kScenarios) {
     if (std::string_view(scenario.name) == "ExpireAfterSuccess") continue;  // as empty as Delete
-    World world;
+    TestWorld world;
     summaries.insert(Live(world, scenario));
   }
   EXPECT_GE(summaries.size(), 6U);
 }
 
 TEST(LifeOfAJobControl, SecretIsMadeOnceHoweverTheControllerDies) {
-  World world;
+  TestWorld world;
   world.CreateJob(1);
   world.Tick();
   const std::string first = world.SecretKey();
@@ -179,7 +179,7 @@ TEST(LifeOfAJobControl, SecretIsMadeOnceHoweverTheControllerDies) {
 }
 
 TEST(LifeOfAJobControl, WrongSpecThatSlippedPastAdmissionFailsTheJob) {
-  World world(/*admission=*/false);
+  TestWorld world(/*admission=*/false);
   world.CreateJob(1);
   world.PatchJob({{"spec", {{"replicaSpecs", {{"worker", {{"replcas", 3}}}}}}}});
   for (int i = 0; i < 20; ++i) world.Tick();

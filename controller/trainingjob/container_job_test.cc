@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs that bring their own container: rounds of workers, success and failure from pods alone.
+#include "controller/trainingjob/policies.h"
+#include "controller/trainingjob/test_scene.h"
+#include "gtest/gtest.h"
+
+namespace starling::trainingjob {
+namespace {
+
+Scene& Bring(Scene& s, std::int64_t workers = 2) {
+  s.Prepared();
+  s.seen.spec.clear_exchange();
+  s.seen.spec.clear_dataset();
+  s.seen.spec.mutable_workload()->mutable_container();
+  s.worker().set_replicas(workers);
+  return s;
+}
+
+// What a kubelet would do about the decision: makes and removes the pods.
+Scene& Obey(Scene& s, PodPhase phase = PodPhase::kRunning) {
+  const Decision decision = s.Do();
+  s.seen.status = decision.status;
+  std::erase_if(s.seen.pods,
+                [&](const ObservedPod& pod) { return Deletes(decision, pod.name) != nullptr; });
+  for (const Action& action : decision.actions) {
+    const auto* create = std::get_if<CreatePod>(&action);
+    if (create != nullptr) s.Add(create->role, create->index, phase).world = create->world;
+  }
+  return s;
+}
+
+Scene& Running(Scene& s, std::int64_t workers = 2) { return Obey(Bring(s, workers)).Settle(); }
+
+World WorldOf(const Decision& d) {
+  for (const Action& action : d.actions) {
+    if (const auto* create = std::get_if<CreatePod>(&action)) return create->world;
+  }
+  return {};
+}
+
+TEST(ContainerJob, HasNoCoordinatorAndNoCredentials) {
+  Scene scene;
+  Bring(scene).seen.has_secret = false;
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Count<CreateSecret>(decision), 0);
+  EXPECT_EQ(Count<CreatePod>(decision), 2);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 0));
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+  EXPECT_EQ(WorldOf(decision), (World{.round = 1, .members = {0, 1}, .wanted = 2}));
+  EXPECT_EQ(decision.status.round().number(), 1);
+  EXPECT_FALSE(decision.supervision.has_value());
+}
+
+TEST(ContainerJob, RunsWhenAllWorkersRun) {
+  Scene scene;
+  Running(scene);
+  EXPECT_TRUE(Is(scene.Do(), "Running"));
+  EXPECT_TRUE(scene.Do().actions.empty());
+  scene.Pod("digits-worker-1").phase = PodPhase::kPending;
+  EXPECT_FALSE(Is(scene.Do(), "Running"));
+}
+
+TEST(ContainerJob, RoundThatWasHalfMadeIsCompleted) {
+  Scene scene;
+  Obey(Bring(scene), PodPhase::kPending);
+  scene.seen.pods.pop_back();
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Count<CreatePod>(decision), 1);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 1));
+  EXPECT_EQ(decision.status.round().number(), 1);
+  EXPECT_EQ(Count<DeletePod>(decision), 0);
+}
+
+TEST(ContainerJob, ScalingStartsAllWorkersAgain) {
+  Scene scene;
+  Running(scene).worker().set_replicas(3);
+
+  const Decision first = scene.Do();
+  EXPECT_EQ(Count<DeletePod>(first), 2);
+  EXPECT_EQ(Count<CreatePod>(first), 0);  // not before the old ones are gone
+  EXPECT_EQ(first.status.round().number(), 2);
+
+  const Decision second = Obey(scene).Do();
+  EXPECT_EQ(WorldOf(second), (World{.round = 2, .members = {0, 1, 2}, .wanted = 3}));
+  EXPECT_EQ(second.status.failures(), 0);
+}
+
+TEST(ContainerJob, FailedWorkerStartsAllAgainAndCountsOnce) {
+  Scene scene;
+  Running(scene, 3);
+  scene.End("digits-worker-1", 1);
+  scene.End("digits-worker-2", 1);  // its peer is gone
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 1);
+  EXPECT_EQ(decision.status.round().number(), 2);
+  EXPECT_EQ(Count<DeletePod>(decision), 3);
+  scene.Settle();
+  EXPECT_EQ(scene.Do().status.failures(), 1);
+}
+
+TEST(ContainerJob, BackoffLimitEndsAProgramThatCannotLive) {
+  Scene scene;
+  Running(scene);
+  for (int i = 0; i < 10 && scene.seen.status.state() != "Failed"; ++i) {
+    scene.End("digits-worker-0", 1);
+    Obey(scene);
+    scene.now += absl::Minutes(1);
+    Obey(scene).Settle();
+  }
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "BackoffLimitExceeded");
+}
+
+TEST(ContainerJob, ProgramThatRunsForLongMayFailOnceInAWhile) {
+  Scene scene;
+  Running(scene);
+  for (int i = 0; i < 10; ++i) {
+    for (ObservedPod& pod : scene.seen.pods) pod.started = scene.now;
+    scene.now += absl::Hours(1);
+    scene.End("digits-worker-0", 1);
+    Obey(scene);
+    scene.now += absl::Minutes(1);
+    Obey(scene).Settle();
+  }
+  EXPECT_FALSE(Is(scene.Do(), "Failed"));
+  EXPECT_EQ(scene.seen.status.failures(), 1);
+}
+
+TEST(ContainerJob, EvictionStartsAllAgainAndIsNoFailure) {
+  Scene scene;
+  Running(scene);
+  scene.Pod("digits-worker-1").terminating = true;
+  scene.Pod("digits-worker-1").disrupted = true;
+  scene.Pod("digits-worker-1").disruption = "EvictionByEvictionAPI";
+  scene.Pod("digits-worker-1").deletion_due = scene.now + absl::Seconds(30);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_EQ(decision.status.round().number(), 2);
+  EXPECT_NE(Deletes(decision, "digits-worker-0"), nullptr);
+  EXPECT_EQ(Count<CreatePod>(decision), 0);
+}
+
+TEST(ContainerJob, StuckPodOfALostNodeHoldsNobodyUpAndKeepsItsIndex) {
+  Scene scene;
+  Running(scene);
+  ObservedPod& pod = scene.Pod("digits-worker-0");
+  pod.node = "b";
+  pod.terminating = true;
+  pod.deletion_due = scene.now + absl::Seconds(30);
+  scene.seen.nodes["b"].ready = false;
+  scene.Settle();
+  std::erase_if(scene.seen.pods, [](const ObservedPod& other) { return other.index == 1; });
+
+  EXPECT_EQ(WorldOf(scene.Do()), (World{.round = 2, .members = {1, 2}, .wanted = 2}));
+}
+
+TEST(ContainerJob, SucceedsWhenAllWorkersHave) {
+  Scene scene;
+  Running(scene);
+  scene.End("digits-worker-0", 0);
+  EXPECT_FALSE(Is(scene.Do(), "Succeeded"));
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+  EXPECT_EQ(scene.Do().status.failures(), 0);
+  scene.End("digits-worker-1", 0);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(ReasonOf(decision, "Succeeded"), "WorkersSucceeded");
+  EXPECT_TRUE(decision.status.has_completion_time());
+}
+
+TEST(ContainerJob, FirstWorkerDecidesWhereThePolicySaysSo) {
+  Scene scene;
+  Running(scene);
+  scene.policy().set_success_policy(v1alpha1::SUCCESS_POLICY_FIRST_WORKER);
+  scene.End("digits-worker-1", 0);
+  EXPECT_FALSE(Is(scene.Do(), "Succeeded"));
+  scene.End("digits-worker-0", 0);
+  EXPECT_TRUE(Is(scene.Do(), "Succeeded"));
+}
+
+TEST(ContainerJob, OthersAreDeletedWhenTheFirstWorkerHasSucceeded) {
+  Scene scene;
+  Running(scene);
+  scene.policy().set_success_policy(v1alpha1::SUCCESS_POLICY_FIRST_WORKER);
+  scene.End("digits-worker-0", 0);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_NE(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-0"), nullptr);
+}
+
+TEST(ContainerJob, WorkerWithoutAPlaceIsDoneWithoutIfTheMinimumIsThere) {
+  Scene scene;
+  Obey(Bring(scene, 3));
+  ObservedPod& pod = scene.Pod("digits-worker-2");
+  pod.phase = PodPhase::kPending;
+  pod.problem = PodProblem{kUnschedulable, "no room", scene.now};
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+  scene.now += absl::Seconds(31);
+
+  Obey(scene);
+
+  EXPECT_EQ(WorldOf(scene.Do()), (World{.round = 2, .members = {0, 1}, .wanted = 3}));
+  Obey(scene).Settle();
+  EXPECT_TRUE(scene.Do().actions.empty());  // and that stands until another number is wanted
+}
+
+TEST(ContainerJob, RestartPolicyNeverEndsTheJob) {
+  Scene scene;
+  Running(scene).worker().set_restart_policy(v1alpha1::RESTART_POLICY_NEVER);
+  scene.End("digits-worker-1", 3);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "PodFailed");
+}
+
+// The exit code 2 has a meaning for programs of ours alone.
+TEST(ContainerJob, ExitCodeTwoIsAFailureLikeAnyOther) {
+  Scene scene;
+  Running(scene);
+  scene.End("digits-worker-1", 2);
+  EXPECT_FALSE(Is(scene.Do(), "Failed"));
+}
+
+TEST(ContainerJob, SuspensionLetsAllGoAndResumeBeginsANewRound) {
+  Scene scene;
+  Running(scene).policy().set_suspend(true);
+  Obey(scene).Settle();
+  EXPECT_TRUE(Is(scene.Do(), "Suspended"));
+  EXPECT_TRUE(scene.seen.pods.empty());
+  scene.policy().set_suspend(false);
+  EXPECT_EQ(Count<CreatePod>(scene.Do()), 2);
+}
+
+}  // namespace
+}  // namespace starling::trainingjob

@@ -1,0 +1,470 @@
+// SPDX-License-Identifier: Apache-2.0
+// What only a real cluster does to a job: places that are missing, images, quotas, kills for want
+// of memory, nodes that go, with and without a warning.
+#include "controller/trainingjob/policies.h"
+#include "controller/trainingjob/quantity.h"
+#include "controller/trainingjob/test_cases.h"
+
+namespace starling::trainingjob {
+namespace {
+
+constexpr std::int64_t kMi = 1024 * 1024;
+
+// Trains on the nodes "a" (with the coordinator) and "b", each worker on one of them in turn.
+Scene& InCluster(Scene& s, std::int64_t workers = 2) {
+  s.options = ClusterOptions();
+  s.options.budgets = false;
+  s.Training(workers);
+  for (ObservedPod& pod : s.seen.pods) {
+    pod.node = pod.role == Role::kWorker && pod.index % 2 == 1 ? "b" : "a";
+    pod.memory = 64 * kMi;
+    pod.started = s.now;
+  }
+  s.seen.nodes["a"] = s.seen.nodes["b"] = {};
+  return s.Settle();
+}
+
+ObservedPod& Pending(Scene& s, std::int64_t index, std::string_view reason) {
+  ObservedPod& pod = s.Add(Role::kWorker, index, PodPhase::kPending);
+  pod.problem = PodProblem{reason, "as the kubelet says it", s.now - absl::Seconds(3)};
+  return pod;
+}
+
+ObservedPod& KillForMemory(Scene& s, std::string_view name) {
+  ObservedPod& pod = s.End(name, 137, 9);
+  pod.exit->reason = "OOMKilled";
+  return pod;
+}
+
+void GrowOnOutOfMemory(Scene& s, double factor, const char* maximum) {
+  s.worker().mutable_on_out_of_memory()->set_factor(factor);
+  s.worker().mutable_on_out_of_memory()->set_maximum(maximum);
+}
+
+const CreatePod* Creation(const Decision& d, Role role, std::int64_t index) {
+  for (const Action& action : d.actions) {
+    const auto* create = std::get_if<CreatePod>(&action);
+    if (create != nullptr && create->role == role && create->index == index) return create;
+  }
+  return nullptr;
+}
+
+std::string MessageOf(const Decision& d, std::string_view type) {
+  const v1alpha1::Condition* condition = FindCondition(d.status, type);
+  return condition == nullptr ? "" : condition->message();
+}
+
+class DecideCluster : public testing::TestWithParam<Case> {};
+
+TEST_P(DecideCluster, Holds) {
+  Scene scene;
+  GetParam().arrange(scene);
+  GetParam().check(scene.Do());
+}
+
+const Case kProblems[] = {
+    {"HealthyJobIsNotDegraded", [](Scene& s) { InCluster(s); },
+     [](const Decision& d) { EXPECT_EQ(FindCondition(d.status, "Degraded"), nullptr); }},
+    {"UnschedulableWorkerBeyondTheMinimumDegradesAJobThatRuns",
+     [](Scene& s) {
+       InCluster(s).worker().set_replicas(3);
+       Pending(s, 2, kUnschedulable);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "Unschedulable");
+       EXPECT_TRUE(Is(d, "Running"));
+       EXPECT_TRUE(Emits(d, "Unschedulable"));
+       EXPECT_NE(MessageOf(d, "Degraded").find("as the kubelet says it"), std::string::npos);
+       EXPECT_NE(MessageOf(d, "Degraded").find("add nodes"), std::string::npos);
+       EXPECT_EQ(Count<DeletePod>(d), 0);
+     }},
+    {"ProblemThatMayPassIsNotToldAtOnce",
+     [](Scene& s) {
+       InCluster(s).worker().set_replicas(3);
+       Pending(s, 2, kUnschedulable).problem->since = s.now - absl::Milliseconds(500);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(FindCondition(d.status, "Degraded"), nullptr);
+       EXPECT_LE(d.requeue_after, absl::Milliseconds(1500));
+     }},
+    {"ImageThatCannotBePulledComesBeforeAMissingPlace",
+     [](Scene& s) {
+       InCluster(s).worker().set_replicas(4);
+       Pending(s, 2, kUnschedulable);
+       Pending(s, 3, kImagePullFailed);
+     },
+     [](const Decision& d) { EXPECT_EQ(ReasonOf(d, "Degraded"), "ImagePullFailed"); }},
+    {"QuotaRefusalIsToldAndTriedAgainLater",
+     [](Scene& s) {
+       InCluster(s).worker().set_replicas(4);
+       s.seen.refusal = Refusal{kQuotaExceeded, "exceeded quota: pods=2", s.now, 3};
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "QuotaExceeded");
+       EXPECT_EQ(Count<CreatePod>(d), 0);
+       EXPECT_LE(d.requeue_after, absl::Milliseconds(800));
+       EXPECT_FALSE(Is(d, "Failed"));
+     }},
+    {"QuotaIsTriedAgainWhenItsTimeHasCome",
+     [](Scene& s) {
+       InCluster(s).worker().set_replicas(4);
+       s.seen.refusal = Refusal{kQuotaExceeded, "exceeded", s.now - absl::Seconds(1), 3};
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<CreatePod>(d), 2); }},
+    {"TakenNameIsToldOnlyWhenItStaysTaken",
+     [](Scene& s) {
+       InCluster(s).worker().set_replicas(4);
+       s.seen.refusal = Refusal{kNameTaken, "taken", s.now, 1};
+     },
+     [](const Decision& d) { EXPECT_EQ(FindCondition(d.status, "Degraded"), nullptr); }},
+    {"StuckTerminatingPodIsToldAndNotForced",
+     [](Scene& s) {
+       InCluster(s);
+       s.Pod("digits-worker-1").terminating = true;
+       s.Pod("digits-worker-1").deletion_due = s.now - absl::Seconds(31);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "PodStuckTerminating");
+       EXPECT_EQ(Deletes(d, "digits-worker-1"), nullptr);
+       EXPECT_TRUE(Creates(d, Role::kWorker, 2));
+     }},
+    {"LostNodeIsToldByItsName",
+     [](Scene& s) {
+       InCluster(s);
+       s.seen.nodes["b"].ready = false;
+       s.Pod("digits-worker-1").terminating = true;
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "NodeLost");
+       EXPECT_NE(MessageOf(d, "Degraded").find("b: it does not answer"), std::string::npos);
+       EXPECT_EQ(Deletes(d, "digits-worker-1"), nullptr);
+     }},
+    {"StoppedKubeletDoesNotStopAPodThatTrains",
+     [](Scene& s) { InCluster(s).seen.nodes["b"].ready = false; },
+     [](const Decision& d) {
+       EXPECT_EQ(Count<DeletePod>(d), 0);
+       EXPECT_EQ(Count<CreatePod>(d), 0);
+       EXPECT_TRUE(Is(d, "Running"));
+     }},
+    {"PodOfANodeThatIsGoneIsReleased",
+     [](Scene& s) {
+       InCluster(s);
+       s.seen.nodes["b"].exists = s.seen.nodes["b"].ready = false;
+       s.Pod("digits-worker-1").terminating = true;
+     },
+     [](const Decision& d) {
+       ASSERT_NE(Deletes(d, "digits-worker-1"), nullptr);
+       EXPECT_EQ(Deletes(d, "digits-worker-1")->grace_seconds, 0);
+     }},
+    {"WorkerThatIsNotAdmittedIsTold",
+     [](Scene& s) {
+       InCluster(s).report().mutable_members(1)->set_refused("its arithmetic differs");
+       s.report().mutable_members(1)->set_in_view(false);
+     },
+     [](const Decision& d) { EXPECT_EQ(ReasonOf(d, "Degraded"), "WorkerRefused"); }},
+};
+
+const Case kDisruptions[] = {
+    {"WorkerOnANodeThatIsAnnouncedToGoIsDrainedAndReplacedAtOnce",
+     [](Scene& s) { InCluster(s).seen.nodes["b"].departure = "taint spot"; },
+     [](const Decision& d) {
+       EXPECT_EQ(StateInDesired(d, "digits-worker-1"), v1alpha1::Pod::DRAINING);
+       EXPECT_EQ(StateInDesired(d, "digits-worker-0"), v1alpha1::Pod::LIVE);
+       EXPECT_EQ(d.supervision->desired->workers(), 2);
+       EXPECT_TRUE(Creates(d, Role::kWorker, 2));
+       EXPECT_EQ(Count<DeletePod>(d), 0);
+     }},
+    {"DrainedWorkerLeavesTheDepartingNode",
+     [](Scene& s) {
+       InCluster(s).seen.nodes["b"].departure = "taint spot";
+       s.report().mutable_members(1)->set_drained(true);
+     },
+     [](const Decision& d) {
+       ASSERT_NE(Deletes(d, "digits-worker-1"), nullptr);
+       EXPECT_FALSE(Deletes(d, "digits-worker-1")->grace_seconds.has_value());
+     }},
+    {"CoordinatorOnADepartingNodeIsReplacedAtOnce",
+     [](Scene& s) { InCluster(s, 1).seen.nodes["a"].departure = "taint spot"; },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-coordinator-0"), nullptr);
+       EXPECT_TRUE(Creates(d, Role::kCoordinator, 1));
+       EXPECT_EQ(d.status.failures(), 0);
+     }},
+    {"PodThatIsAboutToBePreemptedIsDrainedBeforeItIsDeleted",
+     [](Scene& s) {
+       InCluster(s).Pod("digits-worker-1").disrupted = true;
+       s.Pod("digits-worker-1").disruption = "PreemptionByScheduler";
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(StateInDesired(d, "digits-worker-1"), v1alpha1::Pod::DRAINING);
+       EXPECT_TRUE(Creates(d, Role::kWorker, 2));
+     }},
+    {"EvictedPodIsAnIncidentAndNoFailure",
+     [](Scene& s) {
+       ObservedPod& pod = InCluster(s).Pod("digits-worker-1");
+       pod.disrupted = pod.terminating = true;
+       pod.disruption = "EvictionByEvictionAPI";
+     },
+     [](const Decision& d) {
+       ASSERT_EQ(d.status.incidents_size(), 1);
+       EXPECT_EQ(d.status.incidents(0).reason(), "WorkerEvicted");
+       EXPECT_EQ(d.status.failures(), 0);
+       EXPECT_TRUE(Emits(d, "WorkerEvicted"));
+     }},
+    {"PreemptionHasItsOwnName",
+     [](Scene& s) {
+       ObservedPod& pod = InCluster(s).Pod("digits-worker-1");
+       pod.disrupted = pod.terminating = true;
+       pod.disruption = "PreemptionByScheduler";
+     },
+     [](const Decision& d) {
+       ASSERT_EQ(d.status.incidents_size(), 1);
+       EXPECT_EQ(d.status.incidents(0).reason(), "WorkerPreempted");
+     }},
+    {"TerminatingPodIsDrainingToTheCoordinator",
+     [](Scene& s) { InCluster(s).Pod("digits-worker-1").terminating = true; },
+     [](const Decision& d) {
+       EXPECT_EQ(StateInDesired(d, "digits-worker-1"), v1alpha1::Pod::DRAINING);
+       EXPECT_EQ(d.status.incidents_size(), 0);
+     }},
+};
+
+const Case kMemory[] = {
+    {"KilledForMemoryComesBackWithMore",
+     [](Scene& s) {
+       GrowOnOutOfMemory(InCluster(s), 1.5, "1Gi");
+       KillForMemory(s, "digits-worker-1");
+     },
+     [](const Decision& d) {
+       ASSERT_NE(Creation(d, Role::kWorker, 1), nullptr);
+       EXPECT_EQ(Creation(d, Role::kWorker, 1)->memory, "96Mi");
+       EXPECT_EQ(d.status.replica_statuses().at("worker").memory(), "96Mi");
+       EXPECT_EQ(d.status.failures(), 0);
+       EXPECT_EQ(d.status.restarts(), 1);
+       EXPECT_EQ(d.status.incidents(0).reason(), "OOMKilled");
+       EXPECT_TRUE(Emits(d, "MemoryRaised"));
+     }},
+    {"MemoryNeverExceedsItsMaximum",
+     [](Scene& s) {
+       GrowOnOutOfMemory(InCluster(s), 4, "100Mi");
+       KillForMemory(s, "digits-worker-1");
+     },
+     [](const Decision& d) { EXPECT_EQ(Creation(d, Role::kWorker, 1)->memory, "100Mi"); }},
+    {"KillAtTheMaximumIsAFailure",
+     [](Scene& s) {
+       GrowOnOutOfMemory(InCluster(s), 2, "64Mi");
+       KillForMemory(s, "digits-worker-1");
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(d.status.failures(), 1);
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "OutOfMemory");
+     }},
+    {"WithoutTheFieldAKillForMemoryIsAFailure",
+     [](Scene& s) {
+       InCluster(s);
+       KillForMemory(s, "digits-worker-1");
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(d.status.failures(), 1);
+       EXPECT_EQ(Creation(d, Role::kWorker, 1)->memory, "");
+       EXPECT_NE(MessageOf(d, "Degraded").find("onOutOfMemory"), std::string::npos);
+     }},
+    {"RaisedMemoryIsKept",
+     [](Scene& s) {
+       GrowOnOutOfMemory(InCluster(s), 1.5, "1Gi");
+       KillForMemory(s, "digits-worker-1");
+       s.Settle();
+       std::erase_if(s.seen.pods, [](const ObservedPod& pod) { return pod.Terminated(); });
+       s.worker().set_replicas(3);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Creation(d, Role::kWorker, 1)->memory, "96Mi");
+       EXPECT_EQ(Creation(d, Role::kWorker, 2)->memory, "96Mi");
+     }},
+    {"CoordinatorIsNotGivenTheWorkersMemory",
+     [](Scene& s) {
+       InCluster(s);
+       (*s.seen.status.mutable_replica_statuses())["worker"].set_memory("96Mi");
+       s.End("digits-coordinator-0", 1);
+     },
+     [](const Decision& d) { EXPECT_EQ(Creation(d, Role::kCoordinator, 0)->memory, ""); }},
+};
+
+const Case kPlaces[] = {
+    {"ReplacementOfASilentCoordinatorGoesToAnotherNode",
+     [](Scene& s) { InCluster(s).seen.link->silent = absl::Seconds(2); },
+     [](const Decision& d) {
+       ASSERT_NE(Creation(d, Role::kCoordinator, 1), nullptr);
+       EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, std::vector<std::string>{"a"});
+     }},
+    {"SilentNodeIsForgottenSoon",
+     [](Scene& s) {
+       InCluster(s).seen.link->silent = absl::Seconds(2);
+       s.Settle();
+       s.now += s.options.silent_node_avoidance + absl::Seconds(1);
+       s.seen.link.reset();
+       s.seen.pods.clear();
+     },
+     [](const Decision& d) { EXPECT_TRUE(Creation(d, Role::kCoordinator, 0)->avoid.empty()); }},
+    {"NodeWhereSeveralPodsFailedIsAvoided",
+     [](Scene& s) {
+       InCluster(s).policy().set_backoff_limit(100);
+       for (int i = 0; i < 3; ++i) {
+         s.End("digits-worker-1", 1);
+         s.Settle();
+         s.now += absl::Seconds(20);
+         std::erase_if(s.seen.pods, [](const ObservedPod& pod) { return pod.Terminated(); });
+         s.Add(Role::kWorker, 1).node = "b";
+       }
+       s.seen.pods.pop_back();
+     },
+     [](const Decision& d) {
+       ASSERT_NE(Creation(d, Role::kWorker, 1), nullptr);
+       EXPECT_EQ(Creation(d, Role::kWorker, 1)->avoid, std::vector<std::string>{"b"});
+     }},
+    {"ProgramThatFailsEverywhereMakesNoNodeAvoided",
+     [](Scene& s) {
+       InCluster(s, 1).policy().set_backoff_limit(100);
+       for (int i = 0; i < 4; ++i) {
+         s.End("digits-worker-0", 1);
+         s.Settle();
+         s.now += absl::Seconds(20);
+         std::erase_if(s.seen.pods, [](const ObservedPod& pod) { return pod.Terminated(); });
+         s.Add(Role::kWorker, 0).node = "a";
+       }
+       s.seen.pods.pop_back();
+     },
+     [](const Decision& d) { EXPECT_TRUE(Creation(d, Role::kWorker, 0)->avoid.empty()); }},
+    {"PodThatFindsNoPlaceBecauseItAvoidsOneForLongIsMadeAnew",
+     [](Scene& s) {
+       InCluster(s);
+       s.seen.pods.pop_back();
+       Pending(s, 1, kUnschedulable).avoids = {"b"};
+     },
+     [](const Decision& d) { EXPECT_NE(Deletes(d, "digits-worker-1"), nullptr); }},
+    {"PartitionedCoordinatorIsGivenUpBeforeItsWorkers",
+     [](Scene& s) {
+       InCluster(s);
+       for (ObservedPod& pod : s.seen.pods) {
+         if (pod.role == Role::kWorker) pod.node = "b";
+       }
+       for (auto& member : *s.report().mutable_members()) {
+         member.set_connected(false);
+         member.set_silent_seconds(3);
+       }
+     },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-coordinator-0"), nullptr);
+       EXPECT_EQ(Deletes(d, "digits-worker-0"), nullptr);
+       EXPECT_EQ(Deletes(d, "digits-worker-1"), nullptr);
+     }},
+    {"WorkerThatANewCoordinatorNeverHeardOfIsGivenUpSoonIfItIsOld",
+     [](Scene& s) {
+       InCluster(s).report().mutable_members()->RemoveLast();
+       s.now += absl::Minutes(5);
+       s.Pod("digits-worker-1").unheard_since = s.now - absl::Seconds(5);
+     },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-worker-1"), nullptr);
+       EXPECT_EQ(Deletes(d, "digits-worker-0"), nullptr);
+     }},
+    {"WorkerThatIsYoungAndUnheardOfIsGivenItsTime",
+     [](Scene& s) {
+       InCluster(s).report().mutable_members()->RemoveLast();
+       s.Pod("digits-worker-1").unheard_since = s.now - absl::Seconds(5);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Count<DeletePod>(d), 0);
+       EXPECT_EQ(d.unheard.size(), 1U);
+     }},
+};
+
+const Case kPolicies[] = {
+    {"JobOfAnotherControllerIsLeftAlone",
+     [](Scene& s) { s.policy().set_managed_by("kueue.x-k8s.io/multikueue"); },
+     [](const Decision& d) {
+       EXPECT_TRUE(d.actions.empty());
+       EXPECT_FALSE(d.write_status);
+       EXPECT_FALSE(d.supervision.has_value());
+     }},
+    {"JobThatNamesThisControllerIsOurs",
+     [](Scene& s) { s.policy().set_managed_by("starling.dev/controller"); },
+     [](const Decision& d) { EXPECT_EQ(Count<CreatePod>(d), 3); }},
+    {"ClusterJobGetsABudget", [](Scene& s) { s.options = ClusterOptions(); },
+     [](const Decision& d) { EXPECT_EQ(Count<CreateBudget>(d), 1); }},
+    {"QueueHoldsAJobLikeASuspension",
+     [](Scene& s) {
+       s.seen.queueing.hold = true;
+       s.seen.queueing.reason = "Queued";
+       s.seen.queueing.message = "waits for quota";
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Count<CreatePod>(d), 0);
+       EXPECT_EQ(ReasonOf(d, "Suspended"), "Queued");
+     }},
+    {"QueueBoundsTheWorkers",
+     [](Scene& s) {
+       s.worker().set_replicas(5);
+       s.seen.queueing.worker_limit = 3;
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Count<CreatePod>(d), 4);
+       EXPECT_EQ(d.status.replicas(), 3);
+     }},
+    {"SuspensionWithoutDurableCheckpointsSaysSo",
+     [](Scene& s) {
+       InCluster(s).seen.checkpoint_durable = false;
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.seen.pods.clear();
+       s.seen.link.reset();
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Suspended"), "CheckpointNotDurable");
+       EXPECT_FALSE(d.status.has_last_checkpoint());
+     }},
+    {"SuspensionWithDurableCheckpointsIsPlain",
+     [](Scene& s) {
+       InCluster(s).policy().set_suspend(true);
+       s.Settle();
+       s.seen.pods.clear();
+       s.seen.link.reset();
+     },
+     [](const Decision& d) { EXPECT_EQ(ReasonOf(d, "Suspended"), "JobSuspended"); }},
+    {"SuccessWithoutADurablePlaceKeepsTheDigestOnly",
+     [](Scene& s) {
+       InCluster(s).seen.checkpoint_durable = false;
+       auto& model = *s.report().mutable_training()->mutable_result()->mutable_model();
+       model.set_uri("file:///var/lib/starling/job/model.safetensors");
+       model.set_sha256("abc");
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Succeeded"), "CheckpointNotDurable");
+       EXPECT_FALSE(d.status.result().model().has_uri());
+       EXPECT_EQ(d.status.result().model().sha256(), "abc");
+     }},
+    {"NobodyIsLeftWhenTheCoordinatorDiedBeforeItCouldLetThemGo",
+     [](Scene& s) {
+       s.policy().set_clean_pod_policy(v1alpha1::CLEAN_POD_POLICY_NONE);
+       s.Finished(true);
+       s.seen.pods.erase(s.seen.pods.begin());
+       s.seen.link.reset();
+       s.now += s.options.finish_timeout;
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<DeletePod>(d), 2); }},
+    {"CleanPodPolicyNoneDeletesNobodyWhoIsLetGo",
+     [](Scene& s) {
+       s.policy().set_clean_pod_policy(v1alpha1::CLEAN_POD_POLICY_NONE);
+       s.Finished(true).now += absl::Hours(1);
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<DeletePod>(d), 0); }},
+};
+
+INSTANTIATE_TEST_SUITE_P(Problems, DecideCluster, testing::ValuesIn(kProblems), NameOf);
+INSTANTIATE_TEST_SUITE_P(Disruptions, DecideCluster, testing::ValuesIn(kDisruptions), NameOf);
+INSTANTIATE_TEST_SUITE_P(Memory, DecideCluster, testing::ValuesIn(kMemory), NameOf);
+INSTANTIATE_TEST_SUITE_P(Places, DecideCluster, testing::ValuesIn(kPlaces), NameOf);
+INSTANTIATE_TEST_SUITE_P(Policies, DecideCluster, testing::ValuesIn(kPolicies), NameOf);
+
+}  // namespace
+}  // namespace starling::trainingjob

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// Coordinators and workers that fall silent, and what is done about it.
+#include "controller/trainingjob/policies.h"
+#include "controller/trainingjob/test_scene.h"
+#include "gtest/gtest.h"
+
+namespace starling::trainingjob {
+namespace {
+
+TEST(DecideSilence, DeadCoordinatorIsReplacedAtItsIndex) {
+  Scene scene;
+  scene.Training();
+  scene.End("digits-coordinator-0", 137, 9);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_TRUE(Creates(decision, Role::kCoordinator, 0));
+  EXPECT_FALSE(decision.supervision.has_value());
+  EXPECT_EQ(decision.status.state(), "Running");  // steps go on under the last view
+}
+
+TEST(DecideSilence, CoordinatorRestartedInPlaceIsAnIncidentOnce) {
+  Scene scene;
+  scene.Training();
+  scene.Booted("boot-b");
+  scene.seen.link->former_boot_id = "boot-a";
+
+  scene.Settle().Settle();
+
+  ASSERT_EQ(scene.seen.status.incidents_size(), 1);
+  EXPECT_EQ(scene.seen.status.incidents(0).reason(), "CoordinatorRestarted");
+  EXPECT_EQ(scene.seen.status.restarts(), 1);
+  EXPECT_EQ(scene.seen.status.failures(), 0);
+}
+
+TEST(DecideSilence, SilentCoordinatorIsReplacedAtTheLowestFreeIndex) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->silent = absl::Seconds(2);
+
+  const Decision decision = scene.Do();
+
+  ASSERT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-coordinator-0")->grace_seconds, 1);
+  EXPECT_TRUE(Creates(decision, Role::kCoordinator, 1));
+  ASSERT_EQ(decision.status.incidents_size(), 1);
+  EXPECT_EQ(decision.status.incidents(0).reason(), "CoordinatorLost");
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_FALSE(decision.supervision.has_value());
+}
+
+TEST(DecideSilence, CondemnedCoordinatorGoesEvenIfItSpeaksAgain) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->silent = absl::Seconds(2);
+  scene.Settle();
+  scene.seen.link->silent = absl::ZeroDuration();
+
+  const Decision decision = scene.Do();
+
+  EXPECT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_EQ(decision.status.incidents_size(), 1);
+}
+
+TEST(DecideSilence, CoordinatorThatIsAlmostSilentIsGivenItsTime) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->silent = absl::Milliseconds(1900);
+
+  const Decision decision = scene.Do();
+
+  EXPECT_EQ(Count<DeletePod>(decision), 0);
+  EXPECT_LE(decision.requeue_after, absl::Milliseconds(110));
+}
+
+TEST(DecideSilence, CoordinatorThatHasNeverSpokenIsGivenLonger) {
+  Scene scene;
+  scene.Prepared().Add(Role::kCoordinator, 0);
+  scene.Booted();
+  scene.seen.link->heard = false;
+  scene.seen.link->report.Clear();
+  scene.seen.link->silent = absl::Seconds(5);
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+
+  scene.seen.link->silent = absl::Seconds(16);
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 1);
+}
+
+TEST(DecideSilence, SilenceOfAnotherPodsLinkSaysNothing) {
+  Scene scene;
+  scene.Training();
+  scene.seen.link->pod_uid = "of-a-former-pod";
+  scene.seen.link->silent = absl::Hours(1);
+
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+}
+
+TEST(DecideSilence, SilentWorkerIsReplacedAtAnotherIndex) {
+  Scene scene;
+  scene.Training();
+  scene.report().mutable_members(1)->set_connected(false);
+  scene.report().mutable_members(1)->set_silent_seconds(6);
+
+  const Decision decision = scene.Do();
+
+  ASSERT_NE(Deletes(decision, "digits-worker-1"), nullptr);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1")->grace_seconds, 1);
+  EXPECT_TRUE(Creates(decision, Role::kWorker, 2));
+  EXPECT_EQ(decision.status.incidents(0).reason(), "WorkerLost");
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_EQ(StateInDesired(decision, "digits-worker-1"), v1alpha1::Pod::DRAINING);
+}
+
+TEST(DecideSilence, RestartedProcessOfASilentMemberIsNoSilence) {
+  Scene scene;
+  scene.Training();
+  scene.report().mutable_members(1)->set_connected(false);
+  scene.report().mutable_members(1)->set_silent_seconds(60);
+  v1alpha1::MemberStatus& next = scene.Member(scene.Pod("digits-worker-1"));
+  next.mutable_id()->set_start(2);
+
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+}
+
+TEST(DecideSilence, WorkerThatIsStillStartingIsNotSilent) {
+  Scene scene;
+  scene.Training();
+  v1alpha1::MemberStatus& member = *scene.report().mutable_members(1);
+  member.set_connected(false);
+  member.set_in_view(false);
+  member.set_phase(v1alpha1::PHASE_OUT);
+  member.set_silent_seconds(20);
+
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+}
+
+}  // namespace
+}  // namespace starling::trainingjob

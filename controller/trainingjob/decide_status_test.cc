@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+// How often the status is written, and what stands in it.
+#include <set>
+
+#include "controller/trainingjob/policies.h"
+#include "controller/trainingjob/quantity.h"
+#include "controller/trainingjob/test_scene.h"
+#include "gtest/gtest.h"
+
+namespace starling::trainingjob {
+namespace {
+
+// The API server is not a metrics store: between milestones at most one write in ten seconds.
+TEST(DecideStatus, ProgressAloneIsWrittenAtMostEveryTenSecondsInACluster) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.Training();
+  scene.seen.since_status_write = absl::ZeroDuration();
+  int writes = 0;
+  for (int tick = 1; tick <= 600; ++tick) {  // a minute, a report every 100 ms
+    scene.now += absl::Milliseconds(100);
+    scene.seen.since_status_write += absl::Milliseconds(100);
+    scene.report().set_settled_step(100 + tick);
+    scene.report().mutable_training()->mutable_progress()->set_step(100 + tick);
+    if (!scene.Do().write_status) continue;
+    ++writes;
+    scene.Settle();
+    scene.seen.since_status_write = absl::ZeroDuration();
+  }
+  EXPECT_GE(writes, 4);
+  EXPECT_LE(writes, 6);
+}
+
+TEST(DecideStatus, JobsThatStartedTogetherDoNotWriteTogether) {
+  std::set<absl::Duration> waits;
+  for (int job = 0; job < 50; ++job) {
+    Scene scene;
+    scene.options = ClusterOptions();
+    scene.options.budgets = false;
+    scene.seen.job.uid = "uid-" + std::to_string(job);
+    scene.Training();
+    scene.seen.since_status_write = absl::ZeroDuration();
+    scene.report().mutable_training()->mutable_progress()->set_step(101);
+    const Decision decision = scene.Do();
+    EXPECT_FALSE(decision.write_status);
+    waits.insert(decision.requeue_after);
+  }
+  EXPECT_GE(waits.size(), 40U);
+  EXPECT_GE(*waits.begin(), absl::Seconds(10));
+  EXPECT_LE(*waits.rbegin(), absl::Seconds(12));
+}
+
+TEST(DecideStatus, ChangingWordsOfTheKubeletAreNotWrittenAgainAndAgain) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.Prepared();
+  scene.worker().set_replicas(1);
+  scene.Add(Role::kCoordinator, 0, PodPhase::kPending);
+  ObservedPod& pod = scene.Add(Role::kWorker, 0, PodPhase::kPending);
+  pod.problem = PodProblem{kImagePullFailed, "ErrImagePull: not found", scene.now};
+  scene.now += absl::Seconds(5);
+  scene.Settle();
+  ASSERT_EQ(scene.seen.status.state(), "Pending");
+  scene.Pod("digits-worker-0").problem->message = "ImagePullBackOff: back-off 10s";
+
+  EXPECT_FALSE(scene.Do().write_status);
+}
+
+TEST(DecideStatus, FrozenWorkerIsOneIncident) {
+  Scene scene;
+  scene.Training();
+  v1alpha1::Incident& notice = *scene.report().add_incidents();
+  notice.set_reason("WorkerSilent");
+  notice.set_pod("digits-worker-1");
+  notice.set_message("it stopped answering; 1 worker goes on");
+  notice.set_detection_seconds(1.0);
+  SetTime(notice.mutable_time(), scene.now - absl::Seconds(4));
+  scene.report().mutable_members(1)->set_connected(false);
+  scene.report().mutable_members(1)->set_silent_seconds(6);
+
+  scene.Settle().Settle();
+
+  ASSERT_EQ(scene.seen.status.incidents_size(), 1);
+  const v1alpha1::Incident& incident = scene.seen.status.incidents(0);
+  EXPECT_EQ(incident.reason(), "WorkerLost");
+  EXPECT_DOUBLE_EQ(incident.detection_seconds(), 1.0);
+  EXPECT_EQ(incident.message(), "it stopped answering; 1 worker goes on; it is replaced");
+  EXPECT_NE(Deletes(scene.Do(), "digits-worker-1"), nullptr);
+}
+
+TEST(DecideStatus, TwoWorkersThatAreLostAreTwoIncidents) {
+  Scene scene;
+  scene.Training(3);
+  for (const int index : {1, 2}) {
+    scene.report().mutable_members(index)->set_connected(false);
+    scene.report().mutable_members(index)->set_silent_seconds(6);
+  }
+
+  EXPECT_EQ(scene.Do().status.incidents_size(), 2);
+}
+
+TEST(DecideStatus, StoppedControllerLeavesTheStateOfAJobWithoutPodsPending) {
+  Scene scene;
+  scene.Training();
+  ASSERT_EQ(scene.seen.status.state(), "Running");
+  scene.seen.shutting_down = true;
+  scene.report().set_stopped(true);
+
+  EXPECT_EQ(scene.Do().status.state(), "Pending");
+}
+
+TEST(Reasons, EveryReasonOfATableRowHasAMeaning) {
+  std::set<std::pair<std::string_view, std::string_view>> seen;
+  for (const ReasonRow& row : Reasons()) {
+    EXPECT_FALSE(row.where.empty());
+    EXPECT_FALSE(row.reason.empty());
+    EXPECT_FALSE(row.meaning.empty()) << row.reason;
+    EXPECT_TRUE(seen.insert({row.where, row.reason}).second) << row.reason;
+  }
+  EXPECT_NE(ReasonsAsMarkdown().find("| Degraded | `Unschedulable` |"), std::string::npos);
+  EXPECT_EQ(MeaningOf("NoSuchReason"), "");
+}
+
+TEST(Quantity, BytesAreReadAndWritten) {
+  EXPECT_EQ(ParseBytes("64Gi"), 64LL << 30);
+  EXPECT_EQ(ParseBytes("1.5Gi"), 3LL << 29);
+  EXPECT_EQ(ParseBytes("500M"), 500'000'000);
+  EXPECT_EQ(ParseBytes("1e9"), 1'000'000'000);
+  EXPECT_EQ(ParseBytes("1234"), 1234);
+  EXPECT_EQ(ParseBytes("1500m"), 2);
+  for (const char* wrong : {"", "Gi", "much", "-1Gi", "1GiB", "nan", "inf"}) {
+    EXPECT_EQ(ParseBytes(wrong), 0) << wrong;
+  }
+  EXPECT_EQ(FormatBytes(96LL << 20), "96Mi");
+  EXPECT_EQ(FormatBytes(64LL << 30), "64Gi");
+  EXPECT_EQ(FormatBytes(1500), "1500");
+}
+
+}  // namespace
+}  // namespace starling::trainingjob

@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a pod's status tells: how it ended, why it does not run, what is about to become of it.
+#include <algorithm>
+#include <array>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "controller/kube/objects.h"
+#include "controller/trainingjob/observe.h"
+#include "controller/trainingjob/quantity.h"
+#include "controller/trainingjob/reasons.h"
+
+namespace starling::trainingjob {
+namespace {
+
+// Reasons of a pod's end that are nobody's failure.
+constexpr std::array<std::string_view, 8> kDisruptions = {
+    "Evicted",  "Preempted",    "Preempting", kNodeShutdown,
+    "NodeLost", "NodeAffinity", "Shutdown",   "Terminated"};
+
+// Why a container waits, in the kubelet's words, and what we call it.
+constexpr std::pair<std::string_view, std::string_view> kWaiting[] = {
+    {"ErrImagePull", kImagePullFailed},
+    {"ImagePullBackOff", kImagePullFailed},
+    {"ErrImageNeverPull", kImagePullFailed},
+    {"InvalidImageName", kImagePullFailed},
+    {"ImageInspectError", kImagePullFailed},
+    {"RegistryUnavailable", kImagePullFailed},
+    {"SignatureValidationFailed", kImagePullFailed},
+    {"CreateContainerConfigError", kContainerNotCreated},
+    {"CreateContainerError", kContainerNotCreated},
+    {"RunContainerError", kContainerNotCreated},
+    {"PreCreateHookError", kContainerNotCreated},
+    {"PreStartHookError", kContainerNotCreated},
+};
+
+constexpr int kSignalCodes = 128;
+constexpr int kKill = 9;
+
+PodPhase ReadPhase(const std::string& phase) {
+  if (phase == "Pending" || phase.empty()) return PodPhase::kPending;
+  if (phase == "Succeeded") return PodPhase::kSucceeded;
+  if (phase == "Failed") return PodPhase::kFailed;
+  return PodPhase::kRunning;  // Unknown too: it may run
+}
+
+absl::Time TimeAt(const Json& object, std::string_view pointer) {
+  return kube::ParseTimestamp(kube::StringAt(object, pointer)).value_or(absl::UnixEpoch());
+}
+
+// The supervisor's record of the end, if the termination message is one: it knows the signal, the
+// time to the microsecond, and whether memory ran out.
+void ReadRecord(PodExit& exit) {
+  if (!exit.message.starts_with('{')) return;
+  const Json record = Json::parse(exit.message, nullptr, /*allow_exceptions=*/false);
+  if (!record.is_object() || !record.contains("exitCode")) return;
+  exit.message = kube::StringAt(record, "/message");
+  exit.signal = kube::IntAt(record, "/signal", exit.signal);
+  if (const std::string reason = kube::StringAt(record, "/reason"); reason == "OOMKilled") {
+    exit.reason = reason;
+  }
+  exit.finished =
+      kube::ParseTimestamp(kube::StringAt(record, "/finishedAt")).value_or(exit.finished);
+}
+
+std::optional<PodExit> ReadExit(const Json& pod) {
+  for (const Json& status : kube::At(pod, "/status/containerStatuses")) {
+    const Json& ended = kube::At(status, "/state/terminated");
+    if (!ended.is_object()) continue;
+    if (kube::StringAt(status, "/name") != resources::kContainer) continue;
+    PodExit exit;
+    exit.code = kube::IntAt(ended, "/exitCode");
+    exit.signal = kube::IntAt(ended, "/signal");
+    exit.reason = kube::StringAt(ended, "/reason");
+    exit.message = kube::StringAt(ended, "/message");
+    exit.finished = kube::ParseTimestamp(kube::StringAt(ended, "/finishedAt"))
+                        .value_or(kube::CreationTimeOf(pod).value_or(absl::UnixEpoch()));
+    ReadRecord(exit);
+    // Container runtimes report a killed process by its code alone.
+    if (exit.signal == 0 && exit.code == kSignalCodes + kKill) exit.signal = kKill;
+    return exit;
+  }
+  return std::nullopt;
+}
+
+// The scheduler's word on a pod without a place.
+std::optional<PodProblem> ReadScheduling(const Json& pod) {
+  const Json& scheduled = kube::FindCondition(pod, "PodScheduled");
+  if (!scheduled.is_object() || kube::StringAt(scheduled, "/status") != "False") {
+    return std::nullopt;
+  }
+  const std::string reason = kube::StringAt(scheduled, "/reason");
+  PodProblem problem;
+  problem.reason = reason == "SchedulingGated" ? kSchedulingGated : kUnschedulable;
+  problem.message = kube::StringAt(scheduled, "/message");
+  problem.since = TimeAt(scheduled, "/lastTransitionTime");
+  return problem;
+}
+
+// The kubelet's word on a container that does not start.
+std::optional<PodProblem> ReadWaiting(const Json& pod) {
+  for (const char* list : {"/status/initContainerStatuses", "/status/containerStatuses"}) {
+    for (const Json& status : kube::At(pod, list)) {
+      const std::string reason = kube::StringAt(status, "/state/waiting/reason");
+      for (const auto& [kubelets, ours] : kWaiting) {
+        if (reason != kubelets) continue;
+        PodProblem problem;
+        problem.reason = ours;
+        problem.message = absl::StrCat("container ", kube::StringAt(status, "/name"), ": ", reason,
+                                       ": ", kube::StringAt(status, "/state/waiting/message"));
+        problem.since = TimeAt(pod, "/status/startTime");
+        return problem;
+      }
+    }
+  }
+  return std::nullopt;
+}
+
+std::int64_t ReadMemory(const Json& pod) {
+  for (const Json& container : kube::At(pod, "/spec/containers")) {
+    if (kube::StringAt(container, "/name") != resources::kContainer) continue;
+    return ParseBytes(kube::StringAt(container, "/resources/limits/memory"));
+  }
+  return 0;
+}
+
+std::vector<std::string> ReadAvoided(const Json& pod) {
+  const std::string text = kube::AnnotationOf(pod, kAvoidAnnotation);
+  if (text.empty()) return {};
+  return absl::StrSplit(text, ',');
+}
+
+// "0,1,3/4" and the round's number; a world of round 0 where they make no sense.
+World ReadWorld(const Json& pod) {
+  World world;
+  const std::string text = kube::AnnotationOf(pod, kWorldAnnotation);
+  const std::vector<std::string> parts = absl::StrSplit(text, '/');
+  if (parts.size() != 2 || !absl::SimpleAtoi(parts[1], &world.wanted)) return {};
+  for (const auto member : absl::StrSplit(parts[0], ',')) {
+    std::int64_t index = 0;
+    if (!absl::SimpleAtoi(member, &index)) return {};
+    world.members.push_back(index);
+  }
+  if (!absl::SimpleAtoi(kube::AnnotationOf(pod, kRoundAnnotation), &world.round)) return {};
+  return world;
+}
+
+void ReadDisruption(const Json& pod, ObservedPod& seen) {
+  const bool targeted = kube::IsConditionTrue(pod, "DisruptionTarget");
+  if (targeted) {
+    seen.disruption = kube::StringAt(kube::FindCondition(pod, "DisruptionTarget"), "/reason");
+  }
+  seen.disrupted = targeted || std::find(kDisruptions.begin(), kDisruptions.end(), seen.reason) !=
+                                   kDisruptions.end();
+}
+
+}  // namespace
+
+std::map<std::string, std::string> AnnotationsOf(const CreatePod& create) {
+  std::map<std::string, std::string> annotations;
+  if (!create.avoid.empty()) {
+    annotations[std::string(kAvoidAnnotation)] = absl::StrJoin(create.avoid, ",");
+  }
+  if (create.world.round > 0) {
+    annotations[std::string(kRoundAnnotation)] = absl::StrCat(create.world.round);
+    annotations[std::string(kWorldAnnotation)] =
+        absl::StrCat(absl::StrJoin(create.world.members, ","), "/", create.world.wanted);
+  }
+  return annotations;
+}
+
+std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod) {
+  if (kube::ControllerUidOf(pod) != job.uid) return std::nullopt;
+  const auto role = resources::ParseRole(kube::LabelOf(pod, resources::kRoleLabel));
+  ObservedPod seen;
+  if (!role.has_value() ||
+      !absl::SimpleAtoi(kube::LabelOf(pod, resources::kIndexLabel), &seen.index)) {
+    return std::nullopt;
+  }
+  seen.name = kube::NameOf(pod);
+  seen.uid = kube::UidOf(pod);
+  seen.ip = kube::StringAt(pod, "/status/podIP");
+  seen.node = kube::StringAt(pod, "/spec/nodeName");
+  seen.role = *role;
+  seen.phase = ReadPhase(kube::StringAt(pod, "/status/phase"));
+  seen.reason = kube::StringAt(pod, "/status/reason");
+  seen.ready = seen.phase == PodPhase::kRunning && kube::IsConditionTrue(pod, "Ready");
+  seen.terminating = kube::IsBeingDeleted(pod);
+  seen.deletion_due = TimeAt(pod, "/metadata/deletionTimestamp");
+  seen.created = kube::CreationTimeOf(pod).value_or(absl::UnixEpoch());
+  seen.started = TimeAt(pod, "/status/startTime");
+  seen.exit = ReadExit(pod);
+  seen.memory = ReadMemory(pod);
+  seen.avoids = ReadAvoided(pod);
+  seen.world = ReadWorld(pod);
+  ReadDisruption(pod, seen);
+  if (seen.phase == PodPhase::kPending) {
+    seen.problem = ReadScheduling(pod);
+    if (!seen.problem.has_value()) seen.problem = ReadWaiting(pod);
+  }
+  return seen;
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/trainingjob/reasons.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::trainingjob {
+namespace {
+
+constexpr ReasonRow kRows[] = {
+    {"Created", "JobCreated", "the controller has taken the job", ""},
+
+    {"Running", "Training", "workers train", ""},
+    {"Running", "Starting", "training has not begun yet", "see the message for what it waits for"},
+    {"Running", "Recovering", "training stopped and is brought back", ""},
+    {"Running", "JobFinished", "the job has ended", ""},
+    {"Running", "ControllerStopped", "the controller of this machine has ended, its pods too",
+     "start it again; training goes on from the newest checkpoint"},
+    {"Running", "JobSuspended", "the job is suspended", ""},
+
+    {"Suspended", "Suspending", "a checkpoint is written, then the pods go", ""},
+    {"Suspended", "JobSuspended", "no pod is left", "set spec.runPolicy.suspend to false to go on"},
+    {"Suspended", "Queued", "a queue has no room for the job yet", "see the message"},
+    {"Suspended", "JobResumed", "training goes on", ""},
+
+    {"Succeeded", "TrainingFinished", "training has come to its end", ""},
+    {"Succeeded", "WorkersSucceeded", "the containers have ended well, as successPolicy asks", ""},
+    {"Suspended, Succeeded", kCheckpointNotDurable,
+     "checkpoints lie on disks that go with the pods: after a suspension training begins at step "
+     "0, "
+     "after the end the model is not kept",
+     "set spec.checkpoint.uri to a path on a PersistentVolumeClaim that the worker's template "
+     "mounts"},
+
+    {"Failed", kInvalidSpec, "the spec is wrong, or the API server refuses the pods made from it",
+     "correct the field that the message names and create the job again"},
+    {"Failed", "TrainingFailed", "training itself gave up", "see the message"},
+    {"Failed", "BadConfiguration", "a worker cannot run with this configuration or data",
+     "correct what the message names; trying again cannot help"},
+    {"Failed", "PodFailed", "a pod ended in a way that its restartPolicy does not restart",
+     "see the message, or choose restartPolicy: OnFailure"},
+    {"Failed", "BackoffLimitExceeded", "pods failed again and again without a step between them",
+     "see the last failure in the message; raise backoffLimit if failures are to be expected"},
+    {"Failed", "DeadlineExceeded", "the job was active for longer than activeDeadlineSeconds",
+     "raise spec.runPolicy.activeDeadlineSeconds"},
+
+    {"Degraded", kQuotaExceeded, "the namespace's quota does not allow more pods",
+     "raise the ResourceQuota, ask for less, or end other jobs; it is tried again by itself"},
+    {"Degraded", kPodForbidden, "the API server does not allow the job's objects",
+     "see the message: admission policies, pod security, or the controller's own rights; it is "
+     "tried again by itself"},
+    {"Degraded", kNameTaken, "an object of another owner has the name that a pod would get",
+     "delete that object or choose another name for the job"},
+    {"Degraded", kImagePullFailed, "an image cannot be pulled",
+     "check its name and tag, the registry, and imagePullSecrets in the template; the kubelet "
+     "tries again by itself"},
+    {"Degraded", kContainerNotCreated, "a container cannot be created",
+     "see the message: often a Secret, ConfigMap or key that the template names is not there"},
+    {"Degraded", kUnschedulable, "no node has room, or is of the kind that is asked for",
+     "free or add nodes, ask for less, or lower minReplicas; the job trains with as many workers "
+     "as have a place once there are minReplicas"},
+    {"Degraded", kSchedulingGated, "a queue or a gang scheduler holds the pods back",
+     "wait for its turn, or see the queue"},
+    {"Degraded", kNodeLost, "a node does not answer, or is gone",
+     "nothing, if it comes back; if it does not, delete the Node object, so that its pods are "
+     "known "
+     "to have ended"},
+    {"Degraded", kPodStuckTerminating, "a pod has not ended though its grace period is over",
+     "look at its finalizers and at the kubelet of its node; its replacement does not wait for it"},
+    {"Degraded", kWorkerRefused, "a worker is not admitted to training",
+     "see the message, often that nodes are of different kinds"},
+    {"Degraded", kOutOfMemory, "workers are killed because they need more memory than they may use",
+     "raise resources.limits.memory in the worker's template, or set onOutOfMemory and its "
+     "maximum"},
+    {"Degraded", kNoProblem, "nothing is wrong with pods and nodes", ""},
+
+    {"incident", "WorkerFailed", "a worker's pod ended with an error", "see its exit code and log"},
+    {"incident", "WorkerLost", "a worker's process ended or fell silent", ""},
+    {"incident", "WorkerSilent", "a worker stopped answering, though its connection stands", ""},
+    {"incident", "WorkerUnreachable", "other workers could not reach it", "look at the network"},
+    {"incident", "WorkerLeftEarly", "a worker ended well though it was not told to", ""},
+    {"incident", "WorkerEvicted", "a worker's pod was evicted", ""},
+    {"incident", "WorkerPreempted", "a worker's pod made room for one of higher priority", ""},
+    {"incident", "CoordinatorFailed", "the coordinator's pod ended with an error",
+     "see its exit code and log"},
+    {"incident", "CoordinatorLost", "the coordinator fell silent and was replaced", ""},
+    {"incident", "CoordinatorRestarted", "the coordinator's process was started again", ""},
+    {"incident", "CoordinatorLeftEarly", "the coordinator ended though it was not told to", ""},
+    {"incident", "CoordinatorEvicted", "the coordinator's pod was evicted", ""},
+    {"incident", "CoordinatorPreempted", "its pod made room for one of higher priority", ""},
+    {"incident", "OOMKilled", "a process was killed because it used more memory than it may",
+     "raise resources.limits.memory, or set onOutOfMemory"},
+    {"incident", "StepsAtRisk", "silent workers count as ended; steps only they know may be lost",
+     ""},
+
+    {"event", "Created", "the controller has taken the job", ""},
+    {"event", "PodsCreated", "pods were made", ""},
+    {"event", "Running", "training runs", ""},
+    {"event", "Restarting", "training stopped and is brought back", ""},
+    {"event", "Resumed", "a suspended job goes on", ""},
+    {"event", "Suspended", "a job is suspended", ""},
+    {"event", "ReplicasBounded", "fewer or more workers than asked for, by a bound", ""},
+    {"event", "MemoryRaised", "workers get more memory after a kill for want of it", ""},
+    {"event", "NodeAvoided", "pods are kept away from a node for a while", ""},
+    {"event", "RoundStarted", "all containers are started again with a new environment", ""},
+};
+
+const ReasonRow* Find(std::string_view reason) {
+  for (const ReasonRow& row : kRows) {
+    if (row.reason == reason) return &row;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+std::span<const ReasonRow> Reasons() { return kRows; }
+
+std::string_view MeaningOf(std::string_view reason) {
+  const ReasonRow* row = Find(reason);
+  return row == nullptr ? std::string_view() : row->meaning;
+}
+
+std::string_view RemedyOf(std::string_view reason) {
+  const ReasonRow* row = Find(reason);
+  return row == nullptr ? std::string_view() : row->remedy;
+}
+
+std::string ReasonsAsMarkdown() {
+  std::string text = "| Where | Reason | What it means | What to do |\n| --- | --- | --- | --- |\n";
+  for (const ReasonRow& row : kRows) {
+    absl::StrAppend(&text, "| ", std::string(row.where), " | `", std::string(row.reason), "` | ",
+                    std::string(row.meaning), " | ");
+    absl::StrAppend(&text, std::string(row.remedy), " |\n");
+  }
+  return text;
+}
+
+}  // namespace starling::trainingjob

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/trainingjob/scheduling_facts.h"
+
+#include "controller/kube/objects.h"
+#include "controller/trainingjob/build.h"
+#include "controller/trainingjob/pass.h"
+#include "controller/trainingjob/policies.h"
+
+namespace starling::trainingjob {
+namespace {
+
+// A pod of the role as it would be made; which one makes no difference here.
+Json SamplePod(const Observed& observed, Role role, const resources::Platform& platform) {
+  CreatePod create{.role = role, .index = 0, .config_generation = observed.generation};
+  create.world = {.round = 1, .members = {0}, .wanted = 1};
+  const absl::StatusOr<Json> pod = BuildJobPod(observed.job, observed.spec, create, platform);
+  return pod.ok() ? *pod : Json();
+}
+
+scheduling::RoleFacts FactsOfRole(const Observed& observed, Role role, std::int64_t wanted,
+                                  std::int64_t least, const resources::Platform& platform) {
+  scheduling::RoleFacts facts{.role = role,
+                              .pod = SamplePod(observed, role, platform),
+                              .wanted = wanted,
+                              .least = std::min(least, wanted)};
+  if (facts.pod.is_null()) facts.wanted = facts.least = 0;
+  for (const ObservedPod& pod : observed.pods) {
+    if (pod.role != role || pod.Terminated()) continue;
+    ++facts.live;
+    if (pod.ready) ++facts.ready;
+  }
+  return facts;
+}
+
+void SetOutcome(const v1alpha1::TrainingJobStatus& status, scheduling::JobFacts& facts) {
+  const std::pair<const char*, scheduling::Outcome> ends[] = {
+      {"Succeeded", scheduling::Outcome::kSucceeded}, {"Failed", scheduling::Outcome::kFailed}};
+  for (const auto& [type, outcome] : ends) {
+    if (ConditionStatus(status, type) != "True") continue;
+    facts.outcome = outcome;
+    facts.outcome_message = FindCondition(status, type)->message();
+  }
+}
+
+void SetPolicy(const v1alpha1::RunPolicy& policy, scheduling::JobFacts& facts) {
+  facts.suspend = policy.suspend();
+  const v1alpha1::SchedulingPolicy& scheduling = policy.scheduling_policy();
+  facts.queue = scheduling.queue();
+  facts.priority_class = scheduling.priority_class();
+  if (scheduling.has_min_available()) facts.min_available = scheduling.min_available();
+  if (scheduling.has_schedule_timeout_seconds()) {
+    facts.timeout_seconds = scheduling.schedule_timeout_seconds();
+  }
+}
+
+}  // namespace
+
+scheduling::JobFacts FactsOf(const JobObjects& objects, const Reading& reading,
+                             const resources::Platform& platform) {
+  const Observed& observed = reading.observed;
+  scheduling::JobFacts facts;
+  facts.job = observed.job;
+  facts.owner = kube::ControllerReference(*objects.job);
+  for (const auto& [key, value] : kube::At(*objects.job, "/metadata/labels").items()) {
+    if (value.is_string()) facts.labels[key] = value.get<std::string>();
+  }
+  facts.generation = observed.generation;
+  SetPolicy(observed.spec.run_policy(), facts);
+  SetOutcome(observed.status, facts);
+  if (!observed.spec.workload().has_container()) {
+    facts.roles.push_back(FactsOfRole(observed, Role::kCoordinator, 1, 1, platform));
+  }
+  const v1alpha1::WorkerSpec& worker = observed.spec.replica_specs().worker();
+  facts.roles.push_back(FactsOfRole(observed, Role::kWorker, WantedWorkers(observed.spec).workers,
+                                    std::max<std::int64_t>(worker.min_replicas(), 1), platform));
+  return facts;
+}
+
+Queueing QueueingOf(const scheduling::Verdict& verdict) {
+  return {.hold = verdict.hold,
+          .reason = verdict.reason,
+          .message = verdict.message,
+          .worker_limit = verdict.worker_limit,
+          .limit_message = verdict.limit_message};
+}
+
+}  // namespace starling::trainingjob
