@@ -10,7 +10,9 @@
 namespace starling::schema {
 
 std::map<std::string, std::string> GeneratedFiles() {
-  return {{"crds/starling.dev_trainingjobs.yaml", CrdYaml()},
+  const std::string crd = CrdYaml();
+  return {{"crds/starling.dev_trainingjobs.yaml", crd},
+          {"charts/starling/files/starling.dev_trainingjobs.yaml", crd},
           {"docs/reference/openapi.json", OpenApiJson()},
           {"docs/reference/trainingjob.md", ReferencePage()}};
 }

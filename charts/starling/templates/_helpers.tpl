@@ -1,0 +1,63 @@
+{{/* SPDX-License-Identifier: Apache-2.0 */}}
+{{- define "starling.selector" -}}
+app.kubernetes.io/name: starling
+app.kubernetes.io/component: controller
+{{- end }}
+
+{{- define "starling.labels" -}}
+{{ include "starling.selector" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
+{{- end }}
+
+{{- define "starling.image" -}}
+{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- end }}
+
+{{/* What the controller does with jobs and what they consist of: in all namespaces, or in one. */}}
+{{- define "starling.jobRules" -}}
+- apiGroups: [starling.dev]
+  resources: [trainingjobs]
+  verbs: [get, list, watch, delete]
+- apiGroups: [starling.dev]
+  resources: [trainingjobs/status]
+  verbs: [update]
+# To block a job's deletion until its pods are gone; clusters that enforce owner references ask.
+- apiGroups: [starling.dev]
+  resources: [trainingjobs/finalizers]
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [configmaps]
+  verbs: [get, list, watch, create]
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [get, list, watch, create, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [get, list, watch, create]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+# Of gang schedulers and queues, where they are installed.
+- apiGroups: [scheduling.x-k8s.io, scheduling.volcano.sh, scheduling.k8s.io]
+  resources: [podgroups]
+  verbs: [get, create, patch]
+# Kubernetes 1.35's own gangs.
+- apiGroups: [scheduling.k8s.io]
+  resources: [workloads]
+  verbs: [get, create]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads]
+  verbs: [get, list, watch, create, patch]
+- apiGroups: [kueue.x-k8s.io]
+  resources: [workloads/status]
+  verbs: [patch]
+{{- end }}
