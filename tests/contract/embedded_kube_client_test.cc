@@ -7,6 +7,7 @@
 #include <filesystem>
 
 #include "common/clock/clock.h"
+#include "tests/contract/kube_client_apply_contract.h"
 #include "tests/contract/kube_client_contract.h"
 #include "tests/contract/kube_client_reads_contract.h"
 
@@ -52,12 +53,13 @@ ClusterFactory Factory(const std::string& name, EmbeddedCluster::Kind kind) {
   return {name, [kind] { return std::make_unique<EmbeddedCluster>(kind); }};
 }
 
-INSTANTIATE_TEST_SUITE_P(Embedded, KubeClientContract,
-                         testing::Values(Factory("Memory", EmbeddedCluster::Kind::kMemory),
-                                         Factory("File", EmbeddedCluster::Kind::kFile),
-                                         Factory("TwoConnections",
-                                                 EmbeddedCluster::Kind::kTwoConnections)),
-                         NameOfFactory);
+const auto kStores =
+    testing::Values(Factory("Memory", EmbeddedCluster::Kind::kMemory),
+                    Factory("File", EmbeddedCluster::Kind::kFile),
+                    Factory("TwoConnections", EmbeddedCluster::Kind::kTwoConnections));
+
+INSTANTIATE_TEST_SUITE_P(Embedded, KubeClientContract, kStores, NameOfFactory);
+INSTANTIATE_TEST_SUITE_P(Embedded, KubeClientApplyContract, kStores, NameOfFactory);
 
 }  // namespace
 }  // namespace starling::kube

@@ -65,6 +65,11 @@ class KubeClientContract : public testing::TestWithParam<ClusterFactory> {
               {"replicaSpecs", {{"worker", {{"replicas", 2}}}}}}}};
   }
 
+  // Of what may change while a job runs.
+  static Json WorkersPatch(int replicas) {
+    return {{"spec", {{"replicaSpecs", {{"worker", {{"replicas", replicas}}}}}}}};
+  }
+
   static Json ConfigMap(const std::string& name, const Json& labels = Json::object()) {
     return {{"apiVersion", "v1"},
             {"kind", "ConfigMap"},
@@ -251,7 +256,7 @@ TEST_P(KubeClientContract, GenerationGrowsWithTheSpecOnly) {
       writer().Patch(kTrainingJob, key, {{"metadata", {{"labels", {{"a", "b"}}}}}});
   const auto reported =
       writer().PatchStatus(kTrainingJob, key, {{"status", {{"state", "Running"}}}});
-  const auto respecified = writer().Patch(kTrainingJob, key, {{"spec", {{"seed", 7}}}});
+  const auto respecified = writer().Patch(kTrainingJob, key, WorkersPatch(3));
 
   ASSERT_TRUE(labelled.ok() && reported.ok() && respecified.ok());
   EXPECT_EQ(GenerationOf(*labelled), 1);
@@ -266,23 +271,23 @@ TEST_P(KubeClientContract, TheStatusIsWrittenByItsOwnDoorOnly) {
   EXPECT_TRUE(StringAt(job, "/status/state").empty()) << "a create brings no status";
 
   job["status"]["state"] = "Running";
-  job["spec"]["seed"] = 99;
+  job["spec"]["replicaSpecs"]["worker"]["replicas"] = 7;
   auto reported = writer().UpdateStatus(kTrainingJob, job);
   ASSERT_TRUE(reported.ok()) << reported.status();
   EXPECT_EQ(StringAt(*reported, "/status/state"), "Running");
-  EXPECT_EQ(IntAt(*reported, "/spec/seed"), 1);
+  EXPECT_EQ(IntAt(*reported, "/spec/replicaSpecs/worker/replicas"), 2);
 
   (*reported)["status"]["state"] = "Failed";
-  (*reported)["spec"]["seed"] = 5;
+  (*reported)["spec"]["replicaSpecs"]["worker"]["replicas"] = 5;
   const auto updated = writer().Update(kTrainingJob, *reported);
   ASSERT_TRUE(updated.ok()) << updated.status();
   EXPECT_EQ(StringAt(*updated, "/status/state"), "Running");
-  EXPECT_EQ(IntAt(*updated, "/spec/seed"), 5);
+  EXPECT_EQ(IntAt(*updated, "/spec/replicaSpecs/worker/replicas"), 5);
 }
 
 TEST_P(KubeClientContract, AStatusUpdateOfAnOldVersionIsAConflict) {
   Json job = Created(kTrainingJob, Job("status-race"));
-  ASSERT_TRUE(writer().Patch(kTrainingJob, KeyOf(job), {{"spec", {{"seed", 2}}}}).ok());
+  ASSERT_TRUE(writer().Patch(kTrainingJob, KeyOf(job), WorkersPatch(4)).ok());
 
   job["status"]["state"] = "Running";
 
@@ -447,9 +452,10 @@ TEST_P(KubeClientContract, ScaleIsAViewOfTheWorkers) {
 }
 
 TEST_P(KubeClientContract, OnlyOneOwnerMayBeTheController) {
-  const Json owner = Created(kConfigMap, ConfigMap("two-owners"));
+  const Json first = Created(kConfigMap, ConfigMap("two-owners-1"));
+  const Json second = Created(kConfigMap, ConfigMap("two-owners-2"));
   Json child = ConfigMap("two-owners-child");
-  child["metadata"]["ownerReferences"] = {ControllerReference(owner), ControllerReference(owner)};
+  child["metadata"]["ownerReferences"] = {ControllerReference(first), ControllerReference(second)};
 
   EXPECT_TRUE(absl::IsInvalidArgument(writer().Create(kConfigMap, child).status()));
 }
