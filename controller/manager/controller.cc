@@ -90,15 +90,13 @@ struct Controller::Parts {
 void Controller::Parts::StartControl(std::int64_t lease_transition, const std::string& seed) {
   EnqueueJobs(jobs, queue);
   EnqueueOwners(pods, queue);
-  trainingjob::Options decide;
-  decide.coordinator_silence = options.coordinator_silence;
-  decide.lease_transition = lease_transition;
-  control = std::make_unique<JobControl>(
-      *store, queue, clock,
-      JobControlOptions{
-          .decide = decide,
-          .platform = {.jobs_folder = options.home + "/jobs", .image = "", .seed = seed},
-          .instance = "local"});
+  JobControlOptions control_options;
+  control_options.decide.coordinator_silence = options.coordinator_silence;
+  control_options.decide.lease_transition = lease_transition;
+  control_options.platform.jobs_folder = options.home + "/jobs";
+  control_options.platform.seed = seed;
+  control_options.instance = "local";
+  control = std::make_unique<JobControl>(*store, queue, clock, control_options);
 }
 
 void Controller::Parts::StartKubelet(const std::string& program_folder) {
