@@ -27,6 +27,7 @@
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
 #include "controller/scheduling/facts.h"
+#include "controller/scheduling/options.h"
 
 namespace starling::scheduling {
 
@@ -49,14 +50,6 @@ struct Plan {
 // `pod` with what schedulers and queues need to see on it. Labels, annotations and node selectors
 // are added, tolerations appended; a schedulerName that the pod has stays.
 Json Decorate(const Plan& plan, resources::Role role, Json pod);
-
-struct Options {
-  // Which gang scheduler is used: auto, none, coscheduling, volcano or native.
-  std::string gang_scheduler = "auto";
-  // The schedulerName of pods in a gang, where the gang scheduler does not stand in for
-  // kube-scheduler; empty: the driver's own.
-  std::string gang_scheduler_name;
-};
 
 // Thread-safe.
 class Scheduling {
