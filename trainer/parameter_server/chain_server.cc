@@ -234,11 +234,11 @@ void ChainServer::On(const Forward& forward, Sends& sends) {
     return;
   }
   const Entry& entry = forward.entry;
-  if (forward.old) {
+  if (forward.old && forward.index <= state_->index()) {
     PassDown(forward, OutcomeOf(entry.client, entry.sequence), sends);
     return;
   }
-  if (forward.index != state_->index() + 1) {
+  if (forward.old || forward.index != state_->index() + 1) {
     // Links keep their order, so this is one that lost something.
     if (rules_.same_view_chain) phase_ = ServerPhase::kAborted;
     return;

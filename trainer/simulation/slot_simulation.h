@@ -10,7 +10,7 @@
 // all work must get done, every piece of it exactly once in every slot.
 //
 // To add a fault: SlotWorld::RandomFault. To add a rule: a switch in parameter_server/rules.h and a
-// negative control in slot_simulation_test.cc or slot_counterexamples_test.cc.
+// negative control in slot_simulation_test.cc.
 #pragma once
 
 #include <cstdint>

@@ -84,7 +84,7 @@ struct Control {
   std::function<void(parameter_server::Rules&)> drop;
 };
 
-// The other rules need rarer luck: slot_counterexamples_test.cc plays their histories by hand.
+// Every rule has a history that punishes its absence, and seeds enough find it.
 class WithoutASlotRule : public testing::TestWithParam<Control> {};
 
 TEST_P(WithoutASlotRule, SomeHistoryBreaksAnInvariant) {

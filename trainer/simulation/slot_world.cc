@@ -66,7 +66,7 @@ void SlotWorld::Deliver(const MemberId& to, Micros delay, std::function<void(Pro
     if (found == processes_.end() || !found->second.alive) return;
     Process& process = found->second;
     if (process.paused) {
-      process.inbox.emplace_back([this, to, event] { Deliver(to, Random(0, 500), event); });
+      process.inbox.emplace_back([this, to, event] { event(processes_.at(to)); });
     } else {
       event(process);
     }

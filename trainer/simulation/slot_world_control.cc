@@ -238,7 +238,7 @@ void SlotWorld::Pause(Process& process, Micros length) {
   At(length, [this, id = process.id] {
     Process& woken = processes_.at(id);
     woken.paused = false;
-    for (Event& event : std::exchange(woken.inbox, {})) event();
+    for (const Event& event : std::exchange(woken.inbox, {})) event();
     At(Random(0, 100'000), [this, id] { processes_.at(id).suspected = false; });
   });
 }
