@@ -61,3 +61,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
   resources: [workloads/status]
   verbs: [patch]
 {{- end }}
+
+{{- define "starling.subject" }}
+subjects:
+- kind: ServiceAccount
+  name: {{ .Values.serviceAccount.name }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}

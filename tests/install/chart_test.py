@@ -1,0 +1,116 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The Helm chart: what it renders is what an API server takes; install, upgrade, uninstall."""
+import json
+import os
+import sys
+import unittest
+
+import kubectl as k
+from programs import Programs, Skip, SKIPPED
+
+NAMESPACE = "starling-system"
+
+
+def helm(*arguments):
+    return k.run(HELM, *arguments)
+
+
+def template(*arguments):
+    return helm("template", "starling", k.CHART, "--namespace", NAMESPACE,
+                "--kube-version=v1.34.4", *arguments)
+
+
+def install(*arguments):
+    # No kubelet runs the pods here, so nobody waits for them.
+    return helm("upgrade", "--install", "starling", k.CHART, "--namespace", NAMESPACE,
+                "--create-namespace", *arguments)
+
+
+class Chart(unittest.TestCase):
+    def tearDown(self):
+        k.run("sh", "-c", f"'{HELM}' uninstall starling --namespace {NAMESPACE} --ignore-not-found")
+        k.kubectl("delete", "crd", "trainingjobs.starling.dev", "--ignore-not-found")
+        k.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
+
+    def test_lints_and_every_variant_is_taken_by_the_server(self):
+        helm("lint", "--strict", "--kube-version=v1.34.4", k.CHART)
+        k.kubectl("create", "namespace", NAMESPACE)
+        k.install_crd()
+        for values in ([], ["--set=replicas=1,watchNamespace=default"],
+                       ["--set=webhook.enabled=false,crds.install=false,rbac.create=false"],
+                       ["--set=webhook.failurePolicy=Fail,priorityClassName=high,logLevel=debug",
+                        "--set=imagePullSecrets[0].name=a,nodeSelector.a=b,podLabels.c=d",
+                        "--set=extraArgs[0]=--sync-period=1m,podAnnotations.e=f"]):
+            text = template(*values)
+            # All fields are known and in order: the server itself is the judge.
+            k.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-",
+                      stdin=text)
+
+    def test_wrong_values_are_refused_by_their_schema(self):
+        for wrong in ("replicas=0", "webhook.failurePolicy=Perhaps", "replica=2", "logLevel=loud"):
+            with self.assertRaisesRegex(k.Failed, "values don't meet the specifications"):
+                template("--set", wrong)
+
+    def test_the_pods_of_the_deployment_pass_pod_security_restricted(self):
+        k.kubectl("create", "namespace", NAMESPACE)
+        k.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
+        k.kubectl("create", "serviceaccount", "starling-controller", "-n", NAMESPACE)
+        text = template("--show-only", "templates/deployment.yaml", "--set=replicas=1")
+        k.kubectl("apply", "-f", "-", stdin=text)
+        rendered = k.get("deployment", "starling-controller", "-n", NAMESPACE)["spec"]["template"]
+        pod = {"apiVersion": "v1", "kind": "Pod", "spec": rendered["spec"],
+               "metadata": {"name": "a", "namespace": NAMESPACE}}
+        k.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+        pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+        self.assertIn("violates PodSecurity", k.refusal(
+            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod)))
+
+    def test_jobs_outlive_upgrade_and_uninstall_and_a_new_installation_adopts_them(self):
+        install()
+        k.eventually(lambda: k.refusal("get", "tj") == "", "TrainingJobs are served")
+        k.create(k.digits())
+        uid = k.get("tj", "digits")["metadata"]["uid"]
+        k.kubectl("patch", "validatingwebhookconfiguration", "starling", "--type=json", "-p",
+                  '[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"YQ=="}]')
+        # The CRD of an older release: the upgrade brings the new field back.
+        k.kubectl("patch", "crd", "trainingjobs.starling.dev", "--type=json", "-p", json.dumps(
+            [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/3"}]))
+        install("--set=replicas=1", "--set=image.tag=next")
+        self.assertEqual(k.get("deployment", "starling-controller", "-n", NAMESPACE)
+                         ["spec"]["template"]["spec"]["containers"][0]["image"], "starling:next")
+        self.assertIn("PROGRESS", k.kubectl("get", "tj"))
+        self.assertFalse(k.exists("pdb", "starling-controller", "-n", NAMESPACE))
+        webhook = k.get("validatingwebhookconfiguration", "starling")["webhooks"][0]
+        self.assertEqual(webhook["clientConfig"]["caBundle"], "YQ==", "an upgrade keeps the bundle")
+        helm("uninstall", "starling", "--namespace", NAMESPACE, "--wait")
+        self.assertEqual(k.get("tj", "digits")["metadata"]["uid"], uid)
+        for kind in ("validatingwebhookconfiguration", "clusterrole", "clusterrolebinding"):
+            self.assertNotIn("starling", k.kubectl("get", kind, "-o", "name"))
+        self.assertFalse(k.exists("deployment,service,role,rolebinding", "-n", NAMESPACE))
+        install()
+        self.assertEqual(k.get("tj", "digits")["metadata"]["uid"], uid)
+
+    def test_the_webhook_is_asked_about_specs_only_and_its_absence_stops_nothing(self):
+        install()
+        k.eventually(lambda: k.refusal("get", "tj") == "", "TrainingJobs are served")
+        k.create(k.digits())
+        k.kubectl("patch", "validatingwebhookconfiguration", "starling", "--type=json", "-p",
+                  '[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Fail"}]')
+        wanted = json.dumps({"spec": {"stop": {"epochs": 3}}})
+        k.eventually(lambda: "failed calling webhook" in k.refusal(
+            "patch", "tj", "digits", "--type=merge", "--dry-run=server", "-p", wanted),
+            "nobody answers and the policy is Fail")
+        k.kubectl("label", "tj", "digits", "a=b")
+        k.kubectl("delete", "tj", "digits")
+
+
+if __name__ == "__main__":
+    try:
+        HELM = Programs("helm")["helm"]
+    except Skip as reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    os.environ["HELM_CACHE_HOME"] = os.environ["HELM_CONFIG_HOME"] = \
+        os.environ["HELM_DATA_HOME"] = os.path.join(os.environ["STARLING_TEST_KUBE"], "helm")
+    unittest.main()

@@ -1,0 +1,211 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The chart's rights are the least that work.
+
+The controller runs as its service account against a real API server that writes down every
+request, through jobs that make it use all it may. Then: no request was refused; every verb of
+every rule was used; and with that verb taken out of its rule the same request is refused.
+
+usage: rbac_test.py AUDIT_LOG
+"""
+import copy
+import json
+import os
+import sys
+import tempfile
+import unittest
+
+import kubectl as k
+from controller import NAMESPACE, Controller, install_chart
+from programs import Programs, Skip, SKIPPED
+
+USER = f"system:serviceaccount:{NAMESPACE}:starling-controller"
+POD_GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io")
+
+# Verbs that this run cannot bring about, each with what would use it.
+NOT_DRIVEN = {
+    ("starling.dev", "trainingjobs", "get"): "read again after a write of unknown outcome",
+    ("starling.dev", "trainingjobs/finalizers", "update"):
+        "asked by admission where owner references are enforced; no request of its own",
+    ("events.k8s.io", "events", "patch"): "an event that repeats",
+    **{(group, "podgroups", verb): "a gang scheduler that is installed"
+       for group in POD_GROUPS for verb in ("get", "create", "patch")},
+    **{("kueue.x-k8s.io", "workloads", verb): "Kueue that is installed"
+       for verb in ("get", "list", "watch", "create", "patch")},
+    ("kueue.x-k8s.io", "workloads/status", "patch"): "Kueue that is installed",
+    ("kueue.x-k8s.io", "resourceflavors", "get"): "Kueue that is installed",
+    ("kueue.x-k8s.io", "workloadpriorityclasses", "get"): "Kueue that is installed",
+}
+
+
+def roles_of_the_chart():
+    install_chart()
+    mine = [("clusterrole", "starling-controller-jobs", None),
+            ("clusterrole", "starling-controller", None),
+            ("role", "starling-controller", NAMESPACE)]
+    return [(kind, name, ns, k.get(kind, name, *(["-n", ns] if ns else []))["rules"])
+            for kind, name, ns in mine]
+
+
+def grants(rules):
+    """Each single right of some rules: its rule's place, group, resource, name, verb."""
+    for at, rule in enumerate(rules):
+        for group in rule["apiGroups"]:
+            for resource in rule["resources"]:
+                for verb in rule["verbs"]:
+                    for name in rule.get("resourceNames", [None]):
+                        yield at, group, resource, name, verb
+
+
+class Rights(unittest.TestCase):
+    audit = ""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="starling-rbac-")
+        cls.offset = os.path.getsize(cls.audit) if os.path.exists(cls.audit) else 0
+        cls.roles = roles_of_the_chart()
+        k.eventually(lambda: k.refusal("get", "tj") == "", "TrainingJobs are served")
+        cls.controller = Controller(cls.folder.name)
+        try:
+            cls.drive()
+        finally:
+            cls.controller.stop()
+        cls.requests = cls.read_audit()
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    @classmethod
+    def drive(cls):
+        """Lets the controller do all that it ever does."""
+        controller = cls.controller
+        controller.start()
+        k.create(k.digits(replicaSpecs={"worker": {"replicas": 3}}))
+        k.eventually(lambda: k.exists("pod", "digits-worker-2"), "the job has its pods")
+        cls.take_every_name("taken")
+        k.create(k.digits("taken"))
+        ended = k.container("ended", runPolicy={"ttlSecondsAfterFinished": 0})
+        ended["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
+        k.create(ended)
+        k.eventually(lambda: k.exists("pod", "ended-worker-0"), "the container job has its pod")
+        k.kubectl("patch", "pod", "ended-worker-0", "--subresource=status", "--type=merge", "-p",
+                  json.dumps({"status": {"phase": "Failed", "containerStatuses": [{
+                      "name": "trainer", "image": "x", "imageID": "", "ready": False,
+                      "restartCount": 0,
+                      "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}]}}))
+        k.eventually(lambda: not k.exists("tj", "ended"), "a failed job goes after its time")
+        k.kubectl("scale", "tj/digits", "--replicas=1")
+        k.kubectl("patch", "tj", "digits", "--type=merge", "-p",
+                  '{"spec":{"runPolicy":{"suspend":true}}}')
+        k.eventually(lambda: not k.exists("pod", "digits-worker-2"), "a suspended job has no pod")
+        # Another seed, and certificates that are of no use: both are made anew.
+        controller.stop()
+        k.kubectl("delete", "secret", "-n", NAMESPACE, "starling-controller-ca")
+        k.kubectl("patch", "secret", "-n", NAMESPACE, "starling-webhook-certificate",
+                  "--type=merge", "-p", '{"data":{"tls.crt":null}}')
+        before = k.get("secret", "digits-secret")["metadata"]["uid"]
+        k.kubectl("patch", "tj", "digits", "--type=merge", "-p",
+                  '{"spec":{"runPolicy":{"suspend":false}}}')
+        controller.start()
+        k.eventually(lambda: k.exists("secret", "digits-secret") and
+                     k.get("secret", "digits-secret")["metadata"]["uid"] != before,
+                     "a job of another seed gets a new secret")
+        k.eventually(lambda: k.exists("pod", "digits-worker-0"), "the job goes on")
+
+    @classmethod
+    def take_every_name(cls, job):
+        """Objects of somebody else under the names that a job's own would get."""
+        meta = {"namespace": "default"}
+        pod = {"containers": [{"name": "a", "image": "a"}]}
+        budget = {"selector": {"matchLabels": {"a": "b"}}}
+        for version, kind, name, rest in (
+                ("v1", "ConfigMap", f"{job}-resolved-1", {}),
+                ("v1", "Secret", f"{job}-secret", {}),
+                ("v1", "Service", job, {"spec": {"clusterIP": "None"}}),
+                ("v1", "Pod", f"{job}-coordinator-0", {"spec": pod}),
+                ("policy/v1", "PodDisruptionBudget", job, {"spec": budget})):
+            k.create({"apiVersion": version, "kind": kind, "metadata": {**meta, "name": name},
+                      **rest})
+
+    @classmethod
+    def read_audit(cls):
+        with open(cls.audit, encoding="utf-8") as file:
+            file.seek(cls.offset)
+            return [json.loads(line) for line in file if line.strip()]
+
+    def test_no_request_was_refused(self):
+        refused = {(r["verb"], r["requestURI"]) for r in self.requests
+                   if r.get("responseStatus", {}).get("code") == 403
+                   and r["annotations"].get("authorization.k8s.io/decision") == "forbid"}
+        self.assertGreater(len(self.requests), 50)
+        self.assertEqual(refused, set())
+
+    def used(self, ns):
+        """Rights that requests made use of, outside the controller's namespace or in it."""
+        rights = set()
+        for request in self.requests:
+            ref = request.get("objectRef")
+            if ref is None or (ref.get("namespace") == NAMESPACE) != (ns == NAMESPACE):
+                continue
+            resource = "/".join(filter(None, (ref["resource"], ref.get("subresource"))))
+            rights.add((ref.get("apiGroup", ""), resource, request["verb"]))
+        return rights
+
+    def test_every_right_was_used(self):
+        for kind, role, ns, rules in self.roles:
+            used = self.used(ns)
+            for _, group, resource, _, verb in grants(rules):
+                if (group, resource, verb) in NOT_DRIVEN:
+                    continue
+                with self.subTest(role=role, right=f"{verb} {group}/{resource}"):
+                    self.assertIn((group, resource, verb), used)
+
+    def test_what_is_called_not_driven_is_a_right_and_was_not_used(self):
+        rights = {(g, r, v) for _, _, _, rules in self.roles for _, g, r, _, v in grants(rules)}
+        self.assertEqual(set(NOT_DRIVEN) - rights, set())
+
+    def test_without_any_one_right_its_request_is_refused(self):
+        checked = 0
+        for kind, role, ns, rules in self.roles:
+            scope = ["-n", ns] if ns else []
+            for at, group, resource, name, verb in grants(rules):
+                less = copy.deepcopy(rules)
+                less[at]["verbs"].remove(verb)
+                if not less[at]["verbs"]:
+                    del less[at]
+                self.replace(kind, role, scope, less)
+                with self.subTest(role=role, right=f"{verb} {group}/{resource}"):
+                    k.eventually(lambda: not self.may(verb, group, resource, name, ns),
+                                 "the right is gone", 10)
+                self.replace(kind, role, scope, rules)
+                checked += 1
+            for _, group, resource, name, verb in grants(rules):
+                k.eventually(lambda: self.may(verb, group, resource, name, ns), "it is back", 10)
+        self.assertGreater(checked, 40)
+
+    @staticmethod
+    def replace(kind, role, scope, rules):
+        k.kubectl("patch", kind, role, *scope, "--type=merge", "-p", json.dumps({"rules": rules}))
+
+    @staticmethod
+    def may(verb, group, resource, name, ns):
+        attributes = {"verb": verb, "group": group, "resource": resource.split("/")[0],
+                      "subresource": resource.partition("/")[2], "name": name or "",
+                      # The cluster's kinds and lists of everything have no namespace.
+                      "namespace": ns or ""}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview",
+                  "spec": {"user": USER, "resourceAttributes": attributes}}
+        return json.loads(k.kubectl("create", "-f", "-", "-o", "json",
+                                    stdin=json.dumps(review)))["status"]["allowed"]
+
+
+if __name__ == "__main__":
+    try:
+        Programs("helm")
+    except Skip as reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    Rights.audit = sys.argv.pop(1)
+    unittest.main()

@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""The validating webhook asked by a real API server: its words, its certificates, its absence."""
+import base64
+import json
+import sys
+import tempfile
+import unittest
+
+import kubectl as k
+from controller import NAMESPACE, Controller, install_chart
+from programs import Programs, Skip, SKIPPED
+
+TEMPLATE = {"spec": {"restartPolicy": "Always"}}
+
+
+def with_template(name, template, **spec):
+    return k.digits(name, replicaSpecs={"worker": {"template": template}}, **spec)
+
+
+def refused(job):
+    return k.refusal("create", "-f", "-", stdin=json.dumps(job))
+
+
+def bundle():
+    webhook = k.get("validatingwebhookconfiguration", "starling")["webhooks"][0]
+    return webhook["clientConfig"].get("caBundle", "")
+
+
+class Webhook(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="starling-webhook-")
+        install_chart()
+        cls.controller = Controller(cls.folder.name)
+        # Nothing routes a Service here: its name leads to this machine, the TLS name stays.
+        k.kubectl("patch", "service", "starling-webhook", "-n", NAMESPACE, "--type=json", "-p",
+                  json.dumps([{"op": "replace", "path": "/spec", "value": {
+                      "type": "ExternalName", "externalName": "localhost"}}]))
+        k.kubectl("patch", "validatingwebhookconfiguration", "starling", "--type=json", "-p",
+                  json.dumps([{"op": "replace", "path": "/webhooks/0/clientConfig/service/port",
+                               "value": cls.controller.port}]))
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.controller.start()
+        k.eventually(lambda: "denied the request" in k.refusal(
+            "create", "--dry-run=server", "-f", "-",
+            stdin=json.dumps(with_template("probe", TEMPLATE))), "the webhook answers")
+
+    def tearDown(self):
+        self.controller.stop()
+        k.kubectl("delete", "tj", "--all")
+
+    def test_says_what_cel_cannot_in_the_words_of_the_cli(self):
+        self.assertIn('admission webhook "trainingjob.starling.dev" denied the request: '
+                      "spec.replicaSpecs.worker.template.spec.restartPolicy: must be Never",
+                      refused(with_template("a", TEMPLATE)))
+        self.assertIn('did you mean "horovod"?', refused(k.digits("a", preset="horowod")))
+        self.assertEqual(refused(k.digits("a")), "")
+
+    def test_templates_change_only_while_suspended(self):
+        k.create(k.digits("b"))
+        change = json.dumps(with_template("b", {"spec": {"nodeName": "n"}}))
+        self.assertIn("spec.replicaSpecs.worker.template: must not change while the job runs",
+                      k.refusal("apply", "--server-side", "-f", "-", stdin=change))
+        k.kubectl("patch", "tj", "b", "--type=merge", "-p",
+                  '{"spec":{"runPolicy":{"suspend":true}}}')
+        k.kubectl("patch", "tj", "b", "--type=merge", "-p", change)
+
+    def test_what_slips_past_while_it_is_away_fails_with_the_same_words(self):
+        self.controller.stop()
+        self.assertEqual(refused(with_template("slipped", TEMPLATE)), "")
+        self.controller.start()
+        k.kubectl("wait", "tj/slipped", "--for=condition=Failed", "--timeout=60s")
+        failed = [c for c in k.get("tj", "slipped")["status"]["conditions"] if c["type"] == "Failed"]
+        self.assertEqual(failed[0]["reason"], "InvalidSpec")
+        self.assertIn("restartPolicy: must be Never", failed[0]["message"])
+        k.kubectl("label", "tj", "slipped", "a=b")
+        k.kubectl("delete", "tj", "slipped")
+
+    def test_lost_certificates_are_made_anew_and_the_api_server_told(self):
+        before = bundle()
+        self.controller.stop()
+        k.kubectl("delete", "secret", "starling-webhook-certificate", "-n", NAMESPACE)
+        self.controller.start()
+        k.eventually(lambda: bundle() != before, "the new authority is published")
+        self.assertIn("BEGIN CERTIFICATE", base64.b64decode(bundle()).decode())
+        k.eventually(lambda: "denied the request" in refused(with_template("c", TEMPLATE)),
+                     "the webhook answers under the new authority")
+
+
+if __name__ == "__main__":
+    try:
+        Programs("helm")
+    except Skip as reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        sys.exit(SKIPPED)
+    unittest.main()
