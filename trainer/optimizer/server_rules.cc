@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/status/check.h"
+#include "trainer/kernels/span_math.h"
 
 namespace starling::optimizer {
 namespace {
@@ -38,9 +39,7 @@ class AddRule final : public Named {
   void Apply(const Update& /*update*/, std::span<float> parameters, std::span<const float> gradient,
              Slots slots) const override {
     CheckSizes(parameters, gradient, slots, 0);
-    float* __restrict p = parameters.data();
-    const float* __restrict g = gradient.data();
-    for (std::size_t i = 0; i < parameters.size(); ++i) p[i] += g[i];
+    kernels::Add(gradient, parameters);
   }
 };
 

@@ -1,0 +1,290 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/wire.h"
+
+#include <bit>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes/encoding.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using bytes::Reader;
+using bytes::Writer;
+using Body = std::shared_ptr<const std::string>;
+
+void Put(const MemberId& id, Writer& out) {
+  out.PutText(id.pod_uid);
+  out.Put(id.start);
+}
+MemberId GetMember(Reader& in) {
+  MemberId id;
+  id.pod_uid = std::string(in.GetText());
+  id.start = in.Get<std::int64_t>();
+  return id;
+}
+
+void Put(const StateId& id, Writer& out) {
+  out.Put(id.view);
+  out.Put(id.step);
+}
+StateId GetState(Reader& in) {
+  const auto view = in.Get<ViewNumber>();
+  return {view, in.Get<std::int64_t>()};
+}
+
+void Put(const absl::Status& status, Writer& out) {
+  out.Put(static_cast<std::int32_t>(status.code()));
+  out.PutText(std::string_view(status.message().data(), status.message().size()));
+}
+absl::Status GetStatus(Reader& in) {
+  const auto code = static_cast<absl::StatusCode>(in.Get<std::int32_t>());
+  const std::string_view text = in.GetText();
+  return absl::Status(code, absl::string_view(text.data(), text.size()));
+}
+
+void Put(const Entry& entry, Writer& out) {
+  out.Put(static_cast<std::uint8_t>(entry.kind));
+  Encode(entry.client, out);
+  out.Put(entry.sequence);
+  out.Put(entry.lease);
+  out.Put(entry.clock);
+  out.Put(static_cast<std::uint8_t>(entry.completes));
+  out.Put(entry.read);
+  out.Put(entry.weight);
+}
+Entry GetEntry(Reader& in, Body body) {
+  Entry entry;
+  entry.kind = static_cast<EntryKind>(in.Get<std::uint8_t>() % 3);
+  entry.client = consistency::DecodeClient(in);
+  entry.sequence = in.Get<Sequence>();
+  entry.lease = in.Get<Lease>();
+  entry.clock = in.Get<Clock>();
+  entry.completes = in.Get<std::uint8_t>() != 0;
+  entry.read = in.Get<Version>();
+  entry.weight = in.Get<double>();
+  entry.update = std::move(body);
+  return entry;
+}
+
+// The head of each message; returns the body.
+Body EncodeHead(const membership::SyncId& sync_id, Writer& out) {
+  out.Put(sync_id.view);
+  Put(sync_id.member, out);
+  out.Put(static_cast<std::uint8_t>(sync_id.state.has_value()));
+  Put(sync_id.state.value_or(StateId()), out);
+  out.Put(static_cast<std::uint8_t>(sync_id.checkpoint.has_value()));
+  Put(sync_id.checkpoint ? sync_id.checkpoint->name : StateId(), out);
+  return nullptr;
+}
+Body EncodeHead(const CopyRequest& request, Writer& out) {
+  out.Put(request.view);
+  Put(request.from, out);
+  return nullptr;
+}
+Body EncodeHead(const CopyReply& reply, Writer& out) {
+  out.Put(reply.view);
+  Put(reply.state, out);
+  return reply.snapshot;
+}
+Body EncodeHead(const Synced& synced, Writer& out) {
+  out.Put(synced.view);
+  Put(synced.from, out);
+  return nullptr;
+}
+Body EncodeHead(const Forward& forward, Writer& out) {
+  out.Put(forward.view);
+  out.Put(forward.index);
+  out.Put(static_cast<std::uint8_t>(forward.old));
+  Put(forward.entry, out);
+  return forward.entry.update;
+}
+Body EncodeHead(const Push& push, Writer& out) {
+  out.Put(push.view);
+  Put(push.entry, out);
+  return push.entry.update;
+}
+Body EncodeHead(const Read& read, Writer& out) {
+  out.Put(read.view);
+  Encode(read.client, out);
+  out.Put(read.request);
+  out.Put(read.clock);
+  out.Put(read.sequence);
+  out.Put(static_cast<std::uint8_t>(read.remembered));
+  out.Put(read.first);
+  out.Put(read.rows);
+  out.PutSpan(std::span<const std::uint64_t>(read.keys));
+  return nullptr;
+}
+Body EncodeHead(const Hello& hello, Writer& out) {
+  out.Put(hello.view);
+  Encode(hello.client, out);
+  return nullptr;
+}
+Body EncodeHead(const Acknowledgement& acknowledgement, Writer& out) {
+  out.Put(acknowledgement.view);
+  Encode(acknowledgement.client, out);
+  out.Put(acknowledgement.sequence);
+  out.Put(static_cast<std::uint8_t>(acknowledgement.outcome));
+  out.Put(acknowledgement.start);
+  return nullptr;
+}
+Body EncodeHead(const Rejection& rejection, Writer& out) {
+  out.Put(rejection.view);
+  Encode(rejection.client, out);
+  out.Put(rejection.sequence);
+  Put(rejection.why, out);
+  return nullptr;
+}
+Body EncodeHead(const ReadReply& reply, Writer& out) {
+  out.Put(reply.view);
+  Encode(reply.client, out);
+  out.Put(reply.request);
+  out.Put(reply.version);
+  Put(reply.status, out);
+  return reply.values;
+}
+Body EncodeHead(const Welcome& welcome, Writer& out) {
+  out.Put(welcome.view);
+  Encode(welcome.client, out);
+  out.Put(welcome.last);
+  out.Put(welcome.start);
+  out.Put(static_cast<std::uint64_t>(welcome.refused.size()));
+  for (const Sequence refused : welcome.refused) out.Put(refused);
+  return nullptr;
+}
+
+void DecodeHead(Reader& in, const Body& /*body*/, membership::SyncId& sync_id) {
+  sync_id.view = in.Get<ViewNumber>();
+  sync_id.member = GetMember(in);
+  const bool has_state = in.Get<std::uint8_t>() != 0;
+  const StateId state = GetState(in);
+  if (has_state) sync_id.state = state;
+  const bool has_checkpoint = in.Get<std::uint8_t>() != 0;
+  const StateId name = GetState(in);
+  if (has_checkpoint) sync_id.checkpoint = {name, {}};
+}
+void DecodeHead(Reader& in, const Body& /*body*/, CopyRequest& request) {
+  request.view = in.Get<ViewNumber>();
+  request.from = GetMember(in);
+}
+void DecodeHead(Reader& in, const Body& body, CopyReply& reply) {
+  reply.view = in.Get<ViewNumber>();
+  reply.state = GetState(in);
+  reply.snapshot = body ? body : std::make_shared<const std::string>();
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Synced& synced) {
+  synced.view = in.Get<ViewNumber>();
+  synced.from = GetMember(in);
+}
+void DecodeHead(Reader& in, const Body& body, Forward& forward) {
+  forward.view = in.Get<ViewNumber>();
+  forward.index = in.Get<std::int64_t>();
+  forward.old = in.Get<std::uint8_t>() != 0;
+  forward.entry = GetEntry(in, body);
+}
+void DecodeHead(Reader& in, const Body& body, Push& push) {
+  push.view = in.Get<ViewNumber>();
+  push.entry = GetEntry(in, body);
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Read& read) {
+  read.view = in.Get<ViewNumber>();
+  read.client = consistency::DecodeClient(in);
+  read.request = in.Get<std::int64_t>();
+  read.clock = in.Get<Clock>();
+  read.sequence = in.Get<Sequence>();
+  read.remembered = in.Get<std::uint8_t>() != 0;
+  read.first = in.Get<std::uint64_t>();
+  read.rows = in.Get<std::uint64_t>();
+  read.keys = in.GetVector<std::uint64_t>();
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Hello& hello) {
+  hello.view = in.Get<ViewNumber>();
+  hello.client = consistency::DecodeClient(in);
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Acknowledgement& acknowledgement) {
+  acknowledgement.view = in.Get<ViewNumber>();
+  acknowledgement.client = consistency::DecodeClient(in);
+  acknowledgement.sequence = in.Get<Sequence>();
+  acknowledgement.outcome = static_cast<Outcome>(in.Get<std::uint8_t>() % 3);
+  acknowledgement.start = in.Get<Clock>();
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Rejection& rejection) {
+  rejection.view = in.Get<ViewNumber>();
+  rejection.client = consistency::DecodeClient(in);
+  rejection.sequence = in.Get<Sequence>();
+  rejection.why = GetStatus(in);
+}
+void DecodeHead(Reader& in, const Body& body, ReadReply& reply) {
+  reply.view = in.Get<ViewNumber>();
+  reply.client = consistency::DecodeClient(in);
+  reply.request = in.Get<std::int64_t>();
+  reply.version = in.Get<Version>();
+  reply.status = GetStatus(in);
+  reply.values = body;
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Welcome& welcome) {
+  welcome.view = in.Get<ViewNumber>();
+  welcome.client = consistency::DecodeClient(in);
+  welcome.last = in.Get<Sequence>();
+  welcome.start = in.Get<Clock>();
+  for (std::uint64_t left = in.GetCount(8); left > 0; --left) {
+    welcome.refused.insert(in.Get<Sequence>());
+  }
+}
+
+// The message of this type; monostate-like, all fields unset.
+template <std::size_t... kTypes>
+Message Blank(std::size_t type, std::index_sequence<kTypes...>) {
+  Message message;
+  (void)((type == kTypes ? (message.emplace<kTypes>(), true) : false) || ...);
+  return message;
+}
+
+}  // namespace
+
+Packet EncodePacket(std::uint64_t slot, const Message& message) {
+  Packet packet;
+  Writer out;
+  packet.body = std::visit([&](const auto& one) { return EncodeHead(one, out); }, message);
+  packet.head = out.Take();
+  Prefix prefix;
+  prefix.type = static_cast<std::uint16_t>(message.index());
+  prefix.slot = slot;
+  prefix.head_bytes = packet.head.size();
+  prefix.body_bytes = packet.body ? packet.body->size() : 0;
+  packet.prefix = std::bit_cast<std::array<std::byte, kPrefixBytes>>(prefix);
+  return packet;
+}
+
+absl::StatusOr<Prefix> DecodePrefix(std::span<const std::byte> bytes) {
+  const auto bad = [](std::string_view what) {
+    return absl::DataLossError(
+        absl::StrCat("a message for parameter servers is malformed: ", std::string(what),
+                     "; the peer must be of this version"));
+  };
+  Prefix prefix;
+  if (bytes.size() != kPrefixBytes) return bad("its prefix is incomplete");
+  std::memcpy(&prefix, bytes.data(), kPrefixBytes);
+  if (prefix.magic != Prefix::kMagic) return bad("it is none");
+  if (prefix.version != Prefix::kVersion) return bad(absl::StrCat("version ", prefix.version));
+  if (prefix.type >= std::variant_size_v<Message>) return bad(absl::StrCat("type ", prefix.type));
+  if (prefix.head_bytes > kMaxHeadBytes) return bad("its head is too long");
+  if (prefix.body_bytes > kMaxBodyBytes) return bad("its body is too long");
+  return prefix;
+}
+
+absl::StatusOr<Message> DecodeMessage(const Prefix& prefix, std::string_view head,
+                                      std::shared_ptr<const std::string> body) {
+  Reader in(head);
+  Message message = Blank(prefix.type, std::make_index_sequence<std::variant_size_v<Message>>());
+  std::visit([&](auto& one) { DecodeHead(in, body, one); }, message);
+  if (in.done()) return message;
+  return absl::DataLossError(absl::StrCat("the head of a message of type ", prefix.type,
+                                          " has the wrong length: ", head.size(),
+                                          " bytes; the peer must be of this version"));
+}
+
+}  // namespace starling::parameter_server

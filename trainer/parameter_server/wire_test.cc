@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/wire.h"
+
+#include <random>
+
+#include "gtest/gtest.h"
+
+namespace starling::parameter_server {
+namespace {
+
+const Client kClient{{"worker-1", 3}, 0x100000002};
+const MemberId kServer{"server-2", 1};
+
+std::vector<Message> EveryMessage() {
+  const auto body = std::make_shared<const std::string>("some bytes of a body");
+  Entry entry;
+  entry.client = kClient;
+  entry.sequence = 7;
+  entry.lease = 9;
+  entry.clock = 4;
+  entry.completes = false;
+  entry.read = 12;
+  entry.weight = 0.5;
+  entry.update = body;
+  membership::SyncId sync_id;
+  sync_id.view = 5;
+  sync_id.member = kServer;
+  sync_id.state = StateId{4, 17};
+  sync_id.checkpoint = {StateId{3, 2}, {}};
+  return {sync_id,
+          CopyRequest{5, kServer},
+          CopyReply{5, {4, 17}, body},
+          Synced{5, kServer},
+          Forward{5, 18, true, entry},
+          Push{5, entry},
+          Read{5, kClient, 3, 4, 7, true, 10, 20, {1, 2, 3}},
+          Hello{5, kClient},
+          Acknowledgement{5, kClient, 7, Outcome::kRefused, 8},
+          Rejection{5, kClient, 7, absl::InvalidArgumentError("why not")},
+          ReadReply{5, kClient, 3, 12, absl::OkStatus(), body},
+          Welcome{5, kClient, 7, {2, 5}, 4}};
+}
+
+TEST(Wire, EveryMessageArrivesAsItWasSent) {
+  const std::vector<Message> messages = EveryMessage();
+  ASSERT_EQ(messages.size(), std::variant_size_v<Message>);
+  for (const Message& message : messages) {
+    const Packet packet = EncodePacket(6, message);
+    const auto prefix = DecodePrefix(packet.prefix);
+    ASSERT_TRUE(prefix.ok()) << prefix.status();
+    EXPECT_EQ(prefix->slot, 6u);
+    const auto decoded = DecodeMessage(*prefix, packet.head, packet.body);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(ViewOf(*decoded), 5u);
+    // Equal bytes again: nothing was lost on the way.
+    const Packet again = EncodePacket(6, *decoded);
+    EXPECT_EQ(again.head, packet.head);
+    EXPECT_EQ(again.prefix, packet.prefix);
+    EXPECT_EQ(again.body, packet.body);
+  }
+}
+
+TEST(Wire, TheBodyThatWasReceivedIsTheBodyThatIsUsed) {
+  const Packet packet = EncodePacket(0, EveryMessage()[5]);
+  const auto received = std::make_shared<const std::string>(*packet.body);
+  const auto decoded = DecodeMessage(*DecodePrefix(packet.prefix), packet.head, received);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(std::get<Push>(*decoded).entry.update.get(), received.get());
+}
+
+TEST(Wire, NothingIsBelievedThatIsNotThere) {
+  std::mt19937 random(4);
+  for (const Message& message : EveryMessage()) {
+    const Packet packet = EncodePacket(0, message);
+    const Prefix prefix = *DecodePrefix(packet.prefix);
+    for (std::size_t cut = 0; cut < packet.head.size(); ++cut) {
+      EXPECT_FALSE(DecodeMessage(prefix, packet.head.substr(0, cut), packet.body).ok());
+    }
+    EXPECT_FALSE(DecodeMessage(prefix, packet.head + "x", packet.body).ok());
+    for (int i = 0; i < 500; ++i) {
+      std::string head = packet.head;
+      head[random() % head.size()] = static_cast<char>(random());
+      (void)DecodeMessage(prefix, head, packet.body);  // no crash, no absurd allocation
+    }
+  }
+}
+
+TEST(Wire, APrefixOfAnotherKindOrOfAbsurdLengthsIsRefused) {
+  const auto refused = [](void (*spoil)(Prefix&)) {
+    Prefix prefix;
+    spoil(prefix);
+    return !DecodePrefix(std::as_bytes(std::span(&prefix, 1))).ok();
+  };
+  EXPECT_FALSE(refused([](Prefix&) {}));
+  EXPECT_TRUE(refused([](Prefix& p) { p.magic = 1; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.version = 2; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.type = 12; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.head_bytes = ~std::uint64_t{0}; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.body_bytes = ~std::uint64_t{0}; }));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
