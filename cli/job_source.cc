@@ -82,7 +82,9 @@ absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
   if (job.metadata().namespace_().empty()) job.mutable_metadata()->set_namespace_("default");
   spec::MakeUrisAbsolute(*job.mutable_spec(), BasesOf(source.file));
   const v1alpha1::TrainingJobSpec resolved = spec::Resolve(job.spec());
-  if (source.check_data) RETURN_IF_ERROR(CheckTheData(resolved));
+  // A container of the user's own reads data of its own.
+  const bool own = resolved.workload().has_container();
+  if (source.check_data && !own) RETURN_IF_ERROR(CheckTheData(resolved));
   job.clear_status();
   LoadedJob loaded{spec::WriteMessage(job), spec::WriteMessage(resolved)};
   loaded.object["metadata"]["annotations"][std::string(kLastAppliedSpec)] =
