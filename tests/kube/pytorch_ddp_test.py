@@ -2,26 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """A plain PyTorch program under torchrun, in an image that knows nothing of Starling.
 
-usage: pytorch_ddp_test.py [--bin FOLDER] [--keep]
-
-In the test cluster (brought up and taken down if none is up): two workers train, a pod is deleted,
-the job is scaled to three; every time all workers start again and go on from their checkpoint.
+Two workers train on two nodes, one is deleted, the job is scaled to three; every time all workers
+start again and go on from their checkpoint. The image is built from the example's own Dockerfile.
 """
-import argparse
-import contextlib
 import json
 import os
-import subprocess
 import tempfile
 
-from cluster import IMAGE, Cluster, install_operator
 from image import Builder
-from programs import REPOSITORY, run_main
-from waiting import wait_for
+from kube_case import KubeCase, run_tests
+from programs import REPOSITORY
 
-DDP_IMAGE = "docker.io/library/pytorch-ddp:dev"
+IMAGE = "docker.io/library/pytorch-ddp:dev"
 EXAMPLE = os.path.join(REPOSITORY, "examples/pytorch-ddp")
 NAME = "pytorch-ddp"
+FIRST = f"{NAME}-worker-0"
 DEADLINE = 180
 
 CLAIM = {
@@ -30,135 +25,67 @@ CLAIM = {
              "resources": {"requests": {"storage": "1Gi"}}}}
 
 
-class Kube:
-    def __init__(self, cluster):
-        self._kubectl = cluster.programs["kubectl"]
-        self._config = cluster.kubeconfig
+class PyTorch(KubeCase):
+    def setUp(self):
+        super().setUp()
+        with tempfile.TemporaryDirectory(prefix="starling-ddp-") as folder:
+            archive = os.path.join(folder, "pytorch-ddp.tar")
+            builder = Builder()
+            with builder.locked():
+                builder.build_other(os.path.join(EXAMPLE, "Dockerfile"), REPOSITORY, IMAGE, archive)
+            self.cluster.load(archive)
 
-    def run(self, *arguments, given=None, check=True):
-        done = subprocess.run([self._kubectl, f"--kubeconfig={self._config}", *arguments],
-                              input=None if given is None else json.dumps(given), text=True,
-                              capture_output=True, check=False)
-        if check and done.returncode != 0:
-            raise AssertionError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        return done.stdout
-
-    def get(self, *arguments):
-        return json.loads(self.run("get", *arguments, "-o", "json"))
-
-    def job(self):
-        return self.get("tj", NAME)
+    def manifest(self):
+        """The example's job, with its checkpoints on a claim and epochs that last."""
+        job = json.loads(self.kubectl("create", "--dry-run=client", "-o", "json", "-f",
+                                      os.path.join(EXAMPLE, "job.yaml")))
+        del job["metadata"]["namespace"]
+        pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+        trainer = pod["containers"][0]
+        trainer["args"] = ["--checkpoint=/checkpoints", "--epochs=60", "--pause=0.5"]
+        trainer["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
+        pod["volumes"] = [{"name": "checkpoints",
+                           "persistentVolumeClaim": {"claimName": "checkpoints"}}]
+        return job
 
     def round(self):
-        return self.job().get("status", {}).get("round", {}).get("number", 0)
+        return self.get("tj", NAME).get("status", {}).get("round", {}).get("number", 0)
 
-    def logs(self, pod):
-        return self.run("logs", pod, check=False)
+    def await_round(self, after, why):
+        self.wait_for(lambda: self.round() > after, DEADLINE, why)
 
+    def await_epochs(self, workers, count):
+        """The epochs that rank 0's present pod finished with so many workers, once enough."""
+        def finished():
+            lines = self.logs(FIRST, check=False).splitlines()
+            found = [int(line.split()[1].partition("/")[0]) for line in lines
+                     if line.startswith("epoch ") and f" workers {workers} " in line]
+            return found if len(found) >= count else None
+        return self.wait_for(finished, DEADLINE,
+                             lambda: f"{count} epochs with {workers} workers in the log of {FIRST}")
 
-def build_image(folder):
-    """Built from the example's own Dockerfile, as a user would; returns the archive."""
-    archive = os.path.join(folder, "pytorch-ddp.tar")
-    builder = Builder()
-    with builder.locked():
-        builder.build_other(os.path.join(EXAMPLE, "Dockerfile"), REPOSITORY, DDP_IMAGE, archive)
-    return archive
+    def test_ddp_under_torchrun_is_elastic_by_restart(self):
+        self.apply(CLAIM, self.manifest())
+        first = self.await_epochs(workers=2, count=3)
+        self.assertEqual(1, first[0])
+        nodes = {pod["spec"]["nodeName"] for pod in self.pods(f"starling.dev/job={NAME}").values()}
+        self.assertEqual(2, len(nodes), "each worker has a node of its own")
 
+        before = self.round()
+        self.kubectl("delete", "pod", f"{NAME}-worker-1", "--wait=false")
+        self.await_round(before, "a lost worker begins a new round")
+        second = self.await_epochs(workers=2, count=2)
+        self.assertGreater(second[0], first[-1], "they go on from the checkpoint")
 
-def manifest(kube):
-    """The example's job, with its checkpoints on a claim and epochs that last."""
-    job = json.loads(kube.run("create", "--dry-run=client", "-o", "json", "-f",
-                              os.path.join(EXAMPLE, "job.yaml")))
-    pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
-    trainer = pod["containers"][0]
-    trainer["args"] = ["--checkpoint=/checkpoints", "--epochs=60", "--pause=0.5"]
-    trainer["volumeMounts"] = [{"name": "checkpoints", "mountPath": "/checkpoints"}]
-    pod["volumes"] = [{"name": "checkpoints",
-                       "persistentVolumeClaim": {"claimName": "checkpoints"}}]
-    return job
+        before = self.round()
+        self.kubectl("scale", "tj", NAME, "--replicas=3")
+        self.await_round(before, "another size begins a new round")
+        third = self.await_epochs(workers=3, count=2)
+        self.assertGreater(third[0], second[-1], "they go on from the checkpoint")
 
-
-def epochs_of(log, workers):
-    """The epochs that rank 0 finished with so many workers, from its log."""
-    return [int(line.split()[1].partition("/")[0]) for line in log.splitlines()
-            if line.startswith("epoch ") and f" workers {workers} " in line]
-
-
-def await_epochs(kube, workers, count):
-    def found():
-        done = epochs_of(kube.logs(f"{NAME}-worker-0"), workers)
-        return done if len(done) >= count else None
-    return wait_for(found, DEADLINE, lambda: f"{count} epochs with {workers} workers; the log: "
-                                             f"{kube.logs(f'{NAME}-worker-0')[-600:]}", every=0.5)
-
-
-def check(holds, what):
-    if not holds:
-        raise AssertionError(what)
-    print(f"ok  {what}", flush=True)
-
-
-def play(kube):
-    kube.run("apply", "-f", "-", given=CLAIM)
-    kube.run("apply", "-f", "-", given=manifest(kube))
-    first = await_epochs(kube, workers=2, count=3)
-    check(first[0] == 1, "two workers train under torchrun, from the beginning")
-    pods = kube.get("pods", "-l", f"starling.dev/job={NAME}")["items"]
-    check(len(pods) == 2 and len({pod["spec"]["nodeName"] for pod in pods}) == 2,
-          "each on a node of its own")
-
-    before = kube.round()
-    kube.run("delete", "pod", f"{NAME}-worker-1", "--wait=false")
-    wait_for(lambda: kube.round() > before, DEADLINE, "a new round after a lost worker")
-    second = await_epochs(kube, workers=2, count=2)
-    check(second[0] > first[0], f"after the loss of one, both go on at epoch {second[0]}")
-
-    before = kube.round()
-    kube.run("scale", "tj", NAME, "--replicas=3")
-    wait_for(lambda: kube.round() > before, DEADLINE, "a new round after scaling")
-    third = await_epochs(kube, workers=3, count=2)
-    check(third[0] > second[0], f"three workers go on at epoch {third[0]}")
-
-    kube.run("wait", "--for=condition=Succeeded", f"tj/{NAME}", f"--timeout={DEADLINE}s")
-    check(True, "the job succeeds, with the accuracy that it asks for")
-
-
-@contextlib.contextmanager
-def cluster_up(bin_folder, keep):
-    cluster = Cluster()
-    ours = not cluster.is_up()
-    try:
-        if ours:
-            cluster.up(bin_folder)
-            check(install_operator(cluster), f"the operator runs from {IMAGE}")
-        yield cluster
-    finally:
-        if ours and not keep:
-            cluster.down()
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
-    parser.add_argument("--bin", default=os.path.join(REPOSITORY, "build/release/bin"))
-    parser.add_argument("--keep", action="store_true", help="leave the cluster up")
-    options = parser.parse_args()
-    with cluster_up(options.bin, options.keep) as cluster, \
-            tempfile.TemporaryDirectory(prefix="starling-ddp-") as folder:
-        cluster.load(build_image(folder))
-        kube = Kube(cluster)
-        try:
-            play(kube)
-        except BaseException:
-            print(kube.run("describe", "tj", NAME, check=False)[-3000:])
-            print(kube.run("get", "pods", "-o", "wide", check=False))
-            raise
-        finally:
-            kube.run("delete", "tj", NAME, "--ignore-not-found", "--cascade=foreground",
-                     "--timeout=90s", check=False)
-            kube.run("delete", "pvc", "checkpoints", "--ignore-not-found", "--wait=false",
-                     check=False)
-    return 0
+        self.kubectl("wait", "--for=condition=Succeeded", f"tj/{NAME}", f"--timeout={DEADLINE}s",
+                     timeout=DEADLINE + 10)
 
 
 if __name__ == "__main__":
-    run_main(main)
+    run_tests()
