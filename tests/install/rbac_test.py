@@ -30,6 +30,8 @@ NOT_DRIVEN = {
     ("events.k8s.io", "events", "patch"): "an event that repeats",
     **{(group, "podgroups", verb): "a gang scheduler that is installed"
        for group in POD_GROUPS for verb in ("get", "create", "patch")},
+    **{("scheduling.k8s.io", "workloads", verb): "a gang scheduler that is installed"
+       for verb in ("get", "create", "patch")},
     **{("kueue.x-k8s.io", "workloads", verb): "Kueue that is installed"
        for verb in ("get", "list", "watch", "create", "patch")},
     ("kueue.x-k8s.io", "workloads/status", "patch"): "Kueue that is installed",
