@@ -85,6 +85,7 @@ class SlotClient {
   bool ready() const { return ready_; }
   Client self() const { return {id_, joined_}; }
   ViewNumber view() const { return view_.number; }
+  std::size_t slots() const { return slots_.size(); }
   std::size_t unacknowledged(std::size_t slot) const { return slots_[slot].unacknowledged.size(); }
 
  private:

@@ -16,6 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -63,6 +64,12 @@ class Mesh {
 
   // Returns when the transfer is done; drives all others meanwhile. Each ticket is waited for once.
   virtual absl::Status Wait(Ticket ticket, net::Deadline deadline) = 0;
+
+  // Returns when one of `tickets` is done, which it names (the first of them, if several are), or
+  // nothing once `deadline` has passed: that does not end the mesh. Drives all transfers meanwhile.
+  // For those who serve whoever speaks first.
+  virtual absl::StatusOr<std::optional<Ticket>> WaitAny(std::span<const Ticket> tickets,
+                                                        net::Deadline deadline) = 0;
 
   // Waits for all posted transfers.
   virtual absl::Status WaitAll(net::Deadline deadline) = 0;

@@ -111,14 +111,49 @@ Ticket StreamMesh::PostReceive(int peer, Tag tag, std::span<std::byte> data) {
   return ticket;
 }
 
-absl::Status StreamMesh::Wait(Ticket ticket, net::Deadline deadline) {
+void StreamMesh::CheckUnwaited(Ticket ticket) const {
   STARLING_CHECK(ticket >= first_ticket_ && ticket < first_ticket_ + transfers_.size() &&
                      !transfers_[ticket - first_ticket_].waited,
                  "a ticket is waited for once");
+}
+
+absl::Status StreamMesh::Wait(Ticket ticket, net::Deadline deadline) {
+  CheckUnwaited(ticket);
   Drive drive(*this);
   RETURN_IF_ERROR(DriveUntilDone(ticket, deadline));
   Forget(ticket);
   return absl::OkStatus();
+}
+
+Ticket StreamMesh::Next(std::span<const Ticket> tickets) const {
+  Ticket next = tickets.front();
+  for (const Ticket ticket : tickets) {
+    const Transfer& transfer = transfers_[ticket - first_ticket_];
+    const Transfer& best = transfers_[next - first_ticket_];
+    if (transfer.done && (!best.done || transfer.ready < best.ready)) next = ticket;
+  }
+  return next;
+}
+
+absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket> tickets,
+                                                          net::Deadline deadline) {
+  STARLING_CHECK(!tickets.empty(), "who waits for any has something to wait for");
+  for (const Ticket ticket : tickets) CheckUnwaited(ticket);
+  Drive drive(*this);
+  while (true) {
+    if (failed_.load(std::memory_order_acquire)) return Fail(-1, absl::OkStatus());
+    const auto done =
+        std::find_if(tickets.begin(), tickets.end(), [&](Ticket one) { return IsDone(one); });
+    if (done != tickets.end()) {
+      const Ticket ticket = *done;
+      Forget(ticket);
+      return ticket;
+    }
+    ASSIGN_OR_RETURN(const bool moved, Progress());
+    if (moved) continue;
+    if (deadline.Expired()) return std::nullopt;
+    RETURN_IF_ERROR(Sleep(Next(tickets), deadline));
+  }
 }
 
 absl::Status StreamMesh::WaitAll(net::Deadline deadline) {

@@ -37,6 +37,8 @@ class StreamMesh final : public Mesh, private LinkOwner {
   Ticket PostSend(int peer, Tag tag, std::span<const std::byte> data) override;
   Ticket PostReceive(int peer, Tag tag, std::span<std::byte> data) override;
   absl::Status Wait(Ticket ticket, net::Deadline deadline) override;
+  absl::StatusOr<std::optional<Ticket>> WaitAny(std::span<const Ticket> tickets,
+                                                net::Deadline deadline) override;
   absl::Status WaitAll(net::Deadline deadline) override;
   absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                              net::Deadline deadline) override;
@@ -63,6 +65,9 @@ class StreamMesh final : public Mesh, private LinkOwner {
   Ticket NewTicket(int peer, bool receive, std::size_t bytes);
   Link& LinkTo(int peer);
   bool IsDone(Ticket ticket) const;
+  void CheckUnwaited(Ticket ticket) const;
+  // Of those, the one whose shaped arrival is next; any, if none has arrived.
+  Ticket Next(std::span<const Ticket> tickets) const;
   void Forget(Ticket ticket);
   absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
   // Moves what can be moved without waiting; whether anything did.

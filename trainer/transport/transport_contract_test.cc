@@ -91,6 +91,30 @@ TEST_P(TransportContract, ManyTransfersBothWaysAtOnceDoNotDeadlock) {
   });
 }
 
+TEST_P(TransportContract, WhoWaitsForAnyHearsWhoeverSpeaksFirstAndMayGiveUpWithoutHarm) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  auto from_one = Bytes(100, 0), from_two = Bytes(100, 0);
+  const Ticket one = meshes[0]->PostReceive(1, kTag, from_one);
+  const Ticket two = meshes[0]->PostReceive(2, kTag, from_two);
+  const Ticket both[] = {one, two};
+  const auto nobody = meshes[0]->WaitAny(both, InAMoment());
+  ASSERT_TRUE(nobody.ok()) << nobody.status();
+  EXPECT_EQ(*nobody, std::nullopt);
+  ASSERT_TRUE(meshes[2]->Send(0, kTag, Bytes(100, 2), Soon()).ok());
+  const auto first = meshes[0]->WaitAny(both, Soon());
+  ASSERT_TRUE(first.ok()) << first.status();
+  EXPECT_EQ(*first, two);
+  EXPECT_EQ(from_two, Bytes(100, 2));
+  ASSERT_TRUE(meshes[1]->Send(0, kTag, Bytes(100, 1), Soon()).ok());
+  const auto second = meshes[0]->WaitAny(std::span(both).first(1), Soon());
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ(*second, one);
+  const Ticket never = meshes[0]->PostReceive(1, kTag, from_one);
+  meshes[1]->Cancel(absl::AbortedError("gone"));
+  EXPECT_FALSE(meshes[0]->WaitAny(std::span(&never, 1), Soon()).ok());
+}
+
 TEST_P(TransportContract, FramesFindTheReceiveOfTheirTagInOrder) {
   Members members(GetParam(), 2);
   auto meshes = members.OpenAll(1);

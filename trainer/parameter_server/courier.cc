@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/courier.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+
+namespace starling::parameter_server {
+namespace {
+
+constexpr transport::Tag kTag{0, 0x70737276};  // one channel: messages of a pair keep their order
+
+}  // namespace
+
+Courier::Courier(transport::Mesh& mesh) : mesh_(mesh) {
+  for (int rank = 0; rank < mesh_.size(); ++rank) {
+    if (rank != mesh_.rank()) AwaitPrefix(rank);
+  }
+}
+
+void Courier::AwaitPrefix(int rank) {
+  Incoming& incoming = incoming_[rank];
+  incoming.in_head = false;
+  incoming.awaited = {mesh_.PostReceive(rank, kTag, incoming.prefix_bytes)};
+}
+
+void Courier::Post(int rank, std::uint64_t slot, const Message& message) {
+  const auto packet = std::make_shared<const Packet>(EncodePacket(slot, message));
+  const auto post = [&](std::span<const std::byte> bytes) {
+    outgoing_[mesh_.PostSend(rank, kTag, bytes)] = packet;
+  };
+  post(packet->prefix);
+  post(std::as_bytes(std::span(packet->head)));
+  if (packet->body && !packet->body->empty()) post(std::as_bytes(std::span(*packet->body)));
+}
+
+absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
+  std::vector<transport::Ticket> tickets;
+  std::map<transport::Ticket, int> from;
+  for (const auto& [rank, incoming] : incoming_) {
+    for (const transport::Ticket ticket : incoming.awaited) {
+      tickets.push_back(ticket);
+      from[ticket] = rank;
+    }
+  }
+  for (const auto& [ticket, packet] : outgoing_) tickets.push_back(ticket);
+  if (tickets.empty()) return false;
+  ASSIGN_OR_RETURN(const std::optional<transport::Ticket> done, mesh_.WaitAny(tickets, deadline));
+  if (!done) return false;
+  if (outgoing_.erase(*done) > 0) return true;
+  ASSIGN_OR_RETURN(std::optional<Delivery> whole, Advance(from.at(*done), *done));
+  if (whole) delivered_.push_back(*std::move(whole));
+  return true;
+}
+
+absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ticket ticket) {
+  Incoming& incoming = incoming_.at(rank);
+  std::erase(incoming.awaited, ticket);
+  if (!incoming.in_head) {
+    absl::StatusOr<Prefix> prefix = DecodePrefix(incoming.prefix_bytes);
+    if (!prefix.ok()) {
+      mesh_.Cancel(absl::Status(
+          prefix.status().code(),
+          absl::StrCat(mesh_.member(rank), ": ", std::string(prefix.status().message()))));
+      return mesh_.status();
+    }
+    incoming.prefix = *prefix;
+    incoming.in_head = true;
+    incoming.head.resize(prefix->head_bytes);
+    incoming.awaited.push_back(
+        mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(incoming.head))));
+    incoming.body.reset();
+    if (prefix->body_bytes > 0) {
+      incoming.body = std::make_shared<std::string>(prefix->body_bytes, '\0');
+      incoming.awaited.push_back(
+          mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(*incoming.body))));
+    }
+    return std::nullopt;
+  }
+  if (!incoming.awaited.empty()) return std::nullopt;
+  absl::StatusOr<Message> message =
+      DecodeMessage(incoming.prefix, incoming.head, std::move(incoming.body));
+  if (!message.ok()) {
+    mesh_.Cancel(message.status());
+    return mesh_.status();
+  }
+  Delivery delivery{rank, incoming.prefix.slot, *std::move(message)};
+  AwaitPrefix(rank);
+  return delivery;
+}
+
+absl::StatusOr<std::optional<Delivery>> Courier::Receive(net::Deadline deadline) {
+  while (delivered_.empty()) {
+    ASSIGN_OR_RETURN(const bool moved, WaitOnce(deadline));
+    if (!moved) return std::nullopt;
+  }
+  Delivery delivery = std::move(delivered_.front());
+  delivered_.pop_front();
+  return delivery;
+}
+
+absl::Status Courier::Flush(net::Deadline deadline) {
+  while (!outgoing_.empty()) {
+    ASSIGN_OR_RETURN(const bool moved, WaitOnce(deadline));
+    if (!moved) {
+      return absl::DeadlineExceededError(
+          "not all messages left in time; a peer does not receive: wait for the next view");
+    }
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Messages of servers and clients over the mesh of a view: whoever speaks first is heard, bodies
+// are received into buffers of their own and used there.
+//
+// A message is three frames: prefix, head, body (none if it is empty). One prefix per peer is
+// always awaited; the rest is received when its length is known. Sent buffers live until the link
+// has taken them.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/parameter_server/wire.h"
+#include "trainer/transport/mesh.h"
+
+namespace starling::parameter_server {
+
+struct Delivery {
+  int rank = 0;
+  std::uint64_t slot = 0;
+  Message message;
+};
+
+// Confined to one thread, as its mesh is.
+class Courier {
+ public:
+  // `mesh` outlives it.
+  explicit Courier(transport::Mesh& mesh);
+
+  // To another rank. What the link takes at once is on its way when this returns.
+  void Post(int rank, std::uint64_t slot, const Message& message);
+  // The next message, or nothing once `deadline` has passed. An error ends the mesh: a link broke,
+  // it was cancelled, or a peer sent what is no message of ours.
+  absl::StatusOr<std::optional<Delivery>> Receive(net::Deadline deadline);
+  // Waits until all that was posted has left; what arrives meanwhile is kept for Receive.
+  absl::Status Flush(net::Deadline deadline);
+
+ private:
+  struct Incoming {
+    std::array<std::byte, kPrefixBytes> prefix_bytes;
+    Prefix prefix;
+    std::string head;
+    std::shared_ptr<std::string> body;
+    std::vector<transport::Ticket> awaited;  // the prefix; then head and body
+    bool in_head = false;
+  };
+
+  void AwaitPrefix(int rank);
+  // One ticket of `rank` has come: perhaps a message is whole.
+  absl::StatusOr<std::optional<Delivery>> Advance(int rank, transport::Ticket ticket);
+  absl::StatusOr<bool> WaitOnce(net::Deadline deadline);
+
+  transport::Mesh& mesh_;
+  std::map<int, Incoming> incoming_;
+  std::map<transport::Ticket, std::shared_ptr<const Packet>> outgoing_;
+  std::deque<Delivery> delivered_;
+};
+
+}  // namespace starling::parameter_server

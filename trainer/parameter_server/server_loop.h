@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thin shells around the machines: a server that serves the slots of a view over its mesh, and
+// a client's calls that wait. Both live as long as their process; meshes come and go with views.
+//
+// Neither decides anything: they carry messages between ChainServer or SlotClient and a Courier.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "trainer/parameter_server/chain_server.h"
+#include "trainer/parameter_server/courier.h"
+#include "trainer/parameter_server/slot_client.h"
+
+namespace starling::parameter_server {
+
+// The ids of a mesh's ranks, servers and workers alike.
+using Ranks = std::vector<MemberId>;
+int RankOf(const Ranks& ranks, const MemberId& id);  // -1: not in the view
+
+// Confined to one thread.
+class ServerLoop {
+ public:
+  // One machine a slot, in the map's order.
+  ServerLoop(MemberId id, const std::vector<SlotOptions>& slots);
+
+  // Serves `views[slot]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
+  // state stays for the next view.
+  absl::Status Serve(const std::vector<SlotView>& views, const Ranks& ranks, transport::Mesh& mesh);
+  const ChainServer& slot(std::size_t slot) const { return *slots_[slot]; }
+
+ private:
+  void PostAll(Courier& courier, const Ranks& ranks, std::size_t slot, const Sends& sends);
+
+  const MemberId id_;
+  std::vector<std::unique_ptr<ChainServer>> slots_;
+};
+
+// Confined to one thread.
+class ClientLoop {
+ public:
+  ClientLoop(MemberId id, std::size_t slots) : machine_(std::move(id), slots) {}
+
+  // Enters a view; what is not acknowledged is sent again. `mesh` lives until the next Enter.
+  absl::Status Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh);
+  // Waits for the welcome of all slots: where this client starts. ABORTED if the view ended.
+  absl::StatusOr<Clock> WaitUntilReady(net::Deadline deadline);
+  // Sends; the acknowledgement is waited for by Drain.
+  Sequence Push(std::size_t slot, const Entry& entry);
+  // The values, when the model allows this read.
+  absl::StatusOr<ReadDone> Pull(std::size_t slot, const Read& read, net::Deadline deadline);
+  // Returns when everything pushed is acknowledged in this view.
+  absl::Status Drain(net::Deadline deadline);
+
+  const SlotClient& machine() const { return machine_; }
+
+ private:
+  void PostAll(const ClientSends& sends);
+  // Handles messages until `done` holds of what has happened.
+  absl::Status RunUntil(const std::function<bool()>& done, net::Deadline deadline);
+
+  SlotClient machine_;
+  Ranks ranks_;
+  std::unique_ptr<Courier> courier_;
+  std::vector<ClientEvent> events_;
+};
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/server_loop.h"
+
+#include <cstring>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "trainer/optimizer/server_rules.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using transport::testing::Kind;
+using transport::testing::Soon;
+using Floats = std::vector<float>;
+
+constexpr std::uint64_t kRows = 5000;
+constexpr int kServers = 2, kWorkers = 2, kSlots = 3;
+
+SlotOptions SlotOf(const consistency::Options& model) {
+  auto table = std::make_shared<TableSpec>();
+  table->name = "t";
+  table->kind = TableKind::kArray;
+  table->rows = kRows;
+  table->combine = Combine::kSum;
+  table->rule = optimizer::MakeAdd();
+  return {table, {0, kRows}, model, {}};
+}
+
+// Two servers and two workers over real links. Ranks 0 and 1 are the servers.
+class Cluster {
+ public:
+  Cluster(Kind kind, const consistency::Options& model) : members_(kind, kServers + kWorkers) {
+    for (int rank = 0; rank < kServers + kWorkers; ++rank) {
+      ranks_.push_back({absl::StrCat("member-", rank), 0});
+    }
+    const std::vector<SlotOptions> slots(kSlots, SlotOf(model));
+    for (int i = 0; i < kServers; ++i) {
+      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], slots));
+    }
+    for (int i = 0; i < kWorkers; ++i) {
+      clients_.push_back(std::make_unique<ClientLoop>(ranks_[kServers + i], kSlots));
+    }
+  }
+
+  // One view: `alive` servers chained in each slot's own order; every worker runs `body`; when all
+  // have returned the view ends. Returns what the workers' bodies returned.
+  std::vector<absl::Status> InView(
+      ViewNumber number, const std::vector<int>& alive,
+      const std::function<absl::Status(int worker, ClientLoop& client)>& body) {
+    std::vector<int> present = alive;
+    for (int i = 0; i < kWorkers; ++i) present.push_back(kServers + i);
+    Ranks ranks;
+    std::vector<transport::Peer> peers;
+    for (const int member : present) {
+      ranks.push_back(ranks_[member]);
+      peers.push_back(members_.peers()[member]);
+    }
+    const std::vector<SlotView> views = ViewsOf(number, alive);
+    std::vector<absl::Status> results(kWorkers);
+    std::vector<std::unique_ptr<transport::Mesh>> meshes(present.size());
+    transport::testing::OnEachRank(static_cast<int>(present.size()), [&](int rank) {
+      auto mesh = members_[present[rank]].Open(number, peers, rank, Soon(), nullptr);
+      STARLING_CHECK(mesh.ok(), mesh.status().ToString().c_str());
+      meshes[rank] = *std::move(mesh);
+    });
+    std::vector<std::thread> servers, workers;
+    for (std::size_t i = 0; i < alive.size(); ++i) {
+      servers.emplace_back([&, i] { (void)servers_[alive[i]]->Serve(views, ranks, *meshes[i]); });
+    }
+    for (int i = 0; i < kWorkers; ++i) {
+      workers.emplace_back([&, i] {
+        transport::Mesh& mesh = *meshes[alive.size() + static_cast<std::size_t>(i)];
+        ClientView view{number, 1, {}};
+        for (const SlotView& slot : views) {
+          view.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
+        }
+        results[i] = clients_[i]->Enter(view, ranks, mesh);
+        if (results[i].ok()) results[i] = body(i, *clients_[i]);
+      });
+    }
+    for (std::thread& worker : workers) worker.join();
+    for (const auto& mesh : meshes) mesh->Cancel(absl::AbortedError("the view is over"));
+    for (std::thread& server : servers) server.join();
+    last_meshes_ = std::move(meshes);
+    past_.push_back(views);
+    return results;
+  }
+
+ private:
+  std::vector<SlotView> ViewsOf(ViewNumber number, const std::vector<int>& alive) const {
+    std::vector<SlotView> views(kSlots);
+    for (int slot = 0; slot < kSlots; ++slot) {
+      membership::View& group = views[slot].group;
+      group.number = number;
+      for (std::size_t i = 0; i < alive.size(); ++i) {
+        const std::size_t at = (i + static_cast<std::size_t>(slot)) % alive.size();
+        group.members.push_back({ranks_[alive[at]], "", 1, ""});
+      }
+      for (const std::vector<SlotView>& past : past_) {
+        membership::PastView& known = group.since.emplace_back();
+        known.number = past[slot].group.number;
+        for (const auto& member : past[slot].group.members) known.members.push_back(member.id);
+      }
+      for (int i = 0; i < kWorkers; ++i) views[slot].clients.push_back({ranks_[kServers + i], 1});
+    }
+    return views;
+  }
+
+  transport::testing::Members members_;
+  Ranks ranks_;
+  std::vector<std::unique_ptr<ServerLoop>> servers_;
+  std::vector<std::unique_ptr<ClientLoop>> clients_;
+  std::vector<std::vector<SlotView>> past_;
+  std::vector<std::unique_ptr<transport::Mesh>> last_meshes_;
+};
+
+Entry Ones(Clock clock) {
+  const Floats ones(kRows, 1);
+  Entry entry;
+  entry.clock = clock;
+  entry.update =
+      std::make_shared<const std::string>(Encode({UpdateKind::kRange, 0, 0, kRows, {}, ones, {}}));
+  return entry;
+}
+
+absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t slot, Clock clock) {
+  Read read;
+  read.clock = clock;
+  read.rows = kRows;
+  auto done = client.Pull(slot, read, Soon());
+  if (!done.ok()) return done.status();
+  Floats values(done->values->size() / sizeof(float));
+  std::memcpy(values.data(), done->values->data(), done->values->size());
+  return values;
+}
+
+class ServerLoopTest : public testing::TestWithParam<Kind> {};
+INSTANTIATE_TEST_SUITE_P(Kinds, ServerLoopTest, testing::Values(Kind::kTcp, Kind::kInproc),
+                         [](const auto& kind) { return transport::testing::KindName(kind.param); });
+
+TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) {
+  Cluster cluster(GetParam(), consistency::BulkSynchronous{});
+  const auto results = cluster.InView(1, {0, 1}, [](int, ClientLoop& client) {
+    auto start = client.WaitUntilReady(Soon());
+    if (!start.ok()) return start.status();
+    for (Clock clock = 0; clock < 20; ++clock) {
+      for (std::size_t slot = 0; slot < kSlots; ++slot) {
+        const auto values = PullAll(client, slot, clock);
+        if (!values.ok()) return values.status();
+        if (*values != Floats(kRows, static_cast<float>(kWorkers * clock))) {
+          return absl::InternalError(absl::StrCat("clock ", clock, " reads ", (*values)[0]));
+        }
+      }
+      for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, Ones(clock));
+    }
+    return client.Drain(Soon());
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
+  Cluster cluster(GetParam(), consistency::Asynchronous{});
+  // Nobody waits for acknowledgements: the view ends with pushes under way at every stage.
+  const auto push = [](ClientLoop& client, Clock from, Clock to) {
+    for (Clock clock = from; clock < to; ++clock) {
+      for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, Ones(clock));
+    }
+  };
+  auto results = cluster.InView(1, {0, 1}, [&](int, ClientLoop& client) {
+    auto start = client.WaitUntilReady(Soon());
+    if (!start.ok()) return start.status();
+    push(client, 0, 30);
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  // Server 0 is dead.
+  results = cluster.InView(2, {1}, [&](int, ClientLoop& client) {
+    push(client, 30, 40);
+    return client.Drain(Soon());
+  });
+  for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
+  results = cluster.InView(3, {1}, [&](int, ClientLoop& client) {
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      const auto values = PullAll(client, slot, 40);
+      if (!values.ok()) return values.status();
+      if (*values != Floats(kRows, 40 * kWorkers)) {
+        return absl::InternalError(absl::StrCat("slot ", slot, " has ", (*values)[0]));
+      }
+    }
+    return absl::OkStatus();
+  });
+  for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
+}
+
+TEST_P(ServerLoopTest, AMalformedPushIsRejectedAndNothingElseSuffers) {
+  Cluster cluster(GetParam(), consistency::Asynchronous{});
+  const auto results = cluster.InView(1, {0, 1}, [](int worker, ClientLoop& client) {
+    auto start = client.WaitUntilReady(Soon());
+    if (!start.ok()) return start.status();
+    Entry entry = Ones(0);
+    if (worker == 0) entry.update = std::make_shared<const std::string>("no update");
+    client.Push(0, entry);
+    return client.Drain(Soon());
+  });
+  EXPECT_EQ(results[0].code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(results[1].ok()) << results[1];
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
