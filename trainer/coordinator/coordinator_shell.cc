@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/coordinator/coordinator_shell.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <utility>
@@ -99,6 +100,16 @@ void CoordinatorShell::Tick() {
   machine_.OnTick(clock_.Now());
   for (const auto& [uid, link] : links_) link->Tick();
   Spread();
+  NoticeEnd();
+}
+
+void CoordinatorShell::NoticeEnd() {
+  if (done_ || ending_ || !machine_.finished()) return;
+  const absl::Time now = clock_.Now();
+  finished_ = std::min(finished_, now);
+  if (!machine_.AllGone() && now - finished_ < options_.patience) return;
+  done_ = true;
+  if (options_.on_done) options_.on_done();
 }
 
 // After every event: whoever is concerned learns of it.

@@ -6,6 +6,7 @@
 // without any timer between.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +35,10 @@ struct ShellOptions {
   tls::Identity identity;  // of the coordinator of job `job_uid`
   std::string job_uid;
   std::string progress_file;  // where the newest settled step is written; empty: nowhere
+  // Called once, on the loop: the job has ended and all members are gone, or have had `patience` to
+  // go. There is nothing left to do.
+  std::function<void()> on_done;
+  absl::Duration patience = absl::Seconds(30);
 };
 
 // Thread-safe.
@@ -57,6 +62,7 @@ class CoordinatorShell {
   void Tick();
   void Spread();
   void KeepLinks();
+  void NoticeEnd();
   void Tell();
   void Report();
   void LogNews(const membership::Summary& summary);
@@ -70,6 +76,8 @@ class CoordinatorShell {
 
   // The loop's.
   bool ending_ = false;
+  bool done_ = false;
+  absl::Time finished_ = absl::InfiniteFuture();
   membership::Coordinator machine_;
   std::map<std::string, std::unique_ptr<MemberLink>> links_;  // by pod UID
   std::unique_ptr<ControllerService> service_;

@@ -139,12 +139,13 @@ class Controller {
     for (const std::string& uid : uids) AddPod(uid, *message.mutable_grant()->add_roster());
     stream_->Write(message);
   }
-  void Want(const std::vector<std::string>& uids) {
+  void Want(const std::vector<std::string>& uids, bool finished = false) {
     v1alpha1::ControllerMessage message;
     v1alpha1::Desired& desired = *message.mutable_desired();
     desired.set_sequence(++sequence_);
     desired.set_workers(static_cast<std::int64_t>(uids.size()));
     desired.set_min_workers(1);
+    desired.set_finished(finished);
     for (const std::string& uid : uids) AddPod(uid, *desired.add_pods());
     stream_->Write(message);
   }
@@ -172,6 +173,11 @@ class CoordinatorShellTest : public testing::Test {
  protected:
   std::unique_ptr<CoordinatorShell> Start(int member_port) {
     ShellOptions options;
+    options.on_done = [this] {
+      sync::MutexLock lock(mutex_);
+      done_ = true;
+      changed_.NotifyAll();
+    };
     options.machine.boot_id = "boot";
     options.machine.heartbeat_timeout = absl::Seconds(60);
     options.listen = "127.0.0.1:0";
@@ -183,9 +189,36 @@ class CoordinatorShellTest : public testing::Test {
     return *std::move(shell);
   }
 
+  bool AwaitDone(absl::Duration patience) {
+    sync::MutexLock lock(mutex_);
+    const net::Deadline deadline = net::Deadline::After(patience);
+    while (!done_ && !deadline.Expired()) changed_.WaitFor(mutex_, deadline.Remaining());
+    return done_;
+  }
+
   clock::SystemClock clock_;
   metrics::Registry registry_;
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  bool done_ ABSL_GUARDED_BY(mutex_) = false;
 };
+
+TEST_F(CoordinatorShellTest, ItIsDoneWhenTheJobHasEndedAndTheLastMemberIsGone) {
+  FakeMember a("127.0.0.2", "127.0.0.2:0");
+  FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
+  const auto shell = Start(a.port());
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"127.0.0.2", "127.0.0.3"});
+  controller.Want({"127.0.0.2", "127.0.0.3"});
+  ASSERT_NE(a.WaitForView(2, 0), 0U);
+  a.Die();
+  EXPECT_FALSE(AwaitDone(absl::Milliseconds(100)));  // a loss, no end
+  controller.Want({"127.0.0.2", "127.0.0.3"}, /*finished=*/true);
+  EXPECT_FALSE(AwaitDone(absl::Milliseconds(200)));  // one is yet to be told
+  b.Die();
+  EXPECT_TRUE(AwaitDone(kPatience));
+}
 
 TEST_F(CoordinatorShellTest, WhoIsNotTheControllerIsRefusedByName) {
   const auto shell = Start(1);

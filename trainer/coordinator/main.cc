@@ -2,6 +2,7 @@
 // starling-coordinator: the composition root. All its state is soft, so SIGTERM ends it with 0.
 // Exit codes: 0 asked to leave, 1 failed, 2 bad flags or files.
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
@@ -56,6 +57,8 @@ int Serve(const Options& options, tls::Identity identity, const sigset_t& signal
   shell_options.identity = std::move(identity);
   shell_options.job_uid = options.job_uid;
   shell_options.progress_file = options.progress_file;
+  // The job has ended and everybody is gone: as if asked to leave.
+  shell_options.on_done = [] { kill(getpid(), SIGTERM); };
   auto shell = CoordinatorShell::Start(std::move(shell_options), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);

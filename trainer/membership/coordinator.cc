@@ -247,6 +247,18 @@ bool Coordinator::AllStopped() const {
          });
 }
 
+// A pod whose address refuses has no process any more; where the address itself is gone, the
+// controller says that the pod has ended.
+bool Coordinator::AllGone() const {
+  if (!desired_ || !desired_->finished) return false;
+  return std::all_of(pods_.begin(), pods_.end(), [this](const auto& entry) {
+    const auto& [uid, pod] = entry;
+    if (pod.ip.empty() || pod.state == PodState::kTerminated) return true;
+    const auto process = processes_.find(uid);
+    return process != processes_.end() && !process->second.connected && process->second.refused;
+  });
+}
+
 const Pod* Coordinator::FindPod(const std::string& uid) const {
   const auto pod = pods_.find(uid);
   return pod == pods_.end() ? nullptr : &pod->second;

@@ -106,6 +106,9 @@ class Coordinator {
   Directive DirectiveFor(const std::string& pod_uid) const;
   Summary MakeSummary(absl::Time now) const;
 
+  bool finished() const { return desired_ && desired_->finished; }
+  // The job has ended, and of its pods nobody is left who would have to be told.
+  bool AllGone() const;
   std::uint64_t incarnation() const { return grant_ ? grant_->incarnation : 0; }
   bool superseded() const { return superseded_; }
   // Pods that were silent too long and count as ended until they report (an incident tells of it).

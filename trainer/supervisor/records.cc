@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <nlohmann/json.hpp>
@@ -52,6 +53,15 @@ std::string ToJson(const ExitRecord& record) {
                {"startedAt", FormatTime(record.started_at_nanos)},
                {"finishedAt", FormatTime(record.finished_at_nanos)},
                {"restarts", record.restarts}});
+}
+
+std::string ToShortJson(ExitRecord record, std::size_t most) {
+  for (;;) {
+    std::string json = ToJson(record);
+    if (json.size() <= most || record.message.empty()) return json;
+    // What is cut is the oldest; escaping makes it hard to say how much.
+    record.message.erase(0, std::min(record.message.size(), json.size() - most));
+  }
 }
 
 std::string LastExitJson(const process::ExitStatus& status, const std::string& log_tail,

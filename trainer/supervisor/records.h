@@ -5,6 +5,7 @@
 // for the role's next process, whose first report carries it to the coordinator.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -24,6 +25,9 @@ struct ExitRecord {
 };
 
 std::string ToJson(const ExitRecord& record);
+
+// The same in at most `most` bytes: of the message the oldest part is left out.
+std::string ToShortJson(ExitRecord record, std::size_t most);
 
 // {exitCode, signal, logTail, unixNanos}.
 std::string LastExitJson(const process::ExitStatus& status, const std::string& log_tail,

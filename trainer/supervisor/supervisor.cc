@@ -342,7 +342,7 @@ int Supervisor::Finish(const process::ExitStatus& status, const std::string& rea
   if (!options_.termination_log.empty()) {
     // A container's termination log is a mounted file: it can be written, not replaced.
     std::ofstream file(options_.termination_log);
-    file << message.substr(message.size() - std::min(message.size(), kTerminationLogBytes));
+    file << ToShortJson(record, kTerminationLogBytes);
   }
   return record.exit_code;
 }

@@ -20,7 +20,10 @@
 namespace starling::supervisor {
 namespace {
 
+using ::testing::AllOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 using Json = nlohmann::json;
 
 constexpr absl::Duration kSoon = absl::Seconds(30);
@@ -281,11 +284,21 @@ TEST_F(SupervisorTest, LogThatGrowsTooLongIsRotated) {
   EXPECT_THAT(Log(), HasSubstr("\n100000\n"));
 }
 
-TEST_F(SupervisorTest, TerminationLogGetsTheMessage) {
+TEST_F(SupervisorTest, TerminationLogGetsTheRecordOfTheEnd) {
   EXPECT_EQ(
       Run({"--max-restarts", "0", "--termination-log", Path("termination")}, "echo why; exit 3"),
       3);
-  EXPECT_EQ(ReadFile(Path("termination")), "why\n");
+  EXPECT_THAT(ReadFile(Path("termination")),
+              AllOf(HasSubstr("\"exitCode\":3"), HasSubstr("\"message\":\"why\\n\"")));
+}
+
+// Kubernetes cuts what is longer, and half a record is none.
+TEST_F(SupervisorTest, TerminationLogIsWholeHoweverLongTheLastLinesAre) {
+  Run({"--max-restarts", "0", "--termination-log", Path("termination")},
+      "for i in $(seq 3000); do printf '\"\\t%d' $i; done; echo; exit 3");
+  const std::string record = ReadFile(Path("termination"));
+  EXPECT_LE(record.size(), 4096U);
+  EXPECT_THAT(record, AllOf(StartsWith("{"), EndsWith("}\n"), HasSubstr("3000")));
 }
 
 TEST_F(SupervisorTest, WrongFlagIsAUsageError) {
