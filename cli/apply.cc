@@ -99,6 +99,29 @@ absl::Status AwaitGone(Session& session, const Json& job, absl::Duration timeout
   }
 }
 
+absl::StatusOr<Json> ApplyToCluster(Session& session, const LoadedJob& wanted, bool replace,
+                                    std::string& what) {
+  ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  const kube::ObjectKey key = kube::KeyOf(wanted.object);
+  ASSIGN_OR_RETURN(std::optional<Json> existing, Find(*store, key));
+  if (existing && replace) {
+    const auto deleted = store->Delete(
+        kube::kTrainingJob, key,
+        {.uid = kube::UidOf(*existing), .resource_version = {}, .grace_period_seconds = {}});
+    if (!deleted.ok() && !absl::IsNotFound(deleted.status())) return deleted.status();
+    RETURN_IF_ERROR(AwaitGone(session, *existing, kGonePatience, [] { return absl::OkStatus(); }));
+    existing.reset();
+  }
+  ASSIGN_OR_RETURN(
+      Json applied,
+      store->Apply(kube::kTrainingJob, wanted.object,
+                   {.field_manager = "starling-cli", .force = true, .dry_run = false}));
+  const bool same =
+      existing && kube::ResourceVersionOf(*existing) == kube::ResourceVersionOf(applied);
+  what = !existing ? "created" : same ? "unchanged" : "configured";
+  return applied;
+}
+
 absl::StatusOr<Applied> Apply(Session& session, const LoadedJob& wanted, bool replace,
                               const std::function<absl::Status()>& tend) {
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());

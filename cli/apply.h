@@ -36,6 +36,11 @@ struct Applied {
 absl::StatusOr<Applied> Apply(Session& session, const LoadedJob& wanted, bool replace,
                               const std::function<absl::Status()>& tend);
 
+// The same in a cluster: server-side apply, as `kubectl apply --server-side` does it. `what`
+// becomes created, configured or unchanged. With `replace` the job of that name is stopped first.
+absl::StatusOr<kube::Json> ApplyToCluster(Session& session, const LoadedJob& wanted, bool replace,
+                                          std::string& what);
+
 // Waits until the object with that UID and all its pods are gone, at most `timeout`.
 absl::Status AwaitGone(Session& session, const kube::Json& job, absl::Duration timeout,
                        const std::function<absl::Status()>& tend);

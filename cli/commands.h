@@ -9,6 +9,7 @@ namespace starling::cli {
 
 int RunCommand(Session& session, const Arguments& arguments);
 int SubmitCommand(Session& session, const Arguments& arguments);
+int WatchCommand(Session& session, const Arguments& arguments);
 int UpCommand(Session& session, const Arguments& arguments);
 int DownCommand(Session& session, const Arguments& arguments);
 int GetCommand(Session& session, const Arguments& arguments);

@@ -77,7 +77,14 @@ bool WillLeave(pid_t pid) {
   return command.str().find("--exit-when-idle") != std::string::npos;
 }
 
+absl::Status RequireThisMachine(const Session& session) {
+  if (!session.in_cluster()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      "up and down are of this machine; a cluster's controller is installed with helm");
+}
+
 absl::Status Up(Session& session, const Arguments& arguments) {
+  RETURN_IF_ERROR(RequireThisMachine(session));
   ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kUpPatience));
   if (ControllerRuns(session.home())) {
     const pid_t pid = PidOfController(session.home());
@@ -97,6 +104,7 @@ absl::Status Up(Session& session, const Arguments& arguments) {
 }
 
 absl::Status Down(Session& session, const Arguments& arguments) {
+  RETURN_IF_ERROR(RequireThisMachine(session));
   ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kDownPatience));
   const Home& home = session.home();
   if (!ControllerRuns(home)) {

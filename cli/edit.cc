@@ -25,7 +25,7 @@ void SayDone(Session& session, const kube::ObjectKey& key, std::string_view what
 }
 
 absl::Status NobodyIsThere(const Session& session) {
-  if (ControllerRuns(session.home())) return absl::OkStatus();
+  if (session.in_cluster() || ControllerRuns(session.home())) return absl::OkStatus();
   return absl::UnavailableError(
       "noted, but no control plane is up to do it: start it with `starling up`");
 }
@@ -90,7 +90,7 @@ absl::Status Resume(Session& session, const Arguments& arguments) {
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
   RETURN_IF_ERROR(SetSuspend(session, key, false).status());
   SayDone(session, key, "resumed");
-  if (!ControllerRuns(session.home())) {
+  if (!session.in_cluster() && !ControllerRuns(session.home())) {
     session.terminal().Say("no control plane is up: start it with `starling up`");
   }
   return absl::OkStatus();
@@ -105,7 +105,9 @@ absl::Status Delete(Session& session, const Arguments& arguments) {
   const kube::ObjectKey key = JobKey(arguments, arguments.names.back());
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
   ASSIGN_OR_RETURN(const Json job, store->Delete(kube::kTrainingJob, key, {}));
-  RETURN_IF_ERROR(kube::CollectGarbage(*store, kube::KnownKinds()).status());
+  if (!session.in_cluster()) {
+    RETURN_IF_ERROR(kube::CollectGarbage(*store, kube::KnownKinds()).status());
+  }
   if (!arguments.Has("no-wait")) {
     // Pods without a controller end by themselves, but nobody is there to take them off the list.
     ControllerKeeper keeper(session);

@@ -25,7 +25,9 @@ bool IsSuspended(const Json& job) { return kube::IsConditionTrue(job, "Suspended
 
 absl::Status Follower::Open() {
   ASSIGN_OR_RETURN(store_, session_.Store());
-  ASSIGN_OR_RETURN(alive_, AliveFifo::Hold(session_.home().FolderOf(job_)));
+  if (!only_watch_) {
+    ASSIGN_OR_RETURN(alive_, AliveFifo::Hold(session_.home().FolderOf(job_)));
+  }
   return Relist();
 }
 
@@ -67,6 +69,10 @@ void Follower::Show() {
 absl::Status Follower::Take(absl::Duration timeout) {
   const auto event = watch_->Next(timeout);
   if (absl::IsOutOfRange(event.status())) return Relist();
+  if (absl::IsUnavailable(event.status()) && session_.in_cluster()) {
+    session_.terminal().Say(absl::StrCat(std::string(event.status().message()), "; still trying"));
+    return absl::OkStatus();
+  }
   RETURN_IF_ERROR(event.status());
   if (!*event || (*event)->type == kube::WatchEventType::kBookmark) return absl::OkStatus();
   if (kube::UidOf(*(*event)->object) != kube::UidOf(job_)) return absl::OkStatus();
@@ -87,7 +93,7 @@ std::optional<FollowEnd> Follower::End() const {
     return FollowEnd::kSuspended;
   }
   // Once is a request, twice an order; the controller sees the suspension through.
-  if (interrupts_ > 1) return FollowEnd::kLeft;
+  if (interrupts_ > (only_watch_ ? 0 : 1)) return FollowEnd::kLeft;
   return std::nullopt;
 }
 
@@ -126,7 +132,7 @@ absl::Status Follower::SettleDown() {
   while (!deleted_ && session_.clock().Now() < deadline) {
     ASSIGN_OR_RETURN(const bool ended, PodsHaveEnded());
     if (ended || session_.interrupts().count() > interrupts_) break;
-    RETURN_IF_ERROR(keeper_.Tend());
+    if (!only_watch_) RETURN_IF_ERROR(keeper_.Tend());
     RETURN_IF_ERROR(Take(kTick));
   }
   return absl::OkStatus();
@@ -142,13 +148,13 @@ absl::StatusOr<Followed> Follower::Follow(Json job) {
       session_.terminal().ClearLive();
       return Followed{*end, job_};
     }
-    RETURN_IF_ERROR(keeper_.Tend());
+    if (!only_watch_) RETURN_IF_ERROR(keeper_.Tend());
     if (keeper_.TakeRestarted()) {
       session_.terminal().Say("the controller had ended and has been started again");
     }
     RETURN_IF_ERROR(Take(kTick));
     const int count = session_.interrupts().count();
-    if (count > 0 && interrupts_ == 0) RETURN_IF_ERROR(AskToSuspend());
+    if (count > 0 && interrupts_ == 0 && !only_watch_) RETURN_IF_ERROR(AskToSuspend());
     interrupts_ = count;
   }
 }

@@ -28,8 +28,9 @@ struct Followed {
 // Confined to the main thread.
 class Follower {
  public:
-  // Both must outlive it.
-  Follower(Session& session, ControllerKeeper& keeper) : session_(session), keeper_(keeper) {}
+  // Both must outlive it. With `only_watch` Ctrl-C leaves the job as it is.
+  Follower(Session& session, ControllerKeeper& keeper, bool only_watch = false)
+      : session_(session), keeper_(keeper), only_watch_(only_watch) {}
 
   // From `job` on. An error is one of the store or of the controller, never the job's.
   absl::StatusOr<Followed> Follow(kube::Json job);
@@ -47,6 +48,7 @@ class Follower {
 
   Session& session_;
   ControllerKeeper& keeper_;
+  const bool only_watch_;
   kube::KubeClient* store_ = nullptr;
   std::unique_ptr<kube::WatchStream> watch_;
   kube::Json job_;

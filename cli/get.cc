@@ -80,6 +80,9 @@ absl::StatusOr<Request> ToRequest(const Arguments& arguments) {
 }
 
 absl::StatusOr<std::vector<Json>> Fetch(Session& session, const Request& request) {
+  if (request.history && session.in_cluster()) {
+    return absl::InvalidArgumentError("--history is kept on this machine only");
+  }
   if (request.history) {
     std::vector<Json> jobs = ListHistory(session.home(), request.ns);
     std::erase_if(jobs, [&](const Json& job) {

@@ -154,7 +154,9 @@ std::string GeneralHelp() {
                   "  5  not done in time\n"
                   "  130  interrupted, or the job was suspended while it was watched\n"
                   "\nState lies in $STARLING_HOME, by default $XDG_STATE_HOME/starling or "
-                  "~/.local/state/starling.\n");
+                  "~/.local/state/starling.\nCommands are for this machine, unless --cluster, "
+                  "--context or --kubeconfig is given or\nSTARLING_KUBECONFIG names a file; --home "
+                  "overrides that variable. KUBECONFIG alone does not.\n");
   return text;
 }
 

@@ -25,11 +25,23 @@ absl::Status Validate(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(LoadedJob loaded, LoadJob({.file = arguments.names[0],
                                               .settings = arguments.All("set"),
                                               .ns = arguments.Get("namespace"),
-                                              .check_data = arguments.Has("data")}));
+                                              .check_data = arguments.Has("data"),
+                                              .default_ns = session.default_namespace(),
+                                              .for_cluster = session.in_cluster()}));
+  if (session.in_cluster()) {
+    // The server's schema, rules and webhook have their say too.
+    ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+    RETURN_IF_ERROR(store
+                        ->Apply(kube::kTrainingJob, loaded.object,
+                                {.field_manager = "starling-cli", .force = true, .dry_run = true})
+                        .status());
+  }
   Json job = std::move(loaded.object);
   job["spec"] = std::move(loaded.resolved);
-  job["metadata"]["annotations"].erase(std::string(kLastAppliedSpec));
-  if (job["metadata"]["annotations"].empty()) job["metadata"].erase("annotations");
+  if (job["metadata"].contains("annotations")) {
+    job["metadata"]["annotations"].erase(std::string(kLastAppliedSpec));
+    if (job["metadata"]["annotations"].empty()) job["metadata"].erase("annotations");
+  }
   session.terminal().Print(output == "json" ? json::DumpPretty(job) + "\n" : yaml::Write(job));
   return absl::OkStatus();
 }

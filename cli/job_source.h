@@ -15,10 +15,12 @@ namespace starling::cli {
 inline constexpr std::string_view kLastAppliedSpec = "starling.dev/last-applied-spec";
 
 struct JobSource {
-  std::string file;                   // "-": standard input
-  std::vector<std::string> settings;  // --set, path=value
-  std::string ns;                     // -n; empty: the file's
-  bool check_data = true;             // look at the data too
+  std::string file;                    // "-": standard input
+  std::vector<std::string> settings;   // --set, path=value
+  std::string ns;                      // -n; empty: the file's
+  bool check_data = true;              // look at the data too
+  std::string default_ns = "default";  // where neither -n nor the file says
+  bool for_cluster = false;  // relative URIs stay: they begin in the image; no annotation of ours
 };
 
 struct LoadedJob {

@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/apply.h"
+#include "cli/cluster_logs.h"
 #include "cli/commands.h"
 #include "cli/control_plane.h"
 #include "cli/exit_code.h"
@@ -144,6 +145,7 @@ absl::Status Logs(Session& session, const Arguments& arguments) {
 }  // namespace
 
 int LogsCommand(Session& session, const Arguments& arguments) {
+  if (session.in_cluster()) return session.Fail(ClusterLogs(session, arguments));
   return session.Fail(Logs(session, arguments));
 }
 

@@ -39,13 +39,23 @@ int RunProgram(const Surroundings& surroundings, const std::vector<std::string>&
   if (words[0] == "-h" || words[0] == "--help") return ShowHelp(terminal, {});
   const Verb* verb = FindVerb(words[0] == "--version" ? "version" : words[0]);
   if (verb == nullptr) return Complain(terminal, UnknownVerb(words[0]));
-  const absl::StatusOr<Arguments> arguments = ParseArguments(*verb, rest);
+  absl::StatusOr<Arguments> arguments = ParseArguments(*verb, rest);
   if (!arguments.ok()) return Complain(terminal, arguments.status());
   if (arguments->Has("help")) return ShowHelp(terminal, {std::string(verb->name)});
   absl::StatusOr<Home> home = FindHome(arguments->Get("home"), surroundings.environment);
   if (!home.ok()) return Complain(terminal, home.status());
   Session session(terminal, surroundings.clock, surroundings.interrupts, *std::move(home),
                   surroundings.program_folder);
+  auto cluster = ChooseCluster(*arguments, surroundings.environment);
+  if (!cluster.ok()) return Complain(terminal, cluster.status());
+  if (*cluster) {
+    session.UseCluster(**std::move(cluster));
+    // Job files may name a namespace themselves.
+    const bool takes_file = verb->usage.starts_with("FILE");
+    if (!takes_file && !arguments->Has("namespace")) {
+      arguments->flags["namespace"] = {session.default_namespace()};
+    }
+  }
   return verb->run(session, *arguments);
 }
 

@@ -19,14 +19,17 @@ namespace {
 
 using kube::Json;
 
-absl::StatusOr<LoadedJob> Load(const Arguments& arguments) {
+absl::StatusOr<LoadedJob> Load(const Session& session, const Arguments& arguments) {
   const std::string output = arguments.Get("output");
   if (!output.empty() && output != "json") {
     return absl::InvalidArgumentError(absl::StrCat("-o ", output, ": only json is known here"));
   }
   return LoadJob({.file = arguments.names[0],
                   .settings = arguments.All("set"),
-                  .ns = arguments.Get("namespace")});
+                  .ns = arguments.Get("namespace"),
+                  .check_data = !session.in_cluster(),
+                  .default_ns = session.default_namespace(),
+                  .for_cluster = session.in_cluster()});
 }
 
 std::string WhatWasDone(const Applied& applied) {
@@ -91,8 +94,46 @@ void SayEnd(Session& session, const Followed& followed, bool json) {
   if (json) terminal.Print(json::Dump(followed.job) + "\n");
 }
 
+// Tells the story of a job to its end.
+absl::StatusOr<int> FollowToTheEnd(Session& session, const Json& job, bool file_suspends,
+                                   bool json) {
+  ControllerKeeper keeper(session);
+  Follower follower(session, keeper, /*only_watch=*/true);
+  ASSIGN_OR_RETURN(const Followed followed, follower.Follow(job));
+  SayEnd(session, followed, json);
+  return CodeOf(followed, file_suspends);
+}
+
+absl::StatusOr<int> RunInCluster(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
+  std::string what;
+  ASSIGN_OR_RETURN(const Json job, ApplyToCluster(session, wanted, arguments.Has("replace"), what));
+  session.terminal().Say(absl::StrCat(kube::NameOf(job), ": ", what, "; Ctrl-C leaves it running"));
+  return FollowToTheEnd(session, job, kube::BoolAt(wanted.object, "/spec/runPolicy/suspend"),
+                        arguments.Get("output") == "json");
+}
+
+absl::StatusOr<int> SubmitToCluster(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
+  std::string what;
+  ASSIGN_OR_RETURN(const Json job, ApplyToCluster(session, wanted, arguments.Has("replace"), what));
+  const bool json = arguments.Get("output") == "json";
+  session.terminal().Print(
+      json ? json::Dump(job) + "\n"
+           : absl::StrCat("trainingjob.starling.dev/", kube::NameOf(job), " ", what, "\n"));
+  return kSuccess;
+}
+
+absl::StatusOr<int> Watch(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  ASSIGN_OR_RETURN(const Json job,
+                   store->Get(kube::kTrainingJob, JobKey(arguments, arguments.names[0])));
+  return FollowToTheEnd(session, job, /*file_suspends=*/false, arguments.Get("output") == "json");
+}
+
 absl::StatusOr<int> Run(Session& session, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(arguments));
+  if (session.in_cluster()) return RunInCluster(session, arguments);
+  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
   ControllerKeeper keeper(session);
   ASSIGN_OR_RETURN(const Applied applied, Apply(session, wanted, arguments.Has("replace"),
                                                 [&keeper] { return keeper.Tend(); }));
@@ -104,7 +145,8 @@ absl::StatusOr<int> Run(Session& session, const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Submit(Session& session, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(arguments));
+  if (session.in_cluster()) return SubmitToCluster(session, arguments);
+  ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
   ASSIGN_OR_RETURN(const Applied applied, Apply(session, wanted, arguments.Has("replace"),
                                                 [] { return absl::OkStatus(); }));
   if (arguments.Get("output") == "json") {
@@ -124,6 +166,11 @@ absl::StatusOr<int> Submit(Session& session, const Arguments& arguments) {
 
 int RunCommand(Session& session, const Arguments& arguments) {
   const absl::StatusOr<int> code = Run(session, arguments);
+  return code.ok() ? *code : session.Fail(code.status());
+}
+
+int WatchCommand(Session& session, const Arguments& arguments) {
+  const absl::StatusOr<int> code = Watch(session, arguments);
   return code.ok() ? *code : session.Fail(code.status());
 }
 

@@ -11,7 +11,26 @@
 
 namespace starling::cli {
 
+absl::Status Session::OpenCluster() {
+  if (remote_ != nullptr) return absl::OkStatus();
+  kube::HttpKubeClientOptions options;
+  options.transport.user_agent = absl::StrCat("starling/", STARLING_VERSION);
+  options.field_manager = "starling-cli";
+  ASSIGN_OR_RETURN(remote_, kube::OpenHttpKubeClient(*cluster_, std::move(options)));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<kube::PodLogs*> Session::Logs() {
+  if (!in_cluster()) return absl::FailedPreconditionError("on this machine logs are files");
+  RETURN_IF_ERROR(OpenCluster());
+  return remote_.get();
+}
+
 absl::StatusOr<kube::KubeClient*> Session::Store() {
+  if (in_cluster()) {
+    RETURN_IF_ERROR(OpenCluster());
+    return remote_.get();
+  }
   if (store_ == nullptr) {
     RETURN_IF_ERROR(home_.Create());
     kube::EmbeddedOptions options;
@@ -28,6 +47,24 @@ int Session::Fail(const absl::Status& status) {
   terminal_.Say(absl::StrCat(terminal_.PaintError(Style::kRed, "error:"), " ",
                              std::string(status.message())));
   return ExitCodeOf(status);
+}
+
+absl::StatusOr<std::optional<kube::ClusterConfig>> ChooseCluster(
+    const Arguments& arguments, const EnvironmentReader& environment) {
+  const bool asked =
+      arguments.Has("kubeconfig") || arguments.Has("context") || arguments.Has("cluster");
+  if (arguments.Has("home")) {
+    if (!asked) return std::optional<kube::ClusterConfig>();
+    return absl::InvalidArgumentError(
+        "--home is this machine, --kubeconfig, --context and --cluster are a cluster: leave one "
+        "out");
+  }
+  std::string path = arguments.Get("kubeconfig");
+  if (path.empty()) path = environment("STARLING_KUBECONFIG");
+  if (!asked && path.empty()) return std::optional<kube::ClusterConfig>();
+  ASSIGN_OR_RETURN(kube::ClusterConfig config,
+                   kube::LoadKubeconfig({path, arguments.Get("context")}, environment));
+  return std::optional<kube::ClusterConfig>(std::move(config));
 }
 
 std::string NamespaceOf(const Arguments& arguments) {

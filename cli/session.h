@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,7 +14,8 @@
 #include "cli/interrupts.h"
 #include "cli/terminal.h"
 #include "common/clock/clock.h"
-#include "controller/kube/kube_client.h"
+#include "controller/kube/cluster_config.h"
+#include "controller/kube/http_kube_client.h"
 
 namespace starling::cli {
 
@@ -34,22 +36,38 @@ class Session {
   const Home& home() const { return home_; }
   const std::string& program_folder() const { return program_folder_; }
 
+  // Makes the session one with a cluster instead of with this machine's home.
+  void UseCluster(kube::ClusterConfig cluster) { cluster_ = std::move(cluster); }
+  bool in_cluster() const { return cluster_.has_value(); }
+  // Where jobs belong whose file and whose command line say nothing.
+  std::string default_namespace() const { return cluster_ ? cluster_->ns : "default"; }
+
   // Opened when first asked for; it stays the session's.
   absl::StatusOr<kube::KubeClient*> Store();
+  // Of a cluster; FailedPrecondition on this machine, where logs are files.
+  absl::StatusOr<kube::PodLogs*> Logs();
 
   // Says what is wrong, on stderr; returns the exit code for it.
   int Fail(const absl::Status& status);
 
  private:
+  absl::Status OpenCluster();
+
   Terminal& terminal_;
   const clock::Clock& clock_;
   const Interrupts& interrupts_;
   const Home home_;
   const std::string program_folder_;
-  std::unique_ptr<kube::KubeClient> store_;
+  std::optional<kube::ClusterConfig> cluster_;
+  std::unique_ptr<kube::HttpKubeClient> remote_;  // in a cluster
+  std::unique_ptr<kube::KubeClient> store_;       // on this machine
 };
 
-// -n, by default "default".
+// The cluster that the command line or STARLING_KUBECONFIG chooses; nothing: this machine.
+absl::StatusOr<std::optional<kube::ClusterConfig>> ChooseCluster(
+    const Arguments& arguments, const EnvironmentReader& environment);
+
+// -n, by default "default" (RunProgram puts the context's namespace there).
 std::string NamespaceOf(const Arguments& arguments);
 
 // The key of a job as users write it: digits, tj/digits, trainingjob/digits, job/digits, jobs/...

@@ -37,15 +37,30 @@ Verb Run() {
 }
 
 Verb Submit() {
-  return {.name = "submit",
-          .usage = "FILE [flags]",
-          .summary = "Hand a job file to the control plane and return",
-          .examples = "  starling up\n  starling submit job.yaml\n  starling get jobs\n",
-          .details = "The control plane that `starling up` started trains it.\n",
-          .flags = {kSet, kReplace, kOutput},
+  return {
+      .name = "submit",
+      .usage = "FILE [flags]",
+      .summary = "Hand a job file to the control plane and return",
+      .examples = "  starling up\n  starling submit job.yaml\n  starling get jobs\n",
+      .details =
+          "On this machine the control plane that `starling up` started trains it. In a cluster "
+          "this is\nserver-side apply: fields that the file no longer has are taken back.\n",
+      .flags = {kSet, kReplace, kOutput},
+      .min_names = 1,
+      .max_names = 1,
+      .run = SubmitCommand};
+}
+
+Verb Watch() {
+  return {.name = "watch",
+          .usage = "NAME [flags]",
+          .summary = "Tell a job's story as it unfolds, to its end",
+          .examples = "  starling watch digits\n  starling watch digits --context prod -n vision\n",
+          .details = "Ctrl-C leaves; the job goes on.\n",
+          .flags = {kOutput},
           .min_names = 1,
           .max_names = 1,
-          .run = SubmitCommand};
+          .run = WatchCommand};
 }
 
 Verb Up() {
@@ -226,14 +241,17 @@ const std::vector<Flag>& CommonFlags() {
   static const auto& flags = *new std::vector<Flag>{
       {.name = "namespace", .letter = 'n', .value = "NAME", .help = "the namespace (default)"},
       {.name = "home", .value = "FOLDER", .help = "where state lies, instead of $STARLING_HOME"},
+      {.name = "cluster", .help = "use the cluster that kubectl uses, instead of this machine"},
+      {.name = "context", .value = "NAME", .help = "use this context of the kubeconfig"},
+      {.name = "kubeconfig", .value = "FILE", .help = "use the cluster that this file names"},
       {.name = "help", .letter = 'h', .help = "show help"}};
   return flags;
 }
 
 const std::vector<Verb>& Verbs() {
   static const auto& verbs = *new std::vector<Verb>{
-      Run(),     Submit(), Up(),     Down(),     Get(),     Describe(), Logs(),      Scale(),
-      Suspend(), Resume(), Delete(), Validate(), Explain(), Version(),  Completion()};
+      Run(),   Submit(),  Watch(),  Up(),     Down(),     Get(),     Describe(), Logs(),
+      Scale(), Suspend(), Resume(), Delete(), Validate(), Explain(), Version(),  Completion()};
   return verbs;
 }
 

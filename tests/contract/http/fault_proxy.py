@@ -28,8 +28,10 @@ import tempfile
 import threading
 import time
 
-SHARES = [("pass", 60), ("delay", 8), ("refuse", 5), ("lose", 6), ("lose-answer", 6), ("cut", 6),
-          ("twice", 5), ("late", 4)]
+SHARES = [("pass", 52), ("delay", 8), ("refuse", 5), ("lose", 6), ("lose-answer", 6), ("cut", 6),
+          ("twice", 5), ("late", 12)]
+BROKEN_WATCH = "watch broken in mid-event"
+WATCHES_BROKEN = 0.9  # of those that are let through
 HOP_BY_HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
 
@@ -182,15 +184,16 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Type", response.getheader("Content-Type", ""))
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
-        left = None if kind == "pass" else int(20 + share * 1500)  # bytes until it breaks
+        breaks = share < WATCHES_BROKEN
+        left = int(20 + share * 600) if breaks else None  # bytes until it does
         try:
-            while data := response.read1(65536 if kind == "pass" else 97):
+            while data := response.read1(97 if breaks else 65536):
                 cut = left is not None and len(data) >= left
                 data = data[:left] if cut else data
                 self.wfile.write(b"%x\r\n%s\r\n" % (len(data), data))
                 self.wfile.flush()
                 if cut:
-                    self.faults.count("watch broken in mid-event")
+                    self.faults.count(BROKEN_WATCH)
                     return self.sever(share < 0.5)
                 left = None if left is None else left - len(data)
             self.wfile.write(b"0\r\n\r\n")
@@ -242,7 +245,8 @@ def main():
         environment = dict(os.environ, KUBECONFIG=kubeconfig, STARLING_TEST_FAULTS="1")
         code = subprocess.run(sys.argv[at + 1:], env=environment, check=False).returncode
         print("requests:", dict(Handler.faults.counts), flush=True)
-        missing = [kind for kind, _ in SHARES if not Handler.faults.counts[kind]]
+        kinds = [kind for kind, _ in SHARES] + [BROKEN_WATCH]
+        missing = [kind for kind in kinds if not Handler.faults.counts[kind]]
         if code == 0 and missing:
             print("these faults never happened:", missing)
             return 1

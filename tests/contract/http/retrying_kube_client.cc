@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
 
@@ -10,6 +11,7 @@ namespace starling::kube {
 namespace {
 
 constexpr int kAttempts = 12;
+constexpr const char* kMark = "test.starling.dev/created-by";
 
 template <typename Call>
 auto Insist(const Call& call) {
@@ -63,19 +65,25 @@ absl::StatusOr<std::unique_ptr<WatchStream>> RetryingKubeClient::Watch(
 absl::StatusOr<Json> RetryingKubeClient::Create(const ResourceKind& kind, const Json& object) {
   ObjectKey key = KeyOf(object);
   if (kind.namespaced && key.ns.empty()) key.ns = "default";
-  Json wanted = object;
-  for (const char* part : {"metadata", "status"}) wanted.erase(part);
+  // Whose it is that already exists, nothing but a mark of our own tells.
+  const std::string mark = bytes::RandomUuid();
+  Json marked = object;
+  marked["metadata"]["annotations"][kMark] = mark;
   return Settle(
-      kind, key, [&] { return inner_.Create(kind, object); },
-      [&](const Json& now) { return Includes(now, wanted); });
+      kind, key, [&] { return inner_.Create(kind, marked); },
+      [&](const Json& now) { return AnnotationOf(now, kMark) == mark; });
 }
 
 absl::StatusOr<Json> RetryingKubeClient::Update(const ResourceKind& kind, const Json& object) {
   Json wanted = object;
   wanted.erase("status");
-  return Settle(
+  auto result = Settle(
       kind, KeyOf(object), [&] { return inner_.Update(kind, object); },
       [&](const Json& now) { return Includes(now, wanted); });
+  // Who takes off the last finalizer takes the object away with it.
+  const bool last = IsBeingDeleted(object) && At(object, "/metadata/finalizers").empty();
+  if (last && absl::IsNotFound(result.status())) return object;
+  return result;
 }
 
 absl::StatusOr<Json> RetryingKubeClient::UpdateStatus(const ResourceKind& kind,
