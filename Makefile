@@ -8,7 +8,7 @@ BIN := build/release/bin
 ##@ Use
 .PHONY: help setup build demo
 help: ## Print this list
-	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-12s %s\n", $$1, $$2}' Makefile
+	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: ## Install the missing system packages (cmake/packages.txt)
 	@cmake/setup/packages.sh
@@ -20,9 +20,26 @@ build: setup ## Build everything in build/release
 demo: build ## Train digits with two workers, kill one on the way, print the story
 	@examples/demo.sh $(BIN)
 
+##@ A Kubernetes cluster on this machine
+.PHONY: cluster cluster-down cluster-power-off cluster-power-on kube-setup
+cluster: build kube-setup ## Bring up a control plane and two nodes with real containers, and install the operator
+	@tests/kube/cluster.py up --bin $(BIN) $(if $(NODE_GRACE),--node-grace $(NODE_GRACE))
+
+cluster-down: ## Take the cluster down: nothing of it is left
+	@tests/kube/cluster.py down
+
+cluster-power-off: ## Cut the power of a node: make cluster-power-off NODE=node1
+	@tests/kube/cluster.py power-off $(NODE)
+
+cluster-power-on: ## Switch it on again and wait until it is Ready
+	@tests/kube/cluster.py power-on $(NODE)
+
+kube-setup: setup
+	@cmake/setup/packages.sh cmake/packages-kube.txt
+
 ##@ Develop
 .PHONY: test check generate format tidy cuda asan
-test: check build asan ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
+test: check build asan kube-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
 check: setup build ## Format, licence, layering, generated files, the CUDA build

@@ -7,7 +7,7 @@ usage: cluster.py up [--node-grace SECONDS] [--bin FOLDER] | down | power-off NO
 
 All of it lies in the folder .cluster of the tree (STARLING_CLUSTER names another) and runs on this
 machine as processes, network namespaces and cgroups, which `down` removes whatever state they are
-in. There is one cluster a machine. For tests, cluster_test_case.py has more.
+in. There is one cluster a machine. For tests, kube_case.py has more.
 """
 import argparse
 import concurrent.futures
@@ -34,6 +34,7 @@ NODES = {"node1": 1, "node2": 2}
 # Where a node needs a minute and more to be missed, tests of node loss would mostly wait.
 NODE_GRACE = 40
 SHARED_VOLUMES = 10
+CHART = os.path.join(REPOSITORY, "charts/starling")
 
 
 class Cluster:
@@ -152,6 +153,20 @@ class Cluster:
         for archive in archives:
             node.import_image(archive)
 
+    # The operator.
+
+    def install_operator(self, *flags):
+        """By helm; whether that went well, None where there is no chart."""
+        if not os.path.exists(os.path.join(CHART, "Chart.yaml")):
+            return None
+        repository, _, tag = IMAGE.rpartition(":")
+        done = subprocess.run([
+            Programs("helm")["helm"], "install", "starling", CHART, "--namespace",
+            "starling-system", "--create-namespace", "--set", f"image.repository={repository}",
+            "--set", f"image.tag={tag}", "--wait", "--timeout", "60s", *flags],
+            env=dict(os.environ, KUBECONFIG=self.kubeconfig), check=False)
+        return done.returncode == 0
+
     # Parts.
 
     def _assemble(self, node_grace):
@@ -211,22 +226,6 @@ def _check_machine():
         raise Skip("cgroups cannot be written here")
 
 
-def install_operator(cluster):
-    """Whether there was a chart to install."""
-    chart = os.path.join(REPOSITORY, "charts/starling")
-    if not os.path.exists(os.path.join(chart, "Chart.yaml")):
-        return False
-    repository, _, tag = IMAGE.removeprefix("docker.io/library/").rpartition(":")
-    done = subprocess.run([
-        Programs("helm")["helm"], "install", "starling", chart, "--namespace", "starling-system",
-        "--create-namespace", "--set", f"image.repository=docker.io/library/{repository}",
-        "--set", f"image.tag={tag}", "--wait", "--timeout", "60s"],
-        env=dict(os.environ, KUBECONFIG=cluster.kubeconfig), check=False)
-    if done.returncode != 0:
-        print("the operator was not installed: the cluster is up without it", file=sys.stderr)
-    return done.returncode == 0
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     commands = parser.add_subparsers(dest="command", required=True)
@@ -272,7 +271,9 @@ def _up(cluster, options):
         print(f"the cluster did not come up; logs are in {cluster.folder}, and "
               "`make cluster-down` removes what there is", file=sys.stderr)
         raise
-    operator = not options.no_operator and install_operator(cluster)
+    operator = None if options.no_operator else cluster.install_operator()
+    if operator is False:
+        print("the operator was not installed: the cluster is up without it", file=sys.stderr)
     print(f"a cluster of two nodes is up after {time.monotonic() - began:.0f} s, "
           f"{'with' if operator else 'without'} the operator. To use it:\n"
           f"  export KUBECONFIG={cluster.kubeconfig}\n"
@@ -281,7 +282,7 @@ def _up(cluster, options):
           "  make cluster-power-off NODE=node1    # a power cut\n"
           "  make cluster-power-on NODE=node1\n"
           "  make cluster-down")
-    return 0
+    return 1 if operator is False else 0
 
 
 def _switch(cluster, options):

@@ -90,8 +90,6 @@ class ControlPlane:
 
     def kubeconfig_of(self, name):
         path = os.path.join(self.folder, f"{name}.kubeconfig")
-        if os.path.exists(path):
-            return path
         return self.authority.kubeconfig(path, self.server, name)
 
     # Start and end.

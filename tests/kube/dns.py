@@ -4,17 +4,20 @@ import os
 
 import network
 
-# No cache and no lifetime: a name that was asked for too early would stay unknown for a while.
+# No cache and no lifetime: a name that was asked for too early would stay unknown for a while. The
+# template, which knows no name, is a server of its own: beside `kubernetes` it would come first.
 COREFILE = """\
-.:53 {{
+cluster.local:53 in-addr.arpa:53 {{
     bind {address}
     errors
     kubernetes cluster.local in-addr.arpa {{
         kubeconfig {kubeconfig}
         pods insecure
         ttl 0
-        fallthrough in-addr.arpa
     }}
+}}
+.:53 {{
+    bind {address}
     template ANY ANY {{
         rcode NXDOMAIN
     }}

@@ -113,9 +113,10 @@ class Builder:
                 self._buildah("rm", container)
 
     def _buildah(self, *arguments, check=True):
-        return _run([self._buildah_path, "--root", self._storage,
-                     "--runroot", "/run/starling-images", "--storage-driver=overlay",
-                     *arguments], check)
+        # In a mount namespace and with a run root of its own: whatever it leaves mounted ends with it.
+        with tempfile.TemporaryDirectory(prefix="starling-buildah-") as run_root:
+            return _run(["unshare", "--mount", self._buildah_path, "--root", self._storage,
+                         "--runroot", run_root, "--storage-driver=overlay", *arguments], check)
 
 
 def _run(command, check=True):

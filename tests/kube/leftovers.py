@@ -21,8 +21,7 @@ def snapshot():
                         ("namespace", _command("ip", "netns", "list")),
                         ("firewall", _command("iptables-save")),
                         ("sysctl", [f"{name}={read_sysctl(name)}" for name in SYSCTLS]),
-                        ("run", [name for name in os.listdir("/run") if "starling" in name
-                                 and name != "starling-images"])):
+                        ("run", [name for name in os.listdir("/run") if "starling" in name])):
         found |= {f"{kind}: {line}" for line in lines}
     return found
 

@@ -4,15 +4,17 @@ import base64
 import json
 import os
 import subprocess
+import threading
 
 from programs import need_command
 
 
 class Authority:
-    """A certificate authority in a folder; certificates that exist there already are kept."""
+    """A certificate authority in a folder; what exists there already is kept. Thread-safe."""
 
     def __init__(self, folder):
         self.folder = folder
+        self._lock = threading.Lock()
         self._openssl_path = need_command("openssl", "openssl")
         os.makedirs(folder, mode=0o700, exist_ok=True)
         if not os.path.exists(self.certificate("ca")):
@@ -28,8 +30,11 @@ class Authority:
 
     def issue(self, name, subject, addresses=(), names=()):
         """A certificate for both ends, `subject` as openssl has it: /O=system:masters/CN=admin."""
-        if os.path.exists(self.certificate(name)):
-            return
+        with self._lock:
+            if not os.path.exists(self.certificate(name)):
+                self._issue(name, subject, addresses, names)
+
+    def _issue(self, name, subject, addresses, names):
         extensions = ["-addext", "extendedKeyUsage=serverAuth,clientAuth",
                       "-addext", "basicConstraints=critical,CA:FALSE"]
         alternatives = [f"IP:{item}" for item in addresses] + [f"DNS:{item}" for item in names]
@@ -49,7 +54,13 @@ class Authority:
         return public
 
     def kubeconfig(self, path, server, name):
-        """Writes a kubeconfig for the holder of the certificate `name`; returns its path."""
+        """A kubeconfig for the holder of the certificate `name`; returns its path."""
+        with self._lock:
+            if not os.path.exists(path):
+                self._write_kubeconfig(path, server, name)
+        return path
+
+    def _write_kubeconfig(self, path, server, name):
         config = {
             "apiVersion": "v1", "kind": "Config", "current-context": "starling",
             "clusters": [{"name": "starling", "cluster": {
@@ -61,7 +72,6 @@ class Authority:
                 "cluster": "starling", "user": name, "namespace": "default"}}]}
         with open(path, "w", encoding="utf-8", opener=_private) as file:
             json.dump(config, file, indent=1)
-        return path
 
     def _new_key(self, name):
         return ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc",

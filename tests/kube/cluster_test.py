@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The test cluster itself: two nodes, pods that reach each other, a power cut, nothing left."""
+import os
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import leftovers
+from cluster import Cluster
+from kube_case import KubeCase, KubectlError, run_tests, sleeper
+from programs import FOLDER, SKIPPED
+
+# Answers every connection with the pod's own name.
+SERVER = ("exec perl -MIO::Socket::INET -e '"
+          "$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7070, ReuseAddr => 1) or die $!;"
+          "while ($c = $s->accept) { print $c $ENV{HOSTNAME}; close $c }'")
+
+
+class TwoNodes(KubeCase):
+    def start_servers(self):
+        labels = {"labels": {"app": "peers"}}
+        self.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "peers"},
+                    "spec": {"clusterIP": "None", "publishNotReadyAddresses": True,
+                             "selector": labels["labels"]}},
+                   {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "front"},
+                    "spec": {"selector": labels["labels"],
+                             "ports": [{"port": 80, "targetPort": 7070}]}})
+        for name, node in (("peer-1", "node1"), ("peer-2", "node2")):
+            pod = sleeper(name, node, SERVER, **labels)
+            pod["spec"]["subdomain"] = "peers"
+            self.apply(pod)
+        self.await_ready("peer-1", "peer-2")
+
+    def ask(self, pod, host, port, check=True):
+        script = f"exec 3<>/dev/tcp/{host}/{port} && cat <&3"
+        return self.execute(pod, "timeout", "5", "bash", "-c", script, check=check)
+
+    def test_pods_reach_each_other_by_address_by_name_and_by_service(self):
+        self.start_servers()
+        address = self.address_of("peer-2")
+        # A pod listens at once, or a moment after its container started.
+        self.wait_for(lambda: self.ask("peer-1", address, 7070, check=False) == "peer-2", 20,
+                      "peer-1 reaches peer-2 by its address")
+        self.assertEqual("peer-2", self.ask("peer-1", "peer-2.peers", 7070))
+        self.assertEqual("peer-1", self.ask("peer-2", f"peer-1.peers.{self.namespace}", 7070))
+        # A ClusterIP leads to both pods, to the caller itself too.
+        answers = set()
+        self.wait_for(lambda: answers.add(self.ask("peer-1", "front", 80, check=False)) or
+                      {"peer-1", "peer-2"} <= answers, 30, lambda: f"both answer: {answers}")
+
+        with self.assertRaises(KubectlError, msg="a port where nobody listens"):
+            self.ask("peer-1", address, 7071)
+        with self.assertRaises(KubectlError, msg="a name outside the cluster"):
+            self.execute("peer-1", "timeout", "5", "getent", "hosts", "example.org")
+
+    def test_the_image_runs_as_nobody_and_has_everything(self):
+        self.apply(sleeper("image", "node1"))
+        self.await_ready("image")
+        self.assertEqual("65532", self.execute("image", "id", "-u").strip())
+        self.assertIn("digits-train.csv", self.execute("image", "ls", "/opt/starling/data"))
+        with self.assertRaises(KubectlError, msg="the root file system is read-only"):
+            self.execute("image", "touch", "/opt/starling/x")
+        for program in ("starling", "starling-controller", "starling-coordinator",
+                        "starling-worker", "starling-supervisor"):
+            libraries = self.execute("image", "ldd", f"/usr/local/bin/{program}", check=False)
+            self.assertNotIn("not found", libraries, program)
+
+    def test_a_power_cut_silences_a_node_until_it_returns(self):
+        self.start_servers()
+        with self.power_cut("node1"):
+            self.assertEqual("", self.ask("peer-2", "peer-1.peers", 7070, check=False))
+            self.cluster.await_ready("node1", "Unknown", deadline=90)
+            self.cluster.await_ready("node2", deadline=1)
+            self.say("node1 is NotReady")
+        self.await_ready("peer-1", "peer-2")
+        self.assertEqual("peer-1", self.ask("peer-2", "peer-1.peers", 7070))
+
+    def test_a_silent_api_server_stops_no_pod(self):
+        self.start_servers()
+        address = self.address_of("peer-2")
+        with self.api_server_down():
+            with self.assertRaises(KubectlError):
+                self.kubectl("get", "pods", "--request-timeout=2s")
+            script = f"exec 3<>/dev/tcp/{address}/7070 && cat <&3"
+            answer = self.cluster.nodes["node1"].run("timeout", "5", "bash", "-c", script)
+            self.assertEqual("peer-2", answer)
+        self.assertEqual({"peer-1", "peer-2"}, set(self.pods()))
+
+    def test_killing_a_process_of_a_pod_is_seen(self):
+        self.apply(sleeper("victim", "node2"))
+        self.await_ready("victim")
+        self.assertEqual(0, self.kill_in_pod("victim", "starling-worker"))
+        self.assertEqual(1, self.kill_in_pod("victim", "sleep"))
+
+        def restarts():
+            return self.pods()["victim"]["status"]["containerStatuses"][0]["restartCount"]
+        self.wait_for(lambda: restarts() > 0, 30, "its kubelet restarts the container")
+
+
+class UpAndDown(unittest.TestCase):
+    """A cluster of its own: only where none is up yet."""
+
+    def test_down_leaves_nothing(self):
+        if Cluster().is_up():
+            self.skipTest("a cluster is up: take it down with `make cluster-down`")
+        before = leftovers.snapshot()
+        with tempfile.TemporaryDirectory(prefix="starling-cluster-") as parent:
+            folder = os.path.join(parent, "cluster")
+            environment = dict(os.environ, STARLING_CLUSTER=folder)
+            command = [sys.executable, "-B", os.path.join(FOLDER, "cluster.py")]
+            up = subprocess.run([*command, "up", "--no-operator", "--node-grace", "8", *bin_flag()],
+                                env=environment, capture_output=True, text=True, check=False)
+            try:
+                if up.returncode == SKIPPED:
+                    self.skipTest(up.stderr)
+                self.assertEqual(0, up.returncode, up.stderr)
+                during = leftovers.snapshot()
+                for kind in ("process", "cgroup", "mount", "link", "route", "namespace"):
+                    self.assertTrue([line for line in during - before if line.startswith(kind)],
+                                    f"a running cluster shows as {kind}")
+            finally:
+                down = subprocess.run([*command, "down"], env=environment, capture_output=True,
+                                      text=True, check=False)
+            self.assertEqual(0, down.returncode, down.stderr)
+            self.assertFalse(os.path.exists(folder))
+        left = leftovers.snapshot() - before
+        self.assertFalse(left, "left behind:\n" + "\n".join(sorted(left)))
+
+
+def bin_flag():
+    folder = os.environ.get("STARLING_BIN")
+    return ["--bin", folder] if folder else []
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["UpAndDown"]:
+        result = unittest.main(exit=False, verbosity=2).result
+        sys.exit(SKIPPED if result.skipped else not result.wasSuccessful())
+    else:
+        run_tests(operator=False)
