@@ -17,7 +17,8 @@ PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
-def _die_with_parent():
+def die_with_parent():
+    """In a new process: the kernel kills it when its parent ends."""
     _LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
 
 
@@ -72,7 +73,7 @@ class Process(Found):
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 env=environment, start_new_session=True,
-                preexec_fn=_die_with_parent if bound else None)
+                preexec_fn=die_with_parent if bound else None)
         super().__init__(self._process.pid, start_time(self._process.pid))
 
     def running(self):

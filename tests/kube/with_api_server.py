@@ -24,7 +24,7 @@ import sys
 import tempfile
 
 from control_plane import ControlPlane, Options
-from processes import tail
+from processes import die_with_parent, tail
 from programs import Programs, run_main
 
 
@@ -56,7 +56,8 @@ def on_signal(number, _frame):
 def run(command, plane, programs):
     environment = dict(os.environ, KUBECONFIG=plane.kubeconfig, PATH=programs.path(),
                        STARLING_TEST_ETCD=plane.etcd, STARLING_TEST_KUBE=plane.folder)
-    process = subprocess.Popen(command, env=environment, start_new_session=True)
+    process = subprocess.Popen(command, env=environment, start_new_session=True,
+                               preexec_fn=die_with_parent)
     try:
         code = process.wait()
         return code if code >= 0 else 128 - code

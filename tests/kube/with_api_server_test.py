@@ -55,7 +55,7 @@ class WithApiServer(unittest.TestCase):
                 told = os.path.join(folder, "told")
                 process = subprocess.Popen(
                     [sys.executable, "-B", SCRIPT, "--", "sh", "-c",
-                     f"echo $STARLING_TEST_KUBE >{told}.new; mv {told}.new {told}; sleep 1000"],
+                     f"echo $STARLING_TEST_KUBE >{told}.new; mv {told}.new {told}; exec sleep 1000"],
                     stderr=subprocess.DEVNULL, env=dict(os.environ, TMPDIR=folder))
                 wait_for(lambda: os.path.exists(told), 60, "the command runs")
                 self.assertTrue(processes_with(folder), "etcd and the API server run")
