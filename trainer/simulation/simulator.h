@@ -115,6 +115,7 @@ class Simulator {
 
   // simulator_members.cc
   void StartProcess(Pod& pod);
+  void KeepReporting(const MemberId& id);
   void ToProcess(const MemberId& id, Micros delay, std::function<void(Process&)> event);
   void Do(Process& process, const membership::Actions& actions);
   void On(Process& process, const membership::Fence& fence);

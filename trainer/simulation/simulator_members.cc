@@ -20,18 +20,15 @@ void Simulator::StartProcess(Pod& pod) {
       membership::Member::Options{id, "", std::nullopt, options_.rules});
   pod.process = id;
   Trace(absl::StrCat("start ", id.pod_uid, "/", id.start));
-  // Reports every 100 ms while it lives.
-  const auto report = std::make_shared<Event>();
-  *report = [this, id, report] {
-    Process* living = Find(id);
-    if (living == nullptr) {
-      At(0, [report] { *report = nullptr; });  // ends the loop that keeps itself alive
-      return;
-    }
-    if (!living->paused) ReportToCoordinators(*living);
-    At(100'000, *report);
-  };
-  At(Random(0, 100'000), *report);
+  At(Random(0, 100'000), [this, id] { KeepReporting(id); });
+}
+
+// Reports every 100 ms while the process lives.
+void Simulator::KeepReporting(const MemberId& id) {
+  Process* living = Find(id);
+  if (living == nullptr) return;
+  if (!living->paused) ReportToCoordinators(*living);
+  At(100'000, [this, id] { KeepReporting(id); });
 }
 
 void Simulator::ToProcess(const MemberId& id, Micros delay, std::function<void(Process&)> event) {
