@@ -331,6 +331,8 @@ absl::Status HttpConnection::Exchange(const HttpRequest& request, absl::Time dea
   const bool done = !cut_ && Run(wanted, error);
   in_head_ = false;
   was_used_ = true;
+  // The library's own limits come a little before ours.
+  if (!done && !enough && absl::Now() >= deadline - absl::Milliseconds(20)) due_ = true;
   {
     sync::MutexLock lock(mutex_);
     deadline_ = absl::InfiniteFuture();

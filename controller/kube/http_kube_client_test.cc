@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// What becomes of a client whose server is broken, hostile or slow: a clear status, in time.
+#include "controller/kube/http_kube_client.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "controller/kube/objects.h"
+#include "controller/kube/scripted_server.h"
+
+namespace starling::kube {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr const char* kMap =
+    R"({"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"x","namespace":"default",)"
+    R"("resourceVersion":"7","managedFields":[{}]}})";
+const ObjectKey kKey{"default", "x"};
+
+HttpKubeClientOptions Quick() {
+  HttpKubeClientOptions options;
+  options.transport.timeout = absl::Seconds(2);
+  options.watch.request = absl::Seconds(1);
+  options.watch.grace = absl::Milliseconds(500);
+  options.watch.patience = absl::Milliseconds(500);
+  return options;
+}
+
+std::unique_ptr<HttpKubeClient> Open(const ScriptedServer& server, ClusterConfig config = {},
+                                     HttpKubeClientOptions options = Quick()) {
+  config.server = server.url();
+  config.origin = "the test";
+  auto client = OpenHttpKubeClient(std::move(config), std::move(options));
+  EXPECT_TRUE(client.ok()) << client.status();
+  return *std::move(client);
+}
+
+// The status of a Get whose only answer is this.
+absl::Status GetStatus(const ScriptedServer::Handler& handler) {
+  const ScriptedServer server(handler);
+  const absl::Time begin = absl::Now();
+  const absl::Status status = Open(server)->Get(kConfigMap, kKey).status();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5)) << "it hung";
+  return status;
+}
+
+Json MapOf(const std::string& name) {
+  return {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", name}}}};
+}
+
+TEST(HttpKubeClientTest, ConnectionsAreKeptAndManagedFieldsAreNot) {
+  ScriptedServer server([&](Conversation& c, int) {
+    c.Answer(200, kMap);
+    return true;
+  });
+  auto client = Open(server);
+
+  for (int i = 0; i < 3; ++i) {
+    const auto found = client->Get(kConfigMap, kKey);
+    ASSERT_TRUE(found.ok()) << found.status();
+    EXPECT_FALSE((*found)["metadata"].contains("managedFields"));
+  }
+  EXPECT_EQ(server.requests(), 3);
+  EXPECT_EQ(server.connections(), 1);
+}
+
+TEST(HttpKubeClientTest, AnAnswerThatMakesNoSenseIsUnavailableAndSaysWhy) {
+  struct Case {
+    std::string name, body, type, message;
+  };
+  for (const Case& c : {Case{"truncated", R"({"kind":"Conf)", "application/json", "understood"},
+                        Case{"html", "<html>hello</html>", "text/html", "text/html"},
+                        Case{"list", "[1,2]", "application/json", "no object"},
+                        Case{"deep", std::string(100'000, '['), "application/json", "understood"},
+                        Case{"empty", "", "application/json", "understood"}}) {
+    const absl::Status status = GetStatus([&](Conversation& conversation, int) {
+      conversation.Answer(200, c.body, c.type);
+      return true;
+    });
+    EXPECT_TRUE(absl::IsUnavailable(status)) << c.name << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(c.message)) << c.name;
+  }
+}
+
+TEST(HttpKubeClientTest, ServersErrorsAreClear) {
+  struct Case {
+    int http;
+    const char* body;
+    absl::StatusCode code;
+    const char* message;
+  };
+  constexpr const char* kQuota =
+      R"({"kind":"Status","code":403,"reason":"Forbidden","message":"pods is forbidden: exceeded quota: q"})";
+  constexpr const char* kDenied =
+      R"({"kind":"Status","code":403,"reason":"Forbidden","message":"may not get configmaps"})";
+  for (const Case& c :
+       {Case{500, "boom", absl::StatusCode::kUnavailable, "boom"},
+        Case{502, "<html>", absl::StatusCode::kUnavailable, "502"},
+        Case{401, "who?", absl::StatusCode::kPermissionDenied, "who?"},
+        Case{403, kDenied, absl::StatusCode::kPermissionDenied, "may not get"},
+        Case{403, kQuota, absl::StatusCode::kResourceExhausted, "exceeded quota"},
+        Case{404, "404 page not found", absl::StatusCode::kNotFound, "page not found"},
+        Case{410, "{}", absl::StatusCode::kOutOfRange, "410"}}) {
+    const absl::Status status = GetStatus([&](Conversation& conversation, int) {
+      conversation.Answer(c.http, c.body);
+      return true;
+    });
+    EXPECT_EQ(status.code(), c.code) << c.http << ": " << status;
+    EXPECT_THAT(status.message(), HasSubstr(c.message));
+  }
+}
+
+TEST(HttpKubeClientTest, ARedirectIsNotFollowed) {
+  std::atomic<int> asked = 0;
+  const ScriptedServer elsewhere([&](Conversation& c, int) {
+    ++asked;
+    c.Answer(200, kMap);
+    return true;
+  });
+  const std::string url = elsewhere.url();
+
+  const absl::Status status = GetStatus([&](Conversation& c, int) {
+    c.Answer(302, "", "text/plain", "Location: " + url + "/x\r\n");
+    return true;
+  });
+
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("redirect"));
+  EXPECT_EQ(asked, 0);
+}
+
+TEST(HttpKubeClientTest, AHugeAnswerIsGivenUp) {
+  const ScriptedServer server([](Conversation& c, int) {
+    c.Say("HTTP/1.1 200 X\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
+    for (int i = 0; i < 10'000 && c.Pause(0); ++i) c.Chunk(std::string(64 * 1024, ' '));
+    return false;
+  });
+  HttpKubeClientOptions options = Quick();
+  options.transport.largest_answer = 1U << 20U;
+
+  const absl::Status status = Open(server, {}, options)->Get(kConfigMap, kKey).status();
+
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("1048576 bytes"));
+}
+
+TEST(HttpKubeClientTest, HeadersWithoutEndAreGivenUp) {
+  const absl::Status status = GetStatus([](Conversation& c, int) {
+    c.Say("HTTP/1.1 200 X\r\n");
+    for (int i = 0; c.Pause(i % 64 == 0 ? 1 : 0); ++i) {
+      c.Say("X-" + std::to_string(i) + ": " + std::string(4000, 'x') + "\r\n");
+    }
+    return false;
+  });
+
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("headers"));
+}
+
+TEST(HttpKubeClientTest, DrippingDoesNotStretchTheDeadline) {
+  for (const bool in_head : {true, false}) {
+    const absl::Status status = GetStatus([&](Conversation& c, int) {
+      c.Say(in_head ? "HTTP/1.1 200 X\r\nX: "
+                    : "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nContent-Length: "
+                      "1000\r\n\r\n{");
+      while (c.Pause(50)) c.Say(" ");
+      return false;
+    });
+    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("in time"));
+  }
+}
+
+TEST(HttpKubeClientTest, ASilentServerIsGivenUpInTime) {
+  const absl::Status status = GetStatus([](Conversation& c, int) {
+    c.AwaitTheirEnd();
+    return false;
+  });
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("in time"));
+}
+
+TEST(HttpKubeClientTest, AWriteThatBrokeIsNeverSentTwice) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    if (number == 0) c.Answer(200, kMap);
+    return number == 0;
+  });
+  auto client = Open(server);
+  ASSERT_TRUE(client->Get(kConfigMap, kKey).ok());
+
+  EXPECT_TRUE(absl::IsUnavailable(client->Create(kConfigMap, MapOf("y")).status()));
+
+  EXPECT_EQ(server.requests(), 2);
+}
+
+TEST(HttpKubeClientTest, AReadThatBrokeOnAnOldConnectionIsRepeatedOnce) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    if (number != 1) c.Answer(200, kMap);
+    return number != 1;
+  });
+  auto client = Open(server);
+  ASSERT_TRUE(client->Get(kConfigMap, kKey).ok());
+
+  EXPECT_TRUE(client->Get(kConfigMap, kKey).ok());
+  EXPECT_EQ(server.requests(), 3);
+}
+
+TEST(HttpKubeClientTest, LaterMeansLater) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    if (number < 2) {
+      c.Answer(number == 0 ? 429 : 503, "busy", "text/plain", "Retry-After: 0\r\n");
+    } else {
+      c.Answer(201, kMap);
+    }
+    return true;
+  });
+
+  EXPECT_TRUE(Open(server)->Create(kConfigMap, MapOf("x")).ok());
+  EXPECT_EQ(server.requests(), 3);
+}
+
+TEST(HttpKubeClientTest, LaterThanTheDeadlineIsAnAnswer) {
+  const absl::Status status = GetStatus([](Conversation& c, int) {
+    c.Answer(429, "busy", "text/plain", "Retry-After: 60\r\n");
+    return true;
+  });
+  EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+}
+
+TEST(HttpKubeClientTest, EveryRequestIsCountedAndLimited) {
+  const ScriptedServer server([](Conversation& c, int) {
+    c.Answer(200, kMap);
+    return true;
+  });
+  std::atomic<int> tokens = 0;
+  std::atomic<int> seen = 0;
+  HttpKubeClientOptions options = Quick();
+  options.transport.take_token = [&] {
+    ++tokens;
+    return absl::ZeroDuration();
+  };
+  options.transport.observe = [&](const HttpObservation& o) { seen += o.status; };
+  auto client = Open(server, {}, options);
+
+  ASSERT_TRUE(client->Get(kConfigMap, kKey).ok());
+  EXPECT_EQ(tokens, 1);
+  EXPECT_EQ(seen, 200);
+}
+
+TEST(HttpKubeClientTest, NobodyAtThePortIsUnavailable) {
+  std::string url;
+  {
+    const ScriptedServer gone([](Conversation&, int) { return false; });
+    url = gone.url();
+  }
+  ClusterConfig config;
+  config.server = url;
+  const auto client = OpenHttpKubeClient(config, Quick());
+  ASSERT_TRUE(client.ok());
+  const absl::Status status = (*client)->Get(kConfigMap, kKey).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("cannot be reached"));
+}
+
+// Over TLS with this certificate, believing this authority.
+absl::Status TlsStatus(const TestCertificate& shown, const std::string& believed,
+                       bool insecure = false) {
+  const ScriptedServer server(
+      [](Conversation& c, int) {
+        c.Answer(200, kMap);
+        return true;
+      },
+      &shown);
+  ClusterConfig config;
+  config.authority.text = believed;
+  config.insecure = insecure;
+  return Open(server, config)->Get(kConfigMap, kKey).status();
+}
+
+TEST(HttpKubeClientTest, OnlyTheClustersOwnAuthorityIsBelieved) {
+  const TestCertificate good("127.0.0.1", 3600);
+  const TestCertificate other("127.0.0.1", 3600);
+  const std::string path = std::filesystem::temp_directory_path() /
+                           ("starling-system-authority-" + std::to_string(::getpid()));
+  std::ofstream(path) << other.Pem();
+  ::setenv("SSL_CERT_FILE", path.c_str(), 1);  // the system's believes `other`
+
+  EXPECT_TRUE(TlsStatus(good, good.Pem()).ok());
+  EXPECT_TRUE(TlsStatus(other, "").ok()) << "no authority is given: the system's counts";
+  const absl::Status refused = TlsStatus(other, good.Pem());
+  EXPECT_TRUE(absl::IsUnavailable(refused)) << refused;
+  EXPECT_THAT(refused.message(), HasSubstr("not to be trusted"));
+  ::unsetenv("SSL_CERT_FILE");
+  std::filesystem::remove(path);
+}
+
+TEST(HttpKubeClientTest, ACertificateForAnotherHostOrOfYesterdayIsRefused) {
+  const TestCertificate elsewhere("127.0.0.9", 3600);
+  const absl::Status wrong = TlsStatus(elsewhere, elsewhere.Pem());
+  EXPECT_TRUE(absl::IsUnavailable(wrong)) << wrong;
+  EXPECT_THAT(wrong.message(), HasSubstr("host name"));
+
+  const TestCertificate expired("127.0.0.1", -3600);
+  const absl::Status late = TlsStatus(expired, expired.Pem());
+  EXPECT_TRUE(absl::IsUnavailable(late)) << late;
+  EXPECT_THAT(late.message(), HasSubstr("expired"));
+  EXPECT_TRUE(TlsStatus(expired, "", /*insecure=*/true).ok());
+}
+
+TEST(HttpKubeClientTest, ATokenIsReadAgainWhenItNoLongerServes) {
+  const std::string path =
+      std::filesystem::temp_directory_path() / ("starling-token-" + std::to_string(::getpid()));
+  std::ofstream(path) << "old\n";
+  const TestCertificate certificate("127.0.0.1", 3600);
+  const ScriptedServer server(
+      [&](Conversation& c, int number) {
+        const bool is_new = c.request.find("Authorization: Bearer new\r\n") != std::string::npos;
+        if (number == 0) std::ofstream(path) << "new\n";
+        c.Answer(is_new || number == 0 ? 200 : 401, kMap);
+        return true;
+      },
+      &certificate);
+  ClusterConfig config;
+  config.authority.text = certificate.Pem();
+  config.token.file = path;
+  auto client = Open(server, config);
+
+  EXPECT_TRUE(client->Get(kConfigMap, kKey).ok());
+  const auto again = client->Get(kConfigMap, kKey);
+  EXPECT_TRUE(again.ok()) << again.status();
+  EXPECT_EQ(server.requests(), 3);
+  std::filesystem::remove(path);
+}
+
+constexpr const char* kStreamHead =
+    "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n";
+
+std::string Event(const std::string& type, int version) {
+  return absl::StrCat(R"({"type":")", type, R"(","object":{"metadata":{"name":"x",)",
+                      R"("resourceVersion":")", version, "\"}}}\n");
+}
+
+TEST(HttpKubeClientTest, AWatchGoesOnFromTheLastVersionAfterABreakInMidEvent) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    const bool resumes = c.request.find("resourceVersion=6&") != std::string::npos ||
+                         c.request.find("resourceVersion=6 ") != std::string::npos;
+    c.Say(kStreamHead);
+    if (number == 0) {
+      c.Chunk(Event("ADDED", 5) + Event("BOOKMARK", 6));
+      c.Chunk(Event("MODIFIED", 7).substr(0, 20));
+      return false;
+    }
+    if (resumes) c.Chunk(Event("MODIFIED", 7));
+    c.AwaitTheirEnd();
+    return false;
+  });
+  auto client = Open(server);
+  const auto watch = client->Watch(kConfigMap, "default", {{}, "4"});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+
+  std::vector<std::string> versions;
+  while (versions.size() < 3) {
+    const auto event = (*watch)->Next(absl::Seconds(5));
+    ASSERT_TRUE(event.ok() && *event) << event.status();
+    versions.push_back(ResourceVersionOf(*(*event)->object));
+  }
+  EXPECT_THAT(versions, testing::ElementsAre("5", "6", "7"));
+}
+
+TEST(HttpKubeClientTest, AWatchOfForgottenVersionsIsOutOfRangeEitherWay) {
+  constexpr const char* kGone =
+      R"({"kind":"Status","code":410,"reason":"Expired","message":"too old resource version"})";
+  for (const bool as_event : {true, false}) {
+    const ScriptedServer server([&](Conversation& c, int) {
+      if (!as_event) {
+        c.Answer(410, kGone);
+        return true;
+      }
+      c.Say(kStreamHead);
+      c.Chunk(absl::StrCat(R"({"type":"ERROR","object":)", kGone, "}\n"));
+      c.Say("0\r\n\r\n");
+      return true;
+    });
+    auto client = Open(server);
+    const auto watch = client->Watch(kConfigMap, "default", {{}, "4"});
+    const absl::Status status =
+        watch.ok() ? (*watch)->Next(absl::Seconds(5)).status() : watch.status();
+    EXPECT_TRUE(absl::IsOutOfRange(status)) << status;
+  }
+}
+
+TEST(HttpKubeClientTest, AWatchThatHangsHalfOpenIsOpenedAnew) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    c.Say(kStreamHead);
+    if (number > 0) c.Chunk(Event("ADDED", 5));
+    c.AwaitTheirEnd();  // alive for TCP, and never another word
+    return false;
+  });
+  auto client = Open(server);
+  const auto watch = client->Watch(kConfigMap, "default", {{}, "4"});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+
+  const auto event = (*watch)->Next(absl::Seconds(10));
+  ASSERT_TRUE(event.ok()) << event.status();
+  EXPECT_TRUE(event->has_value());
+}
+
+TEST(HttpKubeClientTest, AWatchSaysSoWhenTheServerStaysAway) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    if (number > 0) return false;
+    c.Say(kStreamHead);
+    c.Chunk(Event("ADDED", 5));
+    return false;
+  });
+  auto client = Open(server);
+  const auto watch = client->Watch(kConfigMap, "default", {{}, "4"});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  ASSERT_TRUE((*watch)->Next(absl::Seconds(5)).ok());
+
+  EXPECT_TRUE(absl::IsUnavailable((*watch)->Next(absl::Seconds(20)).status()));
+}
+
+TEST(HttpKubeClientTest, StopEndsAWatchThatWaits) {
+  const ScriptedServer server([](Conversation& c, int) {
+    c.Say(kStreamHead);
+    c.AwaitTheirEnd();
+    return false;
+  });
+  auto client = Open(server);
+  const auto watch = client->Watch(kConfigMap, "default", {{}, "4"});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+
+  std::thread stopper([&] { (*watch)->Stop(); });
+  const absl::Time begin = absl::Now();
+  EXPECT_TRUE(absl::IsCancelled((*watch)->Next(absl::Seconds(30)).status()));
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  stopper.join();
+}
+
+TEST(HttpKubeClientTest, LogsComeInPiecesAndEnd) {
+  const ScriptedServer server([](Conversation& c, int) {
+    EXPECT_THAT(c.request, HasSubstr("/pods/p/log?container=c&follow=true&tailLines=3 "));
+    c.Say("HTTP/1.1 200 X\r\nContent-Type: text/plain\r\nTransfer-Encoding: chunked\r\n\r\n");
+    c.Chunk("one\n");
+    c.Chunk("two\n");
+    c.Say("0\r\n\r\n");
+    return true;
+  });
+  auto client = Open(server);
+  const auto log = client->ReadLogs(
+      {"default", "p"}, {.container = "c", .follow = true, .previous = false, .tail_lines = 3});
+  ASSERT_TRUE(log.ok()) << log.status();
+  std::string text;
+  absl::Status end;
+  while (end.ok()) {
+    const auto piece = (*log)->Next(absl::Seconds(5));
+    end = piece.status();
+    if (piece.ok() && *piece) text += **piece;
+  }
+  EXPECT_EQ(text, "one\ntwo\n");
+  EXPECT_TRUE(absl::IsOutOfRange(end)) << end;
+}
+
+}  // namespace
+}  // namespace starling::kube
