@@ -82,8 +82,11 @@ std::string_view StateWord(const Pass& pass) {
 void CountPods(Pass& pass) {
   auto& roles = *pass.status.mutable_replica_statuses();
   for (const Role role : {Role::kCoordinator, Role::kWorker}) {
-    if (role == Role::kCoordinator && pass.OwnContainer()) continue;
-    v1alpha1::ReplicaStatus& counts = roles[std::string(resources::RoleName(role))];
+    if (role == Role::kWorker || !pass.OwnContainer()) {
+      (void)roles[std::string(resources::RoleName(role))];
+    }
+  }
+  for (auto& [name, counts] : roles) {
     counts.set_active(0);  // what else it says, memory, stays
     counts.set_ready(0);
     counts.set_succeeded(0);

@@ -103,7 +103,9 @@ void DecideRound(Pass& pass, const Wanted& wanted) {
   if (RoundOf(pass) == 0) return BeginRound(pass, wanted.workers, "");
   const std::optional<World> world = WorldOf(pass);
   if (!world.has_value()) {
-    pass.status.mutable_round()->set_workers(wanted.workers);
+    // Fewer than are wanted stands only until another number is wanted.
+    const bool changed = pass.observed.status.replicas() != wanted.workers;
+    if (changed) pass.status.mutable_round()->set_workers(wanted.workers);
     return;
   }
   if (const std::string why = WhyOver(pass, *world, wanted.workers); !why.empty()) {
@@ -140,6 +142,15 @@ bool EndFormerRounds(Pass& pass) {
   return over;
 }
 
+// No pod of a former round still has that name.
+bool IsFree(const Pass& pass, std::int64_t index) {
+  return std::none_of(pass.observed.pods.begin(), pass.observed.pods.end(),
+                      [&](const ObservedPod& pod) {
+                        const bool gone = pod.Terminated() && pass.deleted.contains(pod.uid);
+                        return pod.role == Role::kWorker && pod.index == index && !gone;
+                      });
+}
+
 void CompleteRound(Pass& pass, const Wanted& wanted) {
   std::optional<World> world = WorldOf(pass);
   if (!world.has_value()) {
@@ -149,7 +160,9 @@ void CompleteRound(Pass& pass, const Wanted& wanted) {
     world->wanted = wanted.workers;
   }
   for (const std::int64_t index : world->members) {
-    if (Member(pass, index) == nullptr) MakePod(pass, Role::kWorker, index, *world);
+    if (Member(pass, index) == nullptr && IsFree(pass, index)) {
+      MakePod(pass, Role::kWorker, index, *world);
+    }
   }
 }
 

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "controller/trainingjob/reasons.h"
 #include "controller/trainingjob/test_scene.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
@@ -56,6 +57,28 @@ class RandomScene {
     if (Half()) scene.policy().set_ttl_seconds_after_finished(Number());
     scene.policy().set_clean_pod_policy(static_cast<v1alpha1::CleanPodPolicy>(Below(4)));
     scene.seen.spec.set_reproducible(Half());
+    if (Below(3) == 0) scene.options = ClusterOptions();
+    if (Below(5) == 0) scene.seen.spec.mutable_workload()->mutable_container();
+    if (Below(20) == 0) scene.policy().set_managed_by("somebody.else/entirely");
+    scene.policy().set_success_policy(static_cast<v1alpha1::SuccessPolicy>(Below(3)));
+    if (Half()) {
+      scene.worker().mutable_on_out_of_memory()->set_factor(Half() ? 1.5 : -3);
+      scene.worker().mutable_on_out_of_memory()->set_maximum(Half() ? "1Gi" : "much");
+    }
+    scene.seen.queueing.hold = Below(8) == 0;
+    if (Below(8) == 0) scene.seen.queueing.worker_limit = Number();
+    scene.seen.checkpoint_durable = Half();
+    if (Below(8) == 0) {
+      scene.seen.refusal =
+          Refusal{kQuotaExceeded, "full", Moment(scene), static_cast<int>(Below(9))};
+    }
+    for (const char* name : {"a", "b"}) {
+      if (Half()) continue;
+      ObservedNode& node = scene.seen.nodes[name];
+      node.exists = Below(4) != 0;
+      node.ready = node.exists && Half();
+      if (Below(4) == 0) node.departure = "a taint";
+    }
     if (Below(4) == 0) scene.seen.spec.mutable_dataset()->set_global_batch_size(Number());
   }
 
@@ -74,6 +97,16 @@ class RandomScene {
     if (Half()) SetTime(status.mutable_start_time(), Moment(scene));
     if (Below(4) == 0) SetTime(status.mutable_completion_time(), Moment(scene));
     if (Half()) status.set_failures(Number());
+    if (Half()) status.mutable_round()->set_number(static_cast<std::int64_t>(Below(4)));
+    if (Half()) status.mutable_round()->set_workers(static_cast<std::int64_t>(Below(5)));
+    if (Half()) (*status.mutable_replica_statuses())["worker"].set_memory(Half() ? "96Mi" : "odd");
+    for (std::uint64_t i = Below(3); i > 0; --i) {
+      v1alpha1::AvoidedNode& node = *status.add_avoided_nodes();
+      node.set_name(Half() ? "a" : "b");
+      node.set_failures(Number());
+      SetTime(node.mutable_last_failure_time(), Moment(scene));
+      if (Half()) SetTime(node.mutable_until(), Moment(scene));
+    }
     if (Half()) status.set_failures_since_step(Number());
     if (Half()) status.mutable_coordinator()->set_incarnation(static_cast<std::int64_t>(Below(3)));
     if (Half()) status.mutable_coordinator()->set_boot_id(Half() ? "a" : "b");
@@ -96,6 +129,23 @@ class RandomScene {
     if (Below(5) == 0) pod.ip.clear();
     if (Half()) pod.exit = PodExit{Number(), Number(), "", "tail", Moment(scene)};
     if (Below(4) == 0) pod.surplus_since = Moment(scene);
+    if (Below(4) == 0) pod.unheard_since = Moment(scene);
+    if (Half()) pod.node = Half() ? "a" : "b";
+    if (pod.disrupted && Half()) pod.disruption = "PreemptionByScheduler";
+    pod.started = Moment(scene);
+    if (pod.terminating) pod.deletion_due = Moment(scene);
+    if (Half()) pod.memory = Number();
+    if (pod.exit.has_value() && Below(3) == 0) pod.exit->reason = "OOMKilled";
+    if (Below(4) == 0) pod.avoids = {"a"};
+    if (pod.phase == PodPhase::kPending && Half()) {
+      static constexpr std::string_view kProblems[] = {kUnschedulable, kImagePullFailed};
+      pod.problem = PodProblem{kProblems[Below(2)], "odd", Moment(scene)};
+    }
+    if (Half()) {
+      pod.world = {.round = static_cast<std::int64_t>(Below(4)),
+                   .members = {0, static_cast<std::int64_t>(Below(3)) + 1},
+                   .wanted = static_cast<std::int64_t>(Below(4))};
+    }
   }
 
   void Link(Scene& scene) {
@@ -124,6 +174,29 @@ class RandomScene {
   std::mt19937_64 random_;
 };
 
+bool IsGone(const Scene& scene, const ObservedPod& pod) {
+  const auto node = scene.seen.nodes.find(pod.node);
+  return node != scene.seen.nodes.end() && !node->second.exists;
+}
+
+// Of deletions: never twice, never by force unless it is known that nobody runs there any more.
+std::string WrongDeletion(const Scene& scene, const std::set<std::string>& deleted,
+                          const DeletePod& remove) {
+  if (!deleted.contains(remove.uid)) return "deletes what it does not count as deleted";
+  for (const ObservedPod& pod : scene.seen.pods) {
+    if (pod.uid != remove.uid) continue;
+    const bool forced = remove.grace_seconds == 0;
+    if (forced && !pod.Terminated() && !IsGone(scene, pod)) {
+      return "asserts that a live pod is gone";
+    }
+    if (pod.terminating && !(forced && IsGone(scene, pod))) {
+      return "deletes what is being deleted";
+    }
+    return "";
+  }
+  return "deletes a pod that is none of the job's";
+}
+
 // What must hold of every decision, whatever is observed. Empty: it does.
 std::string Wrong(const Scene& scene, const Decision& decision) {
   std::set<std::pair<Role, std::int64_t>> taken;
@@ -134,18 +207,32 @@ std::string Wrong(const Scene& scene, const Decision& decision) {
   }
   for (const ObservedPod& pod : scene.seen.pods) {
     if (!pod.Terminated() || !deleted.contains(pod.uid)) taken.insert({pod.role, pod.index});
-    if (deleted.contains(pod.uid) && pod.terminating) return "deletes what is being deleted";
+  }
+  if (scene.seen.spec.run_policy().managed_by().size() > 0 && !decision.actions.empty()) {
+    return "touches another controller's job";
   }
   for (const Action& action : decision.actions) {
     if (const auto* create = std::get_if<CreatePod>(&action)) {
       if (!taken.insert({create->role, create->index}).second) return "takes a taken index";
       if (ConditionStatus(decision.status, "Failed") == "True") return "feeds a failed job";
       if (scene.seen.spec.run_policy().suspend()) return "feeds a suspended job";
+      if (scene.seen.queueing.hold) return "feeds a job that is held";
+      const bool alone = scene.seen.spec.workload().has_container();
+      if (alone != (create->world.round > 0)) return "makes a pod of the wrong kind";
+      if (alone && create->role == Role::kCoordinator) return "gives a container a coordinator";
     }
-    const auto* remove = std::get_if<DeletePod>(&action);
-    if (remove == nullptr || remove->grace_seconds != 0) continue;
-    for (const ObservedPod& pod : scene.seen.pods) {
-      if (pod.uid == remove->uid && !pod.Terminated()) return "asserts that a live pod is gone";
+    if (const auto* remove = std::get_if<DeletePod>(&action)) {
+      const std::string wrong = WrongDeletion(scene, deleted, *remove);
+      if (!wrong.empty()) return wrong;
+    }
+    const auto* event = std::get_if<EmitEvent>(&action);
+    if (event != nullptr && MeaningOf(event->reason).empty() && event->reason != "odd") {
+      return "tells of " + event->reason + ", which is in no table";
+    }
+  }
+  for (const v1alpha1::Condition& condition : decision.status.conditions()) {
+    if (!condition.reason().empty() && MeaningOf(condition.reason()).empty()) {
+      return "the reason " + condition.reason() + " is in no table";
     }
   }
   if (decision.status.incidents_size() > 25) return "keeps too many incidents";

@@ -18,6 +18,7 @@
 #include "controller/kube/faulty_kube_client.h"
 #include "controller/kube/kube_client.h"
 #include "controller/runtime/event_recorder.h"
+#include "controller/runtime/forwarding_kube_client.h"
 #include "controller/trainingjob/coordinator_links.h"
 #include "controller/trainingjob/trainingjob_reconciler.h"
 
@@ -47,14 +48,41 @@ class FakeLinks final : public CoordinatorLinks {
   std::map<runtime::Key, Link> links_;
 };
 
+// What stands between the controller and the store: a quota, a copy that is late, a count of all
+// writes. Confined to one thread.
+class ApiServer final : public runtime::ForwardingKubeClient {
+ public:
+  using ForwardingKubeClient::ForwardingKubeClient;
+
+  // No pod is created while so many exist.
+  void LimitPods(std::size_t most) { most_pods_ = most; }
+  // The next lists of pods are from before any of them was made.
+  void HidePods(int lists) { hidden_lists_ = lists; }
+  // "create Pod" and the like; how often so far.
+  const std::map<std::string, int>& writes() const { return writes_; }
+
+  absl::StatusOr<kube::ObjectList> List(const kube::ResourceKind& kind, std::string_view ns,
+                                        const kube::ListOptions& options) override;
+
+ protected:
+  absl::StatusOr<kube::Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                                   std::string_view verb, const Call& call) override;
+
+ private:
+  std::size_t most_pods_ = 1000;
+  int hidden_lists_ = 0;
+  std::map<std::string, int> writes_;
+};
+
 // Confined to one thread.
 class TestWorld {
  public:
-  // Without admission, whatever is written is stored.
-  explicit TestWorld(bool admission = true);
+  // Without admission, whatever is written is stored. `cluster`: with a real cluster's options.
+  explicit TestWorld(bool admission = true, bool cluster = false);
 
   // What happens outside the controller.
   void CreateJob(std::int64_t workers);
+  void CreateContainerJob(std::int64_t workers);  // its containers run for 8 ticks
   void PatchJob(const kube::Json& patch);
   void DeleteJob();
   void KillPod(const std::string& name);  // its processes, with signal 9
@@ -66,6 +94,8 @@ class TestWorld {
   bool PodRuns(const std::string& name);
   std::size_t CountPods();
   std::string SecretKey();
+  std::string ReasonOf(std::string_view condition);  // empty: there is none, or it is not True
+  ApiServer& server() { return server_; }
 
   // 100 ms: kubelet, training, controller.
   void Tick();
@@ -92,18 +122,22 @@ class TestWorld {
   void Lead(const kube::Json& pod, Coordinator& coordinator);
   bool Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorReport& report);
   void Reconcile();
+  bool IsOver(const kube::Json& pod);
   void EndPod(const kube::Json& pod, std::int64_t code, std::int64_t signal);
   std::vector<kube::Json> List(const kube::ResourceKind& kind);
   std::vector<kube::Json> Pods();
 
   clock::FakeClock clock_{absl::FromUnixSeconds(1'800'000'000)};
   std::unique_ptr<kube::KubeClient> store_;
+  ApiServer server_;
   kube::FaultyKubeClient faulty_;
   std::unique_ptr<runtime::EventRecorder> events_;
   std::unique_ptr<FakeLinks> links_;
   std::unique_ptr<TrainingJobReconciler> reconciler_;
   std::map<std::string, Coordinator> coordinators_;  // by pod UID
   std::set<std::string> leaving_;                    // UIDs of pods that are let go
+  std::map<std::string, int> ages_;                  // of containers that are not ours, in ticks
+  bool cluster_ = false;
   std::int64_t step_ = 0;
   int crashes_ = 0;
 };

@@ -30,6 +30,13 @@ std::unique_ptr<kube::KubeClient> OpenStore(const clock::Clock& clock, bool admi
 
 std::string Phase(const Json& pod) { return kube::StringAt(pod, "/status/phase"); }
 
+// One pod at a time, so that every run makes its writes in the same order.
+Options OptionsFor(bool cluster) {
+  Options options = cluster ? ClusterOptions() : Options();
+  options.create_width = 1;
+  return options;
+}
+
 bool HasEnded(const Json& pod) { return Phase(pod) == "Succeeded" || Phase(pod) == "Failed"; }
 
 }  // namespace
@@ -72,7 +79,32 @@ void FakeLinks::Report(const std::string& pod_uid, const v1alpha1::CoordinatorRe
   }
 }
 
-TestWorld::TestWorld(bool admission) : store_(OpenStore(clock_, admission)), faulty_(*store_) {
+absl::StatusOr<kube::ObjectList> ApiServer::List(const kube::ResourceKind& kind,
+                                                 std::string_view ns,
+                                                 const kube::ListOptions& options) {
+  auto list = ForwardingKubeClient::List(kind, ns, options);
+  if (list.ok() && kind == kube::kPod && hidden_lists_ > 0) {
+    --hidden_lists_;
+    list->items.clear();
+  }
+  return list;
+}
+
+absl::StatusOr<Json> ApiServer::Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                                      std::string_view verb, const Call& call) {
+  ++writes_[absl::StrCat(std::string(verb), " ", std::string(kind.kind))];
+  if (kind == kube::kPod && verb == "create") {
+    const auto pods = inner().List(kube::kPod, "", {});
+    if (pods.ok() && pods->items.size() >= most_pods_) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("pods \"", key.name, "\" is forbidden: exceeded quota: team"));
+    }
+  }
+  return call();
+}
+
+TestWorld::TestWorld(bool admission, bool cluster)
+    : store_(OpenStore(clock_, admission)), server_(*store_), faulty_(server_), cluster_(cluster) {
   StartController();
 }
 
@@ -82,9 +114,35 @@ void TestWorld::StartController() {
   links_ = std::make_unique<FakeLinks>(clock_);
   reconciler_ = std::make_unique<TrainingJobReconciler>(
       faulty_, *events_, *links_, clock_,
-      resources::Platform{
-          .jobs_folder = "/jobs", .image = "", .seed = "the seed of this world, of 32 bytes"},
-      Options{});
+      resources::Platform{.jobs_folder = cluster_ ? "" : "/jobs",
+                          .image = cluster_ ? "starling:test" : "",
+                          .seed = "the seed of this world, of 32 bytes"},
+      OptionsFor(cluster_));
+}
+
+void TestWorld::CreateContainerJob(std::int64_t workers) {
+  const Json container = {{"name", "trainer"},
+                          {"image", "python:3"},
+                          {"command", Json::array({"python3", "train.py"})}};
+  const Json job = {
+      {"apiVersion", "starling.dev/v1alpha1"},
+      {"kind", "TrainingJob"},
+      {"metadata", {{"name", kJob.name}, {"namespace", kJob.ns}}},
+      {"spec",
+       {{"workload", {{"container", Json::object()}}},
+        {"replicaSpecs",
+         {{"worker",
+           {{"replicas", workers},
+            {"maxReplicas", 8},
+            {"template", {{"spec", {{"containers", Json::array({container})}}}}}}}}}}}};
+  const auto created = store_->Create(kube::kTrainingJob, job);
+  STARLING_CHECK(created.ok(), created.status().ToString().c_str());
+}
+
+std::string TestWorld::ReasonOf(std::string_view condition) {
+  const Json job = Job();
+  if (job.is_null() || !kube::IsConditionTrue(job, condition)) return "";
+  return kube::StringAt(kube::FindCondition(job, condition), "/reason");
 }
 
 void TestWorld::CreateJob(std::int64_t workers) {
@@ -176,10 +234,16 @@ void TestWorld::Kubelet() {
                            {"podIP", absl::StrCat("127.1.0.", pod["metadata"]["name"].size())},
                            {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}};
       (void)store_->PatchStatus(kube::kPod, kube::KeyOf(pod), {{"status", status}});
-    } else if (!HasEnded(pod) && leaving_.contains(kube::UidOf(pod))) {
+    } else if (!HasEnded(pod) && (leaving_.contains(kube::UidOf(pod)) || IsOver(pod))) {
       EndPod(pod, 0, 0);
     }
   }
+}
+
+bool TestWorld::IsOver(const Json& pod) {
+  constexpr int kTicks = 8;
+  if (kube::AnnotationOf(pod, kRoundAnnotation).empty()) return false;
+  return ++ages_[kube::UidOf(pod)] > kTicks;
 }
 
 void TestWorld::Training() {
@@ -261,8 +325,8 @@ std::string TestWorld::Summary() {
   const Json job = Job();
   if (job.is_null()) return summary + "no job\n";
   const Json& status = job["status"];
-  for (const char* field :
-       {"state", "result", "failures", "restarts", "replicas", "coordinator", "replicaStatuses"}) {
+  for (const char* field : {"state", "result", "failures", "restarts", "replicas", "coordinator",
+                            "replicaStatuses", "round"}) {
     if (!status.contains(field)) continue;
     Json value = status[field];
     if (value.is_object()) {

@@ -123,8 +123,7 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
   ReadNodes(reading.observed);
   Remember(key, reading);
   if (scheduling_ != nullptr && !reading.observed.deleting) {
-    ASSIGN_OR_RETURN(reading.scheduling,
-                     scheduling_->Look(FactsOf(objects, reading, platform_)));
+    ASSIGN_OR_RETURN(reading.scheduling, scheduling_->Look(FactsOf(objects, reading, platform_)));
     reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
   }
   const Decision decision = Decide(reading.observed, options_, clock_.WallNow());
@@ -182,8 +181,7 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
                                                                    const JobObjects& objects,
                                                                    const Reading& reading,
                                                                    const Decision& decision) {
-  absl::Duration requeue =
-      std::min(decision.requeue_after, reading.scheduling.requeue_after);
+  absl::Duration requeue = std::min(decision.requeue_after, reading.scheduling.requeue_after);
   absl::Status status;
   for (const Action& action : decision.actions) {
     if (status.ok()) status = Act(objects, reading, action);

@@ -19,6 +19,7 @@ struct Scenario {
   const char* name;
   std::int64_t workers;
   std::function<bool(TestWorld&, int& stage)> drive;
+  bool own_container = false;
 };
 
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
@@ -96,9 +97,41 @@ bool ExpireAfterSuccess(TestWorld& world, int& stage) {
   return stage == 1 && world.State() == "Gone" && world.CountPods() == 0;
 }
 
+bool MeetAQuota(TestWorld& world, int& stage) {
+  if (stage == 0 && world.step() >= 2) {
+    world.server().LimitPods(3);
+    world.PatchJob(Scale(4));
+    stage = 1;
+  } else if (stage == 1 && world.ReasonOf("Degraded") == "QuotaExceeded") {
+    EXPECT_EQ(world.State(), "Running");  // with as many as there are
+    stage = 2;
+  }
+  return stage == 2 && HasSucceeded(world);
+}
+
+bool ScaleContainers(TestWorld& world, int& stage) {
+  if (stage == 0 && world.PodRuns("digits-worker-1")) {
+    world.PatchJob(Scale(3));
+    stage = 1;
+  }
+  return stage == 1 && HasSucceeded(world);
+}
+
+bool LoseAContainer(TestWorld& world, int& stage) {
+  if (stage == 0 && world.State() == "Running") {
+    world.KillPod("digits-worker-1");
+    stage = 1;
+  }
+  return stage == 1 && HasSucceeded(world);
+}
+
 // Runs the scenario, and a little longer; empty: it did not come to its end.
 std::string Live(TestWorld& world, const Scenario& scenario) {
-  world.CreateJob(scenario.workers);
+  if (scenario.own_container) {
+    world.CreateContainerJob(scenario.workers);
+  } else {
+    world.CreateJob(scenario.workers);
+  }
   int stage = 0;
   for (int tick = 0; tick < kMostTicks; ++tick) {
     world.Tick();
@@ -149,6 +182,10 @@ const Scenario kScenarios[] = {{"RunToTheEnd", 2, RunToTheEnd},
                                {"LoseTheCoordinator", 2, LoseTheCoordinator},
                                {"CoordinatorHangs", 2, CoordinatorHangs},
                                {"Delete", 2, Delete},
+                               {"MeetAQuota", 2, MeetAQuota},
+                               {"ContainersRunToTheEnd", 2, RunToTheEnd, true},
+                               {"ScaleContainers", 2, ScaleContainers, true},
+                               {"LoseAContainer", 2, LoseAContainer, true},
                                {"ExpireAfterSuccess", 2, ExpireAfterSuccess}};
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, LifeOfAJob, testing::ValuesIn(kScenarios),
@@ -163,6 +200,61 @@ TEST(LifeOfAJobControl, DifferentLivesHaveDifferentSummaries) {
     summaries.insert(Live(world, scenario));
   }
   EXPECT_GE(summaries.size(), 6U);
+}
+
+// What a job of one coordinator and two workers costs the API server from its creation to its end,
+// progress and events apart. Who makes it more has to say why.
+TEST(ClusterLife, CostsFewWrites) {
+  TestWorld world(/*admission=*/true, /*cluster=*/true);
+  world.CreateJob(2);
+  for (int i = 0; i < kMostTicks && !HasSucceeded(world); ++i) world.Tick();
+  for (int i = 0; i < 12; ++i) world.Tick();
+  ASSERT_EQ(world.State(), "Succeeded") << world.Summary();
+
+  const std::map<std::string, int> expected = {{"create Pod", 3},
+                                               {"create Secret", 1},
+                                               {"create Service", 1},
+                                               {"create ConfigMap", 1},
+                                               {"create PodDisruptionBudget", 1}};
+  for (const auto& [what, most] : expected) {
+    const auto found = world.server().writes().find(what);
+    EXPECT_EQ(found == world.server().writes().end() ? 0 : found->second, most) << what;
+  }
+  int status_and_deletes = 0;
+  for (const auto& [what, count] : world.server().writes()) {
+    if (!expected.contains(what) && what.find("Event") == std::string::npos) {
+      status_and_deletes += count;
+    }
+  }
+  EXPECT_LE(status_and_deletes,
+            8);  // created, granted, running, ended, pods seen, coordinator gone
+  EXPECT_EQ(world.ReasonOf("Succeeded"), "CheckpointNotDurable");
+}
+
+// A list from before the pods were made: each name is taken, by whom is asked, and no pod is made
+// twice.
+TEST(ClusterLife, LateListsMakeNoSecondPod) {
+  TestWorld world(/*admission=*/true, /*cluster=*/true);
+  world.CreateJob(2);
+  world.Tick();
+  ASSERT_EQ(world.CountPods(), 3U);
+  world.server().HidePods(5);
+  for (int i = 0; i < 5; ++i) {
+    world.Tick();
+    EXPECT_EQ(world.CountPods(), 3U);
+  }
+  for (int i = 0; i < kMostTicks && !HasSucceeded(world); ++i) world.Tick();
+  EXPECT_EQ(world.State(), "Succeeded") << world.Summary();
+  EXPECT_EQ(world.ReasonOf("Degraded"), "");
+}
+
+TEST(ClusterLife, JobOfAnotherControllerIsNotTouched) {
+  TestWorld world(/*admission=*/false, /*cluster=*/true);
+  world.CreateJob(2);
+  world.PatchJob({{"spec", {{"runPolicy", {{"managedBy", "kueue.x-k8s.io/multikueue"}}}}}});
+  for (int i = 0; i < 5; ++i) world.Tick();
+  EXPECT_EQ(world.CountPods(), 0U);
+  EXPECT_TRUE(world.server().writes().empty());
 }
 
 TEST(LifeOfAJobControl, SecretIsMadeOnceHoweverTheControllerDies) {
