@@ -63,9 +63,46 @@ bool IsJson(const HttpAnswer& answer) {
   return absl::StartsWith(answer.head.content_type, "application/json");
 }
 
+// The end of the list that begins at `begin`; npos: it has none.
+std::size_t EndOfList(std::string_view text, std::size_t begin) {
+  int depth = 0;
+  bool in_string = false;
+  for (std::size_t i = begin; i < text.size(); ++i) {
+    const char c = text[i];
+    if (in_string) {
+      if (c == '\\') ++i;
+      if (c == '"') in_string = false;
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      ++depth;
+    } else if ((c == ']' || c == '}') && --depth == 0) {
+      return i + 1;
+    }
+  }
+  return std::string_view::npos;
+}
+
+// A third of what an API server sends is who owns which field. Nobody here reads it, and skipping
+// it costs much less than parsing it. (Within a string the key's quotes would be escaped.)
+std::string WithoutManagedFields(std::string_view text) {
+  constexpr std::string_view kKey = "\"managedFields\":[";
+  std::string kept;
+  for (std::size_t key = text.find(kKey); key != std::string_view::npos; key = text.find(kKey)) {
+    const std::size_t list = key + kKey.size() - 1;
+    const std::size_t end = EndOfList(text, list);
+    if (end == std::string_view::npos) break;
+    kept.append(text.substr(0, list)).append("[]");
+    text.remove_prefix(end);
+  }
+  return kept.append(text);
+}
+
 }  // namespace
 
-absl::StatusOr<Json> ParseServerJson(std::string_view text) { return json::Parse(text, kLimits); }
+absl::StatusOr<Json> ParseServerJson(std::string_view text) {
+  return json::Parse(WithoutManagedFields(text), kLimits);
+}
 
 absl::Status StatusOfObject(const Json& object) {
   const int http = static_cast<int>(IntAt(object, "/code"));

@@ -77,6 +77,8 @@ int RunLocally(const Options& options, const sigset_t& signals) {
 int RunInCluster(const Options& options, const sigset_t& signals) {
   // An arena for each thread would hold on to what copies of thousands of jobs once needed.
   mallopt(M_ARENA_MAX, kArenas);
+  // Each large buffer would have malloc merge all small free blocks: a tenth of the time.
+  mallopt(M_MXFAST, 0);
   log::Start("starling-controller", options.log_level);
   metrics::Registry registry;
   const clock::SystemClock clock;

@@ -145,13 +145,17 @@ void Informer::Remove(const Key& key, const std::string& version) {
   Tell(before, nullptr);
 }
 
+Informer::Object Informer::Copy(kube::Json object) const {
+  if (options_.trim != nullptr) object = options_.trim(object);
+  return std::make_shared<const kube::Json>(std::move(object));
+}
+
 void Informer::Learn(kube::Json object) {
   if (selector_ == nullptr || !selector_->Matches(object)) return;
   const Key key = kube::KeyOf(object);
   if (!options_.ns.empty() && key.ns != options_.ns) return;
   const std::string version = kube::ResourceVersionOf(object);
-  if (options_.trim != nullptr) options_.trim(object);
-  const auto after = std::make_shared<const kube::Json>(std::move(object));
+  const Object after = Copy(std::move(object));
   Object before;
   {
     sync::MutexLock lock(mutex_);
@@ -202,8 +206,7 @@ absl::Status Informer::ReadPages(std::set<Key>& listed, std::string& version) {
     for (kube::Json& item : page.items) {
       const Key key = kube::KeyOf(item);
       listed.insert(key);
-      if (options_.trim != nullptr) options_.trim(item);
-      Apply(key, std::make_shared<const kube::Json>(std::move(item)), "");
+      Apply(key, Copy(std::move(item)), "");
     }
     options.continue_token = page.continue_token;
   } while (!options.continue_token.empty());
@@ -276,9 +279,7 @@ void Informer::Take(kube::WatchEvent event) {
   const Key key = kube::KeyOf(*event.object);
   if (event.type == kube::WatchEventType::kDeleted) return Remove(key, version);
   if (options_.trim == nullptr) return Apply(key, event.object, version);
-  kube::Json trimmed = *event.object;
-  options_.trim(trimmed);
-  Apply(key, std::make_shared<const kube::Json>(std::move(trimmed)), version);
+  Apply(key, std::make_shared<const kube::Json>(options_.trim(*event.object)), version);
 }
 
 // A watch that lost its connection goes on from where it was; any other end means a new list.

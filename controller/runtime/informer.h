@@ -89,6 +89,7 @@ class Informer {
   absl::Status StartWatch();
   absl::Status Drain(absl::Duration timeout);
   absl::Status AfterBreak(const absl::Status& status);
+  Object Copy(kube::Json object) const;  // what is kept of it
   void Take(kube::WatchEvent event);
   // `seen`: the version up to which the watch has told by now; empty: no news of that.
   void Apply(const Key& key, const Object& after, const std::string& seen);

@@ -53,108 +53,106 @@ constexpr std::array<std::string_view, 4> kWithSpec = {"apiVersion", "kind", "me
 constexpr std::array<std::string_view, 5> kWithData = {"apiVersion", "kind", "metadata", "data",
                                                        "immutable"};
 
-// A new object of the named members: an erased one would keep the old one's memory scattered.
-void Keep(Json& object, Names names) {
-  if (!object.is_object()) return;
+// Anything but an object stays as it is, here and below: readers are total.
+Json Kept(const Json& object, Names names) {
+  if (!object.is_object()) return object;
   Json kept = Json::object();
   for (const std::string_view name : names) {
     const auto member = object.find(name);
-    if (member != object.end()) kept.emplace(std::string(name), std::move(*member));
+    if (member != object.end()) kept.emplace(std::string(name), *member);
   }
-  object = std::move(kept);
+  return kept;
 }
 
-void KeepInEach(Json& object, const char* list, Names names) {
-  const auto found = object.is_object() ? object.find(list) : object.end();
-  if (found == object.end() || !found->is_array()) return;
-  for (Json& item : *found) Keep(item, names);
+Json KeptInEach(const Json& list, Names names) {
+  if (!list.is_array()) return list;
+  Json kept = Json::array();
+  for (const Json& item : list) kept.push_back(Kept(item, names));
+  return kept;
 }
 
 // Of a map, the entries whose key begins with our domain.
-void KeepOurs(Json& metadata, const char* map) {
-  const auto found = metadata.find(map);
-  if (found == metadata.end() || !found->is_object()) return;
+Json KeptOurs(const Json& map) {
+  if (!map.is_object()) return map;
   Json kept = Json::object();
-  for (auto& [key, value] : found->items()) {
-    if (std::string_view(key).starts_with(kOurs)) kept.emplace(key, std::move(value));
+  for (const auto& [key, value] : map.items()) {
+    if (std::string_view(key).starts_with(kOurs)) kept.emplace(key, value);
   }
-  *found = std::move(kept);
+  return kept;
 }
 
-void TrimMetadata(Json& object) {
-  const auto metadata = object.find("metadata");
-  if (metadata == object.end() || !metadata->is_object()) return;
-  Keep(*metadata, kMetadata);
-  KeepOurs(*metadata, "labels");
-  KeepOurs(*metadata, "annotations");
-  KeepInEach(*metadata, "ownerReferences", kOwner);
+// The members of an object that are kept, each as `of` makes it.
+template <typename Of>
+Json KeptMembers(const Json& object, Names names, const Of& of) {
+  if (!object.is_object()) return object;
+  Json kept = Json::object();
+  for (const std::string_view name : names) {
+    const auto member = object.find(name);
+    if (member != object.end()) kept.emplace(std::string(name), of(name, *member));
+  }
+  return kept;
+}
+
+Json KeptMetadata(const Json& metadata) {
+  return KeptMembers(metadata, kMetadata, [](std::string_view name, const Json& value) {
+    if (name == "labels" || name == "annotations") return KeptOurs(value);
+    return name == "ownerReferences" ? KeptInEach(value, kOwner) : value;
+  });
+}
+
+Json KeptPodSpec(const Json& spec) {
+  return KeptMembers(spec, kPodSpec, [](std::string_view name, const Json& value) {
+    return name == "containers" ? KeptInEach(value, kContainer) : value;
+  });
+}
+
+Json KeptStatus(const Json& status, Names names) {
+  return KeptMembers(status, names, [](std::string_view name, const Json& value) {
+    if (name == "conditions") return KeptInEach(value, kCondition);
+    return name.ends_with("ontainerStatuses") ? KeptInEach(value, kContainerStatus) : value;
+  });
+}
+
+Json Trimmed(const Json& object, Names names) {
+  return KeptMembers(object, names, [](std::string_view name, const Json& value) {
+    return name == "metadata" ? KeptMetadata(value) : value;
+  });
 }
 
 }  // namespace
 
-void TrimManagedFields(Json& object) {
-  if (!object.is_object()) return;
-  const auto metadata = object.find("metadata");
-  if (metadata != object.end() && metadata->is_object()) metadata->erase("managedFields");
+Json TrimmedPod(const Json& object) {
+  return KeptMembers(object, kPod, [](std::string_view name, const Json& value) {
+    if (name == "metadata") return KeptMetadata(value);
+    if (name == "spec") return KeptPodSpec(value);
+    return name == "status" ? KeptStatus(value, kPodStatus) : value;
+  });
 }
 
-void TrimPod(Json& object) {
-  if (!object.is_object()) return;
-  Keep(object, kPod);
-  TrimMetadata(object);
-  if (const auto spec = object.find("spec"); spec != object.end() && spec->is_object()) {
-    Keep(*spec, kPodSpec);
-    KeepInEach(*spec, "containers", kContainer);
-  }
-  if (const auto status = object.find("status"); status != object.end() && status->is_object()) {
-    Keep(*status, kPodStatus);
-    KeepInEach(*status, "conditions", kCondition);
-    KeepInEach(*status, "containerStatuses", kContainerStatus);
-    KeepInEach(*status, "initContainerStatuses", kContainerStatus);
-  }
+Json TrimmedNode(const Json& object) {
+  return KeptMembers(object, kPod, [](std::string_view name, const Json& value) {
+    if (name == "metadata") return KeptMetadata(value);
+    if (name == "spec") return Kept(value, kNodeSpec);
+    return name == "status" ? KeptStatus(value, kNodeStatus) : value;
+  });
 }
 
-void TrimNode(Json& object) {
-  if (!object.is_object()) return;
-  Keep(object, kPod);
-  TrimMetadata(object);
-  if (const auto spec = object.find("spec"); spec != object.end()) Keep(*spec, kNodeSpec);
-  if (const auto status = object.find("status"); status != object.end() && status->is_object()) {
-    Keep(*status, kNodeStatus);
-    KeepInEach(*status, "conditions", kCondition);
-  }
-}
-
-void TrimToMetadata(Json& object) {
-  if (!object.is_object()) return;
-  Keep(object, kOnlyMetadata);
-  TrimMetadata(object);
-}
-
-void TrimToSpec(Json& object) {
-  if (!object.is_object()) return;
-  Keep(object, kWithSpec);
-  TrimMetadata(object);
-}
-
-void TrimToData(Json& object) {
-  if (!object.is_object()) return;
-  Keep(object, kWithData);
-  TrimMetadata(object);
-}
+Json TrimmedToMetadata(const Json& object) { return Trimmed(object, kOnlyMetadata); }
+Json TrimmedToSpec(const Json& object) { return Trimmed(object, kWithSpec); }
+Json TrimmedToData(const Json& object) { return Trimmed(object, kWithData); }
 
 Trim TrimFor(const kube::ResourceKind& kind) {
   constexpr std::pair<const kube::ResourceKind*, Trim> kTrims[] = {
-      {&kube::kPod, TrimPod},
-      {&kube::kNode, TrimNode},
-      {&kube::kConfigMap, TrimToData},
-      {&kube::kSecret, TrimToData},
-      {&kube::kService, TrimToMetadata},
-      {&kube::kPodDisruptionBudget, TrimToSpec}};
+      {&kube::kPod, TrimmedPod},
+      {&kube::kNode, TrimmedNode},
+      {&kube::kConfigMap, TrimmedToData},
+      {&kube::kSecret, TrimmedToData},
+      {&kube::kService, TrimmedToMetadata},
+      {&kube::kPodDisruptionBudget, TrimmedToSpec}};
   for (const auto& [trimmed, trim] : kTrims) {
     if (kind == *trimmed) return trim;
   }
-  return TrimManagedFields;
+  return nullptr;
 }
 
 }  // namespace starling::runtime

@@ -12,23 +12,21 @@
 
 namespace starling::runtime {
 
-using Trim = void (*)(nlohmann::json& object);
+using Trim = nlohmann::json (*)(const nlohmann::json& object);
 
-// Drops metadata.managedFields and nothing else: such a copy may be written back.
-void TrimManagedFields(nlohmann::json& object);
 // Keeps identity, owner, labels and annotations of ours, phase, address, conditions, and of the
 // containers name, resources and state.
-void TrimPod(nlohmann::json& object);
+nlohmann::json TrimmedPod(const nlohmann::json& object);
 // Keeps taints and conditions, without the heartbeats that change all the time.
-void TrimNode(nlohmann::json& object);
+nlohmann::json TrimmedNode(const nlohmann::json& object);
 // Keeps identity, owner and labels of ours: that it is there, and whose it is.
-void TrimToMetadata(nlohmann::json& object);
+nlohmann::json TrimmedToMetadata(const nlohmann::json& object);
 // The same, with the spec.
-void TrimToSpec(nlohmann::json& object);
+nlohmann::json TrimmedToSpec(const nlohmann::json& object);
 // The same, with data.
-void TrimToData(nlohmann::json& object);
+nlohmann::json TrimmedToData(const nlohmann::json& object);
 
-// The one for this kind.
+// The one for this kind. Null: objects of this kind are kept whole, as those that are written back.
 Trim TrimFor(const kube::ResourceKind& kind);
 
 }  // namespace starling::runtime
