@@ -9,6 +9,7 @@
 namespace starling::parameter_server {
 namespace {
 
+constexpr std::size_t kBuffers = 8;
 constexpr transport::Tag kTag{0, 0x70737276};  // one channel: messages of a pair keep their order
 
 }  // namespace
@@ -17,6 +18,14 @@ Courier::Courier(transport::Mesh& mesh) : mesh_(mesh) {
   for (int rank = 0; rank < mesh_.size(); ++rank) {
     if (rank != mesh_.rank()) AwaitPrefix(rank);
   }
+}
+
+std::shared_ptr<std::string> Courier::Buffer(std::size_t bytes) {
+  for (const auto& buffer : buffers_) {
+    if (buffer.use_count() == 1 && buffer->size() == bytes) return buffer;
+  }
+  if (buffers_.size() == kBuffers) buffers_.pop_front();
+  return buffers_.emplace_back(std::make_shared<std::string>(bytes, '\0'));
 }
 
 void Courier::AwaitPrefix(int rank) {
@@ -72,7 +81,7 @@ absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ti
         mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(incoming.head))));
     incoming.body.reset();
     if (prefix->body_bytes > 0) {
-      incoming.body = std::make_shared<std::string>(prefix->body_bytes, '\0');
+      incoming.body = Buffer(prefix->body_bytes);
       incoming.awaited.push_back(
           mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(*incoming.body))));
     }

@@ -56,7 +56,12 @@ class Courier {
   absl::StatusOr<std::optional<Delivery>> Advance(int rank, transport::Ticket ticket);
   absl::StatusOr<bool> WaitOnce(net::Deadline deadline);
 
+  // One of `bytes` bytes that nobody holds any more, or a new one: fresh memory costs as much as
+  // receiving into it.
+  std::shared_ptr<std::string> Buffer(std::size_t bytes);
+
   transport::Mesh& mesh_;
+  std::deque<std::shared_ptr<std::string>> buffers_;  // recently used
   std::map<int, Incoming> incoming_;
   std::map<transport::Ticket, std::shared_ptr<const Packet>> outgoing_;
   std::deque<Delivery> delivered_;
