@@ -51,8 +51,13 @@ class PyTorch(KubeCase):
     def round(self):
         return self.get("tj", NAME).get("status", {}).get("round", {}).get("number", 0)
 
-    def await_round(self, after, why):
-        self.wait_for(lambda: self.round() > after, DEADLINE, why)
+    def uid(self, pod):
+        return (self.get("pod", pod) or {}).get("metadata", {}).get("uid")
+
+    def await_round(self, after, first, why):
+        """Until rank 0 is another pod than `first`: what it logs is of the new round."""
+        self.wait_for(lambda: self.round() > after and self.uid(FIRST) not in (None, first),
+                      DEADLINE, why)
 
     def await_epochs(self, workers, count):
         """The epochs that rank 0's present pod finished with so many workers, once enough."""
@@ -71,15 +76,15 @@ class PyTorch(KubeCase):
         nodes = {pod["spec"]["nodeName"] for pod in self.pods(f"starling.dev/job={NAME}").values()}
         self.assertEqual(2, len(nodes), "each worker has a node of its own")
 
-        before = self.round()
+        before, pod = self.round(), self.uid(FIRST)
         self.kubectl("delete", "pod", f"{NAME}-worker-1", "--wait=false")
-        self.await_round(before, "a lost worker begins a new round")
+        self.await_round(before, pod, "a lost worker begins a new round")
         second = self.await_epochs(workers=2, count=2)
         self.assertGreater(second[0], first[-1], "they go on from the checkpoint")
 
-        before = self.round()
+        before, pod = self.round(), self.uid(FIRST)
         self.kubectl("scale", "tj", NAME, "--replicas=3")
-        self.await_round(before, "another size begins a new round")
+        self.await_round(before, pod, "another size begins a new round")
         third = self.await_epochs(workers=3, count=2)
         self.assertGreater(third[0], second[-1], "they go on from the checkpoint")
 
