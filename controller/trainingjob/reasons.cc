@@ -20,6 +20,10 @@ constexpr ReasonRow kRows[] = {
     {"Suspended", "Suspending", "a checkpoint is written, then the pods go", ""},
     {"Suspended", "JobSuspended", "no pod is left", "set spec.runPolicy.suspend to false to go on"},
     {"Suspended", "Queued", "a queue has no room for the job yet", "see the message"},
+    {"Suspended", "WaitingForAdmissionChecks", "its quota is reserved, checks of the queue go on",
+     "see the message"},
+    {"Suspended", "Evicted", "the queue has taken its quota back for others",
+     "nothing: it goes on when there is quota again"},
     {"Suspended", "JobResumed", "training goes on", ""},
 
     {"Succeeded", "TrainingFinished", "training has come to its end", ""},
