@@ -31,7 +31,7 @@ NOT_DRIVEN = {
     **{(group, "podgroups", verb): "a gang scheduler that is installed"
        for group in POD_GROUPS for verb in ("get", "create", "patch")},
     **{("scheduling.k8s.io", "workloads", verb): "a gang scheduler that is installed"
-       for verb in ("get", "create", "patch")},
+       for verb in ("get", "create")},
     **{("kueue.x-k8s.io", "workloads", verb): "Kueue that is installed"
        for verb in ("get", "list", "watch", "create", "patch")},
     ("kueue.x-k8s.io", "workloads/status", "patch"): "Kueue that is installed",
@@ -86,8 +86,7 @@ class Rights(unittest.TestCase):
         controller.start()
         k.create(k.digits(replicaSpecs={"worker": {"replicas": 3}}))
         k.eventually(lambda: k.exists("pod", "digits-worker-2"), "the job has its pods")
-        cls.take_every_name("taken")
-        k.create(k.digits("taken"))
+        cls.take_names()
         ended = k.container("ended", runPolicy={"ttlSecondsAfterFinished": 0})
         ended["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
         k.create(ended)
@@ -117,19 +116,19 @@ class Rights(unittest.TestCase):
         k.eventually(lambda: k.exists("pod", "digits-worker-0"), "the job goes on")
 
     @classmethod
-    def take_every_name(cls, job):
-        """Objects of somebody else under the names that a job's own would get."""
-        meta = {"namespace": "default"}
+    def take_names(cls):
+        """Jobs each of which finds one of its names taken by somebody else's object."""
         pod = {"containers": [{"name": "a", "image": "a"}]}
         budget = {"selector": {"matchLabels": {"a": "b"}}}
-        for version, kind, name, rest in (
-                ("v1", "ConfigMap", f"{job}-resolved-1", {}),
-                ("v1", "Secret", f"{job}-secret", {}),
-                ("v1", "Service", job, {"spec": {"clusterIP": "None"}}),
-                ("v1", "Pod", f"{job}-coordinator-0", {"spec": pod}),
-                ("policy/v1", "PodDisruptionBudget", job, {"spec": budget})):
-            k.create({"apiVersion": version, "kind": kind, "metadata": {**meta, "name": name},
-                      **rest})
+        for job, version, kind, suffix, rest in (
+                ("a", "v1", "ConfigMap", "-resolved-1", {}),
+                ("b", "v1", "Secret", "-secret", {}),
+                ("c", "v1", "Service", "", {"spec": {"clusterIP": "None"}}),
+                ("d", "v1", "Pod", "-coordinator-0", {"spec": pod}),
+                ("e", "policy/v1", "PodDisruptionBudget", "", {"spec": budget})):
+            k.create({"apiVersion": version, "kind": kind,
+                      "metadata": {"namespace": "default", "name": job + suffix}, **rest})
+            k.create(k.digits(job))
 
     @classmethod
     def read_audit(cls):
@@ -180,7 +179,7 @@ class Rights(unittest.TestCase):
                 self.replace(kind, role, scope, less)
                 with self.subTest(role=role, right=f"{verb} {group}/{resource}"):
                     k.eventually(lambda: not self.may(verb, group, resource, name, ns),
-                                 "the right is gone", 10)
+                                 "the right is gone", 3)
                 self.replace(kind, role, scope, rules)
                 checked += 1
             for _, group, resource, name, verb in grants(rules):

@@ -50,9 +50,6 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - apiGroups: [scheduling.x-k8s.io, scheduling.volcano.sh, scheduling.k8s.io]
   resources: [podgroups]
   verbs: [get, create, patch]
-- apiGroups: [scheduling.k8s.io]
-  resources: [workloads]
-  verbs: [get, create, patch]
 # Kubernetes 1.35's own gangs.
 - apiGroups: [scheduling.k8s.io]
   resources: [workloads]
