@@ -17,6 +17,8 @@ namespace {
 
 constexpr absl::Duration kFirstBackOff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackOff = absl::Seconds(5);
+// A server that sends something is there: the next wait is below a second.
+constexpr int kFailuresAfterData = 3;
 constexpr std::size_t kLongestLine = 16U << 20U;
 
 // Asking again might help.
@@ -191,6 +193,7 @@ absl::Status HttpWatch::TakeStream(absl::Time deadline) {
       return absl::OkStatus();
     }
     case HttpStream::Piece::Kind::kData: {
+      failures_ = std::min(failures_, kFailuresAfterData);
       const absl::Status taken = TakeText(piece->text);
       return taken.ok() ? taken : Broken(taken);
     }

@@ -444,6 +444,7 @@ TEST_P(KubeClientContract, ScaleIsAViewOfTheWorkers) {
   EXPECT_EQ(IntAt(scaled, "/spec/replicaSpecs/worker/replicas"), 5);
   EXPECT_EQ(GenerationOf(scaled), 2);
 
+  (*scale)["spec"]["replicas"] = 6;
   EXPECT_TRUE(absl::IsAborted(writer().UpdateScale(kTrainingJob, *scale).status()))
       << "its version is old by now";
   (*scale)["metadata"].erase("resourceVersion");
