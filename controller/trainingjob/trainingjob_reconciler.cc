@@ -122,7 +122,9 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
   Reading reading = Read(objects, platform_);
   ReadNodes(reading.observed);
   Remember(key, reading);
-  if (scheduling_ != nullptr && !reading.observed.deleting) {
+  const std::string& manager = reading.observed.spec.run_policy().managed_by();
+  const bool ours = manager.empty() || manager == kManager;
+  if (scheduling_ != nullptr && ours && !reading.observed.deleting) {
     ASSIGN_OR_RETURN(reading.scheduling, scheduling_->Look(FactsOf(objects, reading, platform_)));
     reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
   }
@@ -188,7 +190,8 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
   }
   if (status.ok()) status = CreatePods(objects, reading, decision);
   if (status.ok()) {
-    ForgetRefusal(key);
+    // What is only put off is still refused.
+    if (!decision.delayed) ForgetRefusal(key);
   } else {
     ASSIGN_OR_RETURN(const absl::Duration again, TakeRefusal(key, reading, status));
     requeue = std::min(requeue, again);
