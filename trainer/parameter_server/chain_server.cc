@@ -7,6 +7,8 @@
 namespace starling::parameter_server {
 namespace {
 
+constexpr std::size_t kMostRecords = 4096;
+constexpr std::size_t kMostLogBytes = 32 << 20;
 constexpr std::size_t kMostGaps = 256;  // pushes of one client that came before an earlier one
 
 }  // namespace
@@ -24,10 +26,10 @@ Sends ChainServer::OnView(const SlotView& view,
   Sends sends;
   if (view.group.number <= fence_) return sends;
   fence_ = view.group.number;
-  sync_ids_.clear();
+  sync_messages_.clear();
   decision_ = {};
   wants_checkpoint_.reset();
-  base_.reset();
+  copies_.clear();
   copiers_waiting_.clear();
   synced_.clear();
   open_ = false;
@@ -42,15 +44,21 @@ Sends ChainServer::OnView(const SlotView& view,
     return sends;
   }
   phase_ = ServerPhase::kSync;
-  membership::SyncId sync_id;
-  sync_id.view = fence_;
-  sync_id.member = options_.id;
-  sync_id.state = state_id();
-  if (group().restore) sync_id.checkpoint = checkpoint;
-  for (const membership::ViewMember& member : group().members) {
-    if (member.id != options_.id) sends.push_back({member.id, sync_id});
+  SyncMessage message;
+  message.view = message.id.view = fence_;
+  message.id.member = options_.id;
+  message.id.state = state_id();
+  if (group().restore) message.id.checkpoint = checkpoint;
+  if (cache_) message.cache = cache_id_;
+  if (cache_ && !rules_.cache_is_no_state && message.cache > message.id.state) {
+    state_ = std::move(cache_);
+    synced_view_ = cache_id_.view;
+    message.id.state = cache_id_;
   }
-  On(sync_id, sends);
+  for (const membership::ViewMember& member : group().members) {
+    if (member.id != options_.id) sends.push_back({member.id, message});
+  }
+  On(message, sends);
   return sends;
 }
 
@@ -66,14 +74,16 @@ void ChainServer::OnBroken(ViewNumber view) {
   if (active && group().number == view) phase_ = ServerPhase::kAborted;
 }
 
-void ChainServer::On(const membership::SyncId& sync_id, Sends& sends) {
-  if (phase_ != ServerPhase::kSync || sync_id.view != group().number) return;
-  sync_ids_[sync_id.member] = sync_id;
-  if (sync_ids_.size() == group().members.size()) Decide(sends);
+void ChainServer::On(const SyncMessage& message, Sends& sends) {
+  if (phase_ != ServerPhase::kSync || message.view != group().number) return;
+  sync_messages_[message.id.member] = message;
+  if (sync_messages_.size() == group().members.size()) Decide(sends);
 }
 
 void ChainServer::Decide(Sends& sends) {
-  decision_ = membership::DecideSync(group(), sync_ids_, rules_.sync);
+  std::map<MemberId, membership::SyncId> sync_ids;
+  for (const auto& [id, message] : sync_messages_) sync_ids[id] = message.id;
+  decision_ = membership::DecideSync(group(), sync_ids, rules_.sync);
   if (decision_.missing_witness != 0 || decision_.fenced_by != 0) {
     phase_ = ServerPhase::kLost;
     return;
@@ -81,7 +91,11 @@ void ChainServer::Decide(Sends& sends) {
   const auto& holders = decision_.holders;
   const bool holds = std::find(holders.begin(), holders.end(), options_.id) != holders.end();
   if (holds && !decision_.from_checkpoint) {
-    if (!decision_.base) state_ = std::make_unique<SlotState>(options_.slot);
+    if (!decision_.base) {
+      state_ = std::make_unique<SlotState>(options_.slot);
+      ClearLog();
+      log_begin_ = {};
+    }
     Run(sends);
     return;
   }
@@ -104,6 +118,8 @@ Sends ChainServer::OnLoaded(ViewNumber view, std::string_view snapshot) {
     return sends;
   }
   state_ = std::move(staged);
+  ClearLog();
+  log_begin_ = *decision_.base;
   Run(sends);
   return sends;
 }
@@ -112,33 +128,140 @@ void ChainServer::On(const CopyRequest& request, Sends& sends) {
   const bool here =
       phase_ == ServerPhase::kSync || phase_ == ServerPhase::kCopy || phase_ == ServerPhase::kRun;
   if (!here || request.view != group().number) return;
-  if (base_) {
-    sends.push_back({request.from, CopyReply{request.view, *decision_.base, base_}});
+  if (phase_ == ServerPhase::kRun) {
+    SendCopy(request.from, sends);
   } else {
     copiers_waiting_.push_back(request.from);
   }
 }
 
+std::optional<StateId> ChainServer::HaveOf(const SyncMessage& message) {
+  return std::max(message.id.state, message.cache);
+}
+
+std::optional<std::vector<LogRecord>> ChainServer::RecordsSince(
+    const std::optional<StateId>& have) const {
+  if (!have || decision_.from_checkpoint) return std::nullopt;
+  std::optional<std::vector<LogRecord>> records;
+  if (*have == log_begin_) records.emplace();
+  for (const LogRecord& record : log_) {
+    if (records) records->push_back(record);
+    if (record.after == *have) records.emplace();
+  }
+  return records;
+}
+
+// Before anything of this view changes the base.
+void ChainServer::KeepForCopiers() {
+  std::shared_ptr<const std::string> snapshot;
+  for (const MemberId& copier : decision_.copiers) {
+    CopyReply& reply = copies_[copier];
+    reply.view = group().number;
+    reply.state = *decision_.base;
+    const std::optional<StateId> have = HaveOf(sync_messages_.at(copier));
+    if (auto records = RecordsSince(have)) {
+      reply.since = *have;
+      reply.records = *std::move(records);
+      continue;
+    }
+    if (!snapshot) snapshot = std::make_shared<const std::string>(state_->Save());
+    reply.snapshot = snapshot;
+  }
+}
+
+void ChainServer::SendCopy(const MemberId& to, Sends& sends) const {
+  const auto copy = copies_.find(to);
+  if (copy != copies_.end()) sends.push_back({to, copy->second});
+}
+
 void ChainServer::On(const CopyReply& reply, Sends& sends) {
   if (phase_ != ServerPhase::kCopy || reply.view != group().number) return;
-  // Into staging: the old state is whole until the new one is.
-  auto staged = std::make_unique<SlotState>(options_.slot);
-  if (!staged->Load(*reply.snapshot).ok() || reply.state != *decision_.base) {
+  bool whole = reply.state == *decision_.base;
+  if (whole && reply.snapshot) {
+    // Into staging: the old state is whole until the new one is.
+    auto staged = std::make_unique<SlotState>(options_.slot);
+    whole = staged->Load(*reply.snapshot).ok();
+    if (whole) {
+      state_ = std::move(staged);
+      ClearLog();
+      log_begin_ = reply.state;
+    }
+  } else if (whole) {
+    whole = Replay(reply);
+  }
+  if (!whole) {
     phase_ = ServerPhase::kAborted;
     return;
   }
-  state_ = std::move(staged);
+  cache_.reset();
   Run(sends);
+}
+
+// All records are here, and lead from what I have to the base.
+bool ChainServer::Replay(const CopyReply& reply) {
+  if (reply.records.empty() || reply.records.back().after != reply.state) return false;
+  if (cache_ && cache_id_ == reply.since) {
+    state_ = std::move(cache_);
+    ClearLog();
+    log_begin_ = reply.since;
+  } else if (!state_ || state_id() != reply.since) {
+    return false;
+  }
+  for (const LogRecord& record : reply.records) {
+    if (record.entry) {
+      (void)state_->Append(*record.entry);
+    } else {
+      state_->OnView(record.clients);
+    }
+    synced_view_ = record.after.view;
+    Log(record);
+  }
+  return true;
+}
+
+void ChainServer::ClearLog() {
+  log_.clear();
+  log_bytes_ = 0;
+}
+
+void ChainServer::Log(LogRecord record) {
+  if (record.entry && record.entry->update) log_bytes_ += record.entry->update->size();
+  log_.push_back(std::move(record));
+  while (log_.size() > kMostRecords || log_bytes_ > kMostLogBytes) {
+    const LogRecord& first = log_.front();
+    if (first.entry && first.entry->update) log_bytes_ -= first.entry->update->size();
+    log_begin_ = first.after;
+    log_.pop_front();
+  }
+}
+
+Sends ChainServer::Prefetch() const {
+  if (phase_ != ServerPhase::kOut || !installed_ || group().members.empty()) return {};
+  return {{group().members.back().id, PrefetchRequest{group().number, options_.id}}};
+}
+
+void ChainServer::On(const PrefetchRequest& request, Sends& sends) {
+  if (!Runs(request.view)) return;
+  sends.push_back(
+      {request.from, PrefetchReply{request.view, *state_id(),
+                                   std::make_shared<const std::string>(state_->Save())}});
+}
+
+void ChainServer::On(const PrefetchReply& reply, Sends& /*sends*/) {
+  if (phase_ != ServerPhase::kOut || reply.view != fence_) return;
+  auto staged = std::make_unique<SlotState>(options_.slot);
+  if (!staged->Load(*reply.snapshot).ok()) return;
+  cache_ = std::move(staged);
+  cache_id_ = reply.state;
 }
 
 // I hold the base: the view's clients are admitted on it, and I go on.
 void ChainServer::Run(Sends& sends) {
-  if (!decision_.copiers.empty()) base_ = std::make_shared<const std::string>(state_->Save());
-  for (const MemberId& copier : std::exchange(copiers_waiting_, {})) {
-    sends.push_back({copier, CopyReply{group().number, *decision_.base, base_}});
-  }
+  KeepForCopiers();
+  for (const MemberId& copier : std::exchange(copiers_waiting_, {})) SendCopy(copier, sends);
   state_->OnView(installed_->clients);
   synced_view_ = group().number;
+  Log({*state_id(), std::nullopt, installed_->clients});
   phase_ = ServerPhase::kRun;
   const Synced synced{group().number, options_.id};
   if (IsTail()) {
@@ -158,7 +281,7 @@ void ChainServer::On(const Synced& synced, Sends& sends) {
 void ChainServer::OpenIfAllSynced(Sends& sends) {
   if (phase_ != ServerPhase::kRun || synced_.size() < group().members.size()) return;
   open_ = true;
-  base_.reset();
+  copies_.clear();
   for (const auto& [entry, outcome] : std::exchange(unanswered_, {})) {
     Acknowledge(entry, outcome, sends);
   }
@@ -211,6 +334,7 @@ void ChainServer::Order(const Entry& entry, Sends& sends) {
 Outcome ChainServer::Append(const Entry& entry) {
   const Outcome outcome = state_->Append(entry);
   if (options_.observer) options_.observer(entry, outcome);
+  Log({*state_id(), entry, {}});
   return outcome;
 }
 

@@ -13,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -53,6 +54,9 @@ class ChainServer {
   // WantsCheckpoint() was read: its bytes.
   Sends OnLoaded(ViewNumber view, std::string_view snapshot);
   Sends OnMessage(const Message& message);
+  // Out of the chain: asks it for a copy to keep, so that joining it later costs only what has come
+  // since. Nothing if this server is in the chain or the chain is empty.
+  Sends Prefetch() const;
   // A link of this view broke: halt, keep the state, wait for the next view.
   void OnBroken(ViewNumber view);
 
@@ -73,9 +77,11 @@ class ChainServer {
   bool IsTail() const { return group().members.back().id == options_.id; }
   bool Runs(ViewNumber view) const { return phase_ == ServerPhase::kRun && group().number == view; }
 
-  void On(const membership::SyncId& sync_id, Sends& sends);
+  void On(const SyncMessage& message, Sends& sends);
   void On(const CopyRequest& request, Sends& sends);
   void On(const CopyReply& reply, Sends& sends);
+  void On(const PrefetchRequest& request, Sends& sends);
+  void On(const PrefetchReply& reply, Sends& sends);
   void On(const Synced& synced, Sends& sends);
   void On(const Forward& forward, Sends& sends);
   void On(const Push& push, Sends& sends);
@@ -88,6 +94,15 @@ class ChainServer {
   void On(const Welcome&, Sends&) {}
 
   void Decide(Sends& sends);
+  // What a member can start a copy from: its state or its cache, whichever is later.
+  static std::optional<StateId> HaveOf(const SyncMessage& message);
+  // From `have` to the base, as far as this server's log knows; nothing if it does not.
+  std::optional<std::vector<LogRecord>> RecordsSince(const std::optional<StateId>& have) const;
+  void KeepForCopiers();
+  void SendCopy(const MemberId& to, Sends& sends) const;
+  bool Replay(const CopyReply& reply);
+  void Log(LogRecord record);
+  void ClearLog();
   void Run(Sends& sends);
   void OpenIfAllSynced(Sends& sends);
   void Order(const Entry& entry, Sends& sends);
@@ -106,12 +121,17 @@ class ChainServer {
   std::optional<SlotView> installed_;
   std::unique_ptr<SlotState> state_;
   ViewNumber synced_view_ = 0;  // of the state id
+  std::deque<LogRecord> log_;   // what led to the state, from log_begin_ on; bounded
+  StateId log_begin_;
+  std::size_t log_bytes_ = 0;
+  std::unique_ptr<SlotState> cache_;  // fetched ahead
+  StateId cache_id_;
 
   // Of the installed view.
-  std::map<MemberId, membership::SyncId> sync_ids_;
+  std::map<MemberId, SyncMessage> sync_messages_;
   membership::SyncDecision decision_;
   std::optional<StateId> wants_checkpoint_;
-  std::shared_ptr<const std::string> base_;  // for copiers
+  std::map<MemberId, CopyReply> copies_;  // ready for each copier
   std::vector<MemberId> copiers_waiting_;
   std::set<MemberId> synced_;  // at the tail
   bool open_ = false;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <variant>
@@ -23,15 +24,40 @@ using membership::ViewNumber;
 
 // Server to server. ------------------------------------------------------------------------------
 
-// The sync round: membership::SyncId, with the log's index for the step.
+// The sync round: what I hold, with the log's index for the step. `cache` is a copy that was
+// fetched ahead: it shortens a copy, and is neither a state nor a witness.
+struct SyncMessage {
+  ViewNumber view = 0;
+  membership::SyncId id;
+  std::optional<StateId> cache;
+};
+// What changed a slot, and its state id afterwards: an entry, or a view's clients.
+struct LogRecord {
+  StateId after;
+  std::optional<Entry> entry;
+  std::vector<Client> clients;
+};
 struct CopyRequest {
   ViewNumber view = 0;
   MemberId from;
 };
+// The base, before anything of this view: whole, or what has come since `since`.
 struct CopyReply {
   ViewNumber view = 0;
   StateId state;
-  std::shared_ptr<const std::string> snapshot;  // of the base, before anything of this view
+  std::shared_ptr<const std::string> snapshot;
+  StateId since;
+  std::vector<LogRecord> records;
+};
+// A server that is not in the chain fills its cache.
+struct PrefetchRequest {
+  ViewNumber view = 0;
+  MemberId from;
+};
+struct PrefetchReply {
+  ViewNumber view = 0;
+  StateId state;
+  std::shared_ptr<const std::string> snapshot;
 };
 struct Synced {  // to the tail
   ViewNumber view = 0;
@@ -98,8 +124,9 @@ struct Welcome {
   Clock start = 0;  // where the client was admitted
 };
 
-using Message = std::variant<membership::SyncId, CopyRequest, CopyReply, Synced, Forward, Push,
-                             Read, Hello, Acknowledgement, Rejection, ReadReply, Welcome>;
+using Message =
+    std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply, Synced,
+                 Forward, Push, Read, Hello, Acknowledgement, Rejection, ReadReply, Welcome>;
 
 struct Send {
   MemberId to;

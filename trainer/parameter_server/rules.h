@@ -18,6 +18,7 @@ struct Rules {
   bool acknowledged_in_view = true;  // S5: clients believe replies of their own view only
   bool one_object = true;            // S6: the dedupe table and the ledger go with the parameters
   bool start_over = true;            // S7: a client whose joined view changed starts over
+  bool cache_is_no_state = true;     // S10: what was fetched ahead only shortens a copy
   consistency::Rules clocks;         // S8, S9
 };
 

@@ -69,9 +69,40 @@ Entry GetEntry(Reader& in, Body body) {
   return entry;
 }
 
+void Put(const LogRecord& record, Writer& out) {
+  Put(record.after, out);
+  out.Put(static_cast<std::uint8_t>(record.entry.has_value()));
+  if (record.entry) {
+    Put(*record.entry, out);
+    out.Put(static_cast<std::uint8_t>(record.entry->update != nullptr));
+    if (record.entry->update) out.PutText(*record.entry->update);
+    return;
+  }
+  out.Put(static_cast<std::uint64_t>(record.clients.size()));
+  for (const Client& client : record.clients) Encode(client, out);
+}
+LogRecord GetRecord(Reader& in) {
+  LogRecord record;
+  record.after = GetState(in);
+  if (in.Get<std::uint8_t>() != 0) {
+    record.entry = GetEntry(in, nullptr);
+    if (in.Get<std::uint8_t>() != 0) {
+      record.entry->update = std::make_shared<const std::string>(in.GetText());
+    }
+    return record;
+  }
+  for (std::uint64_t left = in.GetCount(24); left > 0; --left) {
+    record.clients.push_back(consistency::DecodeClient(in));
+  }
+  return record;
+}
+
 // The head of each message; returns the body.
-Body EncodeHead(const membership::SyncId& sync_id, Writer& out) {
-  out.Put(sync_id.view);
+Body EncodeHead(const SyncMessage& message, Writer& out) {
+  const membership::SyncId& sync_id = message.id;
+  out.Put(message.view);
+  out.Put(static_cast<std::uint8_t>(message.cache.has_value()));
+  Put(message.cache.value_or(StateId()), out);
   Put(sync_id.member, out);
   out.Put(static_cast<std::uint8_t>(sync_id.state.has_value()));
   Put(sync_id.state.value_or(StateId()), out);
@@ -85,6 +116,20 @@ Body EncodeHead(const CopyRequest& request, Writer& out) {
   return nullptr;
 }
 Body EncodeHead(const CopyReply& reply, Writer& out) {
+  out.Put(reply.view);
+  Put(reply.state, out);
+  out.Put(static_cast<std::uint8_t>(reply.snapshot != nullptr));
+  Put(reply.since, out);
+  out.Put(static_cast<std::uint64_t>(reply.records.size()));
+  for (const LogRecord& record : reply.records) Put(record, out);
+  return reply.snapshot;
+}
+Body EncodeHead(const PrefetchRequest& request, Writer& out) {
+  out.Put(request.view);
+  Put(request.from, out);
+  return nullptr;
+}
+Body EncodeHead(const PrefetchReply& reply, Writer& out) {
   out.Put(reply.view);
   Put(reply.state, out);
   return reply.snapshot;
@@ -156,8 +201,12 @@ Body EncodeHead(const Welcome& welcome, Writer& out) {
   return nullptr;
 }
 
-void DecodeHead(Reader& in, const Body& /*body*/, membership::SyncId& sync_id) {
-  sync_id.view = in.Get<ViewNumber>();
+void DecodeHead(Reader& in, const Body& /*body*/, SyncMessage& message) {
+  membership::SyncId& sync_id = message.id;
+  message.view = sync_id.view = in.Get<ViewNumber>();
+  const bool has_cache = in.Get<std::uint8_t>() != 0;
+  const StateId cache = GetState(in);
+  if (has_cache) message.cache = cache;
   sync_id.member = GetMember(in);
   const bool has_state = in.Get<std::uint8_t>() != 0;
   const StateId state = GetState(in);
@@ -171,6 +220,21 @@ void DecodeHead(Reader& in, const Body& /*body*/, CopyRequest& request) {
   request.from = GetMember(in);
 }
 void DecodeHead(Reader& in, const Body& body, CopyReply& reply) {
+  reply.view = in.Get<ViewNumber>();
+  reply.state = GetState(in);
+  if (in.Get<std::uint8_t>() != 0) {
+    reply.snapshot = body ? body : std::make_shared<const std::string>();
+  }
+  reply.since = GetState(in);
+  for (std::uint64_t left = in.GetCount(25); left > 0; --left) {
+    reply.records.push_back(GetRecord(in));
+  }
+}
+void DecodeHead(Reader& in, const Body& /*body*/, PrefetchRequest& request) {
+  request.view = in.Get<ViewNumber>();
+  request.from = GetMember(in);
+}
+void DecodeHead(Reader& in, const Body& body, PrefetchReply& reply) {
   reply.view = in.Get<ViewNumber>();
   reply.state = GetState(in);
   reply.snapshot = body ? body : std::make_shared<const std::string>();

@@ -47,6 +47,7 @@ struct SlotOutcome {
   int pauses = 0;
   int broken_links = 0;
   int copies = 0;
+  int short_copies = 0;  // of them, those that were only what had come since
   int restores = 0;
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger

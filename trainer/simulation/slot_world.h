@@ -104,6 +104,7 @@ class SlotWorld {
   void Compute(const MemberId& id);
   void PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes);
   void Retry(const MemberId& id);
+  void Prefetch();
   void Snapshot();
 
   // slot_world_control.cc

@@ -23,6 +23,7 @@ void SlotWorld::CoordinatorTick() {
   if (NeedsView()) Publish();
   ReissueLeases();
   if (Chance(0.1)) Snapshot();
+  if (Chance(0.1)) Prefetch();
   At(kTick, [this] { CoordinatorTick(); });
 }
 

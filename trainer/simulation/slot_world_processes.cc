@@ -69,7 +69,10 @@ void SlotWorld::Install(Process& process, const View& view) {
 
 void SlotWorld::SendFrom(const MemberId& server, std::size_t slot, const ps::Sends& sends) {
   for (const ps::Send& send : sends) {
-    if (std::holds_alternative<ps::CopyReply>(send.message)) ++outcome_.copies;
+    if (const auto* copy = std::get_if<ps::CopyReply>(&send.message)) {
+      ++outcome_.copies;
+      if (!copy->snapshot) ++outcome_.short_copies;
+    }
     Post(server, send.to, slot, send.message);
   }
 }
@@ -215,6 +218,16 @@ void SlotWorld::Retry(const MemberId& id) {
     SendFrom(id, clients_.at(id).machine->Resend());
     Retry(id);
   });
+}
+
+void SlotWorld::Prefetch() {
+  for (const auto& [id, server] : servers_) {
+    const Process& process = processes_.at(id);
+    if (!process.alive || process.paused || !Chance(0.3)) continue;
+    for (std::size_t slot = 0; slot < server.slots.size(); ++slot) {
+      SendFrom(id, slot, server.slots[slot]->Prefetch());
+    }
+  }
 }
 
 // Any replica, at any moment: every slot by itself.
