@@ -66,6 +66,7 @@ void MakePod(Pass& pass, Role role, std::int64_t index, const World& world) {
 bool IsDelayed(Pass& pass) {
   const absl::Duration delay = std::max(RestartDelay(pass), RefusalDelay(pass));
   if (delay <= absl::ZeroDuration()) return false;
+  pass.decision.delayed = true;
   pass.RequeueAfter(delay);
   return true;
 }

@@ -248,6 +248,17 @@ TEST(ClusterLife, LateListsMakeNoSecondPod) {
   EXPECT_EQ(world.ReasonOf("Degraded"), "");
 }
 
+// A refusal is answered with patience, not with more requests.
+TEST(ClusterLife, RefusedPodIsTriedLessAndLessOften) {
+  TestWorld world(/*admission=*/true, /*cluster=*/true);
+  world.server().LimitPods(2);  // of three
+  world.CreateJob(2);
+  for (int i = 0; i < 10; ++i) world.Tick();
+  EXPECT_EQ(world.ReasonOf("Degraded"), "QuotaExceeded");
+  EXPECT_EQ(world.State(), "Running");  // with the one worker that it could get
+  EXPECT_LE(world.server().writes().at("create Pod"), 3 + 4);
+}
+
 TEST(ClusterLife, JobOfAnotherControllerIsNotTouched) {
   TestWorld world(/*admission=*/false, /*cluster=*/true);
   world.CreateJob(2);
