@@ -326,6 +326,18 @@ TEST_P(KubeClientContract, AResourceVersionInAPatchIsAPrecondition) {
   EXPECT_EQ(StringAt(Read(kConfigMap, "conditional"), "/data/key"), "new");
 }
 
+TEST_P(KubeClientContract, AUidInAPatchIsAPrecondition) {
+  const Json created = Created(kConfigMap, ConfigMap("identified"));
+  const ObjectKey key = KeyOf(created);
+  Json patch = {{"metadata", {{"uid", "2d0d9f0e-0000-4000-8000-000000000000"}}},
+                {"data", {{"key", "new"}}}};
+
+  EXPECT_TRUE(absl::IsAborted(writer().Patch(kConfigMap, key, patch).status()));
+  EXPECT_EQ(StringAt(Read(kConfigMap, "identified"), "/data/key"), "value");
+  patch["metadata"]["uid"] = UidOf(created);
+  EXPECT_TRUE(writer().Patch(kConfigMap, key, patch).ok());
+}
+
 TEST_P(KubeClientContract, AnImmutableConfigMapStaysAsItIs) {
   Json wanted = ConfigMap("frozen");
   wanted["immutable"] = true;
