@@ -128,6 +128,19 @@ using Message =
     std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply, Synced,
                  Forward, Push, Read, Hello, Acknowledgement, Rejection, ReadReply, Welcome>;
 
+// Who a message says it is from; nobody for what only answers.
+inline const MemberId* SenderOf(const SyncMessage& message) { return &message.id.member; }
+inline const MemberId* SenderOf(const CopyRequest& request) { return &request.from; }
+inline const MemberId* SenderOf(const PrefetchRequest& request) { return &request.from; }
+inline const MemberId* SenderOf(const Synced& synced) { return &synced.from; }
+inline const MemberId* SenderOf(const Push& push) { return &push.entry.client.id; }
+inline const MemberId* SenderOf(const Read& read) { return &read.client.id; }
+inline const MemberId* SenderOf(const Hello& hello) { return &hello.client.id; }
+template <typename Answer>
+const MemberId* SenderOf(const Answer& /*answer*/) {
+  return nullptr;
+}
+
 struct Send {
   MemberId to;
   Message message;

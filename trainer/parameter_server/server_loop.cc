@@ -41,6 +41,10 @@ absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& 
       return delivery.status();
     }
     if (!*delivery || (*delivery)->slot >= slots_.size()) continue;
+    // Nobody speaks for another: a worker's mistake must not use up another's numbers.
+    const MemberId* sender =
+        std::visit([](const auto& one) { return SenderOf(one); }, (*delivery)->message);
+    if (sender != nullptr && RankOf(ranks, *sender) != (*delivery)->rank) continue;
     const std::size_t slot = (*delivery)->slot;
     PostAll(courier, ranks, slot, slots_[slot]->OnMessage((*delivery)->message));
   }

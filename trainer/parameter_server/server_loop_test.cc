@@ -195,6 +195,33 @@ TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
   for (const absl::Status& result : results) EXPECT_TRUE(result.ok()) << result;
 }
 
+TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
+  transport::testing::Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  const Ranks ranks = {{"server", 0}, {"worker", 0}};
+  SlotView view;
+  view.group.number = 1;
+  view.group.members.push_back({ranks[0], "", 1, ""});
+  const Client mine{ranks[1], 1}, other{{"other", 0}, 1};
+  view.clients = {mine, other};
+  ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})});
+  std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
+  Courier courier(*meshes[1]);
+  for (const Client& client : {other, mine}) {
+    Entry entry = Ones(0);
+    entry.client = client;
+    entry.sequence = 1;
+    courier.Post(0, 0, Push{1, entry});
+  }
+  const auto answer = courier.Receive(Soon());
+  ASSERT_TRUE(answer.ok() && answer->has_value());
+  EXPECT_EQ(std::get<Acknowledgement>((*answer)->message).client, mine);
+  meshes[0]->Cancel(absl::AbortedError("the view is over"));
+  serving.join();
+  EXPECT_EQ(server.slot(0).state()->LastOf(other), 0);
+  EXPECT_EQ(server.slot(0).state()->LastOf(mine), 1);
+}
+
 TEST_P(ServerLoopTest, AMalformedPushIsRejectedAndNothingElseSuffers) {
   Cluster cluster(GetParam(), consistency::Asynchronous{});
   const auto results = cluster.InView(1, {0, 1}, [](int worker, ClientLoop& client) {
