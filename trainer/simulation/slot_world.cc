@@ -82,7 +82,10 @@ void SlotWorld::Post(const MemberId& from, const MemberId& to, std::size_t slot,
   Micros delay = Chance(0.1) ? Random(1'000, 60'000) : Random(50, 2'000);
   int copies = 1;
   if (chain) {
-    if (cut_.contains({from, to, view})) return;
+    if (cut_.contains({from, to, view})) {
+      NoticeBreak(from, view);
+      return;
+    }
     Micros& last = links_[{from, to, view}];
     last = std::max(last, now_ + delay);
     delay = last - now_;

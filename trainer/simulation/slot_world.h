@@ -123,6 +123,7 @@ class SlotWorld {
   void RandomFault();
   void Kill(Process& process);
   void Pause(Process& process, Micros length);
+  void NoticeBreak(const MemberId& at, ViewNumber view);
   void BreakLink(const MemberId& a, const MemberId& b);
   Process* RandomProcess(bool server);
 

@@ -244,6 +244,12 @@ void SlotWorld::Pause(Process& process, Micros length) {
   });
 }
 
+void SlotWorld::NoticeBreak(const MemberId& at, ViewNumber view) {
+  Deliver(at, Random(1'000, 50'000), [this, view, id = at](Process&) {
+    for (const auto& machine : servers_.at(id).slots) machine->OnBroken(view);
+  });
+}
+
 // What is on its way is lost, and both ends notice, in their own time.
 void SlotWorld::BreakLink(const MemberId& a, const MemberId& b) {
   const ViewNumber view = views_.rbegin()->first;
@@ -251,9 +257,7 @@ void SlotWorld::BreakLink(const MemberId& a, const MemberId& b) {
   Trace(absl::StrCat("cut ", a.pod_uid, " ", b.pod_uid));
   for (const auto& [from, to] : {std::pair(a, b), std::pair(b, a)}) {
     cut_.insert({from, to, view});
-    Deliver(from, Random(1'000, 50'000), [this, view, id = from](Process&) {
-      for (const auto& machine : servers_.at(id).slots) machine->OnBroken(view);
-    });
+    NoticeBreak(from, view);
   }
 }
 
