@@ -33,7 +33,7 @@ FROM ${BASE} AS runtime
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
-    libprometheus-cpp-core1.0 libsqlite3-0 libssl3 zlib1g \
+    libprometheus-cpp-core1.0 libcpp-httplib0.11 libsqlite3-0 libssl3 zlib1g \
     libtorch1.13 libopenblas0-pthread >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
     /usr/share/doc/* /usr/share/man/* \
@@ -45,6 +45,8 @@ FROM runtime
 COPY crds/ /opt/starling/crds/
 COPY examples/data/ /opt/starling/data/
 COPY --from=programs /out/ /usr/local/bin/
+# A library that is missing is found here, not by a pod that cannot start.
+RUN ! ldd /usr/local/bin/* | grep "not found"
 ARG VERSION=0.1.0
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="Starling" \
