@@ -8,7 +8,7 @@ jobs=${JOBS:-2}
 for preset in asan tsan; do
   cmake --preset "$preset" >"build/$preset.log"
   cmake --build --preset "$preset" -j "$jobs"
-  STARLING_SIM_SEEDS=${STARLING_SIM_SEEDS:-300} ctest --preset "$preset" -j "$jobs" -LE e2e
+  STARLING_SIM_SEEDS=${STARLING_SIM_SEEDS:-300} ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
 done
 STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
 STARLING_E2E_REPEAT=${STARLING_E2E_REPEAT:-10} ctest --preset release -L e2e
