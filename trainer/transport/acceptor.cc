@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
+#include "trainer/transport/unix_socket.h"
 
 namespace starling::transport {
 namespace {
@@ -33,8 +34,8 @@ bool HasEnded(int fd) {
 
 }  // namespace
 
-Acceptor::Acceptor(net::FileDescriptor listener, const Options& options)
-    : listener_(std::move(listener)),
+Acceptor::Acceptor(std::vector<net::FileDescriptor> listeners, const Options& options)
+    : listeners_(std::move(listeners)),
       member_(options.member),
       key_(Handshake::Key(options.secret, options.job)),
       max_half_open_(static_cast<std::size_t>(options.max_half_open)),
@@ -153,14 +154,16 @@ void Acceptor::Run() {
       const bool stays = next == Next::kWait && !stranger->deadline.Expired();
       stranger = stays ? std::next(stranger) : strangers_.erase(stranger);
     }
-    if (listener_.valid() && is_ready(listener_.get())) AcceptAll();
+    for (const auto& listener : listeners_) {
+      if (is_ready(listener.get())) AcceptAll(listener);
+    }
   }
 }
 
 std::vector<int> Acceptor::PollAll() {
   std::vector<pollfd> polls = {{wake_.get(), POLLIN, 0}};
   net::Deadline soonest = net::Deadline::Never();
-  if (listener_.valid()) polls.push_back({listener_.get(), POLLIN, 0});
+  for (const auto& listener : listeners_) polls.push_back({listener.get(), POLLIN, 0});
   {
     sync::MutexLock lock(mutex_);
     for (const Stranger& stranger : strangers_) {
@@ -178,10 +181,10 @@ std::vector<int> Acceptor::PollAll() {
   return ready;
 }
 
-void Acceptor::AcceptAll() {
+void Acceptor::AcceptAll(const net::FileDescriptor& listener) {
   // A flood must not keep this thread from those who are already here.
   for (std::size_t i = 0; i < max_half_open_; ++i) {
-    auto socket = net::Accept(listener_);
+    auto socket = net::Accept(listener);
     if (!socket.ok()) {
       log::Warning("data plane cannot accept", {{"error", socket.status().ToString()}});
       if (!strangers_.empty()) strangers_.pop_front();
@@ -195,6 +198,7 @@ void Acceptor::AcceptAll() {
 }
 
 void Acceptor::Admit(net::FileDescriptor socket) {
+  if (IsUnixSocket(socket) && !PeerIsSameUser(socket)) return;
   // Honest dialers need a millisecond: when it is crowded, the oldest has had its chance.
   if (strangers_.size() >= max_half_open_) strangers_.pop_front();
   Stranger& stranger = strangers_.emplace_back();

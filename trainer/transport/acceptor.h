@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The listening side of a transport: recognises dialers, parks those of later views.
 //
-// One thread polls the listener, the connections that have proved nothing yet and those that are
+// One thread polls the listeners, the connections that have proved nothing yet and those that are
 // parked. It is not on the way of any payload: a connection that was accepted belongs to the mesh.
 #pragma once
 
@@ -36,8 +36,8 @@ struct Opening {
 // Thread-safe.
 class Acceptor {
  public:
-  // `listener` may be invalid: then connections come by Inject only.
-  Acceptor(net::FileDescriptor listener, const Options& options);
+  // Without listeners, connections come by Inject only.
+  Acceptor(std::vector<net::FileDescriptor> listeners, const Options& options);
   ~Acceptor();
 
   // A connection from a dialer of this process.
@@ -78,7 +78,7 @@ class Acceptor {
   void Run();
   // One round of the thread: what to poll, and what came of it.
   std::vector<int> PollAll();
-  void AcceptAll();
+  void AcceptAll(const net::FileDescriptor& listener);
   void Admit(net::FileDescriptor socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Next Advance(Stranger& stranger) const;
   void Decide(Stranger stranger) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -88,7 +88,7 @@ class Acceptor {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RaiseFence(std::uint64_t view) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const net::FileDescriptor listener_;
+  const std::vector<net::FileDescriptor> listeners_;
   const std::string member_;
   const std::string key_;
   const std::size_t max_half_open_;

@@ -14,16 +14,23 @@
 #include "common/net/deadline.h"
 #include "common/net/socket.h"
 #include "trainer/transport/handshake.h"
+#include "trainer/transport/stream.h"
 
 namespace starling::transport {
 
-// How a kind of transport reaches an address. Thread-safe.
+// How a kind of transport reaches an address, and what it makes of the connection. Thread-safe.
 class Connector {
  public:
   virtual ~Connector() = default;
   // Begins to connect; the socket becomes writable when Result is due.
   virtual absl::StatusOr<net::FileDescriptor> Start(const std::string& address) = 0;
   virtual absl::Status Result(const net::FileDescriptor& socket, const std::string& address) = 0;
+
+  // Makes of an accepted connection what carries the link of a view of `members`; null while the
+  // peer's part has not come: once more then when the socket is readable. `dialer`: whether this
+  // end dialled. RESOURCE_EXHAUSTED is our own trouble, all else the peer's.
+  virtual absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool dialer,
+                                                      std::size_t members) = 0;
 };
 
 // Confined to the thread that opens a view.

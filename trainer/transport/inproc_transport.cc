@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/socket.h"
 #include "common/status/macros.h"
+#include "trainer/transport/socket_stream.h"
 #include "trainer/transport/stream_transport.h"
 
 namespace starling::transport {
@@ -59,6 +60,10 @@ class InprocConnector final : public Connector {
   absl::Status Result(const net::FileDescriptor&, const std::string&) override {
     return absl::OkStatus();
   }
+  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool,
+                                              std::size_t) override {
+    return std::make_unique<SocketStream>(std::move(socket));
+  }
 
  private:
   const std::shared_ptr<Switch> switch_;
@@ -68,8 +73,8 @@ template <typename Switch>
 class InprocTransport final : public StreamTransport {
  public:
   InprocTransport(std::shared_ptr<Switch> owner, const Options& options)
-      : StreamTransport(net::FileDescriptor(), options.member,
-                        std::make_unique<InprocConnector<Switch>>(owner), options),
+      : StreamTransport({}, options.member, std::make_unique<InprocConnector<Switch>>(owner),
+                        options),
         switch_(std::move(owner)) {
     switch_->Plug(address(), &acceptor());
   }

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/transport/link.h"
 
-#include <sys/socket.h>
 #include <sys/uio.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -25,9 +22,9 @@ std::string TagText(const Tag& tag) {
 
 }  // namespace
 
-Link::Link(net::FileDescriptor socket, std::uint64_t view, std::string name, LinkOwner& owner,
+Link::Link(std::unique_ptr<Stream> stream, std::uint64_t view, std::string name, LinkOwner& owner,
            TrafficCounter& counter, std::shared_ptr<TrafficCounter> total)
-    : socket_(std::move(socket)),
+    : stream_(std::move(stream)),
       view_(view),
       name_(std::move(name)),
       owner_(owner),
@@ -36,6 +33,10 @@ Link::Link(net::FileDescriptor socket, std::uint64_t view, std::string name, Lin
 
 absl::Status Link::Error(absl::StatusCode code, std::string_view what) const {
   return absl::Status(code, absl::StrCat(name_, " in view ", view_, ": ", std::string(what)));
+}
+
+absl::Status Link::Error(const absl::Status& status) const {
+  return Error(status.code(), std::string(status.message()));
 }
 
 void Link::PostSend(Ticket ticket, Tag tag, std::span<const std::byte> data) {
@@ -93,20 +94,15 @@ absl::StatusOr<bool> Link::Write() {
                          frame.data.size() - body};
     }
   }
-  msghdr message = {};
-  message.msg_iov = pieces.data();
-  message.msg_iovlen = count;
-  const ssize_t written = ::sendmsg(socket_.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
-  if (written < 0) {
-    if (errno == EAGAIN || errno == EINTR) return false;
-    const int error = errno;
+  const auto written = stream_->Write(std::span(pieces).first(count));
+  if (!written.ok()) {
     // The peer may have said why before it closed.
     RETURN_IF_ERROR(Drain());
     if (left_) return false;
-    return Error(absl::StatusCode::kUnavailable,
-                 absl::StrCat("cannot send: ", std::generic_category().message(error)));
+    return Error(written.status());
   }
-  auto left = static_cast<std::size_t>(written);
+  if (*written == 0) return false;
+  std::size_t left = *written;
   while (!outgoing_.empty()) {
     Outgoing& frame = outgoing_.front();
     const std::size_t part = std::min(left, kHeaderBytes + frame.data.size() - frame.written);
@@ -125,7 +121,7 @@ absl::StatusOr<bool> Link::Read() {
   // Bytes that came along with others, whose receive may be posted by now.
   ASSIGN_OR_RETURN(const bool advanced, Advance(/*keep_early=*/false));
   if (advanced || !WantsInput()) return advanced;
-  ASSIGN_OR_RETURN(const bool read, ReadFromSocket());
+  ASSIGN_OR_RETURN(const bool read, ReadFromStream());
   if (!read) return false;
   RETURN_IF_ERROR(Advance(/*keep_early=*/false).status());
   return true;
@@ -133,16 +129,17 @@ absl::StatusOr<bool> Link::Read() {
 
 absl::Status Link::Drain() {
   hung_up_ = true;
+  stream_->OnHangup();
   while (!left_) {
     RETURN_IF_ERROR(Advance(/*keep_early=*/true).status());
     if (left_ || Stuck()) break;
-    ASSIGN_OR_RETURN(const bool read, ReadFromSocket());
+    ASSIGN_OR_RETURN(const bool read, ReadFromStream());
     if (!read) break;
   }
   return absl::OkStatus();
 }
 
-absl::StatusOr<bool> Link::ReadFromSocket() {
+absl::StatusOr<bool> Link::ReadFromStream() {
   std::array<iovec, 2> pieces;
   std::size_t count = 0;
   std::size_t direct = 0;
@@ -157,19 +154,12 @@ absl::StatusOr<bool> Link::ReadFromSocket() {
     staged_end_ -= std::exchange(staged_begin_, 0);
   }
   pieces[count++] = {staged_.data() + staged_end_, staged_.size() - staged_end_};
-  const ssize_t read = ::readv(socket_.get(), pieces.data(), static_cast<int>(count));
-  if (read > 0) {
-    const auto bytes = static_cast<std::size_t>(read);
-    const std::size_t taken = std::min(bytes, direct);
-    if (direct > 0) incoming_->filled += taken;
-    staged_end_ += bytes - taken;
-    return true;
-  }
-  if (read < 0 && (errno == EAGAIN || errno == EINTR)) return false;
-  return Error(absl::StatusCode::kUnavailable,
-               read == 0
-                   ? "the connection ended without a farewell: the process is gone"
-                   : absl::StrCat("cannot receive: ", std::generic_category().message(errno)));
+  const auto read = stream_->Read(std::span(pieces).first(count));
+  if (!read.ok()) return Error(read.status());
+  const std::size_t taken = std::min(*read, direct);
+  if (direct > 0) incoming_->filled += taken;
+  staged_end_ += *read - taken;
+  return *read > 0;
 }
 
 absl::StatusOr<bool> Link::Advance(bool keep_early) {
@@ -291,25 +281,17 @@ absl::Status Link::Complete() {
 
 void Link::Close(std::uint64_t farewell) {
   const bool at_boundary = outgoing_.empty() || outgoing_.front().written == 0;
-  if (socket_.valid() && at_boundary && !left_ && farewell != kSilent) {
-    FrameHeader header;
-    header.channel = kFarewellChannel;
-    header.view = view_;
-    header.step = farewell;
-    const auto bytes = Encode(header);
-    // Best effort: a peer that does not hear it sees the connection end.
-    (void)!::send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  FrameHeader header;
+  header.channel = kFarewellChannel;
+  header.view = view_;
+  header.step = farewell;
+  const auto bytes = Encode(header);
+  const bool says = at_boundary && !left_ && farewell != kSilent;
+  if (stream_ != nullptr) {
+    stream_->Finish(says ? std::span<const std::byte>(bytes) : std::span<const std::byte>(),
+                    farewell == kOrderly);
+    stream_.reset();
   }
-  if (socket_.valid() && farewell == kOrderly) {
-    // Closing with unread bytes would reset the connection and lose what the peer has yet to read.
-    std::array<std::byte, 4096> discarded;
-    for (int i = 0; i < 1024; ++i) {
-      if (::recv(socket_.get(), discarded.data(), discarded.size(), MSG_DONTWAIT) <= 0) break;
-    }
-  }
-  // Ends the connection now, even if another thread still polls the descriptor.
-  if (socket_.valid()) (void)::shutdown(socket_.get(), SHUT_RDWR);
-  socket_.Reset();
   outgoing_.clear();
   receives_.clear();
   early_.clear();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // One end of a connection of a mesh: queues of frames to send and of receives that wait.
 //
-// A link never blocks: Write and Read move what the socket takes or has. Frames whose receive is
-// not posted yet stay in the socket (the sender feels it), unless a posted receive waits behind
+// A link never blocks: Write and Read move what the stream takes or has. Frames whose receive is
+// not posted yet stay in the stream (the sender feels it), unless a posted receive waits behind
 // them: then they are kept in memory, up to the mesh's allowance.
 #pragma once
 
@@ -16,11 +16,11 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/net/socket.h"
 #include "trainer/transport/frame.h"
 #include "trainer/transport/ledger.h"
 #include "trainer/transport/mesh.h"
 #include "trainer/transport/shaper.h"
+#include "trainer/transport/stream.h"
 
 namespace starling::transport {
 
@@ -41,7 +41,7 @@ class Link {
  public:
   // `name` is the peer's, for messages: "rank 2 (member x)". `counters` are the mesh's and the
   // transport's.
-  Link(net::FileDescriptor socket, std::uint64_t view, std::string name, LinkOwner& owner,
+  Link(std::unique_ptr<Stream> stream, std::uint64_t view, std::string name, LinkOwner& owner,
        TrafficCounter& counter, std::shared_ptr<TrafficCounter> total);
 
   void PostSend(Ticket ticket, Tag tag, std::span<const std::byte> data);
@@ -57,7 +57,7 @@ class Link {
   absl::Status Drain();
 
   bool WantsRead() const { return !receives_.empty() && !left_; }
-  // For poll: whether bytes in the socket would be taken from it.
+  // Whether bytes in the stream would be taken from it.
   bool WantsInput() const { return WantsRead() && !Stuck(); }
   bool WantsHangup() const { return !hung_up_ && !left_; }
   bool WantsWrite() const { return !outgoing_.empty(); }
@@ -67,7 +67,10 @@ class Link {
   std::optional<int> blamed() const { return blamed_; }
   // The peer said farewell before its time.
   bool gave_up() const { return gave_up_; }
-  int fd() const { return socket_.get(); }
+  int fd() const { return stream_ == nullptr ? -1 : stream_->fd(); }
+  // See Stream.
+  Attention Await() { return stream_->Await({WantsInput(), WantsWrite(), WantsHangup()}); }
+  void OnWoken(short events) { stream_->OnWoken(events); }
   const std::string& name() const { return name_; }
 
   // Says farewell if a frame boundary allows, and closes. Posted buffers are forgotten.
@@ -101,10 +104,10 @@ class Link {
     std::string early;
   };
 
-  // The next frame stays in the socket until its receive is posted.
+  // The next frame stays in the stream until its receive is posted.
   bool Stuck() const { return incoming_.has_value() && incoming_->target == nullptr; }
   absl::Status Post(const Receive& receive);
-  absl::StatusOr<bool> ReadFromSocket();
+  absl::StatusOr<bool> ReadFromStream();
   // Consumes staged bytes as far as possible; true when some were.
   absl::StatusOr<bool> Advance(bool keep_early);
   absl::Status Begin(const FrameHeader& header);
@@ -115,8 +118,9 @@ class Link {
   absl::StatusOr<std::byte*> Target(const Receive& receive, std::uint64_t length) const;
   absl::Status OnFarewell(std::uint64_t reason);
   absl::Status Error(absl::StatusCode code, std::string_view what) const;
+  absl::Status Error(const absl::Status& status) const;
 
-  net::FileDescriptor socket_;
+  std::unique_ptr<Stream> stream_;  // null once closed
   const std::uint64_t view_;
   const std::string name_;
   LinkOwner& owner_;

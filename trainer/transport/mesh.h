@@ -10,8 +10,8 @@
 // wake-up more than the network demands. PostSend and PostReceive register transfers, Wait moves
 // all of them until one is done; sending and receiving at once therefore cannot deadlock.
 //
-// To add a kind (shared memory, RDMA): implement Mesh and Transport and add the pair to the list in
-// transport_contract_test.cc.
+// To add a kind (RDMA): implement a Stream and its Connector (stream.h, dialing.h), or Mesh and
+// Transport, and add it to the list in transport_contract_test.cc.
 #pragma once
 
 #include <cstddef>

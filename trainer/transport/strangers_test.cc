@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "trainer/transport/frame.h"
 #include "trainer/transport/handshake.h"
+#include "trainer/transport/socket_stream.h"
 #include "trainer/transport/stream_mesh.h"
 #include "trainer/transport/testing.h"
 
@@ -185,10 +186,10 @@ struct HalfMesh {
     auto ends = net::SocketPair();
     EXPECT_EQ(ends.status(), absl::OkStatus());
     other = std::move(ends->second);
-    std::vector<net::FileDescriptor> sockets(2);
-    sockets[1] = std::move(ends->first);
+    std::vector<std::unique_ptr<Stream>> streams(2);
+    streams[1] = std::make_unique<SocketStream>(std::move(ends->first));
     mesh = std::make_unique<StreamMesh>(
-        5, std::vector<Peer>{{"member-0", "here"}, {"member-1", "there"}}, 0, std::move(sockets),
+        5, std::vector<Peer>{{"member-0", "here"}, {"member-1", "there"}}, 0, std::move(streams),
         Options{}, ledger);
   }
   absl::Status ReceiveAfter(const FrameHeader& header) {

@@ -2,6 +2,7 @@
 #include "trainer/transport/stream_mesh.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -21,11 +22,28 @@ timespec ToTimespec(std::int64_t nanoseconds) {
           static_cast<long>(nanoseconds % 1'000'000'000)};
 }
 
+int CountSharing(const std::vector<std::unique_ptr<Stream>>& streams) {
+  return static_cast<int>(std::count_if(streams.begin(), streams.end(), [](const auto& stream) {
+    return stream != nullptr && stream->shares_cores();
+  }));
+}
+
+// Those that this process may run on.
+int Cores() {
+  cpu_set_t allowed;
+  CPU_ZERO(&allowed);
+  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
+}
+
 std::string PeerName(int rank, const Peer& peer) {
   return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
 }
 
 }  // namespace
+
+absl::Duration AllowedSpin(absl::Duration wanted, int ranks_here, int cores) {
+  return ranks_here > cores ? absl::ZeroDuration() : wanted;
+}
 
 class StreamMesh::Drive {
  public:
@@ -48,9 +66,12 @@ class StreamMesh::Drive {
 };
 
 StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
-                       std::vector<net::FileDescriptor> sockets, const Options& options,
+                       std::vector<std::unique_ptr<Stream>> streams, const Options& options,
                        Ledger& ledger)
-    : view_(view), members_(std::move(members)), rank_(rank), spin_(options.spin) {
+    : view_(view),
+      members_(std::move(members)),
+      rank_(rank),
+      spin_(AllowedSpin(options.spin, 1 + CountSharing(streams), Cores())) {
   shaper = Shaper(options.shaping);
   early_allowance = options.max_early_bytes;
   LinkOwner& owner = *this;
@@ -59,7 +80,7 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
     links_.push_back(nullptr);
     if (peer == rank_) continue;
     links_.back() =
-        std::make_unique<Link>(std::move(sockets[peer]), view_, PeerName(peer, members_[peer]),
+        std::make_unique<Link>(std::move(streams[peer]), view_, PeerName(peer, members_[peer]),
                                owner, *counters_.back(), ledger.Counter(member(peer)));
   }
 }
@@ -139,6 +160,7 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
                                                           net::Deadline deadline) {
   STARLING_CHECK(!tickets.empty(), "who waits for any has something to wait for");
   for (const Ticket ticket : tickets) CheckUnwaited(ticket);
+  std::int64_t idle_since = 0;
   Drive drive(*this);
   while (true) {
     if (failed_.load(std::memory_order_acquire)) return Fail(-1, absl::OkStatus());
@@ -150,8 +172,12 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
       return ticket;
     }
     ASSIGN_OR_RETURN(const bool moved, Progress());
-    if (moved) continue;
+    if (moved) {
+      idle_since = 0;
+      continue;
+    }
     if (deadline.Expired()) return std::nullopt;
+    if (Spin(idle_since)) continue;
     RETURN_IF_ERROR(Sleep(Next(tickets), deadline));
   }
 }
@@ -215,7 +241,6 @@ void StreamMesh::Forget(Ticket ticket) {
 }
 
 absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
-  const std::int64_t spin = absl::ToInt64Nanoseconds(spin_);
   std::int64_t idle_since = 0;
   bool looked_again = false;
   while (true) {
@@ -233,13 +258,16 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
       RETURN_IF_ERROR(Sleep(ticket, deadline));
       continue;
     }
-    if (spin > 0) {
-      const std::int64_t now = MonotonicNanoseconds();
-      if (idle_since == 0) idle_since = now;
-      if (now - idle_since < spin) continue;
-    }
+    if (Spin(idle_since)) continue;
     RETURN_IF_ERROR(Sleep(ticket, deadline));
   }
+}
+
+bool StreamMesh::Spin(std::int64_t& idle_since) const {
+  if (spin_ <= absl::ZeroDuration()) return false;
+  const std::int64_t now = MonotonicNanoseconds();
+  if (idle_since == 0) idle_since = now;
+  return now - idle_since < absl::ToInt64Nanoseconds(spin_);
 }
 
 absl::StatusOr<bool> StreamMesh::Progress() {
@@ -268,15 +296,13 @@ absl::StatusOr<bool> StreamMesh::Progress() {
 absl::Status StreamMesh::Sleep(Ticket ticket, net::Deadline deadline) {
   polls_.clear();
   polled_.clear();
+  bool ready_now = false;
   for (int peer = 0; peer < size(); ++peer) {
     if (links_[peer] == nullptr) continue;
-    const Link& link = *links_[peer];
-    int events = 0;
-    if (link.WantsInput()) events |= POLLIN;
-    if (link.WantsWrite()) events |= POLLOUT;
-    if (link.WantsHangup()) events |= POLLRDHUP;
-    if (events == 0) continue;  // a broken one would wake us for ever
-    polls_.push_back({link.fd(), static_cast<short>(events), 0});
+    const Attention attention = links_[peer]->Await();
+    ready_now = ready_now || attention.ready;
+    if (attention.events == 0) continue;  // a broken one would wake us for ever
+    polls_.push_back({links_[peer]->fd(), attention.events, 0});
     polled_.push_back(peer);
   }
   polls_.push_back({wake_.get(), POLLIN, 0});
@@ -287,15 +313,19 @@ absl::Status StreamMesh::Sleep(Ticket ticket, net::Deadline deadline) {
     const std::int64_t arrival = std::max<std::int64_t>(transfer.ready - MonotonicNanoseconds(), 0);
     wait = wait < 0 ? arrival : std::min(wait, arrival);
   }
+  if (ready_now) wait = 0;
   const timespec timeout = ToTimespec(std::max<std::int64_t>(wait, 0));
   const int ready = ::ppoll(polls_.data(), polls_.size(), wait < 0 ? nullptr : &timeout, nullptr);
   if (ready < 0 && errno != EINTR) {
     return Fail(-1, net::ErrnoStatus(errno, absl::StrCat("cannot poll the links of view ", view_)));
   }
-  return ready > 0 ? OnHangups() : absl::OkStatus();
+  return OnPolled();
 }
 
-absl::Status StreamMesh::OnHangups() {
+absl::Status StreamMesh::OnPolled() {
+  for (std::size_t i = 0; i < polled_.size(); ++i) {
+    links_[polled_[i]]->OnWoken(polls_[i].revents);
+  }
   for (std::size_t i = 0; i < polled_.size(); ++i) {
     if ((polls_[i].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) == 0) continue;
     const auto drained = links_[polled_[i]]->Drain();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Mesh over connected stream sockets, whatever connected them.
+// A Mesh over connected streams, whatever they are.
 #pragma once
 
 #include <poll.h>
@@ -18,16 +18,21 @@
 #include "trainer/transport/ledger.h"
 #include "trainer/transport/link.h"
 #include "trainer/transport/mesh.h"
+#include "trainer/transport/stream.h"
 #include "trainer/transport/transport.h"
 
 namespace starling::transport {
 
+// How long a waiting thread may spin, of what was asked for: not at all where more ranks compute on
+// these cores than there are.
+absl::Duration AllowedSpin(absl::Duration wanted, int ranks_here, int cores);
+
 // Confined to one thread at a time, except Cancel, status and traffic.
 class StreamMesh final : public Mesh, private LinkOwner {
  public:
-  // `sockets` has one connected socket for each member, an invalid one for `rank` itself.
+  // `streams` has one for each member, null for `rank` itself.
   StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
-             std::vector<net::FileDescriptor> sockets, const Options& options, Ledger& ledger);
+             std::vector<std::unique_ptr<Stream>> streams, const Options& options, Ledger& ledger);
   ~StreamMesh() override;
 
   std::uint64_t view() const override { return view_; }
@@ -70,10 +75,12 @@ class StreamMesh final : public Mesh, private LinkOwner {
   Ticket Next(std::span<const Ticket> tickets) const;
   void Forget(Ticket ticket);
   absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
+  // After a Progress that moved nothing: whether to try again rather than to sleep.
+  bool Spin(std::int64_t& idle_since) const;
   // Moves what can be moved without waiting; whether anything did.
   absl::StatusOr<bool> Progress();
   absl::Status Sleep(Ticket ticket, net::Deadline deadline);
-  absl::Status OnHangups();
+  absl::Status OnPolled();
   absl::Status DeadlineError(Ticket ticket) const;
   // Whom this rank cannot reach, now that the link to `peer` is of no use.
   std::vector<int> LostRanks(int peer);

@@ -72,7 +72,7 @@ class StreamTransport::Assembly {
         rank_(rank),
         deadline_(deadline),
         cancellation_(cancellation),
-        sockets_(members.size()) {}
+        streams_(members.size()) {}
   ~Assembly() {
     if (opening_ != nullptr) transport_.acceptor_.Finish(opening_);
   }
@@ -80,7 +80,7 @@ class StreamTransport::Assembly {
   Assembly& operator=(const Assembly&) = delete;
 
   // All links, by rank. Later ranks dial us, we dial earlier ones.
-  absl::StatusOr<std::vector<net::FileDescriptor>> Run() {
+  absl::StatusOr<std::vector<std::unique_ptr<Stream>>> Run() {
     std::map<std::string, int> expected;
     for (int rank = rank_ + 1; rank < static_cast<int>(members_.size()); ++rank) {
       expected.emplace(members_[rank].member, rank);
@@ -89,13 +89,19 @@ class StreamTransport::Assembly {
     StartDialing();
     while (true) {
       RETURN_IF_ERROR(Step());
-      if (missing_ == 0) return std::move(sockets_);
+      if (missing_ == 0) return std::move(streams_);
       RETURN_IF_ERROR(CheckStillWanted());
       RETURN_IF_ERROR(Sleep());
     }
   }
 
  private:
+  // An accepted connection that is not a stream yet.
+  struct Fitting {
+    net::FileDescriptor socket;
+    bool dialer = false;
+  };
+
   void StartDialing() {
     missing_ = static_cast<int>(members_.size()) - 1;
     const auto patience = net::Deadline::After(transport_.options_.dial_patience);
@@ -110,8 +116,7 @@ class StreamTransport::Assembly {
 
   absl::Status Step() {
     for (auto& [rank, socket] : transport_.acceptor_.Take(*opening_)) {
-      sockets_[rank] = std::move(socket);
-      --missing_;
+      fitting_.emplace(rank, Fitting{std::move(socket), /*dialer=*/false});
     }
     for (auto dialing = dialings_.begin(); dialing != dialings_.end();) {
       const int rank = dialing->first;
@@ -120,12 +125,33 @@ class StreamTransport::Assembly {
             About(absl::StrCat(Name(rank, members_[rank]), " in view ", view_), stepped), {rank});
       }
       if (dialing->second.done()) {
-        sockets_[rank] = dialing->second.TakeSocket();
-        --missing_;
+        fitting_.emplace(rank, Fitting{dialing->second.TakeSocket(), /*dialer=*/true});
         dialing = dialings_.erase(dialing);
       } else {
         ++dialing;
       }
+    }
+    return Fit();
+  }
+
+  absl::Status Fit() {
+    for (auto fitting = fitting_.begin(); fitting != fitting_.end();) {
+      const auto& [rank, connection] = *fitting;
+      auto stream =
+          transport_.connector_->Fit(fitting->second.socket, connection.dialer, members_.size());
+      if (!stream.ok()) {
+        const auto about =
+            About(absl::StrCat(Name(rank, members_[rank]), " in view ", view_), stream.status());
+        // Our own lack of memory says nothing of the peer.
+        return absl::IsResourceExhausted(about) ? about : WithUnreachableRanks(about, {rank});
+      }
+      if (*stream == nullptr) {
+        ++fitting;
+        continue;
+      }
+      streams_[rank] = *std::move(stream);
+      --missing_;
+      fitting = fitting_.erase(fitting);
     }
     return absl::OkStatus();
   }
@@ -140,6 +166,8 @@ class StreamTransport::Assembly {
     std::vector<int> ranks;
     for (const auto& [rank, dialing] : dialings_) ranks.push_back(rank);
     for (const int rank : transport_.acceptor_.Missing(*opening_)) ranks.push_back(rank);
+    for (const auto& [rank, connection] : fitting_) ranks.push_back(rank);
+    std::sort(ranks.begin(), ranks.end());
     std::string names;
     for (const int rank : ranks) absl::StrAppend(&names, " ", Name(rank, members_[rank]));
     return WithUnreachableRanks(absl::DeadlineExceededError(absl::StrCat(
@@ -150,6 +178,9 @@ class StreamTransport::Assembly {
   absl::Status Sleep() const {
     std::vector<pollfd> polls = {{opening_->event.get(), POLLIN, 0}};
     if (cancellation_ != nullptr) polls.push_back({cancellation_->event(), POLLIN, 0});
+    for (const auto& [rank, connection] : fitting_) {
+      polls.push_back({connection.socket.get(), POLLIN, 0});
+    }
     net::Deadline wake = deadline_;
     for (const auto& [rank, dialing] : dialings_) {
       if (dialing.events() != 0) polls.push_back({dialing.fd(), dialing.events(), 0});
@@ -169,16 +200,17 @@ class StreamTransport::Assembly {
   Cancellation* const cancellation_;
   std::shared_ptr<Opening> opening_;
   std::map<int, Dialing> dialings_;
-  std::vector<net::FileDescriptor> sockets_;
+  std::map<int, Fitting> fitting_;
+  std::vector<std::unique_ptr<Stream>> streams_;
   int missing_ = 0;
 };
 
-StreamTransport::StreamTransport(net::FileDescriptor listener, std::string address,
+StreamTransport::StreamTransport(std::vector<net::FileDescriptor> listeners, std::string address,
                                  std::unique_ptr<Connector> connector, Options options)
     : address_(std::move(address)),
       options_(std::move(options)),
       connector_(std::move(connector)),
-      acceptor_(std::move(listener), options_) {}
+      acceptor_(std::move(listeners), options_) {}
 
 absl::StatusOr<std::unique_ptr<Mesh>> StreamTransport::Open(std::uint64_t view,
                                                             const std::vector<Peer>& members,
@@ -186,8 +218,8 @@ absl::StatusOr<std::unique_ptr<Mesh>> StreamTransport::Open(std::uint64_t view,
                                                             Cancellation* cancellation) {
   RETURN_IF_ERROR(CheckMembers(members, rank, options_.member));
   Assembly assembly(*this, view, members, rank, deadline, cancellation);
-  ASSIGN_OR_RETURN(std::vector<net::FileDescriptor> sockets, assembly.Run());
-  return std::make_unique<StreamMesh>(view, members, rank, std::move(sockets), options_, *ledger_);
+  ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Stream>> streams, assembly.Run());
+  return std::make_unique<StreamMesh>(view, members, rank, std::move(streams), options_, *ledger_);
 }
 
 }  // namespace starling::transport

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A Transport over stream sockets: what tcp and inproc have in common, i.e. nearly all.
+// A Transport over streams: what its kinds have in common, i.e. nearly all.
 #pragma once
 
 #include <cstdint>
@@ -20,8 +20,8 @@ absl::Status CheckOptions(const Options& options);
 // Thread-safe.
 class StreamTransport : public Transport {
  public:
-  // `listener` may be invalid (see Acceptor). The options have been checked.
-  StreamTransport(net::FileDescriptor listener, std::string address,
+  // Without listeners see Acceptor. The options have been checked.
+  StreamTransport(std::vector<net::FileDescriptor> listeners, std::string address,
                   std::unique_ptr<Connector> connector, Options options);
 
   std::string address() const override { return address_; }

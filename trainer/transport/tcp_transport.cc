@@ -3,9 +3,11 @@
 
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "common/net/socket.h"
 #include "common/status/macros.h"
+#include "trainer/transport/socket_stream.h"
 #include "trainer/transport/stream_transport.h"
 
 namespace starling::transport {
@@ -26,20 +28,30 @@ class TcpConnector final : public Connector {
     return net::ConnectResult(socket, target);
   }
 
+  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool,
+                                              std::size_t) override {
+    return std::make_unique<SocketStream>(std::move(socket));
+  }
+
  private:
   const net::Address source_;
 };
 
 }  // namespace
 
+std::unique_ptr<Connector> MakeTcpConnector(const net::Address& source) {
+  return std::make_unique<TcpConnector>(source);
+}
+
 absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& address,
                                                             Options options) {
   RETURN_IF_ERROR(CheckOptions(options));
-  ASSIGN_OR_RETURN(net::FileDescriptor listener, net::Listen(address));
-  ASSIGN_OR_RETURN(const net::Address bound, net::LocalAddress(listener));
-  auto connector = std::make_unique<TcpConnector>(net::Address{bound.host, 0});
-  return std::make_unique<StreamTransport>(std::move(listener), net::ToString(bound),
-                                           std::move(connector), std::move(options));
+  std::vector<net::FileDescriptor> listeners(1);
+  ASSIGN_OR_RETURN(listeners[0], net::Listen(address));
+  ASSIGN_OR_RETURN(const net::Address bound, net::LocalAddress(listeners[0]));
+  return std::make_unique<StreamTransport>(std::move(listeners), net::ToString(bound),
+                                           MakeTcpConnector(net::Address{bound.host, 0}),
+                                           std::move(options));
 }
 
 }  // namespace starling::transport

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/net/address.h"
+#include "trainer/transport/dialing.h"
 #include "trainer/transport/transport.h"
 
 namespace starling::transport {
@@ -13,5 +14,8 @@ namespace starling::transport {
 // Listens on `address` (port 0: the system chooses) and dials from its host.
 absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& address,
                                                             Options options);
+
+// How it dials, for kinds that use TCP among others.
+std::unique_ptr<Connector> MakeTcpConnector(const net::Address& source);
 
 }  // namespace starling::transport

@@ -12,6 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "trainer/transport/inproc_transport.h"
+#include "trainer/transport/mixed_transport.h"
+#include "trainer/transport/shm_transport.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/transport/transport.h"
 
@@ -20,8 +22,20 @@ namespace starling::transport::testing {
 // Long enough for a loaded machine under a sanitizer; no passing test waits for it.
 inline net::Deadline Soon() { return net::Deadline::After(absl::Seconds(60)); }
 
-enum class Kind { kTcp, kInproc };
-inline std::string KindName(Kind kind) { return kind == Kind::kTcp ? "Tcp" : "Inproc"; }
+enum class Kind { kTcp, kInproc, kShm, kMixed };
+inline std::string KindName(Kind kind) {
+  switch (kind) {
+    case Kind::kTcp:
+      return "Tcp";
+    case Kind::kInproc:
+      return "Inproc";
+    case Kind::kShm:
+      return "Shm";
+    case Kind::kMixed:
+      return "Mixed";
+  }
+  return "";
+}
 
 // Calls `body(rank)` on a thread of its own for each rank and waits for all.
 inline void OnEachRank(int size, const std::function<void(int)>& body) {
@@ -45,9 +59,7 @@ class Members {
   int Add(Options options) {
     if (options.job.empty()) options.job = "job-a";
     if (options.secret.empty()) options.secret = "secret of the tests";
-    auto transport = kind_ == Kind::kInproc
-                         ? network_.OpenTransport(options)
-                         : OpenTcpTransport(net::Address{"127.0.81.1", 0}, options);
+    auto transport = OpenTransport(options);
     STARLING_CHECK(transport.ok(), transport.status().ToString().c_str());
     peers_.push_back({options.member, (*transport)->address()});
     transports_.push_back(*std::move(transport));
@@ -77,6 +89,21 @@ class Members {
   }
 
  private:
+  absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const Options& options) {
+    const net::Address address{"127.0.81.1", 0};
+    switch (kind_) {
+      case Kind::kTcp:
+        return OpenTcpTransport(address, options);
+      case Kind::kInproc:
+        return network_.OpenTransport(options);
+      case Kind::kShm:
+        return OpenShmTransport(options);
+      case Kind::kMixed:
+        return OpenMixedTransport(address, options);
+    }
+    return absl::InternalError("no such kind");
+  }
+
   const Kind kind_;
   InprocNetwork network_;
   std::vector<Peer> peers_;

@@ -7,8 +7,9 @@
 // yet is parked until it does. Whoever cannot prove the secret gets no answer, cannot make us
 // allocate, and is dropped after a short time; there is room for a bounded number of them.
 //
-// Kinds: tcp (OpenTcpTransport in tcp_transport.h) and inproc (InprocNetwork in
-// inproc_transport.h). Both pass transport_contract_test.cc.
+// Kinds: tcp (OpenTcpTransport in tcp_transport.h), shm (OpenShmTransport in shm_transport.h),
+// mixed of these two (OpenMixedTransport in mixed_transport.h) and inproc (InprocNetwork in
+// inproc_transport.h). All pass transport_contract_test.cc.
 #pragma once
 
 #include <cstddef>
@@ -53,7 +54,8 @@ struct Options {
   absl::Duration dial_patience = absl::Milliseconds(300);  // for a peer that refuses connections
 
   // A waiting thread polls without sleeping for this long first: a sleeping core's wake-up costs
-  // about 22 us, but a spinning one takes the core from whoever else computes.
+  // about 22 us, but a spinning one takes the core from whoever else computes. Meshes in shared
+  // memory that have more ranks than cores never spin.
   absl::Duration spin = absl::ZeroDuration();
   std::size_t max_early_bytes = 64 << 20;  // frames of a mesh that came before their receive
   Shaping shaping;

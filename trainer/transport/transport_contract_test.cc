@@ -46,7 +46,8 @@ absl::Status PassFromZeroToOne(Mesh& mesh, std::span<std::byte> data) {
 
 class TransportContract : public ::testing::TestWithParam<Kind> {};
 
-INSTANTIATE_TEST_SUITE_P(Kinds, TransportContract, ::testing::Values(Kind::kTcp, Kind::kInproc),
+INSTANTIATE_TEST_SUITE_P(Kinds, TransportContract,
+                         ::testing::Values(Kind::kTcp, Kind::kInproc, Kind::kShm, Kind::kMixed),
                          [](const auto& kind) { return KindName(kind.param); });
 
 TEST_P(TransportContract, CarriesPayloadsOfEverySize) {
@@ -137,7 +138,7 @@ TEST_P(TransportContract, FramesFindTheReceiveOfTheirTagInOrder) {
   });
 }
 
-TEST_P(TransportContract, FramesWithoutReceiveStayInTheSocketBeyondTheAllowance) {
+TEST_P(TransportContract, FramesWithoutReceiveStayInTheStreamBeyondTheAllowance) {
   Options options;
   options.max_early_bytes = 1000;
   Members members(GetParam(), 2, options);

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/transport/mixed_transport.h"
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "trainer/transport/handshake.h"
+#include "trainer/transport/shm_transport.h"
+#include "trainer/transport/stream_transport.h"
+#include "trainer/transport/tcp_transport.h"
+#include "trainer/transport/unix_socket.h"
+
+namespace starling::transport {
+namespace {
+
+// Nobody who does not know the secret can guess it, and take it first.
+std::string NameBeside(const std::string& address, const Options& options) {
+  const auto digest = bytes::Hmac(Handshake::Key(options.secret, options.job),
+                                  absl::StrCat("shared memory beside ", address));
+  const std::string text(reinterpret_cast<const char*>(digest.data()), digest.size());
+  return absl::StrCat("starling-", absl::BytesToHexString(text));
+}
+
+class MixedConnector final : public Connector {
+ public:
+  MixedConnector(std::unique_ptr<Connector> tcp, Options options)
+      : tcp_(std::move(tcp)), options_(std::move(options)) {}
+
+  absl::StatusOr<net::FileDescriptor> Start(const std::string& address) override {
+    auto near = ConnectToName(NameBeside(address, options_));
+    return near.ok() ? std::move(near) : tcp_->Start(address);
+  }
+  absl::Status Result(const net::FileDescriptor& socket, const std::string& address) override {
+    return IsUnixSocket(socket) ? absl::OkStatus() : tcp_->Result(socket, address);
+  }
+  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool dialer,
+                                              std::size_t members) override {
+    if (!IsUnixSocket(socket)) return tcp_->Fit(socket, dialer, members);
+    return FitSharedMemory(socket, dialer, members, WithoutMemory::kUseSocket);
+  }
+
+ private:
+  const std::unique_ptr<Connector> tcp_;
+  const Options options_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address& address,
+                                                              Options options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  std::vector<net::FileDescriptor> listeners(1);
+  ASSIGN_OR_RETURN(listeners[0], net::Listen(address));
+  ASSIGN_OR_RETURN(const net::Address bound, net::LocalAddress(listeners[0]));
+  const std::string shown = net::ToString(bound);
+  auto near = ListenAtName(NameBeside(shown, options));
+  if (near.ok()) {
+    listeners.push_back(*std::move(near));
+  } else {
+    log::Warning("no shared memory with members of this machine",
+                 {{"error", near.status().ToString()}});
+  }
+  auto connector =
+      std::make_unique<MixedConnector>(MakeTcpConnector(net::Address{bound.host, 0}), options);
+  return std::make_unique<StreamTransport>(std::move(listeners), shown, std::move(connector),
+                                           std::move(options));
+}
+
+}  // namespace starling::transport

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A Stream through shared memory: a ring each way, and the socket that introduced the two.
+//
+// The socket carries no payload. It is the bell (a byte wakes an end that sleeps, so that one poll
+// waits for all links, shared memory or not, and for cancellation) and the pulse: a peer that dies,
+// however, closes it at that instant, which a futex in shared memory would not tell.
+#pragma once
+
+#include "common/net/socket.h"
+#include "trainer/transport/shm_segment.h"
+#include "trainer/transport/stream.h"
+
+namespace starling::transport {
+
+// Confined to its link.
+class ShmStream final : public Stream {
+ public:
+  // `dialer`: whether this is the end that dialled, and made the segment.
+  ShmStream(net::FileDescriptor socket, ShmSegment segment, bool dialer);
+
+  absl::StatusOr<std::size_t> Write(std::span<const iovec> pieces) override;
+  absl::StatusOr<std::size_t> Read(std::span<const iovec> pieces) override;
+  Attention Await(const Interest& interest) override;
+  void OnWoken(short events) override;
+  void OnHangup() override { EmptySocket(); }
+  void Finish(std::span<const std::byte> last, bool orderly) override;
+  int fd() const override { return socket_.get(); }
+  bool shares_cores() const override { return true; }
+
+ private:
+  void RingBell();
+  // Takes the bell's bytes, and learns whether the peer is gone.
+  void EmptySocket();
+
+  net::FileDescriptor socket_;
+  const ShmSegment segment_;
+  RingWriter writer_;
+  RingReader reader_;
+  bool ended_ = false;  // the peer's side of the socket
+};
+
+}  // namespace starling::transport
