@@ -52,7 +52,9 @@ void WorkQueue::AddAfterLocked(const Key& key, absl::Duration delay) {
     known->second = when;
   }
   // Who waits for the earliest key waits too long only if this one is earlier still.
-  if (delayed_.emplace(when, key).first == delayed_.begin()) changed_.NotifyOne();
+  // Two statements: within one, begin() may be taken before there is the new key.
+  const auto added = delayed_.emplace(when, key).first;
+  if (added == delayed_.begin()) changed_.NotifyOne();
 }
 
 void WorkQueue::AddAfter(const Key& key, absl::Duration delay) {

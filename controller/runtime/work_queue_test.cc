@@ -146,6 +146,27 @@ TEST_F(WorkQueueTest, MetricsTellOfKeysThatWaitAndOfWorkersThatAreStuck) {
   EXPECT_TRUE(shows("workqueue_work_duration_seconds_sum" + labels + "7"));
 }
 
+TEST_F(WorkQueueTest, AWaitingWorkerIsWokenForADelayedKey) {
+  const clock::SystemClock clock;
+  WorkQueue queue(clock, {});
+  std::atomic<int> taken = 0;
+  std::thread worker([&] {
+    while (const std::optional<Key> key = queue.Get()) {
+      queue.Done(*key);
+      ++taken;
+    }
+  });
+  const absl::Time deadline = clock.Now() + absl::Seconds(10);
+  for (int round = 1; round <= 20 && clock.Now() < deadline; ++round) {
+    queue.AddAfter(kA, absl::Milliseconds(2));
+    while (taken < round && clock.Now() < deadline) std::this_thread::yield();
+  }
+  queue.ShutDown();
+  worker.join();
+
+  EXPECT_EQ(taken, 20);
+}
+
 TEST_F(WorkQueueTest, ShuttingDownEndsWhoWaits) {
   std::thread waiting([this] { EXPECT_EQ(queue_.Get(), std::nullopt); });
 
