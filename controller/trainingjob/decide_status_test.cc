@@ -32,6 +32,24 @@ TEST(DecideStatus, ProgressAloneIsWrittenAtMostEveryTenSecondsInACluster) {
   EXPECT_LE(writes, 6);
 }
 
+TEST(DecideStatus, ProgressIsSummedUpInTheWordsOfWhatEndsTheJob) {
+  Scene scene;
+  scene.Training();
+  v1alpha1::Progress& progress = *scene.report().mutable_training()->mutable_progress();
+  progress.set_epoch(3);
+  progress.set_step(57);
+  v1alpha1::Stop& stop = *scene.seen.spec.mutable_stop();
+  stop.set_epochs(20);
+  scene.Settle();
+  EXPECT_EQ(scene.seen.status.progress().summary(), "epoch 3/20");
+  EXPECT_EQ(scene.seen.status.progress().total_epochs(), 20);
+
+  stop.clear_epochs();
+  stop.set_steps(1000);
+  scene.Settle();
+  EXPECT_EQ(scene.seen.status.progress().summary(), "step 57/1000");
+}
+
 TEST(DecideStatus, JobsThatStartedTogetherDoNotWriteTogether) {
   std::set<absl::Duration> waits;
   for (int job = 0; job < 50; ++job) {

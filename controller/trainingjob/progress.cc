@@ -2,9 +2,22 @@
 // How far training is, from reports of the incarnation in the status alone.
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
 #include "controller/trainingjob/policies.h"
 
 namespace starling::trainingjob {
+namespace {
+
+// For the printer column: how far of how much, in the words of what ends the job.
+std::string SummaryOf(const v1alpha1::Progress& progress, const v1alpha1::Stop& stop) {
+  if (stop.has_steps() && !stop.has_epochs()) {
+    return absl::StrCat("step ", progress.step(), "/", stop.steps());
+  }
+  if (!stop.has_epochs()) return absl::StrCat("epoch ", progress.epoch());
+  return absl::StrCat("epoch ", progress.epoch(), "/", stop.epochs());
+}
+
+}  // namespace
 
 void TakeProgress(Pass& pass) {
   if (pass.report == nullptr) return;
@@ -17,7 +30,13 @@ void TakeProgress(Pass& pass) {
     pass.status.set_failures_since_step(report.settled_step());
   }
   const v1alpha1::TrainingReport& training = report.training();
-  if (training.has_progress()) *pass.status.mutable_progress() = training.progress();
+  if (training.has_progress()) {
+    v1alpha1::Progress& progress = *pass.status.mutable_progress();
+    progress = training.progress();
+    const v1alpha1::Stop& stop = pass.observed.spec.stop();
+    progress.set_summary(SummaryOf(progress, stop));
+    if (stop.has_epochs()) progress.set_total_epochs(stop.epochs());
+  }
   if (training.has_checkpoint()) *pass.status.mutable_last_checkpoint() = training.checkpoint();
   if (!training.goodput().empty()) *pass.status.mutable_goodput() = training.goodput();
 }
