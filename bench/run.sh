@@ -11,5 +11,7 @@ bench/step_time.py
 echo
 "$bin/starling-microbench" --benchmark_min_time=0.2
 echo
+bench/parameter_server.py --bin "$bin"
+echo
 # Exit code 77: the test cluster's programs cannot be had here, and the reason is printed.
 bench/operator/run.py --jobs 500 --jobs 2000 --alone 10000 --rounds 6 || [ $? -eq 77 ]

@@ -36,6 +36,7 @@ class ShmStream final : public Stream {
   const ShmSegment segment_;
   RingWriter writer_;
   RingReader reader_;
+  unsigned empty_reads_ = 0;
   bool ended_ = false;  // the peer's side of the socket
 };
 

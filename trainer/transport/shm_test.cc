@@ -229,7 +229,7 @@ TEST(SharedMemory, OfferWithoutMemoryUsesTheSocketWhereThatIsAllowed) {
 
 // A mesh of two over shared memory whose other end is the test's bare hands.
 struct HalfMesh {
-  HalfMesh() {
+  explicit HalfMesh(const Options& options = {}) {
     auto made = ShmSegment::Make(kMinRingBytes);
     auto theirs = ShmSegment::Map(made->file, kMinRingBytes);
     EXPECT_EQ(theirs.status(), absl::OkStatus());
@@ -238,7 +238,7 @@ struct HalfMesh {
     streams[1] = std::make_unique<ShmStream>(std::move(pair.ours), std::move(made->segment), true);
     mesh = std::make_unique<StreamMesh>(
         5, std::vector<Peer>{{"member-0", "here"}, {"member-1", "there"}}, 0, std::move(streams),
-        Options{}, ledger);
+        options, ledger);
   }
 
   Ledger ledger;
@@ -284,6 +284,17 @@ TEST(ShmMesh, HeaderThatChangesAfterItWasCheckedChangesNothing) {
   (void)!::send(half.pair.theirs.get(), "x", 1, MSG_NOSIGNAL);
   EXPECT_EQ(half.mesh->Wait(ticket, Soon()), absl::OkStatus());
   EXPECT_EQ(buffer, Counting(8));
+}
+
+TEST(ShmMesh, WhoSpinsNoticesADeathToo) {
+  Options options;
+  options.spin = absl::Hours(1);
+  HalfMesh half(options);
+  half.pair.theirs.Reset();
+  std::vector<std::byte> buffer(8);
+  const auto ended = half.mesh->Receive(1, kTag, buffer, Soon());
+  EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+  EXPECT_THAT(ended.message(), HasSubstr("the process is gone"));
 }
 
 TEST(ShmMesh, RingingWithoutReasonDoesNoHarm) {

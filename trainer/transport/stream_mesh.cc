@@ -17,6 +17,8 @@
 namespace starling::transport {
 namespace {
 
+constexpr std::int64_t kSpinAlone = 5'000;  // nanoseconds of spinning before one yields, too
+
 timespec ToTimespec(std::int64_t nanoseconds) {
   return {static_cast<time_t>(nanoseconds / 1'000'000'000),
           static_cast<long>(nanoseconds % 1'000'000'000)};
@@ -267,7 +269,10 @@ bool StreamMesh::Spin(std::int64_t& idle_since) const {
   if (spin_ <= absl::ZeroDuration()) return false;
   const std::int64_t now = MonotonicNanoseconds();
   if (idle_since == 0) idle_since = now;
-  return now - idle_since < absl::ToInt64Nanoseconds(spin_);
+  if (now - idle_since >= absl::ToInt64Nanoseconds(spin_)) return false;
+  // Perhaps it is this very core that the peer waits for.
+  if (now - idle_since >= kSpinAlone) (void)::sched_yield();
+  return true;
 }
 
 absl::StatusOr<bool> StreamMesh::Progress() {
