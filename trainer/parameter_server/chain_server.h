@@ -67,6 +67,8 @@ class ChainServer {
   ViewNumber fence() const { return fence_; }
   const std::optional<SlotView>& installed() const { return installed_; }
   bool open() const { return open_; }
+  // Something was fetched ahead.
+  bool cached() const { return cache_ != nullptr; }
   // Nothing until the first sync round.
   std::optional<StateId> state_id() const;
   const SlotState* state() const { return state_.get(); }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Parameter servers in one thread and no time at all: the REAL machines of trainer/parameter_server
 // (chains, clients, the replicated object with its tables and clocks) with a clock, a network,
-// storage and a coordinator that a seed makes up.
+// storage and, on request, a coordinator that a seed makes up. (Else the coordinator is
+// parameter_server::SlotPlan, with reports and directives that are late, lost or reordered.)
 //
 // Messages are delayed and, between clients and servers, lost, repeated and reordered; links inside
 // a chain break; servers and clients are killed, paused and suspected while they live; chains are
@@ -19,6 +20,7 @@
 
 #include "trainer/consistency/consistency.h"
 #include "trainer/parameter_server/rules.h"
+#include "trainer/parameter_server/slot_plan.h"
 
 namespace starling::simulation {
 
@@ -32,6 +34,10 @@ struct SlotOptions {
   int replication = 2;
   int leases = 24;
   int faults = 10;  // 0: an undisturbed run
+  // Views come from parameter_server::SlotPlan, which knows only what is reported to it; else from
+  // a made-up coordinator, which knows everything, and orders chains as it likes.
+  bool planned = false;
+  parameter_server::PlanRules plan;
   bool trace = false;
 };
 
@@ -49,6 +55,7 @@ struct SlotOutcome {
   int copies = 0;
   int short_copies = 0;  // of them, those that were only what had come since
   int restores = 0;
+  int takeovers = 0;
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;

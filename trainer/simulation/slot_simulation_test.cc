@@ -37,6 +37,7 @@ TEST(SlotSimulation, OneHistoryIsPrintedOnRequest) {
   const char* seed = std::getenv("STARLING_SLOT_TRACE");
   if (seed == nullptr) GTEST_SKIP() << "STARLING_SLOT_TRACE is not set";
   SlotOptions options = OptionsOf(std::atoi(seed));
+  options.planned = std::getenv("STARLING_SLOT_PLANNED") != nullptr;
   options.trace = true;
   const SlotOutcome outcome = SimulateSlots(options);
   std::printf("%s\n%s\n", absl::StrJoin(outcome.trace, "\n").c_str(), outcome.violation.c_str());
@@ -47,11 +48,19 @@ int Seeds() {
   return seeds == nullptr ? 300 : std::atoi(seeds);
 }
 
-TEST(SlotSimulation, EveryUpdateIsInEverySlotOnceWhateverFails) {
+// Under views that a seed makes up, and under those of the coordinator's own rules.
+class SlotHistories : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(SlotSimulation, SlotHistories, testing::Bool(), [](const auto& planned) {
+  return planned.param ? std::string("Planned") : std::string("MadeUp");
+});
+
+TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
   SlotOutcome sum;
   int failures = 0;
   for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
-    const SlotOutcome outcome = SimulateSlots(OptionsOf(seed));
+    SlotOptions history = OptionsOf(seed);
+    history.planned = GetParam();
+    const SlotOutcome outcome = SimulateSlots(history);
     EXPECT_EQ(outcome.violation, "") << "seed " << seed;
     failures += outcome.violation.empty() ? 0 : 1;
     sum.events += outcome.events;
@@ -63,6 +72,7 @@ TEST(SlotSimulation, EveryUpdateIsInEverySlotOnceWhateverFails) {
     sum.copies += outcome.copies;
     sum.short_copies += outcome.short_copies;
     sum.restores += outcome.restores;
+    sum.takeovers += outcome.takeovers;
     sum.acknowledged += outcome.acknowledged;
     sum.skipped += outcome.skipped;
     sum.reads += outcome.reads;
@@ -78,6 +88,7 @@ TEST(SlotSimulation, EveryUpdateIsInEverySlotOnceWhateverFails) {
   EXPECT_GT(sum.restores, Seeds() / 20);
   EXPECT_GT(sum.acknowledged, 40 * Seeds());
   EXPECT_GT(sum.skipped, Seeds() / 10);
+  EXPECT_EQ(sum.takeovers > Seeds() / 2, GetParam());
   RecordProperty("events", std::to_string(sum.events));
   RecordProperty("views", std::to_string(sum.views));
 }
@@ -121,6 +132,39 @@ INSTANTIATE_TEST_SUITE_P(
         Control{"S10CacheIsNoState", [](Rules& r) { r.cache_is_no_state = false; }},
         Control{"S9Bound", [](Rules& r) { r.clocks.bound = false; }}),
     [](const testing::TestParamInfo<Control>& control) { return std::string(control.param.name); });
+
+struct PlanControl {
+  const char* name;
+  std::function<void(parameter_server::PlanRules&)> drop;
+};
+
+class WithoutAPlanRule : public testing::TestWithParam<PlanControl> {};
+
+TEST_P(WithoutAPlanRule, SomeHistoryBreaksAnInvariant) {
+  int seed = 1;
+  std::string violation;
+  for (; seed <= 2000 && violation.empty(); ++seed) {
+    SlotOptions options = OptionsOf(seed);
+    options.planned = true;
+    GetParam().drop(options.plan);
+    violation = SimulateSlots(options).violation;
+  }
+  RecordProperty("seed", seed - 1);
+  RecordProperty("violation", violation);
+  EXPECT_NE(violation, "");
+}
+
+using parameter_server::PlanRules;
+INSTANTIATE_TEST_SUITE_P(
+    SlotSimulation, WithoutAPlanRule,
+    testing::Values(PlanControl{"C4RosterWait", [](PlanRules& r) { r.sync.roster_wait = false; }},
+                    PlanControl{"C5WaiveOnlyTheEnded", [](PlanRules& r) { r.waive_ended = false; }},
+                    PlanControl{"PruneOnlyTheSynced", [](PlanRules& r) { r.prune_synced = false; }},
+                    PlanControl{"S7RestartClients",
+                                [](PlanRules& r) { r.restart_clients = false; }}),
+    [](const testing::TestParamInfo<PlanControl>& control) {
+      return std::string(control.param.name);
+    });
 
 }  // namespace
 }  // namespace starling::simulation

@@ -139,12 +139,10 @@ void SlotWorld::Check() {
 }
 
 bool SlotWorld::Finished() {
-  if (!Late() || views_.empty()) return false;
-  for (std::size_t lease = 0; lease < leases_.size(); ++lease) {
-    if (!leases_[lease].done) return false;
-  }
-  const View& newest = views_.rbegin()->second;
-  for (std::size_t slot = 0; slot < newest.slots.size(); ++slot) {
+  const View* current = NewestView();
+  if (!Late() || current == nullptr) return false;
+  if (!AllLeasesDone()) return false;
+  for (std::size_t slot = 0; slot < current->slots.size(); ++slot) {
     if (NewestState(slot) == nullptr) return false;
   }
   return std::all_of(clients_.begin(), clients_.end(), [&](const auto& client) {
@@ -167,16 +165,20 @@ std::string SlotWorld::WhyNot() {
                     client.units.size(), " reading ", client.reading.size(),
                     client.machine->ready() ? "" : " not ready");
   }
-  const auto open =
-      std::count_if(leases_.begin(), leases_.end(), [](const Lease& lease) { return !lease.done; });
-  return absl::StrCat(why, " leases open ", open);
+  absl::StrAppend(&why, AllLeasesDone() ? "" : " leases open");
+  return absl::StrCat(why, plan_ == nullptr ? "" : plan_->waiting());
 }
 
 SlotOutcome SlotWorld::Run() {
   for (int i = 0; i < options_.servers; ++i) StartServer(absl::StrCat("server-", i), 0);
   for (int i = 0; i < options_.clients; ++i) StartClient(absl::StrCat("worker-", i), 0);
   PlanFaults();
-  CoordinatorTick();
+  if (options_.planned) {
+    TakeOver();
+    PlanTick();
+  } else {
+    CoordinatorTick();
+  }
   while (!queue_.empty() && invariants_.violation().empty()) {
     auto [time, sequence, event] = queue_.top();
     queue_.pop();

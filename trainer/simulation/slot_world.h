@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world of a simulated history of parameter servers; see slot_simulation.h. Time, network and
-// checks are in slot_world.cc, the processes in slot_world_processes.cc, the coordinator and the
-// faults in slot_world_control.cc.
+// checks are in slot_world.cc, the processes in slot_world_processes.cc, the made-up coordinator
+// and the faults in slot_world_control.cc, the real coordinator's rules in slot_world_planned.cc.
 #pragma once
 
 #include <functional>
@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "trainer/parameter_server/chain_server.h"
+#include "trainer/parameter_server/lease_book.h"
 #include "trainer/parameter_server/slot_client.h"
 #include "trainer/simulation/slot_invariants.h"
 #include "trainer/simulation/slot_simulation.h"
@@ -50,6 +51,7 @@ class SlotWorld {
     bool paused = false;
     bool suspected = false;  // by the coordinator, while it lives
     std::vector<Event> inbox;
+    std::uint64_t incarnation = 0;  // of the coordinators that it has heard of, the highest
     ViewNumber view = 0;
     std::map<ViewNumber, std::vector<Event>> parked;  // messages of later views
   };
@@ -69,6 +71,15 @@ class SlotWorld {
     std::map<std::size_t, std::set<std::size_t>> missing;  // leased units and slots still to answer
     ps::Version version = 0;
   };
+  // What a process has told the coordinator.
+  struct Heard {
+    Micros made = 0;
+    Micros at = 0;
+    ps::Participant participant;
+    std::map<std::size_t, ps::LeaseLedger> ledgers;  // of the slots whose open tail it is
+    std::vector<ps::Lease> held;
+    ps::Client self;
+  };
   struct Lease {
     std::optional<ps::Client> holder;
     bool done = false;
@@ -85,6 +96,7 @@ class SlotWorld {
   void Receive(Process& process, std::size_t slot, const ps::Message& message);
   void Check();
   bool Finished();
+  const View* NewestView() const;
   std::string WhyNot();
 
   // slot_world_processes.cc
@@ -109,6 +121,7 @@ class SlotWorld {
 
   // slot_world_control.cc
   void CoordinatorTick();
+  bool AllLeasesDone() const;
   bool NeedsView();
   void Publish();
   std::vector<MemberId> ChainFor(std::size_t slot, std::set<std::size_t>& restored,
@@ -126,6 +139,15 @@ class SlotWorld {
   void NoticeBreak(const MemberId& at, ViewNumber view);
   void BreakLink(const MemberId& a, const MemberId& b);
   Process* RandomProcess(bool server);
+
+  // slot_world_planned.cc
+  void TakeOver();
+  void PlanTick();
+  void Live(const MemberId& id);
+  Heard ReportOf(const Process& process) const;
+  void OnReport(const MemberId& id, std::uint64_t incarnation, const Heard& heard);
+  ps::Census MakeCensus() const;
+  void Publish(const ps::JobView& job);
 
   const SlotOptions options_;
   std::mt19937_64 random_;
@@ -152,6 +174,15 @@ class SlotWorld {
   std::vector<std::map<StateId, std::string>> disk_;  // per slot
   std::map<ViewNumber, View> views_;
   std::vector<std::set<ViewNumber>> restored_;  // per slot, the views that restored it
+
+  // Of the coordinator that plans.
+  std::unique_ptr<ps::SlotPlan> plan_;
+  std::unique_ptr<ps::LeaseBook> book_;
+  std::map<MemberId, Heard> heard_;
+  std::set<MemberId> ended_;  // as the controller has said
+  std::map<ViewNumber, ps::JobView> jobs_;
+  Micros absent_until_ = 0;
+  std::map<MemberId, Micros> dialled_;  // before that, a new coordinator does not hear it
 
   std::vector<Lease> leases_;
   std::size_t next_unit_ = 0;

@@ -154,9 +154,15 @@ void SlotWorld::Publish() {
   }
 }
 
+const SlotWorld::View* SlotWorld::NewestView() const {
+  const auto view = plan_ != nullptr ? views_.find(plan_->newest().number)
+                                     : (views_.empty() ? views_.end() : std::prev(views_.end()));
+  return view == views_.end() ? nullptr : &view->second;
+}
+
 // Of the newest view's chain, the open tail's.
 const ps::SlotState* SlotWorld::NewestState(std::size_t slot) {
-  const ps::SlotView& view = views_.rbegin()->second.slots[slot];
+  const ps::SlotView& view = NewestView()->slots[slot];
   const ps::ChainServer& tail = *servers_.at(view.group.members.back().id).slots[slot];
   const bool serves =
       !Terminated(view.group.members.back().id) && tail.fence() == view.group.number && tail.open();
@@ -172,6 +178,11 @@ bool SlotWorld::DoneEverywhere(std::size_t lease) {
 }
 
 std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
+  if (book_ != nullptr) {
+    const std::vector<ps::Lease> taken = book_->Take(client, 1);
+    if (taken.empty()) return std::nullopt;
+    return taken.front() - 1;
+  }
   for (std::size_t lease = 0; lease < leases_.size(); ++lease) {
     if (leases_[lease].done || leases_[lease].holder) continue;
     leases_[lease].holder = client;
@@ -183,9 +194,19 @@ std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
 // Only a client of the newest view is believed: another may not have heard yet that a slot was
 // restored without what it was told there.
 void SlotWorld::LeaseDone(std::size_t lease, const ps::Client& client) {
+  if (book_ != nullptr) {
+    At(Chance(0.2) ? Random(1'000, 150'000) : Random(100, 5'000),
+       [this, lease, client] { book_->OnDone(lease + 1, client); });
+    return;
+  }
   const auto& clients = views_.rbegin()->second.slots[0].clients;
   if (std::find(clients.begin(), clients.end(), client) != clients.end())
     leases_[lease].done = true;
+}
+
+bool SlotWorld::AllLeasesDone() const {
+  if (book_ != nullptr) return book_->AllDone();
+  return std::all_of(leases_.begin(), leases_.end(), [](const Lease& lease) { return lease.done; });
 }
 
 // A lease whose holder is out of the view, or has started over, is somebody else's to do.
@@ -225,6 +246,8 @@ void SlotWorld::Kill(Process& process) {
   process.alive = false;
   ++(process.server ? outcome_.server_kills : outcome_.client_kills);
   const MemberId id = process.id;
+  // Somebody confirms that it has ended; its successor, if that is earlier.
+  if (options_.planned) At(Random(1'000, 100'000), [this, id] { ended_.insert(id); });
   At(Random(1'000, 300'000), [this, id, server = process.server] {
     server ? StartServer(id.pod_uid, id.start + 1) : StartClient(id.pod_uid, id.start + 1);
   });
@@ -285,6 +308,8 @@ void SlotWorld::RandomFault() {
   } else if (kind == 8 && server != nullptr && !views_.empty()) {
     const Process* other = RandomProcess(true);
     if (other != server) BreakLink(server->id, other->id);
+  } else if (options_.planned) {
+    TakeOver();
   } else {
     replan_ = true;
   }

@@ -14,6 +14,7 @@ void SlotWorld::StartServer(const std::string& uid, std::int64_t start) {
   Process& process = processes_[id];
   process.id = id;
   process.server = true;
+  if (options_.planned) Live(id);
   Server& server = servers_[id];
   for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
     ps::ChainServer::Options options;
@@ -35,6 +36,7 @@ void SlotWorld::StartClient(const std::string& uid, std::int64_t start) {
   processes_[id].id = id;
   clients_[id].machine = std::make_unique<ps::SlotClient>(id, pushes_.size(), options_.rules);
   Retry(id);
+  if (options_.planned) Live(id);
 }
 
 void SlotWorld::Install(Process& process, const View& view) {

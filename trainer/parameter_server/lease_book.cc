@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/lease_book.h"
+
+#include <algorithm>
+
+namespace starling::parameter_server {
+
+void LeaseBook::OnView(const JobView& view) {
+  if (view.number <= view_.number) return;
+  const bool first = view_.number == 0;
+  view_ = view;
+  const bool restored = std::any_of(view.slots.begin(), view.slots.end(),
+                                    [](const SlotPart& part) { return part.restore; });
+  if (first || restored) {
+    since_ = view.number;
+    done_.Clear();
+  }
+  std::erase_if(holders_, [&](const auto& held) { return !view.HasClient(held.second); });
+}
+
+// A lease is done when every slot has it.
+void LeaseBook::OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& ledger) {
+  if (slot >= ledgers_.size() || view < since_ || view < ledgers_[slot].view) return;
+  ledgers_[slot] = {view, ledger};
+  if (!Informed()) return;
+  for (const auto& [first, end] : ledger.intervals()) {
+    for (Lease lease = NotDoneFrom(first); lease < end; lease = NotDoneFrom(lease + 1)) {
+      const bool everywhere =
+          std::all_of(ledgers_.begin(), ledgers_.end(),
+                      [&](const Known& known) { return known.ledger.Has(lease); });
+      if (!everywhere) continue;
+      done_.Add(lease);
+      holders_.erase(lease);
+    }
+  }
+}
+
+bool LeaseBook::Informed() const {
+  return since_ != 0 && std::all_of(ledgers_.begin(), ledgers_.end(),
+                                    [&](const Known& known) { return known.view >= since_; });
+}
+
+void LeaseBook::OnHeld(Lease lease, const Client& client) {
+  if (view_.HasClient(client) && !done_.Has(lease)) holders_.emplace(lease, client);
+}
+
+void LeaseBook::OnDone(Lease lease, const Client& client) {
+  if (!view_.HasClient(client) || lease == 0 || lease > leases_) return;
+  done_.Add(lease);
+  holders_.erase(lease);
+}
+
+std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
+  std::vector<Lease> taken;
+  if (!Informed() || !view_.HasClient(client)) return taken;
+  for (Lease lease = NotDoneFrom(1); lease <= leases_ && taken.size() < most;
+       lease = NotDoneFrom(lease + 1)) {
+    if (holders_.emplace(lease, client).second) taken.push_back(lease);
+  }
+  return taken;
+}
+
+bool LeaseBook::AllDone() const { return NotDoneFrom(1) > leases_; }
+
+// A run of done ones is one step.
+Lease LeaseBook::NotDoneFrom(Lease lease) const {
+  const auto& runs = done_.intervals();
+  const auto after = runs.upper_bound(lease);
+  const bool done = after != runs.begin() && lease < std::prev(after)->second;
+  return done ? std::prev(after)->second : lease;
+}
+
+}  // namespace starling::parameter_server

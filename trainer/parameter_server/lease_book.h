@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which data leases are open, who holds which, which are done (rule S11 of
+// docs/design/parameter-server.md). The coordinator's copy is soft: what is done stands in the
+// slots' ledgers, who holds what is known to the clients, and a lease that is given out twice is
+// applied once. So a successor needs only to hear the servers before it gives out anything.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "trainer/parameter_server/lease_ledger.h"
+#include "trainer/parameter_server/slot_plan.h"
+
+namespace starling::parameter_server {
+
+// Thread-compatible.
+class LeaseBook {
+ public:
+  // Leases 1 to `leases` of `slots` slots.
+  LeaseBook(Lease leases, std::size_t slots) : leases_(leases), ledgers_(slots) {}
+
+  // A view was published, or adopted from a predecessor: leases of clients that are not in it are
+  // free. What was done before a restore is not known to be done any more.
+  void OnView(const JobView& view);
+  // The ledger of a slot, of the open tail of `view`.
+  void OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& ledger);
+  // A client of the newest view says that it holds a lease, as its coordinator's predecessor knew.
+  void OnHeld(Lease lease, const Client& client);
+  // All slots have acknowledged it to this client. Only clients of the newest view are believed:
+  // another may not have heard yet that a slot was restored without what it was told there.
+  void OnDone(Lease lease, const Client& client);
+
+  // Up to `most` leases for a client of the newest view, the lowest first. None before the slots'
+  // ledgers are known.
+  std::vector<Lease> Take(const Client& client, std::size_t most);
+  bool Done(Lease lease) const { return done_.Has(lease); }
+  bool AllDone() const;
+
+ private:
+  bool Informed() const;
+  Lease NotDoneFrom(Lease lease) const;
+
+  const Lease leases_;
+  JobView view_;
+  ViewNumber since_ = 0;  // ledgers of this view and later ones count
+  LeaseLedger done_;
+  std::map<Lease, Client> holders_;
+  struct Known {
+    ViewNumber view = 0;
+    LeaseLedger ledger;
+  };
+  std::vector<Known> ledgers_;
+};
+
+}  // namespace starling::parameter_server

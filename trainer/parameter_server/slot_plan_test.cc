@@ -1,0 +1,452 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules one at a time; trainer/simulation plays them together, under faults.
+#include "trainer/parameter_server/slot_plan.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/parameter_server/lease_book.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using ::testing::UnorderedElementsAre;
+
+constexpr std::size_t kSlots = 4;
+
+// A job whose processes do at once what they are told.
+class Job {
+ public:
+  explicit Job(int replication, std::uint64_t incarnation = 1, ViewNumber newest_view = 0)
+      : plan_(OptionsOf(replication, incarnation, newest_view)) {}
+
+  MemberId Server(int index) {
+    return Add({absl::StrCat("server-", index), 0}, index, /*server=*/true);
+  }
+  MemberId Worker(int index) {
+    return Add({absl::StrCat("worker-", index), 0}, index, /*server=*/false);
+  }
+  Participant& At(const MemberId& id) {
+    return *std::find_if(census_.participants.begin(), census_.participants.end(),
+                         [&](const Participant& one) { return one.id == id; });
+  }
+  void End(const MemberId& id) {
+    std::erase_if(census_.participants, [&](const Participant& one) { return one.id == id; });
+  }
+  Census& census() { return census_; }
+  SlotPlan& plan() { return plan_; }
+
+  std::optional<JobView> Plan() { return plan_.Plan(census_, now_); }
+  void Pass(absl::Duration time) { now_ += time; }
+  // Everybody installs the newest view, and every chain syncs.
+  void Follow() {
+    const JobView& view = plan_.newest();
+    for (Participant& one : census_.participants) {
+      if (one.presence != Presence::kReporting) continue;
+      one.fence = view.number;
+      one.broken = false;
+      for (std::size_t slot = 0; slot < one.slots.size(); ++slot) {
+        const auto& chain = view.slots[slot].chain;
+        if (std::find(chain.begin(), chain.end(), one.id) == chain.end()) continue;
+        one.slots[slot] = {StateId{view.number, 7}, false, false};
+      }
+    }
+  }
+  // Plans and follows until nothing is left to be done; caches are filled as asked for.
+  int Settle() {
+    for (int views = 0;; ++views) {
+      if (!Plan()) {
+        bool fetched = false;
+        for (Participant& one : census_.participants) {
+          for (const std::size_t slot : plan_.FetchAhead(one.id)) {
+            one.slots[slot].cached = fetched = true;
+          }
+        }
+        if (!fetched || !Plan()) return views;
+      }
+      Follow();
+    }
+  }
+
+ private:
+  static SlotPlan::Options OptionsOf(int replication, std::uint64_t incarnation,
+                                     ViewNumber newest_view) {
+    SlotPlan::Options options;
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      options.slots.push_back({static_cast<std::uint32_t>(slot), {0, 100}});
+    }
+    options.placement.replication = replication;
+    options.incarnation = incarnation;
+    options.newest_view = newest_view;
+    return options;
+  }
+  MemberId Add(const MemberId& id, int index, bool server) {
+    Participant one;
+    one.id = id;
+    one.pod = id.pod_uid;
+    one.index = index;
+    one.server = server;
+    one.presence = Presence::kReporting;
+    if (server) one.slots.resize(kSlots);
+    census_.participants.push_back(one);
+    ++(server ? census_.servers : census_.clients);
+    return id;
+  }
+
+  Census census_;
+  SlotPlan plan_;
+  absl::Time now_ = absl::UnixEpoch();
+};
+
+bool In(const std::vector<MemberId>& chain, const MemberId& id) {
+  return std::find(chain.begin(), chain.end(), id) != chain.end();
+}
+
+TEST(SlotPlanTest, TheFirstViewHasEveryoneAndLetsServersOfferSnapshots) {
+  Job job(2);
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  EXPECT_THAT(job.plan().waiting(), HasSubstr("waits for parameter servers"));
+  job.Server(0);
+  job.Server(1);
+  EXPECT_TRUE(job.Plan());
+  const JobView& view = job.plan().newest();
+  EXPECT_EQ(view.number, membership::MakeViewNumber(1, 1));
+  ASSERT_THAT(view.slots, SizeIs(kSlots));
+  for (const SlotPart& part : view.slots) {
+    EXPECT_THAT(part.chain, SizeIs(2));
+    EXPECT_TRUE(part.restore);
+  }
+  EXPECT_EQ(job.Plan(), std::nullopt);  // one at a time
+  job.Follow();
+  EXPECT_EQ(job.Plan(), std::nullopt);  // and none without a reason
+  EXPECT_TRUE(job.plan().running());
+}
+
+TEST(SlotPlanTest, WorkersComeAndGoAndKeepTheViewTheyJoinedIn) {
+  Job job(1);
+  job.Server(0);
+  const MemberId first = job.Worker(0);
+  job.Settle();
+  const ViewNumber joined = job.plan().newest().clients[0].joined;
+  const MemberId second = job.Worker(1);
+  EXPECT_EQ(job.Settle(), 1);
+  EXPECT_EQ(job.plan().newest().clients[0].joined, joined);
+  EXPECT_GT(job.plan().newest().clients[1].joined, joined);
+  job.At(first).presence = Presence::kSilent;
+  EXPECT_EQ(job.Settle(), 1);
+  EXPECT_THAT(job.plan().newest().clients, SizeIs(1));
+  job.At(first).presence = Presence::kReporting;  // it missed a view: another client
+  EXPECT_EQ(job.Settle(), 1);
+  EXPECT_GT(job.plan().newest().clients[0].joined, joined);
+  EXPECT_FALSE(job.plan().newest().HasClient({first, joined}));
+}
+
+TEST(SlotPlanTest, AServersDeathLeavesTheRestOfTheChainAndADeadViewIsForgotten) {
+  Job job(2);
+  const MemberId a = job.Server(0), b = job.Server(1);
+  job.Settle();
+  job.End(a);
+  ASSERT_TRUE(job.Plan());
+  for (const SlotPart& part : job.plan().newest().slots) {
+    EXPECT_THAT(part.chain, ElementsAre(b));
+    EXPECT_THAT(part.since, SizeIs(1));
+    EXPECT_THAT(part.waived, IsEmpty());
+    EXPECT_FALSE(part.restore);
+  }
+  job.Follow();
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  job.Worker(0);
+  ASSERT_TRUE(job.Plan());
+  const auto& since = job.plan().newest().slots[0].since;
+  ASSERT_THAT(since, SizeIs(1));  // the view of both is overtaken
+  EXPECT_EQ(since[0].number, membership::MakeViewNumber(1, 2));
+}
+
+TEST(SlotPlanTest, AServerThatIsOnlySilentIsWaitedForWhereItAloneKnows) {
+  Job job(1);
+  const MemberId a = job.Server(0), b = job.Server(1);
+  job.Settle();
+  job.At(a).presence = Presence::kSilent;
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  EXPECT_THAT(job.plan().waiting(), HasSubstr("servers that do not answer"));
+  job.End(a);  // now it is certain
+  ASSERT_TRUE(job.Plan());
+  int restored = 0;
+  for (const SlotPart& part : job.plan().newest().slots) {
+    EXPECT_THAT(part.chain, ElementsAre(b));
+    restored += part.restore ? 1 : 0;
+    EXPECT_EQ(part.restore, !part.waived.empty());
+  }
+  EXPECT_GT(restored, 0);
+  EXPECT_LT(restored, static_cast<int>(kSlots));
+}
+
+TEST(SlotPlanTest, WhereASlotIsRestoredAllClientsStartOver) {
+  Job job(1);
+  const MemberId a = job.Server(0);
+  const MemberId worker = job.Worker(0);
+  job.Settle();
+  const ViewNumber joined = job.plan().newest().clients[0].joined;
+  job.End(a);
+  job.census().servers = 1;
+  EXPECT_EQ(job.Plan(), std::nullopt);  // nobody serves
+  job.Server(1);
+  job.census().servers = 2;
+  ASSERT_TRUE(job.Plan());
+  EXPECT_FALSE(job.plan().newest().HasClient({worker, joined}));
+  EXPECT_THAT(job.plan().newest().clients, SizeIs(1));
+}
+
+TEST(SlotPlanTest, AJoinerFirstFillsItsCacheAndThenTakesItsShare) {
+  Job job(1);
+  const MemberId a = job.Server(0);
+  job.Settle();
+  const MemberId b = job.Server(1);
+  ASSERT_TRUE(job.Plan());
+  EXPECT_TRUE(job.plan().newest().HasServer(b));
+  for (const SlotPart& part : job.plan().newest().slots) EXPECT_THAT(part.chain, ElementsAre(a));
+  job.Follow();
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  const std::vector<std::size_t> ahead = job.plan().FetchAhead(b);
+  ASSERT_THAT(ahead, Not(IsEmpty()));
+  for (const std::size_t slot : ahead) job.At(b).slots[slot].cached = true;
+  // A cache is no witness: where the chain moves as a whole, who holds the slot hands it over.
+  ASSERT_TRUE(job.Plan());
+  for (const std::size_t slot : ahead) {
+    EXPECT_THAT(job.plan().newest().slots[slot].chain, ElementsAre(a, b));
+  }
+  job.Follow();
+  job.Settle();
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    const bool moved = std::find(ahead.begin(), ahead.end(), slot) != ahead.end();
+    EXPECT_THAT(job.plan().newest().slots[slot].chain, ElementsAre(moved ? b : a));
+    EXPECT_FALSE(job.plan().newest().slots[slot].restore);
+  }
+}
+
+TEST(SlotPlanTest, ASlowCacheDoesNotHoldUpTheOthersForEver) {
+  Job job(2);
+  const MemberId a = job.Server(0);
+  job.Settle();
+  const MemberId b = job.Server(1);
+  ASSERT_TRUE(job.Plan());
+  job.Follow();
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  job.At(b).slots[2].cached = true;
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  job.Pass(absl::Seconds(11));
+  ASSERT_TRUE(job.Plan());
+  for (std::size_t slot = 0; slot < kSlots; ++slot) {
+    EXPECT_EQ(In(job.plan().newest().slots[slot].chain, b), slot == 2);
+    EXPECT_TRUE(In(job.plan().newest().slots[slot].chain, a));
+  }
+}
+
+TEST(SlotPlanTest, ALeavingServerGoesWhenOthersHoldAllOfItsSlots) {
+  Job job(2);
+  const MemberId a = job.Server(0), b = job.Server(1);
+  job.Server(2);
+  job.Settle();
+  job.At(b).leaving = true;
+  EXPECT_FALSE(job.plan().Released(b));
+  EXPECT_GT(job.Settle(), 0);
+  EXPECT_FALSE(job.plan().newest().HasServer(b));
+  for (const SlotPart& part : job.plan().newest().slots) EXPECT_THAT(part.chain, SizeIs(2));
+  EXPECT_TRUE(job.plan().Released(b));
+  EXPECT_FALSE(job.plan().Released(a));
+}
+
+TEST(SlotPlanTest, TheLastServerStaysUntilSomebodyElseHoldsItsSlots) {
+  Job job(1);
+  const MemberId a = job.Server(0);
+  job.Settle();
+  job.At(a).leaving = true;
+  EXPECT_EQ(job.Settle(), 0);
+  EXPECT_TRUE(job.plan().newest().HasServer(a));
+  EXPECT_FALSE(job.plan().Released(a));
+}
+
+TEST(SlotPlanTest, FewerServersAreWantedAndTheHighestIndicesGo) {
+  Job job(1);
+  const MemberId a = job.Server(0), b = job.Server(1);
+  job.Settle();
+  job.census().servers = 1;
+  EXPECT_GT(job.Settle(), 0);
+  for (const SlotPart& part : job.plan().newest().slots) EXPECT_THAT(part.chain, ElementsAre(a));
+  EXPECT_FALSE(job.plan().newest().HasServer(b));
+}
+
+TEST(SlotPlanTest, ABrokenMeshIsReplacedWhenAllSaySoOrAfterAMoment) {
+  Job job(1);
+  const MemberId a = job.Server(0), worker = job.Worker(0);
+  job.Settle();
+  job.At(a).broken = true;
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  job.Pass(absl::Milliseconds(260));
+  EXPECT_TRUE(job.Plan());
+  job.Follow();
+  job.At(a).broken = true;
+  job.At(worker).broken = true;
+  EXPECT_TRUE(job.Plan());
+}
+
+TEST(SlotPlanTest, ASuccessorHearsEveryoneAndAdoptsTheViewThatRuns) {
+  Job before(1);
+  const MemberId a = before.Server(0), worker = before.Worker(0);
+  before.Settle();
+  const JobView running = before.plan().newest();
+  Job after(1, 2, running.number);
+  after.Server(0);
+  after.Worker(0);
+  after.At(a) = before.At(a);
+  after.At(worker).presence = Presence::kUnclear;
+  after.plan().Learn(running);
+  EXPECT_EQ(after.Plan(), std::nullopt);
+  EXPECT_THAT(after.plan().waiting(), HasSubstr("waits for worker-0"));
+  after.At(worker) = before.At(worker);
+  EXPECT_EQ(after.Plan(), std::nullopt);
+  EXPECT_TRUE(after.plan().running());
+  EXPECT_EQ(after.plan().newest(), running);
+}
+
+TEST(SlotPlanTest, ASuccessorReplacesAViewThatNotEveryoneHas) {
+  Job before(1);
+  const MemberId a = before.Server(0), worker = before.Worker(0);
+  before.Settle();
+  const JobView running = before.plan().newest();
+  Job after(1, 2, running.number);
+  after.Server(0);
+  after.Worker(0);
+  after.At(a) = before.At(a);
+  after.At(worker).fence = 0;  // it will refuse the old coordinator's view from now on
+  after.plan().Learn(running);
+  ASSERT_TRUE(after.Plan());
+  EXPECT_EQ(after.plan().newest().number, membership::MakeViewNumber(2, 1));
+  EXPECT_FALSE(after.plan().newest().slots[0].restore);
+}
+
+TEST(SlotPlanTest, AViewOfWhichNobodyIsLeftToTellMeansARestore) {
+  Job job(1, 3, membership::MakeViewNumber(2, 9));
+  job.Server(0);
+  ASSERT_TRUE(job.Plan());
+  EXPECT_TRUE(job.plan().newest().slots[0].restore);
+}
+
+TEST(SlotPlanTest, AServerWithoutAWitnessIsNotSentThereAgain) {
+  Job job(1);
+  const MemberId a = job.Server(0);
+  job.Settle();
+  job.At(a).slots[0].lost = true;
+  EXPECT_EQ(job.Plan(), std::nullopt);
+  EXPECT_THAT(job.plan().waiting(), HasSubstr("waits for a server that knows the last updates"));
+}
+
+TEST(SlotPlanTest, MachinesAndMeshSeeTheSameView) {
+  Job job(2);
+  const MemberId a = job.Server(0), b = job.Server(1), worker = job.Worker(0);
+  job.Settle();
+  const JobView& view = job.plan().newest();
+  const SlotView slot = SlotViewOf(view, 0);
+  EXPECT_EQ(slot.group.number, view.number);
+  EXPECT_THAT(slot.group.members, SizeIs(2));
+  EXPECT_EQ(slot.clients, (std::vector<Client>{{worker, view.number}}));
+  const ClientView client = ClientViewOf(view, worker);
+  EXPECT_EQ(client.joined, view.number);
+  EXPECT_EQ(client.slots[0].head, view.slots[0].chain.front());
+  EXPECT_EQ(client.slots[0].tail, view.slots[0].chain.back());
+  EXPECT_EQ(ClientViewOf(view, a).joined, 0U);
+  EXPECT_THAT(RanksOf(view), ElementsAre(a, b, worker));
+}
+
+JobView ViewOf(ViewNumber number, const std::vector<Client>& clients, bool restore = false) {
+  JobView view;
+  view.number = number;
+  for (const Client& client : clients) view.clients.push_back({client.id, "", client.joined, ""});
+  view.slots.resize(2);
+  view.slots[1].restore = restore;
+  return view;
+}
+
+LeaseLedger LedgerOf(const std::vector<Lease>& leases) {
+  LeaseLedger ledger;
+  for (const Lease lease : leases) ledger.Add(lease);
+  return ledger;
+}
+
+class LeaseBookTest : public testing::Test {
+ protected:
+  // The first view, and what the slots say in it.
+  void Begin(const std::vector<Lease>& first, const std::vector<Lease>& second) {
+    book_.OnView(ViewOf(1, {a_, b_}));
+    book_.OnLedger(1, 0, LedgerOf(first));
+    book_.OnLedger(1, 1, LedgerOf(second));
+  }
+  const Client a_{{"a", 0}, 1}, b_{{"b", 0}, 1};
+  LeaseBook book_{4, 2};
+};
+
+TEST_F(LeaseBookTest, NothingIsGivenOutBeforeTheLedgersAreKnown) {
+  book_.OnView(ViewOf(1, {a_}));
+  book_.OnLedger(1, 0, {});
+  EXPECT_THAT(book_.Take(a_, 2), IsEmpty());
+  book_.OnLedger(1, 1, {});
+  EXPECT_THAT(book_.Take(a_, 2), ElementsAre(1, 2));
+  EXPECT_THAT(book_.Take(a_, 9), ElementsAre(3, 4));
+}
+
+TEST_F(LeaseBookTest, DoneMeansInEverySlot) {
+  Begin({1, 2}, {2, 3});
+  EXPECT_FALSE(book_.Done(1));
+  EXPECT_TRUE(book_.Done(2));
+  EXPECT_FALSE(book_.Done(3));
+  EXPECT_THAT(book_.Take(a_, 9), ElementsAre(1, 3, 4));
+  EXPECT_FALSE(book_.AllDone());
+  for (const Lease lease : {1, 3, 4}) book_.OnDone(lease, a_);
+  EXPECT_TRUE(book_.AllDone());
+}
+
+TEST_F(LeaseBookTest, WhatSomebodyHeldIsAnothersOnceItIsOutOfTheView) {
+  Begin({}, {});
+  EXPECT_THAT(book_.Take(a_, 4), SizeIs(4));
+  EXPECT_THAT(book_.Take(b_, 4), IsEmpty());
+  book_.OnDone(2, a_);
+  book_.OnView(ViewOf(2, {b_}));
+  EXPECT_THAT(book_.Take(a_, 4), IsEmpty());
+  EXPECT_THAT(book_.Take(b_, 4), ElementsAre(1, 3, 4));
+}
+
+TEST_F(LeaseBookTest, OnlyClientsOfTheNewestViewAreBelieved) {
+  Begin({}, {});
+  book_.OnDone(1, {{"a", 0}, 7});
+  EXPECT_FALSE(book_.Done(1));
+  book_.OnDone(1, a_);
+  EXPECT_TRUE(book_.Done(1));
+}
+
+TEST_F(LeaseBookTest, ARestoreForgetsWhatIsInNoLedger) {
+  Begin({}, {});
+  book_.Take(a_, 2);
+  book_.OnDone(1, a_);
+  book_.OnDone(2, a_);
+  const Client again{{"a", 0}, 2};
+  book_.OnView(ViewOf(2, {again}, /*restore=*/true));
+  book_.OnLedger(1, 0, LedgerOf({1, 2, 3, 4}));  // of before: not to be believed
+  EXPECT_THAT(book_.Take(again, 4), IsEmpty());
+  book_.OnLedger(2, 0, LedgerOf({1, 2}));
+  book_.OnLedger(2, 1, LedgerOf({1}));
+  EXPECT_THAT(book_.Take(again, 4), ElementsAre(2, 3, 4));
+}
+
+TEST_F(LeaseBookTest, ASuccessorLearnsWhoHoldsWhat) {
+  Begin({}, {});
+  book_.OnHeld(1, a_);
+  book_.OnHeld(2, {{"gone", 0}, 1});
+  EXPECT_THAT(book_.Take(b_, 2), ElementsAre(2, 3));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
