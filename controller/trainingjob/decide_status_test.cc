@@ -44,6 +44,10 @@ TEST(DecideStatus, ProgressIsSummedUpInTheWordsOfWhatEndsTheJob) {
   EXPECT_EQ(scene.seen.status.progress().summary(), "epoch 3/20");
   EXPECT_EQ(scene.seen.status.progress().total_epochs(), 20);
 
+  progress.mutable_estimated_remaining()->set_seconds(-2);
+  scene.Settle();
+  EXPECT_FALSE(scene.seen.status.progress().has_estimated_remaining());
+
   stop.clear_epochs();
   stop.set_steps(1000);
   scene.Settle();

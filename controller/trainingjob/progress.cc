@@ -33,6 +33,11 @@ void TakeProgress(Pass& pass) {
   if (training.has_progress()) {
     v1alpha1::Progress& progress = *pass.status.mutable_progress();
     progress = training.progress();
+    // The API server would refuse the whole status, the end of the job with it.
+    if (progress.estimated_remaining().seconds() < 0 ||
+        progress.estimated_remaining().nanos() < 0) {
+      progress.clear_estimated_remaining();
+    }
     const v1alpha1::Stop& stop = pass.observed.spec.stop();
     progress.set_summary(SummaryOf(progress, stop));
     if (stop.has_epochs()) progress.set_total_epochs(stop.epochs());

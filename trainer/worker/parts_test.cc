@@ -292,6 +292,23 @@ TEST(TrainingBoard, WorksOutSpeedAndTheTimeThatIsLeft) {
   EXPECT_EQ(report.progress().estimated_remaining().seconds(), 2);
 }
 
+TEST(TrainingBoard, NoTimeIsLeftWhereTheEndWasMovedToBeforeTheStep) {
+  clock::FakeClock clock;
+  const Stopwatch stopwatch(clock);
+  TrainingBoard board(clock, stopwatch);
+  board.StartPace(0);
+  clock.Advance(absl::Seconds(2));
+  v1alpha1::Progress progress;
+  progress.set_step(30);
+  progress.set_samples(300);
+  progress.set_total_steps(20);
+
+  board.SetProgress(progress);
+
+  EXPECT_EQ(board.report().progress().estimated_remaining().seconds(), 0);
+  EXPECT_EQ(board.report().progress().estimated_remaining().nanos(), 0);
+}
+
 TEST(TrainingBoard, TheFirstFailureStays) {
   clock::FakeClock clock;
   const Stopwatch stopwatch(clock);

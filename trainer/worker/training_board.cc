@@ -36,7 +36,9 @@ void TrainingBoard::SetProgress(v1alpha1::Progress progress) {
     if (progress.has_total_steps() && progress.step() > 0) {
       const double per_step =
           static_cast<double>(progress.samples()) / static_cast<double>(progress.step());
-      const auto left = static_cast<double>(progress.total_steps() - progress.step());
+      // The end may have been moved to before where training is.
+      const auto left =
+          static_cast<double>(std::max<std::int64_t>(0, progress.total_steps() - progress.step()));
       *progress.mutable_estimated_remaining() =
           ToProto(absl::Seconds(std::min(left * per_step / speed, 1e9)));
     }
