@@ -292,7 +292,9 @@ TEST(ShmMesh, WhoSpinsNoticesADeathToo) {
   HalfMesh half(options);
   half.pair.theirs.Reset();
   std::vector<std::byte> buffer(8);
+  const absl::Time begin = absl::Now();
   const auto ended = half.mesh->Receive(1, kTag, buffer, Soon());
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(20)) << "not only when time was up";
   EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
   EXPECT_THAT(ended.message(), HasSubstr("the process is gone"));
 }
