@@ -117,6 +117,25 @@ const Case kProblems[] = {
        s.seen.refusal = Refusal{kNameTaken, "taken", s.now, 1};
      },
      [](const Decision& d) { EXPECT_EQ(FindCondition(d.status, "Degraded"), nullptr); }},
+    {"TakenNameOfASecretIsAskedForAgainLater",
+     [](Scene& s) {
+       InCluster(s);
+       s.seen.has_secret = false;
+       s.seen.refusal = Refusal{kNameTaken, "secrets \"digits-secret\" already exists", s.now, 5};
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "NameTaken");
+       EXPECT_EQ(Count<CreateSecret>(d), 0);
+       EXPECT_TRUE(d.delayed);
+       EXPECT_LE(d.requeue_after, absl::Milliseconds(3200));
+     }},
+    {"TakenNameOfASecretIsAskedForWhenItsTimeHasCome",
+     [](Scene& s) {
+       InCluster(s);
+       s.seen.has_secret = false;
+       s.seen.refusal = Refusal{kNameTaken, "taken", s.now - absl::Seconds(4), 5};
+     },
+     [](const Decision& d) { EXPECT_EQ(Count<CreateSecret>(d), 1); }},
     {"StuckTerminatingPodIsToldAndNotForced",
      [](Scene& s) {
        InCluster(s);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the pods of a job mount, made before them: secret, service, frozen spec.
 #include <algorithm>
+#include <utility>
+#include <vector>
 
 #include "controller/trainingjob/policies.h"
 
@@ -18,17 +20,26 @@ std::int64_t ConfigGeneration(const Pass& pass) {
 }
 
 void EnsureObjects(Pass& pass) {
+  std::vector<Action> missing;
   // A container of the user's gets none of our credentials.
   const bool secret = pass.observed.has_secret || pass.OwnContainer();
-  if (!secret) pass.decision.actions.push_back(CreateSecret{});
-  if (!pass.observed.has_service) pass.decision.actions.push_back(CreateService{});
+  if (!secret) missing.push_back(CreateSecret{});
+  if (!pass.observed.has_service) missing.push_back(CreateService{});
   const bool budget = pass.options.budgets && !pass.OwnContainer();
-  if (budget && !pass.observed.has_budget) pass.decision.actions.push_back(CreateBudget{});
+  if (budget && !pass.observed.has_budget) missing.push_back(CreateBudget{});
   const std::int64_t generation = ConfigGeneration(pass);
   const bool there =
       std::any_of(pass.observed.configs.begin(), pass.observed.configs.end(),
                   [&](const ObservedConfig& config) { return config.generation == generation; });
-  if (!there) pass.decision.actions.push_back(CreateConfig{generation});
+  if (!there) missing.push_back(CreateConfig{generation});
+  // Another's object that has the name of one of these may have it for ever.
+  const absl::Duration delay = RefusalDelay(pass);
+  if (!missing.empty() && delay > absl::ZeroDuration()) {
+    pass.decision.delayed = true;
+    pass.RequeueAfter(delay);
+    return;
+  }
+  for (Action& action : missing) pass.decision.actions.push_back(std::move(action));
 }
 
 }  // namespace starling::trainingjob

@@ -259,6 +259,24 @@ TEST(ClusterLife, RefusedPodIsTriedLessAndLessOften) {
   EXPECT_LE(world.server().writes().at("create Pod"), 3 + 4);
 }
 
+// Somebody else's Secret has the name of the job's own: said, with patience, and mended by itself.
+TEST(ClusterLife, TakenNameIsToldAndTriedLessAndLessOften) {
+  TestWorld world(/*admission=*/true, /*cluster=*/true);
+  const kube::Json foreign = {{"apiVersion", "v1"},
+                              {"kind", "Secret"},
+                              {"metadata", {{"name", "digits-secret"}, {"namespace", "default"}}}};
+  ASSERT_TRUE(world.server().Create(kube::kSecret, foreign).ok());
+  world.CreateJob(2);
+  for (int i = 0; i < 70; ++i) world.Tick();  // 7 s
+  EXPECT_EQ(world.ReasonOf("Degraded"), "NameTaken") << world.Summary();
+  EXPECT_EQ(world.CountPods(), 0U);
+  EXPECT_LE(world.server().writes().at("create Secret"), 1 + 7);
+  ASSERT_TRUE(world.server().Delete(kube::kSecret, {"default", "digits-secret"}, {}).ok());
+  for (int i = 0; i < 400 && !HasSucceeded(world); ++i) world.Tick();
+  EXPECT_EQ(world.State(), "Succeeded") << world.Summary();
+  EXPECT_EQ(world.ReasonOf("Degraded"), "");
+}
+
 TEST(ClusterLife, JobOfAnotherControllerIsNotTouched) {
   TestWorld world(/*admission=*/false, /*cluster=*/true);
   world.CreateJob(2);
