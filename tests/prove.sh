@@ -12,6 +12,9 @@ for preset in asan tsan; do
 done
 STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
 STARLING_E2E_REPEAT=${STARLING_E2E_REPEAT:-10} ctest --preset release -L e2e
+# Two minutes without an API server; `make test` makes do with twenty seconds.
+STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
+  Faults.test_training_goes_on_while_the_api_server_is_down || { [ $? -eq 77 ] || exit 1; }
 # A real gang scheduler, and a PyTorch image that knows nothing of Starling; 77: this machine cannot.
 for proof in gang_test pytorch_ddp_test; do
   tests/kube/$proof.py || { [ $? -eq 77 ] || exit 1; }

@@ -56,7 +56,7 @@ class KubeCase(unittest.TestCase):
         if not self._outcome.success:
             print(self.describe(), file=sys.stderr)
         if not os.environ.get("STARLING_TEST_KEEP"):
-            self.kubectl("delete", "namespace", self.namespace, "--timeout=60s", namespace=None)
+            self.kubectl("delete", "namespace", self.namespace, "--wait=false", namespace=None)
 
     # kubectl.
 

@@ -1,0 +1,214 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Everything that can fail under a job in a cluster, while it trains: pods, nodes, controllers, the
+API server. Training goes on within seconds; how many is told, and held.
+
+STARLING_API_SERVER_DOWN is how many seconds the API server is away (`make prove`: 120).
+"""
+import os
+import time
+
+from kube_case import run_tests
+from training import START, TrainingCase, digits
+
+AWAY = float(os.environ.get("STARLING_API_SERVER_DOWN", "20"))
+# A planned leave costs nothing; a silent one is noticed after a second or two.
+PLANNED = 2.0
+UNPLANNED = 8.0
+
+
+class Faults(TrainingCase):
+    def train(self, **changes):
+        self.start(digits(**changes))
+        self.wait_for(lambda: len(self.roles("worker")) == changes.get("workers", 2), START,
+                      "all workers are there")
+        self.members(changes.get("workers", 2))
+
+    def leader(self):
+        """The controller pod that leads."""
+        lease = self.get("lease", "starling-controller", namespace="starling-system")
+        return lease["spec"].get("holderIdentity", "").partition("_")[0]
+
+    def controllers(self):
+        return {pod["metadata"]["name"]: pod for pod in
+                self.get("pods", namespace="starling-system")
+                if "deletionTimestamp" not in pod["metadata"]
+                and any(found["type"] == "Ready" and found["status"] == "True"
+                        for found in pod["status"].get("conditions", []))}
+
+    def lead_from(self, node):
+        """Has a controller on that node lead."""
+        def there():
+            pods = self.controllers()
+            leads = pods.get(self.leader())
+            if leads is None:
+                return False
+            if leads["spec"]["nodeName"] == node:
+                return True
+            if any(pod["spec"]["nodeName"] == node for pod in pods.values()):
+                self.kubectl("delete", "pod", self.leader(), "--grace-period=5",
+                             namespace="starling-system")
+            return False
+        self.wait_for(there, 60, f"a controller on {node} leads")
+
+    def node_is_ready(self, node):
+        found = self.get("node", node, namespace=None)
+        return any(condition["type"] == "Ready" and condition["status"] == "True"
+                   for condition in found["status"]["conditions"])
+
+    def uid(self, pod):
+        return (self.get("pod", pod) or {}).get("metadata", {}).get("uid")
+
+    def await_replaced(self, lost, count=2):
+        """Until there are so many living workers, none of which has the UID `lost`."""
+        def found():
+            living = self.living()
+            uids = {pod["metadata"]["uid"] for name, pod in self.roles("worker").items()
+                    if name in living}
+            return len(uids) == count and lost not in uids
+        self.wait_for(found, START, lambda: f"a lost worker is replaced\n{self.describe()}")
+
+    def incarnation(self):
+        return self.status().get("coordinator", {}).get("incarnation", 0)
+
+    def test_a_deleted_worker_is_replaced_and_nobody_waits(self):
+        self.train()
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            lost = self.uid("digits-worker-1")
+            self.kubectl("delete", "pod", "digits-worker-1", "--wait=false")
+            self.await_replaced(lost)
+            self.members(2)
+            steps.await_more(20)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertLess(steps.gap(), PLANNED)
+
+    def test_a_deleted_coordinator_is_replaced_and_training_goes_on(self):
+        self.train()
+        before = self.incarnation()
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            self.kubectl("delete", "pod", "digits-coordinator-0", "--wait=false")
+            self.wait_for(lambda: self.incarnation() > before, START, "another one leads")
+            self.members(2)
+            steps.await_more(20)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertLess(steps.gap(), PLANNED)
+
+    def test_killed_processes_of_both_roles_are_started_again(self):
+        self.train()
+        before = self.incarnation()
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            self.assertEqual(1, self.kill_in_pod("digits-worker-1", "starling-worker"))
+            steps.await_more(30)
+            self.members(2)
+            self.assertEqual(1, self.kill_in_pod("digits-coordinator-0", "starling-coordinator"))
+            self.wait_for(lambda: self.incarnation() > before, START, "it leads again")
+            steps.await_more(20)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertLess(steps.gap(), UNPLANNED)
+
+    def test_a_controller_that_is_deleted_hands_over(self):
+        self.train()
+        old = self.leader()
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            began = time.monotonic()
+            self.kubectl("delete", "pod", old, "--wait=false", namespace="starling-system")
+            self.wait_for(lambda: self.leader() not in ("", old), 30, "another controller leads")
+            self.say(f"handed over after {time.monotonic() - began:.1f} s")
+            self.kubectl("scale", "tj/digits", "--replicas=3")
+            self.members(3)
+        self.assertLess(steps.gap(), PLANNED)
+
+    def test_killed_controllers_come_back_and_no_step_is_lost(self):
+        self.train()
+        before = self.incarnation()
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            self.assertGreaterEqual(self.kill_controller(), 1)
+            began = time.monotonic()
+            lost = self.uid("digits-worker-1")
+            self.kubectl("delete", "pod", "digits-worker-1", "--wait=false")
+            self.await_replaced(lost)
+            self.say(f"controllers acted again {time.monotonic() - began:.1f} s after kill -9")
+            self.members(2)
+            steps.await_more(20)
+        self.assertLess(steps.gap(), PLANNED)
+        self.assertEqual(before, self.incarnation(), "the coordinator went on")
+
+    def test_training_goes_on_while_the_api_server_is_down(self):
+        self.train()
+        with self.watch_steps() as steps:
+            with self.api_server_down():
+                end = time.monotonic() + AWAY
+                while time.monotonic() < end:
+                    steps.await_more(20, deadline=10)
+            steps.await_more(20)
+            self.say(f"{AWAY:.0f} s without it; longest time without a step: {steps.gap():.2f} s")
+            self.assertLess(steps.gap(), PLANNED)
+            self.assertEqual([], self.incidents())
+            self.kubectl("scale", "tj/digits", "--replicas=3")
+            self.members(3)
+
+    def test_a_power_cut_of_a_workers_node_costs_seconds(self):
+        self.train(replicaSpecs__coordinator__template={
+            "spec": {"nodeSelector": {"kubernetes.io/hostname": "node1"}}})
+        self.lead_from("node1")
+        self.assertEqual({"node1", "node2"},
+                         {pod["spec"]["nodeName"] for pod in self.roles("worker").values()})
+        lost = next(pod["metadata"]["uid"] for pod in self.roles("worker").values()
+                    if pod["spec"]["nodeName"] == "node2")
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            cut = time.monotonic()
+            with self.power_cut("node2"):
+                steps.await_more(5)
+                self.await_replaced(lost)
+                self.members(2)
+                self.say(f"survivors' gap {steps.gap(cut):.2f} s; "
+                         f"two workers again after {time.monotonic() - cut:.1f} s")
+                self.assertTrue(self.node_is_ready("node2"), "nobody waited for its grace")
+                self.assertLess(steps.gap(cut), UNPLANNED)
+            steps.await_more(10)
+        self.assertIn("WorkerLost", {incident["reason"] for incident in self.incidents()})
+
+    def test_a_power_cut_of_the_coordinators_node_costs_seconds(self):
+        self.train()
+        node = self.node_of("digits-coordinator-0")
+        other = "node2" if node == "node1" else "node1"
+        self.lead_from(other)
+        before = self.incarnation()
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            cut = time.monotonic()
+            with self.power_cut(node):
+                steps.await_more(5)
+                self.wait_for(lambda: self.incarnation() > before, START, "another one leads")
+                self.members(2)
+                self.say(f"survivors' gap {steps.gap(cut):.2f} s; "
+                         f"two workers again after {time.monotonic() - cut:.1f} s")
+                self.assertLess(steps.gap(cut), UNPLANNED)
+            steps.await_more(10)
+        self.assertIn("CoordinatorLost", {incident["reason"] for incident in self.incidents()})
+
+    def test_a_power_cut_of_the_node_of_coordinator_and_leader_is_survived(self):
+        """The other controller takes the lease first: some fifteen seconds."""
+        self.train()
+        node = self.node_of("digits-coordinator-0")
+        self.lead_from(node)
+        self.wait_for(lambda: len({pod["spec"]["nodeName"] for pod in self.controllers().values()})
+                      == 2, 60, "a controller on each node")
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            cut = time.monotonic()
+            with self.power_cut(node):
+                steps.await_more(5)
+                self.say(f"survivors' gap {steps.gap(cut):.2f} s")
+                self.assertLess(steps.gap(cut), 40)
+            steps.await_more(10)
+
+
+if __name__ == "__main__":
+    run_tests()
