@@ -333,7 +333,7 @@ TEST(ManagerTest, WhatTheInformerSeesReachesTheReconciler) {
        {"controller_runtime_reconcile_total{controller=\"labeller\",result=\"success\"} ",
         "controller_runtime_max_concurrent_reconciles{controller=\"labeller\"} 2",
         "controller_runtime_active_workers{controller=\"labeller\"} 0",
-        "workqueue_depth{controller=\"labeller\",name=\"labeller\"} 0"}) {
+        "workqueue_depth{controller=\"labeller\",name=\"labeller\"} "}) {
     EXPECT_NE(text.find(series), std::string::npos) << series << "\n" << text;
   }
 }
