@@ -13,6 +13,8 @@ import subprocess
 import time
 import urllib.request
 
+from waiting import wait_for  # of tests/kube
+
 PODS = 3
 DONE = {"starling.dev/complete": "true"}  # tests/kube/kwok.py
 QPS = ["--kube-api-qps=1000", "--kube-api-burst=2000"]
@@ -43,9 +45,15 @@ class Side:
         subprocess.run([self.programs["kubectl"], f"--kubeconfig={self.plane.kubeconfig}",
                         *arguments], input=text, text=True, check=True, stdout=subprocess.DEVNULL)
 
-    def install_crds(self, path):
-        self.kubectl("apply", "--server-side", "--force-conflicts", "-f", path)
-        self.kubectl("wait", "--for=condition=Established", "--timeout=60s", "-f", path)
+    def install_crds(self, *paths):
+        for path in paths:
+            self.kubectl("apply", "--server-side", "--force-conflicts", "-f", path)
+
+        def established():
+            crds = self.plane.api.call(
+                "GET", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions")["items"]
+            return crds and all(is_true(crd, "Established") for crd in crds)
+        wait_for(established, 60, lambda: "the CRDs are established")
 
     def start(self):
         """Installs it and waits until it is ready."""
@@ -152,9 +160,8 @@ class Kubeflow(Side):
     def start(self):
         module = self._module()
         crds = os.path.join(module, "manifests/base/crds")
-        for file in sorted(os.listdir(crds)):
-            if file.startswith("kubeflow.org_"):
-                self.install_crds(os.path.join(crds, file))
+        self.install_crds(*(os.path.join(crds, file) for file in sorted(os.listdir(crds))
+                            if file.startswith("kubeflow.org_")))
         self.kubectl("create", "namespace", "kubeflow")
         self.kubectl("create", "-f", "-", text=json.dumps(
             {"apiVersion": "v1", "kind": "Secret", "metadata": {
@@ -182,7 +189,13 @@ class Kubeflow(Side):
         temporary = os.path.join(self.folder, "tmp")
         os.makedirs(temporary, exist_ok=True)
         environment = dict(os.environ, KUBECONFIG=self.plane.kubeconfig, TMPDIR=temporary)
+        # It looks for its certificates there, whatever TMPDIR says: a view of its own of that place.
+        mount = ('mkdir -p /tmp/k8s-webhook-server && '
+                 'mount --bind "$0" /tmp/k8s-webhook-server && exec "$@"')
+        certificates = os.path.join(temporary, "k8s-webhook-server")
+        os.makedirs(certificates, exist_ok=True)
         self.process = self.plane.processes.start("training-operator", [
+            "unshare", "--mount", "sh", "-c", mount, certificates,
             self.programs["training-operator"], *QPS, "--controller-threads=8",
             "--zap-log-level=error", f"--webhook-server-port={self.webhook_port}",
             f"--metrics-bind-address=127.0.0.1:{self.metrics_port}",
