@@ -15,6 +15,7 @@
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
+#include "common/rpc/grpc_log.h"
 #include "controller/manager/cluster_connection.h"
 #include "controller/manager/cluster_controller.h"
 #include "controller/manager/controller.h"
@@ -63,6 +64,7 @@ int RunLocally(const Options& options, const sigset_t& signals) {
   const absl::StatusOr<HomeLock> lock = HomeLock::Take(options.home);
   if (!lock.ok()) return Fail(lock.status(), absl::IsAlreadyExists(lock.status()) ? 2 : 1);
   log::Start("starling-controller", options.log_level);
+  rpc::RouteGrpcLog();
   std::error_code error;
   const std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
   const std::string folder = std::filesystem::path(program).parent_path().string();
@@ -80,6 +82,7 @@ int RunInCluster(const Options& options, const sigset_t& signals) {
   // Each large buffer would have malloc merge all small free blocks: a tenth of the time.
   mallopt(M_MXFAST, 0);
   log::Start("starling-controller", options.log_level);
+  rpc::RouteGrpcLog();
   metrics::Registry registry;
   const clock::SystemClock clock;
   const auto connection = ConnectToCluster(options.cluster, registry);

@@ -14,6 +14,7 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
+#include "common/rpc/grpc_log.h"
 #include "common/tls/tls.h"
 #include "trainer/coordinator/coordinator_shell.h"
 #include "trainer/coordinator/options.h"
@@ -73,6 +74,7 @@ int Serve(const Options& options, tls::Identity identity, const sigset_t& signal
 int Main(int argc, char** argv) {
   const sigset_t signals = BlockSignals();
   log::Start("coordinator");
+  rpc::RouteGrpcLog();
   absl::StatusOr<Options> options = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (!options.ok()) return Fail(kBadInput, options.status());
   if (const char* file = std::getenv("STARLING_PROGRESS_FILE")) options->progress_file = file;

@@ -19,6 +19,7 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
+#include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "trainer/transport/tcp_transport.h"
@@ -230,6 +231,7 @@ int main(int argc, char** argv) {
   const sigset_t signals = worker::LeaveSignals();
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
   log::Start("worker");
+  rpc::RouteGrpcLog();
   absl::StatusOr<worker::Options> options =
       worker::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (options.ok()) {

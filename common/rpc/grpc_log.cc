@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/rpc/grpc_log.h"
+
+#include <grpc/support/log.h>
+
+#include "common/clock/clock.h"
+#include "common/log/log.h"
+#include "common/sync/mutex.h"
+
+namespace starling::rpc {
+namespace {
+
+// A plain function is all that gRPC takes, so what it remembers cannot be handed to it. Never
+// destroyed: gRPC's threads may outlive main.
+struct Sink {
+  sync::Mutex mutex;
+  LogLimit limit ABSL_GUARDED_BY(mutex);
+};
+
+log::Level LevelOf(gpr_log_severity severity) {
+  switch (severity) {
+    case GPR_LOG_SEVERITY_DEBUG:
+      return log::Level::kDebug;
+    case GPR_LOG_SEVERITY_INFO:
+      return log::Level::kInfo;
+    case GPR_LOG_SEVERITY_ERROR:
+      break;
+  }
+  // What it calls an error is a peer's: calls that fail say so to their callers.
+  return log::Level::kWarning;
+}
+
+void WriteLine(gpr_log_func_args* line) {
+  static Sink& sink = *new Sink();
+  const std::string_view path(line->file);
+  const std::string_view file = path.substr(path.rfind('/') + 1);
+  std::optional<std::int64_t> left_out;
+  {
+    sync::MutexLock lock(sink.mutex);
+    left_out = sink.limit.Admit(file, line->line, clock::SystemClock().Now());
+  }
+  if (!left_out.has_value()) return;
+  log::Write(LevelOf(line->severity), "grpc",
+             {{"says", line->message}, {"at", file}, {"left_out", *left_out}});
+}
+
+}  // namespace
+
+void RouteGrpcLog() { gpr_set_log_function(WriteLine); }
+
+std::optional<std::int64_t> LogLimit::Admit(std::string_view file, int line, absl::Time now) {
+  const auto [found, first] = places_.try_emplace({std::string(file), line}, Place{now, 0});
+  Place& place = found->second;
+  if (!first && now < place.written + kLogEvery) {
+    ++place.left_out;
+    return std::nullopt;
+  }
+  const std::int64_t left_out = place.left_out;
+  place = {now, 0};
+  return left_out;
+}
+
+}  // namespace starling::rpc
