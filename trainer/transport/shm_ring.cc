@@ -21,12 +21,10 @@ absl::Status Nonsense(std::uint64_t theirs, std::uint64_t ours) {
                                           theirs, " cannot stand beside ours, ", ours));
 }
 
-// Lowers the flag if it is raised. The fence orders it after the count that was just published.
+// Lowers the flag if it is raised.
 bool TakeFlag(std::atomic<std::uint32_t>& flag) {
-  return flag.load(std::memory_order_relaxed) != 0 && flag.exchange(0) != 0;
+  return flag.load() != 0 && flag.exchange(0) != 0;
 }
-
-void FullFence() { std::atomic_thread_fence(std::memory_order_seq_cst); }
 
 // Calls copy(memory, bytes) for the pieces, `limit` bytes in all and a cache's portion at a time,
 // and publish() after each portion; how much was copied, and whether somebody has to be woken.
@@ -55,7 +53,7 @@ Moved MoveInPortions(std::span<const iovec> pieces, std::size_t limit, const Cop
 }  // namespace
 
 absl::StatusOr<std::size_t> RingWriter::Room() const {
-  const std::uint64_t read = ring_.control->read.load(std::memory_order_acquire);
+  const std::uint64_t read = ring_.control->read.load();
   const std::uint64_t used = written_ - read;
   if (used > ring_.capacity) return Nonsense(read, written_);
   return ring_.capacity - used;
@@ -70,8 +68,7 @@ void RingWriter::CopyIn(const std::byte* from, std::size_t bytes) {
 }
 
 bool RingWriter::Publish() {
-  ring_.control->written.store(written_, std::memory_order_release);
-  FullFence();
+  ring_.control->written.store(written_);
   return TakeFlag(ring_.control->reader_sleeps);
 }
 
@@ -96,13 +93,10 @@ bool RingWriter::Ready() const {
   return !room.ok() || *room > kReservedForLast;
 }
 
-void RingWriter::Arm() {
-  ring_.control->writer_sleeps.store(1, std::memory_order_relaxed);
-  FullFence();
-}
+void RingWriter::Arm() { ring_.control->writer_sleeps.store(1); }
 
 absl::StatusOr<std::size_t> RingReader::Available() const {
-  const std::uint64_t written = ring_.control->written.load(std::memory_order_acquire);
+  const std::uint64_t written = ring_.control->written.load();
   const std::uint64_t available = written - read_;
   if (available > ring_.capacity) return Nonsense(written, read_);
   return available;
@@ -117,8 +111,7 @@ void RingReader::CopyOut(std::byte* to, std::size_t bytes) {
 }
 
 bool RingReader::Publish() {
-  ring_.control->read.store(read_, std::memory_order_release);
-  FullFence();
+  ring_.control->read.store(read_);
   // A writer that is woken for every portion would only be in the way: half a ring is worth it.
   const std::uint64_t left = ring_.control->written.load(std::memory_order_relaxed) - read_;
   return left <= ring_.capacity / 2 && TakeFlag(ring_.control->writer_sleeps);
@@ -138,9 +131,6 @@ bool RingReader::Ready() const {
   return !available.ok() || *available > 0;
 }
 
-void RingReader::Arm() {
-  ring_.control->reader_sleeps.store(1, std::memory_order_relaxed);
-  FullFence();
-}
+void RingReader::Arm() { ring_.control->reader_sleeps.store(1); }
 
 }  // namespace starling::transport

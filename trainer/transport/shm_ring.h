@@ -7,8 +7,9 @@
 // anybody looks at it, so that it cannot change under a check.
 //
 // An end that is about to sleep raises its flag; the other end, having moved bytes, lowers it and
-// rings (see ShmStream). Flag and count are ordered by a full fence on both sides, so that no ring
-// is missed.
+// rings (see ShmStream). Counts and flags are sequentially consistent: of one end that raises its
+// flag and then reads the other's count, and another that raises its count and then reads the flag,
+// one sees the other, so that no ring is missed.
 #pragma once
 
 #include <sys/uio.h>
