@@ -39,6 +39,14 @@ void Drop(Pass& pass) {
   pass.report = nullptr;
 }
 
+// A controller that has just begun to lead has not heard of it yet; a pod that has had its time to
+// start would have answered by now.
+absl::Duration CoordinatorSilenceLimit(const Pass& pass, bool heard) {
+  if (heard) return pass.options.coordinator_silence;
+  const absl::Duration age = pass.now - std::max(pass.leader->started, pass.leader->created);
+  return std::max(pass.options.coordinator_silence * 2, pass.options.coordinator_start - age);
+}
+
 }  // namespace
 
 void FindLeader(Pass& pass) {
@@ -98,8 +106,7 @@ void GiveUpSilentCoordinator(Pass& pass) {
   if (!IsCondemned(pass.status, *pass.leader)) {
     const std::optional<ObservedLink>& link = pass.observed.link;
     if (!link.has_value() || link->pod_uid != pass.leader->uid) return;
-    const absl::Duration limit =
-        link->heard ? pass.options.coordinator_silence : pass.options.coordinator_start;
+    const absl::Duration limit = CoordinatorSilenceLimit(pass, link->heard);
     if (link->silent < limit) {
       pass.RequeueAfter(limit - link->silent + absl::Milliseconds(5));
       return;
