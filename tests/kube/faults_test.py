@@ -149,8 +149,9 @@ class Faults(TrainingCase):
             self.say(f"{AWAY:.0f} s without it; longest time without a step: {steps.gap():.2f} s")
             self.assertLess(steps.gap(), PLANNED)
             self.assertEqual([], self.incidents())
+            # Ours acts again at once; the scheduler may take a minute until it looks again.
             self.kubectl("scale", "tj/digits", "--replicas=3")
-            self.members(3)
+            self.wait_for(lambda: len(self.roles("worker")) == 3, START, "a third worker's pod")
 
     def test_a_power_cut_of_a_workers_node_costs_seconds(self):
         self.train(replicaSpecs__coordinator__template={

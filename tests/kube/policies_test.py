@@ -67,7 +67,7 @@ class RunPolicies(TrainingCase):
 
     def test_restart_policy_never(self):
         self.finish(container("exit 3", restart="Never", backoffLimit=5), "Failed", "PodFailed")
-        self.assertEqual(0, self.status("own").get("restarts", 0))
+        self.assertEqual(1, self.status("own")["round"]["number"], "nothing was started again")
 
     def test_restart_policy_exit_code_restarts_signals_only(self):
         self.finish(container("exit 3", name="low", restart="ExitCode"), "Failed", "PodFailed")
