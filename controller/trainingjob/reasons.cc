@@ -52,7 +52,8 @@ constexpr ReasonRow kRows[] = {
     {"Degraded", kPodForbidden, "the API server does not allow the job's objects",
      "see the message: admission policies, pod security, or the controller's own rights; it is "
      "tried again by itself"},
-    {"Degraded", kNameTaken, "an object of another owner has the name that an object of this job would get",
+    {"Degraded", kNameTaken,
+     "an object of another owner has the name that an object of this job would get",
      "delete that object or choose another name for the job"},
     {"Degraded", kImagePullFailed, "an image cannot be pulled",
      "check its name and tag, the registry, and imagePullSecrets in the template; the kubelet "
