@@ -197,9 +197,11 @@ void ChainServer::On(const CopyReply& reply, Sends& sends) {
   Run(sends);
 }
 
-// All records are here, and lead from what I have to the base.
+// All records are here, and lead from what I have to the base. None are needed where what was
+// fetched ahead is the base itself.
 bool ChainServer::Replay(const CopyReply& reply) {
-  if (reply.records.empty() || reply.records.back().after != reply.state) return false;
+  const StateId& end = reply.records.empty() ? reply.since : reply.records.back().after;
+  if (end != reply.state) return false;
   if (cache_ && cache_id_ == reply.since) {
     state_ = std::move(cache_);
     ClearLog();
