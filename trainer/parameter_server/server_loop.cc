@@ -7,6 +7,19 @@
 #include "common/status/macros.h"
 
 namespace starling::parameter_server {
+namespace {
+
+constexpr absl::Duration kTick = absl::Milliseconds(10);
+
+// Where sending this message may be made to fail; null: nowhere.
+const char* PointOf(const Message& message) {
+  if (std::holds_alternative<Forward>(message)) return kFailReplicate;
+  if (std::holds_alternative<Acknowledgement>(message)) return kFailAcknowledge;
+  const bool copy = std::holds_alternative<CopyReply>(message);
+  return copy || std::holds_alternative<PrefetchReply>(message) ? kFailRebalance : nullptr;
+}
+
+}  // namespace
 
 int RankOf(const Ranks& ranks, const MemberId& id) {
   const auto found = std::find(ranks.begin(), ranks.end(), id);
@@ -19,35 +32,80 @@ ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots) : id_
   }
 }
 
-void ServerLoop::PostAll(Courier& courier, const Ranks& ranks, std::size_t slot,
-                         const Sends& sends) {
+void ServerLoop::PostAll(Session& session, std::size_t slot, const Sends& sends) {
   for (const Send& send : sends) {
-    if (const int rank = RankOf(ranks, send.to); rank >= 0) {
-      courier.Post(rank, slot, send.message);
+    const char* point = PointOf(send.message);
+    if (session.failed || Fails(session, point)) return;
+    if (const int rank = RankOf(session.ranks, send.to); rank >= 0) {
+      session.courier.Post(rank, slot, send.message);
     }
   }
 }
 
+bool ServerLoop::Fails(Session& session, const char* point) {
+  if (point == nullptr || !session.hooks.fail) return false;
+  session.failed = session.hooks.fail(point);
+  return session.failed;
+}
+
 absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& ranks,
-                               transport::Mesh& mesh) {
+                               transport::Mesh& mesh, const ServerHooks& hooks) {
   Courier courier(mesh);
+  Session session{ranks, courier, hooks};
+  session_ = &session;
+  const absl::Status ended = Run(views, session);
+  session_ = nullptr;
+  for (const auto& slot : slots_) slot->OnBroken(mesh.view());
+  return ended;
+}
+
+absl::Status ServerLoop::Run(const std::vector<SlotView>& views, Session& session) {
+  const ServerHooks& hooks = session.hooks;
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    PostAll(courier, ranks, slot, slots_[slot]->OnView(views[slot]));
+    std::optional<membership::CheckpointOffer> offer;
+    if (views[slot].group.restore && hooks.offer) offer = hooks.offer(slot);
+    PostAll(session, slot, slots_[slot]->OnView(views[slot], offer));
+    LoadIfWanted(slot, session);
   }
-  while (true) {
-    absl::StatusOr<std::optional<Delivery>> delivery = courier.Receive(net::Deadline::Never());
-    if (!delivery.ok()) {
-      for (const auto& slot : slots_) slot->OnBroken(mesh.view());
-      return delivery.status();
+  net::Deadline next_tick = net::Deadline::Never();
+  if (hooks.tick) next_tick = net::Deadline::After(absl::ZeroDuration());
+  while (!session.failed) {
+    if (next_tick.Expired()) {
+      if (!hooks.tick()) break;
+      next_tick = net::Deadline::After(kTick);
     }
-    if (!*delivery || (*delivery)->slot >= slots_.size()) continue;
-    // Nobody speaks for another: a worker's mistake must not use up another's numbers.
-    const MemberId* sender =
-        std::visit([](const auto& one) { return SenderOf(one); }, (*delivery)->message);
-    if (sender != nullptr && RankOf(ranks, *sender) != (*delivery)->rank) continue;
-    const std::size_t slot = (*delivery)->slot;
-    PostAll(courier, ranks, slot, slots_[slot]->OnMessage((*delivery)->message));
+    ASSIGN_OR_RETURN(const std::optional<Delivery> delivery, session.courier.Receive(next_tick));
+    if (delivery && delivery->slot < slots_.size()) Handle(*delivery, session);
   }
+  return absl::CancelledError("this server was made to fail");
+}
+
+void ServerLoop::Handle(const Delivery& delivery, Session& session) {
+  // Nobody speaks for another: a worker's mistake must not use up another's numbers.
+  const MemberId* sender =
+      std::visit([](const auto& one) { return SenderOf(one); }, delivery.message);
+  if (sender != nullptr && RankOf(session.ranks, *sender) != delivery.rank) return;
+  const bool push = std::holds_alternative<Push>(delivery.message);
+  const bool change = push || std::holds_alternative<Forward>(delivery.message);
+  if (push && Fails(session, kFailPush)) return;
+  const Sends sends = slots_[delivery.slot]->OnMessage(delivery.message);
+  if (change && Fails(session, kFailApply)) return;
+  PostAll(session, delivery.slot, sends);
+  LoadIfWanted(delivery.slot, session);
+}
+
+// A snapshot that can no longer be read ends nothing: the view waits, and another is made without
+// this server.
+void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
+  const std::optional<StateId> wanted = slots_[slot]->WantsCheckpoint();
+  if (!wanted || !session.hooks.load) return;
+  const absl::StatusOr<std::string> snapshot = session.hooks.load(slot, *wanted);
+  if (!snapshot.ok()) return;
+  PostAll(session, slot, slots_[slot]->OnLoaded(slots_[slot]->fence(), *snapshot));
+}
+
+void ServerLoop::FetchAhead(std::size_t slot) {
+  if (session_ != nullptr) PostAll(*session_, slot, slots_[slot]->Prefetch());
 }
 
 absl::Status ClientLoop::Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh) {

@@ -7,7 +7,9 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -22,6 +24,25 @@ namespace starling::parameter_server {
 using Ranks = std::vector<MemberId>;
 int RankOf(const Ranks& ranks, const MemberId& id);  // -1: not in the view
 
+// Where a server may be made to fail: before a push is looked at, when it has been applied and
+// nothing sent, before it is passed down, before it is acknowledged, before a copy is handed out.
+inline constexpr const char* kFailPush = "push";
+inline constexpr const char* kFailApply = "apply";
+inline constexpr const char* kFailReplicate = "replicate";
+inline constexpr const char* kFailAcknowledge = "acknowledge";
+inline constexpr const char* kFailRebalance = "rebalance";
+
+// What a process adds to the loop; each may be empty. All are called on the loop's thread.
+struct ServerHooks {
+  // The newest snapshot of a slot that this server can read and has verified; its bytes.
+  std::function<std::optional<membership::CheckpointOffer>(std::size_t slot)> offer;
+  std::function<absl::StatusOr<std::string>(std::size_t slot, const StateId& id)> load;
+  // Every few milliseconds, also while nothing arrives. False: stop here, as if killed.
+  std::function<bool()> tick;
+  // True: stop here, as if killed. (A program's does not return.)
+  std::function<bool(std::string_view point)> fail;
+};
+
 // Confined to one thread.
 class ServerLoop {
  public:
@@ -30,14 +51,31 @@ class ServerLoop {
 
   // Serves `views[slot]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
   // state stays for the next view.
-  absl::Status Serve(const std::vector<SlotView>& views, const Ranks& ranks, transport::Mesh& mesh);
+  absl::Status Serve(const std::vector<SlotView>& views, const Ranks& ranks, transport::Mesh& mesh,
+                     const ServerHooks& hooks = {});
+  // From the tick, while serving: asks the slot's chain for a copy to keep.
+  void FetchAhead(std::size_t slot);
   const ChainServer& slot(std::size_t slot) const { return *slots_[slot]; }
+  std::size_t slots() const { return slots_.size(); }
 
  private:
-  void PostAll(Courier& courier, const Ranks& ranks, std::size_t slot, const Sends& sends);
+  // What the running Serve works with.
+  struct Session {
+    const Ranks& ranks;
+    Courier& courier;
+    const ServerHooks& hooks;
+    bool failed = false;
+  };
+
+  absl::Status Run(const std::vector<SlotView>& views, Session& session);
+  void Handle(const Delivery& delivery, Session& session);
+  void LoadIfWanted(std::size_t slot, Session& session);
+  static bool Fails(Session& session, const char* point);
+  void PostAll(Session& session, std::size_t slot, const Sends& sends);
 
   const MemberId id_;
   std::vector<std::unique_ptr<ChainServer>> slots_;
+  Session* session_ = nullptr;
 };
 
 // Confined to one thread.

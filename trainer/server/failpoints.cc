@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/server/failpoints.h"
+
+#include <charconv>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+
+namespace starling::server {
+
+absl::StatusOr<std::optional<Failpoint>> ParseFailpoint(std::string_view text) {
+  if (text.empty()) return std::nullopt;
+  Failpoint point;
+  const std::size_t colon = text.find(':');
+  point.name = std::string(text.substr(0, colon));
+  bool good = !point.name.empty();
+  if (colon != std::string_view::npos) {
+    const char* end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + colon + 1, end, point.passes);
+    good = good && read.ec == std::errc() && read.ptr == end && point.passes > 0;
+  }
+  if (good) return point;
+  return absl::InvalidArgumentError(
+      absl::StrCat("STARLING_FAILPOINT is \"", std::string(text),
+                   "\"; it must be a name, or a name and how often it is passed, as apply:3"));
+}
+
+}  // namespace starling::server

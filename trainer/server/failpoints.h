@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// Named places at which a server process can be made to end, to show that it may end there: off
+// unless STARLING_FAILPOINT says "name" or "name:n" (at the n-th time that the place is passed).
+//
+// To add a place: pass its name to Hit() there, and list it in slot_server_test.cc, which kills a
+// server at each.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+
+namespace starling::server {
+
+struct Failpoint {
+  std::string name;
+  std::int64_t passes = 1;
+};
+
+// Of the environment variable's text; empty: none. INVALID_ARGUMENT for what cannot be read.
+absl::StatusOr<std::optional<Failpoint>> ParseFailpoint(std::string_view text);
+
+// Confined to one thread.
+class Failpoints {
+ public:
+  // `end` ends the process; a test's marks it as ended instead.
+  Failpoints(std::optional<Failpoint> armed, std::function<void()> end)
+      : armed_(std::move(armed)), end_(std::move(end)) {}
+
+  // True: this was the place, and `end` was called.
+  bool Hit(std::string_view name) {
+    if (!armed_ || armed_->name != name || --armed_->passes > 0) return false;
+    armed_.reset();
+    end_();
+    return true;
+  }
+
+ private:
+  std::optional<Failpoint> armed_;
+  std::function<void()> end_;
+};
+
+}  // namespace starling::server

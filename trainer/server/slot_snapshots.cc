@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/server/slot_snapshots.h"
+
+#include <span>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+
+namespace starling::server {
+namespace {
+
+constexpr const char* kTensor = "slot";
+
+checkpoint::StateId NameOf(const membership::StateId& id) {
+  return {static_cast<std::int64_t>(membership::IncarnationOf(id.view)),
+          static_cast<std::int64_t>(membership::EpochOf(id.view)), id.step};
+}
+
+membership::StateId IdOf(const checkpoint::StateId& name) {
+  return {membership::MakeViewNumber(static_cast<std::uint64_t>(name.incarnation),
+                                     static_cast<std::uint64_t>(name.epoch)),
+          name.step};
+}
+
+}  // namespace
+
+SlotSnapshots::SlotSnapshots(checkpoint::FileSystem& files, std::string_view root,
+                             std::string_view job_uid, std::size_t slots) {
+  const std::string folder = absl::StrCat(std::string(root), "/", std::string(job_uid), "/slots");
+  for (std::size_t slot = 0; slot < slots; ++slot) {
+    stores_.push_back(
+        std::make_unique<checkpoint::CheckpointStore>(files, folder, absl::StrCat("slot-", slot)));
+  }
+}
+
+absl::StatusOr<std::string> SlotSnapshots::Prepare(std::size_t slot, const membership::StateId& id,
+                                                   std::string_view bytes) {
+  checkpoint::State state;
+  state.id = NameOf(id);
+  checkpoint::TensorView& view = state.tensors.emplace_back();
+  view.name = kTensor;
+  view.type = checkpoint::DType::kU8;
+  view.shape = {static_cast<std::int64_t>(bytes.size())};
+  view.data = std::as_bytes(std::span(bytes.data(), bytes.size()));
+  return stores_[slot]->Prepare(state);
+}
+
+absl::Status SlotSnapshots::Commit(std::size_t slot, const membership::StateId& id,
+                                   const std::string& prepared, int keep) {
+  RETURN_IF_ERROR(stores_[slot]->Commit(prepared, NameOf(id)));
+  return stores_[slot]->Retain(keep, NameOf(id));
+}
+
+std::optional<membership::StateId> SlotSnapshots::Newest(std::size_t slot,
+                                                         std::uint64_t incarnation) const {
+  const auto newest = stores_[slot]->NewestVerified(static_cast<std::int64_t>(incarnation));
+  if (!newest.ok() || !newest->checkpoint) return std::nullopt;
+  return IdOf(newest->checkpoint->state().id);
+}
+
+absl::StatusOr<std::string> SlotSnapshots::Load(std::size_t slot,
+                                                const membership::StateId& id) const {
+  ASSIGN_OR_RETURN(const checkpoint::LoadedCheckpoint loaded, stores_[slot]->Load(NameOf(id)));
+  const checkpoint::TensorView* view = loaded.Find(kTensor);
+  if (view == nullptr) {
+    return absl::DataLossError(
+        absl::StrCat("the snapshot ", stores_[slot]->PathOf(NameOf(id)), " holds no slot"));
+  }
+  return std::string(reinterpret_cast<const char*>(view->data.data()), view->data.size());
+}
+
+}  // namespace starling::server
