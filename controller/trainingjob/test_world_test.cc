@@ -96,7 +96,7 @@ absl::StatusOr<Json> ApiServer::Write(const kube::ResourceKind& kind, const kube
   if (kind == kube::kPod && verb == "create") {
     const auto pods = inner().List(kube::kPod, "", {});
     if (pods.ok() && pods->items.size() >= most_pods_) {
-      return absl::PermissionDeniedError(
+      return absl::ResourceExhaustedError(
           absl::StrCat("pods \"", key.name, "\" is forbidden: exceeded quota: team"));
     }
   }

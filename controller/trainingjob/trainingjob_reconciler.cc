@@ -218,8 +218,11 @@ absl::StatusOr<absl::Duration> TrainingJobReconciler::TakeRefusal(const Key& key
   std::string_view reason;
   if (absl::IsAlreadyExists(status)) {
     reason = kNameTaken;
+  } else if (absl::StrContains(why, "exceeded quota")) {
+    // The client tells a quota's refusal as exhausted resources, not as a lack of rights.
+    reason = kQuotaExceeded;
   } else if (absl::IsPermissionDenied(status)) {
-    reason = absl::StrContains(why, "exceeded quota") ? kQuotaExceeded : kPodForbidden;
+    reason = kPodForbidden;
   } else if (!absl::IsInvalidArgument(status)) {
     return status;
   }
