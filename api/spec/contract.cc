@@ -3,6 +3,9 @@
 
 #include <cctype>
 #include <cmath>
+#include <map>
+#include <memory>
+#include <set>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +13,7 @@
 #include "common/json/json.h"
 #include "nlohmann/json.hpp"
 #include "re2/re2.h"
+#include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::spec {
 namespace {
@@ -137,11 +141,49 @@ const FormatRule* FindFormat(std::string_view name) {
   return nullptr;
 }
 
-bool FullMatch(std::string_view text, std::string_view pattern) {
+namespace {
+
+// Jobs are read often, and compiling an expression costs many times what matching it does.
+using Expressions = std::map<std::string, std::unique_ptr<const RE2>, std::less<>>;
+
+void Compile(std::string_view pattern, Expressions& all) {
   RE2::Options options;
   options.set_log_errors(false);
-  const RE2 expression(re2::StringPiece(pattern.data(), pattern.size()), options);
-  return RE2::FullMatch(re2::StringPiece(text.data(), text.size()), expression);
+  all.try_emplace(
+      std::string(pattern),
+      std::make_unique<const RE2>(re2::StringPiece(pattern.data(), pattern.size()), options));
+}
+
+void CompilePatternsOf(const Descriptor& descriptor, std::set<const Descriptor*>& seen,
+                       Expressions& all) {
+  if (!seen.insert(&descriptor).second) return;
+  for (int i = 0; i < descriptor.field_count(); ++i) {
+    const FieldDescriptor& field = *descriptor.field(i);
+    if (!RulesOf(field).pattern().empty()) Compile(RulesOf(field).pattern(), all);
+    if (field.message_type() != nullptr) CompilePatternsOf(*field.message_type(), seen, all);
+  }
+}
+
+// All that the contract has.
+Expressions CompileAll() {
+  Expressions all;
+  for (const FormatRule& format : kFormats) Compile(format.pattern, all);
+  Compile(kDurationPattern, all);
+  std::set<const Descriptor*> seen;
+  CompilePatternsOf(*v1alpha1::TrainingJob::descriptor(), seen, all);
+  return all;
+}
+
+}  // namespace
+
+bool FullMatch(std::string_view text, std::string_view pattern) {
+  static const Expressions& known = *new Expressions(CompileAll());
+  const re2::StringPiece piece(text.data(), text.size());
+  const auto found = known.find(pattern);
+  if (found != known.end()) return RE2::FullMatch(piece, *found->second);
+  Expressions other;
+  Compile(pattern, other);
+  return RE2::FullMatch(piece, *other.begin()->second);
 }
 
 absl::StatusOr<google::protobuf::Duration> ParseDuration(std::string_view text) {

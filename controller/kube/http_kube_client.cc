@@ -81,9 +81,12 @@ class RemoteKubeClient final : public HttpKubeClient {
                                                       const LogOptions& options) override;
 
  private:
-  absl::StatusOr<Json> Read(std::string target);
+  absl::StatusOr<Json> Read(std::string target, KeptFields kept = {});
   absl::StatusOr<Json> Write(const char* method, std::string target, const char* content_type,
-                             const Json& body);
+                             const Json& body, KeptFields kept = {});
+  KeptFields Kept(const ResourceKind& kind) const {
+    return options_.kept == nullptr ? KeptFields{} : options_.kept(kind);
+  }
   absl::StatusOr<Json> CreateIn(const ResourceKind& kind, const Json& object, bool dry_run);
   absl::StatusOr<Json> Replace(const ResourceKind& kind, const Json& object,
                                std::string_view subresource);
@@ -103,35 +106,37 @@ ObjectKey RemoteKubeClient::Placed(const ResourceKind& kind, ObjectKey key) cons
   return key;
 }
 
-absl::StatusOr<Json> RemoteKubeClient::Read(std::string target) {
+absl::StatusOr<Json> RemoteKubeClient::Read(std::string target, KeptFields kept) {
   ASSIGN_OR_RETURN(const HttpAnswer answer,
                    transport_->Exchange({"GET", std::move(target), "", "", {}}));
-  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer));
+  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
   return Trimmed(std::move(object));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Write(const char* method, std::string target,
-                                             const char* content_type, const Json& body) {
+                                             const char* content_type, const Json& body,
+                                             KeptFields kept) {
   ASSIGN_OR_RETURN(
       const HttpAnswer answer,
       transport_->Exchange({method, std::move(target), json::Dump(body), content_type, {}}));
-  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer));
+  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
   return Trimmed(std::move(object));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Get(const ResourceKind& kind, const ObjectKey& key) {
   RETURN_IF_ERROR(RequireName(kind, key));
-  return Read(ObjectPath(kind, Placed(kind, key)));
+  return Read(ObjectPath(kind, Placed(kind, key)), Kept(kind));
 }
 
 absl::StatusOr<ObjectList> RemoteKubeClient::Page(const ResourceKind& kind, std::string_view ns,
                                                   const ListOptions& options) {
   ASSIGN_OR_RETURN(Json list,
                    Read(CollectionPath(kind, ns) +
-                        Query({{"labelSelector", options.selection.labels},
-                               {"fieldSelector", options.selection.fields},
-                               {"limit", options.limit > 0 ? absl::StrCat(options.limit) : ""},
-                               {"continue", options.continue_token}})));
+                            Query({{"labelSelector", options.selection.labels},
+                                   {"fieldSelector", options.selection.fields},
+                                   {"limit", options.limit > 0 ? absl::StrCat(options.limit) : ""},
+                                   {"continue", options.continue_token}}),
+                        Kept(kind)));
   ObjectList page;
   page.resource_version = ResourceVersionOf(list);
   page.continue_token = StringAt(list, "/metadata/continue");
@@ -183,7 +188,7 @@ absl::StatusOr<std::unique_ptr<WatchStream>> RemoteKubeClient::Watch(const Resou
     version = std::move(list.resource_version);
   }
   auto watch = std::make_unique<HttpWatch>(*transport_, kind, std::string(ns), options.selection,
-                                           std::move(version), options_.watch);
+                                           std::move(version), options_.watch, Kept(kind));
   RETURN_IF_ERROR(watch->Start(std::move(present)));
   return watch;
 }
@@ -199,7 +204,7 @@ absl::StatusOr<Json> RemoteKubeClient::CreateIn(const ResourceKind& kind, const 
   return Write("POST",
                CollectionPath(kind, key.ns) + Query({{"fieldManager", options_.field_manager},
                                                      {"dryRun", dry_run ? "All" : ""}}),
-               kJson, typed);
+               kJson, typed, Kept(kind));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Create(const ResourceKind& kind, const Json& object) {
@@ -216,7 +221,7 @@ absl::StatusOr<Json> RemoteKubeClient::Replace(const ResourceKind& kind, const J
   RETURN_IF_ERROR(RequireName(kind, key));
   return Write(
       "PUT", ObjectPath(kind, key, subresource) + Query({{"fieldManager", options_.field_manager}}),
-      kJson, object);
+      kJson, object, subresource == "scale" ? KeptFields{} : Kept(kind));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Update(const ResourceKind& kind, const Json& object) {
@@ -236,7 +241,7 @@ absl::StatusOr<Json> RemoteKubeClient::Merge(const ResourceKind& kind, const Obj
   return Write("PATCH",
                ObjectPath(kind, Placed(kind, key), subresource) +
                    Query({{"fieldManager", options_.field_manager}}),
-               kMergePatch, patch);
+               kMergePatch, patch, Kept(kind));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Patch(const ResourceKind& kind, const ObjectKey& key,
@@ -261,7 +266,7 @@ absl::StatusOr<Json> RemoteKubeClient::Apply(const ResourceKind& kind, const Jso
                ObjectPath(kind, key) + Query({{"fieldManager", options.field_manager},
                                               {"force", options.force ? "true" : "false"},
                                               {"dryRun", options.dry_run ? "All" : ""}}),
-               kApplyPatch, object);
+               kApplyPatch, object, Kept(kind));
 }
 
 absl::StatusOr<bool> RemoteKubeClient::Serves(const ResourceKind& kind) {
@@ -285,7 +290,7 @@ absl::StatusOr<Json> RemoteKubeClient::Delete(const ResourceKind& kind, const Ob
     body["preconditions"]["resourceVersion"] = options.resource_version;
   }
   if (options.grace_period_seconds) body["gracePeriodSeconds"] = *options.grace_period_seconds;
-  ASSIGN_OR_RETURN(Json last, Write("DELETE", ObjectPath(kind, place), kJson, body));
+  ASSIGN_OR_RETURN(Json last, Write("DELETE", ObjectPath(kind, place), kJson, body, Kept(kind)));
   if (StringAt(last, "/kind") != "Status") return last;
   // It is gone, and of what it was the server tells no more than this.
   return Json{

@@ -100,8 +100,9 @@ std::string WithoutManagedFields(std::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<Json> ParseServerJson(std::string_view text) {
-  return json::Parse(WithoutManagedFields(text), kLimits);
+absl::StatusOr<Json> ParseServerJson(std::string_view text, KeptFields kept) {
+  return json::Parse(kept.empty() ? WithoutManagedFields(text) : KeepFieldsOfAnswer(text, kept),
+                     kLimits);
 }
 
 absl::Status StatusOfObject(const Json& object) {
@@ -129,14 +130,14 @@ absl::Status StatusOfAnswer(const HttpAnswer& answer) {
                       absl::StrCat("API server: status ", http, text.empty() ? "" : ": ", text));
 }
 
-absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer) {
+absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer, KeptFields kept) {
   if (answer.head.status < 200 || answer.head.status > 299) return StatusOfAnswer(answer);
   if (!IsJson(answer)) {
     return absl::UnavailableError(absl::StrCat(
         "API server: the answer is ", Printable(answer.head.content_type, 60),
         " where JSON belongs; is it an API server? It begins: ", Printable(answer.body, 80)));
   }
-  auto object = ParseServerJson(answer.body);
+  auto object = ParseServerJson(answer.body, kept);
   if (!object.ok()) {
     return absl::UnavailableError(absl::StrCat("API server: the answer cannot be understood: ",
                                                std::string(object.status().message())));

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "controller/kube/http_transport.h"
+#include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 
 namespace starling::kube {
@@ -18,9 +19,10 @@ absl::Status StatusOfAnswer(const HttpAnswer& answer);
 absl::Status StatusOfObject(const Json& object);
 
 // The JSON object in a successful answer. Unavailable: it is none, so nobody knows what happened.
-absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer);
+// Here and below `kept` says what is wanted of it (kept_fields.h); empty: all but managedFields.
+absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer, KeptFields kept = {});
 
 // One JSON value from the server, within generous bounds.
-absl::StatusOr<Json> ParseServerJson(std::string_view text);
+absl::StatusOr<Json> ParseServerJson(std::string_view text, KeptFields kept = {});
 
 }  // namespace starling::kube

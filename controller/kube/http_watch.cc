@@ -30,12 +30,14 @@ bool IsPassing(const absl::Status& status) {
 }  // namespace
 
 HttpWatch::HttpWatch(HttpTransport& transport, const ResourceKind& kind, std::string ns,
-                     Selection selection, std::string version, const HttpWatchOptions& options)
+                     Selection selection, std::string version, const HttpWatchOptions& options,
+                     KeptFields kept)
     : transport_(transport),
       kind_(kind),
       ns_(std::move(ns)),
       selection_(std::move(selection)),
       options_(options),
+      kept_(kept),
       version_(std::move(version)) {}
 
 std::shared_ptr<HttpStream> HttpWatch::Open() {
@@ -121,7 +123,7 @@ absl::Status HttpWatch::Broken(const absl::Status& status) {
 
 absl::Status HttpWatch::TakeLine(std::string_view line) {
   if (line.empty()) return absl::OkStatus();
-  auto event = ParseServerJson(line);
+  auto event = ParseServerJson(line, kept_);
   if (!event.ok() || !event->is_object() || !At(*event, "/object").is_object()) {
     return absl::UnavailableError("watch: an event that cannot be understood");
   }

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "controller/kube/http_stream.h"
+#include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 
 namespace starling::kube {
@@ -29,7 +30,7 @@ struct HttpWatchOptions {
 class HttpWatch final : public WatchStream {
  public:
   HttpWatch(HttpTransport& transport, const ResourceKind& kind, std::string ns, Selection selection,
-            std::string version, const HttpWatchOptions& options);
+            std::string version, const HttpWatchOptions& options, KeptFields kept = {});
 
   // `present` are reported as ADDED first. Waits until the server has accepted the watch.
   absl::Status Start(std::vector<Json> present);
@@ -52,6 +53,7 @@ class HttpWatch final : public WatchStream {
   const std::string ns_;
   const Selection selection_;
   const HttpWatchOptions options_;
+  const KeptFields kept_;
 
   std::string version_;  // everything up to here has been seen
   std::string line_;     // the beginning of an event

@@ -11,6 +11,7 @@
 #include "common/sync/mutex.h"
 #include "controller/kube/http_kube_client.h"
 #include "controller/runtime/token_bucket.h"
+#include "controller/runtime/trim.h"
 
 namespace starling::manager {
 namespace {
@@ -54,6 +55,7 @@ kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
                                           metrics::Registry& registry) {
   kube::HttpKubeClientOptions options;
   options.field_manager = "starling-controller";
+  options.kept = runtime::FieldsRead;
   options.transport.user_agent = "starling-controller/" STARLING_VERSION;
   options.transport.most_idle_connections = 32;
   options.transport.observe = [&registry,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "controller/resources/objects.h"
 #include "controller/resources/rendezvous.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -203,10 +204,9 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,
                                        const PodRequest& request, const Round& round,
                                        const Platform& platform) {
-  v1alpha1::TrainingJobSpec plain = resolved;
-  plain.mutable_replica_specs()->mutable_worker()->clear_template_();
-  ASSIGN_OR_RETURN(Json ours, BuildPod(job, plain, request, platform));
-  ASSIGN_OR_RETURN(Json pod, BuildPod(job, resolved, request, platform));
+  Json ours = Json::object();
+  ours["spec"] = DefaultPodSpec(job, resolved, request, platform);
+  ASSIGN_OR_RETURN(Json pod, BuildPodOver(ours["spec"], job, resolved, request, platform));
   ASSIGN_OR_RETURN(Json given, ParseTemplate(resolved));
   const Json* theirs = TrainerOf(given);
   if (theirs == nullptr || !theirs->contains("command") || !(*theirs)["command"].is_array()) {

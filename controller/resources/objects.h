@@ -6,12 +6,21 @@
 #include <string>
 #include <string_view>
 
+#include "absl/status/statusor.h"
 #include "controller/resources/names.h"
+#include "controller/resources/resources.h"
 
 namespace starling::resources {
 
 // An object that the job owns and that goes when it goes, with the labels of all of them.
 nlohmann::json Owned(const JobIdentity& job, std::string_view api_version, std::string_view kind,
                      std::string name);
+
+// The spec of a pod of ours before the user's template is merged over it, and BuildPod over it.
+nlohmann::json DefaultPodSpec(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
+                              const PodRequest& request, const Platform& platform);
+absl::StatusOr<nlohmann::json> BuildPodOver(nlohmann::json defaults, const JobIdentity& job,
+                                            const v1alpha1::TrainingJobSpec& resolved,
+                                            const PodRequest& request, const Platform& platform);
 
 }  // namespace starling::resources

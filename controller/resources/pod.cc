@@ -345,12 +345,26 @@ absl::Status SetMetadata(const Draft& draft, Json merged, Json& metadata) {
 
 }  // namespace
 
+Json DefaultPodSpec(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
+                    const PodRequest& request, const Platform& platform) {
+  return DefaultSpec({job, resolved, request, platform});
+}
+
 absl::StatusOr<Json> BuildPod(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
                               const PodRequest& request, const Platform& platform) {
+  return BuildPodOver(DefaultPodSpec(job, resolved, request, platform), job, resolved, request,
+                      platform);
+}
+
+absl::StatusOr<Json> BuildPodOver(Json defaults, const JobIdentity& job,
+                                  const v1alpha1::TrainingJobSpec& resolved,
+                                  const PodRequest& request, const Platform& platform) {
   const Draft draft{job, resolved, request, platform};
   Json pod = Owned(job, "v1", "Pod", PodName(job.name, request.role, request.index));
   ASSIGN_OR_RETURN(const Json user, TemplateOf(draft));
-  Json merged = MergeTemplate({{"metadata", Json::object()}, {"spec", DefaultSpec(draft)}}, user);
+  Json base = {{"metadata", Json::object()}};
+  base["spec"] = std::move(defaults);
+  Json merged = MergeTemplate(std::move(base), user);
   Json* metadata = ObjectAt(merged, "metadata");
   Json* spec = ObjectAt(merged, "spec");
   if (metadata == nullptr || spec == nullptr) {

@@ -8,6 +8,7 @@
 
 #include <nlohmann/json_fwd.hpp>
 
+#include "controller/kube/kept_fields.h"
 #include "controller/kube/resource_kind.h"
 
 namespace starling::runtime {
@@ -28,5 +29,9 @@ nlohmann::json TrimmedToData(const nlohmann::json& object);
 
 // The one for this kind. Null: objects of this kind are kept whole, as those that are written back.
 Trim TrimFor(const kube::ResourceKind& kind);
+
+// What a controller reads of the server's answers about a kind, of which it writes back no object.
+// Empty: all of it.
+kube::KeptFields FieldsRead(const kube::ResourceKind& kind);
 
 }  // namespace starling::runtime

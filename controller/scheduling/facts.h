@@ -21,7 +21,8 @@ using Json = nlohmann::json;
 // The pods of one role.
 struct RoleFacts {
   resources::Role role = resources::Role::kWorker;
-  Json pod;                 // one of them, as it would be built: its spec is the role's template
+  // One of them, as it would be built: its spec is the role's template. Of a job that has a queue.
+  Json pod;
   std::int64_t wanted = 0;  // how many the spec asks for, within its own bounds
   std::int64_t least = 0;   // without how many the job cannot train
   std::int64_t live = 0;    // how many have not ended, terminating ones among them

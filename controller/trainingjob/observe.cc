@@ -12,6 +12,7 @@
 #include "api/spec/reader.h"
 #include "api/spec/resolve.h"
 #include "api/spec/validate.h"
+#include "api/spec/writer.h"
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/credentials.h"
@@ -31,8 +32,12 @@ bool IsCurrent(const std::string& given_json, const v1alpha1::TrainingJobSpec& r
   return spec::CheckChange(spec::Resolve(given), resolved, /*suspended=*/false).empty();
 }
 
-std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Observed& observed) {
+std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading& reading) {
+  const Observed& observed = reading.observed;
   std::vector<ObservedConfig> configs;
+  if (objects.configs.empty()) return configs;
+  // Most often it is what was frozen, and need not be compared part by part.
+  const std::string now = json::Dump(spec::WriteMessage(reading.given));
   for (const Json& config : objects.configs) {
     const auto generation = resources::ParseConfigName(observed.job.name, kube::NameOf(config));
     if (!generation.has_value() || kube::ControllerUidOf(config) != observed.job.uid ||
@@ -41,7 +46,7 @@ std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Observe
     }
     const std::string given =
         kube::StringAt(config, absl::StrCat("/data/", std::string(resources::kGivenKey)));
-    configs.push_back({*generation, IsCurrent(given, observed.spec)});
+    configs.push_back({*generation, given == now || IsCurrent(given, observed.spec)});
   }
   return configs;
 }
@@ -107,7 +112,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
       observed.pods.push_back(*std::move(seen));
     }
   }
-  observed.configs = ReadConfigs(objects, observed);
+  observed.configs = ReadConfigs(objects, reading);
   if (observed.spec_error.empty()) observed.spec_error = CheckSpec(observed, platform);
   observed.has_secret = HasSecret(objects, observed.job, platform);
   observed.has_service =

@@ -2,6 +2,7 @@
 #include "controller/trainingjob/scheduling_facts.h"
 
 #include "controller/kube/objects.h"
+#include "controller/scheduling/kueue.h"
 #include "controller/trainingjob/build.h"
 #include "controller/trainingjob/pass.h"
 #include "controller/trainingjob/policies.h"
@@ -18,12 +19,9 @@ Json SamplePod(const Observed& observed, Role role, const resources::Platform& p
 }
 
 scheduling::RoleFacts FactsOfRole(const Observed& observed, Role role, std::int64_t wanted,
-                                  std::int64_t least, const resources::Platform& platform) {
-  scheduling::RoleFacts facts{.role = role,
-                              .pod = SamplePod(observed, role, platform),
-                              .wanted = wanted,
-                              .least = std::min(least, wanted)};
-  if (facts.pod.is_null()) facts.wanted = facts.least = 0;
+                                  std::int64_t least) {
+  scheduling::RoleFacts facts{
+      .role = role, .pod = {}, .wanted = wanted, .least = std::min(least, wanted)};
   for (const ObservedPod& pod : observed.pods) {
     if (pod.role != role || pod.Terminated()) continue;
     ++facts.live;
@@ -68,11 +66,17 @@ scheduling::JobFacts FactsOf(const JobObjects& objects, const Reading& reading,
   SetPolicy(observed.spec.run_policy(), facts);
   SetOutcome(observed.status, facts);
   if (!observed.spec.workload().has_container()) {
-    facts.roles.push_back(FactsOfRole(observed, Role::kCoordinator, 1, 1, platform));
+    facts.roles.push_back(FactsOfRole(observed, Role::kCoordinator, 1, 1));
   }
   const v1alpha1::WorkerSpec& worker = observed.spec.replica_specs().worker();
   facts.roles.push_back(FactsOfRole(observed, Role::kWorker, WantedWorkers(observed.spec).workers,
-                                    std::max<std::int64_t>(worker.min_replicas(), 1), platform));
+                                    std::max<std::int64_t>(worker.min_replicas(), 1)));
+  // Only queues ask what a pod needs, and few jobs have one.
+  if (scheduling::QueueOf(facts).empty()) return facts;
+  for (scheduling::RoleFacts& role : facts.roles) {
+    role.pod = SamplePod(observed, role.role, platform);
+    if (role.pod.is_null()) role.wanted = role.least = 0;
+  }
   return facts;
 }
 

@@ -255,12 +255,15 @@ absl::Status TrainingJobReconciler::AcceptOwn(const kube::ResourceKind& kind, co
 absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const Reading& reading,
                                                const Decision& decision) {
   std::vector<Json> pods;
+  std::map<std::int64_t, v1alpha1::TrainingJobSpec> specs;  // by generation
   for (const Action& action : decision.actions) {
     const auto* create = std::get_if<CreatePod>(&action);
     if (create == nullptr) continue;
-    const v1alpha1::TrainingJobSpec frozen =
-        FrozenSpec(objects, reading.observed, create->config_generation);
-    ASSIGN_OR_RETURN(Json pod, BuildJobPod(reading.observed.job, frozen, *create, platform_));
+    const std::int64_t generation = create->config_generation;
+    const auto [frozen, added] = specs.try_emplace(generation);
+    if (added) frozen->second = FrozenSpec(objects, reading.observed, generation);
+    ASSIGN_OR_RETURN(Json pod,
+                     BuildJobPod(reading.observed.job, frozen->second, *create, platform_));
     pods.push_back(scheduling::Decorate(reading.scheduling, create->role, std::move(pod)));
   }
   const std::vector<absl::Status> results =
