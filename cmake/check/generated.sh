@@ -7,7 +7,8 @@ generator=$1/starling-schema-gen
 out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 "$generator" "$out"
+# reasons.md stands among them, but comes from controller/trainingjob/reasons.cc and its own test.
 for folder in crds docs/reference; do
-  diff -r "$out/$folder" "$folder" || { echo "generated files are not current; run: make generate" >&2; exit 1; }
+  diff -r -x reasons.md "$out/$folder" "$folder" || { echo "generated files are not current; run: make generate" >&2; exit 1; }
 done
 echo "generated: crds and docs/reference are current"
