@@ -243,14 +243,22 @@ TEST_F(EmbeddedKubeClientTest, ADamagedStoreSaysSo) {
   EXPECT_THAT(status.message(), HasSubstr("move the file"));
 }
 
-// Runs `body` in a process of its own; its exit status as waitpid gives it.
-int InChild(const std::function<int()>& body) {
+// Starts `body` in a process of its own. Not from several threads: a child of one of them may find
+// a lock that another held for ever.
+pid_t StartChild(const std::function<int()>& body) {
   const pid_t child = ::fork();
   if (child == 0) ::_exit(body());
-  int status = 0;
+  return child;
+}
+
+// Its exit status as waitpid gives it.
+int Await(pid_t child) {
+  int status = -1;
   ::waitpid(child, &status, 0);
   return status;
 }
+
+int InChild(const std::function<int()>& body) { return Await(StartChild(body)); }
 
 TEST_F(EmbeddedKubeClientTest, AFullDiskIsNamedAndLosesNothing) {
   Open(File())->Create(kConfigMap, Object("before")).IgnoreError();
@@ -292,12 +300,12 @@ TEST_F(EmbeddedKubeClientTest, ProcessesWriteTogetherWithoutLosingAny) {
     return 0;
   };
 
-  std::vector<std::thread> parents;
-  std::vector<int> statuses(3, -1);
-  for (int& status : statuses) {
-    parents.emplace_back([&] { status = InChild([&] { return count(50); }); });
+  std::vector<pid_t> children;
+  for (int child = 0; child < 3; ++child) {
+    children.push_back(StartChild([&] { return count(50); }));
   }
-  for (std::thread& parent : parents) parent.join();
+  std::vector<int> statuses;
+  for (const pid_t child : children) statuses.push_back(Await(child));
 
   EXPECT_THAT(statuses, testing::Each(0));
   const auto counter = Open(File())->Get(kConfigMap, {"default", "counter"});
