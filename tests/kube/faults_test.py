@@ -45,11 +45,14 @@ class Faults(TrainingCase):
                 return False
             if leads["spec"]["nodeName"] == node:
                 return True
-            if any(pod["spec"]["nodeName"] == node for pod in pods.values()):
-                self.kubectl("delete", "pod", self.leader(), "--grace-period=5",
+            # After a power cut both may stand on the other node: the spare one moves first.
+            spares = [name for name in pods if name != leads["metadata"]["name"]]
+            spread = any(pod["spec"]["nodeName"] == node for pod in pods.values())
+            for name in [leads["metadata"]["name"]] if spread else spares:
+                self.kubectl("delete", "pod", name, "--grace-period=5",
                              namespace="starling-system")
             return False
-        self.wait_for(there, 60, f"a controller on {node} leads")
+        self.wait_for(there, 120, f"a controller on {node} leads")
 
     def node_is_ready(self, node):
         found = self.get("node", node, namespace=None)
