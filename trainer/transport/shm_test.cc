@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <cstring>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -76,7 +76,8 @@ TEST(Ring, CarriesBytesInOrderAcrossItsEndAndNeverBeyondItsRoom) {
     std::vector<std::byte> in(random() % 400);
     const iovec target = Piece(in);
     const std::size_t read = reader.Read(std::span(&target, 1))->bytes;
-    ASSERT_EQ(std::memcmp(in.data(), all.data() + received, read), 0);
+    ASSERT_TRUE(std::equal(in.begin(), in.begin() + static_cast<std::ptrdiff_t>(read),
+                           all.begin() + static_cast<std::ptrdiff_t>(received)));
     received += read;
   }
 }
