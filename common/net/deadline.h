@@ -40,7 +40,7 @@ class Deadline {
     return static_cast<int>(std::min<std::int64_t>(left, std::numeric_limits<int>::max()));
   }
 
-  friend auto operator<=>(const Deadline&, const Deadline&) = default;
+  friend auto operator<=>(const Deadline&, const Deadline&) = default;  // NOLINT(*-use-nullptr)
 
  private:
   using Clock = std::chrono::steady_clock;

@@ -44,7 +44,7 @@ struct ObjectKey {
   std::string ns;  // "namespace" is a C++ keyword
   std::string name;
 
-  friend auto operator<=>(const ObjectKey&, const ObjectKey&) = default;
+  friend auto operator<=>(const ObjectKey&, const ObjectKey&) = default;  // NOLINT(*-use-nullptr)
   template <typename H>
   friend H AbslHashValue(H state, const ObjectKey& key) {
     return H::combine(std::move(state), key.ns, key.name);

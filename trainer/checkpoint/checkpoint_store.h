@@ -32,7 +32,7 @@ struct StateId {
   std::int64_t incarnation = 0;
   std::int64_t epoch = 0;
   std::int64_t step = 0;
-  friend auto operator<=>(const StateId&, const StateId&) = default;  // NOLINT: tidy sees a 0
+  friend auto operator<=>(const StateId&, const StateId&) = default;  // NOLINT(*-use-nullptr)
 };
 
 // "0000000003-0000000012-000000000000000456": zero-padded, so that names sort as ids do.

@@ -24,7 +24,7 @@ using Clock = std::int64_t;
 struct Client {
   membership::MemberId id;
   membership::ViewNumber joined = 0;
-  auto operator<=>(const Client&) const = default;
+  auto operator<=>(const Client&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 void Encode(const Client& client, bytes::Writer& out);

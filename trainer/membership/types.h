@@ -29,7 +29,7 @@ inline std::uint64_t EpochOf(ViewNumber view) { return view & 0xffffffffU; }
 struct MemberId {
   std::string pod_uid;
   std::int64_t start = 0;
-  auto operator<=>(const MemberId&) const = default;
+  auto operator<=>(const MemberId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Names the bytes of a replicated state: the view whose sync round its holder completed last, and
@@ -37,7 +37,7 @@ struct MemberId {
 struct StateId {
   ViewNumber view = 0;
   std::int64_t step = 0;
-  auto operator<=>(const StateId&) const = default;
+  auto operator<=>(const StateId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct ViewMember {
@@ -109,8 +109,8 @@ struct ControlWord {
   std::int64_t candidate = 0;  // prepared view
   std::int64_t checkpoint_turn = 0;
   std::int64_t settings_generation = 0;
-  std::int64_t stop = 0;  // 1: I am leaving
-  auto operator<=>(const ControlWord&) const = default;
+  std::int64_t stop = 0;                                 // 1: I am leaving
+  auto operator<=>(const ControlWord&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 enum class Phase {

@@ -22,7 +22,7 @@ namespace starling::parameter_server {
 struct SlotId {
   std::uint32_t table = 0;
   RowRange range;
-  auto operator<=>(const SlotId&) const = default;
+  auto operator<=>(const SlotId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 struct Cutting {

@@ -45,7 +45,7 @@ struct RowRange {
   std::uint64_t end = 0;
   std::uint64_t size() const { return end - begin; }
   bool Holds(std::uint64_t row) const { return row >= begin && row < end; }
-  auto operator<=>(const RowRange&) const = default;
+  auto operator<=>(const RowRange&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
 // Changes rows [range) of `width` floats in place.

@@ -61,7 +61,7 @@ class Invariants {
     std::int64_t step = 0;
     std::uint64_t hash = 0;
     const char* what = "";
-    auto operator<=>(const Fact&) const = default;
+    auto operator<=>(const Fact&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
   void Fail(const std::string& what);
