@@ -160,6 +160,9 @@ pb::Report ToProto(const Report& report) {
   to.set_stopped(report.stopped);
   to.set_base_step(report.base_step);
   to.set_stepped(report.stepped);
+  if (!report.parameter_server.empty()) {
+    to.mutable_parameter_server()->ParseFromString(report.parameter_server);
+  }
   return to;
 }
 
@@ -188,6 +191,7 @@ Report FromProto(const pb::Report& from) {
   report.stopped = from.stopped();
   report.base_step = from.base_step();
   report.stepped = from.stepped();
+  report.parameter_server = from.parameter_server().SerializeAsString();
   return report;
 }
 
@@ -200,6 +204,9 @@ pb::Directive ToProto(const Directive& directive) {
   Put(directive.settings, *to.mutable_settings());
   to.set_checkpoint_turn(directive.checkpoint_turn);
   to.set_finished(directive.finished);
+  if (!directive.parameter_server.empty()) {
+    to.mutable_parameter_server()->ParseFromString(directive.parameter_server);
+  }
   return to;
 }
 
@@ -212,6 +219,7 @@ Directive FromProto(const pb::Directive& from) {
   directive.settings = FromProto(from.settings());
   directive.checkpoint_turn = from.checkpoint_turn();
   directive.finished = from.finished();
+  directive.parameter_server = from.parameter_server().SerializeAsString();
   return directive;
 }
 
@@ -235,6 +243,8 @@ Desired FromProto(const pb::Desired& from) {
   desired.sequence = from.sequence();
   desired.workers = from.workers();
   desired.min_workers = from.min_workers();
+  desired.servers = from.servers();
+  desired.min_servers = from.min_servers();
   for (const pb::Pod& pod : from.pods()) desired.pods.push_back(Get(pod));
   desired.settings = FromProto(from.settings());
   const google::protobuf::Duration& interval = from.settings().checkpoint().interval();

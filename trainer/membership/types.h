@@ -161,6 +161,9 @@ struct Report {
   bool stopped = false;                  // halted by the settings, checkpoint committed
   std::int64_t base_step = -1;           // where the installed view's sync round ended; -1: not yet
   bool stepped = false;                  // has completed a reduction in the installed view
+  // In jobs with parameter servers a serialized v1alpha1.ParameterServerReport, which the machines
+  // of this folder do not read.
+  std::string parameter_server;
   bool operator==(const Report&) const = default;
 };
 
@@ -173,6 +176,8 @@ struct Directive {
   Settings settings;
   std::int64_t checkpoint_turn = 0;
   bool finished = false;
+  // In jobs with parameter servers a serialized v1alpha1.ParameterServerDirective.
+  std::string parameter_server;
   bool operator==(const Directive&) const = default;
 };
 
@@ -202,6 +207,8 @@ struct Desired {
   std::int64_t sequence = 0;
   std::int64_t workers = 0;
   std::int64_t min_workers = 1;
+  std::int64_t servers = 0;
+  std::int64_t min_servers = 1;
   std::vector<Pod> pods;
   Settings settings;
   std::int64_t checkpoint_interval_ms = 0;  // from the settings; 0: no turns

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// The tables of a job, from its spec and from what its workers know of model and data. A pure
+// function: coordinator, servers and workers call it with the same arguments and have the same
+// tables, rules and slots, in the same order, without telling one another.
+//
+//   parameters  the flat buffer of the model (engine.h), cut into exchange.parameterServer.slots
+//               slots; its rule is spec.optimizer
+//   course      a key-value slot, the last one: how training fares (validations, the best
+//               parameters so far), so that this outlives every worker; nobody waits for anybody in
+//               it, and it has no leases
+//
+// Leases are units of work: 1 is the first values of all parameters, 2 + i is the i-th batch of
+// samplesPerPush samples, counted over all epochs. To add a table (of sparse rows, of embeddings):
+// its TableSpec here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/parameter_server/shard_map.h"
+#include "trainer/parameter_server/slot_state.h"
+
+namespace starling::v1alpha1 {
+class TrainingJobSpec;
+}  // namespace starling::v1alpha1
+
+namespace starling::parameter_server {
+
+// What workers know of model and data, and everybody else is told.
+struct Layout {
+  std::int64_t parameters = 0;  // floats in the flat buffer
+  std::int64_t samples = 0;     // in the training set
+  std::string fingerprint;      // of the tensors' names and shapes, and of the data
+  bool operator==(const Layout&) const = default;
+};
+
+inline constexpr Lease kFirstValues = 1;
+inline constexpr Lease LeaseOfBatch(std::int64_t batch) {  // from 0
+  return static_cast<Lease>(batch) + 2;
+}
+inline constexpr std::int64_t BatchOfLease(Lease lease) {
+  return static_cast<std::int64_t>(lease) - 2;
+}
+
+// Slots below this many floats are not cut further.
+inline constexpr std::int64_t kSmallestSlot = 4096;
+
+struct JobTables {
+  std::vector<SlotId> ids;         // of `slots`, in the same order
+  std::vector<SlotOptions> slots;  // those of the parameters, then the course's
+  // The slots whose ledgers say whether a lease is done.
+  std::size_t parameter_slots = 0;
+  std::size_t course_slot() const { return parameter_slots; }
+};
+
+// `spec` is resolved and valid, its exchange is parameterServer. INVALID_ARGUMENT when layout and
+// spec do not fit (no parameters, more slots than a view can name).
+absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const Layout& layout);
+
+// spec.exchange.parameterServer.samplesPerPush, or what stands in for it.
+std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec);
+
+// How the job file's consistency is called by the machines.
+consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec);
+
+}  // namespace starling::parameter_server
