@@ -14,8 +14,16 @@ using spec::FieldDescriptor;
 using spec::Kind;
 
 constexpr char kForbidden[] = "FieldValueForbidden";
-constexpr char kWasSuspended[] =
-    "has(oldSelf.runPolicy) && has(oldSelf.runPolicy.suspend) && oldSelf.runPolicy.suspend";
+constexpr char kWasSuspended[] = "oldSelf.runPolicy.suspend";
+
+// The way to a field of the message that a rule stands beside.
+using Way = std::vector<const FieldDescriptor*>;
+
+std::string PathOf(const Way& way) {
+  std::vector<std::string> names;
+  for (const FieldDescriptor* step : way) names.push_back(step->json_name());
+  return absl::StrJoin(names, ".");
+}
 
 // Whether all of a.b.c below `root` is there.
 std::string Has(const std::string& root, const std::string& path) {
@@ -28,10 +36,26 @@ std::string Has(const std::string& root, const std::string& path) {
   return absl::StrJoin(steps, " && ");
 }
 
-std::string Same(const std::string& path) {
-  const std::string now = Has("self", path), before = Has("oldSelf", path);
-  return absl::StrCat("(", now, ") == (", before, ") && (!(", now, ") || self.", path,
-                      " == oldSelf.", path, ")");
+// The same of a way on which some are always there and need not be asked for. Empty: all of them.
+std::string Given(const std::string& root, const Way& way) {
+  std::vector<std::string> steps;
+  std::string at = root;
+  for (const FieldDescriptor* step : way) {
+    absl::StrAppend(&at, ".", step->json_name());
+    const auto& marks = spec::RulesOf(*step);
+    if (marks.schema_default() || marks.required()) continue;
+    steps.push_back(absl::StrCat("has(", at, ")"));
+  }
+  return absl::StrJoin(steps, " && ");
+}
+
+// Given on both sides and equal, or on neither.
+std::string Same(const Way& way) {
+  const std::string path = PathOf(way);
+  const std::string equal = absl::StrCat("self.", path, " == oldSelf.", path);
+  const std::string now = Given("self", way), before = Given("oldSelf", way);
+  if (now.empty()) return equal;
+  return absl::StrCat("(", now, " ? ", before, " && ", equal, " : !(", before, "))");
 }
 
 bool IsSingleMessage(const FieldDescriptor& field) {
@@ -49,22 +73,22 @@ bool HoldsMarks(const Descriptor& message) {
 }
 
 // One rule for each part of the spec that may change only while the job is suspended.
-void AddSuspension(const Descriptor& message, const std::string& prefix,
-                   std::vector<CelRule>& rules) {
+void AddSuspension(const Descriptor& message, Way& way, std::vector<CelRule>& rules) {
   for (int i = 0; i < message.field_count(); ++i) {
     const FieldDescriptor& field = *message.field(i);
     const auto& marks = spec::RulesOf(field);
     // Of a raw object the server's expressions see no member: the webhook compares it.
     if (marks.mutable_while_running() || marks.immutable() || marks.raw_json()) continue;
-    const std::string path = prefix + field.json_name();
+    way.push_back(&field);
     if (IsSingleMessage(field) && HoldsMarks(*field.message_type())) {
-      AddSuspension(*field.message_type(), path + ".", rules);
-      continue;
+      AddSuspension(*field.message_type(), way, rules);
+    } else {
+      rules.push_back({absl::StrCat(Same(way), " || ", kWasSuspended),
+                       "must not change while the job runs; suspend it first, or submit the job "
+                       "under another name",
+                       "." + PathOf(way), kForbidden});
     }
-    rules.push_back({absl::StrCat("(", kWasSuspended, ") || (", Same(path), ")"),
-                     "must not change while the job runs; suspend it first, or submit the job "
-                     "under another name",
-                     "." + path, kForbidden});
+    way.pop_back();
   }
 }
 
@@ -74,12 +98,12 @@ void AddMarks(const Descriptor& message, std::vector<CelRule>& rules) {
     const auto& marks = spec::RulesOf(field);
     const std::string& name = field.json_name();
     if (marks.immutable()) {
-      rules.push_back(
-          {Same(name), "never changes; submit the job under another name", "." + name, kForbidden});
+      rules.push_back({Same({&field}), "never changes; submit the job under another name",
+                       "." + name, kForbidden});
     }
     if (!marks.required_unless().empty()) {
       rules.push_back(
-          {absl::StrCat("(", Has("self", marks.required_unless()), ") || has(self.", name, ")"),
+          {absl::StrCat("has(self.", name, ") || (", Has("self", marks.required_unless()), ")"),
            "is required and missing", "." + name, "FieldValueRequired"});
     }
   }
@@ -114,12 +138,12 @@ void AddTarget(std::vector<CelRule>& rules) {
 void AddContainer(std::vector<CelRule>& rules) {
   for (const char* name : {"preset", "dataset", "optimizer", "validation", "stop", "exchange",
                            "checkpoint", "experiment"}) {
-    rules.push_back({absl::StrCat("!", kContainer, " || !has(self.", name, ")"),
+    rules.push_back({absl::StrCat("!has(self.", name, ") || !", kContainer),
                      "has no meaning with spec.workload.container, whose program sees to it "
                      "itself; leave it out",
                      absl::StrCat(".", name), kForbidden});
   }
-  rules.push_back({absl::StrCat(kContainer, " || !", "has(self.runPolicy.successPolicy)"),
+  rules.push_back({absl::StrCat("!has(self.runPolicy.successPolicy) || ", kContainer),
                    "is for spec.workload.container; other jobs succeed when training ends",
                    ".runPolicy.successPolicy", kForbidden});
 }
@@ -175,7 +199,8 @@ std::vector<CelRule> CelRulesOf(const Descriptor& message) {
   if (&message == v1alpha1::TrainingJobSpec::descriptor()) {
     AddSpec(rules);
     AddContainer(rules);
-    AddSuspension(message, "", rules);
+    Way way;
+    AddSuspension(message, way, rules);
   } else if (&message == v1alpha1::WorkerSpec::descriptor()) {
     AddSizes(rules);
   } else if (&message == v1alpha1::Target::descriptor()) {

@@ -6,6 +6,10 @@
 // stand in one table here, each beside the message that holds them all. To add one, add a row; what
 // CEL cannot say, or only at too great a cost, is left to api/spec/validate, which the webhook
 // runs.
+//
+// The server evaluates all rules at each write of the object, those of its status too, and pays for
+// each step to a field that is there; one to a field that is not costs nearly nothing. So what is
+// seldom given comes first in each "||".
 #pragma once
 
 #include <string>
