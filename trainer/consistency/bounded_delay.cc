@@ -19,7 +19,7 @@ class BoundedDelayModel final : public Consistency {
   bool MayRead(const Client& client, Clock /*clock*/) const override {
     if (!rules_.bound) return true;
     const auto own = tasks_.find(client);
-    if (own == tasks_.end()) return false;
+    if (own == tasks_.end()) return clocks_.Rests(client);  // it reads for no task
     std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
     for (const auto& [other, task] : tasks_) oldest = std::min(oldest, task);
     return own->second - oldest <= delay_;
@@ -33,9 +33,11 @@ class BoundedDelayModel final : public Consistency {
     }
     tasks_ = std::move(kept);
     for (const auto& [client, clock] : clocks_.all()) {
-      if (tasks_.emplace(client, next_).second) ++next_;
+      if (!clocks_.Rests(client) && tasks_.emplace(client, next_).second) ++next_;
     }
   }
+  void Rested(const Client& client) override { tasks_.erase(client); }
+  void Woken(const Client& client) override { tasks_.emplace(client, next_++); }
   void Completed(const Client& client) override {
     const auto task = tasks_.find(client);
     if (task != tasks_.end()) task->second = next_++;

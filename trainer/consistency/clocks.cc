@@ -27,6 +27,7 @@ void Clocks::OnView(const std::vector<Client>& clients) {
     if (stays || !rules_.drop_departed) kept[client] = clock;
   }
   clocks_ = std::move(kept);
+  std::erase_if(resting_, [this](const Client& client) { return !clocks_.contains(client); });
   const Clock start = rules_.admit_at_minimum ? Minimum().value_or(highest_) : 0;
   for (const Client& client : clients) clocks_.emplace(client, start);
 }
@@ -38,6 +39,16 @@ void Clocks::Advance(const Client& client, Clock completed) {
   highest_ = std::max(highest_, clock->second);
 }
 
+void Clocks::Rest(const Client& client) {
+  if (clocks_.contains(client)) resting_.insert(client);
+}
+
+void Clocks::Wake(const Client& client) {
+  if (resting_.erase(client) == 0) return;
+  const Clock others = MinimumBut(client).value_or(highest_);
+  if (rules_.admit_at_minimum) Advance(client, others);
+}
+
 std::optional<Clock> Clocks::Of(const Client& client) const {
   const auto clock = clocks_.find(client);
   if (clock == clocks_.end()) return std::nullopt;
@@ -47,7 +58,7 @@ std::optional<Clock> Clocks::Of(const Client& client) const {
 std::optional<Clock> Clocks::Minimum() const {
   std::optional<Clock> minimum;
   for (const auto& [client, clock] : clocks_) {
-    minimum = minimum ? std::min(*minimum, clock) : clock;
+    if (!Rests(client)) minimum = minimum ? std::min(*minimum, clock) : clock;
   }
   return minimum;
 }
@@ -55,7 +66,8 @@ std::optional<Clock> Clocks::Minimum() const {
 std::optional<Clock> Clocks::MinimumBut(const Client& except) const {
   std::optional<Clock> minimum;
   for (const auto& [client, clock] : clocks_) {
-    if (client != except) minimum = minimum ? std::min(*minimum, clock) : clock;
+    if (client == except || Rests(client)) continue;
+    minimum = minimum ? std::min(*minimum, clock) : clock;
   }
   return minimum;
 }
@@ -66,15 +78,18 @@ void Clocks::Save(bytes::Writer& out) const {
   for (const auto& [client, clock] : clocks_) {
     Encode(client, out);
     out.Put(clock);
+    out.Put(static_cast<std::uint8_t>(Rests(client)));
   }
 }
 
 void Clocks::Load(bytes::Reader& in) {
   clocks_.clear();
+  resting_.clear();
   highest_ = in.Get<Clock>();
-  for (std::uint64_t left = in.GetCount(32); left > 0; --left) {
+  for (std::uint64_t left = in.GetCount(33); left > 0; --left) {
     const Client client = DecodeClient(in);
     clocks_[client] = in.Get<Clock>();
+    if (in.Get<std::uint8_t>() != 0) resting_.insert(client);
   }
 }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "common/bytes/encoding.h"
@@ -42,12 +43,20 @@ class Clocks {
   // `client` has completed `completed` clocks. Never goes back. Unknown clients are ignored.
   void Advance(const Client& client, Clock completed);
 
+  // `client` has nothing to do: until it wakes nobody waits for it.
+  void Rest(const Client& client);
+  // It goes on at the minimum of those that do not rest, or at the highest clock ever seen if all
+  // do; never below its own.
+  void Wake(const Client& client);
+  bool Rests(const Client& client) const { return resting_.contains(client); }
+
   std::optional<Clock> Of(const Client& client) const;
-  // Over all clients, or all but `except`; nothing if there are none.
+  // Over all clients that do not rest, or all of those but `except`; nothing if there are none.
   std::optional<Clock> Minimum() const;
   std::optional<Clock> MinimumBut(const Client& except) const;
   Clock highest() const { return highest_; }
   std::size_t size() const { return clocks_.size(); }
+  std::size_t awake() const { return clocks_.size() - resting_.size(); }
   const std::map<Client, Clock>& all() const { return clocks_; }
 
   void Save(bytes::Writer& out) const;
@@ -56,6 +65,7 @@ class Clocks {
  private:
   Rules rules_;
   std::map<Client, Clock> clocks_;
+  std::set<Client> resting_;  // of those
   Clock highest_ = 0;
 };
 

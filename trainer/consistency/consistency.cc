@@ -104,6 +104,24 @@ std::vector<Batch> Consistency::OnSkip(const Client& client, Clock clock) {
   return ready;
 }
 
+std::vector<Batch> Consistency::OnRest(const Client& client) {
+  clocks_.Rest(client);
+  Rested(client);
+  std::vector<Batch> ready;
+  Gather(ready);
+  return ready;
+}
+
+std::vector<Batch> Consistency::OnWake(const Client& client) {
+  if (clocks_.Rests(client)) {
+    clocks_.Wake(client);
+    Woken(client);
+  }
+  std::vector<Batch> ready;
+  Gather(ready);
+  return ready;
+}
+
 Verdict Consistency::OnPush(const Contribution& contribution) {
   Verdict verdict;
   verdict.accepted = Accepts(contribution);

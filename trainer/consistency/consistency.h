@@ -21,6 +21,9 @@
 // A clock is one round of a client: it reads at clock c (it has completed c clocks), computes, and
 // pushes with clock c; the push that `completes` the clock makes it c + 1.
 //
+// A client that has no work says so (OnRest) and is not waited for until it has some (OnWake): the
+// end of a job, and whatever else leaves some without work, must not stop those that have it.
+//
 // To add a model: a struct in Options, a class beside the others (one file a kind), a case in
 // MakeConsistency, a row above, and its line in consistency_test.cc's property tests.
 #pragma once
@@ -118,6 +121,11 @@ class Consistency {
   std::vector<Batch> OnStart(const Client& client, Clock clock);
   // The push of `clock` held nothing that is not applied already: only the clock goes on.
   std::vector<Batch> OnSkip(const Client& client, Clock clock);
+  // `client` has nothing to do for a while: nobody waits for it, and what waited for its share goes
+  // without. It may still read.
+  std::vector<Batch> OnRest(const Client& client);
+  // It goes on; where, StartOf says.
+  std::vector<Batch> OnWake(const Client& client);
   // Whether a read of `client`, which has completed `clock` clocks, may be served now. (That its
   // own pushes are in, the slot sees to.)
   virtual bool MayRead(const Client& client, Clock clock) const = 0;
@@ -139,6 +147,8 @@ class Consistency {
   virtual void Gather(std::vector<Batch>& ready) = 0;
   virtual void ViewChanged() {}
   virtual void Completed(const Client& /*client*/) {}
+  virtual void Rested(const Client& /*client*/) {}
+  virtual void Woken(const Client& /*client*/) {}
   virtual void Started(Clock /*clock*/) {}
   virtual void SaveMore(bytes::Writer& /*out*/) const {}
   virtual void LoadMore(bytes::Reader& /*in*/) {}

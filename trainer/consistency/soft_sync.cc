@@ -17,8 +17,8 @@ class SoftSyncModel final : public Consistency {
 
  private:
   void Gather(std::vector<Batch>& ready) override {
-    const auto clients = static_cast<std::int64_t>(clocks_.size());
-    // Nobody is left to complete the last update: what is here is it.
+    const auto clients = static_cast<std::int64_t>(clocks_.awake());
+    // Nobody is left, or awake, to complete the last update: what is here is it.
     const std::int64_t needed =
         clients == 0 ? static_cast<std::int64_t>(held_.size())
                      : std::max<std::int64_t>(1, clients / std::max<std::int64_t>(1, options_.n));

@@ -2,6 +2,7 @@
 // Models in which the contributions of one round become one update: bulk-synchronous SGD, and the
 // same with backup workers (Chen et al. 2016: the first n - b gradients count, the rest is late).
 #include <algorithm>
+#include <limits>
 
 #include "trainer/consistency/consistency.h"
 
@@ -24,9 +25,11 @@ class BulkSynchronousModel final : public Consistency {
   }
 
  private:
-  // Every clock below everyone's is complete, whoever has left since.
+  // Every clock below everyone's is complete, whoever has left or rests since; all are, if everyone
+  // rests.
   void Gather(std::vector<Batch>& ready) override {
-    const std::optional<Clock> minimum = clocks_.Minimum();
+    std::optional<Clock> minimum = clocks_.Minimum();
+    if (!minimum && clocks_.size() > 0) minimum = std::numeric_limits<Clock>::max();
     if (!minimum) return;
     std::stable_sort(held_.begin(), held_.end(), [](const Contribution& a, const Contribution& b) {
       return a.clock < b.clock;
@@ -64,9 +67,10 @@ class BackupWorkersModel final : public Consistency {
   // What was accepted was acknowledged: if the view shrank meanwhile, more than needed may be here,
   // and all of it counts.
   void Gather(std::vector<Batch>& ready) override {
-    const std::int64_t clients = static_cast<std::int64_t>(clocks_.size());
+    if (clocks_.size() == 0 || held_.empty()) return;
+    const auto clients = static_cast<std::int64_t>(clocks_.awake());  // none: nobody will add to it
     const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, clients - backups_));
-    if (clients == 0 || held_.size() < needed) return;
+    if (held_.size() < needed) return;
     InClientOrder(held_.begin(), held_.end());
     ready.push_back(Apply(held_.size()));
     ++step_;

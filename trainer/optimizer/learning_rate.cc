@@ -11,16 +11,34 @@ namespace {
 
 constexpr double kSgdRate = 0.05;  // the schema's defaults
 constexpr double kAdamRate = 0.001;
+constexpr double kFtrlRate = 0.1;
 constexpr double kStairFactor = 0.1;
+
+template <typename Rule>
+double RateOf(const Rule& rule, double otherwise) {
+  return rule.has_learning_rate() ? rule.learning_rate() : otherwise;
+}
 
 double BaseRate(const v1alpha1::Optimizer& spec) {
   using v1alpha1::Optimizer;
-  const auto adam = [](const v1alpha1::Adam& rule) {
-    return rule.has_learning_rate() ? rule.learning_rate() : kAdamRate;
-  };
-  if (spec.kind_case() == Optimizer::kAdam) return adam(spec.adam());
-  if (spec.kind_case() == Optimizer::kAdamW) return adam(spec.adam_w());
-  return spec.sgd().has_learning_rate() ? spec.sgd().learning_rate() : kSgdRate;
+  switch (spec.kind_case()) {
+    case Optimizer::kSgd:
+    case Optimizer::KIND_NOT_SET:
+      break;
+    case Optimizer::kAdam:
+      return RateOf(spec.adam(), kAdamRate);
+    case Optimizer::kAdamW:
+      return RateOf(spec.adam_w(), kAdamRate);
+    case Optimizer::kAdagrad:
+      return RateOf(spec.adagrad(), kSgdRate);
+    case Optimizer::kAdaRevision:
+      return RateOf(spec.ada_revision(), kSgdRate);
+    case Optimizer::kDelayCompensated:
+      return RateOf(spec.delay_compensated(), kSgdRate);
+    case Optimizer::kFtrl:
+      return RateOf(spec.ftrl(), kFtrlRate);
+  }
+  return RateOf(spec.sgd(), kSgdRate);
 }
 
 }  // namespace

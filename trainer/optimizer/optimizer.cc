@@ -6,6 +6,7 @@
 
 #include "common/status/check.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/optimizer/server_rules.h"
 
 namespace starling::optimizer {
 namespace {
@@ -119,6 +120,27 @@ std::unique_ptr<Optimizer> MakeAdam(const v1alpha1::Adam& spec, bool decoupled) 
       spec.has_epsilon() ? spec.epsilon() : kEpsilon, spec.weight_decay(), decoupled);
 }
 
+Adagrad OptionsOf(const v1alpha1::Adagrad& spec) {
+  Adagrad options;
+  if (spec.has_epsilon()) options.epsilon = spec.epsilon();
+  return options;
+}
+
+DelayCompensated OptionsOf(const v1alpha1::DelayCompensated& spec) {
+  DelayCompensated options;
+  if (spec.has_lambda()) options.lambda = spec.lambda();
+  options.adaptive = spec.adaptive();
+  return options;
+}
+
+Ftrl OptionsOf(const v1alpha1::Ftrl& spec) {
+  Ftrl options;
+  if (spec.has_beta()) options.beta = spec.beta();
+  options.l1 = spec.l1();
+  options.l2 = spec.l2();
+  return options;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimizer& spec) {
@@ -138,6 +160,14 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimiz
       return MakeAdam(spec.adam(), /*decoupled=*/false);
     case Optimizer::kAdamW:
       return MakeAdam(spec.adam_w(), /*decoupled=*/true);
+    case Optimizer::kAdagrad:
+      return MakeAdagrad(OptionsOf(spec.adagrad()));
+    case Optimizer::kAdaRevision:
+      return MakeAdaRevision(OptionsOf(spec.ada_revision()));
+    case Optimizer::kDelayCompensated:
+      return MakeDelayCompensated(OptionsOf(spec.delay_compensated()));
+    case Optimizer::kFtrl:
+      return MakeFtrl(OptionsOf(spec.ftrl()));
   }
   return absl::UnimplementedError(
       "spec.optimizer: this worker is older than the job file and does not know its rule");

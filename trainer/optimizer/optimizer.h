@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How parameters follow a gradient: SGD, Adam, AdamW, with PyTorch's meaning of every term.
+// How parameters follow a gradient: SGD, Adam, AdamW, with PyTorch's meaning of every term, and the
+// rules of parameter servers (server_rules.h).
 //
 // An Optimizer is a rule without state: its state is a list of named vectors beside the parameters,
 // which belong to the caller, who checkpoints, copies and shards them like the parameters. One
@@ -9,6 +10,7 @@
 // MakeOptimizer, a reference in the test.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -49,6 +51,13 @@ class Optimizer {
   virtual void Apply(const Update& update, std::span<float> parameters,
                      std::span<const float> gradient,
                      std::span<const std::span<float>> slots) const = 0;
+
+  // The parameters were given these values, not by an update: what the rule keeps starts anew, for
+  // update `first`.
+  virtual void Begin(const Update& /*first*/, std::span<const float> /*parameters*/,
+                     std::span<const std::span<float>> slots) const {
+    for (const std::span<float> slot : slots) std::fill(slot.begin(), slot.end(), 0.0F);
+  }
 
   // For rules that correct for what came between a worker's read and its gradient: of what the
   // server keeps a copy for each reader. kNothing, kParameters, or the index of a slot.

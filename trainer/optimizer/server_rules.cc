@@ -164,6 +164,18 @@ class FtrlRule final : public Named {
           past <= 0 ? 0 : -std::copysign(past, z) / ((beta + std::sqrt(n)) / alpha + l2);
     }
   }
+  // Parameters follow from z: it becomes what gives these.
+  void Begin(const Update& first, std::span<const float> parameters, Slots slots) const override {
+    const auto alpha = static_cast<float>(first.learning_rate);
+    const auto beta = static_cast<float>(options_.beta);
+    const auto l1 = static_cast<float>(options_.l1);
+    const auto l2 = static_cast<float>(options_.l2);
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float p = parameters[i];
+      slots[0][i] = p == 0 ? 0 : -(p * (beta / alpha + l2) + std::copysign(l1, p));
+      slots[1][i] = 0;
+    }
+  }
 
  private:
   const Ftrl options_;

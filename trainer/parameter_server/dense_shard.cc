@@ -76,6 +76,17 @@ class DenseShard final : public Shard {
     Step(update, first, sum, nullptr);
   }
 
+  void Assign(const optimizer::Update& first, const Update& values) override {
+    const std::size_t offset = (values.first - range_.begin) * width_;
+    const std::size_t count = values.values.size();
+    kernels::Copy(values.values, std::span(values_).subspan(offset, count));
+    std::vector<std::span<float>> slots;
+    for (optimizer::StateSlot& slot : state_) {
+      slots.push_back(std::span(slot.values).subspan(offset, count));
+    }
+    spec_->rule->Begin(first, values.values, slots);
+  }
+
   std::string Read(const Selection& selection) const override {
     return Bytes(std::span(values_), selection);
   }

@@ -19,6 +19,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/parameter_server/slot_state.h"
 

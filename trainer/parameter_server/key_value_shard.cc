@@ -38,6 +38,11 @@ class KeyValueShard final : public Shard {
     }
   }
 
+  void Assign(const optimizer::Update& first, const Update& values) override {
+    const Part part{&values, 1, nullptr};
+    Apply(first, {&part, 1});
+  }
+
   std::string Read(const Selection& selection) const override {
     bytes::Writer out;
     std::string texts;

@@ -3,6 +3,7 @@
 // intervals hold millions of them in a few numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 
@@ -28,6 +29,18 @@ class LeaseLedger {
     }
     const auto added = intervals_.emplace_hint(after, lease, lease + 1);
     Join(added, after);
+  }
+  // All of [first, end).
+  void Add(Lease first, Lease end) {
+    if (first >= end) return;
+    auto at = intervals_.upper_bound(first);
+    if (at != intervals_.begin() && std::prev(at)->second >= first) --at;
+    while (at != intervals_.end() && at->first <= end) {
+      first = std::min(first, at->first);
+      end = std::max(end, at->second);
+      at = intervals_.erase(at);
+    }
+    intervals_.emplace_hint(at, first, end);
   }
   bool Has(Lease lease) const {
     const auto after = intervals_.upper_bound(lease);

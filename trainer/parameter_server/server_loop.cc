@@ -150,6 +150,14 @@ absl::StatusOr<Clock> ClientLoop::WaitUntilReady(net::Deadline deadline) {
   return *start;
 }
 
+absl::StatusOr<Clock> ClientLoop::Wake(net::Deadline deadline) {
+  if (!machine_.rests()) {
+    return absl::FailedPreconditionError("this client does not rest; it goes on as it is");
+  }
+  PostAll(machine_.Wake());
+  return WaitUntilReady(deadline);
+}
+
 Sequence ClientLoop::Push(std::size_t slot, const Entry& entry) {
   Sequence sequence = 0;
   PostAll(machine_.Push(slot, entry, sequence));

@@ -87,6 +87,10 @@ class ClientLoop {
   absl::Status Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh);
   // Waits for the welcome of all slots: where this client starts. ABORTED if the view ended.
   absl::StatusOr<Clock> WaitUntilReady(net::Deadline deadline);
+  // This client has no work: nobody waits for it. Then it has some again: where it goes on;
+  // FAILED_PRECONDITION if it did not rest.
+  void Rest() { PostAll(machine_.Rest()); }
+  absl::StatusOr<Clock> Wake(net::Deadline deadline);
   // Sends; the acknowledgement is waited for by Drain.
   Sequence Push(std::size_t slot, const Entry& entry);
   // The values, when the model allows this read.

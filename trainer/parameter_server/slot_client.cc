@@ -21,7 +21,7 @@ ClientSends SlotClient::OnView(const ClientView& view) {
   if (view.joined != joined_ && (rules_.start_over || joined_ == 0)) {
     for (Slot& slot : slots_) slot = Slot();
     fresh_ = true;
-    ready_ = false;
+    ready_ = rests_ = waking_ = false;
     events_.emplace_back(StartedOver{});
   }
   joined_ = view.joined;
@@ -40,10 +40,9 @@ bool SlotClient::Believes(ViewNumber view, const Client& client) const {
   return view == view_.number && client == self() && view_.joined != 0;
 }
 
-void SlotClient::On(std::size_t slot, const Acknowledgement& acknowledgement,
-                    ClientSends& /*sends*/) {
+void SlotClient::On(std::size_t slot, const Acknowledgement& acknowledgement, ClientSends& sends) {
   if (!Believes(acknowledgement.view, acknowledgement.client)) return;
-  Settle(slot, acknowledgement.sequence, acknowledgement.outcome, acknowledgement.start);
+  Settle(slot, acknowledgement.sequence, acknowledgement.outcome, acknowledgement.start, sends);
 }
 
 void SlotClient::On(std::size_t slot, const Rejection& rejection, ClientSends& /*sends*/) {
@@ -64,15 +63,21 @@ void SlotClient::On(std::size_t slot, const Welcome& welcome, ClientSends& sends
   while (!at.unacknowledged.empty() && at.unacknowledged.begin()->first <= welcome.last) {
     const Sequence sequence = at.unacknowledged.begin()->first;
     Settle(slot, sequence, welcome.refused.contains(sequence) ? Outcome::kRefused : Outcome::kTaken,
-           welcome.start);
+           welcome.start, sends);
   }
   SendAll(slot, sends);
   BeginIfWelcome(sends);
 }
 
-void SlotClient::Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start) {
-  if (slots_[slot].unacknowledged.erase(sequence) == 0) return;
+void SlotClient::Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start,
+                        ClientSends& sends) {
+  Slot& at = slots_[slot];
+  if (at.unacknowledged.erase(sequence) == 0) return;
   events_.emplace_back(Acknowledged{slot, sequence, outcome, start});
+  if (at.woken != sequence) return;
+  at.woken = 0;
+  at.start = start;
+  GoOnIfAllSaid(sends);
 }
 
 void SlotClient::BeginIfWelcome(ClientSends& sends) {
@@ -81,6 +86,19 @@ void SlotClient::BeginIfWelcome(ClientSends& sends) {
   if (!all || !fresh_) return;
   fresh_ = false;
   ready_ = true;
+  Begin(sends);
+}
+
+void SlotClient::GoOnIfAllSaid(ClientSends& sends) {
+  const bool all =
+      std::all_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.woken == 0; });
+  if (!all || !waking_) return;
+  waking_ = false;
+  Begin(sends);
+}
+
+// At the highest of the slots' clocks, and says so where it stands lower.
+void SlotClient::Begin(ClientSends& sends) {
   Clock start = 0;
   for (const Slot& slot : slots_) start = std::max(start, slot.start);
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
@@ -92,6 +110,30 @@ void SlotClient::BeginIfWelcome(ClientSends& sends) {
     for (ClientSend& send : Push(slot, entry, sequence)) sends.push_back(std::move(send));
   }
   events_.emplace_back(Ready{start});
+}
+
+ClientSends SlotClient::Rest() {
+  ClientSends sends;
+  if (std::exchange(rests_, true)) return sends;
+  Entry entry;
+  entry.kind = EntryKind::kRest;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    Sequence sequence = 0;
+    for (ClientSend& send : Push(slot, entry, sequence)) sends.push_back(std::move(send));
+  }
+  return sends;
+}
+
+ClientSends SlotClient::Wake() {
+  ClientSends sends;
+  if (!std::exchange(rests_, false)) return sends;
+  waking_ = true;
+  Entry entry;
+  entry.kind = EntryKind::kWake;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    for (ClientSend& send : Push(slot, entry, slots_[slot].woken)) sends.push_back(std::move(send));
+  }
+  return sends;
 }
 
 ClientSends SlotClient::Push(std::size_t slot, Entry entry, Sequence& sequence) {

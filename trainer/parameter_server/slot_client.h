@@ -35,7 +35,7 @@ struct ClientView {
 
 // Everything sent is void: no leases, no residual, no cache. kReady follows.
 struct StartedOver {};
-// The client may begin; it has completed `start` clocks.
+// The client may begin, or go on after a rest; it has completed `start` clocks.
 struct Ready {
   Clock start = 0;
 };
@@ -81,6 +81,13 @@ class SlotClient {
   // Reads at `clock`; sees all that this client has pushed. The request's number is its name.
   ClientSends Read(std::size_t slot, parameter_server::Read read, std::int64_t& request);
 
+  // In every slot: this client has no work, nobody waits for it. What it has pushed stays pushed;
+  // it may read. Who starts over rests no more.
+  ClientSends Rest();
+  // It has work again: Ready tells at which clock it goes on, when all slots have said where.
+  ClientSends Wake();
+  bool rests() const { return rests_; }
+
   std::vector<ClientEvent> TakeEvents() { return std::exchange(events_, {}); }
   bool ready() const { return ready_; }
   Client self() const { return {id_, joined_}; }
@@ -93,6 +100,7 @@ class SlotClient {
     bool welcomed = false;  // in this view
     Clock start = 0;
     Sequence next = 1;
+    Sequence woken = 0;  // not 0: the push whose answer says where this client goes on
     std::map<Sequence, Entry> unacknowledged;
     std::map<std::int64_t, parameter_server::Read> reads;
   };
@@ -104,8 +112,11 @@ class SlotClient {
   void On(std::size_t slot, const Welcome& welcome, ClientSends& sends);
   template <typename Other>
   void On(std::size_t /*slot*/, const Other& /*for servers*/, ClientSends& /*sends*/) {}
-  void Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start);
+  void Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start,
+              ClientSends& sends);
   void BeginIfWelcome(ClientSends& sends);
+  void GoOnIfAllSaid(ClientSends& sends);
+  void Begin(ClientSends& sends);
   void SendAll(std::size_t slot, ClientSends& sends) const;
   ClientSend SendOf(std::size_t slot, const Entry& entry) const;
   ClientSend SendOf(std::size_t slot, parameter_server::Read read) const;
@@ -116,6 +127,8 @@ class SlotClient {
   ViewNumber joined_ = 0;
   bool fresh_ = true;  // has not begun since it started over
   bool ready_ = false;
+  bool rests_ = false;
+  bool waking_ = false;
   std::int64_t next_request_ = 1;
   std::vector<Slot> slots_;
   std::vector<ClientEvent> events_;

@@ -48,10 +48,24 @@ Standing SlotState::StandingOf(const Client& client, Sequence sequence) const {
 }
 
 absl::Status SlotState::Check(const Entry& entry) const {
-  if (entry.kind == EntryKind::kStart) return absl::OkStatus();
+  switch (entry.kind) {
+    case EntryKind::kStart:
+    case EntryKind::kRest:
+    case EntryKind::kWake:
+      return absl::OkStatus();
+    case EntryKind::kPush:
+    case EntryKind::kRemember:
+    case EntryKind::kAssign:
+      break;
+  }
   if (!entry.update) return absl::InvalidArgumentError("a push holds an update; this one has none");
   ASSIGN_OR_RETURN(const Update update, DecodeUpdate(*entry.update));
   if (entry.kind == EntryKind::kRemember) return shard_->Check(SelectionOf(update));
+  const bool made = update.kind == UpdateKind::kFactors || update.kind == UpdateKind::kCall;
+  if (entry.kind == EntryKind::kAssign && made) {
+    return absl::InvalidArgumentError(
+        "values are assigned as they are: push a range, rows or pairs");
+  }
   return shard_->Check(update);
 }
 
@@ -69,6 +83,14 @@ Outcome SlotState::Append(const Entry& entry) {
       shard_->Remember(entry.client, SelectionOf(*update));
       return Outcome::kTaken;
     }
+    case EntryKind::kAssign:
+      return Assign(entry);
+    case EntryKind::kRest:
+      ApplyAll(model_->OnRest(entry.client));
+      return Outcome::kTaken;
+    case EntryKind::kWake:
+      ApplyAll(model_->OnWake(entry.client));
+      return Outcome::kTaken;
     case EntryKind::kPush:
       break;
   }
@@ -89,6 +111,18 @@ Outcome SlotState::Append(const Entry& entry) {
   }
   ApplyAll(verdict.ready);
   return verdict.accepted ? Outcome::kTaken : Outcome::kRefused;
+}
+
+Outcome SlotState::Assign(const Entry& entry) {
+  if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {
+    return Outcome::kSkipped;
+  }
+  const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
+  STARLING_CHECK(update.ok(), "what was appended was checked");
+  const std::int64_t next = model_->version() + 1;
+  shard_->Assign({options_.table->learning_rate(next), next}, *update);
+  if (entry.lease != 0) ledger_.Add(entry.lease);
+  return Outcome::kTaken;
 }
 
 void SlotState::ApplyAll(const std::vector<consistency::Batch>& batches) {

@@ -32,7 +32,12 @@ enum class EntryKind : std::uint8_t {
   kPush = 0,
   kStart = 1,     // the client starts at `clock`
   kRemember = 2,  // the client reads what `update` selects: the rule wants to know what it was
+  kAssign = 3,    // the rows get the values of `update`: at once, and no clock moves
+  kRest = 4,      // the client has no work: nobody waits for it
+  kWake = 5,      // it has some again: the acknowledgement says at which clock it goes on
 };
+
+inline constexpr std::uint8_t kEntryKinds = 6;
 
 // One line of a slot's log, as the client made it.
 struct Entry {
@@ -94,6 +99,7 @@ class SlotState {
   Sequence LastOf(const Client& client) const;
   // Of the client's recent pushes the ones that were refused.
   std::set<Sequence> RefusedOf(const Client& client) const;
+  // Where the client goes on, when it has just come or woken.
   Clock StartOf(const Client& client) const { return model_->StartOf(client); }
   const consistency::Consistency& model() const { return *model_; }
   const LeaseLedger& ledger() const { return ledger_; }
@@ -116,6 +122,7 @@ class SlotState {
     std::set<Sequence> refused;
   };
 
+  Outcome Assign(const Entry& entry);
   void ApplyAll(const std::vector<consistency::Batch>& batches);
   std::string SaveObject() const;
   absl::Status LoadObject(std::string_view object);

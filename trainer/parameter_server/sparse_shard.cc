@@ -61,6 +61,19 @@ class SparseShard final : public Shard {
     for (const auto& [key, sum] : sums) Step(update, key, sum, nullptr);
   }
 
+  void Assign(const optimizer::Update& first, const Update& values) override {
+    for (std::size_t i = 0; i < values.keys.size(); ++i) {
+      const std::size_t offset = Birth(values.keys[i]) * width_;
+      const std::span<const float> row = values.values.subspan(i * width_, width_);
+      kernels::Copy(row, std::span(values_).subspan(offset, width_));
+      std::vector<std::span<float>> slots;
+      for (optimizer::StateSlot& slot : state_) {
+        slots.push_back(std::span(slot.values).subspan(offset, width_));
+      }
+      spec_->rule->Begin(first, row, slots);
+    }
+  }
+
   std::string Read(const Selection& selection) const override {
     std::vector<float> rows(selection.keys.size() * width_);
     for (std::size_t i = 0; i < selection.keys.size(); ++i) {

@@ -100,6 +100,9 @@ class Shard {
   virtual absl::Status Check(const Selection& selection) const = 0;
   // The parts become one update: by their weighted mean or their sum.
   virtual void Apply(const optimizer::Update& update, std::span<const Part> parts) = 0;
+  // The named rows get these values, whatever they were, and what the rule keeps for them starts
+  // anew; `first` is the update that comes next. Takes kRange, kRows and kPairs.
+  virtual void Assign(const optimizer::Update& first, const Update& values) = 0;
   // The selected rows' values, in order; of key-value tables lengths (u64 each) and texts.
   virtual std::string Read(const Selection& selection) const = 0;
 

@@ -57,7 +57,7 @@ void Put(const Entry& entry, Writer& out) {
 }
 Entry GetEntry(Reader& in, Body body) {
   Entry entry;
-  entry.kind = static_cast<EntryKind>(in.Get<std::uint8_t>() % 3);
+  entry.kind = static_cast<EntryKind>(in.Get<std::uint8_t>() % kEntryKinds);
   entry.client = consistency::DecodeClient(in);
   entry.sequence = in.Get<Sequence>();
   entry.lease = in.Get<Lease>();

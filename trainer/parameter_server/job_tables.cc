@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/job_tables.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/optimizer/optimizer.h"
+
+namespace starling::parameter_server {
+namespace {
+
+constexpr std::int64_t kSlots = 16;  // the schema's defaults, for specs that were not resolved
+constexpr std::int64_t kBatch = 64;
+constexpr std::int64_t kMostSlots = 1024;
+constexpr std::int64_t kDelay = 8;
+constexpr std::int64_t kStaleness = 3;
+constexpr double kBytesPerSecond = 5e6;
+
+consistency::Priority PriorityOf(v1alpha1::SendPriority priority) {
+  switch (priority) {
+    case v1alpha1::SEND_PRIORITY_FIFO:
+      return consistency::Priority::kFifo;
+    case v1alpha1::SEND_PRIORITY_RANDOM:
+      return consistency::Priority::kRandom;
+    default:
+      return consistency::Priority::kRelativeMagnitude;
+  }
+}
+
+absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::TrainingJobSpec& spec,
+                                                            const Layout& layout) {
+  auto table = std::make_shared<TableSpec>();
+  table->name = "parameters";
+  table->kind = TableKind::kArray;
+  table->rows = static_cast<std::uint64_t>(layout.parameters);
+  table->combine = Combine::kMean;
+  ASSIGN_OR_RETURN(table->rule, optimizer::MakeOptimizer(spec.optimizer()));
+  table->learning_rate = [rule = spec.optimizer()](std::int64_t number) {
+    return optimizer::LearningRate(rule, number);
+  };
+  return table;
+}
+
+std::shared_ptr<const TableSpec> Course() {
+  auto table = std::make_shared<TableSpec>();
+  table->name = "course";
+  table->kind = TableKind::kKeyValue;
+  return table;
+}
+
+std::int64_t SlotsOf(const v1alpha1::TrainingJobSpec& spec, std::int64_t parameters) {
+  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  const std::int64_t most = server.has_slots() ? server.slots() : kSlots;
+  return std::clamp<std::int64_t>(parameters / kSmallestSlot, 1, std::max<std::int64_t>(1, most));
+}
+
+}  // namespace
+
+absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const Layout& layout) {
+  if (layout.parameters <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the model has ", layout.parameters,
+                     " parameters; a job with parameter servers needs one"));
+  }
+  const std::int64_t slots = SlotsOf(spec, layout.parameters);
+  if (slots > kMostSlots) {
+    return absl::InvalidArgumentError(absl::StrCat("spec.exchange.parameterServer.slots: ", slots,
+                                                   " parts; at most ", kMostSlots, " fit"));
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> parameters, Parameters(spec, layout));
+  JobTables tables;
+  const consistency::Options model = ConsistencyOf(spec);
+  const auto count = static_cast<std::uint64_t>(slots);
+  std::uint64_t begin = 0;
+  for (std::uint64_t i = 1; i <= count; ++i) {
+    // Rows times i would overflow for very large models.
+    const std::uint64_t end = parameters->rows / count * i + parameters->rows % count * i / count;
+    tables.ids.push_back({0, {begin, end}});
+    tables.slots.push_back({parameters, {begin, end}, model, {}});
+    begin = end;
+  }
+  tables.parameter_slots = tables.slots.size();
+  const RowRange everything{0, kHashEnd};
+  tables.ids.push_back({1, everything});
+  tables.slots.push_back({Course(), everything, consistency::Asynchronous{}, {}});
+  return tables;
+}
+
+std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec) {
+  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  if (server.has_samples_per_push()) return server.samples_per_push();
+  return spec.dataset().has_global_batch_size() ? spec.dataset().global_batch_size() : kBatch;
+}
+
+consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
+  using v1alpha1::Consistency;
+  const Consistency& chosen = spec.exchange().parameter_server().consistency();
+  switch (chosen.kind_case()) {
+    case Consistency::kBulkSynchronous:
+    case Consistency::KIND_NOT_SET:
+      break;
+    case Consistency::kAsynchronous:
+      return consistency::Asynchronous{};
+    case Consistency::kBoundedDelay: {
+      const v1alpha1::BoundedDelay& bounded = chosen.bounded_delay();
+      return consistency::BoundedDelay{bounded.has_delay() ? bounded.delay() : kDelay};
+    }
+    case Consistency::kStaleSynchronous: {
+      const v1alpha1::StaleSynchronous& stale = chosen.stale_synchronous();
+      return consistency::StaleSynchronous{stale.has_staleness() ? stale.staleness() : kStaleness};
+    }
+    case Consistency::kEagerStaleSynchronous: {
+      const v1alpha1::EagerStaleSynchronous& eager = chosen.eager_stale_synchronous();
+      return consistency::EagerStaleSynchronous{
+          eager.has_staleness() ? eager.staleness() : kStaleness,
+          eager.has_bytes_per_second() ? eager.bytes_per_second() : kBytesPerSecond,
+          PriorityOf(eager.priority())};
+    }
+    case Consistency::kBackupWorkers: {
+      const v1alpha1::BackupWorkers& backup = chosen.backup_workers();
+      return consistency::BackupWorkers{backup.has_backups() ? backup.backups() : 1};
+    }
+    case Consistency::kSoftSync: {
+      const v1alpha1::SoftSync& soft = chosen.soft_sync();
+      return consistency::SoftSync{soft.has_n() ? soft.n() : 1,
+                                   !soft.has_staleness_aware() || soft.staleness_aware()};
+    }
+    case Consistency::kHogwild:
+      return consistency::Hogwild{};
+  }
+  return consistency::BulkSynchronous{};
+}
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/job_tables.h"
+
+#include <cmath>
+#include <random>
+#include <set>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/parameter_server/convert.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1alpha1::TrainingJobSpec Spec() {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_exchange()->mutable_parameter_server()->set_slots(16);
+  spec.mutable_dataset()->set_global_batch_size(48);
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.5);
+  return spec;
+}
+
+TEST(JobTables, AModelIsCutIntoEqualSlotsThatHoldEveryParameterOnce) {
+  const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {100'003, 1000, "f"});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  ASSERT_EQ(tables->parameter_slots, 16u);
+  ASSERT_EQ(tables->slots.size(), 17u);
+  ASSERT_EQ(tables->ids.size(), 17u);
+  std::uint64_t next = 0;
+  for (std::size_t i = 0; i < tables->parameter_slots; ++i) {
+    EXPECT_EQ(tables->ids[i].range, tables->slots[i].range);
+    EXPECT_EQ(tables->slots[i].range.begin, next);
+    next = tables->slots[i].range.end;
+    EXPECT_NEAR(static_cast<double>(tables->slots[i].range.size()), 100'003 / 16.0, 1);
+  }
+  EXPECT_EQ(next, 100'003u);
+  EXPECT_EQ(tables->slots[tables->course_slot()].table->kind, TableKind::kKeyValue);
+}
+
+TEST(JobTables, ASmallModelIsNotCutBelow4096Numbers) {
+  for (const auto& [parameters, slots] :
+       std::map<std::int64_t, std::size_t>{{1, 1}, {4096, 1}, {8191, 1}, {8192, 2}, {70'000, 16}}) {
+    const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {parameters, 10, "f"});
+    ASSERT_TRUE(tables.ok()) << tables.status();
+    EXPECT_EQ(tables->parameter_slots, slots) << parameters;
+  }
+  EXPECT_EQ(TablesOf(Spec(), {0, 10, "f"}).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(JobTables, TheLearningRateFollowsTheScheduleByUpdateNumber) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  spec.mutable_optimizer()->mutable_schedule()->set_warmup_steps(4);
+  spec.mutable_optimizer()->mutable_schedule()->mutable_step()->set_every(10);
+  const absl::StatusOr<JobTables> tables = TablesOf(spec, {5000, 10, "f"});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  const TableSpec& table = *tables->slots[0].table;
+  EXPECT_DOUBLE_EQ(table.learning_rate(1), 0.125);
+  EXPECT_DOUBLE_EQ(table.learning_rate(5), 0.5);
+  EXPECT_NEAR(table.learning_rate(15), 0.05, 1e-12);
+}
+
+TEST(JobTables, EveryRuleOfTheJobFileIsMadeWithItsOwnRate) {
+  v1alpha1::Optimizer rules[8];
+  rules[1].mutable_sgd()->set_momentum(0.9);
+  rules[2].mutable_adam();
+  rules[3].mutable_adam_w();
+  rules[4].mutable_adagrad()->set_learning_rate(0.25);
+  rules[5].mutable_ada_revision();
+  rules[6].mutable_delay_compensated()->set_adaptive(true);
+  rules[7].mutable_ftrl();
+  const double rates[8] = {0.05, 0.05, 0.001, 0.001, 0.25, 0.05, 0.05, 0.1};
+  const std::size_t states[8] = {0, 1, 2, 2, 1, 3, 1, 2};
+  for (int i = 0; i < 8; ++i) {
+    v1alpha1::TrainingJobSpec spec = Spec();
+    *spec.mutable_optimizer() = rules[i];
+    const absl::StatusOr<JobTables> tables = TablesOf(spec, {5000, 10, "f"});
+    ASSERT_TRUE(tables.ok()) << tables.status();
+    EXPECT_EQ(tables->slots[0].table->rule->slot_names().size(), states[i]) << i;
+    EXPECT_DOUBLE_EQ(tables->slots[0].table->learning_rate(1), rates[i]) << i;
+  }
+  v1alpha1::TrainingJobSpec bad = Spec();
+  bad.mutable_optimizer()->mutable_sgd()->set_nesterov(true);
+  EXPECT_THAT(TablesOf(bad, {5000, 10, "f"}).status().message(), HasSubstr("nesterov"));
+}
+
+TEST(JobTables, ConsistencyIsTakenFieldByField) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  EXPECT_TRUE(std::holds_alternative<consistency::BulkSynchronous>(ConsistencyOf(spec)));
+  v1alpha1::Consistency& chosen =
+      *spec.mutable_exchange()->mutable_parameter_server()->mutable_consistency();
+  chosen.mutable_bounded_delay()->set_delay(5);
+  EXPECT_EQ(std::get<consistency::BoundedDelay>(ConsistencyOf(spec)).delay, 5);
+  chosen.mutable_stale_synchronous()->set_staleness(0);
+  EXPECT_EQ(std::get<consistency::StaleSynchronous>(ConsistencyOf(spec)).staleness, 0);
+  chosen.mutable_stale_synchronous()->clear_staleness();
+  EXPECT_EQ(std::get<consistency::StaleSynchronous>(ConsistencyOf(spec)).staleness, 3);
+  chosen.mutable_eager_stale_synchronous()->set_priority(v1alpha1::SEND_PRIORITY_FIFO);
+  EXPECT_EQ(std::get<consistency::EagerStaleSynchronous>(ConsistencyOf(spec)).priority,
+            consistency::Priority::kFifo);
+  chosen.mutable_backup_workers()->set_backups(2);
+  EXPECT_EQ(std::get<consistency::BackupWorkers>(ConsistencyOf(spec)).backups, 2);
+  chosen.mutable_soft_sync()->set_staleness_aware(false);
+  EXPECT_FALSE(std::get<consistency::SoftSync>(ConsistencyOf(spec)).staleness_aware);
+  chosen.mutable_asynchronous();
+  EXPECT_TRUE(std::holds_alternative<consistency::Asynchronous>(ConsistencyOf(spec)));
+  chosen.mutable_hogwild();
+  EXPECT_TRUE(std::holds_alternative<consistency::Hogwild>(ConsistencyOf(spec)));
+}
+
+TEST(JobTables, APushHasAGlobalBatchUnlessTheJobSaysOtherwise) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  EXPECT_EQ(SamplesPerPush(spec), 48);
+  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(12);
+  EXPECT_EQ(SamplesPerPush(spec), 12);
+  EXPECT_EQ(BatchOfLease(LeaseOfBatch(17)), 17);
+  EXPECT_GT(LeaseOfBatch(0), kFirstValues);
+}
+
+TEST(LeaseLedger, AddingARangeEqualsAddingEachOfIt) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 200; ++round) {
+    LeaseLedger ranges, singles;
+    std::set<Lease> all;
+    for (int i = 0; i < 6; ++i) {
+      const Lease first = 1 + random() % 30, end = first + random() % 8;
+      ranges.Add(first, end);
+      for (Lease lease = first; lease < end; ++lease) {
+        singles.Add(lease);
+        all.insert(lease);
+      }
+    }
+    ASSERT_EQ(ranges.intervals(), singles.intervals());
+    for (Lease lease = 1; lease < 40; ++lease) ASSERT_EQ(ranges.Has(lease), all.contains(lease));
+  }
+}
+
+TEST(Convert, WhatIsSentArrives) {
+  JobView view;
+  view.number = 0x300000007;
+  view.servers = {{{"server-0", 1}, "127.0.0.1:1", 0x300000001, "job-parameter-server-0"},
+                  {{"server-1", 0}, "127.0.0.1:2", 0x300000007, "job-parameter-server-1"}};
+  view.clients = {{{"worker-0", 2}, "127.0.0.1:3", 0x300000002, "job-worker-0"}};
+  view.slots = {{{{"server-0", 1}, {"server-1", 0}},
+                 {{0x300000006, {{"server-0", 1}}}},
+                 {0x300000005},
+                 false},
+                {{{"server-1", 0}}, {}, {}, true}};
+  v1alpha1::JobView view_message;
+  Put(view, view_message);
+  EXPECT_EQ(FromProto(view_message), view);
+
+  const Layout layout{7, 9, "fingerprint"};
+  v1alpha1::ModelLayout layout_message;
+  Put(layout, layout_message);
+  EXPECT_EQ(FromProto(layout_message), layout);
+
+  for (const SlotReport& report :
+       {SlotReport{StateId{5, 17}, true, false}, SlotReport{std::nullopt, false, true}}) {
+    v1alpha1::SlotReport message;
+    Put(report, message);
+    EXPECT_EQ(FromProto(message), report);
+  }
+
+  LeaseLedger ledger;
+  for (const Lease lease : {1, 2, 3, 7, 9, 10}) ledger.Add(lease);
+  v1alpha1::SlotLedger ledger_message;
+  Put(ledger, ledger_message);
+  EXPECT_EQ(ledger_message.done_size(), 3);
+  EXPECT_EQ(FromProto(ledger_message).intervals(), ledger.intervals());
+  ledger_message.mutable_done(0)->set_end(0);
+  EXPECT_FALSE(FromProto(ledger_message).Has(1)) << "a range that ends before it begins is nothing";
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
