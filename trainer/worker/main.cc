@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <sstream>
@@ -15,6 +16,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "api/spec/job_file.h"
+#include "api/spec/uris.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
@@ -22,15 +24,23 @@
 #include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
+#include "trainer/control/control_service.h"
+#include "trainer/control/options.h"
 #include "trainer/transport/tcp_transport.h"
-#include "trainer/worker/control_service.h"
 #include "trainer/worker/engine_loader.h"
 #include "trainer/worker/numeric_environment.h"
-#include "trainer/worker/options.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
 
 namespace starling::worker {
+
+using control::ControlService;
+using control::kDataPort;
+using control::kMemberPort;
+using control::kMetricsPort;
+using control::Options;
+using control::ReadLastExit;
+
 namespace {
 
 constexpr int kFailed = 1;
@@ -89,7 +99,12 @@ struct Inputs {
 
 absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path) {
   ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  return spec::ReadResolvedSpec(text);
+  ASSIGN_OR_RETURN(v1alpha1::TrainingJobSpec spec, spec::ReadResolvedSpec(text));
+  // In the image, relative ones start at the image's folder.
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  if (!error) spec::MakeUrisAbsolute(spec, {.job_folder = "", .working_directory = here});
+  return spec;
 }
 
 struct Opened {
@@ -232,10 +247,10 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
   log::Start("worker");
   rpc::RouteGrpcLog();
-  absl::StatusOr<worker::Options> options =
-      worker::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  absl::StatusOr<control::Options> options =
+      control::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
   if (options.ok()) {
-    if (absl::Status read = worker::ReadEnvironment(*options); !read.ok()) options = read;
+    if (absl::Status read = control::ReadEnvironment(*options); !read.ok()) options = read;
   }
   if (!options.ok()) {
     std::fprintf(stderr, "starling-worker: %s\n", std::string(options.status().message()).c_str());

@@ -13,10 +13,6 @@ constexpr char kNewer[] = "a newer view was published";
 
 }  // namespace
 
-std::string NameOf(const membership::MemberId& id) {
-  return absl::StrCat(id.pod_uid, "/", id.start);
-}
-
 void ViewLinks::CancelBelow(membership::ViewNumber view, const absl::Status& reason) {
   std::shared_ptr<transport::Cancellation> opening;
   std::shared_ptr<transport::Mesh> open;

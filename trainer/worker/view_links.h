@@ -12,13 +12,13 @@
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
 #include "common/sync/mutex.h"
+#include "trainer/control/options.h"
 #include "trainer/membership/types.h"
 #include "trainer/transport/transport.h"
 
 namespace starling::worker {
 
-// The member id as the data plane spells it.
-std::string NameOf(const membership::MemberId& id);
+using control::NameOf;
 
 // Fence, Abort and Stop are thread-safe; the rest is confined to the step loop's thread.
 class ViewLinks {

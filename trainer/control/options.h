@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The worker's command line and environment.
+// The command line and environment of a member's program: workers and parameter servers have the
+// same.
 //
 // To add a flag: a member here, a row in the table of options.cc.
 #pragma once
@@ -13,10 +14,10 @@
 #include "absl/time/time.h"
 #include "trainer/membership/types.h"
 
-namespace starling::worker {
+namespace starling::control {
 
 inline constexpr int kMemberPort = 7071;   // control, dialled by the coordinator
-inline constexpr int kDataPort = 7072;     // dialled by other workers
+inline constexpr int kDataPort = 7072;     // dialled by other members
 inline constexpr int kMetricsPort = 7073;  // HTTP
 
 struct Options {
@@ -46,7 +47,10 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments);
 // Adds what the environment says.
 absl::Status ReadEnvironment(Options& options);
 
+// The member id as the data plane spells it.
+std::string NameOf(const membership::MemberId& id);
+
 // How the pod's process before this one ended; nothing if it is not told or cannot be read.
 std::optional<membership::LastExit> ReadLastExit(const std::string& path);
 
-}  // namespace starling::worker
+}  // namespace starling::control

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/worker/control_service.h"
+#include "trainer/control/control_service.h"
 
 #include <grpcpp/grpcpp.h>
 
@@ -15,7 +15,7 @@
 #include "starling/v1alpha1/membership.grpc.pb.h"
 #include "trainer/membership/convert.h"
 
-namespace starling::worker {
+namespace starling::control {
 namespace {
 
 constexpr absl::Duration kReportEvery = absl::Milliseconds(100);
@@ -240,4 +240,4 @@ void ControlService::Ready() { core_->Ready(); }
 void ControlService::Poke() { core_->Poke(); }
 bool ControlService::Flush(absl::Duration timeout) { return core_->Flush(timeout); }
 
-}  // namespace starling::worker
+}  // namespace starling::control

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/worker/options.h"
+#include "trainer/control/options.h"
 
 #include <cstdlib>
 #include <fstream>
@@ -11,7 +11,7 @@
 #include "common/json/json.h"
 #include "nlohmann/json.hpp"
 
-namespace starling::worker {
+namespace starling::control {
 namespace {
 
 struct Flag {
@@ -87,6 +87,10 @@ absl::Status ReadEnvironment(Options& options) {
   return absl::OkStatus();
 }
 
+std::string NameOf(const membership::MemberId& id) {
+  return absl::StrCat(id.pod_uid, "/", id.start);
+}
+
 std::optional<membership::LastExit> ReadLastExit(const std::string& path) {
   if (path.empty()) return std::nullopt;
   std::ifstream file(path);
@@ -103,4 +107,4 @@ std::optional<membership::LastExit> ReadLastExit(const std::string& path) {
   return exit;
 }
 
-}  // namespace starling::worker
+}  // namespace starling::control

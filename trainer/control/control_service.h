@@ -15,7 +15,7 @@
 #include "common/tls/tls.h"
 #include "trainer/membership/types.h"
 
-namespace starling::worker {
+namespace starling::control {
 
 struct ControlServiceOptions {
   std::string address;  // host:port; port 0 takes any free one
@@ -53,4 +53,4 @@ class ControlService {
   std::shared_ptr<Core> core_;
 };
 
-}  // namespace starling::worker
+}  // namespace starling::control
