@@ -8,6 +8,7 @@ start again and go on from their checkpoint. The image is built from the example
 import json
 import os
 import tempfile
+import time
 
 from image import Builder
 from kube_case import KubeCase, run_tests
@@ -16,7 +17,6 @@ from programs import REPOSITORY
 IMAGE = "docker.io/library/pytorch-ddp:dev"
 EXAMPLE = os.path.join(REPOSITORY, "examples/pytorch-ddp")
 NAME = "pytorch-ddp"
-FIRST = f"{NAME}-worker-0"
 DEADLINE = 180
 
 CLAIM = {
@@ -48,48 +48,57 @@ class PyTorch(KubeCase):
                            "persistentVolumeClaim": {"claimName": "checkpoints"}}]
         return job
 
-    def round(self):
-        return self.get("tj", NAME).get("status", {}).get("round", {}).get("number", 0)
+    def newest(self):
+        """The newest round's number and the name of its pod of rank 0: pods that are on their way
+        out keep their names, so that it may have any index."""
+        rounds = {}
+        for pod in self.pods(f"starling.dev/job={NAME}").values():
+            notes = pod["metadata"].get("annotations", {})
+            if "starling.dev/world" in notes:
+                rounds[int(notes["starling.dev/round"])] = notes["starling.dev/world"]
+        number = max(rounds, default=0)
+        return number, f"{NAME}-worker-{rounds.get(number, '').partition(',')[0]}"
 
-    def uid(self, pod):
-        return (self.get("pod", pod) or {}).get("metadata", {}).get("uid")
-
-    def await_round(self, after, first, why):
-        """Until rank 0 is another pod than `first`: what it logs is of the new round."""
-        self.wait_for(lambda: self.round() > after and self.uid(FIRST) not in (None, first),
-                      DEADLINE, why)
-
-    def await_epochs(self, workers, count):
-        """The epochs that rank 0's present pod finished with so many workers, once enough."""
+    def await_epochs(self, workers, count, after=0):
+        """The epochs that rank 0 has finished with so many workers, in a round after that one, once
+        there are enough; and that round."""
         def finished():
-            lines = self.logs(FIRST, check=False).splitlines()
+            number, first = self.newest()
+            if number <= after:
+                return None
+            lines = self.logs(first, "--container=trainer", check=False).splitlines()
             found = [int(line.split()[1].partition("/")[0]) for line in lines
                      if line.startswith("epoch ") and f" workers {workers} " in line]
-            return found if len(found) >= count else None
+            return (found, number) if len(found) >= count else None
         return self.wait_for(finished, DEADLINE,
-                             lambda: f"{count} epochs with {workers} workers in the log of {FIRST}")
+                             lambda: f"{count} epochs with {workers} workers after round {after}; "
+                                     f"now {self.newest()}")
 
     def test_ddp_under_torchrun_is_elastic_by_restart(self):
+        began = time.monotonic()
         self.apply(CLAIM, self.manifest())
-        first = self.await_epochs(workers=2, count=3)
+        first, number = self.await_epochs(workers=2, count=3)
+        self.say(f"apply to the third epoch: {time.monotonic() - began:.1f} s")
         self.assertEqual(1, first[0])
         nodes = {pod["spec"]["nodeName"] for pod in self.pods(f"starling.dev/job={NAME}").values()}
         self.assertEqual(2, len(nodes), "each worker has a node of its own")
 
-        before, pod = self.round(), self.uid(FIRST)
+        began = time.monotonic()
         self.kubectl("delete", "pod", f"{NAME}-worker-1", "--wait=false")
-        self.await_round(before, pod, "a lost worker begins a new round")
-        second = self.await_epochs(workers=2, count=2)
+        second, number = self.await_epochs(workers=2, count=2, after=number)
+        self.say(f"a lost worker to the next round's second epoch: {time.monotonic() - began:.1f} s")
         self.assertGreater(second[0], first[-1], "they go on from the checkpoint")
 
-        before, pod = self.round(), self.uid(FIRST)
+        began = time.monotonic()
         self.kubectl("scale", "tj", NAME, "--replicas=3")
-        self.await_round(before, pod, "another size begins a new round")
-        third = self.await_epochs(workers=3, count=2)
+        third, number = self.await_epochs(workers=3, count=2, after=number)
+        self.say(f"another size to the next round's second epoch: {time.monotonic() - began:.1f} s")
         self.assertGreater(third[0], second[-1], "they go on from the checkpoint")
 
         self.kubectl("wait", "--for=condition=Succeeded", f"tj/{NAME}", f"--timeout={DEADLINE}s",
                      timeout=DEADLINE + 10)
+        _, last = self.newest()
+        self.assertIn("epoch 60/60 workers 3 ", self.logs(last, "--container=trainer"))
 
 
 if __name__ == "__main__":
