@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <cstdio>
+#include <filesystem>
 #include <string>
+#include <system_error>
 #include <vector>
 
 #include "trainer/supervisor/install.h"
@@ -32,10 +34,14 @@ int main(int argc, char** argv) {
                  "         [--termination-log PATH] [--progress-file PATH] [--max-restarts 3]\n"
                  "         [--restart-policy OnFailure|ExitCode|Never] [--grace-ms 30000]\n"
                  "         [--alive-timeout-ms 10000] [--oom-counter auto|none|FILE]\n"
-                 "         [--log-limit BYTES] -- role [arguments]\n"
+                 "         [--log-limit BYTES] [--job-dir PATH] [--env NAME=VALUE]...\n"
+                 "         -- role [arguments]\n"
                  "       starling-supervisor --install PATH [--await-name HOST]...\n",
                  problem.c_str());
     return starling::supervisor::kBadInput;
   }
+  starling::supervisor::AddVariables(options, environment);
+  std::error_code ignored;  // the role says better what it lacks
+  std::filesystem::create_directories(options.job_folder, ignored);
   return starling::supervisor::Supervisor(std::move(options), std::move(environment)).Run();
 }

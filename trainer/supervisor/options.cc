@@ -60,6 +60,12 @@ std::string ParseOptions(const std::vector<std::string>& arguments,
       {"--exit-record", Text(exit_record)},
       {"--termination-log", Text(options.termination_log)},
       {"--progress-file", Text(options.progress_file)},
+      {"--job-dir", Text(options.job_folder)},
+      {"--env",
+       [&options](const std::string& value) {
+         options.variables.push_back(value);
+         return value.find('=', 1) != std::string::npos;
+       }},
       {"--oom-counter", Text(options.oom_counter)},
       {"--restart-policy",
        [&options](const std::string& value) { return ToPolicy(value, options.restart_policy); }},
@@ -97,6 +103,17 @@ std::string ParseOptions(const std::vector<std::string>& arguments,
     if (!counter.empty()) options.oom_counter = counter;
   }
   return {};
+}
+
+void AddVariables(const Options& options, std::vector<std::string>& environment) {
+  std::vector<std::string> added = options.variables;
+  if (!options.job_folder.empty()) added.push_back("STARLING_JOB_DIR=" + options.job_folder);
+  for (std::string& variable : added) {
+    const std::string name = variable.substr(0, variable.find('=') + 1);
+    const bool given = std::any_of(environment.begin(), environment.end(),
+                                   [&name](const auto& entry) { return entry.starts_with(name); });
+    if (!given) environment.push_back(std::move(variable));
+  }
 }
 
 }  // namespace starling::supervisor

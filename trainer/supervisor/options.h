@@ -17,6 +17,8 @@ struct Options {
   std::vector<std::string> exit_records;  // where the pod's end is written, each atomically
   std::string termination_log;            // empty: none; /dev/termination-log in a cluster
   std::string progress_file;              // empty: beside the exit record
+  std::string job_folder;                 // the role is told of it, and it is made; empty: none
+  std::vector<std::string> variables;     // NAME=value, for a role whose environment lacks NAME
   std::string oom_counter = "auto";       // "auto", "none", or a cgroup file with an oom_kill line
   RestartPolicy restart_policy = RestartPolicy::kOnFailure;
   int max_restarts = 3;
@@ -31,5 +33,9 @@ struct Options {
 // what is wrong, empty if nothing is.
 std::string ParseOptions(const std::vector<std::string>& arguments,
                          const std::vector<std::string>& environment, Options& options);
+
+// Gives the role what the flags say beside what the pod says, which wins: the variables, and the
+// job's folder as STARLING_JOB_DIR.
+void AddVariables(const Options& options, std::vector<std::string>& environment);
 
 }  // namespace starling::supervisor

@@ -63,6 +63,17 @@ TEST(Options, ReadsFlagsAndTheRole) {
   EXPECT_EQ(options.exit_records, std::vector<std::string>{"/pod/exit.json"});
 }
 
+TEST(Options, AddsVariablesThatThePodDoesNotGive) {
+  Options options;
+  ASSERT_EQ(
+      ParseOptions({"--env", "A=1", "--env=B=x=y", "--job-dir", "/job", "--", "role"}, {}, options),
+      "");
+  std::vector<std::string> environment = {"A=mine", "AB=3"};
+  AddVariables(options, environment);
+  EXPECT_EQ(environment,
+            (std::vector<std::string>{"A=mine", "AB=3", "B=x=y", "STARLING_JOB_DIR=/job"}));
+}
+
 TEST(Options, SaysWhatIsWrong) {
   const std::vector<std::string> wrong[] = {{},
                                             {"--"},
@@ -70,6 +81,8 @@ TEST(Options, SaysWhatIsWrong) {
                                             {"--nonsense", "1", "--", "role"},
                                             {"--max-restarts", "-1", "--", "r"},
                                             {"--max-restarts", "many", "--", "role"},
+                                            {"--env", "A", "--", "role"},
+                                            {"--env", "=A", "--", "role"},
                                             {"--exit-record", "", "--", "role"}};
   for (const auto& arguments : wrong) {
     Options options;
