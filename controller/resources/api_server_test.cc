@@ -114,8 +114,8 @@ TEST_F(ApiServer, TakesPodsWithAllThatMayBeAsked) {
 TEST_F(ApiServer, TakesEverythingElseOfAJob) {
   const auto credentials = MakeJobCredentials(kSeed, kJob.uid, absl::Now());
   ASSERT_TRUE(credentials.ok());
-  for (const Json& object : {BuildService(kJob), BuildBudget(kJob), BuildSecret(kJob, *credentials),
-                             BuildConfig(kJob, 1, "{}", "{}")}) {
+  for (const Json& object : {BuildService(kJob), BuildBudget(kJob, Role::kWorker),
+                             BuildSecret(kJob, *credentials), BuildConfig(kJob, 1, "{}", "{}")}) {
     EXPECT_EQ(Verdict(object), "") << object["kind"];
   }
 }

@@ -16,8 +16,9 @@
 namespace starling::resources {
 namespace {
 
-constexpr char kToolsVolume[] = "starling-tools";
-constexpr char kToolsFolder[] = "/opt/starling-tools";
+constexpr char kTools[] = "starling-tools";  // the init container
+constexpr char kRunVolume[] = "run";
+constexpr char kJobVolume[] = "job";
 constexpr char kSupervisor[] = "starling-supervisor";
 
 std::string Text(std::string_view view) { return std::string(view); }
@@ -87,23 +88,37 @@ absl::StatusOr<Rendezvous> Meet(const JobIdentity& job, const v1alpha1::Containe
                     .local = platform.local()};
 }
 
-Variables VariablesFor(v1alpha1::ContainerFramework framework, const Rendezvous& rendezvous,
-                       const Json& our_trainer) {
+// Told to the program by our supervisor instead of in the pod's description: that is written anew
+// with each change of the pod's status, and every variable of it costs the API server.
+constexpr std::string_view kBySupervisor[] = {
+    "LOCAL_RANK",     "LOCAL_WORLD_SIZE", "NODE_RANK",
+    "STARLING_ROUND", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT",
+    "PET_RDZV_ID",    "PET_MAX_RESTARTS", "PYTHONUNBUFFERED"};
+
+bool IsBySupervisor(std::string_view name) {
+  return std::find(std::begin(kBySupervisor), std::end(kBySupervisor), name) !=
+         std::end(kBySupervisor);
+}
+
+Variables VariablesFor(v1alpha1::ContainerFramework framework, const Rendezvous& rendezvous) {
   Variables variables = CommonVariables(rendezvous);
   for (auto& variable : FrameworkVariables(framework, rendezvous)) {
     variables.push_back(std::move(variable));
   }
-  for (const Json& mount : our_trainer["volumeMounts"]) {
-    if (mount.value("name", "") != "job") continue;
-    variables.emplace_back(Text(kJobFolderVariable), mount.value("mountPath", ""));
-  }
   return variables;
 }
 
-// The user's variables come last and win: they are merged in by name.
-Json Environment(const Json& ours, const Variables& added, const Json& users) {
-  Json list = ours.is_array() ? ours : Json::array();
-  for (const auto& [name, value] : added) list.push_back({{"name", name}, {"value", value}});
+// The user's variables come last and win: they are merged in by name. Of the downward API's, those
+// that the template speaks of.
+Json Environment(const Json& ours, const std::string& given, const Variables& added,
+                 const Json& users) {
+  Json list = Json::array();
+  for (const Json& variable : ours) {
+    if (given.find(variable.value("name", "")) != std::string::npos) list.push_back(variable);
+  }
+  for (const auto& [name, value] : added) {
+    if (!IsBySupervisor(name)) list.push_back({{"name", name}, {"value", value}});
+  }
   Json merged = MergeTemplate({{"env", std::move(list)}}, {{"env", users}});
   return std::move(merged["env"]);
 }
@@ -120,15 +135,36 @@ void RemoveNamed(Json& parent, const char* list, const char* key,
   parent[list] = std::move(kept);
 }
 
-// The job's secrets and its frozen spec are our roles' business, not a stranger's; and what an
-// image has in /tmp stays visible.
-void RemoveOurVolumes(Json& pod, const Json& ours) {
+// Whether the template says where the job's folder is to lie.
+bool PlacesJobFolder(const Json& given, const Json& theirs) {
+  const auto any = [](const Json& list, const char* key, std::string_view value) {
+    return list.is_array() && std::any_of(list.begin(), list.end(), [&](const Json& item) {
+             return item.is_object() && item.value(key, "") == value;
+           });
+  };
+  const Json none = Json::array();
+  return any(given["spec"].value("volumes", none), "name", kJobVolume) ||
+         any(theirs.value("volumeMounts", none), "mountPath", kClusterJobFolder);
+}
+
+// The folder that outlives the program: on one machine the job's, in a cluster on the pod's disk.
+std::string JobFolderOf(const Json& our_trainer, bool placed, const Platform& platform) {
+  if (!platform.local() && !placed) return absl::StrCat(Text(kRunFolder), "/", kJobVolume);
+  for (const Json& mount : our_trainer["volumeMounts"]) {
+    if (mount.value("name", "") == kJobVolume) return mount.value("mountPath", "");
+  }
+  return Text(kClusterJobFolder);
+}
+
+// The job's secrets and its frozen spec are our roles' business, not a stranger's; what an image
+// has in /tmp stays visible; and of disks of the pod one is enough.
+void RemoveOurVolumes(Json& pod, const Json& ours, bool job_folder) {
   std::vector<std::string> names;
   for (const Json& volume : ours["spec"]["volumes"]) {
     const std::string name = volume.value("name", "");
     const bool content =
         volume.contains("secret") || volume.contains("configMap") || volume.contains("projected");
-    if (content || name == "tmp") names.push_back(name);
+    if (content || name == "tmp" || (name == kJobVolume && !job_folder)) names.push_back(name);
   }
   RemoveNamed(pod["spec"], "volumes", "name", names);
   RemoveNamed(*TrainerOf(pod), "volumeMounts", "name", names);
@@ -147,49 +183,60 @@ void FreeTheUser(Json& owner, const Json& given) {
                    {"runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem"});
 }
 
+// What Pod Security asks of each container, where the pod does not say it for all.
+Json ToolsSecurity(const Json& of_pod) {
+  Json security = {{"runAsNonRoot", true},
+                   {"allowPrivilegeEscalation", false},
+                   {"readOnlyRootFilesystem", true},
+                   {"capabilities", {{"drop", Json::array({"ALL"})}}}};
+  // Else it is the image's own.
+  if (of_pod.contains("runAsUser")) security["runAsUser"] = 65532;
+  if (!of_pod.contains("seccompProfile")) security["seccompProfile"] = {{"type", "RuntimeDefault"}};
+  return security;
+}
+
+std::string SupervisorPath() { return absl::StrCat(Text(kRunFolder), "/", kSupervisor); }
+
 void AddTools(Json& pod, const Rendezvous& rendezvous, const Platform& platform) {
-  Json command = {kSupervisor, "--install", absl::StrCat(kToolsFolder, "/", kSupervisor)};
+  Json command = {kSupervisor, "--install", SupervisorPath()};
   if (rendezvous.rank > 0) {
     command.push_back("--await-name");
     command.push_back(rendezvous.workers.front().host);
   }
+  Json& spec = pod["spec"];
   Json init = {
-      {"name", kToolsVolume},
+      {"name", kTools},
       {"image", platform.image},
       {"command", std::move(command)},
       {"resources", {{"requests", {{"cpu", "10m"}, {"memory", "16Mi"}}}}},
-      {"securityContext",
-       {{"runAsNonRoot", true},
-        {"runAsUser", 65532},
-        {"allowPrivilegeEscalation", false},
-        {"readOnlyRootFilesystem", true},
-        {"capabilities", {{"drop", Json::array({"ALL"})}}},
-        {"seccompProfile", {{"type", "RuntimeDefault"}}}}},
-      {"volumeMounts", Json::array({{{"name", kToolsVolume}, {"mountPath", kToolsFolder}}})}};
+      {"securityContext", ToolsSecurity(spec.value("securityContext", Json::object()))},
+      {"volumeMounts", Json::array({{{"name", kRunVolume}, {"mountPath", Text(kRunFolder)}}})}};
   if (!platform.image_pull_policy.empty()) init["imagePullPolicy"] = platform.image_pull_policy;
-  Json& spec = pod["spec"];
   Json all = Json::array({std::move(init)});
   for (const Json& theirs : spec.value("initContainers", Json::array())) all.push_back(theirs);
   spec["initContainers"] = std::move(all);
-  spec["volumes"].push_back({{"name", kToolsVolume}, {"emptyDir", Json::object()}});
-  (*TrainerOf(pod))["volumeMounts"].push_back(
-      {{"name", kToolsVolume}, {"mountPath", kToolsFolder}, {"readOnly", true}});
 }
 
-// Our supervisor's part of the command that our own roles have, up to the "--". A process cannot
-// come back into a round, where its peers are stuck without it: its end is the pod's, and the pod's
-// is the round's.
-absl::StatusOr<Json> SupervisorCommand(const Json& ours, const Platform& platform) {
-  Json command = Json::array();
-  bool restarts = false;
-  for (const Json& word : ours) {
-    command.push_back(restarts ? Json("0") : word);
-    restarts = word == "--max-restarts";
-    if (word != "--") continue;
-    if (!platform.local()) command[0] = absl::StrCat(kToolsFolder, "/", kSupervisor);
-    return command;
+// Our supervisor's part of the command, up to the "--". A process cannot come back into a round,
+// where its peers are stuck without it: its end is the pod's, and the pod's is the round's.
+Json SupervisorCommand(const Json& ours, const Variables& variables, const std::string& job_folder,
+                       const Platform& platform) {
+  Json command = {platform.local() ? kSupervisor : SupervisorPath(), "--exit-record",
+                  absl::StrCat(Text(kRunFolder), "/exit.json"), "--max-restarts", "0"};
+  const auto add = [&command](const char* flag, std::string value) {
+    command.push_back(flag);
+    command.push_back(std::move(value));
+  };
+  const auto policy = std::find(ours.begin(), ours.end(), "--restart-policy");
+  if (policy != ours.end()) add("--restart-policy", *std::next(policy));
+  // The process kubelet names the pod's own record and FIFO in the environment.
+  if (!platform.local()) add("--termination-log", "/dev/termination-log");
+  add("--job-dir", job_folder);
+  for (const auto& [name, value] : variables) {
+    if (IsBySupervisor(name)) add("--env", absl::StrCat(name, "=", value));
   }
-  return absl::InternalError("the supervisor's command has no end");
+  command.push_back("--");
+  return command;
 }
 
 absl::StatusOr<Json> ParseTemplate(const v1alpha1::TrainingJobSpec& resolved) {
@@ -219,16 +266,18 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                    Meet(job, resolved.workload().container(), request, round, platform));
   Json& trainer = *TrainerOf(pod);
   Json& our_trainer = *TrainerOf(ours);
-  ASSIGN_OR_RETURN(Json command, SupervisorCommand(our_trainer["command"], platform));
+  const bool places_folder = PlacesJobFolder(given, *theirs);
+  const Variables variables = VariablesFor(resolved.workload().container().framework(), rendezvous);
+  Json command = SupervisorCommand(our_trainer["command"], variables,
+                                   JobFolderOf(our_trainer, places_folder, platform), platform);
   for (const char* field : {"command", "args"}) {
     for (const Json& word : theirs->value(field, Json::array())) command.push_back(word);
   }
   trainer["command"] = std::move(command);
   trainer.erase("args");
-  const Variables variables =
-      VariablesFor(resolved.workload().container().framework(), rendezvous, our_trainer);
-  trainer["env"] = Environment(our_trainer["env"], variables, trainer.value("env", Json::array()));
-  RemoveOurVolumes(pod, ours);
+  trainer["env"] = Environment(our_trainer["env"], resolved.replica_specs().worker().template_(),
+                               variables, theirs->value("env", Json::array()));
+  RemoveOurVolumes(pod, ours, platform.local() || places_folder);
   EraseUnlessGiven(trainer, *theirs,
                    {"ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
                     "workingDir", "imagePullPolicy"});

@@ -23,13 +23,11 @@ struct Round {
   std::vector<std::int64_t> members;  // indexes of pods
 };
 
-// The variable that names the folder which outlives the container: the job's folder in local mode
-// (shared by all workers), the pod's own disk in a cluster.
-inline constexpr std::string_view kJobFolderVariable = "STARLING_JOB_DIR";
-
 // As BuildPod, for a worker of `round`. Of the defaults for our own roles it has the supervisor,
-// the downward API's variables and the folders, but none of the job's credentials, and no user,
-// probes, ports or working folder: those are the template's and the image's. InvalidArgument: the
+// the folder that outlives the container (the job's in local mode, shared by all workers; on the
+// pod's own disk in a cluster; STARLING_JOB_DIR names it) and of the downward API's variables those
+// that the template names, but none of the job's credentials, and no user, probes, ports or working
+// folder: those are the template's and the image's. InvalidArgument: the
 // template has no command for the container "trainer", or the worker is not in the round.
 absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,

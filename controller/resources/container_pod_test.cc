@@ -40,9 +40,17 @@ Json Pod(const v1alpha1::TrainingJobSpec& spec, std::int64_t index, const Platfo
 
 const Json& Trainer(const Json& pod) { return pod["spec"]["containers"][0]; }
 
+// What the program sees: the pod's variables, and those that the supervisor adds.
 std::map<std::string, std::string> Env(const Json& pod) {
   std::map<std::string, std::string> env;
   for (const Json& entry : Trainer(pod)["env"]) env[entry["name"]] = entry.value("value", "");
+  const auto command = Trainer(pod)["command"].get<std::vector<std::string>>();
+  for (std::size_t i = 0; i + 1 < command.size() && command[i] != "--"; ++i) {
+    if (command[i] == "--job-dir") env.emplace("STARLING_JOB_DIR", command[i + 1]);
+    if (command[i] != "--env") continue;
+    const std::size_t equals = command[i + 1].find('=');
+    env.emplace(command[i + 1].substr(0, equals), command[i + 1].substr(equals + 1));
+  }
   return env;
 }
 
@@ -54,7 +62,7 @@ bool HasNamed(const Json& list, const std::string& name) {
 TEST(ContainerPod, CommandIsRunByTheSupervisor) {
   const Json pod = Pod(Spec(), 2, kCluster);
   const auto command = Trainer(pod)["command"].get<std::vector<std::string>>();
-  EXPECT_EQ(command.front(), "/opt/starling-tools/starling-supervisor");
+  EXPECT_EQ(command.front(), "/run/starling/starling-supervisor");
   const auto separator = std::find(command.begin(), command.end(), "--");
   EXPECT_EQ(std::vector<std::string>(separator, command.end()),
             (std::vector<std::string>{"--", "torchrun", "train.py", "--lr=1"}));
@@ -70,11 +78,55 @@ TEST(ContainerPod, InitContainerBringsTheSupervisorAndWaitsForRankZero) {
   const Json& init = pod["spec"]["initContainers"][0];
   EXPECT_EQ(init["image"], "starling:1");
   EXPECT_EQ(init["command"],
-            Json({"starling-supervisor", "--install", "/opt/starling-tools/starling-supervisor",
+            Json({"starling-supervisor", "--install", "/run/starling/starling-supervisor",
                   "--await-name", "ddp-worker-0.ddp"}));
   EXPECT_EQ(Pod(Spec(), 0, kCluster)["spec"]["initContainers"][0]["command"].size(), 3U);
-  EXPECT_TRUE(HasNamed(pod["spec"]["volumes"], "starling-tools"));
-  EXPECT_TRUE(HasNamed(Trainer(pod)["volumeMounts"], "starling-tools"));
+  EXPECT_EQ(init["volumeMounts"], Json::array({{{"name", "run"}, {"mountPath", "/run/starling"}}}));
+  EXPECT_TRUE(HasNamed(pod["spec"]["volumes"], "run"));
+  EXPECT_TRUE(HasNamed(Trainer(pod)["volumeMounts"], "run"));
+}
+
+TEST(ContainerPod, InitContainerIsRestrictedWhateverThePodsUserIs) {
+  const Json plain = Pod(Spec(), 0, kCluster)["spec"]["initContainers"][0]["securityContext"];
+  EXPECT_EQ(plain["runAsNonRoot"], true);
+  EXPECT_EQ(plain["allowPrivilegeEscalation"], false);
+  EXPECT_EQ(plain["capabilities"]["drop"], Json({"ALL"}));
+  EXPECT_FALSE(plain.contains("runAsUser"));
+  const Json root =
+      Pod(Spec(R"({"spec": {"securityContext": {"runAsUser": 0, "seccompProfile": null},
+          "containers": [{"name": "trainer", "image": "mine:2", "command": ["run"]}]}})"),
+          0, kCluster)["spec"]["initContainers"][0]["securityContext"];
+  EXPECT_EQ(root["runAsUser"], 65532);
+  EXPECT_EQ(root["seccompProfile"]["type"], "RuntimeDefault");
+}
+
+TEST(ContainerPod, JobsFolderIsOnThePodsDiskUnlessTheTemplatePlacesIt) {
+  const Json plain = Pod(Spec(), 0, kCluster);
+  EXPECT_EQ(Env(plain)["STARLING_JOB_DIR"], "/run/starling/job");
+  EXPECT_FALSE(HasNamed(plain["spec"]["volumes"], "job"));
+  const Json claimed = Pod(
+      Spec(R"({"spec": {"volumes": [{"name": "job", "persistentVolumeClaim": {"claimName": "c"}}],
+          "containers": [{"name": "trainer", "image": "mine:2", "command": ["run"]}]}})"),
+      0, kCluster);
+  EXPECT_EQ(Env(claimed)["STARLING_JOB_DIR"], "/var/lib/starling/job");
+  EXPECT_TRUE(HasNamed(claimed["spec"]["volumes"], "job"));
+  EXPECT_TRUE(HasNamed(Trainer(claimed)["volumeMounts"], "job"));
+  const Json mounted = Pod(
+      Spec(R"({"spec": {"volumes": [{"name": "mine", "persistentVolumeClaim": {"claimName": "c"}}],
+          "containers": [{"name": "trainer", "image": "mine:2", "command": ["run"],
+            "volumeMounts": [{"name": "mine", "mountPath": "/var/lib/starling/job"}]}]}})"),
+      0, kCluster);
+  EXPECT_EQ(Env(mounted)["STARLING_JOB_DIR"], "/var/lib/starling/job");
+}
+
+TEST(ContainerPod, WhatPeopleLookForStandsInThePodsDescription) {
+  const Json pod = Pod(Spec(), 2, kCluster);
+  for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK", "PET_NNODES",
+                           "PET_NPROC_PER_NODE", "PET_NODE_RANK", "PET_MASTER_ADDR"}) {
+    EXPECT_TRUE(HasNamed(Trainer(pod)["env"], name)) << name;
+  }
+  // Every byte of a pod is written anew with each change of its status.
+  EXPECT_LT(pod.dump().size(), 2900U) << pod.dump();
 }
 
 TEST(ContainerPod, InitContainersOfTheTemplateComeAfterOurs) {
@@ -104,7 +156,16 @@ TEST(ContainerPod, TemplatesVariablesWin) {
   EXPECT_EQ(env.at("A"), "1");
   EXPECT_EQ(env.at("MASTER_PORT"), "7");
   EXPECT_EQ(env.at("PET_MASTER_PORT"), "29500");
-  EXPECT_TRUE(env.contains("POD_IP"));
+}
+
+TEST(ContainerPod, DownwardVariablesAreThoseThatTheTemplateNames) {
+  const auto env = Env(Pod(Spec(R"({"spec": {"containers": [{"name": "trainer", "image": "mine:2",
+      "command": ["run", "--address=$(POD_IP):7"]}]
+}
+})"),
+                           2, kCluster));
+EXPECT_TRUE(env.contains("POD_IP"));
+EXPECT_FALSE(env.contains("POD_NAMESPACE"));
 }
 
 TEST(ContainerPod, RankIsThePlaceInTheRound) {

@@ -24,7 +24,12 @@ std::string Text(std::string_view view) { return std::string(view); }
 
 // Who serves and who calls: the controller calls the coordinator, which calls its members.
 constexpr std::pair<Role, tls::Usage> kRoles[] = {{Role::kCoordinator, tls::Usage::kBoth},
-                                                  {Role::kWorker, tls::Usage::kServer}};
+                                                  {Role::kWorker, tls::Usage::kServer},
+                                                  {Role::kParameterServer, tls::Usage::kServer}};
+
+bool Needs(Servers servers, Role role) {
+  return role != Role::kParameterServer || servers == Servers::kSome;
+}
 
 absl::StatusOr<tls::Authority> AuthorityOf(std::string_view seed, std::string_view job_uid,
                                            absl::Time now) {
@@ -89,12 +94,13 @@ std::string DataPlaneKey(std::string_view seed, std::string_view job_uid) {
 }
 
 absl::StatusOr<JobCredentials> MakeJobCredentials(std::string_view seed, std::string_view job_uid,
-                                                  absl::Time now) {
+                                                  absl::Time now, Servers servers) {
   ASSIGN_OR_RETURN(const tls::Authority authority, AuthorityOf(seed, job_uid, now));
   JobCredentials credentials;
   credentials.data_plane_key = DataPlaneKey(seed, job_uid);
   credentials.authority = authority.certificate();
   for (const auto& [role, usage] : kRoles) {
+    if (!Needs(servers, role)) continue;
     ASSIGN_OR_RETURN(credentials.leaves[role],
                      IssueTo(authority, RoleName(role), job_uid, usage, now));
   }
@@ -107,9 +113,11 @@ absl::StatusOr<tls::Identity> MakeControllerIdentity(std::string_view seed,
   return IssueTo(authority, "controller", job_uid, tls::Usage::kClient, now);
 }
 
-bool SecretFits(const Json& secret, std::string_view seed, std::string_view job_uid) {
+bool SecretFits(const Json& secret, std::string_view seed, std::string_view job_uid,
+                Servers servers) {
   if (!secret.is_object() || seed.size() < kSeedBytes) return false;
   for (const auto& [role, usage] : kRoles) {
+    if (!Needs(servers, role)) continue;
     if (DataAt(secret, CertificateKey(role)).empty()) return false;
     if (DataAt(secret, PrivateKeyKey(role)).empty()) return false;
   }

@@ -30,6 +30,9 @@ class KubeClient;
 
 namespace starling::resources {
 
+// Whether the job has parameter servers, which need a leaf of their own.
+enum class Servers { kNone, kSome };
+
 struct JobCredentials {
   std::string data_plane_key;
   std::string authority;                 // the job's certificate authority, PEM
@@ -38,7 +41,7 @@ struct JobCredentials {
 
 // FailedPrecondition: the seed is shorter than 32 bytes.
 absl::StatusOr<JobCredentials> MakeJobCredentials(std::string_view seed, std::string_view job_uid,
-                                                  absl::Time now);
+                                                  absl::Time now, Servers servers = Servers::kNone);
 
 // The controller's own, for its stream to the job's coordinator. It is kept nowhere.
 absl::StatusOr<tls::Identity> MakeControllerIdentity(std::string_view seed,
@@ -49,7 +52,8 @@ std::string DataPlaneKey(std::string_view seed, std::string_view job_uid);
 
 // Whether `secret` is whole and was made from this seed for this job. One that was not cannot be
 // used: nobody would accept its leaves.
-bool SecretFits(const nlohmann::json& secret, std::string_view seed, std::string_view job_uid);
+bool SecretFits(const nlohmann::json& secret, std::string_view seed, std::string_view job_uid,
+                Servers servers = Servers::kNone);
 
 // The home's seed; made and stored in the first call of all. Whoever comes second takes what is
 // there. InvalidArgument: what is there is no seed.

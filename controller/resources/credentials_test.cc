@@ -91,6 +91,15 @@ TEST(Credentials, SecretFitsItsSeedAndJobOnly) {
   }
 }
 
+TEST(Credentials, OnlyJobsWithServersHaveALeafForThem) {
+  EXPECT_FALSE(Made().leaves.contains(Role::kParameterServer));
+  const auto made = MakeJobCredentials(kSeed, "u1", kNow, Servers::kSome);
+  ASSERT_TRUE(made.ok());
+  EXPECT_TRUE(made->leaves.contains(Role::kParameterServer));
+  EXPECT_TRUE(SecretFits(BuildSecret(kJob, *made), kSeed, "u1", Servers::kSome));
+  EXPECT_FALSE(SecretFits(BuildSecret(kJob, Made()), kSeed, "u1", Servers::kSome));
+}
+
 TEST(Credentials, AuthoritysKeyAndSeedAreNotInTheJobsSecret) {
   const std::string text = BuildSecret(kJob, Made()).dump();
   EXPECT_THAT(text, ::testing::Not(HasSubstr(absl::Base64Escape(kSeed))));
@@ -101,7 +110,7 @@ TEST(Credentials, AuthoritysKeyAndSeedAreNotInTheJobsSecret) {
 // A canary: what is secret is in the Secret and in no other object of the job.
 TEST(Credentials, SecretsAreInNoOtherObject) {
   const JobCredentials made = Made();
-  std::string objects = BuildService(kJob).dump() + BuildBudget(kJob).dump() +
+  std::string objects = BuildService(kJob).dump() + BuildBudget(kJob, Role::kWorker).dump() +
                         BuildConfig(kJob, 1, "{}", "{}").dump();
   const Platform platform{.jobs_folder = "", .image = "starling:1", .seed = kSeed};
   for (const Role role : {Role::kCoordinator, Role::kWorker}) {

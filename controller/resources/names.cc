@@ -9,15 +9,33 @@ namespace {
 
 std::string Text(std::string_view view) { return std::string(view); }
 
-}  // namespace
+struct Names {
+  std::string_view name, field, program, word;
+};
 
-std::string_view RoleName(Role role) {
-  return role == Role::kCoordinator ? "coordinator" : "worker";
+constexpr Names NamesOf(Role role) {
+  switch (role) {
+    case Role::kCoordinator:
+      return {"coordinator", "coordinator", "starling-coordinator", "Coordinator"};
+    case Role::kWorker:
+      return {"worker", "worker", "starling-worker", "Worker"};
+    case Role::kParameterServer:
+      return {"parameter-server", "parameterServer", "starling-server", "ParameterServer"};
+  }
+  return {};
 }
 
+}  // namespace
+
+std::string_view RoleName(Role role) { return NamesOf(role).name; }
+std::string_view RoleField(Role role) { return NamesOf(role).field; }
+std::string_view RoleProgram(Role role) { return NamesOf(role).program; }
+std::string_view RoleWord(Role role) { return NamesOf(role).word; }
+
 std::optional<Role> ParseRole(std::string_view name) {
-  if (name == "coordinator") return Role::kCoordinator;
-  if (name == "worker") return Role::kWorker;
+  for (const Role role : kEveryRole) {
+    if (name == RoleName(role)) return role;
+  }
   return std::nullopt;
 }
 
@@ -29,7 +47,9 @@ std::string SecretName(std::string_view job) { return Text(job) + "-secret"; }
 
 std::string ServiceName(std::string_view job) { return Text(job); }
 
-std::string BudgetName(std::string_view job) { return Text(job); }
+std::string BudgetName(std::string_view job, Role role) {
+  return role == Role::kWorker ? Text(job) : absl::StrCat(Text(job), "-", Text(RoleName(role)));
+}
 
 std::string CertificateKey(Role role) { return Text(RoleName(role)) + ".crt"; }
 

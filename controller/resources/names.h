@@ -4,6 +4,7 @@
 // Names are derived, never stored: whoever knows the job knows the names of all that belongs to it.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -11,7 +12,13 @@
 
 namespace starling::resources {
 
-enum class Role { kCoordinator, kWorker };
+// To add a role: here, in kEveryRole, in the tables of names.cc, credentials.cc and pod.cc.
+enum class Role { kCoordinator, kWorker, kParameterServer };
+inline constexpr std::array kEveryRole = {Role::kCoordinator, Role::kWorker,
+                                          Role::kParameterServer};
+
+// Members hold what is trained and are kept together by the coordinator.
+inline constexpr bool IsMember(Role role) { return role != Role::kCoordinator; }
 
 inline constexpr std::string_view kJobLabel = "starling.dev/job";
 inline constexpr std::string_view kRoleLabel = "starling.dev/role";
@@ -46,13 +53,20 @@ struct JobIdentity {
   std::string uid;
 };
 
+// In labels, pod names and certificates: parameter-server.
 std::string_view RoleName(Role role);
+// In spec.replicaSpecs and status.replicaStatuses: parameterServer.
+std::string_view RoleField(Role role);
+// The program in the image: starling-server.
+std::string_view RoleProgram(Role role);
+// In reasons of incidents: ParameterServer.
+std::string_view RoleWord(Role role);
 std::optional<Role> ParseRole(std::string_view name);
 
 std::string PodName(std::string_view job, Role role, std::int64_t index);
 std::string SecretName(std::string_view job);
 std::string ServiceName(std::string_view job);
-std::string BudgetName(std::string_view job);  // of its PodDisruptionBudget
+std::string BudgetName(std::string_view job, Role role);  // of a PodDisruptionBudget
 std::string ConfigName(std::string_view job, std::int64_t generation);
 // The generation in a name that ConfigName made; nothing if it did not.
 std::optional<std::int64_t> ParseConfigName(std::string_view job, std::string_view name);

@@ -30,14 +30,47 @@ struct Draft {
   const PodRequest& request;
   const Platform& platform;
 
-  bool worker() const { return request.role == Role::kWorker; }
+  bool member() const { return IsMember(request.role); }
   std::string JobPath() const {
     return platform.local() ? JobFolder(platform.jobs_folder, job) : Text(kClusterJobFolder);
   }
   std::string TemplatePath() const {
-    return absl::StrCat("spec.replicaSpecs.", Text(RoleName(request.role)), ".template");
+    return absl::StrCat("spec.replicaSpecs.", Text(RoleField(request.role)), ".template");
   }
 };
+
+// What pods ask for where their template does not say: servers compute little.
+struct Appetite {
+  const char* cpu;
+  const char* memory;
+};
+
+constexpr Appetite AppetiteOf(Role role) {
+  switch (role) {
+    case Role::kCoordinator:
+      return {"50m", "64Mi"};
+    case Role::kWorker:
+      return {"500m", "512Mi"};
+    case Role::kParameterServer:
+      return {"250m", "256Mi"};
+  }
+  return {};
+}
+
+// The part of the spec that speaks of the pod's role: its template, its restart policy.
+template <typename Use>
+auto WithRole(const Draft& draft, const Use& use) {
+  const v1alpha1::ReplicaSpecs& roles = draft.resolved.replica_specs();
+  switch (draft.request.role) {
+    case Role::kCoordinator:
+      return use(roles.coordinator());
+    case Role::kParameterServer:
+      return use(roles.parameter_server());
+    case Role::kWorker:
+      break;
+  }
+  return use(roles.worker());
+}
 
 Json FieldEnv(const char* name, const char* path) {
   return {{"name", name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
@@ -63,9 +96,8 @@ std::vector<std::string> SupervisorArgs(const Draft& draft) {
                                    "--max-restarts",
                                    "3",
                                    "--restart-policy"};
-  const v1alpha1::ReplicaSpecs& roles = draft.resolved.replica_specs();
-  args.push_back(PolicyName(draft.worker() ? roles.worker().restart_policy()
-                                           : roles.coordinator().restart_policy()));
+  args.push_back(
+      PolicyName(WithRole(draft, [](const auto& role) { return role.restart_policy(); })));
   // The process kubelet names the pod's own record and FIFO in the environment.
   if (!draft.platform.local()) {
     args.push_back("--termination-log");
@@ -76,7 +108,7 @@ std::vector<std::string> SupervisorArgs(const Draft& draft) {
 }
 
 std::vector<std::string> RoleArgs(const Draft& draft) {
-  std::vector<std::string> args = {absl::StrCat("starling-", Text(RoleName(draft.request.role))),
+  std::vector<std::string> args = {Text(RoleProgram(draft.request.role)),
                                    "--spec",
                                    Path(kSpecFolder, kSpecKey),
                                    "--tls",
@@ -89,7 +121,7 @@ std::vector<std::string> RoleArgs(const Draft& draft) {
                                    "$(POD_UID)",
                                    "--job-uid",
                                    draft.job.uid};
-  if (draft.worker()) {
+  if (draft.member()) {
     for (const std::string& arg :
          {std::string("--secret"), Path(kSecretFolder, kSecretKey), std::string("--job-name"),
           draft.job.name, std::string("--job-dir"), draft.JobPath()}) {
@@ -104,7 +136,7 @@ Json Ports(const Draft& draft) {
   const auto add = [&ports](const char* name, int port) {
     ports.push_back({{"name", name}, {"containerPort", port}, {"protocol", "TCP"}});
   };
-  if (draft.worker()) {
+  if (draft.member()) {
     add("member", kMemberPort);
     add("data", kDataPort);
   } else {
@@ -132,7 +164,7 @@ Json SecretSource(const Draft& draft) {
   Json items =
       Json::array({SecretItem(kAuthorityKey, "ca.crt"), SecretItem(CertificateKey(role), "tls.crt"),
                    SecretItem(PrivateKeyKey(role), "tls.key")});
-  if (draft.worker()) items.push_back(SecretItem(kSecretKey, kSecretKey));
+  if (draft.member()) items.push_back(SecretItem(kSecretKey, kSecretKey));
   // With fsGroup, a kubelet adds the group's right to read.
   return {{"secret",
            {{"secretName", SecretName(draft.job.name)},
@@ -152,12 +184,12 @@ std::vector<Place> Places(const Draft& draft) {
                                {"secret", Text(kSecretFolder), true, SecretSource(draft)},
                                {"run", Text(kRunFolder), false, scratch}};
   const bool local = draft.platform.local();
-  if (draft.worker() && local) {
+  if (draft.member() && local) {
     places.push_back({"job",
                       draft.JobPath(),
                       false,
                       {{"hostPath", {{"path", draft.JobPath()}, {"type", "DirectoryOrCreate"}}}}});
-  } else if (draft.worker()) {
+  } else if (draft.member()) {
     places.push_back({"job", draft.JobPath(), false, scratch});
     places.push_back({"shm", "/dev/shm", false, {{"emptyDir", {{"medium", "Memory"}}}}});
   }
@@ -249,9 +281,7 @@ absl::Status Refuse(const Draft& draft, std::string_view field, std::string_view
 }
 
 absl::StatusOr<Json> TemplateOf(const Draft& draft) {
-  const v1alpha1::ReplicaSpecs& roles = draft.resolved.replica_specs();
-  const std::string& text =
-      draft.worker() ? roles.worker().template_() : roles.coordinator().template_();
+  const std::string text = WithRole(draft, [](const auto& role) { return role.template_(); });
   if (text.empty()) return Json::object();
   ASSIGN_OR_RETURN(Json value, json::Parse(text));
   if (value.is_object()) return value;
@@ -287,8 +317,9 @@ absl::Status SetResources(const Draft& draft, Json& trainer) {
   if (requests == nullptr || limits == nullptr) {
     return Refuse(draft, ".spec.containers.trainer.resources", "an object of objects");
   }
-  const std::pair<const char*, const char*> defaults[] = {
-      {"cpu", draft.worker() ? "500m" : "50m"}, {"memory", draft.worker() ? "512Mi" : "64Mi"}};
+  const Appetite appetite = AppetiteOf(draft.request.role);
+  const std::pair<const char*, const char*> defaults[] = {{"cpu", appetite.cpu},
+                                                          {"memory", appetite.memory}};
   for (const auto& [name, amount] : defaults) {
     if (!requests->contains(name) && !limits->contains(name)) (*requests)[name] = amount;
   }

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/objects.h"
+#include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::resources {
 namespace {
@@ -15,6 +16,16 @@ namespace {
 std::string Text(std::string_view view) { return std::string(view); }
 
 }  // namespace
+
+std::vector<Role> RolesOf(const v1alpha1::TrainingJobSpec& resolved) {
+  if (resolved.workload().has_container()) return {Role::kWorker};
+  if (!HasServers(resolved)) return {Role::kCoordinator, Role::kWorker};
+  return {Role::kCoordinator, Role::kParameterServer, Role::kWorker};
+}
+
+bool HasServers(const v1alpha1::TrainingJobSpec& resolved) {
+  return resolved.exchange().has_parameter_server() && !resolved.workload().has_container();
+}
 
 Json Owned(const JobIdentity& job, std::string_view api_version, std::string_view kind,
            std::string name) {
@@ -47,14 +58,13 @@ Json BuildService(const JobIdentity& job) {
   return service;
 }
 
-Json BuildBudget(const JobIdentity& job) {
-  Json budget = Owned(job, "policy/v1", "PodDisruptionBudget", BudgetName(job.name));
+Json BuildBudget(const JobIdentity& job, Role role) {
+  Json budget = Owned(job, "policy/v1", "PodDisruptionBudget", BudgetName(job.name, role));
   budget["spec"] = {
-      {"maxUnavailable", 1},
+      {role == Role::kWorker ? "maxUnavailable" : "minAvailable", 1},
       {"unhealthyPodEvictionPolicy", "AlwaysAllow"},
       {"selector",
-       {{"matchLabels",
-         {{Text(kJobLabel), job.name}, {Text(kRoleLabel), Text(RoleName(Role::kWorker))}}}}}};
+       {{"matchLabels", {{Text(kJobLabel), job.name}, {Text(kRoleLabel), Text(RoleName(role))}}}}}};
   return budget;
 }
 

@@ -27,6 +27,10 @@ using Json = nlohmann::json;
 
 struct JobCredentials;
 
+// The roles that have pods in such a job, the coordinator first.
+std::vector<Role> RolesOf(const v1alpha1::TrainingJobSpec& resolved);
+bool HasServers(const v1alpha1::TrainingJobSpec& resolved);
+
 // The home that the pods run in.
 struct Platform {
   // Not empty: processes of this machine, with the job's folder under this one. Empty: a cluster.
@@ -62,9 +66,12 @@ absl::StatusOr<Json> BuildPod(const JobIdentity& job, const v1alpha1::TrainingJo
 // A headless service over all pods of the job, ready or not.
 Json BuildService(const JobIdentity& job);
 
-// At most one worker at a time is evicted for somebody's maintenance; each saves its work and is
-// replaced first. Pods that are not ready are in nobody's way.
-Json BuildBudget(const JobIdentity& job);
+// Workers: at most one at a time is evicted for somebody's maintenance; each saves its work and is
+// replaced first. Pods that are not ready are in nobody's way. Parameter servers: all but one may
+// be evicted at a time, for each hands over what it holds; the only one waits until it is replaced.
+// (Of those a number that must stay is the only form that works: the one that may go is counted
+// from the scale subresource, which speaks of workers.)
+Json BuildBudget(const JobIdentity& job, Role role);
 
 // The job's secret: the data-plane key and a leaf for each role, of which a pod mounts its own.
 Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials);

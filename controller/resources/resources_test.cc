@@ -11,6 +11,9 @@
 namespace starling::resources {
 namespace {
 
+using ::testing::HasSubstr;
+using ::testing::Not;
+
 const JobIdentity kJob{.ns = "team", .name = "digits", .uid = "0123456789abcdef"};
 const Platform kLocal{.jobs_folder = "/home/me/starling/jobs", .image = ""};
 const Platform kCluster{.jobs_folder = "", .image = "starling:1"};
@@ -49,6 +52,17 @@ TEST(Resources, NamesAreDerivedFromTheJob) {
   EXPECT_FALSE(ParseConfigName("digits", "other-resolved-1").has_value());
 }
 
+TEST(Resources, EveryRoleHasANameThatReadsBack) {
+  for (const Role role : kEveryRole) {
+    EXPECT_EQ(ParseRole(RoleName(role)), role);
+    EXPECT_FALSE(RoleField(role).empty());
+    EXPECT_FALSE(RoleProgram(role).empty());
+    EXPECT_FALSE(RoleWord(role).empty());
+  }
+  EXPECT_FALSE(ParseRole("server").has_value());
+  EXPECT_EQ(PodName("digits", Role::kParameterServer, 0), "digits-parameter-server-0");
+}
+
 TEST(Resources, PodIsFoundByItsLabelsAndGoesWithItsJob) {
   const Json pod = Pod(Role::kWorker, kLocal);
   const Json& metadata = pod["metadata"];
@@ -69,6 +83,35 @@ TEST(Resources, SupervisorComesFirstAndTheRoleAfterIt) {
   EXPECT_TRUE(Contains(command, "/home/me/starling/jobs/team/digits-01234567"));
   EXPECT_EQ(CommandOf(Pod(Role::kCoordinator, kLocal)).size() + 6, command.size());
   EXPECT_FALSE(Contains(CommandOf(Pod(Role::kCoordinator, kLocal)), "--secret"));
+}
+
+TEST(Resources, AParameterServersPodIsAMembersWithItsOwnProgramTemplateAndSize) {
+  v1alpha1::TrainingJobSpec spec;
+  auto& role = *spec.mutable_replica_specs()->mutable_parameter_server();
+  role.set_restart_policy(v1alpha1::RESTART_POLICY_EXIT_CODE);
+  role.set_template_(R"({"spec": {"nodeSelector": {"disk": "fast"}}})");
+  const PodRequest request{.role = Role::kParameterServer, .index = 3, .config_generation = 7};
+  const auto pod = BuildPod(kJob, spec, request, kCluster);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_EQ((*pod)["metadata"]["name"], "digits-parameter-server-3");
+  EXPECT_EQ((*pod)["metadata"]["labels"]["starling.dev/role"], "parameter-server");
+  EXPECT_EQ((*pod)["spec"]["nodeSelector"]["disk"], "fast");
+  const std::vector<std::string> command = CommandOf(*pod);
+  EXPECT_TRUE(Contains(command, "starling-server"));
+  EXPECT_TRUE(Contains(command, "ExitCode"));
+  EXPECT_EQ(command.size(), CommandOf(Pod(Role::kWorker, kCluster)).size());
+  const Json* secret = Find((*pod)["spec"]["volumes"], "secret");
+  ASSERT_NE(secret, nullptr);
+  EXPECT_THAT(secret->dump(), HasSubstr("parameter-server.key"));
+  EXPECT_THAT(secret->dump(), Not(HasSubstr("worker.key")));
+  const Json& spread = (*pod)["spec"]["topologySpreadConstraints"][0];
+  EXPECT_EQ(spread["labelSelector"]["matchLabels"]["starling.dev/role"], "parameter-server");
+  const Json& requests = (*pod)["spec"]["containers"][0]["resources"]["requests"];
+  EXPECT_EQ(requests["memory"], "256Mi");
+
+  role.set_template_("[]");
+  EXPECT_THAT(std::string(BuildPod(kJob, spec, request, kCluster).status().message()),
+              HasSubstr("spec.replicaSpecs.parameterServer.template"));
 }
 
 TEST(Resources, LocalWorkersShareTheJobsFolder) {
@@ -326,11 +369,20 @@ TEST(Resources, FrozenSpecIsImmutable) {
 }
 
 TEST(Resources, BudgetIsOfTheWorkers) {
-  const Json budget = BuildBudget(kJob);
+  const Json budget = BuildBudget(kJob, Role::kWorker);
   EXPECT_EQ(budget["apiVersion"], "policy/v1");
   EXPECT_EQ(budget["spec"]["maxUnavailable"], 1);
   EXPECT_EQ(budget["spec"]["selector"]["matchLabels"],
             Json({{"starling.dev/job", "digits"}, {"starling.dev/role", "worker"}}));
+}
+
+// The scale subresource, from which the number that may go would be counted, speaks of workers.
+TEST(Resources, BudgetOfTheServersKeepsOne) {
+  const Json budget = BuildBudget(kJob, Role::kParameterServer);
+  EXPECT_EQ(budget["metadata"]["name"], "digits-parameter-server");
+  EXPECT_EQ(budget["spec"]["minAvailable"], 1);
+  EXPECT_FALSE(budget["spec"].contains("maxUnavailable"));
+  EXPECT_EQ(budget["spec"]["selector"]["matchLabels"]["starling.dev/role"], "parameter-server");
 }
 
 TEST(Resources, ServiceIsHeadless) {

@@ -9,12 +9,12 @@ namespace starling::trainingjob {
 
 namespace {
 
-// cleanPodPolicy None: all end by themselves, once they are told that the job has ended. Workers
+// cleanPodPolicy None: all end by themselves, once they are told that the job has ended. Members
 // whose coordinator is gone are told by nobody; theirs is the kubelet's signal.
 void LetGo(Pass& pass) {
   if (pass.OwnContainer() || pass.leader != nullptr) return;
   const absl::Time patience = ToTime(pass.status.completion_time()) + pass.options.finish_timeout;
-  for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
+  for (const ObservedPod* pod : pass.UsableMembers()) {
     if (pass.now >= patience) {
       pass.Delete(*pod, std::nullopt);
     } else {
@@ -33,13 +33,13 @@ void CleanPods(Pass& pass) {
                 : absl::InfinitePast();
   if (policy == v1alpha1::CLEAN_POD_POLICY_NONE) return LetGo(pass);
   bool running = false;
-  bool workers = false;
+  bool members = false;
   for (const ObservedPod& pod : pass.observed.pods) {
     running |= pod.Live();
-    workers |= pod.role == Role::kWorker && !pod.Terminated();
+    members |= resources::IsMember(pod.role) && !pod.Terminated();
   }
-  // A coordinator without workers has nobody left to let go.
-  if (running && workers && !pass.OwnContainer() && pass.now < patience) {
+  // A coordinator without members has nobody left to let go.
+  if (running && members && !pass.OwnContainer() && pass.now < patience) {
     pass.RequeueAt(patience);
   } else if (running) {
     DeleteAllPods(pass);

@@ -81,10 +81,10 @@ std::string_view StateWord(const Pass& pass) {
 
 void CountPods(Pass& pass) {
   auto& roles = *pass.status.mutable_replica_statuses();
-  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
-    if (role == Role::kWorker || !pass.OwnContainer()) {
-      (void)roles[std::string(resources::RoleName(role))];
-    }
+  // A job that was edited while suspended may have had servers.
+  if (!pass.HasServers()) roles.erase(std::string(resources::RoleField(Role::kParameterServer)));
+  for (const Role role : resources::RolesOf(pass.observed.spec)) {
+    (void)roles[std::string(resources::RoleField(role))];
   }
   for (auto& [name, counts] : roles) {
     counts.set_active(0);  // what else it says, memory, stays
@@ -93,7 +93,7 @@ void CountPods(Pass& pass) {
     counts.set_failed(0);
   }
   for (const ObservedPod& pod : pass.observed.pods) {
-    v1alpha1::ReplicaStatus& counts = roles[std::string(resources::RoleName(pod.role))];
+    v1alpha1::ReplicaStatus& counts = roles[std::string(resources::RoleField(pod.role))];
     if (pod.phase == PodPhase::kSucceeded) counts.set_succeeded(counts.succeeded() + 1);
     if (pod.phase == PodPhase::kFailed) counts.set_failed(counts.failed() + 1);
     if (pod.Live()) counts.set_active(counts.active() + 1);
@@ -110,7 +110,7 @@ void SetConditions(Pass& pass, bool held) {
   SetRunning(pass, held);
   CountPods(pass);
   if (!pass.status.has_replicas()) {
-    pass.status.set_replicas(WantedWorkers(pass).workers);
+    pass.status.set_replicas(WantedWorkers(pass).replicas);
   }
   pass.status.set_selector(resources::RoleSelector(pass.observed.job.name, Role::kWorker));
   pass.status.set_observed_generation(pass.observed.generation);

@@ -100,16 +100,16 @@ void BeginRound(Pass& pass, std::int64_t workers, const std::string& why) {
 }
 
 void DecideRound(Pass& pass, const Wanted& wanted) {
-  if (RoundOf(pass) == 0) return BeginRound(pass, wanted.workers, "");
+  if (RoundOf(pass) == 0) return BeginRound(pass, wanted.replicas, "");
   const std::optional<World> world = WorldOf(pass);
   if (!world.has_value()) {
     // Fewer than are wanted stands only until another number is wanted.
-    const bool changed = pass.observed.status.replicas() != wanted.workers;
-    if (changed) pass.status.mutable_round()->set_workers(wanted.workers);
+    const bool changed = pass.observed.status.replicas() != wanted.replicas;
+    if (changed) pass.status.mutable_round()->set_workers(wanted.replicas);
     return;
   }
-  if (const std::string why = WhyOver(pass, *world, wanted.workers); !why.empty()) {
-    return BeginRound(pass, wanted.workers, why);
+  if (const std::string why = WhyOver(pass, *world, wanted.replicas); !why.empty()) {
+    return BeginRound(pass, wanted.replicas, why);
   }
   const std::int64_t unplaced = Unplaced(pass, *world);
   const auto placed = static_cast<std::int64_t>(world->members.size()) - unplaced;
@@ -157,7 +157,7 @@ void CompleteRound(Pass& pass, const Wanted& wanted) {
     world.emplace();
     world->round = RoundOf(pass);
     world->members = FreeIndexes(pass, Role::kWorker, pass.status.round().workers());
-    world->wanted = wanted.workers;
+    world->wanted = wanted.replicas;
   }
   for (const std::int64_t index : world->members) {
     if (Member(pass, index) == nullptr && IsFree(pass, index)) {

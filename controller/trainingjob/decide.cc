@@ -27,8 +27,9 @@ void RunJob(Pass& pass) {
   if (pass.OwnContainer()) return RunContainerJob(pass);
   RemoveEndedPods(pass);
   ReplaceLeavingCoordinator(pass);
-  GiveUpSilentWorkers(pass);
+  GiveUpSilentMembers(pass);
   EnsureCoordinator(pass);
+  ScaleServers(pass);
   ScaleWorkers(pass);
 }
 
@@ -82,7 +83,7 @@ bool IsManagedElsewhere(const Observed& observed) {
 
 bool IsAtRest(const Pass& pass) {
   if (pass.Finished() || pass.OwnContainer()) return true;
-  if (pass.UsablePods(Role::kWorker).empty()) return true;
+  if (pass.UsableMembers().empty()) return true;
   return pass.halt && pass.report != nullptr && pass.report->stopped();
 }
 

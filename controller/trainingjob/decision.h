@@ -22,7 +22,9 @@ namespace starling::trainingjob {
 
 struct CreateSecret {};
 struct CreateService {};
-struct CreateBudget {};  // a PodDisruptionBudget
+struct CreateBudget {  // a PodDisruptionBudget
+  resources::Role role;
+};
 struct CreateConfig {
   std::int64_t generation;
 };

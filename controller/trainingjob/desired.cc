@@ -30,7 +30,7 @@ v1alpha1::Pod Describe(const Pass& pass, const ObservedPod& pod) {
 std::vector<const ObservedPod*> Members(const Pass& pass) {
   std::vector<const ObservedPod*> members;
   for (const ObservedPod& pod : pass.observed.pods) {
-    if (pod.role == Role::kWorker && !pod.ip.empty()) members.push_back(&pod);
+    if (resources::IsMember(pod.role) && !pod.ip.empty()) members.push_back(&pod);
   }
   return members;
 }
@@ -63,10 +63,15 @@ std::int64_t SettingsGeneration(const Pass& pass) {
 v1alpha1::Desired DesiredFor(const Pass& pass) {
   const v1alpha1::TrainingJobSpec& spec = pass.observed.spec;
   v1alpha1::Desired desired;
-  const std::int64_t workers = WantedWorkers(pass).workers;
+  const std::int64_t workers = WantedWorkers(pass).replicas;
   desired.set_workers(workers);
   desired.set_min_workers(
       std::clamp<std::int64_t>(spec.replica_specs().worker().min_replicas(), 1, workers));
+  if (const std::int64_t servers = WantedServers(spec).replicas; servers > 0) {
+    desired.set_servers(servers);
+    desired.set_min_servers(std::clamp<std::int64_t>(
+        spec.replica_specs().parameter_server().min_replicas(), 1, servers));
+  }
   for (const ObservedPod* pod : Members(pass)) *desired.add_pods() = Describe(pass, *pod);
   v1alpha1::Settings& settings = *desired.mutable_settings();
   settings.set_generation(SettingsGeneration(pass));

@@ -50,6 +50,12 @@ bool Outlives(const Json& pod, const std::string& volume) {
   return false;
 }
 
+// Whether what such a pod writes at `path` outlives it.
+bool Keeps(const std::string& pod_template, const std::string& path) {
+  const absl::StatusOr<Json> pod = json::Parse(pod_template);
+  return pod.ok() && Outlives(*pod, VolumeOf(*pod, path));
+}
+
 }  // namespace
 
 bool IsCheckpointDurable(const v1alpha1::TrainingJobSpec& resolved,
@@ -62,8 +68,10 @@ bool IsCheckpointDurable(const v1alpha1::TrainingJobSpec& resolved,
     path = path.substr(scheme + 3);
   }
   if (!path.starts_with('/')) path = absl::StrCat("/opt/starling/", path);  // as in the image
-  const absl::StatusOr<Json> pod = json::Parse(resolved.replica_specs().worker().template_());
-  return pod.ok() && Outlives(*pod, VolumeOf(*pod, path));
+  // Servers write what is trained, a worker the model.
+  const v1alpha1::ReplicaSpecs& roles = resolved.replica_specs();
+  return Keeps(roles.worker().template_(), path) &&
+         (!resources::HasServers(resolved) || Keeps(roles.parameter_server().template_(), path));
 }
 
 }  // namespace starling::trainingjob

@@ -30,7 +30,8 @@ bool HasExit(const v1alpha1::Incident& incident) {
 
 // By which a pod is given up.
 bool Condemns(const v1alpha1::Incident& incident) {
-  return incident.reason() == kCoordinatorLost || incident.reason() == kWorkerLost;
+  return incident.reason() == kCoordinatorLost || incident.reason() == kWorkerLost ||
+         incident.reason() == kServerLost;
 }
 
 bool SamePod(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
@@ -124,11 +125,13 @@ void KeepNewest(Pass& pass) {
   while (incidents.size() > kMostIncidents) incidents.DeleteSubrange(0, 1);
 }
 
-// Whether the job has as many workers as it wants without this one, which has left.
+// Whether the job has as many of its kind as it wants without this one, which has left.
 bool IsSpare(const Pass& pass, const ObservedPod& pod) {
-  if (pod.role != Role::kWorker) return false;
-  const auto others = static_cast<std::int64_t>(pass.UsablePods(Role::kWorker).size());
-  return others >= WantedWorkers(pass.observed.spec).workers;
+  if (pod.role == Role::kCoordinator) return false;
+  const auto others = static_cast<std::int64_t>(pass.UsablePods(pod.role).size());
+  const Wanted wanted = pod.role == Role::kWorker ? WantedWorkers(pass.observed.spec)
+                                                  : WantedServers(pass.observed.spec);
+  return others >= wanted.replicas;
 }
 
 int RecordedAndListed(const Pass& pass) {
@@ -167,9 +170,7 @@ std::string HowItEnded(const Pass& pass, const ObservedPod& pod) {
   return absl::StrCat(who, " exited with code ", pod.exit->code);
 }
 
-std::string RoleWord(const ObservedPod& pod) {
-  return pod.role == Role::kCoordinator ? "Coordinator" : "Worker";
-}
+std::string RoleWord(const ObservedPod& pod) { return std::string(resources::RoleWord(pod.role)); }
 
 v1alpha1::Incident EndOf(const Pass& pass, const ObservedPod& pod) {
   const std::string role = RoleWord(pod);

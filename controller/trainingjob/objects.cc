@@ -26,7 +26,10 @@ void EnsureObjects(Pass& pass) {
   if (!secret) missing.push_back(CreateSecret{});
   if (!pass.observed.has_service) missing.push_back(CreateService{});
   const bool budget = pass.options.budgets && !pass.OwnContainer();
-  if (budget && !pass.observed.has_budget) missing.push_back(CreateBudget{});
+  if (budget && !pass.observed.has_budget) missing.push_back(CreateBudget{Role::kWorker});
+  if (budget && pass.HasServers() && !pass.observed.has_server_budget) {
+    missing.push_back(CreateBudget{Role::kParameterServer});
+  }
   const std::int64_t generation = ConfigGeneration(pass);
   const bool there =
       std::any_of(pass.observed.configs.begin(), pass.observed.configs.end(),

@@ -67,9 +67,8 @@ std::string CheckSpec(const Observed& observed, const resources::Platform& platf
   if (begun) return "";
   const spec::FieldErrors errors = spec::Validate(observed.spec);
   if (!errors.empty()) return spec::Format(errors);
-  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
-    const bool alone = observed.spec.workload().has_container();
-    if (alone && role == Role::kCoordinator) continue;
+  const bool alone = observed.spec.workload().has_container();
+  for (const Role role : resources::RolesOf(observed.spec)) {
     CreatePod create{.role = role, .index = 0, .config_generation = 0};
     if (alone) create.world = {.round = 1, .members = {0}, .wanted = 1};
     const auto pod = BuildJobPod(observed.job, observed.spec, create, platform);
@@ -78,13 +77,18 @@ std::string CheckSpec(const Observed& observed, const resources::Platform& platf
   return "";
 }
 
-bool HasSecret(const JobObjects& objects, const JobIdentity& job,
+bool HasSecret(const JobObjects& objects, const Observed& observed,
                const resources::Platform& platform) {
-  return objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == job.uid &&
-         resources::SecretFits(*objects.secret, platform.seed, job.uid);
+  const std::string& uid = observed.job.uid;
+  return objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == uid &&
+         resources::SecretFits(*objects.secret, platform.seed, uid, ServersOf(observed.spec));
 }
 
 }  // namespace
+
+resources::Servers ServersOf(const v1alpha1::TrainingJobSpec& resolved) {
+  return resources::HasServers(resolved) ? resources::Servers::kSome : resources::Servers::kNone;
+}
 
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
                                      std::int64_t generation) {
@@ -114,7 +118,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   }
   observed.configs = ReadConfigs(objects, reading);
   if (observed.spec_error.empty()) observed.spec_error = CheckSpec(observed, platform);
-  observed.has_secret = HasSecret(objects, observed.job, platform);
+  observed.has_secret = HasSecret(objects, observed, platform);
   observed.has_service =
       objects.service.has_value() && kube::ControllerUidOf(*objects.service) == observed.job.uid;
   observed.has_budget =

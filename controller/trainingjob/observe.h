@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "controller/resources/credentials.h"
 #include "controller/resources/resources.h"
 #include "controller/scheduling/scheduling.h"
 #include "controller/trainingjob/decision.h"
@@ -34,6 +35,9 @@ std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod);
 
 // What a pod carries so that it can be read back: where it may not be, which round it is of.
 std::map<std::string, std::string> AnnotationsOf(const CreatePod& create);
+
+// For which credentials are needed.
+resources::Servers ServersOf(const v1alpha1::TrainingJobSpec& resolved);
 
 // A node that is there.
 ObservedNode ReadNode(const Json& node);

@@ -129,6 +129,7 @@ struct Queueing {
   std::string message;
   std::optional<std::int64_t> worker_limit;  // a bound like maxReplicas
   std::string limit_message;
+  std::string warning;  // what was asked for and cannot be had; the job goes on without it
 };
 
 struct Observed {
@@ -145,7 +146,8 @@ struct Observed {
   std::vector<ObservedConfig> configs;
   bool has_secret = false;
   bool has_service = false;
-  bool has_budget = false;  // a PodDisruptionBudget
+  bool has_budget = false;         // the workers' PodDisruptionBudget
+  bool has_server_budget = false;  // the parameter servers'
   // By name; empty where nodes are not watched. A node that is not listed is not known to be gone.
   std::map<std::string, ObservedNode> nodes;
   // Where checkpoints go outlives the pods: see durability.h.

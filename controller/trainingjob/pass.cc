@@ -25,6 +25,12 @@ std::vector<const ObservedPod*> Pass::UsablePods(Role role) const {
   return pods;
 }
 
+std::vector<const ObservedPod*> Pass::UsableMembers() const {
+  std::vector<const ObservedPod*> members = UsablePods(Role::kParameterServer);
+  for (const ObservedPod* worker : UsablePods(Role::kWorker)) members.push_back(worker);
+  return members;
+}
+
 std::vector<const ObservedPod*> Pass::StayingPods(Role role) const {
   std::vector<const ObservedPod*> pods = UsablePods(role);
   std::erase_if(pods, [this](const ObservedPod* pod) { return leaving.contains(pod->uid); });

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "controller/resources/resources.h"
 #include "controller/trainingjob/decide.h"
 
 namespace starling::trainingjob {
@@ -35,13 +36,16 @@ struct Pass {
   bool Finished() const;
   // Whether the job brings its own container: then there is no coordinator.
   bool OwnContainer() const { return observed.spec.workload().has_container(); }
+  bool HasServers() const { return resources::HasServers(observed.spec); }
   // Null: the pod has no place yet, or nodes are not watched.
   const ObservedNode* NodeOf(const ObservedPod& pod) const;
   // Live and not given up.
   bool Usable(const ObservedPod& pod) const;
   // By index.
   std::vector<const ObservedPod*> UsablePods(Role role) const;
-  // Of those, the ones that stay.
+  // Workers and parameter servers.
+  std::vector<const ObservedPod*> UsableMembers() const;
+  // Of a role's, the ones that stay.
   std::vector<const ObservedPod*> StayingPods(Role role) const;
 
   void Reason(std::string sentence) { decision.reasons.push_back(std::move(sentence)); }

@@ -2,7 +2,7 @@
 // Nodes that new pods are kept away from for a while.
 //
 // A node whose pods fell silent is avoided at once and briefly: until Kubernetes itself has noticed
-// that it is gone. One on which several pods failed is avoided for longer, but only while a worker
+// that it is gone. One on which several pods failed is avoided for longer, but only while a member
 // of the job lives elsewhere: else it is the program that fails, not the node. The list in the
 // status is all that is known, so any controller decides the same.
 #include <algorithm>
@@ -44,10 +44,10 @@ void Avoid(Pass& pass, v1alpha1::AvoidedNode& entry, absl::Duration time, std::s
                           absl::FormatDuration(time)));
 }
 
-// Whether a worker of the job lives on another node.
+// Whether a member of the job lives on another node.
 bool LivesElsewhere(const Pass& pass, const std::string& node) {
-  const auto workers = pass.UsablePods(Role::kWorker);
-  return std::any_of(workers.begin(), workers.end(), [&](const ObservedPod* pod) {
+  const auto members = pass.UsableMembers();
+  return std::any_of(members.begin(), members.end(), [&](const ObservedPod* pod) {
     return pod->phase == PodPhase::kRunning && !pod->node.empty() && pod->node != node;
   });
 }

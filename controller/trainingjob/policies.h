@@ -18,6 +18,7 @@ namespace starling::trainingjob {
 // Reasons of incidents that condemn a pod.
 inline constexpr std::string_view kCoordinatorLost = "CoordinatorLost";
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
+inline constexpr std::string_view kServerLost = "ParameterServerLost";
 
 // coordinator.cc: which pod leads, which incarnation it has, whether it has fallen silent.
 void FindLeader(Pass& pass);
@@ -93,13 +94,13 @@ void ExpireJob(Pass& pass);
 
 // suspend.cc: returns whether the job is held, that is, whether no pod may be made.
 bool HoldSuspended(Pass& pass);
-// Deletes the pods, workers first: they leave in order only while the coordinator lives.
+// Deletes the pods, members first: they leave in order only while the coordinator lives.
 void DeleteAllPods(Pass& pass);
 
 // resources of an active job.
 void EnsureObjects(Pass& pass);  // objects.cc: secret, service, frozen spec
 std::int64_t ConfigGeneration(const Pass& pass);
-void GiveUpSilentWorkers(Pass& pass);           // restart.cc
+void GiveUpSilentMembers(Pass& pass);           // restart.cc
 void RemoveEndedPods(Pass& pass);               // restart.cc
 absl::Duration RestartDelay(const Pass& pass);  // backoff_limit.cc: until pods may be replaced
 absl::Duration RefusalDelay(const Pass& pass);  // backoff_limit.cc: until it is tried again
@@ -111,14 +112,17 @@ bool IsDelayed(Pass& pass);  // scaling.cc
 // and is deleted in this pass is.
 std::vector<std::int64_t> FreeIndexes(const Pass& pass, Role role, std::int64_t n);  // scaling.cc
 void ScaleWorkers(Pass& pass);                                                       // scaling.cc
+void ScaleServers(Pass& pass);                                                       // scaling.cc
 
-// How many workers the spec asks for within its bounds, and what bounds it, if anything does.
+// How many pods of a role the spec asks for within its bounds, and what bounds it, if anything
+// does.
 struct Wanted {
-  std::int64_t workers = 0;
-  std::string limit;  // empty: spec.replicaSpecs.worker.replicas itself
+  std::int64_t replicas = 0;
+  std::string limit;  // empty: spec.replicaSpecs.*.replicas itself
 };
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec);
-Wanted WantedWorkers(const Pass& pass);  // the same, within what queues allow
+Wanted WantedWorkers(const Pass& pass);                       // the same, within what queues allow
+Wanted WantedServers(const v1alpha1::TrainingJobSpec& spec);  // 0: the job has none
 // Puts the wanted number into the status, and tells of what bounds it.
 void NoteWanted(Pass& pass, const Wanted& wanted);
 

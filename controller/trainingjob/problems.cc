@@ -21,10 +21,10 @@ constexpr std::size_t kLongestDetail = 600;
 // Names are taken for a moment by pods of an earlier job of that name.
 constexpr int kPassing = 4;
 
-constexpr std::string_view kRanking[] = {kQuotaExceeded,   kPodForbidden,        kNameTaken,
-                                         kImagePullFailed, kContainerNotCreated, kOutOfMemory,
-                                         kUnschedulable,   kSchedulingGated,     kWorkerRefused,
-                                         kNodeLost,        kPodStuckTerminating};
+constexpr std::string_view kRanking[] = {
+    kQuotaExceeded, kPodForbidden,    kNameTaken,           kImagePullFailed,  kContainerNotCreated,
+    kOutOfMemory,   kUnschedulable,   kSchedulingGated,     kWorkerRefused,    kServerRefused,
+    kNodeLost,      kUnderReplicated, kPodStuckTerminating, kSchedulingIgnored};
 
 // What has this reason, each with a detail; a map, so that the order is always the same.
 using Found = std::map<std::string_view, std::map<std::string, std::string>>;
@@ -71,18 +71,39 @@ void FindOutOfMemory(const Pass& pass, Found& found) {
   }
 }
 
+std::string_view RefusalOf(const Pass& pass, const v1alpha1::MemberStatus& member) {
+  const auto& pods = pass.observed.pods;
+  const bool server = std::any_of(pods.begin(), pods.end(), [&](const ObservedPod& pod) {
+    return pod.uid == member.id().pod_uid() && pod.role == Role::kParameterServer;
+  });
+  return server ? kServerRefused : kWorkerRefused;
+}
+
+// Of each part of the model there are as many copies as there are servers, at most.
+void FindTooFewServers(const Pass& pass, Found& found) {
+  const std::int64_t servers = WantedServers(pass.observed.spec).replicas;
+  const std::int64_t copies = pass.observed.spec.exchange().parameter_server().replication();
+  if (!pass.HasServers() || servers >= copies) return;
+  found[kUnderReplicated][""] =
+      absl::StrCat("replication is ", copies, ", replicas of the parameter servers ", servers);
+}
+
 Found FindAll(Pass& pass) {
   Found found;
   for (const ObservedPod& pod : pass.observed.pods) FindInPod(pass, pod, found);
   FindOutOfMemory(pass, found);
+  FindTooFewServers(pass, found);
   const std::optional<Refusal>& refusal = pass.observed.refusal;
   if (refusal.has_value() && (refusal->reason != kNameTaken || refusal->attempts > kPassing)) {
     found[refusal->reason][""] = refusal->message;
   }
+  if (const std::string& warning = pass.observed.queueing.warning; !warning.empty()) {
+    found[kSchedulingIgnored][""] = warning;
+  }
   if (pass.report != nullptr) {
     for (const v1alpha1::MemberStatus& member : pass.report->members()) {
       const bool refused = !member.refused().empty() && !member.in_view();
-      if (refused) found[kWorkerRefused][member.pod()] = member.refused();
+      if (refused) found[RefusalOf(pass, member)][member.pod()] = member.refused();
     }
   }
   return found;

@@ -24,6 +24,9 @@ inline constexpr std::string_view kOutOfMemory = "OutOfMemory";
 inline constexpr std::string_view kPodStuckTerminating = "PodStuckTerminating";
 inline constexpr std::string_view kNodeLost = "NodeLost";
 inline constexpr std::string_view kWorkerRefused = "WorkerRefused";
+inline constexpr std::string_view kServerRefused = "ParameterServerRefused";
+inline constexpr std::string_view kUnderReplicated = "UnderReplicated";
+inline constexpr std::string_view kSchedulingIgnored = "SchedulingIgnored";
 inline constexpr std::string_view kNoProblem = "NoProblem";
 
 // Ends.

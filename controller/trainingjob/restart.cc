@@ -15,6 +15,7 @@ constexpr std::int64_t kBadConfiguration = 2;
 v1alpha1::RestartPolicy PolicyOf(const Pass& pass, Role role) {
   const v1alpha1::ReplicaSpecs& roles = pass.observed.spec.replica_specs();
   if (role == Role::kCoordinator) return roles.coordinator().restart_policy();
+  if (role == Role::kParameterServer) return roles.parameter_server().restart_policy();
   return roles.worker().restart_policy();
 }
 
@@ -62,11 +63,11 @@ std::optional<Silence> SilenceOf(Pass& pass, const ObservedPod& pod) {
                  NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence};
 }
 
-// Whether all workers are silent at once, on other nodes than their coordinator's: then it is the
-// coordinator that is cut off, and giving the workers up would throw all state away.
-bool IsCutOff(const Pass& pass, const std::vector<const ObservedPod*>& workers) {
-  if (pass.leader == nullptr || pass.report == nullptr || workers.size() < 2) return false;
-  return std::all_of(workers.begin(), workers.end(), [&](const ObservedPod* pod) {
+// Whether all members are silent at once, on other nodes than their coordinator's: then it is the
+// coordinator that is cut off, and giving the members up would throw all state away.
+bool IsCutOff(const Pass& pass, const std::vector<const ObservedPod*>& members) {
+  if (pass.leader == nullptr || pass.report == nullptr || members.size() < 2) return false;
+  return std::all_of(members.begin(), members.end(), [&](const ObservedPod* pod) {
     const v1alpha1::MemberStatus* member = MemberOf(*pass.report, *pod);
     return member != nullptr && !member->connected() && !NeverHeard(*member) &&
            absl::Seconds(member->silent_seconds()) * 2 >= pass.options.worker_silence &&
@@ -85,7 +86,7 @@ bool CondemnIfSilent(Pass& pass, const ObservedPod& pod) {
   NoteSilenceOf(pass, pod.node);
   v1alpha1::Incident incident;
   SetTime(incident.mutable_time(), pass.now);
-  incident.set_reason(std::string(kWorkerLost));
+  incident.set_reason(std::string(pod.role == Role::kWorker ? kWorkerLost : kServerLost));
   incident.set_pod(pod.name);
   incident.set_pod_uid(pod.uid);
   incident.set_message("it does not answer its coordinator; it is replaced");
@@ -131,13 +132,15 @@ void RemoveEndedPods(Pass& pass) {
   }
 }
 
-void GiveUpSilentWorkers(Pass& pass) {
-  const std::vector<const ObservedPod*> workers = pass.UsablePods(Role::kWorker);
-  if (IsCutOff(pass, workers)) {
-    GiveUpCoordinator(pass, "all workers are silent to it: it may be cut off from them");
+void GiveUpSilentMembers(Pass& pass) {
+  const std::vector<const ObservedPod*> members = pass.UsableMembers();
+  if (IsCutOff(pass, members)) {
+    GiveUpCoordinator(pass, pass.HasServers()
+                                ? "all members are silent to it: it may be cut off from them"
+                                : "all workers are silent to it: it may be cut off from them");
     return;
   }
-  for (const ObservedPod* pod : workers) {
+  for (const ObservedPod* pod : members) {
     if (!IsCondemned(pass.status, *pod) && !CondemnIfSilent(pass, *pod)) continue;
     pass.lost.insert(pod->uid);
     pass.Delete(*pod, 1);

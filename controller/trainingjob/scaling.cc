@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many workers there should be, which one goes, which index the next one gets.
+// How many pods of a role there should be, which one goes, which index the next one gets.
 #include <algorithm>
 #include <set>
 
@@ -9,12 +9,16 @@
 namespace starling::trainingjob {
 namespace {
 
-constexpr std::int64_t kMostWorkers = 1024;
+constexpr std::int64_t kMostReplicas = 1024;
 constexpr std::int64_t kReproducibleGroups = 16;
+
+// A worker that is not let go in time is deleted all the same: it has nothing that others have not.
+// What a parameter server has may be nowhere else.
+bool HasPatience(Role role) { return role == Role::kParameterServer; }
 
 bool IsDrained(const Pass& pass, const ObservedPod& pod) {
   if (pod.phase == PodPhase::kPending) return true;
-  if (pod.surplus_since.has_value() &&
+  if (!HasPatience(pod.role) && pod.surplus_since.has_value() &&
       pass.now - *pod.surplus_since >= pass.options.drain_timeout) {
     return true;
   }
@@ -30,8 +34,45 @@ void Drain(Pass& pass, const ObservedPod& pod) {
   if (IsDrained(pass, pod)) {
     pass.Reason(absl::StrCat(pod.name, " is drained"));
     pass.Delete(pod, std::nullopt);
-  } else {
+  } else if (!HasPatience(pod.role)) {
     pass.RequeueAt(pod.surplus_since.value_or(pass.now) + pass.options.drain_timeout);
+  }
+}
+
+void AtLeast(Wanted& wanted, std::int64_t bound, const char* limit) {
+  if (wanted.replicas < bound) wanted = {bound, limit};
+}
+
+void AtMost(Wanted& wanted, std::int64_t bound, const char* limit) {
+  if (wanted.replicas > bound) wanted = {bound, limit};
+}
+
+// What a role's part of the spec says itself.
+template <typename RoleSpec>
+Wanted WithinOwnBounds(const RoleSpec& role) {
+  Wanted wanted{.replicas = std::clamp<std::int64_t>(role.replicas(), 0, kMostReplicas),
+                .limit = ""};
+  AtLeast(wanted, std::clamp<std::int64_t>(role.min_replicas(), 1, kMostReplicas), "minReplicas");
+  if (role.has_max_replicas()) {
+    AtMost(wanted, std::max<std::int64_t>(role.max_replicas(), 1), "maxReplicas");
+  }
+  return wanted;
+}
+
+// Lets go of who must leave and of who is more than wanted, the highest index first, and makes who
+// is missing.
+void ScaleRole(Pass& pass, Role role, std::int64_t wanted) {
+  for (const ObservedPod* pod : pass.UsablePods(role)) {
+    if (pass.leaving.contains(pod->uid)) Drain(pass, *pod);
+  }
+  const std::vector<const ObservedPod*> staying = pass.StayingPods(role);
+  const auto count = static_cast<std::int64_t>(staying.size());
+  for (std::int64_t i = wanted; i < count; ++i) {
+    Drain(pass, *staying[static_cast<std::size_t>(i)]);
+  }
+  if (count >= wanted || IsDelayed(pass)) return;
+  for (const std::int64_t index : FreeIndexes(pass, role, wanted - count)) {
+    MakePod(pass, role, index, {});
   }
 }
 
@@ -74,34 +115,28 @@ bool IsDelayed(Pass& pass) {
 Wanted WantedWorkers(const Pass& pass) {
   Wanted wanted = WantedWorkers(pass.observed.spec);
   const Queueing& queueing = pass.observed.queueing;
-  if (queueing.worker_limit.has_value() && wanted.workers > *queueing.worker_limit) {
-    wanted.workers = std::max<std::int64_t>(*queueing.worker_limit, 1);
+  if (queueing.worker_limit.has_value() && wanted.replicas > *queueing.worker_limit) {
+    wanted.replicas = std::max<std::int64_t>(*queueing.worker_limit, 1);
     wanted.limit = queueing.limit_message.empty() ? "the queue" : queueing.limit_message;
   }
   return wanted;
 }
 
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec) {
-  const v1alpha1::WorkerSpec& worker = spec.replica_specs().worker();
-  Wanted wanted{.workers = std::clamp<std::int64_t>(worker.replicas(), 0, kMostWorkers),
-                .limit = ""};
-  const auto at_least = [&](std::int64_t bound, const char* limit) {
-    if (wanted.workers < bound) wanted = {bound, limit};
-  };
-  const auto at_most = [&](std::int64_t bound, const char* limit) {
-    if (wanted.workers > bound) wanted = {bound, limit};
-  };
-  at_least(std::clamp<std::int64_t>(worker.min_replicas(), 1, kMostWorkers), "minReplicas");
-  if (worker.has_max_replicas()) {
-    at_most(std::max<std::int64_t>(worker.max_replicas(), 1), "maxReplicas");
-  }
+  Wanted wanted = WithinOwnBounds(spec.replica_specs().worker());
   if (spec.reproducible()) {
     const std::int64_t batch = std::max<std::int64_t>(spec.dataset().global_batch_size(), 1);
-    at_most(std::min(batch, kReproducibleGroups), "reproducible: true (min(globalBatchSize, 16))");
+    AtMost(wanted, std::min(batch, kReproducibleGroups),
+           "reproducible: true (min(globalBatchSize, 16))");
   }
   const bool own_container = spec.workload().has_container();
-  if (spec.exchange().has_none() && !own_container) at_most(1, "exchange: none");
+  if (spec.exchange().has_none() && !own_container) AtMost(wanted, 1, "exchange: none");
   return wanted;
+}
+
+Wanted WantedServers(const v1alpha1::TrainingJobSpec& spec) {
+  return resources::HasServers(spec) ? WithinOwnBounds(spec.replica_specs().parameter_server())
+                                     : Wanted{};
 }
 
 void EnsureCoordinator(Pass& pass) {
@@ -112,29 +147,22 @@ void EnsureCoordinator(Pass& pass) {
 
 void NoteWanted(Pass& pass, const Wanted& wanted) {
   const std::int64_t asked = pass.observed.spec.replica_specs().worker().replicas();
-  if (!wanted.limit.empty() && pass.status.replicas() != wanted.workers) {
+  if (!wanted.limit.empty() && pass.status.replicas() != wanted.replicas) {
     pass.Event(true, "ReplicasBounded", "Scale",
                absl::StrCat(asked, " workers are asked for; ", wanted.limit, " makes that ",
-                            wanted.workers));
+                            wanted.replicas));
   }
-  pass.status.set_replicas(wanted.workers);
+  pass.status.set_replicas(wanted.replicas);
 }
 
 void ScaleWorkers(Pass& pass) {
   const Wanted wanted = WantedWorkers(pass);
   NoteWanted(pass, wanted);
-  for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
-    if (pass.leaving.contains(pod->uid)) Drain(pass, *pod);
-  }
-  const std::vector<const ObservedPod*> workers = pass.StayingPods(Role::kWorker);
-  const auto count = static_cast<std::int64_t>(workers.size());
-  for (std::int64_t i = wanted.workers; i < count; ++i) {
-    Drain(pass, *workers[static_cast<std::size_t>(i)]);
-  }
-  if (count >= wanted.workers || IsDelayed(pass)) return;
-  for (const std::int64_t index : FreeIndexes(pass, Role::kWorker, wanted.workers - count)) {
-    MakePod(pass, Role::kWorker, index, {});
-  }
+  ScaleRole(pass, Role::kWorker, wanted.replicas);
+}
+
+void ScaleServers(Pass& pass) {
+  ScaleRole(pass, Role::kParameterServer, WantedServers(pass.observed.spec).replicas);
 }
 
 }  // namespace starling::trainingjob

@@ -68,8 +68,14 @@ scheduling::JobFacts FactsOf(const JobObjects& objects, const Reading& reading,
   if (!observed.spec.workload().has_container()) {
     facts.roles.push_back(FactsOfRole(observed, Role::kCoordinator, 1, 1));
   }
+  if (resources::HasServers(observed.spec)) {
+    const auto& server = observed.spec.replica_specs().parameter_server();
+    facts.roles.push_back(FactsOfRole(observed, Role::kParameterServer,
+                                      WantedServers(observed.spec).replicas,
+                                      std::max<std::int64_t>(server.min_replicas(), 1)));
+  }
   const v1alpha1::WorkerSpec& worker = observed.spec.replica_specs().worker();
-  facts.roles.push_back(FactsOfRole(observed, Role::kWorker, WantedWorkers(observed.spec).workers,
+  facts.roles.push_back(FactsOfRole(observed, Role::kWorker, WantedWorkers(observed.spec).replicas,
                                     std::max<std::int64_t>(worker.min_replicas(), 1)));
   // Only queues ask what a pod needs, and few jobs have one.
   if (scheduling::QueueOf(facts).empty()) return facts;
@@ -85,7 +91,8 @@ Queueing QueueingOf(const scheduling::Verdict& verdict) {
           .reason = verdict.reason,
           .message = verdict.message,
           .worker_limit = verdict.worker_limit,
-          .limit_message = verdict.limit_message};
+          .limit_message = verdict.limit_message,
+          .warning = verdict.warning};
 }
 
 }  // namespace starling::trainingjob

@@ -68,7 +68,7 @@ void Complete(Pass& pass) {
 
 // Halted and saved, or nobody left to wait for.
 bool MayRelease(Pass& pass) {
-  if (pass.leader == nullptr || pass.UsablePods(Role::kWorker).empty()) return true;
+  if (pass.leader == nullptr || pass.UsableMembers().empty()) return true;
   if (pass.report != nullptr && pass.report->stopped()) return true;
   const absl::Time limit = ToTime(FindCondition(pass.status, "Suspended")->last_transition_time()) +
                            pass.options.halt_timeout;
@@ -82,13 +82,13 @@ bool MayRelease(Pass& pass) {
 }  // namespace
 
 void DeleteAllPods(Pass& pass) {
-  bool workers = false;
+  bool members = false;
   for (const ObservedPod& pod : pass.observed.pods) {
-    if (pod.role != Role::kWorker || pod.Terminated()) continue;
-    workers = true;
+    if (!resources::IsMember(pod.role) || pod.Terminated()) continue;
+    members = true;
     if (pod.Live()) pass.Delete(pod, std::nullopt);
   }
-  if (workers) return;
+  if (members) return;
   for (const ObservedPod& pod : pass.observed.pods) {
     if (pod.Live()) pass.Delete(pod, std::nullopt);
   }

@@ -33,6 +33,17 @@ class Scene {
   }
 
   v1alpha1::WorkerSpec& worker() { return *seen.spec.mutable_replica_specs()->mutable_worker(); }
+  // The job has parameter servers from now on.
+  v1alpha1::ParameterServerSpec& servers(std::int64_t replicas) {
+    if (!seen.spec.exchange().has_parameter_server()) {
+      seen.spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
+    }
+    auto& servers = *seen.spec.mutable_replica_specs()->mutable_parameter_server();
+    servers.set_replicas(replicas);
+    servers.set_min_replicas(1);
+    servers.set_restart_policy(v1alpha1::RESTART_POLICY_ON_FAILURE);
+    return servers;
+  }
   v1alpha1::RunPolicy& policy() { return *seen.spec.mutable_run_policy(); }
   v1alpha1::CoordinatorReport& report() { return seen.link->report; }
 
@@ -88,7 +99,7 @@ class Scene {
     seen.status.mutable_coordinator()->set_incarnation(1);
     seen.status.mutable_coordinator()->set_boot_id("boot-a");
     for (const ObservedPod& pod : seen.pods) {
-      if (pod.role == Role::kWorker && pod.phase == PodPhase::kRunning) Member(pod);
+      if (resources::IsMember(pod.role) && pod.phase == PodPhase::kRunning) Member(pod);
     }
     return *this;
   }
@@ -108,6 +119,8 @@ class Scene {
     Prepared();
     worker().set_replicas(workers);
     Add(Role::kCoordinator, 0);
+    const std::int64_t servers = seen.spec.replica_specs().parameter_server().replicas();
+    for (std::int64_t i = 0; i < servers; ++i) Add(Role::kParameterServer, i);
     for (std::int64_t i = 0; i < workers; ++i) Add(Role::kWorker, i);
     Granted();
     report().set_settled_step(100);

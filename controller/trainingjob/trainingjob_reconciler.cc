@@ -84,8 +84,9 @@ absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job
   ASSIGN_OR_RETURN(objects.service,
                    GetIfThere(client_, kube::kService, {key.ns, resources::ServiceName(key.name)}));
   if (options_.budgets) {
-    ASSIGN_OR_RETURN(objects.budget, GetIfThere(client_, kube::kPodDisruptionBudget,
-                                                {key.ns, resources::BudgetName(key.name)}));
+    ASSIGN_OR_RETURN(objects.budget,
+                     GetIfThere(client_, kube::kPodDisruptionBudget,
+                                {key.ns, resources::BudgetName(key.name, Role::kWorker)}));
   }
   return objects;
 }
@@ -109,6 +110,16 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   }
 }
 
+absl::Status TrainingJobReconciler::FindServerBudget(const Key& key, Observed& observed) {
+  if (!options_.budgets || !resources::HasServers(observed.spec)) return absl::OkStatus();
+  ASSIGN_OR_RETURN(const std::optional<Json> budget,
+                   GetIfThere(client_, kube::kPodDisruptionBudget,
+                              {key.ns, resources::BudgetName(key.name, Role::kParameterServer)}));
+  observed.has_server_budget =
+      budget.has_value() && kube::ControllerUidOf(*budget) == observed.job.uid;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key) {
   absl::StatusOr<Json> job = client_.Get(kube::kTrainingJob, key);
   if (absl::IsNotFound(job.status())) {
@@ -128,6 +139,7 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
     ASSIGN_OR_RETURN(reading.scheduling, scheduling_->Look(FactsOf(objects, reading, platform_)));
     reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
   }
+  RETURN_IF_ERROR(FindServerBudget(key, reading.observed));
   const Decision decision = Decide(reading.observed, options_, clock_.WallNow());
   if (!decision.reasons.empty()) {
     log::Info("decided",
@@ -285,9 +297,11 @@ absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const 
 }
 
 absl::Status TrainingJobReconciler::CreateCredentials(const JobObjects& objects,
-                                                      const JobIdentity& job) {
+                                                      const Observed& observed) {
+  const JobIdentity& job = observed.job;
   ASSIGN_OR_RETURN(const resources::JobCredentials credentials,
-                   resources::MakeJobCredentials(platform_.seed, job.uid, clock_.WallNow()));
+                   resources::MakeJobCredentials(platform_.seed, job.uid, clock_.WallNow(),
+                                                 ServersOf(observed.spec)));
   if (objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == job.uid) {
     // It was made from another seed: nobody would accept what is in it.
     kube::DeleteOptions options;
@@ -304,13 +318,13 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
   const Observed& observed = reading.observed;
   const JobIdentity& job = observed.job;
   if (std::holds_alternative<CreateSecret>(action)) {
-    return CreateCredentials(objects, job);
+    return CreateCredentials(objects, observed);
   }
   if (std::holds_alternative<CreateService>(action)) {
     return Create(kube::kService, resources::BuildService(job));
   }
-  if (std::holds_alternative<CreateBudget>(action)) {
-    return Create(kube::kPodDisruptionBudget, resources::BuildBudget(job));
+  if (const auto* budget = std::get_if<CreateBudget>(&action)) {
+    return Create(kube::kPodDisruptionBudget, resources::BuildBudget(job, budget->role));
   }
   if (const auto* config = std::get_if<CreateConfig>(&action)) {
     return Create(kube::kConfigMap,

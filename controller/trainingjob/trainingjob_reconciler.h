@@ -85,7 +85,8 @@ class TrainingJobReconciler final : public runtime::Reconciler {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void ForgetRefusal(const runtime::Key& key) ABSL_LOCKS_EXCLUDED(mutex_);
   void ReadNodes(Observed& observed) const;
-  absl::Status CreateCredentials(const JobObjects& objects, const JobIdentity& job);
+  absl::Status CreateCredentials(const JobObjects& objects, const Observed& observed);
+  absl::Status FindServerBudget(const runtime::Key& key, Observed& observed);
   void NoteDecision(const runtime::Key& key, const Decision& decision) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<runtime::Result> TakeActions(const runtime::Key& key, const JobObjects& objects,
                                               const Reading& reading, const Decision& decision);
