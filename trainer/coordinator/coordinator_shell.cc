@@ -25,12 +25,13 @@ constexpr absl::Duration kProgressEvery = absl::Seconds(1);
 
 }  // namespace
 
-CoordinatorShell::CoordinatorShell(ShellOptions options, const clock::Clock& clock,
-                                   metrics::Registry& registry)
+CoordinatorShell::CoordinatorShell(ShellOptions options,
+                                   std::unique_ptr<membership::Coordinator> machine,
+                                   const clock::Clock& clock, metrics::Registry& registry)
     : options_(std::move(options)),
       clock_(clock),
       dial_as_(rpc::ChannelCredentials(options_.identity)),
-      machine_(options_.machine) {
+      machine_(std::move(machine)) {
   incarnation_ = registry.AddGauge("starling_coordinator_incarnation",
                                    "Number of this coordinator process; 0 before its grant.");
   view_epoch_ = registry.AddGauge("starling_view_epoch", "Epoch of the newest membership view.");
@@ -41,9 +42,10 @@ CoordinatorShell::CoordinatorShell(ShellOptions options, const clock::Clock& clo
 }
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Start(
-    ShellOptions options, const clock::Clock& clock, metrics::Registry& registry) {
+    ShellOptions options, std::unique_ptr<membership::Coordinator> machine,
+    const clock::Clock& clock, metrics::Registry& registry) {
   std::unique_ptr<CoordinatorShell> shell(
-      new CoordinatorShell(std::move(options), clock, registry));
+      new CoordinatorShell(std::move(options), std::move(machine), clock, registry));
   CoordinatorShell* self = shell.get();
   shell->loop_ = std::make_unique<EventLoop>(shell->queue_, kTick, [self] { self->Tick(); });
   absl::Status listening;
@@ -70,12 +72,12 @@ absl::Status CoordinatorShell::Listen() {
       ControllerService::Start({options_.listen, options_.identity, options_.job_uid}, queue_,
                                {.on_grant =
                                     [this](const membership::Grant& grant) {
-                                      machine_.OnGrant(grant, clock_.Now());
+                                      machine_->OnGrant(grant, clock_.Now());
                                       Spread();
                                     },
                                 .on_desired =
                                     [this](const membership::Desired& desired) {
-                                      machine_.OnDesired(desired, clock_.Now());
+                                      machine_->OnDesired(desired, clock_.Now());
                                       Spread();
                                     },
                                 .on_stream =
@@ -92,22 +94,22 @@ int CoordinatorShell::port() const { return service_->port(); }
 
 membership::Summary CoordinatorShell::Look() {
   membership::Summary summary;
-  loop_->Run([&] { summary = machine_.MakeSummary(clock_.Now()); });
+  loop_->Run([&] { summary = machine_->MakeSummary(clock_.Now()); });
   return summary;
 }
 
 void CoordinatorShell::Tick() {
-  machine_.OnTick(clock_.Now());
+  machine_->OnTick(clock_.Now());
   for (const auto& [uid, link] : links_) link->Tick();
   Spread();
   NoticeEnd();
 }
 
 void CoordinatorShell::NoticeEnd() {
-  if (done_ || ending_ || !machine_.finished()) return;
+  if (done_ || ending_ || !machine_->finished()) return;
   const absl::Time now = clock_.Now();
   finished_ = std::min(finished_, now);
-  if (!machine_.AllGone() && now - finished_ < options_.patience) return;
+  if (!machine_->AllGone() && now - finished_ < options_.patience) return;
   done_ = true;
   if (options_.on_done) options_.on_done();
 }
@@ -121,58 +123,58 @@ void CoordinatorShell::Spread() {
 }
 
 void CoordinatorShell::KeepLinks() {
-  const std::map<std::string, std::string> wanted = machine_.PodsToDial();
+  const std::map<std::string, membership::Dial> wanted = machine_->PodsToDial();
   std::erase_if(links_, [&](const auto& link) {
     const auto pod = wanted.find(link.first);
     return pod == wanted.end() ||
-           link.second->address() != absl::StrCat(pod->second, ":", options_.member_port);
+           link.second->address() != absl::StrCat(pod->second.ip, ":", options_.member_port);
   });
-  for (const auto& [uid, ip] : wanted) {
+  for (const auto& [uid, pod] : wanted) {
     if (links_.contains(uid)) continue;
-    const auto& link = links_[uid] = MakeLink(uid, ip);
-    link->Tell(machine_.DirectiveFor(uid));
+    const auto& link = links_[uid] = MakeLink(uid, pod);
+    link->Tell(machine_->DirectiveFor(uid));
     link->Tick();
   }
 }
 
 std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_uid,
-                                                       const std::string& ip) {
+                                                       const membership::Dial& pod) {
   return std::make_unique<MemberLink>(
       queue_, clock_,
-      MemberLinkOptions{.address = absl::StrCat(ip, ":", options_.member_port),
-                        .peer = tls::PeerName("worker", options_.job_uid),
+      MemberLinkOptions{.address = absl::StrCat(pod.ip, ":", options_.member_port),
+                        .peer = tls::PeerName(pod.role, options_.job_uid),
                         .credentials = dial_as_},
       MemberLink::Handlers{
-          .on_connected = [this, pod_uid] { machine_.OnConnected(pod_uid, clock_.Now()); },
+          .on_connected = [this, pod_uid] { machine_->OnConnected(pod_uid, clock_.Now()); },
           .on_report =
               [this, pod_uid](const membership::Report& report) {
-                machine_.OnReport(pod_uid, report, clock_.Now());
+                machine_->OnReport(pod_uid, report, clock_.Now());
                 Spread();
               },
           .on_disconnected =
               [this, pod_uid] {
-                machine_.OnDisconnected(pod_uid, clock_.Now());
+                machine_->OnDisconnected(pod_uid, clock_.Now());
                 log::Debug("stream to a member broke", {{"pod", pod_uid}});
               },
           .on_refused =
               [this, pod_uid] {
-                machine_.OnRefused(pod_uid, clock_.Now());
+                machine_->OnRefused(pod_uid, clock_.Now());
                 Spread();
               }});
 }
 
 void CoordinatorShell::Tell() {
-  if (told_ == machine_.directives_version()) return;
-  told_ = machine_.directives_version();
-  for (const auto& [uid, link] : links_) link->Tell(machine_.DirectiveFor(uid));
+  if (told_ == machine_->directives_version()) return;
+  told_ = machine_->directives_version();
+  for (const auto& [uid, link] : links_) link->Tell(machine_->DirectiveFor(uid));
 }
 
 void CoordinatorShell::Report() {
   const absl::Time now = clock_.Now();
-  if (reported_ == machine_.report_version() && now < report_due_) return;
-  reported_ = machine_.report_version();
+  if (reported_ == machine_->report_version() && now < report_due_) return;
+  reported_ = machine_->report_version();
   report_due_ = now + kReportEvery;
-  const membership::Summary summary = machine_.MakeSummary(now);
+  const membership::Summary summary = machine_->MakeSummary(now);
   if (service_ != nullptr) service_->Report(ToProto(summary, clock_.WallNow() - now));
   LogNews(summary);
   if (now >= progress_due_) {

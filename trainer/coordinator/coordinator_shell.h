@@ -29,7 +29,6 @@ class ControllerService;
 class MemberLink;
 
 struct ShellOptions {
-  membership::Coordinator::Options machine;
   std::string listen;  // host:port of the controller's streams
   int member_port = 0;
   tls::Identity identity;  // of the coordinator of job `job_uid`
@@ -45,9 +44,9 @@ struct ShellOptions {
 class CoordinatorShell {
  public:
   // `clock` and `registry` must outlive it.
-  static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Start(ShellOptions options,
-                                                                 const clock::Clock& clock,
-                                                                 metrics::Registry& registry);
+  static absl::StatusOr<std::unique_ptr<CoordinatorShell>> Start(
+      ShellOptions options, std::unique_ptr<membership::Coordinator> machine,
+      const clock::Clock& clock, metrics::Registry& registry);
   ~CoordinatorShell();
   CoordinatorShell(const CoordinatorShell&) = delete;
   CoordinatorShell& operator=(const CoordinatorShell&) = delete;
@@ -56,7 +55,8 @@ class CoordinatorShell {
   membership::Summary Look();
 
  private:
-  CoordinatorShell(ShellOptions options, const clock::Clock& clock, metrics::Registry& registry);
+  CoordinatorShell(ShellOptions options, std::unique_ptr<membership::Coordinator> machine,
+                   const clock::Clock& clock, metrics::Registry& registry);
 
   absl::Status Listen();
   void Tick();
@@ -67,7 +67,7 @@ class CoordinatorShell {
   void Report();
   void LogNews(const membership::Summary& summary);
   void WriteProgress(std::int64_t settled_step);
-  std::unique_ptr<MemberLink> MakeLink(const std::string& pod_uid, const std::string& ip);
+  std::unique_ptr<MemberLink> MakeLink(const std::string& pod_uid, const membership::Dial& pod);
 
   const ShellOptions options_;
   const clock::Clock& clock_;
@@ -78,7 +78,7 @@ class CoordinatorShell {
   bool ending_ = false;
   bool done_ = false;
   absl::Time finished_ = absl::InfiniteFuture();
-  membership::Coordinator machine_;
+  const std::unique_ptr<membership::Coordinator> machine_;
   std::map<std::string, std::unique_ptr<MemberLink>> links_;  // by pod UID
   std::unique_ptr<ControllerService> service_;
   std::uint64_t told_ = ~0ULL;

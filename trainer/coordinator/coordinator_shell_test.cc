@@ -18,6 +18,7 @@
 #include "trainer/coordinator/options.h"
 #include "trainer/membership/convert.h"
 #include "trainer/membership/member.h"
+#include "trainer/membership/peer_coordinator.h"
 
 namespace starling::coordinator {
 namespace {
@@ -178,13 +179,15 @@ class CoordinatorShellTest : public testing::Test {
       done_ = true;
       changed_.NotifyAll();
     };
-    options.machine.boot_id = "boot";
-    options.machine.heartbeat_timeout = absl::Seconds(60);
+    membership::CoordinatorOptions machine;
+    machine.boot_id = "boot";
+    machine.heartbeat_timeout = absl::Seconds(60);
     options.listen = "127.0.0.1:0";
     options.member_port = member_port;
     options.identity = rpc::TestIdentity("coordinator", kJobUid);
     options.job_uid = kJobUid;
-    auto shell = CoordinatorShell::Start(options, clock_, registry_);
+    auto shell = CoordinatorShell::Start(
+        options, std::make_unique<membership::PeerCoordinator>(machine), clock_, registry_);
     EXPECT_TRUE(shell.ok()) << shell.status();
     return *std::move(shell);
   }
@@ -306,9 +309,10 @@ TEST_F(CoordinatorShellTest, APodThatStartsLaterIsFound) {
 }
 
 TEST(CoordinatorOptions, MistakesNameTheFlag) {
-  EXPECT_TRUE(ParseOptions({"--tls=s", "--job-uid", "u", "--address", "127.0.0.1"}).ok());
+  EXPECT_TRUE(
+      ParseOptions({"--spec=f", "--tls=s", "--job-uid", "u", "--address", "127.0.0.1"}).ok());
   EXPECT_EQ(ParseOptions({"--tls", "s"}).status().message(),
-            "--tls, --job-uid and --address: all must be given");
+            "--spec, --tls, --job-uid and --address: all must be given");
   EXPECT_EQ(ParseOptions({"--tsl", "s"}).status().message(), "--tsl: no such flag");
   EXPECT_EQ(ParseOptions({"--tls"}).status().message(), "--tls: needs a value");
   EXPECT_THAT(std::string(ParseOptions({"--heartbeat-timeout=soon"}).status().message()),

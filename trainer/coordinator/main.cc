@@ -6,18 +6,25 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
+#include <memory>
+#include <sstream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/job_file.h"
 #include "common/bytes/bytes.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
 #include "common/rpc/grpc_log.h"
+#include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "trainer/coordinator/coordinator_shell.h"
 #include "trainer/coordinator/options.h"
+#include "trainer/membership/peer_coordinator.h"
+#include "trainer/parameter_server/slot_coordinator.h"
 
 namespace starling::coordinator {
 namespace {
@@ -46,13 +53,39 @@ sigset_t BlockSignals() {
   return signals;
 }
 
-int Serve(const Options& options, tls::Identity identity, const sigset_t& signals) {
+absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return absl::NotFoundError(absl::StrCat("--spec: ", path, ": cannot be read"));
+  return spec::ReadResolvedSpec(text.str());
+}
+
+membership::CoordinatorOptions MachineOptions(const Options& options) {
+  membership::CoordinatorOptions machine;
+  machine.boot_id = bytes::RandomUuid();
+  machine.heartbeat_timeout = options.heartbeat_timeout;
+  machine.takeover_timeout = options.takeover_timeout;
+  return machine;
+}
+
+// The one that leads jobs of this kind.
+absl::StatusOr<std::unique_ptr<membership::Coordinator>> MakeMachine(const Options& options) {
+  ASSIGN_OR_RETURN(const v1alpha1::TrainingJobSpec spec, ReadSpec(options.spec_path));
+  const membership::CoordinatorOptions machine = MachineOptions(options);
+  if (!spec.exchange().has_parameter_server()) {
+    return std::make_unique<membership::PeerCoordinator>(machine);
+  }
+  parameter_server::SlotCoordinator::Options slots;
+  slots.common = machine;
+  return std::make_unique<parameter_server::SlotCoordinator>(slots, spec);
+}
+
+int Serve(const Options& options, tls::Identity identity,
+          std::unique_ptr<membership::Coordinator> machine, const sigset_t& signals) {
   const clock::SystemClock clock;
   metrics::Registry registry;
   ShellOptions shell_options;
-  shell_options.machine.boot_id = bytes::RandomUuid();
-  shell_options.machine.heartbeat_timeout = options.heartbeat_timeout;
-  shell_options.machine.takeover_timeout = options.takeover_timeout;
   shell_options.listen = HostPort(options.address, kCoordinatorPort);
   shell_options.member_port = kMemberPort;
   shell_options.identity = std::move(identity);
@@ -60,7 +93,8 @@ int Serve(const Options& options, tls::Identity identity, const sigset_t& signal
   shell_options.progress_file = options.progress_file;
   // The job has ended and everybody is gone: as if asked to leave.
   shell_options.on_done = [] { kill(getpid(), SIGTERM); };
-  auto shell = CoordinatorShell::Start(std::move(shell_options), clock, registry);
+  auto shell =
+      CoordinatorShell::Start(std::move(shell_options), std::move(machine), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
   if (!endpoint.ok()) return Fail(kFailed, endpoint.status());
@@ -80,7 +114,9 @@ int Main(int argc, char** argv) {
   if (const char* file = std::getenv("STARLING_PROGRESS_FILE")) options->progress_file = file;
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options->tls_path);
   if (!identity.ok()) return Fail(kBadInput, identity.status());
-  return Serve(*options, *std::move(identity), signals);
+  auto machine = MakeMachine(*options);
+  if (!machine.ok()) return Fail(kBadInput, machine.status());
+  return Serve(*options, *std::move(identity), *std::move(machine), signals);
 }
 
 }  // namespace

@@ -56,8 +56,9 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
           name, ": \"", value, "\" is not a value for it (text, or a duration such as 1s)"));
     }
   }
-  if (options.tls_path.empty() || options.job_uid.empty() || options.address.empty()) {
-    return absl::InvalidArgumentError("--tls, --job-uid and --address: all must be given");
+  if (options.spec_path.empty() || options.tls_path.empty() || options.job_uid.empty() ||
+      options.address.empty()) {
+    return absl::InvalidArgumentError("--spec, --tls, --job-uid and --address: all must be given");
   }
   return options;
 }

@@ -17,7 +17,7 @@ inline constexpr int kMemberPort = 7071;       // of every member, dialled by us
 inline constexpr int kMetricsPort = 7073;      // HTTP
 
 struct Options {
-  std::string spec_path;  // --spec: accepted as by every role; all it needs comes in Desired
+  std::string spec_path;  // --spec: the resolved spec; it says which kind of coordinator leads
   std::string tls_path;   // --tls: the folder of tls.crt, tls.key and ca.crt
   std::string job_uid;    // --job-uid: as certificates say it
   std::string address;    // --address: this pod's numeric IP

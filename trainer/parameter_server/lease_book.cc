@@ -62,6 +62,20 @@ std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
 
 bool LeaseBook::AllDone() const { return NotDoneFrom(1) > leases_; }
 
+std::size_t LeaseBook::done() const {
+  std::size_t count = 0;
+  for (const auto& [first, end] : done_.intervals()) count += end - first;
+  return count;
+}
+
+std::vector<Lease> LeaseBook::HeldBy(const Client& client) const {
+  std::vector<Lease> held;
+  for (const auto& [lease, holder] : holders_) {
+    if (holder == client) held.push_back(lease);
+  }
+  return held;
+}
+
 // A run of done ones is one step.
 Lease LeaseBook::NotDoneFrom(Lease lease) const {
   const auto& runs = done_.intervals();

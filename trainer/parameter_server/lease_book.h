@@ -31,17 +31,27 @@ class LeaseBook {
   // another may not have heard yet that a slot was restored without what it was told there.
   void OnDone(Lease lease, const Client& client);
 
+  // From now on leases above `leases` are given to nobody.
+  void Limit(Lease leases) { leases_ = leases; }
   // Up to `most` leases for a client of the newest view, the lowest first. None before the slots'
   // ledgers are known.
   std::vector<Lease> Take(const Client& client, std::size_t most);
   bool Done(Lease lease) const { return done_.Has(lease); }
   bool AllDone() const;
+  // The lowest lease that is not done: all before it are.
+  Lease FirstOpen() const { return NotDoneFrom(1); }
+  // How many are done, and how many are given out and not done.
+  std::size_t done() const;
+  std::size_t outstanding() const { return holders_.size(); }
+  // What this client is to do, the lowest first.
+  std::vector<Lease> HeldBy(const Client& client) const;
+  // Whether the ledgers of all slots are known, of this view's history.
+  bool Informed() const;
 
  private:
-  bool Informed() const;
   Lease NotDoneFrom(Lease lease) const;
 
-  const Lease leases_;
+  Lease leases_;
   JobView view_;
   ViewNumber since_ = 0;  // ledgers of this view and later ones count
   LeaseLedger done_;

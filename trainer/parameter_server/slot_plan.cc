@@ -293,6 +293,7 @@ bool SlotPlan::Witness(std::size_t slot, SlotPart& part) {
     const auto living = std::find_if(members.begin(), members.end(),
                                      [&](const MemberId& id) { return Reporting(id) != nullptr; });
     if (living == members.end()) {
+      unwitnessed_ = true;
       waiting_ = absl::StrCat("the last updates of slot ", slot,
                               " may be known only to servers that do not answer (view ",
                               membership::IncarnationOf(missing), "-", membership::EpochOf(missing),
@@ -376,6 +377,8 @@ std::optional<JobView> SlotPlan::Plan(const Census& census, absl::Time now) {
   waiting_.clear();
   ahead_.clear();
   running_ = false;
+  blamed_ = false;
+  unwitnessed_ = false;
   Fold();
   if (!HeardAll()) return std::nullopt;
   const auto there = static_cast<std::int64_t>(Staying(/*servers=*/true).size());
@@ -387,6 +390,7 @@ std::optional<JobView> SlotPlan::Plan(const Census& census, absl::Time now) {
   }
   const Trouble trouble = first ? Trouble::kGone : TroubleIn(now);
   running_ = !first && trouble == Trouble::kNone && IsRunning();
+  blamed_ = trouble == Trouble::kBroken;
   if (trouble == Trouble::kNone && !running_) return std::nullopt;
   if (running_) newest_unknown_ = false;
   std::optional<JobView> view = Compose(/*planned=*/running_, now);
@@ -398,6 +402,7 @@ std::optional<JobView> SlotPlan::Plan(const Census& census, absl::Time now) {
         std::equal(view->slots.begin(), view->slots.end(), newest_.slots.begin(),
                    [](const SlotPart& a, const SlotPart& b) { return a.waived == b.waived; });
     if (same) {
+      unwitnessed_ = true;
       waiting_ = "waits for a server that knows the last updates, or for proof that all have ended";
       return std::nullopt;
     }

@@ -132,6 +132,10 @@ class SlotPlan {
   bool Released(const MemberId& id) const;
   // Why no view is published, for people; empty: nothing is missing.
   const std::string& waiting() const { return waiting_; }
+  // The newest view broke though nobody is known to be gone: its members cannot reach each other.
+  bool blamed() const { return blamed_; }
+  // No view is published, since the last updates may be known only to servers that do not answer.
+  bool unwitnessed() const { return unwitnessed_; }
 
  private:
   using Chain = std::vector<MemberId>;
@@ -169,6 +173,8 @@ class SlotPlan {
   bool heard_all_ = false;
   bool newest_unknown_ = false;  // a view was published of which nobody is left to tell
   bool running_ = false;
+  bool blamed_ = false;
+  bool unwitnessed_ = false;
   std::uint64_t next_epoch_ = 1;
   std::string waiting_;
 };

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/membership/coordinator.h"
 #include "trainer/membership/member.h"
+#include "trainer/membership/peer_coordinator.h"
 #include "trainer/simulation/content.h"
 #include "trainer/simulation/invariants.h"
 #include "trainer/simulation/simulation.h"
@@ -85,7 +85,7 @@ class Simulator {
   };
   struct Coordinator {
     int index = 0;
-    std::unique_ptr<membership::Coordinator> machine;
+    std::unique_ptr<membership::PeerCoordinator> machine;
     std::string boot_id;
     bool alive = true;
     bool paused = false;

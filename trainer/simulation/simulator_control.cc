@@ -36,13 +36,13 @@ void Simulator::StartCoordinator() {
   auto coordinator = std::make_unique<Coordinator>();
   coordinator->index = static_cast<int>(coordinators_.size());
   coordinator->boot_id = absl::StrCat("boot", coordinator->index);
-  membership::Coordinator::Options options;
+  membership::PeerCoordinator::Options options;
   options.boot_id = coordinator->boot_id;
   options.takeover_timeout = absl::Seconds(8);
   options.takeover_timeout_with_witness = absl::Seconds(2);
   options.blame_hold = absl::Seconds(1);
   options.rules = options_.rules;
-  coordinator->machine = std::make_unique<membership::Coordinator>(options);
+  coordinator->machine = std::make_unique<membership::PeerCoordinator>(options);
   const int index = coordinator->index;
   coordinators_.push_back(std::move(coordinator));
   ++outcome_.coordinators;
@@ -64,7 +64,7 @@ void Simulator::GrantTo(int index, Micros delay) {
   }
   ToCoordinator(index, delay, [this, grant](Coordinator& coordinator) {
     coordinator.machine->OnGrant(grant, Now());
-    for (const auto& [uid, ip] : coordinator.machine->PodsToDial()) Dial(coordinator, uid);
+    for (const auto& [uid, pod] : coordinator.machine->PodsToDial()) Dial(coordinator, uid);
     AfterEvent(coordinator);
   });
   ToCoordinator(index, delay + 1, [this, index](Coordinator&) { SayDesired(index); });
@@ -140,7 +140,7 @@ void Simulator::CoordinatorTick(int index) {
   if (!coordinator.alive) return;
   At(kTick, [this, index] { CoordinatorTick(index); });
   if (coordinator.paused) return;
-  const std::map<std::string, std::string> dial = coordinator.machine->PodsToDial();
+  const std::map<std::string, membership::Dial> dial = coordinator.machine->PodsToDial();
   for (auto& [uid, stream] : coordinator.streams) {
     const bool over = stream.open && (Find(stream.to) == nullptr || !dial.contains(uid));
     if (!over) continue;
@@ -148,7 +148,7 @@ void Simulator::CoordinatorTick(int index) {
     ++stream.number;
     coordinator.machine->OnDisconnected(uid, Now());
   }
-  for (const auto& [uid, ip] : dial) Dial(coordinator, uid);
+  for (const auto& [uid, pod] : dial) Dial(coordinator, uid);
   coordinator.machine->OnTick(Now());
   AfterEvent(coordinator);
   TellAll(coordinator);

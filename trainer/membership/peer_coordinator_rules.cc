@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "trainer/membership/coordinator.h"
+#include "trainer/membership/peer_coordinator.h"
 #include "trainer/membership/sync_round.h"
 
 namespace starling::membership {
@@ -18,15 +18,15 @@ constexpr absl::Duration kTurnPatience = absl::Seconds(60);
 
 }  // namespace
 
-void Coordinator::Decide(absl::Time now) {
+void PeerCoordinator::Decide(absl::Time now) {
   waiting_.clear();
-  if (!grant_ || superseded_) return;
+  if (!attendance_.grant() || superseded()) return;
   if (!TakeOver(now)) return;
-  if (!desired_) {
+  if (!attendance_.desired()) {
     waiting_ = "the controller has not yet said how many workers are wanted";
     return;
   }
-  if (desired_->finished) return;
+  if (attendance_.desired()->finished) return;
   const View* current = Current();
   const View* pending = Pending(current);
   if (current == nullptr) {
@@ -47,61 +47,24 @@ void Coordinator::Decide(absl::Time now) {
 }
 
 // C4: publish nothing until everyone who may have been in a view has reported or has ended.
-bool Coordinator::TakeOver(absl::Time now) {
+bool PeerCoordinator::TakeOver(absl::Time now) {
   if (taken_over_) return true;
-  std::set<std::string> missing;
-  std::vector<std::string> names;
-  for (const Pod& pod : grant_->roster) {
-    if (pod.role != "worker" || Terminated({pod.uid, 0})) continue;
-    const auto process = processes_.find(pod.uid);
-    if (process != processes_.end() && process->second.report) continue;
-    missing.insert(pod.uid);
-    names.push_back(pod.name);
-  }
-  // The first coordinator of a job has no predecessor whose views it might not know.
-  const bool wait = options_.rules.roster_wait && grant_->incarnation > 1 && !missing.empty();
-  if (wait) {
-    const auto newest = published_.find(grant_->newest_view);
-    const bool witness =
-        newest != published_.end() &&
-        std::any_of(newest->second.members.begin(), newest->second.members.end(),
-                    [this](const ViewMember& member) { return ReportOf(member.id) != nullptr; });
-    const absl::Duration limit =
-        witness ? options_.takeover_timeout_with_witness : options_.takeover_timeout;
-    if (now - granted_ < limit) {
-      waiting_ = absl::StrCat("a new coordinator has taken over; it waits for ",
-                              absl::StrJoin(names, ", "), " to report");
-      return false;
-    }
-    AssumeTerminated(missing, now);
-  }
+  const auto newest = published_.find(attendance_.grant()->newest_view);
+  const bool witness =
+      newest != published_.end() &&
+      std::any_of(newest->second.members.begin(), newest->second.members.end(),
+                  [this](const ViewMember& m) { return attendance_.ReportOf(m.id) != nullptr; });
+  if (!attendance_.HeardRoster(witness, Risked(), now, waiting_)) return false;
   taken_over_ = true;
-  newest_unknown_ = grant_->newest_view > Newest();
+  newest_unknown_ = attendance_.grant()->newest_view > Newest();
   ++directives_version_;
   return true;
 }
 
-// C5: who is silent too long counts as ended, and somebody is told what that may cost.
-void Coordinator::AssumeTerminated(const std::set<std::string>& uids, absl::Time now) {
-  std::vector<std::string> names;
-  for (const std::string& uid : uids) {
-    assumed_terminated_.insert(uid);
-    if (const Pod* pod = FindPod(uid)) names.push_back(pod->name);
-  }
-  Incident incident;
-  incident.record.time = now;
-  incident.record.reason = "StepsAtRisk";
-  incident.record.pod = names.empty() ? "" : names.front();
-  incident.record.message = absl::StrCat(
-      absl::StrJoin(names, ", "), " did not answer in time and counts as ended; steps after step ",
-      settled_step_, " that only it knows are lost if it comes back");
-  incident.record.recovery = absl::ZeroDuration();
-  AddIncident(std::move(incident));
-}
-
 // Whether `members` are enough to begin with, and the rest had time to come too.
-bool Coordinator::EnoughFor(std::size_t members, absl::Time now) {
-  const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+bool PeerCoordinator::EnoughFor(std::size_t members, absl::Time now) {
+  const auto needed =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
   if (members < needed) {
     enough_since_ = absl::InfiniteFuture();
     waiting_ = absl::StrCat("waits for workers: ", members, " of at least ", needed, " are there");
@@ -109,8 +72,8 @@ bool Coordinator::EnoughFor(std::size_t members, absl::Time now) {
   }
   if (enough_since_ == absl::InfiniteFuture()) enough_since_ = now;
   std::int64_t live = 0;
-  for (const auto& [uid, pod] : pods_) live += pod.state == PodState::kLive ? 1 : 0;
-  const std::int64_t hoped = std::min(live, desired_->workers);
+  for (const auto& [uid, pod] : attendance_.pods()) live += pod.state == PodState::kLive ? 1 : 0;
+  const std::int64_t hoped = std::min(live, attendance_.desired()->workers);
   if (static_cast<std::int64_t>(members) >= hoped) return true;
   if (now - enough_since_ >= options_.first_view_grace) return true;
   waiting_ =
@@ -119,12 +82,12 @@ bool Coordinator::EnoughFor(std::size_t members, absl::Time now) {
 }
 
 // C0, the very first view.
-void Coordinator::FirstView(absl::Time now) {
-  if (desired_->settings.halt || desired_->workers <= 0) return;
+void PeerCoordinator::FirstView(absl::Time now) {
+  if (attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0) return;
   std::vector<MemberId> members;
   for (const std::string& uid : Eligible(now)) {
-    const bool room = static_cast<std::int64_t>(members.size()) < desired_->workers;
-    if (room && IsJoinable(uid)) members.push_back(processes_.at(uid).report->id);
+    const bool room = static_cast<std::int64_t>(members.size()) < attendance_.desired()->workers;
+    if (room && IsJoinable(uid)) members.push_back(attendance_.processes().at(uid).report->id);
   }
   if (!EnoughFor(members.size(), now)) return;
   enough_since_ = absl::InfiniteFuture();
@@ -132,13 +95,13 @@ void Coordinator::FirstView(absl::Time now) {
 }
 
 // C1's guard. `blamed`: nobody is known to be gone, the members only cannot reach each other.
-bool Coordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
+bool PeerCoordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
   bool gone = false;
   bool others_hold = false;
   absl::Time aborted_since = absl::InfiniteFuture();
   for (const ViewMember& member : view.members) {
     const Standing standing = StandingOf(member.id, now);
-    const Report* report = ReportOf(member.id);
+    const Report* report = attendance_.ReportOf(member.id);
     if (standing == Standing::kGone || standing == Standing::kSilent) gone = true;
     if (standing != Standing::kReporting || report == nullptr) {
       others_hold = others_hold || standing == Standing::kUnclear;
@@ -148,13 +111,14 @@ bool Coordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
     const bool prepared = report->candidate && report->candidate->number == view.number &&
                           report->phase == Phase::kRun;
     const bool never = report->fence < view.number && !prepared &&
-                       IncarnationOf(view.number) < incarnation() &&
+                       IncarnationOf(view.number) < attendance_.incarnation() &&
                        options_.rules.incarnation_in_view_number;
     if (report->fence > view.number || never) gone = true;
     const bool here = in == view.number || (view.at_boundary && in == view.from);
     if (here && report->phase == Phase::kLost) gone = true;
     if (here && report->phase == Phase::kAborted) {
-      aborted_since = std::min(aborted_since, processes_.at(member.id.pod_uid).aborted_since);
+      aborted_since =
+          std::min(aborted_since, attendance_.processes().at(member.id.pod_uid).aborted_since);
     } else if (report->phase != Phase::kDone) {
       others_hold = true;
     }
@@ -166,13 +130,14 @@ bool Coordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
 }
 
 // C1: those who report go on without the rest. C0, if nobody of the view is left.
-void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
+void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
   std::vector<MemberId> members = Survivors(current, now);
   const bool survives = std::any_of(members.begin(), members.end(),
                                     [&](const MemberId& id) { return current.Has(id); });
-  const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  const auto needed =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
   if (!survives) {
-    const bool halted = desired_->settings.halt || desired_->workers <= 0;
+    const bool halted = attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0;
     if (halted || !EnoughFor(members.size(), now)) return;
   } else if (members.size() < needed) {
     waiting_ =
@@ -188,7 +153,7 @@ void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
     return all;
   };
   const bool lost = std::any_of(members.begin(), members.end(), [&](const MemberId& id) {
-    return ReportOf(id)->phase == Phase::kLost;
+    return attendance_.ReportOf(id)->phase == Phase::kLost;
   });
   const View& newest = published_.rbegin()->second;
   if (lost && ids(view) == ids(newest) && view.waived == newest.waived &&
@@ -205,12 +170,12 @@ void Coordinator::Repair(const View& current, bool blamed, absl::Time now) {
 // The reporting members of the view in its order, then all strays: processes that were in an
 // earlier view, as holders of a state or as witnesses. First-time joiners only if there are too few
 // otherwise.
-std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now) {
+std::vector<MemberId> PeerCoordinator::Survivors(const View& current, absl::Time now) {
   const std::vector<std::string> eligible = Eligible(now);
   std::vector<MemberId> members;
   const auto add = [&](auto&& wanted) {
     for (const std::string& uid : eligible) {
-      const Report& report = *processes_.at(uid).report;
+      const Report& report = *attendance_.processes().at(uid).report;
       const bool there = std::find(members.begin(), members.end(), report.id) != members.end();
       if (!there && wanted(uid, report)) members.push_back(report.id);
     }
@@ -223,8 +188,8 @@ std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now
                                     [&](const auto& entry) { return entry.second.Has(report.id); });
     return was_in_a_view && (!survives || report.phase != Phase::kLinger);
   });
-  const auto limit = survives ? std::max<std::int64_t>(1, desired_->min_workers)
-                              : std::max<std::int64_t>(1, desired_->workers);
+  const auto limit = survives ? std::max<std::int64_t>(1, attendance_.desired()->min_workers)
+                              : std::max<std::int64_t>(1, attendance_.desired()->workers);
   add([&](const std::string& uid, const Report&) {
     return static_cast<std::int64_t>(members.size()) < limit && IsJoinable(uid);
   });
@@ -233,17 +198,17 @@ std::vector<MemberId> Coordinator::Survivors(const View& current, absl::Time now
 
 // C6: the second view in a row that failed though all report. The most blamed goes, of equals the
 // one with the higher index, if the others can go on without it; after a while it may come back.
-void Coordinator::Evict(const View& view, std::vector<MemberId>& members, absl::Time now) {
+void PeerCoordinator::Evict(const View& view, std::vector<MemberId>& members, absl::Time now) {
   std::map<MemberId, int> blame;
   for (const ViewMember& member : view.members) {
-    const Report* report = ReportOf(member.id);
+    const Report* report = attendance_.ReportOf(member.id);
     if (report == nullptr || report->phase != Phase::kAborted) continue;
     for (const MemberId& id : report->unreachable) {
       if (view.Has(id) && StandingOf(id, now) == Standing::kReporting) ++blame[id];
     }
   }
   const auto index = [this](const MemberId& id) {
-    const Pod* pod = FindPod(id.pod_uid);
+    const Pod* pod = attendance_.FindPod(id.pod_uid);
     return pod == nullptr ? 0 : pod->index;
   };
   const auto worst =
@@ -253,29 +218,30 @@ void Coordinator::Evict(const View& view, std::vector<MemberId>& members, absl::
   if (worst == blame.end()) return;
   std::vector<MemberId> rest = members;
   std::erase(rest, worst->first);
-  const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  const auto needed =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
   if (rest.size() < needed || MissingIn(Compose(rest)) != 0) return;
   members = std::move(rest);
-  processes_.at(worst->first.pod_uid).held_until = now + options_.blame_hold;
+  attendance_.processes().at(worst->first.pod_uid).held_until = now + options_.blame_hold;
   Incident incident;
   incident.id = worst->first;
   incident.record.time = now;
   incident.record.reason = "WorkerUnreachable";
-  incident.record.pod = FindPod(worst->first.pod_uid)->name;
+  incident.record.pod = attendance_.FindPod(worst->first.pod_uid)->name;
   incident.record.message = absl::StrCat("it answers the coordinator, but ", worst->second,
                                          " other workers cannot reach it; it stays out for ",
                                          absl::FormatDuration(options_.blame_hold));
-  AddIncident(std::move(incident));
+  attendance_.AddIncident(std::move(incident));
 }
 
 // The job was halted and is wanted again before its processes were taken away.
-bool Coordinator::Resume(const View& current, absl::Time now) {
-  if (desired_->settings.halt) return false;
+bool PeerCoordinator::Resume(const View& current, absl::Time now) {
+  if (attendance_.desired()->settings.halt) return false;
   std::vector<MemberId> members;
   for (const ViewMember& member : current.members) {
-    const Report* report = ReportOf(member.id);
+    const Report* report = attendance_.ReportOf(member.id);
     if (report == nullptr || !report->stopped ||
-        report->settings_generation >= desired_->settings.generation ||
+        report->settings_generation >= attendance_.desired()->settings.generation ||
         report->installed->number != current.number ||
         StandingOf(member.id, now) != Standing::kReporting) {
       return false;
@@ -286,9 +252,9 @@ bool Coordinator::Resume(const View& current, absl::Time now) {
   return true;
 }
 
-bool Coordinator::IsRunning(const View& view, absl::Time now) const {
+bool PeerCoordinator::IsRunning(const View& view, absl::Time now) const {
   return std::all_of(view.members.begin(), view.members.end(), [&](const ViewMember& member) {
-    const Report* report = ReportOf(member.id);
+    const Report* report = attendance_.ReportOf(member.id);
     return StandingOf(member.id, now) == Standing::kReporting && report != nullptr &&
            report->installed && report->installed->number == view.number && report->state &&
            report->state->view == view.number && report->phase == Phase::kRun;
@@ -296,13 +262,13 @@ bool Coordinator::IsRunning(const View& view, absl::Time now) const {
 }
 
 // C2: planned changes of a running view. Join first, drain after.
-void Coordinator::Plan(const View& current, const View* pending, absl::Time now) {
-  if (desired_->settings.halt || desired_->workers <= 0) return;
+void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time now) {
+  if (attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0) return;
   const std::vector<std::string> eligible = Eligible(now);
   const auto present = [&](const ViewMember& member) {
     return current.Has(member.id) ||
            (std::find(eligible.begin(), eligible.end(), member.id.pod_uid) != eligible.end() &&
-            ReportOf(member.id) != nullptr);
+            attendance_.ReportOf(member.id) != nullptr);
   };
   if (pending != nullptr &&
       std::all_of(pending->members.begin(), pending->members.end(), present)) {
@@ -311,16 +277,17 @@ void Coordinator::Plan(const View& current, const View* pending, absl::Time now)
   std::vector<MemberId> members;
   for (const ViewMember& member : current.members) members.push_back(member.id);
   const std::vector<MemberId> remaining = Remaining(current);
-  auto room = desired_->workers - static_cast<std::int64_t>(remaining.size());
+  auto room = attendance_.desired()->workers - static_cast<std::int64_t>(remaining.size());
   bool join = false;
   for (const std::string& uid : eligible) {
-    const MemberId& id = processes_.at(uid).report->id;
+    const MemberId& id = attendance_.processes().at(uid).report->id;
     if (current.Has(id) || !IsJoinable(uid) || room <= 0) continue;
     members.push_back(id);
     --room;
     join = true;
   }
-  const auto least = static_cast<std::size_t>(std::max<std::int64_t>(1, desired_->min_workers));
+  const auto least =
+      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
   const bool drain = !join && remaining.size() < members.size() && remaining.size() >= least;
   if (drain) members = remaining;
   // Without a change, only a prepared view that lost its joiner is worth replacing.
@@ -332,30 +299,31 @@ void Coordinator::Plan(const View& current, const View* pending, absl::Time now)
 }
 
 // Whoever of the view is to stay: not leaving, and of too many those with the lowest indices.
-std::vector<MemberId> Coordinator::Remaining(const View& current) const {
+std::vector<MemberId> PeerCoordinator::Remaining(const View& current) const {
   std::vector<std::pair<std::int64_t, MemberId>> staying;
   for (const ViewMember& member : current.members) {
-    const Pod* pod = FindPod(member.id.pod_uid);
-    if (pod != nullptr && !IsLeaving(member.id)) staying.emplace_back(pod->index, member.id);
+    const Pod* pod = attendance_.FindPod(member.id.pod_uid);
+    if (pod != nullptr && !attendance_.IsLeaving(member.id))
+      staying.emplace_back(pod->index, member.id);
   }
   std::sort(staying.begin(), staying.end());
-  if (static_cast<std::int64_t>(staying.size()) > desired_->workers) {
-    staying.resize(static_cast<std::size_t>(desired_->workers));
+  if (static_cast<std::int64_t>(staying.size()) > attendance_.desired()->workers) {
+    staying.resize(static_cast<std::size_t>(attendance_.desired()->workers));
   }
   std::vector<MemberId> members;
   for (const auto& [index, id] : staying) members.push_back(id);
   return members;
 }
 
-void Coordinator::TakeTurn(const View& current, absl::Time now) {
-  const absl::Duration interval = absl::Milliseconds(desired_->checkpoint_interval_ms);
+void PeerCoordinator::TakeTurn(const View& current, absl::Time now) {
+  const absl::Duration interval = absl::Milliseconds(attendance_.desired()->checkpoint_interval_ms);
   if (interval <= absl::ZeroDuration()) return;
   if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
   if (now < turn_due_ || settled_step_ <= turn_step_) return;
   const bool outstanding =
       turn_view_ == current.number &&
       std::any_of(current.members.begin(), current.members.end(), [&](const ViewMember& member) {
-        return ReportOf(member.id)->checkpoint_turn < turn_;
+        return attendance_.ReportOf(member.id)->checkpoint_turn < turn_;
       });
   if (outstanding && now < turn_due_ + kTurnPatience) return;
   ++turn_;
@@ -366,16 +334,16 @@ void Coordinator::TakeTurn(const View& current, absl::Time now) {
 }
 
 // C3: whoever was drained, once all of the view that goes on without it are synced.
-void Coordinator::Release(const View* current, const View* pending) {
+void PeerCoordinator::Release(const View* current, const View* pending) {
   if (current != nullptr && !SyncedByAll(*current)) return;
-  for (const auto& [uid, process] : processes_) {
+  for (const auto& [uid, process] : attendance_.processes()) {
     if (!process.report || released_.contains(uid)) continue;
     const Report& report = *process.report;
     const bool needed = (current != nullptr && current->Has(report.id)) ||
                         (pending != nullptr && pending->Has(report.id)) ||
                         (current == nullptr && report.state);
     if (needed) continue;
-    if (report.phase == Phase::kLinger || IsLeaving(report.id)) {
+    if (report.phase == Phase::kLinger || attendance_.IsLeaving(report.id)) {
       released_.insert(uid);
       ++directives_version_;
     }

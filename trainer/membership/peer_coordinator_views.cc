@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/membership/coordinator.h"
+#include "trainer/membership/peer_coordinator.h"
 #include "trainer/membership/sync_round.h"
 
 namespace starling::membership {
@@ -15,16 +15,17 @@ constexpr int kDataPort = 7072;
 }  // namespace
 
 // Pods whose process reports and may be in a view, by index. Says of the others why not.
-std::vector<std::string> Coordinator::Eligible(absl::Time now) {
+std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
   std::vector<std::pair<std::int64_t, std::string>> sorted;
   const View* current = Current();
   std::string identity;
   bool identity_of_view = false;
-  for (auto& [uid, process] : processes_) {
-    const Pod* pod = FindPod(uid);
+  for (auto& [uid, process] : attendance_.processes()) {
+    const Pod* pod = attendance_.FindPod(uid);
     process.not_admitted.clear();
-    if (pod == nullptr || !process.report || process.outdated || !Fresh(process, now)) continue;
-    if (Terminated(process.report->id) || released_.contains(uid)) continue;
+    if (pod == nullptr || !process.report || process.outdated || !attendance_.Fresh(process, now))
+      continue;
+    if (attendance_.Terminated(process.report->id) || released_.contains(uid)) continue;
     if (process.held_until > now) {
       process.not_admitted = "other workers could not reach it; it is tried again soon";
       continue;
@@ -33,7 +34,7 @@ std::vector<std::string> Coordinator::Eligible(absl::Time now) {
   }
   std::sort(sorted.begin(), sorted.end());
   for (const auto& [index, uid] : sorted) {
-    const Report& report = *processes_.at(uid).report;
+    const Report& report = *attendance_.processes().at(uid).report;
     const bool of_view = current != nullptr && current->Has(report.id);
     if (report.numeric_identity.empty() || (identity_of_view && !identity.empty())) continue;
     if (identity.empty() || of_view) identity = report.numeric_identity;
@@ -41,7 +42,7 @@ std::vector<std::string> Coordinator::Eligible(absl::Time now) {
   }
   std::vector<std::string> eligible;
   for (const auto& [index, uid] : sorted) {
-    Process& process = processes_.at(uid);
+    Attendance::Process& process = attendance_.processes().at(uid);
     const std::string& own = process.report->numeric_identity;
     if (!own.empty() && own != identity) {
       process.not_admitted = absl::StrCat(
@@ -55,28 +56,22 @@ std::vector<std::string> Coordinator::Eligible(absl::Time now) {
   return eligible;
 }
 
-bool Coordinator::IsLeaving(const MemberId& id) const {
-  const Pod* pod = FindPod(id.pod_uid);
-  const Report* report = ReportOf(id);
-  return pod == nullptr || pod->state != PodState::kLive || (report != nullptr && report->leaving);
-}
-
-bool Coordinator::IsJoinable(const std::string& uid) const {
-  const Report& report = *processes_.at(uid).report;
-  return !IsLeaving(report.id) && report.phase != Phase::kLinger;
+bool PeerCoordinator::IsJoinable(const std::string& uid) const {
+  const Report& report = *attendance_.processes().at(uid).report;
+  return !attendance_.IsLeaving(report.id) && report.phase != Phase::kLinger;
 }
 
 // The view for which this one lacks a witness, by what its members have reported; or 0.
-ViewNumber Coordinator::MissingIn(const View& view) const {
+ViewNumber PeerCoordinator::MissingIn(const View& view) const {
   std::map<MemberId, SyncId> expected;
   for (const ViewMember& member : view.members) {
-    expected[member.id].state = ReportOf(member.id)->state;
+    expected[member.id].state = attendance_.ReportOf(member.id)->state;
   }
   return MissingWitness(view, expected, options_.rules);
 }
 
 // Whether the witness rule can hold in this view. If it cannot for long, the silent count as ended.
-bool Coordinator::Witnessed(const View& view, absl::Time now) {
+bool PeerCoordinator::Witnessed(const View& view, absl::Time now) {
   const ViewNumber missing = MissingIn(view);
   if (missing == 0) {
     unwitnessed_since_ = absl::InfiniteFuture();
@@ -95,17 +90,17 @@ bool Coordinator::Witnessed(const View& view, absl::Time now) {
     }
   }
   unwitnessed_since_ = absl::InfiniteFuture();
-  if (!silent.empty()) AssumeTerminated(silent, now);
+  if (!silent.empty()) attendance_.AssumeTerminated(silent, Risked(), now);
   return false;
 }
 
 // A Now view of these members, its number not yet given.
-View Coordinator::Compose(const std::vector<MemberId>& members) const {
+View PeerCoordinator::Compose(const std::vector<MemberId>& members) const {
   View view;
   ViewNumber synced = 0;
   for (const MemberId& id : members) {
-    const Pod* pod = FindPod(id.pod_uid);
-    const Report* report = ReportOf(id);
+    const Pod* pod = attendance_.FindPod(id.pod_uid);
+    const Report* report = attendance_.ReportOf(id);
     ViewMember member{id, absl::StrCat(pod->ip, ":", kDataPort), 0, pod->name};
     if (!published_.empty()) {
       const View& newest = published_.rbegin()->second;
@@ -121,7 +116,7 @@ View Coordinator::Compose(const std::vector<MemberId>& members) const {
     since.number = number;
     for (const ViewMember& member : past.members) since.members.push_back(member.id);
     if (!std::all_of(since.members.begin(), since.members.end(),
-                     [this](const MemberId& id) { return Terminated(id); })) {
+                     [this](const MemberId& id) { return attendance_.Terminated(id); })) {
       continue;
     }
     view.waived.push_back(number);
@@ -130,20 +125,17 @@ View Coordinator::Compose(const std::vector<MemberId>& members) const {
   return view;
 }
 
-void Coordinator::Publish(View view, const std::string& deed) {
-  const std::uint64_t epoch = options_.rules.incarnation_in_view_number
-                                  ? next_epoch_++
-                                  : EpochOf(std::max(Newest(), grant_->newest_view)) + 1;
-  view.number =
-      MakeViewNumber(options_.rules.incarnation_in_view_number ? incarnation() : 0, epoch);
+void PeerCoordinator::Publish(View view, const std::string& deed) {
+  const std::uint64_t epoch =
+      options_.rules.incarnation_in_view_number
+          ? next_epoch_++
+          : EpochOf(std::max(Newest(), attendance_.grant()->newest_view)) + 1;
+  view.number = MakeViewNumber(
+      options_.rules.incarnation_in_view_number ? attendance_.incarnation() : 0, epoch);
   for (ViewMember& member : view.members) {
     if (member.joined == 0) member.joined = view.number;
   }
-  for (Incident& incident : incidents_) {
-    if (incident.repaired_by != 0 || incident.record.recovery) continue;
-    incident.repaired_by = view.number;
-    if (!deed.empty()) absl::StrAppend(&incident.record.message, "; ", deed);
-  }
+  attendance_.NoteRepair(view.number, deed);
   published_[view.number] = std::move(view);
   ++directives_version_;
 }

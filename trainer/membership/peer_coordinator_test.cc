@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/membership/coordinator.h"
+#include "trainer/membership/peer_coordinator.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -23,10 +23,10 @@ class Fleet {
   }
 
   void NewCoordinator() {
-    Coordinator::Options options;
+    PeerCoordinator::Options options;
     options.boot_id = "boot" + std::to_string(incarnation_ + 1);
     options.rules = rules_;
-    coordinator_ = std::make_unique<Coordinator>(options);
+    coordinator_ = std::make_unique<PeerCoordinator>(options);
     ++incarnation_;
     connected_.clear();
     Grant grant;
@@ -129,7 +129,7 @@ class Fleet {
 
   std::vector<Pod> pods_;
   std::map<int, Member> members_;
-  std::unique_ptr<Coordinator> coordinator_;
+  std::unique_ptr<PeerCoordinator> coordinator_;
   Desired desired_;
   std::set<int> exited_;
   std::set<int> connected_;
@@ -167,7 +167,7 @@ Fleet Running(int workers) {
   return fleet;
 }
 
-TEST(Coordinator, TheFirstViewHoldsAllWorkersThatAreExpected) {
+TEST(PeerCoordinator, TheFirstViewHoldsAllWorkersThatAreExpected) {
   Fleet fleet(3);
   fleet.Start(0);
   fleet.Start(1);
@@ -179,14 +179,14 @@ TEST(Coordinator, TheFirstViewHoldsAllWorkersThatAreExpected) {
   EXPECT_TRUE(fleet.Look().view_synced);
 }
 
-TEST(Coordinator, ButItWaitsForNobodyForLongOnceThereAreEnough) {
+TEST(PeerCoordinator, ButItWaitsForNobodyForLongOnceThereAreEnough) {
   Fleet fleet(3);
   fleet.Start(0);
   fleet.Advance(absl::Seconds(1.5));
   EXPECT_THAT(fleet.Running(), ElementsAre(0));
 }
 
-TEST(Coordinator, NothingStartsBelowTheMinimum) {
+TEST(PeerCoordinator, NothingStartsBelowTheMinimum) {
   Fleet fleet(3);
   fleet.desired_.min_workers = 2;
   fleet.Want();
@@ -196,7 +196,7 @@ TEST(Coordinator, NothingStartsBelowTheMinimum) {
   EXPECT_THAT(fleet.Look().waiting, HasSubstr("1 of at least 2"));
 }
 
-TEST(Coordinator, AKilledWorkerIsLeftBehindAtOnce) {
+TEST(PeerCoordinator, AKilledWorkerIsLeftBehindAtOnce) {
   Fleet fleet = Running(3);
   fleet.Kill(1);
   EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
@@ -212,7 +212,7 @@ TEST(Coordinator, AKilledWorkerIsLeftBehindAtOnce) {
   EXPECT_EQ(fleet.Look().incidents[0].repeated_steps, 1);
 }
 
-TEST(Coordinator, DetectionCountsFromTheEndOfTheConnectionAndSilenceFromTheLastReport) {
+TEST(PeerCoordinator, DetectionCountsFromTheEndOfTheConnectionAndSilenceFromTheLastReport) {
   Fleet fleet = Running(2);
   fleet.now_ += absl::Milliseconds(80);
   fleet.members_.erase(1);
@@ -224,7 +224,7 @@ TEST(Coordinator, DetectionCountsFromTheEndOfTheConnectionAndSilenceFromTheLastR
   EXPECT_EQ(fleet.Look().incidents[0].silence, absl::Milliseconds(82));
 }
 
-TEST(Coordinator, AnAddressThatAnswersAgainIsNotTheProcessThatWasThereBefore) {
+TEST(PeerCoordinator, AnAddressThatAnswersAgainIsNotTheProcessThatWasThereBefore) {
   Fleet fleet = Running(3);
   fleet.Kill(1);
   fleet.coordinator_->OnConnected(fleet.Uid(1), fleet.now_);
@@ -234,7 +234,7 @@ TEST(Coordinator, AnAddressThatAnswersAgainIsNotTheProcessThatWasThereBefore) {
   EXPECT_FALSE(fleet.Look().members[1].connected);
 }
 
-TEST(Coordinator, TheReplacementJoinsWithoutAnInterruptionAndTellsHowTheOldOneEnded) {
+TEST(PeerCoordinator, TheReplacementJoinsWithoutAnInterruptionAndTellsHowTheOldOneEnded) {
   Fleet fleet = Running(3);
   fleet.Kill(1);
   fleet.Step({0, 2});
@@ -248,7 +248,7 @@ TEST(Coordinator, TheReplacementJoinsWithoutAnInterruptionAndTellsHowTheOldOneEn
   EXPECT_EQ(fleet.Look().incidents[0].exit->log_tail, "last words");
 }
 
-TEST(Coordinator, ASilentWorkerIsLeftBehindAfterTheHeartbeatTimeoutAndReturnsAsALaggard) {
+TEST(PeerCoordinator, ASilentWorkerIsLeftBehindAfterTheHeartbeatTimeoutAndReturnsAsALaggard) {
   Fleet fleet = Running(2);
   fleet.Advance(absl::Milliseconds(900), /*mute=*/{1});
   EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
@@ -262,7 +262,7 @@ TEST(Coordinator, ASilentWorkerIsLeftBehindAfterTheHeartbeatTimeoutAndReturnsAsA
   EXPECT_EQ(fleet.members_.at(1).state(), fleet.members_.at(0).state());
 }
 
-TEST(Coordinator, ItDoesNotTakeItsOwnFreezeForTheSilenceOfOthers) {
+TEST(PeerCoordinator, ItDoesNotTakeItsOwnFreezeForTheSilenceOfOthers) {
   Fleet fleet = Running(2);
   fleet.Advance(absl::Milliseconds(200));
   fleet.now_ += absl::Seconds(30);
@@ -272,7 +272,7 @@ TEST(Coordinator, ItDoesNotTakeItsOwnFreezeForTheSilenceOfOthers) {
   EXPECT_THAT(fleet.Look().incidents, SizeIs(1));
 }
 
-TEST(Coordinator, ALoneWorkerThatRestartsIsWaivedAndRestores) {
+TEST(PeerCoordinator, ALoneWorkerThatRestartsIsWaivedAndRestores) {
   Fleet fleet = Running(1);
   fleet.Kill(0);
   EXPECT_THAT(fleet.Running(), ElementsAre());
@@ -282,7 +282,7 @@ TEST(Coordinator, ALoneWorkerThatRestartsIsWaivedAndRestores) {
   EXPECT_THAT(fleet.members_.at(0).view()->waived, ElementsAre(MakeViewNumber(1, 1)));
 }
 
-TEST(Coordinator, WithoutProofThatTheLastHoldersEndedItWaitsForThem) {
+TEST(PeerCoordinator, WithoutProofThatTheLastHoldersEndedItWaitsForThem) {
   Fleet fleet = Running(1);
   fleet.AddPod();
   fleet.Want();
@@ -300,7 +300,7 @@ TEST(Coordinator, WithoutProofThatTheLastHoldersEndedItWaitsForThem) {
   EXPECT_THAT(fleet.Running(), ElementsAre(1));
 }
 
-TEST(Coordinator, AWorkerMoreJoinsAtABoundary) {
+TEST(PeerCoordinator, AWorkerMoreJoinsAtABoundary) {
   Fleet fleet = Running(2);
   fleet.AddPod();
   fleet.desired_.workers = 3;
@@ -313,7 +313,7 @@ TEST(Coordinator, AWorkerMoreJoinsAtABoundary) {
   EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
 }
 
-TEST(Coordinator, AJoinerThatDiesBeforeTheBoundaryCostsNothing) {
+TEST(PeerCoordinator, AJoinerThatDiesBeforeTheBoundaryCostsNothing) {
   Fleet fleet = Running(2);
   fleet.AddPod();
   fleet.desired_.workers = 3;
@@ -326,7 +326,7 @@ TEST(Coordinator, AJoinerThatDiesBeforeTheBoundaryCostsNothing) {
   EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
 }
 
-TEST(Coordinator, ADrainingWorkerLeavesAtABoundaryAndIsReleasedOnceTheRestIsSynced) {
+TEST(PeerCoordinator, ADrainingWorkerLeavesAtABoundaryAndIsReleasedOnceTheRestIsSynced) {
   Fleet fleet = Running(3);
   fleet.pods_[1].state = PodState::kDraining;
   fleet.desired_.workers = 2;
@@ -340,7 +340,7 @@ TEST(Coordinator, ADrainingWorkerLeavesAtABoundaryAndIsReleasedOnceTheRestIsSync
   EXPECT_EQ(fleet.members_.at(0).state()->step, 2);
 }
 
-TEST(Coordinator, ReplacementsJoinBeforeLeaversLeave) {
+TEST(PeerCoordinator, ReplacementsJoinBeforeLeaversLeave) {
   Fleet fleet = Running(2);
   fleet.AddPod();
   fleet.Want();
@@ -355,7 +355,7 @@ TEST(Coordinator, ReplacementsJoinBeforeLeaversLeave) {
   EXPECT_THAT(fleet.Running(), ElementsAre(1, 2));
 }
 
-TEST(Coordinator, ASuccessorThatHearsEveryoneAdoptsTheRunningView) {
+TEST(PeerCoordinator, ASuccessorThatHearsEveryoneAdoptsTheRunningView) {
   Fleet fleet = Running(2);
   fleet.NewCoordinator();
   fleet.Connect(0);
@@ -368,7 +368,7 @@ TEST(Coordinator, ASuccessorThatHearsEveryoneAdoptsTheRunningView) {
   EXPECT_EQ(fleet.members_.at(0).state(), (StateId{MakeViewNumber(1, 1), 2}));
 }
 
-TEST(Coordinator, ASuccessorPublishesNothingBeforeTheRosterHasReported) {
+TEST(PeerCoordinator, ASuccessorPublishesNothingBeforeTheRosterHasReported) {
   for (const bool wait : {true, false}) {
     Rules rules;
     rules.roster_wait = wait;
@@ -386,7 +386,7 @@ TEST(Coordinator, ASuccessorPublishesNothingBeforeTheRosterHasReported) {
   }
 }
 
-TEST(Coordinator, AfterTheTakeoverTimeoutTheSilentCountAsEndedAndAnIncidentSaysWhatThatRisks) {
+TEST(PeerCoordinator, AfterTheTakeoverTimeoutTheSilentCountAsEndedAndAnIncidentSaysWhatThatRisks) {
   Fleet fleet = Running(3);
   fleet.members_.erase(2);
   fleet.NewCoordinator();
@@ -400,7 +400,7 @@ TEST(Coordinator, AfterTheTakeoverTimeoutTheSilentCountAsEndedAndAnIncidentSaysW
   EXPECT_EQ(fleet.Look().incidents[0].reason, "StepsAtRisk");
 }
 
-TEST(Coordinator, WhoHearsOfAHigherIncarnationPublishesNoMore) {
+TEST(PeerCoordinator, WhoHearsOfAHigherIncarnationPublishesNoMore) {
   Fleet fleet = Running(2);
   Directive newer;
   newer.incarnation = 7;
@@ -412,7 +412,7 @@ TEST(Coordinator, WhoHearsOfAHigherIncarnationPublishesNoMore) {
   EXPECT_TRUE(fleet.coordinator_->PodsToDial().empty());
 }
 
-TEST(Coordinator, AWorkerWhoseArithmeticDiffersIsNotAdmittedAndTheReasonIsTold) {
+TEST(PeerCoordinator, AWorkerWhoseArithmeticDiffersIsNotAdmittedAndTheReasonIsTold) {
   Fleet fleet(2);
   fleet.Start(0, {}, "haswell/4.0");
   fleet.Start(1, {}, "skylake/4.0");
@@ -424,7 +424,7 @@ TEST(Coordinator, AWorkerWhoseArithmeticDiffersIsNotAdmittedAndTheReasonIsTold) 
   EXPECT_THAT(fleet.Look().members[1].refused, HasSubstr("skylake/4.0"));
 }
 
-TEST(Coordinator, AtTheSecondFailureByBlameAloneTheMostBlamedIsEvicted) {
+TEST(PeerCoordinator, AtTheSecondFailureByBlameAloneTheMostBlamedIsEvicted) {
   Fleet fleet = Running(3);
   fleet.Abort(0, {2});
   fleet.Abort(2, {0});
@@ -440,7 +440,7 @@ TEST(Coordinator, AtTheSecondFailureByBlameAloneTheMostBlamedIsEvicted) {
   EXPECT_EQ(fleet.Look().incidents.back().pod, "w2");
 }
 
-TEST(Coordinator, OneAbortedMemberWaitsForTheOthersToSayWhoIsGone) {
+TEST(PeerCoordinator, OneAbortedMemberWaitsForTheOthersToSayWhoIsGone) {
   Fleet fleet = Running(3);
   fleet.Abort(0, {2});
   fleet.Settle();
@@ -449,7 +449,7 @@ TEST(Coordinator, OneAbortedMemberWaitsForTheOthersToSayWhoIsGone) {
   EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 2));
 }
 
-TEST(Coordinator, CheckpointTurnsComeWithTheIntervalWhileStepsAreMade) {
+TEST(PeerCoordinator, CheckpointTurnsComeWithTheIntervalWhileStepsAreMade) {
   Fleet fleet = Running(1);
   fleet.desired_.checkpoint_interval_ms = 1000;
   fleet.Want();
@@ -463,7 +463,7 @@ TEST(Coordinator, CheckpointTurnsComeWithTheIntervalWhileStepsAreMade) {
       << "no step was made since";
 }
 
-TEST(Coordinator, AHaltIsReportedOnceEveryMemberHasStopped) {
+TEST(PeerCoordinator, AHaltIsReportedOnceEveryMemberHasStopped) {
   Fleet fleet = Running(1);
   fleet.desired_.settings.generation = 2;
   fleet.desired_.settings.halt = true;
@@ -486,7 +486,7 @@ TEST(Coordinator, AHaltIsReportedOnceEveryMemberHasStopped) {
   EXPECT_THAT(fleet.Running(), ElementsAre(0));
 }
 
-TEST(Coordinator, TheResultOfTheMembersReachesTheControllerAndItsAnswerThem) {
+TEST(PeerCoordinator, TheResultOfTheMembersReachesTheControllerAndItsAnswerThem) {
   Fleet fleet = Running(1);
   fleet.members_.at(0).SetTraining({"bytes", true, ""});
   fleet.Settle();
@@ -497,7 +497,7 @@ TEST(Coordinator, TheResultOfTheMembersReachesTheControllerAndItsAnswerThem) {
   EXPECT_TRUE(fleet.exited_.contains(0));
 }
 
-TEST(Coordinator, AnOlderDesireIsIgnored) {
+TEST(PeerCoordinator, AnOlderDesireIsIgnored) {
   Fleet fleet = Running(1);
   Desired older = fleet.desired_;
   older.sequence = 0;

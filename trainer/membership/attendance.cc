@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/membership/attendance.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace starling::membership {
+namespace {
+
+// Ticks come many times in this; if nothing came, it was this process that stood still.
+constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
+
+}  // namespace
+
+Attendance::Attendance(CoordinatorOptions options, std::set<std::string> roles)
+    : options_(std::move(options)), roles_(std::move(roles)) {}
+
+// What they said meanwhile waits behind the first tick.
+absl::Duration Attendance::OnTime(absl::Time now) {
+  const absl::Duration gap = now - last_event_;
+  last_event_ = now;
+  if (gap <= kOwnGap) return absl::ZeroDuration();
+  granted_ += gap;
+  for (auto& [uid, process] : processes_) {
+    process.heard += gap;
+    process.aborted_since += gap;
+  }
+  return gap;
+}
+
+void Attendance::TakePods(const std::vector<Pod>& pods) {
+  for (const Pod& pod : pods) {
+    if (roles_.contains(pod.role)) pods_[pod.uid] = pod;
+  }
+}
+
+bool Attendance::OnGrant(const Grant& grant, absl::Time now) {
+  if (grant_ || grant.boot_id != options_.boot_id || grant.incarnation == 0) return false;
+  grant_ = grant;
+  granted_ = now;
+  TakePods(grant.roster);
+  return true;
+}
+
+bool Attendance::OnDesired(const Desired& desired) {
+  const bool older = desired_ && std::pair(desired.lease_transition, desired.sequence) <
+                                     std::pair(desired_->lease_transition, desired_->sequence);
+  if (older || !grant_) return false;
+  desired_ = desired;
+  pods_.clear();
+  TakePods(desired.pods);
+  std::erase_if(processes_, [this](const auto& entry) { return FindPod(entry.first) == nullptr; });
+  return true;
+}
+
+void Attendance::OnConnected(const std::string& pod_uid) {
+  Process& process = processes_[pod_uid];
+  process.connected = true;
+  process.spoken = false;
+}
+
+bool Attendance::OnDisconnected(const std::string& pod_uid, absl::Time now) {
+  const auto process = processes_.find(pod_uid);
+  if (process == processes_.end()) return false;
+  if (process->second.spoken) process->second.broken = now;
+  process->second.connected = false;
+  process->second.spoken = false;
+  return true;
+}
+
+bool Attendance::OnRefused(const std::string& pod_uid) {
+  const auto process = processes_.find(pod_uid);
+  if (process == processes_.end() || process->second.connected) return false;
+  process->second.refused = true;
+  return true;
+}
+
+Attendance::Heard Attendance::OnReport(const std::string& pod_uid, const Report& report,
+                                       absl::Time now) {
+  if (!grant_ || report.id.pod_uid != pod_uid || FindPod(pod_uid) == nullptr) {
+    return Heard::kNothing;
+  }
+  if (report.highest_incarnation > grant_->incarnation && options_.rules.refuse_lower_incarnation) {
+    superseded_ = true;
+  }
+  Process& process = processes_[pod_uid];
+  if (!process.connected) return Heard::kNothing;
+  process.heard = now;
+  process.spoken = true;
+  process.refused = false;
+  process.outdated = process.report && report.id.start < process.report->id.start;
+  // Until it has heard of this incarnation it might still follow an older one: it does not count.
+  if (process.outdated || report.highest_incarnation < grant_->incarnation) {
+    return Heard::kSignOfLife;
+  }
+  const bool new_process = process.report && report.id.start > process.report->id.start;
+  if (new_process) process.held_until = absl::InfinitePast();
+  if (report.phase != Phase::kAborted) {
+    process.aborted_since = absl::InfiniteFuture();
+  } else if (!process.report || process.report->phase != Phase::kAborted || new_process) {
+    process.aborted_since = now;
+  }
+  if (report.last_exit && (!process.report || new_process)) NoteExit(report);
+  process.report = report;
+  assumed_terminated_.erase(pod_uid);
+  return new_process ? Heard::kNewProcess : Heard::kReport;
+}
+
+const Pod* Attendance::FindPod(const std::string& uid) const {
+  const auto pod = pods_.find(uid);
+  return pod == pods_.end() ? nullptr : &pod->second;
+}
+
+const Attendance::Process* Attendance::FindProcess(const std::string& uid) const {
+  const auto process = processes_.find(uid);
+  return process == processes_.end() ? nullptr : &process->second;
+}
+
+bool Attendance::Terminated(const MemberId& id) const {
+  const Pod* pod = FindPod(id.pod_uid);
+  if (pod == nullptr || pod->state == PodState::kTerminated) return true;
+  const Process* process = FindProcess(id.pod_uid);
+  if (process != nullptr && process->report && process->report->id.start > id.start) return true;
+  return assumed_terminated_.contains(id.pod_uid);
+}
+
+bool Attendance::Fresh(const Process& process, absl::Time now) const {
+  return process.connected && process.spoken && now - process.heard <= options_.heartbeat_timeout;
+}
+
+Standing Attendance::StandingOf(const MemberId& id, bool taken_over, absl::Time now) const {
+  if (Terminated(id)) return Standing::kGone;
+  const Process* process = FindProcess(id.pod_uid);
+  if (process == nullptr || !process->report) {
+    return taken_over ? Standing::kSilent : Standing::kUnclear;
+  }
+  if (process->refused || now - process->heard > options_.heartbeat_timeout) {
+    return Standing::kSilent;
+  }
+  return process->spoken ? Standing::kReporting : Standing::kUnclear;
+}
+
+const Report* Attendance::ReportOf(const MemberId& id) const {
+  const Process* process = FindProcess(id.pod_uid);
+  if (process == nullptr || !process->report) return nullptr;
+  return process->report->id == id ? &*process->report : nullptr;
+}
+
+bool Attendance::IsLeaving(const MemberId& id) const {
+  const Pod* pod = FindPod(id.pod_uid);
+  const Report* report = ReportOf(id);
+  return pod == nullptr || pod->state != PodState::kLive || (report != nullptr && report->leaving);
+}
+
+// A pod whose address refuses has no process any more; where the address itself is gone, the
+// controller says that the pod has ended.
+bool Attendance::AllGone() const {
+  if (!finished()) return false;
+  return std::all_of(pods_.begin(), pods_.end(), [this](const auto& entry) {
+    const auto& [uid, pod] = entry;
+    if (pod.ip.empty() || pod.state == PodState::kTerminated) return true;
+    const Process* process = FindProcess(uid);
+    return process != nullptr && !process->connected && process->refused;
+  });
+}
+
+std::map<std::string, Dial> Attendance::PodsToDial() const {
+  std::map<std::string, Dial> dial;
+  if (!grant_ || superseded_) return dial;
+  for (const auto& [uid, pod] : pods_) {
+    if (!pod.ip.empty() && pod.state != PodState::kTerminated) dial[uid] = {pod.ip, pod.role};
+  }
+  return dial;
+}
+
+bool Attendance::HeardRoster(bool witness, const std::string& risked, absl::Time now,
+                             std::string& waiting) {
+  std::set<std::string> missing;
+  std::vector<std::string> names;
+  for (const Pod& pod : grant_->roster) {
+    if (!roles_.contains(pod.role) || Terminated({pod.uid, 0})) continue;
+    const Process* process = FindProcess(pod.uid);
+    if (process != nullptr && process->report) continue;
+    missing.insert(pod.uid);
+    names.push_back(pod.name);
+  }
+  // The first coordinator of a job has no predecessor whose views it might not know.
+  if (!options_.rules.roster_wait || grant_->incarnation <= 1 || missing.empty()) return true;
+  const absl::Duration limit =
+      witness ? options_.takeover_timeout_with_witness : options_.takeover_timeout;
+  if (now - granted_ < limit) {
+    waiting = absl::StrCat("a new coordinator has taken over; it waits for ",
+                           absl::StrJoin(names, ", "), " to report");
+    return false;
+  }
+  AssumeTerminated(missing, risked, now);
+  return true;
+}
+
+void Attendance::AssumeTerminated(const std::set<std::string>& uids, const std::string& risked,
+                                  absl::Time now) {
+  std::vector<std::string> names;
+  for (const std::string& uid : uids) {
+    assumed_terminated_.insert(uid);
+    if (const Pod* pod = FindPod(uid)) names.push_back(pod->name);
+  }
+  Incident incident;
+  incident.record.time = now;
+  incident.record.reason = "StepsAtRisk";
+  incident.record.pod = names.empty() ? "" : names.front();
+  incident.record.message = absl::StrCat(absl::StrJoin(names, ", "),
+                                         " did not answer in time and counts as ended; ", risked);
+  incident.record.recovery = absl::ZeroDuration();
+  AddIncident(std::move(incident));
+}
+
+Incident* Attendance::NoteLoss(const MemberId& id, const std::string& pod, const std::string& role,
+                               Standing standing, absl::Time now) {
+  if (standing == Standing::kReporting) lost_.erase(id);
+  if (standing != Standing::kGone && standing != Standing::kSilent) return nullptr;
+  if (!lost_.insert(id).second) return nullptr;
+  Incident incident;
+  incident.id = id;
+  incident.record.time = now;
+  incident.record.pod = pod;
+  const Process* process = FindProcess(id.pod_uid);
+  const bool heard = process != nullptr && process->report;
+  if (heard) {
+    incident.record.silence = now - process->heard;
+    incident.record.detection = now - std::max(process->heard, process->broken);
+  }
+  const bool frozen = heard && process->connected && standing == Standing::kSilent;
+  incident.record.reason = role + (frozen ? "Silent" : "Lost");
+  incident.record.message = frozen ? "it stopped answering" : "its process ended";
+  if (heard && process->report->id.start > id.start) {
+    incident.record.exit = process->report->last_exit;
+    incident.record.detection = absl::ZeroDuration();  // unless its supervisor says when it ended
+  }
+  return &AddIncident(std::move(incident));
+}
+
+// A pod's new process tells how the one before it ended.
+void Attendance::NoteExit(const Report& report) {
+  for (auto incident = incidents_.rbegin(); incident != incidents_.rend(); ++incident) {
+    const bool same_pod = incident->id.pod_uid == report.id.pod_uid;
+    if (!same_pod || incident->id.start >= report.id.start || incident->record.exit) continue;
+    incident->record.exit = report.last_exit;
+    return;
+  }
+}
+
+Incident& Attendance::AddIncident(Incident incident) {
+  incidents_.push_back(std::move(incident));
+  while (incidents_.size() > static_cast<std::size_t>(options_.max_incidents)) {
+    incidents_.erase(incidents_.begin());
+  }
+  return incidents_.back();
+}
+
+void Attendance::NoteRepair(ViewNumber view, const std::string& deed) {
+  for (Incident& incident : incidents_) {
+    if (incident.repaired_by != 0 || incident.record.recovery) continue;
+    incident.repaired_by = view;
+    if (!deed.empty()) absl::StrAppend(&incident.record.message, "; ", deed);
+  }
+}
+
+void Attendance::FillSummary(Summary& summary, const std::set<std::string>& released,
+                             const std::function<bool(const MemberId&)>& in_view,
+                             absl::Time now) const {
+  for (const Incident& incident : incidents_) summary.incidents.push_back(incident.record);
+  summary.superseded = superseded_;
+  for (const auto& [uid, process] : processes_) {
+    const Pod* pod = FindPod(uid);
+    if (pod == nullptr || !process.report) continue;
+    const Report& report = *process.report;
+    MemberState member;
+    member.id = report.id;
+    member.pod = pod->name;
+    member.phase = report.phase;
+    member.connected = process.connected && process.spoken;
+    member.silent = now - process.heard;
+    member.settled_step = report.settled_step;
+    member.in_view = in_view(report.id);
+    member.drained = released.contains(uid);
+    member.refused = process.not_admitted;
+    summary.members.push_back(std::move(member));
+  }
+}
+
+}  // namespace starling::membership

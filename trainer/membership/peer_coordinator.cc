@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/membership/peer_coordinator.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace starling::membership {
+PeerCoordinator::PeerCoordinator(Options options)
+    : options_(options), attendance_(std::move(options), {"worker"}) {
+  told_.boot_id = options_.boot_id;
+}
+
+void PeerCoordinator::NoticeGap(absl::Time now) {
+  const absl::Duration gap = attendance_.OnTime(now);
+  enough_since_ += gap;
+  unwitnessed_since_ += gap;
+}
+
+void PeerCoordinator::OnGrant(const Grant& grant, absl::Time now) {
+  NoticeGap(now);
+  if (!attendance_.OnGrant(grant, now)) return;
+  turn_ = static_cast<std::int64_t>(grant.incarnation << 32);
+  ++directives_version_;
+  Refresh(now);
+}
+
+void PeerCoordinator::OnDesired(const Desired& desired, absl::Time now) {
+  NoticeGap(now);
+  if (!attendance_.OnDesired(desired)) return;
+  ++directives_version_;
+  Refresh(now);
+}
+
+void PeerCoordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
+  attendance_.OnConnected(pod_uid);
+  Refresh(now);
+}
+
+void PeerCoordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
+  if (attendance_.OnDisconnected(pod_uid, now)) Refresh(now);
+}
+
+void PeerCoordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
+  if (attendance_.OnRefused(pod_uid)) Refresh(now);
+}
+
+void PeerCoordinator::OnTick(absl::Time now) {
+  NoticeGap(now);
+  Refresh(now);
+}
+
+void PeerCoordinator::OnReport(const std::string& pod_uid, const Report& report, absl::Time now) {
+  NoticeGap(now);
+  const Attendance::Heard heard = attendance_.OnReport(pod_uid, report, now);
+  if (heard == Attendance::Heard::kNothing) return;
+  if (heard == Attendance::Heard::kNewProcess) released_.erase(pod_uid);
+  if (heard != Attendance::Heard::kSignOfLife) {
+    Learn(report);
+    FollowRecovery(report, now);
+  }
+  Refresh(now);
+}
+
+// Every event ends here: decide, then see whether the controller should hear of it at once.
+void PeerCoordinator::Refresh(absl::Time now) {
+  Decide(now);
+  Summary summary = MakeSummary(now);
+  training_ = summary.training;
+  settled_step_ = summary.settled_step;
+  summary = NewsOf(std::move(summary));
+  if (summary == told_) return;
+  told_ = std::move(summary);
+  ++report_version_;
+}
+
+Directive PeerCoordinator::DirectiveFor(const std::string& pod_uid) const {
+  Directive directive;
+  if (!attendance_.grant()) return directive;
+  directive.incarnation = attendance_.grant()->incarnation;
+  if (attendance_.desired()) {
+    directive.settings = attendance_.desired()->settings;
+    directive.finished = attendance_.desired()->finished;
+  }
+  directive.checkpoint_turn =
+      turn_ == static_cast<std::int64_t>(attendance_.grant()->incarnation << 32) ? 0 : turn_;
+  const Attendance::Process* process = attendance_.FindProcess(pod_uid);
+  directive.superseded = process != nullptr && process->outdated;
+  directive.released = released_.contains(pod_uid);
+  if (taken_over_ && !superseded() && !published_.empty()) {
+    directive.view = published_.rbegin()->second;
+  }
+  return directive;
+}
+
+Summary PeerCoordinator::MakeSummary(absl::Time now) const {
+  Summary summary;
+  summary.boot_id = options_.boot_id;
+  if (!attendance_.grant()) return summary;
+  summary.incarnation = attendance_.grant()->incarnation;
+  summary.newest_view = std::max(Newest(), attendance_.grant()->newest_view);
+  summary.waiting = waiting_;
+  summary.stopped = AllStopped();
+  const View* current = Current();
+  attendance_.FillSummary(
+      summary, released_,
+      [current](const MemberId& id) { return current != nullptr && current->Has(id); }, now);
+  FillTraining(summary);
+  return summary;
+}
+
+// The members of the current view speak for training; the one that is farthest is heard, and
+// whoever has a result or a failure before all others.
+void PeerCoordinator::FillTraining(Summary& summary) const {
+  summary.training = training_;
+  summary.settled_step = settled_step_;
+  const View* current = Current();
+  if (current == nullptr) return;
+  summary.view_synced = SyncedByAll(*current);
+  const Report* speaker = nullptr;
+  std::optional<std::int64_t> settings;
+  const auto rank = [](const Report& report) {
+    return std::tuple(!report.training.failure.empty(), report.training.has_result,
+                      report.settled_step);
+  };
+  for (const ViewMember& member : current->members) {
+    const Report* report = attendance_.ReportOf(member.id);
+    if (report == nullptr) continue;
+    settings =
+        std::min(settings.value_or(report->settings_generation), report->settings_generation);
+    if (report->state && (speaker == nullptr || rank(*report) > rank(*speaker))) speaker = report;
+  }
+  summary.settings_generation = settings.value_or(0);
+  if (speaker == nullptr) return;
+  summary.training = speaker->training;
+  summary.settled_step = speaker->settled_step;
+}
+
+bool PeerCoordinator::AllStopped() const {
+  if (!taken_over_ || !attendance_.desired() || !attendance_.desired()->settings.halt) return false;
+  const View* current = Current();
+  if (current == nullptr) return true;
+  bool anyone = false;
+  for (const ViewMember& member : current->members) {
+    if (attendance_.Terminated(member.id)) continue;
+    const Report* report = attendance_.ReportOf(member.id);
+    if (report == nullptr || !report->stopped || !report->installed ||
+        report->installed->number != current->number) {
+      return false;
+    }
+    anyone = true;
+  }
+  return anyone ||
+         std::none_of(attendance_.processes().begin(), attendance_.processes().end(),
+                      [](const auto& entry) {
+                        return entry.second.report && entry.second.report->state.has_value();
+                      });
+}
+
+void PeerCoordinator::Learn(const Report& report) {
+  if (report.installed) {
+    const View& view = *report.installed;
+    LearnView(view);
+    const auto from = published_.find(view.from);
+    if (view.at_boundary && from != published_.end() && from->second.Has(report.id)) {
+      acted_.insert(view.number);
+    }
+  }
+  if (report.candidate) LearnView(*report.candidate);
+  if (report.state) {
+    ViewNumber& synced = synced_[report.id];
+    synced = std::max(synced, report.state->view);
+  }
+  Prune();
+}
+
+void PeerCoordinator::LearnView(const View& view) {
+  published_[view.number] = view;
+  for (const PastView& past : view.since) {
+    if (published_.contains(past.number)) continue;
+    View& learned = published_[past.number];
+    learned.number = past.number;
+    for (const MemberId& id : past.members) learned.members.push_back({id, "", 0, ""});
+  }
+}
+
+bool PeerCoordinator::SyncedByAll(const View& view) const {
+  return std::all_of(view.members.begin(), view.members.end(), [&](const ViewMember& member) {
+    const auto synced = synced_.find(member.id);
+    return synced != synced_.end() && synced->second >= view.number;
+  });
+}
+
+// A view that all its members have synced holds whatever lower ones settled. It is kept itself:
+// should all its members end, the next view must know that it was there. And so is a lower one with
+// a member that is in neither that view nor its grave: it would then hold what is left.
+void PeerCoordinator::Prune() {
+  const auto synced = std::find_if(published_.rbegin(), published_.rend(),
+                                   [this](const auto& view) { return SyncedByAll(view.second); });
+  if (synced == published_.rend()) return;
+  const View& newest = synced->second;
+  std::erase_if(published_, [&](const auto& entry) {
+    const std::vector<ViewMember>& members = entry.second.members;
+    return entry.first < newest.number &&
+           std::all_of(members.begin(), members.end(), [&](const ViewMember& member) {
+             return newest.Has(member.id) || attendance_.Terminated(member.id);
+           });
+  });
+  const auto kept = [this](const MemberId& id) {
+    return std::any_of(published_.begin(), published_.end(),
+                       [&](const auto& entry) { return entry.second.Has(id); });
+  };
+  std::erase_if(synced_, [&](const auto& entry) { return !kept(entry.first); });
+  std::erase_if(acted_, [this](ViewNumber number) { return !published_.contains(number); });
+}
+
+// The newest view that took effect: a prepared one does when a member of the view in which it was
+// prepared has installed it (joiners install it at once, which means nothing).
+const View* PeerCoordinator::Current() const {
+  for (auto view = published_.rbegin(); view != published_.rend(); ++view) {
+    if (!view->second.at_boundary) return &view->second;
+    const bool acted = acted_.contains(view->first) || !published_.contains(view->second.from) ||
+                       SyncedByAll(view->second);
+    if (acted) return &view->second;
+  }
+  return nullptr;
+}
+
+// The newest view, if it is prepared in the current one and can still take effect.
+const View* PeerCoordinator::Pending(const View* current) const {
+  if (current == nullptr || published_.empty()) return nullptr;
+  const View& newest = published_.rbegin()->second;
+  if (newest.number == current->number || newest.from != current->number) return nullptr;
+  if (IncarnationOf(newest.number) == attendance_.incarnation() ||
+      !options_.rules.incarnation_in_view_number) {
+    return &newest;
+  }
+  // Another coordinator's: whoever has not got it will refuse it, and one is enough.
+  const bool all_have_it =
+      std::all_of(current->members.begin(), current->members.end(), [&](const ViewMember& member) {
+        const Report* report = attendance_.ReportOf(member.id);
+        return report != nullptr && report->candidate && report->candidate->number == newest.number;
+      });
+  return all_have_it ? &newest : nullptr;
+}
+
+}  // namespace starling::membership

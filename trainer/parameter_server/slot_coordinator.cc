@@ -1,0 +1,262 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/slot_coordinator.h"
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/parameter_server/convert.h"
+
+namespace starling::parameter_server {
+namespace {
+
+namespace pb = v1alpha1;
+using membership::Attendance;
+using membership::Summary;
+
+}  // namespace
+
+SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec)
+    : options_([&] {
+        options.plan.sync = options.common.rules;
+        return options;
+      }()),
+      spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
+      attendance_(options_.common, {kWorkerRole, kServerRole}) {
+  told_.boot_id = options_.common.boot_id;
+}
+
+SlotCoordinator::~SlotCoordinator() = default;
+
+void SlotCoordinator::NoticeGap(absl::Time now) {
+  const absl::Duration gap = attendance_.OnTime(now);
+  enough_since_ += gap;
+  unwitnessed_since_ += gap;
+}
+
+void SlotCoordinator::OnGrant(const membership::Grant& grant, absl::Time now) {
+  NoticeGap(now);
+  if (!attendance_.OnGrant(grant, now)) return;
+  turn_ = static_cast<std::int64_t>(grant.incarnation << 32);
+  Changed();
+  Refresh(now);
+}
+
+void SlotCoordinator::OnDesired(const membership::Desired& desired, absl::Time now) {
+  NoticeGap(now);
+  if (!attendance_.OnDesired(desired)) return;
+  std::erase_if(heard_, [this](const auto& entry) {
+    return attendance_.FindProcess(entry.first) == nullptr;
+  });
+  plan_due_ = absl::InfinitePast();
+  Changed();
+  Refresh(now);
+}
+
+void SlotCoordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
+  attendance_.OnConnected(pod_uid);
+  Refresh(now);
+}
+
+void SlotCoordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
+  if (attendance_.OnDisconnected(pod_uid, now)) Refresh(now);
+}
+
+void SlotCoordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
+  NoticeGap(now);
+  if (attendance_.OnRefused(pod_uid)) Refresh(now);
+}
+
+void SlotCoordinator::OnTick(absl::Time now) {
+  NoticeGap(now);
+  Refresh(now);
+}
+
+void SlotCoordinator::OnReport(const std::string& pod_uid, const membership::Report& report,
+                               absl::Time now) {
+  NoticeGap(now);
+  const Attendance::Heard heard = attendance_.OnReport(pod_uid, report, now);
+  if (heard == Attendance::Heard::kNothing) return;
+  if (heard == Attendance::Heard::kNewProcess) {
+    released_.erase(pod_uid);
+    leaving_since_.erase(pod_uid);
+  }
+  if (heard != Attendance::Heard::kSignOfLife) Hear(report);
+  Refresh(now);
+}
+
+// Every event ends here: decide, then see whether the controller should hear of it at once.
+void SlotCoordinator::Refresh(absl::Time now) {
+  Decide(now);
+  Summary summary = MakeSummary(now);
+  training_ = summary.training;
+  summary = membership::NewsOf(std::move(summary));
+  if (summary == told_) return;
+  told_ = std::move(summary);
+  ++report_version_;
+}
+
+void SlotCoordinator::Decide(absl::Time now) {
+  waiting_.clear();
+  if (!attendance_.grant() || superseded()) return;
+  if (!TakeOver(now)) return;
+  if (!attendance_.desired()) {
+    waiting_ = "the controller has not yet said how many workers and servers are wanted";
+    return;
+  }
+  if (attendance_.finished()) return;
+  ChooseLayout();
+  if (!MakePlan()) return;
+  LearnViews();
+  // What is halted and saved stays as it is, whoever goes.
+  if (stopped_ && Halted()) return;
+  Replan(now);
+  LearnWork(now);
+  Judge(now);
+  GiveWork();
+  TakeTurn(now);
+  Release();
+  if (waiting_.empty()) waiting_ = plan_->waiting();
+}
+
+// C4: publish nothing until everyone who may have been in a view has reported or has ended.
+bool SlotCoordinator::TakeOver(absl::Time now) {
+  if (taken_over_) return true;
+  const ViewNumber newest = attendance_.grant()->newest_view;
+  const bool witness =
+      newest != 0 && std::any_of(heard_.begin(), heard_.end(), [&](const auto& entry) {
+        return entry.second.installed >= newest;
+      });
+  if (!attendance_.HeardRoster(witness, Risked(), now, waiting_)) return false;
+  taken_over_ = true;
+  Changed();
+  return true;
+}
+
+std::string SlotCoordinator::Risked() const {
+  return absl::StrCat("updates after step ", settled_,
+                      " that only it knows are lost if it comes back");
+}
+
+const JobView* SlotCoordinator::view() const {
+  return plan_ && plan_->newest().number != 0 ? &plan_->newest() : nullptr;
+}
+
+membership::Directive SlotCoordinator::DirectiveFor(const std::string& pod_uid) const {
+  membership::Directive directive;
+  if (!attendance_.grant()) return directive;
+  directive.incarnation = attendance_.incarnation();
+  if (attendance_.desired()) {
+    directive.settings = attendance_.desired()->settings;
+    directive.finished = attendance_.desired()->finished;
+  }
+  const auto first_turn = static_cast<std::int64_t>(attendance_.incarnation() << 32);
+  directive.checkpoint_turn = turn_ == first_turn ? 0 : turn_;
+  const Attendance::Process* process = attendance_.FindProcess(pod_uid);
+  directive.superseded = process != nullptr && process->outdated;
+  directive.released = released_.contains(pod_uid);
+  if (!taken_over_ || superseded()) return directive;
+  directive.parameter_server = view_bytes_;
+  if (process != nullptr && process->report) {
+    directive.parameter_server += PartFor(process->report->id);
+  }
+  return directive;
+}
+
+// What is this member's alone; two serialized messages in a row are one of all their fields.
+std::string SlotCoordinator::PartFor(const MemberId& id) const {
+  const JobView* newest = view();
+  if (newest == nullptr) return "";
+  pb::ParameterServerDirective part;
+  for (const std::size_t slot : plan_->FetchAhead(id)) {
+    part.add_fetch_ahead(static_cast<std::int64_t>(slot));
+  }
+  for (const membership::ViewMember& client : newest->clients) {
+    if (client.id != id) continue;
+    part.set_settled(told_settled_);
+    if (!ended_ && !conclude_) {
+      for (const Lease lease : book_->HeldBy({id, client.joined})) part.add_leases(lease);
+    }
+    const membership::ViewMember* first = FirstClient();
+    if (first == nullptr || first->id != id) continue;
+    part.set_evaluate(evaluate_);
+    part.set_conclude(conclude_);
+  }
+  return part.SerializeAsString();
+}
+
+Summary SlotCoordinator::MakeSummary(absl::Time now) const {
+  Summary summary;
+  summary.boot_id = options_.common.boot_id;
+  if (!attendance_.grant()) return summary;
+  summary.incarnation = attendance_.incarnation();
+  const JobView* newest = view();
+  summary.newest_view =
+      std::max(newest == nullptr ? 0 : newest->number, attendance_.grant()->newest_view);
+  summary.waiting = waiting_;
+  summary.stopped = taken_over_ && Halted() && (newest == nullptr || stopped_);
+  summary.view_synced = newest != nullptr && plan_->running();
+  attendance_.FillSummary(
+      summary, released_,
+      [newest](const MemberId& id) {
+        return newest != nullptr &&
+               (newest->HasServer(id) ||
+                std::any_of(newest->clients.begin(), newest->clients.end(),
+                            [&](const membership::ViewMember& one) { return one.id == id; }));
+      },
+      now);
+  FillTraining(summary);
+  return summary;
+}
+
+// Workers speak for training: one that has a result or a failure before all others, then the first
+// of the view. Of checkpoints the servers know.
+void SlotCoordinator::FillTraining(Summary& summary) const {
+  summary.training = training_;
+  summary.settled_step = informed_ || settled_ > 0 ? settled_ : -1;
+  const JobView* newest = view();
+  const membership::Report* speaker = nullptr;
+  std::tuple<bool, bool, bool, std::int64_t> best;
+  pb::TrainingReport saved;
+  std::optional<std::int64_t> settings;
+  for (const auto& [uid, process] : attendance_.processes()) {
+    const membership::Pod* pod = attendance_.FindPod(uid);
+    if (pod == nullptr || !process.report) continue;
+    const membership::Report& report = *process.report;
+    const bool server = pod->role == kServerRole;
+    const bool here =
+        newest != nullptr && (newest->HasServer(report.id) ||
+                              std::any_of(newest->clients.begin(), newest->clients.end(),
+                                          [&](const auto& one) { return one.id == report.id; }));
+    if (here) {
+      settings =
+          std::min(settings.value_or(report.settings_generation), report.settings_generation);
+    }
+    if (server && report.training.failure.empty()) {
+      pb::TrainingReport mine;
+      const bool tells = mine.ParseFromString(report.training.bytes) && mine.has_checkpoint();
+      if (tells && !saved.has_checkpoint()) saved = mine;
+      continue;
+    }
+    const std::tuple rank(!report.training.failure.empty(), report.training.has_result, here,
+                          -pod->index);
+    if (speaker != nullptr && rank <= best) continue;
+    speaker = &report;
+    best = rank;
+  }
+  summary.settings_generation = settings.value_or(0);
+  if (speaker != nullptr && !speaker->training.bytes.empty()) summary.training = speaker->training;
+  if (!impossible_.empty()) summary.training.failure = impossible_;
+  if (!saved.has_checkpoint() || saved_settled_ < 0) return;
+  pb::TrainingReport merged;
+  merged.ParseFromString(summary.training.bytes);
+  *merged.mutable_checkpoint() = saved.checkpoint();
+  merged.mutable_checkpoint()->set_step(saved_settled_);
+  summary.training.bytes = merged.SerializeAsString();
+}
+
+}  // namespace starling::parameter_server

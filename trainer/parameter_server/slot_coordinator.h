@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// The coordinator of jobs with parameter servers, as a pure machine: who is there (Attendance),
+// what the tables are (from the layout that workers report), which view is next (SlotPlan), who
+// works on which batch (LeaseBook, WorkPlan), and when to validate, to save, to halt and to
+// conclude.
+//
+// All of it is soft: layout, views, ledgers, held leases and turns are reported again to a
+// successor. docs/design/parameter-server.md says what is told to whom; to add something: a row
+// there, a private method that Decide() calls, a test in slot_coordinator_test.cc.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "trainer/membership/attendance.h"
+#include "trainer/membership/coordinator.h"
+#include "trainer/parameter_server/job_tables.h"
+#include "trainer/parameter_server/lease_book.h"
+#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/work_plan.h"
+
+namespace starling::parameter_server {
+
+// Roles, as pods and certificates name them.
+inline constexpr const char* kWorkerRole = "worker";
+inline constexpr const char* kServerRole = "parameter-server";
+
+// Thread-compatible.
+class SlotCoordinator final : public membership::Coordinator {
+ public:
+  struct Options {
+    membership::CoordinatorOptions common;
+    PlanRules plan;  // its `sync` is common.rules
+    absl::Duration ahead_patience = absl::Seconds(10);
+    // A client is given work for so long ahead, as it has worked lately.
+    absl::Duration work_ahead = absl::Milliseconds(100);
+    // How long a leaving client may finish what it holds, and clients what they hold at the end.
+    absl::Duration drain_patience = absl::Seconds(5);
+    absl::Duration conclude_patience = absl::Seconds(2);
+  };
+
+  // `spec` is resolved and valid, its exchange is parameterServer.
+  SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec);
+  ~SlotCoordinator() override;
+
+  void OnGrant(const membership::Grant& grant, absl::Time now) override;
+  void OnDesired(const membership::Desired& desired, absl::Time now) override;
+  void OnConnected(const std::string& pod_uid, absl::Time now) override;
+  void OnDisconnected(const std::string& pod_uid, absl::Time now) override;
+  void OnRefused(const std::string& pod_uid, absl::Time now) override;
+  void OnReport(const std::string& pod_uid, const membership::Report& report,
+                absl::Time now) override;
+  void OnTick(absl::Time now) override;
+
+  std::map<std::string, membership::Dial> PodsToDial() const override {
+    return attendance_.PodsToDial();
+  }
+  membership::Directive DirectiveFor(const std::string& pod_uid) const override;
+  membership::Summary MakeSummary(absl::Time now) const override;
+  bool finished() const override { return attendance_.finished(); }
+  bool AllGone() const override { return attendance_.AllGone(); }
+  std::uint64_t directives_version() const override { return directives_version_; }
+  std::uint64_t report_version() const override { return report_version_; }
+
+  bool superseded() const { return attendance_.superseded(); }
+  const std::set<std::string>& assumed_terminated() const {
+    return attendance_.assumed_terminated();
+  }
+  // The newest view; null before there is one.
+  const JobView* view() const;
+  // The run of batches that are done, from the first on.
+  std::int64_t settled() const { return settled_; }
+
+ private:
+  // What a process has said in ParameterServerReport, newest only.
+  struct Heard {
+    MemberId id;
+    bool fresh = false;  // not yet taken into account by LearnWork()
+    std::optional<Layout> layout;
+    ViewNumber installed = 0;
+    std::optional<JobView> view;  // installed, until the plan has learned it
+    Client self;                  // in that view; workers only
+    bool broken = false;
+    std::vector<SlotReport> slots;
+    std::vector<std::pair<std::size_t, LeaseLedger>> ledgers;
+    std::vector<Lease> done;
+    std::vector<Lease> held;
+    std::int64_t turn = 0;
+    bool ends_training = false;
+  };
+  // How fast a client works.
+  struct Pace {
+    std::int64_t done = 0;
+    std::int64_t counted = 0;
+    absl::Time since = absl::InfinitePast();
+    double per_second = 0;
+  };
+
+  // slot_coordinator.cc: events, and what is told.
+  void NoticeGap(absl::Time now);
+  void Refresh(absl::Time now);
+  void Decide(absl::Time now);
+  bool TakeOver(absl::Time now);
+  void FillTraining(membership::Summary& summary) const;
+  std::string PartFor(const MemberId& id) const;
+  std::string Risked() const;
+  void Changed() { ++directives_version_; }
+
+  // slot_coordinator_views.cc: who is there, and which view is next.
+  void Hear(const membership::Report& report);
+  void ChooseLayout();
+  bool MakePlan();
+  void LearnViews();
+  void OnNewest();
+  void EncodeView();
+  bool IsServer(const std::string& uid) const;
+  const Heard* HeardOf(const MemberId& id) const;
+  Census MakeCensus(absl::Time now);
+  std::optional<Participant> ParticipantOf(const membership::Pod& pod, absl::Time now);
+  bool Admitted(const std::string& uid);
+  bool KeepWhileWorking(const MemberId& id, absl::Time now);
+  bool MayBegin(const Census& census, absl::Time now);
+  void Replan(absl::Time now);
+  void Evict(Census& census, absl::Time now);
+  void NoteLosses(absl::Time now);
+  void NoticeUnwitnessed(const Census& census, absl::Time now);
+  void OnPublished(const JobView& next);
+  void Release();
+
+  // slot_coordinator_work.cc: batches, turns, checkpoints, the end.
+  void LearnWork(absl::Time now);
+  void NoteRepeated();
+  void UpdateWork();
+  void FollowRecovery(absl::Time now);
+  bool EnoughToWork() const;
+  void GiveWork();
+  std::size_t Wanted(const Client& client, std::int64_t left) const;
+  void CountPace(const Client& client, absl::Time now);
+  const membership::ViewMember* FirstClient() const;
+  void Judge(absl::Time now);
+  bool NobodyHolds() const;
+  void TakeTurn(absl::Time now);
+  bool SavedByAll(std::int64_t turn) const;
+  bool Halted() const;
+  bool ServersLeave() const;
+
+  const Options options_;
+  const std::unique_ptr<const v1alpha1::TrainingJobSpec> spec_;
+  membership::Attendance attendance_;
+  std::map<std::string, Heard> heard_;  // by pod UID
+  bool taken_over_ = false;
+  std::optional<Layout> layout_;
+  std::string impossible_;  // why the job cannot go on
+  JobTables tables_;
+  std::optional<SlotPlan> plan_;
+  std::optional<LeaseBook> book_;
+  WorkPlan work_;
+  std::string settings_;  // that work_ was made of
+
+  Census census_;  // as planned with last
+  absl::Time plan_due_ = absl::InfinitePast();
+  absl::Time enough_since_ = absl::InfiniteFuture();
+  absl::Time unwitnessed_since_ = absl::InfiniteFuture();
+  int failed_views_ = 0;  // in a row, by blame alone
+  std::set<std::string> released_;
+  std::map<std::string, absl::Time> leaving_since_;
+
+  std::int64_t settled_ = 0;
+  std::int64_t told_settled_ = 0;
+  absl::Time settled_due_ = absl::InfinitePast();
+  std::size_t done_count_ = 0;
+  bool informed_ = false;
+  bool progress_in_view_ = false;  // a batch was done in the newest view
+  std::int64_t before_restore_ = -1;
+  std::map<Client, Pace> paces_;
+  std::int64_t made_ = 0;      // the newest turn
+  std::int64_t evaluate_ = 0;  // the turn that is asked for
+  bool ended_ = false;         // by a turn
+  absl::Time over_since_ = absl::InfiniteFuture();
+  bool conclude_ = false;
+
+  std::int64_t turn_ = 0;  // of checkpoints
+  absl::Time turn_due_ = absl::InfinitePast();
+  std::int64_t turn_settled_ = 0;    // when the newest was asked for
+  std::int64_t saved_settled_ = -1;  // when the newest that all have written was
+  std::int64_t halt_turn_ = 0;       // 0: not halting
+  bool stopped_ = false;
+
+  std::string waiting_;
+  membership::Training training_;  // the last that was heard
+  membership::Summary told_;
+  std::string view_bytes_;  // layout and view, as every directive has them
+  std::uint64_t directives_version_ = 0;
+  std::uint64_t report_version_ = 0;
+};
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is to be done: batches, validations, checkpoints, the end.
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/membership/convert.h"
+#include "trainer/parameter_server/slot_coordinator.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using membership::ViewMember;
+
+// What workers are told of progress need not be newer.
+constexpr absl::Duration kTellSettled = absl::Milliseconds(50);
+constexpr absl::Duration kPaceWindow = absl::Milliseconds(200);
+// One lease is being worked on while the next waits.
+constexpr std::size_t kFewest = 2;
+constexpr std::size_t kMost = 256;
+// A checkpoint turn that not all report for so long is given up.
+constexpr absl::Duration kTurnPatience = absl::Seconds(60);
+
+}  // namespace
+
+// What reports say of leases, held against the newest view.
+void SlotCoordinator::LearnWork(absl::Time now) {
+  if (view() == nullptr) return;
+  const std::size_t outstanding = book_->outstanding();
+  for (auto& [uid, heard] : heard_) {
+    if (!std::exchange(heard.fresh, false)) continue;
+    for (const auto& [slot, ledger] : heard.ledgers) {
+      book_->OnLedger(heard.installed, slot, ledger);
+    }
+    if (heard.self.id.pod_uid.empty()) continue;
+    for (const Lease lease : heard.done) {
+      if (!book_->Done(lease)) ++paces_[heard.self].done;
+      book_->OnDone(lease, heard.self);
+    }
+    for (const Lease lease : heard.held) book_->OnHeld(lease, heard.self);
+    CountPace(heard.self, now);
+  }
+  const std::size_t done = book_->done();
+  if (done > done_count_ && plan_->running()) progress_in_view_ = true;
+  if (done != done_count_ || outstanding != book_->outstanding()) Changed();
+  done_count_ = done;
+  const bool was_informed = std::exchange(informed_, book_->Informed());
+  if (!informed_) return;
+  settled_ = std::max<std::int64_t>(0, static_cast<std::int64_t>(book_->FirstOpen()) - 2);
+  if (!was_informed) NoteRepeated();
+  if (progress_in_view_) failed_views_ = 0;
+  const bool over = work_.total > 0 && settled_ >= work_.total;
+  if (settled_ != told_settled_ && (now >= settled_due_ || over)) {
+    told_settled_ = settled_;
+    settled_due_ = now + kTellSettled;
+    Changed();
+  }
+  FollowRecovery(now);
+}
+
+// After a restore the ledgers say what it cost.
+void SlotCoordinator::NoteRepeated() {
+  const std::int64_t before = std::exchange(before_restore_, -1);
+  const std::int64_t lost = before - static_cast<std::int64_t>(book_->done());
+  if (before < 0 || lost <= 0) return;
+  for (membership::Incident& incident : attendance_.incidents()) {
+    if (incident.record.recovery || incident.repaired_by == 0) continue;
+    incident.record.repeated_steps = lost;
+    absl::StrAppend(&incident.record.message, "; ", lost, lost == 1 ? " batch is" : " batches are",
+                    " done again");
+  }
+}
+
+// A loss is over with the first batch that is done in a view that goes on without the lost one, or
+// when such a view runs and nobody has anything to do.
+void SlotCoordinator::FollowRecovery(absl::Time now) {
+  const bool works = progress_in_view_ || (plan_->running() && book_->outstanding() == 0 &&
+                                           (over_since_ <= now || Halted()));
+  if (!works) return;
+  for (membership::Incident& incident : attendance_.incidents()) {
+    if (incident.record.recovery || incident.repaired_by == 0) continue;
+    if (incident.repaired_by > view()->number) continue;
+    incident.record.recovery = now - incident.record.time;
+  }
+}
+
+void SlotCoordinator::CountPace(const Client& client, absl::Time now) {
+  Pace& pace = paces_[client];
+  if (pace.since == absl::InfinitePast()) {
+    pace.since = now;
+    pace.counted = pace.done;
+    return;
+  }
+  const absl::Duration window = now - pace.since;
+  if (window < kPaceWindow) return;
+  const double lately =
+      static_cast<double>(pace.done - pace.counted) / absl::ToDoubleSeconds(window);
+  pace.per_second = pace.per_second == 0 ? lately : (pace.per_second + lately) / 2;
+  pace.counted = pace.done;
+  pace.since = now;
+}
+
+const ViewMember* SlotCoordinator::FirstClient() const {
+  const JobView* newest = view();
+  if (newest == nullptr) return nullptr;
+  for (const ViewMember& client : newest->clients) {
+    if (!attendance_.IsLeaving(client.id)) return &client;
+  }
+  return newest->clients.empty() ? nullptr : &newest->clients.front();
+}
+
+bool SlotCoordinator::Halted() const {
+  return attendance_.desired() && attendance_.desired()->settings.halt;
+}
+
+bool SlotCoordinator::EnoughToWork() const {
+  const auto clients = static_cast<std::int64_t>(view()->clients.size());
+  const auto servers = static_cast<std::int64_t>(view()->servers.size());
+  return clients >= std::min(census_.clients, census_.min_clients) &&
+         servers >= std::min(census_.servers, census_.min_servers);
+}
+
+// How many leases this client is to hold: enough for a while at its pace, but of what is left never
+// more than half of its share, so that all are finished at about the same time.
+std::size_t SlotCoordinator::Wanted(const Client& client, std::int64_t left) const {
+  const auto pace = paces_.find(client);
+  std::size_t wanted = kFewest;
+  if (pace != paces_.end() && pace->second.per_second > 0) {
+    const double ahead = pace->second.per_second * absl::ToDoubleSeconds(options_.work_ahead);
+    wanted = std::clamp(static_cast<std::size_t>(std::ceil(ahead)) + 1, kFewest, kMost);
+  }
+  const auto clients = static_cast<std::int64_t>(std::max<std::size_t>(1, view()->clients.size()));
+  const std::int64_t share = (left + 2 * clients - 1) / (2 * clients);
+  return std::min(wanted, static_cast<std::size_t>(std::max<std::int64_t>(1, share)));
+}
+
+void SlotCoordinator::UpdateWork() {
+  const membership::Settings& settings = attendance_.desired()->settings;
+  if (work_.total != 0 && settings.values == settings_) return;
+  settings_ = settings.values;
+  const absl::StatusOr<v1alpha1::Settings> changed = membership::ParseSettings(settings);
+  const bool given = changed.ok() && changed->has_stop();
+  work_ = WorkOf(*spec_, given ? changed->stop() : spec_->stop(), layout_->samples);
+}
+
+void SlotCoordinator::GiveWork() {
+  if (view() == nullptr || !informed_ || Halted() || ended_ || conclude_ || ServersLeave()) return;
+  if (!EnoughToWork()) {
+    waiting_ = absl::StrCat("waits for more members: ", view()->clients.size(), " workers and ",
+                            view()->servers.size(), " parameter servers are there, at least ",
+                            census_.min_clients, " and ", census_.min_servers, " are needed");
+    return;
+  }
+  std::erase_if(paces_, [&](const auto& pace) { return !view()->HasClient(pace.first); });
+  const ViewMember* first = FirstClient();
+  // The first values before anything else, then what is to be one client's alone.
+  const bool alone = !book_->Done(kFirstValues) || settled_ < work_.warm_start;
+  std::int64_t limit = work_.Limit(made_);
+  if (settled_ < work_.warm_start) limit = std::min(limit, work_.warm_start);
+  if (!book_->Done(kFirstValues)) limit = 0;
+  book_->Limit(static_cast<Lease>(limit) + 1);
+  const std::int64_t left =
+      std::max<std::int64_t>(0, limit + 1 - static_cast<std::int64_t>(book_->done()));
+  for (const ViewMember& member : view()->clients) {
+    if (attendance_.IsLeaving(member.id) || (alone && first != &member)) continue;
+    const Client client{member.id, member.joined};
+    const std::size_t holds = book_->HeldBy(client).size();
+    const std::size_t wanted = Wanted(client, left);
+    if (holds < wanted && !book_->Take(client, wanted - holds).empty()) Changed();
+  }
+}
+
+bool SlotCoordinator::NobodyHolds() const {
+  return std::all_of(view()->clients.begin(), view()->clients.end(), [this](const ViewMember& one) {
+    const Heard* said = HeardOf(one.id);
+    return said == nullptr || said->held.empty();
+  });
+}
+
+// Which turn is due, and whether training is over.
+void SlotCoordinator::Judge(absl::Time now) {
+  if (view() == nullptr) return;
+  UpdateWork();
+  for (const auto& [uid, heard] : heard_) {
+    made_ = std::max(made_, heard.turn);
+    if (heard.ends_training && !std::exchange(ended_, true)) Changed();
+  }
+  if (!informed_) return;
+  const std::int64_t due = ended_ || Halted() ? 0 : work_.TurnDue(made_, settled_);
+  if (std::exchange(evaluate_, due) != due) Changed();
+  const bool over = ended_ || work_.Over(made_, settled_);
+  over_since_ = over ? std::min(over_since_, now) : absl::InfiniteFuture();
+  const bool conclude =
+      over && !Halted() && (NobodyHolds() || now - over_since_ >= options_.conclude_patience);
+  if (std::exchange(conclude_, conclude || (conclude_ && over)) != conclude_) Changed();
+}
+
+bool SlotCoordinator::SavedByAll(std::int64_t turn) const {
+  const std::vector<ViewMember>& servers = view()->servers;
+  return std::all_of(servers.begin(), servers.end(), [&](const ViewMember& server) {
+    const membership::Report* report = attendance_.ReportOf(server.id);
+    return report != nullptr && report->checkpoint_turn >= turn;
+  });
+}
+
+// Everyone who holds anything was asked to go: nobody takes over what they have.
+bool SlotCoordinator::ServersLeave() const {
+  const JobView* newest = view();
+  return newest != nullptr &&
+         std::all_of(newest->servers.begin(), newest->servers.end(),
+                     [this](const ViewMember& server) { return attendance_.IsLeaving(server.id); });
+}
+
+void SlotCoordinator::TakeTurn(absl::Time now) {
+  if (view() == nullptr || !informed_) return;
+  const auto first_turn = static_cast<std::int64_t>(attendance_.incarnation() << 32);
+  const bool saved = SavedByAll(turn_);
+  if (saved && turn_ != first_turn) saved_settled_ = turn_settled_;
+  if (Halted() || ServersLeave()) {
+    if (halt_turn_ == 0 && plan_->running() && (book_->outstanding() == 0 || ServersLeave())) {
+      halt_turn_ = ++turn_;
+      turn_settled_ = settled_;
+      Changed();
+    }
+    stopped_ = Halted() && halt_turn_ != 0 && SavedByAll(halt_turn_);
+    return;
+  }
+  halt_turn_ = 0;
+  stopped_ = false;
+  const absl::Duration interval = absl::Milliseconds(attendance_.desired()->checkpoint_interval_ms);
+  if (interval <= absl::ZeroDuration()) return;
+  if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
+  if (now < turn_due_ || settled_ <= turn_settled_ || !plan_->running()) return;
+  if (!saved && turn_ != first_turn && now < turn_due_ + kTurnPatience) return;
+  ++turn_;
+  turn_settled_ = settled_;
+  turn_due_ = now + interval;
+  Changed();
+}
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/work_plan.h"
+
+#include <algorithm>
+#include <limits>
+#include <variant>
+
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/parameter_server/job_tables.h"
+
+namespace starling::parameter_server {
+namespace {
+
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+
+std::int64_t Product(std::int64_t a, std::int64_t b) { return a > kMost / b ? kMost : a * b; }
+
+// A model in which all that is read at one clock is the same has its validations between clocks.
+bool InStep(const consistency::Options& model) {
+  return std::holds_alternative<consistency::BulkSynchronous>(model) ||
+         std::holds_alternative<consistency::BackupWorkers>(model);
+}
+
+}  // namespace
+
+std::int64_t WorkPlan::BatchesBefore(std::int64_t turn) const {
+  return std::min(total, Product(per_epoch, turn));
+}
+
+std::int64_t WorkPlan::TurnAfter(std::int64_t made) const {
+  if (every == 0 || total == 0) return 0;
+  const std::int64_t last = (total - 1) / per_epoch + 1;
+  return made >= last ? 0 : std::min(last, (made / every + 1) * every);
+}
+
+std::int64_t WorkPlan::TurnDue(std::int64_t made, std::int64_t settled) const {
+  const std::int64_t next = TurnAfter(made);
+  return next != 0 && settled >= BatchesBefore(next) ? next : 0;
+}
+
+std::int64_t WorkPlan::Limit(std::int64_t made) const {
+  const std::int64_t next = TurnAfter(made);
+  return next == 0 ? total : BatchesBefore(next + ahead * every);
+}
+
+bool WorkPlan::Over(std::int64_t made, std::int64_t settled) const {
+  return settled >= total && TurnAfter(made) == 0;
+}
+
+WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& stop,
+                std::int64_t samples) {
+  WorkPlan plan;
+  const std::int64_t batch = std::max<std::int64_t>(1, SamplesPerPush(spec));
+  plan.per_epoch = std::max<std::int64_t>(1, (samples + batch - 1) / batch);
+  plan.total = kMost;
+  if (stop.has_epochs()) plan.total = Product(plan.per_epoch, stop.epochs());
+  if (stop.has_steps()) plan.total = std::min(plan.total, stop.steps());
+  if (spec.dataset().has_validation()) {
+    plan.every = std::max<std::int64_t>(1, spec.validation().every_epochs());
+  }
+  plan.ahead = InStep(ConsistencyOf(spec)) ? 0 : 1;
+  plan.warm_start = spec.exchange().parameter_server().downpour().warm_start();
+  return plan;
+}
+
+}  // namespace starling::parameter_server
