@@ -38,6 +38,10 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::DataSource& source, std::strin
       return LoadIdx(source.idx(), at("idx"));
     case v1alpha1::DataSource::kSynthetic:
       return LoadSynthetic(source.synthetic(), at("synthetic"), validation);
+    case v1alpha1::DataSource::kLibsvm:
+      return FieldError(absl::StatusCode::kInvalidArgument, std::string(path) + ".libsvm",
+                        "holds sparse samples, which make no dense set; give csv, idx or "
+                        "synthetic data, or write workload: {sparseLogisticRegression: {}}");
     case v1alpha1::DataSource::KIND_NOT_SET:
       break;
   }
