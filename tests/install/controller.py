@@ -18,10 +18,10 @@ def free_port():
         return listener.getsockname()[1]
 
 
-def install_chart():
+def install_chart(*flags):
     """All objects of the chart: its Deployment makes no pods here, the tests start the program."""
     text = k.run(Programs("helm")["helm"], "template", "starling", k.CHART, "--namespace", NAMESPACE,
-                 "--kube-version=v1.34.4")
+                 "--kube-version=v1.34.4", *flags)
     k.kubectl("create", "namespace", NAMESPACE)
     k.kubectl("apply", "--server-side", "-f", "-", stdin=text)
     k.eventually(lambda: k.refusal("get", "tj") == "", "TrainingJobs are served")
@@ -30,7 +30,8 @@ def install_chart():
 class Controller:
     """starling-controller as the service account that the chart gives it."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, *flags):
+        self.flags = flags
         config = json.loads(k.kubectl("config", "view", "--raw", "-o", "json"))
         token = k.kubectl("create", "token", "starling-controller", "-n", NAMESPACE).strip()
         config["users"] = [{"name": "it", "user": {"token": token}}]
@@ -51,7 +52,7 @@ class Controller:
                 [os.path.join(os.environ["STARLING_BIN"], "starling-controller"),
                  f"--kubeconfig={self.kubeconfig}", "--image=starling:dev",
                  f"--leader-election-namespace={NAMESPACE}", f"--webhook-port={self.port}",
-                 "--metrics-bind-address=0", "--health-probe-bind-address=0"],
+                 "--metrics-bind-address=0", "--health-probe-bind-address=0", *self.flags],
                 stderr=log, env=dict(os.environ, POD_NAMESPACE=NAMESPACE))
 
     def stop(self):

@@ -6,7 +6,10 @@ The controller runs as its service account against a real API server that writes
 request, through jobs that make it use all it may. Then: no request was refused; every verb of
 every rule was used; and with that verb taken out of its rule the same request is refused.
 
-usage: rbac_test.py AUDIT_LOG
+With --one-namespace all of it again for a controller of the namespace `default` alone; then, too:
+jobs of another namespace are left alone, and nothing was asked about any other namespace.
+
+usage: rbac_test.py AUDIT_LOG [--one-namespace]
 """
 import copy
 import json
@@ -20,6 +23,8 @@ from controller import NAMESPACE, Controller, install_chart
 from programs import Programs, Skip, SKIPPED
 
 USER = f"system:serviceaccount:{NAMESPACE}:starling-controller"
+WATCHED = "default"     # with --one-namespace
+ELSEWHERE = "elsewhere"
 POD_GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io")
 
 # Verbs that this run cannot bring about, each with what would use it.
@@ -40,9 +45,10 @@ NOT_DRIVEN = {
 }
 
 
-def roles_of_the_chart():
-    install_chart()
-    mine = [("clusterrole", "starling-controller-jobs", None),
+def roles_of_the_chart(one_namespace):
+    install_chart(*([f"--set=watchNamespace={WATCHED}"] if one_namespace else []))
+    of_jobs = ("role", WATCHED) if one_namespace else ("clusterrole", None)
+    mine = [(of_jobs[0], "starling-controller-jobs", of_jobs[1]),
             ("clusterrole", "starling-controller", None),
             ("role", "starling-controller", NAMESPACE)]
     return [(kind, name, ns, k.get(kind, name, *(["-n", ns] if ns else []))["rules"])
@@ -61,14 +67,16 @@ def grants(rules):
 
 class Rights(unittest.TestCase):
     audit = ""
+    one_namespace = False
 
     @classmethod
     def setUpClass(cls):
         cls.folder = tempfile.TemporaryDirectory(prefix="starling-rbac-")
         cls.offset = os.path.getsize(cls.audit) if os.path.exists(cls.audit) else 0
-        cls.roles = roles_of_the_chart()
+        cls.roles = roles_of_the_chart(cls.one_namespace)
         k.eventually(lambda: k.refusal("get", "tj") == "", "TrainingJobs are served")
-        cls.controller = Controller(cls.folder.name)
+        flags = [f"--namespace={WATCHED}"] if cls.one_namespace else []
+        cls.controller = Controller(cls.folder.name, *flags)
         try:
             cls.drive()
         finally:
@@ -83,6 +91,10 @@ class Rights(unittest.TestCase):
     def drive(cls):
         """Lets the controller do all that it ever does."""
         controller = cls.controller
+        k.kubectl("create", "namespace", ELSEWHERE)
+        job = k.digits("theirs")
+        job["metadata"]["namespace"] = ELSEWHERE
+        k.create(job)
         controller.start()
         k.create(k.digits(replicaSpecs={"worker": {"replicas": 3}}))
         k.eventually(lambda: k.exists("pod", "digits-worker-2"), "the job has its pods")
@@ -114,6 +126,9 @@ class Rights(unittest.TestCase):
                      k.get("secret", "digits-secret")["metadata"]["uid"] != before,
                      "a job of another seed gets a new secret")
         k.eventually(lambda: k.exists("pod", "digits-worker-0"), "the job goes on")
+        if not cls.one_namespace:
+            k.eventually(lambda: k.exists("pod", "theirs-worker-0", "-n", ELSEWHERE),
+                         "jobs of all namespaces have their pods")
 
     @classmethod
     def take_names(cls):
@@ -142,6 +157,28 @@ class Rights(unittest.TestCase):
                    and r["annotations"].get("authorization.k8s.io/decision") == "forbid"}
         self.assertGreater(len(self.requests), 50)
         self.assertEqual(refused, set())
+
+    def test_a_controller_of_one_namespace_touches_no_other(self):
+        if not self.one_namespace:
+            self.assertIn(ELSEWHERE, self.namespaces(), "this check can fail")
+            return
+        theirs = k.get("tj", "theirs", "-n", ELSEWHERE)
+        self.assertNotIn("status", theirs)
+        self.assertEqual(1, theirs["metadata"]["generation"])
+        for kind in ("pods", "secrets", "services", "configmaps", "events", "pdb"):
+            names = [item["metadata"]["name"] for item in k.get(kind, "-n", ELSEWHERE)["items"]]
+            self.assertEqual([name for name in names if name.startswith("theirs")], [], kind)
+        # Kinds of the whole cluster have none.
+        self.assertEqual(self.namespaces() - {None}, {WATCHED, NAMESPACE})
+        everywhere = {(r["objectRef"].get("apiGroup", ""), r["objectRef"]["resource"])
+                      for r in self.requests
+                      if "objectRef" in r and "namespace" not in r["objectRef"]}
+        self.assertEqual(everywhere - {("", "nodes"), (
+            "admissionregistration.k8s.io", "validatingwebhookconfigurations")}, set())
+
+    def namespaces(self):
+        return {request["objectRef"].get("namespace") for request in self.requests
+                if "objectRef" in request}
 
     def used(self, ns):
         """Rights that requests made use of, outside the controller's namespace or in it."""
@@ -209,4 +246,7 @@ if __name__ == "__main__":
         print(f"skipped: {reason}", file=sys.stderr)
         sys.exit(SKIPPED)
     Rights.audit = sys.argv.pop(1)
+    if "--one-namespace" in sys.argv:
+        sys.argv.remove("--one-namespace")
+        Rights.one_namespace = True
     unittest.main()
