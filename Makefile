@@ -6,18 +6,23 @@ JOBS ?= $(shell nproc)
 BIN := build/release/bin
 
 ##@ Use
-.PHONY: help setup build demo
+.PHONY: help setup build programs demo
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
 setup: ## Install the missing system packages (cmake/packages.txt)
 	@cmake/setup/packages.sh
 
-build: setup ## Build everything in build/release
-	@[ -f build/release/build.ninja ] || { mkdir -p build && cmake --preset release >build/release.log || { cat build/release.log; exit 1; }; }
+build/release/build.ninja: | setup
+	@mkdir -p build && cmake --preset release >build/release.log || { cat build/release.log; exit 1; }
+
+build: setup | build/release/build.ninja ## Build everything in build/release
 	@cmake --build --preset release -j $(JOBS)
 
-demo: build ## Train digits with two workers, kill one on the way, print the story
+programs: setup | build/release/build.ninja ## Build what users run, without tests and benchmarks
+	@cmake --build --preset release -j $(JOBS) --target programs
+
+demo: programs ## Train digits with two workers, kill one on the way, print the story
 	@examples/demo.sh $(BIN)
 
 ##@ A Kubernetes cluster on this machine
