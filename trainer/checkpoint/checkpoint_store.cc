@@ -143,12 +143,14 @@ const TensorView* LoadedCheckpoint::Find(std::string_view name) const {
   return found != state_.tensors.end() ? &*found : nullptr;
 }
 
+std::string JobFolder(std::string_view root, std::string_view job_uid) {
+  if (absl::StartsWith(ToAbsl(root), ToAbsl(kFileScheme))) root.remove_prefix(kFileScheme.size());
+  return absl::StrCat(ToAbsl(root), "/", ToAbsl(job_uid));
+}
+
 CheckpointStore::CheckpointStore(FileSystem& files, std::string_view root, std::string_view job_uid,
                                  std::size_t shard_bytes)
-    : files_(files), shard_bytes_(shard_bytes) {
-  if (absl::StartsWith(ToAbsl(root), ToAbsl(kFileScheme))) root.remove_prefix(kFileScheme.size());
-  folder_ = absl::StrCat(ToAbsl(root), "/", ToAbsl(job_uid));
-}
+    : files_(files), folder_(JobFolder(root, job_uid)), shard_bytes_(shard_bytes) {}
 
 std::string CheckpointStore::PathOf(const StateId& id) const { return folder_ + "/" + NameOf(id); }
 

@@ -71,6 +71,10 @@ struct NewestResult {
   std::vector<Skipped> skipped;                // newer ones that could not be read or verified
 };
 
+// <root>/<job UID>, the job's part of a place for checkpoints; `root` is an absolute path or
+// file:///.
+std::string JobFolder(std::string_view root, std::string_view job_uid);
+
 // Thread-safe if `files` is. One folder may have several writers (an old side, and the new one).
 class CheckpointStore {
  public:

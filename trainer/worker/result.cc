@@ -32,18 +32,34 @@ std::map<std::string, std::string> ModelMetadata(const data::Dataset& train,
   return metadata;
 }
 
+std::string ModelFolder(const v1alpha1::TrainingJobSpec& spec, std::string_view job_uid,
+                        const std::string& job_dir) {
+  const std::string& uri = spec.checkpoint().uri();
+  return uri.empty() ? job_dir : checkpoint::JobFolder(uri, job_uid);
+}
+
 absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
-                                             const std::string& job_dir, const TrainingState& state,
+                                             const std::string& folder, const TrainingState& state,
                                              const Course& course, const v1alpha1::Stop& stop,
                                              const data::Batches& batches,
                                              const std::map<std::string, std::string>& metadata) {
   const bool best = state.keeps_best();
-  const std::string path = absl::StrCat(job_dir, "/model.safetensors");
   // The newest parameters are the best ones when no validation was better.
   const bool newest_is_best = course.best_step == 0 || course.best_step == course.step;
-  ASSIGN_OR_RETURN(
-      const std::string digest,
-      checkpoint::WriteModel(files, path, state.ModelView(best && !newest_is_best), metadata));
+  return WriteResult(files, folder, state.ModelView(best && !newest_is_best), best, course, stop,
+                     batches, metadata);
+}
+
+absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
+                                             const std::string& folder,
+                                             const std::vector<checkpoint::TensorView>& tensors,
+                                             bool best, const Course& course,
+                                             const v1alpha1::Stop& stop,
+                                             const data::Batches& batches,
+                                             const std::map<std::string, std::string>& metadata) {
+  const std::string path = absl::StrCat(folder, "/model.safetensors");
+  ASSIGN_OR_RETURN(const std::string digest,
+                   checkpoint::WriteModel(files, path, tensors, metadata));
   v1alpha1::Result result;
   for (const auto& [name, value] : Metrics(course, best)) (*result.mutable_metrics())[name] = value;
   result.set_steps(course.step);

@@ -40,6 +40,7 @@ class StepLoop {
     const v1alpha1::TrainingJobSpec& spec;
     membership::MemberId self;
     std::string job_dir;
+    std::string model_folder;
     std::map<std::string, std::string> model_metadata;
     MemberShell& shell;
     ViewLinks& links;

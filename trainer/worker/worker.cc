@@ -134,6 +134,7 @@ StepLoop::Parts Worker::State::LoopParts() {
   return {.spec = config.spec,
           .self = config.self,
           .job_dir = config.job_dir,
+          .model_folder = ModelFolder(config.spec, config.job_uid, config.job_dir),
           .model_metadata = ModelMetadata(parts.datasets.train, parts.datasets.normalization),
           .shell = shell,
           .links = links,

@@ -81,6 +81,23 @@ TEST_F(WorkerTest, TrainsAloneToTheEnd) {
   EXPECT_EQ(flock.ReportOf(0).phase, Phase::kDone);
 }
 
+TEST_F(WorkerTest, KeepsTheModelWhereTheCheckpointsAreKept) {
+  const std::string folder = NewJobDir();
+  const std::string kept = NewJobDir();
+  v1alpha1::TrainingJobSpec spec = Fast(kSteps);
+  spec.mutable_checkpoint()->set_uri("file://" + kept);
+  Flock flock(spec, folder);
+  flock.Add();
+
+  flock.PublishNow({0});
+
+  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
+  EXPECT_EQ(flock.TrainingOf(0).result().model().uri(),
+            absl::StrCat("file://", kept, "/job/model.safetensors"));
+  EXPECT_TRUE(std::filesystem::exists(kept + "/job/model.safetensors"));
+  EXPECT_FALSE(std::filesystem::exists(folder + "/model.safetensors"));
+}
+
 TEST_F(WorkerTest, EndsWhenTheCoordinatorSaysThatTheResultIsKnown) {
   Flock flock(Fast(kSteps), NewJobDir());
   flock.Add();
