@@ -8,6 +8,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -20,6 +21,9 @@
 namespace starling::consistency {
 
 using Clock = std::int64_t;
+
+// The clock of a read that waits until every client rests.
+inline constexpr Clock kAtRest = std::numeric_limits<Clock>::max();
 
 // One life of a worker as a client: a process that missed a view is another client.
 struct Client {

@@ -99,6 +99,7 @@ std::vector<Batch> Consistency::OnStart(const Client& client, Clock clock) {
 std::vector<Batch> Consistency::OnSkip(const Client& client, Clock clock) {
   clocks_.Advance(client, clock + 1);
   Completed(client);
+  Skipped(clock);
   std::vector<Batch> ready;
   Gather(ready);
   return ready;

@@ -147,6 +147,7 @@ class Consistency {
   virtual void Gather(std::vector<Batch>& ready) = 0;
   virtual void ViewChanged() {}
   virtual void Completed(const Client& /*client*/) {}
+  virtual void Skipped(Clock /*clock*/) {}
   virtual void Rested(const Client& /*client*/) {}
   virtual void Woken(const Client& /*client*/) {}
   virtual void Started(Clock /*clock*/) {}

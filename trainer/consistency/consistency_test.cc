@@ -318,6 +318,21 @@ TEST(BackupWorkers, ADeathMidStepDoesNotStallIt) {
   EXPECT_EQ(ready[0].members.size(), 2u);
 }
 
+TEST(BackupWorkers, APushThatWasHereBeforeCountsForItsStepSoThatNoneStarves) {
+  auto model = MakeConsistency(BackupWorkers{1});
+  model->OnView({C(1), C(2), C(3)});
+  model->OnSkip(C(1), 0);
+  EXPECT_FALSE(model->MayRead(C(1), 1)) << "one of two";
+  const std::vector<Batch> ready = model->OnPush(Push(C(2), 0)).ready;
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].members.size(), 1u);
+  model->OnSkip(C(1), 1);
+  EXPECT_TRUE(model->OnSkip(C(2), 1).empty());
+  EXPECT_TRUE(model->MayRead(C(3), 2)) << "a step of which nothing is new is over, too";
+  model->OnSkip(C(3), 0);
+  EXPECT_FALSE(model->MayRead(C(3), 3)) << "one of another step does not count";
+}
+
 // Equal workers take turns; each reads, and pushes when the others have had their turn.
 double MeanStaleness(const Options& options, int workers, Version& most) {
   auto model = MakeConsistency(options);

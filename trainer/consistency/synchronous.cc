@@ -64,23 +64,39 @@ class BackupWorkersModel final : public Consistency {
   // After a restore slots may stand at different steps: they go on together from the highest.
   void Started(Clock clock) override { step_ = std::max(step_, clock); }
 
+  // What it held had been taken before: its client makes no other push for this step, so it counts
+  // as one.
+  void Skipped(Clock clock) override {
+    if (clock == step_) ++skipped_;
+  }
+
   // What was accepted was acknowledged: if the view shrank meanwhile, more than needed may be here,
   // and all of it counts.
   void Gather(std::vector<Batch>& ready) override {
-    if (clocks_.size() == 0 || held_.empty()) return;
+    const auto here = held_.size() + static_cast<std::size_t>(skipped_);
+    if (clocks_.size() == 0 || here == 0) return;
     const auto clients = static_cast<std::int64_t>(clocks_.awake());  // none: nobody will add to it
     const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, clients - backups_));
-    if (held_.size() < needed) return;
+    if (here < needed) return;
+    skipped_ = 0;
+    ++step_;
+    if (held_.empty()) return;
     InClientOrder(held_.begin(), held_.end());
     ready.push_back(Apply(held_.size()));
-    ++step_;
   }
 
-  void SaveMore(bytes::Writer& out) const override { out.Put(step_); }
-  void LoadMore(bytes::Reader& in) override { step_ = in.Get<Clock>(); }
+  void SaveMore(bytes::Writer& out) const override {
+    out.Put(step_);
+    out.Put(skipped_);
+  }
+  void LoadMore(bytes::Reader& in) override {
+    step_ = in.Get<Clock>();
+    skipped_ = in.Get<std::int64_t>();
+  }
 
   const std::int64_t backups_;
   Clock step_ = 0;
+  std::int64_t skipped_ = 0;  // pushes of this step
 };
 
 }  // namespace

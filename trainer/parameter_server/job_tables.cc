@@ -90,8 +90,10 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
 
 std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
-  if (server.has_samples_per_push()) return server.samples_per_push();
-  return spec.dataset().has_global_batch_size() ? spec.dataset().global_batch_size() : kBatch;
+  const std::int64_t units = std::max<std::int64_t>(1, server.downpour().push_every());
+  if (server.has_samples_per_push()) return server.samples_per_push() * units;
+  const v1alpha1::Dataset& dataset = spec.dataset();
+  return (dataset.has_global_batch_size() ? dataset.global_batch_size() : kBatch) * units;
 }
 
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {

@@ -60,7 +60,8 @@ struct JobTables {
 // spec do not fit (no parameters, more slots than a view can name).
 absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const Layout& layout);
 
-// spec.exchange.parameterServer.samplesPerPush, or what stands in for it.
+// spec.exchange.parameterServer.samplesPerPush, or what stands in for it, times downpour.pushEvery:
+// a lease is one push, so that it is applied once or not at all.
 std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec);
 
 // How the job file's consistency is called by the machines.

@@ -148,6 +148,7 @@ bool SlotState::MayRead(const Client& client, Clock clock, Sequence sequence) co
   const auto record = clients_.find(client);
   if (record == clients_.end()) return false;
   if (record->second.last != kAnyNext && record->second.last < sequence) return false;
+  if (clock == consistency::kAtRest) return model_->clocks().awake() == 0;
   return model_->MayRead(client, clock);
 }
 

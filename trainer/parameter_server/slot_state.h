@@ -89,7 +89,8 @@ class SlotState {
   // The next entry (StandingOf: kNext).
   Outcome Append(const Entry& entry);
 
-  // Whether the last pushes up to `sequence` are in and the model lets the client read at `clock`.
+  // Whether the last pushes up to `sequence` are in and the model lets the client read at `clock`;
+  // at consistency::kAtRest, whether every client rests.
   bool MayRead(const Client& client, Clock clock, Sequence sequence) const;
   absl::StatusOr<std::string> Read(const Selection& selection) const;
   absl::StatusOr<std::string> ReadRemembered(const Client& client,
