@@ -77,6 +77,11 @@ v1alpha1::TrainingReport TrainingBoard::report() const {
   return report;
 }
 
+bool TrainingBoard::has_result() const {
+  sync::MutexLock lock(mutex_);
+  return report_.has_result();
+}
+
 membership::Training TrainingBoard::Read() const {
   const v1alpha1::TrainingReport message = report();
   return {.bytes = message.SerializeAsString(),

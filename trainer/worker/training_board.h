@@ -33,6 +33,7 @@ class TrainingBoard {
 
   membership::Training Read() const;
   v1alpha1::TrainingReport report() const;
+  bool has_result() const;
 
  private:
   const clock::Clock& clock_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker without its surroundings: membership, state, exchange and loop put together over an
-// engine, data, a transport and a file system that are handed in.
+// A worker without its surroundings: membership, exchange and loop put together over an engine,
+// data, a transport and a file system that are handed in. There are two kinds; to add one:
+// implement Worker, a line in Create.
 //
 // main.cc gives it libtorch, TCP and a disk; tests give it a tiny engine and peers in one process.
 #pragma once
@@ -49,29 +50,21 @@ struct WorkerParts {
 // Thread-safe, except Run.
 class Worker {
  public:
+  // The kind that spec.exchange asks for: one that holds the whole state and reduces gradients with
+  // its peers (peer_worker.h), or a client of parameter servers (client_worker.h).
   static absl::StatusOr<std::unique_ptr<Worker>> Create(WorkerConfig config, WorkerParts parts);
-  ~Worker();
-  Worker(const Worker&) = delete;
-  Worker& operator=(const Worker&) = delete;
+  virtual ~Worker() = default;
 
   // Trains until the coordinator lets go (OK) or training cannot go on; then the report says why.
-  absl::Status Run();
+  virtual absl::Status Run() = 0;
 
-  void OnDirective(const membership::Directive& directive);
-  membership::Report MakeReport() const;
+  virtual void OnDirective(const membership::Directive& directive) = 0;
+  virtual membership::Report MakeReport() const = 0;
   // Leave in an orderly way, or at once.
-  void Terminate();
-  void GraceOver();
+  virtual void Terminate() = 0;
+  virtual void GraceOver() = 0;
   // After a failed Run: until the coordinator or a signal ends this process, or `timeout`.
-  void WaitForExit(absl::Duration timeout);
-
- private:
-  // Brings the gauges that nobody pushes up to date.
-  void RefreshMetrics() const;
-
-  struct State;
-  explicit Worker(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  virtual void WaitForExit(absl::Duration timeout) = 0;
 };
 
 }  // namespace starling::worker

@@ -25,6 +25,11 @@ struct WorkerMetrics {
                                          "Bytes received on the data plane, headers included.")),
         checkpoints(registry.AddCounter("starling_worker_checkpoints_total",
                                         "Checkpoints committed by this worker.")),
+        refused(registry.AddCounter("starling_worker_refused_total",
+                                    "Pushes that came too late for their step (backup workers).")),
+        fetch_seconds(registry.AddHistogram("starling_worker_fetch_seconds",
+                                            "From asking the servers for parameters to having "
+                                            "them, waits for other workers included.")),
         step_seconds(registry.AddHistogram("starling_worker_step_seconds",
                                            "From one applied update to the next.")),
         recovery_seconds(
@@ -41,6 +46,8 @@ struct WorkerMetrics {
   metrics::Gauge bytes_sent;
   metrics::Gauge bytes_received;
   metrics::Counter checkpoints;
+  metrics::Counter refused;
+  metrics::Histogram fetch_seconds;
   metrics::Histogram step_seconds;
   metrics::Histogram recovery_seconds;
 };

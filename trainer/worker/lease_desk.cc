@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/lease_desk.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/log/log.h"
+#include "common/net/deadline.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/parameter_server/convert.h"
+
+namespace starling::worker {
+namespace {
+
+using membership::Phase;
+using parameter_server::JobView;
+using parameter_server::Lease;
+
+constexpr std::size_t kMostUnlisted = 64;
+
+std::string WhyToExit(const membership::Directive& directive) {
+  if (directive.finished) return "training has finished";
+  if (directive.superseded) return "a newer process of this pod has reported";
+  if (directive.released) return "released: the others go on without me";
+  return "";
+}
+
+}  // namespace
+
+LeaseDesk::LeaseDesk(Options options, AtOnce at_once)
+    : options_(std::move(options)), at_once_(std::move(at_once)) {}
+
+void LeaseDesk::Changed() {
+  ++orders_.stamp;
+  changed_.NotifyAll();
+}
+
+bool LeaseDesk::Listed(Lease lease) const {
+  return std::ranges::find(orders_.leases, lease) != orders_.leases.end();
+}
+
+// Views only go up, and none of a coordinator that was replaced is entered. Directives for the view
+// that is known are taken whoever made it. False: they are for an older one.
+bool LeaseDesk::TakeView(const JobView& view, std::uint64_t incarnation) {
+  const membership::ViewNumber known = orders_.view ? orders_.view->number : 0;
+  if (view.number == known) return true;
+  if (view.number < known || membership::IncarnationOf(view.number) < incarnation) return false;
+  orders_.view = view;
+  return true;
+}
+
+void LeaseDesk::OnDirective(const membership::Directive& directive) {
+  v1alpha1::ParameterServerDirective mine;
+  if (!mine.ParseFromString(directive.parameter_server)) return;
+  membership::ViewNumber fence = 0;
+  bool stop = false;
+  bool report = false;
+  {
+    const sync::MutexLock lock(mutex_);
+    if (directive.incarnation < incarnation_) return;
+    report = directive.incarnation > incarnation_;
+    incarnation_ = directive.incarnation;
+    checkpoint_turn_ = std::max(checkpoint_turn_, directive.checkpoint_turn);
+    if (directive.settings.generation > orders_.settings.generation) {
+      orders_.settings = directive.settings;
+    }
+    if (orders_.exit.empty()) orders_.exit = WhyToExit(directive);
+    stop = !orders_.exit.empty();
+    const membership::ViewNumber known = orders_.view ? orders_.view->number : 0;
+    if (mine.has_view() &&
+        TakeView(parameter_server::FromProto(mine.view()), directive.incarnation)) {
+      orders_.leases.assign(mine.leases().begin(), mine.leases().end());
+      orders_.settled = mine.settled();
+      orders_.evaluate = mine.evaluate();
+      orders_.conclude = mine.conclude();
+      if (orders_.view->number > known) fence = orders_.view->number;
+      // What is listed no more is known to the coordinator; listed anew, it is to be done anew.
+      std::erase_if(done_, [this](Lease lease) { return !Listed(lease); });
+      std::erase_if(done_unlisted_, [this](Lease lease) { return Listed(lease); });
+    }
+    Changed();
+  }
+  if (fence != 0) at_once_.fence(fence);
+  if (stop) at_once_.stop();
+  if (report) at_once_.report();
+}
+
+void LeaseDesk::Terminate() {
+  {
+    const sync::MutexLock lock(mutex_);
+    orders_.leaving = true;
+    Changed();
+  }
+  at_once_.report();
+}
+
+void LeaseDesk::GraceOver() {
+  {
+    const sync::MutexLock lock(mutex_);
+    if (orders_.exit.empty()) orders_.exit = "the grace period is over";
+    Changed();
+  }
+  at_once_.stop();
+}
+
+Orders LeaseDesk::Read() const {
+  const sync::MutexLock lock(mutex_);
+  return orders_;
+}
+
+std::uint64_t LeaseDesk::stamp() const {
+  const sync::MutexLock lock(mutex_);
+  return orders_.stamp;
+}
+
+bool LeaseDesk::WaitForChange(std::uint64_t stamp, absl::Duration timeout) {
+  const net::Deadline deadline = net::Deadline::After(timeout);
+  const sync::MutexLock lock(mutex_);
+  while (orders_.stamp == stamp) {
+    if (deadline.Expired()) return false;
+    changed_.WaitFor(mutex_, deadline.Remaining());
+  }
+  return true;
+}
+
+void LeaseDesk::Install(const JobView& view) {
+  {
+    const sync::MutexLock lock(mutex_);
+    const membership::ViewNumber joined = parameter_server::ClientViewOf(view, options_.id).joined;
+    if (joined != joined_) {
+      begun_.clear();
+      done_.clear();
+      done_unlisted_.clear();
+    }
+    joined_ = joined;
+    unreachable_.clear();
+    installed_ = view;
+    phase_ = joined == 0 ? Phase::kLinger : Phase::kSync;
+  }
+  at_once_.report();
+}
+
+void LeaseDesk::Running() {
+  {
+    const sync::MutexLock lock(mutex_);
+    phase_ = Phase::kRun;
+  }
+  at_once_.report();
+}
+
+void LeaseDesk::Broken(std::vector<membership::MemberId> unreachable) {
+  {
+    const sync::MutexLock lock(mutex_);
+    unreachable_ = std::move(unreachable);
+    phase_ = Phase::kAborted;
+  }
+  at_once_.report();
+}
+
+void LeaseDesk::Begun(Lease lease) {
+  const sync::MutexLock lock(mutex_);
+  begun_.insert(lease);
+}
+
+void LeaseDesk::Done(Lease lease) {
+  {
+    const sync::MutexLock lock(mutex_);
+    begun_.erase(lease);
+    if (Listed(lease)) {
+      done_.insert(lease);
+    } else {
+      done_unlisted_.push_back(lease);
+      if (done_unlisted_.size() > kMostUnlisted) done_unlisted_.pop_front();
+    }
+  }
+  at_once_.report();
+}
+
+void LeaseDesk::Refused(Lease lease) {
+  const sync::MutexLock lock(mutex_);
+  begun_.erase(lease);
+}
+
+bool LeaseDesk::IsDone(Lease lease) const {
+  const sync::MutexLock lock(mutex_);
+  return done_.contains(lease);
+}
+
+void LeaseDesk::Evaluated(std::int64_t turn, bool ends_training) {
+  {
+    const sync::MutexLock lock(mutex_);
+    evaluated_turn_ = turn;
+    ends_training_ = ends_training;
+  }
+  at_once_.report();
+}
+
+std::string LeaseDesk::ParameterServerReport() const {
+  v1alpha1::ParameterServerReport report;
+  parameter_server::Put(options_.layout, *report.mutable_layout());
+  if (installed_) parameter_server::Put(*installed_, *report.mutable_installed());
+  report.set_broken(phase_ == Phase::kAborted);
+  if (installed_ && orders_.view && orders_.view->number == installed_->number) {
+    for (const Lease lease : orders_.leases) {
+      done_.contains(lease) ? report.add_done(lease) : report.add_held(lease);
+    }
+    for (const Lease lease : begun_) {
+      if (!Listed(lease)) report.add_held(lease);
+    }
+    for (const Lease lease : done_unlisted_) report.add_done(lease);
+  }
+  if (evaluated_turn_ > 0) {
+    report.mutable_evaluation()->set_turn(evaluated_turn_);
+    report.mutable_evaluation()->set_ends_training(ends_training_);
+  }
+  return report.SerializeAsString();
+}
+
+membership::Report LeaseDesk::MakeReport() const {
+  const sync::MutexLock lock(mutex_);
+  membership::Report report;
+  report.id = options_.id;
+  report.highest_incarnation = incarnation_;
+  report.fence = installed_ ? installed_->number : 0;
+  report.phase = phase_;
+  report.settled_step = installed_ ? orders_.settled : -1;
+  report.unreachable = unreachable_;
+  report.leaving = orders_.leaving;
+  report.last_exit = options_.last_exit;
+  report.numeric_identity = options_.numeric_identity;
+  report.settings_generation = orders_.settings.generation;
+  report.checkpoint_turn = checkpoint_turn_;
+  report.parameter_server = ParameterServerReport();
+  return report;
+}
+
+}  // namespace starling::worker

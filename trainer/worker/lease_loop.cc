@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/lease_loop.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/membership/convert.h"
+#include "trainer/worker/result.h"
+#include "trainer/worker/validation.h"
+
+namespace starling::worker {
+namespace {
+
+using parameter_server::JobView;
+using parameter_server::Lease;
+
+// How long this worker waits for peers before it calls a view broken by itself; the coordinator
+// ends it long before when it finds a member silent.
+constexpr absl::Duration kOpenPatience = absl::Seconds(30);
+// How often a worker that waits looks for new orders, and at its links.
+constexpr absl::Duration kLook = absl::Milliseconds(2);
+// After so long without a lease others do not wait for this worker any more.
+constexpr absl::Duration kRestAfter = absl::Milliseconds(10);
+// How often the course on the servers is looked at, to tell it.
+constexpr absl::Duration kAskEvery = absl::Seconds(1);
+constexpr double kSmoothing = 0.1;
+
+absl::Duration StepDelay(const v1alpha1::TrainingJobSpec& spec) {
+  const google::protobuf::Duration& delay = spec.experiment().step_delay();
+  return absl::Seconds(delay.seconds()) + absl::Nanoseconds(delay.nanos());
+}
+
+// The mesh of a view, as one list of members in the order of their ranks.
+membership::View MeshViewOf(const JobView& view) {
+  membership::View mesh;
+  mesh.number = view.number;
+  mesh.members = view.servers;
+  mesh.members.insert(mesh.members.end(), view.clients.begin(), view.clients.end());
+  return mesh;
+}
+
+// Whether a validation is of the state between two updates that all workers wait for.
+bool AllWaitForAll(const v1alpha1::TrainingJobSpec& spec) {
+  const consistency::Options options = parameter_server::ConsistencyOf(spec);
+  return std::holds_alternative<consistency::BulkSynchronous>(options) ||
+         std::holds_alternative<consistency::BackupWorkers>(options);
+}
+
+std::int64_t WarmStartOf(const v1alpha1::TrainingJobSpec& spec) {
+  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  if (!server.has_downpour()) return 0;
+  const std::int64_t each = std::max<std::int64_t>(1, server.downpour().push_every());
+  return (server.downpour().warm_start() + each - 1) / each;
+}
+
+}  // namespace
+
+LeaseLoop::LeaseLoop(Parts parts)
+    : parts_(std::move(parts)),
+      batches_(parts_.train.size(), parameter_server::SamplesPerPush(parts_.spec),
+               static_cast<std::uint64_t>(parts_.spec.seed())),
+      pipe_(parts_.self, parts_.tables.slots.size()),
+      work_({.spec = parts_.spec,
+             .engine = parts_.engine,
+             .train = parts_.train,
+             .batches = batches_,
+             .tables = parts_.tables,
+             .stopwatch = parts_.stopwatch,
+             .clock = parts_.clock,
+             .pipe = pipe_},
+            {.done = [this](const LeaseWork::Done& done) { OnDone(done); },
+             .refused =
+                 [this](Lease lease) {
+                   parts_.desk.Refused(lease);
+                   parts_.metrics.refused.Increment();
+                 }}),
+      store_(pipe_, parts_.tables.course_slot()),
+      stop_(parts_.spec.stop()) {}
+
+absl::Status LeaseLoop::Run() {
+  absl::Status status;
+  while (status.ok() || absl::IsUnavailable(status)) {
+    const Orders orders = parts_.desk.Read();
+    if (!orders.exit.empty()) {
+      log::Info("the worker ends", {{"why", orders.exit}});
+      pipe_.Leave();
+      parts_.links.Close();
+      return absl::OkStatus();
+    }
+    if (!orders.view || orders.view->number <= view_.number) {
+      (void)parts_.desk.WaitForChange(orders.stamp, absl::Seconds(1));
+      continue;
+    }
+    status = InView(*orders.view);
+    const std::vector<membership::MemberId> unreachable = parts_.links.Unreachable(status);
+    pipe_.Leave();
+    parts_.links.Close();
+    if (view_ended_ == absl::InfinitePast()) view_ended_ = parts_.clock.Now();
+    parts_.stopwatch.Enter(Activity::kRecovery);
+    log::Info("the view has ended here", {{"view", membership::EpochOf(view_.number)},
+                                          {"why", std::string(status.message())}});
+    parts_.desk.Broken(unreachable);
+  }
+  parts_.board.SetFailure(std::string(status.message()));
+  parts_.poke();
+  return status;
+}
+
+// Views.
+
+absl::Status LeaseLoop::EnterView(const JobView& view) {
+  parts_.stopwatch.Enter(Activity::kRecovery);
+  if (view_.number != 0) parts_.metrics.recoveries.Increment();
+  view_ = view;
+  audit_.reset();
+  parts_.links.Fence(view.number);
+  parts_.desk.Install(view);
+  const parameter_server::ClientView mine = parameter_server::ClientViewOf(view, parts_.self);
+  if (mine.joined == 0) return absl::OkStatus();
+  const absl::StatusOr<transport::Mesh*> mesh =
+      parts_.links.Open(MeshViewOf(view), parts_.self, net::Deadline::After(kOpenPatience));
+  if (!mesh.ok()) return ViewEnded(mesh.status());
+  pipe_.Enter(mine, parameter_server::RanksOf(view), **mesh);
+  RETURN_IF_ERROR(work_.AwaitWelcome());
+  parts_.desk.Running();
+  parts_.metrics.view.Set(static_cast<double>(membership::EpochOf(view.number)));
+  parts_.metrics.members.Set(static_cast<double>(view.clients.size()));
+  if (started_ == absl::InfinitePast()) started_ = parts_.clock.Now();
+  parts_.board.StartPace(batches_.SamplesUpTo(std::max<std::int64_t>(0, told_)));
+  log::Info("leases begin", {{"view", membership::EpochOf(view.number)},
+                             {"incarnation", membership::IncarnationOf(view.number)},
+                             {"workers", view.clients.size()},
+                             {"servers", view.servers.size()}});
+  if (parts_.on_view) parts_.on_view(view.number);
+  return absl::OkStatus();
+}
+
+absl::Status LeaseLoop::InView(const JobView& view) {
+  RETURN_IF_ERROR(EnterView(view));
+  const bool client = parameter_server::ClientViewOf(view, parts_.self).joined != 0;
+  while (true) {
+    const Orders orders = parts_.desk.Read();
+    if (!orders.exit.empty() || orders.view->number != view.number) {
+      return absl::UnavailableError("a newer view has begun, or the process is to end");
+    }
+    if (client) {
+      RETURN_IF_ERROR(Turn(orders));
+    } else {
+      (void)parts_.desk.WaitForChange(orders.stamp, absl::Seconds(1));  // whoever left waits
+    }
+  }
+}
+
+absl::Status LeaseLoop::Turn(const Orders& orders) {
+  RETURN_IF_ERROR(work_.Poll());
+  TakeSettings(orders.settings);
+  Tell(orders);
+  if (orders.evaluate > evaluated_) return Evaluate(orders);
+  if (orders.conclude && !parts_.board.has_result()) return Conclude(orders);
+  const std::optional<Lease> lease = NextLease(orders);
+  if (!lease) return WaitForOrders(orders);
+  idle_since_ = absl::InfiniteFuture();
+  RETURN_IF_ERROR(Pace(*lease));
+  parts_.desk.Begun(*lease);
+  const absl::Status worked = work_.Work(*lease);
+  if (!worked.ok()) parts_.desk.Refused(*lease);
+  parts_.stopwatch.Enter(Activity::kIdle);
+  if (work_.fetch_seconds() > 0) parts_.metrics.fetch_seconds.Observe(work_.fetch_seconds());
+  return worked;
+}
+
+std::optional<Lease> LeaseLoop::NextLease(const Orders& orders) const {
+  // Downpour's warm start: the view's first client trains alone.
+  const bool may_train = IsFirst() || orders.settled >= WarmStartOf(parts_.spec);
+  for (const Lease lease : orders.leases) {
+    if (work_.OnItsWay(lease) || parts_.desk.IsDone(lease)) continue;
+    if (lease == parameter_server::kFirstValues || may_train) return lease;
+  }
+  return std::nullopt;
+}
+
+absl::Status LeaseLoop::WaitForOrders(const Orders& orders) {
+  const absl::Time now = parts_.clock.Now();
+  if (work_.on_their_way() > 0) {
+    parts_.stopwatch.Enter(Activity::kExchange);
+    idle_since_ = absl::InfiniteFuture();
+    return work_.AwaitAll(kLook);
+  }
+  parts_.stopwatch.Enter(Activity::kIdle);
+  idle_since_ = std::min(idle_since_, now);
+  if (now - idle_since_ >= kRestAfter) work_.Rest();
+  if (!orders.leaving) AskForCourse();
+  (void)parts_.desk.WaitForChange(orders.stamp, kLook);
+  return absl::OkStatus();
+}
+
+absl::Status LeaseLoop::Pace(Lease lease) {
+  const absl::Duration delay = StepDelay(parts_.spec);
+  if (delay <= absl::ZeroDuration() || lease == parameter_server::kFirstValues) {
+    return absl::OkStatus();
+  }
+  if (paced_lease_ != lease) {
+    paced_lease_ = lease;
+    paced_until_ = net::Deadline::After(delay);
+  }
+  parts_.stopwatch.Enter(Activity::kIdle);
+  return work_.PollUntil(paced_until_);
+}
+
+void LeaseLoop::OnDone(const LeaseWork::Done& done) {
+  parts_.desk.Done(done.lease);
+  if (done.lease == parameter_server::kFirstValues) {
+    log::Info("training starts from the seed", {{"seed", parts_.spec.seed()}});
+    return;
+  }
+  const std::int64_t step = parameter_server::BatchOfLease(done.lease) + 1;
+  const absl::Time now = parts_.clock.Now();
+  loss_ = loss_ == 0 ? done.mean_loss : loss_ + kSmoothing * (done.mean_loss - loss_);
+  parts_.step_files.Completed(step);
+  parts_.metrics.steps.Increment();
+  parts_.metrics.samples.Increment(static_cast<double>(done.samples));
+  parts_.metrics.loss.Set(loss_);
+  if (last_done_ != absl::InfinitePast()) {
+    parts_.metrics.step_seconds.Observe(absl::ToDoubleSeconds(now - last_done_));
+  }
+  last_done_ = now;
+  if (view_ended_ == absl::InfinitePast()) return;
+  const double seconds = absl::ToDoubleSeconds(now - view_ended_);
+  parts_.metrics.recovery_seconds.Observe(seconds);
+  log::Info("first lease of the view", {{"batch", step}, {"secondsSinceLastView", seconds}});
+  view_ended_ = absl::InfinitePast();
+}
+
+// What is told.
+
+bool LeaseLoop::IsFirst() const {
+  return !view_.clients.empty() && view_.clients.front().id == parts_.self;
+}
+
+void LeaseLoop::TakeSettings(const membership::Settings& settings) {
+  if (settings.generation <= settings_generation_) return;
+  settings_generation_ = settings.generation;
+  const absl::StatusOr<v1alpha1::Settings> values = membership::ParseSettings(settings);
+  if (!values.ok()) {
+    log::Warning("settings that cannot be read are left aside",
+                 {{"generation", settings.generation}});
+    return;
+  }
+  stop_ = values->has_stop() ? values->stop() : parts_.spec.stop();
+}
+
+void LeaseLoop::Tell(const Orders& orders) {
+  if (orders.settled == told_) return;
+  told_ = orders.settled;
+  parts_.step_files.Settled(orders.settled);
+  parts_.metrics.step.Set(static_cast<double>(orders.settled));
+  ReportProgress(orders);
+  if (IsFirst()) WriteAudit(orders.settled);
+}
+
+void LeaseLoop::ReportProgress(const Orders& orders) {
+  v1alpha1::Progress progress;
+  progress.set_step(orders.settled);
+  progress.set_epoch(orders.settled == 0 ? 1 : batches_.At(orders.settled).epoch);
+  progress.set_samples(batches_.SamplesUpTo(orders.settled));
+  Course course = record_.course;
+  course.step = orders.settled;
+  course.loss = loss_;
+  for (const auto& [name, value] : Metrics(course, /*best=*/false)) {
+    if (name == "loss" && loss_ == 0) continue;
+    (*progress.mutable_metrics())[name] = value;
+  }
+  if (loss_ != 0) progress.set_loss(loss_);
+  const std::int64_t total = Total();
+  if (total < std::numeric_limits<std::int64_t>::max()) progress.set_total_steps(total);
+  progress.set_workers(static_cast<std::int64_t>(view_.clients.size()));
+  parts_.board.SetProgress(std::move(progress));
+}
+
+// A line is a function of its step, and what is settled is in every slot. Where a restore has
+// undone steps their lines stay: they are made again with the same samples.
+void LeaseLoop::WriteAudit(std::int64_t settled) {
+  if (!parts_.spec.dataset().audit_use() || settled < 1) return;
+  absl::Status status;
+  if (audit_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<data::AuditLog>> opened =
+        data::AuditLog::Open(parts_.job_dir, batches_);
+    status = opened.status();
+    if (opened.ok()) audit_ = *std::move(opened);
+  }
+  if (status.ok()) status = audit_->AppendUpTo(settled);
+  // Nothing is lost: the next call writes what is missing.
+  if (!status.ok() && !audit_failing_) {
+    log::Warning("the audit cannot be written", {{"why", std::string(status.message())}});
+  }
+  audit_failing_ = !status.ok();
+}
+
+void LeaseLoop::AskForCourse() {
+  const absl::Time now = parts_.clock.Now();
+  if (parts_.validation == nullptr || now - asked_ < kAskEvery) return;
+  asked_ = now;
+  store_.Ask([this](const CourseRecord& record) {
+    if (record.turn >= record_.turn) record_ = record;
+    told_ = -1;  // with its validation
+  });
+}
+
+// Validations and the end.
+
+absl::Status LeaseLoop::FetchForGood(const Orders& orders, bool at_rest) {
+  work_.Rest();  // nobody waits for a validation
+  const auto wanted = [&] {
+    const Orders now = parts_.desk.Read();
+    return now.evaluate == orders.evaluate && now.conclude == orders.conclude;
+  };
+  work_.ForgetCopy();
+  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted);
+}
+
+absl::Status LeaseLoop::Evaluate(const Orders& orders) {
+  parts_.stopwatch.Enter(Activity::kExchange);
+  RETURN_IF_ERROR(work_.AwaitAll(absl::InfiniteDuration()));
+  ASSIGN_OR_RETURN(record_, store_.Read());
+  if (record_.turn < orders.evaluate) {
+    const bool last = orders.settled >= Total();
+    const absl::Status fetched = FetchForGood(orders, last || AllWaitForAll(parts_.spec));
+    if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more
+    RETURN_IF_ERROR(fetched);
+    parts_.stopwatch.Enter(Activity::kCompute);
+    std::vector<double> columns(kValidationColumns);
+    if (parts_.validation != nullptr) {
+      RETURN_IF_ERROR(ValidateShare(parts_.engine, *parts_.validation, 0, 1, columns));
+      record_.course.step = orders.settled;
+      record_.course.loss = loss_;
+      const Validated validated =
+          AfterValidation(record_.course, ScoreOf(columns, parts_.validation->size()));
+      record_.course = validated.course;
+      record_.ends_training = EndsTraining(record_.course, stop_, parts_.spec.validation());
+      const bool keep = (validated.best && parts_.spec.validation().keep_best()) ||
+                        (record_.ends_training && !parts_.spec.validation().keep_best());
+      record_.turn = orders.evaluate;
+      parts_.stopwatch.Enter(Activity::kExchange);
+      ASSIGN_OR_RETURN(record_, store_.Write(record_, keep ? parts_.engine.parameters()
+                                                           : std::span<const float>()));
+    }
+  }
+  evaluated_ = orders.evaluate;
+  told_ = -1;
+  parts_.desk.Evaluated(orders.evaluate, record_.ends_training);
+  log::Info("validated", {{"turn", orders.evaluate},
+                          {"step", record_.course.step},
+                          {"loss", record_.course.validation_loss},
+                          {"accuracy", record_.course.validation_accuracy}});
+  return absl::OkStatus();
+}
+
+absl::Status LeaseLoop::Conclude(const Orders& orders) {
+  parts_.stopwatch.Enter(Activity::kExchange);
+  RETURN_IF_ERROR(work_.AwaitAll(absl::InfiniteDuration()));
+  ASSIGN_OR_RETURN(record_, store_.Read());
+  // Kept are the best parameters, or those whose validation ended training; else the newest count.
+  work_.ForgetCopy();
+  const bool keep_best = parts_.spec.validation().keep_best();
+  if (record_.set != 0 && (keep_best || record_.ends_training)) {
+    RETURN_IF_ERROR(store_.ReadKept(record_, parts_.engine.parameters()));
+  } else {
+    const absl::Status fetched = FetchForGood(orders, /*at_rest=*/true);
+    if (absl::IsAborted(fetched)) return absl::OkStatus();
+    RETURN_IF_ERROR(fetched);
+  }
+  std::vector<checkpoint::TensorView> tensors;
+  for (const engine::Tensor& tensor : parts_.engine.tensors()) {
+    tensors.push_back(checkpoint::MakeView(tensor.name, tensor.shape,
+                                           std::span<const float>(parts_.engine.parameters())
+                                               .subspan(static_cast<std::size_t>(tensor.offset),
+                                                        static_cast<std::size_t>(tensor.size))));
+  }
+  parts_.stopwatch.Enter(Activity::kCheckpoint);
+  Course course = record_.course;
+  course.step = orders.settled;
+  course.loss = loss_;
+  ASSIGN_OR_RETURN(v1alpha1::Result result,
+                   WriteResult(parts_.files, parts_.model_folder, tensors, keep_best, course, stop_,
+                               batches_, parts_.model_metadata));
+  result.set_seconds(absl::ToDoubleSeconds(parts_.clock.Now() - started_));
+  told_ = -1;
+  Tell(orders);
+  log::Info("training has ended", {{"steps", result.steps()}, {"model", result.model().sha256()}});
+  parts_.board.SetResult(result);
+  parts_.stopwatch.Enter(Activity::kIdle);
+  parts_.poke();
+  return absl::OkStatus();
+}
+
+}  // namespace starling::worker

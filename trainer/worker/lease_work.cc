@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/lease_work.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/kernels/span_math.h"
+#include "trainer/optimizer/optimizer.h"
+
+namespace starling::worker {
+namespace {
+
+using parameter_server::Entry;
+using parameter_server::EntryKind;
+using parameter_server::Lease;
+using parameter_server::ReadDone;
+using parameter_server::RowRange;
+using parameter_server::Sequence;
+using parameter_server::UpdateKind;
+
+// Leases that may be without their acknowledgements before another is begun.
+constexpr std::size_t kMostOnTheirWay = 4;
+// How often a wait looks whether it is still wanted.
+constexpr absl::Duration kLook = absl::Milliseconds(20);
+
+consistency::Downpour DownpourOf(const v1alpha1::TrainingJobSpec& spec) {
+  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  consistency::Downpour downpour;
+  if (!server.has_downpour()) return downpour;
+  downpour.fetch_every = std::max<std::int64_t>(1, server.downpour().fetch_every());
+  downpour.push_every = std::max<std::int64_t>(1, server.downpour().push_every());
+  return downpour;
+}
+
+std::unique_ptr<consistency::EagerSender> EagerOf(const v1alpha1::TrainingJobSpec& spec) {
+  const consistency::Options options = parameter_server::ConsistencyOf(spec);
+  const auto* eager = std::get_if<consistency::EagerStaleSynchronous>(&options);
+  if (eager == nullptr) return nullptr;
+  consistency::EagerSender::Options sender;
+  sender.bytes_per_second = eager->bytes_per_second;
+  sender.priority = eager->priority;
+  sender.seed = static_cast<std::uint64_t>(spec.seed());
+  return std::make_unique<consistency::EagerSender>(sender);
+}
+
+bool RuleRemembers(const parameter_server::JobTables& tables) {
+  return tables.slots.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
+}
+
+}  // namespace
+
+LeaseWork::LeaseWork(const Parts& parts, Events events)
+    : parts_(parts),
+      events_(std::move(events)),
+      downpour_(DownpourOf(parts.spec)),
+      unit_(parameter_server::SamplesPerPush(parts.spec) / downpour_.push_every),
+      remembers_(RuleRemembers(parts.tables)),
+      eager_(EagerOf(parts.spec)),
+      first_values_(parts.engine.parameters().begin(), parts.engine.parameters().end()),
+      versions_(parts.tables.parameter_slots) {
+  parts_.pipe.SetHandlers(
+      {.started_over = [this] { StartOver(); },
+       .ready =
+           [this](parameter_server::Clock start) {
+             clock_ = start;
+             begun_ = true;
+           },
+       .acknowledged = [this](const parameter_server::Acknowledged& event) { On(event); }});
+}
+
+// Rule S7: nothing that was sent counts, and what is not sent is void.
+void LeaseWork::StartOver() {
+  begun_ = false;
+  units_ = 0;
+  flights_.clear();
+  sent_.clear();
+}
+
+void LeaseWork::On(const parameter_server::Acknowledged& event) {
+  const auto sent = sent_.find({event.slot, event.sequence});
+  if (sent == sent_.end()) return;
+  const Lease lease = sent->second;
+  sent_.erase(sent);
+  Flight& flight = flights_[lease];
+  --flight.open;
+  if (event.outcome == parameter_server::Outcome::kRefused) {
+    flight.refused = true;
+    clock_ = std::max(clock_, event.start);  // of the running step
+  }
+  FinishIfAllIn(lease);
+}
+
+void LeaseWork::FinishIfAllIn(Lease lease) {
+  const Flight flight = flights_[lease];
+  if (!flight.sealed || flight.open > 0) return;
+  flights_.erase(lease);
+  if (flight.refused) {
+    events_.refused(lease);
+  } else {
+    events_.done({lease, flight.mean_loss, flight.samples});
+  }
+}
+
+absl::Status LeaseWork::Await(const std::function<bool()>& done) {
+  RETURN_IF_ERROR(parts_.pipe.Await(done, net::Deadline::Never()));
+  return NothingRejected();
+}
+
+absl::Status LeaseWork::NothingRejected() const {
+  if (parts_.pipe.rejected().ok()) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("a parameter server refuses what this worker pushes: ",
+                                          std::string(parts_.pipe.rejected().message())));
+}
+
+absl::Status LeaseWork::AwaitWelcome() {
+  return Await([this] { return begun_; });
+}
+
+absl::Status LeaseWork::Poll() {
+  RETURN_IF_ERROR(parts_.pipe.Poll());
+  return NothingRejected();
+}
+
+absl::Status LeaseWork::PollUntil(net::Deadline deadline) {
+  const absl::Status status = parts_.pipe.Await([] { return false; }, deadline);
+  return absl::IsDeadlineExceeded(status) ? NothingRejected() : status;
+}
+
+absl::Status LeaseWork::AwaitAll(absl::Duration timeout) {
+  const absl::Status status =
+      parts_.pipe.Await([this] { return flights_.empty(); }, net::Deadline::After(timeout));
+  return status.ok() || absl::IsDeadlineExceeded(status) ? NothingRejected() : status;
+}
+
+absl::Status LeaseWork::Ready() {
+  if (parts_.pipe.rests()) {
+    begun_ = false;
+    parts_.pipe.Wake();
+  }
+  return Await([this] { return begun_; });
+}
+
+void LeaseWork::Rest() {
+  if (begun_ && !parts_.pipe.rests()) parts_.pipe.Rest();
+}
+
+absl::Status LeaseWork::Work(Lease lease) {
+  parts_.stopwatch.Enter(Activity::kExchange);
+  RETURN_IF_ERROR(Await([this] { return flights_.size() < kMostOnTheirWay; }));
+  if (lease == parameter_server::kFirstValues) return AssignFirstValues();
+  RETURN_IF_ERROR(Ready());
+  RETURN_IF_ERROR(FetchIfDue());
+  Flight flight;
+  RETURN_IF_ERROR(Compute(lease, flight));
+  return Seal(lease, flight);
+}
+
+absl::Status LeaseWork::AssignFirstValues() {
+  flights_[parameter_server::kFirstValues] = {};
+  for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
+    const RowRange& rows = parts_.tables.slots[slot].range;
+    const parameter_server::Update update{
+        UpdateKind::kRange,
+        0,
+        rows.begin,
+        rows.size(),
+        {},
+        std::span<const float>(first_values_).subspan(rows.begin, rows.size()),
+        {}};
+    Entry entry;
+    entry.kind = EntryKind::kAssign;
+    entry.lease = parameter_server::kFirstValues;
+    entry.update = std::make_shared<const std::string>(parameter_server::Encode(update));
+    const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
+    sent_[{slot, sequence}] = parameter_server::kFirstValues;
+    ++flights_[parameter_server::kFirstValues].open;
+  }
+  flights_[parameter_server::kFirstValues].sealed = true;
+  return absl::OkStatus();
+}
+
+// Fetching.
+
+absl::Status LeaseWork::FetchIfDue() {
+  if (!downpour_.Fetches(units_)) return absl::OkStatus();
+  return Fetch(clock_, [] { return true; });
+}
+
+absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted) {
+  parts_.stopwatch.Enter(Activity::kExchange);
+  const absl::Time begin = parts_.clock.Now();
+  std::size_t missing = parts_.tables.parameter_slots;
+  absl::Status failed;
+  for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
+    const RowRange& rows = parts_.tables.slots[slot].range;
+    if (remembers_) {
+      Entry entry;
+      entry.kind = EntryKind::kRemember;
+      entry.update = std::make_shared<const std::string>(
+          parameter_server::Encode({UpdateKind::kRange, 0, rows.begin, rows.size(), {}, {}, {}}));
+      parts_.pipe.Push(slot, std::move(entry));
+    }
+    parameter_server::Read read;
+    read.clock = clock;
+    read.first = rows.begin;
+    read.rows = rows.size();
+    read.remembered = remembers_;
+    parts_.pipe.Read(slot, std::move(read), [&, slot](const ReadDone& done) {
+      --missing;
+      versions_[slot] = done.version;
+      const auto into = parts_.engine.parameters().subspan(parts_.tables.slots[slot].range.begin,
+                                                           parts_.tables.slots[slot].range.size());
+      if (done.status.ok() && done.values->size() == into.size_bytes()) {
+        std::memcpy(into.data(), done.values->data(), into.size_bytes());
+      } else {
+        failed = done.status.ok() ? absl::DataLossError("a slot of another size") : done.status;
+      }
+    });
+  }
+  absl::Status status = absl::DeadlineExceededError("");
+  while (absl::IsDeadlineExceeded(status) && wanted()) {
+    status = parts_.pipe.Await([&] { return missing == 0; }, net::Deadline::After(kLook));
+  }
+  parts_.pipe.ForgetReads();  // their callbacks point into this call
+  fetch_seconds_ = absl::ToDoubleSeconds(parts_.clock.Now() - begin);
+  if (absl::IsDeadlineExceeded(status)) return absl::AbortedError("not wanted any more");
+  RETURN_IF_ERROR(status);
+  // A read that a restore has made void: the next view has another answer.
+  return failed.ok() ? absl::OkStatus() : ViewEnded(failed);
+}
+
+// Computing.
+
+absl::StatusOr<double> LeaseWork::ComputeUnit(std::int64_t step, data::Range positions,
+                                              const engine::Engine::OnBucket& on_bucket) {
+  parts_.stopwatch.Enter(Activity::kInput);
+  const std::vector<std::int64_t> ids = parts_.batches.SampleIds(step, positions);
+  features_.resize(ids.size() * static_cast<std::size_t>(parts_.train.SampleSize()));
+  labels_.resize(ids.size());
+  data::Gather(parts_.train, ids, features_, labels_);
+  parts_.stopwatch.Enter(Activity::kCompute);
+  ASSIGN_OR_RETURN(const engine::BatchSums sums,
+                   parts_.engine.ComputeGradients(features_, labels_, on_bucket));
+  ++units_;
+  return sums.loss;
+}
+
+absl::Status LeaseWork::Compute(Lease lease, Flight& flight) {
+  const std::int64_t step = parameter_server::BatchOfLease(lease) + 1;
+  const std::int64_t samples = parts_.batches.BatchSize(step);
+  const data::Range all{0, samples};
+  flight.samples = samples;
+  flights_[lease] = flight;
+  outgoing_ = {};
+  outgoing_.lease = lease;
+  outgoing_.weight = static_cast<double>(samples);
+  if (samples <= unit_) {
+    outgoing_.gradient = parts_.engine.gradients();
+    outgoing_.scale = 1 / static_cast<float>(samples);
+    ASSIGN_OR_RETURN(const double loss, ComputeUnit(step, all, [this](std::int64_t bucket) {
+                       GradientUpTo(parts_.engine.buckets()[static_cast<std::size_t>(bucket)].end);
+                     }));
+    flight.mean_loss = loss / static_cast<double>(samples);
+    if (parts_.spec.exchange().parameter_server().has_downpour()) GoOnLocally(samples);
+  } else {
+    RETURN_IF_ERROR(ComputeInUnits(step, all, flight));
+    outgoing_.gradient = sum_;
+    GradientUpTo(static_cast<std::int64_t>(sum_.size()));
+  }
+  if (!std::isfinite(flight.mean_loss)) outgoing_.diverged = true;
+  return SendTheRest();
+}
+
+absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight) {
+  sum_.assign(parts_.engine.gradients().size(), 0.0F);
+  double loss = 0;
+  for (std::int64_t begin = positions.begin; begin < positions.end; begin += unit_) {
+    if (begin > positions.begin) {
+      if (const absl::Status fetched = FetchIfDue(); !fetched.ok()) {
+        flights_.erase(outgoing_.lease);  // nothing of it is sent
+        return fetched;
+      }
+    }
+    const data::Range unit{begin, std::min(positions.end, begin + unit_)};
+    ASSIGN_OR_RETURN(const double part, ComputeUnit(step, unit, [](std::int64_t) {}));
+    loss += part;
+    kernels::Axpy(1 / static_cast<float>(unit.size()), parts_.engine.gradients(), sum_);
+    GoOnLocally(unit.size());
+  }
+  flight.mean_loss = loss / static_cast<double>(positions.size());
+  return absl::OkStatus();
+}
+
+// Plain descent on the own copy, as far as the next fetch.
+void LeaseWork::GoOnLocally(std::int64_t samples) {
+  if (downpour_.Fetches(units_)) return;
+  const double rate = optimizer::LearningRate(parts_.spec.optimizer(), versions_[0] + 1);
+  kernels::Axpy(-static_cast<float>(rate / static_cast<double>(samples)), parts_.engine.gradients(),
+                parts_.engine.parameters());
+}
+
+// Pushing.
+
+void LeaseWork::GradientUpTo(std::int64_t end) {
+  while (outgoing_.next < parts_.tables.parameter_slots &&
+         parts_.tables.slots[outgoing_.next].range.end <= static_cast<std::uint64_t>(end)) {
+    const std::size_t slot = outgoing_.next++;
+    if (eager_ == nullptr) {
+      PushSlot(slot);
+      continue;
+    }
+    const RowRange& rows = parts_.tables.slots[slot].range;
+    const double delta =
+        std::sqrt(kernels::SumOfSquares(outgoing_.gradient.subspan(rows.begin, rows.size())));
+    const double value = std::sqrt(kernels::SumOfSquares(
+        std::span<const float>(parts_.engine.parameters()).subspan(rows.begin, rows.size())));
+    unsent_.insert(slot);
+    eager_->OnUpdate(slot, delta * outgoing_.scale, value,
+                     static_cast<std::int64_t>(rows.size() * sizeof(float)));
+  }
+  SendEagerly();
+}
+
+void LeaseWork::PushSlot(std::size_t slot) {
+  const RowRange& rows = parts_.tables.slots[slot].range;
+  const std::span<const float> values = outgoing_.gradient.subspan(rows.begin, rows.size());
+  if (outgoing_.diverged || !kernels::AllFinite(values)) {
+    outgoing_.diverged = true;
+    return;
+  }
+  std::string bytes =
+      parameter_server::Encode({UpdateKind::kRange, 0, rows.begin, rows.size(), {}, values, {}});
+  if (outgoing_.scale != 1) {
+    auto* floats = reinterpret_cast<float*>(bytes.data() + parameter_server::kUpdateHeaderBytes);
+    kernels::Scale(outgoing_.scale, std::span(floats, values.size()));
+  }
+  Entry entry;
+  entry.lease = outgoing_.lease;
+  entry.clock = clock_;
+  entry.read = versions_[slot];
+  entry.weight = outgoing_.weight;
+  entry.update = std::make_shared<const std::string>(std::move(bytes));
+  const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
+  sent_[{slot, sequence}] = outgoing_.lease;
+  ++flights_[outgoing_.lease].open;
+}
+
+void LeaseWork::SendEagerly() {
+  if (eager_ == nullptr) return;
+  for (const std::uint64_t slot : eager_->Take(parts_.clock.Now())) {
+    unsent_.erase(slot);
+    PushSlot(slot);
+  }
+}
+
+// The clock ends when nothing is left. Where the view has ended the budget is no matter: what is
+// pushed now is sent in the next one.
+absl::Status LeaseWork::SendTheRest() {
+  parts_.stopwatch.Enter(Activity::kExchange);
+  while (!unsent_.empty()) {
+    const absl::Time now = parts_.clock.Now();
+    const absl::Duration wait = std::max(absl::ZeroDuration(), eager_->Next(now) - now);
+    const absl::Status status = parts_.pipe.Await([] { return false; }, net::Deadline::After(wait));
+    SendEagerly();
+    if (absl::IsDeadlineExceeded(status)) continue;
+    for (const std::uint64_t slot : std::exchange(unsent_, {})) PushSlot(slot);
+    eager_ = EagerOf(parts_.spec);
+  }
+  if (!outgoing_.diverged) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("batch ", parameter_server::BatchOfLease(outgoing_.lease) + 1,
+                   ": the loss or a gradient is not a finite number: training has diverged; lower "
+                   "spec.optimizer's learningRate or normalize the data"));
+}
+
+absl::Status LeaseWork::Seal(Lease lease, Flight flight) {
+  ++clock_;
+  Flight& mine = flights_[lease];
+  mine.mean_loss = flight.mean_loss;
+  mine.sealed = true;
+  FinishIfAllIn(lease);
+  return absl::OkStatus();
+}
+
+}  // namespace starling::worker

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// One worker's way with a lease: fetch the parameters as the consistency model allows, compute the
+// gradient of the lease's samples, push it to every slot as soon as backward has made it, and know
+// when all slots have it.
+//
+// A lease is one push, so that it is applied once or not at all. With exchange.parameterServer.
+// downpour it holds several units of work: between two of them the worker goes on with its own
+// copy, and their gradients' sum is pushed. With eagerStaleSynchronous what is ready is sent within
+// a budget, the most useful first, and the lease ends when all is sent. Several leases may be on
+// their way; one that was refused (backup workers) in some slot is worked off again, and slots that
+// have taken it skip it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/clock/clock.h"
+#include "trainer/consistency/downpour.h"
+#include "trainer/consistency/eager_sender.h"
+#include "trainer/data/batches.h"
+#include "trainer/data/dataset.h"
+#include "trainer/engine/engine.h"
+#include "trainer/parameter_server/job_tables.h"
+#include "trainer/worker/slot_pipe.h"
+#include "trainer/worker/stopwatch.h"
+
+namespace starling::worker {
+
+// Confined to the loop's thread.
+class LeaseWork {
+ public:
+  using Lease = parameter_server::Lease;
+  struct Parts {
+    const v1alpha1::TrainingJobSpec& spec;
+    engine::Engine& engine;
+    const data::Dataset& train;
+    const data::Batches& batches;  // one lease each
+    const parameter_server::JobTables& tables;
+    Stopwatch& stopwatch;
+    const clock::Clock& clock;
+    SlotPipe& pipe;
+  };
+  // Of a lease whose push every slot has acknowledged.
+  struct Done {
+    Lease lease = 0;
+    double mean_loss = 0;
+    std::int64_t samples = 0;
+  };
+  struct Events {
+    std::function<void(const Done&)> done;
+    std::function<void(Lease)> refused;  // it is to be worked off again
+  };
+  LeaseWork(const Parts& parts, Events events);
+
+  // In a new view: until all slots have said where this client stands.
+  absl::Status AwaitWelcome();
+  // Handles what has arrived, or arrives until then.
+  absl::Status Poll();
+  absl::Status PollUntil(net::Deadline deadline);
+  // Until nothing is on its way, or `timeout` has passed: OK.
+  absl::Status AwaitAll(absl::Duration timeout);
+
+  // Up to its pushes. UNAVAILABLE when the view has ended: if not all is pushed, nothing is. Any
+  // other error is the job's.
+  absl::Status Work(Lease lease);
+  bool OnItsWay(Lease lease) const { return flights_.contains(lease); }
+  std::size_t on_their_way() const { return flights_.size(); }
+  // Nothing is left of it, and nobody waits for this worker until its next lease.
+  void Rest();
+
+  // All parameters as the slots have them now, read at `clock`, into the engine; the own copy is
+  // lost. UNAVAILABLE when the view has ended, ABORTED when `wanted` says no more.
+  absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted);
+  // The next lease fetches: the engine's parameters were used for something else.
+  void ForgetCopy() { units_ = 0; }
+
+  double fetch_seconds() const { return fetch_seconds_; }  // of the last one
+
+ private:
+  struct Flight {
+    std::int64_t open = 0;  // pushes without an acknowledgement
+    bool sealed = false;    // all are pushed
+    bool refused = false;
+    double mean_loss = 0;
+    std::int64_t samples = 0;
+  };
+  // The lease that is being pushed.
+  struct Outgoing {
+    Lease lease = 0;
+    std::span<const float> gradient;
+    float scale = 1;
+    double weight = 0;
+    std::size_t next = 0;  // the first slot that is not ready
+    bool diverged = false;
+  };
+
+  void StartOver();
+  void On(const parameter_server::Acknowledged& event);
+  void FinishIfAllIn(Lease lease);
+  absl::Status Await(const std::function<bool()>& done);
+  absl::Status NothingRejected() const;
+  absl::Status Ready();
+  absl::Status AssignFirstValues();
+  absl::Status FetchIfDue();
+  absl::Status Compute(Lease lease, Flight& flight);
+  absl::StatusOr<double> ComputeUnit(std::int64_t step, data::Range positions,
+                                     const engine::Engine::OnBucket& on_bucket);
+  absl::Status ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight);
+  void GoOnLocally(std::int64_t samples);
+  // The gradient is made up to here.
+  void GradientUpTo(std::int64_t end);
+  void PushSlot(std::size_t slot);
+  void SendEagerly();
+  absl::Status SendTheRest();
+  absl::Status Seal(Lease lease, Flight flight);
+
+  const Parts parts_;
+  const Events events_;
+  const consistency::Downpour downpour_;
+  const std::int64_t unit_;  // samples
+  const bool remembers_;     // the rule wants to know of reads
+  std::unique_ptr<consistency::EagerSender> eager_;
+  std::vector<float> first_values_;
+  std::vector<float> sum_;  // of the units' gradients
+  std::vector<float> features_;
+  std::vector<std::int64_t> labels_;
+
+  parameter_server::Clock clock_ = 0;                // completed
+  bool begun_ = false;                               // all slots have said where this client stands
+  std::int64_t units_ = 0;                           // worked off since the own copy was lost
+  std::vector<parameter_server::Version> versions_;  // of the slots, as they were read
+  std::map<Lease, Flight> flights_;
+  std::map<std::pair<std::size_t, parameter_server::Sequence>, Lease> sent_;
+  Outgoing outgoing_;
+  std::set<std::uint64_t> unsent_;  // slots that wait for the eager sender
+  double fetch_seconds_ = 0;
+};
+
+}  // namespace starling::worker

@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/peer_worker.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "trainer/exchange/exchange.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/worker/result.h"
+#include "trainer/worker/step_loop.h"
+
+namespace starling::worker {
+namespace {
+
+std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec& spec,
+                                                 const engine::Engine& engine) {
+  std::vector<size_t> sizes;
+  sizes.reserve(engine.buckets().size());
+  for (const engine::Bucket& bucket : engine.buckets()) {
+    sizes.push_back(static_cast<size_t>(bucket.end - bucket.begin));
+  }
+  if (spec.exchange().has_none()) return exchange::NewNoExchange(std::move(sizes));
+  if (spec.reproducible()) return exchange::NewReproducibleExchange(std::move(sizes));
+  collectives::Algorithm algorithm = collectives::Algorithm::kAuto;
+  switch (spec.exchange().all_reduce().algorithm()) {
+    case v1alpha1::ALL_REDUCE_ALGORITHM_RING:
+      algorithm = collectives::Algorithm::kRing;
+      break;
+    case v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE:
+      algorithm = collectives::Algorithm::kNaive;
+      break;
+    default:
+      break;
+  }
+  return exchange::NewAllReduceExchange(std::move(sizes), algorithm);
+}
+
+std::string CheckpointRoot(const WorkerConfig& config) {
+  const std::string& uri = config.spec.checkpoint().uri();
+  return uri.empty() ? absl::StrCat(config.job_dir, "/checkpoints") : uri;
+}
+
+// What must be equal at all workers: the data always, the arithmetic where bits must agree.
+std::string IdentityOf(const WorkerConfig& config, const data::Datasets& datasets) {
+  const std::string data = absl::StrCat("data=", datasets.digest.substr(0, 16));
+  return config.spec.reproducible() ? absl::StrCat(config.numeric_identity, " ", data) : data;
+}
+
+v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
+                                    const clock::Clock& clock) {
+  v1alpha1::CheckpointStatus status;
+  status.set_name(checkpoint::NameOf(result.id));
+  status.set_uri(absl::StrCat("file://", result.path));
+  status.set_step(result.id.step);
+  status.mutable_time()->set_seconds(absl::ToUnixSeconds(clock.WallNow()));
+  return status;
+}
+
+}  // namespace
+
+struct PeerWorker::State {
+  State(WorkerConfig config_in, WorkerParts parts_in,
+        std::unique_ptr<optimizer::Optimizer> rule_in);
+
+  void OnCheckpoint(int64_t turn, const checkpoint::WriteResult& result);
+  MemberShell::AtOnce AtOnce();
+  StepLoop::Parts LoopParts();
+
+  const WorkerConfig config;
+  const WorkerParts parts;
+  const std::unique_ptr<optimizer::Optimizer> rule;
+  const std::unique_ptr<exchange::Exchange> exchange;
+  Stopwatch stopwatch;
+  TrainingBoard board;
+  WorkerMetrics metrics;
+  StepFiles step_files;
+  ViewLinks links;
+  MemberShell shell;
+  TrainingState training;
+  StepComputer computer;
+  std::atomic<StepLoop*> loop_to_retry{nullptr};
+  Checkpointing checkpointing;
+  StepLoop loop;
+};
+
+PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
+                         std::unique_ptr<optimizer::Optimizer> rule_in)
+    : config(std::move(config_in)),
+      parts(std::move(parts_in)),
+      rule(std::move(rule_in)),
+      exchange(MakeExchange(config.spec, parts.engine)),
+      stopwatch(parts.clock),
+      board(parts.clock, stopwatch),
+      metrics(parts.registry),
+      step_files(config.progress_file, config.step_log),
+      links(parts.transport),
+      shell({.id = config.self,
+             .numeric_identity = IdentityOf(config, parts.datasets),
+             .last_exit = config.last_exit,
+             .rules = {}},
+            AtOnce()),
+      training(parts.engine, *rule, config.spec.validation().keep_best()),
+      computer({.engine = parts.engine,
+                .train = parts.datasets.train,
+                .validation = parts.datasets.validation ? &*parts.datasets.validation : nullptr,
+                .batches = data::Batches(parts.datasets.train.size(),
+                                         config.spec.dataset().global_batch_size(),
+                                         static_cast<uint64_t>(config.spec.seed())),
+                .reproducible = config.spec.reproducible(),
+                .exchange = *exchange,
+                .stopwatch = stopwatch}),
+      checkpointing(
+          checkpoint::CheckpointStore(parts.files, CheckpointRoot(config), config.job_uid),
+          std::max<int64_t>(1, config.spec.checkpoint().keep()),
+          {{kDataDigest, parts.datasets.digest}},
+          [this](int64_t turn, const checkpoint::WriteResult& result) {
+            OnCheckpoint(turn, result);
+          }),
+      loop(LoopParts()) {}
+
+MemberShell::AtOnce PeerWorker::State::AtOnce() {
+  return {.fence = [this](membership::ViewNumber view) { links.Fence(view); },
+          .abort_view = [this](membership::ViewNumber view) { links.Abort(view); },
+          .report = parts.poke,
+          .stop = [this] { links.Stop(); }};
+}
+
+StepLoop::Parts PeerWorker::State::LoopParts() {
+  return {.spec = config.spec,
+          .self = config.self,
+          .job_dir = config.job_dir,
+          .model_folder = ModelFolder(config.spec, config.job_uid, config.job_dir),
+          .model_metadata = ModelMetadata(parts.datasets.train, parts.datasets.normalization),
+          .shell = shell,
+          .links = links,
+          .state = training,
+          .computer = computer,
+          .engine = parts.engine,
+          .checkpointing = checkpointing,
+          .files = parts.files,
+          .board = board,
+          .stopwatch = stopwatch,
+          .step_files = step_files,
+          .metrics = metrics,
+          .clock = parts.clock,
+          .poke = parts.poke,
+          .on_view = parts.on_view};
+}
+
+void PeerWorker::State::OnCheckpoint(int64_t turn, const checkpoint::WriteResult& result) {
+  if (!result.status.ok()) {
+    log::Error("checkpoint not written", {{"checkpoint", checkpoint::NameOf(result.id)},
+                                          {"why", std::string(result.status.message())}});
+    if (StepLoop* step_loop = loop_to_retry) step_loop->RetrySave();
+    return;
+  }
+  log::Info("checkpoint written", {{"checkpoint", checkpoint::NameOf(result.id)},
+                                   {"seconds", absl::ToDoubleSeconds(result.elapsed)}});
+  metrics.checkpoints.Increment();
+  board.SetCheckpoint(ToStatus(result, parts.clock));
+  shell.Deliver(
+      [turn](membership::Member& machine) { return machine.OnCheckpointCommitted(turn); });
+}
+
+absl::StatusOr<std::unique_ptr<Worker>> PeerWorker::Create(WorkerConfig config, WorkerParts parts) {
+  ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
+                   optimizer::MakeOptimizer(config.spec.optimizer()));
+  auto state = std::make_unique<State>(std::move(config), std::move(parts), std::move(rule));
+  state->loop_to_retry = &state->loop;
+  return std::unique_ptr<Worker>(new PeerWorker(std::move(state)));
+}
+
+PeerWorker::PeerWorker(std::unique_ptr<State> state) : state_(std::move(state)) {}
+PeerWorker::~PeerWorker() { state_->loop_to_retry = nullptr; }
+
+absl::Status PeerWorker::Run() { return state_->loop.Run(); }
+
+void PeerWorker::OnDirective(const membership::Directive& directive) {
+  state_->shell.Deliver(
+      [&](membership::Member& machine) { return machine.OnDirective(directive); });
+}
+
+membership::Report PeerWorker::MakeReport() const {
+  RefreshMetrics();
+  membership::Training training = state_->board.Read();
+  membership::Report report =
+      state_->shell.Ask([](const membership::Member& machine) { return machine.MakeReport(); });
+  report.training = std::move(training);
+  return report;
+}
+
+void PeerWorker::Terminate() {
+  state_->shell.Deliver([](membership::Member& machine) { return machine.OnTerminate(); });
+}
+
+void PeerWorker::GraceOver() {
+  state_->shell.Deliver([](membership::Member& machine) { return machine.OnGraceOver(); });
+}
+
+void PeerWorker::WaitForExit(absl::Duration timeout) {
+  const net::Deadline deadline = net::Deadline::After(timeout);
+  while (state_->shell.WaitForAction(deadline.Remaining())) {
+    if (std::holds_alternative<membership::Exit>(*state_->shell.Next(false))) return;
+  }
+}
+
+void PeerWorker::RefreshMetrics() const {
+  const transport::Traffic total = state_->parts.transport.ledger().Total();
+  state_->metrics.bytes_sent.Set(static_cast<double>(total.payload_sent + total.header_sent));
+  state_->metrics.bytes_received.Set(
+      static_cast<double>(total.payload_received + total.header_received));
+}
+
+}  // namespace starling::worker

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/slot_pipe.h"
+
+#include <utility>
+#include <variant>
+
+#include "trainer/transport/mesh.h"
+
+namespace starling::worker {
+
+using parameter_server::ClientEvent;
+using parameter_server::ClientSend;
+
+absl::Status ViewEnded(const absl::Status& status) {
+  return transport::WithUnreachableRanks(absl::UnavailableError(status.message()),
+                                         transport::UnreachableRanks(status));
+}
+
+void SlotPipe::Enter(const parameter_server::ClientView& view, const parameter_server::Ranks& ranks,
+                     transport::Mesh& mesh) {
+  courier_ = std::make_unique<parameter_server::Courier>(mesh);
+  ranks_ = ranks;
+  Post(machine_.OnView(view));
+  HandleEvents();
+}
+
+void SlotPipe::Post(const parameter_server::ClientSends& sends) {
+  if (courier_ == nullptr) return;
+  for (const ClientSend& send : sends) {
+    if (const int rank = parameter_server::RankOf(ranks_, send.send.to); rank >= 0) {
+      courier_->Post(rank, send.slot, send.send.message);
+    }
+  }
+}
+
+parameter_server::Sequence SlotPipe::Push(std::size_t slot, parameter_server::Entry entry) {
+  parameter_server::Sequence sequence = 0;
+  Post(machine_.Push(slot, std::move(entry), sequence));
+  return sequence;
+}
+
+void SlotPipe::Read(std::size_t slot, parameter_server::Read read, OnRead on_read) {
+  std::int64_t request = 0;
+  const parameter_server::ClientSends sends = machine_.Read(slot, std::move(read), request);
+  reads_[request] = std::move(on_read);
+  Post(sends);
+}
+
+absl::Status SlotPipe::Await(const std::function<bool()>& done, net::Deadline deadline) {
+  while (!done()) {
+    if (courier_ == nullptr) return absl::UnavailableError("there is no view");
+    const absl::StatusOr<std::optional<parameter_server::Delivery>> received =
+        courier_->Receive(deadline);
+    if (!received.ok()) return ViewEnded(received.status());
+    if (!*received) return absl::DeadlineExceededError("nothing came in time");
+    const parameter_server::Delivery& delivery = **received;
+    if (delivery.slot < machine_.slots()) {
+      Post(machine_.OnMessage(delivery.slot, delivery.message));
+    }
+    HandleEvents();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SlotPipe::Poll() {
+  const absl::Status status =
+      Await([] { return false; }, net::Deadline::After(absl::ZeroDuration()));
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
+void SlotPipe::HandleEvents() {
+  for (const ClientEvent& event : machine_.TakeEvents()) {
+    std::visit([this](const auto& one) { On(one); }, event);
+  }
+}
+
+void SlotPipe::On(const parameter_server::StartedOver&) {
+  reads_.clear();
+  if (handlers_.started_over) handlers_.started_over();
+}
+
+void SlotPipe::On(const parameter_server::Ready& event) {
+  if (handlers_.ready) handlers_.ready(event.start);
+}
+
+void SlotPipe::On(const parameter_server::Acknowledged& event) {
+  if (handlers_.acknowledged) handlers_.acknowledged(event);
+}
+
+void SlotPipe::On(const parameter_server::Rejected& event) { rejected_ = event.why; }
+
+void SlotPipe::On(const parameter_server::ReadDone& event) {
+  const auto read = reads_.find(event.request);
+  if (read == reads_.end()) return;
+  const OnRead on_read = std::move(read->second);
+  reads_.erase(read);
+  on_read(event);
+}
+
+}  // namespace starling::worker

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker's pushes to the slots and its reads of them, many at a time: the client machine
+// (parameter_server/slot_client.h) over the mesh of the present view.
+//
+// Nothing here waits but Await, which handles what arrives until a condition holds. What was pushed
+// or read and has no answer when a view ends is sent again in the next, unless the client starts
+// over there. To react to another event: a handler here.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/net/deadline.h"
+#include "trainer/parameter_server/server_loop.h"
+
+namespace starling::worker {
+
+// `status`, of a mesh or of its opening, as the end of a view.
+absl::Status ViewEnded(const absl::Status& status);
+
+// Confined to one thread.
+class SlotPipe {
+ public:
+  // Called while something arrives, on the thread that awaits it.
+  struct Handlers {
+    std::function<void()> started_over;
+    std::function<void(parameter_server::Clock)> ready;
+    std::function<void(const parameter_server::Acknowledged&)> acknowledged;
+  };
+  using OnRead = std::function<void(const parameter_server::ReadDone&)>;
+
+  SlotPipe(membership::MemberId id, std::size_t slots) : machine_(std::move(id), slots) {}
+  void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
+
+  // `mesh` lives until Leave.
+  void Enter(const parameter_server::ClientView& view, const parameter_server::Ranks& ranks,
+             transport::Mesh& mesh);
+  void Leave() { courier_.reset(); }
+
+  // Between views too: then it is sent in the next one.
+  parameter_server::Sequence Push(std::size_t slot, parameter_server::Entry entry);
+  // `on_read` is called once, unless the client starts over or forgets its reads.
+  void Read(std::size_t slot, parameter_server::Read read, OnRead on_read);
+  void ForgetReads() { reads_.clear(); }
+  // This client has no work: nobody waits for it; then it has some again, and is told ready().
+  void Rest() { Post(machine_.Rest()); }
+  void Wake() { Post(machine_.Wake()); }
+  bool rests() const { return machine_.rests(); }
+
+  // Handles what arrives until `done`: OK; or until `deadline`: DEADLINE_EXCEEDED. UNAVAILABLE,
+  // with the ranks that could not be reached, means that the view has ended here.
+  absl::Status Await(const std::function<bool()>& done, net::Deadline deadline);
+  // Handles what has arrived.
+  absl::Status Poll();
+
+  // What a server refused as malformed: a mistake in this program, which sending again repeats.
+  const absl::Status& rejected() const { return rejected_; }
+  std::size_t unacknowledged(std::size_t slot) const { return machine_.unacknowledged(slot); }
+
+ private:
+  void Post(const parameter_server::ClientSends& sends);
+  void HandleEvents();
+  void On(const parameter_server::StartedOver& event);
+  void On(const parameter_server::Ready& event);
+  void On(const parameter_server::Acknowledged& event);
+  void On(const parameter_server::Rejected& event);
+  void On(const parameter_server::ReadDone& event);
+
+  parameter_server::SlotClient machine_;
+  Handlers handlers_;
+  parameter_server::Ranks ranks_;
+  std::unique_ptr<parameter_server::Courier> courier_;  // null between views
+  std::map<std::int64_t, OnRead> reads_;
+  absl::Status rejected_;
+};
+
+}  // namespace starling::worker
