@@ -49,12 +49,19 @@ std::string Given(const std::string& root, const Way& way) {
   return absl::StrJoin(steps, " && ");
 }
 
-// Given on both sides and equal, or on neither.
+// Given on both sides and equal, or on neither. The server's own default, below a message that
+// comes with this change, is the same as nothing.
 std::string Same(const Way& way) {
   const std::string path = PathOf(way);
   const std::string equal = absl::StrCat("self.", path, " == oldSelf.", path);
   const std::string now = Given("self", way), before = Given("oldSelf", way);
   if (now.empty()) return equal;
+  const auto& marks = spec::RulesOf(*way.back());
+  if (marks.schema_default()) {
+    const std::string plain = absl::StrCat("self.", path, " == ", marks.default_value());
+    return absl::StrCat("(", now, " ? (", before, " ? ", equal, " : ", plain, ") : !(", before,
+                        "))");
+  }
   return absl::StrCat("(", now, " ? ", before, " && ", equal, " : !(", before, "))");
 }
 
@@ -191,6 +198,32 @@ void AddSpec(std::vector<CelRule>& rules) {
        "must be at most maxReplicas of the workers", ".runPolicy.schedulingPolicy.minAvailable"});
 }
 
+void AddParameterServers(std::vector<CelRule>& rules) {
+  const std::string role = "self.replicaSpecs.parameterServer";
+  const std::string path = ".replicaSpecs.parameterServer";
+  const std::string none = absl::StrCat("!has(", role, ")");
+  const std::string exchange = Has("self", "exchange.parameterServer");
+  rules.push_back({absl::StrCat(none, " || has(self.preset) || (", exchange, ")"),
+                   "is for spec.exchange.parameterServer, for nobody else has anything to put "
+                   "there; leave it out, or write exchange: {parameterServer: {}}",
+                   path});
+  rules.push_back({absl::StrCat(none, " || ", role, ".replicas > 0 || self.runPolicy.suspend"),
+                   "must be at least 1, not 0, for the servers hold the model; to release all "
+                   "pods and keep the state, set spec.runPolicy.suspend: true",
+                   absl::StrCat(path, ".replicas")});
+  rules.push_back({absl::StrCat(none, " || !has(", role, ".maxReplicas) || !(",
+                                Has("self", "exchange.parameterServer.replication"), ") || ", role,
+                                ".maxReplicas >= self.exchange.parameterServer.replication"),
+                   "must be at least spec.exchange.parameterServer.replication; raise it or lower "
+                   "replication",
+                   absl::StrCat(path, ".maxReplicas")});
+  rules.push_back(
+      {absl::StrCat("!has(self.reproducible) || !self.reproducible || !(", exchange, ")"),
+       "needs spec.exchange.allReduce: with parameter servers an update depends on how "
+       "many workers there are",
+       ".reproducible"});
+}
+
 }  // namespace
 
 std::vector<CelRule> CelRulesOf(const Descriptor& message) {
@@ -199,10 +232,17 @@ std::vector<CelRule> CelRulesOf(const Descriptor& message) {
   if (&message == v1alpha1::TrainingJobSpec::descriptor()) {
     AddSpec(rules);
     AddContainer(rules);
+    AddParameterServers(rules);
     Way way;
     AddSuspension(message, way, rules);
   } else if (&message == v1alpha1::WorkerSpec::descriptor()) {
     AddSizes(rules);
+  } else if (&message == v1alpha1::ParameterServerSpec::descriptor()) {
+    AddSizes(rules);
+    rules.push_back(
+        {"self.replicas >= self.minReplicas || self.replicas == 0 || "
+         "(has(self.maxReplicas) && self.minReplicas > self.maxReplicas)",
+         "must be at least minReplicas; raise it or lower minReplicas", ".replicas"});
   } else if (&message == v1alpha1::Target::descriptor()) {
     AddTarget(rules);
   } else if (&message == v1alpha1::IdxSource::descriptor()) {

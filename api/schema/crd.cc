@@ -39,6 +39,7 @@ Json Columns() {
           Column("Progress", "string", ".status.progress.summary"),
           Column("Restarts", "integer", ".status.restarts"),
           Column("Age", "date", ".metadata.creationTimestamp"),
+          Column("Servers", "integer", ".status.replicaStatuses.parameterServer.ready", 1),
           Column("Loss", "number", ".status.progress.loss", 1),
           Column("Remaining", "string", ".status.progress.estimatedRemaining", 1)};
 }

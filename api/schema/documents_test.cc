@@ -119,11 +119,22 @@ TEST(Crd, HasDefaultsOnlyWhereNoPresetMaySetTheField) {
   EXPECT_FALSE(SpecField("optimizer.sgd.learningRate").contains("default"));
 }
 
+// Whoever adds the role to a running job, to scale it, gets the server's default with it.
+TEST(Crd, ADefaultThatComesWithItsMessageIsNoChange) {
+  std::string rule;
+  for (const Json& candidate : SpecField("")["x-kubernetes-validations"]) {
+    const std::string text = candidate["rule"];
+    if (text.find("parameterServer.restartPolicy") != std::string::npos) rule = text;
+  }
+  EXPECT_THAT(rule, HasSubstr("self.replicaSpecs.parameterServer.restartPolicy == \"OnFailure\""));
+}
+
 TEST(Crd, SaysUnionsInCel) {
-  const Json rules = SpecField("optimizer")["x-kubernetes-validations"];
+  const Json rules = SpecField("exchange")["x-kubernetes-validations"];
   ASSERT_EQ(rules.size(), 1U) << rules;
   EXPECT_EQ(rules[0]["rule"],
-            "(has(self.sgd) ? 1 : 0) + (has(self.adam) ? 1 : 0) + (has(self.adamW) ? 1 : 0) <= 1");
+            "(has(self.allReduce) ? 1 : 0) + (has(self.none) ? 1 : 0) + (has(self.parameterServer) "
+            "? 1 : 0) <= 1");
   EXPECT_THAT(SpecField("workload")["x-kubernetes-validations"][0]["rule"].get<std::string>(),
               HasSubstr("== 1"));
 }
@@ -149,7 +160,7 @@ TEST(OpenApi, RefersOnlyToSchemasThatItHas) {
   EXPECT_EQ(schemas["Sgd"]["properties"]["learningRate"]["exclusiveMinimum"], 0);
   EXPECT_EQ(schemas["Sgd"]["properties"]["learningRate"]["default"], 0.05);
   EXPECT_EQ(schemas["Model"]["oneOf"].size(), 2U);
-  EXPECT_EQ(schemas["Exchange"]["oneOf"].size(), 3U);
+  EXPECT_EQ(schemas["Exchange"]["oneOf"].size(), 4U);
   EXPECT_EQ(schemas["Sgd"]["additionalProperties"], false);
   EXPECT_FALSE(schemas["ObjectMeta"].contains("additionalProperties"));
 }
@@ -160,7 +171,7 @@ TEST(Reference, ListsEveryMessageAndPreset) {
        {"## TrainingJobSpec\n", "## Sgd\n", "## Incident\n",
         "| `learningRate` | number | more than 0; at most 1000; default: 0.05 | Step size. |",
         "[Optimizer](#optimizer)", "list of [Condition](#condition)", "| `horovod` |",
-        "Holds at most one of allReduce, none; by default allReduce."}) {
+        "Holds at most one of allReduce, none, parameterServer; by default allReduce."}) {
     EXPECT_THAT(page, HasSubstr(text));
   }
 }

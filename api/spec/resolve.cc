@@ -89,11 +89,22 @@ void FillDefaults(Message& message) {
   }
 }
 
+// The one default that depends on another field: a job with parameter servers that does not say how
+// many has one for each copy. The API server cannot fill it in, so it stays out of what is stored.
+void AddServers(v1alpha1::TrainingJobSpec& spec) {
+  if (!spec.exchange().has_parameter_server() || spec.replica_specs().has_parameter_server())
+    return;
+  const std::int64_t copies = spec.exchange().parameter_server().replication();
+  spec.mutable_replica_specs()->mutable_parameter_server()->set_replicas(
+      std::max<std::int64_t>(copies, 1));
+}
+
 }  // namespace
 
 v1alpha1::TrainingJobSpec Resolve(const v1alpha1::TrainingJobSpec& given) {
   v1alpha1::TrainingJobSpec resolved = PresetSpec(given.preset());
   Overlay(given, resolved);
+  AddServers(resolved);
   FillDefaults(resolved);
   return resolved;
 }

@@ -87,6 +87,23 @@ TEST(Resolve, GivenFieldsSurviveAndResolvingTwiceChangesNothing) {
   EXPECT_TRUE(MessageDifferencer::Equals(once, Resolve(once)));
 }
 
+TEST(Resolve, AJobWithServersHasOneForEachCopyUnlessItSaysHowMany) {
+  EXPECT_FALSE(Resolved({}).replica_specs().has_parameter_server());
+  const auto one = Resolved({"spec.exchange.parameterServer={}"});
+  EXPECT_EQ(one.replica_specs().parameter_server().replicas(), 1);
+  EXPECT_EQ(one.replica_specs().parameter_server().min_replicas(), 1);
+  EXPECT_TRUE(one.exchange().parameter_server().consistency().has_bulk_synchronous());
+  EXPECT_EQ(one.exchange().parameter_server().slots(), 16);
+  EXPECT_FALSE(one.exchange().parameter_server().has_samples_per_push());
+  EXPECT_FALSE(one.exchange().parameter_server().has_downpour());
+  const auto two = Resolved({"spec.exchange.parameterServer.replication=2"});
+  EXPECT_EQ(two.replica_specs().parameter_server().replicas(), 2);
+  const auto three = Resolved({"spec.exchange.parameterServer.replication=2",
+                               "spec.replicaSpecs.parameterServer.replicas=3"});
+  EXPECT_EQ(three.replica_specs().parameter_server().replicas(), 3);
+  EXPECT_TRUE(MessageDifferencer::Equals(two, Resolve(two)));
+}
+
 TEST(Resolve, StepsInTheFileLeaveNoDefaultForEpochs) {
   const auto steps = Resolved({"spec.stop.steps=100"});
   EXPECT_FALSE(steps.stop().has_epochs());
@@ -136,6 +153,24 @@ TEST(Mutability, LetsOnlyTheMarkedFieldsChangeWhileRunning) {
   EXPECT_EQ(ChangeErrors({"spec.optimizer.adam={}"}), "spec.optimizer.sgd spec.optimizer.adam ");
   EXPECT_EQ(ChangeErrors({"spec.workload.classification.model.mlp.hidden[2]=3"}),
             "spec.workload.classification.model.mlp.hidden ");
+}
+
+TEST(Mutability, ServersMayBeScaledThoughTheFileDidNotNameThem) {
+  const auto change = [](const std::string& setting) {
+    const std::string servers = "spec.exchange.parameterServer.replication=2";
+    std::string paths;
+    for (const FieldError& error :
+         CheckChange(Resolved({servers}), Resolved({servers, setting}), /*suspended=*/false)) {
+      paths += error.path + " ";
+    }
+    return paths;
+  };
+  EXPECT_EQ(change("spec.replicaSpecs.parameterServer.replicas=3"), "");
+  EXPECT_EQ(change("spec.replicaSpecs.parameterServer.maxReplicas=3"), "");
+  EXPECT_EQ(change("spec.replicaSpecs.parameterServer.restartPolicy=Never"),
+            "spec.replicaSpecs.parameterServer.restartPolicy ");
+  EXPECT_EQ(change("spec.exchange.parameterServer.replication=3"),
+            "spec.exchange.parameterServer.replication ");
 }
 
 TEST(Mutability, LetsEverythingChangeWhileSuspended) {

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "api/spec/parameter_server.h"
 #include "api/spec/pod_template.h"
 #include "api/spec/resolve.h"
 
@@ -276,6 +277,11 @@ void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {
     errors.push_back({"spec.replicaSpecs.coordinator.template",
                       "has no meaning with spec.workload.container: there is no coordinator"});
   }
+  if (spec.replica_specs().has_parameter_server()) {
+    errors.push_back({"spec.replicaSpecs.parameterServer",
+                      "has no meaning with spec.workload.container, whose program sees to it "
+                      "itself; leave it out"});
+  }
   const auto& worker = spec.replica_specs().worker();
   const FieldErrors found = CheckOwnContainer(worker.has_template_() ? worker.template_() : "{}",
                                               absl::StrCat(kWorker, ".template"));
@@ -301,6 +307,7 @@ void CheckTemplates(const TrainingJobSpec& spec, FieldErrors& errors) {
   };
   check(roles.coordinator(), "spec.replicaSpecs.coordinator.template");
   check(roles.worker(), absl::StrCat(kWorker, ".template"));
+  check(roles.parameter_server(), "spec.replicaSpecs.parameterServer.template");
 }
 
 }  // namespace
@@ -312,8 +319,9 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
-  for (const auto& rule : {CheckReproducible, CheckOptimizer, CheckExchange, CheckValidationData,
-                           CheckTarget, CheckSources, CheckIdxSources, CheckModel}) {
+  for (const auto& rule :
+       {CheckReproducible, CheckOptimizer, CheckExchange, CheckValidationData, CheckTarget,
+        CheckSources, CheckIdxSources, CheckModel, CheckParameterServer}) {
     rule(resolved, errors);
   }
   return errors;

@@ -139,6 +139,57 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{R"(spec.replicaSpecs.coordinator.template={"x":1})"},
                     "spec.replicaSpecs.coordinator.template.x"}));
 
+constexpr char kServers[] = "spec.exchange.parameterServer={}";
+std::string Server(const std::string& rest) { return "spec.replicaSpecs.parameterServer." + rest; }
+std::string Exchange(const std::string& rest) { return "spec.exchange.parameterServer." + rest; }
+
+INSTANTIATE_TEST_SUITE_P(
+    ParameterServers, Combined,
+    ::testing::Values(
+        Combination{{kServers}, ""}, Combination{{kServers, Server("replicas=3")}, ""},
+        Combination{{Server("replicas=2")}, "spec.replicaSpecs.parameterServer"},
+        Combination{{Exchange("replication=2"), Server("replicas=1")}, ""},
+        Combination{{Exchange("replication=4")}, Exchange("replication")},
+        Combination{{Exchange("replication=2"), Server("replicas=1"), Server("maxReplicas=1")},
+                    Server("maxReplicas")},
+        Combination{{kServers, Server("maxReplicas=2"), Server("replicas=3")}, Server("replicas")},
+        Combination{{kServers, Server("maxReplicas=2"), Server("minReplicas=3")},
+                    Server("minReplicas")},
+        Combination{{kServers, Server("minReplicas=2")}, Server("replicas")},
+        Combination{{kServers, Server("replicas=0")}, Server("replicas")},
+        Combination{{kServers, Server("replicas=0"), "spec.runPolicy.suspend=true"}, ""},
+        Combination{{kServers, Server(R"(template={"x":1})")}, Server("template.x")},
+        Combination{{kServers, "spec.reproducible=true"}, "spec.reproducible"},
+        Combination{{"spec.optimizer.adagrad={}"}, "spec.optimizer.adagrad"},
+        Combination{{"spec.optimizer.adaRevision={}"}, "spec.optimizer.adaRevision"},
+        Combination{{"spec.optimizer.delayCompensated={}"}, "spec.optimizer.delayCompensated"},
+        Combination{{"spec.optimizer.ftrl={}"}, "spec.optimizer.ftrl"},
+        Combination{{kServers, "spec.optimizer.ftrl={}"}, ""},
+        Combination{{Exchange("consistency.backupWorkers.backups=1")}, ""},
+        Combination{{Exchange("consistency.backupWorkers.backups=2")},
+                    Exchange("consistency.backupWorkers.backups")},
+        Combination{{Exchange("downpour.pushEvery=5"), Exchange("consistency.asynchronous={}")},
+                    ""},
+        Combination{{Exchange("downpour.pushEvery=5")}, Exchange("downpour")},
+        Combination{{Exchange("downpour={}"), Exchange("consistency.eagerStaleSynchronous={}")},
+                    Exchange("downpour")}));
+
+constexpr char kSparse[] = "spec.workload.sparseLogisticRegression={}";
+std::string Libsvm(const std::string& which) {
+  return "spec.dataset." + which + ".libsvm.uri=data/a.svm";
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Sparse, Combined,
+    ::testing::Values(Combination{{kSparse, kServers, Libsvm("train"), Libsvm("validation")}, ""},
+                      Combination{{kSparse, kServers, Libsvm("train"), kNoValidation}, ""},
+                      Combination{{kSparse, Libsvm("train"), kNoValidation},
+                                  "spec.workload.sparseLogisticRegression"},
+                      Combination{{kSparse, kServers, kNoValidation}, "spec.dataset.train"},
+                      Combination{{kSparse, kServers, Libsvm("train")}, "spec.dataset.validation"},
+                      Combination{{kServers, Libsvm("train"), kNoValidation},
+                                  "spec.dataset.train.libsvm"}));
+
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),
             "spec.replicaSpecs.worker.minReplicas: must be at most maxReplicas (8), not 9; lower "

@@ -124,6 +124,33 @@ class Crd(unittest.TestCase):
             "replicaSpecs": {"worker": {"replicas": 3, "minReplicas": 2, "maxReplicas": 4}}}})
         self.assertEqual(k.get("tj", "digits")["spec"]["stop"]["epochs"], 3)
 
+    def test_parameter_servers_are_scaled_whether_or_not_the_file_names_them(self):
+        servers = {"parameterServer": {"replication": 2}}
+        k.create(k.digits(exchange=servers))
+        self.assertNotIn("parameterServer", k.get("tj", "digits")["spec"]["replicaSpecs"])
+        patch("digits", {"spec": {"replicaSpecs": {"parameterServer": {"replicas": 3}}}})
+        self.assertEqual("OnFailure", k.get("tj", "digits")["spec"]["replicaSpecs"]
+                         ["parameterServer"]["restartPolicy"])
+        for change, path, message in (
+                ({"replicas": 0}, "replicas", "must be at least 1, not 0"),
+                ({"minReplicas": 4}, "replicas", "must be at least minReplicas"),
+                ({"maxReplicas": 2}, "replicas", "must be at most maxReplicas"),
+                ({"maxReplicas": 1, "replicas": 1}, "maxReplicas", "replication"),
+                ({"restartPolicy": "Never"}, "restartPolicy", RUNNING)):
+            text = refused_patch("digits", {"spec": {"replicaSpecs": {"parameterServer": change}}})
+            self.assertIn(message, text)
+            self.assertIn(f"spec.replicaSpecs.parameterServer.{path}", text)
+        self.assertIn(RUNNING, refused_patch("digits", {"spec": {"exchange": {
+            "parameterServer": {"replication": 3}}}}))
+        k.kubectl("delete", "tj", "digits")
+
+        def refusal(**spec):
+            return k.refusal("create", "-f", "-", stdin=json.dumps(k.digits(**spec)))
+        self.assertIn("is for spec.exchange.parameterServer",
+                      refusal(replicaSpecs={"parameterServer": {"replicas": 2}}))
+        self.assertIn("needs spec.exchange.allReduce",
+                      refusal(exchange=servers, reproducible=True))
+
     def test_managed_by_never_changes(self):
         for before in (None, {"managedBy": "a.b/c"}):
             k.create(k.digits(runPolicy={"suspend": True, **(before or {})}))

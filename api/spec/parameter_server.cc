@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/spec/parameter_server.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::spec {
+namespace {
+
+using v1alpha1::Consistency;
+using v1alpha1::DataSource;
+using v1alpha1::TrainingJobSpec;
+
+constexpr char kExchange[] = "spec.exchange.parameterServer";
+constexpr char kServers[] = "spec.replicaSpecs.parameterServer";
+
+bool HasServers(const TrainingJobSpec& spec) { return spec.exchange().has_parameter_server(); }
+
+void CheckPresence(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (HasServers(spec) || !spec.replica_specs().has_parameter_server()) return;
+  errors.push_back({kServers,
+                    "is for spec.exchange.parameterServer, for nobody else has anything to put "
+                    "there; leave it out, or write exchange: {parameterServer: {}}"});
+}
+
+void CheckSizes(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!HasServers(spec)) return;
+  const auto& servers = spec.replica_specs().parameter_server();
+  const std::int64_t replicas = servers.replicas(), least = servers.min_replicas();
+  const std::int64_t copies = spec.exchange().parameter_server().replication();
+  if (servers.has_max_replicas() && servers.max_replicas() < copies) {
+    errors.push_back(
+        {absl::StrCat(kServers, ".maxReplicas"),
+         absl::StrCat("must be at least exchange.parameterServer.replication (", copies, "), not ",
+                      servers.max_replicas(), "; raise it or lower replication")});
+  }
+  if (servers.has_max_replicas() && least > servers.max_replicas()) {
+    errors.push_back({absl::StrCat(kServers, ".minReplicas"),
+                      absl::StrCat("must be at most maxReplicas (", servers.max_replicas(),
+                                   "), not ", least, "; lower it or raise maxReplicas")});
+    return;
+  }
+  if (servers.has_max_replicas() && replicas > servers.max_replicas()) {
+    errors.push_back({absl::StrCat(kServers, ".replicas"),
+                      absl::StrCat("must be at most maxReplicas (", servers.max_replicas(),
+                                   "), not ", replicas, "; lower it or raise maxReplicas")});
+  }
+  if (replicas == 0 && spec.run_policy().suspend()) return;
+  if (replicas == 0) {
+    errors.push_back({absl::StrCat(kServers, ".replicas"),
+                      "must be at least 1, not 0, for the servers hold the model; to release all "
+                      "pods and keep the state, set spec.runPolicy.suspend: true"});
+  } else if (replicas < least) {
+    errors.push_back({absl::StrCat(kServers, ".replicas"),
+                      absl::StrCat("must be at least minReplicas (", least, "), not ", replicas,
+                                   "; raise it or lower minReplicas")});
+  }
+}
+
+void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!HasServers(spec) || !spec.reproducible()) return;
+  errors.push_back({"spec.reproducible",
+                    "needs spec.exchange.allReduce: with parameter servers an update depends on "
+                    "how many workers there are; leave it out or write exchange: {allReduce: {}}"});
+}
+
+// Rules that live beside the parameters on the servers.
+void CheckOptimizer(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (HasServers(spec)) return;
+  const auto& optimizer = spec.optimizer();
+  const struct {
+    bool given;
+    const char* name;
+  } rules[] = {{optimizer.has_adagrad(), "adagrad"},
+               {optimizer.has_ada_revision(), "adaRevision"},
+               {optimizer.has_delay_compensated(), "delayCompensated"},
+               {optimizer.has_ftrl(), "ftrl"}};
+  for (const auto& rule : rules) {
+    if (!rule.given) continue;
+    errors.push_back({absl::StrCat("spec.optimizer.", rule.name),
+                      "needs spec.exchange.parameterServer, whose servers apply it; use sgd, adam "
+                      "or adamW, or write exchange: {parameterServer: {}}"});
+  }
+}
+
+void CheckBackups(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const Consistency& consistency = spec.exchange().parameter_server().consistency();
+  if (!consistency.has_backup_workers()) return;
+  const std::int64_t backups = consistency.backup_workers().backups();
+  const std::int64_t workers = spec.replica_specs().worker().replicas();
+  if (workers == 0 || backups < workers) return;
+  errors.push_back(
+      {absl::StrCat(kExchange, ".consistency.backupWorkers.backups"),
+       absl::StrCat("must be less than replicaSpecs.worker.replicas (", workers, "), not ", backups,
+                    ", or nobody's update counts; lower it or ask for more workers")});
+}
+
+void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& server = spec.exchange().parameter_server();
+  if (!server.has_downpour()) return;
+  const Consistency& model = server.consistency();
+  const char* name = model.has_bulk_synchronous()          ? "bulkSynchronous"
+                     : model.has_backup_workers()          ? "backupWorkers"
+                     : model.has_eager_stale_synchronous() ? "eagerStaleSynchronous"
+                                                           : nullptr;
+  if (name == nullptr) return;
+  errors.push_back(
+      {absl::StrCat(kExchange, ".downpour"),
+       absl::StrCat("does not go with consistency.", name,
+                    ", which says itself when updates are sent; use consistency: {asynchronous: "
+                    "{}}, boundedDelay, staleSynchronous or softSync, or leave downpour out")});
+}
+
+void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const bool sparse = spec.workload().has_sparse_logistic_regression();
+  if (sparse && !HasServers(spec)) {
+    errors.push_back({"spec.workload.sparseLogisticRegression",
+                      "needs spec.exchange.parameterServer, for its weights lie on servers; write "
+                      "exchange: {parameterServer: {}}"});
+  }
+  const auto check = [&](const DataSource& source, const char* path) {
+    if (sparse && !source.has_libsvm()) {
+      errors.push_back({path,
+                        "must be libsvm with spec.workload.sparseLogisticRegression; write "
+                        "libsvm: {uri: ...}"});
+    } else if (!sparse && source.has_libsvm()) {
+      errors.push_back({absl::StrCat(path, ".libsvm"),
+                        "is for spec.workload.sparseLogisticRegression; give csv, idx or "
+                        "synthetic data to a classification"});
+    }
+  };
+  check(spec.dataset().train(), "spec.dataset.train");
+  if (spec.dataset().has_validation())
+    check(spec.dataset().validation(), "spec.dataset.validation");
+}
+
+}  // namespace
+
+void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
+  for (const auto& rule : {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer,
+                           CheckBackups, CheckDownpour, CheckSparse}) {
+    rule(spec, errors);
+  }
+}
+
+}  // namespace starling::spec
