@@ -4,10 +4,12 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "api/spec/field_error.h"
 #include "cli/apply.h"
 #include "cli/commands.h"
 #include "cli/control_plane.h"
 #include "cli/exit_code.h"
+#include "cli/pages.h"
 #include "common/status/macros.h"
 #include "controller/kube/garbage_collector.h"
 #include "controller/kube/objects.h"
@@ -30,6 +32,21 @@ absl::Status NobodyIsThere(const Session& session) {
       "noted, but no control plane is up to do it: start it with `starling up`");
 }
 
+// The scale subresource speaks of workers.
+absl::Status ScaleServers(kube::KubeClient& store, const kube::ObjectKey& key,
+                          std::int64_t replicas) {
+  ASSIGN_OR_RETURN(const Json job, store.Get(kube::kTrainingJob, key));
+  if (!ToMessage(job).spec().exchange().has_parameter_server()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("job \"", key.name,
+                     "\" has no parameter servers: its spec.exchange is not parameterServer"));
+  }
+  const Json patch = {
+      {"metadata", {{"uid", kube::UidOf(job)}}},
+      {"spec", {{"replicaSpecs", {{"parameterServer", {{"replicas", replicas}}}}}}}};
+  return store.Patch(kube::kTrainingJob, key, patch).status();
+}
+
 absl::Status Scale(Session& session, const Arguments& arguments) {
   std::int64_t replicas = 0;
   const std::string text = arguments.Get("replicas");
@@ -37,8 +54,20 @@ absl::Status Scale(Session& session, const Arguments& arguments) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--replicas ", text.empty() ? "is missing" : text, ": write a whole number, 0 or more"));
   }
+  const std::string role = arguments.Get("role");
+  constexpr std::string_view kServers = "parameter-server";
+  if (!role.empty() && role != "worker" && role != kServers) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--role ", role, ": workers and parameter servers can be scaled; write worker or ",
+        std::string(kServers), spec::DidYouMean(role, {"worker", std::string(kServers)})));
+  }
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  if (role == kServers) {
+    RETURN_IF_ERROR(ScaleServers(*store, key, replicas));
+    SayDone(session, key, "scaled");
+    return absl::OkStatus();
+  }
   const Json scale = {{"metadata", {{"name", key.name}, {"namespace", key.ns}}},
                       {"spec", {{"replicas", replicas}}}};
   RETURN_IF_ERROR(store->UpdateScale(kube::kTrainingJob, scale).status());

@@ -58,18 +58,35 @@ std::string StateOf(const Json& job) {
   return state.empty() ? "Pending" : state;
 }
 
+// Ready and wanted, such as 1/2.
+std::string SizeOf(const Json& job, const std::string& role) {
+  const std::string wanted = NumberAt(job, absl::StrCat("/spec/replicaSpecs/", role, "/replicas"));
+  const std::string ready = NumberAt(job, absl::StrCat("/status/replicaStatuses/", role, "/ready"));
+  return absl::StrCat(ready.empty() ? "0" : ready, "/", wanted.empty() ? "1" : wanted);
+}
+
+// Empty: the job has none. A job that does not say how many it wants has one for each copy.
+std::string ServersOf(const Json& job) {
+  if (!kube::At(job, "/spec/exchange/parameterServer").is_object()) return "";
+  if (!NumberAt(job, "/spec/replicaSpecs/parameterServer/replicas").empty()) {
+    return SizeOf(job, "parameterServer");
+  }
+  const std::string ready = NumberAt(job, "/status/replicaStatuses/parameterServer/ready");
+  return absl::StrCat(ready.empty() ? "0" : ready, "/",
+                      ToMessage(job).spec().replica_specs().parameter_server().replicas());
+}
+
 Row JobRow(const Json& job, bool wide, absl::Time now) {
-  const std::string wanted = NumberAt(job, "/spec/replicaSpecs/worker/replicas");
-  const std::string ready = NumberAt(job, "/status/replicaStatuses/worker/ready");
   Row row = {kube::NameOf(job),
              StateOf(job),
-             absl::StrCat(ready.empty() ? "0" : ready, "/", wanted.empty() ? "1" : wanted),
+             SizeOf(job, "worker"),
              OrDash(NumberAt(job, "/status/progress/epoch")),
              OrDash(NumberAt(job, "/status/progress/step")),
              OrDash(NumberAt(job, "/status/progress/loss")),
              OrDash(Accuracy(job)),
              AgeOf(job, now)};
   if (wide) {
+    row.push_back(OrDash(ServersOf(job)));
     row.push_back(OrDash(NumberAt(job, "/status/progress/samplesPerSecond")));
     row.push_back(OrDash(NumberAt(job, "/status/restarts")));
     row.push_back(OrDash(kube::StringAt(job, "/status/progress/estimatedRemaining")));
@@ -285,7 +302,7 @@ std::string Table(const Rows& rows) {
 std::string JobsTable(const std::vector<Json>& jobs, bool wide, bool with_namespace,
                       absl::Time now) {
   Row head = {"NAME", "STATE", "WORKERS", "EPOCH", "STEP", "LOSS", "ACCURACY", "AGE"};
-  if (wide) head.insert(head.end(), {"SAMPLES/S", "RESTARTS", "REMAINING", "MODEL"});
+  if (wide) head.insert(head.end(), {"SERVERS", "SAMPLES/S", "RESTARTS", "REMAINING", "MODEL"});
   Rows rows = {WithNamespace(with_namespace, "NAMESPACE", head)};
   for (const Json& job : jobs) {
     rows.push_back(WithNamespace(with_namespace, kube::NamespaceOf(job), JobRow(job, wide, now)));
@@ -372,6 +389,9 @@ std::string DescribePage(const Json& job, const std::vector<Json>& pods,
   Rows head = {{"Name:", kube::NameOf(job)}, {"Namespace:", kube::NamespaceOf(job)},
                {"UID:", kube::UidOf(job)},   {"State:", StateOf(job)},
                {"Age:", AgeOf(job, now)},    {"Workers:", JobRow(job, false, now)[2]}};
+  if (const std::string servers = ServersOf(job); !servers.empty()) {
+    head.push_back({"Parameter servers:", servers});
+  }
   std::string text = Pairs(head, "");
   text += Section("Conditions", ConditionsTable(job, now));
   const Rows progress = ProgressRows(message);

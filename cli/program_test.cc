@@ -184,6 +184,10 @@ TEST_F(ProgramTest, ASubmittedJobCanBeSeenEditedAndDeleted) {
   EXPECT_THAT(Call({"get", "job", "tj/digits", "-o", "json"}).out, HasSubstr(File("train.csv")))
       << "URIs are absolute";
   EXPECT_EQ(Call({"scale", "tj/digits", "--replicas", "3"}).code, 0);
+  EXPECT_THAT(Call({"scale", "digits", "--replicas", "3", "--role", "parameter-server"}).error,
+              HasSubstr("has no parameter servers"));
+  EXPECT_THAT(Call({"scale", "digits", "--replicas", "3", "--role", "server"}).error,
+              HasSubstr("write worker or parameter-server"));
   EXPECT_EQ(Call({"suspend", "digits"}).code, 0);
   const auto job = Store()->Get(kube::kTrainingJob, {"default", "digits"});
   ASSERT_TRUE(job.ok());
@@ -194,6 +198,20 @@ TEST_F(ProgramTest, ASubmittedJobCanBeSeenEditedAndDeleted) {
   EXPECT_EQ(Call({"get", "jobs", "-n", "elsewhere", "-o", "name"}).out, "");
   EXPECT_EQ(Call({"delete", "digits"}).code, 0);
   EXPECT_EQ(Call({"get", "job", "digits"}).code, 3);
+}
+
+TEST_F(ProgramTest, ParameterServersAreScaledByTheirRole) {
+  ASSERT_EQ(
+      Call({"submit", File("job.yaml"), "--set", "spec.exchange.parameterServer.replication=2"})
+          .code,
+      0);
+  EXPECT_THAT(Call({"describe", "digits"}).out, HasSubstr("Parameter servers:   0/2"));
+  EXPECT_EQ(Call({"scale", "digits", "--role", "parameter-server", "--replicas", "3"}).code, 0);
+  const auto job = Store()->Get(kube::kTrainingJob, {"default", "digits"});
+  ASSERT_TRUE(job.ok());
+  EXPECT_EQ(kube::IntAt(*job, "/spec/replicaSpecs/parameterServer/replicas"), 3);
+  EXPECT_THAT(Call({"describe", "digits"}).out, HasSubstr("Parameter servers:   0/3"));
+  EXPECT_EQ(Call({"scale", "digits", "--role", "parameter-server", "--replicas", "5000"}).code, 2);
 }
 
 TEST_F(ProgramTest, SubmittingTheSameFileAgainChangesNothingAndAnotherIsRefused) {

@@ -136,6 +136,15 @@ void Story::TellWorkers(const v1alpha1::TrainingJobStatus& status, std::vector<L
   lines.push_back({Style::kDim, absl::StrCat("now with ", Count(now, "worker", "workers"))});
 }
 
+void Story::TellServers(const v1alpha1::TrainingJobStatus& status, std::vector<Line>& lines) {
+  const auto servers = status.replica_statuses().find("parameterServer");
+  if (servers == status.replica_statuses().end() || servers->second.ready() == servers_) return;
+  const std::int64_t before = std::exchange(servers_, servers->second.ready());
+  if (before == 0 || servers_ == 0 || state_ != "Running") return;
+  lines.push_back({Style::kDim, absl::StrCat("now with ", Count(servers_, "parameter server",
+                                                                "parameter servers"))});
+}
+
 void Story::TellEpoch(const v1alpha1::TrainingJobStatus& status, absl::Time now,
                       std::vector<Line>& lines) {
   const v1alpha1::Progress& progress = status.progress();
@@ -157,6 +166,7 @@ std::vector<Line> Story::Tell(const v1alpha1::TrainingJobStatus& status, absl::T
   TellIncidents(status, lines);
   TellState(status, lines);
   TellWorkers(status, lines);
+  TellServers(status, lines);
   TellEpoch(status, now, lines);
   return lines;
 }

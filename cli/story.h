@@ -42,11 +42,13 @@ class Story {
   void TellEpoch(const v1alpha1::TrainingJobStatus& status, absl::Time now,
                  std::vector<Line>& lines);
   void TellWorkers(const v1alpha1::TrainingJobStatus& status, std::vector<Line>& lines);
+  void TellServers(const v1alpha1::TrainingJobStatus& status, std::vector<Line>& lines);
   Told* Find(const v1alpha1::Incident& incident);
 
   std::string state_;
   std::int64_t epoch_ = 0;
   std::int64_t workers_ = 0;
+  std::int64_t servers_ = 0;
   absl::Time last_epoch_ = absl::InfinitePast();
   absl::Time last_progress_ = absl::InfinitePast();
   std::int64_t last_step_ = -1;

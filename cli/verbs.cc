@@ -136,11 +136,16 @@ Verb Logs() {
 
 Verb Scale() {
   return {.name = "scale",
-          .usage = "NAME --replicas N",
-          .summary = "Change the number of workers while it trains",
-          .examples = "  starling scale digits --replicas 4\n",
+          .usage = "NAME --replicas N [--role ROLE]",
+          .summary = "Change the number of workers, or of parameter servers, while it trains",
+          .examples =
+              "  starling scale digits --replicas 4\n"
+              "  starling scale digits-ps --role parameter-server --replicas 3\n",
           .details = "",
-          .flags = {{.name = "replicas", .value = "N", .help = "the number of workers wanted"}},
+          .flags = {{.name = "replicas", .value = "N", .help = "how many are wanted"},
+                    {.name = "role",
+                     .value = "ROLE",
+                     .help = "of what: worker (the default) or parameter-server"}},
           .min_names = 1,
           .max_names = 1,
           .run = ScaleCommand};
