@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Jobs with parameter servers as real processes: kill -9 of anything, servers and workers that come
+and go, suspension, and every consistency model. Whatever happens, every sample is used once in
+every epoch: the audit is exact.
+"""
+import os
+import random
+import signal
+import unittest
+
+import jobs
+from case import Case
+from home import REPOSITORY, is_running, kill, until
+
+EPOCHS = 6
+
+
+def job(name="digits", workers=2, servers=2, replication=2, consistency=None, **changes):
+    """A digits job whose model lies on servers."""
+    changes.setdefault("epochs", EPOCHS)
+    changes.setdefault("optimizer", {"sgd": {"learningRate": 0.05, "momentum": 0.5}})
+    made = jobs.digits(name, workers, exchange={"parameterServer": {
+        "replication": replication,
+        "consistency": consistency or {"staleSynchronous": {"staleness": 3}}}}, **changes)
+    made["spec"]["replicaSpecs"]["parameterServer"] = {"replicas": servers, "maxReplicas": 4}
+    return made
+
+
+class Servers(Case):
+    def start(self, made, *flags):
+        self.path = self.home.write("job.yaml", made)
+        self.command = self.home.start("run", self.path, "-o", "json", *flags)
+
+    def finish_whole(self, epochs=EPOCHS, accuracy=0.9, timeout=180):
+        done = self.finish(self.command, timeout)
+        self.check_audit(epochs)
+        reached = self.result(done)["metrics"]["validation/accuracy"]
+        self.say(f"accuracy {reached:.4f}, {self.result(done)['steps']} steps")
+        self.assertGreater(reached, accuracy)
+        return done
+
+    def kill_at(self, step, find, what):
+        self.home.await_step(step, command=self.command)
+        pid = until(find, 30, f"{what} runs")
+        self.say(f"kill -9 {pid} ({what}) at step {self.home.steps()}")
+        self.assertTrue(kill(pid))
+        return pid
+
+    def incidents(self, done, role):
+        return [incident for incident in done["status"].get("incidents", [])
+                if f"-{role}-" in incident.get("pod", "")]
+
+    def await_size(self, role, count):
+        """So many pods of the role run, and no other is there."""
+        def there():
+            pods = [pod for name, pod in self.home.pods().items() if f"-{role}-" in name]
+            return len(pods) == count and all(
+                pod["status"].get("phase") == "Running" for pod in pods)
+        until(there, 60, lambda: f"{count} pods of {role}\n{self.home.describe()}")
+
+
+class Training(Servers):
+    def test_the_example_reaches_its_accuracy(self):
+        command = self.home.start("run", os.path.join(REPOSITORY, "examples/digits-ps.yaml"),
+                                  "-o", "json")
+        done = self.finish(command, timeout=180)
+        result = self.result(done)
+        self.say(f"accuracy {result['metrics']['validation/accuracy']}, {result['steps']} steps, "
+                 f"{result['seconds']} s")
+        self.assertGreaterEqual(result["metrics"]["validation/accuracy"], 0.95)
+        self.assertTrue(result["targetReached"])
+        self.assertIn("parameterServer", done["status"]["replicaStatuses"])
+
+    def test_every_consistency_model_trains_and_uses_each_sample_once(self):
+        models = [{"bulkSynchronous": {}}, {"backupWorkers": {"backups": 1}}, {"asynchronous": {}},
+                  {"boundedDelay": {"delay": 4}}, {"staleSynchronous": {"staleness": 1}},
+                  {"eagerStaleSynchronous": {"staleness": 2}}, {"softSync": {"n": 1}},
+                  {"hogwild": {}}]
+        for model in models:
+            name = next(iter(model)).lower()
+            with self.subTest(model=name):
+                self.start(job(name, consistency=model, epochs=3, experiment__stepDelay="2ms"))
+                done = self.finish(self.command)
+                self.check_audit(3, name)
+                accuracy = self.result(done)["metrics"]["validation/accuracy"]
+                self.say(f"{name}: accuracy {accuracy:.4f}")
+                self.assertGreater(accuracy, 0.7)
+
+    def test_rules_of_the_servers_train(self):
+        for rule in ({"adagrad": {"learningRate": 0.05}}, {"adaRevision": {"learningRate": 0.05}},
+                     {"delayCompensated": {"learningRate": 0.05}},
+                     {"adam": {"learningRate": 0.002}}):
+            name = next(iter(rule)).lower()
+            with self.subTest(rule=name):
+                self.start(job(name, optimizer=rule, consistency={"asynchronous": {}}, epochs=3,
+                               experiment__stepDelay="0s"))
+                done = self.finish(self.command)
+                self.check_audit(3, name)
+                self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.7)
+
+
+class Kill(Servers):
+    def setUp(self):
+        super().setUp()
+        self.start(job())
+
+    def test_of_a_servers_role_restarts_it_in_its_pod(self):
+        pod = self.home.await_pod("digits-parameter-server-1")
+        self.kill_at(20, lambda: self.home.role_pid("digits-parameter-server-1"), "role of server 1")
+
+        done = self.finish_whole()
+        self.assertTrue(self.incidents(done, "parameter-server"), "the incident is told")
+        self.assertFalse(is_running(pod))
+
+    def test_of_either_servers_pod_replaces_it_and_loses_nothing(self):
+        self.kill_at(20, lambda: self.home.pod_pid("digits-parameter-server-0"), "pod of server 0")
+        until(lambda: not self.home.pod_pid("digits-parameter-server-0"), 10, "it has ended")
+        self.await_size("parameter-server", 2)
+        self.home.await_step(self.home.steps() + 20, command=self.command)
+        self.kill_at(0, lambda: self.home.pod_pid("digits-parameter-server-1"), "pod of server 1")
+
+        done = self.finish_whole()
+        told = self.incidents(done, "parameter-server")
+        self.assertGreaterEqual(len(told), 2, told)
+        self.assertIn(9, [incident.get("signal") for incident in told], told)
+        self.assertEqual(0, sum(incident.get("repeatedSteps", 0) for incident in told), told)
+
+    def test_of_a_workers_role_and_of_its_pod(self):
+        self.kill_at(15, lambda: self.home.role_pid("digits-worker-0"), "role of worker 0")
+        self.kill_at(50, lambda: self.home.pod_pid("digits-worker-1"), "pod of worker 1")
+
+        self.assertTrue(self.incidents(self.finish_whole(), "worker"))
+
+    def test_of_the_coordinator_lets_training_go_on(self):
+        self.kill_at(20, lambda: self.home.role_pid("digits-coordinator-0"), "coordinator's role")
+        self.kill_at(60, lambda: self.home.pod_pid("digits-coordinator-0"), "coordinator's pod")
+
+        self.finish_whole()
+
+    def test_of_the_controller_leaves_the_pods_alone(self):
+        server = self.home.await_pod("digits-parameter-server-0")
+        self.home.await_step(20, command=self.command)
+        killed = self.home.controllers()[0]
+        self.assertTrue(kill(killed))
+        until(lambda: [pid for pid in self.home.controllers() if pid != killed], 10,
+              "the controller is restarted")
+        self.assertTrue(is_running(server), "pods outlive their controller")
+
+        self.finish_whole()
+
+    def test_of_a_server_a_worker_and_the_coordinator_at_once(self):
+        self.home.await_step(40, command=self.command)
+        for pod in ("digits-parameter-server-0", "digits-worker-0", "digits-coordinator-0"):
+            kill(self.home.pod_pid(pod))
+
+        self.finish_whole()
+
+    def test_of_everything_and_the_same_command_again_goes_on_from_the_snapshots(self):
+        self.home.await_step(70, command=self.command)
+        self.home.kill_everything()
+
+        self.start(job())
+        until(lambda: self.home.steps() > 71, 60, "training goes on")
+        self.finish_whole()
+
+    def test_frozen_server_holds_nobody_up_for_long_and_may_wake(self):
+        self.home.await_step(20, command=self.command)
+        role = until(lambda: self.home.role_pid("digits-parameter-server-1"), 30, "server 1 runs")
+        kill(role, signal.SIGSTOP)
+        frozen = self.home.steps()
+        self.home.await_step(frozen + 20, command=self.command)
+        kill(role, signal.SIGCONT)  # perhaps it was replaced meanwhile
+
+        self.finish_whole()
+
+
+class OneCopy(Servers):
+    def test_a_killed_server_is_restored_from_its_snapshot_and_the_loss_is_told(self):
+        self.start(job(servers=1, replication=1, checkpoint__interval="300ms"))
+        self.kill_at(70, lambda: self.home.pod_pid("digits-parameter-server-0"), "the only server")
+
+        done = self.finish_whole()
+        told = self.incidents(done, "parameter-server")
+        self.say(f"incidents: {told}")
+        self.assertTrue(told)
+
+
+class Elastic(Servers):
+    def scale(self, role, count):
+        self.home.run("scale", "digits", "--role", role, "--replicas", count)
+
+    def test_servers_one_three_two_while_workers_one_four_two(self):
+        self.start(job(workers=1, servers=1, replication=1, epochs=10))
+        self.home.await_step(10, command=self.command)
+        self.scale("parameter-server", 3)
+        self.scale("worker", 4)
+        self.await_size("parameter-server", 3)
+        self.await_size("worker", 4)
+        self.home.await_step(self.home.steps() + 25, command=self.command)
+        self.scale("parameter-server", 2)
+        self.scale("worker", 2)
+        self.await_size("parameter-server", 2)
+        self.await_size("worker", 2)
+
+        done = self.finish_whole(epochs=10)
+        told = self.incidents(done, "parameter-server")
+        self.assertEqual(0, sum(incident.get("repeatedSteps", 0) for incident in told), told)
+
+    def test_the_same_with_random_kills(self):
+        seed = int(os.environ.get("STARLING_E2E_SEED", "1"))
+        choice = random.Random(seed)
+        self.start(job(workers=1, servers=2, epochs=12))
+        sizes = iter([("parameter-server", 3), ("worker", 4), ("parameter-server", 2),
+                      ("worker", 2)])
+        for at in range(15, 15 + 8 * 25, 25):
+            self.home.await_step(at, command=self.command)
+            if choice.random() < 0.5 and (size := next(sizes, None)):
+                self.say(f"seed {seed}: {size} at step {self.home.steps()}")
+                self.scale(*size)
+                continue
+            victims = [item for item in self.home.processes() if item.program in (
+                "starling-server", "starling-worker", "starling-coordinator")]
+            victim = choice.choice(victims)
+            self.say(f"seed {seed}: kill -9 {victim.program} at step {self.home.steps()}")
+            kill(victim.pid)
+
+        self.finish_whole(epochs=12)
+
+    def test_suspended_job_releases_all_pods_and_resumes_where_it_was(self):
+        self.home.run("up")
+        self.home.run("submit", self.home.write("job.yaml", job(epochs=5)))
+        self.home.await_step(30)
+
+        self.home.run("suspend", "digits")
+        until(lambda: self.home.condition("Suspended"), 60, self.home.describe)
+        until(lambda: not self.home.pods(), 40, lambda: "no pod is left\n" + self.home.describe())
+        reached = self.home.steps()
+        self.home.run("resume", "digits")
+
+        until(lambda: self.home.condition("Succeeded"), 120, self.home.describe)
+        self.assertGreater(reached, 29)
+        self.check_audit(5)
+        steps = [line["step"] for line in self.home.audit()]
+        self.assertEqual(sorted(steps), steps)
+        self.home.run("down")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
