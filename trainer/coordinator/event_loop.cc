@@ -7,20 +7,32 @@ namespace starling::coordinator {
 
 void EventQueue::Post(std::function<void()> event) {
   sync::MutexLock lock(mutex_);
-  if (closed_) return;
+  if (closed_ && holds_ == 0) return;
   events_.push_back(std::move(event));
   changed_.NotifyAll();
 }
 
 std::function<void()> EventQueue::Take(net::Deadline deadline) {
   sync::MutexLock lock(mutex_);
-  while (events_.empty() && !closed_ && !deadline.Expired()) {
+  while (events_.empty() && !OverLocked() && !deadline.Expired()) {
     changed_.WaitFor(mutex_, deadline.Remaining());
   }
   if (events_.empty()) return nullptr;
   std::function<void()> event = std::move(events_.front());
   events_.pop_front();
   return event;
+}
+
+void EventQueue::Hold() {
+  sync::MutexLock lock(mutex_);
+  ++holds_;
+}
+
+void EventQueue::PostLast(std::function<void()> event) {
+  sync::MutexLock lock(mutex_);
+  events_.push_back(std::move(event));
+  --holds_;
+  changed_.NotifyAll();
 }
 
 void EventQueue::Close() {
@@ -31,8 +43,10 @@ void EventQueue::Close() {
 
 bool EventQueue::Over() {
   sync::MutexLock lock(mutex_);
-  return closed_ && events_.empty();
+  return OverLocked();
 }
+
+bool EventQueue::OverLocked() const { return closed_ && events_.empty() && holds_ == 0; }
 
 EventLoop::EventLoop(std::shared_ptr<EventQueue> queue, absl::Duration period,
                      std::function<void()> tick)

@@ -2,8 +2,8 @@
 // One thread that owns the coordinator's state: gRPC's threads only post to it.
 //
 // Whatever is posted runs in order on that thread, so that nothing behind it needs a lock. The tick
-// runs in between, about every `period`. Who may outlive the loop (a call that gRPC is not done
-// with) keeps its EventQueue, which then drops what it is given.
+// runs in between, about every `period`. A call of our own is not over before gRPC says so: it
+// holds the queue, and the loop does not end before the last event of every holder.
 #pragma once
 
 #include <deque>
@@ -24,15 +24,22 @@ class EventQueue {
   void Post(std::function<void()> event);
   // The next event; an empty one when `deadline` has come first.
   std::function<void()> Take(net::Deadline deadline);
-  // Drops what is posted from now on.
+  // Keeps the loop going until PostLast.
+  void Hold();
+  // Posts a holder's last event, and lets go.
+  void PostLast(std::function<void()> event);
+  // Drops what is posted from now on, unless somebody holds.
   void Close();
-  // Closed, and nothing is left.
+  // Closed, and nothing is left or to come.
   bool Over();
 
  private:
+  bool OverLocked() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
   sync::Mutex mutex_;
   sync::Condition changed_;
   std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
+  int holds_ ABSL_GUARDED_BY(mutex_) = 0;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -40,7 +47,7 @@ class EventQueue {
 class EventLoop {
  public:
   EventLoop(std::shared_ptr<EventQueue> queue, absl::Duration period, std::function<void()> tick);
-  // Runs what is posted already, then ends.
+  // Runs what is posted already, and what holders post, then ends.
   ~EventLoop();
   EventLoop(const EventLoop&) = delete;
   EventLoop& operator=(const EventLoop&) = delete;

@@ -32,7 +32,8 @@ std::shared_ptr<grpc::Channel> FreshChannel(const MemberLinkOptions& options) {
 }  // namespace
 
 // One call; lives until gRPC is done with it. Its events go to the loop; what it sends is the
-// loop's business, one write at a time.
+// loop's business, one write at a time. It is destroyed on the loop, never in a callback: the last
+// channel of a process joins the threads that callbacks run on.
 class MemberLink::Stream final
     : public grpc::ClientBidiReactor<v1alpha1::Directive, v1alpha1::Report>,
       public std::enable_shared_from_this<Stream> {
@@ -45,6 +46,7 @@ class MemberLink::Stream final
 
   void Start() {
     self_ = shared_from_this();
+    queue_->Hold();
     stub_->async()->Attend(&context_, this);
     AddHold();  // for the loop's writes, until the stream ends
     StartRead(&in_);
@@ -72,7 +74,8 @@ class MemberLink::Stream final
     Post([](MemberLink& link, const std::shared_ptr<Stream>& self) { link.OnWritten(self); });
   }
   void OnDone(const grpc::Status&) override {
-    const std::shared_ptr<Stream> last = std::move(self_);  // destroys this on return
+    const std::shared_ptr<EventQueue> queue = queue_;  // the loop may destroy this at once
+    queue->PostLast([self = std::move(self_)] {});
   }
   // On the loop, once: no writes from now on.
   void Release() {
