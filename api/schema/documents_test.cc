@@ -8,6 +8,7 @@
 #include <iterator>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "api/spec/contract.h"
 #include "api/yaml/yaml.h"
 #include "common/json/json.h"
@@ -79,7 +80,7 @@ void CheckStructural(const Json& schema, const std::string& path) {
   if (schema.contains("properties")) {
     EXPECT_FALSE(schema.contains("additionalProperties")) << path;
     for (const auto& [name, member] : schema["properties"].items()) {
-      CheckStructural(member, path + "." + name);
+      CheckStructural(member, absl::StrCat(path, ".", name));
     }
   }
   if (schema["type"] == "array") {

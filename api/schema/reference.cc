@@ -38,8 +38,7 @@ std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"
 
 std::string TypeCell(const FieldDescriptor& field) {
   const FieldDescriptor& value = field.is_map() ? spec::MapValueOf(field) : field;
-  const std::string text = spec::TypeText(field);
-  if (spec::KindOf(value) != Kind::kMessage) return text;
+  if (spec::KindOf(value) != Kind::kMessage) return spec::TypeText(field);
   const std::string name = value.message_type()->name();
   const std::string link = absl::StrCat("[", name, "](#", absl::AsciiStrToLower(name), ")");
   if (field.is_map()) return absl::StrCat("map of ", link);

@@ -127,9 +127,9 @@ Documentation::Documentation() {
 }
 
 const std::string& Documentation::Of(const std::string& full_name) const {
-  static const std::string none;
+  static const std::string kNone;
   const auto comment = comments_.find(full_name);
-  return comment == comments_.end() ? none : comment->second;
+  return comment == comments_.end() ? kNone : comment->second;
 }
 
 std::string TypeText(const FieldDescriptor& field) {

@@ -22,7 +22,7 @@ inline Json Group(const Gang& gang, const kube::ResourceKind& kind) {
             {"ownerReferences", Json::array({gang.owner})}}}};
 }
 
-inline void SetSchedulerName(Json& patch, const Gang& gang, std::string otherwise) {
+inline void SetSchedulerName(Json& patch, const Gang& gang, const std::string& otherwise) {
   const std::string& name = gang.scheduler_name.empty() ? otherwise : gang.scheduler_name;
   if (!name.empty()) patch["spec"]["schedulerName"] = name;
 }

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+
 namespace starling::scheduling {
 
 inline void CheckSchema(const nlohmann::json& schema, const nlohmann::json& value,
@@ -17,14 +19,14 @@ inline void CheckFields(const nlohmann::json& fields, const nlohmann::json& valu
                         const std::string& path, std::vector<std::string>& problems) {
   for (const auto& [name, member] : value.items()) {
     if (!fields.contains(name)) {
-      problems.push_back(path + "." + name + ": unknown field");
+      problems.push_back(absl::StrCat(path, ".", name, ": unknown field"));
     } else {
-      CheckSchema(fields[name], member, path + "." + name, problems);
+      CheckSchema(fields[name], member, absl::StrCat(path, ".", name), problems);
     }
   }
   for (const auto& [name, schema] : fields.items()) {
     if (schema.value("required", false) && !value.contains(name)) {
-      problems.push_back(path + "." + name + ": is missing");
+      problems.push_back(absl::StrCat(path, ".", name, ": is missing"));
     }
   }
 }
@@ -67,13 +69,13 @@ inline void CheckSchema(const nlohmann::json& schema, const nlohmann::json& valu
   } else if (type == "array") {
     CheckBounds(schema, static_cast<long long>(value.size()), path, problems);
     for (std::size_t i = 0; i < value.size(); ++i) {
-      CheckSchema(schema["items"], value[i], path + "[" + std::to_string(i) + "]", problems);
+      CheckSchema(schema["items"], value[i], absl::StrCat(path, "[", i, "]"), problems);
     }
   } else if (type == "object" && schema.contains("fields")) {
     CheckFields(schema["fields"], value, path, problems);
   } else if (type == "object") {
     for (const auto& [name, member] : value.items()) {
-      CheckSchema(schema["values"], member, path + "." + name, problems);
+      CheckSchema(schema["values"], member, absl::StrCat(path, ".", name), problems);
     }
   }
 }
