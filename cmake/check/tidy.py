@@ -4,6 +4,10 @@
 
 A file's verdict depends on itself, on the headers of this project that it includes and on
 .clang-tidy; a digest of them all is remembered outside the tree, so that a second run costs seconds.
+
+Most of a run's time goes into the system's headers, so the files of a folder are first checked as
+one unit. Where that one has remarks (files that are alright alone may clash together), each of its
+files is checked alone, and only what is said then counts.
 """
 import concurrent.futures
 import hashlib
@@ -16,6 +20,8 @@ import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".cache")) / "starling" / "tidy"
+UNIT = 8
+ALL_OURS = r"(common|api|controller|trainer|cli|tests|bench)/.*\.(h|cc)$"
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
 
 
@@ -38,42 +44,71 @@ def digest(path):
     return sha.hexdigest()
 
 
-def check(build, path):
-    mark = CACHE / digest(path)
-    if mark.exists():
-        return None
-    run = subprocess.run(["clang-tidy-14", "--quiet", "-p", build, path], cwd=ROOT, capture_output=True, text=True)
-    if run.returncode == 0:
-        mark.touch()
-        return None
-    return run.stdout + run.stderr
+def tidy(build, path, *options):
+    run = subprocess.run(["clang-tidy-14", "--quiet", "-p", build, *options, path], cwd=ROOT, capture_output=True,
+                         text=True)
+    return "" if run.returncode == 0 else run.stdout + run.stderr or f"clang-tidy ended with {run.returncode}"
 
 
-def without_precompiled(build, commands):
-    """A folder with the same commands, but for g++'s precompiled header, which clang cannot read."""
-    folder = ROOT / build / "tidy"
-    folder.mkdir(exist_ok=True)
-    for entry in commands:
-        entry["command"] = re.sub(r"-include \S*/cmake_pch\.hxx", "", entry["command"])
+def mark(path):
+    return CACHE / digest(path)
+
+
+def check(build, unit, paths):
+    """What clang-tidy says about these files, by file; of one that passes nothing."""
+    marks = {path: mark(path) for path in paths}
+    if len(paths) > 1 and not tidy(build, unit, f"--header-filter={ALL_OURS}"):
+        remarks = {}
+    else:
+        remarks = {path: text for path in paths if (text := tidy(build, path))}
+    for path in paths:
+        if path not in remarks:
+            marks[path].touch()
+    return remarks
+
+
+def without_precompiled(command):
+    """The same command, but for g++'s precompiled header, which clang cannot read."""
+    return re.sub(r"-include \S*/cmake_pch\.hxx", "", command)
+
+
+def units(folder, entries):
+    """Files of one folder that are compiled alike, a few at a time, and commands for them all."""
+    alike = {}
+    for path, entry in sorted(entries.items()):
+        command = re.sub(r" -o \S+ -c \S+", "", entry["command"])
+        alike.setdefault((os.path.dirname(path), path.endswith("_test.cc"), command), []).append(path)
+    commands, found = list(entries.values()), []
+    for key, paths in alike.items():
+        for start in range(0, len(paths), UNIT):
+            unit, some = str(folder / f"unit{len(found)}.cc"), paths[start:start + UNIT]
+            pathlib.Path(unit).write_text(
+                "".join(f'#include "{ROOT / path}"  // NOLINT(bugprone-suspicious-include)\n' for path in some))
+            entry = entries[some[0]]
+            commands.append({**entry, "file": unit, "command": entry["command"].replace(entry["file"], unit)})
+            found.append((unit, some))
     (folder / "compile_commands.json").write_text(json.dumps(commands))
-    return str(folder)
+    return found
 
 
 def main():
     build, skip = sys.argv[1], sys.argv[2:]
-    commands = json.loads((ROOT / build / "compile_commands.json").read_text())
-    build = without_precompiled(build, commands)
-    paths = sorted({os.path.relpath(entry["file"], ROOT) for entry in commands})
-    paths = [p for p in paths if not p.startswith(("build", "..")) and p.endswith(".cc")
-             and not any(p.startswith(s) for s in skip)]
+    entries = {}
+    for entry in json.loads((ROOT / build / "compile_commands.json").read_text()):
+        path = os.path.relpath(entry["file"], ROOT)
+        if path.endswith(".cc") and not path.startswith(("build", "..", *skip)):
+            entries[path] = {**entry, "command": without_precompiled(entry["command"])}
     CACHE.mkdir(parents=True, exist_ok=True)
+    folder = ROOT / build / "tidy"
+    folder.mkdir(exist_ok=True)
+    changed = {path: entry for path, entry in entries.items() if not mark(path).exists()}
     failed = 0
-    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-        for path, text in zip(paths, pool.map(lambda p: check(build, p), paths)):
-            if text is not None:
+    with concurrent.futures.ThreadPoolExecutor(int(os.environ.get("JOBS") or os.cpu_count())) as pool:
+        for remarks in pool.map(lambda unit: check(str(folder), *unit), units(folder, changed)):
+            for path, text in remarks.items():
                 failed += 1
-                print(f"{path}:\n{text}")
-    print(f"tidy: {len(paths) - failed} of {len(paths)} files pass")
+                print(f"{path}:\n{text}", flush=True)
+    print(f"tidy: {len(entries) - failed} of {len(entries)} files pass")
     return 1 if failed else 0
 
 
