@@ -80,6 +80,16 @@ class RandomScene {
       if (Below(4) == 0) node.departure = "a taint";
     }
     if (Below(4) == 0) scene.seen.spec.mutable_dataset()->set_global_batch_size(Number());
+    if (Below(4) == 0) Servers(scene);
+  }
+
+  void Servers(Scene& scene) {
+    v1alpha1::ParameterServerSpec& servers = scene.servers(static_cast<std::int64_t>(Below(6)) - 1);
+    if (Half()) servers.set_min_replicas(Number());
+    if (Half()) servers.set_max_replicas(Number());
+    servers.set_restart_policy(static_cast<v1alpha1::RestartPolicy>(Below(4)));
+    if (Half()) scene.seen.spec.mutable_exchange()->mutable_parameter_server()->set_replication(3);
+    scene.seen.has_server_budget = Half();
   }
 
   void Status(Scene& scene) {
@@ -115,14 +125,17 @@ class RandomScene {
 
   void Incident(Scene& scene, v1alpha1::Incident& incident) {
     SetTime(incident.mutable_time(), Moment(scene));
-    incident.set_reason(Half() ? "WorkerLost" : "WorkerFailed");
+    static constexpr const char* kReasons[] = {"WorkerLost", "WorkerFailed", "ParameterServerLost"};
+    incident.set_reason(kReasons[Below(3)]);
     incident.set_pod(resources::PodName("digits", Role::kWorker, static_cast<int>(Below(4))));
     if (Half()) incident.set_exit_code(Number());
   }
 
   void Pod(Scene& scene) {
     ObservedPod& pod =
-        scene.Add(Below(3) == 0 ? Role::kCoordinator : Role::kWorker,
+        scene.Add(Below(3) == 0   ? Role::kCoordinator
+                  : Below(4) == 0 ? Role::kParameterServer
+                                  : Role::kWorker,
                   static_cast<std::int64_t>(Below(4)), static_cast<PodPhase>(Below(4)));
     pod.terminating = Below(4) == 0;
     pod.disrupted = Below(5) == 0;
@@ -220,6 +233,9 @@ std::string Wrong(const Scene& scene, const Decision& decision) {
       const bool alone = scene.seen.spec.workload().has_container();
       if (alone != (create->world.round > 0)) return "makes a pod of the wrong kind";
       if (alone && create->role == Role::kCoordinator) return "gives a container a coordinator";
+      if (create->role == Role::kParameterServer && !resources::HasServers(scene.seen.spec)) {
+        return "gives a parameter server to a job without them";
+      }
     }
     if (const auto* remove = std::get_if<DeletePod>(&action)) {
       const std::string wrong = WrongDeletion(scene, deleted, *remove);

@@ -144,8 +144,9 @@ TEST(Servers, HaveABudgetOfTheirOwnWhereThereAreBudgets) {
   const Decision decision = scene.Do();
   ASSERT_EQ(Count<CreateBudget>(decision), 1);
   for (const Action& action : decision.actions) {
-    const auto* budget = std::get_if<CreateBudget>(&action);
-    if (budget != nullptr) EXPECT_EQ(budget->role, Role::kParameterServer);
+    if (const auto* budget = std::get_if<CreateBudget>(&action); budget != nullptr) {
+      EXPECT_EQ(budget->role, Role::kParameterServer);
+    }
   }
   scene.seen.has_server_budget = true;
   EXPECT_EQ(Count<CreateBudget>(scene.Do()), 0);

@@ -207,5 +207,24 @@ TEST(IsCheckpointDurable, LooksAtTheVolumeThatHoldsIt) {
   EXPECT_TRUE(IsCheckpointDurable({}, {.jobs_folder = "/jobs", .image = ""}));
 }
 
+// Servers write what is trained, a worker the model.
+TEST(IsCheckpointDurable, AsksForTheVolumeInBothRolesOfAJobWithServers) {
+  const resources::Platform cluster{.jobs_folder = "", .image = "starling"};
+  const std::string keeps = R"({"spec": {
+      "containers": [{"name": "trainer",
+                      "volumeMounts": [{"name": "store", "mountPath": "/checkpoints"}]}],
+      "volumes": [{"name": "store", "persistentVolumeClaim": {"claimName": "store"}}]}})";
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_checkpoint()->set_uri("/checkpoints");
+  spec.mutable_replica_specs()->mutable_worker()->set_template_(keeps);
+  EXPECT_TRUE(IsCheckpointDurable(spec, cluster));
+  spec.mutable_exchange()->mutable_parameter_server();
+  EXPECT_FALSE(IsCheckpointDurable(spec, cluster));
+  spec.mutable_replica_specs()->mutable_parameter_server()->set_template_(keeps);
+  EXPECT_TRUE(IsCheckpointDurable(spec, cluster));
+  spec.mutable_replica_specs()->mutable_worker()->clear_template_();
+  EXPECT_FALSE(IsCheckpointDurable(spec, cluster));
+}
+
 }  // namespace
 }  // namespace starling::trainingjob

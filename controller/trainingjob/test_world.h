@@ -81,7 +81,7 @@ class TestWorld {
   explicit TestWorld(bool admission = true, bool cluster = false);
 
   // What happens outside the controller.
-  void CreateJob(std::int64_t workers);
+  void CreateJob(std::int64_t workers, std::int64_t servers = 0);
   void CreateContainerJob(std::int64_t workers);  // its containers run for 8 ticks
   void PatchJob(const kube::Json& patch);
   void DeleteJob();

@@ -145,8 +145,8 @@ std::string TestWorld::ReasonOf(std::string_view condition) {
   return kube::StringAt(kube::FindCondition(job, condition), "/reason");
 }
 
-void TestWorld::CreateJob(std::int64_t workers) {
-  const Json job = {
+void TestWorld::CreateJob(std::int64_t workers, std::int64_t servers) {
+  Json job = {
       {"apiVersion", "starling.dev/v1alpha1"},
       {"kind", "TrainingJob"},
       {"metadata", {{"name", kJob.name}, {"namespace", kJob.ns}}},
@@ -154,6 +154,10 @@ void TestWorld::CreateJob(std::int64_t workers) {
        {{"workload", {{"classification", {{"model", {{"mlp", {{"hidden", Json::array({8})}}}}}}}}},
         {"dataset", {{"train", {{"synthetic", {{"samples", 64}, {"shape", Json::array({4})}}}}}}},
         {"replicaSpecs", {{"worker", {{"replicas", workers}, {"maxReplicas", 8}}}}}}}};
+  if (servers > 0) {
+    job["spec"]["exchange"] = {{"parameterServer", Json::object()}};
+    job["spec"]["replicaSpecs"]["parameterServer"] = {{"replicas", servers}};
+  }
   const auto created = store_->Create(kube::kTrainingJob, job);
   STARLING_CHECK(created.ok(), created.status().ToString().c_str());
 }

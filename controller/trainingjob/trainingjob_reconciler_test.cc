@@ -20,6 +20,7 @@ struct Scenario {
   std::int64_t workers;
   std::function<bool(TestWorld&, int& stage)> drive;
   bool own_container = false;
+  std::int64_t servers = 0;
 };
 
 void PrintTo(const Scenario& scenario, std::ostream* out) { *out << scenario.name; }
@@ -81,6 +82,35 @@ bool CoordinatorHangs(TestWorld& world, int& stage) {
   return stage == 1 && HasSucceeded(world);
 }
 
+bool LoseAServer(TestWorld& world, int& stage) {
+  if (stage == 0 && world.step() >= 4 && world.PodRuns("digits-parameter-server-1")) {
+    world.KillPod("digits-parameter-server-1");
+    stage = 1;
+  }
+  return stage == 1 && HasSucceeded(world);
+}
+
+bool ScaleServersAndSuspend(TestWorld& world, int& stage) {
+  const auto scale = [&](int replicas) {
+    world.PatchJob({{"spec", {{"replicaSpecs", {{"parameterServer", {{"replicas", replicas}}}}}}}});
+  };
+  if (stage == 0 && world.step() >= 2) {
+    scale(3);
+    stage = 1;
+  } else if (stage == 1 && world.PodRuns("digits-parameter-server-2")) {
+    scale(1);
+    stage = 2;
+  } else if (stage == 2 && !world.PodRuns("digits-parameter-server-1")) {
+    world.PatchJob(Suspend(true));
+    stage = 3;
+  } else if (stage == 3 && world.State() == "Suspended") {
+    EXPECT_EQ(world.CountPods(), 0U);
+    world.PatchJob(Suspend(false));
+    stage = 4;
+  }
+  return stage == 4 && HasSucceeded(world);
+}
+
 bool Delete(TestWorld& world, int& stage) {
   if (stage == 0 && world.step() >= 4) {
     world.DeleteJob();
@@ -130,7 +160,7 @@ std::string Live(TestWorld& world, const Scenario& scenario) {
   if (scenario.own_container) {
     world.CreateContainerJob(scenario.workers);
   } else {
-    world.CreateJob(scenario.workers);
+    world.CreateJob(scenario.workers, scenario.servers);
   }
   int stage = 0;
   for (int tick = 0; tick < kMostTicks; ++tick) {
@@ -186,6 +216,8 @@ const Scenario kScenarios[] = {{"RunToTheEnd", 2, RunToTheEnd},
                                {"ContainersRunToTheEnd", 2, RunToTheEnd, true},
                                {"ScaleContainers", 2, ScaleContainers, true},
                                {"LoseAContainer", 2, LoseAContainer, true},
+                               {"LoseAServer", 1, LoseAServer, false, 2},
+                               {"ScaleServersAndSuspend", 1, ScaleServersAndSuspend, false, 1},
                                {"ExpireAfterSuccess", 2, ExpireAfterSuccess}};
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, LifeOfAJob, testing::ValuesIn(kScenarios),
