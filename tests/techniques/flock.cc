@@ -1,0 +1,305 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/techniques/flock.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <set>
+
+#include "common/status/check.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/data/batches.h"
+#include "trainer/kernels/span_math.h"
+
+namespace starling::techniques {
+namespace {
+
+using parameter_server::Entry;
+using parameter_server::EntryKind;
+using parameter_server::Lease;
+using parameter_server::Outcome;
+using parameter_server::SlotState;
+
+enum class Doing { kAway, kReading, kComputing };
+
+struct Worker {
+  Doing doing = Doing::kAway;
+  Client client;
+  Clock clock = 0;
+  std::int64_t sequence = 0;
+  std::int64_t round = 0;
+  std::int64_t life = 0;  // events of an earlier one are void
+  Lease lease = 0;
+  double since = 0;  // it waits to read
+  consistency::Version read = 0;
+  std::vector<float> parameters, gathered;
+};
+
+// A worker's push arrives; those of one moment in the order in which they were begun.
+struct Event {
+  double at = 0;
+  std::int64_t order = 0;
+  int worker = 0;
+  std::int64_t life = 0;
+  auto operator<=>(const Event& other) const {
+    return std::tie(at, order) <=> std::tie(other.at, other.order);
+  }
+  bool operator==(const Event& other) const { return order == other.order; }
+};
+
+class Simulation {
+ public:
+  explicit Simulation(const FlockOptions& options)
+      : options_(options),
+        slot_options_(SlotOf(TableOf(options))),
+        slot_(slot_options_),
+        shadow_(
+            consistency::MakeConsistency(slot_options_.consistency, slot_options_.rules.clocks)),
+        batches_(options.problem->samples(), options.batch, options.seed) {
+    std::vector<int> all(static_cast<std::size_t>(options.workers));
+    for (int i = 0; i < options.workers; ++i) all[static_cast<std::size_t>(i)] = i;
+    Install(all);
+  }
+
+  FlockResult Play() {
+    std::size_t change = 0;
+    while (!events_.empty() && !Over()) {
+      const Event event = *events_.begin();
+      if (change < options_.changes.size() && options_.changes[change].at <= event.at) {
+        now_ = options_.changes[change].at;
+        Install(options_.changes[change++].workers);
+        continue;
+      }
+      events_.erase(events_.begin());
+      now_ = event.at;
+      Worker& worker = workers_[event.worker];
+      if (event.life != worker.life) continue;
+      Arrive(event.worker, worker);
+      LetRead();
+    }
+    result_.seconds = now_;
+    result_.staleness = slot_.model().staleness();
+    result_.updates = slot_.model().version();
+    result_.parameters = ValuesOf(slot_, options_.problem->parameters());
+    for (const auto& [index, worker] : workers_) result_.rounds.push_back(worker.round);
+    return std::move(result_);
+  }
+
+ private:
+  static TableOptions TableOf(const FlockOptions& options) {
+    TableOptions table = options.table;
+    table.parameters = options.problem->parameters();
+    return table;
+  }
+
+  bool Over() const {
+    return static_cast<std::int64_t>(result_.taken.size()) >= options_.leases ||
+           now_ >= options_.seconds || result_.reached != kForever;
+  }
+  void Schedule(int index, double after) {
+    events_.insert({now_ + after, next_order_++, index, workers_[index].life});
+  }
+
+  void Install(const std::vector<int>& present) {
+    ++view_;
+    for (auto& [index, worker] : workers_) {
+      if (worker.doing == Doing::kAway) continue;
+      if (std::find(present.begin(), present.end(), index) != present.end()) continue;
+      if (worker.lease != 0) again_.push_front(worker.lease);
+      worker = {Doing::kAway, {}, 0, 0, worker.round, worker.life + 1, 0, 0, 0, {}, {}};
+    }
+    std::vector<Client> clients;
+    std::vector<int> fresh;
+    for (const int index : present) {
+      Worker& worker = workers_[index];
+      if (worker.doing == Doing::kAway) {
+        worker.client = ClientOf(index, view_);
+        fresh.push_back(index);
+      }
+      clients.push_back(worker.client);
+    }
+    Tell(shadow_->OnView(clients));
+    slot_.OnView(clients);
+    for (const int index : fresh) {
+      workers_[index].clock = slot_.StartOf(workers_[index].client);
+      workers_[index].doing = Doing::kReading;
+      workers_[index].since = now_;
+    }
+    LetRead();
+  }
+
+  void LetRead() {
+    for (auto& [index, worker] : workers_) {
+      if (worker.doing != Doing::kReading) continue;
+      const int rank = static_cast<int>(std::distance(workers_.begin(), workers_.find(index)));
+      if (!options_.downpour.MayTrain(rank, slot_.model().version())) continue;
+      const bool fetches = worker.parameters.empty() || options_.downpour.Fetches(worker.round);
+      if (fetches && !slot_.MayRead(worker.client, worker.clock, worker.sequence)) continue;
+      result_.waited += now_ - worker.since;
+      if (fetches) Fetch(index, worker);
+      worker.doing = Doing::kComputing;
+      if (worker.lease == 0) worker.lease = NextLease();
+      const bool pushes = options_.downpour.Pushes(worker.round, false);
+      const double way = (fetches ? options_.latency : 0) + (pushes ? options_.latency : 0);
+      Schedule(index, way + options_.compute(index, worker.round, now_));
+    }
+  }
+  void Fetch(int index, Worker& worker) {
+    const std::size_t parameters = options_.problem->parameters();
+    if (slot_options_.table->rule->remembered() != optimizer::Optimizer::kNothing) {
+      Entry entry;
+      entry.kind = EntryKind::kRemember;
+      entry.client = worker.client;
+      entry.sequence = ++worker.sequence;
+      entry.update =
+          Encoded(worker.parameters.empty() ? std::vector<float>(parameters) : worker.parameters);
+      (void)slot_.Append(entry);
+    }
+    worker.parameters = ValuesOf(slot_, parameters);
+    worker.read = slot_.model().version();
+    if (options_.on_read) options_.on_read(index, worker.clock, worker.parameters);
+  }
+  Lease NextLease() {
+    if (again_.empty()) return next_lease_++;
+    const Lease lease = again_.front();
+    again_.pop_front();
+    return lease;
+  }
+
+  void Arrive(int index, Worker& worker) {
+    const std::vector<std::int64_t> ids =
+        options_.pinned ? options_.pinned(index, worker.round)
+                        : batches_.SampleIds(static_cast<std::int64_t>(worker.lease));
+    std::vector<float> gradient(options_.problem->parameters());
+    options_.problem->Gradient(worker.parameters, ids, gradient);
+    if (options_.make_update) options_.make_update(index, worker.clock, gradient);
+    const bool pushes = options_.downpour.Pushes(worker.round, false);
+    const bool alone = pushes && worker.gathered.empty();
+    ++worker.round;
+    if (!alone) {
+      worker.gathered.resize(gradient.size());
+      kernels::Add(gradient, worker.gathered);
+      const double rate = options_.table.rate(worker.round);
+      kernels::Axpy(static_cast<float>(-rate), gradient, worker.parameters);
+    }
+    if (pushes) {
+      Push(worker, alone ? gradient : worker.gathered, static_cast<double>(ids.size()));
+      worker.gathered.clear();
+    } else {
+      result_.taken.push_back(static_cast<std::int64_t>(worker.lease));
+      worker.lease = 0;
+    }
+    worker.doing = Doing::kReading;
+    worker.since = now_;
+  }
+
+  void Push(Worker& worker, std::span<const float> update, double weight) {
+    Entry entry;
+    entry.client = worker.client;
+    entry.sequence = ++worker.sequence;
+    entry.lease = worker.lease;
+    entry.clock = worker.clock;
+    entry.read = worker.read;
+    entry.weight = weight;
+    entry.update = Encoded(update);
+    const consistency::Verdict verdict = shadow_->OnPush(
+        {worker.client, worker.clock, true, worker.read, weight, slot_.index() + 1});
+    if (slot_.Append(entry) == Outcome::kRefused) {
+      ++result_.refused;
+      worker.clock = slot_.StartOf(worker.client);  // the lease is done again, at the running step
+    } else {
+      ++worker.clock;
+      result_.taken.push_back(static_cast<std::int64_t>(worker.lease));
+      worker.lease = 0;
+    }
+    Tell(verdict.ready);
+    const auto& clocks = slot_.model().clocks();
+    result_.spread = std::max(result_.spread, clocks.highest() - clocks.Minimum().value_or(0));
+    Evaluate();
+  }
+  void Tell(const std::vector<consistency::Batch>& batches) {
+    if (!options_.on_update) return;
+    for (const consistency::Batch& batch : batches) options_.on_update(batch);
+  }
+  void Evaluate() {
+    const auto taken = static_cast<std::int64_t>(result_.taken.size());
+    if (options_.evaluate_every == 0 || taken / options_.evaluate_every == evaluated_) return;
+    evaluated_ = taken / options_.evaluate_every;
+    const std::vector<float> parameters = ValuesOf(slot_, options_.problem->parameters());
+    const double accuracy = options_.problem->Accuracy(parameters);
+    result_.curve.push_back({now_, taken, options_.problem->Loss(parameters), accuracy});
+    if (accuracy >= options_.target) result_.reached = now_;
+  }
+
+  const FlockOptions& options_;
+  const parameter_server::SlotOptions slot_options_;
+  SlotState slot_;
+  std::unique_ptr<consistency::Consistency> shadow_;
+  const data::Batches batches_;
+  std::map<int, Worker> workers_;
+  std::set<Event> events_;
+  std::deque<Lease> again_;
+  Lease next_lease_ = 1;
+  membership::ViewNumber view_ = 0;
+  double now_ = 0;
+  std::int64_t next_order_ = 0;
+  std::int64_t evaluated_ = 0;
+  FlockResult result_;
+};
+
+}  // namespace
+
+parameter_server::SlotOptions SlotOf(const TableOptions& options) {
+  auto table = std::make_shared<parameter_server::TableSpec>();
+  table->name = "parameters";
+  table->kind = parameter_server::TableKind::kArray;
+  table->rows = options.parameters;
+  table->combine = options.combine;
+  table->rule = options.rule;
+  table->learning_rate = options.rate;
+  table->initial_scale = options.initial_scale;
+  table->seed = options.seed;
+  parameter_server::SlotOptions slot;
+  slot.table = std::move(table);
+  slot.range = {0, options.parameters};
+  slot.consistency = options.model;
+  slot.rules.clocks = options.clocks;
+  return slot;
+}
+
+std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum) {
+  v1alpha1::Optimizer spec;
+  spec.mutable_sgd()->set_learning_rate(1);
+  spec.mutable_sgd()->set_momentum(momentum);
+  auto rule = optimizer::MakeOptimizer(spec);
+  STARLING_CHECK(rule.ok(), rule.status().ToString().c_str());
+  return *std::move(rule);
+}
+
+std::shared_ptr<const std::string> Encoded(std::span<const float> values) {
+  return std::make_shared<const std::string>(parameter_server::Encode(
+      {parameter_server::UpdateKind::kRange, 0, 0, values.size(), {}, values, {}}));
+}
+
+std::vector<float> ValuesOf(const SlotState& slot, std::size_t parameters) {
+  const absl::StatusOr<std::string> bytes = slot.Read({0, parameters, {}});
+  STARLING_CHECK(bytes.ok(), bytes.status().ToString().c_str());
+  std::vector<float> values(parameters);
+  std::memcpy(values.data(), bytes->data(), bytes->size());
+  return values;
+}
+
+std::vector<float> TensorOf(const SlotState& slot, const std::string& name) {
+  const std::string snapshot = slot.Save();
+  const auto decoded = checkpoint::Decode(std::as_bytes(std::span(snapshot)));
+  STARLING_CHECK(decoded.ok(), decoded.status().ToString().c_str());
+  const checkpoint::TensorView* tensor = decoded->Find(name);
+  STARLING_CHECK(tensor != nullptr, name.c_str());
+  return {tensor->Floats().begin(), tensor->Floats().end()};
+}
+
+FlockResult Run(const FlockOptions& options) { return Simulation(options).Play(); }
+
+}  // namespace starling::techniques

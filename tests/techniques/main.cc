@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plays the technique table and writes what came of it:
+//
+//   starling-techniques [--seeds 5] [--only PS-8] [--out build/results/techniques]
+//   starling-techniques --study stragglers --out build/results/techniques
+//
+// One JSON file a row; exit code 1 when a row does not hold. docs/techniques.py makes the page.
+#include <chrono>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <string>
+
+#include "absl/strings/numbers.h"
+#include "tests/techniques/report.h"
+#include "tests/techniques/straggler_study.h"
+
+namespace starling::techniques {
+namespace {
+
+void Write(const std::string& folder, const std::string& name, const std::string& content) {
+  std::filesystem::create_directories(folder);
+  std::ofstream(folder + "/" + name, std::ios::binary) << content;
+}
+
+int Main(int count, char** arguments) {
+  std::string out = "build/results/techniques", only, study;
+  int seeds = 5;
+  for (int i = 1; i < count; i += 2) {
+    const std::string name = arguments[i], value = i + 1 < count ? arguments[i + 1] : "";
+    if (name == "--out") {
+      out = value;
+    } else if (name == "--only") {
+      only = value;
+    } else if (name == "--study" && value == "stragglers") {
+      study = value;
+    } else if (name != "--seeds" || !absl::SimpleAtoi(value, &seeds) || seeds < 1) {
+      std::fprintf(stderr, "%s %s: unknown, or no number\n", name.c_str(), value.c_str());
+      return 2;
+    }
+  }
+  if (!study.empty()) {
+    Write(out, study + ".json", StragglerStudy(seeds));
+    return 0;
+  }
+  bool all_hold = true;
+  for (const Technique& technique : Techniques()) {
+    if (!only.empty() && technique.row != only) continue;
+    const auto begin = std::chrono::steady_clock::now();
+    const Report report = Play(technique, seeds, /*thorough=*/true);
+    const double seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    std::printf("%s %s (%.1f s)\n", technique.row.c_str(), technique.title.c_str(), seconds);
+    for (const Figure& figure : report.figures()) std::printf("  %s\n", Text(figure).c_str());
+    std::fflush(stdout);
+    Write(out, technique.row + ".json", Json(technique, report, seeds, true, seconds));
+    all_hold = all_hold && report.holds();
+  }
+  return all_hold ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace starling::techniques
+
+int main(int count, char** arguments) { return starling::techniques::Main(count, arguments); }

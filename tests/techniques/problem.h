@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small things to learn, for checks that need real gradients and no engine: each is parameters in
+// one flat vector, samples by number, and the mean gradient of some of them.
+//
+//   Digits(hidden)   the digits of examples/data: a perceptron with one hidden layer, or none
+//   LeastSquares     the same images, labels as numbers: a quadratic whose stable rates are known
+//   WholeNumbers     sums of whole numbers alone, so that any order of additions gives equal bits
+//
+// To add one: a class in problem.cc and its factory here.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+namespace starling::techniques {
+
+// Thread-safe: immutable.
+class Problem {
+ public:
+  virtual ~Problem() = default;
+  virtual std::size_t parameters() const = 0;
+  virtual std::int64_t samples() const = 0;
+  // The mean over `ids`, written to `gradient`.
+  virtual void Gradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
+                        std::span<float> gradient) const = 0;
+  // Over the training set.
+  virtual double Loss(std::span<const float> parameters) const = 0;
+  // Share of the test set that is right.
+  virtual double Accuracy(std::span<const float> parameters) const = 0;
+  // Share of the test set's samples of one class that is right.
+  virtual double Recall(std::span<const float> parameters, std::int64_t label) const = 0;
+  virtual std::int64_t Label(std::int64_t sample) const = 0;
+};
+
+std::shared_ptr<const Problem> Digits(int hidden);
+std::shared_ptr<const Problem> LeastSquares();
+std::shared_ptr<const Problem> WholeNumbers();
+
+// The first samples' features, one sample after another, each feature with mean 0 and variance 1.
+std::vector<float> DigitPixels(std::int64_t samples);
+
+}  // namespace starling::techniques

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/techniques/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::techniques {
+namespace {
+
+const char* NameOf(Rule rule) {
+  switch (rule) {
+    case Rule::kAtMost:
+      return "at most";
+    case Rule::kAtLeast:
+      return "at least";
+    case Rule::kEqual:
+      return "exactly";
+    case Rule::kAbove:
+      return "above";
+    case Rule::kBelow:
+      return "below";
+    case Rule::kNone:
+      break;
+  }
+  return "";
+}
+
+bool Judge(double value, Rule rule, double bound) {
+  switch (rule) {
+    case Rule::kAtMost:
+      return value <= bound;
+    case Rule::kAtLeast:
+      return value >= bound;
+    case Rule::kEqual:
+      return value == bound;
+    case Rule::kAbove:
+      return value > bound;
+    case Rule::kBelow:
+      return value < bound;
+    case Rule::kNone:
+      break;
+  }
+  return true;
+}
+
+// JSON knows no infinity.
+nlohmann::json Number(double value) {
+  if (std::isfinite(value)) return value;
+  return value > 0 ? "infinite" : std::isnan(value) ? "not a number" : "minus infinite";
+}
+
+}  // namespace
+
+double Figure::Mean() const {
+  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+}
+
+bool Figure::holds() const {
+  if (of_mean) return Judge(Mean(), rule, bound);
+  return std::all_of(values.begin(), values.end(),
+                     [this](double value) { return Judge(value, rule, bound); });
+}
+
+bool Report::holds() const {
+  return std::all_of(figures_.begin(), figures_.end(),
+                     [](const Figure& figure) { return figure.holds(); });
+}
+
+void Report::Add(Figure figure) {
+  for (Figure& known : figures_) {
+    if (known.what != figure.what) continue;
+    known.values.push_back(figure.values.front());
+    return;
+  }
+  figures_.push_back(std::move(figure));
+}
+
+Report Play(const Technique& technique, int seeds, bool thorough) {
+  Report report;
+  for (int seed = 1; seed <= seeds; ++seed) {
+    technique.run({static_cast<std::uint64_t>(seed), thorough}, report);
+  }
+  return report;
+}
+
+std::string Text(const Figure& figure) {
+  const auto [lowest, highest] = std::minmax_element(figure.values.begin(), figure.values.end());
+  std::string text =
+      absl::StrCat(figure.holds() ? "holds  " : "FAILS  ", figure.control ? "control: " : "",
+                   figure.what, ": ", figure.Mean());
+  if (figure.values.size() > 1) absl::StrAppend(&text, " [", *lowest, ", ", *highest, "]");
+  if (figure.rule != Rule::kNone) {
+    absl::StrAppend(&text, ", ", figure.of_mean ? "mean " : "", NameOf(figure.rule), " ",
+                    figure.bound);
+  }
+  return text;
+}
+
+std::string Json(const Technique& technique, const Report& report, int seeds, bool thorough,
+                 double seconds) {
+  nlohmann::json figures = nlohmann::json::array();
+  for (const Figure& figure : report.figures()) {
+    nlohmann::json values = nlohmann::json::array();
+    for (const double value : figure.values) values.push_back(Number(value));
+    figures.push_back({{"what", figure.what},
+                       {"values", values},
+                       {"mean", Number(figure.Mean())},
+                       {"rule", NameOf(figure.rule)},
+                       {"bound", Number(figure.bound)},
+                       {"ofMean", figure.of_mean},
+                       {"control", figure.control},
+                       {"holds", figure.holds()}});
+  }
+  const nlohmann::json all = {
+      {"row", technique.row},         {"title", technique.title}, {"check", technique.check},
+      {"control", technique.control}, {"seeds", seeds},           {"thorough", thorough},
+      {"seconds", seconds},           {"holds", report.holds()},  {"figures", std::move(figures)}};
+  return all.dump(2) + "\n";
+}
+
+}  // namespace starling::techniques

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// The checks, one function a row; what each checks stands beside it in techniques.cc.
+#pragma once
+
+#include "tests/techniques/report.h"
+
+namespace starling::techniques {
+
+void ParameterServer(const Setting& setting, Report& report);       // PS-1
+void Downpour(const Setting& setting, Report& report);              // PS-2
+void BulkSynchronous(const Setting& setting, Report& report);       // PS-4
+void Asynchronous(const Setting& setting, Report& report);          // PS-5
+void BackupWorkers(const Setting& setting, Report& report);         // PS-6
+void HogwildThreads(const Setting& setting, Report& report);        // PS-7
+void StaleSynchronous(const Setting& setting, Report& report);      // PS-8
+void ManagedCommunication(const Setting& setting, Report& report);  // PS-9
+void SoftSync(const Setting& setting, Report& report);              // PS-10
+void DelayCompensation(const Setting& setting, Report& report);     // PS-14
+void WaitFree(const Setting& setting, Report& report);              // PS-18
+void TwoLevelStore(const Setting& setting, Report& report);         // PS-19
+void FactorOffload(const Setting& setting, Report& report);         // PS-20
+void ElasticMembership(const Setting& setting, Report& report);     // PS-22
+
+}  // namespace starling::techniques

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows in which the pushes of one round become one update: PS-4 and PS-6.
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "common/status/check.h"
+#include "tests/techniques/flock.h"
+#include "tests/techniques/rounds.h"
+#include "tests/techniques/rows.h"
+#include "trainer/data/batches.h"
+
+namespace starling::techniques {
+namespace {
+
+double LargestDifference(const std::vector<float>& a, const std::vector<float>& b) {
+  double largest = 0;
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    largest = std::max(largest, std::abs(double{a[i]} - double{b[i]}));
+  }
+  return largest;
+}
+
+FlockOptions Plain(std::uint64_t seed, const consistency::Options& model, double rate) {
+  FlockOptions options;
+  options.problem = Digits(32);
+  options.seed = seed;
+  options.table.rule = Sgd();
+  options.table.rate = [rate](std::int64_t) { return rate; };
+  options.table.initial_scale = 0.1F;
+  options.table.seed = seed;
+  options.table.model = model;
+  return options;
+}
+
+// A worker that takes `seconds` more than the others.
+auto Straggler(int straggler, double seconds) {
+  return
+      [=](int worker, std::int64_t, double) { return 0.1 + (worker == straggler ? seconds : 0); };
+}
+
+double SecondsAStep(std::uint64_t seed, const consistency::Options& model, double slower) {
+  FlockOptions options = Plain(seed, model, 0.2);
+  options.leases = 400;
+  options.compute = Straggler(3, slower);
+  const FlockResult result = Run(options);
+  return result.seconds / static_cast<double>(result.updates);
+}
+
+double RecallOfPinnedClass(std::uint64_t seed, bool pinned) {
+  constexpr std::int64_t kClass = 7;
+  FlockOptions options = Plain(seed, consistency::BackupWorkers{1}, 0.2);
+  options.leases = 1500;
+  options.compute = Straggler(3, 1);
+  std::vector<std::int64_t> with, without;
+  for (std::int64_t id = 0; id < options.problem->samples(); ++id) {
+    (options.problem->Label(id) == kClass ? with : without).push_back(id);
+  }
+  if (pinned) {
+    options.pinned = [=](int worker, std::int64_t nth) {
+      const std::vector<std::int64_t>& own = worker == 3 ? with : without;
+      std::mt19937_64 random(seed * 1000003 + static_cast<std::uint64_t>(worker * 100000 + nth));
+      std::vector<std::int64_t> ids(16);
+      for (std::int64_t& id : ids) id = own[random() % own.size()];
+      return ids;
+    };
+  }
+  return options.problem->Recall(Run(options).parameters, kClass);
+}
+
+}  // namespace
+
+void BulkSynchronous(const Setting& setting, Report& report) {
+  Rounds whole;
+  whole.problem = WholeNumbers();
+  whole.seed = setting.seed;
+  whole.shares = [](std::int64_t) { return std::vector<int>{16}; };
+  const std::vector<float> alone = Synchronous(whole);
+  whole.shares = [](std::int64_t) { return std::vector<int>{4, 4, 4, 4}; };
+  report.Each("whole numbers, 4 workers beside 1, 100 steps: largest difference",
+              LargestDifference(alone, Synchronous(whole)), Rule::kEqual, 0);
+
+  Rounds network;
+  network.problem = Digits(32);
+  network.seed = setting.seed;
+  network.initial_scale = 0.1F;
+  network.rate = 0.1;
+  network.shares = [](std::int64_t) { return std::vector<int>{16}; };
+  const std::vector<float> one = Synchronous(network);
+  network.shares = [](std::int64_t) { return std::vector<int>{4, 4, 4, 4}; };
+  report.Each("perceptron, 4 workers beside 1, 100 steps: largest difference",
+              LargestDifference(one, Synchronous(network)), Rule::kBelow, 1e-5);
+  network.shares = [](std::int64_t) { return std::vector<int>{7, 5, 4}; };
+  const std::vector<float> uneven = Synchronous(network);
+  report.Each("perceptron, shares of 7, 5 and 4 samples: largest difference",
+              LargestDifference(one, uneven), Rule::kBelow, 1e-5);
+  network.arrival_seed = 77;
+  report.Each("pushes arrive in another order: largest difference",
+              LargestDifference(uneven, Synchronous(network)), Rule::kEqual, 0);
+  network.weighted = false;
+  report.Control("shares of 7, 5 and 4 averaged as if they were equal: largest difference",
+                 LargestDifference(one, Synchronous(network)), Rule::kAbove, 1e-5);
+}
+
+void BackupWorkers(const Setting& setting, Report& report) {
+  const consistency::Options backup = consistency::BackupWorkers{1};
+  const double quiet = SecondsAStep(setting.seed, backup, 0);
+  report.Each("3 of 4, one worker 2 s slower: step time beside no straggler",
+              SecondsAStep(setting.seed, backup, 2) / quiet, Rule::kBelow, 1.2);
+  report.Control("all 4 waited for, one worker 2 s slower: step time beside no straggler",
+                 SecondsAStep(setting.seed, consistency::BulkSynchronous{}, 2) / quiet,
+                 Rule::kAbove, 5);
+
+  FlockOptions traced = Plain(setting.seed, backup, 0.2);
+  traced.leases = 900;
+  traced.compute = Straggler(static_cast<int>(setting.seed) % 4, 0.13);
+  std::int64_t wrong = 0, updates = 0;
+  traced.on_update = [&](const consistency::Batch& batch) {
+    ++updates;
+    wrong += batch.members.size() == 3 ? 0 : 1;
+    for (const auto& member : batch.members) wrong += member.clock != updates - 1 ? 1 : 0;
+  };
+  const FlockResult result = Run(traced);
+  report.Each("updates that are not 3 gradients of their own step", static_cast<double>(wrong),
+              Rule::kEqual, 0);
+  report.Tell("updates looked at", static_cast<double>(updates));
+  report.Each("late pushes refused", static_cast<double>(result.refused), Rule::kAbove, 0);
+
+  // Never heard of again, and no view without it yet.
+  FlockOptions silent = Plain(setting.seed, backup, 0.2);
+  silent.leases = 600;
+  silent.compute = [](int worker, std::int64_t round, double) {
+    return worker == 2 && round == 50 ? 1e9 : 0.1;
+  };
+  report.Each("seconds for 200 steps of 0.1 s, one worker dead from the 50th on",
+              Run(silent).seconds, Rule::kBelow, 20.5);
+
+  const auto accuracy = [&](const consistency::Options& model) {
+    FlockOptions options = Plain(setting.seed, model, 0.2);
+    options.leases = 3000;
+    options.compute = [](int worker, std::int64_t round, double) {
+      return 0.1 + 0.01 * static_cast<double>((worker * 7 + round * 3) % 5);
+    };
+    return 100 * options.problem->Accuracy(Run(options).parameters);
+  };
+  report.Mean("accuracy, points below waiting for all",
+              accuracy(consistency::BulkSynchronous{}) - accuracy(backup), Rule::kAtMost,
+              setting.thorough ? 0.5 : 2);
+  report.Each("a slow worker, leases given to whoever asks: recall of class 7",
+              RecallOfPinnedClass(setting.seed, false), Rule::kAtLeast, 0.8);
+  report.Control("class 7 pinned to the slow worker: its recall",
+                 RecallOfPinnedClass(setting.seed, true), Rule::kAtMost, 0.2);
+}
+
+}  // namespace starling::techniques

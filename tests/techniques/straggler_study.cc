@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/techniques/straggler_study.h"
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "tests/techniques/flock.h"
+
+namespace starling::techniques {
+namespace {
+
+constexpr int kWorkers = 8;
+constexpr double kStep = 0.1;  // seconds that a worker needs for its batch
+constexpr double kTurn = 2;    // the straggler is another one every so many
+constexpr double kSlower = 10;
+constexpr double kTarget = 0.95;
+constexpr double kLongest = 300;
+constexpr std::int64_t kBatch = 8;  // samples of a worker's push
+
+struct Contender {
+  const char* name;
+  consistency::Options model;
+  double rate;  // of one update
+};
+
+// One update of a synchronous model is the mean of all workers' gradients; the others' is one
+// worker's, so that equal samples move the parameters equally far.
+std::vector<Contender> Contenders() {
+  constexpr double kRate = 0.4;
+  return {
+      {"bulkSynchronous", consistency::BulkSynchronous{}, kRate},
+      {"backupWorkers, 1 of 8", consistency::BackupWorkers{1}, kRate},
+      {"staleSynchronous, 3", consistency::StaleSynchronous{3}, kRate / kWorkers},
+      {"asynchronous", consistency::Asynchronous{}, kRate / kWorkers},
+  };
+}
+
+FlockResult Race(const Contender& contender, std::uint64_t seed, bool stragglers) {
+  FlockOptions options;
+  options.problem = Digits(32);
+  options.workers = kWorkers;
+  options.batch = kBatch;
+  options.seed = seed;
+  options.leases = 1 << 20;
+  options.seconds = kLongest;
+  options.target = kTarget;
+  options.evaluate_every = 4 * kWorkers;
+  options.table.rule = Sgd();
+  options.table.rate = [rate = contender.rate](std::int64_t) { return rate; };
+  options.table.initial_scale = 0.1F;
+  options.table.seed = seed;
+  options.table.model = contender.model;
+  options.latency = 0.002;
+  options.compute = [stragglers](int worker, std::int64_t, double now) {
+    const bool slow = stragglers && static_cast<int>(now / kTurn) % kWorkers == worker;
+    return slow ? kSlower * kStep : kStep;
+  };
+  return Run(options);
+}
+
+}  // namespace
+
+std::string StragglerStudy(int seeds) {
+  nlohmann::json all = {{"workers", kWorkers}, {"step", kStep},
+                        {"slower", kSlower},   {"turn", kTurn},
+                        {"target", kTarget},   {"batch", kBatch},
+                        {"seeds", seeds},      {"runs", nlohmann::json::array()}};
+  for (const bool stragglers : {false, true}) {
+    for (const Contender& contender : Contenders()) {
+      for (int seed = 1; seed <= seeds; ++seed) {
+        const FlockResult result = Race(contender, static_cast<std::uint64_t>(seed), stragglers);
+        nlohmann::json curve = nlohmann::json::array();
+        for (const FlockPoint& point : result.curve) {
+          curve.push_back({point.seconds, point.leases * kBatch, point.loss, point.accuracy});
+        }
+        nlohmann::json reached = nullptr;
+        if (std::isfinite(result.reached)) reached = result.reached;
+        all["runs"].push_back(
+            {{"model", contender.name},
+             {"stragglers", stragglers},
+             {"seed", seed},
+             {"reached", reached},
+             {"samples", static_cast<std::int64_t>(result.taken.size()) * kBatch},
+             {"updates", result.updates},
+             {"refused", result.refused},
+             {"staleness",
+              {{"mean", result.staleness.Mean()}, {"most", result.staleness.Maximum()}}},
+             {"waited", result.seconds > 0 ? result.waited / (result.seconds * kWorkers) : 0},
+             {"curve", std::move(curve)}});
+      }
+    }
+  }
+  return all.dump() + "\n";
+}
+
+}  // namespace starling::techniques

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/techniques/rows.h"
+
+namespace starling::techniques {
+
+const std::vector<Technique>& Techniques() {
+  static const auto* const techniques = new std::vector<Technique>{
+      {"PS-1", "Parameter server (Li et al. 2013, 2014)",
+       "random pushes equal a map's sums; bounded delay lets no task begin early; a list of keys "
+       "travels once; no acknowledged push is lost with one of two servers",
+       "the bound is off; another list of keys; no replica", ParameterServer},
+      {"PS-2", "Downpour SGD with server-side Adagrad (Dean et al. 2012)",
+       "close to synchronous SGD at equal samples; every 5 steps a fifth of the bytes; the "
+       "accumulators follow from the push log",
+       "eight replicas without warm start begin with a higher loss", Downpour},
+      {"PS-4", "Synchronous SGD",
+       "n workers with a share of the batch each equal one worker with all of it",
+       "gradients of unequal shares averaged as if they were equal", BulkSynchronous},
+      {"PS-5", "Asynchronous SGD",
+       "measured staleness is n - 1; nobody waits for a straggler; close to synchronous SGD at a "
+       "rate divided by the root of n",
+       "eight times the rate diverges, where synchronous SGD does not", Asynchronous},
+      {"PS-6", "Backup workers (Chen et al. 2016)",
+       "a straggler and a dead worker cost nothing; each update is the mean of exactly n - b "
+       "gradients of its own step",
+       "all are waited for; a class that only the slow worker has is not learned", BackupWorkers},
+      {"PS-7", "Hogwild (Recht et al. 2011)",
+       "two threads without locks reach the loss of one; no addition is lost",
+       "reading and then writing loses one", HogwildThreads},
+      {"PS-8", "Stale synchronous parallel (Ho et al. 2013)",
+       "every read has all updates but those of the last s clocks, and its own; s = 0 is "
+       "synchronous SGD; a rotating straggler costs less with s = 3",
+       "without the bound reads are older", StaleSynchronous},
+      {"PS-9", "Managed communication and AdaRevision (Wei et al. 2015)",
+       "the budget holds in every second, and so does stale synchronous; AdaRevision is Adagrad "
+       "without delay and better with it",
+       "without a budget more is sent", ManagedCommunication},
+      {"PS-10", "n-softsync and rates by staleness (Gupta, Zhang and Wang 2015)",
+       "measured staleness is about n and at most 2 n; dividing the rate by it does not cost "
+       "accuracy",
+       "the constant rate loses accuracy", SoftSync},
+      {"PS-14", "Delay-compensated SGD (Zheng et al. 2017)",
+       "a late step is the first-order expansion of the step in time; no delay, no difference; "
+       "memory is M (1 + n)",
+       "the server keeps no copy of what was read", DelayCompensation},
+      {"PS-18", "Wait-free backpropagation (Zhang et al. 2015)",
+       "layers are pushed while earlier ones are still computed", "everything is pushed at the end",
+       WaitFree},
+      {"PS-19", "Two-level key-value store (MXNet)",
+       "a host's devices send one update; large arrays are cut, small ones are not; a rule gives "
+       "the same bits at the server as beside the model",
+       "every device sends its own", TwoLevelStore},
+      {"PS-20", "Offload of fully connected layers (Project Adam, Chilimbi et al. 2014)",
+       "activations and errors travel, 4 K (M + N) bytes; weights equal those of the dense push; "
+       "a successor has the same map",
+       "the dense push", FactorOffload},
+      {"PS-22", "Elastic membership",
+       "workers and servers come and go: equal bits with whole numbers, every lease once, no "
+       "broken invariant in made-up histories",
+       "a lease in the ledger is applied again", ElasticMembership},
+  };
+  return *techniques;
+}
+
+}  // namespace starling::techniques

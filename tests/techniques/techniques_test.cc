@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every row in its short form. `starling-techniques` plays the long one.
+#include <algorithm>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/techniques/report.h"
+
+namespace starling::techniques {
+namespace {
+
+class TechniqueTable : public testing::TestWithParam<std::size_t> {};
+
+INSTANTIATE_TEST_SUITE_P(Rows, TechniqueTable, testing::Range<std::size_t>(0, Techniques().size()),
+                         [](const auto& row) {
+                           std::string name = Techniques()[row.param].row;
+                           std::replace(name.begin(), name.end(), '-', '_');
+                           return name;
+                         });
+
+TEST_P(TechniqueTable, TheCheckHoldsAndItsControlShowsTheHarm) {
+  const Technique& technique = Techniques()[GetParam()];
+  const Report report = Play(technique, /*seeds=*/1, /*thorough=*/false);
+  bool controlled = false, judged = false;
+  for (const Figure& figure : report.figures()) {
+    EXPECT_TRUE(figure.holds()) << technique.row << ": " << Text(figure);
+    controlled = controlled || (figure.control && figure.rule != Rule::kNone);
+    judged = judged || (!figure.control && figure.rule != Rule::kNone);
+  }
+  EXPECT_TRUE(judged) << technique.row << " judges nothing";
+  EXPECT_TRUE(controlled) << technique.row << " has no negative control";
+}
+
+TEST(Report, AFigureThatBreaksItsBoundFailsTheRow) {
+  Report report;
+  report.Each("wait", 0.5, Rule::kAtMost, 1);
+  EXPECT_TRUE(report.holds());
+  report.Each("wait", 1.5, Rule::kAtMost, 1);
+  EXPECT_FALSE(report.holds());
+}
+
+TEST(Report, AMeanIsJudgedOverAllSeeds) {
+  Report report;
+  report.Mean("gain", -1, Rule::kAtLeast, 0);
+  EXPECT_FALSE(report.holds());
+  report.Mean("gain", 3, Rule::kAtLeast, 0);
+  EXPECT_TRUE(report.holds());
+  EXPECT_THAT(Text(report.figures()[0]), testing::HasSubstr("gain: 1 [-1, 3], mean at least 0"));
+}
+
+TEST(Report, WhatIsNotANumberHoldsToNoBound) {
+  Report report;
+  report.Each("loss", std::nan(""), Rule::kAtMost, 1);
+  EXPECT_FALSE(report.holds());
+}
+
+}  // namespace
+}  // namespace starling::techniques
