@@ -1,0 +1,405 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: a whole job with parameter servers in one process: real workers and servers in
+// threads over an inproc network, led by the real coordinator machine. Only the links between
+// coordinator and members are calls, made by the test's thread (Turn), and pods are made by hand.
+//
+// A kill is a process whose links break and that is never heard again; its pod is reported as
+// ended at once, as a node's kubelet would.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/clock/clock.h"
+#include "common/metrics/metrics.h"
+#include "common/sync/mutex.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/checkpoint/file_system.h"
+#include "trainer/control/options.h"
+#include "trainer/data/load_datasets.h"
+#include "trainer/membership/convert.h"
+#include "trainer/parameter_server/slot_coordinator.h"
+#include "trainer/server/server_member.h"
+#include "trainer/transport/inproc_transport.h"
+#include "trainer/worker/worker.h"
+
+namespace starling::worker {
+
+// Gradients that tell which samples were used: sample i's parameters go up by 1 / batch each time
+// that it is used with learning rate 1. It keeps what it saw. Confined to one thread, but for
+// calls().
+class VisitEngine final : public engine::Engine {
+ public:
+  static constexpr std::int64_t kWidth = 6;  // parameters a sample
+
+  struct Call {
+    std::vector<float> parameters;  // of the first of each sample's
+    std::vector<std::int64_t> samples;
+  };
+
+  // `before` is told the number of each call, from 0, before it is made: it may wait.
+  explicit VisitEngine(std::int64_t samples, std::function<void(std::size_t)> before = nullptr)
+      : before_(std::move(before)),
+        tensors_{{"visits", {samples, kWidth}, 0, samples * kWidth}},
+        buckets_{{0, samples * kWidth / 2}, {samples * kWidth / 2, samples * kWidth}},
+        parameters_(static_cast<std::size_t>(samples * kWidth)),
+        gradients_(parameters_.size()) {}
+
+  std::span<const engine::Tensor> tensors() const override { return tensors_; }
+  std::span<float> parameters() override { return parameters_; }
+  std::span<float> gradients() override { return gradients_; }
+  std::span<const engine::Bucket> buckets() const override { return buckets_; }
+
+  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
+                                                     std::span<const std::int64_t> labels,
+                                                     const OnBucket& on_bucket) override {
+    if (before_) before_(calls().size());
+    std::ranges::fill(gradients_, 0.0F);
+    Call call;
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const auto sample = static_cast<std::size_t>(features[i]);
+      call.samples.push_back(static_cast<std::int64_t>(sample));
+      for (std::size_t k = 0; k < kWidth; ++k) gradients_[sample * kWidth + k] -= 1;
+    }
+    for (std::size_t i = 0; i < parameters_.size(); i += kWidth) {
+      call.parameters.push_back(parameters_[i]);
+    }
+    {
+      const sync::MutexLock lock(mutex_);
+      calls_.push_back(std::move(call));
+    }
+    on_bucket(0);
+    on_bucket(1);
+    return engine::BatchSums{.loss = static_cast<double>(labels.size()), .correct = 0};
+  }
+  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> /*features*/,
+                                             std::span<const std::int64_t> labels) override {
+    engine::BatchSums sums;
+    for (const float value : parameters_) sums.loss -= static_cast<double>(value);
+    sums.correct = static_cast<std::int64_t>(labels.size());
+    return sums;
+  }
+  std::vector<Call> calls() const {
+    const sync::MutexLock lock(mutex_);
+    return calls_;
+  }
+
+ private:
+  const std::function<void(std::size_t)> before_;
+  const std::vector<engine::Tensor> tensors_;
+  const std::vector<engine::Bucket> buckets_;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+  mutable sync::Mutex mutex_;
+  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Confined to the test's thread.
+class ServerFlock {
+ public:
+  using MakeEngine = std::function<std::unique_ptr<engine::Engine>(int worker)>;
+
+  ServerFlock(v1alpha1::TrainingJobSpec spec, data::Datasets datasets, MakeEngine make_engine,
+              std::string job_dir)
+      : spec_(std::move(spec)),
+        datasets_(std::move(datasets)),
+        make_engine_(std::move(make_engine)),
+        job_dir_(std::move(job_dir)),
+        files_(checkpoint::MakePosixFileSystem()) {
+    settings_.set_generation(1);
+    *settings_.mutable_stop() = spec_.stop();
+    *settings_.mutable_checkpoint() = spec_.checkpoint();
+    NewCoordinator();
+  }
+  ~ServerFlock() {
+    for (auto& [uid, pod] : pods_) pod->GraceOver();
+    for (auto& [uid, pod] : pods_) pod->thread.join();
+  }
+
+  // As many live pods as are wanted.
+  void AddWorkers(int count) {
+    for (int i = 0; i < count; ++i) Start(parameter_server::kWorkerRole, workers_++, 0);
+    Want();
+  }
+  void AddServers(int count) {
+    for (int i = 0; i < count; ++i) Start(parameter_server::kServerRole, servers_++, 0);
+    Want();
+  }
+  static std::string WorkerUid(int index) { return Uid(parameter_server::kWorkerRole, index); }
+  static std::string ServerUid(int index) { return Uid(parameter_server::kServerRole, index); }
+
+  // As kill -9 of the pod.
+  void Kill(const std::string& uid) {
+    Pod& pod = *pods_.at(uid);
+    pod.dead = true;
+    pod.GraceOver();
+    if (pod.connected) coordinator_->OnDisconnected(uid, clock_.Now());
+    Want();
+  }
+  // A new process in the pod of a killed one.
+  void Restart(const std::string& uid) {
+    const std::string role = pods_.at(uid)->role;
+    const int index = pods_.at(uid)->index;
+    const std::int64_t start = pods_.at(uid)->start + 1;
+    pods_.at(uid)->thread.join();
+    pods_.erase(uid);
+    Start(role, index, start);
+    Want();
+  }
+  // SIGTERM.
+  void Terminate(const std::string& uid) { pods_.at(uid)->Terminate(); }
+  // The controller does not want it any more.
+  void Drain(const std::string& uid) {
+    pods_.at(uid)->draining = true;
+    Want();
+  }
+  void SetHalt(bool halt) {
+    settings_.set_halt(halt);
+    settings_.set_generation(settings_.generation() + 1);
+    Want();
+  }
+  void SetStop(const v1alpha1::Stop& stop) {
+    *settings_.mutable_stop() = stop;
+    settings_.set_generation(settings_.generation() + 1);
+    Want();
+  }
+  void Finish() {
+    finished_ = true;
+    Want();
+  }
+  // A successor that knows nothing.
+  void ReplaceCoordinator() { NewCoordinator(); }
+
+  // Reports up, directives down.
+  void Turn() {
+    for (auto& [uid, pod] : pods_) {
+      if (pod->dead) continue;
+      if (pod->ended) {
+        if (std::exchange(pod->connected, false)) coordinator_->OnDisconnected(uid, clock_.Now());
+        continue;
+      }
+      if (!std::exchange(pod->connected, true)) coordinator_->OnConnected(uid, clock_.Now());
+      coordinator_->OnReport(uid, membership::FromProto(membership::ToProto(pod->MakeReport())),
+                             clock_.Now());
+    }
+    coordinator_->OnTick(clock_.Now());
+    for (auto& [uid, pod] : pods_) {
+      if (pod->dead || pod->ended) continue;
+      pod->OnDirective(membership::FromProto(membership::ToProto(coordinator_->DirectiveFor(uid))));
+    }
+  }
+  // Turns until it holds; false after 30 s.
+  bool Await(const std::function<bool()>& condition) {
+    const net::Deadline deadline = net::Deadline::After(absl::Seconds(30));
+    while (!condition()) {
+      if (deadline.Expired()) return false;
+      Turn();
+      sync::MutexLock lock(mutex_);
+      changed_.WaitFor(mutex_, absl::Milliseconds(1));
+    }
+    return true;
+  }
+  bool AwaitSettled(std::int64_t settled) {
+    return Await([&] { return coordinator_->settled() >= settled; });
+  }
+  // The result, once a worker has concluded; empty if none does.
+  v1alpha1::Result AwaitResult() {
+    Await([&] { return Training().has_result(); });
+    return Training().result();
+  }
+  v1alpha1::TrainingReport Training() {
+    v1alpha1::TrainingReport training;
+    training.ParseFromString(coordinator_->MakeSummary(clock_.Now()).training.bytes);
+    return training;
+  }
+  membership::Summary Summary() { return coordinator_->MakeSummary(clock_.Now()); }
+  bool AwaitEnd(const std::string& uid) {
+    return Await([&] { return pods_.at(uid)->ended.load(); });
+  }
+  absl::Status EndOf(const std::string& uid) {
+    sync::MutexLock lock(mutex_);
+    return pods_.at(uid)->end;
+  }
+  membership::Report ReportOf(const std::string& uid) { return pods_.at(uid)->MakeReport(); }
+  template <typename Engine>
+  const Engine& EngineOf(int worker) {
+    return dynamic_cast<const Engine&>(*pods_.at(WorkerUid(worker))->engine);
+  }
+  std::string MetricsOf(const std::string& uid) { return pods_.at(uid)->registry->Serialize(); }
+  const parameter_server::SlotCoordinator& coordinator() const { return *coordinator_; }
+
+ private:
+  // Addresses are members' names here.
+  class ByName final : public transport::Transport {
+   public:
+    explicit ByName(std::unique_ptr<transport::Transport> inner) : inner_(std::move(inner)) {}
+    std::string address() const override { return inner_->address(); }
+    absl::StatusOr<std::unique_ptr<transport::Mesh>> Open(
+        std::uint64_t view, const std::vector<transport::Peer>& members, int rank,
+        net::Deadline deadline, transport::Cancellation* cancellation) override {
+      std::vector<transport::Peer> named = members;
+      for (transport::Peer& peer : named) peer.address = peer.member;
+      return inner_->Open(view, named, rank, deadline, cancellation);
+    }
+    void Fence(std::uint64_t view) override { inner_->Fence(view); }
+    std::uint64_t fence() const override { return inner_->fence(); }
+    const transport::Ledger& ledger() const override { return inner_->ledger(); }
+
+   private:
+    const std::unique_ptr<transport::Transport> inner_;
+  };
+
+  struct Pod {
+    std::string role;
+    int index = 0;
+    std::int64_t start = 0;
+    std::unique_ptr<engine::Engine> engine;
+    std::unique_ptr<transport::Transport> transport;
+    std::unique_ptr<metrics::Registry> registry;
+    std::unique_ptr<server::Failpoints> failpoints;
+    std::unique_ptr<Worker> worker;
+    std::unique_ptr<server::ServerMember> server;
+    bool connected = false;
+    bool dead = false;
+    bool draining = false;
+    std::atomic<bool> ended = false;
+    absl::Status end;
+    std::thread thread;
+
+    absl::Status Run() { return worker ? worker->Run() : server->Run(); }
+    void OnDirective(const membership::Directive& directive) {
+      worker ? worker->OnDirective(directive) : server->OnDirective(directive);
+    }
+    membership::Report MakeReport() { return worker ? worker->MakeReport() : server->MakeReport(); }
+    void Terminate() { worker ? worker->Terminate() : server->Terminate(); }
+    void GraceOver() { worker ? worker->GraceOver() : server->GraceOver(); }
+  };
+
+  static std::string Uid(const std::string& role, int index) {
+    return absl::StrCat(role, "-", index);
+  }
+
+  void Start(const std::string& role, int index, std::int64_t start) {
+    auto pod = std::make_unique<Pod>();
+    pod->role = role;
+    pod->index = index;
+    pod->start = start;
+    const membership::MemberId id{Uid(role, index), start};
+    transport::Options options;
+    options.member = control::NameOf(id);
+    options.job = "job";
+    options.secret = "secret";
+    pod->transport = std::make_unique<ByName>(*network_.OpenTransport(options));
+    pod->registry = std::make_unique<metrics::Registry>();
+    pod->failpoints = std::make_unique<server::Failpoints>(std::nullopt, [] {});
+    if (role == parameter_server::kServerRole) {
+      server::ServerConfig config;
+      config.spec = spec_;
+      config.job_uid = "job";
+      config.job_dir = job_dir_;
+      config.self = id;
+      pod->server = std::make_unique<server::ServerMember>(
+          config, server::ServerParts{.transport = *pod->transport,
+                                      .files = *files_,
+                                      .clock = clock_,
+                                      .registry = *pod->registry,
+                                      .failpoints = *pod->failpoints,
+                                      .poke = [this] { changed_.NotifyAll(); }});
+    } else {
+      pod->engine = make_engine_(index);
+      WorkerConfig config;
+      config.spec = spec_;
+      config.job_uid = "job";
+      config.job_dir = job_dir_;
+      config.self = id;
+      pod->worker = *Worker::Create(std::move(config), {.engine = *pod->engine,
+                                                        .datasets = datasets_,
+                                                        .transport = *pod->transport,
+                                                        .files = *files_,
+                                                        .clock = clock_,
+                                                        .registry = *pod->registry,
+                                                        .poke = [this] { changed_.NotifyAll(); },
+                                                        .on_view = nullptr});
+    }
+    pod->thread = std::thread([this, raw = pod.get()] {
+      const absl::Status end = raw->Run();
+      const sync::MutexLock lock(mutex_);
+      raw->end = end;
+      raw->ended = true;
+      changed_.NotifyAll();
+    });
+    pods_[id.pod_uid] = std::move(pod);
+  }
+
+  void NewCoordinator() {
+    const membership::ViewNumber newest = coordinator_ == nullptr || coordinator_->view() == nullptr
+                                              ? 0
+                                              : coordinator_->view()->number;
+    parameter_server::SlotCoordinator::Options options;
+    options.common.boot_id = absl::StrCat("boot-", ++incarnation_);
+    options.common.first_view_grace = absl::Milliseconds(50);
+    coordinator_ = std::make_unique<parameter_server::SlotCoordinator>(options, spec_);
+    for (auto& [uid, pod] : pods_) pod->connected = false;
+    coordinator_->OnGrant({.incarnation = incarnation_,
+                           .boot_id = options.common.boot_id,
+                           .roster = Pods(),
+                           .newest_view = newest},
+                          clock_.Now());
+    Want();
+  }
+
+  std::vector<membership::Pod> Pods() const {
+    std::vector<membership::Pod> pods;
+    for (const auto& [uid, pod] : pods_) {
+      if (pod->dead) continue;
+      pods.push_back(
+          {uid, uid, pod->role, pod->index, absl::StrCat("127.0.0.", pods.size() + 1),
+           pod->draining ? membership::PodState::kDraining : membership::PodState::kLive});
+    }
+    return pods;
+  }
+
+  void Want() {
+    membership::Desired desired;
+    desired.sequence = ++sequence_;
+    desired.pods = Pods();
+    for (const membership::Pod& pod : desired.pods) {
+      if (pod.state != membership::PodState::kLive) continue;
+      ++(pod.role == parameter_server::kServerRole ? desired.servers : desired.workers);
+    }
+    desired.settings = {.generation = settings_.generation(),
+                        .halt = settings_.halt(),
+                        .values = settings_.SerializeAsString()};
+    const google::protobuf::Duration& interval = settings_.checkpoint().interval();
+    desired.checkpoint_interval_ms = interval.seconds() * 1000 + interval.nanos() / 1'000'000;
+    desired.finished = finished_;
+    coordinator_->OnDesired(desired, clock_.Now());
+  }
+
+  const v1alpha1::TrainingJobSpec spec_;
+  const data::Datasets datasets_;
+  const MakeEngine make_engine_;
+  const std::string job_dir_;
+  const clock::SystemClock clock_;
+  const std::unique_ptr<checkpoint::FileSystem> files_;
+  sync::Mutex mutex_;  // of `end`
+  sync::Condition changed_;
+  transport::InprocNetwork network_;
+  std::unique_ptr<parameter_server::SlotCoordinator> coordinator_;
+  std::uint64_t incarnation_ = 0;
+  std::map<std::string, std::unique_ptr<Pod>> pods_;  // by UID
+  v1alpha1::Settings settings_;
+  std::int64_t sequence_ = 0;
+  int workers_ = 0;
+  int servers_ = 0;
+  bool finished_ = false;
+};
+
+}  // namespace starling::worker
