@@ -47,10 +47,15 @@ class History {
       const std::uint64_t kind = random_() % 20;
       if (kind == 0) {
         ChangeView();
+      } else if (kind == 1) {
+        RestOrWake();
       } else {
         Step();
       }
       CheckProgress();
+    }
+    for (Worker& worker : workers_) {
+      if (worker.rests) Wake(worker);
     }
     const Clock goal = last_clock_ + 2;
     for (int left = 20000; broken_.empty() && !AllAt(goal); Step()) {
@@ -71,7 +76,30 @@ class History {
     bool computing = false;
     Version read = 0;
     std::int64_t task = 0;
+    bool rests = false;
   };
+
+  // Somebody who is between two tasks has no work for a while, or has some again.
+  void RestOrWake() {
+    Worker& worker = workers_[random_() % workers_.size()];
+    if (worker.rests) {
+      Wake(worker);
+    } else if (!worker.computing) {
+      worker.rests = true;
+      Count(model_->OnRest(worker.client));
+      if (AllRest() && !model_->held().empty()) Break("all rest, and something is held back");
+    }
+  }
+  void Wake(Worker& worker) {
+    worker.rests = false;
+    Count(model_->OnWake(worker.client));
+    worker.clock = model_->StartOf(worker.client);
+    worker.task = next_task_++;
+  }
+  bool AllRest() const {
+    return std::all_of(workers_.begin(), workers_.end(),
+                       [](const Worker& worker) { return worker.rests; });
+  }
 
   void ChangeView() {
     ++view_;
@@ -80,7 +108,7 @@ class History {
     }
     const std::size_t joined = workers_.size();
     if (workers_.size() < 2 || (workers_.size() < 5 && random_() % 2 == 0)) {
-      workers_.push_back({C(next_++, view_), 0, false, 0, 0});
+      workers_.push_back({C(next_++, view_), 0, false, 0, 0, false});
     }
     std::vector<Client> clients;
     for (const Worker& worker : workers_) clients.push_back(worker.client);
@@ -95,6 +123,8 @@ class History {
     Worker& worker = workers_[random_() % workers_.size()];
     if (worker.computing) {
       Finish(worker);
+    } else if (worker.rests) {
+      if (!model_->MayRead(worker.client, 0)) Break("who rests may not read");
     } else if (model_->MayRead(worker.client, worker.clock)) {
       Start(worker);
     }
@@ -106,7 +136,7 @@ class History {
     last_clock_ = std::max(last_clock_, worker.clock);
     if (promise_.staleness) floor_ = std::max(floor_, worker.clock - *promise_.staleness);
     for (const Worker& other : workers_) {
-      if (promise_.delay && other.task < worker.task - *promise_.delay) {
+      if (promise_.delay && !other.rests && other.task < worker.task - *promise_.delay) {
         Break("a task started while one older than its delay was unfinished");
       }
     }
@@ -131,7 +161,8 @@ class History {
   }
 
   void CheckProgress() {
-    if (!std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+    if (!AllRest() && !std::any_of(workers_.begin(), workers_.end(), [&](const Worker& worker) {
+          if (worker.rests) return false;
           return worker.computing || model_->MayRead(worker.client, worker.clock);
         })) {
       Break("everybody waits");
@@ -265,6 +296,54 @@ TEST(Clocks, AProcessThatMissedAViewIsAnotherClient) {
   clocks.OnView({C(1, 3), C(2, 1)});
   EXPECT_EQ(clocks.Of(C(1, 1)), std::nullopt);
   EXPECT_EQ(clocks.Of(C(1, 3)), 0);
+}
+
+TEST(Clocks, WhoRestsIsNotWaitedForAndWakesAtTheMinimumOfTheOthers) {
+  Clocks clocks;
+  clocks.OnView({C(1), C(2), C(3)});
+  clocks.Rest(C(3));
+  EXPECT_EQ(clocks.awake(), 2u);
+  clocks.Advance(C(1), 5);
+  clocks.Advance(C(2), 4);
+  EXPECT_EQ(clocks.Minimum(), 4);
+  bytes::Writer saved;
+  clocks.Save(saved);
+  Clocks loaded;
+  bytes::Reader in(saved.bytes());
+  loaded.Load(in);
+  EXPECT_TRUE(loaded.Rests(C(3)));
+  loaded.Wake(C(3));
+  EXPECT_EQ(loaded.Of(C(3)), 4);
+  EXPECT_EQ(loaded.Minimum(), 4);
+  for (const int client : {1, 2, 3}) loaded.Rest(C(client));
+  EXPECT_EQ(loaded.Minimum(), std::nullopt);
+  loaded.Wake(C(2));
+  EXPECT_EQ(loaded.Of(C(2)), 5) << "the highest ever, for nobody else is awake";
+  loaded.OnView({C(2)});
+  EXPECT_EQ(loaded.awake(), 1u) << "who has left rests no more";
+}
+
+TEST(BulkSynchronous, WhoHasNoWorkHoldsNobodyUp) {
+  auto model = MakeConsistency(BulkSynchronous{});
+  model->OnView({C(1), C(2)});
+  EXPECT_TRUE(model->OnPush(Push(C(1), 0)).ready.empty());
+  EXPECT_EQ(model->OnRest(C(2)).size(), 1u) << "what waited for its share goes without";
+  for (Clock clock = 1; clock < 5; ++clock) {
+    EXPECT_TRUE(model->MayRead(C(1), clock));
+    EXPECT_EQ(model->OnPush(Push(C(1), clock)).ready.size(), 1u);
+  }
+  EXPECT_TRUE(model->OnWake(C(2)).empty());
+  EXPECT_EQ(model->StartOf(C(2)), 5);
+  EXPECT_TRUE(model->OnPush(Push(C(1), 5)).ready.empty()) << "it takes part again";
+  EXPECT_EQ(model->OnPush(Push(C(2), 5)).ready.size(), 1u);
+}
+
+TEST(BackupWorkers, TheLastStepIsCompleteWithThoseWhoHaveWork) {
+  auto model = MakeConsistency(BackupWorkers{0});
+  model->OnView({C(1), C(2)});
+  EXPECT_TRUE(model->OnPush(Push(C(1), 0)).ready.empty());
+  EXPECT_EQ(model->OnRest(C(2)).size(), 1u);
+  EXPECT_EQ(model->OnPush(Push(C(1), 1)).ready.size(), 1u);
 }
 
 TEST(BulkSynchronous, OneUpdateHoldsOneClockInClientOrderWhoeverCameFirst) {

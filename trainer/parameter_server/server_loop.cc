@@ -87,6 +87,8 @@ void ServerLoop::Handle(const Delivery& delivery, Session& session) {
   if (sender != nullptr && RankOf(session.ranks, *sender) != delivery.rank) return;
   const bool push = std::holds_alternative<Push>(delivery.message);
   const bool change = push || std::holds_alternative<Forward>(delivery.message);
+  counts_.pushes += push ? 1 : 0;
+  counts_.reads += std::holds_alternative<Read>(delivery.message) ? 1 : 0;
   if (push && Fails(session, kFailPush)) return;
   const Sends sends = slots_[delivery.slot]->OnMessage(delivery.message);
   if (change && Fails(session, kFailApply)) return;

@@ -43,6 +43,12 @@ struct ServerHooks {
   std::function<bool(std::string_view point)> fail;
 };
 
+// What a server was sent by clients, ever.
+struct ServerCounts {
+  std::int64_t pushes = 0;
+  std::int64_t reads = 0;
+};
+
 // Confined to one thread.
 class ServerLoop {
  public:
@@ -57,6 +63,7 @@ class ServerLoop {
   void FetchAhead(std::size_t slot);
   const ChainServer& slot(std::size_t slot) const { return *slots_[slot]; }
   std::size_t slots() const { return slots_.size(); }
+  const ServerCounts& counts() const { return counts_; }
 
  private:
   // What the running Serve works with.
@@ -75,6 +82,7 @@ class ServerLoop {
 
   const MemberId id_;
   std::vector<std::unique_ptr<ChainServer>> slots_;
+  ServerCounts counts_;
   Session* session_ = nullptr;
 };
 

@@ -11,6 +11,11 @@ namespace {
 const Client kClient{{"worker-1", 3}, 0x100000002};
 const MemberId kServer{"server-2", 1};
 
+Entry OfKind(EntryKind kind, Entry entry) {
+  entry.kind = kind;
+  return entry;
+}
+
 std::vector<Message> EveryMessage() {
   const auto body = std::make_shared<const std::string>("some bytes of a body");
   Entry entry;
@@ -42,6 +47,8 @@ std::vector<Message> EveryMessage() {
           Rejection{5, kClient, 7, absl::InvalidArgumentError("why not")},
           ReadReply{5, kClient, 3, 12, absl::OkStatus(), body},
           Welcome{5, kClient, 7, {2, 5}, 4},
+          Push{5, OfKind(EntryKind::kAssign, entry)},
+          Push{5, OfKind(EntryKind::kWake, entry)},
           CopyReply{5, {4, 17}, nullptr, {4, 15}, {appended, viewed}}};
 }
 

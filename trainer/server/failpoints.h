@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Named places at which a server process can be made to end, to show that it may end there: off
-// unless STARLING_FAILPOINT says "name" or "name:n" (at the n-th time that the place is passed).
+// unless STARLING_FAILPOINT says "name" or "name:n" (at the n-th time that the place is passed);
+// "pod/name:n" means the server of that pod only. It is meant for a pod's first process: whoever is
+// started after it has no failpoint.
 //
 // To add a place: pass its name to Hit() there, and list it in slot_server_test.cc, which kills a
 // server at each.
@@ -13,35 +15,41 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "common/sync/mutex.h"
 
 namespace starling::server {
 
 struct Failpoint {
   std::string name;
   std::int64_t passes = 1;
+  std::string pod = {};  // empty: any
 };
 
 // Of the environment variable's text; empty: none. INVALID_ARGUMENT for what cannot be read.
 absl::StatusOr<std::optional<Failpoint>> ParseFailpoint(std::string_view text);
 
-// Confined to one thread.
+// Thread-safe.
 class Failpoints {
  public:
   // `end` ends the process; a test's marks it as ended instead.
   Failpoints(std::optional<Failpoint> armed, std::function<void()> end)
-      : armed_(std::move(armed)), end_(std::move(end)) {}
+      : end_(std::move(end)), armed_(std::move(armed)) {}
 
   // True: this was the place, and `end` was called.
   bool Hit(std::string_view name) {
-    if (!armed_ || armed_->name != name || --armed_->passes > 0) return false;
-    armed_.reset();
+    {
+      const sync::MutexLock lock(mutex_);
+      if (!armed_ || armed_->name != name || --armed_->passes > 0) return false;
+      armed_.reset();
+    }
     end_();
     return true;
   }
 
  private:
-  std::optional<Failpoint> armed_;
-  std::function<void()> end_;
+  const std::function<void()> end_;
+  sync::Mutex mutex_;
+  std::optional<Failpoint> armed_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::server

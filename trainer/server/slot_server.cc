@@ -4,13 +4,20 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/status/macros.h"
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
 
 namespace starling::server {
 
 using parameter_server::JobView;
 using parameter_server::ServerHooks;
 using parameter_server::SlotView;
+
+namespace {
+
+constexpr absl::Duration kTryAgain = absl::Seconds(1);
+
+}  // namespace
 
 SlotServer::SlotServer(Options options, transport::Transport& transport, SlotSnapshots& snapshots,
                        Failpoints& failpoints)
@@ -19,10 +26,8 @@ SlotServer::SlotServer(Options options, transport::Transport& transport, SlotSna
       snapshots_(snapshots),
       failpoints_(failpoints),
       loop_(options_.id, options_.slots),
-      saved_(options_.slots.size()) {
-  if (options_.snapshot_interval < absl::InfiniteDuration()) {
-    next_snapshot_ = net::Deadline::After(options_.snapshot_interval);
-  }
+      saved_(options_.slots.size()),
+      writer_(snapshots, failpoints) {
   Tell(/*broken=*/false);
 }
 
@@ -82,6 +87,8 @@ absl::Status SlotServer::Run() {
 // Fence, mesh, serve: nothing of an older view is taken once the report names this one.
 absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation& ended) {
   transport_.Fence(view.number);
+  unreachable_.clear();
+  ForgetOthersTurns();
   Tell(/*broken=*/false);
   const parameter_server::Ranks ranks = RanksOf(view);
   const int rank = parameter_server::RankOf(ranks, options_.id);
@@ -94,9 +101,13 @@ absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation&
       peers.push_back({options_.peer_name(member.id), member.address});
     }
   }
-  ASSIGN_OR_RETURN(const std::unique_ptr<transport::Mesh> mesh,
-                   transport_.Open(view.number, peers, rank,
-                                   net::Deadline::After(options_.open_timeout), &ended));
+  absl::StatusOr<std::unique_ptr<transport::Mesh>> opened = transport_.Open(
+      view.number, peers, rank, net::Deadline::After(options_.open_timeout), &ended);
+  if (!opened.ok()) {
+    NoteUnreachable(view, opened.status());
+    return opened.status();
+  }
+  const std::unique_ptr<transport::Mesh> mesh = *std::move(opened);
   {
     const sync::MutexLock lock(mutex_);
     interrupt_ = [&mesh](const absl::Status& reason) { mesh->Cancel(reason); };
@@ -120,6 +131,7 @@ absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation&
     return failed_;
   };
   const absl::Status status = loop_.Serve(slots, ranks, *mesh, hooks);
+  NoteUnreachable(view, status);
   const sync::MutexLock lock(mutex_);
   interrupt_ = nullptr;  // before the mesh goes
   return status;
@@ -127,62 +139,139 @@ absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation&
 
 void SlotServer::Tick() {
   std::vector<std::size_t> ahead;
+  std::int64_t turn = 0;
+  int keep = 1;
   {
     const sync::MutexLock lock(mutex_);
     ahead = std::exchange(directive_.fetch_ahead, {});
+    turn = directive_.checkpoint_turn;
+    keep = directive_.keep_snapshots;
   }
   for (const std::size_t slot : ahead) {
     if (slot < loop_.slots()) loop_.FetchAhead(slot);
   }
-  if (next_snapshot_.Expired()) {
-    SaveSnapshots();
-    next_snapshot_ = net::Deadline::After(options_.snapshot_interval);
-  }
+  TakeSnapshots();
+  OrderSnapshots(turn, keep);
+  if (options_.watch) options_.watch(loop_);
   Tell(/*broken=*/false);
 }
 
-// The tail saves: what it holds all others hold too. What cannot be written is tried again at the
-// next turn; nothing depends on it but a restore.
-void SlotServer::SaveSnapshots() {
-  for (std::size_t slot = 0; slot < loop_.slots() && !failed_; ++slot) {
-    const parameter_server::ChainServer& machine = loop_.slot(slot);
-    if (!machine.open() || *machine.state_id() == saved_[slot]) continue;
-    snapshot_failure_ = Save(slot);
+bool SlotServer::IsTail(std::size_t slot) const {
+  if (!installed_ || slot >= installed_->slots.size()) return false;
+  const auto& chain = installed_->slots[slot].chain;
+  return !chain.empty() && chain.back() == options_.id;
+}
+
+// What others save from now on they answer for.
+void SlotServer::ForgetOthersTurns() {
+  for (std::size_t slot = 0; slot < saved_.size(); ++slot) {
+    if (!IsTail(slot)) saved_[slot].turn = 0;
   }
 }
 
-absl::Status SlotServer::Save(std::size_t slot) {
-  const parameter_server::ChainServer& machine = loop_.slot(slot);
-  const membership::StateId id = *machine.state_id();
-  ASSIGN_OR_RETURN(const std::string prepared,
-                   snapshots_.Prepare(slot, id, machine.state()->Save()));
-  failed_ = failed_ || failpoints_.Hit(kFailCheckpoint);
-  if (failed_) return absl::CancelledError("this server was made to fail");
-  RETURN_IF_ERROR(snapshots_.Commit(slot, id, prepared, options_.keep_snapshots));
-  saved_[slot] = id;
-  ++snapshots_written_;
-  return absl::OkStatus();
+// What has become of those that were handed over. What cannot be written is tried again after a
+// while; nothing depends on it but a restore.
+void SlotServer::TakeSnapshots() {
+  failed_ = failed_ || writer_.failed();
+  for (const SnapshotOutcome& outcome : writer_.Take()) {
+    Saved& saved = saved_[outcome.slot];
+    saved.ordered = false;
+    snapshot_failure_ = outcome.status;
+    if (!outcome.status.ok()) {
+      log::Warning("a snapshot was not written",
+                   {{"slot", outcome.slot}, {"why", std::string(outcome.status.message())}});
+      next_try_ = net::Deadline::After(kTryAgain);
+      continue;
+    }
+    saved.id = outcome.id;
+    if (IsTail(outcome.slot)) saved.turn = outcome.turn;
+    ++snapshots_written_;
+    newest_snapshot_ = std::max(newest_snapshot_.value_or(outcome.id), outcome.id);
+    if (options_.clock != nullptr) newest_snapshot_time_ = options_.clock->WallNow();
+  }
+}
+
+void SlotServer::OrderSnapshots(std::int64_t turn, int keep) {
+  if (!next_try_.Expired()) return;
+  for (std::size_t slot = 0; slot < loop_.slots(); ++slot) {
+    const parameter_server::ChainServer& machine = loop_.slot(slot);
+    Saved& saved = saved_[slot];
+    if (saved.turn >= turn || saved.ordered || !machine.open() || !IsTail(slot)) continue;
+    const membership::StateId id = *machine.state_id();
+    if (saved.id == id) {
+      saved.turn = turn;
+      continue;
+    }
+    if (!writer_.HasRoom()) return;
+    saved.ordered = true;
+    writer_.Write({slot, id, turn, keep, machine.state()->Save()});
+  }
+}
+
+// The turn that is written wherever this server answers; the one that is asked for, if nowhere.
+std::int64_t SlotServer::SavedTurn() const {
+  const sync::MutexLock lock(mutex_);
+  // Of a newer view nothing is known yet.
+  if (!installed_ || !directive_.view || directive_.view->number != installed_->number) return 0;
+  std::int64_t turn = directive_.checkpoint_turn;
+  for (std::size_t slot = 0; slot < saved_.size(); ++slot) {
+    if (IsTail(slot)) turn = std::min(turn, saved_[slot].turn);
+  }
+  return turn;
+}
+
+void SlotServer::NoteUnreachable(const JobView& view, const absl::Status& status) {
+  unreachable_.clear();
+  const parameter_server::Ranks ranks = RanksOf(view);
+  for (const int rank : transport::UnreachableRanks(status)) {
+    const auto at = static_cast<std::size_t>(rank);
+    if (rank >= 0 && at < ranks.size()) unreachable_.push_back(ranks[at]);
+  }
 }
 
 void SlotServer::Tell(bool broken) {
+  using membership::Phase;
   std::vector<parameter_server::SlotReport> slots;
   std::map<std::size_t, parameter_server::LeaseLedger> ledgers;
-  bool aborted = false;
+  bool aborted = broken, lost = false, synced = true;
+  std::string told = absl::StrCat(installed_ ? installed_->number : 0);
   for (std::size_t slot = 0; slot < loop_.slots(); ++slot) {
     const parameter_server::ChainServer& machine = loop_.slot(slot);
     const bool here = installed_ && machine.fence() == installed_->number;
-    slots.push_back({machine.state_id(), machine.cached(),
-                     here && machine.phase() == parameter_server::ServerPhase::kLost});
-    aborted = aborted || (here && machine.phase() == parameter_server::ServerPhase::kAborted);
-    if (here && machine.open()) ledgers[slot] = machine.state()->ledger();
+    const parameter_server::ServerPhase phase = machine.phase();
+    const bool is_lost = here && phase == parameter_server::ServerPhase::kLost;
+    const bool runs = here && (phase == parameter_server::ServerPhase::kRun ||
+                               phase == parameter_server::ServerPhase::kOut);
+    slots.push_back({machine.state_id(), machine.cached(), is_lost});
+    aborted = aborted || (here && phase == parameter_server::ServerPhase::kAborted);
+    lost = lost || is_lost;
+    synced = synced && runs;
+    const bool open = here && machine.open();
+    if (open) ledgers[slot] = machine.state()->ledger();
+    absl::StrAppend(&told, machine.cached() ? "c" : "", is_lost ? "l" : "", runs ? "r" : "",
+                    open ? "o" : "", ";");
   }
-  const sync::MutexLock lock(mutex_);
-  report_.installed = installed_;
-  report_.broken = broken || aborted;
-  report_.slots = std::move(slots);
-  report_.ledgers = std::move(ledgers);
-  report_.snapshots = snapshots_written_;
-  report_.snapshot_failure = snapshot_failure_;
+  const std::int64_t turn = SavedTurn();
+  absl::StrAppend(&told, aborted ? " broken " : " ", turn);
+  {
+    const sync::MutexLock lock(mutex_);
+    report_.installed = installed_;
+    report_.broken = aborted;
+    report_.unreachable = unreachable_;
+    report_.phase = !installed_ ? Phase::kOut
+                    : lost      ? Phase::kLost
+                    : aborted   ? Phase::kAborted
+                    : synced    ? Phase::kRun
+                                : Phase::kSync;
+    report_.slots = std::move(slots);
+    report_.ledgers = std::move(ledgers);
+    report_.checkpoint_turn = turn;
+    report_.snapshots = snapshots_written_;
+    report_.newest_snapshot = newest_snapshot_;
+    report_.newest_snapshot_time = newest_snapshot_time_;
+    report_.snapshot_failure = snapshot_failure_;
+  }
+  if (std::exchange(told_, told) != told && options_.changed) options_.changed();
 }
 
 }  // namespace starling::server

@@ -3,7 +3,9 @@
 // the newest view, and has a report ready at any time. Whoever owns it carries both.
 //
 // One thread (Run) fences, opens the view's mesh and serves until the mesh ends or a newer view
-// comes; between messages it fetches ahead what it is asked to and saves snapshots.
+// comes; between messages it fetches ahead what it is asked to and hands over snapshots to be
+// written. In a turn of checkpoints a server saves the slots of which it is the tail: what it holds
+// all others hold too. It reports the turn when all of those are on the storage.
 #pragma once
 
 #include <functional>
@@ -13,16 +15,17 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+#include "common/clock/clock.h"
 #include "common/sync/mutex.h"
 #include "trainer/parameter_server/server_loop.h"
 #include "trainer/parameter_server/slot_plan.h"
 #include "trainer/server/failpoints.h"
 #include "trainer/server/slot_snapshots.h"
+#include "trainer/server/snapshot_writer.h"
 #include "trainer/transport/transport.h"
 
 namespace starling::server {
-
-inline constexpr const char* kFailCheckpoint = "checkpoint";
 
 // From the coordinator: the whole of what a server is to know.
 struct ServerDirective {
@@ -30,17 +33,24 @@ struct ServerDirective {
   std::optional<parameter_server::JobView> view;
   std::vector<std::size_t> fetch_ahead;
   bool released = false;
+  std::int64_t checkpoint_turn = 0;
+  int keep_snapshots = 3;
 };
 
 // To the coordinator: the whole of what a server knows.
 struct ServerReport {
   std::uint64_t incarnation = 0;  // of the coordinators that it has heard of, the highest
   std::optional<parameter_server::JobView> installed;
-  bool broken = false;  // the installed view's links have ended
+  bool broken = false;                            // the installed view's links have ended
+  std::vector<membership::MemberId> unreachable;  // of that view
+  membership::Phase phase = membership::Phase::kOut;
   std::vector<parameter_server::SlotReport> slots;
   // Of the slots that it answers for.
   std::map<std::size_t, parameter_server::LeaseLedger> ledgers;
-  std::int64_t snapshots = 0;     // written
+  std::int64_t checkpoint_turn = 0;  // written, as far as this server answers for slots
+  std::int64_t snapshots = 0;        // written
+  std::optional<membership::StateId> newest_snapshot;
+  absl::Time newest_snapshot_time;
   absl::Status snapshot_failure;  // of the last one that could not be written, until one can
 };
 
@@ -53,9 +63,12 @@ class SlotServer {
     // The mesh's name of a member.
     std::function<std::string(const membership::MemberId&)> peer_name;
     absl::Duration open_timeout = absl::Seconds(10);
-    // How often a slot that has changed is saved; infinite: never.
-    absl::Duration snapshot_interval = absl::InfiniteDuration();
-    int keep_snapshots = 2;
+    // Called on Run's thread, between messages, when something has changed that the coordinator
+    // should hear at once.
+    std::function<void()> changed;
+    // Called on Run's thread every few milliseconds: for metrics.
+    std::function<void(const parameter_server::ServerLoop& loop)> watch;
+    const clock::Clock* clock = nullptr;  // of snapshots' times; null: none are told
   };
 
   // `transport`, `snapshots` and `failpoints` outlive it.
@@ -72,8 +85,12 @@ class SlotServer {
  private:
   absl::Status ServeView(const parameter_server::JobView& view, transport::Cancellation& ended);
   void Tick();
-  void SaveSnapshots();
-  absl::Status Save(std::size_t slot);
+  void TakeSnapshots();
+  void OrderSnapshots(std::int64_t turn, int keep);
+  void ForgetOthersTurns();
+  bool IsTail(std::size_t slot) const;
+  std::int64_t SavedTurn() const;
+  void NoteUnreachable(const parameter_server::JobView& view, const absl::Status& status);
   void Tell(bool broken);
 
   const Options options_;
@@ -82,12 +99,21 @@ class SlotServer {
   Failpoints& failpoints_;
   // Of Run's thread.
   parameter_server::ServerLoop loop_;
+  struct Saved {
+    std::optional<membership::StateId> id;
+    std::int64_t turn = 0;  // 0 once another server answers for the slot
+    bool ordered = false;   // one is being written
+  };
   bool failed_ = false;
-  net::Deadline next_snapshot_ = net::Deadline::Never();
-  std::vector<membership::StateId> saved_;
+  std::vector<Saved> saved_;
+  net::Deadline next_try_ = net::Deadline::After(absl::ZeroDuration());
   std::int64_t snapshots_written_ = 0;
+  std::optional<membership::StateId> newest_snapshot_;
+  absl::Time newest_snapshot_time_;
   absl::Status snapshot_failure_;
   std::optional<parameter_server::JobView> installed_;
+  std::vector<membership::MemberId> unreachable_;
+  std::string told_;  // what would be worth a report at once, as it was last told
 
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
@@ -96,6 +122,8 @@ class SlotServer {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   // Of the view that is being opened or served: cancelled when a newer one comes.
   std::function<void(const absl::Status&)> interrupt_ ABSL_GUARDED_BY(mutex_);
+
+  SnapshotWriter writer_;
 };
 
 }  // namespace starling::server

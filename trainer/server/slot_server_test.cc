@@ -63,7 +63,7 @@ class Flock {
     int workers = 2;
     int replication = 2;
     Lease leases = 200;
-    absl::Duration snapshot_interval = absl::InfiniteDuration();
+    absl::Duration turn_interval = absl::InfiniteDuration();  // of checkpoints
   };
 
   Flock(Kind kind, Options options)
@@ -110,7 +110,6 @@ class Flock {
     options.slots.assign(kSlots, TableOf());
     options.peer_name = NameOf;
     options.open_timeout = absl::Seconds(1);
-    options.snapshot_interval = options_.snapshot_interval;
     server->machine =
         std::make_unique<SlotServer>(options, *server->transport, *snapshots_, *server->failpoints);
     server->thread = std::thread([one = server.get()] {
@@ -166,12 +165,17 @@ class Flock {
       if (plan_->Released(id)) released_.insert(id);
       server->machine->OnDirective(
           {1, plan_->newest().number == 0 ? std::nullopt : std::optional(plan_->newest()),
-           plan_->FetchAhead(id), plan_->Released(id)});
+           plan_->FetchAhead(id), plan_->Released(id), CheckpointTurn(), 2});
     }
     if (view) {
       ++views_;
       for (auto& [id, worker] : workers_) worker->Tell(*view);
     }
+  }
+  std::int64_t CheckpointTurn() const {
+    const absl::Duration since = absl::Now() - begun_;
+    const absl::Duration each = options_.turn_interval;
+    return each == absl::InfiniteDuration() ? 0 : static_cast<std::int64_t>(since / each);
   }
   // Turns until `done`; false if that takes too long.
   bool Until(const std::function<bool()>& done) {
@@ -402,6 +406,7 @@ class Flock {
   }
 
   const Options options_;
+  const absl::Time begun_ = absl::Now();
   const Kind kind_;
   transport::InprocNetwork network_;
   std::unique_ptr<checkpoint::FileSystem> files_;
@@ -497,7 +502,7 @@ TEST_P(SlotServerTest, WhenAllCopiesAreGoneSlotsAreRestoredAndEveryLeaseIsStillA
   Flock::Options options;
   options.replication = 1;
   options.leases = 1000;
-  options.snapshot_interval = absl::Milliseconds(20);
+  options.turn_interval = absl::Milliseconds(20);
   Flock flock(GetParam(), options);
   const MemberId first = flock.StartServer(0, 0, Failpoint{kFailCheckpoint, 2});
   const MemberId second = flock.StartServer(1, 0);
@@ -515,7 +520,9 @@ TEST(FailpointsTest, TheVariableIsANameAndHowOftenItIsPassed) {
   EXPECT_EQ((*ParseFailpoint("apply"))->passes, 1);
   EXPECT_EQ((*ParseFailpoint("apply:3"))->name, "apply");
   EXPECT_EQ((*ParseFailpoint("apply:3"))->passes, 3);
-  for (const char* bad : {":3", "apply:", "apply:0", "apply:x", "apply:3x"}) {
+  EXPECT_EQ((*ParseFailpoint("job-server-1/apply:3"))->pod, "job-server-1");
+  EXPECT_EQ((*ParseFailpoint("job-server-1/apply"))->name, "apply");
+  for (const char* bad : {"/apply", "pod/", ":3", "apply:", "apply:0", "apply:x", "apply:3x"}) {
     EXPECT_EQ(ParseFailpoint(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
   int ended = 0;

@@ -25,11 +25,11 @@ membership::StateId IdOf(const checkpoint::StateId& name) {
 }  // namespace
 
 SlotSnapshots::SlotSnapshots(checkpoint::FileSystem& files, std::string_view root,
-                             std::string_view job_uid, std::size_t slots) {
-  const std::string folder = absl::StrCat(std::string(root), "/", std::string(job_uid), "/slots");
+                             std::string_view job_uid, std::size_t slots)
+    : folder_(absl::StrCat(checkpoint::JobFolder(root, job_uid), "/slots")) {
   for (std::size_t slot = 0; slot < slots; ++slot) {
     stores_.push_back(
-        std::make_unique<checkpoint::CheckpointStore>(files, folder, absl::StrCat("slot-", slot)));
+        std::make_unique<checkpoint::CheckpointStore>(files, folder_, absl::StrCat("slot-", slot)));
   }
 }
 

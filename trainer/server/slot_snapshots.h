@@ -16,7 +16,7 @@
 
 namespace starling::server {
 
-// Thread-compatible.
+// Thread-safe if `files` is.
 class SlotSnapshots {
  public:
   // In `<root>/<job uid>/slots/`. `files` outlives it; several servers may share the folder.
@@ -30,11 +30,15 @@ class SlotSnapshots {
   absl::Status Commit(std::size_t slot, const membership::StateId& id, const std::string& prepared,
                       int keep);
 
+  // <root>/<job uid>/slots.
+  const std::string& folder() const { return folder_; }
+
   // The highest that verifies, or nothing; of an incarnation up to the given one.
   std::optional<membership::StateId> Newest(std::size_t slot, std::uint64_t incarnation) const;
   absl::StatusOr<std::string> Load(std::size_t slot, const membership::StateId& id) const;
 
  private:
+  const std::string folder_;
   std::vector<std::unique_ptr<checkpoint::CheckpointStore>> stores_;
 };
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A parameter server ends itself, as kill -9 would, at each place where that may hurt: before a push
+is looked at, when it has been applied, before it is passed down the chain, before it is
+acknowledged, while a copy is handed out, while a checkpoint is written.
+
+With two copies nothing is lost and nothing is repeated; workers wait for less than a second. With
+one, the slots come back from the newest checkpoint, and the incident tells how much is redone.
+"""
+import time
+import unittest
+
+import jobs
+from case import Case
+from home import until
+
+EPOCHS = 5
+FIRST = "digits-parameter-server-0"
+
+
+def job(point, servers=2, replication=2, **changes):
+    """A digits job whose first server has a failpoint."""
+    made = jobs.digits(epochs=EPOCHS, optimizer={"sgd": {"learningRate": 0.05, "momentum": 0.5}},
+                       exchange={"parameterServer": {
+                           "replication": replication,
+                           "consistency": {"staleSynchronous": {"staleness": 3}}}}, **changes)
+    container = {"name": "trainer",
+                 "env": [{"name": "STARLING_FAILPOINT", "value": f"{FIRST}/{point}"}]}
+    made["spec"]["replicaSpecs"]["parameterServer"] = {
+        "replicas": servers, "maxReplicas": 4, "template": {"spec": {"containers": [container]}}}
+    return made
+
+
+class Failpoints(Case):
+    def start(self, made):
+        self.command = self.home.start("run", self.home.write("job.yaml", made), "-o", "json")
+
+    def watch(self, timeout=180):
+        """The job's end, and the longest time in which no step was added once there was one."""
+        longest, seen, since = 0.0, 0, None
+        total = jobs.steps_of(EPOCHS)
+        deadline = time.monotonic() + timeout
+        while self.command.running() and time.monotonic() < deadline:
+            step, now = self.home.steps(), time.monotonic()
+            if step > seen:
+                if seen > 0:
+                    longest = max(longest, now - since)
+                seen, since = step, now
+            if seen >= total:
+                break
+            time.sleep(0.01)
+        return self.finish(self.command, timeout), longest
+
+    def killed(self, done):
+        return [incident for incident in done["status"].get("incidents", [])
+                if incident.get("pod") == FIRST]
+
+    def check_nothing_lost(self, point):
+        self.start(job(point))
+        done, longest = self.watch()
+        self.check_audit(EPOCHS)
+        told = self.killed(done)
+        self.say(f"{point}: longest wait {longest:.2f} s, incidents "
+                 f"{[(one.get('reason'), one.get('recoverySeconds')) for one in told]}")
+        self.assertIn(9, [one.get("signal") for one in told], "it killed itself")
+        self.assertEqual(0, sum(one.get("repeatedSteps", 0) for one in told), told)
+        self.assertLess(longest, 1.0, "workers wait at most a second")
+        self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.9)
+
+    def test_before_a_push_is_looked_at(self):
+        self.check_nothing_lost("push:60")
+
+    def test_when_a_push_has_been_applied(self):
+        self.check_nothing_lost("apply:60")
+
+    def test_before_a_push_is_passed_down_the_chain(self):
+        self.check_nothing_lost("replicate:40")
+
+    def test_before_a_push_is_acknowledged(self):
+        self.check_nothing_lost("acknowledge:40")
+
+    def test_while_a_checkpoint_is_written(self):
+        self.check_nothing_lost("checkpoint:3")
+
+    def test_while_the_only_server_hands_out_a_copy(self):
+        self.start(job("rebalance:1", servers=1))
+        self.home.await_step(20, command=self.command)
+        self.home.run("scale", "digits", "--role", "parameter-server", "--replicas", "2")
+        until(lambda: self.home.pod_pid("digits-parameter-server-1"), 60, "the second one runs")
+        done, longest = self.watch()
+        self.check_audit(EPOCHS)
+        told = self.killed(done)
+        self.say(f"rebalance: longest wait {longest:.2f} s, {told}")
+        self.assertIn(9, [one.get("signal") for one in told], "it killed itself")
+
+
+class OneCopy(Case):
+    start = Failpoints.start
+    killed = Failpoints.killed
+
+    def test_what_is_gone_comes_back_from_the_newest_checkpoint_and_is_told(self):
+        self.start(job("apply:200", servers=1, replication=1, checkpoint__interval="300ms"))
+        done = self.finish(self.command, 180)
+        self.check_audit(EPOCHS)
+        told = self.killed(done)
+        self.say(f"incidents: {told}")
+        self.assertIn(9, [one.get("signal") for one in told], "it killed itself")
+        redone = sum(one.get("repeatedSteps", 0) for one in told)
+        self.say(f"{redone} steps were redone")
+        self.assertLess(redone, 60, "no further back than the newest checkpoint")
+        self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.9)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

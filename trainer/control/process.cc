@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/control/process.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/spec/job_file.h"
+#include "api/spec/uris.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::control {
+namespace {
+
+sigset_t LeaveSignals() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  return signals;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
+  return text.str();
+}
+
+absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path) {
+  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  ASSIGN_OR_RETURN(v1alpha1::TrainingJobSpec spec, spec::ReadResolvedSpec(text));
+  std::error_code error;
+  const std::filesystem::path here = std::filesystem::current_path(error);
+  if (!error) spec::MakeUrisAbsolute(spec, {.job_folder = "", .working_directory = here});
+  return spec;
+}
+
+void Leave(int code) {
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+void Fail(int code, const absl::Status& status) {
+  log::Error("this process cannot go on", {{"why", std::string(status.message())}});
+  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
+  Leave(code);
+}
+
+void BlockSignals() {
+  const sigset_t signals = LeaveSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
+}
+
+void WatchSignals(std::function<void()> terminate, absl::Duration grace,
+                  std::function<void()> grace_over) {
+  std::thread([terminate = std::move(terminate), grace, grace_over = std::move(grace_over)] {
+    const sigset_t signals = LeaveSignals();
+    int signal = 0;
+    if (sigwait(&signals, &signal) != 0) return;
+    log::Info("asked to leave", {{"signal", signal}});
+    terminate();
+    std::this_thread::sleep_for(absl::ToChronoNanoseconds(grace));
+    grace_over();
+  }).detach();
+}
+
+}  // namespace starling::control

@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// starling-server: the composition root.
+//
+// Exit codes: 0 released or finished, 1 failed, 2 bad configuration.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "common/clock/clock.h"
+#include "common/log/log.h"
+#include "common/metrics/metrics_endpoint.h"
+#include "common/net/address.h"
+#include "common/rpc/grpc_log.h"
+#include "common/status/macros.h"
+#include "common/tls/tls.h"
+#include "trainer/control/control_service.h"
+#include "trainer/control/options.h"
+#include "trainer/control/process.h"
+#include "trainer/server/server_member.h"
+#include "trainer/transport/mixed_transport.h"
+
+namespace starling::server {
+namespace {
+
+using control::Fail;
+using control::kBadInput;
+using control::kFailed;
+
+// For this pod and its first process only.
+absl::StatusOr<std::optional<Failpoint>> FailpointOf(const control::Options& options) {
+  const char* text = std::getenv("STARLING_FAILPOINT");
+  ASSIGN_OR_RETURN(std::optional<Failpoint> point, ParseFailpoint(text == nullptr ? "" : text));
+  const bool mine =
+      point && options.start == 0 && (point->pod.empty() || point->pod == options.pod_name);
+  if (!mine) point.reset();
+  return point;
+}
+
+// As a crash would, at this very place.
+[[noreturn]] void KillMyself() {
+  kill(getpid(), SIGKILL);
+  _exit(128 + SIGKILL);
+}
+
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
+    const control::Options& options) {
+  ASSIGN_OR_RETURN(std::string secret, control::ReadFile(options.secret_path));
+  absl::StripAsciiWhitespace(&secret);
+  transport::Options mine;
+  mine.member = control::NameOf(options.self());
+  mine.job = options.job_uid;
+  mine.secret = secret;
+  return transport::OpenMixedTransport({.host = options.address, .port = control::kDataPort}, mine);
+}
+
+[[noreturn]] void Main(const control::Options& options) {
+  absl::Duration grace;
+  if (!absl::ParseDuration(options.grace, &grace)) {
+    Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
+  }
+  const absl::StatusOr<std::optional<Failpoint>> failpoint = FailpointOf(options);
+  if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
+  Failpoints failpoints(*failpoint, KillMyself);
+  absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
+  if (!spec.ok()) Fail(kBadInput, spec.status());
+  absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);
+  if (!identity.ok()) Fail(kBadInput, identity.status());
+  metrics::Registry registry;
+  auto endpoint = metrics::MetricsEndpoint::Start(options.address, control::kMetricsPort, registry);
+  if (!endpoint.ok()) Fail(kFailed, endpoint.status());
+  auto transport = OpenTransport(options);
+  if (!transport.ok()) Fail(kFailed, transport.status());
+
+  const clock::SystemClock clock;
+  const std::unique_ptr<checkpoint::FileSystem> files = checkpoint::MakePosixFileSystem();
+  std::unique_ptr<control::ControlService> service;
+  ServerMember member({.spec = *std::move(spec),
+                       .job_uid = options.job_uid,
+                       .job_dir = options.job_dir,
+                       .self = options.self(),
+                       .last_exit = control::ReadLastExit(options.last_exit),
+                       .progress_file = options.progress_file},
+                      {.transport = **transport,
+                       .files = *files,
+                       .clock = clock,
+                       .registry = registry,
+                       .failpoints = failpoints,
+                       .poke = [&service] { service->Poke(); }});
+  // The coordinator may call before `service` is assigned; it is poked by Run's thread only.
+  auto started = control::ControlService::Start(
+      {.address = absl::StrCat(options.address, ":", control::kMemberPort),
+       .identity = *std::move(identity),
+       .job_uid = options.job_uid},
+      {.on_directive = [&](const membership::Directive& d) { member.OnDirective(d); },
+       .make_report = [&] { return member.MakeReport(); }});
+  if (!started.ok()) Fail(kFailed, started.status());
+  service = *std::move(started);
+  control::WatchSignals([&] { member.Terminate(); }, grace, [&] { member.GraceOver(); });
+  service->Ready();
+  log::Info("ready", {{"address", (*transport)->address()}});
+
+  const absl::Status ended = member.Run();
+  service->Flush(absl::Seconds(2));
+  if (ended.ok()) control::Leave(0);
+  Fail(kFailed, ended);
+}
+
+}  // namespace
+}  // namespace starling::server
+
+int main(int argc, char** argv) {
+  using namespace starling;  // NOLINT(google-build-using-namespace): the program's root
+  control::BlockSignals();
+  log::Start("server");
+  rpc::RouteGrpcLog();
+  absl::StatusOr<control::Options> options =
+      control::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (options.ok()) {
+    if (absl::Status read = control::ReadEnvironment(*options); !read.ok()) options = read;
+  }
+  if (!options.ok()) {
+    std::fprintf(stderr, "starling-server: %s\n", std::string(options.status().message()).c_str());
+    return control::kBadInput;
+  }
+  server::Main(*options);
+}

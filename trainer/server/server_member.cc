@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/server/server_member.h"
+
+#include <algorithm>
+#include <fstream>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "trainer/checkpoint/checkpoint_store.h"
+#include "trainer/control/options.h"
+#include "trainer/membership/convert.h"
+#include "trainer/parameter_server/convert.h"
+
+namespace starling::server {
+
+using parameter_server::Layout;
+
+namespace {
+
+constexpr int kKeep = 3;  // the schema's default
+
+int KeepOf(const v1alpha1::TrainingJobSpec& spec, const membership::Settings& settings) {
+  const absl::StatusOr<v1alpha1::Settings> now = membership::ParseSettings(settings);
+  if (now.ok() && now->checkpoint().has_keep()) return static_cast<int>(now->checkpoint().keep());
+  return spec.checkpoint().has_keep() ? static_cast<int>(spec.checkpoint().keep()) : kKeep;
+}
+
+ServerDirective Convert(const membership::Directive& from,
+                        const v1alpha1::ParameterServerDirective& more, int keep) {
+  ServerDirective to;
+  to.incarnation = from.incarnation;
+  if (more.has_view()) to.view = parameter_server::FromProto(more.view());
+  for (const std::int64_t slot : more.fetch_ahead()) {
+    if (slot >= 0) to.fetch_ahead.push_back(static_cast<std::size_t>(slot));
+  }
+  to.released = from.released;
+  to.checkpoint_turn = from.checkpoint_turn;
+  to.keep_snapshots = std::max(1, keep);
+  return to;
+}
+
+}  // namespace
+
+ServerMember::ServerMember(ServerConfig config, ServerParts parts)
+    : config_(std::move(config)), parts_(std::move(parts)), metrics_(parts_.registry) {}
+
+ServerMember::~ServerMember() = default;
+
+std::string ServerMember::SnapshotRoot() const {
+  const std::string& uri = config_.spec.checkpoint().uri();
+  return uri.empty() ? absl::StrCat(config_.job_dir, "/checkpoints") : uri;
+}
+
+std::shared_ptr<SlotServer> ServerMember::server() const {
+  const sync::MutexLock lock(mutex_);
+  return server_;
+}
+
+absl::StatusOr<std::shared_ptr<SlotServer>> ServerMember::MakeServer(const Layout& layout) {
+  ASSIGN_OR_RETURN(const parameter_server::JobTables tables,
+                   parameter_server::TablesOf(config_.spec, layout));
+  snapshots_ = std::make_unique<SlotSnapshots>(parts_.files, SnapshotRoot(), config_.job_uid,
+                                               tables.slots.size());
+  SlotServer::Options options;
+  options.id = config_.self;
+  options.slots = tables.slots;
+  options.peer_name = control::NameOf;
+  options.changed = parts_.poke;
+  options.watch = [this](const parameter_server::ServerLoop& loop) { Watch(loop); };
+  options.clock = &parts_.clock;
+  return std::make_shared<SlotServer>(std::move(options), parts_.transport, *snapshots_,
+                                      parts_.failpoints);
+}
+
+absl::Status ServerMember::Run() {
+  std::optional<Layout> layout;
+  {
+    const sync::MutexLock lock(mutex_);
+    while (!ended_ && !layout_) changed_.Wait(mutex_);
+    if (ended_) return absl::OkStatus();
+    layout = layout_;
+  }
+  absl::StatusOr<std::shared_ptr<SlotServer>> made = MakeServer(*layout);
+  if (!made.ok()) {
+    {
+      const sync::MutexLock lock(mutex_);
+      failure_ = std::string(made.status().message());
+    }
+    parts_.poke();
+    return made.status();
+  }
+  log::Info("serving", {{"parameters", layout->parameters}, {"folder", snapshots_->folder()}});
+  ServerDirective newest;
+  {
+    const sync::MutexLock lock(mutex_);
+    server_ = *made;
+    newest = newest_;
+    if (ended_) return absl::OkStatus();
+  }
+  (*made)->OnDirective(newest);
+  parts_.poke();
+  return (*made)->Run();
+}
+
+void ServerMember::OnDirective(const membership::Directive& directive) {
+  v1alpha1::ParameterServerDirective more;
+  if (!more.ParseFromString(directive.parameter_server)) {
+    log::Warning("a directive cannot be read; it is left out");
+    return;
+  }
+  ServerDirective mine = Convert(directive, more, KeepOf(config_.spec, directive.settings));
+  std::shared_ptr<SlotServer> server;
+  {
+    const sync::MutexLock lock(mutex_);
+    if (directive.incarnation < incarnation_) return;
+    incarnation_ = directive.incarnation;
+    if (more.has_layout()) {
+      const Layout layout = parameter_server::FromProto(more.layout());
+      if (!layout_) layout_ = layout;
+      // Its views are of other tables than these.
+      if (*layout_ != layout) mine.view.reset();
+    }
+    settings_generation_ = std::max(settings_generation_, directive.settings.generation);
+    newest_ = mine;
+    server = server_;
+    changed_.NotifyAll();
+  }
+  if (directive.finished) return End("training has finished");
+  if (directive.superseded) return End("a newer process of this pod has reported");
+  if (directive.released) return End("released: the others go on without me");
+  if (server) server->OnDirective(mine);
+}
+
+void ServerMember::End(std::string_view why) {
+  std::shared_ptr<SlotServer> server;
+  {
+    const sync::MutexLock lock(mutex_);
+    if (std::exchange(ended_, true)) return;
+    server = server_;
+    changed_.NotifyAll();
+  }
+  log::Info("this process ends", {{"why", why}});
+  if (server) server->Stop();
+}
+
+void ServerMember::Terminate() {
+  bool useless = false;
+  {
+    const sync::MutexLock lock(mutex_);
+    leaving_ = true;
+    useless = server_ == nullptr;
+  }
+  parts_.poke();
+  if (useless) End("asked to stop; nobody needs me");
+}
+
+void ServerMember::GraceOver() { End("the grace period is over"); }
+
+membership::Report ServerMember::MakeReport() const {
+  membership::Report report;
+  report.id = config_.self;
+  report.last_exit = config_.last_exit;
+  v1alpha1::ParameterServerReport more;
+  std::shared_ptr<SlotServer> server;
+  {
+    const sync::MutexLock lock(mutex_);
+    report.highest_incarnation = incarnation_;
+    report.leaving = leaving_;
+    report.settings_generation = settings_generation_;
+    report.training.failure = failure_;
+    server = server_;
+    if (server && layout_) parameter_server::Put(*layout_, *more.mutable_layout());
+  }
+  if (server) {
+    const ServerReport from = server->Report();
+    report.phase = from.phase;
+    report.checkpoint_turn = from.checkpoint_turn;
+    report.unreachable = from.unreachable;
+    if (from.installed) {
+      report.fence = from.installed->number;
+      parameter_server::Put(*from.installed, *more.mutable_installed());
+    }
+    more.set_broken(from.broken);
+    for (const parameter_server::SlotReport& slot : from.slots) {
+      parameter_server::Put(slot, *more.add_slots());
+    }
+    for (const auto& [slot, ledger] : from.ledgers) {
+      v1alpha1::SlotLedger& added = *more.add_ledgers();
+      added.set_slot(static_cast<std::int64_t>(slot));
+      parameter_server::Put(ledger, added);
+    }
+    FillCheckpoint(from, report);
+  }
+  report.parameter_server = more.SerializeAsString();
+  return report;
+}
+
+void ServerMember::FillCheckpoint(const ServerReport& from, membership::Report& to) const {
+  if (!from.newest_snapshot) return;
+  v1alpha1::TrainingReport training;
+  v1alpha1::CheckpointStatus& checkpoint = *training.mutable_checkpoint();
+  const membership::StateId& id = *from.newest_snapshot;
+  checkpoint.set_name(
+      checkpoint::NameOf({static_cast<std::int64_t>(membership::IncarnationOf(id.view)),
+                          static_cast<std::int64_t>(membership::EpochOf(id.view)), id.step}));
+  checkpoint.set_uri(absl::StrCat("file://", snapshots_->folder()));
+  checkpoint.mutable_time()->set_seconds(absl::ToUnixSeconds(from.newest_snapshot_time));
+  to.training.bytes = training.SerializeAsString();
+}
+
+// On the serving thread.
+void ServerMember::Watch(const parameter_server::ServerLoop& loop) {
+  metrics_.Watch(loop, parts_.transport.ledger().Total());
+  if (const std::shared_ptr<SlotServer> serving = server()) {
+    const ServerReport report = serving->Report();
+    const double age =
+        report.newest_snapshot
+            ? absl::ToDoubleSeconds(parts_.clock.WallNow() - report.newest_snapshot_time)
+            : -1;
+    metrics_.OnSnapshots(report.snapshots, age);
+  }
+  if (config_.progress_file.empty()) return;
+  std::int64_t entries = 0;
+  for (std::size_t slot = 0; slot < loop.slots(); ++slot) {
+    if (loop.slot(slot).state() != nullptr) entries += loop.slot(slot).state()->index();
+  }
+  if (entries <= progress_) return;
+  progress_ = entries;
+  std::ofstream(config_.progress_file) << entries;
+}
+
+}  // namespace starling::server

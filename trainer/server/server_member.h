@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// A parameter server as a member of its job: from the coordinator's directives to SlotServer, and
+// from what that says to reports.
+//
+// What the tables are follows from the job's spec and from the layout of the model, which workers
+// know and the coordinator tells: until it does, a server waits and holds nothing. It leaves when
+// it is released, when the job has finished, when a newer process of its pod has come, or when its
+// grace is over.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/clock/clock.h"
+#include "common/metrics/metrics.h"
+#include "common/sync/mutex.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/checkpoint/file_system.h"
+#include "trainer/membership/types.h"
+#include "trainer/parameter_server/job_tables.h"
+#include "trainer/server/server_metrics.h"
+#include "trainer/server/slot_server.h"
+
+namespace starling::server {
+
+struct ServerConfig {
+  v1alpha1::TrainingJobSpec spec;
+  std::string job_uid;
+  std::string job_dir;  // checkpoints are in <job_dir>/checkpoints unless the spec says where
+  membership::MemberId self;
+  std::optional<membership::LastExit> last_exit;
+  std::string progress_file;  // for the supervisor; empty: none
+};
+
+// All outlive the member.
+struct ServerParts {
+  transport::Transport& transport;
+  checkpoint::FileSystem& files;
+  const clock::Clock& clock;
+  metrics::Registry& registry;
+  Failpoints& failpoints;
+  std::function<void()> poke;  // report now
+};
+
+// Thread-safe.
+class ServerMember {
+ public:
+  ServerMember(ServerConfig config, ServerParts parts);
+  ~ServerMember();
+
+  // Serves until this process is to end: OK, or why it cannot go on.
+  absl::Status Run();
+
+  void OnDirective(const membership::Directive& directive);
+  membership::Report MakeReport() const;
+  // Leave in an orderly way, or at once.
+  void Terminate();
+  void GraceOver();
+
+ private:
+  std::string SnapshotRoot() const;
+  std::shared_ptr<SlotServer> server() const;
+  absl::StatusOr<std::shared_ptr<SlotServer>> MakeServer(const parameter_server::Layout& layout);
+  void Watch(const parameter_server::ServerLoop& loop);
+  void FillCheckpoint(const ServerReport& from, membership::Report& to) const;
+  void End(std::string_view why);
+
+  const ServerConfig config_;
+  const ServerParts parts_;
+  ServerMetrics metrics_;  // of Run's thread
+  std::int64_t progress_ = -1;
+  std::unique_ptr<SlotSnapshots> snapshots_;
+
+  mutable sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::optional<parameter_server::Layout> layout_ ABSL_GUARDED_BY(mutex_);
+  ServerDirective newest_ ABSL_GUARDED_BY(mutex_);
+  std::int64_t settings_generation_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
+  std::string failure_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<SlotServer> server_ ABSL_GUARDED_BY(mutex_);
+};
+
+}  // namespace starling::server

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes snapshots of slots on a thread of its own, so that no push waits for a disk: whoever
+// serves the slots makes the bytes, hands them over, and hears later what became of them.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/sync/mutex.h"
+#include "trainer/membership/types.h"
+#include "trainer/server/failpoints.h"
+#include "trainer/server/slot_snapshots.h"
+
+namespace starling::server {
+
+// Passed between a snapshot's writing and its getting a name.
+inline constexpr const char* kFailCheckpoint = "checkpoint";
+
+struct SnapshotOrder {
+  std::size_t slot = 0;
+  membership::StateId id;
+  std::int64_t turn = 0;
+  int keep = 1;
+  std::string bytes;
+};
+
+struct SnapshotOutcome {
+  std::size_t slot = 0;
+  membership::StateId id;
+  std::int64_t turn = 0;
+  absl::Status status;
+};
+
+// Thread-safe.
+class SnapshotWriter {
+ public:
+  // Both outlive it.
+  SnapshotWriter(SlotSnapshots& snapshots, Failpoints& failpoints);
+  // Finishes the one that is being written; those that wait are dropped.
+  ~SnapshotWriter();
+
+  // Whether more may be handed over now: what waits takes memory.
+  bool HasRoom() const;
+  void Write(SnapshotOrder order);
+  // What was written, or could not be, since the last call.
+  std::vector<SnapshotOutcome> Take();
+  // The failpoint was hit: nothing more is written.
+  bool failed() const;
+
+ private:
+  void Run();
+  absl::Status WriteOne(const SnapshotOrder& order);
+
+  SlotSnapshots& snapshots_;
+  Failpoints& failpoints_;
+  mutable sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::deque<SnapshotOrder> orders_ ABSL_GUARDED_BY(mutex_);
+  std::size_t waiting_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<SnapshotOutcome> outcomes_ ABSL_GUARDED_BY(mutex_);
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  bool failed_ ABSL_GUARDED_BY(mutex_) = false;
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace starling::server
