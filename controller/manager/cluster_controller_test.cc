@@ -121,9 +121,13 @@ std::string Fetch(int port, const std::string& path) {
 
 class ClusterTest : public testing::Test {
  protected:
-  ClusterTest() {
+  ClusterTest() { OpenStore({}); }
+
+  // Anew, as that of a cluster where these kinds of others are installed.
+  void OpenStore(std::vector<kube::ResourceKind> installed) {
     kube::EmbeddedOptions options;
     options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+    options.optional_kinds = std::move(installed);
     store_ = *kube::OpenEmbeddedKubeClient(clock_, std::move(options));
   }
 
@@ -155,11 +159,11 @@ class ClusterTest : public testing::Test {
     return [&controller, state] { return *controller.Advance() == state; };
   }
 
-  void CreateJob(int workers) {
+  void CreateJob(int workers, const Json& labels = Json::object()) {
     const Json job = {
         {"apiVersion", "starling.dev/v1alpha1"},
         {"kind", "TrainingJob"},
-        {"metadata", {{"name", "digits"}, {"namespace", "default"}}},
+        {"metadata", {{"name", "digits"}, {"namespace", "default"}, {"labels", labels}}},
         {"spec",
          {{"workload", {{"classification", {{"model", {{"mlp", {{"hidden", {8}}}}}}}}}},
           {"dataset",
@@ -247,6 +251,70 @@ TEST_F(ClusterTest, WithoutElectionItLeadsAloneUnderAHigherTransition) {
     ASSERT_TRUE(Until(Reaches(*controller, ClusterState::kLeading)));
     EXPECT_EQ(Transition(), i);
   }
+}
+
+constexpr const char* kQueueLabel = "kueue.x-k8s.io/queue-name";
+const kube::ObjectKey kWorkload{"default", "trainingjob-digits"};
+
+TEST_F(ClusterTest, AWorkloadsAdmissionWakesItsJobAtOnce) {
+  OpenStore({kube::kKueueWorkload});
+  metrics::Registry registry;
+  const auto controller = Start(*store_, registry);
+  ASSERT_TRUE(Until(Reaches(*controller, ClusterState::kLeading)));
+  CreateJob(2, {{kQueueLabel, "research"}});
+  const auto held = [&] {
+    const Json job = *store_->Get(kube::kTrainingJob, {"default", "digits"});
+    return store_->Get(kube::kKueueWorkload, kWorkload).ok() &&
+           kube::StringAt(job, "/status/state") == "Suspended";
+  };
+  ASSERT_TRUE(Until(held));
+  // What its first reconciles left to be done is over; the next look of its own is far away.
+  const absl::Time settled = clock_.Now() + absl::Seconds(3);
+  ASSERT_TRUE(Until([&] { return clock_.Now() > settled; }, absl::Milliseconds(5)));
+  ASSERT_TRUE(Pods().empty());
+
+  const absl::Time admitted = clock_.Now();
+  const Json condition = {{"type", "Admitted"},
+                          {"status", "True"},
+                          {"reason", "Admitted"},
+                          {"message", "there is room"}};
+  const Json quota = {{"type", "QuotaReserved"},
+                      {"status", "True"},
+                      {"reason", "QuotaReserved"},
+                      {"message", "there is room"}};
+  ASSERT_TRUE(store_
+                  ->PatchStatus(kube::kKueueWorkload, kWorkload,
+                                {{"status", {{"conditions", Json::array({quota, condition})}}}})
+                  .ok());
+  EXPECT_TRUE(Until([&] { return Pods().size() == 3; }));
+  EXPECT_LT(clock_.Now() - admitted, absl::Seconds(10)) << "the job did not wait for its own look";
+}
+
+TEST_F(ClusterTest, AQueueThatIsNotInstalledIsToldByConditionAndEvent) {
+  metrics::Registry registry;
+  const auto controller = Start(*store_, registry);
+  ASSERT_TRUE(Until(Reaches(*controller, ClusterState::kLeading)));
+  CreateJob(1, {{kQueueLabel, "research"}});
+  ASSERT_TRUE(Until([&] { return Pods().size() == 2; })) << "the job runs without it";
+  std::string told;
+  EXPECT_TRUE(Until([&] {
+    const kube::ObjectList events = *store_->List(kube::kEvent, "default", {});
+    for (const Json& event : events.items) {
+      if (kube::StringAt(event, "/reason") == "SchedulingIgnored") {
+        told = kube::StringAt(event, "/note");
+      }
+    }
+    return !told.empty();
+  }));
+  EXPECT_THAT(told, HasSubstr(kQueueLabel));
+  const Json job = *store_->Get(kube::kTrainingJob, {"default", "digits"});
+  std::string condition;
+  for (const Json& found : kube::At(job, "/status/conditions")) {
+    if (kube::StringAt(found, "/type") == "Degraded") {
+      condition = kube::StringAt(found, "/message");
+    }
+  }
+  EXPECT_THAT(condition, HasSubstr("Kueue's Workload"));
 }
 
 // Stopped at its nth write, which it had already decided on and been allowed, the leader wakes when

@@ -51,6 +51,7 @@ TEST(ManagerOptions, MistakesAreNamed) {
            {{"--kubeconfig", "y", "--concurrent-reconciles=0"}, "--concurrent-reconciles"},
            {{"--kubeconfig", "y", "--metrics-bind-address", "8080"}, "--metrics-bind-address"},
            {{"--kubeconfig", "y", "--leader-elect-lease-duration=5s"}, "renew deadline"},
+           {{"--kubeconfig", "y", "--gang-scheduler", "slurm"}, "volcano or native"},
            {{"--home", "x", "--coordinator-silence", "soon"}, "soon"}}) {
     const auto options = ParseOptions(arguments);
     ASSERT_FALSE(options.ok());
@@ -82,9 +83,24 @@ TEST(ManagerOptions, AClusterHasKubebuildersFlags) {
   EXPECT_EQ(options->cluster.election.retry, absl::Seconds(1));
 }
 
+TEST(ManagerOptions, AnAdministratorChoosesTheGangScheduler) {
+  const auto defaults = ParseOptions({"--kubeconfig", "/k"});
+  ASSERT_TRUE(defaults.ok()) << defaults.status();
+  EXPECT_EQ(defaults->cluster.scheduling.gang_scheduler, "auto");
+  EXPECT_EQ(defaults->cluster.scheduling.gang_scheduler_name, "");
+  for (const char* name : {"auto", "none", "coscheduling", "volcano", "native"}) {
+    const auto options =
+        ParseOptions({"--kubeconfig=/k", "--gang-scheduler", name, "--gang-scheduler-name=gangs"});
+    ASSERT_TRUE(options.ok()) << options.status();
+    EXPECT_EQ(options->cluster.scheduling.gang_scheduler, name);
+    EXPECT_EQ(options->cluster.scheduling.gang_scheduler_name, "gangs");
+  }
+}
+
 TEST(ManagerOptions, EveryFlagIsInTheHelp) {
-  for (const char* flag : {"--home", "--leader-elect", "--kube-api-qps", "--namespace", "--image",
-                           "--zap-log-level", "--health-probe-bind-address"}) {
+  for (const char* flag :
+       {"--gang-scheduler", "--gang-scheduler-name", "--home", "--leader-elect", "--kube-api-qps",
+        "--namespace", "--image", "--zap-log-level", "--health-probe-bind-address"}) {
     EXPECT_NE(Usage().find(flag), std::string::npos) << flag;
   }
 }

@@ -430,6 +430,30 @@ const Case kPolicies[] = {
        EXPECT_EQ(Count<CreatePod>(d), 4);
        EXPECT_EQ(d.status.replicas(), 3);
      }},
+    {"AQueueThatIsNotThereIsToldAndTheJobRuns",
+     [](Scene& s) { InCluster(s).seen.queueing.warning = "the label is ignored: no Kueue"; },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "SchedulingIgnored");
+       EXPECT_TRUE(Is(d, "Running"));
+       EXPECT_TRUE(Emits(d, "SchedulingIgnored"));
+       EXPECT_NE(MessageOf(d, "Degraded").find("no Kueue; install"), std::string::npos);
+     }},
+    {"AQueueThatIsNotThereIsToldOnce",
+     [](Scene& s) {
+       InCluster(s).seen.queueing.warning = "the label is ignored: no Kueue";
+       s.Settle();
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "SchedulingIgnored");
+       EXPECT_FALSE(Emits(d, "SchedulingIgnored"));
+     }},
+    {"AQueueThatHasComeIsNoProblemAnyMore",
+     [](Scene& s) {
+       InCluster(s).seen.queueing.warning = "the label is ignored: no Kueue";
+       s.Settle();
+       s.seen.queueing.warning.clear();
+     },
+     [](const Decision& d) { EXPECT_EQ(ReasonOf(d, "Degraded"), "NoProblem"); }},
     {"SuspensionWithoutDurableCheckpointsSaysSo",
      [](Scene& s) {
        InCluster(s).seen.checkpoint_durable = false;
