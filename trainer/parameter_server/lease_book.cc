@@ -16,6 +16,7 @@ void LeaseBook::OnView(const JobView& view) {
     done_.Clear();
   }
   std::erase_if(holders_, [&](const auto& held) { return !view.HasClient(held.second); });
+  std::erase_if(finished_, [&](const auto& one) { return !view.HasClient(one.first); });
 }
 
 // A lease is done when every slot has it.
@@ -29,8 +30,7 @@ void LeaseBook::OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& l
           std::all_of(ledgers_.begin(), ledgers_.end(),
                       [&](const Known& known) { return known.ledger.Has(lease); });
       if (!everywhere) continue;
-      done_.Add(lease);
-      holders_.erase(lease);
+      Finish(lease);
     }
   }
 }
@@ -46,8 +46,20 @@ void LeaseBook::OnHeld(Lease lease, const Client& client) {
 
 void LeaseBook::OnDone(Lease lease, const Client& client) {
   if (!view_.HasClient(client) || lease == 0 || lease > leases_) return;
+  Finish(lease);
+}
+
+void LeaseBook::Finish(Lease lease) {
   done_.Add(lease);
-  holders_.erase(lease);
+  const auto holder = holders_.find(lease);
+  if (holder == holders_.end()) return;
+  ++finished_[holder->second];
+  holders_.erase(holder);
+}
+
+std::int64_t LeaseBook::FinishedBy(const Client& client) const {
+  const auto finished = finished_.find(client);
+  return finished == finished_.end() ? 0 : finished->second;
 }
 
 std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {

@@ -45,10 +45,13 @@ class LeaseBook {
   std::size_t outstanding() const { return holders_.size(); }
   // What this client is to do, the lowest first.
   std::vector<Lease> HeldBy(const Client& client) const;
+  // How many a client of the newest view was given that are done.
+  std::int64_t FinishedBy(const Client& client) const;
   // Whether the ledgers of all slots are known, of this view's history.
   bool Informed() const;
 
  private:
+  void Finish(Lease lease);
   Lease NotDoneFrom(Lease lease) const;
 
   Lease leases_;
@@ -56,6 +59,7 @@ class LeaseBook {
   ViewNumber since_ = 0;  // ledgers of this view and later ones count
   LeaseLedger done_;
   std::map<Lease, Client> holders_;
+  std::map<Client, std::int64_t> finished_;
   struct Known {
     ViewNumber view = 0;
     LeaseLedger ledger;

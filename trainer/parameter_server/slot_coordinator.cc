@@ -249,7 +249,8 @@ void SlotCoordinator::FillTraining(Summary& summary) const {
     best = rank;
   }
   summary.settings_generation = settings.value_or(0);
-  if (speaker != nullptr && !speaker->training.bytes.empty()) summary.training = speaker->training;
+  if (speaker != nullptr && speaker->training != membership::Training{})
+    summary.training = speaker->training;
   if (!impossible_.empty()) summary.training.failure = impossible_;
   if (!saved.has_checkpoint() || saved_settled_ < 0) return;
   pb::TrainingReport merged;

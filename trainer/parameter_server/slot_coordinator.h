@@ -96,7 +96,6 @@ class SlotCoordinator final : public membership::Coordinator {
   };
   // How fast a client works.
   struct Pace {
-    std::int64_t done = 0;
     std::int64_t counted = 0;
     absl::Time since = absl::InfinitePast();
     double per_second = 0;

@@ -287,10 +287,11 @@ bool SlotCoordinator::MayBegin(const Census& census, absl::Time now) {
 void SlotCoordinator::Replan(absl::Time now) {
   Census census = MakeCensus(now);
   NoteLosses(now);
-  if (now < plan_due_ && SameShape(census, census_)) return;
+  if (view() == nullptr ? !MayBegin(census, now) : now < plan_due_ && SameShape(census, census_)) {
+    return;
+  }
   plan_due_ = now + kReplan;
   census_ = census;
-  if (view() == nullptr && !MayBegin(census, now)) return;
   Evict(census, now);
   const std::optional<JobView> next = plan_->Plan(census, now);
   NoticeUnwitnessed(census, now);

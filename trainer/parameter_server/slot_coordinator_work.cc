@@ -35,10 +35,7 @@ void SlotCoordinator::LearnWork(absl::Time now) {
       book_->OnLedger(heard.installed, slot, ledger);
     }
     if (heard.self.id.pod_uid.empty()) continue;
-    for (const Lease lease : heard.done) {
-      if (!book_->Done(lease)) ++paces_[heard.self].done;
-      book_->OnDone(lease, heard.self);
-    }
+    for (const Lease lease : heard.done) book_->OnDone(lease, heard.self);
     for (const Lease lease : heard.held) book_->OnHeld(lease, heard.self);
     CountPace(heard.self, now);
   }
@@ -88,17 +85,18 @@ void SlotCoordinator::FollowRecovery(absl::Time now) {
 
 void SlotCoordinator::CountPace(const Client& client, absl::Time now) {
   Pace& pace = paces_[client];
+  const std::int64_t finished = book_->FinishedBy(client);
   if (pace.since == absl::InfinitePast()) {
     pace.since = now;
-    pace.counted = pace.done;
+    pace.counted = finished;
     return;
   }
   const absl::Duration window = now - pace.since;
   if (window < kPaceWindow) return;
   const double lately =
-      static_cast<double>(pace.done - pace.counted) / absl::ToDoubleSeconds(window);
+      static_cast<double>(finished - pace.counted) / absl::ToDoubleSeconds(window);
   pace.per_second = pace.per_second == 0 ? lately : (pace.per_second + lately) / 2;
-  pace.counted = pace.done;
+  pace.counted = finished;
   pace.since = now;
 }
 
