@@ -1,25 +1,52 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # The long proofs: every unit test of what has no libtorch under both sanitizers, ten times the
-# simulated histories, and many repetitions of the tests that kill processes.
-set -euo pipefail
+# simulated histories, and many repetitions of the tests that kill processes. A part that fails does
+# not keep the others from running; the last lines say how each went and how long it took.
+set -uo pipefail
 cd "$(dirname "$0")/.."
 jobs=${JOBS:-2}
+parts=()
+failed=0
+
+# part NAME COMMAND...  77: this machine cannot.
+part() {
+  local name=$1 began=$SECONDS verdict=passed
+  shift
+  "$@"
+  case $? in
+    0) ;;
+    77) verdict=skipped ;;
+    *) verdict=FAILED failed=1 ;;
+  esac
+  parts+=("$(printf '%-24s %-8s %6d s' "$name" "$verdict" $((SECONDS - began)))")
+}
+
+build() {
+  mkdir -p build
+  { cmake --preset "$1" >"build/$1.log" 2>&1 || { cat "build/$1.log"; return 1; }; } &&
+    cmake --build --preset "$1" -j "$jobs"
+}
+
 for preset in asan tsan; do
-  cmake --preset "$preset" >"build/$preset.log"
-  cmake --build --preset "$preset" -j "$jobs"
-  STARLING_SIM_SEEDS=${STARLING_SIM_SEEDS:-300} ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
+  part "$preset: build" build "$preset"
+  part "$preset: tests" env STARLING_SIM_SEEDS="${STARLING_SIM_SEEDS:-300}" \
+    ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
 done
-STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
-STARLING_E2E_REPEAT=${STARLING_E2E_REPEAT:-10} ctest --preset release -L e2e
+part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
+part "end to end, repeated" env STARLING_E2E_REPEAT="${STARLING_E2E_REPEAT:-10}" \
+  ctest --preset release -L e2e
 # Two minutes without an API server; `make test` makes do with twenty seconds.
-STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
-  Faults.test_training_goes_on_while_the_api_server_is_down || { [ $? -eq 77 ] || exit 1; }
+part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
+  Faults.test_training_goes_on_while_the_api_server_is_down
 # The controller dies after its n-th write, for n to 40 of the 43 to 49 of two jobs' life.
-STARLING_BIN=$PWD/build/release/bin STARLING_CRASH_AFTER="$(seq -s ' ' 1 40)" \
-  tests/kube/with_api_server.py --controller-manager -- python3 -B tests/faults/crash_test.py ||
-  { [ $? -eq 77 ] || exit 1; }
-# A real gang scheduler, and a PyTorch image that knows nothing of Starling; 77: this machine cannot.
+part "controller's deaths" env STARLING_BIN="$PWD/build/release/bin" \
+  STARLING_CRASH_AFTER="$(seq -s ' ' 1 40)" \
+  tests/kube/with_api_server.py --controller-manager -- python3 -B tests/faults/crash_test.py
+# A real gang scheduler, and a PyTorch image that knows nothing of Starling.
 for proof in gang_test pytorch_ddp_test; do
-  tests/kube/$proof.py || { [ $? -eq 77 ] || exit 1; }
+  part "$proof" "tests/kube/$proof.py"
 done
+
+printf '%s\n' "" "${parts[@]}"
+exit $failed
