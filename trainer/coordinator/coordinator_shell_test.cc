@@ -172,7 +172,9 @@ class Controller {
 
 class CoordinatorShellTest : public testing::Test {
  protected:
-  std::unique_ptr<CoordinatorShell> Start(int member_port) {
+  // `grace`: how long the first view waits for members that are wanted.
+  std::unique_ptr<CoordinatorShell> Start(int member_port,
+                                          absl::Duration grace = absl::Seconds(1)) {
     ShellOptions options;
     options.on_done = [this] {
       sync::MutexLock lock(mutex_);
@@ -182,6 +184,7 @@ class CoordinatorShellTest : public testing::Test {
     membership::CoordinatorOptions machine;
     machine.boot_id = "boot";
     machine.heartbeat_timeout = absl::Seconds(60);
+    machine.first_view_grace = grace;
     options.listen = "127.0.0.1:0";
     options.member_port = member_port;
     options.identity = rpc::TestIdentity("coordinator", kJobUid);
@@ -209,7 +212,7 @@ class CoordinatorShellTest : public testing::Test {
 TEST_F(CoordinatorShellTest, ItIsDoneWhenTheJobHasEndedAndTheLastMemberIsGone) {
   FakeMember a("127.0.0.2", "127.0.0.2:0");
   FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
-  const auto shell = Start(a.port());
+  const auto shell = Start(a.port(), kPatience);
   Controller controller(shell->port());
   ASSERT_TRUE(controller.Read());
   controller.Grant({"127.0.0.2", "127.0.0.3"});
@@ -258,7 +261,7 @@ TEST_F(CoordinatorShellTest, ItSpeaksFirstAndTheNewestControllerCounts) {
 TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOneDies) {
   FakeMember a("127.0.0.2", "127.0.0.2:0");
   FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
-  const auto shell = Start(a.port());
+  const auto shell = Start(a.port(), kPatience);
   Controller controller(shell->port());
   ASSERT_TRUE(controller.Read());
   controller.Grant({"127.0.0.2", "127.0.0.3"});
