@@ -95,6 +95,7 @@ class Flock {
     for (auto& [id, server] : servers_) server->machine->Stop();
     for (auto& [id, worker] : workers_) worker->thread.join();
     for (auto& [id, server] : servers_) server->thread.join();
+    servers_.clear();  // their snapshots are still being written
     std::filesystem::remove_all(folder_);
   }
 

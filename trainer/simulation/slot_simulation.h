@@ -59,6 +59,7 @@ struct SlotOutcome {
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;
+  int rests = 0;  // of clients without work
   std::vector<std::string> trace;
 };
 

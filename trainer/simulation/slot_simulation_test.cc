@@ -75,6 +75,7 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
     sum.takeovers += outcome.takeovers;
     sum.acknowledged += outcome.acknowledged;
     sum.skipped += outcome.skipped;
+    sum.rests += outcome.rests;
     sum.reads += outcome.reads;
   }
   // The faults did happen.
@@ -88,6 +89,7 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
   EXPECT_GT(sum.restores, Seeds() / 20);
   EXPECT_GT(sum.acknowledged, 40 * Seeds());
   EXPECT_GT(sum.skipped, Seeds() / 10);
+  EXPECT_GT(sum.rests, Seeds());
   EXPECT_EQ(sum.takeovers > Seeds() / 2, GetParam());
   RecordProperty("events", std::to_string(sum.events));
   RecordProperty("views", std::to_string(sum.views));

@@ -114,6 +114,7 @@ class SlotWorld {
   void On(const MemberId& id, const ps::ReadDone& event);
   void StartReading(const MemberId& id);
   void Compute(const MemberId& id);
+  void RestAWhile(const MemberId& id);
   void PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes);
   void Retry(const MemberId& id);
   void Prefetch();

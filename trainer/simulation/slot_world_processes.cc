@@ -183,7 +183,23 @@ void SlotWorld::Compute(const MemberId& id) {
     PushUnit(id, lease, /*completes=*/i == pushes - 1);
   }
   ++client.clock;
-  StartReading(id);
+  if (Chance(0.1)) {
+    RestAWhile(id);
+  } else {
+    StartReading(id);
+  }
+}
+
+// As a client does that has no work; Ready tells it where to go on.
+void SlotWorld::RestAWhile(const MemberId& id) {
+  Client& client = clients_.at(id);
+  Trace(absl::StrCat(id.pod_uid, " rests"));
+  ++outcome_.rests;
+  SendFrom(id, client.machine->Rest());
+  Deliver(id, Random(500, 40'000), [this, id, self = client.machine->self()](Process&) {
+    Client& one = clients_.at(id);
+    if (one.machine->self() == self) SendFrom(id, one.machine->Wake());
+  });
 }
 
 // Without a lease, and with nothing else to do, an empty push that only moves the clock.
