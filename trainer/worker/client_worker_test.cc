@@ -383,7 +383,7 @@ TEST_F(ClientWorkerTest, DownpourFetchesAndPushesOnceInItsPeriods) {
   EXPECT_EQ(result.steps(), 2 * kPerEpoch / 4) << "a step is a push";
   EXPECT_THAT(VisitsOf(result), Each(2.0F)) << "the sum of all changes";
   const std::vector<VisitEngine::Call> calls = flock.EngineOf<VisitEngine>(0).calls();
-  ASSERT_THAT(calls, SizeIs(2 * kPerEpoch));
+  ASSERT_EQ(calls.size(), static_cast<std::size_t>(2 * kPerEpoch));
   const auto sum = [](const std::vector<float>& values) {
     double total = 0;
     for (const float value : values) total += static_cast<double>(value);
@@ -594,6 +594,7 @@ TEST_F(ClientWorkerTest, DivergenceIsTheJobsFailureAndNothingOfItIsPushed) {
   flock.AddWorkers(1);
   ASSERT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(0)));
   EXPECT_THAT(flock.EndOf(ServerFlock::WorkerUid(0)).message(), HasSubstr("not a finite number"));
+  ASSERT_TRUE(flock.Await([&] { return flock.Training().failure() != ""; }));
   EXPECT_THAT(flock.Training().failure(), HasSubstr("learningRate"));
 }
 

@@ -157,9 +157,17 @@ void LeaseDesk::Broken(std::vector<membership::MemberId> unreachable) {
   at_once_.report();
 }
 
-void LeaseDesk::Begun(Lease lease) {
+std::optional<Lease> LeaseDesk::Take() {
   const sync::MutexLock lock(mutex_);
-  begun_.insert(lease);
+  if (!installed_ || !orders_.view || orders_.view->number != installed_->number) {
+    return std::nullopt;
+  }
+  for (const Lease lease : orders_.leases) {
+    if (done_.contains(lease) || begun_.contains(lease)) continue;
+    begun_.insert(lease);
+    return lease;
+  }
+  return std::nullopt;
 }
 
 void LeaseDesk::Done(Lease lease) {
@@ -179,11 +187,6 @@ void LeaseDesk::Done(Lease lease) {
 void LeaseDesk::Refused(Lease lease) {
   const sync::MutexLock lock(mutex_);
   begun_.erase(lease);
-}
-
-bool LeaseDesk::IsDone(Lease lease) const {
-  const sync::MutexLock lock(mutex_);
-  return done_.contains(lease);
 }
 
 void LeaseDesk::Evaluated(std::int64_t turn, bool ends_training) {

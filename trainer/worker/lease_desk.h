@@ -70,12 +70,12 @@ class LeaseDesk {
   void Running();
   // Its links have ended, and whom this worker could not reach.
   void Broken(std::vector<membership::MemberId> unreachable);
-  // A lease is begun: it is finished and told, listed or not.
-  void Begun(parameter_server::Lease lease);
+  // The first lease of the installed view that is neither begun nor done; it is begun now: it is
+  // finished and told, listed or not.
+  std::optional<parameter_server::Lease> Take();
   // All slots have acknowledged it; or some slot has refused it.
   void Done(parameter_server::Lease lease);
   void Refused(parameter_server::Lease lease);
-  bool IsDone(parameter_server::Lease lease) const;
   void Evaluated(std::int64_t turn, bool ends_training);
 
  private:

@@ -52,13 +52,6 @@ bool AllWaitForAll(const v1alpha1::TrainingJobSpec& spec) {
          std::holds_alternative<consistency::BackupWorkers>(options);
 }
 
-std::int64_t WarmStartOf(const v1alpha1::TrainingJobSpec& spec) {
-  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
-  if (!server.has_downpour()) return 0;
-  const std::int64_t each = std::max<std::int64_t>(1, server.downpour().push_every());
-  return (server.downpour().warm_start() + each - 1) / each;
-}
-
 }  // namespace
 
 LeaseLoop::LeaseLoop(Parts parts)
@@ -163,26 +156,15 @@ absl::Status LeaseLoop::Turn(const Orders& orders) {
   Tell(orders);
   if (orders.evaluate > evaluated_) return Evaluate(orders);
   if (orders.conclude && !parts_.board.has_result()) return Conclude(orders);
-  const std::optional<Lease> lease = NextLease(orders);
+  const std::optional<Lease> lease = parts_.desk.Take();
   if (!lease) return WaitForOrders(orders);
   idle_since_ = absl::InfiniteFuture();
-  RETURN_IF_ERROR(Pace(*lease));
-  parts_.desk.Begun(*lease);
-  const absl::Status worked = work_.Work(*lease);
+  absl::Status worked = Pace(*lease);
+  if (worked.ok()) worked = work_.Work(*lease);
   if (!worked.ok()) parts_.desk.Refused(*lease);
   parts_.stopwatch.Enter(Activity::kIdle);
   if (work_.fetch_seconds() > 0) parts_.metrics.fetch_seconds.Observe(work_.fetch_seconds());
   return worked;
-}
-
-std::optional<Lease> LeaseLoop::NextLease(const Orders& orders) const {
-  // Downpour's warm start: the view's first client trains alone.
-  const bool may_train = IsFirst() || orders.settled >= WarmStartOf(parts_.spec);
-  for (const Lease lease : orders.leases) {
-    if (work_.OnItsWay(lease) || parts_.desk.IsDone(lease)) continue;
-    if (lease == parameter_server::kFirstValues || may_train) return lease;
-  }
-  return std::nullopt;
 }
 
 absl::Status LeaseLoop::WaitForOrders(const Orders& orders) {

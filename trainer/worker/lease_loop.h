@@ -66,7 +66,6 @@ class LeaseLoop {
   absl::Status InView(const parameter_server::JobView& view);
   absl::Status EnterView(const parameter_server::JobView& view);
   absl::Status Turn(const Orders& orders);
-  std::optional<Lease> NextLease(const Orders& orders) const;
   absl::Status WaitForOrders(const Orders& orders);
   // Waits as long as each lease is to be delayed.
   absl::Status Pace(Lease lease);

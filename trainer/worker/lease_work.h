@@ -69,7 +69,6 @@ class LeaseWork {
   // Up to its pushes. UNAVAILABLE when the view has ended: if not all is pushed, nothing is. Any
   // other error is the job's.
   absl::Status Work(Lease lease);
-  bool OnItsWay(Lease lease) const { return flights_.contains(lease); }
   std::size_t on_their_way() const { return flights_.size(); }
   // Nothing is left of it, and nobody waits for this worker until its next lease.
   void Rest();

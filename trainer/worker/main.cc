@@ -3,20 +3,12 @@
 //
 // The coordinator can dial at once; while libtorch loads on a thread of its own, the data are read.
 // Exit codes: 0 released or finished, 1 failed, 2 bad configuration or data.
-#include <signal.h>
-#include <unistd.h>
 
 #include <cstdio>
-#include <filesystem>
-#include <fstream>
 #include <future>
-#include <sstream>
-#include <thread>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
-#include "api/spec/job_file.h"
-#include "api/spec/uris.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
@@ -26,6 +18,8 @@
 #include "common/tls/tls.h"
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
+#include "trainer/control/process.h"
+#include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/worker/engine_loader.h"
 #include "trainer/worker/numeric_environment.h"
@@ -35,24 +29,17 @@
 namespace starling::worker {
 
 using control::ControlService;
+using control::Fail;
+using control::kBadInput;
 using control::kDataPort;
+using control::kFailed;
 using control::kMemberPort;
 using control::kMetricsPort;
+using control::Leave;
 using control::Options;
 using control::ReadLastExit;
 
 namespace {
-
-constexpr int kFailed = 1;
-constexpr int kBadInput = 2;
-
-absl::StatusOr<std::string> ReadFile(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return absl::NotFoundError(absl::StrCat(path, ": cannot be read"));
-  return text.str();
-}
 
 // Directives that come before the worker is ready: only the newest counts. The worker is called
 // without the lock, since it may ask for a report at once. Thread-safe.
@@ -97,16 +84,6 @@ struct Inputs {
   data::Datasets datasets;
 };
 
-absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path) {
-  ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
-  ASSIGN_OR_RETURN(v1alpha1::TrainingJobSpec spec, spec::ReadResolvedSpec(text));
-  // In the image, relative ones start at the image's folder.
-  std::error_code error;
-  const std::filesystem::path here = std::filesystem::current_path(error);
-  if (!error) spec::MakeUrisAbsolute(spec, {.job_folder = "", .working_directory = here});
-  return spec;
-}
-
 struct Opened {
   std::unique_ptr<engine::Engine> engine;
   std::string identity;
@@ -121,47 +98,22 @@ absl::StatusOr<Opened> OpenEngine(std::future<absl::StatusOr<engine::OpenEngineF
   return Opened{std::move(engine), opened.numeric_identity};
 }
 
-// Without static destructors: libtorch's take time, and threads of ours may still run.
-[[noreturn]] void Leave(int code) {
-  std::fflush(nullptr);
-  _exit(code);
-}
-
-// The message is the log's last line: the job's incident shows it.
-void Tell(const absl::Status& status) {
-  log::Error("the worker cannot go on", {{"why", std::string(status.message())}});
-  std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
-}
-
-[[noreturn]] void Fail(int code, const absl::Status& status) {
-  Tell(status);
-  Leave(code);
-}
-
-sigset_t LeaveSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGTERM);
-  sigaddset(&signals, SIGINT);
-  return signals;
-}
-
-// Turns signals into events, on a thread of its own that ends with the process.
-void WatchSignals(Worker& worker, absl::Duration grace) {
-  std::thread([&worker, grace] {
-    const sigset_t signals = LeaveSignals();
-    int signal = 0;
-    if (sigwait(&signals, &signal) != 0) return;
-    log::Info("asked to leave", {{"signal", signal}});
-    worker.Terminate();
-    std::this_thread::sleep_for(absl::ToChronoNanoseconds(grace));
-    worker.GraceOver();
-  }).detach();
+// Parameter servers are often on the worker's own machine, and most of what travels goes there;
+// both sides choose alike.
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
+    const Options& options, const v1alpha1::TrainingJobSpec& spec, const std::string& secret) {
+  transport::Options mine;
+  mine.member = NameOf(options.self());
+  mine.job = options.job_uid;
+  mine.secret = secret;
+  const net::Address address = {.host = options.address, .port = kDataPort};
+  if (spec.exchange().has_parameter_server()) return transport::OpenMixedTransport(address, mine);
+  return transport::OpenTcpTransport(address, mine);
 }
 
 // Ends the process: callbacks and the signals' thread hold on to what lives here.
 [[noreturn]] void Train(const Options& options, const Inputs& inputs, Opened opened,
-                        ControlService& control, Intake& intake, metrics::Registry& registry,
+                        ControlService& service, Intake& intake, metrics::Registry& registry,
                         transport::Transport& transport, absl::Duration grace) {
   const clock::SystemClock clock;
   const std::unique_ptr<checkpoint::FileSystem> files = checkpoint::MakePosixFileSystem();
@@ -180,20 +132,21 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
                       .files = *files,
                       .clock = clock,
                       .registry = registry,
-                      .poke = [&control] { control.Poke(); },
+                      .poke = [&service] { service.Poke(); },
                       .on_view = nullptr});
   if (!worker.ok()) Fail(kBadInput, worker.status());
   intake.Open(**worker);
-  control.Ready();
-  WatchSignals(**worker, grace);
+  service.Ready();
+  control::WatchSignals([&worker] { (*worker)->Terminate(); }, grace,
+                        [&worker] { (*worker)->GraceOver(); });
   log::Info("ready", {{"numericIdentity", opened.identity}});
 
   const absl::Status ended = (*worker)->Run();
-  control.Flush(absl::Seconds(2));
+  service.Flush(absl::Seconds(2));
   if (ended.ok()) Leave(0);
-  Tell(ended);
+  log::Error("training cannot go on", {{"why", std::string(ended.message())}});
   (*worker)->WaitForExit(absl::Seconds(30));
-  Leave(kFailed);
+  Fail(kFailed, ended);
 }
 
 [[noreturn]] void Main(const Options& options) {
@@ -205,7 +158,7 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
   std::future<absl::StatusOr<engine::OpenEngineFunction>> library =
       std::async(std::launch::async, LoadEngineLibrary);
 
-  absl::StatusOr<std::string> secret = ReadFile(options.secret_path);
+  absl::StatusOr<std::string> secret = control::ReadFile(options.secret_path);
   if (!secret.ok()) Fail(kBadInput, secret.status());
   absl::StripAsciiWhitespace(&*secret);
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);
@@ -221,15 +174,10 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
   metrics::Registry registry;
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  transport::Options mine;
-  mine.member = NameOf(options.self());
-  mine.job = options.job_uid;
-  mine.secret = *secret;
-  auto transport = transport::OpenTcpTransport({.host = options.address, .port = kDataPort}, mine);
-  if (!transport.ok()) Fail(kFailed, transport.status());
-
-  absl::StatusOr<v1alpha1::TrainingJobSpec> spec = ReadSpec(options.spec_path);
+  absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
   if (!spec.ok()) Fail(kBadInput, spec.status());
+  auto transport = OpenTransport(options, *spec, *secret);
+  if (!transport.ok()) Fail(kFailed, transport.status());
   absl::StatusOr<data::Datasets> datasets = data::LoadDatasets(*spec);
   if (!datasets.ok()) Fail(kBadInput, datasets.status());
   const Inputs inputs{*std::move(spec), *std::move(secret), *std::move(datasets)};
@@ -243,8 +191,7 @@ void WatchSignals(Worker& worker, absl::Duration grace) {
 
 int main(int argc, char** argv) {
   using namespace starling;  // NOLINT(google-build-using-namespace): the program's root
-  const sigset_t signals = worker::LeaveSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
+  control::BlockSignals();
   log::Start("worker");
   rpc::RouteGrpcLog();
   absl::StatusOr<control::Options> options =
@@ -254,7 +201,7 @@ int main(int argc, char** argv) {
   }
   if (!options.ok()) {
     std::fprintf(stderr, "starling-worker: %s\n", std::string(options.status().message()).c_str());
-    return worker::kBadInput;
+    return control::kBadInput;
   }
   worker::PrepareNumericEnvironment();
   worker::Main(*options);

@@ -181,7 +181,7 @@ class ServerFlock {
   void Turn() {
     for (auto& [uid, pod] : pods_) {
       if (pod->dead) continue;
-      if (pod->ended) {
+      if (pod->ended && EndOf(uid).ok()) {  // one that failed is still there to tell it
         if (std::exchange(pod->connected, false)) coordinator_->OnDisconnected(uid, clock_.Now());
         continue;
       }
@@ -191,7 +191,7 @@ class ServerFlock {
     }
     coordinator_->OnTick(clock_.Now());
     for (auto& [uid, pod] : pods_) {
-      if (pod->dead || pod->ended) continue;
+      if (pod->dead || (pod->ended && EndOf(uid).ok())) continue;
       pod->OnDirective(membership::FromProto(membership::ToProto(coordinator_->DirectiveFor(uid))));
     }
   }
