@@ -34,10 +34,10 @@ cluster-down: ## Take the cluster down: nothing of it is left
 	@tests/kube/cluster.py down
 
 cluster-power-off: ## Cut the power of a node: make cluster-power-off NODE=node1
-	@tests/kube/cluster.py power-off $(NODE)
+	@tests/kube/cluster.py power-off $(or $(NODE),$(error which node? make $@ NODE=node1))
 
 cluster-power-on: ## Switch it on again and wait until it is Ready
-	@tests/kube/cluster.py power-on $(NODE)
+	@tests/kube/cluster.py power-on $(or $(NODE),$(error which node? make $@ NODE=node1))
 
 kube-setup: setup
 	@cmake/setup/packages.sh cmake/packages-kube.txt
@@ -52,6 +52,7 @@ check: setup build ## Format, licence, layering, generated files, the CUDA build
 	@cmake/check/licence.py
 	@cmake/check/layers.py
 	@cmake/check/generated.sh $(BIN)
+	@tests/techniques/page.py --check docs/techniques.md
 	@$(MAKE) --no-print-directory cuda
 
 generate: build ## Write crds/ and docs/reference anew from the protos
@@ -74,9 +75,13 @@ asan: setup ## Build parsers and transports under AddressSanitizer and Undefined
 	  api_spec_test api_yaml_test trainer_transport_test trainer_data_test trainer_checkpoint_test
 
 ##@ Prove and measure
-.PHONY: prove bench
+.PHONY: prove bench techniques
 prove: check tidy ## The long proofs: sanitizers over everything without libtorch, many seeds, many kills
 	@tests/prove.sh
+
+techniques: build ## Play the technique table with five seeds and write docs/techniques.md (installs cmake/packages-prove.txt)
+	@cmake/setup/packages.sh cmake/packages-prove.txt
+	@tests/techniques/prove.sh $(BIN)
 
 bench: build ## Measure beside the peers (installs cmake/packages-prove.txt)
 	@cmake/setup/packages.sh cmake/packages-prove.txt

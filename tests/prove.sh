@@ -33,6 +33,8 @@ for preset in asan tsan; do
   part "$preset: tests" env STARLING_SIM_SEEDS="${STARLING_SIM_SEEDS:-300}" \
     ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
 done
+# The technique table with five seeds; its page in docs is made from what ran.
+part "technique table" make --no-print-directory techniques
 part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
 part "end to end, repeated" env STARLING_E2E_REPEAT="${STARLING_E2E_REPEAT:-10}" \
   ctest --preset release -L e2e
