@@ -30,12 +30,14 @@ using control::Fail;
 using control::kBadInput;
 using control::kFailed;
 
+constexpr std::int64_t kFirstStart = 1;
+
 // For this pod and its first process only.
 absl::StatusOr<std::optional<Failpoint>> FailpointOf(const control::Options& options) {
   const char* text = std::getenv("STARLING_FAILPOINT");
   ASSIGN_OR_RETURN(std::optional<Failpoint> point, ParseFailpoint(text == nullptr ? "" : text));
-  const bool mine =
-      point && options.start == 0 && (point->pod.empty() || point->pod == options.pod_name);
+  const bool mine = point && options.start <= kFirstStart &&
+                    (point->pod.empty() || point->pod == options.pod_name);
   if (!mine) point.reset();
   return point;
 }
