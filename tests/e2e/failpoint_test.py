@@ -64,7 +64,7 @@ class Failpoints(Case):
         self.assertIn(9, [one.get("signal") for one in told], "it killed itself")
         self.assertEqual(0, sum(one.get("repeatedSteps", 0) for one in told), told)
         self.assertLess(longest, 1.0, "workers wait at most a second")
-        self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.9)
+        self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.85)
 
     def test_before_a_push_is_looked_at(self):
         self.check_nothing_lost("push:60")
@@ -107,7 +107,7 @@ class OneCopy(Case):
         redone = sum(one.get("repeatedSteps", 0) for one in told)
         self.say(f"{redone} steps were redone")
         self.assertLess(redone, 60, "no further back than the newest checkpoint")
-        self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.9)
+        self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.85)
 
 
 if __name__ == "__main__":
