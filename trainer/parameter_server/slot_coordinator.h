@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -43,6 +44,8 @@ class SlotCoordinator final : public membership::Coordinator {
     // How long a leaving client may finish what it holds, and clients what they hold at the end.
     absl::Duration drain_patience = absl::Seconds(5);
     absl::Duration conclude_patience = absl::Seconds(2);
+    // How tables follow from a layout; empty: TablesOf().
+    std::function<absl::StatusOr<JobTables>(const Layout&)> tables;
   };
 
   // `spec` is resolved and valid, its exchange is parameterServer.
@@ -76,6 +79,8 @@ class SlotCoordinator final : public membership::Coordinator {
   const JobView* view() const;
   // The run of batches that are done, from the first on.
   std::int64_t settled() const { return settled_; }
+  // All batches are done, in every slot.
+  bool AllDone() const { return informed_ && settled_ >= work_.total; }
 
  private:
   // What a process has said in ParameterServerReport, newest only.

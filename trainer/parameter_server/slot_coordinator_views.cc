@@ -133,7 +133,8 @@ bool SlotCoordinator::MakePlan() {
     return false;
   }
   if (!impossible_.empty()) return false;
-  absl::StatusOr<JobTables> tables = TablesOf(*spec_, *layout_);
+  absl::StatusOr<JobTables> tables =
+      options_.tables ? options_.tables(*layout_) : TablesOf(*spec_, *layout_);
   if (!tables.ok()) {
     impossible_ = std::string(tables.status().message());
     return false;

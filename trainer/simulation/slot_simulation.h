@@ -2,7 +2,7 @@
 // Parameter servers in one thread and no time at all: the REAL machines of trainer/parameter_server
 // (chains, clients, the replicated object with its tables and clocks) with a clock, a network,
 // storage and, on request, a coordinator that a seed makes up. (Else the coordinator is
-// parameter_server::SlotPlan, with reports and directives that are late, lost or reordered.)
+// parameter_server::SlotCoordinator, with reports and directives that are late or lost.)
 //
 // Messages are delayed and, between clients and servers, lost, repeated and reordered; links inside
 // a chain break; servers and clients are killed, paused and suspected while they live; chains are
@@ -34,7 +34,8 @@ struct SlotOptions {
   int replication = 2;
   int leases = 24;
   int faults = 10;  // 0: an undisturbed run
-  // Views come from parameter_server::SlotPlan, which knows only what is reported to it; else from
+  // Views and leases come from parameter_server::SlotCoordinator, which knows only what is reported
+  // to it, and is replaced by others that know nothing; else from
   // a made-up coordinator, which knows everything, and orders chains as it likes.
   bool planned = false;
   parameter_server::PlanRules plan;

@@ -166,12 +166,20 @@ std::string SlotWorld::WhyNot() {
                     client.machine->ready() ? "" : " not ready");
   }
   absl::StrAppend(&why, AllLeasesDone() ? "" : " leases open");
-  return absl::StrCat(why, plan_ == nullptr ? "" : plan_->waiting());
+  return absl::StrCat(why, coordinator_ == nullptr
+                               ? ""
+                               : coordinator_->MakeSummary(absl::FromUnixMicros(now_)).waiting);
 }
 
 SlotOutcome SlotWorld::Run() {
-  for (int i = 0; i < options_.servers; ++i) StartServer(absl::StrCat("server-", i), 0);
-  for (int i = 0; i < options_.clients; ++i) StartClient(absl::StrCat("worker-", i), 0);
+  for (int i = 0; i < options_.servers; ++i) {
+    AddPod(absl::StrCat("server-", i), i, /*server=*/true);
+    StartServer(absl::StrCat("server-", i), 0);
+  }
+  for (int i = 0; i < options_.clients; ++i) {
+    AddPod(absl::StrCat("worker-", i), i, /*server=*/false);
+    StartClient(absl::StrCat("worker-", i), 0);
+  }
   PlanFaults();
   if (options_.planned) {
     TakeOver();

@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "trainer/parameter_server/chain_server.h"
-#include "trainer/parameter_server/lease_book.h"
 #include "trainer/parameter_server/slot_client.h"
+#include "trainer/parameter_server/slot_coordinator.h"
 #include "trainer/simulation/slot_invariants.h"
 #include "trainer/simulation/slot_simulation.h"
 
@@ -70,15 +70,15 @@ class SlotWorld {
     std::map<std::pair<std::size_t, ps::Sequence>, ps::Clock> clocks;   // of those
     std::map<std::size_t, std::set<std::size_t>> missing;  // leased units and slots still to answer
     ps::Version version = 0;
+    std::vector<ps::Lease> listed;  // in the newest directive
+    std::set<ps::Lease> done;       // of those, by all slots
   };
-  // What a process has told the coordinator.
-  struct Heard {
-    Micros made = 0;
-    Micros at = 0;
-    ps::Participant participant;
-    std::map<std::size_t, ps::LeaseLedger> ledgers;  // of the slots whose open tail it is
-    std::vector<ps::Lease> held;
-    ps::Client self;
+  // The coordinator's stream to a pod.
+  struct Stream {
+    std::optional<MemberId> to;
+    Micros dialled = 0;  // not before
+    Micros made = 0;     // the newest report that came
+    Micros told = 0;     // the last directive arrives
   };
   struct Lease {
     std::optional<ps::Client> holder;
@@ -143,11 +143,17 @@ class SlotWorld {
 
   // slot_world_planned.cc
   void TakeOver();
+  void AddPod(const std::string& uid, std::int64_t index, bool server);
+  std::string ReplacePod(const std::string& uid);
+  void SayDesired();
   void PlanTick();
+  void KeepStreams();
+  void AfterEvent();
+  void TellAll();
+  void Obey(Process& process, const membership::Directive& directive);
   void Live(const MemberId& id);
-  Heard ReportOf(const Process& process) const;
-  void OnReport(const MemberId& id, std::uint64_t incarnation, const Heard& heard);
-  ps::Census MakeCensus() const;
+  membership::Report ReportOf(const Process& process) const;
+  void OnReport(const membership::Report& report, Micros made);
   void Publish(const ps::JobView& job);
 
   const SlotOptions options_;
@@ -177,13 +183,12 @@ class SlotWorld {
   std::vector<std::set<ViewNumber>> restored_;  // per slot, the views that restored it
 
   // Of the coordinator that plans.
-  std::unique_ptr<ps::SlotPlan> plan_;
-  std::unique_ptr<ps::LeaseBook> book_;
-  std::map<MemberId, Heard> heard_;
-  std::set<MemberId> ended_;  // as the controller has said
+  std::unique_ptr<ps::SlotCoordinator> coordinator_;
+  std::vector<membership::Pod> pods_;
+  std::int64_t desired_ = 0;               // sequence
+  std::map<std::string, Stream> streams_;  // by pod
   std::map<ViewNumber, ps::JobView> jobs_;
   Micros absent_until_ = 0;
-  std::map<MemberId, Micros> dialled_;  // before that, a new coordinator does not hear it
 
   std::vector<Lease> leases_;
   std::size_t next_unit_ = 0;

@@ -155,9 +155,9 @@ void SlotWorld::Publish() {
 }
 
 const SlotWorld::View* SlotWorld::NewestView() const {
-  const auto view = plan_ != nullptr ? views_.find(plan_->newest().number)
-                                     : (views_.empty() ? views_.end() : std::prev(views_.end()));
-  return view == views_.end() ? nullptr : &view->second;
+  if (coordinator_ == nullptr) return views_.empty() ? nullptr : &views_.rbegin()->second;
+  const ps::JobView* newest = coordinator_->view();
+  return newest == nullptr ? nullptr : &views_.at(newest->number);
 }
 
 // Of the newest view's chain, the open tail's.
@@ -178,10 +178,12 @@ bool SlotWorld::DoneEverywhere(std::size_t lease) {
 }
 
 std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
-  if (book_ != nullptr) {
-    const std::vector<ps::Lease> taken = book_->Take(client, 1);
-    if (taken.empty()) return std::nullopt;
-    return taken.front() - 1;
+  if (coordinator_ != nullptr) {
+    const Client& one = clients_.at(client.id);
+    for (const ps::Lease lease : one.listed) {
+      if (!one.missing.contains(lease - 1) && !one.done.contains(lease)) return lease - 1;
+    }
+    return std::nullopt;
   }
   for (std::size_t lease = 0; lease < leases_.size(); ++lease) {
     if (leases_[lease].done || leases_[lease].holder) continue;
@@ -194,9 +196,8 @@ std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
 // Only a client of the newest view is believed: another may not have heard yet that a slot was
 // restored without what it was told there.
 void SlotWorld::LeaseDone(std::size_t lease, const ps::Client& client) {
-  if (book_ != nullptr) {
-    At(Chance(0.2) ? Random(1'000, 150'000) : Random(100, 5'000),
-       [this, lease, client] { book_->OnDone(lease + 1, client); });
+  if (coordinator_ != nullptr) {
+    clients_.at(client.id).done.insert(lease + 1);
     return;
   }
   const auto& clients = views_.rbegin()->second.slots[0].clients;
@@ -205,7 +206,7 @@ void SlotWorld::LeaseDone(std::size_t lease, const ps::Client& client) {
 }
 
 bool SlotWorld::AllLeasesDone() const {
-  if (book_ != nullptr) return book_->AllDone();
+  if (coordinator_ != nullptr) return coordinator_->AllDone();
   return std::all_of(leases_.begin(), leases_.end(), [](const Lease& lease) { return lease.done; });
 }
 
@@ -246,10 +247,12 @@ void SlotWorld::Kill(Process& process) {
   process.alive = false;
   ++(process.server ? outcome_.server_kills : outcome_.client_kills);
   const MemberId id = process.id;
-  // Somebody confirms that it has ended; its successor, if that is earlier.
-  if (options_.planned) At(Random(1'000, 100'000), [this, id] { ended_.insert(id); });
-  At(Random(1'000, 300'000), [this, id, server = process.server] {
-    server ? StartServer(id.pod_uid, id.start + 1) : StartClient(id.pod_uid, id.start + 1);
+  // In its pod, or in another one in the place of that.
+  const bool replaced = options_.planned && Chance(0.3);
+  At(Random(1'000, 300'000), [this, id, replaced, server = process.server] {
+    const std::string uid = replaced ? ReplacePod(id.pod_uid) : id.pod_uid;
+    const std::int64_t start = replaced ? 0 : id.start + 1;
+    server ? StartServer(uid, start) : StartClient(uid, start);
   });
 }
 

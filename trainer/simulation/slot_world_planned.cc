@@ -1,76 +1,179 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator whose views are parameter_server::SlotPlan's: it knows what is reported to it,
-// late and now and then not at all, and is replaced by one that knows nothing.
+// The real coordinator: parameter_server::SlotCoordinator with streams to its members that break,
+// reports and directives that are late or lost, and successors that know nothing.
 #include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/parameter_server/convert.h"
 #include "trainer/simulation/slot_world.h"
 
 namespace starling::simulation {
 namespace {
 
+namespace pb = v1alpha1;
+
 constexpr std::int64_t kTick = 10'000;
-constexpr std::int64_t kHeartbeat = 200'000;  // longer without a report is silence
+
+// As many batches as there are leases beside the first values.
+pb::TrainingJobSpec SpecOf(const SlotOptions& options) {
+  pb::TrainingJobSpec spec;
+  spec.mutable_stop()->set_steps(options.leases - 1);
+  pb::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
+  server.set_replication(options.replication);
+  server.mutable_consistency()->mutable_asynchronous();
+  return spec;
+}
 
 }  // namespace
 
+void SlotWorld::AddPod(const std::string& uid, std::int64_t index, bool server) {
+  membership::Pod pod;
+  pod.uid = uid;
+  pod.name = uid;
+  pod.role = server ? ps::kServerRole : ps::kWorkerRole;
+  pod.index = index;
+  pod.ip = "127.0.0.9";
+  pods_.push_back(std::move(pod));
+}
+
+// The controller has seen the pod's end, and makes another.
+std::string SlotWorld::ReplacePod(const std::string& uid) {
+  const auto pod = std::find_if(pods_.begin(), pods_.end(),
+                                [&](const membership::Pod& one) { return one.uid == uid; });
+  const membership::Pod gone = *pod;
+  pods_.erase(pod);
+  const std::string next = uid + "+";
+  AddPod(next, gone.index, gone.role == ps::kServerRole);
+  Trace(absl::StrCat("pod ", next, " in the place of ", uid));
+  SayDesired();
+  return next;
+}
+
+void SlotWorld::SayDesired() {
+  membership::Desired desired;
+  desired.sequence = ++desired_;
+  desired.workers = options_.clients;
+  desired.servers = options_.servers;
+  desired.pods = pods_;
+  At(Random(100, 20'000), [this, desired, incarnation = incarnation_] {
+    if (incarnation != incarnation_ || now_ < absent_until_) return;
+    coordinator_->OnDesired(desired, absl::FromUnixMicros(now_));
+    AfterEvent();
+  });
+}
+
 void SlotWorld::TakeOver() {
-  ps::SlotPlan::Options options;
-  if (plan_ != nullptr) {
-    options.newest_view = jobs_.empty() ? 0 : jobs_.rbegin()->first;
+  ViewNumber seen = 0;
+  if (coordinator_ != nullptr) {
+    seen = jobs_.empty() ? 0 : jobs_.rbegin()->first;
     ++incarnation_;
     ++outcome_.takeovers;
     absent_until_ = now_ + Random(0, 100'000);
     Trace(absl::StrCat("a new coordinator, ", incarnation_));
   }
-  for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
-    options.slots.push_back({static_cast<std::uint32_t>(slot), {0, table_->rows}});
-  }
-  options.placement.replication = options_.replication;
-  options.incarnation = incarnation_;
+  ps::SlotCoordinator::Options options;
+  options.common.heartbeat_timeout = absl::Milliseconds(200);
+  options.common.takeover_timeout = absl::Seconds(8);
+  options.common.first_view_grace = absl::Milliseconds(50);
+  options.common.rules = options_.plan.sync;
+  options.plan = options_.plan;
   options.ahead_patience = absl::Milliseconds(300);
-  options.rules = options_.plan;
-  plan_ = std::make_unique<ps::SlotPlan>(std::move(options));
-  book_ = std::make_unique<ps::LeaseBook>(leases_.size(), pushes_.size());
-  heard_.clear();
-  for (const auto& [id, process] : processes_) {
-    dialled_[id] = absent_until_ + (Chance(0.3) ? Random(0, 300'000) : 0);
+  options.tables = [this](const ps::Layout&) -> absl::StatusOr<ps::JobTables> {
+    ps::JobTables tables;
+    tables.parameter_slots = pushes_.size();
+    for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
+      tables.ids.push_back({static_cast<std::uint32_t>(slot), {0, table_->rows}});
+    }
+    return tables;
+  };
+  coordinator_ = std::make_unique<ps::SlotCoordinator>(options, SpecOf(options_));
+  streams_.clear();
+  for (const membership::Pod& pod : pods_) {
+    streams_[pod.uid].dialled = absent_until_ + (Chance(0.3) ? Random(0, 300'000) : 0);
   }
+  const membership::Grant grant{incarnation_, "", pods_, seen};
+  At(absent_until_ - now_, [this, grant] {
+    if (grant.incarnation != incarnation_) return;
+    coordinator_->OnGrant(grant, absl::FromUnixMicros(now_));
+    SayDesired();
+  });
 }
 
 void SlotWorld::PlanTick() {
   At(kTick, [this] { PlanTick(); });
   if (Chance(0.1)) Snapshot();
   if (now_ < absent_until_) return;
+  KeepStreams();
+  coordinator_->OnTick(absl::FromUnixMicros(now_));
+  AfterEvent();
+  TellAll();
+}
+
+// The shell's dials: who lives is found, who has ended refuses.
+void SlotWorld::KeepStreams() {
   const absl::Time now = absl::FromUnixMicros(now_);
-  if (const std::optional<ps::JobView> view = plan_->Plan(MakeCensus(), now)) Publish(*view);
-  if (plan_->running()) {
-    const ps::JobView& newest = plan_->newest();
-    book_->OnView(newest);
-    for (const auto& [id, heard] : heard_) {
-      for (const auto& [slot, ledger] : heard.ledgers) {
-        book_->OnLedger(heard.participant.fence, slot, ledger);
-      }
-      for (const ps::Lease lease : heard.held) book_->OnHeld(lease, heard.self);
+  for (const auto& [uid, pod] : coordinator_->PodsToDial()) {
+    Stream& stream = streams_[uid];
+    if (stream.to && !processes_.at(*stream.to).alive && Chance(0.5)) {
+      stream.to.reset();
+      coordinator_->OnDisconnected(uid, now);
     }
+    if (stream.to || now_ < stream.dialled) continue;
+    const auto process = std::find_if(processes_.begin(), processes_.end(), [&](const auto& one) {
+      return one.first.pod_uid == uid && one.second.alive;
+    });
+    if (process == processes_.end()) {
+      coordinator_->OnRefused(uid, now);
+      continue;
+    }
+    stream = {process->first, stream.dialled, now_, now_};
+    coordinator_->OnConnected(uid, now);
   }
-  const ViewNumber newest = plan_->newest().number;
-  for (const auto& [id, process] : processes_) {
-    if (!Late() && Chance(0.05)) continue;
+}
+
+void SlotWorld::AfterEvent() {
+  const ps::JobView* newest = coordinator_->view();
+  if (newest != nullptr && !jobs_.contains(newest->number)) Publish(*newest);
+}
+
+void SlotWorld::TellAll() {
+  for (auto& [uid, stream] : streams_) {
+    if (!stream.to || (!Late() && Chance(0.05))) continue;
     const Micros delay = Chance(0.1) ? Random(1'000, 100'000) : Random(100, 3'000);
-    Deliver(id, delay,
-            [this, newest, incarnation = incarnation_, ahead = plan_->FetchAhead(id)](Process& p) {
-              if (incarnation < p.incarnation && options_.rules.sync.refuse_lower_incarnation) {
-                return;
-              }
-              p.incarnation = incarnation;
-              if (membership::IncarnationOf(newest) == incarnation) Install(p, views_.at(newest));
-              for (const std::size_t slot : ahead) {
-                SendFrom(p.id, slot, servers_.at(p.id).slots[slot]->Prefetch());
-              }
+    stream.told = std::max(stream.told, now_ + delay);  // a stream keeps its order
+    Deliver(*stream.to, stream.told - now_,
+            [this, directive = coordinator_->DirectiveFor(uid)](Process& process) {
+              Obey(process, directive);
             });
   }
+}
+
+void SlotWorld::Obey(Process& process, const membership::Directive& directive) {
+  const bool older = directive.incarnation < process.incarnation;
+  if (older && options_.rules.sync.refuse_lower_incarnation) return;
+  process.incarnation = directive.incarnation;
+  pb::ParameterServerDirective part;
+  if (!part.ParseFromString(directive.parameter_server)) return;
+  const ViewNumber number = part.view().number();
+  if (number != 0 && membership::IncarnationOf(number) == directive.incarnation) {
+    Install(process, views_.at(number));
+  }
+  if (process.server) {
+    for (const std::int64_t slot : part.fetch_ahead()) {
+      const auto at = static_cast<std::size_t>(slot);
+      SendFrom(process.id, at, servers_.at(process.id).slots[at]->Prefetch());
+    }
+    return;
+  }
+  if (process.view != number) return;
+  Client& client = clients_.at(process.id);
+  client.listed.assign(part.leases().begin(), part.leases().end());
+  std::erase_if(client.done, [&](ps::Lease lease) {
+    return std::find(client.listed.begin(), client.listed.end(), lease) == client.listed.end();
+  });
 }
 
 // A process reports every so often, as long as it lives.
@@ -78,71 +181,56 @@ void SlotWorld::Live(const MemberId& id) {
   Deliver(id, Random(5'000, 15'000), [this, id](Process& process) {
     const Micros delay = Chance(0.1) ? Random(1'000, 60'000) : Random(100, 3'000);
     if (Late() || !Chance(0.05)) {
-      At(delay, [this, id, incarnation = process.incarnation, heard = ReportOf(process)] {
-        OnReport(id, incarnation, heard);
+      At(delay, [this, made = now_, incarnation = incarnation_, report = ReportOf(process)] {
+        if (incarnation == incarnation_) OnReport(report, made);
       });
     }
     Live(id);
   });
 }
 
-SlotWorld::Heard SlotWorld::ReportOf(const Process& process) const {
-  Heard heard;
-  heard.made = now_;
-  ps::Participant& one = heard.participant;
-  one.id = process.id;
-  one.pod = process.id.pod_uid;
-  one.index = process.id.pod_uid.back() - '0';
-  one.server = process.server;
-  one.fence = process.view;
+membership::Report SlotWorld::ReportOf(const Process& process) const {
+  membership::Report report;
+  report.id = process.id;
+  report.highest_incarnation = process.incarnation;
+  pb::ParameterServerReport said;
+  said.mutable_layout()->set_parameters(1);
+  said.mutable_layout()->set_samples(1);
+  if (process.view != 0) Put(jobs_.at(process.view), *said.mutable_installed());
   if (!process.server) {
     const Client& client = clients_.at(process.id);
-    heard.self = client.machine->self();
-    for (const auto& [lease, slots] : client.missing) heard.held.push_back(lease + 1);
-    return heard;
+    for (const ps::Lease lease : client.done) said.add_done(lease);
+    for (const ps::Lease lease : client.listed) {
+      if (!client.done.contains(lease)) said.add_held(lease);
+    }
+    report.parameter_server = said.SerializeAsString();
+    return report;
   }
+  std::int64_t slot = 0;
   for (const auto& machine : servers_.at(process.id).slots) {
     const bool here = machine->fence() == process.view;
-    if (here && machine->open()) heard.ledgers[one.slots.size()] = machine->state()->ledger();
-    one.slots.push_back({machine->state_id(), machine->cached(),
-                         here && machine->phase() == ps::ServerPhase::kLost});
-    one.broken = one.broken || (here && machine->phase() == ps::ServerPhase::kAborted);
+    if (here && machine->open()) {
+      pb::SlotLedger& ledger = *said.add_ledgers();
+      ledger.set_slot(slot);
+      Put(machine->state()->ledger(), ledger);
+    }
+    Put(ps::SlotReport{machine->state_id(), machine->cached(),
+                       here && machine->phase() == ps::ServerPhase::kLost},
+        *said.add_slots());
+    if (here && machine->phase() == ps::ServerPhase::kAborted) said.set_broken(true);
+    ++slot;
   }
-  return heard;
+  report.parameter_server = said.SerializeAsString();
+  return report;
 }
 
-void SlotWorld::OnReport(const MemberId& id, std::uint64_t incarnation, const Heard& heard) {
-  // Until it has heard of this incarnation it might still follow an older one.
-  if (incarnation < incarnation_ && options_.rules.sync.refuse_lower_incarnation) return;
-  if (ended_.contains(id) || now_ < absent_until_ || now_ < dialled_[id]) return;
-  Heard& known = heard_[id];
-  if (known.made > heard.made) return;
-  known = heard;
-  known.at = now_;
-  const auto view = jobs_.find(heard.participant.fence);
-  if (view != jobs_.end()) plan_->Learn(view->second);
-  for (const auto& [other, process] : processes_) {
-    if (other.pod_uid == id.pod_uid && other.start < id.start) ended_.insert(other);
-  }
-}
-
-ps::Census SlotWorld::MakeCensus() const {
-  ps::Census census;
-  census.servers = options_.servers;
-  census.clients = options_.clients;
-  for (const auto& [id, process] : processes_) {
-    if (ended_.contains(id)) continue;
-    ps::Participant& one = census.participants.emplace_back();
-    one.id = id;
-    one.pod = id.pod_uid;
-    one.server = process.server;
-    const auto heard = heard_.find(id);
-    if (heard == heard_.end()) continue;
-    one = heard->second.participant;
-    const bool silent = process.suspected || now_ - heard->second.at > kHeartbeat;
-    one.presence = silent ? ps::Presence::kSilent : ps::Presence::kReporting;
-  }
-  return census;
+void SlotWorld::OnReport(const membership::Report& report, Micros made) {
+  if (now_ < absent_until_ || processes_.at(report.id).suspected) return;
+  Stream& stream = streams_[report.id.pod_uid];
+  if (stream.to != report.id || made < stream.made) return;
+  stream.made = made;
+  coordinator_->OnReport(report.id.pod_uid, report, absl::FromUnixMicros(now_));
+  AfterEvent();
 }
 
 void SlotWorld::Publish(const ps::JobView& job) {
@@ -161,7 +249,6 @@ void SlotWorld::Publish(const ps::JobView& job) {
   }
   ++outcome_.views;
   jobs_.emplace(job.number, job);
-  book_->OnView(job);
   const View& published = views_.emplace(view.number, std::move(view)).first->second;
   Trace(absl::StrCat("view ", published.number, ": ", job.clients.size(), " clients"));
   for (const ps::SlotPart& part : job.slots) {

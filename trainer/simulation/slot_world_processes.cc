@@ -106,6 +106,8 @@ void SlotWorld::On(const MemberId& id, const ps::StartedOver&) {
   client.units.clear();
   client.clocks.clear();
   client.missing.clear();
+  client.listed.clear();
+  client.done.clear();
 }
 
 void SlotWorld::On(const MemberId& id, const ps::Ready& event) {
