@@ -2,12 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the project's image from its Dockerfile without a Docker engine and without a registry.
 
-usage: image.py [--compile] [--tag IMAGE] [--bin FOLDER] ARCHIVE
+usage: image.py [--compile] [--cache FOLDER] [--tag IMAGE] [--bin FOLDER] ARCHIVE
 
 The base image is made by debootstrap under the name that the Dockerfile gives it; buildah does the
 rest. The layers of base and run-time libraries stay in a storage of their own in the cache folder,
 so that every further image takes seconds. Programs are those in --bin (build/release/bin), unless
---compile asks for the Dockerfile's own build. ARCHIVE is written in Docker's format.
+--compile asks for the Dockerfile's own build, which takes what it can from a compiler cache if
+--cache names one (ccache's folder). ARCHIVE is written in Docker's format.
 """
 import argparse
 import contextlib
@@ -22,8 +23,8 @@ from programs import CACHE, REPOSITORY, Skip, need_command, run_main
 BASE = "docker.io/library/debian:bookworm-slim"
 IMAGE = "docker.io/library/starling:dev"
 PAUSE = "docker.io/library/starling-pause:dev"
-PROGRAMS = ["starling", "starling-controller", "starling-coordinator", "starling-worker",
-            "starling-supervisor", "libstarling_engine.so"]
+PROGRAMS = ["starling", "starling-controller", "starling-coordinator", "starling-server",
+            "starling-worker", "starling-supervisor", "libstarling_engine.so"]
 
 
 class Builder:
@@ -59,11 +60,14 @@ class Builder:
             self._bud(context, tag, "--build-arg=PROGRAMS=ready", f"--build-arg=VERSION={version}")
             self._archive(tag, archive)
 
-    def compile(self, tag, archive):
+    def compile(self, tag, archive, cache=None):
         """The project's image, everything compiled by the Dockerfile."""
+        mounted = [f"--volume={os.path.abspath(cache)}:/root/.cache/ccache"] if cache else []
         with self.locked():
             self._ensure_base()
-            self._bud(REPOSITORY, tag, f"--build-arg=JOBS={os.cpu_count()}")
+            # buildah looks for the stages that are needed before it gives arguments their defaults.
+            self._bud(REPOSITORY, tag, "--build-arg=PROGRAMS=compiled",
+                      f"--build-arg=JOBS={os.cpu_count()}", *mounted)
             self._archive(tag, archive)
 
     def pause(self, archive):
@@ -134,13 +138,14 @@ def _revision():
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--compile", action="store_true")
+    parser.add_argument("--cache", metavar="FOLDER")
     parser.add_argument("--tag", default=IMAGE)
     parser.add_argument("--bin", default=os.path.join(REPOSITORY, "build/release/bin"))
     parser.add_argument("archive")
     options = parser.parse_args()
     builder = Builder()
     if options.compile:
-        builder.compile(options.tag, options.archive)
+        builder.compile(options.tag, options.archive, options.cache)
     else:
         builder.build(options.tag, options.bin, options.archive)
     return 0
