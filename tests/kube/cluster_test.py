@@ -62,7 +62,7 @@ class TwoNodes(KubeCase):
         with self.assertRaises(KubectlError, msg="the root file system is read-only"):
             self.execute("image", "touch", "/opt/starling/x")
         for program in ("starling", "starling-controller", "starling-coordinator",
-                        "starling-worker", "starling-supervisor"):
+                        "starling-server", "starling-worker", "starling-supervisor"):
             libraries = self.execute("image", "ldd", f"/usr/local/bin/{program}", check=False)
             self.assertNotIn("not found", libraries, program)
 

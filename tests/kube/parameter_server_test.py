@@ -1,0 +1,132 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A job with parameter servers in the cluster: the example as a user applies it, servers that are
+deleted, scaled, evicted, and a node that loses its power with a server on it.
+"""
+import json
+import os
+
+from kube_case import run_tests
+from programs import REPOSITORY
+from training import START, TrainingCase, digits
+
+# As of workers: a planned leave costs nothing, a silent one is noticed after a second or two.
+PLANNED = 3.0
+UNPLANNED = 8.0
+SMALL = {"spec": {"containers": [{"name": "trainer", "resources": {
+    "requests": {"cpu": "20m", "memory": "32Mi"}}}]}}
+
+
+def served(servers=2, replication=2, **changes):
+    """A digits job that would train for hours, its model on servers."""
+    job = digits(exchange={"parameterServer": {
+        "replication": replication, "consistency": {"staleSynchronous": {"staleness": 3}}}},
+        optimizer={"sgd": {"learningRate": 0.05, "momentum": 0.5}}, **changes)
+    job["spec"]["replicaSpecs"]["parameterServer"] = {
+        "replicas": servers, "maxReplicas": 4, "template": SMALL}
+    return job
+
+
+class ParameterServers(TrainingCase):
+    ROLE = "parameter-server"
+
+    def train(self, job):
+        self.start(job)
+        wanted = job["spec"]["replicaSpecs"]["parameterServer"]["replicas"]
+        self.await_servers(wanted)
+
+    def await_servers(self, count, without=()):
+        """Until so many servers run and are ready, none of which has one of those UIDs."""
+        def there():
+            pods = self.roles(self.ROLE)
+            living = self.living(self.ROLE)
+            uids = {pods[name]["metadata"]["uid"] for name in living}
+            ready = sum(self.is_ready(name) for name in living)
+            return len(living) == count == ready and not uids & set(without)
+        self.wait_for(there, START, lambda: f"{count} servers serve\n{self.describe()}")
+
+    def uid(self, pod):
+        return (self.get("pod", pod) or {}).get("metadata", {}).get("uid")
+
+    def lost(self):
+        """Steps that had to be repeated."""
+        return sum(incident.get("repeatedSteps", 0) for incident in self.incidents())
+
+    def test_the_example_trains_to_its_accuracy(self):
+        self.kubectl("apply", "-f", os.path.join(REPOSITORY, "examples/digits-ps.yaml"))
+        self.await_condition("Succeeded", "digits-ps", deadline=180)
+        result = self.status("digits-ps")["result"]
+        self.say(f"{result}")
+        self.assertGreaterEqual(result["metrics"]["validation/accuracy"], 0.95)
+
+    def test_servers_spread_over_the_nodes_and_have_a_budget(self):
+        self.train(served())
+        nodes = {self.node_of(name) for name in self.living(self.ROLE)}
+        self.assertEqual(2, len(nodes), nodes)
+        budgets = {found["metadata"]["name"]: found["spec"]
+                   for found in self.get("poddisruptionbudgets")}
+        self.assertEqual(1, budgets["digits-parameter-server"]["minAvailable"])
+
+    def test_a_deleted_server_is_replaced_and_nobody_waits(self):
+        self.train(served())
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            lost = self.uid("digits-parameter-server-0")
+            self.kubectl("delete", "pod", "digits-parameter-server-0", "--wait=false")
+            self.await_servers(2, [lost])
+            steps.await_more(20)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertLess(steps.gap(), PLANNED)
+        self.assertEqual(0, self.lost())
+
+    def test_a_killed_process_of_a_server_is_started_again(self):
+        self.train(served())
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            self.assertEqual(1, self.kill_in_pod("digits-parameter-server-1", "starling-server"))
+            steps.await_more(30)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertLess(steps.gap(), UNPLANNED)
+        self.assertEqual(0, self.lost())
+
+    def test_servers_one_three_two_while_workers_one_three_two(self):
+        self.train(served(servers=1, replication=1, workers=1))
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            self.scale_servers(3)
+            self.kubectl("scale", "tj/digits", "--replicas=3")
+            self.await_servers(3)
+            steps.await_more(20)
+            self.scale_servers(2)
+            self.kubectl("scale", "tj/digits", "--replicas=2")
+            self.await_servers(2)
+            self.wait_for(lambda: len(self.living()) == 2, START, "two workers are left")
+            steps.await_more(20)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertEqual(0, self.lost())
+
+    def scale_servers(self, count):
+        self.kubectl("patch", "tj", "digits", "--type=merge", "-p", json.dumps(
+            {"spec": {"replicaSpecs": {"parameterServer": {"replicas": count}}}}))
+
+    def test_a_node_that_loses_its_power_takes_no_step_with_it(self):
+        self.train(served())
+        coordinator = self.node_of("digits-coordinator-0")
+        node = "node2" if coordinator == "node1" else "node1"
+        gone = [pod["metadata"]["uid"] for pod in self.roles(self.ROLE).values()
+                if pod["spec"].get("nodeName") == node]
+        self.assertEqual(1, len(gone), "servers are spread")
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            with self.power_cut(node) as cut:
+                self.await_servers(2, gone)
+                steps.await_more(20)
+                self.say(f"survivors' gap {steps.gap(cut):.2f} s")
+                self.assertLess(steps.gap(cut), UNPLANNED)
+            steps.await_more(10)
+        self.assertEqual(0, self.lost())
+        self.assertIn("ParameterServerLost", {incident["reason"] for incident in self.incidents()})
+
+
+if __name__ == "__main__":
+    run_tests()
