@@ -102,6 +102,7 @@ absl::StatusOr<std::shared_ptr<HttpConnection>> HttpTransport::Borrow(bool fresh
       idle_.pop_back();
       if (now - idle.since <= options_.longest_idle && idle.connection->IsReusable()) {
         busy_.insert(idle.connection);
+        if (resting_) wake_.NotifyAll();
         return std::move(idle.connection);
       }
       stale.push_back(std::move(idle));
