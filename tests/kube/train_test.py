@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The path that everybody takes first, in pods: apply, watch, scale, suspend, resume, a model."""
+import hashlib
 import json
 import os
 import re
@@ -85,7 +86,19 @@ class Train(TrainingCase):
         self.kubectl("patch", "tj", "digits", "--type=merge", "-p",
                      json.dumps({"spec": {"stop": {"epochs": 1}}}))
         self.await_condition("Succeeded", reason="TrainingFinished")
-        self.assertIn("sha256", self.status()["result"]["model"])
+        self.check_model_on_claim()
+
+    def check_model_on_claim(self):
+        """The model is on the volume under the job's UID, and stays when job and pods are gone."""
+        job = self.get("tj", "digits")
+        uid, model = job["metadata"]["uid"], job["status"]["result"]["model"]
+        self.assertEqual(f"file:///checkpoints/{uid}/model.safetensors", model["uri"])
+        volume = self.get("pvc", "checkpoints")["spec"]["volumeName"].removeprefix("shared-")
+        self.kubectl("delete", "tj", "digits")
+        self.wait_for(lambda: not self.pods(), START, "the job's pods go with it")
+        path = os.path.join(self.cluster.shared, f"volume-{volume}", uid, "model.safetensors")
+        with open(path, "rb") as file:
+            self.assertEqual(hashlib.sha256(file.read()).hexdigest(), model["sha256"])
 
     def test_suspend_without_a_claim_says_what_is_lost(self):
         self.start(digits())
