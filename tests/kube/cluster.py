@@ -10,6 +10,7 @@ machine as processes, network namespaces and cgroups, which `down` removes whate
 in. There is one cluster a machine. For tests, kube_case.py has more.
 """
 import argparse
+import calendar
 import concurrent.futures
 import json
 import os
@@ -46,6 +47,7 @@ class Cluster:
         self.plane = None
         self.nodes = {}
         self.processes = None
+        self._switched_on = {}  # by name, seconds since 1970
         if self.is_up():
             with open(self._path("options.json"), encoding="utf-8") as file:
                 self._assemble(json.load(file)["node_grace"])
@@ -118,12 +120,16 @@ class Cluster:
     # Nodes.
 
     def await_ready(self, name, status="True", deadline=60):
-        """Waits for the node's condition Ready: True, or after a power cut Unknown."""
+        """Waits for the node's condition Ready: True, or after a power cut Unknown. What a node said
+        before it was switched on here does not count."""
         def found():
             node = self.plane.api.find(f"/api/v1/nodes/{name}") or {}
             for condition in node.get("status", {}).get("conditions", []):
                 if condition["type"] == "Ready":
-                    return condition["status"] == status
+                    said = calendar.timegm(time.strptime(condition["lastHeartbeatTime"],
+                                                         "%Y-%m-%dT%H:%M:%SZ"))
+                    return condition["status"] == status and (
+                        status != "True" or said >= self._switched_on.get(name, 0))
             return False
         wait_for(found, deadline, f"{name} has the condition Ready={status}")
 
@@ -131,6 +137,7 @@ class Cluster:
         self.nodes[name].power_off()
 
     def power_on(self, name):
+        self._switched_on[name] = int(time.time())
         self.nodes[name].power_on()
 
     # Images.
@@ -243,7 +250,11 @@ def main():
     if options.command == "up":
         return _up(cluster, options)
     if options.command == "down":
+        was_there = os.path.isdir(cluster.folder)
+        began = time.monotonic()
         cluster.down()
+        print(f"the cluster is gone after {time.monotonic() - began:.0f} s, and nothing of it is left"
+              if was_there else "no cluster is up")
         return 0
     if not cluster.is_up():
         print("no cluster is up; make one with `make cluster`", file=sys.stderr)
@@ -291,11 +302,16 @@ def _switch(cluster, options):
     if node.is_on() == on:
         print(f"{options.node} is {'on' if on else 'off'} already")
         return
+    began = time.monotonic()
     if on:
         cluster.power_on(options.node)
         cluster.await_ready(options.node)
+        print(f"{options.node} is on, and Ready after {time.monotonic() - began:.1f} s")
     else:
         cluster.power_off(options.node)
+        print(f"{options.node} is off, with all that ran there; Kubernetes calls it NotReady after "
+              f"{cluster.plane.options.node_grace} s\n"
+              f"  make cluster-power-on NODE={options.node}")
 
 
 if __name__ == "__main__":
