@@ -18,11 +18,13 @@ RUN apt-get update -qq \
  && rm -rf /var/lib/apt/lists/*
 COPY . .
 ARG JOBS=2
-RUN make build JOBS=${JOBS} \
- && mkdir -p /out \
+# What the image holds and no more: neither tests nor benchmarks.
+ARG BINARIES="starling starling-controller starling-coordinator starling-server starling-worker starling-supervisor libstarling_engine.so"
+RUN mkdir -p build /out \
+ && cmake --preset release >build/release.log \
+ && cmake --build --preset release -j ${JOBS} --target $(printf 'bin/%s ' ${BINARIES}) \
  && cd build/release/bin \
- && install -s starling starling-controller starling-coordinator starling-worker \
-    starling-supervisor libstarling_engine.so /out/
+ && install -s ${BINARIES} /out/
 
 FROM scratch AS ready
 COPY bin/ /out/
