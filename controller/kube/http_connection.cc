@@ -12,7 +12,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstring>
 #include <ctime>
 
 #include "absl/strings/numbers.h"
@@ -102,6 +104,92 @@ absl::StatusOr<net::FileDescriptor> Anonymous(const std::string& text) {
   return file;
 }
 
+// The library takes an answer's head byte by byte, each by a call of OpenSSL of its own. Confined
+// to one exchange; reads no further than what has come, and requests are not pipelined, so nothing
+// is left in it at the end.
+class BlockStream final : public httplib::Stream {
+ public:
+  BlockStream(SSL* tls, int socket, int read_ms, int write_ms)
+      : tls_(tls), socket_(socket), read_ms_(read_ms), write_ms_(write_ms) {
+    SSL_clear_mode(tls_, SSL_MODE_AUTO_RETRY);
+  }
+
+  bool is_readable() const override { return at_ < end_ || Await(POLLIN, read_ms_); }
+  bool is_writable() const override { return Await(POLLOUT, write_ms_); }
+
+  ssize_t read(char* to, std::size_t size) override {
+    if (at_ == end_) {
+      const ssize_t got = Fill();
+      if (got <= 0) return got;
+    }
+    const std::size_t taken = std::min(size, end_ - at_);
+    std::memcpy(to, block_ + at_, taken);
+    at_ += taken;
+    return static_cast<ssize_t>(taken);
+  }
+
+  ssize_t write(const char* from, std::size_t size) override {
+    if (!is_writable()) return -1;
+    for (int tries = 0; tries < kTries; ++tries) {
+      const int sent = SSL_write(tls_, from, static_cast<int>(std::min<std::size_t>(size, kMost)));
+      if (sent > 0 || SSL_get_error(tls_, sent) != SSL_ERROR_WANT_WRITE || !is_writable()) {
+        return sent;
+      }
+    }
+    return -1;
+  }
+
+  // Nobody asks.
+  void get_remote_ip_and_port(std::string&, int&) const override {}
+  void get_local_ip_and_port(std::string&, int&) const override {}
+  socket_t socket() const override { return socket_; }
+
+ private:
+  static constexpr int kMost = 1 << 30;
+  static constexpr int kTries = 1000;
+
+  bool Await(short what, int milliseconds) const {
+    pollfd waiting{socket_, what, 0};
+    return ::poll(&waiting, 1, milliseconds) > 0;
+  }
+
+  ssize_t Fill() {
+    at_ = end_ = 0;
+    for (int tries = 0; tries < kTries; ++tries) {
+      if (SSL_pending(tls_) == 0 && !Await(POLLIN, read_ms_)) return -1;
+      const int got = SSL_read(tls_, block_, sizeof(block_));
+      if (got > 0) end_ = static_cast<std::size_t>(got);
+      // A record that is not data, such as a session ticket, comes in between.
+      if (got > 0 || SSL_get_error(tls_, got) != SSL_ERROR_WANT_READ) return got;
+    }
+    return -1;
+  }
+
+  SSL* const tls_;
+  const int socket_;
+  const int read_ms_;
+  const int write_ms_;
+  char block_[16 << 10];  // a record of TLS
+  std::size_t at_ = 0;
+  std::size_t end_ = 0;
+};
+
+class BlockSslClient final : public httplib::SSLClient {
+ public:
+  using SSLClient::SSLClient;
+
+ private:
+  bool process_socket(const Socket& socket,
+                      std::function<bool(httplib::Stream&)> callback) override {
+    const auto milliseconds = [](time_t seconds, time_t micros) {
+      return static_cast<int>(std::min<time_t>(seconds, 1'000'000) * 1000 + micros / 1000);
+    };
+    BlockStream stream(socket.ssl, socket.sock, milliseconds(read_timeout_sec_, read_timeout_usec_),
+                       milliseconds(write_timeout_sec_, write_timeout_usec_));
+    return callback(stream);
+  }
+};
+
 }  // namespace
 
 absl::StatusOr<HttpEndpoint> HttpEndpoint::Parse(const std::string& url) {
@@ -175,7 +263,7 @@ absl::Status HttpConnection::PrepareTls(const ClusterConfig& config) {
                         absl::StrCat(config.origin, ": ", std::string(status.message())));
   };
   const std::string name = config.tls_server_name.empty() ? endpoint_.host : config.tls_server_name;
-  auto client = std::make_unique<httplib::SSLClient>(name, endpoint_.port);
+  auto client = std::make_unique<BlockSslClient>(name, endpoint_.port);
   if (!client->is_valid()) return absl::InternalError("no TLS context could be made");
   in6_addr ip;
   if (name != endpoint_.host && ::inet_pton(AF_INET, endpoint_.host.c_str(), &ip) != 1 &&

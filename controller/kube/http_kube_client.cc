@@ -41,6 +41,20 @@ absl::Status RequireVersion(const ResourceKind& kind, const Json& object) {
                    " is invalid: metadata.resourceVersion: must be given for an update"));
 }
 
+// Of a kind that a definition brings, the server takes all but the status from what it has; of its
+// own kinds it would take labels too.
+Json StatusAlone(const Json& object) {
+  Json said = Json::object();
+  for (const char* field : {"apiVersion", "kind", "status"}) {
+    if (object.contains(field)) said[field] = object[field];
+  }
+  const Json& metadata = object["metadata"];
+  for (const char* field : {"name", "namespace", "uid", "resourceVersion"}) {
+    if (metadata.contains(field)) said["metadata"][field] = metadata[field];
+  }
+  return said;
+}
+
 absl::Status RequireSubresource(bool has, const ResourceKind& kind, const ObjectKey& key,
                                 std::string_view subresource) {
   if (has) return absl::OkStatus();
@@ -232,7 +246,7 @@ absl::StatusOr<Json> RemoteKubeClient::Update(const ResourceKind& kind, const Js
 absl::StatusOr<Json> RemoteKubeClient::UpdateStatus(const ResourceKind& kind, const Json& object) {
   RETURN_IF_ERROR(RequireSubresource(kind.has_status, kind, KeyOf(object), "status"));
   RETURN_IF_ERROR(RequireVersion(kind, object));
-  return Replace(kind, object, "status");
+  return Replace(kind, kind == kTrainingJob ? StatusAlone(object) : object, "status");
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Merge(const ResourceKind& kind, const ObjectKey& key,
