@@ -31,7 +31,9 @@ namespace starling::manager {
 namespace {
 
 constexpr const char* kControllerName = "trainingjob";
-constexpr absl::Duration kSettle = absl::Milliseconds(50);
+// One reconcile sees what comes together, and each that is spared may spare a write.
+constexpr absl::Duration kSettle = absl::Milliseconds(100);
+constexpr absl::Duration kRest = absl::Milliseconds(20);
 constexpr absl::Duration kWriteEventsEvery = absl::Milliseconds(100);
 // Keys that come back after failures, all jobs together.
 constexpr double kRetriesPerSecond = 100;
@@ -61,6 +63,8 @@ runtime::InformerOptions OfJobs(const kube::ResourceKind& kind, const std::strin
   options.selection.labels = std::string(resources::kJobLabel);
   options.index_label = std::string(resources::kJobLabel);
   options.trim = runtime::TrimFor(kind);
+  options.packed = true;
+  options.rest = kRest;
   return options;
 }
 
@@ -68,6 +72,8 @@ runtime::InformerOptions Jobs(const std::string& ns) {
   runtime::InformerOptions options;
   options.ns = ns;
   options.trim = runtime::TrimFor(kube::kTrainingJob);
+  options.packed = true;
+  options.rest = kRest;
   return options;
 }
 

@@ -2,6 +2,7 @@
 #include "controller/runtime/cached_kube_client.h"
 
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -40,16 +41,15 @@ std::string ValueOf(const std::string& selector, const std::string& label) {
   return value.find('=') == std::string::npos ? value : "";
 }
 
-absl::StatusOr<std::vector<Informer::Object>> Find(const kube::ResourceKind& kind,
-                                                   const Informer& informer, std::string_view ns,
-                                                   const kube::Selection& selection) {
+absl::StatusOr<std::vector<Json>> Find(const kube::ResourceKind& kind, const Informer& informer,
+                                       std::string_view ns, const kube::Selection& selection) {
   const std::string value = ValueOf(selection.labels, informer.options().index_label);
-  if (!ns.empty() && !value.empty()) return informer.ListByLabel(std::string(ns), value);
+  if (!ns.empty() && !value.empty()) return informer.ReadByLabel(std::string(ns), value);
   ASSIGN_OR_RETURN(const kube::Selector selector, kube::Selector::Parse(kind, selection));
-  std::vector<Informer::Object> found;
-  for (Informer::Object& object : informer.List()) {
+  std::vector<Json> found;
+  for (const Informer::Object& object : informer.List()) {
     if (!ns.empty() && kube::NamespaceOf(*object) != ns) continue;
-    if (selector.Matches(*object)) found.push_back(std::move(object));
+    if (selector.Matches(*object)) found.push_back(*object);
   }
   return found;
 }
@@ -99,7 +99,7 @@ absl::StatusOr<Json> CachedKubeClient::Get(const kube::ResourceKind& kind,
   Informer* informer = CopyOf(kind);
   if (informer == nullptr) return inner().Get(kind, key);
   RETURN_IF_ERROR(SettleDoubts(kind, key.ns, *informer));
-  if (const Informer::Object object = informer->Get(key)) return *object;
+  if (std::optional<Json> object = informer->Read(key)) return *std::move(object);
   return absl::NotFoundError(
       absl::StrCat(std::string(kind.plural), " \"", key.ToString(), "\" not found"));
 }
@@ -112,11 +112,8 @@ absl::StatusOr<kube::ObjectList> CachedKubeClient::List(const kube::ResourceKind
       options.limit == 0 && options.continue_token.empty() && options.selection.fields.empty();
   if (informer == nullptr || !whole) return inner().List(kind, ns, options);
   RETURN_IF_ERROR(SettleDoubts(kind, ns, *informer));
-  ASSIGN_OR_RETURN(const std::vector<Informer::Object> found,
-                   Find(kind, *informer, ns, options.selection));
   kube::ObjectList list;
-  list.items.reserve(found.size());
-  for (const Informer::Object& object : found) list.items.push_back(*object);
+  ASSIGN_OR_RETURN(list.items, Find(kind, *informer, ns, options.selection));
   return list;
 }
 

@@ -28,19 +28,10 @@ std::string Cut(std::string_view text, std::size_t limit) {
   return std::string(text.substr(0, limit));
 }
 
-Json Reference(const Json& object) {
-  return {{"apiVersion", kube::StringAt(object, "/apiVersion")},
-          {"kind", kube::StringAt(object, "/kind")},
-          {"namespace", kube::NamespaceOf(object)},
-          {"name", kube::NameOf(object)},
-          {"uid", kube::UidOf(object)},
-          {"resourceVersion", kube::ResourceVersionOf(object)}};
-}
-
 // A name that no other event has: the object's, and 16 hexadecimal digits.
-std::string EventName(const Json& regarding) {
+std::string EventName(const std::string& regarding) {
   return absl::StrCat(
-      Cut(kube::NameOf(regarding), 200), ".",
+      Cut(regarding, 200), ".",
       bytes::ToHex(bytes::Sha256Of(bytes::View(bytes::RandomBytes(16)))).substr(0, 16));
 }
 
@@ -64,22 +55,19 @@ EventRecorder::EventRecorder(kube::KubeClient& client, const clock::Clock& clock
 
 void EventRecorder::Record(const Json& regarding, EventType type, std::string_view reason,
                            std::string_view action, std::string_view note) {
-  const std::string type_name = type == EventType::kNormal ? "Normal" : "Warning";
-  const std::string text = Cut(note, kLongestNote);
-  const std::string identity =
-      absl::StrCat(kube::UidOf(regarding), "\n", type_name, "\n", std::string(reason), "\n",
-                   std::string(action), "\n", text);
-  Json event = {
-      {"metadata", {{"name", EventName(regarding)}, {"namespace", kube::NamespaceOf(regarding)}}},
-      {"eventTime", kube::FormatMicroTimestamp(clock_.WallNow())},
-      {"regarding", Reference(regarding)},
-      {"type", type_name},
-      {"reason", Cut(reason, 128)},
-      {"action", Cut(action, 128)},
-      {"note", text},
-      {"reportingController", controller_},
-      {"reportingInstance", Cut(instance_, 128)}};
-  Waiting waiting{identity, std::make_shared<const Json>(std::move(event))};
+  Waiting waiting{.identity = "",
+                  .key = kube::KeyOf(regarding),
+                  .api_version = kube::StringAt(regarding, "/apiVersion"),
+                  .kind = kube::StringAt(regarding, "/kind"),
+                  .uid = kube::UidOf(regarding),
+                  .resource_version = kube::ResourceVersionOf(regarding),
+                  .warning = type == EventType::kWarning,
+                  .reason = Cut(reason, 128),
+                  .action = Cut(action, 128),
+                  .note = Cut(note, kLongestNote),
+                  .time = clock_.WallNow()};
+  waiting.identity = absl::StrCat(waiting.uid, "\n", waiting.warning, "\n", waiting.reason, "\n",
+                                  waiting.action, "\n", waiting.note);
   if (writes_ == EventWrites::kAtOnce) return Write(waiting);
   sync::MutexLock lock(mutex_);
   if (queue_.size() < kMostWaiting) {
@@ -87,6 +75,24 @@ void EventRecorder::Record(const Json& regarding, EventType type, std::string_vi
   } else {
     ++dropped_;
   }
+}
+
+Json EventRecorder::Make(const Waiting& waiting) const {
+  return {{"metadata", {{"name", EventName(waiting.key.name)}, {"namespace", waiting.key.ns}}},
+          {"eventTime", kube::FormatMicroTimestamp(waiting.time)},
+          {"regarding",
+           {{"apiVersion", waiting.api_version},
+            {"kind", waiting.kind},
+            {"namespace", waiting.key.ns},
+            {"name", waiting.key.name},
+            {"uid", waiting.uid},
+            {"resourceVersion", waiting.resource_version}}},
+          {"type", waiting.warning ? "Warning" : "Normal"},
+          {"reason", waiting.reason},
+          {"action", waiting.action},
+          {"note", waiting.note},
+          {"reportingController", controller_},
+          {"reportingInstance", Cut(instance_, 128)}};
 }
 
 void EventRecorder::Flush() {
@@ -118,8 +124,8 @@ void EventRecorder::Write(const Waiting& waiting) {
   }
   if (absl::IsNotFound(status)) status = RecordNew(waiting);
   if (status.ok()) return;
-  log::Warning("event was not recorded", {{"reason", kube::StringAt(*waiting.event, "/reason")},
-                                          {"error", status.ToString()}});
+  log::Warning("event was not recorded",
+               {{"reason", waiting.reason}, {"error", status.ToString()}});
 }
 
 absl::Status EventRecorder::Repeat(Known& known) {
@@ -133,7 +139,7 @@ absl::Status EventRecorder::Repeat(Known& known) {
 
 absl::Status EventRecorder::RecordNew(const Waiting& waiting) {
   const std::string& identity = waiting.identity;
-  ASSIGN_OR_RETURN(const Json created, client_.Create(kube::kEvent, *waiting.event));
+  ASSIGN_OR_RETURN(const Json created, client_.Create(kube::kEvent, Make(waiting)));
   const auto old = known_.find(identity);
   if (old != known_.end()) {
     by_age_.erase(old->second.age);

@@ -49,10 +49,21 @@ class EventRecorder {
     std::list<std::string>::iterator age;
   };
 
+  // An event of which the object is not made yet: of a thousand jobs thousands may wait.
   struct Waiting {
     std::string identity;
-    std::shared_ptr<const kube::Json> event;
+    kube::ObjectKey key;  // of the object that it is about
+    std::string api_version;
+    std::string kind;
+    std::string uid;
+    std::string resource_version;
+    bool warning = false;
+    std::string reason;
+    std::string action;
+    std::string note;
+    absl::Time time;
   };
+  kube::Json Make(const Waiting& waiting) const;
 
   void Write(const Waiting& waiting);
   absl::Status Repeat(Known& known) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);

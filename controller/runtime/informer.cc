@@ -26,6 +26,13 @@ std::uint64_t SeedFrom(const void* self, std::uint64_t seed) {
   return seed ^ static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(self));
 }
 
+kube::Json Unpack(const std::string& packed) { return kube::Json::from_msgpack(packed); }
+
+Informer::Object Open(const Informer::Object& whole,
+                      const std::shared_ptr<const std::string>& packed) {
+  return whole != nullptr ? whole : std::make_shared<const kube::Json>(Unpack(*packed));
+}
+
 bool IsConnectionLoss(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
 }
@@ -51,28 +58,83 @@ Informer::~Informer() { Stop(); }
 
 void Informer::AddHandler(Handler handler) { handlers_.push_back(std::move(handler)); }
 
+Informer::Kept Informer::Keep(const Object& object) const {
+  Kept kept{
+      .whole = object, .packed = nullptr, .version = kube::ResourceVersionOf(*object), .label = ""};
+  if (!options_.index_label.empty()) kept.label = kube::LabelOf(*object, options_.index_label);
+  if (options_.packed) {
+    std::string packed;
+    kube::Json::to_msgpack(*object, packed);
+    packed.shrink_to_fit();
+    kept.packed = std::make_shared<const std::string>(std::move(packed));
+    kept.whole = nullptr;
+  }
+  return kept;
+}
+
 Informer::Object Informer::Get(const Key& key) const {
-  sync::MutexLock lock(mutex_);
-  const auto found = objects_.find(key);
-  return found == objects_.end() ? nullptr : found->second;
+  Kept kept;
+  {
+    sync::MutexLock lock(mutex_);
+    const auto found = objects_.find(key);
+    if (found == objects_.end()) return nullptr;
+    kept = found->second;
+  }
+  return Open(kept.whole, kept.packed);
+}
+
+std::optional<kube::Json> Informer::Read(const Key& key) const {
+  std::shared_ptr<const std::string> packed;
+  Object whole;
+  {
+    sync::MutexLock lock(mutex_);
+    const auto found = objects_.find(key);
+    if (found == objects_.end()) return std::nullopt;
+    whole = found->second.whole;
+    packed = found->second.packed;
+  }
+  return whole != nullptr ? *whole : Unpack(*packed);
 }
 
 std::vector<Informer::Object> Informer::List() const {
-  sync::MutexLock lock(mutex_);
+  std::vector<Kept> all;
+  {
+    sync::MutexLock lock(mutex_);
+    all.reserve(objects_.size());
+    for (const auto& [key, kept] : objects_) all.push_back(kept);
+  }
   std::vector<Object> objects;
-  objects.reserve(objects_.size());
-  for (const auto& [key, object] : objects_) objects.push_back(object);
+  objects.reserve(all.size());
+  for (const Kept& kept : all) objects.push_back(Open(kept.whole, kept.packed));
   return objects;
+}
+
+std::vector<Informer::Kept> Informer::FindByLabel(const std::string& ns,
+                                                  const std::string& value) const {
+  sync::MutexLock lock(mutex_);
+  std::vector<Kept> found;
+  const auto names = index_.find({ns, value});
+  if (names == index_.end()) return found;
+  found.reserve(names->second.size());
+  for (const std::string& name : names->second) found.push_back(objects_.at({ns, name}));
+  return found;
 }
 
 std::vector<Informer::Object> Informer::ListByLabel(const std::string& ns,
                                                     const std::string& value) const {
-  sync::MutexLock lock(mutex_);
   std::vector<Object> objects;
-  const auto names = index_.find({ns, value});
-  if (names == index_.end()) return objects;
-  objects.reserve(names->second.size());
-  for (const std::string& name : names->second) objects.push_back(objects_.at({ns, name}));
+  for (const Kept& kept : FindByLabel(ns, value)) {
+    objects.push_back(Open(kept.whole, kept.packed));
+  }
+  return objects;
+}
+
+std::vector<kube::Json> Informer::ReadByLabel(const std::string& ns,
+                                              const std::string& value) const {
+  std::vector<kube::Json> objects;
+  for (const Kept& kept : FindByLabel(ns, value)) {
+    objects.push_back(kept.whole != nullptr ? *kept.whole : Unpack(*kept.packed));
+  }
   return objects;
 }
 
@@ -81,11 +143,9 @@ bool Informer::HasSynced() const {
   return synced_;
 }
 
-void Informer::Index(const Key& key, const Object& object, bool add) {
-  if (options_.index_label.empty()) return;
-  const std::string value = kube::LabelOf(*object, options_.index_label);
-  if (value.empty()) return;
-  const Key place{key.ns, value};
+void Informer::Index(const Key& key, const std::string& label, bool add) {
+  if (label.empty()) return;
+  const Key place{key.ns, label};
   if (add) {
     index_[place].insert(key.name);
     return;
@@ -96,17 +156,19 @@ void Informer::Index(const Key& key, const Object& object, bool add) {
   if (names->second.empty()) index_.erase(names);
 }
 
-void Informer::Store(const Key& key, const Object& object) {
-  Object& place = objects_[key];
-  if (place) Index(key, place, false);
-  place = object;
-  Index(key, place, true);
+void Informer::Store(const Key& key, Kept kept) {
+  const auto [place, added] = objects_.try_emplace(key);
+  if (added || place->second.label != kept.label) {
+    if (!added) Index(key, place->second.label, false);
+    Index(key, kept.label, true);
+  }
+  place->second = std::move(kept);
 }
 
 void Informer::Erase(const Key& key) {
   const auto found = objects_.find(key);
   if (found == objects_.end()) return;
-  Index(key, found->second, false);
+  Index(key, found->second.label, false);
   objects_.erase(found);
 }
 
@@ -116,33 +178,34 @@ void Informer::Tell(const Object& before, const Object& after) const {
 
 void Informer::Apply(const Key& key, const Object& after, const std::string& seen) {
   Object before;
+  Kept kept = Keep(after);
   {
     sync::MutexLock lock(mutex_);
     SawLocked(seen);
     const auto found = objects_.find(key);
-    if (found != objects_.end()) before = found->second;
-    const std::string version = kube::ResourceVersionOf(*after);
-    if (before) {
-      const std::string known = kube::ResourceVersionOf(*before);
-      if (known == version || (IsOlder(version, known) && !rewinding_)) return;
+    if (found != objects_.end()) {
+      const Kept& known = found->second;
+      if (known.version == kept.version) return;
+      if (IsOlder(kept.version, known.version) && !rewinding_) return;
+      before = options_.packed ? after : known.whole;
     }
-    Store(key, after);
+    Store(key, std::move(kept));
   }
   Tell(before, after);
 }
 
 void Informer::Remove(const Key& key, const std::string& version) {
-  Object before;
+  Kept before;
   {
     sync::MutexLock lock(mutex_);
     SawLocked(version);
     const auto found = objects_.find(key);
     if (found == objects_.end()) return;
     before = found->second;
-    if (IsOlder(version, kube::ResourceVersionOf(*before))) return;
+    if (IsOlder(version, before.version)) return;
     Erase(key);
   }
-  Tell(before, nullptr);
+  Tell(Open(before.whole, before.packed), nullptr);
 }
 
 Informer::Object Informer::Copy(kube::Json object) const {
@@ -154,18 +217,20 @@ void Informer::Learn(kube::Json object) {
   if (selector_ == nullptr || !selector_->Matches(object)) return;
   const Key key = kube::KeyOf(object);
   if (!options_.ns.empty() && key.ns != options_.ns) return;
-  const std::string version = kube::ResourceVersionOf(object);
   const Object after = Copy(std::move(object));
   Object before;
+  Kept kept = Keep(after);
   {
     sync::MutexLock lock(mutex_);
     // What the watch has passed it has told of; what is not in the copy then is gone again. Without
     // an order of versions nobody can tell.
-    if (!IsOlder(seen_, version)) return;
+    if (!IsOlder(seen_, kept.version)) return;
     const auto found = objects_.find(key);
-    if (found != objects_.end()) before = found->second;
-    if (before && !IsOlder(kube::ResourceVersionOf(*before), version)) return;
-    Store(key, after);
+    if (found != objects_.end()) {
+      if (!IsOlder(found->second.version, kept.version)) return;
+      before = options_.packed ? after : found->second.whole;
+    }
+    Store(key, std::move(kept));
   }
   Tell(before, after);
 }
@@ -214,19 +279,22 @@ absl::Status Informer::ReadPages(std::set<Key>& listed, std::string& version) {
 }
 
 void Informer::RemoveAllBut(const std::set<Key>& listed, const std::string& version) {
-  std::vector<Object> gone;
+  std::vector<Kept> gone;
   {
     sync::MutexLock lock(mutex_);
     SawLocked(version);
-    for (const auto& [key, object] : objects_) {
+    std::vector<Key> keys;
+    for (const auto& [key, kept] : objects_) {
       // What was learned of after the list is not in it, and stays.
-      const bool newer = IsOlder(version, kube::ResourceVersionOf(*object)) && !rewinding_;
-      if (!listed.contains(key) && !newer) gone.push_back(object);
+      const bool newer = IsOlder(version, kept.version) && !rewinding_;
+      if (listed.contains(key) || newer) continue;
+      keys.push_back(key);
+      gone.push_back(kept);
     }
-    for (const Object& object : gone) Erase(kube::KeyOf(*object));
+    for (const Key& key : keys) Erase(key);
     rewinding_ = false;
   }
-  for (const Object& object : gone) Tell(object, nullptr);
+  for (const Kept& kept : gone) Tell(Open(kept.whole, kept.packed), nullptr);
 }
 
 absl::Status Informer::Relist() {
@@ -322,7 +390,10 @@ void Informer::Run() {
     failures = status.ok() ? 0 : failures + 1;
     // The first list after a gap comes at once; when they follow one another, something is wrong.
     const int pauses = std::max(failures, gaps_ - 1);
-    if (pauses <= 0) continue;
+    if (pauses <= 0) {
+      if (options_.rest > absl::ZeroDuration()) stopping_.WaitFor(mutex_, options_.rest);
+      continue;
+    }
     if (!status.ok()) {
       log::Warning("watch broke", {{"kind", kind_.kind}, {"error", status.ToString()}});
     }

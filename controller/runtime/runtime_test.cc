@@ -81,6 +81,41 @@ TEST_F(InformerTest, ItBeginsWithAListAndFollowsTheWatch) {
   EXPECT_EQ(informer_.List().size(), 1U);
 }
 
+TEST_F(InformerTest, APackedCopyIsTheSameCopy) {
+  InformerOptions options;
+  options.packed = true;
+  options.index_label = "team";
+  Informer packed(*store_, kConfigMap, options);
+  std::vector<std::string> told;
+  packed.AddHandler([&](const Informer::Object& before, const Informer::Object& after) {
+    const char* what = before == nullptr ? "new " : after == nullptr ? "gone " : "changed ";
+    told.push_back(what + kube::NameOf(after != nullptr ? *after : *before));
+  });
+  const auto poll = [&] { EXPECT_TRUE(packed.Poll(absl::ZeroDuration()).ok()); };
+  poll();
+  const auto made = store_->Create(
+      kConfigMap,
+      {{"metadata", {{"name", "a"}, {"labels", {{"team", "red"}}}}}, {"data", {{"key", "0"}}}});
+  ASSERT_TRUE(made.ok());
+  poll();
+  EXPECT_EQ(*packed.Get({"default", "a"}), *store_->Get(kConfigMap, {"default", "a"}));
+  EXPECT_EQ(packed.Read({"default", "a"}), *store_->Get(kConfigMap, {"default", "a"}));
+  EXPECT_EQ(packed.ReadByLabel("default", "red").size(), 1U);
+  EXPECT_EQ(packed.Read({"default", "b"}), std::nullopt);
+
+  kube::Json moved = *made;
+  moved["metadata"]["labels"]["team"] = "blue";
+  ASSERT_TRUE(store_->Update(kConfigMap, moved).ok());
+  poll();
+  EXPECT_TRUE(packed.ReadByLabel("default", "red").empty());
+  EXPECT_EQ(packed.ListByLabel("default", "blue").size(), 1U);
+  Delete("a");
+  poll();
+  EXPECT_TRUE(packed.List().empty());
+  EXPECT_TRUE(packed.ReadByLabel("default", "blue").empty());
+  EXPECT_THAT(told, ElementsAre("new a", "changed a", "gone a"));
+}
+
 TEST_F(InformerTest, AfterAGapItListsAndReportsTheDifference) {
   Create("stays");
   Create("changes");
