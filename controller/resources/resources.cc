@@ -38,7 +38,6 @@ Json Owned(const JobIdentity& job, std::string_view api_version, std::string_vie
              {{Text(kJobLabel), job.name},
               {"app.kubernetes.io/name", "starling"},
               {"app.kubernetes.io/instance", job.name},
-              {"app.kubernetes.io/part-of", "starling"},
               {"app.kubernetes.io/managed-by", "starling-controller"}}},
             {"ownerReferences", Json::array({{{"apiVersion", "starling.dev/v1alpha1"},
                                               {"kind", "TrainingJob"},

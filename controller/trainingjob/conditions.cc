@@ -104,9 +104,7 @@ void CountPods(Pass& pass) {
 }  // namespace
 
 void SetConditions(Pass& pass, bool held) {
-  if (SetCondition(pass, "Created", "True", "JobCreated", "the controller has taken the job")) {
-    pass.Event(false, "Created", "Create", "the controller has taken the job");
-  }
+  SetCondition(pass, "Created", "True", "JobCreated", "the controller has taken the job");
   SetRunning(pass, held);
   CountPods(pass);
   if (!pass.status.has_replicas()) {

@@ -34,11 +34,21 @@ void RunJob(Pass& pass) {
 }
 
 // The status without what changes all the time.
-v1alpha1::TrainingJobStatus Milestones(v1alpha1::TrainingJobStatus status) {
+v1alpha1::TrainingJobStatus WithoutProgress(v1alpha1::TrainingJobStatus status) {
   status.clear_progress();
   status.clear_goodput();
   status.clear_last_checkpoint();
   return status;
+}
+
+// The same without what only follows from something else by and by.
+v1alpha1::TrainingJobStatus Milestones(v1alpha1::TrainingJobStatus status) {
+  for (auto& [role, counts] : *status.mutable_replica_statuses()) {
+    counts.clear_active();
+    counts.clear_ready();
+    counts.clear_succeeded();
+  }
+  return WithoutProgress(std::move(status));
 }
 
 bool Equal(const google::protobuf::Message& a, const google::protobuf::Message& b) {
@@ -57,7 +67,7 @@ absl::Duration ProgressInterval(const Pass& pass) {
          pass.options.progress_jitter * (static_cast<double>(hash % kShares) / kShares);
 }
 
-// Milestones are written at once, mere progress at most every so often.
+// Milestones are written at once, counts and mere progress at most every so often.
 void DecideWrite(Pass& pass) {
   const v1alpha1::TrainingJobStatus& before = pass.observed.status;
   if (Equal(before, pass.status)) return;
@@ -65,7 +75,9 @@ void DecideWrite(Pass& pass) {
     pass.decision.write_status = true;
     return;
   }
-  const absl::Duration left = ProgressInterval(pass) - pass.observed.since_status_write;
+  const bool counts = !Equal(WithoutProgress(before), WithoutProgress(pass.status));
+  const absl::Duration left = (counts ? pass.options.counts_interval : ProgressInterval(pass)) -
+                              pass.observed.since_status_write;
   if (left <= absl::ZeroDuration()) {
     pass.decision.write_status = true;
   } else {
@@ -92,6 +104,7 @@ Options ClusterOptions() {
   options.coordinator_start = absl::Seconds(30);
   options.worker_silence = absl::Seconds(2);
   options.progress_interval = absl::Seconds(10);
+  options.counts_interval = absl::Seconds(10);
   options.progress_jitter = absl::Seconds(2);
   options.budgets = true;
   options.avoid_nodes = true;

@@ -23,13 +23,14 @@ struct Options {
   absl::Duration worker_silence = absl::Seconds(5);       // as the coordinator reports it
   absl::Duration worker_start = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);  // of status writes that bring only progress
-  absl::Duration progress_jitter;                       // added to it: up to so much, by job
-  absl::Duration halt_timeout = absl::Seconds(30);      // for a checkpoint before suspension
-  absl::Duration drain_timeout = absl::Seconds(60);     // for leaving a view
-  absl::Duration finish_timeout = absl::Seconds(10);    // for pods to exit after the job's end
-  absl::Duration problem_grace = absl::Seconds(2);      // before a pod that does not run is told of
-  absl::Duration stuck_grace = absl::Seconds(30);       // beyond a terminating pod's own grace
-  bool budgets = false;                                 // jobs get a PodDisruptionBudget
+  absl::Duration counts_interval;  // the same of writes that bring only counts of pods
+  absl::Duration progress_jitter;  // added to it: up to so much, by job
+  absl::Duration halt_timeout = absl::Seconds(30);    // for a checkpoint before suspension
+  absl::Duration drain_timeout = absl::Seconds(60);   // for leaving a view
+  absl::Duration finish_timeout = absl::Seconds(10);  // for pods to exit after the job's end
+  absl::Duration problem_grace = absl::Seconds(2);    // before a pod that does not run is told of
+  absl::Duration stuck_grace = absl::Seconds(30);     // beyond a terminating pod's own grace
+  bool budgets = false;                               // jobs get a PodDisruptionBudget
   bool avoid_nodes = false;  // pods are kept away from nodes where others failed
   absl::Duration silent_node_avoidance = absl::Minutes(2);
   absl::Duration failing_node_avoidance = absl::Minutes(10);

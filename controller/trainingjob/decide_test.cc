@@ -47,7 +47,6 @@ const Case kStart[] = {
        EXPECT_EQ(d.status.replicas(), 2);
        EXPECT_EQ(d.status.selector(), "starling.dev/job=digits,starling.dev/role=worker");
        EXPECT_TRUE(d.status.has_start_time());
-       EXPECT_TRUE(Emits(d, "Created"));
      }},
     {"SecretIsMadeOnce", [](Scene& s) { s.seen.has_secret = true; },
      [](const Decision& d) { EXPECT_EQ(Count<CreateSecret>(d), 0); }},

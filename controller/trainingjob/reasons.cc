@@ -116,7 +116,6 @@ constexpr ReasonRow kRows[] = {
     {"incident", "StepsAtRisk", "silent workers count as ended; steps only they know may be lost",
      ""},
 
-    {"event", "Created", "the controller has taken the job", ""},
     {"event", "PodsCreated", "pods were made", ""},
     {"event", "Running", "training runs", ""},
     {"event", "Restarting", "training stopped and is brought back", ""},
