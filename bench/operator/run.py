@@ -24,7 +24,7 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 sys.path.insert(0, os.path.join(REPOSITORY, "tests/kube"))
 from control_plane import ControlPlane, Options  # noqa: E402  (the path must come first)
 from programs import Programs, run_main  # noqa: E402
-from client import Client, await_done, create_all  # noqa: E402
+from client import Client, Watch, create_all  # noqa: E402
 from sides import BarePods, Kubeflow, Starling  # noqa: E402
 
 NODES = 5
@@ -91,10 +91,11 @@ class Plane:
     def run(self, first, jobs, deadline):
         """Seconds from the first create to the last job that is done."""
         requests = self.side.requests(first, jobs)
+        watch = Watch(self.plane.kubeconfig, self.side.collection, self.side.done,
+                      self.side.done_selector)
         begin = time.monotonic()
         create_all(self.plane.kubeconfig, requests)
-        await_done(self.plane.kubeconfig, self.side.collection, self.side.done,
-                   self.side.objects(first + jobs), deadline, self.plane.processes.check_running)
+        watch.await_done(self.side.objects(jobs), deadline, self.plane.processes.check_running)
         return time.monotonic() - begin
 
 

@@ -34,6 +34,7 @@ class Side:
     """One side. `process` is the operator's, None without one."""
     name = ""
     collection = ""
+    done_selector = ""  # what the server itself can tell of who is done
     process = None
     metrics_port = None
 
@@ -69,7 +70,7 @@ class Side:
         return is_true(item, "Succeeded")
 
     def objects(self, jobs):
-        """How many listed items are done when all jobs are."""
+        """How many objects are done when so many jobs are."""
         return jobs
 
     def api_calls(self):
@@ -99,6 +100,7 @@ class Side:
 class BarePods(Side):
     name = "bare pods"
     collection = "/api/v1/namespaces/default/pods"
+    done_selector = "status.phase=Succeeded"
 
     def requests(self, first, jobs):
         return [(self.collection, self.job(f"job-{index}-{pod}"))
