@@ -102,7 +102,7 @@ std::string PodStatus(const Json& pod) {
   const bool ended = phase == "Succeeded" || phase == "Failed";
   if (kube::IsBeingDeleted(pod) && !ended) return "Terminating";
   for (const char* why : {"/waiting/reason", "/terminated/reason"}) {
-    const std::string reason = kube::StringAt(state, why);
+    std::string reason = kube::StringAt(state, why);
     if (!reason.empty()) return reason;
   }
   const std::string reason = kube::StringAt(pod, "/status/reason");

@@ -53,7 +53,7 @@ std::string Given(const std::string& root, const Way& way) {
 // comes with this change, is the same as nothing.
 std::string Same(const Way& way) {
   const std::string path = PathOf(way);
-  const std::string equal = absl::StrCat("self.", path, " == oldSelf.", path);
+  std::string equal = absl::StrCat("self.", path, " == oldSelf.", path);
   const std::string now = Given("self", way), before = Given("oldSelf", way);
   if (now.empty()) return equal;
   const auto& marks = spec::RulesOf(*way.back());

@@ -185,7 +185,7 @@ absl::Status Webhook::Core::Check() {
 }
 
 absl::Status Webhook::Core::Start() {
-  const absl::Status first = Check();
+  absl::Status first = Check();
   if (certificate_ == nullptr) return first;
   if (!first.ok()) {
     log::Warning("webhook authority not published yet; trying again", {{"error", Text(first)}});

@@ -200,7 +200,7 @@ absl::Status EmbeddedKubeClient::Admit(const ResourceKind& kind, const Json* old
   if (admission == options_.admission.end()) return absl::OkStatus();
   // What was admitted stays: a newer rule must not keep a finalizer from being taken off.
   if (old != nullptr && !SpecChanged(*old, object)) return absl::OkStatus();
-  const absl::Status status = admission->second({object, old});
+  absl::Status status = admission->second({object, old});
   if (status.ok() || absl::IsInvalidArgument(status)) return status;
   return absl::InvalidArgumentError(status.message());
 }

@@ -63,7 +63,7 @@ absl::Status HttpWatch::Start(std::vector<Json> present) {
   const absl::Time deadline = absl::Now() + transport_.options().timeout;
   while (true) {
     std::shared_ptr<HttpStream> stream = Open();
-    const absl::Status status = stream->AwaitHead(deadline - absl::Now());
+    absl::Status status = stream->AwaitHead(deadline - absl::Now());
     if (status.ok()) {
       sync::MutexLock lock(mutex_);
       stream_ = std::move(stream);
@@ -188,7 +188,7 @@ absl::Status HttpWatch::TakeStream(absl::Time deadline) {
     case HttpStream::Piece::Kind::kEnd: {
       // The server has ended the request in good order; if it did so at once, slower next time.
       const int failures = failures_;
-      const absl::Status status = Broken(absl::UnavailableError("watch: ended by the server"));
+      absl::Status status = Broken(absl::UnavailableError("watch: ended by the server"));
       if (failures == 0) next_try_ = absl::InfinitePast();
       if (absl::IsCancelled(status)) return status;
       failing_since_ = absl::InfiniteFuture();

@@ -62,7 +62,7 @@ absl::Status CreatePrivately(const std::string& path) {
 absl::Status UseWriteAheadLog(Database& database, absl::Duration busy_timeout) {
   const absl::Time deadline = absl::Now() + busy_timeout;
   while (true) {
-    const absl::Status status = database.Execute("PRAGMA journal_mode = WAL");
+    absl::Status status = database.Execute("PRAGMA journal_mode = WAL");
     if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
     absl::SleepFor(absl::Milliseconds(2));
   }

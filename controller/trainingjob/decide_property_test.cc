@@ -238,7 +238,7 @@ std::string Wrong(const Scene& scene, const Decision& decision) {
       }
     }
     if (const auto* remove = std::get_if<DeletePod>(&action)) {
-      const std::string wrong = WrongDeletion(scene, deleted, *remove);
+      std::string wrong = WrongDeletion(scene, deleted, *remove);
       if (!wrong.empty()) return wrong;
     }
     const auto* event = std::get_if<EmitEvent>(&action);

@@ -196,7 +196,7 @@ struct Case {
 };
 
 const std::vector<Case>& Cases() {
-  static const std::vector<Case> cases = {
+  static const std::vector<Case> kCases = {
       {"BulkSynchronous", BulkSynchronous{}, {0, {}}},
       {"Asynchronous", Asynchronous{}, {}},
       {"Sequential", BoundedDelay{0}, {{}, 0}},
@@ -208,7 +208,7 @@ const std::vector<Case>& Cases() {
       {"SoftSync", SoftSync{2, true}, {}},
       {"Hogwild", Hogwild{}, {}},
   };
-  return cases;
+  return kCases;
 }
 
 class EveryModel : public testing::TestWithParam<Case> {};

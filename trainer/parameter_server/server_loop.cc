@@ -53,7 +53,7 @@ absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& 
   Courier courier(mesh);
   Session session{ranks, courier, hooks};
   session_ = &session;
-  const absl::Status ended = Run(views, session);
+  absl::Status ended = Run(views, session);
   session_ = nullptr;
   for (const auto& slot : slots_) slot->OnBroken(mesh.view());
   return ended;

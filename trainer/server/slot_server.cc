@@ -74,7 +74,7 @@ absl::Status SlotServer::Run() {
       installed_ = directive_.view;
       interrupt_ = [&ended](const absl::Status& reason) { ended.Cancel(reason); };
     }
-    const absl::Status status = ServeView(*installed_, ended);
+    absl::Status status = ServeView(*installed_, ended);
     {
       const sync::MutexLock lock(mutex_);
       interrupt_ = nullptr;
@@ -130,7 +130,7 @@ absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation&
     failed_ = failed_ || failpoints_.Hit(point);
     return failed_;
   };
-  const absl::Status status = loop_.Serve(slots, ranks, *mesh, hooks);
+  absl::Status status = loop_.Serve(slots, ranks, *mesh, hooks);
   NoteUnreachable(view, status);
   const sync::MutexLock lock(mutex_);
   interrupt_ = nullptr;  // before the mesh goes
