@@ -81,7 +81,7 @@ class ApiServer : public ::testing::Test {
 };
 
 TEST_F(ApiServer, TakesPodsOfEveryRoleInARestrictedNamespace) {
-  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
+  for (const Role role : kEveryRole) {
     const auto pod = BuildPod(kJob, {}, {.role = role}, kCluster);
     ASSERT_TRUE(pod.ok()) << pod.status();
     EXPECT_EQ(Verdict(*pod), "");
@@ -112,9 +112,10 @@ TEST_F(ApiServer, TakesPodsWithAllThatMayBeAsked) {
 }
 
 TEST_F(ApiServer, TakesEverythingElseOfAJob) {
-  const auto credentials = MakeJobCredentials(kSeed, kJob.uid, absl::Now());
+  const auto credentials = MakeJobCredentials(kSeed, kJob.uid, absl::Now(), Servers::kSome);
   ASSERT_TRUE(credentials.ok());
   for (const Json& object : {BuildService(kJob), BuildBudget(kJob, Role::kWorker),
+                             BuildBudget(kJob, Role::kParameterServer),
                              BuildSecret(kJob, *credentials), BuildConfig(kJob, 1, "{}", "{}")}) {
     EXPECT_EQ(Verdict(object), "") << object["kind"];
   }

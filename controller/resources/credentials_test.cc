@@ -113,7 +113,7 @@ TEST(Credentials, SecretsAreInNoOtherObject) {
   std::string objects = BuildService(kJob).dump() + BuildBudget(kJob, Role::kWorker).dump() +
                         BuildConfig(kJob, 1, "{}", "{}").dump();
   const Platform platform{.jobs_folder = "", .image = "starling:1", .seed = kSeed};
-  for (const Role role : {Role::kCoordinator, Role::kWorker}) {
+  for (const Role role : kEveryRole) {
     objects += BuildPod(kJob, {}, {.role = role}, platform)->dump();
   }
   std::vector<std::string> secrets = {kSeed, made.data_plane_key};
