@@ -263,7 +263,7 @@ TEST_F(ProgramTest, LogsArePrintedPerPodAndPerJob) {
   const std::string pods = Home(File("home")).FolderOf(job) + "/pods/";
   for (const char* pod : {"digits-worker-0-01234567", "digits-worker-1-89abcdef"}) {
     std::filesystem::create_directories(pods + pod);
-    std::ofstream(pods + pod + "/log") << "one\ntwo\nthr";
+    std::ofstream(std::filesystem::path(pods) / pod / "log") << "one\ntwo\nthr";
   }
 
   EXPECT_EQ(Call({"logs", "digits-worker-0"}).out, "one\ntwo\n");

@@ -46,13 +46,13 @@ void WriteList(const Json& list, std::size_t indent, std::string& out) {
   const std::string margin(indent, ' ');
   for (const Json& member : list) {
     if (!IsBlock(member)) {
-      out += margin + "- " + Scalar(member) + '\n';
+      out.append(margin).append("- ").append(Scalar(member)).append("\n");
       continue;
     }
     // A block begins on the dash's own line, in place of its first margin.
     std::string block;
     Write(member, indent + 2, block);
-    out += margin + "- " + block.substr(indent + 2);
+    out.append(margin).append("- ").append(block, indent + 2);
   }
 }
 

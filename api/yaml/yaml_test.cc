@@ -102,7 +102,7 @@ TEST(Yaml, AnswersAnAliasBombAtOnce) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c <= 'i'; ++c) {
     const std::string before(1, static_cast<char>(c - 1)), name(1, c);
-    bomb += name + ": &" + name + " [";
+    bomb.append(name).append(": &").append(name).append(" [");
     for (int i = 0; i < 9; ++i) bomb += (i == 0 ? "*" : ", *") + before;
     bomb += "]\n";
   }

@@ -105,9 +105,10 @@ void CollectConflicts(const Json& wanted_fields, const Json& owned, const Json& 
     const Json& mine = At(wanted, "/" + name);
     const bool present = live.is_object() && live.contains(name);
     if (!branch.empty() && !theirs->empty() && present) {
-      CollectConflicts(branch, *theirs, wanted[name], live[name], path + "." + name, paths);
+      CollectConflicts(branch, *theirs, wanted[name], live[name], absl::StrCat(path, ".", name),
+                       paths);
     } else if (!present || live[name] != mine) {
-      paths.push_back(path + "." + name);
+      paths.push_back(absl::StrCat(path, ".", name));
     }
   }
 }

@@ -94,7 +94,7 @@ absl::Status WriteAll(FileSystem& files, const std::string& folder, const State&
   const auto shards = CutIntoShards(state, shard_bytes);
   for (std::size_t i = 0; i < shards.size(); ++i) {
     std::string file = absl::StrFormat("state-%05d-of-%05d.safetensors", i + 1, shards.size());
-    const std::string path = folder + "/" + file;
+    const std::string path = absl::StrCat(folder, "/", file);
     ASSIGN_OR_RETURN(Shard shard, WriteShard(files, path, std::move(file), shards[i],
                                              {{"state", NameOf(state.id)}}));
     manifest.shards.push_back(std::move(shard));

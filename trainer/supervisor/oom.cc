@@ -32,8 +32,10 @@ std::string FindOomCounter(const std::string& proc_self_cgroup, const std::strin
     if (first == std::string::npos || second == std::string::npos) continue;
     const std::string controllers = line.substr(first + 1, second - first - 1);
     const std::string group = line.substr(second + 1);
-    if (ControlsMemory(controllers)) return root + "/memory" + group + "/memory.oom_control";
-    if (controllers.empty()) found = root + group + "/memory.events";
+    if (ControlsMemory(controllers)) {
+      return std::string(root).append("/memory").append(group).append("/memory.oom_control");
+    }
+    if (controllers.empty()) found = std::string(root).append(group).append("/memory.events");
   }
   return found;
 }

@@ -87,7 +87,7 @@ std::string ParseOptions(const std::vector<std::string>& arguments,
     const auto* row = std::find_if(std::begin(table), std::end(table),
                                    [&name](const auto& entry) { return entry.first == name; });
     if (row == std::end(table)) return "unknown flag " + name;
-    if (!row->second(value)) return name + ": \"" + value + "\" is no value for it";
+    if (!row->second(value)) return name.append(": \"").append(value) + "\" is no value for it";
   }
   if (next + 1 >= arguments.size()) return "no role: write -- and its program after the flags";
   options.role.assign(arguments.begin() + static_cast<std::ptrdiff_t>(next) + 1, arguments.end());

@@ -89,7 +89,7 @@ std::string FindProgram(const std::string& role, const std::string& own_folder,
     if (!entry.starts_with("PATH=")) continue;
     std::istringstream folders(entry.substr(5));
     for (std::string folder; std::getline(folders, folder, ':');) {
-      if (std::string path = folder + "/" + role; IsExecutable(path)) return path;
+      if (IsExecutable(folder.append("/").append(role))) return folder;
     }
   }
   return {};
