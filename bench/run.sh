@@ -13,5 +13,8 @@ echo
 echo
 bench/parameter_server.py --bin "$bin"
 echo
+# Exit code 77: the set of sparse samples is not here.
+bench/sparse.py --bin "$bin" || [ $? -eq 77 ]
+echo
 # Exit code 77: the test cluster's programs cannot be had here, and the reason is printed.
 bench/operator/run.py --jobs 500 --jobs 2000 --alone 10000 --rounds 6 || [ $? -eq 77 ]

@@ -114,6 +114,25 @@ void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
                     "{}}, boundedDelay, staleSynchronous or softSync, or leave downpour out")});
 }
 
+// What needs all parameters at once has no meaning where a worker has a few of them.
+void CheckSparseExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& server = spec.exchange().parameter_server();
+  const struct {
+    bool given;
+    std::string path;
+  } refused[] = {{server.has_downpour(), absl::StrCat(kExchange, ".downpour")},
+                 {server.consistency().has_eager_stale_synchronous(),
+                  absl::StrCat(kExchange, ".consistency.eagerStaleSynchronous")},
+                 {spec.optimizer().has_ada_revision(), "spec.optimizer.adaRevision"},
+                 {spec.optimizer().has_delay_compensated(), "spec.optimizer.delayCompensated"}};
+  for (const auto& one : refused) {
+    if (!one.given) continue;
+    errors.push_back({one.path,
+                      "does not go with spec.workload.sparseLogisticRegression, whose workers hold "
+                      "only the weights that their samples use; leave it out"});
+  }
+}
+
 void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
   const bool sparse = spec.workload().has_sparse_logistic_regression();
   if (sparse && !HasServers(spec)) {
@@ -121,6 +140,7 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
                       "needs spec.exchange.parameterServer, for its weights lie on servers; write "
                       "exchange: {parameterServer: {}}"});
   }
+  if (sparse) CheckSparseExchange(spec, errors);
   const auto check = [&](const DataSource& source, const char* path) {
     if (sparse && !source.has_libsvm()) {
       errors.push_back({path,

@@ -181,14 +181,23 @@ std::string Libsvm(const std::string& which) {
 
 INSTANTIATE_TEST_SUITE_P(
     Sparse, Combined,
-    ::testing::Values(Combination{{kSparse, kServers, Libsvm("train"), Libsvm("validation")}, ""},
-                      Combination{{kSparse, kServers, Libsvm("train"), kNoValidation}, ""},
-                      Combination{{kSparse, Libsvm("train"), kNoValidation},
-                                  "spec.workload.sparseLogisticRegression"},
-                      Combination{{kSparse, kServers, kNoValidation}, "spec.dataset.train"},
-                      Combination{{kSparse, kServers, Libsvm("train")}, "spec.dataset.validation"},
-                      Combination{{kServers, Libsvm("train"), kNoValidation},
-                                  "spec.dataset.train.libsvm"}));
+    ::testing::Values(
+        Combination{{kSparse, kServers, Libsvm("train"), Libsvm("validation")}, ""},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation}, ""},
+        Combination{{kSparse, Libsvm("train"), kNoValidation},
+                    "spec.workload.sparseLogisticRegression"},
+        Combination{{kSparse, kServers, kNoValidation}, "spec.dataset.train"},
+        Combination{{kSparse, kServers, Libsvm("train")}, "spec.dataset.validation"},
+        Combination{{kServers, Libsvm("train"), kNoValidation}, "spec.dataset.train.libsvm"},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                     Exchange("consistency.eagerStaleSynchronous={}")},
+                    Exchange("consistency.eagerStaleSynchronous")},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                     Exchange("consistency.asynchronous={}"), Exchange("downpour.pushEvery=5")},
+                    Exchange("downpour")},
+        Combination{
+            {kSparse, kServers, Libsvm("train"), kNoValidation, "spec.optimizer.adaRevision={}"},
+            "spec.optimizer.adaRevision"}));
 
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),

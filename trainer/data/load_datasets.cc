@@ -9,6 +9,7 @@
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/libsvm_source.h"
 #include "trainer/data/source.h"
 
 namespace starling::data {
@@ -19,6 +20,9 @@ constexpr std::string_view kValidation = "spec.dataset.validation";
 constexpr std::size_t kCheckedBytes = 8 << 20;  // read well within a second
 constexpr double kConstant = 1e-7;              // of the mean: what float rounding makes
 constexpr std::int64_t kLeNetSide = 20;
+constexpr std::int64_t kHashedFeatures = 1 << 20;  // the schema's default
+constexpr std::int64_t kMostHashed = 1 << 28;      // a worker keeps 8 bytes of each
+constexpr std::int64_t kMostNumbered = 1 << 24;    // whole numbers that a float holds
 
 struct Pair {
   Loaded train;
@@ -103,6 +107,63 @@ void Apply(const Normalization& scale, Dataset& set) {
   }
 }
 
+// Appends the samples of `source` to `all`; their numbers there make the dense set.
+absl::StatusOr<Dataset> AppendSparse(const v1alpha1::DataSource& source, std::string_view path,
+                                     std::size_t max_bytes, SparseDataset& all) {
+  if (!source.has_libsvm()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, path,
+                      "must be libsvm with spec.workload.sparseLogisticRegression; write libsvm: "
+                      "{uri: ...}");
+  }
+  LoadOptions options;
+  options.path = std::string(path) + ".libsvm";
+  options.max_bytes = max_bytes;
+  ASSIGN_OR_RETURN(const SparseDataset one, LoadLibsvm(source.libsvm(), all.hashed, options));
+  if (all.size() + one.size() > kMostNumbered) {
+    return FieldError(absl::StatusCode::kInvalidArgument, options.path,
+                      absl::StrCat("training and validation set have more than ", kMostNumbered,
+                                   " samples; use fewer"));
+  }
+  Dataset numbers;
+  numbers.shape = {1};
+  numbers.classes = 2;
+  for (std::int64_t i = 0; i < one.size(); ++i) {
+    numbers.features.push_back(static_cast<float>(all.size() + i));
+    numbers.labels.push_back(one.labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
+  }
+  const std::uint64_t offset = all.offsets.back();
+  for (std::size_t i = 1; i < one.offsets.size(); ++i) {
+    all.offsets.push_back(offset + one.offsets[i]);
+  }
+  all.features.insert(all.features.end(), one.features.begin(), one.features.end());
+  all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+  all.labels.insert(all.labels.end(), one.labels.begin(), one.labels.end());
+  return numbers;
+}
+
+absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, std::size_t max_bytes) {
+  const v1alpha1::SparseLogisticRegression& model = spec.workload().sparse_logistic_regression();
+  const std::int64_t hashed =
+      model.has_hashed_features() ? model.hashed_features() : kHashedFeatures;
+  if (hashed < 1 || hashed > kMostHashed) {
+    return FieldError(absl::StatusCode::kInvalidArgument,
+                      "spec.workload.sparseLogisticRegression.hashedFeatures",
+                      absl::StrCat("is ", hashed, "; a worker keeps 8 bytes of each, so give 2 to ",
+                                   kMostHashed));
+  }
+  auto all = std::make_shared<SparseDataset>();
+  all->hashed = static_cast<std::uint64_t>(hashed);
+  Datasets sets;
+  ASSIGN_OR_RETURN(sets.train, AppendSparse(spec.dataset().train(), kTrain, max_bytes, *all));
+  if (spec.dataset().has_validation()) {
+    ASSIGN_OR_RETURN(sets.validation,
+                     AppendSparse(spec.dataset().validation(), kValidation, max_bytes, *all));
+  }
+  sets.digest = bytes::Sha256Hex(absl::StrCat(DigestOf(*all), sets.train.size()));
+  sets.sparse = std::move(all);
+  return sets;
+}
+
 // Errors of loaders are "path: message".
 FieldProblem ToProblem(const absl::Status& status) {
   const std::string text(status.message());
@@ -124,6 +185,9 @@ std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec,
 }  // namespace
 
 absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved) {
+  if (resolved.workload().has_sparse_logistic_regression()) {
+    return LoadSparse(resolved, kMaxFileBytes);
+  }
   ASSIGN_OR_RETURN(Pair pair, LoadPair(resolved, kMaxFileBytes));
   Datasets sets;
   sets.train = std::move(pair.train.dataset);
@@ -139,6 +203,11 @@ absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved)
 }
 
 std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec) {
+  if (spec.workload().has_sparse_logistic_regression()) {
+    const auto sets = LoadSparse(spec, kCheckedBytes);
+    if (sets.ok()) return {};
+    return {ToProblem(sets.status())};
+  }
   const auto pair = LoadPair(spec, kCheckedBytes);
   std::vector<FieldProblem> problems;
   if (!pair.ok()) {

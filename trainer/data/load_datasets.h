@@ -8,12 +8,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/sparse_dataset.h"
 
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
@@ -33,6 +35,9 @@ struct Datasets {
   std::optional<Dataset> validation;
   std::optional<Normalization> normalization;  // already applied to both; absent when not wanted
   std::string digest;                          // SHA-256 over both sets, hexadecimal
+  // Of workload.sparseLogisticRegression: all samples, those of the validation set last. In `train`
+  // and `validation` a sample's only feature is then its number here, and labels are 0 and 1.
+  std::shared_ptr<const SparseDataset> sparse;
 };
 
 // Loads what `resolved` names (URIs: absolute paths or file:///). INVALID_ARGUMENT when a file's

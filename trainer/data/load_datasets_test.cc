@@ -430,5 +430,46 @@ TEST(Gather, CopiesTheSamplesThatItIsGiven) {
   EXPECT_THAT(labels, ElementsAre(9, 7));
 }
 
+v1alpha1::TrainingJobSpec SparseSpec(const TestFolder& folder, std::string_view train,
+                                     std::string_view validation) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_workload()->mutable_sparse_logistic_regression()->set_hashed_features(1000);
+  spec.mutable_dataset()->mutable_train()->mutable_libsvm()->set_uri(
+      folder.Write("train.libsvm", train));
+  spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri(
+      folder.Write("validation.libsvm", validation));
+  return spec;
+}
+
+TEST(LoadDatasets, SparseSamplesAreNumberedThroughBothSets) {
+  const TestFolder folder;
+  const auto sets = LoadDatasets(SparseSpec(folder, "1 1:1\n-1 2:3 4:1\n", "1 7:1\n"));
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  ASSERT_NE(sets->sparse, nullptr);
+  EXPECT_EQ(sets->sparse->size(), 3);
+  EXPECT_EQ(sets->train.features, (std::vector<float>{0, 1}));
+  EXPECT_EQ(sets->train.labels, (std::vector<std::int64_t>{1, 0}));
+  EXPECT_EQ(sets->validation->features, (std::vector<float>{2}));
+  EXPECT_EQ(sets->sparse->FeaturesOf(2)[0], HashedFeature(7, 1000));
+  EXPECT_EQ(sets->sparse->FeaturesOf(1).size(), 2U);
+}
+
+TEST(LoadDatasets, ASparseSetsWrongLineIsAFieldsProblem) {
+  const TestFolder folder;
+  const auto problems = CheckData(SparseSpec(folder, "1 1:1\n", "1 7\n"));
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].path, "spec.dataset.validation.libsvm.uri");
+  EXPECT_NE(problems[0].message.find("line 1: \"7\" is not number:value"), std::string::npos);
+}
+
+TEST(LoadDatasets, MoreHashedFeaturesThanAWorkerCanKeepAreRefused) {
+  const TestFolder folder;
+  v1alpha1::TrainingJobSpec spec = SparseSpec(folder, "1 1:1\n", "1 7:1\n");
+  spec.mutable_workload()->mutable_sparse_logistic_regression()->set_hashed_features(1LL << 40);
+  const auto problems = CheckData(spec);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].path, "spec.workload.sparseLogisticRegression.hashedFeatures");
+}
+
 }  // namespace
 }  // namespace starling::data

@@ -35,6 +35,7 @@ absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::Trai
   table->name = "parameters";
   table->kind = TableKind::kArray;
   table->rows = static_cast<std::uint64_t>(layout.parameters);
+  if (spec.workload().has_sparse_logistic_regression()) table->kind = TableKind::kSparse;
   table->combine = Combine::kMean;
   ASSIGN_OR_RETURN(table->rule, optimizer::MakeOptimizer(spec.optimizer()));
   table->learning_rate = [rule = spec.optimizer()](std::int64_t number) {
@@ -73,10 +74,12 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
   JobTables tables;
   const consistency::Options model = ConsistencyOf(spec);
   const auto count = static_cast<std::uint64_t>(slots);
+  // Of a sparse table it is the hashes of the rows' numbers that are cut.
+  const std::uint64_t rows = parameters->kind == TableKind::kSparse ? kHashEnd : parameters->rows;
   std::uint64_t begin = 0;
   for (std::uint64_t i = 1; i <= count; ++i) {
     // Rows times i would overflow for very large models.
-    const std::uint64_t end = parameters->rows / count * i + parameters->rows % count * i / count;
+    const std::uint64_t end = rows / count * i + rows % count * i / count;
     tables.ids.push_back({0, {begin, end}});
     tables.slots.push_back({parameters, {begin, end}, model, {}});
     begin = end;

@@ -176,5 +176,19 @@ TEST(Convert, WhatIsSentArrives) {
   EXPECT_FALSE(FromProto(ledger_message).Has(1)) << "a range that ends before it begins is nothing";
 }
 
+TEST(JobTables, ASparseModelIsCutByTheHashesOfItsRows) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  spec.mutable_workload()->mutable_sparse_logistic_regression();
+  const absl::StatusOr<JobTables> tables = TablesOf(spec, {1 << 20, 1000, "f"});
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  ASSERT_EQ(tables->parameter_slots, 16u);
+  EXPECT_EQ(tables->slots[0].table->kind, TableKind::kSparse);
+  EXPECT_EQ(tables->slots[0].range.begin, 0u);
+  EXPECT_EQ(tables->slots[15].range.end, kHashEnd);
+  for (std::size_t i = 1; i < 16; ++i) {
+    EXPECT_EQ(tables->slots[i].range.begin, tables->slots[i - 1].range.end);
+  }
+}
+
 }  // namespace
 }  // namespace starling::parameter_server

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <string_view>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -60,6 +61,8 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       downpour_(DownpourOf(parts.spec)),
       unit_(parameter_server::SamplesPerPush(parts.spec) / downpour_.push_every),
       remembers_(RuleRemembers(parts.tables)),
+      sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
+      rows_(parts.tables.parameter_slots),
       eager_(EagerOf(parts.spec)),
       first_values_(parts.engine.parameters().begin(), parts.engine.parameters().end()),
       versions_(parts.tables.parameter_slots) {
@@ -154,7 +157,12 @@ absl::Status LeaseWork::Work(Lease lease) {
   RETURN_IF_ERROR(Await([this] { return flights_.size() < kMostOnTheirWay; }));
   if (lease == parameter_server::kFirstValues) return AssignFirstValues();
   RETURN_IF_ERROR(Ready());
-  RETURN_IF_ERROR(FetchIfDue());
+  if (sparse_ != nullptr) {
+    RETURN_IF_ERROR(FetchRows(
+        clock_, [] { return true; }, TouchedBy(lease)));
+  } else {
+    RETURN_IF_ERROR(FetchIfDue());
+  }
   Flight flight;
   RETURN_IF_ERROR(Compute(lease, flight));
   return Seal(lease, flight);
@@ -164,14 +172,14 @@ absl::Status LeaseWork::AssignFirstValues() {
   flights_[parameter_server::kFirstValues] = {};
   for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
     const RowRange& rows = parts_.tables.slots[slot].range;
-    const parameter_server::Update update{
-        UpdateKind::kRange,
-        0,
-        rows.begin,
-        rows.size(),
-        {},
-        std::span<const float>(first_values_).subspan(rows.begin, rows.size()),
-        {}};
+    parameter_server::Update update;
+    if (sparse_ != nullptr) {
+      update.kind = UpdateKind::kRows;  // none: a row is zero until it comes to life
+    } else {
+      update.first = rows.begin;
+      update.rows = rows.size();
+      update.values = std::span<const float>(first_values_).subspan(rows.begin, rows.size());
+    }
     Entry entry;
     entry.kind = EntryKind::kAssign;
     entry.lease = parameter_server::kFirstValues;
@@ -191,35 +199,84 @@ absl::Status LeaseWork::FetchIfDue() {
   return Fetch(clock_, [] { return true; });
 }
 
+std::vector<std::uint64_t> LeaseWork::TouchedBy(Lease lease) const {
+  const std::vector<std::int64_t> ids =
+      parts_.batches.SampleIds(parameter_server::BatchOfLease(lease) + 1);
+  std::vector<float> features(ids.size() * static_cast<std::size_t>(parts_.train.SampleSize()));
+  std::vector<std::int64_t> labels(ids.size());
+  data::Gather(parts_.train, ids, features, labels);
+  return sparse_->Touched(features);
+}
+
 absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted) {
+  return FetchRows(clock, wanted,
+                   sparse_ != nullptr ? sparse_->AllTouched() : std::span<const std::uint64_t>());
+}
+
+parameter_server::Read LeaseWork::ReadOf(std::size_t slot, parameter_server::Clock clock) const {
+  const RowRange& rows = parts_.tables.slots[slot].range;
+  parameter_server::Read read;
+  read.clock = clock;
+  read.remembered = remembers_;
+  if (sparse_ != nullptr) {
+    read.keys = rows_[slot];
+  } else {
+    read.first = rows.begin;
+    read.rows = rows.size();
+  }
+  return read;
+}
+
+// What was read becomes the engine's.
+absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done) {
+  versions_[slot] = done.version;
+  RETURN_IF_ERROR(done.status);
+  const RowRange& rows = parts_.tables.slots[slot].range;
+  const std::size_t count = sparse_ != nullptr ? rows_[slot].size() : rows.size();
+  // Of no rows there are no bytes.
+  const std::string_view bytes =
+      done.values != nullptr ? std::string_view(*done.values) : std::string_view();
+  if (bytes.size() != count * sizeof(float)) {
+    return absl::DataLossError("a slot of another size");
+  }
+  const std::span<float> parameters = parts_.engine.parameters();
+  if (sparse_ == nullptr) {
+    std::memcpy(parameters.subspan(rows.begin, count).data(), bytes.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    std::memcpy(&parameters[rows_[slot][i]], bytes.data() + i * sizeof(float), sizeof(float));
+  }
+  return absl::OkStatus();
+}
+
+// `rows`: of a sparse engine; else all are fetched.
+absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
+                                  const std::function<bool()>& wanted,
+                                  std::span<const std::uint64_t> rows) {
   parts_.stopwatch.Enter(Activity::kExchange);
+  for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
+  for (const std::uint64_t row : rows) {
+    const std::uint64_t hash = parameter_server::HashOfKey(row);
+    std::size_t slot = 0;
+    while (!parts_.tables.slots[slot].range.Holds(hash)) ++slot;
+    rows_[slot].push_back(row);
+  }
   const absl::Time begin = parts_.clock.Now();
   std::size_t missing = parts_.tables.parameter_slots;
   absl::Status failed;
   for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
-    const RowRange& rows = parts_.tables.slots[slot].range;
     if (remembers_) {
+      const RowRange& all = parts_.tables.slots[slot].range;
       Entry entry;
       entry.kind = EntryKind::kRemember;
       entry.update = std::make_shared<const std::string>(
-          parameter_server::Encode({UpdateKind::kRange, 0, rows.begin, rows.size(), {}, {}, {}}));
+          parameter_server::Encode({UpdateKind::kRange, 0, all.begin, all.size(), {}, {}, {}}));
       parts_.pipe.Push(slot, std::move(entry));
     }
-    parameter_server::Read read;
-    read.clock = clock;
-    read.first = rows.begin;
-    read.rows = rows.size();
-    read.remembered = remembers_;
-    parts_.pipe.Read(slot, std::move(read), [&, slot](const ReadDone& done) {
+    parts_.pipe.Read(slot, ReadOf(slot, clock), [&, slot](const ReadDone& done) {
       --missing;
-      versions_[slot] = done.version;
-      const auto into = parts_.engine.parameters().subspan(parts_.tables.slots[slot].range.begin,
-                                                           parts_.tables.slots[slot].range.size());
-      if (done.status.ok() && done.values->size() == into.size_bytes()) {
-        std::memcpy(into.data(), done.values->data(), into.size_bytes());
-      } else {
-        failed = done.status.ok() ? absl::DataLossError("a slot of another size") : done.status;
-      }
+      if (absl::Status taken = Take(slot, done); !taken.ok()) failed = std::move(taken);
     });
   }
   absl::Status status = absl::DeadlineExceededError("");
@@ -307,8 +364,9 @@ void LeaseWork::GoOnLocally(std::int64_t samples) {
 // Pushing.
 
 void LeaseWork::GradientUpTo(std::int64_t end) {
+  const auto made = static_cast<std::uint64_t>(end);
   while (outgoing_.next < parts_.tables.parameter_slots &&
-         parts_.tables.slots[outgoing_.next].range.end <= static_cast<std::uint64_t>(end)) {
+         (sparse_ != nullptr || parts_.tables.slots[outgoing_.next].range.end <= made)) {
     const std::size_t slot = outgoing_.next++;
     if (eager_ == nullptr) {
       PushSlot(slot);
@@ -328,15 +386,27 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
 
 void LeaseWork::PushSlot(std::size_t slot) {
   const RowRange& rows = parts_.tables.slots[slot].range;
-  const std::span<const float> values = outgoing_.gradient.subspan(rows.begin, rows.size());
+  parameter_server::Update update;
+  std::vector<float> gathered;
+  if (sparse_ != nullptr) {
+    for (const std::uint64_t row : rows_[slot]) gathered.push_back(outgoing_.gradient[row]);
+    update.kind = UpdateKind::kRows;
+    update.keys = rows_[slot];
+    update.values = gathered;
+  } else {
+    update.first = rows.begin;
+    update.rows = rows.size();
+    update.values = outgoing_.gradient.subspan(rows.begin, rows.size());
+  }
+  const std::span<const float> values = update.values;
   if (outgoing_.diverged || !kernels::AllFinite(values)) {
     outgoing_.diverged = true;
     return;
   }
-  std::string bytes =
-      parameter_server::Encode({UpdateKind::kRange, 0, rows.begin, rows.size(), {}, values, {}});
+  std::string bytes = parameter_server::Encode(update);
   if (outgoing_.scale != 1) {
-    auto* floats = reinterpret_cast<float*>(bytes.data() + parameter_server::kUpdateHeaderBytes);
+    auto* floats = reinterpret_cast<float*>(bytes.data() + parameter_server::kUpdateHeaderBytes +
+                                            update.keys.size() * sizeof(std::uint64_t));
     kernels::Scale(outgoing_.scale, std::span(floats, values.size()));
   }
   Entry entry;

@@ -25,7 +25,7 @@
 #include "trainer/consistency/eager_sender.h"
 #include "trainer/data/batches.h"
 #include "trainer/data/dataset.h"
-#include "trainer/engine/engine.h"
+#include "trainer/engine/sparse_engine.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/worker/slot_pipe.h"
 #include "trainer/worker/stopwatch.h"
@@ -107,6 +107,11 @@ class LeaseWork {
   absl::Status Ready();
   absl::Status AssignFirstValues();
   absl::Status FetchIfDue();
+  absl::Status FetchRows(parameter_server::Clock clock, const std::function<bool()>& wanted,
+                         std::span<const std::uint64_t> rows);
+  parameter_server::Read ReadOf(std::size_t slot, parameter_server::Clock clock) const;
+  absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done);
+  std::vector<std::uint64_t> TouchedBy(Lease lease) const;
   absl::Status Compute(Lease lease, Flight& flight);
   absl::StatusOr<double> ComputeUnit(std::int64_t step, data::Range positions,
                                      const engine::Engine::OnBucket& on_bucket);
@@ -122,8 +127,11 @@ class LeaseWork {
   const Parts parts_;
   const Events events_;
   const consistency::Downpour downpour_;
-  const std::int64_t unit_;  // samples
-  const bool remembers_;     // the rule wants to know of reads
+  const std::int64_t unit_;             // samples
+  const bool remembers_;                // the rule wants to know of reads
+  engine::SparseEngine* const sparse_;  // null: all parameters travel
+  // Of a sparse engine: those that travel now, by slot, ascending.
+  std::vector<std::vector<std::uint64_t>> rows_;
   std::unique_ptr<consistency::EagerSender> eager_;
   std::vector<float> first_values_;
   std::vector<float> sum_;  // of the units' gradients

@@ -19,6 +19,7 @@
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
+#include "trainer/sparse/logistic_engine.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
 #include "trainer/worker/engine_loader.h"
@@ -91,6 +92,10 @@ struct Opened {
 
 absl::StatusOr<Opened> OpenEngine(std::future<absl::StatusOr<engine::OpenEngineFunction>>& library,
                                   const Inputs& inputs) {
+  if (inputs.datasets.sparse != nullptr) {
+    const double l2 = inputs.spec.workload().sparse_logistic_regression().l2();
+    return Opened{std::make_unique<sparse::LogisticEngine>(inputs.datasets.sparse, l2), "sparse"};
+  }
   ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library.get());
   engine::OpenedEngine opened;
   open(EngineConfigOf(inputs.spec, inputs.datasets.train), &opened);
@@ -154,9 +159,13 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!absl::ParseDuration(options.grace, &grace)) {
     Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
   }
-  // Off the main thread: loading takes as long as all the rest together.
+  absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
+  if (!spec.ok()) Fail(kBadInput, spec.status());
+  // Off the main thread: loading takes as long as all the rest together. Sparse models do without.
   std::future<absl::StatusOr<engine::OpenEngineFunction>> library =
-      std::async(std::launch::async, LoadEngineLibrary);
+      std::async(spec->workload().has_sparse_logistic_regression() ? std::launch::deferred
+                                                                   : std::launch::async,
+                 LoadEngineLibrary);
 
   absl::StatusOr<std::string> secret = control::ReadFile(options.secret_path);
   if (!secret.ok()) Fail(kBadInput, secret.status());
