@@ -14,11 +14,13 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/membership.grpc.pb.h"
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/coordinator/controller_service.h"
 #include "trainer/coordinator/options.h"
 #include "trainer/membership/convert.h"
 #include "trainer/membership/member.h"
 #include "trainer/membership/peer_coordinator.h"
+#include "trainer/parameter_server/slot_coordinator.h"
 
 namespace starling::coordinator {
 namespace {
@@ -51,6 +53,12 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
     sync::MutexLock lock(mutex_);
     return allowed_;
   }
+  bool WaitForCall() {
+    sync::MutexLock lock(mutex_);
+    const net::Deadline deadline = net::Deadline::After(kPatience);
+    while (!allowed_.ok() && !deadline.Expired()) changed_.WaitFor(mutex_, deadline.Remaining());
+    return allowed_.ok();
+  }
   // Waits until the member has installed a view of so many members that is above `above`.
   membership::ViewNumber WaitForView(std::size_t members, membership::ViewNumber above) {
     sync::MutexLock lock(mutex_);
@@ -69,6 +77,7 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
       grpc::CallbackServerContext* context) override {
     sync::MutexLock lock(mutex_);
     allowed_ = rpc::RequirePeer(*context->auth_context(), tls::PeerName("coordinator", kJobUid));
+    changed_.NotifyAll();
     return new Call(*this);
   }
 
@@ -113,7 +122,9 @@ tls::Identity ControllersLeaf() { return rpc::TestIdentity("controller", kJobUid
 
 class Controller {
  public:
-  explicit Controller(int port, const tls::Identity& identity = ControllersLeaf()) {
+  explicit Controller(int port, const tls::Identity& identity = ControllersLeaf(),
+                      const char* role = "worker")
+      : role_(role) {
     grpc::ChannelArguments arguments;
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
     rpc::ExpectPeer(arguments, tls::PeerName("coordinator", kJobUid));
@@ -153,12 +164,14 @@ class Controller {
 
  private:
   // The pod's address is its UID here.
-  static void AddPod(const std::string& uid, v1alpha1::Pod& pod) {
+  void AddPod(const std::string& uid, v1alpha1::Pod& pod) {
     pod.set_uid(uid);
     pod.set_name(uid);
-    pod.set_role("worker");
+    pod.set_role(role_);
     pod.set_ip(uid);
   }
+
+  const char* role_;
 
   std::unique_ptr<v1alpha1::CoordinatorControl::Stub> stub_;
   grpc::ClientContext context_;
@@ -175,22 +188,25 @@ class CoordinatorShellTest : public testing::Test {
   // `grace`: how long the first view waits for members that are wanted.
   std::unique_ptr<CoordinatorShell> Start(int member_port,
                                           absl::Duration grace = absl::Seconds(1)) {
+    membership::CoordinatorOptions machine;
+    machine.boot_id = "boot";
+    machine.heartbeat_timeout = absl::Seconds(60);
+    machine.first_view_grace = grace;
+    return Lead(member_port, std::make_unique<membership::PeerCoordinator>(machine));
+  }
+  std::unique_ptr<CoordinatorShell> Lead(int member_port,
+                                         std::unique_ptr<membership::Coordinator> machine) {
     ShellOptions options;
     options.on_done = [this] {
       sync::MutexLock lock(mutex_);
       done_ = true;
       changed_.NotifyAll();
     };
-    membership::CoordinatorOptions machine;
-    machine.boot_id = "boot";
-    machine.heartbeat_timeout = absl::Seconds(60);
-    machine.first_view_grace = grace;
     options.listen = "127.0.0.1:0";
     options.member_port = member_port;
     options.identity = rpc::TestIdentity("coordinator", kJobUid);
     options.job_uid = kJobUid;
-    auto shell = CoordinatorShell::Start(
-        options, std::make_unique<membership::PeerCoordinator>(machine), clock_, registry_);
+    auto shell = CoordinatorShell::Start(options, std::move(machine), clock_, registry_);
     EXPECT_TRUE(shell.ok()) << shell.status();
     return *std::move(shell);
   }
@@ -294,6 +310,21 @@ TEST_F(CoordinatorShellTest, APodThatIsNoWorkerOfThisJobIsNotTaken) {
   EXPECT_NE(worker.WaitForView(1, 0), 0U);
   EXPECT_EQ(stranger.allowed().error_message(), "nobody called");
   EXPECT_EQ(impostor.allowed().error_message(), "nobody called");
+}
+
+TEST_F(CoordinatorShellTest, AParameterServerIsDialledByItsOwnName) {
+  FakeMember worker("127.0.0.2", "127.0.0.2:0");
+  FakeMember server("127.0.0.3", absl::StrCat("127.0.0.3:", worker.port()),
+                    rpc::TestIdentity("parameter-server", kJobUid));
+  parameter_server::SlotCoordinator::Options machine;
+  machine.common.boot_id = "boot";
+  const auto shell = Lead(worker.port(), std::make_unique<parameter_server::SlotCoordinator>(
+                                             machine, v1alpha1::TrainingJobSpec()));
+  Controller controller(shell->port(), ControllersLeaf(), "parameter-server");
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"127.0.0.2", "127.0.0.3"});
+  EXPECT_TRUE(server.WaitForCall());
+  EXPECT_EQ(worker.allowed().error_message(), "nobody called");
 }
 
 TEST_F(CoordinatorShellTest, APodThatStartsLaterIsFound) {
