@@ -183,8 +183,6 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   metrics::Registry registry;
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
-  if (!spec.ok()) Fail(kBadInput, spec.status());
   auto transport = OpenTransport(options, *spec, *secret);
   if (!transport.ok()) Fail(kFailed, transport.status());
   absl::StatusOr<data::Datasets> datasets = data::LoadDatasets(*spec);
