@@ -246,5 +246,66 @@ class Elastic(Servers):
         self.home.run("down")
 
 
+class Chaos(Servers):
+    """Random jobs and random faults: STARLING_E2E_REPEAT rounds, each with a seed that is told."""
+
+    MODELS = [{"bulkSynchronous": {}}, {"backupWorkers": {"backups": 1}}, {"asynchronous": {}},
+              {"boundedDelay": {"delay": 4}}, {"staleSynchronous": {"staleness": 3}},
+              {"eagerStaleSynchronous": {"staleness": 2}}, {"softSync": {"n": 2}}]
+    PROGRAMS = ("starling-server", "starling-worker", "starling-coordinator",
+                "starling-supervisor", "starling-controller")
+
+    def fault(self, choice, name):
+        """One random thing that happens; what, for people."""
+        kind = choice.random()
+        if kind < 0.2:
+            role, count = choice.choice(["worker", "parameter-server"]), choice.randint(1, 4)
+            self.home.run("scale", name, "--role", role, "--replicas", count, code=None)
+            return f"{role} scaled to {count}"
+        if kind < 0.3:
+            self.home.kill_everything()
+            self.command = self.home.start("run", self.path, "-o", "json")
+            return "kill -9 of everything, and the same command again"
+        victims = [item for item in self.home.processes() if item.program in self.PROGRAMS]
+        if not victims:
+            return "nobody is there to be killed"
+        victim = choice.choice(victims)
+        if kind < 0.4 and victim.program != "starling-controller":
+            kill(victim.pid, signal.SIGSTOP)
+            self.frozen.append(victim.pid)
+            return f"freeze {victim.program}"
+        kill(victim.pid)
+        return f"kill -9 {victim.program}"
+
+    def round(self, seed):
+        choice = random.Random(seed)
+        name = f"digits-{seed}"
+        model = choice.choice(self.MODELS)
+        # With two workers a backup stays behind the number of workers.
+        made = job(name, workers=choice.randint(2, 3), servers=choice.randint(1, 3),
+                   replication=choice.randint(1, 2), consistency=model,
+                   checkpoint__interval=choice.choice(["200ms", "1s"]))
+        made["spec"]["runPolicy"] = {"backoffLimit": 50}
+        self.say(f"seed {seed}: {model}, {made['spec']['exchange']}")
+        self.frozen = []
+        self.start(made)
+        at = 5
+        for _ in range(choice.randint(3, 7)):
+            self.home.await_step(at, name, command=self.command)
+            told = self.fault(choice, name)
+            self.say(f"seed {seed}: {told} at step {self.home.steps(name)}")
+            at = min(self.home.steps(name) + choice.randint(1, 30), 240)
+            for pid in self.frozen:
+                kill(pid, signal.SIGCONT)
+        self.finish(self.command, 240)
+        self.check_audit(EPOCHS, name)
+
+    def test_random_faults_lose_and_repeat_nothing(self):
+        base = int(os.environ.get("STARLING_E2E_SEED", "1000"))
+        for seed in range(base, base + int(os.environ.get("STARLING_E2E_REPEAT", "2"))):
+            with self.subTest(seed=seed):
+                self.round(seed)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
