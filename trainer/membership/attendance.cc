@@ -89,14 +89,15 @@ Attendance::Heard Attendance::OnReport(const std::string& pod_uid, const Report&
   Process& process = processes_[pod_uid];
   if (!process.connected) return Heard::kNothing;
   process.heard = now;
-  process.spoken = true;
+  const bool new_process = process.report && report.id.start > process.report->id.start;
+  // Until a new process counts, it does not speak for the one before it, which has ended.
+  process.spoken = !new_process || report.highest_incarnation >= grant_->incarnation;
   process.refused = false;
   process.outdated = process.report && report.id.start < process.report->id.start;
   // Until it has heard of this incarnation it might still follow an older one: it does not count.
   if (process.outdated || report.highest_incarnation < grant_->incarnation) {
     return Heard::kSignOfLife;
   }
-  const bool new_process = process.report && report.id.start > process.report->id.start;
   if (new_process) process.held_until = absl::InfinitePast();
   if (report.phase != Phase::kAborted) {
     process.aborted_since = absl::InfiniteFuture();

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/parameter_server/courier.h"
 
+#include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
 #include "common/status/macros.h"
 
 namespace starling::parameter_server {
@@ -44,6 +47,15 @@ void Courier::Post(int rank, std::uint64_t slot, const Message& message) {
   if (packet->body && !packet->body->empty()) post(std::as_bytes(std::span(*packet->body)));
 }
 
+// Alone in its view: nobody will speak, but the view may end.
+absl::StatusOr<bool> Courier::Idle(net::Deadline deadline) {
+  RETURN_IF_ERROR(mesh_.status());
+  const absl::Duration left = std::min(kAloneTick, deadline.Remaining());
+  if (left > absl::ZeroDuration()) std::this_thread::sleep_for(absl::ToChronoNanoseconds(left));
+  RETURN_IF_ERROR(mesh_.status());
+  return false;
+}
+
 absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
   std::vector<transport::Ticket> tickets;
   std::map<transport::Ticket, int> from;
@@ -54,7 +66,7 @@ absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
     }
   }
   for (const auto& [ticket, packet] : outgoing_) tickets.push_back(ticket);
-  if (tickets.empty()) return false;
+  if (tickets.empty()) return Idle(deadline);
   ASSIGN_OR_RETURN(const std::optional<transport::Ticket> done, mesh_.WaitAny(tickets, deadline));
   if (!done) return false;
   if (outgoing_.erase(*done) > 0) return true;

@@ -54,6 +54,8 @@ class Courier {
   void AwaitPrefix(int rank);
   // One ticket of `rank` has come: perhaps a message is whole.
   absl::StatusOr<std::optional<Delivery>> Advance(int rank, transport::Ticket ticket);
+  static constexpr absl::Duration kAloneTick = absl::Milliseconds(5);
+  absl::StatusOr<bool> Idle(net::Deadline deadline);
   absl::StatusOr<bool> WaitOnce(net::Deadline deadline);
 
   // One of `bytes` bytes that nobody holds any more, or a new one: fresh memory costs as much as

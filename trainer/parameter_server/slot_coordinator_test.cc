@@ -146,6 +146,23 @@ TEST(SlotCoordinator, AfterTheTakeoverTimeoutTheSilentCountAsEnded) {
   EXPECT_EQ(fleet.Look().incidents[0].reason, "StepsAtRisk");
 }
 
+// Its first words come before it has heard of this coordinator: the one that ended does not speak.
+TEST(SlotCoordinator, AServerWhoseProcessIsReplacedIsOneIncident) {
+  Fleet fleet = Fleet::Running(1, 2);
+  fleet.Work("w0");
+  fleet.Settle();
+  fleet.Kill("s0");
+  membership::LastExit killed;
+  killed.signal = 9;
+  fleet.Start("s0", killed);
+  fleet.Settle();
+  fleet.Advance(absl::Seconds(0.3));
+  ASSERT_THAT(fleet.Look().incidents, SizeIs(1));
+  EXPECT_EQ(fleet.Look().incidents[0].reason, "ParameterServerLost");
+  ASSERT_TRUE(fleet.Look().incidents[0].exit.has_value());
+  EXPECT_EQ(fleet.Look().incidents[0].exit->signal, 9);
+}
+
 TEST(SlotCoordinator, WhoHearsOfAHigherIncarnationPublishesNoMore) {
   Fleet fleet = Fleet::Running(1, 1);
   fleet["w0"].incarnation = 7;

@@ -16,6 +16,8 @@ using parameter_server::SlotView;
 namespace {
 
 constexpr absl::Duration kTryAgain = absl::Seconds(1);
+// Of snapshots taken between two messages: pushes go on in between.
+constexpr std::uint64_t kMostBytesAtOnce = 32 << 20;
 
 }  // namespace
 
@@ -176,11 +178,12 @@ void SlotServer::TakeSnapshots() {
   for (const SnapshotOutcome& outcome : writer_.Take()) {
     Saved& saved = saved_[outcome.slot];
     saved.ordered = false;
-    snapshot_failure_ = outcome.status;
+    const absl::Status before = std::exchange(snapshot_failure_, outcome.status);
     if (!outcome.status.ok()) {
+      next_try_ = net::Deadline::After(kTryAgain);
+      if (before == outcome.status) continue;
       log::Warning("a snapshot was not written",
                    {{"slot", outcome.slot}, {"why", std::string(outcome.status.message())}});
-      next_try_ = net::Deadline::After(kTryAgain);
       continue;
     }
     saved.id = outcome.id;
@@ -193,6 +196,7 @@ void SlotServer::TakeSnapshots() {
 
 void SlotServer::OrderSnapshots(std::int64_t turn, int keep) {
   if (!next_try_.Expired()) return;
+  std::uint64_t taken = 0;
   for (std::size_t slot = 0; slot < loop_.slots(); ++slot) {
     const parameter_server::ChainServer& machine = loop_.slot(slot);
     Saved& saved = saved_[slot];
@@ -202,7 +206,8 @@ void SlotServer::OrderSnapshots(std::int64_t turn, int keep) {
       saved.turn = turn;
       continue;
     }
-    if (!writer_.HasRoom()) return;
+    if (!writer_.HasRoom() || taken > kMostBytesAtOnce) return;
+    taken += machine.state()->bytes();
     saved.ordered = true;
     writer_.Write({slot, id, turn, keep, machine.state()->Save()});
   }
