@@ -220,7 +220,7 @@ void ServerMember::Watch(const parameter_server::ServerLoop& loop) {
         report.newest_snapshot
             ? absl::ToDoubleSeconds(parts_.clock.WallNow() - report.newest_snapshot_time)
             : -1;
-    metrics_.OnSnapshots(report.snapshots, age);
+    metrics_.OnSnapshots(report.snapshots, report.snapshot_failures, age);
   }
   if (config_.progress_file.empty()) return;
   std::int64_t entries = 0;

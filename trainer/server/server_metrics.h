@@ -38,12 +38,15 @@ class ServerMetrics {
                                   "Leases in the shortest ledger of the slots answered for.")),
         view_(registry.AddGauge("starling_server_view_epoch", "Epoch of the present view.")),
         snapshots_(registry.AddGauge("starling_server_snapshots", "Snapshots of slots written.")),
+        snapshot_failures_(registry.AddGauge("starling_server_snapshot_failures",
+                                             "Snapshots that could not be written.")),
         snapshot_age_(registry.AddGauge("starling_server_snapshot_age_seconds",
                                         "Since the newest snapshot was written; -1: none.")) {}
 
   void Watch(const parameter_server::ServerLoop& loop, const transport::Traffic& traffic);
-  void OnSnapshots(std::int64_t written, double age_seconds) {
+  void OnSnapshots(std::int64_t written, std::int64_t failures, double age_seconds) {
     snapshots_.Set(static_cast<double>(written));
+    snapshot_failures_.Set(static_cast<double>(failures));
     snapshot_age_.Set(age_seconds);
   }
 
@@ -70,6 +73,7 @@ class ServerMetrics {
   metrics::Gauge leases_;
   metrics::Gauge view_;
   metrics::Gauge snapshots_;
+  metrics::Gauge snapshot_failures_;
   metrics::Gauge snapshot_age_;
 };
 

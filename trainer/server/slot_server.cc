@@ -180,6 +180,7 @@ void SlotServer::TakeSnapshots() {
     saved.ordered = false;
     const absl::Status before = std::exchange(snapshot_failure_, outcome.status);
     if (!outcome.status.ok()) {
+      ++snapshot_failures_;
       next_try_ = net::Deadline::After(kTryAgain);
       if (before == outcome.status) continue;
       log::Warning("a snapshot was not written",
@@ -272,6 +273,7 @@ void SlotServer::Tell(bool broken) {
     report_.ledgers = std::move(ledgers);
     report_.checkpoint_turn = turn;
     report_.snapshots = snapshots_written_;
+    report_.snapshot_failures = snapshot_failures_;
     report_.newest_snapshot = newest_snapshot_;
     report_.newest_snapshot_time = newest_snapshot_time_;
     report_.snapshot_failure = snapshot_failure_;

@@ -49,6 +49,7 @@ struct ServerReport {
   std::map<std::size_t, parameter_server::LeaseLedger> ledgers;
   std::int64_t checkpoint_turn = 0;  // written, as far as this server answers for slots
   std::int64_t snapshots = 0;        // written
+  std::int64_t snapshot_failures = 0;
   std::optional<membership::StateId> newest_snapshot;
   absl::Time newest_snapshot_time;
   absl::Status snapshot_failure;  // of the last one that could not be written, until one can
@@ -108,6 +109,7 @@ class SlotServer {
   std::vector<Saved> saved_;
   net::Deadline next_try_ = net::Deadline::After(absl::ZeroDuration());
   std::int64_t snapshots_written_ = 0;
+  std::int64_t snapshot_failures_ = 0;
   std::optional<membership::StateId> newest_snapshot_;
   absl::Time newest_snapshot_time_;
   absl::Status snapshot_failure_;
