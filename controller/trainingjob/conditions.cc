@@ -32,6 +32,20 @@ bool Trains(const Pass& pass) {
   return led && (pass.report->view_synced() || before);
 }
 
+// Workers that have only started may have ended by the time that this is written.
+bool OnlyStarted(Pass& pass) {
+  if (!pass.OwnContainer()) return false;
+  absl::Time started = absl::InfinitePast();
+  for (const ObservedPod* pod : pass.UsablePods(Role::kWorker)) {
+    started = std::max(started, pod->started);
+  }
+  const absl::Duration left = started + pass.options.round_settle - pass.now;
+  // A node's clock may be ahead of ours.
+  if (started > pass.now || left <= absl::ZeroDuration()) return false;
+  pass.RequeueAfter(left);
+  return true;
+}
+
 void SetRunning(Pass& pass, bool held) {
   if (pass.Finished() || held) {
     const std::string_view reason = pass.Finished() ? "JobFinished" : "JobSuspended";
@@ -47,7 +61,7 @@ void SetRunning(Pass& pass, bool held) {
                  "training is saved; it goes on when the controller is started again");
     return;
   }
-  if (Trains(pass)) {
+  if (Trains(pass) && (before || !OnlyStarted(pass))) {
     if (SetCondition(pass, "Running", "True", "Training", "workers train")) {
       pass.Event(false, "Running", "Train", "training runs");
     }

@@ -62,6 +62,22 @@ TEST(ContainerJob, RunsWhenAllWorkersRun) {
   EXPECT_FALSE(Is(scene.Do(), "Running"));
 }
 
+TEST(ContainerJob, OnAClusterARoundRunsOnceItHasLasted) {
+  Scene scene;
+  Obey(Bring(scene));
+  scene.options.round_settle = ClusterOptions().round_settle;
+  ASSERT_GT(scene.options.round_settle, absl::ZeroDuration());
+  scene.Pod("digits-worker-1").started = scene.now - absl::Milliseconds(400);
+  const Decision early = scene.Do();
+  EXPECT_FALSE(Is(early, "Running"));
+  EXPECT_EQ(early.requeue_after, scene.options.round_settle - absl::Milliseconds(400));
+  scene.now += early.requeue_after;
+  EXPECT_TRUE(Is(scene.Do(), "Running"));
+  // A node whose clock is ahead is not waited for.
+  scene.Pod("digits-worker-1").started = scene.now + absl::Hours(1);
+  EXPECT_TRUE(Is(scene.Do(), "Running"));
+}
+
 TEST(ContainerJob, RoundThatWasHalfMadeIsCompleted) {
   Scene scene;
   Obey(Bring(scene), PodPhase::kPending);

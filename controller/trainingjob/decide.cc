@@ -104,6 +104,7 @@ Options ClusterOptions() {
   options.coordinator_start = absl::Seconds(30);
   options.worker_silence = absl::Seconds(2);
   options.progress_interval = absl::Seconds(10);
+  options.round_settle = absl::Seconds(1);
   options.counts_interval = absl::Seconds(10);
   options.progress_jitter = absl::Seconds(2);
   options.budgets = true;

@@ -23,6 +23,7 @@ struct Options {
   absl::Duration worker_silence = absl::Seconds(5);       // as the coordinator reports it
   absl::Duration worker_start = absl::Seconds(60);
   absl::Duration progress_interval = absl::Seconds(1);  // of status writes that bring only progress
+  absl::Duration round_settle;     // a round of own containers that is over sooner never "ran"
   absl::Duration counts_interval;  // the same of writes that bring only counts of pods
   absl::Duration progress_jitter;  // added to it: up to so much, by job
   absl::Duration halt_timeout = absl::Seconds(30);    // for a checkpoint before suspension

@@ -74,6 +74,21 @@ TEST(DecideStatus, JobsThatStartedTogetherDoNotWriteTogether) {
   EXPECT_LE(*waits.rbegin(), absl::Seconds(12));
 }
 
+TEST(DecideStatus, OnAClusterCountsWaitUntilThereIsMoreToSay) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.Prepared();
+  scene.Settle();
+  scene.seen.since_status_write = absl::Seconds(1);
+  scene.Add(Role::kWorker, 0, PodPhase::kPending);
+  const Decision decision = scene.Do();
+  EXPECT_FALSE(decision.write_status);
+  EXPECT_LE(decision.requeue_after, scene.options.counts_interval - absl::Seconds(1));
+  scene.seen.since_status_write = scene.options.counts_interval;
+  EXPECT_TRUE(scene.Do().write_status);
+}
+
 TEST(DecideStatus, ChangingWordsOfTheKubeletAreNotWrittenAgainAndAgain) {
   Scene scene;
   scene.options = ClusterOptions();
