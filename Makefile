@@ -27,7 +27,7 @@ demo: programs ## Train digits with two workers, kill one on the way, print the 
 
 ##@ A Kubernetes cluster on this machine
 .PHONY: cluster cluster-down cluster-power-off cluster-power-on kube-setup
-cluster: build kube-setup ## Bring up a control plane and two nodes with real containers, and install the operator
+cluster: programs kube-setup ## Bring up a control plane and two nodes with real containers, and install the operator
 	@tests/kube/cluster.py up --bin $(BIN) $(if $(NODE_GRACE),--node-grace $(NODE_GRACE))
 
 cluster-down: ## Take the cluster down: nothing of it is left

@@ -12,6 +12,7 @@ in. There is one cluster a machine. For tests, kube_case.py has more.
 import argparse
 import calendar
 import concurrent.futures
+import glob
 import json
 import os
 import shutil
@@ -67,7 +68,8 @@ class Cluster:
 
     # Up and down.
 
-    def up(self, bin_folder, node_grace=NODE_GRACE):
+    def up(self, bin_folder, node_grace=NODE_GRACE, tell=lambda what: None):
+        """`tell` hears how far it is."""
         _check_machine()
         if network.exists():
             raise RuntimeError("a cluster runs on this machine already; take it down first with "
@@ -87,7 +89,9 @@ class Cluster:
             powered = [pool.submit(node.power_on) for node in self.nodes.values()]
             for done in [plane, *powered]:
                 done.result()
+            tell("the control plane and two nodes run; the image is being built")
             archives = images.result()
+            tell("both nodes take the image in")
             loads = [pool.submit(self._load_into, node, archives) for node in self.nodes.values()]
             dns.start(self.processes, self.programs["coredns"], self.folder, self.plane.kubeconfig)
             self._create_volumes()
@@ -115,7 +119,7 @@ class Cluster:
             with open(self._path("sysctls.json"), encoding="utf-8") as file:
                 for name, value in json.load(file).items():
                     leftovers.write_sysctl(name, value)
-        shutil.rmtree(self.folder)
+        _remove_tree(self.folder)
 
     # Nodes.
 
@@ -212,6 +216,17 @@ class Cluster:
             file.write(content)
 
 
+def _remove_tree(folder):
+    """The nodes' images are some ten thousand files, each of which waits for the disk: several at a
+    time."""
+    snapshots = glob.glob(os.path.join(folder, "*/lib/containerd/*/snapshots/*/fs/*"))
+    folders = [path for path in snapshots if os.path.isdir(path) and not os.path.islink(path)]
+    deeper = [path for top in folders for path in glob.glob(os.path.join(glob.escape(top), "*/"))]
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda path: shutil.rmtree(path.rstrip("/"), ignore_errors=True), deeper))
+    shutil.rmtree(folder)
+
+
 def _check_machine():
     """Skip with the reason where no cluster can run."""
     if os.geteuid() != 0:
@@ -274,14 +289,19 @@ def _up(cluster, options):
         print(f"a cluster is up: export KUBECONFIG={cluster.kubeconfig}")
         return 0
     began = time.monotonic()
+
+    def tell(what):
+        print(f"[{time.monotonic() - began:3.0f} s] {what}", flush=True)
     try:
-        cluster.up(options.bin, options.node_grace)
+        cluster.up(options.bin, options.node_grace, tell)
     except Skip:
         raise
     except BaseException:
         print(f"the cluster did not come up; logs are in {cluster.folder}, and "
               "`make cluster-down` removes what there is", file=sys.stderr)
         raise
+    if not options.no_operator:
+        tell("the operator is being installed")
     operator = None if options.no_operator else cluster.install_operator()
     if operator is False:
         print("the operator was not installed: the cluster is up without it", file=sys.stderr)
