@@ -57,6 +57,7 @@ struct SlotOutcome {
   int short_copies = 0;  // of them, those that were only what had come since
   int restores = 0;
   int takeovers = 0;
+  int late_views = 0;  // of coordinators that had a successor already
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;

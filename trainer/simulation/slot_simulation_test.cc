@@ -73,6 +73,7 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
     sum.short_copies += outcome.short_copies;
     sum.restores += outcome.restores;
     sum.takeovers += outcome.takeovers;
+    sum.late_views += outcome.late_views;
     sum.acknowledged += outcome.acknowledged;
     sum.skipped += outcome.skipped;
     sum.rests += outcome.rests;
@@ -91,6 +92,7 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
   EXPECT_GT(sum.skipped, Seeds() / 10);
   EXPECT_GT(sum.rests, Seeds());
   EXPECT_EQ(sum.takeovers > Seeds() / 2, GetParam());
+  EXPECT_EQ(sum.late_views > Seeds() / 20, GetParam());
   RecordProperty("events", std::to_string(sum.events));
   RecordProperty("views", std::to_string(sum.views));
 }

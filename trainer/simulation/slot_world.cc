@@ -166,9 +166,8 @@ std::string SlotWorld::WhyNot() {
                     client.machine->ready() ? "" : " not ready");
   }
   absl::StrAppend(&why, AllLeasesDone() ? "" : " leases open");
-  return absl::StrCat(why, coordinator_ == nullptr
-                               ? ""
-                               : coordinator_->MakeSummary(absl::FromUnixMicros(now_)).waiting);
+  return absl::StrCat(
+      why, leaders_.empty() ? "" : Newest()->MakeSummary(absl::FromUnixMicros(now_)).waiting);
 }
 
 SlotOutcome SlotWorld::Run() {

@@ -73,12 +73,20 @@ class SlotWorld {
     std::vector<ps::Lease> listed;  // in the newest directive
     std::set<ps::Lease> done;       // of those, by all slots
   };
-  // The coordinator's stream to a pod.
+  // A coordinator's stream to a pod.
   struct Stream {
     std::optional<MemberId> to;
     Micros dialled = 0;  // not before
     Micros made = 0;     // the newest report that came
     Micros told = 0;     // the last directive arrives
+  };
+  // A coordinator process. One that was replaced may go on for a while, and not know it.
+  struct Leader {
+    std::unique_ptr<ps::SlotCoordinator> machine;
+    std::uint64_t incarnation = 0;
+    Micros from = 0;
+    Micros until = 0;                       // 0: no end
+    std::map<std::string, Stream> streams;  // by pod
   };
   struct Lease {
     std::optional<ps::Client> holder;
@@ -147,13 +155,15 @@ class SlotWorld {
   std::string ReplacePod(const std::string& uid);
   void SayDesired();
   void PlanTick();
-  void KeepStreams();
-  void AfterEvent();
-  void TellAll();
+  bool Leads(const Leader& leader) const;
+  const ps::SlotCoordinator* Newest() const;
+  void KeepStreams(Leader& leader);
+  void AfterEvent(const Leader& leader);
+  void TellAll(Leader& leader);
   void Obey(Process& process, const membership::Directive& directive);
   void Live(const MemberId& id);
   membership::Report ReportOf(const Process& process) const;
-  void OnReport(const membership::Report& report, Micros made);
+  void OnReport(Leader& leader, const membership::Report& report, Micros made);
   void Publish(const ps::JobView& job);
 
   const SlotOptions options_;
@@ -182,13 +192,11 @@ class SlotWorld {
   std::map<ViewNumber, View> views_;
   std::vector<std::set<ViewNumber>> restored_;  // per slot, the views that restored it
 
-  // Of the coordinator that plans.
-  std::unique_ptr<ps::SlotCoordinator> coordinator_;
+  // Of coordinators that plan; the newest is the last.
+  std::vector<std::shared_ptr<Leader>> leaders_;
   std::vector<membership::Pod> pods_;
-  std::int64_t desired_ = 0;               // sequence
-  std::map<std::string, Stream> streams_;  // by pod
+  std::int64_t desired_ = 0;  // sequence
   std::map<ViewNumber, ps::JobView> jobs_;
-  Micros absent_until_ = 0;
 
   std::vector<Lease> leases_;
   std::size_t next_unit_ = 0;

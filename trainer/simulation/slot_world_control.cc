@@ -155,8 +155,8 @@ void SlotWorld::Publish() {
 }
 
 const SlotWorld::View* SlotWorld::NewestView() const {
-  if (coordinator_ == nullptr) return views_.empty() ? nullptr : &views_.rbegin()->second;
-  const ps::JobView* newest = coordinator_->view();
+  if (leaders_.empty()) return views_.empty() ? nullptr : &views_.rbegin()->second;
+  const ps::JobView* newest = Newest()->view();
   return newest == nullptr ? nullptr : &views_.at(newest->number);
 }
 
@@ -178,7 +178,7 @@ bool SlotWorld::DoneEverywhere(std::size_t lease) {
 }
 
 std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
-  if (coordinator_ != nullptr) {
+  if (!leaders_.empty()) {
     const Client& one = clients_.at(client.id);
     for (const ps::Lease lease : one.listed) {
       if (!one.missing.contains(lease - 1) && !one.done.contains(lease)) return lease - 1;
@@ -196,7 +196,7 @@ std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
 // Only a client of the newest view is believed: another may not have heard yet that a slot was
 // restored without what it was told there.
 void SlotWorld::LeaseDone(std::size_t lease, const ps::Client& client) {
-  if (coordinator_ != nullptr) {
+  if (!leaders_.empty()) {
     clients_.at(client.id).done.insert(lease + 1);
     return;
   }
@@ -206,7 +206,7 @@ void SlotWorld::LeaseDone(std::size_t lease, const ps::Client& client) {
 }
 
 bool SlotWorld::AllLeasesDone() const {
-  if (coordinator_ != nullptr) return coordinator_->AllDone();
+  if (!leaders_.empty()) return Newest()->AllDone();
   return std::all_of(leases_.begin(), leases_.end(), [](const Lease& lease) { return lease.done; });
 }
 

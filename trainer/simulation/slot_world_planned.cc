@@ -58,22 +58,29 @@ void SlotWorld::SayDesired() {
   desired.workers = options_.clients;
   desired.servers = options_.servers;
   desired.pods = pods_;
-  At(Random(100, 20'000), [this, desired, incarnation = incarnation_] {
-    if (incarnation != incarnation_ || now_ < absent_until_) return;
-    coordinator_->OnDesired(desired, absl::FromUnixMicros(now_));
-    AfterEvent();
+  // The controller speaks to the newest only.
+  At(Random(100, 20'000), [this, desired, leader = leaders_.back()] {
+    if (!Leads(*leader)) return;
+    leader->machine->OnDesired(desired, absl::FromUnixMicros(now_));
+    AfterEvent(*leader);
   });
 }
 
 void SlotWorld::TakeOver() {
   ViewNumber seen = 0;
-  if (coordinator_ != nullptr) {
+  auto leader = std::make_shared<Leader>();
+  leader->from = now_;
+  if (!leaders_.empty()) {
     seen = jobs_.empty() ? 0 : jobs_.rbegin()->first;
     ++incarnation_;
     ++outcome_.takeovers;
-    absent_until_ = now_ + Random(0, 100'000);
-    Trace(absl::StrCat("a new coordinator, ", incarnation_));
+    leader->from = now_ + Random(0, 100'000);
+    // The one before is dead, or leads on.
+    const bool leads_on = Chance(0.5);
+    leaders_.back()->until = now_ + (leads_on ? Random(10'000, 500'000) : 0);
+    Trace(absl::StrCat("a new coordinator, ", incarnation_, leads_on ? " beside the old" : ""));
   }
+  leader->incarnation = incarnation_;
   ps::SlotCoordinator::Options options;
   options.common.heartbeat_timeout = absl::Milliseconds(200);
   options.common.takeover_timeout = absl::Seconds(8);
@@ -89,63 +96,75 @@ void SlotWorld::TakeOver() {
     }
     return tables;
   };
-  coordinator_ = std::make_unique<ps::SlotCoordinator>(options, SpecOf(options_));
-  streams_.clear();
+  leader->machine = std::make_unique<ps::SlotCoordinator>(options, SpecOf(options_));
   for (const membership::Pod& pod : pods_) {
-    streams_[pod.uid].dialled = absent_until_ + (Chance(0.3) ? Random(0, 300'000) : 0);
+    leader->streams[pod.uid].dialled = leader->from + (Chance(0.3) ? Random(0, 300'000) : 0);
   }
+  leaders_.push_back(leader);
   const membership::Grant grant{incarnation_, "", pods_, seen};
-  At(absent_until_ - now_, [this, grant] {
-    if (grant.incarnation != incarnation_) return;
-    coordinator_->OnGrant(grant, absl::FromUnixMicros(now_));
-    SayDesired();
+  At(leader->from - now_, [this, grant, leader] {
+    if (!Leads(*leader)) return;
+    leader->machine->OnGrant(grant, absl::FromUnixMicros(now_));
+    if (leader == leaders_.back()) SayDesired();
   });
 }
 
 void SlotWorld::PlanTick() {
   At(kTick, [this] { PlanTick(); });
   if (Chance(0.1)) Snapshot();
-  if (now_ < absent_until_) return;
-  KeepStreams();
-  coordinator_->OnTick(absl::FromUnixMicros(now_));
-  AfterEvent();
-  TellAll();
+  for (const auto& leader : leaders_) {
+    if (!Leads(*leader)) continue;
+    KeepStreams(*leader);
+    leader->machine->OnTick(absl::FromUnixMicros(now_));
+    AfterEvent(*leader);
+    TellAll(*leader);
+  }
+}
+
+bool SlotWorld::Leads(const Leader& leader) const {
+  return now_ >= leader.from && (leader.until == 0 || now_ < leader.until);
+}
+
+const ps::SlotCoordinator* SlotWorld::Newest() const {
+  return leaders_.empty() ? nullptr : leaders_.back()->machine.get();
 }
 
 // The shell's dials: who lives is found, who has ended refuses.
-void SlotWorld::KeepStreams() {
+void SlotWorld::KeepStreams(Leader& leader) {
   const absl::Time now = absl::FromUnixMicros(now_);
-  for (const auto& [uid, pod] : coordinator_->PodsToDial()) {
-    Stream& stream = streams_[uid];
+  for (const auto& [uid, pod] : leader.machine->PodsToDial()) {
+    Stream& stream = leader.streams[uid];
     if (stream.to && !processes_.at(*stream.to).alive && Chance(0.5)) {
       stream.to.reset();
-      coordinator_->OnDisconnected(uid, now);
+      leader.machine->OnDisconnected(uid, now);
     }
     if (stream.to || now_ < stream.dialled) continue;
     const auto process = std::find_if(processes_.begin(), processes_.end(), [&](const auto& one) {
       return one.first.pod_uid == uid && one.second.alive;
     });
     if (process == processes_.end()) {
-      coordinator_->OnRefused(uid, now);
+      leader.machine->OnRefused(uid, now);
       continue;
     }
     stream = {process->first, stream.dialled, now_, now_};
-    coordinator_->OnConnected(uid, now);
+    leader.machine->OnConnected(uid, now);
   }
 }
 
-void SlotWorld::AfterEvent() {
-  const ps::JobView* newest = coordinator_->view();
-  if (newest != nullptr && !jobs_.contains(newest->number)) Publish(*newest);
+void SlotWorld::AfterEvent(const Leader& leader) {
+  const ps::JobView* newest = leader.machine->view();
+  if (newest == nullptr || jobs_.contains(newest->number)) return;
+  if (leader.machine.get() != Newest()) ++outcome_.late_views;
+  Publish(*newest);
 }
 
-void SlotWorld::TellAll() {
-  for (auto& [uid, stream] : streams_) {
+void SlotWorld::TellAll(Leader& leader) {
+  for (auto& [uid, stream] : leader.streams) {
     if (!stream.to || (!Late() && Chance(0.05))) continue;
     const Micros delay = Chance(0.1) ? Random(1'000, 100'000) : Random(100, 3'000);
     stream.told = std::max(stream.told, now_ + delay);  // a stream keeps its order
     Deliver(*stream.to, stream.told - now_,
-            [this, directive = coordinator_->DirectiveFor(uid)](Process& process) {
+            [this, directive = leader.machine->DirectiveFor(uid)](Process& process) {
               Obey(process, directive);
             });
   }
@@ -181,8 +200,8 @@ void SlotWorld::Live(const MemberId& id) {
   Deliver(id, Random(5'000, 15'000), [this, id](Process& process) {
     const Micros delay = Chance(0.1) ? Random(1'000, 60'000) : Random(100, 3'000);
     if (Late() || !Chance(0.05)) {
-      At(delay, [this, made = now_, incarnation = incarnation_, report = ReportOf(process)] {
-        if (incarnation == incarnation_) OnReport(report, made);
+      At(delay, [this, made = now_, leaders = leaders_, report = ReportOf(process)] {
+        for (const auto& leader : leaders) OnReport(*leader, report, made);
       });
     }
     Live(id);
@@ -224,13 +243,13 @@ membership::Report SlotWorld::ReportOf(const Process& process) const {
   return report;
 }
 
-void SlotWorld::OnReport(const membership::Report& report, Micros made) {
-  if (now_ < absent_until_ || processes_.at(report.id).suspected) return;
-  Stream& stream = streams_[report.id.pod_uid];
+void SlotWorld::OnReport(Leader& leader, const membership::Report& report, Micros made) {
+  if (!Leads(leader) || processes_.at(report.id).suspected) return;
+  Stream& stream = leader.streams[report.id.pod_uid];
   if (stream.to != report.id || made < stream.made) return;
   stream.made = made;
-  coordinator_->OnReport(report.id.pod_uid, report, absl::FromUnixMicros(now_));
-  AfterEvent();
+  leader.machine->OnReport(report.id.pod_uid, report, absl::FromUnixMicros(now_));
+  AfterEvent(leader);
 }
 
 void SlotWorld::Publish(const ps::JobView& job) {
