@@ -7,8 +7,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <set>
 #include <sstream>
 
 #include "trainer/checkpoint/safetensors.h"
@@ -597,6 +600,52 @@ TEST_F(ClientWorkerTest, HaltsAndGoesOnFromWhatTheServersHaveSaved) {
     calls += flock.EngineOf<VisitEngine>(worker).calls().size();
   }
   EXPECT_EQ(calls, static_cast<std::size_t>(30 * kPerEpoch - stopped_at)) << "nothing is repeated";
+}
+
+// Anybody dies at any moment, all copies of a slot at once too, and the coordinator; most come
+// back.
+TEST_F(ClientWorkerTest, WhoeverDiesWheneverEverySampleIsUsedOnceAnEpoch) {
+  const char* wanted = std::getenv("STARLING_CHAOS_SEED");
+  std::mt19937 random(wanted == nullptr ? 1 : static_cast<unsigned>(std::atoi(wanted)));
+  v1alpha1::TrainingJobSpec spec = VisitJob(25);
+  spec.mutable_checkpoint()->mutable_interval()->set_nanos(100'000'000);
+  switch (random() % 4) {
+    case 0:
+      ModelOf(spec).mutable_asynchronous();
+      break;
+    case 1:
+      ModelOf(spec).mutable_bounded_delay()->set_delay(3);
+      break;
+    default:
+      ModelOf(spec).mutable_stale_synchronous()->set_staleness(2);
+  }
+  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
+  flock.AddServers(3);
+  flock.AddWorkers(3);
+  std::vector<std::string> uids;
+  for (int i = 0; i < 3; ++i) {
+    uids.push_back(ServerFlock::WorkerUid(i));
+    uids.push_back(ServerFlock::ServerUid(i));
+  }
+  std::set<std::string> dead;
+  for (int event = 0; event < 25 && !flock.Training().has_result(); ++event) {
+    const std::string& uid = uids[random() % uids.size()];
+    if (dead.erase(uid) > 0) {
+      flock.Restart(uid);
+    } else if (random() % 6 == 0) {
+      flock.ReplaceCoordinator();
+    } else {
+      flock.Kill(uid);
+      dead.insert(uid);
+    }
+    for (auto turns = random() % 150; turns > 0; --turns) flock.Turn();
+    if (dead.size() > 4) continue;
+    flock.AwaitFor(absl::Milliseconds(random() % 200));
+  }
+  for (const std::string& uid : dead) flock.Restart(uid);
+  const v1alpha1::Result result = flock.AwaitResult();
+  ASSERT_EQ(result.steps(), 25 * kPerEpoch);
+  EXPECT_THAT(VisitsOf(result), Each(25.0F));
 }
 
 TEST_F(ClientWorkerTest, DivergenceIsTheJobsFailureAndNothingOfItIsPushed) {

@@ -206,6 +206,11 @@ class ServerFlock {
     }
     return true;
   }
+  // Turns for so long.
+  void AwaitFor(absl::Duration duration) {
+    const net::Deadline deadline = net::Deadline::After(duration);
+    (void)Await([&] { return deadline.Expired(); });
+  }
   bool AwaitSettled(std::int64_t settled) {
     return Await([&] { return coordinator_->settled() >= settled; });
   }
