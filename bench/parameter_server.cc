@@ -260,6 +260,7 @@ class Worker {
  public:
   Worker(const Layout& layout, int rank, transport::Mesh& mesh)
       : layout_(layout),
+        first_(static_cast<std::size_t>(rank - layout.servers)),
         loop_(layout.ranks()[static_cast<std::size_t>(rank)],
               static_cast<std::size_t>(layout.slots)) {
     parameter_server::ClientView view{1, 1, {}};
@@ -274,7 +275,8 @@ class Worker {
   }
 
   void Push() {
-    for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout_.slots); ++slot) {
+    for (std::size_t i = 0; i < slots(); ++i) {
+      const std::size_t slot = (first_ + i) % slots();
       parameter_server::Entry entry;
       entry.clock = clock_;
       entry.update = update_;
@@ -284,7 +286,8 @@ class Worker {
     Require(loop_.Drain(Soon()));
   }
   void Pull() {
-    for (std::size_t slot = 0; slot < static_cast<std::size_t>(layout_.slots); ++slot) {
+    for (std::size_t i = 0; i < slots(); ++i) {
+      const std::size_t slot = (first_ + i) % slots();
       parameter_server::Read read;
       read.clock = clock_;
       read.rows = layout_.rows;
@@ -293,7 +296,10 @@ class Worker {
   }
 
  private:
+  std::size_t slots() const { return static_cast<std::size_t>(layout_.slots); }
+
   const Layout layout_;
+  const std::size_t first_;  // another for each worker, or all would queue at one server
   ClientLoop loop_;
   std::shared_ptr<const std::string> update_;
   parameter_server::Clock clock_ = 0;
@@ -363,6 +369,7 @@ void MeasureNetwork(int servers, int workers, double bytes_per_second, const std
         barrier.Wait();
         worker.Push();
         worker.Pull();
+        barrier.Wait();  // all have: the slowest one's time
       });
       if (rank == servers) times = measured;
       barrier.Wait();

@@ -3,6 +3,7 @@
 """What pushing and pulling parameters costs, over shared memory and TCP.
 
 usage: bench/parameter_server.py [--bin FOLDER] [--rounds N] [--part transport|server|network]
+                                 [--realtime]
 
 transport  two processes: 16 MB one way (until the receiver says so), there and back, both ways at
            once; 4 KB there and back; beside a loop over plain sockets written by hand and a memcpy
@@ -11,7 +12,8 @@ network    servers and workers with cards of 1 and 10 Gbit/s each, emulated, bes
            card needs at least
 
 Two processes that wait for one another all the time show the machine's other load first: the
-figures mean something on a quiet machine only, and the head line says how quiet it was.
+figures mean something on a quiet machine only, and the head line says how quiet it was. Where it is
+not, --realtime lets the two processes go before all others (chrt; needs root) for these seconds.
 """
 import argparse
 import json
@@ -37,9 +39,11 @@ PS_LITE = [
 ]
 
 
-def measure(program, rounds, part):
+def measure(program, options):
     """The program's measurements, one by one as they come."""
-    command = [program, "--rounds", str(rounds)] + (["--part", part] if part else [])
+    command = ["chrt", "-f", "10"] if options.realtime else []
+    command += [program, "--rounds", str(options.rounds)]
+    command += ["--part", options.part] if options.part else []
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             yield json.loads(line)
@@ -83,17 +87,21 @@ def main():
                         help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=30, help="of each of the five stretches")
     parser.add_argument("--part", choices=("transport", "server", "network"))
+    parser.add_argument("--realtime", action="store_true",
+                        help="before all other processes of the machine")
     options = parser.parse_args()
     program = os.path.join(REPOSITORY, options.bin, PROGRAM)
     if not os.path.exists(program):
         sys.exit(f"{program} is missing: build it, or name its folder with --bin")
     print("Large messages in GB/s each way, small ones in microseconds, median [lowest, highest] of "
           "the medians of five stretches")
-    print(harness.describe_machine(None), flush=True)
+    print(harness.describe_machine(None))
+    print(f"load average {os.getloadavg()[0]:.1f}"
+          f"{', measured at real-time priority' if options.realtime else ''}", flush=True)
     for name, size, seconds in PS_LITE:
         print(f"{'earlier':10} {'ps-lite':36} {name:30} {rate(size, [seconds])}")
     results = []
-    for result in measure(program, options.rounds, options.part):
+    for result in measure(program, options):
         show(result)
         results.append(result)
     compare(results)

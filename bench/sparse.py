@@ -118,8 +118,8 @@ def main():
         os.environ.get("STARLING_TEST_DATA", os.path.join(REPOSITORY, "../shared/data")), "higgs"))
     parser.add_argument("--rule", default="adagrad")
     parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--passes", type=int, default=12)
-    parser.add_argument("--batch", type=int, default=64)
+    parser.add_argument("--passes", type=int, default=6)
+    parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--wire", default="shm", choices=("shm", "tcp"))
     options = parser.parse_args()
     if not os.path.exists(os.path.join(options.data, "train.tsv")):
