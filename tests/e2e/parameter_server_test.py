@@ -245,6 +245,21 @@ class Elastic(Servers):
         self.assertEqual(sorted(steps), steps)
         self.home.run("down")
 
+    def test_interrupt_saves_and_leaves_and_the_same_command_goes_on(self):
+        self.start(job(checkpoint__interval="10m"))
+        self.home.await_step(60, command=self.command)
+        self.command.signal(signal.SIGINT)
+        self.assertNotIn(self.command.wait(60), (0, 2), "an unfinished job is no success")
+        self.home.assert_nothing_runs()
+        reached = self.home.steps()
+        saved = self.home.job()["status"]["lastCheckpoint"]["step"]
+        self.assertGreaterEqual(saved, 60, "nothing else has saved it")
+
+        self.start(job(checkpoint__interval="10m"))
+        done = self.finish_whole()
+        self.assertGreaterEqual(reached, 60)
+        self.assertEqual([], self.incidents(done, "parameter-server"))
+
 
 class Chaos(Servers):
     """Random jobs and random faults: STARLING_E2E_REPEAT rounds, each with a seed that is told."""
