@@ -113,7 +113,7 @@ void SlotCoordinator::Decide(absl::Time now) {
   if (!MakePlan()) return;
   LearnViews();
   // What is halted and saved stays as it is, whoever goes.
-  if (stopped_ && Halted()) return;
+  if (stopped_ && Halted()) return Release();
   Replan(now);
   LearnWork(now);
   Judge(now);

@@ -223,6 +223,27 @@ TEST(SlotCoordinator, ALeavingWorkerThatHangsIsWaitedForAWhileOnly) {
   EXPECT_TRUE(fleet["w1"].released);
 }
 
+// Suspension: nobody waits for a view that is never made, nor for the end of its grace.
+TEST(SlotCoordinator, WhatIsHaltedAndSavedMayGoAtOnce) {
+  Fleet fleet = Fleet::Running(2, 2);
+  for (const char* name : {"w0", "w1"}) fleet.Work(name);
+  fleet.Settle();
+  fleet.desired_.settings.generation = 2;
+  fleet.desired_.settings.halt = true;
+  fleet.Want();
+  fleet.Settle();
+  for (const char* name : {"w0", "w1"}) fleet.Work(name);
+  fleet.Settle();
+  ASSERT_TRUE(fleet.Look().stopped);
+  EXPECT_FALSE(fleet["s0"].released) << "nobody has asked it to go";
+  for (const char* name : {"s0", "s1", "w0", "w1"}) {
+    fleet.PodOf(name).state = PodState::kDraining;
+  }
+  fleet.Want();
+  fleet.Settle();
+  for (const char* name : {"s0", "s1", "w0", "w1"}) EXPECT_TRUE(fleet[name].released) << name;
+}
+
 TEST(SlotCoordinator, WhenAllServersAreAskedToGoTheySaveFirst) {
   Fleet fleet = Fleet::Running(1, 2);
   fleet.Work("w0");

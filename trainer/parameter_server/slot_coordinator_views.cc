@@ -390,9 +390,11 @@ void SlotCoordinator::NoticeUnwitnessed(const Census& census, absl::Time now) {
 }
 
 // C3: whoever leaves may go once a view without it runs. Where all servers go at once, nobody is
-// left for that: they have saved what they hold.
+// left for that: they have saved what they hold. So they have where everything is halted, and no
+// view is made any more.
 void SlotCoordinator::Release() {
-  const bool all_saved = halt_turn_ != 0 && ServersLeave() && SavedByAll(halt_turn_);
+  const bool halted = stopped_ && Halted();
+  const bool all_saved = halted || (halt_turn_ != 0 && ServersLeave() && SavedByAll(halt_turn_));
   for (const auto& [uid, process] : attendance_.processes()) {
     if (!process.report || released_.contains(uid)) continue;
     const MemberId& id = process.report->id;
