@@ -187,7 +187,7 @@ struct Backward {
 };
 Backward Step(bool eager, absl::Duration layer_time, double bytes_per_second) {
   constexpr std::size_t kLayers = 4;
-  constexpr std::uint64_t kRows = 16 << 10;  // 64 KB, which a link takes at once
+  constexpr std::uint64_t kRows = 4 << 10;  // 16 KB, of which a link takes three at once
   const std::vector<parameter_server::SlotOptions> slots(
       kLayers, SlotOf(Sums(kRows, consistency::Asynchronous{})));
   Loops loops(1, 1, slots, 1, {absl::ZeroDuration(), bytes_per_second});
@@ -475,7 +475,7 @@ void ParameterServer(const Setting& setting, Report& report) {
 
 void WaitFree(const Setting& setting, Report& report) {
   const absl::Duration layer = absl::Milliseconds(2);
-  constexpr double kLink = 64e3 / 0.002;  // a layer's gradient takes as long as its computation
+  constexpr double kLink = 16e3 / 0.002;  // a layer's gradient takes as long as its computation
   report.Each("share of the gradients on the wire before backpropagation ends",
               Step(true, layer, kLink).sent_before_the_end, Rule::kAtLeast, 0.7);
   report.Control("pushed after it: that share", Step(false, layer, kLink).sent_before_the_end,
