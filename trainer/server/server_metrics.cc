@@ -43,15 +43,8 @@ void ServerMetrics::Watch(const parameter_server::ServerLoop& loop,
   }
 }
 
-// A slot that was copied or restored begins anew: what others applied is not counted here.
-void ServerMetrics::WatchSlot(std::size_t at, const ChainServer& slot) {
-  Seen& seen = seen_[at];
-  if (slot.state() == nullptr) {
-    seen = Seen();
-    return;
-  }
-  const parameter_server::SlotState& state = *slot.state();
-  const auto& counts = state.model().staleness().counts();
+void ServerMetrics::WatchStaleness(Seen& seen,
+                                   const std::map<consistency::Version, std::int64_t>& counts) {
   std::int64_t applied = 0;
   for (const auto& [staleness, count] : counts) applied += count;
   std::int64_t known = 0;
@@ -61,6 +54,18 @@ void ServerMetrics::WatchSlot(std::size_t at, const ChainServer& slot) {
     std::int64_t& before = seen.staleness[staleness];
     for (; before < count; ++before) staleness_.Observe(static_cast<double>(staleness));
   }
+}
+
+// A slot that was copied or restored begins anew: what others applied is not counted here.
+void ServerMetrics::WatchSlot(std::size_t at, const ChainServer& slot) {
+  Seen& seen = seen_[at];
+  if (slot.state() == nullptr) {
+    seen = Seen();
+    return;
+  }
+  const parameter_server::SlotState& state = *slot.state();
+  // The course has no leases, and what is put there was computed from no version of it.
+  if (!state.ledger().intervals().empty()) WatchStaleness(seen, state.model().staleness().counts());
   if (seen.index > 0 && state.index() > seen.index) {
     updates_.Increment(static_cast<double>(state.index() - seen.index));
   }

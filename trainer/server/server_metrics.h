@@ -51,13 +51,14 @@ class ServerMetrics {
   }
 
  private:
-  void WatchSlot(std::size_t at, const parameter_server::ChainServer& slot);
-
   // What was counted when last looked at.
   struct Seen {
     std::int64_t index = 0;
     std::map<consistency::Version, std::int64_t> staleness;
   };
+  void WatchSlot(std::size_t at, const parameter_server::ChainServer& slot);
+  void WatchStaleness(Seen& seen, const std::map<consistency::Version, std::int64_t>& counts);
+
   parameter_server::ServerCounts counts_;
   std::vector<Seen> seen_;
 

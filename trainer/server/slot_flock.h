@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: server processes as threads over real links, workers that push leases of whole
+// numbers, and a coordinator's turns under its own rules (SlotPlan, LeaseBook).
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/check.h"
+#include "gtest/gtest.h"
+#include "trainer/optimizer/server_rules.h"
+#include "trainer/parameter_server/lease_book.h"
+#include "trainer/server/slot_server.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::server::flock {
+
+using membership::MemberId;
+using parameter_server::JobView;
+using parameter_server::Lease;
+using transport::testing::Kind;
+using transport::testing::Soon;
+
+inline constexpr std::size_t kSlots = 3;
+inline constexpr std::uint64_t kRows = 64;
+
+inline parameter_server::SlotOptions TableOf() {
+  auto table = std::make_shared<parameter_server::TableSpec>();
+  table->name = "t";
+  table->kind = parameter_server::TableKind::kArray;
+  table->rows = kRows;
+  table->combine = parameter_server::Combine::kSum;
+  table->rule = optimizer::MakeAdd();
+  return {table, {0, kRows}, consistency::Asynchronous{}, {}};
+}
+
+// A lease's update: whole numbers, other ones for each lease.
+inline std::vector<float> UpdateOf(Lease lease) {
+  std::vector<float> values(kRows);
+  for (std::size_t i = 0; i < kRows; ++i) values[i] = static_cast<float>((lease * 7 + i) % 11);
+  return values;
+}
+
+inline std::vector<float> SumOf(Lease leases) {
+  std::vector<float> sum(kRows);
+  for (Lease lease = 1; lease <= leases; ++lease) {
+    const std::vector<float> one = UpdateOf(lease);
+    for (std::size_t i = 0; i < kRows; ++i) sum[i] += one[i];
+  }
+  return sum;
+}
+
+class Flock {
+ public:
+  struct Options {
+    int servers = 2;
+    int workers = 2;
+    int replication = 2;
+    Lease leases = 200;
+    absl::Duration turn_interval = absl::InfiniteDuration();  // of checkpoints
+  };
+
+  Flock(Kind kind, Options options)
+      : options_(options),
+        kind_(kind),
+        book_(options.leases, kSlots),
+        folder_(testing::TempDir() + "/slot_server_test." + std::to_string(getpid())) {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+    files_ = checkpoint::MakePosixFileSystem();
+    snapshots_ = std::make_unique<SlotSnapshots>(*files_, folder_, "uid", kSlots);
+    parameter_server::SlotPlan::Options plan;
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      plan.slots.push_back({static_cast<std::uint32_t>(slot), {0, kRows}});
+    }
+    plan.placement.replication = options.replication;
+    plan.incarnation = 1;
+    plan_ = std::make_unique<parameter_server::SlotPlan>(std::move(plan));
+    wanted_servers_ = options.servers;
+    for (int i = 0; i < options.workers; ++i) AddWorker(i);
+  }
+  ~Flock() {
+    quit_ = true;
+    for (auto& [id, worker] : workers_) {
+      const sync::MutexLock lock(worker->mutex);
+      if (worker->mesh != nullptr) worker->mesh->Cancel(absl::CancelledError("the test is over"));
+      worker->opening.Cancel(absl::CancelledError("the test is over"));
+    }
+    for (auto& [id, server] : servers_) server->machine->Stop();
+    for (auto& [id, worker] : workers_) worker->thread.join();
+    for (auto& [id, server] : servers_) server->thread.join();
+    servers_.clear();  // their snapshots are still being written
+    std::filesystem::remove_all(folder_);
+  }
+
+  MemberId StartServer(int index, std::int64_t start, std::optional<Failpoint> failpoint = {}) {
+    const MemberId id{absl::StrCat("server-", index), start};
+    auto server = std::make_unique<Server>();
+    server->index = index;
+    server->transport = NewTransport(id);
+    server->failpoints =
+        std::make_unique<Failpoints>(failpoint, [dead = &server->dead] { *dead = true; });
+    SlotServer::Options options;
+    options.id = id;
+    options.slots.assign(kSlots, TableOf());
+    options.peer_name = NameOf;
+    options.open_timeout = absl::Seconds(1);
+    server->machine =
+        std::make_unique<SlotServer>(options, *server->transport, *snapshots_, *server->failpoints);
+    server->thread = std::thread([one = server.get()] {
+      (void)one->machine->Run();
+      one->ended = true;
+    });
+    servers_[id] = std::move(server);
+    return id;
+  }
+  void Kill(const MemberId& id) {
+    servers_.at(id)->dead = true;
+    servers_.at(id)->machine->Stop();
+  }
+  void Leave(const MemberId& id) { servers_.at(id)->leaving = true; }
+  void WantServers(int wanted) { wanted_servers_ = wanted; }
+
+  // One turn of the coordinator.
+  void Turn() {
+    parameter_server::Census census;
+    census.servers = wanted_servers_;
+    census.clients = options_.workers;
+    census.min_clients = options_.workers;
+    for (auto& [id, server] : servers_) {
+      if (server->dead && server->ended) continue;
+      if (released_.contains(id) && server->ended) continue;
+      const ServerReport report = server->machine->Report();
+      parameter_server::Participant& one = census.participants.emplace_back();
+      one = Common(id, server->index, server->transport->address());
+      one.server = true;
+      one.leaving = server->leaving;
+      one.fence = report.installed ? report.installed->number : 0;
+      one.broken = report.broken;
+      one.slots = report.slots;
+    }
+    for (auto& [id, worker] : workers_) {
+      parameter_server::Participant& one = census.participants.emplace_back();
+      one = Common(id, worker->index, worker->transport->address());
+      one.fence = worker->fence;
+      one.broken = worker->broken;
+    }
+    const auto view = plan_->Plan(census, absl::Now());
+    {
+      const sync::MutexLock lock(mutex_);
+      if (view) book_.OnView(*view);
+      for (auto& [id, server] : servers_) {
+        const ServerReport report = server->machine->Report();
+        for (const auto& [slot, ledger] : report.ledgers) {
+          if (!server->dead) book_.OnLedger(report.installed->number, slot, ledger);
+        }
+      }
+    }
+    for (auto& [id, server] : servers_) {
+      if (plan_->Released(id)) released_.insert(id);
+      server->machine->OnDirective(
+          {1, plan_->newest().number == 0 ? std::nullopt : std::optional(plan_->newest()),
+           plan_->FetchAhead(id), plan_->Released(id), CheckpointTurn(), 2});
+    }
+    if (view) {
+      ++views_;
+      for (auto& [id, worker] : workers_) worker->Tell(*view);
+    }
+  }
+  std::int64_t CheckpointTurn() const {
+    const absl::Duration since = absl::Now() - begun_;
+    const absl::Duration each = options_.turn_interval;
+    return each == absl::InfiniteDuration() ? 0 : static_cast<std::int64_t>(since / each);
+  }
+  // Turns until `done`; false if that takes too long.
+  bool Until(const std::function<bool()>& done) {
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+    while (!done()) {
+      if (std::chrono::steady_clock::now() > deadline) return false;
+      Turn();
+      Pause();
+    }
+    return true;
+  }
+  bool AllDone() {
+    const sync::MutexLock lock(mutex_);
+    return book_.AllDone();
+  }
+  bool Done(Lease lease) {
+    const sync::MutexLock lock(mutex_);
+    return book_.Done(lease);
+  }
+  bool Dead(const MemberId& id) { return servers_.at(id)->dead && servers_.at(id)->ended; }
+  bool Gone(const MemberId& id) { return servers_.at(id)->ended; }
+  std::int64_t Snapshots() {
+    std::int64_t sum = 0;
+    for (auto& [id, server] : servers_) sum += server->machine->Report().snapshots;
+    return sum;
+  }
+  parameter_server::SlotPlan& plan() { return *plan_; }
+  int views() const { return views_; }
+  std::string Why() {
+    std::string why = absl::StrCat(plan_->waiting(), " view ", plan_->newest().number,
+                                   plan_->running() ? " running" : "");
+    for (auto& [id, worker] : workers_) {
+      absl::StrAppend(&why, "; ", NameOf(id), worker->broken ? " broken in " : " in ",
+                      worker->fence.load());
+    }
+    for (auto& [id, server] : servers_) {
+      const ServerReport report = server->machine->Report();
+      absl::StrAppend(&why, "; ", NameOf(id), report.broken ? " broken in " : " in ",
+                      report.installed ? report.installed->number : 0, " answers for ",
+                      report.ledgers.size(), server->ended ? " ended" : "");
+      for (const auto& slot : report.slots) {
+        absl::StrAppend(&why, slot.state ? absl::StrCat(" ", slot.state->view) : " none");
+      }
+    }
+    for (const auto& part : plan_->newest().slots) {
+      absl::StrAppend(&why, "; slot");
+      for (const MemberId& id : part.chain) absl::StrAppend(&why, " ", NameOf(id));
+    }
+    return why;
+  }
+
+  // What a worker reads at the end, of each slot.
+  std::vector<std::vector<float>> ReadAll() {
+    reading_ = true;
+    EXPECT_TRUE(Until([this] { return read_.load(); }));
+    return tables_;
+  }
+
+ private:
+  struct Server {
+    int index = 0;
+    std::unique_ptr<transport::Transport> transport;
+    std::unique_ptr<Failpoints> failpoints;
+    std::unique_ptr<SlotServer> machine;
+    std::atomic<bool> dead = false, ended = false, leaving = false;
+    std::thread thread;
+  };
+  struct Worker {
+    MemberId id;
+    int index = 0;
+    std::unique_ptr<transport::Transport> transport;
+    std::atomic<std::uint64_t> fence = 0;
+    std::atomic<bool> broken = false;
+    sync::Mutex mutex;
+    std::optional<JobView> newest ABSL_GUARDED_BY(mutex);
+    transport::Mesh* mesh ABSL_GUARDED_BY(mutex) = nullptr;
+    transport::Cancellation opening;  // the test's end
+    std::thread thread;
+
+    void Tell(const JobView& view) {
+      const sync::MutexLock lock(mutex);
+      newest = view;
+      if (mesh != nullptr) mesh->Cancel(absl::AbortedError("a newer view has begun"));
+    }
+  };
+
+  static std::string NameOf(const MemberId& id) { return absl::StrCat(id.pod_uid, ".", id.start); }
+  std::unique_ptr<transport::Transport> NewTransport(const MemberId& id) {
+    transport::Options options;
+    options.member = NameOf(id);
+    options.job = "job-a";
+    options.secret = "secret of the tests";
+    auto opened = kind_ == Kind::kInproc
+                      ? network_.OpenTransport(options)
+                      : transport::OpenTcpTransport(net::Address{"127.0.84.1", 0}, options);
+    STARLING_CHECK(opened.ok(), opened.status().ToString().c_str());
+    return *std::move(opened);
+  }
+  static parameter_server::Participant Common(const MemberId& id, int index, std::string address) {
+    parameter_server::Participant one;
+    one.id = id;
+    one.pod = id.pod_uid;
+    one.index = index;
+    one.address = std::move(address);
+    one.presence = parameter_server::Presence::kReporting;
+    return one;
+  }
+
+  // Between two looks at what others do.
+  void Pause() {
+    const sync::MutexLock lock(pause_mutex_);
+    pause_.WaitFor(pause_mutex_, absl::Milliseconds(2));
+  }
+
+  void AddWorker(int index) {
+    auto worker = std::make_unique<Worker>();
+    worker->id = {absl::StrCat("worker-", index), 0};
+    worker->index = index;
+    worker->transport = NewTransport(worker->id);
+    worker->thread = std::thread([this, one = worker.get()] { Work(*one); });
+    workers_[worker->id] = std::move(worker);
+  }
+
+  void Work(Worker& worker) {
+    parameter_server::ClientLoop client(worker.id, kSlots);
+    while (!quit_) {
+      std::optional<JobView> view;
+      {
+        const sync::MutexLock lock(worker.mutex);
+        if (worker.newest && worker.newest->number > worker.fence) view = worker.newest;
+      }
+      if (!view) {
+        Pause();
+        continue;
+      }
+      worker.transport->Fence(view->number);
+      worker.broken = false;
+      worker.fence = view->number;
+      (void)InView(worker, client, *view);
+      worker.broken = true;
+    }
+  }
+
+  absl::Status InView(Worker& worker, parameter_server::ClientLoop& client, const JobView& view) {
+    const parameter_server::Ranks ranks = RanksOf(view);
+    std::vector<transport::Peer> peers;
+    for (const auto* members : {&view.servers, &view.clients}) {
+      for (const auto& member : *members) peers.push_back({NameOf(member.id), member.address});
+    }
+    auto mesh =
+        worker.transport->Open(view.number, peers, parameter_server::RankOf(ranks, worker.id),
+                               net::Deadline::After(absl::Seconds(1)), &worker.opening);
+    if (!mesh.ok()) return mesh.status();
+    {
+      const sync::MutexLock lock(worker.mutex);
+      worker.mesh = mesh->get();
+      if (worker.newest->number > view.number || quit_) {
+        worker.mesh->Cancel(absl::AbortedError("a newer view has begun"));
+      }
+    }
+    const absl::Status status = Push(worker, client, view, ranks, **mesh);
+    const sync::MutexLock lock(worker.mutex);
+    worker.mesh = nullptr;
+    return status;
+  }
+
+  absl::Status Push(Worker& worker, parameter_server::ClientLoop& client, const JobView& view,
+                    const parameter_server::Ranks& ranks, transport::Mesh& mesh) {
+    const bool fresh = ClientViewOf(view, worker.id).joined != client.machine().self().joined;
+    if (fresh) open_[worker.index].clear();
+    auto status = client.Enter(ClientViewOf(view, worker.id), ranks, mesh);
+    if (!status.ok()) return status;
+    if (!client.machine().ready()) {
+      const auto start = client.WaitUntilReady(Soon());
+      if (!start.ok()) return start.status();
+    }
+    while (true) {
+      // What was pushed before the last view ended is acknowledged first.
+      status = client.Drain(Soon());
+      if (!status.ok()) return status;
+      std::vector<Lease> taken;
+      {
+        const sync::MutexLock lock(mutex_);
+        for (const Lease lease : open_[worker.index]) book_.OnDone(lease, client.machine().self());
+        open_[worker.index].clear();
+        taken = book_.Take(client.machine().self(), 2);
+      }
+      if (taken.empty() && reading_ && worker.index == 0 && !read_) {
+        status = Read(client);
+        if (!status.ok()) return status;
+      }
+      if (taken.empty()) {
+        Pause();
+        if (!mesh.status().ok()) return mesh.status();
+        // Hears of the mesh's end.
+        parameter_server::Read ping;
+        ping.rows = 1;
+        const auto pong = client.Pull(0, ping, Soon());
+        if (!pong.ok()) return pong.status();
+        continue;
+      }
+      open_[worker.index] = taken;
+      for (const Lease lease : taken) {
+        const std::vector<float> values = UpdateOf(lease);
+        parameter_server::Entry entry;
+        entry.lease = lease;
+        entry.clock = static_cast<parameter_server::Clock>(lease);
+        entry.update = std::make_shared<const std::string>(parameter_server::Encode(
+            {parameter_server::UpdateKind::kRange, 0, 0, kRows, {}, values, {}}));
+        for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, entry);
+      }
+    }
+  }
+
+  absl::Status Read(parameter_server::ClientLoop& client) {
+    std::vector<std::vector<float>> tables;
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      parameter_server::Read read;
+      read.rows = kRows;
+      const auto done = client.Pull(slot, read, Soon());
+      if (!done.ok()) return done.status();
+      std::vector<float>& values = tables.emplace_back(kRows);
+      std::memcpy(values.data(), done->values->data(), done->values->size());
+    }
+    tables_ = std::move(tables);
+    read_ = true;
+    return absl::OkStatus();
+  }
+
+  const Options options_;
+  const absl::Time begun_ = absl::Now();
+  const Kind kind_;
+  transport::InprocNetwork network_;
+  std::unique_ptr<checkpoint::FileSystem> files_;
+  std::unique_ptr<SlotSnapshots> snapshots_;
+  std::unique_ptr<parameter_server::SlotPlan> plan_;
+  sync::Mutex mutex_;
+  parameter_server::LeaseBook book_ ABSL_GUARDED_BY(mutex_);
+  std::string folder_;
+  std::map<MemberId, std::unique_ptr<Server>> servers_;
+  std::map<MemberId, std::unique_ptr<Worker>> workers_;
+  std::map<int, std::vector<Lease>> open_ = {{0, {}}, {1, {}}, {2, {}}};  // each worker's own
+  std::set<MemberId> released_;
+  int wanted_servers_ = 0;
+  int views_ = 0;
+  std::atomic<bool> quit_ = false, reading_ = false, read_ = false;
+  std::vector<std::vector<float>> tables_;
+  sync::Mutex pause_mutex_;
+  sync::Condition pause_;
+};
+
+inline void ExpectExact(Flock& flock, Lease leases) {
+  ASSERT_TRUE(flock.Until([&] { return flock.AllDone(); })) << flock.Why();
+  const auto tables = flock.ReadAll();
+  ASSERT_EQ(tables.size(), kSlots);
+  for (const auto& table : tables) EXPECT_EQ(table, SumOf(leases));
+}
+
+}  // namespace starling::server::flock
