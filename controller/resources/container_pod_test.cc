@@ -164,8 +164,8 @@ TEST(ContainerPod, DownwardVariablesAreThoseThatTheTemplateNames) {
 }
 })"),
                            2, kCluster));
-EXPECT_TRUE(env.contains("POD_IP"));
-EXPECT_FALSE(env.contains("POD_NAMESPACE"));
+  EXPECT_TRUE(env.contains("POD_IP"));
+  EXPECT_FALSE(env.contains("POD_NAMESPACE"));
 }
 
 TEST(ContainerPod, RankIsThePlaceInTheRound) {

@@ -107,7 +107,7 @@ class Kill(Servers):
 
     def test_of_a_servers_role_restarts_it_in_its_pod(self):
         pod = self.home.await_pod("digits-parameter-server-1")
-        self.kill_at(20, lambda: self.home.role_pid("digits-parameter-server-1"), "role of server 1")
+        self.kill_at(20, lambda: self.home.role_pid("digits-parameter-server-1"), "server 1's role")
 
         done = self.finish_whole()
         self.assertTrue(self.incidents(done, "parameter-server"), "the incident is told")
