@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/worker/server_flock.h"
+#include "trainer/worker/visit_job.h"
 
 namespace starling::worker {
 namespace {
@@ -17,7 +17,7 @@ namespace {
 using ::testing::Each;
 using ::testing::HasSubstr;
 
-constexpr std::int64_t kSamples = 50'000;
+constexpr std::int64_t kMany = 50'000;
 
 TEST(CourseRecord, IsReadBackAsItWasWritten) {
   CourseRecord record;
@@ -62,7 +62,7 @@ TEST(CourseStore, KeepsParametersInPieces) {
   spec.mutable_validation()->set_keep_best(true);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
   data::Datasets datasets;
-  for (std::int64_t i = 0; i < kSamples; ++i) {
+  for (std::int64_t i = 0; i < kMany; ++i) {
     datasets.train.features.push_back(static_cast<float>(i));
     datasets.train.labels.push_back(0);
   }
@@ -72,7 +72,7 @@ TEST(CourseStore, KeepsParametersInPieces) {
   datasets.digest = "0123456789abcdef0123456789abcdef";
 
   ServerFlock flock(
-      spec, datasets, [](int) { return std::make_unique<VisitEngine>(kSamples); }, folder);
+      spec, datasets, [](int) { return std::make_unique<VisitEngine>(kMany); }, folder);
   flock.AddServers(2);
   flock.AddWorkers(1);
   const v1alpha1::Result result = flock.AwaitResult();

@@ -32,75 +32,6 @@
 
 namespace starling::worker {
 
-// Gradients that tell which samples were used: sample i's parameters go up by 1 / batch each time
-// that it is used with learning rate 1. It keeps what it saw. Confined to one thread, but for
-// calls().
-class VisitEngine final : public engine::Engine {
- public:
-  static constexpr std::int64_t kWidth = 6;  // parameters a sample
-
-  struct Call {
-    std::vector<float> parameters;  // of the first of each sample's
-    std::vector<std::int64_t> samples;
-  };
-
-  // `before` is told the number of each call, from 0, before it is made: it may wait.
-  explicit VisitEngine(std::int64_t samples, std::function<void(std::size_t)> before = nullptr)
-      : before_(std::move(before)),
-        tensors_{{"visits", {samples, kWidth}, 0, samples * kWidth}},
-        buckets_{{0, samples * kWidth / 2}, {samples * kWidth / 2, samples * kWidth}},
-        parameters_(static_cast<std::size_t>(samples * kWidth)),
-        gradients_(parameters_.size()) {}
-
-  std::span<const engine::Tensor> tensors() const override { return tensors_; }
-  std::span<float> parameters() override { return parameters_; }
-  std::span<float> gradients() override { return gradients_; }
-  std::span<const engine::Bucket> buckets() const override { return buckets_; }
-
-  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
-                                                     std::span<const std::int64_t> labels,
-                                                     const OnBucket& on_bucket) override {
-    if (before_) before_(calls().size());
-    std::ranges::fill(gradients_, 0.0F);
-    Call call;
-    for (std::size_t i = 0; i < labels.size(); ++i) {
-      const auto sample = static_cast<std::size_t>(features[i]);
-      call.samples.push_back(static_cast<std::int64_t>(sample));
-      for (std::size_t k = 0; k < kWidth; ++k) gradients_[sample * kWidth + k] -= 1;
-    }
-    for (std::size_t i = 0; i < parameters_.size(); i += kWidth) {
-      call.parameters.push_back(parameters_[i]);
-    }
-    {
-      const sync::MutexLock lock(mutex_);
-      calls_.push_back(std::move(call));
-    }
-    on_bucket(0);
-    on_bucket(1);
-    return engine::BatchSums{.loss = static_cast<double>(labels.size()), .correct = 0};
-  }
-  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> /*features*/,
-                                             std::span<const std::int64_t> labels) override {
-    engine::BatchSums sums;
-    for (const float value : parameters_) sums.loss -= static_cast<double>(value);
-    sums.correct = static_cast<std::int64_t>(labels.size());
-    return sums;
-  }
-  std::vector<Call> calls() const {
-    const sync::MutexLock lock(mutex_);
-    return calls_;
-  }
-
- private:
-  const std::function<void(std::size_t)> before_;
-  const std::vector<engine::Tensor> tensors_;
-  const std::vector<engine::Bucket> buckets_;
-  std::vector<float> parameters_;
-  std::vector<float> gradients_;
-  mutable sync::Mutex mutex_;
-  std::vector<Call> calls_ ABSL_GUARDED_BY(mutex_);
-};
-
 // Confined to the test's thread.
 class ServerFlock {
  public:
@@ -195,9 +126,9 @@ class ServerFlock {
       pod->OnDirective(membership::FromProto(membership::ToProto(coordinator_->DirectiveFor(uid))));
     }
   }
-  // Turns until it holds; false after 30 s.
+  // Turns until it holds; false after a minute.
   bool Await(const std::function<bool()>& condition) {
-    const net::Deadline deadline = net::Deadline::After(absl::Seconds(30));
+    const net::Deadline deadline = net::Deadline::After(absl::Minutes(1));
     while (!condition()) {
       if (deadline.Expired()) return false;
       Turn();
