@@ -8,7 +8,7 @@ import os
 
 from kube_case import run_tests
 from programs import REPOSITORY
-from training import START, TrainingCase, digits
+from training import CLAIM, START, TrainingCase, digits, on_claim
 
 # As of workers: a planned leave costs nothing, a silent one is noticed after a second or two.
 PLANNED = 3.0
@@ -126,6 +126,42 @@ class ParameterServers(TrainingCase):
             steps.await_more(10)
         self.assertEqual(0, self.lost())
         self.assertIn("ParameterServerLost", {incident["reason"] for incident in self.incidents()})
+
+    def test_a_drained_node_hands_its_server_over(self):
+        self.train(served())
+        node = self.node_of(sorted(self.living(self.ROLE))[0])
+        gone = [pod["metadata"]["uid"] for pod in self.roles(self.ROLE).values()
+                if pod["spec"].get("nodeName") == node]
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            try:
+                self.kubectl("drain", node, f"--pod-selector=starling.dev/role={self.ROLE}",
+                             "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s")
+                self.await_servers(2, gone)
+                steps.await_more(20)
+            finally:
+                self.kubectl("uncordon", node)
+        self.say(f"longest time without a step: {steps.gap():.2f} s")
+        self.assertLess(steps.gap(), PLANNED)
+        self.assertEqual(0, self.lost())
+
+    def test_suspended_on_a_claim_it_goes_on_where_it_was(self):
+        self.apply(CLAIM)
+        job = on_claim(served())
+        roles = job["spec"]["replicaSpecs"]
+        roles["parameterServer"]["template"] = roles["worker"]["template"]
+        self.train(job)
+        with self.watch_steps() as steps:
+            reached = steps.await_more(20)
+        self.suspend(True)
+        self.assertIn("no pod", self.await_condition("Suspended", reason="JobSuspended"))
+        self.assertEqual({}, self.pods("starling.dev/job=digits"))
+        self.assertGreaterEqual(self.status()["lastCheckpoint"]["step"], reached)
+        self.suspend(False)
+        self.await_condition("Running")
+        self.await_servers(2)
+        with self.watch_steps() as steps:
+            self.assertGreaterEqual(steps.await_more(5), reached)
 
 
 if __name__ == "__main__":
