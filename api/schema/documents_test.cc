@@ -123,7 +123,8 @@ TEST(Crd, HasDefaultsOnlyWhereNoPresetMaySetTheField) {
 // Whoever adds the role to a running job, to scale it, gets the server's default with it.
 TEST(Crd, ADefaultThatComesWithItsMessageIsNoChange) {
   std::string rule;
-  for (const Json& candidate : SpecField("")["x-kubernetes-validations"]) {
+  const Json rules = SpecField("")["x-kubernetes-validations"];
+  for (const Json& candidate : rules) {
     const std::string text = candidate["rule"];
     if (text.find("parameterServer.restartPolicy") != std::string::npos) rule = text;
   }

@@ -208,7 +208,9 @@ class Fleet {
     for (std::size_t slot = 0; slot < view.slots.size(); ++slot) {
       const SlotPart& part = view.slots[slot];
       if (std::find(part.chain.begin(), part.chain.end(), process.id) == part.chain.end()) continue;
-      if (part.restore && restored_.insert({view.number, slot}).second) ledgers_[slot] = saved_;
+      if (part.restore && slot < ledgers_.size() && restored_.insert({view.number, slot}).second) {
+        ledgers_[slot] = saved_;
+      }
       process.synced[slot] = view.number;
     }
   }
