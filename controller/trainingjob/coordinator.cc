@@ -53,10 +53,12 @@ void FindLeader(Pass& pass) {
   const std::vector<const ObservedPod*> pods = pass.UsablePods(Role::kCoordinator);
   for (const ObservedPod* pod : pods) {
     const v1alpha1::CoordinatorReport* report = ReportOf(pass, pod);
-    if (report != nullptr && report->boot_id() == pass.status.coordinator().boot_id()) {
-      pass.leader = pod;
-    }
+    if (IsCondemned(pass.status, *pod)) continue;
+    const bool leads =
+        report != nullptr && report->boot_id() == pass.status.coordinator().boot_id();
+    if (leads || pass.leader == nullptr) pass.leader = pod;
   }
+  // One that was given up is still here only if its deletion failed: its successor leads.
   if (pass.leader == nullptr && !pods.empty()) pass.leader = pods.front();
   for (const ObservedPod* pod : pods) {
     if (pod == pass.leader) continue;
