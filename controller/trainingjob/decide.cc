@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/trainingjob/decide.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "controller/trainingjob/pass.h"
 #include "controller/trainingjob/policies.h"
@@ -67,11 +69,21 @@ absl::Duration ProgressInterval(const Pass& pass) {
          pass.options.progress_jitter * (static_cast<double>(hash % kShares) / kShares);
 }
 
-// Milestones are written at once, counts and mere progress at most every so often.
+// The coordinator is about to go: what it has told is known nowhere else.
+bool HearsLastWords(const Pass& pass) {
+  const auto& actions = pass.decision.actions;
+  return pass.report != nullptr &&
+         std::any_of(actions.begin(), actions.end(), [&pass](const Action& action) {
+           const auto* removed = std::get_if<DeletePod>(&action);
+           return removed != nullptr && removed->uid == pass.leader->uid;
+         });
+}
+
+// Milestones and last words are written at once, counts and mere progress at most every so often.
 void DecideWrite(Pass& pass) {
   const v1alpha1::TrainingJobStatus& before = pass.observed.status;
   if (Equal(before, pass.status)) return;
-  if (!Equal(Milestones(before), Milestones(pass.status))) {
+  if (HearsLastWords(pass) || !Equal(Milestones(before), Milestones(pass.status))) {
     pass.decision.write_status = true;
     return;
   }

@@ -89,6 +89,23 @@ TEST(DecideStatus, OnAClusterCountsWaitUntilThereIsMoreToSay) {
   EXPECT_TRUE(scene.Do().write_status);
 }
 
+// Its newest checkpoint, say: whoever resumes the job would be told of an older one.
+TEST(DecideStatus, WhatTheCoordinatorToldLastIsWrittenBeforeItGoes) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.Training();
+  scene.seen.spec.mutable_run_policy()->set_suspend(true);
+  scene.report().set_stopped(true);
+  std::erase_if(scene.seen.pods, [](const ObservedPod& pod) { return pod.role == Role::kWorker; });
+  scene.Settle();
+  scene.seen.since_status_write = absl::ZeroDuration();
+  scene.report().mutable_training()->mutable_checkpoint()->set_step(117);
+  const Decision decision = scene.Do();
+  EXPECT_TRUE(decision.write_status);
+  EXPECT_EQ(decision.status.last_checkpoint().step(), 117);
+}
+
 TEST(DecideStatus, ChangingWordsOfTheKubeletAreNotWrittenAgainAndAgain) {
   Scene scene;
   scene.options = ClusterOptions();

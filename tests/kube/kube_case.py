@@ -49,7 +49,7 @@ class KubeCase(unittest.TestCase):
         self.namespace = f"t-{words[:40].strip('-')}-{os.getpid()}"
         self.kubectl("create", "namespace", self.namespace, namespace=None)
         # A pod is refused until its namespace has its service account.
-        self.wait_for(lambda: self.get("serviceaccount", "default"), 20, "the service account")
+        self.wait_for(lambda: self.get("serviceaccount", "default"), 60, "the service account")
         self.addCleanup(self._close)
 
     def _close(self):

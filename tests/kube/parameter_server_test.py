@@ -40,6 +40,8 @@ class ParameterServers(TrainingCase):
         def there():
             pods = self.roles(self.ROLE)
             living = self.living(self.ROLE)
+            if not set(living) <= set(pods):  # one came between the two looks
+                return False
             uids = {pods[name]["metadata"]["uid"] for name in living}
             ready = sum(self.is_ready(name) for name in living)
             return len(living) == count == ready and not uids & set(without)
