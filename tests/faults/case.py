@@ -210,6 +210,19 @@ class FaultsCase(unittest.TestCase):
                 raise AssertionError(f"not within {deadline} s: {what() if callable(what) else what}\n{self.describe()}")
             time.sleep(0.05)
 
+    def await_steady(self, count, seconds=2):
+        """The pods, once they have been the same `count` for so many seconds."""
+        seen, since = {}, time.monotonic()
+
+        def steady():
+            nonlocal seen, since
+            now = self.pods()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            return len(seen) == count and time.monotonic() - since >= seconds
+        self.wait(steady, f"the same {count} pods for {seconds} s")
+        return seen
+
     def describe(self):
         jobs = [(job["metadata"]["name"], job.get("status", {}))
                 for job in self.api.call("GET", JOBS)["items"]][:3]

@@ -49,8 +49,8 @@ class Leader(FaultsCase):
         self.wait(lambda: len(self.pods()) == 48, "the second one does the rest")
         for index in range(12):  # so that the first has something to be wrong about
             self.scale(f"job-{index}", 2)
-        self.wait(lambda: len(self.pods()) == 24, "the second one scales")
-        before = self.pods()
+        # A round with another number of workers replaces those that stay.
+        before = self.await_steady(24)
         first.send(signal.SIGCONT)
         went_on = time.monotonic()
         self.wait(lambda: first.process.poll() is not None, "the first one ends", 15)
