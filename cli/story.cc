@@ -148,7 +148,7 @@ void Story::TellServers(const v1alpha1::TrainingJobStatus& status, std::vector<L
 void Story::TellEpoch(const v1alpha1::TrainingJobStatus& status, absl::Time now,
                       std::vector<Line>& lines) {
   const v1alpha1::Progress& progress = status.progress();
-  if (progress.epoch() <= epoch_ || now - last_epoch_ < kEpochEvery) return;
+  if (progress.step() == 0 || progress.epoch() <= epoch_ || now - last_epoch_ < kEpochEvery) return;
   epoch_ = progress.epoch();
   last_epoch_ = now;
   lines.push_back({Style::kPlain, absl::StrCat("epoch ", epoch_, ", step ", progress.step(), ": ",
