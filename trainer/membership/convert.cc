@@ -11,18 +11,6 @@ namespace {
 
 namespace pb = v1alpha1;
 
-void Put(const MemberId& from, pb::MemberId& to) {
-  to.set_pod_uid(from.pod_uid);
-  to.set_start(from.start);
-}
-MemberId Get(const pb::MemberId& from) { return {from.pod_uid(), from.start()}; }
-
-void Put(const StateId& from, pb::StateId& to) {
-  to.set_view(from.view);
-  to.set_step(from.step);
-}
-StateId Get(const pb::StateId& from) { return {from.view(), from.step()}; }
-
 template <typename Repeated>
 void PutIds(const std::vector<MemberId>& from, Repeated* to) {
   for (const MemberId& id : from) Put(id, *to->Add());
@@ -31,7 +19,7 @@ template <typename Repeated>
 std::vector<MemberId> GetIds(const Repeated& from) {
   std::vector<MemberId> ids;
   ids.reserve(static_cast<std::size_t>(from.size()));
-  for (const pb::MemberId& id : from) ids.push_back(Get(id));
+  for (const pb::MemberId& id : from) ids.push_back(FromProto(id));
   return ids;
 }
 
@@ -39,18 +27,8 @@ void Put(const View& from, pb::View& to) {
   to.set_number(from.number);
   to.set_at_boundary(from.at_boundary);
   to.set_from(from.from);
-  for (const ViewMember& member : from.members) {
-    pb::ViewMember& added = *to.add_members();
-    Put(member.id, *added.mutable_id());
-    added.set_address(member.address);
-    added.set_joined(member.joined);
-    added.set_pod(member.pod);
-  }
-  for (const PastView& past : from.since) {
-    pb::PastView& added = *to.add_since();
-    added.set_number(past.number);
-    PutIds(past.members, added.mutable_members());
-  }
+  for (const ViewMember& member : from.members) Put(member, *to.add_members());
+  for (const PastView& past : from.since) Put(past, *to.add_since());
   to.mutable_waived()->Add(from.waived.begin(), from.waived.end());
   to.set_restore(from.restore);
 }
@@ -59,12 +37,8 @@ View Get(const pb::View& from) {
   view.number = from.number();
   view.at_boundary = from.at_boundary();
   view.from = from.from();
-  for (const pb::ViewMember& member : from.members()) {
-    view.members.push_back({Get(member.id()), member.address(), member.joined(), member.pod()});
-  }
-  for (const pb::PastView& past : from.since()) {
-    view.since.push_back({past.number(), GetIds(past.members())});
-  }
+  for (const pb::ViewMember& member : from.members()) view.members.push_back(FromProto(member));
+  for (const pb::PastView& past : from.since()) view.since.push_back(FromProto(past));
   view.waived.assign(from.waived().begin(), from.waived().end());
   view.restore = from.restore();
   return view;
@@ -140,6 +114,34 @@ bool Parse(std::string_view bytes, Message& message) {
 
 }  // namespace
 
+void Put(const MemberId& from, pb::MemberId& to) {
+  to.set_pod_uid(from.pod_uid);
+  to.set_start(from.start);
+}
+MemberId FromProto(const pb::MemberId& from) { return {from.pod_uid(), from.start()}; }
+
+void Put(const StateId& from, pb::StateId& to) {
+  to.set_view(from.view);
+  to.set_step(from.step);
+}
+StateId FromProto(const pb::StateId& from) { return {from.view(), from.step()}; }
+
+void Put(const ViewMember& from, pb::ViewMember& to) {
+  Put(from.id, *to.mutable_id());
+  to.set_address(from.address);
+  to.set_joined(from.joined);
+  to.set_pod(from.pod);
+}
+ViewMember FromProto(const pb::ViewMember& from) {
+  return {FromProto(from.id()), from.address(), from.joined(), from.pod()};
+}
+
+void Put(const PastView& from, pb::PastView& to) {
+  to.set_number(from.number);
+  PutIds(from.members, to.mutable_members());
+}
+PastView FromProto(const pb::PastView& from) { return {from.number(), GetIds(from.members())}; }
+
 pb::Report ToProto(const Report& report) {
   pb::Report to;
   Put(report.id, *to.mutable_id());
@@ -168,12 +170,12 @@ pb::Report ToProto(const Report& report) {
 
 Report FromProto(const pb::Report& from) {
   Report report;
-  report.id = Get(from.id());
+  report.id = FromProto(from.id());
   report.highest_incarnation = from.highest_incarnation();
   report.fence = from.fence();
   if (from.has_installed()) report.installed = Get(from.installed());
   if (from.has_candidate()) report.candidate = Get(from.candidate());
-  if (from.has_state()) report.state = Get(from.state());
+  if (from.has_state()) report.state = FromProto(from.state());
   report.phase = static_cast<Phase>(from.phase());
   report.settled_step = from.settled_step();
   report.unreachable = GetIds(from.unreachable());
@@ -303,12 +305,12 @@ absl::StatusOr<SyncId> DecodeSyncId(std::string_view bytes) {
   }
   SyncId sync_id;
   sync_id.view = from.view();
-  sync_id.member = Get(from.member());
-  if (from.has_state()) sync_id.state = Get(from.state());
+  sync_id.member = FromProto(from.member());
+  if (from.has_state()) sync_id.state = FromProto(from.state());
   sync_id.agreed = Get(from.agreed());
   if (from.has_checkpoint()) {
     sync_id.checkpoint =
-        CheckpointOffer{Get(from.checkpoint().name()), Get(from.checkpoint().agreed())};
+        CheckpointOffer{FromProto(from.checkpoint().name()), Get(from.checkpoint().agreed())};
   }
   return sync_id;
 }

@@ -18,8 +18,12 @@ class CoordinatorReport;
 class Desired;
 class Directive;
 class Grant;
+class MemberId;
+class PastView;
 class Report;
 class Settings;
+class StateId;
+class ViewMember;
 }  // namespace starling::v1alpha1
 
 namespace starling::membership {
@@ -28,6 +32,16 @@ v1alpha1::Report ToProto(const Report& report);
 v1alpha1::Directive ToProto(const Directive& directive);
 // `wall_minus_machine`: added to the machine's times to get the time of day.
 v1alpha1::CoordinatorReport ToProto(const Summary& summary, absl::Duration wall_minus_machine);
+
+// What other messages hold too, parameter servers' views among them.
+void Put(const MemberId& from, v1alpha1::MemberId& to);
+void Put(const StateId& from, v1alpha1::StateId& to);
+void Put(const ViewMember& from, v1alpha1::ViewMember& to);
+void Put(const PastView& from, v1alpha1::PastView& to);
+MemberId FromProto(const v1alpha1::MemberId& from);
+StateId FromProto(const v1alpha1::StateId& from);
+ViewMember FromProto(const v1alpha1::ViewMember& from);
+PastView FromProto(const v1alpha1::PastView& from);
 
 Report FromProto(const v1alpha1::Report& report);
 Directive FromProto(const v1alpha1::Directive& directive);

@@ -2,50 +2,24 @@
 #include "trainer/parameter_server/convert.h"
 
 #include "starling/v1alpha1/membership.pb.h"
+#include "trainer/membership/convert.h"
 
 namespace starling::parameter_server {
 namespace {
 
 namespace pb = v1alpha1;
 
-void Put(const MemberId& from, pb::MemberId& to) {
-  to.set_pod_uid(from.pod_uid);
-  to.set_start(from.start);
-}
-MemberId Get(const pb::MemberId& from) { return {from.pod_uid(), from.start()}; }
-
-template <typename Repeated>
-std::vector<MemberId> GetIds(const Repeated& from) {
-  std::vector<MemberId> ids;
-  for (const pb::MemberId& id : from) ids.push_back(Get(id));
-  return ids;
-}
-
-void Put(const membership::ViewMember& from, pb::ViewMember& to) {
-  Put(from.id, *to.mutable_id());
-  to.set_address(from.address);
-  to.set_joined(from.joined);
-  to.set_pod(from.pod);
-}
-membership::ViewMember Get(const pb::ViewMember& from) {
-  return {Get(from.id()), from.address(), from.joined(), from.pod()};
-}
-
 void Put(const SlotPart& from, pb::SlotPart& to) {
   for (const MemberId& id : from.chain) Put(id, *to.add_chain());
-  for (const membership::PastView& past : from.since) {
-    pb::PastView& added = *to.add_since();
-    added.set_number(past.number);
-    for (const MemberId& id : past.members) Put(id, *added.add_members());
-  }
+  for (const membership::PastView& past : from.since) Put(past, *to.add_since());
   to.mutable_waived()->Add(from.waived.begin(), from.waived.end());
   to.set_restore(from.restore);
 }
 SlotPart Get(const pb::SlotPart& from) {
   SlotPart part;
-  part.chain = GetIds(from.chain());
+  for (const pb::MemberId& id : from.chain()) part.chain.push_back(membership::FromProto(id));
   for (const pb::PastView& past : from.since()) {
-    part.since.push_back({past.number(), GetIds(past.members())});
+    part.since.push_back(membership::FromProto(past));
   }
   part.waived.assign(from.waived().begin(), from.waived().end());
   part.restore = from.restore();
@@ -65,8 +39,10 @@ void Put(const JobView& from, pb::JobView& to) {
 JobView FromProto(const pb::JobView& from) {
   JobView view;
   view.number = from.number();
-  for (const pb::ViewMember& server : from.servers()) view.servers.push_back(Get(server));
-  for (const pb::ViewMember& client : from.clients()) view.clients.push_back(Get(client));
+  for (const pb::ViewMember& server : from.servers())
+    view.servers.push_back(membership::FromProto(server));
+  for (const pb::ViewMember& client : from.clients())
+    view.clients.push_back(membership::FromProto(client));
   for (const pb::SlotPart& slot : from.slots()) view.slots.push_back(Get(slot));
   return view;
 }
@@ -83,17 +59,14 @@ Layout FromProto(const pb::ModelLayout& from) {
 
 void Put(const SlotReport& from, pb::SlotReport& to) {
   to.Clear();
-  if (from.state) {
-    to.mutable_state()->set_view(from.state->view);
-    to.mutable_state()->set_step(from.state->step);
-  }
+  if (from.state) Put(*from.state, *to.mutable_state());
   to.set_cached(from.cached);
   to.set_lost(from.lost);
 }
 
 SlotReport FromProto(const pb::SlotReport& from) {
   SlotReport report;
-  if (from.has_state()) report.state = StateId{from.state().view(), from.state().step()};
+  if (from.has_state()) report.state = membership::FromProto(from.state());
   report.cached = from.cached();
   report.lost = from.lost();
   return report;
