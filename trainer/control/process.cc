@@ -10,11 +10,13 @@
 #include <sstream>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/job_file.h"
 #include "api/spec/uris.h"
 #include "common/log/log.h"
+#include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -30,6 +32,23 @@ sigset_t LeaveSignals() {
 }
 
 }  // namespace
+
+Options Begin(std::string_view component, int argc, char** argv) {
+  const sigset_t signals = LeaveSignals();
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
+  log::Start(component);
+  rpc::RouteGrpcLog();
+  absl::StatusOr<Options> options = ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
+  if (options.ok()) {
+    if (absl::Status read = ReadEnvironment(*options); !read.ok()) options = read;
+  }
+  if (!options.ok()) {
+    std::fprintf(stderr, "starling-%s: %s\n", std::string(component).c_str(),
+                 std::string(options.status().message()).c_str());
+    Leave(kBadInput);
+  }
+  return *std::move(options);
+}
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -57,11 +76,6 @@ void Fail(int code, const absl::Status& status) {
   log::Error("this process cannot go on", {{"why", std::string(status.message())}});
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   Leave(code);
-}
-
-void BlockSignals() {
-  const sigset_t signals = LeaveSignals();
-  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // every thread inherits it
 }
 
 void WatchSignals(std::function<void()> terminate, absl::Duration grace,

@@ -5,9 +5,11 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "trainer/control/options.h"
 
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
@@ -18,6 +20,10 @@ namespace starling::control {
 inline constexpr int kFailed = 1;
 inline constexpr int kBadInput = 2;
 
+// How a member's program begins: signals wait for WatchSignals, the log names `component`, the
+// command line and the environment are read. Ends the process where they are wrong.
+Options Begin(std::string_view component, int argc, char** argv);
+
 absl::StatusOr<std::string> ReadFile(const std::string& path);
 // The resolved spec; relative URIs start at the working directory.
 absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path);
@@ -27,10 +33,8 @@ absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path);
 // The same; the message is the log's last line, which the job's incident shows.
 [[noreturn]] void Fail(int code, const absl::Status& status);
 
-// SIGTERM and SIGINT wait for WatchSignals; call it before there are other threads.
-void BlockSignals();
-// Turns the first of them into `terminate`, and calls `grace_over` so long afterwards, on a thread
-// that ends with the process.
+// Turns the first SIGTERM or SIGINT into `terminate`, and calls `grace_over` so long afterwards, on
+// a thread that ends with the process.
 void WatchSignals(std::function<void()> terminate, absl::Duration grace,
                   std::function<void()> grace_over);
 

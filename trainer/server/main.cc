@@ -14,7 +14,6 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
-#include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "trainer/control/control_service.h"
@@ -116,17 +115,6 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
 
 int main(int argc, char** argv) {
   using namespace starling;  // NOLINT(google-build-using-namespace): the program's root
-  control::BlockSignals();
-  log::Start("server");
-  rpc::RouteGrpcLog();
-  absl::StatusOr<control::Options> options =
-      control::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
-  if (options.ok()) {
-    if (absl::Status read = control::ReadEnvironment(*options); !read.ok()) options = read;
-  }
-  if (!options.ok()) {
-    std::fprintf(stderr, "starling-server: %s\n", std::string(options.status().message()).c_str());
-    return control::kBadInput;
-  }
-  server::Main(*options);
+  const control::Options options = control::Begin("server", argc, argv);
+  server::Main(options);
 }

@@ -13,7 +13,6 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
-#include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "trainer/control/control_service.h"
@@ -198,18 +197,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
 
 int main(int argc, char** argv) {
   using namespace starling;  // NOLINT(google-build-using-namespace): the program's root
-  control::BlockSignals();
-  log::Start("worker");
-  rpc::RouteGrpcLog();
-  absl::StatusOr<control::Options> options =
-      control::ParseOptions(std::vector<std::string>(argv + 1, argv + argc));
-  if (options.ok()) {
-    if (absl::Status read = control::ReadEnvironment(*options); !read.ok()) options = read;
-  }
-  if (!options.ok()) {
-    std::fprintf(stderr, "starling-worker: %s\n", std::string(options.status().message()).c_str());
-    return control::kBadInput;
-  }
+  const control::Options options = control::Begin("worker", argc, argv);
   worker::PrepareNumericEnvironment();
-  worker::Main(*options);
+  worker::Main(options);
 }
