@@ -1,13 +1,24 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up ctest's JUnit files: the failed and skipped tests by name, the counts on the last line."""
+"""Adds up ctest's JUnit files: the failed and skipped tests by name, and those that passed at a
+second try (ctest's log lies beside each file); the counts on the last line."""
+import pathlib
+import re
 import sys
 import xml.etree.ElementTree as xml
 
 
+def failed_tries(path):
+    """The names of the tests of which a try has failed."""
+    log = pathlib.Path(path).with_suffix(".log")
+    text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return set(re.findall(r"Test +#\d+: (\S+) \.*\**(?:Failed|Exception|Timeout)", text))
+
+
 def main():
-    passed, failed, skipped = 0, [], []
+    passed, failed, skipped, again = 0, [], [], []
     for path in sys.argv[1:]:
+        tries = failed_tries(path)
         for case in xml.parse(path).getroot().iter("testcase"):
             if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
                 skipped.append(case.get("name"))
@@ -15,11 +26,16 @@ def main():
                 failed.append(case.get("name"))
             else:
                 passed += 1
+                if case.get("name") in tries:
+                    again.append(case.get("name"))
+    for name in again:
+        print(f"SECOND TRY: {name}")
     for name in failed:
         print(f"FAILED: {name}")
     for name in skipped:
         print(f"SKIPPED: {name}")
-    print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped")
+    print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped"
+          + (f", {len(again)} of the passed at a second try" if again else ""))
     return 1 if failed or not passed else 0
 
 

@@ -15,8 +15,9 @@ class Case(unittest.TestCase):
 
     def _close(self):
         """What runs after a test that has not failed had its time to end, and is left behind."""
+        wrong = self._outcome.result.errors + self._outcome.result.failures
         try:
-            if self._outcome.success:
+            if not any(test is self for test, _ in wrong):
                 self.home.assert_nothing_runs()
         finally:
             self.home.close()

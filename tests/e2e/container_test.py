@@ -93,9 +93,10 @@ class Container(Case):
     def test_scaling_begins_a_new_round_with_the_new_size(self):
         command = self.home.start("run", self.home.write("job.yaml", self.job(code=-1)),
                                   "-o", "json")
-        until(lambda: self.told(1, 1), 60, "the first round runs")
+        until(lambda: all(self.told(1, rank) for rank in range(2)), 60, "the first round runs")
         self.home.run("scale", "tj/own", "--replicas", "3")
-        until(lambda: self.told(2, 2), 60, "the second round has three workers")
+        until(lambda: all(self.told(2, rank) for rank in range(3)), 60,
+              "the second round has three workers")
         self.assertEqual("3", self.told(2, 0)["WORLD_SIZE"])
         open(os.path.join(self.out, "stop"), "w", encoding="utf-8").close()
         job = self.finish(command)
