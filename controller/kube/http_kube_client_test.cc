@@ -10,6 +10,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "common/sync/mutex.h"
 #include "controller/kube/objects.h"
 #include "controller/kube/scripted_server.h"
 
@@ -371,6 +372,36 @@ TEST(HttpKubeClientTest, AWatchGoesOnFromTheLastVersionAfterABreakInMidEvent) {
     versions.push_back(ResourceVersionOf(*(*event)->object));
   }
   EXPECT_THAT(versions, testing::ElementsAre("5", "6", "7"));
+}
+
+// Whoever looks now and then, as an informer that rests in between, must not fall behind: events of
+// several kilobytes come in many pieces.
+TEST(HttpKubeClientTest, WhoDoesNotWaitIsGivenAllThatHasComeInHoweverManyPieces) {
+  constexpr int kPieces = 60;
+  const ScriptedServer server([](Conversation& c, int) {
+    c.Say(kStreamHead);
+    c.Chunk(Event("ADDED", 5));
+    const std::string event = Event("MODIFIED", 6);
+    for (std::size_t i = 0; i < event.size(); ++i) c.Chunk(event.substr(i, 1));
+    c.AwaitTheirEnd();
+    return false;
+  });
+  auto client = Open(server);
+  const auto watch = client->Watch(kConfigMap, "default", {{}, "4"});
+  ASSERT_TRUE(watch.ok()) << watch.status();
+  ASSERT_TRUE((*watch)->Next(absl::Seconds(5)).ok());
+
+  sync::Mutex mutex;
+  sync::Condition never;
+  int looks = 0;
+  for (bool came = false; !came; ++looks) {
+    ASSERT_LT(looks, kPieces / 2) << "each look took one piece of the event";
+    const auto event = (*watch)->Next(absl::ZeroDuration());
+    ASSERT_TRUE(event.ok()) << event.status();
+    came = event->has_value();
+    sync::MutexLock lock(mutex);
+    if (!came) never.WaitFor(mutex, absl::Milliseconds(20));
+  }
 }
 
 TEST(HttpKubeClientTest, AWatchOfForgottenVersionsIsOutOfRangeEitherWay) {

@@ -164,8 +164,9 @@ absl::Status HttpWatch::TakeText(std::string_view text) {
   }
 }
 
-// Waits until `deadline` for some text and takes it; opens a stream where there is none.
-absl::Status HttpWatch::TakeStream(absl::Time deadline) {
+// Waits until `deadline` for some text and takes it; opens a stream where there is none. Whether
+// there was any: an event may come in many pieces, and who will not wait still wants all that came.
+absl::StatusOr<bool> HttpWatch::TakeStream(absl::Time deadline) {
   std::shared_ptr<HttpStream> stream;
   {
     sync::MutexLock lock(mutex_);
@@ -174,17 +175,20 @@ absl::Status HttpWatch::TakeStream(absl::Time deadline) {
   }
   if (!stream) {
     RETURN_IF_ERROR(Await(std::min(deadline, next_try_)));
-    if (absl::Now() < next_try_) return absl::OkStatus();
+    if (absl::Now() < next_try_) return false;
     stream = Open();
     sync::MutexLock lock(mutex_);
     if (stopped_) return absl::CancelledError("watch: stopped");
     stream_ = stream;
   }
   const auto piece = stream->Next(std::max(deadline - absl::Now(), absl::ZeroDuration()));
-  if (!piece.ok()) return Broken(piece.status());
+  if (!piece.ok()) {
+    RETURN_IF_ERROR(Broken(piece.status()));
+    return false;
+  }
   switch (piece->kind) {
     case HttpStream::Piece::Kind::kNothing:
-      return absl::OkStatus();
+      return false;
     case HttpStream::Piece::Kind::kEnd: {
       // The server has ended the request in good order; if it did so at once, slower next time.
       const int failures = failures_;
@@ -192,15 +196,16 @@ absl::Status HttpWatch::TakeStream(absl::Time deadline) {
       if (failures == 0) next_try_ = absl::InfinitePast();
       if (absl::IsCancelled(status)) return status;
       failing_since_ = absl::InfiniteFuture();
-      return absl::OkStatus();
+      return false;
     }
     case HttpStream::Piece::Kind::kData: {
       failures_ = std::min(failures_, kFailuresAfterData);
       const absl::Status taken = TakeText(piece->text);
-      return taken.ok() ? taken : Broken(taken);
+      if (!taken.ok()) RETURN_IF_ERROR(Broken(taken));
+      return taken.ok();
     }
   }
-  return absl::OkStatus();
+  return false;
 }
 
 absl::StatusOr<std::optional<WatchEvent>> HttpWatch::Next(absl::Duration timeout) {
@@ -215,8 +220,8 @@ absl::StatusOr<std::optional<WatchEvent>> HttpWatch::Next(absl::Duration timeout
       events_.pop_front();
       return std::optional<WatchEvent>(std::move(event));
     }
-    RETURN_IF_ERROR(TakeStream(deadline));
-    if (events_.empty() && absl::Now() >= deadline) return std::optional<WatchEvent>();
+    ASSIGN_OR_RETURN(const bool taken, TakeStream(deadline));
+    if (!taken && events_.empty() && absl::Now() >= deadline) return std::optional<WatchEvent>();
   }
 }
 

@@ -42,7 +42,7 @@ class HttpWatch final : public WatchStream {
  private:
   std::shared_ptr<HttpStream> Open();
   absl::Status Await(absl::Time deadline);
-  absl::Status TakeStream(absl::Time deadline);
+  absl::StatusOr<bool> TakeStream(absl::Time deadline);
   absl::Status TakeText(std::string_view text);
   absl::Status TakeLine(std::string_view line);
   absl::Status Broken(const absl::Status& status);
