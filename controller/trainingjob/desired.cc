@@ -22,6 +22,7 @@ v1alpha1::Pod Describe(const Pass& pass, const ObservedPod& pod) {
   described.set_role(std::string(resources::RoleName(pod.role)));
   described.set_index(pod.index);
   described.set_ip(pod.ip);
+  described.set_node(pod.node);
   described.set_state(StateOf(pass, pod));
   return described;
 }

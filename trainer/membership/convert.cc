@@ -67,7 +67,7 @@ Pod Get(const pb::Pod& from) {
   const PodState state = from.state() == pb::Pod::TERMINATED ? PodState::kTerminated
                          : from.state() == pb::Pod::DRAINING ? PodState::kDraining
                                                              : PodState::kLive;
-  return {from.uid(), from.name(), from.role(), from.index(), from.ip(), state};
+  return {from.uid(), from.name(), from.role(), from.index(), from.ip(), state, from.node()};
 }
 
 void Put(absl::Time from, google::protobuf::Timestamp& to) {
@@ -131,9 +131,10 @@ void Put(const ViewMember& from, pb::ViewMember& to) {
   to.set_address(from.address);
   to.set_joined(from.joined);
   to.set_pod(from.pod);
+  to.set_node(from.node);
 }
 ViewMember FromProto(const pb::ViewMember& from) {
-  return {FromProto(from.id()), from.address(), from.joined(), from.pod()};
+  return {FromProto(from.id()), from.address(), from.joined(), from.pod(), from.node()};
 }
 
 void Put(const PastView& from, pb::PastView& to) {

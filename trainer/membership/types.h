@@ -45,6 +45,7 @@ struct ViewMember {
   std::string address;    // of the data plane, host:port
   ViewNumber joined = 0;  // since which view it has been in every view
   std::string pod;        // its name, for messages to people
+  std::string node{};     // that it runs on; empty: not known
   bool operator==(const ViewMember&) const = default;
 };
 
@@ -190,6 +191,7 @@ struct Pod {
   std::int64_t index = 0;
   std::string ip;
   PodState state = PodState::kLive;
+  std::string node{};  // that it runs on
   bool operator==(const Pod&) const = default;
 };
 

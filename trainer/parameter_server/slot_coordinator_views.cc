@@ -213,6 +213,7 @@ std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod&
   one.server = pod.role == kServerRole;
   if (!one.server && !Admitted(pod.uid)) return std::nullopt;
   one.pod = pod.name;
+  one.node = pod.node;
   one.address = absl::StrCat(pod.ip, ":", kDataPort);
   one.index = pod.index;
   one.leaving = attendance_.IsLeaving(one.id);

@@ -317,7 +317,7 @@ void SlotPlan::NameClients(JobView& view) const {
     const ViewMember* before = MemberIn(newest_.clients, one->id);
     const bool keeps = before != nullptr && !restored;
     view.clients.push_back(
-        {one->id, one->address, keeps ? before->joined : ViewNumber{0}, one->pod});
+        {one->id, one->address, keeps ? before->joined : ViewNumber{0}, one->pod, one->node});
   }
 }
 

@@ -72,6 +72,7 @@ struct SlotReport {
 struct Participant {
   MemberId id;
   std::string pod;
+  std::string node;
   std::string address;
   std::int64_t index = 0;
   bool server = false;
