@@ -24,11 +24,12 @@ constexpr char kSupervisor[] = "starling-supervisor";
 std::string Text(std::string_view view) { return std::string(view); }
 
 // The container "trainer" among a pod's, or null.
-Json* TrainerOf(Json& pod_or_template) {
+template <typename AnyJson>
+AnyJson* TrainerOf(AnyJson& pod_or_template) {
   if (!pod_or_template.is_object() || !pod_or_template.contains("spec")) return nullptr;
-  Json& spec = pod_or_template["spec"];
+  AnyJson& spec = pod_or_template["spec"];
   if (!spec.is_object() || !spec.contains("containers")) return nullptr;
-  for (Json& container : spec["containers"]) {
+  for (AnyJson& container : spec["containers"]) {
     if (container.is_object() && container.value("name", Json()) == Json(Text(kContainer))) {
       return &container;
     }
@@ -91,13 +92,16 @@ absl::StatusOr<Rendezvous> Meet(const JobIdentity& job, const v1alpha1::Containe
 // Told to the program by our supervisor instead of in the pod's description: that is written anew
 // with each change of the pod's status, and every variable of it costs the API server.
 constexpr std::string_view kBySupervisor[] = {
-    "LOCAL_RANK",     "LOCAL_WORLD_SIZE", "NODE_RANK",
-    "STARLING_ROUND", "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT",
-    "PET_RDZV_ID",    "PET_MAX_RESTARTS", "PYTHONUNBUFFERED"};
+    "LOCAL_RANK",       "LOCAL_WORLD_SIZE",  "NODE_RANK",       "STARLING_ROUND",
+    "PET_RDZV_BACKEND", "PET_RDZV_ENDPOINT", "PET_RDZV_ID",     "PET_MAX_RESTARTS",
+    "PYTHONUNBUFFERED", "PET_MASTER_ADDR",   "PET_MASTER_PORT", "PET_NPROC_PER_NODE"};
 
-bool IsBySupervisor(std::string_view name) {
+// Whether `given`, the template, speaks of the variable: a kubelet puts it into commands and into
+// other variables, and knows only those of the description.
+bool IsBySupervisor(std::string_view name, const std::string& given) {
   return std::find(std::begin(kBySupervisor), std::end(kBySupervisor), name) !=
-         std::end(kBySupervisor);
+             std::end(kBySupervisor) &&
+         given.find(absl::StrCat("$(", Text(name), ")")) == std::string::npos;
 }
 
 Variables VariablesFor(v1alpha1::ContainerFramework framework, const Rendezvous& rendezvous) {
@@ -117,7 +121,7 @@ Json Environment(const Json& ours, const std::string& given, const Variables& ad
     if (given.find(variable.value("name", "")) != std::string::npos) list.push_back(variable);
   }
   for (const auto& [name, value] : added) {
-    if (!IsBySupervisor(name)) list.push_back({{"name", name}, {"value", value}});
+    if (!IsBySupervisor(name, given)) list.push_back({{"name", name}, {"value", value}});
   }
   Json merged = MergeTemplate({{"env", std::move(list)}}, {{"env", users}});
   return std::move(merged["env"]);
@@ -158,29 +162,35 @@ std::string JobFolderOf(const Json& our_trainer, bool placed, const Platform& pl
 
 // The job's secrets and its frozen spec are our roles' business, not a stranger's; what an image
 // has in /tmp stays visible; and of disks of the pod one is enough.
-void RemoveOurVolumes(Json& pod, const Json& ours, bool job_folder) {
+void DropVolumes(Json& spec, Json& trainer, bool job_folder) {
   std::vector<std::string> names;
-  for (const Json& volume : ours["spec"]["volumes"]) {
+  for (const Json& volume : spec["volumes"]) {
     const std::string name = volume.value("name", "");
-    const bool content =
-        volume.contains("secret") || volume.contains("configMap") || volume.contains("projected");
+    const bool content = volume.contains("secret") || volume.contains("configMap");
     if (content || name == "tmp" || (name == kJobVolume && !job_folder)) names.push_back(name);
   }
-  RemoveNamed(pod["spec"], "volumes", "name", names);
-  RemoveNamed(*TrainerOf(pod), "volumeMounts", "name", names);
+  RemoveNamed(spec, "volumes", "name", names);
+  RemoveNamed(trainer, "volumeMounts", "name", names);
 }
 
-void EraseUnlessGiven(Json& object, const Json& given, const std::vector<const char*>& fields) {
-  for (const char* field : fields) {
-    if (!given.is_object() || !given.contains(field)) object.erase(field);
+// What our own roles need and a stranger's image does not. Which user it runs as, whether it writes
+// to its own files, and the group of its volumes are the image's and the template's business. Where
+// the pods go is the scheduler's: it spreads the pods of a service by itself. And what the API
+// server adds where nothing is said is not said.
+void DropOurs(Json& spec, Json& trainer, const Platform& platform, bool job_folder) {
+  DropVolumes(spec, trainer, job_folder);
+  for (const char* field :
+       {"ports", "readinessProbe", "workingDir", "imagePullPolicy", "terminationMessagePath"}) {
+    trainer.erase(field);
   }
-}
-
-// Which user an image runs as, and whether it writes to its own files, is the image's business.
-void FreeTheUser(Json& owner, const Json& given) {
-  if (!owner.contains("securityContext")) return;
-  EraseUnlessGiven(owner["securityContext"], given.value("securityContext", Json::object()),
-                   {"runAsUser", "runAsGroup", "runAsNonRoot", "readOnlyRootFilesystem"});
+  if (platform.local()) return;
+  trainer["securityContext"].erase("readOnlyRootFilesystem");
+  for (const char* field :
+       {"runAsUser", "runAsGroup", "runAsNonRoot", "fsGroup", "fsGroupChangePolicy"}) {
+    spec["securityContext"].erase(field);
+  }
+  spec.erase("topologySpreadConstraints");
+  spec.erase("terminationGracePeriodSeconds");
 }
 
 // What Pod Security asks of each container, where the pod does not say it for all.
@@ -219,8 +229,8 @@ void AddTools(Json& pod, const Rendezvous& rendezvous, const Platform& platform)
 
 // Our supervisor's part of the command, up to the "--". A process cannot come back into a round,
 // where its peers are stuck without it: its end is the pod's, and the pod's is the round's.
-Json SupervisorCommand(const Json& ours, const Variables& variables, const std::string& job_folder,
-                       const Platform& platform) {
+Json SupervisorCommand(const Json& ours, const std::string& given, const Variables& variables,
+                       const std::string& job_folder, const Platform& platform) {
   Json command = {platform.local() ? kSupervisor : SupervisorPath(), "--exit-record",
                   absl::StrCat(Text(kRunFolder), "/exit.json"), "--max-restarts", "0"};
   const auto add = [&command](const char* flag, std::string value) {
@@ -233,7 +243,7 @@ Json SupervisorCommand(const Json& ours, const Variables& variables, const std::
   if (!platform.local()) add("--termination-log", "/dev/termination-log");
   add("--job-dir", job_folder);
   for (const auto& [name, value] : variables) {
-    if (IsBySupervisor(name)) add("--env", absl::StrCat(name, "=", value));
+    if (IsBySupervisor(name, given)) add("--env", absl::StrCat(name, "=", value));
   }
   command.push_back("--");
   return command;
@@ -251,10 +261,7 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,
                                        const PodRequest& request, const Round& round,
                                        const Platform& platform) {
-  Json ours = Json::object();
-  ours["spec"] = DefaultPodSpec(job, resolved, request, platform);
-  ASSIGN_OR_RETURN(Json pod, BuildPodOver(ours["spec"], job, resolved, request, platform));
-  ASSIGN_OR_RETURN(Json given, ParseTemplate(resolved));
+  ASSIGN_OR_RETURN(const Json given, ParseTemplate(resolved));
   const Json* theirs = TrainerOf(given);
   if (theirs == nullptr || !theirs->contains("command") || !(*theirs)["command"].is_array()) {
     return absl::InvalidArgumentError(
@@ -264,25 +271,26 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
   }
   ASSIGN_OR_RETURN(const Rendezvous rendezvous,
                    Meet(job, resolved.workload().container(), request, round, platform));
-  Json& trainer = *TrainerOf(pod);
-  Json& our_trainer = *TrainerOf(ours);
+  const std::string& text = resolved.replica_specs().worker().template_();
   const bool places_folder = PlacesJobFolder(given, *theirs);
   const Variables variables = VariablesFor(resolved.workload().container().framework(), rendezvous);
-  Json command = SupervisorCommand(our_trainer["command"], variables,
+
+  Json ours = DefaultPodSpec(job, resolved, request, platform);
+  Json& our_trainer = ours["containers"][0];
+  Json command = SupervisorCommand(our_trainer["command"], text, variables,
                                    JobFolderOf(our_trainer, places_folder, platform), platform);
   for (const char* field : {"command", "args"}) {
     for (const Json& word : theirs->value(field, Json::array())) command.push_back(word);
   }
+  Json env = Environment(our_trainer["env"], text, variables, theirs->value("env", Json::array()));
+  our_trainer.erase("env");
+  DropOurs(ours, our_trainer, platform, platform.local() || places_folder);
+
+  ASSIGN_OR_RETURN(Json pod, BuildPodOver(std::move(ours), job, resolved, request, platform));
+  Json& trainer = *TrainerOf(pod);
   trainer["command"] = std::move(command);
   trainer.erase("args");
-  trainer["env"] = Environment(our_trainer["env"], resolved.replica_specs().worker().template_(),
-                               variables, theirs->value("env", Json::array()));
-  RemoveOurVolumes(pod, ours, platform.local() || places_folder);
-  EraseUnlessGiven(trainer, *theirs,
-                   {"ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle",
-                    "workingDir", "imagePullPolicy"});
-  FreeTheUser(trainer, *theirs);
-  FreeTheUser(pod["spec"], given.value("spec", Json::object()));
+  trainer["env"] = std::move(env);
   if (!platform.local()) AddTools(pod, rendezvous, platform);
   return pod;
 }
