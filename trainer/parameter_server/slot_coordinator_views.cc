@@ -147,6 +147,8 @@ bool SlotCoordinator::MakePlan() {
   plan.newest_view = attendance_.grant()->newest_view;
   plan.ahead_patience = options_.ahead_patience;
   plan.rules = options_.plan;
+  plan.balance = options_.balance;
+  plan.weights = WeightsOf(*tables);
   book_.emplace(Lease{1}, tables->parameter_slots);
   tables_ = *std::move(tables);
   plan_.emplace(std::move(plan));

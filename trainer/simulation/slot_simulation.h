@@ -40,6 +40,8 @@ struct SlotOptions {
   bool planned = false;
   parameter_server::PlanRules plan;
   bool trace = false;
+  // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
+  bool loads = false;
 };
 
 struct SlotOutcome {
@@ -58,6 +60,7 @@ struct SlotOutcome {
   int restores = 0;
   int takeovers = 0;
   int late_views = 0;  // of coordinators that had a successor already
+  int moves = 0;       // of slots, by load
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;

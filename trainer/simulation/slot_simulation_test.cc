@@ -49,6 +49,8 @@ int Seeds() {
 }
 
 // Under views that a seed makes up, and under those of the coordinator's own rules.
+  options.loads = options.planned && std::atoi(seed) % 4 == 0;
+  if (options.loads) options.slots = 4;
 class SlotHistories : public testing::TestWithParam<bool> {};
 INSTANTIATE_TEST_SUITE_P(SlotSimulation, SlotHistories, testing::Bool(), [](const auto& planned) {
   return planned.param ? std::string("Planned") : std::string("MadeUp");
@@ -71,6 +73,9 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
     sum.broken_links += outcome.broken_links;
     sum.copies += outcome.copies;
     sum.short_copies += outcome.short_copies;
+    // Some with loads, and slots enough to be moved.
+    history.loads = GetParam() && seed % 4 == 0;
+    if (history.loads) history.slots = 4;
     sum.restores += outcome.restores;
     sum.takeovers += outcome.takeovers;
     sum.late_views += outcome.late_views;
@@ -84,6 +89,7 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
   EXPECT_GT(sum.client_kills, Seeds() / 2);
   EXPECT_GT(sum.pauses, Seeds() / 2);
   EXPECT_GT(sum.broken_links, Seeds() / 10);
+    sum.moves += outcome.moves;
   EXPECT_GT(sum.copies, Seeds());
   EXPECT_GT(sum.short_copies, Seeds() / 10);
   EXPECT_GT(sum.copies - sum.short_copies, Seeds() / 10);
@@ -103,8 +109,10 @@ struct Control {
 };
 
 // Where a history needs rarer luck, slot_counterexamples_test.cc plays it by hand.
+  EXPECT_EQ(sum.moves > Seeds() / 10, GetParam());
 class WithoutASlotRule : public testing::TestWithParam<Control> {};
 
+  RecordProperty("moves", std::to_string(sum.moves));
 TEST_P(WithoutASlotRule, SomeHistoryBreaksAnInvariant) {
   int seed = 1;
   std::string violation;

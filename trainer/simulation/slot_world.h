@@ -203,6 +203,7 @@ class SlotWorld {
   std::uint64_t incarnation_ = 1;
   std::uint64_t epoch_ = 0;
   bool replan_ = false;
+  std::vector<std::int64_t> loads_;  // by slot
   SlotOutcome outcome_;
 };
 

@@ -88,6 +88,7 @@ void SlotWorld::TakeOver() {
   options.common.rules = options_.plan.sync;
   options.plan = options_.plan;
   options.ahead_patience = absl::Milliseconds(300);
+  options.balance.patience = absl::Milliseconds(10);
   options.tables = [this](const ps::Layout&) -> absl::StatusOr<ps::JobTables> {
     ps::JobTables tables;
     tables.parameter_slots = pushes_.size();
@@ -112,6 +113,12 @@ void SlotWorld::TakeOver() {
 void SlotWorld::PlanTick() {
   At(kTick, [this] { PlanTick(); });
   if (Chance(0.1)) Snapshot();
+  const bool first = loads_.empty();
+  loads_.resize(pushes_.size());
+  for (std::int64_t& load : loads_) {
+    if (!options_.loads || (!first && !Chance(0.02))) continue;
+    load = Chance(0.5) ? Random(0, 2'000'000) : Random(2'000'000, 50'000'000);
+  }
   for (const auto& leader : leaders_) {
     if (!Leads(*leader)) continue;
     KeepStreams(*leader);
@@ -234,7 +241,8 @@ membership::Report SlotWorld::ReportOf(const Process& process) const {
       Put(machine->state()->ledger(), ledger);
     }
     Put(ps::SlotReport{machine->state_id(), machine->cached(),
-                       here && machine->phase() == ps::ServerPhase::kLost},
+                       here && machine->phase() == ps::ServerPhase::kLost,
+                       loads_.empty() ? 0 : loads_[static_cast<std::size_t>(slot)]},
         *said.add_slots());
     if (here && machine->phase() == ps::ServerPhase::kAborted) said.set_broken(true);
     ++slot;
@@ -267,6 +275,14 @@ void SlotWorld::Publish(const ps::JobView& job) {
     restored_[slot].insert(view.number);
   }
   ++outcome_.views;
+  if (!jobs_.empty()) {
+    const ps::JobView& before = jobs_.rbegin()->second;
+    for (std::size_t slot = 0; slot < job.slots.size(); ++slot) {
+      const ps::SlotPart& part = job.slots[slot];
+      const bool moves = part.by_load && part.chain != before.slots[slot].chain;
+      outcome_.moves += moves && before.slots[slot].chain.size() <= part.chain.size() ? 1 : 0;
+    }
+  }
   jobs_.emplace(job.number, job);
   const View& published = views_.emplace(view.number, std::move(view)).first->second;
   Trace(absl::StrCat("view ", published.number, ": ", job.clients.size(), " clients"));
