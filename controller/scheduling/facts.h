@@ -58,6 +58,9 @@ struct Verdict {
   // More workers than this have no quota: a bound like maxReplicas.
   std::optional<std::int64_t> worker_limit;
   std::string limit_message;  // what a user can do about it
+  // The same for parameter servers.
+  std::optional<std::int64_t> server_limit;
+  std::string server_limit_message;
   // Something that the user asked for cannot be had; worth a warning event.
   std::string warning;
 };

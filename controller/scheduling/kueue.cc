@@ -56,7 +56,7 @@ Json PodSets(const JobFacts& facts) {
     Json set = {{"name", PodSetName(role.role)},
                 {"count", role.wanted},
                 {"template", TemplateOf(role.pod)}};
-    // Kueue lets one set of a Workload shrink.
+    // Kueue lets one set of a Workload shrink; servers and coordinator are needed whole.
     if (role.role == resources::Role::kWorker && role.least < role.wanted && role.least >= 1) {
       set["minCount"] = role.least;
     }
@@ -291,12 +291,24 @@ Verdict QueueVerdict(const JobFacts& facts, const Queueing& queueing) {
     verdict.message = HoldMessage(facts, workload);
     return verdict;
   }
-  const std::string workers = PodSetName(resources::Role::kWorker);
   verdict = Verdict();
-  verdict.worker_limit = Admitted(workload, workers) - Reclaimed(workload, workers);
-  verdict.limit_message =
-      absl::StrCat("queue ", QueueOf(facts), " admitted the job with ", *verdict.worker_limit,
-                   " workers; suspend and resume it to ask for more");
+  const auto limit = [&](resources::Role role) {
+    return Admitted(workload, PodSetName(role)) - Reclaimed(workload, PodSetName(role));
+  };
+  const auto message = [&](std::int64_t count, const char* what) {
+    return absl::StrCat("queue ", QueueOf(facts), " admitted the job with ", count, " ", what,
+                        "; suspend and resume it to ask for more");
+  };
+  verdict.worker_limit = limit(resources::Role::kWorker);
+  verdict.limit_message = message(*verdict.worker_limit, "workers");
+  // Servers are admitted all or not at all, but the user may have asked for more since.
+  const bool served = std::any_of(facts.roles.begin(), facts.roles.end(), [](const RoleFacts& of) {
+    return of.role == resources::Role::kParameterServer;
+  });
+  if (served) {
+    verdict.server_limit = limit(resources::Role::kParameterServer);
+    verdict.server_limit_message = message(*verdict.server_limit, "parameter servers");
+  }
   return verdict;
 }
 

@@ -107,6 +107,71 @@ TEST(Workload, AsksForEveryRoleWithWhatDecidesWhereItRuns) {
   EXPECT_FALSE(sets[1]["template"]["metadata"]["labels"].contains("starling.dev/index"));
 }
 
+// Kueue's webhook takes minCount on at most one set, and an admission with less than was asked for
+// lessens that set alone.
+JobFacts FactsWithServers() {
+  JobFacts facts = TestFacts();
+  facts.roles.push_back({.role = resources::Role::kParameterServer,
+                         .pod = TestPod("parameter-server", "0", "2Gi"),
+                         .wanted = 2,
+                         .least = 1});
+  return facts;
+}
+
+Json AdmittedWithServers(const JobFacts& facts, std::int64_t workers, std::int64_t servers) {
+  Json workload = Admitted(facts, workers);
+  workload["status"]["admission"]["podSetAssignments"].push_back(
+      {{"name", "parameter-server"}, {"count", servers}, {"flavors", {{"cpu", "small"}}}});
+  return workload;
+}
+
+TEST(Workload, OnlyWorkersMayBeAdmittedInPart) {
+  const Json workload = BuildWorkload(FactsWithServers(), {});
+  const Json& sets = workload["spec"]["podSets"];
+  ASSERT_EQ(sets.size(), 3U);
+  for (const Json& set : sets) {
+    EXPECT_EQ(set.contains("minCount"), set["name"] == "worker") << set["name"];
+  }
+  EXPECT_EQ(sets[2]["name"], "parameter-server");
+  EXPECT_EQ(sets[2]["count"], 2) << "servers are needed whole, though fewer would do";
+}
+
+TEST(QueueVerdict, AdmissionInPartBoundsWorkersAndLeavesServersWhole) {
+  const JobFacts facts = FactsWithServers();
+  const Verdict verdict = QueueVerdict(facts, {.workload = AdmittedWithServers(facts, 3, 2)});
+  EXPECT_FALSE(verdict.hold);
+  EXPECT_EQ(verdict.worker_limit, 3);
+  EXPECT_EQ(verdict.server_limit, 2);
+  EXPECT_EQ(QueueVerdict(TestFacts(), {.workload = Admitted(TestFacts(), 3)}).server_limit,
+            std::nullopt)
+      << "a job without servers";
+}
+
+TEST(QueueVerdict, ServersBeyondTheAdmissionHaveNoQuota) {
+  JobFacts facts = FactsWithServers();
+  const Json workload = AdmittedWithServers(facts, 4, 2);
+  facts.roles[2].wanted = 3;  // the user has asked for one more since
+  const Verdict verdict = QueueVerdict(facts, {.workload = workload});
+  EXPECT_EQ(verdict.server_limit, 2);
+  EXPECT_EQ(verdict.server_limit_message,
+            "queue research admitted the job with 2 parameter servers; suspend and resume it to "
+            "ask for more");
+}
+
+TEST(QueueVerdict, ServersThatWereGivenBackAreNotTheJobsAnyMore) {
+  JobFacts facts = FactsWithServers();
+  Json workload = AdmittedWithServers(facts, 4, 2);
+  Set(workload, "PodsReady", true, "Started");
+  facts.roles[1].live = 4;
+  facts.roles[2].wanted = facts.roles[2].live = 1;
+  const std::vector<Write> writes = QueueWrites(facts, {.workload = workload}, kNow);
+  ASSERT_EQ(writes.size(), 1U);
+  EXPECT_EQ(writes[0].body["status"]["reclaimablePods"],
+            Json::array({{{"name", "parameter-server"}, {"count", 1}}}));
+  facts.roles[2].wanted = 2;
+  EXPECT_EQ(QueueVerdict(facts, {.workload = After(workload, writes[0])}).server_limit, 1);
+}
+
 TEST(Workload, WithoutAQueueThereIsNone) {
   JobFacts facts = TestFacts();
   facts.labels.clear();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Suspension and the end of a job.
+#include "controller/trainingjob/reasons.h"
 #include "controller/trainingjob/test_cases.h"
 
 namespace starling::trainingjob {
@@ -71,6 +72,95 @@ const Case kSuspension[] = {
        s.now += absl::Seconds(31);
      },
      [](const Decision& d) { EXPECT_NE(Deletes(d, "digits-worker-0"), nullptr); }},
+    {"CheckpointThatCannotBeWrittenIsGivenUpAndItsPlaceIsNamed",
+     [](Scene& s) {
+       s.servers(2);
+       s.seen.spec.mutable_checkpoint()->set_uri("file:///full/disk");
+       s.Training();
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.now += absl::Seconds(31);
+     },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-parameter-server-0"), nullptr);
+       EXPECT_NE(Deletes(d, "digits-worker-0"), nullptr);
+       EXPECT_EQ(ConditionStatus(d.status, "Suspended"), "Unknown") << "pods are still there";
+       EXPECT_EQ(ReasonOf(d, "Suspended"), kCheckpointNotWritten);
+       const std::string message = FindCondition(d.status, "Suspended")->message();
+       EXPECT_NE(message.find("file:///full/disk"), std::string::npos) << message;
+       EXPECT_NE(message.find("step 0"), std::string::npos) << message;
+       EXPECT_NE(message.find("make room"), std::string::npos) << message;
+       EXPECT_TRUE(Emits(d, kCheckpointNotWritten));
+     }},
+    {"PeersThatCannotSaveAreGivenUpLikewiseAndTheNewestCheckpointIsNamed",
+     [](Scene& s) {
+       s.Training();
+       s.report().mutable_training()->mutable_checkpoint()->set_name("1-1-60");
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.now += absl::Seconds(31);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Suspended"), kCheckpointNotWritten);
+       const std::string message = FindCondition(d.status, "Suspended")->message();
+       EXPECT_NE(message.find("the newest one before, 1-1-60"), std::string::npos) << message;
+     }},
+    {"CheckpointThatWasGivenUpIsToldOnceAndUntilTheJobGoesOn",
+     [](Scene& s) {
+       s.Training();
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.now += absl::Seconds(31);
+       s.Settle();
+       s.seen.pods.clear();
+       s.seen.link.reset();
+       s.Settle();
+     },
+     [](const Decision& d) {
+       EXPECT_TRUE(Is(d, "Suspended"));
+       EXPECT_EQ(ReasonOf(d, "Suspended"), kCheckpointNotWritten);
+       EXPECT_FALSE(Emits(d, kCheckpointNotWritten));
+       EXPECT_FALSE(Emits(d, "Suspended"));
+     }},
+    {"ResumptionForgetsThatACheckpointWasGivenUp",
+     [](Scene& s) {
+       s.Training();
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.now += absl::Seconds(31);
+       s.Settle();
+       s.seen.pods.clear();
+       s.seen.link.reset();
+       s.Settle();
+       s.policy().set_suspend(false);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Suspended"), "JobResumed");
+       EXPECT_EQ(Count<CreatePod>(d), 3);
+     }},
+    {"SuspensionThatSavesInTimeIsNotGivenUp",
+     [](Scene& s) {
+       s.Training();
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.report().set_stopped(true);
+       s.now += absl::Seconds(31);
+     },
+     [](const Decision& d) { EXPECT_EQ(ReasonOf(d, "Suspended"), "Suspending"); }},
+    {"JobThatNeverMadeAStepHasNothingToSave",
+     [](Scene& s) {
+       s.Training();
+       s.report().set_settled_step(0);
+       s.report().mutable_training()->mutable_progress()->set_step(0);
+       s.seen.status.clear_progress();
+       s.policy().set_suspend(true);
+       s.Settle();
+       s.now += absl::Seconds(31);
+     },
+     [](const Decision& d) {
+       EXPECT_NE(Deletes(d, "digits-worker-0"), nullptr);
+       EXPECT_EQ(ReasonOf(d, "Suspended"), "Suspending");
+     }},
     {"CoordinatorGoesWhenTheWorkersAreGone",
      [](Scene& s) {
        s.Training();

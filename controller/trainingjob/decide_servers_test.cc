@@ -136,6 +136,103 @@ TEST(Servers, FewerThanCopiesIsToldAsAProblem) {
               HasSubstr("raise replicaSpecs.parameterServer.replicas"));
 }
 
+// The pod is killed at 64 MiB; more is given up to a maximum.
+Scene KilledForMemory(std::string_view name, const char* maximum) {
+  Scene scene = WithServers();
+  scene.worker().mutable_on_out_of_memory()->set_factor(1.5);
+  scene.worker().mutable_on_out_of_memory()->set_maximum(maximum);
+  for (ObservedPod& pod : scene.seen.pods) pod.memory = 64 << 20;
+  scene.End(name, 137, 9).exit->reason = "OOMKilled";
+  return scene;
+}
+
+std::string MemoryOfNew(const Decision& decision, Role role) {
+  for (const Action& action : decision.actions) {
+    const auto* create = std::get_if<CreatePod>(&action);
+    if (create != nullptr && create->role == role) return create->memory;
+  }
+  return "none is made";
+}
+
+TEST(Servers, OneThatIsKilledForMemoryComesBackWithMoreAndItsRoleAlone) {
+  Scene scene = KilledForMemory(kLast, "1Gi");
+  const Decision decision = scene.Do();
+  EXPECT_EQ(MemoryOfNew(decision, Role::kParameterServer), "96Mi");
+  EXPECT_EQ(decision.status.replica_statuses().at("parameterServer").memory(), "96Mi");
+  EXPECT_EQ(decision.status.replica_statuses().at("worker").memory(), "");
+  EXPECT_EQ(decision.status.failures(), 0) << "it is answered";
+  ASSERT_EQ(decision.status.incidents_size(), 1);
+  EXPECT_EQ(decision.status.incidents(0).reason(), "OOMKilled");
+  EXPECT_THAT(decision.status.incidents(0).message(), HasSubstr("it comes back with 96Mi"));
+  EXPECT_TRUE(Emits(decision, "MemoryRaised"));
+  // Kept: the next one that is made gets it too.
+  scene.Settle();
+  std::erase_if(scene.seen.pods, [](const ObservedPod& pod) { return pod.Terminated(); });
+  EXPECT_EQ(MemoryOfNew(scene.Do(), Role::kParameterServer), "96Mi");
+}
+
+TEST(Servers, MemoryEndsAtItsMaximumAndThenAKillIsAFailureWithItsRemedy) {
+  EXPECT_EQ(MemoryOfNew(KilledForMemory(kLast, "80Mi").Do(), Role::kParameterServer), "80Mi");
+  const Decision at_its_end = KilledForMemory(kLast, "64Mi").Do();
+  EXPECT_EQ(MemoryOfNew(at_its_end, Role::kParameterServer), "");
+  EXPECT_EQ(at_its_end.status.failures(), 1);
+  EXPECT_EQ(ReasonOf(at_its_end, "Degraded"), kOutOfMemory);
+}
+
+TEST(Servers, TheirCoordinatorIsGivenMoreMemoryToo) {
+  Scene scene = KilledForMemory("digits-coordinator-0", "1Gi");
+  scene.seen.link.reset();
+  const Decision decision = scene.Do();
+  EXPECT_EQ(MemoryOfNew(decision, Role::kCoordinator), "96Mi");
+  EXPECT_EQ(decision.status.replica_statuses().at("coordinator").memory(), "96Mi");
+  EXPECT_EQ(decision.status.failures(), 0);
+}
+
+TEST(Servers, OneCopyOnADiskThatGoesWithThePodIsToldAsAProblem) {
+  Scene scene = WithServers();
+  scene.seen.checkpoint_durable = false;
+  const Decision decision = scene.Do();
+  EXPECT_EQ(ReasonOf(decision, "Degraded"), kSingleCopy);
+  EXPECT_TRUE(Emits(decision, kSingleCopy));
+  const std::string message = FindCondition(decision.status, "Degraded")->message();
+  EXPECT_THAT(message, HasSubstr("checkpoint.uri is not set"));
+  EXPECT_THAT(message, HasSubstr("exchange.parameterServer.replication to 2"));
+  scene.seen.status = decision.status;
+  EXPECT_FALSE(Emits(scene.Do(), kSingleCopy)) << "once";
+
+  scene.seen.spec.mutable_checkpoint()->set_uri("/models");
+  scene.seen.status.clear_conditions();
+  EXPECT_THAT(FindCondition(scene.Do().status, "Degraded")->message(),
+              HasSubstr("checkpoint.uri is /models, which no lasting volume"));
+}
+
+TEST(Servers, TwoCopiesOrALastingDiskAreNoProblem) {
+  Scene scene = WithServers();
+  EXPECT_EQ(ReasonOf(scene.Do(), "Degraded"), "") << "a lasting disk";
+  scene.seen.checkpoint_durable = false;
+  scene.seen.spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Degraded"), "") << "two copies";
+  Scene peers;
+  peers.seen.checkpoint_durable = false;
+  EXPECT_EQ(ReasonOf(peers.Training().Do(), "Degraded"), "") << "every worker has all of it";
+}
+
+TEST(Servers, AQueueThatAdmittedFewerBoundsThemAndItIsToldOnce) {
+  Scene scene = WithServers();
+  scene.servers(4);
+  scene.seen.generation = 2;
+  scene.seen.queueing.server_limit = 3;
+  scene.seen.queueing.server_limit_message = "queue research admitted 3";
+  const Decision decision = scene.Do();
+  EXPECT_TRUE(Creates(decision, Role::kParameterServer, 2));
+  EXPECT_FALSE(Creates(decision, Role::kParameterServer, 3));
+  EXPECT_EQ(decision.supervision->desired->servers(), 3);
+  EXPECT_TRUE(Emits(decision, "ReplicasBounded"));
+  EXPECT_EQ(decision.supervision->desired->workers(), 2) << "workers have a bound of their own";
+  scene.seen.status = decision.status;
+  EXPECT_FALSE(Emits(scene.Do(), "ReplicasBounded"));
+}
+
 TEST(Servers, HaveABudgetOfTheirOwnWhereThereAreBudgets) {
   Scene scene = WithServers();
   scene.options.budgets = true;

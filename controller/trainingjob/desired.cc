@@ -68,7 +68,7 @@ v1alpha1::Desired DesiredFor(const Pass& pass) {
   desired.set_workers(workers);
   desired.set_min_workers(
       std::clamp<std::int64_t>(spec.replica_specs().worker().min_replicas(), 1, workers));
-  if (const std::int64_t servers = WantedServers(spec).replicas; servers > 0) {
+  if (const std::int64_t servers = WantedServers(pass).replicas; servers > 0) {
     desired.set_servers(servers);
     desired.set_min_servers(std::clamp<std::int64_t>(
         spec.replica_specs().parameter_server().min_replicas(), 1, servers));

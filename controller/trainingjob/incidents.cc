@@ -129,8 +129,7 @@ void KeepNewest(Pass& pass) {
 bool IsSpare(const Pass& pass, const ObservedPod& pod) {
   if (pod.role == Role::kCoordinator) return false;
   const auto others = static_cast<std::int64_t>(pass.UsablePods(pod.role).size());
-  const Wanted wanted = pod.role == Role::kWorker ? WantedWorkers(pass.observed.spec)
-                                                  : WantedServers(pass.observed.spec);
+  const Wanted wanted = pod.role == Role::kWorker ? WantedWorkers(pass) : WantedServers(pass);
   return others >= wanted.replicas;
 }
 

@@ -129,6 +129,8 @@ struct Queueing {
   std::string message;
   std::optional<std::int64_t> worker_limit;  // a bound like maxReplicas
   std::string limit_message;
+  std::optional<std::int64_t> server_limit;
+  std::string server_limit_message;
   std::string warning;  // what was asked for and cannot be had; the job goes on without it
 };
 
@@ -155,6 +157,8 @@ struct Observed {
   std::optional<Refusal> refusal;
   Queueing queueing;
   std::optional<ObservedLink> link;
+  // Remembered: `status` was decided by this process and is not written; nothing is.
+  bool status_unwritten = false;
   // Remembered: since this process last wrote the status.
   absl::Duration since_status_write = absl::InfiniteDuration();
 };

@@ -39,8 +39,8 @@ void ReleaseGoneNodes(Pass& pass);
 // problems.cc: what keeps pods from running, as the condition Degraded.
 void FindProblems(Pass& pass, bool held);
 
-// memory.cc: onOutOfMemory. What new workers get; empty: what their template says.
-std::string WorkerMemory(const Pass& pass);
+// memory.cc: onOutOfMemory. What new pods of the role get; empty: what their template says.
+std::string RaisedMemory(const Pass& pass, Role role);
 // The pod was killed for want of memory. Returns what is done about it, for people; nothing: no
 // more can be given.
 std::optional<std::string> RaiseMemory(Pass& pass, const ObservedPod& pod);
@@ -123,6 +123,7 @@ struct Wanted {
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec);
 Wanted WantedWorkers(const Pass& pass);                       // the same, within what queues allow
 Wanted WantedServers(const v1alpha1::TrainingJobSpec& spec);  // 0: the job has none
+Wanted WantedServers(const Pass& pass);
 // Puts the wanted number into the status, and tells of what bounds it.
 void NoteWanted(Pass& pass, const Wanted& wanted);
 

@@ -22,9 +22,10 @@ constexpr std::size_t kLongestDetail = 600;
 constexpr int kPassing = 4;
 
 constexpr std::string_view kRanking[] = {
-    kQuotaExceeded, kPodForbidden,    kNameTaken,           kImagePullFailed,  kContainerNotCreated,
-    kOutOfMemory,   kUnschedulable,   kSchedulingGated,     kWorkerRefused,    kServerRefused,
-    kNodeLost,      kUnderReplicated, kPodStuckTerminating, kSchedulingIgnored};
+    kQuotaExceeded,       kPodForbidden,      kNameTaken,     kImagePullFailed,
+    kContainerNotCreated, kOutOfMemory,       kUnschedulable, kSchedulingGated,
+    kWorkerRefused,       kServerRefused,     kNodeLost,      kUnderReplicated,
+    kPodStuckTerminating, kSchedulingIgnored, kSingleCopy};
 
 // What has this reason, each with a detail; a map, so that the order is always the same.
 using Found = std::map<std::string_view, std::map<std::string, std::string>>;
@@ -81,11 +82,22 @@ std::string_view RefusalOf(const Pass& pass, const v1alpha1::MemberStatus& membe
 
 // Of each part of the model there are as many copies as there are servers, at most.
 void FindTooFewServers(const Pass& pass, Found& found) {
-  const std::int64_t servers = WantedServers(pass.observed.spec).replicas;
+  const std::int64_t servers = WantedServers(pass).replicas;
   const std::int64_t copies = pass.observed.spec.exchange().parameter_server().replication();
   if (!pass.HasServers() || servers >= copies) return;
   found[kUnderReplicated][""] =
       absl::StrCat("replication is ", copies, ", replicas of the parameter servers ", servers);
+}
+
+// With one copy and snapshots that go with the pod, the pod's end is the end of what it holds.
+void FindSingleCopy(const Pass& pass, Found& found) {
+  const std::int64_t copies = pass.observed.spec.exchange().parameter_server().replication();
+  if (!pass.HasServers() || copies > 1 || pass.observed.checkpoint_durable) return;
+  const std::string& uri = pass.observed.spec.checkpoint().uri();
+  found[kSingleCopy][""] = absl::StrCat(
+      "exchange.parameterServer.replication is 1, and checkpoint.uri is ",
+      uri.empty() ? "not set"
+                  : absl::StrCat(uri, ", which no lasting volume of both templates holds"));
 }
 
 Found FindAll(Pass& pass) {
@@ -93,6 +105,7 @@ Found FindAll(Pass& pass) {
   for (const ObservedPod& pod : pass.observed.pods) FindInPod(pass, pod, found);
   FindOutOfMemory(pass, found);
   FindTooFewServers(pass, found);
+  FindSingleCopy(pass, found);
   const std::optional<Refusal>& refusal = pass.observed.refusal;
   if (refusal.has_value() && (refusal->reason != kNameTaken || refusal->attempts > kPassing)) {
     found[refusal->reason][""] = refusal->message;

@@ -35,6 +35,13 @@ constexpr ReasonRow kRows[] = {
      "set spec.checkpoint.uri to a path on a PersistentVolumeClaim that the worker's template "
      "mounts; with exchange.parameterServer the parameter servers' template too"},
 
+    {"Suspended", kCheckpointNotWritten,
+     "no checkpoint could be written before the pods had to go: steps since the newest one are "
+     "lost",
+     "make room at the path that the message names and make it writable for the pods' user, or set "
+     "spec.checkpoint.uri to another place while the job is suspended; why it failed is in the "
+     "logs of the pods and of its storage"},
+
     {"Failed", kInvalidSpec, "the spec is wrong, or the API server refuses the pods made from it",
      "correct the field that the message names and create the job again"},
     {"Failed", "TrainingFailed", "training itself gave up", "see the message"},
@@ -82,8 +89,13 @@ constexpr ReasonRow kRows[] = {
     {"Degraded", kUnderReplicated, "the job wants fewer parameter servers than copies",
      "raise replicaSpecs.parameterServer.replicas, or lower exchange.parameterServer.replication "
      "while the job is suspended; until then a server that dies may take what it holds with it"},
-    {"Degraded", kOutOfMemory, "workers are killed because they need more memory than they may use",
-     "raise resources.limits.memory in the worker's template, or set onOutOfMemory and its "
+    {"Degraded", kSingleCopy,
+     "what a parameter server holds is nowhere else: there is one copy, and its snapshots lie on a "
+     "disk that goes with its pod, so that its part of the model begins anew when the pod is lost",
+     "set spec.checkpoint.uri to a path on a PersistentVolumeClaim that the templates of workers "
+     "and parameter servers mount, or exchange.parameterServer.replication to 2"},
+    {"Degraded", kOutOfMemory, "pods are killed because they need more memory than they may use",
+     "raise resources.limits.memory in the template of their role, or set onOutOfMemory and its "
      "maximum"},
     {"Degraded", kNoProblem, "nothing is wrong with pods and nodes", ""},
 
@@ -121,8 +133,8 @@ constexpr ReasonRow kRows[] = {
     {"event", "Restarting", "training stopped and is brought back", ""},
     {"event", "Resumed", "a suspended job goes on", ""},
     {"event", "Suspended", "a job is suspended", ""},
-    {"event", "ReplicasBounded", "fewer or more workers than asked for, by a bound", ""},
-    {"event", "MemoryRaised", "workers get more memory after a kill for want of it", ""},
+    {"event", "ReplicasBounded", "fewer or more workers or servers than asked for, by a bound", ""},
+    {"event", "MemoryRaised", "pods of a role get more memory after a kill for want of it", ""},
     {"event", "NodeAvoided", "pods are kept away from a node for a while", ""},
     {"event", "RoundStarted", "all containers are started again with a new environment", ""},
 };

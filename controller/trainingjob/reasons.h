@@ -27,11 +27,13 @@ inline constexpr std::string_view kWorkerRefused = "WorkerRefused";
 inline constexpr std::string_view kServerRefused = "ParameterServerRefused";
 inline constexpr std::string_view kUnderReplicated = "UnderReplicated";
 inline constexpr std::string_view kSchedulingIgnored = "SchedulingIgnored";
+inline constexpr std::string_view kSingleCopy = "SingleCopy";
 inline constexpr std::string_view kNoProblem = "NoProblem";
 
 // Ends.
 inline constexpr std::string_view kInvalidSpec = "InvalidSpec";
 inline constexpr std::string_view kCheckpointNotDurable = "CheckpointNotDurable";
+inline constexpr std::string_view kCheckpointNotWritten = "CheckpointNotWritten";
 
 struct ReasonRow {
   std::string_view where;  // "Running", "Degraded", ...: the condition; or "incident", "event"

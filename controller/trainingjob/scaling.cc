@@ -59,6 +59,16 @@ Wanted WithinOwnBounds(const RoleSpec& role) {
   return wanted;
 }
 
+// At least one, whatever a queue says: what was admitted at all runs.
+Wanted WithinQuota(Wanted wanted, const std::optional<std::int64_t>& limit,
+                   const std::string& message) {
+  if (limit.has_value() && wanted.replicas > *limit) {
+    wanted.replicas = std::max<std::int64_t>(*limit, 1);
+    wanted.limit = message.empty() ? "the queue" : message;
+  }
+  return wanted;
+}
+
 // Lets go of who must leave and of who is more than wanted, the highest index first, and makes who
 // is missing.
 void ScaleRole(Pass& pass, Role role, std::int64_t wanted) {
@@ -98,7 +108,7 @@ void MakePod(Pass& pass, Role role, std::int64_t index, const World& world) {
   CreatePod create{.role = role,
                    .index = index,
                    .config_generation = ConfigGeneration(pass),
-                   .memory = role == Role::kWorker ? WorkerMemory(pass) : "",
+                   .memory = RaisedMemory(pass, role),
                    .avoid = NodesToAvoid(pass),
                    .world = world};
   pass.decision.actions.push_back(std::move(create));
@@ -113,13 +123,15 @@ bool IsDelayed(Pass& pass) {
 }
 
 Wanted WantedWorkers(const Pass& pass) {
-  Wanted wanted = WantedWorkers(pass.observed.spec);
   const Queueing& queueing = pass.observed.queueing;
-  if (queueing.worker_limit.has_value() && wanted.replicas > *queueing.worker_limit) {
-    wanted.replicas = std::max<std::int64_t>(*queueing.worker_limit, 1);
-    wanted.limit = queueing.limit_message.empty() ? "the queue" : queueing.limit_message;
-  }
-  return wanted;
+  return WithinQuota(WantedWorkers(pass.observed.spec), queueing.worker_limit,
+                     queueing.limit_message);
+}
+
+Wanted WantedServers(const Pass& pass) {
+  const Queueing& queueing = pass.observed.queueing;
+  return WithinQuota(WantedServers(pass.observed.spec), queueing.server_limit,
+                     queueing.server_limit_message);
 }
 
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec) {
@@ -162,7 +174,15 @@ void ScaleWorkers(Pass& pass) {
 }
 
 void ScaleServers(Pass& pass) {
-  ScaleRole(pass, Role::kParameterServer, WantedServers(pass.observed.spec).replicas);
+  const Wanted wanted = WantedServers(pass);
+  // Once for what the user has written.
+  if (!wanted.limit.empty() && pass.status.observed_generation() != pass.observed.generation) {
+    const std::int64_t asked = pass.observed.spec.replica_specs().parameter_server().replicas();
+    pass.Event(true, "ReplicasBounded", "Scale",
+               absl::StrCat(asked, " parameter servers are asked for; ", wanted.limit,
+                            " makes that ", wanted.replicas));
+  }
+  ScaleRole(pass, Role::kParameterServer, wanted.replicas);
 }
 
 }  // namespace starling::trainingjob

@@ -92,6 +92,8 @@ Queueing QueueingOf(const scheduling::Verdict& verdict) {
           .message = verdict.message,
           .worker_limit = verdict.worker_limit,
           .limit_message = verdict.limit_message,
+          .server_limit = verdict.server_limit,
+          .server_limit_message = verdict.server_limit_message,
           .warning = verdict.warning};
 }
 

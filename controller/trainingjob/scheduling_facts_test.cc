@@ -143,12 +143,16 @@ TEST(QueueingOf, CarriesTheWholeVerdict) {
                                         .message = "no quota",
                                         .worker_limit = 3,
                                         .limit_message = "ask for more",
+                                        .server_limit = 2,
+                                        .server_limit_message = "servers: ask for more",
                                         .warning = "no such scheduler"});
   EXPECT_TRUE(queueing.hold);
   EXPECT_EQ(queueing.reason, "Queued");
   EXPECT_EQ(queueing.message, "no quota");
   EXPECT_EQ(queueing.worker_limit, 3);
   EXPECT_EQ(queueing.limit_message, "ask for more");
+  EXPECT_EQ(queueing.server_limit, 2);
+  EXPECT_EQ(queueing.server_limit_message, "servers: ask for more");
   EXPECT_EQ(queueing.warning, "no such scheduler");
 }
 

@@ -5,6 +5,10 @@
 // begun is completed even if the user changes his mind: a half-stopped flock serves nobody, and a
 // spec that was edited in between must not meet pods of the old one. For the same reason pods of a
 // frozen spec that is not the job's any more are let go before new ones are made.
+//
+// A checkpoint that cannot be written, on a full disk or at a path that nobody may write to, is
+// waited for as long as haltTimeout and no longer, whoever would write it, workers or servers: then
+// the pods go all the same, and the condition says what is lost and where room is wanted.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -21,7 +25,30 @@ bool IsStale(const Pass& pass) {
   return newest != nullptr && !newest->current && !pass.observed.pods.empty();
 }
 
+bool HasReason(const Pass& pass, std::string_view reason) {
+  const v1alpha1::Condition* suspended = FindCondition(pass.status, "Suspended");
+  return suspended != nullptr && suspended->reason() == reason;
+}
+
+// What stands where checkpoints should lie, for people.
+std::string PlaceOfCheckpoints(const Pass& pass) {
+  const std::string& uri = pass.observed.spec.checkpoint().uri();
+  return uri.empty() ? "in the job's own folder (checkpoint.uri is not set)"
+                     : absl::StrCat("at ", uri);
+}
+
+std::string NotWritten(const Pass& pass) {
+  const v1alpha1::CheckpointStatus& newest = pass.status.last_checkpoint();
+  return absl::StrCat(
+      "no checkpoint was written ", PlaceOfCheckpoints(pass), " within ",
+      absl::FormatDuration(pass.options.halt_timeout), "; training will go on from ",
+      newest.has_name() ? absl::StrCat("the newest one before, ", newest.name()) : "step 0",
+      ". To do: ", std::string(RemedyOf(kCheckpointNotWritten)));
+}
+
 void Begin(Pass& pass) {
+  // Given up already: that stays on record until the job goes on.
+  if (HasReason(pass, kCheckpointNotWritten)) return;
   const double active = ActiveSeconds(pass);
   if (SetCondition(pass, "Suspended", "Unknown", "Suspending", "waiting for a checkpoint")) {
     pass.status.set_active_seconds(active);
@@ -29,10 +56,7 @@ void Begin(Pass& pass) {
   }
 }
 
-bool WasLost(const Pass& pass) {
-  const v1alpha1::Condition* suspended = FindCondition(pass.status, "Suspended");
-  return suspended != nullptr && suspended->reason() == kCheckpointNotDurable;
-}
+bool WasLost(const Pass& pass) { return HasReason(pass, kCheckpointNotDurable); }
 
 // Training will begin at step 0: new steps are counted from there.
 void ForgetTraining(Pass& pass) {
@@ -54,16 +78,34 @@ void Complete(Pass& pass) {
   // Only where there was something to lose.
   const bool lost =
       !pass.observed.checkpoint_durable && pass.status.has_start_time() && (first || WasLost(pass));
+  const bool not_written = !lost && HasReason(pass, kCheckpointNotWritten);
   if (lost) {
     reason = std::string(kCheckpointNotDurable);
     message = DurabilityWarning(pass);
     ForgetTraining(pass);
+  } else if (not_written) {
+    reason = std::string(kCheckpointNotWritten);
+    message = FindCondition(pass.status, "Suspended")->message();
   }
   SetCondition(pass, "Suspended", "True", reason, message);
   if (!first) return;
   pass.status.set_active_seconds(active);
-  pass.Event(lost, "Suspended", "Suspend",
-             lost ? message : "training is saved and all pods are released");
+  pass.Event(lost || not_written, "Suspended", "Suspend",
+             lost || not_written ? message : "training is saved and all pods are released");
+}
+
+// Who waited in vain says so while it can still be seen that somebody was there to save.
+void GiveUpSaving(Pass& pass) {
+  if (HasReason(pass, kCheckpointNotWritten)) return;
+  std::string message = NotWritten(pass);
+  SetCondition(pass, "Suspended", "Unknown", kCheckpointNotWritten, message);
+  pass.Event(true, kCheckpointNotWritten, "Suspend", std::move(message));
+}
+
+// Steps that a checkpoint would hold.
+bool HasSomethingToSave(const Pass& pass) {
+  return pass.status.progress().step() > 0 ||
+         (pass.report != nullptr && pass.report->settled_step() > 0);
 }
 
 // Halted and saved, or nobody left to wait for.
@@ -72,7 +114,10 @@ bool MayRelease(Pass& pass) {
   if (pass.report != nullptr && pass.report->stopped()) return true;
   const absl::Time limit = ToTime(FindCondition(pass.status, "Suspended")->last_transition_time()) +
                            pass.options.halt_timeout;
-  if (pass.now >= limit) return true;
+  if (pass.now >= limit) {
+    if (HasSomethingToSave(pass)) GiveUpSaving(pass);
+    return true;
+  }
   pass.RequeueAt(limit);
   // Pods that end now leave nobody to wait for.
   return std::none_of(pass.observed.pods.begin(), pass.observed.pods.end(),
