@@ -7,6 +7,7 @@
 #include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ip/v6_only.hpp>
 #include <boost/asio/ssl/context.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
@@ -152,6 +153,16 @@ beast::http::response<Body> ToMessage(const Response& response, bool keep_alive)
   message.keep_alive(keep_alive);
   message.content_length(response.body.size());
   return message;
+}
+
+// Of IPv6 where the kernel has it, which takes connections of IPv4 too.
+asio::ip::address AnyAddress() {
+  Error error;
+  asio::io_context context;
+  Tcp::acceptor probe(context);
+  probe.open(Tcp::v6(), error);
+  if (error) return asio::ip::address_v4::any();
+  return asio::ip::address_v6::any();
 }
 
 }  // namespace
@@ -348,7 +359,8 @@ absl::Status HttpServer::Core::Listen() {
                                                "; choose another address or port"));
   };
   Error error;
-  const auto address = asio::ip::make_address(options_.address, error);
+  const bool any = options_.address.empty();
+  const auto address = any ? AnyAddress() : asio::ip::make_address(options_.address, error);
   if (error) return failed("read the address", error);
   if (options_.port < 0 || options_.port > 65535) {
     return failed("use the port of", make_error_code(boost::system::errc::invalid_argument));
@@ -358,6 +370,7 @@ absl::Status HttpServer::Core::Listen() {
   if (error) return failed("open a socket for", error);
   CloseOnExec(acceptor_.native_handle());
   acceptor_.set_option(asio::socket_base::reuse_address(true), error);
+  if (any && address.is_v6()) acceptor_.set_option(asio::ip::v6_only(false), error);
   acceptor_.bind(endpoint, error);
   if (error) return failed("bind", error);
   acceptor_.listen(asio::socket_base::max_listen_connections, error);

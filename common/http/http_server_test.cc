@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -106,6 +107,19 @@ TEST(HttpServer, AnswersAGetAndKeepsTheConnectionForTheNext) {
   const std::string answer = client.Receive();
   EXPECT_THAT(answer, HasSubstr("<GET /second >"));
   EXPECT_THAT(answer, Not(HasSubstr("<timeout>")));
+}
+
+TEST(HttpServer, WithoutAnAddressItAnswersOnThoseOfBothFamilies) {
+  const auto server = HttpServer::Start({.address = ""}, Echo);
+  ASSERT_TRUE(server.ok()) << server.status();
+  EXPECT_TRUE(RawClient((*server)->port()).connected());
+  const net::Address six{"::1", static_cast<std::uint16_t>((*server)->port())};
+  if (!net::Listen({"::1", 0}).ok()) GTEST_SKIP() << "this machine has no address ::1";
+  const auto socket = net::StartConnect(six);
+  ASSERT_TRUE(socket.ok()) << socket.status();
+  pollfd writable{socket->get(), POLLOUT, 0};
+  ASSERT_EQ(::poll(&writable, 1, 5000), 1);
+  EXPECT_EQ(net::ConnectResult(*socket, six), absl::OkStatus());
 }
 
 TEST(HttpServer, PipelinedRequestsAreEachAnsweredInOrder) {

@@ -36,7 +36,7 @@ struct WebhookOptions {
   std::string service = "starling-webhook";
   std::string secret = "starling-webhook-certificate";
   std::string configuration = "starling";  // the ValidatingWebhookConfiguration; "": none is kept
-  std::string address = "0.0.0.0";
+  std::string address;  // "": every one of this machine
   int port = 9443;  // 0: any free one, see Webhook::port()
   int max_connections = 32;
   absl::Duration check_every = absl::Minutes(1);

@@ -18,8 +18,7 @@ absl::StatusOr<Server> Serve(const std::string& address, http::Handler handler) 
   const std::size_t colon = address.rfind(':');
   http::HttpServerOptions options;
   options.address = address.substr(0, colon);
-  if (options.address.empty()) options.address = "0.0.0.0";
-  if (options.address.front() == '[') {
+  if (!options.address.empty() && options.address.front() == '[') {
     options.address = options.address.substr(1, options.address.size() - 2);
   }
   if (!absl::SimpleAtoi(address.substr(colon + 1), &options.port)) {

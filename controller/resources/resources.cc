@@ -51,6 +51,8 @@ Json BuildService(const JobIdentity& job) {
   Json service = Owned(job, "v1", "Service", ServiceName(job.name));
   service["spec"] = {
       {"clusterIP", "None"},
+      // Pods' addresses are of one family or of both: as many as the cluster has are told.
+      {"ipFamilyPolicy", "PreferDualStack"},
       {"publishNotReadyAddresses", true},
       {"selector", {{Text(kJobLabel), job.name}}},
       {"ports", Json::array({{{"name", "metrics"}, {"port", kMetricsPort}, {"protocol", "TCP"}}})}};

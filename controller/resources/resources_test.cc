@@ -389,6 +389,8 @@ TEST(Resources, ServiceIsHeadless) {
   const Json service = BuildService(kJob);
   EXPECT_EQ(service["spec"]["clusterIP"], "None");
   EXPECT_EQ(service["spec"]["selector"]["starling.dev/job"], "digits");
+  // Names lead to addresses of every family that the pods have.
+  EXPECT_EQ(service["spec"]["ipFamilyPolicy"], "PreferDualStack");
 }
 
 }  // namespace

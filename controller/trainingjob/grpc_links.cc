@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
+#include "common/net/address.h"
 #include "common/rpc/credentials.h"
 #include "controller/resources/credentials.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -32,6 +33,10 @@ std::string Essence(const v1alpha1::CoordinatorReport& report) {
                     member.connected(), member.in_view(), member.drained(), ",", member.refused());
   }
   return essence;
+}
+
+std::string AddressOf(const Supervision& supervision, const GrpcLinkOptions& options) {
+  return net::ToString({supervision.address, static_cast<std::uint16_t>(options.port)});
 }
 
 // What a link proves itself with; null: there is no seed to make it from.
@@ -69,14 +74,13 @@ class GrpcCoordinatorLinks::Link : public std::enable_shared_from_this<Link> {
         on_report_(owner.on_report_),
         job_(std::move(job)),
         pod_uid_(supervision.pod_uid),
-        address_(absl::StrCat(supervision.address, ":", owner.options_.port)),
+        address_(AddressOf(supervision, owner.options_)),
         peer_(tls::PeerName(resources::RoleName(resources::Role::kCoordinator), job_uid)),
         credentials_(CredentialsFor(options_.seed, job_uid, clock_.WallNow())),
         started_(clock_.Now()) {}
 
   bool Serves(const Supervision& supervision) const {
-    return pod_uid_ == supervision.pod_uid &&
-           address_ == absl::StrCat(supervision.address, ":", options_.port);
+    return pod_uid_ == supervision.pod_uid && address_ == AddressOf(supervision, options_);
   }
   void Want(const Supervision& supervision) ABSL_LOCKS_EXCLUDED(mutex_);
   ObservedLink Look() const ABSL_LOCKS_EXCLUDED(mutex_);

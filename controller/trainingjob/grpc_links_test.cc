@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/clock/clock.h"
+#include "common/net/socket.h"
 #include "common/rpc/credentials.h"
 #include "controller/resources/credentials.h"
 #include "gtest/gtest.h"
@@ -37,11 +38,12 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
  public:
   // Port 0: any free one.
   explicit FakeCoordinator(std::string boot_id, int port = 0, bool mute = false,
-                           const tls::Identity& identity = CoordinatorsLeaf())
+                           const tls::Identity& identity = CoordinatorsLeaf(),
+                           const std::string& host = "127.0.0.1")
       : boot_id_(std::move(boot_id)), mute_(mute) {
     grpc::ServerBuilder builder;
     builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-    builder.AddListeningPort("127.0.0.1:" + std::to_string(port), rpc::ServerCredentials(identity),
+    builder.AddListeningPort(host + ":" + std::to_string(port), rpc::ServerCredentials(identity),
                              &port_);
     builder.RegisterService(this);
     server_ = builder.BuildAndStart();
@@ -179,6 +181,18 @@ TEST(GrpcLinks, FirstReportBringsTheBootId) {
   EXPECT_TRUE(subject.Await([](const ObservedLink& link) {
     return link.heard && link.report.boot_id() == "boot-a" && link.pod_uid == "uid-0";
   }));
+  EXPECT_TRUE(coordinator.allowed());
+}
+
+TEST(GrpcLinks, ACoordinatorThatHasAnAddressOfIPv6IsReached) {
+  if (!net::Listen({"::1", 0}).ok()) GTEST_SKIP() << "this machine has no address ::1";
+  FakeCoordinator coordinator("boot-a", 0, false, CoordinatorsLeaf(), "[::1]");
+  Subject subject(Quick(coordinator.port()));
+  Supervision target = Target();
+  target.address = "::1";
+  subject.links.Supervise(kJob, target, kUid);
+
+  EXPECT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
   EXPECT_TRUE(coordinator.allowed());
 }
 
