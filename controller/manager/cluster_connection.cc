@@ -10,6 +10,7 @@
 #include "common/status/macros.h"
 #include "common/sync/mutex.h"
 #include "controller/kube/http_kube_client.h"
+#include "controller/manager/version.h"
 #include "controller/runtime/token_bucket.h"
 #include "controller/runtime/trim.h"
 
@@ -56,7 +57,7 @@ kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
   kube::HttpKubeClientOptions options;
   options.field_manager = "starling-controller";
   options.kept = runtime::FieldsRead;
-  options.transport.user_agent = "starling-controller/" STARLING_VERSION;
+  options.transport.user_agent = "starling-controller/" + Version();
   options.transport.most_idle_connections = 32;
   options.transport.observe = [&registry,
                                host = HostOf(config.server)](const kube::HttpObservation& seen) {

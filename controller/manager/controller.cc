@@ -22,6 +22,7 @@
 #include "controller/manager/idle.h"
 #include "controller/manager/job_control.h"
 #include "controller/manager/lease.h"
+#include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
@@ -43,7 +44,7 @@ std::string ReadyFile(const Options& options) { return options.home + "/controll
 absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, int metrics_port) {
   const kube::Json ready = {{"pid", getpid()},
                             {"startedAt", kube::FormatMicroTimestamp(clock.WallNow())},
-                            {"version", STARLING_VERSION},
+                            {"version", Version()},
                             {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)}};
   const std::string path = ReadyFile(options);
   const std::string temporary = path + ".new";
