@@ -6,6 +6,7 @@ every epoch: the audit is exact.
 import os
 import random
 import signal
+import time
 import unittest
 
 import jobs
@@ -245,6 +246,27 @@ class Elastic(Servers):
         self.check_audit(5)
         steps = [line["step"] for line in self.home.audit()]
         self.assertEqual(sorted(steps), steps)
+        self.home.run("down")
+
+    def test_a_place_that_takes_no_checkpoint_keeps_no_job_from_its_suspension(self):
+        """A file stands where a folder should: nobody can write there, not even root."""
+        place = self.home.write("occupied", "by a file")
+        self.home.run("up")
+        self.home.run("submit", self.home.write("job.yaml", job(
+            epochs=100000, checkpoint__uri=f"file://{place}/checkpoints")))
+        self.home.await_step(30)
+
+        self.home.run("suspend", "digits")
+        began = time.monotonic()
+        until(lambda: self.home.condition("Suspended"), 90, self.home.describe)
+        self.say(f"suspended after {time.monotonic() - began:.0f} s")
+        self.assertEqual({}, self.home.pods())
+        condition = next(found for found in self.home.job()["status"]["conditions"]
+                         if found["type"] == "Suspended")
+        self.assertEqual("CheckpointNotWritten", condition["reason"])
+        for words in (f"{place}/checkpoints", "step 0", "make room"):
+            self.assertIn(words, condition["message"])
+        self.home.run("delete", "digits")
         self.home.run("down")
 
     def test_interrupt_saves_and_leaves_and_the_same_command_goes_on(self):
