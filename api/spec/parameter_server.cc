@@ -114,6 +114,41 @@ void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
                     "{}}, boundedDelay, staleSynchronous or softSync, or leave downpour out")});
 }
 
+// A sum of several workers' pushes has no meaning where each must be seen by itself.
+void CheckTopology(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& server = spec.exchange().parameter_server();
+  const auto& topology = server.topology();
+  if (!topology.has_tree() && !topology.has_host_reduce()) return;
+  const std::string path =
+      absl::StrCat(kExchange, ".topology.", topology.has_tree() ? "tree" : "hostReduce");
+  const Consistency& model = server.consistency();
+  const struct {
+    bool given;
+    const char* field;
+    const char* why;
+  } refused[] = {
+      {model.has_backup_workers(), "spec.exchange.parameterServer.consistency.backupWorkers",
+       "asks of each push whether it is late"},
+      {model.has_eager_stale_synchronous(),
+       "spec.exchange.parameterServer.consistency.eagerStaleSynchronous",
+       "has each worker send early what it has"},
+      {model.has_hogwild(), "spec.exchange.parameterServer.consistency.hogwild",
+       "lets nobody wait for anybody"},
+      {server.has_downpour(), "spec.exchange.parameterServer.downpour",
+       "lets workers go different ways between two pushes"},
+      {spec.optimizer().has_ada_revision(), "spec.optimizer.adaRevision",
+       "remembers what each worker has read"},
+      {spec.optimizer().has_delay_compensated(), "spec.optimizer.delayCompensated",
+       "remembers what each worker has read"},
+      {spec.workload().has_sparse_logistic_regression(), "spec.workload.sparseLogisticRegression",
+       "has each worker push other rows"}};
+  for (const auto& one : refused) {
+    if (!one.given) continue;
+    errors.push_back({path, absl::StrCat("does not go with ", one.field, ", which ", one.why,
+                                         "; write topology: {flat: {}}")});
+  }
+}
+
 // What needs all parameters at once has no meaning where a worker has a few of them.
 void CheckSparseExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& server = spec.exchange().parameter_server();
@@ -161,7 +196,7 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
   for (const auto& rule : {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer,
-                           CheckBackups, CheckDownpour, CheckSparse}) {
+                           CheckBackups, CheckDownpour, CheckTopology, CheckSparse}) {
     rule(spec, errors);
   }
 }

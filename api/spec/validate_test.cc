@@ -172,7 +172,23 @@ INSTANTIATE_TEST_SUITE_P(
                     ""},
         Combination{{Exchange("downpour.pushEvery=5")}, Exchange("downpour")},
         Combination{{Exchange("downpour={}"), Exchange("consistency.eagerStaleSynchronous={}")},
-                    Exchange("downpour")}));
+                    Exchange("downpour")},
+        Combination{{Exchange("topology.tree.fanout=2")}, ""},
+        Combination{{Exchange("topology.tree.fanout=1")}, Exchange("topology.tree.fanout")},
+        Combination{{Exchange("topology.hostReduce={}"), Exchange("consistency.softSync={}")}, ""},
+        Combination{{Exchange("topology.flat={}"), Exchange("consistency.hogwild={}")}, ""},
+        Combination{{Exchange("topology.tree={}"), Exchange("consistency.hogwild={}")},
+                    Exchange("topology.tree")},
+        Combination{{Exchange("topology.tree={}"), Exchange("consistency.backupWorkers.backups=1")},
+                    Exchange("topology.tree")},
+        Combination{
+            {Exchange("topology.hostReduce={}"), Exchange("consistency.eagerStaleSynchronous={}")},
+            Exchange("topology.hostReduce")},
+        Combination{{Exchange("topology.tree={}"), Exchange("downpour.pushEvery=5"),
+                     Exchange("consistency.asynchronous={}")},
+                    Exchange("topology.tree")},
+        Combination{{Exchange("topology.hostReduce={}"), "spec.optimizer.adaRevision={}"},
+                    Exchange("topology.hostReduce")}));
 
 constexpr char kSparse[] = "spec.workload.sparseLogisticRegression={}";
 std::string Libsvm(const std::string& which) {

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
+#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/topology.h"
 
 namespace starling::techniques {
 namespace {
@@ -70,6 +72,18 @@ std::vector<SlotView> Loops::ViewsOf(membership::ViewNumber number, const std::v
   return views;
 }
 
+// As the real function makes a tree's groups.
+void Loops::PutGroup(const std::vector<int>& workers, std::size_t rank,
+                     parameter_server::ClientView& view) const {
+  parameter_server::JobView job;
+  for (const int worker : workers) {
+    job.clients.emplace_back().id = ids_[static_cast<std::size_t>(servers_count_ + worker)];
+  }
+  view.group = parameter_server::GroupOf(job, {parameter_server::Topology::Kind::kTree, fanout_},
+                                         job.clients[rank].id);
+  for (const auto& slot : slots_) view.reductions.push_back(parameter_server::ReductionOf(slot));
+}
+
 std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
                                         const std::vector<int>& servers,
                                         const std::vector<int>& workers, const Body& body) {
@@ -115,6 +129,7 @@ std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
       for (const SlotView& slot : views) {
         view.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
       }
+      PutGroup(workers, i, view);
       results[i] = client.Enter(view, ranks, *meshes[servers.size() + i]);
       // Known already where the client was in the view before.
       if (results[i].ok() && joined_.at(workers[i]) == number) {

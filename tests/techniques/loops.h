@@ -27,6 +27,8 @@ class Loops {
   // until it is ready, runs `body`; when all have returned the view ends. What they returned.
   std::vector<absl::Status> InView(membership::ViewNumber number, const std::vector<int>& servers,
                                    const std::vector<int>& workers, const Body& body);
+  // From the next view on workers push through the first of each group of so many.
+  void SetFanout(int fanout) { fanout_ = fanout; }
   // In a view: the server's links end, without a word.
   void Kill(int server);
   transport::Traffic WorkerTraffic(int worker) { return TrafficOf(servers_count_ + worker); }
@@ -36,6 +38,8 @@ class Loops {
 
  private:
   transport::Traffic TrafficOf(int member) { return members_[member].ledger().Total(); }
+  void PutGroup(const std::vector<int>& workers, std::size_t rank,
+                parameter_server::ClientView& view) const;
   std::vector<parameter_server::SlotView> ViewsOf(membership::ViewNumber number,
                                                   const std::vector<int>& servers,
                                                   const std::vector<int>& workers);
@@ -43,6 +47,7 @@ class Loops {
   const int servers_count_;
   const int replication_;
   const std::vector<parameter_server::SlotOptions> slots_;
+  int fanout_ = 1;
   transport::testing::Members members_;
   std::vector<membership::MemberId> ids_;
   std::vector<std::unique_ptr<parameter_server::ServerLoop>> servers_;

@@ -21,4 +21,7 @@ void TwoLevelStore(const Setting& setting, Report& report);         // PS-19
 void FactorOffload(const Setting& setting, Report& report);         // PS-20
 void ElasticMembership(const Setting& setting, Report& report);     // PS-22
 
+// What PS-10 and PS-19 say of pushes through groups of two of `what`'s four workers.
+void ThroughGroups(Report& report, const std::string& what);
+
 }  // namespace starling::techniques

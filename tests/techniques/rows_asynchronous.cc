@@ -286,6 +286,7 @@ void SoftSync(const Setting& setting, Report& report) {
   report.Mean("points above the constant rate", aware - constant, Rule::kAtLeast, 0);
   report.ControlOfMean("4-softsync, constant rate 1.6: points lost", aware - constant, Rule::kAbove,
                        0);
+  ThroughGroups(report, "1 root and 2 aggregators of 2 workers");
 }
 
 void DelayCompensation(const Setting& setting, Report& report) {

@@ -20,7 +20,6 @@
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/filters.h"
-#include "trainer/parameter_server/host_reducer.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/simulation/slot_simulation.h"
 
@@ -219,32 +218,6 @@ Backward Step(bool eager, absl::Duration layer_time, double bytes_per_second) {
 }
 
 // --- PS-19
-
-// Payload into the server of one update, two hosts of two devices each.
-double BytesIntoServer(bool two_levels) {
-  constexpr std::uint64_t kRows = 25000;
-  const int clients = two_levels ? 2 : 4;
-  TableOptions table = Sums(kRows, consistency::BulkSynchronous{});
-  table.combine = parameter_server::Combine::kMean;
-  Loops loops(1, clients, {SlotOf(table)});
-  std::vector<int> workers;
-  for (int i = 0; i < clients; ++i) workers.push_back(i);
-  std::atomic<std::uint64_t> bytes{0};
-  (void)loops.InView(1, {0}, workers, [&](int worker, ClientLoop& client) -> absl::Status {
-    const std::uint64_t before = loops.WorkerTraffic(worker).payload_sent;
-    std::vector<float> gradient(kRows, static_cast<float>(worker));
-    if (two_levels) {
-      parameter_server::HostReducer host(2, kRows);
-      (void)host.Add(0, gradient, 1);
-      gradient = host.Add(1, gradient, 1)->gradient;
-    }
-    (void)client.Push(0, PushOf(gradient, 0));
-    RETURN_IF_ERROR(client.Drain(Soon()));
-    bytes += loops.WorkerTraffic(worker).payload_sent - before;
-    return absl::OkStatus();
-  });
-  return static_cast<double>(bytes.load());
-}
 
 int SlotsOfAnArray(std::uint64_t floats) {
   parameter_server::TableSpec table;
@@ -488,11 +461,7 @@ void WaitFree(const Setting& setting, Report& report) {
 }
 
 void TwoLevelStore(const Setting& setting, Report& report) {
-  const double flat = BytesIntoServer(false);
-  report.Each("bytes into the server, 2 hosts of 2 devices, beside 4 workers",
-              BytesIntoServer(true) / flat, Rule::kEqual, 0.5);
-  report.Control("every device sends its own: beside two levels", flat / BytesIntoServer(true),
-                 Rule::kEqual, 2);
+  ThroughGroups(report, "2 hosts of 2 workers");
   report.Each("an array of 1,000,001 floats: servers that hold it, of 2", SlotsOfAnArray(1'000'001),
               Rule::kEqual, 2);
   report.Each("one of 999,999", SlotsOfAnArray(999'999), Rule::kEqual, 1);

@@ -37,8 +37,9 @@ const std::vector<Technique>& Techniques() {
        "without a budget more is sent", ManagedCommunication},
       {"PS-10", "n-softsync and rates by staleness (Gupta, Zhang and Wang 2015)",
        "measured staleness is about n and at most 2 n; dividing the rate by it does not cost "
-       "accuracy",
-       "the constant rate loses accuracy", SoftSync},
+       "accuracy; the root of a tree of aggregators gets one push of each, and goes on when one "
+       "dies",
+       "the constant rate loses accuracy; without aggregators the root gets all", SoftSync},
       {"PS-14", "Delay-compensated SGD (Zheng et al. 2017)",
        "a late step is the first-order expansion of the step in time; no delay, no difference; "
        "memory is M (1 + n)",
@@ -47,9 +48,9 @@ const std::vector<Technique>& Techniques() {
        "layers are pushed while earlier ones are still computed", "everything is pushed at the end",
        WaitFree},
       {"PS-19", "Two-level key-value store (MXNet)",
-       "a host's devices send one update; large arrays are cut, small ones are not; a rule gives "
+       "a host's workers send one update; large arrays are cut, small ones are not; a rule gives "
        "the same bits at the server as beside the model",
-       "every device sends its own", TwoLevelStore},
+       "every worker sends its own", TwoLevelStore},
       {"PS-20", "Offload of fully connected layers (Project Adam, Chilimbi et al. 2014)",
        "activations and errors travel, 4 K (M + N) bytes; weights equal those of the dense push; "
        "a successor has the same map",

@@ -41,6 +41,8 @@ void Encode(const Contribution& contribution, bytes::Writer& out) {
   out.Put(contribution.read);
   out.Put(contribution.weight);
   out.Put(contribution.tag);
+  out.Put(static_cast<std::uint64_t>(contribution.others.size()));
+  for (const Version read : contribution.others) out.Put(read);
 }
 
 Contribution DecodeContribution(bytes::Reader& in) {
@@ -51,6 +53,9 @@ Contribution DecodeContribution(bytes::Reader& in) {
   contribution.read = in.Get<Version>();
   contribution.weight = in.Get<double>();
   contribution.tag = in.Get<std::int64_t>();
+  for (std::uint64_t left = in.GetCount(8); left > 0; --left) {
+    contribution.others.push_back(in.Get<Version>());
+  }
   return contribution;
 }
 
@@ -124,12 +129,22 @@ std::vector<Batch> Consistency::OnWake(const Client& client) {
 }
 
 Verdict Consistency::OnPush(const Contribution& contribution) {
+  return OnAggregate({&contribution, 1});
+}
+
+Verdict Consistency::OnAggregate(std::span<const Contribution> parts) {
   Verdict verdict;
-  verdict.accepted = Accepts(contribution);
-  if (verdict.accepted) held_.push_back(contribution);
-  if (contribution.completes) {
-    clocks_.Advance(contribution.client, contribution.clock + 1);
-    Completed(contribution.client);
+  Contribution whole = parts.front();
+  for (const Contribution& part : parts.subspan(1)) {
+    whole.weight += part.weight;
+    whole.others.push_back(part.read);
+  }
+  for (const Contribution& part : parts) verdict.accepted = verdict.accepted && Accepts(part);
+  if (verdict.accepted) held_.push_back(std::move(whole));
+  for (const Contribution& part : parts) {
+    if (!part.completes) continue;
+    clocks_.Advance(part.client, part.clock + 1);
+    Completed(part.client);
   }
   Gather(verdict.ready);
   return verdict;
@@ -144,9 +159,13 @@ Batch Consistency::Apply(std::size_t count) {
   const auto end = held_.begin() + static_cast<std::ptrdiff_t>(count);
   batch.members.assign(held_.begin(), end);
   held_.erase(held_.begin(), end);
+  const auto count_one = [&](Version read) {
+    batch.staleness.push_back(version_ - read);
+    staleness_.Add(version_ - read);
+  };
   for (const Contribution& member : batch.members) {
-    batch.staleness.push_back(version_ - member.read);
-    staleness_.Add(version_ - member.read);
+    count_one(member.read);
+    for (const Version read : member.others) count_one(read);
   }
   ++version_;
   return batch;
@@ -164,7 +183,7 @@ void Consistency::Load(bytes::Reader& in) {
   clocks_.Load(in);
   version_ = in.Get<Version>();
   held_.clear();
-  for (std::uint64_t left = in.GetCount(57); left > 0; --left) {
+  for (std::uint64_t left = in.GetCount(65); left > 0; --left) {
     held_.push_back(DecodeContribution(in));
   }
   LoadMore(in);

@@ -18,6 +18,10 @@
 //   softSync           nobody                                 as one of max(1, clients / n)
 //   hogwild            nobody                                 at once, in shared memory
 //
+// An aggregate is the push of several clients as one. It is one contribution: of bulkSynchronous
+// all of its parts are of one clock, softSync counts its gradients and never divides it, backup
+// workers take none (which push is late is asked of each), all others apply it at once.
+//
 // A clock is one round of a client: it reads at clock c (it has completed c clocks), computes, and
 // pushes with clock c; the push that `completes` the clock makes it c + 1.
 //
@@ -32,6 +36,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -77,13 +82,16 @@ struct Contribution {
   Version read = 0;   // the slot's version that it was computed from
   double weight = 1;  // samples in it
   std::int64_t tag = 0;
+  // Of an aggregate, which stands for several gradients: what the others were computed from.
+  std::vector<Version> others{};
+  std::int64_t gradients() const { return 1 + static_cast<std::int64_t>(others.size()); }
   bool operator==(const Contribution&) const = default;
 };
 
 // Contributions that become one update: sum(weight * gradient) / sum(weight), added in this order.
 struct Batch {
   std::vector<Contribution> members;
-  std::vector<Version> staleness;  // of each: updates that came between its read and now
+  std::vector<Version> staleness;  // of each gradient: updates between its read and now
   double rate_factor = 1;          // the learning rate is multiplied by it
   double TotalWeight() const;
 };
@@ -116,6 +124,11 @@ class Consistency {
   std::vector<Batch> OnView(const std::vector<Client>& clients);
   // The next push in the slot's order.
   Verdict OnPush(const Contribution& contribution);
+  // Pushes of several clients as one, which holds all of their gradients and has one tag: their
+  // clocks go on together. Only what Combines.
+  Verdict OnAggregate(std::span<const Contribution> parts);
+  // Whether these may be taken as one.
+  virtual bool Combines(std::span<const Contribution> /*parts*/) const { return true; }
   // `client` starts at `clock`, which is the maximum of what it was given by all slots: until its
   // first push arrives nobody needs to wait for less.
   std::vector<Batch> OnStart(const Client& client, Clock clock);

@@ -23,6 +23,10 @@ class BulkSynchronousModel final : public Consistency {
   bool MayRead(const Client& client, Clock clock) const override {
     return !rules_.bound || clocks_.MinimumBut(client).value_or(clock) >= clock;
   }
+  bool Combines(std::span<const Contribution> parts) const override {
+    return std::all_of(parts.begin(), parts.end(),
+                       [&](const Contribution& part) { return part.clock == parts.front().clock; });
+  }
 
  private:
   // Every clock below everyone's is complete, whoever has left or rests since; all are, if everyone
@@ -52,6 +56,7 @@ class BackupWorkersModel final : public Consistency {
   bool MayRead(const Client& /*client*/, Clock clock) const override {
     return !rules_.bound || step_ >= clock;
   }
+  bool Combines(std::span<const Contribution> /*parts*/) const override { return false; }
   // Whoever comes, late or new, takes part in the running step.
   Clock StartOf(const Client& /*client*/) const override { return step_; }
 

@@ -294,6 +294,10 @@ void ChainServer::OpenIfAllSynced(Sends& sends) {
 void ChainServer::On(const Push& push, Sends& sends) {
   if (!Runs(push.view) || !IsHead()) return;
   const Entry& entry = push.entry;
+  if (entry.kind == EntryKind::kAggregate) {
+    OrderWhole(entry, sends);
+    return;
+  }
   switch (state_->StandingOf(entry.client, entry.sequence)) {
     case Standing::kStranger:
       return;
@@ -312,9 +316,28 @@ void ChainServer::On(const Push& push, Sends& sends) {
       Order(entry, sends);
       break;
   }
-  std::map<Sequence, Entry>& waiting = gaps_[entry.client];
+  OrderWaiting(entry.client, sends);
+}
+
+// Rule S12: all of its parts or none, and none is ever tried again as a part: their clients push
+// them by themselves.
+void ChainServer::OrderWhole(const Entry& aggregate, Sends& sends) {
+  if (rules_.whole_aggregates && !state_->TakesWhole(aggregate)) {
+    for (const Constituent& part : aggregate.parts) {
+      sends.push_back({part.client.id, Singly{group().number, part.client, part.sequence}});
+    }
+    return;
+  }
+  const Outcome outcome = Append(aggregate);
+  PassDown({group().number, state_->index(), false, aggregate}, outcome, sends);
+  for (const Constituent& part : aggregate.parts) OrderWaiting(part.client, sends);
+}
+
+// What came before an earlier one that is in now.
+void ChainServer::OrderWaiting(const Client& client, Sends& sends) {
+  std::map<Sequence, Entry>& waiting = gaps_[client];
   while (!waiting.empty()) {
-    const Standing standing = state_->StandingOf(entry.client, waiting.begin()->first);
+    const Standing standing = state_->StandingOf(client, waiting.begin()->first);
     if (standing == Standing::kGap) break;
     const Entry next = waiting.begin()->second;
     waiting.erase(waiting.begin());
@@ -382,6 +405,11 @@ void ChainServer::Acknowledge(const Entry& entry, Outcome outcome, Sends& sends)
     unanswered_.emplace_back(entry, outcome);
     return;
   }
+  for (const Constituent& part : entry.parts) {
+    sends.push_back({part.client.id, Acknowledgement{group().number, part.client, part.sequence,
+                                                     outcome, state_->StartOf(part.client)}});
+  }
+  if (entry.kind == EntryKind::kAggregate) return;
   sends.push_back({entry.client.id, Acknowledgement{group().number, entry.client, entry.sequence,
                                                     outcome, state_->StartOf(entry.client)}});
 }

@@ -94,6 +94,9 @@ class ChainServer {
   void On(const Rejection&, Sends&) {}
   void On(const ReadReply&, Sends&) {}
   void On(const Welcome&, Sends&) {}
+  void On(const Singly&, Sends&) {}
+  // Nor what clients tell one another.
+  void On(const Absent&, Sends&) {}
 
   void Decide(Sends& sends);
   // What a member can start a copy from: its state or its cache, whichever is later.
@@ -108,6 +111,8 @@ class ChainServer {
   void Run(Sends& sends);
   void OpenIfAllSynced(Sends& sends);
   void Order(const Entry& entry, Sends& sends);
+  void OrderWhole(const Entry& aggregate, Sends& sends);
+  void OrderWaiting(const Client& client, Sends& sends);
   void PassDown(const Forward& forward, Outcome outcome, Sends& sends);
   Outcome Append(const Entry& entry);
   Outcome OutcomeOf(const Client& client, Sequence sequence) const;

@@ -73,7 +73,7 @@ struct Forward {
 
 // Client to server. ------------------------------------------------------------------------------
 
-struct Push {  // to the head
+struct Push {  // to the head, or to the client that sums up (aggregator.h)
   ViewNumber view = 0;
   Entry entry;
 };
@@ -93,7 +93,22 @@ struct Hello {  // to the tail, first thing in a view
   Client client;
 };
 
+// Client to client. ------------------------------------------------------------------------------
+
+// To the client that sums up: do not wait for me until I push again.
+struct Absent {
+  ViewNumber view = 0;
+  Client client;
+  bool withdraws = false;  // what I gave you, I push myself
+};
+
 // Server to client. ------------------------------------------------------------------------------
+
+struct Singly {  // an aggregate was not taken: push this by itself
+  ViewNumber view = 0;
+  Client client;
+  Sequence sequence = 0;
+};
 
 struct Acknowledgement {
   ViewNumber view = 0;
@@ -124,9 +139,9 @@ struct Welcome {
   Clock start = 0;  // where the client was admitted
 };
 
-using Message =
-    std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply, Synced,
-                 Forward, Push, Read, Hello, Acknowledgement, Rejection, ReadReply, Welcome>;
+using Message = std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply,
+                             Synced, Forward, Push, Read, Hello, Acknowledgement, Rejection,
+                             ReadReply, Welcome, Absent, Singly>;
 
 // Who a message says it is from; nobody for what only answers.
 inline const MemberId* SenderOf(const SyncMessage& message) { return &message.id.member; }
@@ -136,6 +151,7 @@ inline const MemberId* SenderOf(const Synced& synced) { return &synced.from; }
 inline const MemberId* SenderOf(const Push& push) { return &push.entry.client.id; }
 inline const MemberId* SenderOf(const Read& read) { return &read.client.id; }
 inline const MemberId* SenderOf(const Hello& hello) { return &hello.client.id; }
+inline const MemberId* SenderOf(const Absent& absent) { return &absent.client.id; }
 template <typename Answer>
 const MemberId* SenderOf(const Answer& /*answer*/) {
   return nullptr;

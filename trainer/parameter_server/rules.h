@@ -17,6 +17,7 @@ struct Rules {
   bool same_view_chain = true;       // S4: servers apply only what was sent in their view
   bool acknowledged_in_view = true;  // S5: clients believe replies of their own view only
   bool one_object = true;            // S6: the dedupe table and the ledger go with the parameters
+  bool whole_aggregates = true;      // S12: an aggregate is taken as a whole, or none of it
   bool start_over = true;            // S7: a client whose joined view changed starts over
   bool cache_is_no_state = true;     // S10: what was fetched ahead only shortens a copy
   consistency::Rules clocks;         // S8, S9

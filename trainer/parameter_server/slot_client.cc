@@ -13,6 +13,9 @@ ClientSends SlotClient::OnView(const ClientView& view) {
   ClientSends sends;
   if (view.number <= view_.number) return sends;
   view_ = view;
+  entrusted_.clear();
+  singly_ = 0;
+  aggregator_.OnView({id_, view.joined}, view.group, view.reductions);
   for (Slot& slot : slots_) slot.welcomed = false;
   if (view.joined == 0) {
     ready_ = false;
@@ -73,6 +76,7 @@ void SlotClient::Settle(std::size_t slot, Sequence sequence, Outcome outcome, Cl
                         ClientSends& sends) {
   Slot& at = slots_[slot];
   if (at.unacknowledged.erase(sequence) == 0) return;
+  entrusted_.erase({slot, sequence});
   events_.emplace_back(Acknowledged{slot, sequence, outcome, start});
   if (at.woken != sequence) return;
   at.woken = 0;
@@ -121,6 +125,7 @@ ClientSends SlotClient::Rest() {
     Sequence sequence = 0;
     for (ClientSend& send : Push(slot, entry, sequence)) sends.push_back(std::move(send));
   }
+  SayAbsent(/*withdraws=*/false, sends);
   return sends;
 }
 
@@ -142,7 +147,95 @@ ClientSends SlotClient::Push(std::size_t slot, Entry entry, Sequence& sequence) 
   entry.sequence = sequence = at.next++;
   at.unacknowledged[sequence] = entry;
   if (!at.welcomed) return {};
-  return {SendOf(slot, entry)};
+  if (!Entrusts(slot, entry)) return {SendOf(slot, entry)};
+  if (sums_up()) return SendAllOf(aggregator_.Add(slot, entry));
+  entrusted_.insert({slot, sequence});
+  return {{slot, {view_.group.front(), parameter_server::Push{view_.number, entry}}}};
+}
+
+// Pushing through the group.
+
+bool SlotClient::Entrusts(std::size_t slot, const Entry& entry) {
+  if (view_.group.empty() || entry.kind != EntryKind::kPush) return false;
+  if (slot >= view_.reductions.size() || !view_.reductions[slot]) return false;
+  if (singly_ == 0) return true;
+  --singly_;
+  return false;
+}
+
+void SlotClient::On(std::size_t slot, const parameter_server::Push& push, ClientSends& sends) {
+  if (push.view != view_.number || view_.joined == 0 || !sums_up()) return;
+  if (push.entry.kind != EntryKind::kPush) return;
+  for (ClientSend& send : SendAllOf(aggregator_.Add(slot, push.entry))) {
+    sends.push_back(std::move(send));
+  }
+}
+
+void SlotClient::On(std::size_t /*slot*/, const Absent& absent, ClientSends& sends) {
+  if (absent.view != view_.number || view_.joined == 0 || view_.group.empty()) return;
+  ClientSends more;
+  if (sums_up()) {
+    more = SendAllOf(aggregator_.Leave(absent.client.id, absent.withdraws));
+  } else if (absent.client.id == view_.group.front()) {
+    more = PushSingly();
+  }
+  for (ClientSend& send : more) sends.push_back(std::move(send));
+}
+
+void SlotClient::On(std::size_t slot, const Singly& singly, ClientSends& sends) {
+  if (!Believes(singly.view, singly.client)) return;
+  entrusted_.erase({slot, singly.sequence});
+  const auto& open = slots_[slot].unacknowledged;
+  const auto entry = open.find(singly.sequence);
+  if (entry != open.end()) sends.push_back(SendOf(slot, entry->second));
+}
+
+std::uint64_t SlotClient::entrusted() const {
+  if (entrusted_.empty()) return 0;
+  const auto& [slot, sequence] = *entrusted_.begin();
+  return static_cast<std::uint64_t>(sequence) * slots_.size() + slot;  // sequences begin with 1
+}
+
+ClientSends SlotClient::PushSingly(std::size_t clocks) {
+  ClientSends sends;
+  if (view_.group.empty() || sums_up()) return sends;
+  for (const auto& [slot, sequence] : std::exchange(entrusted_, {})) {
+    const auto entry = slots_[slot].unacknowledged.find(sequence);
+    if (entry != slots_[slot].unacknowledged.end()) sends.push_back(SendOf(slot, entry->second));
+  }
+  SayAbsent(/*withdraws=*/true, sends);
+  singly_ = clocks * slots_.size();
+  return sends;
+}
+
+ClientSends SlotClient::StandDown() {
+  ClientSends sends;
+  if (!sums_up()) return sends;
+  sends = FlushGathered();
+  for (const MemberId& member : view_.group) {
+    if (member != id_) sends.push_back({0, {member, Absent{view_.number, self(), false}}});
+  }
+  return sends;
+}
+
+void SlotClient::SayAbsent(bool withdraws, ClientSends& sends) {
+  if (view_.group.empty() || view_.joined == 0) return;
+  if (!sums_up()) {
+    sends.push_back({0, {view_.group.front(), Absent{view_.number, self(), withdraws}}});
+    return;
+  }
+  for (ClientSend& send : SendAllOf(aggregator_.Leave(id_, withdraws))) {
+    sends.push_back(std::move(send));
+  }
+}
+
+ClientSends SlotClient::SendAllOf(std::vector<Gathered> gathered) const {
+  ClientSends sends;
+  for (Gathered& one : gathered) {
+    parameter_server::Push push{view_.number, std::move(one.entry)};
+    sends.push_back({one.slot, {view_.slots[one.slot].head, std::move(push)}});
+  }
+  return sends;
 }
 
 ClientSends SlotClient::Read(std::size_t slot, parameter_server::Read read, std::int64_t& request) {

@@ -7,6 +7,11 @@
 // the client was admitted; a new client starts at the highest of those clocks and says so where it
 // was admitted lower. Then pushes go to heads and reads to tails. What happened is in events(),
 // which the caller takes. Replies of other views are not believed.
+//
+// Where the view names a group (topology.h), pushes go to the group's first client, which sums them
+// up (aggregator.h) and may be this one. Every one stays its owner's: what a head did not take as
+// part of a sum, what the first client holds for too long (PushSingly) and what an ended view left
+// open goes to the head by itself, under the same number.
 #pragma once
 
 #include <cstdint>
@@ -14,10 +19,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "trainer/parameter_server/aggregator.h"
 #include "trainer/parameter_server/messages.h"
 
 namespace starling::parameter_server {
@@ -31,6 +39,10 @@ struct ClientView {
     MemberId tail;
   };
   std::vector<Ends> slots;
+  // Those that push through the first of them, this client among them; empty: it pushes alone.
+  std::vector<MemberId> group{};
+  // One a slot: how pushes are summed up there; where there is none they are not.
+  std::vector<std::optional<Reduction>> reductions{};
 };
 
 // Everything sent is void: no leases, no residual, no cache. kReady follows.
@@ -88,6 +100,20 @@ class SlotClient {
   ClientSends Wake();
   bool rests() const { return rests_; }
 
+  // Pushing through the group. Numbers name what waits: 0, nothing; else another one whenever the
+  // oldest of it is answered.
+  bool sums_up() const { return !view_.group.empty() && view_.group.front() == id_; }
+  // This client has parts of sums that are not complete: when patience ends, they go as they are.
+  std::uint64_t gathering() const { return aggregator_.gathering(); }
+  ClientSends FlushGathered() { return SendAllOf(aggregator_.Flush()); }
+  // Pushes that another client was given to sum up, and that are not in yet. When patience ends,
+  // they go to the heads, as do those of the next `clocks`, so that a slow client does not slow
+  // others for long.
+  std::uint64_t entrusted() const;
+  ClientSends PushSingly(std::size_t clocks = 32);
+  // This client will not answer for a while: the others are to push by themselves.
+  ClientSends StandDown();
+
   std::vector<ClientEvent> TakeEvents() { return std::exchange(events_, {}); }
   bool ready() const { return ready_; }
   Client self() const { return {id_, joined_}; }
@@ -110,6 +136,9 @@ class SlotClient {
   void On(std::size_t slot, const Rejection& rejection, ClientSends& sends);
   void On(std::size_t slot, const ReadReply& reply, ClientSends& sends);
   void On(std::size_t slot, const Welcome& welcome, ClientSends& sends);
+  void On(std::size_t slot, const parameter_server::Push& push, ClientSends& sends);
+  void On(std::size_t slot, const Absent& absent, ClientSends& sends);
+  void On(std::size_t slot, const Singly& singly, ClientSends& sends);
   template <typename Other>
   void On(std::size_t /*slot*/, const Other& /*for servers*/, ClientSends& /*sends*/) {}
   void Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start,
@@ -117,6 +146,9 @@ class SlotClient {
   void BeginIfWelcome(ClientSends& sends);
   void GoOnIfAllSaid(ClientSends& sends);
   void Begin(ClientSends& sends);
+  bool Entrusts(std::size_t slot, const Entry& entry);
+  void SayAbsent(bool withdraws, ClientSends& sends);
+  ClientSends SendAllOf(std::vector<Gathered> gathered) const;
   void SendAll(std::size_t slot, ClientSends& sends) const;
   ClientSend SendOf(std::size_t slot, const Entry& entry) const;
   ClientSend SendOf(std::size_t slot, parameter_server::Read read) const;
@@ -132,6 +164,9 @@ class SlotClient {
   std::int64_t next_request_ = 1;
   std::vector<Slot> slots_;
   std::vector<ClientEvent> events_;
+  Aggregator aggregator_;
+  std::set<std::pair<std::size_t, Sequence>> entrusted_;
+  std::size_t singly_ = 0;  // so many of the next pushes go to the heads
 };
 
 }  // namespace starling::parameter_server

@@ -13,6 +13,15 @@ namespace {
 constexpr Sequence kAnyNext = -1;           // without rule S6: nothing is known of the client
 constexpr Sequence kRecentlyRefused = 256;  // a client's window is smaller
 
+// As the model sees them; `tag` names the bytes of all.
+std::vector<consistency::Contribution> ContributionsOf(const Entry& aggregate, std::int64_t tag) {
+  std::vector<consistency::Contribution> parts;
+  for (const Constituent& part : aggregate.parts) {
+    parts.push_back({part.client, part.clock, part.completes, part.read, part.weight, tag});
+  }
+  return parts;
+}
+
 Selection SelectionOf(const Update& update) { return {update.first, update.rows, update.keys}; }
 
 }  // namespace
@@ -56,6 +65,7 @@ absl::Status SlotState::Check(const Entry& entry) const {
     case EntryKind::kPush:
     case EntryKind::kRemember:
     case EntryKind::kAssign:
+    case EntryKind::kAggregate:
       break;
   }
   if (!entry.update) return absl::InvalidArgumentError("a push holds an update; this one has none");
@@ -69,8 +79,37 @@ absl::Status SlotState::Check(const Entry& entry) const {
   return shard_->Check(update);
 }
 
+bool SlotState::TakesWhole(const Entry& aggregate) const {
+  const optimizer::Optimizer* rule = options_.table->rule.get();
+  if (aggregate.parts.empty() || rule == nullptr || !clients_.contains(aggregate.client)) {
+    return false;
+  }
+  // What such a rule remembers is each client's.
+  if (rule->remembered() != optimizer::Optimizer::kNothing) return false;
+  std::set<Client> clients;
+  std::set<Lease> leases;
+  for (const Constituent& part : aggregate.parts) {
+    if (StandingOf(part.client, part.sequence) != Standing::kNext) return false;
+    if (!clients.insert(part.client).second) return false;
+    if (part.lease == 0) continue;
+    if (ledger_.Has(part.lease) || !leases.insert(part.lease).second) return false;
+  }
+  return Check(aggregate).ok() && model_->Combines(ContributionsOf(aggregate, index_ + 1));
+}
+
+Outcome SlotState::AppendAggregate(const Entry& aggregate) {
+  for (const Constituent& part : aggregate.parts) {
+    clients_[part.client].last = part.sequence;
+    if (part.lease != 0) ledger_.Add(part.lease);
+  }
+  held_[index_] = aggregate.update;
+  ApplyAll(model_->OnAggregate(ContributionsOf(aggregate, index_)).ready);
+  return Outcome::kTaken;
+}
+
 Outcome SlotState::Append(const Entry& entry) {
   ++index_;
+  if (entry.kind == EntryKind::kAggregate) return AppendAggregate(entry);
   Record& record = clients_[entry.client];
   record.last = entry.sequence;
   switch (entry.kind) {
@@ -92,6 +131,7 @@ Outcome SlotState::Append(const Entry& entry) {
       ApplyAll(model_->OnWake(entry.client));
       return Outcome::kTaken;
     case EntryKind::kPush:
+    case EntryKind::kAggregate:
       break;
   }
   if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {

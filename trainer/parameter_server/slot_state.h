@@ -30,14 +30,26 @@ using Sequence = std::int64_t;  // a client's pushes to one slot, from 1
 
 enum class EntryKind : std::uint8_t {
   kPush = 0,
-  kStart = 1,     // the client starts at `clock`
-  kRemember = 2,  // the client reads what `update` selects: the rule wants to know what it was
-  kAssign = 3,    // the rows get the values of `update`: at once, and no clock moves
-  kRest = 4,      // the client has no work: nobody waits for it
-  kWake = 5,      // it has some again: the acknowledgement says at which clock it goes on
+  kStart = 1,      // the client starts at `clock`
+  kRemember = 2,   // the client reads what `update` selects: the rule wants to know what it was
+  kAssign = 3,     // the rows get the values of `update`: at once, and no clock moves
+  kRest = 4,       // the client has no work: nobody waits for it
+  kWake = 5,       // it has some again: the acknowledgement says at which clock it goes on
+  kAggregate = 6,  // the pushes of several clients as one (rule S12)
 };
 
-inline constexpr std::uint8_t kEntryKinds = 6;
+inline constexpr std::uint8_t kEntryKinds = 7;
+
+// One of the pushes that an aggregate stands for.
+struct Constituent {
+  Client client;
+  Sequence sequence = 0;
+  Lease lease = 0;
+  Clock clock = 0;
+  bool completes = true;
+  Version read = 0;
+  double weight = 1;
+};
 
 // One line of a slot's log, as the client made it.
 struct Entry {
@@ -50,6 +62,8 @@ struct Entry {
   Version read = 0;       // the version that it was computed from
   double weight = 1;      // samples in it
   std::shared_ptr<const std::string> update;
+  // Of an aggregate, by client; `client` is whoever summed them up, the other fields say nothing.
+  std::vector<Constituent> parts{};
 };
 
 enum class Outcome : std::uint8_t {
@@ -86,7 +100,10 @@ class SlotState {
   // INVALID_ARGUMENT when the entry's bytes are no update of this slot. The head asks before it
   // appends, so that no replica ever holds what cannot be applied.
   absl::Status Check(const Entry& entry) const;
-  // The next entry (StandingOf: kNext).
+  // Whether an aggregate may be appended (rule S12): each of its parts is the next of its client,
+  // no lease of it is in the ledger, the model and the update rule take them as one.
+  bool TakesWhole(const Entry& aggregate) const;
+  // The next entry (StandingOf: kNext; of an aggregate TakesWhole).
   Outcome Append(const Entry& entry);
 
   // Whether the last pushes up to `sequence` are in and the model lets the client read at `clock`;
@@ -124,6 +141,7 @@ class SlotState {
   };
 
   Outcome Assign(const Entry& entry);
+  Outcome AppendAggregate(const Entry& aggregate);
   void ApplyAll(const std::vector<consistency::Batch>& batches);
   std::string SaveObject() const;
   absl::Status LoadObject(std::string_view object);

@@ -54,6 +54,28 @@ void Put(const Entry& entry, Writer& out) {
   out.Put(static_cast<std::uint8_t>(entry.completes));
   out.Put(entry.read);
   out.Put(entry.weight);
+  if (entry.kind != EntryKind::kAggregate) return;
+  out.Put(static_cast<std::uint64_t>(entry.parts.size()));
+  for (const Constituent& part : entry.parts) {
+    Encode(part.client, out);
+    out.Put(part.sequence);
+    out.Put(part.lease);
+    out.Put(part.clock);
+    out.Put(static_cast<std::uint8_t>(part.completes));
+    out.Put(part.read);
+    out.Put(part.weight);
+  }
+}
+Constituent GetConstituent(Reader& in) {
+  Constituent part;
+  part.client = consistency::DecodeClient(in);
+  part.sequence = in.Get<Sequence>();
+  part.lease = in.Get<Lease>();
+  part.clock = in.Get<Clock>();
+  part.completes = in.Get<std::uint8_t>() != 0;
+  part.read = in.Get<Version>();
+  part.weight = in.Get<double>();
+  return part;
 }
 Entry GetEntry(Reader& in, Body body) {
   Entry entry;
@@ -66,6 +88,10 @@ Entry GetEntry(Reader& in, Body body) {
   entry.read = in.Get<Version>();
   entry.weight = in.Get<double>();
   entry.update = std::move(body);
+  if (entry.kind != EntryKind::kAggregate) return entry;
+  for (std::uint64_t left = in.GetCount(65); left > 0; --left) {
+    entry.parts.push_back(GetConstituent(in));
+  }
   return entry;
 }
 
@@ -200,6 +226,18 @@ Body EncodeHead(const Welcome& welcome, Writer& out) {
   for (const Sequence refused : welcome.refused) out.Put(refused);
   return nullptr;
 }
+Body EncodeHead(const Absent& absent, Writer& out) {
+  out.Put(absent.view);
+  Encode(absent.client, out);
+  out.Put(static_cast<std::uint8_t>(absent.withdraws));
+  return nullptr;
+}
+Body EncodeHead(const Singly& singly, Writer& out) {
+  out.Put(singly.view);
+  Encode(singly.client, out);
+  out.Put(singly.sequence);
+  return nullptr;
+}
 
 void DecodeHead(Reader& in, const Body& /*body*/, SyncMessage& message) {
   membership::SyncId& sync_id = message.id;
@@ -297,6 +335,16 @@ void DecodeHead(Reader& in, const Body& /*body*/, Welcome& welcome) {
   for (std::uint64_t left = in.GetCount(8); left > 0; --left) {
     welcome.refused.insert(in.Get<Sequence>());
   }
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Absent& absent) {
+  absent.view = in.Get<ViewNumber>();
+  absent.client = consistency::DecodeClient(in);
+  absent.withdraws = in.Get<std::uint8_t>() != 0;
+}
+void DecodeHead(Reader& in, const Body& /*body*/, Singly& singly) {
+  singly.view = in.Get<ViewNumber>();
+  singly.client = consistency::DecodeClient(in);
+  singly.sequence = in.Get<Sequence>();
 }
 
 // The message of this type; monostate-like, all fields unset.

@@ -27,6 +27,8 @@ std::vector<Message> EveryMessage() {
   entry.read = 12;
   entry.weight = 0.5;
   entry.update = body;
+  Entry whole = OfKind(EntryKind::kAggregate, entry);
+  whole.parts = {{kClient, 7, 9, 4, true, 12, 0.5}, {kClient, 8, 10, 4, false, 11, 2}};
   membership::SyncId sync_id;
   sync_id.view = 5;
   sync_id.member = kServer;
@@ -49,7 +51,11 @@ std::vector<Message> EveryMessage() {
           Welcome{5, kClient, 7, {2, 5}, 4},
           Push{5, OfKind(EntryKind::kAssign, entry)},
           Push{5, OfKind(EntryKind::kWake, entry)},
-          CopyReply{5, {4, 17}, nullptr, {4, 15}, {appended, viewed}}};
+          CopyReply{5, {4, 17}, nullptr, {4, 15}, {appended, viewed}},
+          Push{5, whole},
+          Forward{5, 18, false, whole},
+          Absent{5, kClient, true},
+          Singly{5, kClient, 7}};
 }
 
 TEST(Wire, EveryMessageArrivesAsItWasSent) {
@@ -105,7 +111,7 @@ TEST(Wire, APrefixOfAnotherKindOrOfAbsurdLengthsIsRefused) {
   EXPECT_FALSE(refused([](Prefix&) {}));
   EXPECT_TRUE(refused([](Prefix& p) { p.magic = 1; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.version = 2; }));
-  EXPECT_TRUE(refused([](Prefix& p) { p.type = 14; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.type = std::variant_size_v<Message>; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.head_bytes = ~std::uint64_t{0}; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.body_bytes = ~std::uint64_t{0}; }));
 }

@@ -85,13 +85,15 @@ void SlotInvariants::OnRead(std::size_t slot, const parameter_server::SlotView& 
 void SlotInvariants::OnAppended(std::size_t slot, ViewNumber view,
                                 const parameter_server::Entry& entry,
                                 parameter_server::Outcome outcome) {
-  if (entry.kind != parameter_server::EntryKind::kPush ||
-      outcome != parameter_server::Outcome::kTaken) {
-    return;
-  }
+  using parameter_server::EntryKind;
+  if (outcome != parameter_server::Outcome::kTaken) return;
+  std::vector<parameter_server::Clock> clocks;
+  if (entry.kind == EntryKind::kPush) clocks.push_back(entry.clock);
+  for (const parameter_server::Constituent& part : entry.parts) clocks.push_back(part.clock);
   for (const auto& [in, floor] : slots_[slot].floors) {
-    if (in <= view && entry.clock < floor) {
-      Fail(absl::StrCat("7: slot ", slot, " takes an update of clock ", entry.clock,
+    for (const parameter_server::Clock clock : clocks) {
+      if (in > view || clock >= floor) continue;
+      Fail(absl::StrCat("7: slot ", slot, " takes an update of clock ", clock,
                         " after a read that was promised all below ", floor));
     }
   }

@@ -34,14 +34,15 @@ struct SlotOptions {
   int replication = 2;
   int leases = 24;
   int faults = 10;  // 0: an undisturbed run
+  int fanout = 1;   // clients that push through the first of them; 1: everybody by itself
   // Views and leases come from parameter_server::SlotCoordinator, which knows only what is reported
   // to it, and is replaced by others that know nothing; else from
   // a made-up coordinator, which knows everything, and orders chains as it likes.
   bool planned = false;
   parameter_server::PlanRules plan;
-  bool trace = false;
   // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
   bool loads = false;
+  bool trace = false;
 };
 
 struct SlotOutcome {
@@ -59,12 +60,14 @@ struct SlotOutcome {
   int short_copies = 0;  // of them, those that were only what had come since
   int restores = 0;
   int takeovers = 0;
-  int late_views = 0;  // of coordinators that had a successor already
   int moves = 0;       // of slots, by load
+  int late_views = 0;  // of coordinators that had a successor already
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;
-  int rests = 0;  // of clients without work
+  int rests = 0;       // of clients without work
+  int aggregates = 0;  // taken, of two clients or more, at each server
+  int singly = 0;      // pushes that were to be repeated, since an aggregate was not taken
   std::vector<std::string> trace;
 };
 

@@ -18,6 +18,7 @@
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/slot_client.h"
 #include "trainer/parameter_server/slot_coordinator.h"
+#include "trainer/parameter_server/topology.h"
 #include "trainer/simulation/slot_invariants.h"
 #include "trainer/simulation/slot_simulation.h"
 
@@ -110,7 +111,11 @@ class SlotWorld {
   // slot_world_processes.cc
   void StartServer(const std::string& uid, std::int64_t start);
   void StartClient(const std::string& uid, std::int64_t start);
+  ps::SlotOptions SlotOfAll() const {
+    return {table_, {0, table_->rows}, options_.model, options_.rules};
+  }
   void Install(Process& process, const View& view);
+  std::vector<MemberId> GroupOf(const View& view, const MemberId& id) const;
   void SendFrom(const MemberId& server, std::size_t slot, const ps::Sends& sends);
   void LoadIfWanted(const MemberId& id, std::size_t slot);
   void SendFrom(const MemberId& client, const ps::ClientSends& sends);
@@ -125,6 +130,7 @@ class SlotWorld {
   void RestAWhile(const MemberId& id);
   void PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes);
   void Retry(const MemberId& id);
+  void LosePatience(const MemberId& id);
   void Prefetch();
   void Snapshot();
 
@@ -197,13 +203,13 @@ class SlotWorld {
   std::vector<membership::Pod> pods_;
   std::int64_t desired_ = 0;  // sequence
   std::map<ViewNumber, ps::JobView> jobs_;
+  std::vector<std::int64_t> loads_;  // by slot
 
   std::vector<Lease> leases_;
   std::size_t next_unit_ = 0;
   std::uint64_t incarnation_ = 1;
   std::uint64_t epoch_ = 0;
   bool replan_ = false;
-  std::vector<std::int64_t> loads_;  // by slot
   SlotOutcome outcome_;
 };
 

@@ -19,11 +19,12 @@ void SlotWorld::StartServer(const std::string& uid, std::int64_t start) {
   for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
     ps::ChainServer::Options options;
     options.id = id;
-    options.slot = {table_, {0, table_->rows}, options_.model, options_.rules};
+    options.slot = SlotOfAll();
     options.observer = [this, id, slot](const ps::Entry& entry, ps::Outcome outcome) {
       const ViewNumber view = servers_.at(id).slots[slot]->installed()->group.number;
       invariants_.OnAppended(slot, view, entry, outcome);
       if (outcome == ps::Outcome::kSkipped) ++outcome_.skipped;
+      if (entry.parts.size() > 1) ++outcome_.aggregates;
     };
     server.slots.push_back(std::make_unique<ps::ChainServer>(std::move(options)));
     server.seen.emplace_back();
@@ -36,6 +37,7 @@ void SlotWorld::StartClient(const std::string& uid, std::int64_t start) {
   processes_[id].id = id;
   clients_[id].machine = std::make_unique<ps::SlotClient>(id, pushes_.size(), options_.rules);
   Retry(id);
+  if (options_.fanout > 1) LosePatience(id);
   if (options_.planned) Live(id);
 }
 
@@ -59,6 +61,8 @@ void SlotWorld::Install(Process& process, const View& view) {
     for (const ps::Client& client : view.slots[0].clients) {
       if (client.id == process.id) mine.joined = client.joined;
     }
+    mine.group = GroupOf(view, process.id);
+    mine.reductions.assign(pushes_.size(), ps::ReductionOf(SlotOfAll()));
     SendFrom(process.id, clients_.at(process.id).machine->OnView(mine));
     OnClientEvents(process.id);
   }
@@ -69,8 +73,35 @@ void SlotWorld::Install(Process& process, const View& view) {
   }
 }
 
+// As parameter_server::GroupOf makes those of a tree.
+std::vector<MemberId> SlotWorld::GroupOf(const View& view, const MemberId& id) const {
+  const std::vector<ps::Client>& clients = view.slots[0].clients;
+  const auto fanout = static_cast<std::size_t>(options_.fanout);
+  std::vector<MemberId> group;
+  for (std::size_t begin = 0; fanout > 1 && begin < clients.size(); begin += fanout) {
+    group.clear();
+    for (std::size_t i = begin; i < std::min(begin + fanout, clients.size()); ++i) {
+      group.push_back(clients[i].id);
+    }
+    if (std::find(group.begin(), group.end(), id) != group.end()) return group;
+  }
+  return {};
+}
+
+// Of who sums up and of who is summed up, as shells do.
+void SlotWorld::LosePatience(const MemberId& id) {
+  Deliver(id, Random(2'000, 20'000), [this, id](Process&) {
+    ps::SlotClient& machine = *clients_.at(id).machine;
+    SendFrom(id, machine.FlushGathered());
+    if (machine.entrusted() != 0 && Chance(0.2)) SendFrom(id, machine.PushSingly(1));
+    if (Chance(0.05)) SendFrom(id, machine.StandDown());
+    LosePatience(id);
+  });
+}
+
 void SlotWorld::SendFrom(const MemberId& server, std::size_t slot, const ps::Sends& sends) {
   for (const ps::Send& send : sends) {
+    if (std::holds_alternative<ps::Singly>(send.message)) ++outcome_.singly;
     if (const auto* copy = std::get_if<ps::CopyReply>(&send.message)) {
       ++outcome_.copies;
       if (!copy->snapshot) ++outcome_.short_copies;

@@ -52,13 +52,30 @@ bool AllWaitForAll(const v1alpha1::TrainingJobSpec& spec) {
          std::holds_alternative<consistency::BackupWorkers>(options);
 }
 
+std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
+    const parameter_server::JobTables& tables) {
+  std::vector<std::optional<parameter_server::Reduction>> reductions;
+  for (const auto& slot : tables.slots) {
+    reductions.push_back(parameter_server::ReductionOf(slot));
+  }
+  return reductions;
+}
+
+// Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
+// waits for its own push is kept from its next lease.
+SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
+  if (AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
+  return {absl::Milliseconds(5), absl::Milliseconds(250)};
+}
+
 }  // namespace
 
 LeaseLoop::LeaseLoop(Parts parts)
     : parts_(std::move(parts)),
       batches_(parts_.train.size(), parameter_server::SamplesPerPush(parts_.spec),
                static_cast<std::uint64_t>(parts_.spec.seed())),
-      pipe_(parts_.self, parts_.tables.slots.size()),
+      topology_(parameter_server::TopologyOf(parts_.spec)),
+      pipe_(parts_.self, parts_.tables.slots.size(), PatienceOf(parts_.spec)),
       work_({.spec = parts_.spec,
              .engine = parts_.engine,
              .train = parts_.train,
@@ -114,8 +131,10 @@ absl::Status LeaseLoop::EnterView(const JobView& view) {
   audit_.reset();
   parts_.links.Fence(view.number);
   parts_.desk.Install(view);
-  const parameter_server::ClientView mine = parameter_server::ClientViewOf(view, parts_.self);
+  parameter_server::ClientView mine = parameter_server::ClientViewOf(view, parts_.self);
   if (mine.joined == 0) return absl::OkStatus();
+  mine.group = parameter_server::GroupOf(view, topology_, parts_.self);
+  mine.reductions = ReductionsOf(parts_.tables);
   const absl::StatusOr<transport::Mesh*> mesh =
       parts_.links.Open(MeshViewOf(view), parts_.self, net::Deadline::After(kOpenPatience));
   if (!mesh.ok()) return ViewEnded(mesh.status());
@@ -129,7 +148,8 @@ absl::Status LeaseLoop::EnterView(const JobView& view) {
   log::Info("leases begin", {{"view", membership::EpochOf(view.number)},
                              {"incarnation", membership::IncarnationOf(view.number)},
                              {"workers", view.clients.size()},
-                             {"servers", view.servers.size()}});
+                             {"servers", view.servers.size()},
+                             {"pushesThrough", mine.group.empty() ? "" : mine.group[0].pod_uid}});
   if (parts_.on_view) parts_.on_view(view.number);
   return absl::OkStatus();
 }
@@ -312,7 +332,9 @@ absl::Status LeaseLoop::Evaluate(const Orders& orders) {
   ASSIGN_OR_RETURN(record_, store_.Read());
   if (record_.turn < orders.evaluate) {
     const bool last = orders.settled >= Total();
-    const absl::Status fetched = FetchForGood(orders, last || AllWaitForAll(parts_.spec));
+    const bool at_rest = last || AllWaitForAll(parts_.spec);
+    if (!at_rest) pipe_.StandDown();  // the others work on meanwhile
+    const absl::Status fetched = FetchForGood(orders, at_rest);
     if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more
     RETURN_IF_ERROR(fetched);
     parts_.stopwatch.Enter(Activity::kCompute);

@@ -19,6 +19,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/file_system.h"
 #include "trainer/data/audit_log.h"
+#include "trainer/parameter_server/topology.h"
 #include "trainer/worker/course_store.h"
 #include "trainer/worker/lease_desk.h"
 #include "trainer/worker/lease_work.h"
@@ -86,6 +87,7 @@ class LeaseLoop {
 
   Parts parts_;
   const data::Batches batches_;
+  const parameter_server::Topology topology_;
   SlotPipe pipe_;
   LeaseWork work_;
   CourseStore store_;

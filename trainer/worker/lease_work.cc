@@ -382,6 +382,8 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
                      static_cast<std::int64_t>(rows.size() * sizeof(float)));
   }
   SendEagerly();
+  // Others wait for their sums while this worker computes. How the view ends is heard later.
+  if (parts_.pipe.sums_up()) (void)parts_.pipe.Poll();
 }
 
 void LeaseWork::PushSlot(std::size_t slot) {

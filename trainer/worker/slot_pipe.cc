@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/worker/slot_pipe.h"
 
+#include <algorithm>
 #include <utility>
 #include <variant>
 
@@ -49,17 +50,43 @@ void SlotPipe::Read(std::size_t slot, parameter_server::Read read, OnRead on_rea
 absl::Status SlotPipe::Await(const std::function<bool()>& done, net::Deadline deadline) {
   while (!done()) {
     if (courier_ == nullptr) return absl::UnavailableError("there is no view");
+    const net::Deadline patience = LosePatience();
     const absl::StatusOr<std::optional<parameter_server::Delivery>> received =
-        courier_->Receive(deadline);
+        courier_->Receive(std::min(deadline, patience));
     if (!received.ok()) return ViewEnded(received.status());
-    if (!*received) return absl::DeadlineExceededError("nothing came in time");
-    const parameter_server::Delivery& delivery = **received;
-    if (delivery.slot < machine_.slots()) {
-      Post(machine_.OnMessage(delivery.slot, delivery.message));
+    if (*received) {
+      Handle(**received);
+    } else if (deadline.Expired()) {
+      return absl::DeadlineExceededError("nothing came in time");
     }
-    HandleEvents();
   }
   return absl::OkStatus();
+}
+
+// Nobody speaks for another, but for who sums up in a push of its own.
+void SlotPipe::Handle(const parameter_server::Delivery& delivery) {
+  const membership::MemberId* sender =
+      std::visit([](const auto& one) { return parameter_server::SenderOf(one); }, delivery.message);
+  if (sender != nullptr && parameter_server::RankOf(ranks_, *sender) != delivery.rank) return;
+  if (delivery.slot < machine_.slots()) {
+    Post(machine_.OnMessage(delivery.slot, delivery.message));
+  }
+  HandleEvents();
+}
+
+bool SlotPipe::Wait::Ended(std::uint64_t what) {
+  if (what != std::exchange(waiting, what)) {
+    until = what == 0 ? net::Deadline::Never() : net::Deadline::After(length);
+  }
+  return until.Expired();
+}
+
+net::Deadline SlotPipe::LosePatience() {
+  if (gather_.Ended(machine_.gathering())) Post(machine_.FlushGathered());
+  if (entrust_.Ended(machine_.entrusted())) Post(machine_.PushSingly());
+  (void)gather_.Ended(machine_.gathering());
+  (void)entrust_.Ended(machine_.entrusted());
+  return std::min(gather_.until, entrust_.until);
 }
 
 absl::Status SlotPipe::Poll() {

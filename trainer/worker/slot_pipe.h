@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/net/deadline.h"
@@ -31,7 +32,15 @@ class SlotPipe {
   };
   using OnRead = std::function<void(const parameter_server::ReadDone&)>;
 
-  SlotPipe(membership::MemberId id, std::size_t slots) : machine_(std::move(id), slots) {}
+  // Where pushes go through a group: how long who sums up waits for parts that are missing, and the
+  // others for it.
+  struct Patience {
+    absl::Duration gather;
+    absl::Duration entrust;
+  };
+
+  SlotPipe(membership::MemberId id, std::size_t slots, const Patience& patience)
+      : machine_(std::move(id), slots), gather_{patience.gather}, entrust_{patience.entrust} {}
   void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
   // `mesh` lives until Leave.
@@ -48,6 +57,9 @@ class SlotPipe {
   void Rest() { Post(machine_.Rest()); }
   void Wake() { Post(machine_.Wake()); }
   bool rests() const { return machine_.rests(); }
+  // Whether others push through this client; and it will not answer for a while.
+  bool sums_up() const { return machine_.sums_up(); }
+  void StandDown() { Post(machine_.StandDown()); }
 
   // Handles what arrives until `done`: OK; or until `deadline`: DEADLINE_EXCEEDED. UNAVAILABLE,
   // with the ranks that could not be reached, means that the view has ended here.
@@ -60,6 +72,18 @@ class SlotPipe {
   std::size_t unacknowledged(std::size_t slot) const { return machine_.unacknowledged(slot); }
 
  private:
+  // Whether what a number names has waited for so long.
+  struct Wait {
+    bool Ended(std::uint64_t what);
+
+    absl::Duration length;
+    std::uint64_t waiting = 0;
+    net::Deadline until = net::Deadline::Never();
+  };
+
+  // Sends what has waited long enough; when to look again.
+  net::Deadline LosePatience();
+  void Handle(const parameter_server::Delivery& delivery);
   void Post(const parameter_server::ClientSends& sends);
   void HandleEvents();
   void On(const parameter_server::StartedOver& event);
@@ -72,6 +96,8 @@ class SlotPipe {
   Handlers handlers_;
   parameter_server::Ranks ranks_;
   std::unique_ptr<parameter_server::Courier> courier_;  // null between views
+  Wait gather_;
+  Wait entrust_;
   std::map<std::int64_t, OnRead> reads_;
   absl::Status rejected_;
 };

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/aggregator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "trainer/kernels/span_math.h"
+
+namespace starling::parameter_server {
+namespace {
+
+// The rows that some part has values for.
+struct Covered {
+  std::uint64_t first = 0;
+  std::uint64_t end = 0;
+  std::size_t width = 1;
+
+  void Add(const Update& update) {
+    if (update.rows == 0) return;
+    if (first == end) first = update.first;
+    first = std::min(first, update.first);
+    end = std::max(end, update.first + update.rows);
+    width = update.values.size() / update.rows;
+  }
+};
+
+Constituent PartOf(const Entry& entry) {
+  return {entry.client,    entry.sequence, entry.lease, entry.clock,
+          entry.completes, entry.read,     entry.weight};
+}
+
+}  // namespace
+
+std::optional<Entry> Aggregate(const Client& self, const std::map<Client, Entry>& parts,
+                               const Reduction& reduction) {
+  Entry whole;
+  whole.kind = EntryKind::kAggregate;
+  whole.client = self;
+  std::vector<Update> updates;
+  Covered covered;
+  double total = 0;
+  for (const auto& [client, entry] : parts) {
+    whole.parts.push_back(PartOf(entry));
+    if (!entry.update) return std::nullopt;
+    const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
+    if (!update.ok() || update->kind != UpdateKind::kRange) return std::nullopt;
+    updates.push_back(*update);
+    covered.Add(*update);
+    total += entry.weight;
+  }
+  if (parts.size() == 1) {
+    whole.update = parts.begin()->second.update;
+    return whole;
+  }
+  if (covered.first == covered.end) covered.first = covered.end = updates.front().first;
+  std::vector<float> sum((covered.end - covered.first) * covered.width);
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const Update& update = updates[i];
+    if (update.rows == 0) continue;
+    const std::size_t at = (update.first - covered.first) * covered.width;
+    if (update.values.size() > sum.size() - at) return std::nullopt;
+    const double share = total > 0 ? whole.parts[i].weight / total : 0;
+    kernels::Axpy(reduction.sum ? 1.0F : static_cast<float>(share), update.values,
+                  std::span(sum).subspan(at, update.values.size()));
+  }
+  whole.update = std::make_shared<const std::string>(
+      Encode({UpdateKind::kRange, 0, covered.first, covered.end - covered.first, {}, sum, {}}));
+  return whole;
+}
+
+void Aggregator::OnView(const Client& self, const std::vector<MemberId>& group,
+                        const std::vector<std::optional<Reduction>>& reductions) {
+  self_ = self;
+  group_ = expected_ = {group.begin(), group.end()};
+  reductions_ = reductions;
+  slots_.assign(reductions.size(), {});
+}
+
+bool Aggregator::Complete(const Parts& parts) const {
+  if (parts.empty()) return false;
+  return std::all_of(expected_.begin(), expected_.end(), [&](const MemberId& member) {
+    return std::any_of(parts.begin(), parts.end(),
+                       [&](const auto& part) { return part.first.id == member; });
+  });
+}
+
+// Of each client one push, and where the model wants it all of one clock.
+bool Aggregator::Fits(std::size_t slot, const Parts& parts, const Entry& entry) const {
+  if (parts.contains(entry.client)) return false;
+  const bool one_clock = reductions_[slot]->one_clock;
+  return parts.empty() || !one_clock || parts.begin()->second.clock == entry.clock;
+}
+
+std::vector<Gathered> Aggregator::Add(std::size_t slot, const Entry& entry) {
+  std::vector<Gathered> gathered;
+  if (slot >= slots_.size() || !reductions_[slot] || !group_.contains(entry.client.id)) {
+    return gathered;
+  }
+  expected_.insert(entry.client.id);
+  Parts& parts = slots_[slot];
+  if (!Fits(slot, parts, entry)) Take(slot, gathered);
+  parts[entry.client] = entry;
+  if (Complete(parts)) Take(slot, gathered);
+  return gathered;
+}
+
+std::vector<Gathered> Aggregator::Leave(const MemberId& member, bool withdraws) {
+  std::vector<Gathered> gathered;
+  expected_.erase(member);
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    Parts& parts = slots_[slot];
+    if (withdraws) std::erase_if(parts, [&](const auto& part) { return part.first.id == member; });
+    if (Complete(parts)) Take(slot, gathered);
+  }
+  return gathered;
+}
+
+std::vector<Gathered> Aggregator::Flush() {
+  std::vector<Gathered> gathered;
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) Take(slot, gathered);
+  return gathered;
+}
+
+std::uint64_t Aggregator::gathering() const {
+  const bool some =
+      std::any_of(slots_.begin(), slots_.end(), [](const Parts& parts) { return !parts.empty(); });
+  return some ? taken_ + 1 : 0;
+}
+
+void Aggregator::Take(std::size_t slot, std::vector<Gathered>& gathered) {
+  const Parts parts = std::exchange(slots_[slot], {});
+  if (parts.empty()) return;
+  ++taken_;
+  if (parts.size() == 1 && parts.begin()->first == self_) {
+    gathered.push_back({slot, parts.begin()->second});
+    return;
+  }
+  if (std::optional<Entry> whole = Aggregate(self_, parts, *reductions_[slot])) {
+    gathered.push_back({slot, *std::move(whole)});
+    return;
+  }
+  // They do not add up: each by itself, as far as one may speak for others.
+  for (const auto& [client, entry] : parts) {
+    Entry alone;
+    alone.kind = EntryKind::kAggregate;
+    alone.client = self_;
+    alone.parts = {PartOf(entry)};
+    alone.update = entry.update;
+    gathered.push_back({slot, std::move(alone)});
+  }
+}
+
+}  // namespace starling::parameter_server

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/aggregator.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/slot_testing.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using slot_testing::C;
+using slot_testing::Floats;
+using slot_testing::FloatsOf;
+using slot_testing::OptionsOf;
+using slot_testing::PushOf;
+using slot_testing::Range;
+using slot_testing::Table;
+using testing::ElementsAre;
+using testing::IsEmpty;
+using testing::SizeIs;
+
+std::vector<MemberId> Ids(const std::vector<int>& numbers) {
+  std::vector<MemberId> ids;
+  for (const int number : numbers) ids.push_back(C(number).id);
+  return ids;
+}
+
+Aggregator Of(const std::vector<int>& group, const Reduction& reduction, std::size_t slots = 1) {
+  Aggregator aggregator;
+  aggregator.OnView(C(group.front()), Ids(group),
+                    std::vector<std::optional<Reduction>>(slots, reduction));
+  return aggregator;
+}
+
+Entry Gradient(int client, Sequence sequence, const Floats& values, double weight = 1) {
+  Entry entry = PushOf(C(client), sequence, Range(0, values.size(), values));
+  entry.weight = weight;
+  entry.lease = static_cast<Lease>(client * 100 + sequence);
+  return entry;
+}
+
+Floats ValuesOf(const Entry& entry) {
+  const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
+  EXPECT_TRUE(update.ok());
+  return {update->values.begin(), update->values.end()};
+}
+
+TEST(AggregatorTest, AllOfTheGroupMakeOneEntryByWeight) {
+  Aggregator aggregator = Of({1, 2, 3}, {});
+  EXPECT_THAT(aggregator.Add(0, Gradient(3, 1, {9, 0}, 1)), IsEmpty());
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 1, {1, 4}, 2)), IsEmpty());
+  EXPECT_NE(aggregator.gathering(), 0U);
+
+  const std::vector<Gathered> gathered = aggregator.Add(0, Gradient(2, 1, {1, 4}, 1));
+
+  ASSERT_THAT(gathered, SizeIs(1));
+  EXPECT_EQ(aggregator.gathering(), 0U);
+  const Entry& whole = gathered[0].entry;
+  EXPECT_EQ(whole.kind, EntryKind::kAggregate);
+  EXPECT_EQ(whole.client, C(1));
+  ASSERT_THAT(whole.parts, SizeIs(3));
+  EXPECT_EQ(whole.parts[2].lease, 301U);  // by client, whoever came first
+  EXPECT_THAT(ValuesOf(whole), ElementsAre(3, 3));
+}
+
+TEST(AggregatorTest, OfSumsTheSumIsMade) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  aggregator.Add(0, Gradient(1, 1, {1, 2}, 5));
+  EXPECT_THAT(ValuesOf(aggregator.Add(0, Gradient(2, 1, {10, 20}))[0].entry), ElementsAre(11, 22));
+}
+
+TEST(AggregatorTest, PatienceEndsWithWhatIsHere) {
+  Aggregator aggregator = Of({1, 2, 3}, {.sum = true}, 2);
+  aggregator.Add(0, Gradient(1, 1, {1}));
+  aggregator.Add(0, Gradient(2, 1, {1}));
+  aggregator.Add(1, Gradient(1, 1, {1}));
+  const std::vector<Gathered> gathered = aggregator.Flush();
+  ASSERT_THAT(gathered, SizeIs(2));
+  EXPECT_THAT(gathered[0].entry.parts, SizeIs(2));
+  // What is its own alone is an ordinary push.
+  EXPECT_EQ(gathered[1].entry.kind, EntryKind::kPush);
+  EXPECT_THAT(aggregator.Flush(), IsEmpty());
+}
+
+TEST(AggregatorTest, WhoIsAbsentIsNotWaitedForUntilItPushesAgain) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  aggregator.Add(0, Gradient(1, 1, {1}));
+  EXPECT_THAT(aggregator.Leave(C(2).id, false), SizeIs(1));
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 2, {1})), SizeIs(1));
+  EXPECT_THAT(aggregator.Add(0, Gradient(2, 1, {1})), IsEmpty());
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 3, {1})), SizeIs(1));
+}
+
+TEST(AggregatorTest, WhatIsWithdrawnIsNotInTheSum) {
+  Aggregator aggregator = Of({1, 2, 3}, {.sum = true});
+  aggregator.Add(0, Gradient(2, 1, {5}));
+  aggregator.Leave(C(2).id, true);
+  aggregator.Add(0, Gradient(1, 1, {1}));
+  EXPECT_THAT(ValuesOf(aggregator.Add(0, Gradient(3, 1, {1}))[0].entry), ElementsAre(2));
+}
+
+TEST(AggregatorTest, AClientsNextPushDoesNotWaitForItsLast) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  aggregator.Add(0, Gradient(2, 1, {1}));
+  EXPECT_THAT(aggregator.Add(0, Gradient(2, 2, {1})), SizeIs(1));
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 1, {1})), SizeIs(1));
+}
+
+TEST(AggregatorTest, WhereTheModelWantsItOneSumIsOfOneClock) {
+  Aggregator aggregator = Of({1, 2, 3}, {.one_clock = true});
+  aggregator.Add(0, Gradient(1, 4, {1}));
+  const std::vector<Gathered> gathered = aggregator.Add(0, Gradient(2, 3, {1}));
+  ASSERT_THAT(gathered, SizeIs(1));
+  EXPECT_THAT(aggregator.Flush(), SizeIs(1));
+}
+
+TEST(AggregatorTest, StrangersAndSlotsThatAreNotSummedUpAreLeftAlone) {
+  Aggregator aggregator;
+  aggregator.OnView(C(1), Ids({1, 2}), {std::nullopt, Reduction{}});
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 1, {1})), IsEmpty());
+  EXPECT_THAT(aggregator.Add(1, Gradient(9, 1, {1})), IsEmpty());
+  EXPECT_EQ(aggregator.gathering(), 0U);
+}
+
+// What the head makes of it.
+
+SlotState StateOf(const consistency::Options& model, Combine combine, int clients) {
+  auto table = Table(TableKind::kArray, 2, 1);
+  table->combine = combine;
+  SlotState state(OptionsOf(table, model));
+  std::vector<Client> all;
+  for (int i = 1; i <= clients; ++i) all.push_back(C(i));
+  state.OnView(all);
+  return state;
+}
+
+Entry Whole(const std::vector<Entry>& entries, const Reduction& reduction) {
+  std::map<Client, Entry> parts;
+  for (const Entry& entry : entries) parts[entry.client] = entry;
+  return *Aggregate(C(1), parts, reduction);
+}
+
+Floats Read(const SlotState& state) { return FloatsOf(state.Read({0, 2, {}})); }
+
+TEST(AggregateTest, InBulkSynchronousItIsTheMembersOfOneClock) {
+  const auto play = [](bool summed) {
+    SlotState state = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+    const Entry one = Gradient(1, 1, {4, 0}, 1), two = Gradient(2, 1, {0, 4}, 3);
+    if (summed) {
+      const Entry whole = Whole({one, two}, {.one_clock = true});
+      EXPECT_TRUE(state.TakesWhole(whole));
+      state.Append(whole);
+    } else {
+      state.Append(one);
+      state.Append(two);
+    }
+    EXPECT_FALSE(state.MayRead(C(1), 1, 1));
+    state.Append(Gradient(3, 1, {8, 8}, 4));
+    EXPECT_TRUE(state.MayRead(C(1), 1, 1));
+    EXPECT_EQ(state.model().version(), 1);
+    EXPECT_EQ(state.model().staleness().total(), 3);
+    EXPECT_TRUE(state.ledger().Has(101) && state.ledger().Has(201));
+    return Read(state);
+  };
+  EXPECT_EQ(play(true), play(false));
+  EXPECT_THAT(play(true), ElementsAre(4.5, 5.5));
+}
+
+TEST(AggregateTest, WhereEveryPushIsAnUpdateItIsTheirSum) {
+  SlotState state = StateOf(consistency::Asynchronous{}, Combine::kMean, 2);
+  state.Append(Whole({Gradient(1, 1, {1, 2}), Gradient(2, 1, {3, 4})}, {.sum = true}));
+  EXPECT_THAT(Read(state), ElementsAre(4, 6));
+  EXPECT_EQ(state.LastOf(C(1)), 1);
+  EXPECT_EQ(state.LastOf(C(2)), 1);
+}
+
+TEST(AggregateTest, StaleSynchronousCountsEverybodysClock) {
+  SlotState state = StateOf(consistency::StaleSynchronous{0}, Combine::kMean, 2);
+  EXPECT_FALSE(state.MayRead(C(1), 1, 0));
+  state.Append(Whole({Gradient(1, 1, {1, 2}), Gradient(2, 1, {3, 4})}, {.sum = true}));
+  EXPECT_TRUE(state.MayRead(C(1), 1, 1));
+  EXPECT_FALSE(state.MayRead(C(1), 2, 1));
+}
+
+TEST(AggregateTest, SoftSyncCountsItsGradients) {
+  // Of 4 clients 1-softsync takes 4 gradients for an update.
+  SlotState state = StateOf(consistency::SoftSync{1, false}, Combine::kMean, 4);
+  state.Append(Whole({Gradient(1, 1, {2, 0}), Gradient(2, 1, {4, 0})}, {}));
+  state.Append(Gradient(3, 1, {1, 0}));
+  EXPECT_EQ(state.model().version(), 0);
+  state.Append(Gradient(4, 1, {1, 0}));
+  EXPECT_EQ(state.model().version(), 1);
+  EXPECT_THAT(Read(state), ElementsAre(2, 0));
+}
+
+TEST(AggregateTest, AllOfItOrNoneIsTaken) {
+  const Reduction sum{.sum = true};
+  SlotState state = StateOf(consistency::Asynchronous{}, Combine::kSum, 3);
+  state.Append(Gradient(2, 1, {1, 1}));
+  // Client 2's first is in; client 3's second is not the next.
+  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(2, 1, {1, 1})}, sum)));
+  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(3, 2, {1, 1})}, sum)));
+  // A lease that another client has pushed, or two parts have.
+  Entry redone = Gradient(3, 1, {1, 1});
+  redone.lease = 201;
+  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), redone}, sum)));
+  redone.lease = 101;
+  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), redone}, sum)));
+  // Nobody that the view does not have; no rows that are not there.
+  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(7, 1, {1, 1})}, sum)));
+  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1, 1}), Gradient(3, 1, {1})}, sum)));
+  EXPECT_TRUE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(3, 1, {1, 1})}, sum)));
+}
+
+TEST(AggregateTest, ModelsThatMustSeeEachPushTakeNone) {
+  SlotState backups = StateOf(consistency::BackupWorkers{1}, Combine::kMean, 3);
+  EXPECT_FALSE(backups.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(2, 1, {1, 1})}, {})));
+  SlotState synchronous = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+  Entry other_clock = Gradient(2, 1, {1, 1});
+  other_clock.clock = 5;
+  EXPECT_FALSE(synchronous.TakesWhole(Whole({Gradient(1, 1, {1, 1}), other_clock}, {})));
+}
+
+TEST(AggregateTest, ASnapshotKeepsWhatIsHeldOfIt) {
+  SlotState state = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+  state.Append(Whole({Gradient(1, 1, {4, 0}), Gradient(2, 1, {0, 4})}, {.one_clock = true}));
+  SlotState copy = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+  ASSERT_TRUE(copy.Load(state.Save()).ok());
+  for (SlotState* one : {&state, &copy}) one->Append(Gradient(3, 1, {1, 1}));
+  EXPECT_EQ(Read(state), Read(copy));
+  EXPECT_EQ(state.Save(), copy.Save());
+}
+
+// Who sums up whose.
+
+JobView ViewOf(const std::vector<std::string>& nodes) {
+  JobView view;
+  int number = 0;
+  for (const std::string& node : nodes) view.clients.push_back({C(++number).id, "", 1, "", node});
+  return view;
+}
+
+TEST(TopologyTest, AFlatViewHasNoGroups) {
+  EXPECT_THAT(GroupOf(ViewOf({"a", "a"}), {}, C(1).id), IsEmpty());
+}
+
+TEST(TopologyTest, ATreesGroupsFollowTheViewAndItsDeaths) {
+  const Topology tree{Topology::Kind::kTree, 2};
+  JobView view = ViewOf({"", "", "", "", ""});
+  EXPECT_EQ(GroupOf(view, tree, C(2).id), Ids({1, 2}));
+  EXPECT_EQ(GroupOf(view, tree, C(4).id), Ids({3, 4}));
+  EXPECT_THAT(GroupOf(view, tree, C(5).id), IsEmpty());
+  view.clients.erase(view.clients.begin());  // the first aggregator
+  EXPECT_EQ(GroupOf(view, tree, C(2).id), Ids({2, 3}));
+  EXPECT_EQ(GroupOf(view, tree, C(5).id), Ids({4, 5}));
+  EXPECT_THAT(GroupOf(view, tree, C(1).id), IsEmpty());
+}
+
+TEST(TopologyTest, AHostsWorkersAreThoseOfItsNode) {
+  const Topology hosts{Topology::Kind::kHostReduce, 4};
+  const JobView view = ViewOf({"node-a", "node-b", "node-a", "node-c"});
+  EXPECT_EQ(GroupOf(view, hosts, C(3).id), Ids({1, 3}));
+  EXPECT_THAT(GroupOf(view, hosts, C(2).id), IsEmpty());
+}
+
+TEST(TopologyTest, WhatMustBeSeenByItselfIsNotReduced) {
+  const auto of = [](const consistency::Options& model) {
+    auto table = Table(TableKind::kArray, 2, 1);
+    table->combine = Combine::kMean;
+    return ReductionOf(OptionsOf(table, model));
+  };
+  EXPECT_TRUE(of(consistency::BulkSynchronous{})->one_clock);
+  EXPECT_FALSE(of(consistency::SoftSync{})->sum);
+  EXPECT_TRUE(of(consistency::StaleSynchronous{})->sum);
+  EXPECT_FALSE(of(consistency::BackupWorkers{}));
+  EXPECT_FALSE(of(consistency::EagerStaleSynchronous{}));
+  auto remembers = Table(TableKind::kArray, 2, 1);
+  remembers->rule = std::shared_ptr<const optimizer::Optimizer>(
+      optimizer::MakeDelayCompensated({0.04, false, 0.95, 1e-7}));
+  EXPECT_FALSE(ReductionOf(OptionsOf(remembers)));
+  EXPECT_FALSE(ReductionOf(OptionsOf(Table(TableKind::kSparse, 2, 1))));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server

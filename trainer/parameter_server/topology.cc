@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/topology.h"
+
+#include <algorithm>
+#include <variant>
+
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/parameter_server/slot_plan.h"
+
+namespace starling::parameter_server {
+namespace {
+
+// What an aggregate is to each model. Where every push is an update by itself, it is their sum:
+// what plain descent would have done with one after the other.
+struct ReductionFor {
+  using Reduced = std::optional<Reduction>;
+  Reduced operator()(const consistency::BulkSynchronous&) const { return Reduction{false, true}; }
+  Reduced operator()(const consistency::SoftSync&) const { return Reduction{false, false}; }
+  Reduced operator()(const consistency::Asynchronous&) const { return Reduction{true, false}; }
+  Reduced operator()(const consistency::BoundedDelay&) const { return Reduction{true, false}; }
+  Reduced operator()(const consistency::StaleSynchronous&) const { return Reduction{true, false}; }
+  Reduced operator()(const consistency::EagerStaleSynchronous&) const { return std::nullopt; }
+  Reduced operator()(const consistency::BackupWorkers&) const { return std::nullopt; }
+  Reduced operator()(const consistency::Hogwild&) const { return std::nullopt; }
+};
+
+}  // namespace
+
+Topology TopologyOf(const v1alpha1::TrainingJobSpec& spec) {
+  const v1alpha1::Topology& chosen = spec.exchange().parameter_server().topology();
+  Topology topology;
+  if (chosen.has_host_reduce()) topology.kind = Topology::Kind::kHostReduce;
+  if (!chosen.has_tree()) return topology;
+  topology.kind = Topology::Kind::kTree;
+  if (chosen.tree().has_fanout())
+    topology.fanout = std::max<std::int64_t>(1, chosen.tree().fanout());
+  return topology;
+}
+
+std::vector<MemberId> GroupOf(const JobView& view, const Topology& topology, const MemberId& self) {
+  std::vector<MemberId> group;
+  const auto own = std::find_if(view.clients.begin(), view.clients.end(),
+                                [&](const auto& client) { return client.id == self; });
+  if (own == view.clients.end() || topology.kind == Topology::Kind::kFlat) return group;
+  const auto rank = own - view.clients.begin();
+  for (auto client = view.clients.begin(); client != view.clients.end(); ++client) {
+    const bool together =
+        topology.kind == Topology::Kind::kTree
+            ? (client - view.clients.begin()) / topology.fanout == rank / topology.fanout
+            : client->node == own->node;
+    if (together) group.push_back(client->id);
+  }
+  if (group.size() == 1) group.clear();
+  return group;
+}
+
+std::optional<Reduction> ReductionOf(const SlotOptions& slot) {
+  const TableSpec& table = *slot.table;
+  const bool ranges = table.kind == TableKind::kDense || table.kind == TableKind::kArray;
+  if (!ranges || table.rule == nullptr) return std::nullopt;
+  if (table.rule->remembered() != optimizer::Optimizer::kNothing) return std::nullopt;
+  std::optional<Reduction> reduction = std::visit(ReductionFor{}, slot.consistency);
+  if (reduction && table.combine == Combine::kSum) reduction->sum = true;
+  return reduction;
+}
+
+}  // namespace starling::parameter_server
