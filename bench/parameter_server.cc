@@ -2,13 +2,17 @@
 // What moving parameters costs: transports between two processes, beside plain sockets; a whole
 // server with its worker; and several of both on an emulated network.
 //
-//   starling-parameter-server-bench [--rounds N] [--spin MICROSECONDS] [--pin 0|1] [--part NAME]
-//   [--side NAME]
+//   starling-parameter-server-bench [--rounds N] [--spin MICROSECONDS] [--pin 0|1] [--lanes N]
+//   [--part NAME] [--side NAME]
 //
 // Prints one JSON object a measurement: the medians of five stretches of N rounds each, in seconds.
 // bench/parameter_server.py reads them.
 
+#include <sched.h>
+#include <sys/mman.h>
+
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -44,6 +48,7 @@ struct Settings {
   int rounds = 20;
   absl::Duration spin = absl::Microseconds(50);
   bool pin = false;  // each process to a core of its own
+  int lanes = 1;     // of a server
   std::string part;  // empty: all
   std::string side;  // likewise
 };
@@ -204,10 +209,80 @@ void MeasureTransport(const Wire& wire, const Settings& settings) {
   server.Join();
 }
 
+// What copying through memory that two processes share can reach at all: a ring written by hand,
+// nothing but the two copies and two counters, both processes busy all the time.
+struct Ring {
+  static constexpr std::size_t kBytes = 1 << 20;
+  static constexpr std::size_t kPiece = 32 << 10;
+
+  alignas(64) std::atomic<std::uint64_t> written = 0;
+  alignas(64) std::atomic<std::uint64_t> read = 0;
+  alignas(64) std::atomic<int> heard = 0;
+  alignas(64) std::byte data[kBytes];
+
+  // Moves `bytes` by copy(place in the ring, offset, length) from `at` on, where `room` says how
+  // much may be moved at the moment.
+  template <typename Room, typename Copy>
+  static void Move(std::size_t bytes, std::atomic<std::uint64_t>& count, const Room& room,
+                   const Copy& copy) {
+    std::uint64_t at = count.load(std::memory_order_relaxed);
+    for (std::size_t done = 0; done < bytes;) {
+      const std::size_t part = std::min({kPiece, bytes - done, room(at)});
+      if (part == 0) {
+        (void)::sched_yield();
+        continue;
+      }
+      copy(at % kBytes, done, part);
+      done += part;
+      at += part;
+      count.store(at, std::memory_order_release);
+    }
+  }
+};
+
+void MeasureRing(const Settings& settings) {
+  const std::string side = "ring by hand";
+  if (!settings.side.empty() && settings.side != side) return;
+  void* const memory = ::mmap(nullptr, sizeof(Ring), PROT_READ | PROT_WRITE,
+                              MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+  if (memory == MAP_FAILED) Require(absl::ResourceExhaustedError("no memory to share"));
+  Ring& ring = *new (memory) Ring;
+  Fork reader([&](int) {
+    const Pinned pinned(settings.pin, 0);
+    std::vector<std::byte> in(kLarge, std::byte{2});
+    for (int i = 0; i < settings.rounds * (kStretches + 1); ++i) {
+      Ring::Move(
+          kLarge, ring.read, [&](std::uint64_t at) { return ring.written.load() - at; },
+          [&](std::size_t from, std::size_t to, std::size_t bytes) {
+            std::memcpy(in.data() + to, ring.data + from, bytes);
+          });
+      ++ring.heard;
+    }
+  });
+  {
+    const Pinned pinned(settings.pin, 1);
+    const std::vector<std::byte> out(kLarge, std::byte{1});
+    int pushed = 0;
+    Print("transport", side, "push", kLarge, Time(settings.rounds, [&] {
+            Ring::Move(
+                kLarge, ring.written,
+                [&](std::uint64_t at) { return Ring::kBytes - (at - ring.read.load()); },
+                [&](std::size_t to, std::size_t from, std::size_t bytes) {
+                  std::memcpy(ring.data + to, out.data() + from, bytes);
+                });
+            ++pushed;
+            while (ring.heard.load() < pushed) (void)::sched_yield();
+          }));
+  }
+  reader.Join();
+  (void)::munmap(memory, sizeof(Ring));
+}
+
 void MeasureTransports(const Settings& settings) {
   Buffers buffers;
   Print("transport", "memcpy", "push", kLarge,
         Time(settings.rounds, [&] { std::memcpy(buffers.in.data(), buffers.out.data(), kLarge); }));
+  MeasureRing(settings);
   for (const Wire& wire : WiresOf(settings)) MeasureTransport(wire, settings);
 }
 
@@ -249,10 +324,10 @@ struct Layout {
   }
 };
 
-void Serve(const Layout& layout, int rank, transport::Mesh& mesh) {
+void Serve(const Layout& layout, int rank, transport::Mesh& mesh, int lanes) {
   const std::vector<parameter_server::SlotOptions> slots(static_cast<std::size_t>(layout.slots),
                                                          SlotOf(layout.rows));
-  ServerLoop loop(layout.ranks()[static_cast<std::size_t>(rank)], slots);
+  ServerLoop loop(layout.ranks()[static_cast<std::size_t>(rank)], slots, {.count = lanes});
   (void)loop.Serve(layout.views(), layout.ranks(), mesh);  // until the worker has left
 }
 
@@ -310,7 +385,7 @@ void MeasureServer(const Wire& wire, const Settings& settings, std::size_t bytes
   Fork server([&](int control) {
     const auto channel = Connect(wire, 0, control);
     const Pinned pinned(settings.pin, 0);
-    Serve(layout, 0, *channel->mesh());
+    Serve(layout, 0, *channel->mesh(), settings.lanes);
   });
   {
     const auto channel = Connect(wire, 1, server.control());
@@ -363,7 +438,7 @@ void MeasureNetwork(int servers, int workers, double bytes_per_second, const std
     threads.emplace_back([&, rank] {
       const auto mesh =
           Must(transports[static_cast<std::size_t>(rank)]->Open(1, peers, rank, Soon(), nullptr));
-      if (rank < servers) return Serve(layout, rank, *mesh);
+      if (rank < servers) return Serve(layout, rank, *mesh, /*lanes=*/1);
       Worker worker(layout, rank, *mesh);
       const auto measured = Time(rounds, [&] {
         barrier.Wait();
@@ -403,6 +478,8 @@ int Main(int count, char** arguments) {
       settings.rounds = number;
     } else if (absl::SimpleAtoi(value, &number) && name == "--pin") {
       settings.pin = number != 0;
+    } else if (absl::SimpleAtoi(value, &number) && name == "--lanes" && number > 0) {
+      settings.lanes = number;
     } else if (absl::SimpleAtoi(value, &number) && name == "--spin" && number >= 0) {
       settings.spin = absl::Microseconds(number);
     } else {

@@ -3,10 +3,11 @@
 """What pushing and pulling parameters costs, over shared memory and TCP.
 
 usage: bench/parameter_server.py [--bin FOLDER] [--rounds N] [--part transport|server|network]
-                                 [--realtime]
+                                 [--lanes N] [--realtime]
 
 transport  two processes: 16 MB one way (until the receiver says so), there and back, both ways at
-           once; 4 KB there and back; beside a loop over plain sockets written by hand and a memcpy
+           once; 4 KB there and back; beside a loop over plain sockets written by hand, a ring in
+           shared memory written by hand (what two processes that copy can reach) and a memcpy
 server     a whole parameter server and its worker: until the push is acknowledged, and applied
 network    servers and workers with cards of 1 and 10 Gbit/s each, emulated, beside what the busiest
            card needs at least
@@ -44,6 +45,7 @@ def measure(program, options):
     command = ["chrt", "-f", "10"] if options.realtime else []
     command += [program, "--rounds", str(options.rounds)]
     command += ["--part", options.part] if options.part else []
+    command += ["--lanes", str(options.lanes)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             yield json.loads(line)
@@ -79,6 +81,11 @@ def compare(results):
         hand, tcp = medians.get(("sockets by hand", what)), medians.get(("tcp", what))
         if hand and tcp:
             print(f"tcp reaches {hand / tcp:.0%} of the sockets written by hand: {what}")
+    ring = medians.get(("ring by hand", "push"))
+    for side, what in sorted(medians):
+        if ring and side.startswith("shm") and what == "push":
+            print(f"{side} reaches {ring / medians[side, what]:.0%} of a ring of two copies and two "
+                  "counters written by hand: push")
 
 
 def main():
@@ -86,6 +93,7 @@ def main():
     parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"),
                         help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=30, help="of each of the five stretches")
+    parser.add_argument("--lanes", type=int, default=1, help="threads that serve a server's slots")
     parser.add_argument("--part", choices=("transport", "server", "network"))
     parser.add_argument("--realtime", action="store_true",
                         help="before all other processes of the machine")

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/parameter_server/convert.h"
 
+#include <algorithm>
+
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/membership/convert.h"
 
@@ -14,6 +16,7 @@ void Put(const SlotPart& from, pb::SlotPart& to) {
   for (const membership::PastView& past : from.since) Put(past, *to.add_since());
   to.mutable_waived()->Add(from.waived.begin(), from.waived.end());
   to.set_restore(from.restore);
+  to.set_by_load(from.by_load);
 }
 SlotPart Get(const pb::SlotPart& from) {
   SlotPart part;
@@ -23,6 +26,7 @@ SlotPart Get(const pb::SlotPart& from) {
   }
   part.waived.assign(from.waived().begin(), from.waived().end());
   part.restore = from.restore();
+  part.by_load = from.by_load();
   return part;
 }
 
@@ -62,6 +66,7 @@ void Put(const SlotReport& from, pb::SlotReport& to) {
   if (from.state) Put(*from.state, *to.mutable_state());
   to.set_cached(from.cached);
   to.set_lost(from.lost);
+  to.set_load(from.load);
 }
 
 SlotReport FromProto(const pb::SlotReport& from) {
@@ -69,6 +74,7 @@ SlotReport FromProto(const pb::SlotReport& from) {
   if (from.has_state()) report.state = membership::FromProto(from.state());
   report.cached = from.cached();
   report.lost = from.lost();
+  report.load = std::max<std::int64_t>(0, from.load());
   return report;
 }
 

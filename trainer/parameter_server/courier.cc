@@ -2,11 +2,9 @@
 #include "trainer/parameter_server/courier.h"
 
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/time.h"
 #include "common/status/macros.h"
 
 namespace starling::parameter_server {
@@ -23,12 +21,31 @@ Courier::Courier(transport::Mesh& mesh) : mesh_(mesh) {
   }
 }
 
-std::shared_ptr<std::string> Courier::Buffer(std::size_t bytes) {
-  for (const auto& buffer : buffers_) {
-    if (buffer.use_count() == 1 && buffer->size() == bytes) return buffer;
+std::shared_ptr<std::string> BufferPool::Take(std::size_t bytes) {
+  std::unique_ptr<std::string> buffer;
+  {
+    const sync::MutexLock lock(mutex_);
+    const auto fits = std::find_if(free_.begin(), free_.end(),
+                                   [&](const auto& one) { return one->size() == bytes; });
+    if (fits != free_.end()) {
+      buffer = std::move(*fits);
+      free_.erase(fits);
+    }
   }
-  if (buffers_.size() == kBuffers) buffers_.pop_front();
-  return buffers_.emplace_back(std::make_shared<std::string>(bytes, '\0'));
+  if (buffer == nullptr) buffer = std::make_unique<std::string>(bytes, '\0');
+  return {buffer.release(), [pool = weak_from_this()](std::string* used) {
+            std::unique_ptr<std::string> returned(used);
+            if (const auto alive = pool.lock()) alive->GiveBack(std::move(returned));
+          }};
+}
+
+void BufferPool::GiveBack(std::unique_ptr<std::string> buffer) {
+  std::unique_ptr<std::string> oldest;  // freed without the mutex
+  const sync::MutexLock lock(mutex_);
+  free_.push_back(std::move(buffer));
+  if (free_.size() <= kBuffers) return;
+  oldest = std::move(free_.front());
+  free_.pop_front();
 }
 
 void Courier::AwaitPrefix(int rank) {
@@ -38,22 +55,16 @@ void Courier::AwaitPrefix(int rank) {
 }
 
 void Courier::Post(int rank, std::uint64_t slot, const Message& message) {
-  const auto packet = std::make_shared<const Packet>(EncodePacket(slot, message));
+  Post(rank, std::make_shared<const Packet>(EncodePacket(slot, message)));
+}
+
+void Courier::Post(int rank, std::shared_ptr<const Packet> packet) {
   const auto post = [&](std::span<const std::byte> bytes) {
     outgoing_[mesh_.PostSend(rank, kTag, bytes)] = packet;
   };
   post(packet->prefix);
   post(std::as_bytes(std::span(packet->head)));
   if (packet->body && !packet->body->empty()) post(std::as_bytes(std::span(*packet->body)));
-}
-
-// Alone in its view: nobody will speak, but the view may end.
-absl::StatusOr<bool> Courier::Idle(net::Deadline deadline) {
-  RETURN_IF_ERROR(mesh_.status());
-  const absl::Duration left = std::min(kAloneTick, deadline.Remaining());
-  if (left > absl::ZeroDuration()) std::this_thread::sleep_for(absl::ToChronoNanoseconds(left));
-  RETURN_IF_ERROR(mesh_.status());
-  return false;
 }
 
 absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
@@ -66,7 +77,6 @@ absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
     }
   }
   for (const auto& [ticket, packet] : outgoing_) tickets.push_back(ticket);
-  if (tickets.empty()) return Idle(deadline);
   ASSIGN_OR_RETURN(const std::optional<transport::Ticket> done, mesh_.WaitAny(tickets, deadline));
   if (!done) return false;
   if (outgoing_.erase(*done) > 0) return true;
@@ -93,7 +103,7 @@ absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ti
         mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(incoming.head))));
     incoming.body.reset();
     if (prefix->body_bytes > 0) {
-      incoming.body = Buffer(prefix->body_bytes);
+      incoming.body = buffers_->Take(prefix->body_bytes);
       incoming.awaited.push_back(
           mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(*incoming.body))));
     }
@@ -106,7 +116,7 @@ absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ti
     mesh_.Cancel(message.status());
     return mesh_.status();
   }
-  Delivery delivery{rank, incoming.prefix.slot, *std::move(message)};
+  Delivery delivery{rank, incoming.prefix.slot, *std::move(message), incoming.prefix.body_bytes};
   AwaitPrefix(rank);
   return delivery;
 }

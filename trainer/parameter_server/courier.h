@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/sync/mutex.h"
 #include "trainer/parameter_server/wire.h"
 #include "trainer/transport/mesh.h"
 
@@ -25,6 +26,21 @@ struct Delivery {
   int rank = 0;
   std::uint64_t slot = 0;
   Message message;
+  std::size_t bytes = 0;  // of its body
+};
+
+// Buffers that nobody holds any more, to be filled again: fresh memory costs as much as receiving
+// into it. Whoever drops the last reference gives the buffer back, on whatever thread. Thread-safe.
+class BufferPool : public std::enable_shared_from_this<BufferPool> {
+ public:
+  // One of exactly `bytes` bytes, of any content; it may outlive the pool.
+  std::shared_ptr<std::string> Take(std::size_t bytes);
+
+ private:
+  void GiveBack(std::unique_ptr<std::string> buffer);
+
+  sync::Mutex mutex_;
+  std::deque<std::unique_ptr<std::string>> free_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Confined to one thread, as its mesh is.
@@ -35,8 +51,9 @@ class Courier {
 
   // To another rank. What the link takes at once is on its way when this returns.
   void Post(int rank, std::uint64_t slot, const Message& message);
-  // The next message, or nothing once `deadline` has passed. An error ends the mesh: a link broke,
-  // it was cancelled, or a peer sent what is no message of ours.
+  void Post(int rank, std::shared_ptr<const Packet> packet);
+  // The next message, or nothing once `deadline` has passed or the mesh was told to wake. An error
+  // ends the mesh: a link broke, it was cancelled, or a peer sent what is no message of ours.
   absl::StatusOr<std::optional<Delivery>> Receive(net::Deadline deadline);
   // Waits until all that was posted has left; what arrives meanwhile is kept for Receive.
   absl::Status Flush(net::Deadline deadline);
@@ -54,16 +71,10 @@ class Courier {
   void AwaitPrefix(int rank);
   // One ticket of `rank` has come: perhaps a message is whole.
   absl::StatusOr<std::optional<Delivery>> Advance(int rank, transport::Ticket ticket);
-  static constexpr absl::Duration kAloneTick = absl::Milliseconds(5);
-  absl::StatusOr<bool> Idle(net::Deadline deadline);
   absl::StatusOr<bool> WaitOnce(net::Deadline deadline);
 
-  // One of `bytes` bytes that nobody holds any more, or a new one: fresh memory costs as much as
-  // receiving into it.
-  std::shared_ptr<std::string> Buffer(std::size_t bytes);
-
   transport::Mesh& mesh_;
-  std::deque<std::shared_ptr<std::string>> buffers_;  // recently used
+  const std::shared_ptr<BufferPool> buffers_ = std::make_shared<BufferPool>();
   std::map<int, Incoming> incoming_;
   std::map<transport::Ticket, std::shared_ptr<const Packet>> outgoing_;
   std::deque<Delivery> delivered_;

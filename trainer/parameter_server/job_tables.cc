@@ -91,6 +91,30 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
   return tables;
 }
 
+std::map<SlotId, double> WeightsOf(const JobTables& tables) {
+  constexpr double kOfTexts = 0.01;
+  const auto bytes = [](const SlotOptions& slot) {
+    return static_cast<double>(slot.range.size() * slot.table->width);
+  };
+  const auto dense = [](const SlotOptions& slot) {
+    return slot.table->kind == TableKind::kDense || slot.table->kind == TableKind::kArray;
+  };
+  double sum = 0;
+  int count = 0;
+  for (const SlotOptions& slot : tables.slots) {
+    sum += dense(slot) ? bytes(slot) : 0;
+    count += dense(slot) ? 1 : 0;
+  }
+  std::map<SlotId, double> weights;
+  for (std::size_t i = 0; i < tables.slots.size(); ++i) {
+    const SlotOptions& slot = tables.slots[i];
+    double& weight = weights[tables.ids[i]];
+    weight = slot.table->kind == TableKind::kKeyValue ? kOfTexts : 1;
+    if (dense(slot) && sum > 0) weight = bytes(slot) * count / sum;
+  }
+  return weights;
+}
+
 std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
   const std::int64_t units = std::max<std::int64_t>(1, server.downpour().push_every());

@@ -15,6 +15,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -59,6 +60,10 @@ struct JobTables {
 // `spec` is resolved and valid, its exchange is parameterServer. INVALID_ARGUMENT when layout and
 // spec do not fit (no parameters, more slots than a view can name).
 absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const Layout& layout);
+
+// How large the slots are, beside their mean: what placement counts. Those whose rows come to life
+// weigh as much as the mean; texts, next to nothing.
+std::map<SlotId, double> WeightsOf(const JobTables& tables);
 
 // spec.exchange.parameterServer.samplesPerPush, or what stands in for it, times downpour.pushEvery:
 // a lease is one push, so that it is applied once or not at all.

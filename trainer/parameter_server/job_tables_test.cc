@@ -160,7 +160,7 @@ TEST(Convert, WhatIsSentArrives) {
   EXPECT_EQ(FromProto(layout_message), layout);
 
   for (const SlotReport& report :
-       {SlotReport{StateId{5, 17}, true, false}, SlotReport{std::nullopt, false, true}}) {
+       {SlotReport{StateId{5, 17}, true, false, 900}, SlotReport{std::nullopt, false, true, 0}}) {
     v1alpha1::SlotReport message;
     Put(report, message);
     EXPECT_EQ(FromProto(message), report);

@@ -2,6 +2,7 @@
 #include "trainer/parameter_server/server_loop.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "common/status/macros.h"
@@ -10,6 +11,7 @@ namespace starling::parameter_server {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(10);
+constexpr absl::Duration kPublish = absl::Milliseconds(5);
 
 // Where sending this message may be made to fail; null: nowhere.
 const char* PointOf(const Message& message) {
@@ -19,6 +21,24 @@ const char* PointOf(const Message& message) {
   return copy || std::holds_alternative<PrefetchReply>(message) ? kFailRebalance : nullptr;
 }
 
+// The bytes of an update that comes in, and of values that go out.
+double BytesOf(const std::shared_ptr<const std::string>& bytes) {
+  return bytes == nullptr ? 0 : static_cast<double>(bytes->size());
+}
+double LoadOf(const Message& message) {
+  if (const auto* push = std::get_if<Push>(&message)) return BytesOf(push->entry.update);
+  if (const auto* forward = std::get_if<Forward>(&message)) return BytesOf(forward->entry.update);
+  const auto* reply = std::get_if<ReadReply>(&message);
+  return reply == nullptr ? 0 : BytesOf(reply->values);
+}
+
+// Of rows that come to life nobody knows how many there will be.
+std::uint64_t LikelyBytes(const SlotOptions& slot) {
+  if (slot.table->kind == TableKind::kKeyValue) return 0;
+  if (slot.table->kind == TableKind::kSparse) return Lanes().least_bytes;
+  return slot.range.size() * slot.table->width * sizeof(float);
+}
+
 }  // namespace
 
 int RankOf(const Ranks& ranks, const MemberId& id) {
@@ -26,88 +46,231 @@ int RankOf(const Ranks& ranks, const MemberId& id) {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
-ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots) : id_(std::move(id)) {
+ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes)
+    : id_(std::move(id)), lanes_(lanes) {
   for (const SlotOptions& slot : slots) {
-    slots_.push_back(std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}}));
+    Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
+    added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}});
+    added.work.bytes = LikelyBytes(slot);
+    Publish(slots_.size() - 1);
   }
 }
 
-void ServerLoop::PostAll(Session& session, std::size_t slot, const Sends& sends) {
-  for (const Send& send : sends) {
-    const char* point = PointOf(send.message);
-    if (session.failed || Fails(session, point)) return;
-    if (const int rank = RankOf(session.ranks, send.to); rank >= 0) {
-      session.courier.Post(rank, slot, send.message);
-    }
-  }
-}
-
-bool ServerLoop::Fails(Session& session, const char* point) {
-  if (point == nullptr || !session.hooks.fail) return false;
-  session.failed = session.hooks.fail(point);
-  return session.failed;
+double ServerLoop::Seconds() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
 absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& ranks,
                                transport::Mesh& mesh, const ServerHooks& hooks) {
   Courier courier(mesh);
-  Session session{ranks, courier, hooks};
+  Session session{views, ranks, mesh, courier, hooks};
   session_ = &session;
-  absl::Status ended = Run(views, session);
+  StartLanes(session);
+  absl::Status ended = Carry(session);
+  session.lanes.clear();
   session_ = nullptr;
-  for (const auto& slot : slots_) slot->OnBroken(mesh.view());
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    slots_[slot]->machine->OnBroken(mesh.view());
+    Publish(slot);
+  }
   return ended;
 }
 
-absl::Status ServerLoop::Run(const std::vector<SlotView>& views, Session& session) {
-  const ServerHooks& hooks = session.hooks;
+void ServerLoop::StartLanes(Session& session) {
+  std::vector<LaneWork> work;
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    std::optional<membership::CheckpointOffer> offer;
-    if (views[slot].group.restore && hooks.offer) offer = hooks.offer(slot);
-    PostAll(session, slot, slots_[slot]->OnView(views[slot], offer));
-    LoadIfWanted(slot, session);
+    work.push_back(slots_[slot]->work);
+    work.back().served = session.views[slot].group.Has(id_);
   }
+  session.lane_of = LanesOf(work, lanes_);
+  session.slots_of.resize(static_cast<std::size_t>(std::max(1, lanes_.count)));
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    session.slots_of[static_cast<std::size_t>(session.lane_of[slot])].push_back(slot);
+  }
+  for (std::size_t lane = 1; lane < session.slots_of.size(); ++lane) {
+    session.lanes.push_back(std::make_unique<Lane>(
+        [this, &slots = session.slots_of[lane]] { return PublishDue(slots); }));
+  }
+  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
+    Call(slot, [this, slot, &session] { Begin(slot, session); });
+  }
+}
+
+// On the slot's lane: at once, where that is the caller.
+void ServerLoop::Call(std::size_t slot, std::function<void()> call) {
+  const int lane = session_->lane_of[slot];
+  if (lane == 0) return call();
+  session_->lanes[static_cast<std::size_t>(lane - 1)]->PutCall(std::move(call));
+}
+
+absl::Status ServerLoop::Carry(Session& session) {
+  const ServerHooks& hooks = session.hooks;
   net::Deadline next_tick = net::Deadline::Never();
   if (hooks.tick) next_tick = net::Deadline::After(absl::ZeroDuration());
   while (!session.failed) {
     if (next_tick.Expired()) {
+      (void)PublishDue(session.slots_of[0]);
       if (!hooks.tick()) break;
       next_tick = net::Deadline::After(kTick);
     }
-    ASSIGN_OR_RETURN(const std::optional<Delivery> delivery, session.courier.Receive(next_tick));
-    if (delivery && delivery->slot < slots_.size()) Handle(*delivery, session);
+    for (const auto& lane : session.lanes) {
+      for (Outgoing& sent : lane->TakeSent()) {
+        session.courier.Post(sent.rank, std::move(sent.packet));
+      }
+    }
+    ASSIGN_OR_RETURN(std::optional<Delivery> delivery, session.courier.Receive(next_tick));
+    if (delivery && delivery->slot < slots_.size()) Handle(*std::move(delivery), session);
   }
   return absl::CancelledError("this server was made to fail");
 }
 
-void ServerLoop::Handle(const Delivery& delivery, Session& session) {
+void ServerLoop::Handle(Delivery delivery, Session& session) {
   // Nobody speaks for another: a worker's mistake must not use up another's numbers.
   const MemberId* sender =
       std::visit([](const auto& one) { return SenderOf(one); }, delivery.message);
   if (sender != nullptr && RankOf(session.ranks, *sender) != delivery.rank) return;
-  const bool push = std::holds_alternative<Push>(delivery.message);
-  const bool change = push || std::holds_alternative<Forward>(delivery.message);
-  counts_.pushes += push ? 1 : 0;
+  counts_.pushes += std::holds_alternative<Push>(delivery.message) ? 1 : 0;
   counts_.reads += std::holds_alternative<Read>(delivery.message) ? 1 : 0;
+  const std::size_t slot = delivery.slot;
+  const int lane = session.lane_of[slot];
+  if (lane == 0) return Feed(slot, delivery.message, session);
+  const std::size_t bytes = delivery.bytes;
+  session.lanes[static_cast<std::size_t>(lane - 1)]->PutMessage(
+      [this, slot, message = std::move(delivery.message), &session] {
+        Feed(slot, message, session);
+      },
+      bytes);
+}
+
+void ServerLoop::Begin(std::size_t slot, Session& session) {
+  if (session.failed) return;
+  const SlotView& view = session.views[slot];
+  std::optional<membership::CheckpointOffer> offer;
+  if (view.group.restore && session.hooks.offer) offer = session.hooks.offer(slot);
+  PostAll(session, slot, slots_[slot]->machine->OnView(view, offer));
+  LoadIfWanted(slot, session);
+  Touch(slot);
+}
+
+void ServerLoop::Feed(std::size_t slot, const Message& message, Session& session) {
+  if (session.failed) return;
+  const bool push = std::holds_alternative<Push>(message);
+  const bool change = push || std::holds_alternative<Forward>(message);
   if (push && Fails(session, kFailPush)) return;
-  const Sends sends = slots_[delivery.slot]->OnMessage(delivery.message);
+  Sends sends = slots_[slot]->machine->OnMessage(message);
   if (change && Fails(session, kFailApply)) return;
-  PostAll(session, delivery.slot, sends);
-  LoadIfWanted(delivery.slot, session);
+  double load = kBytesOfAMessage + LoadOf(message);
+  for (const Send& send : sends) {
+    if (std::holds_alternative<ReadReply>(send.message)) load += LoadOf(send.message);
+  }
+  slots_[slot]->load.Add(load, Seconds());
+  PostAll(session, slot, sends);
+  LoadIfWanted(slot, session);
+  Touch(slot);
+}
+
+// What is for another rank leaves at once on lane 0, and else when the carrying thread looks.
+void ServerLoop::PostAll(Session& session, std::size_t slot, const Sends& sends) {
+  const int lane = session.lane_of[slot];
+  bool sent = false;
+  for (const Send& send : sends) {
+    const char* point = PointOf(send.message);
+    if (session.failed || Fails(session, point)) break;
+    const int rank = RankOf(session.ranks, send.to);
+    if (rank < 0) continue;
+    auto packet = std::make_shared<const Packet>(EncodePacket(slot, send.message));
+    if (lane == 0) {
+      session.courier.Post(rank, std::move(packet));
+    } else {
+      session.lanes[static_cast<std::size_t>(lane - 1)]->Send({rank, std::move(packet)});
+      sent = true;
+    }
+  }
+  if (sent) session.mesh.Wake();
+}
+
+bool ServerLoop::Fails(Session& session, const char* point) {
+  if (point == nullptr || !session.hooks.fail) return false;
+  if (!session.hooks.fail(point)) return false;
+  session.failed = true;
+  session.mesh.Wake();
+  return true;
 }
 
 // A snapshot that can no longer be read ends nothing: the view waits, and another is made without
 // this server.
 void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
-  const std::optional<StateId> wanted = slots_[slot]->WantsCheckpoint();
+  ChainServer& machine = *slots_[slot]->machine;
+  const std::optional<StateId> wanted = machine.WantsCheckpoint();
   if (!wanted || !session.hooks.load) return;
   const absl::StatusOr<std::string> snapshot = session.hooks.load(slot, *wanted);
   if (!snapshot.ok()) return;
-  PostAll(session, slot, slots_[slot]->OnLoaded(slots_[slot]->fence(), *snapshot));
+  PostAll(session, slot, machine.OnLoaded(machine.fence(), *snapshot));
 }
 
 void ServerLoop::FetchAhead(std::size_t slot) {
-  if (session_ != nullptr) PostAll(*session_, slot, slots_[slot]->Prefetch());
+  if (session_ == nullptr) return;
+  Call(slot, [this, slot, &session = *session_] {
+    PostAll(session, slot, slots_[slot]->machine->Prefetch());
+  });
+}
+
+void ServerLoop::Look(std::size_t slot, std::function<void(const ChainServer&)> look) {
+  ChainServer* machine = slots_[slot]->machine.get();
+  if (session_ == nullptr) return look(*machine);
+  Call(slot, [machine, look = std::move(look)] { look(*machine); });
+}
+
+std::shared_ptr<const SlotStatus> ServerLoop::status(std::size_t slot) const {
+  const sync::MutexLock lock(slots_[slot]->mutex);
+  return slots_[slot]->status;
+}
+
+// A slot's machine has been fed. What somebody waits for is told at once.
+void ServerLoop::Touch(std::size_t at) {
+  Slot& slot = *slots_[at];
+  slot.changed = true;
+  const std::shared_ptr<const SlotStatus> told = status(at);
+  const ChainServer& machine = *slot.machine;
+  const bool news = told->phase != machine.phase() || told->fence != machine.fence() ||
+                    told->open != machine.open() || told->cached != machine.cached();
+  if (news || slot.publish_at.Expired()) Publish(at);
+}
+
+// Publishes what has waited long enough; when the next is due.
+absl::Duration ServerLoop::PublishDue(const std::vector<std::size_t>& slots) {
+  absl::Duration next = absl::InfiniteDuration();
+  for (const std::size_t at : slots) {
+    if (!slots_[at]->changed) continue;
+    if (slots_[at]->publish_at.Expired()) {
+      Publish(at);
+    } else {
+      next = std::min(next, slots_[at]->publish_at.Remaining());
+    }
+  }
+  return next;
+}
+
+void ServerLoop::Publish(std::size_t at) {
+  Slot& slot = *slots_[at];
+  const ChainServer& machine = *slot.machine;
+  auto status = std::make_shared<SlotStatus>();
+  status->state = machine.state_id();
+  status->phase = machine.phase();
+  status->fence = machine.fence();
+  status->cached = machine.cached();
+  status->open = machine.open();
+  status->load = slot.load;
+  if (machine.state() != nullptr) {
+    status->ledger = machine.state()->ledger();
+    status->index = machine.state()->index();
+    status->bytes = machine.state()->bytes();
+    status->staleness = machine.state()->model().staleness().counts();
+  }
+  slot.changed = false;
+  slot.publish_at = net::Deadline::After(kPublish);
+  const sync::MutexLock lock(slot.mutex);
+  slot.status = std::move(status);
 }
 
 absl::Status ClientLoop::Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh) {

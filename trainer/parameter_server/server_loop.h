@@ -2,10 +2,15 @@
 // The thin shells around the machines: a server that serves the slots of a view over its mesh, and
 // a client's calls that wait. Both live as long as their process; meshes come and go with views.
 //
-// Neither decides anything: they carry messages between ChainServer or SlotClient and a Courier.
+// Neither decides anything: they carry messages between ChainServer or SlotClient and a Courier. A
+// server may serve its slots on several lanes (lane.h): the calling thread carries, and each
+// machine is fed by the one lane that its slot belongs to in this view.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +21,8 @@
 #include "absl/status/statusor.h"
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/courier.h"
+#include "trainer/parameter_server/lane.h"
+#include "trainer/parameter_server/load_meter.h"
 #include "trainer/parameter_server/slot_client.h"
 
 namespace starling::parameter_server {
@@ -32,7 +39,8 @@ inline constexpr const char* kFailReplicate = "replicate";
 inline constexpr const char* kFailAcknowledge = "acknowledge";
 inline constexpr const char* kFailRebalance = "rebalance";
 
-// What a process adds to the loop; each may be empty. All are called on the loop's thread.
+// What a process adds to the loop; each may be empty. The tick is called on the loop's thread, the
+// others on the lane of the slot that they are about.
 struct ServerHooks {
   // The newest snapshot of a slot that this server can read and has verified; its bytes.
   std::function<std::optional<membership::CheckpointOffer>(std::size_t slot)> offer;
@@ -49,11 +57,25 @@ struct ServerCounts {
   std::int64_t reads = 0;
 };
 
-// Confined to one thread.
+// What others than its lane know of a slot: all of one moment, a few milliseconds ago at most.
+struct SlotStatus {
+  std::optional<StateId> state;
+  ServerPhase phase = ServerPhase::kOut;
+  ViewNumber fence = 0;
+  bool cached = false;
+  bool open = false;
+  LeaseLedger ledger;
+  std::int64_t index = 0;
+  std::uint64_t bytes = 0;
+  std::map<Version, std::int64_t> staleness;  // of what was applied
+  LoadMeter load;
+};
+
+// Confined to one thread, which is lane 0 of those that it starts while it serves.
 class ServerLoop {
  public:
   // One machine a slot, in the map's order.
-  ServerLoop(MemberId id, const std::vector<SlotOptions>& slots);
+  ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes = {});
 
   // Serves `views[slot]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
   // state stays for the next view.
@@ -61,27 +83,62 @@ class ServerLoop {
                      const ServerHooks& hooks = {});
   // From the tick, while serving: asks the slot's chain for a copy to keep.
   void FetchAhead(std::size_t slot);
-  const ChainServer& slot(std::size_t slot) const { return *slots_[slot]; }
+  // From the tick: `look` is called on the slot's lane, between two messages; what was handed to
+  // that lane before has been handled. It is called even if serving ends first.
+  void Look(std::size_t slot, std::function<void(const ChainServer& machine)> look);
+
+  std::shared_ptr<const SlotStatus> status(std::size_t slot) const;
+  // Where loads are measured from.
+  static double Seconds();
+  // Not while it serves on several lanes.
+  const ChainServer& slot(std::size_t slot) const { return *slots_[slot]->machine; }
   std::size_t slots() const { return slots_.size(); }
   const ServerCounts& counts() const { return counts_; }
 
  private:
+  struct Slot {
+    // The lane's.
+    std::unique_ptr<ChainServer> machine;
+    LaneWork work;
+    LoadMeter load;
+    bool changed = false;  // since it was last published
+    net::Deadline publish_at = net::Deadline::After(absl::ZeroDuration());
+
+    mutable sync::Mutex mutex;
+    std::shared_ptr<const SlotStatus> status ABSL_GUARDED_BY(mutex);
+  };
   // What the running Serve works with.
   struct Session {
+    const std::vector<SlotView>& views;
     const Ranks& ranks;
+    transport::Mesh& mesh;
     Courier& courier;
     const ServerHooks& hooks;
-    bool failed = false;
+    std::vector<int> lane_of = {};                        // by slot
+    std::vector<std::vector<std::size_t>> slots_of = {};  // by lane
+    std::atomic<bool> failed = false;
+    std::vector<std::unique_ptr<Lane>> lanes = {};  // of lane 1 and up; the others outlive them
   };
 
-  absl::Status Run(const std::vector<SlotView>& views, Session& session);
-  void Handle(const Delivery& delivery, Session& session);
+  // Of the carrying thread.
+  void StartLanes(Session& session);
+  absl::Status Carry(Session& session);
+  void Handle(Delivery delivery, Session& session);
+  void Call(std::size_t slot, std::function<void()> call);
+
+  // Of the slot's lane.
+  void Begin(std::size_t slot, Session& session);
+  void Feed(std::size_t slot, const Message& message, Session& session);
   void LoadIfWanted(std::size_t slot, Session& session);
   static bool Fails(Session& session, const char* point);
   void PostAll(Session& session, std::size_t slot, const Sends& sends);
+  void Touch(std::size_t slot);
+  absl::Duration PublishDue(const std::vector<std::size_t>& slots);
+  void Publish(std::size_t slot);
 
   const MemberId id_;
-  std::vector<std::unique_ptr<ChainServer>> slots_;
+  const Lanes lanes_;
+  std::vector<std::unique_ptr<Slot>> slots_;
   ServerCounts counts_;
   Session* session_ = nullptr;
 };

@@ -3,6 +3,8 @@
 
 #include <cstring>
 #include <thread>
+#include <tuple>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
@@ -32,13 +34,14 @@ SlotOptions SlotOf(const consistency::Options& model) {
 // Two servers and two workers over real links. Ranks 0 and 1 are the servers.
 class Cluster {
  public:
-  Cluster(Kind kind, const consistency::Options& model) : members_(kind, kServers + kWorkers) {
+  Cluster(Kind kind, const Lanes& lanes, const consistency::Options& model)
+      : members_(kind, kServers + kWorkers) {
     for (int rank = 0; rank < kServers + kWorkers; ++rank) {
       ranks_.push_back({absl::StrCat("member-", rank), 0});
     }
     const std::vector<SlotOptions> slots(kSlots, SlotOf(model));
     for (int i = 0; i < kServers; ++i) {
-      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], slots));
+      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], slots, lanes));
     }
     for (int i = 0; i < kWorkers; ++i) {
       clients_.push_back(std::make_unique<ClientLoop>(ranks_[kServers + i], kSlots));
@@ -137,12 +140,23 @@ absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t slot, Clock clock
   return values;
 }
 
-class ServerLoopTest : public testing::TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, ServerLoopTest, testing::Values(Kind::kTcp, Kind::kInproc),
-                         [](const auto& kind) { return transport::testing::KindName(kind.param); });
+// Over each transport, with one lane and with three.
+class ServerLoopTest : public testing::TestWithParam<std::tuple<Kind, int>> {
+ protected:
+  static Kind kind() { return std::get<0>(GetParam()); }
+  static Lanes lanes() { return {.count = std::get<1>(GetParam()), .least_bytes = 0}; }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, ServerLoopTest,
+                         testing::Combine(testing::Values(Kind::kTcp, Kind::kInproc),
+                                          testing::Values(1, 3)),
+                         [](const auto& test) {
+                           return absl::StrCat(
+                               transport::testing::KindName(std::get<0>(test.param)),
+                               std::get<1>(test.param), "Lanes");
+                         });
 
 TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) {
-  Cluster cluster(GetParam(), consistency::BulkSynchronous{});
+  Cluster cluster(kind(), lanes(), consistency::BulkSynchronous{});
   const auto results = cluster.InView(1, {0, 1}, [](int, ClientLoop& client) {
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();
@@ -162,7 +176,7 @@ TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) 
 }
 
 TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
-  Cluster cluster(GetParam(), consistency::Asynchronous{});
+  Cluster cluster(kind(), lanes(), consistency::Asynchronous{});
   // Nobody waits for acknowledgements: the view ends with pushes under way at every stage.
   const auto push = [](ClientLoop& client, Clock from, Clock to) {
     for (Clock clock = from; clock < to; ++clock) {
@@ -196,7 +210,7 @@ TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
 }
 
 TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
-  transport::testing::Members members(GetParam(), 2);
+  transport::testing::Members members(kind(), 2);
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   SlotView view;
@@ -204,7 +218,7 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   view.group.members.push_back({ranks[0], "", 1, ""});
   const Client mine{ranks[1], 1}, other{{"other", 0}, 1};
   view.clients = {mine, other};
-  ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})});
+  ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})}, lanes());
   std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
   Courier courier(*meshes[1]);
   for (const Client& client : {other, mine}) {
@@ -222,8 +236,89 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   EXPECT_EQ(server.slot(0).state()->LastOf(mine), 1);
 }
 
+// Another slot's push is answered while one lane is held up, and what is asked of that lane comes
+// after what it was handed before.
+TEST_P(ServerLoopTest, ASlotThatIsBusyHoldsUpNoSlotOfAnotherLane) {
+  if (lanes().count == 1) GTEST_SKIP() << "all slots share the one lane";
+  transport::testing::Members members(kind(), 2);
+  auto meshes = members.OpenAll(1);
+  const Ranks ranks = {{"server", 0}, {"worker", 0}};
+  SlotView view;
+  view.group.number = 1;
+  view.group.members.push_back({ranks[0], "", 1, ""});
+  const Client mine{ranks[1], 1};
+  view.clients = {mine};
+  const SlotOptions slot = SlotOf(consistency::Asynchronous{});
+  ServerLoop server(ranks[0], {slot, slot}, lanes());
+  sync::Mutex mutex;
+  sync::Condition changed;
+  bool looking = false, enough = false;
+  std::int64_t index = -1;
+  ServerHooks hooks;
+  bool asked = false;
+  hooks.tick = [&] {
+    if (std::exchange(asked, true)) return true;
+    server.Look(0, [&](const ChainServer& machine) {
+      const sync::MutexLock lock(mutex);
+      looking = true;
+      changed.NotifyAll();
+      while (!enough) changed.Wait(mutex);
+      index = machine.state()->index();
+    });
+    return true;
+  };
+  std::thread serving([&] { (void)server.Serve({view, view}, ranks, *meshes[0], hooks); });
+  {
+    const sync::MutexLock lock(mutex);
+    while (!looking) changed.Wait(mutex);
+  }
+  Courier courier(*meshes[1]);
+  Entry entry = Ones(0);
+  entry.client = mine;
+  entry.sequence = 1;
+  courier.Post(0, 0, Push{1, entry});
+  courier.Post(0, 1, Push{1, entry});
+  auto answer = courier.Receive(Soon());
+  ASSERT_TRUE(answer.ok() && answer->has_value());
+  EXPECT_EQ((*answer)->slot, 1u);
+  {
+    const sync::MutexLock lock(mutex);
+    enough = true;
+    changed.NotifyAll();
+  }
+  answer = courier.Receive(Soon());
+  ASSERT_TRUE(answer.ok() && answer->has_value());
+  EXPECT_EQ((*answer)->slot, 0u);
+  meshes[0]->Cancel(absl::AbortedError("the view is over"));
+  serving.join();
+  EXPECT_EQ(index, 0);  // it was asked before the push came
+  EXPECT_EQ(server.status(0)->index, 1);
+  EXPECT_GT(server.status(0)->load.PerSecond(ServerLoop::Seconds()), 0);
+}
+
+TEST(LanesTest, LargeSlotsAreSpreadBySizeAndSmallOnesStayWithTheThreadThatCarries) {
+  constexpr std::uint64_t kMega = 1 << 20;
+  const std::vector<LaneWork> slots = {{4 * kMega}, {100}, {kMega}, {kMega}, {2 * kMega}, {0}};
+  EXPECT_EQ(LanesOf(slots, {1}), std::vector<int>({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(LanesOf(slots, {2}), std::vector<int>({1, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(LanesOf(slots, {3}), std::vector<int>({1, 0, 2, 2, 2, 0}));
+  // What is only fetched ahead counts after what is served.
+  const std::vector<LaneWork> mixed = {
+      {kMega, false}, {kMega, true}, {kMega, true}, {kMega, false}};
+  EXPECT_EQ(LanesOf(mixed, {3}), std::vector<int>({1, 1, 2, 2}));
+}
+
+TEST(LoadMeterTest, ASteadyFlowHasItsRateAndWhatStopsIsForgotten) {
+  LoadMeter meter;
+  double now = 100;
+  for (int i = 0; i < 2000; ++i) meter.Add(1e6, now += 0.01);
+  EXPECT_NEAR(static_cast<double>(meter.PerSecond(now)), 1e8, 1e6);
+  EXPECT_NEAR(static_cast<double>(meter.PerSecond(now + 2)), 1e8 / 2.718, 1e6);
+  EXPECT_EQ(meter.PerSecond(now + 100), 0);
+}
+
 TEST_P(ServerLoopTest, AMalformedPushIsRejectedAndNothingElseSuffers) {
-  Cluster cluster(GetParam(), consistency::Asynchronous{});
+  Cluster cluster(kind(), lanes(), consistency::Asynchronous{});
   const auto results = cluster.InView(1, {0, 1}, [](int worker, ClientLoop& client) {
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();

@@ -39,6 +39,7 @@ class SlotCoordinator final : public membership::Coordinator {
     membership::CoordinatorOptions common;
     PlanRules plan;  // its `sync` is common.rules
     absl::Duration ahead_patience = absl::Seconds(10);
+    Balance balance;  // of the servers' loads
     // A client is given work for so long ahead, as it has worked lately.
     absl::Duration work_ahead = absl::Milliseconds(100);
     // How long a leaving client may finish what it holds, and clients what they hold at the end.

@@ -5,9 +5,10 @@
 //
 // Workers are clients: they come and go by any view and are never in a chain. Servers come in two
 // views: the first lets them reach the others and fill their caches, the next puts them into the
-// chains. They leave in two as well: out of the chains, then out of the view. What a server itself
-// must check before it starts (witnesses, waivers) it checks itself; the planner only composes
-// views that will pass, so a report that is late costs time, never an update.
+// chains. A slot of a server that is too busy moves in the same way, one at a time. They leave in
+// two as well: out of the chains, then out of the view. What a server itself must check before it
+// starts (witnesses, waivers) it checks itself; the planner only composes views that will pass, so
+// a report that is late costs time, never an update.
 //
 // To add a rule: a private method that Plan() calls, a test in slot_plan_test.cc, and if it guards
 // safety a switch in PlanRules with a negative control in trainer/simulation.
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "trainer/parameter_server/balance.h"
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/parameter_server/slot_client.h"
@@ -33,6 +35,8 @@ struct SlotPart {
   std::vector<membership::PastView> since;
   std::vector<ViewNumber> waived;
   bool restore = false;
+  // A server that was too busy gave it up: the slot stays where it was put while its servers do.
+  bool by_load = false;
   bool operator==(const SlotPart&) const = default;
 };
 
@@ -65,6 +69,8 @@ struct SlotReport {
   std::optional<StateId> state;
   bool cached = false;  // it has fetched something ahead
   bool lost = false;    // in its view a witness is missing
+  // Bytes a second, of updates and of values read, on this server.
+  std::int64_t load = 0;
   bool operator==(const SlotReport&) const = default;
 };
 
@@ -114,6 +120,7 @@ class SlotPlan {
     absl::Duration abort_wait = absl::Milliseconds(250);
     // How long chains wait for the last cache to be filled; then those that are ready move.
     absl::Duration ahead_patience = absl::Seconds(10);
+    Balance balance;
     PlanRules rules;
   };
 
@@ -156,6 +163,10 @@ class SlotPlan {
   std::vector<const Participant*> Staying(bool servers) const;
   std::optional<JobView> Compose(bool planned, absl::Time now);
   bool Ready(std::size_t slot, const MemberId& server) const;
+  std::size_t ChainLength(std::size_t servers) const;
+  Chain PlacedByLoad(std::size_t slot, const Chain& servers) const;
+  std::vector<Chain> Targets(const Chain& servers) const;
+  void Relieve(const Chain& servers, absl::Time now);
   Chain ChainFor(std::size_t slot, const Chain& target, bool move) const;
   bool Witness(std::size_t slot, SlotPart& part);
   void NameClients(JobView& view) const;
@@ -171,6 +182,8 @@ class SlotPlan {
   std::map<MemberId, std::vector<std::size_t>> ahead_;
   absl::Time ahead_since_ = absl::InfiniteFuture();
   absl::Time broken_since_ = absl::InfiniteFuture();
+  absl::Time uneven_since_ = absl::InfiniteFuture();
+  std::optional<Move> move_;  // under way
   bool heard_all_ = false;
   bool newest_unknown_ = false;  // a view was published of which nobody is left to tell
   bool running_ = false;

@@ -19,6 +19,7 @@
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
+#include "trainer/server/lane_count.h"
 #include "trainer/server/server_member.h"
 #include "trainer/transport/mixed_transport.h"
 
@@ -63,6 +64,10 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!absl::ParseDuration(options.grace, &grace)) {
     Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
   }
+  const char* const lanes_text = std::getenv("STARLING_SERVER_LANES");
+  const absl::StatusOr<int> lanes =
+      ParseLanes(lanes_text == nullptr ? "" : lanes_text, CoresHere());
+  if (!lanes.ok()) Fail(kBadInput, lanes.status());
   const absl::StatusOr<std::optional<Failpoint>> failpoint = FailpointOf(options);
   if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
   Failpoints failpoints(*failpoint, KillMyself);
@@ -84,7 +89,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                        .job_dir = options.job_dir,
                        .self = options.self(),
                        .last_exit = control::ReadLastExit(options.last_exit),
-                       .progress_file = options.progress_file},
+                       .progress_file = options.progress_file,
+                       .lanes = *lanes},
                       {.transport = **transport,
                        .files = *files,
                        .clock = clock,
@@ -93,7 +99,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                        .poke = [&service] { service->Poke(); }});
   // The coordinator may call before `service` is assigned; it is poked by Run's thread only.
   auto started = control::ControlService::Start(
-      {.address = absl::StrCat(options.address, ":", control::kMemberPort),
+      {.address = net::ToString({options.address, control::kMemberPort}),
        .identity = *std::move(identity),
        .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { member.OnDirective(d); },

@@ -71,6 +71,7 @@ absl::StatusOr<std::shared_ptr<SlotServer>> ServerMember::MakeServer(const Layou
   options.changed = parts_.poke;
   options.watch = [this](const parameter_server::ServerLoop& loop) { Watch(loop); };
   options.clock = &parts_.clock;
+  options.lanes.count = config_.lanes;
   return std::make_shared<SlotServer>(std::move(options), parts_.transport, *snapshots_,
                                       parts_.failpoints);
 }
@@ -225,7 +226,7 @@ void ServerMember::Watch(const parameter_server::ServerLoop& loop) {
   if (config_.progress_file.empty()) return;
   std::int64_t entries = 0;
   for (std::size_t slot = 0; slot < loop.slots(); ++slot) {
-    if (loop.slot(slot).state() != nullptr) entries += loop.slot(slot).state()->index();
+    entries += loop.status(slot)->index;
   }
   if (entries <= progress_) return;
   progress_ = entries;

@@ -33,6 +33,7 @@ struct ServerConfig {
   membership::MemberId self;
   std::optional<membership::LastExit> last_exit;
   std::string progress_file;  // for the supervisor; empty: none
+  int lanes = 1;              // threads that serve slots
 };
 
 // All outlive the member.

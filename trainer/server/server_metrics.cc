@@ -3,11 +3,12 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
 namespace starling::server {
 
-using parameter_server::ChainServer;
 using parameter_server::ServerPhase;
+using parameter_server::SlotStatus;
 
 void ServerMetrics::Watch(const parameter_server::ServerLoop& loop,
                           const transport::Traffic& traffic) {
@@ -20,26 +21,31 @@ void ServerMetrics::Watch(const parameter_server::ServerLoop& loop,
   seen_.resize(loop.slots());
   int held = 0, open = 0;
   std::uint64_t bytes = 0;
+  std::int64_t load = 0;
+  const double now = parameter_server::ServerLoop::Seconds();
   std::uint64_t leases = std::numeric_limits<std::uint64_t>::max();
   for (std::size_t at = 0; at < loop.slots(); ++at) {
-    const ChainServer& slot = loop.slot(at);
+    const std::shared_ptr<const SlotStatus> status = loop.status(at);
+    const SlotStatus& slot = *status;
     WatchSlot(at, slot);
-    held += slot.phase() == ServerPhase::kRun ? 1 : 0;
-    if (slot.state() != nullptr) bytes += slot.state()->bytes();
-    if (!slot.open()) continue;
+    held += slot.phase == ServerPhase::kRun ? 1 : 0;
+    bytes += slot.bytes;
+    load += slot.load.PerSecond(now);
+    if (!slot.open) continue;
     ++open;
     std::uint64_t done = 0;
-    for (const auto& [first, end] : slot.state()->ledger().intervals()) done += end - first;
+    for (const auto& [first, end] : slot.ledger.intervals()) done += end - first;
     // The course has no leases.
     if (done > 0) leases = std::min(leases, done);
   }
   slots_.Set(held);
   answers_.Set(open);
   bytes_.Set(static_cast<double>(bytes));
+  load_.Set(static_cast<double>(load));
   leases_.Set(leases == std::numeric_limits<std::uint64_t>::max() ? 0
                                                                   : static_cast<double>(leases));
   if (loop.slots() > 0) {
-    view_.Set(static_cast<double>(membership::EpochOf(loop.slot(0).fence())));
+    view_.Set(static_cast<double>(membership::EpochOf(loop.status(0)->fence)));
   }
 }
 
@@ -57,19 +63,18 @@ void ServerMetrics::WatchStaleness(Seen& seen,
 }
 
 // A slot that was copied or restored begins anew: what others applied is not counted here.
-void ServerMetrics::WatchSlot(std::size_t at, const ChainServer& slot) {
+void ServerMetrics::WatchSlot(std::size_t at, const SlotStatus& slot) {
   Seen& seen = seen_[at];
-  if (slot.state() == nullptr) {
+  if (!slot.state) {
     seen = Seen();
     return;
   }
-  const parameter_server::SlotState& state = *slot.state();
   // The course has no leases, and what is put there was computed from no version of it.
-  if (!state.ledger().intervals().empty()) WatchStaleness(seen, state.model().staleness().counts());
-  if (seen.index > 0 && state.index() > seen.index) {
-    updates_.Increment(static_cast<double>(state.index() - seen.index));
+  if (!slot.ledger.intervals().empty()) WatchStaleness(seen, slot.staleness);
+  if (seen.index > 0 && slot.index > seen.index) {
+    updates_.Increment(static_cast<double>(slot.index - seen.index));
   }
-  seen.index = state.index();
+  seen.index = slot.index;
 }
 
 }  // namespace starling::server

@@ -34,6 +34,9 @@ class ServerMetrics {
                                    "Slots that this server answers for.")),
         bytes_(registry.AddGauge("starling_server_held_bytes",
                                  "Parameters and what the rule keeps beside them.")),
+        load_(
+            registry.AddGauge("starling_server_load_bytes_per_second",
+                              "Updates taken and values read, all slots, smoothed over seconds.")),
         leases_(registry.AddGauge("starling_server_ledger_leases",
                                   "Leases in the shortest ledger of the slots answered for.")),
         view_(registry.AddGauge("starling_server_view_epoch", "Epoch of the present view.")),
@@ -56,7 +59,7 @@ class ServerMetrics {
     std::int64_t index = 0;
     std::map<consistency::Version, std::int64_t> staleness;
   };
-  void WatchSlot(std::size_t at, const parameter_server::ChainServer& slot);
+  void WatchSlot(std::size_t at, const parameter_server::SlotStatus& slot);
   void WatchStaleness(Seen& seen, const std::map<consistency::Version, std::int64_t>& counts);
 
   parameter_server::ServerCounts counts_;
@@ -71,6 +74,7 @@ class ServerMetrics {
   metrics::Gauge slots_;
   metrics::Gauge answers_;
   metrics::Gauge bytes_;
+  metrics::Gauge load_;
   metrics::Gauge leases_;
   metrics::Gauge view_;
   metrics::Gauge snapshots_;

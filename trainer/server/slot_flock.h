@@ -67,6 +67,8 @@ class Flock {
     int replication = 2;
     Lease leases = 200;
     absl::Duration turn_interval = absl::InfiniteDuration();  // of checkpoints
+    bool by_load = true;                                      // hot slots move
+    parameter_server::Lanes lanes = {};                       // of each server
   };
 
   Flock(Kind kind, Options options)
@@ -83,6 +85,9 @@ class Flock {
       plan.slots.push_back({static_cast<std::uint32_t>(slot), {0, kRows}});
     }
     plan.placement.replication = options.replication;
+    plan.balance = {.by_load = options.by_load,
+                    .patience = absl::Milliseconds(300),
+                    .least = 10 * parameter_server::kBytesOfAMessage};
     plan.incarnation = 1;
     plan_ = std::make_unique<parameter_server::SlotPlan>(std::move(plan));
     wanted_servers_ = options.servers;
@@ -114,6 +119,7 @@ class Flock {
     options.slots.assign(kSlots, TableOf());
     options.peer_name = NameOf;
     options.open_timeout = absl::Seconds(1);
+    options.lanes = options_.lanes;
     server->machine =
         std::make_unique<SlotServer>(options, *server->transport, *snapshots_, *server->failpoints);
     server->thread = std::thread([one = server.get()] {
@@ -128,6 +134,22 @@ class Flock {
     servers_.at(id)->machine->Stop();
   }
   void Leave(const MemberId& id) { servers_.at(id)->leaving = true; }
+  // From now on the first worker reads these slots all the time.
+  void Heat(const std::set<std::size_t>& slots) {
+    const sync::MutexLock lock(mutex_);
+    hot_ = slots;
+  }
+  // What a server says that it has to do for the slots in whose chains it is.
+  std::int64_t LoadOf(const MemberId& id) {
+    const ServerReport report = servers_.at(id)->machine->Report();
+    std::int64_t load = 0;
+    for (std::size_t slot = 0; slot < report.slots.size(); ++slot) {
+      const auto& chain = plan_->newest().slots[slot].chain;
+      const bool serves = std::find(chain.begin(), chain.end(), id) != chain.end();
+      load += serves ? report.slots[slot].load : 0;
+    }
+    return load;
+  }
   void WantServers(int wanted) { wanted_servers_ = wanted; }
 
   // One turn of the coordinator.
@@ -208,6 +230,7 @@ class Flock {
   }
   parameter_server::SlotPlan& plan() { return *plan_; }
   int views() const { return views_; }
+  bool by_load() const { return options_.by_load; }
   std::string Why() {
     std::string why = absl::StrCat(plan_->waiting(), " view ", plan_->newest().number,
                                    plan_->running() ? " running" : "");
@@ -367,6 +390,10 @@ class Flock {
         open_[worker.index].clear();
         taken = book_.Take(client.machine().self(), 2);
       }
+      if (worker.index == 0) {
+        status = ReadHot(client);
+        if (!status.ok()) return status;
+      }
       if (taken.empty() && reading_ && worker.index == 0 && !read_) {
         status = Read(client);
         if (!status.ok()) return status;
@@ -394,6 +421,23 @@ class Flock {
     }
   }
 
+  absl::Status ReadHot(parameter_server::ClientLoop& client) {
+    std::set<std::size_t> hot;
+    {
+      const sync::MutexLock lock(mutex_);
+      hot = hot_;
+    }
+    for (int times = 0; times < 10; ++times) {
+      for (const std::size_t slot : hot) {
+        parameter_server::Read read;
+        read.rows = kRows;
+        const auto done = client.Pull(slot, read, Soon());
+        if (!done.ok()) return done.status();
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status Read(parameter_server::ClientLoop& client) {
     std::vector<std::vector<float>> tables;
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
@@ -418,6 +462,7 @@ class Flock {
   std::unique_ptr<parameter_server::SlotPlan> plan_;
   sync::Mutex mutex_;
   parameter_server::LeaseBook book_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::size_t> hot_ ABSL_GUARDED_BY(mutex_);
   std::string folder_;
   std::map<MemberId, std::unique_ptr<Server>> servers_;
   std::map<MemberId, std::unique_ptr<Worker>> workers_;

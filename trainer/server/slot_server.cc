@@ -27,7 +27,7 @@ SlotServer::SlotServer(Options options, transport::Transport& transport, SlotSna
       transport_(transport),
       snapshots_(snapshots),
       failpoints_(failpoints),
-      loop_(options_.id, options_.slots),
+      loop_(options_.id, options_.slots, options_.lanes),
       saved_(options_.slots.size()),
       writer_(snapshots, failpoints) {
   Tell(/*broken=*/false);
@@ -126,11 +126,11 @@ absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation&
   };
   hooks.tick = [this] {
     Tick();
-    return !failed_;
+    return !failed_.load();
   };
   hooks.fail = [this](std::string_view point) {
-    failed_ = failed_ || failpoints_.Hit(point);
-    return failed_;
+    if (failpoints_.Hit(point)) failed_ = true;
+    return failed_.load();
   };
   absl::Status status = loop_.Serve(slots, ranks, *mesh, hooks);
   NoteUnreachable(view, status);
@@ -174,10 +174,15 @@ void SlotServer::ForgetOthersTurns() {
 // What has become of those that were handed over. What cannot be written is tried again after a
 // while; nothing depends on it but a restore.
 void SlotServer::TakeSnapshots() {
-  failed_ = failed_ || writer_.failed();
+  if (writer_.failed()) failed_ = true;
   for (const SnapshotOutcome& outcome : writer_.Take()) {
     Saved& saved = saved_[outcome.slot];
     saved.ordered = false;
+    if (outcome.kind == SnapshotOutcome::Kind::kNone) continue;
+    if (outcome.kind == SnapshotOutcome::Kind::kSaved) {
+      if (IsTail(outcome.slot)) saved.turn = outcome.turn;
+      continue;
+    }
     const absl::Status before = std::exchange(snapshot_failure_, outcome.status);
     if (!outcome.status.ok()) {
       ++snapshot_failures_;
@@ -199,19 +204,28 @@ void SlotServer::OrderSnapshots(std::int64_t turn, int keep) {
   if (!next_try_.Expired()) return;
   std::uint64_t taken = 0;
   for (std::size_t slot = 0; slot < loop_.slots(); ++slot) {
-    const parameter_server::ChainServer& machine = loop_.slot(slot);
     Saved& saved = saved_[slot];
-    if (saved.turn >= turn || saved.ordered || !machine.open() || !IsTail(slot)) continue;
-    const membership::StateId id = *machine.state_id();
-    if (saved.id == id) {
-      saved.turn = turn;
-      continue;
-    }
+    if (saved.turn >= turn || saved.ordered || !IsTail(slot)) continue;
+    const auto status = loop_.status(slot);
+    if (!status->open) continue;
     if (!writer_.HasRoom() || taken > kMostBytesAtOnce) return;
-    taken += machine.state()->bytes();
+    if (saved.id != status->state) taken += status->bytes;
     saved.ordered = true;
-    writer_.Write({slot, id, turn, keep, machine.state()->Save()});
+    loop_.Look(slot, [=, this, known = saved.id](const parameter_server::ChainServer& machine) {
+      HandOver(slot, turn, keep, known, machine);
+    });
   }
+}
+
+// What is saved is what is there now, not what the status said.
+void SlotServer::HandOver(std::size_t slot, std::int64_t turn, int keep,
+                          const std::optional<membership::StateId>& saved,
+                          const parameter_server::ChainServer& machine) {
+  using Kind = SnapshotOutcome::Kind;
+  if (!machine.open()) return writer_.Note({slot, {}, turn, Kind::kNone, {}});
+  const membership::StateId id = *machine.state_id();
+  if (saved == id) return writer_.Note({slot, id, turn, Kind::kSaved, {}});
+  writer_.Write({slot, id, turn, keep, machine.state()->Save()});
 }
 
 // The turn that is written wherever this server answers; the one that is asked for, if nowhere.
@@ -240,21 +254,22 @@ void SlotServer::Tell(bool broken) {
   std::vector<parameter_server::SlotReport> slots;
   std::map<std::size_t, parameter_server::LeaseLedger> ledgers;
   bool aborted = broken, lost = false, synced = true;
+  const double now = parameter_server::ServerLoop::Seconds();
   std::string told = absl::StrCat(installed_ ? installed_->number : 0);
   for (std::size_t slot = 0; slot < loop_.slots(); ++slot) {
-    const parameter_server::ChainServer& machine = loop_.slot(slot);
-    const bool here = installed_ && machine.fence() == installed_->number;
-    const parameter_server::ServerPhase phase = machine.phase();
+    const auto status = loop_.status(slot);
+    const bool here = installed_ && status->fence == installed_->number;
+    const parameter_server::ServerPhase phase = status->phase;
     const bool is_lost = here && phase == parameter_server::ServerPhase::kLost;
     const bool runs = here && (phase == parameter_server::ServerPhase::kRun ||
                                phase == parameter_server::ServerPhase::kOut);
-    slots.push_back({machine.state_id(), machine.cached(), is_lost});
+    slots.push_back({status->state, status->cached, is_lost, status->load.PerSecond(now)});
     aborted = aborted || (here && phase == parameter_server::ServerPhase::kAborted);
     lost = lost || is_lost;
     synced = synced && runs;
-    const bool open = here && machine.open();
-    if (open) ledgers[slot] = machine.state()->ledger();
-    absl::StrAppend(&told, machine.cached() ? "c" : "", is_lost ? "l" : "", runs ? "r" : "",
+    const bool open = here && status->open;
+    if (open) ledgers[slot] = status->ledger;
+    absl::StrAppend(&told, status->cached ? "c" : "", is_lost ? "l" : "", runs ? "r" : "",
                     open ? "o" : "", ";");
   }
   const std::int64_t turn = SavedTurn();

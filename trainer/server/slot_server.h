@@ -4,10 +4,13 @@
 //
 // One thread (Run) fences, opens the view's mesh and serves until the mesh ends or a newer view
 // comes; between messages it fetches ahead what it is asked to and hands over snapshots to be
-// written. In a turn of checkpoints a server saves the slots of which it is the tail: what it holds
-// all others hold too. It reports the turn when all of those are on the storage.
+// written. Where the loop has several lanes, that thread carries the messages, and what is to be
+// done with a slot is done on the slot's lane. In a turn of checkpoints a server saves the slots of
+// which it is the tail: what it holds all others hold too. It reports the turn when all of those
+// are on the storage.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -67,9 +70,10 @@ class SlotServer {
     // Called on Run's thread, between messages, when something has changed that the coordinator
     // should hear at once.
     std::function<void()> changed;
-    // Called on Run's thread every few milliseconds: for metrics.
+    // Called on Run's thread every few milliseconds: for metrics, from the slots' status.
     std::function<void(const parameter_server::ServerLoop& loop)> watch;
     const clock::Clock* clock = nullptr;  // of snapshots' times; null: none are told
+    parameter_server::Lanes lanes = {};   // threads that serve slots, Run's own among them
   };
 
   // `transport`, `snapshots` and `failpoints` outlive it.
@@ -88,6 +92,10 @@ class SlotServer {
   void Tick();
   void TakeSnapshots();
   void OrderSnapshots(std::int64_t turn, int keep);
+  // On the slot's lane.
+  void HandOver(std::size_t slot, std::int64_t turn, int keep,
+                const std::optional<membership::StateId>& saved,
+                const parameter_server::ChainServer& machine);
   void ForgetOthersTurns();
   bool IsTail(std::size_t slot) const;
   std::int64_t SavedTurn() const;
@@ -105,7 +113,6 @@ class SlotServer {
     std::int64_t turn = 0;  // 0 once another server answers for the slot
     bool ordered = false;   // one is being written
   };
-  bool failed_ = false;
   std::vector<Saved> saved_;
   net::Deadline next_try_ = net::Deadline::After(absl::ZeroDuration());
   std::int64_t snapshots_written_ = 0;
@@ -117,6 +124,7 @@ class SlotServer {
   std::vector<membership::MemberId> unreachable_;
   std::string told_;  // what would be worth a report at once, as it was last told
 
+  std::atomic<bool> failed_ = false;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
   ServerDirective directive_ ABSL_GUARDED_BY(mutex_);

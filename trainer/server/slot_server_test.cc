@@ -4,9 +4,12 @@
 // that "exactly once" is an equation.
 #include "trainer/server/slot_server.h"
 
+#include <tuple>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/server/lane_count.h"
 #include "trainer/server/slot_flock.h"
 
 namespace starling::server {
@@ -14,12 +17,27 @@ namespace {
 
 using namespace flock;  // NOLINT(google-build-using-namespace): of these tests
 
-class SlotServerTest : public testing::TestWithParam<Kind> {};
-INSTANTIATE_TEST_SUITE_P(Kinds, SlotServerTest, testing::Values(Kind::kTcp, Kind::kInproc),
-                         [](const auto& kind) { return transport::testing::KindName(kind.param); });
+// Over each transport, with one lane and with three.
+class SlotServerTest : public testing::TestWithParam<std::tuple<Kind, int>> {
+ protected:
+  static Kind kind() { return std::get<0>(GetParam()); }
+  static Flock::Options Lanes() {
+    Flock::Options options;
+    options.lanes = {.count = std::get<1>(GetParam()), .least_bytes = 0};
+    return options;
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, SlotServerTest,
+                         testing::Combine(testing::Values(Kind::kTcp, Kind::kInproc),
+                                          testing::Values(1, 3)),
+                         [](const auto& test) {
+                           return absl::StrCat(
+                               transport::testing::KindName(std::get<0>(test.param)),
+                               std::get<1>(test.param), "Lanes");
+                         });
 
 TEST_P(SlotServerTest, EveryLeaseIsAppliedOnceUndisturbedInOneView) {
-  Flock flock(GetParam(), {});
+  Flock flock(kind(), Lanes());
   flock.StartServer(0, 0);
   flock.StartServer(1, 0);
   ExpectExact(flock, 200);
@@ -32,7 +50,7 @@ TEST_P(SlotServerTest, AServerKilledAtAnyPlaceLosesNothingAndRepeatsNothing) {
                             parameter_server::kFailReplicate, parameter_server::kFailAcknowledge}) {
     for (const int passes : {1, 40}) {
       SCOPED_TRACE(absl::StrCat(place, ":", passes));
-      Flock flock(GetParam(), {});
+      Flock flock(kind(), Lanes());
       const MemberId first = flock.StartServer(0, 0, Failpoint{place, passes});
       flock.StartServer(1, 0);
       ASSERT_TRUE(flock.Until([&] { return flock.Dead(first); })) << flock.plan().waiting();
@@ -44,7 +62,7 @@ TEST_P(SlotServerTest, AServerKilledAtAnyPlaceLosesNothingAndRepeatsNothing) {
 
 // The one that hands out copies is killed while a newcomer fills itself.
 TEST_P(SlotServerTest, TheOnlyServerKilledWhileItHandsOutACopyCostsNoLease) {
-  Flock flock(GetParam(), {});
+  Flock flock(kind(), Lanes());
   const MemberId first = flock.StartServer(0, 0, Failpoint{parameter_server::kFailRebalance, 1});
   ASSERT_TRUE(flock.Until([&] { return flock.Done(20); }));
   flock.StartServer(1, 0);
@@ -54,10 +72,10 @@ TEST_P(SlotServerTest, TheOnlyServerKilledWhileItHandsOutACopyCostsNoLease) {
 }
 
 TEST_P(SlotServerTest, ServersComeAndGoWhileWorkersPush) {
-  Flock::Options options;
+  Flock::Options options = Lanes();
   options.servers = 1;
   options.leases = 600;
-  Flock flock(GetParam(), options);
+  Flock flock(kind(), options);
   flock.StartServer(0, 0);
   ASSERT_TRUE(flock.Until([&] { return flock.Done(20); }));
   flock.WantServers(3);
@@ -77,13 +95,52 @@ TEST_P(SlotServerTest, ServersComeAndGoWhileWorkersPush) {
   ExpectExact(flock, 600);
 }
 
+// The slots of one server are hot. Returns whether its load was shared in the end.
+bool Shares(Flock& flock, Lease leases) {
+  const MemberId ids[] = {flock.StartServer(0, 0), flock.StartServer(1, 0)};
+  EXPECT_TRUE(flock.Until([&] { return flock.Done(20) && flock.plan().running(); }));
+  std::set<std::size_t> of_first, of_second;
+  const auto& slots = flock.plan().newest().slots;
+  for (std::size_t slot = 0; slot < slots.size(); ++slot) {
+    (slots[slot].chain.back() == ids[0] ? of_first : of_second).insert(slot);
+  }
+  flock.Heat(of_first.size() > of_second.size() ? of_first : of_second);
+  // What the busier one does of all.
+  const auto share = [&] {
+    const auto a = static_cast<double>(flock.LoadOf(ids[0]));
+    const auto b = static_cast<double>(flock.LoadOf(ids[1]));
+    return std::max(a, b) / std::max(1.0, a + b);
+  };
+  const auto even = [&] { return flock.plan().running() && share() < 0.75; };
+  EXPECT_TRUE(flock.Until([&] { return share() > 0.8; }));
+  const absl::Time limit = absl::Now() + absl::Seconds(flock.by_load() ? 50 : 3);
+  EXPECT_TRUE(flock.Until([&] { return even() || absl::Now() > limit; }));
+  const bool shared = even();
+  ExpectExact(flock, leases);
+  return shared;
+}
+
+TEST_P(SlotServerTest, WhereOneServersSlotsAreHotSomeMoveAndEveryLeaseIsStillAppliedOnce) {
+  for (const bool by_load : {true, false}) {  // the negative control: it stays uneven
+    Flock::Options options = Lanes();
+    options.replication = 1;
+    options.leases = 400;
+    options.by_load = by_load;
+    Flock flock(kind(), options);
+    EXPECT_EQ(Shares(flock, 400), by_load) << flock.Why();
+    bool moved = false;
+    for (const auto& part : flock.plan().newest().slots) moved = moved || part.by_load;
+    EXPECT_EQ(moved, by_load);
+  }
+}
+
 // With one copy each, and snapshots: all servers die, new ones restore, leases are redone.
 TEST_P(SlotServerTest, WhenAllCopiesAreGoneSlotsAreRestoredAndEveryLeaseIsStillAppliedOnce) {
-  Flock::Options options;
+  Flock::Options options = Lanes();
   options.replication = 1;
   options.leases = 1000;
   options.turn_interval = absl::Milliseconds(20);
-  Flock flock(GetParam(), options);
+  Flock flock(kind(), options);
   const MemberId first = flock.StartServer(0, 0, Failpoint{kFailCheckpoint, 2});
   const MemberId second = flock.StartServer(1, 0);
   ASSERT_TRUE(flock.Until([&] { return flock.Dead(first); }));
@@ -93,6 +150,21 @@ TEST_P(SlotServerTest, WhenAllCopiesAreGoneSlotsAreRestoredAndEveryLeaseIsStillA
   flock.StartServer(0, 1);
   flock.StartServer(1, 1);
   ExpectExact(flock, 1000);
+}
+
+TEST(LaneCountTest, ThereAreAsManyLanesAsThePodHasCoresUpToFourUnlessItIsSaid) {
+  EXPECT_EQ(CoresOf("", 3), 3);
+  EXPECT_EQ(CoresOf("max 100000\n", 3), 3);
+  EXPECT_EQ(CoresOf("150000 100000\n", 8), 2);
+  EXPECT_EQ(CoresOf("50000 100000\n", 8), 1);
+  EXPECT_EQ(CoresOf("1600000 100000\n", 8), 8);
+  EXPECT_EQ(CoresOf("nonsense", 0), 1);
+  EXPECT_EQ(*ParseLanes("", 1), 1);
+  EXPECT_EQ(*ParseLanes("", 16), kMostLanesByDefault);
+  EXPECT_EQ(*ParseLanes("7", 2), 7);
+  for (const char* bad : {"0", "-1", "65", "two", "2x"}) {
+    EXPECT_EQ(ParseLanes(bad, 2).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
 }
 
 TEST(FailpointsTest, TheVariableIsANameAndHowOftenItIsPassed) {

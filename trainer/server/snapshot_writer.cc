@@ -36,6 +36,11 @@ void SnapshotWriter::Write(SnapshotOrder order) {
   changed_.NotifyAll();
 }
 
+void SnapshotWriter::Note(SnapshotOutcome outcome) {
+  const sync::MutexLock lock(mutex_);
+  outcomes_.push_back(std::move(outcome));
+}
+
 std::vector<SnapshotOutcome> SnapshotWriter::Take() {
   const sync::MutexLock lock(mutex_);
   return std::exchange(outcomes_, {});
@@ -60,7 +65,7 @@ void SnapshotWriter::Run() {
     const sync::MutexLock lock(mutex_);
     waiting_bytes_ -= order.bytes.size();
     failed_ = absl::IsCancelled(status);
-    if (!failed_) outcomes_.push_back({order.slot, order.id, order.turn, status});
+    if (!failed_) outcomes_.push_back({order.slot, order.id, order.turn, {}, status});
   }
 }
 

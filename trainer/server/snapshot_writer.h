@@ -29,9 +29,15 @@ struct SnapshotOrder {
 };
 
 struct SnapshotOutcome {
+  enum class Kind {
+    kWritten,  // or not: see the status
+    kSaved,    // it had been written before, and nothing has come since
+    kNone,     // the slot is not answered for at the moment
+  };
   std::size_t slot = 0;
   membership::StateId id;
   std::int64_t turn = 0;
+  Kind kind = Kind::kWritten;
   absl::Status status;
 };
 
@@ -46,6 +52,8 @@ class SnapshotWriter {
   // Whether more may be handed over now: what waits takes memory.
   bool HasRoom() const;
   void Write(SnapshotOrder order);
+  // Of an order that needs no writing.
+  void Note(SnapshotOutcome outcome);
   // What was written, or could not be, since the last call.
   std::vector<SnapshotOutcome> Take();
   // The failpoint was hit: nothing more is written.

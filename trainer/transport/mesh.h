@@ -40,9 +40,9 @@ struct Tag {
 // Names a posted transfer until it was waited for.
 using Ticket = std::uint64_t;
 
-// Confined to one thread at a time, except Cancel. After a failure every call returns the first
-// failure's status; buffers of posted transfers are no longer touched once the call that failed
-// has returned. Ranks out of range, or one's own, are broken invariants.
+// Confined to one thread at a time, except Cancel and Wake. After a failure every call returns the
+// first failure's status; buffers of posted transfers are no longer touched once the call that
+// failed has returned. Ranks out of range, or one's own, are broken invariants.
 class Mesh {
  public:
   // Ends connections: in an orderly manner if no transfer is pending, so that a slower peer still
@@ -66,8 +66,9 @@ class Mesh {
   virtual absl::Status Wait(Ticket ticket, net::Deadline deadline) = 0;
 
   // Returns when one of `tickets` is done, which it names (the first of them, if several are), or
-  // nothing once `deadline` has passed: that does not end the mesh. Drives all transfers meanwhile.
-  // For those who serve whoever speaks first.
+  // nothing once `deadline` has passed or Wake was called: that does not end the mesh. Drives all
+  // transfers meanwhile. For those who serve whoever speaks first; without tickets it waits for
+  // Wake or Cancel.
   virtual absl::StatusOr<std::optional<Ticket>> WaitAny(std::span<const Ticket> tickets,
                                                         net::Deadline deadline) = 0;
 
@@ -77,6 +78,10 @@ class Mesh {
   // A whole message whose size only the sender knows, of at most `limit` bytes.
   virtual absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                                      net::Deadline deadline) = 0;
+
+  // Thread-safe. The WaitAny that runs, or else the next, returns nothing if it has nothing to
+  // name.
+  virtual void Wake() = 0;
 
   // Thread-safe. Ends the running and every later call with `reason`, and the connections.
   virtual void Cancel(const absl::Status& reason) = 0;

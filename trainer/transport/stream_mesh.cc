@@ -148,7 +148,8 @@ absl::Status StreamMesh::Wait(Ticket ticket, net::Deadline deadline) {
   return absl::OkStatus();
 }
 
-Ticket StreamMesh::Next(std::span<const Ticket> tickets) const {
+std::optional<Ticket> StreamMesh::Next(std::span<const Ticket> tickets) const {
+  if (tickets.empty()) return std::nullopt;
   Ticket next = tickets.front();
   for (const Ticket ticket : tickets) {
     const Transfer& transfer = transfers_[ticket - first_ticket_];
@@ -160,7 +161,6 @@ Ticket StreamMesh::Next(std::span<const Ticket> tickets) const {
 
 absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket> tickets,
                                                           net::Deadline deadline) {
-  STARLING_CHECK(!tickets.empty(), "who waits for any has something to wait for");
   for (const Ticket ticket : tickets) CheckUnwaited(ticket);
   std::int64_t idle_since = 0;
   Drive drive(*this);
@@ -173,6 +173,7 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
       Forget(ticket);
       return ticket;
     }
+    if (woken_.load(std::memory_order_relaxed) && woken_.exchange(false)) return std::nullopt;
     ASSIGN_OR_RETURN(const bool moved, Progress());
     if (moved) {
       idle_since = 0;
@@ -208,6 +209,10 @@ absl::StatusOr<std::string> StreamMesh::ReceiveMessage(int peer, Tag tag, std::s
   RETURN_IF_ERROR(DriveUntilDone(ticket, deadline));
   Forget(ticket);
   return message;
+}
+
+void StreamMesh::Wake() {
+  if (!woken_.exchange(true)) wake_.Signal();
 }
 
 void StreamMesh::Cancel(const absl::Status& reason) {
@@ -298,7 +303,7 @@ absl::StatusOr<bool> StreamMesh::Progress() {
   return moved;
 }
 
-absl::Status StreamMesh::Sleep(Ticket ticket, net::Deadline deadline) {
+absl::Status StreamMesh::Sleep(std::optional<Ticket> ticket, net::Deadline deadline) {
   polls_.clear();
   polled_.clear();
   bool ready_now = false;
@@ -314,8 +319,9 @@ absl::Status StreamMesh::Sleep(Ticket ticket, net::Deadline deadline) {
 
   std::int64_t wait = -1;
   if (deadline != net::Deadline::Never()) wait = absl::ToInt64Nanoseconds(deadline.Remaining());
-  if (const Transfer& transfer = transfers_[ticket - first_ticket_]; transfer.done) {
-    const std::int64_t arrival = std::max<std::int64_t>(transfer.ready - MonotonicNanoseconds(), 0);
+  if (ticket.has_value() && transfers_[*ticket - first_ticket_].done) {
+    const std::int64_t arrives = transfers_[*ticket - first_ticket_].ready;
+    const std::int64_t arrival = std::max<std::int64_t>(arrives - MonotonicNanoseconds(), 0);
     wait = wait < 0 ? arrival : std::min(wait, arrival);
   }
   if (ready_now) wait = 0;
@@ -328,6 +334,8 @@ absl::Status StreamMesh::Sleep(Ticket ticket, net::Deadline deadline) {
 }
 
 absl::Status StreamMesh::OnPolled() {
+  // A wake-up is kept in woken_; a cancellation in failed_.
+  if ((polls_.back().revents & POLLIN) != 0) wake_.Drain();
   for (std::size_t i = 0; i < polled_.size(); ++i) {
     links_[polled_[i]]->OnWoken(polls_[i].revents);
   }

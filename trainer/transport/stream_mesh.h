@@ -27,7 +27,7 @@ namespace starling::transport {
 // these cores than there are.
 absl::Duration AllowedSpin(absl::Duration wanted, int ranks_here, int cores);
 
-// Confined to one thread at a time, except Cancel, status and traffic.
+// Confined to one thread at a time, except Wake, Cancel, status and traffic.
 class StreamMesh final : public Mesh, private LinkOwner {
  public:
   // `streams` has one for each member, null for `rank` itself.
@@ -47,6 +47,7 @@ class StreamMesh final : public Mesh, private LinkOwner {
   absl::Status WaitAll(net::Deadline deadline) override;
   absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                              net::Deadline deadline) override;
+  void Wake() override;
   void Cancel(const absl::Status& reason) override;
   absl::Status status() const override;
   Traffic traffic(int peer) const override;
@@ -72,14 +73,14 @@ class StreamMesh final : public Mesh, private LinkOwner {
   bool IsDone(Ticket ticket) const;
   void CheckUnwaited(Ticket ticket) const;
   // Of those, the one whose shaped arrival is next; any, if none has arrived.
-  Ticket Next(std::span<const Ticket> tickets) const;
+  std::optional<Ticket> Next(std::span<const Ticket> tickets) const;
   void Forget(Ticket ticket);
   absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
   // After a Progress that moved nothing: whether to try again rather than to sleep.
   bool Spin(std::int64_t& idle_since) const;
   // Moves what can be moved without waiting; whether anything did.
   absl::StatusOr<bool> Progress();
-  absl::Status Sleep(Ticket ticket, net::Deadline deadline);
+  absl::Status Sleep(std::optional<Ticket> ticket, net::Deadline deadline);
   absl::Status OnPolled();
   absl::Status DeadlineError(Ticket ticket) const;
   // Whom this rank cannot reach, now that the link to `peer` is of no use.
@@ -101,6 +102,7 @@ class StreamMesh final : public Mesh, private LinkOwner {
 
   net::EventFd wake_;
   std::atomic<bool> failed_{false};
+  std::atomic<bool> woken_{false};  // until a WaitAny has returned for it
   mutable sync::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);
   bool driving_ ABSL_GUARDED_BY(mutex_) = false;

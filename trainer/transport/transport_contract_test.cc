@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every kind of transport promises.
 #include <algorithm>
+#include <array>
 #include <cstddef>
 #include <numeric>
 #include <string>
@@ -114,6 +115,31 @@ TEST_P(TransportContract, WhoWaitsForAnyHearsWhoeverSpeaksFirstAndMayGiveUpWitho
   const Ticket never = meshes[0]->PostReceive(1, kTag, from_one);
   meshes[1]->Cancel(absl::AbortedError("gone"));
   EXPECT_FALSE(meshes[0]->WaitAny(std::span(&never, 1), Soon()).ok());
+}
+
+TEST_P(TransportContract, WakeEndsAWaitForAnyAndNothingElse) {
+  Members members(GetParam(), 2);
+  const auto meshes = members.OpenAll(1);
+  std::array<std::byte, 4> in{};
+  const Ticket ticket = meshes[0]->PostReceive(1, kTag, in);
+  meshes[0]->Wake();  // before the wait
+  meshes[0]->Wake();
+  EXPECT_EQ(*meshes[0]->WaitAny(std::span(&ticket, 1), Soon()), std::nullopt);
+  EXPECT_EQ(*meshes[0]->WaitAny(std::span(&ticket, 1), InAMoment()), std::nullopt);
+  for (const bool alone : {false, true}) {  // while it waits, with tickets and without
+    const auto one = std::span(&ticket, alone ? 0 : 1);
+    std::thread waker([&] { meshes[0]->Wake(); });
+    EXPECT_EQ(*meshes[0]->WaitAny(one, Soon()), std::nullopt);
+    waker.join();
+  }
+  meshes[0]->Wake();  // what is waited for by itself does not mind
+  ASSERT_TRUE(meshes[1]->SendMessage(0, kTag, "here", Soon()).ok());
+  EXPECT_TRUE(meshes[0]->Wait(ticket, Soon()).ok());
+  std::thread ender([&] { meshes[0]->Cancel(absl::AbortedError("the view is over")); });
+  absl::StatusOr<std::optional<Ticket>> ended = std::optional<Ticket>();
+  while (ended.ok()) ended = meshes[0]->WaitAny({}, Soon());
+  EXPECT_EQ(ended.status().code(), absl::StatusCode::kAborted);
+  ender.join();
 }
 
 TEST_P(TransportContract, FramesFindTheReceiveOfTheirTagInOrder) {

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/lane.h"
+
+#include <algorithm>
+#include <numeric>
+#include <tuple>
+#include <utility>
+
+namespace starling::parameter_server {
+namespace {
+
+constexpr std::size_t kMostBytes = std::size_t{64} << 20;
+
+}  // namespace
+
+std::vector<int> LanesOf(const std::vector<LaneWork>& slots, const Lanes& lanes) {
+  std::vector<int> lane_of(slots.size(), 0);
+  if (lanes.count <= 1) return lane_of;
+  std::vector<std::size_t> order(slots.size());
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
+    return std::tuple(slots[b].served, slots[b].bytes, a) <
+           std::tuple(slots[a].served, slots[a].bytes, b);
+  });
+  // Of slots served, then of the others: a copy may be fetched ahead.
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> work(static_cast<std::size_t>(lanes.count));
+  for (const std::size_t slot : order) {
+    if (slots[slot].bytes < lanes.least_bytes) continue;
+    const auto least = std::min_element(work.begin() + 1, work.end());
+    (slots[slot].served ? least->first : least->second) += slots[slot].bytes;
+    lane_of[slot] = static_cast<int>(least - work.begin());
+  }
+  return lane_of;
+}
+
+Lane::Lane(std::function<absl::Duration()> rest)
+    : rest_(std::move(rest)), thread_([this] { Run(); }) {}
+
+Lane::~Lane() {
+  {
+    const sync::MutexLock lock(mutex_);
+    stopping_ = true;
+    changed_.NotifyAll();
+  }
+  thread_.join();
+}
+
+void Lane::PutMessage(std::function<void()> handle, std::size_t bytes) {
+  const sync::MutexLock lock(mutex_);
+  while (bytes_ > kMostBytes) changed_.Wait(mutex_);
+  bytes_ += bytes;
+  tasks_.push_back({std::move(handle), bytes, /*message=*/true});
+  changed_.NotifyAll();
+}
+
+void Lane::PutCall(std::function<void()> call) {
+  const sync::MutexLock lock(mutex_);
+  tasks_.push_back({std::move(call), 0, /*message=*/false});
+  changed_.NotifyAll();
+}
+
+void Lane::Send(Outgoing outgoing) {
+  const sync::MutexLock lock(sent_mutex_);
+  sent_.push_back(std::move(outgoing));
+}
+
+std::vector<Outgoing> Lane::TakeSent() {
+  const sync::MutexLock lock(sent_mutex_);
+  return std::exchange(sent_, {});
+}
+
+void Lane::Run() {
+  while (true) {
+    Task task;
+    bool stopping = false;
+    {
+      const sync::MutexLock lock(mutex_);
+      if (!tasks_.empty()) {
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      stopping = stopping_;
+      if (stopping && !task.run) return;
+    }
+    if (task.run) {
+      if (!stopping || !task.message) task.run();
+      task.run = nullptr;  // what it holds goes before more is let in
+      const sync::MutexLock lock(mutex_);
+      const bool full = bytes_ > kMostBytes;
+      bytes_ -= task.bytes;
+      if (full) changed_.NotifyAll();
+      continue;
+    }
+    const absl::Duration sleep = rest_();
+    const sync::MutexLock lock(mutex_);
+    if (!tasks_.empty() || stopping_) continue;
+    if (sleep == absl::InfiniteDuration()) {
+      changed_.Wait(mutex_);
+    } else {
+      changed_.WaitFor(mutex_, sleep);
+    }
+  }
+}
+
+}  // namespace starling::parameter_server

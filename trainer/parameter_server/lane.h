@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+// Threads that serve slots. Each slot belongs to one lane for as long as a view is served: its
+// messages are handled there one after another, as they came, and nobody else touches its machine,
+// so slots need no locks and share none. What is common to all slots reaches them through the
+// lanes' queues.
+//
+// Lane 0 is the thread that carries the messages. It serves by itself what is small, since handing
+// that over would take longer than the work; the others are threads of their own, for slots whose
+// updates are worth it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/sync/mutex.h"
+#include "trainer/parameter_server/wire.h"
+
+namespace starling::parameter_server {
+
+struct Lanes {
+  int count = 1;
+  // Slots of fewer bytes stay on lane 0: receiving 256 KB takes about as long as waking a thread.
+  std::uint64_t least_bytes = 256 << 10;
+};
+
+// How much a slot may have to do, for LanesOf.
+struct LaneWork {
+  std::uint64_t bytes = 0;
+  bool served = true;  // this server is in its chain
+};
+
+// The lane of each slot: the largest first, each to the lane that has the least. A function of the
+// view; with one lane all zeros.
+std::vector<int> LanesOf(const std::vector<LaneWork>& slots, const Lanes& lanes);
+
+// A packet on its way out, left by a lane for the thread that carries.
+struct Outgoing {
+  int rank = 0;
+  std::shared_ptr<const Packet> packet;
+};
+
+// A queue and the thread that works it off. Thread-safe.
+class Lane {
+ public:
+  // `rest` is called on the lane's thread whenever nothing waits, and says how long it may sleep
+  // before it is called again.
+  explicit Lane(std::function<absl::Duration()> rest);
+  // Drops the messages that wait; the calls are made.
+  ~Lane();
+
+  // Waits while too many bytes are queued: a peer that sends faster than this lane works must feel
+  // it.
+  void PutMessage(std::function<void()> handle, std::size_t bytes);
+  void PutCall(std::function<void()> call);
+
+  void Send(Outgoing outgoing);
+  std::vector<Outgoing> TakeSent();
+
+ private:
+  struct Task {
+    std::function<void()> run;
+    std::size_t bytes = 0;
+    bool message = false;
+  };
+
+  void Run();
+
+  const std::function<absl::Duration()> rest_;
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::size_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  sync::Mutex sent_mutex_;
+  std::vector<Outgoing> sent_ ABSL_GUARDED_BY(sent_mutex_);
+  std::thread thread_;  // last: it uses the others
+};
+
+}  // namespace starling::parameter_server
