@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/log/log.h"
+#include "common/net/address.h"
 #include "common/rpc/credentials.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/coordinator/controller_service.h"
@@ -126,8 +127,7 @@ void CoordinatorShell::KeepLinks() {
   const std::map<std::string, membership::Dial> wanted = machine_->PodsToDial();
   std::erase_if(links_, [&](const auto& link) {
     const auto pod = wanted.find(link.first);
-    return pod == wanted.end() ||
-           link.second->address() != absl::StrCat(pod->second.ip, ":", options_.member_port);
+    return pod == wanted.end() || link.second->address() != AddressOf(pod->second);
   });
   for (const auto& [uid, pod] : wanted) {
     if (links_.contains(uid)) continue;
@@ -137,11 +137,15 @@ void CoordinatorShell::KeepLinks() {
   }
 }
 
+std::string CoordinatorShell::AddressOf(const membership::Dial& pod) const {
+  return net::ToString({pod.ip, static_cast<std::uint16_t>(options_.member_port)});
+}
+
 std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_uid,
                                                        const membership::Dial& pod) {
   return std::make_unique<MemberLink>(
       queue_, clock_,
-      MemberLinkOptions{.address = absl::StrCat(pod.ip, ":", options_.member_port),
+      MemberLinkOptions{.address = AddressOf(pod),
                         .peer = tls::PeerName(pod.role, options_.job_uid),
                         .credentials = dial_as_},
       MemberLink::Handlers{

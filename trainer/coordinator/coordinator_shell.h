@@ -67,6 +67,7 @@ class CoordinatorShell {
   void Report();
   void LogNews(const membership::Summary& summary);
   void WriteProgress(std::int64_t settled_step);
+  std::string AddressOf(const membership::Dial& pod) const;
   std::unique_ptr<MemberLink> MakeLink(const std::string& pod_uid, const membership::Dial& pod);
 
   const ShellOptions options_;

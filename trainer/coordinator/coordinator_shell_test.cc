@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/deadline.h"
+#include "common/net/socket.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/test_identities.h"
 #include "gmock/gmock.h"
@@ -295,6 +296,17 @@ TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOne
   while (controller.report().incidents_size() == 0) ASSERT_TRUE(controller.Read());
   EXPECT_EQ(controller.report().incidents(0).reason(), "WorkerLost");
   EXPECT_EQ(controller.report().incidents(0).pod(), "127.0.0.3");
+}
+
+TEST_F(CoordinatorShellTest, APodThatHasAnAddressOfIPv6IsDialled) {
+  if (!net::Listen({"::1", 0}).ok()) GTEST_SKIP() << "this machine has no address ::1";
+  FakeMember member("::1", "[::1]:0");
+  const auto shell = Start(member.port(), kPatience);
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  controller.Grant({"::1"});
+  controller.Want({"::1"});
+  EXPECT_NE(member.WaitForView(1, 0), 0U);
 }
 
 TEST_F(CoordinatorShellTest, APodThatIsNoWorkerOfThisJobIsNotTaken) {

@@ -179,6 +179,15 @@ TEST(PeerCoordinator, TheFirstViewHoldsAllWorkersThatAreExpected) {
   EXPECT_TRUE(fleet.Look().view_synced);
 }
 
+TEST(PeerCoordinator, PodsOfIPv6AreInTheViewWithAddressesThatCanBeDialled) {
+  Fleet fleet(1);
+  fleet.pods_[0].ip = "fd00::9";
+  fleet.NewCoordinator();
+  fleet.Start(0);
+  ASSERT_NE(fleet.members_.at(0).view(), nullptr);
+  EXPECT_EQ(fleet.members_.at(0).view()->members[0].address, "[fd00::9]:7072");
+}
+
 TEST(PeerCoordinator, ButItWaitsForNobodyForLongOnceThereAreEnough) {
   Fleet fleet(3);
   fleet.Start(0);

@@ -39,6 +39,18 @@ TEST(SlotCoordinator, TheFirstViewWaitsAMomentForThoseWhoAreExpected) {
   EXPECT_NE(fleet.Look().newest_view, 0U);
 }
 
+TEST(SlotCoordinator, PodsOfIPv6AreInTheViewWithAddressesThatCanBeDialled) {
+  Fleet fleet(1, 1);
+  for (auto& pod : fleet.pods_) pod.ip = "fd00::9";
+  fleet.NewCoordinator();
+  fleet.Start("s0");
+  fleet.Start("w0");
+  fleet.Settle();
+  ASSERT_NE(fleet.coordinator_->view(), nullptr);
+  EXPECT_EQ(fleet.coordinator_->view()->servers[0].address, "[fd00::9]:7072");
+  EXPECT_EQ(fleet.coordinator_->view()->clients[0].address, "[fd00::9]:7072");
+}
+
 TEST(SlotCoordinator, FewerThanTheMinimumAreNamed) {
   Fleet fleet(2, 1);
   fleet.desired_.min_workers = 2;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/address.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/parameter_server/convert.h"
 #include "trainer/parameter_server/slot_coordinator.h"
@@ -16,7 +17,7 @@ using membership::Attendance;
 using membership::PodState;
 using membership::ViewMember;
 
-constexpr int kDataPort = 7072;
+constexpr std::uint16_t kDataPort = 7072;
 constexpr absl::Duration kReplan = absl::Milliseconds(20);
 
 Presence PresenceOf(membership::Standing standing) {
@@ -146,9 +147,9 @@ bool SlotCoordinator::MakePlan() {
   plan.incarnation = attendance_.incarnation();
   plan.newest_view = attendance_.grant()->newest_view;
   plan.ahead_patience = options_.ahead_patience;
-  plan.rules = options_.plan;
   plan.balance = options_.balance;
   plan.weights = WeightsOf(*tables);
+  plan.rules = options_.plan;
   book_.emplace(Lease{1}, tables->parameter_slots);
   tables_ = *std::move(tables);
   plan_.emplace(std::move(plan));
@@ -216,7 +217,7 @@ std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod&
   if (!one.server && !Admitted(pod.uid)) return std::nullopt;
   one.pod = pod.name;
   one.node = pod.node;
-  one.address = absl::StrCat(pod.ip, ":", kDataPort);
+  one.address = net::ToString({pod.ip, kDataPort});
   one.index = pod.index;
   one.leaving = attendance_.IsLeaving(one.id);
   if (one.leaving && !one.server && KeepWhileWorking(one.id, now)) one.leaving = false;

@@ -173,7 +173,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!identity.ok()) Fail(kBadInput, identity.status());
   Intake intake;
   absl::StatusOr<std::unique_ptr<ControlService>> control = ControlService::Start(
-      {.address = absl::StrCat(options.address, ":", kMemberPort),
+      {.address = net::ToString({options.address, kMemberPort}),
        .identity = *std::move(identity),
        .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { intake.OnDirective(d); },
