@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Builds the project's image from its Dockerfile without a Docker engine and without a registry.
 
-usage: image.py [--compile] [--cache FOLDER] [--tag IMAGE] [--bin FOLDER] ARCHIVE
+usage: image.py [--compile [--cache FOLDER] [--jobs N]] [--tag IMAGE] [--bin FOLDER] ARCHIVE
 
 The base image is made by debootstrap under the name that the Dockerfile gives it; buildah does the
 rest. The layers of base and run-time libraries stay in a storage of their own in the cache folder,
@@ -60,14 +60,14 @@ class Builder:
             self._bud(context, tag, "--build-arg=PROGRAMS=ready", f"--build-arg=VERSION={version}")
             self._archive(tag, archive)
 
-    def compile(self, tag, archive, cache=None):
+    def compile(self, tag, archive, cache=None, jobs=None):
         """The project's image, everything compiled by the Dockerfile."""
         mounted = [f"--volume={os.path.abspath(cache)}:/root/.cache/ccache"] if cache else []
         with self.locked():
             self._ensure_base()
             # buildah looks for the stages that are needed before it gives arguments their defaults.
             self._bud(REPOSITORY, tag, "--build-arg=PROGRAMS=compiled",
-                      f"--build-arg=JOBS={os.cpu_count()}", *mounted)
+                      f"--build-arg=JOBS={jobs or os.cpu_count()}", *mounted)
             self._archive(tag, archive)
 
     def pause(self, archive):
@@ -139,13 +139,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--compile", action="store_true")
     parser.add_argument("--cache", metavar="FOLDER")
+    parser.add_argument("--jobs", type=int, metavar="N")
     parser.add_argument("--tag", default=IMAGE)
     parser.add_argument("--bin", default=os.path.join(REPOSITORY, "build/release/bin"))
     parser.add_argument("archive")
     options = parser.parse_args()
     builder = Builder()
     if options.compile:
-        builder.compile(options.tag, options.archive, options.cache)
+        builder.compile(options.tag, options.archive, options.cache, options.jobs)
     else:
         builder.build(options.tag, options.bin, options.archive)
     return 0
