@@ -49,7 +49,7 @@ using Handler = std::function<Response(const Request&)>;
 
 struct HttpServerOptions {
   std::string address = "127.0.0.1";  // "": every one of this machine, of IPv6 and IPv4 alike
-  int port = 0;  // 0: any free one, see HttpServer::port()
+  int port = 0;                       // 0: any free one, see HttpServer::port()
   std::size_t header_limit = 8 * 1024;
   std::size_t body_limit = 1024 * 1024;
   absl::Duration deadline = absl::Seconds(10);  // for one whole request, and for one whole answer
