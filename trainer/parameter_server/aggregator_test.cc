@@ -3,6 +3,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/parameter_server/chain_server.h"
+#include "trainer/parameter_server/slot_client.h"
 #include "trainer/parameter_server/slot_plan.h"
 #include "trainer/parameter_server/slot_testing.h"
 
@@ -230,6 +232,94 @@ TEST(AggregateTest, ASnapshotKeepsWhatIsHeldOfIt) {
   for (SlotState* one : {&state, &copy}) one->Append(Gradient(3, 1, {1, 1}));
   EXPECT_EQ(Read(state), Read(copy));
   EXPECT_EQ(state.Save(), copy.Save());
+}
+
+TEST(AggregateTest, AHeadAnswersEveryOwnerOrTellsEachToPushByItself) {
+  const MemberId server{"server", 0};
+  ChainServer head({server, OptionsOf(Table(TableKind::kArray, 2, 1)), {}});
+  SlotView view;
+  view.group.number = 5;
+  view.group.members = {{server, "", 5, ""}};
+  view.clients = {C(1), C(2)};
+  head.OnView(view);
+  const Push whole{5, Whole({Gradient(1, 1, {1, 0}), Gradient(2, 1, {1, 0})}, {.sum = true})};
+
+  const Sends taken = head.OnMessage(whole);
+  const Sends again = head.OnMessage(whole);
+
+  ASSERT_THAT(taken, SizeIs(2));
+  ASSERT_THAT(again, SizeIs(2));
+  for (std::size_t i = 0; i < 2; ++i) {
+    const Client owner = C(static_cast<int>(i) + 1);
+    EXPECT_EQ(taken[i].to, owner.id);
+    EXPECT_EQ(std::get<Acknowledgement>(taken[i].message).client, owner);
+    EXPECT_EQ(again[i].to, owner.id);
+    EXPECT_EQ(std::get<Singly>(again[i].message).sequence, 1);
+  }
+  // Each by itself is an old one, and answered as such.
+  const Sends alone = head.OnMessage(Push{5, Gradient(2, 1, {1, 0})});
+  ASSERT_THAT(alone, SizeIs(1));
+  EXPECT_EQ(std::get<Acknowledgement>(alone[0].message).client, C(2));
+  EXPECT_THAT(Read(*head.state()), ElementsAre(2, 0));
+}
+
+// The clients of a group.
+
+SlotClient ClientIn(const std::vector<int>& group, int self) {
+  SlotClient client(C(self).id, 1);
+  ClientView view;
+  view.number = view.joined = 1;
+  view.slots = {{{"server", 0}, {"server", 0}}};
+  view.group = Ids(group);
+  view.reductions = {Reduction{.sum = true}};
+  client.OnView(view);
+  client.OnMessage(0, Welcome{1, C(self), 0, {}, 0});
+  return client;
+}
+
+MemberId SentTo(SlotClient& client, const Floats& values) {
+  Sequence sequence = 0;
+  Entry entry = Gradient(0, 0, values);
+  const ClientSends sends = client.Push(0, entry, sequence);
+  return sends.empty() ? MemberId() : sends[0].send.to;
+}
+
+TEST(SlotClientTest, APushGoesThroughTheGroupAndByItselfWhereItWasNotTaken) {
+  SlotClient member = ClientIn({1, 2}, 2);
+  EXPECT_EQ(SentTo(member, {1}), C(1).id);
+  EXPECT_NE(member.entrusted(), 0U);
+
+  const ClientSends sends = member.OnMessage(0, Singly{1, C(2), 1});
+  ASSERT_THAT(sends, SizeIs(1));
+  EXPECT_EQ(sends[0].send.to.pod_uid, "server");
+  EXPECT_EQ(member.entrusted(), 0U);
+  member.OnMessage(0, Acknowledgement{1, C(2), 1, Outcome::kTaken, 0});
+  EXPECT_THAT(member.OnMessage(0, Singly{1, C(2), 1}), IsEmpty());
+}
+
+TEST(SlotClientTest, WhoLosesPatienceGoesByItselfForAWhile) {
+  SlotClient member = ClientIn({1, 2}, 2);
+  SentTo(member, {1});
+  const ClientSends sends = member.PushSingly(/*clocks=*/2);
+  ASSERT_THAT(sends, SizeIs(2));
+  EXPECT_EQ(sends[0].send.to.pod_uid, "server");
+  EXPECT_TRUE(std::get<Absent>(sends[1].send.message).withdraws);
+  EXPECT_EQ(SentTo(member, {1}).pod_uid, "server");
+  EXPECT_EQ(SentTo(member, {1}).pod_uid, "server");
+  EXPECT_EQ(SentTo(member, {1}), C(1).id);
+}
+
+TEST(SlotClientTest, WhoStandsDownSendsWhatItHasAndTheOthersGoByThemselves) {
+  SlotClient first = ClientIn({1, 2}, 1);
+  SlotClient member = ClientIn({1, 2}, 2);
+  EXPECT_EQ(SentTo(first, {1}), MemberId());  // waits for the other's part
+  SentTo(member, {1});
+  const ClientSends sends = first.StandDown();
+  ASSERT_THAT(sends, SizeIs(2));
+  EXPECT_EQ(sends[0].send.to.pod_uid, "server");
+  EXPECT_EQ(sends[1].send.to, C(2).id);
+  EXPECT_THAT(member.OnMessage(0, sends[1].send.message), SizeIs(2));
+  EXPECT_EQ(member.entrusted(), 0U);
 }
 
 // Who sums up whose.
