@@ -209,8 +209,7 @@ void MeasureTransport(const Wire& wire, const Settings& settings) {
   server.Join();
 }
 
-// What copying through memory that two processes share can reach at all: a ring written by hand,
-// nothing but the two copies and two counters, both processes busy all the time.
+// What two processes that copy through shared memory can reach: nothing but copies and counters.
 struct Ring {
   static constexpr std::size_t kBytes = 1 << 20;
   static constexpr std::size_t kPiece = 32 << 10;
@@ -220,8 +219,7 @@ struct Ring {
   alignas(64) std::atomic<int> heard = 0;
   alignas(64) std::byte data[kBytes];
 
-  // Moves `bytes` by copy(place in the ring, offset, length) from `at` on, where `room` says how
-  // much may be moved at the moment.
+  // By copy(place in the ring, offset, length), as far as `room` says that it may.
   template <typename Room, typename Copy>
   static void Move(std::size_t bytes, std::atomic<std::uint64_t>& count, const Room& room,
                    const Copy& copy) {
