@@ -62,9 +62,11 @@ runtime::InformerOptions OfJobs(const kube::ResourceKind& kind, const std::strin
   options.ns = ns;
   options.selection.labels = std::string(resources::kJobLabel);
   options.index_label = std::string(resources::kJobLabel);
-  options.trim = runtime::TrimFor(kind);
+  // Of the others nothing more is read from the connection in the first place.
+  if (runtime::FieldsRead(kind).empty()) options.trim = runtime::TrimFor(kind);
   options.packed = true;
   options.rest = kRest;
+  if (kind == kube::kPod) options.news = runtime::NewsOfPod;
   return options;
 }
 

@@ -22,6 +22,7 @@ JobControl::JobControl(kube::KubeClient& client, runtime::WorkQueue& queue,
       clock, link_options, [&queue](const runtime::Key& job) { queue.Add(job); });
   reconciler_ = std::make_unique<trainingjob::TrainingJobReconciler>(
       client, events_, *links_, clock, options.platform, options.decide);
+  reconciler_->UseBacklog([&queue] { return queue.size() > 0; });
   if (options.scheduling.has_value()) {
     scheduling_ = std::make_unique<scheduling::Scheduling>(client, clock, *options.scheduling);
     reconciler_->UseScheduling(*scheduling_);
@@ -30,22 +31,26 @@ JobControl::JobControl(kube::KubeClient& client, runtime::WorkQueue& queue,
 
 // Handlers do no more than name the job to be looked at.
 void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue, absl::Duration settle) {
-  jobs.AddHandler([&queue, settle](const auto& before, const auto& after) {
-    const kube::Json& job = after != nullptr ? *after : *before;
-    const bool only_status =
-        before != nullptr && after != nullptr &&
-        kube::GenerationOf(*before) == kube::GenerationOf(*after) &&
-        kube::At(*before, "/metadata/labels") == kube::At(*after, "/metadata/labels");
-    queue.AddAfter(kube::KeyOf(job), only_status ? settle : absl::ZeroDuration());
-  });
+  jobs.AddHandler(
+      [&queue, settle](const auto& before, const auto& after) {
+        const kube::Json& job = after != nullptr ? *after : *before;
+        const bool only_status =
+            before != nullptr && after != nullptr &&
+            kube::GenerationOf(*before) == kube::GenerationOf(*after) &&
+            kube::At(*before, "/metadata/labels") == kube::At(*after, "/metadata/labels");
+        queue.AddAfter(kube::KeyOf(job), only_status ? settle : absl::ZeroDuration());
+      },
+      runtime::Informer::Hears::kNotOwnWrites);
 }
 
 void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue, absl::Duration settle) {
-  objects.AddHandler([&queue, settle](const auto& before, const auto& after) {
-    const kube::Json& object = after != nullptr ? *after : *before;
-    const std::string job = kube::LabelOf(object, resources::kJobLabel);
-    if (!job.empty()) queue.AddAfter({kube::NamespaceOf(object), job}, settle);
-  });
+  objects.AddHandler(
+      [&queue, settle](const auto& before, const auto& after) {
+        const kube::Json& object = after != nullptr ? *after : *before;
+        const std::string job = kube::LabelOf(object, resources::kJobLabel);
+        if (!job.empty()) queue.AddAfter({kube::NamespaceOf(object), job}, settle);
+      },
+      runtime::Informer::Hears::kNotOwnWrites);
 }
 
 trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::Informer& nodes) {

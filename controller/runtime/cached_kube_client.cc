@@ -128,7 +128,11 @@ absl::StatusOr<Json> CachedKubeClient::Write(const kube::ResourceKind& kind,
     return result;
   }
   // What a delete removed at once the watch will report; what it only marked is worth knowing.
-  if (verb != "delete" || kube::IsBeingDeleted(*result)) informer->Learn(*result);
+  if (verb != "delete") {
+    informer->Learn(*result, Informer::Source::kOwnWrite);
+  } else if (kube::IsBeingDeleted(*result)) {
+    informer->Learn(*result);  // when it will be gone is for the next look
+  }
   return result;
 }
 

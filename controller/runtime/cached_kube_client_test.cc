@@ -179,6 +179,81 @@ TEST_F(CopyTest, OwnWritesAreReadAtOnce) {
   EXPECT_EQ(Value("a"), "1");
 }
 
+TEST_F(CopyTest, OwnWritesAreToldToThoseWhoAskForThemAlone) {
+  std::vector<std::string> others;
+  informer_.AddHandler(
+      [&](const auto& before, const auto& after) {
+        others.push_back(kube::NameOf(after ? *after : *before));
+      },
+      Informer::Hears::kNotOwnWrites);
+  ASSERT_TRUE(Poll().ok());
+  ASSERT_TRUE(cached_.Create(kConfigMap, Config("own")).ok());
+  Make("another");
+  ASSERT_TRUE(Poll().ok());
+  EXPECT_EQ(told_, (std::vector<std::string>{"own", "another"}));
+  EXPECT_EQ(others, std::vector<std::string>{"another"});
+  Change("own", "1");
+  ASSERT_TRUE(Poll().ok());
+  EXPECT_EQ(others, (std::vector<std::string>{"another", "own"}));
+}
+
+TEST_F(CopyTest, ChangeThatIsNoNewsIsKeptAndNotToldOf) {
+  InformerOptions options = Options();
+  options.news = [](const Json& object) {
+    return kube::StringAt(object, "/data/key").substr(0, 1);
+  };
+  Informer informer(*store_, kConfigMap, options);
+  std::vector<std::string> told;
+  informer.AddHandler([&](const auto& /*before*/, const auto& after) {
+    told.push_back(after == nullptr ? "gone" : kube::StringAt(*after, "/data/key"));
+  });
+  Make("a");
+  ASSERT_TRUE(informer.Poll(absl::ZeroDuration()).ok());
+  for (const char* value : {"01", "02", "1", "12"}) {
+    Change("a", value);
+    ASSERT_TRUE(informer.Poll(absl::ZeroDuration()).ok());
+  }
+  EXPECT_EQ(told, (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(kube::StringAt(*informer.Get({"default", "a"}), "/data/key"), "12");
+  Remove("a");
+  ASSERT_TRUE(informer.Poll(absl::ZeroDuration()).ok());
+  EXPECT_EQ(told.back(), "gone");
+}
+
+TEST(NewsOfPod, IsWhatADecisionMayHangOn) {
+  const Json bare = {{"status", {{"phase", "Pending"}}}};
+  const auto with = [&](const char* path, const Json& value) {
+    Json pod = bare;
+    pod[nlohmann::json::json_pointer(path)] = value;
+    return NewsOfPod(pod);
+  };
+  const auto condition = [](const char* type, const char* status) {
+    return Json::array({{{"type", type}, {"status", status}, {"reason", "Because"}}});
+  };
+  const auto container = [](const Json& state) {
+    return Json::array({{{"name", "trainer"}, {"state", state}}});
+  };
+  const std::pair<const char*, Json> none[] = {
+      {"/spec/nodeName", "node1"},
+      {"/status/startTime", "2026-11-21T10:00:00Z"},
+      {"/status/conditions", condition("PodScheduled", "True")},
+      {"/status/conditions", condition("Initialized", "True")},
+      {"/status/containerStatuses", container({{"waiting", {{"reason", "ContainerCreating"}}}})},
+      {"/status/containerStatuses", container({{"running", Json::object()}})}};
+  for (const auto& [path, value] : none) EXPECT_EQ(with(path, value), NewsOfPod(bare)) << value;
+  const std::pair<const char*, Json> some[] = {
+      {"/metadata/deletionTimestamp", "2026-11-21T10:00:00Z"},
+      {"/status/phase", "Running"},
+      {"/status/reason", "Evicted"},
+      {"/status/podIP", "10.0.0.1"},
+      {"/status/conditions", condition("Ready", "True")},
+      {"/status/conditions", condition("PodScheduled", "False")},
+      {"/status/conditions", condition("DisruptionTarget", "True")},
+      {"/status/initContainerStatuses", container({{"waiting", {{"reason", "ErrImagePull"}}}})},
+      {"/status/containerStatuses", container({{"terminated", {{"exitCode", 0}}}})}};
+  for (const auto& [path, value] : some) EXPECT_NE(with(path, value), NewsOfPod(bare)) << value;
+}
+
 TEST_F(CopyTest, WhatTheWatchHasSeenGoDoesNotComeBack) {
   ASSERT_TRUE(Poll().ok());
   const Json made = Make("a");

@@ -56,12 +56,18 @@ Informer::Informer(kube::KubeClient& client, const kube::ResourceKind& kind,
 
 Informer::~Informer() { Stop(); }
 
-void Informer::AddHandler(Handler handler) { handlers_.push_back(std::move(handler)); }
+void Informer::AddHandler(Handler handler, Hears hears) {
+  handlers_.emplace_back(std::move(handler), hears);
+}
 
 Informer::Kept Informer::Keep(const Object& object) const {
-  Kept kept{
-      .whole = object, .packed = nullptr, .version = kube::ResourceVersionOf(*object), .label = ""};
+  Kept kept{.whole = object,
+            .packed = nullptr,
+            .version = kube::ResourceVersionOf(*object),
+            .label = "",
+            .news = 0};
   if (!options_.index_label.empty()) kept.label = kube::LabelOf(*object, options_.index_label);
+  if (options_.news != nullptr) kept.news = std::hash<std::string>()(options_.news(*object));
   if (options_.packed) {
     std::string packed;
     kube::Json::to_msgpack(*object, packed);
@@ -172,12 +178,15 @@ void Informer::Erase(const Key& key) {
   objects_.erase(found);
 }
 
-void Informer::Tell(const Object& before, const Object& after) const {
-  for (const Handler& handler : handlers_) handler(before, after);
+void Informer::Tell(const Object& before, const Object& after, Source source) const {
+  for (const auto& [handler, hears] : handlers_) {
+    if (source == Source::kRead || hears == Hears::kAll) handler(before, after);
+  }
 }
 
 void Informer::Apply(const Key& key, const Object& after, const std::string& seen) {
   Object before;
+  bool no_news = false;
   Kept kept = Keep(after);
   {
     sync::MutexLock lock(mutex_);
@@ -188,10 +197,11 @@ void Informer::Apply(const Key& key, const Object& after, const std::string& see
       if (known.version == kept.version) return;
       if (IsOlder(kept.version, known.version) && !rewinding_) return;
       before = options_.packed ? after : known.whole;
+      no_news = options_.news != nullptr && known.news == kept.news && known.label == kept.label;
     }
     Store(key, std::move(kept));
   }
-  Tell(before, after);
+  if (!no_news) Tell(before, after);
 }
 
 void Informer::Remove(const Key& key, const std::string& version) {
@@ -213,7 +223,7 @@ Informer::Object Informer::Copy(kube::Json object) const {
   return std::make_shared<const kube::Json>(std::move(object));
 }
 
-void Informer::Learn(kube::Json object) {
+void Informer::Learn(kube::Json object, Source source) {
   if (selector_ == nullptr || !selector_->Matches(object)) return;
   const Key key = kube::KeyOf(object);
   if (!options_.ns.empty() && key.ns != options_.ns) return;
@@ -232,7 +242,7 @@ void Informer::Learn(kube::Json object) {
     }
     Store(key, std::move(kept));
   }
-  Tell(before, after);
+  Tell(before, after, source);
 }
 
 void Informer::SawLocked(const std::string& version) {

@@ -40,6 +40,9 @@ struct InformerOptions {
   bool packed = false;
   // After events, until the next are looked for: one waking serves all that came.
   absl::Duration rest;
+  // What of an object handlers want to hear of: a change that leaves this as it was is kept, and
+  // not told of. Null: all of it.
+  std::string (*news)(const kube::Json& object) = nullptr;
   std::string index_label;  // not empty: ListByLabel() finds objects by the value of this label
   BackOff back_off{.first = absl::Milliseconds(50), .longest = absl::Seconds(10), .jitter = 0.5};
 };
@@ -55,8 +58,10 @@ class Informer {
   ~Informer();
 
   // Before the first Poll() or Run(). Handlers must not wait. They run on the informer's thread,
-  // and on that of whoever calls Learn().
-  void AddHandler(Handler handler);
+  // and on that of whoever calls Learn(). Who decides by what is there, and knows what it writes,
+  // need not be told of that.
+  enum class Hears { kAll, kNotOwnWrites };
+  void AddHandler(Handler handler, Hears hears = Hears::kAll);
 
   // The snapshot of one object; null: not there.
   Object Get(const Key& key) const;
@@ -71,7 +76,8 @@ class Informer {
   // What a write of this process returned, or a read past the copy: readers see it at once, the
   // watch will tell of it later. Not believed if the copy knows better by now, or does not select
   // such objects.
-  void Learn(kube::Json object);
+  enum class Source { kRead, kOwnWrite };
+  void Learn(kube::Json object, Source source = Source::kRead);
 
   const InformerOptions& options() const { return options_; }
 
@@ -92,6 +98,7 @@ class Informer {
     std::shared_ptr<const std::string> packed;
     std::string version;
     std::string label;  // its value
+    std::size_t news = 0;
   };
   // A copy older than this many lists in a row is no copy of a newer state: the store was restored.
   static constexpr int kOldListsBelieved = 5;
@@ -115,14 +122,14 @@ class Informer {
   void Erase(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Index(const Key& key, const std::string& label, bool add)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(const Object& before, const Object& after) const;
+  void Tell(const Object& before, const Object& after, Source source = Source::kRead) const;
   void SawLocked(const std::string& version) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   kube::KubeClient& client_;
   const kube::ResourceKind kind_;
   const InformerOptions options_;
   const std::unique_ptr<const kube::Selector> selector_;  // null: there is no such selector
-  std::vector<Handler> handlers_;
+  std::vector<std::pair<Handler, Hears>> handlers_;
   Shares shares_;      // of the running thread, as are the next four
   int gaps_ = 0;       // lists in a row that no event followed
   int old_lists_ = 0;  // refused in a row

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/trim.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "controller/kube/objects.h"
 
 namespace starling::runtime {
 namespace {
@@ -54,7 +58,43 @@ constexpr KeptField kWithSpec[] = {{"apiVersion"}, {"kind"}, {"metadata", kMetad
 constexpr KeptField kWithData[] = {
     {"apiVersion"}, {"kind"}, {"metadata", kMetadata}, {"data"}, {"immutable"}};
 
+// Reasons to wait that say no more than that it has not started yet.
+constexpr std::string_view kStarting[] = {"", "ContainerCreating", "PodInitializing"};
+
+void AddCondition(const Json& condition, std::string& news) {
+  const std::string type = kube::StringAt(condition, "/type");
+  const std::string status = kube::StringAt(condition, "/status");
+  const bool unplaced = type == "PodScheduled" && status == "False";
+  if (!unplaced && type != "Ready" && type != "DisruptionTarget") return;
+  absl::StrAppend(&news, "\n", type, "=", status);
+  if (type == "Ready") return;
+  absl::StrAppend(&news, " ", kube::StringAt(condition, "/reason"), " ",
+                  kube::StringAt(condition, "/message"));
+}
+
+void AddContainer(const Json& container, std::string& news) {
+  const std::string waits = kube::StringAt(container, "/state/waiting/reason");
+  const bool starts =
+      std::find(std::begin(kStarting), std::end(kStarting), waits) != std::end(kStarting);
+  const Json& ended = kube::At(container, "/state/terminated");
+  if (starts && !ended.is_object()) return;
+  absl::StrAppend(&news, "\n", kube::StringAt(container, "/name"), ":", waits, " ",
+                  ended.is_object() ? kube::IntAt(ended, "/exitCode") : -1);
+}
+
 }  // namespace
+
+std::string NewsOfPod(const Json& pod) {
+  std::string news = absl::StrCat(kube::StringAt(pod, "/metadata/deletionTimestamp"), "\n",
+                                  kube::StringAt(pod, "/status/phase"), "\n",
+                                  kube::StringAt(pod, "/status/reason"), "\n",
+                                  kube::StringAt(pod, "/status/podIP"));
+  for (const Json& condition : kube::At(pod, "/status/conditions")) AddCondition(condition, news);
+  for (const char* list : {"/status/initContainerStatuses", "/status/containerStatuses"}) {
+    for (const Json& container : kube::At(pod, list)) AddContainer(container, news);
+  }
+  return news;
+}
 
 Json TrimmedPod(const Json& object) { return kube::KeepFields(object, kPod); }
 Json TrimmedNode(const Json& object) { return kube::KeepFields(object, kNode); }

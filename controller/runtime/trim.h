@@ -7,6 +7,7 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <string>
 
 #include "controller/kube/kept_fields.h"
 #include "controller/kube/resource_kind.h"
@@ -33,5 +34,9 @@ Trim TrimFor(const kube::ResourceKind& kind);
 // What a controller reads of the server's answers about a kind, of which it writes back no object.
 // Empty: all of it.
 kube::KeptFields FieldsRead(const kube::ResourceKind& kind);
+
+// What of a pod a decision may hang on (InformerOptions::news): neither where it was placed nor how
+// far its start is, but that it runs, ends, goes, cannot start or has no place.
+std::string NewsOfPod(const nlohmann::json& pod);
 
 }  // namespace starling::runtime

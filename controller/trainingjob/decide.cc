@@ -79,9 +79,27 @@ bool HearsLastWords(const Pass& pass) {
          });
 }
 
+// A job that was taken and whose first round is on its way or runs: that is known from any one of
+// its pods. Whatever else the status may say is nowhere else.
+bool IsKnownFromPods(const Pass& pass) {
+  const auto& conditions = pass.status.conditions();
+  const bool first = pass.observed.status_unwritten || pass.observed.status.conditions().empty();
+  return first && pass.OwnContainer() && pass.status.round().number() == 1 &&
+         (pass.status.state() == "Pending" || pass.status.state() == "Running") &&
+         pass.status.incidents().empty() &&
+         std::all_of(conditions.begin(), conditions.end(), [](const auto& condition) {
+           return condition.type() == "Created" || condition.type() == "Running";
+         });
+}
+
 // Milestones and last words are written at once, counts and mere progress at most every so often.
 void DecideWrite(Pass& pass) {
   const v1alpha1::TrainingJobStatus& before = pass.observed.status;
+  pass.decision.status_may_wait = IsKnownFromPods(pass);
+  if (pass.observed.status_unwritten) {
+    pass.decision.write_status = true;
+    return;
+  }
   if (Equal(before, pass.status)) return;
   if (HearsLastWords(pass) || !Equal(Milestones(before), Milestones(pass.status))) {
     pass.decision.write_status = true;
@@ -122,6 +140,8 @@ Options ClusterOptions() {
   options.budgets = true;
   options.avoid_nodes = true;
   options.create_width = 16;
+  options.first_status_wait = absl::Seconds(10);
+  options.look_again = absl::Seconds(5);
   return options;
 }
 

@@ -67,6 +67,8 @@ struct Supervision {
 struct Decision {
   v1alpha1::TrainingJobStatus status;
   bool write_status = false;
+  // The new status says nothing that could not be decided again from the pods that come of it.
+  bool status_may_wait = false;
   std::vector<Action> actions;
   std::optional<Supervision> supervision;  // none: no stream
   std::vector<std::string> surplus;        // UIDs of pods that are to leave

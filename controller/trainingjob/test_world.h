@@ -78,7 +78,8 @@ class ApiServer final : public runtime::ForwardingKubeClient {
 class TestWorld {
  public:
   // Without admission, whatever is written is stored. `cluster`: with a real cluster's options.
-  explicit TestWorld(bool admission = true, bool cluster = false);
+  // `busy`: other jobs always wait.
+  explicit TestWorld(bool admission = true, bool cluster = false, bool busy = false);
 
   // What happens outside the controller.
   void CreateJob(std::int64_t workers, std::int64_t servers = 0);
@@ -95,6 +96,7 @@ class TestWorld {
   std::size_t CountPods();
   std::string SecretKey();
   std::string ReasonOf(std::string_view condition);  // empty: there is none, or it is not True
+  bool busy() const { return busy_; }
   ApiServer& server() { return server_; }
 
   // 100 ms: kubelet, training, controller.
@@ -138,6 +140,7 @@ class TestWorld {
   std::set<std::string> leaving_;                    // UIDs of pods that are let go
   std::map<std::string, int> ages_;                  // of containers that are not ours, in ticks
   bool cluster_ = false;
+  bool busy_ = false;
   std::int64_t step_ = 0;
   int crashes_ = 0;
 };

@@ -33,6 +33,7 @@ std::string Phase(const Json& pod) { return kube::StringAt(pod, "/status/phase")
 // One pod at a time, so that every run makes its writes in the same order.
 Options OptionsFor(bool cluster) {
   Options options = cluster ? ClusterOptions() : Options();
+  options.first_status_wait = ClusterOptions().first_status_wait;
   options.create_width = 1;
   return options;
 }
@@ -103,8 +104,12 @@ absl::StatusOr<Json> ApiServer::Write(const kube::ResourceKind& kind, const kube
   return call();
 }
 
-TestWorld::TestWorld(bool admission, bool cluster)
-    : store_(OpenStore(clock_, admission)), server_(*store_), faulty_(server_), cluster_(cluster) {
+TestWorld::TestWorld(bool admission, bool cluster, bool busy)
+    : store_(OpenStore(clock_, admission)),
+      server_(*store_),
+      faulty_(server_),
+      cluster_(cluster),
+      busy_(busy) {
   StartController();
 }
 
@@ -118,6 +123,7 @@ void TestWorld::StartController() {
                           .image = cluster_ ? "starling:test" : "",
                           .seed = "the seed of this world, of 32 bytes"},
       OptionsFor(cluster_));
+  reconciler_->UseBacklog([this] { return busy_; });
 }
 
 void TestWorld::CreateContainerJob(std::int64_t workers) {

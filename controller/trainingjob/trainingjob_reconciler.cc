@@ -40,6 +40,16 @@ absl::StatusOr<std::optional<Json>> GetIfThere(kube::KubeClient& client,
   return std::optional<Json>(*std::move(object));
 }
 
+// Whether it writes anything after which there may be more to do.
+bool WritesMore(const Decision& decision) {
+  const auto is_event = [](const Action& action) {
+    return std::holds_alternative<EmitEvent>(action);
+  };
+  const std::string& state = decision.status.state();
+  return (decision.write_status && state != "Succeeded" && state != "Failed") ||
+         !std::all_of(decision.actions.begin(), decision.actions.end(), is_event);
+}
+
 absl::Status IgnoreGone(const absl::Status& status) {
   // Aborted: the name belongs to another object by now.
   return absl::IsNotFound(status) || absl::IsAborted(status) ? absl::OkStatus() : status;
@@ -99,6 +109,11 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   observed.shutting_down = halt_;
   observed.since_status_write = clock_.Now() - memory.status_written;
   observed.refusal = memory.refusal;
+  if (memory.unwritten.has_value() && memory.unwritten->uid == observed.job.uid &&
+      observed.status.conditions().empty()) {
+    observed.status = memory.unwritten->status;
+    observed.status_unwritten = true;
+  }
   for (ObservedPod& pod : observed.pods) {
     const auto since = memory.surplus.find(pod.uid);
     if (since != memory.surplus.end()) pod.surplus_since = since->second;
@@ -140,15 +155,34 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
     reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
   }
   RETURN_IF_ERROR(FindServerBudget(key, reading.observed));
-  const Decision decision = Decide(reading.observed, options_, clock_.WallNow());
+  Decision decision = Decide(reading.observed, options_, clock_.WallNow());
   if (!decision.reasons.empty()) {
     log::Info("decided",
               {{"job", key.ToString()}, {"because", absl::StrJoin(decision.reasons, "; ")}});
   }
-  if (decision.write_status) RETURN_IF_ERROR(WriteStatus(key, *job, decision));
+  if (decision.write_status) RETURN_IF_ERROR(SettleStatus(key, *job, decision));
   NoteDecision(key, decision);
   if (scheduling_ != nullptr) RETURN_IF_ERROR(scheduling_->Settle(reading.scheduling));
   return TakeActions(key, objects, reading, decision);
+}
+
+absl::Status TrainingJobReconciler::SettleStatus(const Key& key, Json& job, Decision& decision) {
+  if (PutOff(key, job, decision)) return absl::OkStatus();
+  return WriteStatus(key, job, decision);
+}
+
+bool TrainingJobReconciler::PutOff(const Key& key, const Json& job, Decision& decision) {
+  if (!decision.status_may_wait || !backlog_ || !backlog_()) return false;
+  const absl::Time now = clock_.Now();
+  sync::MutexLock lock(mutex_);
+  std::optional<UnwrittenStatus>& unwritten = memory_[key].unwritten;
+  const std::string uid = kube::UidOf(job);
+  if (!unwritten.has_value() || unwritten->uid != uid) unwritten = {uid, now, {}};
+  const absl::Duration left = unwritten->since + options_.first_status_wait - now;
+  if (left <= absl::ZeroDuration()) return false;
+  unwritten->status = decision.status;
+  decision.requeue_after = std::min(decision.requeue_after, left);
+  return true;
 }
 
 absl::Status TrainingJobReconciler::WriteStatus(const Key& key, Json& job,
@@ -158,6 +192,7 @@ absl::Status TrainingJobReconciler::WriteStatus(const Key& key, Json& job,
   ASSIGN_OR_RETURN(job, client_.UpdateStatus(kube::kTrainingJob, job));
   sync::MutexLock lock(mutex_);
   memory_[key].status_written = clock_.Now();
+  memory_[key].unwritten.reset();
   return absl::OkStatus();
 }
 
@@ -201,6 +236,7 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
     if (status.ok()) status = Act(objects, reading, action);
   }
   if (status.ok()) status = CreatePods(objects, reading, decision);
+  if (WritesMore(decision)) requeue = std::min(requeue, options_.look_again);
   if (status.ok()) {
     // What is only put off is still refused.
     if (!decision.delayed) ForgetRefusal(key);

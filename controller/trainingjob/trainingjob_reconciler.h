@@ -48,6 +48,10 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   // say in every reconcile. Before the first one.
   void UseScheduling(scheduling::Scheduling& scheduling) { scheduling_ = &scheduling; }
 
+  // Whether jobs wait to be looked at: then a status that may wait does. Before the first
+  // Reconcile(); without it nothing waits.
+  void UseBacklog(std::function<bool()> backlog) { backlog_ = std::move(backlog); }
+
   absl::StatusOr<runtime::Result> Reconcile(const runtime::Key& key) override;
 
   // From now on no pods are made, and training is to save its work and stop: the process is about
@@ -57,11 +61,18 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   bool Halted() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
+  // A first status that waits to be written.
+  struct UnwrittenStatus {
+    std::string uid;  // of the job
+    absl::Time since;
+    v1alpha1::TrainingJobStatus status;
+  };
   // What only this process remembers of a job.
   struct Memory {
     std::map<std::string, absl::Time> surplus;  // pod UID -> since when
     std::map<std::string, absl::Time> unheard;  // the same
     std::optional<Refusal> refusal;
+    std::optional<UnwrittenStatus> unwritten;
     absl::Time status_written = absl::InfinitePast();
     bool at_rest = false;
     std::string rejected;  // why the API server refuses its pods
@@ -70,6 +81,10 @@ class TrainingJobReconciler final : public runtime::Reconciler {
 
   absl::StatusOr<JobObjects> List(const runtime::Key& key, kube::Json& job);
   void Remember(const runtime::Key& key, Reading& reading) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Writes the status, or keeps it in mind for now and has the decision looked at again in time.
+  absl::Status SettleStatus(const runtime::Key& key, kube::Json& job, Decision& decision);
+  bool PutOff(const runtime::Key& key, const kube::Json& job, Decision& decision)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
   absl::Status Create(const kube::ResourceKind& kind, const kube::Json& object);
@@ -98,6 +113,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   const resources::Platform platform_;
   const Options options_;
   FindNode find_node_;
+  std::function<bool()> backlog_;
   scheduling::Scheduling* scheduling_ = nullptr;
   sync::Mutex mutex_;
   std::map<runtime::Key, Memory> memory_ ABSL_GUARDED_BY(mutex_);
