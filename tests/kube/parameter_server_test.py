@@ -61,6 +61,32 @@ class ParameterServers(TrainingCase):
         self.say(f"{result}")
         self.assertGreaterEqual(result["metrics"]["validation/accuracy"], 0.95)
 
+    def test_the_sparse_example_succeeds_though_a_worker_is_deleted(self):
+        job = json.loads(self.kubectl(
+            "create", "--dry-run=client", "-o", "json", "-f",
+            os.path.join(REPOSITORY, "examples/sparse-ps.yaml")))
+        # Time to delete something, and to go on after it.
+        job["spec"].update(experiment={"stepDelay": "25ms"}, stop={"epochs": 8})
+        self.start(job)
+        with self.watch_steps("sparse-ps") as steps:
+            steps.await_more(20)
+            lost = self.uid("sparse-ps-worker-1")
+            self.assertTrue(lost)
+            self.kubectl("delete", "pod", "sparse-ps-worker-1", "--wait=false")
+            began = steps.step()
+            self.wait_for(
+                lambda: {pod["metadata"]["uid"] for name, pod in self.roles(
+                    "worker", "sparse-ps").items() if name in self.living("worker", "sparse-ps")}
+                - {lost, self.uid("sparse-ps-worker-0")}, START, "the worker is replaced")
+            steps.await_more(60)
+            self.say(f"deleted at step {began}, seen to go on until step {steps.step()}; "
+                     f"longest time without a step: {steps.gap():.2f} s")
+            self.assertLess(steps.gap(), PLANNED)
+        self.await_condition("Succeeded", "sparse-ps", deadline=180)
+        result = self.status("sparse-ps")["result"]
+        self.say(f"{result}")
+        self.assertGreaterEqual(result["metrics"]["validation/accuracy"], 0.88)
+
     def test_servers_spread_over_the_nodes_and_have_a_budget(self):
         self.train(served())
         nodes = {self.node_of(name) for name in self.living(self.ROLE)}
