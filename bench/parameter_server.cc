@@ -224,10 +224,10 @@ struct Ring {
   static void Move(std::size_t bytes, std::atomic<std::uint64_t>& count, const Room& room,
                    const Copy& copy) {
     std::uint64_t at = count.load(std::memory_order_relaxed);
-    for (std::size_t done = 0; done < bytes;) {
+    for (std::size_t done = 0, idle = 0; done < bytes;) {
       const std::size_t part = std::min({kPiece, bytes - done, room(at)});
       if (part == 0) {
-        (void)::sched_yield();
+        if (++idle % 4096 == 0) (void)::sched_yield();
         continue;
       }
       copy(at % kBytes, done, part);
