@@ -30,7 +30,7 @@ int CoresOf(std::string_view cpu_max, int allowed) {
 }
 
 absl::StatusOr<int> ParseLanes(std::string_view text, int cores) {
-  if (text.empty()) return std::clamp(cores, 1, kMostLanesByDefault);
+  if (text.empty()) return std::clamp(cores - 1, 1, kMostLanesByDefault);
   int lanes = 0;
   const absl::string_view number(text.data(), text.size());
   if (absl::SimpleAtoi(number, &lanes) && lanes >= 1 && lanes <= kMostLanes) return lanes;

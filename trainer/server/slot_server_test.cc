@@ -156,7 +156,7 @@ TEST_P(SlotServerTest, WhenAllCopiesAreGoneSlotsAreRestoredAndEveryLeaseIsStillA
   ExpectExact(flock, 1000);
 }
 
-TEST(LaneCountTest, ThereAreAsManyLanesAsThePodHasCoresUpToFourUnlessItIsSaid) {
+TEST(LaneCountTest, ThereIsOneLaneLessThanThePodHasCoresUpToFourUnlessItIsSaid) {
   EXPECT_EQ(CoresOf("", 3), 3);
   EXPECT_EQ(CoresOf("max 100000\n", 3), 3);
   EXPECT_EQ(CoresOf("150000 100000\n", 8), 2);
@@ -164,6 +164,8 @@ TEST(LaneCountTest, ThereAreAsManyLanesAsThePodHasCoresUpToFourUnlessItIsSaid) {
   EXPECT_EQ(CoresOf("1600000 100000\n", 8), 8);
   EXPECT_EQ(CoresOf("nonsense", 0), 1);
   EXPECT_EQ(*ParseLanes("", 1), 1);
+  EXPECT_EQ(*ParseLanes("", 2), 1);
+  EXPECT_EQ(*ParseLanes("", 4), 3);
   EXPECT_EQ(*ParseLanes("", 16), kMostLanesByDefault);
   EXPECT_EQ(*ParseLanes("7", 2), 7);
   for (const char* bad : {"0", "-1", "65", "two", "2x"}) {
