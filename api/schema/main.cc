@@ -5,7 +5,7 @@
 #include "api/schema/documents.h"
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
+  if (argc != 2 || argv[1][0] == '-') {
     std::fprintf(stderr, "usage: starling-schema-gen ROOT\n");
     return 2;
   }

@@ -36,8 +36,8 @@ struct WebhookOptions {
   std::string service = "starling-webhook";
   std::string secret = "starling-webhook-certificate";
   std::string configuration = "starling";  // the ValidatingWebhookConfiguration; "": none is kept
-  std::string address;  // "": every one of this machine
-  int port = 9443;  // 0: any free one, see Webhook::port()
+  std::string address;                     // "": every one of this machine
+  int port = 9443;                         // 0: any free one, see Webhook::port()
   int max_connections = 32;
   absl::Duration check_every = absl::Minutes(1);
   absl::Duration retry_after = absl::Seconds(5);
