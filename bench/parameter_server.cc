@@ -301,7 +301,10 @@ struct Layout {
   int servers = 1, workers = 1, slots = 1;
   std::uint64_t rows = 0;  // of each slot
 
-  std::size_t size() const { return static_cast<std::size_t>(servers + workers); }
+  std::size_t size() const { return Worker(workers); }
+  std::size_t Worker(int index) const {
+    return static_cast<std::size_t>(servers) + static_cast<std::size_t>(index);
+  }
   Ranks ranks() const {
     Ranks ranks;
     for (std::size_t rank = 0; rank < size(); ++rank) ranks.push_back({MemberName(rank), 0});
@@ -315,7 +318,7 @@ struct Layout {
       const auto server = slot % static_cast<std::size_t>(servers);
       views[slot].group.members.push_back({ids[server], "", 1, ""});
       for (int i = 0; i < workers; ++i) {
-        views[slot].clients.push_back({ids[static_cast<std::size_t>(servers + i)], 1});
+        views[slot].clients.push_back({ids[Worker(i)], 1});
       }
     }
     return views;
@@ -432,6 +435,7 @@ void MeasureNetwork(int servers, int workers, double bytes_per_second, const std
   Barrier barrier(workers);
   std::vector<double> times;
   std::vector<std::thread> threads;
+  threads.reserve(layout.size());
   for (int rank = 0; rank < static_cast<int>(layout.size()); ++rank) {
     threads.emplace_back([&, rank] {
       const auto mesh =

@@ -292,7 +292,8 @@ std::string Table(const Rows& rows) {
     for (std::size_t i = 0; i < row.size(); ++i) {
       text += row[i];
       if (i + 1 == row.size()) continue;
-      text.append(static_cast<std::size_t>(widths[i] - Columns(row[i]) + 3), ' ');
+      const int gap = widths[i] - Columns(row[i]) + 3;
+      text.append(static_cast<std::size_t>(gap), ' ');
     }
     text += '\n';
   }

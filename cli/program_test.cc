@@ -288,7 +288,8 @@ TEST_F(ProgramTest, TheHomeFolderIsForItsOwnerOnly) {
 }
 
 TEST(HomeTest, ItIsFoundInTheUsualPlaces) {
-  const auto home = [](std::map<std::string, std::string> environment, std::string given = "") {
+  const auto home = [](std::map<std::string, std::string> environment,
+                       const std::string& given = "") {
     const auto found = FindHome(given, [&](const char* name) { return environment[name]; });
     return found.ok() ? found->path() : "none";
   };

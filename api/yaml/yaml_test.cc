@@ -111,7 +111,7 @@ TEST(Yaml, AnswersAnAliasBombAtOnce) {
 
 TEST(Yaml, AcceptsExactlyTheAllowedDepthAndNumberOfValues) {
   std::string flow = "x", block;
-  for (int i = 0; i < 64; ++i) flow = "[" + flow + "]";
+  for (int i = 0; i < 64; ++i) flow.insert(0, "[").append("]");
   EXPECT_TRUE(Parse(flow).ok());
   EXPECT_THAT(ErrorOf("[" + flow + "]"), HasSubstr("nested more than 64 deep"));
   for (std::size_t i = 0; i < 65; ++i) block += std::string(i, ' ') + "a:\n";

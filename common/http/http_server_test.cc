@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -87,7 +88,7 @@ Response Echo(const Request& request) {
 }
 
 std::unique_ptr<HttpServer> StartEcho(HttpServerOptions options = {}) {
-  auto server = HttpServer::Start(options, Echo);
+  auto server = HttpServer::Start(std::move(options), Echo);
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }
@@ -179,8 +180,8 @@ TEST_P(Smuggling, IsRefusedAndTheConnectionClosed) {
 }
 
 constexpr const char* kSmuggling[] = {
-    "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
-    "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n",
+    ("POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+     "0\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"),
     "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 9\r\n\r\nabcdefghi",
     "POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\nContent-Length: 4\r\n\r\nabcd",
     "POST / HTTP/1.1\r\nHost: x\r\nContent-Length : 4\r\n\r\nabcd",

@@ -114,6 +114,7 @@ TEST_F(Https, BoundsAndRefusalsAreThoseOfPlainHttp) {
 TEST_F(Https, PlainTextAndSilenceHoldNobodyUpAndAreClosedAtTheDeadline) {
   Start({.deadline = absl::Milliseconds(500), .max_connections = 8});
   std::vector<std::unique_ptr<TestTlsClient>> silent;
+  silent.reserve(6);
   for (int i = 0; i < 6; ++i) {
     silent.push_back(std::make_unique<TestTlsClient>(server_->port(), "", "", false));
   }

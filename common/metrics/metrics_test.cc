@@ -96,6 +96,7 @@ TEST(Metrics, AHandleMadeByDefaultCountsNothing) {
 TEST(Metrics, ThreadsCountTogether) {
   Registry registry;
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([&registry] {
       for (int k = 0; k < 1000; ++k) registry.AddCounter("a_total", "A.").Increment();
