@@ -190,8 +190,8 @@ constexpr const char* kSmuggling[] = {
     "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
     "POST / HTTP/1.0\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
     "POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\nabc\r\n0\r\n\r\n",
-    "GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 41\r\n\r\n"
-    "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n",
+    ("GET / HTTP/1.1\r\nHost: x\r\nContent-Length: 41\r\n\r\n"
+     "GET /smuggled HTTP/1.1\r\nHost: x\r\n\r\n"),
     "GET / HTTP/1.1\r\nHost: x\r\nHost: y\r\n\r\n",
     "GET / HTTP/1.1\r\n\r\n",
     "GET http://elsewhere/ HTTP/1.1\r\nHost: x\r\n\r\n",

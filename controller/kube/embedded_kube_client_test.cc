@@ -300,11 +300,10 @@ TEST_F(EmbeddedKubeClientTest, ProcessesWriteTogetherWithoutLosingAny) {
     return 0;
   };
 
-  std::vector<pid_t> children;
-  for (int child = 0; child < 3; ++child) {
-    children.push_back(StartChild([&] { return count(50); }));
-  }
+  std::vector<pid_t> children(3);
+  for (pid_t& child : children) child = StartChild([&] { return count(50); });
   std::vector<int> statuses;
+  statuses.reserve(children.size());
   for (const pid_t child : children) statuses.push_back(Await(child));
 
   EXPECT_THAT(statuses, testing::Each(0));

@@ -46,7 +46,7 @@ std::unique_ptr<HttpKubeClient> Open(const ScriptedServer& server, ClusterConfig
 absl::Status GetStatus(const ScriptedServer::Handler& handler) {
   const ScriptedServer server(handler);
   const absl::Time begin = absl::Now();
-  const absl::Status status = Open(server)->Get(kConfigMap, kKey).status();
+  absl::Status status = Open(server)->Get(kConfigMap, kKey).status();
   EXPECT_LT(absl::Now() - begin, absl::Seconds(5)) << "it hung";
   return status;
 }

@@ -30,7 +30,7 @@ absl::StatusOr<Server> Serve(const std::string& address, http::Handler handler) 
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Telemetry>> Telemetry::Start(TelemetryOptions options,
+absl::StatusOr<std::unique_ptr<Telemetry>> Telemetry::Start(const TelemetryOptions& options,
                                                             const metrics::Registry& registry) {
   std::unique_ptr<Telemetry> telemetry(new Telemetry());
   ASSIGN_OR_RETURN(

@@ -27,7 +27,7 @@ struct TelemetryOptions {
 // Thread-safe. Serves until it is destroyed.
 class Telemetry {
  public:
-  static absl::StatusOr<std::unique_ptr<Telemetry>> Start(TelemetryOptions options,
+  static absl::StatusOr<std::unique_ptr<Telemetry>> Start(const TelemetryOptions& options,
                                                           const metrics::Registry& registry);
   ~Telemetry();
 

@@ -344,11 +344,11 @@ absl::Status Informer::Drain(absl::Duration timeout) {
     resumes_ = 0;
     if (!event) return absl::OkStatus();
     timeout = absl::ZeroDuration();
-    Take(*std::move(event));
+    Take(*event);
   }
 }
 
-void Informer::Take(kube::WatchEvent event) {
+void Informer::Take(const kube::WatchEvent& event) {
   const std::string version = kube::ResourceVersionOf(*event.object);
   if (event.type == kube::WatchEventType::kBookmark) {
     sync::MutexLock lock(mutex_);

@@ -114,7 +114,7 @@ class Informer {
   Object Copy(kube::Json object) const;  // what is kept of it
   Kept Keep(const Object& object) const;
   std::vector<Kept> FindByLabel(const std::string& ns, const std::string& value) const;
-  void Take(kube::WatchEvent event);
+  void Take(const kube::WatchEvent& event);
   // `seen`: the version up to which the watch has told by now; empty: no news of that.
   void Apply(const Key& key, const Object& after, const std::string& seen);
   void Remove(const Key& key, const std::string& version);

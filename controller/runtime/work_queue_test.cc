@@ -184,6 +184,7 @@ TEST_F(WorkQueueTest, NoTwoWorkersEverHaveOneKey) {
   std::atomic<bool> clash = false;
   std::atomic<int> handled = 0;
   std::vector<std::thread> workers;
+  workers.reserve(4);
   for (int i = 0; i < 4; ++i) {
     workers.emplace_back([&] {
       while (const auto key = queue_.Get()) {

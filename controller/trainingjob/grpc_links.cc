@@ -337,7 +337,7 @@ void GrpcCoordinatorLinks::Link::AwaitCalls(absl::Duration timeout) {
 GrpcCoordinatorLinks::GrpcCoordinatorLinks(const clock::Clock& clock, GrpcLinkOptions options,
                                            std::function<void(const runtime::Key&)> on_report)
     : clock_(clock),
-      options_(options),
+      options_(std::move(options)),
       on_report_(std::move(on_report)),
       ticker_([this] { Tick(); }) {}
 
