@@ -6,6 +6,22 @@
 namespace starling::trainingjob {
 namespace {
 
+// Nobody reports that the training's state is saved.
+void SuspendBeyondHaltTimeout(Scene& scene) {
+  scene.policy().set_suspend(true);
+  scene.Settle();
+  scene.now += absl::Seconds(31);
+}
+
+// The same, until the pods have gone.
+void GiveUpToSave(Scene& scene) {
+  SuspendBeyondHaltTimeout(scene);
+  scene.Settle();
+  scene.seen.pods.clear();
+  scene.seen.link.reset();
+  scene.Settle();
+}
+
 class DecideEnd : public testing::TestWithParam<Case> {};
 
 TEST_P(DecideEnd, Holds) {
@@ -67,9 +83,7 @@ const Case kSuspension[] = {
     {"HaltThatTakesTooLongEnds",
      [](Scene& s) {
        s.Training();
-       s.policy().set_suspend(true);
-       s.Settle();
-       s.now += absl::Seconds(31);
+       SuspendBeyondHaltTimeout(s);
      },
      [](const Decision& d) { EXPECT_NE(Deletes(d, "digits-worker-0"), nullptr); }},
     {"CheckpointThatCannotBeWrittenIsGivenUpAndItsPlaceIsNamed",
@@ -77,9 +91,7 @@ const Case kSuspension[] = {
        s.servers(2);
        s.seen.spec.mutable_checkpoint()->set_uri("file:///full/disk");
        s.Training();
-       s.policy().set_suspend(true);
-       s.Settle();
-       s.now += absl::Seconds(31);
+       SuspendBeyondHaltTimeout(s);
      },
      [](const Decision& d) {
        EXPECT_NE(Deletes(d, "digits-parameter-server-0"), nullptr);
@@ -96,9 +108,7 @@ const Case kSuspension[] = {
      [](Scene& s) {
        s.Training();
        s.report().mutable_training()->mutable_checkpoint()->set_name("1-1-60");
-       s.policy().set_suspend(true);
-       s.Settle();
-       s.now += absl::Seconds(31);
+       SuspendBeyondHaltTimeout(s);
      },
      [](const Decision& d) {
        EXPECT_EQ(ReasonOf(d, "Suspended"), kCheckpointNotWritten);
@@ -108,13 +118,7 @@ const Case kSuspension[] = {
     {"CheckpointThatWasGivenUpIsToldOnceAndUntilTheJobGoesOn",
      [](Scene& s) {
        s.Training();
-       s.policy().set_suspend(true);
-       s.Settle();
-       s.now += absl::Seconds(31);
-       s.Settle();
-       s.seen.pods.clear();
-       s.seen.link.reset();
-       s.Settle();
+       GiveUpToSave(s);
      },
      [](const Decision& d) {
        EXPECT_TRUE(Is(d, "Suspended"));
@@ -125,13 +129,7 @@ const Case kSuspension[] = {
     {"ResumptionForgetsThatACheckpointWasGivenUp",
      [](Scene& s) {
        s.Training();
-       s.policy().set_suspend(true);
-       s.Settle();
-       s.now += absl::Seconds(31);
-       s.Settle();
-       s.seen.pods.clear();
-       s.seen.link.reset();
-       s.Settle();
+       GiveUpToSave(s);
        s.policy().set_suspend(false);
      },
      [](const Decision& d) {
@@ -153,9 +151,7 @@ const Case kSuspension[] = {
        s.report().set_settled_step(0);
        s.report().mutable_training()->mutable_progress()->set_step(0);
        s.seen.status.clear_progress();
-       s.policy().set_suspend(true);
-       s.Settle();
-       s.now += absl::Seconds(31);
+       SuspendBeyondHaltTimeout(s);
      },
      [](const Decision& d) {
        EXPECT_NE(Deletes(d, "digits-worker-0"), nullptr);

@@ -405,13 +405,13 @@ void ChainServer::Acknowledge(const Entry& entry, Outcome outcome, Sends& sends)
     unanswered_.emplace_back(entry, outcome);
     return;
   }
-  for (const Constituent& part : entry.parts) {
-    sends.push_back({part.client.id, Acknowledgement{group().number, part.client, part.sequence,
-                                                     outcome, state_->StartOf(part.client)}});
-  }
-  if (entry.kind == EntryKind::kAggregate) return;
-  sends.push_back({entry.client.id, Acknowledgement{group().number, entry.client, entry.sequence,
-                                                    outcome, state_->StartOf(entry.client)}});
+  const auto answer = [&](const Client& client, Sequence sequence) {
+    sends.push_back({client.id, Acknowledgement{group().number, client, sequence, outcome,
+                                                state_->StartOf(client)}});
+  };
+  for (const Constituent& part : entry.parts) answer(part.client, part.sequence);
+  // Who summed up is answered for its own part alone.
+  if (entry.kind != EntryKind::kAggregate) answer(entry.client, entry.sequence);
 }
 
 void ChainServer::On(const Hello& hello, Sends& sends) {

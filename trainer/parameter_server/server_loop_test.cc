@@ -141,6 +141,14 @@ absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t slot, Clock clock
 }
 
 // Over each transport, with one lane and with three.
+SlotView FirstView(const MemberId& server, const std::vector<Client>& clients) {
+  SlotView view;
+  view.group.number = 1;
+  view.group.members.push_back({server, "", 1, ""});
+  view.clients = clients;
+  return view;
+}
+
 class ServerLoopTest : public testing::TestWithParam<std::tuple<Kind, int>> {
  protected:
   static Kind kind() { return std::get<0>(GetParam()); }
@@ -216,11 +224,8 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   transport::testing::Members members(kind(), 2);
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
-  SlotView view;
-  view.group.number = 1;
-  view.group.members.push_back({ranks[0], "", 1, ""});
   const Client mine{ranks[1], 1}, other{{"other", 0}, 1};
-  view.clients = {mine, other};
+  const SlotView view = FirstView(ranks[0], {mine, other});
   ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})}, lanes());
   std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
   Courier courier(*meshes[1]);
@@ -245,11 +250,8 @@ TEST_P(SeveralLanesTest, ASlotThatIsBusyHoldsUpNoSlotOfAnotherLane) {
   transport::testing::Members members(kind(), 2);
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
-  SlotView view;
-  view.group.number = 1;
-  view.group.members.push_back({ranks[0], "", 1, ""});
   const Client mine{ranks[1], 1};
-  view.clients = {mine};
+  const SlotView view = FirstView(ranks[0], {mine});
   const SlotOptions slot = SlotOf(consistency::Asynchronous{});
   ServerLoop server(ranks[0], {slot, slot}, lanes());
   sync::Mutex mutex;

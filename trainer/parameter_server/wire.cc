@@ -45,52 +45,43 @@ absl::Status GetStatus(Reader& in) {
   return absl::Status(code, absl::string_view(text.data(), text.size()));
 }
 
+// What an entry says of its own push, and an aggregate of each of its parts.
+template <class PushOrPart>
+void PutShare(const PushOrPart& share, Writer& out) {
+  Encode(share.client, out);
+  out.Put(share.sequence);
+  out.Put(share.lease);
+  out.Put(share.clock);
+  out.Put(static_cast<std::uint8_t>(share.completes));
+  out.Put(share.read);
+  out.Put(share.weight);
+}
+template <class PushOrPart>
+void GetShare(Reader& in, PushOrPart& share) {
+  share.client = consistency::DecodeClient(in);
+  share.sequence = in.Get<Sequence>();
+  share.lease = in.Get<Lease>();
+  share.clock = in.Get<Clock>();
+  share.completes = in.Get<std::uint8_t>() != 0;
+  share.read = in.Get<Version>();
+  share.weight = in.Get<double>();
+}
+
 void Put(const Entry& entry, Writer& out) {
   out.Put(static_cast<std::uint8_t>(entry.kind));
-  Encode(entry.client, out);
-  out.Put(entry.sequence);
-  out.Put(entry.lease);
-  out.Put(entry.clock);
-  out.Put(static_cast<std::uint8_t>(entry.completes));
-  out.Put(entry.read);
-  out.Put(entry.weight);
+  PutShare(entry, out);
   if (entry.kind != EntryKind::kAggregate) return;
   out.Put(static_cast<std::uint64_t>(entry.parts.size()));
-  for (const Constituent& part : entry.parts) {
-    Encode(part.client, out);
-    out.Put(part.sequence);
-    out.Put(part.lease);
-    out.Put(part.clock);
-    out.Put(static_cast<std::uint8_t>(part.completes));
-    out.Put(part.read);
-    out.Put(part.weight);
-  }
-}
-Constituent GetConstituent(Reader& in) {
-  Constituent part;
-  part.client = consistency::DecodeClient(in);
-  part.sequence = in.Get<Sequence>();
-  part.lease = in.Get<Lease>();
-  part.clock = in.Get<Clock>();
-  part.completes = in.Get<std::uint8_t>() != 0;
-  part.read = in.Get<Version>();
-  part.weight = in.Get<double>();
-  return part;
+  for (const Constituent& part : entry.parts) PutShare(part, out);
 }
 Entry GetEntry(Reader& in, Body body) {
   Entry entry;
   entry.kind = static_cast<EntryKind>(in.Get<std::uint8_t>() % kEntryKinds);
-  entry.client = consistency::DecodeClient(in);
-  entry.sequence = in.Get<Sequence>();
-  entry.lease = in.Get<Lease>();
-  entry.clock = in.Get<Clock>();
-  entry.completes = in.Get<std::uint8_t>() != 0;
-  entry.read = in.Get<Version>();
-  entry.weight = in.Get<double>();
+  GetShare(in, entry);
   entry.update = std::move(body);
   if (entry.kind != EntryKind::kAggregate) return entry;
   for (std::uint64_t left = in.GetCount(65); left > 0; --left) {
-    entry.parts.push_back(GetConstituent(in));
+    GetShare(in, entry.parts.emplace_back());
   }
   return entry;
 }
