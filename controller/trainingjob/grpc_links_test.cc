@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "common/clock/clock.h"
@@ -28,9 +29,9 @@ tls::Identity LeafOf(resources::Role role, const std::string& job_uid) {
 }
 
 const tls::Identity& CoordinatorsLeaf() {
-  static const tls::Identity* const leaf =
+  static const tls::Identity* const kLeaf =
       new tls::Identity(LeafOf(resources::Role::kCoordinator, kUid));
-  return *leaf;
+  return *kLeaf;
 }
 
 // Reports its boot id at once and then whatever it is told to; remembers what it hears.
@@ -119,7 +120,7 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
 // The links, and a count of how often the job was to be looked at.
 struct Subject {
   explicit Subject(GrpcLinkOptions options)
-      : links(clock, options, [this](const runtime::Key&) {
+      : links(clock, std::move(options), [this](const runtime::Key&) {
           sync::MutexLock lock(mutex);
           ++looks;
           changed.NotifyAll();

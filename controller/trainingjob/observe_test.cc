@@ -62,12 +62,12 @@ TEST(ReadPod, PodWithoutAPlaceSaysSinceWhenAndWhy) {
 }
 
 TEST(ReadPod, WaitingContainersHaveOurReasons) {
-  const std::pair<const char*, std::string_view> kCases[] = {
+  const std::pair<const char*, std::string_view> cases[] = {
       {"ErrImagePull", kImagePullFailed},
       {"ImagePullBackOff", kImagePullFailed},
       {"ErrImageNeverPull", kImagePullFailed},
       {"CreateContainerConfigError", kContainerNotCreated}};
-  for (const auto& [kubelets, ours] : kCases) {
+  for (const auto& [kubelets, ours] : cases) {
     const ObservedPod pod =
         Seen({{"phase", "Pending"},
               {"containerStatuses",

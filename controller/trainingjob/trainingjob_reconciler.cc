@@ -297,7 +297,7 @@ absl::Status TrainingJobReconciler::AcceptOwn(const kube::ResourceKind& kind, co
   const absl::StatusOr<Json> there = client_.Get(kind, kube::KeyOf(object));
   const bool own = there.ok() && !kube::IsBeingDeleted(*there) &&
                    kube::ControllerUidOf(*there) == kube::ControllerUidOf(object);
-  return own ? absl::OkStatus() : taken;
+  return own ? absl::OkStatus() : std::move(taken);
 }
 
 absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const Reading& reading,

@@ -63,8 +63,7 @@ struct Member {
 class Factorization {
  public:
   explicit Factorization(const FactorizationOptions& options)
-      : options_(options),
-        matrix_(DigitPixels(kSamples)),
+      : matrix_(DigitPixels(kSamples)),
         pixels_(matrix_.size() / static_cast<std::size_t>(kSamples)),
         model_(consistency::MakeConsistency(
             consistency::EagerStaleSynchronous{kStaleness, kBudget, options.priority})) {
@@ -172,7 +171,6 @@ class Factorization {
     return sum / static_cast<double>(matrix_.size());
   }
 
-  const FactorizationOptions& options_;
   const std::vector<float> matrix_;
   const std::size_t pixels_;
   std::unique_ptr<consistency::Consistency> model_;

@@ -65,8 +65,7 @@ std::vector<SlotView> Loops::ViewsOf(membership::ViewNumber number, const std::v
       for (const auto& member : past[slot].group.members) known.members.push_back(member.id);
     }
     for (const int worker : workers) {
-      views[slot].clients.push_back(
-          {ids_[static_cast<std::size_t>(servers_count_ + worker)], joined_.at(worker)});
+      views[slot].clients.push_back({IdOfWorker(worker), joined_.at(worker)});
     }
   }
   return views;
@@ -77,7 +76,7 @@ void Loops::PutGroup(const std::vector<int>& workers, std::size_t rank,
                      parameter_server::ClientView& view) const {
   parameter_server::JobView job;
   for (const int worker : workers) {
-    job.clients.emplace_back().id = ids_[static_cast<std::size_t>(servers_count_ + worker)];
+    job.clients.emplace_back().id = IdOfWorker(worker);
   }
   view.group = parameter_server::GroupOf(job, {parameter_server::Topology::Kind::kTree, fanout_},
                                          job.clients[rank].id);
@@ -95,8 +94,7 @@ std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
     joined_.emplace(worker, number);
     present.push_back(servers_count_ + worker);
     if (!clients_.contains(worker)) {
-      clients_[worker] = std::make_unique<ClientLoop>(
-          ids_[static_cast<std::size_t>(servers_count_ + worker)], slots_.size());
+      clients_[worker] = std::make_unique<ClientLoop>(IdOfWorker(worker), slots_.size());
     }
   }
   parameter_server::Ranks ranks;

@@ -37,6 +37,9 @@ class Loops {
   void Forget(int server);
 
  private:
+  const membership::MemberId& IdOfWorker(int worker) const {
+    return ids_[static_cast<std::size_t>(servers_count_) + static_cast<std::size_t>(worker)];
+  }
   transport::Traffic TrafficOf(int member) { return members_[member].ledger().Total(); }
   void PutGroup(const std::vector<int>& workers, std::size_t rank,
                 parameter_server::ClientView& view) const;

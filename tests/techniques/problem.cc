@@ -28,8 +28,8 @@ data::Datasets LoadDigits() {
 }
 
 const data::Datasets& DigitsData() {
-  static const auto* const sets = new data::Datasets(LoadDigits());
-  return *sets;
+  static const auto* const kSets = new data::Datasets(LoadDigits());
+  return *kSets;
 }
 
 std::span<const float> Features(const data::Dataset& set, std::int64_t sample) {

@@ -192,6 +192,7 @@ double MemoryFactor(int readers) {
   table.model = consistency::Asynchronous{};
   parameter_server::SlotState slot(SlotOf(table));
   std::vector<Client> clients;
+  clients.reserve(static_cast<std::size_t>(readers));
   for (int i = 0; i < readers; ++i) clients.push_back(ClientOf(i));
   slot.OnView(clients);
   for (const Client& client : clients) {

@@ -58,16 +58,14 @@ double Lost(bool atomic) {
   std::barrier together(2);
   const auto work = [&] {
     for (int i = 0; i < kAdditions; ++i) {
-      if (atomic) {
+      if (atomic || i > 0) {
         kernels::AtomicAdd(1, shared);
-      } else if (i == 0) {
+      } else {
         // What `shared += 1` becomes without atomic addition, at its worst moment.
         const float read = kernels::AtomicLoad(shared);
         together.arrive_and_wait();
         kernels::AtomicStore(read + 1, shared);
         together.arrive_and_wait();
-      } else {
-        kernels::AtomicAdd(1, shared);
       }
     }
   };

@@ -92,7 +92,9 @@ std::int64_t SparseTraceDiffers(std::uint64_t seed) {
     const absl::StatusOr<std::string> bytes = slot.Read({0, 0, list});
     STARLING_CHECK(bytes.ok(), bytes.status().ToString().c_str());
     for (std::size_t i = 0; i < list.size(); ++i) {
-      differing += std::memcmp(bytes->data() + i * 8, oracle[list[i]].data(), 8) != 0 ? 1 : 0;
+      std::array<float, 2> read;
+      std::memcpy(read.data(), bytes->data() + i * sizeof(read), sizeof(read));
+      differing += read != oracle[list[i]] ? 1 : 0;
     }
   }
   return differing;
@@ -492,6 +494,7 @@ void FactorOffload(const Setting& setting, Report& report) {
   table.rows = 40'000'000;
   const auto slots = parameter_server::Cut({table}, {});
   std::vector<membership::MemberId> servers;
+  servers.reserve(5);
   for (int i = 0; i < 5; ++i) servers.push_back({absl::StrCat("server-", i), 0});
   const parameter_server::Chains before = parameter_server::Place(slots, servers, {}, {3, 0.15});
   std::reverse(servers.begin(), servers.end());

@@ -4,7 +4,7 @@
 namespace starling::techniques {
 
 const std::vector<Technique>& Techniques() {
-  static const auto* const techniques = new std::vector<Technique>{
+  static const auto* const kTechniques = new std::vector<Technique>{
       {"PS-1", "Parameter server (Li et al. 2013, 2014)",
        "random pushes equal a map's sums; bounded delay lets no task begin early; a list of keys "
        "travels once; no acknowledged push is lost with one of two servers",
@@ -60,7 +60,7 @@ const std::vector<Technique>& Techniques() {
        "broken invariant in made-up histories",
        "a lease in the ledger is applied again", ElasticMembership},
   };
-  return *techniques;
+  return *kTechniques;
 }
 
 }  // namespace starling::techniques

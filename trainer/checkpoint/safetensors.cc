@@ -131,6 +131,7 @@ absl::StatusOr<Metadata> ReadMetadata(const nlohmann::json& entry) {
 // Every byte of `data` belongs to exactly one tensor.
 absl::Status CheckTiling(const std::vector<TensorView>& tensors, std::span<const std::byte> data) {
   std::vector<std::span<const std::byte>> pieces;
+  pieces.reserve(tensors.size());
   for (const TensorView& tensor : tensors) pieces.push_back(tensor.data);
   std::sort(pieces.begin(), pieces.end(), [](const auto& a, const auto& b) {
     return std::pair(a.data(), a.size()) < std::pair(b.data(), b.size());

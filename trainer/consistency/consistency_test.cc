@@ -416,6 +416,7 @@ TEST(BackupWorkers, APushThatWasHereBeforeCountsForItsStepSoThatNoneStarves) {
 double MeanStaleness(const Options& options, int workers, Version& most) {
   auto model = MakeConsistency(options);
   std::vector<Client> clients;
+  clients.reserve(static_cast<std::size_t>(workers));
   for (int i = 0; i < workers; ++i) clients.push_back(C(i));
   model->OnView(clients);
   std::vector<Version> read(clients.size(), 0);

@@ -83,13 +83,13 @@ class Exchange {
 };
 
 // Group i is rank i's share; sums in place by allreduce. `bucket_sizes` are in elements.
-std::unique_ptr<Exchange> NewAllReduceExchange(std::vector<std::size_t> bucket_sizes,
+std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
                                                collectives::Algorithm algorithm);
 
 // The job's groups, each with its own gradient: bit-identical for any number of ranks.
-std::unique_ptr<Exchange> NewReproducibleExchange(std::vector<std::size_t> bucket_sizes);
+std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes);
 
 // A single worker: nothing travels.
-std::unique_ptr<Exchange> NewNoExchange(std::vector<std::size_t> bucket_sizes);
+std::unique_ptr<Exchange> NewNoExchange(const std::vector<std::size_t>& bucket_sizes);
 
 }  // namespace starling::exchange

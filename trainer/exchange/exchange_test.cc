@@ -25,7 +25,6 @@ using ::starling::transport::testing::Soon;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using ::testing::IsEmpty;
 
 // Some empty, some worth a wake-up of the communication thread (256 KiB).
 const std::vector<std::size_t> kBuckets = {70'000, 5, 0, 80'000, 1, 90'000};
@@ -44,6 +43,7 @@ std::vector<float> Gradient(std::size_t length, std::uint32_t seed) {
 
 std::vector<std::unique_ptr<Exchange>> AllReduces(int ranks) {
   std::vector<std::unique_ptr<Exchange>> all;
+  all.reserve(static_cast<std::size_t>(ranks));
   for (int i = 0; i < ranks; ++i) all.push_back(NewAllReduceExchange(kBuckets, Algorithm::kRing));
   return all;
 }

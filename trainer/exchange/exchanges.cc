@@ -85,6 +85,7 @@ class Reproducible final : public Reduction {
       return absl::OkStatus();
     }
     std::vector<std::span<const float>> mine;
+    mine.reserve(static_cast<std::size_t>(groups_.count()));
     for (int i = 0; i < groups_.count(); ++i) {
       mine.push_back(bucket.range.Of(std::span<const float>(gradients_[i])));
     }
@@ -118,17 +119,17 @@ class Nothing final : public Reduction {
 
 }  // namespace
 
-std::unique_ptr<Exchange> NewAllReduceExchange(std::vector<std::size_t> bucket_sizes,
+std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
                                                collectives::Algorithm algorithm) {
   return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<AllReduce>(algorithm));
 }
 
-std::unique_ptr<Exchange> NewReproducibleExchange(std::vector<std::size_t> bucket_sizes) {
+std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes) {
   return std::make_unique<StepExchange>(bucket_sizes,
                                         std::make_unique<Reproducible>(bucket_sizes.size()));
 }
 
-std::unique_ptr<Exchange> NewNoExchange(std::vector<std::size_t> bucket_sizes) {
+std::unique_ptr<Exchange> NewNoExchange(const std::vector<std::size_t>& bucket_sizes) {
   return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<Nothing>());
 }
 

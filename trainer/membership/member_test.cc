@@ -53,7 +53,7 @@ Member Make(const MemberId& id, const Rules& rules = {}) {
 // Members that hear each other at once, as far as a test lets them.
 class Group {
  public:
-  explicit Group(std::vector<MemberId> ids, const Rules& rules = {}) {
+  explicit Group(const std::vector<MemberId>& ids, const Rules& rules = {}) {
     for (const MemberId& id : ids) members_.emplace(id, Make(id, rules));
   }
   Member& operator[](const MemberId& id) { return members_.at(id); }

@@ -311,6 +311,7 @@ std::vector<MemberId> PeerCoordinator::Remaining(const View& current) const {
     staying.resize(static_cast<std::size_t>(attendance_.desired()->workers));
   }
   std::vector<MemberId> members;
+  members.reserve(staying.size());
   for (const auto& [index, id] : staying) members.push_back(id);
   return members;
 }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/membership/peer_coordinator.h"
 
+#include <numeric>
+#include <utility>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/membership/member.h"
@@ -51,7 +54,7 @@ class Fleet {
   void Start(int pod, std::optional<LastExit> last_exit = {}, const std::string& identity = "") {
     const std::string& uid = pods_[static_cast<std::size_t>(pod)].uid;
     const std::int64_t start = starts_[pod]++;
-    members_.insert_or_assign(pod, Member({{uid, start}, identity, last_exit, rules_}));
+    members_.insert_or_assign(pod, Member({{uid, start}, identity, std::move(last_exit), rules_}));
     Connect(pod);
   }
   void Connect(int pod) {
@@ -68,6 +71,7 @@ class Fleet {
   }
   void Abort(int pod, const std::vector<int>& unreachable) {
     std::vector<MemberId> ids;
+    ids.reserve(unreachable.size());
     for (const int other : unreachable) ids.push_back(members_.at(other).MakeReport().id);
     Do(pod, members_.at(pod).OnBroken(members_.at(pod).view()->number, ids));
     Report(pod);
@@ -161,8 +165,8 @@ class Fleet {
 Fleet Running(int workers) {
   Fleet fleet(workers);
   for (int i = 0; i < workers; ++i) fleet.Start(i);
-  std::vector<int> all;
-  for (int i = 0; i < workers; ++i) all.push_back(i);
+  std::vector<int> all(static_cast<std::size_t>(workers));
+  std::iota(all.begin(), all.end(), 0);
   fleet.Step(all);
   return fleet;
 }

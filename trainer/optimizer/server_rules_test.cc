@@ -26,6 +26,7 @@ Floats Gradient(int step, std::size_t count) {
 
 std::vector<std::span<float>> SpansOf(std::vector<StateSlot>& state) {
   std::vector<std::span<float>> spans;
+  spans.reserve(state.size());
   for (StateSlot& slot : state) spans.emplace_back(slot.values);
   return spans;
 }

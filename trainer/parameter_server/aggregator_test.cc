@@ -24,6 +24,7 @@ using testing::SizeIs;
 
 std::vector<MemberId> Ids(const std::vector<int>& numbers) {
   std::vector<MemberId> ids;
+  ids.reserve(numbers.size());
   for (const int number : numbers) ids.push_back(C(number).id);
   return ids;
 }

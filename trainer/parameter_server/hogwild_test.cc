@@ -53,6 +53,7 @@ TEST(Hogwild, TwoThreadsReachTheSerialLossWithinOnePercent) {
 TEST(Hogwild, SumsOfWholeNumbersAreExactHoweverManyThreadsAdd) {
   SharedParameters parameters(64);
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int thread = 0; thread < 4; ++thread) {
     threads.emplace_back([&] {
       const std::vector<float> ones(64, 1);
@@ -70,6 +71,7 @@ TEST(Hogwild, ReadingAndThenWritingLosesUpdatesSoThatTheCheckCanFail) {
   float shared = 0;
   std::barrier both_have_read(2);
   std::vector<std::thread> threads;
+  threads.reserve(2);
   for (int thread = 0; thread < 2; ++thread) {
     threads.emplace_back([&] {
       const float read = kernels::AtomicLoad(shared);

@@ -14,6 +14,7 @@ using membership::MemberId;
 
 std::vector<MemberId> Servers(int count) {
   std::vector<MemberId> servers;
+  servers.reserve(static_cast<std::size_t>(count));
   for (int i = 0; i < count; ++i) servers.push_back({absl::StrCat("server-", i), 0});
   return servers;
 }

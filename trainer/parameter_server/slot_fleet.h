@@ -118,7 +118,7 @@ class Fleet {
     Process process;
     process.id = {"uid-" + name, starts_[name]++};
     process.server = PodOf(name).role == kServerRole;
-    process.last_exit = last_exit;
+    process.last_exit = std::move(last_exit);
     processes_[name] = process;
     Connect(name);
     return processes_.at(name);

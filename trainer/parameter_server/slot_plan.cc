@@ -24,6 +24,7 @@ const ViewMember* MemberIn(const std::vector<ViewMember>& members, const MemberI
 
 std::vector<MemberId> IdsOf(const std::vector<ViewMember>& members) {
   std::vector<MemberId> ids;
+  ids.reserve(members.size());
   for (const ViewMember& member : members) ids.push_back(member.id);
   std::sort(ids.begin(), ids.end());
   return ids;

@@ -134,6 +134,7 @@ struct Relief {
 
 std::vector<MemberId> Named(const std::vector<int>& servers) {
   std::vector<MemberId> ids;
+  ids.reserve(servers.size());
   for (const int server : servers) ids.push_back({absl::StrCat("server-", server), 0});
   return ids;
 }

@@ -18,7 +18,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using ::testing::UnorderedElementsAre;
 
 TEST(SlotPlanTest, TheFirstViewHasEveryoneAndLetsServersOfferSnapshots) {
   Job job(2);

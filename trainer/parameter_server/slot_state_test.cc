@@ -187,7 +187,7 @@ std::unique_ptr<SlotState> Busy(const SlotOptions& options, int pushes) {
     Entry entry = dense ? PushOf(C(i % 2), i / 2 + 1,
                                  Range(static_cast<std::uint64_t>(i % 3), 2, Floats(8, 1.5F)))
                         : PushOf(C(i % 2), i / 2 + 1, Rows(keys, Floats(4, 1.5F)));
-    entry.lease = static_cast<Lease>(i + 1);
+    entry.lease = static_cast<Lease>(i) + 1;
     if (dense && i % 5 == 4) {
       entry.kind = EntryKind::kRemember;
       entry.lease = 0;
@@ -313,6 +313,7 @@ TEST(SlotState, SlotsOfManyThreadsNeedNoCommonLock) {
     one.slot->OnView({C(0), C(1), C(2), C(3)});
   }
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int client = 0; client < 4; ++client) {
     threads.emplace_back([&slots, client] {
       for (Sequence sequence = 1; sequence <= 200; ++sequence) {

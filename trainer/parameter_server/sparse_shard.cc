@@ -11,8 +11,6 @@
 namespace starling::parameter_server {
 namespace {
 
-using optimizer::Optimizer;
-
 class SparseShard final : public Shard {
  public:
   SparseShard(std::shared_ptr<const TableSpec> spec, RowRange range)

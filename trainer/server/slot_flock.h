@@ -107,8 +107,9 @@ class Flock {
     std::filesystem::remove_all(folder_);
   }
 
-  MemberId StartServer(int index, std::int64_t start, std::optional<Failpoint> failpoint = {}) {
-    const MemberId id{absl::StrCat("server-", index), start};
+  MemberId StartServer(int index, std::int64_t start,
+                       const std::optional<Failpoint>& failpoint = {}) {
+    MemberId id{absl::StrCat("server-", index), start};
     auto server = std::make_unique<Server>();
     server->index = index;
     server->transport = NewTransport(id);
@@ -363,7 +364,7 @@ class Flock {
         worker.mesh->Cancel(absl::AbortedError("a newer view has begun"));
       }
     }
-    const absl::Status status = Push(worker, client, view, ranks, **mesh);
+    absl::Status status = Push(worker, client, view, ranks, **mesh);
     const sync::MutexLock lock(worker.mutex);
     worker.mesh = nullptr;
     return status;

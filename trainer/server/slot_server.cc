@@ -43,7 +43,7 @@ void SlotServer::OnDirective(const ServerDirective& directive) {
   const bool newer = directive.view && directive.view->number > known &&
                      membership::IncarnationOf(directive.view->number) >= directive.incarnation;
   directive_ = directive;
-  directive_.view = newer ? directive.view : std::move(view);
+  if (!newer) directive_.view = std::move(view);
   changed_.NotifyAll();
   if ((newer || directive.released) && interrupt_) {
     interrupt_(absl::AbortedError("a newer view has begun"));

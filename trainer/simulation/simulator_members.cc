@@ -218,13 +218,12 @@ void Simulator::Send(Process& from, const MemberId& to, ViewNumber view,
 
 void Simulator::Receive(const MemberId& from, Process& to, ViewNumber view,
                         const std::function<void(Process&)>& event) {
-  if (to.opened.contains(view)) {
-    event(to);
-  } else if (view > to.machine->fence()) {
+  const bool opened = to.opened.contains(view);
+  if (!opened && view > to.machine->fence()) {
     to.parked[view].push_back([this, from, id = to.id, view, event] {
       if (Process* woken = Find(id)) Receive(from, *woken, view, event);
     });
-  } else if (options_.rules.view_check_on_data) {
+  } else if (!opened && options_.rules.view_check_on_data) {
     Break(from, view, to.id, Random(100, 2000));  // refused
   } else {
     event(to);
@@ -334,9 +333,9 @@ bool Simulator::TryReduceIn(Process& process, const membership::View& view) {
                                   parts.begin()->second.word, parts.begin()->second.empty};
   std::uint64_t update = Mix(view.number, static_cast<std::uint64_t>(step));
   for (const auto& [id, part] : parts) {
-    const auto fold = [&](auto field) {
-      reduction.min.*field = std::min(reduction.min.*field, part.word.*field);
-      reduction.max.*field = std::max(reduction.max.*field, part.word.*field);
+    const auto fold = [&reduction, &word = part.word](auto field) {
+      reduction.min.*field = std::min(reduction.min.*field, word.*field);
+      reduction.max.*field = std::max(reduction.max.*field, word.*field);
     };
     fold(&membership::ControlWord::candidate);
     fold(&membership::ControlWord::checkpoint_turn);

@@ -50,8 +50,8 @@ bool SlotWorld::NeedsView() {
   }
   for (const auto& [id, client] : clients_) {
     const auto& in = newest.slots[0].clients;
-    const bool there =
-        std::any_of(in.begin(), in.end(), [&](const ps::Client& one) { return one.id == id; });
+    const bool there = std::any_of(in.begin(), in.end(),
+                                   [&id = id](const ps::Client& one) { return one.id == id; });
     if (there == bad(id)) return Chance(0.3);
   }
   return false;

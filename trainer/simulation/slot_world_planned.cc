@@ -45,7 +45,7 @@ std::string SlotWorld::ReplacePod(const std::string& uid) {
                                 [&](const membership::Pod& one) { return one.uid == uid; });
   const membership::Pod gone = *pod;
   pods_.erase(pod);
-  const std::string next = uid + "+";
+  std::string next = uid + "+";
   AddPod(next, gone.index, gone.role == ps::kServerRole);
   Trace(absl::StrCat("pod ", next, " in the place of ", uid));
   SayDesired();
@@ -146,9 +146,9 @@ void SlotWorld::KeepStreams(Leader& leader) {
       leader.machine->OnDisconnected(uid, now);
     }
     if (stream.to || now_ < stream.dialled) continue;
-    const auto process = std::find_if(processes_.begin(), processes_.end(), [&](const auto& one) {
-      return one.first.pod_uid == uid && one.second.alive;
-    });
+    const auto process = std::find_if(
+        processes_.begin(), processes_.end(),
+        [&uid = uid](const auto& one) { return one.first.pod_uid == uid && one.second.alive; });
     if (process == processes_.end()) {
       leader.machine->OnRefused(uid, now);
       continue;

@@ -78,7 +78,7 @@ class Acceptor {
   void Run();
   // One round of the thread: what to poll, and what came of it.
   std::vector<int> PollAll();
-  void AcceptAll(const net::FileDescriptor& listener);
+  void AcceptAll(const net::FileDescriptor& listener) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Admit(net::FileDescriptor socket) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Next Advance(Stranger& stranger) const;
   void Decide(Stranger stranger) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

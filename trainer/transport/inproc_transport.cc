@@ -89,7 +89,7 @@ class InprocTransport final : public StreamTransport {
 InprocNetwork::InprocNetwork() : switch_(std::make_shared<Switch>()) {}
 InprocNetwork::~InprocNetwork() = default;
 
-absl::StatusOr<std::unique_ptr<Transport>> InprocNetwork::OpenTransport(Options options) {
+absl::StatusOr<std::unique_ptr<Transport>> InprocNetwork::OpenTransport(const Options& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   RETURN_IF_ERROR(switch_->Reserve(options.member));
   return std::make_unique<InprocTransport<Switch>>(switch_, options);

@@ -19,7 +19,7 @@ class InprocNetwork {
   ~InprocNetwork();
 
   // ALREADY_EXISTS when a living transport has that member id.
-  absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(Options options);
+  absl::StatusOr<std::unique_ptr<Transport>> OpenTransport(const Options& options);
 
  private:
   class Switch;

@@ -199,7 +199,7 @@ absl::Status Link::Begin(const FrameHeader& header) {
                  absl::StrCat("sent a frame of view ", header.view, " on this view's link"));
   }
   if (header.channel == kFarewellChannel) return OnFarewell(header.step);
-  incoming_.emplace();
+  incoming_ = Incoming{};
   incoming_->header = header;
   return absl::OkStatus();
 }

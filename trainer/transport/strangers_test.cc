@@ -124,6 +124,7 @@ TEST(Strangers, CrowdOfSilentOnesKeepsNobodyOut) {
   options.dial_patience = absl::Seconds(30);
   Members members(Kind::kTcp, 2, options);
   std::vector<net::FileDescriptor> crowd;
+  crowd.reserve(50);
   for (int i = 0; i < 50; ++i) crowd.push_back(Dial(members, 0));
   ExpectThatMembersStillConnect(members);
   EXPECT_EQ(ReadUntilClosed(crowd.front()), "") << "the oldest made room";

@@ -40,6 +40,7 @@ inline std::string KindName(Kind kind) {
 // Calls `body(rank)` on a thread of its own for each rank and waits for all.
 inline void OnEachRank(int size, const std::function<void(int)>& body) {
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
   for (std::thread& thread : threads) thread.join();
 }

@@ -313,7 +313,8 @@ TEST_F(ClientWorkerTest, DownpourFetchesAndPushesOnceInItsPeriods) {
   };
   // A fetch finds what was pushed: whole fours. Between fetches the own copy goes on.
   for (std::size_t unit = 0; unit < calls.size(); ++unit) {
-    const auto pushed = static_cast<double>(unit / 4 * 4 * kBatch);
+    const std::size_t fours = unit / 4;
+    const auto pushed = static_cast<double>(fours * 4 * kBatch);
     const double own = unit % 2 == 1 ? static_cast<double>(kBatch) : 0;
     EXPECT_EQ(sum(calls[unit].parameters), pushed + own) << unit;
   }

@@ -25,6 +25,10 @@ std::string WhyToExit(const membership::Directive& directive) {
   return "";
 }
 
+bool Has(const std::vector<Lease>& leases, Lease lease) {
+  return std::ranges::find(leases, lease) != leases.end();
+}
+
 }  // namespace
 
 LeaseDesk::LeaseDesk(Options options, AtOnce at_once)
@@ -35,9 +39,7 @@ void LeaseDesk::Changed() {
   changed_.NotifyAll();
 }
 
-bool LeaseDesk::Listed(Lease lease) const {
-  return std::ranges::find(orders_.leases, lease) != orders_.leases.end();
-}
+bool LeaseDesk::Listed(Lease lease) const { return Has(orders_.leases, lease); }
 
 // Views only go up, and none of a coordinator that was replaced is entered. Directives for the view
 // that is known are taken whoever made it. False: they are for an older one.
@@ -75,8 +77,9 @@ void LeaseDesk::OnDirective(const membership::Directive& directive) {
       orders_.conclude = mine.conclude();
       if (orders_.view->number > known) fence = orders_.view->number;
       // What is listed no more is known to the coordinator; listed anew, it is to be done anew.
-      std::erase_if(done_, [this](Lease lease) { return !Listed(lease); });
-      std::erase_if(done_unlisted_, [this](Lease lease) { return Listed(lease); });
+      const auto& leases = orders_.leases;
+      std::erase_if(done_, [&](Lease lease) { return !Has(leases, lease); });
+      std::erase_if(done_unlisted_, [&](Lease lease) { return Has(leases, lease); });
     }
     Changed();
   }

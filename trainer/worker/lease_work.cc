@@ -338,7 +338,7 @@ absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions,
   double loss = 0;
   for (std::int64_t begin = positions.begin; begin < positions.end; begin += unit_) {
     if (begin > positions.begin) {
-      if (const absl::Status fetched = FetchIfDue(); !fetched.ok()) {
+      if (absl::Status fetched = FetchIfDue(); !fetched.ok()) {
         flights_.erase(outgoing_.lease);  // nothing of it is sent
         return fetched;
       }

@@ -23,7 +23,6 @@ namespace starling::worker {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 
 // Course: 10 samples, batches of 4: 3 steps an epoch.
 
@@ -176,6 +175,7 @@ void OnMesh(int size, const std::function<void(transport::Mesh&)>& body) {
     peers.push_back({options.member, transports.back()->address()});
   }
   std::vector<std::thread> threads;
+  threads.reserve(static_cast<std::size_t>(size));
   for (int i = 0; i < size; ++i) {
     threads.emplace_back([&, i] {
       auto mesh = transports[static_cast<size_t>(i)]->Open(

@@ -24,8 +24,8 @@ std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec
   for (const engine::Bucket& bucket : engine.buckets()) {
     sizes.push_back(static_cast<size_t>(bucket.end - bucket.begin));
   }
-  if (spec.exchange().has_none()) return exchange::NewNoExchange(std::move(sizes));
-  if (spec.reproducible()) return exchange::NewReproducibleExchange(std::move(sizes));
+  if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
+  if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes);
   collectives::Algorithm algorithm = collectives::Algorithm::kAuto;
   switch (spec.exchange().all_reduce().algorithm()) {
     case v1alpha1::ALL_REDUCE_ALGORITHM_RING:
@@ -37,7 +37,7 @@ std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec
     default:
       break;
   }
-  return exchange::NewAllReduceExchange(std::move(sizes), algorithm);
+  return exchange::NewAllReduceExchange(sizes, algorithm);
 }
 
 std::string CheckpointRoot(const WorkerConfig& config) {
