@@ -114,6 +114,30 @@ TEST(Resources, AParameterServersPodIsAMembersWithItsOwnProgramTemplateAndSize) 
               HasSubstr("spec.replicaSpecs.parameterServer.template"));
 }
 
+TEST(Resources, ServersGoBesideWorkersWhereTheirTemplateSaysSo) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_replica_specs()->mutable_parameter_server()->set_template_(
+      R"({"spec": {"topologySpreadConstraints": null, "affinity": {"podAffinity": {
+          "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 100, "podAffinityTerm": {
+              "topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {
+                  "starling.dev/job": "digits", "starling.dev/role": "worker"}}}}]}}}})");
+  const PodRequest request{.role = Role::kParameterServer, .avoid = {"broken"}};
+  const auto pod = BuildPod(kJob, spec, request, kCluster);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_FALSE((*pod)["spec"].contains("topologySpreadConstraints"));
+  const Json& beside =
+      (*pod)["spec"]["affinity"]["podAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"];
+  ASSERT_EQ(beside.size(), 1U);
+  // The labels that it asks for are those of the job's workers.
+  const Json worker = Pod(Role::kWorker, kCluster);
+  for (const auto& [name, value] :
+       beside[0]["podAffinityTerm"]["labelSelector"]["matchLabels"].items()) {
+    EXPECT_EQ(worker["metadata"]["labels"].value(name, ""), value) << name;
+  }
+  // What the controller needs of the affinity stands beside it.
+  EXPECT_TRUE((*pod)["spec"]["affinity"].contains("nodeAffinity"));
+}
+
 TEST(Resources, LocalWorkersShareTheJobsFolder) {
   const Json pod = Pod(Role::kWorker, kLocal);
   const Json* job = Find(pod["spec"]["volumes"], "job");
