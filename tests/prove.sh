@@ -45,6 +45,10 @@ part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.p
 part "controller's deaths" env STARLING_BIN="$PWD/build/release/bin" \
   STARLING_CRASH_AFTER="$(seq -s ' ' 1 40)" \
   tests/kube/with_api_server.py --controller-manager -- python3 -B tests/faults/crash_test.py
+# The image as whoever has Docker builds it: everything compiled by the Dockerfile.
+part "Dockerfile's own build" tests/kube/image.py --compile --jobs "$jobs" \
+  --cache "${CCACHE_DIR:-$HOME/.cache/ccache}" --tag docker.io/library/starling:compiled \
+  "$PWD/build/starling-compiled.tar"
 # A real gang scheduler, and a PyTorch image that knows nothing of Starling.
 for proof in gang_test pytorch_ddp_test; do
   part "$proof" "tests/kube/$proof.py"
