@@ -132,8 +132,6 @@ void CheckTopology(const TrainingJobSpec& spec, FieldErrors& errors) {
       {model.has_eager_stale_synchronous(),
        "spec.exchange.parameterServer.consistency.eagerStaleSynchronous",
        "has each worker send early what it has"},
-      {model.has_hogwild(), "spec.exchange.parameterServer.consistency.hogwild",
-       "lets nobody wait for anybody"},
       {server.has_downpour(), "spec.exchange.parameterServer.downpour",
        "lets workers go different ways between two pushes"},
       {spec.optimizer().has_ada_revision(), "spec.optimizer.adaRevision",
@@ -168,6 +166,40 @@ void CheckSparseExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
   }
 }
 
+// Threads take a plain step for each sample, on the few weights that it uses; servers add. What no
+// sparse job may have is refused by CheckSparse and CheckTopology.
+void CheckHogwild(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.exchange().parameter_server().consistency().has_hogwild()) return;
+  const std::string hogwild = absl::StrCat(kExchange, ".consistency.hogwild");
+  if (!spec.workload().has_sparse_logistic_regression()) {
+    errors.push_back(
+        {hogwild,
+         "needs spec.workload.sparseLogisticRegression, whose samples use few weights each: "
+         "threads of a dense model would add to the same numbers; write consistency: "
+         "{asynchronous: {}}"});
+    return;
+  }
+  const auto& optimizer = spec.optimizer();
+  const struct {
+    bool given;
+    const char* field;
+    const char* remedy;
+  } refused[] = {{optimizer.has_adam(), "adam", "use sgd"},
+                 {optimizer.has_adam_w(), "adamW", "use sgd"},
+                 {optimizer.has_adagrad(), "adagrad", "use sgd"},
+                 {optimizer.has_ftrl(), "ftrl", "use sgd"},
+                 {optimizer.sgd().momentum() > 0, "sgd.momentum", "leave it out"},
+                 {optimizer.sgd().weight_decay() > 0, "sgd.weightDecay",
+                  "use spec.workload.sparseLogisticRegression.l2"}};
+  for (const auto& one : refused) {
+    if (!one.given) continue;
+    errors.push_back(
+        {absl::StrCat("spec.optimizer.", one.field),
+         absl::StrCat("does not go with ", hogwild, ", whose threads take plain steps; ",
+                      one.remedy, ", or write consistency: {asynchronous: {}}")});
+  }
+}
+
 void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
   const bool sparse = spec.workload().has_sparse_logistic_regression();
   if (sparse && !HasServers(spec)) {
@@ -196,7 +228,7 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
   for (const auto& rule : {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer,
-                           CheckBackups, CheckDownpour, CheckTopology, CheckSparse}) {
+                           CheckBackups, CheckDownpour, CheckTopology, CheckSparse, CheckHogwild}) {
     rule(spec, errors);
   }
 }

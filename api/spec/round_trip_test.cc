@@ -60,6 +60,9 @@ void FillScalar(Message& message, const FieldDescriptor& field) {
     case Kind::kRawJson:
       return reflection.SetString(&message, &field, R"({"spec":{"list":[1,2.5,null,{}]}})");
     case Kind::kInteger:
+      if (field.cpp_type() == FieldDescriptor::CPPTYPE_INT32) {
+        return reflection.SetInt32(&message, &field, std::numeric_limits<std::int32_t>::min());
+      }
       return field.is_repeated() ? reflection.AddInt64(&message, &field, -kLargestInteger)
                                  : reflection.SetInt64(&message, &field, -kLargestInteger);
     case Kind::kNumber:

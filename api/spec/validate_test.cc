@@ -176,9 +176,6 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{Exchange("topology.tree.fanout=2")}, ""},
         Combination{{Exchange("topology.tree.fanout=1")}, Exchange("topology.tree.fanout")},
         Combination{{Exchange("topology.hostReduce={}"), Exchange("consistency.softSync={}")}, ""},
-        Combination{{Exchange("topology.flat={}"), Exchange("consistency.hogwild={}")}, ""},
-        Combination{{Exchange("topology.tree={}"), Exchange("consistency.hogwild={}")},
-                    Exchange("topology.tree")},
         Combination{{Exchange("topology.tree={}"), Exchange("consistency.backupWorkers.backups=1")},
                     Exchange("topology.tree")},
         Combination{
@@ -214,6 +211,35 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{
             {kSparse, kServers, Libsvm("train"), kNoValidation, "spec.optimizer.adaRevision={}"},
             "spec.optimizer.adaRevision"}));
+
+// `changes` of a sparse job whose worker's threads share its weights.
+Combination Hogwild(std::vector<std::string> changes, const std::string& path) {
+  std::vector<std::string> all = {kSparse, Exchange("consistency.hogwild={}"), Libsvm("train"),
+                                  kNoValidation};
+  all.insert(all.end(), changes.begin(), changes.end());
+  return {all, path};
+}
+constexpr char kRate[] = "spec.optimizer.sgd.learningRate=0.1";
+
+INSTANTIATE_TEST_SUITE_P(
+    OfHogwild, Combined,
+    ::testing::Values(
+        Hogwild({kRate}, ""), Hogwild({kRate, Exchange("consistency.hogwild.threads=256")}, ""),
+        Hogwild({kRate, "spec.workload.sparseLogisticRegression.l2=0.1"}, ""),
+        Hogwild({Exchange("consistency.hogwild.threads=0")},
+                Exchange("consistency.hogwild.threads")),
+        Hogwild({Exchange("consistency.hogwild.threads=257")},
+                Exchange("consistency.hogwild.threads")),
+        Hogwild({Exchange("topology.flat={}")}, ""),
+        Hogwild({Exchange("topology.tree={}")}, Exchange("topology.tree")),
+        Hogwild({"spec.optimizer.sgd.momentum=0.9"}, "spec.optimizer.sgd.momentum"),
+        Hogwild({"spec.optimizer.sgd.weightDecay=0.1"}, "spec.optimizer.sgd.weightDecay"),
+        Hogwild({"spec.optimizer.adam={}"}, "spec.optimizer.adam"),
+        Hogwild({"spec.optimizer.adamW={}"}, "spec.optimizer.adamW"),
+        Hogwild({"spec.optimizer.adagrad={}"}, "spec.optimizer.adagrad"),
+        Hogwild({"spec.optimizer.delayCompensated={}"}, "spec.optimizer.delayCompensated"),
+        Hogwild({"spec.optimizer.ftrl={}"}, "spec.optimizer.ftrl"),
+        Combination{{Exchange("consistency.hogwild={}")}, Exchange("consistency.hogwild")}));
 
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),

@@ -80,6 +80,9 @@ def files(test):
          ["spec.exchange.parameterServer.replication"]),
         ("two consistency models", changed(exchange={"parameterServer": {"consistency": {
             "asynchronous": {}, "hogwild": {}}}}), ["spec.exchange.parameterServer.consistency"]),
+        ("threads that share a dense model", changed(exchange={"parameterServer": {
+            "consistency": {"hogwild": {}}}}),
+         ["spec.exchange.parameterServer.consistency.hogwild", "asynchronous"]),
         ("negative staleness", changed(exchange={"parameterServer": {"consistency": {
             "staleSynchronous": {"staleness": -1}}}}),
          ["spec.exchange.parameterServer.consistency.staleSynchronous.staleness"]),
