@@ -76,8 +76,7 @@ class Training(Servers):
     def test_every_consistency_model_trains_and_uses_each_sample_once(self):
         models = [{"bulkSynchronous": {}}, {"backupWorkers": {"backups": 1}}, {"asynchronous": {}},
                   {"boundedDelay": {"delay": 4}}, {"staleSynchronous": {"staleness": 1}},
-                  {"eagerStaleSynchronous": {"staleness": 2}}, {"softSync": {"n": 1}},
-                  {"hogwild": {}}]
+                  {"eagerStaleSynchronous": {"staleness": 2}}, {"softSync": {"n": 1}}]
         for model in models:
             name = next(iter(model)).lower()
             with self.subTest(model=name):

@@ -9,6 +9,8 @@ from home import REPOSITORY, kill
 
 EXAMPLE = os.path.join(REPOSITORY, "examples/sparse-ps.yaml")
 UNREACHABLE = ["--set", "spec.stop.target.atLeast=1"]
+HOGWILD = ["--set", 'spec.exchange.parameterServer.consistency={"hogwild": {"threads": 2}}',
+           "--set", 'spec.optimizer={"sgd": {"learningRate": 0.05}}']
 
 
 class Sparse(Case):
@@ -30,6 +32,16 @@ class Sparse(Case):
             "--set", "spec.dataset.auditUse=true", "--set", "spec.experiment.stepDelay=20ms")
         self.home.await_step(60, name="sparse-ps", command=command)
         self.assertTrue(kill(self.home.pod_pid("sparse-ps-parameter-server-0")))
+        done = self.finish(command, timeout=120)
+        self.check_audit(6, name="sparse-ps")
+        self.assertGreater(self.accuracy(done), 0.88)
+
+    def test_threads_that_share_their_weights_reach_it_though_a_worker_is_killed(self):
+        command = self.home.start(
+            "run", EXAMPLE, "-o", "json", *HOGWILD, *UNREACHABLE, "--set", "spec.stop.epochs=6",
+            "--set", "spec.dataset.auditUse=true", "--set", "spec.experiment.stepDelay=5ms")
+        self.home.await_step(60, name="sparse-ps", command=command)
+        self.assertTrue(kill(self.home.pod_pid("sparse-ps-worker-1")))
         done = self.finish(command, timeout=120)
         self.check_audit(6, name="sparse-ps")
         self.assertGreater(self.accuracy(done), 0.88)

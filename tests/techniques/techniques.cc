@@ -25,7 +25,8 @@ const std::vector<Technique>& Techniques() {
        "gradients of its own step",
        "all are waited for; a class that only the slow worker has is not learned", BackupWorkers},
       {"PS-7", "Hogwild (Recht et al. 2011)",
-       "two threads without locks reach the loss of one; no addition is lost",
+       "two threads without locks reach the loss of one, in one process and in several; no "
+       "addition is lost",
        "reading and then writing loses one", HogwildThreads},
       {"PS-8", "Stale synchronous parallel (Ho et al. 2013)",
        "every read has all updates but those of the last s clocks, and its own; s = 0 is "

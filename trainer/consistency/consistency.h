@@ -16,7 +16,8 @@
 //   staleSynchronous   everyone's clock >= c - staleness      at once
 //   eager...           the same                               at once; EagerSender sends early
 //   softSync           nobody                                 as one of max(1, clients / n)
-//   hogwild            nobody                                 at once, in shared memory
+//   hogwild            nobody                                 at once; a push is what threads of a
+//                                                             worker have changed in shared memory
 //
 // An aggregate is the push of several clients as one. It is one contribution: of bulkSynchronous
 // all of its parts are of one clock, softSync counts its gradients and never divides it, backup

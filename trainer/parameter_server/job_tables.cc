@@ -7,6 +7,7 @@
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/optimizer/server_rules.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -38,6 +39,16 @@ absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::Trai
   if (spec.workload().has_sparse_logistic_regression()) table->kind = TableKind::kSparse;
   table->combine = Combine::kMean;
   ASSIGN_OR_RETURN(table->rule, optimizer::MakeOptimizer(spec.optimizer()));
+  if (spec.exchange().parameter_server().consistency().has_hogwild()) {
+    if (table->kind != TableKind::kSparse) {
+      return absl::InvalidArgumentError(
+          "spec.exchange.parameterServer.consistency.hogwild: needs spec.workload."
+          "sparseLogisticRegression; write consistency: {asynchronous: {}}");
+    }
+    // The workers' threads have taken the steps: what is pushed is the change itself.
+    table->combine = Combine::kSum;
+    table->rule = optimizer::MakeAdd();
+  }
   table->learning_rate = [rule = spec.optimizer()](std::int64_t number) {
     return optimizer::LearningRate(rule, number);
   };

@@ -2,6 +2,7 @@
 #include "trainer/parameter_server/job_tables.h"
 
 #include <cmath>
+#include <cstring>
 #include <random>
 #include <set>
 
@@ -110,6 +111,36 @@ TEST(JobTables, ConsistencyIsTakenFieldByField) {
   EXPECT_TRUE(std::holds_alternative<consistency::Asynchronous>(ConsistencyOf(spec)));
   chosen.mutable_hogwild();
   EXPECT_TRUE(std::holds_alternative<consistency::Hogwild>(ConsistencyOf(spec)));
+}
+
+// Its workers' threads take the steps; what they push is the change itself.
+TEST(JobTables, WithHogwildServersOfASparseModelAdd) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  const auto after_a_push = [&spec] {
+    const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 1000, "f"});
+    EXPECT_TRUE(tables.ok()) << tables.status();
+    const std::unique_ptr<Shard> shard = MakeShard(tables->slots[0].table, {0, kHashEnd});
+    const std::vector<std::uint64_t> keys = {7};
+    const std::vector<float> values = {3};
+    Update update;
+    update.kind = UpdateKind::kRows;
+    update.keys = keys;
+    update.values = values;
+    const Part part{.update = &update};
+    shard->Apply({.learning_rate = 0.5, .number = 1}, std::span(&part, 1));
+    float row = 0;
+    const std::string bytes = shard->Read({.keys = keys});
+    std::memcpy(&row, bytes.data(), sizeof(row));
+    return row;
+  };
+  spec.mutable_workload()->mutable_sparse_logistic_regression();
+  EXPECT_EQ(after_a_push(), -1.5F) << "down by a gradient";
+  spec.mutable_exchange()->mutable_parameter_server()->mutable_consistency()->mutable_hogwild();
+  EXPECT_EQ(after_a_push(), 3.0F);
+  spec.clear_workload();
+  const absl::Status dense = TablesOf(spec, {100'000, 1000, "f"}).status();
+  EXPECT_EQ(dense.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(dense.message()), HasSubstr("consistency.hogwild: needs"));
 }
 
 TEST(JobTables, APushHasAGlobalBatchUnlessTheJobSaysOtherwise) {

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <utility>
 
+#include "trainer/kernels/atomic_math.h"
+
 namespace starling::sparse {
 namespace {
 
@@ -79,6 +81,30 @@ absl::StatusOr<engine::BatchSums> LogisticEngine::Evaluate(std::span<const float
   engine::BatchSums sums;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     Count(Score(static_cast<std::int64_t>(features[i])), labels[i], sums);
+  }
+  return sums;
+}
+
+engine::BatchSums LogisticEngine::Descend(std::span<const float> features,
+                                          std::span<const int64_t> labels, double rate) {
+  engine::BatchSums sums;
+  std::vector<float> read;
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    const auto sample = static_cast<std::int64_t>(features[i]);
+    const std::span<const std::uint64_t> used = samples_->FeaturesOf(sample);
+    const std::span<const float> values = samples_->ValuesOf(sample);
+    read.resize(used.size());
+    double score = 0;
+    for (std::size_t j = 0; j < used.size(); ++j) {
+      read[j] = kernels::AtomicLoad(weights_[used[j]]);
+      score += double{read[j]} * double{values[j]};
+    }
+    Count(score, labels[i], sums);
+    const double slope = 1 / (1 + std::exp(-score)) - static_cast<double>(labels[i]);
+    for (std::size_t j = 0; j < used.size(); ++j) {
+      const double gradient = slope * double{values[j]} + l2_ * double{read[j]};
+      kernels::AtomicAdd(static_cast<float>(-rate * gradient), weights_[used[j]]);
+    }
   }
   return sums;
 }

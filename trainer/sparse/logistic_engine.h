@@ -17,10 +17,11 @@
 
 namespace starling::sparse {
 
-// Confined to one thread.
+// Confined to one thread, but for Descend.
 class LogisticEngine final : public engine::SparseEngine {
  public:
-  // `l2`: the penalty l2 / 2 |w|^2 of a sample's loss, over the weights that a batch touches.
+  // `l2`: the penalty l2 / 2 |w|^2 of a sample's loss, over the weights that a batch touches, or in
+  // Descend, that the sample touches.
   LogisticEngine(std::shared_ptr<const data::SparseDataset> samples, double l2);
 
   std::span<const engine::Tensor> tensors() const override { return tensors_; }
@@ -34,6 +35,8 @@ class LogisticEngine final : public engine::SparseEngine {
   absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> features,
                                              std::span<const int64_t> labels) override;
   std::vector<std::uint64_t> Touched(std::span<const float> features) const override;
+  engine::BatchSums Descend(std::span<const float> features, std::span<const int64_t> labels,
+                            double rate) override;
   std::span<const std::uint64_t> AllTouched() const override { return all_; }
 
  private:

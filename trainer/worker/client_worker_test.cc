@@ -76,7 +76,6 @@ class EveryModelOfSums : public ClientWorkerTest,
       model.mutable_eager_stale_synchronous()->set_staleness(1);
       model.mutable_eager_stale_synchronous()->set_bytes_per_second(2e7);
     }
-    if (name == "Hogwild") model.mutable_hogwild();
     return spec;
   }
 };
@@ -127,7 +126,7 @@ TEST_P(EveryModelOfSums, ADeadServerLosesAndRepeatsNothing) {
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModelOfSums,
                          ::testing::Values("Asynchronous", "BoundedDelay", "StaleSynchronous",
-                                           "Eager", "Hogwild"),
+                                           "Eager"),
                          [](const auto& one) { return std::string(one.param); });
 
 // Models of which a step is the average of several pushes.

@@ -28,6 +28,7 @@ using parameter_server::UpdateKind;
 constexpr std::size_t kMostOnTheirWay = 4;
 // How often a wait looks whether it is still wanted.
 constexpr absl::Duration kLook = absl::Milliseconds(20);
+constexpr int kThreads = 2;  // the schema's default, for specs that were not resolved
 
 consistency::Downpour DownpourOf(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
@@ -49,6 +50,15 @@ std::unique_ptr<consistency::EagerSender> EagerOf(const v1alpha1::TrainingJobSpe
   return std::make_unique<consistency::EagerSender>(sender);
 }
 
+std::unique_ptr<sparse::Hogwild> HogwildOf(const v1alpha1::TrainingJobSpec& spec,
+                                           engine::SparseEngine* engine) {
+  const v1alpha1::Consistency& chosen = spec.exchange().parameter_server().consistency();
+  if (engine == nullptr || !chosen.has_hogwild()) return nullptr;
+  const v1alpha1::Hogwild& hogwild = chosen.hogwild();
+  return std::make_unique<sparse::Hogwild>(*engine,
+                                           hogwild.has_threads() ? hogwild.threads() : kThreads);
+}
+
 bool RuleRemembers(const parameter_server::JobTables& tables) {
   return tables.slots.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
 }
@@ -63,6 +73,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       remembers_(RuleRemembers(parts.tables)),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
       rows_(parts.tables.parameter_slots),
+      hogwild_(HogwildOf(parts.spec, sparse_)),
       eager_(EagerOf(parts.spec)),
       first_values_(parts.engine.parameters().begin(), parts.engine.parameters().end()),
       versions_(parts.tables.parameter_slots) {
@@ -158,8 +169,9 @@ absl::Status LeaseWork::Work(Lease lease) {
   if (lease == parameter_server::kFirstValues) return AssignFirstValues();
   RETURN_IF_ERROR(Ready());
   if (sparse_ != nullptr) {
+    touched_ = TouchedBy(lease);
     RETURN_IF_ERROR(FetchRows(
-        clock_, [] { return true; }, TouchedBy(lease)));
+        clock_, [] { return true; }, touched_));
   } else {
     RETURN_IF_ERROR(FetchIfDue());
   }
@@ -301,6 +313,13 @@ absl::StatusOr<double> LeaseWork::ComputeUnit(std::int64_t step, data::Range pos
   labels_.resize(ids.size());
   data::Gather(parts_.train, ids, features_, labels_);
   parts_.stopwatch.Enter(Activity::kCompute);
+  if (hogwild_ != nullptr) {
+    const engine::BatchSums sums = hogwild_->Work(features_, labels_, touched_, Rate());
+    for (std::size_t i = 0; i < parts_.engine.buckets().size(); ++i) {
+      on_bucket(static_cast<std::int64_t>(i));
+    }
+    return sums.loss;
+  }
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
                    parts_.engine.ComputeGradients(features_, labels_, on_bucket));
   ++units_;
@@ -318,7 +337,8 @@ absl::Status LeaseWork::Compute(Lease lease, Flight& flight) {
   outgoing_.weight = static_cast<double>(samples);
   if (samples <= unit_) {
     outgoing_.gradient = parts_.engine.gradients();
-    outgoing_.scale = 1 / static_cast<float>(samples);
+    // What hogwild's threads have changed is pushed as it is.
+    if (hogwild_ == nullptr) outgoing_.scale = 1 / static_cast<float>(samples);
     ASSIGN_OR_RETURN(const double loss, ComputeUnit(step, all, [this](std::int64_t bucket) {
                        GradientUpTo(parts_.engine.buckets()[static_cast<std::size_t>(bucket)].end);
                      }));
@@ -356,9 +376,13 @@ absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions,
 // Plain descent on the own copy, as far as the next fetch.
 void LeaseWork::GoOnLocally(std::int64_t samples) {
   if (downpour_.Fetches(units_)) return;
-  const double rate = optimizer::LearningRate(parts_.spec.optimizer(), versions_[0] + 1);
-  kernels::Axpy(-static_cast<float>(rate / static_cast<double>(samples)), parts_.engine.gradients(),
-                parts_.engine.parameters());
+  kernels::Axpy(-static_cast<float>(Rate() / static_cast<double>(samples)),
+                parts_.engine.gradients(), parts_.engine.parameters());
+}
+
+// Of the update that comes next, as far as this worker knows.
+double LeaseWork::Rate() const {
+  return optimizer::LearningRate(parts_.spec.optimizer(), versions_[0] + 1);
 }
 
 // Pushing.

@@ -5,10 +5,11 @@
 //
 // A lease is one push, so that it is applied once or not at all. With exchange.parameterServer.
 // downpour it holds several units of work: between two of them the worker goes on with its own
-// copy, and their gradients' sum is pushed. With eagerStaleSynchronous what is ready is sent within
-// a budget, the most useful first, and the lease ends when all is sent. Several leases may be on
-// their way; one that was refused (backup workers) in some slot is worked off again, and slots that
-// have taken it skip it.
+// copy, and their gradients' sum is pushed. With hogwild threads take a step for each of its
+// samples, and what the parameters have changed by is pushed. With eagerStaleSynchronous what is
+// ready is sent within a budget, the most useful first, and the lease ends when all is sent.
+// Several leases may be on their way; one that was refused (backup workers) in some slot is worked
+// off again, and slots that have taken it skip it.
 #pragma once
 
 #include <functional>
@@ -27,6 +28,7 @@
 #include "trainer/data/dataset.h"
 #include "trainer/engine/sparse_engine.h"
 #include "trainer/parameter_server/job_tables.h"
+#include "trainer/sparse/hogwild.h"
 #include "trainer/worker/slot_pipe.h"
 #include "trainer/worker/stopwatch.h"
 
@@ -117,6 +119,7 @@ class LeaseWork {
                                      const engine::Engine::OnBucket& on_bucket);
   absl::Status ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight);
   void GoOnLocally(std::int64_t samples);
+  double Rate() const;
   // The gradient is made up to here.
   void GradientUpTo(std::int64_t end);
   void PushSlot(std::size_t slot);
@@ -132,6 +135,8 @@ class LeaseWork {
   engine::SparseEngine* const sparse_;  // null: all parameters travel
   // Of a sparse engine: those that travel now, by slot, ascending.
   std::vector<std::vector<std::uint64_t>> rows_;
+  std::vector<std::uint64_t> touched_;  // those that the present lease uses
+  const std::unique_ptr<sparse::Hogwild> hogwild_;
   std::unique_ptr<consistency::EagerSender> eager_;
   std::vector<float> first_values_;
   std::vector<float> sum_;  // of the units' gradients

@@ -144,8 +144,8 @@ class ClientWorkerTest : public ::testing::Test {
     for (const std::string& folder : folders_) std::filesystem::remove_all(folder);
   }
 
-  // How often each sample was used, as the model says.
-  static std::vector<float> VisitsOf(const v1alpha1::Result& result) {
+  // A tensor of the model that training ended with.
+  static std::vector<float> TensorOf(const v1alpha1::Result& result, const std::string& name) {
     std::ifstream file(result.model().uri().substr(std::string("file://").size()),
                        std::ios::binary);
     std::stringstream text;
@@ -155,7 +155,12 @@ class ClientWorkerTest : public ::testing::Test {
         checkpoint::Decode(std::as_bytes(std::span(bytes)));
     EXPECT_TRUE(model.ok()) << model.status();
     if (!model.ok()) return {};
-    const auto values = model->Find("visits")->Floats();
+    const auto values = model->Find(name)->Floats();
+    return {values.begin(), values.end()};
+  }
+  // How often each sample was used, as the model says.
+  static std::vector<float> VisitsOf(const v1alpha1::Result& result) {
+    const std::vector<float> values = TensorOf(result, "visits");
     std::vector<float> visits;
     for (std::size_t i = 0; i < values.size(); ++i) {
       if (i % VisitEngine::kWidth == 0) visits.push_back(values[i]);
