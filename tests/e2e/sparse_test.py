@@ -39,7 +39,8 @@ class Sparse(Case):
     def test_threads_that_share_their_weights_reach_it_though_a_worker_is_killed(self):
         command = self.home.start(
             "run", EXAMPLE, "-o", "json", *HOGWILD, *UNREACHABLE, "--set", "spec.stop.epochs=6",
-            "--set", "spec.dataset.auditUse=true", "--set", "spec.experiment.stepDelay=5ms")
+            "--set", "spec.dataset.globalBatchSize=64",
+            "--set", "spec.dataset.auditUse=true", "--set", "spec.experiment.stepDelay=20ms")
         self.home.await_step(60, name="sparse-ps", command=command)
         self.assertTrue(kill(self.home.pod_pid("sparse-ps-worker-1")))
         done = self.finish(command, timeout=120)
