@@ -26,15 +26,20 @@ CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME", pathlib.Path.home() / ".ca
 UNIT = 8
 ALL_OURS = r"(common|api|controller|trainer|cli|tests|bench)/.*\.(h|cc)$"
 LIBTORCH = re.compile(r"^\s*#\s*include\s*<(torch|ATen|c10)/", re.MULTILINE)
-INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"', re.MULTILINE)
+INCLUDE = re.compile(r'^\s*(?:#\s*include|import)\s*"([^"]+)"', re.MULTILINE)
+GENERATED = re.compile(r"(\.grpc)?\.pb\.h$")  # of a .proto of the same name
+PROTOS = "api/proto"
 
 
 def closure(path, seen):
+    """Adds the file and all of ours that it includes, contracts in the place of what is made of them."""
+    if GENERATED.search(path) or path.endswith(".proto"):
+        path = os.path.join(PROTOS, GENERATED.sub(".proto", path.removeprefix(PROTOS + "/")))
     if path in seen or not (ROOT / path).exists():
         return
     seen.add(path)
-    for header in INCLUDE.findall((ROOT / path).read_text()):
-        closure(header, seen)
+    for included in INCLUDE.findall((ROOT / path).read_text()):
+        closure(included, seen)
 
 
 def digest(path):
@@ -43,8 +48,6 @@ def digest(path):
     sha = hashlib.sha256((ROOT / ".clang-tidy").read_bytes())
     for name in sorted(seen):
         sha.update(name.encode() + b"\0" + (ROOT / name).read_bytes())
-    for proto in sorted((ROOT / "api/proto").rglob("*.proto")):
-        sha.update(proto.read_bytes())
     return sha.hexdigest()
 
 

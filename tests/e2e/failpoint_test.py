@@ -15,6 +15,7 @@ from home import until
 
 EPOCHS = 5
 FIRST = "digits-parameter-server-0"
+SIXTEEN_SLOTS = {"workload__classification__model__mlp__hidden": [512, 128]}
 
 
 def job(point, servers=2, replication=2, **changes):
@@ -54,8 +55,8 @@ class Failpoints(Case):
         return [incident for incident in done["status"].get("incidents", [])
                 if incident.get("pod") == FIRST]
 
-    def check_nothing_lost(self, point):
-        self.start(job(point))
+    def check_nothing_lost(self, point, **changes):
+        self.start(job(point, **changes))
         done, longest = self.watch()
         self.check_audit(EPOCHS)
         told = self.killed(done)
@@ -76,7 +77,8 @@ class Failpoints(Case):
         self.check_nothing_lost("replicate:40")
 
     def test_before_a_push_is_acknowledged(self):
-        self.check_nothing_lost("acknowledge:40")
+        # The last of a chain acknowledges: of sixteen chains it is the last of some.
+        self.check_nothing_lost("acknowledge:40", **SIXTEEN_SLOTS)
 
     def test_while_a_checkpoint_is_written(self):
         self.check_nothing_lost("checkpoint:3")
@@ -92,8 +94,8 @@ class Failpoints(Case):
         return told, longest
 
     def test_while_it_hands_out_a_copy_to_a_third(self):
-        # Sixteen slots, so that it is the one that some of them are copied from.
-        self.start(job("rebalance:1", workload__classification__model__mlp__hidden=[512, 128]))
+        # It is the one that some of sixteen are copied from.
+        self.start(job("rebalance:1", **SIXTEEN_SLOTS))
         told, longest = self.scale_and_watch(3)
         self.assertEqual(0, sum(one.get("repeatedSteps", 0) for one in told), told)
         self.assertLess(longest, 1.0, "workers wait at most a second")
