@@ -48,9 +48,17 @@ def sha256(path):
         return hashlib.sha256(file.read()).hexdigest()
 
 
+def process_state(pid):
+    """One letter, as in ps; none if there is no such process."""
+    return "".join(read(f"/proc/{pid}/stat").rpartition(")")[2].split()[:1])
+
+
 def is_running(pid):
-    stat = read(f"/proc/{pid}/stat")
-    return bool(stat) and stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    return process_state(pid) not in ("", "Z", "X")
+
+
+def is_stopped(pid):
+    return process_state(pid) == "T"
 
 
 def kill(pid, number=signal.SIGKILL):
