@@ -9,6 +9,7 @@ from case import Case
 from home import kill, until
 
 EPOCHS = 4
+SIZES = (1, 2, 3, 4)
 
 
 def job(workers, name="digits", **changes):
@@ -26,8 +27,8 @@ class Reproducible(Case):
             self.say(f"baseline {Reproducible.baseline}")
 
     def start(self, workers, name="digits", **changes):
-        path = self.home.write("job.yaml", job(workers, name, **changes))
-        return path, self.home.start("run", path, "-o", "json")
+        self.path = self.home.write("job.yaml", job(workers, name, **changes))
+        return self.home.start("run", self.path, "-o", "json")
 
     def check(self, command, name="digits"):
         final = self.finish(command)
@@ -35,40 +36,65 @@ class Reproducible(Case):
         self.check_audit(EPOCHS, name)
 
     def test_number_of_workers_does_not_matter(self):
-        for workers in (2, 3, 4):
+        for workers in SIZES[1:]:
             with self.subTest(workers=workers):
                 name = f"digits-{workers}"
-                _, command = self.start(workers, name, experiment__stepDelay="0s")
+                command = self.start(workers, name, experiment__stepDelay="0s")
                 self.check(command, name)
 
     def test_other_seeds_give_other_models_so_the_check_can_fail(self):
         final = self.run_job(job(1, experiment__stepDelay="0s", seed=8))
         self.assertNotEqual(self.baseline, self.digest(final))
 
-    def test_killed_workers_do_not_matter(self):
-        _, command = self.start(3)
-        self.home.await_step(20, command=command)
-        kill(until(lambda: self.home.pod_pid("digits-worker-2"), 30, "worker 2 runs"))
-        self.home.await_step(45, command=command)
-        kill(until(lambda: self.home.role_pid("digits-worker-0"), 30, "worker 0 runs"))
-        self.check(command)
+    def each_size(self, kills):
+        """A job of 1, 2, 3 and 4 workers each; kills(name, workers, command) kills what it must
+        survive, and returns the command whose end is the job's."""
+        for workers in SIZES:
+            name = f"digits-{workers}"
+            with self.subTest(workers=workers):
+                command = self.start(workers, name)
+                self.check(kills(name, workers, command), name)
 
-    def test_killed_coordinator_and_controller_do_not_matter(self):
-        _, command = self.start(2)
-        self.home.await_step(20, command=command)
-        kill(until(lambda: self.home.pod_pid("digits-coordinator-0"), 30, "coordinator runs"))
-        self.home.await_step(50, command=command)
-        kill(until(self.home.controllers, 10, "controller runs")[0])
-        self.check(command)
+    def kill_at(self, step, name, command, find, what):
+        self.home.await_step(step, name, command=command)
+        pid = until(find, 30, f"{what} runs")
+        self.say(f"{name}: kill -9 {pid} ({what}) at step {self.home.steps(name)}")
+        self.assertTrue(kill(pid))
+
+    def test_killed_workers_do_not_matter(self):
+        def kills(name, workers, command):
+            last, first = f"{name}-worker-{workers - 1}", f"{name}-worker-0"
+            self.kill_at(20, name, command, lambda: self.home.pod_pid(last), f"pod of {last}")
+            self.kill_at(50, name, command, lambda: self.home.role_pid(first), f"role of {first}")
+            return command
+        self.each_size(kills)
+
+    def test_a_killed_coordinator_does_not_matter(self):
+        def kills(name, _, command):
+            pod = f"{name}-coordinator-0"
+            self.kill_at(20, name, command, lambda: self.home.role_pid(pod), f"role of {pod}")
+            self.kill_at(50, name, command, lambda: self.home.pod_pid(pod), f"pod of {pod}")
+            return command
+        self.each_size(kills)
+
+    def test_a_killed_controller_does_not_matter(self):
+        def kills(name, _, command):
+            for step in (20, 50):
+                self.kill_at(step, name, command, lambda: next(iter(self.home.controllers()), None),
+                             "the controller")
+            return command
+        self.each_size(kills)
 
     def test_killing_everything_does_not_matter(self):
-        path, command = self.start(2)
-        self.home.await_step(45, command=command)
-        self.home.kill_everything()
-        self.check(self.home.start("run", path, "-o", "json"))
+        def kills(name, _, command):
+            self.home.await_step(45, name, command=command)
+            self.home.kill_everything()
+            self.say(f"{name}: kill -9 of everything at step {self.home.steps(name)}")
+            return self.home.start("run", self.path, "-o", "json")
+        self.each_size(kills)
 
     def test_scaling_from_one_to_four_to_two_does_not_matter(self):
-        _, command = self.start(1)
+        command = self.start(1)
         self.home.await_step(15, command=command)
         self.home.run("scale", "digits", "--replicas", 4)
         until(lambda: self.home.pod_pid("digits-worker-3"), 30, "worker 3 runs")
