@@ -25,24 +25,62 @@ from programs import Programs, Skip, SKIPPED
 USER = f"system:serviceaccount:{NAMESPACE}:starling-controller"
 WATCHED = "default"     # with --one-namespace
 ELSEWHERE = "elsewhere"
-POD_GROUPS = ("scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.k8s.io")
+FINALIZERS = ("starling.dev", "trainingjobs/finalizers", "update")
 
 # Verbs that this run cannot bring about, each with what would use it.
 NOT_DRIVEN = {
-    ("starling.dev", "trainingjobs", "get"): "read again after a write of unknown outcome",
-    ("starling.dev", "trainingjobs/finalizers", "update"):
-        "asked by admission where owner references are enforced; no request of its own",
-    ("events.k8s.io", "events", "patch"): "an event that repeats",
-    **{(group, "podgroups", verb): "a gang scheduler that is installed"
-       for group in POD_GROUPS for verb in ("get", "create", "patch")},
-    **{("scheduling.k8s.io", "workloads", verb): "a gang scheduler that is installed"
+    FINALIZERS: "asked by admission where owner references are enforced; no request of its own",
+    # The API server serves no custom resources in a group of its own.
+    **{("scheduling.k8s.io", "podgroups", verb): "Kubernetes' own gangs, of a newer release"
+       for verb in ("get", "create", "patch")},
+    **{("scheduling.k8s.io", "workloads", verb): "Kubernetes' own gangs, of a newer release"
        for verb in ("get", "create")},
-    **{("kueue.x-k8s.io", "workloads", verb): "Kueue that is installed"
-       for verb in ("get", "list", "watch", "create", "patch")},
-    ("kueue.x-k8s.io", "workloads/status", "patch"): "Kueue that is installed",
-    ("kueue.x-k8s.io", "resourceflavors", "get"): "Kueue that is installed",
-    ("kueue.x-k8s.io", "workloadpriorityclasses", "get"): "Kueue that is installed",
 }
+
+# What gang schedulers and Kueue bring along, without any rules.
+KINDS_OF_OTHERS = (
+    ("scheduling.x-k8s.io", "v1alpha1", "PodGroup", "podgroups", "Namespaced"),
+    ("scheduling.volcano.sh", "v1beta1", "PodGroup", "podgroups", "Namespaced"),
+    ("kueue.x-k8s.io", "v1beta1", "Workload", "workloads", "Namespaced"),
+    ("kueue.x-k8s.io", "v1beta1", "ResourceFlavor", "resourceflavors", "Cluster"),
+    ("kueue.x-k8s.io", "v1beta1", "WorkloadPriorityClass", "workloadpriorityclasses", "Cluster"))
+QUEUED = "trainingjob-queued"
+
+
+def install_kinds_of_others():
+    for group, version, kind, plural, scope in KINDS_OF_OTHERS:
+        anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+        k.create({
+            "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.{group}", "annotations": {
+                "api-approved.kubernetes.io": "unapproved, of a test"}},
+            "spec": {"group": group, "scope": scope,
+                     "names": {"kind": kind, "plural": plural, "singular": kind.lower()},
+                     "versions": [{"name": version, "served": True, "storage": True,
+                                   "subresources": {"status": {}},
+                                   "schema": {"openAPIV3Schema": anything}}]}})
+    for group, _, _, plural, _ in KINDS_OF_OTHERS:
+        k.eventually(lambda: k.refusal("get", f"{plural}.{group}") == "", f"{plural} are served")
+    for kind, name, rest in (
+            ("ResourceFlavor", "small", {"spec": {"nodeLabels": {"size": "small"}}}),
+            ("WorkloadPriorityClass", "high", {"value": 7})):
+        k.create({"apiVersion": "kueue.x-k8s.io/v1beta1", "kind": kind,
+                  "metadata": {"name": name}, **rest})
+
+
+def owned_pod():
+    """A pod that blocks its owner's deletion, as every pod of a job does."""
+    return json.dumps({
+        "apiVersion": "v1", "kind": "Pod", "metadata": {
+            "name": "owned", "namespace": WATCHED, "ownerReferences": [{
+                "apiVersion": "starling.dev/v1alpha1", "kind": "TrainingJob", "name": "any",
+                "uid": "0", "controller": True, "blockOwnerDeletion": True}]},
+        "spec": {"containers": [{"name": "a", "image": "a"}]}})
+
+
+def refused_pod():
+    """What the API server says when the controller makes such a pod; "" if nothing."""
+    return k.refusal("create", f"--as={USER}", "--dry-run=server", "-f", "-", stdin=owned_pod())
 
 
 def roles_of_the_chart(one_namespace):
@@ -75,6 +113,9 @@ class Rights(unittest.TestCase):
         cls.offset = os.path.getsize(cls.audit) if os.path.exists(cls.audit) else 0
         cls.roles = roles_of_the_chart(cls.one_namespace)
         k.eventually(lambda: k.refusal("get", "tj") == "", "TrainingJobs are served")
+        install_kinds_of_others()
+        # The part that looks at owner references may learn of a new kind half a minute later.
+        k.eventually(lambda: refused_pod() == "", "owners of pods are known")
         flags = [f"--namespace={WATCHED}"] if cls.one_namespace else []
         cls.controller = Controller(cls.folder.name, *flags)
         try:
@@ -99,6 +140,8 @@ class Rights(unittest.TestCase):
         k.create(k.digits(replicaSpecs={"worker": {"replicas": 3}}))
         k.eventually(lambda: k.exists("pod", "digits-worker-2"), "the job has its pods")
         cls.take_names()
+        cls.resize_gang("scheduling.x-k8s.io")
+        cls.queue()
         ended = k.container("ended", runPolicy={"ttlSecondsAfterFinished": 0})
         ended["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
         k.create(ended)
@@ -110,8 +153,7 @@ class Rights(unittest.TestCase):
                       "state": {"terminated": {"exitCode": 3, "reason": "Error"}}}]}}))
         k.eventually(lambda: not k.exists("tj", "ended"), "a failed job goes after its time")
         k.kubectl("scale", "tj/digits", "--replicas=1")
-        k.kubectl("patch", "tj", "digits", "--type=merge", "-p",
-                  '{"spec":{"runPolicy":{"suspend":true}}}')
+        cls.suspend("digits", True)
         k.eventually(lambda: not k.exists("pod", "digits-worker-2"), "a suspended job has no pod")
         # Another seed, and certificates that are of no use: both are made anew.
         controller.stop()
@@ -119,16 +161,86 @@ class Rights(unittest.TestCase):
         k.kubectl("patch", "secret", "-n", NAMESPACE, "starling-webhook-certificate",
                   "--type=merge", "-p", '{"data":{"tls.crt":null}}')
         before = k.get("secret", "digits-secret")["metadata"]["uid"]
-        k.kubectl("patch", "tj", "digits", "--type=merge", "-p",
-                  '{"spec":{"runPolicy":{"suspend":false}}}')
+        cls.suspend("digits", False)
+        controller.flags = (*controller.flags, "--gang-scheduler=volcano")
         controller.start()
         k.eventually(lambda: k.exists("secret", "digits-secret") and
                      k.get("secret", "digits-secret")["metadata"]["uid"] != before,
                      "a job of another seed gets a new secret")
         k.eventually(lambda: k.exists("pod", "digits-worker-0"), "the job goes on")
+        cls.resize_gang("scheduling.volcano.sh")
+        # What is told again within minutes is one event.
+        cls.suspend("digits", True)
+        k.eventually(lambda: not k.exists("pod", "digits-worker-0"), "it has no pod again")
+        cls.suspend("digits", False)
+        k.eventually(cls.repeated, "an event is told twice")
+        k.eventually(cls.read_again, "a write is refused for an edit that came before it")
         if not cls.one_namespace:
             k.eventually(lambda: k.exists("pod", "theirs-worker-0", "-n", ELSEWHERE),
                          "jobs of all namespaces have their pods")
+
+    @staticmethod
+    def suspend(name, value):
+        k.kubectl("patch", "tj", name, "--type=merge", "-p",
+                  json.dumps({"spec": {"runPolicy": {"suspend": value}}}))
+
+    @staticmethod
+    def repeated():
+        return any(event.get("series", {}).get("count", 0) > 1
+                   for event in k.get("events.events.k8s.io")["items"])
+
+    @classmethod
+    def read_again(cls):
+        """Edits faster than the controller's answers: what it may not overwrite it reads again."""
+        for suspended in (True, False):
+            cls.suspend("digits", suspended)
+        with open(cls.audit, encoding="utf-8") as file:
+            file.seek(cls.offset)
+            return any('"resource":"trainingjobs"' in line and '"verb":"get"' in line
+                       for line in file)
+
+    @classmethod
+    def resize_gang(cls, group):
+        """Its group is read, made, and changed with the number that the job needs."""
+        def least():
+            return k.get(f"podgroups.{group}", "digits")["spec"]["minMember"]
+        k.eventually(lambda: k.exists(f"podgroups.{group}", "digits"), "the job is a gang")
+        before = least()
+        for workers in ({"replicas": 3, "minReplicas": 2}, {"minReplicas": 1}):
+            k.kubectl("patch", "tj", "digits", "--type=merge", "-p",
+                      json.dumps({"spec": {"replicaSpecs": {"worker": workers}}}))
+            wanted = before + workers["minReplicas"] - 1
+            k.eventually(lambda: least() == wanted, f"the gang is of {wanted}")
+
+    @classmethod
+    def queue(cls):
+        """A job that Kueue, which this test plays, lets in."""
+        def workload():
+            return k.get("workloads.kueue.x-k8s.io", QUEUED)
+        job = k.digits("queued")
+        job["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "a",
+                                     "kueue.x-k8s.io/priority-class": "high"}
+        k.create(job)
+        k.eventually(lambda: k.exists("workloads.kueue.x-k8s.io", QUEUED), "the job is queued")
+        assert workload()["spec"]["priority"] == 7, workload()
+        for suspended in (True, False):
+            cls.suspend("queued", suspended)
+            k.eventually(lambda: workload()["spec"]["active"] is not suspended,
+                         "the Workload follows the job")
+        now = "2026-01-01T00:00:00Z"
+        k.kubectl("patch", "workloads.kueue.x-k8s.io", QUEUED, "--subresource=status",
+                  "--type=merge", "-p", json.dumps({"status": {
+                      "admission": {"clusterQueue": "a", "podSetAssignments": [
+                          {"name": role, "count": count, "flavors": {"cpu": "small"}}
+                          for role, count in (("coordinator", 1), ("worker", 2))]},
+                      "conditions": [
+                          {"type": kind, "status": "True", "reason": "Test", "message": "",
+                           "lastTransitionTime": now}
+                          for kind in ("QuotaReserved", "Admitted")]}}))
+        k.eventually(lambda: k.exists("pod", "queued-worker-0"), "the job is let in")
+        assert k.get("pod", "queued-worker-0")["spec"]["nodeSelector"]["size"] == "small"
+        k.eventually(lambda: any(c["type"] == "PodsReady"
+                                 for c in workload()["status"]["conditions"]), "Kueue is told")
 
     @classmethod
     def take_names(cls):
@@ -173,8 +285,10 @@ class Rights(unittest.TestCase):
         everywhere = {(r["objectRef"].get("apiGroup", ""), r["objectRef"]["resource"])
                       for r in self.requests
                       if "objectRef" in r and "namespace" not in r["objectRef"]}
-        self.assertEqual(everywhere - {("", "nodes"), (
-            "admissionregistration.k8s.io", "validatingwebhookconfigurations")}, set())
+        self.assertEqual(everywhere - {
+            ("", "nodes"), ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+            ("kueue.x-k8s.io", "resourceflavors"),
+            ("kueue.x-k8s.io", "workloadpriorityclasses")}, set())
 
     def namespaces(self):
         return {request["objectRef"].get("namespace") for request in self.requests
@@ -203,6 +317,21 @@ class Rights(unittest.TestCase):
     def test_what_is_called_not_driven_is_a_right_and_was_not_used(self):
         rights = {(g, r, v) for _, _, _, rules in self.roles for _, g, r, _, v in grants(rules)}
         self.assertEqual(set(NOT_DRIVEN) - rights, set())
+        self.assertEqual(set(NOT_DRIVEN) & (self.used(None) | self.used(NAMESPACE)), set())
+
+    def test_without_the_right_over_finalizers_no_pod_blocks_its_jobs_deletion(self):
+        self.assertEqual("", refused_pod())
+        kind, role, ns, rules = self.roles[0]
+        scope = ["-n", ns] if ns else []
+        less = [rule for rule in rules if rule["resources"] != [FINALIZERS[1]]]
+        self.assertEqual(len(rules) - 1, len(less))
+        self.replace(kind, role, scope, less)
+        try:
+            k.eventually(lambda: "cannot set blockOwnerDeletion" in refused_pod(),
+                         "admission asks for it", 10)
+        finally:
+            self.replace(kind, role, scope, rules)
+        k.eventually(lambda: refused_pod() == "", "it is back", 10)
 
     def test_without_any_one_right_its_request_is_refused(self):
         checked = 0
