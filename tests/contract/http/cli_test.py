@@ -14,7 +14,7 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
-STARLING = sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/control/bin/starling"
+STARLING = sys.argv.pop(1) if len(sys.argv) > 1 else ROOT / "build/release/bin/starling"
 DIGITS = str(ROOT / "examples/digits.yaml")
 
 
