@@ -99,7 +99,9 @@ void Put(const IncidentRecord& from, absl::Duration wall_minus_machine, pb::Inci
   to.set_message(from.message);
   to.set_detection_seconds(absl::ToDoubleSeconds(DetectionOf(from, wall_minus_machine)));
   if (from.recovery) to.set_recovery_seconds(absl::ToDoubleSeconds(*from.recovery));
-  to.set_repeated_steps(from.repeated_steps);
+  // Until training goes on nobody knows what is repeated: a coordinator that dies before has not
+  // said that nothing is.
+  if (from.recovery || from.repeated_steps > 0) to.set_repeated_steps(from.repeated_steps);
 }
 
 void Put(const Training& from, pb::TrainingReport& to) {

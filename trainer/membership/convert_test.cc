@@ -102,5 +102,13 @@ TEST(Convert, WhatTheSupervisorSaysOfTheEndIsBelievedWithinWhatWasSeen) {
   EXPECT_DOUBLE_EQ(ToProto(summary, absl::Hours(1)).incidents(0).detection_seconds(), 0.001);
 }
 
+TEST(Convert, HowMuchIsRepeatedIsUnknownUntilTrainingGoesOn) {
+  Summary summary;
+  summary.incidents = {IncidentRecord{}};
+  EXPECT_FALSE(ToProto(summary, absl::ZeroDuration()).incidents(0).has_repeated_steps());
+  summary.incidents[0].recovery = absl::Milliseconds(30);
+  EXPECT_TRUE(ToProto(summary, absl::ZeroDuration()).incidents(0).has_repeated_steps());
+}
+
 }  // namespace
 }  // namespace starling::membership
