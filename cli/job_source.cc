@@ -67,6 +67,11 @@ absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
   // A job that is not there is "not found"; a file that is not there is a wrong file.
   if (!read.ok()) return absl::InvalidArgumentError(read.status().message());
   Json document = *std::move(read);
+  if (!document.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        source.file == "-" ? "standard input" : source.file, ": must be an object, not ",
+        json::Describe(document), "; write apiVersion, kind, metadata and spec"));
+  }
   RETURN_IF_ERROR(Override(document, source.settings));
   spec::CheckedJob checked;
   RETURN_IF_ERROR(spec::ToStatus(spec::CheckJob(document, checked)));

@@ -54,8 +54,9 @@ class TableLoader {
     if (header_) {
       ASSIGN_OR_RETURN(more, Next(reader, cells));
       if (!more) {
-        return Problem(".uri",
-                       absl::StrCat(file_, ": there is a header but no row of data below it"));
+        return Problem(".uri", absl::StrCat(file_,
+                                            ": there is a header but no row of data below it; add "
+                                            "rows or name another file"));
       }
     }
     dataset_.features.reserve(text.size() / kBytesPerCell);
