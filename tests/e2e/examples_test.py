@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every example trains as it stands in the tree, and `make demo` tells its story.
+
+To add one: an example of its own test file is named in ELSEWHERE, any other gets a test here.
+"""
+import os
+import re
+import subprocess
+import time
+import unittest
+
+from case import Case
+from home import BIN, REPOSITORY, read, sha256
+
+EXAMPLES = os.path.join(REPOSITORY, "examples")
+ELSEWHERE = {"digits.yaml": "train_test.py", "digits-ps.yaml": "parameter_server_test.py",
+             "sparse-ps.yaml": "sparse_test.py"}
+HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml")
+
+
+class Examples(Case):
+    def train(self, example, *flags, accuracy=0.95):
+        """Runs it to its end, as its own comment says; returns its result."""
+        began = time.monotonic()
+        command = self.home.start("run", os.path.join(EXAMPLES, example), "-o", "json", *flags)
+        result = self.result(self.finish(command, timeout=180))
+        reached = result["metrics"]["validation/accuracy"]
+        self.say(f"{example}: accuracy {reached}, {result['steps']} steps, {result['epochs']} "
+                 f"epochs, {time.monotonic() - began:.1f} s")
+        self.assertGreaterEqual(reached, accuracy)
+        path = result["model"]["uri"].removeprefix("file://")
+        self.assertEqual(result["model"]["sha256"], sha256(path))
+        return result
+
+    def test_mnist(self):
+        result = self.train("mnist.yaml")
+        self.assertEqual((5, 625), (result["epochs"], result["steps"]))
+
+    def test_synthetic(self):
+        self.assertEqual(5, self.train("synthetic.yaml")["epochs"])
+
+    def test_digits_reproducible_gives_the_same_bytes_with_four_workers_as_with_two(self):
+        models = [self.train("digits-reproducible.yaml", *flags)["model"]["sha256"] for flags in (
+            (), ("--set", "spec.replicaSpecs.worker.replicas=4"))]
+        self.assertEqual(models[0], models[1])
+
+    def test_no_example_is_left_out(self):
+        there = {name for name in os.listdir(EXAMPLES) if name.endswith(".yaml")}
+        self.assertEqual(there, {*HERE, *ELSEWHERE})
+        for example, file in ELSEWHERE.items():
+            text = read(os.path.join(os.path.dirname(os.path.abspath(__file__)), file))
+            self.assertIn(f'examples/{example}"', text, f"{file} runs {example}")
+
+
+class Demo(Case):
+    """`make demo`: what a person sees of a worker's death."""
+
+    VICTIM = "digits-worker-1"
+
+    def test_tells_who_died_how_soon_that_was_noticed_and_that_the_job_went_on(self):
+        began = time.monotonic()
+        done = subprocess.run([os.path.join(EXAMPLES, "demo.sh"), BIN], stdin=subprocess.DEVNULL,
+                              capture_output=True, text=True, timeout=180, check=False,
+                              env=self.home.environment)
+        self.home.assert_nothing_runs(timeout=5)
+        told, page = done.stderr, done.stdout
+        shown = f"{told}\n{page}"
+        self.say(f"{time.monotonic() - began:.1f} s\n{shown}")
+        self.assertEqual(0, done.returncode, shown)
+
+        killed = re.search(r"kill -9 (\d+) ", told)
+        self.assertTrue(killed, shown)
+        after = told[killed.end():]
+        self.assertIn(f"{self.VICTIM} was killed by signal 9", after)
+        self.check_cost(re.search(self.VICTIM + r".*: noticed after .*", after), after)
+        self.assertRegex(after, r"(?s)now with 1 worker.*now with 2 workers", "it was replaced")
+        before = max(self.steps(told[:killed.start()]), default=0)
+        self.assertGreater(max(self.steps(after)), before, "training went on")
+        self.check_page(page)
+
+    def check_cost(self, line, shown):
+        """How soon, how long, how much again; the limits leave a busy machine some room."""
+        self.assertTrue(line, shown)
+        cost = re.search(r"noticed after ([\d.]+) (m?s), training went on after ([\d.]+) (m?s), "
+                         r"(\d+) steps? repeated", line.group(0))
+        self.assertTrue(cost, line.group(0))
+        unit = {"ms": 0.001, "s": 1.0}
+        self.assertLess(float(cost.group(1)) * unit[cost.group(2)], 2)
+        self.assertLess(float(cost.group(3)) * unit[cost.group(4)], 5)
+        self.assertLessEqual(int(cost.group(5)), 1)
+
+    def check_page(self, page):
+        """The numbers at the end."""
+        numbers = dict(re.findall(r"^  (\S.*?)  +(\S.*)$", page, re.MULTILINE))
+        self.assertIn("digits: Succeeded", page)
+        self.assertGreaterEqual(float(numbers["validation accuracy"]), 0.95)
+        self.assertEqual("20", numbers["epochs"])
+        self.assertEqual("460", numbers["steps"])
+        self.assertEqual("28 760", numbers["samples"], "each sample once an epoch")
+        self.assertEqual("1", numbers["incidents"])
+        self.check_cost(re.search(self.VICTIM + " was killed by signal 9: noticed.*", page), page)
+        self.assertEqual(numbers["model's SHA-256"], sha256(numbers["model"]))
+        for name in ("training loss", "time", "samples a second", "last checkpoint"):
+            self.assertIn(name, numbers)
+
+    @staticmethod
+    def steps(text):
+        return [int(step) for step in re.findall(r"epoch \d+, step (\d+)", text)]
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
