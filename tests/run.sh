@@ -7,7 +7,7 @@ cd "$(dirname "$0")/.."
 preset=${1:-release}
 results=$PWD/build/results
 mkdir -p "$results"
-rm -f "$results"/*
+rm -f "$results"/*.xml "$results"/*.log
 status=0
 
 # stage NAME CTEST-OPTION...  All output goes to a file, what is not a pass to the terminal too.
