@@ -63,6 +63,14 @@ absl::Status Refusal(const Json& job) {
       "it came from, or stop it and start anew with --replace"));
 }
 
+// By what users write: a status that a controller wrote meanwhile makes another version, too.
+bool AsksTheSame(const Json& before, const Json& after) {
+  for (const char* part : {"/spec", "/metadata/labels", "/metadata/annotations"}) {
+    if (kube::At(before, part) != kube::At(after, part)) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool IsFinished(const Json& job) {
@@ -116,9 +124,7 @@ absl::StatusOr<Json> ApplyToCluster(Session& session, const LoadedJob& wanted, b
       Json applied,
       store->Apply(kube::kTrainingJob, wanted.object,
                    {.field_manager = "starling-cli", .force = true, .dry_run = false}));
-  const bool same =
-      existing && kube::ResourceVersionOf(*existing) == kube::ResourceVersionOf(applied);
-  what = !existing ? "created" : same ? "unchanged" : "configured";
+  what = !existing ? "created" : AsksTheSame(*existing, applied) ? "unchanged" : "configured";
   return applied;
 }
 
