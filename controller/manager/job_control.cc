@@ -34,6 +34,9 @@ void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue, absl::Durat
   jobs.AddHandler(
       [&queue, settle](const auto& before, const auto& after) {
         const kube::Json& job = after != nullptr ? *after : *before;
+        if (before == nullptr && kube::At(job, "/status/conditions").empty()) {
+          return queue.AddNew(kube::KeyOf(job));
+        }
         const bool only_status =
             before != nullptr && after != nullptr &&
             kube::GenerationOf(*before) == kube::GenerationOf(*after) &&

@@ -23,22 +23,43 @@ void WorkQueue::UpdateAges() {
   metrics_.longest.Set(absl::ToDoubleSeconds(longest));
 }
 
-void WorkQueue::MakeReady(const Key& key) {
-  ready_.push_back(key);
-  metrics_.depth.Set(static_cast<double>(ready_.size()));
+WorkQueue::Line& WorkQueue::LineOf(Turn turn) { return turn == Turn::kNew ? new_ : under_way_; }
+
+void WorkQueue::TellDepth() {
+  metrics_.depth.Set(static_cast<double>(under_way_.size() + new_.size()));
+}
+
+void WorkQueue::MakeReady(const Key& key, Waiting& waiting) {
+  waiting.place = ++places_;
+  LineOf(waiting.turn).emplace(waiting.place, key);
+  TellDepth();
   changed_.NotifyOne();
 }
 
-void WorkQueue::AddLocked(const Key& key) {
-  if (shut_down_ || !dirty_.try_emplace(key, clock_.Now()).second) return;
+void WorkQueue::AddLocked(const Key& key, Turn turn) {
+  if (shut_down_) return;
+  const auto [known, added] = dirty_.try_emplace(key, Waiting{clock_.Now(), turn});
+  Waiting& waiting = known->second;
+  if (!added) {
+    if (turn == waiting.turn || turn == Turn::kNew) return;
+    if (waiting.place != 0) LineOf(waiting.turn).erase(waiting.place);
+    waiting.turn = turn;
+    if (waiting.place != 0) MakeReady(key, waiting);
+    return;
+  }
   metrics_.adds.Increment();
   if (processing_.contains(key)) return;  // Done() hands it out again
-  MakeReady(key);
+  MakeReady(key, waiting);
 }
 
 void WorkQueue::Add(const Key& key) {
   sync::MutexLock lock(mutex_);
   AddLocked(key);
+}
+
+void WorkQueue::AddNew(const Key& key) {
+  sync::MutexLock lock(mutex_);
+  AddLocked(key, Turn::kNew);
 }
 
 void WorkQueue::AddAfterLocked(const Key& key, absl::Duration delay) {
@@ -90,15 +111,25 @@ void WorkQueue::MoveDueLocked() {
   }
 }
 
+WorkQueue::Turn WorkQueue::NextTurn() {
+  if (new_.empty() || (!under_way_.empty() && in_a_row_ < kInARow)) {
+    in_a_row_ = new_.empty() ? 0 : in_a_row_ + 1;
+    return Turn::kUnderWay;
+  }
+  in_a_row_ = 0;
+  return Turn::kNew;
+}
+
 std::optional<Key> WorkQueue::TakeLocked() {
   MoveDueLocked();
-  if (shut_down_ || ready_.empty()) return std::nullopt;
-  Key key = std::move(ready_.front());
-  ready_.pop_front();
+  if (shut_down_ || (under_way_.empty() && new_.empty())) return std::nullopt;
+  Line& line = LineOf(NextTurn());
+  Key key = std::move(line.begin()->second);
+  line.erase(line.begin());
   const absl::Time now = clock_.Now();
   const auto added = dirty_.find(key);
-  metrics_.depth.Set(static_cast<double>(ready_.size()));
-  metrics_.queue_seconds.Observe(absl::ToDoubleSeconds(now - added->second));
+  TellDepth();
+  metrics_.queue_seconds.Observe(absl::ToDoubleSeconds(now - added->second.since));
   dirty_.erase(added);
   processing_[key] = now;
   return key;
@@ -129,7 +160,8 @@ void WorkQueue::Done(const Key& key) {
     metrics_.work_seconds.Observe(absl::ToDoubleSeconds(clock_.Now() - begun->second));
     processing_.erase(begun);
   }
-  if (!shut_down_ && dirty_.contains(key)) MakeReady(key);
+  const auto again = dirty_.find(key);
+  if (!shut_down_ && again != dirty_.end()) MakeReady(key, again->second);
 }
 
 void WorkQueue::ShutDown() {
@@ -140,7 +172,7 @@ void WorkQueue::ShutDown() {
 
 std::size_t WorkQueue::size() const {
   sync::MutexLock lock(mutex_);
-  return ready_.size();
+  return under_way_.size() + new_.size();
 }
 
 std::optional<absl::Time> WorkQueue::next_due() const {

@@ -4,10 +4,14 @@
 // The heart of a level-triggered controller: events only say "look at this key"; a key added while
 // a worker has it is handed out again once that worker is done. Failures come back with growing
 // delays. Time comes from the injected clock, so that tests need not wait.
+//
+// What is new lets go first what is under way: a thousand objects that come at once are then taken
+// up as fast as they can be brought to an end, not all of them begun before the first one ends. It
+// never waits for more than kInARow others each time.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -40,6 +44,8 @@ class WorkQueue {
   void UpdateAges();
 
   void Add(const Key& key);
+  // The same of an object for which nothing has been done yet. Add() of the same key counts more.
+  void AddNew(const Key& key);
   // After `delay`; of several for one key the earliest counts.
   void AddAfter(const Key& key, absl::Duration delay);
   // After a delay that grows with every call until Forget(key).
@@ -47,8 +53,8 @@ class WorkQueue {
   void Forget(const Key& key);
   int FailuresOf(const Key& key) const;
 
-  // The key that has waited longest, waiting for one; nothing after ShutDown(). The caller has it
-  // for itself until Done(key).
+  // The key that has waited longest of those under way, then of the new ones, waiting for one;
+  // nothing after ShutDown(). The caller has it for itself until Done(key).
   std::optional<Key> Get();
   // The same without waiting.
   std::optional<Key> TryGet();
@@ -61,11 +67,23 @@ class WorkQueue {
   std::optional<absl::Time> next_due() const;  // when the earliest delayed key is, if any
 
  private:
-  void AddLocked(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  enum class Turn { kUnderWay, kNew };
+  struct Waiting {
+    absl::Time since;
+    Turn turn;
+    std::uint64_t place = 0;  // in its line; 0: a worker has the key
+  };
+  using Line = std::map<std::uint64_t, Key>;  // first in, first out
+  static constexpr int kInARow = 8;
+
+  void AddLocked(const Key& key, Turn turn = Turn::kUnderWay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddAfterLocked(const Key& key, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Key> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void MakeReady(const Key& key) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void MakeReady(const Key& key, Waiting& waiting) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Line& LineOf(Turn turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Turn NextTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void TellDepth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const clock::Clock& clock_;
   const BackOff back_off_;
@@ -74,9 +92,12 @@ class WorkQueue {
   TokenBucket retries_ ABSL_GUARDED_BY(mutex_);
   Shares shares_ ABSL_GUARDED_BY(mutex_);
   QueueMetrics metrics_ ABSL_GUARDED_BY(mutex_);
-  std::deque<Key> ready_ ABSL_GUARDED_BY(mutex_);  // first in, first out
-  // In ready_, or to be on Done(): since when.
-  absl::flat_hash_map<Key, absl::Time> dirty_ ABSL_GUARDED_BY(mutex_);
+  Line under_way_ ABSL_GUARDED_BY(mutex_);
+  Line new_ ABSL_GUARDED_BY(mutex_);
+  std::uint64_t places_ ABSL_GUARDED_BY(mutex_) = 0;  // given so far
+  int in_a_row_ ABSL_GUARDED_BY(mutex_) = 0;          // under way, while a new one waited
+  // In a line, or to be on Done().
+  absl::flat_hash_map<Key, Waiting> dirty_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Key, absl::Time> processing_ ABSL_GUARDED_BY(mutex_);  // handed out: when
   std::set<std::pair<absl::Time, Key>> delayed_ ABSL_GUARDED_BY(mutex_);
   absl::flat_hash_map<Key, absl::Time> due_ ABSL_GUARDED_BY(mutex_);  // of those delayed

@@ -42,6 +42,56 @@ TEST_F(WorkQueueTest, AKeyThatIsBeingWorkedOnComesBackOnlyWhenThatIsDone) {
   EXPECT_EQ(queue_.TryGet(), std::nullopt);
 }
 
+TEST_F(WorkQueueTest, WhatIsUnderWayGoesBeforeWhatIsNew) {
+  queue_.AddNew(kA);
+  queue_.Add(kB);
+  EXPECT_EQ(queue_.size(), 2U);
+
+  EXPECT_EQ(queue_.TryGet(), kB);
+  EXPECT_EQ(queue_.TryGet(), kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, NewsOfANewKeyBringItForward) {
+  queue_.AddNew(kA);
+  queue_.AddNew(kB);
+  queue_.Add(kB);
+  queue_.AddNew(kB);  // it stays there
+  EXPECT_EQ(queue_.size(), 2U);
+
+  EXPECT_EQ(queue_.TryGet(), kB);
+  EXPECT_EQ(queue_.TryGet(), kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, NewKeysAreNotKeptWaitingForEver) {
+  const Key fresh{"ns", "fresh"};
+  queue_.AddNew(fresh);
+  int before_it = 0;
+  for (;; ++before_it) {
+    ASSERT_LT(before_it, 20);
+    queue_.Add({"ns", std::to_string(before_it)});
+    const std::optional<Key> key = queue_.TryGet();
+    ASSERT_TRUE(key.has_value());
+    queue_.Done(*key);
+    if (*key == fresh) break;
+  }
+  EXPECT_EQ(before_it, 8);
+}
+
+TEST_F(WorkQueueTest, AKeyThatIsAddedAsNewWhileAWorkerHasItComesBackOnce) {
+  queue_.AddNew(kA);
+  ASSERT_EQ(queue_.TryGet(), kA);
+  queue_.AddNew(kA);
+  queue_.Add(kA);
+  EXPECT_EQ(queue_.size(), 0U);
+  queue_.Done(kA);
+  EXPECT_EQ(queue_.size(), 1U);
+  EXPECT_EQ(queue_.TryGet(), kA);
+  queue_.Done(kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
 TEST_F(WorkQueueTest, ADelayedKeyComesWhenItsTimeHasCome) {
   queue_.AddAfter(kA, absl::Seconds(5));
 
