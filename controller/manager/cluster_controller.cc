@@ -20,6 +20,7 @@
 #include "controller/manager/lease.h"
 #include "controller/manager/process_metrics.h"
 #include "controller/manager/telemetry.h"
+#include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/names.h"
 #include "controller/runtime/cached_kube_client.h"
@@ -267,8 +268,9 @@ absl::StatusOr<std::unique_ptr<ClusterController>> ClusterController::Start(
                                      .not_ready = [&all] { return all.NotReady(); }},
                                     registry));
   all.Watch();
-  log::Info("controller started",
-            {{"identity", named.cluster.election.identity}, {"namespace", options.cluster.ns}});
+  log::Info("controller started", {{"version", Version()},
+                                   {"identity", named.cluster.election.identity},
+                                   {"namespace", options.cluster.ns}});
   return controller;
 }
 

@@ -36,6 +36,7 @@ NODES = {"node1": 1, "node2": 2}
 # Where a node needs a minute and more to be missed, tests of node loss would mostly wait.
 NODE_GRACE = 40
 SHARED_VOLUMES = 10
+SYSTEM = "starling-system"
 CHART = os.path.join(REPOSITORY, "charts/starling")
 
 
@@ -166,16 +167,27 @@ class Cluster:
 
     # The operator.
 
-    def install_operator(self, *flags):
-        """By helm; whether that went well, None where there is no chart."""
+    def install_operator(self, *flags, image=IMAGE):
+        """By helm, in place of what is installed; whether that went well, None where there is no
+        chart. Its namespace is one that Pod Security restricts."""
         if not os.path.exists(os.path.join(CHART, "Chart.yaml")):
             return None
-        repository, _, tag = IMAGE.rpartition(":")
-        done = subprocess.run([
-            Programs("helm")["helm"], "install", "starling", CHART, "--namespace",
-            "starling-system", "--create-namespace", "--set", f"image.repository={repository}",
-            "--set", f"image.tag={tag}", "--wait", "--timeout", "60s", *flags],
-            env=dict(os.environ, KUBECONFIG=self.kubeconfig), check=False)
+        namespace = {"name": SYSTEM, "labels": {"pod-security.kubernetes.io/enforce": "restricted"}}
+        if self.plane.api.find(f"/api/v1/namespaces/{SYSTEM}") is None:
+            self.plane.api.create("/api/v1/namespaces", {"metadata": namespace})
+        repository, _, tag = image.rpartition(":")
+        return self._helm("upgrade", "--install", "starling", CHART, "--hide-notes",
+                          "--set", f"image.repository={repository}", "--set", f"image.tag={tag}",
+                          *flags)
+
+    def uninstall_operator(self):
+        """Whether that went well; jobs stay."""
+        return self._helm("uninstall", "starling")
+
+    def _helm(self, *arguments):
+        done = subprocess.run([Programs("helm")["helm"], *arguments, "--namespace", SYSTEM, "--wait",
+                               "--timeout", "60s"], check=False,
+                              env=dict(os.environ, KUBECONFIG=self.kubeconfig))
         return done.returncode == 0
 
     # Parts.

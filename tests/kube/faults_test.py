@@ -24,18 +24,6 @@ class Faults(TrainingCase):
                       "all workers are there")
         self.members(changes.get("workers", 2))
 
-    def leader(self):
-        """The controller pod that leads."""
-        lease = self.get("lease", "starling-controller", namespace="starling-system")
-        return lease["spec"].get("holderIdentity", "").partition("_")[0]
-
-    def controllers(self):
-        return {pod["metadata"]["name"]: pod for pod in
-                self.get("pods", namespace="starling-system")
-                if "deletionTimestamp" not in pod["metadata"]
-                and any(found["type"] == "Ready" and found["status"] == "True"
-                        for found in pod["status"].get("conditions", []))}
-
     def lead_from(self, node):
         """Has a controller on that node lead."""
         def there():

@@ -22,7 +22,7 @@ import tempfile
 import time
 import unittest
 
-from cluster import Cluster
+from cluster import SYSTEM, Cluster
 from image import IMAGE
 from programs import REPOSITORY, SKIPPED, Skip
 from waiting import wait_for
@@ -42,12 +42,18 @@ class KubectlError(Exception):
 class KubeCase(unittest.TestCase):
     """One test in one namespace; `self.cluster` is the cluster, `self.namespace` the namespace."""
 
+    # What the namespace lets pods be: the API server refuses all others.
+    POD_SECURITY = "restricted"
+
     def setUp(self):
         assert _CLUSTER is not None, "run this file with run_tests()"
         self.cluster = _CLUSTER
         words = re.sub(r"[^a-z0-9]+", "-", self._testMethodName.removeprefix("test_").lower())
         self.namespace = f"t-{words[:40].strip('-')}-{os.getpid()}"
-        self.kubectl("create", "namespace", self.namespace, namespace=None)
+        self.kubectl("create", "-f", "-", namespace=None, stdin=json.dumps({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {
+                "name": self.namespace,
+                "labels": {"pod-security.kubernetes.io/enforce": self.POD_SECURITY}}}))
         # A pod is refused until its namespace has its service account.
         self.wait_for(lambda: self.get("serviceaccount", "default"), 60, "the service account")
         self.addCleanup(self._close)
@@ -71,6 +77,12 @@ class KubeCase(unittest.TestCase):
         if check and done.returncode != 0:
             raise KubectlError(command, done.returncode, done.stderr)
         return done.stdout
+
+    def refusal(self, *arguments, **options):
+        """What kubectl says on stderr instead of doing it."""
+        with self.assertRaises(KubectlError) as caught:
+            self.kubectl(*arguments, **options)
+        return caught.exception.stderr
 
     def start_kubectl(self, *arguments):
         """One that goes on (`get -w`, `port-forward`) with its output in .stdout; ended at the end."""
@@ -175,9 +187,24 @@ class KubeCase(unittest.TestCase):
     def kill_controller(self, number=9):
         """Signals every controller process; how many there were. Their pods restart them."""
         return sum(self.kill_in_pod(pod["metadata"]["name"], "starling-controller", number,
-                                    "starling-system")
-                   for pod in self.get("pods", namespace="starling-system")
+                                    SYSTEM)
+                   for pod in self.get("pods", namespace=SYSTEM)
                    if pod["status"].get("phase") == "Running")
+
+    # The operator.
+
+    def controllers(self):
+        """Its pods that are ready and stay, by name."""
+        return {pod["metadata"]["name"]: pod for pod in
+                self.get("pods", namespace=SYSTEM)
+                if "deletionTimestamp" not in pod["metadata"]
+                and any(found["type"] == "Ready" and found["status"] == "True"
+                        for found in pod["status"].get("conditions", []))}
+
+    def leader(self):
+        """The name of the controller pod that leads."""
+        lease = self.get("lease", "starling-controller", namespace=SYSTEM)
+        return lease["spec"].get("holderIdentity", "").partition("_")[0]
 
     # Words.
 
@@ -201,11 +228,14 @@ def sleeper(name, node, script="sleep infinity", **metadata):
     """A pod of the project's image that runs a shell script on a node: something to try things on."""
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata},
             "spec": {"nodeName": node, "hostname": name, "terminationGracePeriodSeconds": 0,
+                     "securityContext": {"runAsNonRoot": True,
+                                         "seccompProfile": {"type": "RuntimeDefault"}},
                      "containers": [{
                          "name": "main", "image": IMAGE, "imagePullPolicy": "Never",
                          "command": ["bash", "-c", script],
-                         "securityContext": {"readOnlyRootFilesystem": True, "runAsNonRoot": True,
-                                             "allowPrivilegeEscalation": False}}]}}
+                         "securityContext": {"readOnlyRootFilesystem": True,
+                                             "allowPrivilegeEscalation": False,
+                                             "capabilities": {"drop": ["ALL"]}}}]}}
 
 
 @contextlib.contextmanager

@@ -118,6 +118,21 @@ class Troubles(TrainingCase):
         self.kubectl("delete", "resourcequota", "small")
         self.members(2)
 
+    def test_a_namespace_that_forbids_such_pods_until_the_template_is_mended(self):
+        job = container("true", suspend=True)
+        pod = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]
+        mended = pod.pop("securityContext")
+        self.apply(job)
+        self.suspend(False, "own")
+        self.assertIn("runAsNonRoot != true", self.await_degraded("PodForbidden", "own"))
+        self.assertEqual({}, self.pods())
+        self.suspend(True, "own")
+        self.await_condition("Suspended", "own")
+        pod["securityContext"] = mended
+        self.apply(job)
+        self.suspend(False, "own")
+        self.await_condition("Succeeded", "own")
+
     def test_a_secret_that_is_not_there(self):
         job = digits()
         trainer_of(job)["env"] = [{"name": "X", "valueFrom": {"secretKeyRef": {

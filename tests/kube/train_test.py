@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 import time
 
+from image import IMAGE
 from kube_case import BIN, run_tests
 from programs import REPOSITORY
 from training import CLAIM, START, TrainingCase, digits, on_claim
@@ -18,6 +19,8 @@ EXAMPLE = os.path.join(REPOSITORY, "examples/digits.yaml")
 
 class Train(TrainingCase):
     def test_the_example_trains_on_two_nodes(self):
+        self.assertIn("violates PodSecurity", self.refusal(
+            "run", "loose", "--image", IMAGE, "--dry-run=server"), "this namespace is restricted")
         began = time.monotonic()
         self.kubectl("apply", "-f", EXAMPLE)
         self.wait_for(lambda: len(self.pods()) == 3, START, "three pods")

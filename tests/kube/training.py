@@ -86,10 +86,14 @@ def container(script, name="own", workers=2, restart="OnFailure", **policy):
             "workload": {"container": {"framework": "PyTorch"}}, "runPolicy": policy,
             "replicaSpecs": {"worker": {
                 "replicas": workers, "restartPolicy": restart,
-                "template": {"spec": {"terminationGracePeriodSeconds": 1, "containers": [{
-                    "name": "trainer", "image": IMAGE, "imagePullPolicy": "Never",
-                    "command": ["bash", "-c", script],
-                    "resources": {"requests": {"cpu": "50m", "memory": "16Mi"}}}]}}}}}}
+                "template": {"spec": {
+                    "terminationGracePeriodSeconds": 1,
+                    # All that Pod Security `restricted` asks for and the controller leaves to them.
+                    "securityContext": {"runAsNonRoot": True},
+                    "containers": [{
+                        "name": "trainer", "image": IMAGE, "imagePullPolicy": "Never",
+                        "command": ["bash", "-c", script],
+                        "resources": {"requests": {"cpu": "50m", "memory": "16Mi"}}}]}}}}}}
 
 
 class StepWatch:
