@@ -101,14 +101,6 @@ class Troubles(TrainingCase):
         self.apply(job)
         self.assertIn("imagePullSecrets", self.await_degraded("ImagePullFailed"))
 
-    def test_a_pod_that_has_no_place_and_the_rest_that_trains(self):
-        job = digits(workers=3)
-        trainer_of(job)["resources"]["requests"] = {"cpu": "1200m"}
-        self.apply(job)
-        self.assertIn("minReplicas", self.await_degraded("Unschedulable"))
-        self.await_condition("Running")
-        self.members(2)
-
     def test_a_quota(self):
         self.apply({"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "small"},
                     "spec": {"hard": {"pods": "2"}}})
