@@ -11,6 +11,8 @@ from kube_case import run_tests
 from parameter_server_test import served
 from training import TrainingCase
 
+SECRET = "/etc/starling/secret"
+
 
 class Strangers(TrainingCase):
     def setUp(self):
@@ -65,6 +67,13 @@ class Strangers(TrainingCase):
                     f"another job's key, said to be of {claimed}, is worth nothing to the {role}")
             self.assertEqual(b"", strangers.babble(address))
 
+    def check_api(self):
+        """A pod holds nothing with which the API server would show it another job's Secret."""
+        def files(folder):
+            return self.execute("stray-worker-0", "sh", "-c", f"ls {folder} || true").split()
+        self.assertEqual(["ca.crt", "data-plane", "tls.crt", "tls.key"], files(SECRET))
+        self.assertEqual([], files("/var/run/secrets"), "no token of a service account")
+
     def test_a_pod_of_another_job_can_neither_join_nor_read_nor_stop_this_one(self):
         for name, count in (("stray", 1), ("mine", 2)):
             job = served(servers=count, replication=count, workers=count)
@@ -78,6 +87,7 @@ class Strangers(TrainingCase):
             steps.await_more(10)
             self.check_control()
             self.check_data()
+            self.check_api()
             steps.await_more(20)
         self.say(f"longest time without a step: {steps.gap():.2f} s")
         self.assertLess(steps.gap(), 2)
