@@ -69,10 +69,11 @@ Json BuildBudget(const JobIdentity& job, Role role) {
   return budget;
 }
 
+// Neither this nor the configuration may be `immutable`: a kubelet would not look at it again, and
+// give the pods of the next job of that name what was the last one's.
 Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials) {
   Json secret = Owned(job, "v1", "Secret", SecretName(job.name));
   secret["type"] = "Opaque";
-  secret["immutable"] = true;
   Json& data = secret["data"];
   data[Text(kSecretKey)] = absl::Base64Escape(credentials.data_plane_key);
   data[Text(kAuthorityKey)] = absl::Base64Escape(credentials.authority);
@@ -86,7 +87,6 @@ Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials) {
 Json BuildConfig(const JobIdentity& job, std::int64_t generation, std::string_view given_json,
                  std::string_view resolved_json) {
   Json config = Owned(job, "v1", "ConfigMap", ConfigName(job.name, generation));
-  config["immutable"] = true;
   config["data"] = {{Text(kSpecKey), Text(resolved_json)}, {Text(kGivenKey), Text(given_json)}};
   return config;
 }

@@ -76,7 +76,7 @@ Json BuildBudget(const JobIdentity& job, Role role);
 // The job's secret: the data-plane key and a leaf for each role, of which a pod mounts its own.
 Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials);
 
-// The frozen spec, immutable: `resolved` is what the pods read, `given` what the user wrote, by
+// The frozen spec: `resolved` is what the pods read, `given` what the user wrote, by
 // which later edits are told from what a newer controller's defaults would change.
 Json BuildConfig(const JobIdentity& job, std::int64_t generation, std::string_view given_json,
                  std::string_view resolved_json);

@@ -385,10 +385,10 @@ TEST(Resources, NullInATemplateRemoves) {
   EXPECT_EQ(merged, Json({{"b", {{"d", 3}}}}));
 }
 
-TEST(Resources, FrozenSpecIsImmutable) {
+TEST(Resources, FrozenSpecIsReadAnewByTheKubelet) {
   const Json config = BuildConfig(kJob, 2, "{}", R"({"seed":1})");
   EXPECT_EQ(config["metadata"]["name"], "digits-resolved-2");
-  EXPECT_EQ(config["immutable"], true);
+  EXPECT_FALSE(config.contains("immutable"));
   EXPECT_EQ(config["data"]["spec.json"], R"({"seed":1})");
 }
 
