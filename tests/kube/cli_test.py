@@ -9,7 +9,7 @@ import subprocess
 import tempfile
 import uuid
 
-from kube_case import BIN, run_tests
+from kube_case import BIN, run_tests, sleeper
 from parameter_server_test import served
 from training import START, TrainingCase, digits, steps_of
 
@@ -174,6 +174,7 @@ class CommandLine(TrainingCase):
             self.assertEqual(DONE.format(outcome), self.starling("submit", path, **chosen))
         self.await_condition("Running")
         before = self.get("tj", "digits")["metadata"]["uid"]
+        self.hold("digits-secret", "digits-resolved-1")
         change = ("--set", "spec.seed=8")
         self.assertIn("spec.seed", self.starling("submit", path, *change, code=2, **chosen))
         self.assertEqual(DONE.format("created"),
@@ -192,6 +193,18 @@ class CommandLine(TrainingCase):
                       self.starling("watch", "digits", code=130, **chosen))
         self.assertEqual(DONE.format("resumed"), self.starling("resume", "digits", **chosen))
         self.await_condition("Running")
+
+    def hold(self, secret, config):
+        """A pod on each node that goes on using them, so that no kubelet forgets what they hold:
+        those of the next job of that name must be seen all the same."""
+        for node in self.cluster.nodes:
+            pod = sleeper(f"holds-on-{node}", node)
+            pod["spec"]["volumes"] = [{"name": "secret", "secret": {"secretName": secret}},
+                                      {"name": "config", "configMap": {"name": config}}]
+            pod["spec"]["containers"][0]["volumeMounts"] = [
+                {"name": name, "mountPath": f"/{name}"} for name in ("secret", "config")]
+            self.apply(pod)
+        self.await_ready(*(f"holds-on-{node}" for node in self.cluster.nodes))
 
     def test_servers_are_scaled_by_their_role(self):
         self.starling("submit", self.file(served()))
