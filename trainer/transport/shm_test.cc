@@ -289,7 +289,7 @@ TEST(ShmMesh, HeaderThatChangesAfterItWasCheckedChangesNothing) {
 
 TEST(ShmMesh, WhoSpinsNoticesADeathToo) {
   Options options;
-  options.spin = absl::Hours(1);
+  options.spin = {absl::Hours(1), SpinRule::kAlways};
   HalfMesh half(options);
   half.pair.theirs.Reset();
   std::vector<std::byte> buffer(8);
@@ -313,7 +313,7 @@ TEST(ShmMesh, RingingWithoutReasonDoesNoHarm) {
 TEST(ShmMesh, NoWakeUpIsLostInManySleepsOfBothEnds) {
   for (const absl::Duration spin : {absl::ZeroDuration(), absl::Microseconds(20)}) {
     Options options;
-    options.spin = spin;
+    options.spin = {spin, SpinRule::kAlways};
     Members members(Kind::kShm, 2, options);
     auto meshes = members.OpenAll(1);
     OnEachRank(2, [&](int rank) {
@@ -328,12 +328,6 @@ TEST(ShmMesh, NoWakeUpIsLostInManySleepsOfBothEnds) {
       }
     });
   }
-}
-
-TEST(ShmMesh, SpinsOnlyWhereEveryRankHasACore) {
-  const auto wanted = absl::Microseconds(50);
-  EXPECT_EQ(AllowedSpin(wanted, 2, 2), wanted);
-  EXPECT_EQ(AllowedSpin(wanted, 3, 2), absl::ZeroDuration());
 }
 
 // Inodes of the segments that this process has mapped.

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
+#include "trainer/transport/cores.h"
 
 namespace starling::transport {
 namespace {
@@ -30,22 +31,11 @@ int CountSharing(const std::vector<std::unique_ptr<Stream>>& streams) {
   }));
 }
 
-// Those that this process may run on.
-int Cores() {
-  cpu_set_t allowed;
-  CPU_ZERO(&allowed);
-  return ::sched_getaffinity(0, sizeof allowed, &allowed) == 0 ? CPU_COUNT(&allowed) : 1;
-}
-
 std::string PeerName(int rank, const Peer& peer) {
   return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
 }
 
 }  // namespace
-
-absl::Duration AllowedSpin(absl::Duration wanted, int ranks_here, int cores) {
-  return ranks_here > cores ? absl::ZeroDuration() : wanted;
-}
 
 class StreamMesh::Drive {
  public:
@@ -73,7 +63,7 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
     : view_(view),
       members_(std::move(members)),
       rank_(rank),
-      spin_(AllowedSpin(options.spin, 1 + CountSharing(streams), Cores())) {
+      spin_(AllowedSpin(options.spin, 1 + CountSharing(streams), CoresHere())) {
   shaper = Shaper(options.shaping);
   early_allowance = options.max_early_bytes;
   LinkOwner& owner = *this;

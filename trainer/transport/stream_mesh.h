@@ -23,10 +23,6 @@
 
 namespace starling::transport {
 
-// How long a waiting thread may spin, of what was asked for: not at all where more ranks compute on
-// these cores than there are.
-absl::Duration AllowedSpin(absl::Duration wanted, int ranks_here, int cores);
-
 // Confined to one thread at a time, except Wake, Cancel, status and traffic.
 class StreamMesh final : public Mesh, private LinkOwner {
  public:

@@ -25,6 +25,7 @@
 #include "trainer/transport/cancellation.h"
 #include "trainer/transport/ledger.h"
 #include "trainer/transport/mesh.h"
+#include "trainer/transport/spin.h"
 
 namespace starling::transport {
 
@@ -53,10 +54,7 @@ struct Options {
   int max_parked = 1024;                                   // authenticated ones of later views
   absl::Duration dial_patience = absl::Milliseconds(300);  // for a peer that refuses connections
 
-  // A waiting thread polls without sleeping for this long first: a sleeping core's wake-up costs
-  // about 22 us, but a spinning one takes the core from whoever else computes. Meshes in shared
-  // memory that have more ranks than cores never spin.
-  absl::Duration spin = absl::ZeroDuration();
+  Spin spin;                               // of a waiting thread, before it sleeps
   std::size_t max_early_bytes = 64 << 20;  // frames of a mesh that came before their receive
   Shaping shaping;
 };
