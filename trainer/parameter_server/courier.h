@@ -57,6 +57,8 @@ class Courier {
   absl::StatusOr<std::optional<Delivery>> Receive(net::Deadline deadline);
   // Waits until all that was posted has left; what arrives meanwhile is kept for Receive.
   absl::Status Flush(net::Deadline deadline);
+  // Whether anything that was posted may not have left: only Receive and Flush move it.
+  bool sending() const { return !outgoing_.empty(); }
 
  private:
   struct Incoming {

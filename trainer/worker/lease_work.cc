@@ -334,6 +334,7 @@ absl::Status LeaseWork::Compute(Lease lease, Flight& flight) {
   flights_[lease] = flight;
   outgoing_ = {};
   outgoing_.lease = lease;
+  outgoing_.clock = clock_;
   outgoing_.weight = static_cast<double>(samples);
   if (samples <= unit_) {
     outgoing_.gradient = parts_.engine.gradients();
@@ -406,8 +407,9 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
                      static_cast<std::int64_t>(rows.size() * sizeof(float)));
   }
   SendEagerly();
-  // Others wait for their sums while this worker computes. How the view ends is heard later.
-  if (parts_.pipe.sums_up()) (void)parts_.pipe.Poll();
+  // A link takes what its buffer holds at once, and the rest whenever it is asked; others wait for
+  // their sums while this worker computes. How the view ends is heard later.
+  if (parts_.pipe.sending() || parts_.pipe.sums_up()) (void)parts_.pipe.Poll();
 }
 
 void LeaseWork::PushSlot(std::size_t slot) {
@@ -437,7 +439,7 @@ void LeaseWork::PushSlot(std::size_t slot) {
   }
   Entry entry;
   entry.lease = outgoing_.lease;
-  entry.clock = clock_;
+  entry.clock = outgoing_.clock;
   entry.read = versions_[slot];
   entry.weight = outgoing_.weight;
   entry.update = std::make_shared<const std::string>(std::move(bytes));
@@ -475,7 +477,8 @@ absl::Status LeaseWork::SendTheRest() {
 }
 
 absl::Status LeaseWork::Seal(Lease lease, Flight flight) {
-  ++clock_;
+  // An earlier lease that was refused meanwhile may have moved it further.
+  clock_ = std::max(clock_, outgoing_.clock + 1);
   Flight& mine = flights_[lease];
   mine.mean_loss = flight.mean_loss;
   mine.sealed = true;

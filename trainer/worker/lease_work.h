@@ -8,8 +8,8 @@
 // copy, and their gradients' sum is pushed. With hogwild threads take a step for each of its
 // samples, and what the parameters have changed by is pushed. With eagerStaleSynchronous what is
 // ready is sent within a budget, the most useful first, and the lease ends when all is sent.
-// Several leases may be on their way; one that was refused (backup workers) in some slot is worked
-// off again, and slots that have taken it skip it.
+// Several leases may be on their way; one that was refused (backup workers) in some slot is given
+// back and worked off again, mostly by another worker; slots that have taken it skip it.
 #pragma once
 
 #include <functional>
@@ -56,7 +56,7 @@ class LeaseWork {
   };
   struct Events {
     std::function<void(const Done&)> done;
-    std::function<void(Lease)> refused;  // it is to be worked off again
+    std::function<void(Lease)> refused;  // all slots have answered, and some has not taken it
   };
   LeaseWork(const Parts& parts, Events events);
 
@@ -94,6 +94,7 @@ class LeaseWork {
   // The lease that is being pushed.
   struct Outgoing {
     Lease lease = 0;
+    parameter_server::Clock clock = 0;  // of all its pushes, whatever is heard meanwhile
     std::span<const float> gradient;
     float scale = 1;
     double weight = 0;

@@ -64,8 +64,10 @@ class SlotPipe {
   // Handles what arrives until `done`: OK; or until `deadline`: DEADLINE_EXCEEDED. UNAVAILABLE,
   // with the ranks that could not be reached, means that the view has ended here.
   absl::Status Await(const std::function<bool()>& done, net::Deadline deadline);
-  // Handles what has arrived.
+  // Handles what has arrived, and moves what was posted as far as the links take it.
   absl::Status Poll();
+  // Whether anything that was posted may not have left yet.
+  bool sending() const { return courier_ != nullptr && courier_->sending(); }
 
   // What a server refused as malformed: a mistake in this program, which sending again repeats.
   const absl::Status& rejected() const { return rejected_; }
