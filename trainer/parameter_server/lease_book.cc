@@ -17,6 +17,7 @@ void LeaseBook::OnView(const JobView& view) {
   }
   std::erase_if(holders_, [&](const auto& held) { return !view.HasClient(held.second); });
   std::erase_if(finished_, [&](const auto& one) { return !view.HasClient(one.first); });
+  std::erase_if(returned_, [&](const auto& one) { return !view.HasClient(one.second.by); });
 }
 
 // A lease is done when every slot has it.
@@ -49,8 +50,21 @@ void LeaseBook::OnDone(Lease lease, const Client& client) {
   Finish(lease);
 }
 
+bool LeaseBook::OnReturned(Lease lease, const Client& client, absl::Time now) {
+  const auto holder = holders_.find(lease);
+  if (holder == holders_.end() || holder->second != client) return false;
+  holders_.erase(holder);
+  returned_.insert_or_assign(lease, Returned{client, now});
+  return true;
+}
+
+void LeaseBook::ForgetReturned(absl::Time then) {
+  std::erase_if(returned_, [&](const auto& one) { return one.second.at < then; });
+}
+
 void LeaseBook::Finish(Lease lease) {
   done_.Add(lease);
+  returned_.erase(lease);
   const auto holder = holders_.find(lease);
   if (holder == holders_.end()) return;
   ++finished_[holder->second];
@@ -67,6 +81,8 @@ std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
   if (!Informed() || !view_.HasClient(client)) return taken;
   for (Lease lease = NotDoneFrom(1); lease <= leases_ && taken.size() < most;
        lease = NotDoneFrom(lease + 1)) {
+    const auto returned = returned_.find(lease);
+    if (returned != returned_.end() && returned->second.by == client) continue;
     if (holders_.emplace(lease, client).second) taken.push_back(lease);
   }
   return taken;

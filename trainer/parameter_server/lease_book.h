@@ -9,6 +9,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "trainer/parameter_server/lease_ledger.h"
 #include "trainer/parameter_server/slot_plan.h"
 
@@ -31,10 +32,16 @@ class LeaseBook {
   // another may not have heard yet that a slot was restored without what it was told there.
   void OnDone(Lease lease, const Client& client);
 
+  // A client of the newest view gives a lease back: all slots have answered its push, and one has
+  // refused it. From now on it is free for the others. False: it was not this client's to give.
+  bool OnReturned(Lease lease, const Client& client, absl::Time now);
+  // What was returned before `then` may be given to whoever returned it, too.
+  void ForgetReturned(absl::Time then);
+
   // From now on leases above `leases` are given to nobody.
   void Limit(Lease leases) { leases_ = leases; }
-  // Up to `most` leases for a client of the newest view, the lowest first. None before the slots'
-  // ledgers are known.
+  // Up to `most` leases for a client of the newest view, the lowest first, but none that it has
+  // returned. None before the slots' ledgers are known.
   std::vector<Lease> Take(const Client& client, std::size_t most);
   bool Done(Lease lease) const { return done_.Has(lease); }
   bool AllDone() const;
@@ -60,6 +67,11 @@ class LeaseBook {
   LeaseLedger done_;
   std::map<Lease, Client> holders_;
   std::map<Client, std::int64_t> finished_;
+  struct Returned {
+    Client by;
+    absl::Time at;
+  };
+  std::map<Lease, Returned> returned_;  // and not done
   struct Known {
     ViewNumber view = 0;
     LeaseLedger ledger;

@@ -117,7 +117,7 @@ void SlotCoordinator::Decide(absl::Time now) {
   Replan(now);
   LearnWork(now);
   Judge(now);
-  GiveWork();
+  GiveWork(now);
   TakeTurn(now);
   Release();
   if (waiting_.empty()) waiting_ = plan_->waiting();

@@ -45,6 +45,8 @@ class SlotCoordinator final : public membership::Coordinator {
     // How long a leaving client may finish what it holds, and clients what they hold at the end.
     absl::Duration drain_patience = absl::Seconds(5);
     absl::Duration conclude_patience = absl::Seconds(2);
+    // How long a lease that a client has given back waits for another client to have room for it.
+    absl::Duration return_patience = absl::Seconds(1);
     // How tables follow from a layout; empty: TablesOf().
     std::function<absl::StatusOr<JobTables>(const Layout&)> tables;
   };
@@ -97,6 +99,7 @@ class SlotCoordinator final : public membership::Coordinator {
     std::vector<std::pair<std::size_t, LeaseLedger>> ledgers;
     std::vector<Lease> done;
     std::vector<Lease> held;
+    std::vector<Lease> returned;  // held before, in this view, and neither held nor done now
     std::int64_t turn = 0;
     bool ends_training = false;
   };
@@ -144,7 +147,7 @@ class SlotCoordinator final : public membership::Coordinator {
   void UpdateWork();
   void FollowRecovery(absl::Time now);
   bool EnoughToWork() const;
-  void GiveWork();
+  void GiveWork(absl::Time now);
   std::size_t Wanted(const Client& client, std::int64_t left) const;
   void CountPace(const Client& client, absl::Time now);
   const membership::ViewMember* FirstClient() const;

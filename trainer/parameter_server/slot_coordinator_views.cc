@@ -70,7 +70,7 @@ std::string Count(std::size_t count, const char* what) {
 
 void SlotCoordinator::Hear(const membership::Report& report) {
   Heard& heard = heard_[report.id.pod_uid];
-  heard = Heard();
+  const Heard before = std::exchange(heard, Heard());
   heard.id = report.id;
   heard.fresh = true;
   pb::ParameterServerReport from;
@@ -94,6 +94,12 @@ void SlotCoordinator::Hear(const membership::Report& report) {
   }
   heard.done.assign(from.done().begin(), from.done().end());
   heard.held.assign(from.held().begin(), from.held().end());
+  const bool same = known && before.installed == heard.installed && before.self == heard.self;
+  for (const Lease lease : same ? before.held : std::vector<Lease>()) {
+    const bool told = std::ranges::find(heard.held, lease) != heard.held.end() ||
+                      std::ranges::find(heard.done, lease) != heard.done.end();
+    if (!told) heard.returned.push_back(lease);
+  }
   heard.turn = from.evaluation().turn();
   heard.ends_training = from.evaluation().ends_training();
 }

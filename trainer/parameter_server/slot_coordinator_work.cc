@@ -36,6 +36,9 @@ void SlotCoordinator::LearnWork(absl::Time now) {
     }
     if (heard.self.id.pod_uid.empty()) continue;
     for (const Lease lease : heard.done) book_->OnDone(lease, heard.self);
+    for (const Lease lease : heard.returned) {
+      if (book_->OnReturned(lease, heard.self, now)) Changed();
+    }
     for (const Lease lease : heard.held) book_->OnHeld(lease, heard.self);
     CountPace(heard.self, now);
   }
@@ -143,7 +146,7 @@ void SlotCoordinator::UpdateWork() {
   work_ = WorkOf(*spec_, given ? changed->stop() : spec_->stop(), layout_->samples);
 }
 
-void SlotCoordinator::GiveWork() {
+void SlotCoordinator::GiveWork(absl::Time now) {
   if (view() == nullptr || !informed_ || Halted() || ended_ || conclude_ || ServersLeave()) return;
   if (!EnoughToWork()) {
     waiting_ = absl::StrCat("waits for more members: ", view()->clients.size(), " workers and ",
@@ -161,6 +164,11 @@ void SlotCoordinator::GiveWork() {
   book_->Limit(static_cast<Lease>(limit) + 1);
   const std::int64_t left =
       std::max<std::int64_t>(0, limit + 1 - static_cast<std::int64_t>(book_->done()));
+  const auto staying = std::ranges::count_if(view()->clients, [this](const ViewMember& member) {
+    return !attendance_.IsLeaving(member.id);
+  });
+  const bool others = staying > 1 && !alone;
+  book_->ForgetReturned(others ? now - options_.return_patience : absl::InfiniteFuture());
   for (const ViewMember& member : view()->clients) {
     if (attendance_.IsLeaving(member.id) || (alone && first != &member)) continue;
     const Client client{member.id, member.joined};

@@ -8,6 +8,7 @@
 namespace starling::parameter_server {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
@@ -150,6 +151,63 @@ TEST(SlotCoordinator, ADeadWorkersBatchesAreGivenToAnother) {
   EXPECT_TRUE(fleet.Look().incidents[0].recovery);
   EXPECT_THAT(fleet.Look().incidents[0].message,
               HasSubstr("1 worker and 1 parameter server go on"));
+}
+
+TEST(SlotCoordinator, ALeaseThatIsGivenBackIsAnothersAsSoonAsItHasRoom) {
+  Fleet fleet = Fleet::Running(2, 1);
+  fleet.Work("w0");
+  fleet.Settle();
+  const Lease lease = fleet.Return("w0");
+  fleet.Settle();
+  EXPECT_THAT(fleet["w0"].told.leases(), Not(Contains(lease)));
+  EXPECT_THAT(fleet["w1"].held, Not(Contains(lease))) << "it has enough";
+  fleet.Work("w1", 1);
+  fleet.Settle();
+  EXPECT_THAT(fleet["w0"].held, Not(Contains(lease)));
+  EXPECT_THAT(fleet["w1"].held, Contains(lease));
+  fleet.WorkAll();
+  EXPECT_EQ(fleet.repeated_, 0);
+  EXPECT_EQ(fleet["w0"].told.evaluate(), 1) << "nothing is missing";
+}
+
+TEST(SlotCoordinator, ALeaseForWhichNobodyElseHasRoomIsItsWorkersAgain) {
+  Fleet fleet = Fleet::Running(2, 1);
+  fleet.Work("w0");
+  fleet.Settle();
+  const Lease lease = fleet.Return("w0");
+  fleet.Settle();
+  EXPECT_THAT(fleet["w0"].told.leases(), Not(Contains(lease)));
+  fleet.Advance(absl::Seconds(0.5));
+  EXPECT_THAT(fleet["w0"].told.leases(), Not(Contains(lease)));
+  fleet.Advance(absl::Seconds(1));
+  fleet.Work("w0", 1);
+  fleet.Settle();
+  EXPECT_THAT(fleet["w0"].told.leases(), Contains(lease)) << "the other stands still";
+}
+
+TEST(SlotCoordinator, WhoIsAloneGetsWhatItGaveBack) {
+  Fleet fleet = Fleet::Running(1, 1);
+  fleet.Work("w0");
+  fleet.Settle();
+  const Lease lease = fleet.Return("w0");
+  fleet.Settle();
+  EXPECT_THAT(fleet["w0"].told.leases(), Contains(lease));
+}
+
+// Not to be heard of is not to give back.
+TEST(SlotCoordinator, ALeaseOfWhichAClientHasNotHeardStaysItsOwn) {
+  Fleet fleet = Fleet::Running(2, 1);
+  fleet.muted_ = {"w1"};
+  fleet.Work("w0");
+  fleet.Settle();
+  const membership::Directive unheard = fleet.coordinator_->DirectiveFor("uid-w1");
+  pb::ParameterServerDirective part;
+  ASSERT_TRUE(part.ParseFromString(unheard.parameter_server));
+  ASSERT_GT(part.leases_size(), 0);
+  fleet.muted_.clear();
+  fleet.Report("w1");
+  fleet.Report("w1");
+  EXPECT_EQ(fleet.coordinator_->DirectiveFor("uid-w1").parameter_server, unheard.parameter_server);
 }
 
 TEST(SlotCoordinator, AServersDeathCostsNothingWhereAnotherHasItsSlots) {

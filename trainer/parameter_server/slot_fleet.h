@@ -59,6 +59,7 @@ struct Process {
   pb::ParameterServerDirective told;
   std::set<Lease> held;
   std::set<Lease> done;
+  std::set<Lease> returned;  // refused, and still listed
   std::int64_t samples = kSamples;
   std::int64_t checkpoint_turn = 0;
   std::int64_t turn = 0;
@@ -191,9 +192,11 @@ class Fleet {
     if (!process.installed || process.installed->number != view.number) return;
     std::set<Lease> listed(process.told.leases().begin(), process.told.leases().end());
     std::erase_if(process.done, [&](Lease lease) { return !listed.contains(lease); });
+    std::erase_if(process.returned, [&](Lease lease) { return !listed.contains(lease); });
     process.held.clear();
     for (const Lease lease : listed) {
-      if (!process.done.contains(lease)) process.held.insert(lease);
+      const bool held = !process.done.contains(lease) && !process.returned.contains(lease);
+      if (held) process.held.insert(lease);
     }
   }
   void Install(Process& process, const JobView& view) {
@@ -230,6 +233,14 @@ class Fleet {
       ++count;
     }
     return count;
+  }
+  // Some slot has refused the first of its leases, which is not its any more.
+  Lease Return(const std::string& name) {
+    Process& process = processes_.at(name);
+    const Lease lease = *process.held.begin();
+    process.held.erase(lease);
+    process.returned.insert(lease);
+    return lease;
   }
   // Directives and reports flow until nothing changes.
   void Settle() {

@@ -354,6 +354,34 @@ TEST_F(LeaseBookTest, ARestoreForgetsWhatIsInNoLedger) {
   EXPECT_THAT(book_.Take(again, 4), ElementsAre(2, 3, 4));
 }
 
+TEST_F(LeaseBookTest, WhatIsGivenBackIsAnothersAndItsOwnOnlyLater) {
+  const absl::Time now = absl::FromUnixSeconds(1000);
+  Begin({}, {});
+  EXPECT_THAT(book_.Take(a_, 2), ElementsAre(1, 2));
+  EXPECT_FALSE(book_.OnReturned(1, b_, now)) << "it is not its holder";
+  EXPECT_FALSE(book_.OnReturned(3, a_, now));
+  EXPECT_TRUE(book_.OnReturned(1, a_, now));
+  EXPECT_THAT(book_.HeldBy(a_), ElementsAre(2));
+  EXPECT_THAT(book_.Take(a_, 1), ElementsAre(3));
+  EXPECT_THAT(book_.Take(b_, 1), ElementsAre(1));
+
+  EXPECT_TRUE(book_.OnReturned(1, b_, now));
+  book_.ForgetReturned(now);
+  EXPECT_THAT(book_.Take(b_, 1), ElementsAre(4));
+  book_.ForgetReturned(now + absl::Seconds(1));
+  EXPECT_THAT(book_.Take(b_, 1), ElementsAre(1));
+}
+
+TEST_F(LeaseBookTest, WhatIsGivenBackAndDoneElsewhereStaysDone) {
+  Begin({}, {});
+  book_.Take(a_, 1);
+  EXPECT_TRUE(book_.OnReturned(1, a_, absl::FromUnixSeconds(1000)));
+  EXPECT_THAT(book_.Take(b_, 1), ElementsAre(1));
+  book_.OnDone(1, b_);
+  EXPECT_THAT(book_.Take(a_, 1), ElementsAre(2));
+  EXPECT_FALSE(book_.OnReturned(1, b_, absl::FromUnixSeconds(1000)));
+}
+
 TEST_F(LeaseBookTest, ASuccessorLearnsWhoHoldsWhat) {
   Begin({}, {});
   book_.OnHeld(1, a_);

@@ -42,6 +42,8 @@ struct SlotOptions {
   parameter_server::PlanRules plan;
   // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
   bool loads = false;
+  // Planned clients give leases back, begun or not, as they do with those that a slot refused.
+  bool returns = false;
   bool trace = false;
 };
 
@@ -65,6 +67,7 @@ struct SlotOutcome {
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;
+  int returns = 0;     // leases that clients gave back
   int rests = 0;       // of clients without work
   int aggregates = 0;  // taken, of two clients or more, at each server
   int singly = 0;      // pushes that were to be repeated, since an aggregate was not taken

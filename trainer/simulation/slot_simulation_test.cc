@@ -140,6 +140,41 @@ TEST_P(SlotHistories, PushesThatAreSummedUpOnTheWayAreInEverySlotOnceToo) {
   RecordProperty("singly", std::to_string(sum.singly));
 }
 
+TEST(SlotSimulation, LeasesThatAreGivenBackAreInEverySlotOnceToo) {
+  SlotOutcome sum;
+  int failures = 0;
+  for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
+    SlotOptions history = OptionsOf(seed);
+    history.planned = true;
+    history.returns = true;
+    const SlotOutcome outcome = SimulateSlots(history);
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
+    failures += outcome.violation.empty() ? 0 : 1;
+    sum.returns += outcome.returns;
+    sum.skipped += outcome.skipped;
+    sum.client_kills += outcome.client_kills;
+    sum.takeovers += outcome.takeovers;
+  }
+  EXPECT_GT(sum.returns, 2 * Seeds());
+  EXPECT_GT(sum.skipped, Seeds() / 2) << "some slots had taken them";
+  EXPECT_GT(sum.client_kills, Seeds() / 2);
+  EXPECT_GT(sum.takeovers, Seeds() / 2);
+  RecordProperty("returns", std::to_string(sum.returns));
+}
+
+TEST(SlotSimulation, WithoutLedgersALeaseThatIsGivenBackIsAppliedTwice) {
+  std::string violation;
+  for (int seed = 1; seed <= 2000 && violation.empty(); ++seed) {
+    SlotOptions options = OptionsOf(seed);
+    options.planned = true;
+    options.returns = true;
+    options.faults = 0;
+    options.rules.lease_dedupe = false;
+    violation = SimulateSlots(options).violation;
+  }
+  EXPECT_NE(violation, "");
+}
+
 TEST(SlotSimulation, WithoutTheRuleThatAnAggregateIsTakenWholeSomeUpdateIsAppliedTwice) {
   std::string violation;
   for (int seed = 1; seed <= 2000 && violation.empty(); ++seed) {

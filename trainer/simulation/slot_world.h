@@ -71,8 +71,9 @@ class SlotWorld {
     std::map<std::pair<std::size_t, ps::Sequence>, ps::Clock> clocks;   // of those
     std::map<std::size_t, std::set<std::size_t>> missing;  // leased units and slots still to answer
     ps::Version version = 0;
-    std::vector<ps::Lease> listed;  // in the newest directive
-    std::set<ps::Lease> done;       // of those, by all slots
+    std::vector<ps::Lease> listed;         // in the newest directive
+    std::set<ps::Lease> done;              // of those, by all slots
+    std::map<ps::Lease, Micros> returned;  // of those, given back: until then
   };
   // A coordinator's stream to a pod.
   struct Stream {
@@ -143,6 +144,7 @@ class SlotWorld {
                                  std::vector<ViewNumber>& waived);
   bool Terminated(const MemberId& id) const;
   std::optional<std::size_t> TakeLease(const ps::Client& client);
+  bool GivesBack(Client& client, ps::Lease lease, double probability);
   void LeaseDone(std::size_t lease, const ps::Client& client);
   void ReissueLeases();
   bool DoneEverywhere(std::size_t lease);

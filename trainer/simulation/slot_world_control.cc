@@ -177,11 +177,24 @@ bool SlotWorld::DoneEverywhere(std::size_t lease) {
   return true;
 }
 
+// As if some slot had refused it: also where all have taken it, which whoever does it again is not
+// to do twice.
+bool SlotWorld::GivesBack(Client& client, ps::Lease lease, double probability) {
+  constexpr int kMostReturns = 40;
+  if (!options_.returns || outcome_.returns >= kMostReturns || !Chance(probability)) return false;
+  client.returned[lease] = now_ + Random(50'000, 500'000);
+  ++outcome_.returns;
+  return true;
+}
+
 std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
   if (!leaders_.empty()) {
-    const Client& one = clients_.at(client.id);
+    Client& one = clients_.at(client.id);
     for (const ps::Lease lease : one.listed) {
-      if (!one.missing.contains(lease - 1) && !one.done.contains(lease)) return lease - 1;
+      if (one.missing.contains(lease - 1) || one.done.contains(lease)) continue;
+      if (one.returned.contains(lease) && now_ < one.returned[lease]) continue;
+      one.returned.erase(lease);
+      if (!GivesBack(one, lease, 0.05)) return lease - 1;
     }
     return std::nullopt;
   }
@@ -197,7 +210,8 @@ std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
 // restored without what it was told there.
 void SlotWorld::LeaseDone(std::size_t lease, const ps::Client& client) {
   if (!leaders_.empty()) {
-    clients_.at(client.id).done.insert(lease + 1);
+    Client& one = clients_.at(client.id);
+    if (!GivesBack(one, lease + 1, 0.1)) one.done.insert(lease + 1);
     return;
   }
   const auto& clients = views_.rbegin()->second.slots[0].clients;

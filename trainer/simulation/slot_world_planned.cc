@@ -197,9 +197,11 @@ void SlotWorld::Obey(Process& process, const membership::Directive& directive) {
   if (process.view != number) return;
   Client& client = clients_.at(process.id);
   client.listed.assign(part.leases().begin(), part.leases().end());
-  std::erase_if(client.done, [&](ps::Lease lease) {
+  const auto unlisted = [&](ps::Lease lease) {
     return std::find(client.listed.begin(), client.listed.end(), lease) == client.listed.end();
-  });
+  };
+  std::erase_if(client.done, unlisted);
+  std::erase_if(client.returned, [&](const auto& one) { return unlisted(one.first); });
 }
 
 // A process reports every so often, as long as it lives.
@@ -227,7 +229,9 @@ membership::Report SlotWorld::ReportOf(const Process& process) const {
     const Client& client = clients_.at(process.id);
     for (const ps::Lease lease : client.done) said.add_done(lease);
     for (const ps::Lease lease : client.listed) {
-      if (!client.done.contains(lease)) said.add_held(lease);
+      const auto returned = client.returned.find(lease);
+      const bool held = returned == client.returned.end() || now_ >= returned->second;
+      if (held && !client.done.contains(lease)) said.add_held(lease);
     }
     report.parameter_server = said.SerializeAsString();
     return report;

@@ -139,6 +139,7 @@ void SlotWorld::On(const MemberId& id, const ps::StartedOver&) {
   client.missing.clear();
   client.listed.clear();
   client.done.clear();
+  client.returned.clear();
 }
 
 void SlotWorld::On(const MemberId& id, const ps::Ready& event) {

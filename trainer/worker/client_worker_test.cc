@@ -6,14 +6,20 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
 #include "trainer/worker/visit_job.h"
 
 namespace starling::worker {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::Ge;
+using ::testing::IsEmpty;
 using ::testing::Le;
+using ::testing::Not;
 using ::testing::SizeIs;
 
 // Holds whoever passes it with a number of `at` or more, until it is opened. Thread-safe.
@@ -40,6 +46,42 @@ class Gate {
   sync::Mutex mutex_;
   sync::Condition opened_;
   bool reached_ ABSL_GUARDED_BY(mutex_) = false;
+  bool open_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+// Holds whoever comes until it is let through, one after the other, or it is opened. Thread-safe.
+class Turnstile {
+ public:
+  void Pass() {
+    const sync::MutexLock lock(mutex_);
+    ++arrived_;
+    while (!open_ && allowed_ < arrived_) changed_.Wait(mutex_);
+  }
+  // How many have come; and how many of them have passed.
+  std::size_t arrived() {
+    const sync::MutexLock lock(mutex_);
+    return arrived_;
+  }
+  std::size_t allowed() {
+    const sync::MutexLock lock(mutex_);
+    return allowed_;
+  }
+  void LetOne() {
+    const sync::MutexLock lock(mutex_);
+    ++allowed_;
+    changed_.NotifyAll();
+  }
+  void Open() {
+    const sync::MutexLock lock(mutex_);
+    open_ = true;
+    changed_.NotifyAll();
+  }
+
+ private:
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::size_t arrived_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::size_t allowed_ ABSL_GUARDED_BY(mutex_) = 0;
   bool open_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -227,6 +269,61 @@ TEST_P(EveryModelOfAverages, DeathsOfWorkersAndServersStopNobody) {
 INSTANTIATE_TEST_SUITE_P(Models, EveryModelOfAverages,
                          ::testing::Values("BulkSynchronous", "BackupWorkers", "SoftSync"),
                          [](const auto& one) { return std::string(one.param); });
+
+// A worker that is always slow: what it brings comes too late each time.
+TEST_F(ClientWorkerTest, ALeaseRefusedFromASlowWorkerIsDoneByAnother) {
+  constexpr int kSlow = 2;
+  const std::string folder = NewJobDir();
+  v1alpha1::TrainingJobSpec spec = VisitJob(1);
+  ModelOf(spec).mutable_backup_workers()->set_backups(1);
+  Turnstile turnstile;
+  ServerFlock flock(
+      spec, VisitData(),
+      [&](int worker) {
+        return std::make_unique<VisitEngine>(kSamples, [&turnstile, worker](std::size_t) {
+          if (worker == kSlow) turnstile.Pass();
+        });
+      },
+      folder);
+  const std::unique_ptr<Turnstile, void (*)(Turnstile*)> opened_in_the_end(
+      &turnstile, [](Turnstile* one) { one->Open(); });
+  flock.AddServers(2);
+  flock.AddWorkers(3);
+  const auto others = [&] {
+    std::vector<VisitEngine::Call> calls = flock.EngineOf<VisitEngine>(0).calls();
+    for (auto& call : flock.EngineOf<VisitEngine>(1).calls()) calls.push_back(call);
+    return calls;
+  };
+
+  ASSERT_TRUE(flock.Await([&] { return turnstile.arrived() == 1; }));
+  const std::size_t before = others().size();
+  ASSERT_TRUE(flock.Await([&] { return others().size() > before + 10; }));
+  // It passes each time when the others have gone on without it, or cannot.
+  std::size_t gone = others().size();
+  int still = 0;
+  ASSERT_TRUE(flock.Await([&] {
+    if (turnstile.allowed() < turnstile.arrived() && (others().size() > gone + 4 || ++still > 50)) {
+      gone = others().size();
+      still = 0;
+      turnstile.LetOne();
+    }
+    return flock.Training().has_result();
+  }));
+  EXPECT_EQ(flock.Training().result().steps(), kPerEpoch);
+  const auto slow = flock.EngineOf<VisitEngine>(kSlow).calls();
+  ASSERT_THAT(slow, Not(IsEmpty()));
+  const auto refused = slow.front().samples;
+  EXPECT_TRUE(std::ranges::any_of(others(), [&](const auto& one) {
+    return one.samples == refused;
+  })) << "its first lease was to be another's";
+  EXPECT_EQ(std::ranges::count_if(slow, [&](const auto& one) { return one.samples == refused; }),
+            1);
+  const std::vector<std::string> lines = LinesOf(folder + "/audit/steps.jsonl");
+  EXPECT_THAT(lines, SizeIs(kPerEpoch));
+  EXPECT_THAT(std::set<std::string>(lines.begin(), lines.end()), SizeIs(kPerEpoch));
+  EXPECT_THAT(VisitsOf(flock.Training().result()),
+              Each(AllOf(Ge(1 / 3.0F - 1e-3F), Le(1 + 1e-3F))));
+}
 
 // Bounds: one worker is held in the middle of a lease; how far do the others get?
 

@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "common/log/log.h"
-#include "common/net/deadline.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/parameter_server/convert.h"
 
@@ -80,6 +79,8 @@ void LeaseDesk::OnDirective(const membership::Directive& directive) {
       const auto& leases = orders_.leases;
       std::erase_if(done_, [&](Lease lease) { return !Has(leases, lease); });
       std::erase_if(done_unlisted_, [&](Lease lease) { return Has(leases, lease); });
+      std::erase_if(given_back_, [&](const auto& one) { return !Has(leases, one.first); });
+      std::erase_if(told_held_, [&](Lease lease) { return !Has(leases, lease); });
     }
     Changed();
   }
@@ -134,7 +135,9 @@ void LeaseDesk::Install(const JobView& view) {
       begun_.clear();
       done_.clear();
       done_unlisted_.clear();
+      given_back_.clear();
     }
+    told_held_.clear();  // in this view
     joined_ = joined;
     unreachable_.clear();
     installed_ = view;
@@ -167,6 +170,12 @@ std::optional<Lease> LeaseDesk::Take() {
   }
   for (const Lease lease : orders_.leases) {
     if (done_.contains(lease) || begun_.contains(lease)) continue;
+    const auto given_back = given_back_.find(lease);
+    if (given_back != given_back_.end()) {
+      if (!given_back->second.Expired()) continue;
+      given_back_.erase(given_back);
+      told_held_.erase(lease);
+    }
     begun_.insert(lease);
     return lease;
   }
@@ -188,6 +197,16 @@ void LeaseDesk::Done(Lease lease) {
 }
 
 void LeaseDesk::Refused(Lease lease) {
+  {
+    const sync::MutexLock lock(mutex_);
+    begun_.erase(lease);
+    if (Listed(lease))
+      given_back_.insert_or_assign(lease, net::Deadline::After(options_.give_back_patience));
+  }
+  at_once_.report();
+}
+
+void LeaseDesk::Dropped(Lease lease) {
   const sync::MutexLock lock(mutex_);
   begun_.erase(lease);
 }
@@ -208,7 +227,12 @@ std::string LeaseDesk::ParameterServerReport() const {
   report.set_broken(phase_ == Phase::kAborted);
   if (installed_ && orders_.view && orders_.view->number == installed_->number) {
     for (const Lease lease : orders_.leases) {
-      done_.contains(lease) ? report.add_done(lease) : report.add_held(lease);
+      if (done_.contains(lease)) {
+        report.add_done(lease);
+      } else if (!given_back_.contains(lease) || told_held_.insert(lease).second) {
+        told_held_.insert(lease);
+        report.add_held(lease);
+      }
     }
     for (const Lease lease : begun_) {
       if (!Listed(lease)) report.add_held(lease);

@@ -10,11 +10,13 @@
 
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "common/net/deadline.h"
 #include "common/sync/mutex.h"
 #include "trainer/membership/types.h"
 #include "trainer/parameter_server/job_tables.h"
@@ -45,6 +47,8 @@ class LeaseDesk {
     std::string numeric_identity;
     std::optional<membership::LastExit> last_exit;
     parameter_server::Layout layout;
+    // How long the coordinator may take to unlist a lease that was given back.
+    absl::Duration give_back_patience = absl::Seconds(1);
   };
   // What is done on the thread that brings a directive, without a lock held.
   struct AtOnce {
@@ -73,9 +77,13 @@ class LeaseDesk {
   // The first lease of the installed view that is neither begun nor done; it is begun now: it is
   // finished and told, listed or not.
   std::optional<parameter_server::Lease> Take();
-  // All slots have acknowledged it; or some slot has refused it.
+  // All slots have acknowledged it.
   void Done(parameter_server::Lease lease);
+  // All slots have answered, and one has refused it: it is given back, so that another worker does
+  // it. If it is listed for long nevertheless, it is this worker's again.
   void Refused(parameter_server::Lease lease);
+  // It was begun, but nothing of it is on its way: it is to be taken again.
+  void Dropped(parameter_server::Lease lease);
   void Evaluated(std::int64_t turn, bool ends_training);
 
  private:
@@ -100,6 +108,10 @@ class LeaseDesk {
   std::set<parameter_server::Lease> done_ ABSL_GUARDED_BY(mutex_);  // and listed
   // Done, but listed no more while they were on their way: the newest few.
   std::deque<parameter_server::Lease> done_unlisted_ ABSL_GUARDED_BY(mutex_);
+  // Listed, but refused: until then they are told neither as held nor as done, once they were told
+  // as held. By that the coordinator knows.
+  std::map<parameter_server::Lease, net::Deadline> given_back_ ABSL_GUARDED_BY(mutex_);
+  mutable std::set<parameter_server::Lease> told_held_ ABSL_GUARDED_BY(mutex_);
   std::int64_t evaluated_turn_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ends_training_ ABSL_GUARDED_BY(mutex_) = false;
 };

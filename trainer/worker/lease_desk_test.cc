@@ -100,13 +100,48 @@ TEST_F(LeaseDeskTest, WhatIsDoneIsNotDoneAgainHoweverOldTheListIs) {
   EXPECT_EQ(desk_.Take(), 2) << "listed anew, it was lost in a restore";
 }
 
-TEST_F(LeaseDeskTest, ARefusedLeaseIsTakenAgain) {
+TEST_F(LeaseDeskTest, ALeaseOfWhichNothingWasPushedIsTakenAgain) {
   const auto view = ViewOf(MakeViewNumber(1, 1), 1);
   Direct(1, view, {2, 3});
   desk_.Install(view);
   EXPECT_EQ(desk_.Take(), 2);
-  desk_.Refused(2);
+  desk_.Dropped(2);
+  EXPECT_THAT(Told().held(), ElementsAre(2, 3));
   EXPECT_EQ(desk_.Take(), 2);
+}
+
+TEST_F(LeaseDeskTest, ARefusedLeaseIsGivenBackAndNotTakenAgain) {
+  const auto view = ViewOf(MakeViewNumber(1, 1), 1);
+  Direct(1, view, {2, 3});
+  desk_.Install(view);
+  EXPECT_EQ(desk_.Take(), 2);
+  const int reports = reports_;
+
+  desk_.Refused(2);
+
+  EXPECT_GT(reports_, reports) << "others could do it";
+  EXPECT_THAT(Told().held(), ElementsAre(2, 3)) << "what was never held is not missed";
+  EXPECT_THAT(Told().held(), ElementsAre(3));
+  EXPECT_THAT(Told().done(), IsEmpty());
+  EXPECT_EQ(desk_.Take(), 3);
+  EXPECT_EQ(desk_.Take(), std::nullopt);
+
+  Direct(1, view, {3});
+  Direct(1, view, {2, 3});
+  EXPECT_THAT(Told().held(), ElementsAre(2, 3)) << "it is given out anew";
+  EXPECT_EQ(desk_.Take(), 2);
+}
+
+TEST_F(LeaseDeskTest, ARefusedLeaseThatStaysListedIsItsOwnAgain) {
+  LeaseDesk::Options options{.id = kMe, .numeric_identity = "", .last_exit = {}, .layout = {}};
+  options.give_back_patience = absl::ZeroDuration();
+  LeaseDesk desk(options, {.fence = [](auto) {}, .stop = [] {}, .report = [] {}});
+  const auto view = ViewOf(MakeViewNumber(1, 1), 1);
+  desk.OnDirective(Direct(1, view, {2}));
+  desk.Install(view);
+  EXPECT_EQ(desk.Take(), 2);
+  desk.Refused(2);
+  EXPECT_EQ(desk.Take(), 2);
 }
 
 TEST_F(LeaseDeskTest, WhoStartsOverHasDoneNothing) {

@@ -181,7 +181,7 @@ absl::Status LeaseLoop::Turn(const Orders& orders) {
   idle_since_ = absl::InfiniteFuture();
   absl::Status worked = Pace(*lease);
   if (worked.ok()) worked = work_.Work(*lease);
-  if (!worked.ok()) parts_.desk.Refused(*lease);
+  if (!worked.ok()) parts_.desk.Dropped(*lease);
   parts_.stopwatch.Enter(Activity::kIdle);
   if (work_.fetch_seconds() > 0) parts_.metrics.fetch_seconds.Observe(work_.fetch_seconds());
   return worked;
