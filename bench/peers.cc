@@ -111,7 +111,7 @@ transport::Options OptionsOf(const std::string& member, absl::Duration spin) {
   options.member = member;
   options.job = "bench";
   options.secret = "a measurement's secret";
-  options.spin = spin;
+  options.spin.time = spin;
   return options;
 }
 

@@ -13,15 +13,8 @@ namespace starling::server {
 inline constexpr int kMostLanesByDefault = 4;
 inline constexpr int kMostLanes = 64;
 
-// Of the text of a control group's cpu.max ("150000 100000", "max 100000"; empty: no limit) and of
-// the cores that the process may run on: at least 1, a part of a core counts as one.
-int CoresOf(std::string_view cpu_max, int allowed);
-
 // `text` is the environment variable's; empty: by `cores`. INVALID_ARGUMENT if it is no number from
 // 1 to kMostLanes.
 absl::StatusOr<int> ParseLanes(std::string_view text, int cores);
-
-// Of this process.
-int CoresHere();
 
 }  // namespace starling::server

@@ -21,6 +21,7 @@
 #include "trainer/control/process.h"
 #include "trainer/server/lane_count.h"
 #include "trainer/server/server_member.h"
+#include "trainer/transport/cores.h"
 #include "trainer/transport/mixed_transport.h"
 
 namespace starling::server {
@@ -48,14 +49,15 @@ absl::StatusOr<std::optional<Failpoint>> FailpointOf(const control::Options& opt
   _exit(128 + SIGKILL);
 }
 
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
-    const control::Options& options) {
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const control::Options& options,
+                                                                    const transport::Spin& spin) {
   ASSIGN_OR_RETURN(std::string secret, control::ReadFile(options.secret_path));
   absl::StripAsciiWhitespace(&secret);
   transport::Options mine;
   mine.member = control::NameOf(options.self());
   mine.job = options.job_uid;
   mine.secret = secret;
+  mine.spin = spin;
   return transport::OpenMixedTransport({.host = options.address, .port = control::kDataPort}, mine);
 }
 
@@ -66,8 +68,10 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   }
   const char* const lanes_text = std::getenv("STARLING_SERVER_LANES");
   const absl::StatusOr<int> lanes =
-      ParseLanes(lanes_text == nullptr ? "" : lanes_text, CoresHere());
+      ParseLanes(lanes_text == nullptr ? "" : lanes_text, transport::CoresHere());
   if (!lanes.ok()) Fail(kBadInput, lanes.status());
+  const absl::StatusOr<transport::Spin> spin = transport::SpinOfJob();
+  if (!spin.ok()) Fail(kBadInput, spin.status());
   const absl::StatusOr<std::optional<Failpoint>> failpoint = FailpointOf(options);
   if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
   Failpoints failpoints(*failpoint, KillMyself);
@@ -78,7 +82,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   metrics::Registry registry;
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, control::kMetricsPort, registry);
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  auto transport = OpenTransport(options);
+  auto transport = OpenTransport(options, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
 
   const clock::SystemClock clock;

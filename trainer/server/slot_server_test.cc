@@ -157,12 +157,6 @@ TEST_P(SlotServerTest, WhenAllCopiesAreGoneSlotsAreRestoredAndEveryLeaseIsStillA
 }
 
 TEST(LaneCountTest, ThereIsOneLaneLessThanThePodHasCoresUpToFourUnlessItIsSaid) {
-  EXPECT_EQ(CoresOf("", 3), 3);
-  EXPECT_EQ(CoresOf("max 100000\n", 3), 3);
-  EXPECT_EQ(CoresOf("150000 100000\n", 8), 2);
-  EXPECT_EQ(CoresOf("50000 100000\n", 8), 1);
-  EXPECT_EQ(CoresOf("1600000 100000\n", 8), 8);
-  EXPECT_EQ(CoresOf("nonsense", 0), 1);
   EXPECT_EQ(*ParseLanes("", 1), 1);
   EXPECT_EQ(*ParseLanes("", 2), 1);
   EXPECT_EQ(*ParseLanes("", 4), 3);

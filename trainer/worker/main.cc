@@ -105,11 +105,13 @@ absl::StatusOr<Opened> OpenEngine(std::future<absl::StatusOr<engine::OpenEngineF
 // Parameter servers are often on the worker's own machine, and most of what travels goes there;
 // both sides choose alike.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
-    const Options& options, const v1alpha1::TrainingJobSpec& spec, const std::string& secret) {
+    const Options& options, const v1alpha1::TrainingJobSpec& spec, const std::string& secret,
+    const transport::Spin& spin) {
   transport::Options mine;
   mine.member = NameOf(options.self());
   mine.job = options.job_uid;
   mine.secret = secret;
+  mine.spin = spin;
   const net::Address address = {.host = options.address, .port = kDataPort};
   if (spec.exchange().has_parameter_server()) return transport::OpenMixedTransport(address, mine);
   return transport::OpenTcpTransport(address, mine);
@@ -158,6 +160,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!absl::ParseDuration(options.grace, &grace)) {
     Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
   }
+  const absl::StatusOr<transport::Spin> spin = transport::SpinOfJob();
+  if (!spin.ok()) Fail(kBadInput, spin.status());
   absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
   if (!spec.ok()) Fail(kBadInput, spec.status());
   // Off the main thread: loading takes as long as all the rest together. Sparse models do without.
@@ -182,7 +186,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   metrics::Registry registry;
   auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  auto transport = OpenTransport(options, *spec, *secret);
+  auto transport = OpenTransport(options, *spec, *secret, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
   absl::StatusOr<data::Datasets> datasets = data::LoadDatasets(*spec);
   if (!datasets.ok()) Fail(kBadInput, datasets.status());
