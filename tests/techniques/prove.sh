@@ -8,6 +8,6 @@ results=build/results/techniques
 rm -rf "$results"
 status=0
 "$1/starling-techniques" --seeds 5 --out "$results" || status=1
-"$1/starling-techniques" --study stragglers --seeds 5 --out "$results"
+"$1/starling-techniques" --study stragglers --seeds 5 --out "$results" || status=1
 /usr/bin/python3 tests/techniques/page.py --results "$results" --out docs # Debian's has matplotlib
 exit $status

@@ -2,8 +2,10 @@
 #include "tests/techniques/straggler_study.h"
 
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/str_cat.h"
 #include "tests/techniques/flock.h"
 
 namespace starling::techniques {
@@ -16,6 +18,7 @@ constexpr double kSlower = 10;
 constexpr double kTarget = 0.95;
 constexpr double kLongest = 300;
 constexpr std::int64_t kBatch = 8;  // samples of a worker's push
+constexpr const char* kSynchronous = "bulkSynchronous";
 
 struct Contender {
   const char* name;
@@ -28,7 +31,7 @@ struct Contender {
 std::vector<Contender> Contenders() {
   constexpr double kRate = 0.4;
   return {
-      {"bulkSynchronous", consistency::BulkSynchronous{}, kRate},
+      {kSynchronous, consistency::BulkSynchronous{}, kRate},
       {"backupWorkers, 1 of 8", consistency::BackupWorkers{1}, kRate},
       {"staleSynchronous, 3", consistency::StaleSynchronous{3}, kRate / kWorkers},
       {"asynchronous", consistency::Asynchronous{}, kRate / kWorkers},
@@ -60,12 +63,14 @@ FlockResult Race(const Contender& contender, std::uint64_t seed, bool stragglers
 
 }  // namespace
 
-std::string StragglerStudy(int seeds) {
+StragglerResult StragglerStudy(int seeds, bool without) {
+  StragglerResult study;
   nlohmann::json all = {{"workers", kWorkers}, {"step", kStep},
                         {"slower", kSlower},   {"turn", kTurn},
                         {"target", kTarget},   {"batch", kBatch},
                         {"seeds", seeds},      {"runs", nlohmann::json::array()}};
   for (const bool stragglers : {false, true}) {
+    if (!stragglers && !without) continue;
     for (const Contender& contender : Contenders()) {
       for (int seed = 1; seed <= seeds; ++seed) {
         const FlockResult result = Race(contender, static_cast<std::uint64_t>(seed), stragglers);
@@ -73,6 +78,7 @@ std::string StragglerStudy(int seeds) {
         for (const FlockPoint& point : result.curve) {
           curve.push_back({point.seconds, point.leases * kBatch, point.loss, point.accuracy});
         }
+        study.runs.push_back({contender.name, stragglers, seed, result.reached});
         nlohmann::json reached = nullptr;
         if (std::isfinite(result.reached)) reached = result.reached;
         all["runs"].push_back(
@@ -90,7 +96,28 @@ std::string StragglerStudy(int seeds) {
       }
     }
   }
-  return all.dump() + "\n";
+  study.json = all.dump() + "\n";
+  return study;
+}
+
+std::vector<std::string> NotSooner(const std::vector<StragglerRun>& runs) {
+  std::map<int, double> synchronous;  // by seed
+  bool others = false;
+  for (const StragglerRun& run : runs) {
+    if (run.stragglers && run.model == kSynchronous) synchronous[run.seed] = run.reached;
+  }
+  std::vector<std::string> wrong;
+  for (const StragglerRun& run : runs) {
+    if (!run.stragglers || run.model == kSynchronous) continue;
+    others = true;
+    const auto beside = synchronous.find(run.seed);
+    if (beside != synchronous.end() && run.reached < beside->second) continue;
+    wrong.push_back(absl::StrCat(run.model, ", seed ", run.seed, ": the target after ", run.reached,
+                                 " s, ", kSynchronous, " after ",
+                                 beside == synchronous.end() ? kForever : beside->second, " s"));
+  }
+  if (!others) wrong.emplace_back("no run with a straggler");
+  return wrong;
 }
 
 }  // namespace starling::techniques

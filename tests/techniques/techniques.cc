@@ -46,8 +46,9 @@ const std::vector<Technique>& Techniques() {
        "memory is M (1 + n)",
        "the server keeps no copy of what was read", DelayCompensation},
       {"PS-18", "Wait-free backpropagation (Zhang et al. 2015)",
-       "layers are pushed while earlier ones are still computed", "everything is pushed at the end",
-       WaitFree},
+       "layers larger than what a link takes at once are on the wire while earlier ones are still "
+       "computed",
+       "nobody looks after the links meanwhile; everything is pushed at the end", WaitFree},
       {"PS-19", "Two-level key-value store (MXNet)",
        "a host's workers send one update; large arrays are cut, small ones are not; a rule gives "
        "the same bits at the server as beside the model",

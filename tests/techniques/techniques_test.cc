@@ -5,6 +5,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/techniques/report.h"
+#include "tests/techniques/straggler_study.h"
 
 namespace starling::techniques {
 namespace {
@@ -29,6 +30,24 @@ TEST_P(TechniqueTable, TheCheckHoldsAndItsControlShowsTheHarm) {
   }
   EXPECT_TRUE(judged) << technique.row << " judges nothing";
   EXPECT_TRUE(controlled) << technique.row << " has no negative control";
+}
+
+TEST(Stragglers, WhoDoesNotWaitForTheSlowestIsSooner) {
+  const StragglerResult study = StragglerStudy(/*seeds=*/1, /*without=*/false);
+  EXPECT_THAT(study.runs, testing::SizeIs(4));
+  EXPECT_THAT(NotSooner(study.runs), testing::IsEmpty());
+}
+
+TEST(Stragglers, AModelThatGainsNothingOrIsNotThereIsNamed) {
+  const std::vector<StragglerRun> runs = {{"bulkSynchronous", true, 1, 100},
+                                          {"bulkSynchronous", true, 2, 90},
+                                          {"asynchronous", true, 1, 12},
+                                          {"asynchronous", true, 2, 95},
+                                          {"asynchronous", false, 1, 200}};
+  EXPECT_THAT(NotSooner(runs), testing::ElementsAre(testing::HasSubstr("asynchronous, seed 2")));
+  EXPECT_THAT(NotSooner({{"backupWorkers, 1 of 8", true, 1}}), testing::SizeIs(1))
+      << "nothing to compare with";
+  EXPECT_THAT(NotSooner({}), testing::SizeIs(1));
 }
 
 TEST(Report, AFigureThatBreaksItsBoundFailsTheRow) {

@@ -348,6 +348,12 @@ absl::StatusOr<ReadDone> ClientLoop::Pull(std::size_t slot, const Read& read,
   return *std::move(answer);
 }
 
+absl::Status ClientLoop::Poll() {
+  const absl::Status status =
+      RunUntil([] { return false; }, net::Deadline::After(absl::ZeroDuration()));
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
 absl::Status ClientLoop::Drain(net::Deadline deadline) {
   absl::Status rejected;
   const auto done = [&] {

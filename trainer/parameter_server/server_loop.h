@@ -160,6 +160,8 @@ class ClientLoop {
   Sequence Push(std::size_t slot, const Entry& entry);
   // The values, when the model allows this read.
   absl::StatusOr<ReadDone> Pull(std::size_t slot, const Read& read, net::Deadline deadline);
+  // Moves what was pushed as far as the links take it now.
+  absl::Status Poll();
   // Returns when everything pushed is acknowledged in this view.
   absl::Status Drain(net::Deadline deadline);
 
