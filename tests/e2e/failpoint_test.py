@@ -31,6 +31,22 @@ def job(point, servers=2, replication=2, **changes):
     return made
 
 
+# How far the steps that are in the slots may be ahead of the audit, and of the run that a checkpoint
+# counts: either is told at most every 50 ms, and each of two workers may have one step more in.
+AHEAD = 6
+
+
+def check_redone(test, told, saved, reached):
+    """The one incident says how many steps are redone: no more than since the checkpoint."""
+    test.assertEqual(1, len(told), told)
+    test.assertEqual(9, told[0].get("signal"), "it was killed")
+    redone = told[0].get("repeatedSteps", 0)
+    test.say(f"at step {reached}, {saved} in the newest checkpoint, {redone} redone")
+    test.assertGreater(saved, 0, "there was a checkpoint")
+    test.assertGreater(redone, 0)
+    test.assertLessEqual(redone, reached - saved + AHEAD, "what the checkpoint holds is not redone")
+
+
 class Failpoints(Case):
     def start(self, made):
         self.command = self.home.start("run", self.home.write("job.yaml", made), "-o", "json")
@@ -110,24 +126,30 @@ class OneCopy(Case):
     killed = Failpoints.killed
 
     def test_what_is_gone_comes_back_from_the_newest_checkpoint_and_is_told(self):
-        self.check_restored("apply:200")
+        self.check_restored("apply:350")
 
     def test_a_half_written_checkpoint_is_passed_over_for_the_one_before(self):
         self.check_restored("checkpoint:18")  # of four slots: in the midst of the fifth or so
 
     def check_restored(self, point):
         self.start(job(point, servers=1, replication=1, checkpoint__interval="300ms"))
+        saved, reached = self.until_told()
         done = self.finish(self.command, 180)
         self.check_audit(EPOCHS)
-        told = self.killed(done)
-        self.say(f"incidents: {told}")
-        self.assertIn(9, [one.get("signal") for one in told], "it killed itself")
-        self.assertEqual(1, len(told), told)
-        redone = told[0].get("repeatedSteps", 0)
-        self.assertGreater(redone, 0)
-        self.say(f"{redone} steps were redone")
-        self.assertLess(redone, 100, "no further back than the newest checkpoint")
+        check_redone(self, self.killed(done), saved, reached)
         self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.85)
+
+    def until_told(self):
+        """The newest checkpoint that the job knew of before it told of the kill, and the step that
+        was reached then: with its only server away nothing goes on."""
+        saved = 0
+        while True:
+            status = (self.home.job() or {}).get("status", {})
+            reached = self.home.steps()
+            if self.killed({"status": status}):
+                return saved, reached
+            self.assertTrue(self.command.running(), "it killed itself before the end")
+            saved = status.get("lastCheckpoint", {}).get("step", saved)
 
 
 class Alone(Case):

@@ -3,14 +3,18 @@
 and go, suspension, and every consistency model. Whatever happens, every sample is used once in
 every epoch: the audit is exact.
 """
+import math
 import os
 import random
+import re
 import signal
 import time
 import unittest
+import urllib.request
 
 import jobs
 from case import Case
+from failpoint_test import check_redone
 from home import REPOSITORY, is_running, kill, until
 
 EPOCHS = 12
@@ -183,12 +187,59 @@ class Kill(Servers):
 class OneCopy(Servers):
     def test_a_killed_server_is_restored_from_its_snapshot_and_the_loss_is_told(self):
         self.start(job(servers=1, replication=1, checkpoint__interval="300ms"))
-        self.kill_at(70, lambda: self.home.pod_pid("digits-parameter-server-0"), "the only server")
+        self.home.await_step(70, command=self.command)
+        saved = self.home.job()["status"]["lastCheckpoint"]["step"]
+        self.kill_at(0, lambda: self.home.pod_pid("digits-parameter-server-0"), "the only server")
+        reached = self.home.steps()
 
         done = self.finish_whole()
-        told = self.incidents(done, "parameter-server")
-        self.say(f"incidents: {told}")
-        self.assertTrue(told)
+        check_redone(self, self.incidents(done, "parameter-server"), saved, reached)
+
+
+class Measured(Servers):
+    STALENESS = 2
+
+    def scrape(self, pod):
+        """Of starling_server_staleness_updates: the number of updates up to each bound."""
+        address = self.home.pods()[pod]["status"]["podIP"]
+        with urllib.request.urlopen(f"http://{address}:7073/metrics", timeout=5) as page:
+            text = page.read().decode()
+        found = re.findall(r'^starling_server_staleness_updates_bucket\{.*le="(.+)"\} (.+)$', text,
+                           re.MULTILINE)
+        return {float(bound): float(count) for bound, count in found}
+
+    def most(self, consistency, enough):
+        """The lowest bound that holds all updates that a server has counted, while one of three
+        workers stands still now and then: the others come as far as they may. Seldom is that
+        between its read and its push, so it is tried until there is one above `enough`."""
+        name = next(iter(consistency)).lower()
+        self.start(job(name, workers=3, servers=1, replication=1, consistency=consistency,
+                       epochs=1000, experiment__stepDelay="1ms"))
+        self.home.await_step(50, name, command=self.command)
+        for _ in range(15):
+            still = until(lambda: self.home.role_pid(f"{name}-worker-2"), 30, "worker 2 runs")
+            kill(still, signal.SIGSTOP)
+            time.sleep(0.3)  # less than what makes it silent
+            kill(still, signal.SIGCONT)
+            self.home.await_step(self.home.steps(name) + 20, name, command=self.command)
+            buckets = self.scrape(f"{name}-parameter-server-0")
+            most = min(bound for bound, count in buckets.items() if count == buckets[math.inf])
+            if most > enough:
+                break
+        self.command.signal(signal.SIGINT)
+        self.command.wait(60)
+        self.say(f"{name}: updates up to each staleness {buckets}")
+        self.assertGreater(buckets[math.inf], 200, "updates were counted")
+        return most
+
+    def test_a_servers_metrics_say_that_no_update_was_staler_than_the_model_allows(self):
+        # Each of two others may be 2 clocks behind at the read, and 2 before it at the push.
+        allowed = 2 * (2 * self.STALENESS + 1)
+        bound = min(power for power in (1, 2, 4, 8, 16, 32) if power >= allowed)
+        most = self.most({"staleSynchronous": {"staleness": self.STALENESS}}, enough=bound)
+        self.assertLessEqual(most, bound)
+        self.assertGreater(self.most({"asynchronous": {}}, enough=bound), bound,
+                           "the control: without a bound")
 
 
 class Elastic(Servers):
@@ -212,25 +263,33 @@ class Elastic(Servers):
         told = self.incidents(done, "parameter-server")
         self.assertEqual(0, sum(incident.get("repeatedSteps", 0) for incident in told), told)
 
+    def kill_anybody(self, choice):
+        """Kills a random server or worker, ten steps on."""
+        self.home.await_step(self.home.steps() + 10, command=self.command)
+        program = choice.choice(("starling-server", "starling-worker"))
+        found = until(lambda: [item for item in self.home.processes() if item.program == program],
+                      30, f"{program} runs")
+        victim = choice.choice(found)
+        self.say(f"kill -9 {victim.program} at step {self.home.steps()}")
+        kill(victim.pid)
+
     def test_the_same_with_random_kills(self):
         seed = int(os.environ.get("STARLING_E2E_SEED", "1"))
         choice = random.Random(seed)
-        self.start(job(workers=1, servers=2, epochs=16))
-        sizes = iter([("parameter-server", 3), ("worker", 4), ("parameter-server", 2),
-                      ("worker", 2)])
-        for at in range(15, 15 + 8 * 25, 25):
-            self.home.await_step(at, command=self.command)
-            if choice.random() < 0.5 and (size := next(sizes, None)):
-                self.say(f"seed {seed}: {size} at step {self.home.steps()}")
-                self.scale(*size)
-                continue
-            victims = [item for item in self.home.processes() if item.program in (
-                "starling-server", "starling-worker", "starling-coordinator")]
-            victim = choice.choice(victims)
-            self.say(f"seed {seed}: kill -9 {victim.program} at step {self.home.steps()}")
-            kill(victim.pid)
+        self.start(job(workers=1, servers=1, epochs=36))
+        sizes = [("parameter-server", 3), ("worker", 4), ("parameter-server", 2), ("worker", 2)]
+        for role, count in sizes:
+            for _ in range(choice.randint(1, 2)):
+                self.kill_anybody(choice)
+            self.say(f"seed {seed}: {role} scaled to {count} at step {self.home.steps()}")
+            self.scale(role, count)
+            self.await_size(role, count)
+        self.kill_anybody(choice)
+        self.await_size("parameter-server", 2)
+        self.await_size("worker", 2)
+        self.assertTrue(self.command.running(), "all of that was in mid-training")
 
-        self.finish_whole(epochs=16)
+        self.finish_whole(epochs=36)
 
     def test_suspended_job_releases_all_pods_and_resumes_where_it_was(self):
         self.home.run("up")
