@@ -35,9 +35,22 @@ for preset in asan tsan; do
 done
 # The technique table with five seeds; its page in docs is made from what ran.
 part "technique table" make --no-print-directory techniques
-part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation
+part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation \
+  -E SlotHistories
+# Of slots ten thousand of each kind: under the coordinator's rules and others, with aggregates and
+# without.
+part "histories of slots" env STARLING_SIM_SEEDS=10000 \
+  build/release/bin/trainer_simulation_test --gtest_filter='SlotSimulation/SlotHistories.*'
 part "end to end, repeated" env STARLING_E2E_REPEAT="${STARLING_E2E_REPEAT:-10}" \
   ctest --preset release -L e2e
+# The tests of servers that choose at random, each with other seeds than `make test` has.
+for seed in 2 3 4 5 6; do
+  part "resized, seed $seed" env STARLING_CHAOS_SEED="$seed" build/release/bin/trainer_worker_test \
+    --gtest_filter='ServerProcessTest.Servers*:ClientLifeTest.Whoever*'
+  part "end to end, seed $seed" env STARLING_E2E_SEED="$seed" STARLING_E2E_REPEAT=1 \
+    python3 -B tests/e2e/parameter_server_test.py Elastic.test_the_same_with_random_kills \
+    Chaos.test_random_faults_lose_and_repeat_nothing
+done
 # Two minutes without an API server; `make test` makes do with twenty seconds.
 part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
   Faults.test_training_goes_on_while_the_api_server_is_down
