@@ -157,7 +157,14 @@ def make(results, out):
     lines = ["# Techniques, checked\n",
              "Each row: what is measured over the seeds (mean [lowest, highest]), what is wanted, "
              "and a negative control, in which the essential ingredient is left out and the harm "
-             "must be seen. The tests play the same checks with one seed in every run.\n"]
+             "must be seen. The tests play the same checks with one seed in every run.\n",
+             "Where a row judges how well something is learned, it is learned on the digits of "
+             "examples/data, in the place of MNIST: 1,438 training and 359 test images of 8 by 8 "
+             "pixels. One test image is 0.28 points of accuracy; with 95% right, the sampling "
+             "error of one run is 1.15 points, and that of a mean over five seeds, which share "
+             "these images, is between 0.5 and 1.15. So five seeds resolve differences of a point or "
+             "two, and none of the tenths of a point by which methods differ on larger data. What "
+             "is counted, such as bytes, staleness and sums of whole numbers, is exact.\n"]
     lines += verdicts(rows)
     lines += race(study)
     for row in rows:

@@ -55,12 +55,13 @@ const std::vector<Technique>& Techniques() {
        "every worker sends its own", TwoLevelStore},
       {"PS-20", "Offload of fully connected layers (Project Adam, Chilimbi et al. 2014)",
        "activations and errors travel, 4 K (M + N) bytes; weights equal those of the dense push; "
-       "a successor has the same map",
-       "the dense push", FactorOffload},
+       "a successor of the coordinator has the same map, though load has moved a part of it",
+       "the dense push; a map by names alone", FactorOffload},
       {"PS-22", "Elastic membership",
-       "workers and servers come and go: equal bits with whole numbers, every lease once, no "
-       "broken invariant in made-up histories",
-       "a lease in the ledger is applied again", ElasticMembership},
+       "workers and servers come and go: equal bits with whole numbers, every lease once, a kill "
+       "repeats one step at most, the loss falls as without; no broken invariant in made-up "
+       "histories",
+       "half the rate; a lease in the ledger is applied again", ElasticMembership},
   };
   return *kTechniques;
 }

@@ -160,6 +160,8 @@ class Fleet {
       const auto synced = process.synced.find(slot);
       if (synced != process.synced.end()) one.state = StateId{synced->second, 1};
       one.cached = cached_;
+      const bool serves = process.installed && In(process.installed->slots[slot].chain, process.id);
+      one.load = serves ? loads_[slot] : 0;
       Put(one, *said.add_slots());
       const bool tail = process.installed && !process.broken &&
                         process.installed->slots[slot].chain.back() == process.id;
@@ -174,6 +176,10 @@ class Fleet {
     said.mutable_evaluation()->set_ends_training(process.ends_training);
     report.parameter_server = said.SerializeAsString();
     return report;
+  }
+
+  static bool In(const std::vector<MemberId>& chain, const MemberId& id) {
+    return std::find(chain.begin(), chain.end(), id) != chain.end();
   }
 
   void Obey(Process& process) {
@@ -210,7 +216,7 @@ class Fleet {
     }
     for (std::size_t slot = 0; slot < view.slots.size(); ++slot) {
       const SlotPart& part = view.slots[slot];
-      if (std::find(part.chain.begin(), part.chain.end(), process.id) == part.chain.end()) continue;
+      if (!In(part.chain, process.id)) continue;
       if (part.restore && slot < ledgers_.size() && restored_.insert({view.number, slot}).second) {
         ledgers_[slot] = saved_;
       }
@@ -292,7 +298,8 @@ class Fleet {
   membership::Summary summary_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   std::uint64_t incarnation_ = 0;
-  bool cached_ = true;  // whoever is asked to fetch ahead has done so
+  bool cached_ = true;                      // whoever is asked to fetch ahead has done so
+  std::array<std::int64_t, 3> loads_ = {};  // of the slots, bytes a second
   std::array<LeaseLedger, 2> ledgers_;
   LeaseLedger saved_;
   std::set<std::pair<ViewNumber, std::size_t>> restored_;
