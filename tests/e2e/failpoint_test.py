@@ -31,8 +31,9 @@ def job(point, servers=2, replication=2, **changes):
     return made
 
 
-# How far the steps that are in the slots may be ahead of the audit, and of the run that a checkpoint
-# counts: either is told at most every 50 ms, and each of two workers may have one step more in.
+# How far the steps that are in the slots may be ahead of the audit, and of the run that a
+# checkpoint counts: either is told at most every 50 ms, and each of two workers may have one step
+# more in.
 AHEAD = 6
 
 
