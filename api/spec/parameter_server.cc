@@ -200,6 +200,15 @@ void CheckHogwild(const TrainingJobSpec& spec, FieldErrors& errors) {
   }
 }
 
+// Dense rows are ranges, which no list names; their values' form is not chosen.
+void CheckFilters(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.exchange().parameter_server().has_filters()) return;
+  if (spec.workload().has_sparse_logistic_regression()) return;
+  errors.push_back({absl::StrCat(kExchange, ".filters"),
+                    "is for spec.workload.sparseLogisticRegression, whose workers name the rows "
+                    "that they read and push; leave it out"});
+}
+
 void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
   const bool sparse = spec.workload().has_sparse_logistic_regression();
   if (sparse && !HasServers(spec)) {
@@ -227,8 +236,9 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 }  // namespace
 
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
-  for (const auto& rule : {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer,
-                           CheckBackups, CheckDownpour, CheckTopology, CheckSparse, CheckHogwild}) {
+  for (const auto& rule :
+       {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckDownpour,
+        CheckTopology, CheckSparse, CheckHogwild, CheckFilters}) {
     rule(spec, errors);
   }
 }

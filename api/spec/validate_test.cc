@@ -241,6 +241,18 @@ INSTANTIATE_TEST_SUITE_P(
         Hogwild({"spec.optimizer.ftrl={}"}, "spec.optimizer.ftrl"),
         Combination{{Exchange("consistency.hogwild={}")}, Exchange("consistency.hogwild")}));
 
+INSTANTIATE_TEST_SUITE_P(
+    OfFilters, Combined,
+    ::testing::Values(
+        Combination{{kServers, Exchange("filters={}")}, Exchange("filters")},
+        Combination{{kServers, Exchange("filters.keyCache=false")}, Exchange("filters")},
+        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters={}")}, ""},
+        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.keyCache=false"),
+                     Exchange("filters.values=Bfloat16")},
+                    ""},
+        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.values=Half")},
+                    Exchange("filters.values")}));
+
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),
             "spec.replicaSpecs.worker.minReplicas: must be at most maxReplicas (8), not 9; lower "

@@ -110,6 +110,9 @@ def files(test):
         ("threads that share a dense model", changed(exchange={"parameterServer": {
             "consistency": {"hogwild": {}}}}),
          ["spec.exchange.parameterServer.consistency.hogwild", "write consistency: {asynchronous"]),
+        ("filters of rows for a dense model", changed(exchange={"parameterServer": {
+            "filters": {"keyCache": True}}}),
+         ["spec.exchange.parameterServer.filters", "leave it out"]),
         ("negative staleness", changed(exchange={"parameterServer": {"consistency": {
             "staleSynchronous": {"staleness": -1}}}}),
          ["spec.exchange.parameterServer.consistency.staleSynchronous.staleness",
