@@ -2,7 +2,10 @@
 #include "trainer/parameter_server/chain_server.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
+
+#include "trainer/parameter_server/filters.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -10,6 +13,11 @@ namespace {
 constexpr std::size_t kMostRecords = 4096;
 constexpr std::size_t kMostLogBytes = 32 << 20;
 constexpr std::size_t kMostGaps = 256;  // pushes of one client that came before an earlier one
+
+// Of tables of numbers.
+std::span<const float> FloatsOf(const std::string& values) {
+  return {reinterpret_cast<const float*>(values.data()), values.size() / sizeof(float)};
+}
 
 }  // namespace
 
@@ -458,6 +466,7 @@ void ChainServer::Answer(const Read& read, Sends& sends) {
       read.remembered ? state_->ReadRemembered(read.client, selection) : state_->Read(selection);
   ReadReply reply{group().number,  read.client, read.request, state_->model().version(),
                   values.status(), nullptr};
+  if (values.ok() && read.narrow) values = Narrow(FloatsOf(*values));
   if (values.ok()) reply.values = std::make_shared<const std::string>(*std::move(values));
   sends.push_back({read.client.id, std::move(reply)});
 }

@@ -95,6 +95,7 @@ class ChainServer {
   void On(const ReadReply&, Sends&) {}
   void On(const Welcome&, Sends&) {}
   void On(const Singly&, Sends&) {}
+  void On(const KeysUnknown&, Sends&) {}
   // Nor what clients tell one another.
   void On(const Absent&, Sends&) {}
 

@@ -5,142 +5,209 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
-#include "trainer/kernels/span_math.h"
-#include "trainer/parameter_server/table.h"
 
 namespace starling::parameter_server {
 namespace {
 
-constexpr std::int64_t kSignatureBytes = 8;
+// A client tells rows in the order of its leases: more than these are hardly ever named again.
+constexpr std::size_t kMostLists = 256;
+
+// The update of rows that a push carries; nothing if it carries something else.
+std::optional<Update> RowsOf(const Push& push) {
+  if (push.entry.kind != EntryKind::kPush || push.entry.update == nullptr) return std::nullopt;
+  absl::StatusOr<Update> update = DecodeUpdate(*push.entry.update);
+  if (!update.ok() || update->kind != UpdateKind::kRows) return std::nullopt;
+  return *std::move(update);
+}
+
+Push With(const Push& push, const Update& update) {
+  Push changed = push;
+  changed.entry.update = std::make_shared<const std::string>(Encode(update));
+  return changed;
+}
 
 }  // namespace
 
-std::uint64_t SignatureOf(std::span<const std::uint64_t> keys) {
-  std::uint64_t signature = HashOfKey(keys.size());
-  for (const std::uint64_t key : keys) {
-    signature = HashOfKey(signature * 0x9e3779b97f4a7c15ULL + HashOfKey(key));
+std::string Narrow(std::span<const float> values) {
+  std::string bytes(values.size() * 2, '\0');
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const auto bits = std::bit_cast<std::uint32_t>(values[i]);
+    std::uint32_t rounded = bits + 0x7fffU + (bits >> 16 & 1U);
+    // A NaN stays one, and what is finite stays so: rounding up must not make them infinite.
+    if (std::isnan(values[i])) rounded = bits | 0x400000U;
+    if (std::isfinite(values[i]) && !std::isfinite(std::bit_cast<float>(rounded))) rounded = bits;
+    const auto upper = static_cast<std::uint16_t>(rounded >> 16);
+    std::memcpy(bytes.data() + 2 * i, &upper, 2);
   }
-  return signature;
-}
-
-KeyList KeyCacheSender::Encode(std::span<const std::uint64_t> keys, FilterLedger& ledger) {
-  KeyList list{SignatureOf(keys), keys.size(), {}};
-  const auto [known, added] = sent_.emplace(list.signature, keys.size());
-  if (added || known->second != keys.size()) list.keys.assign(keys.begin(), keys.end());
-  known->second = keys.size();
-  ledger.key_bytes_plain += static_cast<std::int64_t>(keys.size_bytes());
-  ledger.key_bytes_sent += static_cast<std::int64_t>(list.keys.size() * 8) + kSignatureBytes;
-  return list;
-}
-
-absl::StatusOr<std::span<const std::uint64_t>> KeyCacheReceiver::Decode(const KeyList& list) {
-  ++now_;
-  if (list.keys.empty() && list.count > 0) {
-    const auto known = known_.find(list.signature);
-    if (known == known_.end() || known->second.keys.size() != list.count) {
-      return absl::NotFoundError(
-          absl::StrCat("keys ", list.signature, " are not known here; send them in full"));
-    }
-    known->second.used = now_;
-    return known->second.keys;
-  }
-  if (list.keys.size() != list.count || SignatureOf(list.keys) != list.signature) {
-    return absl::DataLossError(
-        absl::StrCat("the keys do not have signature ", list.signature, "; send them again"));
-  }
-  Known& known = known_[list.signature];
-  held_ += list.keys.size() - known.keys.size();
-  known = {list.keys, now_};
-  while (held_ > capacity_ && known_.size() > 1) {
-    const auto oldest = std::min_element(
-        known_.begin(), known_.end(),
-        [](const auto& a, const auto& b) { return a.second.used < b.second.used; });
-    held_ -= oldest->second.keys.size();
-    known_.erase(oldest);
-  }
-  return known_.at(list.signature).keys;
-}
-
-ValueCodec Bfloat16Codec() {
-  ValueCodec codec;
-  codec.name = "bfloat16";
-  codec.encode = [](std::span<const float> values) {
-    std::string bytes(values.size() * 2, '\0');
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      const auto bits = std::bit_cast<std::uint32_t>(values[i]);
-      // A NaN stays one: rounding up its bits could make it infinite.
-      const std::uint32_t rounded =
-          std::isnan(values[i]) ? bits | 0x400000U : bits + 0x7fffU + (bits >> 16 & 1U);
-      const auto upper = static_cast<std::uint16_t>(rounded >> 16);
-      std::memcpy(bytes.data() + 2 * i, &upper, 2);
-    }
-    return bytes;
-  };
-  codec.decode = [](std::string_view bytes) -> absl::StatusOr<std::vector<float>> {
-    if (bytes.size() % 2 != 0) {
-      return absl::DataLossError("bfloat16 values have an even number of bytes; send them again");
-    }
-    std::vector<float> values(bytes.size() / 2);
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      std::uint16_t upper = 0;
-      std::memcpy(&upper, bytes.data() + 2 * i, 2);
-      values[i] = std::bit_cast<float>(std::uint32_t{upper} << 16);
-    }
-    return values;
-  };
-  return codec;
-}
-
-std::string EncodeValues(const ValueCodec& codec, std::span<const float> values,
-                         FilterLedger& ledger) {
-  std::string bytes = codec.encode(values);
-  ledger.value_bytes_plain += static_cast<std::int64_t>(values.size_bytes());
-  ledger.value_bytes_sent += static_cast<std::int64_t>(bytes.size());
   return bytes;
 }
 
-Kept KktFilter::Filter(std::span<const std::uint64_t> keys, std::span<const float> gradient,
-                       std::span<const float> parameters, FilterLedger& ledger) const {
-  Kept kept;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    if (parameters[i] == 0 && std::abs(gradient[i]) <= bound_) continue;
-    kept.keys.push_back(keys[i]);
-    kept.values.push_back(gradient[i]);
+absl::StatusOr<std::vector<float>> Widen(std::string_view bytes) {
+  if (bytes.size() % 2 != 0) {
+    return absl::InvalidArgumentError(
+        "values of 16 bits have an even number of bytes; sender and receiver must be of one "
+        "version");
   }
-  ledger.rows_kept_back += static_cast<std::int64_t>(keys.size() - kept.keys.size());
-  return kept;
+  std::vector<float> values(bytes.size() / 2);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    std::uint16_t upper = 0;
+    std::memcpy(&upper, bytes.data() + 2 * i, 2);
+    values[i] = std::bit_cast<float>(std::uint32_t{upper} << 16);
+  }
+  return values;
 }
 
-Kept SmallUpdateFilter::Filter(std::span<const std::uint64_t> keys, std::span<const float> changes,
-                               std::span<const float> values, FilterLedger& ledger) {
-  Kept kept;
-  for (std::size_t i = 0; i < keys.size(); ++i) {
-    std::vector<float>& sum = pending_[keys[i]];
-    sum.resize(width_);
-    kernels::Add(changes.subspan(i * width_, width_), sum);
-    const double norm = kernels::SumOfSquares(values.subspan(i * width_, width_));
-    if (kernels::SumOfSquares(sum) < double{share_} * double{share_} * norm) {
-      ++ledger.rows_kept_back;
-      continue;
+// The client's end.
+
+void RowSender::OnView() {
+  for (Slot& slot : slots_) slot = {};
+}
+
+std::optional<Message> RowSender::Pack(std::size_t slot, const MemberId& to,
+                                       const Message& message) {
+  if (const auto* read = std::get_if<Read>(&message)) return Packed(slot, to, *read);
+  if (const auto* push = std::get_if<Push>(&message)) return Packed(slot, to, *push);
+  return std::nullopt;
+}
+
+std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, const Read& read) {
+  const Name name = NameOf(slot, to, read.keys);
+  if (name.number == 0) return std::nullopt;
+  Read packed = read;
+  packed.list = name.number;
+  if (name.known) packed.keys.clear();
+  return packed;
+}
+
+std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, const Push& push) {
+  if (!filters_.key_cache && !filters_.narrow) return std::nullopt;
+  const std::optional<Update> rows = RowsOf(push);
+  if (!rows || rows->keys.empty()) return std::nullopt;
+  const Name name = NameOf(slot, to, rows->keys);
+  Update update = *rows;
+  std::string narrow;
+  if (name.known) update.keys = {};
+  if (filters_.narrow) {
+    narrow = Narrow(rows->values);
+    update.values = {};
+    update.text = narrow;
+  }
+  Push packed = name.known || filters_.narrow ? With(push, update) : push;
+  packed.list = name.number;
+  return packed;
+}
+
+RowSender::Name RowSender::NameOf(std::size_t slot, const MemberId& to,
+                                  std::span<const std::uint64_t> keys) {
+  if (!filters_.key_cache || keys.empty() || keys.size() > most_keys_) return {};
+  Slot& at = slots_[slot];
+  auto list = std::ranges::find_if(
+      at.lists, [&](const List& one) { return std::ranges::equal(one.keys, keys); });
+  if (list == at.lists.end()) {
+    at.lists.push_front({next_number_++, {keys.begin(), keys.end()}, {}});
+    at.keys += keys.size();
+    while (at.keys > most_keys_ || at.lists.size() > kMostLists) {
+      at.keys -= at.lists.back().keys.size();
+      at.lists.pop_back();
     }
-    kept.keys.push_back(keys[i]);
-    kept.values.insert(kept.values.end(), sum.begin(), sum.end());
-    pending_.erase(keys[i]);
+  } else {
+    at.lists.splice(at.lists.begin(), at.lists, list);
   }
-  return kept;
+  List& first = at.lists.front();
+  const bool known = std::ranges::find(first.told, to) != first.told.end();
+  if (!known) first.told.push_back(to);
+  return {first.number, known};
 }
 
-Kept SmallUpdateFilter::Flush() {
-  Kept kept;
-  for (const auto& [key, sum] : pending_) {
-    kept.keys.push_back(key);
-    kept.values.insert(kept.values.end(), sum.begin(), sum.end());
+void RowSender::Forget(std::size_t slot, const KeysUnknown& unknown) {
+  Slot& at = slots_[slot];
+  const auto list = std::ranges::find(at.lists, unknown.list, &List::number);
+  if (list == at.lists.end()) return;
+  at.keys -= list->keys.size();
+  at.lists.erase(list);
+}
+
+// The server's end.
+
+RowReceiver::Unpacked RowReceiver::Unpack(const Message& message) {
+  if (const auto* read = std::get_if<Read>(&message)) return Whole(*read);
+  if (const auto* push = std::get_if<Push>(&message)) return Whole(*push);
+  return {};
+}
+
+RowReceiver::Unpacked RowReceiver::Whole(const Read& read) {
+  if (read.list == 0) return {};
+  if (!read.keys.empty()) {
+    Keep(read.client, read.list, read.keys);
+    return {};
   }
-  pending_.clear();
-  return kept;
+  const Keys* keys = Find(read.client, read.list);
+  if (keys == nullptr) {
+    KeysUnknown unknown{read.view, read.client, read.list};
+    unknown.request = read.request;
+    return {std::nullopt, Send{read.client.id, unknown}};
+  }
+  Read whole = read;
+  whole.keys = *keys;
+  return {std::move(whole), std::nullopt};
+}
+
+// What is malformed stays as it is: the machine refuses it.
+RowReceiver::Unpacked RowReceiver::Whole(const Push& push) {
+  std::optional<Update> rows = RowsOf(push);
+  if (!rows) return {};
+  const Client& client = push.entry.client;
+  const bool named = push.list != 0 && rows->keys.empty();
+  if (named) {
+    const Keys* keys = Find(client, push.list);
+    if (keys == nullptr) {
+      KeysUnknown unknown{push.view, client, push.list};
+      unknown.sequence = push.entry.sequence;
+      return {std::nullopt, Send{client.id, unknown}};
+    }
+    rows->keys = *keys;
+  } else if (push.list != 0) {
+    Keep(client, push.list, rows->keys);
+  }
+  const bool narrow = rows->values.empty() && !rows->text.empty();
+  if (!named && !narrow) return {};
+  std::vector<float> wide;
+  if (narrow) {
+    absl::StatusOr<std::vector<float>> values = Widen(rows->text);
+    if (!values.ok()) return {};
+    wide = *std::move(values);
+    rows->values = wide;
+    rows->text = {};
+  }
+  return {With(push, *rows), std::nullopt};
+}
+
+void RowReceiver::Keep(const Client& client, std::uint64_t number,
+                       std::span<const std::uint64_t> keys) {
+  Lists& lists = clients_[client.id];
+  List& list = lists.by_number[number];
+  lists.keys += keys.size();
+  lists.keys -= list.keys.size();
+  list = {{keys.begin(), keys.end()}, ++now_};
+  while (lists.keys > most_keys_ || lists.by_number.size() > kMostLists) {
+    const auto oldest = std::ranges::min_element(lists.by_number, {},
+                                                 [](const auto& one) { return one.second.used; });
+    lists.keys -= oldest->second.keys.size();
+    lists.by_number.erase(oldest);
+  }
+}
+
+const Keys* RowReceiver::Find(const Client& client, std::uint64_t number) {
+  const auto lists = clients_.find(client.id);
+  if (lists == clients_.end()) return nullptr;
+  const auto list = lists->second.by_number.find(number);
+  if (list == lists->second.by_number.end()) return nullptr;
+  list->second.used = ++now_;
+  return &list->second.keys;
 }
 
 }  // namespace starling::parameter_server

@@ -1,125 +1,119 @@
 // SPDX-License-Identifier: Apache-2.0
 // Filters (Li et al. 2014): what may be left out of a message without changing what it does, or
-// with a stated change. They stand between whoever makes updates and the wire, at both ends, and
-// count what they save.
+// with a stated change. They stand between the client machine and the wire (RowSender), and between
+// the wire and the server's machine (RowReceiver): machines, logs, replicas and snapshots see whole
+// messages only.
 //
-//   KeyCacheSender/Receiver  a list of keys that was sent before is named by its signature
-//   ValueCodec               values travel in another form; Bfloat16Codec halves them
-//   KktFilter                gradients that cannot change anything stay here (exact under L1)
-//   SmallUpdateFilter        changes that are small beside their values wait until they have grown
+//   key cache   rows that a server was told before, with another read or push of this client in
+//               this view, are named by a number instead of being listed. The number is the
+//               client's own and never used for another list, so a name means its rows or nothing:
+//               a server that does not know it (any more) asks (KeysUnknown), and gets the list
+//   narrow      the values of a push of rows travel as bfloat16
 //
-// A filter's state belongs to one (view, peer): a new view starts with empty caches. What the last
-// two keep back is the client's residual: saved and flushed with it. To add a filter: a class here,
-// its line above, a test with its ledger figures.
+// What either side keeps belongs to one view and is bounded. To add a filter: a field of Filters,
+// what Pack makes of it and Unpack undoes, a line above, a test that compares bytes.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <list>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "trainer/parameter_server/messages.h"
 
 namespace starling::parameter_server {
 
-// Payload bytes without filters, and as sent.
-struct FilterLedger {
-  std::int64_t key_bytes_plain = 0;
-  std::int64_t key_bytes_sent = 0;
-  std::int64_t value_bytes_plain = 0;
-  std::int64_t value_bytes_sent = 0;
-  std::int64_t rows_kept_back = 0;
+struct Filters {
+  bool key_cache = false;
+  bool narrow = false;
 };
+
+// What a server keeps of one client's lists for a slot, and a client of its own: a megabyte.
+inline constexpr std::size_t kMostKeptKeys = std::size_t{1} << 17;
 
 using Keys = std::vector<std::uint64_t>;
 
-// How a list of keys goes over the wire: by its signature, with the keys if they may be unknown.
-struct KeyList {
-  std::uint64_t signature = 0;
-  std::uint64_t count = 0;
-  Keys keys;  // empty: you have them
-};
-std::uint64_t SignatureOf(std::span<const std::uint64_t> keys);
+// The upper 16 bits of each float, rounded to nearest even: relative error at most 2^-8.
+std::string Narrow(std::span<const float> values);
+// INVALID_ARGUMENT for an odd number of bytes.
+absl::StatusOr<std::vector<float>> Widen(std::string_view bytes);
 
-// Thread-compatible.
-class KeyCacheSender {
+// A client's end, for all slots. Thread-compatible.
+class RowSender {
  public:
-  KeyList Encode(std::span<const std::uint64_t> keys, FilterLedger& ledger);
-  // The receiver does not have this one (any more): it is sent in full next time.
-  void Forget(std::uint64_t signature) { sent_.erase(signature); }
+  RowSender(const Filters& filters, std::size_t slots, std::size_t most_keys = kMostKeptKeys)
+      : filters_(filters), most_keys_(most_keys), slots_(slots) {}
+
+  // A view: no server knows anything.
+  void OnView();
+  // How `message` travels, which leaves for `to` now; nothing: as it is.
+  std::optional<Message> Pack(std::size_t slot, const MemberId& to, const Message& message);
+  // The list is told anew.
+  void Forget(std::size_t slot, const KeysUnknown& unknown);
 
  private:
-  std::map<std::uint64_t, std::uint64_t> sent_;  // signature to count
+  struct List {
+    std::uint64_t number = 0;
+    Keys keys;
+    std::vector<MemberId> told;
+  };
+  struct Slot {
+    std::list<List> lists;  // that used last first
+    std::size_t keys = 0;   // in all of them
+  };
+  struct Name {
+    std::uint64_t number = 0;  // 0: none
+    bool known = false;        // to whom it is sent
+  };
+
+  Name NameOf(std::size_t slot, const MemberId& to, std::span<const std::uint64_t> keys);
+  std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Read& read);
+  std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Push& push);
+
+  const Filters filters_;
+  const std::size_t most_keys_;
+  std::uint64_t next_number_ = 1;
+  std::vector<Slot> slots_;
 };
 
-// Thread-compatible. Keeps the most recently used lists, up to `capacity` keys in all.
-class KeyCacheReceiver {
+// A server's end, of one slot. Thread-compatible.
+class RowReceiver {
  public:
-  explicit KeyCacheReceiver(std::size_t capacity = 1 << 24) : capacity_(capacity) {}
-  // NOT_FOUND: ask the sender for the keys. DATA_LOSS: keys and signature do not agree. The span
-  // lives until the next call.
-  absl::StatusOr<std::span<const std::uint64_t>> Decode(const KeyList& list);
+  explicit RowReceiver(std::size_t most_keys = kMostKeptKeys) : most_keys_(most_keys) {}
+
+  // A view: everything is forgotten.
+  void OnView() { clients_.clear(); }
+
+  struct Unpacked {
+    std::optional<Message> whole;  // nothing: the message is
+    std::optional<Send> unknown;   // it cannot be made whole: this is the answer
+  };
+  Unpacked Unpack(const Message& message);
 
  private:
-  struct Known {
+  struct List {
     Keys keys;
     std::int64_t used = 0;
   };
-  const std::size_t capacity_;
-  std::size_t held_ = 0;
+  struct Lists {
+    std::map<std::uint64_t, List> by_number;
+    std::size_t keys = 0;  // in all of them
+  };
+
+  Unpacked Whole(const Read& read);
+  Unpacked Whole(const Push& push);
+  void Keep(const Client& client, std::uint64_t number, std::span<const std::uint64_t> keys);
+  const Keys* Find(const Client& client, std::uint64_t number);
+
+  std::size_t most_keys_;
   std::int64_t now_ = 0;
-  std::map<std::uint64_t, Known> known_;
-};
-
-// A form in which values travel. Decode(Encode(x)) has x's size.
-struct ValueCodec {
-  std::string name;
-  std::function<std::string(std::span<const float>)> encode;
-  std::function<absl::StatusOr<std::vector<float>>(std::string_view)> decode;
-};
-// The upper 16 bits of each float, rounded to nearest even: relative error at most 2^-8.
-ValueCodec Bfloat16Codec();
-std::string EncodeValues(const ValueCodec& codec, std::span<const float> values,
-                         FilterLedger& ledger);
-
-// Rows that pass a filter, and what they carry.
-struct Kept {
-  Keys keys;
-  std::vector<float> values;
-};
-
-// L1-regularised models: a coordinate that is zero stays zero while its gradient is at most `l1`
-// (the Karush-Kuhn-Tucker condition), so such gradients need not travel. `slack` below that bound
-// they travel all the same, for the next samples may differ. Width 1.
-class KktFilter {
- public:
-  KktFilter(float l1, float slack) : bound_(l1 - slack) {}
-  Kept Filter(std::span<const std::uint64_t> keys, std::span<const float> gradient,
-              std::span<const float> parameters, FilterLedger& ledger) const;
-
- private:
-  const float bound_;
-};
-
-// Rows of `width` whose change is below `share` of their values' norm are kept back and added to
-// their next change. Nothing is lost: what was fed is what passed plus what is pending.
-// Thread-compatible.
-class SmallUpdateFilter {
- public:
-  SmallUpdateFilter(float share, std::uint32_t width) : share_(share), width_(width) {}
-  Kept Filter(std::span<const std::uint64_t> keys, std::span<const float> changes,
-              std::span<const float> values, FilterLedger& ledger);
-  // All that is pending: at a drain, at the end of training, before a snapshot.
-  Kept Flush();
-  const std::map<std::uint64_t, std::vector<float>>& pending() const { return pending_; }
-
- private:
-  const float share_;
-  const std::uint32_t width_;
-  std::map<std::uint64_t, std::vector<float>> pending_;
+  std::map<MemberId, Lists> clients_;
 };
 
 }  // namespace starling::parameter_server

@@ -3,142 +3,235 @@
 
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <random>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/optimizer/server_rules.h"
+#include "trainer/parameter_server/wire.h"
 
 namespace starling::parameter_server {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::IsEmpty;
 using Floats = std::vector<float>;
 
-TEST(KeyCache, TheSecondPushOfTheSameKeysCarriesNoKeyBytesButTheirSignature) {
+const Client kClient{{"worker", 0}, 1};
+const MemberId kHead{"head", 0}, kTail{"tail", 0};
+
+Message ReadOf(const Keys& keys, std::int64_t request = 1) {
+  Read read;
+  read.view = 1;
+  read.client = kClient;
+  read.request = request;
+  read.keys = keys;
+  return read;
+}
+Message PushOf(const Keys& keys, const Floats& values, Sequence sequence = 1) {
+  Push push;
+  push.view = 1;
+  push.entry.client = kClient;
+  push.entry.sequence = sequence;
+  push.entry.lease = 5;
+  push.entry.update =
+      std::make_shared<const std::string>(Encode({UpdateKind::kRows, 0, 0, 0, keys, values, {}}));
+  return push;
+}
+Keys KeysIn(const Message& message) {
+  if (const auto* read = std::get_if<Read>(&message)) return read->keys;
+  const absl::StatusOr<Update> update = DecodeUpdate(*std::get<Push>(message).entry.update);
+  return {update->keys.begin(), update->keys.end()};
+}
+Floats ValuesIn(const Message& message) {
+  const absl::StatusOr<Update> update = DecodeUpdate(*std::get<Push>(message).entry.update);
+  return {update->values.begin(), update->values.end()};
+}
+std::size_t BytesOf(const Message& message) {
+  const Packet packet = EncodePacket(0, message);
+  return packet.head.size() + (packet.body ? packet.body->size() : 0);
+}
+
+// One client and the servers of one slot.
+struct Ends {
+  explicit Ends(const Filters& filters, std::size_t sender_keeps = kMostKeptKeys,
+                std::size_t receiver_keeps = kMostKeptKeys)
+      : sender(filters, 1, sender_keeps), receiver(receiver_keeps) {}
+
+  Message Sent(const MemberId& to, const Message& message) {
+    const std::optional<Message> packed = sender.Pack(0, to, message);
+    return packed ? *packed : message;
+  }
+  // What the server's machine gets, asked for again if need be.
+  Message Arrived(const MemberId& to, const Message& message) {
+    const Message sent = Sent(to, message);
+    const RowReceiver::Unpacked unpacked = receiver.Unpack(sent);
+    if (unpacked.unknown) {
+      ++asked;
+      sender.Forget(0, std::get<KeysUnknown>(unpacked.unknown->message));
+      return Arrived(to, message);
+    }
+    return unpacked.whole ? *unpacked.whole : sent;
+  }
+
+  RowSender sender;
+  RowReceiver receiver;
+  int asked = 0;
+};
+
+Keys Many() {
   Keys keys(1000);
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i * i;
-  KeyCacheSender sender;
-  KeyCacheReceiver receiver;
-  FilterLedger first, second;
-  ASSERT_TRUE(receiver.Decode(sender.Encode(keys, first)).ok());
-  const KeyList again = sender.Encode(keys, second);
-  EXPECT_TRUE(again.keys.empty());
-  const auto decoded = receiver.Decode(again);
-  ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(Keys(decoded->begin(), decoded->end()), keys);
-  EXPECT_EQ(first.key_bytes_sent, 8008);
-  EXPECT_EQ(second.key_bytes_sent, 8);
-  EXPECT_EQ(second.key_bytes_plain, 8000);
+  return keys;
 }
 
-TEST(KeyCache, AReceiverThatLostThemAsksForThem) {
-  const Keys keys = {1, 2, 3};
-  KeyCacheSender sender;
-  FilterLedger ledger;
-  sender.Encode(keys, ledger);
-  KeyCacheReceiver fresh;
-  EXPECT_EQ(fresh.Decode(sender.Encode(keys, ledger)).status().code(), absl::StatusCode::kNotFound);
-  sender.Forget(SignatureOf(keys));
-  EXPECT_TRUE(fresh.Decode(sender.Encode(keys, ledger)).ok());
+TEST(KeyCache, APushOfTheRowsThatWereReadDoesNotListThem) {
+  Ends ends({.key_cache = true});
+  const Keys keys = Many();
+  const Floats values(1000, 3);
+  ASSERT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(keys))), keys);
+  const Message push = PushOf(keys, values);
+  const Message sent = ends.Sent(kHead, push);
+  EXPECT_THAT(KeysIn(sent), IsEmpty());
+  EXPECT_EQ(BytesOf(push) - BytesOf(sent), 8000U);
+  const Message arrived = ends.Arrived(kHead, push);
+  EXPECT_EQ(KeysIn(arrived), keys);
+  EXPECT_EQ(ValuesIn(arrived), values);
+  EXPECT_EQ(std::get<Push>(arrived).entry.lease, 5u);
+  EXPECT_THAT(KeysIn(ends.Sent(kHead, ReadOf(keys))), IsEmpty()) << "reads are named as well";
 }
 
-TEST(KeyCache, KeepsWhatWasUsedLastAndBelievesNoWrongSignature) {
-  KeyCacheSender sender;
-  KeyCacheReceiver receiver(5);
-  FilterLedger ledger;
-  const Keys a = {1, 2}, b = {3, 4}, c = {5, 6};
-  for (const Keys& keys : {a, b}) ASSERT_TRUE(receiver.Decode(sender.Encode(keys, ledger)).ok());
-  ASSERT_TRUE(receiver.Decode(sender.Encode(a, ledger)).ok());
-  ASSERT_TRUE(receiver.Decode(sender.Encode(c, ledger)).ok());
-  EXPECT_TRUE(receiver.Decode(sender.Encode(a, ledger)).ok());
-  EXPECT_FALSE(receiver.Decode(sender.Encode(b, ledger)).ok());
-  EXPECT_EQ(receiver.Decode({SignatureOf(a), 2, b}).status().code(), absl::StatusCode::kDataLoss);
-  EXPECT_NE(SignatureOf(Keys{1, 2}), SignatureOf(Keys{2, 1}));
+TEST(KeyCache, WithoutItEverythingTravelsAsItIs) {
+  Ends ends({});
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(ends.sender.Pack(0, kHead, ReadOf(Many())).has_value());
+    EXPECT_FALSE(ends.sender.Pack(0, kHead, PushOf(Many(), Floats(1000))).has_value());
+  }
 }
 
-TEST(ValueCodec, Bfloat16HalvesTheBytesForAThousandthsError) {
+TEST(KeyCache, EachServerIsToldByItself) {
+  Ends ends({.key_cache = true});
+  (void)ends.Sent(kTail, ReadOf(Many()));
+  EXPECT_EQ(KeysIn(ends.Sent(kHead, PushOf(Many(), Floats(1000)))), Many());
+  EXPECT_THAT(KeysIn(ends.Sent(kTail, ReadOf(Many()))), IsEmpty());
+}
+
+TEST(KeyCache, AServerThatKnowsNothingAsksAndGetsTheSamePushWhole) {
+  Ends ends({.key_cache = true});
+  (void)ends.Arrived(kHead, ReadOf(Many()));
+  ends.receiver = RowReceiver();
+  const Message arrived = ends.Arrived(kHead, PushOf(Many(), Floats(1000, 2), 7));
+  EXPECT_EQ(KeysIn(arrived), Many());
+  EXPECT_EQ(std::get<Push>(arrived).entry.sequence, 7);
+  EXPECT_EQ(ends.asked, 1);
+  EXPECT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(Many()))), Many());
+  EXPECT_EQ(ends.asked, 1) << "it was told with the push";
+}
+
+TEST(KeyCache, AnAnswerNamesWhatItIsAbout) {
+  Ends ends({.key_cache = true});
+  (void)ends.Sent(kHead, ReadOf(Many()));
+  RowReceiver other;
+  const auto read = other.Unpack(ends.Sent(kHead, ReadOf(Many(), 9))).unknown;
+  const auto push = other.Unpack(ends.Sent(kHead, PushOf(Many(), Floats(1000), 4))).unknown;
+  ASSERT_TRUE(read && push);
+  EXPECT_EQ(read->to, kClient.id);
+  EXPECT_EQ(std::get<KeysUnknown>(read->message).request, 9);
+  EXPECT_EQ(std::get<KeysUnknown>(read->message).sequence, 0);
+  EXPECT_EQ(std::get<KeysUnknown>(push->message).sequence, 4);
+  EXPECT_EQ(std::get<KeysUnknown>(push->message).request, 0);
+}
+
+// Names of one client mean nothing in another's mouth, and none is used twice.
+TEST(KeyCache, ANameIsItsClientsOwnAndNeverUsedForOtherRows) {
+  Ends ends({.key_cache = true});
+  const std::uint64_t first = std::get<Read>(ends.Sent(kHead, ReadOf({1, 2}))).list;
+  ends.sender.OnView();
+  EXPECT_GT(std::get<Read>(ends.Sent(kHead, ReadOf({1, 3}))).list, first);
+  (void)ends.receiver.Unpack(ends.Sent(kTail, ReadOf({1, 2})));
+  Message stolen = ends.Sent(kTail, ReadOf({1, 2}));
+  std::get<Read>(stolen).client = {{"another", 0}, 1};
+  EXPECT_TRUE(ends.receiver.Unpack(stolen).unknown.has_value());
+}
+
+TEST(KeyCache, AViewBeginsWithNothingAtBothEnds) {
+  Ends ends({.key_cache = true});
+  (void)ends.Arrived(kHead, ReadOf(Many()));
+  const Message named = ends.Sent(kHead, ReadOf(Many()));
+  ends.receiver.OnView();
+  EXPECT_TRUE(ends.receiver.Unpack(named).unknown.has_value());
+  ends.sender.OnView();
+  EXPECT_EQ(KeysIn(ends.Sent(kHead, ReadOf(Many()))), Many());
+}
+
+TEST(KeyCache, BothEndsKeepWhatWasUsedLastAndNoMoreThanTheyMay) {
+  const Keys a = {1, 2}, b = {3, 4}, c = {5, 6}, large = {1, 2, 3, 4, 5, 6};
+  for (const auto& [sender_keeps, receiver_keeps] : {std::pair{5U, 100U}, std::pair{100U, 5U}}) {
+    Ends ends({.key_cache = true}, sender_keeps, receiver_keeps);
+    for (const Keys& keys : {a, b, a, c}) {
+      EXPECT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(keys))), keys);
+    }
+    EXPECT_THAT(KeysIn(ends.Sent(kHead, ReadOf(a))), IsEmpty());
+    EXPECT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(a))), a);
+    EXPECT_EQ(ends.asked, 0);
+    EXPECT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(b))), b);
+    EXPECT_EQ(ends.asked, sender_keeps > receiver_keeps ? 1 : 0) << "b is told anew, or asked for";
+    for (int i = 0; i < 2; ++i) EXPECT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(large))), large);
+  }
+}
+
+TEST(KeyCache, WhatListsNoRowsStaysAsItIs) {
+  Ends ends({.key_cache = true, .narrow = true});
+  Push range, start;
+  const Floats values = {1, 2};
+  range.entry.update =
+      std::make_shared<const std::string>(Encode({UpdateKind::kRange, 0, 0, 2, {}, values, {}}));
+  start.entry.kind = EntryKind::kStart;
+  Read all;
+  all.rows = 7;
+  const Message messages[] = {range, start, all, PushOf({}, {}), Hello{1, kClient}};
+  for (const Message& message : messages) {
+    EXPECT_FALSE(ends.sender.Pack(0, kHead, message).has_value());
+    const RowReceiver::Unpacked unpacked = ends.receiver.Unpack(message);
+    EXPECT_FALSE(unpacked.whole || unpacked.unknown);
+  }
+}
+
+TEST(Narrow, ValuesOfAPushTakeHalfTheBytesAndArriveRounded) {
+  Ends ends({.narrow = true});
+  const Message push = PushOf(Many(), Floats(1000, 1.00390625F));
+  EXPECT_EQ(BytesOf(push) - BytesOf(ends.Sent(kHead, push)), 2000U);
+  for (int i = 0; i < 2; ++i) {  // again: the same
+    const Message arrived = ends.Arrived(kHead, push);
+    EXPECT_EQ(KeysIn(arrived), Many());
+    EXPECT_EQ(ValuesIn(arrived), Floats(1000, 1.0F));
+  }
+}
+
+TEST(Narrow, GoesWithNamedRows) {
+  Ends ends({.key_cache = true, .narrow = true});
+  (void)ends.Arrived(kHead, ReadOf({7, 8}));
+  const Message arrived = ends.Arrived(kHead, PushOf({7, 8}, {-2, 0.5F}));
+  EXPECT_THAT(KeysIn(arrived), ElementsAre(7U, 8U));
+  EXPECT_THAT(ValuesIn(arrived), ElementsAre(-2.0F, 0.5F));
+}
+
+TEST(Narrow, AThousandthsErrorAndNothingBecomesInfinite) {
   std::mt19937 random(1);
   std::normal_distribution<float> normal;
   Floats values(999);
   for (float& value : values) value = normal(random);
   values[0] = std::numeric_limits<float>::infinity();
-  FilterLedger ledger;
-  const ValueCodec codec = Bfloat16Codec();
-  const auto decoded = codec.decode(EncodeValues(codec, values, ledger));
-  ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(ledger.value_bytes_sent * 2, ledger.value_bytes_plain);
-  EXPECT_EQ((*decoded)[0], values[0]);
+  const absl::StatusOr<Floats> wide = Widen(Narrow(values));
+  ASSERT_TRUE(wide.ok());
+  EXPECT_EQ((*wide)[0], values[0]);
   for (std::size_t i = 1; i < values.size(); ++i) {
-    EXPECT_NEAR((*decoded)[i], values[i], std::abs(values[i]) / 256);
+    EXPECT_NEAR((*wide)[i], values[i], std::abs(values[i]) / 256);
   }
-  const Floats nan = {std::numeric_limits<float>::quiet_NaN()};
-  EXPECT_TRUE(std::isnan((*codec.decode(codec.encode(nan)))[0]));
-  EXPECT_FALSE(codec.decode("abc").ok());
-}
-
-// Proximal descent on 0.5 * (w - target)^2 + l1 * |w|, coordinate by coordinate.
-Floats Descend(const Floats& target, float l1, bool filtered, FilterLedger& ledger) {
-  Floats w(target.size());
-  const KktFilter filter(l1, 0);
-  Keys keys(target.size());
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
-  for (int step = 0; step < 100; ++step) {
-    Floats gradient(w.size());
-    for (std::size_t i = 0; i < w.size(); ++i) gradient[i] = w[i] - target[i];
-    Kept kept{keys, gradient};
-    if (filtered) kept = filter.Filter(keys, gradient, w, ledger);
-    for (std::size_t k = 0; k < kept.keys.size(); ++k) {
-      float& weight = w[kept.keys[k]];
-      const float moved = weight - 0.5F * kept.values[k];
-      weight = std::copysign(std::max(0.0F, std::abs(moved) - 0.5F * l1), moved);
-    }
-  }
-  return w;
-}
-
-TEST(KktFilter, WhatItKeepsBackWouldHaveChangedNothing) {
-  const Floats target = {3, -0.5F, 0.2F, -2, 0.9F};
-  FilterLedger filtered, all;
-  EXPECT_EQ(Descend(target, 1, true, filtered), Descend(target, 1, false, all));
-  EXPECT_EQ(filtered.rows_kept_back, 300) << "three of five coordinates, a hundred times";
-}
-
-TEST(SmallUpdateFilter, WhatPassedAndWhatWaitsIsWhatWasFed) {
-  SmallUpdateFilter filter(0.1F, 2);
-  FilterLedger ledger;
-  std::map<std::uint64_t, Floats> passed;
-  Floats fed(20);
-  std::mt19937 random(2);
-  for (int step = 0; step < 50; ++step) {
-    Keys keys;
-    Floats changes, values;
-    for (std::uint64_t key = 0; key < 10; ++key) {
-      keys.push_back(key);
-      for (std::size_t j = 0; j < 2; ++j) {
-        changes.push_back(static_cast<float>(random() % 3) - 1);
-        fed[key * 2 + j] += changes.back();
-        values.push_back(20);
-      }
-    }
-    const Kept kept = filter.Filter(keys, changes, values, ledger);
-    for (std::size_t k = 0; k < kept.keys.size(); ++k) {
-      Floats& sum = passed[kept.keys[k]];
-      sum.resize(2);
-      for (std::size_t j = 0; j < 2; ++j) sum[j] += kept.values[k * 2 + j];
-    }
-  }
-  EXPECT_GT(ledger.rows_kept_back, 250);
-  EXPECT_LT(ledger.rows_kept_back, 500);
-  const Kept rest = filter.Flush();
-  for (std::size_t k = 0; k < rest.keys.size(); ++k) {
-    Floats& sum = passed[rest.keys[k]];
-    sum.resize(2);
-    for (std::size_t j = 0; j < 2; ++j) sum[j] += rest.values[k * 2 + j];
-  }
-  for (std::uint64_t key = 0; key < 10; ++key) {
-    EXPECT_THAT(passed[key], ElementsAre(fed[key * 2], fed[key * 2 + 1]));
-  }
+  EXPECT_TRUE(std::isnan((*Widen(Narrow(Floats{std::nanf("")})))[0]));
+  EXPECT_TRUE(std::isfinite((*Widen(Narrow(Floats{std::numeric_limits<float>::max()})))[0]));
+  EXPECT_FALSE(Widen("abc").ok());
 }
 
 }  // namespace

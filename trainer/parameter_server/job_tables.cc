@@ -173,4 +173,12 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
   return consistency::BulkSynchronous{};
 }
 
+Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec) {
+  if (!spec.workload().has_sparse_logistic_regression()) return {};
+  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  // The schema's default, for specs that were not resolved.
+  const bool named = !server.filters().has_key_cache() || server.filters().key_cache();
+  return {named, server.filters().values() == v1alpha1::VALUE_FORMAT_BFLOAT16};
+}
+
 }  // namespace starling::parameter_server

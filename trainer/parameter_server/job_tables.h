@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/parameter_server/slot_state.h"
 
@@ -72,5 +73,8 @@ std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec);
 
 // How the job file's consistency is called by the machines.
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec);
+
+// What is left out of the messages of the job's workers: of rows, so of sparse models only.
+Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec);
 
 }  // namespace starling::parameter_server

@@ -221,5 +221,22 @@ TEST(JobTables, ASparseModelIsCutByTheHashesOfItsRows) {
   }
 }
 
+TEST(FiltersOf, RowsAreNamedUnlessTheJobSaysOtherwiseAndOnlySparseModelsHaveRows) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  EXPECT_FALSE(FiltersOf(spec).key_cache) << "a dense model";
+  spec.mutable_workload()->mutable_sparse_logistic_regression();
+  EXPECT_TRUE(FiltersOf(spec).key_cache);
+  EXPECT_FALSE(FiltersOf(spec).narrow);
+  v1alpha1::Filters& filters =
+      *spec.mutable_exchange()->mutable_parameter_server()->mutable_filters();
+  EXPECT_TRUE(FiltersOf(spec).key_cache);
+  filters.set_key_cache(false);
+  filters.set_values(v1alpha1::VALUE_FORMAT_BFLOAT16);
+  EXPECT_FALSE(FiltersOf(spec).key_cache);
+  EXPECT_TRUE(FiltersOf(spec).narrow);
+  filters.set_values(v1alpha1::VALUE_FORMAT_FLOAT32);
+  EXPECT_FALSE(FiltersOf(spec).narrow);
+}
+
 }  // namespace
 }  // namespace starling::parameter_server

@@ -76,6 +76,7 @@ struct Forward {
 struct Push {  // to the head, or to the client that sums up (aggregator.h)
   ViewNumber view = 0;
   Entry entry;
+  std::uint64_t list = 0;  // its rows' name (filters.h); 0: none
 };
 struct Read {  // to the tail
   ViewNumber view = 0;
@@ -87,6 +88,8 @@ struct Read {  // to the tail
   std::uint64_t first = 0;
   std::uint64_t rows = 0;
   std::vector<std::uint64_t> keys;
+  std::uint64_t list = 0;  // its keys' name, as in a push
+  bool narrow = false;     // the values are to come as bfloat16
 };
 struct Hello {  // to the tail, first thing in a view
   ViewNumber view = 0;
@@ -108,6 +111,15 @@ struct Singly {  // an aggregate was not taken: push this by itself
   ViewNumber view = 0;
   Client client;
   Sequence sequence = 0;
+};
+
+// The server does not know this list of rows: the push, or the read, is to be sent whole.
+struct KeysUnknown {
+  ViewNumber view = 0;
+  Client client;
+  std::uint64_t list = 0;
+  Sequence sequence = 0;     // of the push; 0: it was a read
+  std::int64_t request = 0;  // of the read
 };
 
 struct Acknowledgement {
@@ -141,7 +153,7 @@ struct Welcome {
 
 using Message = std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply,
                              Synced, Forward, Push, Read, Hello, Acknowledgement, Rejection,
-                             ReadReply, Welcome, Absent, Singly>;
+                             ReadReply, Welcome, Absent, Singly, KeysUnknown>;
 
 // Who a message says it is from; nobody for what only answers.
 inline const MemberId* SenderOf(const SyncMessage& message) { return &message.id.member; }

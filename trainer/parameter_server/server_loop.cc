@@ -46,11 +46,13 @@ int RankOf(const Ranks& ranks, const MemberId& id) {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
-ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes)
+ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes,
+                       std::size_t kept_keys)
     : id_(std::move(id)), lanes_(lanes) {
   for (const SlotOptions& slot : slots) {
     Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
     added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}});
+    added.rows = RowReceiver(kept_keys);
     added.work.bytes = LikelyBytes(slot);
     Publish(slots_.size() - 1);
   }
@@ -133,23 +135,32 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
   counts_.reads += std::holds_alternative<Read>(delivery.message) ? 1 : 0;
   const std::size_t slot = delivery.slot;
   const int lane = session.lane_of[slot];
-  if (lane == 0) return Feed(slot, delivery.message, session);
+  if (lane == 0) return Unpack(slot, delivery.message, session);
   const std::size_t bytes = delivery.bytes;
   session.lanes[static_cast<std::size_t>(lane - 1)]->PutMessage(
       [this, slot, message = std::move(delivery.message), &session] {
-        Feed(slot, message, session);
+        Unpack(slot, message, session);
       },
       bytes);
 }
 
 void ServerLoop::Begin(std::size_t slot, Session& session) {
   if (session.failed) return;
+  slots_[slot]->rows.OnView();
   const SlotView& view = session.views[slot];
   std::optional<membership::CheckpointOffer> offer;
   if (view.group.restore && session.hooks.offer) offer = session.hooks.offer(slot);
   PostAll(session, slot, slots_[slot]->machine->OnView(view, offer));
   LoadIfWanted(slot, session);
   Touch(slot);
+}
+
+// What filters have left out is put back before the machine sees it.
+void ServerLoop::Unpack(std::size_t slot, const Message& message, Session& session) {
+  if (session.failed) return;
+  const RowReceiver::Unpacked unpacked = slots_[slot]->rows.Unpack(message);
+  if (unpacked.unknown) return PostAll(session, slot, {*unpacked.unknown});
+  Feed(slot, unpacked.whole ? *unpacked.whole : message, session);
 }
 
 void ServerLoop::Feed(std::size_t slot, const Message& message, Session& session) {
@@ -276,15 +287,17 @@ void ServerLoop::Publish(std::size_t at) {
 absl::Status ClientLoop::Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh) {
   courier_ = std::make_unique<Courier>(mesh);
   ranks_ = ranks;
+  rows_.OnView();
   PostAll(machine_.OnView(view));
   return mesh.status();
 }
 
 void ClientLoop::PostAll(const ClientSends& sends) {
   for (const ClientSend& send : sends) {
-    if (const int rank = RankOf(ranks_, send.send.to); rank >= 0) {
-      courier_->Post(rank, send.slot, send.send.message);
-    }
+    const int rank = RankOf(ranks_, send.send.to);
+    if (rank < 0) continue;
+    const auto packed = rows_.Pack(send.slot, send.send.to, send.send.message);
+    courier_->Post(rank, send.slot, packed ? *packed : send.send.message);
   }
 }
 
@@ -295,6 +308,8 @@ absl::Status ClientLoop::RunUntil(const std::function<bool()>& done, net::Deadli
       return absl::DeadlineExceededError(
           "the parameter servers did not answer in time; wait for the next view");
     }
+    const auto* unknown = std::get_if<KeysUnknown>(&delivery->message);
+    if (unknown != nullptr) rows_.Forget(delivery->slot, *unknown);
     PostAll(machine_.OnMessage(delivery->slot, delivery->message));
     for (ClientEvent& event : machine_.TakeEvents()) events_.push_back(std::move(event));
   }

@@ -21,6 +21,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/courier.h"
+#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/lane.h"
 #include "trainer/parameter_server/load_meter.h"
 #include "trainer/parameter_server/slot_client.h"
@@ -74,8 +75,10 @@ struct SlotStatus {
 // Confined to one thread, which is lane 0 of those that it starts while it serves.
 class ServerLoop {
  public:
-  // One machine a slot, in the map's order.
-  ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes = {});
+  // One machine a slot, in the map's order. Of each client's lists of rows it keeps so many keys a
+  // slot.
+  ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes = {},
+             std::size_t kept_keys = kMostKeptKeys);
 
   // Serves `views[slot]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
   // state stays for the next view.
@@ -99,6 +102,7 @@ class ServerLoop {
   struct Slot {
     // The lane's.
     std::unique_ptr<ChainServer> machine;
+    RowReceiver rows;
     LaneWork work;
     LoadMeter load;
     bool changed = false;  // since it was last published
@@ -128,6 +132,7 @@ class ServerLoop {
 
   // Of the slot's lane.
   void Begin(std::size_t slot, Session& session);
+  void Unpack(std::size_t slot, const Message& message, Session& session);
   void Feed(std::size_t slot, const Message& message, Session& session);
   void LoadIfWanted(std::size_t slot, Session& session);
   static bool Fails(Session& session, const char* point);
@@ -146,7 +151,8 @@ class ServerLoop {
 // Confined to one thread.
 class ClientLoop {
  public:
-  ClientLoop(MemberId id, std::size_t slots) : machine_(std::move(id), slots) {}
+  ClientLoop(MemberId id, std::size_t slots, const Filters& filters = {})
+      : machine_(std::move(id), slots), rows_(filters, slots) {}
 
   // Enters a view; what is not acknowledged is sent again. `mesh` lives until the next Enter.
   absl::Status Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh);
@@ -173,6 +179,7 @@ class ClientLoop {
   absl::Status RunUntil(const std::function<bool()>& done, net::Deadline deadline);
 
   SlotClient machine_;
+  RowSender rows_;
   Ranks ranks_;
   std::unique_ptr<Courier> courier_;
   std::vector<ClientEvent> events_;

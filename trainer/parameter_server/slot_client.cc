@@ -190,6 +190,16 @@ void SlotClient::On(std::size_t slot, const Singly& singly, ClientSends& sends) 
   if (entry != open.end()) sends.push_back(SendOf(slot, entry->second));
 }
 
+// What a filter has left out (filters.h): the same push or read again, under its number.
+void SlotClient::On(std::size_t slot, const KeysUnknown& unknown, ClientSends& sends) {
+  if (!Believes(unknown.view, unknown.client)) return;
+  const Slot& at = slots_[slot];
+  const auto entry = at.unacknowledged.find(unknown.sequence);
+  if (entry != at.unacknowledged.end()) sends.push_back(SendOf(slot, entry->second));
+  const auto read = at.reads.find(unknown.request);
+  if (read != at.reads.end()) sends.push_back(SendOf(slot, read->second));
+}
+
 std::uint64_t SlotClient::entrusted() const {
   if (entrusted_.empty()) return 0;
   const auto& [slot, sequence] = *entrusted_.begin();

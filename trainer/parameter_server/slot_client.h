@@ -139,6 +139,7 @@ class SlotClient {
   void On(std::size_t slot, const parameter_server::Push& push, ClientSends& sends);
   void On(std::size_t slot, const Absent& absent, ClientSends& sends);
   void On(std::size_t slot, const Singly& singly, ClientSends& sends);
+  void On(std::size_t slot, const KeysUnknown& unknown, ClientSends& sends);
   template <typename Other>
   void On(std::size_t /*slot*/, const Other& /*for servers*/, ClientSends& /*sends*/) {}
   void Settle(std::size_t slot, Sequence sequence, Outcome outcome, Clock start,

@@ -166,6 +166,7 @@ Body EncodeHead(const Forward& forward, Writer& out) {
 Body EncodeHead(const Push& push, Writer& out) {
   out.Put(push.view);
   Put(push.entry, out);
+  out.Put(push.list);
   return push.entry.update;
 }
 Body EncodeHead(const Read& read, Writer& out) {
@@ -178,6 +179,8 @@ Body EncodeHead(const Read& read, Writer& out) {
   out.Put(read.first);
   out.Put(read.rows);
   out.PutSpan(std::span<const std::uint64_t>(read.keys));
+  out.Put(read.list);
+  out.Put(static_cast<std::uint8_t>(read.narrow));
   return nullptr;
 }
 Body EncodeHead(const Hello& hello, Writer& out) {
@@ -227,6 +230,14 @@ Body EncodeHead(const Singly& singly, Writer& out) {
   out.Put(singly.view);
   Encode(singly.client, out);
   out.Put(singly.sequence);
+  return nullptr;
+}
+Body EncodeHead(const KeysUnknown& unknown, Writer& out) {
+  out.Put(unknown.view);
+  Encode(unknown.client, out);
+  out.Put(unknown.list);
+  out.Put(unknown.sequence);
+  out.Put(unknown.request);
   return nullptr;
 }
 
@@ -281,6 +292,7 @@ void DecodeHead(Reader& in, const Body& body, Forward& forward) {
 void DecodeHead(Reader& in, const Body& body, Push& push) {
   push.view = in.Get<ViewNumber>();
   push.entry = GetEntry(in, body);
+  push.list = in.Get<std::uint64_t>();
 }
 void DecodeHead(Reader& in, const Body& /*body*/, Read& read) {
   read.view = in.Get<ViewNumber>();
@@ -292,6 +304,8 @@ void DecodeHead(Reader& in, const Body& /*body*/, Read& read) {
   read.first = in.Get<std::uint64_t>();
   read.rows = in.Get<std::uint64_t>();
   read.keys = in.GetVector<std::uint64_t>();
+  read.list = in.Get<std::uint64_t>();
+  read.narrow = in.Get<std::uint8_t>() != 0;
 }
 void DecodeHead(Reader& in, const Body& /*body*/, Hello& hello) {
   hello.view = in.Get<ViewNumber>();
@@ -336,6 +350,13 @@ void DecodeHead(Reader& in, const Body& /*body*/, Singly& singly) {
   singly.view = in.Get<ViewNumber>();
   singly.client = consistency::DecodeClient(in);
   singly.sequence = in.Get<Sequence>();
+}
+void DecodeHead(Reader& in, const Body& /*body*/, KeysUnknown& unknown) {
+  unknown.view = in.Get<ViewNumber>();
+  unknown.client = consistency::DecodeClient(in);
+  unknown.list = in.Get<std::uint64_t>();
+  unknown.sequence = in.Get<Sequence>();
+  unknown.request = in.Get<std::int64_t>();
 }
 
 // The message of this type; monostate-like, all fields unset.

@@ -29,7 +29,7 @@ struct Prefix {
   std::uint64_t body_bytes = 0;
 
   static constexpr std::uint32_t kMagic = 0x31505453;  // "STP1"
-  static constexpr std::uint16_t kVersion = 1;
+  static constexpr std::uint16_t kVersion = 2;
 };
 inline constexpr std::size_t kPrefixBytes = sizeof(Prefix);
 static_assert(kPrefixBytes == 32);

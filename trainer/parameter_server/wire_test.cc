@@ -43,7 +43,7 @@ std::vector<Message> EveryMessage() {
           Synced{5, kServer},
           Forward{5, 18, true, entry},
           Push{5, entry},
-          Read{5, kClient, 3, 4, 7, true, 10, 20, {1, 2, 3}},
+          Read{5, kClient, 3, 4, 7, true, 10, 20, {1, 2, 3}, 6, true},
           Hello{5, kClient},
           Acknowledgement{5, kClient, 7, Outcome::kRefused, 8},
           Rejection{5, kClient, 7, absl::InvalidArgumentError("why not")},
@@ -55,7 +55,9 @@ std::vector<Message> EveryMessage() {
           Push{5, whole},
           Forward{5, 18, false, whole},
           Absent{5, kClient, true},
-          Singly{5, kClient, 7}};
+          Singly{5, kClient, 7},
+          KeysUnknown{5, kClient, 6, 7, 3},
+          Push{5, entry, 6}};
 }
 
 TEST(Wire, EveryMessageArrivesAsItWasSent) {
@@ -110,7 +112,7 @@ TEST(Wire, APrefixOfAnotherKindOrOfAbsurdLengthsIsRefused) {
   };
   EXPECT_FALSE(refused([](Prefix&) {}));
   EXPECT_TRUE(refused([](Prefix& p) { p.magic = 1; }));
-  EXPECT_TRUE(refused([](Prefix& p) { p.version = 2; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.version = 1; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.type = std::variant_size_v<Message>; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.head_bytes = ~std::uint64_t{0}; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.body_bytes = ~std::uint64_t{0}; }));

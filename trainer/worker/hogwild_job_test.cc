@@ -1,43 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole jobs in one process whose workers have several threads each: nothing that any thread adds
 // is lost or added twice, whoever dies, and the model is as good as that of one thread.
-#include <random>
-
-#include "trainer/sparse/count_engine.h"
 #include "trainer/sparse/logistic_engine.h"
 #include "trainer/worker/client_worker.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/worker/sparse_job.h"
 
 namespace starling::worker {
 namespace {
 
 using ::testing::AllOf;
-using ::testing::Each;
 using ::testing::Gt;
 using ::testing::Lt;
 using ::testing::SizeIs;
 
-v1alpha1::TrainingJobSpec HogwildJob(std::int64_t epochs, int threads) {
-  v1alpha1::TrainingJobSpec spec = VisitJob(epochs);
-  spec.mutable_workload()->mutable_sparse_logistic_regression();
-  ModelOf(spec).mutable_hogwild()->set_threads(threads);
-  return spec;
-}
-
-class HogwildJobTest : public ClientWorkerTest {
- protected:
-  static std::unique_ptr<engine::Engine> NewCountEngine(int /*worker*/) {
-    return std::make_unique<sparse::CountEngine>(kSamples);
-  }
-  // Whole numbers, exactly: each sample's own parameter, and the one that all share.
-  static void ExpectEachSampleCounted(const v1alpha1::Result& result, std::int64_t epochs) {
-    std::vector<float> counts = TensorOf(result, "counts");
-    ASSERT_THAT(counts, SizeIs(kSamples + 1));
-    EXPECT_EQ(counts.back(), static_cast<float>(epochs * kSamples));
-    counts.pop_back();
-    EXPECT_THAT(counts, Each(static_cast<float>(epochs)));
-  }
-};
+class HogwildJobTest : public SparseJobTest {};
 
 TEST_F(HogwildJobTest, ThreadsOfSeveralWorkersCountEverySampleOnceAnEpoch) {
   const std::string folder = NewJobDir();
@@ -82,45 +58,7 @@ TEST_F(HogwildJobTest, DeathsLoseAndRepeatNothing) {
   ExpectEachSampleCounted(flock.AwaitResult(), 10);
 }
 
-// Samples of ten features of two thousand, told apart by weights that are to be learned.
-std::shared_ptr<const data::SparseDataset> SparseSamples() {
-  constexpr std::uint64_t kFeatures = 2000;
-  std::mt19937 random(11);
-  std::normal_distribution<float> normal;
-  std::vector<float> truth(kFeatures);
-  for (float& value : truth) value = normal(random);
-  auto samples = std::make_shared<data::SparseDataset>();
-  samples->hashed = kFeatures;
-  for (std::int64_t i = 0; i < 5 * kSamples; ++i) {
-    std::set<std::uint64_t> features;
-    while (features.size() < 10) features.insert(random() % kFeatures);
-    double score = 0;
-    for (const std::uint64_t feature : features) {
-      samples->features.push_back(feature);
-      samples->values.push_back(normal(random));
-      score += double{truth[feature]} * double{samples->values.back()};
-    }
-    samples->offsets.push_back(samples->features.size());
-    samples->labels.push_back(score > 0 ? 1 : -1);
-  }
-  return samples;
-}
-
-data::Datasets DatasetsOf(const std::shared_ptr<const data::SparseDataset>& samples) {
-  data::Datasets datasets;
-  datasets.sparse = samples;
-  datasets.digest = "0123456789abcdef0123456789abcdef";
-  datasets.train.shape = {1};
-  datasets.train.classes = 2;
-  for (std::int64_t i = 0; i < samples->size(); ++i) {
-    datasets.train.features.push_back(static_cast<float>(i));
-    datasets.train.labels.push_back(samples->labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
-  }
-  datasets.validation = datasets.train;
-  return datasets;
-}
-
-class HogwildLossTest : public HogwildJobTest {
+class HogwildLossTest : public SparseJobTest {
  protected:
   static v1alpha1::TrainingJobSpec LogisticJob(int threads) {
     v1alpha1::TrainingJobSpec spec = HogwildJob(/*epochs=*/4, threads);

@@ -71,6 +71,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       downpour_(DownpourOf(parts.spec)),
       unit_(parameter_server::SamplesPerPush(parts.spec) / downpour_.push_every),
       remembers_(RuleRemembers(parts.tables)),
+      narrow_(parameter_server::FiltersOf(parts.spec).narrow),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
       rows_(parts.tables.parameter_slots),
       hogwild_(HogwildOf(parts.spec, sparse_)),
@@ -171,7 +172,7 @@ absl::Status LeaseWork::Work(Lease lease) {
   if (sparse_ != nullptr) {
     touched_ = TouchedBy(lease);
     RETURN_IF_ERROR(FetchRows(
-        clock_, [] { return true; }, touched_));
+        clock_, [] { return true; }, touched_, narrow_));
   } else {
     RETURN_IF_ERROR(FetchIfDue());
   }
@@ -240,14 +241,19 @@ parameter_server::Read LeaseWork::ReadOf(std::size_t slot, parameter_server::Clo
 }
 
 // What was read becomes the engine's.
-absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done) {
+absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done, bool narrow) {
   versions_[slot] = done.version;
   RETURN_IF_ERROR(done.status);
   const RowRange& rows = parts_.tables.slots[slot].range;
   const std::size_t count = sparse_ != nullptr ? rows_[slot].size() : rows.size();
   // Of no rows there are no bytes.
-  const std::string_view bytes =
+  std::string_view bytes =
       done.values != nullptr ? std::string_view(*done.values) : std::string_view();
+  std::vector<float> wide;
+  if (narrow) {
+    ASSIGN_OR_RETURN(wide, parameter_server::Widen(bytes));
+    bytes = {reinterpret_cast<const char*>(wide.data()), wide.size() * sizeof(float)};
+  }
   if (bytes.size() != count * sizeof(float)) {
     return absl::DataLossError("a slot of another size");
   }
@@ -265,7 +271,7 @@ absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done) {
 // `rows`: of a sparse engine; else all are fetched.
 absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
                                   const std::function<bool()>& wanted,
-                                  std::span<const std::uint64_t> rows) {
+                                  std::span<const std::uint64_t> rows, bool narrow) {
   parts_.stopwatch.Enter(Activity::kExchange);
   for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
   for (const std::uint64_t row : rows) {
@@ -286,9 +292,11 @@ absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
           parameter_server::Encode({UpdateKind::kRange, 0, all.begin, all.size(), {}, {}, {}}));
       parts_.pipe.Push(slot, std::move(entry));
     }
-    parts_.pipe.Read(slot, ReadOf(slot, clock), [&, slot](const ReadDone& done) {
+    parameter_server::Read read = ReadOf(slot, clock);
+    read.narrow = narrow;
+    parts_.pipe.Read(slot, std::move(read), [&, slot](const ReadDone& done) {
       --missing;
-      if (absl::Status taken = Take(slot, done); !taken.ok()) failed = std::move(taken);
+      if (absl::Status taken = Take(slot, done, narrow); !taken.ok()) failed = std::move(taken);
     });
   }
   absl::Status status = absl::DeadlineExceededError("");

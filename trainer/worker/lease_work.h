@@ -111,9 +111,9 @@ class LeaseWork {
   absl::Status AssignFirstValues();
   absl::Status FetchIfDue();
   absl::Status FetchRows(parameter_server::Clock clock, const std::function<bool()>& wanted,
-                         std::span<const std::uint64_t> rows);
+                         std::span<const std::uint64_t> rows, bool narrow = false);
   parameter_server::Read ReadOf(std::size_t slot, parameter_server::Clock clock) const;
-  absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done);
+  absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done, bool narrow);
   std::vector<std::uint64_t> TouchedBy(Lease lease) const;
   absl::Status Compute(Lease lease, Flight& flight);
   absl::StatusOr<double> ComputeUnit(std::int64_t step, data::Range positions,
@@ -133,6 +133,7 @@ class LeaseWork {
   const consistency::Downpour downpour_;
   const std::int64_t unit_;             // samples
   const bool remembers_;                // the rule wants to know of reads
+  const bool narrow_;                   // a lease's weights and changes travel as bfloat16
   engine::SparseEngine* const sparse_;  // null: all parameters travel
   // Of a sparse engine: those that travel now, by slot, ascending.
   std::vector<std::vector<std::uint64_t>> rows_;

@@ -168,10 +168,11 @@ class ServerFlock {
   const Engine& EngineOf(int worker) {
     return dynamic_cast<const Engine&>(*pods_.at(WorkerUid(worker))->engine);
   }
-  // What this worker's links have taken, in whole frames.
-  std::uint64_t SentBy(int worker) const {
-    return pods_.at(WorkerUid(worker))->transport->ledger().Total().payload_sent;
+  // All that it ever sent and received, in whole frames.
+  transport::Traffic TrafficOf(const std::string& uid) const {
+    return pods_.at(uid)->transport->ledger().Total();
   }
+  std::uint64_t SentBy(int worker) const { return TrafficOf(WorkerUid(worker)).payload_sent; }
   std::string MetricsOf(const std::string& uid) { return pods_.at(uid)->registry->Serialize(); }
   const parameter_server::SlotCoordinator& coordinator() const { return *coordinator_; }
 

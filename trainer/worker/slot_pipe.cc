@@ -21,6 +21,7 @@ void SlotPipe::Enter(const parameter_server::ClientView& view, const parameter_s
                      transport::Mesh& mesh) {
   courier_ = std::make_unique<parameter_server::Courier>(mesh);
   ranks_ = ranks;
+  rows_.OnView();
   Post(machine_.OnView(view));
   HandleEvents();
 }
@@ -28,9 +29,10 @@ void SlotPipe::Enter(const parameter_server::ClientView& view, const parameter_s
 void SlotPipe::Post(const parameter_server::ClientSends& sends) {
   if (courier_ == nullptr) return;
   for (const ClientSend& send : sends) {
-    if (const int rank = parameter_server::RankOf(ranks_, send.send.to); rank >= 0) {
-      courier_->Post(rank, send.slot, send.send.message);
-    }
+    const int rank = parameter_server::RankOf(ranks_, send.send.to);
+    if (rank < 0) continue;
+    const auto packed = rows_.Pack(send.slot, send.send.to, send.send.message);
+    courier_->Post(rank, send.slot, packed ? *packed : send.send.message);
   }
 }
 
@@ -69,6 +71,8 @@ void SlotPipe::Handle(const parameter_server::Delivery& delivery) {
       std::visit([](const auto& one) { return parameter_server::SenderOf(one); }, delivery.message);
   if (sender != nullptr && parameter_server::RankOf(ranks_, *sender) != delivery.rank) return;
   if (delivery.slot < machine_.slots()) {
+    const auto* unknown = std::get_if<parameter_server::KeysUnknown>(&delivery.message);
+    if (unknown != nullptr) rows_.Forget(delivery.slot, *unknown);
     Post(machine_.OnMessage(delivery.slot, delivery.message));
   }
   HandleEvents();

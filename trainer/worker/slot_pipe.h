@@ -2,9 +2,10 @@
 // A worker's pushes to the slots and its reads of them, many at a time: the client machine
 // (parameter_server/slot_client.h) over the mesh of the present view.
 //
-// Nothing here waits but Await, which handles what arrives until a condition holds. What was pushed
-// or read and has no answer when a view ends is sent again in the next, unless the client starts
-// over there. To react to another event: a handler here.
+// What a job's filters leave out (parameter_server/filters.h) is left out here, on the way to the
+// wire. Nothing here waits but Await, which handles what arrives until a condition holds. What was
+// pushed or read and has no answer when a view ends is sent again in the next, unless the client
+// starts over there. To react to another event: a handler here.
 #pragma once
 
 #include <functional>
@@ -39,8 +40,12 @@ class SlotPipe {
     absl::Duration entrust;
   };
 
-  SlotPipe(membership::MemberId id, std::size_t slots, const Patience& patience)
-      : machine_(std::move(id), slots), gather_{patience.gather}, entrust_{patience.entrust} {}
+  SlotPipe(membership::MemberId id, std::size_t slots, const Patience& patience,
+           const parameter_server::Filters& filters = {})
+      : machine_(std::move(id), slots),
+        rows_(filters, slots),
+        gather_{patience.gather},
+        entrust_{patience.entrust} {}
   void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
   // `mesh` lives until Leave.
@@ -95,6 +100,7 @@ class SlotPipe {
   void On(const parameter_server::ReadDone& event);
 
   parameter_server::SlotClient machine_;
+  parameter_server::RowSender rows_;
   Handlers handlers_;
   parameter_server::Ranks ranks_;
   std::unique_ptr<parameter_server::Courier> courier_;  // null between views

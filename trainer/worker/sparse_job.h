@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: jobs with sparse models, of which some count in whole numbers what was added to them,
+// and some learn.
+#pragma once
+
+#include <random>
+
+#include "trainer/data/sparse_dataset.h"
+#include "trainer/sparse/count_engine.h"
+#include "trainer/worker/visit_job.h"
+
+namespace starling::worker {
+
+inline v1alpha1::TrainingJobSpec HogwildJob(std::int64_t epochs, int threads) {
+  v1alpha1::TrainingJobSpec spec = VisitJob(epochs);
+  spec.mutable_workload()->mutable_sparse_logistic_regression();
+  ModelOf(spec).mutable_hogwild()->set_threads(threads);
+  return spec;
+}
+
+class SparseJobTest : public ClientWorkerTest {
+ protected:
+  static std::unique_ptr<engine::Engine> NewCountEngine(int /*worker*/) {
+    return std::make_unique<sparse::CountEngine>(kSamples);
+  }
+  // Whole numbers, exactly: each sample's own parameter, and the one that all share.
+  static void ExpectEachSampleCounted(const v1alpha1::Result& result, std::int64_t epochs) {
+    std::vector<float> counts = TensorOf(result, "counts");
+    ASSERT_THAT(counts, ::testing::SizeIs(kSamples + 1));
+    EXPECT_EQ(counts.back(), static_cast<float>(epochs * kSamples));
+    counts.pop_back();
+    EXPECT_THAT(counts, ::testing::Each(static_cast<float>(epochs)));
+  }
+};
+
+// Samples of ten features of two thousand, told apart by weights that are to be learned.
+inline std::shared_ptr<const data::SparseDataset> SparseSamples() {
+  constexpr std::uint64_t kFeatures = 2000;
+  std::mt19937 random(11);
+  std::normal_distribution<float> normal;
+  std::vector<float> truth(kFeatures);
+  for (float& value : truth) value = normal(random);
+  auto samples = std::make_shared<data::SparseDataset>();
+  samples->hashed = kFeatures;
+  for (std::int64_t i = 0; i < 5 * kSamples; ++i) {
+    std::set<std::uint64_t> features;
+    while (features.size() < 10) features.insert(random() % kFeatures);
+    double score = 0;
+    for (const std::uint64_t feature : features) {
+      samples->features.push_back(feature);
+      samples->values.push_back(normal(random));
+      score += double{truth[feature]} * double{samples->values.back()};
+    }
+    samples->offsets.push_back(samples->features.size());
+    samples->labels.push_back(score > 0 ? 1 : -1);
+  }
+  return samples;
+}
+
+inline data::Datasets DatasetsOf(const std::shared_ptr<const data::SparseDataset>& samples) {
+  data::Datasets datasets;
+  datasets.sparse = samples;
+  datasets.digest = "0123456789abcdef0123456789abcdef";
+  datasets.train.shape = {1};
+  datasets.train.classes = 2;
+  for (std::int64_t i = 0; i < samples->size(); ++i) {
+    datasets.train.features.push_back(static_cast<float>(i));
+    datasets.train.labels.push_back(samples->labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
+  }
+  datasets.validation = datasets.train;
+  return datasets;
+}
+
+}  // namespace starling::worker
