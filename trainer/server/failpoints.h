@@ -13,6 +13,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "common/sync/mutex.h"
@@ -34,6 +35,12 @@ class Failpoints {
   // `end` ends the process; a test's marks it as ended instead.
   Failpoints(std::optional<Failpoint> armed, std::function<void()> end)
       : end_(std::move(end)), armed_(std::move(armed)) {}
+
+  // In the place of whatever was armed; passes are counted from now on.
+  void Arm(Failpoint point) {
+    const sync::MutexLock lock(mutex_);
+    armed_ = std::move(point);
+  }
 
   // True: this was the place, and `end` was called.
   bool Hit(std::string_view name) {

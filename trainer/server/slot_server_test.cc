@@ -184,6 +184,11 @@ TEST(FailpointsTest, TheVariableIsANameAndHowOftenItIsPassed) {
   EXPECT_TRUE(points.Hit("apply"));
   EXPECT_FALSE(points.Hit("apply"));
   EXPECT_EQ(ended, 1);
+  points.Arm({"push", 2});
+  EXPECT_FALSE(points.Hit("push"));
+  EXPECT_FALSE(points.Hit("apply"));
+  EXPECT_TRUE(points.Hit("push"));
+  EXPECT_EQ(ended, 2);
 }
 
 }  // namespace

@@ -5,6 +5,9 @@
 //
 // A kill is a process whose links break and that is never heard again; its pod is reported as
 // ended at once, as a node's kubelet would.
+//
+// With links other than inproc, servers are processes (server_process.h), and a kill of one is
+// kill -9.
 #pragma once
 
 #include <algorithm>
@@ -28,6 +31,7 @@
 #include "trainer/parameter_server/slot_coordinator.h"
 #include "trainer/server/server_member.h"
 #include "trainer/transport/inproc_transport.h"
+#include "trainer/worker/server_process.h"
 #include "trainer/worker/worker.h"
 
 namespace starling::worker {
@@ -36,10 +40,12 @@ namespace starling::worker {
 class ServerFlock {
  public:
   using MakeEngine = std::function<std::unique_ptr<engine::Engine>(int worker)>;
+  using Links = transport::testing::Kind;
 
   ServerFlock(v1alpha1::TrainingJobSpec spec, data::Datasets datasets, MakeEngine make_engine,
-              std::string job_dir)
-      : spec_(std::move(spec)),
+              std::string job_dir, Links links = Links::kInproc)
+      : links_(links),
+        spec_(std::move(spec)),
         datasets_(std::move(datasets)),
         make_engine_(std::move(make_engine)),
         job_dir_(std::move(job_dir)),
@@ -70,7 +76,7 @@ class ServerFlock {
   void Kill(const std::string& uid) {
     Pod& pod = *pods_.at(uid);
     pod.dead = true;
-    pod.GraceOver();
+    pod.process ? pod.process->Kill() : pod.GraceOver();
     if (pod.connected) coordinator_->OnDisconnected(uid, clock_.Now());
     Want();
   }
@@ -84,6 +90,9 @@ class ServerFlock {
     Start(role, index, start);
     Want();
   }
+  // A server's process kills itself at this place, as STARLING_FAILPOINT says it; Dead() tells.
+  void Arm(const std::string& uid, const std::string& place) { pods_.at(uid)->process->Arm(place); }
+  bool Dead(const std::string& uid) const { return pods_.at(uid)->dead; }
   // SIGTERM.
   void Terminate(const std::string& uid) { pods_.at(uid)->Terminate(); }
   // The controller does not want it any more.
@@ -111,7 +120,8 @@ class ServerFlock {
   // Reports up, directives down.
   void Turn() {
     for (auto& [uid, pod] : pods_) {
-      if (pod->dead) continue;
+      if (pod->process && pod->ended && !EndOf(uid).ok() && !pod->dead) Kill(uid);
+      if (pod->dead || !pod->Speaks()) continue;
       if (pod->ended && EndOf(uid).ok()) {  // one that failed is still there to tell it
         if (std::exchange(pod->connected, false)) coordinator_->OnDisconnected(uid, clock_.Now());
         continue;
@@ -122,7 +132,7 @@ class ServerFlock {
     }
     coordinator_->OnTick(clock_.Now());
     for (auto& [uid, pod] : pods_) {
-      if (pod->dead || (pod->ended && EndOf(uid).ok())) continue;
+      if (pod->dead || !pod->Speaks() || (pod->ended && EndOf(uid).ok())) continue;
       pod->OnDirective(membership::FromProto(membership::ToProto(coordinator_->DirectiveFor(uid))));
     }
   }
@@ -173,7 +183,10 @@ class ServerFlock {
     return pods_.at(uid)->transport->ledger().Total();
   }
   std::uint64_t SentBy(int worker) const { return TrafficOf(WorkerUid(worker)).payload_sent; }
-  std::string MetricsOf(const std::string& uid) { return pods_.at(uid)->registry->Serialize(); }
+  std::string MetricsOf(const std::string& uid) {
+    const Pod& pod = *pods_.at(uid);
+    return pod.process ? pod.process->Metrics() : pod.registry->Serialize();
+  }
   const parameter_server::SlotCoordinator& coordinator() const { return *coordinator_; }
 
  private:
@@ -201,6 +214,8 @@ class ServerFlock {
     std::string role;
     int index = 0;
     std::int64_t start = 0;
+    std::string ip;
+    std::unique_ptr<ServerProcess> process;  // or what follows
     std::unique_ptr<engine::Engine> engine;
     std::unique_ptr<transport::Transport> transport;
     std::unique_ptr<metrics::Registry> registry;
@@ -214,13 +229,24 @@ class ServerFlock {
     absl::Status end;
     std::thread thread;
 
-    absl::Status Run() { return worker ? worker->Run() : server->Run(); }
+    absl::Status Run() {
+      if (process) return process->Run();
+      return worker ? worker->Run() : server->Run();
+    }
+    bool Speaks() const { return !process || process->heard(); }
     void OnDirective(const membership::Directive& directive) {
+      if (process) return process->OnDirective(directive);
       worker ? worker->OnDirective(directive) : server->OnDirective(directive);
     }
-    membership::Report MakeReport() { return worker ? worker->MakeReport() : server->MakeReport(); }
+    membership::Report MakeReport() {
+      if (process) return process->MakeReport();
+      return worker ? worker->MakeReport() : server->MakeReport();
+    }
     void Terminate() { worker ? worker->Terminate() : server->Terminate(); }
-    void GraceOver() { worker ? worker->GraceOver() : server->GraceOver(); }
+    void GraceOver() {
+      if (process) return process->GraceOver();
+      worker ? worker->GraceOver() : server->GraceOver();
+    }
   };
 
   static std::string Uid(const std::string& role, int index) {
@@ -233,11 +259,13 @@ class ServerFlock {
     pod->index = index;
     pod->start = start;
     const membership::MemberId id{Uid(role, index), start};
-    transport::Options options;
-    options.member = control::NameOf(id);
-    options.job = "job";
-    options.secret = "secret";
-    pod->transport = std::make_unique<ByName>(*network_.OpenTransport(options));
+    pod->ip = IpOf(role, index);
+    const auto changed = [this] { changed_.NotifyAll(); };
+    if (role == parameter_server::kServerRole && links_ != Links::kInproc) {
+      pod->process = std::make_unique<ServerProcess>(links_, spec_, id, pod->ip, job_dir_, changed);
+      return Run(std::move(pod));
+    }
+    pod->transport = NewTransport(id, pod->ip);
     pod->registry = std::make_unique<metrics::Registry>();
     pod->failpoints = std::make_unique<server::Failpoints>(std::nullopt, [] {});
     if (role == parameter_server::kServerRole) {
@@ -252,7 +280,7 @@ class ServerFlock {
                                       .clock = clock_,
                                       .registry = *pod->registry,
                                       .failpoints = *pod->failpoints,
-                                      .poke = [this] { changed_.NotifyAll(); }});
+                                      .poke = changed});
     } else {
       pod->engine = make_engine_(index);
       WorkerConfig config;
@@ -266,9 +294,13 @@ class ServerFlock {
                                                         .files = *files_,
                                                         .clock = clock_,
                                                         .registry = *pod->registry,
-                                                        .poke = [this] { changed_.NotifyAll(); },
+                                                        .poke = changed,
                                                         .on_view = nullptr});
     }
+    Run(std::move(pod));
+  }
+
+  void Run(std::unique_ptr<Pod> pod) {
     pod->thread = std::thread([this, raw = pod.get()] {
       const absl::Status end = raw->Run();
       const sync::MutexLock lock(mutex_);
@@ -276,7 +308,28 @@ class ServerFlock {
       raw->ended = true;
       changed_.NotifyAll();
     });
-    pods_[id.pod_uid] = std::move(pod);
+    const std::string uid = Uid(pod->role, pod->index);
+    pods_[uid] = std::move(pod);
+  }
+
+  // Tests that run beside this one have others.
+  static std::string IpOf(const std::string& role, int index) {
+    const int of_test = getpid();
+    return absl::StrCat("127.", 100 + of_test % 100, ".", of_test / 100 % 250 + 1, ".",
+                        (role == parameter_server::kServerRole ? 101 : 1) + index);
+  }
+  std::unique_ptr<transport::Transport> NewTransport(const membership::MemberId& id,
+                                                     const std::string& ip) {
+    if (links_ != Links::kInproc) {
+      auto opened = OpenOwnTransport(links_, id, ip);
+      STARLING_CHECK(opened.ok(), opened.status().ToString().c_str());
+      return *std::move(opened);
+    }
+    transport::Options options;
+    options.member = control::NameOf(id);
+    options.job = "job";
+    options.secret = "secret";
+    return std::make_unique<ByName>(*network_.OpenTransport(options));
   }
 
   void NewCoordinator() {
@@ -301,7 +354,7 @@ class ServerFlock {
     for (const auto& [uid, pod] : pods_) {
       if (pod->dead) continue;
       pods.push_back(
-          {uid, uid, pod->role, pod->index, absl::StrCat("127.0.0.", pods.size() + 1),
+          {uid, uid, pod->role, pod->index, pod->ip,
            pod->draining ? membership::PodState::kDraining : membership::PodState::kLive});
     }
     return pods;
@@ -324,6 +377,7 @@ class ServerFlock {
     coordinator_->OnDesired(desired, clock_.Now());
   }
 
+  const Links links_;
   const v1alpha1::TrainingJobSpec spec_;
   const data::Datasets datasets_;
   const MakeEngine make_engine_;
