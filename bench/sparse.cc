@@ -95,7 +95,7 @@ class Trainer {
       : samples_(samples),
         engine_(samples.all, 0),
         batches_(samples.train, settings.batch, 1),
-        client_(BothRanks()[1], 1) {
+        client_(BothRanks()[1], 1, {.key_cache = true}) {
     Require(client_.Enter({1, 1, {{BothRanks()[0], BothRanks()[0]}}}, BothRanks(), mesh));
     Require(client_.WaitUntilReady(Soon()).status());
   }

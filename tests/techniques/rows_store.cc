@@ -19,7 +19,6 @@
 #include "tests/techniques/rounds.h"
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/server_rules.h"
-#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/parameter_server/slot_fleet.h"
 #include "trainer/simulation/slot_simulation.h"
@@ -484,21 +483,7 @@ void ParameterServer(const Setting& setting, Report& report) {
   }
   report.Control("delay 1, bound off: tasks that begin too early",
                  static_cast<double>(EarlyTasks(setting.seed, 1, false)), Rule::kAbove, 0);
-  parameter_server::KeyCacheSender sender;
-  parameter_server::KeyCacheReceiver receiver;
-  parameter_server::FilterLedger ledger;
-  std::vector<std::uint64_t> keys(1000);
-  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i * 7919 + setting.seed;
-  (void)receiver.Decode(sender.Encode(keys, ledger));
-  const parameter_server::KeyList again = sender.Encode(keys, ledger);
-  const auto decoded = receiver.Decode(again);
-  report.Each("the same 1,000 keys pushed again: keys on the wire",
-              static_cast<double>(again.keys.size()), Rule::kEqual, 0);
-  report.Each("of them known to the receiver",
-              decoded.ok() ? static_cast<double>(decoded->size()) : 0, Rule::kEqual, 1000);
-  keys[0] += 1;
-  report.Control("one key is another: keys on the wire",
-                 static_cast<double>(sender.Encode(keys, ledger).keys.size()), Rule::kEqual, 1000);
+  NameRows(setting, report);
   const KillOutcome kept = KillOneOfTwo(setting.seed, 2);
   report.Each("one of two servers killed, replication 2: elements that lack an acknowledged push",
               kept.wrong, Rule::kEqual, 0);
