@@ -91,7 +91,8 @@ def race(study):
     yield (f"{study['workers']} workers of {study['step']} s a push of {study['batch']} samples; "
            f"another of them is {study['slower']:.0f} times slower every {study['turn']:.0f} s. "
            f"Seconds (made-up time, real gradients) until {study['target']:.0%} of the test set "
-           f"are right; {study['seeds']} seeds, mean [lowest, highest].\n")
+           f"are right; {study['seeds']} seeds, mean [lowest, highest]. With the straggler each of "
+           "the others must be sooner than bulkSynchronous, with every seed.\n")
     yield "![Accuracy over time by consistency model](stragglers.svg)\n"
     yield "| model | no straggler | rotating straggler | staleness, mean (most) | time waited |"
     yield "| --- | --- | --- | --- | --- |"
