@@ -20,6 +20,7 @@ sys.path[:0] = [os.path.join(REPOSITORY, "tests/install"), os.path.join(REPOSITO
 
 import kubectl as k  # noqa: E402  pylint: disable=wrong-import-position
 from kube_api import Api, ApiError  # noqa: E402  pylint: disable=wrong-import-position
+from outcome import has_failed  # noqa: E402  pylint: disable=wrong-import-position
 from proxy import Proxy  # noqa: E402  pylint: disable=wrong-import-position
 
 JOBS = "/apis/starling.dev/v1alpha1/namespaces/default/trainingjobs"
@@ -130,7 +131,7 @@ class FaultsCase(unittest.TestCase):
             if controller.process is not None and controller.process.poll() is None:
                 controller.send(signal.SIGCONT)
             controller.end()
-            if not self._outcome.success:
+            if has_failed(self):
                 print(controller.tail(), file=sys.stderr)
             controller.proxy.close()
         for job in self.api.call("GET", JOBS)["items"]:

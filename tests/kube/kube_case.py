@@ -24,6 +24,7 @@ import unittest
 
 from cluster import SYSTEM, Cluster
 from image import IMAGE
+from outcome import has_failed
 from programs import REPOSITORY, SKIPPED, Skip
 from waiting import wait_for
 
@@ -59,7 +60,7 @@ class KubeCase(unittest.TestCase):
         self.addCleanup(self._close)
 
     def _close(self):
-        if not self._outcome.success:
+        if has_failed(self):
             print(self.describe(), file=sys.stderr)
         if not os.environ.get("STARLING_TEST_KEEP"):
             self.kubectl("delete", "namespace", self.namespace, "--wait=false", namespace=None)

@@ -18,6 +18,7 @@ import urllib.request
 
 from image import IMAGE
 from kube_case import KubeCase
+from outcome import has_failed
 
 DATA = "data"          # relative URIs start at /opt/starling in the image
 METRICS_PORT = 7073
@@ -189,7 +190,7 @@ class TrainingCase(KubeCase):
 
     def _end_jobs(self):
         """What goes with the namespace anyway, without the pods' time to save their work."""
-        if self._outcome.success and not os.environ.get("STARLING_TEST_KEEP"):
+        if not has_failed(self) and not os.environ.get("STARLING_TEST_KEEP"):
             self.kubectl("delete", "tj", "--all", "--wait=false")
             self.kubectl("delete", "pods", "--all", "--grace-period=1", "--wait=false")
 
