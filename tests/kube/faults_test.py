@@ -168,7 +168,7 @@ class Faults(TrainingCase):
 
     def test_a_power_cut_of_the_coordinators_node_costs_seconds(self):
         self.train()
-        node = self.await_node_of("digits-coordinator-0")
+        node = self.coordinators_node()
         other = "node2" if node == "node1" else "node1"
         self.lead_from(other)
         before = self.incarnation()
@@ -188,7 +188,7 @@ class Faults(TrainingCase):
     def test_a_power_cut_of_the_node_of_coordinator_and_leader_is_survived(self):
         """The other controller takes the lease first: some fifteen seconds."""
         self.train()
-        node = self.await_node_of("digits-coordinator-0")
+        node = self.coordinators_node()
         self.lead_from(node)
         self.wait_for(lambda: len({pod["spec"]["nodeName"] for pod in self.controllers().values()})
                       == 2, 60, "a controller on each node")

@@ -134,10 +134,6 @@ class KubeCase(unittest.TestCase):
     def node_of(self, pod):
         return (self.get("pod", pod) or {}).get("spec", {}).get("nodeName")
 
-    def await_node_of(self, pod, deadline=60):
-        """The same of a pod that may just be being replaced."""
-        return self.wait_for(lambda: self.node_of(pod), deadline, f"{pod} has a node")
-
     def address_of(self, pod):
         return (self.get("pod", pod) or {}).get("status", {}).get("podIP")
 

@@ -139,7 +139,7 @@ class ParameterServers(TrainingCase):
 
     def test_a_node_that_loses_its_power_takes_no_step_with_it(self):
         self.train(served())
-        coordinator = self.await_node_of("digits-coordinator-0")
+        coordinator = self.coordinators_node()
         node = "node2" if coordinator == "node1" else "node1"
         gone = [pod["metadata"]["uid"] for pod in self.roles(self.ROLE).values()
                 if pod["spec"].get("nodeName") == node]

@@ -235,6 +235,15 @@ class TrainingCase(KubeCase):
     def watch_steps(self, name="digits"):
         return StepWatch(self, name)
 
+    def coordinators_node(self):
+        """Where the coordinator is, whichever pod that is by now: on a node that has just come back
+        the first one may fall silent and be replaced before a test looks."""
+        def found():
+            nodes = [pod["spec"].get("nodeName") for pod in self.roles("coordinator").values()
+                     if "deletionTimestamp" not in pod["metadata"]]
+            return nodes[0] if len(nodes) == 1 else None
+        return self.wait_for(found, START, "the job has one coordinator, on a node")
+
     def members(self, count, name="digits", deadline=START):
         """Waits until so many workers train together, as they tell themselves."""
         def found():
