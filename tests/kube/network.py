@@ -53,7 +53,10 @@ def add_node(name, index, others):
     remove_node(name)
     inside, link = namespace(name), _link(name)
     _ip("netns", "add", inside)
-    _ip("link", "add", link, "type", "veth", "peer", "name", "eth0", "netns", inside)
+    # As a machine's card it keeps its address over a power cut: else the other nodes, which know
+    # the old one, reach nothing there for some twenty seconds after it is Ready again.
+    _ip("link", "add", link, "type", "veth", "peer", "name", "eth0",
+        "address", f"02:00:00:00:00:{index:02x}", "netns", inside)
     _ip("link", "set", link, "master", BRIDGE, "up")
     _ip("-n", inside, "link", "set", "lo", "up")
     _ip("-n", inside, "address", "add", f"{address(index)}/24", "dev", "eth0")
