@@ -135,6 +135,7 @@ TEST(Hogwild, ReadingAndThenWritingLosesUpdatesSoThatTheCheckCanFail) {
   float shared = 0;
   std::barrier both_have_read(2);
   std::vector<std::thread> threads;
+  threads.reserve(2);
   for (int thread = 0; thread < 2; ++thread) {
     threads.emplace_back([&] {
       const float read = kernels::AtomicLoad(shared);
