@@ -25,27 +25,22 @@ class Sparse(Case):
         self.assertGreaterEqual(self.accuracy(done), 0.91)
         self.assertTrue(self.result(done)["targetReached"])
 
-    def test_a_killed_server_costs_nothing(self):
+    def check_that_a_kill_costs_nothing(self, pod, *flags):
         command = self.home.start(
-            "run", EXAMPLE, "-o", "json", *UNREACHABLE, "--set", "spec.stop.epochs=6",
+            "run", EXAMPLE, "-o", "json", *flags, *UNREACHABLE, "--set", "spec.stop.epochs=6",
             "--set", "spec.dataset.globalBatchSize=64",
             "--set", "spec.dataset.auditUse=true", "--set", "spec.experiment.stepDelay=20ms")
         self.home.await_step(60, name="sparse-ps", command=command)
-        self.assertTrue(kill(self.home.pod_pid("sparse-ps-parameter-server-0")))
+        self.assertTrue(kill(self.home.pod_pid(pod)))
         done = self.finish(command, timeout=120)
         self.check_audit(6, name="sparse-ps")
         self.assertGreater(self.accuracy(done), 0.88)
 
+    def test_a_killed_server_costs_nothing(self):
+        self.check_that_a_kill_costs_nothing("sparse-ps-parameter-server-0")
+
     def test_threads_that_share_their_weights_reach_it_though_a_worker_is_killed(self):
-        command = self.home.start(
-            "run", EXAMPLE, "-o", "json", *HOGWILD, *UNREACHABLE, "--set", "spec.stop.epochs=6",
-            "--set", "spec.dataset.globalBatchSize=64",
-            "--set", "spec.dataset.auditUse=true", "--set", "spec.experiment.stepDelay=20ms")
-        self.home.await_step(60, name="sparse-ps", command=command)
-        self.assertTrue(kill(self.home.pod_pid("sparse-ps-worker-1")))
-        done = self.finish(command, timeout=120)
-        self.check_audit(6, name="sparse-ps")
-        self.assertGreater(self.accuracy(done), 0.88)
+        self.check_that_a_kill_costs_nothing("sparse-ps-worker-1", *HOGWILD)
 
     def test_a_wrong_line_is_named(self):
         path = self.home.write("wrong.libsvm", "1 3:1 4:1\n-1 5:1 4:1\n")

@@ -2,12 +2,12 @@
 #include "trainer/sparse/hogwild.h"
 
 #include <algorithm>
-#include <random>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/sparse/count_engine.h"
 #include "trainer/sparse/logistic_engine.h"
+#include "trainer/sparse/random_samples.h"
 
 namespace starling::sparse {
 namespace {
@@ -20,25 +20,7 @@ constexpr std::size_t kPerSample = 10;  // 0.5 %
 constexpr std::size_t kSamples = 20000;
 
 std::shared_ptr<const data::SparseDataset> Samples() {
-  std::mt19937 random(11);
-  std::normal_distribution<float> normal;
-  std::vector<float> truth(kFeatures);
-  for (float& value : truth) value = normal(random);
-  auto samples = std::make_shared<data::SparseDataset>();
-  samples->hashed = kFeatures;
-  for (std::size_t i = 0; i < kSamples; ++i) {
-    std::set<std::uint64_t> features;
-    while (features.size() < kPerSample) features.insert(random() % kFeatures);
-    double score = 0;
-    for (const std::uint64_t feature : features) {
-      samples->features.push_back(feature);
-      samples->values.push_back(normal(random));
-      score += double{truth[feature]} * double{samples->values.back()};
-    }
-    samples->offsets.push_back(samples->features.size());
-    samples->labels.push_back(score > 0 ? 1 : -1);
-  }
-  return samples;
+  return RandomSamples(kSamples, kFeatures, kPerSample);
 }
 
 struct Batch {

@@ -10,6 +10,7 @@
 
 #include "trainer/sparse/logistic_engine.h"
 #include "trainer/worker/client_worker.h"
+#include "trainer/worker/sparse_job.h"
 #include "trainer/worker/tiny_engine.h"
 #include "trainer/worker/visit_job.h"
 
@@ -269,16 +270,7 @@ std::shared_ptr<const data::SparseDataset> SparseSamples() {
 
 TEST_F(ClientLifeTest, ASparseModelTrainsByItsTouchedRowsThoughAServerIsKilled) {
   const std::shared_ptr<const data::SparseDataset> samples = SparseSamples();
-  data::Datasets datasets;
-  datasets.sparse = samples;
-  datasets.digest = "0123456789abcdef0123456789abcdef";
-  datasets.train.shape = {1};
-  datasets.train.classes = 2;
-  for (std::int64_t i = 0; i < samples->size(); ++i) {
-    datasets.train.features.push_back(static_cast<float>(i));
-    datasets.train.labels.push_back(i % 2 == 0 ? 1 : 0);
-  }
-  datasets.validation = datasets.train;
+  const data::Datasets datasets = DatasetsOf(samples);
   v1alpha1::TrainingJobSpec spec = VisitJob(/*epochs=*/20);
   spec.mutable_workload()->mutable_sparse_logistic_regression()->set_hashed_features(1 << 20);
   spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri("in memory here");

@@ -118,7 +118,7 @@ class FilteredModelTest : public FiltersJobTest {
     flock.AddWorkers(1);
     return flock.AwaitResult();
   }
-  const std::shared_ptr<const data::SparseDataset> samples_ = SparseSamples();
+  const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();
 };
 
 TEST_F(FilteredModelTest, IsTheSameToTheBitWhetherRowsAreNamedOrListed) {

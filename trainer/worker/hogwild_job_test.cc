@@ -77,7 +77,7 @@ class HogwildLossTest : public SparseJobTest {
     EXPECT_EQ(result.steps(), 4 * 5 * kPerEpoch);
     return result.metrics().at("validation/loss");
   }
-  const std::shared_ptr<const data::SparseDataset> samples_ = SparseSamples();
+  const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();
 };
 
 TEST_F(HogwildLossTest, TwoThreadsInEachOfTwoWorkersReachTheLossOfOneThread) {

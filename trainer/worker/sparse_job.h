@@ -3,10 +3,9 @@
 // and some learn.
 #pragma once
 
-#include <random>
-
 #include "trainer/data/sparse_dataset.h"
 #include "trainer/sparse/count_engine.h"
+#include "trainer/sparse/random_samples.h"
 #include "trainer/worker/visit_job.h"
 
 namespace starling::worker {
@@ -33,28 +32,9 @@ class SparseJobTest : public ClientWorkerTest {
   }
 };
 
-// Samples of ten features of two thousand, told apart by weights that are to be learned.
-inline std::shared_ptr<const data::SparseDataset> SparseSamples() {
-  constexpr std::uint64_t kFeatures = 2000;
-  std::mt19937 random(11);
-  std::normal_distribution<float> normal;
-  std::vector<float> truth(kFeatures);
-  for (float& value : truth) value = normal(random);
-  auto samples = std::make_shared<data::SparseDataset>();
-  samples->hashed = kFeatures;
-  for (std::int64_t i = 0; i < 5 * kSamples; ++i) {
-    std::set<std::uint64_t> features;
-    while (features.size() < 10) features.insert(random() % kFeatures);
-    double score = 0;
-    for (const std::uint64_t feature : features) {
-      samples->features.push_back(feature);
-      samples->values.push_back(normal(random));
-      score += double{truth[feature]} * double{samples->values.back()};
-    }
-    samples->offsets.push_back(samples->features.size());
-    samples->labels.push_back(score > 0 ? 1 : -1);
-  }
-  return samples;
+// Of ten features of two thousand.
+inline std::shared_ptr<const data::SparseDataset> LearnableSamples() {
+  return sparse::RandomSamples(5 * kSamples, 2000, 10);
 }
 
 inline data::Datasets DatasetsOf(const std::shared_ptr<const data::SparseDataset>& samples) {
