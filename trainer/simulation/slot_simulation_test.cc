@@ -61,22 +61,12 @@ int Seeds() {
   return seeds == nullptr ? 300 : std::atoi(seeds);
 }
 
-// Under views that a seed makes up, and under those of the coordinator's own rules.
-class SlotHistories : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(SlotSimulation, SlotHistories, testing::Bool(), [](const auto& planned) {
-  return planned.param ? std::string("Planned") : std::string("MadeUp");
-});
-
-TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
+// What happened in histories of all seeds, ten of which may fail.
+SlotOutcome Play(const std::function<SlotOptions(int seed)>& options_of) {
   SlotOutcome sum;
   int failures = 0;
   for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
-    SlotOptions history = OptionsOf(seed);
-    history.planned = GetParam();
-    // Some with loads, and slots enough to be moved.
-    history.loads = GetParam() && seed % 2 == 0;
-    if (history.loads) history.slots = 4;
-    const SlotOutcome outcome = SimulateSlots(history);
+    const SlotOutcome outcome = SimulateSlots(options_of(seed));
     EXPECT_EQ(outcome.violation, "") << "seed " << seed;
     failures += outcome.violation.empty() ? 0 : 1;
     sum.events += outcome.events;
@@ -95,7 +85,28 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
     sum.skipped += outcome.skipped;
     sum.rests += outcome.rests;
     sum.reads += outcome.reads;
+    sum.aggregates += outcome.aggregates;
+    sum.singly += outcome.singly;
+    sum.returns += outcome.returns;
   }
+  return sum;
+}
+
+// Under views that a seed makes up, and under those of the coordinator's own rules.
+class SlotHistories : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(SlotSimulation, SlotHistories, testing::Bool(), [](const auto& planned) {
+  return planned.param ? std::string("Planned") : std::string("MadeUp");
+});
+
+TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
+  const SlotOutcome sum = Play([](int seed) {
+    SlotOptions history = OptionsOf(seed);
+    history.planned = GetParam();
+    // Some with loads, and slots enough to be moved.
+    history.loads = GetParam() && seed % 2 == 0;
+    if (history.loads) history.slots = 4;
+    return history;
+  });
   // The faults did happen.
   EXPECT_GT(sum.server_kills, Seeds());
   EXPECT_GT(sum.client_kills, Seeds() / 2);
@@ -117,20 +128,11 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
 }
 
 TEST_P(SlotHistories, PushesThatAreSummedUpOnTheWayAreInEverySlotOnceToo) {
-  SlotOutcome sum;
-  int failures = 0;
-  for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
+  const SlotOutcome sum = Play([](int seed) {
     SlotOptions history = InATree(seed);
     history.planned = GetParam();
-    const SlotOutcome outcome = SimulateSlots(history);
-    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
-    failures += outcome.violation.empty() ? 0 : 1;
-    sum.aggregates += outcome.aggregates;
-    sum.singly += outcome.singly;
-    sum.client_kills += outcome.client_kills;
-    sum.restores += outcome.restores;
-    sum.skipped += outcome.skipped;
-  }
+    return history;
+  });
   EXPECT_GT(sum.aggregates, 3 * Seeds());
   EXPECT_GT(sum.singly, Seeds());
   EXPECT_GT(sum.client_kills, Seeds() / 2);
@@ -141,20 +143,12 @@ TEST_P(SlotHistories, PushesThatAreSummedUpOnTheWayAreInEverySlotOnceToo) {
 }
 
 TEST(SlotSimulation, LeasesThatAreGivenBackAreInEverySlotOnceToo) {
-  SlotOutcome sum;
-  int failures = 0;
-  for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
+  const SlotOutcome sum = Play([](int seed) {
     SlotOptions history = OptionsOf(seed);
     history.planned = true;
     history.returns = true;
-    const SlotOutcome outcome = SimulateSlots(history);
-    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
-    failures += outcome.violation.empty() ? 0 : 1;
-    sum.returns += outcome.returns;
-    sum.skipped += outcome.skipped;
-    sum.client_kills += outcome.client_kills;
-    sum.takeovers += outcome.takeovers;
-  }
+    return history;
+  });
   EXPECT_GT(sum.returns, 2 * Seeds());
   EXPECT_GT(sum.skipped, Seeds() / 2) << "some slots had taken them";
   EXPECT_GT(sum.client_kills, Seeds() / 2);
