@@ -162,8 +162,8 @@ class CommandLine(TrainingCase):
         worker = "digits-worker-0"
         self.assertEqual(1, len(self.starling("logs", worker, "--tail=1").splitlines()))
         self.assertEqual("", self.starling("logs", worker, "--tail", "0"))
-        self.assertTrue(self.logs(worker).startswith(self.starling("logs", worker)),
-                        "a pod's lines are told as they are")
+        told = self.starling("logs", worker)
+        self.assertTrue(self.logs(worker).startswith(told), "a pod's lines are told as they are")
         self.assertIn("nobody", self.starling("logs", "nobody", code=3))
 
     def test_a_changed_file_replaces_the_job_and_a_suspended_one_is_gone_on_with(self):
