@@ -73,7 +73,7 @@ class ControlPlane:
             with open(path, encoding="utf-8") as file:
                 return json.load(file)
         ports = {}
-        for name in ("etcd", "peer", "api", "controller-manager", "scheduler", "kwok"):
+        for name in ("etcd", "peer", "api", "controller-manager", "scheduler"):
             address = self.options.address if name == "api" else "127.0.0.1"
             ports[name] = free_port(address, ports.values())
         with open(path, "w", encoding="utf-8") as file:
@@ -102,9 +102,9 @@ class ControlPlane:
         if self.options.scheduler:
             self.start_scheduler()
         if self.options.kwok_nodes:
-            kwok.start(self.processes, self._programs["kwok"], self.folder, self.kubeconfig,
-                       self.ports["kwok"])
             kwok.create_nodes(self.api, self.options.kwok_nodes)
+            kwok.start(self.processes, self._programs["kwok"], self.folder, self.kubeconfig,
+                       self.options.kwok_nodes)
         if self.options.controller_manager:
             # Without it the API server refuses every pod of the namespace.
             self._await(lambda: self.api.find("/api/v1/namespaces/default/serviceaccounts/default"),

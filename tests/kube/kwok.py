@@ -2,12 +2,11 @@
 """Simulated nodes: kwok says that their pods run, and that they succeeded where they ask for it.
 
 A pod with the annotation `starling.dev/complete: "true"` succeeds as soon as it runs; every other
-one runs until it is deleted. Only nodes that carry kwok's annotation are simulated, so that real
-nodes may stand beside them.
+one runs until it is deleted. Each node has a kwok of its own, as each real one has a kubelet: one
+for all takes up changes one by one, falls behind where many jobs come at once, is cut off by the
+API server, and then tells it once more what it told already. Real nodes may stand beside them.
 """
 import os
-
-ANNOTATION = {"kwok.x-k8s.io/node": "fake"}
 
 CONFIGURATION = """\
 apiVersion: config.kwok.x-k8s.io/v1alpha1
@@ -96,14 +95,20 @@ spec:
 """
 
 
-def start(processes, program, folder, kubeconfig, port):
+def process(index):
+    return f"kwok-{index}"
+
+
+def start(processes, program, folder, kubeconfig, count):
+    """One process for each of the nodes kwok-0 ..., as process() names it."""
     path = os.path.join(folder, "kwok.yaml")
     with open(path, "w", encoding="utf-8") as file:
         file.write(CONFIGURATION)
-    processes.start("kwok", [
-        program, f"--config={path}", f"--kubeconfig={kubeconfig}",
-        "--manage-nodes-with-annotation-selector=kwok.x-k8s.io/node=fake",
-        "--node-ip=127.0.0.1", "--node-lease-duration-seconds=40", f"--server-address=127.0.0.1:{port}"])
+    for index in range(count):
+        processes.start(process(index), [
+            program, f"--config={path}", f"--kubeconfig={kubeconfig}",
+            f"--manage-single-node=kwok-{index}", "--node-ip=127.0.0.1",
+            "--node-lease-duration-seconds=40"])
 
 
 def create_nodes(api, count, taint=None):
@@ -113,7 +118,7 @@ def create_nodes(api, count, taint=None):
         name = f"kwok-{index}"
         api.create("/api/v1/nodes", {
             "apiVersion": "v1", "kind": "Node",
-            "metadata": {"name": name, "annotations": ANNOTATION, "labels": {
+            "metadata": {"name": name, "labels": {
                 "type": "kwok", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux",
                 "kubernetes.io/arch": "amd64"}},
             "spec": {"taints": [taint]} if taint else {},
