@@ -26,7 +26,7 @@ import kwok  # noqa: E402  (the path must come first)
 from control_plane import ControlPlane, Options  # noqa: E402
 from programs import Programs, run_main  # noqa: E402
 from client import Client, Watch, create_all  # noqa: E402
-from sides import BarePods, Kubeflow, Starling  # noqa: E402
+from sides import BarePods, Kubeflow, Starling, StarlingPods  # noqa: E402
 
 NODES = 5
 TICKS = os.sysconf("SC_CLK_TCK")
@@ -100,8 +100,9 @@ class Plane:
         if self.kind == "kubeflow":
             return Kubeflow(self.plane, self.programs, port)
         binaries = os.environ.get("STARLING_BIN", os.path.join(REPOSITORY, "build/release/bin"))
-        return Starling(self.plane, self.programs, os.path.join(binaries, "starling-controller"),
-                        os.path.join(REPOSITORY, "crds/starling.dev_trainingjobs.yaml"), port)
+        side = StarlingPods if self.kind == "pods" else Starling
+        return side(self.plane, self.programs, os.path.join(binaries, "starling-controller"),
+                    os.path.join(REPOSITORY, "crds/starling.dev_trainingjobs.yaml"), port)
 
     def run(self, first, jobs, deadline):
         """Seconds from the first create to the last job that is done."""
@@ -174,7 +175,7 @@ def main():
     parser.add_argument("--alone", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--round-jobs", type=int, default=300)
-    parser.add_argument("--sides", default="bare,kubeflow,starling")
+    parser.add_argument("--sides", default="bare,pods,kubeflow,starling")
     parser.add_argument("--json")
     options = parser.parse_args()
     print("Operators: three pods a job on simulated nodes, which succeed as soon as they run;")

@@ -147,6 +147,47 @@ class Starling(Side):
                          "replicaSpecs": {"worker": {"replicas": PODS, "template": template}}}}
 
 
+class StarlingPods(Starling):
+    """The pods that Starling makes, made by nobody: what is between them and its rate is its own, what
+    is between them and bare pods' is due to what a pod of a job must say."""
+    name = "its pods"
+
+    def __init__(self, *arguments):
+        super().__init__(*arguments)
+        self._models = []
+
+    def start(self):
+        super().start()
+        api, pods = self.plane.api, BarePods.collection
+        api.create(self.collection, self.job("model"))
+        wait_for(lambda: len(api.call("GET", pods)["items"]) == PODS, 60,
+                 lambda: "Starling has made its pods")
+        self.plane.processes.end("starling-controller")
+        self.process = self.metrics_port = None
+        for pod in api.call("GET", pods)["items"]:
+            api.call("DELETE", f"{pods}/{pod['metadata']['name']}?gracePeriodSeconds=0")
+            self._models.append(self._given(pod))
+        self.collection, self.done_selector = pods, BarePods.done_selector
+
+    @staticmethod
+    def _given(pod):
+        """As it was created: without what the server and the scheduler said."""
+        spec = {key: value for key, value in pod["spec"].items()
+                if key not in ("nodeName", "tolerations", "priority", "preemptionPolicy")}
+        metadata = {key: pod["metadata"][key] for key in ("labels", "annotations", "ownerReferences")}
+        return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+    def requests(self, first, jobs):
+        return [(self.collection, dict(model, metadata=dict(model["metadata"], name=f"job-{index}-{pod}")))
+                for index in range(first, first + jobs) for pod, model in enumerate(self._models)]
+
+    def done(self, item):
+        return item.get("status", {}).get("phase") == "Succeeded"
+
+    def objects(self, jobs):
+        return jobs * PODS
+
+
 class Kubeflow(Side):
     """Kubeflow's training operator 1.9.2, with what it wants before it starts."""
     name = "Kubeflow"
