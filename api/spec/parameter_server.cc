@@ -62,9 +62,10 @@ void CheckSizes(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
   if (!HasServers(spec) || !spec.reproducible()) return;
-  errors.push_back({"spec.reproducible",
-                    "needs spec.exchange.allReduce: with parameter servers an update depends on "
-                    "how many workers there are; leave it out or write exchange: {allReduce: {}}"});
+  errors.push_back(
+      {"spec.reproducible",
+       "needs spec.exchange.allReduce: with parameter servers the order of sums depends "
+       "on how many workers there are; leave it out or write exchange: {allReduce: {}}"});
 }
 
 // Rules that live beside the parameters on the servers.
@@ -96,6 +97,23 @@ void CheckBackups(const TrainingJobSpec& spec, FieldErrors& errors) {
       {absl::StrCat(kExchange, ".consistency.backupWorkers.backups"),
        absl::StrCat("must be less than replicaSpecs.worker.replicas (", workers, "), not ", backups,
                     ", or nobody's update counts; lower it or ask for more workers")});
+}
+
+// A step is one batch, and each of its portions is to weigh the same.
+void CheckPortions(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& server = spec.exchange().parameter_server();
+  if (!server.consistency().has_bulk_synchronous() || !server.has_samples_per_push()) return;
+  const std::int64_t batch = spec.dataset().global_batch_size();
+  const std::int64_t samples = server.samples_per_push();
+  if (batch <= 0 || samples <= 0 || batch % samples == 0) return;
+  std::int64_t fits = std::min(samples, batch);
+  while (batch % fits != 0) --fits;
+  errors.push_back(
+      {absl::StrCat(kExchange, ".samplesPerPush"),
+       absl::StrCat("must divide dataset.globalBatchSize (", batch, "), not ", samples,
+                    ", for with consistency.bulkSynchronous a step is one such batch, worked off "
+                    "in equal portions; write ",
+                    fits, ", or leave it out")});
 }
 
 void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
@@ -237,8 +255,8 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
   for (const auto& rule :
-       {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckDownpour,
-        CheckTopology, CheckSparse, CheckHogwild, CheckFilters}) {
+       {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckPortions,
+        CheckDownpour, CheckTopology, CheckSparse, CheckHogwild, CheckFilters}) {
     rule(spec, errors);
   }
 }

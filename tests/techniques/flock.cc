@@ -199,13 +199,20 @@ class Simulation {
     Entry entry;
     entry.client = worker.client;
     entry.sequence = ++worker.sequence;
-    entry.lease = worker.lease;
+    entry.lease = worker.lease + 1;  // 1 would be first values
     entry.clock = worker.clock;
     entry.read = worker.read;
     entry.weight = weight;
     entry.update = Encoded(update);
-    const consistency::Verdict verdict = shadow_->OnPush(
-        {worker.client, worker.clock, true, worker.read, weight, slot_.index() + 1});
+    const consistency::Verdict verdict = shadow_->OnPush({worker.client,
+                                                          worker.clock,
+                                                          true,
+                                                          worker.read,
+                                                          weight,
+                                                          slot_.index() + 1,
+                                                          {},
+                                                          entry.lease,
+                                                          1});
     if (slot_.Append(entry) == Outcome::kRefused) {
       ++result_.refused;
       worker.clock = slot_.StartOf(worker.client);  // the lease is done again, at the running step

@@ -4,7 +4,7 @@
 // with real gradients, but how long a worker computes is a function of the check's. So a straggler
 // costs nothing to wait for, eight workers need no eight cores, and one seed gives one history.
 //
-// A worker takes a lease (a batch of samples), reads when the model lets it, computes for as long
+// A worker takes a lease (so many samples), reads when the model lets it, computes for as long
 // as `compute` says, pushes, and goes on. Every push is also fed to a second model of the same
 // kind, which is asked which contributions became one update.
 #pragma once

@@ -17,10 +17,15 @@ namespace {
 using parameter_server::Entry;
 using parameter_server::SlotState;
 
+constexpr parameter_server::Lease kPortions = 16;  // of every step: no more workers than that
+
 // Pushes of one step, in the order of `arrival`.
 void Step(const Rounds& rounds, std::int64_t step, const std::vector<Client>& clients,
           const std::vector<int>& shares, std::map<Client, std::int64_t>& sequences,
           std::mt19937_64& random, SlotState& slot) {
+  // The step is cut in as many portions, whoever has how many samples: the first has its own and
+  // those that nobody else has.
+  const auto spare = static_cast<parameter_server::Lease>(kPortions - clients.size());
   const std::size_t parameters = rounds.problem->parameters();
   const data::Batches batches(rounds.problem->samples(),
                               std::accumulate(shares.begin(), shares.end(), std::int64_t{0}),
@@ -47,6 +52,9 @@ void Step(const Rounds& rounds, std::int64_t step, const std::vector<Client>& cl
     entry.client = clients[i];
     entry.sequence = ++sequences[clients[i]];
     entry.clock = clock;
+    entry.lease = consistency::kFirstPortion +
+                  static_cast<parameter_server::Lease>(step) * kPortions + (i == 0 ? 0 : i + spare);
+    entry.leases = i == 0 ? 1 + spare : 1;
     entry.read = slot.model().version();
     entry.weight = rounds.weighted ? static_cast<double>(count) : 1;
     entry.update = Encoded(gradient);
@@ -63,7 +71,7 @@ std::vector<float> Synchronous(const Rounds& rounds) {
   table.rate = [&rounds](std::int64_t) { return rounds.rate; };
   table.initial_scale = rounds.initial_scale;
   table.seed = rounds.seed;
-  table.model = consistency::BulkSynchronous{};
+  table.model = consistency::BulkSynchronous{kPortions};
   SlotState slot(SlotOf(table));
   std::mt19937_64 random(rounds.arrival_seed);
   std::map<Client, std::int64_t> sequences;

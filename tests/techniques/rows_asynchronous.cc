@@ -209,7 +209,7 @@ double MemoryFactor(int readers) {
 }  // namespace
 
 void Downpour(const Setting& setting, Report& report) {
-  FlockOptions synchronous = Plain(setting.seed, consistency::BulkSynchronous{}, 0.2);
+  FlockOptions synchronous = Plain(setting.seed, consistency::BulkSynchronous{4}, 0.2);
   synchronous.leases = 3000;
   const FlockOptions downpour = DownpourOf(setting.seed, 4, 0.05, 200);
   report.Mean("accuracy, points below synchronous SGD at equal samples",
@@ -242,7 +242,7 @@ void Asynchronous(const Setting& setting, Report& report) {
   const FlockResult result = Run(straggler);
   report.Each("share of time blocked, one worker 10 times slower",
               result.waited / (result.seconds * 4), Rule::kBelow, 0.01);
-  FlockOptions synchronous = Plain(setting.seed, consistency::BulkSynchronous{}, 0.2);
+  FlockOptions synchronous = Plain(setting.seed, consistency::BulkSynchronous{4}, 0.2);
   synchronous.leases = 3000;
   FlockOptions asynchronous = Plain(setting.seed, consistency::Asynchronous{}, 0.1);
   asynchronous.leases = 3000;
@@ -253,7 +253,7 @@ void Asynchronous(const Setting& setting, Report& report) {
   report.Each("quadratic, rate r: loss at the end beside the start",
               LossRatio(setting.seed, consistency::Asynchronous{}, kRate), Rule::kBelow, 1);
   report.Each("quadratic, rate 8 r, synchronous",
-              LossRatio(setting.seed, consistency::BulkSynchronous{}, 8 * kRate), Rule::kBelow, 1);
+              LossRatio(setting.seed, consistency::BulkSynchronous{8}, 8 * kRate), Rule::kBelow, 1);
   report.Control("quadratic, rate 8 r, asynchronous: it diverges",
                  LossRatio(setting.seed, consistency::Asynchronous{}, 8 * kRate), Rule::kAbove,
                  1000);

@@ -120,7 +120,7 @@ void StaleSynchronous(const Setting& setting, Report& report) {
   report.Each("s = 0 beside bulk-synchronous, whole numbers: parameters that differ",
               static_cast<double>(
                   Differing(WholeNumberRun(setting.seed, consistency::StaleSynchronous{0}, 0.25),
-                            WholeNumberRun(setting.seed, consistency::BulkSynchronous{}, 1))),
+                            WholeNumberRun(setting.seed, consistency::BulkSynchronous{4}, 1))),
               Rule::kEqual, 0);
   report.Each("time with s = 3 beside s = 0, a random worker 50 ms slower in each round",
               SecondsWith(setting.seed, 3) / SecondsWith(setting.seed, 0), Rule::kBelow, 0.7);
@@ -131,7 +131,7 @@ void StaleSynchronous(const Setting& setting, Report& report) {
     return 100 * options.problem->Accuracy(Run(options).parameters);
   };
   report.Mean("accuracy, points below bulk-synchronous at equal samples",
-              accuracy(consistency::BulkSynchronous{}, 0.2) -
+              accuracy(consistency::BulkSynchronous{4}, 0.2) -
                   accuracy(consistency::StaleSynchronous{3}, 0.05),
               Rule::kAtMost, setting.thorough ? 0.5 : 2);
 }

@@ -108,7 +108,7 @@ void BackupWorkers(const Setting& setting, Report& report) {
   report.Each("3 of 4, one worker 2 s slower: step time beside no straggler",
               SecondsAStep(setting.seed, backup, 2) / quiet, Rule::kBelow, 1.2);
   report.Control("all 4 waited for, one worker 2 s slower: step time beside no straggler",
-                 SecondsAStep(setting.seed, consistency::BulkSynchronous{}, 2) / quiet,
+                 SecondsAStep(setting.seed, consistency::BulkSynchronous{4}, 2) / quiet,
                  Rule::kAbove, 5);
 
   FlockOptions traced = Plain(setting.seed, backup, 0.2);
@@ -144,7 +144,7 @@ void BackupWorkers(const Setting& setting, Report& report) {
     return 100 * options.problem->Accuracy(Run(options).parameters);
   };
   report.Mean("accuracy, points below waiting for all",
-              accuracy(consistency::BulkSynchronous{}) - accuracy(backup), Rule::kAtMost,
+              accuracy(consistency::BulkSynchronous{4}) - accuracy(backup), Rule::kAtMost,
               setting.thorough ? 0.5 : 2);
   report.Each("a slow worker, leases given to whoever asks: recall of class 7",
               RecallOfPinnedClass(setting.seed, false), Rule::kAtLeast, 0.8);

@@ -25,13 +25,14 @@ struct Played {
   std::vector<float> values;   // all parameters' value afterwards; NaN if they differ
 };
 
-// One bulk-synchronous update with all four workers, then one without worker 0. Worker w pushes
-// the gradient -w everywhere, and the rule subtracts their mean.
+// One bulk-synchronous update with all four workers, then one without worker 0, whose portion
+// worker 1 pushes with its own. Worker w pushes the gradient -w everywhere, and the rule subtracts
+// their mean.
 Played Play(int fanout) {
   TableOptions table;
   table.parameters = kRows;
   table.rule = Sgd();
-  table.model = consistency::BulkSynchronous{};
+  table.model = consistency::BulkSynchronous{4};
   Loops loops(1, 4, {SlotOf(table)});
   loops.SetFanout(fanout);
   Played played;
@@ -48,7 +49,10 @@ Played Play(int fanout) {
           RETURN_IF_ERROR(client.Pull(0, read, Soon()).status());
           parameter_server::Entry entry;
           entry.clock = clock;
-          entry.lease = static_cast<parameter_server::Lease>(clock * 4 + worker + 1);
+          const bool two = workers.size() == 3 && worker == 1;
+          entry.lease =
+              static_cast<parameter_server::Lease>(2 + clock * 4 + worker - (two ? 1 : 0));
+          entry.leases = two ? 2 : 1;
           entry.update = Encoded(std::vector<float>(kRows, static_cast<float>(-worker)));
           (void)client.Push(0, entry);
           read.clock = clock + 1;

@@ -31,7 +31,7 @@ struct Contender {
 std::vector<Contender> Contenders() {
   constexpr double kRate = 0.4;
   return {
-      {kSynchronous, consistency::BulkSynchronous{}, kRate},
+      {kSynchronous, consistency::BulkSynchronous{kWorkers}, kRate},
       {"backupWorkers, 1 of 8", consistency::BackupWorkers{1}, kRate},
       {"staleSynchronous, 3", consistency::StaleSynchronous{3}, kRate / kWorkers},
       {"asynchronous", consistency::Asynchronous{}, kRate / kWorkers},

@@ -8,8 +8,8 @@ namespace {
 
 struct Make {
   Rules rules;
-  std::unique_ptr<Consistency> operator()(const BulkSynchronous&) const {
-    return MakeBulkSynchronous(rules);
+  std::unique_ptr<Consistency> operator()(const BulkSynchronous& options) const {
+    return MakeBulkSynchronous(options, rules);
   }
   std::unique_ptr<Consistency> operator()(const Asynchronous&) const {
     return MakeStaleSynchronous(std::nullopt, rules);
@@ -43,6 +43,8 @@ void Encode(const Contribution& contribution, bytes::Writer& out) {
   out.Put(contribution.tag);
   out.Put(static_cast<std::uint64_t>(contribution.others.size()));
   for (const Version read : contribution.others) out.Put(read);
+  out.Put(contribution.lease);
+  out.Put(contribution.leases);
 }
 
 Contribution DecodeContribution(bytes::Reader& in) {
@@ -56,6 +58,8 @@ Contribution DecodeContribution(bytes::Reader& in) {
   for (std::uint64_t left = in.GetCount(8); left > 0; --left) {
     contribution.others.push_back(in.Get<Version>());
   }
+  contribution.lease = in.Get<Lease>();
+  contribution.leases = in.Get<Lease>();
   return contribution;
 }
 
@@ -138,9 +142,15 @@ Verdict Consistency::OnAggregate(std::span<const Contribution> parts) {
   for (const Contribution& part : parts.subspan(1)) {
     whole.weight += part.weight;
     whole.others.push_back(part.read);
+    if (part.lease >= whole.lease) continue;
+    whole.lease = part.lease;
+    whole.leases = part.leases;
   }
   for (const Contribution& part : parts) verdict.accepted = verdict.accepted && Accepts(part);
-  if (verdict.accepted) held_.push_back(std::move(whole));
+  if (verdict.accepted) {
+    for (const Contribution& part : parts) Taken(part);
+    held_.push_back(std::move(whole));
+  }
   for (const Contribution& part : parts) {
     if (!part.completes) continue;
     clocks_.Advance(part.client, part.clock + 1);
@@ -183,7 +193,7 @@ void Consistency::Load(bytes::Reader& in) {
   clocks_.Load(in);
   version_ = in.Get<Version>();
   held_.clear();
-  for (std::uint64_t left = in.GetCount(65); left > 0; --left) {
+  for (std::uint64_t left = in.GetCount(81); left > 0; --left) {
     held_.push_back(DecodeContribution(in));
   }
   LoadMore(in);

@@ -7,7 +7,7 @@
 // object (Save, Load). Nothing here knows of threads, sockets or time.
 //
 //   model              a read at clock c waits for            a push is applied
-//   bulkSynchronous    everyone's clock >= c                  with all others of its clock, as one
+//   bulkSynchronous    all steps before step c                with all other portions of its step
 //   backupWorkers      step >= c                              with the first n - backups; later
 //   ones
 //                                                             are refused by their step
@@ -19,8 +19,13 @@
 //   hogwild            nobody                                 at once; a push is what threads of a
 //                                                             worker have changed in shared memory
 //
+// A bulk-synchronous step is one batch, cut into a fixed number of portions, and a lease names its
+// portion: 2 + t * portions + j is portion j of step t. Who pushes it, and how many clients there
+// are, does not matter: step t is applied when all of its portions are in, each once (the slot's
+// ledger sees to that), in the order of leases. Clocks, rests and views hold nobody up there.
+//
 // An aggregate is the push of several clients as one. It is one contribution: of bulkSynchronous
-// all of its parts are of one clock, softSync counts its gradients and never divides it, backup
+// all of its parts are of one step, softSync counts its gradients and never divides it, backup
 // workers take none (which push is late is asked of each), all others apply it at once.
 //
 // A clock is one round of a client: it reads at clock c (it has completed c clocks), computes, and
@@ -43,6 +48,7 @@
 #include <vector>
 
 #include "trainer/consistency/clocks.h"
+#include "trainer/consistency/lease_ledger.h"
 #include "trainer/consistency/rules.h"
 
 namespace starling::consistency {
@@ -50,7 +56,9 @@ namespace starling::consistency {
 using Version = std::int64_t;  // updates applied to a slot
 
 // The job file's exchange.parameterServer.consistency, field by field.
-struct BulkSynchronous {};
+struct BulkSynchronous {
+  std::int64_t portions = 1;  // of a step
+};
 struct Asynchronous {};
 struct BoundedDelay {
   std::int64_t delay = 0;
@@ -85,6 +93,9 @@ struct Contribution {
   std::int64_t tag = 0;
   // Of an aggregate, which stands for several gradients: what the others were computed from.
   std::vector<Version> others{};
+  // Those that it holds: so many from the first on. Of an aggregate, the lowest part's.
+  Lease lease = 0;
+  Lease leases = 1;
   std::int64_t gradients() const { return 1 + static_cast<std::int64_t>(others.size()); }
   bool operator==(const Contribution&) const = default;
 };
@@ -157,6 +168,7 @@ class Consistency {
 
  protected:
   virtual bool Accepts(const Contribution& contribution) const;
+  virtual void Taken(const Contribution& /*part*/) {}
   // Moves what is ready out of held_, by Apply.
   virtual void Gather(std::vector<Batch>& ready) = 0;
   virtual void ViewChanged() {}
@@ -183,7 +195,7 @@ class Consistency {
 std::unique_ptr<Consistency> MakeConsistency(const Options& options, Rules rules = {});
 
 // The models, one file a kind.
-std::unique_ptr<Consistency> MakeBulkSynchronous(Rules rules);
+std::unique_ptr<Consistency> MakeBulkSynchronous(const BulkSynchronous& options, Rules rules);
 std::unique_ptr<Consistency> MakeBackupWorkers(const BackupWorkers& options, Rules rules);
 std::unique_ptr<Consistency> MakeStaleSynchronous(std::optional<std::int64_t> staleness,
                                                   Rules rules);

@@ -197,7 +197,6 @@ struct Case {
 
 const std::vector<Case>& Cases() {
   static const std::vector<Case> kCases = {
-      {"BulkSynchronous", BulkSynchronous{}, {0, {}}},
       {"Asynchronous", Asynchronous{}, {}},
       {"Sequential", BoundedDelay{0}, {{}, 0}},
       {"BoundedDelay", BoundedDelay{4}, {{}, 4}},
@@ -262,14 +261,11 @@ constexpr char kOld[] = "a push is older than a read that was granted";
 INSTANTIATE_TEST_SUITE_P(
     Consistency, WithoutARule,
     testing::Values(
-        Control{"StaleSynchronousKeepsTheDeparted", &Rules::drop_departed, Cases()[5], kWaits},
-        Control{"StaleSynchronousAdmitsAtZero", &Rules::admit_at_minimum, Cases()[5], kOld},
-        Control{"StaleSynchronousWithoutABound", &Rules::bound, Cases()[5], kOld},
-        Control{"BulkSynchronousKeepsTheDeparted", &Rules::drop_departed, Cases()[0], kWaits},
-        Control{"BulkSynchronousAdmitsAtZero", &Rules::admit_at_minimum, Cases()[0], kOld},
-        Control{"BulkSynchronousWithoutABound", &Rules::bound, Cases()[0], kOld},
-        Control{"BoundedDelayKeepsTheDeparted", &Rules::drop_departed, Cases()[3], kWaits},
-        Control{"BoundedDelayWithoutABound", &Rules::bound, Cases()[3],
+        Control{"StaleSynchronousKeepsTheDeparted", &Rules::drop_departed, Cases()[4], kWaits},
+        Control{"StaleSynchronousAdmitsAtZero", &Rules::admit_at_minimum, Cases()[4], kOld},
+        Control{"StaleSynchronousWithoutABound", &Rules::bound, Cases()[4], kOld},
+        Control{"BoundedDelayKeepsTheDeparted", &Rules::drop_departed, Cases()[2], kWaits},
+        Control{"BoundedDelayWithoutABound", &Rules::bound, Cases()[2],
                 "a task started while one older than its delay was unfinished"}),
     [](const testing::TestParamInfo<Control>& control) { return control.param.name; });
 
@@ -323,53 +319,12 @@ TEST(Clocks, WhoRestsIsNotWaitedForAndWakesAtTheMinimumOfTheOthers) {
   EXPECT_EQ(loaded.awake(), 1u) << "who has left rests no more";
 }
 
-TEST(BulkSynchronous, WhoHasNoWorkHoldsNobodyUp) {
-  auto model = MakeConsistency(BulkSynchronous{});
-  model->OnView({C(1), C(2)});
-  EXPECT_TRUE(model->OnPush(Push(C(1), 0)).ready.empty());
-  EXPECT_EQ(model->OnRest(C(2)).size(), 1u) << "what waited for its share goes without";
-  for (Clock clock = 1; clock < 5; ++clock) {
-    EXPECT_TRUE(model->MayRead(C(1), clock));
-    EXPECT_EQ(model->OnPush(Push(C(1), clock)).ready.size(), 1u);
-  }
-  EXPECT_TRUE(model->OnWake(C(2)).empty());
-  EXPECT_EQ(model->StartOf(C(2)), 5);
-  EXPECT_TRUE(model->OnPush(Push(C(1), 5)).ready.empty()) << "it takes part again";
-  EXPECT_EQ(model->OnPush(Push(C(2), 5)).ready.size(), 1u);
-}
-
 TEST(BackupWorkers, TheLastStepIsCompleteWithThoseWhoHaveWork) {
   auto model = MakeConsistency(BackupWorkers{0});
   model->OnView({C(1), C(2)});
   EXPECT_TRUE(model->OnPush(Push(C(1), 0)).ready.empty());
   EXPECT_EQ(model->OnRest(C(2)).size(), 1u);
   EXPECT_EQ(model->OnPush(Push(C(1), 1)).ready.size(), 1u);
-}
-
-TEST(BulkSynchronous, OneUpdateHoldsOneClockInClientOrderWhoeverCameFirst) {
-  auto model = MakeConsistency(BulkSynchronous{});
-  model->OnView({C(1), C(2), C(3)});
-  EXPECT_TRUE(model->OnPush(Push(C(3), 0, 0, 4)).ready.empty());
-  EXPECT_TRUE(model->OnPush(Push(C(1), 0, 0, 7)).ready.empty());
-  EXPECT_FALSE(model->MayRead(C(1), 1));
-  const std::vector<Batch> ready = model->OnPush(Push(C(2), 0, 0, 5)).ready;
-  ASSERT_EQ(ready.size(), 1u);
-  EXPECT_EQ(ready[0].members[0].client, C(1));
-  EXPECT_EQ(ready[0].members[2].client, C(3));
-  EXPECT_EQ(ready[0].TotalWeight(), 16);
-  EXPECT_TRUE(model->MayRead(C(1), 1));
-  EXPECT_EQ(model->staleness().Maximum(), 0);
-}
-
-TEST(BulkSynchronous, WhoLeavesAfterItsPushIsStillPartOfTheUpdate) {
-  auto model = MakeConsistency(BulkSynchronous{});
-  model->OnView({C(1), C(2)});
-  model->OnPush(Push(C(1), 0));
-  const std::vector<Batch> nobody = model->OnView({C(2)});
-  EXPECT_TRUE(nobody.empty());
-  const std::vector<Batch> ready = model->OnPush(Push(C(2), 0)).ready;
-  ASSERT_EQ(ready.size(), 1u);
-  EXPECT_EQ(ready[0].members.size(), 2u);
 }
 
 TEST(BackupWorkers, TheFirstNCountAndTheLateAreRefusedByTheirStep) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Models in which the contributions of one round become one update: bulk-synchronous SGD, and the
-// same with backup workers (Chen et al. 2016: the first n - b gradients count, the rest is late).
+// Models in which several contributions become one update: bulk-synchronous SGD, whose steps are
+// batches of a fixed number of portions, and backup workers (Chen et al. 2016: of one push of each
+// client the first n - b count, the rest is late).
 #include <algorithm>
-#include <limits>
 
 #include "trainer/consistency/consistency.h"
 
@@ -16,37 +16,54 @@ void InClientOrder(std::vector<Contribution>::iterator begin,
       begin, end, [](const Contribution& a, const Contribution& b) { return a.client < b.client; });
 }
 
+// Nothing is counted but which portions are in, and that is what the slot's ledger says, too: after
+// a restore the two agree on which steps are complete.
 class BulkSynchronousModel final : public Consistency {
  public:
-  using Consistency::Consistency;
+  BulkSynchronousModel(std::int64_t portions, Rules rules)
+      : Consistency(rules), portions_(static_cast<Lease>(std::max<std::int64_t>(1, portions))) {}
 
-  bool MayRead(const Client& client, Clock clock) const override {
-    return !rules_.bound || clocks_.MinimumBut(client).value_or(clock) >= clock;
+  bool MayRead(const Client& /*client*/, Clock clock) const override {
+    return !rules_.bound || Complete() >= clock;
   }
+  Clock StartOf(const Client& /*client*/) const override { return Complete(); }
   bool Combines(std::span<const Contribution> parts) const override {
-    return std::all_of(parts.begin(), parts.end(),
-                       [&](const Contribution& part) { return part.clock == parts.front().clock; });
+    return std::all_of(parts.begin(), parts.end(), [&](const Contribution& part) {
+      return Accepts(part) && StepOf(part.lease) == StepOf(parts.front().lease);
+    });
   }
 
  private:
-  // Every clock below everyone's is complete, whoever has left or rests since; all are, if everyone
-  // rests.
+  Clock StepOf(Lease lease) const {
+    return static_cast<Clock>((lease - kFirstPortion) / portions_);
+  }
+  // Steps whose portions are all in, and those of the steps before.
+  Clock Complete() const { return StepOf(in_.NotIn(kFirstPortion)); }
+
+  bool Accepts(const Contribution& contribution) const override {
+    if (contribution.lease < kFirstPortion || contribution.leases == 0) return false;
+    return StepOf(contribution.lease) == StepOf(contribution.lease + contribution.leases - 1);
+  }
+  void Taken(const Contribution& part) override { in_.Add(part.lease, part.lease + part.leases); }
+
   void Gather(std::vector<Batch>& ready) override {
-    std::optional<Clock> minimum = clocks_.Minimum();
-    if (!minimum && clocks_.size() > 0) minimum = std::numeric_limits<Clock>::max();
-    if (!minimum) return;
     std::stable_sort(held_.begin(), held_.end(), [](const Contribution& a, const Contribution& b) {
-      return a.clock < b.clock;
+      return a.lease < b.lease;
     });
-    while (!held_.empty() && held_.front().clock < *minimum) {
-      const Clock clock = held_.front().clock;
-      const auto end = std::find_if(held_.begin(), held_.end(), [clock](const Contribution& one) {
-        return one.clock != clock;
+    while (!held_.empty() && StepOf(held_.front().lease) < Complete()) {
+      const Clock step = StepOf(held_.front().lease);
+      const auto end = std::find_if(held_.begin(), held_.end(), [&](const Contribution& one) {
+        return StepOf(one.lease) != step;
       });
-      InClientOrder(held_.begin(), end);
       ready.push_back(Apply(static_cast<std::size_t>(end - held_.begin())));
     }
   }
+
+  void SaveMore(bytes::Writer& out) const override { in_.Save(out); }
+  void LoadMore(bytes::Reader& in) override { in_.Load(in); }
+
+  const Lease portions_;
+  LeaseLedger in_;
 };
 
 class BackupWorkersModel final : public Consistency {
@@ -106,8 +123,8 @@ class BackupWorkersModel final : public Consistency {
 
 }  // namespace
 
-std::unique_ptr<Consistency> MakeBulkSynchronous(Rules rules) {
-  return std::make_unique<BulkSynchronousModel>(rules);
+std::unique_ptr<Consistency> MakeBulkSynchronous(const BulkSynchronous& options, Rules rules) {
+  return std::make_unique<BulkSynchronousModel>(options.portions, rules);
 }
 
 std::unique_ptr<Consistency> MakeBackupWorkers(const BackupWorkers& options, Rules rules) {

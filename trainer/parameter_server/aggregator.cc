@@ -25,8 +25,8 @@ struct Covered {
 };
 
 Constituent PartOf(const Entry& entry) {
-  return {entry.client,    entry.sequence, entry.lease, entry.clock,
-          entry.completes, entry.read,     entry.weight};
+  return {entry.client, entry.sequence,  entry.lease, entry.leases,
+          entry.clock,  entry.completes, entry.read,  entry.weight};
 }
 
 }  // namespace

@@ -36,10 +36,15 @@ Aggregator Of(const std::vector<int>& group, const Reduction& reduction, std::si
   return aggregator;
 }
 
+// The client's portion of step `sequence` - 1, of three.
+Lease LeaseOf(int client, Sequence sequence) {
+  return static_cast<Lease>(3 * (sequence - 1) + client + 1);
+}
+
 Entry Gradient(int client, Sequence sequence, const Floats& values, double weight = 1) {
   Entry entry = PushOf(C(client), sequence, Range(0, values.size(), values));
   entry.weight = weight;
-  entry.lease = static_cast<Lease>(client * 100 + sequence);
+  entry.lease = LeaseOf(client, sequence);
   return entry;
 }
 
@@ -63,7 +68,7 @@ TEST(AggregatorTest, AllOfTheGroupMakeOneEntryByWeight) {
   EXPECT_EQ(whole.kind, EntryKind::kAggregate);
   EXPECT_EQ(whole.client, C(1));
   ASSERT_THAT(whole.parts, SizeIs(3));
-  EXPECT_EQ(whole.parts[2].lease, 301U);  // by client, whoever came first
+  EXPECT_EQ(whole.parts[2].lease, LeaseOf(3, 1));  // by client, whoever came first
   EXPECT_THAT(ValuesOf(whole), ElementsAre(3, 3));
 }
 
@@ -148,7 +153,7 @@ Floats Read(const SlotState& state) { return FloatsOf(state.Read({0, 2, {}})); }
 
 TEST(AggregateTest, InBulkSynchronousItIsTheMembersOfOneClock) {
   const auto play = [](bool summed) {
-    SlotState state = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+    SlotState state = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
     const Entry one = Gradient(1, 1, {4, 0}, 1), two = Gradient(2, 1, {0, 4}, 3);
     if (summed) {
       const Entry whole = Whole({one, two}, {.one_clock = true});
@@ -163,7 +168,7 @@ TEST(AggregateTest, InBulkSynchronousItIsTheMembersOfOneClock) {
     EXPECT_TRUE(state.MayRead(C(1), 1, 1));
     EXPECT_EQ(state.model().version(), 1);
     EXPECT_EQ(state.model().staleness().total(), 3);
-    EXPECT_TRUE(state.ledger().Has(101) && state.ledger().Has(201));
+    EXPECT_TRUE(state.ledger().Has(LeaseOf(1, 1)) && state.ledger().Has(LeaseOf(2, 1)));
     return Read(state);
   };
   EXPECT_EQ(play(true), play(false));
@@ -206,9 +211,9 @@ TEST(AggregateTest, AllOfItOrNoneIsTaken) {
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(3, 2, {1, 1})}, sum)));
   // A lease that another client has pushed, or two parts have.
   Entry redone = Gradient(3, 1, {1, 1});
-  redone.lease = 201;
+  redone.lease = LeaseOf(2, 1);
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), redone}, sum)));
-  redone.lease = 101;
+  redone.lease = LeaseOf(1, 1);
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), redone}, sum)));
   // Nobody that the view does not have; no rows that are not there.
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(7, 1, {1, 1})}, sum)));
@@ -219,16 +224,17 @@ TEST(AggregateTest, AllOfItOrNoneIsTaken) {
 TEST(AggregateTest, ModelsThatMustSeeEachPushTakeNone) {
   SlotState backups = StateOf(consistency::BackupWorkers{1}, Combine::kMean, 3);
   EXPECT_FALSE(backups.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(2, 1, {1, 1})}, {})));
-  SlotState synchronous = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
-  Entry other_clock = Gradient(2, 1, {1, 1});
-  other_clock.clock = 5;
-  EXPECT_FALSE(synchronous.TakesWhole(Whole({Gradient(1, 1, {1, 1}), other_clock}, {})));
+  SlotState synchronous = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
+  Entry other_step = Gradient(2, 1, {1, 1});
+  EXPECT_TRUE(synchronous.TakesWhole(Whole({Gradient(1, 1, {1, 1}), other_step}, {})));
+  other_step.lease = LeaseOf(2, 2);
+  EXPECT_FALSE(synchronous.TakesWhole(Whole({Gradient(1, 1, {1, 1}), other_step}, {})));
 }
 
 TEST(AggregateTest, ASnapshotKeepsWhatIsHeldOfIt) {
-  SlotState state = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+  SlotState state = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
   state.Append(Whole({Gradient(1, 1, {4, 0}), Gradient(2, 1, {0, 4})}, {.one_clock = true}));
-  SlotState copy = StateOf(consistency::BulkSynchronous{}, Combine::kMean, 3);
+  SlotState copy = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
   ASSERT_TRUE(copy.Load(state.Save()).ok());
   for (SlotState* one : {&state, &copy}) one->Append(Gradient(3, 1, {1, 1}));
   EXPECT_EQ(Read(state), Read(copy));
@@ -361,7 +367,7 @@ TEST(TopologyTest, WhatMustBeSeenByItselfIsNotReduced) {
     table->combine = Combine::kMean;
     return ReductionOf(OptionsOf(table, model));
   };
-  EXPECT_TRUE(of(consistency::BulkSynchronous{})->one_clock);
+  EXPECT_TRUE(of(consistency::BulkSynchronous{3})->one_clock);
   EXPECT_FALSE(of(consistency::SoftSync{})->sum);
   EXPECT_TRUE(of(consistency::StaleSynchronous{})->sum);
   EXPECT_FALSE(of(consistency::BackupWorkers{}));

@@ -78,18 +78,18 @@ TEST(SlotState, AfterAnAssignmentTheRuleBeginsAnew) {
 }
 
 TEST(SlotState, WhoHasNoWorkIsNotWaitedForUntilItWakes) {
-  SlotState slot(OptionsOf(Table(TableKind::kDense, 1, 1), consistency::BulkSynchronous{}));
+  const SlotOptions options =
+      OptionsOf(Table(TableKind::kDense, 1, 1), consistency::StaleSynchronous{0});
+  SlotState slot(options);
   slot.OnView({C(0), C(1)});
   const Floats one = {1};
   EXPECT_EQ(slot.Append(PushOf(C(0), 1, Range(0, 1, one))), Outcome::kTaken);
   EXPECT_FALSE(slot.MayRead(C(0), 1, 1));
-  EXPECT_EQ(slot.held().size(), 1u);
   slot.Append(OfKind(EntryKind::kRest, C(1), 1));
   EXPECT_TRUE(slot.MayRead(C(0), 1, 1));
-  EXPECT_TRUE(slot.held().empty());
   EXPECT_TRUE(slot.MayRead(C(1), 0, 1)) << "who rests may read";
   // It travels with the object.
-  SlotState copy(OptionsOf(Table(TableKind::kDense, 1, 1), consistency::BulkSynchronous{}));
+  SlotState copy(options);
   ASSERT_TRUE(copy.Load(slot.Save()).ok());
   copy.OnView({C(0), C(1)});
   copy.Append(PushOf(C(0), 2, Range(0, 1, one)));
@@ -98,6 +98,73 @@ TEST(SlotState, WhoHasNoWorkIsNotWaitedForUntilItWakes) {
   EXPECT_EQ(copy.StartOf(C(1)), 2);
   copy.Append(PushOf(C(0), 3, Range(0, 1, one)));
   EXPECT_FALSE(copy.MayRead(C(0), 3, 3));
+}
+
+// Bulk-synchronous steps of three portions.
+
+Entry Portions(const Client& client, Sequence sequence, Lease lease, Lease leases, float value) {
+  const Floats values = {value};
+  Entry entry = PushOf(client, sequence, Range(0, 1, values));
+  entry.lease = lease;
+  entry.leases = leases;
+  return entry;
+}
+
+TEST(SlotState, AStepIsItsPortionsWhoeverPushesThem) {
+  const auto options = OptionsOf(Table(TableKind::kDense, 1, 1), consistency::BulkSynchronous{3});
+  SlotState slot(options);
+  slot.OnView({C(0), C(1)});
+  slot.Append(Portions(C(0), 1, 3, 2, 1));  // the second and third of step 0
+  slot.Append(OfKind(EntryKind::kRest, C(1), 1));
+  EXPECT_FALSE(slot.MayRead(C(0), 1, 1)) << "rests make no step";
+  slot.OnView({C(0)});
+  EXPECT_FALSE(slot.MayRead(C(0), 1, 1)) << "nor do departures";
+  EXPECT_EQ(slot.held().size(), 1u);
+  // What is held travels with the object.
+  SlotState copy(options);
+  ASSERT_TRUE(copy.Load(slot.Save()).ok());
+  copy.OnView({C(2)});
+  EXPECT_EQ(copy.Append(Portions(C(2), 1, 2, 1, 4)), Outcome::kTaken);
+  EXPECT_TRUE(copy.MayRead(C(2), 1, 1));
+  EXPECT_FALSE(copy.MayRead(C(2), 2, 1));
+  EXPECT_EQ(copy.model().version(), 1);
+  EXPECT_EQ(FloatsOf(copy.Read({0, 1, {}})), Floats{5});
+}
+
+TEST(SlotState, APushOfWhichSomeIsInIsGivenBackToBeDoneOneByOne) {
+  SlotState slot(OptionsOf(Table(TableKind::kDense, 1, 1), consistency::BulkSynchronous{3}));
+  slot.OnView({C(0), C(1)});
+  EXPECT_EQ(slot.Append(Portions(C(0), 1, 3, 1, 1)), Outcome::kTaken);
+  EXPECT_EQ(slot.Append(Portions(C(1), 1, 2, 3, 7)), Outcome::kRefused);
+  EXPECT_TRUE(slot.RefusedOf(C(1)).contains(1));
+  EXPECT_EQ(slot.Append(Portions(C(1), 2, 2, 1, 1)), Outcome::kTaken);
+  EXPECT_EQ(slot.Append(Portions(C(1), 3, 3, 1, 7)), Outcome::kSkipped);
+  EXPECT_EQ(slot.Append(Portions(C(1), 4, 4, 1, 1)), Outcome::kTaken);
+  EXPECT_EQ(FloatsOf(slot.Read({0, 1, {}})), Floats{3});
+  EXPECT_EQ(slot.Append(Portions(C(1), 5, 2, 3, 7)), Outcome::kSkipped) << "all of it is in";
+  EXPECT_EQ(slot.Append(Portions(C(1), 6, 6, 3, 7)), Outcome::kRefused) << "of two steps";
+  EXPECT_FALSE(slot.Check(Portions(C(1), 7, 8, 0, 1)).ok());
+  EXPECT_FALSE(slot.Check(Portions(C(1), 7, 8, Lease{1} << 40, 1)).ok());
+}
+
+// A job that is suspended may be given other portions: what is in stays in, and the steps are those
+// that the ledger makes.
+TEST(SlotState, OtherPortionsGoOnFromTheLedger) {
+  const auto of = [](std::int64_t portions) {
+    return OptionsOf(Table(TableKind::kDense, 1, 1), consistency::BulkSynchronous{portions});
+  };
+  SlotState slot(of(4));
+  slot.OnView({C(0)});
+  slot.Append(Portions(C(0), 1, 2, 4, 1));
+  slot.Append(Portions(C(0), 2, 6, 3, 1));  // three of step 1
+  SlotState finer(of(2));
+  ASSERT_TRUE(finer.Load(slot.Save()).ok());
+  finer.OnView({C(1)});
+  EXPECT_TRUE(finer.MayRead(C(1), 3, 0));
+  EXPECT_FALSE(finer.MayRead(C(1), 4, 0));
+  EXPECT_EQ(finer.Append(Portions(C(1), 1, 9, 1, 1)), Outcome::kTaken);
+  EXPECT_TRUE(finer.MayRead(C(1), 4, 1));
+  EXPECT_EQ(FloatsOf(finer.Read({0, 1, {}})), Floats{3});
 }
 
 }  // namespace

@@ -14,10 +14,15 @@ namespace {
 
 constexpr std::int64_t kSlots = 16;  // the schema's defaults, for specs that were not resolved
 constexpr std::int64_t kBatch = 64;
+constexpr std::int64_t kPortions = 16;  // as many workers can share a batch
 constexpr std::int64_t kMostSlots = 1024;
 constexpr std::int64_t kDelay = 8;
 constexpr std::int64_t kStaleness = 3;
 constexpr double kBytesPerSecond = 5e6;
+
+bool IsBulkSynchronous(const v1alpha1::Consistency& chosen) {
+  return chosen.has_bulk_synchronous() || chosen.kind_case() == v1alpha1::Consistency::KIND_NOT_SET;
+}
 
 consistency::Priority PriorityOf(v1alpha1::SendPriority priority) {
   switch (priority) {
@@ -126,12 +131,22 @@ std::map<SlotId, double> WeightsOf(const JobTables& tables) {
   return weights;
 }
 
-std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec) {
+std::int64_t SamplesPerStep(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
-  const std::int64_t units = std::max<std::int64_t>(1, server.downpour().push_every());
-  if (server.has_samples_per_push()) return server.samples_per_push() * units;
   const v1alpha1::Dataset& dataset = spec.dataset();
-  return (dataset.has_global_batch_size() ? dataset.global_batch_size() : kBatch) * units;
+  const std::int64_t batch = dataset.has_global_batch_size() ? dataset.global_batch_size() : kBatch;
+  if (IsBulkSynchronous(server.consistency())) return batch;
+  const std::int64_t units = std::max<std::int64_t>(1, server.downpour().push_every());
+  return (server.has_samples_per_push() ? server.samples_per_push() : batch) * units;
+}
+
+std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec) {
+  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  if (!IsBulkSynchronous(server.consistency())) return 1;
+  const std::int64_t batch = SamplesPerStep(spec);
+  if (!server.has_samples_per_push()) return std::min(batch, kPortions);
+  const std::int64_t samples = std::clamp<std::int64_t>(server.samples_per_push(), 1, batch);
+  return (batch + samples - 1) / samples;
 }
 
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
@@ -140,7 +155,7 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
   switch (chosen.kind_case()) {
     case Consistency::kBulkSynchronous:
     case Consistency::KIND_NOT_SET:
-      break;
+      return consistency::BulkSynchronous{PortionsOf(spec)};
     case Consistency::kAsynchronous:
       return consistency::Asynchronous{};
     case Consistency::kBoundedDelay: {
@@ -170,7 +185,7 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
     case Consistency::kHogwild:
       return consistency::Hogwild{};
   }
-  return consistency::BulkSynchronous{};
+  return consistency::Asynchronous{};
 }
 
 Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec) {

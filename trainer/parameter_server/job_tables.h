@@ -10,8 +10,9 @@
 //               parameters so far), so that this outlives every worker; nobody waits for anybody in
 //               it, and it has no leases
 //
-// Leases are units of work: 1 is the first values of all parameters, 2 + i is the i-th batch of
-// samplesPerPush samples, counted over all epochs. To add a table (of sparse rows, of embeddings):
+// Leases are units of work: 1 is the first values of all parameters, and 2 + t * k + j is portion j
+// of the k into which step t, a batch of SamplesPerStep() samples, is cut; steps are counted over
+// all epochs. To add a table (of sparse rows, of embeddings):
 // its TableSpec here.
 #pragma once
 
@@ -41,11 +42,12 @@ struct Layout {
 };
 
 inline constexpr Lease kFirstValues = 1;
-inline constexpr Lease LeaseOfBatch(std::int64_t batch) {  // from 0
-  return static_cast<Lease>(batch) + 2;
+// Its step, from 0, and which portion of that it is.
+inline constexpr std::int64_t StepOfLease(Lease lease, std::int64_t portions) {
+  return static_cast<std::int64_t>(lease - consistency::kFirstPortion) / portions;
 }
-inline constexpr std::int64_t BatchOfLease(Lease lease) {
-  return static_cast<std::int64_t>(lease) - 2;
+inline constexpr std::int64_t PortionOfLease(Lease lease, std::int64_t portions) {
+  return static_cast<std::int64_t>(lease - consistency::kFirstPortion) % portions;
 }
 
 // Slots below this many floats are not cut further.
@@ -67,9 +69,15 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
 // weigh as much as the mean; texts, next to nothing.
 std::map<SlotId, double> WeightsOf(const JobTables& tables);
 
-// spec.exchange.parameterServer.samplesPerPush, or what stands in for it, times downpour.pushEvery:
-// a lease is one push, so that it is applied once or not at all.
-std::int64_t SamplesPerPush(const v1alpha1::TrainingJobSpec& spec);
+// Of a bulk-synchronous step dataset.globalBatchSize, whoever works it off. Else a step is one
+// push, so that it is applied once or not at all: spec.exchange.parameterServer.samplesPerPush, or
+// what stands in for it, times downpour.pushEvery.
+std::int64_t SamplesPerStep(const v1alpha1::TrainingJobSpec& spec);
+
+// Leases of a step: 1, but of a bulk-synchronous one globalBatchSize / samplesPerPush, by default
+// 16 (or one a sample). It must not follow from how many workers there are: that may change, and a
+// lease is to mean the same samples for the job's whole life.
+std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec);
 
 // How the job file's consistency is called by the machines.
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec);

@@ -12,6 +12,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/parameter_server/convert.h"
+#include "trainer/parameter_server/work_plan.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -145,11 +146,63 @@ TEST(JobTables, WithHogwildServersOfASparseModelAdd) {
 
 TEST(JobTables, APushHasAGlobalBatchUnlessTheJobSaysOtherwise) {
   v1alpha1::TrainingJobSpec spec = Spec();
-  EXPECT_EQ(SamplesPerPush(spec), 48);
-  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(12);
-  EXPECT_EQ(SamplesPerPush(spec), 12);
-  EXPECT_EQ(BatchOfLease(LeaseOfBatch(17)), 17);
-  EXPECT_GT(LeaseOfBatch(0), kFirstValues);
+  v1alpha1::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
+  server.mutable_consistency()->mutable_asynchronous();
+  EXPECT_EQ(SamplesPerStep(spec), 48);
+  server.set_samples_per_push(12);
+  EXPECT_EQ(SamplesPerStep(spec), 12);
+  server.mutable_downpour()->set_push_every(5);
+  EXPECT_EQ(SamplesPerStep(spec), 60);
+  EXPECT_EQ(PortionsOf(spec), 1);
+  EXPECT_EQ(StepOfLease(kFirstValues + 1, 1), 0);
+  EXPECT_EQ(StepOfLease(kFirstValues + 18, 1), 17);
+}
+
+TEST(JobTables, ABulkSynchronousStepIsAGlobalBatchInPortions) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  const auto portions = [&] {
+    return std::get<consistency::BulkSynchronous>(ConsistencyOf(spec)).portions;
+  };
+  EXPECT_EQ(SamplesPerStep(spec), 48);
+  EXPECT_EQ(portions(), 16);
+  for (const auto& [samples, wanted] : {std::pair{48, 1}, {24, 2}, {1, 48}}) {
+    spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(samples);
+    EXPECT_EQ(SamplesPerStep(spec), 48);
+    EXPECT_EQ(portions(), wanted);
+  }
+  spec.mutable_exchange()->mutable_parameter_server()->clear_samples_per_push();
+  // Never by how many workers there are, which may change.
+  spec.mutable_replica_specs()->mutable_worker()->set_replicas(3);
+  spec.mutable_replica_specs()->mutable_worker()->set_max_replicas(40);
+  EXPECT_EQ(portions(), 16);
+  spec.mutable_dataset()->set_global_batch_size(5);
+  EXPECT_EQ(portions(), 5);
+  EXPECT_EQ(StepOfLease(kFirstValues + 1, 5), 0);
+  EXPECT_EQ(StepOfLease(kFirstValues + 5, 5), 0);
+  EXPECT_EQ(StepOfLease(kFirstValues + 6, 5), 1);
+  EXPECT_EQ(PortionOfLease(kFirstValues + 8, 5), 2);
+}
+
+TEST(WorkPlan, EachClientHasNeighbouringPortionsAsManyAsTheOthers) {
+  for (const std::int64_t portions : {1, 5, 16}) {
+    for (std::int64_t clients = 1; clients <= 18; ++clients) {
+      WorkPlan plan;
+      plan.portions = portions;
+      std::int64_t before = 0;
+      for (std::int64_t portion = 0; portion < portions; ++portion) {
+        const std::int64_t rank = plan.RankOf(plan.LastOf(7) + 1 + portion, clients);
+        ASSERT_GE(rank, before);
+        ASSERT_LT(rank, clients);
+        // As data::Share() cuts a batch.
+        ASSERT_GE(portion, rank * portions / clients);
+        ASSERT_LT(portion, (rank + 1) * portions / clients);
+        before = rank;
+      }
+      EXPECT_EQ(plan.BatchesBelow(plan.LastOf(7)), 6);
+      EXPECT_EQ(plan.BatchesBelow(plan.LastOf(7) + 1), 7);
+      EXPECT_EQ(plan.BatchesBelow(1), 0);
+    }
+  }
 }
 
 TEST(LeaseLedger, AddingARangeEqualsAddingEachOfIt) {

@@ -26,7 +26,7 @@ void LeaseBook::OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& l
   ledgers_[slot] = {view, ledger};
   if (!Informed()) return;
   for (const auto& [first, end] : ledger.intervals()) {
-    for (Lease lease = NotDoneFrom(first); lease < end; lease = NotDoneFrom(lease + 1)) {
+    for (Lease lease = done_.NotIn(first); lease < end; lease = done_.NotIn(lease + 1)) {
       const bool everywhere =
           std::all_of(ledgers_.begin(), ledgers_.end(),
                       [&](const Known& known) { return known.ledger.Has(lease); });
@@ -79,8 +79,8 @@ std::int64_t LeaseBook::FinishedBy(const Client& client) const {
 std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
   std::vector<Lease> taken;
   if (!Informed() || !view_.HasClient(client)) return taken;
-  for (Lease lease = NotDoneFrom(1); lease <= leases_ && taken.size() < most;
-       lease = NotDoneFrom(lease + 1)) {
+  for (Lease lease = done_.NotIn(1); lease <= leases_ && taken.size() < most;
+       lease = done_.NotIn(lease + 1)) {
     const auto returned = returned_.find(lease);
     if (returned != returned_.end() && returned->second.by == client) continue;
     if (holders_.emplace(lease, client).second) taken.push_back(lease);
@@ -88,7 +88,26 @@ std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
   return taken;
 }
 
-bool LeaseBook::AllDone() const { return NotDoneFrom(1) > leases_; }
+std::size_t LeaseBook::Deal(Lease end, const std::vector<Client>& clients,
+                            const std::function<std::size_t(Lease)>& rank) {
+  std::size_t dealt = 0;
+  if (!Informed() || clients.empty()) return dealt;
+  for (Lease lease = done_.NotIn(1); lease < end && lease <= leases_;
+       lease = done_.NotIn(lease + 1)) {
+    if (holders_.contains(lease)) continue;
+    std::size_t to = rank(lease);
+    const auto returned = returned_.find(lease);
+    if (returned != returned_.end() && returned->second.by == clients[to]) {
+      to = (to + 1) % clients.size();
+      if (returned->second.by == clients[to]) continue;
+    }
+    holders_.emplace(lease, clients[to]);
+    ++dealt;
+  }
+  return dealt;
+}
+
+bool LeaseBook::AllDone() const { return done_.NotIn(1) > leases_; }
 
 std::size_t LeaseBook::done() const {
   std::size_t count = 0;
@@ -102,14 +121,6 @@ std::vector<Lease> LeaseBook::HeldBy(const Client& client) const {
     if (holder == client) held.push_back(lease);
   }
   return held;
-}
-
-// A run of done ones is one step.
-Lease LeaseBook::NotDoneFrom(Lease lease) const {
-  const auto& runs = done_.intervals();
-  const auto after = runs.upper_bound(lease);
-  const bool done = after != runs.begin() && lease < std::prev(after)->second;
-  return done ? std::prev(after)->second : lease;
 }
 
 }  // namespace starling::parameter_server

@@ -6,14 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/parameter_server/lease_ledger.h"
+#include "trainer/consistency/lease_ledger.h"
 #include "trainer/parameter_server/slot_plan.h"
 
 namespace starling::parameter_server {
+
+using consistency::Lease;
+using consistency::LeaseLedger;
 
 // Thread-compatible.
 class LeaseBook {
@@ -43,13 +47,19 @@ class LeaseBook {
   // Up to `most` leases for a client of the newest view, the lowest first, but none that it has
   // returned. None before the slots' ledgers are known.
   std::vector<Lease> Take(const Client& client, std::size_t most);
+  // Every free lease below `end` to one of `clients`, all of the newest view: to the one whose rank
+  // it says, or, where that one has returned it, to the next. How many were given out.
+  std::size_t Deal(Lease end, const std::vector<Client>& clients,
+                   const std::function<std::size_t(Lease)>& rank);
   bool Done(Lease lease) const { return done_.Has(lease); }
   bool AllDone() const;
   // The lowest lease that is not done: all before it are.
-  Lease FirstOpen() const { return NotDoneFrom(1); }
+  Lease FirstOpen() const { return done_.NotIn(1); }
   // How many are done, and how many are given out and not done.
   std::size_t done() const;
   std::size_t outstanding() const { return holders_.size(); }
+  // Of those; 0: none is.
+  Lease HighestHeld() const { return holders_.empty() ? 0 : holders_.rbegin()->first; }
   // What this client is to do, the lowest first.
   std::vector<Lease> HeldBy(const Client& client) const;
   // How many a client of the newest view was given that are done.
@@ -59,7 +69,6 @@ class LeaseBook {
 
  private:
   void Finish(Lease lease);
-  Lease NotDoneFrom(Lease lease) const;
 
   Lease leases_;
   JobView view_;

@@ -167,8 +167,8 @@ INSTANTIATE_TEST_SUITE_P(Kinds, SeveralLanesTest, testing::Combine(kKinds, testi
                          KindAndLanes);
 
 TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) {
-  Cluster cluster(kind(), lanes(), consistency::BulkSynchronous{});
-  const auto results = cluster.InView(1, {0, 1}, [](int, ClientLoop& client) {
+  Cluster cluster(kind(), lanes(), consistency::BulkSynchronous{kWorkers});
+  const auto results = cluster.InView(1, {0, 1}, [](int worker, ClientLoop& client) {
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();
     for (Clock clock = 0; clock < 20; ++clock) {
@@ -179,7 +179,9 @@ TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) 
           return absl::InternalError(absl::StrCat("clock ", clock, " reads ", (*values)[0]));
         }
       }
-      for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, Ones(clock));
+      Entry portion = Ones(clock);
+      portion.lease = static_cast<Lease>(2 + clock * kWorkers + worker);
+      for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, portion);
     }
     return client.Drain(Soon());
   });

@@ -26,6 +26,8 @@ SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpe
       spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
       attendance_(options_.common, {kWorkerRole, kServerRole}) {
   told_.boot_id = options_.common.boot_id;
+  work_ = WorkOf(*spec_, spec_->stop(), /*samples=*/1);
+  work_.total = 0;  // until the layout is known
 }
 
 SlotCoordinator::~SlotCoordinator() = default;

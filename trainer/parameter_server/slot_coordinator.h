@@ -149,6 +149,10 @@ class SlotCoordinator final : public membership::Coordinator {
   bool EnoughToWork() const;
   void GiveWork(absl::Time now);
   std::size_t Wanted(const Client& client, std::int64_t left) const;
+  std::vector<Client> Able(const membership::ViewMember* alone) const;
+  std::int64_t Begun() const;
+  std::int64_t BatchesAhead() const;
+  void Deal(const std::vector<Client>& able, std::int64_t batch);
   void CountPace(const Client& client, absl::Time now);
   const membership::ViewMember* FirstClient() const;
   void Judge(absl::Time now);

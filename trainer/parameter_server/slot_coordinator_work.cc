@@ -48,7 +48,7 @@ void SlotCoordinator::LearnWork(absl::Time now) {
   done_count_ = done;
   const bool was_informed = std::exchange(informed_, book_->Informed());
   if (!informed_) return;
-  settled_ = std::max<std::int64_t>(0, static_cast<std::int64_t>(book_->FirstOpen()) - 2);
+  settled_ = work_.BatchesBelow(book_->FirstOpen());
   if (!was_informed) NoteRepeated();
   if (progress_in_view_) failed_views_ = 0;
   const bool over = work_.total > 0 && settled_ >= work_.total;
@@ -63,8 +63,10 @@ void SlotCoordinator::LearnWork(absl::Time now) {
 // After a restore the ledgers say what it cost.
 void SlotCoordinator::NoteRepeated() {
   const std::int64_t before = std::exchange(before_restore_, -1);
-  const std::int64_t lost = before - static_cast<std::int64_t>(book_->done());
-  if (before < 0 || lost <= 0) return;
+  if (before < 0) return;
+  const std::int64_t leases = before - static_cast<std::int64_t>(book_->done());
+  const std::int64_t lost = (leases + work_.portions - 1) / work_.portions;
+  if (lost <= 0) return;
   for (membership::Incident& incident : attendance_.incidents()) {
     if (incident.record.recovery || incident.repaired_by == 0) continue;
     incident.record.repeated_steps = lost;
@@ -147,7 +149,12 @@ void SlotCoordinator::UpdateWork() {
 }
 
 void SlotCoordinator::GiveWork(absl::Time now) {
-  if (view() == nullptr || !informed_ || Halted() || ended_ || conclude_ || ServersLeave()) return;
+  if (view() == nullptr || !informed_ || ended_ || conclude_ || ServersLeave()) return;
+  if (Halted()) {
+    if (Begun() == 0) return;
+    book_->Limit(work_.LastOf(Begun()));
+    return Deal(Able(nullptr), Begun());
+  }
   if (!EnoughToWork()) {
     waiting_ = absl::StrCat("waits for more members: ", view()->clients.size(), " workers and ",
                             view()->servers.size(), " parameter servers are there, at least ",
@@ -161,21 +168,56 @@ void SlotCoordinator::GiveWork(absl::Time now) {
   std::int64_t limit = work_.Limit(made_);
   if (settled_ < work_.warm_start) limit = std::min(limit, work_.warm_start);
   if (!book_->Done(kFirstValues)) limit = 0;
-  book_->Limit(static_cast<Lease>(limit) + 1);
-  const std::int64_t left =
-      std::max<std::int64_t>(0, limit + 1 - static_cast<std::int64_t>(book_->done()));
-  const auto staying = std::ranges::count_if(view()->clients, [this](const ViewMember& member) {
-    return !attendance_.IsLeaving(member.id);
-  });
-  const bool others = staying > 1 && !alone;
-  book_->ForgetReturned(others ? now - options_.return_patience : absl::InfiniteFuture());
-  for (const ViewMember& member : view()->clients) {
-    if (attendance_.IsLeaving(member.id) || (alone && first != &member)) continue;
-    const Client client{member.id, member.joined};
+  limit = std::max(limit, Begun());
+  book_->Limit(work_.LastOf(limit));
+  const std::vector<Client> able = Able(alone ? first : nullptr);
+  book_->ForgetReturned(able.size() > 1 ? now - options_.return_patience : absl::InfiniteFuture());
+  if (work_.in_step) return Deal(able, settled_ + BatchesAhead());
+  const std::int64_t left = std::max<std::int64_t>(
+      0, static_cast<std::int64_t>(work_.LastOf(limit)) - static_cast<std::int64_t>(book_->done()));
+  for (const Client& client : able) {
     const std::size_t holds = book_->HeldBy(client).size();
     const std::size_t wanted = Wanted(client, left);
     if (holds < wanted && !book_->Take(client, wanted - holds).empty()) Changed();
   }
+}
+
+// Who may be given work; `alone`: nobody else.
+std::vector<Client> SlotCoordinator::Able(const ViewMember* alone) const {
+  std::vector<Client> able;
+  for (const ViewMember& member : view()->clients) {
+    if (attendance_.IsLeaving(member.id) || (alone != nullptr && alone != &member)) continue;
+    able.push_back({member.id, member.joined});
+  }
+  return able;
+}
+
+// The last batch of which somebody has a portion: who has can only end it when all of its portions,
+// and all batches before, are given out too. 0: there is none, or leases do not wait for others.
+std::int64_t SlotCoordinator::Begun() const {
+  const Lease held = book_->HighestHeld();
+  return !work_.in_step || held <= kFirstValues ? 0 : work_.BatchesBelow(held) + 1;
+}
+
+// As many batches as are done in a while.
+std::int64_t SlotCoordinator::BatchesAhead() const {
+  double per_second = 0;  // batches
+  for (const auto& [client, pace] : paces_) per_second += pace.per_second;
+  per_second /= static_cast<double>(work_.portions);
+  const double ahead = per_second * absl::ToDoubleSeconds(options_.work_ahead);
+  constexpr std::int64_t kLeast = kFewest, kMostListed = 4 * kMost;
+  return std::clamp(static_cast<std::int64_t>(std::ceil(ahead)) + 1, kLeast,
+                    std::max(kLeast, kMostListed / work_.portions));
+}
+
+// Of the batches up to this one, what is free. Each is shared by all who can work, so that none is
+// one client's while the others wait for it.
+void SlotCoordinator::Deal(const std::vector<Client>& able, std::int64_t batch) {
+  const auto clients = static_cast<std::int64_t>(able.size());
+  const auto rank = [&](Lease lease) {
+    return static_cast<std::size_t>(lease == kFirstValues ? 0 : work_.RankOf(lease, clients));
+  };
+  if (book_->Deal(work_.LastOf(batch) + 1, able, rank) > 0) Changed();
 }
 
 bool SlotCoordinator::NobodyHolds() const {

@@ -64,6 +64,7 @@ TEST(SlotCoordinator, InStepTheNextEpochBeginsAfterTheValidation) {
   for (const bool in_step : {true, false}) {
     pb::TrainingJobSpec spec = Spec();
     if (in_step) {
+      spec.mutable_dataset()->set_global_batch_size(4);
       spec.mutable_exchange()
           ->mutable_parameter_server()
           ->mutable_consistency()
@@ -78,6 +79,85 @@ TEST(SlotCoordinator, InStepTheNextEpochBeginsAfterTheValidation) {
     EXPECT_EQ(fleet.order_.size(), 21U);
     EXPECT_EQ(fleet["w0"].told.evaluate(), 2);
   }
+}
+
+// Batches of 4 samples, in as many portions.
+pb::TrainingJobSpec InPortions() {
+  pb::TrainingJobSpec spec = Spec();
+  spec.mutable_dataset()->set_global_batch_size(4);
+  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(1);
+  spec.mutable_exchange()
+      ->mutable_parameter_server()
+      ->mutable_consistency()
+      ->mutable_bulk_synchronous();
+  return spec;
+}
+
+TEST(SlotCoordinator, ABatchIsSharedByAllAndItsPortionsAreNeighbours) {
+  Fleet fleet = Fleet::Running(2, 1, InPortions());
+  EXPECT_THAT(fleet["w0"].held, ElementsAre(kFirstValues));
+  fleet.Work("w0");
+  fleet.Settle();
+  EXPECT_THAT(fleet["w0"].held, ElementsAre(2, 3, 6, 7));
+  EXPECT_THAT(fleet["w1"].held, ElementsAre(4, 5, 8, 9));
+  fleet.Work("w0", 2);
+  fleet.Advance(absl::Seconds(0.1));
+  EXPECT_EQ(fleet.Look().settled_step, 0) << "half of a batch is no step";
+  fleet.Work("w1", 2);
+  fleet.Advance(absl::Seconds(0.1));
+  EXPECT_EQ(fleet.Look().settled_step, 1);
+  EXPECT_EQ(fleet["w0"].told.settled(), 1);
+
+  fleet.WorkAll();
+  EXPECT_EQ(fleet.order_.size(), 1U + 10 * 4) << "an epoch";
+  EXPECT_EQ(fleet["w0"].told.evaluate(), 1);
+  fleet.Validate("w0");
+  fleet.WorkAll();
+  EXPECT_EQ(fleet.Look().settled_step, 20);
+  EXPECT_EQ(fleet.repeated_, 0);
+}
+
+TEST(SlotCoordinator, WhoComesSharesTheNextBatchesAndADeadWorkersPortionsAreDoneByOthers) {
+  Fleet fleet = Fleet::Running(2, 1, InPortions());
+  fleet.Work("w0");
+  fleet.Settle();
+  const auto dead = fleet["w1"].held;
+  fleet.Kill("w1");
+  fleet.Advance(absl::Seconds(3));
+  for (const Lease lease : dead) EXPECT_THAT(fleet["w0"].held, Contains(lease));
+  fleet.Start("w1");
+  fleet.Advance(absl::Seconds(1));
+  while (fleet["w1"].held.empty() && fleet.Work("w0", 4) > 0) fleet.Advance(absl::Seconds(0.1));
+  EXPECT_THAT(fleet["w1"].held, Not(IsEmpty()));
+  EXPECT_EQ(fleet.repeated_, 0);
+}
+
+// Who holds a portion of the second batch waits for the whole first one.
+TEST(SlotCoordinator, AHaltedJobEndsTheBatchesThatAreBegun) {
+  Fleet fleet = Fleet::Running(2, 1, InPortions());
+  fleet.Work("w0");
+  fleet.Settle();
+  fleet.desired_.settings.halt = true;
+  fleet.desired_.settings.generation = 1;
+  fleet.Want();
+  fleet.Work("w0", 2);
+  fleet.Kill("w1");
+  fleet.Advance(absl::Seconds(3));
+  EXPECT_THAT(fleet["w0"].held, ElementsAre(4, 5, 6, 7, 8, 9));
+  fleet.WorkAll();
+  EXPECT_EQ(fleet.Look().settled_step, 2) << "and none is begun";
+  EXPECT_EQ(fleet.order_.size(), 9U);
+}
+
+TEST(SlotCoordinator, APortionThatIsGivenBackIsAnothers) {
+  Fleet fleet = Fleet::Running(2, 1, InPortions());
+  fleet.Work("w0");
+  fleet.Settle();
+  const Lease lease = fleet.Return("w0");
+  fleet.Settle();
+  EXPECT_THAT(fleet["w1"].held, Contains(lease));
+  fleet.WorkAll();
+  EXPECT_EQ(fleet.repeated_, 0);
 }
 
 TEST(SlotCoordinator, AValidationWhoseMakerDiesIsAskedOfAnother) {

@@ -17,9 +17,25 @@ constexpr Sequence kRecentlyRefused = 256;  // a client's window is smaller
 std::vector<consistency::Contribution> ContributionsOf(const Entry& aggregate, std::int64_t tag) {
   std::vector<consistency::Contribution> parts;
   for (const Constituent& part : aggregate.parts) {
-    parts.push_back({part.client, part.clock, part.completes, part.read, part.weight, tag});
+    parts.push_back({part.client,
+                     part.clock,
+                     part.completes,
+                     part.read,
+                     part.weight,
+                     tag,
+                     {},
+                     part.lease,
+                     part.leases});
   }
   return parts;
+}
+
+// They are looked up one by one.
+bool LeasesAreFew(const Entry& entry) {
+  constexpr Lease kMost = 65536;
+  const auto few = [](Lease count) { return count >= 1 && count <= kMost; };
+  return few(entry.leases) && std::all_of(entry.parts.begin(), entry.parts.end(),
+                                          [&](const Constituent& one) { return few(one.leases); });
 }
 
 Selection SelectionOf(const Update& update) { return {update.first, update.rows, update.keys}; }
@@ -69,6 +85,9 @@ absl::Status SlotState::Check(const Entry& entry) const {
       break;
   }
   if (!entry.update) return absl::InvalidArgumentError("a push holds an update; this one has none");
+  if (!LeasesAreFew(entry)) {
+    return absl::InvalidArgumentError("a push holds 1 to 65536 leases; push those of one step");
+  }
   ASSIGN_OR_RETURN(const Update update, DecodeUpdate(*entry.update));
   if (entry.kind == EntryKind::kRemember) return shard_->Check(SelectionOf(update));
   const bool made = update.kind == UpdateKind::kFactors || update.kind == UpdateKind::kCall;
@@ -85,22 +104,24 @@ bool SlotState::TakesWhole(const Entry& aggregate) const {
     return false;
   }
   // What such a rule remembers is each client's.
-  if (rule->remembered() != optimizer::Optimizer::kNothing) return false;
+  if (rule->remembered() != optimizer::Optimizer::kNothing || !Check(aggregate).ok()) return false;
   std::set<Client> clients;
-  std::set<Lease> leases;
+  LeaseLedger leases;
   for (const Constituent& part : aggregate.parts) {
     if (StandingOf(part.client, part.sequence) != Standing::kNext) return false;
     if (!clients.insert(part.client).second) return false;
     if (part.lease == 0) continue;
-    if (ledger_.Has(part.lease) || !leases.insert(part.lease).second) return false;
+    if (ledger_.CountIn(part.lease, part.lease + part.leases) > 0) return false;
+    if (leases.CountIn(part.lease, part.lease + part.leases) > 0) return false;
+    leases.Add(part.lease, part.lease + part.leases);
   }
-  return Check(aggregate).ok() && model_->Combines(ContributionsOf(aggregate, index_ + 1));
+  return model_->Combines(ContributionsOf(aggregate, index_ + 1));
 }
 
 Outcome SlotState::AppendAggregate(const Entry& aggregate) {
   for (const Constituent& part : aggregate.parts) {
     clients_[part.client].last = part.sequence;
-    if (part.lease != 0) ledger_.Add(part.lease);
+    if (part.lease != 0) ledger_.Add(part.lease, part.lease + part.leases);
   }
   held_[index_] = aggregate.update;
   ApplyAll(model_->OnAggregate(ContributionsOf(aggregate, index_)).ready);
@@ -134,21 +155,36 @@ Outcome SlotState::Append(const Entry& entry) {
     case EntryKind::kAggregate:
       break;
   }
-  if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {
+  const Outcome outcome = AppendPush(entry);
+  if (outcome == Outcome::kRefused) {
+    record.refused.insert(entry.sequence);
+    record.refused.erase(record.refused.begin(),
+                         record.refused.lower_bound(entry.sequence - kRecentlyRefused));
+  }
+  return outcome;
+}
+
+Outcome SlotState::AppendPush(const Entry& entry) {
+  const Lease end = entry.lease + entry.leases;
+  const Lease in =
+      options_.rules.lease_dedupe && entry.lease != 0 ? ledger_.CountIn(entry.lease, end) : 0;
+  if (in > 0 && in < entry.leases) return Outcome::kRefused;
+  if (in > 0) {
     if (entry.completes) ApplyAll(model_->OnSkip(entry.client, entry.clock));
     return Outcome::kSkipped;
   }
   held_[index_] = entry.update;
-  const consistency::Verdict verdict = model_->OnPush(
-      {entry.client, entry.clock, entry.completes, entry.read, entry.weight, index_});
-  if (!verdict.accepted) {
-    held_.erase(index_);
-    record.refused.insert(entry.sequence);
-    record.refused.erase(record.refused.begin(),
-                         record.refused.lower_bound(entry.sequence - kRecentlyRefused));
-  } else if (entry.lease != 0) {
-    ledger_.Add(entry.lease);
-  }
+  const consistency::Verdict verdict = model_->OnPush({entry.client,
+                                                       entry.clock,
+                                                       entry.completes,
+                                                       entry.read,
+                                                       entry.weight,
+                                                       index_,
+                                                       {},
+                                                       entry.lease,
+                                                       entry.leases});
+  if (!verdict.accepted) held_.erase(index_);
+  if (verdict.accepted && entry.lease != 0) ledger_.Add(entry.lease, end);
   ApplyAll(verdict.ready);
   return verdict.accepted ? Outcome::kTaken : Outcome::kRefused;
 }

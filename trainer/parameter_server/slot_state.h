@@ -18,13 +18,15 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "trainer/consistency/consistency.h"
-#include "trainer/parameter_server/lease_ledger.h"
+#include "trainer/consistency/lease_ledger.h"
 #include "trainer/parameter_server/rules.h"
 #include "trainer/parameter_server/table.h"
 
 namespace starling::parameter_server {
 
 using consistency::Clock;
+using consistency::Lease;
+using consistency::LeaseLedger;
 using consistency::Version;
 using Sequence = std::int64_t;  // a client's pushes to one slot, from 1
 
@@ -45,6 +47,7 @@ struct Constituent {
   Client client;
   Sequence sequence = 0;
   Lease lease = 0;
+  Lease leases = 1;
   Clock clock = 0;
   bool completes = true;
   Version read = 0;
@@ -57,6 +60,7 @@ struct Entry {
   Client client;
   Sequence sequence = 0;
   Lease lease = 0;
+  Lease leases = 1;  // it holds so many from `lease` on: portions of one step
   Clock clock = 0;
   bool completes = true;  // the last push of that clock
   Version read = 0;       // the version that it was computed from
@@ -68,8 +72,9 @@ struct Entry {
 
 enum class Outcome : std::uint8_t {
   kTaken = 0,    // applied, or held until its batch is complete
-  kSkipped = 1,  // its lease was in the ledger: only the clock went on
-  kRefused = 2,  // too late for its step: the client takes it back
+  kSkipped = 1,  // its leases were in the ledger: only the clock went on
+  kRefused = 2,  // too late for its step, or only some of its leases were in the ledger: the client
+                 // takes it back
 };
 
 // Where a push stands before it is appended.
@@ -140,6 +145,7 @@ class SlotState {
     std::set<Sequence> refused;
   };
 
+  Outcome AppendPush(const Entry& entry);
   Outcome Assign(const Entry& entry);
   Outcome AppendAggregate(const Entry& aggregate);
   void ApplyAll(const std::vector<consistency::Batch>& batches);

@@ -123,7 +123,7 @@ TEST(SlotState, BulkSynchronousStepsOfUnequalSharesEqualTheWholeBatchsBitForBit)
     return sgd;
   }());
   table->learning_rate = [](std::int64_t) { return 0.25; };
-  SlotState slot(OptionsOf(table, consistency::BulkSynchronous{}));
+  SlotState slot(OptionsOf(table, consistency::BulkSynchronous{4}));
   slot.OnView({C(0), C(1), C(2)});
   const double counts[] = {8, 4, 4};
   Floats reference(3);
@@ -133,6 +133,9 @@ TEST(SlotState, BulkSynchronousStepsOfUnequalSharesEqualTheWholeBatchsBitForBit)
       const auto value = static_cast<float>((step + client) % 5 - 2);
       Entry entry = PushOf(C(client), step, Range(0, 3, {value, 2 * value, 4}));
       entry.weight = counts[client];
+      // Two portions are the first client's.
+      entry.lease = static_cast<Lease>(4 * step - 2 + (client == 0 ? 0 : client + 1));
+      entry.leases = client == 0 ? 2 : 1;
       slot.Append(entry);
     }
     for (std::size_t j = 0; j < 3; ++j) {
@@ -187,7 +190,7 @@ std::unique_ptr<SlotState> Busy(const SlotOptions& options, int pushes) {
     Entry entry = dense ? PushOf(C(i % 2), i / 2 + 1,
                                  Range(static_cast<std::uint64_t>(i % 3), 2, Floats(8, 1.5F)))
                         : PushOf(C(i % 2), i / 2 + 1, Rows(keys, Floats(4, 1.5F)));
-    entry.lease = static_cast<Lease>(i) + 1;
+    entry.lease = static_cast<Lease>(i) + 2;
     if (dense && i % 5 == 4) {
       entry.kind = EntryKind::kRemember;
       entry.lease = 0;
@@ -199,7 +202,7 @@ std::unique_ptr<SlotState> Busy(const SlotOptions& options, int pushes) {
 
 std::vector<SlotOptions> EverySlot() {
   std::vector<SlotOptions> all;
-  for (const consistency::Options& model : {consistency::Options(consistency::BulkSynchronous{}),
+  for (const consistency::Options& model : {consistency::Options(consistency::BulkSynchronous{3}),
                                             consistency::Options(consistency::Asynchronous{})}) {
     for (const TableKind kind : {TableKind::kDense, TableKind::kSparse}) {
       for (int rule = 0; rule < 4; ++rule) {
@@ -249,9 +252,10 @@ TEST(SlotState, ASlotThatIsCutGoesOnAsIfItAlwaysHadBeenTwo) {
     const auto lower = Busy(options, 21);
     const auto upper = lower->Split(at);
     EXPECT_EQ(upper->LastOf(C(0)), whole->LastOf(C(0)));
-    EXPECT_TRUE(upper->ledger().Has(1));
-    const Entry push =
+    EXPECT_TRUE(upper->ledger().Has(2));
+    Entry push =
         PushOf(C(2), 1, dense ? Range(0, 5, Floats(20, 2)) : Rows(Keys{1, 2, 3, 4}, Floats(16, 2)));
+    push.lease = dense ? 6 : 23;  // which completes a step
     whole->Append(push);
     auto [below, above] = SplitUpdate(*DecodeUpdate(*push.update), at, *options.table);
     Entry low = push, high = push;

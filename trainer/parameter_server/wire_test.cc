@@ -22,13 +22,14 @@ std::vector<Message> EveryMessage() {
   entry.client = kClient;
   entry.sequence = 7;
   entry.lease = 9;
+  entry.leases = 5;
   entry.clock = 4;
   entry.completes = false;
   entry.read = 12;
   entry.weight = 0.5;
   entry.update = body;
   Entry whole = OfKind(EntryKind::kAggregate, entry);
-  whole.parts = {{kClient, 7, 9, 4, true, 12, 0.5}, {kClient, 8, 10, 4, false, 11, 2}};
+  whole.parts = {{kClient, 7, 9, 3, 4, true, 12, 0.5}, {kClient, 8, 12, 1, 4, false, 11, 2}};
   membership::SyncId sync_id;
   sync_id.view = 5;
   sync_id.member = kServer;

@@ -11,12 +11,13 @@
 namespace starling::parameter_server {
 namespace {
 
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() / 4;
+// With room for the portions of each.
+constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() >> 22;
 
 std::int64_t Product(std::int64_t a, std::int64_t b) { return a > kMost / b ? kMost : a * b; }
 
 // A model in which all that is read at one clock is the same has its validations between clocks.
-bool InStep(const consistency::Options& model) {
+bool ValidatesBetween(const consistency::Options& model) {
   return std::holds_alternative<consistency::BulkSynchronous>(model) ||
          std::holds_alternative<consistency::BackupWorkers>(model);
 }
@@ -50,7 +51,9 @@ bool WorkPlan::Over(std::int64_t made, std::int64_t settled) const {
 WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& stop,
                 std::int64_t samples) {
   WorkPlan plan;
-  const std::int64_t batch = std::max<std::int64_t>(1, SamplesPerPush(spec));
+  const std::int64_t batch = std::max<std::int64_t>(1, SamplesPerStep(spec));
+  plan.portions = PortionsOf(spec);
+  plan.in_step = std::holds_alternative<consistency::BulkSynchronous>(ConsistencyOf(spec));
   plan.per_epoch = std::max<std::int64_t>(1, (samples + batch - 1) / batch);
   plan.total = kMost;
   if (stop.has_epochs()) plan.total = Product(plan.per_epoch, stop.epochs());
@@ -58,7 +61,7 @@ WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& sto
   if (spec.dataset().has_validation()) {
     plan.every = std::max<std::int64_t>(1, spec.validation().every_epochs());
   }
-  plan.ahead = InStep(ConsistencyOf(spec)) ? 0 : 1;
+  plan.ahead = ValidatesBetween(ConsistencyOf(spec)) ? 0 : 1;
   const v1alpha1::Downpour& downpour = spec.exchange().parameter_server().downpour();
   const std::int64_t units = std::max<std::int64_t>(1, downpour.push_every());  // in one lease
   plan.warm_start = (downpour.warm_start() + units - 1) / units;

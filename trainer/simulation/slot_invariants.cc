@@ -82,6 +82,22 @@ void SlotInvariants::OnRead(std::size_t slot, const parameter_server::SlotView& 
   known = std::max(known, floor);
 }
 
+void SlotInvariants::OnReadInStep(std::size_t slot, std::int64_t portions,
+                                  parameter_server::Clock step, std::size_t leases,
+                                  const std::vector<float>& values) {
+  for (std::size_t unit = 1; unit < leases; ++unit) {
+    const auto of = static_cast<parameter_server::Clock>(unit - 1) / portions;
+    const auto first = static_cast<std::size_t>(of * portions) + 1;
+    if (values[unit] != values[first]) {
+      Fail(absl::StrCat("7: a read of slot ", slot, " holds a part of step ", of));
+    }
+    if (of < step && values[unit] != 1) {
+      Fail(absl::StrCat("7: a read of slot ", slot, " for step ", step, " lacks unit ", unit,
+                        " of step ", of));
+    }
+  }
+}
+
 void SlotInvariants::OnAppended(std::size_t slot, ViewNumber view,
                                 const parameter_server::Entry& entry,
                                 parameter_server::Outcome outcome) {

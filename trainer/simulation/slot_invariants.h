@@ -42,6 +42,10 @@ class SlotInvariants {
   void OnRead(std::size_t slot, const parameter_server::SlotView& view,
               parameter_server::Clock floor, const std::vector<float>& values,
               const std::vector<UnitPush>& pushes);
+  // 7: what was read for step `step` holds all steps before, and of no step a part: unit u is lease
+  // u + 1.
+  void OnReadInStep(std::size_t slot, std::int64_t portions, parameter_server::Clock step,
+                    std::size_t leases, const std::vector<float>& values);
   // 7: none comes later. `view` is the server's.
   void OnAppended(std::size_t slot, parameter_server::ViewNumber view,
                   const parameter_server::Entry& entry, parameter_server::Outcome outcome);

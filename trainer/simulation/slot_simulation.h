@@ -32,7 +32,7 @@ struct SlotOptions {
   int clients = 3;
   int slots = 2;
   int replication = 2;
-  int leases = 24;
+  int leases = 25;  // the first values, and portions of whole bulk-synchronous steps
   int faults = 10;  // 0: an undisturbed run
   int fanout = 1;   // clients that push through the first of them; 1: everybody by itself
   // Views and leases come from parameter_server::SlotCoordinator, which knows only what is reported
@@ -67,6 +67,7 @@ struct SlotOutcome {
   int acknowledged = 0;
   int skipped = 0;  // pushes whose lease was in the ledger
   int reads = 0;
+  int refused = 0;     // portions pushed beside others of which a slot had some already
   int returns = 0;     // leases that clients gave back
   int rests = 0;       // of clients without work
   int aggregates = 0;  // taken, of two clients or more, at each server

@@ -41,6 +41,8 @@ SlotWorld::SlotWorld(const SlotOptions& options)
   table->combine = ps::Combine::kSum;
   table->rule = optimizer::MakeAdd();
   table_ = std::move(table);
+  const auto* in_step = std::get_if<consistency::BulkSynchronous>(&options.model);
+  if (in_step != nullptr) portions_ = in_step->portions;
 }
 
 std::int64_t SlotWorld::Random(std::int64_t low, std::int64_t high) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world of a simulated history of parameter servers; see slot_simulation.h. Time, network and
-// checks are in slot_world.cc, the processes in slot_world_processes.cc, the made-up coordinator
-// and the faults in slot_world_control.cc, the real coordinator's rules in slot_world_planned.cc.
+// checks are in slot_world.cc, the processes in slot_world_processes.cc (what bulk-synchronous
+// clients do otherwise in slot_world_in_step.cc), the made-up coordinator and the faults in
+// slot_world_control.cc, the real coordinator's rules in slot_world_planned.cc.
 #pragma once
 
 #include <functional>
@@ -67,13 +68,18 @@ class SlotWorld {
     ps::Clock clock = 0;
     bool computing = false;
     std::map<std::pair<std::size_t, std::int64_t>, ps::Clock> reading;
-    std::map<std::pair<std::size_t, ps::Sequence>, std::size_t> units;  // pushed, not acknowledged
-    std::map<std::pair<std::size_t, ps::Sequence>, ps::Clock> clocks;   // of those
+    // Pushed, not acknowledged.
+    std::map<std::pair<std::size_t, ps::Sequence>, std::vector<std::size_t>> units;
     std::map<std::size_t, std::set<std::size_t>> missing;  // leased units and slots still to answer
     ps::Version version = 0;
     std::vector<ps::Lease> listed;         // in the newest directive
     std::set<ps::Lease> done;              // of those, by all slots
     std::map<ps::Lease, Micros> returned;  // of those, given back: until then
+    // In step: the units of leases that it reads for or computes; those of which some slot has
+    // refused a push; and those that are therefore to be pushed one by one.
+    std::vector<std::size_t> portions;
+    std::set<std::size_t> refused;
+    std::set<std::size_t> singly;
   };
   // A coordinator's stream to a pod.
   struct Stream {
@@ -130,10 +136,18 @@ class SlotWorld {
   void Compute(const MemberId& id);
   void RestAWhile(const MemberId& id);
   void PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes);
+  void PushToAll(const MemberId& id, const ps::Entry& entry, const std::vector<std::size_t>& units);
   void Retry(const MemberId& id);
   void LosePatience(const MemberId& id);
   void Prefetch();
   void Snapshot();
+
+  // slot_world_in_step.cc
+  void BeginPortions(const MemberId& id);
+  void TakePortions(const MemberId& id);
+  void PushPortions(const MemberId& id);
+  void GiveUpForLower(const MemberId& id);
+  ps::Clock StepOf(std::size_t unit) const;
 
   // slot_world_control.cc
   void CoordinatorTick();
@@ -189,6 +203,7 @@ class SlotWorld {
 
   std::shared_ptr<const ps::TableSpec> table_;
   std::optional<std::int64_t> staleness_;  // that the model promises
+  std::int64_t portions_ = 0;              // of a bulk-synchronous step; 0: another model
   SlotInvariants invariants_;
   std::map<MemberId, Process> processes_;
   std::map<MemberId, Server> servers_;

@@ -192,6 +192,7 @@ std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
     Client& one = clients_.at(client.id);
     for (const ps::Lease lease : one.listed) {
       if (one.missing.contains(lease - 1) || one.done.contains(lease)) continue;
+      if (std::ranges::find(one.portions, lease - 1) != one.portions.end()) continue;
       if (one.returned.contains(lease) && now_ < one.returned[lease]) continue;
       one.returned.erase(lease);
       if (!GivesBack(one, lease, 0.05)) return lease - 1;

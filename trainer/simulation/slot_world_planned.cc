@@ -17,13 +17,19 @@ namespace pb = v1alpha1;
 
 constexpr std::int64_t kTick = 10'000;
 
-// As many batches as there are leases beside the first values.
+// As many batches as the leases beside the first values make.
 pb::TrainingJobSpec SpecOf(const SlotOptions& options) {
   pb::TrainingJobSpec spec;
   spec.mutable_stop()->set_steps(options.leases - 1);
   pb::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
   server.set_replication(options.replication);
   server.mutable_consistency()->mutable_asynchronous();
+  const auto* in_step = std::get_if<consistency::BulkSynchronous>(&options.model);
+  if (in_step == nullptr) return spec;
+  spec.mutable_stop()->set_steps((options.leases - 1) / in_step->portions);
+  spec.mutable_dataset()->set_global_batch_size(in_step->portions);
+  server.set_samples_per_push(1);
+  server.mutable_consistency()->mutable_bulk_synchronous();
   return spec;
 }
 
@@ -242,7 +248,7 @@ membership::Report SlotWorld::ReportOf(const Process& process) const {
     if (here && machine->open()) {
       pb::SlotLedger& ledger = *said.add_ledgers();
       ledger.set_slot(slot);
-      Put(machine->state()->ledger(), ledger);
+      ps::Put(machine->state()->ledger(), ledger);
     }
     Put(ps::SlotReport{machine->state_id(), machine->cached(),
                        here && machine->phase() == ps::ServerPhase::kLost,

@@ -135,8 +135,10 @@ void SlotWorld::On(const MemberId& id, const ps::StartedOver&) {
   client.computing = false;
   client.reading.clear();
   client.units.clear();
-  client.clocks.clear();
   client.missing.clear();
+  client.portions.clear();
+  client.refused.clear();
+  client.singly.clear();
   client.listed.clear();
   client.done.clear();
   client.returned.clear();
@@ -145,7 +147,7 @@ void SlotWorld::On(const MemberId& id, const ps::StartedOver&) {
 void SlotWorld::On(const MemberId& id, const ps::Ready& event) {
   clients_.at(id).clock = event.start;
   Trace(absl::StrCat(id.pod_uid, " starts at clock ", event.start));
-  StartReading(id);
+  portions_ > 0 ? BeginPortions(id) : StartReading(id);
 }
 
 void SlotWorld::On(const MemberId& id, const ps::Acknowledged& event) {
@@ -153,13 +155,23 @@ void SlotWorld::On(const MemberId& id, const ps::Acknowledged& event) {
   const auto unit = client.units.find({event.slot, event.sequence});
   if (unit == client.units.end()) return;  // it only told where this client starts
   ++outcome_.acknowledged;
-  invariants_.OnAcknowledged(event.slot, client.machine->view(), unit->second);
-  const auto missing = client.missing.find(unit->second);
-  if (missing != client.missing.end()) {
+  for (const std::size_t one : unit->second) {
+    if (event.outcome == ps::Outcome::kRefused) {
+      client.refused.insert(one);
+    } else {
+      invariants_.OnAcknowledged(event.slot, client.machine->view(), one);
+    }
+    const auto missing = client.missing.find(one);
+    if (missing == client.missing.end()) continue;
     missing->second.erase(event.slot);
-    if (missing->second.empty()) {
-      LeaseDone(unit->second, client.machine->self());
-      client.missing.erase(missing);
+    if (!missing->second.empty()) continue;
+    client.missing.erase(missing);
+    if (client.refused.erase(one) == 0) {
+      LeaseDone(one, client.machine->self());
+    } else {
+      ++outcome_.refused;
+      client.singly.insert(one);
+      leases_[one].holder.reset();
     }
   }
   client.units.erase(unit);
@@ -181,6 +193,9 @@ void SlotWorld::On(const MemberId& id, const ps::ReadDone& event) {
   if (staleness_) {
     invariants_.OnRead(event.slot, view.slots[event.slot], reading->second - *staleness_, values,
                        pushes_[event.slot]);
+  }
+  if (portions_ > 0) {
+    invariants_.OnReadInStep(event.slot, portions_, reading->second, leases_.size(), values);
   }
   client.reading.erase(reading);
   client.version = event.version;
@@ -210,6 +225,7 @@ void SlotWorld::StartReading(const MemberId& id) {
 void SlotWorld::Compute(const MemberId& id) {
   Client& client = clients_.at(id);
   client.computing = false;
+  if (portions_ > 0) return PushPortions(id);
   const int pushes = Chance(0.4) ? 2 : 1;
   for (int i = 0; i < pushes; ++i) {
     std::optional<std::size_t> lease;
@@ -252,15 +268,26 @@ void SlotWorld::PushUnit(const MemberId& id, std::optional<std::size_t> lease, b
   entry.completes = completes;
   entry.read = client.version;
   entry.update = std::make_shared<const std::string>(ps::Encode(update));
+  if (lease) {
+    for (std::size_t slot = 0; slot < pushes_.size(); ++slot) client.missing[*lease].insert(slot);
+  }
+  PushToAll(id, entry, unit ? std::vector<std::size_t>{*unit} : std::vector<std::size_t>());
+}
+
+void SlotWorld::PushToAll(const MemberId& id, const ps::Entry& entry,
+                          const std::vector<std::size_t>& units) {
+  Client& client = clients_.at(id);
   for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
-    if (unit) pushes_[slot].push_back({client.machine->self(), client.clock, *unit});
+    for (const std::size_t unit : units) {
+      pushes_[slot].push_back({client.machine->self(), entry.clock, unit});
+    }
     ps::Sequence sequence = 0;
     const ps::ClientSends sends = client.machine->Push(slot, entry, sequence);
-    if (unit) client.units[{slot, sequence}] = *unit;
-    if (lease) client.missing[*lease].insert(slot);
-    if (unit)
-      Trace(absl::StrCat(id.pod_uid, " pushes unit ", *unit, " to slot ", slot, " as ", sequence,
-                         " of clock ", client.clock));
+    if (!units.empty()) client.units[{slot, sequence}] = units;
+    for (const std::size_t unit : units) {
+      Trace(absl::StrCat(id.pod_uid, " pushes unit ", unit, " to slot ", slot, " as ", sequence,
+                         " of clock ", entry.clock));
+    }
     SendFrom(id, sends);
   }
 }
@@ -268,6 +295,7 @@ void SlotWorld::PushUnit(const MemberId& id, std::optional<std::size_t> lease, b
 void SlotWorld::Retry(const MemberId& id) {
   Deliver(id, Random(20'000, 60'000), [this, id](Process&) {
     SendFrom(id, clients_.at(id).machine->Resend());
+    if (portions_ > 0) GiveUpForLower(id);
     Retry(id);
   });
 }

@@ -18,6 +18,7 @@ namespace starling::worker {
 namespace {
 
 using ::testing::Each;
+using ::testing::FloatNear;
 using ::testing::HasSubstr;
 using ::testing::Lt;
 using ::testing::Ne;
@@ -203,12 +204,15 @@ TEST_F(ClientLifeTest, WhoeverDiesWheneverEverySampleIsUsedOnceAnEpoch) {
   std::mt19937 random(wanted == nullptr ? 1 : static_cast<unsigned>(std::atoi(wanted)));
   v1alpha1::TrainingJobSpec spec = VisitJob(12);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(100'000'000);
-  switch (random() % 4) {
+  switch (random() % 5) {
     case 0:
       ModelOf(spec).mutable_asynchronous();
       break;
     case 1:
       ModelOf(spec).mutable_bounded_delay()->set_delay(3);
+      break;
+    case 2:
+      ModelOf(spec).mutable_bulk_synchronous();
       break;
     default:
       ModelOf(spec).mutable_stale_synchronous()->set_staleness(2);
@@ -239,7 +243,9 @@ TEST_F(ClientLifeTest, WhoeverDiesWheneverEverySampleIsUsedOnceAnEpoch) {
   for (const std::string& uid : dead) flock.Restart(uid);
   const v1alpha1::Result result = flock.AwaitResult();
   ASSERT_EQ(result.steps(), 12 * kPerEpoch) << "settled " << flock.coordinator().settled();
-  EXPECT_THAT(VisitsOf(result), Each(12.0F));
+  // Shares of 5 of 16 samples are not exact.
+  EXPECT_THAT(VisitsOf(result),
+              Each(FloatNear(12, ModelOf(spec).has_bulk_synchronous() ? 1e-3F : 0)));
 }
 
 TEST_F(ClientLifeTest, DivergenceIsTheJobsFailureAndNothingOfItIsPushed) {

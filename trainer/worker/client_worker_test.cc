@@ -173,65 +173,12 @@ INSTANTIATE_TEST_SUITE_P(Models, EveryModelOfSums,
 
 // Models of which a step is the average of several pushes.
 
-TEST_F(ClientWorkerTest, ABulkSynchronousStepIsTheAverageOfOnePushOfEveryWorker) {
-  v1alpha1::TrainingJobSpec spec = VisitJob(4);
-  ModelOf(spec).mutable_bulk_synchronous();
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-
-  const v1alpha1::Result result = flock.AwaitResult();
-
-  EXPECT_EQ(result.steps(), 4 * kPerEpoch);
-  // Who read the same parameters made one step together; the next parameters are these and the mean
-  // of what those pushed.
-  std::map<std::vector<float>, std::vector<std::vector<std::int64_t>>> steps;
-  std::int64_t calls = 0;
-  for (int worker = 0; worker < 3; ++worker) {
-    for (const VisitEngine::Call& call : flock.EngineOf<VisitEngine>(worker).calls()) {
-      steps[call.parameters].push_back(call.samples);
-      ++calls;
-    }
-  }
-  EXPECT_EQ(calls, 4 * kPerEpoch);
-  std::size_t of_all = 0;
-  std::size_t broken = 0;
-  for (const auto& [parameters, pushes] : steps) {
-    of_all += pushes.size() == 3 ? 1 : 0;
-    std::vector<float> next = parameters;
-    for (const auto& samples : pushes) {
-      for (const std::int64_t sample : samples) {
-        next[static_cast<std::size_t>(sample)] += 1 / static_cast<float>(pushes.size());
-      }
-    }
-    const bool follows = std::any_of(steps.begin(), steps.end(), [&](const auto& other) {
-      for (std::size_t i = 0; i < next.size(); ++i) {
-        if (std::abs(other.first[i] - next[i]) > 1e-4F) return false;
-      }
-      return true;
-    });
-    broken += follows ? 0 : 1;
-  }
-  EXPECT_EQ(broken, 1u) << "only the last step has no successor";
-  EXPECT_GE(of_all, steps.size() * 9 / 10);
-}
-
-TEST_F(ClientWorkerTest, BulkSynchronousWithOneWorkerIsTheSum) {
-  v1alpha1::TrainingJobSpec spec = VisitJob(2);
-  ModelOf(spec).mutable_bulk_synchronous();
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(1);
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(2.0F));
-}
-
 class EveryModelOfAverages : public ClientWorkerTest,
                              public ::testing::WithParamInterface<const char*> {
  protected:
   static v1alpha1::TrainingJobSpec Job(std::int64_t epochs, const std::string& name) {
     v1alpha1::TrainingJobSpec spec = VisitJob(epochs);
     v1alpha1::Consistency& model = ModelOf(spec);
-    if (name == "BulkSynchronous") model.mutable_bulk_synchronous();
     if (name == "BackupWorkers") model.mutable_backup_workers()->set_backups(1);
     if (name == "SoftSync") model.mutable_soft_sync()->set_n(1);
     return spec;
@@ -267,7 +214,7 @@ TEST_P(EveryModelOfAverages, DeathsOfWorkersAndServersStopNobody) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModelOfAverages,
-                         ::testing::Values("BulkSynchronous", "BackupWorkers", "SoftSync"),
+                         ::testing::Values("BackupWorkers", "SoftSync"),
                          [](const auto& one) { return std::string(one.param); });
 
 // A worker that is always slow: what it brings comes too late each time.

@@ -11,6 +11,7 @@
 namespace starling::worker {
 namespace {
 
+using consistency::LeaseRun;
 using membership::Phase;
 using parameter_server::JobView;
 using parameter_server::Lease;
@@ -136,6 +137,7 @@ void LeaseDesk::Install(const JobView& view) {
       done_.clear();
       done_unlisted_.clear();
       given_back_.clear();
+      singly_.clear();
     }
     told_held_.clear();  // in this view
     joined_ = joined;
@@ -163,52 +165,79 @@ void LeaseDesk::Broken(std::vector<membership::MemberId> unreachable) {
   at_once_.report();
 }
 
-std::optional<Lease> LeaseDesk::Take() {
-  const sync::MutexLock lock(mutex_);
-  if (!installed_ || !orders_.view || orders_.view->number != installed_->number) {
-    return std::nullopt;
-  }
-  for (const Lease lease : orders_.leases) {
-    if (done_.contains(lease) || begun_.contains(lease)) continue;
-    const auto given_back = given_back_.find(lease);
-    if (given_back != given_back_.end()) {
-      if (!given_back->second.Expired()) continue;
-      given_back_.erase(given_back);
-      told_held_.erase(lease);
-    }
-    begun_.insert(lease);
-    return lease;
-  }
-  return std::nullopt;
+bool LeaseDesk::InView() const {
+  return installed_ && orders_.view && orders_.view->number == installed_->number;
 }
 
-void LeaseDesk::Done(Lease lease) {
+// It may be begun, now.
+bool LeaseDesk::Open(Lease lease) const {
+  if (done_.contains(lease) || begun_.contains(lease)) return false;
+  const auto given_back = given_back_.find(lease);
+  return given_back == given_back_.end() || given_back->second.Expired();
+}
+
+std::optional<LeaseRun> LeaseDesk::Take(std::int64_t portions) {
+  const sync::MutexLock lock(mutex_);
+  if (!InView()) return std::nullopt;
+  const auto& leases = orders_.leases;
+  auto at = std::ranges::find_if(leases, [this](Lease lease) { return Open(lease); });
+  if (at == leases.end()) return std::nullopt;
+  LeaseRun run(*at);
+  if (given_back_.erase(run.first) > 0) told_held_.erase(run.first);
+  const bool alone = singly_.contains(run.first);
+  const auto continues = [&](Lease lease) {
+    return lease == run.end() && Open(lease) && !given_back_.contains(lease) &&
+           !singly_.contains(lease) &&
+           parameter_server::StepOfLease(lease, portions) ==
+               parameter_server::StepOfLease(run.first, portions);
+  };
+  const bool joins = !alone && portions > 1 && run.first != parameter_server::kFirstValues;
+  while (joins && ++at != leases.end() && continues(*at)) ++run.count;
+  for (Lease lease = run.first; lease < run.end(); ++lease) begun_.insert(lease);
+  return run;
+}
+
+bool LeaseDesk::IsNext(Lease lease) const {
+  const sync::MutexLock lock(mutex_);
+  if (!InView() || !Listed(lease)) return false;
+  for (const Lease one : orders_.leases) {
+    if (one < lease && Open(one)) return false;
+  }
+  return true;
+}
+
+void LeaseDesk::Done(const LeaseRun& run) {
   {
     const sync::MutexLock lock(mutex_);
-    begun_.erase(lease);
-    if (Listed(lease)) {
-      done_.insert(lease);
-    } else {
-      done_unlisted_.push_back(lease);
-      if (done_unlisted_.size() > kMostUnlisted) done_unlisted_.pop_front();
+    for (Lease lease = run.first; lease < run.end(); ++lease) {
+      begun_.erase(lease);
+      if (Listed(lease)) {
+        done_.insert(lease);
+      } else {
+        done_unlisted_.push_back(lease);
+        if (done_unlisted_.size() > kMostUnlisted) done_unlisted_.pop_front();
+      }
     }
   }
   at_once_.report();
 }
 
-void LeaseDesk::Refused(Lease lease) {
+void LeaseDesk::Refused(const LeaseRun& run) {
   {
     const sync::MutexLock lock(mutex_);
-    begun_.erase(lease);
-    if (Listed(lease))
-      given_back_.insert_or_assign(lease, net::Deadline::After(options_.give_back_patience));
+    const net::Deadline until = net::Deadline::After(options_.give_back_patience);
+    for (Lease lease = run.first; lease < run.end(); ++lease) {
+      begun_.erase(lease);
+      if (run.count > 1) singly_.insert(lease);
+      if (Listed(lease)) given_back_.insert_or_assign(lease, until);
+    }
   }
   at_once_.report();
 }
 
-void LeaseDesk::Dropped(Lease lease) {
+void LeaseDesk::Dropped(const LeaseRun& run) {
   const sync::MutexLock lock(mutex_);
-  begun_.erase(lease);
+  for (Lease lease = run.first; lease < run.end(); ++lease) begun_.erase(lease);
 }
 
 void LeaseDesk::Evaluated(std::int64_t turn, bool ends_training) {

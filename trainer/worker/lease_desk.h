@@ -74,19 +74,24 @@ class LeaseDesk {
   void Running();
   // Its links have ended, and whom this worker could not reach.
   void Broken(std::vector<membership::MemberId> unreachable);
-  // The first lease of the installed view that is neither begun nor done; it is begun now: it is
-  // finished and told, listed or not.
-  std::optional<parameter_server::Lease> Take();
-  // All slots have acknowledged it.
-  void Done(parameter_server::Lease lease);
-  // All slots have answered, and one has refused it: it is given back, so that another worker does
-  // it. If it is listed for long nevertheless, it is this worker's again.
-  void Refused(parameter_server::Lease lease);
-  // It was begun, but nothing of it is on its way: it is to be taken again.
-  void Dropped(parameter_server::Lease lease);
+  // The first lease of the installed view that is neither begun nor done, and as many as follow it
+  // in the same step, of so many portions; they are begun now: finished and told, listed or not.
+  // What was refused beside others comes by itself.
+  std::optional<consistency::LeaseRun> Take(std::int64_t portions = 1);
+  // Whether this one, which is begun, is still listed, and Take would not give a lower one.
+  bool IsNext(parameter_server::Lease lease) const;
+  // All slots have acknowledged them.
+  void Done(const consistency::LeaseRun& run);
+  // All slots have answered, and one has refused them: they are given back, so that another worker
+  // does them. What is listed for long nevertheless is this worker's again.
+  void Refused(const consistency::LeaseRun& run);
+  // They were begun, but nothing of them is on its way: they are to be taken again.
+  void Dropped(const consistency::LeaseRun& run);
   void Evaluated(std::int64_t turn, bool ends_training);
 
  private:
+  bool Open(parameter_server::Lease lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool InView() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Listed(parameter_server::Lease lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool TakeView(const parameter_server::JobView& view, std::uint64_t incarnation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -111,6 +116,8 @@ class LeaseDesk {
   // Listed, but refused: until then they are told neither as held nor as done, once they were told
   // as held. By that the coordinator knows.
   std::map<parameter_server::Lease, net::Deadline> given_back_ ABSL_GUARDED_BY(mutex_);
+  // Refused beside others: some slot has a part of those, so each is to be pushed by itself.
+  std::set<parameter_server::Lease> singly_ ABSL_GUARDED_BY(mutex_);
   mutable std::set<parameter_server::Lease> told_held_ ABSL_GUARDED_BY(mutex_);
   std::int64_t evaluated_turn_ ABSL_GUARDED_BY(mutex_) = 0;
   bool ends_training_ ABSL_GUARDED_BY(mutex_) = false;

@@ -144,6 +144,46 @@ TEST_F(LeaseDeskTest, ARefusedLeaseThatStaysListedIsItsOwnAgain) {
   EXPECT_EQ(desk.Take(), 2);
 }
 
+// Leases 2 to 5 are the portions of one batch, 6 to 9 of the next.
+TEST_F(LeaseDeskTest, ListedNeighboursOfOneBatchAreTakenTogether) {
+  using Run = consistency::LeaseRun;
+  const auto view = ViewOf(MakeViewNumber(1, 1), 1);
+  Direct(1, view, {1, 2, 3, 5, 6, 7});
+  desk_.Install(view);
+  EXPECT_EQ(desk_.Take(4), Run(1)) << "the first values are no portion";
+  EXPECT_EQ(desk_.Take(4), Run(2, 2));
+  EXPECT_EQ(desk_.Take(4), Run(5)) << "4 is another's, 6 of another batch";
+  EXPECT_EQ(desk_.Take(4), Run(6, 2));
+  EXPECT_TRUE(desk_.IsNext(6));
+
+  Direct(1, view, {1, 2, 3, 4, 5, 6, 7});
+  EXPECT_FALSE(desk_.IsNext(6)) << "its holder has died; all wait for it";
+  desk_.Dropped(Run(6, 2));
+  EXPECT_EQ(desk_.Take(4), Run(4));
+  EXPECT_EQ(desk_.Take(4), Run(6, 2));
+  EXPECT_TRUE(desk_.IsNext(6));
+  Direct(1, view, {});
+  EXPECT_FALSE(desk_.IsNext(6)) << "training has ended";
+  Direct(1, view, {1, 2, 3, 4, 5, 6, 7});
+
+  desk_.Done(Run(6, 2));
+  EXPECT_THAT(Told().done(), ElementsAre(6, 7));
+  EXPECT_THAT(Told().held(), ElementsAre(1, 2, 3, 4, 5));
+}
+
+TEST_F(LeaseDeskTest, WhatWasRefusedTogetherIsTakenOneByOne) {
+  using Run = consistency::LeaseRun;
+  const auto view = ViewOf(MakeViewNumber(1, 1), 1);
+  Direct(1, view, {2, 3, 4});
+  desk_.Install(view);
+  EXPECT_EQ(desk_.Take(4), Run(2, 3));
+  desk_.Refused(Run(2, 3));
+  EXPECT_EQ(desk_.Take(4), std::nullopt);
+  Direct(1, view, {});
+  Direct(1, view, {2, 3, 4, 5});
+  for (const parameter_server::Lease lease : {2, 3, 4, 5}) EXPECT_EQ(desk_.Take(4), Run(lease));
+}
+
 TEST_F(LeaseDeskTest, WhoStartsOverHasDoneNothing) {
   const auto first = ViewOf(MakeViewNumber(1, 1), MakeViewNumber(1, 1));
   Direct(1, first, {2, 3});

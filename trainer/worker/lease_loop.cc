@@ -17,6 +17,7 @@
 namespace starling::worker {
 namespace {
 
+using consistency::LeaseRun;
 using parameter_server::JobView;
 using parameter_server::Lease;
 
@@ -72,7 +73,7 @@ SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
 
 LeaseLoop::LeaseLoop(Parts parts)
     : parts_(std::move(parts)),
-      batches_(parts_.train.size(), parameter_server::SamplesPerPush(parts_.spec),
+      batches_(parts_.train.size(), parameter_server::SamplesPerStep(parts_.spec),
                static_cast<std::uint64_t>(parts_.spec.seed())),
       topology_(parameter_server::TopologyOf(parts_.spec)),
       pipe_(parts_.self, parts_.tables.slots.size(), PatienceOf(parts_.spec),
@@ -87,10 +88,12 @@ LeaseLoop::LeaseLoop(Parts parts)
              .pipe = pipe_},
             {.done = [this](const LeaseWork::Done& done) { OnDone(done); },
              .refused =
-                 [this](Lease lease) {
-                   parts_.desk.Refused(lease);
+                 [this](const LeaseRun& leases) {
+                   parts_.desk.Refused(leases);
                    parts_.metrics.refused.Increment();
-                 }}),
+                 },
+             .are_next =
+                 [this](const LeaseRun& leases) { return parts_.desk.IsNext(leases.first); }}),
       store_(pipe_, parts_.tables.course_slot()),
       stop_(parts_.spec.stop()) {}
 
@@ -177,12 +180,13 @@ absl::Status LeaseLoop::Turn(const Orders& orders) {
   Tell(orders);
   if (orders.evaluate > evaluated_) return Evaluate(orders);
   if (orders.conclude && !parts_.board.has_result()) return Conclude(orders);
-  const std::optional<Lease> lease = parts_.desk.Take();
-  if (!lease) return WaitForOrders(orders);
+  const std::optional<LeaseRun> leases = parts_.desk.Take(work_.portions());
+  if (!leases) return WaitForOrders(orders);
   idle_since_ = absl::InfiniteFuture();
-  absl::Status worked = Pace(*lease);
-  if (worked.ok()) worked = work_.Work(*lease);
-  if (!worked.ok()) parts_.desk.Dropped(*lease);
+  absl::Status worked = Pace(leases->first);
+  if (worked.ok()) worked = work_.Work(*leases);
+  if (!worked.ok()) parts_.desk.Dropped(*leases);
+  if (absl::IsAborted(worked)) worked = absl::OkStatus();  // not these, not now
   parts_.stopwatch.Enter(Activity::kIdle);
   if (work_.fetch_seconds() > 0) parts_.metrics.fetch_seconds.Observe(work_.fetch_seconds());
   return worked;
@@ -203,13 +207,13 @@ absl::Status LeaseLoop::WaitForOrders(const Orders& orders) {
   return absl::OkStatus();
 }
 
-absl::Status LeaseLoop::Pace(Lease lease) {
+absl::Status LeaseLoop::Pace(Lease first) {
   const absl::Duration delay = StepDelay(parts_.spec);
-  if (delay <= absl::ZeroDuration() || lease == parameter_server::kFirstValues) {
+  if (delay <= absl::ZeroDuration() || first == parameter_server::kFirstValues) {
     return absl::OkStatus();
   }
-  if (paced_lease_ != lease) {
-    paced_lease_ = lease;
+  if (paced_lease_ != first) {
+    paced_lease_ = first;
     paced_until_ = net::Deadline::After(delay);
   }
   parts_.stopwatch.Enter(Activity::kIdle);
@@ -217,14 +221,16 @@ absl::Status LeaseLoop::Pace(Lease lease) {
 }
 
 void LeaseLoop::OnDone(const LeaseWork::Done& done) {
-  parts_.desk.Done(done.lease);
-  if (done.lease == parameter_server::kFirstValues) {
+  parts_.desk.Done(done.leases);
+  if (done.leases.first == parameter_server::kFirstValues) {
     log::Info("training starts from the seed", {{"seed", parts_.spec.seed()}});
     return;
   }
-  const std::int64_t step = parameter_server::BatchOfLease(done.lease) + 1;
+  const std::int64_t step = parameter_server::StepOfLease(done.leases.first, work_.portions()) + 1;
   const absl::Time now = parts_.clock.Now();
-  loss_ = loss_ == 0 ? done.mean_loss : loss_ + kSmoothing * (done.mean_loss - loss_);
+  if (done.samples > 0) {
+    loss_ = loss_ == 0 ? done.mean_loss : loss_ + kSmoothing * (done.mean_loss - loss_);
+  }
   parts_.step_files.Completed(step);
   parts_.metrics.steps.Increment();
   parts_.metrics.samples.Increment(static_cast<double>(done.samples));

@@ -69,7 +69,7 @@ class LeaseLoop {
   absl::Status Turn(const Orders& orders);
   absl::Status WaitForOrders(const Orders& orders);
   // Waits as long as each lease is to be delayed.
-  absl::Status Pace(Lease lease);
+  absl::Status Pace(Lease first);
 
   absl::Status Evaluate(const Orders& orders);
   absl::Status Conclude(const Orders& orders);

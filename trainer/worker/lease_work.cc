@@ -3,8 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
-#include <string_view>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -16,18 +14,16 @@
 namespace starling::worker {
 namespace {
 
+using consistency::LeaseRun;
 using parameter_server::Entry;
 using parameter_server::EntryKind;
 using parameter_server::Lease;
-using parameter_server::ReadDone;
 using parameter_server::RowRange;
 using parameter_server::Sequence;
 using parameter_server::UpdateKind;
 
 // Leases that may be without their acknowledgements before another is begun.
 constexpr std::size_t kMostOnTheirWay = 4;
-// How often a wait looks whether it is still wanted.
-constexpr absl::Duration kLook = absl::Milliseconds(20);
 constexpr int kThreads = 2;  // the schema's default, for specs that were not resolved
 
 consistency::Downpour DownpourOf(const v1alpha1::TrainingJobSpec& spec) {
@@ -69,7 +65,10 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
     : parts_(parts),
       events_(std::move(events)),
       downpour_(DownpourOf(parts.spec)),
-      unit_(parameter_server::SamplesPerPush(parts.spec) / downpour_.push_every),
+      unit_(parameter_server::SamplesPerStep(parts.spec) / downpour_.push_every),
+      portions_(parameter_server::PortionsOf(parts.spec)),
+      in_step_(std::holds_alternative<consistency::BulkSynchronous>(
+          parameter_server::ConsistencyOf(parts.spec))),
       remembers_(RuleRemembers(parts.tables)),
       narrow_(parameter_server::FiltersOf(parts.spec).narrow),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
@@ -115,9 +114,9 @@ void LeaseWork::FinishIfAllIn(Lease lease) {
   if (!flight.sealed || flight.open > 0) return;
   flights_.erase(lease);
   if (flight.refused) {
-    events_.refused(lease);
+    events_.refused(flight.leases);
   } else {
-    events_.done({lease, flight.mean_loss, flight.samples});
+    events_.done({flight.leases, flight.mean_loss, flight.samples});
   }
 }
 
@@ -164,25 +163,36 @@ void LeaseWork::Rest() {
   if (begun_ && !parts_.pipe.rests()) parts_.pipe.Rest();
 }
 
-absl::Status LeaseWork::Work(Lease lease) {
+absl::Status LeaseWork::Work(const LeaseRun& leases) {
   parts_.stopwatch.Enter(Activity::kExchange);
   RETURN_IF_ERROR(Await([this] { return flights_.size() < kMostOnTheirWay; }));
-  if (lease == parameter_server::kFirstValues) return AssignFirstValues();
+  if (leases.first == parameter_server::kFirstValues) return AssignFirstValues();
   RETURN_IF_ERROR(Ready());
-  if (sparse_ != nullptr) {
-    touched_ = TouchedBy(lease);
-    RETURN_IF_ERROR(FetchRows(
-        clock_, [] { return true; }, touched_, narrow_));
-  } else {
-    RETURN_IF_ERROR(FetchIfDue());
-  }
+  RETURN_IF_ERROR(FetchFor(leases));
   Flight flight;
-  RETURN_IF_ERROR(Compute(lease, flight));
-  return Seal(lease, flight);
+  RETURN_IF_ERROR(Compute(leases, flight));
+  return Seal(flight);
+}
+
+std::int64_t LeaseWork::StepOf(Lease lease) const {
+  return parameter_server::StepOfLease(lease, portions_) + 1;
+}
+
+parameter_server::Clock LeaseWork::ClockOf(const LeaseRun& leases) const {
+  return in_step_ ? StepOf(leases.first) - 1 : clock_;
+}
+
+// Of their step's batch: neighbouring shares are one range.
+data::Range LeaseWork::PositionsOf(const LeaseRun& leases) const {
+  const std::int64_t batch = parts_.batches.BatchSize(StepOf(leases.first));
+  const auto share = [&](Lease lease) {
+    return data::Share(batch, parameter_server::PortionOfLease(lease, portions_), portions_);
+  };
+  return {share(leases.first).begin, share(leases.end() - 1).end};
 }
 
 absl::Status LeaseWork::AssignFirstValues() {
-  flights_[parameter_server::kFirstValues] = {};
+  flights_[parameter_server::kFirstValues] = {.leases = parameter_server::kFirstValues};
   for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
     const RowRange& rows = parts_.tables.slots[slot].range;
     parameter_server::Update update;
@@ -203,112 +213,6 @@ absl::Status LeaseWork::AssignFirstValues() {
   }
   flights_[parameter_server::kFirstValues].sealed = true;
   return absl::OkStatus();
-}
-
-// Fetching.
-
-absl::Status LeaseWork::FetchIfDue() {
-  if (!downpour_.Fetches(units_)) return absl::OkStatus();
-  return Fetch(clock_, [] { return true; });
-}
-
-std::vector<std::uint64_t> LeaseWork::TouchedBy(Lease lease) const {
-  const std::vector<std::int64_t> ids =
-      parts_.batches.SampleIds(parameter_server::BatchOfLease(lease) + 1);
-  std::vector<float> features(ids.size() * static_cast<std::size_t>(parts_.train.SampleSize()));
-  std::vector<std::int64_t> labels(ids.size());
-  data::Gather(parts_.train, ids, features, labels);
-  return sparse_->Touched(features);
-}
-
-absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted) {
-  return FetchRows(clock, wanted,
-                   sparse_ != nullptr ? sparse_->AllTouched() : std::span<const std::uint64_t>());
-}
-
-parameter_server::Read LeaseWork::ReadOf(std::size_t slot, parameter_server::Clock clock) const {
-  const RowRange& rows = parts_.tables.slots[slot].range;
-  parameter_server::Read read;
-  read.clock = clock;
-  read.remembered = remembers_;
-  if (sparse_ != nullptr) {
-    read.keys = rows_[slot];
-  } else {
-    read.first = rows.begin;
-    read.rows = rows.size();
-  }
-  return read;
-}
-
-// What was read becomes the engine's.
-absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done, bool narrow) {
-  versions_[slot] = done.version;
-  RETURN_IF_ERROR(done.status);
-  const RowRange& rows = parts_.tables.slots[slot].range;
-  const std::size_t count = sparse_ != nullptr ? rows_[slot].size() : rows.size();
-  // Of no rows there are no bytes.
-  std::string_view bytes =
-      done.values != nullptr ? std::string_view(*done.values) : std::string_view();
-  std::vector<float> wide;
-  if (narrow) {
-    ASSIGN_OR_RETURN(wide, parameter_server::Widen(bytes));
-    bytes = {reinterpret_cast<const char*>(wide.data()), wide.size() * sizeof(float)};
-  }
-  if (bytes.size() != count * sizeof(float)) {
-    return absl::DataLossError("a slot of another size");
-  }
-  const std::span<float> parameters = parts_.engine.parameters();
-  if (sparse_ == nullptr) {
-    std::memcpy(parameters.subspan(rows.begin, count).data(), bytes.data(), bytes.size());
-    return absl::OkStatus();
-  }
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(&parameters[rows_[slot][i]], bytes.data() + i * sizeof(float), sizeof(float));
-  }
-  return absl::OkStatus();
-}
-
-// `rows`: of a sparse engine; else all are fetched.
-absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
-                                  const std::function<bool()>& wanted,
-                                  std::span<const std::uint64_t> rows, bool narrow) {
-  parts_.stopwatch.Enter(Activity::kExchange);
-  for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
-  for (const std::uint64_t row : rows) {
-    const std::uint64_t hash = parameter_server::HashOfKey(row);
-    std::size_t slot = 0;
-    while (!parts_.tables.slots[slot].range.Holds(hash)) ++slot;
-    rows_[slot].push_back(row);
-  }
-  const absl::Time begin = parts_.clock.Now();
-  std::size_t missing = parts_.tables.parameter_slots;
-  absl::Status failed;
-  for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
-    if (remembers_) {
-      const RowRange& all = parts_.tables.slots[slot].range;
-      Entry entry;
-      entry.kind = EntryKind::kRemember;
-      entry.update = std::make_shared<const std::string>(
-          parameter_server::Encode({UpdateKind::kRange, 0, all.begin, all.size(), {}, {}, {}}));
-      parts_.pipe.Push(slot, std::move(entry));
-    }
-    parameter_server::Read read = ReadOf(slot, clock);
-    read.narrow = narrow;
-    parts_.pipe.Read(slot, std::move(read), [&, slot](const ReadDone& done) {
-      --missing;
-      if (absl::Status taken = Take(slot, done, narrow); !taken.ok()) failed = std::move(taken);
-    });
-  }
-  absl::Status status = absl::DeadlineExceededError("");
-  while (absl::IsDeadlineExceeded(status) && wanted()) {
-    status = parts_.pipe.Await([&] { return missing == 0; }, net::Deadline::After(kLook));
-  }
-  parts_.pipe.ForgetReads();  // their callbacks point into this call
-  fetch_seconds_ = absl::ToDoubleSeconds(parts_.clock.Now() - begin);
-  if (absl::IsDeadlineExceeded(status)) return absl::AbortedError("not wanted any more");
-  RETURN_IF_ERROR(status);
-  // A read that a restore has made void: the next view has another answer.
-  return failed.ok() ? absl::OkStatus() : ViewEnded(failed);
 }
 
 // Computing.
@@ -334,16 +238,18 @@ absl::StatusOr<double> LeaseWork::ComputeUnit(std::int64_t step, data::Range pos
   return sums.loss;
 }
 
-absl::Status LeaseWork::Compute(Lease lease, Flight& flight) {
-  const std::int64_t step = parameter_server::BatchOfLease(lease) + 1;
-  const std::int64_t samples = parts_.batches.BatchSize(step);
-  const data::Range all{0, samples};
+absl::Status LeaseWork::Compute(const LeaseRun& leases, Flight& flight) {
+  const std::int64_t step = StepOf(leases.first);
+  const data::Range all = PositionsOf(leases);
+  const std::int64_t samples = all.size();
+  flight.leases = leases;
   flight.samples = samples;
-  flights_[lease] = flight;
+  flights_[leases.first] = flight;
   outgoing_ = {};
-  outgoing_.lease = lease;
-  outgoing_.clock = clock_;
+  outgoing_.leases = leases;
+  outgoing_.clock = ClockOf(leases);
   outgoing_.weight = static_cast<double>(samples);
+  if (samples == 0) return PushNothing();
   if (samples <= unit_) {
     outgoing_.gradient = parts_.engine.gradients();
     // What hogwild's threads have changed is pushed as it is.
@@ -362,13 +268,21 @@ absl::Status LeaseWork::Compute(Lease lease, Flight& flight) {
   return SendTheRest();
 }
 
+// The short batch at the end of an epoch may have fewer samples than portions.
+absl::Status LeaseWork::PushNothing() {
+  std::ranges::fill(parts_.engine.gradients(), 0.0F);
+  outgoing_.gradient = parts_.engine.gradients();
+  GradientUpTo(static_cast<std::int64_t>(outgoing_.gradient.size()));
+  return SendTheRest();
+}
+
 absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight) {
   sum_.assign(parts_.engine.gradients().size(), 0.0F);
   double loss = 0;
   for (std::int64_t begin = positions.begin; begin < positions.end; begin += unit_) {
     if (begin > positions.begin) {
       if (absl::Status fetched = FetchIfDue(); !fetched.ok()) {
-        flights_.erase(outgoing_.lease);  // nothing of it is sent
+        flights_.erase(outgoing_.leases.first);  // nothing of it is sent
         return fetched;
       }
     }
@@ -446,14 +360,15 @@ void LeaseWork::PushSlot(std::size_t slot) {
     kernels::Scale(outgoing_.scale, std::span(floats, values.size()));
   }
   Entry entry;
-  entry.lease = outgoing_.lease;
+  entry.lease = outgoing_.leases.first;
+  entry.leases = outgoing_.leases.count;
   entry.clock = outgoing_.clock;
   entry.read = versions_[slot];
   entry.weight = outgoing_.weight;
   entry.update = std::make_shared<const std::string>(std::move(bytes));
   const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
-  sent_[{slot, sequence}] = outgoing_.lease;
-  ++flights_[outgoing_.lease].open;
+  sent_[{slot, sequence}] = outgoing_.leases.first;
+  ++flights_[outgoing_.leases.first].open;
 }
 
 void LeaseWork::SendEagerly() {
@@ -479,14 +394,15 @@ absl::Status LeaseWork::SendTheRest() {
   }
   if (!outgoing_.diverged) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat("batch ", parameter_server::BatchOfLease(outgoing_.lease) + 1,
+      absl::StrCat("batch ", StepOf(outgoing_.leases.first),
                    ": the loss or a gradient is not a finite number: training has diverged; lower "
                    "spec.optimizer's learningRate or normalize the data"));
 }
 
-absl::Status LeaseWork::Seal(Lease lease, Flight flight) {
+absl::Status LeaseWork::Seal(const Flight& flight) {
   // An earlier lease that was refused meanwhile may have moved it further.
   clock_ = std::max(clock_, outgoing_.clock + 1);
+  const Lease lease = outgoing_.leases.first;
   Flight& mine = flights_[lease];
   mine.mean_loss = flight.mean_loss;
   mine.sealed = true;

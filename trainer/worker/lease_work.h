@@ -3,13 +3,15 @@
 // gradient of the lease's samples, push it to every slot as soon as backward has made it, and know
 // when all slots have it.
 //
-// A lease is one push, so that it is applied once or not at all. With exchange.parameterServer.
+// Leases are pushed as one, so that they are applied once or not at all: of a bulk-synchronous step
+// all portions that this worker has, else each by itself. With exchange.parameterServer.
 // downpour it holds several units of work: between two of them the worker goes on with its own
 // copy, and their gradients' sum is pushed. With hogwild threads take a step for each of its
 // samples, and what the parameters have changed by is pushed. With eagerStaleSynchronous what is
 // ready is sent within a budget, the most useful first, and the lease ends when all is sent.
-// Several leases may be on their way; one that was refused (backup workers) in some slot is given
-// back and worked off again, mostly by another worker; slots that have taken it skip it.
+// Several pushes may be on their way; what was refused in some slot (backup workers; or portions of
+// which a slot had some already) is given back and worked off again, mostly by another worker;
+// slots that have taken it skip it.
 #pragma once
 
 #include <functional>
@@ -42,21 +44,25 @@ class LeaseWork {
     const v1alpha1::TrainingJobSpec& spec;
     engine::Engine& engine;
     const data::Dataset& train;
-    const data::Batches& batches;  // one lease each
+    const data::Batches& batches;  // one step each
     const parameter_server::JobTables& tables;
     Stopwatch& stopwatch;
     const clock::Clock& clock;
     SlotPipe& pipe;
   };
-  // Of a lease whose push every slot has acknowledged.
+  // Of leases whose push every slot has acknowledged.
   struct Done {
-    Lease lease = 0;
+    consistency::LeaseRun leases;
     double mean_loss = 0;
     std::int64_t samples = 0;
   };
   struct Events {
     std::function<void(const Done&)> done;
-    std::function<void(Lease)> refused;  // all slots have answered, and some has not taken it
+    // All slots have answered, and some has not taken them.
+    std::function<void(const consistency::LeaseRun&)> refused;
+    // Whether these are still listed, and the lowest that this worker has: others may wait for
+    // lower ones.
+    std::function<bool(const consistency::LeaseRun&)> are_next;
   };
   LeaseWork(const Parts& parts, Events events);
 
@@ -68,9 +74,12 @@ class LeaseWork {
   // Until nothing is on its way, or `timeout` has passed: OK.
   absl::Status AwaitAll(absl::Duration timeout);
 
-  // Up to its pushes. UNAVAILABLE when the view has ended: if not all is pushed, nothing is. Any
+  // Up to its pushes. UNAVAILABLE when the view has ended, ABORTED when they were not
+  // read for yet and are not wanted any more, or not now: if not all is pushed, nothing is. Any
   // other error is the job's.
-  absl::Status Work(Lease lease);
+  absl::Status Work(const consistency::LeaseRun& leases);
+  // Leases of a step.
+  std::int64_t portions() const { return portions_; }
   std::size_t on_their_way() const { return flights_.size(); }
   // Nothing is left of it, and nobody waits for this worker until its next lease.
   void Rest();
@@ -88,12 +97,13 @@ class LeaseWork {
     std::int64_t open = 0;  // pushes without an acknowledgement
     bool sealed = false;    // all are pushed
     bool refused = false;
+    consistency::LeaseRun leases{0};
     double mean_loss = 0;
     std::int64_t samples = 0;
   };
   // The lease that is being pushed.
   struct Outgoing {
-    Lease lease = 0;
+    consistency::LeaseRun leases{0};
     parameter_server::Clock clock = 0;  // of all its pushes, whatever is heard meanwhile
     std::span<const float> gradient;
     float scale = 1;
@@ -109,13 +119,18 @@ class LeaseWork {
   absl::Status NothingRejected() const;
   absl::Status Ready();
   absl::Status AssignFirstValues();
+  parameter_server::Clock ClockOf(const consistency::LeaseRun& leases) const;
+  data::Range PositionsOf(const consistency::LeaseRun& leases) const;
+  std::int64_t StepOf(Lease lease) const;
+  absl::Status FetchFor(const consistency::LeaseRun& leases);
   absl::Status FetchIfDue();
   absl::Status FetchRows(parameter_server::Clock clock, const std::function<bool()>& wanted,
                          std::span<const std::uint64_t> rows, bool narrow = false);
   parameter_server::Read ReadOf(std::size_t slot, parameter_server::Clock clock) const;
   absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done, bool narrow);
-  std::vector<std::uint64_t> TouchedBy(Lease lease) const;
-  absl::Status Compute(Lease lease, Flight& flight);
+  std::vector<std::uint64_t> TouchedBy(const consistency::LeaseRun& leases) const;
+  absl::Status Compute(const consistency::LeaseRun& leases, Flight& flight);
+  absl::Status PushNothing();
   absl::StatusOr<double> ComputeUnit(std::int64_t step, data::Range positions,
                                      const engine::Engine::OnBucket& on_bucket);
   absl::Status ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight);
@@ -126,12 +141,14 @@ class LeaseWork {
   void PushSlot(std::size_t slot);
   void SendEagerly();
   absl::Status SendTheRest();
-  absl::Status Seal(Lease lease, Flight flight);
+  absl::Status Seal(const Flight& flight);
 
   const Parts parts_;
   const Events events_;
   const consistency::Downpour downpour_;
   const std::int64_t unit_;             // samples
+  const std::int64_t portions_;         // leases of a step
+  const bool in_step_;                  // a lease's step is its clock
   const bool remembers_;                // the rule wants to know of reads
   const bool narrow_;                   // a lease's weights and changes travel as bfloat16
   engine::SparseEngine* const sparse_;  // null: all parameters travel
@@ -149,7 +166,7 @@ class LeaseWork {
   bool begun_ = false;                               // all slots have said where this client stands
   std::int64_t units_ = 0;                           // worked off since the own copy was lost
   std::vector<parameter_server::Version> versions_;  // of the slots, as they were read
-  std::map<Lease, Flight> flights_;
+  std::map<Lease, Flight> flights_;                  // by the first lease of each
   std::map<std::pair<std::size_t, parameter_server::Sequence>, Lease> sent_;
   Outgoing outgoing_;
   std::set<std::uint64_t> unsent_;  // slots that wait for the eager sender

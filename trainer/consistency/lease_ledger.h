@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which data leases a slot has applied. Leases are numbered from 1 and mostly done in order, so
-// intervals hold millions of them in a few numbers.
+// Which data leases a slot has taken. Leases are numbered from 1 (the first values of parameters;
+// from 2 on they are portions of batches) and mostly done in order, so intervals hold millions of
+// them in a few numbers.
 #pragma once
 
 #include <algorithm>
@@ -9,9 +10,19 @@
 
 #include "common/bytes/encoding.h"
 
-namespace starling::parameter_server {
+namespace starling::consistency {
 
 using Lease = std::uint64_t;  // 0: none
+inline constexpr Lease kFirstPortion = 2;
+
+// So many leases, from the first on.
+struct LeaseRun {
+  Lease first = 0;
+  Lease count = 1;
+  LeaseRun(Lease lease, Lease leases = 1) : first(lease), count(leases) {}  // NOLINT: one is a run
+  Lease end() const { return first + count; }
+  bool operator==(const LeaseRun&) const = default;
+};
 
 // Thread-compatible.
 class LeaseLedger {
@@ -46,6 +57,18 @@ class LeaseLedger {
     const auto after = intervals_.upper_bound(lease);
     return after != intervals_.begin() && lease < std::prev(after)->second;
   }
+  // The lowest from `lease` on that is not in it.
+  Lease NotIn(Lease lease) const {
+    const auto after = intervals_.upper_bound(lease);
+    const bool in = after != intervals_.begin() && lease < std::prev(after)->second;
+    return in ? std::prev(after)->second : lease;
+  }
+  // How many of [first, end) are in it.
+  Lease CountIn(Lease first, Lease end) const {
+    Lease count = 0;
+    for (; first < end; ++first) count += Has(first) ? 1 : 0;
+    return count;
+  }
   void Clear() { intervals_.clear(); }
   // [first, end) of each run.
   const std::map<Lease, Lease>& intervals() const { return intervals_; }
@@ -76,4 +99,4 @@ class LeaseLedger {
   std::map<Lease, Lease> intervals_;
 };
 
-}  // namespace starling::parameter_server
+}  // namespace starling::consistency
