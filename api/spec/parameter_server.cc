@@ -99,21 +99,29 @@ void CheckBackups(const TrainingJobSpec& spec, FieldErrors& errors) {
                     ", or nobody's update counts; lower it or ask for more workers")});
 }
 
-// A step is one batch, and each of its portions is to weigh the same.
+// A step is one batch, and each of its portions is to weigh the same. No job has more workers than
+// portions make sense for.
 void CheckPortions(const TrainingJobSpec& spec, FieldErrors& errors) {
+  constexpr std::int64_t kMost = 1024;
   const auto& server = spec.exchange().parameter_server();
   if (!server.consistency().has_bulk_synchronous() || !server.has_samples_per_push()) return;
   const std::int64_t batch = spec.dataset().global_batch_size();
   const std::int64_t samples = server.samples_per_push();
-  if (batch <= 0 || samples <= 0 || batch % samples == 0) return;
-  std::int64_t fits = std::min(samples, batch);
-  while (batch % fits != 0) --fits;
+  if (batch <= 0 || samples <= 0) return;
+  const bool divides = batch % samples == 0;
+  if (divides && batch / samples <= kMost) return;
+  const auto fits = [&](std::int64_t size) { return batch % size == 0 && batch / size <= kMost; };
+  std::int64_t other = std::min(samples, batch);
+  while (other > 1 && !fits(other)) --other;
+  while (!fits(other)) ++other;
+  const std::string wanted = divides ? absl::StrCat("must leave at most ", kMost, " portions of")
+                                     : std::string("must divide");
   errors.push_back(
       {absl::StrCat(kExchange, ".samplesPerPush"),
-       absl::StrCat("must divide dataset.globalBatchSize (", batch, "), not ", samples,
+       absl::StrCat(wanted, " dataset.globalBatchSize (", batch, "), not ", samples,
                     ", for with consistency.bulkSynchronous a step is one such batch, worked off "
                     "in equal portions; write ",
-                    fits, ", or leave it out")});
+                    other, ", or leave it out")});
 }
 
 void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {

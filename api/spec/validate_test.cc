@@ -12,6 +12,7 @@
 namespace starling::spec {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
@@ -178,6 +179,9 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{Exchange("samplesPerPush=48")}, Exchange("samplesPerPush")},
         Combination{{Exchange("samplesPerPush=128")}, Exchange("samplesPerPush")},
         Combination{{Exchange("samplesPerPush=48"), "spec.dataset.globalBatchSize=96"}, ""},
+        Combination{{Exchange("samplesPerPush=1"), "spec.dataset.globalBatchSize=1024"}, ""},
+        Combination{{Exchange("samplesPerPush=1"), "spec.dataset.globalBatchSize=4096"},
+                    Exchange("samplesPerPush")},
         Combination{{Exchange("samplesPerPush=48"), Exchange("consistency.asynchronous={}")}, ""},
         Combination{{Exchange("topology.tree.fanout=2")}, ""},
         Combination{{Exchange("topology.tree.fanout=1")}, Exchange("topology.tree.fanout")},
@@ -265,6 +269,9 @@ TEST(Validate, MessagesNameTheRemedy) {
             "it or raise maxReplicas");
   EXPECT_THAT(ErrorsOf(DigitsJobWith({"spec.preset=hovorod"})),
               HasSubstr("there are horovod, pytorchDdp, did you mean \"horovod\"?"));
+  EXPECT_THAT(ErrorsOf(DigitsJobWith({Exchange("samplesPerPush=48")})),
+              AllOf(HasSubstr("must divide dataset.globalBatchSize (64), not 48"),
+                    HasSubstr("write 32, or leave it out")));
 }
 
 TEST(Validate, TellsErrorsOfSeveralRulesAtOnce) {

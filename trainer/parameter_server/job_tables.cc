@@ -15,6 +15,7 @@ namespace {
 constexpr std::int64_t kSlots = 16;  // the schema's defaults, for specs that were not resolved
 constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kPortions = 16;  // as many workers can share a batch
+constexpr std::int64_t kMostPortions = 1024;
 constexpr std::int64_t kMostSlots = 1024;
 constexpr std::int64_t kDelay = 8;
 constexpr std::int64_t kStaleness = 3;
@@ -146,7 +147,7 @@ std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec) {
   const std::int64_t batch = SamplesPerStep(spec);
   if (!server.has_samples_per_push()) return std::min(batch, kPortions);
   const std::int64_t samples = std::clamp<std::int64_t>(server.samples_per_push(), 1, batch);
-  return (batch + samples - 1) / samples;
+  return std::min((batch + samples - 1) / samples, kMostPortions);
 }
 
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {

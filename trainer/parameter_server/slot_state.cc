@@ -32,7 +32,7 @@ std::vector<consistency::Contribution> ContributionsOf(const Entry& aggregate, s
 
 // They are looked up one by one.
 bool LeasesAreFew(const Entry& entry) {
-  constexpr Lease kMost = 65536;
+  constexpr Lease kMost = 4096;
   const auto few = [](Lease count) { return count >= 1 && count <= kMost; };
   return few(entry.leases) && std::all_of(entry.parts.begin(), entry.parts.end(),
                                           [&](const Constituent& one) { return few(one.leases); });
@@ -86,7 +86,7 @@ absl::Status SlotState::Check(const Entry& entry) const {
   }
   if (!entry.update) return absl::InvalidArgumentError("a push holds an update; this one has none");
   if (!LeasesAreFew(entry)) {
-    return absl::InvalidArgumentError("a push holds 1 to 65536 leases; push those of one step");
+    return absl::InvalidArgumentError("a push holds 1 to 4096 leases; push those of one step");
   }
   ASSIGN_OR_RETURN(const Update update, DecodeUpdate(*entry.update));
   if (entry.kind == EntryKind::kRemember) return shard_->Check(SelectionOf(update));

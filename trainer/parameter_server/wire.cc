@@ -51,7 +51,7 @@ void PutShare(const PushOrPart& share, Writer& out) {
   Encode(share.client, out);
   out.Put(share.sequence);
   out.Put(share.lease);
-  out.Put(share.leases);
+  out.Put(static_cast<std::uint16_t>(share.leases));
   out.Put(share.clock);
   out.Put(static_cast<std::uint8_t>(share.completes));
   out.Put(share.read);
@@ -62,7 +62,7 @@ void GetShare(Reader& in, PushOrPart& share) {
   share.client = consistency::DecodeClient(in);
   share.sequence = in.Get<Sequence>();
   share.lease = in.Get<Lease>();
-  share.leases = in.Get<Lease>();
+  share.leases = in.Get<std::uint16_t>();
   share.clock = in.Get<Clock>();
   share.completes = in.Get<std::uint8_t>() != 0;
   share.read = in.Get<Version>();
@@ -82,7 +82,7 @@ Entry GetEntry(Reader& in, Body body) {
   GetShare(in, entry);
   entry.update = std::move(body);
   if (entry.kind != EntryKind::kAggregate) return entry;
-  for (std::uint64_t left = in.GetCount(73); left > 0; --left) {
+  for (std::uint64_t left = in.GetCount(67); left > 0; --left) {
     GetShare(in, entry.parts.emplace_back());
   }
   return entry;

@@ -282,16 +282,19 @@ TEST_F(ClientLifeTest, ASparseModelTrainsByItsTouchedRowsThoughAServerIsKilled) 
   spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri("in memory here");
   spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.5);
   spec.mutable_validation()->set_every_epochs(1);
-  ServerFlock flock(
-      spec, datasets, [&](int) { return std::make_unique<sparse::LogisticEngine>(samples, 0); },
-      NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(20));
-  flock.Kill(ServerFlock::ServerUid(0));
-  const v1alpha1::Result result = flock.AwaitResult();
-  EXPECT_EQ(result.steps(), 200);
-  EXPECT_GT(result.metrics().at("validation/accuracy"), 0.99);
+  for (const bool in_step : {false, true}) {
+    if (in_step) ModelOf(spec).mutable_bulk_synchronous();
+    ServerFlock flock(
+        spec, datasets, [&](int) { return std::make_unique<sparse::LogisticEngine>(samples, 0); },
+        NewJobDir());
+    flock.AddServers(2);
+    flock.AddWorkers(2);
+    ASSERT_TRUE(flock.AwaitSettled(20));
+    flock.Kill(ServerFlock::ServerUid(0));
+    const v1alpha1::Result result = flock.AwaitResult();
+    EXPECT_EQ(result.steps(), 200);
+    EXPECT_GT(result.metrics().at("validation/accuracy"), 0.99);
+  }
 }
 
 }  // namespace
