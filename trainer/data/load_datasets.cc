@@ -118,7 +118,7 @@ absl::StatusOr<Dataset> AppendSparse(const v1alpha1::DataSource& source, std::st
   LoadOptions options;
   options.path = std::string(path) + ".libsvm";
   options.max_bytes = max_bytes;
-  ASSIGN_OR_RETURN(const SparseDataset one, LoadLibsvm(source.libsvm(), all.hashed, options));
+  ASSIGN_OR_RETURN(SparseDataset one, LoadLibsvm(source.libsvm(), all.hashed, options));
   if (all.size() + one.size() > kMostNumbered) {
     return FieldError(absl::StatusCode::kInvalidArgument, options.path,
                       absl::StrCat("training and validation set have more than ", kMostNumbered,
@@ -130,6 +130,10 @@ absl::StatusOr<Dataset> AppendSparse(const v1alpha1::DataSource& source, std::st
   for (std::int64_t i = 0; i < one.size(); ++i) {
     numbers.features.push_back(static_cast<float>(all.size() + i));
     numbers.labels.push_back(one.labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
+  }
+  if (all.size() == 0) {
+    all = std::move(one);
+    return numbers;
   }
   const std::uint64_t offset = all.offsets.back();
   for (std::size_t i = 1; i < one.offsets.size(); ++i) {

@@ -24,6 +24,12 @@ std::optional<Update> RowsOf(const Push& push) {
   return *std::move(update);
 }
 
+std::uint64_t PrintOf(std::span<const std::uint64_t> keys) {
+  std::uint64_t print = keys.size();
+  for (const std::uint64_t key : keys) print = (print ^ key) * 0x9e3779b97f4a7c15ULL;
+  return print ^ (print >> 32);
+}
+
 Push With(const Push& push, const Update& update) {
   Push changed = push;
   changed.entry.update = std::make_shared<const std::string>(Encode(update));
@@ -105,17 +111,19 @@ RowSender::Name RowSender::NameOf(std::size_t slot, const MemberId& to,
                                   std::span<const std::uint64_t> keys) {
   if (!filters_.key_cache || keys.empty() || keys.size() > most_keys_) return {};
   Slot& at = slots_[slot];
-  auto list = std::ranges::find_if(
-      at.lists, [&](const List& one) { return std::ranges::equal(one.keys, keys); });
-  if (list == at.lists.end()) {
-    at.lists.push_front({next_number_++, {keys.begin(), keys.end()}, {}});
+  const std::uint64_t print = PrintOf(keys);
+  const auto [begin, end] = at.by_print.equal_range(print);
+  const auto same = std::find_if(
+      begin, end, [&](const auto& one) { return std::ranges::equal(one.second->keys, keys); });
+  if (same == end) {
+    at.lists.push_front({next_number_++, print, {keys.begin(), keys.end()}, {}});
+    at.by_print.emplace(print, at.lists.begin());
     at.keys += keys.size();
     while (at.keys > most_keys_ || at.lists.size() > kMostLists) {
-      at.keys -= at.lists.back().keys.size();
-      at.lists.pop_back();
+      Remove(at, std::prev(at.lists.end()));
     }
   } else {
-    at.lists.splice(at.lists.begin(), at.lists, list);
+    at.lists.splice(at.lists.begin(), at.lists, same->second);
   }
   List& first = at.lists.front();
   const bool known = std::ranges::find(first.told, to) != first.told.end();
@@ -123,12 +131,18 @@ RowSender::Name RowSender::NameOf(std::size_t slot, const MemberId& to,
   return {first.number, known};
 }
 
+void RowSender::Remove(Slot& slot, Place list) {
+  const auto [begin, end] = slot.by_print.equal_range(list->print);
+  slot.by_print.erase(
+      std::find_if(begin, end, [&](const auto& one) { return one.second == list; }));
+  slot.keys -= list->keys.size();
+  slot.lists.erase(list);
+}
+
 void RowSender::Forget(std::size_t slot, const KeysUnknown& unknown) {
   Slot& at = slots_[slot];
   const auto list = std::ranges::find(at.lists, unknown.list, &List::number);
-  if (list == at.lists.end()) return;
-  at.keys -= list->keys.size();
-  at.lists.erase(list);
+  if (list != at.lists.end()) Remove(at, list);
 }
 
 // The server's end.
@@ -188,26 +202,33 @@ RowReceiver::Unpacked RowReceiver::Whole(const Push& push) {
 
 void RowReceiver::Keep(const Client& client, std::uint64_t number,
                        std::span<const std::uint64_t> keys) {
-  Lists& lists = clients_[client.id];
-  List& list = lists.by_number[number];
-  lists.keys += keys.size();
-  lists.keys -= list.keys.size();
-  list = {{keys.begin(), keys.end()}, ++now_};
-  while (lists.keys > most_keys_ || lists.by_number.size() > kMostLists) {
-    const auto oldest = std::ranges::min_element(lists.by_number, {},
-                                                 [](const auto& one) { return one.second.used; });
-    lists.keys -= oldest->second.keys.size();
-    lists.by_number.erase(oldest);
+  Lists& kept = clients_[client.id];
+  const auto [known, is_new] = kept.by_number.try_emplace(number);
+  if (is_new) {
+    kept.lists.push_front({number, {}});
+    known->second = kept.lists.begin();
+  } else {
+    kept.lists.splice(kept.lists.begin(), kept.lists, known->second);
+  }
+  List& list = kept.lists.front();
+  kept.keys += keys.size();
+  kept.keys -= list.keys.size();
+  list.keys.assign(keys.begin(), keys.end());
+  while (kept.keys > most_keys_ || kept.lists.size() > kMostLists) {
+    kept.keys -= kept.lists.back().keys.size();
+    kept.by_number.erase(kept.lists.back().number);
+    kept.lists.pop_back();
   }
 }
 
 const Keys* RowReceiver::Find(const Client& client, std::uint64_t number) {
-  const auto lists = clients_.find(client.id);
-  if (lists == clients_.end()) return nullptr;
-  const auto list = lists->second.by_number.find(number);
-  if (list == lists->second.by_number.end()) return nullptr;
-  list->second.used = ++now_;
-  return &list->second.keys;
+  const auto of_client = clients_.find(client.id);
+  if (of_client == clients_.end()) return nullptr;
+  Lists& kept = of_client->second;
+  const auto list = kept.by_number.find(number);
+  if (list == kept.by_number.end()) return nullptr;
+  kept.lists.splice(kept.lists.begin(), kept.lists, list->second);
+  return &list->second->keys;
 }
 
 }  // namespace starling::parameter_server

@@ -22,6 +22,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -60,12 +61,15 @@ class RowSender {
  private:
   struct List {
     std::uint64_t number = 0;
+    std::uint64_t print = 0;  // of the keys: the same for equal ones
     Keys keys;
     std::vector<MemberId> told;
   };
+  using Place = std::list<List>::iterator;
   struct Slot {
     std::list<List> lists;  // that used last first
-    std::size_t keys = 0;   // in all of them
+    std::unordered_multimap<std::uint64_t, Place> by_print;
+    std::size_t keys = 0;  // in all of them
   };
   struct Name {
     std::uint64_t number = 0;  // 0: none
@@ -73,6 +77,7 @@ class RowSender {
   };
 
   Name NameOf(std::size_t slot, const MemberId& to, std::span<const std::uint64_t> keys);
+  static void Remove(Slot& slot, Place list);
   std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Read& read);
   std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Push& push);
 
@@ -86,6 +91,8 @@ class RowSender {
 class RowReceiver {
  public:
   explicit RowReceiver(std::size_t most_keys = kMostKeptKeys) : most_keys_(most_keys) {}
+  RowReceiver(RowReceiver&&) = default;
+  RowReceiver& operator=(RowReceiver&&) = default;
 
   // A view: everything is forgotten.
   void OnView() { clients_.clear(); }
@@ -98,11 +105,12 @@ class RowReceiver {
 
  private:
   struct List {
+    std::uint64_t number = 0;
     Keys keys;
-    std::int64_t used = 0;
   };
   struct Lists {
-    std::map<std::uint64_t, List> by_number;
+    std::list<List> lists;  // that used last first
+    std::unordered_map<std::uint64_t, std::list<List>::iterator> by_number;
     std::size_t keys = 0;  // in all of them
   };
 
@@ -112,7 +120,6 @@ class RowReceiver {
   const Keys* Find(const Client& client, std::uint64_t number);
 
   std::size_t most_keys_;
-  std::int64_t now_ = 0;
   std::map<MemberId, Lists> clients_;
 };
 

@@ -2,14 +2,17 @@
 // Sparse tables: rows come to life when they are first pushed. Living rows lie one after another in
 // the order of their births, which is the same at every replica.
 #include <algorithm>
-#include <unordered_map>
 
+#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "trainer/kernels/span_math.h"
 #include "trainer/parameter_server/table.h"
 
 namespace starling::parameter_server {
 namespace {
+
+// So many lookups ahead a bucket is asked for: most are in no cache.
+constexpr std::size_t kAhead = 16;
 
 class SparseShard final : public Shard {
  public:
@@ -37,31 +40,32 @@ class SparseShard final : public Shard {
   }
 
   void Apply(const optimizer::Update& update, std::span<const Part> parts) override {
-    if (parts.size() == 1) {
-      const Update& from = *parts[0].update;
-      for (std::size_t i = 0; i < from.keys.size(); ++i) {
-        Step(update, from.keys[i], from.values.subspan(i * width_, width_), parts[0].client);
-      }
-      return;
-    }
+    if (parts.size() == 1) return Step(update, parts[0].update->keys, parts[0].update->values);
     double total = 0;
-    for (const Part& part : parts) total += part.weight;
-    std::map<std::uint64_t, std::vector<float>> sums;
+    std::vector<std::uint64_t> keys;
+    for (const Part& part : parts) {
+      total += part.weight;
+      keys.insert(keys.end(), part.update->keys.begin(), part.update->keys.end());
+    }
+    std::sort(keys.begin(), keys.end());
+    keys.erase(std::unique(keys.begin(), keys.end()), keys.end());
+    std::vector<float> sums(keys.size() * width_);
     for (const Part& part : parts) {
       const auto weight =
           static_cast<float>(spec_->combine == Combine::kSum ? 1.0 : part.weight / total);
       for (std::size_t i = 0; i < part.update->keys.size(); ++i) {
-        std::vector<float>& sum = sums[part.update->keys[i]];
-        sum.resize(width_);
-        kernels::Axpy(weight, part.update->values.subspan(i * width_, width_), sum);
+        const auto at = std::lower_bound(keys.begin(), keys.end(), part.update->keys[i]);
+        kernels::Axpy(weight, part.update->values.subspan(i * width_, width_),
+                      std::span(sums).subspan((at - keys.begin()) * width_, width_));
       }
     }
-    for (const auto& [key, sum] : sums) Step(update, key, sum, nullptr);
+    Step(update, keys, sums);
   }
 
   void Assign(const optimizer::Update& first, const Update& values) override {
+    const std::vector<std::size_t> places = Births(values.keys);
     for (std::size_t i = 0; i < values.keys.size(); ++i) {
-      const std::size_t offset = Birth(values.keys[i]) * width_;
+      const std::size_t offset = places[i] * width_;
       const std::span<const float> row = values.values.subspan(i * width_, width_);
       kernels::Copy(row, std::span(values_).subspan(offset, width_));
       std::vector<std::span<float>> slots;
@@ -73,17 +77,18 @@ class SparseShard final : public Shard {
   }
 
   std::string Read(const Selection& selection) const override {
-    std::vector<float> rows(selection.keys.size() * width_);
+    std::string bytes(selection.keys.size() * width_ * sizeof(float), '\0');
+    const std::span rows(reinterpret_cast<float*>(bytes.data()), selection.keys.size() * width_);
     for (std::size_t i = 0; i < selection.keys.size(); ++i) {
-      const std::span<float> row = std::span(rows).subspan(i * width_, width_);
+      if (i + kAhead < selection.keys.size()) index_.prefetch(selection.keys[i + kAhead]);
       const auto living = index_.find(selection.keys[i]);
       if (living == index_.end()) {
-        FillInitial(*spec_, selection.keys[i], row);
+        FillInitial(*spec_, selection.keys[i], rows.subspan(i * width_, width_));
       } else {
-        kernels::Copy(std::span(values_).subspan(living->second * width_, width_), row);
+        CopyRow(values_.data() + living->second * width_, rows.data() + i * width_);
       }
     }
-    return {reinterpret_cast<const char*>(rows.data()), rows.size() * sizeof(float)};
+    return bytes;
   }
 
   // Corrections for delay need a copy of every row for every reader: dense tables only.
@@ -125,7 +130,7 @@ class SparseShard final : public Shard {
     SparseShard lower(spec_, RowRange{range_.begin, at});
     for (std::size_t i = 0; i < keys_.size(); ++i) {
       SparseShard& to = HashOfKey(keys_[i]) < at ? lower : *upper;
-      const std::size_t row = to.Birth(keys_[i]);
+      const std::size_t row = to.Births(std::span(keys_).subspan(i, 1)).front();
       const auto move = [&](const std::vector<float>& from, std::vector<float>& into) {
         kernels::Copy(std::span(from).subspan(i * width_, width_),
                       std::span(into).subspan(row * width_, width_));
@@ -147,24 +152,65 @@ class SparseShard final : public Shard {
   }
 
  private:
-  std::size_t Birth(std::uint64_t key) {
-    const auto [living, born] = index_.try_emplace(key, keys_.size());
-    if (!born) return living->second;
-    keys_.push_back(key);
+  // Where these rows lie. Those that do not live yet come to life.
+  std::vector<std::size_t> Births(std::span<const std::uint64_t> keys) {
+    std::vector<std::size_t> places(keys.size());
+    std::size_t living = keys_.size();
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      if (i + kAhead < keys.size()) index_.prefetch(keys[i + kAhead]);
+      const auto [place, born] = index_.try_emplace(keys[i], keys_.size());
+      if (born) keys_.push_back(keys[i]);
+      places[i] = place->second;
+    }
     values_.resize(keys_.size() * width_);
-    FillInitial(*spec_, key, std::span(values_).last(width_));
     for (optimizer::StateSlot& slot : state_) slot.values.resize(values_.size());
-    return living->second;
+    for (; living < keys_.size(); ++living) {
+      FillInitial(*spec_, keys_[living], std::span(values_).subspan(living * width_, width_));
+    }
+    return places;
   }
 
-  void Step(const optimizer::Update& update, std::uint64_t key, std::span<const float> gradient,
-            const Client* /*client*/) {
-    const std::size_t offset = Birth(key) * width_;
-    std::vector<std::span<float>> slots;
-    for (optimizer::StateSlot& slot : state_) {
-      slots.push_back(std::span(slot.values).subspan(offset, width_));
+  // The rows one after another. Where their numbers ascend none is there twice, and the rule takes
+  // them at once.
+  void Step(const optimizer::Update& update, std::span<const std::uint64_t> keys,
+            std::span<const float> gradient) {
+    for (std::size_t begin = 0, end = 0; begin < keys.size(); begin = end) {
+      do {
+        ++end;
+      } while (end < keys.size() && keys[end - 1] < keys[end]);
+      StepAtOnce(update, keys.subspan(begin, end - begin),
+                 gradient.subspan(begin * width_, (end - begin) * width_));
     }
-    spec_->rule->Apply(update, std::span(values_).subspan(offset, width_), gradient, slots);
+  }
+  void StepAtOnce(const optimizer::Update& update, std::span<const std::uint64_t> keys,
+                  std::span<const float> gradient) {
+    const std::vector<std::size_t> places = Births(keys);
+    std::vector<float> values = Gather(values_, places);
+    std::vector<std::vector<float>> state;
+    for (const optimizer::StateSlot& slot : state_) state.push_back(Gather(slot.values, places));
+    const std::vector<std::span<float>> slots(state.begin(), state.end());
+    spec_->rule->Apply(update, values, gradient, slots);
+    Scatter(values, places, values_);
+    for (std::size_t i = 0; i < state.size(); ++i) Scatter(state[i], places, state_[i].values);
+  }
+  // Rows are mostly one number: a call would cost more than the copy.
+  void CopyRow(const float* from, float* to) const {
+    *to = *from;
+    if (width_ > 1) std::copy_n(from + 1, width_ - 1, to + 1);
+  }
+  std::vector<float> Gather(std::span<const float> from,
+                            std::span<const std::size_t> places) const {
+    std::vector<float> rows(places.size() * width_);
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      CopyRow(from.data() + places[i] * width_, rows.data() + i * width_);
+    }
+    return rows;
+  }
+  void Scatter(std::span<const float> rows, std::span<const std::size_t> places,
+               std::span<float> into) const {
+    for (std::size_t i = 0; i < places.size(); ++i) {
+      CopyRow(rows.data() + i * width_, into.data() + places[i] * width_);
+    }
   }
 
   bool Take(const checkpoint::Decoded& snapshot, const std::string& name,
@@ -187,7 +233,7 @@ class SparseShard final : public Shard {
   RowRange range_;
   const std::size_t width_;
   std::vector<std::uint64_t> keys_;  // in the order of their births
-  std::unordered_map<std::uint64_t, std::size_t> index_;
+  absl::flat_hash_map<std::uint64_t, std::size_t> index_;
   std::vector<float> values_;
   std::vector<optimizer::StateSlot> state_;
 };

@@ -2,6 +2,7 @@
 #include "trainer/sparse/logistic_engine.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -10,9 +11,23 @@
 namespace starling::sparse {
 namespace {
 
-void SortOnce(std::vector<std::uint64_t>& numbers) {
-  std::sort(numbers.begin(), numbers.end());
-  numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+// `numbers`, all below `end`, ascending and each once.
+std::vector<std::uint64_t> SortedOnce(std::vector<std::uint64_t> numbers, std::uint64_t end) {
+  constexpr std::uint64_t kBits = 64;
+  if (end / kBits > 4 * numbers.size()) {  // few among very many
+    std::sort(numbers.begin(), numbers.end());
+    numbers.erase(std::unique(numbers.begin(), numbers.end()), numbers.end());
+    return numbers;
+  }
+  std::vector<std::uint64_t> words(end / kBits + 1);
+  for (const std::uint64_t number : numbers) words[number / kBits] |= 1ULL << number % kBits;
+  numbers.clear();
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    for (std::uint64_t left = words[i]; left != 0; left &= left - 1) {
+      numbers.push_back(i * kBits + static_cast<std::uint64_t>(std::countr_zero(left)));
+    }
+  }
+  return numbers;
 }
 
 // log(1 + exp(-margin)), also for large margins of either sign.
@@ -37,16 +52,15 @@ LogisticEngine::LogisticEngine(std::shared_ptr<const data::SparseDataset> sample
       buckets_{{0, static_cast<int64_t>(samples_->hashed)}},
       weights_(samples_->hashed),
       gradients_(samples_->hashed),
-      all_(samples_->features.begin(), samples_->features.end()) {
-  SortOnce(all_);
-}
+      all_(SortedOnce(samples_->features, samples_->hashed)) {}
 
 double LogisticEngine::Score(std::int64_t sample) const {
   const std::span<const std::uint64_t> features = samples_->FeaturesOf(sample);
-  const std::span<const float> values = samples_->ValuesOf(sample);
+  const float* values = samples_->ValuesOf(sample).data();
+  const float* weights = weights_.data();
   double score = 0;
-  for (std::size_t i = 0; i < features.size(); ++i) {
-    score += double{weights_[features[i]]} * double{values[i]};
+  for (const std::uint64_t feature : features) {
+    score += double{weights[feature]} * double{*values++};
   }
   return score;
 }
@@ -55,10 +69,13 @@ absl::StatusOr<engine::BatchSums> LogisticEngine::ComputeGradients(std::span<con
                                                                    std::span<const int64_t> labels,
                                                                    const OnBucket& on_bucket) {
   engine::BatchSums sums;
-  const auto count = static_cast<double>(labels.size());
+  const double penalty = static_cast<double>(labels.size()) * l2_;
+  const float* weights = weights_.data();  // unchecked, for the loops below are all the time
+  float* gradients = gradients_.data();
   for (const float number : features) {
     for (const std::uint64_t feature : samples_->FeaturesOf(static_cast<std::int64_t>(number))) {
-      gradients_[feature] = static_cast<float>(count * l2_ * double{weights_[feature]});
+      gradients[feature] =
+          penalty == 0 ? 0 : static_cast<float>(penalty * double{weights[feature]});
     }
   }
   for (std::size_t i = 0; i < labels.size(); ++i) {
@@ -66,10 +83,9 @@ absl::StatusOr<engine::BatchSums> LogisticEngine::ComputeGradients(std::span<con
     const double score = Score(sample);
     Count(score, labels[i], sums);
     const double slope = 1 / (1 + std::exp(-score)) - static_cast<double>(labels[i]);
-    const std::span<const std::uint64_t> used = samples_->FeaturesOf(sample);
-    const std::span<const float> values = samples_->ValuesOf(sample);
-    for (std::size_t j = 0; j < used.size(); ++j) {
-      gradients_[used[j]] += static_cast<float>(slope * double{values[j]});
+    const float* values = samples_->ValuesOf(sample).data();
+    for (const std::uint64_t feature : samples_->FeaturesOf(sample)) {
+      gradients[feature] += static_cast<float>(slope * double{*values++});
     }
   }
   on_bucket(0);
@@ -116,8 +132,7 @@ std::vector<std::uint64_t> LogisticEngine::Touched(std::span<const float> featur
         samples_->FeaturesOf(static_cast<std::int64_t>(number));
     touched.insert(touched.end(), used.begin(), used.end());
   }
-  SortOnce(touched);
-  return touched;
+  return SortedOnce(std::move(touched), samples_->hashed);
 }
 
 }  // namespace starling::sparse

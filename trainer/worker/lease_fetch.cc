@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How parameters come to a worker: all of them, or the rows that its leases use.
+#include <algorithm>
 #include <cstring>
 #include <string_view>
 
@@ -45,9 +46,11 @@ std::vector<std::uint64_t> LeaseWork::TouchedBy(const LeaseRun& leases) const {
   return sparse_->Touched(features);
 }
 
-absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted) {
-  return FetchRows(clock, wanted,
-                   sparse_ != nullptr ? sparse_->AllTouched() : std::span<const std::uint64_t>());
+absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
+                              const data::Dataset* only_for) {
+  if (sparse_ == nullptr) return FetchRows(clock, wanted, {});
+  if (only_for == nullptr) return FetchRows(clock, wanted, sparse_->AllTouched());
+  return FetchRows(clock, wanted, sparse_->Touched(only_for->features));
 }
 
 parameter_server::Read LeaseWork::ReadOf(std::size_t slot, parameter_server::Clock clock) const {
@@ -99,10 +102,8 @@ absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
   parts_.stopwatch.Enter(Activity::kExchange);
   for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
   for (const std::uint64_t row : rows) {
-    const std::uint64_t hash = parameter_server::HashOfKey(row);
-    std::size_t slot = 0;
-    while (!parts_.tables.slots[slot].range.Holds(hash)) ++slot;
-    rows_[slot].push_back(row);
+    const auto after = std::ranges::upper_bound(slot_begins_, parameter_server::HashOfKey(row));
+    rows_[after - slot_begins_.begin() - 1].push_back(row);
   }
   const absl::Time begin = parts_.clock.Now();
   std::size_t missing = parts_.tables.parameter_slots;

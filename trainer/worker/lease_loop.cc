@@ -323,14 +323,22 @@ void LeaseLoop::AskForCourse() {
 
 // Validations and the end.
 
-absl::Status LeaseLoop::FetchForGood(const Orders& orders, bool at_rest) {
+// A validation after which no parameters are kept needs only those that its samples use.
+const data::Dataset* LeaseLoop::NeedsOnly() const {
+  const bool may_keep = parts_.spec.validation().keep_best() ||
+                        parts_.spec.validation().patience() > 0 || stop_.has_target();
+  return may_keep ? nullptr : parts_.validation;
+}
+
+absl::Status LeaseLoop::FetchForGood(const Orders& orders, bool at_rest,
+                                     const data::Dataset* only_for) {
   work_.Rest();  // nobody waits for a validation
   const auto wanted = [&] {
     const Orders now = parts_.desk.Read();
     return now.evaluate == orders.evaluate && now.conclude == orders.conclude;
   };
   work_.ForgetCopy();
-  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted);
+  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted, only_for);
 }
 
 absl::Status LeaseLoop::Evaluate(const Orders& orders) {
@@ -341,7 +349,7 @@ absl::Status LeaseLoop::Evaluate(const Orders& orders) {
     const bool last = orders.settled >= Total();
     const bool at_rest = last || AllWaitForAll(parts_.spec);
     if (!at_rest) pipe_.StandDown();  // the others work on meanwhile
-    const absl::Status fetched = FetchForGood(orders, at_rest);
+    const absl::Status fetched = FetchForGood(orders, at_rest, NeedsOnly());
     if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more
     RETURN_IF_ERROR(fetched);
     parts_.stopwatch.Enter(Activity::kCompute);

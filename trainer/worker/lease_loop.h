@@ -73,8 +73,11 @@ class LeaseLoop {
 
   absl::Status Evaluate(const Orders& orders);
   absl::Status Conclude(const Orders& orders);
-  // All parameters into the engine, when nobody works any more; or as they are now.
-  absl::Status FetchForGood(const Orders& orders, bool at_rest);
+  const data::Dataset* NeedsOnly() const;
+  // All parameters into the engine, or those that some samples use, when nobody works any more; or
+  // as they are now.
+  absl::Status FetchForGood(const Orders& orders, bool at_rest,
+                            const data::Dataset* only_for = nullptr);
 
   void TakeSettings(const membership::Settings& settings);
   void Tell(const Orders& orders);

@@ -55,6 +55,14 @@ std::unique_ptr<sparse::Hogwild> HogwildOf(const v1alpha1::TrainingJobSpec& spec
                                            hogwild.has_threads() ? hogwild.threads() : kThreads);
 }
 
+std::vector<std::uint64_t> BeginsOf(const parameter_server::JobTables& tables) {
+  std::vector<std::uint64_t> begins;
+  for (std::size_t i = 0; i < tables.parameter_slots; ++i) {
+    begins.push_back(tables.slots[i].range.begin);
+  }
+  return begins;
+}
+
 bool RuleRemembers(const parameter_server::JobTables& tables) {
   return tables.slots.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
 }
@@ -72,6 +80,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       remembers_(RuleRemembers(parts.tables)),
       narrow_(parameter_server::FiltersOf(parts.spec).narrow),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
+      slot_begins_(BeginsOf(parts.tables)),
       rows_(parts.tables.parameter_slots),
       hogwild_(HogwildOf(parts.spec, sparse_)),
       eager_(EagerOf(parts.spec)),

@@ -85,8 +85,10 @@ class LeaseWork {
   void Rest();
 
   // All parameters as the slots have them now, read at `clock`, into the engine; the own copy is
-  // lost. UNAVAILABLE when the view has ended, ABORTED when `wanted` says no more.
-  absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted);
+  // lost. Of a sparse engine those that `only_for` uses, where it is given. UNAVAILABLE when the
+  // view has ended, ABORTED when `wanted` says no more.
+  absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
+                     const data::Dataset* only_for = nullptr);
   // The next lease fetches: the engine's parameters were used for something else.
   void ForgetCopy() { units_ = 0; }
 
@@ -152,6 +154,7 @@ class LeaseWork {
   const bool remembers_;                // the rule wants to know of reads
   const bool narrow_;                   // a lease's weights and changes travel as bfloat16
   engine::SparseEngine* const sparse_;  // null: all parameters travel
+  const std::vector<std::uint64_t> slot_begins_;  // of the parameters' ranges
   // Of a sparse engine: those that travel now, by slot, ascending.
   std::vector<std::vector<std::uint64_t>> rows_;
   std::vector<std::uint64_t> touched_;  // those that the present lease uses
