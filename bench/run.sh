@@ -23,10 +23,12 @@ echo
 echo
 bench/parameter_server.py --bin "$bin"
 echo
+bench/sparse.py --bin "$bin"
+echo
 if [ -n "${HIGGS:-}" ]; then
-  bench/sparse.py --bin "$bin" --data "$HIGGS"
+  bench/sparse.py --bin "$bin" --data "$HIGGS" --json build/bench/sparse-higgs.json
 else
-  skip "bench/sparse.py: its set is not in this tree; name its folder: make bench HIGGS=FOLDER (bench/sparse.py --help says what it holds)"
+  skip "bench/sparse.py --data: UCI's HIGGS is not in this tree; name its folder: make bench HIGGS=FOLDER (bench/sparse.py --help says what it holds)"
 fi
 echo
 # Exit code 77: the test cluster's programs cannot be had here.

@@ -1,164 +1,308 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Sparse logistic regression on a parameter server, beside liblinear on the same machine.
+"""A job of sparse logistic regression on parameter servers, beside liblinear on the same machine.
 
-usage: bench/sparse.py --data FOLDER [--bin FOLDER] [--rule adagrad] [--rate 0.1]
+usage: bench/sparse.py [--data FOLDER] [--bin FOLDER] [--repeats 3] [--samples 120000]
 
-The set is not part of this tree: lines of UCI's HIGGS, cut into train.tsv and test.tsv. The figures
-in docs/benchmarks.md are of 7,000 collisions to train and 500 to test. Every one of their 28 numbers
-is put into one of 32 steps, and every pair of numbers into one of 32 x 32: 406 features a sample out
-of 400,000, hashed to a million weights. liblinear (Debian's, L2-regularised logistic regression,
-solver 0) reads the same file without hashing. Both are timed from reading the file on; compared are
-the accuracy on the test set, and the time until the product's mean loss on the training set is down
-to what liblinear ends with.
+A job file with workload.sparseLogisticRegression is run by `starling run`: controller, coordinator,
+workers and servers as processes, features hashed to a million weights. Validation loss and accuracy
+after each pass, with their times, are what the worker writes into its log; bytes are those of its
+/metrics. liblinear (Debian's; solvers 0 and 7, L2-regularised logistic regression) trains the same
+hashed features, with several costs and tolerances.
+
+Compared is the time to the same validation loss: of liblinear the fastest run whose model has it,
+from its start to its end; of Starling the first validation that has it, from the start of
+`starling run` (processes, certificates, reading) and from the first lease.
+
+The set is generated, always the same, or with --data made of UCI's HIGGS (bench/sparse_sets.py).
+Product and peer take turns --repeats times; printed are medians [lowest, highest].
 """
 import argparse
+import datetime
+import glob
 import json
 import math
 import os
+import re
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import urllib.request
 
 import harness
-from harness import REPOSITORY
+import home as home_module
+import sparse_sets
+from harness import Home, spread
 
-STEPS = 32
-COSTS = (0.1, 1, 10)
-COLUMNS = 28
-LAYOUT = (f"a folder with train.tsv and test.tsv, lines of UCI's HIGGS: the label, 1 or 0, and "
-          f"{COLUMNS} numbers, with tabs between them")
+WEIGHTS = 1 << 20
+NAME = "sparse"
+SOLVERS = (0, 7)
+TOLERANCES = (0.5, 0.1, 0.01)
+NEARLY = 1.005
+POLL = 0.2
+# What suits a set: the job's optimizer and passes, and liblinear's costs.
+SETTINGS = {
+    "generated": {"batch": 1024, "rate": 0.25, "l2": 40, "epochs": 5, "costs": (0.03, 0.1, 0.3)},
+    "higgs": {"batch": 256, "rate": 0.04, "l2": 200, "epochs": 5, "costs": (0.0025, 0.01, 0.025)},
+}
 
 
-def rows(path):
+def job_of(options, files):
+    """What is applied is a push's mean gradient, so FTRL's beta and l2 for single samples (the
+    paper's 1, and liblinear's 1 / cost for one pass) are divided by the samples of a push."""
+    return {
+        "apiVersion": "starling.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": NAME},
+        "spec": {
+            "seed": 1,
+            "workload": {"sparseLogisticRegression": {"hashedFeatures": WEIGHTS}},
+            "dataset": {"train": {"libsvm": {"uri": files["train"]}},
+                        "validation": {"libsvm": {"uri": files["test"]}}},
+            "optimizer": {"ftrl": {"learningRate": options.rate, "beta": 1 / options.batch,
+                                   "l2": options.l2 / options.batch}},
+            "exchange": {"parameterServer": {"consistency": {"asynchronous": {}},
+                                             "samplesPerPush": options.batch,
+                                             "slots": options.servers}},
+            "validation": {"everyEpochs": 1},
+            "stop": {"epochs": options.epochs},
+            "replicaSpecs": {"worker": {"replicas": options.workers},
+                             "parameterServer": {"replicas": options.servers}}}}
+
+
+def scrape(address):
+    """Bytes sent and received, and samples of the leases that are done, of one worker."""
+    with urllib.request.urlopen(f"http://{address}:7073/metrics", timeout=5) as page:
+        text = page.read().decode()
+    found = dict(re.findall(r"^starling_worker_(\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE))
+    return [float(found.get(name, 0)) for name in ("sent_bytes", "received_bytes", "samples_total")]
+
+
+def follow(home, command):
+    """What the workers' metrics say last, until the command ends."""
+    addresses, newest = [], {}
+    while command.running():
+        try:
+            if len(addresses) < 1:
+                addresses = [pod["status"]["podIP"] for name, pod in home.pods().items()
+                             if "-worker-" in name and pod.get("status", {}).get("podIP")]
+            for address in addresses:
+                newest[address] = scrape(address)
+        except OSError:
+            pass  # it does not listen yet, or has ended
+        time.sleep(POLL)
+    sent, received, samples = (sum(values) for values in zip(*newest.values() or [(0, 0, 0)]))
+    return {"sent": sent, "received": received, "samples": samples}
+
+
+def course(home):
+    """When leases began, and what each validation found: (time, loss, accuracy) by turn."""
+    first, turns = math.inf, {}
+    for path in glob.glob(f"{home.home}/jobs/default/{NAME}-*/pods/{NAME}-worker-*/log"):
+        for text in home_module.read(path).splitlines():
+            line = json.loads(text) if text.startswith("{") else {}
+            if line.get("msg") not in ("leases begin", "validated"):
+                continue
+            at = datetime.datetime.fromisoformat(line["ts"].replace("Z", "+00:00")).timestamp()
+            if line["msg"] == "leases begin":
+                first = min(first, at)
+            else:
+                turns[int(line["turn"])] = (at, float(line["loss"]), float(line["accuracy"]))
+    return first, [turns[turn] for turn in sorted(turns)]
+
+
+def train(options, files):
+    """One job, from `starling run` to its end."""
+    home = Home()
+    try:
+        begin = time.time()
+        command = home.start("run", home.write("job.json", job_of(options, files)), "-o", "json")
+        traffic = follow(home, command)
+        code = command.wait(60)
+        if code != 0:
+            sys.exit(f"{command.describe()} ended with {code}:\n{command.tail()}")
+        seconds = time.time() - begin
+        first, turns = course(home)
+        result = command.result()["status"]["result"]
+    finally:
+        home.close()
+    return {"seconds": seconds, "traffic": traffic, "metrics": result["metrics"],
+            "passes": [{"from_start": at - begin, "from_first": at - first, "loss": loss,
+                        "accuracy": accuracy} for at, loss, accuracy in turns]}
+
+
+def model_of(path):
     with open(path, encoding="ascii") as file:
-        for number, line in enumerate(file, 1):
-            words = line.split()
-            if len(words) not in (0, COLUMNS + 1):
-                sys.exit(f"bench/sparse.py: {path}: line {number} has {len(words)} columns, not "
-                         f"{COLUMNS + 1}; --data names {LAYOUT}")
-            if words:
-                yield int(float(words[0])), [float(word) for word in words[1:]]
-
-
-def quantiles(samples):
-    """For each column the bounds between its steps, from the training set alone."""
-    columns = list(zip(*(values for _, values in samples)))
-    bounds = []
-    for column in columns:
-        ordered = sorted(column)
-        bounds.append(sorted({ordered[len(ordered) * i // STEPS] for i in range(1, STEPS)}))
-    return bounds
-
-
-def step(value, bounds):
-    low, high = 0, len(bounds)
-    while low < high:
-        middle = (low + high) // 2
-        if value < bounds[middle]:
-            high = middle
-        else:
-            low = middle + 1
-    return low
-
-
-def write(samples, bounds, path):
-    count = len(bounds)
-    with open(path, "w", encoding="ascii") as file:
-        for label, values in samples:
-            steps = [step(value, bounds[i]) for i, value in enumerate(values)]
-            numbers = [i * STEPS + one + 1 for i, one in enumerate(steps)]
-            pair = 0
-            for i in range(count):
-                for j in range(i + 1, count):
-                    numbers.append(count * STEPS + (pair * STEPS + steps[i]) * STEPS + steps[j] + 1)
-                    pair += 1
-            file.write(("1 " if label else "-1 ")
-                       + " ".join(f"{number}:0.05" for number in numbers) + "\n")
-
-
-def liblinear(cost, train, test, folder):
-    """Seconds, mean training loss and test accuracy of one run."""
-    model = os.path.join(folder, "model")
-    begin = time.monotonic()
-    subprocess.run(["liblinear-train", "-q", "-s", "0", "-c", str(cost), train, model], check=True)
-    seconds = time.monotonic() - begin
-    with open(model, encoding="ascii") as file:
         lines = file.read().split("\n")
-    first = lines.index("w") + 1
-    weights = [float(line) for line in lines[first:] if line.strip()]
     labels = next(line for line in lines if line.startswith("label")).split()[1:]
     sign = 1 if labels[0] == "1" else -1
-
-    def look(path):
-        loss, right, count = 0.0, 0, 0
-        with open(path, encoding="ascii") as file:
-            for line in file:
-                words = line.split()
-                score = sign * sum(
-                    weights[int(pair.partition(":")[0]) - 1] * float(pair.partition(":")[2])
-                    for pair in words[1:] if int(pair.partition(":")[0]) <= len(weights))
-                margin = score * int(words[0])
-                loss += math.log1p(math.exp(-margin)) if margin > 0 else (
-                    math.log1p(math.exp(margin)) - margin)
-                right += margin > 0
-                count += 1
-        return loss / count, right / count
-    return seconds, look(train)[0], look(test)[1]
+    return [sign * float(line) for line in lines[lines.index("w") + 1:] if line.strip()]
 
 
-def product(options, train, test):
-    program = os.path.join(REPOSITORY, options.bin, "starling-sparse-bench")
-    output = subprocess.run(
-        [program, "--train", train, "--test", test, "--rule", options.rule, "--rate",
-         str(options.rate), "--passes", str(options.passes), "--wire", options.wire, "--batch",
-         str(options.batch)], check=True, capture_output=True, text=True).stdout
-    lines = [json.loads(line) for line in output.splitlines()]
-    return lines[0], lines[1:]
+def look(weights, path):
+    """Mean loss and accuracy of a model on a libsvm file."""
+    loss, right, count = 0.0, 0, 0
+    with open(path, encoding="ascii") as file:
+        for line in file:
+            words = line.split()
+            score = 0.0
+            for pair in words[1:]:
+                number, _, value = pair.partition(":")
+                if int(number) <= len(weights):
+                    score += weights[int(number) - 1] * float(value)
+            margin = score * int(words[0])
+            loss += math.log1p(math.exp(-abs(margin))) + max(0.0, -margin)
+            right += margin > 0
+            count += 1
+    return loss / count, right / count
+
+
+def liblinear(options, files, folder):
+    """One run of each solver, cost and tolerance: how long, and what its model is worth."""
+    runs = []
+    for solver in SOLVERS:
+        for cost in options.costs:
+            for tolerance in TOLERANCES:
+                path = os.path.join(folder, "model")
+                flags = ["-s", str(solver), "-c", f"{cost:g}", "-e", str(tolerance)]
+                begin = time.monotonic()
+                subprocess.run(["liblinear-train", "-q", *flags, files["hashed_train"], path],
+                               check=True)
+                seconds = time.monotonic() - begin
+                loss, accuracy = look(model_of(path), files["hashed_test"])
+                runs.append({"flags": " ".join(flags), "cost": cost, "seconds": seconds,
+                             "loss": loss, "accuracy": accuracy})
+    return runs
+
+
+def fastest(runs, loss):
+    """The fastest of liblinear's runs whose model is as good; None."""
+    good = [run for run in runs if run["loss"] <= loss]
+    return min(good, key=lambda run: run["seconds"]) if good else None
+
+
+def reached(job, loss):
+    """The first pass of a job after which the loss was as low; None."""
+    return next((one for one in job["passes"] if one["loss"] <= loss), None)
+
+
+def times(found, name):
+    """'median [lowest, highest]', or that it did not always come so far."""
+    if not all(found):
+        return "not reached"
+    return spread([one[name] for one in found])
+
+
+def losses_of_interest(results):
+    """The lowest that liblinear finds with each cost, nearly its lowest of all, and those after
+    Starling's passes."""
+    by_cost = {}
+    for run in results["liblinear"][0]:
+        by_cost[run["cost"]] = min(run["loss"], by_cost.get(run["cost"], math.inf))
+    passes = zip(*[[one["loss"] for one in job["passes"]] for job in results["starling"]])
+    return ([(loss, f"liblinear's lowest with cost {cost:g}") for cost, loss in by_cost.items()] +
+            [(NEARLY * min(by_cost.values()), f"{NEARLY:g} times liblinear's lowest")] +
+            [(max(of_all), f"Starling's after pass {number}")
+             for number, of_all in enumerate(passes, 1)])
+
+
+def compare(results):
+    """A row for each loss: how long both need to be as low."""
+    rows = []
+    for loss, whose in sorted(losses_of_interest(results), reverse=True):
+        jobs = [reached(job, loss) for job in results["starling"]]
+        peers = [fastest(runs, loss) for runs in results["liblinear"]]
+        rows.append({"loss": loss, "whose": whose, "starling": jobs, "liblinear": peers})
+    return rows
+
+
+def report(results):
+    for number, of_all in enumerate(zip(*[job["passes"] for job in results["starling"]]), 1):
+        loss, accuracy = (statistics.median(one[name] for one in of_all)
+                          for name in ("loss", "accuracy"))
+        print(f"  pass {number}: loss {loss:.4f}, accuracy {accuracy:.4f}, s from the start "
+              f"{times(of_all, 'from_start')}, from the first lease "
+              f"{times(of_all, 'from_first')}")
+    job = results["starling"][-1]
+    traffic = job["traffic"]
+    if traffic["samples"] > 0:
+        a_pass = results["samples"] / traffic["samples"] / 1e6
+        print(f"  workers sent {traffic['sent'] * a_pass:.1f} MB and received "
+              f"{traffic['received'] * a_pass:.1f} MB a pass, validations included; all weights "
+              f"for each lease would be {results['leases'] * WEIGHTS * 4 / 1e6:.0f} MB each way")
+    print(f"  whole job, its end included: "
+          f"{spread([one['seconds'] for one in results['starling']])} s")
+    for of_all in zip(*results["liblinear"]):
+        print(f"liblinear {of_all[0]['flags']}: {times(of_all, 'seconds')} s, loss "
+              f"{of_all[0]['loss']:.4f}, accuracy {of_all[0]['accuracy']:.4f}")
+    print("seconds to the same loss:")
+    for row in compare(results):
+        flags = f" ({row['liblinear'][0]['flags']})" if all(row["liblinear"]) else ""
+        print(f"  {row['loss']:.4f}, {row['whose']}: liblinear "
+              f"{times(row['liblinear'], 'seconds')}{flags}; Starling from the start "
+              f"{times(row['starling'], 'from_start')}, from the first lease "
+              f"{times(row['starling'], 'from_first')}")
+
+
+def write_sets(options, folder):
+    if options.data:
+        train_set, test_set = sparse_sets.higgs(options.data)
+    else:
+        train_set = sparse_sets.generated(options.samples, 1)
+        test_set = sparse_sets.generated(max(1000, options.samples // 12), 2)
+    files = {name: os.path.join(folder, name + ".libsvm")
+             for name in ("train", "test", "hashed_train", "hashed_test")}
+    sparse_sets.write(train_set, files["train"], files["hashed_train"], WEIGHTS)
+    sparse_sets.write(test_set, files["test"], files["hashed_test"], WEIGHTS)
+    return files
+
+
+def options_of():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--bin", default=home_module.BIN)
+    parser.add_argument("--data", metavar="FOLDER", help=sparse_sets.HIGGS)
+    parser.add_argument("--samples", type=int, default=120000, help="to generate for training")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--servers", type=int, default=2)
+    parser.add_argument("--batch", type=int, help="samples in a push")
+    for name, kind in (("rate", float), ("l2", float), ("epochs", int)):
+        parser.add_argument("--" + name, type=kind)
+    parser.add_argument("--costs", type=float, nargs="+", help="of liblinear")
+    parser.add_argument("--json", help="where the figures go; by default build/bench/sparse.json")
+    options = parser.parse_args()
+    for name in ("train.tsv", "test.tsv") if options.data else ():
+        if not os.path.isfile(os.path.join(options.data, name)):
+            parser.error(f"--data {options.data} holds no {name}; name {sparse_sets.HIGGS}")
+    for name, value in SETTINGS["higgs" if options.data else "generated"].items():
+        if getattr(options, name) is None:
+            setattr(options, name, value)
+    return options
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"))
-    parser.add_argument("--data", metavar="FOLDER", help=f"required: {LAYOUT}")
-    parser.add_argument("--rule", default="adagrad")
-    parser.add_argument("--rate", type=float, default=0.1)
-    parser.add_argument("--passes", type=int, default=6)
-    parser.add_argument("--batch", type=int, default=16)
-    parser.add_argument("--wire", default="shm", choices=("shm", "tcp"))
-    options = parser.parse_args()
-    if not options.data:
-        parser.error(f"--data is missing; name {LAYOUT}")
-    for name in ("train.tsv", "test.tsv"):
-        if not os.path.isfile(os.path.join(options.data, name)):
-            parser.error(f"--data {options.data} holds no {name}; name {LAYOUT}")
+    options = options_of()
+    home_module.BIN = os.path.realpath(options.bin)
     with tempfile.TemporaryDirectory() as folder:
-        samples = list(rows(os.path.join(options.data, "train.tsv")))
-        bounds = quantiles(samples)
-        train, test = os.path.join(folder, "train.libsvm"), os.path.join(folder, "test.libsvm")
-        write(samples, bounds, train)
-        write(list(rows(os.path.join(options.data, "test.tsv"))), bounds, test)
+        files = write_sets(options, folder)
+        with open(files["train"], "rb") as file:
+            samples = sum(1 for _ in file)
+        results = {"options": vars(options), "samples": samples,
+                   "leases": math.ceil(samples / options.batch), "starling": [], "liblinear": []}
         print(harness.describe_machine(None))
-        read, passes = product(options, train, test)
-        print(f"starling, 1 server, 1 worker, {options.wire}, {options.rule}: read in "
-              f"{read['read']:.2f} s, {read['samples']} samples, {read['pairs']} pairs")
-        for one in passes:
-            print(f"  pass {one['pass']:2}: {one['seconds']:6.2f} s, training loss "
-                  f"{one['loss']:.4f}, test accuracy {one['accuracy']:.3f}, "
-                  f"{one['sent'] / 1e6:.0f} MB sent, {one['received'] / 1e6:.0f} MB received")
-        results = {"read": read, "passes": passes, "liblinear": []}
-        for cost in COSTS:
-            seconds, loss, accuracy = liblinear(cost, train, test, folder)
-            reached = next((one for one in passes if one["loss"] <= loss), None)
-            text = "not reached" if reached is None else (
-                f"after {read['read'] + reached['seconds']:.2f} s with the reading, test accuracy "
-                f"{reached['accuracy']:.3f}")
-            print(f"liblinear -s 0 -c {cost}: {seconds:.2f} s, training loss {loss:.4f}, test "
-                  f"accuracy {accuracy:.3f}; starling is there {text}", flush=True)
-            results["liblinear"].append({"cost": cost, "seconds": seconds, "loss": loss,
-                                         "accuracy": accuracy, "reached": reached})
-        harness.save("sparse", results)
+        print(f"{samples} samples, {os.path.getsize(files['train']) / 1e6:.0f} MB; starling: "
+              f"{options.workers} workers, {options.servers} servers, {results['leases']} leases a "
+              f"pass, ftrl with rate {options.rate:g} and l2 {options.l2:g}", flush=True)
+        for _ in range(options.repeats):
+            results["starling"].append(train(options, files))
+            results["liblinear"].append(liblinear(options, files, folder))
+        report(results)
+        results["compared"] = compare(results)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as file:
+                json.dump(results, file, indent=2)
+        else:
+            harness.save("sparse", results)
     return 0
 
 
