@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/parameter_server/slot_state.h"
 
+#include <algorithm>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <thread>
 
@@ -54,6 +56,44 @@ TEST(SlotState, SparseRowsComeToLifeWhenTheyArePushedAndReadAsTheirInitialValues
   EXPECT_EQ(after[0], before[0]);
   EXPECT_EQ(after[2], before[2] + 1);
   EXPECT_EQ(after[3], before[3] + 2);
+}
+
+// Rows are taken at once where they ascend: whatever their order, and if one is named twice, it is
+// as if each had been pushed by itself.
+TEST(SlotState, SparseRowsOfOnePushAreTakenAsIfOneByOneInAnyOrder) {
+  auto table = Table(TableKind::kSparse, 0, 2);
+  table->rule = optimizer::MakeFtrl({.beta = 1, .l1 = 0.1, .l2 = 0.2});
+  table->initial_scale = 0.5F;
+  table->learning_rate = [](std::int64_t) { return 0.3; };
+  SlotState whole(OptionsOf(table)), single(OptionsOf(table));
+  whole.OnView({C(0)});
+  single.OnView({C(0)});
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal;
+  Sequence pushed = 0, pushed_single = 0;
+  for (int round = 0; round < 10; ++round) {
+    Keys keys(60);
+    Floats values(2 * keys.size());
+    for (std::uint64_t& key : keys) key = random() % 40;  // many twice
+    for (float& value : values) value = normal(random);
+    if (round % 2 == 0) std::sort(keys.begin(), keys.end());
+    whole.Append(PushOf(C(0), ++pushed, Rows(keys, values)));
+    for (std::size_t i = 0; i < keys.size(); ++i) {
+      const Keys key = {keys[i]};
+      const Floats value = {values[2 * i], values[2 * i + 1]};
+      single.Append(PushOf(C(0), ++pushed_single, Rows(key, value)));
+    }
+  }
+  Keys all(40);
+  std::iota(all.begin(), all.end(), 0);
+  const Floats weights = FloatsOf(whole.Read({0, 0, all}));
+  EXPECT_EQ(weights, FloatsOf(single.Read({0, 0, all})));
+  // In another order a row that is named twice is another.
+  Keys twice = {1, 1};
+  Floats values = {1, 2, -3, 4}, turned = {-3, 4, 1, 2};
+  whole.Append(PushOf(C(0), ++pushed, Rows(twice, values)));
+  single.Append(PushOf(C(0), ++pushed_single, Rows(twice, turned)));
+  EXPECT_NE(FloatsOf(whole.Read({0, 0, all})), FloatsOf(single.Read({0, 0, all})));
 }
 
 TEST(SlotState, KeyValuePairsAreMergedInTheSlotsOrder) {

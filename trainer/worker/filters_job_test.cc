@@ -111,14 +111,23 @@ class FilteredModelTest : public FiltersJobTest {
     return spec;
   }
   v1alpha1::Result Trained(const v1alpha1::TrainingJobSpec& spec) {
+    data::Datasets datasets = DatasetsOf(samples_);
+    if (validated_ > 0) {
+      datasets.validation->features.resize(validated_);
+      datasets.validation->labels.resize(validated_);
+    }
     ServerFlock flock(
-        spec, DatasetsOf(samples_),
+        spec, datasets,
         [this](int) { return std::make_unique<sparse::LogisticEngine>(samples_, 0); }, NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(1);
-    return flock.AwaitResult();
+    v1alpha1::Result result = flock.AwaitResult();
+    received_ = flock.TrafficOf(ServerFlock::WorkerUid(0)).payload_received;
+    return result;
   }
   const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();
+  std::size_t validated_ = 0;   // samples; 0: all
+  std::uint64_t received_ = 0;  // by the worker of the job that was trained last
 };
 
 TEST_F(FilteredModelTest, IsTheSameToTheBitWhetherRowsAreNamedOrListed) {
@@ -140,6 +149,22 @@ TEST_F(FilteredModelTest, IsAnotherWithNarrowValuesAndAsGood) {
   const double loss = wide.metrics().at("validation/loss");
   EXPECT_LT(loss, 0.6) << "it does learn: a coin's loss is 0.69";
   EXPECT_NEAR(narrow.metrics().at("validation/loss"), loss, 0.01 * loss);
+}
+
+// With patience a validation may end training, and its parameters are kept: then all are read.
+TEST_F(FilteredModelTest, AValidationReadsWhatItsSamplesUseUnlessItsParametersMayBeKept) {
+  constexpr std::int64_t kValidated = 5, kUsed = 50;  // of 2000
+  validated_ = kValidated;
+  v1alpha1::TrainingJobSpec spec = LogisticJob(false);
+  spec.mutable_stop()->set_epochs(10);
+  const v1alpha1::Result few = Trained(spec);
+  const double received = static_cast<double>(received_);
+  spec.mutable_validation()->set_patience(1000);
+  const v1alpha1::Result all = Trained(spec);
+  const double saved = 10 * (2000 - kUsed) * sizeof(float);
+  EXPECT_NEAR(static_cast<double>(received_) - received, saved, 0.2 * saved);
+  EXPECT_EQ(few.metrics().at("validation/loss"), all.metrics().at("validation/loss"));
+  EXPECT_EQ(TensorOf(few, "weight"), TensorOf(all, "weight"));
 }
 
 // One server and one worker's pipe, without a job around them.
