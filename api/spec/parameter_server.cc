@@ -235,6 +235,31 @@ void CheckFilters(const TrainingJobSpec& spec, FieldErrors& errors) {
                     "that they read and push; leave it out"});
 }
 
+// Factors are one worker's, of one pass over one batch.
+void CheckFullyConnected(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& server = spec.exchange().parameter_server();
+  if (server.fully_connected() != v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS) return;
+  const auto& topology = server.topology();
+  const struct {
+    bool given;
+    const char* field;
+    const char* why;
+  } refused[] = {{spec.workload().has_sparse_logistic_regression(),
+                  "spec.workload.sparseLogisticRegression", "has no fully connected layers"},
+                 {server.has_downpour(), "spec.exchange.parameterServer.downpour",
+                  "pushes sums of gradients, which are not products"},
+                 {topology.has_tree(), "spec.exchange.parameterServer.topology.tree",
+                  "sums up gradients on their way"},
+                 {topology.has_host_reduce(), "spec.exchange.parameterServer.topology.hostReduce",
+                  "sums up gradients on their way"}};
+  for (const auto& one : refused) {
+    if (!one.given) continue;
+    errors.push_back({absl::StrCat(kExchange, ".fullyConnected"),
+                      absl::StrCat("ActivationsAndErrors does not go with ", one.field, ", which ",
+                                   one.why, "; leave fullyConnected out")});
+  }
+}
+
 void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
   const bool sparse = spec.workload().has_sparse_logistic_regression();
   if (sparse && !HasServers(spec)) {
@@ -264,7 +289,8 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
   for (const auto& rule :
        {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckPortions,
-        CheckDownpour, CheckTopology, CheckSparse, CheckHogwild, CheckFilters}) {
+        CheckDownpour, CheckTopology, CheckFullyConnected, CheckSparse, CheckHogwild,
+        CheckFilters}) {
     rule(spec, errors);
   }
 }

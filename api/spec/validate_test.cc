@@ -141,6 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
                     "spec.replicaSpecs.coordinator.template.x"}));
 
 constexpr char kServers[] = "spec.exchange.parameterServer={}";
+constexpr char kFactors[] = "spec.exchange.parameterServer.fullyConnected=ActivationsAndErrors";
+constexpr char kAsynchronousModel[] = "spec.exchange.parameterServer.consistency.asynchronous={}";
 std::string Server(const std::string& rest) { return "spec.replicaSpecs.parameterServer." + rest; }
 std::string Exchange(const std::string& rest) { return "spec.exchange.parameterServer." + rest; }
 
@@ -262,6 +264,22 @@ INSTANTIATE_TEST_SUITE_P(
                     ""},
         Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.values=Half")},
                     Exchange("filters.values")}));
+
+INSTANTIATE_TEST_SUITE_P(
+    OfFullyConnected, Combined,
+    ::testing::Values(
+        Combination{{kServers, kFactors}, ""},
+        Combination{{kServers, kFactors, Exchange("topology.flat={}")}, ""},
+        Combination{{kServers, Exchange("fullyConnected=Gradients"), Exchange("topology.tree={}")},
+                    ""},
+        Combination{{kServers, Exchange("fullyConnected=Weights")}, Exchange("fullyConnected")},
+        Combination{{kServers, kFactors, Exchange("downpour={}"), kAsynchronousModel},
+                    Exchange("fullyConnected")},
+        Combination{{kServers, kFactors, Exchange("topology.tree={}")}, Exchange("fullyConnected")},
+        Combination{{kServers, kFactors, Exchange("topology.hostReduce={}")},
+                    Exchange("fullyConnected")},
+        Combination{{kSparse, Libsvm("train"), kNoValidation, kFactors},
+                    Exchange("fullyConnected")}));
 
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),

@@ -103,6 +103,20 @@ class Training(Servers):
                 self.check_audit(3, name)
                 self.assertGreater(self.result(done)["metrics"]["validation/accuracy"], 0.5)
 
+    def test_layers_that_reach_the_servers_as_factors_train_as_others_do(self):
+        reached = []
+        for how in ("Gradients", "ActivationsAndErrors"):
+            made = job(how.lower(), workers=1, consistency={"asynchronous": {}}, epochs=3,
+                       experiment__stepDelay="0s")
+            made["spec"]["exchange"]["parameterServer"].update(fullyConnected=how, samplesPerPush=8)
+            self.start(made)
+            done = self.finish(self.command)
+            self.check_audit(3, how.lower())
+            reached.append(self.result(done)["metrics"]["validation/accuracy"])
+        self.say(f"accuracy of gradients and of factors: {reached}")
+        self.assertGreater(reached[0], 0.5)
+        self.assertAlmostEqual(*reached, delta=0.02)
+
 
 class Kill(Servers):
     def setUp(self):

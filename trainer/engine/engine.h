@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -30,6 +31,13 @@ struct Tensor {
 struct Bucket {
   int64_t begin = 0;
   int64_t end = 0;
+};
+
+// What the gradient of a matrix [outputs, inputs] is the product of: the sum over the samples of
+// the errors of its outputs times its inputs (the activations of the layer before).
+struct Factors {
+  std::span<const float> errors;       // samples x outputs
+  std::span<const float> activations;  // samples x inputs
 };
 
 // Sums over the samples of a batch.
@@ -64,6 +72,13 @@ class Engine {
   virtual absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
                                                      std::span<const int64_t> labels,
                                                      const OnBucket& on_bucket) = 0;
+
+  // From the next ComputeGradients on the factors of gradients are kept where there are any.
+  virtual void KeepFactors() {}
+  // Of tensor `index`, from its bucket on and until the next ComputeGradients, as long as the
+  // features given to it are there. None where its gradient is no product (convolutions, biases)
+  // or factors are not kept.
+  virtual std::optional<Factors> FactorsOf(size_t /*index*/) const { return std::nullopt; }
 
   // The same sums without gradients.
   virtual absl::StatusOr<BatchSums> Evaluate(std::span<const float> features,

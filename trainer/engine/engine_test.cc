@@ -108,6 +108,49 @@ TEST(TorchEngine, ReportsBucketsInOrderWhenTheirGradientsAreComplete) {
   EXPECT_TRUE(std::ranges::equal(seen, engine->gradients()));
 }
 
+// Of each fully connected layer; of nothing else.
+TEST(TorchEngine, FactorsOfFullyConnectedLayersMultiplyToTheirGradients) {
+  for (const EngineConfig& config : {SmallMlp(), Images()}) {
+    const auto engine = Make(config);
+    const size_t inputs = config.model == ModelKind::kMlp ? 4 : 784;
+    const std::vector<int64_t> labels = {0, 2, 1};
+    const std::vector<float> features = Features(labels.size() * inputs);
+    ASSERT_TRUE(engine->ComputeGradients(features, labels, nullptr).ok());
+    EXPECT_FALSE(engine->FactorsOf(1).has_value()) << "nobody has asked for them";
+    engine->KeepFactors();
+    // As a push would: when the bucket is made.
+    std::vector<std::string> found;
+    size_t next = 0;
+    const auto on_bucket = [&](int64_t bucket) {
+      for (; next < engine->tensors().size(); ++next) {
+        const Tensor& tensor = engine->tensors()[next];
+        if (tensor.offset >= engine->buckets()[static_cast<size_t>(bucket)].end) return;
+        const auto factors = engine->FactorsOf(next);
+        if (!factors.has_value()) continue;
+        found.push_back(tensor.name);
+        const auto rows = static_cast<size_t>(tensor.shape[0]);
+        const size_t columns = static_cast<size_t>(tensor.size) / rows;
+        ASSERT_EQ(factors->errors.size(), labels.size() * rows);
+        ASSERT_EQ(factors->activations.size(), labels.size() * columns);
+        for (size_t i = 0; i < rows * columns; i += 7) {
+          float product = 0;
+          for (size_t k = 0; k < labels.size(); ++k) {
+            product += factors->errors[k * rows + i / columns] *
+                       factors->activations[k * columns + i % columns];
+          }
+          EXPECT_NEAR(product, engine->gradients()[static_cast<size_t>(tensor.offset) + i], 1e-5);
+        }
+      }
+    };
+    ASSERT_TRUE(engine->ComputeGradients(features, labels, on_bucket).ok());
+    if (config.model == ModelKind::kMlp) {
+      EXPECT_THAT(found, ElementsAre("layers.2.weight", "layers.1.weight", "layers.0.weight"));
+    } else {
+      EXPECT_THAT(found, ElementsAre("fc3.weight", "fc2.weight", "fc1.weight"));
+    }
+  }
+}
+
 TEST(TorchEngine, GradientsAgreeWithFiniteDifferencesOfTheSummedLoss) {
   const auto engine = Make(SmallMlp());
   const std::vector<float> features = Features(12);

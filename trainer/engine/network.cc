@@ -21,6 +21,14 @@ void AddLayer(std::string_view name, std::vector<int64_t> weight, int64_t fan_in
   parameters.push_back({absl::StrCat(std::string(name), ".bias"), {outputs}, fan_in});
 }
 
+// The layer whose weight is parameter `weight`; its bias comes next.
+at::Tensor Linear(const at::Tensor& input, const std::vector<at::Tensor>& parameters, size_t weight,
+                  const Network::OnLinear& on_linear) {
+  at::Tensor output = at::linear(input, parameters[weight], parameters[weight + 1]);
+  if (on_linear) on_linear(weight, input, output);
+  return output;
+}
+
 class Mlp final : public Network {
  public:
   Mlp(int64_t inputs, std::vector<int64_t> widths) {
@@ -32,11 +40,11 @@ class Mlp final : public Network {
 
   std::span<const Parameter> parameters() const override { return parameters_; }
 
-  at::Tensor Forward(const std::vector<at::Tensor>& parameters,
-                     const at::Tensor& input) const override {
+  at::Tensor Forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                     const OnLinear& on_linear) const override {
     at::Tensor x = input.flatten(1);
     for (size_t i = 0; i < parameters.size(); i += 2) {
-      x = at::linear(x, parameters[i], parameters[i + 1]);
+      x = Linear(x, parameters, i, on_linear);
       if (i + 2 < parameters.size()) x = at::relu(x);
     }
     return x;
@@ -59,12 +67,13 @@ class LeNet5 final : public Network {
 
   std::span<const Parameter> parameters() const override { return parameters_; }
 
-  at::Tensor Forward(const std::vector<at::Tensor>& p, const at::Tensor& input) const override {
+  at::Tensor Forward(const std::vector<at::Tensor>& p, const at::Tensor& input,
+                     const OnLinear& on_linear) const override {
     at::Tensor x = at::max_pool2d(at::relu(at::conv2d(input, p[0], p[1], 1, 2)), {2, 2});
     x = at::max_pool2d(at::relu(at::conv2d(x, p[2], p[3])), {2, 2}).flatten(1);
-    x = at::relu(at::linear(x, p[4], p[5]));
-    x = at::relu(at::linear(x, p[6], p[7]));
-    return at::linear(x, p[8], p[9]);
+    x = at::relu(Linear(x, p, 4, on_linear));
+    x = at::relu(Linear(x, p, 6, on_linear));
+    return Linear(x, p, 8, on_linear);
   }
 
  private:

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -35,9 +36,13 @@ class Network {
 
   // From the first layer to the last.
   virtual std::span<const Parameter> parameters() const = 0;
-  // `input` is (samples, features...); the result (samples, classes), not normalised.
-  virtual at::Tensor Forward(const std::vector<at::Tensor>& parameters,
-                             const at::Tensor& input) const = 0;
+  // A fully connected layer: its weight's place in parameters(), what goes in, what comes out.
+  using OnLinear =
+      std::function<void(size_t weight, const at::Tensor& input, const at::Tensor& output)>;
+  // `input` is (samples, features...); the result (samples, classes), not normalised. `on_linear`
+  // may be empty.
+  virtual at::Tensor Forward(const std::vector<at::Tensor>& parameters, const at::Tensor& input,
+                             const OnLinear& on_linear) const = 0;
 };
 
 // Fails when the model cannot take samples of this shape.

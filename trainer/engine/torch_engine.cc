@@ -86,11 +86,13 @@ class TorchEngine final : public Engine {
     const std::span<float> gradients = Span(flat_gradients_);
     std::memset(gradients.data(), 0, gradients.size_bytes());
     BatchSums sums;
+    kept_.assign(kept_.size(), {});
     StartBuckets(on_bucket);
     if (!labels.empty()) {
       try {
         const at::Tensor target = Labels(labels);
-        const at::Tensor logits = network_->Forward(views_, Features(features, labels.size()));
+        const at::Tensor logits =
+            network_->Forward(views_, Features(features, labels.size()), Recorder());
         const at::Tensor loss = SummedLoss(logits, target);
         sums = {loss.item<double>(), Correct(logits.detach(), target)};
         loss.backward();
@@ -103,13 +105,20 @@ class TorchEngine final : public Engine {
     return sums;
   }
 
+  void KeepFactors() override { kept_.resize(tensors_.size()); }
+  std::optional<Factors> FactorsOf(size_t index) const override {
+    if (index >= kept_.size() || !kept_[index].errors.defined()) return std::nullopt;
+    const Kept& kept = kept_[index];
+    return Factors{Span(kept.errors), Span(kept.activations)};
+  }
+
   absl::StatusOr<BatchSums> Evaluate(std::span<const float> features,
                                      std::span<const int64_t> labels) override {
     if (labels.empty()) return BatchSums{};
     try {
       const at::NoGradGuard no_gradients;
       const at::Tensor target = Labels(labels);
-      const at::Tensor logits = network_->Forward(views_, Features(features, labels.size()));
+      const at::Tensor logits = network_->Forward(views_, Features(features, labels.size()), {});
       return BatchSums{SummedLoss(logits, target).item<double>(), Correct(logits, target)};
     } catch (const std::exception& error) {
       return absl::InternalError(absl::StrCat("evaluate: libtorch: ", error.what()));
@@ -122,8 +131,19 @@ class TorchEngine final : public Engine {
   }
 
   // The network counts its parameters from the first layer to the last.
-  const Tensor& TensorOf(size_t parameter) const {
-    return tensors_[tensors_.size() - 1 - parameter];
+  size_t IndexOf(size_t parameter) const { return tensors_.size() - 1 - parameter; }
+  const Tensor& TensorOf(size_t parameter) const { return tensors_[IndexOf(parameter)]; }
+
+  // Keeps what goes into each fully connected layer, and in backward the errors of what comes out:
+  // those are there before the gradient of its weight is.
+  Network::OnLinear Recorder() {
+    if (kept_.empty()) return {};
+    return [this](size_t weight, const at::Tensor& input, const at::Tensor& output) {
+      Kept& kept = kept_[IndexOf(weight)];
+      kept.activations = input.detach().contiguous();
+      output.register_hook(
+          [&kept](const at::Tensor& errors) { kept.errors = errors.detach().contiguous(); });
+    };
   }
 
   // A stream of its own for each parameter, by its place in the network.
@@ -207,6 +227,11 @@ class TorchEngine final : public Engine {
   // Held, or autograd would make new ones without our hooks.
   std::vector<std::shared_ptr<torch::autograd::Node>> accumulators_;
   std::vector<size_t> bucket_of_;  // by parameter
+  struct Kept {
+    at::Tensor activations;
+    at::Tensor errors;
+  };
+  std::vector<Kept> kept_;  // by tensor; empty: nobody wants factors
   std::function<void(size_t)> on_parameter_;
   std::vector<size_t> missing_;  // by bucket
   size_t reported_ = 0;

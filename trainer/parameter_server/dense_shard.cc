@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/kernels/span_math.h"
+#include "trainer/parameter_server/factors.h"
 #include "trainer/parameter_server/table.h"
 
 namespace starling::parameter_server {
@@ -25,7 +26,14 @@ class DenseShard final : public Shard {
 
   absl::Status Check(const Update& update) const override {
     std::uint64_t wanted = update.rows * width_;
-    if (update.kind == UpdateKind::kFactors) wanted = update.rank * (update.rows + width_);
+    if (update.kind == UpdateKind::kFactors) {
+      // The rows first: so many of them can be made.
+      if (absl::Status status = Check(Selection{update.first, update.rows, {}}); !status.ok()) {
+        return status;
+      }
+      const auto stretches = StretchesOf(update, width_);
+      return stretches.ok() ? absl::OkStatus() : Refuse(std::string(stretches.status().message()));
+    }
     if (update.kind == UpdateKind::kCall) {
       wanted = update.values.size();
       if (spec_->functions.find(update.text) == spec_->functions.end()) {
@@ -192,15 +200,7 @@ class DenseShard final : public Shard {
   // The gradient itself, or the product of its factors, made in `made`.
   std::span<const float> GradientOf(const Update& update, std::vector<float>& made) const {
     if (update.kind == UpdateKind::kRange) return update.values;
-    made.assign(update.rows * width_, 0);
-    const std::span<const float> u = update.values.first(update.rank * update.rows);
-    const std::span<const float> v = update.values.subspan(u.size());
-    for (std::size_t k = 0; k < update.rank; ++k) {
-      for (std::size_t row = 0; row < update.rows; ++row) {
-        kernels::Axpy(u[k * update.rows + row], v.subspan(k * width_, width_),
-                      std::span(made).subspan(row * width_, width_));
-      }
-    }
+    made = Multiplied(update, width_);
     return made;
   }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "common/random/philox.h"
+#include "trainer/parameter_server/factors.h"
 
 namespace starling::parameter_server {
 
@@ -40,20 +41,13 @@ void SplitRange(const Update& update, std::uint64_t at, std::size_t width, Updat
     above.values = update.values.subspan(below.rows * width);
     return;
   }
-  // Factors: the u of both halves, each with all of v.
-  const std::span<const float> v = update.values.subspan(update.rank * update.rows);
-  std::vector<float> upper;
-  for (std::size_t k = 0; k < update.rank; ++k) {
-    const std::span<const float> u = update.values.subspan(k * update.rows, update.rows);
-    scratch.insert(scratch.end(), u.begin(), u.begin() + static_cast<std::ptrdiff_t>(below.rows));
-    upper.insert(upper.end(), u.begin() + static_cast<std::ptrdiff_t>(below.rows), u.end());
-  }
-  scratch.insert(scratch.end(), v.begin(), v.end());
-  const std::size_t lower = scratch.size();
-  scratch.insert(scratch.end(), upper.begin(), upper.end());
-  scratch.insert(scratch.end(), v.begin(), v.end());
-  below.values = std::span(scratch).first(lower);
-  above.values = std::span(scratch).subspan(lower);
+  // Factors: each half is multiplied. A slot is seldom cut.
+  scratch = Multiplied(update, width);
+  below.kind = above.kind = UpdateKind::kRange;
+  below.rank = above.rank = 0;
+  below.keys = above.keys = {};
+  below.values = std::span<const float>(scratch).first(below.rows * width);
+  above.values = std::span<const float>(scratch).subspan(below.rows * width);
 }
 
 }  // namespace

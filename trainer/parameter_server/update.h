@@ -7,9 +7,8 @@
 //
 //   kRange    rows first .. first + rows of the table, values in order
 //   kRows     the named rows (sorted or not, each once), values in order
-//   kFactors  as kRange, as the product of factors: values are u (rank x rows), then v (rank x
-//             width); the server computes the sum of u_k v_k itself (Project Adam's offload of
-//             fully connected layers: activations and errors travel, not weights)
+//   kFactors  as kRange, as products of factors (factors.h), which the server multiplies (Project
+//             Adam's offload of fully connected layers: activations and errors travel, not weights)
 //   kPairs    key-value: keys are (key, length) in turn, text holds the values one after another
 //   kCall     a user function (named by text) over rows first .. first + rows, with values
 //

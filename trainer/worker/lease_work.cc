@@ -10,6 +10,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/worker/slot_gradient.h"
 
 namespace starling::worker {
 namespace {
@@ -78,6 +79,8 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       in_step_(std::holds_alternative<consistency::BulkSynchronous>(
           parameter_server::ConsistencyOf(parts.spec))),
       remembers_(RuleRemembers(parts.tables)),
+      factored_(parts.spec.exchange().parameter_server().fully_connected() ==
+                v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS),
       narrow_(parameter_server::FiltersOf(parts.spec).narrow),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
       slot_begins_(BeginsOf(parts.tables)),
@@ -86,6 +89,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       eager_(EagerOf(parts.spec)),
       first_values_(parts.engine.parameters().begin(), parts.engine.parameters().end()),
       versions_(parts.tables.parameter_slots) {
+  if (factored_) parts_.engine.KeepFactors();
   parts_.pipe.SetHandlers(
       {.started_over = [this] { StartOver(); },
        .ready =
@@ -343,30 +347,22 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
   if (parts_.pipe.sending() || parts_.pipe.sums_up()) (void)parts_.pipe.Poll();
 }
 
-void LeaseWork::PushSlot(std::size_t slot) {
+// None where the gradient is not finite.
+std::optional<std::string> LeaseWork::Encoded(std::size_t slot) const {
   const RowRange& rows = parts_.tables.slots[slot].range;
-  parameter_server::Update update;
-  std::vector<float> gathered;
-  if (sparse_ != nullptr) {
-    for (const std::uint64_t row : rows_[slot]) gathered.push_back(outgoing_.gradient[row]);
-    update.kind = UpdateKind::kRows;
-    update.keys = rows_[slot];
-    update.values = gathered;
-  } else {
-    update.first = rows.begin;
-    update.rows = rows.size();
-    update.values = outgoing_.gradient.subspan(rows.begin, rows.size());
+  if (sparse_ != nullptr) return EncodeRows(rows_[slot], outgoing_.gradient, outgoing_.scale);
+  // Of no samples there are no factors: what the engine has are an earlier lease's.
+  if (!factored_ || outgoing_.weight == 0) {
+    return EncodeRange(rows, outgoing_.gradient, outgoing_.scale);
   }
-  const std::span<const float> values = update.values;
-  if (outgoing_.diverged || !kernels::AllFinite(values)) {
+  return EncodeFactored(rows, outgoing_.gradient, outgoing_.scale, parts_.engine);
+}
+
+void LeaseWork::PushSlot(std::size_t slot) {
+  std::optional<std::string> bytes = outgoing_.diverged ? std::nullopt : Encoded(slot);
+  if (!bytes.has_value()) {
     outgoing_.diverged = true;
     return;
-  }
-  std::string bytes = parameter_server::Encode(update);
-  if (outgoing_.scale != 1) {
-    auto* floats = reinterpret_cast<float*>(bytes.data() + parameter_server::kUpdateHeaderBytes +
-                                            update.keys.size() * sizeof(std::uint64_t));
-    kernels::Scale(outgoing_.scale, std::span(floats, values.size()));
   }
   Entry entry;
   entry.lease = outgoing_.leases.first;
@@ -374,7 +370,7 @@ void LeaseWork::PushSlot(std::size_t slot) {
   entry.clock = outgoing_.clock;
   entry.read = versions_[slot];
   entry.weight = outgoing_.weight;
-  entry.update = std::make_shared<const std::string>(std::move(bytes));
+  entry.update = std::make_shared<const std::string>(*std::move(bytes));
   const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
   sent_[{slot, sequence}] = outgoing_.leases.first;
   ++flights_[outgoing_.leases.first].open;

@@ -19,6 +19,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -140,6 +141,7 @@ class LeaseWork {
   double Rate() const;
   // The gradient is made up to here.
   void GradientUpTo(std::int64_t end);
+  std::optional<std::string> Encoded(std::size_t slot) const;
   void PushSlot(std::size_t slot);
   void SendEagerly();
   absl::Status SendTheRest();
@@ -152,6 +154,7 @@ class LeaseWork {
   const std::int64_t portions_;         // leases of a step
   const bool in_step_;                  // a lease's step is its clock
   const bool remembers_;                // the rule wants to know of reads
+  const bool factored_;                 // fully connected layers' gradients travel as factors
   const bool narrow_;                   // a lease's weights and changes travel as bfloat16
   engine::SparseEngine* const sparse_;  // null: all parameters travel
   const std::vector<std::uint64_t> slot_begins_;  // of the parameters' ranges

@@ -40,11 +40,19 @@ class TinyEngine final : public engine::Engine {
                                                      std::span<const int64_t> labels,
                                                      const OnBucket& on_bucket) override {
     std::ranges::fill(gradients_, 0.0F);
+    errors_.clear();
+    activations_.assign(features.begin(), features.end());
     engine::BatchSums sums;
     for (size_t i = 0; i < labels.size(); ++i) Visit(features, labels, i, true, sums);
     on_bucket(0);
     on_bucket(1);
     return sums;
+  }
+
+  void KeepFactors() override { keeps_factors_ = true; }
+  std::optional<engine::Factors> FactorsOf(size_t index) const override {
+    if (!keeps_factors_ || index != 1) return std::nullopt;
+    return engine::Factors{errors_, activations_};
   }
 
   absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> features,
@@ -74,6 +82,7 @@ class TinyEngine final : public engine::Engine {
     sums.loss -= std::log(static_cast<double>(p[label]));
     if (!gradients) return;
     p[label] -= 1;
+    errors_.insert(errors_.end(), p.begin(), p.end());
     for (size_t c = 0; c < classes; ++c) {
       gradients_[c] += p[c];
       for (size_t k = 0; k < inputs; ++k) gradients_[classes + c * inputs + k] += p[c] * x[k];
@@ -86,6 +95,9 @@ class TinyEngine final : public engine::Engine {
   const std::vector<engine::Bucket> buckets_;
   std::vector<float> parameters_;
   std::vector<float> gradients_;
+  bool keeps_factors_ = false;
+  std::vector<float> errors_;
+  std::vector<float> activations_;
 };
 
 }  // namespace starling::worker

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/factors.h"
+
+#include <gmock/gmock.h>
+
+#include <random>
+
+#include "trainer/parameter_server/slot_testing.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using slot_testing::C;
+using slot_testing::Floats;
+using slot_testing::FloatsOf;
+using slot_testing::Keys;
+using slot_testing::OptionsOf;
+using slot_testing::PushOf;
+using slot_testing::Table;
+
+constexpr std::uint64_t kRank = 3;
+
+// Owns what its update points to.
+struct Made {
+  Keys keys;
+  Floats values;
+  Floats gradient;
+  Update update() const {
+    return {UpdateKind::kFactors, kRank, 0, gradient.size(), keys, values, {}};
+  }
+};
+
+class Numbers {
+ public:
+  explicit Numbers(unsigned seed) : random_(seed) {}
+  float Next() { return normal_(random_); }
+  std::uint64_t Below(std::uint64_t end) { return random_() % end; }
+
+ private:
+  std::mt19937 random_;
+  std::normal_distribution<float> normal_;
+};
+
+// A part of a matrix that begins and ends anywhere.
+void AddProduct(Numbers& numbers, Made& made) {
+  const std::uint64_t columns = 1 + numbers.Below(9), offset = numbers.Below(columns);
+  const Stretch stretch{numbers.Below(40), columns, offset};
+  const std::size_t from = made.values.size();
+  for (std::uint64_t i = 0; i < stretch.values(kRank); ++i) made.values.push_back(numbers.Next());
+  made.keys.insert(made.keys.end(), {stretch.elements, columns, offset});
+  const std::size_t v = from + kRank * stretch.rows();
+  for (std::uint64_t i = offset; i < offset + stretch.elements; ++i) {
+    float sum = 0;
+    for (std::uint64_t k = 0; k < kRank; ++k) {
+      sum += made.values[from + k * stretch.rows() + i / columns] *
+             made.values[v + k * columns + i % columns];
+    }
+    made.gradient.push_back(sum);
+  }
+}
+
+void AddPlain(Numbers& numbers, Made& made) {
+  const std::uint64_t elements = numbers.Below(20);
+  made.keys.insert(made.keys.end(), {elements, 0, 0});
+  for (std::uint64_t i = 0; i < elements; ++i) {
+    made.values.push_back(numbers.Next());
+    made.gradient.push_back(made.values.back());
+  }
+}
+
+Made RandomGradient(unsigned seed) {
+  Numbers numbers(seed);
+  Made made;
+  for (std::uint64_t i = numbers.Below(6) + 1; i > 0; --i) {
+    numbers.Below(2) == 0 ? AddPlain(numbers, made) : AddProduct(numbers, made);
+  }
+  return made;
+}
+
+TEST(Factors, StretchesThatBeginAndEndAnywhereAddWhatTheGradientWould) {
+  for (unsigned seed = 0; seed < 300; ++seed) {
+    const Made made = RandomGradient(seed);
+    SlotState slot(OptionsOf(Table(TableKind::kArray, made.gradient.size(), 1)));
+    slot.OnView({C(0)});
+    const Entry entry = PushOf(C(0), 1, made.update());
+    ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry);
+    slot.Append(entry);
+    EXPECT_THAT(FloatsOf(slot.Read({0, made.gradient.size(), {}})),
+                ::testing::Pointwise(::testing::FloatNear(1e-5F), made.gradient))
+        << seed;
+  }
+}
+
+TEST(Factors, AreMultipliedWhereTheirSlotIsCut) {
+  for (unsigned seed = 0; seed < 100; ++seed) {
+    const Made made = RandomGradient(seed);
+    const auto table = Table(TableKind::kArray, made.gradient.size(), 1);
+    const std::uint64_t at = seed % (made.gradient.size() + 1);
+    const auto [below, above] = SplitUpdate(made.update(), at, *table);
+    Floats both;
+    for (const std::string& half : {below, above}) {
+      const auto update = DecodeUpdate(half);
+      ASSERT_TRUE(update.ok()) << update.status();
+      EXPECT_EQ(update->kind, UpdateKind::kRange);
+      EXPECT_EQ(update->first, both.size());
+      both.insert(both.end(), update->values.begin(), update->values.end());
+    }
+    EXPECT_THAT(both, ::testing::Pointwise(::testing::FloatNear(1e-5F), made.gradient)) << seed;
+  }
+}
+
+TEST(Factors, CountsThatDoNotFitAreRefused) {
+  constexpr std::uint64_t kHuge = ~std::uint64_t{0};
+  const Floats values(10, 1.0F);
+  // Six elements of two columns: three rows, so 3 + 2 values for the one pair; and five plain.
+  const Keys good = {6, 2, 0, 5, 0, 0};
+  const auto refused = [&](const Keys& keys, std::uint32_t rank, std::uint64_t rows) {
+    return !StretchesOf({UpdateKind::kFactors, rank, 0, rows, keys, values, {}}, 1).ok();
+  };
+  EXPECT_FALSE(refused(good, 1, 11));
+  EXPECT_TRUE(refused(good, 1, 12)) << "a row that no stretch holds";
+  EXPECT_TRUE(refused(good, 1, 10));
+  EXPECT_TRUE(refused(good, 2, 11)) << "more pairs than values";
+  EXPECT_TRUE(refused(good, 0, 11));
+  EXPECT_TRUE(refused(good, ~std::uint32_t{0}, 11));
+  EXPECT_TRUE(refused({6, 2, 0, 5, 0}, 1, 11)) << "half a stretch";
+  EXPECT_TRUE(refused({6, 2, 2, 5, 0, 0}, 1, 11)) << "it begins behind the row's end";
+  EXPECT_TRUE(refused({6, 2, 0, 5, 0, 1}, 1, 11)) << "a plain one has no columns to leave out";
+  EXPECT_TRUE(refused({6, kHuge, 0, 5, 0, 0}, 1, 11));
+  EXPECT_TRUE(refused({6, kHuge, kHuge - 1, 5, 0, 0}, 1, 11));
+  EXPECT_TRUE(refused({kHuge, 2, 0, 5, 0, 0}, 1, 11));
+  EXPECT_TRUE(refused({6, 2, 0, kHuge, 0, 0}, 1, 11));
+  EXPECT_TRUE(refused({}, 1, 11)) << "as one product of the table's width it has other sizes";
+}
+
+}  // namespace
+}  // namespace starling::parameter_server

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// A slot's part of a gradient, as the update that its push carries: a range of it, rows of it, or
+// with fully connected layers as the product of their factors (parameter_server/factors.h) where
+// that is less to send. K samples of a matrix of M by N are K (M + N) numbers, and every slot that
+// holds a part of it gets the M of its rows and all N.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+
+#include "trainer/engine/engine.h"
+#include "trainer/parameter_server/table.h"
+
+namespace starling::worker {
+
+// All of these are of `gradient` times `scale`; none where a number of it is not finite.
+std::optional<std::string> EncodeRange(const parameter_server::RowRange& rows,
+                                       std::span<const float> gradient, float scale);
+std::optional<std::string> EncodeRows(std::span<const std::uint64_t> rows,
+                                      std::span<const float> gradient, float scale);
+// `gradient` is `engine`'s, complete in these rows. As a range where every stretch is shorter so.
+std::optional<std::string> EncodeFactored(const parameter_server::RowRange& rows,
+                                          std::span<const float> gradient, float scale,
+                                          const engine::Engine& engine);
+
+}  // namespace starling::worker
