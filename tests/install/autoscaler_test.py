@@ -3,13 +3,11 @@
 """The scale subresource as others use it: what the controller tells there, and a real
 HorizontalPodAutoscaler that scales a job by it."""
 import json
-import sys
 import tempfile
 import unittest
 
 import kubectl as k
 from controller import Controller, install_chart
-from programs import Programs, Skip, SKIPPED
 
 LEAST = 3
 SCALE = "/apis/starling.dev/v1alpha1/namespaces/default/trainingjobs/digits/scale"
@@ -67,9 +65,5 @@ class Autoscaler(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        Programs("helm")
-    except Skip as reason:
-        print(f"skipped: {reason}", file=sys.stderr)
-        sys.exit(SKIPPED)
+    k.helm_or_skip()
     unittest.main()

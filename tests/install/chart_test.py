@@ -3,11 +3,9 @@
 """The Helm chart: what it renders is what an API server takes; install, upgrade, uninstall."""
 import json
 import os
-import sys
 import unittest
 
 import kubectl as k
-from programs import Programs, Skip, SKIPPED
 
 NAMESPACE = "starling-system"
 
@@ -106,11 +104,7 @@ class Chart(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        HELM = Programs("helm")["helm"]
-    except Skip as reason:
-        print(f"skipped: {reason}", file=sys.stderr)
-        sys.exit(SKIPPED)
+    HELM = k.helm_or_skip()
     os.environ["HELM_CACHE_HOME"] = os.environ["HELM_CONFIG_HOME"] = \
         os.environ["HELM_DATA_HOME"] = os.path.join(os.environ["STARLING_TEST_KUBE"], "helm")
     unittest.main()

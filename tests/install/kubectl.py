@@ -12,6 +12,8 @@ CRD = os.path.join(REPOSITORY, "crds/starling.dev_trainingjobs.yaml")
 CHART = os.path.join(REPOSITORY, "charts/starling")
 sys.path.insert(0, os.path.join(REPOSITORY, "tests/kube"))
 
+from programs import Programs, Skip, SKIPPED  # noqa: E402  pylint: disable=wrong-import-position
+
 
 class Failed(Exception):
     """A command that was to succeed did not; the text is what it said."""
@@ -24,6 +26,15 @@ def run(*arguments, stdin=None, env=None):
     if done.returncode != 0:
         raise Failed(f"{' '.join(arguments)}: {done.stderr or done.stdout}")
     return done.stdout
+
+
+def helm_or_skip():
+    """helm's path; a machine that cannot have it skips the whole test and says why."""
+    try:
+        return Programs("helm")["helm"]
+    except Skip as reason:
+        print(f"skipped: {reason}", file=sys.stderr)
+        sys.exit(SKIPPED)
 
 
 def kubectl(*arguments, stdin=None):

@@ -20,7 +20,6 @@ import unittest
 
 import kubectl as k
 from controller import NAMESPACE, Controller, install_chart
-from programs import Programs, Skip, SKIPPED
 
 USER = f"system:serviceaccount:{NAMESPACE}:starling-controller"
 WATCHED = "default"     # with --one-namespace
@@ -369,11 +368,7 @@ class Rights(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        Programs("helm")
-    except Skip as reason:
-        print(f"skipped: {reason}", file=sys.stderr)
-        sys.exit(SKIPPED)
+    k.helm_or_skip()
     Rights.audit = sys.argv.pop(1)
     if "--one-namespace" in sys.argv:
         sys.argv.remove("--one-namespace")

@@ -3,13 +3,11 @@
 """The validating webhook asked by a real API server: its words, its certificates, its absence."""
 import base64
 import json
-import sys
 import tempfile
 import unittest
 
 import kubectl as k
 from controller import NAMESPACE, Controller, install_chart
-from programs import Programs, Skip, SKIPPED
 
 TEMPLATE = {"spec": {"restartPolicy": "Always"}}
 
@@ -94,9 +92,5 @@ class Webhook(unittest.TestCase):
 
 
 if __name__ == "__main__":
-    try:
-        Programs("helm")
-    except Skip as reason:
-        print(f"skipped: {reason}", file=sys.stderr)
-        sys.exit(SKIPPED)
+    k.helm_or_skip()
     unittest.main()
