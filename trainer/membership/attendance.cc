@@ -22,7 +22,10 @@ Attendance::Attendance(CoordinatorOptions options, std::set<std::string> roles)
 absl::Duration Attendance::OnTime(absl::Time now) {
   const absl::Duration gap = now - last_event_;
   last_event_ = now;
-  if (gap <= kOwnGap) return absl::ZeroDuration();
+  if (gap <= kOwnGap) {
+    TellOldDoubts(now);
+    return absl::ZeroDuration();
+  }
   granted_ += gap;
   for (auto& [uid, process] : processes_) {
     process.heard += gap;
@@ -53,6 +56,11 @@ bool Attendance::OnDesired(const Desired& desired) {
   pods_.clear();
   TakePods(desired.pods);
   std::erase_if(processes_, [this](const auto& entry) { return FindPod(entry.first) == nullptr; });
+  // Whoever has ended does not come back with anything.
+  std::erase_if(doubts_, [this](const auto& entry) {
+    const Pod* pod = FindPod(entry.first);
+    return pod == nullptr || pod->state == PodState::kTerminated;
+  });
   return true;
 }
 
@@ -177,8 +185,9 @@ std::map<std::string, Dial> Attendance::PodsToDial() const {
   return dial;
 }
 
-bool Attendance::HeardRoster(bool witness, const std::string& risked, absl::Time now,
-                             std::string& waiting) {
+bool Attendance::HeardRoster(bool witness,
+                             const std::function<bool(const std::string& pod_uid)>& in_a_view,
+                             const std::string& risked, absl::Time now, std::string& waiting) {
   std::set<std::string> missing;
   std::vector<std::string> names;
   for (const Pod& pod : grant_->roster) {
@@ -197,8 +206,32 @@ bool Attendance::HeardRoster(bool witness, const std::string& risked, absl::Time
                            absl::StrJoin(names, ", "), " to report");
     return false;
   }
-  AssumeTerminated(missing, risked, now);
+  for (auto uid = missing.begin(); witness && uid != missing.end();) {
+    if (in_a_view(*uid)) {
+      ++uid;
+      continue;
+    }
+    assumed_terminated_.insert(*uid);
+    // A pod without an address has had no process yet.
+    if (!FindPod(*uid)->ip.empty()) doubts_[*uid] = {now, risked};
+    uid = missing.erase(uid);
+  }
+  if (!missing.empty()) AssumeTerminated(missing, risked, now);
   return true;
+}
+
+void Attendance::SettleDoubt(const std::string& pod_uid, bool holds_state) {
+  const auto doubt = doubts_.extract(pod_uid);
+  const Pod* pod = FindPod(pod_uid);
+  if (doubt.empty() || !holds_state || pod == nullptr) return;
+  NoteRisk({pod->name}, doubt.mapped().risked, doubt.mapped().since);
+}
+
+void Attendance::TellOldDoubts(absl::Time now) {
+  if (doubts_.empty() || now - granted_ < options_.takeover_timeout) return;
+  for (const auto& [uid, doubt] : std::exchange(doubts_, {})) {
+    NoteRisk({FindPod(uid)->name}, doubt.risked, now);
+  }
 }
 
 void Attendance::AssumeTerminated(const std::set<std::string>& uids, const std::string& risked,
@@ -208,11 +241,16 @@ void Attendance::AssumeTerminated(const std::set<std::string>& uids, const std::
     assumed_terminated_.insert(uid);
     if (const Pod* pod = FindPod(uid)) names.push_back(pod->name);
   }
+  NoteRisk(names, risked, now);
+}
+
+void Attendance::NoteRisk(const std::vector<std::string>& pods, const std::string& risked,
+                          absl::Time since) {
   Incident incident;
-  incident.record.time = now;
+  incident.record.time = since;
   incident.record.reason = "StepsAtRisk";
-  incident.record.pod = names.empty() ? "" : names.front();
-  incident.record.message = absl::StrCat(absl::StrJoin(names, ", "),
+  incident.record.pod = pods.empty() ? "" : pods.front();
+  incident.record.message = absl::StrCat(absl::StrJoin(pods, ", "),
                                          " did not answer in time and counts as ended; ", risked);
   incident.record.recovery = absl::ZeroDuration();
   AddIncident(std::move(incident));

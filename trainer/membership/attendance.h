@@ -106,8 +106,14 @@ class Attendance {
 
   // C4: whether everyone of the roster has reported, has ended, or (after too long) counts as
   // ended. `witness`: a member of the newest view that the controller has seen has reported.
-  // `risked` ends the sentence of what may be lost.
-  bool HeardRoster(bool witness, const std::string& risked, absl::Time now, std::string& waiting);
+  // `in_a_view`: whether a process of this pod is in a view that anyone has told of. Of others, who
+  // mostly are just starting, an incident tells only once they turn out to hold a state, or are
+  // silent for as long as is waited without a witness. `risked` ends the sentence of what may be
+  // lost.
+  bool HeardRoster(bool witness, const std::function<bool(const std::string& pod_uid)>& in_a_view,
+                   const std::string& risked, absl::Time now, std::string& waiting);
+  // A report of this pod counts: does it show that the pod held a state while it was silent?
+  void SettleDoubt(const std::string& pod_uid, bool holds_state);
   // C5: who is silent too long counts as ended, and somebody is told what that may cost.
   void AssumeTerminated(const std::set<std::string>& uids, const std::string& risked,
                         absl::Time now);
@@ -127,8 +133,16 @@ class Attendance {
                    const std::function<bool(const MemberId&)>& in_view, absl::Time now) const;
 
  private:
+  // Counts as ended, and is in no view that is known.
+  struct Doubt {
+    absl::Time since;
+    std::string risked;
+  };
+
   void NoteExit(const Report& report);
   void TakePods(const std::vector<Pod>& pods);
+  void TellOldDoubts(absl::Time now);
+  void NoteRisk(const std::vector<std::string>& pods, const std::string& risked, absl::Time since);
 
   const CoordinatorOptions options_;
   const std::set<std::string> roles_;
@@ -139,6 +153,7 @@ class Attendance {
   std::map<std::string, Pod> pods_;
   std::map<std::string, Process> processes_;
   std::set<std::string> assumed_terminated_;
+  std::map<std::string, Doubt> doubts_;  // by UID
   bool superseded_ = false;
   std::vector<Incident> incidents_;
   std::set<MemberId> lost_;

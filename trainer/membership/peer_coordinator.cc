@@ -58,6 +58,7 @@ void PeerCoordinator::OnReport(const std::string& pod_uid, const Report& report,
   if (heard == Attendance::Heard::kNothing) return;
   if (heard == Attendance::Heard::kNewProcess) released_.erase(pod_uid);
   if (heard != Attendance::Heard::kSignOfLife) {
+    attendance_.SettleDoubt(pod_uid, report.state.has_value());
     Learn(report);
     FollowRecovery(report, now);
   }

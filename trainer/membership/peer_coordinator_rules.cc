@@ -54,7 +54,14 @@ bool PeerCoordinator::TakeOver(absl::Time now) {
       newest != published_.end() &&
       std::any_of(newest->second.members.begin(), newest->second.members.end(),
                   [this](const ViewMember& m) { return attendance_.ReportOf(m.id) != nullptr; });
-  if (!attendance_.HeardRoster(witness, Risked(), now, waiting_)) return false;
+  const auto in_a_view = [this](const std::string& pod_uid) {
+    return std::any_of(published_.begin(), published_.end(), [&](const auto& entry) {
+      const std::vector<ViewMember>& members = entry.second.members;
+      return std::any_of(members.begin(), members.end(),
+                         [&](const ViewMember& m) { return m.id.pod_uid == pod_uid; });
+    });
+  };
+  if (!attendance_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
   taken_over_ = true;
   newest_unknown_ = attendance_.grant()->newest_view > Newest();
   ++directives_version_;

@@ -16,6 +16,20 @@ namespace pb = v1alpha1;
 using membership::Attendance;
 using membership::Summary;
 
+// A process of this pod is in the view, or in one that the view tells of.
+bool HasPod(const JobView& view, const std::string& pod_uid) {
+  const auto of_pod = [&](const MemberId& id) { return id.pod_uid == pod_uid; };
+  const auto is = [&](const membership::ViewMember& member) { return of_pod(member.id); };
+  const auto was = [&](const membership::PastView& past) {
+    return std::any_of(past.members.begin(), past.members.end(), of_pod);
+  };
+  return std::any_of(view.servers.begin(), view.servers.end(), is) ||
+         std::any_of(view.clients.begin(), view.clients.end(), is) ||
+         std::any_of(view.slots.begin(), view.slots.end(), [&](const SlotPart& slot) {
+           return std::any_of(slot.since.begin(), slot.since.end(), was);
+         });
+}
+
 }  // namespace
 
 SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec)
@@ -87,7 +101,13 @@ void SlotCoordinator::OnReport(const std::string& pod_uid, const membership::Rep
     released_.erase(pod_uid);
     leaving_since_.erase(pod_uid);
   }
-  if (heard != Attendance::Heard::kSignOfLife) Hear(report);
+  if (heard != Attendance::Heard::kSignOfLife) {
+    Hear(report);
+    const std::vector<SlotReport>& slots = heard_.at(pod_uid).slots;
+    attendance_.SettleDoubt(pod_uid, std::any_of(slots.begin(), slots.end(), [](const auto& slot) {
+                              return slot.state.has_value();
+                            }));
+  }
   Refresh(now);
 }
 
@@ -133,7 +153,12 @@ bool SlotCoordinator::TakeOver(absl::Time now) {
       newest != 0 && std::any_of(heard_.begin(), heard_.end(), [&](const auto& entry) {
         return entry.second.installed >= newest;
       });
-  if (!attendance_.HeardRoster(witness, Risked(), now, waiting_)) return false;
+  const auto in_a_view = [this](const std::string& pod_uid) {
+    return std::any_of(heard_.begin(), heard_.end(), [&](const auto& entry) {
+      return entry.second.view && HasPod(*entry.second.view, pod_uid);
+    });
+  };
+  if (!attendance_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
   taken_over_ = true;
   Changed();
   return true;
