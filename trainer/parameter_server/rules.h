@@ -13,6 +13,7 @@ struct Rules {
   bool open = true;                  // S2: no reply before all servers of the view have synced
   bool in_order = true;              // S3: a push is taken only as the next of its client
   bool lease_dedupe = true;          // S3: a lease in the ledger is not applied again
+  bool whole_pushes = true;          // S3: a push some of whose leases are in is refused
   bool tail_only = true;             // S4: the tail alone acknowledges and serves reads
   bool same_view_chain = true;       // S4: servers apply only what was sent in their view
   bool acknowledged_in_view = true;  // S5: clients believe replies of their own view only

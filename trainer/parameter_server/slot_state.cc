@@ -168,8 +168,8 @@ Outcome SlotState::AppendPush(const Entry& entry) {
   const Lease end = entry.lease + entry.leases;
   const Lease in =
       options_.rules.lease_dedupe && entry.lease != 0 ? ledger_.CountIn(entry.lease, end) : 0;
-  if (in > 0 && in < entry.leases) return Outcome::kRefused;
-  if (in > 0) {
+  if (in > 0 && in < entry.leases && options_.rules.whole_pushes) return Outcome::kRefused;
+  if (in == entry.leases) {
     if (entry.completes) ApplyAll(model_->OnSkip(entry.client, entry.clock));
     return Outcome::kSkipped;
   }

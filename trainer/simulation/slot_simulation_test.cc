@@ -212,6 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
         Control{"S2Open", [](Rules& r) { r.open = false; }},
         Control{"S3InOrder", [](Rules& r) { r.in_order = false; }},
         Control{"S3LeaseDedupe", [](Rules& r) { r.lease_dedupe = false; }},
+        Control{"S3WholePushes", [](Rules& r) { r.whole_pushes = false; }},
         Control{"S4TailOnly", [](Rules& r) { r.tail_only = false; }},
         Control{"S4SameViewChain", [](Rules& r) { r.same_view_chain = false; }},
         Control{"S5AcknowledgedInView", [](Rules& r) { r.acknowledged_in_view = false; }},
