@@ -93,6 +93,9 @@ class ServerFlock {
   // A server's process kills itself at this place, as STARLING_FAILPOINT says it; Dead() tells.
   void Arm(const std::string& uid, const std::string& place) { pods_.at(uid)->process->Arm(place); }
   bool Dead(const std::string& uid) const { return pods_.at(uid)->dead; }
+  // A server's process stands still, unnoticed: what it said last is said on.
+  void Stop(const std::string& uid) { pods_.at(uid)->process->Stop(); }
+  void Resume(const std::string& uid) { pods_.at(uid)->process->Resume(); }
   // SIGTERM.
   void Terminate(const std::string& uid) { pods_.at(uid)->Terminate(); }
   // The controller does not want it any more.

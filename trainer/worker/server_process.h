@@ -273,6 +273,18 @@ class ServerProcess {
     const sync::MutexLock lock(mutex_);
     if (pid_ > 0) ::kill(pid_, SIGKILL);
   }
+  // It stands still, all of it, when this returns; until Resume() or its end.
+  void Stop() {
+    const sync::MutexLock lock(mutex_);
+    if (pid_ <= 0) return;
+    ::kill(pid_, SIGSTOP);
+    siginfo_t info;
+    ::waitid(P_PID, static_cast<id_t>(pid_), &info, WSTOPPED);
+  }
+  void Resume() {
+    const sync::MutexLock lock(mutex_);
+    if (pid_ > 0) ::kill(pid_, SIGCONT);
+  }
   // It ends by itself.
   void GraceOver() { ::shutdown(socket_.get(), SHUT_RDWR); }
 
