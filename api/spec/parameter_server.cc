@@ -287,10 +287,9 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 }  // namespace
 
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
-  for (const auto& rule :
-       {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckPortions,
-        CheckDownpour, CheckTopology, CheckFullyConnected, CheckSparse, CheckHogwild,
-        CheckFilters}) {
+  for (const auto& rule : {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer,
+                           CheckBackups, CheckPortions, CheckDownpour, CheckTopology,
+                           CheckFullyConnected, CheckSparse, CheckHogwild, CheckFilters}) {
     rule(spec, errors);
   }
 }
