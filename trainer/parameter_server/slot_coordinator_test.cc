@@ -158,6 +158,32 @@ TEST(SlotCoordinator, AfterTheTakeoverTimeoutTheSilentCountAsEnded) {
   EXPECT_EQ(fleet.Look().incidents[0].reason, "StepsAtRisk");
 }
 
+TEST(SlotCoordinator, WhoIsJustStartingWhenASuccessorTakesOverPutsNothingAtRisk) {
+  Fleet fleet = Fleet::Running(2, 1);
+  fleet.AddPod("s", kServerRole, 1);
+  fleet.AddPod("w", kWorkerRole, 2);
+  fleet.desired_.servers = 2;
+  fleet.desired_.workers = 3;
+  fleet.NewCoordinator();
+  for (const char* name : {"s0", "w0", "w1"}) {
+    fleet.Connect(name);
+    fleet.Obey(fleet[name]);
+    fleet.Report(name);
+  }
+  fleet.Advance(absl::Seconds(2.5));
+  ASSERT_NE(fleet.coordinator_->view(), nullptr) << "nobody waits for them";
+  EXPECT_THAT(fleet.coordinator_->assumed_terminated(), SizeIs(2));
+  EXPECT_THAT(fleet.Look().incidents, IsEmpty());
+
+  fleet.Start("s1");
+  fleet.Start("w2");
+  fleet.Settle();
+  fleet.Advance(absl::Minutes(1));
+  EXPECT_THAT(fleet.coordinator_->view()->servers, SizeIs(2));
+  EXPECT_THAT(fleet.coordinator_->view()->clients, SizeIs(3));
+  EXPECT_THAT(fleet.Look().incidents, IsEmpty());
+}
+
 // Its first words come before it has heard of this coordinator: the one that ended does not speak.
 TEST(SlotCoordinator, AServerWhoseProcessIsReplacedIsOneIncident) {
   Fleet fleet = Fleet::Running(1, 2);
