@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "cli/apply.h"
+#include "cli/session.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/names.h"
@@ -32,8 +33,8 @@ struct Source {
 // Prints the logs of pods side by side, by whole lines. Confined to the main thread.
 class ClusterTail {
  public:
-  ClusterTail(Session& session, kube::PodLogs& logs, kube::LogOptions options, bool prefix)
-      : session_(session), logs_(logs), options_(std::move(options)), prefix_(prefix) {}
+  ClusterTail(Terminal& terminal, kube::PodLogs& logs, kube::LogOptions options, bool prefix)
+      : terminal_(terminal), logs_(logs), options_(std::move(options)), prefix_(prefix) {}
 
   // Begins with the pod, unless it has been begun with or its container has not.
   absl::Status Add(const Json& pod) {
@@ -43,13 +44,15 @@ class ClusterTail {
     options.container = kube::StringAt(pod, "/spec/containers/0/name");
     auto stream = logs_.ReadLogs(kube::KeyOf(pod), options);
     if (absl::IsInvalidArgument(stream.status()) || absl::IsNotFound(stream.status())) {
-      if (!options_.follow) session_.terminal().Say(std::string(stream.status().message()));
+      if (!options_.follow) terminal_.Say(std::string(stream.status().message()));
       return absl::OkStatus();
     }
     RETURN_IF_ERROR(stream.status());
     sources_.emplace(uid, Source{kube::NameOf(pod), *std::move(stream), ""});
     return absl::OkStatus();
   }
+
+  bool Begun(const Json& pod) const { return sources_.contains(kube::UidOf(pod)); }
 
   // Prints what has come, waiting a little for the first. Whether any log may still grow.
   absl::StatusOr<bool> Read() {
@@ -76,28 +79,31 @@ class ClusterTail {
 
  private:
   void Print(const Source& source, const std::string& text) {
-    if (!prefix_) return session_.terminal().Print(text);
+    if (!prefix_) return terminal_.Print(text);
     std::string prefixed;
     for (std::size_t begin = 0; begin < text.size();) {
       const std::size_t end = text.find('\n', begin) + 1;
       absl::StrAppend(&prefixed, "[", source.name, "] ", text.substr(begin, end - begin));
       begin = end;
     }
-    session_.terminal().Print(prefixed);
+    terminal_.Print(prefixed);
   }
 
-  Session& session_;
+  Terminal& terminal_;
   kube::PodLogs& logs_;
   const kube::LogOptions options_;
   const bool prefix_;
   std::map<std::string, Source> sources_;  // by UID
 };
 
+// A pod that was there and is not any more has come to its end: then there is none.
 absl::StatusOr<std::vector<Json>> PodsOf(kube::KubeClient& store, const kube::ObjectKey& key,
-                                         bool is_job) {
+                                         bool is_job, bool was_there) {
   if (!is_job) {
-    ASSIGN_OR_RETURN(Json pod, store.Get(kube::kPod, key));
-    return std::vector<Json>{std::move(pod)};
+    absl::StatusOr<Json> pod = store.Get(kube::kPod, key);
+    if (was_there && absl::IsNotFound(pod.status())) return std::vector<Json>();
+    RETURN_IF_ERROR(pod.status());
+    return std::vector<Json>{*std::move(pod)};
   }
   ASSIGN_OR_RETURN(kube::ObjectList list,
                    store.List(kube::kPod, key.ns, {{resources::JobSelector(key.name), ""}, 0, ""}));
@@ -105,17 +111,23 @@ absl::StatusOr<std::vector<Json>> PodsOf(kube::KubeClient& store, const kube::Ob
 }
 
 // Whether the job can still get pods.
-absl::StatusOr<bool> IsOver(kube::KubeClient& store, const kube::ObjectKey& key, bool is_job) {
-  if (!is_job) return true;
+absl::StatusOr<bool> IsOver(kube::KubeClient& store, const kube::ObjectKey& key) {
   const auto job = store.Get(kube::kTrainingJob, key);
   if (absl::IsNotFound(job.status())) return true;
   RETURN_IF_ERROR(job.status());
   return IsFinished(*job);
 }
 
+// Whether the pod, if it is there, can still begin to write.
+bool IsOver(const ClusterTail& tail, const std::vector<Json>& pods) {
+  if (pods.empty() || tail.Begun(pods.front())) return true;
+  const std::string phase = kube::StringAt(pods.front(), "/status/phase");
+  return phase == "Succeeded" || phase == "Failed";
+}
+
 }  // namespace
 
-absl::Status ClusterLogs(Session& session, const Arguments& arguments) {
+absl::Status ClusterLogs(const ClusterLogsParts& parts, const Arguments& arguments) {
   kube::LogOptions options;
   options.follow = arguments.Has("follow");
   std::int64_t lines = 0;
@@ -126,25 +138,28 @@ absl::Status ClusterLogs(Session& session, const Arguments& arguments) {
     options.tail_lines = lines;
   }
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
-  ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
-  ASSIGN_OR_RETURN(kube::PodLogs * logs, session.Logs());
-  const auto job = store->Get(kube::kTrainingJob, key);
+  const auto job = parts.store.Get(kube::kTrainingJob, key);
   if (!job.ok() && !absl::IsNotFound(job.status())) return job.status();
   const bool is_job = job.ok();
-  ClusterTail tail(session, *logs, options, is_job);
+  ClusterTail tail(parts.terminal, parts.logs, options, is_job);
   absl::Time next_look = absl::InfinitePast();
+  bool was_there = false;
   bool over = false;
   while (true) {
-    if (session.clock().Now() >= next_look) {
-      ASSIGN_OR_RETURN(over, IsOver(*store, key, is_job));
-      ASSIGN_OR_RETURN(const std::vector<Json> pods, PodsOf(*store, key, is_job));
+    if (parts.clock.Now() >= next_look) {
+      if (is_job) {
+        ASSIGN_OR_RETURN(over, IsOver(parts.store, key));
+      }
+      ASSIGN_OR_RETURN(const std::vector<Json> pods,
+                       PodsOf(parts.store, key, is_job, std::exchange(was_there, true)));
       for (const Json& pod : pods) RETURN_IF_ERROR(tail.Add(pod));
-      next_look = options.follow ? session.clock().Now() + kLookForPods : absl::InfiniteFuture();
+      if (!is_job) over = IsOver(tail, pods);
+      next_look = options.follow ? parts.clock.Now() + kLookForPods : absl::InfiniteFuture();
     }
     ASSIGN_OR_RETURN(const bool open, tail.Read());
     if (!open && (over || !options.follow)) return absl::OkStatus();
-    if (session.interrupts().count() > 0) return absl::CancelledError("interrupted");
-    if (!open) session.interrupts().Wait(absl::Milliseconds(200));
+    if (parts.interrupts.count() > 0) return absl::CancelledError("interrupted");
+    if (!open) parts.interrupts.Wait(absl::Milliseconds(200));
   }
 }
 

@@ -142,10 +142,17 @@ absl::Status Logs(Session& session, const Arguments& arguments) {
   }
 }
 
+absl::Status LogsInCluster(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  ASSIGN_OR_RETURN(kube::PodLogs * logs, session.Logs());
+  return ClusterLogs({session.terminal(), session.clock(), session.interrupts(), *store, *logs},
+                     arguments);
+}
+
 }  // namespace
 
 int LogsCommand(Session& session, const Arguments& arguments) {
-  if (session.in_cluster()) return session.Fail(ClusterLogs(session, arguments));
+  if (session.in_cluster()) return session.Fail(LogsInCluster(session, arguments));
   return session.Fail(Logs(session, arguments));
 }
 
