@@ -12,6 +12,7 @@
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/batches.h"
 #include "trainer/kernels/span_math.h"
+#include "trainer/optimizer/server_rules.h"
 
 namespace starling::techniques {
 namespace {
@@ -288,6 +289,24 @@ std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum) {
 std::shared_ptr<const std::string> Encoded(std::span<const float> values) {
   return std::make_shared<const std::string>(parameter_server::Encode(
       {parameter_server::UpdateKind::kRange, 0, 0, values.size(), {}, values, {}}));
+}
+
+parameter_server::Entry PushOf(std::span<const float> values, Clock clock,
+                               parameter_server::Lease lease) {
+  parameter_server::Entry entry;
+  entry.clock = clock;
+  entry.lease = lease;
+  entry.update = Encoded(values);
+  return entry;
+}
+
+TableOptions Sums(std::size_t parameters, const consistency::Options& model) {
+  TableOptions table;
+  table.parameters = parameters;
+  table.rule = optimizer::MakeAdd();
+  table.combine = parameter_server::Combine::kSum;
+  table.model = model;
+  return table;
 }
 
 std::vector<float> ValuesOf(const SlotState& slot, std::size_t parameters) {

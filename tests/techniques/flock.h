@@ -45,7 +45,13 @@ struct TableOptions {
 parameter_server::SlotOptions SlotOf(const TableOptions& options);
 std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum = 0);
 
+// What is pushed is added up, without a rate.
+TableOptions Sums(std::size_t parameters, const consistency::Options& model);
+
 std::shared_ptr<const std::string> Encoded(std::span<const float> values);
+// Of all rows.
+parameter_server::Entry PushOf(std::span<const float> values, Clock clock,
+                               parameter_server::Lease lease = 0);
 std::vector<float> ValuesOf(const parameter_server::SlotState& slot, std::size_t parameters);
 // A tensor of the slot's snapshot, such as "state.squares".
 std::vector<float> TensorOf(const parameter_server::SlotState& slot, const std::string& name);
