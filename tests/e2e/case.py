@@ -42,12 +42,12 @@ class Case(unittest.TestCase):
     def digest(self, job):
         return self.result(job)["model"]["sha256"]
 
-    def check_audit(self, epochs, name="digits"):
+    def check_audit(self, epochs, name="digits", batch=64):
         """Every sample exactly once in every epoch, whatever happened; one line for every step."""
         lines = self.home.audit(name)
         steps = [line["step"] for line in lines]
         self.assertEqual(sorted(set(steps)), steps, "steps are neither repeated nor disordered")
-        self.assertEqual(jobs.steps_of(epochs), len(steps))
+        self.assertEqual(jobs.steps_of(epochs, batch), len(steps))
         used = collections.defaultdict(collections.Counter)
         for line in lines:
             used[line["epoch"]].update(line["samples"])

@@ -127,14 +127,15 @@ class OneCopy(Case):
     killed = Failpoints.killed
 
     def test_what_is_gone_comes_back_from_the_newest_checkpoint_and_is_told(self):
-        self.check_restored("apply:450")
+        # At step 98 or so, half way between two checkpoints.
+        self.check_restored("apply:450", "600ms")
 
     def test_a_half_written_checkpoint_is_passed_over_for_the_one_before(self):
-        self.check_restored("checkpoint:18")  # of four slots: in the midst of the fifth or so
+        self.check_restored("checkpoint:18", "300ms")  # of four slots: in the midst of the fifth
 
-    def check_restored(self, point):
+    def check_restored(self, point, interval):
         # Slow enough that the job has heard of a checkpoint before the kill.
-        self.start(job(point, servers=1, replication=1, checkpoint__interval="300ms",
+        self.start(job(point, servers=1, replication=1, checkpoint__interval=interval,
                        experiment__stepDelay="40ms"))
         saved, reached = self.until_told()
         done = self.finish(self.command, 180)

@@ -107,11 +107,11 @@ class Training(Servers):
         reached = []
         for how in ("Gradients", "ActivationsAndErrors"):
             made = job(how.lower(), workers=1, consistency={"asynchronous": {}}, epochs=3,
-                       experiment__stepDelay="0s")
-            made["spec"]["exchange"]["parameterServer"].update(fullyConnected=how, samplesPerPush=8)
+                       experiment__stepDelay="0s", dataset__globalBatchSize=8)
+            made["spec"]["exchange"]["parameterServer"]["fullyConnected"] = how
             self.start(made)
             done = self.finish(self.command)
-            self.check_audit(3, how.lower())
+            self.check_audit(3, how.lower(), batch=8)
             reached.append(self.result(done)["metrics"]["validation/accuracy"])
         self.say(f"accuracy of gradients and of factors: {reached}")
         self.assertGreater(reached[0], 0.5)
