@@ -116,9 +116,8 @@ membership::Report ClientWorker::MakeReport() const {
   state_->metrics.bytes_sent.Set(static_cast<double>(total.payload_sent + total.header_sent));
   state_->metrics.bytes_received.Set(
       static_cast<double>(total.payload_received + total.header_received));
-  membership::Training training = state_->board.Read();
   membership::Report report = state_->desk.MakeReport();
-  report.training = std::move(training);
+  report.training = state_->board.Read();  // the board is written first, so it is read last
   return report;
 }
 

@@ -187,10 +187,11 @@ void PeerWorker::OnDirective(const membership::Directive& directive) {
 
 membership::Report PeerWorker::MakeReport() const {
   RefreshMetrics();
-  membership::Training training = state_->board.Read();
   membership::Report report =
       state_->shell.Ask([](const membership::Member& machine) { return machine.MakeReport(); });
-  report.training = std::move(training);
+  // What the machine has heard of stands on the board already, so that is read last: whoever says
+  // that it has stopped names the checkpoint of it.
+  report.training = state_->board.Read();
   return report;
 }
 

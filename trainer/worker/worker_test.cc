@@ -242,6 +242,27 @@ TEST_F(WorkerTest, HaltsWithACheckpointAndGoesOnFromIt) {
   EXPECT_EQ(LinesOf(folder + "/audit/steps.jsonl").size(), static_cast<size_t>(end));
 }
 
+// Whoever is told that it has stopped may end it at once. Asked without a pause: the first report
+// that says so counts.
+TEST_F(WorkerTest, WhoSaysThatItHasStoppedNamesTheCheckpointOfIt) {
+  for (int round = 0; round < 30; ++round) {
+    const v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
+    Flock flock(spec, NewJobDir());
+    flock.Add();
+    flock.PublishNow({0});
+    ASSERT_TRUE(flock.AwaitStep(0, 5 + round));
+    flock.SetSettings(spec.stop(), /*halt=*/true);
+    const net::Deadline deadline = net::Deadline::After(absl::Seconds(20));
+    membership::Report report;
+    do {
+      report = flock.ReportOf(0);
+    } while (!report.stopped && !deadline.Expired());
+    v1alpha1::TrainingReport training;
+    ASSERT_TRUE(training.ParseFromString(report.training.bytes));
+    ASSERT_EQ(training.checkpoint().step(), report.state->step) << "round " << round;
+  }
+}
+
 TEST_F(WorkerTest, ACheckpointIsWrittenAtItsTurn) {
   Flock flock(TinyJob(kForever), NewJobDir());
   flock.Add();
