@@ -69,13 +69,15 @@ absl::Duration ProgressInterval(const Pass& pass) {
          pass.options.progress_jitter * (static_cast<double>(hash % kShares) / kShares);
 }
 
-// The coordinator is about to go: what it has told is known nowhere else.
+// The coordinator is about to go, or those of a job that has stopped, by whom it speaks: what it
+// tells now is known nowhere else (the checkpoint that the job stopped with, to whom wrote it).
 bool HearsLastWords(const Pass& pass) {
   const auto& actions = pass.decision.actions;
   return pass.report != nullptr &&
          std::any_of(actions.begin(), actions.end(), [&pass](const Action& action) {
            const auto* removed = std::get_if<DeletePod>(&action);
-           return removed != nullptr && removed->uid == pass.leader->uid;
+           return removed != nullptr &&
+                  (pass.report->stopped() || removed->uid == pass.leader->uid);
          });
 }
 

@@ -106,6 +106,25 @@ TEST(DecideStatus, WhatTheCoordinatorToldLastIsWrittenBeforeItGoes) {
   EXPECT_EQ(decision.status.last_checkpoint().step(), 117);
 }
 
+// The one that wrote the checkpoint goes first, perhaps; the others have never heard of it.
+TEST(DecideStatus, WhatAJobStoppedWithIsWrittenBeforeItsWorkersGo) {
+  for (const bool stopped : {true, false}) {
+    Scene scene;
+    scene.options = ClusterOptions();
+    scene.options.budgets = false;
+    scene.Training();
+    scene.seen.spec.mutable_run_policy()->set_suspend(true);
+    scene.Settle();
+    scene.seen.since_status_write = absl::ZeroDuration();
+    scene.report().set_stopped(stopped);
+    scene.report().mutable_training()->mutable_checkpoint()->set_step(117);
+    const Decision decision = scene.Do();
+    EXPECT_EQ(Deletes(decision, "digits-worker-0") != nullptr, stopped);
+    EXPECT_EQ(decision.write_status, stopped) << "mere progress waits for its turn";
+    EXPECT_EQ(decision.status.last_checkpoint().step(), 117);
+  }
+}
+
 TEST(DecideStatus, ChangingWordsOfTheKubeletAreNotWrittenAgainAndAgain) {
   Scene scene;
   scene.options = ClusterOptions();
