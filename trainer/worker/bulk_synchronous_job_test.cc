@@ -201,20 +201,20 @@ TEST_F(BulkSynchronousJobTest, AllServersLostTheStepsAreCompletedWhereTheyAreNot
 TEST_F(BulkSynchronousJobTest, HaltsThoughAWorkerDiesAndGoesOnWithOtherWorkers) {
   const std::string folder = NewJobDir();
   {
-    ServerFlock flock(Job(30), VisitData(), NewVisitEngine, folder);
+    ServerFlock flock(Job(12), VisitData(), NewVisitEngine, folder);
     flock.AddServers(2);
     flock.AddWorkers(3);
     ASSERT_TRUE(flock.AwaitSettled(100));
     flock.SetHalt(true);
     flock.Kill(ServerFlock::WorkerUid(1));
     ASSERT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
-    EXPECT_LT(flock.coordinator().settled(), 30 * kPerEpoch);
+    EXPECT_LT(flock.coordinator().settled(), 12 * kPerEpoch);
   }
-  ServerFlock flock(Job(30), VisitData(), NewVisitEngine, folder);
+  ServerFlock flock(Job(12), VisitData(), NewVisitEngine, folder);
   flock.ReplaceCoordinator();
   flock.AddServers(2);
   flock.AddWorkers(4);
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Visited(30));
+  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Visited(12));
 }
 
 }  // namespace
