@@ -181,11 +181,7 @@ class StarlingPods(Starling):
         return [(self.collection, dict(model, metadata=dict(model["metadata"], name=f"job-{index}-{pod}")))
                 for index in range(first, first + jobs) for pod, model in enumerate(self._models)]
 
-    def done(self, item):
-        return item.get("status", {}).get("phase") == "Succeeded"
-
-    def objects(self, jobs):
-        return jobs * PODS
+    done, objects = BarePods.done, BarePods.objects
 
 
 class Kubeflow(Side):
