@@ -164,17 +164,8 @@ TEST_F(SameModelTest, CountedByWorkersOneAndFourGiveOtherModels) {
 
 TEST_F(BulkSynchronousJobTest, DeathsOfWorkersAndServersChangeNothing) {
   ServerFlock flock(Job(10), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(250));
-  flock.Kill(ServerFlock::ServerUid(1));
-  flock.Restart(ServerFlock::WorkerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(450));
-  flock.Kill(ServerFlock::WorkerUid(0));
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = TrainThroughDeaths(flock);
 
   EXPECT_EQ(result.steps(), 10 * kPerEpoch);
   EXPECT_THAT(VisitsOf(result), Visited(10));

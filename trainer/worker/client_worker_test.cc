@@ -197,17 +197,8 @@ TEST_P(EveryModelOfAverages, DeathsOfWorkersAndServersStopNobody) {
     ModelOf(spec).mutable_soft_sync()->set_staleness_aware(false);
   }
   ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(250));
-  flock.Kill(ServerFlock::ServerUid(1));
-  flock.Restart(ServerFlock::WorkerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(450));
-  flock.Kill(ServerFlock::WorkerUid(0));
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = TrainThroughDeaths(flock);
 
   EXPECT_EQ(result.steps(), 10 * kPerEpoch);
   ExpectAllUsed(result, 10);

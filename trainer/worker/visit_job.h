@@ -131,6 +131,20 @@ inline std::unique_ptr<engine::Engine> NewVisitEngine(int /*worker*/) {
   return std::make_unique<VisitEngine>(kSamples);
 }
 
+// Three workers and three servers, of which some die and come back on the way; a job of ten epochs.
+inline v1alpha1::Result TrainThroughDeaths(ServerFlock& flock) {
+  flock.AddServers(3);
+  flock.AddWorkers(3);
+  EXPECT_TRUE(flock.AwaitSettled(50));
+  flock.Kill(ServerFlock::WorkerUid(1));
+  EXPECT_TRUE(flock.AwaitSettled(250));
+  flock.Kill(ServerFlock::ServerUid(1));
+  flock.Restart(ServerFlock::WorkerUid(1));
+  EXPECT_TRUE(flock.AwaitSettled(450));
+  flock.Kill(ServerFlock::WorkerUid(0));
+  return flock.AwaitResult();
+}
+
 class ClientWorkerTest : public ::testing::Test {
  protected:
   std::string NewJobDir() {
