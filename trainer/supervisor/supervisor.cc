@@ -225,9 +225,10 @@ void Supervisor::ReadOutput() {
     if (got == 0) break;  // no writer is left
     const std::string_view text(buffer.data(), static_cast<std::size_t>(got));
     tail_.Append(text);
+    // Before the text, not after it: the last lines stand in the newest file whatever its length.
+    if (options_.log_limit > 0 && logged_ > options_.log_limit) RotateLog();
     WriteLog(text);
     logged_ += got;
-    if (options_.log_limit > 0 && logged_ > options_.log_limit) RotateLog();
   }
   close(output_);
   output_ = -1;

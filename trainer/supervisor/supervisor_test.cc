@@ -284,6 +284,15 @@ TEST_F(SupervisorTest, LogThatGrowsTooLongIsRotated) {
   EXPECT_THAT(Log(), HasSubstr("\n100000\n"));
 }
 
+TEST_F(SupervisorTest, LastLinesOfALogThatIsJustTooLongAreInItsNewestFile) {
+  EXPECT_EQ(Run({"--log-limit", "5"},
+                "echo long enough; until grep -q enough log; do sleep 0.01; done; echo the last"),
+            0);
+
+  EXPECT_EQ(ReadFile(Path("log.1")), "long enough\n");
+  EXPECT_EQ(Log(), "the last\n");
+}
+
 TEST_F(SupervisorTest, TerminationLogGetsTheRecordOfTheEnd) {
   EXPECT_EQ(
       Run({"--max-restarts", "0", "--termination-log", Path("termination")}, "echo why; exit 3"),
