@@ -78,7 +78,8 @@ void CheckOptimizer(const TrainingJobSpec& spec, FieldErrors& errors) {
   } rules[] = {{optimizer.has_adagrad(), "adagrad"},
                {optimizer.has_ada_revision(), "adaRevision"},
                {optimizer.has_delay_compensated(), "delayCompensated"},
-               {optimizer.has_ftrl(), "ftrl"}};
+               {optimizer.has_ftrl(), "ftrl"},
+               {optimizer.has_proximal_gradient(), "proximalGradient"}};
   for (const auto& rule : rules) {
     if (!rule.given) continue;
     errors.push_back({absl::StrCat("spec.optimizer.", rule.name),
@@ -127,6 +128,11 @@ void CheckPortions(const TrainingJobSpec& spec, FieldErrors& errors) {
 void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& server = spec.exchange().parameter_server();
   if (!server.has_downpour()) return;
+  if (spec.optimizer().has_proximal_gradient()) {
+    errors.push_back({absl::StrCat(kExchange, ".downpour"),
+                      "does not go with spec.optimizer.proximalGradient, whose penalty is that of "
+                      "each gradient, not of a sum of several; leave it out"});
+  }
   const Consistency& model = server.consistency();
   const char* name = model.has_bulk_synchronous()          ? "bulkSynchronous"
                      : model.has_backup_workers()          ? "backupWorkers"
@@ -148,6 +154,9 @@ void CheckTopology(const TrainingJobSpec& spec, FieldErrors& errors) {
   const std::string path =
       absl::StrCat(kExchange, ".topology.", topology.has_tree() ? "tree" : "hostReduce");
   const Consistency& model = server.consistency();
+  // Elsewhere what is summed up is a mean.
+  const bool sums =
+      model.has_asynchronous() || model.has_bounded_delay() || model.has_stale_synchronous();
   const struct {
     bool given;
     const char* field;
@@ -164,6 +173,8 @@ void CheckTopology(const TrainingJobSpec& spec, FieldErrors& errors) {
        "remembers what each worker has read"},
       {spec.optimizer().has_delay_compensated(), "spec.optimizer.delayCompensated",
        "remembers what each worker has read"},
+      {sums && spec.optimizer().has_proximal_gradient(), "spec.optimizer.proximalGradient",
+       "takes its penalty with each gradient, not with a sum of several"},
       {spec.workload().has_sparse_logistic_regression(), "spec.workload.sparseLogisticRegression",
        "has each worker push other rows"}};
   for (const auto& one : refused) {
@@ -214,6 +225,7 @@ void CheckHogwild(const TrainingJobSpec& spec, FieldErrors& errors) {
                  {optimizer.has_adam_w(), "adamW", "use sgd"},
                  {optimizer.has_adagrad(), "adagrad", "use sgd"},
                  {optimizer.has_ftrl(), "ftrl", "use sgd"},
+                 {optimizer.has_proximal_gradient(), "proximalGradient", "use sgd"},
                  {optimizer.sgd().momentum() > 0, "sgd.momentum", "leave it out"},
                  {optimizer.sgd().weight_decay() > 0, "sgd.weightDecay",
                   "use spec.workload.sparseLogisticRegression.l2"}};
@@ -233,6 +245,30 @@ void CheckFilters(const TrainingJobSpec& spec, FieldErrors& errors) {
   errors.push_back({absl::StrCat(kExchange, ".filters"),
                     "is for spec.workload.sparseLogisticRegression, whose workers name the rows "
                     "that they read and push; leave it out"});
+}
+
+// What cannot change a weight by itself may do so together with others' gradients.
+void CheckKkt(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& server = spec.exchange().parameter_server();
+  if (!server.filters().kkt() || !spec.workload().has_sparse_logistic_regression()) return;
+  const std::string kkt = absl::StrCat(kExchange, ".filters.kkt");
+  if (!(spec.optimizer().proximal_gradient().l1() > 0)) {
+    errors.push_back({kkt,
+                      "needs spec.optimizer.proximalGradient with l1 above 0, which holds a weight "
+                      "at 0 against small gradients; write optimizer: {proximalGradient: {l1: ...}}"
+                      ", or leave kkt out"});
+  }
+  const Consistency& model = server.consistency();
+  const char* name = model.has_bulk_synchronous() ? "bulkSynchronous"
+                     : model.has_backup_workers() ? "backupWorkers"
+                     : model.has_soft_sync()      ? "softSync"
+                                                  : nullptr;
+  if (name == nullptr) return;
+  errors.push_back(
+      {kkt, absl::StrCat("does not go with consistency.", name,
+                         ", which applies several pushes as one: what none of them changes, they "
+                         "may change together; use consistency: {asynchronous: {}}, boundedDelay "
+                         "or staleSynchronous, or leave kkt out")});
 }
 
 // Factors are one worker's, of one pass over one batch.
@@ -287,9 +323,10 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 }  // namespace
 
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
-  for (const auto& rule : {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer,
-                           CheckBackups, CheckPortions, CheckDownpour, CheckTopology,
-                           CheckFullyConnected, CheckSparse, CheckHogwild, CheckFilters}) {
+  for (const auto& rule :
+       {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckPortions,
+        CheckDownpour, CheckTopology, CheckFullyConnected, CheckSparse, CheckHogwild, CheckFilters,
+        CheckKkt}) {
     rule(spec, errors);
   }
 }

@@ -168,6 +168,17 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{"spec.optimizer.delayCompensated={}"}, "spec.optimizer.delayCompensated"},
         Combination{{"spec.optimizer.ftrl={}"}, "spec.optimizer.ftrl"},
         Combination{{kServers, "spec.optimizer.ftrl={}"}, ""},
+        Combination{{"spec.optimizer.proximalGradient={}"}, "spec.optimizer.proximalGradient"},
+        Combination{{kServers, "spec.optimizer.proximalGradient.l1=0.01"}, ""},
+        Combination{{kServers, "spec.optimizer.proximalGradient.l1=-1"},
+                    "spec.optimizer.proximalGradient.l1"},
+        Combination{{Exchange("downpour.pushEvery=5"), Exchange("consistency.asynchronous={}"),
+                     "spec.optimizer.proximalGradient={}"},
+                    Exchange("downpour")},
+        Combination{{Exchange("topology.tree={}"), "spec.optimizer.proximalGradient={}"}, ""},
+        Combination{{Exchange("topology.tree={}"), Exchange("consistency.asynchronous={}"),
+                     "spec.optimizer.proximalGradient={}"},
+                    Exchange("topology.tree")},
         Combination{{Exchange("consistency.backupWorkers.backups=1")}, ""},
         Combination{{Exchange("consistency.backupWorkers.backups=2")},
                     Exchange("consistency.backupWorkers.backups")},
@@ -251,6 +262,7 @@ INSTANTIATE_TEST_SUITE_P(
         Hogwild({"spec.optimizer.adagrad={}"}, "spec.optimizer.adagrad"),
         Hogwild({"spec.optimizer.delayCompensated={}"}, "spec.optimizer.delayCompensated"),
         Hogwild({"spec.optimizer.ftrl={}"}, "spec.optimizer.ftrl"),
+        Hogwild({"spec.optimizer.proximalGradient={}"}, "spec.optimizer.proximalGradient"),
         Combination{{Exchange("consistency.hogwild={}")}, Exchange("consistency.hogwild")}));
 
 INSTANTIATE_TEST_SUITE_P(
@@ -264,6 +276,31 @@ INSTANTIATE_TEST_SUITE_P(
                     ""},
         Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.values=Half")},
                     Exchange("filters.values")}));
+
+// `changes` of a sparse job whose workers leave out what cannot change.
+Combination Kkt(const std::string& model, std::vector<std::string> changes,
+                const std::string& path = Exchange("filters.kkt")) {
+  std::vector<std::string> all = {kSparse, Libsvm("train"), kNoValidation,
+                                  Exchange("filters.kkt=true"),
+                                  Exchange("consistency." + model + "={}")};
+  all.insert(all.end(), changes.begin(), changes.end());
+  return {all, path};
+}
+constexpr char kPenalty[] = "spec.optimizer.proximalGradient.l1=0.01";
+
+INSTANTIATE_TEST_SUITE_P(
+    OfTheKktFilter, Combined,
+    ::testing::Values(
+        Kkt("asynchronous", {kPenalty}, ""), Kkt("boundedDelay", {kPenalty}, ""),
+        Kkt("staleSynchronous", {kPenalty, Exchange("filters.values=Bfloat16")}, ""),
+        Kkt("bulkSynchronous", {kPenalty}), Kkt("backupWorkers", {kPenalty}),
+        Kkt("softSync", {kPenalty}), Kkt("asynchronous", {}),
+        Kkt("asynchronous", {"spec.optimizer.proximalGradient={}"}),
+        Kkt("asynchronous", {"spec.optimizer.ftrl.l1=0.01"}),
+        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.kkt=false")}, ""},
+        Combination{
+            {Exchange("filters.kkt=true"), Exchange("consistency.asynchronous={}"), kPenalty},
+            Exchange("filters")}));
 
 INSTANTIATE_TEST_SUITE_P(
     OfFullyConnected, Combined,

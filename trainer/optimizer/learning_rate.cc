@@ -37,6 +37,8 @@ double BaseRate(const v1alpha1::Optimizer& spec) {
       return RateOf(spec.delay_compensated(), kSgdRate);
     case Optimizer::kFtrl:
       return RateOf(spec.ftrl(), kFtrlRate);
+    case Optimizer::kProximalGradient:
+      return RateOf(spec.proximal_gradient(), kSgdRate);
   }
   return RateOf(spec.sgd(), kSgdRate);
 }

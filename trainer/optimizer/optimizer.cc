@@ -168,6 +168,8 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimiz
       return MakeDelayCompensated(OptionsOf(spec.delay_compensated()));
     case Optimizer::kFtrl:
       return MakeFtrl(OptionsOf(spec.ftrl()));
+    case Optimizer::kProximalGradient:
+      return MakeProximalGradient(spec.proximal_gradient().l1());
   }
   return absl::UnimplementedError(
       "spec.optimizer: this worker is older than the job file and does not know its rule");

@@ -181,6 +181,27 @@ class FtrlRule final : public Named {
   const Ftrl options_;
 };
 
+class ProximalGradientRule final : public Named {
+ public:
+  explicit ProximalGradientRule(double l1) : Named({}), l1_(static_cast<float>(l1)) {}
+  void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
+             Slots slots) const override {
+    CheckSizes(parameters, gradient, slots, 0);
+    const auto rate = static_cast<float>(update.learning_rate);
+    const float threshold = rate * l1_;
+    float* __restrict p = parameters.data();
+    const float* __restrict g = gradient.data();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      const float moved = p[i] - rate * g[i];
+      // One of the two is +0.
+      p[i] = std::max(moved - threshold, 0.0F) + std::min(moved + threshold, 0.0F);
+    }
+  }
+
+ private:
+  const float l1_;
+};
+
 }  // namespace
 
 std::unique_ptr<Optimizer> MakeAdd() { return std::make_unique<AddRule>(); }
@@ -195,6 +216,14 @@ std::unique_ptr<Optimizer> MakeDelayCompensated(const DelayCompensated& options)
 }
 std::unique_ptr<Optimizer> MakeFtrl(const Ftrl& options) {
   return std::make_unique<FtrlRule>(options);
+}
+std::unique_ptr<Optimizer> MakeProximalGradient(double l1) {
+  return std::make_unique<ProximalGradientRule>(l1);
+}
+
+// As rounding is monotonous, rate * |gradient| is not above rate * l1 either.
+bool StaysZero(float weight, float gradient, double l1) {
+  return weight == 0 && std::abs(gradient) <= static_cast<float>(l1);
 }
 
 }  // namespace starling::optimizer

@@ -47,4 +47,12 @@ struct Ftrl {
 };
 std::unique_ptr<Optimizer> MakeFtrl(const Ftrl& options);
 
+// Proximal gradient descent for an L1 penalty (ISTA; Li et al. 2014):
+// w = soft(w - rate * g, rate * l1), where soft(x, t) is x moved towards 0 by t, and 0 where that
+// is beyond it. It keeps nothing; what it makes 0 is +0.
+std::unique_ptr<Optimizer> MakeProximalGradient(double l1);
+// Whether that rule leaves a weight as it is, bit for bit, whatever the rate: it is 0, and the
+// gradient meets the conditions of Karush, Kuhn and Tucker there.
+bool StaysZero(float weight, float gradient, double l1);
+
 }  // namespace starling::optimizer

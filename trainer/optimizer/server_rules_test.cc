@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/optimizer/server_rules.h"
 
+#include <algorithm>
 #include <cmath>
 #include <deque>
 #include <vector>
@@ -124,6 +125,121 @@ TEST(Ftrl, WithoutRegularisationFollowsAdagradsRateAndL1MakesExactZeros) {
   EXPECT_GT(sparse[0], plain[0]);
   EXPECT_EQ(sparse[1], 0);
   EXPECT_NE(plain[1], sparse[1] + 1);
+}
+
+// The rule as it is written: a step, then the penalty's.
+float Softened(float moved, float threshold) {
+  if (std::abs(moved) <= threshold) return 0;
+  return moved > 0 ? moved - threshold : moved + threshold;
+}
+
+TEST(ProximalGradient, IsAStepAndThenThePenaltysWhichMakesExactZeros) {
+  const auto rule = MakeProximalGradient(0.25);
+  Floats parameters(101), reference(101);
+  std::vector<StateSlot> none;
+  std::size_t zeros = 0;
+  for (int step = 1; step <= 50; ++step) {
+    const double rate = 0.5 / step;
+    const Floats gradient = Gradient(step, parameters.size());
+    Apply(*rule, {rate, step}, parameters, gradient, none);
+    for (std::size_t i = 0; i < reference.size(); ++i) {
+      const float moved = reference[i] - static_cast<float>(rate) * gradient[i];
+      reference[i] = Softened(moved, static_cast<float>(rate) * 0.25F);
+      zeros += reference[i] == 0 ? 1 : 0;
+    }
+    ASSERT_EQ(parameters, reference) << step;
+  }
+  EXPECT_GT(zeros, 0U);
+  EXPECT_LT(zeros, 50 * parameters.size());
+  for (const float parameter : parameters) EXPECT_FALSE(parameter == 0 && std::signbit(parameter));
+}
+
+TEST(ProximalGradient, WithoutPenaltyIsPlainDescent) {
+  Floats parameters = {1, -2, 0, 3};
+  std::vector<StateSlot> none;
+  Apply(*MakeProximalGradient(0), {0.25, 1}, parameters, Floats{4, -4, 1, 0}, none);
+  EXPECT_THAT(parameters, ElementsAre(0, -1, -0.25F, 3));
+}
+
+// At any rate, also where products are rounded; and the next larger gradient does move it.
+TEST(StaysZero, SaysWhatTheRuleDoesToAZero) {
+  std::vector<StateSlot> none;
+  for (const double l1 : {1e-20, 0.003, 0.1, 0.3, 7.0}) {
+    const auto rule = MakeProximalGradient(l1);
+    const auto limit = static_cast<float>(l1);
+    for (const double rate : {1e-9, 0.0123, 0.1, 1.0 / 3, 999.0}) {
+      Floats parameters(5);
+      const Floats gradient = {limit, -limit, std::nextafter(limit, 0.0F), limit * 1.001F,
+                               limit * -1.001F};
+      Apply(*rule, {rate, 1}, parameters, gradient, none);
+      for (std::size_t i = 0; i < gradient.size(); ++i) {
+        EXPECT_EQ(StaysZero(0, gradient[i], l1), parameters[i] == 0) << l1 << " " << rate;
+      }
+    }
+  }
+  EXPECT_FALSE(StaysZero(1e-30F, 0, 1)) << "it is not 0 yet";
+  EXPECT_FALSE(StaysZero(0, std::nanf(""), 1));
+}
+
+// Logistic regression: sixty samples with eight features each, of which two matter.
+class Lasso {
+ public:
+  static constexpr std::size_t kSamples = 60, kFeatures = 8;
+  Lasso() : features_(kSamples * kFeatures), labels_(kSamples) {
+    for (std::size_t i = 0; i < features_.size(); ++i) {
+      features_[i] = std::sin(static_cast<double>(i * i) * 0.7 + 1);
+    }
+    for (std::size_t i = 0; i < kSamples; ++i) {
+      const double* of = &features_[i * kFeatures];
+      labels_[i] = 2 * of[1] - 3 * of[5] + std::sin(static_cast<double>(i)) > 0 ? 1 : 0;
+    }
+  }
+  Floats Gradient(const Floats& weights) const {
+    std::vector<double> sums(kFeatures);
+    for (std::size_t i = 0; i < kSamples; ++i) {
+      double score = 0;
+      const double* of = &features_[i * kFeatures];
+      for (std::size_t j = 0; j < kFeatures; ++j) score += of[j] * double{weights[j]};
+      const double slope = 1 / (1 + std::exp(-score)) - labels_[i];
+      for (std::size_t j = 0; j < kFeatures; ++j) sums[j] += slope * of[j] / kSamples;
+    }
+    return {sums.begin(), sums.end()};
+  }
+  // The largest distance from the conditions of Karush, Kuhn and Tucker.
+  double Violation(const Floats& weights, double l1) const {
+    const Floats gradient = Gradient(weights);
+    double worst = 0;
+    for (std::size_t j = 0; j < kFeatures; ++j) {
+      const double g = gradient[j];
+      const double from = weights[j] == 0 ? std::max(0.0, std::abs(g) - l1)
+                                          : std::abs(g + std::copysign(l1, double{weights[j]}));
+      worst = std::max(worst, from);
+    }
+    return worst;
+  }
+
+ private:
+  std::vector<double> features_, labels_;
+};
+
+TEST(ProximalGradient, OfAllSamplesEndsWhereTheConditionsOfKarushKuhnAndTuckerHold) {
+  constexpr double kL1 = 0.05;
+  const Lasso lasso;
+  const auto descended = [&](double l1) {
+    Floats weights(Lasso::kFeatures);
+    std::vector<StateSlot> none;
+    const auto rule = MakeProximalGradient(l1);
+    for (int step = 1; step <= 3000; ++step) {
+      Apply(*rule, {1.0, step}, weights, lasso.Gradient(weights), none);
+    }
+    return weights;
+  };
+  const Floats weights = descended(kL1);
+  EXPECT_LT(lasso.Violation(weights, kL1), 1e-4);
+  EXPECT_GT(std::ranges::count(weights, 0.0F), 2);
+  EXPECT_NE(weights[1], 0);
+  EXPECT_NE(weights[5], 0);
+  EXPECT_GT(lasso.Violation(descended(2 * kL1), kL1), 1e-2) << "of another penalty they do not";
 }
 
 }  // namespace
