@@ -24,6 +24,7 @@ import unittest
 
 from cluster import SYSTEM, Cluster
 from image import IMAGE
+from kube_api import path_of
 from outcome import has_failed
 from programs import REPOSITORY, SKIPPED, Skip
 from waiting import wait_for
@@ -100,16 +101,12 @@ class KubeCase(unittest.TestCase):
             self.kubectl("apply", "-f", "-",
                          stdin=item if isinstance(item, str) else json.dumps(item))
 
-    def get(self, kind, name=None, **options):
+    def get(self, kind, name=None, selector=None, **options):
         """The object, or None; without a name the list's items, all or those of `selector`."""
-        selector = options.pop("selector", None)
-        flags = ["--selector", selector] if selector else []
-        named = [name] if name else []
-        text = self.kubectl("get", kind, *named, *flags, "--ignore-not-found", "-o", "json",
-                            **options)
-        if name:
-            return json.loads(text) if text.strip() else None
-        return json.loads(text)["items"] if text.strip() else []
+        path = path_of(kind, options.pop("namespace", self.namespace), name, selector)
+        assert not options, options
+        found = self.cluster.plane.api.find(path, timeout=60)
+        return found if name else found["items"]
 
     # Pods.
 

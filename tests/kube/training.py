@@ -135,7 +135,7 @@ class StepWatch:
                 continue
 
     def _sample(self):
-        while not self._over.wait(0.02):
+        while not self._over.wait(0.05):
             asked = [threading.Thread(target=self._ask, args=(address,), daemon=True)
                      for address in list(self._addresses)]
             for thread in asked:
