@@ -32,7 +32,7 @@ def until(holds, timeout, what):
             return value
         if time.monotonic() > deadline:
             raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what}")
-        time.sleep(0.01)
+        time.sleep(0.02)
 
 
 def read(path, default=""):
@@ -217,15 +217,17 @@ class Home:
 
     def audit(self, name="digits"):
         """The audit's lines so far; a last line that is still being written does not count."""
-        folder = self.job_folder(name)
-        lines = []
-        for path in sorted(glob.glob(f"{folder}/audit/*.jsonl")) if folder else []:
-            lines += [json.loads(line) for line in read(path).split("\n")[:-1] if line]
-        return lines
+        return [json.loads(line) for lines in self._audit_files(name) for line in lines]
 
     def steps(self, name="digits"):
-        lines = self.audit(name)
-        return lines[-1]["step"] if lines else 0
+        """The audit's last step so far."""
+        lines = [lines[-1] for lines in self._audit_files(name) if lines]
+        return json.loads(lines[-1])["step"] if lines else 0
+
+    def _audit_files(self, name):
+        folder = self.job_folder(name)
+        for path in sorted(glob.glob(f"{folder}/audit/*.jsonl")) if folder else []:
+            yield [line for line in read(path).split("\n")[:-1] if line]
 
     def await_step(self, step, name="digits", timeout=60, command=None):
         def reached():
