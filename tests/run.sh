@@ -10,26 +10,29 @@ mkdir -p "$results"
 rm -f "$results"/*.xml "$results"/*.log
 status=0
 
-# stage NAME CTEST-OPTION...  All output goes to a file, what is not a pass to the terminal too.
+# stage NAME JOBS CTEST-OPTION...  So many tests at a time. All output goes to a file, what is not a
+# pass to the terminal too.
 stage() {
-  local name=$1
-  shift
-  ctest -j "${JOBS:-2}" --output-junit "$results/$name.xml" "$@" | tee "$results/$name.log" |
+  local name=$1 jobs=$2
+  shift 2
+  ctest -j "$jobs" --output-junit "$results/$name.xml" "$@" | tee "$results/$name.log" |
     grep -vE '^ *(Start|[0-9]+/[0-9]+ Test .* Passed)' || status=1
 }
 
-stage "$preset" --preset "$preset" -LE 'e2e|kube'
-# Jobs of many processes, and whole Kubernetes. Those labelled exact say whether results are right
+jobs=${JOBS:-2}
+stage "$preset" "$jobs" --preset "$preset" -LE 'e2e|kube'
+# Jobs of many processes, and whole Kubernetes. They mostly wait, for steps that are paced and for
+# graces, so that more of them run at a time than there are cores; which of the cluster run beside
+# which is told in tests/kube/CMakeLists.txt. Those labelled exact say whether results are right
 # (which bytes, which samples, which objects) after whatever was done to them: once wrong is wrong,
 # and a second try would hide the one history in a hundred that such a test is there to find. The
 # others also say how soon something happens, on two cores that they share with what they measure:
 # they may try twice; both tries are printed, and the summary names them.
-for label in e2e kube; do
-  stage "$preset-$label-exact" --preset "$preset" -L "$label" -L '^exact$'
-  stage "$preset-$label" --preset "$preset" -L "$label" -LE '^exact$' --repeat until-pass:2
-done
+whole=(--preset "$preset" -L 'e2e|kube')
+stage "$preset-exact" $((2 * jobs)) "${whole[@]}" -L '^exact$'
+stage "$preset-timed" $((2 * jobs)) "${whole[@]}" -LE '^exact$' --repeat until-pass:2
 if [ -f build/asan/build.ninja ] && [ "$preset" = release ]; then
-  stage asan --preset asan -LE 'e2e|kube' -E '_NOT_BUILT'
+  stage asan "$jobs" --preset asan -LE 'e2e|kube' -E '_NOT_BUILT'
 fi
 python3 tests/report.py "$results"/*.xml || status=1
 exit $status

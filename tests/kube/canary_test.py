@@ -30,9 +30,10 @@ class Canaries(TrainingCase):
     def collect(self, moment):
         """Adds what there is to read now; pods that are gone later have left it here."""
         for namespace in (self.namespace, SYSTEM):
-            for kind in KINDS:
-                self.places[f"{moment}: {kind} of {namespace}"] = self.kubectl(
-                    "get", kind, "-o", "json", namespace=namespace)
+            listed = self.kubectl("get", ",".join(KINDS), "-o", "json", namespace=namespace)
+            for found in json.loads(listed)["items"]:
+                what = f"{found['apiVersion']} {found['kind']} {found['metadata']['name']}"
+                self.places[f"{moment}: {what} of {namespace}"] = json.dumps(found)
             for pod in self.get("pods", namespace=namespace):
                 self.collect_pod(moment, namespace, pod)
             for secret in self.get("secrets", namespace=namespace):

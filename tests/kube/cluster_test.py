@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The test cluster itself: two nodes, pods that reach each other, a power cut, nothing left."""
+"""The test cluster itself: two nodes, pods that reach each other, a power cut, nothing left.
+
+usage: cluster_test.py Up | TwoNodes | Outages | Down
+
+Up leaves the cluster to the tests after it (STARLING_CLUSTER says where it is), Down takes it away.
+"""
+import json
 import os
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import leftovers
-from cluster import Cluster
+from cluster import FOLDER as CLUSTER
 from kube_case import KubeCase, KubectlError, run_tests, sleeper
 from programs import FOLDER, SKIPPED
 
@@ -15,9 +20,11 @@ from programs import FOLDER, SKIPPED
 SERVER = ("exec perl -MIO::Socket::INET -e '"
           "$s = IO::Socket::INET->new(Listen => 5, LocalPort => 7070, ReuseAddr => 1) or die $!;"
           "while ($c = $s->accept) { print $c $ENV{HOSTNAME}; close $c }'")
+# What was on the machine before the cluster.
+BEFORE = CLUSTER + ".before.json"
 
 
-class TwoNodes(KubeCase):
+class Pods(KubeCase):
     def start_servers(self):
         labels = {"labels": {"app": "peers"}}
         self.apply({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "peers"},
@@ -36,6 +43,8 @@ class TwoNodes(KubeCase):
         script = f"exec 3<>/dev/tcp/{host}/{port} && cat <&3"
         return self.execute(pod, "timeout", "5", "bash", "-c", script, check=check)
 
+
+class TwoNodes(Pods):
     def test_pods_reach_each_other_by_address_by_name_and_by_service(self):
         self.start_servers()
         address = self.address_of("peer-2")
@@ -66,15 +75,26 @@ class TwoNodes(KubeCase):
             libraries = self.execute("image", "ldd", f"/usr/local/bin/{program}", check=False)
             self.assertNotIn("not found", libraries, program)
 
+    def test_killing_a_process_of_a_pod_is_seen(self):
+        self.apply(sleeper("victim", "node2"))
+        self.await_ready("victim")
+        self.assertEqual(0, self.kill_in_pod("victim", "starling-worker"))
+        self.assertEqual(1, self.kill_in_pod("victim", "sleep"))
+
+        def restarts():
+            return self.pods()["victim"]["status"]["containerStatuses"][0]["restartCount"]
+        self.wait_for(lambda: restarts() > 0, 30, "its kubelet restarts the container")
+
+
+class Outages(Pods):
+    """What no other test's pods could bear beside them."""
+
     def test_a_power_cut_silences_a_node_until_it_returns(self):
         self.start_servers()
         with self.power_cut("node1"):
             self.assertEqual("", self.ask("peer-2", "peer-1.peers", 7070, check=False))
-            self.cluster.await_ready("node1", "Unknown", deadline=90)
-            self.cluster.await_ready("node2", deadline=1)
-            self.say("node1 is NotReady")
-        self.await_ready("peer-1", "peer-2")
-        self.assertEqual("peer-1", self.ask("peer-2", "peer-1.peers", 7070))
+        self.wait_for(lambda: self.ask("peer-2", "peer-1.peers", 7070, check=False) == "peer-1", 60,
+                      lambda: f"peer-1 is back\n{self.describe()}")
 
     def test_a_silent_api_server_stops_no_pod(self):
         self.start_servers()
@@ -87,54 +107,49 @@ class TwoNodes(KubeCase):
             self.assertEqual("peer-2", answer)
         self.assertEqual({"peer-1", "peer-2"}, set(self.pods()))
 
-    def test_killing_a_process_of_a_pod_is_seen(self):
-        self.apply(sleeper("victim", "node2"))
-        self.await_ready("victim")
-        self.assertEqual(0, self.kill_in_pod("victim", "starling-worker"))
-        self.assertEqual(1, self.kill_in_pod("victim", "sleep"))
 
-        def restarts():
-            return self.pods()["victim"]["status"]["containerStatuses"][0]["restartCount"]
-        self.wait_for(lambda: restarts() > 0, 30, "its kubelet restarts the container")
-
-
-class UpAndDown(unittest.TestCase):
-    """A cluster of its own: only where none is up yet."""
-
-    def test_down_leaves_nothing(self):
-        if Cluster().is_up():
-            self.skipTest("a cluster is up: take it down with `make cluster-down`")
+class Up(unittest.TestCase):
+    def test_a_cluster_that_is_up_shows_on_the_machine(self):
+        """It is told by all that Down looks for."""
+        run_cluster("down")  # one of a run that was cut short
         before = leftovers.snapshot()
-        with tempfile.TemporaryDirectory(prefix="starling-cluster-") as parent:
-            folder = os.path.join(parent, "cluster")
-            environment = dict(os.environ, STARLING_CLUSTER=folder)
-            command = [sys.executable, "-B", os.path.join(FOLDER, "cluster.py")]
-            up = subprocess.run([*command, "up", "--no-operator", "--node-grace", "8", *bin_flag()],
-                                env=environment, capture_output=True, text=True, check=False)
-            try:
-                if up.returncode == SKIPPED:
-                    self.skipTest(up.stderr)
-                self.assertEqual(0, up.returncode, up.stderr)
-                during = leftovers.snapshot()
-                for kind in ("process", "cgroup", "mount", "link", "route", "namespace"):
-                    self.assertTrue([line for line in during - before if line.startswith(kind)],
-                                    f"a running cluster shows as {kind}")
-            finally:
-                down = subprocess.run([*command, "down"], env=environment, capture_output=True,
-                                      text=True, check=False)
-            self.assertEqual(0, down.returncode, down.stderr)
-            self.assertFalse(os.path.exists(folder))
+        with open(BEFORE, "w", encoding="utf-8") as file:
+            json.dump(sorted(before), file)
+        folder = os.environ.get("STARLING_BIN")
+        up = run_cluster("up", *(["--bin", folder] if folder else []))
+        if up.returncode == SKIPPED:
+            os.unlink(BEFORE)
+            self.skipTest(up.stderr)
+        self.assertEqual(0, up.returncode, up.stderr)
+        print(up.stdout)
+        during = leftovers.snapshot()
+        for kind in ("process", "cgroup", "mount", "link", "route", "namespace"):
+            self.assertTrue([line for line in during - before if line.startswith(kind)],
+                            f"a running cluster shows as {kind}")
+
+
+class Down(unittest.TestCase):
+    def test_down_leaves_nothing(self):
+        """Of a cluster whose nodes have lost their power, whose pods and programs were killed."""
+        if not os.path.exists(BEFORE):
+            self.skipTest("Up has brought up no cluster here")
+        with open(BEFORE, encoding="utf-8") as file:
+            before = set(json.load(file))
+        down = run_cluster("down")
+        self.assertEqual(0, down.returncode, down.stderr)
+        self.assertFalse(os.path.exists(CLUSTER))
         left = leftovers.snapshot() - before
         self.assertFalse(left, "left behind:\n" + "\n".join(sorted(left)))
+        os.unlink(BEFORE)
 
 
-def bin_flag():
-    folder = os.environ.get("STARLING_BIN")
-    return ["--bin", folder] if folder else []
+def run_cluster(*arguments):
+    return subprocess.run([sys.executable, "-B", os.path.join(FOLDER, "cluster.py"), *arguments],
+                          capture_output=True, text=True, check=False)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["UpAndDown"]:
+    if sys.argv[1:2] in (["Up"], ["Down"]):
         result = unittest.main(exit=False, verbosity=2).result
         sys.exit(SKIPPED if result.skipped else not result.wasSuccessful())
     else:

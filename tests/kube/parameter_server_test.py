@@ -27,7 +27,7 @@ def served(servers=2, replication=2, **changes):
     return job
 
 
-class ParameterServers(TrainingCase):
+class Served(TrainingCase):
     ROLE = "parameter-server"
 
     def train(self, job):
@@ -54,6 +54,8 @@ class ParameterServers(TrainingCase):
         """Steps that had to be repeated."""
         return sum(incident.get("repeatedSteps", 0) for incident in self.incidents())
 
+
+class ParameterServers(Served):
     def test_the_example_trains_to_its_accuracy(self):
         self.kubectl("apply", "-f", os.path.join(REPOSITORY, "examples/digits-ps.yaml"))
         self.await_condition("Succeeded", "digits-ps", deadline=180)
@@ -137,6 +139,28 @@ class ParameterServers(TrainingCase):
         self.kubectl("patch", "tj", "digits", "--type=merge", "-p", json.dumps(
             {"spec": {"replicaSpecs": {"parameterServer": {"replicas": count}}}}))
 
+    def test_suspended_on_a_claim_it_goes_on_where_it_was(self):
+        self.apply(CLAIM)
+        job = on_claim(served())
+        roles = job["spec"]["replicaSpecs"]
+        roles["parameterServer"]["template"] = roles["worker"]["template"]
+        self.train(job)
+        with self.watch_steps() as steps:
+            reached = steps.await_more(20)
+        self.suspend(True)
+        self.assertIn("no pod", self.await_condition("Suspended", reason="JobSuspended"))
+        self.assertEqual({}, self.pods("starling.dev/job=digits"))
+        self.assertGreaterEqual(self.status()["lastCheckpoint"]["step"], reached)
+        self.suspend(False)
+        self.await_condition("Running")
+        self.await_servers(2)
+        with self.watch_steps() as steps:
+            self.assertGreaterEqual(steps.await_more(5), reached)
+
+
+class Nodes(Served):
+    """Of which other jobs would feel the loss too."""
+
     def test_a_node_that_loses_its_power_takes_no_step_with_it(self):
         self.train(served())
         coordinator = self.coordinators_node()
@@ -172,24 +196,6 @@ class ParameterServers(TrainingCase):
         self.say(f"longest time without a step: {steps.gap():.2f} s")
         self.assertLess(steps.gap(), PLANNED)
         self.assertEqual(0, self.lost())
-
-    def test_suspended_on_a_claim_it_goes_on_where_it_was(self):
-        self.apply(CLAIM)
-        job = on_claim(served())
-        roles = job["spec"]["replicaSpecs"]
-        roles["parameterServer"]["template"] = roles["worker"]["template"]
-        self.train(job)
-        with self.watch_steps() as steps:
-            reached = steps.await_more(20)
-        self.suspend(True)
-        self.assertIn("no pod", self.await_condition("Suspended", reason="JobSuspended"))
-        self.assertEqual({}, self.pods("starling.dev/job=digits"))
-        self.assertGreaterEqual(self.status()["lastCheckpoint"]["step"], reached)
-        self.suspend(False)
-        self.await_condition("Running")
-        self.await_servers(2)
-        with self.watch_steps() as steps:
-            self.assertGreaterEqual(steps.await_more(5), reached)
 
 
 if __name__ == "__main__":

@@ -150,6 +150,10 @@ class Troubles(TrainingCase):
         self.apply(job)
         self.assertIn("absent.csv", self.await_condition("Failed", reason="BadConfiguration"))
 
+
+class Drained(TrainingCase):
+    """No other job finds room on the node meanwhile."""
+
     def test_a_node_that_is_drained(self):
         self.start(digits())
         self.members(2)
