@@ -9,6 +9,8 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -34,6 +36,88 @@ Push With(const Push& push, const Update& update) {
   Push changed = push;
   changed.entry.update = std::make_shared<const std::string>(Encode(update));
   return changed;
+}
+
+// Rows of which some are told: Update.rows is how many there are, Update.text begins with a bit for
+// each, the lowest of the first byte first, and values are those of the rows whose bit is set.
+std::size_t BitmapBytes(std::size_t rows) { return (rows + 7) / 8; }
+bool IsTold(std::string_view bitmap, std::size_t row) {
+  return (static_cast<std::uint8_t>(bitmap[row / 8]) >> row % 8 & 1) != 0;
+}
+
+struct Told {
+  std::string bitmap;
+  std::vector<float> values;
+};
+
+// -0 is told: what comes back is what was there, bit for bit.
+bool IsZero(float value) { return std::bit_cast<std::uint32_t>(value) == 0; }
+
+// Nothing where it would not be less.
+std::optional<Told> WithoutZeros(const Update& rows, std::size_t bytes_of_a_value) {
+  const std::size_t count = rows.keys.size(), width = rows.values.size() / count;
+  if (width == 0 || rows.values.size() != count * width) return std::nullopt;
+  Told told{std::string(BitmapBytes(count), '\0'), {}};
+  for (std::size_t row = 0; row < count; ++row) {
+    const std::span<const float> values = rows.values.subspan(row * width, width);
+    if (std::ranges::all_of(values, IsZero)) continue;
+    told.bitmap[row / 8] = static_cast<char>(told.bitmap[row / 8] | 1 << row % 8);
+    told.values.insert(told.values.end(), values.begin(), values.end());
+  }
+  const std::size_t saved = (rows.values.size() - told.values.size()) * bytes_of_a_value;
+  if (saved <= told.bitmap.size()) return std::nullopt;
+  return told;
+}
+
+absl::Status Malformed(const std::string& what) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a push of which rows of zeros are left out is malformed: ", what,
+                   "; the sender and this server must be of one version"));
+}
+
+absl::StatusOr<std::vector<float>> PutZerosBack(std::string_view bitmap,
+                                                std::span<const float> told, std::size_t rows,
+                                                std::size_t width) {
+  std::size_t bits = 0;
+  for (const char byte : bitmap) bits += std::popcount(static_cast<std::uint8_t>(byte));
+  const std::size_t spare = rows % 8 == 0 ? 0 : 8 - rows % 8;
+  if (spare > 0 && static_cast<std::uint8_t>(bitmap.back()) >> (8 - spare) != 0) {
+    return Malformed("a bit is set behind those of its rows");
+  }
+  if (told.size() != bits * width) {
+    return Malformed(absl::StrCat("it has ", told.size(), " values where ", bits, " rows of ",
+                                  width, " are told"));
+  }
+  std::vector<float> all(rows * width);
+  for (std::size_t row = 0, next = 0; row < rows; ++row) {
+    if (!IsTold(bitmap, row)) continue;
+    std::copy_n(told.begin() + static_cast<std::ptrdiff_t>(next), width,
+                all.begin() + static_cast<std::ptrdiff_t>(row * width));
+    next += width;
+  }
+  return all;
+}
+
+// All values of the rows of a push that came as `rows`, whose keys have been put back.
+absl::StatusOr<std::vector<float>> AllValues(const Update& rows, std::size_t width) {
+  const std::size_t count = rows.keys.size();
+  std::string_view text = rows.text;
+  if (rows.rows != 0) {
+    if (rows.rows != count) {
+      return Malformed(absl::StrCat("it tells of ", rows.rows, " rows and lists ", count));
+    }
+    if (text.size() < BitmapBytes(count)) return Malformed("its bitmap is too short");
+    if (!rows.values.empty() && text.size() > BitmapBytes(count)) {
+      return Malformed("its values come in two forms");
+    }
+    text.remove_prefix(BitmapBytes(count));
+  }
+  std::vector<float> values(rows.values.begin(), rows.values.end());
+  if (values.empty()) {
+    ASSIGN_OR_RETURN(values, Widen(text));
+  }
+  if (rows.rows == 0) return values;
+  return PutZerosBack(rows.text.substr(0, BitmapBytes(count)), values, count, width);
 }
 
 }  // namespace
@@ -90,19 +174,26 @@ std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, c
 }
 
 std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, const Push& push) {
-  if (!filters_.key_cache && !filters_.narrow) return std::nullopt;
+  if (!filters_.key_cache && !filters_.narrow && !filters_.zeros) return std::nullopt;
   const std::optional<Update> rows = RowsOf(push);
   if (!rows || rows->keys.empty()) return std::nullopt;
   const Name name = NameOf(slot, to, rows->keys);
+  std::optional<Told> told;
+  if (filters_.zeros) told = WithoutZeros(*rows, filters_.narrow ? 2 : sizeof(float));
   Update update = *rows;
-  std::string narrow;
+  std::string text;
   if (name.known) update.keys = {};
-  if (filters_.narrow) {
-    narrow = Narrow(rows->values);
-    update.values = {};
-    update.text = narrow;
+  if (told) {
+    update.rows = rows->keys.size();
+    update.values = told->values;
+    text = told->bitmap;
   }
-  Push packed = name.known || filters_.narrow ? With(push, update) : push;
+  if (filters_.narrow) {
+    text += Narrow(update.values);
+    update.values = {};
+  }
+  update.text = text;
+  Push packed = name.known || told || filters_.narrow ? With(push, update) : push;
   packed.list = name.number;
   return packed;
 }
@@ -170,7 +261,7 @@ RowReceiver::Unpacked RowReceiver::Whole(const Read& read) {
   return {std::move(whole), std::nullopt};
 }
 
-// What is malformed stays as it is: the machine refuses it.
+// What is malformed is refused here: half put back, it might pass for less than was pushed.
 RowReceiver::Unpacked RowReceiver::Whole(const Push& push) {
   std::optional<Update> rows = RowsOf(push);
   if (!rows) return {};
@@ -188,15 +279,15 @@ RowReceiver::Unpacked RowReceiver::Whole(const Push& push) {
     Keep(client, push.list, rows->keys);
   }
   const bool narrow = rows->values.empty() && !rows->text.empty();
-  if (!named && !narrow) return {};
-  std::vector<float> wide;
-  if (narrow) {
-    absl::StatusOr<std::vector<float>> values = Widen(rows->text);
-    if (!values.ok()) return {};
-    wide = *std::move(values);
-    rows->values = wide;
-    rows->text = {};
+  if (!named && !narrow && rows->rows == 0) return {};
+  const absl::StatusOr<std::vector<float>> values = AllValues(*rows, width_);
+  if (!values.ok()) {
+    Rejection rejection{push.view, client, push.entry.sequence, values.status()};
+    return {std::nullopt, Send{client.id, std::move(rejection)}};
   }
+  rows->rows = 0;
+  rows->values = *values;
+  rows->text = {};
   return {With(push, *rows), std::nullopt};
 }
 

@@ -9,6 +9,9 @@
 //               client's own and never used for another list, so a name means its rows or nothing:
 //               a server that does not know it (any more) asks (KeysUnknown), and gets the list
 //   narrow      the values of a push of rows travel as bfloat16
+//   zeros       rows of a push whose values are all 0 travel as a bit each: with the KKT filter, of
+//               which this is the wire's half, a worker pushes 0 where nothing can change (Kkt in
+//               trainer/worker/slot_gradient.h)
 //
 // What either side keeps belongs to one view and is bounded. To add a filter: a field of Filters,
 // what Pack makes of it and Unpack undoes, a line above, a test that compares bytes.
@@ -33,6 +36,7 @@ namespace starling::parameter_server {
 struct Filters {
   bool key_cache = false;
   bool narrow = false;
+  bool zeros = false;
 };
 
 // What a server keeps of one client's lists for a slot, and a client of its own: a megabyte.
@@ -87,10 +91,11 @@ class RowSender {
   std::vector<Slot> slots_;
 };
 
-// A server's end, of one slot. Thread-compatible.
+// A server's end, of one slot, whose rows have `width` values. Thread-compatible.
 class RowReceiver {
  public:
-  explicit RowReceiver(std::size_t most_keys = kMostKeptKeys) : most_keys_(most_keys) {}
+  explicit RowReceiver(std::size_t most_keys = kMostKeptKeys, std::size_t width = 1)
+      : most_keys_(most_keys), width_(width) {}
   RowReceiver(RowReceiver&&) = default;
   RowReceiver& operator=(RowReceiver&&) = default;
 
@@ -99,7 +104,7 @@ class RowReceiver {
 
   struct Unpacked {
     std::optional<Message> whole;  // nothing: the message is
-    std::optional<Send> unknown;   // it cannot be made whole: this is the answer
+    std::optional<Send> answer;    // it cannot be made whole: KeysUnknown, or Rejection
   };
   Unpacked Unpack(const Message& message);
 
@@ -120,6 +125,7 @@ class RowReceiver {
   const Keys* Find(const Client& client, std::uint64_t number);
 
   std::size_t most_keys_;
+  std::size_t width_;
   std::map<MemberId, Lists> clients_;
 };
 

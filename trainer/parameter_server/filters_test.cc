@@ -5,6 +5,7 @@
 #include <limits>
 #include <memory>
 #include <random>
+#include <string>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -67,9 +68,9 @@ struct Ends {
   Message Arrived(const MemberId& to, const Message& message) {
     const Message sent = Sent(to, message);
     const RowReceiver::Unpacked unpacked = receiver.Unpack(sent);
-    if (unpacked.unknown) {
+    if (unpacked.answer) {
       ++asked;
-      sender.Forget(0, std::get<KeysUnknown>(unpacked.unknown->message));
+      sender.Forget(0, std::get<KeysUnknown>(unpacked.answer->message));
       return Arrived(to, message);
     }
     return unpacked.whole ? *unpacked.whole : sent;
@@ -133,8 +134,8 @@ TEST(KeyCache, AnAnswerNamesWhatItIsAbout) {
   Ends ends({.key_cache = true});
   (void)ends.Sent(kHead, ReadOf(Many()));
   RowReceiver other;
-  const auto read = other.Unpack(ends.Sent(kHead, ReadOf(Many(), 9))).unknown;
-  const auto push = other.Unpack(ends.Sent(kHead, PushOf(Many(), Floats(1000), 4))).unknown;
+  const auto read = other.Unpack(ends.Sent(kHead, ReadOf(Many(), 9))).answer;
+  const auto push = other.Unpack(ends.Sent(kHead, PushOf(Many(), Floats(1000), 4))).answer;
   ASSERT_TRUE(read && push);
   EXPECT_EQ(read->to, kClient.id);
   EXPECT_EQ(std::get<KeysUnknown>(read->message).request, 9);
@@ -152,7 +153,7 @@ TEST(KeyCache, ANameIsItsClientsOwnAndNeverUsedForOtherRows) {
   (void)ends.receiver.Unpack(ends.Sent(kTail, ReadOf({1, 2})));
   Message stolen = ends.Sent(kTail, ReadOf({1, 2}));
   std::get<Read>(stolen).client = {{"another", 0}, 1};
-  EXPECT_TRUE(ends.receiver.Unpack(stolen).unknown.has_value());
+  EXPECT_TRUE(ends.receiver.Unpack(stolen).answer.has_value());
 }
 
 TEST(KeyCache, AViewBeginsWithNothingAtBothEnds) {
@@ -160,7 +161,7 @@ TEST(KeyCache, AViewBeginsWithNothingAtBothEnds) {
   (void)ends.Arrived(kHead, ReadOf(Many()));
   const Message named = ends.Sent(kHead, ReadOf(Many()));
   ends.receiver.OnView();
-  EXPECT_TRUE(ends.receiver.Unpack(named).unknown.has_value());
+  EXPECT_TRUE(ends.receiver.Unpack(named).answer.has_value());
   ends.sender.OnView();
   EXPECT_EQ(KeysIn(ends.Sent(kHead, ReadOf(Many()))), Many());
 }
@@ -194,7 +195,7 @@ TEST(KeyCache, WhatListsNoRowsStaysAsItIs) {
   for (const Message& message : messages) {
     EXPECT_FALSE(ends.sender.Pack(0, kHead, message).has_value());
     const RowReceiver::Unpacked unpacked = ends.receiver.Unpack(message);
-    EXPECT_FALSE(unpacked.whole || unpacked.unknown);
+    EXPECT_FALSE(unpacked.whole || unpacked.answer);
   }
 }
 
@@ -233,6 +234,119 @@ TEST(Narrow, AThousandthsErrorAndNothingBecomesInfinite) {
   EXPECT_TRUE(std::isfinite((*Widen(Narrow(Floats{std::numeric_limits<float>::max()})))[0]));
   EXPECT_FALSE(Widen("abc").ok());
 }
+
+// Of `count` values each third one is not 0.
+Floats MostlyZero(std::size_t count) {
+  Floats values(count);
+  for (std::size_t i = 0; i < count; i += 3) values[i] = static_cast<float>(i) + 0.5F;
+  return values;
+}
+
+TEST(Zeros, RowsOfZerosTravelAsABitEachAndArriveAsZeros) {
+  const Floats values = MostlyZero(1000);
+  const Message push = PushOf(Many(), values);
+  constexpr std::size_t kBitmap = 125, kZeros = 666;
+  for (const bool narrow : {false, true}) {
+    Ends with({.key_cache = true, .narrow = narrow, .zeros = true});
+    Ends without({.key_cache = true, .narrow = narrow});
+    for (Ends* ends : {&with, &without}) (void)ends->Arrived(kHead, ReadOf(Many()));
+    const std::size_t saved = BytesOf(without.Sent(kHead, push)) - BytesOf(with.Sent(kHead, push));
+    EXPECT_EQ(saved, kZeros * (narrow ? 2 : 4) - kBitmap);
+    for (int i = 0; i < 2; ++i) {  // again: the same
+      const Message arrived = with.Arrived(kHead, push);
+      EXPECT_EQ(KeysIn(arrived), Many());
+      EXPECT_EQ(ValuesIn(arrived), ValuesIn(without.Arrived(kHead, push)));
+    }
+    EXPECT_EQ(with.asked, 0);
+  }
+}
+
+// What the machine gets is what it would be without the filter, to the byte.
+TEST(Zeros, AListThatIsToldAnewIsToldWhole) {
+  for (const bool key_cache : {false, true}) {
+    Ends ends({.key_cache = key_cache, .zeros = true});
+    const Message push = PushOf(Many(), MostlyZero(1000));
+    EXPECT_EQ(KeysIn(ends.Sent(kHead, push)), Many());
+    ends.sender.OnView();
+    EXPECT_EQ(*std::get<Push>(ends.Arrived(kHead, push)).entry.update,
+              *std::get<Push>(push).entry.update);
+    ends.receiver.OnView();
+    EXPECT_EQ(*std::get<Push>(ends.Arrived(kHead, push)).entry.update,
+              *std::get<Push>(push).entry.update);
+    EXPECT_EQ(ends.asked, key_cache ? 1 : 0);
+  }
+}
+
+TEST(Zeros, APushOfNothingElseStillGoesAndOneWithoutAnyGoesAsItIs) {
+  Ends ends({.zeros = true});
+  const Message zeros = PushOf(Many(), Floats(1000), 9);
+  EXPECT_EQ(BytesOf(zeros) - BytesOf(ends.Sent(kHead, zeros)), 4000U - 125U);
+  const Message arrived = ends.Arrived(kHead, zeros);
+  EXPECT_EQ(ValuesIn(arrived), Floats(1000));
+  EXPECT_EQ(std::get<Push>(arrived).entry.sequence, 9);
+  EXPECT_EQ(std::get<Push>(arrived).entry.lease, 5u);
+  EXPECT_FALSE(ends.sender.Pack(0, kHead, PushOf(Many(), Floats(1000, 1))).has_value());
+  EXPECT_FALSE(ends.sender.Pack(0, kHead, PushOf(Many(), Floats(1000, -0.0F))).has_value());
+  Floats one = Floats(1000, 1);
+  one[7] = 0;
+  EXPECT_FALSE(ends.sender.Pack(0, kHead, PushOf(Many(), one)).has_value())
+      << "a bitmap is more than one value";
+}
+
+TEST(Zeros, ARowOfSeveralValuesIsLeftOutIfAllOfThemAreZero) {
+  const Floats values = {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0};
+  Ends ends({.zeros = true});
+  ends.receiver = RowReceiver(kMostKeptKeys, 3);
+  const Message push = PushOf({1, 2, 3, 4, 5}, values);
+  EXPECT_THAT(ValuesIn(ends.Sent(kHead, push)), ElementsAre(0, 1, 0, 0, 0, 2));
+  EXPECT_EQ(ValuesIn(ends.Arrived(kHead, push)), values);
+}
+
+// Ten rows, so two bytes of bits, as a peer may send them that is of another mind.
+struct Forged {
+  const char* name;
+  std::uint64_t rows;
+  Floats values;
+  std::string text;
+};
+class ForgedZeros : public ::testing::TestWithParam<Forged> {};
+
+TEST_P(ForgedZeros, AreRefusedByNameAndNothingIsApplied) {
+  const Forged& forged = GetParam();
+  const Keys keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  for (const bool named : {false, true}) {
+    RowReceiver receiver;
+    Push push = std::get<Push>(PushOf(keys, Floats(10), 6));
+    push.list = 3;
+    (void)receiver.Unpack(push);
+    const Keys none;
+    push.entry.update = std::make_shared<const std::string>(Encode(
+        {UpdateKind::kRows, 0, 0, forged.rows, named ? none : keys, forged.values, forged.text}));
+    const RowReceiver::Unpacked unpacked = receiver.Unpack(push);
+    EXPECT_FALSE(unpacked.whole.has_value());
+    ASSERT_TRUE(unpacked.answer.has_value());
+    EXPECT_EQ(unpacked.answer->to, kClient.id);
+    const auto* rejection = std::get_if<Rejection>(&unpacked.answer->message);
+    ASSERT_NE(rejection, nullptr);
+    EXPECT_EQ(rejection->sequence, 6);
+    EXPECT_EQ(rejection->view, 1U);
+    EXPECT_FALSE(rejection->why.ok());
+    EXPECT_NE(rejection->why.message(), "");
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, ForgedZeros,
+    ::testing::Values(Forged{"NoBitmap", 10, {1}, ""}, Forged{"AShortBitmap", 10, {1}, "\1"},
+                      Forged{"MoreValuesThanBits", 10, {1, 2}, std::string("\1\0", 2)},
+                      Forged{"FewerValuesThanBits", 10, {1}, std::string("\3\0", 2)},
+                      Forged{"NoValues", 10, {}, std::string("\1\0", 2)},
+                      Forged{"ABitBehindTheLast", 10, {1}, std::string("\0\4", 2)},
+                      Forged{"AnotherNumberOfRows", 9, {1}, std::string("\1\0", 2)},
+                      Forged{"AnAbsurdNumberOfRows", 1ULL << 40, {1}, std::string("\1\0", 2)},
+                      Forged{"BothForms", 10, {1}, std::string("\1\0\1\1", 4)},
+                      Forged{"HalfAValue", 10, {}, std::string("\1\0\1", 3)}),
+    [](const auto& one) { return std::string(one.param.name); });
 
 }  // namespace
 }  // namespace starling::parameter_server

@@ -194,7 +194,14 @@ Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
   // The schema's default, for specs that were not resolved.
   const bool named = !server.filters().has_key_cache() || server.filters().key_cache();
-  return {named, server.filters().values() == v1alpha1::VALUE_FORMAT_BFLOAT16};
+  return {named, server.filters().values() == v1alpha1::VALUE_FORMAT_BFLOAT16,
+          KktPenaltyOf(spec).has_value()};
+}
+
+std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec) {
+  if (!spec.workload().has_sparse_logistic_regression()) return std::nullopt;
+  if (!spec.exchange().parameter_server().filters().kkt()) return std::nullopt;
+  return spec.optimizer().proximal_gradient().l1();
 }
 
 }  // namespace starling::parameter_server

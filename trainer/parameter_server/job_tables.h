@@ -19,6 +19,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -84,5 +85,7 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec);
 
 // What is left out of the messages of the job's workers: of rows, so of sparse models only.
 Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec);
+// With the KKT filter: the L1 penalty that a gradient must exceed to change a weight that is 0.
+std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec);
 
 }  // namespace starling::parameter_server

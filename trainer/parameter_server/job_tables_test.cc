@@ -67,7 +67,7 @@ TEST(JobTables, TheLearningRateFollowsTheScheduleByUpdateNumber) {
 }
 
 TEST(JobTables, EveryRuleOfTheJobFileIsMadeWithItsOwnRate) {
-  v1alpha1::Optimizer rules[8];
+  v1alpha1::Optimizer rules[9];
   rules[1].mutable_sgd()->set_momentum(0.9);
   rules[2].mutable_adam();
   rules[3].mutable_adam_w();
@@ -75,9 +75,10 @@ TEST(JobTables, EveryRuleOfTheJobFileIsMadeWithItsOwnRate) {
   rules[5].mutable_ada_revision();
   rules[6].mutable_delay_compensated()->set_adaptive(true);
   rules[7].mutable_ftrl();
-  const double rates[8] = {0.05, 0.05, 0.001, 0.001, 0.25, 0.05, 0.05, 0.1};
-  const std::size_t states[8] = {0, 1, 2, 2, 1, 3, 1, 2};
-  for (int i = 0; i < 8; ++i) {
+  rules[8].mutable_proximal_gradient();
+  const double rates[9] = {0.05, 0.05, 0.001, 0.001, 0.25, 0.05, 0.05, 0.1, 0.05};
+  const std::size_t states[9] = {0, 1, 2, 2, 1, 3, 1, 2, 0};
+  for (int i = 0; i < 9; ++i) {
     v1alpha1::TrainingJobSpec spec = Spec();
     *spec.mutable_optimizer() = rules[i];
     const absl::StatusOr<JobTables> tables = TablesOf(spec, {5000, 10, "f"});
@@ -289,6 +290,17 @@ TEST(FiltersOf, RowsAreNamedUnlessTheJobSaysOtherwiseAndOnlySparseModelsHaveRows
   EXPECT_TRUE(FiltersOf(spec).narrow);
   filters.set_values(v1alpha1::VALUE_FORMAT_FLOAT32);
   EXPECT_FALSE(FiltersOf(spec).narrow);
+}
+
+TEST(FiltersOf, ZerosStayAtHomeWithTheKktFilterAlone) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  spec.mutable_workload()->mutable_sparse_logistic_regression();
+  spec.mutable_optimizer()->mutable_proximal_gradient()->set_l1(0.125);
+  EXPECT_FALSE(FiltersOf(spec).zeros);
+  EXPECT_EQ(KktPenaltyOf(spec), std::nullopt);
+  spec.mutable_exchange()->mutable_parameter_server()->mutable_filters()->set_kkt(true);
+  EXPECT_TRUE(FiltersOf(spec).zeros);
+  EXPECT_EQ(KktPenaltyOf(spec), 0.125);
 }
 
 }  // namespace

@@ -52,7 +52,7 @@ ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const
   for (const SlotOptions& slot : slots) {
     Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
     added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}});
-    added.rows = RowReceiver(kept_keys);
+    added.rows = RowReceiver(kept_keys, slot.table->width);
     added.work.bytes = LikelyBytes(slot);
     Publish(slots_.size() - 1);
   }
@@ -159,7 +159,7 @@ void ServerLoop::Begin(std::size_t slot, Session& session) {
 void ServerLoop::Unpack(std::size_t slot, const Message& message, Session& session) {
   if (session.failed) return;
   const RowReceiver::Unpacked unpacked = slots_[slot]->rows.Unpack(message);
-  if (unpacked.unknown) return PostAll(session, slot, {*unpacked.unknown});
+  if (unpacked.answer) return PostAll(session, slot, {*unpacked.answer});
   Feed(slot, unpacked.whole ? *unpacked.whole : message, session);
 }
 

@@ -82,6 +82,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       factored_(parts.spec.exchange().parameter_server().fully_connected() ==
                 v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS),
       narrow_(parameter_server::FiltersOf(parts.spec).narrow),
+      kkt_(parameter_server::KktPenaltyOf(parts.spec)),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
       slot_begins_(BeginsOf(parts.tables)),
       rows_(parts.tables.parameter_slots),
@@ -350,7 +351,11 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
 // None where the gradient is not finite.
 std::optional<std::string> LeaseWork::Encoded(std::size_t slot) const {
   const RowRange& rows = parts_.tables.slots[slot].range;
-  if (sparse_ != nullptr) return EncodeRows(rows_[slot], outgoing_.gradient, outgoing_.scale);
+  if (sparse_ != nullptr) {
+    std::optional<Kkt> kkt;
+    if (kkt_) kkt = Kkt{parts_.engine.parameters(), *kkt_, narrow_};
+    return EncodeRows(rows_[slot], outgoing_.gradient, outgoing_.scale, kkt);
+  }
   // Of no samples there are no factors: what the engine has are an earlier lease's.
   if (!factored_ || outgoing_.weight == 0) {
     return EncodeRange(rows, outgoing_.gradient, outgoing_.scale);

@@ -156,6 +156,7 @@ class LeaseWork {
   const bool remembers_;                // the rule wants to know of reads
   const bool factored_;                 // fully connected layers' gradients travel as factors
   const bool narrow_;                   // a lease's weights and changes travel as bfloat16
+  const std::optional<double> kkt_;     // with the KKT filter: the L1 penalty
   engine::SparseEngine* const sparse_;  // null: all parameters travel
   const std::vector<std::uint64_t> slot_begins_;  // of the parameters' ranges
   // Of a sparse engine: those that travel now, by slot, ascending.

@@ -2,10 +2,13 @@
 #include "trainer/worker/slot_gradient.h"
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include "trainer/kernels/span_math.h"
+#include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/factors.h"
+#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/update.h"
 
 namespace starling::worker {
@@ -90,6 +93,16 @@ bool IsShorter(const engine::Tensor& tensor, const engine::Factors& factors, con
   return stretch.values(RankOf(factors, tensor)) < stretch.elements;
 }
 
+std::vector<float> WithZeros(std::span<const std::uint64_t> rows, const Kkt& kkt,
+                             std::vector<float> gradient) {
+  // Rounded again they stay the same.
+  if (kkt.narrow) gradient = *parameter_server::Widen(parameter_server::Narrow(gradient));
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (optimizer::StaysZero(kkt.weights[rows[i]], gradient[i], kkt.l1)) gradient[i] = 0;
+  }
+  return gradient;
+}
+
 }  // namespace
 
 std::optional<std::string> EncodeRange(const RowRange& rows, std::span<const float> gradient,
@@ -103,16 +116,19 @@ std::optional<std::string> EncodeRange(const RowRange& rows, std::span<const flo
 }
 
 std::optional<std::string> EncodeRows(std::span<const std::uint64_t> rows,
-                                      std::span<const float> gradient, float scale) {
+                                      std::span<const float> gradient, float scale,
+                                      const std::optional<Kkt>& kkt) {
   std::vector<float> gathered;
   gathered.reserve(rows.size());
   for (const std::uint64_t row : rows) gathered.push_back(gradient[row]);
+  if (!kernels::AllFinite(gathered)) return std::nullopt;
+  kernels::Scale(scale, gathered);
+  if (kkt) gathered = WithZeros(rows, *kkt, std::move(gathered));
   Update update;
   update.kind = UpdateKind::kRows;
   update.keys = rows;
   update.values = gathered;
-  if (!kernels::AllFinite(update.values)) return std::nullopt;
-  return EncodeScaled(update, scale);
+  return parameter_server::Encode(update);
 }
 
 std::optional<std::string> EncodeFactored(const RowRange& rows, std::span<const float> gradient,

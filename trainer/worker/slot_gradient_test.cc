@@ -93,5 +93,35 @@ TEST_F(SlotGradientTest, WhatIsNotFiniteIsNotSent) {
   EXPECT_TRUE(EncodeRange({6, 9}, gradient, 1).has_value());
 }
 
+// Weights 0, 0, 0 and 1; halved, the gradients are 0.25, -0.25 and 0.26 of the zeros, and 0.1.
+TEST(Kkt, WhatCannotChangeAZeroIsPushedAsZero) {
+  const std::vector<float> weights = {0, 9, 0, 0, 1}, gradient = {0.5F, 9, -0.5F, 0.52F, 0.2F};
+  const std::vector<std::uint64_t> rows = {0, 2, 3, 4};
+  const auto pushed = [&](const std::optional<Kkt>& kkt) {
+    const std::string bytes = EncodeRows(rows, gradient, 0.5F, kkt).value_or("");
+    const absl::StatusOr<Update> update = DecodeUpdate(bytes);
+    EXPECT_TRUE(update.ok()) << update.status();
+    return std::vector<float>(update->values.begin(), update->values.end());
+  };
+  EXPECT_THAT(pushed(std::nullopt), ::testing::ElementsAre(0.25F, -0.25F, 0.26F, 0.1F));
+  EXPECT_THAT(pushed(Kkt{weights, 0.25}), ::testing::ElementsAre(0, 0, 0.26F, 0.1F));
+  EXPECT_THAT(pushed(Kkt{weights, 0.125}), ::testing::ElementsAre(0.25F, -0.25F, 0.26F, 0.1F));
+}
+
+// 1.0039 is rounded to 1, and so does not exceed it any more; 0.999 is rounded up to it.
+TEST(Kkt, WhatIsRoundedIsLookedAtAsItArrives) {
+  const std::vector<float> weights(2), gradient = {1.0039F, 0.999F};
+  const std::vector<std::uint64_t> rows = {0, 1};
+  const auto zeros = [&](double l1, bool narrow) {
+    const std::string bytes = EncodeRows(rows, gradient, 1, Kkt{weights, l1, narrow}).value_or("");
+    const absl::StatusOr<Update> update = DecodeUpdate(bytes);
+    EXPECT_TRUE(update.ok()) << update.status();
+    return std::vector<bool>{update->values[0] == 0, update->values[1] == 0};
+  };
+  EXPECT_THAT(zeros(1, false), ::testing::ElementsAre(false, true));
+  EXPECT_THAT(zeros(1, true), ::testing::ElementsAre(true, true));
+  EXPECT_THAT(zeros(0.9999, true), ::testing::ElementsAre(false, false));
+}
+
 }  // namespace
 }  // namespace starling::worker

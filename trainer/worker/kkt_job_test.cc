@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs with the KKT filter (Kkt in slot_gradient.h, `zeros` in parameter_server/filters.h):
+// the model is what it is without, bit by bit, and what is left out is what cannot change.
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+
+#include "trainer/sparse/logistic_engine.h"
+#include "trainer/worker/sparse_job.h"
+
+namespace starling::worker {
+namespace {
+
+using ::testing::SizeIs;
+
+constexpr std::int64_t kLeaseSamples = 2000, kEpochs = 10, kLeases = 40;  // of 8000 samples
+constexpr double kPenalty = 8e-4;
+
+// Logistic regression that counts the rows that cannot change when it has made their gradients, and
+// puts 0 where they are up to `threshold`.
+class LookingEngine final : public engine::SparseEngine {
+ public:
+  LookingEngine(const std::shared_ptr<const data::SparseDataset>& samples, double threshold)
+      : inner_(samples, 0), threshold_(threshold) {}
+
+  std::span<const engine::Tensor> tensors() const override { return inner_.tensors(); }
+  std::span<float> parameters() override { return inner_.parameters(); }
+  std::span<float> gradients() override { return inner_.gradients(); }
+  std::span<const engine::Bucket> buckets() const override { return inner_.buckets(); }
+  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
+                                                     std::span<const std::int64_t> labels,
+                                                     const OnBucket& on_bucket) override {
+    return inner_.ComputeGradients(features, labels, [&](std::int64_t bucket) {
+      const float scale = 1 / static_cast<float>(labels.size());
+      for (const std::uint64_t row : inner_.Touched(features)) {
+        float& gradient = inner_.gradients()[row];
+        const bool is_zero = inner_.parameters()[row] == 0;
+        ++rows_;
+        if (is_zero && std::abs(gradient * scale) <= static_cast<float>(kPenalty)) ++fixed_;
+        if (is_zero && std::abs(gradient * scale) <= static_cast<float>(threshold_)) gradient = 0;
+      }
+      on_bucket(bucket);
+    });
+  }
+  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> features,
+                                             std::span<const std::int64_t> labels) override {
+    return inner_.Evaluate(features, labels);
+  }
+  std::vector<std::uint64_t> Touched(std::span<const float> features) const override {
+    return inner_.Touched(features);
+  }
+  engine::BatchSums Descend(std::span<const float> features, std::span<const std::int64_t> labels,
+                            double rate) override {
+    return inner_.Descend(features, labels, rate);
+  }
+  std::span<const std::uint64_t> AllTouched() const override { return inner_.AllTouched(); }
+
+  double rows() const { return static_cast<double>(rows_); }
+  double fixed() const { return static_cast<double>(fixed_); }
+
+ private:
+  sparse::LogisticEngine inner_;
+  const double threshold_;
+  std::atomic<std::int64_t> rows_ = 0, fixed_ = 0;
+};
+
+class KktJobTest : public SparseJobTest {
+ protected:
+  static v1alpha1::TrainingJobSpec Job(bool kkt) {
+    v1alpha1::TrainingJobSpec spec = VisitJob(kEpochs);
+    spec.mutable_workload()->mutable_sparse_logistic_regression();
+    spec.mutable_dataset()->set_global_batch_size(kLeaseSamples);
+    spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri("in memory here");
+    spec.mutable_validation()->set_every_epochs(1);
+    v1alpha1::ProximalGradient& rule = *spec.mutable_optimizer()->mutable_proximal_gradient();
+    rule.set_learning_rate(200);  // gradients are means: each feature is in one sample of 200
+    rule.set_l1(kPenalty);
+    v1alpha1::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
+    server.set_replication(1);
+    server.mutable_filters()->set_kkt(kkt);
+    return spec;
+  }
+  struct Run {
+    std::vector<float> weights;
+    double loss = 0;
+    double sent = 0;   // bytes, by the worker
+    double rows = 0;   // that it pushed
+    double fixed = 0;  // of them could not change
+  };
+  // One worker, so that bits do not depend on who is first. `threshold`: of the worker's gradients.
+  Run Trained(const v1alpha1::TrainingJobSpec& spec, double threshold = -1) {
+    ServerFlock flock(
+        spec, DatasetsOf(samples_),
+        [&](int) { return std::make_unique<LookingEngine>(samples_, threshold); }, NewJobDir());
+    flock.AddServers(1);
+    flock.AddWorkers(1);
+    const v1alpha1::Result result = flock.AwaitResult();
+    EXPECT_EQ(result.steps(), kLeases);
+    const auto& engine = flock.EngineOf<LookingEngine>(0);
+    return {TensorOf(result, "weight"), result.metrics().at("validation/loss"),
+            static_cast<double>(flock.SentBy(0)), engine.rows(), engine.fixed()};
+  }
+  const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();
+};
+
+// What a push of rows, of which some are left out, is shorter by: a bit each for their values.
+// Rests and wakings differ from run to run.
+void ExpectSaved(double without, double with, double rows, double fixed, double bytes_of_a_value) {
+  const double saved = fixed * bytes_of_a_value - rows / 8;
+  EXPECT_NEAR(without - with, saved, 0.05 * saved);
+}
+
+TEST_F(KktJobTest, LeavesTheModelAsItIsToTheBitAndSendsABitForWhatCannotChange) {
+  const Run without = Trained(Job(false)), with = Trained(Job(true));
+  ASSERT_THAT(with.weights, SizeIs(2000));
+  EXPECT_EQ(with.weights, without.weights);
+  EXPECT_EQ(with.fixed, without.fixed);
+  const auto zeros = std::ranges::count(with.weights, 0.0F);
+  EXPECT_GT(zeros, 500) << "the penalty does hold weights at 0";
+  EXPECT_LT(zeros, 1900) << "and not all";
+  EXPECT_LT(with.loss, 0.68) << "it does learn: a coin's loss is 0.69";
+  EXPECT_GT(with.fixed, 0.3 * with.rows);
+  RecordProperty("bytes_without", static_cast<int>(without.sent));
+  RecordProperty("bytes_with", static_cast<int>(with.sent));
+  ExpectSaved(without.sent, with.sent, with.rows, with.fixed, sizeof(float));
+}
+
+// Listed or named, whole or rounded: what is saved is what the zeros would have taken.
+TEST_F(KktJobTest, GoesWithTheOtherFilters) {
+  const auto job = [](bool kkt, bool named, v1alpha1::ValueFormat values) {
+    v1alpha1::TrainingJobSpec spec = Job(kkt);
+    v1alpha1::Filters& filters =
+        *spec.mutable_exchange()->mutable_parameter_server()->mutable_filters();
+    filters.set_key_cache(named);
+    filters.set_values(values);
+    return spec;
+  };
+  for (const bool named : {true, false}) {
+    const auto format = named ? v1alpha1::VALUE_FORMAT_BFLOAT16 : v1alpha1::VALUE_FORMAT_FLOAT32;
+    const Run without = Trained(job(false, named, format)),
+              with = Trained(job(true, named, format));
+    EXPECT_EQ(with.weights, without.weights);
+    ExpectSaved(without.sent, with.sent, with.rows, with.fixed, named ? 2 : 4);
+  }
+}
+
+// The controls: a worker that leaves out what is up to the penalty changes nothing, one that leaves
+// out twice as much makes another model.
+TEST_F(KktJobTest, AThresholdAboveThePenaltyMakesAnotherModel) {
+  const Run as_it_is = Trained(Job(false));
+  EXPECT_EQ(Trained(Job(false), kPenalty).weights, as_it_is.weights);
+  const Run too_high = Trained(Job(false), 2 * kPenalty);
+  EXPECT_NE(too_high.weights, as_it_is.weights);
+  EXPECT_GT(too_high.loss, as_it_is.loss + 1e-4);
+}
+
+// Others change rows meanwhile, and what has died comes back with whole entries: each batch counts
+// once, and the model is as good.
+TEST_F(KktJobTest, WhoeverDiesLeasesAreDoneOnceAndTheModelIsAsGood) {
+  double losses[2] = {};
+  for (const bool kkt : {false, true}) {
+    v1alpha1::TrainingJobSpec spec = Job(kkt);
+    spec.mutable_dataset()->set_global_batch_size(kLeaseSamples / 4);
+    spec.mutable_optimizer()->mutable_proximal_gradient()->set_learning_rate(50);
+    spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
+    const std::string folder = NewJobDir();
+    ServerFlock flock(
+        spec, DatasetsOf(samples_),
+        [this](int) { return std::make_unique<sparse::LogisticEngine>(samples_, 0); }, folder);
+    flock.AddServers(2);
+    flock.AddWorkers(2);
+    ASSERT_TRUE(flock.AwaitSettled(20));
+    flock.Kill(ServerFlock::ServerUid(0));
+    ASSERT_TRUE(flock.AwaitSettled(50));
+    flock.Restart(ServerFlock::ServerUid(0));
+    flock.Kill(ServerFlock::WorkerUid(1));
+    ASSERT_TRUE(flock.AwaitSettled(80));
+    flock.Restart(ServerFlock::WorkerUid(1));
+    ASSERT_TRUE(flock.AwaitSettled(110));
+    flock.Kill(ServerFlock::ServerUid(1));
+    const v1alpha1::Result result = flock.AwaitResult();
+    EXPECT_EQ(result.steps(), 4 * kLeases);
+    EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(4 * kLeases));
+    losses[kkt ? 1 : 0] = result.metrics().at("validation/loss");
+  }
+  EXPECT_LT(losses[0], 0.68);
+  EXPECT_NEAR(losses[1], losses[0], 0.02 * losses[0]);
+}
+
+}  // namespace
+}  // namespace starling::worker
