@@ -24,7 +24,8 @@ void ElasticMembership(const Setting& setting, Report& report);     // PS-22
 // What PS-10 and PS-19 say of pushes through groups of two of `what`'s four workers.
 void ThroughGroups(Report& report, const std::string& what);
 
-// What PS-1 says of rows that are named.
+// What PS-1 says of rows that are named, and of those whose gradients cannot change anything.
 void NameRows(const Setting& setting, Report& report);
+void LeaveOutWhatCannotChange(const Setting& setting, Report& report);
 
 }  // namespace starling::techniques

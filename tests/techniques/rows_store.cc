@@ -256,6 +256,7 @@ void ParameterServer(const Setting& setting, Report& report) {
   report.Control("delay 1, bound off: tasks that begin too early",
                  static_cast<double>(EarlyTasks(setting.seed, 1, false)), Rule::kAbove, 0);
   NameRows(setting, report);
+  LeaveOutWhatCannotChange(setting, report);
   const KillOutcome kept = KillOneOfTwo(setting.seed, 2);
   report.Each("one of two servers killed, replication 2: elements that lack an acknowledged push",
               kept.wrong, Rule::kEqual, 0);

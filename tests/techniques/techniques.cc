@@ -7,8 +7,10 @@ const std::vector<Technique>& Techniques() {
   static const auto* const kTechniques = new std::vector<Technique>{
       {"PS-1", "Parameter server (Li et al. 2013, 2014)",
        "random pushes equal a map's sums; bounded delay lets no task begin early; a list of keys "
-       "travels once; no acknowledged push is lost with one of two servers",
-       "the bound is off; another list of keys; no replica", ParameterServer},
+       "travels once; gradients that cannot change an L1-regularised zero do not travel, and the "
+       "solution is the same; no acknowledged push is lost with one of two servers",
+       "the bound is off; another list of keys; a filter of twice the penalty; no replica",
+       ParameterServer},
       {"PS-2", "Downpour SGD with server-side Adagrad (Dean et al. 2012)",
        "close to synchronous SGD at equal samples; every 5 steps a fifth of the bytes; the "
        "accumulators follow from the push log",
