@@ -72,10 +72,12 @@ class Canaries(TrainingCase):
         self.collect("training")
         self.assertEqual(1, self.kill_in_pod("digits-worker-1", "starling-worker"))
         self.wait_for(self.incidents, START, "the kill is an incident")
-        self.assertEqual(1, self.kill_in_pod("digits-coordinator-0", "starling-coordinator"))
+        coordinator = max(self.living("coordinator"))  # -1 where the first fell silent
+        self.assertEqual(1, self.kill_in_pod(coordinator, "starling-coordinator"))
         self.kubectl("delete", "pod", "digits-worker-0", "--wait=false")
         self.kubectl("scale", "tj/digits", "--replicas=3")
-        self.members(3)
+        # On a machine with much else to do a pod may seem silent: its node is avoided for two minutes.
+        self.members(3, deadline=4 * START)
         self.kill_controller()
         self.collect("after kills")
         self.suspend(True)
