@@ -13,6 +13,7 @@
 #include "trainer/data/batches.h"
 #include "trainer/kernels/span_math.h"
 #include "trainer/optimizer/server_rules.h"
+#include "trainer/parameter_server/job_tables.h"
 
 namespace starling::techniques {
 namespace {
@@ -59,6 +60,7 @@ class Simulation {
         shadow_(
             consistency::MakeConsistency(slot_options_.consistency, slot_options_.rules.clocks)),
         batches_(options.problem->samples(), options.batch, options.seed) {
+    AssignFirst(*options.problem, options.seed, slot_);
     std::vector<int> all(static_cast<std::size_t>(options.workers));
     for (int i = 0; i < options.workers; ++i) all[static_cast<std::size_t>(i)] = i;
     Install(all);
@@ -200,7 +202,7 @@ class Simulation {
     Entry entry;
     entry.client = worker.client;
     entry.sequence = ++worker.sequence;
-    entry.lease = worker.lease + 1;  // 1 would be first values
+    entry.lease = worker.lease + 1;  // kFirstValues is 1
     entry.clock = worker.clock;
     entry.read = worker.read;
     entry.weight = weight;
@@ -315,6 +317,17 @@ std::vector<float> ValuesOf(const SlotState& slot, std::size_t parameters) {
   std::vector<float> values(parameters);
   std::memcpy(values.data(), bytes->data(), bytes->size());
   return values;
+}
+
+void AssignFirst(const Problem& problem, std::uint64_t seed, SlotState& slot) {
+  const std::vector<float> first = problem.First(seed);
+  if (first.empty()) return;
+  Entry entry = PushOf(first, 0, parameter_server::kFirstValues);
+  entry.kind = EntryKind::kAssign;
+  entry.client = {{"founder", 0}, 1};
+  entry.sequence = 1;
+  slot.OnView({entry.client});
+  STARLING_CHECK(slot.Append(entry) == Outcome::kTaken, "nobody has assigned anything");
 }
 
 std::vector<float> TensorOf(const SlotState& slot, const std::string& name) {

@@ -53,6 +53,8 @@ std::shared_ptr<const std::string> Encoded(std::span<const float> values);
 parameter_server::Entry PushOf(std::span<const float> values, Clock clock,
                                parameter_server::Lease lease = 0);
 std::vector<float> ValuesOf(const parameter_server::SlotState& slot, std::size_t parameters);
+// A slot that nobody has entered gets the problem's first values, if it has any.
+void AssignFirst(const Problem& problem, std::uint64_t seed, parameter_server::SlotState& slot);
 // A tensor of the slot's snapshot, such as "state.squares".
 std::vector<float> TensorOf(const parameter_server::SlotState& slot, const std::string& name);
 

@@ -5,7 +5,8 @@
 //   starling-techniques --study stragglers --out build/results/techniques
 //
 // One JSON file a row; exit code 1 when a row does not hold, or when a model that does not wait for
-// everybody is not sooner than one that does. docs/techniques.py makes the page.
+// everybody is not sooner than one that does. Where there is no engine, what should be judged on
+// MNIST is judged on the digits, and named. tests/techniques/page.py makes the page.
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
@@ -14,8 +15,10 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "tests/techniques/lesson.h"
 #include "tests/techniques/report.h"
 #include "tests/techniques/straggler_study.h"
+#include "trainer/worker/numeric_environment.h"
 
 namespace starling::techniques {
 namespace {
@@ -23,6 +26,15 @@ namespace {
 void Write(const std::string& folder, const std::string& name, const std::string& content) {
   std::filesystem::create_directories(folder);
   std::ofstream(folder + "/" + name, std::ios::binary) << content;
+}
+
+// What the row was to show on MNIST.
+void NameSkipped(const Technique& technique, const Report& report, const absl::Status& engine) {
+  for (const Figure& figure : report.figures()) {
+    if (!figure.what.starts_with(kDigits)) continue;
+    std::fprintf(stderr, "SKIPPED on MNIST: %s, %s (%s)\n", technique.row.c_str(),
+                 figure.what.c_str(), engine.ToString().c_str());
+  }
 }
 
 int Main(int count, char** arguments) {
@@ -48,17 +60,22 @@ int Main(int count, char** arguments) {
     for (const std::string& one : wrong) std::printf("%s\n", one.c_str());
     return wrong.empty() ? 0 : 1;
   }
+  const auto mnist = Mnist();
+  Setting setting;
+  setting.thorough = true;
+  if (mnist.ok()) setting.mnist = *mnist;
   bool all_hold = true;
   for (const Technique& technique : Techniques()) {
     if (!only.empty() && technique.row != only) continue;
     const auto begin = std::chrono::steady_clock::now();
-    const Report report = Play(technique, seeds, /*thorough=*/true);
+    const Report report = Play(technique, seeds, setting);
     const double seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
     std::printf("%s %s (%.1f s)\n", technique.row.c_str(), technique.title.c_str(), seconds);
     for (const Figure& figure : report.figures()) std::printf("  %s\n", Text(figure).c_str());
     std::fflush(stdout);
-    Write(out, technique.row + ".json", Json(technique, report, seeds, true, seconds));
+    if (!mnist.ok()) NameSkipped(technique, report, mnist.status());
+    Write(out, technique.row + ".json", Json(technique, report, seeds, setting, seconds));
     all_hold = all_hold && report.holds();
   }
   return all_hold ? 0 : 1;
@@ -67,4 +84,7 @@ int Main(int count, char** arguments) {
 }  // namespace
 }  // namespace starling::techniques
 
-int main(int count, char** arguments) { return starling::techniques::Main(count, arguments); }
+int main(int count, char** arguments) {
+  starling::worker::PrepareNumericEnvironment();
+  return starling::techniques::Main(count, arguments);
+}

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Small things to learn, for checks that need real gradients and no engine: each is parameters in
-// one flat vector, samples by number, and the mean gradient of some of them.
+// Small things to learn, for checks that need real gradients: each is parameters in one flat
+// vector, samples by number, and the mean gradient of some of them. All but one need no engine.
 //
 //   Digits(hidden)   the digits of examples/data: a perceptron with one hidden layer, or none
 //   LeastSquares     the same images, labels as numbers: a quadratic whose stable rates are known
 //   WholeNumbers     sums of whole numbers alone, so that any order of additions gives equal bits
+//   Mnist            LeNet-5 on the 10,000 images of examples/data, 8,000 to learn from and 2,000
+//   to
+//                    be judged by, with the engine that workers have
 //
-// To add one: a class in problem.cc and its factory here.
+// To add one: a class in problem.cc, or in a file of its own, and its factory here.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +17,18 @@
 #include <span>
 #include <vector>
 
+#include "absl/status/statusor.h"
+
 namespace starling::techniques {
 
-// Thread-safe: immutable.
+// Thread-safe.
 class Problem {
  public:
   virtual ~Problem() = default;
   virtual std::size_t parameters() const = 0;
   virtual std::int64_t samples() const = 0;
+  // The parameters before anything is learned; none: whoever keeps them draws them.
+  virtual std::vector<float> First(std::uint64_t /*seed*/) const { return {}; }
   // The mean over `ids`, written to `gradient`.
   virtual void Gradient(std::span<const float> parameters, std::span<const std::int64_t> ids,
                         std::span<float> gradient) const = 0;
@@ -37,6 +44,9 @@ class Problem {
 std::shared_ptr<const Problem> Digits(int hidden);
 std::shared_ptr<const Problem> LeastSquares();
 std::shared_ptr<const Problem> WholeNumbers();
+// NOT_FOUND where there is no engine: without libtorch none is built. The numeric environment must
+// be set before.
+absl::StatusOr<std::shared_ptr<const Problem>> Mnist();
 
 // The first samples' features, one sample after another, each feature with mean 0 and variance 1.
 std::vector<float> DigitPixels(std::int64_t samples);

@@ -80,10 +80,12 @@ void Report::Add(Figure figure) {
   figures_.push_back(std::move(figure));
 }
 
-Report Play(const Technique& technique, int seeds, bool thorough) {
+Report Play(const Technique& technique, int seeds, const Setting& setting) {
   Report report;
+  Setting played = setting;
   for (int seed = 1; seed <= seeds; ++seed) {
-    technique.run({static_cast<std::uint64_t>(seed), thorough}, report);
+    played.seed = static_cast<std::uint64_t>(seed);
+    technique.run(played, report);
   }
   return report;
 }
@@ -101,8 +103,8 @@ std::string Text(const Figure& figure) {
   return text;
 }
 
-std::string Json(const Technique& technique, const Report& report, int seeds, bool thorough,
-                 double seconds) {
+std::string Json(const Technique& technique, const Report& report, int seeds,
+                 const Setting& setting, double seconds) {
   nlohmann::json figures = nlohmann::json::array();
   for (const Figure& figure : report.figures()) {
     nlohmann::json values = nlohmann::json::array();
@@ -116,10 +118,16 @@ std::string Json(const Technique& technique, const Report& report, int seeds, bo
                        {"control", figure.control},
                        {"holds", figure.holds()}});
   }
-  const nlohmann::json all = {
-      {"row", technique.row},         {"title", technique.title}, {"check", technique.check},
-      {"control", technique.control}, {"seeds", seeds},           {"thorough", thorough},
-      {"seconds", seconds},           {"holds", report.holds()},  {"figures", std::move(figures)}};
+  const nlohmann::json all = {{"row", technique.row},
+                              {"title", technique.title},
+                              {"check", technique.check},
+                              {"control", technique.control},
+                              {"seeds", seeds},
+                              {"thorough", setting.thorough},
+                              {"mnist", setting.mnist != nullptr},
+                              {"seconds", seconds},
+                              {"holds", report.holds()},
+                              {"figures", std::move(figures)}};
   return all.dump(2) + "\n";
 }
 

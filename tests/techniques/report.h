@@ -7,8 +7,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include "tests/techniques/problem.h"
 
 namespace starling::techniques {
 
@@ -57,7 +60,8 @@ class Report {
 
 struct Setting {
   std::uint64_t seed = 1;
-  bool thorough = false;  // the long form
+  bool thorough = false;                   // the long form
+  std::shared_ptr<const Problem> mnist{};  // where the engine is there
 };
 
 struct Technique {
@@ -70,12 +74,12 @@ struct Technique {
 
 const std::vector<Technique>& Techniques();
 
-// All figures over seeds 1 to `seeds`.
-Report Play(const Technique& technique, int seeds, bool thorough);
+// All figures over seeds 1 to `seeds`; `setting` says the rest.
+Report Play(const Technique& technique, int seeds, const Setting& setting);
 
 // One line each, "holds  staleness, mean: 3 [3, 3], at most 4".
 std::string Text(const Figure& figure);
-std::string Json(const Technique& technique, const Report& report, int seeds, bool thorough,
-                 double seconds);
+std::string Json(const Technique& technique, const Report& report, int seeds,
+                 const Setting& setting, double seconds);
 
 }  // namespace starling::techniques

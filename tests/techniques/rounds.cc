@@ -73,6 +73,7 @@ std::vector<float> Synchronous(const Rounds& rounds) {
   table.seed = rounds.seed;
   table.model = consistency::BulkSynchronous{kPortions};
   SlotState slot(SlotOf(table));
+  AssignFirst(*rounds.problem, rounds.seed, slot);
   std::mt19937_64 random(rounds.arrival_seed);
   std::map<Client, std::int64_t> sequences;
   std::vector<Client> clients;

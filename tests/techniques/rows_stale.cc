@@ -9,23 +9,12 @@
 
 #include "tests/techniques/factorization.h"
 #include "tests/techniques/flock.h"
+#include "tests/techniques/lesson.h"
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/server_rules.h"
 
 namespace starling::techniques {
 namespace {
-
-FlockOptions Plain(std::uint64_t seed, const consistency::Options& model, double rate) {
-  FlockOptions options;
-  options.problem = Digits(32);
-  options.seed = seed;
-  options.table.rule = Sgd();
-  options.table.rate = [rate](std::int64_t) { return rate; };
-  options.table.initial_scale = 0.1F;
-  options.table.seed = seed;
-  options.table.model = model;
-  return options;
-}
 
 // In each round another worker, at random, takes `more` seconds more.
 auto Rotating(std::uint64_t seed, int workers, double base, double more) {
@@ -46,7 +35,7 @@ struct ClockTable {
 // Row i holds how many clocks worker i has pushed: what a read contains is plain to see.
 ClockTable WatchClocks(std::uint64_t seed, std::int64_t staleness, bool bound) {
   constexpr int kWorkers = 4;
-  FlockOptions options = Plain(seed, consistency::StaleSynchronous{staleness}, 1);
+  FlockOptions options = DigitsFlock(seed, consistency::StaleSynchronous{staleness}, 1);
   options.problem = WholeNumbers();
   options.table.rule = optimizer::MakeAdd();
   options.table.initial_scale = 0;
@@ -72,7 +61,7 @@ ClockTable WatchClocks(std::uint64_t seed, std::int64_t staleness, bool bound) {
 
 std::vector<float> WholeNumberRun(std::uint64_t seed, const consistency::Options& model,
                                   double rate) {
-  FlockOptions options = Plain(seed, model, rate);
+  FlockOptions options = DigitsFlock(seed, model, rate);
   options.problem = WholeNumbers();
   options.table.initial_scale = 0;
   options.batch = 2;  // whose mean is exact; the epoch's short batch is not reached
@@ -87,14 +76,14 @@ std::int64_t Differing(const std::vector<float>& a, const std::vector<float>& b)
 }
 
 double SecondsWith(std::uint64_t seed, std::int64_t staleness) {
-  FlockOptions options = Plain(seed, consistency::StaleSynchronous{staleness}, 0.05);
+  FlockOptions options = DigitsFlock(seed, consistency::StaleSynchronous{staleness}, 0.05);
   options.leases = 800;
   options.compute = Rotating(seed, 4, 0.01, 0.05);
   return Run(options).seconds;
 }
 
 FlockOptions Adaptive(std::uint64_t seed, std::unique_ptr<optimizer::Optimizer> rule, int workers) {
-  FlockOptions options = Plain(seed, consistency::Asynchronous{}, 0.1);
+  FlockOptions options = DigitsFlock(seed, consistency::Asynchronous{}, 0.1);
   options.table.rule = std::move(rule);
   options.workers = workers;
   options.leases = 1500;
@@ -124,16 +113,11 @@ void StaleSynchronous(const Setting& setting, Report& report) {
               Rule::kEqual, 0);
   report.Each("time with s = 3 beside s = 0, a random worker 50 ms slower in each round",
               SecondsWith(setting.seed, 3) / SecondsWith(setting.seed, 0), Rule::kBelow, 0.7);
-  const auto accuracy = [&](const consistency::Options& model, double rate) {
-    FlockOptions options = Plain(setting.seed, model, rate);
-    options.leases = 4000;
-    options.compute = Rotating(setting.seed, 4, 0.01, 0.05);
-    return 100 * options.problem->Accuracy(Run(options).parameters);
-  };
-  report.Mean("accuracy, points below bulk-synchronous at equal samples",
-              accuracy(consistency::BulkSynchronous{4}, 0.2) -
-                  accuracy(consistency::StaleSynchronous{3}, 0.05),
-              Rule::kAtMost, setting.thorough ? 0.5 : 2);
+  const Lesson lesson = LessonOf(setting);
+  FlockOptions learned =
+      FlockOf(lesson, setting.seed, consistency::StaleSynchronous{3}, lesson.rate / 4);
+  learned.compute = Rotating(setting.seed, 4, 0.01, 0.05);
+  JudgeBelowSynchronous(lesson, learned, ", s = 3", setting.thorough ? 0.5 : 2, report);
 }
 
 void ManagedCommunication(const Setting& setting, Report& report) {

@@ -6,6 +6,7 @@
 
 #include "common/status/check.h"
 #include "tests/techniques/flock.h"
+#include "tests/techniques/lesson.h"
 #include "tests/techniques/rounds.h"
 #include "tests/techniques/rows.h"
 #include "trainer/data/batches.h"
@@ -21,18 +22,6 @@ double LargestDifference(const std::vector<float>& a, const std::vector<float>& 
   return largest;
 }
 
-FlockOptions Plain(std::uint64_t seed, const consistency::Options& model, double rate) {
-  FlockOptions options;
-  options.problem = Digits(32);
-  options.seed = seed;
-  options.table.rule = Sgd();
-  options.table.rate = [rate](std::int64_t) { return rate; };
-  options.table.initial_scale = 0.1F;
-  options.table.seed = seed;
-  options.table.model = model;
-  return options;
-}
-
 // A worker that takes `seconds` more than the others.
 auto Straggler(int straggler, double seconds) {
   return
@@ -40,7 +29,7 @@ auto Straggler(int straggler, double seconds) {
 }
 
 double SecondsAStep(std::uint64_t seed, const consistency::Options& model, double slower) {
-  FlockOptions options = Plain(seed, model, 0.2);
+  FlockOptions options = DigitsFlock(seed, model, 0.2);
   options.leases = 400;
   options.compute = Straggler(3, slower);
   const FlockResult result = Run(options);
@@ -49,7 +38,7 @@ double SecondsAStep(std::uint64_t seed, const consistency::Options& model, doubl
 
 double RecallOfPinnedClass(std::uint64_t seed, bool pinned) {
   constexpr std::int64_t kClass = 7;
-  FlockOptions options = Plain(seed, consistency::BackupWorkers{1}, 0.2);
+  FlockOptions options = DigitsFlock(seed, consistency::BackupWorkers{1}, 0.2);
   options.leases = 1500;
   options.compute = Straggler(3, 1);
   std::vector<std::int64_t> with, without;
@@ -68,6 +57,31 @@ double RecallOfPinnedClass(std::uint64_t seed, bool pinned) {
   return options.problem->Recall(Run(options).parameters, kClass);
 }
 
+// Several workers with shares of the batch, beside one with all of it.
+void JudgeShares(const Lesson& lesson, std::uint64_t seed, Report& report) {
+  Rounds network;
+  network.problem = lesson.problem;
+  network.seed = seed;
+  network.initial_scale = 0.1F;
+  network.rate = 0.1;
+  network.shares = [](std::int64_t) { return std::vector<int>{16}; };
+  const std::vector<float> one = Synchronous(network);
+  network.shares = [](std::int64_t) { return std::vector<int>{4, 4, 4, 4}; };
+  report.Each(lesson.name + ": 4 workers beside 1, 100 steps: largest difference",
+              LargestDifference(one, Synchronous(network)), Rule::kBelow, 1e-5);
+  network.shares = [](std::int64_t) { return std::vector<int>{7, 5, 4}; };
+  const std::vector<float> uneven = Synchronous(network);
+  report.Each(lesson.name + ": shares of 7, 5 and 4 samples: largest difference",
+              LargestDifference(one, uneven), Rule::kBelow, 1e-5);
+  network.arrival_seed = 77;
+  report.Each(lesson.name + ": pushes arrive in another order: largest difference",
+              LargestDifference(uneven, Synchronous(network)), Rule::kEqual, 0);
+  network.weighted = false;
+  report.Control(
+      lesson.name + ": shares of 7, 5 and 4 averaged as if they were equal: largest difference",
+      LargestDifference(one, Synchronous(network)), Rule::kAbove, 1e-5);
+}
+
 }  // namespace
 
 void BulkSynchronous(const Setting& setting, Report& report) {
@@ -80,26 +94,9 @@ void BulkSynchronous(const Setting& setting, Report& report) {
   report.Each("whole numbers, 4 workers beside 1, 100 steps: largest difference",
               LargestDifference(alone, Synchronous(whole)), Rule::kEqual, 0);
 
-  Rounds network;
-  network.problem = Digits(32);
-  network.seed = setting.seed;
-  network.initial_scale = 0.1F;
-  network.rate = 0.1;
-  network.shares = [](std::int64_t) { return std::vector<int>{16}; };
-  const std::vector<float> one = Synchronous(network);
-  network.shares = [](std::int64_t) { return std::vector<int>{4, 4, 4, 4}; };
-  report.Each("perceptron, 4 workers beside 1, 100 steps: largest difference",
-              LargestDifference(one, Synchronous(network)), Rule::kBelow, 1e-5);
-  network.shares = [](std::int64_t) { return std::vector<int>{7, 5, 4}; };
-  const std::vector<float> uneven = Synchronous(network);
-  report.Each("perceptron, shares of 7, 5 and 4 samples: largest difference",
-              LargestDifference(one, uneven), Rule::kBelow, 1e-5);
-  network.arrival_seed = 77;
-  report.Each("pushes arrive in another order: largest difference",
-              LargestDifference(uneven, Synchronous(network)), Rule::kEqual, 0);
-  network.weighted = false;
-  report.Control("shares of 7, 5 and 4 averaged as if they were equal: largest difference",
-                 LargestDifference(one, Synchronous(network)), Rule::kAbove, 1e-5);
+  JudgeShares(DigitsLesson(), setting.seed, report);
+  const Lesson lesson = LessonOf(setting);
+  if (lesson.name != kDigits) JudgeShares(lesson, setting.seed, report);
 }
 
 void BackupWorkers(const Setting& setting, Report& report) {
@@ -111,7 +108,7 @@ void BackupWorkers(const Setting& setting, Report& report) {
                  SecondsAStep(setting.seed, consistency::BulkSynchronous{4}, 2) / quiet,
                  Rule::kAbove, 5);
 
-  FlockOptions traced = Plain(setting.seed, backup, 0.2);
+  FlockOptions traced = DigitsFlock(setting.seed, backup, 0.2);
   traced.leases = 900;
   traced.compute = Straggler(static_cast<int>(setting.seed) % 4, 0.13);
   std::int64_t wrong = 0, updates = 0;
@@ -127,7 +124,7 @@ void BackupWorkers(const Setting& setting, Report& report) {
   report.Each("late pushes refused", static_cast<double>(result.refused), Rule::kAbove, 0);
 
   // Never heard of again, and no view without it yet.
-  FlockOptions silent = Plain(setting.seed, backup, 0.2);
+  FlockOptions silent = DigitsFlock(setting.seed, backup, 0.2);
   silent.leases = 600;
   silent.compute = [](int worker, std::int64_t round, double) {
     return worker == 2 && round == 50 ? 1e9 : 0.1;
@@ -135,17 +132,12 @@ void BackupWorkers(const Setting& setting, Report& report) {
   report.Each("seconds for 200 steps of 0.1 s, one worker dead from the 50th on",
               Run(silent).seconds, Rule::kBelow, 20.5);
 
-  const auto accuracy = [&](const consistency::Options& model) {
-    FlockOptions options = Plain(setting.seed, model, 0.2);
-    options.leases = 3000;
-    options.compute = [](int worker, std::int64_t round, double) {
-      return 0.1 + 0.01 * static_cast<double>((worker * 7 + round * 3) % 5);
-    };
-    return 100 * options.problem->Accuracy(Run(options).parameters);
+  const Lesson lesson = LessonOf(setting);
+  FlockOptions learned = FlockOf(lesson, setting.seed, backup, lesson.rate);
+  learned.compute = [](int worker, std::int64_t round, double) {
+    return 0.1 + 0.01 * static_cast<double>((worker * 7 + round * 3) % 5);
   };
-  report.Mean("accuracy, points below waiting for all",
-              accuracy(consistency::BulkSynchronous{4}) - accuracy(backup), Rule::kAtMost,
-              setting.thorough ? 0.5 : 2);
+  JudgeBelowSynchronous(lesson, learned, "", setting.thorough ? 0.5 : 2, report);
   report.Each("a slow worker, leases given to whoever asks: recall of class 7",
               RecallOfPinnedClass(setting.seed, false), Rule::kAtLeast, 0.8);
   report.Control("class 7 pinned to the slow worker: its recall",

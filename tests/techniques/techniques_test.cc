@@ -4,8 +4,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/techniques/lesson.h"
 #include "tests/techniques/report.h"
 #include "tests/techniques/straggler_study.h"
+#include "trainer/worker/numeric_environment.h"
 
 namespace starling::techniques {
 namespace {
@@ -21,7 +23,7 @@ INSTANTIATE_TEST_SUITE_P(Rows, TechniqueTable, testing::Range<std::size_t>(0, Te
 
 TEST_P(TechniqueTable, TheCheckHoldsAndItsControlShowsTheHarm) {
   const Technique& technique = Techniques()[GetParam()];
-  const Report report = Play(technique, /*seeds=*/1, /*thorough=*/false);
+  const Report report = Play(technique, /*seeds=*/1, Setting());
   bool controlled = false, judged = false;
   for (const Figure& figure : report.figures()) {
     EXPECT_TRUE(figure.holds()) << technique.row << ": " << Text(figure);
@@ -48,6 +50,28 @@ TEST(Stragglers, AModelThatGainsNothingOrIsNotThereIsNamed) {
   EXPECT_THAT(NotSooner({{"backupWorkers, 1 of 8", true, 1}}), testing::SizeIs(1))
       << "nothing to compare with";
   EXPECT_THAT(NotSooner({}), testing::SizeIs(1));
+}
+
+TEST(Lesson, IsMnistInTheLongFormWhereThereIsAnEngine) {
+  const std::shared_ptr<const Problem> some = LeastSquares();
+  EXPECT_EQ(LessonOf({1, true, some}).name, kMnist);
+  EXPECT_EQ(LessonOf({1, true, some}).problem, some);
+  EXPECT_EQ(LessonOf({1, true, nullptr}).name, kDigits);
+  EXPECT_EQ(LessonOf({1, false, some}).name, kDigits);
+}
+
+TEST(Lesson, TheWorkersEngineLearnsMnist) {
+  worker::PrepareNumericEnvironment();
+  const auto mnist = Mnist();
+  if (!mnist.ok()) GTEST_SKIP() << mnist.status();
+  const Lesson lesson = LessonOf({1, true, *mnist});
+  FlockOptions options = FlockOf(lesson, 1, consistency::BulkSynchronous{4}, lesson.rate);
+  options.leases = 0;
+  EXPECT_EQ(techniques::Run(options).parameters, (*mnist)->First(1)) << "where every model begins";
+  EXPECT_NE((*mnist)->First(1), (*mnist)->First(2));
+  EXPECT_LT(AccuracyOf(options), 30);
+  options.leases = 500;  // one pass
+  EXPECT_GT(AccuracyOf(options), 70);
 }
 
 TEST(Report, AFigureThatBreaksItsBoundFailsTheRow) {

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/techniques/lesson.h"
+
+namespace starling::techniques {
+
+Lesson DigitsLesson() {
+  Lesson lesson;
+  lesson.name = kDigits;
+  lesson.problem = Digits(32);
+  lesson.samples = 16 * 3000;
+  lesson.rate = 0.2;
+  lesson.adagrad_rate = 0.05;
+  lesson.late_rate = 0.2;
+  lesson.many = {16, 16, 1.6};
+  return lesson;
+}
+
+Lesson LessonOf(const Setting& setting) {
+  if (!setting.thorough || setting.mnist == nullptr) return DigitsLesson();
+  Lesson lesson;
+  lesson.name = kMnist;
+  lesson.problem = setting.mnist;
+  lesson.samples = 3 * lesson.problem->samples();
+  lesson.rate = 0.1;
+  lesson.adagrad_rate = 0.01;
+  lesson.late_rate = 0.05;
+  lesson.many = {8, 8, 0.1};
+  return lesson;
+}
+
+FlockOptions FlockOf(const Lesson& lesson, std::uint64_t seed, const consistency::Options& model,
+                     double rate) {
+  FlockOptions options;
+  options.problem = lesson.problem;
+  options.seed = seed;
+  options.leases = lesson.samples / options.batch;
+  options.table.rule = Sgd();
+  options.table.rate = [rate](std::int64_t) { return rate; };
+  options.table.initial_scale = 0.1F;
+  options.table.seed = seed;
+  options.table.model = model;
+  return options;
+}
+
+FlockOptions DigitsFlock(std::uint64_t seed, const consistency::Options& model, double rate) {
+  return FlockOf(DigitsLesson(), seed, model, rate);
+}
+
+double AccuracyOf(const FlockOptions& options) {
+  return 100 * options.problem->Accuracy(Run(options).parameters);
+}
+
+void JudgeBelowSynchronous(const Lesson& lesson, const FlockOptions& flock, const std::string& what,
+                           double most, Report& report) {
+  const double synchronous = AccuracyOf(
+      FlockOf(lesson, flock.seed, consistency::BulkSynchronous{flock.workers}, lesson.rate));
+  report.Tell(lesson.name + ": accuracy of synchronous SGD", synchronous);
+  report.Mean(lesson.name + ": accuracy, points below synchronous SGD at equal samples" + what,
+              synchronous - AccuracyOf(flock), Rule::kAtMost, most);
+}
+
+}  // namespace starling::techniques
