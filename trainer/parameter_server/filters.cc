@@ -180,6 +180,7 @@ std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, c
   const Name name = NameOf(slot, to, rows->keys);
   std::optional<Told> told;
   if (filters_.zeros) told = WithoutZeros(*rows, filters_.narrow ? 2 : sizeof(float));
+  if (name.number == 0 && !told && !filters_.narrow) return std::nullopt;
   Update update = *rows;
   std::string text;
   if (name.known) update.keys = {};
