@@ -29,8 +29,8 @@ struct Lesson {
   } many;
 };
 
-const char kMnist[] = "MNIST";
-const char kDigits[] = "digits";
+inline constexpr char kMnist[] = "MNIST";
+inline constexpr char kDigits[] = "digits";
 
 Lesson DigitsLesson();
 Lesson LessonOf(const Setting& setting);

@@ -32,7 +32,7 @@ const std::vector<Technique>& Techniques() {
        "reading and then writing loses one", HogwildThreads},
       {"PS-8", "Stale synchronous parallel (Ho et al. 2013)",
        "every read has all updates but those of the last s clocks, and its own; s = 0 is "
-       "synchronous SGD; a rotating straggler costs less with s = 3",
+       "synchronous SGD; a rotating straggler costs less with s = 3, at no loss of accuracy",
        "without the bound reads are older", StaleSynchronous},
       {"PS-9", "Managed communication and AdaRevision (Wei et al. 2015)",
        "the budget holds in every second, and so does stale synchronous; AdaRevision is Adagrad "
@@ -45,7 +45,7 @@ const std::vector<Technique>& Techniques() {
        "the constant rate loses accuracy; without aggregators the root gets all", SoftSync},
       {"PS-14", "Delay-compensated SGD (Zheng et al. 2017)",
        "a late step is the first-order expansion of the step in time; no delay, no difference; "
-       "memory is M (1 + n)",
+       "memory is M (1 + n); eight updates late, MNIST is learned better than without",
        "the server keeps no copy of what was read", DelayCompensation},
       {"PS-18", "Wait-free backpropagation (Zhang et al. 2015)",
        "layers larger than what a link takes at once are on the wire while earlier ones are still "
