@@ -20,7 +20,7 @@ Lesson LessonOf(const Setting& setting) {
   Lesson lesson;
   lesson.name = kMnist;
   lesson.problem = setting.mnist;
-  lesson.samples = 3 * lesson.problem->samples();
+  lesson.samples = 5 * lesson.problem->samples();
   lesson.rate = 0.1;
   lesson.adagrad_rate = 0.01;
   lesson.late_rate = 0.05;

@@ -26,7 +26,7 @@ HEAD = re.compile(r"<!-- Made by `(?P<command>[^`]+)` at commit (?P<commit>[0-9a
 LEARNED = (
     "Where a row judges how well something is learned, the names of its figures begin with MNIST: "
     "a LeNet-5 of 61,706 parameters learns, by the engine that workers have and with one thread, "
-    "from the first 8,000 of the 10,000 images in examples/data, in three passes, and is judged "
+    "from the first 8,000 of the 10,000 images in examples/data, in five passes, and is judged "
     "by the last 2,000. One of these is 0.05 points of accuracy; with 97% right, the sampling "
     "error of one run is 0.38 points, and that of a mean over five seeds, which share the images, "
     "between 0.17 and 0.38. Two methods are compared seed by seed, from the same first values and "
