@@ -325,6 +325,28 @@ const Case kPlaces[] = {
        s.seen.pods.clear();
      },
      [](const Decision& d) { EXPECT_TRUE(Creation(d, Role::kCoordinator, 0)->avoid.empty()); }},
+    {"WhenPodsFallSilentOnAllNodesTheLastIsNotAvoided",
+     [](Scene& s) {
+       InCluster(s).seen.link->silent = absl::Seconds(2);
+       v1alpha1::AvoidedNode& other = *s.seen.status.add_avoided_nodes();
+       other.set_name("b");
+       SetTime(other.mutable_last_failure_time(), s.now);
+       SetTime(other.mutable_until(), s.now + s.options.silent_node_avoidance);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, std::vector<std::string>{"b"});
+     }},
+    {"SilentNodeIsAvoidedBesideAnotherWhileTheJobLivesOnAThird",
+     [](Scene& s) {
+       InCluster(s).seen.link->silent = absl::Seconds(2);
+       v1alpha1::AvoidedNode& other = *s.seen.status.add_avoided_nodes();
+       other.set_name("c");
+       SetTime(other.mutable_last_failure_time(), s.now);
+       SetTime(other.mutable_until(), s.now + s.options.silent_node_avoidance);
+     },
+     [](const Decision& d) {
+       EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, (std::vector<std::string>{"a", "c"}));
+     }},
     {"NodeWhereSeveralPodsFailedIsAvoided",
      [](Scene& s) {
        InCluster(s).policy().set_backoff_limit(100);

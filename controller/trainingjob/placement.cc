@@ -2,9 +2,11 @@
 // Nodes that new pods are kept away from for a while.
 //
 // A node whose pods fell silent is avoided at once and briefly: until Kubernetes itself has noticed
-// that it is gone. One on which several pods failed is avoided for longer, but only while a member
-// of the job lives elsewhere: else it is the program that fails, not the node. The list in the
-// status is all that is known, so any controller decides the same.
+// that it is gone. If that leaves none of the nodes where the job has been, it is the network or
+// the load, not the node, and a pod that may go nowhere would help nobody. One on which several
+// pods failed is avoided for longer, but only while a member of the job lives elsewhere: else it is
+// the program that fails, not the node. The list in the status is all that is known, so any
+// controller decides the same.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -33,10 +35,14 @@ v1alpha1::AvoidedNode& EntryOf(Pass& pass, const std::string& node) {
   return entry;
 }
 
+bool IsAvoided(const Pass& pass, const v1alpha1::AvoidedNode& entry) {
+  return entry.has_until() && ToTime(entry.until()) > pass.now;
+}
+
 void Avoid(Pass& pass, v1alpha1::AvoidedNode& entry, absl::Duration time, std::string_view why) {
   const absl::Time until = pass.now + time;
   if (entry.has_until() && ToTime(entry.until()) >= until) return;
-  const bool news = !entry.has_until() || ToTime(entry.until()) <= pass.now;
+  const bool news = !IsAvoided(pass, entry);
   SetTime(entry.mutable_until(), until);
   if (!news) return;
   pass.Event(true, "NodeAvoided", "AvoidNode",
@@ -49,6 +55,19 @@ bool LivesElsewhere(const Pass& pass, const std::string& node) {
   const auto members = pass.UsableMembers();
   return std::any_of(members.begin(), members.end(), [&](const ObservedPod* pod) {
     return pod->phase == PodPhase::kRunning && !pod->node.empty() && pod->node != node;
+  });
+}
+
+// Whether another node is avoided and no member of the job lives on one that is not.
+bool IsLastPlace(const Pass& pass, const std::string& node) {
+  const std::vector<std::string> avoided = NodesToAvoid(pass);
+  if (std::ranges::all_of(avoided, [&](const std::string& other) { return other == node; })) {
+    return false;
+  }
+  const auto members = pass.UsableMembers();
+  return std::ranges::none_of(members, [&](const ObservedPod* pod) {
+    return pod->phase == PodPhase::kRunning && !pod->node.empty() && pod->node != node &&
+           std::ranges::find(avoided, pod->node) == avoided.end();
   });
 }
 
@@ -67,7 +86,7 @@ void NoteFailureOn(Pass& pass, const ObservedPod& pod) {
 }
 
 void NoteSilenceOf(Pass& pass, const std::string& node) {
-  if (!pass.options.avoid_nodes || node.empty()) return;
+  if (!pass.options.avoid_nodes || node.empty() || IsLastPlace(pass, node)) return;
   v1alpha1::AvoidedNode& entry = EntryOf(pass, node);
   SetTime(entry.mutable_last_failure_time(), pass.now);
   Avoid(pass, entry, pass.options.silent_node_avoidance, "a pod fell silent there");
@@ -77,7 +96,7 @@ std::vector<std::string> NodesToAvoid(const Pass& pass) {
   std::vector<std::string> nodes;
   if (!pass.options.avoid_nodes) return nodes;
   for (const v1alpha1::AvoidedNode& entry : pass.status.avoided_nodes()) {
-    if (entry.has_until() && ToTime(entry.until()) > pass.now) nodes.push_back(entry.name());
+    if (IsAvoided(pass, entry)) nodes.push_back(entry.name());
   }
   std::sort(nodes.begin(), nodes.end());
   return nodes;
@@ -87,7 +106,7 @@ void ForgetNodes(Pass& pass) {
   auto& nodes = *pass.status.mutable_avoided_nodes();
   const auto old = [&pass](const v1alpha1::AvoidedNode& entry) {
     return ToTime(entry.last_failure_time()) + pass.options.failing_node_avoidance < pass.now &&
-           (!entry.has_until() || ToTime(entry.until()) <= pass.now);
+           !IsAvoided(pass, entry);
   };
   nodes.erase(std::remove_if(nodes.begin(), nodes.end(), old), nodes.end());
 }
