@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // starling-controller: runs TrainingJobs, of one machine or of a cluster, until it is told to end.
 #include <malloc.h>
-#include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
@@ -76,20 +75,6 @@ int RunLocally(const Options& options, const sigset_t& signals) {
   return 0;
 }
 
-// JSON is many small blocks, of which glibc keeps but seven of a size at hand for each thread; the
-// rest takes its slow path, a tenth of the time. How many it keeps can only be said to a program
-// that starts: so this one starts once more, as itself. If it cannot, it goes on as it is.
-void KeepMoreBlocksAtHand(const std::vector<std::string>& arguments) {
-  if (::setenv("GLIBC_TUNABLES", "glibc.malloc.tcache_count=500", /*overwrite=*/0) != 0) return;
-  std::error_code error;
-  std::string program = std::filesystem::read_symlink("/proc/self/exe", error).string();
-  std::vector<std::string> words = arguments;
-  std::vector<char*> line = {program.data()};
-  for (std::string& word : words) line.push_back(word.data());
-  line.push_back(nullptr);
-  ::execv(program.c_str(), line.data());
-}
-
 int RunInCluster(const Options& options, const sigset_t& signals) {
   // An arena for each thread would hold on to what copies of thousands of jobs once needed.
   mallopt(M_ARENA_MAX, kArenas);
@@ -127,7 +112,6 @@ int Main(const std::vector<std::string>& arguments) {
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status(), 2);
   if (!options->home.empty()) return RunLocally(*options, signals);
-  if (std::getenv("GLIBC_TUNABLES") == nullptr) KeepMoreBlocksAtHand(arguments);
   return RunInCluster(*options, signals);
 }
 
