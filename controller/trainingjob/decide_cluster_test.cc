@@ -1,34 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only a real cluster does to a job: places that are missing, images, quotas, kills for want
-// of memory, nodes that go, with and without a warning.
+// of memory, pods that go with a warning.
 #include "controller/trainingjob/policies.h"
 #include "controller/trainingjob/quantity.h"
 #include "controller/trainingjob/test_cases.h"
+#include "controller/trainingjob/test_cluster.h"
 
 namespace starling::trainingjob {
 namespace {
-
-constexpr std::int64_t kMi = 1024 * 1024;
-
-// Trains on the nodes "a" (with the coordinator) and "b", each worker on one of them in turn.
-Scene& InCluster(Scene& s, std::int64_t workers = 2) {
-  s.options = ClusterOptions();
-  s.options.budgets = false;
-  s.Training(workers);
-  for (ObservedPod& pod : s.seen.pods) {
-    pod.node = pod.role == Role::kWorker && pod.index % 2 == 1 ? "b" : "a";
-    pod.memory = 64 * kMi;
-    pod.started = s.now;
-  }
-  s.seen.nodes["a"] = s.seen.nodes["b"] = {};
-  return s.Settle();
-}
-
-ObservedPod& Pending(Scene& s, std::int64_t index, std::string_view reason) {
-  ObservedPod& pod = s.Add(Role::kWorker, index, PodPhase::kPending);
-  pod.problem = PodProblem{reason, "as the kubelet says it", s.now - absl::Seconds(3)};
-  return pod;
-}
 
 ObservedPod& KillForMemory(Scene& s, std::string_view name) {
   ObservedPod& pod = s.End(name, 137, 9);
@@ -39,19 +18,6 @@ ObservedPod& KillForMemory(Scene& s, std::string_view name) {
 void GrowOnOutOfMemory(Scene& s, double factor, const char* maximum) {
   s.worker().mutable_on_out_of_memory()->set_factor(factor);
   s.worker().mutable_on_out_of_memory()->set_maximum(maximum);
-}
-
-const CreatePod* Creation(const Decision& d, Role role, std::int64_t index) {
-  for (const Action& action : d.actions) {
-    const auto* create = std::get_if<CreatePod>(&action);
-    if (create != nullptr && create->role == role && create->index == index) return create;
-  }
-  return nullptr;
-}
-
-std::string MessageOf(const Decision& d, std::string_view type) {
-  const v1alpha1::Condition* condition = FindCondition(d.status, type);
-  return condition == nullptr ? "" : condition->message();
 }
 
 class DecideCluster : public testing::TestWithParam<Case> {};
@@ -309,117 +275,6 @@ const Case kMemory[] = {
      [](const Decision& d) { EXPECT_EQ(Creation(d, Role::kCoordinator, 0)->memory, ""); }},
 };
 
-const Case kPlaces[] = {
-    {"ReplacementOfASilentCoordinatorGoesToAnotherNode",
-     [](Scene& s) { InCluster(s).seen.link->silent = absl::Seconds(2); },
-     [](const Decision& d) {
-       ASSERT_NE(Creation(d, Role::kCoordinator, 1), nullptr);
-       EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, std::vector<std::string>{"a"});
-     }},
-    {"SilentNodeIsForgottenSoon",
-     [](Scene& s) {
-       InCluster(s).seen.link->silent = absl::Seconds(2);
-       s.Settle();
-       s.now += s.options.silent_node_avoidance + absl::Seconds(1);
-       s.seen.link.reset();
-       s.seen.pods.clear();
-     },
-     [](const Decision& d) { EXPECT_TRUE(Creation(d, Role::kCoordinator, 0)->avoid.empty()); }},
-    {"WhenPodsFallSilentOnAllNodesTheLastIsNotAvoided",
-     [](Scene& s) {
-       InCluster(s).seen.link->silent = absl::Seconds(2);
-       v1alpha1::AvoidedNode& other = *s.seen.status.add_avoided_nodes();
-       other.set_name("b");
-       SetTime(other.mutable_last_failure_time(), s.now);
-       SetTime(other.mutable_until(), s.now + s.options.silent_node_avoidance);
-     },
-     [](const Decision& d) {
-       EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, std::vector<std::string>{"b"});
-     }},
-    {"SilentNodeIsAvoidedBesideAnotherWhileTheJobLivesOnAThird",
-     [](Scene& s) {
-       InCluster(s).seen.link->silent = absl::Seconds(2);
-       v1alpha1::AvoidedNode& other = *s.seen.status.add_avoided_nodes();
-       other.set_name("c");
-       SetTime(other.mutable_last_failure_time(), s.now);
-       SetTime(other.mutable_until(), s.now + s.options.silent_node_avoidance);
-     },
-     [](const Decision& d) {
-       EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, (std::vector<std::string>{"a", "c"}));
-     }},
-    {"NodeWhereSeveralPodsFailedIsAvoided",
-     [](Scene& s) {
-       InCluster(s).policy().set_backoff_limit(100);
-       for (int i = 0; i < 3; ++i) {
-         s.End("digits-worker-1", 1);
-         s.Settle();
-         s.now += absl::Seconds(20);
-         std::erase_if(s.seen.pods, [](const ObservedPod& pod) { return pod.Terminated(); });
-         s.Add(Role::kWorker, 1).node = "b";
-       }
-       s.seen.pods.pop_back();
-     },
-     [](const Decision& d) {
-       ASSERT_NE(Creation(d, Role::kWorker, 1), nullptr);
-       EXPECT_EQ(Creation(d, Role::kWorker, 1)->avoid, std::vector<std::string>{"b"});
-     }},
-    {"ProgramThatFailsEverywhereMakesNoNodeAvoided",
-     [](Scene& s) {
-       InCluster(s, 1).policy().set_backoff_limit(100);
-       for (int i = 0; i < 4; ++i) {
-         s.End("digits-worker-0", 1);
-         s.Settle();
-         s.now += absl::Seconds(20);
-         std::erase_if(s.seen.pods, [](const ObservedPod& pod) { return pod.Terminated(); });
-         s.Add(Role::kWorker, 0).node = "a";
-       }
-       s.seen.pods.pop_back();
-     },
-     [](const Decision& d) { EXPECT_TRUE(Creation(d, Role::kWorker, 0)->avoid.empty()); }},
-    {"PodThatFindsNoPlaceBecauseItAvoidsOneForLongIsMadeAnew",
-     [](Scene& s) {
-       InCluster(s);
-       s.seen.pods.pop_back();
-       Pending(s, 1, kUnschedulable).avoids = {"b"};
-     },
-     [](const Decision& d) { EXPECT_NE(Deletes(d, "digits-worker-1"), nullptr); }},
-    {"PartitionedCoordinatorIsGivenUpBeforeItsWorkers",
-     [](Scene& s) {
-       InCluster(s);
-       for (ObservedPod& pod : s.seen.pods) {
-         if (pod.role == Role::kWorker) pod.node = "b";
-       }
-       for (auto& member : *s.report().mutable_members()) {
-         member.set_connected(false);
-         member.set_silent_seconds(3);
-       }
-     },
-     [](const Decision& d) {
-       EXPECT_NE(Deletes(d, "digits-coordinator-0"), nullptr);
-       EXPECT_EQ(Deletes(d, "digits-worker-0"), nullptr);
-       EXPECT_EQ(Deletes(d, "digits-worker-1"), nullptr);
-     }},
-    {"WorkerThatANewCoordinatorNeverHeardOfIsGivenUpSoonIfItIsOld",
-     [](Scene& s) {
-       InCluster(s).report().mutable_members()->RemoveLast();
-       s.now += absl::Minutes(5);
-       s.Pod("digits-worker-1").unheard_since = s.now - absl::Seconds(5);
-     },
-     [](const Decision& d) {
-       EXPECT_NE(Deletes(d, "digits-worker-1"), nullptr);
-       EXPECT_EQ(Deletes(d, "digits-worker-0"), nullptr);
-     }},
-    {"WorkerThatIsYoungAndUnheardOfIsGivenItsTime",
-     [](Scene& s) {
-       InCluster(s).report().mutable_members()->RemoveLast();
-       s.Pod("digits-worker-1").unheard_since = s.now - absl::Seconds(5);
-     },
-     [](const Decision& d) {
-       EXPECT_EQ(Count<DeletePod>(d), 0);
-       EXPECT_EQ(d.unheard.size(), 1U);
-     }},
-};
-
 const Case kPolicies[] = {
     {"JobOfAnotherControllerIsLeftAlone",
      [](Scene& s) { s.policy().set_managed_by("kueue.x-k8s.io/multikueue"); },
@@ -528,7 +383,6 @@ const Case kPolicies[] = {
 INSTANTIATE_TEST_SUITE_P(Problems, DecideCluster, testing::ValuesIn(kProblems), NameOf);
 INSTANTIATE_TEST_SUITE_P(Disruptions, DecideCluster, testing::ValuesIn(kDisruptions), NameOf);
 INSTANTIATE_TEST_SUITE_P(Memory, DecideCluster, testing::ValuesIn(kMemory), NameOf);
-INSTANTIATE_TEST_SUITE_P(Places, DecideCluster, testing::ValuesIn(kPlaces), NameOf);
 INSTANTIATE_TEST_SUITE_P(Policies, DecideCluster, testing::ValuesIn(kPolicies), NameOf);
 
 }  // namespace
