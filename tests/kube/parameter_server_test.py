@@ -8,7 +8,7 @@ import os
 
 from kube_case import run_tests
 from programs import REPOSITORY
-from training import CLAIM, START, TrainingCase, digits, on_claim
+from training import CLAIM, START, TrainingCase, digits, metric, on_claim
 
 # As of workers: a planned leave costs nothing, a silent one is noticed after a second or two.
 PLANNED = 3.0
@@ -138,6 +138,32 @@ class ParameterServers(Served):
     def scale_servers(self, count):
         self.kubectl("patch", "tj", "digits", "--type=merge", "-p", json.dumps(
             {"spec": {"replicaSpecs": {"parameterServer": {"replicas": count}}}}))
+
+    def test_workers_of_a_node_push_as_one(self):
+        self.assertLess(self.pushes_for_each_pull({"hostReduce": {}}), 0.7)
+
+    def test_without_that_each_pushes_for_itself(self):
+        self.assertGreater(self.pushes_for_each_pull({"flat": {}}), 0.9)
+
+    def pushes_for_each_pull(self, topology):
+        """Of four workers on two nodes; each of them pulls for itself."""
+        job = served(workers=4, servers=1, replication=1)
+        server = job["spec"]["exchange"]["parameterServer"]
+        server.update(topology=topology, consistency={"bulkSynchronous": {}})
+        self.train(job)
+        self.members(4)
+        self.assertEqual(2, len({self.node_of(name) for name in self.living()}))
+        address = self.get("pod", "digits-parameter-server-0")["status"]["podIP"]
+
+        def counted():
+            return [metric(address, f"starling_server_{what}_total") for what in ("pushes", "pulls")]
+        with self.watch_steps() as steps:
+            steps.await_more(5)
+            pushes, pulls = counted()
+            steps.await_more(40)
+            after = counted()
+        self.say(f"{after[0] - pushes} pushes and {after[1] - pulls} pulls")
+        return (after[0] - pushes) / (after[1] - pulls)
 
     def test_suspended_on_a_claim_it_goes_on_where_it_was(self):
         self.apply(CLAIM)

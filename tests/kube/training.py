@@ -144,7 +144,7 @@ class StepWatch:
                 thread.join(0.1)
 
     def _ask(self, address):
-        step = worker_step(address)
+        step = metric(address, "starling_worker_step")
         if step is None:
             return
         with self._lock:
@@ -171,12 +171,12 @@ class StepWatch:
                     if since is None or after >= since), default=0.0)
 
 
-def worker_step(address):
-    """The step that a worker's metrics tell; None: it tells nothing."""
+def metric(address, name):
+    """What the pod at this address tells under that name; None: it tells nothing."""
     try:
         with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=0.5) as page:
             for line in page.read().decode().splitlines():
-                if line.startswith("starling_worker_step "):
+                if line.startswith(f"{name} "):
                     return int(float(line.split()[1]))
     except OSError:
         return None
@@ -249,7 +249,7 @@ class TrainingCase(KubeCase):
         def found():
             addresses = [pod["status"].get("podIP") for pod in self.roles("worker", name).values()
                          if pod["status"].get("phase") == "Running"]
-            told = [view_members(address) for address in addresses if address]
+            told = [metric(address, "starling_worker_view_members") for address in addresses if address]
             return told.count(count) == count
         self.wait_for(found, deadline,
                       lambda: f"{count} workers train together\n{self.describe()}")
@@ -260,14 +260,3 @@ class TrainingCase(KubeCase):
 
     def describe(self):
         return self.kubectl("get", "tj", "-o", "yaml", check=False)[-6000:] + super().describe()
-
-
-def view_members(address):
-    try:
-        with urllib.request.urlopen(f"http://{address}:{METRICS_PORT}/metrics", timeout=0.5) as page:
-            for line in page.read().decode().splitlines():
-                if line.startswith("starling_worker_view_members "):
-                    return int(float(line.split()[1]))
-    except OSError:
-        return None
-    return None
