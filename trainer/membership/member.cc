@@ -288,7 +288,7 @@ void Member::Snap(bool settled, Actions& actions) {
     actions.push_back(DropCheckpoint{snapshot_->turn, snapshot_->id});
   }
   snapshot_ = Snapshot{agreed_.checkpoint_turn, *state_, false, settled, false};
-  actions.push_back(TakeCheckpoint{agreed_.checkpoint_turn, *state_, agreed_});
+  actions.push_back(TakeCheckpoint{agreed_.checkpoint_turn, *state_, agreed_, Halted()});
 }
 
 void Member::ActOnCandidate(ViewNumber number, Actions& actions) {

@@ -109,6 +109,7 @@ struct TakeCheckpoint {
   std::int64_t turn = 0;
   StateId id;
   Agreed agreed;
+  bool last = false;  // before a halt: nothing follows that could stand for it
 };
 // The snapshot is settled and written: commit it (rename), then OnCheckpointCommitted(turn). Prune
 // older ones.

@@ -390,16 +390,15 @@ void StepLoop::TakeSettings(const membership::Settings& settings) {
 absl::Status StepLoop::Do(const membership::TakeCheckpoint& action) {
   if (IsFirst()) {
     parts_.stopwatch.Enter(Activity::kCheckpoint);
-    // The last one before a halt is worth waiting for; a regular one has a successor.
-    const bool last = running_ && running_->settle_only;
-    const bool begun = parts_.checkpointing.Begin(parts_.state, action.id, action.agreed,
-                                                  last ? kSavePatience : absl::ZeroDuration());
+    // The last one is worth waiting for; a regular one has a successor.
+    const bool begun = parts_.checkpointing.Begin(
+        parts_.state, action.id, action.agreed, action.last ? kSavePatience : absl::ZeroDuration());
     parts_.stopwatch.Enter(Activity::kIdle);
     last_save_ = action;
     if (!begun) {
       log::Warning("checkpoint left out: the one before is still being written",
                    {{"step", action.id.step}});
-      if (!last) return absl::OkStatus();
+      if (!action.last) return absl::OkStatus();
       retry_save_ = true;
     }
   }

@@ -263,6 +263,22 @@ TEST_F(WorkerTest, WhoSaysThatItHasStoppedNamesTheCheckpointOfIt) {
   }
 }
 
+// What is still being written then is older: the job's last state would be lost.
+TEST_F(WorkerTest, HaltsWithACheckpointOfItsOwnThoughOneIsBeingWritten) {
+  for (int round = 0; round < 30; ++round) {
+    const v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
+    Flock flock(spec, NewJobDir());
+    flock.Add();
+    flock.PublishNow({0});
+    ASSERT_TRUE(flock.AwaitStep(0, 5 + round));
+    flock.AskForCheckpoint();
+    ASSERT_TRUE(flock.AwaitStep(0, flock.ReportOf(0).state->step + 1 + round % 3));
+    flock.SetSettings(spec.stop(), /*halt=*/true);
+    ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).stopped; })) << "round " << round;
+    ASSERT_EQ(flock.TrainingOf(0).checkpoint().step(), flock.ReportOf(0).state->step);
+  }
+}
+
 TEST_F(WorkerTest, ACheckpointIsWrittenAtItsTurn) {
   Flock flock(TinyJob(kForever), NewJobDir());
   flock.Add();
