@@ -385,17 +385,19 @@ class Flock {
       status = client.Drain(Soon());
       if (!status.ok()) return status;
       std::vector<Lease> taken;
+      bool all_done = false;  // not so any more where the last copy is lost after them
       {
         const sync::MutexLock lock(mutex_);
         for (const Lease lease : open_[worker.index]) book_.OnDone(lease, client.machine().self());
         open_[worker.index].clear();
         taken = book_.Take(client.machine().self(), 2);
+        all_done = book_.AllDone();
       }
       if (worker.index == 0) {
         status = ReadHot(client);
         if (!status.ok()) return status;
       }
-      if (taken.empty() && reading_ && worker.index == 0 && !read_) {
+      if (all_done && reading_ && worker.index == 0 && !read_) {
         status = Read(client);
         if (!status.ok()) return status;
       }
