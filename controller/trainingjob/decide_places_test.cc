@@ -11,6 +11,13 @@
 namespace starling::trainingjob {
 namespace {
 
+void AvoidForSilence(Scene& s, const char* name) {
+  v1alpha1::AvoidedNode& node = *s.seen.status.add_avoided_nodes();
+  node.set_name(name);
+  SetTime(node.mutable_last_failure_time(), s.now);
+  SetTime(node.mutable_until(), s.now + s.options.silent_node_avoidance);
+}
+
 class DecidePlaces : public testing::TestWithParam<Case> {};
 
 TEST_P(DecidePlaces, Holds) {
@@ -38,10 +45,7 @@ const Case kPlaces[] = {
     {"WhenPodsFallSilentOnAllNodesTheLastIsNotAvoided",
      [](Scene& s) {
        InCluster(s).seen.link->silent = absl::Seconds(2);
-       v1alpha1::AvoidedNode& other = *s.seen.status.add_avoided_nodes();
-       other.set_name("b");
-       SetTime(other.mutable_last_failure_time(), s.now);
-       SetTime(other.mutable_until(), s.now + s.options.silent_node_avoidance);
+       AvoidForSilence(s, "b");
      },
      [](const Decision& d) {
        EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, std::vector<std::string>{"b"});
@@ -49,10 +53,7 @@ const Case kPlaces[] = {
     {"SilentNodeIsAvoidedBesideAnotherWhileTheJobLivesOnAThird",
      [](Scene& s) {
        InCluster(s).seen.link->silent = absl::Seconds(2);
-       v1alpha1::AvoidedNode& other = *s.seen.status.add_avoided_nodes();
-       other.set_name("c");
-       SetTime(other.mutable_last_failure_time(), s.now);
-       SetTime(other.mutable_until(), s.now + s.options.silent_node_avoidance);
+       AvoidForSilence(s, "c");
      },
      [](const Decision& d) {
        EXPECT_EQ(Creation(d, Role::kCoordinator, 1)->avoid, (std::vector<std::string>{"a", "c"}));

@@ -50,25 +50,21 @@ void Avoid(Pass& pass, v1alpha1::AvoidedNode& entry, absl::Duration time, std::s
                           absl::FormatDuration(time)));
 }
 
-// Whether a member of the job lives on another node.
-bool LivesElsewhere(const Pass& pass, const std::string& node) {
-  const auto members = pass.UsableMembers();
-  return std::any_of(members.begin(), members.end(), [&](const ObservedPod* pod) {
-    return pod->phase == PodPhase::kRunning && !pod->node.empty() && pod->node != node;
+// Whether a member of the job lives on a node that is none of these.
+bool LivesBeyond(const Pass& pass, const std::vector<std::string>& nodes) {
+  return std::ranges::any_of(pass.UsableMembers(), [&](const ObservedPod* pod) {
+    return pod->phase == PodPhase::kRunning && !pod->node.empty() &&
+           std::ranges::find(nodes, pod->node) == nodes.end();
   });
 }
 
 // Whether another node is avoided and no member of the job lives on one that is not.
 bool IsLastPlace(const Pass& pass, const std::string& node) {
-  const std::vector<std::string> avoided = NodesToAvoid(pass);
-  if (std::ranges::all_of(avoided, [&](const std::string& other) { return other == node; })) {
-    return false;
-  }
-  const auto members = pass.UsableMembers();
-  return std::ranges::none_of(members, [&](const ObservedPod* pod) {
-    return pod->phase == PodPhase::kRunning && !pod->node.empty() && pod->node != node &&
-           std::ranges::find(avoided, pod->node) == avoided.end();
-  });
+  std::vector<std::string> nodes = NodesToAvoid(pass);
+  std::erase(nodes, node);
+  if (nodes.empty()) return false;
+  nodes.push_back(node);
+  return !LivesBeyond(pass, nodes);
 }
 
 }  // namespace
@@ -80,7 +76,7 @@ void NoteFailureOn(Pass& pass, const ObservedPod& pod) {
   if (ToTime(entry.last_failure_time()) + window < pass.now) entry.set_failures(0);
   entry.set_failures(entry.failures() + 1);
   SetTime(entry.mutable_last_failure_time(), pass.now);
-  if (entry.failures() >= pass.options.failing_node_limit && LivesElsewhere(pass, pod.node)) {
+  if (entry.failures() >= pass.options.failing_node_limit && LivesBeyond(pass, {pod.node})) {
     Avoid(pass, entry, window, absl::StrCat(entry.failures(), " pods failed there"));
   }
 }

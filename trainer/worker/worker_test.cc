@@ -242,15 +242,19 @@ TEST_F(WorkerTest, HaltsWithACheckpointAndGoesOnFromIt) {
   EXPECT_EQ(LinesOf(folder + "/audit/steps.jsonl").size(), static_cast<size_t>(end));
 }
 
+bool TrainAloneTo(Flock& flock, int64_t step) {
+  flock.Add();
+  flock.PublishNow({0});
+  return flock.AwaitStep(0, step);
+}
+
 // Whoever is told that it has stopped may end it at once. Asked without a pause: the first report
 // that says so counts.
 TEST_F(WorkerTest, WhoSaysThatItHasStoppedNamesTheCheckpointOfIt) {
   for (int round = 0; round < 30; ++round) {
     const v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
     Flock flock(spec, NewJobDir());
-    flock.Add();
-    flock.PublishNow({0});
-    ASSERT_TRUE(flock.AwaitStep(0, 5 + round));
+    ASSERT_TRUE(TrainAloneTo(flock, 5 + round));
     flock.SetSettings(spec.stop(), /*halt=*/true);
     const net::Deadline deadline = net::Deadline::After(absl::Seconds(20));
     membership::Report report;
@@ -268,9 +272,7 @@ TEST_F(WorkerTest, HaltsWithACheckpointOfItsOwnThoughOneIsBeingWritten) {
   for (int round = 0; round < 30; ++round) {
     const v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
     Flock flock(spec, NewJobDir());
-    flock.Add();
-    flock.PublishNow({0});
-    ASSERT_TRUE(flock.AwaitStep(0, 5 + round));
+    ASSERT_TRUE(TrainAloneTo(flock, 5 + round));
     flock.AskForCheckpoint();
     ASSERT_TRUE(flock.AwaitStep(0, flock.ReportOf(0).state->step + 1 + round % 3));
     flock.SetSettings(spec.stop(), /*halt=*/true);
