@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <initializer_list>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -125,6 +126,13 @@ void CheckPortions(const TrainingJobSpec& spec, FieldErrors& errors) {
                     other, ", or leave it out")});
 }
 
+// The model's name in a job file if it is one of these, else nothing.
+std::string NameIfAmong(const Consistency& model,
+                        std::initializer_list<Consistency::KindCase> these) {
+  if (std::ranges::find(these, model.kind_case()) == these.end()) return "";
+  return model.GetDescriptor()->FindFieldByNumber(model.kind_case())->json_name();
+}
+
 void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& server = spec.exchange().parameter_server();
   if (!server.has_downpour()) return;
@@ -133,12 +141,10 @@ void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
                       "does not go with spec.optimizer.proximalGradient, whose penalty is that of "
                       "each gradient, not of a sum of several; leave it out"});
   }
-  const Consistency& model = server.consistency();
-  const char* name = model.has_bulk_synchronous()          ? "bulkSynchronous"
-                     : model.has_backup_workers()          ? "backupWorkers"
-                     : model.has_eager_stale_synchronous() ? "eagerStaleSynchronous"
-                                                           : nullptr;
-  if (name == nullptr) return;
+  const std::string name =
+      NameIfAmong(server.consistency(), {Consistency::kBulkSynchronous, Consistency::kBackupWorkers,
+                                         Consistency::kEagerStaleSynchronous});
+  if (name.empty()) return;
   errors.push_back(
       {absl::StrCat(kExchange, ".downpour"),
        absl::StrCat("does not go with consistency.", name,
@@ -258,12 +264,10 @@ void CheckKkt(const TrainingJobSpec& spec, FieldErrors& errors) {
                       "at 0 against small gradients; write optimizer: {proximalGradient: {l1: ...}}"
                       ", or leave kkt out"});
   }
-  const Consistency& model = server.consistency();
-  const char* name = model.has_bulk_synchronous() ? "bulkSynchronous"
-                     : model.has_backup_workers() ? "backupWorkers"
-                     : model.has_soft_sync()      ? "softSync"
-                                                  : nullptr;
-  if (name == nullptr) return;
+  const std::string name = NameIfAmong(
+      server.consistency(),
+      {Consistency::kBulkSynchronous, Consistency::kBackupWorkers, Consistency::kSoftSync});
+  if (name.empty()) return;
   errors.push_back(
       {kkt, absl::StrCat("does not go with consistency.", name,
                          ", which applies several pushes as one: what none of them changes, they "
