@@ -32,7 +32,9 @@ function(starling_component)
     target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPENDS} starling_warnings
                           GTest::gmock_main)
     # ApiServer.* is run by a test of its own beside an API server; the other is for people.
-    gtest_discover_tests(${ARG_NAME}_test DISCOVERY_MODE PRE_TEST
+    # A program that links libtorch takes seconds to list its tests where other work keeps the cores
+    # busy; the default limit of 5 s would end the whole stage before its first test.
+    gtest_discover_tests(${ARG_NAME}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
                          TEST_FILTER "-ApiServer.*:*.OneHistoryIsPrintedOnRequest"
                          PROPERTIES TIMEOUT ${STARLING_TEST_TIMEOUT})
   endif()

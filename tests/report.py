@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Adds up ctest's JUnit files: the failed and skipped tests by name, and those that passed at a
-second try (ctest's log lies beside each file); the counts on the last line."""
+"""Adds up ctest's JUnit files, one for each stage: the failed and skipped tests by name, those that
+passed at a second try (ctest's log lies beside each file), and the stages that have not run; the
+counts on the last line."""
 import pathlib
 import re
 import sys
@@ -10,14 +11,17 @@ import xml.etree.ElementTree as xml
 
 def failed_tries(path):
     """The names of the tests of which a try has failed."""
-    log = pathlib.Path(path).with_suffix(".log")
+    log = path.with_suffix(".log")
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
     return set(re.findall(r"Test +#\d+: (\S+) \.*\**(?:Failed|Exception|Timeout)", text))
 
 
 def main():
-    passed, failed, skipped, again = 0, [], [], []
-    for path in sys.argv[1:]:
+    passed, failed, skipped, again, missing = 0, [], [], [], []
+    for path in map(pathlib.Path, sys.argv[1:]):
+        if not path.exists():
+            missing.append(path.stem)
+            continue
         tries = failed_tries(path)
         for case in xml.parse(path).getroot().iter("testcase"):
             if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
@@ -34,9 +38,11 @@ def main():
         print(f"FAILED: {name}")
     for name in skipped:
         print(f"SKIPPED: {name}")
-    print(f"{passed} passed, {len(failed)} failed, {len(skipped)} skipped"
+    for name in missing:
+        print(f"NOT RUN: the stage {name}, all of its tests; its log says why")
+    print(f"{passed} passed, {len(failed) + len(missing)} failed, {len(skipped)} skipped"
           + (f", {len(again)} of the passed at a second try" if again else ""))
-    return 1 if failed or not passed else 0
+    return 1 if failed or missing or not passed else 0
 
 
 if __name__ == "__main__":
