@@ -15,12 +15,14 @@ TORCH = re.compile(r"^(torch|ATen|c10)/")
 
 
 def read_layers():
+    """For each folder what all its files may include, and what only its tests may."""
     layers = {}
     for line in (ROOT / "cmake/layers.txt").read_text().splitlines():
         line = line.split("#")[0].strip()
         if line:
             folder, _, allowed = line.partition(":")
-            layers[folder.strip()] = allowed.split()
+            always, _, in_tests = allowed.partition("|")
+            layers[folder.strip()] = (always.split(), in_tests.split())
     return layers
 
 
@@ -34,11 +36,13 @@ def folder_of(path, layers):
     return None
 
 
-def problems_of(path, layers, tops):
+def problems_of(path, layers, tops, used):
     own = folder_of(path, layers)
     if own is None:
         yield f"{path}: its folder has no line in cmake/layers.txt"
         return
+    always, in_tests = layers[own]
+    allowed = [own, *always, *(in_tests if path.endswith("_test.cc") else [])]
     for number, text in enumerate((ROOT / path).read_text().splitlines(), 1):
         match = INCLUDE.match(text)
         if not match:
@@ -50,9 +54,18 @@ def problems_of(path, layers, tops):
             yield f"{path}:{number}: no header includes libtorch: it costs 10 s a file ({header})"
         if bracket == "<" or header.split("/")[0] not in tops:
             continue
-        allowed = [own, *layers[own]]
-        if not any(header.startswith(prefix + "/") for prefix in allowed):
+        by = [prefix for prefix in allowed if header.startswith(prefix + "/")]
+        used.update((own, prefix) for prefix in by)
+        if not by:
             yield f"{path}:{number}: {own} may not include {header} (cmake/layers.txt)"
+
+
+def unused(layers, used):
+    """Edges between two folders that no include uses. (api/proto's headers are generated.)"""
+    for folder, (always, in_tests) in layers.items():
+        for other in [*always, *in_tests]:
+            if "/" in folder and "/" in other and other != "api/proto" and (folder, other) not in used:
+                yield f"cmake/layers.txt: {folder} includes nothing of {other}: remove it there"
 
 
 def main():
@@ -61,7 +74,9 @@ def main():
     files = subprocess.run(["git", "ls-files", "-co", "--exclude-standard", "*.h", "*.cc", "*.cu"], cwd=ROOT,
                            capture_output=True, text=True, check=True).stdout.split()
     files = [name for name in files if (ROOT / name).exists()]
-    problems = [p for name in files for p in problems_of(name, layers, tops)]
+    used = set()
+    problems = [p for name in files for p in problems_of(name, layers, tops, used)]
+    problems += unused(layers, used)
     print("\n".join(problems) or f"layers: {len(files)} files keep to cmake/layers.txt")
     return 1 if problems else 0
 
