@@ -29,6 +29,7 @@
 #include "trainer/kernels/span_math.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/server_loop.h"
+#include "trainer/testing/client_loop.h"
 #include "trainer/transport/inproc_transport.h"
 
 namespace starling::bench {
@@ -289,7 +290,7 @@ void MeasureTransports(const Settings& settings) {
 parameter_server::SlotOptions SlotOf(std::uint64_t rows) {
   auto table = std::make_shared<parameter_server::TableSpec>();
   table->name = "parameters";
-  table->kind = parameter_server::TableKind::kArray;
+  table->kind = parameter_server::TableKind::kDense;
   table->rows = rows;
   table->combine = parameter_server::Combine::kSum;
   table->rule = optimizer::MakeAdd();

@@ -118,20 +118,6 @@ bool HasFinalizer(const Json& object, std::string_view name) {
   return false;
 }
 
-void AddFinalizer(Json& object, std::string_view name) {
-  if (HasFinalizer(object, name)) return;
-  object["metadata"]["finalizers"].push_back(std::string(name));
-}
-
-void RemoveFinalizer(Json& object, std::string_view name) {
-  if (!HasFinalizer(object, name)) return;
-  Json kept = Json::array();
-  for (const Json& finalizer : object["metadata"]["finalizers"]) {
-    if (TextOf(finalizer) != name) kept.push_back(finalizer);
-  }
-  object["metadata"]["finalizers"] = std::move(kept);
-}
-
 std::string FormatTimestamp(absl::Time time) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", time, absl::UTCTimeZone());
 }
@@ -179,12 +165,6 @@ bool SetCondition(Json& conditions, const Condition& condition, absl::Time now) 
   }
   conditions.push_back(std::move(wanted));
   return true;
-}
-
-absl::StatusOr<bool> MatchesLabels(std::string_view selector, const Json& labels) {
-  const auto parsed = LabelSelector::Parse(selector);
-  if (!parsed.ok()) return parsed.status();
-  return parsed->Matches(labels);
 }
 
 }  // namespace starling::kube

@@ -39,8 +39,6 @@ std::string ControllerUidOf(const Json& object);
 Json ControllerReference(const Json& owner);
 
 bool HasFinalizer(const Json& object, std::string_view name);
-void AddFinalizer(Json& object, std::string_view name);
-void RemoveFinalizer(Json& object, std::string_view name);
 
 // Times of metadata and conditions have whole seconds, MicroTime (events, leases) microseconds.
 std::string FormatTimestamp(absl::Time time);
@@ -63,9 +61,5 @@ bool IsConditionTrue(const Json& object, std::string_view type);
 // Adds or replaces a condition in the list `conditions`; lastTransitionTime moves only when the
 // status does. Returns whether anything changed.
 bool SetCondition(Json& conditions, const Condition& condition, absl::Time now);
-
-// Whether `labels` (a JSON map) satisfy a selector in kubectl's syntax. InvalidArgument: no such
-// syntax.
-absl::StatusOr<bool> MatchesLabels(std::string_view selector, const Json& labels);
 
 }  // namespace starling::kube

@@ -29,18 +29,6 @@ TEST(ObjectsTest, PointersReachIntoListsAndEscapedNames) {
   EXPECT_TRUE(At(object, "/a/x").is_null());
 }
 
-TEST(ObjectsTest, FinalizersAreAddedOnceAndRemoved) {
-  Json object;
-  AddFinalizer(object, "a");
-  AddFinalizer(object, "a");
-  AddFinalizer(object, "b");
-  EXPECT_EQ(object["metadata"]["finalizers"], (Json{"a", "b"}));
-
-  RemoveFinalizer(object, "a");
-  EXPECT_FALSE(HasFinalizer(object, "a"));
-  EXPECT_TRUE(HasFinalizer(object, "b"));
-}
-
 TEST(ObjectsTest, TimesSurviveTheRoundTrip) {
   const absl::Time time = absl::FromUnixSeconds(1'700'000'000) + absl::Microseconds(123456);
 

@@ -144,7 +144,7 @@ class Simulation {
       if (fetches) Fetch(index, worker);
       worker.doing = Doing::kComputing;
       if (worker.lease == 0) worker.lease = NextLease();
-      const bool pushes = options_.downpour.Pushes(worker.round, false);
+      const bool pushes = options_.downpour.Pushes(worker.round);
       const double way = (fetches ? options_.latency : 0) + (pushes ? options_.latency : 0);
       Schedule(index, way + options_.compute(index, worker.round, now_));
     }
@@ -178,7 +178,7 @@ class Simulation {
     std::vector<float> gradient(options_.problem->parameters());
     options_.problem->Gradient(worker.parameters, ids, gradient);
     if (options_.make_update) options_.make_update(index, worker.clock, gradient);
-    const bool pushes = options_.downpour.Pushes(worker.round, false);
+    const bool pushes = options_.downpour.Pushes(worker.round);
     const bool alone = pushes && worker.gathered.empty();
     ++worker.round;
     if (!alone) {
@@ -264,7 +264,7 @@ class Simulation {
 parameter_server::SlotOptions SlotOf(const TableOptions& options) {
   auto table = std::make_shared<parameter_server::TableSpec>();
   table->name = "parameters";
-  table->kind = parameter_server::TableKind::kArray;
+  table->kind = parameter_server::TableKind::kDense;
   table->rows = options.parameters;
   table->combine = options.combine;
   table->rule = options.rule;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // PS-7: threads that share parameters and lock nothing.
 #include <algorithm>
+#include <atomic>
 #include <barrier>
 #include <cmath>
 #include <thread>
@@ -115,7 +116,7 @@ double Lost(bool atomic) {
         // What `shared += 1` becomes without atomic addition, at its worst moment.
         const float read = kernels::AtomicLoad(shared);
         together.arrive_and_wait();
-        kernels::AtomicStore(read + 1, shared);
+        std::atomic_ref<float>(shared).store(read + 1);
         together.arrive_and_wait();
       }
     }

@@ -15,6 +15,7 @@
 #include "tests/techniques/loops.h"
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/parameter_server/slot_fleet.h"
 
@@ -73,11 +74,14 @@ Backward Step(Sending sending, absl::Duration layer_time, double bytes_per_secon
 
 // --- PS-19
 
-int SlotsOfAnArray(std::uint64_t floats) {
-  parameter_server::TableSpec table;
-  table.kind = parameter_server::TableKind::kArray;
-  table.rows = floats;
-  const std::vector<parameter_server::SlotId> slots = parameter_server::Cut({table}, {});
+// Servers, of 2, that hold a part of a model of so many parameters.
+int HoldersOf(std::int64_t parameters) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
+  const auto tables = parameter_server::TablesOf(spec, {parameters, 1, "model and data"});
+  STARLING_CHECK(tables.ok(), tables.status().ToString().c_str());
+  std::vector<parameter_server::SlotId> slots = tables->ids;
+  slots.resize(tables->parameter_slots);
   std::set<membership::MemberId> holders;
   for (const auto& [slot, chain] :
        parameter_server::Place(slots, {{"server-0", 0}, {"server-1", 0}}, {}, {})) {
@@ -253,9 +257,10 @@ void WaitFree(const Setting& setting, Report& report) {
 
 void TwoLevelStore(const Setting& setting, Report& report) {
   ThroughGroups(report, "2 hosts of 2 workers");
-  report.Each("an array of 1,000,001 floats: servers that hold it, of 2", SlotsOfAnArray(1'000'001),
-              Rule::kEqual, 2);
-  report.Each("one of 999,999", SlotsOfAnArray(999'999), Rule::kEqual, 1);
+  report.Each("a large array, twice the smallest slot: servers that hold it, of 2",
+              HoldersOf(2 * parameter_server::kSmallestSlot), Rule::kEqual, 2);
+  report.Each("one float less", HoldersOf(2 * parameter_server::kSmallestSlot - 1), Rule::kEqual,
+              1);
   v1alpha1::Optimizer momentum, adam;
   momentum.mutable_sgd()->set_learning_rate(0.01);
   momentum.mutable_sgd()->set_momentum(0.9);

@@ -71,32 +71,4 @@ absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator,
                                        : NaiveAllreduce(communicator, data);
 }
 
-absl::Status AllreduceMinMax(const Communicator& communicator, std::span<const std::int64_t> values,
-                             std::span<std::int64_t> min, std::span<std::int64_t> max) {
-  STARLING_CHECK(values.size() == min.size() && values.size() == max.size(),
-                 "a control word's minimum and maximum have its length");
-  const std::vector<std::int64_t> mine(values.begin(), values.end());
-  std::copy(mine.begin(), mine.end(), min.begin());
-  std::copy(mine.begin(), mine.end(), max.begin());
-  transport::Mesh& mesh = communicator.mesh;
-  std::vector<std::vector<std::int64_t>> theirs(communicator.size());
-  std::vector<transport::Ticket> tickets;
-  for (int peer = 0; peer < communicator.size(); ++peer) {
-    if (peer == communicator.rank()) continue;
-    theirs[peer].resize(mine.size());
-    tickets.push_back(mesh.PostSend(peer, communicator.tag, std::as_bytes(std::span(mine))));
-    tickets.push_back(
-        mesh.PostReceive(peer, communicator.tag, std::as_writable_bytes(std::span(theirs[peer]))));
-  }
-  for (const transport::Ticket ticket : tickets) {
-    RETURN_IF_ERROR(mesh.Wait(ticket, communicator.deadline));
-  }
-  for (int peer = 0; peer < communicator.size(); ++peer) {
-    if (peer == communicator.rank()) continue;
-    kernels::Minimum(theirs[peer], min);
-    kernels::Maximum(theirs[peer], max);
-  }
-  return absl::OkStatus();
-}
-
 }  // namespace starling::collectives

@@ -49,8 +49,4 @@ Algorithm Choose(int size, std::size_t bytes, const LinkCost& link = {});
 absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator,
                        std::span<float> data);
 
-// min[i] and max[i] over the ranks' values[i], for control words. `values` may alias `min`.
-absl::Status AllreduceMinMax(const Communicator& communicator, std::span<const std::int64_t> values,
-                             std::span<std::int64_t> min, std::span<std::int64_t> max);
-
 }  // namespace starling::collectives

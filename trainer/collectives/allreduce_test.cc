@@ -236,20 +236,6 @@ TEST(Allreduce, LengthsThatDifferAreAnErrorNotACorruption) {
   });
 }
 
-TEST(AllreduceMinMax, GivesBothOfEveryWord) {
-  Members members(Kind::kInproc, 4);
-  const Meshes meshes = members.OpenAll(1);
-  OnEachRank(4, [&](int rank) {
-    Workspace workspace;
-    const Communicator communicator{*meshes[rank], {1, kControlChannel}, Soon(), workspace};
-    std::vector<std::int64_t> words = {5, rank, -rank, rank == 3 ? std::int64_t{1} << 62 : 0};
-    std::vector<std::int64_t> max(4);
-    EXPECT_EQ(AllreduceMinMax(communicator, words, words, max), absl::OkStatus());
-    EXPECT_THAT(words, ElementsAre(5, 0, -3, 0));
-    EXPECT_THAT(max, ElementsAre(5, 3, 0, std::int64_t{1} << 62));
-  });
-}
-
 TEST(Choose, TakesTheNaiveOneForFewBytesAndTheRingForMany) {
   for (int ranks = 3; ranks <= 16; ++ranks) {
     EXPECT_EQ(Choose(ranks, 4096), Algorithm::kNaive) << ranks;

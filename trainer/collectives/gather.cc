@@ -21,19 +21,6 @@ absl::Status WaitFor(const Communicator& communicator,
 
 }  // namespace
 
-absl::Status Broadcast(const Communicator& communicator, std::span<std::byte> data, int root) {
-  STARLING_CHECK(root >= 0 && root < communicator.size(), "the root is a rank");
-  transport::Mesh& mesh = communicator.mesh;
-  if (communicator.rank() != root) {
-    return mesh.Receive(root, communicator.tag, data, communicator.deadline);
-  }
-  std::vector<transport::Ticket> sends;
-  for (int peer = 0; peer < communicator.size(); ++peer) {
-    if (peer != root) sends.push_back(mesh.PostSend(peer, communicator.tag, data));
-  }
-  return WaitFor(communicator, sends);
-}
-
 absl::Status Allgatherv(const Communicator& communicator, std::span<std::byte> data,
                         std::span<const std::size_t> sizes) {
   STARLING_CHECK(static_cast<int>(sizes.size()) == communicator.size() &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Collectives that copy: broadcast, allgather, barrier. All ranks call with the same shapes.
+// Collectives that copy: allgather, barrier. All ranks call with the same shapes.
 #pragma once
 
 #include <cstddef>
@@ -9,9 +9,6 @@
 #include "trainer/collectives/communicator.h"
 
 namespace starling::collectives {
-
-// Copies `data` from rank `root` to all others, straight from the root: (n-1)M bytes leave it.
-absl::Status Broadcast(const Communicator& communicator, std::span<std::byte> data, int root);
 
 // Rank r owns the r-th of consecutive parts of `data`, of `sizes[r]` bytes (maybe 0; their sum is
 // data.size()). Afterwards every rank has all parts. One message delay; each rank sends its part to

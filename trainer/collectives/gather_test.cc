@@ -27,19 +27,6 @@ constexpr transport::Tag kTag{1, kFirstBucketChannel};
 class GatherTest : public ::testing::TestWithParam<int> {};
 INSTANTIATE_TEST_SUITE_P(Ranks, GatherTest, ::testing::Range(1, 9));
 
-TEST_P(GatherTest, BroadcastCopiesTheRootsBytesFromAnyRoot) {
-  Members members(Kind::kInproc, GetParam());
-  const auto meshes = members.OpenAll(1);
-  for (int root = 0; root < GetParam(); ++root) {
-    OnEachRank(GetParam(), [&](int rank) {
-      Workspace workspace;
-      std::vector<std::byte> data(1000, static_cast<std::byte>(rank));
-      EXPECT_EQ(Broadcast({*meshes[rank], kTag, Soon(), workspace}, data, root), absl::OkStatus());
-      EXPECT_EQ(data, std::vector<std::byte>(1000, static_cast<std::byte>(root)));
-    });
-  }
-}
-
 TEST_P(GatherTest, AllgathervGivesAllPartsToAll) {
   Members members(Kind::kInproc, GetParam());
   const auto meshes = members.OpenAll(1);

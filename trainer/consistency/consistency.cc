@@ -69,12 +69,6 @@ std::unique_ptr<Consistency> MakeConsistency(const Options& options, Rules rules
   return std::visit(Make{rules}, options);
 }
 
-double Batch::TotalWeight() const {
-  double total = 0;
-  for (const Contribution& member : members) total += member.weight;
-  return total;
-}
-
 std::int64_t Staleness::total() const {
   std::int64_t total = 0;
   for (const auto& [staleness, count] : counts_) total += count;

@@ -105,7 +105,6 @@ struct Batch {
   std::vector<Contribution> members;
   std::vector<Version> staleness;  // of each gradient: updates between its read and now
   double rate_factor = 1;          // the learning rate is multiplied by it
-  double TotalWeight() const;
 };
 
 struct Verdict {

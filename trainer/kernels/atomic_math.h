@@ -7,16 +7,9 @@
 // through these functions while threads share them: a plain read beside an atomic write is a race.
 #pragma once
 
-#include <span>
-
 namespace starling::kernels {
 
-// shared = shared + a * x, element by element.
-void AtomicAxpy(float a, std::span<const float> x, std::span<float> shared);
-// x = shared
-void AtomicCopy(std::span<float> shared, std::span<float> x);
 float AtomicLoad(float& shared);
-void AtomicStore(float value, float& shared);
 void AtomicAdd(float x, float& shared);
 
 }  // namespace starling::kernels

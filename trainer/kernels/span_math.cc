@@ -39,9 +39,6 @@ STARLING_VECTORISED void AddLoop(const float* x, float* y, std::size_t n) {
 STARLING_VECTORISED void AddDoubleLoop(const double* x, double* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] += x[i];
 }
-STARLING_VECTORISED void AddToLoop(const float* x, const float* y, float* out, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) out[i] = x[i] + y[i];
-}
 STARLING_VECTORISED void SubtractLoop(const float* x, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] -= x[i];
 }
@@ -50,9 +47,6 @@ STARLING_VECTORISED void ScaleLoop(float a, float* y, std::size_t n) {
 }
 STARLING_VECTORISED void AxpyLoop(float a, const float* x, float* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] += a * x[i];
-}
-STARLING_VECTORISED void AxpbyLoop(float a, const float* x, float b, float* y, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) y[i] = a * x[i] + b * y[i];
 }
 STARLING_VECTORISED void MinimumLoop(const std::int64_t* x, std::int64_t* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] = x[i] < y[i] ? x[i] : y[i];
@@ -108,12 +102,6 @@ void Add(std::span<const double> x, std::span<double> y) {
   AddDoubleLoop(x.data(), y.data(), x.size());
 }
 
-void AddTo(std::span<const float> x, std::span<const float> y, std::span<float> out) {
-  CheckEqual(x.size(), y.size());
-  CheckEqual(x.size(), out.size());
-  AddToLoop(x.data(), y.data(), out.data(), x.size());
-}
-
 void Subtract(std::span<const float> x, std::span<float> y) {
   CheckEqual(x.size(), y.size());
   SubtractLoop(x.data(), y.data(), x.size());
@@ -124,11 +112,6 @@ void Scale(float a, std::span<float> y) { ScaleLoop(a, y.data(), y.size()); }
 void Axpy(float a, std::span<const float> x, std::span<float> y) {
   CheckEqual(x.size(), y.size());
   AxpyLoop(a, x.data(), y.data(), x.size());
-}
-
-void Axpby(float a, std::span<const float> x, float b, std::span<float> y) {
-  CheckEqual(x.size(), y.size());
-  AxpbyLoop(a, x.data(), b, y.data(), x.size());
 }
 
 void Minimum(std::span<const std::int64_t> x, std::span<std::int64_t> y) {
@@ -158,14 +141,6 @@ double Dot(std::span<const float> x, std::span<const float> y) {
   DotLoop(x.data(), y.data(), lanes, whole);
   for (std::size_t i = whole; i < x.size(); ++i) lanes[i - whole] += double{x[i]} * double{y[i]};
   return AddLanes(lanes);
-}
-
-float MaxAbs(std::span<const float> x) {
-  const std::uint32_t bits =
-      MaxAbsBitsLoop(reinterpret_cast<const std::uint32_t*>(x.data()), x.size(), kInfinityBits);
-  float result;
-  std::memcpy(&result, &bits, sizeof result);
-  return result;
 }
 
 bool AllFinite(std::span<const float> x) {

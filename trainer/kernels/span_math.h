@@ -29,16 +29,12 @@ void Copy(std::span<const float> x, std::span<float> y);
 // y = y + x
 void Add(std::span<const float> x, std::span<float> y);
 void Add(std::span<const double> x, std::span<double> y);
-// out = x + y
-void AddTo(std::span<const float> x, std::span<const float> y, std::span<float> out);
 // y = y - x
 void Subtract(std::span<const float> x, std::span<float> y);
 // y = a * y
 void Scale(float a, std::span<float> y);
 // y = y + a * x, the product rounded first
 void Axpy(float a, std::span<const float> x, std::span<float> y);
-// y = a * x + b * y, each product rounded first
-void Axpby(float a, std::span<const float> x, float b, std::span<float> y);
 // y = min(y, x), y = max(y, x)
 void Minimum(std::span<const std::int64_t> x, std::span<std::int64_t> y);
 void Maximum(std::span<const std::int64_t> x, std::span<std::int64_t> y);
@@ -47,9 +43,6 @@ void Maximum(std::span<const std::int64_t> x, std::span<std::int64_t> y);
 double Sum(std::span<const float> x);
 double SumOfSquares(std::span<const float> x);
 double Dot(std::span<const float> x, std::span<const float> y);
-
-// The largest magnitude; 0 for an empty span. NaN counts as nothing: ask AllFinite.
-float MaxAbs(std::span<const float> x);
 
 // Whether no element is infinite or NaN.
 bool AllFinite(std::span<const float> x);

@@ -134,7 +134,7 @@ TEST(AggregatorTest, StrangersAndSlotsThatAreNotSummedUpAreLeftAlone) {
 // What the head makes of it.
 
 SlotState StateOf(const consistency::Options& model, Combine combine, int clients) {
-  auto table = Table(TableKind::kArray, 2, 1);
+  auto table = Table(TableKind::kDense, 2, 1);
   table->combine = combine;
   SlotState state(OptionsOf(table, model));
   std::vector<Client> all;
@@ -243,7 +243,7 @@ TEST(AggregateTest, ASnapshotKeepsWhatIsHeldOfIt) {
 
 TEST(AggregateTest, AHeadAnswersEveryOwnerOrTellsEachToPushByItself) {
   const MemberId server{"server", 0};
-  ChainServer head({server, OptionsOf(Table(TableKind::kArray, 2, 1)), {}});
+  ChainServer head({server, OptionsOf(Table(TableKind::kDense, 2, 1)), {}});
   SlotView view;
   view.group.number = 5;
   view.group.members = {{server, "", 5, ""}};
@@ -363,7 +363,7 @@ TEST(TopologyTest, AHostsWorkersAreThoseOfItsNode) {
 
 TEST(TopologyTest, WhatMustBeSeenByItselfIsNotReduced) {
   const auto of = [](const consistency::Options& model) {
-    auto table = Table(TableKind::kArray, 2, 1);
+    auto table = Table(TableKind::kDense, 2, 1);
     table->combine = Combine::kMean;
     return ReductionOf(OptionsOf(table, model));
   };
@@ -372,7 +372,7 @@ TEST(TopologyTest, WhatMustBeSeenByItselfIsNotReduced) {
   EXPECT_TRUE(of(consistency::StaleSynchronous{})->sum);
   EXPECT_FALSE(of(consistency::BackupWorkers{}));
   EXPECT_FALSE(of(consistency::EagerStaleSynchronous{}));
-  auto remembers = Table(TableKind::kArray, 2, 1);
+  auto remembers = Table(TableKind::kDense, 2, 1);
   remembers->rule = std::shared_ptr<const optimizer::Optimizer>(
       optimizer::MakeDelayCompensated({0.04, false, 0.95, 1e-7}));
   EXPECT_FALSE(ReductionOf(OptionsOf(remembers)));

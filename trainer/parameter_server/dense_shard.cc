@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense tables and arrays: one block of floats a range.
+// Dense tables: one block of floats a range.
 #include <algorithm>
 #include <cstring>
 
@@ -25,7 +25,6 @@ class DenseShard final : public Shard {
   }
 
   absl::Status Check(const Update& update) const override {
-    std::uint64_t wanted = update.rows * width_;
     if (update.kind == UpdateKind::kFactors) {
       // The rows first: so many of them can be made.
       if (absl::Status status = Check(Selection{update.first, update.rows, {}}); !status.ok()) {
@@ -34,17 +33,11 @@ class DenseShard final : public Shard {
       const auto stretches = StretchesOf(update, width_);
       return stretches.ok() ? absl::OkStatus() : Refuse(std::string(stretches.status().message()));
     }
-    if (update.kind == UpdateKind::kCall) {
-      wanted = update.values.size();
-      if (spec_->functions.find(update.text) == spec_->functions.end()) {
-        return Refuse(
-            absl::StrCat("the user function \"", std::string(update.text), "\" is not registered"));
-      }
-    }
     if (update.kind == UpdateKind::kRows || update.kind == UpdateKind::kPairs) {
       return Refuse("a dense table takes ranges of rows");
     }
-    if (update.values.size() != wanted) return Refuse("the values do not fit the rows");
+    if (update.values.size() != update.rows * width_)
+      return Refuse("the values do not fit the rows");
     return Check(Selection{update.first, update.rows, {}});
   }
   absl::Status Check(const Selection& selection) const override {
@@ -68,12 +61,9 @@ class DenseShard final : public Shard {
       total += part.weight;
       first = std::min(first, part.update->first);
       end = std::max(end, part.update->first + part.update->rows);
-      if (part.update->kind == UpdateKind::kCall) ApplyOne(update, part);
     }
-    if (first >= end) return;
     std::vector<float> sum((end - first) * width_);
     for (const Part& part : parts) {
-      if (part.update->kind == UpdateKind::kCall) continue;
       std::vector<float> made;
       const std::span<const float> gradient = GradientOf(*part.update, made);
       const auto weight =
@@ -163,25 +153,6 @@ class DenseShard final : public Shard {
     return absl::OkStatus();
   }
 
-  std::unique_ptr<Shard> Split(std::uint64_t at) override {
-    auto upper = std::make_unique<DenseShard>(spec_, RowRange{at, range_.end});
-    range_.end = at;
-    const std::size_t keep = range_.size() * width_;
-    const auto move = [keep](std::vector<float>& from, std::vector<float>& to) {
-      if (from.empty()) return;
-      to.assign(from.begin() + static_cast<std::ptrdiff_t>(keep), from.end());
-      from.resize(keep);
-    };
-    move(values_, upper->values_);
-    for (std::size_t i = 0; i < state_.size(); ++i) move(state_[i].values, upper->state_[i].values);
-    for (auto& [client, copies] : remembered_) {
-      Copies& theirs = upper->remembered_[client];
-      move(copies.wanted, theirs.wanted);
-      move(copies.parameters, theirs.parameters);
-    }
-    return upper;
-  }
-
   std::uint64_t bytes() const override {
     std::uint64_t floats = values_.size() * (1 + state_.size());
     for (const auto& [client, copies] : remembered_) {
@@ -206,13 +177,6 @@ class DenseShard final : public Shard {
 
   void ApplyOne(const optimizer::Update& update, const Part& part) {
     const Update& from = *part.update;
-    if (from.kind == UpdateKind::kCall) {
-      const RowRange rows{from.first, from.first + from.rows};
-      spec_->functions.find(from.text)->second(
-          std::span(values_).subspan((from.first - range_.begin) * width_, from.rows * width_),
-          rows, spec_->width, from.values);
-      return;
-    }
     std::vector<float> made;
     Step(update, from.first, GradientOf(from, made), part.client);
   }
@@ -270,7 +234,7 @@ class DenseShard final : public Shard {
   }
 
   const std::shared_ptr<const TableSpec> spec_;
-  RowRange range_;
+  const RowRange range_;
   const std::size_t width_;
   std::vector<float> values_;
   std::vector<optimizer::StateSlot> state_;

@@ -80,7 +80,7 @@ Made RandomGradient(unsigned seed) {
 TEST(Factors, StretchesThatBeginAndEndAnywhereAddWhatTheGradientWould) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     const Made made = RandomGradient(seed);
-    SlotState slot(OptionsOf(Table(TableKind::kArray, made.gradient.size(), 1)));
+    SlotState slot(OptionsOf(Table(TableKind::kDense, made.gradient.size(), 1)));
     slot.OnView({C(0)});
     const Entry entry = PushOf(C(0), 1, made.update());
     ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry);
@@ -88,24 +88,6 @@ TEST(Factors, StretchesThatBeginAndEndAnywhereAddWhatTheGradientWould) {
     EXPECT_THAT(FloatsOf(slot.Read({0, made.gradient.size(), {}})),
                 ::testing::Pointwise(::testing::FloatNear(1e-5F), made.gradient))
         << seed;
-  }
-}
-
-TEST(Factors, AreMultipliedWhereTheirSlotIsCut) {
-  for (unsigned seed = 0; seed < 100; ++seed) {
-    const Made made = RandomGradient(seed);
-    const auto table = Table(TableKind::kArray, made.gradient.size(), 1);
-    const std::uint64_t at = seed % (made.gradient.size() + 1);
-    const auto [below, above] = SplitUpdate(made.update(), at, *table);
-    Floats both;
-    for (const std::string& half : {below, above}) {
-      const auto update = DecodeUpdate(half);
-      ASSERT_TRUE(update.ok()) << update.status();
-      EXPECT_EQ(update->kind, UpdateKind::kRange);
-      EXPECT_EQ(update->first, both.size());
-      both.insert(both.end(), update->values.begin(), update->values.end());
-    }
-    EXPECT_THAT(both, ::testing::Pointwise(::testing::FloatNear(1e-5F), made.gradient)) << seed;
   }
 }
 

@@ -40,7 +40,7 @@ absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::Trai
                                                             const Layout& layout) {
   auto table = std::make_shared<TableSpec>();
   table->name = "parameters";
-  table->kind = TableKind::kArray;
+  table->kind = TableKind::kDense;
   table->rows = static_cast<std::uint64_t>(layout.parameters);
   if (spec.workload().has_sparse_logistic_regression()) table->kind = TableKind::kSparse;
   table->combine = Combine::kMean;
@@ -113,9 +113,7 @@ std::map<SlotId, double> WeightsOf(const JobTables& tables) {
   const auto bytes = [](const SlotOptions& slot) {
     return static_cast<double>(slot.range.size() * slot.table->width);
   };
-  const auto dense = [](const SlotOptions& slot) {
-    return slot.table->kind == TableKind::kDense || slot.table->kind == TableKind::kArray;
-  };
+  const auto dense = [](const SlotOptions& slot) { return slot.table->kind == TableKind::kDense; };
   double sum = 0;
   int count = 0;
   for (const SlotOptions& slot : tables.slots) {

@@ -32,8 +32,7 @@ class KeyValueShard final : public Shard {
       for (std::size_t i = 0; i < part.update->keys.size(); i += 2) {
         const std::string_view put = rest.substr(0, part.update->keys[i + 1]);
         rest.remove_prefix(put.size());
-        std::string& value = texts_[part.update->keys[i]];
-        value = spec_->merge ? spec_->merge(value, put) : std::string(put);
+        texts_[part.update->keys[i]] = std::string(put);
       }
     }
   }
@@ -90,17 +89,6 @@ class KeyValueShard final : public Shard {
     return in.done() ? absl::OkStatus() : Damaged();
   }
 
-  std::unique_ptr<Shard> Split(std::uint64_t at) override {
-    auto upper = std::make_unique<KeyValueShard>(spec_, RowRange{at, range_.end});
-    range_.end = at;
-    std::erase_if(texts_, [&](auto& pair) {
-      if (HashOfKey(pair.first) < at) return false;
-      upper->texts_[pair.first] = std::move(pair.second);
-      return true;
-    });
-    return upper;
-  }
-
   std::uint64_t bytes() const override {
     std::uint64_t bytes = 0;
     for (const auto& [key, text] : texts_) bytes += sizeof key + text.size();
@@ -118,7 +106,7 @@ class KeyValueShard final : public Shard {
   }
 
   const std::shared_ptr<const TableSpec> spec_;
-  RowRange range_;
+  const RowRange range_;
   std::map<std::uint64_t, std::string> texts_;
 };
 

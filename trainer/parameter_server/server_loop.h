@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thin shells around the machines: a server that serves the slots of a view over its mesh, and
-// a client's calls that wait. Both live as long as their process; meshes come and go with views.
+// The thin shell around the machines of a server: it serves the slots of a view over its mesh. It
+// lives as long as its process; meshes come and go with views.
 //
-// Neither decides anything: they carry messages between ChainServer or SlotClient and a Courier. A
-// server may serve its slots on several lanes (lane.h): the calling thread carries, and each
-// machine is fed by the one lane that its slot belongs to in this view.
+// It decides nothing: it carries messages between each slot's ChainServer and a Courier. A server
+// may serve its slots on several lanes (lane.h): the calling thread carries, and each machine is
+// fed by the one lane that its slot belongs to in this view.
 #pragma once
 
 #include <atomic>
@@ -24,7 +24,6 @@
 #include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/lane.h"
 #include "trainer/parameter_server/load_meter.h"
-#include "trainer/parameter_server/slot_client.h"
 
 namespace starling::parameter_server {
 
@@ -146,43 +145,6 @@ class ServerLoop {
   std::vector<std::unique_ptr<Slot>> slots_;
   ServerCounts counts_;
   Session* session_ = nullptr;
-};
-
-// Confined to one thread.
-class ClientLoop {
- public:
-  ClientLoop(MemberId id, std::size_t slots, const Filters& filters = {})
-      : machine_(std::move(id), slots), rows_(filters, slots) {}
-
-  // Enters a view; what is not acknowledged is sent again. `mesh` lives until the next Enter.
-  absl::Status Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh);
-  // Waits for the welcome of all slots: where this client starts. ABORTED if the view ended.
-  absl::StatusOr<Clock> WaitUntilReady(net::Deadline deadline);
-  // This client has no work: nobody waits for it. Then it has some again: where it goes on;
-  // FAILED_PRECONDITION if it did not rest.
-  void Rest() { PostAll(machine_.Rest()); }
-  absl::StatusOr<Clock> Wake(net::Deadline deadline);
-  // Sends; the acknowledgement is waited for by Drain.
-  Sequence Push(std::size_t slot, const Entry& entry);
-  // The values, when the model allows this read.
-  absl::StatusOr<ReadDone> Pull(std::size_t slot, const Read& read, net::Deadline deadline);
-  // Moves what was pushed as far as the links take it now.
-  absl::Status Poll();
-  // Returns when everything pushed is acknowledged in this view.
-  absl::Status Drain(net::Deadline deadline);
-
-  const SlotClient& machine() const { return machine_; }
-
- private:
-  void PostAll(const ClientSends& sends);
-  // Handles messages until `done` holds of what has happened.
-  absl::Status RunUntil(const std::function<bool()>& done, net::Deadline deadline);
-
-  SlotClient machine_;
-  RowSender rows_;
-  Ranks ranks_;
-  std::unique_ptr<Courier> courier_;
-  std::vector<ClientEvent> events_;
 };
 
 }  // namespace starling::parameter_server

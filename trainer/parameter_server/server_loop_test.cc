@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 #include "trainer/optimizer/server_rules.h"
+#include "trainer/testing/client_loop.h"
 #include "trainer/transport/testing.h"
 
 namespace starling::parameter_server {
@@ -24,7 +25,7 @@ constexpr int kServers = 2, kWorkers = 2, kSlots = 3;
 SlotOptions SlotOf(const consistency::Options& model) {
   auto table = std::make_shared<TableSpec>();
   table->name = "t";
-  table->kind = TableKind::kArray;
+  table->kind = TableKind::kDense;
   table->rows = kRows;
   table->combine = Combine::kSum;
   table->rule = optimizer::MakeAdd();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which servers hold which rows: tables are cut into slots, and slots are placed on chains of
-// servers by consistent hashing. Pure functions: whoever has the view has the map.
+// Which servers hold which slots: slots are placed on chains of servers by consistent hashing. A
+// pure function: whoever has the view has the map. job_tables.h cuts tables into slots.
 //
 // Placement is by rendezvous (Thaler and Ravishankar 1998): each slot ranks all servers by a hash
 // of both and takes the first `replication` that are not full. Who joins takes over about 1/N of
@@ -25,21 +25,6 @@ struct SlotId {
   auto operator<=>(const SlotId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-struct Cutting {
-  // Dense tables above this many bytes are cut into slots of at most so many; below, they stay
-  // whole. (MXNet's bigarray bound is 10^6 floats.)
-  std::uint64_t slot_bytes = 4'000'000;
-  int hashed_slots = 16;  // for each sparse or key-value table
-};
-
-std::vector<SlotId> Cut(const std::vector<TableSpec>& tables, const Cutting& cutting);
-
-// Slots with more than `factor` times the mean load are cut in the middle; `loads` are pushes and
-// pulls per second or bytes, of any origin, and are taken to be spread evenly inside a slot. A slot
-// of one row stays.
-std::vector<SlotId> SplitHot(const std::vector<SlotId>& slots,
-                             const std::map<SlotId, double>& loads, double factor);
-
 // Head first.
 using Chains = std::map<SlotId, std::vector<membership::MemberId>>;
 
@@ -52,11 +37,5 @@ struct Placement {
 // there are servers.
 Chains Place(const std::vector<SlotId>& slots, const std::vector<membership::MemberId>& servers,
              const std::map<SlotId, double>& weights, const Placement& placement);
-
-// The share of all replicas' weight that is on a server in `to` that did not hold it in `from`.
-double MovedShare(const Chains& from, const Chains& to, const std::map<SlotId, double>& weights);
-
-// The slot of a row (dense) or of a key (its hash); null if none.
-const SlotId* Find(const std::vector<SlotId>& slots, std::uint32_t table, std::uint64_t row);
 
 }  // namespace starling::parameter_server

@@ -90,8 +90,7 @@ absl::Status SlotState::Check(const Entry& entry) const {
   }
   ASSIGN_OR_RETURN(const Update update, DecodeUpdate(*entry.update));
   if (entry.kind == EntryKind::kRemember) return shard_->Check(SelectionOf(update));
-  const bool made = update.kind == UpdateKind::kFactors || update.kind == UpdateKind::kCall;
-  if (entry.kind == EntryKind::kAssign && made) {
+  if (entry.kind == EntryKind::kAssign && update.kind == UpdateKind::kFactors) {
     return absl::InvalidArgumentError(
         "values are assigned as they are: push a range, rows or pairs");
   }
@@ -327,29 +326,6 @@ absl::Status SlotState::Load(std::string_view snapshot) {
   RETURN_IF_ERROR(
       LoadObject({reinterpret_cast<const char*>(object->data.data()), object->data.size()}));
   return shard_->Load(decoded);
-}
-
-std::unique_ptr<SlotState> SlotState::Split(std::uint64_t at) {
-  SlotOptions options = options_;
-  options.range = {at, range_.end};
-  auto upper = std::make_unique<SlotState>(options);
-  bytes::Writer model;
-  model_->Save(model);
-  bytes::Reader in(model.bytes());
-  upper->model_->Load(in);
-  upper->clients_ = clients_;
-  upper->ledger_ = ledger_;
-  upper->index_ = index_;
-  for (auto& [tag, update] : held_) {
-    const absl::StatusOr<Update> whole = DecodeUpdate(*update);
-    STARLING_CHECK(whole.ok(), "what was appended was checked");
-    auto [below, above] = SplitUpdate(*whole, at, *options_.table);
-    update = std::make_shared<const std::string>(std::move(below));
-    upper->held_[tag] = std::make_shared<const std::string>(std::move(above));
-  }
-  upper->shard_ = shard_->Split(at);
-  range_.end = at;
-  return upper;
 }
 
 }  // namespace starling::parameter_server

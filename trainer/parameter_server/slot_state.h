@@ -134,10 +134,6 @@ class SlotState {
   // A safetensors file: the numbers by name, all else as one tensor of bytes, "object".
   std::string Save() const;
   absl::Status Load(std::string_view snapshot);
-  // Cuts the slot in two; the new one holds the rows from `at` on. Both know all that was pushed:
-  // a client goes on in both with the sequence it had, and a push on its way when the slot was cut
-  // is cut like it.
-  std::unique_ptr<SlotState> Split(std::uint64_t at);
 
  private:
   struct Record {
@@ -153,7 +149,7 @@ class SlotState {
   absl::Status LoadObject(std::string_view object);
 
   SlotOptions options_;
-  RowRange range_;
+  const RowRange range_;
   std::unique_ptr<Shard> shard_;
   std::unique_ptr<consistency::Consistency> model_;
   std::map<Client, Record> clients_;

@@ -96,37 +96,17 @@ TEST(SlotState, SparseRowsOfOnePushAreTakenAsIfOneByOneInAnyOrder) {
   EXPECT_NE(FloatsOf(whole.Read({0, 0, all})), FloatsOf(single.Read({0, 0, all})));
 }
 
-TEST(SlotState, KeyValuePairsAreMergedInTheSlotsOrder) {
-  auto table = Table(TableKind::kKeyValue, 0, 1);
-  table->merge = [](std::string_view old, std::string_view put) {
-    return absl::StrCat(std::string(old), std::string(put));
-  };
-  SlotState slot(OptionsOf(table));
+TEST(SlotState, OfKeyValuePairsTheLastPutInTheSlotsOrderStays) {
+  SlotState slot(OptionsOf(Table(TableKind::kKeyValue, 0, 1)));
   slot.OnView({C(0)});
   const Keys pairs = {5, 2, 6, 3};
   slot.Append(PushOf(C(0), 1, {UpdateKind::kPairs, 0, 0, 0, pairs, {}, "abcde"}));
-  slot.Append(PushOf(C(0), 2, {UpdateKind::kPairs, 0, 0, 0, pairs, {}, "xyuvw"}));
+  const Keys again = {6, 1};
+  slot.Append(PushOf(C(0), 2, {UpdateKind::kPairs, 0, 0, 0, again, {}, "x"}));
   const Keys keys = {6, 99, 5};
   const auto read = slot.Read({0, 0, keys});
   ASSERT_TRUE(read.ok());
-  EXPECT_EQ(read->substr(24), "cdeuvwabxy");
-}
-
-TEST(SlotState, AUserFunctionChangesTheRowsWhereTheyAre) {
-  auto table = Table(TableKind::kDense, 4, 2);
-  table->functions["clip"] = [](std::span<float> values, RowRange, std::uint32_t,
-                                std::span<const float> argument) {
-    for (float& value : values) value = std::min(value, argument[0]);
-  };
-  SlotState slot(OptionsOf(table));
-  slot.OnView({C(0)});
-  slot.Append(PushOf(C(0), 1, Range(0, 4, {1, 2, 3, 4, 5, 6, 7, 8})));
-  const Floats limit = {3};
-  const Entry call = PushOf(C(0), 2, {UpdateKind::kCall, 0, 1, 2, {}, limit, "clip"});
-  ASSERT_TRUE(slot.Check(call).ok());
-  slot.Append(call);
-  EXPECT_THAT(FloatsOf(slot.Read({0, 4, {}})), ElementsAre(1, 2, 3, 3, 3, 3, 7, 8));
-  EXPECT_FALSE(slot.Check(PushOf(C(0), 3, {UpdateKind::kCall, 0, 1, 2, {}, limit, "x"})).ok());
+  EXPECT_EQ(read->substr(24), "xab");
 }
 
 TEST(SlotState, FactorsGiveTheDensePushesWeightsForTheirOwnFewBytes) {
@@ -192,7 +172,7 @@ TEST(SlotState, BulkSynchronousStepsOfUnequalSharesEqualTheWholeBatchsBitForBit)
 }
 
 TEST(SlotState, APushIsTakenOnceInOrderAndByItsLeaseOnce) {
-  SlotState slot(OptionsOf(Table(TableKind::kArray, 1, 1)));
+  SlotState slot(OptionsOf(Table(TableKind::kDense, 1, 1)));
   slot.OnView({C(0), C(1)});
   Entry first = PushOf(C(0), 1, Range(0, 1, {1}));
   first.lease = 10;
@@ -209,7 +189,7 @@ TEST(SlotState, APushIsTakenOnceInOrderAndByItsLeaseOnce) {
 }
 
 TEST(SlotState, WhatIsRefusedIsRememberedForItsRetries) {
-  SlotState slot(OptionsOf(Table(TableKind::kArray, 1, 1),
+  SlotState slot(OptionsOf(Table(TableKind::kDense, 1, 1),
                            consistency::Options(consistency::BackupWorkers{1})));
   slot.OnView({C(0), C(1)});
   slot.Append(PushOf(C(0), 1, Range(0, 1, {1})));
@@ -284,37 +264,6 @@ TEST(SlotState, ADamagedSnapshotIsRefused) {
   EXPECT_FALSE(SlotState(other).Load(good).ok());
 }
 
-TEST(SlotState, ASlotThatIsCutGoesOnAsIfItAlwaysHadBeenTwo) {
-  for (const SlotOptions& options : EverySlot()) {
-    const bool dense = options.table->kind == TableKind::kDense;
-    const std::uint64_t at = dense ? 2 : kHashEnd / 2;
-    const auto whole = Busy(options, 21);
-    const auto lower = Busy(options, 21);
-    const auto upper = lower->Split(at);
-    EXPECT_EQ(upper->LastOf(C(0)), whole->LastOf(C(0)));
-    EXPECT_TRUE(upper->ledger().Has(2));
-    Entry push =
-        PushOf(C(2), 1, dense ? Range(0, 5, Floats(20, 2)) : Rows(Keys{1, 2, 3, 4}, Floats(16, 2)));
-    push.lease = dense ? 6 : 23;  // which completes a step
-    whole->Append(push);
-    auto [below, above] = SplitUpdate(*DecodeUpdate(*push.update), at, *options.table);
-    Entry low = push, high = push;
-    low.update = std::make_shared<const std::string>(below);
-    high.update = std::make_shared<const std::string>(above);
-    ASSERT_TRUE(lower->Check(low).ok());
-    ASSERT_TRUE(upper->Check(high).ok());
-    lower->Append(low);
-    upper->Append(high);
-    for (SlotState* slot : {whole.get(), lower.get(), upper.get()}) slot->OnView({C(0)});
-    for (std::uint64_t row = 0; row < 5; ++row) {
-      const Keys key = {row};
-      const Selection one = dense ? Selection{row, 1, {}} : Selection{0, 0, key};
-      const SlotState& half = (dense ? row : HashOfKey(row)) < at ? *lower : *upper;
-      EXPECT_EQ(FloatsOf(half.Read(one)), FloatsOf(whole->Read(one)));
-    }
-  }
-}
-
 TEST(SlotState, DelayCompensationKeepsOneCopyForEachReaderAndDropsTheDepartedsCopies) {
   auto table = Table(TableKind::kDense, 100, 1);
   table->rule = optimizer::MakeDelayCompensated({});
@@ -353,7 +302,7 @@ TEST(SlotState, SlotsOfManyThreadsNeedNoCommonLock) {
   std::vector<Locked> slots(4);
   for (Locked& one : slots) {
     sync::MutexLock lock(one.mutex);
-    one.slot = std::make_unique<SlotState>(OptionsOf(Table(TableKind::kArray, 64, 1)));
+    one.slot = std::make_unique<SlotState>(OptionsOf(Table(TableKind::kDense, 64, 1)));
     one.slot->OnView({C(0), C(1), C(2), C(3)});
   }
   std::vector<std::thread> threads;
@@ -396,7 +345,7 @@ TEST(Update, NoBytesAreBelievedThatAreNotThere) {
   for (int i = 0; i < 3000; ++i) {
     std::string bad = good;
     bad[random() % kUpdateHeaderBytes] = static_cast<char>(random());
-    SlotState slot(OptionsOf(Table(TableKind::kArray, 3, 1)));
+    SlotState slot(OptionsOf(Table(TableKind::kDense, 3, 1)));
     slot.OnView({C(0)});
     Entry entry = PushOf(C(0), 1, Range(0, 3, values));
     entry.update = std::make_shared<const std::string>(bad);

@@ -125,27 +125,6 @@ class SparseShard final : public Shard {
     return absl::OkStatus();
   }
 
-  std::unique_ptr<Shard> Split(std::uint64_t at) override {
-    auto upper = std::make_unique<SparseShard>(spec_, RowRange{at, range_.end});
-    SparseShard lower(spec_, RowRange{range_.begin, at});
-    for (std::size_t i = 0; i < keys_.size(); ++i) {
-      SparseShard& to = HashOfKey(keys_[i]) < at ? lower : *upper;
-      const std::size_t row = to.Births(std::span(keys_).subspan(i, 1)).front();
-      const auto move = [&](const std::vector<float>& from, std::vector<float>& into) {
-        kernels::Copy(std::span(from).subspan(i * width_, width_),
-                      std::span(into).subspan(row * width_, width_));
-      };
-      move(values_, to.values_);
-      for (std::size_t s = 0; s < state_.size(); ++s) move(state_[s].values, to.state_[s].values);
-    }
-    range_.end = at;
-    keys_ = std::move(lower.keys_);
-    index_ = std::move(lower.index_);
-    values_ = std::move(lower.values_);
-    state_ = std::move(lower.state_);
-    return upper;
-  }
-
   std::uint64_t bytes() const override {
     return keys_.size() * sizeof(std::uint64_t) +
            values_.size() * (1 + state_.size()) * sizeof(float);
@@ -230,7 +209,7 @@ class SparseShard final : public Shard {
   }
 
   const std::shared_ptr<const TableSpec> spec_;
-  RowRange range_;
+  const RowRange range_;
   const std::size_t width_;
   std::vector<std::uint64_t> keys_;  // in the order of their births
   absl::flat_hash_map<std::uint64_t, std::size_t> index_;

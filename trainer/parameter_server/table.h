@@ -4,15 +4,13 @@
 // read.
 //
 //   dense     `rows` rows of `width` floats, all there from the start
-//   array     one row after another of width 1: a dense table by another name
 //   sparse    rows of `width` floats named by any 64-bit number; a row comes to life when it is
 //             first pushed, and reads as its initial values until then
-//   keyValue  texts named by 64-bit numbers; the last put wins, unless `merge` says otherwise
+//   keyValue  texts named by 64-bit numbers; the last put wins
 //
 // Everything that changes a shard is a pure function of its bytes and of what is applied, so that
 // replicas which apply the same sequence hold the same bytes. To add a kind of table: a Shard here,
-// a case in MakeShard, a row above. To add a user function: an entry in TableSpec::functions; it is
-// pushed as UpdateKind::kCall and must be a pure function too.
+// a case in MakeShard, a row above.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +34,7 @@ namespace starling::parameter_server {
 
 using consistency::Client;
 
-enum class TableKind { kDense, kArray, kSparse, kKeyValue };
+enum class TableKind { kDense, kSparse, kKeyValue };
 enum class Combine { kMean, kSum };  // of the pushes that become one update
 
 // [begin, end) of a table's rows; of a sparse or key-value table, of its keys' hashes.
@@ -48,14 +46,10 @@ struct RowRange {
   auto operator<=>(const RowRange&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
-// Changes rows [range) of `width` floats in place.
-using UserFunction = std::function<void(std::span<float> values, RowRange range,
-                                        std::uint32_t width, std::span<const float> argument)>;
-
 struct TableSpec {
   std::string name;
   TableKind kind = TableKind::kDense;
-  std::uint64_t rows = 0;  // dense and array
+  std::uint64_t rows = 0;  // of a dense table
   std::uint32_t width = 1;
   Combine combine = Combine::kMean;
   std::shared_ptr<const optimizer::Optimizer> rule;  // of numbers
@@ -63,18 +57,11 @@ struct TableSpec {
   // Initial values: uniform in [-scale, scale) by (seed, row, column); 0: zeros.
   float initial_scale = 0;
   std::uint64_t seed = 0;
-  std::map<std::string, UserFunction, std::less<>> functions;
-  std::function<std::string(std::string_view old, std::string_view put)> merge;  // key-value
 };
 
 // Where a sparse or key-value key lies: its hash, below kHashEnd.
 inline constexpr std::uint64_t kHashEnd = std::uint64_t{1} << 63;
 std::uint64_t HashOfKey(std::uint64_t key);
-
-// The parts of an update below and from `at` on: what each half of a slot gets that is cut there.
-// Either may be empty. A user function's call goes to both with all of its argument.
-std::pair<std::string, std::string> SplitUpdate(const Update& update, std::uint64_t at,
-                                                const TableSpec& spec);
 
 // One contribution to an update.
 struct Part {
@@ -116,8 +103,6 @@ class Shard {
 
   virtual void Save(Tensors& tensors) const = 0;
   virtual absl::Status Load(const checkpoint::Decoded& snapshot) = 0;
-  // Moves the rows from `at` on into a new shard.
-  virtual std::unique_ptr<Shard> Split(std::uint64_t at) = 0;
   // Of parameters and of what the rule keeps beside them.
   virtual std::uint64_t bytes() const = 0;
 };

@@ -57,7 +57,7 @@ std::vector<MemberId> GroupOf(const JobView& view, const Topology& topology, con
 
 std::optional<Reduction> ReductionOf(const SlotOptions& slot) {
   const TableSpec& table = *slot.table;
-  const bool ranges = table.kind == TableKind::kDense || table.kind == TableKind::kArray;
+  const bool ranges = table.kind == TableKind::kDense;
   if (!ranges || table.rule == nullptr) return std::nullopt;
   if (table.rule->remembered() != optimizer::Optimizer::kNothing) return std::nullopt;
   std::optional<Reduction> reduction = std::visit(ReductionFor{}, slot.consistency);

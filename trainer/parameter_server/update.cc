@@ -76,7 +76,7 @@ absl::StatusOr<Update> DecodeUpdate(std::string_view bytes) {
   Header header;
   if (bytes.size() < sizeof header) return bad("it is shorter than its header");
   std::memcpy(&header, bytes.data(), sizeof header);
-  if (header.kind < 1 || header.kind > 5) return bad("its kind is unknown");
+  if (header.kind < 1 || header.kind > 4) return bad("its kind is unknown");
   for (const std::uint64_t count : {header.rows, header.keys, header.values, header.text}) {
     if (count > kMost) return bad("a count is absurd");
   }

@@ -10,7 +10,6 @@
 //   kFactors  as kRange, as products of factors (factors.h), which the server multiplies (Project
 //             Adam's offload of fully connected layers: activations and errors travel, not weights)
 //   kPairs    key-value: keys are (key, length) in turn, text holds the values one after another
-//   kCall     a user function (named by text) over rows first .. first + rows, with values
 //
 // To add a kind: a number, its sizes in SizesFit, its case in the shards that understand it.
 #pragma once
@@ -29,7 +28,6 @@ enum class UpdateKind : std::uint32_t {
   kRows = 2,
   kFactors = 3,
   kPairs = 4,
-  kCall = 5,
 };
 
 struct Update {

@@ -16,6 +16,7 @@
 #include "trainer/control/options.h"
 #include "trainer/membership/convert.h"
 #include "trainer/parameter_server/convert.h"
+#include "trainer/testing/client_loop.h"
 #include "trainer/transport/testing.h"
 
 namespace starling::server {

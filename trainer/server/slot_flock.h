@@ -20,6 +20,7 @@
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/lease_book.h"
 #include "trainer/server/slot_server.h"
+#include "trainer/testing/client_loop.h"
 #include "trainer/transport/testing.h"
 
 namespace starling::server::flock {
@@ -36,7 +37,7 @@ inline constexpr std::uint64_t kRows = 64;
 inline parameter_server::SlotOptions TableOf() {
   auto table = std::make_shared<parameter_server::TableSpec>();
   table->name = "t";
-  table->kind = parameter_server::TableKind::kArray;
+  table->kind = parameter_server::TableKind::kDense;
   table->rows = kRows;
   table->combine = parameter_server::Combine::kSum;
   table->rule = optimizer::MakeAdd();

@@ -25,7 +25,7 @@ class Script {
   explicit Script(const Rules& rules) : invariants_(1) {
     auto table = std::make_shared<TableSpec>();
     table->name = "units";
-    table->kind = TableKind::kArray;
+    table->kind = TableKind::kDense;
     table->rows = 4;
     table->combine = Combine::kSum;
     table->rule = optimizer::MakeAdd();

@@ -36,7 +36,7 @@ SlotWorld::SlotWorld(const SlotOptions& options)
       next_unit_(static_cast<std::size_t>(options.leases)) {
   auto table = std::make_shared<ps::TableSpec>();
   table->name = "units";
-  table->kind = ps::TableKind::kArray;
+  table->kind = ps::TableKind::kDense;
   table->rows = static_cast<std::uint64_t>(options.leases) + kUnleased;
   table->combine = ps::Combine::kSum;
   table->rule = optimizer::MakeAdd();

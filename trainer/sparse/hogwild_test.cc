@@ -2,6 +2,7 @@
 #include "trainer/sparse/hogwild.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -122,7 +123,7 @@ TEST(Hogwild, ReadingAndThenWritingLosesUpdatesSoThatTheCheckCanFail) {
     threads.emplace_back([&] {
       const float read = kernels::AtomicLoad(shared);
       both_have_read.arrive_and_wait();
-      kernels::AtomicStore(read + 1, shared);
+      std::atomic_ref<float>(shared).store(read + 1);
     });
   }
   for (std::thread& thread : threads) thread.join();

@@ -96,9 +96,6 @@ class Mesh {
   absl::Status Send(int peer, Tag tag, std::span<const std::byte> data, net::Deadline deadline) {
     return Wait(PostSend(peer, tag, data), deadline);
   }
-  absl::Status SendMessage(int peer, Tag tag, std::string_view text, net::Deadline deadline) {
-    return Send(peer, tag, std::as_bytes(std::span(text.data(), text.size())), deadline);
-  }
   absl::Status Receive(int peer, Tag tag, std::span<std::byte> data, net::Deadline deadline) {
     return Wait(PostReceive(peer, tag, data), deadline);
   }

@@ -23,6 +23,7 @@ namespace {
 using ::starling::transport::testing::Kind;
 using ::starling::transport::testing::Members;
 using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::SendText;
 using ::starling::transport::testing::Soon;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -75,7 +76,7 @@ void ExpectThatMembersStillConnect(Members& members) {
   const auto meshes = members.OpenAll(100);
   OnEachRank(members.size(), [&](int rank) {
     const int peer = (rank + 1) % members.size();
-    EXPECT_EQ(meshes[rank]->SendMessage(peer, kTag, "hello", Soon()), absl::OkStatus());
+    EXPECT_EQ(SendText(*meshes[rank], peer, kTag, "hello", Soon()), absl::OkStatus());
     const int before = (rank + members.size() - 1) % members.size();
     EXPECT_EQ(meshes[rank]->ReceiveMessage(before, kTag, 10, Soon()).value_or(""), "hello");
   });

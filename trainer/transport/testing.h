@@ -4,7 +4,9 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -43,6 +45,11 @@ inline void OnEachRank(int size, const std::function<void(int)>& body) {
   threads.reserve(static_cast<std::size_t>(size));
   for (int rank = 0; rank < size; ++rank) threads.emplace_back(body, rank);
   for (std::thread& thread : threads) thread.join();
+}
+
+inline absl::Status SendText(Mesh& mesh, int peer, Tag tag, std::string_view text,
+                             net::Deadline deadline) {
+  return mesh.Send(peer, tag, std::as_bytes(std::span(text)), deadline);
 }
 
 // The transports of members "member-0" ... of one job. Thread-compatible.

@@ -20,6 +20,7 @@ using ::starling::transport::testing::Kind;
 using ::starling::transport::testing::KindName;
 using ::starling::transport::testing::Members;
 using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::SendText;
 using ::starling::transport::testing::Soon;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -132,7 +133,7 @@ TEST_P(TransportContract, WakeEndsAWaitForAnyAndNothingElse) {
     waker.join();
   }
   meshes[0]->Wake();  // what is waited for by itself does not mind
-  ASSERT_TRUE(meshes[1]->SendMessage(0, kTag, "here", Soon()).ok());
+  ASSERT_TRUE(SendText(*meshes[1], 0, kTag, "here", Soon()).ok());
   EXPECT_TRUE(meshes[0]->Wait(ticket, Soon()).ok());
   std::thread ender([&] { meshes[0]->Cancel(absl::AbortedError("the view is over")); });
   absl::StatusOr<std::optional<Ticket>> ended = std::optional<Ticket>();
@@ -149,7 +150,7 @@ TEST_P(TransportContract, FramesFindTheReceiveOfTheirTagInOrder) {
     if (rank == 0) {
       for (const char* text : {"a1", "b1", "a2", "b2"}) {
         const Tag tag{1, text[0] == 'a' ? 20U : 21U};
-        EXPECT_EQ(mesh.SendMessage(1, tag, text, Soon()), absl::OkStatus());
+        EXPECT_EQ(SendText(mesh, 1, tag, text, Soon()), absl::OkStatus());
       }
       return;
     }
@@ -171,8 +172,8 @@ TEST_P(TransportContract, FramesWithoutReceiveStayInTheStreamBeyondTheAllowance)
   OnEachRank(2, [&](int rank) {
     const std::string large(5000, 'x');
     if (rank == 0) {
-      EXPECT_EQ(meshes[0]->SendMessage(1, {1, 20}, large, Soon()), absl::OkStatus());
-      EXPECT_EQ(meshes[0]->SendMessage(1, {1, 21}, "behind", Soon()), absl::OkStatus());
+      EXPECT_EQ(SendText(*meshes[0], 1, {1, 20}, large, Soon()), absl::OkStatus());
+      EXPECT_EQ(SendText(*meshes[0], 1, {1, 21}, "behind", Soon()), absl::OkStatus());
       return;
     }
     std::string first(5000, ' '), second(6, ' ');
@@ -190,7 +191,7 @@ TEST_P(TransportContract, MessageAboveTheLimitIsRefused) {
   auto meshes = members.OpenAll(1);
   OnEachRank(2, [&](int rank) {
     if (rank == 0) {
-      (void)meshes[0]->SendMessage(1, kTag, "eleven chars", Soon());
+      (void)SendText(*meshes[0], 1, kTag, "eleven chars", Soon());
       return;
     }
     const auto message = meshes[1]->ReceiveMessage(0, kTag, 5, Soon());
@@ -231,7 +232,7 @@ TEST_P(TransportContract, DeadlineNamesThePeerAndEndsTheMeshOnAllRanks) {
   EXPECT_EQ(ended[1].code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(UnreachableRanks(ended[1]), ElementsAre(2));
   // And every later call says the same.
-  EXPECT_EQ(meshes[0]->SendMessage(1, kTag, "x", Soon()), ended[0]);
+  EXPECT_EQ(SendText(*meshes[0], 1, kTag, "x", Soon()), ended[0]);
   EXPECT_EQ(meshes[0]->WaitAll(Soon()), ended[0]);
   EXPECT_EQ(meshes[0]->status(), ended[0]);
 }

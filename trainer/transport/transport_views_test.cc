@@ -17,6 +17,7 @@ using ::starling::transport::testing::Kind;
 using ::starling::transport::testing::KindName;
 using ::starling::transport::testing::Members;
 using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::SendText;
 using ::starling::transport::testing::Soon;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -86,8 +87,8 @@ TEST_P(TransportViews, TwoViewsAtOnceDoNotMix) {
   auto new_view = members.OpenAll(2);
   OnEachRank(2, [&](int rank) {
     const std::string mine = absl::StrCat("old of ", rank);
-    EXPECT_EQ(new_view[rank]->SendMessage(1 - rank, kTag, "new", Soon()), absl::OkStatus());
-    EXPECT_EQ(old_view[rank]->SendMessage(1 - rank, kTag, mine, Soon()), absl::OkStatus());
+    EXPECT_EQ(SendText(*new_view[rank], 1 - rank, kTag, "new", Soon()), absl::OkStatus());
+    EXPECT_EQ(SendText(*old_view[rank], 1 - rank, kTag, mine, Soon()), absl::OkStatus());
     EXPECT_EQ(old_view[rank]->ReceiveMessage(1 - rank, kTag, 100, Soon()).value_or(""),
               absl::StrCat("old of ", 1 - rank));
     EXPECT_EQ(new_view[rank]->ReceiveMessage(1 - rank, kTag, 100, Soon()).value_or(""), "new");
