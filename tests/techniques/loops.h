@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "trainer/parameter_server/server_loop.h"
 #include "trainer/testing/client_loop.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::techniques {
 

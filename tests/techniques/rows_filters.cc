@@ -15,7 +15,7 @@
 #include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/wire.h"
 #include "trainer/sparse/logistic_engine.h"
-#include "trainer/sparse/random_samples.h"
+#include "trainer/testing/random_samples.h"
 
 namespace starling::techniques {
 namespace {

@@ -17,7 +17,7 @@
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/shard_map.h"
-#include "trainer/parameter_server/slot_fleet.h"
+#include "trainer/testing/slot_fleet.h"
 
 namespace starling::techniques {
 namespace {

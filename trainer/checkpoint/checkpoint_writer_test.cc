@@ -6,8 +6,8 @@
 #include "common/sync/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/checkpoint/faulty_file_system.h"
-#include "trainer/checkpoint/test_states.h"
+#include "trainer/testing/faulty_file_system.h"
+#include "trainer/testing/test_states.h"
 
 namespace starling::checkpoint {
 namespace {

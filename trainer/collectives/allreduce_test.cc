@@ -13,8 +13,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/collectives/ranges.h"
+#include "trainer/testing/transports.h"
 #include "trainer/transport/frame.h"
-#include "trainer/transport/testing.h"
 
 namespace starling::collectives {
 namespace {

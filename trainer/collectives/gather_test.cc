@@ -12,7 +12,7 @@
 #include "gtest/gtest.h"
 #include "trainer/collectives/grouped_reduce.h"
 #include "trainer/collectives/ranges.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::collectives {
 namespace {

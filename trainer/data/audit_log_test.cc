@@ -10,7 +10,7 @@
 #include <string>
 
 #include "gtest/gtest.h"
-#include "trainer/data/test_files.h"
+#include "trainer/testing/test_files.h"
 
 namespace starling::data {
 namespace {

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/data/test_files.h"
+#include "trainer/testing/test_files.h"
 
 namespace starling::data {
 namespace {

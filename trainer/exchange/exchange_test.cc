@@ -11,7 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::exchange {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/membership/peer_fleet.h"
+#include "trainer/testing/peer_fleet.h"
 
 namespace starling::membership {
 namespace {

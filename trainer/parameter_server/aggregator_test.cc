@@ -6,7 +6,7 @@
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/slot_client.h"
 #include "trainer/parameter_server/slot_plan.h"
-#include "trainer/parameter_server/slot_testing.h"
+#include "trainer/testing/slot_testing.h"
 
 namespace starling::parameter_server {
 namespace {

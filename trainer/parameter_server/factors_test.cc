@@ -5,7 +5,7 @@
 
 #include <random>
 
-#include "trainer/parameter_server/slot_testing.h"
+#include "trainer/testing/slot_testing.h"
 
 namespace starling::parameter_server {
 namespace {

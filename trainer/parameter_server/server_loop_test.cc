@@ -10,7 +10,7 @@
 #include "gtest/gtest.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/testing/client_loop.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::parameter_server {
 namespace {

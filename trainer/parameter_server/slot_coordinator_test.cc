@@ -4,7 +4,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/parameter_server/slot_fleet.h"
+#include "trainer/testing/slot_fleet.h"
 
 namespace starling::parameter_server {
 namespace {

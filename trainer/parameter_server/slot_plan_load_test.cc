@@ -2,7 +2,7 @@
 // Which slots move because a server is too busy; trainer/simulation plays it under faults.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/parameter_server/slot_plan_testing.h"
+#include "trainer/testing/slot_plan_testing.h"
 
 namespace starling::parameter_server {
 namespace {

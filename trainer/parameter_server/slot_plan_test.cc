@@ -6,7 +6,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/parameter_server/lease_book.h"
-#include "trainer/parameter_server/slot_plan_testing.h"
+#include "trainer/testing/slot_plan_testing.h"
 
 namespace starling::parameter_server {
 namespace {

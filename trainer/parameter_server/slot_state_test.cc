@@ -13,7 +13,7 @@
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/optimizer/server_rules.h"
-#include "trainer/parameter_server/slot_testing.h"
+#include "trainer/testing/slot_testing.h"
 
 namespace starling::parameter_server {
 namespace {

@@ -17,7 +17,7 @@
 #include "trainer/membership/convert.h"
 #include "trainer/parameter_server/convert.h"
 #include "trainer/testing/client_loop.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::server {
 namespace {

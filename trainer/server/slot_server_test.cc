@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/server/lane_count.h"
-#include "trainer/server/slot_flock.h"
+#include "trainer/testing/slot_flock.h"
 
 namespace starling::server {
 namespace {

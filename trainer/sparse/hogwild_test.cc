@@ -6,9 +6,9 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/sparse/count_engine.h"
 #include "trainer/sparse/logistic_engine.h"
-#include "trainer/sparse/random_samples.h"
+#include "trainer/testing/count_engine.h"
+#include "trainer/testing/random_samples.h"
 
 namespace starling::sparse {
 namespace {

@@ -8,7 +8,7 @@
 #include "common/net/socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::transport {
 namespace {

@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 #include "trainer/transport/unix_socket.h"
 
 namespace starling::transport {

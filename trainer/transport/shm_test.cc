@@ -19,11 +19,11 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/testing/transports.h"
 #include "trainer/transport/frame.h"
 #include "trainer/transport/shm_segment.h"
 #include "trainer/transport/shm_stream.h"
 #include "trainer/transport/stream_mesh.h"
-#include "trainer/transport/testing.h"
 
 namespace starling::transport {
 namespace {

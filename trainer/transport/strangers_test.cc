@@ -11,11 +11,11 @@
 #include "common/net/socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/testing/transports.h"
 #include "trainer/transport/frame.h"
 #include "trainer/transport/handshake.h"
 #include "trainer/transport/socket_stream.h"
 #include "trainer/transport/stream_mesh.h"
-#include "trainer/transport/testing.h"
 
 namespace starling::transport {
 namespace {

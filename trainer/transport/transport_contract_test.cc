@@ -10,8 +10,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/testing/transports.h"
 #include "trainer/transport/frame.h"
-#include "trainer/transport/testing.h"
 
 namespace starling::transport {
 namespace {

@@ -9,8 +9,8 @@
 
 #include "trainer/data/batches.h"
 #include "trainer/data/dataset.h"
-#include "trainer/worker/tiny_engine.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/tiny_engine.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

@@ -9,10 +9,10 @@
 #include <set>
 
 #include "trainer/sparse/logistic_engine.h"
+#include "trainer/testing/sparse_job.h"
+#include "trainer/testing/tiny_engine.h"
+#include "trainer/testing/visit_job.h"
 #include "trainer/worker/client_worker.h"
-#include "trainer/worker/sparse_job.h"
-#include "trainer/worker/tiny_engine.h"
-#include "trainer/worker/visit_job.h"
 
 namespace starling::worker {
 namespace {

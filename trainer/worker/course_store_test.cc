@@ -9,7 +9,7 @@
 #include <sstream>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

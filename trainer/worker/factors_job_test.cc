@@ -3,9 +3,9 @@
 // (exchange.parameterServer.fullyConnected): fewer bytes, the same model.
 #include <cmath>
 
-#include "trainer/transport/testing.h"
-#include "trainer/worker/tiny_engine.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/tiny_engine.h"
+#include "trainer/testing/transports.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

@@ -6,9 +6,9 @@
 
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/sparse/logistic_engine.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/sparse_job.h"
+#include "trainer/testing/transports.h"
 #include "trainer/worker/slot_pipe.h"
-#include "trainer/worker/sparse_job.h"
 
 namespace starling::worker {
 namespace {

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "trainer/sparse/logistic_engine.h"
-#include "trainer/worker/sparse_job.h"
+#include "trainer/testing/sparse_job.h"
 
 namespace starling::worker {
 namespace {

@@ -9,12 +9,12 @@
 #include <thread>
 
 #include "common/clock/clock.h"
+#include "trainer/testing/tiny_engine.h"
 #include "trainer/transport/inproc_transport.h"
 #include "trainer/worker/course.h"
 #include "trainer/worker/state_copy.h"
 #include "trainer/worker/step_files.h"
 #include "trainer/worker/stopwatch.h"
-#include "trainer/worker/tiny_engine.h"
 #include "trainer/worker/training_board.h"
 #include "trainer/worker/training_state.h"
 #include "trainer/worker/validation.h"

@@ -11,8 +11,8 @@
 #include <map>
 
 #include "trainer/parameter_server/convert.h"
-#include "trainer/worker/server_process.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/server_process.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

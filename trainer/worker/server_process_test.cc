@@ -3,7 +3,7 @@
 // place, at the head, in the middle and at the tail of a chain; and they come, go and die beside
 // workers that do. Updates are whole numbers, one for each use of a sample, so the model itself
 // says whether one was lost or applied twice.
-#include "trainer/worker/server_process.h"
+#include "trainer/testing/server_process.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 #include "nlohmann/json.hpp"
 #include "trainer/server/snapshot_writer.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/parameter_server/factors.h"
-#include "trainer/worker/tiny_engine.h"
+#include "trainer/testing/tiny_engine.h"
 
 namespace starling::worker {
 namespace {

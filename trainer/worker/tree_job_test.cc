@@ -6,7 +6,7 @@
 
 #include <atomic>
 
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

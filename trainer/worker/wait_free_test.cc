@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 namespace {

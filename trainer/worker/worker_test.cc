@@ -8,7 +8,7 @@
 #include <fstream>
 #include <limits>
 
-#include "trainer/worker/flock.h"
+#include "trainer/testing/worker_flock.h"
 
 namespace starling::worker {
 namespace {

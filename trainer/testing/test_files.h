@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Files and folders for the tests of this folder; each test has its own and leaves none behind.
+// Files and folders for the tests of data sets; each test has its own and leaves none behind.
 #pragma once
 
 #include <cstdlib>

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/worker/server_flock.h"
+#include "trainer/testing/server_flock.h"
 
 namespace starling::worker {
 

@@ -36,7 +36,7 @@
 #include "trainer/control/options.h"
 #include "trainer/membership/convert.h"
 #include "trainer/server/server_member.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::worker {
 

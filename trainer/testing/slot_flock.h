@@ -21,7 +21,7 @@
 #include "trainer/parameter_server/lease_book.h"
 #include "trainer/server/slot_server.h"
 #include "trainer/testing/client_loop.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::server::flock {
 

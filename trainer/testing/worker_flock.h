@@ -19,8 +19,8 @@
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/checkpoint/file_system.h"
 #include "trainer/data/load_datasets.h"
+#include "trainer/testing/tiny_engine.h"
 #include "trainer/transport/inproc_transport.h"
-#include "trainer/worker/tiny_engine.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// States whose bytes follow from their id, and a folder for them: for the tests of this folder.
+// States whose bytes follow from their id, and a folder for them: for the tests of checkpoints.
 #pragma once
 
 #include <stdlib.h>

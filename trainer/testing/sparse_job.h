@@ -4,9 +4,9 @@
 #pragma once
 
 #include "trainer/data/sparse_dataset.h"
-#include "trainer/sparse/count_engine.h"
-#include "trainer/sparse/random_samples.h"
-#include "trainer/worker/visit_job.h"
+#include "trainer/testing/count_engine.h"
+#include "trainer/testing/random_samples.h"
+#include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
 

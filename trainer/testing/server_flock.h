@@ -30,8 +30,8 @@
 #include "trainer/membership/convert.h"
 #include "trainer/parameter_server/slot_coordinator.h"
 #include "trainer/server/server_member.h"
+#include "trainer/testing/server_process.h"
 #include "trainer/transport/inproc_transport.h"
-#include "trainer/worker/server_process.h"
 #include "trainer/worker/worker.h"
 
 namespace starling::worker {
