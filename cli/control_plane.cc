@@ -128,30 +128,6 @@ absl::Status ControllerKeeper::Tend() {
   return absl::OkStatus();
 }
 
-AliveFifo::~AliveFifo() {
-  if (descriptor_ >= 0) ::close(descriptor_);
-}
-
-absl::StatusOr<AliveFifo> AliveFifo::Hold(const std::string& job_folder) {
-  std::error_code error;
-  std::filesystem::create_directories(job_folder, error);
-  if (error) {
-    return absl::PermissionDeniedError(absl::StrCat(job_folder, ": ", error.message()));
-  }
-  ::chmod(job_folder.c_str(), 0700);
-  const std::string path = job_folder + "/alive";
-  if (::mkfifo(path.c_str(), 0600) != 0 && errno != EEXIST) {
-    return absl::PermissionDeniedError(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  AliveFifo fifo;
-  // Both ends: opening does not wait for a reader.
-  fifo.descriptor_ = ::open(path.c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
-  if (fifo.descriptor_ < 0) {
-    return absl::PermissionDeniedError(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  return fifo;
-}
-
 std::string LastLines(const std::string& path, int lines) {
   std::ifstream file(path);
   std::deque<std::string> last;

@@ -53,24 +53,6 @@ class ControllerKeeper {
   bool restarted_ = false;
 };
 
-// The job's FIFO, held open: while anybody holds it, its pods are wanted.
-class AliveFifo {
- public:
-  AliveFifo() = default;
-  ~AliveFifo();
-  AliveFifo(AliveFifo&& other) noexcept : descriptor_(std::exchange(other.descriptor_, -1)) {}
-  AliveFifo& operator=(AliveFifo&& other) noexcept {
-    std::swap(descriptor_, other.descriptor_);
-    return *this;
-  }
-
-  // Makes the job's folder and the FIFO in it if they are missing.
-  static absl::StatusOr<AliveFifo> Hold(const std::string& job_folder);
-
- private:
-  int descriptor_ = -1;
-};
-
 // The last `lines` lines of a text file, or what is there of them.
 std::string LastLines(const std::string& path, int lines);
 

@@ -26,7 +26,11 @@ bool IsSuspended(const Json& job) { return kube::IsConditionTrue(job, "Suspended
 absl::Status Follower::Open() {
   ASSIGN_OR_RETURN(store_, session_.Store());
   if (!only_watch_) {
-    ASSIGN_OR_RETURN(alive_, AliveFifo::Hold(session_.home().FolderOf(job_)));
+    RETURN_IF_ERROR(session_.home().CreateFolderOf(job_));
+    const std::string fifo = session_.home().FolderOf(job_) + "/alive";
+    if (const int error = process::AliveHold::Open(fifo, alive_); error != 0) {
+      return absl::ErrnoToStatus(error, absl::StrCat("cannot hold ", fifo, "; remove it"));
+    }
   }
   return Relist();
 }

@@ -10,6 +10,7 @@
 #include "cli/control_plane.h"
 #include "cli/session.h"
 #include "cli/story.h"
+#include "common/process/alive_fifo.h"
 
 namespace starling::cli {
 
@@ -53,7 +54,7 @@ class Follower {
   std::unique_ptr<kube::WatchStream> watch_;
   kube::Json job_;
   Story story_;
-  AliveFifo alive_;
+  process::AliveHold alive_;  // while we follow, its pods are wanted
   bool deleted_ = false;
   int interrupts_ = 0;
 };

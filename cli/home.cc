@@ -18,14 +18,14 @@ std::string Home::FolderOf(const kube::Json& job) const {
                               {kube::NamespaceOf(job), kube::NameOf(job), kube::UidOf(job)});
 }
 
-absl::Status Home::Create() const {
+absl::Status Home::Create(const std::string& path) {
   std::error_code error;
-  const bool made = std::filesystem::create_directories(path_, error);
+  const bool made = std::filesystem::create_directories(path, error);
   if (error) {
-    return absl::PermissionDeniedError(absl::StrCat(path_, ": cannot be created: ", error.message(),
+    return absl::PermissionDeniedError(absl::StrCat(path, ": cannot be created: ", error.message(),
                                                     "; choose another with STARLING_HOME"));
   }
-  if (made) ::chmod(path_.c_str(), 0700);
+  if (made) ::chmod(path.c_str(), 0700);
   return absl::OkStatus();
 }
 

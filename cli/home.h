@@ -26,9 +26,12 @@ class Home {
   std::string FolderOf(const kube::Json& job) const;  // of its pods, checkpoints and model
 
   // With the folders above it; only its owner may look inside.
-  absl::Status Create() const;
+  absl::Status Create() const { return Create(path_); }
+  absl::Status CreateFolderOf(const kube::Json& job) const { return Create(FolderOf(job)); }
 
  private:
+  static absl::Status Create(const std::string& path);
+
   std::string path_;
 };
 

@@ -2,7 +2,7 @@
 // Starts a program as a child with nothing of the parent's but what the plan says: no descriptors
 // beyond 0 to 2, default signal handlers, an empty signal mask, an exact environment.
 //
-// POSIX only, no Abseil: the static supervisor links this file alone. Everything else uses Start()
+// POSIX only, no Abseil: the static supervisor links this file. Everything else uses Start()
 // of process.h.
 #pragma once
 

@@ -29,6 +29,7 @@ class KubeClient;
 
 namespace starling::admission {
 
+inline constexpr int kWebhookPort = 9443;  // as kubebuilder's controllers serve it
 inline constexpr char kReviewPath[] = "/validate-starling-dev-v1alpha1-trainingjob";
 
 struct WebhookOptions {
@@ -37,7 +38,7 @@ struct WebhookOptions {
   std::string secret = "starling-webhook-certificate";
   std::string configuration = "starling";  // the ValidatingWebhookConfiguration; "": none is kept
   std::string address;                     // "": every one of this machine
-  int port = 9443;                         // 0: any free one, see Webhook::port()
+  int port = kWebhookPort;                 // 0: any free one, see Webhook::port()
   int max_connections = 32;
   absl::Duration check_every = absl::Minutes(1);
   absl::Duration retry_after = absl::Seconds(5);

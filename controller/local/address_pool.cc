@@ -13,6 +13,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/net/ports.h"
 
 namespace starling::local {
 namespace {
@@ -20,8 +21,6 @@ namespace {
 constexpr unsigned kHosts = 254;             // .1 to .254 of each /24
 constexpr unsigned kNetworks = 254 * 256;    // 127.1.0 to 127.254.255
 constexpr unsigned kAddresses = 4 * kHosts;  // what one home may use: four networks
-constexpr int kFirstPort = 7070;
-constexpr int kLastPort = 7073;
 
 std::uint32_t Hash(std::string_view text) {  // FNV-1a
   std::uint32_t hash = 2166136261U;
@@ -51,8 +50,8 @@ absl::StatusOr<std::string> AddressPool::Take() {
   }
   return absl::ResourceExhaustedError(
       absl::StrCat("no address is free from ", Address(0), " to ", Address(kAddresses - 1),
-                   "; does another program listen at ports ", kFirstPort, " to ", kLastPort,
-                   " of all addresses?"));
+                   "; does another program listen at ports ", net::kFirstPodPort, " to ",
+                   net::kLastPodPort, " of all addresses?"));
 }
 
 void AddressPool::Use(const std::string& address) {
@@ -63,7 +62,7 @@ void AddressPool::Use(const std::string& address) {
 }
 
 bool SomebodyListens(const std::string& address) {
-  for (int port = kFirstPort; port <= kLastPort; ++port) {
+  for (int port = net::kFirstPodPort; port <= net::kLastPodPort; ++port) {
     const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) return false;
     const int yes = 1;  // connections that linger after their end are nobody

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The folders of jobs and the FIFOs in them that tell pods that somebody still wants them.
 //
-// Whoever holds <job folder>/alive open for writing keeps the job's pods running; the kernel closes
-// it for us however we die.
+// Whoever holds <job folder>/alive open keeps the job's pods running (common/process/alive_fifo.h).
 #pragma once
 
 #include <map>
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/process/alive_fifo.h"
 #include "controller/local/folders.h"
 
 namespace starling::local {
@@ -17,9 +17,6 @@ namespace starling::local {
 class JobFolders {
  public:
   explicit JobFolders(std::string home) : home_(std::move(home)) {}
-  ~JobFolders();
-  JobFolders(const JobFolders&) = delete;
-  JobFolders& operator=(const JobFolders&) = delete;
 
   // Makes the folder and its FIFO if they are missing, and holds the FIFO open.
   absl::Status Hold(const JobReference& job);
@@ -32,7 +29,7 @@ class JobFolders {
 
  private:
   const std::string home_;
-  std::map<std::string, int> held_;  // by the job's UID
+  std::map<std::string, process::AliveHold> held_;  // by the job's UID
 };
 
 }  // namespace starling::local

@@ -9,6 +9,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "controller/admission/webhook.h"
 #include "controller/scheduling/gang.h"
 
 namespace starling::manager {
@@ -230,7 +231,8 @@ absl::Status ChooseHome(bool of_a_cluster, Options& options) {
 void FillFromEnvironment(ClusterOptions& cluster) {
   cluster.ns = Environment("WATCH_NAMESPACE");
   cluster.image = Environment("STARLING_IMAGE");
-  if (!Environment("KUBERNETES_SERVICE_HOST").empty()) cluster.webhook_port = 9443;
+  if (!Environment("KUBERNETES_SERVICE_HOST").empty())
+    cluster.webhook_port = admission::kWebhookPort;
   if (const std::string ns = Environment("POD_NAMESPACE"); !ns.empty()) cluster.election.ns = ns;
 }
 

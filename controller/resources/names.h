@@ -41,11 +41,6 @@ inline constexpr std::string_view kControllerNamespace = "starling-system";
 inline constexpr std::string_view kSeedSecret = "starling-controller-ca";
 inline constexpr std::string_view kSeedKey = "seed";
 
-inline constexpr int kCoordinatorPort = 7070;
-inline constexpr int kMemberPort = 7071;
-inline constexpr int kDataPort = 7072;
-inline constexpr int kMetricsPort = 7073;
-
 // Which job an object belongs to. The UID tells it from an earlier job of the same name.
 struct JobIdentity {
   std::string ns;

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/json/json.h"
+#include "common/net/ports.h"
 #include "common/status/macros.h"
 #include "controller/resources/objects.h"
 #include "controller/resources/resources.h"
@@ -137,12 +138,12 @@ Json Ports(const Draft& draft) {
     ports.push_back({{"name", name}, {"containerPort", port}, {"protocol", "TCP"}});
   };
   if (draft.member()) {
-    add("member", kMemberPort);
-    add("data", kDataPort);
+    add("member", net::kMemberPort);
+    add("data", net::kDataPort);
   } else {
-    add("coordinator", kCoordinatorPort);
+    add("coordinator", net::kCoordinatorPort);
   }
-  add("metrics", kMetricsPort);
+  add("metrics", net::kMetricsPort);
   return ports;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "common/net/ports.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/objects.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -55,7 +56,8 @@ Json BuildService(const JobIdentity& job) {
       {"ipFamilyPolicy", "PreferDualStack"},
       {"publishNotReadyAddresses", true},
       {"selector", {{Text(kJobLabel), job.name}}},
-      {"ports", Json::array({{{"name", "metrics"}, {"port", kMetricsPort}, {"protocol", "TCP"}}})}};
+      {"ports",
+       Json::array({{{"name", "metrics"}, {"port", net::kMetricsPort}, {"protocol", "TCP"}}})}};
   return service;
 }
 

@@ -17,13 +17,14 @@
 #include <vector>
 
 #include "common/clock/clock.h"
+#include "common/net/ports.h"
 #include "common/sync/mutex.h"
 #include "controller/trainingjob/coordinator_links.h"
 
 namespace starling::trainingjob {
 
 struct GrpcLinkOptions {
-  int port = resources::kCoordinatorPort;
+  int port = net::kCoordinatorPort;
   // Rises with every controller process: what an older one says later is not obeyed.
   std::int64_t lease_transition = 1;
   // What the jobs' credentials are derived from (resources/credentials.h).

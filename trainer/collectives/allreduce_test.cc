@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/ranges/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/collectives/ranges.h"
 #include "trainer/testing/transports.h"
 #include "trainer/transport/frame.h"
 
@@ -71,7 +71,7 @@ std::vector<float> RingOrderSum(const Arrays& arrays) {
   const std::size_t length = arrays[0].size();
   std::vector<std::size_t> chunk_of(length);
   for (std::size_t chunk = 0; chunk < arrays.size(); ++chunk) {
-    const Range range = PartOf(length, chunk, arrays.size());
+    const ranges::Range<std::size_t> range = ranges::PartOf(length, chunk, arrays.size());
     for (std::size_t i = range.begin; i < range.end; ++i) chunk_of[i] = chunk;
   }
   return SumFrom(arrays, [&](std::size_t i) { return chunk_of[i]; });
@@ -142,8 +142,8 @@ TEST_P(AllreduceTest, SendsExactlyTheBytesOfItsFormula) {
     std::size_t expected = (n - 1) * length;
     if (algorithm() == Algorithm::kRing) {
       // All chunks but rank+1 in the first half, all but rank+2 in the second.
-      expected = 2 * length - PartOf(length, (rank + 1) % n, n).size() -
-                 PartOf(length, (rank + 2) % n, n).size();
+      expected = 2 * length - ranges::PartOf(length, (rank + 1) % n, n).size() -
+                 ranges::PartOf(length, (rank + 2) % n, n).size();
       if (n == 1) expected = 0;
     }
     transport::Traffic total;

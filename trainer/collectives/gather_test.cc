@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/ranges/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/collectives/grouped_reduce.h"
-#include "trainer/collectives/ranges.h"
 #include "trainer/testing/transports.h"
 
 namespace starling::collectives {
@@ -88,9 +88,9 @@ std::vector<std::vector<float>> ReduceOn(int ranks, const std::vector<std::vecto
   OnEachRank(ranks, [&](int rank) {
     Workspace workspace;
     const auto count = static_cast<int>(groups.size());
-    const GroupRange mine = GroupsOf(rank, ranks, count);
+    const ranges::Range<int> mine = ranges::PartOf(count, rank, ranks);
     std::vector<std::span<const float>> spans;
-    for (int g = mine.first; g < mine.last; ++g) spans.emplace_back(groups[g]);
+    for (int g = mine.begin; g < mine.end; ++g) spans.emplace_back(groups[g]);
     EXPECT_EQ(GroupedReduce({*meshes[rank], kTag, Soon(), workspace}, count, spans, sums[rank]),
               absl::OkStatus());
   });
@@ -136,34 +136,20 @@ TEST(GroupedReduce, SendsEachGroupOnceToEachOwnerAndEachRangeOnceToAll) {
   const auto meshes = members.OpenAll(1);
   OnEachRank(kRanks, [&](int rank) {
     Workspace workspace;
-    const GroupRange mine = GroupsOf(rank, kRanks, 8);
+    const ranges::Range<int> mine = ranges::PartOf(8, rank, kRanks);
     std::vector<std::span<const float>> spans;
-    for (int g = mine.first; g < mine.last; ++g) spans.emplace_back(all[g]);
+    for (int g = mine.begin; g < mine.end; ++g) spans.emplace_back(all[g]);
     std::vector<float> sum(kLength);
     EXPECT_EQ(GroupedReduce({*meshes[rank], kTag, Soon(), workspace}, 8, spans, sum),
               absl::OkStatus());
-    const std::size_t own = PartOf(kLength, rank, kRanks).size();
+    const std::size_t own = ranges::PartOf(kLength, rank, kRanks).size();
     std::size_t sent = 0;
     for (int peer = 0; peer < kRanks; ++peer) {
       if (peer != rank) sent += meshes[rank]->traffic(peer).payload_sent;
     }
-    EXPECT_EQ(sent, sizeof(float) * (static_cast<std::size_t>(mine.count()) * (kLength - own) +
+    EXPECT_EQ(sent, sizeof(float) * (static_cast<std::size_t>(mine.size()) * (kLength - own) +
                                      (kRanks - 1) * own));
   });
-}
-
-TEST(GroupsOf, CoversAllGroupsInOrderForAnyNumberOfRanks) {
-  for (int groups = 1; groups <= 16; ++groups) {
-    for (int ranks = 1; ranks <= 16; ++ranks) {
-      int next = 0;
-      for (int rank = 0; rank < ranks; ++rank) {
-        const GroupRange range = GroupsOf(rank, ranks, groups);
-        EXPECT_EQ(range.first, next);
-        next = range.last;
-      }
-      EXPECT_EQ(next, groups);
-    }
-  }
 }
 
 }  // namespace

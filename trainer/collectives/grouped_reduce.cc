@@ -3,9 +3,9 @@
 
 #include <vector>
 
+#include "common/ranges/ranges.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
-#include "trainer/collectives/ranges.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::collectives {
@@ -26,7 +26,7 @@ class Reduction {
       : communicator_(communicator),
         mesh_(communicator.mesh),
         groups_(groups),
-        my_groups_(GroupsOf(communicator.rank(), communicator.size(), groups)),
+        my_groups_(ranges::PartOf(groups, communicator.rank(), communicator.size())),
         mine_(mine),
         sum_(sum),
         scratch_(communicator.workspace.Floats(2 * static_cast<std::size_t>(groups) * kPiece)),
@@ -35,8 +35,8 @@ class Reduction {
   absl::Status Run() {
     PostCopies();
     PostParts();
-    const Range own = RangeOf(communicator_.rank());
-    const std::size_t pieces = PiecesOf(own, kPiece);
+    const ranges::Range<std::size_t> own = RangeOf(communicator_.rank());
+    const std::size_t pieces = ranges::PiecesOf(own, kPiece);
     if (pieces > 0) PostPiece(0);
     for (std::size_t piece = 0; piece < pieces; ++piece) {
       if (piece + 1 < pieces) PostPiece(piece + 1);
@@ -53,7 +53,9 @@ class Reduction {
   }
 
  private:
-  Range RangeOf(int rank) const { return PartOf(sum_.size(), rank, communicator_.size()); }
+  ranges::Range<std::size_t> RangeOf(int rank) const {
+    return ranges::PartOf(sum_.size(), rank, communicator_.size());
+  }
 
   transport::Tag CopyTag() const {
     return {communicator_.tag.step, communicator_.tag.channel | kCopyPhase};
@@ -62,7 +64,7 @@ class Reduction {
   // The other owners' finished ranges come straight into place.
   void PostCopies() {
     for (int peer = 0; peer < communicator_.size(); ++peer) {
-      const Range range = RangeOf(peer);
+      const ranges::Range<std::size_t> range = RangeOf(peer);
       if (peer == communicator_.rank() || range.size() == 0) continue;
       tickets_.push_back(
           mesh_.PostReceive(peer, CopyTag(), std::as_writable_bytes(range.Of(sum_))));
@@ -73,10 +75,10 @@ class Reduction {
   void PostParts() {
     for (int peer = 0; peer < communicator_.size(); ++peer) {
       if (peer == communicator_.rank()) continue;
-      const Range range = RangeOf(peer);
-      for (std::size_t piece = 0; piece < PiecesOf(range, kPiece); ++piece) {
+      const ranges::Range<std::size_t> range = RangeOf(peer);
+      for (std::size_t piece = 0; piece < ranges::PiecesOf(range, kPiece); ++piece) {
         for (const std::span<const float> gradient : mine_) {
-          const auto part = PieceOf(range, piece, kPiece).Of(gradient);
+          const auto part = ranges::PieceOf(range, piece, kPiece).Of(gradient);
           tickets_.push_back(mesh_.PostSend(peer, communicator_.tag, std::as_bytes(part)));
         }
       }
@@ -92,11 +94,12 @@ class Reduction {
   }
 
   void PostPiece(std::size_t piece) {
-    const Range range = PieceOf(RangeOf(communicator_.rank()), piece, kPiece);
+    const ranges::Range<std::size_t> range =
+        ranges::PieceOf(RangeOf(communicator_.rank()), piece, kPiece);
     for (int peer = 0; peer < communicator_.size(); ++peer) {
       if (peer == communicator_.rank()) continue;
-      const GroupRange theirs = GroupsOf(peer, communicator_.size(), groups_);
-      for (int group = theirs.first; group < theirs.last; ++group) {
+      const ranges::Range<int> theirs = ranges::PartOf(groups_, peer, communicator_.size());
+      for (int group = theirs.begin; group < theirs.end; ++group) {
         receives_[SlotOf(piece, group)] = mesh_.PostReceive(
             peer, communicator_.tag, std::as_writable_bytes(Scratch(piece, group, range.size())));
       }
@@ -104,12 +107,13 @@ class Reduction {
   }
 
   absl::Status AddPiece(std::size_t piece) {
-    const Range range = PieceOf(RangeOf(communicator_.rank()), piece, kPiece);
+    const ranges::Range<std::size_t> range =
+        ranges::PieceOf(RangeOf(communicator_.rank()), piece, kPiece);
     const std::span<float> sum = range.Of(sum_);
     for (int group = 0; group < groups_; ++group) {
       std::span<const float> gradient = Scratch(piece, group, range.size());
-      if (group >= my_groups_.first && group < my_groups_.last) {
-        gradient = range.Of(mine_[group - my_groups_.first]);
+      if (group >= my_groups_.begin && group < my_groups_.end) {
+        gradient = range.Of(mine_[group - my_groups_.begin]);
       } else {
         RETURN_IF_ERROR(mesh_.Wait(receives_[SlotOf(piece, group)], communicator_.deadline));
       }
@@ -126,7 +130,7 @@ class Reduction {
   const Communicator& communicator_;
   transport::Mesh& mesh_;
   const int groups_;
-  const GroupRange my_groups_;
+  const ranges::Range<int> my_groups_;
   const std::span<const std::span<const float>> mine_;
   const std::span<float> sum_;
   const std::span<float> scratch_;
@@ -136,16 +140,12 @@ class Reduction {
 
 }  // namespace
 
-GroupRange GroupsOf(int rank, int size, int groups) {
-  const auto bound = [&](std::int64_t r) { return static_cast<int>(r * groups / size); };
-  return {bound(rank), bound(std::int64_t{rank} + 1)};
-}
-
 absl::Status GroupedReduce(const Communicator& communicator, int groups,
                            std::span<const std::span<const float>> mine, std::span<float> sum) {
   STARLING_CHECK(groups >= 1, "a batch has at least one group");
-  const GroupRange expected = GroupsOf(communicator.rank(), communicator.size(), groups);
-  STARLING_CHECK(static_cast<int>(mine.size()) == expected.count(),
+  const ranges::Range<int> expected =
+      ranges::PartOf(groups, communicator.rank(), communicator.size());
+  STARLING_CHECK(static_cast<int>(mine.size()) == expected.size(),
                  "a rank brings the gradients of exactly its groups");
   for (const std::span<const float> gradient : mine) {
     STARLING_CHECK(gradient.size() == sum.size(), "all groups' gradients are as long as the sum");

@@ -13,18 +13,9 @@
 
 namespace starling::collectives {
 
-// [first, last) of the `groups` that rank `rank` of `size` holds, maybe none: [floor(rank*groups/
-// size), floor((rank+1)*groups/size)).
-struct GroupRange {
-  int first = 0;
-  int last = 0;
-  int count() const { return last - first; }
-};
-GroupRange GroupsOf(int rank, int size, int groups);
-
-// `mine` are this rank's group gradients in group order, GroupsOf(rank, size, groups).count() of
-// them, each as long as `sum`, which receives ((g0 + g1) + g2) + ... at every rank. `sum` overlaps
-// none of them. `groups` is at least 1.
+// `mine` are the gradients of this rank's groups, ranges::PartOf(groups, rank, size), perhaps none,
+// in group order, each as long as `sum`, which receives ((g0 + g1) + g2) + ... at every rank. `sum`
+// overlaps none of them. `groups` is at least 1.
 absl::Status GroupedReduce(const Communicator& communicator, int groups,
                            std::span<const std::span<const float>> mine, std::span<float> sum);
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/ranges/ranges.h"
 #include "common/status/macros.h"
 #include "trainer/collectives/allreduce.h"
-#include "trainer/collectives/ranges.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::collectives {
@@ -49,7 +49,7 @@ class Ring {
 
  private:
   struct Incoming {
-    Range range;
+    ranges::Range<std::size_t> range;
     bool add = false;
     bool pass_on = false;
   };
@@ -60,9 +60,10 @@ class Ring {
       // Of the left neighbour's: rank-k-1 while adding, rank-k while copying.
       const bool add = round < size_ - 1;
       const std::size_t back = add ? round + 1 : round - (size_ - 1);
-      const Range chunk = PartOf(data_.size(), (rank_ + size_ - back) % size_, size_);
-      for (std::size_t i = 0; i < PiecesOf(chunk, kPiece); ++i) {
-        incoming_.push_back({PieceOf(chunk, i, kPiece), add, round + 1 < rounds});
+      const ranges::Range<std::size_t> chunk =
+          ranges::PartOf(data_.size(), (rank_ + size_ - back) % size_, size_);
+      for (std::size_t i = 0; i < ranges::PiecesOf(chunk, kPiece); ++i) {
+        incoming_.push_back({ranges::PieceOf(chunk, i, kPiece), add, round + 1 < rounds});
       }
     }
   }
@@ -79,14 +80,15 @@ class Ring {
         mesh_.PostReceive(left, communicator_.tag, std::as_writable_bytes(target));
   }
 
-  void Send(const Range& range) {
+  void Send(const ranges::Range<std::size_t>& range) {
     const auto right = static_cast<int>((rank_ + 1) % size_);
     sends_.push_back(mesh_.PostSend(right, communicator_.tag, std::as_bytes(range.Of(data_))));
   }
 
   void SendChunk(std::size_t index) {
-    const Range chunk = PartOf(data_.size(), index, size_);
-    for (std::size_t i = 0; i < PiecesOf(chunk, kPiece); ++i) Send(PieceOf(chunk, i, kPiece));
+    const ranges::Range<std::size_t> chunk = ranges::PartOf(data_.size(), index, size_);
+    for (std::size_t i = 0; i < ranges::PiecesOf(chunk, kPiece); ++i)
+      Send(ranges::PieceOf(chunk, i, kPiece));
   }
 
   const Communicator& communicator_;

@@ -16,10 +16,6 @@
 
 namespace starling::control {
 
-inline constexpr int kMemberPort = 7071;   // control, dialled by the coordinator
-inline constexpr int kDataPort = 7072;     // dialled by other members
-inline constexpr int kMetricsPort = 7073;  // HTTP
-
 struct Options {
   std::string spec_path;      // --spec: the resolved spec, JSON
   std::string secret_path;    // --secret: the job's data-plane key

@@ -18,6 +18,7 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
+#include "common/net/ports.h"
 #include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
@@ -86,8 +87,8 @@ int Serve(const Options& options, tls::Identity identity,
   const clock::SystemClock clock;
   metrics::Registry registry;
   ShellOptions shell_options;
-  shell_options.listen = HostPort(options.address, kCoordinatorPort);
-  shell_options.member_port = kMemberPort;
+  shell_options.listen = HostPort(options.address, net::kCoordinatorPort);
+  shell_options.member_port = net::kMemberPort;
   shell_options.identity = std::move(identity);
   shell_options.job_uid = options.job_uid;
   shell_options.progress_file = options.progress_file;
@@ -96,7 +97,7 @@ int Serve(const Options& options, tls::Identity identity,
   auto shell =
       CoordinatorShell::Start(std::move(shell_options), std::move(machine), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
-  auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
+  auto endpoint = metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry);
   if (!endpoint.ok()) return Fail(kFailed, endpoint.status());
   log::Info("ready", {{"address", options.address}, {"pod", options.pod_name}});
   int signal = 0;

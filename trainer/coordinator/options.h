@@ -12,10 +12,6 @@
 
 namespace starling::coordinator {
 
-inline constexpr int kCoordinatorPort = 7070;  // dialled by the controller
-inline constexpr int kMemberPort = 7071;       // of every member, dialled by us
-inline constexpr int kMetricsPort = 7073;      // HTTP
-
 struct Options {
   std::string spec_path;  // --spec: the resolved spec; it says which kind of coordinator leads
   std::string tls_path;   // --tls: the folder of tls.crt, tls.key and ca.crt

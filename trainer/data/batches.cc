@@ -13,25 +13,16 @@ namespace {
 
 constexpr std::int64_t kGroups = 16;
 
-// Part `index` when [0, whole) is cut into `parts` as evenly as whole numbers allow.
-Range Part(std::int64_t whole, std::int64_t index, std::int64_t parts) {
-  return {index * whole / parts, (index + 1) * whole / parts};
-}
-
 }  // namespace
 
 Range Share(std::int64_t batch, std::int64_t index, std::int64_t members) {
-  return Part(batch, index, members);
+  return ranges::PartOf(batch, index, members);
 }
 
 std::int64_t GroupCount(std::int64_t batch) { return std::min(batch, kGroups); }
 
 Range Group(std::int64_t batch, std::int64_t group) {
-  return Part(batch, group, GroupCount(batch));
-}
-
-Range GroupsOf(std::int64_t batch, std::int64_t index, std::int64_t members) {
-  return Part(GroupCount(batch), index, members);
+  return ranges::PartOf(batch, group, GroupCount(batch));
 }
 
 Batches::Batches(std::int64_t samples, std::int64_t batch, std::uint64_t seed)

@@ -10,15 +10,11 @@
 #include <string>
 #include <vector>
 
+#include "common/ranges/ranges.h"
+
 namespace starling::data {
 
-// [begin, end)
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t size() const { return end - begin; }
-  friend bool operator==(const Range&, const Range&) = default;
-};
+using Range = ranges::Range<std::int64_t>;
 
 // What member `index` of `members` computes of a batch of `batch` samples: positions
 // [floor(i b / n), floor((i + 1) b / n)), perhaps none.
@@ -29,8 +25,6 @@ Range Share(std::int64_t batch, std::int64_t index, std::int64_t members);
 std::int64_t GroupCount(std::int64_t batch);
 // The positions of group g: [floor(g b / G), floor((g + 1) b / G)).
 Range Group(std::int64_t batch, std::int64_t group);
-// The groups that member `index` of `members` computes, perhaps none.
-Range GroupsOf(std::int64_t batch, std::int64_t index, std::int64_t members);
 
 // Thread-safe: immutable.
 class Batches {

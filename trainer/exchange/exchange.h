@@ -29,6 +29,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
+#include "common/ranges/ranges.h"
 #include "trainer/collectives/allreduce.h"
 #include "trainer/collectives/grouped_reduce.h"
 #include "trainer/transport/mesh.h"
@@ -79,7 +80,7 @@ class Exchange {
   virtual void Cancel(const absl::Status& reason) = 0;
 
   // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
-  virtual collectives::GroupRange Groups(int rank, int size, int groups) const = 0;
+  virtual ranges::Range<int> Groups(int rank, int size, int groups) const = 0;
 };
 
 // Group i is rank i's share; sums in place by allreduce. `bucket_sizes` are in elements.

@@ -17,7 +17,6 @@ namespace starling::exchange {
 namespace {
 
 using ::starling::collectives::Algorithm;
-using ::starling::collectives::GroupRange;
 using ::starling::transport::testing::Kind;
 using ::starling::transport::testing::Members;
 using ::starling::transport::testing::OnEachRank;
@@ -293,14 +292,14 @@ std::vector<Reproduced> Reproduce(int ranks, int groups, const std::vector<std::
     const auto exchange = NewReproducibleExchange(buckets);
     auto& [gradients, statistics] = results[rank];
     gradients.resize(Total(buckets));
-    const GroupRange mine = exchange->Groups(rank, ranks, groups);
+    const ranges::Range<int> mine = exchange->Groups(rank, ranks, groups);
     for (std::uint64_t number = 1; number <= 2; ++number) {
       Step step{ranks == 1 ? nullptr : meshes[rank].get(), number, gradients, {}};
       step.groups = groups;
       step.deadline = Soon();
       ASSERT_EQ(exchange->Begin(step), absl::OkStatus());
       std::vector<double> rows;
-      for (int group = mine.first; group < mine.last; ++group) {
+      for (int group = mine.begin; group < mine.end; ++group) {
         // Backward of one group after the other writes into the same gradients.
         const auto gradient =
             Gradient(gradients.size(), 1000 * static_cast<std::uint32_t>(number) + group);
@@ -335,8 +334,8 @@ TEST(ReproducibleExchange, AllReduceDoesNotSoTheCheckCanFail) {
     OnEachRank(ranks, [&](int rank) {
       const auto exchange = NewAllReduceExchange({1000}, Algorithm::kRing);
       std::vector<float> gradients(1000, 0);
-      const GroupRange mine = collectives::GroupsOf(rank, ranks, 16);
-      for (int group = mine.first; group < mine.last; ++group) {
+      const ranges::Range<int> mine = ranges::PartOf(16, rank, ranks);
+      for (int group = mine.begin; group < mine.end; ++group) {
         const auto part = Gradient(1000, group);
         for (std::size_t i = 0; i < 1000; ++i) gradients[i] += part[i];
       }

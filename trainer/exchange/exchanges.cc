@@ -20,8 +20,8 @@ class AllReduce final : public Reduction {
  public:
   explicit AllReduce(collectives::Algorithm algorithm) : algorithm_(algorithm) {}
 
-  collectives::GroupRange Groups(int rank, int, int) const override { return {rank, rank + 1}; }
-  absl::Status Begin(const Step&, collectives::GroupRange) override { return absl::OkStatus(); }
+  ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
+  absl::Status Begin(const Step&, ranges::Range<int>) override { return absl::OkStatus(); }
   absl::Status Add(const Step&, int, const Bucket&) override { return absl::OkStatus(); }
 
   absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) override {
@@ -40,15 +40,15 @@ class Reproducible final : public Reduction {
  public:
   explicit Reproducible(std::size_t buckets) : buckets_(buckets) {}
 
-  collectives::GroupRange Groups(int rank, int size, int groups) const override {
-    return collectives::GroupsOf(rank, size, groups);
+  ranges::Range<int> Groups(int rank, int size, int groups) const override {
+    return ranges::PartOf(groups, rank, size);
   }
 
-  absl::Status Begin(const Step& step, collectives::GroupRange groups) override {
+  absl::Status Begin(const Step& step, ranges::Range<int> groups) override {
     groups_ = groups;
     added_.clear();
     if (step.gradients.empty()) return absl::OkStatus();
-    const auto needed = static_cast<std::size_t>(Alone(step) ? 1 : groups.count());
+    const auto needed = static_cast<std::size_t>(Alone(step) ? 1 : groups.size());
     if (gradients_.size() < needed) gradients_.resize(needed);
     for (std::size_t i = 0; i < needed; ++i) gradients_[i].resize(step.gradients.size());
     added_.assign(buckets_, 0);
@@ -57,7 +57,7 @@ class Reproducible final : public Reduction {
 
   absl::Status Add(const Step& step, int group, const Bucket& bucket) override {
     const auto gradient = bucket.range.Of(std::span<const float>(step.gradients));
-    const int index = group - groups_.first;
+    const int index = group - groups_.begin;
     if (!Alone(step)) {
       kernels::Copy(gradient, bucket.range.Of(std::span(gradients_[index])));
       return absl::OkStatus();
@@ -65,7 +65,7 @@ class Reproducible final : public Reduction {
     int& next = added_[bucket.index];
     if (index != next) {
       return absl::InvalidArgumentError(absl::StrCat("step ", step.number, ": group ", group,
-                                                     " was added when group ", groups_.first + next,
+                                                     " was added when group ", groups_.begin + next,
                                                      " was due; groups come in order"));
     }
     ++next;
@@ -85,8 +85,8 @@ class Reproducible final : public Reduction {
       return absl::OkStatus();
     }
     std::vector<std::span<const float>> mine;
-    mine.reserve(static_cast<std::size_t>(groups_.count()));
-    for (int i = 0; i < groups_.count(); ++i) {
+    mine.reserve(static_cast<std::size_t>(groups_.size()));
+    for (int i = 0; i < groups_.size(); ++i) {
       mine.push_back(bucket.range.Of(std::span<const float>(gradients_[i])));
     }
     return collectives::GroupedReduce({*step.mesh, tag, step.deadline, workspace_}, step.groups,
@@ -95,7 +95,7 @@ class Reproducible final : public Reduction {
 
  private:
   const std::size_t buckets_;
-  collectives::GroupRange groups_;
+  ranges::Range<int> groups_;
   std::vector<std::vector<float>> gradients_;  // by group of this rank
   std::vector<int> added_;                     // alone: groups so far, by bucket
   collectives::Workspace workspace_;
@@ -104,8 +104,8 @@ class Reproducible final : public Reduction {
 // A single worker's gradients are their own sum.
 class Nothing final : public Reduction {
  public:
-  collectives::GroupRange Groups(int rank, int, int) const override { return {rank, rank + 1}; }
-  absl::Status Begin(const Step& step, collectives::GroupRange) override {
+  ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
+  absl::Status Begin(const Step& step, ranges::Range<int>) override {
     if (Alone(step)) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "the job's exchange is none, but its view has ", step.mesh->size(),

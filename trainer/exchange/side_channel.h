@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/ranges/ranges.h"
 #include "trainer/collectives/grouped_reduce.h"
 #include "trainer/exchange/exchange.h"
 
@@ -20,7 +21,7 @@ namespace starling::exchange {
 class SideChannel {
  public:
   // The groups that a rank contributes.
-  using GroupsOfRank = std::function<collectives::GroupRange(int rank)>;
+  using GroupsOfRank = std::function<ranges::Range<int>(int rank)>;
 
   // Sends the control word. The step's mesh may be null.
   SideChannel(const Step& step, GroupsOfRank groups_of_rank);

@@ -52,10 +52,10 @@ absl::Status StepExchange::Begin(const Step& step) {
   const auto groups_of_rank = [this](int rank) {
     return reduction_->Groups(rank, SizeOf(step_), step_.groups);
   };
-  const collectives::GroupRange mine = groups_of_rank(RankOf(step));
+  const ranges::Range<int> mine = groups_of_rank(RankOf(step));
   RETURN_IF_ERROR(reduction_->Begin(step_, mine));
   side_channel_.emplace(step_, groups_of_rank);
-  schedule_.Begin(mine.count(), step.gradients.empty(), SizeOf(step) > 1, [this](int bucket) {
+  schedule_.Begin(mine.size(), step.gradients.empty(), SizeOf(step) > 1, [this](int bucket) {
     const transport::Tag tag{step_.number,
                              collectives::kFirstBucketChannel + static_cast<std::uint32_t>(bucket)};
     return reduction_->Reduce(step_, tag, buckets_[bucket]);
@@ -66,9 +66,8 @@ absl::Status StepExchange::Begin(const Step& step) {
 }
 
 void StepExchange::Add(int group, int bucket) {
-  const collectives::GroupRange mine =
-      reduction_->Groups(RankOf(step_), SizeOf(step_), step_.groups);
-  if (group < mine.first || group >= mine.last) {
+  const ranges::Range<int> mine = reduction_->Groups(RankOf(step_), SizeOf(step_), step_.groups);
+  if (group < mine.begin || group >= mine.end) {
     return schedule_.Fail(absl::InvalidArgumentError(
         absl::StrCat("step ", step_.number, ": group ", group, " is not this rank's")));
   }

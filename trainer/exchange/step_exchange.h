@@ -9,9 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "common/ranges/ranges.h"
 #include "common/sync/mutex.h"
 #include "trainer/collectives/communicator.h"
-#include "trainer/collectives/ranges.h"
 #include "trainer/exchange/bucket_schedule.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/exchange/side_channel.h"
@@ -21,7 +21,7 @@ namespace starling::exchange {
 // Consecutive elements of the flat gradients.
 struct Bucket {
   int index = 0;
-  collectives::Range range;
+  ranges::Range<std::size_t> range;
 };
 
 // How the gradients of a bucket become their sum: what differs between kinds of exchange.
@@ -29,9 +29,9 @@ class Reduction {
  public:
   virtual ~Reduction() = default;
 
-  virtual collectives::GroupRange Groups(int rank, int size, int groups) const = 0;
+  virtual ranges::Range<int> Groups(int rank, int size, int groups) const = 0;
   // A step of this rank's `groups` begins.
-  virtual absl::Status Begin(const Step& step, collectives::GroupRange groups) = 0;
+  virtual absl::Status Begin(const Step& step, ranges::Range<int> groups) = 0;
   // `bucket` of step.gradients is complete for `group`. May be called by several threads at once,
   // for different buckets.
   virtual absl::Status Add(const Step& step, int group, const Bucket& bucket) = 0;
@@ -48,7 +48,7 @@ class StepExchange final : public Exchange {
   void Add(int group, int bucket) override;
   absl::StatusOr<Outcome> Finish(std::span<const double> statistics, int columns) override;
   void Cancel(const absl::Status& reason) override;
-  collectives::GroupRange Groups(int rank, int size, int groups) const override {
+  ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return reduction_->Groups(rank, size, groups);
   }
 

@@ -5,15 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/address.h"
+#include "common/net/ports.h"
 #include "trainer/membership/peer_coordinator.h"
 #include "trainer/membership/sync_round.h"
 
 namespace starling::membership {
-namespace {
-
-constexpr std::uint16_t kDataPort = 7072;
-
-}  // namespace
 
 // Pods whose process reports and may be in a view, by index. Says of the others why not.
 std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
@@ -102,7 +98,7 @@ View PeerCoordinator::Compose(const std::vector<MemberId>& members) const {
   for (const MemberId& id : members) {
     const Pod* pod = attendance_.FindPod(id.pod_uid);
     const Report* report = attendance_.ReportOf(id);
-    ViewMember member{id, net::ToString({pod->ip, kDataPort}), 0, pod->name};
+    ViewMember member{id, net::ToString({pod->ip, net::kDataPort}), 0, pod->name};
     if (!published_.empty()) {
       const View& newest = published_.rbegin()->second;
       const int rank = newest.RankOf(id);

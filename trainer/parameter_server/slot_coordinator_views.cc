@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/net/address.h"
+#include "common/net/ports.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/parameter_server/convert.h"
 #include "trainer/parameter_server/slot_coordinator.h"
@@ -17,7 +18,6 @@ using membership::Attendance;
 using membership::PodState;
 using membership::ViewMember;
 
-constexpr std::uint16_t kDataPort = 7072;
 constexpr absl::Duration kReplan = absl::Milliseconds(20);
 
 Presence PresenceOf(membership::Standing standing) {
@@ -223,7 +223,7 @@ std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod&
   if (!one.server && !Admitted(pod.uid)) return std::nullopt;
   one.pod = pod.name;
   one.node = pod.node;
-  one.address = net::ToString({pod.ip, kDataPort});
+  one.address = net::ToString({pod.ip, net::kDataPort});
   one.index = pod.index;
   one.leaving = attendance_.IsLeaving(one.id);
   if (one.leaving && !one.server && KeepWhileWorking(one.id, now)) one.leaving = false;

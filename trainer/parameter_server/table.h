@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/ranges/ranges.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/consistency/clocks.h"
 #include "trainer/optimizer/optimizer.h"
@@ -38,13 +39,7 @@ enum class TableKind { kDense, kSparse, kKeyValue };
 enum class Combine { kMean, kSum };  // of the pushes that become one update
 
 // [begin, end) of a table's rows; of a sparse or key-value table, of its keys' hashes.
-struct RowRange {
-  std::uint64_t begin = 0;
-  std::uint64_t end = 0;
-  std::uint64_t size() const { return end - begin; }
-  bool Holds(std::uint64_t row) const { return row >= begin && row < end; }
-  auto operator<=>(const RowRange&) const = default;  // NOLINT(modernize-use-nullptr)
-};
+using RowRange = ranges::Range<std::uint64_t>;
 
 struct TableSpec {
   std::string name;

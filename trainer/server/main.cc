@@ -14,6 +14,7 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
+#include "common/net/ports.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "trainer/control/control_service.h"
@@ -58,7 +59,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
-  return transport::OpenMixedTransport({.host = options.address, .port = control::kDataPort}, mine);
+  return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
 }
 
 [[noreturn]] void Main(const control::Options& options) {
@@ -80,7 +81,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);
   if (!identity.ok()) Fail(kBadInput, identity.status());
   metrics::Registry registry;
-  auto endpoint = metrics::MetricsEndpoint::Start(options.address, control::kMetricsPort, registry);
+  auto endpoint = metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry);
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
   auto transport = OpenTransport(options, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
@@ -103,7 +104,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .poke = [&service] { service->Poke(); }});
   // The coordinator may call before `service` is assigned; it is poked by Run's thread only.
   auto started = control::ControlService::Start(
-      {.address = net::ToString({options.address, control::kMemberPort}),
+      {.address = net::ToString({options.address, net::kMemberPort}),
        .identity = *std::move(identity),
        .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { member.OnDirective(d); },

@@ -19,8 +19,8 @@
 #include <string>
 #include <vector>
 
+#include "common/process/alive_fifo.h"
 #include "common/process/exit_status.h"
-#include "trainer/supervisor/alive.h"
 #include "trainer/supervisor/log_tail.h"
 #include "trainer/supervisor/options.h"
 #include "trainer/supervisor/records.h"
@@ -67,7 +67,7 @@ class Supervisor {
   std::string folder_;  // of progress and last exit
   std::string progress_file_;
   std::string oom_counter_file_;
-  AliveFifo alive_;
+  process::AliveWatch alive_;
   LogTail tail_;
   int signals_ = -1;
   int output_ = -1;  // the read end of the role's output

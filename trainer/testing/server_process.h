@@ -27,6 +27,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
+#include "common/net/ports.h"
 #include "common/net/socket.h"
 #include "common/status/check.h"
 #include "common/sync/mutex.h"
@@ -40,8 +41,7 @@
 
 namespace starling::worker {
 
-inline constexpr std::uint16_t kDataPort = 7072;  // at each pod's address, as in a job
-inline constexpr int kTestsEnd = 3;               // a server's descriptor of its socket
+inline constexpr int kTestsEnd = 3;  // a server's descriptor of its socket
 
 // One message of the socket: a letter, and what comes with it.
 struct Told {
@@ -95,7 +95,7 @@ inline absl::StatusOr<std::unique_ptr<transport::Transport>> OpenOwnTransport(
   options.member = control::NameOf(self);
   options.job = "job";
   options.secret = "secret";
-  const net::Address address{ip, kDataPort};
+  const net::Address address{ip, net::kDataPort};
   return kind == transport::testing::Kind::kTcp ? transport::OpenTcpTransport(address, options)
                                                 : transport::OpenMixedTransport(address, options);
 }

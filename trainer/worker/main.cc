@@ -13,6 +13,7 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/net/address.h"
+#include "common/net/ports.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "trainer/control/control_service.h"
@@ -31,10 +32,7 @@ namespace starling::worker {
 using control::ControlService;
 using control::Fail;
 using control::kBadInput;
-using control::kDataPort;
 using control::kFailed;
-using control::kMemberPort;
-using control::kMetricsPort;
 using control::Leave;
 using control::Options;
 using control::ReadLastExit;
@@ -112,7 +110,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
-  const net::Address address = {.host = options.address, .port = kDataPort};
+  const net::Address address = {.host = options.address, .port = net::kDataPort};
   if (spec.exchange().has_parameter_server()) return transport::OpenMixedTransport(address, mine);
   return transport::OpenTcpTransport(address, mine);
 }
@@ -177,14 +175,14 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!identity.ok()) Fail(kBadInput, identity.status());
   Intake intake;
   absl::StatusOr<std::unique_ptr<ControlService>> control = ControlService::Start(
-      {.address = net::ToString({options.address, kMemberPort}),
+      {.address = net::ToString({options.address, net::kMemberPort}),
        .identity = *std::move(identity),
        .job_uid = options.job_uid},
       {.on_directive = [&](const membership::Directive& d) { intake.OnDirective(d); },
        .make_report = [&] { return intake.MakeReport(); }});
   if (!control.ok()) Fail(kFailed, control.status());
   metrics::Registry registry;
-  auto endpoint = metrics::MetricsEndpoint::Start(options.address, kMetricsPort, registry);
+  auto endpoint = metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry);
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
   auto transport = OpenTransport(options, *spec, *secret, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());

@@ -58,7 +58,7 @@ absl::Status StepComputer::ComputeGroup(int64_t step, data::Range positions, int
 }
 
 absl::Status StepComputer::ValidateMine(const Layout& layout, std::span<double> statistics) {
-  if (layout.mine.count() == 0) return absl::OkStatus();
+  if (layout.mine.size() == 0) return absl::OkStatus();
   // Only workers with a row of statistics can contribute.
   int64_t index = 0;
   int64_t shares = 0;
@@ -78,11 +78,11 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
   }
   if (request.empty) return absl::OkStatus();
   const auto columns = static_cast<size_t>(layout.columns);
-  for (int group = layout.mine.first; group < layout.mine.last; ++group) {
+  for (int group = layout.mine.begin; group < layout.mine.end; ++group) {
     const data::Range positions = parts_.reproducible
                                       ? data::Group(layout.batch, group)
                                       : data::Share(layout.batch, layout.rank, layout.size);
-    const auto row = static_cast<size_t>(group - layout.mine.first) * columns;
+    const auto row = static_cast<size_t>(group - layout.mine.begin) * columns;
     RETURN_IF_ERROR(ComputeGroup(request.step, positions, group, statistics[row]));
   }
   return absl::OkStatus();
@@ -92,7 +92,7 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   compute_failed_ = false;
   const absl::Cleanup idle = [this] { parts_.stopwatch.Enter(Activity::kIdle); };
   const Layout layout = LayOut(request);
-  std::vector<double> statistics(static_cast<size_t>(layout.mine.count()) *
+  std::vector<double> statistics(static_cast<size_t>(layout.mine.size()) *
                                  static_cast<size_t>(layout.columns));
 
   RETURN_IF_ERROR(parts_.exchange.Begin(

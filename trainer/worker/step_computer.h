@@ -15,6 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
+#include "common/ranges/ranges.h"
 #include "trainer/data/batches.h"
 #include "trainer/data/dataset.h"
 #include "trainer/engine/engine.h"
@@ -72,7 +73,7 @@ class StepComputer {
     int size = 1;
     int64_t batch = 0;
     int groups = 1;
-    collectives::GroupRange mine;
+    ranges::Range<int> mine;
     int columns = 1;
   };
   Layout LayOut(const StepRequest& request) const;
