@@ -108,7 +108,7 @@ void Member::Install(const View& view, bool planned, Actions& actions) {
 
 void Member::DropUnsettledSnapshot(Actions& actions) {
   if (!snapshot_ || snapshot_->settled) return;
-  actions.push_back(DropCheckpoint{snapshot_->turn, snapshot_->id});
+  actions.push_back(DropCheckpoint{snapshot_->id});
   snapshot_.reset();
 }
 
@@ -242,7 +242,9 @@ Actions Member::OnReduced(const Reduction& reduction) {
   }
   settled_step_ = settled.step;
   actions.push_back(Settled{settled});
-  if (snapshot_ && snapshot_->id == settled) snapshot_->settled = true;
+  // A snapshot is of the state that the next reduction settles: it is taken where a step ends or a
+  // view begins, and one that is not settled by then goes with its view.
+  if (snapshot_) snapshot_->settled = true;
   CommitIfDue(actions);
   if (phase_ != Phase::kRun) return actions;  // only where a rule is switched off
 
@@ -285,19 +287,19 @@ void Member::ActOnTurnAndStop(const Reduction& reduction, Actions& actions) {
 
 void Member::Snap(bool settled, Actions& actions) {
   if (snapshot_ && !snapshot_->committing) {
-    actions.push_back(DropCheckpoint{snapshot_->turn, snapshot_->id});
+    actions.push_back(DropCheckpoint{snapshot_->id});
   }
   snapshot_ = Snapshot{agreed_.checkpoint_turn, *state_, false, settled, false};
-  actions.push_back(TakeCheckpoint{agreed_.checkpoint_turn, *state_, agreed_, Halted()});
+  actions.push_back(TakeCheckpoint{*state_, agreed_, Halted()});
 }
 
+// Candidates are above the fence: a view that is installed takes all of them away.
 void Member::ActOnCandidate(ViewNumber number, Actions& actions) {
-  if (number <= fence_) return;
   const auto candidate = candidates_.find(number);
   if (candidate != candidates_.end()) {
     const View view = candidate->second;
     Install(view, /*planned=*/true, actions);
-  } else if (!options_.rules.min_equals_max) {
+  } else if (!options_.rules.min_equals_max && number > fence_) {
     fence_ = number;
     phase_ = Phase::kLinger;
   }
@@ -314,9 +316,9 @@ Actions Member::OnBroken(ViewNumber view, const std::vector<MemberId>& unreachab
   return actions;
 }
 
-Actions Member::OnCheckpointWritten(std::int64_t turn) {
+Actions Member::OnCheckpointWritten(const StateId& id) {
   Actions actions;
-  if (snapshot_ && snapshot_->turn == turn) snapshot_->written = true;
+  if (snapshot_ && snapshot_->id == id) snapshot_->written = true;
   CommitIfDue(actions);
   return actions;
 }
@@ -325,14 +327,14 @@ void Member::CommitIfDue(Actions& actions) {
   if (!snapshot_ || snapshot_->committing || !snapshot_->written) return;
   if (!snapshot_->settled && options_.rules.checkpoint_only_settled) return;
   snapshot_->committing = true;
-  actions.push_back(CommitCheckpoint{snapshot_->turn, snapshot_->id});
+  actions.push_back(CommitCheckpoint{snapshot_->id});
 }
 
-Actions Member::OnCheckpointCommitted(std::int64_t turn) {
+Actions Member::OnCheckpointCommitted(const StateId& id) {
   Actions actions;
-  if (!snapshot_ || !snapshot_->committing || snapshot_->turn != turn) return actions;
-  if (Halted() && state_ && snapshot_->id == *state_) final_committed_ = true;
-  committed_turn_ = std::max(committed_turn_, turn);
+  if (!snapshot_ || !snapshot_->committing || snapshot_->id != id) return actions;
+  if (Halted() && snapshot_->id == *state_) final_committed_ = true;
+  committed_turn_ = std::max(committed_turn_, snapshot_->turn);
   snapshot_.reset();
   actions.push_back(SendReport{});
   ExitIfStopped(actions);

@@ -104,22 +104,19 @@ struct ApplySettings {
   Settings settings;
 };
 // Snapshot the state `id` now and write it in the background WITHOUT committing; `agreed` belongs
-// into it. Then OnCheckpointWritten(turn). Members that write nothing answer at once.
+// into it. Then OnCheckpointWritten(id). Members that write nothing answer at once.
 struct TakeCheckpoint {
-  std::int64_t turn = 0;
   StateId id;
   Agreed agreed;
   bool last = false;  // before a halt: nothing follows that could stand for it
 };
-// The snapshot is settled and written: commit it (rename), then OnCheckpointCommitted(turn). Prune
+// The snapshot is settled and written: commit it (rename), then OnCheckpointCommitted(id). Prune
 // older ones.
 struct CommitCheckpoint {
-  std::int64_t turn = 0;
   StateId id;
 };
 // The snapshot will never be committed: delete what was written.
 struct DropCheckpoint {
-  std::int64_t turn = 0;
   StateId id;
 };
 // No more steps in this view: training is over, halted or I am drained. Keep connections open and
@@ -176,10 +173,10 @@ class Member {
   Actions OnReduced(const Reduction& reduction);
   // A link of this view broke, a deadline passed, a copy or load failed.
   Actions OnBroken(ViewNumber view, const std::vector<MemberId>& unreachable);
-  // The snapshot of this turn is written (or needs no writing here).
-  Actions OnCheckpointWritten(std::int64_t turn);
+  // The snapshot of this state is written (or needs no writing here).
+  Actions OnCheckpointWritten(const StateId& id);
   // CommitCheckpoint is carried out.
-  Actions OnCheckpointCommitted(std::int64_t turn);
+  Actions OnCheckpointCommitted(const StateId& id);
   // SIGTERM or a notice: leave gracefully.
   Actions OnTerminate();
   // The grace period is over.

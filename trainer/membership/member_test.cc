@@ -161,6 +161,37 @@ TEST(Member, AnOldReductionThatArrivesInANewViewChangesNothing) {
   }
 }
 
+// What a shell may deliver late: it need not check by itself.
+TEST(Member, AReductionCountsOnceAndInItsOwnViewAndStepOnly) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  const Reduction of_view_before = group.Words({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 2), {kA, kB})));
+  ASSERT_EQ(group[kA].phase(), Phase::kRun);
+  const Reduction good = group.Words({kA, kB});
+  ASSERT_EQ(of_view_before.step, good.step);
+
+  Reduction of_step_before = good;
+  --of_step_before.step;
+  Reduction of_step_after = good;
+  ++of_step_after.step;
+  for (const Reduction& other : {of_view_before, of_step_before, of_step_after}) {
+    EXPECT_TRUE(group[kA].OnReduced(other).empty());
+    EXPECT_EQ(group[kA].state(), (StateId{V(1, 2), 0}));
+  }
+  EXPECT_NE(Find<Apply>(group[kA].OnReduced(good)), nullptr);
+  EXPECT_TRUE(group[kA].OnReduced(good).empty()) << "it comes twice";
+  EXPECT_EQ(group[kA].state(), (StateId{V(1, 2), 1}));
+}
+
+TEST(Member, AReductionOfAViewThatIsBrokenChangesNothing) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  const Reduction late = group.Words({kA, kB});
+  group.Do(kA, group[kA].OnBroken(V(1, 1), {}));
+  EXPECT_TRUE(group[kA].OnReduced(late).empty());
+}
+
 TEST(Member, ALaggardCopiesAndAdoptsOnlyWhatIsWhole) {
   Group group({kA, kB});
   group.Tell(Tell(ViewOf(V(1, 1), {kA})));
@@ -254,12 +285,12 @@ TEST(Member, ASnapshotIsCommittedOnceItIsWrittenAndItsStepIsSettled) {
   ASSERT_NE(Find<TakeCheckpoint>(taken), nullptr);
   EXPECT_EQ(Find<TakeCheckpoint>(taken)->id, (StateId{V(1, 1), 1}));
 
-  group.Do(kA, group[kA].OnCheckpointWritten(5));
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
   EXPECT_EQ(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
   group.Reduce({kA});
   EXPECT_NE(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
   EXPECT_EQ(group[kA].MakeReport().checkpoint_turn, 0);
-  group.Do(kA, group[kA].OnCheckpointCommitted(5));
+  group.Do(kA, group[kA].OnCheckpointCommitted({V(1, 1), 1}));
   EXPECT_EQ(group[kA].MakeReport().checkpoint_turn, 5);
 }
 
@@ -271,7 +302,7 @@ TEST(Member, ASnapshotThatIsNotSettledEndsWithItsView) {
   turn.checkpoint_turn = 5;
   group.Tell(turn);
   group.Reduce({kA});
-  group.Do(kA, group[kA].OnCheckpointWritten(5));
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
   group.Take(kA);
   group.Tell(Tell(ViewOf(V(1, 2), {kA})));
   group.Reduce({kA});
@@ -309,17 +340,42 @@ TEST(Member, AHaltSavesTheStateAndSettlesItBeforeItCounts) {
   const Actions actions = group.Take(kA);
   ASSERT_NE(Find<TakeCheckpoint>(actions), nullptr);
   EXPECT_TRUE(Find<membership::Run>(actions)->settle_only);
-  const std::int64_t turn = Find<TakeCheckpoint>(actions)->turn;
-  group.Do(kA, group[kA].OnCheckpointWritten(turn));
+  const StateId last = Find<TakeCheckpoint>(actions)->id;
+  group.Do(kA, group[kA].OnCheckpointWritten(last));
 
   group.Reduce({kA, kB}, /*empty=*/true);
   EXPECT_EQ(group[kA].phase(), Phase::kDone);
   EXPECT_EQ(group[kA].state(), (StateId{V(1, 1), 1}));
   EXPECT_NE(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
   EXPECT_FALSE(group[kA].MakeReport().stopped);
-  group.Do(kA, group[kA].OnCheckpointCommitted(turn));
+  group.Do(kA, group[kA].OnCheckpointCommitted(last));
   EXPECT_TRUE(group[kA].MakeReport().stopped);
   EXPECT_FALSE(group[kB].MakeReport().stopped);
+}
+
+// A checkpoint is being committed when the last step ends and the job is halted in the same moment:
+// what it holds is not the state that the job stops with.
+TEST(Member, ACheckpointOfAnEarlierStateIsNotTheOneOfTheHalt) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  group.Tell(turn);
+  group.Reduce({kA});
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
+  group.Reduce({kA});
+  const Actions actions = group.Take(kA);
+  ASSERT_NE(Find<CommitCheckpoint>(actions), nullptr);
+  EXPECT_EQ(Find<CommitCheckpoint>(actions)->id, (StateId{V(1, 1), 1}));
+
+  group.Tell(SettingsOf(3, true));
+  group.Reduce({kA}, /*empty=*/true);
+  ASSERT_EQ(group[kA].phase(), Phase::kDone);
+  ASSERT_EQ(group[kA].state(), (StateId{V(1, 1), 2}));
+  group.Do(kA, group[kA].OnCheckpointCommitted({V(1, 1), 1}));
+  EXPECT_EQ(group[kA].MakeReport().checkpoint_turn, 5);
+  EXPECT_FALSE(group[kA].MakeReport().stopped);
 }
 
 TEST(Member, AHaltedViewGoesOnWhenNewSettingsSaySo) {
@@ -356,11 +412,11 @@ TEST(Member, WhenAllAreAskedToLeaveTheySaveTheStateAndGo) {
   group.Reduce({kA, kB});
   const Actions actions = group.Take(kA);
   ASSERT_NE(Find<TakeCheckpoint>(actions), nullptr);
-  const std::int64_t turn = Find<TakeCheckpoint>(actions)->turn;
+  const StateId last = Find<TakeCheckpoint>(actions)->id;
   group.Reduce({kA, kB}, /*empty=*/true);
-  group.Do(kA, group[kA].OnCheckpointWritten(turn));
+  group.Do(kA, group[kA].OnCheckpointWritten(last));
   EXPECT_EQ(Find<Exit>(group.Take(kA)), nullptr);
-  group.Do(kA, group[kA].OnCheckpointCommitted(turn));
+  group.Do(kA, group[kA].OnCheckpointCommitted(last));
   EXPECT_NE(Find<Exit>(group.Take(kA)), nullptr);
 }
 
@@ -398,6 +454,27 @@ TEST(Member, SyncIdsThatComeBeforeTheViewAreKept) {
   group.Do(kB, group[kB].OnDirective(directive));
   EXPECT_EQ(group[kB].phase(), Phase::kRun);
   EXPECT_EQ(group[kA].phase(), Phase::kRun);
+}
+
+SyncId Stateless(ViewNumber view, const MemberId& member) {
+  SyncId sync_id;
+  sync_id.view = view;
+  sync_id.member = member;
+  return sync_id;
+}
+
+// As many are kept as a member far behind needs, and none of a view that is over takes a place.
+TEST(Member, SyncIdsOfViewsThatAreOverTakeNobodysPlace) {
+  Member member = Make(kA);
+  member.OnDirective(Tell(ViewOf(V(1, 50), {kA, kB})));
+  for (std::uint64_t epoch = 1; epoch < 20; ++epoch) member.OnSyncId(Stateless(V(1, epoch), kB));
+  for (std::uint64_t epoch = 51; epoch < 70; ++epoch) member.OnSyncId(Stateless(V(1, epoch), kB));
+  EXPECT_EQ(member.phase(), Phase::kSync) << "those were of other views";
+  member.OnSyncId(Stateless(V(1, 50), kB));
+  EXPECT_EQ(member.phase(), Phase::kRun);
+  // The newest was kept.
+  member.OnDirective(Tell(ViewOf(V(1, 69), {kA, kB})));
+  EXPECT_EQ(member.phase(), Phase::kRun);
 }
 
 TEST(Member, EvictedAliveItHoldsItsStateAndIsOut) {

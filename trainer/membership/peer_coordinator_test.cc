@@ -196,6 +196,23 @@ TEST(PeerCoordinator, ADrainingWorkerLeavesAtABoundaryAndIsReleasedOnceTheRestIs
   EXPECT_EQ(fleet.members_.at(0).state()->step, 2);
 }
 
+// It still holds what the others may have to copy.
+TEST(PeerCoordinator, WhoLeavesStaysUntilAllThatGoOnHaveReportedThatTheyAreSynced) {
+  Fleet fleet = Running(3);
+  fleet.pods_[1].state = PodState::kDraining;
+  fleet.desired_.workers = 2;
+  fleet.Want();
+  fleet.Settle();
+  fleet.connected_.erase(2);  // it runs, and its reports are slow
+  fleet.Step({0, 1, 2});
+  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
+  EXPECT_EQ(fleet.members_.at(1).phase(), Phase::kLinger);
+  EXPECT_FALSE(fleet.exited_.contains(1));
+  fleet.connected_.insert(2);
+  fleet.Settle();
+  EXPECT_TRUE(fleet.exited_.contains(1));
+}
+
 TEST(PeerCoordinator, ReplacementsJoinBeforeLeaversLeave) {
   Fleet fleet = Running(2);
   fleet.AddPod();
@@ -272,8 +289,8 @@ TEST(PeerCoordinator, AHaltIsReportedOnceEveryMemberHasStopped) {
   EXPECT_FALSE(fleet.Look().stopped);
   Member& member = fleet.members_.at(0);
   member.OnReduced({member.view()->number, member.state()->step + 1, {}, {}, true});
-  member.OnCheckpointWritten(member.agreed().checkpoint_turn);
-  member.OnCheckpointCommitted(member.agreed().checkpoint_turn);
+  member.OnCheckpointWritten(*member.state());
+  member.OnCheckpointCommitted(*member.state());
   fleet.Settle();
   EXPECT_TRUE(fleet.Look().stopped);
 

@@ -154,11 +154,11 @@ class Script {
         invariants_.OnBase(run->id.view, actor.content);
       } else if (const auto* take = std::get_if<membership::TakeCheckpoint>(&action)) {
         snapshots_[take->id] = actor.content;
-        Do(id, actor.member->OnCheckpointWritten(take->turn));
+        Do(id, actor.member->OnCheckpointWritten(take->id));
       } else if (const auto* commit = std::get_if<membership::CommitCheckpoint>(&action)) {
         store_[commit->id] = snapshots_.at(commit->id);
         invariants_.OnCommitted(commit->id, store_[commit->id].hash());
-        Do(id, actor.member->OnCheckpointCommitted(commit->turn));
+        Do(id, actor.member->OnCheckpointCommitted(commit->id));
       }
     }
     if (!actor.member->state()) return;

@@ -48,6 +48,41 @@ void Invariants::OnContribution(ViewNumber view, std::int64_t step, std::uint64_
   }
 }
 
+void Invariants::OnApplied(const membership::MemberId& member, const membership::StateId& id,
+                           ViewNumber view, std::int64_t step) {
+  if (id.view == view && id.step == step) return;
+  Fail(absl::StrCat("2: ", member.pod_uid, "/", member.start, " applies step ", step, " of view ",
+                    Name(view), " and calls it step ", id.step, " of view ", Name(id.view)));
+}
+
+void Invariants::OnAdopted(const membership::MemberId& member, ViewNumber view, ViewNumber whole) {
+  if (view == whole) return;
+  Fail(absl::StrCat("4: ", member.pod_uid, "/", member.start, " adopts a copy in view ", Name(view),
+                    " that is not whole"));
+}
+
+void Invariants::OnSynced(const membership::MemberId& member, ViewNumber view) {
+  ViewNumber& newest = synced_[member];
+  newest = std::max(newest, view);
+}
+
+void Invariants::OnReleased(const membership::MemberId& member) {
+  const auto mine = synced_.find(member);
+  if (mine == synced_.end()) return;  // it holds nothing
+  const bool held =
+      std::any_of(views_.upper_bound(mine->second), views_.end(), [&](const auto& of) {
+        const membership::View& view = of.second;
+        return !view.Has(member) &&
+               std::all_of(view.members.begin(), view.members.end(), [&](const auto& other) {
+                 const auto synced = synced_.find(other.id);
+                 return synced != synced_.end() && synced->second >= view.number;
+               });
+      });
+  if (held) return;
+  Fail(absl::StrCat("4: ", member.pod_uid, "/", member.start,
+                    " is released before all members of a view without it are synced"));
+}
+
 void Invariants::OnSpread(ViewNumber view, std::int64_t lowest, std::int64_t highest) {
   if (highest - lowest > 1) {
     Fail(absl::StrCat("2: members of view ", Name(view), " are at steps ", lowest, " and ",
@@ -70,7 +105,25 @@ void Invariants::OnSettled(ViewNumber view, std::int64_t step, std::uint64_t has
   AddFact({view, step, hash, "settled"});
 }
 
+void Invariants::OnCommitting(const membership::StateId& name, bool written) {
+  if (written) return;
+  Fail(absl::StrCat("5: a checkpoint of step ", name.step, " of view ", Name(name.view),
+                    " is committed before it is written"));
+}
+
+void Invariants::OnStopped(const membership::MemberId& member, const membership::StateId& state) {
+  if (committed_.contains(state)) return;
+  Fail(absl::StrCat("5: ", member.pod_uid, "/", member.start, " says that it has stopped at step ",
+                    state.step, " of view ", Name(state.view), ", which no checkpoint holds"));
+}
+
 void Invariants::OnCommitted(const membership::StateId& name, std::uint64_t hash) {
+  committed_.insert(name);
+  const auto known = states_.find(name);
+  if (known != states_.end() && known->second != hash) {
+    Fail(absl::StrCat("5: the checkpoint of step ", name.step, " of view ", Name(name.view),
+                      " holds other bytes than that state"));
+  }
   AddFact({name.view, name.step, hash, "committed as a checkpoint"});
 }
 

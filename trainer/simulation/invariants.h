@@ -40,15 +40,29 @@ class Invariants {
                const Content& content);
   // 2: contributions to one (view, step) start from one state.
   void OnContribution(membership::ViewNumber view, std::int64_t step, std::uint64_t from);
+  // 2: a reduction of this view and step was applied, and made the state `id`.
+  void OnApplied(const membership::MemberId& member, const membership::StateId& id,
+                 membership::ViewNumber view, std::int64_t step);
   // 2: members of one view are at most one step apart.
   void OnSpread(membership::ViewNumber view, std::int64_t lowest, std::int64_t highest);
   // 4: a member started in `view` from `base`: all that its ancestors settled is in it, unless it
   // was waived or died with the last process that held it.
   void OnBase(membership::ViewNumber view, const Content& base);
+  // 4: a member adopts what it has staged, which is whole for the sync round of `whole`.
+  void OnAdopted(const membership::MemberId& member, membership::ViewNumber view,
+                 membership::ViewNumber whole);
+  // 4: a member says that it has completed the sync round of this view.
+  void OnSynced(const membership::MemberId& member, membership::ViewNumber view);
+  // 4: a coordinator lets this member go: what it holds, all members of a later view hold.
+  void OnReleased(const membership::MemberId& member);
   // 4: the state of step `step` was settled in `view`.
   void OnSettled(membership::ViewNumber view, std::int64_t step, std::uint64_t hash);
   // 5: a checkpoint of that name was committed: whoever comes after `view` must descend from it.
   void OnCommitted(const membership::StateId& name, std::uint64_t hash);
+  // 5: what is committed was written.
+  void OnCommitting(const membership::StateId& name, bool written);
+  // 5: a member says that it has stopped: this state, its last, is saved.
+  void OnStopped(const membership::MemberId& member, const membership::StateId& state);
   // 4's price: a coordinator counts a pod that may live as ended, and says so (StepsAtRisk). What
   // views with a member of that pod settled may be lost from now on.
   void OnGivenUp(const std::string& pod_uid) { given_up_.insert(pod_uid); }
@@ -78,6 +92,8 @@ class Invariants {
   std::string violation_;
   std::map<membership::ViewNumber, membership::View> views_;
   std::map<membership::StateId, std::uint64_t> states_;
+  std::map<membership::MemberId, membership::ViewNumber> synced_;  // the newest, ever
+  std::set<membership::StateId> committed_;
   std::map<std::pair<membership::ViewNumber, std::int64_t>, std::uint64_t> contributions_;
   std::set<std::string> given_up_;
   std::map<membership::ViewNumber, Content> bases_;

@@ -2,9 +2,11 @@
 // A whole job in one thread and no time at all: the REAL machines of trainer/membership, with a
 // clock, a network, storage, a controller and a supervisor that a seed makes up.
 //
-// Messages are delayed, lost, repeated and reordered; processes are killed, paused and cut off,
-// half of them in the middle of a sync round, a copy or a takeover; coordinators die, and two lead
-// at once. After every event the invariants are checked; in the end the faults stop and the job
+// Messages are delayed, lost, repeated and reordered; a member's machine hears some things again
+// when they are long over (reductions, sync ids, copies, commits of a step or view before), and its
+// step loop lags behind it; processes are killed, paused and cut off, half of them in the middle of
+// a sync round, a copy or a takeover; coordinators die, and two lead at once; the job is halted and
+// resumed. After every event the invariants are checked; in the end the faults stop and the job
 // must finish. One seed is one history, for ever: a failure is repeated by its seed.
 //
 // To add a fault: a kind in simulator_faults.cc. To add a rule: a switch in membership/rules.h and
@@ -41,6 +43,8 @@ struct Outcome {
   int copies = 0;
   int restores = 0;
   int committed = 0;
+  int lags = 0;   // times that a step loop fell behind its machine
+  int halts = 0;  // of the job, which was wanted again
   std::vector<std::string> trace;
 };
 

@@ -54,6 +54,8 @@ TEST(Simulation, TheInvariantsHoldWhateverFails) {
     sum.copies += outcome.copies;
     sum.restores += outcome.restores;
     sum.committed += outcome.committed;
+    sum.lags += outcome.lags;
+    sum.halts += outcome.halts;
   }
   // The faults did happen.
   EXPECT_GT(sum.kills, Seeds());
@@ -62,6 +64,8 @@ TEST(Simulation, TheInvariantsHoldWhateverFails) {
   EXPECT_GT(sum.copies, Seeds() / 2);
   EXPECT_GT(sum.restores, Seeds() / 100);
   EXPECT_GT(sum.committed, Seeds());
+  EXPECT_GT(sum.lags, Seeds());
+  EXPECT_GT(sum.halts, Seeds() / 10);
   RecordProperty("events", std::to_string(sum.events));
 }
 

@@ -100,7 +100,8 @@ void Simulator::CheckAll() {
   for (const auto& [id, process] : processes_) {
     if (!process.alive || !process.machine->state()) continue;
     const StateId& state = *process.machine->state();
-    invariants_.OnState(id, state, process.content);
+    // What the loop has not come to yet may be what makes the content the state's.
+    if (process.todo.empty()) invariants_.OnState(id, state, process.content);
     if (process.machine->phase() != membership::Phase::kRun) continue;
     auto [known, added] = spread.emplace(state.view, std::pair(state.step, state.step));
     known->second.first = std::min(known->second.first, state.step);

@@ -4,6 +4,7 @@
 // simulator_control.cc, faults in simulator_faults.cc.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -48,6 +49,21 @@ class Simulator {
     StateId id;
     Content content;
     membership::Agreed agreed;
+    int number = 0;  // of its process
+    bool written = false;
+  };
+  // Of the reductions of a view, in order. The step alone does not name one: an empty reduction
+  // leaves the state where it is, and another of the same step may follow.
+  struct Round {
+    ViewNumber view = 0;
+    std::int64_t step = 0;
+    std::int64_t number = 0;
+    auto operator<=>(const Round&) const = default;  // NOLINT(modernize-use-nullptr)
+  };
+  // A reduction that is complete at one member.
+  struct Reduced {
+    membership::Reduction reduction;
+    std::uint64_t update = 0;
   };
 
   // One process of a worker's pod.
@@ -56,17 +72,26 @@ class Simulator {
     std::unique_ptr<membership::Member> machine;
     bool alive = true;
     bool paused = false;
-    bool stop_here = false;    // a fault has hit in the middle of its actions
     std::vector<Event> inbox;  // what arrived while it was paused
+    // The step loop runs beside the machine: directives reach the machine while the loop is busy,
+    // and what the loop is to do waits, in order.
+    bool busy = false;
+    std::deque<membership::Action> todo;
+    std::vector<Event> behind;  // what the loop itself will receive
     Content content;
     Content staged;
+    ViewNumber whole = 0;                           // the view for which `staged` is whole
+    ViewNumber barred = 0;                          // data of lower views is refused
     std::map<ViewNumber, membership::View> opened;  // views that it takes data of
     std::map<ViewNumber, std::vector<Event>> parked;
-    std::map<std::pair<ViewNumber, std::int64_t>, std::map<MemberId, Contribution>> received;
-    std::set<std::pair<ViewNumber, std::int64_t>> contributed;
+    std::map<Round, std::map<MemberId, Contribution>> received;
+    std::map<ViewNumber, std::int64_t> rounds;  // reductions that it has completed
+    std::set<Round> contributed;
     std::map<std::pair<ViewNumber, MemberId>, int> shares;
     std::optional<Snapshot> snapshot;
+    int snapshots = 0;
     bool settle_only = false;
+    ViewNumber ran = 0;  // the last view in which it ran
   };
   struct Pod {
     std::string uid;
@@ -117,7 +142,12 @@ class Simulator {
   void StartProcess(Pod& pod);
   void KeepReporting(const MemberId& id);
   void ToProcess(const MemberId& id, Micros delay, std::function<void(Process&)> event);
+  void ToLoop(const MemberId& id, Micros delay, std::function<void(Process&)> event);
+  void Obey(Process& process, const membership::Directive& directive);
   void Do(Process& process, const membership::Actions& actions);
+  void DoAtOnce(Process& process, const membership::Action& action);
+  void GoOn(Process& process);
+  void FallBehind(Process& process, Event then);
   void On(Process& process, const membership::Fence& fence);
   void On(Process& process, const membership::AbortView& abort);
   void On(Process& process, const membership::OpenMesh& open);
@@ -131,13 +161,13 @@ class Simulator {
   void On(Process& process, const membership::Run& run);
   void On(Process& process, const membership::TakeCheckpoint& take);
   void On(Process& process, const membership::CommitCheckpoint& commit);
+  void On(Process& process, const membership::DropCheckpoint& drop);
   void On(Process& process, const membership::SendReport& report);
   void On(Process& process, const membership::Exit& exit);
-  // TryReduceIn has done these before, or nothing is to be done here.
+  // Ask has done these before, or nothing is to be done here.
   void On(Process&, const membership::Apply&) {}
   void On(Process&, const membership::Settled&) {}
   void On(Process&, const membership::ApplySettings&) {}
-  void On(Process&, const membership::DropCheckpoint&) {}
   void On(Process&, const membership::Pause&) {}
   void Send(Process& from, const MemberId& to, ViewNumber view,
             std::function<void(Process&)> event);
@@ -145,11 +175,14 @@ class Simulator {
                const std::function<void(Process&)>& event);
   void CloseLinks(Process& process, ViewNumber below, bool flush);
   void Break(const MemberId& at, ViewNumber view, const MemberId& peer, Micros delay);
-  void Expect(Process& process);
+  void Expect(Process& process, ViewNumber view);
   void ScheduleStep(Process& process);
   void Contribute(Process& process, const StateId& from);
   void TryReduce(Process& process);
   bool TryReduceIn(Process& process, const membership::View& view);
+  std::optional<Reduced> ReducedIn(const Process& process, const membership::View& view) const;
+  Round RoundOf(const Process& process, ViewNumber view) const;
+  bool Ask(Process& process, const Reduced& reduced);
   void OnShare(Process& process, ViewNumber view, const MemberId& from, const Content& content,
                std::size_t holders);
   void Kill(Process& process);
@@ -176,6 +209,7 @@ class Simulator {
   void Hit(Point point, Process& process);
   void RandomFault();
   void KillCoordinator(bool replace_only);
+  void Halt(bool halt);
   Process* RandomProcess();
 
   const Options options_;
@@ -207,6 +241,7 @@ class Simulator {
   std::int64_t wanted_ = 0;
   std::int64_t sequence_sent_ = 0;
   std::int64_t settings_generation_ = 1;
+  bool halt_ = false;
   bool finished_ = false;
 
   std::set<ViewNumber> published_;

@@ -105,9 +105,8 @@ void Simulator::TellAll(Coordinator& coordinator) {
     const int copies = Late() ? 1 : Chance(0.05) ? 0 : Chance(0.05) ? 2 : 1;
     for (int i = 0; i < copies; ++i) {
       const Micros delay = !Late() && Chance(0.05) ? Random(10'000, 400'000) : Random(100, 2000);
-      ToProcess(stream.to, delay, [this, directive](Process& process) {
-        Do(process, process.machine->OnDirective(directive));
-      });
+      ToProcess(stream.to, delay,
+                [this, directive](Process& process) { Obey(process, directive); });
     }
   }
 }
@@ -129,7 +128,7 @@ void Simulator::Dial(Coordinator& coordinator, const std::string& uid) {
   // The first directive carries the incarnation.
   const membership::Directive directive = coordinator.machine->DirectiveFor(uid);
   ToProcess(stream.to, Random(100, 2000), [this, directive](Process& told) {
-    Do(told, told.machine->OnDirective(directive));
+    Obey(told, directive);
     ReportToCoordinators(told);
   });
   AfterEvent(coordinator);
@@ -157,6 +156,8 @@ void Simulator::CoordinatorTick(int index) {
 // Every stream that is open to this process carries its report up.
 void Simulator::ReportToCoordinators(Process& process) {
   const membership::Report report = process.machine->MakeReport();
+  if (report.state) invariants_.OnSynced(process.id, report.state->view);
+  if (report.stopped) invariants_.OnStopped(process.id, *report.state);
   for (const auto& coordinator : coordinators_) {
     const auto stream = coordinator->streams.find(process.id.pod_uid);
     if (!coordinator->alive || stream == coordinator->streams.end()) continue;
@@ -204,6 +205,7 @@ void Simulator::SayDesired(int index) {
   desired.min_workers = 1;
   desired.checkpoint_interval_ms = 200;
   desired.settings.generation = settings_generation_;
+  desired.settings.halt = halt_;
   desired.finished = finished_;
   // A pod object goes away some time after its end was confirmed; here at once for some.
   for (const auto& pod : pods_) {

@@ -25,6 +25,7 @@ void Simulator::PlanFaults() {
     data_cuts_.clear();
     for (const auto& coordinator : coordinators_) coordinator->cut.clear();
     wanted_ = std::max<std::int64_t>(1, wanted_);
+    if (halt_) Halt(false);
   });
 }
 
@@ -67,11 +68,19 @@ void Simulator::KillCoordinator(bool replace_only) {
   StartCoordinator();
 }
 
+// Suspended, and wanted again before the processes are taken away.
+void Simulator::Halt(bool halt) {
+  Trace(halt ? "halt" : "resume the job");
+  halt_ = halt;
+  ++settings_generation_;
+  outcome_.halts += halt ? 1 : 0;
+}
+
 void Simulator::RandomFault() {
   if (Late()) return;
   Process* process = RandomProcess();
   if (process == nullptr) return;
-  const std::int64_t kind = Random(0, 11);
+  const std::int64_t kind = Random(0, 12);
   if (kind <= 2) {
     Kill(*process);
   } else if (kind <= 4) {
@@ -102,6 +111,12 @@ void Simulator::RandomFault() {
     Trace(absl::StrCat("wanted: ", wanted_));
   } else if (kind == 10) {
     ++settings_generation_;
+  } else if (kind == 11) {
+    if (halt_) return;
+    Halt(true);
+    At(Random(50'000, 1'500'000), [this] {
+      if (halt_) Halt(false);
+    });
   } else {
     Coordinator& some = *coordinators_[static_cast<std::size_t>(
         Random(0, static_cast<std::int64_t>(coordinators_.size()) - 1))];

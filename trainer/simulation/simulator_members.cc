@@ -45,32 +45,84 @@ void Simulator::ToProcess(const MemberId& id, Micros delay, std::function<void(P
   });
 }
 
+// What the loop itself receives, once it is not busy any more.
+void Simulator::ToLoop(const MemberId& id, Micros delay, std::function<void(Process&)> event) {
+  ToProcess(id, delay, [this, id, event = std::move(event)](Process& process) {
+    if (!process.busy) return event(process);
+    process.behind.push_back([this, id, event] { ToLoop(id, 0, event); });
+  });
+}
+
+void Simulator::Obey(Process& process, const membership::Directive& directive) {
+  if (directive.released && directive.incarnation >= process.machine->highest_incarnation()) {
+    invariants_.OnReleased(process.id);
+  }
+  Do(process, process.machine->OnDirective(directive));
+}
+
+// As worker::MemberShell does it: what cannot wait is carried out at once, by whoever brought the
+// event; all else by the loop, in order, when it comes to it.
 void Simulator::Do(Process& process, const Actions& actions) {
   for (const membership::Action& action : actions) {
     if (!process.alive) return;
-    std::visit([&](const auto& kind) { On(process, kind); }, action);
+    const auto* fence = std::get_if<membership::Fence>(&action);
+    const bool at_once = (fence != nullptr && !fence->planned) ||
+                         std::holds_alternative<membership::AbortView>(action) ||
+                         std::holds_alternative<membership::SendReport>(action) ||
+                         std::holds_alternative<membership::Exit>(action);
+    at_once ? DoAtOnce(process, action) : process.todo.push_back(action);
   }
-  if (process.alive) {
-    TryReduce(process);
-    ScheduleStep(process);
+  GoOn(process);
+}
+
+void Simulator::DoAtOnce(Process& process, const membership::Action& action) {
+  std::visit([&](const auto& kind) { On(process, kind); }, action);
+}
+
+// The loop: first what it was told, then steps.
+void Simulator::GoOn(Process& process) {
+  while (process.alive && !process.paused && !process.busy && !process.todo.empty()) {
+    if (!Late() && options_.faults > 0 && Chance(0.01)) return FallBehind(process, [] {});
+    const membership::Action action = process.todo.front();
+    process.todo.pop_front();
+    DoAtOnce(process, action);
   }
+  if (!process.alive || process.paused || process.busy) return;
+  TryReduce(process);
+  ScheduleStep(process);
+}
+
+// The loop is busy for a while, and then does `then` before all else.
+void Simulator::FallBehind(Process& process, Event then) {
+  process.busy = true;
+  ++outcome_.lags;
+  const Micros length = Chance(0.3) ? Random(20'000, 600'000) : Random(200, 20'000);
+  ToProcess(process.id, length, [this, then = std::move(then)](Process& free) {
+    free.busy = false;
+    then();
+    for (Event& event : std::exchange(free.behind, {})) At(0, std::move(event));
+    if (free.alive) GoOn(free);
+  });
 }
 
 void Simulator::On(Process& process, const membership::Fence& fence) {
   CloseLinks(process, fence.view, fence.planned);
+  process.barred = std::max(process.barred, fence.view);
   if (options_.rules.view_check_on_data) {
     std::erase_if(process.received,
-                  [&](const auto& entry) { return entry.first.first < fence.view; });
+                  [&](const auto& entry) { return entry.first.view < fence.view; });
   }
   std::erase_if(process.opened, [&](const auto& entry) { return entry.first < fence.view; });
 }
 
 void Simulator::On(Process& process, const membership::AbortView& abort) {
   CloseLinks(process, abort.view + 1, /*flush=*/false);
+  process.barred = std::max(process.barred, abort.view + 1);
   process.opened.erase(abort.view);
 }
 
 void Simulator::On(Process& process, const membership::OpenMesh& open) {
+  if (open.view.number < process.barred) return;  // the machine has left it meanwhile
   Hit(Point::kSync, process);
   process.opened[open.view.number] = open.view;
   for (auto& [view, events] : std::exchange(process.parked, {})) {
@@ -80,7 +132,7 @@ void Simulator::On(Process& process, const membership::OpenMesh& open) {
       for (Event& event : events) At(0, std::move(event));
     }
   }
-  Expect(process);
+  Expect(process, open.view.number);
   for (const membership::ViewMember& member : open.view.members) {
     if (member.id != process.id && Find(member.id) == nullptr) {
       Break(process.id, open.view.number, member.id, Random(100, 3000));
@@ -89,7 +141,7 @@ void Simulator::On(Process& process, const membership::OpenMesh& open) {
 }
 
 void Simulator::On(Process& process, const membership::FindCheckpoint& find) {
-  ToProcess(process.id, Random(500, 20'000), [this, find](Process& asked) {
+  ToLoop(process.id, Random(500, 20'000), [this, find](Process& asked) {
     const Disk& disk = DiskOf(asked);
     std::optional<membership::CheckpointOffer> offer;
     if (!disk.empty()) offer = {disk.rbegin()->first, disk.rbegin()->second.second};
@@ -100,11 +152,17 @@ void Simulator::On(Process& process, const membership::FindCheckpoint& find) {
 void Simulator::On(Process& process, const membership::SendSyncId& send) {
   const membership::View* view = process.machine->view();
   if (view == nullptr || view->number != send.sync_id.view) return;
+  if (!process.opened.contains(view->number)) return;
   const membership::View copy = *view;
   for (const membership::ViewMember& member : copy.members) {
     if (member.id == process.id || !process.alive) continue;
     Send(process, member.id, copy.number,
          [this, said = send.sync_id](Process& to) { Do(to, to.machine->OnSyncId(said)); });
+    // Once more, when the round may be over, or the view.
+    if (!Late() && Chance(0.05)) {
+      ToLoop(member.id, Random(1000, 600'000),
+             [this, said = send.sync_id](Process& to) { Do(to, to.machine->OnSyncId(said)); });
+    }
     Hit(Point::kSync, process);
   }
 }
@@ -115,17 +173,22 @@ void Simulator::On(Process& process, const membership::StartFresh& fresh) {
 }
 
 void Simulator::On(Process& process, const membership::LoadCheckpoint& load) {
-  ToProcess(process.id, Random(1000, 30'000), [this, load](Process& loading) {
+  ToLoop(process.id, Random(1000, 30'000), [this, load](Process& loading) {
     const Disk& disk = DiskOf(loading);
     const auto found = disk.find(load.name);
     if (found == disk.end()) return;
     loading.staged = found->second.first;
+    loading.whole = load.view;
     ++outcome_.restores;
     Do(loading, loading.machine->OnLoaded(load.view));
+    if (Late() || !Chance(0.1)) return;
+    ToLoop(loading.id, Random(100, 400'000),
+           [this, load](Process& again) { Do(again, again.machine->OnLoaded(load.view)); });
   });
 }
 
 void Simulator::On(Process& process, const membership::ServeState& serve) {
+  if (!process.opened.contains(serve.view)) return;
   for (const MemberId& copier : serve.copiers) {
     for (int half = 0; half < 2 && process.alive; ++half) {
       Send(process, copier, serve.view,
@@ -140,6 +203,7 @@ void Simulator::On(Process& process, const membership::ServeState& serve) {
 void Simulator::On(Process& process, const membership::CopyState&) { Hit(Point::kCopy, process); }
 
 void Simulator::On(Process& process, const membership::AdoptCopy& adopt) {
+  invariants_.OnAdopted(process.id, adopt.id.view, process.whole);
   process.content = process.staged;
   ++outcome_.copies;
   invariants_.OnBase(adopt.id.view, process.content);
@@ -150,25 +214,43 @@ void Simulator::On(Process& process, const membership::Run& run) {
                      membership::IncarnationOf(run.id.view), "-", membership::EpochOf(run.id.view),
                      " from step ", run.id.step));
   process.settle_only = run.settle_only;
-  invariants_.OnBase(run.id.view, process.content);
+  // Within a view another Run only says whether training is halted.
+  if (std::exchange(process.ran, run.id.view) != run.id.view) {
+    invariants_.OnBase(run.id.view, process.content);
+  }
 }
 
 void Simulator::On(Process& process, const membership::TakeCheckpoint& take) {
-  process.snapshot = Snapshot{take.id, process.content, take.agreed};
-  ToProcess(process.id, Random(1000, 60'000), [this, take](Process& writer) {
-    Do(writer, writer.machine->OnCheckpointWritten(take.turn));
+  const int number = ++process.snapshots;
+  process.snapshot = Snapshot{take.id, process.content, take.agreed, number};
+  // The answer may come after the snapshot was dropped, but not for another of the same state.
+  ToLoop(process.id, Random(1000, 60'000), [this, take, number](Process& writer) {
+    if (writer.snapshot && writer.snapshot->id == take.id) {
+      if (writer.snapshot->number != number) return;
+      writer.snapshot->written = true;
+    }
+    Do(writer, writer.machine->OnCheckpointWritten(take.id));
   });
 }
 
 void Simulator::On(Process& process, const membership::CommitCheckpoint& commit) {
   if (!process.snapshot || process.snapshot->id != commit.id) return;
-  ToProcess(process.id, Random(100, 2000),
-            [this, commit, snapshot = *process.snapshot](Process& writer) {
-              DiskOf(writer)[snapshot.id] = {snapshot.content, snapshot.agreed};
-              ++outcome_.committed;
-              invariants_.OnCommitted(snapshot.id, snapshot.content.hash());
-              Do(writer, writer.machine->OnCheckpointCommitted(commit.turn));
-            });
+  invariants_.OnCommitting(commit.id, process.snapshot->written);
+  const Micros slow = Chance(0.1) ? Random(2000, 200'000) : Random(100, 2000);
+  ToProcess(process.id, slow, [this, commit, snapshot = *process.snapshot](Process& writer) {
+    DiskOf(writer)[snapshot.id] = {snapshot.content, snapshot.agreed};
+    ++outcome_.committed;
+    invariants_.OnCommitted(snapshot.id, snapshot.content.hash());
+    Do(writer, writer.machine->OnCheckpointCommitted(commit.id));
+    if (Late() || !Chance(0.1)) return;
+    ToProcess(writer.id, Random(100, 400'000), [this, commit](Process& again) {
+      Do(again, again.machine->OnCheckpointCommitted(commit.id));
+    });
+  });
+}
+
+void Simulator::On(Process& process, const membership::DropCheckpoint& drop) {
+  if (process.snapshot && process.snapshot->id == drop.id) process.snapshot.reset();
 }
 
 void Simulator::On(Process& process, const membership::SendReport&) {
@@ -210,6 +292,10 @@ void Simulator::Send(Process& from, const MemberId& to, ViewNumber view,
       receiver->inbox.push_back([this, sender, to, view, event] {
         if (Process* woken = Find(to)) Receive(sender, *woken, view, event);
       });
+    } else if (receiver->busy) {
+      receiver->behind.push_back([this, sender, to, view, event] {
+        if (Process* free = Find(to)) Receive(sender, *free, view, event);
+      });
     } else {
       Receive(sender, *receiver, view, event);
     }
@@ -219,7 +305,7 @@ void Simulator::Send(Process& from, const MemberId& to, ViewNumber view,
 void Simulator::Receive(const MemberId& from, Process& to, ViewNumber view,
                         const std::function<void(Process&)>& event) {
   const bool opened = to.opened.contains(view);
-  if (!opened && view > to.machine->fence()) {
+  if (!opened && view >= to.barred) {
     to.parked[view].push_back([this, from, id = to.id, view, event] {
       if (Process* woken = Find(id)) Receive(from, *woken, view, event);
     });
@@ -251,16 +337,15 @@ void Simulator::CloseLinks(Process& process, ViewNumber below, bool flush) {
 }
 
 void Simulator::Break(const MemberId& at, ViewNumber view, const MemberId& peer, Micros delay) {
-  ToProcess(at, delay, [this, view, peer](Process& process) {
+  ToLoop(at, delay, [this, view, peer](Process& process) {
     Do(process, process.machine->OnBroken(view, {peer}));
   });
 }
 
 // The data plane's deadline: nothing may take for ever.
-void Simulator::Expect(Process& process) {
-  const ViewNumber view = process.machine->view()->number;
+void Simulator::Expect(Process& process, ViewNumber view) {
   const auto state = process.machine->state();
-  ToProcess(process.id, 5'000'000, [this, view, state](Process& waiting) {
+  ToLoop(process.id, 5'000'000, [this, view, state](Process& waiting) {
     const membership::View* current = waiting.machine->view();
     if (current == nullptr || current->number != view || waiting.machine->state() != state) return;
     Do(waiting, waiting.machine->OnBroken(view, {}));
@@ -270,10 +355,17 @@ void Simulator::Expect(Process& process) {
 void Simulator::ScheduleStep(Process& process) {
   if (process.machine->phase() != Phase::kRun) return;
   const StateId from = *process.machine->state();
-  if (!process.contributed.emplace(from.view, from.step + 1).second) return;
-  Expect(process);
-  ToProcess(process.id, Random(2000, 60'000),
-            [this, from](Process& stepping) { Contribute(stepping, from); });
+  if (!process.contributed.insert(RoundOf(process, from.view)).second) return;
+  Expect(process, from.view);
+  ToLoop(process.id, Random(2000, 60'000),
+         [this, from](Process& stepping) { Contribute(stepping, from); });
+}
+
+// The reduction that comes next in this view.
+Simulator::Round Simulator::RoundOf(const Process& process, ViewNumber view) const {
+  const auto rounds = process.rounds.find(view);
+  return {view, process.machine->state()->step + 1,
+          rounds == process.rounds.end() ? 0 : rounds->second};
 }
 
 void Simulator::Contribute(Process& process, const StateId& from) {
@@ -282,24 +374,23 @@ void Simulator::Contribute(Process& process, const StateId& from) {
   const membership::View view = *process.machine->view();
   const bool empty = process.settle_only || from.step >= options_.steps;
   const Contribution mine{process.content.hash(), process.machine->NextControlWord(), empty};
-  const std::int64_t step = from.step + 1;
-  invariants_.OnContribution(view.number, step, mine.from);
-  process.received[{view.number, step}][process.id] = mine;
+  const Round round = RoundOf(process, view.number);
+  invariants_.OnContribution(view.number, round.step, mine.from);
+  process.received[round][process.id] = mine;
   for (const membership::ViewMember& member : view.members) {
     if (member.id == process.id || !process.alive) continue;
-    Send(process, member.id, view.number,
-         [this, sender = process.id, number = view.number, step, mine](Process& to) {
-           to.received[{number, step}].emplace(sender, mine);
-           Hit(Point::kReduce, to);
-           if (to.alive) TryReduce(to);
-         });
+    Send(process, member.id, view.number, [this, sender = process.id, round, mine](Process& to) {
+      to.received[round].emplace(sender, mine);
+      Hit(Point::kReduce, to);
+      if (to.alive) TryReduce(to);
+    });
     if (Chance(0.3)) Hit(Point::kReduce, process);
   }
   if (process.alive) TryReduce(process);
 }
 
 void Simulator::TryReduce(Process& process) {
-  while (process.alive && !process.paused) {
+  while (process.alive && !process.paused && !process.busy && process.todo.empty()) {
     bool progress = false;
     std::vector<membership::View> views;
     if (options_.rules.halt_first) {
@@ -314,48 +405,78 @@ void Simulator::TryReduce(Process& process) {
   }
 }
 
-// All contributions to the next step are here: ask the machine, and apply if it says so.
+// All contributions to the next step are here: ask the machine, now or a little later.
 bool Simulator::TryReduceIn(Process& process, const membership::View& view) {
   if (!process.machine->state()) return false;
-  const std::int64_t step = process.machine->state()->step + 1;
+  const std::optional<Reduced> reduced = ReducedIn(process, view);
+  if (!reduced) return false;
+  if (Late() || options_.faults == 0 || !Chance(0.03)) return Ask(process, *reduced);
+  FallBehind(process, [this, id = process.id, reduced = *reduced] {
+    if (Process* free = Find(id)) Ask(*free, reduced);
+  });
+  return false;
+}
+
+std::optional<Simulator::Reduced> Simulator::ReducedIn(const Process& process,
+                                                       const membership::View& view) const {
+  const Round round = RoundOf(process, view.number);
   std::map<MemberId, Contribution> parts;
   for (const membership::ViewMember& member : view.members) {
     for (const auto& [key, received] : process.received) {
-      const bool counts = options_.rules.view_check_on_data ? key.first == view.number : true;
-      if (key.second != step || !counts) continue;
+      const bool counts = options_.rules.view_check_on_data ? key == round : key.step == round.step;
+      if (!counts) continue;
       if (const auto part = received.find(member.id); part != received.end()) {
         parts.emplace(*part);
       }
     }
   }
-  if (parts.empty() || parts.size() != view.members.size()) return false;
-  membership::Reduction reduction{view.number, step, parts.begin()->second.word,
-                                  parts.begin()->second.word, parts.begin()->second.empty};
-  std::uint64_t update = Mix(view.number, static_cast<std::uint64_t>(step));
+  if (parts.empty() || parts.size() != view.members.size()) return std::nullopt;
+  Reduced all{{view.number, round.step, parts.begin()->second.word, parts.begin()->second.word,
+               parts.begin()->second.empty},
+              Mix(view.number, static_cast<std::uint64_t>(round.step))};
   for (const auto& [id, part] : parts) {
-    const auto fold = [&reduction, &word = part.word](auto field) {
-      reduction.min.*field = std::min(reduction.min.*field, word.*field);
-      reduction.max.*field = std::max(reduction.max.*field, word.*field);
+    const auto fold = [&all, &word = part.word](auto field) {
+      all.reduction.min.*field = std::min(all.reduction.min.*field, word.*field);
+      all.reduction.max.*field = std::max(all.reduction.max.*field, word.*field);
     };
     fold(&membership::ControlWord::candidate);
     fold(&membership::ControlWord::checkpoint_turn);
     fold(&membership::ControlWord::settings_generation);
     fold(&membership::ControlWord::stop);
-    update = Mix(update, part.from);
+    all.update = Mix(all.update, part.from);
   }
+  return all;
+}
+
+// True if the machine took it.
+bool Simulator::Ask(Process& process, const Reduced& reduced) {
+  const membership::Reduction& reduction = reduced.reduction;
   const StateId before = *process.machine->state();
   const std::uint64_t hash = process.content.hash();
   const Actions actions = process.machine->OnReduced(reduction);
   if (actions.empty()) return false;
   for (const membership::Action& action : actions) {
-    if (std::holds_alternative<membership::Apply>(action)) process.content.Apply(update);
+    if (const auto* apply = std::get_if<membership::Apply>(&action)) {
+      invariants_.OnApplied(process.id, apply->id, reduction.view, reduction.step);
+      process.content.Apply(reduced.update);
+    }
   }
-  invariants_.OnSettled(view.number, before.step, hash);
-  process.received.erase({view.number, step});
+  invariants_.OnSettled(reduction.view, before.step, hash);
+  const Round done{reduction.view, reduction.step, process.rounds[reduction.view]++};
+  std::erase_if(process.received, [&](const auto& entry) {
+    const Round& of = entry.first;
+    return options_.rules.view_check_on_data ? of == done : of.step == done.step;
+  });
   Do(process, actions);
   if (process.alive && process.machine->phase() == Phase::kDone && reduction.empty) {
     process.machine->SetTraining({"done", before.step >= options_.steps, ""});
     ReportToCoordinators(process);
+  }
+  // Once more, when the next step is on its way, or the view has ended.
+  if (!reduction.empty && !Late() && options_.faults > 0 && Chance(0.05)) {
+    ToLoop(process.id, Random(100, 600'000), [this, reduced](Process& again) {
+      if (again.todo.empty()) Ask(again, reduced);
+    });
   }
   return true;
 }
@@ -377,7 +498,12 @@ void Simulator::OnShare(Process& process, ViewNumber view, const MemberId& from,
   for (const auto& [key, halves] : process.shares) {
     whole += key.first == view && halves >= 2 ? 1 : 0;
   }
-  if (process.alive && whole == holders) Do(process, process.machine->OnCopied(view));
+  if (!process.alive || whole != holders) return;
+  process.whole = view;
+  Do(process, process.machine->OnCopied(view));
+  if (Late() || !Chance(0.1)) return;
+  ToLoop(process.id, Random(100, 400'000),
+         [this, view](Process& again) { Do(again, again.machine->OnCopied(view)); });
 }
 
 void Simulator::Kill(Process& process) {
@@ -407,6 +533,7 @@ void Simulator::Pause(Process& process, Micros length) {
     woken->paused = false;
     std::vector<Event> inbox = std::exchange(woken->inbox, {});
     for (Event& event : inbox) At(Random(0, 2000), std::move(event));
+    GoOn(*woken);
   });
 }
 

@@ -34,13 +34,12 @@ Checkpointing::Checkpointing(checkpoint::CheckpointStore store, int64_t keep,
     : store_(store),
       attributes_(std::move(attributes)),
       writer_(std::move(store), static_cast<int>(keep),
-              [this, on_written = std::move(on_written)](const checkpoint::WriteResult& result) {
-                if (!absl::IsCancelled(result.status)) on_written(turn_, result);
+              [on_written = std::move(on_written)](const checkpoint::WriteResult& result) {
+                if (!absl::IsCancelled(result.status)) on_written(result);
               }) {}
 
-bool Checkpointing::Commit(int64_t turn, const membership::StateId& id) {
+bool Checkpointing::Commit(const membership::StateId& id) {
   if (begun_ != id) return false;
-  turn_ = turn;
   writer_.Commit(ToCheckpointId(id));
   return true;
 }

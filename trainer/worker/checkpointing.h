@@ -6,7 +6,6 @@
 // boundary, its commit once the next reduction has settled it, its removal if the view broke first.
 #pragma once
 
-#include <atomic>
 #include <functional>
 #include <map>
 #include <memory>
@@ -31,8 +30,8 @@ membership::StateId FromCheckpointId(const checkpoint::StateId& id);
 // Confined to the step loop's thread.
 class Checkpointing {
  public:
-  // The outcome of turn `turn`, on the writer's thread; not told of dropped snapshots.
-  using OnWritten = std::function<void(int64_t turn, const checkpoint::WriteResult&)>;
+  // What became of a snapshot, on the writer's thread; not told of dropped ones.
+  using OnWritten = std::function<void(const checkpoint::WriteResult&)>;
 
   // `attributes` go into every checkpoint.
   Checkpointing(checkpoint::CheckpointStore store, int64_t keep,
@@ -42,9 +41,8 @@ class Checkpointing {
   // after `patience`.
   bool Begin(const TrainingState& state, const membership::StateId& id,
              const membership::Agreed& agreed, absl::Duration patience);
-  // The snapshot `id` of turn `turn` is settled: it gets its name. False when it is not one of
-  // ours.
-  bool Commit(int64_t turn, const membership::StateId& id);
+  // The snapshot `id` is settled: it gets its name. False when it is not one of ours.
+  bool Commit(const membership::StateId& id);
   void Drop(const membership::StateId& id) { writer_.Discard(ToCheckpointId(id)); }
   void SetKeep(int64_t keep) { writer_.SetKeep(static_cast<int>(keep)); }
   // Until what was committed is on the disk.
@@ -61,7 +59,6 @@ class Checkpointing {
   const checkpoint::CheckpointStore store_;
   const std::map<std::string, std::string> attributes_;
   std::optional<membership::StateId> begun_;
-  std::atomic<int64_t> turn_{0};  // of the newest commit
   std::optional<checkpoint::LoadedCheckpoint> found_;
   checkpoint::CheckpointWriter writer_;  // last: its thread ends first
 };

@@ -67,7 +67,7 @@ struct PeerWorker::State {
   State(WorkerConfig config_in, WorkerParts parts_in,
         std::unique_ptr<optimizer::Optimizer> rule_in);
 
-  void OnCheckpoint(int64_t turn, const checkpoint::WriteResult& result);
+  void OnCheckpoint(const checkpoint::WriteResult& result);
   MemberShell::AtOnce AtOnce();
   StepLoop::Parts LoopParts();
 
@@ -118,9 +118,7 @@ PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
           checkpoint::CheckpointStore(parts.files, CheckpointRoot(config), config.job_uid),
           std::max<int64_t>(1, config.spec.checkpoint().keep()),
           {{kDataDigest, parts.datasets.digest}},
-          [this](int64_t turn, const checkpoint::WriteResult& result) {
-            OnCheckpoint(turn, result);
-          }),
+          [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }),
       loop(LoopParts()) {}
 
 MemberShell::AtOnce PeerWorker::State::AtOnce() {
@@ -152,7 +150,7 @@ StepLoop::Parts PeerWorker::State::LoopParts() {
           .on_view = parts.on_view};
 }
 
-void PeerWorker::State::OnCheckpoint(int64_t turn, const checkpoint::WriteResult& result) {
+void PeerWorker::State::OnCheckpoint(const checkpoint::WriteResult& result) {
   if (!result.status.ok()) {
     log::Error("checkpoint not written", {{"checkpoint", checkpoint::NameOf(result.id)},
                                           {"why", std::string(result.status.message())}});
@@ -163,8 +161,9 @@ void PeerWorker::State::OnCheckpoint(int64_t turn, const checkpoint::WriteResult
                                    {"seconds", absl::ToDoubleSeconds(result.elapsed)}});
   metrics.checkpoints.Increment();
   board.SetCheckpoint(ToStatus(result, parts.clock));
-  shell.Deliver(
-      [turn](membership::Member& machine) { return machine.OnCheckpointCommitted(turn); });
+  shell.Deliver([id = FromCheckpointId(result.id)](membership::Member& machine) {
+    return machine.OnCheckpointCommitted(id);
+  });
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> PeerWorker::Create(WorkerConfig config, WorkerParts parts) {

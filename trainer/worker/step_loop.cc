@@ -402,14 +402,14 @@ absl::Status StepLoop::Do(const membership::TakeCheckpoint& action) {
       retry_save_ = true;
     }
   }
-  Deliver([&](membership::Member& machine) { return machine.OnCheckpointWritten(action.turn); });
+  Deliver([&](membership::Member& machine) { return machine.OnCheckpointWritten(action.id); });
   return absl::OkStatus();
 }
 
 absl::Status StepLoop::Do(const membership::CommitCheckpoint& action) {
-  if (parts_.checkpointing.Commit(action.turn, action.id)) return absl::OkStatus();
+  if (parts_.checkpointing.Commit(action.id)) return absl::OkStatus();
   if (IsFirst() && last_save_ && last_save_->id == action.id) return absl::OkStatus();  // retried
-  Deliver([&](membership::Member& machine) { return machine.OnCheckpointCommitted(action.turn); });
+  Deliver([&](membership::Member& machine) { return machine.OnCheckpointCommitted(action.id); });
   return absl::OkStatus();
 }
 
@@ -427,7 +427,7 @@ void StepLoop::SaveAgain() {
       });
   if (!still_here) return;
   if (parts_.checkpointing.Begin(parts_.state, last_save_->id, last_save_->agreed, kSavePatience)) {
-    parts_.checkpointing.Commit(last_save_->turn, last_save_->id);
+    parts_.checkpointing.Commit(last_save_->id);
   } else {
     retry_save_ = true;
   }
@@ -468,7 +468,7 @@ absl::Status StepLoop::SaveFinal() {
   if (!parts_.checkpointing.Begin(parts_.state, id, agreed, kSavePatience)) {
     return absl::DeadlineExceededError("the checkpoint before is still being written");
   }
-  parts_.checkpointing.Commit(agreed.checkpoint_turn, id);
+  parts_.checkpointing.Commit(id);
   if (!parts_.checkpointing.Flush(kSavePatience)) {
     return absl::DeadlineExceededError("it took more than a minute");
   }
