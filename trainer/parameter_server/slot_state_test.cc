@@ -198,6 +198,25 @@ TEST(SlotState, WhatIsRefusedIsRememberedForItsRetries) {
   EXPECT_EQ(slot.Append(late), Outcome::kRefused);
   EXPECT_FALSE(slot.ledger().Has(4));
   EXPECT_THAT(slot.RefusedOf(C(1)), ElementsAre(1));
+  EXPECT_TRUE(slot.held().empty()) << "its client takes it back";
+}
+
+Entry AggregateOf(const std::vector<Constituent>& parts) {
+  Entry aggregate = PushOf(C(0), 0, Range(0, 1, {2}));
+  aggregate.kind = EntryKind::kAggregate;
+  aggregate.parts = parts;
+  return aggregate;
+}
+
+TEST(SlotState, AnAggregateIsOfTheNextPushesOfDifferentClients) {
+  SlotState slot(OptionsOf(Table(TableKind::kArray, 1, 1)));
+  slot.OnView({C(0), C(1)});
+  EXPECT_TRUE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(1), 1, 11}})));
+  EXPECT_FALSE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(0), 1, 11}}))) << "one twice";
+  EXPECT_FALSE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(1), 2, 11}}))) << "not the next";
+  EXPECT_FALSE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(1), 1, 10}}))) << "one lease twice";
+  EXPECT_FALSE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(2), 1, 11}}))) << "a stranger";
+  EXPECT_FALSE(slot.TakesWhole(AggregateOf({})));
 }
 
 // All that a slot can hold: held pushes, remembered reads, rows that came to life.

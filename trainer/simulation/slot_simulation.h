@@ -4,11 +4,13 @@
 // storage and, on request, a coordinator that a seed makes up. (Else the coordinator is
 // parameter_server::SlotCoordinator, with reports and directives that are late or lost.)
 //
-// Messages are delayed and, between clients and servers, lost, repeated and reordered; links inside
-// a chain break; servers and clients are killed, paused and suspected while they live; chains are
-// reordered, grow and shrink; all copies of a slot may die, and then it is restored from whatever
-// snapshot there is. After every event the invariants are checked; in the end the faults stop and
-// all work must get done, every piece of it exactly once in every slot.
+// Messages are delayed and, between clients and servers, lost, repeated and reordered; inside a
+// chain some come again when their view is over; what a server was asked to load it may have when
+// it wants it no more; links inside a chain break; servers and clients are killed, paused and
+// suspected while they live; chains are reordered, grow and shrink; all copies of a slot may die,
+// and then it is restored from whatever snapshot there is. After every event the invariants are
+// checked; in the end the faults stop and all work must get done, every piece of it exactly once in
+// every slot.
 //
 // To add a fault: SlotWorld::RandomFault. To add a rule: a switch in parameter_server/rules.h and a
 // negative control in slot_simulation_test.cc.

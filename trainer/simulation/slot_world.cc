@@ -91,6 +91,12 @@ void SlotWorld::Post(const MemberId& from, const MemberId& to, std::size_t slot,
     Micros& last = links_[{from, to, view}];
     last = std::max(last, now_ + delay);
     delay = last - now_;
+    // Once more, when the receiver has gone on to another view.
+    if (!Late() && Chance(0.02)) {
+      Deliver(to, Random(5'000, 300'000), [this, view, slot, message](Process& process) {
+        if (process.view > view) Receive(process, slot, message);
+      });
+    }
   } else if (!Late()) {
     if (Chance(0.03)) return;
     if (Chance(0.05)) copies = 2;

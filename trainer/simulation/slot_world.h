@@ -61,6 +61,7 @@ class SlotWorld {
     std::vector<std::unique_ptr<ps::ChainServer>> slots;
     std::vector<StateId> seen;  // per slot, as the invariants last saw it
     std::vector<ViewNumber> based;
+    std::vector<ViewNumber> loading;  // per slot, the view for which it was last asked to load
   };
   // A client's program: read all slots, compute, push a unit or two to all slots.
   struct Client {

@@ -29,6 +29,7 @@ void SlotWorld::StartServer(const std::string& uid, std::int64_t start) {
     server.slots.push_back(std::make_unique<ps::ChainServer>(std::move(options)));
     server.seen.emplace_back();
     server.based.push_back(0);
+    server.loading.push_back(0);
   }
 }
 
@@ -111,11 +112,19 @@ void SlotWorld::SendFrom(const MemberId& server, std::size_t slot, const ps::Sen
 }
 
 void SlotWorld::LoadIfWanted(const MemberId& id, std::size_t slot) {
-  ps::ChainServer& machine = *servers_.at(id).slots[slot];
+  Server& server = servers_.at(id);
+  const ps::ChainServer& machine = *server.slots[slot];
   const std::optional<StateId> wanted = machine.WantsCheckpoint();
-  if (!wanted) return;
+  const ViewNumber view = machine.fence();
+  if (!wanted || server.loading[slot] == view) return;
+  server.loading[slot] = view;
   ++outcome_.restores;
-  SendFrom(id, slot, machine.OnLoaded(machine.fence(), disk_[slot].at(*wanted)));
+  const auto loaded = [this, id, slot, view, bytes = disk_[slot].at(*wanted)](Process&) {
+    SendFrom(id, slot, servers_.at(id).slots[slot]->OnLoaded(view, bytes));
+  };
+  // The machine may have gone on to another view meanwhile.
+  Deliver(id, Chance(0.2) ? Random(1'000, 100'000) : Random(50, 3'000), loaded);
+  if (!Late() && Chance(0.1)) Deliver(id, Random(20'000, 300'000), loaded);
 }
 
 void SlotWorld::SendFrom(const MemberId& client, const ps::ClientSends& sends) {
