@@ -144,7 +144,7 @@ void AddTarget(std::vector<CelRule>& rules) {
 
 void AddContainer(std::vector<CelRule>& rules) {
   for (const char* name : {"preset", "dataset", "optimizer", "validation", "stop", "exchange",
-                           "checkpoint", "experiment"}) {
+                           "update", "compression", "checkpoint", "experiment"}) {
     rules.push_back({absl::StrCat("!has(self.", name, ") || !", kContainer),
                      "has no meaning with spec.workload.container, whose program sees to it "
                      "itself; leave it out",

@@ -133,11 +133,11 @@ std::string NameIfAmong(const Consistency& model,
   return model.GetDescriptor()->FindFieldByNumber(model.kind_case())->json_name();
 }
 
-void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
+void CheckLocalSgd(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& server = spec.exchange().parameter_server();
-  if (!server.has_downpour()) return;
+  if (!spec.update().has_local_sgd() || !HasServers(spec)) return;
   if (spec.optimizer().has_proximal_gradient()) {
-    errors.push_back({absl::StrCat(kExchange, ".downpour"),
+    errors.push_back({"spec.update.localSgd",
                       "does not go with spec.optimizer.proximalGradient, whose penalty is that of "
                       "each gradient, not of a sum of several; leave it out"});
   }
@@ -146,10 +146,10 @@ void CheckDownpour(const TrainingJobSpec& spec, FieldErrors& errors) {
                                          Consistency::kEagerStaleSynchronous});
   if (name.empty()) return;
   errors.push_back(
-      {absl::StrCat(kExchange, ".downpour"),
+      {"spec.update.localSgd",
        absl::StrCat("does not go with consistency.", name,
                     ", which says itself when updates are sent; use consistency: {asynchronous: "
-                    "{}}, boundedDelay, staleSynchronous or softSync, or leave downpour out")});
+                    "{}}, boundedDelay, staleSynchronous or softSync, or leave localSgd out")});
 }
 
 // A sum of several workers' pushes has no meaning where each must be seen by itself.
@@ -173,7 +173,7 @@ void CheckTopology(const TrainingJobSpec& spec, FieldErrors& errors) {
       {model.has_eager_stale_synchronous(),
        "spec.exchange.parameterServer.consistency.eagerStaleSynchronous",
        "has each worker send early what it has"},
-      {server.has_downpour(), "spec.exchange.parameterServer.downpour",
+      {spec.update().has_local_sgd(), "spec.update.localSgd",
        "lets workers go different ways between two pushes"},
       {spec.optimizer().has_ada_revision(), "spec.optimizer.adaRevision",
        "remembers what each worker has read"},
@@ -196,7 +196,7 @@ void CheckSparseExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
   const struct {
     bool given;
     std::string path;
-  } refused[] = {{server.has_downpour(), absl::StrCat(kExchange, ".downpour")},
+  } refused[] = {{spec.update().has_local_sgd(), "spec.update.localSgd"},
                  {server.consistency().has_eager_stale_synchronous(),
                   absl::StrCat(kExchange, ".consistency.eagerStaleSynchronous")},
                  {spec.optimizer().has_ada_revision(), "spec.optimizer.adaRevision"},
@@ -212,14 +212,18 @@ void CheckSparseExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
 // Threads take a plain step for each sample, on the few weights that it uses; servers add. What no
 // sparse job may have is refused by CheckSparse and CheckTopology.
 void CheckHogwild(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (!spec.exchange().parameter_server().consistency().has_hogwild()) return;
-  const std::string hogwild = absl::StrCat(kExchange, ".consistency.hogwild");
+  if (!spec.update().has_hogwild() || !HasServers(spec)) return;
+  const std::string hogwild = "spec.update.hogwild";
+  if (!spec.exchange().parameter_server().consistency().has_asynchronous()) {
+    errors.push_back({hogwild,
+                      "needs spec.exchange.parameterServer.consistency.asynchronous, for nobody "
+                      "waits for anybody; write consistency: {asynchronous: {}}"});
+  }
   if (!spec.workload().has_sparse_logistic_regression()) {
     errors.push_back(
         {hogwild,
          "needs spec.workload.sparseLogisticRegression, whose samples use few weights each: "
-         "threads of a dense model would add to the same numbers; write consistency: "
-         "{asynchronous: {}}"});
+         "threads of a dense model would add to the same numbers; leave it out"});
     return;
   }
   const auto& optimizer = spec.optimizer();
@@ -240,29 +244,49 @@ void CheckHogwild(const TrainingJobSpec& spec, FieldErrors& errors) {
     errors.push_back(
         {absl::StrCat("spec.optimizer.", one.field),
          absl::StrCat("does not go with ", hogwild, ", whose threads take plain steps; ",
-                      one.remedy, ", or write consistency: {asynchronous: {}}")});
+                      one.remedy, ", or leave hogwild out")});
   }
 }
 
 // Dense rows are ranges, which no list names; their values' form is not chosen.
-void CheckFilters(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (!spec.exchange().parameter_server().has_filters()) return;
+void CheckCompression(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& compression = spec.compression();
+  const struct {
+    bool given;
+    const char* path;
+    const char* why;
+  } unbuilt[] = {{compression.codec().has_float16(), "spec.compression.codec.float16", "codec"},
+                 {compression.error_feedback(), "spec.compression.errorFeedback", "errorFeedback"}};
+  for (const auto& one : unbuilt) {
+    if (!one.given) continue;
+    errors.push_back(
+        {one.path, absl::StrCat("is not done by any exchange yet; leave ", one.why, " out")});
+  }
   if (spec.workload().has_sparse_logistic_regression()) return;
-  errors.push_back({absl::StrCat(kExchange, ".filters"),
-                    "is for spec.workload.sparseLogisticRegression, whose workers name the rows "
-                    "that they read and push; leave it out"});
+  const struct {
+    bool given;
+    const char* path;
+  } sparse[] = {{compression.codec().has_bfloat16(), "spec.compression.codec.bfloat16"},
+                {compression.has_key_cache(), "spec.compression.keyCache"},
+                {compression.kkt_filter(), "spec.compression.kktFilter"}};
+  for (const auto& one : sparse) {
+    if (!one.given) continue;
+    errors.push_back({one.path,
+                      "is for spec.workload.sparseLogisticRegression, whose workers name the rows "
+                      "that they read and push; leave it out"});
+  }
 }
 
 // What cannot change a weight by itself may do so together with others' gradients.
 void CheckKkt(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& server = spec.exchange().parameter_server();
-  if (!server.filters().kkt() || !spec.workload().has_sparse_logistic_regression()) return;
-  const std::string kkt = absl::StrCat(kExchange, ".filters.kkt");
+  if (!spec.compression().kkt_filter() || !spec.workload().has_sparse_logistic_regression()) return;
+  const std::string kkt = "spec.compression.kktFilter";
   if (!(spec.optimizer().proximal_gradient().l1() > 0)) {
     errors.push_back({kkt,
                       "needs spec.optimizer.proximalGradient with l1 above 0, which holds a weight "
                       "at 0 against small gradients; write optimizer: {proximalGradient: {l1: ...}}"
-                      ", or leave kkt out"});
+                      ", or leave kktFilter out"});
   }
   const std::string name = NameIfAmong(
       server.consistency(),
@@ -272,32 +296,46 @@ void CheckKkt(const TrainingJobSpec& spec, FieldErrors& errors) {
       {kkt, absl::StrCat("does not go with consistency.", name,
                          ", which applies several pushes as one: what none of them changes, they "
                          "may change together; use consistency: {asynchronous: {}}, boundedDelay "
-                         "or staleSynchronous, or leave kkt out")});
+                         "or staleSynchronous, or leave kktFilter out")});
 }
 
 // Factors are one worker's, of one pass over one batch.
-void CheckFullyConnected(const TrainingJobSpec& spec, FieldErrors& errors) {
-  const auto& server = spec.exchange().parameter_server();
-  if (server.fully_connected() != v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS) return;
-  const auto& topology = server.topology();
+void CheckActivations(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.update().has_activations()) return;
+  const auto& topology = spec.exchange().parameter_server().topology();
   const struct {
     bool given;
     const char* field;
     const char* why;
   } refused[] = {{spec.workload().has_sparse_logistic_regression(),
                   "spec.workload.sparseLogisticRegression", "has no fully connected layers"},
-                 {server.has_downpour(), "spec.exchange.parameterServer.downpour",
-                  "pushes sums of gradients, which are not products"},
                  {topology.has_tree(), "spec.exchange.parameterServer.topology.tree",
                   "sums up gradients on their way"},
                  {topology.has_host_reduce(), "spec.exchange.parameterServer.topology.hostReduce",
                   "sums up gradients on their way"}};
   for (const auto& one : refused) {
     if (!one.given) continue;
-    errors.push_back({absl::StrCat(kExchange, ".fullyConnected"),
-                      absl::StrCat("ActivationsAndErrors does not go with ", one.field, ", which ",
-                                   one.why, "; leave fullyConnected out")});
+    errors.push_back(
+        {"spec.update.activations",
+         absl::StrCat("does not go with ", one.field, ", which ", one.why, "; leave it out")});
   }
+}
+
+void CheckUpdate(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (HasServers(spec)) return;
+  const auto& update = spec.update();
+  const char* path = update.has_local_sgd()     ? "spec.update.localSgd"
+                     : update.has_activations() ? "spec.update.activations"
+                     : update.has_hogwild()     ? "spec.update.hogwild"
+                                                : nullptr;
+  if (path == nullptr) return;
+  errors.push_back({path, "needs spec.exchange.parameterServer; leave it out"});
+}
+
+void CheckLinear(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.workload().has_linear_regression()) return;
+  errors.push_back({"spec.workload.linearRegression",
+                    "is not computed by any worker yet; write classification"});
 }
 
 void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
@@ -329,8 +367,8 @@ void CheckSparse(const TrainingJobSpec& spec, FieldErrors& errors) {
 void CheckParameterServer(const TrainingJobSpec& spec, FieldErrors& errors) {
   for (const auto& rule :
        {CheckPresence, CheckSizes, CheckReproducible, CheckOptimizer, CheckBackups, CheckPortions,
-        CheckDownpour, CheckTopology, CheckFullyConnected, CheckSparse, CheckHogwild, CheckFilters,
-        CheckKkt}) {
+        CheckLocalSgd, CheckTopology, CheckActivations, CheckSparse, CheckHogwild, CheckCompression,
+        CheckKkt, CheckUpdate, CheckLinear}) {
     rule(spec, errors);
   }
 }

@@ -95,7 +95,7 @@ TEST(Resolve, AJobWithServersHasOneForEachCopyUnlessItSaysHowMany) {
   EXPECT_TRUE(one.exchange().parameter_server().consistency().has_bulk_synchronous());
   EXPECT_EQ(one.exchange().parameter_server().slots(), 16);
   EXPECT_FALSE(one.exchange().parameter_server().has_samples_per_push());
-  EXPECT_FALSE(one.exchange().parameter_server().has_downpour());
+  EXPECT_TRUE(one.update().has_gradient());
   const auto two = Resolved({"spec.exchange.parameterServer.replication=2"});
   EXPECT_EQ(two.replica_specs().parameter_server().replicas(), 2);
   const auto three = Resolved({"spec.exchange.parameterServer.replication=2",

@@ -152,6 +152,11 @@ void CheckValidationData(const TrainingJobSpec& spec, FieldErrors& errors) {
 void CheckTarget(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& target = spec.stop().target();
   const bool accuracy = target.metric() == "validation/accuracy";
+  if (spec.stop().has_target() && !accuracy && target.metric() != "validation/loss") {
+    errors.push_back({"spec.stop.target.metric",
+                      absl::StrCat("there is no metric \"", target.metric(),
+                                   "\"; there are validation/accuracy, validation/loss")});
+  }
   if (accuracy && target.has_at_most()) {
     errors.push_back(
         {"spec.stop.target.atMost", "accuracy is better the higher it is; write atLeast instead"});
@@ -252,6 +257,8 @@ void CheckContainerHas(const TrainingJobSpec& spec, FieldErrors& errors) {
                 {spec.has_validation(), "spec.validation"},
                 {spec.has_stop(), "spec.stop"},
                 {spec.has_exchange(), "spec.exchange"},
+                {spec.has_update(), "spec.update"},
+                {spec.has_compression(), "spec.compression"},
                 {spec.has_checkpoint(), "spec.checkpoint"},
                 {spec.has_experiment(), "spec.experiment"},
                 {spec.reproducible(), "spec.reproducible"}};

@@ -141,7 +141,7 @@ INSTANTIATE_TEST_SUITE_P(
                     "spec.replicaSpecs.coordinator.template.x"}));
 
 constexpr char kServers[] = "spec.exchange.parameterServer={}";
-constexpr char kFactors[] = "spec.exchange.parameterServer.fullyConnected=ActivationsAndErrors";
+constexpr char kFactors[] = "spec.update.activations={}";
 constexpr char kAsynchronousModel[] = "spec.exchange.parameterServer.consistency.asynchronous={}";
 std::string Server(const std::string& rest) { return "spec.replicaSpecs.parameterServer." + rest; }
 std::string Exchange(const std::string& rest) { return "spec.exchange.parameterServer." + rest; }
@@ -172,9 +172,9 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{kServers, "spec.optimizer.proximalGradient.l1=0.01"}, ""},
         Combination{{kServers, "spec.optimizer.proximalGradient.l1=-1"},
                     "spec.optimizer.proximalGradient.l1"},
-        Combination{{Exchange("downpour.pushEvery=5"), Exchange("consistency.asynchronous={}"),
+        Combination{{"spec.update.localSgd.pushEvery=5", Exchange("consistency.asynchronous={}"),
                      "spec.optimizer.proximalGradient={}"},
-                    Exchange("downpour")},
+                    "spec.update.localSgd"},
         Combination{{Exchange("topology.tree={}"), "spec.optimizer.proximalGradient={}"}, ""},
         Combination{{Exchange("topology.tree={}"), Exchange("consistency.asynchronous={}"),
                      "spec.optimizer.proximalGradient={}"},
@@ -182,11 +182,11 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{Exchange("consistency.backupWorkers.backups=1")}, ""},
         Combination{{Exchange("consistency.backupWorkers.backups=2")},
                     Exchange("consistency.backupWorkers.backups")},
-        Combination{{Exchange("downpour.pushEvery=5"), Exchange("consistency.asynchronous={}")},
+        Combination{{"spec.update.localSgd.pushEvery=5", Exchange("consistency.asynchronous={}")},
                     ""},
-        Combination{{Exchange("downpour.pushEvery=5")}, Exchange("downpour")},
-        Combination{{Exchange("downpour={}"), Exchange("consistency.eagerStaleSynchronous={}")},
-                    Exchange("downpour")},
+        Combination{{"spec.update.localSgd.pushEvery=5"}, "spec.update.localSgd"},
+        Combination{{"spec.update.localSgd={}", Exchange("consistency.eagerStaleSynchronous={}")},
+                    "spec.update.localSgd"},
         Combination{{Exchange("samplesPerPush=16")}, ""},
         Combination{{Exchange("samplesPerPush=64")}, ""},
         Combination{{Exchange("samplesPerPush=48")}, Exchange("samplesPerPush")},
@@ -204,7 +204,7 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{
             {Exchange("topology.hostReduce={}"), Exchange("consistency.eagerStaleSynchronous={}")},
             Exchange("topology.hostReduce")},
-        Combination{{Exchange("topology.tree={}"), Exchange("downpour.pushEvery=5"),
+        Combination{{Exchange("topology.tree={}"), "spec.update.localSgd.pushEvery=5",
                      Exchange("consistency.asynchronous={}")},
                     Exchange("topology.tree")},
         Combination{{Exchange("topology.hostReduce={}"), "spec.optimizer.adaRevision={}"},
@@ -229,16 +229,16 @@ INSTANTIATE_TEST_SUITE_P(
                      Exchange("consistency.eagerStaleSynchronous={}")},
                     Exchange("consistency.eagerStaleSynchronous")},
         Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
-                     Exchange("consistency.asynchronous={}"), Exchange("downpour.pushEvery=5")},
-                    Exchange("downpour")},
+                     Exchange("consistency.asynchronous={}"), "spec.update.localSgd.pushEvery=5"},
+                    "spec.update.localSgd"},
         Combination{
             {kSparse, kServers, Libsvm("train"), kNoValidation, "spec.optimizer.adaRevision={}"},
             "spec.optimizer.adaRevision"}));
 
 // `changes` of a sparse job whose worker's threads share its weights.
 Combination Hogwild(std::vector<std::string> changes, const std::string& path) {
-  std::vector<std::string> all = {kSparse, Exchange("consistency.hogwild={}"), Libsvm("train"),
-                                  kNoValidation};
+  std::vector<std::string> all = {kSparse, "spec.update.hogwild={}", kAsynchronousModel,
+                                  Libsvm("train"), kNoValidation};
   all.insert(all.end(), changes.begin(), changes.end());
   return {all, path};
 }
@@ -247,12 +247,10 @@ constexpr char kRate[] = "spec.optimizer.sgd.learningRate=0.1";
 INSTANTIATE_TEST_SUITE_P(
     OfHogwild, Combined,
     ::testing::Values(
-        Hogwild({kRate}, ""), Hogwild({kRate, Exchange("consistency.hogwild.threads=256")}, ""),
+        Hogwild({kRate}, ""), Hogwild({kRate, "spec.update.hogwild.threads=256"}, ""),
         Hogwild({kRate, "spec.workload.sparseLogisticRegression.l2=0.1"}, ""),
-        Hogwild({Exchange("consistency.hogwild.threads=0")},
-                Exchange("consistency.hogwild.threads")),
-        Hogwild({Exchange("consistency.hogwild.threads=257")},
-                Exchange("consistency.hogwild.threads")),
+        Hogwild({"spec.update.hogwild.threads=0"}, "spec.update.hogwild.threads"),
+        Hogwild({"spec.update.hogwild.threads=257"}, "spec.update.hogwild.threads"),
         Hogwild({Exchange("topology.flat={}")}, ""),
         Hogwild({Exchange("topology.tree={}")}, Exchange("topology.tree")),
         Hogwild({"spec.optimizer.sgd.momentum=0.9"}, "spec.optimizer.sgd.momentum"),
@@ -263,25 +261,29 @@ INSTANTIATE_TEST_SUITE_P(
         Hogwild({"spec.optimizer.delayCompensated={}"}, "spec.optimizer.delayCompensated"),
         Hogwild({"spec.optimizer.ftrl={}"}, "spec.optimizer.ftrl"),
         Hogwild({"spec.optimizer.proximalGradient={}"}, "spec.optimizer.proximalGradient"),
-        Combination{{Exchange("consistency.hogwild={}")}, Exchange("consistency.hogwild")}));
+        Combination{{"spec.update.hogwild={}", kAsynchronousModel}, "spec.update.hogwild"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OfFilters, Combined,
     ::testing::Values(
-        Combination{{kServers, Exchange("filters={}")}, Exchange("filters")},
-        Combination{{kServers, Exchange("filters.keyCache=false")}, Exchange("filters")},
-        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters={}")}, ""},
-        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.keyCache=false"),
-                     Exchange("filters.values=Bfloat16")},
+        Combination{{kServers, "spec.compression={}"}, ""},
+        Combination{{kServers, "spec.compression.codec.bfloat16={}"},
+                    "spec.compression.codec.bfloat16"},
+        Combination{{kServers, "spec.compression.keyCache=true"}, "spec.compression.keyCache"},
+        Combination{{kServers, "spec.compression.keyCache=false"}, "spec.compression.keyCache"},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation, "spec.compression={}"}, ""},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                     "spec.compression.keyCache=false", "spec.compression.codec.bfloat16={}"},
                     ""},
-        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.values=Half")},
-                    Exchange("filters.values")}));
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                     R"(spec.compression.codec={"half": {}})"},
+                    "spec.compression.codec.half"}));
 
 // `changes` of a sparse job whose workers leave out what cannot change.
 Combination Kkt(const std::string& model, std::vector<std::string> changes,
-                const std::string& path = Exchange("filters.kkt")) {
+                const std::string& path = "spec.compression.kktFilter") {
   std::vector<std::string> all = {kSparse, Libsvm("train"), kNoValidation,
-                                  Exchange("filters.kkt=true"),
+                                  "spec.compression.kktFilter=true",
                                   Exchange("consistency." + model + "={}")};
   all.insert(all.end(), changes.begin(), changes.end());
   return {all, path};
@@ -290,33 +292,32 @@ constexpr char kPenalty[] = "spec.optimizer.proximalGradient.l1=0.01";
 
 INSTANTIATE_TEST_SUITE_P(
     OfTheKktFilter, Combined,
-    ::testing::Values(
-        Kkt("asynchronous", {kPenalty}, ""), Kkt("boundedDelay", {kPenalty}, ""),
-        Kkt("staleSynchronous", {kPenalty, Exchange("filters.values=Bfloat16")}, ""),
-        Kkt("bulkSynchronous", {kPenalty}), Kkt("backupWorkers", {kPenalty}),
-        Kkt("softSync", {kPenalty}), Kkt("asynchronous", {}),
-        Kkt("asynchronous", {"spec.optimizer.proximalGradient={}"}),
-        Kkt("asynchronous", {"spec.optimizer.ftrl.l1=0.01"}),
-        Combination{{kSparse, Libsvm("train"), kNoValidation, Exchange("filters.kkt=false")}, ""},
-        Combination{
-            {Exchange("filters.kkt=true"), Exchange("consistency.asynchronous={}"), kPenalty},
-            Exchange("filters")}));
+    ::testing::Values(Kkt("asynchronous", {kPenalty}, ""), Kkt("boundedDelay", {kPenalty}, ""),
+                      Kkt("staleSynchronous", {kPenalty, "spec.compression.codec.bfloat16={}"}, ""),
+                      Kkt("bulkSynchronous", {kPenalty}), Kkt("backupWorkers", {kPenalty}),
+                      Kkt("softSync", {kPenalty}), Kkt("asynchronous", {}),
+                      Kkt("asynchronous", {"spec.optimizer.proximalGradient={}"}),
+                      Kkt("asynchronous", {"spec.optimizer.ftrl.l1=0.01"}),
+                      Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                                   "spec.compression.kktFilter=false"},
+                                  ""},
+                      Combination{{"spec.compression.kktFilter=true",
+                                   Exchange("consistency.asynchronous={}"), kPenalty},
+                                  "spec.compression.kktFilter"}));
 
 INSTANTIATE_TEST_SUITE_P(
     OfFullyConnected, Combined,
     ::testing::Values(
         Combination{{kServers, kFactors}, ""},
         Combination{{kServers, kFactors, Exchange("topology.flat={}")}, ""},
-        Combination{{kServers, Exchange("fullyConnected=Gradients"), Exchange("topology.tree={}")},
-                    ""},
-        Combination{{kServers, Exchange("fullyConnected=Weights")}, Exchange("fullyConnected")},
-        Combination{{kServers, kFactors, Exchange("downpour={}"), kAsynchronousModel},
-                    Exchange("fullyConnected")},
-        Combination{{kServers, kFactors, Exchange("topology.tree={}")}, Exchange("fullyConnected")},
+        Combination{{kServers, "spec.update.gradient={}", Exchange("topology.tree={}")}, ""},
+        Combination{{kFactors}, "spec.update.activations"},
+        Combination{{kServers, kFactors, kAsynchronousModel}, ""},
+        Combination{{kServers, kFactors, Exchange("topology.tree={}")}, "spec.update.activations"},
         Combination{{kServers, kFactors, Exchange("topology.hostReduce={}")},
-                    Exchange("fullyConnected")},
-        Combination{{kSparse, Libsvm("train"), kNoValidation, kFactors},
-                    Exchange("fullyConnected")}));
+                    "spec.update.activations"},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation, kFactors},
+                    "spec.update.activations"}));
 
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),

@@ -105,13 +105,13 @@ class Training(Servers):
 
     def test_layers_that_reach_the_servers_as_factors_train_as_others_do(self):
         reached = []
-        for how in ("Gradients", "ActivationsAndErrors"):
-            made = job(how.lower(), workers=1, consistency={"asynchronous": {}}, epochs=3,
+        for how in ("gradient", "activations"):
+            made = job(how, workers=1, consistency={"asynchronous": {}}, epochs=3,
                        experiment__stepDelay="0s", dataset__globalBatchSize=8)
-            made["spec"]["exchange"]["parameterServer"]["fullyConnected"] = how
+            made["spec"]["update"] = {how: {}}
             self.start(made)
             done = self.finish(self.command)
-            self.check_audit(3, how.lower(), batch=8)
+            self.check_audit(3, how, batch=8)
             reached.append(self.result(done)["metrics"]["validation/accuracy"])
         self.say(f"accuracy of gradients and of factors: {reached}")
         self.assertGreater(reached[0], 0.5)

@@ -9,7 +9,8 @@ from home import REPOSITORY, kill
 
 EXAMPLE = os.path.join(REPOSITORY, "examples/sparse-ps.yaml")
 UNREACHABLE = ["--set", "spec.stop.target.atLeast=1"]
-HOGWILD = ["--set", 'spec.exchange.parameterServer.consistency={"hogwild": {"threads": 2}}',
+HOGWILD = ["--set", "spec.exchange.parameterServer.consistency.asynchronous={}",
+           "--set", "spec.update.hogwild.threads=2",
            "--set", 'spec.optimizer={"sgd": {"learningRate": 0.05}}']
 
 

@@ -105,14 +105,15 @@ def files(test):
         ("five copies", changed(exchange={"parameterServer": {"replication": 5}}),
          ["spec.exchange.parameterServer.replication", "must be at most 3"]),
         ("two consistency models", changed(exchange={"parameterServer": {"consistency": {
-            "asynchronous": {}, "hogwild": {}}}}),
+            "asynchronous": {}, "softSync": {}}}}),
          ["spec.exchange.parameterServer.consistency", "leave one of them"]),
-        ("threads that share a dense model", changed(exchange={"parameterServer": {
-            "consistency": {"hogwild": {}}}}),
-         ["spec.exchange.parameterServer.consistency.hogwild", "write consistency: {asynchronous"]),
-        ("filters of rows for a dense model", changed(exchange={"parameterServer": {
-            "filters": {"keyCache": True}}}),
-         ["spec.exchange.parameterServer.filters", "leave it out"]),
+        ("threads that share a dense model", changed(
+            exchange={"parameterServer": {"consistency": {"asynchronous": {}}}},
+            update={"hogwild": {}}),
+         ["spec.update.hogwild", "needs spec.workload.sparseLogisticRegression"]),
+        ("names of rows for a dense model", changed(
+            exchange={"parameterServer": {}}, compression={"keyCache": True}),
+         ["spec.compression.keyCache", "leave it out"]),
         ("negative staleness", changed(exchange={"parameterServer": {"consistency": {
             "staleSynchronous": {"staleness": -1}}}}),
          ["spec.exchange.parameterServer.consistency.staleSynchronous.staleness",

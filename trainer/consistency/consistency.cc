@@ -14,9 +14,6 @@ struct Make {
   std::unique_ptr<Consistency> operator()(const Asynchronous&) const {
     return MakeStaleSynchronous(std::nullopt, rules);
   }
-  std::unique_ptr<Consistency> operator()(const Hogwild&) const {
-    return MakeStaleSynchronous(std::nullopt, rules);
-  }
   std::unique_ptr<Consistency> operator()(const BoundedDelay& options) const {
     return MakeBoundedDelay(options, rules);
   }

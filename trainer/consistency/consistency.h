@@ -79,9 +79,8 @@ struct SoftSync {
   std::int64_t n = 1;
   bool staleness_aware = true;  // the learning rate is divided by the mean staleness
 };
-struct Hogwild {};
 using Options = std::variant<BulkSynchronous, Asynchronous, BoundedDelay, StaleSynchronous,
-                             EagerStaleSynchronous, BackupWorkers, SoftSync, Hogwild>;
+                             EagerStaleSynchronous, BackupWorkers, SoftSync>;
 
 // A push as the model sees it. `tag` is the caller's name for its bytes.
 struct Contribution {

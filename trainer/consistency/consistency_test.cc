@@ -205,7 +205,6 @@ const std::vector<Case>& Cases() {
       {"EagerStaleSynchronous", EagerStaleSynchronous{2, 1e6, Priority::kFifo}, {2, {}}},
       {"BackupWorkers", BackupWorkers{1}, {}},
       {"SoftSync", SoftSync{2, true}, {}},
-      {"Hogwild", Hogwild{}, {}},
   };
   return kCases;
 }

@@ -45,12 +45,7 @@ absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::Trai
   if (spec.workload().has_sparse_logistic_regression()) table->kind = TableKind::kSparse;
   table->combine = Combine::kMean;
   ASSIGN_OR_RETURN(table->rule, optimizer::MakeOptimizer(spec.optimizer()));
-  if (spec.exchange().parameter_server().consistency().has_hogwild()) {
-    if (table->kind != TableKind::kSparse) {
-      return absl::InvalidArgumentError(
-          "spec.exchange.parameterServer.consistency.hogwild: needs spec.workload."
-          "sparseLogisticRegression; write consistency: {asynchronous: {}}");
-    }
+  if (spec.update().has_hogwild()) {
     // The workers' threads have taken the steps: what is pushed is the change itself.
     table->combine = Combine::kSum;
     table->rule = optimizer::MakeAdd();
@@ -135,7 +130,7 @@ std::int64_t SamplesPerStep(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::Dataset& dataset = spec.dataset();
   const std::int64_t batch = dataset.has_global_batch_size() ? dataset.global_batch_size() : kBatch;
   if (IsBulkSynchronous(server.consistency())) return batch;
-  const std::int64_t units = std::max<std::int64_t>(1, server.downpour().push_every());
+  const std::int64_t units = std::max<std::int64_t>(1, spec.update().local_sgd().push_every());
   return (server.has_samples_per_push() ? server.samples_per_push() : batch) * units;
 }
 
@@ -181,24 +176,20 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
       return consistency::SoftSync{soft.has_n() ? soft.n() : 1,
                                    !soft.has_staleness_aware() || soft.staleness_aware()};
     }
-    case Consistency::kHogwild:
-      return consistency::Hogwild{};
   }
   return consistency::Asynchronous{};
 }
 
 Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec) {
   if (!spec.workload().has_sparse_logistic_regression()) return {};
-  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
-  // The schema's default, for specs that were not resolved.
-  const bool named = !server.filters().has_key_cache() || server.filters().key_cache();
-  return {named, server.filters().values() == v1alpha1::VALUE_FORMAT_BFLOAT16,
-          KktPenaltyOf(spec).has_value()};
+  const v1alpha1::Compression& compression = spec.compression();
+  const bool named = !compression.has_key_cache() || compression.key_cache();
+  return {named, compression.codec().has_bfloat16(), KktPenaltyOf(spec).has_value()};
 }
 
 std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec) {
   if (!spec.workload().has_sparse_logistic_regression()) return std::nullopt;
-  if (!spec.exchange().parameter_server().filters().kkt()) return std::nullopt;
+  if (!spec.compression().kkt_filter()) return std::nullopt;
   return spec.optimizer().proximal_gradient().l1();
 }
 

@@ -4,8 +4,8 @@
 // tables, rules and slots, in the same order, without telling one another.
 //
 //   parameters  the flat buffer of the model (engine.h), cut into exchange.parameterServer.slots
-//               slots; its rule is spec.optimizer, or with hogwild, whose workers push changes
-//               instead of gradients, plain addition
+//               slots; its rule is spec.optimizer, or with update.hogwild, whose workers push
+//               changes instead of gradients, plain addition
 //   course      a key-value slot, the last one: how training fares (validations, the best
 //               parameters so far), so that this outlives every worker; nobody waits for anybody in
 //               it, and it has no leases

@@ -111,8 +111,6 @@ TEST(JobTables, ConsistencyIsTakenFieldByField) {
   EXPECT_FALSE(std::get<consistency::SoftSync>(ConsistencyOf(spec)).staleness_aware);
   chosen.mutable_asynchronous();
   EXPECT_TRUE(std::holds_alternative<consistency::Asynchronous>(ConsistencyOf(spec)));
-  chosen.mutable_hogwild();
-  EXPECT_TRUE(std::holds_alternative<consistency::Hogwild>(ConsistencyOf(spec)));
 }
 
 // Its workers' threads take the steps; what they push is the change itself.
@@ -137,12 +135,8 @@ TEST(JobTables, WithHogwildServersOfASparseModelAdd) {
   };
   spec.mutable_workload()->mutable_sparse_logistic_regression();
   EXPECT_EQ(after_a_push(), -1.5F) << "down by a gradient";
-  spec.mutable_exchange()->mutable_parameter_server()->mutable_consistency()->mutable_hogwild();
+  spec.mutable_update()->mutable_hogwild();
   EXPECT_EQ(after_a_push(), 3.0F);
-  spec.clear_workload();
-  const absl::Status dense = TablesOf(spec, {100'000, 1000, "f"}).status();
-  EXPECT_EQ(dense.code(), absl::StatusCode::kInvalidArgument);
-  EXPECT_THAT(std::string(dense.message()), HasSubstr("consistency.hogwild: needs"));
 }
 
 TEST(JobTables, APushHasAGlobalBatchUnlessTheJobSaysOtherwise) {
@@ -152,7 +146,7 @@ TEST(JobTables, APushHasAGlobalBatchUnlessTheJobSaysOtherwise) {
   EXPECT_EQ(SamplesPerStep(spec), 48);
   server.set_samples_per_push(12);
   EXPECT_EQ(SamplesPerStep(spec), 12);
-  server.mutable_downpour()->set_push_every(5);
+  spec.mutable_update()->mutable_local_sgd()->set_push_every(5);
   EXPECT_EQ(SamplesPerStep(spec), 60);
   EXPECT_EQ(PortionsOf(spec), 1);
   EXPECT_EQ(StepOfLease(kFirstValues + 1, 1), 0);
@@ -281,14 +275,13 @@ TEST(FiltersOf, RowsAreNamedUnlessTheJobSaysOtherwiseAndOnlySparseModelsHaveRows
   spec.mutable_workload()->mutable_sparse_logistic_regression();
   EXPECT_TRUE(FiltersOf(spec).key_cache);
   EXPECT_FALSE(FiltersOf(spec).narrow);
-  v1alpha1::Filters& filters =
-      *spec.mutable_exchange()->mutable_parameter_server()->mutable_filters();
+  v1alpha1::Compression& compression = *spec.mutable_compression();
   EXPECT_TRUE(FiltersOf(spec).key_cache);
-  filters.set_key_cache(false);
-  filters.set_values(v1alpha1::VALUE_FORMAT_BFLOAT16);
+  compression.set_key_cache(false);
+  compression.mutable_codec()->mutable_bfloat16();
   EXPECT_FALSE(FiltersOf(spec).key_cache);
   EXPECT_TRUE(FiltersOf(spec).narrow);
-  filters.set_values(v1alpha1::VALUE_FORMAT_FLOAT32);
+  compression.mutable_codec()->mutable_identity();
   EXPECT_FALSE(FiltersOf(spec).narrow);
 }
 
@@ -298,7 +291,7 @@ TEST(FiltersOf, ZerosStayAtHomeWithTheKktFilterAlone) {
   spec.mutable_optimizer()->mutable_proximal_gradient()->set_l1(0.125);
   EXPECT_FALSE(FiltersOf(spec).zeros);
   EXPECT_EQ(KktPenaltyOf(spec), std::nullopt);
-  spec.mutable_exchange()->mutable_parameter_server()->mutable_filters()->set_kkt(true);
+  spec.mutable_compression()->set_kkt_filter(true);
   EXPECT_TRUE(FiltersOf(spec).zeros);
   EXPECT_EQ(KktPenaltyOf(spec), 0.125);
 }

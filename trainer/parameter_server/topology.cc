@@ -22,7 +22,6 @@ struct ReductionFor {
   Reduced operator()(const consistency::StaleSynchronous&) const { return Reduction{true, false}; }
   Reduced operator()(const consistency::EagerStaleSynchronous&) const { return std::nullopt; }
   Reduced operator()(const consistency::BackupWorkers&) const { return std::nullopt; }
-  Reduced operator()(const consistency::Hogwild&) const { return std::nullopt; }
 };
 
 }  // namespace

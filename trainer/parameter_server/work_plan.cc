@@ -62,9 +62,9 @@ WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& sto
     plan.every = std::max<std::int64_t>(1, spec.validation().every_epochs());
   }
   plan.ahead = ValidatesBetween(ConsistencyOf(spec)) ? 0 : 1;
-  const v1alpha1::Downpour& downpour = spec.exchange().parameter_server().downpour();
-  const std::int64_t units = std::max<std::int64_t>(1, downpour.push_every());  // in one lease
-  plan.warm_start = (downpour.warm_start() + units - 1) / units;
+  const v1alpha1::LocalSgd& local = spec.update().local_sgd();
+  const std::int64_t units = std::max<std::int64_t>(1, local.push_every());  // in one lease
+  plan.warm_start = (local.warm_start() + units - 1) / units;
   return plan;
 }
 

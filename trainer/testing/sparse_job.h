@@ -13,7 +13,7 @@ namespace starling::worker {
 inline v1alpha1::TrainingJobSpec HogwildJob(std::int64_t epochs, int threads) {
   v1alpha1::TrainingJobSpec spec = VisitJob(epochs);
   spec.mutable_workload()->mutable_sparse_logistic_regression();
-  ModelOf(spec).mutable_hogwild()->set_threads(threads);
+  spec.mutable_update()->mutable_hogwild()->set_threads(threads);
   return spec;
 }
 

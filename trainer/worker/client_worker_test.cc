@@ -326,10 +326,9 @@ INSTANTIATE_TEST_SUITE_P(
 
 TEST_F(ClientWorkerTest, DownpourFetchesAndPushesOnceInItsPeriods) {
   v1alpha1::TrainingJobSpec spec = VisitJob(2);
-  v1alpha1::Downpour& downpour =
-      *spec.mutable_exchange()->mutable_parameter_server()->mutable_downpour();
-  downpour.set_fetch_every(2);
-  downpour.set_push_every(4);
+  v1alpha1::LocalSgd& local = *spec.mutable_update()->mutable_local_sgd();
+  local.set_fetch_every(2);
+  local.set_push_every(4);
   ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
   flock.AddServers(2);
   flock.AddWorkers(1);
@@ -356,11 +355,10 @@ TEST_F(ClientWorkerTest, DownpourFetchesAndPushesOnceInItsPeriods) {
 
 TEST_F(ClientWorkerTest, DownpourSurvivesDeaths) {
   v1alpha1::TrainingJobSpec spec = VisitJob(8);
-  v1alpha1::Downpour& downpour =
-      *spec.mutable_exchange()->mutable_parameter_server()->mutable_downpour();
-  downpour.set_fetch_every(3);
-  downpour.set_push_every(2);
-  downpour.set_warm_start(20);
+  v1alpha1::LocalSgd& local = *spec.mutable_update()->mutable_local_sgd();
+  local.set_fetch_every(3);
+  local.set_push_every(2);
+  local.set_warm_start(20);
   ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
   flock.AddServers(2);
   flock.AddWorkers(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs whose fully connected layer reaches the servers as activations and errors
-// (exchange.parameterServer.fullyConnected): fewer bytes, the same model.
+// (update.activations): fewer bytes, the same model.
 #include <cmath>
 
 #include "trainer/testing/tiny_engine.h"
@@ -16,14 +16,14 @@ constexpr std::int64_t kRows = 400;
 constexpr std::int64_t kPushes = kRows / kPush;  // in an epoch
 constexpr std::int64_t kSlotsOfJob = 4;
 
-v1alpha1::TrainingJobSpec Job(v1alpha1::FullyConnected how) {
+v1alpha1::TrainingJobSpec Job(bool factored) {
   v1alpha1::TrainingJobSpec spec = VisitJob(2);
   spec.mutable_dataset()->set_global_batch_size(kPush);
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
   v1alpha1::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
   server.set_slots(kSlotsOfJob);
   server.set_replication(1);
-  server.set_fully_connected(how);
+  if (factored) spec.mutable_update()->mutable_activations();
   return spec;
 }
 
@@ -65,8 +65,8 @@ class FactorsJobTest : public ClientWorkerTest {
 };
 
 TEST_F(FactorsJobTest, SendActivationsAndErrorsInsteadOfGradientsAndLearnTheSame) {
-  const Outcome dense = Trained(Job(v1alpha1::FULLY_CONNECTED_GRADIENTS));
-  const Outcome factored = Trained(Job(v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS));
+  const Outcome dense = Trained(Job(/*factored=*/false));
+  const Outcome factored = Trained(Job(/*factored=*/true));
   ASSERT_EQ(dense.weight.size(), static_cast<std::size_t>(kInputs * kClasses));
   double largest = 0;
   for (std::size_t i = 0; i < dense.weight.size(); ++i) {
@@ -85,9 +85,8 @@ TEST_F(FactorsJobTest, SendActivationsAndErrorsInsteadOfGradientsAndLearnTheSame
 // Batches of 130, the last of 10 for 16 portions: some workers push factors of nothing.
 TEST_F(FactorsJobTest, PortionsOfABatchAddUpAndThoseWithoutSamplesAddNothing) {
   std::vector<std::vector<float>> weights;
-  for (const auto how :
-       {v1alpha1::FULLY_CONNECTED_GRADIENTS, v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS}) {
-    v1alpha1::TrainingJobSpec spec = Job(how);
+  for (const bool factored : {false, true}) {
+    v1alpha1::TrainingJobSpec spec = Job(factored);
     spec.mutable_dataset()->set_global_batch_size(130);
     ModelOf(spec).mutable_bulk_synchronous();
     ServerFlock flock(
@@ -104,7 +103,7 @@ TEST_F(FactorsJobTest, PortionsOfABatchAddUpAndThoseWithoutSamplesAddNothing) {
 
 // What a server was sent it sends on, and multiplies by itself.
 TEST_F(FactorsJobTest, GoDownTheChainAsTheyCameAndSurviveItsHead) {
-  v1alpha1::TrainingJobSpec spec = Job(v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS);
+  v1alpha1::TrainingJobSpec spec = Job(/*factored=*/true);
   const Outcome whole = Trained(spec);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
   ServerFlock flock(

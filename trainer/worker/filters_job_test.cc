@@ -17,10 +17,6 @@ using ::testing::Each;
 using ::testing::SizeIs;
 using transport::testing::Soon;
 
-v1alpha1::Filters& FiltersIn(v1alpha1::TrainingJobSpec& spec) {
-  return *spec.mutable_exchange()->mutable_parameter_server()->mutable_filters();
-}
-
 class FiltersJobTest : public SparseJobTest {
  protected:
   // Ten epochs of four leases, each of 400 samples: it reads and pushes 401 rows.
@@ -52,7 +48,7 @@ class FiltersJobTest : public SparseJobTest {
 
 TEST_F(FiltersJobTest, APushCostsItsRowsEightBytesEachLess) {
   v1alpha1::TrainingJobSpec plain = LargeLeases();
-  FiltersIn(plain).set_key_cache(false);
+  plain.mutable_compression()->set_key_cache(false);
   const double without = Sent(TrafficOf(plain, 1)), with = Sent(TrafficOf(LargeLeases(), 1));
   RecordProperty("bytes_without", static_cast<int>(without));
   RecordProperty("bytes_with", static_cast<int>(with));
@@ -70,7 +66,7 @@ TEST_F(FiltersJobTest, WithTwoReplicasBothEndsOfAChainAreTold) {
 
 TEST_F(FiltersJobTest, NarrowValuesTakeHalfTheBytesAndServersAddWhole) {
   v1alpha1::TrainingJobSpec narrow = LargeLeases();
-  FiltersIn(narrow).set_values(v1alpha1::VALUE_FORMAT_BFLOAT16);
+  narrow.mutable_compression()->mutable_codec()->mutable_bfloat16();
   const transport::Traffic wide = TrafficOf(LargeLeases(), 1), half = TrafficOf(narrow, 1);
   constexpr double kSaved = kLeases * kRows * 2;
   EXPECT_NEAR(Sent(wide) - Sent(half), kSaved, 0.3 * kSaved);
@@ -98,7 +94,8 @@ class FilteredModelTest : public FiltersJobTest {
  protected:
   // One worker, so that bits do not depend on who is first.
   v1alpha1::TrainingJobSpec LogisticJob(bool bulk) {
-    v1alpha1::TrainingJobSpec spec = HogwildJob(2, 1);
+    v1alpha1::TrainingJobSpec spec = VisitJob(2);
+    spec.mutable_workload()->mutable_sparse_logistic_regression();
     spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri("in memory here");
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
     spec.mutable_optimizer()->mutable_adagrad()->set_learning_rate(0.1);
@@ -134,7 +131,7 @@ TEST_F(FilteredModelTest, IsTheSameToTheBitWhetherRowsAreNamedOrListed) {
   for (const bool bulk : {true, false}) {
     v1alpha1::TrainingJobSpec spec = LogisticJob(bulk);
     const std::vector<float> named = TensorOf(Trained(spec), "weight");
-    FiltersIn(spec).set_key_cache(false);
+    spec.mutable_compression()->set_key_cache(false);
     EXPECT_THAT(named, SizeIs(2000));
     EXPECT_EQ(named, TensorOf(Trained(spec), "weight")) << (bulk ? "bulk" : "asynchronous");
   }
@@ -143,7 +140,7 @@ TEST_F(FilteredModelTest, IsTheSameToTheBitWhetherRowsAreNamedOrListed) {
 TEST_F(FilteredModelTest, IsAnotherWithNarrowValuesAndAsGood) {
   v1alpha1::TrainingJobSpec spec = LogisticJob(false);
   const v1alpha1::Result wide = Trained(spec);
-  FiltersIn(spec).set_values(v1alpha1::VALUE_FORMAT_BFLOAT16);
+  spec.mutable_compression()->mutable_codec()->mutable_bfloat16();
   const v1alpha1::Result narrow = Trained(spec);
   EXPECT_NE(TensorOf(narrow, "weight"), TensorOf(wide, "weight"));
   const double loss = wide.metrics().at("validation/loss");

@@ -33,7 +33,7 @@ TEST_F(HogwildJobTest, ThreadsOfSeveralWorkersCountEverySampleOnceAnEpoch) {
 
 TEST_F(HogwildJobTest, ThreadsAreTwoUnlessTheJobSaysOtherwise) {
   v1alpha1::TrainingJobSpec spec = HogwildJob(1, 1);
-  ModelOf(spec).mutable_hogwild()->clear_threads();
+  spec.mutable_update()->mutable_hogwild()->clear_threads();
   ServerFlock flock(spec, VisitData(), NewCountEngine, NewJobDir());
   flock.AddServers(1);
   flock.AddWorkers(1);

@@ -77,7 +77,7 @@ class KktJobTest : public SparseJobTest {
     rule.set_l1(kPenalty);
     v1alpha1::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
     server.set_replication(1);
-    server.mutable_filters()->set_kkt(kkt);
+    spec.mutable_compression()->set_kkt_filter(kkt);
     return spec;
   }
   struct Run {
@@ -127,18 +127,16 @@ TEST_F(KktJobTest, LeavesTheModelAsItIsToTheBitAndSendsABitForWhatCannotChange) 
 
 // Listed or named, whole or rounded: what is saved is what the zeros would have taken.
 TEST_F(KktJobTest, GoesWithTheOtherFilters) {
-  const auto job = [](bool kkt, bool named, v1alpha1::ValueFormat values) {
+  const auto job = [](bool kkt, bool named, bool narrow) {
     v1alpha1::TrainingJobSpec spec = Job(kkt);
-    v1alpha1::Filters& filters =
-        *spec.mutable_exchange()->mutable_parameter_server()->mutable_filters();
-    filters.set_key_cache(named);
-    filters.set_values(values);
+    spec.mutable_compression()->set_key_cache(named);
+    if (narrow) spec.mutable_compression()->mutable_codec()->mutable_bfloat16();
     return spec;
   };
   for (const bool named : {true, false}) {
-    const auto format = named ? v1alpha1::VALUE_FORMAT_BFLOAT16 : v1alpha1::VALUE_FORMAT_FLOAT32;
-    const Run without = Trained(job(false, named, format)),
-              with = Trained(job(true, named, format));
+    const bool narrow = named;
+    const Run without = Trained(job(false, named, narrow)),
+              with = Trained(job(true, named, narrow));
     EXPECT_EQ(with.weights, without.weights);
     ExpectSaved(without.sent, with.sent, with.rows, with.fixed, named ? 2 : 4);
   }

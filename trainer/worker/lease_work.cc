@@ -28,11 +28,10 @@ constexpr std::size_t kMostOnTheirWay = 4;
 constexpr int kThreads = 2;  // the schema's default, for specs that were not resolved
 
 consistency::Downpour DownpourOf(const v1alpha1::TrainingJobSpec& spec) {
-  const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
+  const v1alpha1::LocalSgd& local = spec.update().local_sgd();
   consistency::Downpour downpour;
-  if (!server.has_downpour()) return downpour;
-  downpour.fetch_every = std::max<std::int64_t>(1, server.downpour().fetch_every());
-  downpour.push_every = std::max<std::int64_t>(1, server.downpour().push_every());
+  downpour.fetch_every = std::max<std::int64_t>(1, local.fetch_every());
+  downpour.push_every = std::max<std::int64_t>(1, local.push_every());
   return downpour;
 }
 
@@ -49,9 +48,8 @@ std::unique_ptr<consistency::EagerSender> EagerOf(const v1alpha1::TrainingJobSpe
 
 std::unique_ptr<sparse::Hogwild> HogwildOf(const v1alpha1::TrainingJobSpec& spec,
                                            engine::SparseEngine* engine) {
-  const v1alpha1::Consistency& chosen = spec.exchange().parameter_server().consistency();
-  if (engine == nullptr || !chosen.has_hogwild()) return nullptr;
-  const v1alpha1::Hogwild& hogwild = chosen.hogwild();
+  if (engine == nullptr || !spec.update().has_hogwild()) return nullptr;
+  const v1alpha1::Hogwild& hogwild = spec.update().hogwild();
   return std::make_unique<sparse::Hogwild>(*engine,
                                            hogwild.has_threads() ? hogwild.threads() : kThreads);
 }
@@ -79,8 +77,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       in_step_(std::holds_alternative<consistency::BulkSynchronous>(
           parameter_server::ConsistencyOf(parts.spec))),
       remembers_(RuleRemembers(parts.tables)),
-      factored_(parts.spec.exchange().parameter_server().fully_connected() ==
-                v1alpha1::FULLY_CONNECTED_ACTIVATIONS_AND_ERRORS),
+      factored_(parts.spec.update().has_activations()),
       narrow_(parameter_server::FiltersOf(parts.spec).narrow),
       kkt_(parameter_server::KktPenaltyOf(parts.spec)),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
@@ -272,7 +269,7 @@ absl::Status LeaseWork::Compute(const LeaseRun& leases, Flight& flight) {
                        GradientUpTo(parts_.engine.buckets()[static_cast<std::size_t>(bucket)].end);
                      }));
     flight.mean_loss = loss / static_cast<double>(samples);
-    if (parts_.spec.exchange().parameter_server().has_downpour()) GoOnLocally(samples);
+    if (parts_.spec.update().has_local_sgd()) GoOnLocally(samples);
   } else {
     RETURN_IF_ERROR(ComputeInUnits(step, all, flight));
     outgoing_.gradient = sum_;
