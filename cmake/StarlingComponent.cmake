@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-# starling_component(NAME kube DEPENDS common_json ... [PROGRAM starling-worker])
+# starling_component(NAME kube DEPENDS common_json ... [PROGRAM starling-worker] [OWN_PRECOMPILED]
+#                    [TOGETHER])
 #
 # One folder, one library, one namespace. Every *.cc of the folder belongs to the library, every
 # *_test.cc is a test of it, main.cc is the program that PROGRAM names. Only what DEPENDS names is
 # linked; `make check` holds the includes against cmake/layers.txt, since a forbidden call can
-# still link through the program.
+# still link through the program. Common headers are precompiled (cmake/precompiled) unless the folder
+# says OWN_PRECOMPILED. Sources of a folder that says TOGETHER are compiled ten at a time, in a third
+# of the time: names in their anonymous namespaces must differ within the folder.
 function(starling_component)
-  cmake_parse_arguments(ARG "" "NAME;PROGRAM" "DEPENDS;TEST_DEPENDS" ${ARGN})
+  cmake_parse_arguments(ARG "OWN_PRECOMPILED;TOGETHER" "NAME;PROGRAM" "DEPENDS;TEST_DEPENDS" ${ARGN})
   file(GLOB sources CONFIGURE_DEPENDS *.cc *.h)
   file(GLOB tests CONFIGURE_DEPENDS *_test.cc)
   file(GLOB mains CONFIGURE_DEPENDS main.cc)
@@ -18,10 +21,18 @@ function(starling_component)
     add_library(${ARG_NAME} STATIC ${sources})
     target_link_libraries(${ARG_NAME} PUBLIC ${ARG_DEPENDS} PRIVATE starling_warnings)
     target_include_directories(${ARG_NAME} PUBLIC ${PROJECT_SOURCE_DIR})
+    if(NOT ARG_OWN_PRECOMPILED)
+      target_precompile_headers(${ARG_NAME} REUSE_FROM starling_precompiled)
+    endif()
   else()
     add_library(${ARG_NAME} INTERFACE)
     target_link_libraries(${ARG_NAME} INTERFACE ${ARG_DEPENDS})
     target_include_directories(${ARG_NAME} INTERFACE ${PROJECT_SOURCE_DIR})
+  endif()
+  if(ARG_TOGETHER)
+    set_target_properties(${ARG_NAME} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 10)
+    # What GCC cannot follow through so many inlined functions it takes for uninitialised.
+    target_compile_options(${ARG_NAME} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
   endif()
   if(ARG_PROGRAM AND mains)
     add_executable(${ARG_PROGRAM} ${mains})
@@ -31,6 +42,8 @@ function(starling_component)
     add_executable(${ARG_NAME}_test ${tests})
     target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPENDS} starling_warnings
                           GTest::gmock_main)
+    target_compile_options(${ARG_NAME}_test PRIVATE ${STARLING_TEST_OPTIONS})
+    target_precompile_headers(${ARG_NAME}_test REUSE_FROM starling_precompiled_test)
     # ApiServer.* is run by a test of its own beside an API server; the other is for people.
     # A program that links libtorch takes seconds to list its tests where other work keeps the cores
     # busy; the default limit of 5 s would end the whole stage before its first test.

@@ -23,6 +23,7 @@ function(starling_proto)
     list(APPEND sources ${outputs})
   endforeach()
   add_library(${ARG_NAME} STATIC ${sources})
+  set_target_properties(${ARG_NAME} PROPERTIES UNITY_BUILD OFF)  # each defines the same static names
   target_include_directories(${ARG_NAME} SYSTEM PUBLIC ${out})
   target_link_libraries(${ARG_NAME} PUBLIC protobuf::libprotobuf)
   if(ARG_GRPC)

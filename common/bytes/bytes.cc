@@ -77,9 +77,13 @@ std::string RandomUuid() {
   std::string raw = RandomBytes(16);
   raw[6] = static_cast<char>((raw[6] & 0x0f) | 0x40);
   raw[8] = static_cast<char>((raw[8] & 0x3f) | 0x80);
-  std::string text =
-      ToHex(std::span(reinterpret_cast<const std::uint8_t*>(raw.data()), raw.size()));
-  for (const std::size_t at : {8, 13, 18, 23}) text.insert(at, "-");
+  std::string text;
+  for (const char digit :
+       ToHex(std::span(reinterpret_cast<const std::uint8_t*>(raw.data()), raw.size()))) {
+    if (const auto at = text.size(); at == 8 || at == 13 || at == 18 || at == 23)
+      text.push_back('-');
+    text.push_back(digit);
+  }
   return text;
 }
 

@@ -26,7 +26,7 @@ constexpr int kTries = 5;  // of a write that another replica was faster with
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-http::Response Answer(const http::Request& request) {
+http::Response Serve(const http::Request& request) {
   if (request.Path() != kReviewPath) return {.status = 404, .body = "not found\n", .headers = {}};
   if (request.method != "POST") {
     return {.status = 405, .body = "send a POST\n", .headers = {{"Allow", "POST"}}};
@@ -196,7 +196,7 @@ absl::Status Webhook::Core::Start() {
   server.body_limit = kLargestReview;
   server.max_connections = options_.max_connections;
   server.certificate = certificate_;
-  ASSIGN_OR_RETURN(server_, http::HttpServer::Start(std::move(server), Answer));
+  ASSIGN_OR_RETURN(server_, http::HttpServer::Start(std::move(server), Serve));
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }

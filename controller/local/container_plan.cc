@@ -31,16 +31,6 @@ const std::string* Find(const std::vector<std::string>& variables, std::string_v
   return nullptr;
 }
 
-void Set(std::vector<std::string>& variables, const std::string& name, const std::string& value) {
-  for (std::string& variable : variables) {
-    if (IsNamed(variable, name)) {
-      variable = absl::StrCat(name, "=", value);
-      return;
-    }
-  }
-  variables.push_back(absl::StrCat(name, "=", value));
-}
-
 // One key of a Secret or ConfigMap; nothing when it is optional and not there.
 absl::StatusOr<std::optional<std::string>> ReadKey(const Json& reference,
                                                    const kube::ResourceKind& kind,
@@ -84,7 +74,7 @@ absl::Status AddEnvFrom(const Json& container, std::vector<std::string>& variabl
     if (absl::IsNotFound(object.status()) && kube::BoolAt(reference, "/optional")) continue;
     RETURN_IF_ERROR(object.status());
     for (const auto& [key, value] : DataOf(*object)) {
-      Set(variables, absl::StrCat(StringAt(source, "/prefix"), key), value);
+      SetVariable(variables, absl::StrCat(StringAt(source, "/prefix"), key), value);
     }
   }
   return absl::OkStatus();
@@ -97,7 +87,7 @@ absl::StatusOr<std::vector<std::string>> Environment(const PodFacts& facts, cons
   RETURN_IF_ERROR(AddEnvFrom(container, variables, read));
   for (const Json& entry : kube::At(container, "/env")) {
     ASSIGN_OR_RETURN(const auto value, ResolveValue(facts, entry, variables, read));
-    if (value) Set(variables, StringAt(entry, "/name"), RewritePath(*value, mounts));
+    if (value) SetVariable(variables, StringAt(entry, "/name"), RewritePath(*value, mounts));
   }
   return variables;
 }
@@ -134,6 +124,17 @@ absl::StatusOr<const Json*> OnlyContainer(const Json& pod) {
         "others");
   }
   return &containers[0];
+}
+
+void SetVariable(std::vector<std::string>& variables, const std::string& name,
+                 const std::string& value) {
+  for (std::string& variable : variables) {
+    if (IsNamed(variable, name)) {
+      variable = absl::StrCat(name, "=", value);
+      return;
+    }
+  }
+  variables.push_back(absl::StrCat(name, "=", value));
 }
 
 std::string ExpandVariables(const std::string& text, const std::vector<std::string>& variables) {

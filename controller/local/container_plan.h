@@ -20,6 +20,10 @@ namespace starling::local {
 // processes without images cannot be.
 absl::StatusOr<const kube::Json*> OnlyContainer(const kube::Json& pod);
 
+// Gives the variable this value, in its place if it is there already.
+void SetVariable(std::vector<std::string>& variables, const std::string& name,
+                 const std::string& value);
+
 // `text` with $(NAME) replaced by the variables' values; $$ stands for a dollar sign, unknown names
 // stay as they are.
 std::string ExpandVariables(const std::string& text, const std::vector<std::string>& variables);

@@ -37,12 +37,6 @@ bool MayHeal(const absl::Status& status) {
          absl::IsResourceExhausted(status);
 }
 
-void Set(std::vector<std::string>& environment, const std::string& name, const std::string& value) {
-  std::erase_if(environment,
-                [&](const std::string& entry) { return entry.starts_with(name + "="); });
-  environment.push_back(absl::StrCat(name, "=", value));
-}
-
 std::string VolumesFolder(const std::string& pod_folder) { return pod_folder + "/volumes"; }
 
 std::shared_ptr<const Json> Share(Json json) {
@@ -179,13 +173,14 @@ absl::StatusOr<process::LaunchPlan> Node::Prepare(const Json& pod, Entry& entry)
                    ProjectVolumes(facts, *container, VolumesFolder(entry.folder), read));
   ASSIGN_OR_RETURN(auto plan, PlanContainer(facts, *container, mounts, options_.environment,
                                             options_.program_folder, read));
-  Set(plan.environment, kHomeVariable, options_.home);
-  Set(plan.environment, kPodUidVariable, entry.uid);
-  Set(plan.environment, "STARLING_EXIT_RECORD", entry.folder + "/exit.json");
+  SetVariable(plan.environment, kHomeVariable, options_.home);
+  SetVariable(plan.environment, kPodUidVariable, entry.uid);
+  SetVariable(plan.environment, "STARLING_EXIT_RECORD", entry.folder + "/exit.json");
   if (!entry.job.empty()) {
-    Set(plan.environment, "STARLING_ALIVE_FIFO", JobFolder(options_.home, entry.job) + "/alive");
+    SetVariable(plan.environment, "STARLING_ALIVE_FIFO",
+                JobFolder(options_.home, entry.job) + "/alive");
   }
-  Set(plan.environment, "STARLING_OOM_COUNTER", "none");  // the group is shared with all
+  SetVariable(plan.environment, "STARLING_OOM_COUNTER", "none");  // the group is shared with all
   if (plan.working_directory.empty()) plan.working_directory = entry.folder;
   return plan;
 }

@@ -21,8 +21,6 @@ constexpr char kRunVolume[] = "run";
 constexpr char kJobVolume[] = "job";
 constexpr char kSupervisor[] = "starling-supervisor";
 
-std::string Text(std::string_view view) { return std::string(view); }
-
 // The container "trainer" among a pod's, or null.
 template <typename AnyJson>
 AnyJson* TrainerOf(AnyJson& pod_or_template) {

@@ -20,8 +20,6 @@ using kube::Json;
 constexpr std::size_t kSeedBytes = 32;
 constexpr absl::Duration kValidity = absl::Hours(24 * 3650);
 
-std::string Text(std::string_view view) { return std::string(view); }
-
 // Who serves and who calls: the controller calls the coordinator, which calls its members.
 constexpr std::pair<Role, tls::Usage> kRoles[] = {{Role::kCoordinator, tls::Usage::kBoth},
                                                   {Role::kWorker, tls::Usage::kServer},

@@ -7,8 +7,6 @@
 namespace starling::resources {
 namespace {
 
-std::string Text(std::string_view view) { return std::string(view); }
-
 struct Names {
   std::string_view name, field, program, word;
 };
@@ -26,6 +24,8 @@ constexpr Names NamesOf(Role role) {
 }
 
 }  // namespace
+
+std::string Text(std::string_view view) { return std::string(view); }
 
 std::string_view RoleName(Role role) { return NamesOf(role).name; }
 std::string_view RoleField(Role role) { return NamesOf(role).field; }

@@ -12,6 +12,9 @@
 
 namespace starling::resources {
 
+// A copy of `view`: JSON values and what is put together from them need strings.
+std::string Text(std::string_view view);
+
 // To add a role: here, in kEveryRole, in the tables of names.cc, credentials.cc and pod.cc.
 enum class Role { kCoordinator, kWorker, kParameterServer };
 inline constexpr std::array kEveryRole = {Role::kCoordinator, Role::kWorker,

@@ -18,8 +18,6 @@ namespace {
 
 constexpr int kUser = 65532;  // of the image: nobody in particular, and not root
 
-std::string Text(std::string_view view) { return std::string(view); }
-
 std::string Path(std::string_view folder, std::string_view file) {
   return absl::StrCat(Text(folder), "/", Text(file));
 }

@@ -12,11 +12,6 @@
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::resources {
-namespace {
-
-std::string Text(std::string_view view) { return std::string(view); }
-
-}  // namespace
 
 std::vector<Role> RolesOf(const v1alpha1::TrainingJobSpec& resolved) {
   if (resolved.workload().has_container()) return {Role::kWorker};

@@ -7,13 +7,13 @@
 namespace starling::scheduling {
 namespace {
 
-Json PodGroup(const Gang& gang) {
+Json NativeGroup(const Gang& gang) {
   Json group = Group(gang, kube::kNativePodGroup);
   group["spec"]["schedulingPolicy"]["gang"]["minCount"] = gang.least;
   return group;
 }
 
-Json PodPatch(const Gang& gang) {
+Json NativePatch(const Gang& gang) {
   Json patch = {{"spec", {{"schedulingGroup", {{"podGroupName", gang.job.name}}}}}};
   SetSchedulerName(patch, gang, "");
   return patch;
@@ -25,8 +25,8 @@ GangDriver NativePodGroup() {
   return {.name = "native",
           .kind = kube::kNativePodGroup,
           .is_mutable = false,
-          .group = &PodGroup,
-          .pod_patch = &PodPatch};
+          .group = &NativeGroup,
+          .pod_patch = &NativePatch};
 }
 
 }  // namespace starling::scheduling

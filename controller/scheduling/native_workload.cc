@@ -18,7 +18,7 @@ Json Workload(const Gang& gang) {
   return workload;
 }
 
-Json PodPatch(const Gang& gang) {
+Json WorkloadPatch(const Gang& gang) {
   Json patch = {{"spec", {{"workloadRef", {{"name", gang.job.name}, {"podGroup", kGroupName}}}}}};
   SetSchedulerName(patch, gang, "");
   return patch;
@@ -31,7 +31,7 @@ GangDriver NativeWorkload() {
           .kind = kNativeWorkload,
           .is_mutable = false,
           .group = &Workload,
-          .pod_patch = &PodPatch};
+          .pod_patch = &WorkloadPatch};
 }
 
 }  // namespace starling::scheduling

@@ -6,7 +6,7 @@
 namespace starling::scheduling {
 namespace {
 
-Json PodGroup(const Gang& gang) {
+Json VolcanoGroup(const Gang& gang) {
   Json group = Group(gang, kube::kVolcanoPodGroup);
   group["spec"]["minMember"] = gang.least;
   if (!gang.queue.empty()) group["spec"]["queue"] = gang.queue;
@@ -14,7 +14,7 @@ Json PodGroup(const Gang& gang) {
   return group;
 }
 
-Json PodPatch(const Gang& gang) {
+Json VolcanoPatch(const Gang& gang) {
   Json patch = {{"metadata", {{"annotations", {{"scheduling.k8s.io/group-name", gang.job.name}}}}}};
   SetSchedulerName(patch, gang, "volcano");
   return patch;
@@ -26,8 +26,8 @@ GangDriver Volcano() {
   return {.name = "volcano",
           .kind = kube::kVolcanoPodGroup,
           .is_mutable = true,
-          .group = &PodGroup,
-          .pod_patch = &PodPatch};
+          .group = &VolcanoGroup,
+          .pod_patch = &VolcanoPatch};
 }
 
 }  // namespace starling::scheduling

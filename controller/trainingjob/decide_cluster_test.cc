@@ -28,7 +28,7 @@ TEST_P(DecideCluster, Holds) {
   GetParam().check(scene.Do());
 }
 
-const Case kProblems[] = {
+const Case kProblemCases[] = {
     {"HealthyJobIsNotDegraded", [](Scene& s) { InCluster(s); },
      [](const Decision& d) { EXPECT_EQ(FindCondition(d.status, "Degraded"), nullptr); }},
     {"UnschedulableWorkerBeyondTheMinimumDegradesAJobThatRuns",
@@ -380,7 +380,7 @@ const Case kPolicies[] = {
      [](const Decision& d) { EXPECT_EQ(Count<DeletePod>(d), 0); }},
 };
 
-INSTANTIATE_TEST_SUITE_P(Problems, DecideCluster, testing::ValuesIn(kProblems), NameOf);
+INSTANTIATE_TEST_SUITE_P(Problems, DecideCluster, testing::ValuesIn(kProblemCases), NameOf);
 INSTANTIATE_TEST_SUITE_P(Disruptions, DecideCluster, testing::ValuesIn(kDisruptions), NameOf);
 INSTANTIATE_TEST_SUITE_P(Memory, DecideCluster, testing::ValuesIn(kMemory), NameOf);
 INSTANTIATE_TEST_SUITE_P(Policies, DecideCluster, testing::ValuesIn(kPolicies), NameOf);

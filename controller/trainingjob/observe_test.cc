@@ -13,7 +13,7 @@
 namespace starling::trainingjob {
 namespace {
 
-const JobIdentity kJob{"default", "digits", "uid-of-the-job"};
+const JobIdentity kIdentity{"default", "digits", "uid-of-the-job"};
 
 Json Pod(const Json& status) {
   return {
@@ -32,7 +32,7 @@ Json Pod(const Json& status) {
 }
 
 ObservedPod Seen(const Json& status) {
-  const auto pod = ReadPod(kJob, Pod(status));
+  const auto pod = ReadPod(kIdentity, Pod(status));
   EXPECT_TRUE(pod.has_value());
   return pod.value_or(ObservedPod());
 }
@@ -141,7 +141,7 @@ TEST(ReadPod, WhatAnActionSaysIsReadBackFromItsPod) {
   for (const auto& [key, value] : AnnotationsOf(create))
     pod["metadata"]["annotations"][key] = value;
 
-  const auto seen = ReadPod(kJob, pod);
+  const auto seen = ReadPod(kIdentity, pod);
 
   ASSERT_TRUE(seen.has_value());
   EXPECT_EQ(seen->avoids, create.avoid);
@@ -152,14 +152,14 @@ TEST(ReadPod, StrangeAnnotationsAreNoRound) {
   for (const char* world : {"", "x", "0,1", "0,x/2", "/", "0/x"}) {
     Json pod = Pod({});
     pod["metadata"]["annotations"] = {{"starling.dev/round", "1"}, {"starling.dev/world", world}};
-    EXPECT_EQ(ReadPod(kJob, pod)->world.round, 0) << world;
+    EXPECT_EQ(ReadPod(kIdentity, pod)->world.round, 0) << world;
   }
 }
 
 TEST(ReadPod, PodOfAnotherJobIsNoneOfOurs) {
   Json pod = Pod({});
   pod["metadata"]["ownerReferences"][0]["uid"] = "another";
-  EXPECT_FALSE(ReadPod(kJob, pod).has_value());
+  EXPECT_FALSE(ReadPod(kIdentity, pod).has_value());
 }
 
 TEST(ReadNode, SaysWhetherItAnswersAndWhetherItWillGo) {

@@ -18,7 +18,7 @@ namespace {
 using kube::Json;
 
 constexpr std::int64_t kLastStep = 12;
-const runtime::Key kJob{.ns = "default", .name = "digits"};
+const runtime::Key kKey{.ns = "default", .name = "digits"};
 
 std::unique_ptr<kube::KubeClient> OpenStore(const clock::Clock& clock, bool admission) {
   kube::EmbeddedOptions options;
@@ -133,7 +133,7 @@ void TestWorld::CreateContainerJob(std::int64_t workers) {
   const Json job = {
       {"apiVersion", "starling.dev/v1alpha1"},
       {"kind", "TrainingJob"},
-      {"metadata", {{"name", kJob.name}, {"namespace", kJob.ns}}},
+      {"metadata", {{"name", kKey.name}, {"namespace", kKey.ns}}},
       {"spec",
        {{"workload", {{"container", Json::object()}}},
         {"replicaSpecs",
@@ -155,7 +155,7 @@ void TestWorld::CreateJob(std::int64_t workers, std::int64_t servers) {
   Json job = {
       {"apiVersion", "starling.dev/v1alpha1"},
       {"kind", "TrainingJob"},
-      {"metadata", {{"name", kJob.name}, {"namespace", kJob.ns}}},
+      {"metadata", {{"name", kKey.name}, {"namespace", kKey.ns}}},
       {"spec",
        {{"workload", {{"classification", {{"model", {{"mlp", {{"hidden", Json::array({8})}}}}}}}}},
         {"dataset", {{"train", {{"synthetic", {{"samples", 64}, {"shape", Json::array({4})}}}}}}},
@@ -169,12 +169,12 @@ void TestWorld::CreateJob(std::int64_t workers, std::int64_t servers) {
 }
 
 void TestWorld::PatchJob(const Json& patch) {
-  const auto patched = store_->Patch(kube::kTrainingJob, kJob, patch);
+  const auto patched = store_->Patch(kube::kTrainingJob, kKey, patch);
   STARLING_CHECK(patched.ok(), patched.status().ToString().c_str());
 }
 
 void TestWorld::DeleteJob() {
-  STARLING_CHECK(store_->Delete(kube::kTrainingJob, kJob, {}).ok(), "the job is there");
+  STARLING_CHECK(store_->Delete(kube::kTrainingJob, kKey, {}).ok(), "the job is there");
 }
 
 std::vector<Json> TestWorld::List(const kube::ResourceKind& kind) {
@@ -188,27 +188,27 @@ std::vector<Json> TestWorld::Pods() { return List(kube::kPod); }
 std::size_t TestWorld::CountPods() { return Pods().size(); }
 
 std::string TestWorld::SecretKey() {
-  const auto secret = store_->Get(kube::kSecret, {kJob.ns, resources::SecretName(kJob.name)});
+  const auto secret = store_->Get(kube::kSecret, {kKey.ns, resources::SecretName(kKey.name)});
   return secret.ok() ? kube::StringAt(*secret, "/data/data-plane") : "";
 }
 
 bool TestWorld::PodRuns(const std::string& name) {
-  const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
+  const auto pod = store_->Get(kube::kPod, {kKey.ns, name});
   return pod.ok() && Phase(*pod) == "Running" && !kube::IsBeingDeleted(*pod);
 }
 
 void TestWorld::KillPod(const std::string& name) {
-  const auto pod = store_->Get(kube::kPod, {kJob.ns, name});
+  const auto pod = store_->Get(kube::kPod, {kKey.ns, name});
   if (pod.ok()) EndPod(*pod, 137, 9);
 }
 
 void TestWorld::Hang(const std::string& coordinator) {
-  const auto pod = store_->Get(kube::kPod, {kJob.ns, coordinator});
+  const auto pod = store_->Get(kube::kPod, {kKey.ns, coordinator});
   if (pod.ok()) coordinators_[kube::UidOf(*pod)].hung = true;
 }
 
 Json TestWorld::Job() {
-  const auto job = store_->Get(kube::kTrainingJob, kJob);
+  const auto job = store_->Get(kube::kTrainingJob, kKey);
   return job.ok() ? *job : Json();
 }
 
@@ -312,7 +312,7 @@ void TestWorld::Reconcile() {
   for (int i = 0; i < 10; ++i) {
     const std::int64_t before = faulty_.writes();
     const bool ok =
-        reconciler_->Reconcile(kJob).ok() && kube::CollectGarbage(faulty_, kube::KnownKinds()).ok();
+        reconciler_->Reconcile(kKey).ok() && kube::CollectGarbage(faulty_, kube::KnownKinds()).ok();
     if (faulty_.crashed()) {
       ++crashes_;
       faulty_.Heal();
