@@ -24,7 +24,7 @@ if(CCACHE)
   # One cache serves every build folder: paths are made relative to it.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
       CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-      CCACHE_MAXSIZE=10G ${CCACHE})
+      CCACHE_MAXSIZE=10G CCACHE_PCH_EXTSUM=1 ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
 find_program(MOLD mold)

@@ -14,6 +14,7 @@ those of g++ 12's library in C++20 (vectors of types that are declared later).
 """
 import concurrent.futures
 import hashlib
+import itertools
 import json
 import os
 import pathlib
@@ -85,6 +86,15 @@ def without_precompiled(command):
     return re.sub(r"-include \S*/cmake_pch\.hxx", "", command)
 
 
+def apart(entry):
+    """The entry of a source; one for each where one that the build made includes several of a folder."""
+    if not re.fullmatch(r"together_\d+\.cc", os.path.basename(entry["file"])):
+        return [entry]
+    paths = re.findall(r'#include "(\S+)"', pathlib.Path(entry["file"]).read_text())
+    return [{**entry, "file": str(ROOT / path), "command": entry["command"].replace(entry["file"], str(ROOT / path))}
+            for path in paths]
+
+
 def units(folder, entries):
     """Files of one folder that are compiled alike, a few at a time, and commands for them all."""
     alike = {}
@@ -107,7 +117,8 @@ def units(folder, entries):
 def main():
     build, skip = sys.argv[1], sys.argv[2:]
     entries = {}
-    for entry in json.loads((ROOT / build / "compile_commands.json").read_text()):
+    listed = json.loads((ROOT / build / "compile_commands.json").read_text())
+    for entry in itertools.chain.from_iterable(map(apart, listed)):
         path = os.path.relpath(entry["file"], ROOT)
         if path.endswith(".cc") and not path.startswith(("build", "..", *skip)):
             entries[path] = {**entry, "command": without_precompiled(entry["command"])}
