@@ -4,6 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "api/spec/metrics.h"
+#include "api/spec/techniques.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::schema {
@@ -116,11 +118,9 @@ void AddMarks(const Descriptor& message, std::vector<CelRule>& rules) {
   }
 }
 
-constexpr char kContainer[] = "has(self.workload.container)";
 constexpr char kAlone[] =
     "must be 1 with spec.exchange.none, for nothing travels between workers; lower it or use "
     "allReduce";
-constexpr char kNeedsValidation[] = "needs validation data; give spec.dataset.validation";
 
 void AddSizes(std::vector<CelRule>& rules) {
   for (const char* name : {"minReplicas", "replicas"}) {
@@ -132,27 +132,101 @@ void AddSizes(std::vector<CelRule>& rules) {
 }
 
 void AddTarget(std::vector<CelRule>& rules) {
-  rules.push_back({"self.metric != 'validation/accuracy' || !has(self.atMost)",
-                   "accuracy is better the higher it is; write atLeast instead", ".atMost"});
-  rules.push_back({"self.metric != 'validation/loss' || !has(self.atLeast)",
-                   "loss is better the lower it is; write atMost instead", ".atLeast"});
-  rules.push_back(
-      {"self.metric != 'validation/accuracy' || !has(self.atLeast) || "
-       "(self.atLeast >= 0.0 && self.atLeast <= 1.0)",
-       "must be a share from 0 to 1, such as 0.95", ".atLeast"});
+  for (const spec::Metric& metric : spec::AllMetrics()) {
+    const std::string other = absl::StrCat("self.metric != '", metric.name, "' || ");
+    const std::string name = spec::ShortName(metric);
+    if (metric.higher_is_better) {
+      rules.push_back({other + "!has(self.atMost)",
+                       name + " is better the higher it is; write atLeast instead", ".atMost"});
+    } else {
+      rules.push_back({other + "!has(self.atLeast)",
+                       name + " is better the lower it is; write atMost instead", ".atLeast"});
+    }
+    if (!metric.is_share) continue;
+    rules.push_back({other + "!has(self.atLeast) || (self.atLeast >= 0.0 && self.atLeast <= 1.0)",
+                     "must be a share from 0 to 1, such as 0.95", ".atLeast"});
+  }
 }
 
-void AddContainer(std::vector<CelRule>& rules) {
-  for (const char* name : {"preset", "dataset", "optimizer", "validation", "stop", "exchange",
-                           "update", "compression", "checkpoint", "experiment"}) {
-    rules.push_back({absl::StrCat("!has(self.", name, ") || !", kContainer),
-                     "has no meaning with spec.workload.container, whose program sees to it "
-                     "itself; leave it out",
-                     absl::StrCat(".", name), kForbidden});
+// Each workload has its own metrics.
+void AddMetrics(std::vector<CelRule>& rules) {
+  const Descriptor& workloads = *v1alpha1::Workload::descriptor();
+  for (int i = 0; i < workloads.field_count(); ++i) {
+    const FieldDescriptor& workload = *workloads.field(i);
+    std::vector<std::string> names;
+    for (const spec::Metric& metric :
+         spec::MetricsOf(static_cast<v1alpha1::Workload::KindCase>(workload.number()))) {
+      names.emplace_back(metric.name);
+    }
+    if (names.empty()) continue;
+    rules.push_back(
+        {absl::StrCat("!has(self.stop) || !has(self.stop.target) || !has(self.workload.",
+                      workload.json_name(), ") || self.stop.target.metric in ['",
+                      absl::StrJoin(names, "', '"), "']"),
+         absl::StrCat("spec.workload.", workload.json_name(), " has ", absl::StrJoin(names, ", ")),
+         ".stop.target.metric"});
   }
-  rules.push_back({absl::StrCat("!has(self.runPolicy.successPolicy) || ", kContainer),
-                   "is for spec.workload.container; other jobs succeed when training ends",
-                   ".runPolicy.successPolicy", kForbidden});
+}
+
+// Whether the field at `path` is on (api/spec/techniques.h), of an object in which what is not
+// given is off.
+std::string On(const std::string& path, bool by_presence = false) {
+  const Way way = spec::WayTo(path);
+  const FieldDescriptor& field = *way.back();
+  std::string on = Given("self", way);
+  if (on.empty()) on = "true";
+  if (by_presence) return on;
+  const std::string value = absl::StrCat("self.", path);
+  switch (spec::KindOf(field)) {
+    case Kind::kBoolean:
+      return absl::StrCat(on, " && ", value);
+    case Kind::kInteger:
+      return absl::StrCat(on, " && ", value, " != 0");
+    case Kind::kNumber:
+      return absl::StrCat(on, " && ", value, " != 0.0");
+    case Kind::kEnum: {
+      // JSON and CEL quote alike.
+      const std::string& off = spec::RulesOf(field).default_value();
+      return off.empty() ? on : absl::StrCat(on, " && ", value, " != ", off);
+    }
+    default:
+      return on;
+  }
+}
+
+std::string AnyOn(const std::vector<std::string>& paths) {
+  std::vector<std::string> any;
+  for (const std::string& path : paths) any.push_back(absl::StrCat("(", On(path), ")"));
+  return absl::StrJoin(any, " || ");
+}
+
+// One rule for each thing that a technique needs or does not go with. What is needed may come from
+// a preset, which the server does not know; what is not given may be a default that is refused,
+// which only the webhook knows.
+void AddTechnique(const spec::Technique& technique, std::vector<CelRule>& rules) {
+  const std::string path = absl::StrCat(".", technique.field);
+  const std::string off = absl::StrCat("!(", On(technique.field, technique.by_presence), ")");
+  if (!technique.pending.empty()) {
+    rules.push_back({off, spec::WordsOfPending(technique), path, kForbidden});
+    return;
+  }
+  for (const spec::TechniqueRule& rule : technique.rules) {
+    const std::string allowed =
+        rule.beside.empty() ? off : absl::StrCat(off, " || !(", AnyOn(rule.beside), ")");
+    if (rule.kind == spec::TechniqueRule::Kind::kNeeds) {
+      rules.push_back({absl::StrCat(allowed, " || has(self.preset) || ", AnyOn(rule.fields)),
+                       spec::WordsOf(rule), path, kForbidden});
+      continue;
+    }
+    for (const std::string& field : rule.fields) {
+      rules.push_back({absl::StrCat(allowed, " || !(", On(field), ")"), spec::WordsOf(rule, field),
+                       path, kForbidden});
+    }
+  }
+}
+
+void AddTechniques(std::vector<CelRule>& rules) {
+  for (const spec::Technique& technique : spec::Techniques()) AddTechnique(technique, rules);
 }
 
 void AddSpec(std::vector<CelRule>& rules) {
@@ -178,17 +252,6 @@ void AddSpec(std::vector<CelRule>& rules) {
        "(has(self.replicaSpecs.worker.maxReplicas) ? "
        "self.replicaSpecs.worker.maxReplicas : self.replicaSpecs.worker.replicas) <= 16",
        "must be at most 16 with spec.reproducible", replicas});
-  for (const char* need : {"validation.patience", "validation.keepBest", "stop.target"}) {
-    const bool flag = std::string(need) == "validation.keepBest";
-    const bool object = std::string(need) == "stop.target";
-    rules.push_back(
-        {absl::StrCat("!has(self.dataset) || has(self.dataset.validation) || !(", Has("self", need),
-                      object ? ""
-                      : flag ? absl::StrCat(" && self.", need)
-                             : absl::StrCat(" && self.", need, " > 0"),
-                      ")"),
-         kNeedsValidation, absl::StrCat(".", need)});
-  }
   rules.push_back(
       {"!has(self.runPolicy.schedulingPolicy) || "
        "!has(self.runPolicy.schedulingPolicy.minAvailable) || "
@@ -202,11 +265,6 @@ void AddParameterServers(std::vector<CelRule>& rules) {
   const std::string role = "self.replicaSpecs.parameterServer";
   const std::string path = ".replicaSpecs.parameterServer";
   const std::string none = absl::StrCat("!has(", role, ")");
-  const std::string exchange = Has("self", "exchange.parameterServer");
-  rules.push_back({absl::StrCat(none, " || has(self.preset) || (", exchange, ")"),
-                   "is for spec.exchange.parameterServer, for nobody else has anything to put "
-                   "there; leave it out, or write exchange: {parameterServer: {}}",
-                   path});
   rules.push_back({absl::StrCat(none, " || ", role, ".replicas > 0 || self.runPolicy.suspend"),
                    "must be at least 1, not 0, for the servers hold the model; to release all "
                    "pods and keep the state, set spec.runPolicy.suspend: true",
@@ -217,11 +275,6 @@ void AddParameterServers(std::vector<CelRule>& rules) {
                    "must be at least spec.exchange.parameterServer.replication; raise it or lower "
                    "replication",
                    absl::StrCat(path, ".maxReplicas")});
-  rules.push_back(
-      {absl::StrCat("!has(self.reproducible) || !self.reproducible || !(", exchange, ")"),
-       "needs spec.exchange.allReduce: with parameter servers an update depends on how "
-       "many workers there are",
-       ".reproducible"});
 }
 
 }  // namespace
@@ -231,8 +284,9 @@ std::vector<CelRule> CelRulesOf(const Descriptor& message) {
   AddMarks(message, rules);
   if (&message == v1alpha1::TrainingJobSpec::descriptor()) {
     AddSpec(rules);
-    AddContainer(rules);
     AddParameterServers(rules);
+    AddMetrics(rules);
+    AddTechniques(rules);
     Way way;
     AddSuspension(message, way, rules);
   } else if (&message == v1alpha1::WorkerSpec::descriptor()) {

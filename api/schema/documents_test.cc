@@ -6,10 +6,12 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <map>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/contract.h"
+#include "api/spec/techniques.h"
 #include "api/yaml/yaml.h"
 #include "common/json/json.h"
 #include "gmock/gmock.h"
@@ -139,6 +141,35 @@ TEST(Crd, SaysUnionsInCel) {
             "? 1 : 0) <= 1");
   EXPECT_THAT(SpecField("workload")["x-kubernetes-validations"][0]["rule"].get<std::string>(),
               HasSubstr("== 1"));
+}
+
+// All of them stand beside the spec, with the words that the CLI would use.
+TEST(Crd, SaysInCelWhatEachTechniqueNeedsAndExcludes) {
+  std::map<std::string, std::string> rules;  // message and path to rule
+  const Json written = SpecField("")["x-kubernetes-validations"];
+  for (const Json& rule : written) {
+    rules[rule["message"].get<std::string>() + " at " + rule.value("fieldPath", "")] = rule["rule"];
+  }
+  const auto rule_of = [&](const std::string& message, const std::string& field) {
+    return rules[absl::StrCat(message, " at .", field)];
+  };
+  for (const spec::Technique& technique : spec::Techniques()) {
+    if (!technique.pending.empty()) {
+      EXPECT_NE(rule_of(spec::WordsOfPending(technique), technique.field), "") << technique.field;
+      continue;
+    }
+    for (const spec::TechniqueRule& rule : technique.rules) {
+      for (const std::string& field : rule.fields) {
+        EXPECT_NE(rule_of(spec::WordsOf(rule, field), technique.field), "")
+            << technique.field << " " << field;
+      }
+    }
+  }
+  const std::string needs =
+      "needs spec.dataset.validation, to judge by; give it, or leave this out";
+  EXPECT_EQ(rule_of(needs, "validation.patience"),
+            "!(has(self.validation) && has(self.validation.patience) && self.validation.patience "
+            "!= 0) || has(self.preset) || (has(self.dataset) && has(self.dataset.validation))");
 }
 
 TEST(Crd, LeavesTheMetadataToTheServerButBoundsTheName) {

@@ -45,15 +45,16 @@ TEST(ContainerJob, WhatHasNoMeaningForItIsRefusedByName) {
   job["spec"]["optimizer"] = {{"sgd", Json::object()}};
   job["spec"]["dataset"] = DigitsJob()["spec"]["dataset"];
   job["spec"]["replicaSpecs"]["coordinator"] = {{"template", Json::object()}};
-  EXPECT_THAT(ErrorsOf(job), AllOf(HasSubstr("spec.optimizer: has no meaning"),
-                                   HasSubstr("spec.dataset: has no meaning"),
-                                   HasSubstr("spec.replicaSpecs.coordinator.template: has no")));
+  EXPECT_THAT(ErrorsOf(job),
+              AllOf(HasSubstr("spec.optimizer: does not go with spec.workload.container"),
+                    HasSubstr("spec.dataset: does not go with"),
+                    HasSubstr("spec.replicaSpecs.coordinator.template: does not go with")));
 }
 
 TEST(ContainerJob, APresetIsTheOneMistakeWhateverItSets) {
   Json job = ContainerJob();
   job["spec"]["preset"] = "horovod";
-  EXPECT_THAT(ErrorsOf(job), HasSubstr("spec.preset: has no meaning"));
+  EXPECT_THAT(ErrorsOf(job), HasSubstr("spec.preset: does not go with"));
   EXPECT_EQ(ErrorsOf(job).find("spec.exchange"), std::string::npos);
 }
 
@@ -65,7 +66,7 @@ TEST(ContainerJob, ItsImageStandsInTheWorkersTemplate) {
 
 TEST(RunPolicy, SuccessPolicyIsForContainersOnly) {
   EXPECT_THAT(ErrorsOf(DigitsJobWith({"spec.runPolicy.successPolicy=AllWorkers"})),
-              HasSubstr("spec.runPolicy.successPolicy: is for spec.workload.container"));
+              HasSubstr("spec.runPolicy.successPolicy: needs spec.workload.container"));
   Json job = ContainerJob();
   job["spec"]["runPolicy"] = {{"successPolicy", "FirstWorker"}};
   EXPECT_EQ(ErrorsOf(job), "");

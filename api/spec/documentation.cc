@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "api/spec/techniques.h"
 #include "common/status/check.h"
 #include "google/protobuf/descriptor.pb.h"
 
@@ -187,6 +188,7 @@ std::vector<std::string> RuleTexts(const FieldDescriptor& field) {
   }
   if (rules.mutable_while_running()) texts.emplace_back("may change while the job runs");
   if (rules.immutable()) texts.emplace_back("never changes");
+  for (std::string& text : TechniqueTexts(field)) texts.push_back(std::move(text));
   return texts;
 }
 

@@ -181,5 +181,25 @@ TEST(Mutability, WritingADefaultDownIsNoChange) {
   EXPECT_EQ(ChangeErrors({"spec.seed=1", "spec.optimizer.sgd.momentum=0"}), "");
 }
 
+TEST(Resolve, FeaturesOfLibsvmDataGetNoDefaultThatWouldHaveNoEffect) {
+  EXPECT_TRUE(Resolved({}).dataset().normalize());
+  const v1alpha1::TrainingJobSpec sparse =
+      Resolved({"spec.workload.sparseLogisticRegression={}", "spec.exchange.parameterServer={}",
+                "spec.dataset.train.libsvm.uri=a", "spec.dataset.validation=null"});
+  EXPECT_FALSE(sparse.dataset().has_normalize());
+}
+
+TEST(Presets, EachResolvesToAValidJobOfItsOwn) {
+  const nlohmann::json plain = WriteMessage(Resolved({}));
+  ASSERT_FALSE(PresetNames().empty());
+  for (const std::string& name : PresetNames()) {
+    EXPECT_EQ(ErrorsOf(DigitsJobWith({"spec.preset=" + name})), "") << name;
+    nlohmann::json resolved = WriteMessage(Resolved({"spec.preset=" + name}));
+    EXPECT_EQ(resolved["preset"], name);
+    resolved.erase("preset");
+    EXPECT_NE(resolved, plain) << name << " says nothing";
+  }
+}
+
 }  // namespace
 }  // namespace starling::spec

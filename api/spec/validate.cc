@@ -9,9 +9,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "api/spec/parameter_server.h"
+#include "api/spec/consistency.h"
+#include "api/spec/metrics.h"
 #include "api/spec/pod_template.h"
 #include "api/spec/resolve.h"
+#include "api/spec/techniques.h"
 
 namespace starling::spec {
 namespace {
@@ -25,6 +27,8 @@ constexpr std::int64_t kMostSyntheticValues = std::int64_t{1} << 31;
 constexpr std::int64_t kSmallestImage = 20;  // that LeNet-5's two convolutions leave something of
 
 constexpr char kWorker[] = "spec.replicaSpecs.worker";
+constexpr char kServers[] = "spec.replicaSpecs.parameterServer";
+constexpr char kExchange[] = "spec.exchange.parameterServer";
 constexpr char kTrain[] = "spec.dataset.train";
 constexpr char kValidation[] = "spec.dataset.validation";
 
@@ -71,30 +75,89 @@ void CheckPreset(const TrainingJobSpec& spec, FieldErrors& errors) {
                                    absl::StrJoin(names, ", "), DidYouMean(spec.preset(), names))});
 }
 
-void CheckReplicas(const TrainingJobSpec& spec, FieldErrors& errors) {
-  const auto& worker = spec.replica_specs().worker();
-  const std::int64_t replicas = worker.replicas(), least = worker.min_replicas();
-  if (worker.has_max_replicas() && least > worker.max_replicas()) {
-    errors.push_back({absl::StrCat(kWorker, ".minReplicas"),
-                      absl::StrCat("must be at most maxReplicas (", worker.max_replicas(),
-                                   "), not ", least, "; lower it or raise maxReplicas")});
+// The sizes of one role. `none` says why it may not have 0 replicas, and what to write.
+template <typename Role>
+void CheckSizes(const Role& role, const std::string& path, bool suspended, const char* none,
+                FieldErrors& errors) {
+  const std::int64_t replicas = role.replicas(), least = role.min_replicas();
+  if (role.has_max_replicas() && least > role.max_replicas()) {
+    errors.push_back(
+        {path + ".minReplicas", absl::StrCat("must be at most maxReplicas (", role.max_replicas(),
+                                             "), not ", least, "; lower it or raise maxReplicas")});
     return;
   }
-  if (worker.has_max_replicas() && replicas > worker.max_replicas()) {
-    errors.push_back({absl::StrCat(kWorker, ".replicas"),
-                      absl::StrCat("must be at most maxReplicas (", worker.max_replicas(),
-                                   "), not ", replicas, "; lower it or raise maxReplicas")});
+  if (role.has_max_replicas() && replicas > role.max_replicas()) {
+    errors.push_back(
+        {path + ".replicas", absl::StrCat("must be at most maxReplicas (", role.max_replicas(),
+                                          "), not ", replicas, "; lower it or raise maxReplicas")});
   }
-  if (replicas == 0 && spec.run_policy().suspend()) return;
+  if (replicas == 0 && suspended) return;
   if (replicas == 0) {
-    errors.push_back({absl::StrCat(kWorker, ".replicas"),
-                      "must be at least 1, not 0; to release all workers and keep the state, set "
-                      "spec.runPolicy.suspend: true"});
+    errors.push_back({path + ".replicas", absl::StrCat("must be at least 1, not 0", none)});
   } else if (replicas < least) {
-    errors.push_back({absl::StrCat(kWorker, ".replicas"),
-                      absl::StrCat("must be at least minReplicas (", least, "), not ", replicas,
-                                   "; raise it or lower minReplicas")});
+    errors.push_back(
+        {path + ".replicas", absl::StrCat("must be at least minReplicas (", least, "), not ",
+                                          replicas, "; raise it or lower minReplicas")});
   }
+}
+
+void CheckReplicas(const TrainingJobSpec& spec, FieldErrors& errors) {
+  CheckSizes(spec.replica_specs().worker(), kWorker, spec.run_policy().suspend(),
+             "; to release all workers and keep the state, set spec.runPolicy.suspend: true",
+             errors);
+}
+
+void CheckServers(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.exchange().has_parameter_server()) return;
+  const auto& servers = spec.replica_specs().parameter_server();
+  const std::int64_t copies = spec.exchange().parameter_server().replication();
+  if (servers.has_max_replicas() && servers.max_replicas() < copies) {
+    errors.push_back(
+        {absl::StrCat(kServers, ".maxReplicas"),
+         absl::StrCat("must be at least exchange.parameterServer.replication (", copies, "), not ",
+                      servers.max_replicas(), "; raise it or lower replication")});
+  }
+  CheckSizes(servers, kServers, spec.run_policy().suspend(),
+             ", for the servers hold the model; to release all pods and keep the state, set "
+             "spec.runPolicy.suspend: true",
+             errors);
+}
+
+void CheckBackups(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto& consistency = spec.exchange().parameter_server().consistency();
+  if (!consistency.has_backup_workers()) return;
+  const std::int64_t backups = consistency.backup_workers().backups();
+  const std::int64_t workers = spec.replica_specs().worker().replicas();
+  if (workers == 0 || backups < workers) return;
+  errors.push_back(
+      {absl::StrCat(kExchange, ".consistency.backupWorkers.backups"),
+       absl::StrCat("must be less than replicaSpecs.worker.replicas (", workers, "), not ", backups,
+                    ", or nobody's update counts; lower it or ask for more workers")});
+}
+
+// A step is one batch, and each of its portions is to weigh the same. No job has more workers than
+// portions make sense for.
+void CheckPortions(const TrainingJobSpec& spec, FieldErrors& errors) {
+  constexpr std::int64_t kMost = 1024;
+  const auto& server = spec.exchange().parameter_server();
+  if (!WorksInStep(spec) || !server.has_samples_per_push()) return;
+  const std::int64_t batch = spec.dataset().global_batch_size();
+  const std::int64_t samples = server.samples_per_push();
+  if (batch <= 0 || samples <= 0) return;
+  const bool divides = batch % samples == 0;
+  if (divides && batch / samples <= kMost) return;
+  const auto fits = [&](std::int64_t size) { return batch % size == 0 && batch / size <= kMost; };
+  std::int64_t other = std::min(samples, batch);
+  while (other > 1 && !fits(other)) --other;
+  while (!fits(other)) ++other;
+  const std::string wanted = divides ? absl::StrCat("must leave at most ", kMost, " portions of")
+                                     : std::string("must divide");
+  errors.push_back(
+      {absl::StrCat(kExchange, ".samplesPerPush"),
+       absl::StrCat(wanted, " dataset.globalBatchSize (", batch, "), not ", samples,
+                    ", for with consistency.bulkSynchronous a step is one such batch, worked off "
+                    "in equal portions; write ",
+                    other, ", or leave it out")});
 }
 
 void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
@@ -110,19 +173,13 @@ void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
                     kMostGroups, " and globalBatchSize), not ", workers)});
 }
 
-void CheckOptimizer(const TrainingJobSpec& spec, FieldErrors& errors) {
-  const auto& optimizer = spec.optimizer();
-  if (optimizer.sgd().nesterov() && optimizer.sgd().momentum() <= 0) {
-    errors.push_back({"spec.optimizer.sgd.nesterov",
-                      "needs momentum above 0; set momentum, such as 0.9, or leave nesterov out"});
-  }
+void CheckWarmup(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& stop = spec.stop();
-  if (stop.has_steps() && optimizer.schedule().warmup_steps() >= stop.steps()) {
-    errors.push_back({"spec.optimizer.schedule.warmupSteps",
-                      absl::StrCat("must be less than spec.stop.steps (", stop.steps(), "), not ",
-                                   optimizer.schedule().warmup_steps(),
-                                   ", or the learning rate is never reached")});
-  }
+  const std::int64_t warmup = spec.optimizer().schedule().warmup_steps();
+  if (!stop.has_steps() || warmup < stop.steps()) return;
+  errors.push_back({"spec.optimizer.schedule.warmupSteps",
+                    absl::StrCat("must be less than spec.stop.steps (", stop.steps(), "), not ",
+                                 warmup, ", or the learning rate is never reached")});
 }
 
 void CheckExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
@@ -141,35 +198,36 @@ void CheckExchange(const TrainingJobSpec& spec, FieldErrors& errors) {
   }
 }
 
-void CheckValidationData(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (spec.dataset().has_validation()) return;
-  const std::string message = absl::StrCat("needs validation data; give ", kValidation);
-  if (spec.validation().patience() > 0) errors.push_back({"spec.validation.patience", message});
-  if (spec.validation().keep_best()) errors.push_back({"spec.validation.keepBest", message});
-  if (spec.stop().has_target()) errors.push_back({"spec.stop.target", message});
-}
-
-void CheckTarget(const TrainingJobSpec& spec, FieldErrors& errors) {
-  const auto& target = spec.stop().target();
-  const bool accuracy = target.metric() == "validation/accuracy";
-  if (spec.stop().has_target() && !accuracy && target.metric() != "validation/loss") {
-    errors.push_back({"spec.stop.target.metric",
-                      absl::StrCat("there is no metric \"", target.metric(),
-                                   "\"; there are validation/accuracy, validation/loss")});
-  }
-  if (accuracy && target.has_at_most()) {
+// A bound on the side where the metric is worse would be met from the start.
+void CheckBound(const Metric& metric, const v1alpha1::Target& target, FieldErrors& errors) {
+  const std::string name = ShortName(metric);
+  if (metric.higher_is_better && target.has_at_most()) {
     errors.push_back(
-        {"spec.stop.target.atMost", "accuracy is better the higher it is; write atLeast instead"});
-  }
-  if (target.metric() == "validation/loss" && target.has_at_least()) {
+        {"spec.stop.target.atMost", name + " is better the higher it is; write atLeast instead"});
+  } else if (!metric.higher_is_better && target.has_at_least()) {
     errors.push_back(
-        {"spec.stop.target.atLeast", "loss is better the lower it is; write atMost instead"});
-  }
-  if (accuracy && target.has_at_least() && (target.at_least() < 0 || target.at_least() > 1)) {
+        {"spec.stop.target.atLeast", name + " is better the lower it is; write atMost instead"});
+  } else if (metric.is_share && (target.at_least() < 0 || target.at_least() > 1)) {
     errors.push_back(
         {"spec.stop.target.atLeast",
          absl::StrCat("must be a share from 0 to 1, such as 0.95, not ", target.at_least())});
   }
+}
+
+void CheckTarget(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.stop().has_target() || spec.workload().kind_case() == 0) return;
+  const auto& target = spec.stop().target();
+  std::vector<std::string> names;
+  for (const Metric& metric : MetricsOf(spec.workload().kind_case())) {
+    if (metric.name == target.metric()) return CheckBound(metric, target, errors);
+    names.emplace_back(metric.name);
+  }
+  const auto& workload =
+      *v1alpha1::Workload::descriptor()->FindFieldByNumber(spec.workload().kind_case());
+  errors.push_back({"spec.stop.target.metric",
+                    absl::StrCat("spec.workload.", workload.json_name(), " has no metric \"",
+                                 target.metric(), "\"; it has ", absl::StrJoin(names, ", "),
+                                 DidYouMean(target.metric(), names))});
 }
 
 void CheckShape(const DataSource& source, const std::string& path, FieldErrors& errors) {
@@ -246,49 +304,8 @@ void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
   errors.push_back({known->path, absl::StrCat(wanted, ", not ", ShapeText(shape))});
 }
 
-// What training by our own program needs and another's has no use for.
-void CheckContainerHas(const TrainingJobSpec& spec, FieldErrors& errors) {
-  const struct {
-    bool given;
-    const char* path;
-  } fields[] = {{spec.has_preset(), "spec.preset"},
-                {spec.has_dataset(), "spec.dataset"},
-                {spec.has_optimizer(), "spec.optimizer"},
-                {spec.has_validation(), "spec.validation"},
-                {spec.has_stop(), "spec.stop"},
-                {spec.has_exchange(), "spec.exchange"},
-                {spec.has_update(), "spec.update"},
-                {spec.has_compression(), "spec.compression"},
-                {spec.has_checkpoint(), "spec.checkpoint"},
-                {spec.has_experiment(), "spec.experiment"},
-                {spec.reproducible(), "spec.reproducible"}};
-  for (const auto& field : fields) {
-    // A preset is the one mistake, whatever it sets.
-    if (!field.given || (spec.has_preset() && field.path != fields[0].path)) continue;
-    errors.push_back({field.path,
-                      "has no meaning with spec.workload.container, whose program sees to it "
-                      "itself; leave it out"});
-  }
-}
-
 void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (!spec.workload().has_container()) {
-    if (spec.run_policy().has_success_policy()) {
-      errors.push_back({"spec.runPolicy.successPolicy",
-                        "is for spec.workload.container; other jobs succeed when training ends"});
-    }
-    return;
-  }
-  CheckContainerHas(spec, errors);
-  if (spec.replica_specs().coordinator().has_template_()) {
-    errors.push_back({"spec.replicaSpecs.coordinator.template",
-                      "has no meaning with spec.workload.container: there is no coordinator"});
-  }
-  if (spec.replica_specs().has_parameter_server()) {
-    errors.push_back({"spec.replicaSpecs.parameterServer",
-                      "has no meaning with spec.workload.container, whose program sees to it "
-                      "itself; leave it out"});
-  }
+  if (!spec.workload().has_container()) return;
   const auto& worker = spec.replica_specs().worker();
   const FieldErrors found = CheckOwnContainer(worker.has_template_() ? worker.template_() : "{}",
                                               absl::StrCat(kWorker, ".template"));
@@ -320,15 +337,15 @@ void CheckTemplates(const TrainingJobSpec& spec, FieldErrors& errors) {
 }  // namespace
 
 FieldErrors Validate(const TrainingJobSpec& resolved) {
-  FieldErrors errors;
+  FieldErrors errors = CheckTechniques(resolved);
   for (const auto& rule :
        {CheckPreset, CheckReplicas, CheckTemplates, CheckContainer, CheckScheduling}) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
   for (const auto& rule :
-       {CheckReproducible, CheckOptimizer, CheckExchange, CheckValidationData, CheckTarget,
-        CheckSources, CheckIdxSources, CheckModel, CheckParameterServer}) {
+       {CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups, CheckPortions,
+        CheckTarget, CheckSources, CheckIdxSources, CheckModel}) {
     rule(resolved, errors);
   }
   return errors;

@@ -86,6 +86,8 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{Target("validation/accuracy"), "spec.stop.target.atLeast=95"},
                     "spec.stop.target.atLeast"},
         Combination{{Target("train/loss"), "spec.stop.target.atLeast=1"},
+                    "spec.stop.target.metric"},
+        Combination{{Target("Validation Loss"), "spec.stop.target.atLeast=1"},
                     "spec.stop.target.metric"}));
 
 std::string TrainShape(const std::string& rest) { return "spec.dataset.train.csv.shape=" + rest; }
@@ -222,8 +224,8 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{kSparse, kServers, Libsvm("train"), kNoValidation}, ""},
         Combination{{kSparse, Libsvm("train"), kNoValidation},
                     "spec.workload.sparseLogisticRegression"},
-        Combination{{kSparse, kServers, kNoValidation}, "spec.dataset.train"},
-        Combination{{kSparse, kServers, Libsvm("train")}, "spec.dataset.validation"},
+        Combination{{kSparse, kServers, kNoValidation}, "spec.dataset.train.csv"},
+        Combination{{kSparse, kServers, Libsvm("train")}, "spec.dataset.validation.csv"},
         Combination{{kServers, Libsvm("train"), kNoValidation}, "spec.dataset.train.libsvm"},
         Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
                      Exchange("consistency.eagerStaleSynchronous={}")},
@@ -318,6 +320,35 @@ INSTANTIATE_TEST_SUITE_P(
                     "spec.update.activations"},
         Combination{{kSparse, kServers, Libsvm("train"), kNoValidation, kFactors},
                     "spec.update.activations"}));
+
+INSTANTIATE_TEST_SUITE_P(
+    WithoutEffect, Combined,
+    ::testing::Values(
+        Combination{{"spec.reproducible=true", "spec.exchange.allReduce.algorithm=Ring"},
+                    "spec.exchange.allReduce.algorithm"},
+        Combination{{"spec.reproducible=true", "spec.preset=horovod"},
+                    "spec.exchange.allReduce.algorithm"},
+        Combination{{"spec.reproducible=true", "spec.exchange.allReduce.algorithm=Auto"}, ""},
+        Combination{{"spec.exchange.allReduce.algorithm=Ring"}, ""},
+        Combination{
+            {kSparse, kServers, Libsvm("train"), kNoValidation, "spec.dataset.normalize=true"},
+            "spec.dataset.normalize"},
+        Combination{
+            {kSparse, kServers, Libsvm("train"), kNoValidation, "spec.dataset.normalize=false"},
+            ""},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                     "spec.workload.sparseLogisticRegression.hashedFeatures=268435456"},
+                    ""},
+        Combination{{kSparse, kServers, Libsvm("train"), kNoValidation,
+                     "spec.workload.sparseLogisticRegression.hashedFeatures=268435457"},
+                    "spec.workload.sparseLogisticRegression.hashedFeatures"}));
+
+TEST(Validate, AMetricIsOneOfThoseThatTheWorkloadHas) {
+  EXPECT_EQ(ErrorsOf(DigitsJobWith({Target("validation/acuracy"), "spec.stop.target.atLeast=0.9"})),
+            "spec.stop.target.metric: spec.workload.classification has no metric "
+            "\"validation/acuracy\"; it has validation/accuracy, validation/loss, did you mean "
+            "\"validation/accuracy\"?");
+}
 
 TEST(Validate, MessagesNameTheRemedy) {
   EXPECT_EQ(ErrorsOf(DigitsJobWith({Worker("minReplicas=9")})),

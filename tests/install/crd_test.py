@@ -71,7 +71,7 @@ class Crd(unittest.TestCase):
                 (k.digits(reproducible=True, replicaSpecs={"worker": {"maxReplicas": 17}}),
                  "must be at most 16 with spec.reproducible"),
                 (k.digits(stop={"target": {"metric": "validation/loss", "atMost": 1}}),
-                 "spec.stop.target: Invalid value: \"object\": needs validation data"),
+                 "spec.stop.target: Forbidden: needs spec.dataset.validation"),
                 (k.digits(dataset={**unit, "validation": {"synthetic": {}}},
                           stop={"target": {"metric": "validation/loss", "atLeast": 1}}),
                  "spec.stop.target.atLeast"),
@@ -103,7 +103,7 @@ class Crd(unittest.TestCase):
         k.create(k.digits(checkpoint={"uri": "/a"}))
         changes = {
             "seed": 7, "reproducible": True, "preset": "horovod",
-            "optimizer": {"adam": {}}, "exchange": {"allReduce": {"algorithm": "Ring"}},
+            "optimizer": {"adam": {}}, "exchange": {"allReduce": {"bucketBytes": 2048}},
             "dataset": {"globalBatchSize": 32}, "checkpoint": {"uri": "/b"},
             "experiment": {"stepDelay": "1s"}, "runPolicy": {"backoffLimit": 1},
             "replicaSpecs": {"worker": {"restartPolicy": "Never"}}}
@@ -146,9 +146,9 @@ class Crd(unittest.TestCase):
 
         def refusal(**spec):
             return k.refusal("create", "-f", "-", stdin=json.dumps(k.digits(**spec)))
-        self.assertIn("is for spec.exchange.parameterServer",
+        self.assertIn("needs spec.exchange.parameterServer",
                       refusal(replicaSpecs={"parameterServer": {"replicas": 2}}))
-        self.assertIn("needs spec.exchange.allReduce",
+        self.assertIn("does not go with spec.exchange.parameterServer",
                       refusal(exchange=servers, reproducible=True))
 
     def test_managed_by_never_changes(self):

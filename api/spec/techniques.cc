@@ -1,0 +1,396 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/spec/techniques.h"
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "api/spec/resolve.h"
+#include "common/status/check.h"
+#include "google/protobuf/message.h"
+
+namespace starling::spec {
+namespace {
+
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+constexpr char kPreset[] = "preset";
+constexpr char kServers[] = "exchange.parameterServer";
+constexpr char kBulkSynchronous[] = "exchange.parameterServer.consistency.bulkSynchronous";
+constexpr char kAsynchronous[] = "exchange.parameterServer.consistency.asynchronous";
+constexpr char kBoundedDelay[] = "exchange.parameterServer.consistency.boundedDelay";
+constexpr char kStale[] = "exchange.parameterServer.consistency.staleSynchronous";
+constexpr char kEager[] = "exchange.parameterServer.consistency.eagerStaleSynchronous";
+constexpr char kBackups[] = "exchange.parameterServer.consistency.backupWorkers";
+constexpr char kSoftSync[] = "exchange.parameterServer.consistency.softSync";
+constexpr char kTree[] = "exchange.parameterServer.topology.tree";
+constexpr char kHostReduce[] = "exchange.parameterServer.topology.hostReduce";
+constexpr char kLocalSgd[] = "update.localSgd";
+constexpr char kActivations[] = "update.activations";
+constexpr char kHogwild[] = "update.hogwild";
+constexpr char kBfloat16[] = "compression.codec.bfloat16";
+constexpr char kFloat16[] = "compression.codec.float16";
+constexpr char kErrorFeedback[] = "compression.errorFeedback";
+constexpr char kKeyCache[] = "compression.keyCache";
+constexpr char kKktFilter[] = "compression.kktFilter";
+constexpr char kClassification[] = "workload.classification";
+constexpr char kSparse[] = "workload.sparseLogisticRegression";
+constexpr char kLinear[] = "workload.linearRegression";
+constexpr char kContainer[] = "workload.container";
+constexpr char kProximal[] = "optimizer.proximalGradient";
+constexpr char kAdaRevision[] = "optimizer.adaRevision";
+constexpr char kDelayCompensated[] = "optimizer.delayCompensated";
+constexpr char kValidationData[] = "dataset.validation";
+
+constexpr char kLeaveOut[] = "leave it out";
+
+TechniqueRule Needs(std::vector<std::string> fields, std::string why,
+                    std::string remedy = kLeaveOut) {
+  return {TechniqueRule::Kind::kNeeds, std::move(fields), std::move(why), std::move(remedy)};
+}
+
+TechniqueRule Excludes(std::vector<std::string> fields, std::string why,
+                       std::string remedy = kLeaveOut) {
+  return {TechniqueRule::Kind::kExcludes, std::move(fields), std::move(why), std::move(remedy)};
+}
+
+TechniqueRule ExcludesBeside(std::vector<std::string> beside, std::vector<std::string> fields,
+                             std::string why, std::string remedy) {
+  return {TechniqueRule::Kind::kExcludes, std::move(fields), std::move(why), std::move(remedy),
+          std::move(beside)};
+}
+
+// What training by our own program needs and another's has no use for.
+Technique OwnTraining(const std::string& field) {
+  return {field, {Excludes({kContainer}, "whose program sees to it itself")}};
+}
+
+std::vector<Technique> OwnTrainings() {
+  std::vector<Technique> table;
+  for (const char* field :
+       {kPreset, "reproducible", "dataset", "optimizer", "validation", "stop", "exchange", "update",
+        "compression", "checkpoint", "experiment", "replicaSpecs.coordinator.template"}) {
+    table.push_back(OwnTraining(field));
+  }
+  return table;
+}
+
+std::vector<Technique> Data() {
+  std::vector<Technique> table;
+  for (const auto& [csv, idx, synthetic, libsvm] :
+       {std::array<const char*, 4>{"dataset.train.csv", "dataset.train.idx",
+                                   "dataset.train.synthetic", "dataset.train.libsvm"},
+        {"dataset.validation.csv", "dataset.validation.idx", "dataset.validation.synthetic",
+         "dataset.validation.libsvm"}}) {
+    table.push_back({csv,
+                     {Needs({kClassification, kLinear}, "which read dense samples",
+                            "write libsvm: {uri: ...}")}});
+    for (const char* images : {idx, synthetic}) {
+      table.push_back({images,
+                       {Needs({kClassification}, "for their labels are classes",
+                              "write libsvm: {uri: ...}, or csv for linearRegression")}});
+    }
+    table.push_back({libsvm,
+                     {Needs({kSparse, kLinear}, "which read sparse samples",
+                            "give csv, idx or synthetic data to a classification")}});
+  }
+  table.push_back({"dataset.normalize",
+                   {Excludes({"dataset.train.libsvm"},
+                             "whose features stay as they are: most are 0, and would not be after "
+                             "it")}});
+  return table;
+}
+
+// Rules that live beside the parameters on the servers.
+Technique ServersRule(const std::string& field, std::vector<TechniqueRule> more = {}) {
+  Technique technique{field,
+                      {Needs({kServers}, "whose servers apply it",
+                             "use sgd, adam or adamW, or write exchange: {parameterServer: {}}")}};
+  technique.rules.insert(technique.rules.end(), more.begin(), more.end());
+  return technique;
+}
+
+// Threads take a plain step for each sample; servers add what the weights have changed by.
+TechniqueRule NotWithThreads(const char* remedy) {
+  return Excludes({kHogwild}, "whose threads take plain steps", remedy);
+}
+
+std::vector<Technique> Optimizers() {
+  constexpr char kUseSgd[] = "use sgd, or leave hogwild out";
+  constexpr char kFewWeights[] = "whose workers hold only the weights that their samples use";
+  const TechniqueRule plain = NotWithThreads(kUseSgd);
+  const TechniqueRule dense = Excludes({kSparse}, kFewWeights, "use adagrad or sgd");
+  return {{"optimizer.sgd.nesterov",
+           {Needs({"optimizer.sgd.momentum"}, "which it looks ahead by",
+                  "set momentum, such as 0.9, or leave nesterov out")}},
+          {"optimizer.sgd.momentum", {NotWithThreads("leave it out, or leave hogwild out")}},
+          {"optimizer.sgd.weightDecay",
+           {NotWithThreads("use spec.workload.sparseLogisticRegression.l2, or leave hogwild out")}},
+          {"optimizer.adam", {plain}},
+          {"optimizer.adamW", {plain}},
+          ServersRule("optimizer.adagrad", {plain}),
+          ServersRule(kAdaRevision, {dense}),
+          ServersRule(kDelayCompensated, {dense}),
+          ServersRule("optimizer.ftrl", {plain}),
+          ServersRule(kProximal, {plain})};
+}
+
+// A sum of several workers' pushes has no meaning where each must be seen by itself.
+std::vector<Technique> Exchanges() {
+  constexpr char kFlat[] = "write topology: {flat: {}}";
+  std::vector<Technique> table = {
+      {"replicaSpecs.parameterServer",
+       {Excludes({kContainer}, "whose program sees to it itself"),
+        Needs({kServers}, "for nobody else has anything to put there",
+              "leave it out, or write exchange: {parameterServer: {}}")}},
+      {"reproducible",
+       {Excludes({kServers}, "whose sums depend on how many workers there are",
+                 "leave it out, or write exchange: {allReduce: {}}")}},
+      {"exchange.allReduce.algorithm",
+       {Excludes({"reproducible"}, "which sums up in an order of its own",
+                 "write algorithm: Auto, or leave it out")}},
+      {kEager,
+       {Excludes({kSparse}, "whose workers hold only the weights that their samples use",
+                 "use consistency: {staleSynchronous: {}}")}}};
+  for (const char* topology : {kTree, kHostReduce}) {
+    table.push_back(
+        {topology,
+         {Excludes({kBackups}, "which asks of each push whether it is late", kFlat),
+          Excludes({kEager}, "which has each worker send early what it has", kFlat),
+          Excludes({kLocalSgd}, "which lets workers go different ways between two pushes", kFlat),
+          Excludes({kAdaRevision, kDelayCompensated}, "which remembers what each worker has read",
+                   kFlat),
+          Excludes({kSparse}, "which has each worker push other rows", kFlat),
+          // Elsewhere what is summed up is a mean.
+          ExcludesBeside({kAsynchronous, kBoundedDelay, kStale}, {kProximal},
+                         "which takes its penalty with each gradient, not with a sum of several",
+                         kFlat)}});
+  }
+  return table;
+}
+
+std::vector<Technique> Updates() {
+  constexpr char kOnlyServers[] = "the only exchange that does it yet";
+  return {
+      {kLocalSgd,
+       {Needs({kServers}, kOnlyServers),
+        Excludes({kBulkSynchronous, kBackups, kEager}, "which says itself when updates are sent",
+                 "use consistency: {asynchronous: {}}, boundedDelay, staleSynchronous or softSync, "
+                 "or leave localSgd out"),
+        Excludes({kProximal}, "whose penalty is that of each gradient, not of a sum of several"),
+        Excludes({kSparse}, "whose workers hold only the weights that their samples use")}},
+      {kActivations,
+       {Needs({kServers}, kOnlyServers),
+        Needs({kClassification}, "whose models have fully connected layers"),
+        Excludes({kTree, kHostReduce}, "which sums up gradients on their way")}},
+      {kHogwild,
+       {Needs({kSparse},
+              "whose samples use few weights each: threads of a dense model would add to the same "
+              "numbers"),
+        Needs({kAsynchronous}, "for nobody waits for anybody",
+              "write consistency: {asynchronous: {}}, or leave hogwild out")}}};
+}
+
+std::vector<Technique> Compressions() {
+  constexpr char kRows[] = "whose workers name the rows that they read and push";
+  constexpr char kIdentity[] = "write codec: {identity: {}}, or leave it out";
+  return {
+      {kBfloat16, {Needs({kSparse}, "the only workload that does it yet", kIdentity)}},
+      {kFloat16, {}, "not sent by any exchange yet; write codec: {identity: {}}, or leave it out"},
+      {kErrorFeedback,
+       {Needs({kBfloat16, kFloat16}, "for nothing else leaves anything out")},
+       "not kept by any exchange yet; leave it out"},
+      {.field = kKeyCache, .rules = {Needs({kSparse}, kRows)}, .by_presence = true},
+      {kKktFilter,
+       {Needs({kSparse}, kRows),
+        Needs({"optimizer.proximalGradient.l1"},
+              "which holds a weight at 0 against small gradients",
+              "write optimizer: {proximalGradient: {l1: ...}}, or leave kktFilter out"),
+        Excludes({kBulkSynchronous, kBackups, kSoftSync},
+                 "which applies several pushes as one: what none of them changes, they may change "
+                 "together",
+                 "use consistency: {asynchronous: {}}, boundedDelay or staleSynchronous, or leave "
+                 "kktFilter out")}}};
+}
+
+std::vector<Technique> Workloads() {
+  constexpr char kGive[] = "give it, or leave this out";
+  return {{kSparse,
+           {Needs({kServers}, "for its weights lie on servers",
+                  "write exchange: {parameterServer: {}}")}},
+          {kLinear, {}, "not computed by any worker yet; write classification"},
+          {"workload.linearRegression.hashedFeatures",
+           {Needs({"dataset.train.libsvm"}, "for columns of csv data have a weight each")}},
+          {"validation.patience", {Needs({kValidationData}, "to judge by", kGive)}},
+          {"validation.keepBest", {Needs({kValidationData}, "to judge by", kGive)}},
+          {"stop.target", {Needs({kValidationData}, "to judge by", kGive)}},
+          {"runPolicy.successPolicy",
+           {Needs({kContainer}, "for other jobs succeed when training ends")}}};
+}
+
+std::vector<Technique> AllTechniques() {
+  std::vector<Technique> table;
+  for (const auto& part : {OwnTrainings(), Workloads(), Data(), Optimizers(), Exchanges(),
+                           Updates(), Compressions()}) {
+    table.insert(table.end(), part.begin(), part.end());
+  }
+  return table;
+}
+
+// "spec.a", "spec.a or spec.b", "spec.a, spec.b or spec.c".
+std::string OneOf(const std::vector<std::string>& fields, const char* prefix = "spec.") {
+  std::string text;
+  for (std::size_t i = 0; i < fields.size(); ++i) {
+    const char* before = i == 0 ? "" : i + 1 == fields.size() ? " or " : ", ";
+    absl::StrAppend(&text, before, prefix, fields[i]);
+  }
+  return text;
+}
+
+bool IsPresent(const Message& message, const FieldDescriptor& field) {
+  const Reflection& reflection = *message.GetReflection();
+  return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
+                             : reflection.HasField(message, &field);
+}
+
+bool IsOnAt(const Message& message, const FieldDescriptor& field) {
+  const Reflection& reflection = *message.GetReflection();
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return reflection.GetBool(message, &field);
+    case FieldDescriptor::CPPTYPE_INT32:
+      return reflection.GetInt32(message, &field) != 0;
+    case FieldDescriptor::CPPTYPE_INT64:
+      return reflection.GetInt64(message, &field) != 0;
+    case FieldDescriptor::CPPTYPE_DOUBLE:
+      return reflection.GetDouble(message, &field) != 0;
+    case FieldDescriptor::CPPTYPE_ENUM: {
+      const std::string off = RulesOf(field).default_value();  // JSON: with its quotes
+      return absl::StrCat("\"", EnumText(*reflection.GetEnum(message, &field)), "\"") != off;
+    }
+    default:
+      return true;
+  }
+}
+
+// What of `rule` is broken, as a field's path or, of what is needed, the first alternative; null if
+// nothing is.
+const std::string* Broken(const v1alpha1::TrainingJobSpec& spec, const TechniqueRule& rule) {
+  const auto on = [&](const std::string& field) { return IsOn(spec, field); };
+  if (!rule.beside.empty() && std::ranges::none_of(rule.beside, on)) return nullptr;
+  const auto found = std::ranges::find_if(rule.fields, on);
+  if (rule.kind == TechniqueRule::Kind::kExcludes)
+    return found == rule.fields.end() ? nullptr : &*found;
+  return found == rule.fields.end() ? &rule.fields.front() : nullptr;
+}
+
+std::string ErrorOf(const v1alpha1::TrainingJobSpec& spec, const Technique& technique) {
+  if (!technique.pending.empty()) return WordsOfPending(technique);
+  for (const TechniqueRule& rule : technique.rules) {
+    if (const std::string* field = Broken(spec, rule)) return WordsOf(rule, *field);
+  }
+  return "";
+}
+
+bool IsBelow(const FieldError& error, const FieldError& other) {
+  return absl::StartsWith(error.path, other.path + ".");
+}
+
+void AddOnce(std::vector<std::string>& texts, std::string text) {
+  if (std::ranges::find(texts, text) == texts.end()) texts.push_back(std::move(text));
+}
+
+std::string BesideText(const TechniqueRule& rule) {
+  return rule.beside.empty() ? "" : absl::StrCat(" (beside ", OneOf(rule.beside, ""), ")");
+}
+
+}  // namespace
+
+const std::vector<Technique>& Techniques() {
+  static const auto* const kTable = new std::vector<Technique>(AllTechniques());
+  return *kTable;
+}
+
+std::vector<const FieldDescriptor*> WayTo(const std::string& path) {
+  std::vector<const FieldDescriptor*> way;
+  const Descriptor* message = v1alpha1::TrainingJobSpec::descriptor();
+  for (const std::string& name : std::vector<std::string>(absl::StrSplit(path, '.'))) {
+    const FieldDescriptor* field = message == nullptr ? nullptr : FindField(*message, name);
+    STARLING_CHECK(field != nullptr, path.c_str());
+    way.push_back(field);
+    message = field->message_type();
+  }
+  return way;
+}
+
+bool IsOn(const v1alpha1::TrainingJobSpec& spec, const std::string& path, bool by_presence) {
+  const Message* message = &spec;
+  const std::vector<const FieldDescriptor*> way = WayTo(path);
+  for (const FieldDescriptor* field : way) {
+    if (!IsPresent(*message, *field)) return false;
+    if (field == way.back()) return by_presence || IsOnAt(*message, *field);
+    message = &message->GetReflection()->GetMessage(*message, field);
+  }
+  return false;
+}
+
+FieldErrors CheckTechniques(const v1alpha1::TrainingJobSpec& spec,
+                            const std::vector<Technique>& table) {
+  FieldErrors all;
+  v1alpha1::TrainingJobSpec refused_preset;
+  for (const Technique& technique : table) {
+    if (!IsOn(spec, technique.field, technique.by_presence)) continue;
+    if (IsOn(refused_preset, technique.field, technique.by_presence)) continue;
+    const std::string error = ErrorOf(spec, technique);
+    if (error.empty()) continue;
+    all.push_back({absl::StrCat("spec.", technique.field), error});
+    if (technique.field == kPreset) refused_preset = PresetSpec(spec.preset());
+  }
+  FieldErrors errors;
+  for (const FieldError& error : all) {
+    const auto above = [&](const FieldError& other) { return IsBelow(error, other); };
+    const auto same = [&](const FieldError& other) { return error.path == other.path; };
+    if (std::ranges::none_of(all, above) && std::ranges::none_of(errors, same)) {
+      errors.push_back(error);
+    }
+  }
+  return errors;
+}
+
+std::string WordsOf(const TechniqueRule& rule, const std::string& excluded) {
+  if (rule.kind == TechniqueRule::Kind::kNeeds) {
+    return absl::StrCat("needs ", OneOf(rule.fields), ", ", rule.why, "; ", rule.remedy);
+  }
+  return absl::StrCat("does not go with spec.", excluded, ", ", rule.why, "; ", rule.remedy);
+}
+
+std::string WordsOfPending(const Technique& technique) {
+  return absl::StrCat("is ", technique.pending);
+}
+
+std::vector<std::string> TechniqueTexts(const FieldDescriptor& field) {
+  std::vector<std::string> texts, excluded;
+  const auto is_it = [&](const std::string& path) { return WayTo(path).back() == &field; };
+  for (const Technique& technique : Techniques()) {
+    const bool own = is_it(technique.field);
+    if (own && !technique.pending.empty()) AddOnce(texts, "not built yet");
+    for (const TechniqueRule& rule : technique.rules) {
+      if (rule.kind == TechniqueRule::Kind::kNeeds) {
+        if (own) AddOnce(texts, absl::StrCat("needs ", OneOf(rule.fields, "")));
+        continue;
+      }
+      for (const std::string& other : rule.fields) {
+        if (own) AddOnce(excluded, other + BesideText(rule));
+        if (is_it(other)) AddOnce(excluded, technique.field + BesideText(rule));
+      }
+    }
+  }
+  if (!excluded.empty()) texts.push_back("not with " + absl::StrJoin(excluded, ", "));
+  return texts;
+}
+
+}  // namespace starling::spec

@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every pair of techniques is played through the table: whether a job may have both is held against
+// a list that was written down here, and each rule of the table must be noticed by it.
+#include "api/spec/techniques.h"
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "api/spec/resolve.h"
+#include "api/spec/test_job.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling::spec {
+namespace {
+
+using ::testing::HasSubstr;
+using v1alpha1::TrainingJobSpec;
+
+using Settings = std::vector<std::string>;
+
+Settings operator+(Settings a, const Settings& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+const Settings kServers = {"exchange.parameterServer.replication=1"};
+const Settings kAsynchronous = {"exchange.parameterServer.consistency.asynchronous={}"};
+const Settings kSparse =
+    kServers + Settings{"workload.sparseLogisticRegression={}", "dataset.train.libsvm.uri=a",
+                        "dataset.validation.libsvm.uri=b"};
+const Settings kProximal = {"optimizer.proximalGradient.l1=0.01"};
+const Settings kOwnProgram = {"workload.container={}", "dataset=null"};
+
+struct Played {
+  std::string field;  // of the technique; named by its last part
+  std::string value;
+  Settings beside = {};  // with which it may stand alone
+};
+
+const std::vector<Played>& AllPlayed() {
+  const std::string consistency = "exchange.parameterServer.consistency.";
+  const std::string topology = "exchange.parameterServer.topology.";
+  static const auto* const kAll = new std::vector<Played>{
+      {"workload.classification.model.mlp", "{}"},
+      {"workload.sparseLogisticRegression", "{}", kSparse},
+      {"workload.container", "{}", kOwnProgram},
+      {"runPolicy.successPolicy", "AllWorkers", kOwnProgram},
+      {"dataset.train.csv.uri", "a"},
+      {"dataset.train.synthetic", "{}"},
+      {"dataset.train.libsvm", R"({"uri": "a"})", kSparse},
+      {"dataset.normalize", "true"},
+      {"validation.patience", "3"},
+      {"validation.keepBest", "true"},
+      {"stop.target", R"({"metric": "validation/loss", "atMost": 1})"},
+      {"preset", "pytorchDdp"},
+      {"reproducible", "true"},
+      {"exchange.none", "{}"},
+      {"exchange.allReduce.algorithm", "Ring"},
+      {"exchange.parameterServer.replication", "1"},
+      {"replicaSpecs.parameterServer", R"({"replicas": 1})", kServers},
+      {consistency + "bulkSynchronous", "{}"},
+      {consistency + "asynchronous", "{}"},
+      {consistency + "boundedDelay", "{}"},
+      {consistency + "staleSynchronous", "{}"},
+      {consistency + "eagerStaleSynchronous", "{}"},
+      {consistency + "backupWorkers", "{}"},
+      {consistency + "softSync", "{}"},
+      {topology + "tree", "{}"},
+      {topology + "hostReduce", "{}"},
+      {"update.localSgd", "{}", kAsynchronous},
+      {"update.activations", "{}", kServers},
+      {"update.hogwild", "{}", kSparse + kAsynchronous},
+      {"compression.codec.bfloat16", "{}", kSparse},
+      {"compression.keyCache", "false", kSparse},
+      {"compression.kktFilter", "true", kSparse + kAsynchronous + kProximal},
+      {"optimizer.sgd.momentum", "0.9"},
+      {"optimizer.sgd.nesterov", "true", {"optimizer.sgd.momentum=0.9"}},
+      {"optimizer.sgd.weightDecay", "0.1"},
+      {"optimizer.adam", "{}"},
+      {"optimizer.adamW", "{}"},
+      {"optimizer.adagrad", "{}", kServers},
+      {"optimizer.adaRevision", "{}", kServers},
+      {"optimizer.delayCompensated", "{}", kServers},
+      {"optimizer.ftrl", "{}", kServers},
+      {"optimizer.proximalGradient", "{}", kServers}};
+  return *kAll;
+}
+
+std::string NameOf(const Played& played) {
+  const std::vector<std::string> parts = absl::StrSplit(played.field, '.');
+  if (played.field == "replicaSpecs.parameterServer") return "servers";
+  if (parts.back() == "mlp") return "classification";
+  if (parts.back() == "replication") return "parameterServer";
+  return parts.back() == "uri" ? parts[parts.size() - 2] : parts.back();
+}
+
+// Nothing where no such file can be written: the reader refuses it.
+std::optional<TrainingJobSpec> ReadableWith(const Settings& settings) {
+  nlohmann::json job = DigitsJob();
+  for (const std::string& setting : settings) {
+    const auto equals = setting.find('=');
+    const absl::Status status =
+        SetPath(job, absl::StrCat("spec.", setting.substr(0, equals)), setting.substr(equals + 1));
+    if (!status.ok()) throw std::invalid_argument(std::string(status.message()));
+  }
+  v1alpha1::TrainingJob read;
+  if (!ReadJob(job, read).empty()) return std::nullopt;
+  return Resolve(read.spec());
+}
+
+TrainingJobSpec SpecWith(const Settings& settings) {
+  std::optional<TrainingJobSpec> spec = ReadableWith(settings);
+  if (!spec.has_value()) throw std::invalid_argument(absl::StrJoin(settings, " "));
+  return *std::move(spec);
+}
+
+Settings AloneWith(const Played& played) {
+  return played.beside + Settings{absl::StrCat(played.field, "=", played.value)};
+}
+
+// A job with both, where one can be written: two members of one union cannot.
+struct Pair {
+  std::string a, b;
+  TrainingJobSpec spec;
+};
+
+std::vector<Pair> Pairs() {
+  std::vector<Pair> pairs;
+  const std::vector<Played>& all = AllPlayed();
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (std::size_t j = i; j < all.size(); ++j) {
+      const Played &a = all[i], &b = all[j];
+      const auto own = [](const Played& one) {
+        return Settings{absl::StrCat(one.field, "=", one.value)};
+      };
+      const auto spec = ReadableWith(b.beside + a.beside + own(a) + own(b));
+      if (!spec || !IsOn(*spec, a.field, true) || !IsOn(*spec, b.field, true)) continue;
+      pairs.push_back({NameOf(a), NameOf(b), *spec});
+    }
+  }
+  return pairs;
+}
+
+// Who is refused beside whom, of those that may stand alone. Each pair is listed once.
+constexpr const char* kRefused = R"(
+activations: bfloat16 keyCache kktFilter
+algorithm: activations adaRevision adagrad bfloat16 delayCompensated ftrl hogwild keyCache
+algorithm: kktFilter localSgd proximalGradient servers
+backupWorkers: hogwild hostReduce kktFilter localSgd tree
+bfloat16: adaRevision delayCompensated
+boundedDelay: hogwild
+bulkSynchronous: hogwild kktFilter localSgd
+classification: bfloat16 hogwild keyCache kktFilter libsvm
+container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
+container: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous ftrl
+container: hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum nesterov none
+container: parameterServer patience preset proximalGradient reproducible servers softSync
+container: staleSynchronous synthetic target tree weightDecay
+csv: bfloat16 hogwild keyCache kktFilter
+eagerStaleSynchronous: bfloat16 hogwild hostReduce keyCache kktFilter localSgd tree
+hogwild: adaRevision adagrad adam adamW delayCompensated ftrl kktFilter momentum nesterov
+hogwild: proximalGradient weightDecay
+hostReduce: activations adaRevision bfloat16 delayCompensated hogwild keyCache kktFilter
+hostReduce: localSgd
+keyCache: adaRevision delayCompensated
+kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov
+kktFilter: proximalGradient weightDecay
+libsvm: activations adaRevision algorithm delayCompensated eagerStaleSynchronous hostReduce
+libsvm: localSgd none normalize reproducible tree
+localSgd: bfloat16 keyCache kktFilter proximalGradient
+none: activations adaRevision adagrad bfloat16 delayCompensated ftrl hogwild keyCache kktFilter
+none: localSgd proximalGradient servers
+normalize: bfloat16 hogwild keyCache kktFilter
+preset: reproducible
+reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
+reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous ftrl hogwild
+reproducible: hostReduce keyCache kktFilter localSgd parameterServer proximalGradient servers
+reproducible: softSync staleSynchronous tree
+softSync: hogwild kktFilter
+sparseLogisticRegression: activations adaRevision algorithm csv delayCompensated
+sparseLogisticRegression: eagerStaleSynchronous hostReduce localSgd none normalize reproducible
+sparseLogisticRegression: successPolicy synthetic tree
+staleSynchronous: hogwild
+successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
+successPolicy: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
+successPolicy: ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum
+successPolicy: nesterov none parameterServer patience preset proximalGradient reproducible
+successPolicy: servers softSync staleSynchronous synthetic target tree weightDecay
+synthetic: bfloat16 hogwild keyCache kktFilter
+tree: activations adaRevision bfloat16 delayCompensated hogwild keyCache kktFilter localSgd
+)";
+
+std::map<std::string, std::set<std::string>> Listed() {
+  std::map<std::string, std::set<std::string>> refused;
+  for (const std::string& line : std::vector<std::string>(absl::StrSplit(kRefused, '\n'))) {
+    const std::vector<std::string> sides = absl::StrSplit(line, ": ");
+    if (sides.size() != 2) continue;
+    for (const std::string& other : std::vector<std::string>(absl::StrSplit(sides[1], ' '))) {
+      refused[sides[0]].insert(other);
+    }
+  }
+  return refused;
+}
+
+std::string Lines(const std::map<std::string, std::set<std::string>>& refused) {
+  std::string lines;
+  for (const auto& [name, others] : refused) {
+    absl::StrAppend(&lines, name, ": ", absl::StrJoin(others, " "), "\n");
+  }
+  return lines;
+}
+
+std::map<std::string, std::set<std::string>> RefusedBy(const std::vector<Technique>& table) {
+  std::map<std::string, std::set<std::string>> refused;
+  for (const Pair& pair : Pairs()) {
+    if (!CheckTechniques(pair.spec, table).empty()) refused[pair.a].insert(pair.b);
+  }
+  return refused;
+}
+
+TEST(Techniques, EachStandsAloneWithWhatItNeeds) {
+  for (const Played& played : AllPlayed()) {
+    EXPECT_EQ(Format(CheckTechniques(SpecWith(AloneWith(played)))), "") << played.field;
+  }
+}
+
+TEST(Techniques, PairsAreRefusedThatAreListedAndNoOthers) {
+  EXPECT_EQ(Lines(RefusedBy(Techniques())), Lines(Listed()));
+}
+
+// The control: a table that lacks a rule allows something, or says something else, which the pairs
+// above, or a technique without what it needs, show.
+TEST(Techniques, EachRuleOfTheTableIsNoticed) {
+  std::vector<TrainingJobSpec> jobs;
+  for (const Pair& pair : Pairs()) jobs.push_back(pair.spec);
+  for (const Played& played : AllPlayed()) {
+    const std::string own = absl::StrCat(played.field, "=", played.value);
+    for (const Settings& settings :
+         {Settings{own}, kSparse + Settings{own}, kAsynchronous + Settings{own},
+          kServers + Settings{own, "dataset.validation=null"}, kOwnProgram + Settings{own},
+          kAsynchronous + kProximal + Settings{own}}) {
+      const auto job = ReadableWith(settings);
+      if (job.has_value()) jobs.push_back(*job);
+    }
+  }
+  for (const char* more : {"dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
+                           "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
+                           "dataset.validation.synthetic={}", "dataset.validation.libsvm.uri=a",
+                           "replicaSpecs.coordinator.template={}", "checkpoint={}", "experiment={}",
+                           "optimizer={}", "validation={}", "stop={}", "exchange={}", "update={}",
+                           "compression={}", "workload.linearRegression.hashedFeatures=2"}) {
+    for (const Settings& beside : {Settings{}, kSparse, Settings{"workload.container={}"}}) {
+      const auto job = ReadableWith(beside + Settings{more});
+      if (job.has_value()) jobs.push_back(*job);
+    }
+  }
+  const std::vector<Technique>& whole = Techniques();
+  for (std::size_t row = 0; row < whole.size(); ++row) {
+    if (!whole[row].pending.empty()) continue;  // below
+    for (std::size_t rule = 0; rule < whole[row].rules.size(); ++rule) {
+      for (std::size_t field = 0; field < whole[row].rules[rule].fields.size(); ++field) {
+        Technique without = whole[row];
+        auto& rules = without.rules;
+        if (rules[rule].kind == TechniqueRule::Kind::kNeeds || rules[rule].fields.size() == 1) {
+          rules.erase(rules.begin() + static_cast<std::ptrdiff_t>(rule));
+        } else {
+          rules[rule].fields.erase(rules[rule].fields.begin() + static_cast<std::ptrdiff_t>(field));
+        }
+        bool noticed = false;
+        for (const TrainingJobSpec& job : jobs) {
+          noticed =
+              noticed || CheckTechniques(job, {whole[row]}) != CheckTechniques(job, {without});
+        }
+        EXPECT_TRUE(noticed) << whole[row].field << ": "
+                             << WordsOf(whole[row].rules[rule],
+                                        whole[row].rules[rule].fields[field]);
+      }
+    }
+  }
+}
+
+TEST(Techniques, WhatNoTrainerDoesYetIsRefusedWithARemedy) {
+  int pending = 0;
+  for (const Technique& technique : Techniques()) {
+    if (technique.pending.empty()) continue;
+    ++pending;
+    const std::string value =
+        WayTo(technique.field).back()->message_type() == nullptr ? "true" : "{}";
+    const Settings data = {"dataset.train.csv.uri=a", "dataset.validation.csv.uri=b"};
+    const FieldErrors errors =
+        CheckTechniques(SpecWith(data + Settings{technique.field + "=" + value}));
+    ASSERT_EQ(errors.size(), 1U) << technique.field;
+    EXPECT_EQ(errors[0].path, "spec." + technique.field);
+    EXPECT_THAT(errors[0].message, HasSubstr("yet; "));
+  }
+  EXPECT_EQ(pending, 3) << "linearRegression, float16, errorFeedback";
+}
+
+TEST(Techniques, EachErrorHasAReasonAndARemedy) {
+  for (const Technique& technique : Techniques()) {
+    for (const TechniqueRule& rule : technique.rules) {
+      EXPECT_FALSE(rule.why.empty() || rule.remedy.empty()) << technique.field;
+      EXPECT_NE(rule.remedy.back(), '.') << technique.field;
+      EXPECT_FALSE(rule.fields.empty()) << technique.field;
+      for (const std::string& field : rule.fields + rule.beside) WayTo(field);
+    }
+  }
+}
+
+TEST(Techniques, WhatIsAboveARefusedFieldSpeaksForIt) {
+  const FieldErrors errors =
+      CheckTechniques(SpecWith({"workload.container={}", "dataset=null", "validation.patience=3"}));
+  ASSERT_EQ(errors.size(), 1U) << Format(errors);
+  EXPECT_EQ(errors[0].path, "spec.validation");
+}
+
+TEST(TechniqueTexts, AreToldOnBothSides) {
+  const auto texts = [](const std::string& path) {
+    return absl::StrJoin(TechniqueTexts(*WayTo(path).back()), "; ");
+  };
+  EXPECT_THAT(texts("compression.kktFilter"),
+              HasSubstr("needs optimizer.proximalGradient.l1; not with "
+                        "exchange.parameterServer.consistency.bulkSynchronous"));
+  EXPECT_THAT(texts("exchange.parameterServer.consistency.softSync"),
+              HasSubstr("not with compression.kktFilter"));
+  EXPECT_THAT(texts("compression.codec.float16"), HasSubstr("not built yet"));
+  EXPECT_EQ(texts("seed"), "");
+}
+
+}  // namespace
+}  // namespace starling::spec
