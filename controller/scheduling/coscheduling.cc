@@ -28,6 +28,8 @@ GangDriver Coscheduling() {
   return {.name = "coscheduling",
           .kind = kube::kCoschedulingPodGroup,
           .is_mutable = true,
+          .has_queues = false,
+          .has_timeout = true,
           .group = &PodGroup,
           .pod_patch = &PodPatch};
 }

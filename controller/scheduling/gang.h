@@ -44,6 +44,8 @@ struct GangDriver {
   std::string_view name;    // as the controller's flag --gang-scheduler has it
   kube::ResourceKind kind;  // of the group; the driver is usable where it is served
   bool is_mutable;          // whether the group's spec may be changed
+  bool has_queues;          // whether schedulingPolicy.queue means anything to it
+  bool has_timeout;         // the same of scheduleTimeoutSeconds
   Json (*group)(const Gang&);
   Json (*pod_patch)(const Gang&);  // merged into each pod: metadata and spec
 };

@@ -25,6 +25,8 @@ GangDriver NativePodGroup() {
   return {.name = "native",
           .kind = kube::kNativePodGroup,
           .is_mutable = false,
+          .has_queues = false,
+          .has_timeout = false,
           .group = &NativeGroup,
           .pod_patch = &NativePatch};
 }

@@ -30,6 +30,8 @@ GangDriver NativeWorkload() {
   return {.name = "native",
           .kind = kNativeWorkload,
           .is_mutable = false,
+          .has_queues = false,
+          .has_timeout = false,
           .group = &Workload,
           .pod_patch = &WorkloadPatch};
 }

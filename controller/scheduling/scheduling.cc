@@ -5,10 +5,10 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
-#include "controller/scheduling/gang.h"
 #include "controller/scheduling/kueue.h"
 
 namespace starling::scheduling {
@@ -73,7 +73,39 @@ void AddPatch(Json& pod, const Json& patch) {
   }
 }
 
+std::string Ignored(const std::vector<std::string>& fields, const std::string& why) {
+  if (fields.empty()) return "";
+  return absl::StrCat("runPolicy.schedulingPolicy: ", absl::StrJoin(fields, ", "),
+                      fields.size() == 1 ? " is" : " are", " ignored: ", why);
+}
+
+void AddWarning(const std::string& warning, Verdict& verdict) {
+  if (warning.empty()) return;
+  absl::StrAppend(&verdict.warning, verdict.warning.empty() ? "" : "; ", warning);
+}
+
 }  // namespace
+
+std::string IgnoredPolicy(const JobFacts& facts, const std::string& why, const GangDriver* driver) {
+  std::vector<std::string> fields;
+  if (!facts.queue.empty() && (driver == nullptr || !driver->has_queues)) {
+    fields.emplace_back("queue");
+  }
+  if (facts.min_available.has_value() && driver == nullptr) fields.emplace_back("minAvailable");
+  if (facts.timeout_seconds.has_value() && (driver == nullptr || !driver->has_timeout)) {
+    fields.emplace_back("scheduleTimeoutSeconds");
+  }
+  return Ignored(fields, why);
+}
+
+std::string IgnoredOnOneMachine(const JobFacts& facts) {
+  std::vector<std::string> fields;
+  if (!facts.queue.empty()) fields.emplace_back("queue");
+  if (!facts.priority_class.empty()) fields.emplace_back("priorityClass");
+  if (facts.min_available.has_value()) fields.emplace_back("minAvailable");
+  if (facts.timeout_seconds.has_value()) fields.emplace_back("scheduleTimeoutSeconds");
+  return Ignored(fields, "on one machine all processes start at once, and nothing schedules them");
+}
 
 Json Decorate(const Plan& plan, resources::Role role, Json pod) {
   AddPatch(pod, plan.pod_patch);
@@ -101,19 +133,31 @@ absl::StatusOr<bool> Scheduling::Serves(const kube::ResourceKind& kind) {
 
 absl::Status Scheduling::LookAtGang(const JobFacts& facts, Plan& plan) {
   if (facts.outcome != Outcome::kNone) return absl::OkStatus();
-  absl::StatusOr<std::optional<GangDriver>> driver = SelectGangDriver(
-      options_.gang_scheduler, [this](const kube::ResourceKind& kind) { return Serves(kind); });
-  if (absl::IsFailedPrecondition(driver.status())) {
-    plan.verdict.warning = std::string(driver.status().message());
-    return absl::OkStatus();
-  }
-  RETURN_IF_ERROR(driver.status());
-  if (!driver->has_value()) return absl::OkStatus();
-  const Gang gang = GangOf(facts, options_);
-  plan.pod_patch = (*driver)->pod_patch(gang);
+  // Kubernetes' own: it needs no gang scheduler.
   if (!facts.priority_class.empty()) {
     plan.pod_patch["spec"]["priorityClassName"] = facts.priority_class;
   }
+  absl::StatusOr<std::optional<GangDriver>> driver = SelectGangDriver(
+      options_.gang_scheduler, [this](const kube::ResourceKind& kind) { return Serves(kind); });
+  if (absl::IsFailedPrecondition(driver.status())) {
+    AddWarning(std::string(driver.status().message()), plan.verdict);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(driver.status());
+  if (!driver->has_value()) {
+    AddWarning(IgnoredPolicy(facts, options_.gang_scheduler == "none"
+                                        ? "the controller runs with --gang-scheduler=none"
+                                        : "no gang scheduler is installed here"),
+               plan.verdict);
+    return absl::OkStatus();
+  }
+  AddWarning(IgnoredPolicy(facts,
+                           absl::StrCat("the gang scheduler ", std::string((*driver)->name),
+                                        " has nothing of the kind"),
+                           &**driver),
+             plan.verdict);
+  const Gang gang = GangOf(facts, options_);
+  plan.pod_patch.merge_patch((*driver)->pod_patch(gang));
   const kube::ResourceKind kind = (*driver)->kind;
   const kube::ObjectKey key{facts.job.ns, facts.job.name};
   Json group = (*driver)->group(gang);
@@ -134,9 +178,9 @@ absl::Status Scheduling::LookAtQueue(const JobFacts& facts, Plan& plan) {
   if (QueueOf(facts).empty()) return absl::OkStatus();
   ASSIGN_OR_RETURN(const bool served, Serves(kube::kKueueWorkload));
   if (!served) {
-    plan.verdict.warning =
-        absl::StrCat("the label ", std::string(kQueueLabel),
-                     " is ignored: Kueue's Workload (v1beta1) is not installed here");
+    AddWarning(absl::StrCat("the label ", std::string(kQueueLabel),
+                            " is ignored: Kueue's Workload (v1beta1) is not installed here"),
+               plan.verdict);
     return absl::OkStatus();
   }
   Queueing queueing;

@@ -27,6 +27,7 @@
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
 #include "controller/scheduling/facts.h"
+#include "controller/scheduling/gang.h"
 #include "controller/scheduling/options.h"
 
 namespace starling::scheduling {
@@ -46,6 +47,15 @@ struct Plan {
   std::map<resources::Role, Json> role_patches;  // for the pods of a role
   absl::Duration requeue_after = absl::InfiniteDuration();
 };
+
+// Which fields of the job's schedulingPolicy have no effect where no gang scheduler is used, as a
+// sentence; "" if the job gives none of them. `why` continues it: "none is installed here; ...".
+// `driver` is the one that is used, if one is. A priority class needs none.
+std::string IgnoredPolicy(const JobFacts& facts, const std::string& why,
+                          const GangDriver* driver = nullptr);
+
+// The same of a job on one machine, where processes start at once: no field has an effect.
+std::string IgnoredOnOneMachine(const JobFacts& facts);
 
 // `pod` with what schedulers and queues need to see on it. Labels, annotations and node selectors
 // are added, tolerations appended; a schedulerName that the pod has stays.

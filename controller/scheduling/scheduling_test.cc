@@ -73,6 +73,67 @@ TEST_F(SchedulingTest, WithNothingInstalledNothingIsDone) {
   EXPECT_NE(plan.verdict.warning.find("Kueue"), std::string::npos) << plan.verdict.warning;
 }
 
+// Only a priority class needs no gang scheduler.
+TEST_F(SchedulingTest, APolicyThatNobodyActsOnIsToldAndAPriorityClassWorksAllTheSame) {
+  JobFacts facts = TestFacts();
+  facts.labels.clear();
+  facts.priority_class = "high";
+  for (const char* gang_scheduler : {"auto", "none"}) {
+    Install({kube::kCoschedulingPodGroup}, {.gang_scheduler = gang_scheduler});
+    if (std::string(gang_scheduler) == "auto") Install({});
+    facts.queue = "";
+    facts.min_available = facts.timeout_seconds = std::nullopt;
+    const Plan quiet = Look(facts);
+    EXPECT_EQ(quiet.verdict.warning, "") << gang_scheduler;
+    EXPECT_TRUE(quiet.writes.empty());
+    const Json pod = Decorate(quiet, resources::Role::kWorker, TestPod("worker", "0", "1Gi"));
+    EXPECT_EQ(pod["spec"]["priorityClassName"], "high");
+    facts.queue = "research";
+    facts.min_available = 4;
+    facts.timeout_seconds = 60;
+    EXPECT_NE(
+        Look(facts).verdict.warning.find("queue, minAvailable, scheduleTimeoutSeconds are ignored"),
+        std::string::npos)
+        << gang_scheduler;
+  }
+}
+
+TEST_F(SchedulingTest, WhatTheInstalledSchedulerHasNotIsTold) {
+  JobFacts facts = TestFacts();
+  facts.labels.clear();
+  facts.queue = "research";
+  facts.min_available = 4;
+  facts.timeout_seconds = 60;
+  Install({kube::kCoschedulingPodGroup});
+  EXPECT_NE(Look(facts).verdict.warning.find(": queue is ignored: the gang scheduler coscheduling"),
+            std::string::npos);
+  Install({kube::kVolcanoPodGroup});
+  EXPECT_NE(Look(facts).verdict.warning.find(": scheduleTimeoutSeconds is ignored"),
+            std::string::npos);
+  Install({kube::kNativePodGroup});
+  EXPECT_NE(Look(facts).verdict.warning.find(": queue, scheduleTimeoutSeconds are ignored"),
+            std::string::npos);
+}
+
+TEST_F(SchedulingTest, TwoThingsThatAreIgnoredAreBothTold) {
+  Install({});
+  JobFacts facts = TestFacts();
+  facts.queue = "research";
+  const std::string warning = Look(facts).verdict.warning;
+  EXPECT_NE(warning.find("queue is ignored"), std::string::npos) << warning;
+  EXPECT_NE(warning.find("Kueue"), std::string::npos) << warning;
+}
+
+TEST(IgnoredOnOneMachine, NamesAllThatTheJobGives) {
+  JobFacts facts;
+  EXPECT_EQ(IgnoredOnOneMachine(facts), "");
+  facts.priority_class = "high";
+  facts.min_available = 2;
+  EXPECT_EQ(IgnoredOnOneMachine(facts).rfind(
+                "runPolicy.schedulingPolicy: priorityClass, minAvailable are ignored", 0),
+            0U);
+}
+
 TEST_F(SchedulingTest, GangIsTheCoordinatorAndTheWorkersThatTrainingNeeds) {
   Install({kube::kCoschedulingPodGroup});
   JobFacts facts = TestFacts();

@@ -26,6 +26,8 @@ GangDriver Volcano() {
   return {.name = "volcano",
           .kind = kube::kVolcanoPodGroup,
           .is_mutable = true,
+          .has_queues = true,
+          .has_timeout = false,
           .group = &VolcanoGroup,
           .pod_patch = &VolcanoPatch};
 }

@@ -152,8 +152,11 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
   const bool ours = manager.empty() || manager == kManager;
   if (scheduling_ != nullptr && ours && !reading.observed.deleting) {
     ASSIGN_OR_RETURN(reading.scheduling, scheduling_->Look(FactsOf(objects, reading, platform_)));
-    reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
+  } else if (ours && !reading.observed.deleting) {
+    reading.scheduling.verdict.warning =
+        scheduling::IgnoredOnOneMachine(FactsOf(objects, reading, platform_));
   }
+  reading.observed.queueing = QueueingOf(reading.scheduling.verdict);
   RETURN_IF_ERROR(FindServerBudget(key, reading.observed));
   Decision decision = Decide(reading.observed, options_, clock_.WallNow());
   if (!decision.reasons.empty()) {

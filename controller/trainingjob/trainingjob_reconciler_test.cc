@@ -348,6 +348,18 @@ TEST(ClusterLife, TakenNameIsToldAndTriedLessAndLessOften) {
   EXPECT_EQ(world.ReasonOf("Degraded"), "");
 }
 
+TEST(LifeOfAJobControl, ASchedulingPolicyOnOneMachineIsToldToHaveNoEffect) {
+  for (const bool given : {false, true}) {
+    TestWorld world(/*admission=*/false);
+    world.CreateJob(2);
+    if (given) {
+      world.PatchJob({{"spec", {{"runPolicy", {{"schedulingPolicy", {{"queue", "research"}}}}}}}});
+    }
+    for (int i = 0; i < 5; ++i) world.Tick();
+    EXPECT_EQ(world.ReasonOf("Degraded"), given ? "SchedulingIgnored" : "") << world.Summary();
+  }
+}
+
 TEST(ClusterLife, JobOfAnotherControllerIsNotTouched) {
   TestWorld world(/*admission=*/false, /*cluster=*/true);
   world.CreateJob(2);
