@@ -45,6 +45,14 @@ class Train(Case):
         wrong = self.home.run("run", path, "--set", "spec.stop.epochs=-1", code=2)
         self.assertIn("spec.stop.epochs", wrong.stderr)
 
+    def test_a_preset_trains(self):
+        plain = self.result(self.run_job(jobs.digits(epochs=1, experiment__stepDelay="0s")))
+        named = self.result(self.run_job(jobs.digits(
+            "named", epochs=1, experiment__stepDelay="0s", preset="horovod")))
+        self.assertEqual(plain["steps"], named["steps"])
+        self.assertAlmostEqual(plain["metrics"]["validation/loss"],
+                               named["metrics"]["validation/loss"], delta=0.05)
+
     def test_one_batch_of_adam_and_all_schedules_train(self):
         job = jobs.digits(epochs=2, experiment__stepDelay="0s",
                           optimizer={"adamW": {"learningRate": 0.002, "weightDecay": 0.01},

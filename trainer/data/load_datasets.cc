@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
+#include "starling/v1alpha1/options.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/libsvm_source.h"
 #include "trainer/data/source.h"
@@ -21,8 +22,14 @@ constexpr std::size_t kCheckedBytes = 8 << 20;  // read well within a second
 constexpr double kConstant = 1e-7;              // of the mean: what float rounding makes
 constexpr std::int64_t kLeNetSide = 20;
 constexpr std::int64_t kHashedFeatures = 1 << 20;  // the schema's default
-constexpr std::int64_t kMostHashed = 1 << 28;      // a worker keeps 8 bytes of each
 constexpr std::int64_t kMostNumbered = 1 << 24;    // whole numbers that a float holds
+
+// What the schema allows: a worker keeps 8 bytes of each.
+std::int64_t MostHashed() {
+  const auto& field = *v1alpha1::SparseLogisticRegression::descriptor()->FindFieldByNumber(
+      v1alpha1::SparseLogisticRegression::kHashedFeaturesFieldNumber);
+  return static_cast<std::int64_t>(field.options().GetExtension(v1alpha1::rules).maximum());
+}
 
 struct Pair {
   Loaded train;
@@ -149,11 +156,11 @@ absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, std::
   const v1alpha1::SparseLogisticRegression& model = spec.workload().sparse_logistic_regression();
   const std::int64_t hashed =
       model.has_hashed_features() ? model.hashed_features() : kHashedFeatures;
-  if (hashed < 1 || hashed > kMostHashed) {
+  if (hashed < 1 || hashed > MostHashed()) {
     return FieldError(absl::StatusCode::kInvalidArgument,
                       "spec.workload.sparseLogisticRegression.hashedFeatures",
                       absl::StrCat("is ", hashed, "; a worker keeps 8 bytes of each, so give 2 to ",
-                                   kMostHashed));
+                                   MostHashed()));
   }
   auto all = std::make_shared<SparseDataset>();
   all->hashed = static_cast<std::uint64_t>(hashed);

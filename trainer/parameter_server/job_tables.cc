@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/consistency.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/optimizer/optimizer.h"
@@ -20,10 +21,6 @@ constexpr std::int64_t kMostSlots = 1024;
 constexpr std::int64_t kDelay = 8;
 constexpr std::int64_t kStaleness = 3;
 constexpr double kBytesPerSecond = 5e6;
-
-bool IsBulkSynchronous(const v1alpha1::Consistency& chosen) {
-  return chosen.has_bulk_synchronous() || chosen.kind_case() == v1alpha1::Consistency::KIND_NOT_SET;
-}
 
 consistency::Priority PriorityOf(v1alpha1::SendPriority priority) {
   switch (priority) {
@@ -129,14 +126,14 @@ std::int64_t SamplesPerStep(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
   const v1alpha1::Dataset& dataset = spec.dataset();
   const std::int64_t batch = dataset.has_global_batch_size() ? dataset.global_batch_size() : kBatch;
-  if (IsBulkSynchronous(server.consistency())) return batch;
+  if (spec::WorksInStep(spec)) return batch;
   const std::int64_t units = std::max<std::int64_t>(1, spec.update().local_sgd().push_every());
   return (server.has_samples_per_push() ? server.samples_per_push() : batch) * units;
 }
 
 std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
-  if (!IsBulkSynchronous(server.consistency())) return 1;
+  if (!spec::WorksInStep(spec)) return 1;
   const std::int64_t batch = SamplesPerStep(spec);
   if (!server.has_samples_per_push()) return std::min(batch, kPortions);
   const std::int64_t samples = std::clamp<std::int64_t>(server.samples_per_push(), 1, batch);
@@ -146,9 +143,9 @@ std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec) {
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
   using v1alpha1::Consistency;
   const Consistency& chosen = spec.exchange().parameter_server().consistency();
-  switch (chosen.kind_case()) {
-    case Consistency::kBulkSynchronous:
+  switch (spec::ConsistencyKind(spec)) {
     case Consistency::KIND_NOT_SET:
+    case Consistency::kBulkSynchronous:
       return consistency::BulkSynchronous{PortionsOf(spec)};
     case Consistency::kAsynchronous:
       return consistency::Asynchronous{};

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <limits>
-#include <variant>
 
+#include "api/spec/consistency.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/parameter_server/job_tables.h"
 
@@ -15,12 +15,6 @@ namespace {
 constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() >> 22;
 
 std::int64_t Product(std::int64_t a, std::int64_t b) { return a > kMost / b ? kMost : a * b; }
-
-// A model in which all that is read at one clock is the same has its validations between clocks.
-bool ValidatesBetween(const consistency::Options& model) {
-  return std::holds_alternative<consistency::BulkSynchronous>(model) ||
-         std::holds_alternative<consistency::BackupWorkers>(model);
-}
 
 }  // namespace
 
@@ -53,7 +47,7 @@ WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& sto
   WorkPlan plan;
   const std::int64_t batch = std::max<std::int64_t>(1, SamplesPerStep(spec));
   plan.portions = PortionsOf(spec);
-  plan.in_step = std::holds_alternative<consistency::BulkSynchronous>(ConsistencyOf(spec));
+  plan.in_step = spec::WorksInStep(spec);
   plan.per_epoch = std::max<std::int64_t>(1, (samples + batch - 1) / batch);
   plan.total = kMost;
   if (stop.has_epochs()) plan.total = Product(plan.per_epoch, stop.epochs());
@@ -61,7 +55,7 @@ WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& sto
   if (spec.dataset().has_validation()) {
     plan.every = std::max<std::int64_t>(1, spec.validation().every_epochs());
   }
-  plan.ahead = ValidatesBetween(ConsistencyOf(spec)) ? 0 : 1;
+  plan.ahead = spec::AllWaitForAll(spec) ? 0 : 1;
   const v1alpha1::LocalSgd& local = spec.update().local_sgd();
   const std::int64_t units = std::max<std::int64_t>(1, local.push_every());  // in one lease
   plan.warm_start = (local.warm_start() + units - 1) / units;

@@ -43,8 +43,10 @@ Validated AfterValidation(Course course, const Score& score) {
 bool TargetReached(const Course& course, const v1alpha1::Stop& stop) {
   if (!stop.has_target() || course.validated_step == 0) return false;
   const v1alpha1::Target& target = stop.target();
-  const double value =
-      target.metric() == "validation/loss" ? course.validation_loss : course.validation_accuracy;
+  const std::map<std::string, double> metrics = Metrics(course, /*best=*/false);
+  const auto found = metrics.find(target.metric());
+  if (found == metrics.end()) return false;
+  const double value = found->second;
   if (target.bound_case() == v1alpha1::Target::kAtLeast) return value >= target.at_least();
   return target.bound_case() == v1alpha1::Target::kAtMost && value <= target.at_most();
 }

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <limits>
 #include <utility>
-#include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/consistency.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/membership.pb.h"
@@ -46,13 +46,6 @@ membership::View MeshViewOf(const JobView& view) {
   return mesh;
 }
 
-// Whether a validation is of the state between two updates that all workers wait for.
-bool AllWaitForAll(const v1alpha1::TrainingJobSpec& spec) {
-  const consistency::Options options = parameter_server::ConsistencyOf(spec);
-  return std::holds_alternative<consistency::BulkSynchronous>(options) ||
-         std::holds_alternative<consistency::BackupWorkers>(options);
-}
-
 std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
     const parameter_server::JobTables& tables) {
   std::vector<std::optional<parameter_server::Reduction>> reductions;
@@ -65,7 +58,7 @@ std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
 // Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
 // waits for its own push is kept from its next lease.
 SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
-  if (AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
+  if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
   return {absl::Milliseconds(5), absl::Milliseconds(250)};
 }
 
@@ -347,7 +340,7 @@ absl::Status LeaseLoop::Evaluate(const Orders& orders) {
   ASSIGN_OR_RETURN(record_, store_.Read());
   if (record_.turn < orders.evaluate) {
     const bool last = orders.settled >= Total();
-    const bool at_rest = last || AllWaitForAll(parts_.spec);
+    const bool at_rest = last || spec::AllWaitForAll(parts_.spec);
     if (!at_rest) pipe_.StandDown();  // the others work on meanwhile
     const absl::Status fetched = FetchForGood(orders, at_rest, NeedsOnly());
     if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/consistency.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
@@ -74,8 +75,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       downpour_(DownpourOf(parts.spec)),
       unit_(parameter_server::SamplesPerStep(parts.spec) / downpour_.push_every),
       portions_(parameter_server::PortionsOf(parts.spec)),
-      in_step_(std::holds_alternative<consistency::BulkSynchronous>(
-          parameter_server::ConsistencyOf(parts.spec))),
+      in_step_(spec::WorksInStep(parts.spec)),
       remembers_(RuleRemembers(parts.tables)),
       factored_(parts.spec.update().has_activations()),
       narrow_(parameter_server::FiltersOf(parts.spec).narrow),

@@ -8,6 +8,7 @@
 #include <numeric>
 #include <thread>
 
+#include "api/spec/metrics.h"
 #include "common/clock/clock.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/transport/inproc_transport.h"
@@ -80,6 +81,22 @@ TEST(Course, ATargetIsMetFromEitherSide) {
   stop.mutable_target()->set_metric("validation/loss");
   stop.mutable_target()->set_at_most(0.3);
   EXPECT_TRUE(TargetReached(course, stop));
+  stop.mutable_target()->set_metric("validation/unheard");
+  EXPECT_FALSE(TargetReached(course, stop)) << "what is not reported is not reached";
+}
+
+// What a job file may name as its target is what is reported.
+TEST(Course, ReportsTheMetricsThatTheContractNames) {
+  Course course;
+  course.validated_step = 3;
+  std::vector<std::string> reported, named;
+  for (const auto& [name, value] : Metrics(course, /*best=*/false)) reported.push_back(name);
+  for (const auto kind :
+       {v1alpha1::Workload::kClassification, v1alpha1::Workload::kSparseLogisticRegression}) {
+    named.clear();
+    for (const spec::Metric& metric : spec::MetricsOf(kind)) named.emplace_back(metric.name);
+    EXPECT_THAT(reported, ::testing::UnorderedElementsAreArray(named));
+  }
 }
 
 // State.
