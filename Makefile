@@ -75,9 +75,13 @@ asan: setup ## Build parsers and transports under AddressSanitizer and Undefined
 	  api_spec_test api_yaml_test trainer_transport_test trainer_data_test trainer_checkpoint_test
 
 ##@ Prove and measure
-.PHONY: prove bench techniques
+.PHONY: prove model bench techniques
 prove: check tidy ## The long proofs: sanitizers over everything without libtorch, many seeds, many kills
 	@tests/prove.sh
+
+model: setup | build/release/build.ninja ## Search all states of the protocol's models, with every rule and without each (some minutes)
+	@cmake --build --preset release -j $(JOBS) --target starling-model
+	@$(BIN)/starling-model
 
 techniques: build ## Play the technique table with five seeds and write docs/techniques.md (installs cmake/packages-prove.txt)
 	@cmake/setup/packages.sh cmake/packages-prove.txt

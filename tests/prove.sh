@@ -35,6 +35,7 @@ for preset in asan tsan; do
 done
 # The technique table with five seeds; its page in docs is made from what ran.
 part "technique table" make --no-print-directory techniques
+part "protocol's models" make --no-print-directory model
 part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation \
   -E SlotHistories
 # Of slots ten thousand of each kind: under the coordinator's rules and others, with aggregates and

@@ -46,7 +46,7 @@ int StepsIn(std::uint32_t content) {
 
 constexpr int kLongest = 4;
 
-std::string Name(int process) { return absl::StrCat("process ", process); }
+std::string ProcessName(int process) { return absl::StrCat("process ", process); }
 std::string GroupName(int group) { return group == 0 ? "A" : "B"; }
 
 }  // namespace
@@ -241,11 +241,10 @@ bool GroupModel::Contribute(State& state, int process, int group) const {
     return false;
   }
   Sent& sent = state.sent[state.views[seat.epoch].number][group][process];
-  const bool again = !options_.rules.epoch_on_data && sent.view != one.view;
-  if (sent.count >= step && !again) return false;
+  if (sent.count >= step) return false;
   sent.count = static_cast<std::uint8_t>(step);
   sent.content = seat.content;
-  if (!options_.rules.epoch_on_data) sent.view = one.view;
+  Name(sent, step, one.view);
   int newest = 0;
   for (int view = 1; view < kMostViews; ++view) {
     if (Has(seat.candidates, view)) newest = std::max<int>(newest, state.views[view].number);
@@ -254,11 +253,17 @@ bool GroupModel::Contribute(State& state, int process, int group) const {
   return true;
 }
 
+// Without the rule, data names the view that its sender has installed.
+void GroupModel::Name(Sent& sent, int index, int view) const {
+  if (options_.rules.epoch_on_data) return;
+  sent.views = static_cast<std::uint16_t>(sent.views | view << (4 * (index - 1)));
+}
+
 // What a member uses of another's messages for a step; nullptr: nothing yet.
 const Sent* GroupModel::Contribution(const State& state, int group, int number, int process,
                                      int step, int view) const {
   const Sent& sent = state.sent[number][group][process];
-  const bool named = options_.rules.epoch_on_data || (sent.view == view && sent.count == step);
+  const bool named = options_.rules.epoch_on_data || (sent.views >> (4 * (step - 1)) & 15) == view;
   if (sent.count >= step && named) return &sent;
   if (options_.rules.group.view_check_on_data) return nullptr;
   for (int other = 1; other < kMostViews; ++other) {
@@ -338,7 +343,7 @@ bool GroupModel::Append(State& state, int process, int group, bool clients) cons
   Sent& sent = state.sent[number][group][process];
   sent.count = static_cast<std::uint8_t>(LengthOf(seat.content));
   sent.content = seat.content;
-  if (!options_.rules.epoch_on_data) sent.view = one.view;
+  Name(sent, sent.count, one.view);
   SettleTail(state, group, seat.epoch);
   return true;
 }
@@ -367,7 +372,7 @@ bool GroupModel::TakeDown(State& state, int process, int group) const {
   Sent& sent = state.sent[number][group][process];
   sent.count = static_cast<std::uint8_t>(index);
   sent.content = seat.content;
-  if (!options_.rules.epoch_on_data) sent.view = one.view;
+  Name(sent, sent.count, one.view);
   SettleTail(state, group, seat.epoch);
   return true;
 }
@@ -501,12 +506,12 @@ void GroupModel::ProcessEvents(const State& state, int process, Successors<State
   for (int view = 1; view < kMostViews; ++view) {
     if (!MayHear(state, process, view)) continue;
     Hear(after, process, view);
-    add(after, [&] { return absl::StrCat(Name(process), " hears view ", view); });
+    add(after, [&] { return absl::StrCat(ProcessName(process), " hears view ", view); });
     after = state;
   }
   for (int group = 0; group < kGroups; ++group) {
     const auto said = [&, group](const char* deed) {
-      return absl::StrCat(Name(process), " ", deed, " (group ", GroupName(group), ", epoch ",
+      return absl::StrCat(ProcessName(process), " ", deed, " (group ", GroupName(group), ", epoch ",
                           one.seats[group].epoch, ")");
     };
     const auto attempt = [&](bool done, const char* deed) {
@@ -528,7 +533,7 @@ void GroupModel::ProcessEvents(const State& state, int process, Successors<State
   if (state.crashes != 0) {
     --after.crashes;
     after.processes[process].alive = 0;
-    add(after, [&] { return absl::StrCat(Name(process), " crashes"); });
+    add(after, [&] { return absl::StrCat(ProcessName(process), " crashes"); });
     after = state;
   }
   if (state.second_started != 0 && !Has(state.heard, process)) {
@@ -542,7 +547,8 @@ void GroupModel::ProcessEvents(const State& state, int process, Successors<State
       if (!Has(knows, view)) continue;
       after.newest[1] = std::max(after.newest[1], static_cast<std::uint8_t>(view));
     }
-    add(after, [&] { return absl::StrCat(Name(process), " reports to the second coordinator"); });
+    add(after,
+        [&] { return absl::StrCat(ProcessName(process), " reports to the second coordinator"); });
   }
 }
 

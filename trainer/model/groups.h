@@ -114,9 +114,9 @@ struct Sent {
   std::uint8_t completed;             // its sender has finished the sync round
   std::uint8_t synced, clients;       // of the state that the sync id names
   std::uint8_t count;                 // contributions to steps, or entries passed down
-  std::uint8_t view;                  // of the last of them, where the rule for it is switched off
   std::array<std::uint8_t, 4> words;  // control words: the prepared epoch's number
-  std::array<std::uint8_t, 2> unused;
+  std::uint8_t unused;
+  std::uint16_t views;    // four bits each: the view that they name, where they do not name epochs
   std::uint32_t base;     // content of the state that the sync id names
   std::uint32_t content;  // of the state that the contributions are made from, or of the entries
 };
@@ -180,6 +180,7 @@ class GroupModel {
   bool Complete(State& state, int process, int group, bool late) const;
   bool Append(State& state, int process, int group, bool clients) const;
   bool TakeDown(State& state, int process, int group) const;
+  void Name(Sent& sent, int index, int view) const;
   void Switch(State& state, int process, int group, int number) const;
   void Settle(State& state, int group, int number, std::uint32_t content) const;
   void SettleSynced(State& state, int group, int epoch) const;

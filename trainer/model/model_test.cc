@@ -70,7 +70,7 @@ TEST_P(WithoutOneRule, AndNothingWithIt) {
 INSTANTIATE_TEST_SUITE_P(Model, WithoutOneRule, ValuesIn(NegativeControls()), NameOf);
 
 TEST(RunTest, ALineThatIsNotUnderstoodIsRefusedByTheWordThatIsWrong) {
-  EXPECT_THAT(model::Run("").status().message(), HasSubstr("groups or dense-sparse"));
+  EXPECT_THAT(model::Run("").status().message(), HasSubstr("groups, dense-sparse or client"));
   EXPECT_THAT(model::Run("groups without=luck").status().message(), HasSubstr("luck"));
   EXPECT_THAT(model::Run("groups crashes=many").status().message(), HasSubstr("crashes=many"));
   EXPECT_THAT(model::Run("groups first=ring:01").status().message(), HasSubstr("ring:01"));

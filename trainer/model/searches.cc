@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "trainer/model/client.h"
 #include "trainer/model/dense_sparse.h"
 #include "trainer/model/groups.h"
 
@@ -154,11 +155,60 @@ absl::StatusOr<Result> RunDenseSparse(const std::vector<std::string>& words) {
   return Search(DenseSparseModel(options), limits.limits());
 }
 
+absl::StatusOr<Result> RunClient(const std::vector<std::string>& words) {
+  ClientOptions options;
+  LimitNumbers limits;
+  ClientRules& rules = options.rules;
+  const Numbers numbers = {{"lives", &options.lives},
+                           {"pushes", &options.pushes},
+                           {"states", &limits.states},
+                           {"liveness", &limits.liveness}};
+  const Switches switches = {{"acknowledged_to_whom", &rules.acknowledged_to_whom},
+                             {"admitted_first", &rules.admitted_first}};
+  for (const std::string& word : words) {
+    if (absl::Status good = Set(numbers, switches, word); !good.ok()) return good;
+  }
+  if (options.lives > kMostLives || options.pushes > kMostPushes) {
+    return absl::InvalidArgumentError(absl::StrCat("the model has at most ", kMostLives,
+                                                   " lives and ", kMostPushes, " pushes in each"));
+  }
+  return Search(ClientModel(options), limits.limits());
+}
+
 }  // namespace
 
 std::vector<NamedSearch> CleanSearches() {
+  const auto quick = [](const char* name, const char* line) { return NamedSearch{name, line}; };
+  const auto lengthy = [](const char* name, const char* line) {
+    return NamedSearch{name, line, {}, /*quick=*/false};
+  };
   return {
-      {"a lockstep group", "groups second=none views=3 crashes=1 evictions=1 changes=1"},
+      quick("lockstep", "groups second=none processes=2 views=3 crashes=1 evictions=1 changes=1"),
+      quick("chain",
+            "groups first=none second=chain:01 processes=2 views=3 crashes=1 evictions=1 changes=1 "
+            "clients=1 steps=2"),
+      quick("both with deaths", "groups views=3 crashes=1 evictions=1"),
+      quick("both with changes", "groups views=3 changes=1 clients=1"),
+      quick("two coordinators given up",
+            "groups first=none second=chain:0 processes=2 views=2 second_views=2 given_up=2 "
+            "changes=1 clients=1 liveness=16"),
+      quick("client", "client lives=3 pushes=2"),
+      quick("dense and sparse", "dense-sparse crashes=1 restores=1 steps=1 shards=2"),
+      lengthy("both with everything", "groups views=3 crashes=1 evictions=1 changes=1 liveness=16"),
+      lengthy("both under two coordinators",
+              "groups views=2 second_views=1 crashes=1 evictions=1 liveness=16"),
+      lengthy("both under two coordinators longer",
+              "groups views=2 second_views=2 crashes=1 liveness=16"),
+      lengthy("lockstep under two coordinators",
+              "groups second=none processes=2 views=2 second_views=2 crashes=1 evictions=1 "
+              "changes=1 liveness=16"),
+      lengthy("chain under two coordinators",
+              "groups first=none second=chain:01 views=2 second_views=2 crashes=1 evictions=1 "
+              "changes=1 clients=1 liveness=16"),
+      lengthy("dense and sparse two steps",
+              "dense-sparse crashes=1 evictions=1 restores=1 steps=2 shards=1 liveness=16"),
+      lengthy("dense and sparse two shards",
+              "dense-sparse crashes=2 evictions=1 restores=1 steps=1 shards=2 liveness=16"),
   };
 }
 
@@ -193,16 +243,18 @@ std::vector<NamedSearch> NegativeControls() {
               "liveness=0"),
       // One group's rules, in its epochs.
       without("prune_synced", lost, "groups first=none views=3 crashes=1 evictions=1 liveness=0"),
-      without("waive_ended", lost,
-              "groups first=none second=chain:1 processes=2 views=3 evictions=1 changes=1"),
-      without("witness", lost,
-              "groups first=none second=chain:1 processes=2 views=3 evictions=1 changes=1"),
+      without(
+          "waive_ended", lost,
+          "groups first=none second=chain:1 processes=2 views=3 evictions=1 changes=1 liveness=0"),
+      without(
+          "witness", lost,
+          "groups first=none second=chain:1 processes=2 views=3 evictions=1 changes=1 liveness=0"),
       without("view_in_state_id", two,
               "groups second=none processes=2 views=3 evictions=1 changes=1 liveness=0"),
       without("halt_first", two,
               "groups second=none processes=2 views=2 changes=1 steps=2 liveness=0"),
       without("min_equals_max", "an epoch that it was never told of",
-              "groups second=none processes=2 views=3 changes=2"),
+              "groups second=none processes=2 views=3 changes=2 liveness=0"),
       without("refuse_lower_incarnation", lost,
               "groups second=none processes=2 views=2 second_views=1 evictions=2 liveness=0"),
       without("view_check_on_data", "made from different states",
@@ -212,6 +264,9 @@ std::vector<NamedSearch> NegativeControls() {
       without("roster_wait", lost,
               "groups first=none second=chain:01 processes=2 views=3 second_views=1 evictions=2 "
               "liveness=0"),
+      // A client that starts over.
+      without("acknowledged_to_whom", "which the shard does not have", "client liveness=0"),
+      without("admitted_first", "which the shard does not have", "client liveness=0"),
       // Dense layers by ring, the embedding on shards.
       without("lease_is_portion", "twice",
               "dense-sparse workers=2 restores=0 steps=1 shards=1 liveness=0"),
@@ -232,8 +287,9 @@ absl::StatusOr<Result> Run(const std::string& line) {
   if (!words.empty()) words.erase(words.begin());
   if (model == "groups") return RunGroups(words);
   if (model == "dense-sparse") return RunDenseSparse(words);
-  return absl::InvalidArgumentError(
-      absl::StrCat("there is no model \"", model, "\"; write groups or dense-sparse first"));
+  if (model == "client") return RunClient(words);
+  return absl::InvalidArgumentError(absl::StrCat("there is no model \"", model,
+                                                 "\"; write groups, dense-sparse or client first"));
 }
 
 }  // namespace starling::model
