@@ -43,7 +43,7 @@ kube-setup: setup
 	@cmake/setup/packages.sh cmake/packages-kube.txt
 
 ##@ Develop
-.PHONY: test check generate format tidy cuda asan
+.PHONY: test check generate format tidy cuda asan measures mutants
 test: check build asan kube-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
@@ -60,6 +60,15 @@ generate: build ## Write crds/ and docs/reference anew from the protos
 
 format: setup ## Let clang-format rewrite the sources
 	@cmake/check/format.sh --fix
+
+measures: ## Print lines of code per folder, and types per 1,000 lines
+	@cmake/check/measures.py trainer
+	@for folder in controller api cli common; do cmake/check/measures.py $$folder | tail -n 1; done
+
+mutants: build ## Break lines of the pure machines one at a time: tests must notice (MUTANTS=--survivors: those that were not noticed last time)
+	@python=$$(cmake/setup/mutants.sh) && cmake --build --preset release -j $(JOBS) --target \
+	  trainer_membership_test trainer_consistency_test trainer_parameter_server_test trainer_simulation_test | tail -n 1 && \
+	nice -n 19 $$python -B tests/mutation/mutants.py build/release --jobs $(JOBS) $(MUTANTS)
 
 tidy: build ## Run clang-tidy over what changed since it last passed (part of prove: it takes longer than the rest of check together)
 	@cmake/check/tidy.py build/release
