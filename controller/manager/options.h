@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The controller's command line, in both of its homes: one machine, or a cluster.
 //
-// To add a flag: a field here and a row in the table in options.cc, from which --help comes too.
+// To add a flag: a field here and a line in options.cc, from which --help comes too.
 #pragma once
 
 #include <cstdint>

@@ -146,7 +146,7 @@ TEST(Options, TakesBothFormsAndNamesWhatIsMissing) {
 
   EXPECT_THAT(ParseOptions({"--spec", "s"}).status().message(), HasSubstr("--secret is required"));
   EXPECT_THAT(ParseOptions({"--specs", "s"}).status().message(), HasSubstr("unknown flag --specs"));
-  EXPECT_THAT(ParseOptions({"--spec"}).status().message(), HasSubstr("needs a value"));
+  EXPECT_THAT(ParseOptions({"--spec"}).status().message(), HasSubstr("--spec needs a value"));
 }
 
 TEST(Options, ReadsHowTheProcessBeforeEnded) {

@@ -4,36 +4,16 @@
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
-#include <string_view>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/flags/flags.h"
 #include "common/json/json.h"
+#include "common/status/macros.h"
 #include "nlohmann/json.hpp"
 
 namespace starling::control {
 namespace {
-
-struct Flag {
-  std::string_view name;
-  std::string Options::*value;
-  bool required;
-};
-
-constexpr Flag kFlags[] = {
-    {"--spec", &Options::spec_path, true},    {"--secret", &Options::secret_path, true},
-    {"--address", &Options::address, true},   {"--pod-name", &Options::pod_name, true},
-    {"--pod-uid", &Options::pod_uid, true},   {"--job-uid", &Options::job_uid, true},
-    {"--job-name", &Options::job_name, true}, {"--job-dir", &Options::job_dir, true},
-    {"--tls", &Options::tls_path, true},      {"--grace", &Options::grace, false},
-};
-
-const Flag* Find(std::string_view name) {
-  for (const Flag& flag : kFlags) {
-    if (flag.name == name) return &flag;
-  }
-  return nullptr;
-}
 
 std::string FromEnvironment(const char* name) {
   const char* value = std::getenv(name);
@@ -50,27 +30,18 @@ Number NumberOr(const nlohmann::json& object, const char* key, Number otherwise)
 
 absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) {
   Options options;
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const std::string_view argument = arguments[i];
-    const size_t equals = argument.find('=');
-    const std::string name(argument.substr(0, equals));
-    const Flag* flag = Find(name);
-    if (flag == nullptr) {
-      return absl::InvalidArgumentError(absl::StrCat("unknown flag ", name));
-    }
-    if (equals == std::string_view::npos && i + 1 == arguments.size()) {
-      return absl::InvalidArgumentError(absl::StrCat("flag ", name, " needs a value"));
-    }
-    options.*flag->value = equals == std::string_view::npos
-                               ? arguments[++i]
-                               : std::string(argument.substr(equals + 1));
-  }
-  for (const Flag& flag : kFlags) {
-    if (flag.required && (options.*flag.value).empty()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("flag ", std::string(flag.name), " is required"));
-    }
-  }
+  flags::App app;
+  app.add_option("--spec", options.spec_path)->required();
+  app.add_option("--secret", options.secret_path)->required();
+  app.add_option("--address", options.address)->required();
+  app.add_option("--pod-name", options.pod_name)->required();
+  app.add_option("--pod-uid", options.pod_uid)->required();
+  app.add_option("--job-uid", options.job_uid)->required();
+  app.add_option("--job-name", options.job_name)->required();
+  app.add_option("--job-dir", options.job_dir)->required();
+  app.add_option("--tls", options.tls_path)->required();
+  app.add_option("--grace", options.grace);
+  RETURN_IF_ERROR(app.Parse(arguments));
   return options;
 }
 

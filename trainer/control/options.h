@@ -2,7 +2,7 @@
 // The command line and environment of a member's program: workers and parameter servers have the
 // same.
 //
-// To add a flag: a member here, a row in the table of options.cc.
+// To add a flag: a member here, a line in options.cc.
 #pragma once
 
 #include <cstdint>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's command line.
 //
-// To add a flag: a member here, a row in the table of options.cc.
+// To add a flag: a member here, a line in options.cc.
 #pragma once
 
 #include <string>
