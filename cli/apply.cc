@@ -15,7 +15,7 @@ namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kGonePatience = absl::Seconds(60);
+constexpr absl::Duration kGoneTimeout = absl::Seconds(60);
 constexpr absl::Duration kPoll = absl::Milliseconds(30);
 
 absl::StatusOr<std::optional<Json>> Find(kube::KubeClient& store, const kube::ObjectKey& key) {
@@ -42,13 +42,13 @@ absl::Status Remove(Session& session, kube::KubeClient& store, const Json& job,
       store.Delete(kube::kTrainingJob, kube::KeyOf(job),
                    {.uid = kube::UidOf(job), .resource_version = {}, .grace_period_seconds = {}});
   if (!deleted.ok() && !absl::IsNotFound(deleted.status())) return deleted.status();
-  // What has ended goes at once; a controller that is idle would take its time.
+  // What has ended is deleted here; an idle controller would take longer.
   RETURN_IF_ERROR(kube::CollectGarbage(store, kube::KnownKinds()).status());
   if (!IsFinished(job)) {
     session.terminal().Say(
         absl::StrCat("stopping the job \"", kube::NameOf(job), "\" that is there"));
   }
-  return AwaitGone(session, job, kGonePatience, tend);
+  return AwaitGone(session, job, kGoneTimeout, tend);
 }
 
 Json ResumePatch(const Json& existing) {
@@ -63,7 +63,7 @@ absl::Status Refusal(const Json& job) {
       "it came from, or stop it and start anew with --replace"));
 }
 
-// By what users write: a status that a controller wrote meanwhile makes another version, too.
+// Compares what users write; resourceVersion also changes when a controller writes the status.
 bool AsksTheSame(const Json& before, const Json& after) {
   for (const char* part : {"/spec", "/metadata/labels", "/metadata/annotations"}) {
     if (kube::At(before, part) != kube::At(after, part)) return false;
@@ -117,7 +117,7 @@ absl::StatusOr<Json> ApplyToCluster(Session& session, const LoadedJob& wanted, b
         kube::kTrainingJob, key,
         {.uid = kube::UidOf(*existing), .resource_version = {}, .grace_period_seconds = {}});
     if (!deleted.ok() && !absl::IsNotFound(deleted.status())) return deleted.status();
-    RETURN_IF_ERROR(AwaitGone(session, *existing, kGonePatience, [] { return absl::OkStatus(); }));
+    RETURN_IF_ERROR(AwaitGone(session, *existing, kGoneTimeout, [] { return absl::OkStatus(); }));
     existing.reset();
   }
   ASSIGN_OR_RETURN(
@@ -159,7 +159,7 @@ absl::StatusOr<Applied> Apply(Session& session, const LoadedJob& wanted, bool re
         done = step;
         continue;
       case ApplyStep::kAwaitGone:
-        RETURN_IF_ERROR(AwaitGone(session, *existing, kGonePatience, tend));
+        RETURN_IF_ERROR(AwaitGone(session, *existing, kGoneTimeout, tend));
         continue;
       case ApplyStep::kRefuse:
         return Refusal(*existing);

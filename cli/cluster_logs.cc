@@ -96,7 +96,7 @@ class ClusterTail {
   std::map<std::string, Source> sources_;  // by UID
 };
 
-// A pod that was there and is not any more has come to its end: then there is none.
+// A pod that has been deleted while its log was followed counts as ended: then there is no log.
 absl::StatusOr<std::vector<Json>> PodsOf(kube::KubeClient& store, const kube::ObjectKey& key,
                                          bool is_job, bool was_there) {
   if (!is_job) {

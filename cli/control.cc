@@ -17,8 +17,8 @@ namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kUpPatience = absl::Seconds(30);
-constexpr absl::Duration kDownPatience = absl::Seconds(60);
+constexpr absl::Duration kUpTimeout = absl::Seconds(30);
+constexpr absl::Duration kDownTimeout = absl::Seconds(60);
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
 
 Json ReadReady(const Home& home) {
@@ -85,7 +85,7 @@ absl::Status RequireThisMachine(const Session& session) {
 
 absl::Status Up(Session& session, const Arguments& arguments) {
   RETURN_IF_ERROR(RequireThisMachine(session));
-  ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kUpPatience));
+  ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kUpTimeout));
   if (ControllerRuns(session.home())) {
     const pid_t pid = PidOfController(session.home());
     if (WillLeave(pid)) {
@@ -105,7 +105,7 @@ absl::Status Up(Session& session, const Arguments& arguments) {
 
 absl::Status Down(Session& session, const Arguments& arguments) {
   RETURN_IF_ERROR(RequireThisMachine(session));
-  ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kDownPatience));
+  ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kDownTimeout));
   const Home& home = session.home();
   if (!ControllerRuns(home)) {
     session.terminal().Print("control plane is not up\n");

@@ -37,7 +37,7 @@ class ControllerKeeper {
   explicit ControllerKeeper(Session& session) : session_(session) {}
 
   // Starts a controller if there is none; call it often. Unavailable when several in a row have
-  // ended at once, with the end of their log.
+  // ended immediately, with the end of their log.
   absl::Status Tend();
 
   // Whether one has been started in the place of one that had ended, since the last question.

@@ -19,7 +19,7 @@ namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kPatience = absl::Seconds(60);
+constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
 
 void SayDone(Session& session, const kube::ObjectKey& key, std::string_view what) {
   session.terminal().Print(
@@ -104,7 +104,8 @@ absl::Status AwaitSuspended(Session& session, const kube::ObjectKey& key, absl::
 }
 
 absl::Status Suspend(Session& session, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kPatience));
+  ASSIGN_OR_RETURN(const absl::Duration timeout,
+                   DurationFlag(arguments, "timeout", kDefaultTimeout));
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
   RETURN_IF_ERROR(SetSuspend(session, key, true).status());
   if (arguments.Has("wait")) {
@@ -126,7 +127,8 @@ absl::Status Resume(Session& session, const Arguments& arguments) {
 }
 
 absl::Status Delete(Session& session, const Arguments& arguments) {
-  ASSIGN_OR_RETURN(const absl::Duration timeout, DurationFlag(arguments, "timeout", kPatience));
+  ASSIGN_OR_RETURN(const absl::Duration timeout,
+                   DurationFlag(arguments, "timeout", kDefaultTimeout));
   if (arguments.names.size() == 2 && arguments.names[0] != "job" && arguments.names[0] != "jobs" &&
       arguments.names[0] != "tj" && arguments.names[0] != "trainingjob") {
     return absl::InvalidArgumentError("only jobs can be deleted: starling delete [job] NAME");

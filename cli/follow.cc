@@ -16,8 +16,8 @@ namespace {
 using kube::Json;
 
 constexpr absl::Duration kTick = absl::Milliseconds(50);
-// A job's end may be told before its pods have ended; the controller sees to them in any case.
-constexpr absl::Duration kPodsPatience = absl::Seconds(2);
+// A job's end may be reported before its pods have ended; the controller deletes them in any case.
+constexpr absl::Duration kPodsTimeout = absl::Seconds(2);
 
 bool IsSuspended(const Json& job) { return kube::IsConditionTrue(job, "Suspended"); }
 
@@ -96,7 +96,8 @@ std::optional<FollowEnd> Follower::End() const {
     if (interrupts_ > 0) return FollowEnd::kLeft;
     return FollowEnd::kSuspended;
   }
-  // Once is a request, twice an order; the controller sees the suspension through.
+  // The first Ctrl-C asks for a suspension, the second leaves; the controller completes the
+  // suspension.
   if (interrupts_ > (only_watch_ ? 0 : 1)) return FollowEnd::kLeft;
   return std::nullopt;
 }
@@ -132,7 +133,7 @@ absl::StatusOr<bool> Follower::PodsHaveEnded() {
 absl::Status Follower::SettleDown() {
   session_.terminal().ClearLive();
   if (kube::StringAt(job_, "/spec/runPolicy/cleanPodPolicy") == "None") return absl::OkStatus();
-  const absl::Time deadline = session_.clock().Now() + kPodsPatience;
+  const absl::Time deadline = session_.clock().Now() + kPodsTimeout;
   while (!deleted_ && session_.clock().Now() < deadline) {
     ASSIGN_OR_RETURN(const bool ended, PodsHaveEnded());
     if (ended || session_.interrupts().count() > interrupts_) break;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What became of jobs that others have taken the place of: HOME/history/<namespace>/<name>-<uid>/,
+// Jobs that a newer job of the same name has replaced: HOME/history/<namespace>/<name>-<uid>/,
 // with the object as it was last (job.json) and the trained model.
 #pragma once
 

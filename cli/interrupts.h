@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ctrl-C and its relatives as something to ask for, instead of something that strikes.
+// Ctrl-C and other signals to end: the program asks whether one has come and is not interrupted.
 #pragma once
 
 #include <atomic>

@@ -11,7 +11,7 @@
 
 namespace starling::cli {
 
-// Under which the spec that a file gave is remembered, to tell whether the file has changed.
+// The annotation that keeps the spec as the file gave it, to tell whether the file has changed.
 inline constexpr std::string_view kLastAppliedSpec = "starling.dev/last-applied-spec";
 
 struct JobSource {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The whole program, but for finding out about the process that it runs in.
+// The whole program; what it needs to know of its own process is handed in (Surroundings).
 #pragma once
 
 #include <string>

@@ -42,7 +42,7 @@ absl::StatusOr<kube::KubeClient*> Session::Store() {
 }
 
 int Session::Fail(const absl::Status& status) {
-  // Whoever pressed Ctrl-C knows.
+  // No message: the user who pressed Ctrl-C knows why it ends.
   if (status.ok() || absl::IsCancelled(status)) return ExitCodeOf(status);
   terminal_.Say(absl::StrCat(terminal_.PaintError(Style::kRed, "error:"), " ",
                              std::string(status.message())));

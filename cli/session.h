@@ -39,7 +39,7 @@ class Session {
   // Makes the session one with a cluster instead of with this machine's home.
   void UseCluster(kube::ClusterConfig cluster) { cluster_ = std::move(cluster); }
   bool in_cluster() const { return cluster_.has_value(); }
-  // Where jobs belong whose file and whose command line say nothing.
+  // The namespace of jobs for which neither the file nor the command line names one.
   std::string default_namespace() const { return cluster_ ? cluster_->ns : "default"; }
 
   // Opened when first asked for; it stays the session's.

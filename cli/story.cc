@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::Duration kProgressEvery = absl::Seconds(5);
 constexpr absl::Duration kEpochEvery = absl::Seconds(1);
-// Two tellings of one incident may differ by so much in time.
+// One incident may be reported twice with times that differ by up to so much.
 constexpr double kSameIncident = 15.0;
 constexpr std::size_t kMostTold = 256;
 
@@ -75,10 +75,10 @@ std::string WhatItCost(const v1alpha1::Incident& incident) {
   return absl::StrJoin(parts, ", ");
 }
 
-Story::Told* Story::Find(const v1alpha1::Incident& incident) {
-  Told* nearest = nullptr;
+Story::Reported* Story::Find(const v1alpha1::Incident& incident) {
+  Reported* nearest = nullptr;
   double distance = kSameIncident;
-  for (Told& told : told_) {
+  for (Reported& told : reported_) {
     if (told.incident.pod() != incident.pod() || told.incident.reason() != incident.reason()) {
       continue;
     }
@@ -93,14 +93,14 @@ Story::Told* Story::Find(const v1alpha1::Incident& incident) {
 
 void Story::TellIncidents(const v1alpha1::TrainingJobStatus& status, std::vector<Line>& lines) {
   for (const v1alpha1::Incident& incident : status.incidents()) {
-    Told* told = Find(incident);
+    Reported* told = Find(incident);
     if (told == nullptr) {
       const bool cost = CostIsKnown(incident);
       const std::string price = WhatItCost(incident);
       lines.push_back(
           {Style::kRed, absl::StrCat(WhatHappened(incident), price.empty() ? "" : ": ", price)});
-      told_.push_back({incident, cost});
-      if (told_.size() > kMostTold) told_.erase(told_.begin());
+      reported_.push_back({incident, cost});
+      if (reported_.size() > kMostTold) reported_.erase(reported_.begin());
       continue;
     }
     told->incident = incident;
@@ -158,7 +158,8 @@ void Story::TellEpoch(const v1alpha1::TrainingJobStatus& status, absl::Time now,
 }
 
 void Story::Begin(const v1alpha1::TrainingJobStatus& status) {
-  for (const v1alpha1::Incident& incident : status.incidents()) told_.push_back({incident, true});
+  for (const v1alpha1::Incident& incident : status.incidents())
+    reported_.push_back({incident, true});
 }
 
 std::vector<Line> Story::Tell(const v1alpha1::TrainingJobStatus& status, absl::Time now) {

@@ -32,7 +32,7 @@ class Story {
   std::vector<Line> TellProgress(const v1alpha1::TrainingJobStatus& status, absl::Time now);
 
  private:
-  struct Told {
+  struct Reported {
     v1alpha1::Incident incident;
     bool cost = false;
   };
@@ -43,7 +43,7 @@ class Story {
                  std::vector<Line>& lines);
   void TellWorkers(const v1alpha1::TrainingJobStatus& status, std::vector<Line>& lines);
   void TellServers(const v1alpha1::TrainingJobStatus& status, std::vector<Line>& lines);
-  Told* Find(const v1alpha1::Incident& incident);
+  Reported* Find(const v1alpha1::Incident& incident);
 
   std::string state_;
   std::int64_t epoch_ = 0;
@@ -52,7 +52,7 @@ class Story {
   absl::Time last_epoch_ = absl::InfinitePast();
   absl::Time last_progress_ = absl::InfinitePast();
   std::int64_t last_step_ = -1;
-  std::vector<Told> told_;
+  std::vector<Reported> reported_;
 };
 
 // "digits-worker-1 was killed by signal 9", and the word for its kind if there is no message.

@@ -63,7 +63,7 @@ Response Refusal(int status, std::string_view why) {
   return {.status = status, .body = absl::StrCat(ToAbsl(why), "\n"), .headers = {}};
 }
 
-// What a parser and a proxy in front of us might read differently, and what we never serve.
+// Requests that a proxy in front of us might read differently, and methods that we never serve.
 std::optional<Response> Refuse(const Parser& parser) {
   const auto& request = parser.get();
   if (request.version() != 10 && request.version() != 11) {
@@ -386,7 +386,7 @@ void HttpServer::Core::Accept() {
 
 void HttpServer::Core::OnAccept(const Error& error, Tcp::socket socket) {
   if (error) {
-    // Out of descriptors, most likely: they come back when connections end.
+    // Most likely we are out of descriptors, which come back when connections end.
     retry_.expires_after(kAcceptPause);
     retry_.async_wait([this](const Error& wait_error) {
       if (!wait_error) Accept();

@@ -108,7 +108,7 @@ int PrepareChild(const LaunchPlan& plan, pid_t parent) {
                            pid_t parent, int report) {
   int error = PrepareChild(plan, parent);
   if (error == 0) {
-    // Everything above 2 closes on exec, the report too: its silence is the good news.
+    // All descriptors above 2 close on exec, the error pipe too: if it ends empty, exec succeeded.
     close_range(3, ~0U, CLOSE_RANGE_CLOEXEC);
     execve(plan.program.c_str(), arguments, environment);
     error = errno;

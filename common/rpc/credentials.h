@@ -2,10 +2,10 @@
 // gRPC between programs that prove to each other who they are: TLS with certificates on both sides.
 //
 // A program belongs to a group (a job, by its UID) and plays a role in it; its certificate says
-// both in one DNS name (tls::PeerName). Who is not of the group fails in the handshake, for every
-// group has an authority of its own; who is of it but plays another role is refused by name, with a
-// message. To add a service: ServerCredentials where it listens, RequirePeer first in each of its
-// calls.
+// both in one DNS name (tls::PeerName). A program outside the group fails in the handshake, because
+// every group has an authority of its own. A program of the group that plays another role is
+// refused by name, with a message. To add a service: ServerCredentials where it listens,
+// RequirePeer first in each of its calls.
 #pragma once
 
 #include <memory>

@@ -10,8 +10,8 @@
 namespace starling::rpc {
 namespace {
 
-// A plain function is all that gRPC takes, so what it remembers cannot be handed to it. Never
-// destroyed: gRPC's threads may outlive main.
+// gRPC takes a plain function without a context, so the state that it needs is global. It is never
+// destroyed, because gRPC's threads may outlive main.
 struct Sink {
   sync::Mutex mutex;
   LogLimit limit ABSL_GUARDED_BY(mutex);
@@ -26,12 +26,13 @@ log::Level LevelOf(gpr_log_severity severity) {
     case GPR_LOG_SEVERITY_ERROR:
       break;
   }
-  // What it calls an error is a peer's: calls that fail say so to their callers.
+  // gRPC reports failures of peers as errors; the call that failed already returns them to its
+  // caller.
   return log::Level::kWarning;
 }
 
 void WriteLine(gpr_log_func_args* line) {
-  // gRPC takes a plain function: what that one remembers has no other place.
+  // gRPC takes a plain function, so the state that it needs is global.
   static Sink& sink = *new Sink();  // NOLINT(cppcoreguidelines-avoid-non-const-global-variables)
   const std::string_view path(line->file);
   const std::string_view file = path.substr(path.rfind('/') + 1);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What gRPC itself has to say, as lines of our log.
 //
-// gRPC writes plain text to stderr, and of a peer that dials in vain every tenth of a second it
-// writes as often. Here its words become log lines of the usual form, of each place in its source
-// at most one in every kLogEvery, with the number of those left out. Called once by main, after
+// gRPC writes plain text to stderr, and a peer that fails to connect ten times a second makes it
+// write as often. Here its text becomes log lines of the usual form: of each place in its source at
+// most one in every kLogEvery, with the number of lines left out. Called once by main, after
 // log::Start and before the first channel.
 #pragma once
 

@@ -21,8 +21,8 @@ typedef struct evp_pkey_st EVP_PKEY;
 
 namespace starling::tls {
 
-// `length` bytes that only who knows `seed` can make, different for each `purpose` (HKDF-SHA-256,
-// RFC 5869). The seed must have the entropy of a key: 32 random bytes.
+// `length` bytes that only a holder of `seed` can compute, different for each `purpose`
+// (HKDF-SHA-256, RFC 5869). The seed must have the entropy of a key: 32 random bytes.
 std::string DeriveBytes(std::string_view seed, std::string_view purpose, std::size_t length);
 
 // A private P-256 key; copies share it. Thread-safe, as it does not change.
@@ -66,7 +66,7 @@ struct LeafRequest {
   Validity validity;
 };
 
-// What the leaf of a program says that plays a role in a group: <role>.<group>.starling.
+// The DNS name in the leaf of a program that plays a role in a group: <role>.<group>.starling.
 std::string PeerName(std::string_view role, std::string_view group);
 
 // Signs leaves. Thread-safe, as it does not change.

@@ -117,7 +117,8 @@ absl::StatusOr<ServingCertificate> Webhook::Core::FindOrRenew() {
     const Json* secret = found.ok() ? &*found : nullptr;
     if (auto current = CurrentCertificate(secret, policy_, clock_.WallNow())) return *current;
     ASSIGN_OR_RETURN(Json data, RenewedData(secret, policy_, clock_.WallNow()));
-    // Opaque, for a kubernetes.io/tls Secret could not be made over from another type.
+    // Of type Opaque, because the type of an existing Secret cannot be changed to
+    // kubernetes.io/tls.
     Json wanted = secret != nullptr ? *secret
                                     : Json{{"apiVersion", "v1"},
                                            {"kind", "Secret"},
@@ -139,7 +140,7 @@ absl::StatusOr<ServingCertificate> Webhook::Core::FindOrRenew() {
           "the webhook's certificates are not good right after their making");
     }
     last = written.status();
-    // Another replica was faster: what it wrote is ours too.
+    // Another replica was faster: we use what it wrote.
     if (!absl::IsAborted(last) && !absl::IsAlreadyExists(last)) return last;
   }
   return last;

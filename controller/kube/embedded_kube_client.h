@@ -4,8 +4,9 @@
 // It gives the semantics of an API server with etcd behind it, without either: several processes
 // may open the same file (the controller and any number of CLIs), each write is one transaction,
 // and a process that is killed at any instant leaves a whole store behind. Watches see writes of
-// their own process at once and those of other processes within about 15 ms. It knows no schema:
-// what a kind's objects must look like comes as an admission function from the composition root.
+// their own process immediately and those of other processes within about 15 ms. It knows no
+// schema: what a kind's objects must look like comes as an admission function from the composition
+// root.
 #pragma once
 
 #include <functional>

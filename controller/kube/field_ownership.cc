@@ -66,7 +66,7 @@ Json Difference(const Json& a, const Json& b) {
   return changed;
 }
 
-// What of an object can be owned: not its identity, not what belongs to the server.
+// The fields that can have an owner: all but identity and what the server sets.
 Json Ownable(const ResourceKind& kind, const Json& object) {
   Json rest = object;
   for (const char* field : {"apiVersion", "kind"}) rest.erase(field);

@@ -21,7 +21,7 @@ namespace starling::kube {
 // transport.
 class HttpStream {
  public:
-  // Begins at once. The whole stream is cut after `lifetime`.
+  // Begins immediately. The whole stream is cut after `lifetime`.
   HttpStream(HttpTransport& transport, HttpRequest request, absl::Duration lifetime);
   ~HttpStream();
   HttpStream(const HttpStream&) = delete;

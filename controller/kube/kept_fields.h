@@ -25,8 +25,7 @@ nlohmann::json KeepFields(const nlohmann::json& object, KeptFields fields);
 
 // The same of an answer's JSON text: of the object that it is, of each item of a list, and of the
 // object of a watch event. What a list says of itself and what a Status says is kept. Text that was
-// cut, or is no JSON where it is kept, comes back as it is; inside of what is dropped, nobody
-// looks.
+// cut, or is not JSON where it is kept, comes back unchanged; what is dropped is not checked.
 std::string KeepFieldsOfAnswer(std::string_view text, KeptFields fields);
 
 }  // namespace starling::kube

@@ -40,7 +40,7 @@ Json ParseStored(const std::string& text) {
   return value.is_discarded() ? Json() : value;
 }
 
-// Secrets lie in it: nobody else may read it, and nobody else's is used.
+// The file holds Secrets: only its owner may read it, and a file of another owner is refused.
 absl::Status CreatePrivately(const std::string& path) {
   const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file < 0) {
@@ -58,7 +58,7 @@ absl::Status CreatePrivately(const std::string& path) {
   return absl::OkStatus();
 }
 
-// The switch to write-ahead logging does not wait for others by itself.
+// SQLite does not apply the busy timeout to the switch to write-ahead logging, so we retry.
 absl::Status UseWriteAheadLog(Database& database, absl::Duration busy_timeout) {
   const absl::Time deadline = absl::Now() + busy_timeout;
   while (true) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a pod's container wrote, as an API server hands it out.
 //
-// Apart from KubeClient, because on one machine logs are files in the job's folder and no matter
-// of the store. HttpKubeClient has the one implementation.
+// Not a part of KubeClient, because on one machine logs are files in the job's folder and have
+// nothing to do with the store. HttpKubeClient is the only implementation.
 #pragma once
 
 #include <cstdint>

@@ -65,7 +65,7 @@ bool SomebodyListens(const std::string& address) {
   for (int port = net::kFirstPodPort; port <= net::kLastPodPort; ++port) {
     const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (descriptor < 0) return false;
-    const int yes = 1;  // connections that linger after their end are nobody
+    const int yes = 1;  // connections in TIME_WAIT do not count
     setsockopt(descriptor, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof(yes));
     sockaddr_in name{};
     name.sin_family = AF_INET;

@@ -66,8 +66,7 @@ void Node::ReconcilePod(const runtime::Key& key) {
   }
 }
 
-// Earlier pods of that name, which are not in the store any more: their processes have no right to
-// run.
+// Earlier pods of that name are not in the store any more, so their processes must not run.
 void Node::DropOthers(const runtime::Key& key, const std::string& present_uid) {
   std::vector<std::string> gone;
   for (auto& [uid, entry] : entries_) {

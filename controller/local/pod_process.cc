@@ -134,7 +134,7 @@ absl::StatusOr<PodProcess> PodProcess::Start(process::LaunchPlan plan, PodState 
   state.process = process->identity();
   PodProcess pod(std::move(*process), std::move(state), folder);
   if (const absl::Status written = WritePodState(folder, pod.state_); !written.ok()) {
-    // Nobody after us could find it: better no pod than an orphan.
+    // A successor could not find this process: no pod is better than an orphan.
     pod.Kill();
     pod.process_.WaitForEnd(absl::Seconds(5));
     pod.process_.Reap().IgnoreError();

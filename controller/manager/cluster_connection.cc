@@ -77,7 +77,7 @@ absl::StatusOr<ClusterConnection> ConnectToCluster(const ClusterOptions& options
   ASSIGN_OR_RETURN(const kube::ClusterConfig config, LoadConfig(options));
   ClusterConnection connection;
   kube::HttpKubeClientOptions client = ClientOptions(config, registry);
-  // A lease that cannot be renewed at once is tried again, several times within the deadline.
+  // A lease that cannot be renewed immediately is tried again, several times within the deadline.
   client.transport.timeout = options.election.renew_deadline / 3;
   ASSIGN_OR_RETURN(connection.lease_client, kube::OpenHttpKubeClient(config, client));
   client.transport.timeout = absl::Seconds(30);

@@ -32,7 +32,7 @@ namespace starling::manager {
 namespace {
 
 constexpr const char* kControllerName = "trainingjob";
-// One reconcile sees what comes together, and each that is spared may spare a write.
+// One reconcile handles all changes of this time; each reconcile saved may save a status write.
 constexpr absl::Duration kSettle = absl::Milliseconds(100);
 constexpr absl::Duration kRest = absl::Milliseconds(20);
 constexpr absl::Duration kWriteEventsEvery = absl::Milliseconds(100);
@@ -146,7 +146,8 @@ struct ClusterController::Parts {
   runtime::Informer nodes;
   runtime::WorkQueue queue;
   runtime::Manager watching;
-  // Apart, for it is no part of being ready: a controller of one namespace may not see nodes.
+  // Not among the others, since readiness does not depend on it: a controller of one namespace may
+  // not be allowed to see nodes.
   runtime::Manager watching_nodes;
   std::unique_ptr<admission::Webhook> webhook;
   ProcessMetrics process;

@@ -2,10 +2,10 @@
 // The controller of a cluster, put together: copies of what the API server has, leader election,
 // reconciler, telemetry.
 //
-// Several run, one leads. All keep their copies current, so that whoever takes over begins at once.
-// The leader's writes pass a fence that closes with its lease; when the lease is lost the process
-// is to end, and comes back as a standby. To add a controller, add its queue, its reconciler and
-// its informers' handlers here.
+// Several run, one leads. All keep their copies current, so that whoever takes over begins
+// immediately. The leader's writes pass a fence that closes with its lease; when the lease is lost
+// the process is to end, and comes back as a standby. To add a controller, add its queue, its
+// reconciler and its informers' handlers here.
 #pragma once
 
 #include <memory>

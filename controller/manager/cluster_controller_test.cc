@@ -27,7 +27,7 @@ using kube::Json;
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-constexpr absl::Duration kPatience = absl::Seconds(30);
+constexpr absl::Duration kTimeout = absl::Seconds(30);
 
 // A process that can be stopped: from its nth write on every call waits until it is woken.
 class Stoppable final : public runtime::ForwardingKubeClient {
@@ -147,7 +147,7 @@ class ClusterTest : public testing::Test {
   // Waits in real time, for threads; the clock of the controllers moves by `step` a millisecond.
   template <typename Condition>
   bool Until(Condition holds, absl::Duration step = absl::Milliseconds(1)) {
-    const absl::Time limit = absl::Now() + kPatience;
+    const absl::Time limit = absl::Now() + kTimeout;
     while (!holds()) {
       if (absl::Now() > limit) return false;
       clock_.Advance(step);

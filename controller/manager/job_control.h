@@ -52,8 +52,8 @@ class JobControl {
 };
 
 // Has changes of jobs, and of objects that carry a job's label, put the job into the queue. What a
-// user does comes at once, the rest after `settle`: the pods of a job change together, and one look
-// at all of them costs less than a look, and a status, for each.
+// user does comes immediately, the rest after `settle`: the pods of a job change together, and one
+// look at all of them costs less than a look, and a status, for each.
 void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue,
                  absl::Duration settle = absl::ZeroDuration());
 void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue,

@@ -12,7 +12,7 @@ absl::Duration DelayAfter(const BackOff& back_off, int failures, double share) {
 }
 
 // SplitMix64 (Steele et al. 2014).
-double Shares::Next() {
+double Jitter::Next() {
   std::uint64_t z = state_ += 0x9e3779b97f4a7c15U;
   z = (z ^ (z >> 30U)) * 0xbf58476d1ce4e5b9U;
   z = (z ^ (z >> 27U)) * 0x94d049bb133111ebU;

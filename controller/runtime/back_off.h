@@ -22,9 +22,9 @@ struct BackOff {
 absl::Duration DelayAfter(const BackOff& back_off, int failures, double share);
 
 // Numbers in [0, 1) for delays, which need spread, not secrecy. Confined to one thread.
-class Shares {
+class Jitter {
  public:
-  explicit Shares(std::uint64_t seed) : state_(seed) {}
+  explicit Jitter(std::uint64_t seed) : state_(seed) {}
   double Next();
 
  private:

@@ -16,7 +16,7 @@ namespace {
 
 using kube::Json;
 
-// After these the object may be anything; after all others it is as it was.
+// After these errors the object may be in any state; after all others the write changed nothing.
 bool LeavesDoubt(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kAborted:
@@ -127,7 +127,8 @@ absl::StatusOr<Json> CachedKubeClient::Write(const kube::ResourceKind& kind,
     if (LeavesDoubt(result.status())) Doubt(kind, key);
     return result;
   }
-  // What a delete removed at once the watch will report; what it only marked is worth knowing.
+  // An object that is gone will be reported by the watch; one that is only marked is stored in the
+  // copy.
   if (verb != "delete") {
     informer->Learn(*result, Informer::Source::kOwnWrite);
   } else if (kube::IsBeingDeleted(*result)) {

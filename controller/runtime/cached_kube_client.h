@@ -2,10 +2,10 @@
 // A KubeClient that answers reads from informers, and reads its own writes.
 //
 // A reconciler asks for the same few objects again and again; from the copies that is free. What a
-// write returned goes into the copy at once, so that nobody decides on a state from before his own
-// last write. Where a write's result is unknown, or it failed because the copy is old (a conflict,
-// a name that is taken), the object is read from the API server before the copy is used again. So a
-// late watch never makes a second pod.
+// write returned goes into the copy immediately, so that nobody decides on a state from before
+// their own last write. Where the result of a write is unknown, or it failed because the copy is
+// old (a conflict, a name that is taken), the object is read from the API server before the copy is
+// used again. So a late watch never leads to a second pod.
 #pragma once
 
 #include <map>

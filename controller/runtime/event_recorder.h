@@ -49,7 +49,7 @@ class EventRecorder {
     std::list<std::string>::iterator age;
   };
 
-  // An event of which the object is not made yet: of a thousand jobs thousands may wait.
+  // An event that has not been written yet; a thousand jobs may have thousands of them waiting.
   struct Waiting {
     std::string identity;
     kube::ObjectKey key;  // of the object that it is about

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Does many like things at the same time: the pods of a large job are made in parallel.
+// Runs many similar tasks in parallel: the pods of a large job are created this way.
 //
-// In batches of 1, 2, 4, ... up to `width`, as Kubernetes' own controllers do: where all would fail
-// for the same reason (a quota, a webhook) only the first is tried, and not a thousand.
+// In batches of 1, 2, 4, ... up to `width`, as Kubernetes' own controllers do: if all would fail
+// for the same reason (a quota, a webhook), only one is tried instead of a thousand.
 #pragma once
 
 #include <cstddef>

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A KubeClient that writes only while it may: the writes of a leader end with its lease.
+// A KubeClient that refuses writes once the leader's lease has ended.
 //
-// A process may be stopped for any time between a decision and the write that it led to. Each write
-// asks anew, so one that comes too late is refused here; the rare one that was already on its way
-// is refused by the API server, for it carries a resource version, a UID or a name that is taken.
+// A process may be paused for any time between a decision and the write that follows from it. Each
+// write checks the lease again, so a late one is refused here. One that was already on its way is
+// refused by the API server, because it carries a resource version, a UID or a name that is taken.
 #pragma once
 
 #include <functional>

@@ -52,7 +52,7 @@ Informer::Informer(kube::KubeClient& client, const kube::ResourceKind& kind,
       kind_(kind),
       options_(std::move(options)),
       selector_(ParseSelector(kind, options_.selection)),
-      shares_(SeedFrom(this, options_.back_off.seed)) {}
+      jitter_(SeedFrom(this, options_.back_off.seed)) {}
 
 Informer::~Informer() { Stop(); }
 
@@ -232,8 +232,8 @@ void Informer::Learn(kube::Json object, Source source) {
   Kept kept = Keep(after);
   {
     sync::MutexLock lock(mutex_);
-    // What the watch has passed it has told of; what is not in the copy then is gone again. Without
-    // an order of versions nobody can tell.
+    // The watch has reported everything up to its version; an older object that is not in the copy
+    // has been deleted since. If versions have no order, this cannot be told.
     if (!IsOlder(seen_, kept.version)) return;
     const auto found = objects_.find(key);
     if (found != objects_.end()) {
@@ -371,7 +371,7 @@ absl::Status Informer::AfterBreak(const absl::Status& status) {
     listing_ = true;
     ++gaps_;
   }
-  // Having missed events is part of life; the list that follows makes up for it.
+  // Missed events are normal; the list that follows replaces them.
   return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
 }
 
@@ -398,7 +398,8 @@ void Informer::Run() {
     sync::MutexLock lock(mutex_);
     if (stopped_) return;
     failures = status.ok() ? 0 : failures + 1;
-    // The first list after a gap comes at once; when they follow one another, something is wrong.
+    // The first list after a gap is made immediately; several in a row mean that something is
+    // wrong.
     const int pauses = std::max(failures, gaps_ - 1);
     if (pauses <= 0) {
       if (options_.rest > absl::ZeroDuration()) stopping_.WaitFor(mutex_, options_.rest);
@@ -407,7 +408,7 @@ void Informer::Run() {
     if (!status.ok()) {
       log::Warning("watch broke", {{"kind", kind_.kind}, {"error", status.ToString()}});
     }
-    stopping_.WaitFor(mutex_, DelayAfter(options_.back_off, pauses - 1, shares_.Next()));
+    stopping_.WaitFor(mutex_, DelayAfter(options_.back_off, pauses - 1, jitter_.Next()));
     if (stopped_) return;
   }
 }

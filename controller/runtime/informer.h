@@ -2,10 +2,10 @@
 // A local copy of all objects of one kind, kept current by list and watch.
 //
 // Readers get immutable snapshots without asking the API server; handlers are told that an object
-// changed and do no more than enqueue a key. What the copy lacks is only ever late, never lost:
-// after a gap (410 Gone) everything is listed again and the differences reported; after a broken
-// connection the watch goes on where it was. The copy never goes back in time: older news than what
-// is known, be it a late event or a list from a server that lags, is not believed.
+// changed and do no more than enqueue a key. The copy may be late, but it never misses anything:
+// after a gap (410 Gone) everything is listed again and the differences are reported; after a
+// broken connection the watch goes on where it was. The copy never goes back in time: an event or a
+// list that is older than what is known is ignored.
 #pragma once
 
 #include <cstdint>
@@ -73,7 +73,7 @@ class Informer {
   std::vector<Object> ListByLabel(const std::string& ns, const std::string& value) const;
   bool HasSynced() const;  // the first list is in
 
-  // What a write of this process returned, or a read past the copy: readers see it at once, the
+  // What a write of this process returned, or a read past the copy: readers see it immediately, the
   // watch will tell of it later. Not believed if the copy knows better by now, or does not select
   // such objects.
   enum class Source { kRead, kOwnWrite };
@@ -130,7 +130,7 @@ class Informer {
   const InformerOptions options_;
   const std::unique_ptr<const kube::Selector> selector_;  // null: there is no such selector
   std::vector<std::pair<Handler, Hears>> handlers_;
-  Shares shares_;      // of the running thread, as are the next four
+  Jitter jitter_;      // of the running thread, as are the next four
   int gaps_ = 0;       // lists in a row that no event followed
   int old_lists_ = 0;  // refused in a row
   int resumes_ = 0;    // in a row, without an event

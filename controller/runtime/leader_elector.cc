@@ -25,7 +25,7 @@ LeaderElector::LeaderElector(kube::KubeClient& client, const clock::Clock& clock
     : client_(client),
       clock_(clock),
       options_(std::move(options)),
-      shares_(std::hash<std::string>{}(options_.identity)) {}
+      jitter_(std::hash<std::string>{}(options_.identity)) {}
 
 ElectionState LeaderElector::Snapshot() const {
   sync::MutexLock lock(mutex_);
@@ -58,7 +58,8 @@ absl::Status LeaderElector::Read() {
   const absl::StatusOr<Json> lease = client_.Get(kube::kLease, KeyFor(options_));
   if (!lease.ok() && !absl::IsNotFound(lease.status())) return lease.status();
   sync::MutexLock lock(mutex_);
-  // By the time of the answer: the lease was this young or younger when it was read.
+  // Counted from the answer and not from the request: this can only lengthen the wait for another's
+  // lease.
   Observe(options_, lease.ok() ? std::optional(ReadLease(*lease)) : std::nullopt, clock_.Now(),
           state_);
   return absl::OkStatus();
@@ -120,7 +121,7 @@ absl::Duration LeaderElector::Turn() {
                  {{"lease", KeyFor(options_).ToString()}, {"error", status.ToString()}});
     break;
   }
-  return wait * (1 + 0.2 * shares_.Next());
+  return wait * (1 + 0.2 * jitter_.Next());
 }
 
 void LeaderElector::Run() {

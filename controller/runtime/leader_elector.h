@@ -41,8 +41,8 @@ class LeaderElector {
   // Who holds the lease, as last seen; empty: nobody.
   std::string holder() const;
 
-  // Gives the lease back, so that another takes it at once. After Run() has returned and nothing
-  // acts for the leader any more.
+  // Gives the lease back, so that another takes it immediately. After Run() has returned and
+  // nothing acts for the leader any more.
   absl::Status Release();
 
  private:
@@ -54,7 +54,7 @@ class LeaderElector {
   kube::KubeClient& client_;
   const clock::Clock& clock_;
   const ElectionOptions options_;
-  Shares shares_;  // of the thread that runs
+  Jitter jitter_;  // of the thread that runs
   mutable sync::Mutex mutex_;
   sync::Condition stopping_;
   ElectionState state_ ABSL_GUARDED_BY(mutex_);

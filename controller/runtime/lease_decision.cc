@@ -78,9 +78,9 @@ ElectionAction DecideElection(const ElectionOptions& options, const ElectionStat
   // Taken by a write whose answer was lost.
   if (state.lease->holder == options.identity) return {ElectionAct::kRenew, options.retry};
   if (state.lease->holder.empty()) return {ElectionAct::kTake, options.retry};
-  // The holder's own word on how long it may be silent, should it be longer than ours.
-  const absl::Duration patience = std::max(options.duration, state.lease->duration);
-  if (now - state.changed >= patience) return {ElectionAct::kTake, options.retry};
+  // The holder may have asked for a longer duration than ours.
+  const absl::Duration timeout = std::max(options.duration, state.lease->duration);
+  if (now - state.changed >= timeout) return {ElectionAct::kTake, options.retry};
   return {ElectionAct::kRead, options.retry};
 }
 

@@ -66,7 +66,7 @@ enum class ElectionAct {
   kCreate,  // there is none: make it
   kTake,    // nobody holds it, or its holder is gone
   kRenew,   // it is ours
-  kStop,    // ours it was: stop at once
+  kStop,    // it was ours and is not any more: stop immediately
   kWait,
 };
 struct ElectionAction {

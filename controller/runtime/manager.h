@@ -28,8 +28,8 @@ class Manager {
 
   void AddInformer(std::string name, Informer& informer);
   void AddController(std::string name, WorkQueue& queue, Reconciler& reconciler, int workers);
-  // Runs `task` at once and then every `interval`; an error is logged and makes it unhealthy until
-  // the next success.
+  // Runs `task` immediately and then every `interval`; an error is logged and makes it unhealthy
+  // until the next success.
   void AddPeriodic(std::string name, absl::Duration interval, std::function<absl::Status()> task);
 
   // Starts informers, waits up to `timeout` for their first lists, then starts the rest.

@@ -16,7 +16,7 @@ Outcome ReconcileKey(WorkQueue& queue, Reconciler& reconciler, const Key& key) {
     }
   } else {
     outcome = Outcome::kError;
-    // A conflict only says that the copy was old; a first one is not worth a word.
+    // A conflict only means that the copy was old; the first one is not logged.
     if (!absl::IsAborted(result.status()) || queue.FailuresOf(key) > 5) {
       log::Warning("reconcile failed, will try again",
                    {{"key", key.ToString()}, {"error", result.status().ToString()}});

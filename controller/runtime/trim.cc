@@ -58,7 +58,7 @@ constexpr KeptField kWithSpec[] = {{"apiVersion"}, {"kind"}, {"metadata", kMetad
 constexpr KeptField kWithData[] = {
     {"apiVersion"}, {"kind"}, {"metadata", kMetadata}, {"data"}, {"immutable"}};
 
-// Reasons to wait that say no more than that it has not started yet.
+// Waiting reasons that only mean that the container has not started yet.
 constexpr std::string_view kStarting[] = {"", "ContainerCreating", "PodInitializing"};
 
 void AddCondition(const Json& condition, std::string& news) {

@@ -35,8 +35,8 @@ Trim TrimFor(const kube::ResourceKind& kind);
 // Empty: all of it.
 kube::KeptFields FieldsRead(const kube::ResourceKind& kind);
 
-// What of a pod a decision may hang on (InformerOptions::news): neither where it was placed nor how
-// far its start is, but that it runs, ends, goes, cannot start or has no place.
+// What of a pod a decision may depend on (InformerOptions::news): that it runs, ends, is being
+// deleted, cannot start or has no place; not where it was placed nor how far its start is.
 std::string NewsOfPod(const nlohmann::json& pod);
 
 }  // namespace starling::runtime

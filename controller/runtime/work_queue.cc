@@ -72,7 +72,7 @@ void WorkQueue::AddAfterLocked(const Key& key, absl::Duration delay) {
     delayed_.erase({known->second, key});
     known->second = when;
   }
-  // Who waits for the earliest key waits too long only if this one is earlier still.
+  // A waiting worker must wake earlier only if this key is due before all others.
   // Two statements: within one, begin() may be taken before there is the new key.
   const auto added = delayed_.emplace(when, key).first;
   if (added == delayed_.begin()) changed_.NotifyOne();
@@ -86,7 +86,7 @@ void WorkQueue::AddAfter(const Key& key, absl::Duration delay) {
 void WorkQueue::AddBackedOff(const Key& key) {
   sync::MutexLock lock(mutex_);
   metrics_.retries.Increment();
-  const absl::Duration delay = DelayAfter(back_off_, failures_[key]++, shares_.Next());
+  const absl::Duration delay = DelayAfter(back_off_, failures_[key]++, jitter_.Next());
   AddAfterLocked(key, std::max(delay, retries_.Take(clock_.Now())));
 }
 

@@ -5,9 +5,9 @@
 // a worker has it is handed out again once that worker is done. Failures come back with growing
 // delays. Time comes from the injected clock, so that tests need not wait.
 //
-// What is new lets go first what is under way: a thousand objects that come at once are then taken
-// up as fast as they can be brought to an end, not all of them begun before the first one ends. It
-// never waits for more than kInARow others each time.
+// New keys wait for keys that are already under way, so of a thousand objects that come together
+// some are finished early instead of all being half done. A new key never waits for more than
+// kInARow others each time.
 #pragma once
 
 #include <cstdint>
@@ -36,7 +36,7 @@ class WorkQueue {
   // `retries` limits how many keys come back after failures, all of them together.
   WorkQueue(const clock::Clock& clock, BackOff back_off,
             TokenBucket retries = TokenBucket(/*per_second=*/0, /*burst=*/0))
-      : clock_(clock), back_off_(back_off), retries_(retries), shares_(back_off.seed) {}
+      : clock_(clock), back_off_(back_off), retries_(retries), jitter_(back_off.seed) {}
 
   // Before the first Add().
   void UseMetrics(QueueMetrics metrics);
@@ -90,7 +90,7 @@ class WorkQueue {
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
   TokenBucket retries_ ABSL_GUARDED_BY(mutex_);
-  Shares shares_ ABSL_GUARDED_BY(mutex_);
+  Jitter jitter_ ABSL_GUARDED_BY(mutex_);
   QueueMetrics metrics_ ABSL_GUARDED_BY(mutex_);
   Line under_way_ ABSL_GUARDED_BY(mutex_);
   Line new_ ABSL_GUARDED_BY(mutex_);

@@ -10,7 +10,8 @@
 namespace starling::trainingjob {
 namespace {
 
-// The first two replacements come at once; a pod that cannot live is not started all the time.
+// The first two replacements are created immediately; a pod that keeps failing is not restarted
+// without pause.
 constexpr std::int64_t kFreeRestarts = 2;
 constexpr absl::Duration kFirstDelay = absl::Milliseconds(200);
 constexpr absl::Duration kLongestDelay = absl::Seconds(10);

@@ -18,7 +18,7 @@ namespace starling::trainingjob {
 namespace {
 
 // A round that finds too few places is tried with those that there are.
-constexpr absl::Duration kPlacePatience = absl::Seconds(30);
+constexpr absl::Duration kPlaceTimeout = absl::Seconds(30);
 
 std::int64_t RoundOf(const Pass& pass) { return pass.status.round().number(); }
 
@@ -79,7 +79,7 @@ std::int64_t Unplaced(Pass& pass, const World& world) {
     const ObservedPod* pod = Member(pass, index);
     if (pod == nullptr || !pod->Live() || !pod->problem.has_value()) continue;
     if (pod->problem->reason != kUnschedulable) continue;
-    const absl::Time limit = pod->problem->since + kPlacePatience;
+    const absl::Time limit = pod->problem->since + kPlaceTimeout;
     if (pass.now >= limit) {
       ++count;
     } else {

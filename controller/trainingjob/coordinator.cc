@@ -31,7 +31,7 @@ void NoteRestart(Pass& pass) {
   pass.status.set_restarts(pass.status.restarts() + 1);
 }
 
-// One second of grace: whether anybody is there to use it is unknown.
+// One second of grace, because it is not known whether a process is there to use it.
 void Drop(Pass& pass) {
   pass.lost.insert(pass.leader->uid);
   pass.Delete(*pass.leader, 1);

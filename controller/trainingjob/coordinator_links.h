@@ -21,8 +21,8 @@ class CoordinatorLinks {
   virtual ~CoordinatorLinks() = default;
 
   // From now on a stream to this coordinator, and to no other of the job, is kept up, and what is
-  // wanted is said at once on a change and every second. `job_uid` says which job it is that both
-  // ends must be of.
+  // wanted is said immediately on a change and every second. `job_uid` says which job it is that
+  // both ends must be of.
   virtual void Supervise(const runtime::Key& job, const Supervision& supervision,
                          std::string_view job_uid) = 0;
 

@@ -69,8 +69,9 @@ absl::Duration ProgressInterval(const Pass& pass) {
          pass.options.progress_jitter * (static_cast<double>(hash % kShares) / kShares);
 }
 
-// The coordinator is about to go, or those of a job that has stopped, by whom it speaks: what it
-// tells now is known nowhere else (the checkpoint that the job stopped with, to whom wrote it).
+// The coordinator, or the members of a job that has stopped and for whom it speaks, are about to
+// end. What it reports now is known nowhere else (such as the job's last checkpoint, and who wrote
+// it).
 bool HearsLastWords(const Pass& pass) {
   const auto& actions = pass.decision.actions;
   return pass.report != nullptr &&
@@ -81,8 +82,8 @@ bool HearsLastWords(const Pass& pass) {
          });
 }
 
-// A job that was taken and whose first round is on its way or runs: that is known from any one of
-// its pods. Whatever else the status may say is nowhere else.
+// A job whose first round is starting or running: any one of its pods tells that. Everything else
+// in the status is stored nowhere else.
 bool IsKnownFromPods(const Pass& pass) {
   const auto& conditions = pass.status.conditions();
   const bool first = pass.observed.status_unwritten || pass.observed.status.conditions().empty();
@@ -94,7 +95,7 @@ bool IsKnownFromPods(const Pass& pass) {
          });
 }
 
-// Milestones and last words are written at once, counts and mere progress at most every so often.
+// Milestones and final states are written immediately; counts and progress at intervals.
 void DecideWrite(Pass& pass) {
   const v1alpha1::TrainingJobStatus& before = pass.observed.status;
   pass.decision.status_may_wait = IsKnownFromPods(pass);

@@ -38,8 +38,8 @@ struct Options {
   std::int64_t failing_node_limit = 3;  // failures within that time
   std::size_t create_width = 1;         // so many pods are made at a time
   std::int64_t lease_transition = 1;    // rises with every controller process
-  // So long may a job's first status wait while other jobs do, if its pods say as much; zero: it is
-  // written at once.
+  // A job's first status may be delayed by so much while other jobs are handled, if its pods hold
+  // the same facts; zero: it is written immediately.
   absl::Duration first_status_wait;
   // After writes of its own a job is looked at again, though nobody tells of a change.
   absl::Duration look_again = absl::InfiniteDuration();

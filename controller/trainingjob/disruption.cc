@@ -21,7 +21,7 @@ void FindLeaving(Pass& pass) {
   }
 }
 
-// All that a coordinator knows its members know too: the next one is made at once.
+// A coordinator keeps no state that its members lack, so its replacement is created immediately.
 void ReplaceLeavingCoordinator(Pass& pass) {
   for (const ObservedPod* pod : pass.UsablePods(Role::kCoordinator)) {
     if (!pass.leaving.contains(pod->uid)) continue;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a job: written once, never taken back.
+// The end of a job: it is written once and never changes afterwards.
 #include "absl/strings/str_cat.h"
 #include "controller/trainingjob/policies.h"
 

@@ -20,7 +20,7 @@ namespace starling::trainingjob {
 namespace {
 
 const runtime::Key kJob{.ns = "default", .name = "digits"};
-constexpr absl::Duration kPatience = absl::Seconds(20);
+constexpr absl::Duration kTimeout = absl::Seconds(20);
 constexpr char kSeed[] = "the seed of these tests: 32 bytes";
 constexpr char kUid[] = "uid-of-the-job";
 
@@ -82,7 +82,7 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
 
   // Until `what` is true of what was heard; false: it never was.
   bool Await(const std::function<bool(const std::vector<v1alpha1::ControllerMessage>&)>& what) {
-    const absl::Time limit = absl::Now() + kPatience;
+    const absl::Time limit = absl::Now() + kTimeout;
     sync::MutexLock lock(mutex_);
     while (!what(heard_)) {
       if (absl::Now() >= limit) return false;
@@ -91,7 +91,7 @@ class FakeCoordinator final : public v1alpha1::CoordinatorControl::Service {
     return true;
   }
   bool AwaitCalls(int calls) {
-    const absl::Time limit = absl::Now() + kPatience;
+    const absl::Time limit = absl::Now() + kTimeout;
     sync::MutexLock lock(mutex_);
     while (calls_ < calls) {
       if (absl::Now() >= limit) return false;
@@ -128,7 +128,7 @@ struct Subject {
 
   // Until what is seen of the job satisfies `what`.
   bool Await(const std::function<bool(const ObservedLink&)>& what) {
-    const absl::Time limit = absl::Now() + kPatience;
+    const absl::Time limit = absl::Now() + kTimeout;
     while (true) {
       const auto seen = links.Look(kJob);
       if (seen.has_value() && what(*seen)) return true;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What failed, why, what was done, what it cost: each failure once, however often it is seen.
 //
-// Two tell of one failure: the pod's own end (exit code, signal, log) and the coordinator (how soon
-// it was noticed, how long it took, how many steps were repeated). They are joined here.
+// One failure has two sources: the pod's own end (exit code, signal, log) and the coordinator (how
+// soon it was noticed, how long it took, how many steps were repeated). They are joined here.
 #include <algorithm>
 #include <cmath>
 
@@ -266,7 +266,7 @@ bool IsFailure(const Pass& pass, const ObservedPod& pod) {
   if (IsOfFormerRound(pass, pod)) return false;
   if (pod.phase == PodPhase::kSucceeded) {
     if (pass.OwnContainer()) return false;
-    // Let go, by a drain or a suspension, is no failure; leaving unasked is.
+    // A member that leaves by a drain or a suspension has not failed; one that leaves unasked has.
     return !IsSpare(pass, pod) && ConditionStatus(pass.status, "Suspended") != "Unknown";
   }
   return true;
@@ -274,8 +274,8 @@ bool IsFailure(const Pass& pass, const ObservedPod& pod) {
 
 namespace {
 
-// Evicted or preempted and not ended yet: it is told of at once, since a pod that ends while it is
-// being deleted may never be seen ended.
+// Evicted or preempted and not ended yet: it is told of immediately, since a pod that ends while it
+// is being deleted may never be seen ended.
 void RecordDisruption(Pass& pass, const ObservedPod& pod) {
   const auto& incidents = pass.status.incidents();
   const bool told = std::any_of(

@@ -35,7 +35,7 @@ void EnsureObjects(Pass& pass) {
       std::any_of(pass.observed.configs.begin(), pass.observed.configs.end(),
                   [&](const ObservedConfig& config) { return config.generation == generation; });
   if (!there) missing.push_back(CreateConfig{generation});
-  // Another's object that has the name of one of these may have it for ever.
+  // An object of somebody else with one of these names may stay for ever.
   const absl::Duration delay = RefusalDelay(pass);
   if (!missing.empty() && delay > absl::ZeroDuration()) {
     pass.decision.delayed = true;

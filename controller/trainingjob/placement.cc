@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Nodes that new pods are kept away from for a while.
 //
-// A node whose pods fell silent is avoided at once and briefly: until Kubernetes itself has noticed
-// that it is gone. If that leaves none of the nodes where the job has been, it is the network or
-// the load, not the node, and a pod that may go nowhere would help nobody. One on which several
-// pods failed is avoided for longer, but only while a member of the job lives elsewhere: else it is
+// A node whose pods fell silent is avoided immediately, for a short time: until Kubernetes has
+// noticed itself that it is gone. If this excludes every node on which the job has been, the cause
+// is the network or the load and not a node, and no node is avoided: a pod without any place helps
+// nobody. A node on which several
 // the program that fails, not the node. The list in the status is all that is known, so any
 // controller decides the same.
 #include <algorithm>

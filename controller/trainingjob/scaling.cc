@@ -12,13 +12,13 @@ namespace {
 constexpr std::int64_t kMostReplicas = 1024;
 constexpr std::int64_t kReproducibleGroups = 16;
 
-// A worker that is not let go in time is deleted all the same: it has nothing that others have not.
-// What a parameter server has may be nowhere else.
-bool HasPatience(Role role) { return role == Role::kParameterServer; }
+// A worker that is not drained in time is deleted all the same: it has nothing that others lack.
+// What a parameter server holds may be nowhere else, so it is waited for without end.
+bool MustBeDrained(Role role) { return role == Role::kParameterServer; }
 
 bool IsDrained(const Pass& pass, const ObservedPod& pod) {
   if (pod.phase == PodPhase::kPending) return true;
-  if (!HasPatience(pod.role) && pod.surplus_since.has_value() &&
+  if (!MustBeDrained(pod.role) && pod.surplus_since.has_value() &&
       pass.now - *pod.surplus_since >= pass.options.drain_timeout) {
     return true;
   }
@@ -34,7 +34,7 @@ void Drain(Pass& pass, const ObservedPod& pod) {
   if (IsDrained(pass, pod)) {
     pass.Reason(absl::StrCat(pod.name, " is drained"));
     pass.Delete(pod, std::nullopt);
-  } else if (!HasPatience(pod.role)) {
+  } else if (!MustBeDrained(pod.role)) {
     pass.RequeueAt(pod.surplus_since.value_or(pass.now) + pass.options.drain_timeout);
   }
 }

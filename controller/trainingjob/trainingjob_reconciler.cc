@@ -28,7 +28,7 @@ namespace {
 using kube::Json;
 using runtime::Key;
 
-// After an answer that a decision must hear of at once.
+// After an answer that a decision must hear of immediately.
 constexpr absl::Duration kAtOnce = absl::Milliseconds(1);
 constexpr std::size_t kNamesInEvent = 8;
 

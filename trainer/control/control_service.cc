@@ -31,7 +31,7 @@ class ControlService::Core final : public v1alpha1::MemberControl::CallbackServi
   void Stop();
   int port() const { return port_; }
   void Ready();
-  void Poke();
+  void Notify();
   bool Flush(absl::Duration timeout);
 
   grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report>* Attend(
@@ -145,7 +145,7 @@ class ControlService::Core::Call final
 
 namespace {
 
-// Refuses a call at once.
+// Refuses a call immediately.
 class Refusal final : public grpc::ServerBidiReactor<v1alpha1::Directive, v1alpha1::Report> {
  public:
   explicit Refusal(const grpc::Status& why) { Finish(why); }
@@ -199,7 +199,7 @@ void ControlService::Core::Ready() {
   ReportToAll();
 }
 
-void ControlService::Core::Poke() {
+void ControlService::Core::Notify() {
   sync::MutexLock lock(mutex_);
   if (ready_) ReportToAll();
 }
@@ -237,7 +237,7 @@ absl::StatusOr<std::unique_ptr<ControlService>> ControlService::Start(
 ControlService::~ControlService() { core_->Stop(); }
 int ControlService::port() const { return core_->port(); }
 void ControlService::Ready() { core_->Ready(); }
-void ControlService::Poke() { core_->Poke(); }
+void ControlService::Notify() { core_->Notify(); }
 bool ControlService::Flush(absl::Duration timeout) { return core_->Flush(timeout); }
 
 }  // namespace starling::control

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gRPC face of a member: the coordinator dials it, directives come down, reports go up.
 //
-// Every message is the whole state, so loss and repetition do not matter: the newest report is sent
-// every 100 ms and at once on change, one write at a time; changes during a write are one write
-// afterwards. Only the job's coordinator may call, by its certificate. It is heard, but nothing is
-// reported, until Ready().
+// Every message is the whole state, so loss and repetition do not matter. The newest report is sent
+// every 100 ms and immediately after a change, one write at a time; changes during a write are sent
+// together afterwards. Only the job's coordinator may call, by its certificate. Directives are
+// received from the start, but nothing is reported until Ready().
 #pragma once
 
 #include <functional>
@@ -43,7 +43,7 @@ class ControlService {
   // From now on reports flow.
   void Ready();
   // Something changed: report now.
-  void Poke();
+  void Notify();
   // Waits until a report that was made after this call was handed to the network, or `timeout`.
   bool Flush(absl::Duration timeout);
 

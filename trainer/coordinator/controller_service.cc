@@ -18,7 +18,7 @@ namespace {
 
 using Reactor = grpc::ServerBidiReactor<v1alpha1::ControllerMessage, v1alpha1::CoordinatorReport>;
 
-// Refuses a call at once.
+// Refuses a call immediately.
 class Refusal final : public Reactor {
  public:
   explicit Refusal(const grpc::Status& why) { Finish(why); }

@@ -20,7 +20,7 @@ namespace starling::coordinator {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(10);
-// Reports go up at once where something happened, and this often for progress.
+// Reports are sent immediately when something happened, and this often for progress.
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
 constexpr absl::Duration kProgressEvery = absl::Seconds(1);
 
@@ -110,7 +110,7 @@ void CoordinatorShell::NoticeEnd() {
   if (done_ || ending_ || !machine_->finished()) return;
   const absl::Time now = clock_.Now();
   finished_ = std::min(finished_, now);
-  if (!machine_->AllGone() && now - finished_ < options_.patience) return;
+  if (!machine_->AllGone() && now - finished_ < options_.finish_timeout) return;
   done_ = true;
   if (options_.on_done) options_.on_done();
 }
@@ -168,8 +168,8 @@ std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_ui
 }
 
 void CoordinatorShell::Tell() {
-  if (told_ == machine_->directives_version()) return;
-  told_ = machine_->directives_version();
+  if (delivered_version_ == machine_->directives_version()) return;
+  delivered_version_ = machine_->directives_version();
   for (const auto& [uid, link] : links_) link->Tell(machine_->DirectiveFor(uid));
 }
 

@@ -34,10 +34,10 @@ struct ShellOptions {
   tls::Identity identity;  // of the coordinator of job `job_uid`
   std::string job_uid;
   std::string progress_file;  // where the newest settled step is written; empty: nowhere
-  // Called once, on the loop: the job has ended and all members are gone, or have had `patience` to
-  // go. There is nothing left to do.
+  // Called once, on the loop: the job has ended and all members are gone, or have had
+  // `finish_timeout` to go. There is nothing left to do.
   std::function<void()> on_done;
-  absl::Duration patience = absl::Seconds(30);
+  absl::Duration finish_timeout = absl::Seconds(30);
 };
 
 // Thread-safe.
@@ -82,7 +82,7 @@ class CoordinatorShell {
   const std::unique_ptr<membership::Coordinator> machine_;
   std::map<std::string, std::unique_ptr<MemberLink>> links_;  // by pod UID
   std::unique_ptr<ControllerService> service_;
-  std::uint64_t told_ = ~0ULL;
+  std::uint64_t delivered_version_ = ~0ULL;
   std::uint64_t reported_ = ~0ULL;
   absl::Time report_due_ = absl::InfinitePast();
   membership::ViewNumber logged_view_ = 0;

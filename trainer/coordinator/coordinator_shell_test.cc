@@ -27,7 +27,7 @@ namespace starling::coordinator {
 namespace {
 
 constexpr char kJobUid[] = "u1";
-constexpr absl::Duration kPatience = absl::Seconds(10);
+constexpr absl::Duration kTimeout = absl::Seconds(10);
 
 // Peers reach each other directly; every member steps when it is told to.
 class FakeMember final : public v1alpha1::MemberControl::CallbackService {
@@ -56,14 +56,14 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
   }
   bool WaitForCall() {
     sync::MutexLock lock(mutex_);
-    const net::Deadline deadline = net::Deadline::After(kPatience);
+    const net::Deadline deadline = net::Deadline::After(kTimeout);
     while (!allowed_.ok() && !deadline.Expired()) changed_.WaitFor(mutex_, deadline.Remaining());
     return allowed_.ok();
   }
   // Waits until the member has installed a view of so many members that is above `above`.
   membership::ViewNumber WaitForView(std::size_t members, membership::ViewNumber above) {
     sync::MutexLock lock(mutex_);
-    const net::Deadline deadline = net::Deadline::After(kPatience);
+    const net::Deadline deadline = net::Deadline::After(kTimeout);
     while (!deadline.Expired()) {
       const membership::View* view = member_.view();
       if (view != nullptr && view->members.size() == members && view->number > above) {
@@ -212,9 +212,9 @@ class CoordinatorShellTest : public testing::Test {
     return *std::move(shell);
   }
 
-  bool AwaitDone(absl::Duration patience) {
+  bool AwaitDone(absl::Duration timeout) {
     sync::MutexLock lock(mutex_);
-    const net::Deadline deadline = net::Deadline::After(patience);
+    const net::Deadline deadline = net::Deadline::After(timeout);
     while (!done_ && !deadline.Expired()) changed_.WaitFor(mutex_, deadline.Remaining());
     return done_;
   }
@@ -229,7 +229,7 @@ class CoordinatorShellTest : public testing::Test {
 TEST_F(CoordinatorShellTest, ItIsDoneWhenTheJobHasEndedAndTheLastMemberIsGone) {
   FakeMember a("127.0.0.2", "127.0.0.2:0");
   FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
-  const auto shell = Start(a.port(), kPatience);
+  const auto shell = Start(a.port(), kTimeout);
   Controller controller(shell->port());
   ASSERT_TRUE(controller.Read());
   controller.Grant({"127.0.0.2", "127.0.0.3"});
@@ -240,7 +240,7 @@ TEST_F(CoordinatorShellTest, ItIsDoneWhenTheJobHasEndedAndTheLastMemberIsGone) {
   controller.Want({"127.0.0.2", "127.0.0.3"}, /*finished=*/true);
   EXPECT_FALSE(AwaitDone(absl::Milliseconds(200)));  // one is yet to be told
   b.Die();
-  EXPECT_TRUE(AwaitDone(kPatience));
+  EXPECT_TRUE(AwaitDone(kTimeout));
 }
 
 TEST_F(CoordinatorShellTest, WhoIsNotTheControllerIsRefusedByName) {
@@ -278,7 +278,7 @@ TEST_F(CoordinatorShellTest, ItSpeaksFirstAndTheNewestControllerCounts) {
 TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOneDies) {
   FakeMember a("127.0.0.2", "127.0.0.2:0");
   FakeMember b("127.0.0.3", absl::StrCat("127.0.0.3:", a.port()));
-  const auto shell = Start(a.port(), kPatience);
+  const auto shell = Start(a.port(), kTimeout);
   Controller controller(shell->port());
   ASSERT_TRUE(controller.Read());
   controller.Grant({"127.0.0.2", "127.0.0.3"});
@@ -301,7 +301,7 @@ TEST_F(CoordinatorShellTest, MembersGetTheirViewAndSurvivorsANewOneAtOnceWhenOne
 TEST_F(CoordinatorShellTest, APodThatHasAnAddressOfIPv6IsDialled) {
   if (!net::Listen({"::1", 0}).ok()) GTEST_SKIP() << "this machine has no address ::1";
   FakeMember member("::1", "[::1]:0");
-  const auto shell = Start(member.port(), kPatience);
+  const auto shell = Start(member.port(), kTimeout);
   Controller controller(shell->port());
   ASSERT_TRUE(controller.Read());
   controller.Grant({"::1"});

@@ -16,7 +16,8 @@
 namespace starling::coordinator {
 namespace {
 
-// A refusal on one machine or in one network comes at once; who does not answer so fast may live.
+// A refused connection is reported within this time; a pod that takes longer to answer may be
+// alive.
 constexpr absl::Duration kProbe = absl::Milliseconds(5);
 
 std::shared_ptr<grpc::Channel> FreshChannel(const MemberLinkOptions& options) {
@@ -74,7 +75,7 @@ class MemberLink::Stream final
     Post([](MemberLink& link, const std::shared_ptr<Stream>& self) { link.OnWritten(self); });
   }
   void OnDone(const grpc::Status&) override {
-    const std::shared_ptr<EventQueue> queue = queue_;  // the loop may destroy this at once
+    const std::shared_ptr<EventQueue> queue = queue_;  // the loop may destroy this immediately
     queue->PostLast([self = std::move(self_)] {});
   }
   // On the loop, once: no writes from now on.
@@ -117,16 +118,16 @@ MemberLink::~MemberLink() {
 }
 
 void MemberLink::Tell(const membership::Directive& directive) {
-  if (told_ && directive == directive_) return;
+  if (delivered_ && directive == directive_) return;
   directive_ = directive;
-  told_ = false;
+  delivered_ = false;
   Send();
 }
 
 void MemberLink::Send() {
-  if (stream_ == nullptr || writing_ || told_) return;
+  if (stream_ == nullptr || writing_ || delivered_) return;
   writing_ = true;
-  told_ = true;
+  delivered_ = true;
   stream_->Write(directive_);
 }
 
@@ -134,7 +135,7 @@ void MemberLink::Tick() {
   const absl::Time now = clock_.Now();
   if (stream_ == nullptr) {
     if (now >= next_dial_) Dial();
-  } else if (now - heard_ > options_.patience) {
+  } else if (now - heard_ > options_.silence_timeout) {
     heard_ = now;
     stream_->Cancel();  // it ends like a broken one
   }
@@ -142,7 +143,7 @@ void MemberLink::Tick() {
 
 void MemberLink::Dial() {
   reported_ = false;
-  told_ = false;
+  delivered_ = false;
   writing_ = false;
   heard_ = clock_.Now();
   stream_ = std::make_shared<Stream>(*this);
@@ -174,7 +175,8 @@ void MemberLink::OnEnd(const std::shared_ptr<Stream>& stream) {
   wait_ = std::min(2 * wait_, options_.longest_wait);
 }
 
-// The kernel's own word that nobody listens there any more: faster and plainer than gRPC's.
+// Asks the kernel whether nobody listens there any more, which is faster and clearer than gRPC's
+// state.
 void MemberLink::Probe() {
   const absl::StatusOr<net::Address> address = net::ParseAddress(options_.address);
   if (!address.ok()) return;

@@ -29,7 +29,7 @@ struct MemberLinkOptions {
   absl::Duration shortest_wait = absl::Milliseconds(10);  // between two dials, doubling
   absl::Duration longest_wait = absl::Milliseconds(100);
   // A stream that says nothing for so long after its dial or its last report is dialled anew.
-  absl::Duration patience = absl::Seconds(5);
+  absl::Duration silence_timeout = absl::Seconds(5);
 };
 
 // Confined to its event loop.
@@ -75,7 +75,7 @@ class MemberLink {
   absl::Time next_dial_ = absl::InfinitePast();
   absl::Duration wait_;
   membership::Directive directive_;
-  bool told_ = false;  // this stream knows directive_
+  bool delivered_ = false;  // this stream knows directive_
   bool writing_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for events that come too late
 };

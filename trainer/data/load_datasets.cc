@@ -71,7 +71,7 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, std::size_t
   Pair pair;
   ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset().train(), kTrain, options, false));
   if (!spec.dataset().has_validation()) return pair;
-  // Of a training set that was only begun, the classes are not known.
+  // Only a beginning of the training set was read, so its classes are not known.
   if (pair.train.whole) options.classes = pair.train.dataset.classes;
   ASSIGN_OR_RETURN(pair.validation,
                    LoadSource(spec.dataset().validation(), kValidation, options, true));

@@ -101,8 +101,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .clock = clock,
                        .registry = registry,
                        .failpoints = failpoints,
-                       .poke = [&service] { service->Poke(); }});
-  // The coordinator may call before `service` is assigned; it is poked by Run's thread only.
+                       .poke = [&service] { service->Notify(); }});
+  // The coordinator may call before `service` is assigned; it is notified by Run's thread only.
   auto started = control::ControlService::Start(
       {.address = net::ToString({options.address, net::kMemberPort}),
        .identity = *std::move(identity),

@@ -41,7 +41,7 @@ int main(int argc, char** argv) {
     return starling::supervisor::kBadInput;
   }
   starling::supervisor::AddVariables(options, environment);
-  std::error_code ignored;  // the role says better what it lacks
+  std::error_code ignored;  // the role reports it in clearer words
   std::filesystem::create_directories(options.job_folder, ignored);
   return starling::supervisor::Supervisor(std::move(options), std::move(environment)).Run();
 }

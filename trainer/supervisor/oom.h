@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How often the kernel killed a process of this container for want of memory.
+// How often the kernel killed a process of this container because memory ran out.
 //
 // A process killed so looks like any other kill -9; only the control group's counter tells.
 #pragma once

@@ -19,14 +19,15 @@ namespace {
 // After the system refused us a descriptor: strangers time out meanwhile.
 constexpr int kOutOfDescriptorsPauseMs = 100;
 
-// A message of a handshake is far smaller than any socket buffer: it goes at once, or not at all.
+// A message of a handshake is far smaller than any socket buffer: it goes immediately, or not at
+// all.
 template <std::size_t kSize>
 bool SendWhole(int fd, const std::array<std::byte, kSize>& message) {
   return ::send(fd, message.data(), kSize, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(kSize);
 }
 
-// Nobody speaks while parked: whoever does is dropped like one that has closed.
+// A parked dialer must not send anything; one that does is dropped like one that has closed.
 bool HasEnded(int fd) {
   std::byte byte;
   return ::recv(fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) >= 0 || (errno != EAGAIN && errno != EINTR);
@@ -199,7 +200,7 @@ void Acceptor::AcceptAll(const net::FileDescriptor& listener) {
 
 void Acceptor::Admit(net::FileDescriptor socket) {
   if (IsUnixSocket(socket) && !PeerIsSameUser(socket)) return;
-  // Honest dialers need a millisecond: when it is crowded, the oldest has had its chance.
+  // A handshake takes about a millisecond, so when there are too many the oldest is dropped.
   if (strangers_.size() >= max_half_open_) strangers_.pop_front();
   Stranger& stranger = strangers_.emplace_back();
   stranger.socket = std::move(socket);

@@ -120,7 +120,7 @@ absl::Status Dialing::OnVerdict() {
 
 absl::Status Dialing::TryAgain(absl::Status why) {
   socket_.Reset();
-  if (patience_.Expired()) return why;
+  if (deadline_.Expired()) return why;
   stage_ = Stage::kIdle;
   wake_ = net::Deadline::After(kPause);
   return absl::OkStatus();

@@ -36,14 +36,14 @@ class Connector {
 // Confined to the thread that opens a view.
 class Dialing {
  public:
-  // `hello` but for the nonce. A peer that cannot be connected to is tried again until `patience`.
+  // `hello` but for the nonce. A peer that cannot be connected to is tried again until `deadline`.
   Dialing(Connector& connector, std::string address, Hello hello, std::string key,
-          net::Deadline patience)
+          net::Deadline deadline)
       : connector_(connector),
         address_(std::move(address)),
         hello_(std::move(hello)),
         key_(std::move(key)),
-        patience_(patience) {}
+        deadline_(deadline) {}
 
   // Goes on as far as it can. An error is final and says what the peer did.
   absl::Status Step();
@@ -62,7 +62,7 @@ class Dialing {
   absl::Status SendHello();
   absl::Status OnChallenge();
   absl::Status OnVerdict();
-  // Later, unless patience is over: then `why` is final.
+  // Later, unless the deadline has passed: then `why` is final.
   absl::Status TryAgain(absl::Status why);
   // True when `due` is full. UNAVAILABLE when the peer closed.
   absl::StatusOr<bool> Fill(std::span<std::byte> due);
@@ -71,7 +71,7 @@ class Dialing {
   const std::string address_;
   Hello hello_;
   const std::string key_;
-  const net::Deadline patience_;
+  const net::Deadline deadline_;
   net::Deadline wake_ = net::Deadline::Never();
   Stage stage_ = Stage::kIdle;
   net::FileDescriptor socket_;

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A Stream through shared memory: a ring each way, and the socket that introduced the two.
 //
-// The socket carries no payload. It is the bell (a byte wakes an end that sleeps, so that one poll
-// waits for all links, shared memory or not, and for cancellation) and the pulse: a peer that dies,
-// however, closes it at that instant, which a futex in shared memory would not tell.
+// The socket carries no payload. It is used to wake a sleeping end (one byte, so that one poll
+// waits for all links, shared memory or not, and for cancellation), and to notice death: the kernel
+// closes the socket of a peer that dies in any way, which a futex in shared memory would not
+// report.
 #pragma once
 
 #include "common/net/socket.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a thread that waits for a mesh polls for a while before it sleeps. A wake-up costs some
-// 30 microseconds, a poll 2; but who polls takes a core from whoever else computes.
+// Whether a thread that waits for a mesh polls for a while before it sleeps. Waking up costs about
+// 30 microseconds and polling 2, but a thread that polls takes a core from others that compute.
 //
 // Pure functions decide, by how many ranks of the mesh share memory (are on this machine) and how
 // many cores there are for them. To add a rule: a value of SpinRule, a row in spin_test.cc.

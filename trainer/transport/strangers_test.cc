@@ -122,7 +122,7 @@ TEST(Strangers, CrowdOfSilentOnesKeepsNobodyOut) {
   Options options;
   options.max_half_open = 8;
   options.handshake_timeout = absl::Hours(1);
-  options.dial_patience = absl::Seconds(30);
+  options.dial_timeout = absl::Seconds(30);
   Members members(Kind::kTcp, 2, options);
   std::vector<net::FileDescriptor> crowd;
   crowd.reserve(50);

@@ -80,7 +80,7 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
 StreamMesh::~StreamMesh() {
   const bool idle = std::all_of(transfers_.begin(), transfers_.end(),
                                 [](const Transfer& transfer) { return transfer.done; });
-  // Whoever drops transfers without a word is as good as dead to the others.
+  // A peer that drops transfers without a farewell is treated as dead.
   CloseLinks(idle ? kOrderly : kSilent);
 }
 
@@ -358,7 +358,8 @@ std::vector<int> StreamMesh::LostRanks(int peer) {
     }
   };
   add(peer);
-  // One death closes many links: look at the others, lest a neighbour that gave up be blamed alone.
+  // One death closes many links. Look at the others, so that a neighbour that gave up is not blamed
+  // alone.
   for (int other = 0; other < size(); ++other) {
     if (other == peer || links_[other] == nullptr) continue;
     pollfd poll{links_[other]->fd(), POLLRDHUP, 0};

@@ -49,10 +49,10 @@ struct Options {
   std::string job;     // the job's UID: two jobs with one secret still refuse each other
   std::string secret;  // the job's data-plane key
 
-  int max_half_open = 64;                                  // connections that proved nothing yet
-  absl::Duration handshake_timeout = absl::Seconds(2);     // for them to do so
-  int max_parked = 1024;                                   // authenticated ones of later views
-  absl::Duration dial_patience = absl::Milliseconds(300);  // for a peer that refuses connections
+  int max_half_open = 64;                                 // connections that proved nothing yet
+  absl::Duration handshake_timeout = absl::Seconds(2);    // for them to do so
+  int max_parked = 1024;                                  // authenticated ones of later views
+  absl::Duration dial_timeout = absl::Milliseconds(300);  // for a peer that refuses connections
 
   Spin spin;                               // of a waiting thread, before it sleeps
   std::size_t max_early_bytes = 64 << 20;  // frames of a mesh that came before their receive

@@ -107,7 +107,7 @@ TEST_P(TransportViews, OpenNamesWhoIsMissingWhenTimeIsUp) {
 
 TEST_P(TransportViews, OpenNamesADeadPeerWithoutWaitingForTheDeadline) {
   Options options;
-  options.dial_patience = absl::Milliseconds(20);
+  options.dial_timeout = absl::Milliseconds(20);
   Members members(GetParam(), 3, options);
   members.Kill(0);
   const auto mesh = members.Open(1, 2);

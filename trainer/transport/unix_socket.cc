@@ -59,7 +59,7 @@ absl::StatusOr<net::FileDescriptor> ConnectToName(std::string_view name) {
   ASSIGN_OR_RETURN(const Name target, MakeName(name));
   ASSIGN_OR_RETURN(net::FileDescriptor socket, NewSocket(what));
   const auto* const address = reinterpret_cast<const sockaddr*>(&target.address);
-  // Connects, or fails, at once.
+  // Connects, or fails, immediately.
   if (::connect(socket.get(), address, target.size) != 0) return net::ErrnoStatus(errno, what);
   if (PeerIsSameUser(socket)) return socket;
   return absl::PermissionDeniedError(absl::StrCat(what, ": it belongs to another user"));

@@ -4,7 +4,7 @@
 // A name is gone with its listener, however that ended, and can be seen by the processes of one
 // network namespace only. Who reaches one is therefore on this machine, in this pod: the test of
 // whether memory can be shared is the connection itself. Ends that belong to another user are
-// refused at once, before any handshake.
+// refused immediately, before any handshake.
 #pragma once
 
 #include <string>

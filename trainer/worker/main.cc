@@ -136,7 +136,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                       .files = *files,
                       .clock = clock,
                       .registry = registry,
-                      .poke = [&service] { service.Poke(); },
+                      .poke = [&service] { service.Notify(); },
                       .on_view = nullptr});
   if (!worker.ok()) Fail(kBadInput, worker.status());
   intake.Open(**worker);
