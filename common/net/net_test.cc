@@ -61,7 +61,7 @@ TEST(Socket, ConnectsFromTheGivenSourceAddress) {
   ASSERT_TRUE(Readable(listener->get(), Deadline::After(kSoon)));
   const auto accepted = Accept(*listener);
   ASSERT_TRUE(accepted.ok() && accepted->valid());
-  EXPECT_EQ(RemoteAddress(*accepted)->host, "127.0.77.1");
+  EXPECT_EQ(LocalAddress(*socket)->host, "127.0.77.1");
 }
 
 TEST(Socket, DescriptorsAreCloseOnExecAndNonblocking) {

@@ -33,17 +33,6 @@ absl::StatusOr<FileDescriptor> NewSocket(int family, const std::string& what) {
   return socket;
 }
 
-using NameCall = int (*)(int, sockaddr*, socklen_t*);
-
-absl::StatusOr<Address> AddressBy(NameCall call, const FileDescriptor& socket) {
-  SocketAddress address;
-  address.size = sizeof address.storage;
-  if (call(socket.get(), address.get(), &address.size) != 0) {
-    return ErrnoStatus(errno, "cannot read a socket's address");
-  }
-  return FromSocketAddress(address);
-}
-
 }  // namespace
 
 void FileDescriptor::Reset() {
@@ -162,11 +151,12 @@ absl::StatusOr<FileDescriptor> Connect(const Address& address, Deadline deadline
 }
 
 absl::StatusOr<Address> LocalAddress(const FileDescriptor& socket) {
-  return AddressBy(&::getsockname, socket);
-}
-
-absl::StatusOr<Address> RemoteAddress(const FileDescriptor& socket) {
-  return AddressBy(&::getpeername, socket);
+  SocketAddress address;
+  address.size = sizeof address.storage;
+  if (::getsockname(socket.get(), address.get(), &address.size) != 0) {
+    return ErrnoStatus(errno, "cannot read a socket's address");
+  }
+  return FromSocketAddress(address);
 }
 
 absl::StatusOr<std::pair<FileDescriptor, FileDescriptor>> SocketPair() {

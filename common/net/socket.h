@@ -72,9 +72,8 @@ absl::Status ConnectResult(const FileDescriptor& socket, const Address& address)
 absl::StatusOr<FileDescriptor> Connect(const Address& address, Deadline deadline,
                                        const std::optional<Address>& source = std::nullopt);
 
-// Addresses of the two ends of a socket.
+// The address of this end of a socket.
 absl::StatusOr<Address> LocalAddress(const FileDescriptor& socket);
-absl::StatusOr<Address> RemoteAddress(const FileDescriptor& socket);
 
 // Two connected stream sockets (UNIX domain), for peers inside one process.
 absl::StatusOr<std::pair<FileDescriptor, FileDescriptor>> SocketPair();

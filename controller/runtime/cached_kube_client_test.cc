@@ -9,9 +9,9 @@
 #include <nlohmann/json.hpp>
 
 #include "controller/kube/embedded_kube_client.h"
-#include "controller/kube/faulty_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/runtime/fenced_kube_client.h"
+#include "controller/testing/faulty_kube_client.h"
 
 namespace starling::runtime {
 namespace {

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "controller/kube/embedded_kube_client.h"
-#include "controller/kube/faulty_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/runtime/leader_elector.h"
+#include "controller/testing/faulty_kube_client.h"
 #include "gtest/gtest.h"
 
 namespace starling::runtime {

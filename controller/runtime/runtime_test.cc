@@ -6,13 +6,13 @@
 #include <nlohmann/json.hpp>
 
 #include "controller/kube/embedded_kube_client.h"
-#include "controller/kube/faulty_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/fan_out.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
 #include "controller/runtime/token_bucket.h"
+#include "controller/testing/faulty_kube_client.h"
 
 namespace starling::runtime {
 namespace {

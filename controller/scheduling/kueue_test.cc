@@ -4,8 +4,8 @@
 #include <fstream>
 
 #include "controller/kube/objects.h"
-#include "controller/scheduling/test_facts.h"
-#include "controller/scheduling/test_schema.h"
+#include "controller/testing/test_facts.h"
+#include "controller/testing/test_schema.h"
 #include "gtest/gtest.h"
 
 namespace starling::scheduling {

@@ -5,7 +5,7 @@
 #include "controller/kube/objects.h"
 #include "controller/scheduling/gang.h"
 #include "controller/scheduling/kueue.h"
-#include "controller/scheduling/test_facts.h"
+#include "controller/testing/test_facts.h"
 #include "gtest/gtest.h"
 
 namespace starling::scheduling {

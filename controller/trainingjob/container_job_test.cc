@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs that bring their own container: rounds of workers, success and failure from pods alone.
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/policies.h"
-#include "controller/trainingjob/test_scene.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What only a real cluster does to a job: places that are missing, images, quotas, kills for want
 // of memory, pods that go with a warning.
+#include "controller/testing/test_cases.h"
+#include "controller/testing/test_cluster.h"
 #include "controller/trainingjob/policies.h"
 #include "controller/trainingjob/quantity.h"
-#include "controller/trainingjob/test_cases.h"
-#include "controller/trainingjob/test_cluster.h"
 
 namespace starling::trainingjob {
 namespace {

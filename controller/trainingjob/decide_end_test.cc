@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Suspension and the end of a job.
+#include "controller/testing/test_cases.h"
 #include "controller/trainingjob/reasons.h"
-#include "controller/trainingjob/test_cases.h"
 
 namespace starling::trainingjob {
 namespace {

@@ -2,8 +2,8 @@
 // What goes wrong in the life of a job, and what is done about it.
 #include <tuple>
 
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/policies.h"
-#include "controller/trainingjob/test_scene.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -4,9 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "controller/testing/test_cases.h"
+#include "controller/testing/test_cluster.h"
 #include "controller/trainingjob/policies.h"
-#include "controller/trainingjob/test_cases.h"
-#include "controller/trainingjob/test_cluster.h"
 
 namespace starling::trainingjob {
 namespace {

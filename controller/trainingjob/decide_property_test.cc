@@ -4,8 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/reasons.h"
-#include "controller/trainingjob/test_scene.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"
 

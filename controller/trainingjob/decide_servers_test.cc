@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Decisions about the parameter servers of a job: a role like the workers, but what one holds may
 // be nowhere else.
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/reasons.h"
-#include "controller/trainingjob/test_scene.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

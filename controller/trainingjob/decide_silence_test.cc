@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Coordinators and workers that fall silent, and what is done about it.
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/policies.h"
-#include "controller/trainingjob/test_scene.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -2,9 +2,9 @@
 // How often the status is written, and what stands in it.
 #include <set>
 
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/policies.h"
 #include "controller/trainingjob/quantity.h"
-#include "controller/trainingjob/test_scene.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -2,7 +2,7 @@
 // The life of a job without failures: start, grants, scaling.
 #include "controller/trainingjob/decide.h"
 
-#include "controller/trainingjob/test_cases.h"
+#include "controller/testing/test_cases.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

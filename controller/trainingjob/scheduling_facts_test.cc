@@ -3,7 +3,7 @@
 #include "controller/trainingjob/scheduling_facts.h"
 
 #include "controller/kube/objects.h"
-#include "controller/trainingjob/test_scene.h"
+#include "controller/testing/test_scene.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world of test_world.h, kept in the test program alone.
-#include "controller/trainingjob/test_world.h"
+#include "controller/testing/test_world.h"
 
 #include <algorithm>
 

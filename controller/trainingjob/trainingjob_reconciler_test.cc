@@ -4,7 +4,7 @@
 #include "controller/trainingjob/trainingjob_reconciler.h"
 
 #include "controller/kube/objects.h"
-#include "controller/trainingjob/test_world.h"
+#include "controller/testing/test_world.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -16,7 +16,6 @@ namespace starling::collectives {
 inline constexpr std::uint32_t kControlChannel = 0;
 inline constexpr std::uint32_t kStatisticsChannel = 1;
 inline constexpr std::uint32_t kSyncChannel = 2;  // sync round and copies of the state
-inline constexpr std::uint32_t kBarrierChannel = 3;
 inline constexpr std::uint32_t kFirstFreeChannel = 16;
 inline constexpr std::uint32_t kFirstBucketChannel = 1024;  // and one more per bucket
 

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/collectives/gather.h"
+#include "trainer/collectives/grouped_reduce.h"
 
-#include <atomic>
 #include <bit>
-#include <numeric>
 #include <random>
 #include <vector>
 
-#include "absl/strings/str_cat.h"
 #include "common/ranges/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/collectives/grouped_reduce.h"
 #include "trainer/testing/transports.h"
 
 namespace starling::collectives {
@@ -23,44 +19,6 @@ using ::starling::transport::testing::OnEachRank;
 using ::starling::transport::testing::Soon;
 
 constexpr transport::Tag kTag{1, kFirstBucketChannel};
-
-class GatherTest : public ::testing::TestWithParam<int> {};
-INSTANTIATE_TEST_SUITE_P(Ranks, GatherTest, ::testing::Range(1, 9));
-
-TEST_P(GatherTest, AllgathervGivesAllPartsToAll) {
-  Members members(Kind::kInproc, GetParam());
-  const auto meshes = members.OpenAll(1);
-  std::vector<std::size_t> sizes;
-  std::vector<std::byte> expected;
-  for (int rank = 0; rank < GetParam(); ++rank) {
-    sizes.push_back(static_cast<std::size_t>(rank % 3 * 100));  // some are empty
-    expected.insert(expected.end(), sizes.back(), static_cast<std::byte>(rank + 1));
-  }
-  OnEachRank(GetParam(), [&](int rank) {
-    Workspace workspace;
-    std::vector<std::byte> data = expected;
-    for (std::byte& byte : data) {
-      if (byte != static_cast<std::byte>(rank + 1)) byte = std::byte{0};
-    }
-    EXPECT_EQ(Allgatherv({*meshes[rank], kTag, Soon(), workspace}, data, sizes), absl::OkStatus());
-    EXPECT_EQ(data, expected);
-  });
-}
-
-TEST_P(GatherTest, NobodyLeavesABarrierBeforeAllHaveEntered) {
-  Members members(Kind::kInproc, GetParam());
-  const auto meshes = members.OpenAll(1);
-  std::atomic<int> entered{0};
-  OnEachRank(GetParam(), [&](int rank) {
-    Workspace workspace;
-    for (std::uint64_t step = 1; step <= 20; ++step) {
-      ++entered;
-      ASSERT_EQ(Barrier({*meshes[rank], {step, kBarrierChannel}, Soon(), workspace}),
-                absl::OkStatus());
-      EXPECT_GE(entered.load(), GetParam() * static_cast<int>(step));
-    }
-  });
-}
 
 std::vector<std::vector<float>> RandomGroups(int groups, std::size_t length) {
   std::mt19937 random(7);

@@ -15,10 +15,10 @@
 #include <vector>
 
 #include "common/clock/clock.h"
-#include "controller/kube/faulty_kube_client.h"
 #include "controller/kube/kube_client.h"
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/forwarding_kube_client.h"
+#include "controller/testing/faulty_kube_client.h"
 #include "controller/trainingjob/coordinator_links.h"
 #include "controller/trainingjob/trainingjob_reconciler.h"
 

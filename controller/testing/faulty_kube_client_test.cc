@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controller/kube/faulty_kube_client.h"
+#include "controller/testing/faulty_kube_client.h"
 
 #include <gtest/gtest.h>
 

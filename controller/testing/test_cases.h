@@ -6,7 +6,7 @@
 #include <ostream>
 #include <string>
 
-#include "controller/trainingjob/test_scene.h"
+#include "controller/testing/test_scene.h"
 #include "gtest/gtest.h"
 
 namespace starling::trainingjob {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <variant>
 
+#include "controller/testing/test_scene.h"
 #include "controller/trainingjob/policies.h"
-#include "controller/trainingjob/test_scene.h"
 
 namespace starling::trainingjob {
 
