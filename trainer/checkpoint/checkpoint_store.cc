@@ -83,8 +83,7 @@ std::vector<std::vector<TensorView>> CutIntoShards(const State& state, std::size
 absl::Status WriteAll(FileSystem& files, const std::string& folder, const State& state,
                       std::size_t shard_bytes) {
   RETURN_IF_ERROR(files.MakeFolder(folder));
-  Manifest manifest{
-      .id = state.id, .shards = {}, .counters = state.counters, .attributes = state.attributes};
+  Manifest manifest{.id = state.id, .shards = {}, .attributes = state.attributes};
   std::set<std::string_view> names;
   for (const TensorView& tensor : state.tensors) {
     if (!names.insert(tensor.name).second) {
@@ -238,10 +237,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadFrom(const std::string& pa
   if (manifest.id != id) {
     return absl::DataLossError(absl::StrCat("its manifest is that of state ", NameOf(manifest.id)));
   }
-  State state{.id = id,
-              .tensors = {},
-              .counters = std::move(manifest.counters),
-              .attributes = std::move(manifest.attributes)};
+  State state{.id = id, .tensors = {}, .attributes = std::move(manifest.attributes)};
   std::vector<std::vector<std::byte>> shards;
   for (const Shard& shard : manifest.shards) {
     ASSIGN_OR_RETURN(std::vector<std::byte> content, ReadShard(files_, path, shard));

@@ -39,11 +39,10 @@ struct StateId {
 std::string NameOf(const StateId& id);
 std::optional<StateId> ParseName(std::string_view name);
 
-// What is to be kept: tensors, and the numbers and texts beside them.
+// What is to be kept: tensors, and texts beside them.
 struct State {
   StateId id;
   std::vector<TensorView> tensors;
-  std::map<std::string, std::int64_t> counters;
   std::map<std::string, std::string> attributes;  // such as the digests of spec and data
 };
 

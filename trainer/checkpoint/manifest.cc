@@ -21,7 +21,6 @@ nlohmann::json ToJson(const Manifest& manifest) {
   return {{"format", kFormat},
           {"state", NameOf(manifest.id)},
           {"shards", std::move(shards)},
-          {"counters", manifest.counters},
           {"attributes", manifest.attributes}};
 }
 
@@ -46,12 +45,6 @@ Manifest FromJson(const nlohmann::json& value) {
           {.file = text(shard, "file"),
            .size = size != shard.end() && size->is_number_unsigned() ? size->get<std::size_t>() : 0,
            .sha256 = text(shard, "sha256")});
-    }
-  }
-  if (const auto counters = value.find("counters");
-      counters != value.end() && counters->is_object()) {
-    for (const auto& [name, count] : counters->items()) {
-      if (count.is_number_integer()) manifest.counters[name] = count.get<std::int64_t>();
     }
   }
   if (const auto attributes = value.find("attributes");

@@ -26,7 +26,6 @@ struct Shard {
 struct Manifest {
   StateId id;
   std::vector<Shard> shards;
-  std::map<std::string, std::int64_t> counters;
   std::map<std::string, std::string> attributes;
 };
 

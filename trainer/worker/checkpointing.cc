@@ -44,10 +44,10 @@ bool Checkpointing::Commit(const membership::StateId& id) {
   return true;
 }
 
-bool Checkpointing::Begin(const TrainingState& state, const membership::StateId& id,
+bool Checkpointing::Begin(const checkpoint::StateParts& state, const membership::StateId& id,
                           const membership::Agreed& agreed, absl::Duration patience) {
-  checkpoint::State view = state.CheckpointView(ToCheckpointId(id));
-  view.attributes.insert(attributes_.begin(), attributes_.end());
+  checkpoint::State view{
+      .id = ToCheckpointId(id), .tensors = state.Views(), .attributes = attributes_};
   const std::string encoded = membership::EncodeAgreed(agreed);
   view.attributes[kAgreed] = std::string(absl::BytesToHexString(encoded));
   const bool begun = writer_.Begin(view) || (writer_.Flush(patience) && writer_.Begin(view));
@@ -75,8 +75,9 @@ absl::StatusOr<std::optional<membership::CheckpointOffer>> Checkpointing::FindNe
   return offer;
 }
 
-absl::StatusOr<Staging> Checkpointing::Load(const TrainingState& state,
-                                            const membership::StateId& id) {
+absl::StatusOr<checkpoint::StateParts> Checkpointing::Load(const checkpoint::StateParts& state,
+                                                           const membership::StateId& id,
+                                                           bool own) {
   if (!found_ || found_->state().id != ToCheckpointId(id)) {
     ASSIGN_OR_RETURN(found_, store_.Load(ToCheckpointId(id)));
   }
@@ -87,7 +88,7 @@ absl::StatusOr<Staging> Checkpointing::Load(const TrainingState& state,
     log::Warning("the checkpoint was trained on other data; its step is counted in theirs",
                  {{"checkpoint", checkpoint::NameOf(found_->state().id)}});
   }
-  absl::StatusOr<Staging> staging = state.Read(*found_);
+  absl::StatusOr<checkpoint::StateParts> staging = state.Read(*found_, own);
   found_.reset();
   return staging;
 }

@@ -16,8 +16,8 @@
 #include "absl/time/time.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
+#include "trainer/checkpoint/state_parts.h"
 #include "trainer/membership/types.h"
-#include "trainer/worker/training_state.h"
 
 namespace starling::worker {
 
@@ -39,7 +39,7 @@ class Checkpointing {
 
   // Copies the state and starts to write it without committing. False when the writer is still busy
   // after `patience`.
-  bool Begin(const TrainingState& state, const membership::StateId& id,
+  bool Begin(const checkpoint::StateParts& state, const membership::StateId& id,
              const membership::Agreed& agreed, absl::Duration patience);
   // The snapshot `id` is settled: it gets its name. False when it is not one of ours.
   bool Commit(const membership::StateId& id);
@@ -50,8 +50,10 @@ class Checkpointing {
 
   // The newest checkpoint that can be read and verified; it is kept for Load.
   absl::StatusOr<std::optional<membership::CheckpointOffer>> FindNewest();
-  // The state that the checkpoint `id` holds.
-  absl::StatusOr<Staging> Load(const TrainingState& state, const membership::StateId& id);
+  // The state that the checkpoint `id` holds, in memory of its own. `own`: with the parts that each
+  // member has for itself (checkpoint::Scope), which only one member of a view takes.
+  absl::StatusOr<checkpoint::StateParts> Load(const checkpoint::StateParts& state,
+                                              const membership::StateId& id, bool own);
 
   const checkpoint::CheckpointStore& store() const { return store_; }
 

@@ -153,13 +153,15 @@ TEST(TrainingState, ACheckpointGivesEveryByteBack) {
   std::vector<float> gradient(engine.parameters().size(), 0.3F);
   state.Apply(0.1, 3, 0.1, gradient);
   state.TakeValidation(AfterValidation(state.course(), {.loss = 1.0 / 3, .accuracy = 2.0 / 3}));
-  const std::vector<std::byte> bytes = BytesOf(state.Segments());
-  const checkpoint::LoadedCheckpoint loaded(state.CheckpointView({1, 2, 3}), {});
+  const std::vector<std::byte> bytes = BytesOf(state.parts().Replicated());
+  const checkpoint::LoadedCheckpoint loaded(
+      {.id = {1, 2, 3}, .tensors = state.parts().Views(), .attributes = {}}, {});
 
-  absl::StatusOr<Staging> staging = state.Read(loaded);
+  const auto staging = state.parts().Read(loaded, /*own=*/true);
 
   ASSERT_TRUE(staging.ok()) << staging.status();
-  EXPECT_EQ(BytesOf(staging->Segments()), bytes);
+  EXPECT_EQ(BytesOf(staging->Replicated()), bytes);
+  EXPECT_EQ(state.course().best_loss, 1.0 / 3);
 }
 
 TEST(ShareOf, SharesCoverEveryByteOnceWhateverTheirNumber) {
@@ -222,6 +224,33 @@ TEST(CopyState, IsFedByAllHolders) {
       EXPECT_TRUE(
           ServeState(mesh, segments, static_cast<size_t>(mesh.rank()), 2, copiers, deadline).ok());
     }
+  });
+}
+
+// A made-up part beside those of a real state; what each member has for itself stays behind.
+TEST(CopyState, CarriesWhateverPartIsRegistered) {
+  OnMesh(2, [](transport::Mesh& mesh) {
+    TinyEngine engine(1, 2, static_cast<uint64_t>(mesh.rank()));
+    const auto rule = Momentum();
+    TrainingState state(engine, *rule, /*keep_best=*/false);
+    std::vector<std::int32_t> made_up(5, mesh.rank() == 0 ? 42 : -1);
+    std::vector<float> residual(3, 0.5F);
+    state.parts().Add("made-up", {5}, std::span(made_up));
+    state.parts().Add("residual", {3}, std::span(residual), checkpoint::Scope::kOwn);
+    const net::Deadline deadline = net::Deadline::After(absl::Seconds(10));
+    const int other[] = {1 - mesh.rank()};
+    if (mesh.rank() == 0) {
+      EXPECT_TRUE(ServeState(mesh, state.parts().Replicated(), 0, 1, other, deadline).ok());
+      EXPECT_THAT(residual, ElementsAre(0.5F, 0.5F, 0.5F));
+      return;
+    }
+    const checkpoint::StateParts staging = state.parts().NewStaging();
+    ASSERT_TRUE(CopyState(mesh, staging.Replicated(), other, deadline).ok());
+    state.parts().Adopt(staging);
+    EXPECT_THAT(made_up, ElementsAre(42, 42, 42, 42, 42));
+    EXPECT_THAT(residual, ElementsAre(0, 0, 0)) << "a joiner begins without an error";
+    TinyEngine theirs(1, 2, 0);
+    EXPECT_TRUE(std::ranges::equal(engine.parameters(), theirs.parameters()));
   });
 }
 

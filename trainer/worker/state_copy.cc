@@ -7,7 +7,6 @@
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "trainer/collectives/communicator.h"
-#include "trainer/worker/training_state.h"
 
 namespace starling::worker {
 namespace {
@@ -18,6 +17,12 @@ constexpr transport::Tag kDigest = {.step = 2, .channel = collectives::kSyncChan
 
 std::span<const std::byte> BytesOf(const bytes::Digest& digest) {
   return std::as_bytes(std::span(digest));
+}
+
+bytes::Digest DigestOf(Segments segments) {
+  bytes::Sha256 digest;
+  for (std::span<std::byte> segment : segments) digest.Update(segment);
+  return digest.Finish();
 }
 
 }  // namespace

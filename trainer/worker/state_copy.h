@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How a member that lacks the base state gets it: from all holders at once, each sending its share.
 //
-// The state is a row of byte segments of the same sizes everywhere; share i of h is the i-th of h
+// The state is a row of byte segments of the same sizes everywhere, those of the replicated parts
+// (checkpoint::StateParts); share i of h is the i-th of h
 // equal ranges of the whole row. Every holder also sends the digest of the whole: the copy counts
 // only if all of them agree and the staged bytes have that digest.
 #pragma once

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/membership.pb.h"
@@ -288,7 +289,7 @@ absl::Status StepLoop::Do(const membership::ServeState& action) {
   if (action.view != view_.number || mesh == nullptr) return absl::OkStatus();
   const std::vector<int> holders = RanksOf(action.holders);
   const auto mine = std::find(holders.begin(), holders.end(), rank_) - holders.begin();
-  const auto segments = parts_.state.Segments();
+  const auto segments = parts_.state.parts().Replicated();
   const absl::Status status =
       ServeState(*mesh, segments, static_cast<size_t>(mine), holders.size(),
                  RanksOf(action.copiers), net::Deadline::After(kStepPatience));
@@ -299,8 +300,8 @@ absl::Status StepLoop::Do(const membership::ServeState& action) {
 absl::Status StepLoop::Do(const membership::CopyState& action) {
   transport::Mesh* mesh = parts_.links.mesh();
   if (action.view != view_.number || mesh == nullptr) return absl::OkStatus();
-  staging_ = parts_.state.NewStaging();
-  const auto segments = staging_->Segments();
+  staging_ = parts_.state.parts().NewStaging();
+  const auto segments = staging_->Replicated();
   const absl::Status status =
       CopyState(*mesh, segments, RanksOf(action.holders), net::Deadline::After(kStepPatience));
   if (!status.ok()) {
@@ -313,7 +314,7 @@ absl::Status StepLoop::Do(const membership::CopyState& action) {
 }
 
 absl::Status StepLoop::Do(const membership::AdoptCopy&) {
-  if (staging_) parts_.state.Adopt(*std::move(staging_));
+  if (staging_) parts_.state.parts().Adopt(*staging_);
   staging_.reset();
   return absl::OkStatus();
 }
@@ -335,7 +336,8 @@ absl::Status StepLoop::Do(const membership::FindCheckpoint& action) {
 
 absl::Status StepLoop::Do(const membership::LoadCheckpoint& action) {
   if (action.view != view_.number) return absl::OkStatus();
-  ASSIGN_OR_RETURN(staging_, parts_.checkpointing.Load(parts_.state, action.name));
+  ASSIGN_OR_RETURN(staging_,
+                   parts_.checkpointing.Load(parts_.state.parts(), action.name, IsFirst()));
   log::Info("training goes on from a checkpoint",
             {{"checkpoint", checkpoint::NameOf(ToCheckpointId(action.name))}});
   Deliver([&](membership::Member& machine) { return machine.OnLoaded(action.view); });
@@ -391,8 +393,9 @@ absl::Status StepLoop::Do(const membership::TakeCheckpoint& action) {
   if (IsFirst()) {
     parts_.stopwatch.Enter(Activity::kCheckpoint);
     // The last one is worth waiting for; a regular one has a successor.
-    const bool begun = parts_.checkpointing.Begin(
-        parts_.state, action.id, action.agreed, action.last ? kSavePatience : absl::ZeroDuration());
+    const bool begun =
+        parts_.checkpointing.Begin(parts_.state.parts(), action.id, action.agreed,
+                                   action.last ? kSavePatience : absl::ZeroDuration());
     parts_.stopwatch.Enter(Activity::kIdle);
     last_save_ = action;
     if (!begun) {
@@ -426,7 +429,8 @@ void StepLoop::SaveAgain() {
         return machine.phase() == membership::Phase::kDone && machine.state() == last_save_->id;
       });
   if (!still_here) return;
-  if (parts_.checkpointing.Begin(parts_.state, last_save_->id, last_save_->agreed, kSavePatience)) {
+  if (parts_.checkpointing.Begin(parts_.state.parts(), last_save_->id, last_save_->agreed,
+                                 kSavePatience)) {
     parts_.checkpointing.Commit(last_save_->id);
   } else {
     retry_save_ = true;
@@ -465,7 +469,7 @@ absl::Status StepLoop::SaveFinal() {
   const auto [id, agreed] = parts_.shell.Ask([](const membership::Member& machine) {
     return std::pair(*machine.state(), machine.agreed());
   });
-  if (!parts_.checkpointing.Begin(parts_.state, id, agreed, kSavePatience)) {
+  if (!parts_.checkpointing.Begin(parts_.state.parts(), id, agreed, kSavePatience)) {
     return absl::DeadlineExceededError("the checkpoint before is still being written");
   }
   parts_.checkpointing.Commit(id);

@@ -122,7 +122,7 @@ class StepLoop {
   int rank_ = 0;
   std::optional<membership::Run> running_;
   std::optional<Pending> pending_;
-  std::optional<Staging> staging_;
+  std::optional<checkpoint::StateParts> staging_;  // a state that is copied or read, until adopted
   std::unique_ptr<data::AuditLog> audit_;
   int64_t paced_step_ = 0;
   net::Deadline paced_until_ = net::Deadline::Never();
