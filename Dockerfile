@@ -37,7 +37,7 @@ FROM ${BASE} AS runtime
 RUN apt-get update -qq \
  && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
     libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
-    libprometheus-cpp-core1.0 libcpp-httplib0.11 libsqlite3-0 libssl3 zlib1g \
+    libprometheus-cpp-core1.0 libsqlite3-0 libssl3 zlib1g \
     libtorch1.13 libopenblas0-pthread >/dev/null \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
     /usr/share/doc/* /usr/share/man/* \

@@ -14,7 +14,7 @@ namespace starling::cli {
 absl::Status Session::OpenCluster() {
   if (remote_ != nullptr) return absl::OkStatus();
   kube::HttpKubeClientOptions options;
-  options.transport.user_agent = absl::StrCat("starling/", STARLING_VERSION);
+  options.transport.headers = {{"User-Agent", absl::StrCat("starling/", STARLING_VERSION)}};
   options.field_manager = "starling-cli";
   ASSIGN_OR_RETURN(remote_, kube::OpenHttpKubeClient(*cluster_, std::move(options)));
   return absl::OkStatus();

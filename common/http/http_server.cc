@@ -20,8 +20,6 @@
 #include <thread>
 #include <type_traits>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/http/server_certificate.h"
 #include "common/log/log.h"
@@ -46,18 +44,6 @@ beast::string_view ToBeast(std::string_view text) { return {text.data(), text.si
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 void CloseOnExec(int file) { ::fcntl(file, F_SETFD, FD_CLOEXEC); }
-
-bool IsToken(std::string_view name) {
-  return !name.empty() && std::all_of(name.begin(), name.end(), [](unsigned char c) {
-    return absl::ascii_isalnum(c) ||
-           std::string_view("!#$%&'*+-.^_`|~").find(char(c)) != std::string_view::npos;
-  });
-}
-
-bool IsHeaderText(std::string_view value) {
-  return std::all_of(value.begin(), value.end(),
-                     [](unsigned char c) { return c == '\t' || (c >= 0x20 && c != 0x7f); });
-}
 
 Response Refusal(int status, std::string_view why) {
   return {.status = status, .body = absl::StrCat(ToAbsl(why), "\n"), .headers = {}};
@@ -166,17 +152,6 @@ asio::ip::address AnyAddress() {
 }
 
 }  // namespace
-
-std::string_view Request::Path() const {
-  return std::string_view(target).substr(0, target.find('?'));
-}
-
-std::string_view Request::Header(std::string_view name) const {
-  for (const auto& [key, value] : headers) {
-    if (absl::EqualsIgnoreCase(key, ToAbsl(name))) return value;
-  }
-  return "";
-}
 
 // Confined to its thread, but for the constructor, Listen and the destructor.
 class HttpServer::Core {

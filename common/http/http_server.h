@@ -14,34 +14,12 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/http/message.h"
 
 namespace starling::http {
-
-struct Request {
-  std::string method;  // GET, HEAD (answered like GET, without the body), POST, ...
-  std::string target;  // as sent: path and query
-  std::string body;
-  std::vector<std::pair<std::string, std::string>> headers;
-
-  // The target up to "?".
-  std::string_view Path() const;
-  // The first header of that name (compared without case), or "".
-  std::string_view Header(std::string_view name) const;
-};
-
-struct Response {
-  int status = 200;
-  std::string body;
-  std::string content_type = "text/plain; charset=utf-8";
-  // Further headers; names and values with control characters are dropped.
-  std::vector<std::pair<std::string, std::string>> headers;
-};
 
 class ServerCertificate;  // server_certificate.h
 

@@ -7,10 +7,14 @@
 #include <memory>
 #include <utility>
 
+#include "common/http/scripted_server.h"
 #include "controller/kube/http_kube_client.h"
-#include "controller/kube/scripted_server.h"
 
 namespace starling::kube {
+
+using http::Conversation;
+using http::ScriptedServer;
+using http::TestCertificate;
 
 inline HttpKubeClientOptions Quick() {
   HttpKubeClientOptions options;

@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "controller/kube/cluster_http.h"
 #include "controller/kube/http_path.h"
 #include "controller/kube/http_status.h"
-#include "controller/kube/http_stream.h"
 #include "controller/kube/object_rules.h"
 #include "controller/kube/objects.h"
 
@@ -65,10 +65,13 @@ absl::Status RequireSubresource(bool has, const ResourceKind& kind, const Object
 // Thread-safe.
 class RemoteKubeClient final : public HttpKubeClient {
  public:
-  RemoteKubeClient(std::unique_ptr<HttpTransport> transport, HttpKubeClientOptions options)
-      : transport_(std::move(transport)), options_(std::move(options)) {}
+  RemoteKubeClient(std::unique_ptr<http::HttpClient> http, std::string default_namespace,
+                   HttpKubeClientOptions options)
+      : http_(std::move(http)),
+        default_namespace_(std::move(default_namespace)),
+        options_(std::move(options)) {}
 
-  const std::string& default_namespace() const override { return transport_->config().ns; }
+  const std::string& default_namespace() const override { return default_namespace_; }
 
   absl::StatusOr<Json> Get(const ResourceKind& kind, const ObjectKey& key) override;
   absl::StatusOr<ObjectList> List(const ResourceKind& kind, std::string_view ns,
@@ -110,7 +113,8 @@ class RemoteKubeClient final : public HttpKubeClient {
                                   const ListOptions& options);
   ObjectKey Placed(const ResourceKind& kind, ObjectKey key) const;
 
-  const std::unique_ptr<HttpTransport> transport_;
+  const std::unique_ptr<http::HttpClient> http_;
+  const std::string default_namespace_;
   const HttpKubeClientOptions options_;
 };
 
@@ -121,8 +125,8 @@ ObjectKey RemoteKubeClient::Placed(const ResourceKind& kind, ObjectKey key) cons
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Read(std::string target, KeptFields kept) {
-  ASSIGN_OR_RETURN(const HttpAnswer answer,
-                   transport_->Exchange({"GET", std::move(target), "", "", {}}));
+  ASSIGN_OR_RETURN(const http::Response answer,
+                   http_->Exchange({"GET", std::move(target), "", {}}));
   ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
   return Trimmed(std::move(object));
 }
@@ -131,8 +135,9 @@ absl::StatusOr<Json> RemoteKubeClient::Write(const char* method, std::string tar
                                              const char* content_type, const Json& body,
                                              KeptFields kept) {
   ASSIGN_OR_RETURN(
-      const HttpAnswer answer,
-      transport_->Exchange({method, std::move(target), json::Dump(body), content_type, {}}));
+      const http::Response answer,
+      http_->Exchange(
+          {method, std::move(target), json::Dump(body), {{"Content-Type", content_type}}}));
   ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
   return Trimmed(std::move(object));
 }
@@ -201,7 +206,7 @@ absl::StatusOr<std::unique_ptr<WatchStream>> RemoteKubeClient::Watch(const Resou
     present = std::move(list.items);
     version = std::move(list.resource_version);
   }
-  auto watch = std::make_unique<HttpWatch>(*transport_, kind, std::string(ns), options.selection,
+  auto watch = std::make_unique<HttpWatch>(*http_, kind, std::string(ns), options.selection,
                                            std::move(version), options_.watch, Kept(kind));
   RETURN_IF_ERROR(watch->Start(std::move(present)));
   return watch;
@@ -325,24 +330,17 @@ absl::StatusOr<Json> RemoteKubeClient::UpdateScale(const ResourceKind& kind, con
   return Replace(kind, scale, "scale");
 }
 
-// A log is a stream and its end.
 class RemoteLog final : public LogStream {
  public:
-  RemoteLog(HttpTransport& transport, HttpRequest request, absl::Duration lifetime)
-      : stream_(transport, std::move(request), lifetime) {}
-
-  absl::Status AwaitHead(absl::Duration timeout) { return stream_.AwaitHead(timeout); }
+  explicit RemoteLog(std::unique_ptr<http::HttpStream> stream) : stream_(std::move(stream)) {}
 
   absl::StatusOr<std::optional<std::string>> Next(absl::Duration timeout) override {
-    ASSIGN_OR_RETURN(HttpStream::Piece piece, stream_.Next(timeout));
-    if (piece.kind == HttpStream::Piece::Kind::kEnd) return absl::OutOfRangeError("end of the log");
-    if (piece.kind == HttpStream::Piece::Kind::kNothing) return std::optional<std::string>();
-    return std::optional<std::string>(std::move(piece.text));
+    return stream_->Next(timeout);
   }
-  void Stop() override { stream_.Stop(); }
+  void Stop() override { stream_->Stop(); }
 
  private:
-  HttpStream stream_;
+  const std::unique_ptr<http::HttpStream> stream_;
 };
 
 absl::StatusOr<std::unique_ptr<LogStream>> RemoteKubeClient::ReadLogs(const ObjectKey& pod,
@@ -355,19 +353,19 @@ absl::StatusOr<std::unique_ptr<LogStream>> RemoteKubeClient::ReadLogs(const Obje
              {"previous", options.previous ? "true" : ""},
              {"tailLines", options.tail_lines ? absl::StrCat(*options.tail_lines) : ""}});
   const absl::Duration lifetime = options.follow ? absl::Hours(24 * 365) : absl::Minutes(10);
-  auto log =
-      std::make_unique<RemoteLog>(*transport_, HttpRequest{"GET", target, "", "", {}}, lifetime);
-  RETURN_IF_ERROR(log->AwaitHead(transport_->options().timeout));
-  return log;
+  std::unique_ptr<http::HttpStream> stream = http_->Stream({"GET", target, "", {}}, lifetime);
+  RETURN_IF_ERROR(stream->AwaitHead(options_.transport.timeout));
+  return std::make_unique<RemoteLog>(std::move(stream));
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<HttpKubeClient>> OpenHttpKubeClient(ClusterConfig config,
                                                                    HttpKubeClientOptions options) {
-  ASSIGN_OR_RETURN(std::unique_ptr<HttpTransport> transport,
-                   HttpTransport::Open(std::move(config), options.transport));
-  return std::make_unique<RemoteKubeClient>(std::move(transport), std::move(options));
+  ASSIGN_OR_RETURN(std::unique_ptr<http::HttpClient> http,
+                   OpenClusterHttp(config, options.transport));
+  return std::make_unique<RemoteKubeClient>(std::move(http), std::move(config.ns),
+                                            std::move(options));
 }
 
 }  // namespace starling::kube

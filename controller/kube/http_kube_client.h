@@ -11,8 +11,8 @@
 #include <memory>
 #include <string>
 
+#include "common/http/http_client.h"
 #include "controller/kube/cluster_config.h"
-#include "controller/kube/http_transport.h"
 #include "controller/kube/http_watch.h"
 #include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
@@ -21,7 +21,7 @@
 namespace starling::kube {
 
 struct HttpKubeClientOptions {
-  HttpTransportOptions transport;
+  http::ClientOptions transport;  // who we are comes from the cluster's configuration
   HttpWatchOptions watch;
   std::string field_manager = "starling";  // of writes other than Apply
   std::int64_t page = 500;                 // objects that a list asks for at a time

@@ -117,48 +117,6 @@ TEST(HttpKubeClientTest, ARedirectIsNotFollowed) {
   EXPECT_EQ(asked, 0);
 }
 
-TEST(HttpKubeClientTest, AHugeAnswerIsGivenUp) {
-  const ScriptedServer server([](Conversation& c, int) {
-    c.Say("HTTP/1.1 200 X\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n");
-    for (int i = 0; i < 10'000 && c.Pause(0); ++i) c.Chunk(std::string(64 * 1024, ' '));
-    return false;
-  });
-  HttpKubeClientOptions options = Quick();
-  options.transport.largest_answer = 1U << 20U;
-
-  const absl::Status status = Open(server, {}, options)->Get(kConfigMap, kKey).status();
-
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("1048576 bytes"));
-}
-
-TEST(HttpKubeClientTest, HeadersWithoutEndAreGivenUp) {
-  const absl::Status status = GetStatus([](Conversation& c, int) {
-    c.Say("HTTP/1.1 200 X\r\n");
-    for (int i = 0; c.Pause(i % 64 == 0 ? 1 : 0); ++i) {
-      c.Say("X-" + std::to_string(i) + ": " + std::string(4000, 'x') + "\r\n");
-    }
-    return false;
-  });
-
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(status.message(), HasSubstr("headers"));
-}
-
-TEST(HttpKubeClientTest, DrippingDoesNotStretchTheDeadline) {
-  for (const bool in_head : {true, false}) {
-    const absl::Status status = GetStatus([&](Conversation& c, int) {
-      c.Say(in_head ? "HTTP/1.1 200 X\r\nX: "
-                    : "HTTP/1.1 200 X\r\nContent-Type: application/json\r\nContent-Length: "
-                      "1000\r\n\r\n{");
-      while (c.Pause(50)) c.Say(" ");
-      return false;
-    });
-    EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-    EXPECT_THAT(status.message(), HasSubstr("in time"));
-  }
-}
-
 TEST(HttpKubeClientTest, ASilentServerIsGivenUpInTime) {
   const absl::Status status = GetStatus([](Conversation& c, int) {
     c.AwaitTheirEnd();
@@ -168,71 +126,12 @@ TEST(HttpKubeClientTest, ASilentServerIsGivenUpInTime) {
   EXPECT_THAT(status.message(), HasSubstr("in time"));
 }
 
-TEST(HttpKubeClientTest, AWriteThatBrokeIsNeverSentTwice) {
-  const ScriptedServer server([](Conversation& c, int number) {
-    if (number == 0) c.Answer(200, kMap);
-    return number == 0;
-  });
-  auto client = Open(server);
-  ASSERT_TRUE(client->Get(kConfigMap, kKey).ok());
-
-  EXPECT_TRUE(absl::IsUnavailable(client->Create(kConfigMap, MapOf("y")).status()));
-
-  EXPECT_EQ(server.requests(), 2);
-}
-
-TEST(HttpKubeClientTest, AReadThatBrokeOnAnOldConnectionIsRepeatedOnce) {
-  const ScriptedServer server([](Conversation& c, int number) {
-    if (number != 1) c.Answer(200, kMap);
-    return number != 1;
-  });
-  auto client = Open(server);
-  ASSERT_TRUE(client->Get(kConfigMap, kKey).ok());
-
-  EXPECT_TRUE(client->Get(kConfigMap, kKey).ok());
-  EXPECT_EQ(server.requests(), 3);
-}
-
-TEST(HttpKubeClientTest, LaterMeansLater) {
-  const ScriptedServer server([](Conversation& c, int number) {
-    if (number < 2) {
-      c.Answer(number == 0 ? 429 : 503, "busy", "text/plain", "Retry-After: 0\r\n");
-    } else {
-      c.Answer(201, kMap);
-    }
-    return true;
-  });
-
-  EXPECT_TRUE(Open(server)->Create(kConfigMap, MapOf("x")).ok());
-  EXPECT_EQ(server.requests(), 3);
-}
-
 TEST(HttpKubeClientTest, LaterThanTheDeadlineIsAnAnswer) {
   const absl::Status status = GetStatus([](Conversation& c, int) {
     c.Answer(429, "busy", "text/plain", "Retry-After: 60\r\n");
     return true;
   });
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-}
-
-TEST(HttpKubeClientTest, EveryRequestIsCountedAndLimited) {
-  const ScriptedServer server([](Conversation& c, int) {
-    c.Answer(200, kMap);
-    return true;
-  });
-  std::atomic<int> tokens = 0;
-  std::atomic<int> seen = 0;
-  HttpKubeClientOptions options = Quick();
-  options.transport.take_token = [&] {
-    ++tokens;
-    return absl::ZeroDuration();
-  };
-  options.transport.observe = [&](const HttpObservation& o) { seen += o.status; };
-  auto client = Open(server, {}, options);
-
-  ASSERT_TRUE(client->Get(kConfigMap, kKey).ok());
-  EXPECT_EQ(tokens, 1);
-  EXPECT_EQ(seen, 200);
 }
 
 TEST(HttpKubeClientTest, NobodyAtThePortIsUnavailable) {
@@ -280,19 +179,6 @@ TEST(HttpKubeClientTest, OnlyTheClustersOwnAuthorityIsBelieved) {
   EXPECT_THAT(refused.message(), HasSubstr("not to be trusted"));
   ::unsetenv("SSL_CERT_FILE");
   std::filesystem::remove(path);
-}
-
-TEST(HttpKubeClientTest, ACertificateForAnotherHostOrOfYesterdayIsRefused) {
-  const TestCertificate elsewhere("127.0.0.9", 3600);
-  const absl::Status wrong = TlsStatus(elsewhere, elsewhere.Pem());
-  EXPECT_TRUE(absl::IsUnavailable(wrong)) << wrong;
-  EXPECT_THAT(wrong.message(), HasSubstr("host name"));
-
-  const TestCertificate expired("127.0.0.1", -3600);
-  const absl::Status late = TlsStatus(expired, expired.Pem());
-  EXPECT_TRUE(absl::IsUnavailable(late)) << late;
-  EXPECT_THAT(late.message(), HasSubstr("expired"));
-  EXPECT_TRUE(TlsStatus(expired, "", /*insecure=*/true).ok());
 }
 
 TEST(HttpKubeClientTest, ATokenIsReadAgainWhenItNoLongerServes) {

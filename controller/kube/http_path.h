@@ -11,9 +11,6 @@
 
 namespace starling::kube {
 
-// Everything but RFC 3986's unreserved characters becomes %XX.
-std::string PercentEncode(std::string_view text);
-
 // "/api/v1" or "/apis/GROUP/VERSION".
 std::string GroupPath(const ResourceKind& kind);
 // Of all objects of a namespace, or of all namespaces if `ns` is empty.

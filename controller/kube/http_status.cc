@@ -59,8 +59,8 @@ std::string Printable(std::string_view text, std::size_t most) {
   return std::string(absl::StripAsciiWhitespace(result));
 }
 
-bool IsJson(const HttpAnswer& answer) {
-  return absl::StartsWith(answer.head.content_type, "application/json");
+bool IsJson(const http::Response& answer) {
+  return absl::StartsWith(answer.content_type, "application/json");
 }
 
 // The end of the list that begins at `begin`; npos: it has none.
@@ -112,11 +112,11 @@ absl::Status StatusOfObject(const Json& object) {
                       message.empty() ? absl::StrCat("API server: status ", http) : message);
 }
 
-absl::Status StatusOfAnswer(const HttpAnswer& answer) {
-  const int http = answer.head.status;
+absl::Status StatusOfAnswer(const http::Response& answer) {
+  const int http = answer.status;
   if (http >= 300 && http < 400) {
     return absl::UnavailableError(absl::StrCat(
-        "API server: answers with a redirect to \"", Printable(answer.head.location, 200),
+        "API server: answers with a redirect to \"", Printable(answer.Header("Location"), 200),
         "\", which is not followed; name that server in the kubeconfig if it is the right one"));
   }
   if (IsJson(answer)) {
@@ -130,11 +130,11 @@ absl::Status StatusOfAnswer(const HttpAnswer& answer) {
                       absl::StrCat("API server: status ", http, text.empty() ? "" : ": ", text));
 }
 
-absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer, KeptFields kept) {
-  if (answer.head.status < 200 || answer.head.status > 299) return StatusOfAnswer(answer);
+absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer, KeptFields kept) {
+  if (answer.status < 200 || answer.status > 299) return StatusOfAnswer(answer);
   if (!IsJson(answer)) {
     return absl::UnavailableError(absl::StrCat(
-        "API server: the answer is ", Printable(answer.head.content_type, 60),
+        "API server: the answer is ", Printable(answer.content_type, 60),
         " where JSON belongs; is it an API server? It begins: ", Printable(answer.body, 80)));
   }
   auto object = ParseServerJson(answer.body, kept);

@@ -6,21 +6,21 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "controller/kube/http_transport.h"
+#include "common/http/message.h"
 #include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 
 namespace starling::kube {
 
 // Of an answer that is no success (or that is none because nobody understands it).
-absl::Status StatusOfAnswer(const HttpAnswer& answer);
+absl::Status StatusOfAnswer(const http::Response& answer);
 
 // Of a metav1.Status object.
 absl::Status StatusOfObject(const Json& object);
 
 // The JSON object in a successful answer. Unavailable: it is none, so nobody knows what happened.
 // Here and below `kept` says what is wanted of it (kept_fields.h); empty: all but managedFields.
-absl::StatusOr<Json> ObjectOfAnswer(const HttpAnswer& answer, KeptFields kept = {});
+absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer, KeptFields kept = {});
 
 // One JSON value from the server, within generous bounds.
 absl::StatusOr<Json> ParseServerJson(std::string_view text, KeptFields kept = {});

@@ -29,10 +29,10 @@ bool IsPassing(const absl::Status& status) {
 
 }  // namespace
 
-HttpWatch::HttpWatch(HttpTransport& transport, const ResourceKind& kind, std::string ns,
+HttpWatch::HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns,
                      Selection selection, std::string version, const HttpWatchOptions& options,
                      KeptFields kept)
-    : transport_(transport),
+    : http_(http),
       kind_(kind),
       ns_(std::move(ns)),
       selection_(std::move(selection)),
@@ -40,9 +40,9 @@ HttpWatch::HttpWatch(HttpTransport& transport, const ResourceKind& kind, std::st
       kept_(kept),
       version_(std::move(version)) {}
 
-std::shared_ptr<HttpStream> HttpWatch::Open() {
+std::shared_ptr<http::HttpStream> HttpWatch::Open() {
   const auto seconds = std::max<std::int64_t>(1, absl::ToInt64Seconds(options_.request));
-  HttpRequest request;
+  http::Request request;
   request.method = "GET";
   request.target =
       absl::StrCat(CollectionPath(kind_, ns_), Query({{"watch", "true"},
@@ -52,17 +52,16 @@ std::shared_ptr<HttpStream> HttpWatch::Open() {
                                                       {"labelSelector", selection_.labels},
                                                       {"fieldSelector", selection_.fields}}));
   line_.clear();
-  return std::make_shared<HttpStream>(transport_, std::move(request),
-                                      absl::Seconds(seconds) + options_.grace);
+  return http_.Stream(std::move(request), absl::Seconds(seconds) + options_.grace);
 }
 
 absl::Status HttpWatch::Start(std::vector<Json> present) {
   for (Json& object : present) {
     events_.push_back({WatchEventType::kAdded, std::make_shared<const Json>(std::move(object))});
   }
-  const absl::Time deadline = absl::Now() + transport_.options().timeout;
+  const absl::Time deadline = absl::Now() + http_.options().timeout;
   while (true) {
-    std::shared_ptr<HttpStream> stream = Open();
+    std::shared_ptr<http::HttpStream> stream = Open();
     absl::Status status = stream->AwaitHead(deadline - absl::Now());
     if (status.ok()) {
       sync::MutexLock lock(mutex_);
@@ -76,7 +75,7 @@ absl::Status HttpWatch::Start(std::vector<Json> present) {
 }
 
 void HttpWatch::Stop() {
-  std::shared_ptr<HttpStream> stream;
+  std::shared_ptr<http::HttpStream> stream;
   {
     sync::MutexLock lock(mutex_);
     stopped_ = true;
@@ -100,13 +99,13 @@ absl::Status HttpWatch::Await(absl::Time deadline) {
 void HttpWatch::TryLater() {
   const absl::Duration wait =
       std::min(kFirstBackOff * (1 << std::min(failures_, 10)), kLongestBackOff);
-  next_try_ = absl::Now() + wait * (0.75 + 0.5 * transport_.Share());
+  next_try_ = absl::Now() + wait * (0.75 + 0.5 * http::HttpClient::Jitter());
   ++failures_;
 }
 
 // What a stream's end means to the reader; OK: nothing, there will be another stream.
 absl::Status HttpWatch::Broken(const absl::Status& status) {
-  std::shared_ptr<HttpStream> old;
+  std::shared_ptr<http::HttpStream> old;
   {
     sync::MutexLock lock(mutex_);
     if (stopped_) return absl::CancelledError("watch: stopped");
@@ -167,7 +166,7 @@ absl::Status HttpWatch::TakeText(std::string_view text) {
 // Waits until `deadline` for some text and takes it; opens a stream where there is none. Whether
 // there was any: an event may come in many pieces, and who will not wait still wants all that came.
 absl::StatusOr<bool> HttpWatch::TakeStream(absl::Time deadline) {
-  std::shared_ptr<HttpStream> stream;
+  std::shared_ptr<http::HttpStream> stream;
   {
     sync::MutexLock lock(mutex_);
     if (stopped_) return absl::CancelledError("watch: stopped");
@@ -182,30 +181,24 @@ absl::StatusOr<bool> HttpWatch::TakeStream(absl::Time deadline) {
     stream_ = stream;
   }
   const auto piece = stream->Next(std::max(deadline - absl::Now(), absl::ZeroDuration()));
+  if (stream->ended()) {
+    // The server has ended the request in good order; if it did so at once, slower next time.
+    const int failures = failures_;
+    absl::Status status = Broken(absl::UnavailableError("watch: ended by the server"));
+    if (failures == 0) next_try_ = absl::InfinitePast();
+    if (absl::IsCancelled(status)) return status;
+    failing_since_ = absl::InfiniteFuture();
+    return false;
+  }
   if (!piece.ok()) {
     RETURN_IF_ERROR(Broken(piece.status()));
     return false;
   }
-  switch (piece->kind) {
-    case HttpStream::Piece::Kind::kNothing:
-      return false;
-    case HttpStream::Piece::Kind::kEnd: {
-      // The server has ended the request in good order; if it did so at once, slower next time.
-      const int failures = failures_;
-      absl::Status status = Broken(absl::UnavailableError("watch: ended by the server"));
-      if (failures == 0) next_try_ = absl::InfinitePast();
-      if (absl::IsCancelled(status)) return status;
-      failing_since_ = absl::InfiniteFuture();
-      return false;
-    }
-    case HttpStream::Piece::Kind::kData: {
-      failures_ = std::min(failures_, kFailuresAfterData);
-      const absl::Status taken = TakeText(piece->text);
-      if (!taken.ok()) RETURN_IF_ERROR(Broken(taken));
-      return taken.ok();
-    }
-  }
-  return false;
+  if (!*piece) return false;
+  failures_ = std::min(failures_, kFailuresAfterData);
+  const absl::Status taken = TakeText(**piece);
+  if (!taken.ok()) RETURN_IF_ERROR(Broken(taken));
+  return taken.ok();
 }
 
 absl::StatusOr<std::optional<WatchEvent>> HttpWatch::Next(absl::Duration timeout) {

@@ -14,7 +14,8 @@
 #include <string_view>
 #include <vector>
 
-#include "controller/kube/http_stream.h"
+#include "common/http/http_client.h"
+#include "common/sync/mutex.h"
 #include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 
@@ -29,7 +30,7 @@ struct HttpWatchOptions {
 // Next() is confined to one thread; Stop() is thread-safe.
 class HttpWatch final : public WatchStream {
  public:
-  HttpWatch(HttpTransport& transport, const ResourceKind& kind, std::string ns, Selection selection,
+  HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns, Selection selection,
             std::string version, const HttpWatchOptions& options, KeptFields kept = {});
 
   // `present` are reported as ADDED first. Waits until the server has accepted the watch.
@@ -40,7 +41,7 @@ class HttpWatch final : public WatchStream {
   void Stop() override;
 
  private:
-  std::shared_ptr<HttpStream> Open();
+  std::shared_ptr<http::HttpStream> Open();
   absl::Status Await(absl::Time deadline);
   absl::StatusOr<bool> TakeStream(absl::Time deadline);
   absl::Status TakeText(std::string_view text);
@@ -48,7 +49,7 @@ class HttpWatch final : public WatchStream {
   absl::Status Broken(const absl::Status& status);
   void TryLater();
 
-  HttpTransport& transport_;
+  http::HttpClient& http_;
   const ResourceKind kind_;
   const std::string ns_;
   const Selection selection_;
@@ -65,7 +66,7 @@ class HttpWatch final : public WatchStream {
   sync::Mutex mutex_;
   sync::Condition woken_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<HttpStream> stream_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<http::HttpStream> stream_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::kube

@@ -57,10 +57,10 @@ kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
   kube::HttpKubeClientOptions options;
   options.field_manager = "starling-controller";
   options.kept = runtime::FieldsRead;
-  options.transport.user_agent = "starling-controller/" + Version();
+  options.transport.headers = {{"User-Agent", "starling-controller/" + Version()}};
   options.transport.most_idle_connections = 32;
   options.transport.observe = [&registry,
-                               host = HostOf(config.server)](const kube::HttpObservation& seen) {
+                               host = HostOf(config.server)](const http::Observation& seen) {
     const std::string code = seen.status == 0 ? "<error>" : absl::StrCat(seen.status);
     registry
         .AddCounter("rest_client_requests_total", "Requests to the API server.",

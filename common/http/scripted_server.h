@@ -22,7 +22,7 @@
 #include "common/net/socket.h"
 #include "common/sync/mutex.h"
 
-namespace starling::kube {
+namespace starling::http {
 
 // A self-signed certificate and its key, made for a test. Thread-compatible.
 class TestCertificate {
@@ -208,4 +208,4 @@ class ScriptedServer {
   std::thread acceptor_;
 };
 
-}  // namespace starling::kube
+}  // namespace starling::http

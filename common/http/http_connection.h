@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection of HttpClient: an exchange is begun, and gets on while somebody waits for it.
+//
+// Internal to this folder. Everything from the connect to the last byte of the answer is one chain
+// of asynchronous operations on an io_context of the connection's own, which the waiting thread
+// runs. A deadline is the instant at which it stops running it, so it holds for every step alike. A
+// connection whose exchange has not ended is destroyed, never used again.
+#pragma once
+
+#include <atomic>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/ssl/stream.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http.hpp>
+#include <chrono>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/http/http_client.h"
+#include "common/http/message.h"
+
+namespace starling::http {
+
+// Confined to one thread at a time, except Cut().
+class Connection {
+ public:
+  using Instant = std::chrono::steady_clock::time_point;
+
+  // INVALID_ARGUMENT: the certificates cannot be used. `tls` counts for https only.
+  static absl::StatusOr<std::unique_ptr<Connection>> Make(const Endpoint& endpoint,
+                                                          const std::string& peer,
+                                                          const ClientTls& tls);
+  ~Connection() = default;
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // Begins an exchange, after `wait`; the one before must have ended well.
+  void Start(const Request& request, absl::Duration wait);
+
+  // Until the answer's head is there, or the exchange has failed; false at `until`.
+  bool AwaitHead(Instant until);
+  // Until more of the body is there, or the exchange has ended or failed; false at `until`.
+  bool AwaitPiece(Instant until);
+
+  // Why the exchange has failed. UNAVAILABLE: no whole answer. CANCELLED: it was cut.
+  const absl::Status& status() const { return status_; }
+  const std::optional<Response>& head() const { return head_; }  // without a body
+  std::string TakePiece() { return std::exchange(piece_, {}); }
+  bool ended() const { return ended_; }  // well; what TakePiece gives is the last of it
+
+  bool was_used() const { return was_used_; }
+  // Whether the last exchange left it open and the server has sent nothing since, not even its end.
+  bool IsReusable();
+
+  // Ends the exchange under way, and all later ones. Thread-safe.
+  void Cut();
+
+ private:
+  enum class Step { kConnect, kHandshake, kSend, kReceive };
+  using Tcp = boost::asio::ip::tcp;
+  using Error = boost::system::error_code;
+  using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
+
+  Connection(const Endpoint& endpoint, const std::string& peer);
+  absl::Status PrepareTls(const ClientTls& tls);
+  template <typename Function>
+  void OnStream(const Function& function);
+  void Resolve();
+  void Connect(std::size_t index);
+  void Handshake();
+  void Send();
+  void ReadHead();
+  void TakeHead();
+  void ReadSome();
+  bool Turn(Instant until);
+  void Fail(const Error& error);
+  absl::Status Explain(const Error& error);
+
+  const Endpoint endpoint_;
+  const std::string where_;  // for messages
+  std::atomic<bool> cut_ = false;
+
+  boost::asio::io_context context_{1};
+  Tcp::resolver resolver_{context_};
+  boost::asio::steady_timer timer_{context_};
+  Tcp::socket socket_{context_};
+  std::optional<boost::asio::ssl::context> tls_context_;
+  std::optional<boost::asio::ssl::stream<Tcp::socket&>> tls_;
+  std::vector<Tcp::endpoint> addresses_;
+
+  Step step_ = Step::kConnect;
+  bool was_used_ = false;
+  bool busy_ = false;  // from Start to the end
+  bool reading_ = false;
+  boost::beast::http::request<boost::beast::http::string_body> request_;
+  std::optional<Parser> parser_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Response> head_;
+  std::vector<char> block_;
+  std::string piece_;
+  bool ended_ = false;
+  absl::Status status_;
+};
+
+}  // namespace starling::http
