@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "common/storage/place.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/http/message.h"
+
+namespace starling::storage {
+namespace {
+
+constexpr std::string_view kFileScheme = "file://";
+
+absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
+
+// What stands before "://" or a first ':' that no '/' precedes; empty for a plain path.
+std::string_view SchemeOf(std::string_view uri) {
+  const auto colon = uri.find(':');
+  if (colon == std::string_view::npos || colon == 0 || uri.find('/') < colon) return {};
+  const std::string_view scheme = uri.substr(0, colon);
+  const bool legal = std::all_of(scheme.begin(), scheme.end(), [](unsigned char c) {
+    return std::isalnum(c) != 0 || c == '+' || c == '-' || c == '.';
+  });
+  return legal ? scheme : std::string_view{};
+}
+
+int HexDigit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+  return -1;
+}
+
+bool HasControlCharacters(std::string_view text) {
+  return std::any_of(text.begin(), text.end(),
+                     [](unsigned char c) { return c < 0x20U || c == 0x7FU; });
+}
+
+absl::StatusOr<std::string> DecodePercent(std::string_view text) {
+  std::string decoded;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      decoded += text[i];
+      continue;
+    }
+    const int high = i + 2 < text.size() ? HexDigit(text[i + 1]) : -1;
+    const int low = i + 2 < text.size() ? HexDigit(text[i + 2]) : -1;
+    if (high < 0 || low < 0) {
+      return absl::InvalidArgumentError(
+          "has a % without two hexadecimal digits after it; write %25 for a % in a file:// URI");
+    }
+    decoded += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return decoded;
+}
+
+}  // namespace
+
+absl::StatusOr<Place> ParsePlace(std::string_view uri) {
+  if (uri.empty()) return absl::InvalidArgumentError("must not be empty; write the path of a file");
+  if (HasControlCharacters(uri)) {
+    return absl::InvalidArgumentError("must not hold control characters");
+  }
+  const std::string_view scheme = SchemeOf(uri);
+  if (scheme.empty()) return Place{Place::Kind::kFile, std::string(uri)};
+  if (scheme == "http" || scheme == "https") return Place{Place::Kind::kHttp, std::string(uri)};
+  if (scheme != "file") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has the scheme ", ToAbsl(scheme),
+                     ", but only files can be used so far; write a path or file:///path"));
+  }
+  if (uri.substr(0, kFileScheme.size() + 1) != "file:///") {
+    return absl::InvalidArgumentError("must be file:///path, with three slashes, or a plain path");
+  }
+  auto path = DecodePercent(uri.substr(kFileScheme.size()));
+  if (!path.ok()) return path.status();
+  if (HasControlCharacters(*path)) {
+    return absl::InvalidArgumentError("must not hold control characters");
+  }
+  return Place{Place::Kind::kFile, *std::move(path)};
+}
+
+std::string FileUri(std::string_view path) {
+  return absl::StrCat(ToAbsl(kFileScheme), http::PercentEncode(path, "/"));
+}
+
+std::string Below(std::string_view uri, std::string_view name) {
+  const bool is_uri = !SchemeOf(uri).empty();
+  while (!uri.empty() && uri.back() == '/') uri.remove_suffix(1);
+  return absl::StrCat(ToAbsl(uri), "/",
+                      is_uri ? http::PercentEncode(name, "/") : std::string(name));
+}
+
+}  // namespace starling::storage
