@@ -11,13 +11,13 @@
 #include "absl/strings/str_format.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
+#include "common/storage/place.h"
 #include "trainer/checkpoint/manifest.h"
 
 namespace starling::checkpoint {
 namespace {
 
-constexpr std::string_view kFileScheme = "file://";
-constexpr std::string_view kTemporary = ".tmp-";
+constexpr std::size_t kAttemptBytes = 8;
 constexpr std::size_t kIncarnationDigits = 10;
 constexpr std::size_t kEpochDigits = 10;
 constexpr std::size_t kStepDigits = 18;
@@ -25,11 +25,12 @@ constexpr std::size_t kNameSize = kIncarnationDigits + kEpochDigits + kStepDigit
 
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
-std::string TemporaryName(std::string_view name) {
-  const std::string random = bytes::RandomBytes(8);
+// What tells the shards of one attempt to write a checkpoint from those of another.
+std::string NewAttempt() {
+  const std::string random = bytes::RandomBytes(kAttemptBytes);
   const std::span<const std::uint8_t> view(reinterpret_cast<const std::uint8_t*>(random.data()),
                                            random.size());
-  return absl::StrCat(ToAbsl(kTemporary), ToAbsl(name), "-", bytes::ToHex(view));
+  return bytes::ToHex(view);
 }
 
 std::optional<std::int64_t> ParseDigits(std::string_view text) {
@@ -45,20 +46,20 @@ absl::Status Annotate(const absl::Status& status, std::string_view what) {
   return absl::Status(status.code(), absl::StrCat(ToAbsl(what), ": ", status.message()));
 }
 
-// Writes one file of tensors; what the manifest says of it.
-absl::StatusOr<Shard> WriteShard(FileSystem& files, const std::string& path, std::string file,
+// Puts one file of tensors; what a manifest in its folder says of it.
+absl::StatusOr<Shard> PutTensors(storage::BlobStore& blobs, const std::string& name,
                                  std::span<const TensorView> tensors, const Metadata& metadata) {
   ASSIGN_OR_RETURN(const Layout layout, LayOut(tensors, metadata));
   std::vector<std::span<const std::byte>> pieces = {bytes::View(layout.header)};
   for (const std::size_t index : layout.order) pieces.push_back(tensors[index].data);
   bytes::Sha256 digest;
-  Shard shard{.file = std::move(file), .size = 0, .sha256 = ""};
+  Shard shard{.file = name.substr(name.rfind('/') + 1), .size = 0, .sha256 = ""};
   for (const auto& piece : pieces) {
     digest.Update(piece);
     shard.size += piece.size();
   }
   shard.sha256 = bytes::ToHex(digest.Finish());
-  RETURN_IF_ERROR(files.WriteFile(path, pieces));
+  RETURN_IF_ERROR(blobs.Put(name, pieces, storage::IfPresent::kReplace));
   return shard;
 }
 
@@ -80,36 +81,12 @@ std::vector<std::vector<TensorView>> CutIntoShards(const State& state, std::size
   return shards;
 }
 
-absl::Status WriteAll(FileSystem& files, const std::string& folder, const State& state,
-                      std::size_t shard_bytes) {
-  RETURN_IF_ERROR(files.MakeFolder(folder));
-  Manifest manifest{.id = state.id, .shards = {}, .attributes = state.attributes};
-  std::set<std::string_view> names;
-  for (const TensorView& tensor : state.tensors) {
-    if (!names.insert(tensor.name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" given twice"));
-    }
-  }
-  const auto shards = CutIntoShards(state, shard_bytes);
-  for (std::size_t i = 0; i < shards.size(); ++i) {
-    std::string file = absl::StrFormat("state-%05d-of-%05d.safetensors", i + 1, shards.size());
-    const std::string path = absl::StrCat(folder, "/", file);
-    ASSIGN_OR_RETURN(Shard shard, WriteShard(files, path, std::move(file), shards[i],
-                                             {{"state", NameOf(state.id)}}));
-    manifest.shards.push_back(std::move(shard));
-  }
-  const std::string text = ToText(manifest);
-  const std::span<const std::byte> piece = bytes::View(text);
-  RETURN_IF_ERROR(files.WriteFile(folder + "/" + kManifestName, std::span(&piece, 1)));
-  return files.SyncFolder(folder);
-}
-
-absl::StatusOr<std::vector<std::byte>> ReadShard(FileSystem& files, const std::string& folder,
-                                                 const Shard& shard) {
+absl::StatusOr<std::vector<std::byte>> ReadShard(storage::BlobStore& blobs,
+                                                 const std::string& folder, const Shard& shard) {
   if (shard.file.empty() || absl::StrContains(shard.file, "/") || shard.file[0] == '.') {
     return absl::DataLossError("its manifest names a shard outside of its folder");
   }
-  auto content = files.ReadFile(folder + "/" + shard.file, shard.size);
+  auto content = storage::ReadAll(blobs, absl::StrCat(folder, "/", shard.file), shard.size);
   if (!content.ok()) return Annotate(content.status(), absl::StrCat("shard ", shard.file));
   if (content->size() != shard.size || bytes::ToHex(bytes::Sha256Of(*content)) != shard.sha256) {
     return absl::DataLossError(
@@ -142,96 +119,145 @@ const TensorView* LoadedCheckpoint::Find(std::string_view name) const {
   return found != state_.tensors.end() ? &*found : nullptr;
 }
 
-std::string JobFolder(std::string_view root, std::string_view job_uid) {
-  if (absl::StartsWith(ToAbsl(root), ToAbsl(kFileScheme))) root.remove_prefix(kFileScheme.size());
-  return absl::StrCat(ToAbsl(root), "/", ToAbsl(job_uid));
+std::string JobPlace(std::string_view uri, std::string_view job_uid, std::string_view job_dir) {
+  return uri.empty() ? std::string(job_dir) : storage::Below(uri, job_uid);
 }
 
-CheckpointStore::CheckpointStore(FileSystem& files, std::string_view root, std::string_view job_uid,
+CheckpointStore::CheckpointStore(storage::BlobStore& blobs, std::string prefix,
                                  std::size_t shard_bytes)
-    : files_(files), folder_(JobFolder(root, job_uid)), shard_bytes_(shard_bytes) {}
+    : blobs_(blobs), prefix_(std::move(prefix)), shard_bytes_(shard_bytes) {}
 
-std::string CheckpointStore::PathOf(const StateId& id) const { return folder_ + "/" + NameOf(id); }
+std::string CheckpointStore::FolderOf(const StateId& id) const {
+  return absl::StrCat(prefix_, "/", NameOf(id));
+}
+std::string CheckpointStore::ManifestOf(const StateId& id) const {
+  return absl::StrCat(FolderOf(id), "/", kManifestName);
+}
+std::string CheckpointStore::UriOf(const StateId& id) const { return blobs_.UriOf(FolderOf(id)); }
+std::string CheckpointStore::Uri() const { return blobs_.UriOf(prefix_); }
 
-absl::StatusOr<std::string> CheckpointStore::Prepare(const State& state) {
-  const std::string path = folder_ + "/" + TemporaryName(NameOf(state.id));
-  absl::Status status = files_.MakeFolder(folder_);
-  if (status.ok()) status = WriteAll(files_, path, state, shard_bytes_);
-  if (status.ok()) return path;
-  // The space comes back at once; what cannot be removed now, Retain removes later.
-  files_.Remove(path).IgnoreError();
+absl::Status CheckpointStore::WriteShards(const State& state, Prepared& prepared) {
+  Manifest manifest{.id = state.id, .shards = {}, .attributes = state.attributes};
+  std::set<std::string_view> names;
+  for (const TensorView& tensor : state.tensors) {
+    if (!names.insert(tensor.name).second) {
+      return absl::InvalidArgumentError(absl::StrCat("tensor \"", tensor.name, "\" given twice"));
+    }
+  }
+  const std::string attempt = NewAttempt();
+  const auto shards = CutIntoShards(state, shard_bytes_);
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    prepared.shards.push_back(absl::StrFormat("%s/state-%05d-of-%05d-%s.safetensors",
+                                              FolderOf(state.id), i + 1, shards.size(), attempt));
+    ASSIGN_OR_RETURN(Shard shard, PutTensors(blobs_, prepared.shards.back(), shards[i],
+                                             {{"state", NameOf(state.id)}}));
+    manifest.shards.push_back(std::move(shard));
+  }
+  prepared.manifest = ToText(manifest);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Prepared> CheckpointStore::Prepare(const State& state) {
+  Prepared prepared{.id = state.id, .shards = {}, .manifest = ""};
+  const absl::Status status = WriteShards(state, prepared);
+  if (status.ok()) return prepared;
+  // The space comes back now; what cannot be removed now, Retain removes later.
+  Discard(prepared).IgnoreError();
   return Annotate(status, absl::StrCat("checkpoint ", NameOf(state.id), " is not written"));
 }
 
-absl::Status CheckpointStore::Commit(const std::string& prepared, const StateId& id) {
-  const std::string path = PathOf(id);
-  absl::Status renamed = files_.Rename(prepared, path);
-  if (absl::IsAlreadyExists(renamed)) {
-    if (LoadFrom(path, id).ok()) return Discard(prepared);
-    RETURN_IF_ERROR(RemoveNamed(NameOf(id)));
-    renamed = files_.Rename(prepared, path);
+// Another writer's Retain may have listed the shards before there was a manifest. It removes them
+// and then the manifest; so either it still sees ours, or we see here that shards are missing.
+absl::Status CheckpointStore::CheckShards(const Prepared& prepared) const {
+  for (const std::string& shard : prepared.shards) {
+    const absl::Status status = blobs_.Size(shard).status();
+    if (absl::IsNotFound(status)) {
+      return absl::AbortedError(
+          "a later view has removed its shards; this process has been replaced");
+    }
+    RETURN_IF_ERROR(status);
   }
-  if (!renamed.ok()) {
-    files_.Remove(prepared).IgnoreError();
-    return Annotate(renamed, absl::StrCat("checkpoint ", NameOf(id), " is not committed"));
-  }
-  return files_.SyncFolder(folder_);
+  return absl::OkStatus();
 }
 
-absl::Status CheckpointStore::Discard(const std::string& prepared) {
-  return files_.Remove(prepared);
+absl::Status CheckpointStore::Commit(const Prepared& prepared) {
+  const std::string name = ManifestOf(prepared.id);
+  absl::Status status = storage::Put(blobs_, name, prepared.manifest, storage::IfPresent::kFail);
+  if (absl::IsAlreadyExists(status)) {
+    if (Read(prepared.id).ok()) return Discard(prepared);
+    status = storage::Put(blobs_, name, prepared.manifest, storage::IfPresent::kReplace);
+  }
+  if (status.ok()) {
+    status = CheckShards(prepared);
+    if (absl::IsAborted(status)) blobs_.Delete(name).IgnoreError();
+  }
+  if (status.ok()) return status;
+  // An error does not say that the manifest is not there; shards that it names must stay.
+  if (absl::IsNotFound(blobs_.Size(name).status())) Discard(prepared).IgnoreError();
+  return Annotate(status, absl::StrCat("checkpoint ", NameOf(prepared.id), " is not committed"));
+}
+
+absl::Status CheckpointStore::Discard(const Prepared& prepared) {
+  for (const std::string& shard : prepared.shards) RETURN_IF_ERROR(blobs_.Delete(shard));
+  return absl::OkStatus();
 }
 
 absl::Status CheckpointStore::Write(const State& state) {
-  ASSIGN_OR_RETURN(const std::string prepared, Prepare(state));
-  return Commit(prepared, state.id);
+  ASSIGN_OR_RETURN(const Prepared prepared, Prepare(state));
+  return Commit(prepared);
 }
 
-absl::Status CheckpointStore::RemoveNamed(const std::string& name) {
-  // Renamed first: a crash in the midst of removal leaves no name that is half there.
-  const std::string away = folder_ + "/" + TemporaryName(name);
-  const absl::Status renamed = files_.Rename(folder_ + "/" + name, away);
-  if (absl::IsNotFound(renamed)) return absl::OkStatus();  // another writer was faster
-  RETURN_IF_ERROR(renamed);
-  return files_.Remove(away);
+absl::StatusOr<std::map<StateId, std::vector<std::string>>> CheckpointStore::Names() const {
+  ASSIGN_OR_RETURN(const std::vector<std::string> names, blobs_.List(prefix_ + "/"));
+  std::map<StateId, std::vector<std::string>> by_state;
+  for (const std::string& name : names) {
+    const std::string_view below = std::string_view(name).substr(prefix_.size() + 1);
+    const auto id = ParseName(below.substr(0, below.find('/')));
+    if (id && below.size() > kNameSize) by_state[*id].push_back(name);
+  }
+  return by_state;
+}
+
+// The manifest first: without it the rest is no checkpoint, whenever we may die. And once more at
+// the end: its writer may have put it after the shards were listed.
+absl::Status CheckpointStore::Remove(const StateId& id, const std::vector<std::string>& names) {
+  RETURN_IF_ERROR(blobs_.Delete(ManifestOf(id)));
+  for (const std::string& name : names) RETURN_IF_ERROR(blobs_.Delete(name));
+  return blobs_.Delete(ManifestOf(id));
 }
 
 absl::Status CheckpointStore::Retain(int keep, const StateId& newest_own) {
-  ASSIGN_OR_RETURN(const std::vector<StateId> ids, List());
+  ASSIGN_OR_RETURN(const auto by_state, Names());
   int kept = 0;
-  for (const StateId& id : ids) {
+  for (auto at = by_state.rbegin(); at != by_state.rend(); ++at) {
+    const auto& [id, names] = *at;
     if (id > newest_own) continue;
-    if (++kept > std::max(1, keep)) RETURN_IF_ERROR(RemoveNamed(NameOf(id)));
-  }
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(folder_));
-  for (const std::string& name : names) {
-    if (!absl::StartsWith(name, ToAbsl(kTemporary))) continue;
-    const auto id = ParseName(std::string_view(name).substr(kTemporary.size(), kNameSize));
-    if (id.has_value() && *id < newest_own) RETURN_IF_ERROR(files_.Remove(folder_ + "/" + name));
+    const bool committed = std::find(names.begin(), names.end(), ManifestOf(id)) != names.end();
+    if (committed && ++kept <= std::max(1, keep)) continue;
+    if (committed || id < newest_own) RETURN_IF_ERROR(Remove(id, names));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<StateId>> CheckpointStore::List() const {
-  ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.List(folder_));
+  ASSIGN_OR_RETURN(const auto by_state, Names());
   std::vector<StateId> ids;
-  for (const std::string& name : names) {
-    if (const auto id = ParseName(name); id.has_value()) ids.push_back(*id);
+  for (auto at = by_state.rbegin(); at != by_state.rend(); ++at) {
+    const auto& [id, names] = *at;
+    if (std::find(names.begin(), names.end(), ManifestOf(id)) != names.end()) ids.push_back(id);
   }
-  std::sort(ids.rbegin(), ids.rend());
   return ids;
 }
 
 absl::StatusOr<LoadedCheckpoint> CheckpointStore::Load(const StateId& id) const {
-  auto loaded = LoadFrom(PathOf(id), id);
+  auto loaded = Read(id);
   if (loaded.ok()) return loaded;
-  return Annotate(loaded.status(), absl::StrCat("checkpoint ", NameOf(id), " in ", folder_));
+  return Annotate(loaded.status(), absl::StrCat("checkpoint ", UriOf(id)));
 }
 
-absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadFrom(const std::string& path,
-                                                           const StateId& id) const {
+absl::StatusOr<LoadedCheckpoint> CheckpointStore::Read(const StateId& id) const {
   ASSIGN_OR_RETURN(const std::vector<std::byte> text,
-                   files_.ReadFile(path + "/" + kManifestName, kManifestLimit));
+                   storage::ReadAll(blobs_, ManifestOf(id), kManifestLimit));
   ASSIGN_OR_RETURN(Manifest manifest,
                    ParseManifest({reinterpret_cast<const char*>(text.data()), text.size()}));
   if (manifest.id != id) {
@@ -240,7 +266,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadFrom(const std::string& pa
   State state{.id = id, .tensors = {}, .attributes = std::move(manifest.attributes)};
   std::vector<std::vector<std::byte>> shards;
   for (const Shard& shard : manifest.shards) {
-    ASSIGN_OR_RETURN(std::vector<std::byte> content, ReadShard(files_, path, shard));
+    ASSIGN_OR_RETURN(std::vector<std::byte> content, ReadShard(blobs_, FolderOf(id), shard));
     shards.push_back(std::move(content));
     auto decoded = Decode(shards.back());
     if (!decoded.ok()) return Annotate(decoded.status(), absl::StrCat("shard ", shard.file));
@@ -256,7 +282,7 @@ absl::StatusOr<LoadedCheckpoint> CheckpointStore::LoadFrom(const std::string& pa
 absl::StatusOr<NewestResult> CheckpointStore::NewestVerified(std::int64_t max_incarnation) const {
   ASSIGN_OR_RETURN(const std::vector<StateId> ids, List());
   if (!ids.empty() && ids.front().incarnation > max_incarnation) {
-    return absl::AbortedError(absl::StrCat("checkpoint ", NameOf(ids.front()), " in ", folder_,
+    return absl::AbortedError(absl::StrCat("checkpoint ", NameOf(ids.front()), " in ", Uri(),
                                            " is of a higher incarnation than ", max_incarnation,
                                            ": this process has been replaced and must stop"));
   }
@@ -272,21 +298,11 @@ absl::StatusOr<NewestResult> CheckpointStore::NewestVerified(std::int64_t max_in
   return result;
 }
 
-absl::StatusOr<std::string> WriteModel(FileSystem& files, const std::string& path,
+absl::StatusOr<std::string> WriteModel(storage::BlobStore& blobs, const std::string& name,
                                        std::span<const TensorView> tensors,
                                        const Metadata& metadata) {
-  const std::size_t slash = path.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const std::string temporary = folder + TemporaryName("model");
-  RETURN_IF_ERROR(files.MakeFolder(slash == 0 ? "/" : path.substr(0, slash)));
-  auto shard = WriteShard(files, temporary, path, tensors, metadata);
-  absl::Status status = shard.status();
-  if (status.ok()) status = files.Rename(temporary, path);
-  if (status.ok()) status = files.SyncFolder(folder);
-  if (!status.ok()) {
-    files.Remove(temporary).IgnoreError();
-    return Annotate(status, "the model is not written");
-  }
+  const auto shard = PutTensors(blobs, name, tensors, metadata);
+  if (!shard.ok()) return Annotate(shard.status(), "the model is not written");
   return shard->sha256;
 }
 

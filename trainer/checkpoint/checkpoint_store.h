@@ -1,19 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checkpoints of one job in one folder: <root>/<job UID>/<state id>/{manifest.json,
-// *.safetensors}.
+// The checkpoints of one job: blobs <prefix>/<state id>/{manifest.json, *.safetensors}.
 //
-// A checkpoint is written under a temporary name, synced, and renamed, so that a half-written one
-// never has a name. Its manifest names every shard with size and SHA-256; reading verifies all of
-// them. Newest means the highest state id. Only settled states are committed: the store does not
-// know what is settled, its caller does (CheckpointWriter). Folders of other jobs are never looked
-// at, and a writer deletes only names below its own view.
+// The shards of a checkpoint are written first, under names that no other writer uses. What commits
+// it is its manifest, put last and only if there is none: it names every shard with size and
+// SHA-256, and reading verifies all of them. Shards without a manifest are no checkpoint and are
+// never chosen. Newest means the highest state id. Only settled states are committed: the store
+// does not know what is settled, its caller does (CheckpointWriter). A writer deletes only what is
+// below the newest state that it committed itself, so never anything of a later view.
 #pragma once
 
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -22,7 +21,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer/checkpoint/file_system.h"
+#include "common/storage/blob_store.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace starling::checkpoint {
@@ -70,37 +69,48 @@ struct NewestResult {
   std::vector<Skipped> skipped;                // newer ones that could not be read or verified
 };
 
-// <root>/<job UID>, the job's part of a place for checkpoints; `root` is an absolute path or
-// file:///.
-std::string JobFolder(std::string_view root, std::string_view job_uid);
+// Where the blobs of one job lie: `uri` (spec.checkpoint.uri) with the job's UID below it, or, if
+// the spec names no place, the job's folder.
+std::string JobPlace(std::string_view uri, std::string_view job_uid, std::string_view job_dir);
 
-// Thread-safe if `files` is. One folder may have several writers (an old side, and the new one).
+// Below it: the checkpoints of workers, and the model.
+inline constexpr char kCheckpoints[] = "checkpoints";
+inline constexpr char kModel[] = "model.safetensors";
+
+// A checkpoint whose shards are there and whose manifest is not.
+struct Prepared {
+  StateId id;
+  std::vector<std::string> shards;  // names of blobs
+  std::string manifest;
+};
+
+// Thread-safe. One prefix may have several writers (an old side, and the new one).
 class CheckpointStore {
  public:
   static constexpr std::size_t kShardBytes = std::size_t{1} << 28;
 
-  // `root` is an absolute path or file:///. `files` must outlive the store. A shard is closed when
-  // it holds `shard_bytes` or more.
-  CheckpointStore(FileSystem& files, std::string_view root, std::string_view job_uid,
+  // `blobs` must outlive the store. A shard is closed when it holds `shard_bytes` or more.
+  CheckpointStore(storage::BlobStore& blobs, std::string prefix,
                   std::size_t shard_bytes = kShardBytes);
 
-  const std::string& folder() const { return folder_; }
-  // Where the checkpoint of that name lies, or would.
-  std::string PathOf(const StateId& id) const;
+  // What to call the checkpoint of that state, which need not be there, or all of them.
+  std::string UriOf(const StateId& id) const;
+  std::string Uri() const;
 
-  // Writes and syncs under a temporary name, which it returns. On error nothing of it is left.
-  absl::StatusOr<std::string> Prepare(const State& state);
-  // Gives a prepared one its name. One of the same name that is there already has the same bytes:
-  // it is verified and kept, and replaced only if it is broken.
-  absl::Status Commit(const std::string& prepared, const StateId& id);
-  // Removes a prepared one.
-  absl::Status Discard(const std::string& prepared);
+  // Writes the shards. On error nothing of them is left.
+  absl::StatusOr<Prepared> Prepare(const State& state);
+  // Puts the manifest. One of the same state that is there already has the same bytes: it is
+  // verified and kept, and replaced only if it is broken. ABORTED when somebody has removed the
+  // shards meanwhile, since a later view has its checkpoints here.
+  absl::Status Commit(const Prepared& prepared);
+  // Removes the shards.
+  absl::Status Discard(const Prepared& prepared);
   // Prepare and Commit.
   absl::Status Write(const State& state);
 
   // Removes checkpoints older than the `keep` newest (at least 1) of those up to `newest_own`, the
   // newest that this writer committed. Higher ones belong to a later view: they are neither counted
-  // nor removed. Temporary folders that a dead writer left below `newest_own` go too.
+  // nor removed. Shards without a manifest that a dead writer left below `newest_own` go too.
   absl::Status Retain(int keep, const StateId& newest_own);
 
   // Ids of all committed checkpoints, highest first. Nothing is verified.
@@ -114,17 +124,23 @@ class CheckpointStore {
   absl::StatusOr<NewestResult> NewestVerified(std::int64_t max_incarnation) const;
 
  private:
-  absl::StatusOr<LoadedCheckpoint> LoadFrom(const std::string& path, const StateId& id) const;
-  absl::Status RemoveNamed(const std::string& name);
+  // Names of blobs by the state that they belong to.
+  absl::StatusOr<std::map<StateId, std::vector<std::string>>> Names() const;
+  std::string FolderOf(const StateId& id) const;
+  std::string ManifestOf(const StateId& id) const;
+  absl::Status WriteShards(const State& state, Prepared& prepared);
+  absl::Status CheckShards(const Prepared& prepared) const;
+  absl::StatusOr<LoadedCheckpoint> Read(const StateId& id) const;
+  absl::Status Remove(const StateId& id, const std::vector<std::string>& names);
 
-  FileSystem& files_;
-  std::string folder_;
+  storage::BlobStore& blobs_;
+  std::string prefix_;
   std::size_t shard_bytes_;
 };
 
-// Writes `tensors` (sorted by name) as the model file `path`, atomically; returns its SHA-256 in
-// hexadecimal. Equal tensors and metadata give equal digests.
-absl::StatusOr<std::string> WriteModel(FileSystem& files, const std::string& path,
+// Puts `tensors` as the model `name`; returns its SHA-256 in hexadecimal. Equal tensors and
+// metadata give equal digests.
+absl::StatusOr<std::string> WriteModel(storage::BlobStore& blobs, const std::string& name,
                                        std::span<const TensorView> tensors,
                                        const Metadata& metadata);
 

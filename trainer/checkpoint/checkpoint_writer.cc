@@ -92,9 +92,9 @@ class CheckpointWriter::Core {
   void Run() {
     while (WaitForWork()) {
       const auto start = std::chrono::steady_clock::now();
-      WriteResult result{.id = copy_.id, .status = {}, .path = "", .elapsed = {}};
+      WriteResult result{.id = copy_.id, .status = {}, .uri = "", .elapsed = {}};
       result.status = WriteOne();
-      if (result.status.ok()) result.path = store_.PathOf(copy_.id);
+      if (result.status.ok()) result.uri = store_.UriOf(copy_.id);
       result.elapsed = Since(start);
       if (done_) done_(result);
       sync::MutexLock lock(mutex_);
@@ -118,7 +118,7 @@ class CheckpointWriter::Core {
       store_.Discard(*prepared).IgnoreError();
       return absl::CancelledError("the state was never settled");
     }
-    if (absl::Status status = store_.Commit(*prepared, copy_.id); !status.ok()) return status;
+    if (absl::Status status = store_.Commit(*prepared); !status.ok()) return status;
     if (const absl::Status status = store_.Retain(keep, copy_.id); !status.ok()) {
       log::Warning("old checkpoints could not be removed; they will be tried again after the next",
                    {{"error", std::string(status.message())}});

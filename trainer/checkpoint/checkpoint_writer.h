@@ -2,7 +2,7 @@
 // Writes checkpoints in the background while training goes on.
 //
 // At a checkpoint's turn the step loop hands over a view of its state, which is copied at once
-// (into buffers that are reused) and written by a thread under a temporary name. The state is not
+// (into buffers that are reused) and written by a thread, all but its manifest. The state is not
 // settled yet: when the next reduction completes, the loop calls Commit; if the view breaks first,
 // Discard. A disk that stalls or is full delays checkpoints, never steps.
 #pragma once
@@ -20,7 +20,7 @@ namespace starling::checkpoint {
 struct WriteResult {
   StateId id;
   absl::Status status;  // OK: committed and durable. CANCELLED: discarded
-  std::string path;     // where it lies, when OK
+  std::string uri;      // where it lies, when OK
   absl::Duration elapsed;
 };
 

@@ -3,10 +3,10 @@
 
 #include <vector>
 
+#include "common/storage/memory_blob_store.h"
 #include "common/sync/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/testing/faulty_file_system.h"
 #include "trainer/testing/test_states.h"
 
 namespace starling::checkpoint {
@@ -45,15 +45,13 @@ class CheckpointWriterTest : public ::testing::Test {
   CheckpointWriter MakeWriter(int keep = 3) {
     return CheckpointWriter(Store(), keep, [this](const WriteResult& r) { results_.Add(r); });
   }
-  CheckpointStore Store() { return CheckpointStore(faulty_, folder_.path(), "uid"); }
+  CheckpointStore Store() { return CheckpointStore(blobs_, "uid"); }
   // Begins, waiting for the one before to end.
   static bool BeginSoon(CheckpointWriter& writer, const State& state) {
     return writer.Flush(kLong) && writer.Begin(state);
   }
 
-  TestFolder folder_;
-  const std::unique_ptr<FileSystem> files_ = MakePosixFileSystem();
-  FaultyFileSystem faulty_{*files_};
+  storage::MemoryBlobStore blobs_;
   Results results_;
 };
 
@@ -67,7 +65,7 @@ TEST_F(CheckpointWriterTest, ASettledStateIsCommittedAsItWasWhenItsTurnCame) {
   const auto results = results_.Wait(1);
   ASSERT_EQ(results.size(), 1u);
   EXPECT_TRUE(results[0].status.ok()) << results[0].status;
-  EXPECT_EQ(results[0].path, Store().PathOf({1, 1, 1}));
+  EXPECT_EQ(results[0].uri, Store().UriOf({1, 1, 1}));
   EXPECT_TRUE(SameBytes(TestState({1, 1, 1}).get(), *Store().Load({1, 1, 1})));
 }
 
@@ -77,7 +75,7 @@ TEST_F(CheckpointWriterTest, AStateThatIsNeverSettledLeavesNothing) {
   writer.Discard({1, 1, 1});
   ASSERT_TRUE(writer.Flush(kLong));
   EXPECT_TRUE(absl::IsCancelled(results_.Wait(1)[0].status));
-  EXPECT_THAT(*files_->List(Store().folder()), IsEmpty());
+  EXPECT_THAT(*blobs_.List(""), IsEmpty());
 }
 
 TEST_F(CheckpointWriterTest, NothingIsCommittedBeforeItIsSettledNorByAnothersSettling) {
@@ -127,7 +125,7 @@ TEST_F(CheckpointWriterTest, OnlyTheNewestAreKept) {
 
 TEST_F(CheckpointWriterTest, AFailureIsReportedOnceAndTheNextWriteIsAsGoodAsEver) {
   CheckpointWriter writer = MakeWriter();
-  faulty_.FailAt(2, absl::ResourceExhaustedError("no space"), /*dead=*/false);
+  blobs_.Fail({.at = 1, .status = absl::ResourceExhaustedError("no space")});
   ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
   writer.Commit({1, 1, 1});
   ASSERT_TRUE(absl::IsResourceExhausted(results_.Wait(1)[0].status));

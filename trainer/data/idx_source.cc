@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,17 +23,91 @@ constexpr std::size_t kHighestRatio = 1100;  // deflate cannot do better than 10
 constexpr std::int64_t kMaxSide = 65536;
 constexpr float kByteScale = 1.0F / 255.0F;  // pixels become 0 to 1
 
+// The bytes of a file one behind another, unpacked if it is gzip. Confined to LoadIdx.
+class Unpacker {
+ public:
+  Unpacker(FileInfo file, std::string field) : file_(std::move(file)), field_(std::move(field)) {}
+  ~Unpacker() {
+    if (packed_) ::inflateEnd(&stream_);
+  }
+  Unpacker(const Unpacker&) = delete;
+  Unpacker& operator=(const Unpacker&) = delete;
+
+  absl::Status Begin() {
+    RETURN_IF_ERROR(Fill());
+    if (stream_.avail_in < 2 || block_[0] != 0x1f || block_[1] != 0x8b) return absl::OkStatus();
+    packed_ = ::inflateInit2(&stream_, MAX_WBITS + kGzip) == Z_OK;
+    return packed_ ? absl::OkStatus()
+                   : absl::ResourceExhaustedError(absl::StrCat(file_.path, ": no memory"));
+  }
+  bool packed() const { return packed_; }
+  const FileInfo& file() const { return file_; }
+  const std::string& field() const { return field_; }
+
+  // How many of the wanted bytes there are: fewer at the end. DATA_LOSS, with the reason alone: it
+  // is damaged, or ends too early to be whole.
+  absl::StatusOr<std::size_t> Read(std::span<unsigned char> target) {
+    stream_.next_out = target.data();
+    stream_.avail_out = static_cast<unsigned>(target.size());
+    while (stream_.avail_out > 0) {
+      if (stream_.avail_in == 0) RETURN_IF_ERROR(Fill());
+      if (stream_.avail_in == 0 && !ended_ && packed_) return absl::DataLossError("");
+      if (stream_.avail_in == 0) break;
+      RETURN_IF_ERROR(packed_ ? Inflate() : Copy());
+    }
+    return target.size() - stream_.avail_out;
+  }
+
+ private:
+  static constexpr int kGzip = 16;  // what zlib wants added to the window's bits
+  static constexpr std::size_t kBlock = 1 << 20;
+
+  absl::Status Fill() {
+    block_.resize(std::min(kBlock, file_.size - position_));
+    if (block_.empty()) return absl::OkStatus();
+    RETURN_IF_ERROR(ReadRange(file_, position_, std::as_writable_bytes(std::span(block_)), field_));
+    position_ += block_.size();
+    stream_.next_in = block_.data();
+    stream_.avail_in = static_cast<unsigned>(block_.size());
+    return absl::OkStatus();
+  }
+
+  absl::Status Copy() {
+    const unsigned count = std::min(stream_.avail_in, stream_.avail_out);
+    std::copy_n(stream_.next_in, count, stream_.next_out);
+    stream_.next_in += count;
+    stream_.avail_in -= count;
+    stream_.next_out += count;
+    stream_.avail_out -= count;
+    return absl::OkStatus();
+  }
+
+  absl::Status Inflate() {
+    // A file may hold several packed ones, which are one.
+    if (ended_ && ::inflateReset(&stream_) != Z_OK) return absl::DataLossError("no memory");
+    const int code = ::inflate(&stream_, Z_NO_FLUSH);
+    ended_ = code == Z_STREAM_END;
+    if (code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR) return absl::OkStatus();
+    return absl::DataLossError(stream_.msg != nullptr ? stream_.msg : "incorrect data");
+  }
+
+  const FileInfo file_;
+  const std::string field_;
+  bool packed_ = false;
+  bool ended_ = false;  // at the end of something packed
+  std::size_t position_ = 0;
+  std::vector<unsigned char> block_;
+  z_stream stream_ = {};
+};
+
 // One IDX file, plain or gzip. Confined to LoadIdx.
 class IdxFile {
  public:
-  static absl::StatusOr<IdxFile> Open(const std::string& uri, std::string field) {
+  static absl::StatusOr<IdxFile> Open(const std::string& uri, const std::string& field) {
     ASSIGN_OR_RETURN(FileInfo info, Inspect(uri, field));
-    gzFile stream = ::gzopen(info.path.c_str(), "rbe");
-    if (stream == nullptr) {
-      return FieldError(absl::StatusCode::kUnavailable, field,
-                        absl::StrCat(info.path, ": cannot be opened"));
-    }
-    return IdxFile(std::move(info), std::move(field), stream);
+    auto bytes = std::make_unique<Unpacker>(std::move(info), field);
+    RETURN_IF_ERROR(bytes->Begin());
+    return IdxFile(std::move(bytes));
   }
 
   // Big-endian words, as the format has them.
@@ -55,18 +130,17 @@ class IdxFile {
 
   // That the file can hold `bytes` more at all, before memory is set aside for them.
   absl::Status CheckRoom(std::int64_t bytes) const {
-    const bool compressed = ::gzdirect(stream_.get()) == 0;
-    const std::size_t most = compressed ? info_.size * kHighestRatio : info_.size;
+    const std::size_t most = bytes_->packed() ? size() * kHighestRatio : size();
     if (static_cast<std::size_t>(bytes) <= most) return absl::OkStatus();
     return Problem(absl::StrCat("is truncated: its header promises ", bytes, " bytes of data"));
   }
 
   absl::Status Read(std::span<unsigned char> target) {
     while (!target.empty()) {
-      const auto piece = static_cast<unsigned>(std::min<std::size_t>(target.size(), 1 << 24));
-      const int count = ::gzread(stream_.get(), target.data(), piece);
-      if (count <= 0) return Truncated();
-      target = target.subspan(static_cast<std::size_t>(count));
+      const auto piece = target.first(std::min<std::size_t>(target.size(), 1 << 24));
+      const auto count = bytes_->Read(piece);
+      if (!count.ok() || *count < piece.size()) return Truncated(count.status());
+      target = target.subspan(*count);
     }
     return absl::OkStatus();
   }
@@ -84,28 +158,25 @@ class IdxFile {
 
   absl::Status ExpectEnd() {
     unsigned char extra = 0;
-    const int count = ::gzread(stream_.get(), &extra, 1);
-    if (count > 0) return Problem("goes on after the data that its header promises");
-    int code = Z_OK;
-    ::gzerror(stream_.get(), &code);
-    // A gzip file without its checksum ends quietly but for this code.
-    if (count < 0 || code == Z_BUF_ERROR) return Truncated();
+    // A gzip file without its checksum shows only here.
+    const auto count = bytes_->Read(std::span(&extra, 1));
+    if (!count.ok()) return Truncated(count.status());
+    if (*count > 0) return Problem("goes on after the data that its header promises");
     return absl::OkStatus();
   }
 
-  std::size_t size() const { return info_.size; }
+  std::size_t size() const { return bytes_->file().size; }
 
   absl::Status Problem(std::string_view what) const {
-    return FieldError(absl::StatusCode::kInvalidArgument, field_,
-                      absl::StrCat(info_.path, " ", absl::string_view(what.data(), what.size()),
+    return FieldError(absl::StatusCode::kInvalidArgument, bytes_->field(),
+                      absl::StrCat(path(), " ", absl::string_view(what.data(), what.size()),
                                    "; get the file again"));
   }
 
-  const std::string& path() const { return info_.path; }
+  const std::string& path() const { return bytes_->file().path; }
 
  private:
-  IdxFile(FileInfo info, std::string field, gzFile stream)
-      : info_(std::move(info)), field_(std::move(field)), stream_(stream, &::gzclose) {}
+  explicit IdxFile(std::unique_ptr<Unpacker> bytes) : bytes_(std::move(bytes)) {}
 
   absl::StatusOr<std::uint32_t> ReadWord() {
     std::array<unsigned char, 4> bytes;
@@ -114,17 +185,14 @@ class IdxFile {
            std::uint32_t{bytes[2]} << 8 | std::uint32_t{bytes[3]};
   }
 
-  absl::Status Truncated() const {
-    int code = 0;
-    const std::string reason = ::gzerror(stream_.get(), &code);
-    return Problem(code == Z_OK || code == Z_STREAM_END || code == Z_BUF_ERROR
+  absl::Status Truncated(const absl::Status& status) const {
+    if (!status.ok() && !absl::IsDataLoss(status)) return status;
+    return Problem(status.message().empty()
                        ? "is truncated: it ends before the data that its header promises"
-                       : absl::StrCat("is damaged (", reason, ")"));
+                       : absl::StrCat("is damaged (", status.message(), ")"));
   }
 
-  FileInfo info_;
-  std::string field_;
-  std::unique_ptr<gzFile_s, int (*)(gzFile)> stream_;
+  std::unique_ptr<Unpacker> bytes_;
 };
 
 // The samples that the job wants of a file: [offset, offset + count).

@@ -1,41 +1,43 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/data/source.h"
 
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <memory>
+#include <utility>
 
 #include "absl/strings/escaping.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/status/macros.h"
+#include "common/storage/place.h"
 
 namespace starling::data {
 namespace {
 
-constexpr std::string_view kFileScheme = "file://";
 constexpr std::size_t kQuoteLimit = 40;
 
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
-absl::Status OpenError(int error, const std::string& path, std::string_view field) {
-  const std::string reason = std::strerror(error);
-  if (error == ENOENT || error == ENOTDIR) {
-    return FieldError(absl::StatusCode::kNotFound, field,
-                      absl::StrCat(path,
-                                   ": there is no such file; check the path, which is "
-                                   "relative to the job file's folder unless it is absolute"));
+// What the store said about the file, with the field's name and remedy.
+absl::Status FileError(const absl::Status& status, const std::string& path,
+                       std::string_view field) {
+  const auto say = [&](std::string_view what) {
+    return FieldError(status.code(), field, absl::StrCat(path, ": ", ToAbsl(what)));
+  };
+  switch (status.code()) {
+    case absl::StatusCode::kNotFound:
+      return say(
+          "there is no such file; check the path, which is relative to the job file's folder "
+          "unless it is absolute");
+    case absl::StatusCode::kInvalidArgument:
+      return say("this is not a regular file; name the file itself");
+    case absl::StatusCode::kOutOfRange:
+      return FieldError(absl::StatusCode::kDataLoss, field,
+                        absl::StrCat(path,
+                                     ": the file became shorter while it was read; leave it "
+                                     "alone while jobs use it"));
+    default:
+      return FieldError(status.code(), field, std::string(status.message()));
   }
-  if (error == EACCES || error == EPERM) {
-    return FieldError(absl::StatusCode::kPermissionDenied, field,
-                      absl::StrCat(path, ": ", reason, "; let this user read it"));
-  }
-  return FieldError(absl::StatusCode::kUnavailable, field, absl::StrCat(path, ": ", reason));
 }
 
 }  // namespace
@@ -71,24 +73,18 @@ absl::StatusOr<std::int64_t> CountClasses(std::int64_t highest,
 }
 
 absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field) {
-  FileInfo file;
-  file.path = std::string(
-      absl::StartsWith(ToAbsl(uri), ToAbsl(kFileScheme)) ? uri.substr(kFileScheme.size()) : uri);
-  if (absl::StrContains(file.path, "://")) {
+  auto located = storage::Locate(uri);
+  if (!located.ok()) {
     return FieldError(absl::StatusCode::kInvalidArgument, field,
-                      absl::StrCat(Quote(uri),
-                                   " cannot be read; only files can: give a path or "
-                                   "file:///path"));
+                      absl::StrCat(Quote(uri), " ", located.status().message()));
   }
-  struct stat info {};
-  if (::stat(file.path.c_str(), &info) != 0) return OpenError(errno, file.path, field);
-  if (!S_ISREG(info.st_mode)) {
-    return FieldError(
-        absl::StatusCode::kInvalidArgument, field,
-        absl::StrCat(file.path, ": this is not a regular file; name the file itself"));
-  }
-  if (::access(file.path.c_str(), R_OK) != 0) return OpenError(errno, file.path, field);
-  file.size = static_cast<std::size_t>(info.st_size);
+  FileInfo file;
+  file.path = storage::ParsePlace(uri)->path;
+  file.name = std::move(located->name);
+  file.store = std::move(located->store);
+  const auto size = file.store->Size(file.name);
+  if (!size.ok()) return FileError(size.status(), file.path, field);
+  file.size = *size;
   if (file.size == 0) {
     return FieldError(absl::StatusCode::kInvalidArgument, field,
                       absl::StrCat(file.path, ": the file is empty; it must hold samples"));
@@ -101,20 +97,16 @@ absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field) {
   return file;
 }
 
+absl::Status ReadRange(const FileInfo& file, std::size_t offset, std::span<std::byte> into,
+                       std::string_view field) {
+  const absl::Status status = file.store->Read(file.name, offset, into);
+  return status.ok() ? status : FileError(status, file.path, field);
+}
+
 absl::StatusOr<std::string> ReadStart(const FileInfo& file, std::size_t limit,
                                       std::string_view field) {
-  const std::unique_ptr<FILE, int (*)(FILE*)> stream(std::fopen(file.path.c_str(), "rbe"),
-                                                     &std::fclose);
-  if (stream == nullptr) return OpenError(errno, file.path, field);
   std::string content(std::min(limit, file.size), '\0');
-  const std::size_t count = std::fread(content.data(), 1, content.size(), stream.get());
-  if (std::ferror(stream.get()) != 0) return OpenError(errno, file.path, field);
-  if (count != content.size()) {
-    return FieldError(absl::StatusCode::kDataLoss, field,
-                      absl::StrCat(file.path,
-                                   ": the file became shorter while it was read; leave "
-                                   "it alone while jobs use it"));
-  }
+  RETURN_IF_ERROR(ReadRange(file, 0, std::as_writable_bytes(std::span(content)), field));
   return content;
 }
 

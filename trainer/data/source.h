@@ -7,12 +7,15 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/storage/blob_store.h"
 #include "trainer/data/dataset.h"
 
 namespace starling::v1alpha1 {
@@ -58,13 +61,20 @@ absl::StatusOr<std::int64_t> CountClasses(std::int64_t highest,
                                           std::optional<std::int64_t> own_classes,
                                           const LoadOptions& options);
 
+// A file of data, wherever it lies.
 struct FileInfo {
-  std::string path;  // without file://
+  std::shared_ptr<storage::BlobStore> store;
+  std::string name;  // in the store
+  std::string path;  // for messages: without file://
   std::size_t size = 0;
 };
 
-// A regular, readable, not empty file of at most kMaxFileBytes; errors name `field` and the remedy.
+// A regular, not empty file of at most kMaxFileBytes; errors name `field` and the remedy.
 absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field);
+
+// Its bytes from `offset` on; `into` must lie within its size. Errors name `field`.
+absl::Status ReadRange(const FileInfo& file, std::size_t offset, std::span<std::byte> into,
+                       std::string_view field);
 
 // Its first `limit` bytes, or all of it.
 absl::StatusOr<std::string> ReadStart(const FileInfo& file, std::size_t limit,

@@ -16,7 +16,9 @@
 #include "common/net/address.h"
 #include "common/net/ports.h"
 #include "common/status/macros.h"
+#include "common/storage/blob_store.h"
 #include "common/tls/tls.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
@@ -87,7 +89,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   if (!transport.ok()) Fail(kFailed, transport.status());
 
   const clock::SystemClock clock;
-  const std::unique_ptr<checkpoint::FileSystem> files = checkpoint::MakePosixFileSystem();
+  const auto storage = storage::Open(
+      checkpoint::JobPlace(spec->checkpoint().uri(), options.job_uid, options.job_dir));
+  if (!storage.ok()) Fail(kBadInput, storage.status());
   std::unique_ptr<control::ControlService> service;
   ServerMember member({.spec = *std::move(spec),
                        .job_uid = options.job_uid,
@@ -97,7 +101,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .progress_file = options.progress_file,
                        .lanes = *lanes},
                       {.transport = **transport,
-                       .files = *files,
+                       .storage = **storage,
                        .clock = clock,
                        .registry = registry,
                        .failpoints = failpoints,

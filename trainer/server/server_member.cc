@@ -49,11 +49,6 @@ ServerMember::ServerMember(ServerConfig config, ServerParts parts)
 
 ServerMember::~ServerMember() = default;
 
-std::string ServerMember::SnapshotRoot() const {
-  const std::string& uri = config_.spec.checkpoint().uri();
-  return uri.empty() ? absl::StrCat(config_.job_dir, "/checkpoints") : uri;
-}
-
 std::shared_ptr<SlotServer> ServerMember::server() const {
   const sync::MutexLock lock(mutex_);
   return server_;
@@ -62,8 +57,7 @@ std::shared_ptr<SlotServer> ServerMember::server() const {
 absl::StatusOr<std::shared_ptr<SlotServer>> ServerMember::MakeServer(const Layout& layout) {
   ASSIGN_OR_RETURN(const parameter_server::JobTables tables,
                    parameter_server::TablesOf(config_.spec, layout));
-  snapshots_ = std::make_unique<SlotSnapshots>(parts_.files, SnapshotRoot(), config_.job_uid,
-                                               tables.slots.size());
+  snapshots_ = std::make_unique<SlotSnapshots>(parts_.storage, tables.slots.size());
   SlotServer::Options options;
   options.id = config_.self;
   options.slots = tables.slots;
@@ -93,7 +87,7 @@ absl::Status ServerMember::Run() {
     parts_.poke();
     return made.status();
   }
-  log::Info("serving", {{"parameters", layout->parameters}, {"folder", snapshots_->folder()}});
+  log::Info("serving", {{"parameters", layout->parameters}, {"snapshots", snapshots_->uri()}});
   ServerDirective newest;
   {
     const sync::MutexLock lock(mutex_);
@@ -207,7 +201,7 @@ void ServerMember::FillCheckpoint(const ServerReport& from, membership::Report& 
   checkpoint.set_name(
       checkpoint::NameOf({static_cast<std::int64_t>(membership::IncarnationOf(id.view)),
                           static_cast<std::int64_t>(membership::EpochOf(id.view)), id.step}));
-  checkpoint.set_uri(absl::StrCat("file://", snapshots_->folder()));
+  checkpoint.set_uri(snapshots_->uri());
   checkpoint.mutable_time()->set_seconds(absl::ToUnixSeconds(from.newest_snapshot_time));
   to.training.bytes = training.SerializeAsString();
 }

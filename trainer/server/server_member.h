@@ -16,9 +16,9 @@
 #include "absl/status/status.h"
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
+#include "common/storage/blob_store.h"
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/checkpoint/file_system.h"
 #include "trainer/membership/types.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/server/server_metrics.h"
@@ -39,7 +39,7 @@ struct ServerConfig {
 // All outlive the member.
 struct ServerParts {
   transport::Transport& transport;
-  checkpoint::FileSystem& files;
+  storage::BlobStore& storage;  // the job's place (checkpoint::JobPlace)
   const clock::Clock& clock;
   metrics::Registry& registry;
   Failpoints& failpoints;
@@ -62,7 +62,6 @@ class ServerMember {
   void GraceOver();
 
  private:
-  std::string SnapshotRoot() const;
   std::shared_ptr<SlotServer> server() const;
   absl::StatusOr<std::shared_ptr<SlotServer>> MakeServer(const parameter_server::Layout& layout);
   void Watch(const parameter_server::ServerLoop& loop);

@@ -46,7 +46,7 @@ class Scene {
  public:
   explicit Scene(const v1alpha1::TrainingJobSpec& spec = Spec())
       : folder_(absl::StrCat(testing::TempDir(), "/server_member_test.", getpid())),
-        files_(checkpoint::MakePosixFileSystem()),
+        storage_(*storage::Open(checkpoint::JobPlace(spec.checkpoint().uri(), "uid", folder_))),
         failpoints_({}, [] {}) {
     std::filesystem::remove_all(folder_);
     server_transport_ = Open(kServer);
@@ -58,7 +58,7 @@ class Scene {
                                                           .last_exit = std::nullopt,
                                                           .progress_file = folder_ + ".progress"},
                                              ServerParts{.transport = *server_transport_,
-                                                         .files = *files_,
+                                                         .storage = *storage_,
                                                          .clock = clock_,
                                                          .registry = registry_,
                                                          .failpoints = failpoints_,
@@ -172,7 +172,7 @@ class Scene {
 
   const std::string folder_;
   transport::InprocNetwork network_;
-  const std::unique_ptr<checkpoint::FileSystem> files_;
+  const std::unique_ptr<storage::BlobStore> storage_;
   const clock::SystemClock clock_;
   metrics::Registry registry_;
   Failpoints failpoints_;
@@ -210,7 +210,7 @@ TEST(ServerMember, ServesAViewSavesATurnAndTellsBoth) {
   });
   EXPECT_EQ(scene.member().MakeReport().fence, view.number);
   EXPECT_EQ(scene.member().MakeReport().checkpoint_turn, 0);
-  EXPECT_FALSE(std::filesystem::exists(scene.folder() + "/checkpoints")) << "no turn, no snapshot";
+  EXPECT_FALSE(std::filesystem::exists(scene.folder() + "/slots")) << "no turn, no snapshot";
 }
 
 TEST(ServerMember, ATurnIsReportedWhenEverySlotIsOnTheStorage) {
@@ -219,12 +219,11 @@ TEST(ServerMember, ATurnIsReportedWhenEverySlotIsOnTheStorage) {
   scene.member().OnDirective(scene.Directive(view, 7));
   scene.Work(view, [&] { return scene.member().MakeReport().checkpoint_turn == 7; });
   for (const char* slot : {"slot-0", "slot-1", "slot-2"}) {
-    EXPECT_TRUE(
-        std::filesystem::exists(absl::StrCat(scene.folder(), "/checkpoints/uid/slots/", slot)));
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(scene.folder(), "/slots/", slot)));
   }
   v1alpha1::TrainingReport training;
   ASSERT_TRUE(training.ParseFromString(scene.member().MakeReport().training.bytes));
-  EXPECT_THAT(training.checkpoint().uri(), HasSubstr("/checkpoints/uid/slots"));
+  EXPECT_THAT(training.checkpoint().uri(), HasSubstr("/slots"));
   const std::string text = scene.registry().Serialize();
   EXPECT_THAT(text, HasSubstr("starling_server_pushes_total 4"));
   EXPECT_THAT(text, HasSubstr("starling_server_answering_slots 3"));
@@ -247,8 +246,7 @@ TEST(ServerMember, KeepsAsManySnapshotsAsTheSettingsSayAndNeedsNoWorkerForThat) 
   }
   EXPECT_EQ(scene.member().MakeReport().settings_generation, 4);
   int kept = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(scene.folder() + "/checkpoints/uid/slots/slot-0")) {
+  for (const auto& entry : std::filesystem::directory_iterator(scene.folder() + "/slots/slot-0")) {
     kept += entry.is_directory() ? 1 : 0;
   }
   EXPECT_EQ(kept, 2);

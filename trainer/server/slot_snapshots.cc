@@ -10,6 +10,7 @@ namespace starling::server {
 namespace {
 
 constexpr const char* kTensor = "slot";
+constexpr const char* kSlots = "slots";
 
 checkpoint::StateId NameOf(const membership::StateId& id) {
   return {static_cast<std::int64_t>(membership::IncarnationOf(id.view)),
@@ -24,17 +25,17 @@ membership::StateId IdOf(const checkpoint::StateId& name) {
 
 }  // namespace
 
-SlotSnapshots::SlotSnapshots(checkpoint::FileSystem& files, std::string_view root,
-                             std::string_view job_uid, std::size_t slots)
-    : folder_(absl::StrCat(checkpoint::JobFolder(root, job_uid), "/slots")) {
+SlotSnapshots::SlotSnapshots(storage::BlobStore& blobs, std::size_t slots)
+    : uri_(blobs.UriOf(kSlots)) {
   for (std::size_t slot = 0; slot < slots; ++slot) {
     stores_.push_back(
-        std::make_unique<checkpoint::CheckpointStore>(files, folder_, absl::StrCat("slot-", slot)));
+        std::make_unique<checkpoint::CheckpointStore>(blobs, absl::StrCat(kSlots, "/slot-", slot)));
   }
 }
 
-absl::StatusOr<std::string> SlotSnapshots::Prepare(std::size_t slot, const membership::StateId& id,
-                                                   std::string_view bytes) {
+absl::StatusOr<checkpoint::Prepared> SlotSnapshots::Prepare(std::size_t slot,
+                                                            const membership::StateId& id,
+                                                            std::string_view bytes) {
   checkpoint::State state;
   state.id = NameOf(id);
   checkpoint::TensorView& view = state.tensors.emplace_back();
@@ -45,10 +46,10 @@ absl::StatusOr<std::string> SlotSnapshots::Prepare(std::size_t slot, const membe
   return stores_[slot]->Prepare(state);
 }
 
-absl::Status SlotSnapshots::Commit(std::size_t slot, const membership::StateId& id,
-                                   const std::string& prepared, int keep) {
-  RETURN_IF_ERROR(stores_[slot]->Commit(prepared, NameOf(id)));
-  return stores_[slot]->Retain(keep, NameOf(id));
+absl::Status SlotSnapshots::Commit(std::size_t slot, const checkpoint::Prepared& prepared,
+                                   int keep) {
+  RETURN_IF_ERROR(stores_[slot]->Commit(prepared));
+  return stores_[slot]->Retain(keep, prepared.id);
 }
 
 std::optional<membership::StateId> SlotSnapshots::Newest(std::size_t slot,
@@ -64,7 +65,7 @@ absl::StatusOr<std::string> SlotSnapshots::Load(std::size_t slot,
   const checkpoint::TensorView* view = loaded.Find(kTensor);
   if (view == nullptr) {
     return absl::DataLossError(
-        absl::StrCat("the snapshot ", stores_[slot]->PathOf(NameOf(id)), " holds no slot"));
+        absl::StrCat("the snapshot ", stores_[slot]->UriOf(NameOf(id)), " holds no slot"));
   }
   return std::string(reinterpret_cast<const char*>(view->data.data()), view->data.size());
 }

@@ -70,12 +70,12 @@ void SnapshotWriter::Run() {
 }
 
 absl::Status SnapshotWriter::WriteOne(const SnapshotOrder& order) {
-  ASSIGN_OR_RETURN(const std::string prepared,
+  ASSIGN_OR_RETURN(const checkpoint::Prepared prepared,
                    snapshots_.Prepare(order.slot, order.id, order.bytes));
   if (failpoints_.Hit(kFailCheckpoint)) {
     return absl::CancelledError("this server was made to fail");
   }
-  return snapshots_.Commit(order.slot, order.id, prepared, order.keep);
+  return snapshots_.Commit(order.slot, prepared, order.keep);
 }
 
 }  // namespace starling::server

@@ -17,7 +17,7 @@
 
 namespace starling::server {
 
-// Passed between a snapshot's writing and its getting a name.
+// Passed between the writing of a snapshot and its commit.
 inline constexpr const char* kFailCheckpoint = "checkpoint";
 
 struct SnapshotOrder {

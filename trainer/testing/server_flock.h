@@ -22,9 +22,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
+#include "common/storage/blob_store.h"
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/membership.pb.h"
-#include "trainer/checkpoint/file_system.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/options.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/membership/convert.h"
@@ -49,7 +50,7 @@ class ServerFlock {
         datasets_(std::move(datasets)),
         make_engine_(std::move(make_engine)),
         job_dir_(std::move(job_dir)),
-        files_(checkpoint::MakePosixFileSystem()) {
+        storage_(*storage::Open(checkpoint::JobPlace(spec_.checkpoint().uri(), "job", job_dir_))) {
     settings_.set_generation(1);
     *settings_.mutable_stop() = spec_.stop();
     *settings_.mutable_checkpoint() = spec_.checkpoint();
@@ -279,7 +280,7 @@ class ServerFlock {
       config.self = id;
       pod->server = std::make_unique<server::ServerMember>(
           config, server::ServerParts{.transport = *pod->transport,
-                                      .files = *files_,
+                                      .storage = *storage_,
                                       .clock = clock_,
                                       .registry = *pod->registry,
                                       .failpoints = *pod->failpoints,
@@ -294,7 +295,7 @@ class ServerFlock {
       pod->worker = *Worker::Create(std::move(config), {.engine = *pod->engine,
                                                         .datasets = datasets_,
                                                         .transport = *pod->transport,
-                                                        .files = *files_,
+                                                        .storage = *storage_,
                                                         .clock = clock_,
                                                         .registry = *pod->registry,
                                                         .poke = changed,
@@ -386,7 +387,7 @@ class ServerFlock {
   const MakeEngine make_engine_;
   const std::string job_dir_;
   const clock::SystemClock clock_;
-  const std::unique_ptr<checkpoint::FileSystem> files_;
+  const std::unique_ptr<storage::BlobStore> storage_;
   sync::Mutex mutex_;  // of `end`
   sync::Condition changed_;
   transport::InprocNetwork network_;

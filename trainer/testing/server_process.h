@@ -30,10 +30,11 @@
 #include "common/net/ports.h"
 #include "common/net/socket.h"
 #include "common/status/check.h"
+#include "common/storage/blob_store.h"
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/checkpoint/file_system.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/options.h"
 #include "trainer/membership/convert.h"
 #include "trainer/server/server_member.h"
@@ -111,7 +112,7 @@ class OwnServer {
  public:
   OwnServer(v1alpha1::TrainingJobSpec spec, transport::Transport& transport,
             const membership::MemberId& self, const std::string& job_dir)
-      : files_(checkpoint::MakePosixFileSystem()),
+      : storage_(*storage::Open(checkpoint::JobPlace(spec.checkpoint().uri(), "job", job_dir))),
         // As a crash would, at this very place.
         failpoints_(std::nullopt, [] { ::kill(::getpid(), SIGKILL); }) {
     server::ServerConfig config;
@@ -121,7 +122,7 @@ class OwnServer {
     config.self = self;
     member_ = std::make_unique<server::ServerMember>(
         config, server::ServerParts{.transport = transport,
-                                    .files = *files_,
+                                    .storage = *storage_,
                                     .clock = clock_,
                                     .registry = registry_,
                                     .failpoints = failpoints_,
@@ -160,7 +161,7 @@ class OwnServer {
   }
 
   const clock::SystemClock clock_;
-  const std::unique_ptr<checkpoint::FileSystem> files_;
+  const std::unique_ptr<storage::BlobStore> storage_;
   metrics::Registry registry_;
   server::Failpoints failpoints_;
   sync::Mutex mutex_;  // one message after the other

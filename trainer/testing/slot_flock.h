@@ -79,8 +79,8 @@ class Flock {
         folder_(testing::TempDir() + "/slot_server_test." + std::to_string(getpid())) {
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
-    files_ = checkpoint::MakePosixFileSystem();
-    snapshots_ = std::make_unique<SlotSnapshots>(*files_, folder_, "uid", kSlots);
+    storage_ = *storage::Open(folder_);
+    snapshots_ = std::make_unique<SlotSnapshots>(*storage_, kSlots);
     parameter_server::SlotPlan::Options plan;
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
       plan.slots.push_back({static_cast<std::uint32_t>(slot), {0, kRows}});
@@ -461,7 +461,7 @@ class Flock {
   const absl::Time begun_ = absl::Now();
   const Kind kind_;
   transport::InprocNetwork network_;
-  std::unique_ptr<checkpoint::FileSystem> files_;
+  std::unique_ptr<storage::BlobStore> storage_;
   std::unique_ptr<SlotSnapshots> snapshots_;
   std::unique_ptr<parameter_server::SlotPlan> plan_;
   sync::Mutex mutex_;

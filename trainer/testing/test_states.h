@@ -1,51 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// States whose bytes follow from their id, and a folder for them: for the tests of checkpoints.
+// States whose bytes follow from their id: for the tests of checkpoints.
 #pragma once
 
-#include <stdlib.h>
-#include <unistd.h>
-
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint_store.h"
 
 namespace starling::checkpoint {
-
-class TestFolder {
- public:
-  TestFolder() {
-    // In memory where that is to be had: these tests sync thousands of files.
-    const std::filesystem::path memory = "/dev/shm";
-    const bool usable = ::access(memory.c_str(), W_OK) == 0;
-    const auto root = usable ? memory : std::filesystem::temp_directory_path();
-    std::string name = (root / "starling-checkpoint-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
-
-inline std::string ReadAll(const std::string& path) {
-  std::ostringstream content;
-  content << std::ifstream(path, std::ios::binary).rdbuf();
-  return content.str();
-}
-
-inline void WriteAllOf(const std::string& path, const std::string& content) {
-  std::ofstream(path, std::ios::binary | std::ios::trunc) << content;
-}
 
 // Owns the numbers that its State's tensors point to.
 class TestState {

@@ -15,9 +15,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
+#include "common/storage/blob_store.h"
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/membership.pb.h"
-#include "trainer/checkpoint/file_system.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/transport/inproc_transport.h"
@@ -58,7 +59,7 @@ class Flock {
       : spec_(std::move(spec)),
         job_dir_(std::move(job_dir)),
         datasets_(*data::LoadDatasets(spec_)),
-        files_(checkpoint::MakePosixFileSystem()) {
+        storage_(*storage::Open(checkpoint::JobPlace(spec_.checkpoint().uri(), "job", job_dir_))) {
     directive_.incarnation = 1;
   }
   ~Flock() {
@@ -92,7 +93,7 @@ class Flock {
     hand->worker = *Worker::Create(std::move(config), {.engine = *hand->engine,
                                                        .datasets = datasets_,
                                                        .transport = *hand->transport,
-                                                       .files = *files_,
+                                                       .storage = *storage_,
                                                        .clock = clock_,
                                                        .registry = *hand->registry,
                                                        .poke = [this] { changed_.NotifyAll(); },
@@ -236,7 +237,7 @@ class Flock {
   const std::string job_dir_;
   const data::Datasets datasets_;
   const clock::SystemClock clock_;
-  const std::unique_ptr<checkpoint::FileSystem> files_;
+  const std::unique_ptr<storage::BlobStore> storage_;
   sync::Mutex mutex_;  // of `ended` and `end`
   sync::Condition changed_;
   transport::InprocNetwork network_;

@@ -398,9 +398,8 @@ absl::Status LeaseLoop::Conclude(const Orders& orders) {
   Course course = record_.course;
   course.step = orders.settled;
   course.loss = loss_;
-  ASSIGN_OR_RETURN(v1alpha1::Result result,
-                   WriteResult(parts_.files, parts_.model_folder, tensors, keep_best, course, stop_,
-                               batches_, parts_.model_metadata));
+  ASSIGN_OR_RETURN(v1alpha1::Result result, WriteResult(parts_.storage, tensors, keep_best, course,
+                                                        stop_, batches_, parts_.model_metadata));
   result.set_seconds(absl::ToDoubleSeconds(parts_.clock.Now() - started_));
   told_ = -1;
   Tell(orders);

@@ -16,8 +16,8 @@
 
 #include "absl/status/status.h"
 #include "common/clock/clock.h"
+#include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/checkpoint/file_system.h"
 #include "trainer/data/audit_log.h"
 #include "trainer/parameter_server/topology.h"
 #include "trainer/worker/course_store.h"
@@ -37,7 +37,6 @@ class LeaseLoop {
     const v1alpha1::TrainingJobSpec& spec;
     membership::MemberId self;
     std::string job_dir;
-    std::string model_folder;
     std::map<std::string, std::string> model_metadata;
     LeaseDesk& desk;
     ViewLinks& links;
@@ -45,7 +44,7 @@ class LeaseLoop {
     const data::Dataset& train;
     const data::Dataset* validation;  // may be null
     const parameter_server::JobTables& tables;
-    checkpoint::FileSystem& files;
+    storage::BlobStore& storage;
     TrainingBoard& board;
     Stopwatch& stopwatch;
     StepFiles& step_files;

@@ -15,7 +15,9 @@
 #include "common/net/address.h"
 #include "common/net/ports.h"
 #include "common/status/macros.h"
+#include "common/storage/blob_store.h"
 #include "common/tls/tls.h"
+#include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
@@ -120,7 +122,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                         ControlService& service, Intake& intake, metrics::Registry& registry,
                         transport::Transport& transport, absl::Duration grace) {
   const clock::SystemClock clock;
-  const std::unique_ptr<checkpoint::FileSystem> files = checkpoint::MakePosixFileSystem();
+  const auto storage = storage::Open(
+      checkpoint::JobPlace(inputs.spec.checkpoint().uri(), options.job_uid, options.job_dir));
+  if (!storage.ok()) Fail(kBadInput, storage.status());
   absl::StatusOr<std::unique_ptr<Worker>> worker =
       Worker::Create({.spec = inputs.spec,
                       .job_uid = options.job_uid,
@@ -133,7 +137,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                      {.engine = *opened.engine,
                       .datasets = inputs.datasets,
                       .transport = transport,
-                      .files = *files,
+                      .storage = **storage,
                       .clock = clock,
                       .registry = registry,
                       .poke = [&service] { service.Notify(); },

@@ -40,11 +40,6 @@ std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec
   return exchange::NewAllReduceExchange(sizes, algorithm);
 }
 
-std::string CheckpointRoot(const WorkerConfig& config) {
-  const std::string& uri = config.spec.checkpoint().uri();
-  return uri.empty() ? absl::StrCat(config.job_dir, "/checkpoints") : uri;
-}
-
 // What must be equal at all workers: the data always, the arithmetic where bits must agree.
 std::string IdentityOf(const WorkerConfig& config, const data::Datasets& datasets) {
   const std::string data = absl::StrCat("data=", datasets.digest.substr(0, 16));
@@ -55,7 +50,7 @@ v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
                                     const clock::Clock& clock) {
   v1alpha1::CheckpointStatus status;
   status.set_name(checkpoint::NameOf(result.id));
-  status.set_uri(absl::StrCat("file://", result.path));
+  status.set_uri(result.uri);
   status.set_step(result.id.step);
   status.mutable_time()->set_seconds(absl::ToUnixSeconds(clock.WallNow()));
   return status;
@@ -114,11 +109,10 @@ PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
                 .reproducible = config.spec.reproducible(),
                 .exchange = *exchange,
                 .stopwatch = stopwatch}),
-      checkpointing(
-          checkpoint::CheckpointStore(parts.files, CheckpointRoot(config), config.job_uid),
-          std::max<int64_t>(1, config.spec.checkpoint().keep()),
-          {{kDataDigest, parts.datasets.digest}},
-          [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }),
+      checkpointing(checkpoint::CheckpointStore(parts.storage, checkpoint::kCheckpoints),
+                    std::max<int64_t>(1, config.spec.checkpoint().keep()),
+                    {{kDataDigest, parts.datasets.digest}},
+                    [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }),
       loop(LoopParts()) {}
 
 MemberShell::AtOnce PeerWorker::State::AtOnce() {
@@ -132,7 +126,6 @@ StepLoop::Parts PeerWorker::State::LoopParts() {
   return {.spec = config.spec,
           .self = config.self,
           .job_dir = config.job_dir,
-          .model_folder = ModelFolder(config.spec, config.job_uid, config.job_dir),
           .model_metadata = ModelMetadata(parts.datasets.train, parts.datasets.normalization),
           .shell = shell,
           .links = links,
@@ -140,7 +133,7 @@ StepLoop::Parts PeerWorker::State::LoopParts() {
           .computer = computer,
           .engine = parts.engine,
           .checkpointing = checkpointing,
-          .files = parts.files,
+          .storage = parts.storage,
           .board = board,
           .stopwatch = stopwatch,
           .step_files = step_files,

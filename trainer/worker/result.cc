@@ -32,41 +32,33 @@ std::map<std::string, std::string> ModelMetadata(const data::Dataset& train,
   return metadata;
 }
 
-std::string ModelFolder(const v1alpha1::TrainingJobSpec& spec, std::string_view job_uid,
-                        const std::string& job_dir) {
-  const std::string& uri = spec.checkpoint().uri();
-  return uri.empty() ? job_dir : checkpoint::JobFolder(uri, job_uid);
-}
-
-absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
-                                             const std::string& folder, const TrainingState& state,
-                                             const Course& course, const v1alpha1::Stop& stop,
+absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
+                                             const TrainingState& state, const Course& course,
+                                             const v1alpha1::Stop& stop,
                                              const data::Batches& batches,
                                              const std::map<std::string, std::string>& metadata) {
   const bool best = state.keeps_best();
   // The newest parameters are the best ones when no validation was better.
   const bool newest_is_best = course.best_step == 0 || course.best_step == course.step;
-  return WriteResult(files, folder, state.ModelView(best && !newest_is_best), best, course, stop,
-                     batches, metadata);
+  return WriteResult(storage, state.ModelView(best && !newest_is_best), best, course, stop, batches,
+                     metadata);
 }
 
-absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
-                                             const std::string& folder,
+absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
                                              const std::vector<checkpoint::TensorView>& tensors,
                                              bool best, const Course& course,
                                              const v1alpha1::Stop& stop,
                                              const data::Batches& batches,
                                              const std::map<std::string, std::string>& metadata) {
-  const std::string path = absl::StrCat(folder, "/model.safetensors");
   ASSIGN_OR_RETURN(const std::string digest,
-                   checkpoint::WriteModel(files, path, tensors, metadata));
+                   checkpoint::WriteModel(storage, checkpoint::kModel, tensors, metadata));
   v1alpha1::Result result;
   for (const auto& [name, value] : Metrics(course, best)) (*result.mutable_metrics())[name] = value;
   result.set_steps(course.step);
   result.set_samples(batches.SamplesUpTo(course.step));
   result.set_epochs(course.step / batches.StepsPerEpoch());
   if (stop.has_target()) result.set_target_reached(TargetReached(course, stop));
-  result.mutable_model()->set_uri(absl::StrCat("file://", path));
+  result.mutable_model()->set_uri(storage.UriOf(checkpoint::kModel));
   result.mutable_model()->set_sha256(digest);
   return result;
 }

@@ -5,11 +5,10 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 
 #include "absl/status/statusor.h"
+#include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/checkpoint/file_system.h"
 #include "trainer/data/batches.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/worker/training_state.h"
@@ -21,21 +20,15 @@ namespace starling::worker {
 std::map<std::string, std::string> ModelMetadata(const data::Dataset& train,
                                                  const std::optional<data::Normalization>& scale);
 
-// The folder that the model goes to: where the job's checkpoints are kept if the spec names a
-// place, since that is what outlives the pods; else `job_dir`, which on one machine stays as well.
-std::string ModelFolder(const v1alpha1::TrainingJobSpec& spec, std::string_view job_uid,
-                        const std::string& job_dir);
-
-// Writes <folder>/model.safetensors, the best parameters if the state keeps them, and says how
-// training ended. `course` is that of the final state, its last validation included.
-absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
-                                             const std::string& folder, const TrainingState& state,
-                                             const Course& course, const v1alpha1::Stop& stop,
+// Writes checkpoint::kModel into the job's storage, the best parameters if the state keeps them,
+// and says how training ended. `course` is that of the final state, its last validation included.
+absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
+                                             const TrainingState& state, const Course& course,
+                                             const v1alpha1::Stop& stop,
                                              const data::Batches& batches,
                                              const std::map<std::string, std::string>& metadata);
 // The same of `tensors`, wherever they are; `best`: they are those of the best validation.
-absl::StatusOr<v1alpha1::Result> WriteResult(checkpoint::FileSystem& files,
-                                             const std::string& folder,
+absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
                                              const std::vector<checkpoint::TensorView>& tensors,
                                              bool best, const Course& course,
                                              const v1alpha1::Stop& stop,

@@ -449,8 +449,8 @@ absl::Status StepLoop::Do(const membership::Pause&) {
 
 absl::Status StepLoop::FinishTraining() {
   ASSIGN_OR_RETURN(v1alpha1::Result result,
-                   WriteResult(parts_.files, parts_.model_folder, parts_.state, pending_->settled,
-                               stop_, parts_.computer.batches(), parts_.model_metadata));
+                   WriteResult(parts_.storage, parts_.state, pending_->settled, stop_,
+                               parts_.computer.batches(), parts_.model_metadata));
   result.set_seconds(absl::ToDoubleSeconds(parts_.clock.Now() - started_));
   parts_.stopwatch.Enter(Activity::kCheckpoint);
   if (const absl::Status saved = SaveFinal(); !saved.ok()) {

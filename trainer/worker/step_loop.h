@@ -17,8 +17,8 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
+#include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/checkpoint/file_system.h"
 #include "trainer/data/audit_log.h"
 #include "trainer/membership/member.h"
 #include "trainer/worker/checkpointing.h"
@@ -40,7 +40,6 @@ class StepLoop {
     const v1alpha1::TrainingJobSpec& spec;
     membership::MemberId self;
     std::string job_dir;
-    std::string model_folder;
     std::map<std::string, std::string> model_metadata;
     MemberShell& shell;
     ViewLinks& links;
@@ -48,7 +47,7 @@ class StepLoop {
     StepComputer& computer;
     engine::Engine& engine;
     Checkpointing& checkpointing;
-    checkpoint::FileSystem& files;
+    storage::BlobStore& storage;
     TrainingBoard& board;
     Stopwatch& stopwatch;
     StepFiles& step_files;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker without its surroundings: membership, exchange and loop put together over an engine,
-// data, a transport and a file system that are handed in. There are two kinds; to add one:
+// data, a transport and a storage that are handed in. There are two kinds; to add one:
 // implement Worker, a line in Create.
 //
 // main.cc gives it libtorch, TCP and a disk; tests give it a tiny engine and peers in one process.
@@ -15,8 +15,8 @@
 #include "absl/status/statusor.h"
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
+#include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/checkpoint/file_system.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/engine/engine.h"
 #include "trainer/membership/member.h"
@@ -40,7 +40,7 @@ struct WorkerParts {
   engine::Engine& engine;
   const data::Datasets& datasets;
   transport::Transport& transport;
-  checkpoint::FileSystem& files;
+  storage::BlobStore& storage;  // the job's place (checkpoint::JobPlace)
   const clock::Clock& clock;
   metrics::Registry& registry;
   std::function<void()> poke;                           // the report has news; called on any thread

@@ -290,7 +290,7 @@ TEST_F(WorkerTest, ACheckpointIsWrittenAtItsTurn) {
   flock.AskForCheckpoint();
 
   ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).checkpoint_turn == 1; }));
-  EXPECT_THAT(flock.TrainingOf(0).checkpoint().uri(), HasSubstr("/checkpoints/job/"));
+  EXPECT_THAT(flock.TrainingOf(0).checkpoint().uri(), HasSubstr("/checkpoints/0000000001-"));
 }
 
 TEST_F(WorkerTest, AllWorkersKilledTheJobGoesOnFromTheNewestCheckpoint) {
