@@ -32,10 +32,6 @@ absl::Status GetStatus(const ScriptedServer::Handler& handler) {
   return status;
 }
 
-Json MapOf(const std::string& name) {
-  return {{"apiVersion", "v1"}, {"kind", "ConfigMap"}, {"metadata", {{"name", name}}}};
-}
-
 TEST(HttpKubeClientTest, ConnectionsAreKeptAndManagedFieldsAreNot) {
   ScriptedServer server([&](Conversation& c, int) {
     c.Answer(200, kMap);
