@@ -4,15 +4,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/model/bits.h"
 
 namespace starling::model {
-namespace {
-
-constexpr std::uint8_t Bit(int index) { return static_cast<std::uint8_t>(1 << index); }
-constexpr bool Has(std::uint8_t mask, int index) { return (mask >> index & 1) != 0; }
-
-}  // namespace
-
 ClientState ClientModel::Initial() const { return {}; }
 
 int ClientModel::Pushed(const State& state) const {

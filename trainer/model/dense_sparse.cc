@@ -5,16 +5,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/model/bits.h"
 
 namespace starling::model {
-namespace {
-
-constexpr std::uint8_t Bit(int index) { return static_cast<std::uint8_t>(1 << index); }
-constexpr bool Has(std::uint8_t mask, int index) { return (mask >> index & 1) != 0; }
-constexpr bool Covers(int mask, int part) { return (part & ~mask) == 0; }
-
-}  // namespace
-
 DenseSparseState DenseSparseModel::Initial() const {
   State state{};
   state.epoch = 1;

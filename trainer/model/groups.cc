@@ -6,12 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/model/bits.h"
 
 namespace starling::model {
 namespace {
-
-constexpr std::uint8_t Bit(int index) { return static_cast<std::uint8_t>(1 << index); }
-constexpr bool Has(std::uint8_t mask, int index) { return (mask >> index & 1) != 0; }
 
 std::uint8_t MaskOf(const GroupRecord& record) {
   std::uint8_t mask = 0;
@@ -433,7 +431,7 @@ void GroupModel::CheckBase(State& state, int process, int group, std::uint32_t b
     const GroupRecord& record = state.views[older].groups[group];
     bool excused = false;
     for (int view = epoch; view > record.epoch; view = state.views[view].parent) {
-      excused = excused || (MaskOf(record) & ~state.views[view].ended) == 0;
+      excused = excused || Covers(state.views[view].ended, MaskOf(record));
     }
     if (excused || IsPrefix(state.settled[state.views[record.epoch].number][group], base)) continue;
     state.harm = Harm::kSettledLost;

@@ -5,13 +5,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "trainer/model/bits.h"
 #include "trainer/model/groups.h"
 
 namespace starling::model {
 namespace {
-
-constexpr std::uint8_t Bit(int index) { return static_cast<std::uint8_t>(1 << index); }
-constexpr bool Has(std::uint8_t mask, int index) { return (mask >> index & 1) != 0; }
 
 std::uint8_t MaskOf(const std::vector<int>& members) {
   std::uint8_t mask = 0;
