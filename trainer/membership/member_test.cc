@@ -2,6 +2,7 @@
 #include "trainer/membership/member.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -54,7 +55,9 @@ Member Make(const MemberId& id, const Rules& rules = {}) {
 class Group {
  public:
   explicit Group(const std::vector<MemberId>& ids, const Rules& rules = {}) {
-    for (const MemberId& id : ids) members_.emplace(id, Make(id, rules));
+    for (const MemberId& id : ids) {
+      told_[id] = NewsOf(members_.emplace(id, Make(id, rules)).first->second);
+    }
   }
   Member& operator[](const MemberId& id) { return members_.at(id); }
 
@@ -87,6 +90,10 @@ class Group {
     return reduction;
   }
   void Do(const MemberId& id, const Actions& actions) {
+    const auto news = NewsOf(members_.at(id));
+    if (std::exchange(told_[id], news) != news) {
+      EXPECT_NE(Find<SendReport>(actions), nullptr) << "what has changed is told at once";
+    }
     for (const Action& action : actions) {
       done_[id].push_back(action);
       if (const auto* send = std::get_if<SendSyncId>(&action)) {
@@ -103,8 +110,24 @@ class Group {
   Actions Take(const MemberId& id) { return std::exchange(done_[id], {}); }
 
  private:
+  // What a coordinator waits for.
+  using News = std::tuple<Phase, std::uint64_t, ViewNumber, ViewNumber, ViewNumber, bool, bool,
+                          std::int64_t>;
+  static News NewsOf(const Member& member) {
+    const Report report = member.MakeReport();
+    return {report.phase,
+            report.highest_incarnation,
+            report.fence,
+            report.candidate ? report.candidate->number : 0,
+            report.state ? report.state->view : 0,
+            report.leaving,
+            report.stopped,
+            report.checkpoint_turn};
+  }
+
   std::map<MemberId, Member> members_;
   std::map<MemberId, Actions> done_;
+  std::map<MemberId, News> told_;
 };
 
 TEST(Member, AFreshViewRunsFromStepZero) {
@@ -485,6 +508,370 @@ TEST(Member, EvictedAliveItHoldsItsStateAndIsOut) {
   EXPECT_EQ(group[kB].phase(), Phase::kOut);
   EXPECT_EQ(group[kB].state(), (StateId{V(1, 1), 1}));
   EXPECT_EQ(group[kB].fence(), V(1, 2));
+}
+
+TEST(Member, EndsForEachReasonThatADirectiveCanGive) {
+  for (bool Directive::*reason : {&Directive::finished, &Directive::superseded}) {
+    Member member = Make(kA);
+    Directive directive;
+    directive.incarnation = 1;
+    directive.*reason = true;
+    directive.view = ViewOf(V(1, 1), {kA});
+    const Actions actions = member.OnDirective(directive);
+    ASSERT_NE(Find<Exit>(actions), nullptr);
+    EXPECT_EQ(Find<Exit>(actions)->reason == "training has finished",
+              reason == &Directive::finished);
+    EXPECT_EQ(member.view(), nullptr) << "nothing else of it counts";
+  }
+  EXPECT_NE(Find<Exit>(Make(kA).OnGraceOver()), nullptr);
+}
+
+TEST(Member, AViewIsInstalledOnceAndALowerOneNever) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 5), {kA})));
+  group.Reduce({kA});
+  EXPECT_TRUE(group[kA].OnDirective(Tell(ViewOf(V(1, 5), {kA}))).empty());
+  EXPECT_TRUE(group[kA].OnDirective(Tell(ViewOf(V(1, 4), {kA, kB}))).empty());
+  EXPECT_TRUE(group[kA].OnDirective(Tell(Prepared(V(1, 5), V(1, 5), {kA}))).empty());
+  EXPECT_EQ(group[kA].state(), (StateId{V(1, 5), 1}));
+}
+
+// A successor may tell of a view that the one before it has published.
+TEST(Member, AViewOfAnOlderCoordinatorIsNotTakenFromANewerOneEither) {
+  Member member = Make(kA);
+  Directive directive = Tell(ViewOf(V(1, 7), {kA}));
+  directive.incarnation = 2;
+  member.OnDirective(directive);
+  EXPECT_EQ(member.view(), nullptr);
+  EXPECT_EQ(member.highest_incarnation(), 2U);
+}
+
+TEST(Member, APreparedViewIsACandidateOnlyInTheViewInWhichItWasPreparedAndWhileThatGoesOn) {
+  const Directive planned = Tell(Prepared(V(1, 4), V(1, 2), {kA, kB}));
+  Group elsewhere({kA, kB});
+  elsewhere.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  elsewhere.Do(kA, elsewhere[kA].OnDirective(planned));
+  EXPECT_EQ(elsewhere[kA].view()->number, V(1, 4)) << "it joins, as who is in no view does";
+
+  Group broken({kA, kB});
+  broken.Tell(Tell(ViewOf(V(1, 2), {kA, kB})));
+  broken.Do(kA, broken[kA].OnBroken(V(1, 2), {}));
+  broken.Do(kA, broken[kA].OnDirective(planned));
+  EXPECT_FALSE(broken[kA].MakeReport().candidate);
+  EXPECT_EQ(broken[kA].view()->number, V(1, 2));
+
+  Group syncing({kA, kB});
+  syncing.Do(kA, syncing[kA].OnDirective(Tell(ViewOf(V(1, 2), {kA, kB}))));
+  ASSERT_EQ(syncing[kA].phase(), Phase::kSync);
+  syncing.Do(kA, syncing[kA].OnDirective(planned));
+  EXPECT_EQ(syncing[kA].MakeReport().candidate->number, V(1, 4));
+  EXPECT_EQ(Find<SendReport>(syncing[kA].OnDirective(planned)), nullptr) << "that is no news";
+}
+
+TEST(Member, APreparedViewWithoutMeIsNothingToMe) {
+  Member member = Make(kC);
+  member.OnDirective(Tell(Prepared(V(1, 4), V(1, 2), {kA, kB})));
+  EXPECT_EQ(member.view(), nullptr);
+  EXPECT_EQ(member.phase(), Phase::kOut);
+}
+
+TEST(Member, WhoCopiesTakesCandidatesToo) {
+  Member member = Make(kB);
+  member.OnDirective(Tell(ViewOf(V(1, 2), {kA, kB})));
+  SyncId far{V(1, 2), kA, StateId{V(1, 1), 5}, {}, {}};
+  const Actions actions = member.OnSyncId(far);
+  ASSERT_NE(Find<CopyState>(actions), nullptr);
+  EXPECT_NE(Find<SendReport>(actions), nullptr);
+  member.OnDirective(Tell(Prepared(V(1, 3), V(1, 2), {kA, kB})));
+  EXPECT_TRUE(member.MakeReport().candidate);
+  EXPECT_EQ(member.NextControlWord().candidate, static_cast<std::int64_t>(V(1, 3)));
+
+  EXPECT_TRUE(member.OnCopied(V(1, 1)).empty()) << "that copy was for another view";
+  EXPECT_TRUE(member.OnLoaded(V(1, 2)).empty()) << "nobody has asked for that";
+  EXPECT_EQ(Find<AdoptCopy>(member.OnCopied(V(1, 2)))->id, (StateId{V(1, 2), 5}));
+  EXPECT_TRUE(member.OnCopied(V(1, 2)).empty());
+}
+
+TEST(Member, ACheckpointIsOfferedAndLoadedForTheViewThatAskedForItOnly) {
+  Member member = Make(kA);
+  View view = ViewOf(V(2, 2), {kA});
+  view.restore = true;
+  member.OnDirective(Tell(view));
+  const CheckpointOffer offer{{V(1, 4), 30}, {}};
+  EXPECT_TRUE(member.OnCheckpointFound(V(2, 1), offer).empty());
+  const Actions actions = member.OnCheckpointFound(V(2, 2), offer);
+  ASSERT_NE(Find<LoadCheckpoint>(actions), nullptr);
+  EXPECT_EQ(Find<LoadCheckpoint>(actions)->name, (StateId{V(1, 4), 30}));
+  EXPECT_NE(Find<SendReport>(actions), nullptr);
+  EXPECT_EQ(member.phase(), Phase::kCopy);
+  EXPECT_TRUE(member.OnCheckpointFound(V(2, 2), offer).empty());
+  EXPECT_TRUE(member.OnLoaded(V(2, 1)).empty());
+  EXPECT_TRUE(member.OnCopied(V(2, 2)).empty());
+  EXPECT_EQ(Find<AdoptCopy>(member.OnLoaded(V(2, 2)))->id, (StateId{V(2, 2), 30}));
+  EXPECT_EQ(member.MakeReport().settled_step, 30) << "only what is settled is in a checkpoint";
+}
+
+TEST(Member, WithoutAWitnessItIsLostAndSaysSo) {
+  Member member = Make(kA);
+  View view = ViewOf(V(1, 3), {kA});
+  view.since = {{V(1, 2), {kB}}};
+  const Actions actions = member.OnDirective(Tell(view));
+  EXPECT_EQ(member.phase(), Phase::kLost);
+  EXPECT_TRUE(std::holds_alternative<SendReport>(actions.back()));
+  EXPECT_TRUE(member.OnBroken(V(1, 3), {}).empty());
+}
+
+TEST(Member, WhatBelongedToAViewIsForgottenInTheNext) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  group.Reduce({kA, kB});
+  group.Do(kA, group[kA].OnBroken(V(1, 1), {kB}));
+  group.Do(kA, group[kA].OnDirective(Tell(ViewOf(V(1, 2), {kA, kB}))));
+  const Report report = group[kA].MakeReport();
+  EXPECT_TRUE(report.unreachable.empty());
+  EXPECT_EQ(report.base_step, -1);
+  EXPECT_FALSE(report.stepped);
+  EXPECT_EQ(report.fence, V(1, 2));
+}
+
+TEST(Member, WhoLingersGoesOnLingeringInViewsWithoutIt) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  group.Tell(Tell(Prepared(V(1, 2), V(1, 1), {kA})));
+  group.Reduce({kA, kB});
+  ASSERT_EQ(group[kB].phase(), Phase::kLinger);
+  EXPECT_EQ(Find<Pause>(group.Take(kB))->phase, Phase::kLinger);
+  group.Do(kB, group[kB].OnDirective(Tell(ViewOf(V(1, 3), {kA}))));
+  EXPECT_EQ(group[kB].phase(), Phase::kLinger);
+  EXPECT_NE(Find<Pause>(group.Take(kB)), nullptr);
+}
+
+TEST(Member, ItContributesTheNewestOfWhatItKnows) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  EXPECT_EQ(group[kA].NextControlWord(), ControlWord{});
+  Directive directive = SettingsOf(4, false);
+  directive.checkpoint_turn = 7;
+  group.Tell(directive);
+  directive = SettingsOf(3, false);
+  directive.checkpoint_turn = 6;  // late
+  group.Tell(directive);
+  ControlWord word = group[kA].NextControlWord();
+  EXPECT_EQ(word.settings_generation, 4);
+  EXPECT_EQ(word.checkpoint_turn, 7);
+  EXPECT_EQ(word.stop, 0);
+  group.Reduce({kA});
+  word = group[kA].NextControlWord();
+  EXPECT_EQ(word.settings_generation, 4) << "agreed on";
+  EXPECT_EQ(word.checkpoint_turn, 7);
+  group.Do(kA, group[kA].OnTerminate());
+  EXPECT_EQ(group[kA].NextControlWord().stop, 1);
+}
+
+TEST(Member, ATurnIsTakenOnceAndANewOneTakesThePlaceOfOneThatIsNotCommitted) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  group.Tell(turn);
+  group.Reduce({kA});
+  group.Take(kA);
+  group.Reduce({kA});
+  EXPECT_EQ(Find<TakeCheckpoint>(group.Take(kA)), nullptr) << "the same turn";
+  turn.checkpoint_turn = 6;
+  group.Tell(turn);
+  group.Reduce({kA});
+  Actions actions = group.Take(kA);
+  EXPECT_EQ(Find<DropCheckpoint>(actions)->id, (StateId{V(1, 1), 1}));
+  EXPECT_EQ(Find<TakeCheckpoint>(actions)->id, (StateId{V(1, 1), 3}));
+  EXPECT_EQ(Find<TakeCheckpoint>(actions)->agreed.checkpoint_turn, 6);
+  EXPECT_FALSE(Find<TakeCheckpoint>(actions)->last);
+
+  // The answer of the one that was dropped says nothing of this one.
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
+  group.Reduce({kA});
+  EXPECT_EQ(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 3}));
+  EXPECT_EQ(Find<CommitCheckpoint>(group.Take(kA))->id, (StateId{V(1, 1), 3}));
+  EXPECT_TRUE(group[kA].OnCheckpointWritten({V(1, 1), 3}).empty()) << "it is being committed";
+  EXPECT_TRUE(group[kA].OnCheckpointCommitted({V(1, 1), 1}).empty());
+
+  // One that is being committed is not dropped.
+  turn.checkpoint_turn = 8;
+  group.Tell(turn);
+  group.Reduce({kA});
+  actions = group.Take(kA);
+  EXPECT_EQ(Find<DropCheckpoint>(actions), nullptr);
+  EXPECT_NE(Find<TakeCheckpoint>(actions), nullptr);
+  EXPECT_TRUE(group[kA].OnCheckpointCommitted({V(1, 1), 5}).empty()) << "not asked for yet";
+}
+
+// Training is over, and a turn comes with the reduction that settles its last step.
+TEST(Member, ATurnThatComesWithAnEmptyReductionIsSettledAlready) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Reduce({kA});
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  group.Tell(turn);
+  group.Reduce({kA}, /*empty=*/true);
+  EXPECT_EQ(group[kA].phase(), Phase::kDone);
+  group.Take(kA);
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
+  EXPECT_NE(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
+}
+
+TEST(Member, ASettledSnapshotOutlivesItsView) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  group.Tell(turn);
+  group.Reduce({kA});
+  group.Reduce({kA});
+  group.Tell(Tell(ViewOf(V(1, 2), {kA})));
+  EXPECT_EQ(Find<DropCheckpoint>(group.Take(kA)), nullptr);
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
+  EXPECT_NE(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
+}
+
+TEST(Member, ABreakOfAnotherViewOrAfterTheEndIsNoNews) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 2), {kA, kB})));
+  EXPECT_TRUE(group[kA].OnBroken(V(1, 1), {kB}).empty());
+  group.Reduce({kA, kB}, /*empty=*/true);
+  ASSERT_EQ(group[kA].phase(), Phase::kDone);
+  EXPECT_NE(Find<Pause>(group.Take(kA)), nullptr);
+  EXPECT_TRUE(group[kA].OnBroken(V(1, 2), {kB}).empty());
+  EXPECT_EQ(group[kA].phase(), Phase::kDone);
+}
+
+TEST(Member, ABreakInTheSyncRoundOrACopyAbortsToo) {
+  Member syncing = Make(kB);
+  syncing.OnDirective(Tell(ViewOf(V(1, 2), {kA, kB})));
+  const Actions actions = syncing.OnBroken(V(1, 2), {kA});
+  EXPECT_EQ(Find<AbortView>(actions)->view, V(1, 2));
+  EXPECT_EQ(syncing.phase(), Phase::kAborted);
+
+  Member copying = Make(kB);
+  copying.OnDirective(Tell(ViewOf(V(1, 2), {kA, kB})));
+  copying.OnSyncId({V(1, 2), kA, StateId{V(1, 1), 5}, {}, {}});
+  ASSERT_EQ(copying.phase(), Phase::kCopy);
+  copying.OnBroken(V(1, 2), {kA});
+  EXPECT_EQ(copying.phase(), Phase::kAborted);
+  EXPECT_TRUE(copying.OnCopied(V(1, 2)).empty());
+}
+
+TEST(Member, WhoIsAskedToLeaveGoesAtOnceIfNobodyNeedsIt) {
+  Member idle = Make(kA);
+  EXPECT_NE(Find<Exit>(idle.OnTerminate()), nullptr);
+  EXPECT_TRUE(idle.OnTerminate().empty()) << "it knows";
+
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  const Actions running = group[kA].OnTerminate();
+  EXPECT_EQ(Find<Exit>(running), nullptr);
+  EXPECT_NE(Find<SendReport>(running), nullptr);
+  EXPECT_TRUE(group[kA].MakeReport().leaving);
+  group.Reduce({kA, kB}, /*empty=*/true);
+  EXPECT_NE(Find<Exit>(group[kB].OnTerminate()), nullptr) << "training is over";
+
+  Group evicted({kA, kB});
+  evicted.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  evicted.Tell(Tell(ViewOf(V(1, 2), {kA})));
+  ASSERT_EQ(evicted[kB].phase(), Phase::kOut);
+  EXPECT_EQ(Find<Exit>(evicted[kB].OnTerminate()), nullptr) << "it holds a state";
+}
+
+TEST(Member, WhoIsAskedToLeaveAHaltedJobGoesWhenItsStateIsSaved) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Tell(SettingsOf(3, true));
+  group.Reduce({kA});
+  group.Reduce({kA}, /*empty=*/true);
+  ASSERT_EQ(group[kA].phase(), Phase::kDone);
+  const StateId last = *group[kA].state();
+  group.Do(kA, group[kA].OnCheckpointWritten(last));
+  group.Take(kA);
+  group.Do(kA, group[kA].OnTerminate());
+  EXPECT_EQ(Find<Exit>(group.Take(kA)), nullptr);
+  group.Do(kA, group[kA].OnCheckpointCommitted(last));
+  EXPECT_NE(Find<Exit>(group.Take(kA)), nullptr);
+}
+
+TEST(Member, AViewThatStartsHaltedSavesItsStateAgainUnderItsName) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Tell(SettingsOf(3, true));
+  group.Reduce({kA});
+  group.Take(kA);
+  group.Tell(Tell(ViewOf(V(1, 2), {kA})));
+  const Actions actions = group.Take(kA);
+  ASSERT_NE(Find<TakeCheckpoint>(actions), nullptr);
+  EXPECT_EQ(Find<TakeCheckpoint>(actions)->id, (StateId{V(1, 2), 1}));
+  EXPECT_TRUE(Find<TakeCheckpoint>(actions)->last);
+  EXPECT_TRUE(Find<membership::Run>(actions)->settle_only);
+}
+
+TEST(Member, AHaltThatIsTakenBackBeforeItWasSettledGoesOnInTheSameView) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Tell(SettingsOf(3, true));
+  group.Reduce({kA});
+  group.Take(kA);
+  group.Tell(SettingsOf(4, false));
+  group.Reduce({kA}, /*empty=*/true);
+  EXPECT_EQ(group[kA].phase(), Phase::kRun);
+  const Actions actions = group.Take(kA);
+  ASSERT_NE(Find<membership::Run>(actions), nullptr);
+  EXPECT_FALSE(Find<membership::Run>(actions)->settle_only);
+  EXPECT_EQ(Find<membership::Run>(actions)->settings.generation, 4);
+}
+
+TEST(Member, ItsReportHoldsAllThatItKnows) {
+  Member member({kA, "haswell", LastExit{1, 9, "tail", 5}, {}});
+  EXPECT_EQ(member.MakeReport().settled_step, -1);
+  member.OnDirective(Tell(ViewOf(V(3, 1), {kA})));
+  member.SetTraining({"bytes", true, "why"});
+  const Report report = member.MakeReport();
+  EXPECT_EQ(report.id, kA);
+  EXPECT_EQ(report.highest_incarnation, 3U);
+  EXPECT_EQ(report.installed->number, V(3, 1));
+  EXPECT_EQ(report.state, (StateId{V(3, 1), 0}));
+  EXPECT_EQ(report.phase, Phase::kRun);
+  EXPECT_EQ(report.last_exit, (LastExit{1, 9, "tail", 5}));
+  EXPECT_EQ(report.numeric_identity, "haswell");
+  EXPECT_EQ(report.training, (Training{"bytes", true, "why"}));
+  EXPECT_EQ(report.base_step, 0);
+  EXPECT_FALSE(report.stopped);
+}
+
+TEST(Member, TheFirstStepOfAViewIsToldAtOnceAndLaterOnesWithTheRest) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Take(kA);
+  group.Reduce({kA});
+  EXPECT_NE(Find<SendReport>(group.Take(kA)), nullptr);
+  group.Reduce({kA});
+  EXPECT_EQ(Find<SendReport>(group.Take(kA)), nullptr);
+}
+
+// Its last step is settled in the old view only if the others have it.
+TEST(Member, AStepThatTheOthersMakeAnewIsNotSettledAnyMore) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Reduce({kA});
+  group.Reduce({kA});
+  EXPECT_EQ(group[kA].MakeReport().settled_step, 1);
+  View other = ViewOf(V(1, 2), {kB});
+  group.Do(kB, group[kB].OnDirective(Tell(other)));
+  View both = ViewOf(V(1, 3), {kA, kB});
+  group.Tell(Tell(both));
+  EXPECT_EQ(group[kA].state(), (StateId{V(1, 3), 0}));
+  EXPECT_EQ(group[kA].MakeReport().settled_step, 0);
 }
 
 }  // namespace
