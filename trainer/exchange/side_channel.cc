@@ -29,11 +29,11 @@ SideChannel::SideChannel(const Step& step, GroupsOfRank groups_of_rank)
 
 absl::Status SideChannel::SendStatistics(std::span<const double> rows, int columns) {
   const auto expected =
-      static_cast<std::size_t>(groups_of_rank_(rank()).count()) * static_cast<std::size_t>(columns);
+      static_cast<std::size_t>(groups_of_rank_(rank()).size()) * static_cast<std::size_t>(columns);
   if (rows.size() != expected) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", step_, ": ", rows.size(), " statistics were given, but this rank's ",
-                     groups_of_rank_(rank()).count(), " groups have ", columns, " each"));
+                     groups_of_rank_(rank()).size(), " groups have ", columns, " each"));
   }
   rows_.assign(rows.begin(), rows.end());
   columns_ = columns;
@@ -74,7 +74,7 @@ absl::Status SideChannel::CollectStatistics(Outcome& outcome) {
       rows[peer] = rows_;
       continue;
     }
-    rows[peer].resize(static_cast<std::size_t>(groups_of_rank_(peer).count()) * columns);
+    rows[peer].resize(static_cast<std::size_t>(groups_of_rank_(peer).size()) * columns);
     receives.push_back(
         mesh_->PostReceive(peer, tag, std::as_writable_bytes(std::span(rows[peer]))));
   }

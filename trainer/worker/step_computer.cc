@@ -64,7 +64,7 @@ absl::Status StepComputer::ValidateMine(const Layout& layout, std::span<double> 
   int64_t shares = 0;
   for (int rank = 0; rank < layout.size; ++rank) {
     if (rank == layout.rank) index = shares;
-    if (parts_.exchange.Groups(rank, layout.size, layout.groups).count() > 0) ++shares;
+    if (parts_.exchange.Groups(rank, layout.size, layout.groups).size() > 0) ++shares;
   }
   return ValidateShare(parts_.engine, *parts_.validation, index, shares,
                        statistics.subspan(1, kValidationColumns));
