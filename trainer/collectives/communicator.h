@@ -23,14 +23,19 @@ inline constexpr std::uint32_t kFirstBucketChannel = 1024;  // and one more per 
 // Thread-compatible.
 class Workspace {
  public:
-  // Unspecified content, valid until the next call.
-  std::span<float> Floats(std::size_t count) {
-    if (floats_.size() < count) floats_.resize(count);
-    return std::span(floats_).first(count);
-  }
+  // Unspecified content, valid until the next call of the same. Bytes begin at a multiple of 8.
+  std::span<float> Floats(std::size_t count) { return Of(floats_, count); }
+  std::span<std::byte> Bytes(std::size_t count) { return Of(bytes_, count); }
 
  private:
+  template <typename T>
+  static std::span<T> Of(std::vector<T>& memory, std::size_t count) {
+    if (memory.size() < count) memory.resize(count);
+    return std::span(memory).first(count);
+  }
+
   std::vector<float> floats_;
+  std::vector<std::byte> bytes_;
 };
 
 struct Communicator {

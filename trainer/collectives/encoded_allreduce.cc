@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/collectives/encoded_allreduce.h"
+
+#include <string>
+#include <vector>
+
+#include "common/status/macros.h"
+#include "trainer/collectives/ranges.h"
+#include "trainer/kernels/span_math.h"
+
+namespace starling::collectives {
+namespace {
+
+using compression::Codec;
+
+// One rank's part in one call. Between two ranks the share of the receiver's part comes first, then
+// the sum of the sender's: one tag serves both.
+class Reduction {
+ public:
+  Reduction(const Communicator& communicator, compression::Compressor& compressor,
+            std::uint64_t update, std::size_t first, std::span<float> data)
+      : communicator_(communicator),
+        compressor_(compressor),
+        codec_(compressor.codec()),
+        update_(update),
+        first_(first),
+        data_(data),
+        size_(communicator.size()),
+        own_(RangeOf(communicator.rank())),
+        incoming_(static_cast<std::size_t>(size_)) {
+    LayOut();
+  }
+
+  absl::Status Run() {
+    if (codec_.fixed_size()) PostReceives();
+    RETURN_IF_ERROR(SendShares());
+    RETURN_IF_ERROR(SumUp());
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != communicator_.rank()) RETURN_IF_ERROR(TakeSum(peer));
+    }
+    for (const transport::Ticket send : sends_) {
+      RETURN_IF_ERROR(communicator_.mesh.Wait(send, communicator_.deadline));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  // What comes from a peer: its share of my part, and the sum of its own.
+  struct Incoming {
+    std::span<std::byte> share, sum;
+    transport::Ticket share_ticket = 0, sum_ticket = 0;
+  };
+
+  Range RangeOf(int rank) const { return PartOf(data_.size(), rank, size_); }
+
+  // Room for every share and sum, each at a multiple of 8 bytes.
+  void LayOut() {
+    constexpr std::size_t kAligned = 8;
+    std::size_t total = 0;
+    const auto room = [&](const Range& range) {
+      const std::size_t begin = total;
+      total += (codec_.MaxBytes(range.size()) + kAligned - 1) / kAligned * kAligned;
+      return begin;
+    };
+    for (int peer = 0; peer < size_; ++peer) {
+      (void)room(own_), (void)room(RangeOf(peer)), (void)room(RangeOf(peer));
+    }
+    const std::span<std::byte> bytes = communicator_.workspace.Bytes(total);
+    total = 0;
+    for (int peer = 0; peer < size_; ++peer) {
+      const Range theirs = RangeOf(peer);
+      incoming_[peer].share = bytes.subspan(room(own_), codec_.MaxBytes(own_.size()));
+      incoming_[peer].sum = bytes.subspan(room(theirs), codec_.MaxBytes(theirs.size()));
+      outgoing_.push_back(bytes.subspan(room(theirs), codec_.MaxBytes(theirs.size())));
+    }
+  }
+
+  void PostReceives() {
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer == communicator_.rank()) continue;
+      Incoming& from = incoming_[peer];
+      const auto post = [&](std::span<std::byte> bytes) {
+        return bytes.empty() ? 0 : communicator_.mesh.PostReceive(peer, communicator_.tag, bytes);
+      };
+      from.share_ticket = post(from.share);
+      from.sum_ticket = post(from.sum);
+    }
+  }
+
+  // Waits for what was posted; bytes of another size than the largest are received whole, and kept
+  // in `message`.
+  absl::StatusOr<std::span<const std::byte>> Received(int peer, transport::Ticket ticket,
+                                                      std::span<const std::byte> bytes,
+                                                      std::string& message) {
+    transport::Mesh& mesh = communicator_.mesh;
+    if (codec_.fixed_size()) {
+      RETURN_IF_ERROR(mesh.Wait(ticket, communicator_.deadline));
+      return bytes;
+    }
+    ASSIGN_OR_RETURN(message, mesh.ReceiveMessage(peer, communicator_.tag, bytes.size(),
+                                                  communicator_.deadline));
+    return std::as_bytes(std::span(message));
+  }
+
+  absl::StatusOr<std::span<const std::byte>> Encoded(const Range& range,
+                                                     std::span<const float> values,
+                                                     std::span<std::byte> bytes) {
+    ASSIGN_OR_RETURN(const std::size_t size,
+                     compressor_.Encode(update_, {first_ + range.begin}, values, bytes));
+    return bytes.first(size);
+  }
+
+  void Send(int peer, std::span<const std::byte> bytes) {
+    sends_.push_back(communicator_.mesh.PostSend(peer, communicator_.tag, bytes));
+  }
+
+  // The next rank's first, so that not all begin with rank 0.
+  absl::Status SendShares() {
+    for (int i = 1; i < size_; ++i) {
+      const int peer = (communicator_.rank() + i) % size_;
+      const Range range = RangeOf(peer);
+      if (range.size() == 0) continue;
+      ASSIGN_OR_RETURN(const auto bytes,
+                       Encoded(range, range.Of(std::span<const float>(data_)), outgoing_[peer]));
+      Send(peer, bytes);
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status SumUp() {
+    if (own_.size() == 0) return absl::OkStatus();
+    const std::span<float> mine = own_.Of(data_);
+    const std::span<float> scratch = communicator_.workspace.Floats(2 * own_.size());
+    const std::span<float> sum = scratch.first(own_.size()), share = scratch.last(own_.size());
+    for (int peer = 0; peer < size_; ++peer) {
+      const bool is_own = peer == communicator_.rank();
+      const std::span<float> into = peer == 0 ? sum : share;
+      if (is_own) {
+        kernels::Copy(mine, into);
+      } else {
+        std::string message;
+        ASSIGN_OR_RETURN(const auto bytes, Received(peer, incoming_[peer].share_ticket,
+                                                    incoming_[peer].share, message));
+        RETURN_IF_ERROR(codec_.Decode(bytes, into));
+      }
+      if (peer > 0) kernels::Add(share, sum);
+    }
+    ASSIGN_OR_RETURN(const auto bytes, Encoded(own_, sum, outgoing_[communicator_.rank()]));
+    for (int peer = 0; peer < size_; ++peer) {
+      if (peer != communicator_.rank()) Send(peer, bytes);
+    }
+    return codec_.Decode(bytes, mine);
+  }
+
+  absl::Status TakeSum(int peer) {
+    const Range range = RangeOf(peer);
+    if (range.size() == 0) return absl::OkStatus();
+    std::string message;
+    ASSIGN_OR_RETURN(const auto bytes,
+                     Received(peer, incoming_[peer].sum_ticket, incoming_[peer].sum, message));
+    return codec_.Decode(bytes, range.Of(data_));
+  }
+
+  const Communicator& communicator_;
+  compression::Compressor& compressor_;
+  const Codec& codec_;
+  const std::uint64_t update_;
+  const std::size_t first_;
+  const std::span<float> data_;
+  const int size_;
+  const Range own_;
+  std::vector<Incoming> incoming_;              // by rank
+  std::vector<std::span<std::byte>> outgoing_;  // shares by rank; my own place: the sum
+  std::vector<transport::Ticket> sends_;
+};
+
+}  // namespace
+
+absl::Status EncodedAllreduce(const Communicator& communicator, compression::Compressor& compressor,
+                              std::uint64_t update, std::size_t first, std::span<float> data) {
+  if (communicator.size() == 1 || data.empty()) return absl::OkStatus();
+  return Reduction(communicator, compressor, update, first, data).Run();
+}
+
+}  // namespace starling::collectives

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sum of arrays that travel encoded, by any codec.
+//
+// The array is cut into a part for each rank, its owner. Every rank encodes its share of part j and
+// sends it to owner j. The owner decodes each share once, adds them in float in the order of ranks
+// (its own as it is), encodes the sum once, and every rank, the owner too, takes the decoded sum:
+// so all ranks have equal bits, whatever the codec loses. Each rank sends 2 (n-1)/n times the
+// encoded array, as a ring would; a ring itself would encode every partial sum anew and lose
+// something in each of its rounds.
+//
+// With error feedback what a rank's encoding loses of its shares, and of the sum that it owns, goes
+// to this rank's residual: one encoding an element, so one residual an element.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "absl/status/status.h"
+#include "trainer/collectives/communicator.h"
+#include "trainer/compression/compressor.h"
+
+namespace starling::collectives {
+
+// `data` lies in the flat gradient from element `first` on; what is lost is pending in `compressor`
+// under `update`. All ranks call with the same length, codec and order. As in allreduce.h, a rank's
+// failure, and bytes that are not the codec's, end the call with a status.
+absl::Status EncodedAllreduce(const Communicator& communicator, compression::Compressor& compressor,
+                              std::uint64_t update, std::size_t first, std::span<float> data);
+
+}  // namespace starling::collectives

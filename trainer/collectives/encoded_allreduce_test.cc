@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/collectives/encoded_allreduce.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/collectives/allreduce.h"
+#include "trainer/transport/testing.h"
+
+namespace starling::collectives {
+namespace {
+
+using compression::Codec;
+using compression::CodecKind;
+using compression::Compressor;
+using ::starling::transport::testing::Kind;
+using ::starling::transport::testing::Members;
+using ::starling::transport::testing::OnEachRank;
+using ::starling::transport::testing::Soon;
+
+constexpr transport::Tag kTag{1, kFirstBucketChannel};
+using Arrays = std::vector<std::vector<float>>;
+using Meshes = std::vector<std::unique_ptr<transport::Mesh>>;
+using Compressors = std::vector<Compressor>;
+
+// Keeps what is not 0, with its place: sizes vary, and can be anything up to the most.
+class SparseCodec final : public Codec {
+ public:
+  std::size_t MaxBytes(std::size_t count) const override { return 8 * count; }
+  bool fixed_size() const override { return false; }
+  bool lossless() const override { return true; }
+  absl::StatusOr<std::size_t> Encode(buffer::ConstView values,
+                                     std::span<std::byte> bytes) const override {
+    const auto floats = values.As<float>();
+    std::size_t at = 0;
+    for (std::uint32_t i = 0; i < floats->size(); ++i) {
+      if ((*floats)[i] == 0) continue;
+      std::memcpy(&bytes[at], &i, 4);
+      std::memcpy(&bytes[at + 4], &(*floats)[i], 4);
+      at += 8;
+    }
+    return at;
+  }
+  absl::Status Decode(std::span<const std::byte> bytes, buffer::View values) const override {
+    const auto floats = values.As<float>();
+    std::ranges::fill(*floats, 0.0F);
+    for (; bytes.size() >= 8; bytes = bytes.subspan(8)) {
+      std::uint32_t i = 0;
+      std::memcpy(&i, bytes.data(), 4);
+      if (i >= floats->size()) return absl::InvalidArgumentError("a place that is none");
+      std::memcpy(&(*floats)[i], &bytes[4], 4);
+    }
+    return absl::OkStatus();
+  }
+};
+
+// Decodes nothing.
+class RefusingCodec final : public Codec {
+ public:
+  std::size_t MaxBytes(std::size_t count) const override { return count; }
+  absl::StatusOr<std::size_t> Encode(buffer::ConstView values,
+                                     std::span<std::byte> bytes) const override {
+    std::ranges::fill(bytes, std::byte{1});
+    return values.size();
+  }
+  absl::Status Decode(std::span<const std::byte>, buffer::View) const override {
+    return absl::InvalidArgumentError("not mine");
+  }
+};
+
+Arrays Gradients(int ranks, std::size_t length, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  Arrays arrays(ranks, std::vector<float>(length));
+  for (auto& array : arrays) {
+    for (float& value : array) value = random() % 4 == 0 ? 0 : normal(random);
+  }
+  return arrays;
+}
+
+Compressors NewCompressors(const Codec& codec, int ranks, std::size_t length, bool feedback) {
+  Compressors made;
+  for (int rank = 0; rank < ranks; ++rank) made.emplace_back(codec, length, feedback);
+  return made;
+}
+
+Arrays Reduced(const Meshes& meshes, Compressors& compressors, Arrays arrays,
+               std::uint64_t update = 1) {
+  OnEachRank(static_cast<int>(meshes.size()), [&](int rank) {
+    Workspace workspace;
+    const Communicator communicator{*meshes[rank], {update, kTag.channel}, Soon(), workspace};
+    EXPECT_EQ(EncodedAllreduce(communicator, compressors[rank], update, 0, arrays[rank]),
+              absl::OkStatus());
+    compressors[rank].Commit(update);
+  });
+  return arrays;
+}
+
+std::vector<double> Sum(const Arrays& arrays) {
+  std::vector<double> sum(arrays[0].size());
+  for (const auto& array : arrays) {
+    for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += double{array[i]};
+  }
+  return sum;
+}
+
+class EncodedAllreduceTest : public ::testing::TestWithParam<CodecKind> {
+ protected:
+  const std::unique_ptr<Codec> codec_ = GetParam().make();
+};
+INSTANTIATE_TEST_SUITE_P(EachCodec, EncodedAllreduceTest,
+                         ::testing::ValuesIn(compression::CodecKinds()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+TEST_P(EncodedAllreduceTest, AllRanksHaveTheSameBitsCloseToTheSum) {
+  for (int ranks = 1; ranks <= 5; ++ranks) {
+    Members members(Kind::kInproc, ranks);
+    const Meshes meshes = members.OpenAll(1);
+    for (const std::size_t length : {0, 1, 3, 4, 5, 1000}) {
+      const Arrays given = Gradients(ranks, length, static_cast<std::uint32_t>(length + 7));
+      Compressors compressors = NewCompressors(*codec_, ranks, length, false);
+      const Arrays reduced = Reduced(meshes, compressors, given, length + 1);
+      const std::vector<double> sum = Sum(given);
+      for (int rank = 0; rank < ranks; ++rank) {
+        ASSERT_EQ(std::memcmp(reduced[rank].data(), reduced[0].data(), length * sizeof(float)), 0);
+      }
+      // Of each share and of the sum at most 2^-8 is lost.
+      for (std::size_t i = 0; i < length; ++i) {
+        double magnitudes = std::abs(sum[i]) + 1e-3;
+        for (const auto& array : given) magnitudes += std::abs(double{array[i]});
+        ASSERT_NEAR(reduced[0][i], sum[i], codec_->lossless() ? 1e-5 : magnitudes / 256) << i;
+      }
+    }
+  }
+}
+
+TEST_P(EncodedAllreduceTest, SendsTheBytesOfARingTimesWhatTheCodecLeavesOfThem) {
+  for (const int ranks : {2, 3, 4}) {
+    const auto n = static_cast<std::size_t>(ranks);
+    const std::size_t length = 600 * n;
+    Members members(Kind::kInproc, ranks);
+    const Meshes ring = members.OpenAll(1), encoded = members.OpenAll(2);
+    OnEachRank(ranks, [&](int rank) {
+      Workspace workspace;
+      std::vector<float> data(length, 1);
+      ASSERT_EQ(RingAllreduce({*ring[rank], kTag, Soon(), workspace}, data), absl::OkStatus());
+    });
+    Compressors compressors = NewCompressors(*codec_, ranks, length, false);
+    (void)Reduced(encoded, compressors, Arrays(n, std::vector<float>(length, 1)));
+    const auto sent = [&](const Meshes& meshes, int rank) {
+      std::uint64_t bytes = 0;
+      for (int peer = 0; peer < ranks; ++peer) {
+        if (peer != rank) bytes += meshes[rank]->traffic(peer).payload_sent;
+      }
+      return bytes;
+    };
+    for (int rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(sent(encoded, rank), 2 * (n - 1) * codec_->MaxBytes(length / n));
+      const std::uint64_t of_ring = sent(ring, rank);
+      EXPECT_EQ(sent(encoded, rank), codec_->lossless() ? of_ring : of_ring / 2);
+    }
+  }
+}
+
+// Gradients whose low bits no 16-bit format holds, the same in every step: with error feedback the
+// sums of many steps are exact, without it (the control) each step loses the same again.
+TEST_P(EncodedAllreduceTest, SumsOfManyStepsDriftWithoutErrorFeedbackAndNotWithIt) {
+  constexpr int kRanks = 3, kSteps = 200;
+  constexpr std::size_t kLength = 7;
+  for (const bool feedback : {false, true}) {
+    Members members(Kind::kInproc, kRanks);
+    const Meshes meshes = members.OpenAll(1);
+    Compressors compressors = NewCompressors(*codec_, kRanks, kLength, feedback);
+    std::vector<double> total(kLength);
+    Arrays given(kRanks, std::vector<float>(kLength));
+    for (int rank = 0; rank < kRanks; ++rank) {
+      std::ranges::fill(given[rank], 1.0F / static_cast<float>(3 + 4 * rank));
+    }
+    for (int step = 1; step <= kSteps; ++step) {
+      const Arrays reduced = Reduced(meshes, compressors, given, static_cast<std::uint64_t>(step));
+      for (std::size_t i = 0; i < kLength; ++i) total[i] += double{reduced[0][i]};
+    }
+    const double exact = kSteps * (1.0 / 3 + 1.0 / 7 + 1.0 / 11);
+    for (const double sum : total) {
+      if (feedback || codec_->lossless()) {
+        EXPECT_NEAR(sum, exact, 0.006);
+      } else {
+        EXPECT_GT(std::abs(sum - exact), 0.01);
+      }
+    }
+  }
+}
+
+// Three ranks become two: what the third had not sent is lost, what the others had is not, for it
+// is kept by the element, wherever that is sent now.
+TEST_P(EncodedAllreduceTest, AResidualIsDeliveredWhoeverOwnsItsPart) {
+  constexpr std::size_t kLength = 12;
+  Compressors compressors = NewCompressors(*codec_, 3, kLength, true);
+  const Arrays given(3, std::vector<float>(kLength, 1.0F / 3));
+  Members three(Kind::kInproc, 3), two(Kind::kInproc, 2);
+  const Meshes before = three.OpenAll(1), after = two.OpenAll(2);
+  const Arrays first = Reduced(before, compressors, given);
+  std::vector<double> total(kLength);
+  for (std::size_t i = 0; i < kLength; ++i) {
+    total[i] = double{first[0][i]} + double{compressors[2].residual()[i]};
+  }
+  compressors.pop_back();
+  for (int step = 2; step <= 4; ++step) {
+    const Arrays reduced = Reduced(after, compressors, {given[0], given[1]}, step);
+    for (std::size_t i = 0; i < kLength; ++i) total[i] += double{reduced[0][i]};
+  }
+  for (std::size_t i = 0; i < kLength; ++i) {
+    for (Compressor& compressor : compressors) total[i] += double{compressor.residual()[i]};
+    EXPECT_NEAR(total[i], 3.0, 1e-5) << "one step of three thirds, three of two";
+  }
+}
+
+TEST(EncodedAllreduce, TakesCodecsWhoseSizesVary) {
+  const SparseCodec codec;
+  constexpr int kRanks = 4;
+  constexpr std::size_t kLength = 403;
+  Members members(Kind::kInproc, kRanks);
+  const Meshes meshes = members.OpenAll(1);
+  Arrays given = Gradients(kRanks, kLength, 3);
+  for (std::size_t i = 0; i < 200; ++i) given[1][i] = 0;
+  Compressors compressors = NewCompressors(codec, kRanks, kLength, false);
+  const Arrays reduced = Reduced(meshes, compressors, given);
+  const std::vector<double> sum = Sum(given);
+  for (std::size_t i = 0; i < kLength; ++i) ASSERT_NEAR(reduced[2][i], sum[i], 1e-5);
+}
+
+TEST(EncodedAllreduce, BytesThatAreNotTheCodecsEndTheCall) {
+  const RefusingCodec codec;
+  Members members(Kind::kInproc, 2);
+  const Meshes meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    Compressor compressor(codec, 10, false);
+    Workspace workspace;
+    std::vector<float> data(10, 1);
+    EXPECT_EQ(
+        EncodedAllreduce({*meshes[rank], kTag, Soon(), workspace}, compressor, 1, 0, data).code(),
+        absl::StatusCode::kInvalidArgument);
+  });
+}
+
+}  // namespace
+}  // namespace starling::collectives
