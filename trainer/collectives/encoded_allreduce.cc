@@ -4,14 +4,15 @@
 #include <string>
 #include <vector>
 
+#include "common/ranges/ranges.h"
 #include "common/status/macros.h"
-#include "trainer/collectives/ranges.h"
 #include "trainer/kernels/span_math.h"
 
 namespace starling::collectives {
 namespace {
 
 using compression::Codec;
+using Range = ranges::Range<std::size_t>;
 
 // One rank's part in one call. Between two ranks the share of the receiver's part comes first, then
 // the sum of the sender's: one tag serves both.
@@ -51,7 +52,10 @@ class Reduction {
     transport::Ticket share_ticket = 0, sum_ticket = 0;
   };
 
-  Range RangeOf(int rank) const { return PartOf(data_.size(), rank, size_); }
+  Range RangeOf(int rank) const {
+    return ranges::PartOf(data_.size(), static_cast<std::size_t>(rank),
+                          static_cast<std::size_t>(size_));
+  }
 
   // Room for every share and sum, each at a multiple of 8 bytes.
   void LayOut() {

@@ -12,7 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "trainer/collectives/allreduce.h"
-#include "trainer/transport/testing.h"
+#include "trainer/testing/transports.h"
 
 namespace starling::collectives {
 namespace {

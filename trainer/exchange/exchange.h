@@ -17,6 +17,9 @@
 // The groups of a step are the units whose order fixes every sum. In reproducible mode they are the
 // job's G groups of a batch; otherwise rank i's share of the batch is group i.
 //
+// Gradients may travel encoded (trainer/compression); what that loses is this rank's own state, of
+// which the loop says what became of the step that left it: Settle.
+//
 // To add a way to travel (parameter server, gossip): implement Exchange.
 #pragma once
 
@@ -30,8 +33,10 @@
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
 #include "common/ranges/ranges.h"
+#include "trainer/buffer/buffer.h"
 #include "trainer/collectives/allreduce.h"
 #include "trainer/collectives/grouped_reduce.h"
+#include "trainer/compression/codec.h"
 #include "trainer/transport/mesh.h"
 
 namespace starling::exchange {
@@ -40,9 +45,9 @@ namespace starling::exchange {
 struct Step {
   transport::Mesh* mesh = nullptr;  // of the view; null when this worker is alone
   std::uint64_t number = 0;
-  // The flat gradients of the model, the buckets one after another. Empty for a step that only
+  // The flat gradients of the model, F32, the buckets one after another. Empty for a step that only
   // settles the one before: then no Add is expected. Must outlive Finish.
-  std::span<float> gradients;
+  buffer::View gradients;
   // Equally many words at every rank.
   std::span<const std::int64_t> control;
   // Reproducible mode only: how many groups this batch has (its last one may have fewer).
@@ -54,6 +59,13 @@ struct Outcome {
   std::vector<std::int64_t> min;  // of the control words
   std::vector<std::int64_t> max;
   std::vector<double> statistics;  // sums, one for each column
+};
+
+// What became of the step that this rank has computed last.
+enum class Fate {
+  kApplied,  // it counts: it was applied here, or the state that this rank copies holds it
+  kDropped,  // it does not, and will be done again
+  kMissed,   // other steps have counted since, without this rank
 };
 
 // Confined to the step loop's thread, except Add and Cancel, which are thread-safe.
@@ -79,13 +91,31 @@ class Exchange {
   // Ends a running or coming Finish of the current step with `reason`, and its mesh.
   virtual void Cancel(const absl::Status& reason) = 0;
 
+  // At the latest before the next Begin; else the step is dropped.
+  virtual void Settle(Fate fate) = 0;
+
+  // What this rank alone holds, one number for each gradient: the residual of error feedback; empty
+  // without. It stays where it is and changes with Settle only, so it can be a part of the state
+  // that is saved. When the state was overwritten, by a checkpoint or by a copy of others' state,
+  // Adopted says whether the residual is to be taken from what was written, or kept.
+  virtual std::span<float> residual() = 0;
+  virtual void Adopted(bool from_checkpoint) = 0;
+
   // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
   virtual ranges::Range<int> Groups(int rank, int size, int groups) const = 0;
 };
 
+// How gradients are summed, and in which form they travel.
+struct AllReduceOptions {
+  collectives::Algorithm algorithm = collectives::Algorithm::kAuto;
+  // Null, or one without loss: as they are, by `algorithm`. Else as collectives::EncodedAllreduce,
+  // whatever the algorithm. It outlives the exchange.
+  const compression::Codec* codec = nullptr;
+  bool error_feedback = false;
+};
 // Group i is rank i's share; sums in place by allreduce. `bucket_sizes` are in elements.
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
-                                               collectives::Algorithm algorithm);
+                                               const AllReduceOptions& options);
 
 // The job's groups, each with its own gradient: bit-identical for any number of ranks.
 std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes);

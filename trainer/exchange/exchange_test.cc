@@ -43,7 +43,7 @@ std::vector<float> Gradient(std::size_t length, std::uint32_t seed) {
 std::vector<std::unique_ptr<Exchange>> AllReduces(int ranks) {
   std::vector<std::unique_ptr<Exchange>> all;
   all.reserve(static_cast<std::size_t>(ranks));
-  for (int i = 0; i < ranks; ++i) all.push_back(NewAllReduceExchange(kBuckets, Algorithm::kRing));
+  for (int i = 0; i < ranks; ++i) all.push_back(NewAllReduceExchange(kBuckets, {Algorithm::kRing}));
   return all;
 }
 
@@ -139,7 +139,7 @@ TEST(AllReduceExchange, EmptyStepSettlesWithoutGradients) {
 }
 
 TEST(AllReduceExchange, AloneItReturnsWhatItWasGiven) {
-  const auto exchange = NewAllReduceExchange({3, 2}, Algorithm::kAuto);
+  const auto exchange = NewAllReduceExchange({3, 2}, {Algorithm::kAuto});
   std::vector<float> gradients = {1, 2, 3, 4, 5};
   const std::vector<std::int64_t> control = {3, -1};
   ASSERT_EQ(exchange->Begin({nullptr, 1, gradients, control}), absl::OkStatus());
@@ -180,7 +180,7 @@ TEST(Exchange, MissingBucketIsNamedAndEndsTheOtherRanksToo) {
 
 TEST(Exchange, BucketsThatMakeNoSenseAreErrorsOfTheStep) {
   const auto finish = [](int group, int bucket) {
-    const auto exchange = NewAllReduceExchange({2}, Algorithm::kAuto);
+    const auto exchange = NewAllReduceExchange({2}, {Algorithm::kAuto});
     std::vector<float> gradients(2);
     EXPECT_EQ(exchange->Begin({nullptr, 1, gradients, {}}), absl::OkStatus());
     exchange->Add(0, 0);
@@ -194,7 +194,7 @@ TEST(Exchange, BucketsThatMakeNoSenseAreErrorsOfTheStep) {
 }
 
 TEST(Exchange, GradientsAndStatisticsOfTheWrongSizeAreRefused) {
-  const auto exchange = NewAllReduceExchange({2}, Algorithm::kAuto);
+  const auto exchange = NewAllReduceExchange({2}, {Algorithm::kAuto});
   std::vector<float> gradients(3);
   EXPECT_EQ(exchange->Begin({nullptr, 1, gradients, {}}).code(),
             absl::StatusCode::kInvalidArgument);
@@ -332,7 +332,7 @@ TEST(ReproducibleExchange, AllReduceDoesNotSoTheCheckCanFail) {
     auto meshes = members.OpenAll(1);
     std::vector<float> result;
     OnEachRank(ranks, [&](int rank) {
-      const auto exchange = NewAllReduceExchange({1000}, Algorithm::kRing);
+      const auto exchange = NewAllReduceExchange({1000}, {Algorithm::kRing});
       std::vector<float> gradients(1000, 0);
       const ranges::Range<int> mine = ranges::PartOf(16, rank, ranks);
       for (int group = mine.begin; group < mine.end; ++group) {
@@ -360,6 +360,127 @@ TEST(ReproducibleExchange, AloneRefusesGroupsOutOfOrder) {
   exchange->Add(1, 0);
   exchange->Add(0, 0);
   EXPECT_EQ(exchange->Finish({}, 0).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Gradients that travel encoded.
+
+// The ranks of a job, with float16 or bfloat16 between them.
+class EncodedExchangeTest : public ::testing::Test {
+ protected:
+  static constexpr std::size_t kLength = 6000;
+  static const std::vector<std::size_t>& Buckets() {
+    static const std::vector<std::size_t> sizes = {4000, 0, 2000};
+    return sizes;
+  }
+  std::vector<std::unique_ptr<Exchange>> NewExchanges(int ranks, const char* codec,
+                                                      bool error_feedback) {
+    AllReduceOptions options{Algorithm::kRing, nullptr, error_feedback};
+    if (codec != nullptr)
+      options.codec = *compression::FindCodec(*compression::CodecNumberOf(codec));
+    std::vector<std::unique_ptr<Exchange>> all;
+    for (int i = 0; i < ranks; ++i) all.push_back(NewAllReduceExchange(Buckets(), options));
+    return all;
+  }
+  // One step of all ranks; each rank's gradients after it.
+  static std::vector<std::vector<float>> Step(std::vector<std::unique_ptr<Exchange>>& exchanges,
+                                              std::vector<std::unique_ptr<transport::Mesh>>& meshes,
+                                              std::uint64_t number) {
+    std::vector<std::vector<float>> gradients(exchanges.size());
+    OnEachRank(static_cast<int>(exchanges.size()), [&](int rank) {
+      gradients[rank] = Gradient(kLength, static_cast<std::uint32_t>(rank + 50));
+      exchange::Step step{
+          exchanges.size() == 1 ? nullptr : meshes[rank].get(), number, gradients[rank], {}};
+      step.deadline = Soon();
+      ASSERT_EQ(exchanges[rank]->Begin(step), absl::OkStatus());
+      for (int bucket = 0; bucket < 3; ++bucket) exchanges[rank]->Add(rank, bucket);
+      ASSERT_EQ(exchanges[rank]->Finish({}, 0).status(), absl::OkStatus());
+    });
+    return gradients;
+  }
+  static void SettleAll(std::vector<std::unique_ptr<Exchange>>& exchanges, Fate fate) {
+    for (auto& exchange : exchanges) exchange->Settle(fate);
+  }
+};
+
+TEST_F(EncodedExchangeTest, HalvesTheBytesAndGivesAllRanksTheSameBitsCloseToTheSum) {
+  constexpr int kRanks = 4;
+  Members members(Kind::kInproc, kRanks);
+  auto first = members.OpenAll(1), second = members.OpenAll(2);
+  auto whole = NewExchanges(kRanks, nullptr, false), half = NewExchanges(kRanks, "float16", false);
+  const auto exact = Step(whole, first, 1), sums = Step(half, second, 1);
+  for (int rank = 0; rank < kRanks; ++rank) {
+    EXPECT_EQ(sums[rank], sums[0]);
+    std::uint64_t of_whole = 0, of_half = 0;
+    for (int peer = 0; peer < kRanks; ++peer) {
+      if (peer == rank) continue;
+      of_whole += first[rank]->traffic(peer).payload_sent;
+      of_half += second[rank]->traffic(peer).payload_sent;
+    }
+    EXPECT_EQ(of_whole, 2 * of_half);
+    EXPECT_EQ(of_half, 2 * (kRanks - 1) * kLength / kRanks * 2);
+  }
+  double worst = 0;
+  for (std::size_t i = 0; i < kLength; ++i) {
+    worst = std::max(worst, std::abs(double{exact[0][i]} - double{sums[0][i]}));
+  }
+  EXPECT_GT(worst, 0) << "it is not the codec that was asked for";
+  EXPECT_LT(worst, 0.02) << "of numbers about 1, five roundings of 2^-11 each";
+}
+
+TEST_F(EncodedExchangeTest, AStepThatIsDoneAgainIsTheSameAndOneThatWasMissedLeavesNothing) {
+  constexpr int kRanks = 2;
+  Members members(Kind::kInproc, kRanks);
+  auto meshes = members.OpenAll(1);
+  auto exchanges = NewExchanges(kRanks, "bfloat16", true);
+  const auto first = Step(exchanges, meshes, 1);
+  SettleAll(exchanges, Fate::kApplied);
+  const auto second = Step(exchanges, meshes, 2);
+  EXPECT_NE(second, first) << "what was lost is sent later";
+  SettleAll(exchanges, Fate::kDropped);
+  EXPECT_EQ(Step(exchanges, meshes, 2), second);
+  // Not settled at all, it is dropped by the next.
+  EXPECT_EQ(Step(exchanges, meshes, 2), second);
+  SettleAll(exchanges, Fate::kMissed);
+  EXPECT_EQ(Step(exchanges, meshes, 3), first) << "whoever starts empty starts as at first";
+}
+
+TEST_F(EncodedExchangeTest, WhoeverIsLeftAloneDeliversWhatItHadKept) {
+  Members members(Kind::kInproc, 2);
+  auto meshes = members.OpenAll(1);
+  auto exchanges = NewExchanges(2, "bfloat16", true);
+  (void)Step(exchanges, meshes, 1);
+  SettleAll(exchanges, Fate::kApplied);
+  const std::vector<float> kept(exchanges[0]->residual().begin(), exchanges[0]->residual().end());
+  EXPECT_EQ(kept.size(), kLength);
+  exchanges.pop_back();
+  const auto alone = Step(exchanges, meshes, 2);
+  SettleAll(exchanges, Fate::kApplied);
+  const std::vector<float> given = Gradient(kLength, 50);
+  for (std::size_t i = 0; i < kLength; ++i) ASSERT_EQ(alone[0][i], given[i] + kept[i]);
+  EXPECT_THAT(exchanges[0]->residual(), Each(0));
+}
+
+TEST_F(EncodedExchangeTest, TheResidualOfACheckpointIsTakenAndThatOfACopyIsNot) {
+  Members members(Kind::kInproc, 2);
+  auto meshes = members.OpenAll(1);
+  auto exchanges = NewExchanges(2, "bfloat16", true), others = NewExchanges(2, "bfloat16", true);
+  (void)Step(exchanges, meshes, 1);
+  SettleAll(exchanges, Fate::kApplied);
+  for (int rank = 0; rank < 2; ++rank) {
+    std::ranges::copy(exchanges[rank]->residual(), others[rank]->residual().begin());
+    others[rank]->Adopted(/*from_checkpoint=*/true);
+    std::ranges::fill(exchanges[rank]->residual(), 0.0F);
+    exchanges[rank]->Adopted(/*from_checkpoint=*/false);
+  }
+  EXPECT_EQ(Step(exchanges, meshes, 2), Step(others, meshes, 3));
+}
+
+TEST(AllReduceExchange, TakesFloatsOfTheHostAlone) {
+  const auto exchange = NewAllReduceExchange({2}, {Algorithm::kAuto});
+  std::vector<double> doubles(2);
+  EXPECT_EQ(exchange->Begin({nullptr, 1, doubles, {}}).code(), absl::StatusCode::kInvalidArgument);
+  const buffer::View remote(buffer::DType::kF32, buffer::Device::kCuda, nullptr, 2);
+  EXPECT_EQ(exchange->Begin({nullptr, 1, remote, {}}).code(), absl::StatusCode::kUnimplemented);
 }
 
 }  // namespace

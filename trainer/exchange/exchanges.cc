@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 #include "trainer/collectives/allreduce.h"
+#include "trainer/collectives/encoded_allreduce.h"
 #include "trainer/collectives/grouped_reduce.h"
+#include "trainer/compression/compressor.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/exchange/step_exchange.h"
 #include "trainer/kernels/span_math.h"
@@ -21,17 +24,58 @@ class AllReduce final : public Reduction {
   explicit AllReduce(collectives::Algorithm algorithm) : algorithm_(algorithm) {}
 
   ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
-  absl::Status Begin(const Step&, ranges::Range<int>) override { return absl::OkStatus(); }
-  absl::Status Add(const Step&, int, const Bucket&) override { return absl::OkStatus(); }
+  absl::Status Begin(const HostStep&, ranges::Range<int>) override { return absl::OkStatus(); }
+  absl::Status Add(const HostStep&, int, const Bucket&) override { return absl::OkStatus(); }
 
-  absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) override {
+  absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
     return collectives::Allreduce(algorithm_, {*step.mesh, tag, step.deadline, workspace_},
-                                  bucket.range.Of(step.gradients));
+                                  bucket.range.Of(step.floats));
   }
 
  private:
   const collectives::Algorithm algorithm_;
+  collectives::Workspace workspace_;
+};
+
+// The same, encoded on the way. A rank that is alone encodes nothing, and delivers what it has
+// kept.
+class EncodedAllReduce final : public Reduction {
+ public:
+  EncodedAllReduce(const compression::Codec& codec, std::size_t elements, bool error_feedback)
+      : compressor_(codec, elements, error_feedback) {}
+
+  ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
+  absl::Status Begin(const HostStep&, ranges::Range<int>) override {
+    compressor_.DiscardAll();
+    return absl::OkStatus();
+  }
+  absl::Status Add(const HostStep&, int, const Bucket&) override { return absl::OkStatus(); }
+
+  absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
+    const std::size_t first = bucket.range.begin;
+    if (Alone(step)) {
+      compressor_.Release(kStep, {first}, bucket.range.Of(step.floats));
+      return absl::OkStatus();
+    }
+    return collectives::EncodedAllreduce({*step.mesh, tag, step.deadline, workspace_}, compressor_,
+                                         kStep, first, bucket.range.Of(step.floats));
+  }
+
+  void Settle(Fate fate) override {
+    if (fate == Fate::kApplied) compressor_.Commit(kStep);
+    if (fate == Fate::kDropped) compressor_.DiscardAll();
+    if (fate == Fate::kMissed) compressor_.Clear();
+  }
+  std::span<float> residual() override { return compressor_.residual(); }
+  void Adopted(bool from_checkpoint) override {
+    from_checkpoint ? compressor_.Restore() : compressor_.Keep();
+  }
+
+ private:
+  static constexpr std::uint64_t kStep = 0;  // one at a time is pending
+
+  compression::Compressor compressor_;
   collectives::Workspace workspace_;
 };
 
@@ -44,19 +88,19 @@ class Reproducible final : public Reduction {
     return ranges::PartOf(groups, rank, size);
   }
 
-  absl::Status Begin(const Step& step, ranges::Range<int> groups) override {
+  absl::Status Begin(const HostStep& step, ranges::Range<int> groups) override {
     groups_ = groups;
     added_.clear();
-    if (step.gradients.empty()) return absl::OkStatus();
+    if (step.floats.empty()) return absl::OkStatus();
     const auto needed = static_cast<std::size_t>(Alone(step) ? 1 : groups.size());
     if (gradients_.size() < needed) gradients_.resize(needed);
-    for (std::size_t i = 0; i < needed; ++i) gradients_[i].resize(step.gradients.size());
+    for (std::size_t i = 0; i < needed; ++i) gradients_[i].resize(step.floats.size());
     added_.assign(buckets_, 0);
     return absl::OkStatus();
   }
 
-  absl::Status Add(const Step& step, int group, const Bucket& bucket) override {
-    const auto gradient = bucket.range.Of(std::span<const float>(step.gradients));
+  absl::Status Add(const HostStep& step, int group, const Bucket& bucket) override {
+    const auto gradient = bucket.range.Of(std::span<const float>(step.floats));
     const int index = group - groups_.begin;
     if (!Alone(step)) {
       kernels::Copy(gradient, bucket.range.Of(std::span(gradients_[index])));
@@ -78,10 +122,10 @@ class Reproducible final : public Reduction {
     return absl::OkStatus();
   }
 
-  absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) override {
+  absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) {
       kernels::Copy(bucket.range.Of(std::span<const float>(gradients_[0])),
-                    bucket.range.Of(step.gradients));
+                    bucket.range.Of(step.floats));
       return absl::OkStatus();
     }
     std::vector<std::span<const float>> mine;
@@ -90,7 +134,7 @@ class Reproducible final : public Reduction {
       mine.push_back(bucket.range.Of(std::span<const float>(gradients_[i])));
     }
     return collectives::GroupedReduce({*step.mesh, tag, step.deadline, workspace_}, step.groups,
-                                      mine, bucket.range.Of(step.gradients));
+                                      mine, bucket.range.Of(step.floats));
   }
 
  private:
@@ -105,14 +149,14 @@ class Reproducible final : public Reduction {
 class Nothing final : public Reduction {
  public:
   ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
-  absl::Status Begin(const Step& step, ranges::Range<int>) override {
+  absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
     if (Alone(step)) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "the job's exchange is none, but its view has ", step.mesh->size(),
         " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
   }
-  absl::Status Add(const Step&, int, const Bucket&) override { return absl::OkStatus(); }
-  absl::Status Reduce(const Step&, transport::Tag, const Bucket&) override {
+  absl::Status Add(const HostStep&, int, const Bucket&) override { return absl::OkStatus(); }
+  absl::Status Reduce(const HostStep&, transport::Tag, const Bucket&) override {
     return absl::OkStatus();
   }
 };
@@ -120,8 +164,15 @@ class Nothing final : public Reduction {
 }  // namespace
 
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
-                                               collectives::Algorithm algorithm) {
-  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<AllReduce>(algorithm));
+                                               const AllReduceOptions& options) {
+  if (options.codec == nullptr || options.codec->lossless()) {
+    return std::make_unique<StepExchange>(bucket_sizes,
+                                          std::make_unique<AllReduce>(options.algorithm));
+  }
+  const auto elements = std::accumulate(bucket_sizes.begin(), bucket_sizes.end(), std::size_t{0});
+  return std::make_unique<StepExchange>(
+      bucket_sizes,
+      std::make_unique<EncodedAllReduce>(*options.codec, elements, options.error_feedback));
 }
 
 std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes) {

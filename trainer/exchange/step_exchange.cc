@@ -30,7 +30,9 @@ StepExchange::StepExchange(const std::vector<std::size_t>& bucket_sizes,
   }
 }
 
-absl::Status StepExchange::Check(const Step& step) const {
+absl::StatusOr<HostStep> StepExchange::Checked(const Step& step) const {
+  HostStep checked{step, {}};
+  ASSIGN_OR_RETURN(checked.floats, step.gradients.As<float>());
   if (!step.gradients.empty() && step.gradients.size() != length_) {
     return absl::InvalidArgumentError(
         absl::StrCat("step ", step.number, " has ", step.gradients.size(),
@@ -39,16 +41,17 @@ absl::Status StepExchange::Check(const Step& step) const {
   if (step.groups < 1) {
     return absl::InvalidArgumentError(absl::StrCat("step ", step.number, " has no group"));
   }
-  return step.mesh == nullptr ? absl::OkStatus() : step.mesh->status();
+  if (step.mesh != nullptr) RETURN_IF_ERROR(step.mesh->status());
+  return checked;
 }
 
 absl::Status StepExchange::Begin(const Step& step) {
-  RETURN_IF_ERROR(Check(step));
+  ASSIGN_OR_RETURN(const HostStep checked, Checked(step));
   {
     sync::MutexLock lock(mutex_);
     STARLING_CHECK(!running_, "every Begin is ended by a Finish");
   }
-  step_ = step;
+  step_ = checked;
   const auto groups_of_rank = [this](int rank) {
     return reduction_->Groups(rank, SizeOf(step_), step_.groups);
   };

@@ -24,6 +24,11 @@ struct Bucket {
   ranges::Range<std::size_t> range;
 };
 
+// A step whose gradients can be computed with.
+struct HostStep : Step {
+  std::span<float> floats;  // `gradients`
+};
+
 // How the gradients of a bucket become their sum: what differs between kinds of exchange.
 class Reduction {
  public:
@@ -31,12 +36,17 @@ class Reduction {
 
   virtual ranges::Range<int> Groups(int rank, int size, int groups) const = 0;
   // A step of this rank's `groups` begins.
-  virtual absl::Status Begin(const Step& step, ranges::Range<int> groups) = 0;
+  virtual absl::Status Begin(const HostStep& step, ranges::Range<int> groups) = 0;
   // `bucket` of step.gradients is complete for `group`. May be called by several threads at once,
   // for different buckets.
-  virtual absl::Status Add(const Step& step, int group, const Bucket& bucket) = 0;
+  virtual absl::Status Add(const HostStep& step, int group, const Bucket& bucket) = 0;
   // All groups of this rank have added `bucket`: leaves the sum there.
-  virtual absl::Status Reduce(const Step& step, transport::Tag tag, const Bucket& bucket) = 0;
+  virtual absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) = 0;
+
+  // See Exchange. Most keep nothing.
+  virtual void Settle(Fate /*fate*/) {}
+  virtual std::span<float> residual() { return {}; }
+  virtual void Adopted(bool /*from_checkpoint*/) {}
 };
 
 // See Exchange.
@@ -48,18 +58,21 @@ class StepExchange final : public Exchange {
   void Add(int group, int bucket) override;
   absl::StatusOr<Outcome> Finish(std::span<const double> statistics, int columns) override;
   void Cancel(const absl::Status& reason) override;
+  void Settle(Fate fate) override { reduction_->Settle(fate); }
+  std::span<float> residual() override { return reduction_->residual(); }
+  void Adopted(bool from_checkpoint) override { reduction_->Adopted(from_checkpoint); }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return reduction_->Groups(rank, size, groups);
   }
 
  private:
-  absl::Status Check(const Step& step) const;
+  absl::StatusOr<HostStep> Checked(const Step& step) const;
   absl::Status FinishStep(std::span<const double> statistics, int columns, Outcome& outcome);
 
   const std::unique_ptr<Reduction> reduction_;
   std::vector<Bucket> buckets_;
   std::size_t length_ = 0;  // of all buckets
-  Step step_;               // written by Begin only, while no other call may run
+  HostStep step_;           // written by Begin only, while no other call may run
   std::optional<SideChannel> side_channel_;
   BucketSchedule schedule_;
 

@@ -37,7 +37,7 @@ std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec
     default:
       break;
   }
-  return exchange::NewAllReduceExchange(sizes, algorithm);
+  return exchange::NewAllReduceExchange(sizes, {algorithm});
 }
 
 // What must be equal at all workers: the data always, the arithmetic where bits must agree.
