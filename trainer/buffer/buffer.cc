@@ -25,6 +25,13 @@ std::string_view NameOf(DType type) { return KindOf(type).name; }
 
 std::size_t SizeOf(DType type) { return KindOf(type).size; }
 
+std::optional<DType> ParseDType(std::string_view name) {
+  for (std::size_t i = 0; i < std::size(kKinds); ++i) {
+    if (kKinds[i].name == name) return static_cast<DType>(i);
+  }
+  return std::nullopt;
+}
+
 absl::Status CheckBuilt(Device device) {
   if (device == Device::kCpu) return absl::OkStatus();
   return absl::UnimplementedError(

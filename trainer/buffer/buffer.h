@@ -15,6 +15,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <ranges>
 #include <span>
 #include <string_view>
@@ -28,7 +29,8 @@ namespace starling::buffer {
 enum class DType : std::uint8_t { kBool, kU8, kI8, kI16, kF16, kBF16, kI32, kF32, kI64, kF64 };
 
 std::string_view NameOf(DType type);  // as the safetensors format writes it: "F32"
-std::size_t SizeOf(DType type);       // bytes
+std::optional<DType> ParseDType(std::string_view name);
+std::size_t SizeOf(DType type);  // bytes
 
 // Floats of 16 bits. They are stored and sent, never computed with: see number_format.h.
 struct Float16 {

@@ -31,6 +31,8 @@ void ExpectIs(DType type, std::string_view name, std::size_t size) {
   const ConstView view(values);
   EXPECT_EQ(view.type(), type);
   EXPECT_EQ(NameOf(type), name);
+  EXPECT_EQ(ParseDType(name), type);
+  EXPECT_EQ(ParseDType("F8"), std::nullopt);
   EXPECT_EQ(SizeOf(type), size);
   EXPECT_EQ(view.size_bytes(), 4 * size);
   EXPECT_TRUE(view.As<T>().ok());

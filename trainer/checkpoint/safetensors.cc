@@ -2,7 +2,6 @@
 #include "trainer/checkpoint/safetensors.h"
 
 #include <algorithm>
-#include <array>
 #include <cstring>
 #include <limits>
 #include <numeric>
@@ -22,31 +21,6 @@ constexpr std::size_t kHeaderLimit = 100'000'000;
 constexpr std::size_t kNameLimit = 512;
 constexpr std::size_t kAlignment = 8;
 constexpr char kMetadataKey[] = "__metadata__";
-
-struct TypeInfo {
-  DType type;
-  std::string_view name;
-  std::size_t size;
-};
-constexpr std::array<TypeInfo, 10> kTypes = {{{DType::kBool, "BOOL", 1},
-                                              {DType::kU8, "U8", 1},
-                                              {DType::kI8, "I8", 1},
-                                              {DType::kI16, "I16", 2},
-                                              {DType::kF16, "F16", 2},
-                                              {DType::kBF16, "BF16", 2},
-                                              {DType::kI32, "I32", 4},
-                                              {DType::kF32, "F32", 4},
-                                              {DType::kI64, "I64", 8},
-                                              {DType::kF64, "F64", 8}}};
-
-const TypeInfo& InfoOf(DType type) { return kTypes[static_cast<std::size_t>(type)]; }
-
-std::optional<DType> ParseType(std::string_view name) {
-  const auto* found = std::find_if(kTypes.begin(), kTypes.end(),
-                                   [&](const TypeInfo& info) { return info.name == name; });
-  if (found == kTypes.end()) return std::nullopt;
-  return found->type;
-}
 
 bool IsName(std::string_view name) {
   return !name.empty() && name.size() <= kNameLimit && name != kMetadataKey &&
@@ -92,8 +66,9 @@ absl::StatusOr<TensorView> ReadEntry(const std::string& name, const nlohmann::js
   const auto& type_name = entry["dtype"];
   const auto& shape = entry["shape"];
   const auto& offsets = entry["data_offsets"];
-  const auto type =
-      type_name.is_string() ? ParseType(type_name.get_ref<const std::string&>()) : std::nullopt;
+  const auto type = type_name.is_string()
+                        ? buffer::ParseDType(type_name.get_ref<const std::string&>())
+                        : std::nullopt;
   if (!type.has_value()) return wrong("has an unknown dtype");
   TensorView tensor{.name = name, .type = *type, .shape = {}, .data = {}};
   if (!shape.is_array()) return wrong("has no list as its shape");
@@ -153,9 +128,6 @@ void AppendLength(std::string& target, std::size_t length) {
 }
 
 }  // namespace
-
-std::string_view NameOf(DType type) { return InfoOf(type).name; }
-std::size_t SizeOf(DType type) { return InfoOf(type).size; }
 
 std::span<const float> TensorView::Floats() const {
   if (type != DType::kF32) return {};

@@ -16,13 +16,11 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "trainer/buffer/buffer.h"
 
 namespace starling::checkpoint {
 
-enum class DType { kBool, kU8, kI8, kI16, kF16, kBF16, kI32, kF32, kI64, kF64 };
-
-std::string_view NameOf(DType type);  // as the format writes it: "F32"
-std::size_t SizeOf(DType type);
+using buffer::DType;
 
 // A tensor that lives elsewhere.
 struct TensorView {
