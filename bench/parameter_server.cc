@@ -347,8 +347,8 @@ class Worker {
     Require(loop_.Enter(view, layout.ranks(), mesh));
     Require(loop_.WaitUntilReady(Soon()).status());
     const std::vector<float> ones(layout.rows, 1);
-    update_ = std::make_shared<const std::string>(parameter_server::Encode(
-        {parameter_server::UpdateKind::kRange, 0, 0, layout.rows, {}, ones, {}}));
+    update_ = parameter_server::Encode(
+        {parameter_server::UpdateKind::kRange, 0, 0, layout.rows, {}, ones, {}});
   }
 
   void Push() {
@@ -378,7 +378,7 @@ class Worker {
   const Layout layout_;
   const std::size_t first_;  // another for each worker, or all would queue at one server
   ClientLoop loop_;
-  std::shared_ptr<const std::string> update_;
+  parameter_server::UpdatePtr update_;
   parameter_server::Clock clock_ = 0;
 };
 

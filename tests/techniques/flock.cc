@@ -288,9 +288,9 @@ std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum) {
   return *std::move(rule);
 }
 
-std::shared_ptr<const std::string> Encoded(std::span<const float> values) {
-  return std::make_shared<const std::string>(parameter_server::Encode(
-      {parameter_server::UpdateKind::kRange, 0, 0, values.size(), {}, values, {}}));
+parameter_server::UpdatePtr Encoded(std::span<const float> values) {
+  return parameter_server::Encode(
+      {parameter_server::UpdateKind::kRange, 0, 0, values.size(), {}, values, {}});
 }
 
 parameter_server::Entry PushOf(std::span<const float> values, Clock clock,

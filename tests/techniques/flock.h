@@ -59,7 +59,7 @@ std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum = 0);
 // What is pushed is added up, without a rate.
 TableOptions Sums(std::size_t parameters, const consistency::Options& model);
 
-std::shared_ptr<const std::string> Encoded(std::span<const float> values);
+parameter_server::UpdatePtr Encoded(std::span<const float> values);
 // Of all rows.
 parameter_server::Entry PushOf(std::span<const float> values, Clock clock,
                                parameter_server::Lease lease = 0);

@@ -33,7 +33,7 @@ class BlockDescent {
       : threshold_(threshold),
         engine_(samples_, 0),
         slot_({Table(), {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}}),
-        sender_({.key_cache = true, .zeros = threshold.has_value()}, 1) {
+        sender_(/*key_cache=*/true, 1) {
     slot_.OnView({ClientOf(0)});
     for (std::size_t i = 0; i < kSamples; ++i) {
       features_.push_back(static_cast<float>(i));
@@ -93,8 +93,9 @@ class BlockDescent {
     parameter_server::Push push;
     push.entry.client = ClientOf(0);
     push.entry.sequence = ++sequence_;
-    push.entry.update = std::make_shared<const std::string>(
-        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, rows, values, {}}));
+    push.entry.update = parameter_server::Encode(
+        {parameter_server::UpdateKind::kRows, 0, 0, 0, rows, values, {}}, compression::kIdentity,
+        /*leave_out_zeros=*/threshold_.has_value());
     const parameter_server::Message sent =
         sender_.Pack(0, {"server", 0}, push).value_or(parameter_server::Message(push));
     const parameter_server::Packet packet = parameter_server::EncodePacket(0, sent);
@@ -134,15 +135,13 @@ double Differing(BlockDescent& a, BlockDescent& b) {
 // The rows of a read, and then of a push of the same: the filters that stand at both ends of a
 // job's links.
 void NameRows(const Setting& setting, Report& report) {
-  parameter_server::RowSender sender({.key_cache = true}, 1);
+  parameter_server::RowSender sender(/*key_cache=*/true, 1);
   parameter_server::RowReceiver receiver;
   std::vector<std::uint64_t> keys(1000);
   for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i * 7919 + setting.seed;
   const auto listed = [](const parameter_server::Message& push) {
-    const auto update =
-        parameter_server::DecodeUpdate(*std::get<parameter_server::Push>(push).entry.update);
-    return update.ok() ? std::vector<std::uint64_t>(update->keys.begin(), update->keys.end())
-                       : std::vector<std::uint64_t>();
+    const auto& update = *std::get<parameter_server::Push>(push).entry.update;
+    return update.keys ? *update.keys : parameter_server::Keys();
   };
   const auto sent = [&](const parameter_server::Message& message) {
     return sender.Pack(0, {"server", 0}, message).value_or(message);
@@ -155,8 +154,8 @@ void NameRows(const Setting& setting, Report& report) {
     const std::vector<float> values(keys.size(), 1);
     parameter_server::Push push;
     push.entry.client = ClientOf(0);
-    push.entry.update = std::make_shared<const std::string>(
-        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, keys, values, {}}));
+    push.entry.update =
+        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, keys, values, {}});
     return parameter_server::Message(push);
   };
   const parameter_server::Message named = sent(push_of());

@@ -66,8 +66,8 @@ std::int64_t SparseTraceDiffers(std::uint64_t seed) {
     Entry entry;
     entry.client = ClientOf(0);
     entry.sequence = ++sequence;
-    entry.update = std::make_shared<const std::string>(
-        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, list, values, {}}));
+    entry.update =
+        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, list, values, {}});
     (void)slot.Append(entry);
     const absl::StatusOr<std::string> bytes = slot.Read({0, 0, list});
     STARLING_CHECK(bytes.ok(), bytes.status().ToString().c_str());

@@ -159,19 +159,18 @@ Offload FullyConnected(std::uint64_t seed) {
   (void)loops.InView(1, {0}, {0}, [&](int, ClientLoop& client) -> absl::Status {
     const double begin = sent();
     Entry entry;
-    entry.update = std::make_shared<const std::string>(
-        parameter_server::Encode({parameter_server::UpdateKind::kFactors,
-                                  static_cast<std::uint32_t>(kK),
-                                  0,
-                                  kM,
-                                  {},
-                                  factors,
-                                  {}}));
+    entry.update = parameter_server::Encode({parameter_server::UpdateKind::kFactors,
+                                             static_cast<std::uint32_t>(kK),
+                                             0,
+                                             kM,
+                                             {},
+                                             factors,
+                                             {}});
     (void)client.Push(0, entry);
     RETURN_IF_ERROR(client.Drain(Soon()));
     const double after_factors = sent();
-    entry.update = std::make_shared<const std::string>(parameter_server::Encode(
-        {parameter_server::UpdateKind::kRange, 0, 0, kM, {}, product, {}}));
+    entry.update =
+        parameter_server::Encode({parameter_server::UpdateKind::kRange, 0, 0, kM, {}, product, {}});
     (void)client.Push(1, entry);
     RETURN_IF_ERROR(client.Drain(Soon()));
     offload.up = (after_factors - begin) / static_cast<double>(4 * kK * (kM + kN));

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::compression {
 namespace {
@@ -40,6 +41,11 @@ absl::StatusOr<CodecNumber> CodecNumberOf(std::string_view name) {
   return absl::InvalidArgumentError(
       absl::StrCat("spec.compression.codec: this build has no codec \"", std::string(name),
                    "\"; worker, servers and controller must be of one version"));
+}
+
+absl::StatusOr<CodecNumber> CodecNumberOf(const v1alpha1::Codec& codec) {
+  if (codec.kind_case() == v1alpha1::Codec::KIND_NOT_SET) return kIdentity;
+  return CodecNumberOf(codec.GetDescriptor()->FindFieldByNumber(codec.kind_case())->json_name());
 }
 
 absl::StatusOr<std::string> EncodeText(const Codec& codec, buffer::ConstView values) {

@@ -21,6 +21,10 @@
 #include "absl/status/statusor.h"
 #include "trainer/buffer/buffer.h"
 
+namespace starling::v1alpha1 {
+class Codec;
+}  // namespace starling::v1alpha1
+
 namespace starling::compression {
 
 // Thread-safe: immutable.
@@ -66,6 +70,8 @@ inline constexpr CodecNumber kIdentity = 0;
 // INVALID_ARGUMENT for a number, or a name, of none: the peer, or the job, is of another version.
 absl::StatusOr<const Codec*> FindCodec(CodecNumber number);
 absl::StatusOr<CodecNumber> CodecNumberOf(std::string_view name);
+// That of spec.compression.codec; `identity` where it is not given.
+absl::StatusOr<CodecNumber> CodecNumberOf(const v1alpha1::Codec& codec);
 
 // As Encode, to a text of just the right size.
 absl::StatusOr<std::string> EncodeText(const Codec& codec, buffer::ConstView values);

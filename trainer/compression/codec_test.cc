@@ -11,6 +11,8 @@
 #include <random>
 #include <vector>
 
+#include "starling/v1alpha1/training_job.pb.h"
+
 namespace starling::compression {
 namespace {
 
@@ -146,6 +148,15 @@ TEST_P(CodecContract, TooLittleRoomAndOtherTypesAreRefused) {
   EXPECT_EQ(codec_->Decode(bytes, remote).code(), absl::StatusCode::kUnimplemented);
 }
 
+// What a job may ask for this build can do.
+TEST(Codecs, AreThoseOfTheJobFile) {
+  const auto* kinds = v1alpha1::Codec::descriptor()->oneof_decl(0);
+  ASSERT_EQ(kinds->field_count(), static_cast<int>(CodecKinds().size()));
+  for (int i = 0; i < kinds->field_count(); ++i) {
+    EXPECT_TRUE(CodecNumberOf(kinds->field(i)->json_name()).ok()) << kinds->field(i)->json_name();
+  }
+}
+
 TEST(Codecs, AreFoundByNameAndByNumber) {
   ASSERT_EQ(*CodecNumberOf("identity"), kIdentity);
   for (const CodecKind& kind : CodecKinds()) {
@@ -155,6 +166,10 @@ TEST(Codecs, AreFoundByNameAndByNumber) {
     ASSERT_TRUE(codec.ok()) << codec.status();
     EXPECT_EQ((*codec)->MaxBytes(10), kind.make()->MaxBytes(10));
   }
+  v1alpha1::Codec spec;
+  EXPECT_EQ(*CodecNumberOf(spec), kIdentity);
+  spec.mutable_float16();
+  EXPECT_EQ(*CodecNumberOf(spec), *CodecNumberOf("float16"));
   EXPECT_EQ(CodecNumberOf("zip").status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(FindCodec(255).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -36,26 +36,26 @@ std::optional<Entry> Aggregate(const Client& self, const std::map<Client, Entry>
   Entry whole;
   whole.kind = EntryKind::kAggregate;
   whole.client = self;
-  std::vector<Update> updates;
+  std::vector<DecodedUpdate> updates;
   Covered covered;
   double total = 0;
   for (const auto& [client, entry] : parts) {
     whole.parts.push_back(PartOf(entry));
     if (!entry.update) return std::nullopt;
-    const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
-    if (!update.ok() || update->kind != UpdateKind::kRange) return std::nullopt;
-    updates.push_back(*update);
-    covered.Add(*update);
+    absl::StatusOr<DecodedUpdate> update = Decode(entry.update, 1);
+    if (!update.ok() || update->update.kind != UpdateKind::kRange) return std::nullopt;
+    covered.Add(update->update);
+    updates.push_back(*std::move(update));
     total += entry.weight;
   }
   if (parts.size() == 1) {
     whole.update = parts.begin()->second.update;
     return whole;
   }
-  if (covered.first == covered.end) covered.first = covered.end = updates.front().first;
+  if (covered.first == covered.end) covered.first = covered.end = updates.front().update.first;
   std::vector<float> sum((covered.end - covered.first) * covered.width);
   for (std::size_t i = 0; i < updates.size(); ++i) {
-    const Update& update = updates[i];
+    const Update& update = updates[i].update;
     if (update.rows == 0) continue;
     const std::size_t at = (update.first - covered.first) * covered.width;
     if (update.values.size() > sum.size() - at) return std::nullopt;
@@ -63,8 +63,9 @@ std::optional<Entry> Aggregate(const Client& self, const std::map<Client, Entry>
     kernels::Axpy(reduction.sum ? 1.0F : static_cast<float>(share), update.values,
                   std::span(sum).subspan(at, update.values.size()));
   }
-  whole.update = std::make_shared<const std::string>(
-      Encode({UpdateKind::kRange, 0, covered.first, covered.end - covered.first, {}, sum, {}}));
+  whole.update =
+      Encode({UpdateKind::kRange, 0, covered.first, covered.end - covered.first, {}, sum, {}},
+             updates.front().from->codec);
   return whole;
 }
 

@@ -49,9 +49,22 @@ Entry Gradient(int client, Sequence sequence, const Floats& values, double weigh
 }
 
 Floats ValuesOf(const Entry& entry) {
-  const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
-  EXPECT_TRUE(update.ok());
-  return {update->values.begin(), update->values.end()};
+  const absl::StatusOr<DecodedUpdate> decoded = Decode(entry.update, 1);
+  EXPECT_TRUE(decoded.ok());
+  return {decoded->update.values.begin(), decoded->update.values.end()};
+}
+
+// Whoever sums up decodes and encodes: the sum travels as its parts do.
+TEST(AggregateTest, ASumIsEncodedAsItsPartsAre) {
+  Entry half = Gradient(1, 1, {1, 2}), other = Gradient(2, 1, {3, 4});
+  const auto float16 = *compression::CodecNumberOf("float16");
+  for (Entry* entry : {&half, &other}) {
+    entry->update = Encode(Range(0, 2, ValuesOf(*entry)), float16);
+  }
+  const Entry whole = Whole({half, other}, {.sum = true});
+  EXPECT_EQ(whole.update->codec, float16);
+  EXPECT_EQ(whole.update->body->size(), 4U);
+  EXPECT_THAT(ValuesOf(whole), ElementsAre(4, 6));
 }
 
 TEST(AggregatorTest, AllOfTheGroupMakeOneEntryByWeight) {
@@ -217,7 +230,7 @@ TEST(AggregateTest, AllOfItOrNoneIsTaken) {
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), redone}, sum)));
   // Nobody that the view does not have; no rows that are not there.
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(7, 1, {1, 1})}, sum)));
-  EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1, 1}), Gradient(3, 1, {1})}, sum)));
+  EXPECT_FALSE(state.Check(Whole({Gradient(1, 1, {1, 1, 1}), Gradient(3, 1, {1})}, sum)).ok());
   EXPECT_TRUE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(3, 1, {1, 1})}, sum)));
 }
 

@@ -5,7 +5,8 @@
 #include <span>
 #include <utility>
 
-#include "trainer/parameter_server/filters.h"
+#include "common/status/macros.h"
+#include "trainer/compression/codec.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -14,9 +15,13 @@ constexpr std::size_t kMostRecords = 4096;
 constexpr std::size_t kMostLogBytes = 32 << 20;
 constexpr std::size_t kMostGaps = 256;  // pushes of one client that came before an earlier one
 
-// Of tables of numbers.
-std::span<const float> FloatsOf(const std::string& values) {
-  return {reinterpret_cast<const float*>(values.data()), values.size() / sizeof(float)};
+// The values of a table of numbers, by the codec that the reader has asked for.
+absl::StatusOr<std::string> EncodedBy(compression::CodecNumber number, std::string values) {
+  if (number == compression::kIdentity) return values;
+  ASSIGN_OR_RETURN(const compression::Codec* codec, compression::FindCodec(number));
+  return compression::EncodeText(
+      *codec, buffer::ConstView(buffer::DType::kF32, buffer::Device::kCpu, values.data(),
+                                values.size() / sizeof(float)));
 }
 
 }  // namespace
@@ -235,11 +240,11 @@ void ChainServer::ClearLog() {
 }
 
 void ChainServer::Log(LogRecord record) {
-  if (record.entry && record.entry->update) log_bytes_ += record.entry->update->size();
+  if (record.entry && record.entry->update) log_bytes_ += record.entry->update->bytes();
   log_.push_back(std::move(record));
   while (log_.size() > kMostRecords || log_bytes_ > kMostLogBytes) {
     const LogRecord& first = log_.front();
-    if (first.entry && first.entry->update) log_bytes_ -= first.entry->update->size();
+    if (first.entry && first.entry->update) log_bytes_ -= first.entry->update->bytes();
     log_begin_ = first.after;
     log_.pop_front();
   }
@@ -330,13 +335,15 @@ void ChainServer::On(const Push& push, Sends& sends) {
 // Rule S12: all of its parts or none, and none is ever tried again as a part: their clients push
 // them by themselves.
 void ChainServer::OrderWhole(const Entry& aggregate, Sends& sends) {
-  if (rules_.whole_aggregates && !state_->TakesWhole(aggregate)) {
+  absl::StatusOr<DecodedUpdate> update = state_->Check(aggregate);
+  const bool whole = update.ok() && state_->TakesWhole(aggregate);
+  if (!whole && (rules_.whole_aggregates || !update.ok())) {
     for (const Constituent& part : aggregate.parts) {
       sends.push_back({part.client.id, Singly{group().number, part.client, part.sequence}});
     }
     return;
   }
-  const Outcome outcome = Append(aggregate);
+  const Outcome outcome = Appended(aggregate, state_->Append(aggregate, *std::move(update)));
   PassDown({group().number, state_->index(), false, aggregate}, outcome, sends);
   for (const Constituent& part : aggregate.parts) OrderWaiting(part.client, sends);
 }
@@ -354,18 +361,17 @@ void ChainServer::OrderWaiting(const Client& client, Sends& sends) {
 }
 
 void ChainServer::Order(const Entry& entry, Sends& sends) {
-  const absl::Status good = state_->Check(entry);
-  if (!good.ok()) {
-    sends.push_back(
-        {entry.client.id, Rejection{group().number, entry.client, entry.sequence, good}});
+  absl::StatusOr<DecodedUpdate> update = state_->Check(entry);
+  if (!update.ok()) {
+    sends.push_back({entry.client.id,
+                     Rejection{group().number, entry.client, entry.sequence, update.status()}});
     return;
   }
-  const Outcome outcome = Append(entry);
+  const Outcome outcome = Appended(entry, state_->Append(entry, *std::move(update)));
   PassDown({group().number, state_->index(), false, entry}, outcome, sends);
 }
 
-Outcome ChainServer::Append(const Entry& entry) {
-  const Outcome outcome = state_->Append(entry);
+Outcome ChainServer::Appended(const Entry& entry, Outcome outcome) {
   if (options_.observer) options_.observer(entry, outcome);
   Log({*state_id(), entry, {}});
   return outcome;
@@ -400,7 +406,7 @@ void ChainServer::On(const Forward& forward, Sends& sends) {
     if (rules_.same_view_chain) phase_ = ServerPhase::kAborted;
     return;
   }
-  const Outcome outcome = Append(entry);
+  const Outcome outcome = Appended(entry, state_->Append(entry));
   PassDown(forward, outcome, sends);
 }
 
@@ -466,7 +472,8 @@ void ChainServer::Answer(const Read& read, Sends& sends) {
       read.remembered ? state_->ReadRemembered(read.client, selection) : state_->Read(selection);
   ReadReply reply{group().number,  read.client, read.request, state_->model().version(),
                   values.status(), nullptr};
-  if (values.ok() && read.narrow) values = Narrow(FloatsOf(*values));
+  if (values.ok()) values = EncodedBy(read.codec, *std::move(values));
+  reply.status = values.status();
   if (values.ok()) reply.values = std::make_shared<const std::string>(*std::move(values));
   sends.push_back({read.client.id, std::move(reply)});
 }

@@ -115,7 +115,8 @@ class ChainServer {
   void OrderWhole(const Entry& aggregate, Sends& sends);
   void OrderWaiting(const Client& client, Sends& sends);
   void PassDown(const Forward& forward, Outcome outcome, Sends& sends);
-  Outcome Append(const Entry& entry);
+  // What Append of the state made of it.
+  Outcome Appended(const Entry& entry, Outcome outcome);
   Outcome OutcomeOf(const Client& client, Sequence sequence) const;
   void Acknowledge(const Entry& entry, Outcome outcome, Sends& sends);
   void ServeWaiting(Sends& sends);

@@ -83,7 +83,7 @@ TEST(Factors, StretchesThatBeginAndEndAnywhereAddWhatTheGradientWould) {
     SlotState slot(OptionsOf(Table(TableKind::kDense, made.gradient.size(), 1)));
     slot.OnView({C(0)});
     const Entry entry = PushOf(C(0), 1, made.update());
-    ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry);
+    ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry).status();
     slot.Append(entry);
     EXPECT_THAT(FloatsOf(slot.Read({0, made.gradient.size(), {}})),
                 ::testing::Pointwise(::testing::FloatNear(1e-5F), made.gradient))

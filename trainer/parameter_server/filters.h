@@ -1,59 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// Filters (Li et al. 2014): what may be left out of a message without changing what it does, or
-// with a stated change. They stand between the client machine and the wire (RowSender), and between
-// the wire and the server's machine (RowReceiver): machines, logs, replicas and snapshots see whole
-// messages only.
+// The key cache (Li et al. 2014): rows that a server was told before, with another read or push of
+// this client in this view, are named by a number instead of being listed. The number is the
+// client's own and never used for another list, so a name means its rows or nothing: a server that
+// does not know it (any more) asks (KeysUnknown), and gets the list.
 //
-//   key cache   rows that a server was told before, with another read or push of this client in
-//               this view, are named by a number instead of being listed. The number is the
-//               client's own and never used for another list, so a name means its rows or nothing:
-//               a server that does not know it (any more) asks (KeysUnknown), and gets the list
-//   narrow      the values of a push of rows travel as bfloat16
-//   zeros       rows of a push whose values are all 0 travel as a bit each: with the KKT filter, of
-//               which this is the wire's half, a worker pushes 0 where nothing can change (Kkt in
-//               trainer/worker/slot_gradient.h)
-//
-// What either side keeps belongs to one view and is bounded. To add a filter: a field of Filters,
-// what Pack makes of it and Unpack undoes, a line above, a test that compares bytes.
+// It stands between the client machine and the wire (RowSender), and between the wire and the
+// server's machine (RowReceiver): machines, logs, replicas and snapshots see whole messages only.
+// What either side keeps belongs to one view and is bounded. What else may be left out of a push
+// (low bits, rows of zeros) is left out where it is encoded: update.h, worker/slot_gradient.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
-#include "absl/status/statusor.h"
 #include "trainer/parameter_server/messages.h"
 
 namespace starling::parameter_server {
 
-struct Filters {
-  bool key_cache = false;
-  bool narrow = false;
-  bool zeros = false;
-};
-
 // What a server keeps of one client's lists for a slot, and a client of its own: a megabyte.
 inline constexpr std::size_t kMostKeptKeys = std::size_t{1} << 17;
-
-using Keys = std::vector<std::uint64_t>;
-
-// The upper 16 bits of each float, rounded to nearest even: relative error at most 2^-8.
-std::string Narrow(std::span<const float> values);
-// INVALID_ARGUMENT for an odd number of bytes.
-absl::StatusOr<std::vector<float>> Widen(std::string_view bytes);
 
 // A client's end, for all slots. Thread-compatible.
 class RowSender {
  public:
-  RowSender(const Filters& filters, std::size_t slots, std::size_t most_keys = kMostKeptKeys)
-      : filters_(filters), most_keys_(most_keys), slots_(slots) {}
+  // Without `key_cache` everything travels as it is.
+  RowSender(bool key_cache, std::size_t slots, std::size_t most_keys = kMostKeptKeys)
+      : key_cache_(key_cache), most_keys_(most_keys), slots_(slots) {}
 
   // A view: no server knows anything.
   void OnView();
@@ -85,17 +64,16 @@ class RowSender {
   std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Read& read);
   std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Push& push);
 
-  const Filters filters_;
+  const bool key_cache_;
   const std::size_t most_keys_;
   std::uint64_t next_number_ = 1;
   std::vector<Slot> slots_;
 };
 
-// A server's end, of one slot, whose rows have `width` values. Thread-compatible.
+// A server's end, of one slot. Thread-compatible.
 class RowReceiver {
  public:
-  explicit RowReceiver(std::size_t most_keys = kMostKeptKeys, std::size_t width = 1)
-      : most_keys_(most_keys), width_(width) {}
+  explicit RowReceiver(std::size_t most_keys = kMostKeptKeys) : most_keys_(most_keys) {}
   RowReceiver(RowReceiver&&) = default;
   RowReceiver& operator=(RowReceiver&&) = default;
 
@@ -104,14 +82,14 @@ class RowReceiver {
 
   struct Unpacked {
     std::optional<Message> whole;  // nothing: the message is
-    std::optional<Send> answer;    // it cannot be made whole: KeysUnknown, or Rejection
+    std::optional<Send> answer;    // it cannot be made whole: KeysUnknown
   };
   Unpacked Unpack(const Message& message);
 
  private:
   struct List {
     std::uint64_t number = 0;
-    Keys keys;
+    std::shared_ptr<const Keys> keys;  // shared with the updates that name it
   };
   struct Lists {
     std::list<List> lists;  // that used last first
@@ -121,11 +99,10 @@ class RowReceiver {
 
   Unpacked Whole(const Read& read);
   Unpacked Whole(const Push& push);
-  void Keep(const Client& client, std::uint64_t number, std::span<const std::uint64_t> keys);
-  const Keys* Find(const Client& client, std::uint64_t number);
+  void Keep(const Client& client, std::uint64_t number, std::shared_ptr<const Keys> keys);
+  std::shared_ptr<const Keys> Find(const Client& client, std::uint64_t number);
 
   std::size_t most_keys_;
-  std::size_t width_;
   std::map<MemberId, Lists> clients_;
 };
 

@@ -52,7 +52,7 @@ TEST(SlotState, OnlyPlainValuesAreAssigned) {
   Entry entry = PushOf(C(0), 1, update);
   EXPECT_TRUE(slot.Check(entry).ok());
   entry.kind = EntryKind::kAssign;
-  EXPECT_EQ(slot.Check(entry).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(slot.Check(entry).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 // Momentum of the values before would carry on; FTRL's parameters would jump back.

@@ -81,6 +81,7 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> parameters, Parameters(spec, layout));
   JobTables tables;
+  ASSIGN_OR_RETURN(tables.codec, compression::CodecNumberOf(spec.compression().codec()));
   const consistency::Options model = ConsistencyOf(spec);
   const auto count = static_cast<std::uint64_t>(slots);
   // Of a sparse table it is the hashes of the rows' numbers that are cut.
@@ -177,11 +178,10 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
   return consistency::Asynchronous{};
 }
 
-Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec) {
-  if (!spec.workload().has_sparse_logistic_regression()) return {};
+bool NamesRows(const v1alpha1::TrainingJobSpec& spec) {
   const v1alpha1::Compression& compression = spec.compression();
-  const bool named = !compression.has_key_cache() || compression.key_cache();
-  return {named, compression.codec().has_bfloat16(), KktPenaltyOf(spec).has_value()};
+  return spec.workload().has_sparse_logistic_regression() &&
+         (!compression.has_key_cache() || compression.key_cache());
 }
 
 std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec) {

@@ -24,7 +24,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/shard_map.h"
 #include "trainer/parameter_server/slot_state.h"
 
@@ -60,6 +59,8 @@ struct JobTables {
   // The slots whose ledgers say whether a lease is done.
   std::size_t parameter_slots = 0;
   std::size_t course_slot() const { return parameter_slots; }
+  // By which the values of a unit of work travel, changes and the weights that it reads.
+  compression::CodecNumber codec = compression::kIdentity;
 };
 
 // `spec` is resolved and valid, its exchange is parameterServer. INVALID_ARGUMENT when layout and
@@ -83,8 +84,8 @@ std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec);
 // How the job file's consistency is called by the machines.
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec);
 
-// What is left out of the messages of the job's workers: of rows, so of sparse models only.
-Filters FiltersOf(const v1alpha1::TrainingJobSpec& spec);
+// Whether workers name the rows that they read and push (filters.h): of sparse models only.
+bool NamesRows(const v1alpha1::TrainingJobSpec& spec);
 // With the KKT filter: the L1 penalty that a gradient must exceed to change a weight that is 0.
 std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec);
 

@@ -269,30 +269,34 @@ TEST(JobTables, ASparseModelIsCutByTheHashesOfItsRows) {
   }
 }
 
-TEST(FiltersOf, RowsAreNamedUnlessTheJobSaysOtherwiseAndOnlySparseModelsHaveRows) {
+TEST(JobTables, RowsAreNamedUnlessTheJobSaysOtherwiseAndOnlySparseModelsHaveRows) {
   v1alpha1::TrainingJobSpec spec = Spec();
-  EXPECT_FALSE(FiltersOf(spec).key_cache) << "a dense model";
+  EXPECT_FALSE(NamesRows(spec)) << "a dense model";
   spec.mutable_workload()->mutable_sparse_logistic_regression();
-  EXPECT_TRUE(FiltersOf(spec).key_cache);
-  EXPECT_FALSE(FiltersOf(spec).narrow);
-  v1alpha1::Compression& compression = *spec.mutable_compression();
-  EXPECT_TRUE(FiltersOf(spec).key_cache);
-  compression.set_key_cache(false);
-  compression.mutable_codec()->mutable_bfloat16();
-  EXPECT_FALSE(FiltersOf(spec).key_cache);
-  EXPECT_TRUE(FiltersOf(spec).narrow);
-  compression.mutable_codec()->mutable_identity();
-  EXPECT_FALSE(FiltersOf(spec).narrow);
+  EXPECT_TRUE(NamesRows(spec));
+  spec.mutable_compression();
+  EXPECT_TRUE(NamesRows(spec));
+  spec.mutable_compression()->set_key_cache(false);
+  EXPECT_FALSE(NamesRows(spec));
 }
 
-TEST(FiltersOf, ZerosStayAtHomeWithTheKktFilterAlone) {
+TEST(JobTables, ValuesTravelByTheCodecOfTheJob) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  const auto codec = [&] { return TablesOf(spec, {100'000, 1000, "f"})->codec; };
+  EXPECT_EQ(codec(), compression::kIdentity);
+  spec.mutable_compression()->mutable_codec()->mutable_float16();
+  EXPECT_EQ(codec(), *compression::CodecNumberOf("float16"));
+  spec.mutable_workload()->mutable_sparse_logistic_regression();
+  spec.mutable_compression()->mutable_codec()->mutable_bfloat16();
+  EXPECT_EQ(codec(), *compression::CodecNumberOf("bfloat16"));
+}
+
+TEST(JobTables, ThePenaltyIsAskedForWithTheKktFilterAlone) {
   v1alpha1::TrainingJobSpec spec = Spec();
   spec.mutable_workload()->mutable_sparse_logistic_regression();
   spec.mutable_optimizer()->mutable_proximal_gradient()->set_l1(0.125);
-  EXPECT_FALSE(FiltersOf(spec).zeros);
   EXPECT_EQ(KktPenaltyOf(spec), std::nullopt);
   spec.mutable_compression()->set_kkt_filter(true);
-  EXPECT_TRUE(FiltersOf(spec).zeros);
   EXPECT_EQ(KktPenaltyOf(spec), 0.125);
 }
 

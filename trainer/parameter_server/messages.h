@@ -89,7 +89,8 @@ struct Read {  // to the tail
   std::uint64_t rows = 0;
   std::vector<std::uint64_t> keys;
   std::uint64_t list = 0;  // its keys' name, as in a push
-  bool narrow = false;     // the values are to come as bfloat16
+  // By which the values of the reply are encoded.
+  compression::CodecNumber codec = compression::kIdentity;
 };
 struct Hello {  // to the tail, first thing in a view
   ViewNumber view = 0;

@@ -22,14 +22,14 @@ const char* PointOf(const Message& message) {
 }
 
 // The bytes of an update that comes in, and of values that go out.
-double BytesOf(const std::shared_ptr<const std::string>& bytes) {
-  return bytes == nullptr ? 0 : static_cast<double>(bytes->size());
+double BytesOf(const UpdatePtr& update) {
+  return update == nullptr ? 0 : static_cast<double>(update->bytes());
 }
 double LoadOf(const Message& message) {
   if (const auto* push = std::get_if<Push>(&message)) return BytesOf(push->entry.update);
   if (const auto* forward = std::get_if<Forward>(&message)) return BytesOf(forward->entry.update);
   const auto* reply = std::get_if<ReadReply>(&message);
-  return reply == nullptr ? 0 : BytesOf(reply->values);
+  return reply == nullptr || !reply->values ? 0 : static_cast<double>(reply->values->size());
 }
 
 // Of rows that come to life nobody knows how many there will be.
@@ -52,7 +52,7 @@ ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const
   for (const SlotOptions& slot : slots) {
     Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
     added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}});
-    added.rows = RowReceiver(kept_keys, slot.table->width);
+    added.rows = RowReceiver(kept_keys);
     added.work.bytes = LikelyBytes(slot);
     Publish(slots_.size() - 1);
   }

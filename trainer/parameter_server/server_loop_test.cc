@@ -125,8 +125,7 @@ Entry Ones(Clock clock) {
   const Floats ones(kRows, 1);
   Entry entry;
   entry.clock = clock;
-  entry.update =
-      std::make_shared<const std::string>(Encode({UpdateKind::kRange, 0, 0, kRows, {}, ones, {}}));
+  entry.update = Encode({UpdateKind::kRange, 0, 0, kRows, {}, ones, {}});
   return entry;
 }
 
@@ -330,7 +329,11 @@ TEST_P(ServerLoopTest, AMalformedPushIsRejectedAndNothingElseSuffers) {
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();
     Entry entry = Ones(0);
-    if (worker == 0) entry.update = std::make_shared<const std::string>("no update");
+    if (worker == 0) {
+      EncodedUpdate malformed = *entry.update;
+      malformed.body = std::make_shared<const std::string>("not its values");
+      entry.update = std::make_shared<const EncodedUpdate>(malformed);
+    }
     client.Push(0, entry);
     return client.Drain(Soon());
   });

@@ -72,12 +72,12 @@ Standing SlotState::StandingOf(const Client& client, Sequence sequence) const {
   return Standing::kGap;
 }
 
-absl::Status SlotState::Check(const Entry& entry) const {
+absl::StatusOr<DecodedUpdate> SlotState::Check(const Entry& entry) const {
   switch (entry.kind) {
     case EntryKind::kStart:
     case EntryKind::kRest:
     case EntryKind::kWake:
-      return absl::OkStatus();
+      return DecodedUpdate();
     case EntryKind::kPush:
     case EntryKind::kRemember:
     case EntryKind::kAssign:
@@ -88,13 +88,15 @@ absl::Status SlotState::Check(const Entry& entry) const {
   if (!LeasesAreFew(entry)) {
     return absl::InvalidArgumentError("a push holds 1 to 4096 leases; push those of one step");
   }
-  ASSIGN_OR_RETURN(const Update update, DecodeUpdate(*entry.update));
-  if (entry.kind == EntryKind::kRemember) return shard_->Check(SelectionOf(update));
+  ASSIGN_OR_RETURN(DecodedUpdate decoded, Decode(entry.update, options_.table->width));
+  const Update& update = decoded.update;
   if (entry.kind == EntryKind::kAssign && update.kind == UpdateKind::kFactors) {
     return absl::InvalidArgumentError(
         "values are assigned as they are: push a range, rows or pairs");
   }
-  return shard_->Check(update);
+  RETURN_IF_ERROR(entry.kind == EntryKind::kRemember ? shard_->Check(SelectionOf(update))
+                                                     : shard_->Check(update));
+  return decoded;
 }
 
 bool SlotState::TakesWhole(const Entry& aggregate) const {
@@ -103,7 +105,7 @@ bool SlotState::TakesWhole(const Entry& aggregate) const {
     return false;
   }
   // What such a rule remembers is each client's.
-  if (rule->remembered() != optimizer::Optimizer::kNothing || !Check(aggregate).ok()) return false;
+  if (rule->remembered() != optimizer::Optimizer::kNothing) return false;
   std::set<Client> clients;
   LeaseLedger leases;
   for (const Constituent& part : aggregate.parts) {
@@ -117,33 +119,36 @@ bool SlotState::TakesWhole(const Entry& aggregate) const {
   return model_->Combines(ContributionsOf(aggregate, index_ + 1));
 }
 
-Outcome SlotState::AppendAggregate(const Entry& aggregate) {
+Outcome SlotState::AppendAggregate(const Entry& aggregate, DecodedUpdate update) {
   for (const Constituent& part : aggregate.parts) {
     clients_[part.client].last = part.sequence;
     if (part.lease != 0) ledger_.Add(part.lease, part.lease + part.leases);
   }
-  held_[index_] = aggregate.update;
+  held_[index_] = std::move(update);
   ApplyAll(model_->OnAggregate(ContributionsOf(aggregate, index_)).ready);
   return Outcome::kTaken;
 }
 
 Outcome SlotState::Append(const Entry& entry) {
+  absl::StatusOr<DecodedUpdate> update = Check(entry);
+  STARLING_CHECK(update.ok(), "what was appended was checked");
+  return Append(entry, *std::move(update));
+}
+
+Outcome SlotState::Append(const Entry& entry, DecodedUpdate update) {
   ++index_;
-  if (entry.kind == EntryKind::kAggregate) return AppendAggregate(entry);
+  if (entry.kind == EntryKind::kAggregate) return AppendAggregate(entry, std::move(update));
   Record& record = clients_[entry.client];
   record.last = entry.sequence;
   switch (entry.kind) {
     case EntryKind::kStart:
       ApplyAll(model_->OnStart(entry.client, entry.clock));
       return Outcome::kTaken;
-    case EntryKind::kRemember: {
-      const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
-      STARLING_CHECK(update.ok(), "what was appended was checked");
-      shard_->Remember(entry.client, SelectionOf(*update));
+    case EntryKind::kRemember:
+      shard_->Remember(entry.client, SelectionOf(update.update));
       return Outcome::kTaken;
-    }
     case EntryKind::kAssign:
-      return Assign(entry);
+      return Assign(entry, update.update);
     case EntryKind::kRest:
       ApplyAll(model_->OnRest(entry.client));
       return Outcome::kTaken;
@@ -154,7 +159,7 @@ Outcome SlotState::Append(const Entry& entry) {
     case EntryKind::kAggregate:
       break;
   }
-  const Outcome outcome = AppendPush(entry);
+  const Outcome outcome = AppendPush(entry, std::move(update));
   if (outcome == Outcome::kRefused) {
     record.refused.insert(entry.sequence);
     record.refused.erase(record.refused.begin(),
@@ -163,7 +168,7 @@ Outcome SlotState::Append(const Entry& entry) {
   return outcome;
 }
 
-Outcome SlotState::AppendPush(const Entry& entry) {
+Outcome SlotState::AppendPush(const Entry& entry, DecodedUpdate update) {
   const Lease end = entry.lease + entry.leases;
   const Lease in =
       options_.rules.lease_dedupe && entry.lease != 0 ? ledger_.CountIn(entry.lease, end) : 0;
@@ -172,7 +177,7 @@ Outcome SlotState::AppendPush(const Entry& entry) {
     if (entry.completes) ApplyAll(model_->OnSkip(entry.client, entry.clock));
     return Outcome::kSkipped;
   }
-  held_[index_] = entry.update;
+  held_[index_] = std::move(update);
   const consistency::Verdict verdict = model_->OnPush({entry.client,
                                                        entry.clock,
                                                        entry.completes,
@@ -188,14 +193,12 @@ Outcome SlotState::AppendPush(const Entry& entry) {
   return verdict.accepted ? Outcome::kTaken : Outcome::kRefused;
 }
 
-Outcome SlotState::Assign(const Entry& entry) {
+Outcome SlotState::Assign(const Entry& entry, const Update& update) {
   if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {
     return Outcome::kSkipped;
   }
-  const absl::StatusOr<Update> update = DecodeUpdate(*entry.update);
-  STARLING_CHECK(update.ok(), "what was appended was checked");
   const std::int64_t next = model_->version() + 1;
-  shard_->Assign({options_.table->learning_rate(next), next}, *update);
+  shard_->Assign({options_.table->learning_rate(next), next}, update);
   if (entry.lease != 0) ledger_.Add(entry.lease);
   return Outcome::kTaken;
 }
@@ -204,14 +207,9 @@ void SlotState::ApplyAll(const std::vector<consistency::Batch>& batches) {
   std::int64_t number = model_->version() - static_cast<std::int64_t>(batches.size());
   for (const consistency::Batch& batch : batches) {
     ++number;
-    std::vector<Update> updates;
     std::vector<Part> parts;
-    updates.reserve(batch.members.size());
     for (const consistency::Contribution& member : batch.members) {
-      const absl::StatusOr<Update> update = DecodeUpdate(*held_.at(member.tag));
-      STARLING_CHECK(update.ok(), "what was appended was checked");
-      updates.push_back(*update);
-      parts.push_back({&updates.back(), member.weight, &member.client});
+      parts.push_back({&held_.at(member.tag).update, member.weight, &member.client});
     }
     const double rate = options_.table->learning_rate(number) * batch.rate_factor;
     shard_->Apply({rate, number}, parts);
@@ -265,7 +263,8 @@ std::string SlotState::SaveObject() const {
   out.Put(static_cast<std::uint64_t>(held_.size()));
   for (const auto& [tag, update] : held_) {
     out.Put(tag);
-    out.PutText(*update);
+    Put(*update.from, out);
+    out.PutText(update.from->text());
   }
   return out.Take();
 }
@@ -308,7 +307,11 @@ absl::Status SlotState::LoadObject(std::string_view object) {
   held_.clear();
   for (std::uint64_t left = in.GetCount(16); left > 0; --left) {
     const auto tag = in.Get<std::int64_t>();
-    held_[tag] = std::make_shared<const std::string>(in.GetText());
+    EncodedUpdate update = *GetUpdate(in, nullptr);
+    update.body = std::make_shared<const std::string>(in.GetText());
+    if (!in.ok()) break;
+    ASSIGN_OR_RETURN(held_[tag], Decode(std::make_shared<const EncodedUpdate>(std::move(update)),
+                                        options_.table->width));
   }
   if (in.done()) return absl::OkStatus();
   return absl::DataLossError("the snapshot's object is cut off; take another snapshot");

@@ -5,7 +5,7 @@
 // snapshot at any moment restores to every push exactly once (rule S6).
 //
 // It is a deterministic state machine: servers that append the same entries after the same views
-// hold the same bytes. What is pushed is kept as it was received and applied from there.
+// hold the same bytes. What is pushed is kept as it was received, and decoded once.
 #pragma once
 
 #include <cstdint>
@@ -65,7 +65,7 @@ struct Entry {
   bool completes = true;  // the last push of that clock
   Version read = 0;       // the version that it was computed from
   double weight = 1;      // samples in it
-  std::shared_ptr<const std::string> update;
+  UpdatePtr update;
   // Of an aggregate, by client; `client` is whoever summed them up, the other fields say nothing.
   std::vector<Constituent> parts{};
 };
@@ -102,13 +102,17 @@ class SlotState {
   void OnView(const std::vector<Client>& clients);
 
   Standing StandingOf(const Client& client, Sequence sequence) const;
-  // INVALID_ARGUMENT when the entry's bytes are no update of this slot. The head asks before it
-  // appends, so that no replica ever holds what cannot be applied.
-  absl::Status Check(const Entry& entry) const;
-  // Whether an aggregate may be appended (rule S12): each of its parts is the next of its client,
-  // no lease of it is in the ledger, the model and the update rule take them as one.
+  // The entry's update, decoded; of an entry that has none, nothing. INVALID_ARGUMENT when it is no
+  // update of this slot. The head asks before it appends, so that no replica ever holds what cannot
+  // be applied.
+  absl::StatusOr<DecodedUpdate> Check(const Entry& entry) const;
+  // Whether an aggregate, whose update is good, may be appended (rule S12): each of its parts is
+  // the next of its client, no lease of it is in the ledger, the model and the update rule take
+  // them as one.
   bool TakesWhole(const Entry& aggregate) const;
-  // The next entry (StandingOf: kNext; of an aggregate TakesWhole).
+  // The next entry (StandingOf: kNext; of an aggregate TakesWhole), and what Check has made of it.
+  Outcome Append(const Entry& entry, DecodedUpdate update);
+  // One that a head has checked.
   Outcome Append(const Entry& entry);
 
   // Whether the last pushes up to `sequence` are in and the model lets the client read at `clock`;
@@ -127,7 +131,7 @@ class SlotState {
   const consistency::Consistency& model() const { return *model_; }
   const LeaseLedger& ledger() const { return ledger_; }
   // The updates that are taken and not applied yet, by the index at which they came.
-  const std::map<std::int64_t, std::shared_ptr<const std::string>>& held() const { return held_; }
+  const std::map<std::int64_t, DecodedUpdate>& held() const { return held_; }
   const RowRange& range() const { return range_; }
   std::uint64_t bytes() const { return shard_->bytes(); }
 
@@ -141,9 +145,9 @@ class SlotState {
     std::set<Sequence> refused;
   };
 
-  Outcome AppendPush(const Entry& entry);
-  Outcome Assign(const Entry& entry);
-  Outcome AppendAggregate(const Entry& aggregate);
+  Outcome AppendPush(const Entry& entry, DecodedUpdate update);
+  Outcome Assign(const Entry& entry, const Update& update);
+  Outcome AppendAggregate(const Entry& aggregate, DecodedUpdate update);
   void ApplyAll(const std::vector<consistency::Batch>& batches);
   std::string SaveObject() const;
   absl::Status LoadObject(std::string_view object);
@@ -154,7 +158,7 @@ class SlotState {
   std::unique_ptr<consistency::Consistency> model_;
   std::map<Client, Record> clients_;
   LeaseLedger ledger_;
-  std::map<std::int64_t, std::shared_ptr<const std::string>> held_;  // by the index they came at
+  std::map<std::int64_t, DecodedUpdate> held_;  // by the index they came at
   std::int64_t index_ = 0;
 };
 

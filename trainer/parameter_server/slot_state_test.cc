@@ -127,7 +127,7 @@ TEST(SlotState, FactorsGiveTheDensePushesWeightsForTheirOwnFewBytes) {
   slot.OnView({C(0)});
   const Update update{UpdateKind::kFactors, kSamples, 0, kRows, {}, factors, {}};
   const Entry entry = PushOf(C(0), 1, update);
-  EXPECT_EQ(entry.update->size() - kUpdateHeaderBytes, 4 * kSamples * (kRows + kColumns));
+  EXPECT_EQ(entry.update->body->size(), 4 * kSamples * (kRows + kColumns));
   ASSERT_TRUE(slot.Check(entry).ok());
   slot.Append(entry);
   const Floats weights = FloatsOf(slot.Read({0, kRows, {}}));
@@ -341,34 +341,6 @@ TEST(SlotState, SlotsOfManyThreadsNeedNoCommonLock) {
   for (Locked& one : slots) {
     sync::MutexLock lock(one.mutex);
     EXPECT_EQ(FloatsOf(one.slot->Read({0, 64, {}})), Floats(64, 800));
-  }
-}
-
-TEST(Update, WhatIsReceivedIsUsedWhereItLies) {
-  const Keys keys = {1, 2};
-  const Floats values = {1, 2, 3};
-  const std::string bytes = Encode({UpdateKind::kRows, 0, 0, 0, keys, values, {}});
-  const auto update = DecodeUpdate(bytes);
-  ASSERT_TRUE(update.ok());
-  EXPECT_EQ(static_cast<const void*>(update->keys.data()), bytes.data() + kUpdateHeaderBytes);
-  EXPECT_EQ(Floats(update->values.begin(), update->values.end()), values);
-}
-
-TEST(Update, NoBytesAreBelievedThatAreNotThere) {
-  const Floats values = {1, 2, 3};
-  const std::string good = Encode(Range(0, 3, values));
-  for (std::size_t cut = 0; cut < good.size(); ++cut) {
-    EXPECT_FALSE(DecodeUpdate(std::string(good, 0, cut)).ok());
-  }
-  std::mt19937 random(5);
-  for (int i = 0; i < 3000; ++i) {
-    std::string bad = good;
-    bad[random() % kUpdateHeaderBytes] = static_cast<char>(random());
-    SlotState slot(OptionsOf(Table(TableKind::kDense, 3, 1)));
-    slot.OnView({C(0)});
-    Entry entry = PushOf(C(0), 1, Range(0, 3, values));
-    entry.update = std::make_shared<const std::string>(bad);
-    if (slot.Check(entry).ok()) slot.Append(entry);
   }
 }
 

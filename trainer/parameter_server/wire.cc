@@ -72,15 +72,18 @@ void GetShare(Reader& in, PushOrPart& share) {
 void Put(const Entry& entry, Writer& out) {
   out.Put(static_cast<std::uint8_t>(entry.kind));
   PutShare(entry, out);
+  out.Put(static_cast<std::uint8_t>(entry.update != nullptr));
+  if (entry.update) Put(*entry.update, out);
   if (entry.kind != EntryKind::kAggregate) return;
   out.Put(static_cast<std::uint64_t>(entry.parts.size()));
   for (const Constituent& part : entry.parts) PutShare(part, out);
 }
+Body BodyOf(const Entry& entry) { return entry.update ? entry.update->body : nullptr; }
 Entry GetEntry(Reader& in, Body body) {
   Entry entry;
   entry.kind = static_cast<EntryKind>(in.Get<std::uint8_t>() % kEntryKinds);
   GetShare(in, entry);
-  entry.update = std::move(body);
+  if (in.Get<std::uint8_t>() != 0) entry.update = GetUpdate(in, std::move(body));
   if (entry.kind != EntryKind::kAggregate) return entry;
   for (std::uint64_t left = in.GetCount(67); left > 0; --left) {
     GetShare(in, entry.parts.emplace_back());
@@ -92,9 +95,9 @@ void Put(const LogRecord& record, Writer& out) {
   Put(record.after, out);
   out.Put(static_cast<std::uint8_t>(record.entry.has_value()));
   if (record.entry) {
+    const Body body = BodyOf(*record.entry);
+    out.PutText(body ? std::string_view(*body) : std::string_view());
     Put(*record.entry, out);
-    out.Put(static_cast<std::uint8_t>(record.entry->update != nullptr));
-    if (record.entry->update) out.PutText(*record.entry->update);
     return;
   }
   out.Put(static_cast<std::uint64_t>(record.clients.size()));
@@ -104,10 +107,8 @@ LogRecord GetRecord(Reader& in) {
   LogRecord record;
   record.after = GetState(in);
   if (in.Get<std::uint8_t>() != 0) {
-    record.entry = GetEntry(in, nullptr);
-    if (in.Get<std::uint8_t>() != 0) {
-      record.entry->update = std::make_shared<const std::string>(in.GetText());
-    }
+    auto body = std::make_shared<const std::string>(in.GetText());
+    record.entry = GetEntry(in, std::move(body));
     return record;
   }
   for (std::uint64_t left = in.GetCount(24); left > 0; --left) {
@@ -163,13 +164,13 @@ Body EncodeHead(const Forward& forward, Writer& out) {
   out.Put(forward.index);
   out.Put(static_cast<std::uint8_t>(forward.old));
   Put(forward.entry, out);
-  return forward.entry.update;
+  return BodyOf(forward.entry);
 }
 Body EncodeHead(const Push& push, Writer& out) {
   out.Put(push.view);
   Put(push.entry, out);
   out.Put(push.list);
-  return push.entry.update;
+  return BodyOf(push.entry);
 }
 Body EncodeHead(const Read& read, Writer& out) {
   out.Put(read.view);
@@ -182,7 +183,7 @@ Body EncodeHead(const Read& read, Writer& out) {
   out.Put(read.rows);
   out.PutSpan(std::span<const std::uint64_t>(read.keys));
   out.Put(read.list);
-  out.Put(static_cast<std::uint8_t>(read.narrow));
+  out.Put(read.codec);
   return nullptr;
 }
 Body EncodeHead(const Hello& hello, Writer& out) {
@@ -307,7 +308,7 @@ void DecodeHead(Reader& in, const Body& /*body*/, Read& read) {
   read.rows = in.Get<std::uint64_t>();
   read.keys = in.GetVector<std::uint64_t>();
   read.list = in.Get<std::uint64_t>();
-  read.narrow = in.Get<std::uint8_t>() != 0;
+  read.codec = in.Get<compression::CodecNumber>();
 }
 void DecodeHead(Reader& in, const Body& /*body*/, Hello& hello) {
   hello.view = in.Get<ViewNumber>();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of servers and clients as bytes: a prefix of fixed size, a head with the fields, a body
-// with what is large (an update, a snapshot, values).
+// with what is large (an update's values, a snapshot, values).
 //
 // The prefix says how long head and body are, so that a receiver gives the body a buffer of its own
 // before it arrives; what is decoded refers to that buffer and copies nothing of it. Every count is
@@ -29,7 +29,7 @@ struct Prefix {
   std::uint64_t body_bytes = 0;
 
   static constexpr std::uint32_t kMagic = 0x31505453;  // "STP1"
-  static constexpr std::uint16_t kVersion = 2;
+  static constexpr std::uint16_t kVersion = 3;
 };
 inline constexpr std::size_t kPrefixBytes = sizeof(Prefix);
 static_assert(kPrefixBytes == 32);

@@ -27,7 +27,12 @@ std::vector<Message> EveryMessage() {
   entry.completes = false;
   entry.read = 12;
   entry.weight = 0.5;
-  entry.update = body;
+  EncodedUpdate update{UpdateKind::kRows, 3, 1, 2, std::make_shared<const Keys>(Keys{9, 8}),
+                       std::string("\1")};
+  update.codec = 2;
+  update.values = 10;
+  update.body = body;
+  entry.update = std::make_shared<const EncodedUpdate>(update);
   Entry whole = OfKind(EntryKind::kAggregate, entry);
   whole.parts = {{kClient, 7, 9, 3, 4, true, 12, 0.5}, {kClient, 8, 12, 1, 4, false, 11, 2}};
   membership::SyncId sync_id;
@@ -44,7 +49,7 @@ std::vector<Message> EveryMessage() {
           Synced{5, kServer},
           Forward{5, 18, true, entry},
           Push{5, entry},
-          Read{5, kClient, 3, 4, 7, true, 10, 20, {1, 2, 3}, 6, true},
+          Read{5, kClient, 3, 4, 7, true, 10, 20, {1, 2, 3}, 6, 1},
           Hello{5, kClient},
           Acknowledgement{5, kClient, 7, Outcome::kRefused, 8},
           Rejection{5, kClient, 7, absl::InvalidArgumentError("why not")},
@@ -85,7 +90,7 @@ TEST(Wire, TheBodyThatWasReceivedIsTheBodyThatIsUsed) {
   const auto received = std::make_shared<const std::string>(*packet.body);
   const auto decoded = DecodeMessage(*DecodePrefix(packet.prefix), packet.head, received);
   ASSERT_TRUE(decoded.ok());
-  EXPECT_EQ(std::get<Push>(*decoded).entry.update.get(), received.get());
+  EXPECT_EQ(std::get<Push>(*decoded).entry.update->body.get(), received.get());
 }
 
 TEST(Wire, NothingIsBelievedThatIsNotThere) {

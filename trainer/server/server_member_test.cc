@@ -144,8 +144,8 @@ class Scene {
         entry.kind =
             lease == 1 ? parameter_server::EntryKind::kAssign : parameter_server::EntryKind::kPush;
         entry.lease = lease;
-        entry.update = std::make_shared<const std::string>(parameter_server::Encode(
-            {parameter_server::UpdateKind::kRange, 0, range.begin, range.size(), {}, values, {}}));
+        entry.update = parameter_server::Encode(
+            {parameter_server::UpdateKind::kRange, 0, range.begin, range.size(), {}, values, {}});
         client.Push(slot, entry);
       }
       parameter_server::Read read;

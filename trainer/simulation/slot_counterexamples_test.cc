@@ -56,8 +56,7 @@ class Script {
     Entry entry;
     entry.client = client;
     entry.sequence = 1;
-    entry.update =
-        std::make_shared<const std::string>(Encode({UpdateKind::kRange, 0, unit, 1, {}, one, {}}));
+    entry.update = Encode({UpdateKind::kRange, 0, unit, 1, {}, one, {}});
     units_[client] = unit;
     Carry(servers_.at(head)->OnMessage(parameter_server::Push{view, entry}));
     Run();

@@ -21,10 +21,8 @@ std::vector<float> SlotInvariants::ContentOf(const SlotState& state) {
   std::vector<float> values(bytes.ok() ? bytes->size() / sizeof(float) : 0);
   if (!values.empty()) std::memcpy(values.data(), bytes->data(), bytes->size());
   for (const auto& [index, update] : state.held()) {
-    const absl::StatusOr<parameter_server::Update> held = parameter_server::DecodeUpdate(*update);
-    for (std::size_t i = 0; held.ok() && i < held->values.size(); ++i) {
-      values[held->first + i] += held->values[i];
-    }
+    const parameter_server::Update& held = update.update;
+    for (std::size_t i = 0; i < held.values.size(); ++i) values[held.first + i] += held.values[i];
   }
   return values;
 }

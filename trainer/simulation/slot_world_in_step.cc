@@ -58,7 +58,7 @@ void SlotWorld::PushPortions(const MemberId& id) {
     entry.clock = StepOf(units.front());
   }
   entry.read = client.version;
-  entry.update = std::make_shared<const std::string>(ps::Encode(update));
+  entry.update = ps::Encode(update);
   for (const std::size_t unit : units) {
     for (std::size_t slot = 0; slot < pushes_.size(); ++slot) client.missing[unit].insert(slot);
   }

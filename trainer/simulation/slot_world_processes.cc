@@ -276,7 +276,7 @@ void SlotWorld::PushUnit(const MemberId& id, std::optional<std::size_t> lease, b
   entry.clock = client.clock;
   entry.completes = completes;
   entry.read = client.version;
-  entry.update = std::make_shared<const std::string>(ps::Encode(update));
+  entry.update = ps::Encode(update);
   if (lease) {
     for (std::size_t slot = 0; slot < pushes_.size(); ++slot) client.missing[*lease].insert(slot);
   }

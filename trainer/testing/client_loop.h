@@ -20,8 +20,8 @@ namespace starling::parameter_server {
 // Confined to one thread.
 class ClientLoop {
  public:
-  ClientLoop(MemberId id, std::size_t slots, const Filters& filters = {})
-      : machine_(std::move(id), slots), rows_(filters, slots) {}
+  ClientLoop(MemberId id, std::size_t slots, bool key_cache = false)
+      : machine_(std::move(id), slots), rows_(key_cache, slots) {}
 
   // Enters a view; what is not acknowledged is sent again. `mesh` lives until the next Enter.
   absl::Status Enter(const ClientView& view, const Ranks& ranks, transport::Mesh& mesh);

@@ -418,8 +418,8 @@ class Flock {
         parameter_server::Entry entry;
         entry.lease = lease;
         entry.clock = static_cast<parameter_server::Clock>(lease);
-        entry.update = std::make_shared<const std::string>(parameter_server::Encode(
-            {parameter_server::UpdateKind::kRange, 0, 0, kRows, {}, values, {}}));
+        entry.update = parameter_server::Encode(
+            {parameter_server::UpdateKind::kRange, 0, 0, kRows, {}, values, {}});
         for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, entry);
       }
     }

@@ -44,7 +44,7 @@ inline Entry PushOf(const Client& client, Sequence sequence, const Update& updat
   entry.client = client;
   entry.sequence = sequence;
   entry.clock = sequence - 1;
-  entry.update = std::make_shared<const std::string>(Encode(update));
+  entry.update = Encode(update);
   return entry;
 }
 

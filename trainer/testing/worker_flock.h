@@ -153,6 +153,8 @@ class Flock {
   }
 
   membership::Report ReportOf(int worker) { return At(worker).worker->MakeReport(); }
+  // All that it ever sent and received, in whole frames.
+  transport::Traffic TrafficOf(int worker) { return At(worker).transport->ledger().Total(); }
   v1alpha1::TrainingReport TrainingOf(int worker) {
     v1alpha1::TrainingReport training;
     training.ParseFromString(ReportOf(worker).training.bytes);

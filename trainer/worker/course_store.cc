@@ -119,7 +119,7 @@ void CourseStore::Put(std::uint64_t key, std::string_view text) {
   update.keys = pair;
   update.text = text;
   parameter_server::Entry entry;
-  entry.update = std::make_shared<const std::string>(parameter_server::Encode(update));
+  entry.update = parameter_server::Encode(update);
   pipe_.Push(slot_, std::move(entry));
 }
 

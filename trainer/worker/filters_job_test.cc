@@ -138,14 +138,20 @@ TEST_F(FilteredModelTest, IsTheSameToTheBitWhetherRowsAreNamedOrListed) {
 }
 
 TEST_F(FilteredModelTest, IsAnotherWithNarrowValuesAndAsGood) {
-  v1alpha1::TrainingJobSpec spec = LogisticJob(false);
-  const v1alpha1::Result wide = Trained(spec);
-  spec.mutable_compression()->mutable_codec()->mutable_bfloat16();
-  const v1alpha1::Result narrow = Trained(spec);
-  EXPECT_NE(TensorOf(narrow, "weight"), TensorOf(wide, "weight"));
+  const v1alpha1::Result wide = Trained(LogisticJob(false));
   const double loss = wide.metrics().at("validation/loss");
   EXPECT_LT(loss, 0.6) << "it does learn: a coin's loss is 0.69";
-  EXPECT_NEAR(narrow.metrics().at("validation/loss"), loss, 0.01 * loss);
+  for (const bool float16 : {false, true}) {
+    for (const bool feedback : {false, true}) {
+      v1alpha1::TrainingJobSpec spec = LogisticJob(false);
+      v1alpha1::Codec& codec = *spec.mutable_compression()->mutable_codec();
+      float16 ? (void)codec.mutable_float16() : (void)codec.mutable_bfloat16();
+      spec.mutable_compression()->set_error_feedback(feedback);
+      const v1alpha1::Result narrow = Trained(spec);
+      EXPECT_NE(TensorOf(narrow, "weight"), TensorOf(wide, "weight"));
+      EXPECT_NEAR(narrow.metrics().at("validation/loss"), loss, 0.01 * loss);
+    }
+  }
 }
 
 // With patience a validation may end training, and its parameters are kept: then all are read.
@@ -186,7 +192,7 @@ class PipeTest : public ::testing::Test {
     parameter_server::ServerLoop server(ranks[0], {slot}, {}, kept_keys);
     std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
     SlotPipe pipe(ranks[1], 1, {absl::InfiniteDuration(), absl::InfiniteDuration()},
-                  {.key_cache = true});
+                  /*key_cache=*/true);
     bool ready = false;
     pipe.SetHandlers({nullptr, [&](parameter_server::Clock) { ready = true; }, nullptr});
     pipe.Enter({1, 1, {{ranks[0], ranks[0]}}}, ranks, *meshes[1]);
@@ -220,8 +226,8 @@ class PipeTest : public ::testing::Test {
     parameter_server::Entry entry;
     entry.clock = round;
     entry.lease = static_cast<parameter_server::Lease>(round) + 2;
-    entry.update = std::make_shared<const std::string>(
-        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, keys_, ones, {}}));
+    entry.update =
+        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, keys_, ones, {}});
     pipe.Push(0, entry);
     EXPECT_TRUE(pipe.Await([&] { return pipe.unacknowledged(0) == 0; }, Soon()).ok());
   }

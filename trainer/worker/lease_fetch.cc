@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // How parameters come to a worker: all of them, or the rows that its leases use.
 #include <algorithm>
-#include <cstring>
-#include <string_view>
 
 #include "common/status/macros.h"
 #include "trainer/worker/lease_work.h"
@@ -24,16 +22,17 @@ constexpr absl::Duration kLook = absl::Milliseconds(20);
 
 absl::Status LeaseWork::FetchIfDue() {
   if (!downpour_.Fetches(units_)) return absl::OkStatus();
-  return Fetch(clock_, [] { return true; });
+  return FetchRows(
+      clock_, [] { return true; }, {}, codec_);
 }
 
 absl::Status LeaseWork::FetchFor(const LeaseRun& leases) {
   const auto wanted = [&] { return events_.are_next(leases); };
   if (sparse_ != nullptr) {
     touched_ = TouchedBy(leases);
-    return FetchRows(ClockOf(leases), wanted, touched_, narrow_);
+    return FetchRows(ClockOf(leases), wanted, touched_, codec_);
   }
-  if (in_step_) return Fetch(ClockOf(leases), wanted);
+  if (in_step_) return FetchRows(ClockOf(leases), wanted, {}, codec_);
   return FetchIfDue();
 }
 
@@ -48,9 +47,10 @@ std::vector<std::uint64_t> LeaseWork::TouchedBy(const LeaseRun& leases) const {
 
 absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
                               const data::Dataset* only_for) {
-  if (sparse_ == nullptr) return FetchRows(clock, wanted, {});
-  if (only_for == nullptr) return FetchRows(clock, wanted, sparse_->AllTouched());
-  return FetchRows(clock, wanted, sparse_->Touched(only_for->features));
+  constexpr compression::CodecNumber kWhole = compression::kIdentity;
+  if (sparse_ == nullptr) return FetchRows(clock, wanted, {}, kWhole);
+  if (only_for == nullptr) return FetchRows(clock, wanted, sparse_->AllTouched(), kWhole);
+  return FetchRows(clock, wanted, sparse_->Touched(only_for->features), kWhole);
 }
 
 parameter_server::Read LeaseWork::ReadOf(std::size_t slot, parameter_server::Clock clock) const {
@@ -68,37 +68,30 @@ parameter_server::Read LeaseWork::ReadOf(std::size_t slot, parameter_server::Clo
 }
 
 // What was read becomes the engine's.
-absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done, bool narrow) {
+absl::Status LeaseWork::Take(std::size_t slot, const ReadDone& done,
+                             compression::CodecNumber codec) {
   versions_[slot] = done.version;
   RETURN_IF_ERROR(done.status);
+  ASSIGN_OR_RETURN(const compression::Codec* decoder, compression::FindCodec(codec));
   const RowRange& rows = parts_.tables.slots[slot].range;
-  const std::size_t count = sparse_ != nullptr ? rows_[slot].size() : rows.size();
   // Of no rows there are no bytes.
-  std::string_view bytes =
-      done.values != nullptr ? std::string_view(*done.values) : std::string_view();
-  std::vector<float> wide;
-  if (narrow) {
-    ASSIGN_OR_RETURN(wide, parameter_server::Widen(bytes));
-    bytes = {reinterpret_cast<const char*>(wide.data()), wide.size() * sizeof(float)};
-  }
-  if (bytes.size() != count * sizeof(float)) {
-    return absl::DataLossError("a slot of another size");
-  }
+  const auto bytes = done.values != nullptr ? std::as_bytes(std::span(*done.values))
+                                            : std::span<const std::byte>();
   const std::span<float> parameters = parts_.engine.parameters();
   if (sparse_ == nullptr) {
-    std::memcpy(parameters.subspan(rows.begin, count).data(), bytes.data(), bytes.size());
-    return absl::OkStatus();
+    return decoder->Decode(bytes, parameters.subspan(rows.begin, rows.size()));
   }
-  for (std::size_t i = 0; i < count; ++i) {
-    std::memcpy(&parameters[rows_[slot][i]], bytes.data() + i * sizeof(float), sizeof(float));
-  }
+  std::vector<float> values(rows_[slot].size());
+  RETURN_IF_ERROR(decoder->Decode(bytes, values));
+  for (std::size_t i = 0; i < values.size(); ++i) parameters[rows_[slot][i]] = values[i];
   return absl::OkStatus();
 }
 
 // `rows`: of a sparse engine; else all are fetched.
 absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
                                   const std::function<bool()>& wanted,
-                                  std::span<const std::uint64_t> rows, bool narrow) {
+                                  std::span<const std::uint64_t> rows,
+                                  compression::CodecNumber codec) {
   parts_.stopwatch.Enter(Activity::kExchange);
   for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
   for (const std::uint64_t row : rows) {
@@ -113,15 +106,15 @@ absl::Status LeaseWork::FetchRows(parameter_server::Clock clock,
       const RowRange& all = parts_.tables.slots[slot].range;
       Entry entry;
       entry.kind = EntryKind::kRemember;
-      entry.update = std::make_shared<const std::string>(
-          parameter_server::Encode({UpdateKind::kRange, 0, all.begin, all.size(), {}, {}, {}}));
+      entry.update =
+          parameter_server::Encode({UpdateKind::kRange, 0, all.begin, all.size(), {}, {}, {}});
       parts_.pipe.Push(slot, std::move(entry));
     }
     parameter_server::Read read = ReadOf(slot, clock);
-    read.narrow = narrow;
+    read.codec = codec;
     parts_.pipe.Read(slot, std::move(read), [&, slot](const ReadDone& done) {
       --missing;
-      if (absl::Status taken = Take(slot, done, narrow); !taken.ok()) failed = std::move(taken);
+      if (absl::Status taken = Take(slot, done, codec); !taken.ok()) failed = std::move(taken);
     });
   }
   absl::Status status = absl::DeadlineExceededError("");

@@ -70,7 +70,7 @@ LeaseLoop::LeaseLoop(Parts parts)
                static_cast<std::uint64_t>(parts_.spec.seed())),
       topology_(parameter_server::TopologyOf(parts_.spec)),
       pipe_(parts_.self, parts_.tables.slots.size(), PatienceOf(parts_.spec),
-            parameter_server::FiltersOf(parts_.spec)),
+            parameter_server::NamesRows(parts_.spec)),
       work_({.spec = parts_.spec,
              .engine = parts_.engine,
              .train = parts_.train,

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/consistency.h"
+#include "common/status/check.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
@@ -63,6 +64,12 @@ std::vector<std::uint64_t> BeginsOf(const parameter_server::JobTables& tables) {
   return begins;
 }
 
+const compression::Codec& CodecOf(const parameter_server::JobTables& tables) {
+  const absl::StatusOr<const compression::Codec*> codec = compression::FindCodec(tables.codec);
+  STARLING_CHECK(codec.ok(), "the tables name a codec that there is");
+  return **codec;
+}
+
 bool RuleRemembers(const parameter_server::JobTables& tables) {
   return tables.slots.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
 }
@@ -78,7 +85,7 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       in_step_(spec::WorksInStep(parts.spec)),
       remembers_(RuleRemembers(parts.tables)),
       factored_(parts.spec.update().has_activations()),
-      narrow_(parameter_server::FiltersOf(parts.spec).narrow),
+      codec_(parts.tables.codec),
       kkt_(parameter_server::KktPenaltyOf(parts.spec)),
       sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
       slot_begins_(BeginsOf(parts.tables)),
@@ -86,7 +93,9 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       hogwild_(HogwildOf(parts.spec, sparse_)),
       eager_(EagerOf(parts.spec)),
       first_values_(parts.engine.parameters().begin(), parts.engine.parameters().end()),
-      versions_(parts.tables.parameter_slots) {
+      versions_(parts.tables.parameter_slots),
+      compressor_(CodecOf(parts.tables), parts.engine.parameters().size(),
+                  parts.spec.compression().error_feedback()) {
   if (factored_) parts_.engine.KeepFactors();
   parts_.pipe.SetHandlers(
       {.started_over = [this] { StartOver(); },
@@ -104,13 +113,19 @@ void LeaseWork::StartOver() {
   units_ = 0;
   flights_.clear();
   sent_.clear();
+  compressor_.Clear();
 }
 
 void LeaseWork::On(const parameter_server::Acknowledged& event) {
   const auto sent = sent_.find({event.slot, event.sequence});
   if (sent == sent_.end()) return;
-  const Lease lease = sent->second;
+  const auto [lease, update] = sent->second;
   sent_.erase(sent);
+  if (event.outcome == parameter_server::Outcome::kTaken) {
+    compressor_.Commit(update);
+  } else {
+    compressor_.Discard(update);
+  }
   Flight& flight = flights_[lease];
   --flight.open;
   if (event.outcome == parameter_server::Outcome::kRefused) {
@@ -217,9 +232,9 @@ absl::Status LeaseWork::AssignFirstValues() {
     Entry entry;
     entry.kind = EntryKind::kAssign;
     entry.lease = parameter_server::kFirstValues;
-    entry.update = std::make_shared<const std::string>(parameter_server::Encode(update));
+    entry.update = parameter_server::Encode(update);
     const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
-    sent_[{slot, sequence}] = parameter_server::kFirstValues;
+    sent_[{slot, sequence}] = {parameter_server::kFirstValues, ++updates_};
     ++flights_[parameter_server::kFirstValues].open;
   }
   flights_[parameter_server::kFirstValues].sealed = true;
@@ -337,7 +352,7 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
         std::span<const float>(parts_.engine.parameters()).subspan(rows.begin, rows.size())));
     unsent_.insert(slot);
     eager_->OnUpdate(slot, delta * outgoing_.scale, value,
-                     static_cast<std::int64_t>(rows.size() * sizeof(float)));
+                     static_cast<std::int64_t>(compressor_.codec().MaxBytes(rows.size())));
   }
   SendEagerly();
   // A link takes what its buffer holds at once, and the rest whenever it is asked; others wait for
@@ -345,36 +360,37 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
   if (parts_.pipe.sending() || parts_.pipe.sums_up()) (void)parts_.pipe.Poll();
 }
 
-// None where the gradient is not finite.
-std::optional<std::string> LeaseWork::Encoded(std::size_t slot) const {
+// Null where the gradient is not finite.
+parameter_server::UpdatePtr LeaseWork::Encoded(std::size_t slot, std::uint64_t update) {
   const RowRange& rows = parts_.tables.slots[slot].range;
+  const PushEncoding encoding{codec_, compressor_, update};
   if (sparse_ != nullptr) {
     std::optional<Kkt> kkt;
-    if (kkt_) kkt = Kkt{parts_.engine.parameters(), *kkt_, narrow_};
-    return EncodeRows(rows_[slot], outgoing_.gradient, outgoing_.scale, kkt);
+    if (kkt_) kkt = Kkt{parts_.engine.parameters(), *kkt_};
+    return EncodeRows(rows_[slot], outgoing_.gradient, outgoing_.scale, encoding, kkt);
   }
   // Of no samples there are no factors: what the engine has are an earlier lease's.
   if (!factored_ || outgoing_.weight == 0) {
-    return EncodeRange(rows, outgoing_.gradient, outgoing_.scale);
+    return EncodeRange(rows, outgoing_.gradient, outgoing_.scale, encoding);
   }
-  return EncodeFactored(rows, outgoing_.gradient, outgoing_.scale, parts_.engine);
+  return EncodeFactored(rows, outgoing_.gradient, outgoing_.scale, encoding, parts_.engine);
 }
 
 void LeaseWork::PushSlot(std::size_t slot) {
-  std::optional<std::string> bytes = outgoing_.diverged ? std::nullopt : Encoded(slot);
-  if (!bytes.has_value()) {
+  Entry entry;
+  const std::uint64_t update = ++updates_;
+  if (!outgoing_.diverged) entry.update = Encoded(slot, update);
+  if (entry.update == nullptr) {
     outgoing_.diverged = true;
     return;
   }
-  Entry entry;
   entry.lease = outgoing_.leases.first;
   entry.leases = outgoing_.leases.count;
   entry.clock = outgoing_.clock;
   entry.read = versions_[slot];
   entry.weight = outgoing_.weight;
-  entry.update = std::make_shared<const std::string>(*std::move(bytes));
   const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
-  sent_[{slot, sequence}] = outgoing_.leases.first;
+  sent_[{slot, sequence}] = {outgoing_.leases.first, update};
   ++flights_[outgoing_.leases.first].open;
 }
 

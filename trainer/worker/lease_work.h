@@ -25,6 +25,7 @@
 
 #include "absl/status/status.h"
 #include "common/clock/clock.h"
+#include "trainer/compression/compressor.h"
 #include "trainer/consistency/downpour.h"
 #include "trainer/consistency/eager_sender.h"
 #include "trainer/data/batches.h"
@@ -116,6 +117,12 @@ class LeaseWork {
   };
 
   void StartOver();
+  // A push that has no answer yet.
+  struct Sent {
+    Lease lease = 0;
+    std::uint64_t update = 0;  // under which its residual is pending
+  };
+
   void On(const parameter_server::Acknowledged& event);
   void FinishIfAllIn(Lease lease);
   absl::Status Await(const std::function<bool()>& done);
@@ -128,9 +135,10 @@ class LeaseWork {
   absl::Status FetchFor(const consistency::LeaseRun& leases);
   absl::Status FetchIfDue();
   absl::Status FetchRows(parameter_server::Clock clock, const std::function<bool()>& wanted,
-                         std::span<const std::uint64_t> rows, bool narrow = false);
+                         std::span<const std::uint64_t> rows, compression::CodecNumber codec);
   parameter_server::Read ReadOf(std::size_t slot, parameter_server::Clock clock) const;
-  absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done, bool narrow);
+  absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done,
+                    compression::CodecNumber codec);
   std::vector<std::uint64_t> TouchedBy(const consistency::LeaseRun& leases) const;
   absl::Status Compute(const consistency::LeaseRun& leases, Flight& flight);
   absl::Status PushNothing();
@@ -141,7 +149,7 @@ class LeaseWork {
   double Rate() const;
   // The gradient is made up to here.
   void GradientUpTo(std::int64_t end);
-  std::optional<std::string> Encoded(std::size_t slot) const;
+  parameter_server::UpdatePtr Encoded(std::size_t slot, std::uint64_t update);
   void PushSlot(std::size_t slot);
   void SendEagerly();
   absl::Status SendTheRest();
@@ -150,14 +158,14 @@ class LeaseWork {
   const Parts parts_;
   const Events events_;
   const consistency::Downpour downpour_;
-  const std::int64_t unit_;             // samples
-  const std::int64_t portions_;         // leases of a step
-  const bool in_step_;                  // a lease's step is its clock
-  const bool remembers_;                // the rule wants to know of reads
-  const bool factored_;                 // fully connected layers' gradients travel as factors
-  const bool narrow_;                   // a lease's weights and changes travel as bfloat16
-  const std::optional<double> kkt_;     // with the KKT filter: the L1 penalty
-  engine::SparseEngine* const sparse_;  // null: all parameters travel
+  const std::int64_t unit_;               // samples
+  const std::int64_t portions_;           // leases of a step
+  const bool in_step_;                    // a lease's step is its clock
+  const bool remembers_;                  // the rule wants to know of reads
+  const bool factored_;                   // fully connected layers' gradients travel as factors
+  const compression::CodecNumber codec_;  // of a lease's weights and changes
+  const std::optional<double> kkt_;       // with the KKT filter: the L1 penalty
+  engine::SparseEngine* const sparse_;    // null: all parameters travel
   const std::vector<std::uint64_t> slot_begins_;  // of the parameters' ranges
   // Of a sparse engine: those that travel now, by slot, ascending.
   std::vector<std::vector<std::uint64_t>> rows_;
@@ -174,7 +182,9 @@ class LeaseWork {
   std::int64_t units_ = 0;                           // worked off since the own copy was lost
   std::vector<parameter_server::Version> versions_;  // of the slots, as they were read
   std::map<Lease, Flight> flights_;                  // by the first lease of each
-  std::map<std::pair<std::size_t, parameter_server::Sequence>, Lease> sent_;
+  std::map<std::pair<std::size_t, parameter_server::Sequence>, Sent> sent_;
+  compression::Compressor compressor_;
+  std::uint64_t updates_ = 0;  // encoded so far
   Outgoing outgoing_;
   std::set<std::uint64_t> unsent_;  // slots that wait for the eager sender
   double fetch_seconds_ = 0;

@@ -2,13 +2,14 @@
 #include "trainer/worker/slot_gradient.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "common/status/check.h"
 #include "trainer/kernels/span_math.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/factors.h"
-#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/update.h"
 
 namespace starling::worker {
@@ -18,13 +19,19 @@ using parameter_server::RowRange;
 using parameter_server::Stretch;
 using parameter_server::Update;
 using parameter_server::UpdateKind;
+using parameter_server::UpdatePtr;
 
-std::string EncodeScaled(const Update& update, float scale) {
-  std::string bytes = parameter_server::Encode(update);
-  if (scale == 1) return bytes;
-  auto* floats = reinterpret_cast<float*>(bytes.data() + parameter_server::kUpdateHeaderBytes +
-                                          update.keys.size_bytes());
-  kernels::Scale(scale, std::span(floats, update.values.size()));
+// The bytes of `floats`, which lie in a text of just their size.
+std::string EncodedBy(const PushEncoding& encoding, const compression::Elements& elements,
+                      std::string floats) {
+  if (encoding.codec == compression::kIdentity) return floats;
+  const std::span values(reinterpret_cast<const float*>(floats.data()),
+                         floats.size() / sizeof(float));
+  std::string bytes(encoding.compressor.codec().MaxBytes(values.size()), '\0');
+  const auto size = encoding.compressor.Encode(encoding.update, elements, values,
+                                               std::as_writable_bytes(std::span(bytes)));
+  STARLING_CHECK(size.ok(), "floats of the host can be encoded");
+  bytes.resize(*size);
   return bytes;
 }
 
@@ -60,7 +67,7 @@ class Stretches {
 
   bool has_product() const { return rank_ > 0; }
 
-  std::string Encoded(const RowRange& rows) const {
+  UpdatePtr Encoded(const RowRange& rows, compression::CodecNumber codec) const {
     std::vector<std::uint64_t> keys;
     for (const Stretch& stretch : stretches_) {
       keys.insert(keys.end(), {stretch.elements, stretch.columns, stretch.offset});
@@ -72,7 +79,7 @@ class Stretches {
     update.rows = rows.size();
     update.keys = keys;
     update.values = values_;
-    return parameter_server::Encode(update);
+    return parameter_server::Encode(update, codec);
   }
 
  private:
@@ -93,47 +100,49 @@ bool IsShorter(const engine::Tensor& tensor, const engine::Factors& factors, con
   return stretch.values(RankOf(factors, tensor)) < stretch.elements;
 }
 
-std::vector<float> WithZeros(std::span<const std::uint64_t> rows, const Kkt& kkt,
-                             std::vector<float> gradient) {
-  // Rounded again they stay the same.
-  if (kkt.narrow) gradient = *parameter_server::Widen(parameter_server::Narrow(gradient));
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    if (optimizer::StaysZero(kkt.weights[rows[i]], gradient[i], kkt.l1)) gradient[i] = 0;
-  }
-  return gradient;
-}
-
 }  // namespace
 
-std::optional<std::string> EncodeRange(const RowRange& rows, std::span<const float> gradient,
-                                       float scale) {
+UpdatePtr EncodeRange(const RowRange& rows, std::span<const float> gradient, float scale,
+                      const PushEncoding& encoding) {
   Update update;
   update.first = rows.begin;
   update.rows = rows.size();
   update.values = gradient.subspan(rows.begin, rows.size());
-  if (!kernels::AllFinite(update.values)) return std::nullopt;
-  return EncodeScaled(update, scale);
+  if (!kernels::AllFinite(update.values)) return nullptr;
+  std::string floats(update.values.size_bytes(), '\0');
+  const std::span scaled(reinterpret_cast<float*>(floats.data()), update.values.size());
+  kernels::Copy(update.values, scaled);
+  if (scale != 1) kernels::Scale(scale, scaled);
+  return parameter_server::Encoded(update, encoding.codec,
+                                   EncodedBy(encoding, {rows.begin}, std::move(floats)));
 }
 
-std::optional<std::string> EncodeRows(std::span<const std::uint64_t> rows,
-                                      std::span<const float> gradient, float scale,
-                                      const std::optional<Kkt>& kkt) {
-  std::vector<float> gathered;
-  gathered.reserve(rows.size());
-  for (const std::uint64_t row : rows) gathered.push_back(gradient[row]);
-  if (!kernels::AllFinite(gathered)) return std::nullopt;
+UpdatePtr EncodeRows(std::span<const std::uint64_t> rows, std::span<const float> gradient,
+                     float scale, const PushEncoding& encoding, const std::optional<Kkt>& kkt) {
+  std::string floats(rows.size() * sizeof(float), '\0');
+  const std::span gathered(reinterpret_cast<float*>(floats.data()), rows.size());
+  for (std::size_t i = 0; i < rows.size(); ++i) gathered[i] = gradient[rows[i]];
+  if (!kernels::AllFinite(gathered)) return nullptr;
   kernels::Scale(scale, gathered);
-  if (kkt) gathered = WithZeros(rows, *kkt, std::move(gathered));
   Update update;
   update.kind = UpdateKind::kRows;
   update.keys = rows;
   update.values = gathered;
-  return parameter_server::Encode(update);
+  std::string body = EncodedBy(encoding, {0, rows}, floats);
+  if (!kkt) return parameter_server::Encoded(update, encoding.codec, std::move(body));
+  const absl::Status decoded =
+      encoding.compressor.codec().Decode(std::as_bytes(std::span(body)), gathered);
+  STARLING_CHECK(decoded.ok(), "what was encoded is decoded");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    if (optimizer::StaysZero(kkt->weights[rows[i]], gathered[i], kkt->l1)) gathered[i] = 0;
+  }
+  // Encoded again the others stay the same.
+  return parameter_server::Encode(update, encoding.codec, /*leave_out_zeros=*/true);
 }
 
-std::optional<std::string> EncodeFactored(const RowRange& rows, std::span<const float> gradient,
-                                          float scale, const engine::Engine& engine) {
-  if (!kernels::AllFinite(gradient.subspan(rows.begin, rows.size()))) return std::nullopt;
+UpdatePtr EncodeFactored(const RowRange& rows, std::span<const float> gradient, float scale,
+                         const PushEncoding& encoding, const engine::Engine& engine) {
+  if (!kernels::AllFinite(gradient.subspan(rows.begin, rows.size()))) return nullptr;
   Stretches stretches(scale);
   const std::span<const engine::Tensor> tensors = engine.tensors();
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -150,7 +159,8 @@ std::optional<std::string> EncodeFactored(const RowRange& rows, std::span<const 
       stretches.AddPlain(gradient.subspan(begin, end - begin));
     }
   }
-  return stretches.has_product() ? stretches.Encoded(rows) : EncodeRange(rows, gradient, scale);
+  return stretches.has_product() ? stretches.Encoded(rows, encoding.codec)
+                                 : EncodeRange(rows, gradient, scale, encoding);
 }
 
 }  // namespace starling::worker

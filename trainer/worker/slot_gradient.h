@@ -8,31 +8,42 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 
+#include "trainer/compression/compressor.h"
 #include "trainer/engine/engine.h"
 #include "trainer/parameter_server/table.h"
 
 namespace starling::worker {
 
-// The KKT filter (Li et al. 2014), a worker's half: where the servers' proximal gradient descent
-// would leave a weight at 0 (optimizer::StaysZero), 0 is pushed, which leaves it there as well, and
-// which does not travel (parameter_server/filters.h).
+// How a push's values are encoded: by the codec of this number, which is the compressor's. What
+// that loses is pending there under `update`.
+struct PushEncoding {
+  compression::CodecNumber codec = compression::kIdentity;
+  compression::Compressor& compressor;
+  std::uint64_t update = 0;
+};
+
+// The KKT filter (Li et al. 2014): where the servers' proximal gradient descent would leave a
+// weight at 0 (optimizer::StaysZero), 0 is pushed, which leaves it there as well, and is a bit on
+// the wire (parameter_server/update.h). What is looked at is the gradient as it arrives.
 struct Kkt {
   std::span<const float> weights;  // as they were read, by row
   double l1 = 0;
-  bool narrow = false;  // values travel as bfloat16: what arrives is looked at
 };
 
-// All of these are of `gradient` times `scale`; none where a number of it is not finite.
-std::optional<std::string> EncodeRange(const parameter_server::RowRange& rows,
-                                       std::span<const float> gradient, float scale);
-std::optional<std::string> EncodeRows(std::span<const std::uint64_t> rows,
-                                      std::span<const float> gradient, float scale,
-                                      const std::optional<Kkt>& kkt = std::nullopt);
+// All of these are of `gradient` times `scale`; null where a number of it is not finite.
+parameter_server::UpdatePtr EncodeRange(const parameter_server::RowRange& rows,
+                                        std::span<const float> gradient, float scale,
+                                        const PushEncoding& encoding);
+parameter_server::UpdatePtr EncodeRows(std::span<const std::uint64_t> rows,
+                                       std::span<const float> gradient, float scale,
+                                       const PushEncoding& encoding,
+                                       const std::optional<Kkt>& kkt = std::nullopt);
 // `gradient` is `engine`'s, complete in these rows. As a range where every stretch is shorter so.
-std::optional<std::string> EncodeFactored(const parameter_server::RowRange& rows,
-                                          std::span<const float> gradient, float scale,
-                                          const engine::Engine& engine);
+// What encoding factors loses is not kept: it is no part of any element.
+parameter_server::UpdatePtr EncodeFactored(const parameter_server::RowRange& rows,
+                                           std::span<const float> gradient, float scale,
+                                           const PushEncoding& encoding,
+                                           const engine::Engine& engine);
 
 }  // namespace starling::worker

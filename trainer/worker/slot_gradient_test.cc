@@ -14,13 +14,33 @@
 namespace starling::worker {
 namespace {
 
-using parameter_server::DecodeUpdate;
-using parameter_server::Update;
+using parameter_server::DecodedUpdate;
+using parameter_server::Keys;
 using parameter_server::UpdateKind;
+using parameter_server::UpdatePtr;
 
 constexpr std::int64_t kInputs = 30, kClasses = 20;
 constexpr std::uint64_t kParameters = kClasses + kInputs * kClasses;
 constexpr float kScale = 0.25F;
+
+// As a worker without error feedback encodes.
+class Encoding {
+ public:
+  explicit Encoding(compression::CodecNumber codec = compression::kIdentity)
+      : compressor_(**compression::FindCodec(codec), 0, false), push_{codec, compressor_, 1} {}
+  operator const PushEncoding&() const { return push_; }  // NOLINT(google-explicit-constructor)
+
+ private:
+  compression::Compressor compressor_;
+  PushEncoding push_;
+};
+constexpr compression::CodecNumber kBFloat16 = 1;
+
+std::vector<float> ValuesOf(const UpdatePtr& update) {
+  const absl::StatusOr<DecodedUpdate> decoded = parameter_server::Decode(update, 1);
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  return {decoded->update.values.begin(), decoded->update.values.end()};
+}
 
 class SlotGradientTest : public ::testing::Test {
  protected:
@@ -34,10 +54,12 @@ class SlotGradientTest : public ::testing::Test {
   }
   // [begin, end) as it is sent, multiplied and divided by the scale.
   void ExpectGradient(std::uint64_t begin, std::uint64_t end, UpdateKind kind) {
-    const auto bytes = EncodeFactored({begin, end}, engine_.gradients(), kScale, engine_);
-    ASSERT_TRUE(bytes.has_value());
-    const auto update = DecodeUpdate(*bytes);
-    ASSERT_TRUE(update.ok()) << update.status();
+    const UpdatePtr encoded =
+        EncodeFactored({begin, end}, engine_.gradients(), kScale, Encoding(), engine_);
+    ASSERT_NE(encoded, nullptr);
+    const auto decoded = parameter_server::Decode(encoded, 1);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    const parameter_server::Update* update = &decoded->update;
     EXPECT_EQ(update->kind, kind) << begin << " to " << end;
     EXPECT_EQ(update->first, begin);
     ASSERT_EQ(update->rows, end - begin);
@@ -85,12 +107,12 @@ TEST_F(SlotGradientTest, WhatIsNotFiniteIsNotSent) {
   Compute(4);
   const std::span<float> gradient = engine_.gradients();
   gradient[5] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(EncodeFactored({0, kParameters}, gradient, 1, engine_), std::nullopt);
-  EXPECT_EQ(EncodeRange({0, 6}, gradient, 1), std::nullopt);
+  EXPECT_EQ(EncodeFactored({0, kParameters}, gradient, 1, Encoding(), engine_), nullptr);
+  EXPECT_EQ(EncodeRange({0, 6}, gradient, 1, Encoding()), nullptr);
   const std::vector<std::uint64_t> rows = {1, 5};
-  EXPECT_EQ(EncodeRows(rows, gradient, 1), std::nullopt);
-  EXPECT_TRUE(EncodeRows(std::span(rows).first(1), gradient, 1).has_value());
-  EXPECT_TRUE(EncodeRange({6, 9}, gradient, 1).has_value());
+  EXPECT_EQ(EncodeRows(rows, gradient, 1, Encoding()), nullptr);
+  EXPECT_NE(EncodeRows(std::span(rows).first(1), gradient, 1, Encoding()), nullptr);
+  EXPECT_NE(EncodeRange({6, 9}, gradient, 1, Encoding()), nullptr);
 }
 
 // Weights 0, 0, 0 and 1; halved, the gradients are 0.25, -0.25 and 0.26 of the zeros, and 0.1.
@@ -98,10 +120,7 @@ TEST(Kkt, WhatCannotChangeAZeroIsPushedAsZero) {
   const std::vector<float> weights = {0, 9, 0, 0, 1}, gradient = {0.5F, 9, -0.5F, 0.52F, 0.2F};
   const std::vector<std::uint64_t> rows = {0, 2, 3, 4};
   const auto pushed = [&](const std::optional<Kkt>& kkt) {
-    const std::string bytes = EncodeRows(rows, gradient, 0.5F, kkt).value_or("");
-    const absl::StatusOr<Update> update = DecodeUpdate(bytes);
-    EXPECT_TRUE(update.ok()) << update.status();
-    return std::vector<float>(update->values.begin(), update->values.end());
+    return ValuesOf(EncodeRows(rows, gradient, 0.5F, Encoding(), kkt));
   };
   EXPECT_THAT(pushed(std::nullopt), ::testing::ElementsAre(0.25F, -0.25F, 0.26F, 0.1F));
   EXPECT_THAT(pushed(Kkt{weights, 0.25}), ::testing::ElementsAre(0, 0, 0.26F, 0.1F));
@@ -113,14 +132,30 @@ TEST(Kkt, WhatIsRoundedIsLookedAtAsItArrives) {
   const std::vector<float> weights(2), gradient = {1.0039F, 0.999F};
   const std::vector<std::uint64_t> rows = {0, 1};
   const auto zeros = [&](double l1, bool narrow) {
-    const std::string bytes = EncodeRows(rows, gradient, 1, Kkt{weights, l1, narrow}).value_or("");
-    const absl::StatusOr<Update> update = DecodeUpdate(bytes);
-    EXPECT_TRUE(update.ok()) << update.status();
-    return std::vector<bool>{update->values[0] == 0, update->values[1] == 0};
+    const Encoding encoding(narrow ? kBFloat16 : compression::kIdentity);
+    const std::vector<float> values =
+        ValuesOf(EncodeRows(rows, gradient, 1, encoding, Kkt{weights, l1}));
+    return std::vector<bool>{values[0] == 0, values[1] == 0};
   };
   EXPECT_THAT(zeros(1, false), ::testing::ElementsAre(false, true));
   EXPECT_THAT(zeros(1, true), ::testing::ElementsAre(true, true));
   EXPECT_THAT(zeros(0.9999, true), ::testing::ElementsAre(false, false));
+}
+
+// Rounded once, where they are encoded, and with error feedback kept.
+TEST(PushEncodings, WhatARangeAndRowsLoseIsKeptByElement) {
+  const std::vector<float> gradient = {1, 1.00390625F, 3, 1.01171875F};  // the odd ones need 9 bits
+  compression::Compressor compressor(**compression::FindCodec(kBFloat16), 4, true);
+  const UpdatePtr range = EncodeRange({0, 2}, gradient, 1, {kBFloat16, compressor, 1});
+  const UpdatePtr rows = EncodeRows(Keys{3}, gradient, 1, {kBFloat16, compressor, 2});
+  EXPECT_EQ(range->body->size(), 4U);
+  for (const std::uint64_t update : {1, 2}) compressor.Commit(update);
+  const std::vector<float> arrived = {ValuesOf(range)[0], ValuesOf(range)[1], gradient[2],
+                                      ValuesOf(rows)[0]};
+  for (std::size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(arrived[i] + compressor.residual()[i], gradient[i]) << i;
+    EXPECT_EQ(compressor.residual()[i] != 0, i % 2 == 1) << i;
+  }
 }
 
 }  // namespace

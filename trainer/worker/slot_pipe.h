@@ -2,7 +2,7 @@
 // A worker's pushes to the slots and its reads of them, many at a time: the client machine
 // (parameter_server/slot_client.h) over the mesh of the present view.
 //
-// What a job's filters leave out (parameter_server/filters.h) is left out here, on the way to the
+// Rows that a server knows by name (parameter_server/filters.h) are named here, on the way to the
 // wire. Nothing here waits but Await, which handles what arrives until a condition holds. What was
 // pushed or read and has no answer when a view ends is sent again in the next, unless the client
 // starts over there. To react to another event: a handler here.
@@ -15,7 +15,9 @@
 
 #include "absl/status/status.h"
 #include "common/net/deadline.h"
+#include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/server_loop.h"
+#include "trainer/parameter_server/slot_client.h"
 
 namespace starling::worker {
 
@@ -41,9 +43,9 @@ class SlotPipe {
   };
 
   SlotPipe(membership::MemberId id, std::size_t slots, const Patience& patience,
-           const parameter_server::Filters& filters = {})
+           bool key_cache = false)
       : machine_(std::move(id), slots),
-        rows_(filters, slots),
+        rows_(key_cache, slots),
         gather_{patience.gather},
         entrust_{patience.entrust} {}
   void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }

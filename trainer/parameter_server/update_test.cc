@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/parameter_server/update.h"
+
+#include <gmock/gmock.h>
+
+#include <cmath>
+#include <random>
+
+#include "trainer/parameter_server/wire.h"
+#include "trainer/testing/slot_testing.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using slot_testing::C;
+using slot_testing::Floats;
+using slot_testing::OptionsOf;
+using slot_testing::PushOf;
+using slot_testing::Range;
+using slot_testing::Rows;
+using slot_testing::Table;
+
+constexpr compression::CodecNumber kBFloat16 = 1;
+
+Keys Many() {
+  Keys keys(1000);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i * i;
+  return keys;
+}
+// Of `count` values each third one is not 0.
+Floats MostlyZero(std::size_t count) {
+  Floats values(count);
+  for (std::size_t i = 0; i < count; i += 3) values[i] = static_cast<float>(i) + 0.5F;
+  return values;
+}
+Floats ValuesIn(const UpdatePtr& update, std::size_t width = 1) {
+  const absl::StatusOr<DecodedUpdate> decoded = Decode(update, width);
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  if (!decoded.ok()) return {};
+  return {decoded->update.values.begin(), decoded->update.values.end()};
+}
+// On the wire.
+std::size_t BytesOf(const UpdatePtr& update) {
+  Push push;
+  push.entry.update = update;
+  const Packet packet = EncodePacket(0, push);
+  return packet.head.size() + (packet.body ? packet.body->size() : 0);
+}
+
+TEST(Update, FloatsThatWereReceivedAreUsedWhereTheyLie) {
+  const Floats values = {1, 2, 3};
+  const UpdatePtr update = Encode(Range(0, 3, values));
+  const auto decoded = Decode(update, 1);
+  ASSERT_TRUE(decoded.ok());
+  EXPECT_EQ(static_cast<const void*>(decoded->update.values.data()), update->body->data());
+  EXPECT_EQ(ValuesIn(update), values);
+}
+
+TEST(Update, ValuesOfSixteenBitsTakeHalfTheBytesAndArriveRounded) {
+  const Floats values(1000, 1.00390625F);
+  const Keys keys = Many();
+  const UpdatePtr whole = Encode(Rows(keys, values)), half = Encode(Rows(keys, values), kBFloat16);
+  EXPECT_EQ(BytesOf(whole) - BytesOf(half), 2000U);
+  EXPECT_EQ(ValuesIn(half), Floats(1000, 1.0F));
+}
+
+TEST(Update, RowsOfZerosTravelAsABitEachAndArriveAsZeros) {
+  constexpr std::size_t kBitmap = 125, kZeros = 666;
+  for (const compression::CodecNumber codec : {compression::kIdentity, kBFloat16}) {
+    const Keys keys = Many();
+    const Floats values = MostlyZero(1000);
+    const UpdatePtr all = Encode(Rows(keys, values), codec),
+                    some = Encode(Rows(keys, values), codec, /*leave_out_zeros=*/true);
+    EXPECT_EQ(BytesOf(all) - BytesOf(some), kZeros * (codec == kBFloat16 ? 2 : 4) - kBitmap);
+    EXPECT_EQ(ValuesIn(some), ValuesIn(all));
+  }
+}
+
+TEST(Update, NothingIsLeftOutWhereThatWouldNotBeLess) {
+  const Keys keys = Many();
+  const auto told = [&](const Floats& values) {
+    return !Encode(Rows(keys, values), compression::kIdentity, true)->told.empty();
+  };
+  EXPECT_TRUE(told(Floats(1000)));
+  EXPECT_FALSE(told(Floats(1000, 1)));
+  EXPECT_FALSE(told(Floats(1000, -0.0F))) << "what comes back is what was there, bit for bit";
+  Floats one(1000, 1);
+  one[7] = 0;
+  EXPECT_FALSE(told(one)) << "a bitmap is more than one value";
+}
+
+TEST(Update, ARowOfSeveralValuesIsLeftOutIfAllOfThemAreZero) {
+  const Keys keys = {1, 2, 3, 4, 5};
+  const Floats values = {0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0};
+  const UpdatePtr update = Encode(Rows(keys, values), compression::kIdentity, true);
+  EXPECT_EQ(update->values, 6U);
+  EXPECT_EQ(ValuesIn(update, 3), values);
+}
+
+// Ten rows, so two bytes of bits, as a peer may send them that is of another mind.
+struct Forged {
+  const char* name;
+  std::string told;
+  Floats values;
+  compression::CodecNumber codec = compression::kIdentity;
+  std::uint64_t count = 0;  // 0: of the values
+  std::size_t cut = 0;      // bytes at the body's end
+};
+class ForgedUpdate : public ::testing::TestWithParam<Forged> {};
+
+TEST_P(ForgedUpdate, IsRefusedBySlotsWithAReason) {
+  const Forged& forged = GetParam();
+  const Keys keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  EncodedUpdate update = *Encode(Rows(keys, forged.values), 0);
+  update.told = forged.told;
+  update.codec = forged.codec;
+  if (forged.count != 0) update.values = forged.count;
+  update.body =
+      std::make_shared<const std::string>(update.body->substr(0, update.body->size() - forged.cut));
+  SlotState slot(OptionsOf(Table(TableKind::kSparse, 0, 1)));
+  slot.OnView({C(0)});
+  Entry entry = PushOf(C(0), 1, Rows(keys, Floats(10)));
+  ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry).status();
+  entry.update = std::make_shared<const EncodedUpdate>(update);
+  const absl::Status status = slot.Check(entry).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message(), "");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Each, ForgedUpdate,
+    ::testing::Values(Forged{"TooFewValues", "", {1}}, Forged{"AShortBitmap", "\1", {1}},
+                      Forged{"ALongBitmap", std::string("\1\0\0", 3), {1}},
+                      Forged{"MoreValuesThanBits", std::string("\1\0", 2), {1, 2}},
+                      Forged{"FewerValuesThanBits", std::string("\3\0", 2), {1}},
+                      Forged{"ABitBehindTheLast", std::string("\0\4", 2), {1}},
+                      Forged{"HalfAValue", std::string("\1\0", 2), {1}, 0, 0, 2},
+                      Forged{"AnotherCodec", std::string("\1\0", 2), {1}, kBFloat16},
+                      Forged{"NoCodec", std::string("\1\0", 2), {1}, 200},
+                      Forged{"AnAbsurdCount", std::string("\1\0", 2), {1}, 0, 1ULL << 39},
+                      Forged{"ACountThatOverflows", std::string("\1\0", 2), {1}, 0, 1ULL << 62}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+TEST(Update, HeadsThatWereDamagedAreRefusedOrApplied) {
+  std::mt19937 random(5);
+  const Floats values = {1, 2, 3};
+  bytes::Writer out;
+  const UpdatePtr good = Encode(Range(0, 3, values));
+  Put(*good, out);
+  for (std::size_t cut = 0; cut < out.bytes().size(); ++cut) {
+    bytes::Reader in(std::string_view(out.bytes()).substr(0, cut));
+    (void)GetUpdate(in, good->body);
+    EXPECT_FALSE(in.done()) << cut;
+  }
+  for (int i = 0; i < 3000; ++i) {
+    std::string bad = out.bytes();
+    bad[random() % bad.size()] = static_cast<char>(random());
+    bytes::Reader in(bad);
+    Entry entry = PushOf(C(0), 1, Range(0, 3, values));
+    entry.update = GetUpdate(in, good->body);
+    SlotState slot(OptionsOf(Table(TableKind::kDense, 3, 1)));
+    slot.OnView({C(0)});
+    if (in.done() && slot.Check(entry).ok()) slot.Append(entry);
+  }
+}
+
+TEST(Update, WhatIsHeldIsSavedAsItCameAndAppliedTheSame) {
+  auto table = Table(TableKind::kDense, 3, 1);
+  const SlotOptions options = OptionsOf(table, consistency::BulkSynchronous{2});
+  SlotState slot(options), restored(options);
+  slot.OnView({C(0), C(1)});
+  const Floats values = {1, 2, 3};
+  for (int client = 0; client < 2; ++client) {
+    Entry entry = PushOf(C(client), 1, Range(0, 3, values));
+    entry.update = Encode(Range(0, 3, values), kBFloat16);
+    entry.lease = consistency::kFirstPortion + static_cast<Lease>(client);
+    slot.Append(entry);
+    if (client == 1) break;
+    ASSERT_EQ(slot.held().size(), 1U);
+    ASSERT_TRUE(restored.Load(slot.Save()).ok());
+    EXPECT_EQ(restored.held().begin()->second.from->codec, kBFloat16);
+    restored.OnView({C(0), C(1)});
+    entry.client = C(1);
+    entry.lease += 1;
+    restored.Append(entry);
+  }
+  EXPECT_EQ(slot.held().size(), 0U);
+  EXPECT_EQ(*slot.Read({0, 3, {}}), *restored.Read({0, 3, {}}));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
