@@ -27,6 +27,7 @@ constexpr char kStale[] = "exchange.parameterServer.consistency.staleSynchronous
 constexpr char kEager[] = "exchange.parameterServer.consistency.eagerStaleSynchronous";
 constexpr char kBackups[] = "exchange.parameterServer.consistency.backupWorkers";
 constexpr char kSoftSync[] = "exchange.parameterServer.consistency.softSync";
+constexpr char kAllReduce[] = "exchange.allReduce";
 constexpr char kTree[] = "exchange.parameterServer.topology.tree";
 constexpr char kHostReduce[] = "exchange.parameterServer.topology.hostReduce";
 constexpr char kLocalSgd[] = "update.localSgd";
@@ -195,15 +196,23 @@ std::vector<Technique> Updates() {
               "write consistency: {asynchronous: {}}, or leave hogwild out")}}};
 }
 
+// Numbers that were rounded once are rounded no more: who sums them up decodes them first.
+Technique Codec(const char* field) {
+  constexpr char kIdentity[] = "write codec: {identity: {}}, or leave it out";
+  return {field,
+          {Needs({kAllReduce, kServers}, "for nothing else sends updates", kIdentity),
+           Excludes({"reproducible"}, "whose gradients travel as they are", kIdentity)}};
+}
+
 std::vector<Technique> Compressions() {
   constexpr char kRows[] = "whose workers name the rows that they read and push";
-  constexpr char kIdentity[] = "write codec: {identity: {}}, or leave it out";
   return {
-      {kBfloat16, {Needs({kSparse}, "the only workload that does it yet", kIdentity)}},
-      {kFloat16, {}, "not sent by any exchange yet; write codec: {identity: {}}, or leave it out"},
+      Codec(kBfloat16),
+      Codec(kFloat16),
       {kErrorFeedback,
-       {Needs({kBfloat16, kFloat16}, "for nothing else leaves anything out")},
-       "not kept by any exchange yet; leave it out"},
+       {Needs({kBfloat16, kFloat16}, "for nothing else leaves anything out"),
+        Excludes({kTree, kHostReduce}, "where sums are encoded that are no worker's own"),
+        Excludes({kActivations}, "whose products are no elements that it could be kept for")}},
       {.field = kKeyCache, .rules = {Needs({kSparse}, kRows)}, .by_presence = true},
       {kKktFilter,
        {Needs({kSparse}, kRows),

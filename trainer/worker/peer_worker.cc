@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
+#include "trainer/compression/codec.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/worker/result.h"
@@ -17,8 +18,8 @@
 namespace starling::worker {
 namespace {
 
-std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec& spec,
-                                                 const engine::Engine& engine) {
+absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
+    const v1alpha1::TrainingJobSpec& spec, const engine::Engine& engine) {
   std::vector<size_t> sizes;
   sizes.reserve(engine.buckets().size());
   for (const engine::Bucket& bucket : engine.buckets()) {
@@ -26,18 +27,22 @@ std::unique_ptr<exchange::Exchange> MakeExchange(const v1alpha1::TrainingJobSpec
   }
   if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
   if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes);
-  collectives::Algorithm algorithm = collectives::Algorithm::kAuto;
+  exchange::AllReduceOptions options;
   switch (spec.exchange().all_reduce().algorithm()) {
     case v1alpha1::ALL_REDUCE_ALGORITHM_RING:
-      algorithm = collectives::Algorithm::kRing;
+      options.algorithm = collectives::Algorithm::kRing;
       break;
     case v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE:
-      algorithm = collectives::Algorithm::kNaive;
+      options.algorithm = collectives::Algorithm::kNaive;
       break;
     default:
       break;
   }
-  return exchange::NewAllReduceExchange(sizes, {algorithm});
+  const v1alpha1::Compression& compression = spec.compression();
+  ASSIGN_OR_RETURN(const auto codec, compression::CodecNumberOf(compression.codec()));
+  ASSIGN_OR_RETURN(options.codec, compression::FindCodec(codec));
+  options.error_feedback = compression.error_feedback();
+  return exchange::NewAllReduceExchange(sizes, options);
 }
 
 // What must be equal at all workers: the data always, the arithmetic where bits must agree.
@@ -59,8 +64,8 @@ v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
 }  // namespace
 
 struct PeerWorker::State {
-  State(WorkerConfig config_in, WorkerParts parts_in,
-        std::unique_ptr<optimizer::Optimizer> rule_in);
+  State(WorkerConfig config_in, WorkerParts parts_in, std::unique_ptr<optimizer::Optimizer> rule_in,
+        std::unique_ptr<exchange::Exchange> exchange_in);
 
   void OnCheckpoint(const checkpoint::WriteResult& result);
   MemberShell::AtOnce AtOnce();
@@ -84,11 +89,12 @@ struct PeerWorker::State {
 };
 
 PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
-                         std::unique_ptr<optimizer::Optimizer> rule_in)
+                         std::unique_ptr<optimizer::Optimizer> rule_in,
+                         std::unique_ptr<exchange::Exchange> exchange_in)
     : config(std::move(config_in)),
       parts(std::move(parts_in)),
       rule(std::move(rule_in)),
-      exchange(MakeExchange(config.spec, parts.engine)),
+      exchange(std::move(exchange_in)),
       stopwatch(parts.clock),
       board(parts.clock, stopwatch),
       metrics(parts.registry),
@@ -113,7 +119,12 @@ PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
                     std::max<int64_t>(1, config.spec.checkpoint().keep()),
                     {{kDataDigest, parts.datasets.digest}},
                     [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }),
-      loop(LoopParts()) {}
+      loop(LoopParts()) {
+  const std::span<float> residual = exchange->residual();
+  if (residual.empty()) return;
+  training.parts().Add("exchange/residual", {static_cast<int64_t>(residual.size())}, residual,
+                       checkpoint::Scope::kOwn);
+}
 
 MemberShell::AtOnce PeerWorker::State::AtOnce() {
   return {.fence = [this](membership::ViewNumber view) { links.Fence(view); },
@@ -131,6 +142,7 @@ StepLoop::Parts PeerWorker::State::LoopParts() {
           .links = links,
           .state = training,
           .computer = computer,
+          .exchange = *exchange,
           .engine = parts.engine,
           .checkpointing = checkpointing,
           .storage = parts.storage,
@@ -162,7 +174,10 @@ void PeerWorker::State::OnCheckpoint(const checkpoint::WriteResult& result) {
 absl::StatusOr<std::unique_ptr<Worker>> PeerWorker::Create(WorkerConfig config, WorkerParts parts) {
   ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
                    optimizer::MakeOptimizer(config.spec.optimizer()));
-  auto state = std::make_unique<State>(std::move(config), std::move(parts), std::move(rule));
+  ASSIGN_OR_RETURN(std::unique_ptr<exchange::Exchange> exchange,
+                   MakeExchange(config.spec, parts.engine));
+  auto state = std::make_unique<State>(std::move(config), std::move(parts), std::move(rule),
+                                       std::move(exchange));
   state->loop_to_retry = &state->loop;
   return std::unique_ptr<Worker>(new PeerWorker(std::move(state)));
 }

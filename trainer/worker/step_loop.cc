@@ -156,6 +156,7 @@ absl::Status StepLoop::Do(const membership::Apply& action) {
   parts_.stopwatch.Enter(Activity::kCompute);
   parts_.state.Apply(optimizer::LearningRate(parts_.spec.optimizer(), action.id.step), batch,
                      pending_->outcome.mean_loss, parts_.engine.gradients());
+  parts_.exchange.Settle(exchange::Fate::kApplied);
   parts_.stopwatch.Enter(Activity::kIdle);
   parts_.step_files.Completed(action.id.step);
 
@@ -272,6 +273,7 @@ absl::Status StepLoop::ExchangeSyncIds(const membership::SyncId& mine) {
 
 absl::Status StepLoop::Do(const membership::SendSyncId& action) {
   if (action.sync_id.view != view_.number) return absl::OkStatus();
+  held_ = action.sync_id.state;
   const absl::Status status = ExchangeSyncIds(action.sync_id);
   if (!status.ok()) Broken(view_.number, status);
   return absl::OkStatus();
@@ -297,6 +299,14 @@ absl::Status StepLoop::Do(const membership::ServeState& action) {
   return absl::OkStatus();
 }
 
+// What became of the step that this worker last computed, now that all go on from `base`. In one
+// view members differ by one step at most, so a base that is ahead in the same view is the result
+// of that step, with this worker's part in it.
+exchange::Fate StepLoop::FateIn(const membership::StateId& base) const {
+  if (!held_ || held_->view != base.view) return exchange::Fate::kMissed;
+  return base.step > held_->step ? exchange::Fate::kApplied : exchange::Fate::kDropped;
+}
+
 absl::Status StepLoop::Do(const membership::CopyState& action) {
   transport::Mesh* mesh = parts_.links.mesh();
   if (action.view != view_.number || mesh == nullptr) return absl::OkStatus();
@@ -309,6 +319,8 @@ absl::Status StepLoop::Do(const membership::CopyState& action) {
     Broken(action.view, status);
     return absl::OkStatus();
   }
+  parts_.exchange.Settle(FateIn(action.base));
+  from_checkpoint_ = false;
   Deliver([&](membership::Member& machine) { return machine.OnCopied(action.view); });
   return absl::OkStatus();
 }
@@ -316,10 +328,12 @@ absl::Status StepLoop::Do(const membership::CopyState& action) {
 absl::Status StepLoop::Do(const membership::AdoptCopy&) {
   if (staging_) parts_.state.parts().Adopt(*staging_);
   staging_.reset();
+  parts_.exchange.Adopted(from_checkpoint_);
   return absl::OkStatus();
 }
 
 absl::Status StepLoop::Do(const membership::StartFresh&) {
+  parts_.exchange.Settle(exchange::Fate::kMissed);
   log::Info("training starts from the seed", {{"seed", parts_.spec.seed()}});
   return absl::OkStatus();  // the engine began so, and nobody without a state has applied anything
 }
@@ -340,6 +354,8 @@ absl::Status StepLoop::Do(const membership::LoadCheckpoint& action) {
                    parts_.checkpointing.Load(parts_.state.parts(), action.name, IsFirst()));
   log::Info("training goes on from a checkpoint",
             {{"checkpoint", checkpoint::NameOf(ToCheckpointId(action.name))}});
+  parts_.exchange.Settle(exchange::Fate::kMissed);  // what it kept belongs to steps that are undone
+  from_checkpoint_ = true;
   Deliver([&](membership::Member& machine) { return machine.OnLoaded(action.view); });
   return absl::OkStatus();
 }

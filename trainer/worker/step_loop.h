@@ -45,6 +45,7 @@ class StepLoop {
     ViewLinks& links;
     TrainingState& state;
     StepComputer& computer;
+    exchange::Exchange& exchange;  // the computer's
     engine::Engine& engine;
     Checkpointing& checkpointing;
     storage::BlobStore& storage;
@@ -104,6 +105,7 @@ class StepLoop {
   absl::Status Judge(const StepRequest& request, StepOutcome outcome);
   absl::Status AfterFailedStep(const absl::Status& status);
   absl::Status ExchangeSyncIds(const membership::SyncId& mine);
+  exchange::Fate FateIn(const membership::StateId& base) const;
   void Broken(membership::ViewNumber view, const absl::Status& status);
   void TakeSettings(const membership::Settings& settings);
   void ReportProgress(const Course& course);
@@ -121,6 +123,8 @@ class StepLoop {
   int rank_ = 0;
   std::optional<membership::Run> running_;
   std::optional<Pending> pending_;
+  std::optional<membership::StateId> held_;        // before the view's sync round
+  bool from_checkpoint_ = false;                   // what is staged
   std::optional<checkpoint::StateParts> staging_;  // a state that is copied or read, until adopted
   std::unique_ptr<data::AuditLog> audit_;
   int64_t paced_step_ = 0;

@@ -1,0 +1,292 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs whose updates travel encoded (spec.compression): so many bytes less, and a model that
+// is as good. Sparse models are in filters_job_test and kkt_job_test.
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/kernels/span_math.h"
+#include "trainer/testing/visit_job.h"
+#include "trainer/testing/worker_flock.h"
+
+namespace starling::worker {
+namespace {
+
+using ::testing::SizeIs;
+
+void Compress(v1alpha1::TrainingJobSpec& spec, const std::string& codec, bool error_feedback) {
+  v1alpha1::Codec& chosen = *spec.mutable_compression()->mutable_codec();
+  if (codec == "bfloat16") chosen.mutable_bfloat16();
+  if (codec == "float16") chosen.mutable_float16();
+  spec.mutable_compression()->set_error_feedback(error_feedback);
+}
+
+// The length of a - b beside that of b.
+double Distance(const std::vector<float>& a, const std::vector<float>& b) {
+  EXPECT_EQ(a.size(), b.size());
+  double difference = 0, length = 0;
+  for (std::size_t i = 0; i < b.size(); ++i) {
+    difference += std::pow(double{a[i]} - double{b[i]}, 2);
+    length += double{b[i]} * double{b[i]};
+  }
+  return std::sqrt(difference / length);
+}
+
+// Allreduce. --------------------------------------------------------------------------------------
+
+class EncodedAllReduceJobTest : public ClientWorkerTest {
+ protected:
+  static constexpr std::int64_t kSteps = 200;
+  static constexpr double kParameters = 16;
+
+  static v1alpha1::TrainingJobSpec Job(const std::string& codec, bool error_feedback) {
+    v1alpha1::TrainingJobSpec spec = TinyJob(kSteps);
+    spec.set_reproducible(false);
+    spec.mutable_exchange()->mutable_all_reduce()->set_algorithm(
+        v1alpha1::ALL_REDUCE_ALGORITHM_RING);
+    spec.mutable_experiment()->clear_step_delay();
+    Compress(spec, codec, error_feedback);
+    return spec;
+  }
+  struct Outcome {
+    std::vector<float> weight;
+    double accuracy = 0;
+    double sent = 0;  // bytes, by the first of two workers
+  };
+  static Outcome OutcomeOf(Flock& flock, int worker) {
+    EXPECT_NE(flock.AwaitModel(worker), "");
+    const v1alpha1::Result result = flock.TrainingOf(worker).result();
+    return {TensorOf(result, "weight"), result.metrics().at("validation/accuracy"),
+            static_cast<double>(flock.TrafficOf(worker).payload_sent)};
+  }
+  Outcome Trained(const std::string& codec, bool error_feedback) {
+    Flock flock(Job(codec, error_feedback), NewJobDir());
+    flock.PublishNow({flock.Add(), flock.Add()});
+    return OutcomeOf(flock, 0);
+  }
+};
+
+TEST_F(EncodedAllReduceJobTest, TrainsTheSameModelWithHalfTheBytesOfGradients) {
+  const Outcome whole = Trained("identity", false);
+  EXPECT_GT(whole.accuracy, 0.5) << "it does learn: one of four classes is 0.25";
+  // Of two workers each sends half of its gradients and half of the sums.
+  const double saved = kSteps * kParameters * (4 - 2);
+  for (const bool feedback : {false, true}) {
+    const Outcome half = Trained("float16", feedback);
+    EXPECT_NE(half.weight, whole.weight);
+    EXPECT_LT(Distance(half.weight, whole.weight), 0.002);
+    EXPECT_NEAR(half.accuracy, whole.accuracy, 0.021) << "one of fifty samples";
+    EXPECT_NEAR(whole.sent - half.sent, saved, 0.02 * saved);
+    RecordProperty("bytes_whole", static_cast<int>(whole.sent));
+    RecordProperty("bytes_half", static_cast<int>(half.sent));
+  }
+  EXPECT_LT(Distance(Trained("bfloat16", true).weight, whole.weight), 0.02);
+}
+
+// One dies, and the last of its low bits with it; another joins, and begins with none.
+TEST_F(EncodedAllReduceJobTest, WithErrorFeedbackItSurvivesAKillAndTakesAJoiner) {
+  v1alpha1::TrainingJobSpec spec = Job("bfloat16", true);
+  spec.mutable_experiment()->mutable_step_delay()->set_nanos(1'000'000);
+  const std::string folder = NewJobDir();
+  Flock flock(spec, folder);
+  flock.PublishNow({flock.Add(), flock.Add(), flock.Add()});
+  ASSERT_TRUE(flock.AwaitStep(0, 30));
+  flock.Crash(1);
+  flock.PublishNow({0, 2});
+  ASSERT_TRUE(flock.AwaitStep(0, 70));
+  const int joiner = flock.Add();
+  flock.PublishAtBoundary({0, 2, joiner});
+  const Outcome outcome = OutcomeOf(flock, 0);
+  EXPECT_LT(Distance(outcome.weight, Trained("identity", false).weight), 0.02);
+  EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(kSteps));
+}
+
+// All die, and the job goes on from a checkpoint that holds the residual of whoever wrote it.
+TEST_F(EncodedAllReduceJobTest, ACheckpointHoldsTheResidual) {
+  v1alpha1::TrainingJobSpec spec = Job("bfloat16", true);
+  spec.mutable_experiment()->mutable_step_delay()->set_nanos(1'000'000);
+  const std::string folder = NewJobDir();
+  {
+    Flock flock(spec, folder);
+    flock.PublishNow({flock.Add(), flock.Add()});
+    ASSERT_TRUE(flock.AwaitStep(0, 20));
+    flock.AskForCheckpoint();
+    ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).checkpoint_turn == 1; }));
+    flock.Crash(0);
+    flock.Crash(1);
+  }
+  Flock flock(spec, folder);
+  flock.SetIncarnation(2);
+  flock.PublishNow({flock.Add(), flock.Add()}, /*restore=*/true);
+  EXPECT_LT(Distance(OutcomeOf(flock, 0).weight, Trained("identity", false).weight), 0.02);
+
+  Flock other(Job("identity", false), folder);
+  other.SetIncarnation(3);
+  other.PublishNow({other.Add()}, /*restore=*/true);
+  ASSERT_TRUE(other.AwaitEnd(0));
+  EXPECT_THAT(other.TrainingOf(0).failure(), ::testing::HasSubstr("exchange/residual"))
+      << "a job without error feedback cannot go on from it";
+}
+
+// Servers. ----------------------------------------------------------------------------------------
+
+// Uses of samples, each a gradient that half precision takes for 0.
+class ShrunkVisits final : public engine::Engine {
+ public:
+  static constexpr float kShrink = 0x1p-23F;  // of 1/16, the mean of a batch: 2^-27
+
+  std::span<const engine::Tensor> tensors() const override { return inner_.tensors(); }
+  std::span<float> parameters() override { return inner_.parameters(); }
+  std::span<float> gradients() override { return inner_.gradients(); }
+  std::span<const engine::Bucket> buckets() const override { return inner_.buckets(); }
+  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
+                                                     std::span<const std::int64_t> labels,
+                                                     const OnBucket& on_bucket) override {
+    return inner_.ComputeGradients(features, labels, [&](std::int64_t bucket) {
+      if (bucket == 0) kernels::Scale(kShrink, inner_.gradients());
+      on_bucket(bucket);
+    });
+  }
+  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> features,
+                                             std::span<const std::int64_t> labels) override {
+    return inner_.Evaluate(features, labels);
+  }
+
+ private:
+  VisitEngine inner_{kSamples};
+};
+
+// Each class has a wave of its own.
+constexpr std::int64_t kInputs = 512, kClasses = 32, kRows = 400;
+data::Datasets Waves() {
+  data::Datasets datasets;
+  for (std::int64_t i = 0; i < kRows; ++i) {
+    const std::int64_t label = i * 7 % kClasses;
+    for (std::int64_t k = 0; k < kInputs; ++k) {
+      datasets.train.features.push_back(
+          std::sin(static_cast<float>(k * (label + 1)) / 40.0F + static_cast<float>(i) * 0.01F));
+    }
+    datasets.train.labels.push_back(label);
+  }
+  datasets.train.shape = {kInputs};
+  datasets.train.classes = kClasses;
+  datasets.digest = "0123456789abcdef0123456789abcdef";
+  return datasets;
+}
+
+class EncodedServersJobTest : public ClientWorkerTest {
+ protected:
+  static constexpr std::int64_t kPush = 8, kPushes = 2 * kRows / kPush;  // in two epochs
+  static constexpr double kParameters = kInputs * kClasses + kClasses;
+
+  static v1alpha1::TrainingJobSpec Job(const std::string& codec, bool error_feedback) {
+    v1alpha1::TrainingJobSpec spec = VisitJob(2);
+    spec.mutable_dataset()->set_global_batch_size(kPush);
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
+    spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
+    spec.mutable_exchange()->mutable_parameter_server()->set_slots(4);
+    Compress(spec, codec, error_feedback);
+    return spec;
+  }
+  struct Outcome {
+    std::vector<float> weight;
+    double sent = 0, received = 0;  // bytes, by the worker
+  };
+  static std::unique_ptr<engine::Engine> NewEngine(int /*worker*/) {
+    return std::make_unique<TinyEngine>(kInputs, kClasses, 7);
+  }
+  // One worker, so that nobody's order matters.
+  Outcome Trained(const v1alpha1::TrainingJobSpec& spec) {
+    ServerFlock flock(spec, Waves(), NewEngine, NewJobDir());
+    flock.AddServers(2);
+    flock.AddWorkers(1);
+    const v1alpha1::Result result = flock.AwaitResult();
+    EXPECT_EQ(result.steps(), kPushes);
+    const transport::Traffic traffic = flock.TrafficOf(ServerFlock::WorkerUid(0));
+    return {TensorOf(result, "weight"), static_cast<double>(traffic.payload_sent),
+            static_cast<double>(traffic.payload_received)};
+  }
+};
+
+TEST_F(EncodedServersJobTest, TrainADenseModelAsWellWithHalfTheBytesBothWays) {
+  const Outcome whole = Trained(Job("identity", false));
+  const double saved = kPushes * kParameters * (4 - 2);
+  for (const bool feedback : {false, true}) {
+    const Outcome half = Trained(Job("float16", feedback));
+    EXPECT_NE(half.weight, whole.weight);
+    EXPECT_LT(Distance(half.weight, whole.weight), 1e-3);
+    // First values travel whole, and so does the model at the end.
+    EXPECT_NEAR(whole.sent - half.sent, saved, 0.02 * saved);
+    EXPECT_NEAR(whole.received - half.received, saved, 0.02 * saved);
+    RecordProperty("bytes_sent_whole", static_cast<int>(whole.sent));
+    RecordProperty("bytes_sent_half", static_cast<int>(half.sent));
+  }
+  EXPECT_LT(Distance(Trained(Job("bfloat16", true)).weight, whole.weight), 0.01);
+}
+
+// What goes down a chain is what was received; a promoted server has decoded the same numbers.
+TEST_F(EncodedServersJobTest, SurviveTheHeadsOfTheirChainsAndTheirWorkers) {
+  v1alpha1::TrainingJobSpec spec = Job("float16", true);
+  const Outcome undisturbed = Trained(spec);
+  spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
+  const std::string folder = NewJobDir();
+  ServerFlock flock(spec, Waves(), NewEngine, folder);
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  ASSERT_TRUE(flock.AwaitSettled(kPushes / 4));
+  flock.Kill(ServerFlock::ServerUid(0));
+  ASSERT_TRUE(flock.AwaitSettled(kPushes / 2));
+  flock.Kill(ServerFlock::WorkerUid(1));
+  const v1alpha1::Result result = flock.AwaitResult();
+  EXPECT_EQ(result.steps(), kPushes);
+  EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(kPushes));
+  EXPECT_LT(Distance(TensorOf(result, "weight"), undisturbed.weight), 0.1)
+      << "two workers' updates come in another order";
+}
+
+// Factors travel encoded as well; sums over a group are encoded as their parts are.
+TEST_F(EncodedServersJobTest, GoWithActivationsAndWithTrees) {
+  v1alpha1::TrainingJobSpec factored = Job("float16", false);
+  const Outcome plain = Trained(factored);
+  factored.mutable_update()->mutable_activations();
+  const Outcome products = Trained(factored);
+  EXPECT_LT(products.sent, plain.sent);
+  EXPECT_LT(Distance(products.weight, plain.weight), 0.01);
+
+  double sent[2] = {};
+  for (const bool half : {false, true}) {
+    v1alpha1::TrainingJobSpec spec = Job(half ? "float16" : "identity", false);
+    spec.mutable_exchange()->mutable_parameter_server()->mutable_topology()->mutable_tree();
+    ModelOf(spec).mutable_bulk_synchronous();
+    spec.mutable_dataset()->set_global_batch_size(80);
+    ServerFlock flock(spec, Waves(), NewEngine, NewJobDir());
+    flock.AddServers(2);
+    flock.AddWorkers(2);
+    EXPECT_EQ(flock.AwaitResult().steps(), 10);
+    for (const int worker : {0, 1}) sent[half ? 1 : 0] += static_cast<double>(flock.SentBy(worker));
+  }
+  EXPECT_LT(sent[1], 0.75 * sent[0]);
+}
+
+// The control: gradients too small for half precision. Without error feedback they are lost, and
+// the model stays where it was; with it they arrive when they have added up.
+TEST_F(EncodedServersJobTest, WhatIsTooSmallForTheFormatArrivesWithErrorFeedbackAlone) {
+  const auto counted = [&](bool feedback) {
+    v1alpha1::TrainingJobSpec spec = VisitJob(8);
+    // Each sample is used eight times: eight times 2^-27 is 2^-24, the smallest float16.
+    spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
+    Compress(spec, "float16", feedback);
+    ServerFlock flock(
+        spec, VisitData(), [](int) { return std::make_unique<ShrunkVisits>(); }, NewJobDir());
+    flock.AddServers(1);
+    flock.AddWorkers(1);
+    const std::vector<float> visits = VisitsOf(flock.AwaitResult());
+    double sum = 0;
+    for (const float one : visits) sum += double{one};
+    return sum / static_cast<double>(visits.size());
+  };
+  EXPECT_EQ(counted(false), 0);
+  EXPECT_GT(counted(true), 0);
+}
+
+}  // namespace
+}  // namespace starling::worker
