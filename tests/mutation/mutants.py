@@ -11,10 +11,12 @@ or one that is noticed, is an error too. Mutants that no case comes by have surv
 
 Sources are taken from the release build, tests and all else are linked from it as they are.
 
-  mutants.py BUILD [--jobs N] [--only REGEX] [--survivors] [--least PERCENT]
+  mutants.py BUILD [--jobs N] [--only REGEX] [--survivors] [--quick] [--least PERCENT]
 
-STARLING_MUTANTS_IN=REGEX: only sources whose name matches. --only: mutants whose key (what equivalent.txt has) matches. --survivors: only those that no test
-is known to notice. To add a folder or file: SCOPE. To add a kind of mutant: rewrite.py.
+STARLING_MUTANTS_IN=REGEX: only sources whose name matches. --only: mutants whose key (what
+equivalent.txt has) matches. --survivors: only those that no test is known to notice. --quick: only by
+test cases that take no time, as most unit tests.
+To add a folder or file: SCOPE. To add a kind of mutant: rewrite.py.
 """
 import argparse
 import concurrent.futures
@@ -51,6 +53,7 @@ PROGRAMS = ["trainer_membership_test", "trainer_consistency_test", "trainer_para
             "trainer_simulation_test"]
 ENVIRONMENT = {"STARLING_SIM_SEEDS": os.environ.get("STARLING_SIM_SEEDS", "60")}
 LONGEST = 3  # seconds of CPU: cases that take longer are left out
+QUICK = 0.05
 AT_A_TIME = 0.3  # seconds of cases in one process
 PATIENCE = (3, 10)  # seconds of CPU, and times what the cases take otherwise
 DEFINITELY = 120  # seconds that nothing takes
@@ -261,6 +264,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="")
     parser.add_argument("--survivors", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--least", type=float, default=95)
     options = parser.parse_args()
     programs = Programs(options.build.resolve(), options.jobs)
@@ -275,10 +279,11 @@ def main():
         failing = [case.name for case, passed in looks if not passed and case.seconds <= LONGEST]
         if failing:
             raise SystemExit("these fail without any mutant: " + " ".join(failing))
-        cases = [case for case, _ in looks if case.seconds <= LONGEST]
-        for case, _ in looks:
-            if case.seconds > LONGEST:
-                print(f"left out, it takes more than {LONGEST:.0f} s: {case.name}")
+        longest = QUICK if options.quick else LONGEST
+        cases = [case for case, _ in looks if case.seconds <= longest]
+        if len(cases) < len(looks):
+            print(f"left out, they take more than {longest} s:",
+                  " ".join(case.name for case, _ in looks if case.seconds > longest))
         chosen = [m for m in programs.mutants if re.search(options.only, keys[m.id])
                   and (not options.survivors or known.get(keys[m.id]) is None)]
         tasks = [(m.id, [case for case in cases if m.id in case.reached and may_notice(case, keys[m.id])])

@@ -1,0 +1,486 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who is there, who is silent, who has ended: what a coordinator knows of its members' processes.
+#include "trainer/membership/attendance.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling::membership {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Heard = Attendance::Heard;
+
+const MemberId kA{"a", 0};
+const MemberId kLater{"a", 1};
+const absl::Time kStart = absl::FromUnixSeconds(1000);
+
+Pod PodOf(const std::string& uid, const std::string& role = "worker") {
+  return {uid, "pod-" + uid, role, 0, "127.0.0.9", PodState::kLive};
+}
+
+Grant GrantOf(std::uint64_t incarnation, const std::vector<Pod>& roster) {
+  return {incarnation, "boot", roster, 0};
+}
+
+Report ReportOf(const MemberId& id, std::uint64_t incarnation = 3) {
+  Report report;
+  report.id = id;
+  report.highest_incarnation = incarnation;
+  return report;
+}
+
+CoordinatorOptions OptionsOf() {
+  CoordinatorOptions options;
+  options.boot_id = "boot";
+  options.heartbeat_timeout = absl::Seconds(1);
+  options.takeover_timeout = absl::Seconds(30);
+  options.takeover_timeout_with_witness = absl::Seconds(2);
+  options.max_incidents = 3;
+  return options;
+}
+
+// One that is granted incarnation 3 and knows the pods a and b.
+class AttendanceTest : public testing::Test {
+ protected:
+  AttendanceTest() {
+    attendance_.OnTime(now_);
+    EXPECT_TRUE(attendance_.OnGrant(GrantOf(3, {PodOf("a"), PodOf("b")}), now_));
+  }
+  Heard Hear(const Report& report) { return attendance_.OnReport(report.id.pod_uid, report, now_); }
+  // Ticks come often.
+  void Wait(absl::Duration duration) {
+    for (absl::Duration gone; gone < duration; gone += absl::Milliseconds(100)) {
+      now_ += absl::Milliseconds(100);
+      attendance_.OnTime(now_);
+    }
+  }
+  Standing StandingOf(const MemberId& id, bool taken_over = true) const {
+    return attendance_.StandingOf(id, taken_over, now_);
+  }
+  void Want(const std::vector<Pod>& pods) {
+    desired_.pods = pods;
+    ++desired_.sequence;
+    EXPECT_TRUE(attendance_.OnDesired(desired_));
+  }
+  bool HeardRoster(bool witness, const std::set<std::string>& in_a_view = {}) {
+    waiting_.clear();
+    return attendance_.HeardRoster(
+        witness, [&](const std::string& uid) { return in_a_view.contains(uid); }, "at risk", now_,
+        waiting_);
+  }
+
+  absl::Time now_ = kStart;
+  Attendance attendance_{OptionsOf(), {"worker"}};
+  Desired desired_;
+  std::string waiting_;
+};
+
+TEST_F(AttendanceTest, AGrantCountsOnceAndIfItIsForThisProcess) {
+  Attendance fresh(OptionsOf(), {"worker"});
+  Grant other = GrantOf(3, {});
+  other.boot_id = "another";
+  EXPECT_FALSE(fresh.OnGrant(other, now_));
+  EXPECT_FALSE(fresh.OnGrant(GrantOf(0, {}), now_));
+  EXPECT_EQ(fresh.incarnation(), 0u);
+  EXPECT_FALSE(fresh.OnDesired({})) << "before any grant";
+  EXPECT_EQ(fresh.OnReport("a", ReportOf(kA), now_), Heard::kNothing);
+  EXPECT_TRUE(fresh.PodsToDial().empty());
+  EXPECT_TRUE(fresh.OnGrant(GrantOf(4, {PodOf("a"), PodOf("s", "parameter-server")}), now_));
+  EXPECT_FALSE(fresh.OnGrant(GrantOf(5, {}), now_));
+  EXPECT_EQ(fresh.incarnation(), 4u);
+  EXPECT_EQ(fresh.FindPod("s"), nullptr) << "of another role";
+  EXPECT_NE(fresh.FindPod("a"), nullptr);
+}
+
+TEST_F(AttendanceTest, WhatIsWantedIsWholeAndTheNewestWins) {
+  Want({PodOf("a"), PodOf("b")});
+  attendance_.OnConnected("b");
+  Want({PodOf("a")});
+  EXPECT_EQ(attendance_.FindPod("b"), nullptr);
+  EXPECT_EQ(attendance_.FindProcess("b"), nullptr);
+  Desired older = desired_;
+  --older.sequence;
+  EXPECT_FALSE(attendance_.OnDesired(older));
+  EXPECT_TRUE(attendance_.OnDesired(desired_)) << "the same once more is no harm";
+  Desired next = desired_;
+  next.lease_transition = 1;
+  next.sequence = 0;
+  EXPECT_TRUE(attendance_.OnDesired(next)) << "of another controller, which counts anew";
+}
+
+TEST_F(AttendanceTest, OnlyWhoIsConnectedAndOfUsIsHeard) {
+  EXPECT_EQ(Hear(ReportOf(kA)), Heard::kNothing) << "not connected";
+  EXPECT_EQ(StandingOf(kA), Standing::kSilent);
+  EXPECT_EQ(StandingOf(kA, /*taken_over=*/false), Standing::kUnclear);
+  attendance_.OnConnected("a");
+  EXPECT_EQ(attendance_.OnReport("a", ReportOf({"b", 0}), now_), Heard::kNothing)
+      << "of another pod";
+  attendance_.OnConnected("x");
+  EXPECT_EQ(Hear(ReportOf({"x", 0})), Heard::kNothing) << "of no pod of ours";
+  EXPECT_EQ(Hear(ReportOf(kA)), Heard::kReport);
+  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
+  EXPECT_EQ(attendance_.ReportOf(kA)->id, kA);
+  EXPECT_EQ(attendance_.ReportOf(kLater), nullptr);
+}
+
+TEST_F(AttendanceTest, WhoHasNotHeardOfThisIncarnationIsASignOfLifeOnly) {
+  attendance_.OnConnected("a");
+  EXPECT_EQ(Hear(ReportOf(kA, 2)), Heard::kSignOfLife);
+  EXPECT_EQ(attendance_.ReportOf(kA), nullptr);
+  EXPECT_EQ(Hear(ReportOf(kA, 3)), Heard::kReport);
+  EXPECT_FALSE(attendance_.superseded());
+  EXPECT_FALSE(attendance_.PodsToDial().empty());
+  Hear(ReportOf(kA, 4));
+  EXPECT_TRUE(attendance_.superseded());
+  EXPECT_TRUE(attendance_.PodsToDial().empty());
+}
+
+TEST_F(AttendanceTest, ALaterProcessOfAPodProvesThatTheOneBeforeHasEnded) {
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  attendance_.processes().at("a").held_until = now_ + absl::Seconds(5);
+  EXPECT_FALSE(attendance_.Terminated(kA));
+  EXPECT_EQ(Hear(ReportOf(kLater, 2)), Heard::kSignOfLife);
+  EXPECT_EQ(StandingOf(kA), Standing::kUnclear) << "it does not speak for the one before";
+  EXPECT_EQ(Hear(ReportOf(kLater)), Heard::kNewProcess);
+  EXPECT_TRUE(attendance_.Terminated(kA));
+  EXPECT_FALSE(attendance_.Terminated(kLater));
+  EXPECT_EQ(attendance_.processes().at("a").held_until, absl::InfinitePast());
+  EXPECT_EQ(Hear(ReportOf(kA)), Heard::kSignOfLife) << "a process of the past";
+  EXPECT_TRUE(attendance_.FindProcess("a")->outdated);
+  EXPECT_NE(attendance_.ReportOf(kLater), nullptr);
+  EXPECT_EQ(Hear(ReportOf(kLater)), Heard::kReport);
+  EXPECT_FALSE(attendance_.FindProcess("a")->outdated);
+}
+
+TEST_F(AttendanceTest, SilenceBeginsAfterTheHeartbeatTimeoutAndARefusalIsSilenceAtOnce) {
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  Wait(absl::Seconds(1));
+  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
+  EXPECT_TRUE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+  Wait(absl::Milliseconds(100));
+  EXPECT_EQ(StandingOf(kA), Standing::kSilent);
+  EXPECT_FALSE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+  Hear(ReportOf(kA));
+  EXPECT_FALSE(attendance_.OnRefused("a")) << "it is connected";
+  EXPECT_TRUE(attendance_.OnDisconnected("a", now_));
+  EXPECT_EQ(StandingOf(kA), Standing::kUnclear);
+  EXPECT_FALSE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+  EXPECT_TRUE(attendance_.OnRefused("a"));
+  EXPECT_EQ(StandingOf(kA), Standing::kSilent);
+  attendance_.OnConnected("a");
+  EXPECT_EQ(StandingOf(kA), Standing::kSilent) << "who is it?";
+  Hear(ReportOf(kA));
+  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
+}
+
+TEST_F(AttendanceTest, ANewConnectionSaysNothingBeforeItsFirstReport) {
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  attendance_.OnConnected("a");
+  EXPECT_EQ(StandingOf(kA), Standing::kUnclear);
+  EXPECT_FALSE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+}
+
+TEST_F(AttendanceTest, NothingIsKnownOfPodsThatNobodyHasMet) {
+  EXPECT_FALSE(attendance_.OnDisconnected("a", now_));
+  EXPECT_FALSE(attendance_.OnRefused("a"));
+  EXPECT_EQ(attendance_.FindProcess("a"), nullptr);
+}
+
+TEST_F(AttendanceTest, AnAbortCountsFromItsFirstReport) {
+  attendance_.OnConnected("a");
+  Report aborted = ReportOf(kA);
+  aborted.phase = Phase::kAborted;
+  Hear(aborted);
+  const absl::Time first = now_;
+  Wait(absl::Milliseconds(200));
+  Hear(aborted);
+  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, first);
+  aborted.id = kLater;
+  Hear(aborted);
+  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, now_) << "another process";
+  Hear(ReportOf(kLater));
+  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, absl::InfiniteFuture());
+}
+
+TEST_F(AttendanceTest, ItsOwnFreezeIsNobodysSilence) {
+  attendance_.OnConnected("a");
+  Report aborted = ReportOf(kA);
+  aborted.phase = Phase::kAborted;
+  Hear(aborted);
+  now_ += absl::Milliseconds(300);
+  EXPECT_EQ(attendance_.OnTime(now_), absl::ZeroDuration());
+  now_ += absl::Seconds(20);
+  EXPECT_EQ(attendance_.OnTime(now_), absl::Seconds(20));
+  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
+  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, kStart + absl::Seconds(20));
+  EXPECT_FALSE(HeardRoster(/*witness=*/true)) << "the time of the takeover stood still, too";
+  Wait(absl::Seconds(2));
+  EXPECT_TRUE(HeardRoster(/*witness=*/true));
+}
+
+TEST_F(AttendanceTest, PodsThatHaveEndedOrAreGoneAreTerminatedAndNotDialled) {
+  std::vector<Pod> pods = {PodOf("a"), PodOf("b"), PodOf("c")};
+  pods[1].state = PodState::kTerminated;
+  pods[2].ip.clear();
+  Want(pods);
+  EXPECT_FALSE(attendance_.Terminated(kA));
+  EXPECT_TRUE(attendance_.Terminated({"b", 0}));
+  EXPECT_EQ(StandingOf({"b", 0}), Standing::kGone);
+  EXPECT_TRUE(attendance_.Terminated({"gone", 0}));
+  const auto dial = attendance_.PodsToDial();
+  ASSERT_THAT(dial, SizeIs(1));
+  EXPECT_EQ(dial.at("a").ip, "127.0.0.9");
+  EXPECT_EQ(dial.at("a").role, "worker");
+}
+
+TEST_F(AttendanceTest, WhoIsDrainedGoneOrAskedToLeaveIsLeaving) {
+  std::vector<Pod> pods = {PodOf("a"), PodOf("b")};
+  pods[1].state = PodState::kDraining;
+  Want(pods);
+  EXPECT_FALSE(attendance_.IsLeaving(kA));
+  EXPECT_TRUE(attendance_.IsLeaving({"b", 0}));
+  EXPECT_TRUE(attendance_.IsLeaving({"gone", 0}));
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  EXPECT_FALSE(attendance_.IsLeaving(kA));
+  Report leaving = ReportOf(kA);
+  leaving.leaving = true;
+  Hear(leaving);
+  EXPECT_TRUE(attendance_.IsLeaving(kA));
+}
+
+TEST_F(AttendanceTest, AllAreGoneWhenTheJobIsFinishedAndNobodyAnswers) {
+  std::vector<Pod> pods = {PodOf("a"), PodOf("b"), PodOf("c")};
+  pods[1].state = PodState::kTerminated;
+  pods[2].ip.clear();
+  Want(pods);
+  EXPECT_FALSE(attendance_.AllGone());
+  desired_.finished = true;
+  Want(pods);
+  EXPECT_TRUE(attendance_.finished());
+  EXPECT_FALSE(attendance_.AllGone()) << "nobody knows of a";
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  EXPECT_FALSE(attendance_.AllGone());
+  attendance_.OnDisconnected("a", now_);
+  EXPECT_FALSE(attendance_.AllGone());
+  attendance_.OnRefused("a");
+  EXPECT_TRUE(attendance_.AllGone());
+}
+
+TEST_F(AttendanceTest, TheRosterIsHeardWhenEveryoneHasReportedOrEnded) {
+  EXPECT_FALSE(HeardRoster(/*witness=*/true));
+  EXPECT_THAT(waiting_, HasSubstr("pod-a, pod-b"));
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  EXPECT_FALSE(HeardRoster(/*witness=*/true));
+  EXPECT_THAT(waiting_, HasSubstr("waits for pod-b to report"));
+  std::vector<Pod> pods = {PodOf("a"), PodOf("b")};
+  pods[1].state = PodState::kTerminated;
+  Want(pods);
+  EXPECT_TRUE(HeardRoster(/*witness=*/true));
+  EXPECT_THAT(waiting_, IsEmpty());
+  EXPECT_THAT(attendance_.assumed_terminated(), IsEmpty());
+}
+
+TEST_F(AttendanceTest, TheFirstCoordinatorOfAJobWaitsForNobody) {
+  Attendance first(OptionsOf(), {"worker"});
+  first.OnTime(now_);
+  first.OnGrant(GrantOf(1, {PodOf("a")}), now_);
+  EXPECT_TRUE(first.HeardRoster(
+      false, [](const std::string&) { return true; }, "", now_, waiting_));
+  EXPECT_THAT(first.assumed_terminated(), IsEmpty());
+  Attendance second(OptionsOf(), {"worker"});
+  second.OnTime(now_);
+  second.OnGrant(GrantOf(2, {PodOf("a")}), now_);
+  EXPECT_FALSE(second.HeardRoster(
+      false, [](const std::string&) { return true; }, "", now_, waiting_));
+}
+
+TEST_F(AttendanceTest, WithoutAWitnessItWaitsLongerAndThenTellsWhatIsAtRisk) {
+  Wait(absl::Seconds(29.9));
+  EXPECT_FALSE(HeardRoster(/*witness=*/false));
+  Wait(absl::Milliseconds(100));
+  EXPECT_TRUE(HeardRoster(/*witness=*/false));
+  EXPECT_THAT(attendance_.assumed_terminated(), ElementsAre("a", "b"));
+  EXPECT_TRUE(attendance_.Terminated(kA));
+  ASSERT_THAT(attendance_.incidents(), SizeIs(1));
+  const IncidentRecord& risk = attendance_.incidents()[0].record;
+  EXPECT_EQ(risk.reason, "StepsAtRisk");
+  EXPECT_EQ(risk.pod, "pod-a");
+  EXPECT_EQ(risk.time, now_);
+  EXPECT_EQ(risk.recovery, absl::ZeroDuration());
+  EXPECT_EQ(risk.message, "pod-a, pod-b did not answer in time and counts as ended; at risk");
+  // Until they report.
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  EXPECT_FALSE(attendance_.Terminated(kA));
+}
+
+TEST_F(AttendanceTest, WithAWitnessOnlyMembersOfViewsAreARiskAndOthersOnceTheyHoldAState) {
+  Wait(absl::Seconds(2));
+  EXPECT_TRUE(HeardRoster(/*witness=*/true, {"a"}));
+  EXPECT_THAT(attendance_.assumed_terminated(), ElementsAre("a", "b"));
+  ASSERT_THAT(attendance_.incidents(), SizeIs(1));
+  EXPECT_EQ(attendance_.incidents()[0].record.pod, "pod-a");
+  const absl::Time since = now_;
+  Wait(absl::Seconds(1));
+  attendance_.SettleDoubt("a", true);
+  EXPECT_THAT(attendance_.incidents(), SizeIs(1)) << "there was no doubt about it";
+  attendance_.SettleDoubt("b", true);
+  ASSERT_THAT(attendance_.incidents(), SizeIs(2));
+  EXPECT_EQ(attendance_.incidents()[1].record.pod, "pod-b");
+  EXPECT_EQ(attendance_.incidents()[1].record.time, since);
+  attendance_.SettleDoubt("b", true);
+  EXPECT_THAT(attendance_.incidents(), SizeIs(2));
+}
+
+TEST_F(AttendanceTest, ADoubtIsGoneWithAReportWithoutAStateOrToldAfterTheLongTimeout) {
+  Wait(absl::Seconds(2));
+  HeardRoster(/*witness=*/true);
+  attendance_.SettleDoubt("a", /*holds_state=*/false);
+  Wait(absl::Seconds(27.9));
+  EXPECT_THAT(attendance_.incidents(), IsEmpty());
+  Wait(absl::Milliseconds(100));
+  ASSERT_THAT(attendance_.incidents(), SizeIs(1));
+  EXPECT_EQ(attendance_.incidents()[0].record.pod, "pod-b");
+  Wait(absl::Seconds(1));
+  EXPECT_THAT(attendance_.incidents(), SizeIs(1)) << "once";
+}
+
+TEST_F(AttendanceTest, WhoHasEndedOrHasNoAddressYetLeavesNoDoubt) {
+  std::vector<Pod> pods = {PodOf("a"), PodOf("b")};
+  pods[1].ip.clear();
+  Want(pods);
+  Wait(absl::Seconds(2));
+  HeardRoster(/*witness=*/true);
+  Want({PodOf("b")});
+  Wait(absl::Seconds(40));
+  EXPECT_THAT(attendance_.incidents(), IsEmpty());
+}
+
+TEST_F(AttendanceTest, ALossIsNotedOnceUntilTheMemberIsBack) {
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  Wait(absl::Seconds(2));
+  EXPECT_EQ(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kUnclear, now_), nullptr);
+  const Incident* silent = attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kSilent, now_);
+  ASSERT_NE(silent, nullptr);
+  EXPECT_EQ(silent->id, kA);
+  EXPECT_EQ(silent->record.reason, "WorkerSilent");
+  EXPECT_EQ(silent->record.message, "it stopped answering");
+  EXPECT_EQ(silent->record.pod, "pod-a");
+  EXPECT_EQ(silent->record.time, now_);
+  EXPECT_EQ(silent->record.silence, absl::Seconds(2));
+  EXPECT_EQ(silent->record.detection, absl::Seconds(2));
+  EXPECT_EQ(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kSilent, now_), nullptr);
+  EXPECT_EQ(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kReporting, now_), nullptr);
+  EXPECT_NE(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kSilent, now_), nullptr);
+}
+
+TEST_F(AttendanceTest, ALossIsDetectedFromTheEndOfTheConnectionAndToldByTheNextProcess) {
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  Wait(absl::Milliseconds(500));
+  attendance_.OnDisconnected("a", now_);
+  Wait(absl::Milliseconds(300));
+  attendance_.OnDisconnected("a", now_);  // a connection that had not spoken
+  attendance_.OnRefused("a");
+  const Incident* lost = attendance_.NoteLoss(kA, "pod-a", "Server", Standing::kSilent, now_);
+  ASSERT_NE(lost, nullptr);
+  EXPECT_EQ(lost->record.reason, "ServerLost");
+  EXPECT_EQ(lost->record.message, "its process ended");
+  EXPECT_EQ(lost->record.silence, absl::Milliseconds(800));
+  EXPECT_EQ(lost->record.detection, absl::Milliseconds(300));
+  EXPECT_FALSE(lost->record.exit);
+
+  Report next = ReportOf(kLater);
+  next.last_exit = LastExit{0, 9, "words", 1};
+  attendance_.OnConnected("a");
+  Hear(next);
+  EXPECT_EQ(attendance_.incidents()[0].record.exit->signal, 9);
+  next.last_exit = LastExit{0, 11, "others", 1};
+  Hear(next);
+  EXPECT_EQ(attendance_.incidents()[0].record.exit->signal, 9) << "it says so once";
+}
+
+TEST_F(AttendanceTest, WhoIsReplacedBeforeItWasMissedIsLostWithItsExit) {
+  attendance_.OnConnected("a");
+  Hear(ReportOf(kA));
+  Report next = ReportOf(kLater);
+  next.last_exit = LastExit{3, 0, "words", 1};
+  Hear(next);
+  const Incident* lost = attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kGone, now_);
+  ASSERT_NE(lost, nullptr);
+  EXPECT_EQ(lost->record.reason, "WorkerLost");
+  EXPECT_EQ(lost->record.exit->exit_code, 3);
+  EXPECT_EQ(lost->record.detection, absl::ZeroDuration());
+}
+
+TEST_F(AttendanceTest, TheLastIncidentsAreKeptAndARepairIsToldToThoseThatLackOne) {
+  for (int i = 0; i < 4; ++i) {
+    attendance_.NoteLoss({"a", i}, "pod-a", "Worker", Standing::kGone, now_);
+  }
+  ASSERT_THAT(attendance_.incidents(), SizeIs(3));
+  EXPECT_EQ(attendance_.incidents()[0].id.start, 1);
+  attendance_.incidents()[0].record.recovery = absl::Seconds(1);
+  attendance_.NoteRepair(7, "two go on");
+  attendance_.NoteRepair(8, "one goes on");
+  EXPECT_EQ(attendance_.incidents()[0].repaired_by, 0u);
+  EXPECT_EQ(attendance_.incidents()[1].repaired_by, 7u);
+  EXPECT_EQ(attendance_.incidents()[1].record.message, "its process ended; two go on");
+  attendance_.NoteLoss({"b", 0}, "pod-b", "Worker", Standing::kGone, now_);
+  attendance_.NoteRepair(9, "");
+  EXPECT_EQ(attendance_.incidents()[2].repaired_by, 9u);
+  EXPECT_EQ(attendance_.incidents()[2].record.message, "its process ended");
+}
+
+TEST_F(AttendanceTest, TheSummaryTellsOfEveryoneWhoHasReported) {
+  attendance_.OnConnected("a");
+  Report report = ReportOf(kA);
+  report.phase = Phase::kRun;
+  report.settled_step = 12;
+  Hear(report);
+  attendance_.OnConnected("b");  // has not reported
+  attendance_.processes().at("a").not_admitted = "why not";
+  Wait(absl::Milliseconds(300));
+  attendance_.NoteLoss({"b", 0}, "pod-b", "Worker", Standing::kGone, now_);
+  Summary summary;
+  attendance_.FillSummary(
+      summary, {"a"}, [](const MemberId& id) { return id == kA; }, now_);
+  EXPECT_THAT(summary.incidents, SizeIs(1));
+  EXPECT_FALSE(summary.superseded);
+  ASSERT_THAT(summary.members, SizeIs(1));
+  const MemberState& member = summary.members[0];
+  EXPECT_EQ(member.id, kA);
+  EXPECT_EQ(member.pod, "pod-a");
+  EXPECT_EQ(member.phase, Phase::kRun);
+  EXPECT_TRUE(member.connected);
+  EXPECT_EQ(member.silent, absl::Milliseconds(300));
+  EXPECT_EQ(member.settled_step, 12);
+  EXPECT_TRUE(member.in_view);
+  EXPECT_TRUE(member.drained);
+  EXPECT_EQ(member.refused, "why not");
+
+  attendance_.OnConnected("a");
+  Summary later;
+  attendance_.FillSummary(
+      later, {}, [](const MemberId&) { return false; }, now_);
+  EXPECT_FALSE(later.members[0].connected);
+  EXPECT_FALSE(later.members[0].in_view);
+  EXPECT_FALSE(later.members[0].drained);
+
+  const Summary news = NewsOf(summary);
+  EXPECT_EQ(news.members[0].silent, absl::ZeroDuration());
+  EXPECT_EQ(news.members[0].settled_step, 0);
+}
+
+}  // namespace
+}  // namespace starling::membership
