@@ -210,7 +210,6 @@ void Connection::TakeHead() {
     if (is_type) head.content_type = std::string(field.value());
     head.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
-  parser_->eager(true);
   ended_ = parser_->is_done();
 }
 
