@@ -152,39 +152,38 @@ std::vector<Pair> Pairs() {
 
 // Who is refused beside whom, of those that may stand alone. Each pair is listed once.
 constexpr const char* kRefused = R"(
-activations: bfloat16 keyCache kktFilter
-algorithm: activations adaRevision adagrad bfloat16 delayCompensated ftrl hogwild keyCache
-algorithm: kktFilter localSgd proximalGradient servers
+activations: errorFeedback keyCache kktFilter
+algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter
+algorithm: localSgd proximalGradient servers
 backupWorkers: hogwild hostReduce kktFilter localSgd tree
-bfloat16: adaRevision delayCompensated
 boundedDelay: hogwild
 bulkSynchronous: hogwild kktFilter localSgd
-classification: bfloat16 hogwild keyCache kktFilter libsvm
+classification: hogwild keyCache kktFilter libsvm
 container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
-container: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous ftrl
-container: hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum nesterov none
-container: parameterServer patience preset proximalGradient reproducible servers softSync
-container: staleSynchronous synthetic target tree weightDecay
-csv: bfloat16 hogwild keyCache kktFilter
-eagerStaleSynchronous: bfloat16 hogwild hostReduce keyCache kktFilter localSgd tree
+container: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
+container: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
+container: localSgd momentum nesterov none parameterServer patience preset proximalGradient
+container: reproducible servers softSync staleSynchronous synthetic target tree weightDecay
+csv: hogwild keyCache kktFilter
+eagerStaleSynchronous: hogwild hostReduce keyCache kktFilter localSgd tree
 hogwild: adaRevision adagrad adam adamW delayCompensated ftrl kktFilter momentum nesterov
 hogwild: proximalGradient weightDecay
-hostReduce: activations adaRevision bfloat16 delayCompensated hogwild keyCache kktFilter
+hostReduce: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter
 hostReduce: localSgd
 keyCache: adaRevision delayCompensated
-kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov
-kktFilter: proximalGradient weightDecay
+kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov proximalGradient
+kktFilter: weightDecay
 libsvm: activations adaRevision algorithm delayCompensated eagerStaleSynchronous hostReduce
 libsvm: localSgd none normalize reproducible tree
-localSgd: bfloat16 keyCache kktFilter proximalGradient
-none: activations adaRevision adagrad bfloat16 delayCompensated ftrl hogwild keyCache kktFilter
-none: localSgd proximalGradient servers
-normalize: bfloat16 hogwild keyCache kktFilter
+localSgd: keyCache kktFilter proximalGradient
+none: activations adaRevision adagrad bfloat16 delayCompensated errorFeedback float16 ftrl hogwild
+none: keyCache kktFilter localSgd proximalGradient servers
+normalize: hogwild keyCache kktFilter
 preset: reproducible
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
-reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous ftrl hogwild
-reproducible: hostReduce keyCache kktFilter localSgd parameterServer proximalGradient servers
-reproducible: softSync staleSynchronous tree
+reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous errorFeedback
+reproducible: float16 ftrl hogwild hostReduce keyCache kktFilter localSgd parameterServer
+reproducible: proximalGradient servers softSync staleSynchronous tree
 softSync: hogwild kktFilter
 sparseLogisticRegression: activations adaRevision algorithm csv delayCompensated
 sparseLogisticRegression: eagerStaleSynchronous hostReduce localSgd none normalize reproducible
@@ -192,11 +191,11 @@ sparseLogisticRegression: successPolicy synthetic tree
 staleSynchronous: hogwild
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
 successPolicy: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
-successPolicy: ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum
-successPolicy: nesterov none parameterServer patience preset proximalGradient reproducible
-successPolicy: servers softSync staleSynchronous synthetic target tree weightDecay
-synthetic: bfloat16 hogwild keyCache kktFilter
-tree: activations adaRevision bfloat16 delayCompensated hogwild keyCache kktFilter localSgd
+successPolicy: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
+successPolicy: localSgd momentum nesterov none parameterServer patience preset proximalGradient
+successPolicy: reproducible servers softSync staleSynchronous synthetic target tree weightDecay
+synthetic: hogwild keyCache kktFilter
+tree: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter localSgd
 )";
 
 std::map<std::string, std::set<std::string>> Listed() {

@@ -175,7 +175,7 @@ data::Datasets Waves() {
 
 class EncodedServersJobTest : public ClientWorkerTest {
  protected:
-  static constexpr std::int64_t kPush = 8, kPushes = 2 * kRows / kPush;  // in two epochs
+  static constexpr std::int64_t kPush = 4, kPushes = 2 * kRows / kPush;  // in two epochs
   static constexpr double kParameters = kInputs * kClasses + kClasses;
 
   static v1alpha1::TrainingJobSpec Job(const std::string& codec, bool error_feedback) {
