@@ -209,7 +209,7 @@ Entry AggregateOf(const std::vector<Constituent>& parts) {
 }
 
 TEST(SlotState, AnAggregateIsOfTheNextPushesOfDifferentClients) {
-  SlotState slot(OptionsOf(Table(TableKind::kArray, 1, 1)));
+  SlotState slot(OptionsOf(Table(TableKind::kDense, 1, 1)));
   slot.OnView({C(0), C(1)});
   EXPECT_TRUE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(1), 1, 11}})));
   EXPECT_FALSE(slot.TakesWhole(AggregateOf({{C(0), 1, 10}, {C(0), 1, 11}}))) << "one twice";

@@ -27,8 +27,13 @@ std::vector<Message> EveryMessage() {
   entry.completes = false;
   entry.read = 12;
   entry.weight = 0.5;
-  EncodedUpdate update{UpdateKind::kRows, 3, 1, 2, std::make_shared<const Keys>(Keys{9, 8}),
-                       std::string("\1")};
+  EncodedUpdate update;
+  update.kind = UpdateKind::kRows;
+  update.rank = 3;
+  update.first = 1;
+  update.rows = 2;
+  update.keys = std::make_shared<const Keys>(Keys{9, 8});
+  update.told = "\1";
   update.codec = 2;
   update.values = 10;
   update.body = body;
