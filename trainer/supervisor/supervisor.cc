@@ -184,7 +184,7 @@ int Supervisor::PollTimeout() const {
   auto timeout = milliseconds::max();
   if (alive_.lonely()) timeout = kAliveCheck;
   if (alive_.lonely() && !orphaned_) timeout = std::min(timeout, options_.alive_timeout);
-  if (kill_at_ != SteadyTime::max()) {
+  if (kill_at_ != steady_clock::time_point::max()) {
     timeout = std::min(
         timeout, duration_cast<milliseconds>(kill_at_ - steady_clock::now()) + milliseconds(1));
   }
@@ -265,7 +265,7 @@ void Supervisor::CheckAlive() {
   }
   if (now >= kill_at_ && role_ > 0) {
     kill(role_, SIGKILL);
-    kill_at_ = SteadyTime::max();
+    kill_at_ = steady_clock::time_point::max();
   }
 }
 

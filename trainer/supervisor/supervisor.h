@@ -81,7 +81,8 @@ class Supervisor {
   long long logged_ = 0;
   bool stopping_ = false;
   bool orphaned_ = false;
-  SteadyTime kill_at_ = SteadyTime::max();
+  // When the role is killed if it has not ended by itself; max(): it is not asked to end.
+  std::chrono::steady_clock::time_point kill_at_ = std::chrono::steady_clock::time_point::max();
   int exit_code_ = 0;
 };
 
