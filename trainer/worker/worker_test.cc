@@ -417,7 +417,8 @@ TEST_F(WorkerTest, ACheckpointOfAnotherModelIsRefusedWithTheTensorsName) {
   flock.PublishNow({0}, /*restore=*/true);
 
   ASSERT_TRUE(flock.AwaitEnd(0));
-  EXPECT_THAT(flock.TrainingOf(0).failure(), HasSubstr("belongs to another model or optimizer"));
+  EXPECT_THAT(flock.TrainingOf(0).failure(),
+              HasSubstr("part optimizer/mean/bias is missing: it belongs to another model"));
 }
 
 }  // namespace
