@@ -82,7 +82,6 @@ void Member::Install(const View& view, bool planned, Actions& actions) {
   candidates_.clear();
   sync_ids_.erase(sync_ids_.begin(), sync_ids_.lower_bound(view.number));
   unreachable_.clear();
-  decision_ = {};
   base_step_ = -1;
   stepped_ = false;
   stopping_ = false;
@@ -205,7 +204,7 @@ void Member::StartRun(Actions& actions) {
   settled_step_ = decision_.from_checkpoint ? step : std::min(settled_step_, step);
   phase_ = Phase::kRun;
   final_committed_ = false;
-  if (decision_.base && Contains(decision_.holders, options_.id) && !decision_.copiers.empty()) {
+  if (Contains(decision_.holders, options_.id) && !decision_.copiers.empty()) {
     actions.push_back(
         ServeState{installed_->number, *decision_.base, decision_.holders, decision_.copiers});
   }
@@ -264,13 +263,12 @@ Actions Member::OnReduced(const Reduction& reduction) {
   ActOnCandidate(static_cast<ViewNumber>(AgreedNumber(reduction.min.candidate,
                                                       reduction.max.candidate, options_.rules)),
                  actions);
-  ExitIfStopped(actions);
   return actions;
 }
 
 void Member::ActOnSettings(std::int64_t generation, Actions& actions) {
-  const auto wanted = wanted_settings_.find(generation);
-  if (generation <= agreed_.settings.generation || wanted == wanted_settings_.end()) return;
+  const auto wanted = wanted_settings_.find(generation);  // all of them are above what is agreed on
+  if (wanted == wanted_settings_.end()) return;
   agreed_.settings = wanted->second;
   wanted_settings_.erase(wanted_settings_.begin(), std::next(wanted));
   actions.push_back(ApplySettings{agreed_.settings});

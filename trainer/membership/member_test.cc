@@ -225,8 +225,13 @@ TEST(Member, ALaggardCopiesAndAdoptsOnlyWhatIsWhole) {
   ASSERT_NE(Find<CopyState>(actions), nullptr);
   EXPECT_EQ(Find<CopyState>(actions)->holders, (std::vector<MemberId>{kA}));
   EXPECT_EQ(Find<AdoptCopy>(actions)->id, (StateId{V(1, 2), 2}));
-  EXPECT_NE(Find<ServeState>(group.Take(kA)), nullptr);
+  EXPECT_EQ(Find<ServeState>(actions), nullptr);
+  const Actions served = group.Take(kA);
+  ASSERT_NE(Find<ServeState>(served), nullptr);
+  EXPECT_EQ(Find<ServeState>(served)->copiers, (std::vector<MemberId>{kB}));
   EXPECT_EQ(group[kB].state(), group[kA].state());
+  group.Tell(Tell(ViewOf(V(1, 3), {kA, kB})));
+  EXPECT_EQ(Find<ServeState>(group.Take(kA)), nullptr) << "nobody needs it";
 }
 
 TEST(Member, APreparedViewTakesEffectAtTheBoundaryWhereAllKnowIt) {
@@ -255,6 +260,8 @@ TEST(Member, ActsOnTheViewThatAllContributedEvenIfItKnowsALaterOneByNow) {
   group.Do(kA, group[kA].OnDirective(Tell(Prepared(V(1, 3), V(1, 1), {kA, kB}))));
   group.Do(kA, group[kA].OnReduced(in_flight));
   EXPECT_EQ(group[kA].view()->number, V(1, 2));
+  EXPECT_FALSE(group[kA].MakeReport().candidate) << "that one was prepared in a view that is over";
+  EXPECT_EQ(group[kA].NextControlWord().candidate, 0);
 }
 
 TEST(Member, AStepThatEndsAViewIsNotTheFirstOfTheNext) {
@@ -374,6 +381,21 @@ TEST(Member, AHaltSavesTheStateAndSettlesItBeforeItCounts) {
   group.Do(kA, group[kA].OnCheckpointCommitted(last));
   EXPECT_TRUE(group[kA].MakeReport().stopped);
   EXPECT_FALSE(group[kB].MakeReport().stopped);
+  EXPECT_EQ(group[kA].MakeReport().settings_generation, 3);
+  EXPECT_EQ(Find<Exit>(group.Take(kA)), nullptr) << "nobody has asked it to leave";
+  EXPECT_TRUE(group[kA].OnCheckpointCommitted(last).empty());
+
+  // In another view it has stopped when it has saved the state there.
+  group.Tell(Tell(ViewOf(V(1, 2), {kA, kB})));
+  EXPECT_FALSE(group[kA].MakeReport().stopped);
+  group.Reduce({kA, kB}, /*empty=*/true);
+  ASSERT_EQ(group[kA].phase(), Phase::kDone);
+  EXPECT_FALSE(group[kA].MakeReport().stopped);
+  const StateId again = *group[kA].state();
+  group.Do(kA, group[kA].OnCheckpointWritten(again));
+  group.Do(kA, group[kA].OnCheckpointCommitted(again));
+  EXPECT_TRUE(group[kA].MakeReport().stopped);
+  EXPECT_NE(Find<Exit>(group[kA].OnTerminate()), nullptr) << "all is saved";
 }
 
 // A checkpoint is being committed when the last step ends and the job is halted in the same moment:
@@ -464,7 +486,9 @@ TEST(Member, ACheckpointOfAHigherIncarnationHaltsTheOldSide) {
   View view = ViewOf(V(1, 1), {kA});
   view.restore = true;
   member.OnDirective(Tell(view));
-  member.OnCheckpointFound(V(1, 1), CheckpointOffer{{V(2, 3), 30}, {}});
+  const Actions actions = member.OnCheckpointFound(V(1, 1), CheckpointOffer{{V(2, 3), 30}, {}});
+  EXPECT_EQ(Find<AbortView>(actions)->view, V(1, 1));
+  EXPECT_NE(Find<SendReport>(actions), nullptr);
   EXPECT_EQ(member.phase(), Phase::kOut);
   EXPECT_EQ(member.highest_incarnation(), 2U);
 }
@@ -489,6 +513,7 @@ SyncId Stateless(ViewNumber view, const MemberId& member) {
 // As many are kept as a member far behind needs, and none of a view that is over takes a place.
 TEST(Member, SyncIdsOfViewsThatAreOverTakeNobodysPlace) {
   Member member = Make(kA);
+  member.OnDirective(Tell(ViewOf(V(1, 40), {kA})));
   member.OnDirective(Tell(ViewOf(V(1, 50), {kA, kB})));
   for (std::uint64_t epoch = 1; epoch < 20; ++epoch) member.OnSyncId(Stateless(V(1, epoch), kB));
   for (std::uint64_t epoch = 51; epoch < 70; ++epoch) member.OnSyncId(Stateless(V(1, epoch), kB));
@@ -510,6 +535,60 @@ TEST(Member, EvictedAliveItHoldsItsStateAndIsOut) {
   EXPECT_EQ(group[kB].fence(), V(1, 2));
 }
 
+TEST(Member, NothingThatAnOlderCoordinatorSaysCounts) {
+  Group group({kA});
+  Directive newer;
+  newer.incarnation = 2;
+  group.Tell(newer);
+  group.Tell(Tell(ViewOf(V(2, 1), {kA})));
+  Directive older = SettingsOf(7, true);
+  older.checkpoint_turn = 9;
+  EXPECT_TRUE(group[kA].OnDirective(older).empty());
+  EXPECT_EQ(group[kA].NextControlWord(), ControlWord{});
+  older.finished = true;
+  EXPECT_TRUE(group[kA].OnDirective(older).empty());
+}
+
+TEST(Member, WhoHoldsNothingTakesNoReduction) {
+  EXPECT_TRUE(Make(kA).OnReduced({V(1, 1), 1, {}, {}, false}).empty());
+}
+
+TEST(Member, ThatAllWereAskedToLeaveIsForgottenInTheNextView) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  group.Do(kA, group[kA].OnTerminate());
+  group.Do(kB, group[kB].OnTerminate());
+  group.Take(kA);
+  group.Reduce({kA, kB});
+  ASSERT_TRUE(Find<membership::Run>(group.Take(kA))->settle_only);
+  group.Tell(Tell(ViewOf(V(1, 2), {kA, kB})));
+  EXPECT_FALSE(Find<membership::Run>(group.Take(kA))->settle_only) << "others may have joined";
+}
+
+TEST(Member, WhoLeavesWithAllOthersHasNotStoppedByTheSettings) {
+  Group group({kA});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Do(kA, group[kA].OnTerminate());
+  group.Reduce({kA});
+  const StateId last = *group[kA].state();
+  group.Do(kA, group[kA].OnCheckpointWritten(last));
+  group.Reduce({kA}, /*empty=*/true);
+  group.Do(kA, group[kA].OnCheckpointCommitted(last));
+  EXPECT_NE(Find<Exit>(group.Take(kA)), nullptr);
+  EXPECT_FALSE(group[kA].MakeReport().stopped);
+}
+
+TEST(Member, AJoinerContributesWhatIsAgreedOnAndNotWhatItHeardBefore) {
+  Group group({kA, kB});
+  group.Do(kB, group[kB].OnDirective(SettingsOf(3, false)));
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  group.Do(kA, group[kA].OnDirective(SettingsOf(4, false)));
+  group.Reduce({kA});
+  group.Tell(Tell(ViewOf(V(1, 2), {kA, kB})));
+  EXPECT_EQ(group[kB].agreed().settings.generation, 4);
+  EXPECT_EQ(group[kB].NextControlWord().settings_generation, 4);
+}
+
 TEST(Member, EndsForEachReasonThatADirectiveCanGive) {
   for (bool Directive::*reason : {&Directive::finished, &Directive::superseded}) {
     Member member = Make(kA);
@@ -519,8 +598,9 @@ TEST(Member, EndsForEachReasonThatADirectiveCanGive) {
     directive.view = ViewOf(V(1, 1), {kA});
     const Actions actions = member.OnDirective(directive);
     ASSERT_NE(Find<Exit>(actions), nullptr);
-    EXPECT_EQ(Find<Exit>(actions)->reason == "training has finished",
-              reason == &Directive::finished);
+    EXPECT_EQ(Find<Exit>(actions)->reason, reason == &Directive::finished
+                                               ? "training has finished"
+                                               : "a newer process of this pod has reported");
     EXPECT_EQ(member.view(), nullptr) << "nothing else of it counts";
   }
   EXPECT_NE(Find<Exit>(Make(kA).OnGraceOver()), nullptr);
@@ -608,6 +688,7 @@ TEST(Member, ACheckpointIsOfferedAndLoadedForTheViewThatAskedForItOnly) {
   EXPECT_TRUE(member.OnLoaded(V(2, 1)).empty());
   EXPECT_TRUE(member.OnCopied(V(2, 2)).empty());
   EXPECT_EQ(Find<AdoptCopy>(member.OnLoaded(V(2, 2)))->id, (StateId{V(2, 2), 30}));
+  EXPECT_TRUE(member.OnLoaded(V(2, 2)).empty());
   EXPECT_EQ(member.MakeReport().settled_step, 30) << "only what is settled is in a checkpoint";
 }
 
@@ -769,6 +850,9 @@ TEST(Member, WhoIsAskedToLeaveGoesAtOnceIfNobodyNeedsIt) {
   Member idle = Make(kA);
   EXPECT_NE(Find<Exit>(idle.OnTerminate()), nullptr);
   EXPECT_TRUE(idle.OnTerminate().empty()) << "it knows";
+  Member syncing = Make(kA);
+  syncing.OnDirective(Tell(ViewOf(V(1, 1), {kA, kB})));
+  EXPECT_EQ(Find<Exit>(syncing.OnTerminate()), nullptr) << "a view waits for it";
 
   Group group({kA, kB});
   group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
