@@ -70,7 +70,9 @@ function(starling_component)
     target_link_libraries(${ARG_NAME}_test PRIVATE ${ARG_NAME} ${ARG_TEST_DEPENDS} starling_warnings
                           GTest::gmock_main)
     target_compile_options(${ARG_NAME}_test PRIVATE ${STARLING_TEST_OPTIONS})
-    target_precompile_headers(${ARG_NAME}_test REUSE_FROM starling_precompiled_test)
+    if(NOT ARG_OWN_PRECOMPILED)
+      target_precompile_headers(${ARG_NAME}_test REUSE_FROM starling_precompiled_test)
+    endif()
     # ApiServer.* is run by a test of its own beside an API server; the other is for people.
     # A program that links libtorch takes seconds to list its tests where other work keeps the cores
     # busy; the default limit of 5 s would end the whole stage before its first test.
