@@ -315,9 +315,9 @@ struct Layout {
     const Ranks ids = ranks();
     std::vector<SlotView> views(static_cast<std::size_t>(slots));
     for (std::size_t slot = 0; slot < views.size(); ++slot) {
-      views[slot].group.number = 1;
+      views[slot].group.epoch = 1;
       const auto server = slot % static_cast<std::size_t>(servers);
-      views[slot].group.members.push_back({ids[server], "", 1, ""});
+      views[slot].group.members.push_back(ids[server]);
       for (int i = 0; i < workers; ++i) {
         views[slot].clients.push_back({ids[Worker(i)], 1});
       }
@@ -342,7 +342,7 @@ class Worker {
               static_cast<std::size_t>(layout.slots)) {
     parameter_server::ClientView view{1, 1, {}};
     for (const SlotView& slot : layout.views()) {
-      view.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
+      view.slots.push_back({slot.group.members.front(), slot.group.members.back()});
     }
     Require(loop_.Enter(view, layout.ranks(), mesh));
     Require(loop_.WaitUntilReady(Soon()).status());

@@ -51,18 +51,18 @@ std::vector<SlotView> Loops::ViewsOf(membership::ViewNumber number, const std::v
                                      const std::vector<int>& workers) {
   std::vector<SlotView> views(slots_.size());
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    membership::View& group = views[slot].group;
-    group.number = number;
+    membership::ReplicaGroup& group = views[slot].group;
+    group.epoch = number;
     const std::size_t length =
         std::min(servers.size(), static_cast<std::size_t>(std::max(1, replication_)));
     for (std::size_t i = 0; i < length; ++i) {
       const int server = servers[(i + slot) % servers.size()];
-      group.members.push_back({ids_[static_cast<std::size_t>(server)], "", 1, ""});
+      group.members.push_back(ids_[static_cast<std::size_t>(server)]);
     }
     for (const std::vector<SlotView>& past : past_) {
       membership::PastView& known = group.since.emplace_back();
-      known.number = past[slot].group.number;
-      for (const auto& member : past[slot].group.members) known.members.push_back(member.id);
+      known.number = past[slot].group.epoch;
+      known.members = past[slot].group.members;
     }
     for (const int worker : workers) {
       views[slot].clients.push_back({IdOfWorker(worker), joined_.at(worker)});
@@ -125,7 +125,7 @@ std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
       ClientLoop& client = *clients_.at(workers[i]);
       parameter_server::ClientView view{number, joined_.at(workers[i]), {}};
       for (const SlotView& slot : views) {
-        view.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
+        view.slots.push_back({slot.group.members.front(), slot.group.members.back()});
       }
       PutGroup(workers, i, view);
       results[i] = client.Enter(view, ranks, *meshes[servers.size() + i]);

@@ -23,25 +23,23 @@ std::vector<MemberId> GetIds(const Repeated& from) {
   return ids;
 }
 
-void Put(const View& from, pb::View& to) {
-  to.set_number(from.number);
-  to.set_at_boundary(from.at_boundary);
-  to.set_from(from.from);
-  for (const ViewMember& member : from.members) Put(member, *to.add_members());
+void Put(const ReplicaGroup& from, pb::ReplicaGroup& to) {
+  to.set_epoch(from.epoch);
+  PutIds(from.members, to.mutable_members());
   for (const PastView& past : from.since) Put(past, *to.add_since());
   to.mutable_waived()->Add(from.waived.begin(), from.waived.end());
   to.set_restore(from.restore);
+  to.set_by_load(from.by_load);
 }
-View Get(const pb::View& from) {
-  View view;
-  view.number = from.number();
-  view.at_boundary = from.at_boundary();
-  view.from = from.from();
-  for (const pb::ViewMember& member : from.members()) view.members.push_back(FromProto(member));
-  for (const pb::PastView& past : from.since()) view.since.push_back(FromProto(past));
-  view.waived.assign(from.waived().begin(), from.waived().end());
-  view.restore = from.restore();
-  return view;
+ReplicaGroup Get(const pb::ReplicaGroup& from) {
+  ReplicaGroup group;
+  group.epoch = from.epoch();
+  group.members = GetIds(from.members());
+  for (const pb::PastView& past : from.since()) group.since.push_back(FromProto(past));
+  group.waived.assign(from.waived().begin(), from.waived().end());
+  group.restore = from.restore();
+  group.by_load = from.by_load();
+  return group;
 }
 
 void Put(const Settings& from, pb::Settings& to) {
@@ -134,9 +132,11 @@ void Put(const ViewMember& from, pb::ViewMember& to) {
   to.set_joined(from.joined);
   to.set_pod(from.pod);
   to.set_node(from.node);
+  to.set_role(static_cast<pb::ViewMember::Role>(from.role));
 }
 ViewMember FromProto(const pb::ViewMember& from) {
-  return {FromProto(from.id()), from.address(), from.joined(), from.pod(), from.node()};
+  const Role role = from.role() == pb::ViewMember::SERVER ? Role::kServer : Role::kWorker;
+  return {FromProto(from.id()), from.address(), from.joined(), from.pod(), from.node(), role};
 }
 
 void Put(const PastView& from, pb::PastView& to) {
@@ -144,6 +144,24 @@ void Put(const PastView& from, pb::PastView& to) {
   PutIds(from.members, to.mutable_members());
 }
 PastView FromProto(const pb::PastView& from) { return {from.number(), GetIds(from.members())}; }
+
+void Put(const View& from, pb::View& to) {
+  to.Clear();
+  to.set_number(from.number);
+  to.set_at_boundary(from.at_boundary);
+  to.set_from(from.from);
+  for (const ViewMember& member : from.members) Put(member, *to.add_members());
+  for (const ReplicaGroup& group : from.groups) Put(group, *to.add_groups());
+}
+View FromProto(const pb::View& from) {
+  View view;
+  view.number = from.number();
+  view.at_boundary = from.at_boundary();
+  view.from = from.from();
+  for (const pb::ViewMember& member : from.members()) view.members.push_back(FromProto(member));
+  for (const pb::ReplicaGroup& group : from.groups()) view.groups.push_back(Get(group));
+  return view;
+}
 
 pb::Report ToProto(const Report& report) {
   pb::Report to;
@@ -176,8 +194,8 @@ Report FromProto(const pb::Report& from) {
   report.id = FromProto(from.id());
   report.highest_incarnation = from.highest_incarnation();
   report.fence = from.fence();
-  if (from.has_installed()) report.installed = Get(from.installed());
-  if (from.has_candidate()) report.candidate = Get(from.candidate());
+  if (from.has_installed()) report.installed = FromProto(from.installed());
+  if (from.has_candidate()) report.candidate = FromProto(from.candidate());
   if (from.has_state()) report.state = FromProto(from.state());
   report.phase = static_cast<Phase>(from.phase());
   report.settled_step = from.settled_step();
@@ -218,7 +236,7 @@ pb::Directive ToProto(const Directive& directive) {
 Directive FromProto(const pb::Directive& from) {
   Directive directive;
   directive.incarnation = from.incarnation();
-  if (from.has_view()) directive.view = Get(from.view());
+  if (from.has_view()) directive.view = FromProto(from.view());
   directive.released = from.released();
   directive.superseded = from.superseded();
   directive.settings = FromProto(from.settings());

@@ -23,6 +23,7 @@ class PastView;
 class Report;
 class Settings;
 class StateId;
+class View;
 class ViewMember;
 }  // namespace starling::v1alpha1
 
@@ -33,15 +34,17 @@ v1alpha1::Directive ToProto(const Directive& directive);
 // `wall_minus_machine`: added to the machine's times to get the time of day.
 v1alpha1::CoordinatorReport ToProto(const Summary& summary, absl::Duration wall_minus_machine);
 
-// What other messages hold too, parameter servers' views among them.
+// What other messages hold too.
 void Put(const MemberId& from, v1alpha1::MemberId& to);
 void Put(const StateId& from, v1alpha1::StateId& to);
 void Put(const ViewMember& from, v1alpha1::ViewMember& to);
 void Put(const PastView& from, v1alpha1::PastView& to);
+void Put(const View& from, v1alpha1::View& to);
 MemberId FromProto(const v1alpha1::MemberId& from);
 StateId FromProto(const v1alpha1::StateId& from);
 ViewMember FromProto(const v1alpha1::ViewMember& from);
 PastView FromProto(const v1alpha1::PastView& from);
+View FromProto(const v1alpha1::View& from);
 
 Report FromProto(const v1alpha1::Report& report);
 Directive FromProto(const v1alpha1::Directive& directive);

@@ -12,10 +12,24 @@ View SomeView() {
   view.number = MakeViewNumber(3, 7);
   view.at_boundary = true;
   view.from = MakeViewNumber(3, 6);
-  view.members = {{{"uid", 2}, "127.0.0.2:7072", MakeViewNumber(3, 1), "digits-worker-0"}};
-  view.since = {{MakeViewNumber(3, 6), {{"uid", 1}, {"uid2", 0}}}};
-  view.waived = {MakeViewNumber(3, 6)};
-  view.restore = true;
+  view.members = {{{"server-0", 1},
+                   "127.0.0.1:7072",
+                   MakeViewNumber(3, 2),
+                   "digits-parameter-server-0",
+                   "node-a",
+                   Role::kServer},
+                  {{"uid", 2}, "127.0.0.2:7072", MakeViewNumber(3, 1), "digits-worker-0"}};
+  ReplicaGroup restored;
+  restored.epoch = MakeViewNumber(3, 7);
+  restored.members = {{"uid", 2}, {"server-0", 1}};
+  restored.since = {{MakeViewNumber(3, 6), {{"uid", 1}, {"uid2", 0}}}};
+  restored.waived = {MakeViewNumber(3, 6)};
+  restored.restore = true;
+  ReplicaGroup moved;
+  moved.epoch = MakeViewNumber(3, 5);
+  moved.members = {{"server-0", 1}};
+  moved.by_load = true;
+  view.groups = {restored, moved};
   return view;
 }
 

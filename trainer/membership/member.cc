@@ -54,7 +54,7 @@ void Member::TakeSettings(const Settings& settings) {
 
 void Member::OnView(const View& view, Actions& actions) {
   const Rules& rules = options_.rules;
-  if (view.number <= fence_) return;
+  if (view.number <= fence_ || view.groups.size() != 1) return;
   if (rules.refuse_lower_incarnation && rules.incarnation_in_view_number &&
       IncarnationOf(view.number) < highest_incarnation_) {
     return;
@@ -98,7 +98,7 @@ void Member::Install(const View& view, bool planned, Actions& actions) {
   phase_ = Phase::kSync;
   actions.push_back(SendReport{});
   actions.push_back(OpenMesh{view});
-  if (view.restore) {
+  if (group().restore) {
     actions.push_back(FindCheckpoint{view.number});
   } else {
     Offer(std::nullopt, actions);
@@ -146,7 +146,7 @@ void Member::TrySync(Actions& actions) {
     if (!sync_ids.contains(member.id)) return;
   }
   const ViewNumber number = installed_->number;
-  decision_ = DecideSync(*installed_, sync_ids, options_.rules);
+  decision_ = DecideSync(group(), sync_ids, options_.rules);
   if (decision_.fenced_by != 0) {
     Halt(decision_.fenced_by, actions);
   } else if (decision_.missing_witness != 0) {

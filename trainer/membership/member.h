@@ -206,6 +206,8 @@ class Member {
     bool committing = false;
   };
 
+  // Of the installed view: all members hold the whole state.
+  const ReplicaGroup& group() const { return installed_->groups.front(); }
   void TakeSettings(const Settings& settings);
   void OnView(const View& view, Actions& actions);
   void Install(const View& view, bool planned, Actions& actions);

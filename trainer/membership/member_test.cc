@@ -19,10 +19,9 @@ constexpr ViewNumber V(std::uint64_t incarnation, std::uint64_t epoch) {
 }
 
 View ViewOf(ViewNumber number, const std::vector<MemberId>& members) {
-  View view;
-  view.number = number;
-  for (const MemberId& id : members) view.members.push_back({id, "", number, ""});
-  return view;
+  std::vector<ViewMember> all;
+  for (const MemberId& id : members) all.push_back({id, "", number, ""});
+  return ViewOfPeers(number, all);
 }
 
 View Prepared(ViewNumber number, ViewNumber from, const std::vector<MemberId>& members) {
@@ -468,7 +467,7 @@ TEST(Member, WhenAllAreAskedToLeaveTheySaveTheStateAndGo) {
 TEST(Member, ARestoreViewStartsFromTheNewestCheckpointAndItsAgreement) {
   Group group({kA, kB});
   View view = ViewOf(V(2, 1), {kA, kB});
-  view.restore = true;
+  view.groups.front().restore = true;
   group.Tell(Tell(view));
   ASSERT_NE(Find<FindCheckpoint>(group.Take(kA)), nullptr);
   Agreed agreed;
@@ -484,7 +483,7 @@ TEST(Member, ARestoreViewStartsFromTheNewestCheckpointAndItsAgreement) {
 TEST(Member, ACheckpointOfAHigherIncarnationHaltsTheOldSide) {
   Member member = Make(kA);
   View view = ViewOf(V(1, 1), {kA});
-  view.restore = true;
+  view.groups.front().restore = true;
   member.OnDirective(Tell(view));
   const Actions actions = member.OnCheckpointFound(V(1, 1), CheckpointOffer{{V(2, 3), 30}, {}});
   EXPECT_EQ(Find<AbortView>(actions)->view, V(1, 1));
@@ -675,7 +674,7 @@ TEST(Member, WhoCopiesTakesCandidatesToo) {
 TEST(Member, ACheckpointIsOfferedAndLoadedForTheViewThatAskedForItOnly) {
   Member member = Make(kA);
   View view = ViewOf(V(2, 2), {kA});
-  view.restore = true;
+  view.groups.front().restore = true;
   member.OnDirective(Tell(view));
   const CheckpointOffer offer{{V(1, 4), 30}, {}};
   EXPECT_TRUE(member.OnCheckpointFound(V(2, 1), offer).empty());
@@ -695,7 +694,7 @@ TEST(Member, ACheckpointIsOfferedAndLoadedForTheViewThatAskedForItOnly) {
 TEST(Member, WithoutAWitnessItIsLostAndSaysSo) {
   Member member = Make(kA);
   View view = ViewOf(V(1, 3), {kA});
-  view.since = {{V(1, 2), {kB}}};
+  view.groups.front().since = {{V(1, 2), {kB}}};
   const Actions actions = member.OnDirective(Tell(view));
   EXPECT_EQ(member.phase(), Phase::kLost);
   EXPECT_TRUE(std::holds_alternative<SendReport>(actions.back()));

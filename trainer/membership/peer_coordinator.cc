@@ -6,7 +6,7 @@
 
 namespace starling::membership {
 PeerCoordinator::PeerCoordinator(Options options)
-    : options_(options), attendance_(std::move(options), {"worker"}) {
+    : options_(options), attendance_(std::move(options), {"worker"}), history_(options_.rules) {
   told_.boot_id = options_.boot_id;
 }
 
@@ -170,50 +170,25 @@ void PeerCoordinator::Learn(const Report& report) {
     }
   }
   if (report.candidate) LearnView(*report.candidate);
-  if (report.state) {
-    ViewNumber& synced = synced_[report.id];
-    synced = std::max(synced, report.state->view);
-  }
+  if (report.state) history_.LearnState(report.id, *report.state);
   Prune();
 }
 
 void PeerCoordinator::LearnView(const View& view) {
+  if (view.groups.size() != 1) return;  // not of this kind of job
+  history_.Learn(view.groups.front());
   published_[view.number] = view;
-  for (const PastView& past : view.since) {
-    if (published_.contains(past.number)) continue;
-    View& learned = published_[past.number];
-    learned.number = past.number;
-    for (const MemberId& id : past.members) learned.members.push_back({id, "", 0, ""});
+  for (const PastView& past : view.groups.front().since) {
+    std::vector<ViewMember> members;
+    for (const MemberId& id : past.members) members.push_back({id, "", 0, ""});
+    published_.try_emplace(past.number, ViewOfPeers(past.number, std::move(members)));
   }
 }
 
-bool PeerCoordinator::SyncedByAll(const View& view) const {
-  return std::all_of(view.members.begin(), view.members.end(), [&](const ViewMember& member) {
-    const auto synced = synced_.find(member.id);
-    return synced != synced_.end() && synced->second >= view.number;
-  });
-}
-
-// A view that all its members have synced holds whatever lower ones settled. It is kept itself:
-// should all its members end, the next view must know that it was there. And so is a lower one with
-// a member that is in neither that view nor its grave: it would then hold what is left.
 void PeerCoordinator::Prune() {
-  const auto synced = std::find_if(published_.rbegin(), published_.rend(),
-                                   [this](const auto& view) { return SyncedByAll(view.second); });
-  if (synced == published_.rend()) return;
-  const View& newest = synced->second;
-  std::erase_if(published_, [&](const auto& entry) {
-    const std::vector<ViewMember>& members = entry.second.members;
-    return entry.first < newest.number &&
-           std::all_of(members.begin(), members.end(), [&](const ViewMember& member) {
-             return newest.Has(member.id) || attendance_.Terminated(member.id);
-           });
-  });
-  const auto kept = [this](const MemberId& id) {
-    return std::any_of(published_.begin(), published_.end(),
-                       [&](const auto& entry) { return entry.second.Has(id); });
-  };
-  std::erase_if(synced_, [&](const auto& entry) { return !kept(entry.first); });
+  history_.Prune([this](const MemberId& id) { return attendance_.Terminated(id); });
+  std::erase_if(published_,
+                [this](const auto& view) { return !history_.past().contains(view.first); });
   std::erase_if(acted_, [this](ViewNumber number) { return !published_.contains(number); });
 }
 

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "trainer/membership/attendance.h"
 #include "trainer/membership/coordinator.h"
+#include "trainer/membership/group_history.h"
 #include "trainer/membership/types.h"
 
 namespace starling::membership {
@@ -57,7 +58,7 @@ class PeerCoordinator final : public Coordinator {
   void Learn(const Report& report);
   void LearnView(const View& view);
   void Prune();
-  bool SyncedByAll(const View& view) const;
+  bool SyncedByAll(const View& view) const { return history_.SyncedByAll(view.groups.front()); }
   const View* Current() const;
   const View* Pending(const View* current) const;
   ViewNumber Newest() const { return published_.empty() ? 0 : published_.rbegin()->first; }
@@ -72,11 +73,11 @@ class PeerCoordinator final : public Coordinator {
   void FirstView(absl::Time now);
   bool Broken(const View& view, absl::Time now, bool& blamed) const;
   void Repair(const View& current, bool blamed, absl::Time now);
-  std::vector<MemberId> Survivors(const View& current, absl::Time now);
-  void Evict(const View& view, std::vector<MemberId>& members, absl::Time now);
+  Members Survivors(const View& current, absl::Time now);
+  void Evict(const View& view, Members& members, absl::Time now);
   bool Resume(const View& current, absl::Time now);
   void Plan(const View& current, const View* pending, absl::Time now);
-  std::vector<MemberId> Remaining(const View& current) const;
+  Members Remaining(const View& current) const;
   void TakeTurn(const View& current, absl::Time now);
   void Release(const View* current, const View* pending);
 
@@ -84,9 +85,9 @@ class PeerCoordinator final : public Coordinator {
   std::vector<std::string> Eligible(absl::Time now);
   bool IsJoinable(const std::string& uid) const;
   bool IsRunning(const View& view, absl::Time now) const;
-  ViewNumber MissingIn(const View& view) const;
-  bool Witnessed(const View& view, absl::Time now);
-  View Compose(const std::vector<MemberId>& members) const;
+  FormedGroup Form(const Members& members) const;
+  bool Witnessed(const FormedGroup& formed, absl::Time now);
+  View Compose(ReplicaGroup group) const;
   void Publish(View view, const std::string& deed);
 
   // peer_coordinator_incidents.cc: what is told about it.
@@ -95,9 +96,10 @@ class PeerCoordinator final : public Coordinator {
 
   const Options options_;
   Attendance attendance_;
-  std::map<ViewNumber, View> published_;   // by anyone, from the last one synced by all on
-  std::set<ViewNumber> acted_;             // prepared ones that a member of `from` has installed
-  std::map<MemberId, ViewNumber> synced_;  // the highest view that a process has synced
+  GroupHistory history_;  // of all workers
+  // The views of the history, as far as they are known.
+  std::map<ViewNumber, View> published_;
+  std::set<ViewNumber> acted_;  // prepared ones that a member of `from` has installed
   bool taken_over_ = false;
   bool newest_unknown_ = false;  // the controller has seen a view that none of its members survived
   std::uint64_t next_epoch_ = 1;

@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "trainer/membership/peer_coordinator.h"
-#include "trainer/membership/sync_round.h"
 
 namespace starling::membership {
 namespace {
@@ -91,14 +90,14 @@ bool PeerCoordinator::EnoughFor(std::size_t members, absl::Time now) {
 // C0, the very first view.
 void PeerCoordinator::FirstView(absl::Time now) {
   if (attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0) return;
-  std::vector<MemberId> members;
+  Members members;
   for (const std::string& uid : Eligible(now)) {
     const bool room = static_cast<std::int64_t>(members.size()) < attendance_.desired()->workers;
     if (room && IsJoinable(uid)) members.push_back(attendance_.processes().at(uid).report->id);
   }
   if (!EnoughFor(members.size(), now)) return;
   enough_since_ = absl::InfiniteFuture();
-  Publish(Compose(members), "");
+  Publish(Compose(Form(members).group), "");
 }
 
 // C1's guard. `blamed`: nobody is known to be gone, the members only cannot reach each other.
@@ -138,7 +137,7 @@ bool PeerCoordinator::Broken(const View& view, absl::Time now, bool& blamed) con
 
 // C1: those who report go on without the rest. C0, if nobody of the view is left.
 void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
-  std::vector<MemberId> members = Survivors(current, now);
+  Members members = Survivors(current, now);
   const bool survives = std::any_of(members.begin(), members.end(),
                                     [&](const MemberId& id) { return current.Has(id); });
   const auto needed =
@@ -152,34 +151,33 @@ void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
     return;
   }
   if (blamed && failed_views_ >= 1) Evict(current, members, now);
-  View view = Compose(members);
-  if (!Witnessed(view, now)) return;
-  const auto ids = [](const View& of) {
-    std::set<MemberId> all;
-    for (const ViewMember& member : of.members) all.insert(member.id);
-    return all;
+  const FormedGroup formed = Form(members);
+  if (!Witnessed(formed, now)) return;
+  const auto ids = [](const ReplicaGroup& of) {
+    return std::set<MemberId>(of.members.begin(), of.members.end());
   };
   const bool lost = std::any_of(members.begin(), members.end(), [&](const MemberId& id) {
     return attendance_.ReportOf(id)->phase == Phase::kLost;
   });
-  const View& newest = published_.rbegin()->second;
-  if (lost && ids(view) == ids(newest) && view.waived == newest.waived &&
-      view.restore == newest.restore) {
+  const ReplicaGroup& newest = published_.rbegin()->second.groups.front();
+  if (lost && ids(formed.group) == ids(newest) && formed.group.waived == newest.waived &&
+      formed.group.restore == newest.restore) {
     waiting_ = "waits for a worker that knows the last steps, or for proof that all have ended";
     return;
   }
   enough_since_ = absl::InfiniteFuture();
   if (blamed) ++failed_views_;
   const std::size_t count = members.size();
-  Publish(std::move(view), count == 1 ? "1 worker goes on" : absl::StrCat(count, " workers go on"));
+  Publish(Compose(formed.group),
+          count == 1 ? "1 worker goes on" : absl::StrCat(count, " workers go on"));
 }
 
 // The reporting members of the view in its order, then all strays: processes that were in an
 // earlier view, as holders of a state or as witnesses. First-time joiners only if there are too few
 // otherwise.
-std::vector<MemberId> PeerCoordinator::Survivors(const View& current, absl::Time now) {
+Members PeerCoordinator::Survivors(const View& current, absl::Time now) {
   const std::vector<std::string> eligible = Eligible(now);
-  std::vector<MemberId> members;
+  Members members;
   const auto add = [&](auto&& wanted) {
     for (const std::string& uid : eligible) {
       const Report& report = *attendance_.processes().at(uid).report;
@@ -205,7 +203,7 @@ std::vector<MemberId> PeerCoordinator::Survivors(const View& current, absl::Time
 
 // C6: the second view in a row that failed though all report. The most blamed goes, of equals the
 // one with the higher index, if the others can go on without it; after a while it may come back.
-void PeerCoordinator::Evict(const View& view, std::vector<MemberId>& members, absl::Time now) {
+void PeerCoordinator::Evict(const View& view, Members& members, absl::Time now) {
   std::map<MemberId, int> blame;
   for (const ViewMember& member : view.members) {
     const Report* report = attendance_.ReportOf(member.id);
@@ -223,11 +221,11 @@ void PeerCoordinator::Evict(const View& view, std::vector<MemberId>& members, ab
         return std::pair(a.second, index(a.first)) < std::pair(b.second, index(b.first));
       });
   if (worst == blame.end()) return;
-  std::vector<MemberId> rest = members;
+  Members rest = members;
   std::erase(rest, worst->first);
   const auto needed =
       static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
-  if (rest.size() < needed || MissingIn(Compose(rest)) != 0) return;
+  if (rest.size() < needed || Form(rest).missing_witness != 0) return;
   members = std::move(rest);
   attendance_.processes().at(worst->first.pod_uid).held_until = now + options_.blame_hold;
   Incident incident;
@@ -244,7 +242,7 @@ void PeerCoordinator::Evict(const View& view, std::vector<MemberId>& members, ab
 // The job was halted and is wanted again before its processes were taken away.
 bool PeerCoordinator::Resume(const View& current, absl::Time now) {
   if (attendance_.desired()->settings.halt) return false;
-  std::vector<MemberId> members;
+  Members members;
   for (const ViewMember& member : current.members) {
     const Report* report = attendance_.ReportOf(member.id);
     if (report == nullptr || !report->stopped ||
@@ -255,7 +253,7 @@ bool PeerCoordinator::Resume(const View& current, absl::Time now) {
     }
     members.push_back(member.id);
   }
-  Publish(Compose(members), "");
+  Publish(Compose(Form(members).group), "");
   return true;
 }
 
@@ -281,9 +279,9 @@ void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time 
       std::all_of(pending->members.begin(), pending->members.end(), present)) {
     return;
   }
-  std::vector<MemberId> members;
+  Members members;
   for (const ViewMember& member : current.members) members.push_back(member.id);
-  const std::vector<MemberId> remaining = Remaining(current);
+  const Members remaining = Remaining(current);
   auto room = attendance_.desired()->workers - static_cast<std::int64_t>(remaining.size());
   bool join = false;
   for (const std::string& uid : eligible) {
@@ -299,14 +297,14 @@ void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time 
   if (drain) members = remaining;
   // Without a change, only a prepared view that lost its joiner is worth replacing.
   if (!join && !drain && pending == nullptr) return;
-  View view = Compose(members);
+  View view = Compose(Form(members).group);
   view.at_boundary = true;
   view.from = current.number;
   Publish(std::move(view), "");
 }
 
 // Whoever of the view is to stay: not leaving, and of too many those with the lowest indices.
-std::vector<MemberId> PeerCoordinator::Remaining(const View& current) const {
+Members PeerCoordinator::Remaining(const View& current) const {
   std::vector<std::pair<std::int64_t, MemberId>> staying;
   for (const ViewMember& member : current.members) {
     const Pod* pod = attendance_.FindPod(member.id.pod_uid);
@@ -317,7 +315,7 @@ std::vector<MemberId> PeerCoordinator::Remaining(const View& current) const {
   if (static_cast<std::int64_t>(staying.size()) > attendance_.desired()->workers) {
     staying.resize(static_cast<std::size_t>(attendance_.desired()->workers));
   }
-  std::vector<MemberId> members;
+  Members members;
   members.reserve(staying.size());
   for (const auto& [index, id] : staying) members.push_back(id);
   return members;

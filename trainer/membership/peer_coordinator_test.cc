@@ -134,8 +134,8 @@ TEST(PeerCoordinator, ALoneWorkerThatRestartsIsWaivedAndRestores) {
   EXPECT_THAT(fleet.Running(), ElementsAre());
   fleet.Start(0, LastExit{0, 9, "", 5});
   EXPECT_THAT(fleet.Running(), ElementsAre(0));
-  EXPECT_TRUE(fleet.members_.at(0).view()->restore);
-  EXPECT_THAT(fleet.members_.at(0).view()->waived, ElementsAre(MakeViewNumber(1, 1)));
+  EXPECT_TRUE(fleet.members_.at(0).view()->groups[0].restore);
+  EXPECT_THAT(fleet.members_.at(0).view()->groups[0].waived, ElementsAre(MakeViewNumber(1, 1)));
 }
 
 TEST(PeerCoordinator, WithoutProofThatTheLastHoldersEndedItWaitsForThem) {

@@ -7,7 +7,6 @@
 #include "common/net/address.h"
 #include "common/net/ports.h"
 #include "trainer/membership/peer_coordinator.h"
-#include "trainer/membership/sync_round.h"
 
 namespace starling::membership {
 
@@ -58,32 +57,19 @@ bool PeerCoordinator::IsJoinable(const std::string& uid) const {
   return !attendance_.IsLeaving(report.id) && report.phase != Phase::kLinger;
 }
 
-// The view for which this one lacks a witness, by what its members have reported; or 0.
-ViewNumber PeerCoordinator::MissingIn(const View& view) const {
-  std::map<MemberId, SyncId> expected;
-  for (const ViewMember& member : view.members) {
-    expected[member.id].state = attendance_.ReportOf(member.id)->state;
-  }
-  return MissingWitness(view, expected, options_.rules);
-}
-
 // Whether the witness rule can hold in this view. If it cannot for long, the silent count as ended.
-bool PeerCoordinator::Witnessed(const View& view, absl::Time now) {
-  const ViewNumber missing = MissingIn(view);
-  if (missing == 0) {
+bool PeerCoordinator::Witnessed(const FormedGroup& formed, absl::Time now) {
+  if (formed.missing_witness == 0) {
     unwitnessed_since_ = absl::InfiniteFuture();
     return true;
   }
   if (unwitnessed_since_ == absl::InfiniteFuture()) unwitnessed_since_ = now;
-  waiting_ = absl::StrCat("the last steps may be known only to workers that do not answer (view ",
-                          IncarnationOf(missing), "-", EpochOf(missing),
-                          "); waits for them, or for proof that they have ended");
+  waiting_ = MissingWitnessText("the last steps", "workers", formed.missing_witness);
   if (now - unwitnessed_since_ < options_.takeover_timeout) return false;
   std::set<std::string> silent;
-  for (const auto& [number, past] : published_) {
-    for (const ViewMember& member : past.members) {
-      const Standing standing = StandingOf(member.id, now);
-      if (standing == Standing::kSilent) silent.insert(member.id.pod_uid);
+  for (const auto& [number, past] : history_.past()) {
+    for (const MemberId& id : past) {
+      if (StandingOf(id, now) == Standing::kSilent) silent.insert(id.pod_uid);
     }
   }
   unwitnessed_since_ = absl::InfiniteFuture();
@@ -91,34 +77,25 @@ bool PeerCoordinator::Witnessed(const View& view, absl::Time now) {
   return false;
 }
 
-// A Now view of these members, its number not yet given.
-View PeerCoordinator::Compose(const std::vector<MemberId>& members) const {
+// All who are to be survivors or strays are among the members already: no witness is added.
+FormedGroup PeerCoordinator::Form(const Members& members) const {
+  return history_.Form(
+      members, {.ended = [this](const MemberId& id) { return attendance_.Terminated(id); },
+                .state = [this](const MemberId& id) { return attendance_.ReportOf(id)->state; },
+                .newest_unknown = newest_unknown_});
+}
+
+// A Now view of this group, its number not yet given.
+View PeerCoordinator::Compose(ReplicaGroup group) const {
   View view;
-  ViewNumber synced = 0;
-  for (const MemberId& id : members) {
+  const View* newest = published_.empty() ? nullptr : &published_.rbegin()->second;
+  for (const MemberId& id : group.members) {
     const Pod* pod = attendance_.FindPod(id.pod_uid);
-    const Report* report = attendance_.ReportOf(id);
-    ViewMember member{id, net::ToString({pod->ip, net::kDataPort}), 0, pod->name};
-    if (!published_.empty()) {
-      const View& newest = published_.rbegin()->second;
-      const int rank = newest.RankOf(id);
-      if (rank >= 0) member.joined = newest.members[static_cast<std::size_t>(rank)].joined;
-    }
-    if (report->state) synced = std::max(synced, report->state->view);
-    view.members.push_back(std::move(member));
+    const ViewMember* before = newest == nullptr ? nullptr : newest->Find(id);
+    view.members.push_back({id, net::ToString({pod->ip, net::kDataPort}),
+                            before == nullptr ? ViewNumber{0} : before->joined, pod->name});
   }
-  view.restore = synced == 0 || newest_unknown_;
-  for (const auto& [number, past] : published_) {
-    PastView& since = view.since.emplace_back();
-    since.number = number;
-    for (const ViewMember& member : past.members) since.members.push_back(member.id);
-    if (!std::all_of(since.members.begin(), since.members.end(),
-                     [this](const MemberId& id) { return attendance_.Terminated(id); })) {
-      continue;
-    }
-    view.waived.push_back(number);
-    view.restore = view.restore || number > synced;
-  }
+  view.groups.push_back(std::move(group));
   return view;
 }
 
@@ -132,8 +109,9 @@ void PeerCoordinator::Publish(View view, const std::string& deed) {
   for (ViewMember& member : view.members) {
     if (member.joined == 0) member.joined = view.number;
   }
+  view.groups.front().epoch = view.number;
   attendance_.NoteRepair(view.number, deed);
-  published_[view.number] = std::move(view);
+  LearnView(view);
   ++directives_version_;
 }
 

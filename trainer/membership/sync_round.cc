@@ -17,7 +17,7 @@ bool Same(const StateId& a, const StateId& b, const Rules& rules) {
 
 }  // namespace
 
-ViewNumber MissingWitness(const View& view, const std::map<MemberId, SyncId>& sync_ids,
+ViewNumber MissingWitness(const ReplicaGroup& group, const std::map<MemberId, SyncId>& sync_ids,
                           const Rules& rules) {
   if (!rules.witness) return 0;
   ViewNumber synced = 0;
@@ -28,11 +28,11 @@ ViewNumber MissingWitness(const View& view, const std::map<MemberId, SyncId>& sy
     }
   }
   ViewNumber missing = 0;
-  for (const PastView& past : view.since) {
+  for (const PastView& past : group.since) {
     const bool waived =
-        std::find(view.waived.begin(), view.waived.end(), past.number) != view.waived.end();
+        std::find(group.waived.begin(), group.waived.end(), past.number) != group.waived.end();
     const bool witnessed = std::any_of(past.members.begin(), past.members.end(),
-                                       [&](const MemberId& id) { return view.Has(id); });
+                                       [&](const MemberId& id) { return group.Has(id); });
     if (past.number > synced && !waived && !witnessed) {
       missing = missing == 0 ? past.number : std::min(missing, past.number);
     }
@@ -40,17 +40,17 @@ ViewNumber MissingWitness(const View& view, const std::map<MemberId, SyncId>& sy
   return missing;
 }
 
-SyncDecision DecideSync(const View& view, const std::map<MemberId, SyncId>& sync_ids,
+SyncDecision DecideSync(const ReplicaGroup& group, const std::map<MemberId, SyncId>& sync_ids,
                         const Rules& rules) {
   SyncDecision decision;
   for (const auto& [id, sync_id] : sync_ids) {
     if (!sync_id.checkpoint) continue;
     const std::uint64_t incarnation = IncarnationOf(sync_id.checkpoint->name.view);
-    if (rules.refuse_higher_checkpoint && incarnation > IncarnationOf(view.number)) {
+    if (rules.refuse_higher_checkpoint && incarnation > IncarnationOf(group.epoch)) {
       decision.fenced_by = std::max(decision.fenced_by, incarnation);
     }
   }
-  decision.missing_witness = MissingWitness(view, sync_ids, rules);
+  decision.missing_witness = MissingWitness(group, sync_ids, rules);
   if (decision.fenced_by != 0 || decision.missing_witness != 0) return decision;
 
   for (const auto& [id, sync_id] : sync_ids) {
@@ -67,14 +67,14 @@ SyncDecision DecideSync(const View& view, const std::map<MemberId, SyncId>& sync
       decision.from_checkpoint = true;
     }
   }
-  for (const ViewMember& member : view.members) {
-    const SyncId& sync_id = sync_ids.at(member.id);
+  for (const MemberId& id : group.members) {
+    const SyncId& sync_id = sync_ids.at(id);
     const bool holds =
         !decision.base ||
         (decision.from_checkpoint
              ? sync_id.checkpoint && Same(sync_id.checkpoint->name, *decision.base, rules)
              : sync_id.state && Same(*sync_id.state, *decision.base, rules));
-    (holds ? decision.holders : decision.copiers).push_back(member.id);
+    (holds ? decision.holders : decision.copiers).push_back(id);
   }
   return decision;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The decision at the start of every view: which member's state is the base, and whether the
-// members may start at all. It is one pure function of the view and of all its members' SyncIds, so
-// every member computes the same answer from the same messages.
+// The decision at the start of every replica group's epoch: which member's state is the base, and
+// whether the members may start at all. It is one pure function of the group and of all its
+// members' SyncIds, so every member computes the same answer from the same messages.
 #pragma once
 
 #include <map>
@@ -22,18 +22,18 @@ struct SyncDecision {
   std::optional<StateId> base;
   Agreed agreed;  // of the base
   bool from_checkpoint = false;
-  std::vector<MemberId> holders;  // in the order of the view
+  std::vector<MemberId> holders;  // in the order of the group
   std::vector<MemberId> copiers;
 };
 
 // The view of `since` for which neither a witness nor a waiver is there, the lowest; 0 if the rule
 // holds. A witness of view u is a member of u that has not synced it: being here, it never will, so
 // nothing was settled in u. Who has synced u or a later view has all that u settled.
-ViewNumber MissingWitness(const View& view, const std::map<MemberId, SyncId>& sync_ids,
+ViewNumber MissingWitness(const ReplicaGroup& group, const std::map<MemberId, SyncId>& sync_ids,
                           const Rules& rules);
 
-// `sync_ids` holds one of every member of `view`.
-SyncDecision DecideSync(const View& view, const std::map<MemberId, SyncId>& sync_ids,
+// `sync_ids` holds one of every member of `group`.
+SyncDecision DecideSync(const ReplicaGroup& group, const std::map<MemberId, SyncId>& sync_ids,
                         const Rules& rules);
 
 }  // namespace starling::membership

@@ -10,11 +10,11 @@ const MemberId kA{"a", 0};
 const MemberId kB{"b", 0};
 const MemberId kC{"c", 0};
 
-View ViewOf(ViewNumber number, const std::vector<MemberId>& members) {
-  View view;
-  view.number = number;
-  for (const MemberId& id : members) view.members.push_back({id, "", 0, ""});
-  return view;
+ReplicaGroup GroupOf(ViewNumber epoch, const std::vector<MemberId>& members) {
+  ReplicaGroup group;
+  group.epoch = epoch;
+  group.members = members;
+  return group;
 }
 
 // What a member holds: a state, a checkpoint, or nothing.
@@ -40,7 +40,7 @@ constexpr ViewNumber V(std::uint64_t incarnation, std::uint64_t epoch) {
 
 TEST(DecideSync, NobodyHasAnythingSoEveryoneStartsFresh) {
   const SyncDecision decision =
-      DecideSync(ViewOf(V(1, 1), {kA, kB}), Said({{kA, {}}, {kB, {}}}), Rules{});
+      DecideSync(GroupOf(V(1, 1), {kA, kB}), Said({{kA, {}}, {kB, {}}}), Rules{});
   EXPECT_FALSE(decision.base);
   EXPECT_EQ(decision.holders, (std::vector<MemberId>{kA, kB}));
   EXPECT_TRUE(decision.copiers.empty());
@@ -48,7 +48,7 @@ TEST(DecideSync, NobodyHasAnythingSoEveryoneStartsFresh) {
 
 TEST(DecideSync, TheHighestStateIsTheBaseAndItsHoldersServeTheRest) {
   const SyncDecision decision = DecideSync(
-      ViewOf(V(1, 3), {kC, kA, kB}),
+      GroupOf(V(1, 3), {kC, kA, kB}),
       Said({{kA, {StateId{V(1, 2), 7}}}, {kB, {StateId{V(1, 2), 6}}}, {kC, {}}}), Rules{});
   EXPECT_EQ(decision.base, (StateId{V(1, 2), 7}));
   EXPECT_EQ(decision.holders, (std::vector<MemberId>{kA}));
@@ -56,18 +56,18 @@ TEST(DecideSync, TheHighestStateIsTheBaseAndItsHoldersServeTheRest) {
 }
 
 TEST(DecideSync, AStateOfALaterViewBeatsMoreStepsOfAnEarlierOne) {
-  const View view = ViewOf(V(1, 4), {kA, kB});
+  const ReplicaGroup group = GroupOf(V(1, 4), {kA, kB});
   const auto said = Said({{kA, {StateId{V(1, 2), 9}}}, {kB, {StateId{V(1, 3), 8}}}});
-  EXPECT_EQ(DecideSync(view, said, Rules{}).base, (StateId{V(1, 3), 8}));
+  EXPECT_EQ(DecideSync(group, said, Rules{}).base, (StateId{V(1, 3), 8}));
 
   Rules without;
   without.view_in_state_id = false;
-  EXPECT_EQ(DecideSync(view, said, without).base, (StateId{V(1, 2), 9}));
+  EXPECT_EQ(DecideSync(group, said, without).base, (StateId{V(1, 2), 9}));
 }
 
 TEST(DecideSync, TheNewestCheckpointIsTheBaseWhereNobodyHasAState) {
   const SyncDecision decision = DecideSync(
-      ViewOf(V(2, 1), {kA, kB, kC}),
+      GroupOf(V(2, 1), {kA, kB, kC}),
       Said({{kA, {{}, StateId{V(1, 2), 9}}}, {kB, {}}, {kC, {{}, StateId{V(1, 2), 5}}}}), Rules{});
   EXPECT_EQ(decision.base, (StateId{V(1, 2), 9}));
   EXPECT_TRUE(decision.from_checkpoint);
@@ -76,56 +76,56 @@ TEST(DecideSync, TheNewestCheckpointIsTheBaseWhereNobodyHasAState) {
 }
 
 TEST(DecideSync, ACheckpointOfAHigherIncarnationProvesThatThisSideIsFenced) {
-  const View view = ViewOf(V(1, 5), {kA, kB});
+  const ReplicaGroup group = GroupOf(V(1, 5), {kA, kB});
   const auto said = Said({{kA, {StateId{V(1, 4), 2}}}, {kB, {{}, StateId{V(2, 1), 0}}}});
-  EXPECT_EQ(DecideSync(view, said, Rules{}).fenced_by, 2U);
+  EXPECT_EQ(DecideSync(group, said, Rules{}).fenced_by, 2U);
 
   Rules without;
   without.refuse_higher_checkpoint = false;
-  EXPECT_EQ(DecideSync(view, said, without).base, (StateId{V(2, 1), 0}));
+  EXPECT_EQ(DecideSync(group, said, without).base, (StateId{V(2, 1), 0}));
 }
 
 TEST(MissingWitness, AViewThatNobodyHereWasInMayHaveSettledSteps) {
-  View view = ViewOf(V(1, 3), {kA});
-  view.since = {{V(1, 1), {kA, kB}}, {V(1, 2), {kB}}};
+  ReplicaGroup group = GroupOf(V(1, 3), {kA});
+  group.since = {{V(1, 1), {kA, kB}}, {V(1, 2), {kB}}};
   const auto said = Said({{kA, {StateId{V(1, 1), 4}}}});
-  EXPECT_EQ(MissingWitness(view, said, Rules{}), V(1, 2));
-  EXPECT_EQ(DecideSync(view, said, Rules{}).missing_witness, V(1, 2));
+  EXPECT_EQ(MissingWitness(group, said, Rules{}), V(1, 2));
+  EXPECT_EQ(DecideSync(group, said, Rules{}).missing_witness, V(1, 2));
 
   Rules without;
   without.witness = false;
-  EXPECT_EQ(MissingWitness(view, said, without), 0U);
+  EXPECT_EQ(MissingWitness(group, said, without), 0U);
 }
 
 TEST(MissingWitness, OneMemberThatHasNotSyncedItIsEnough) {
-  View view = ViewOf(V(1, 3), {kA});
-  view.since = {{V(1, 1), {kA, kB}}, {V(1, 2), {kA, kB, kC}}};
-  EXPECT_EQ(MissingWitness(view, Said({{kA, {StateId{V(1, 1), 4}}}}), Rules{}), 0U);
+  ReplicaGroup group = GroupOf(V(1, 3), {kA});
+  group.since = {{V(1, 1), {kA, kB}}, {V(1, 2), {kA, kB, kC}}};
+  EXPECT_EQ(MissingWitness(group, Said({{kA, {StateId{V(1, 1), 4}}}}), Rules{}), 0U);
 }
 
 TEST(MissingWitness, SoIsOneThatHasSyncedALaterView) {
-  View view = ViewOf(V(1, 4), {kC});
-  view.since = {{V(1, 1), {kA}}, {V(1, 2), {kB}}, {V(1, 3), {kC}}};
-  EXPECT_EQ(MissingWitness(view, Said({{kC, {StateId{V(1, 3), 4}}}}), Rules{}), 0U);
+  ReplicaGroup group = GroupOf(V(1, 4), {kC});
+  group.since = {{V(1, 1), {kA}}, {V(1, 2), {kB}}, {V(1, 3), {kC}}};
+  EXPECT_EQ(MissingWitness(group, Said({{kC, {StateId{V(1, 3), 4}}}}), Rules{}), 0U);
 }
 
 TEST(MissingWitness, SoIsAWaiver) {
-  View view = ViewOf(V(1, 3), {kA});
-  view.since = {{V(1, 2), {kB}}};
-  view.waived = {V(1, 2)};
-  EXPECT_EQ(MissingWitness(view, Said({{kA, {StateId{V(1, 1), 4}}}}), Rules{}), 0U);
+  ReplicaGroup group = GroupOf(V(1, 3), {kA});
+  group.since = {{V(1, 2), {kB}}};
+  group.waived = {V(1, 2)};
+  EXPECT_EQ(MissingWitness(group, Said({{kA, {StateId{V(1, 1), 4}}}}), Rules{}), 0U);
 }
 
 TEST(MissingWitness, ACheckpointIsNone) {
-  View view = ViewOf(V(1, 3), {kA});
-  view.since = {{V(1, 2), {kB}}};
-  view.restore = true;
+  ReplicaGroup group = GroupOf(V(1, 3), {kA});
+  group.since = {{V(1, 2), {kB}}};
+  group.restore = true;
   const auto said = Said({{kA, {{}, StateId{V(1, 2), 5}}}});
-  EXPECT_EQ(MissingWitness(view, said, Rules{}), V(1, 2));
+  EXPECT_EQ(MissingWitness(group, said, Rules{}), V(1, 2));
 
   Rules without;
   without.checkpoint_is_no_witness = false;
-  EXPECT_EQ(MissingWitness(view, said, without), 0U);
+  EXPECT_EQ(MissingWitness(group, said, without), 0U);
 }
 
 }  // namespace

@@ -1,13 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/membership/types.h"
 
+#include <algorithm>
+#include <utility>
+
 namespace starling::membership {
 
+int ReplicaGroup::RankOf(const MemberId& id) const {
+  const auto found = std::find(members.begin(), members.end(), id);
+  return found == members.end() ? -1 : static_cast<int>(found - members.begin());
+}
+
+const ViewMember* View::Find(const MemberId& id) const {
+  const auto found =
+      std::find_if(members.begin(), members.end(), [&](const auto& one) { return one.id == id; });
+  return found == members.end() ? nullptr : &*found;
+}
+
 int View::RankOf(const MemberId& id) const {
-  for (std::size_t i = 0; i < members.size(); ++i) {
-    if (members[i].id == id) return static_cast<int>(i);
-  }
-  return -1;
+  const ViewMember* member = Find(id);
+  return member == nullptr ? -1 : static_cast<int>(member - members.data());
+}
+
+std::span<const ViewMember> View::servers() const {
+  const auto end = std::find_if(members.begin(), members.end(),
+                                [](const auto& one) { return one.role != Role::kServer; });
+  return {members.begin(), end};
+}
+
+std::span<const ViewMember> View::workers() const {
+  return std::span(members).subspan(servers().size());
+}
+
+bool View::Restores() const {
+  return std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.restore; });
+}
+
+View ViewOfPeers(ViewNumber number, std::vector<ViewMember> members) {
+  View view;
+  view.number = number;
+  ReplicaGroup& group = view.groups.emplace_back();
+  group.epoch = number;
+  for (const ViewMember& member : members) group.members.push_back(member.id);
+  view.members = std::move(members);
+  return view;
 }
 
 const char* PhaseName(Phase phase) {

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -40,12 +41,15 @@ struct StateId {
   auto operator<=>(const StateId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
 
+enum class Role { kWorker = 0, kServer = 1 };
+
 struct ViewMember {
   MemberId id;
   std::string address;    // of the data plane, host:port
   ViewNumber joined = 0;  // since which view it has been in every view
   std::string pod;        // its name, for messages to people
   std::string node{};     // that it runs on; empty: not known
+  Role role = Role::kWorker;
   bool operator==(const ViewMember&) const = default;
 };
 
@@ -55,21 +59,50 @@ struct PastView {
   bool operator==(const PastView&) const = default;
 };
 
-// Who trains together. The order of the members is their rank.
-struct View {
-  ViewNumber number = 0;
-  bool at_boundary = false;  // takes effect by the control word of `from`; else at once
-  ViewNumber from = 0;
-  std::vector<ViewMember> members;
+// Who holds one replicated state in a view, and the history that the witness rule needs. The
+// members of a group hold copies of the same state and start the group with a sync round of their
+// own (sync_round.h); which groups stand in a view's place is decided by group_history.h.
+struct ReplicaGroup {
+  // The view whose sync round its members complete; it stands in their state ids. Every view
+  // restarts all of its groups today, so it is the number of the view that the group stands in.
+  ViewNumber epoch = 0;
+  std::vector<MemberId> members;   // an ordered list: by rank among peers, a chain head first
   std::vector<PastView> since;     // published and not known to be overtaken by a synced one
   std::vector<ViewNumber> waived;  // of those, the ones whose members have all ended
   bool restore = false;            // members offer their checkpoints as states
+  // A shard that a server was too busy for: it stays where it was put while its servers do.
+  bool by_load = false;
+
+  // Place of `id` in the list, or -1.
+  int RankOf(const MemberId& id) const;
+  bool Has(const MemberId& id) const { return RankOf(id) >= 0; }
+  bool operator==(const ReplicaGroup&) const = default;
+};
+
+// Who trains together: all processes that reach each other, and which of them hold what. In an
+// all-reduce job there is one group, of all workers. With parameter servers there is one for each
+// shard, and the workers are clients: they are in no group and hold nothing.
+struct View {
+  ViewNumber number = 0;
+  bool at_boundary = false;  // takes effect by the control word of `from`; else immediately
+  ViewNumber from = 0;
+  // In the order of their ranks in the view's mesh; all servers stand before all workers.
+  std::vector<ViewMember> members;
+  std::vector<ReplicaGroup> groups;
 
   // Rank of `id`, or -1.
   int RankOf(const MemberId& id) const;
+  const ViewMember* Find(const MemberId& id) const;
   bool Has(const MemberId& id) const { return RankOf(id) >= 0; }
+  std::span<const ViewMember> servers() const;
+  std::span<const ViewMember> workers() const;
+  // Some group starts from what its members can restore.
+  bool Restores() const;
   bool operator==(const View&) const = default;
 };
+
+// The view of an all-reduce job: these members are its one group, in the order of their ranks.
+View ViewOfPeers(ViewNumber number, std::vector<ViewMember> members);
 
 // The mutable settings; `values` is a serialized v1alpha1.Settings that the machines do not read.
 struct Settings {

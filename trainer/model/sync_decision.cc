@@ -37,14 +37,14 @@ SyncDecision SyncDecider::Decide(const SyncQuestion& question) {
   const auto [known, is_new] = known_.try_emplace(KeyOf(question));
   if (!is_new) return known->second;
   const auto number = [](int epoch) { return static_cast<membership::ViewNumber>(epoch); };
-  membership::View group;
-  group.number = number(question.epoch);
+  membership::ReplicaGroup group;
+  group.epoch = number(question.epoch);
   std::map<membership::MemberId, membership::SyncId> sync_ids;
   for (const SyncQuestion::Holding& member : question.members) {
     const membership::MemberId id = IdOf(member.member);
-    group.members.push_back({id, "", 0, ""});
+    group.members.push_back(id);
     membership::SyncId& sync_id = sync_ids[id];
-    sync_id.view = group.number;
+    sync_id.view = group.epoch;
     sync_id.member = id;
     if (member.epoch != 0) sync_id.state = membership::StateId{number(member.epoch), member.index};
   }

@@ -260,8 +260,8 @@ TEST(AggregateTest, AHeadAnswersEveryOwnerOrTellsEachToPushByItself) {
   const MemberId server{"server", 0};
   ChainServer head({server, OptionsOf(Table(TableKind::kDense, 2, 1)), {}});
   SlotView view;
-  view.group.number = 5;
-  view.group.members = {{server, "", 5, ""}};
+  view.group.epoch = 5;
+  view.group.members = {server};
   view.clients = {C(1), C(2)};
   head.OnView(view);
   const Push whole{5, Whole({Gradient(1, 1, {1, 0}), Gradient(2, 1, {1, 0})}, {.sum = true})};

@@ -37,8 +37,8 @@ std::optional<StateId> ChainServer::state_id() const {
 Sends ChainServer::OnView(const SlotView& view,
                           const std::optional<membership::CheckpointOffer>& checkpoint) {
   Sends sends;
-  if (view.group.number <= fence_) return sends;
-  fence_ = view.group.number;
+  if (view.group.epoch <= fence_) return sends;
+  fence_ = view.group.epoch;
   sync_messages_.clear();
   decision_ = {};
   wants_checkpoint_.reset();
@@ -68,8 +68,8 @@ Sends ChainServer::OnView(const SlotView& view,
     synced_view_ = cache_id_.view;
     message.id.state = cache_id_;
   }
-  for (const membership::ViewMember& member : group().members) {
-    if (member.id != options_.id) sends.push_back({member.id, message});
+  for (const MemberId& id : group().members) {
+    if (id != options_.id) sends.push_back({id, message});
   }
   On(message, sends);
   return sends;
@@ -84,11 +84,11 @@ Sends ChainServer::OnMessage(const Message& message) {
 void ChainServer::OnBroken(ViewNumber view) {
   const bool active =
       phase_ == ServerPhase::kSync || phase_ == ServerPhase::kCopy || phase_ == ServerPhase::kRun;
-  if (active && group().number == view) phase_ = ServerPhase::kAborted;
+  if (active && group().epoch == view) phase_ = ServerPhase::kAborted;
 }
 
 void ChainServer::On(const SyncMessage& message, Sends& sends) {
-  if (phase_ != ServerPhase::kSync || message.view != group().number) return;
+  if (phase_ != ServerPhase::kSync || message.view != group().epoch) return;
   sync_messages_[message.id.member] = message;
   if (sync_messages_.size() == group().members.size()) Decide(sends);
 }
@@ -118,12 +118,12 @@ void ChainServer::Decide(Sends& sends) {
     return;
   }
   const auto rank = static_cast<std::size_t>(group().RankOf(options_.id));
-  sends.push_back({holders[rank % holders.size()], CopyRequest{group().number, options_.id}});
+  sends.push_back({holders[rank % holders.size()], CopyRequest{group().epoch, options_.id}});
 }
 
 Sends ChainServer::OnLoaded(ViewNumber view, std::string_view snapshot) {
   Sends sends;
-  if (phase_ != ServerPhase::kCopy || !wants_checkpoint_ || group().number != view) return sends;
+  if (phase_ != ServerPhase::kCopy || !wants_checkpoint_ || group().epoch != view) return sends;
   wants_checkpoint_.reset();
   auto staged = std::make_unique<SlotState>(options_.slot);
   if (!staged->Load(snapshot).ok()) {
@@ -140,7 +140,7 @@ Sends ChainServer::OnLoaded(ViewNumber view, std::string_view snapshot) {
 void ChainServer::On(const CopyRequest& request, Sends& sends) {
   const bool here =
       phase_ == ServerPhase::kSync || phase_ == ServerPhase::kCopy || phase_ == ServerPhase::kRun;
-  if (!here || request.view != group().number) return;
+  if (!here || request.view != group().epoch) return;
   if (phase_ == ServerPhase::kRun) {
     SendCopy(request.from, sends);
   } else {
@@ -169,7 +169,7 @@ void ChainServer::KeepForCopiers() {
   std::shared_ptr<const std::string> snapshot;
   for (const MemberId& copier : decision_.copiers) {
     CopyReply& reply = copies_[copier];
-    reply.view = group().number;
+    reply.view = group().epoch;
     reply.state = *decision_.base;
     const std::optional<StateId> have = HaveOf(sync_messages_.at(copier));
     if (auto records = RecordsSince(have)) {
@@ -188,7 +188,7 @@ void ChainServer::SendCopy(const MemberId& to, Sends& sends) const {
 }
 
 void ChainServer::On(const CopyReply& reply, Sends& sends) {
-  if (phase_ != ServerPhase::kCopy || reply.view != group().number) return;
+  if (phase_ != ServerPhase::kCopy || reply.view != group().epoch) return;
   bool whole = reply.state == *decision_.base;
   if (whole && reply.snapshot) {
     // Into staging: the old state is whole until the new one is.
@@ -252,7 +252,7 @@ void ChainServer::Log(LogRecord record) {
 
 Sends ChainServer::Prefetch() const {
   if (phase_ != ServerPhase::kOut || !installed_ || group().members.empty()) return {};
-  return {{group().members.back().id, PrefetchRequest{group().number, options_.id}}};
+  return {{group().members.back(), PrefetchRequest{group().epoch, options_.id}}};
 }
 
 void ChainServer::On(const PrefetchRequest& request, Sends& sends) {
@@ -275,14 +275,14 @@ void ChainServer::Run(Sends& sends) {
   KeepForCopiers();
   for (const MemberId& copier : std::exchange(copiers_waiting_, {})) SendCopy(copier, sends);
   state_->OnView(installed_->clients);
-  synced_view_ = group().number;
+  synced_view_ = group().epoch;
   Log({*state_id(), std::nullopt, installed_->clients});
   phase_ = ServerPhase::kRun;
-  const Synced synced{group().number, options_.id};
+  const Synced synced{group().epoch, options_.id};
   if (IsTail()) {
     On(synced, sends);
   } else {
-    sends.push_back({group().members.back().id, synced});
+    sends.push_back({group().members.back(), synced});
   }
   for (const Forward& forward : std::exchange(parked_, {})) On(forward, sends);
 }
@@ -339,12 +339,12 @@ void ChainServer::OrderWhole(const Entry& aggregate, Sends& sends) {
   const bool whole = update.ok() && state_->TakesWhole(aggregate);
   if (!whole && (rules_.whole_aggregates || !update.ok())) {
     for (const Constituent& part : aggregate.parts) {
-      sends.push_back({part.client.id, Singly{group().number, part.client, part.sequence}});
+      sends.push_back({part.client.id, Singly{group().epoch, part.client, part.sequence}});
     }
     return;
   }
   const Outcome outcome = Appended(aggregate, state_->Append(aggregate, *std::move(update)));
-  PassDown({group().number, state_->index(), false, aggregate}, outcome, sends);
+  PassDown({group().epoch, state_->index(), false, aggregate}, outcome, sends);
   for (const Constituent& part : aggregate.parts) OrderWaiting(part.client, sends);
 }
 
@@ -364,11 +364,11 @@ void ChainServer::Order(const Entry& entry, Sends& sends) {
   absl::StatusOr<DecodedUpdate> update = state_->Check(entry);
   if (!update.ok()) {
     sends.push_back({entry.client.id,
-                     Rejection{group().number, entry.client, entry.sequence, update.status()}});
+                     Rejection{group().epoch, entry.client, entry.sequence, update.status()}});
     return;
   }
   const Outcome outcome = Appended(entry, state_->Append(entry, *std::move(update)));
-  PassDown({group().number, state_->index(), false, entry}, outcome, sends);
+  PassDown({group().epoch, state_->index(), false, entry}, outcome, sends);
 }
 
 Outcome ChainServer::Appended(const Entry& entry, Outcome outcome) {
@@ -384,14 +384,14 @@ void ChainServer::PassDown(const Forward& forward, Outcome outcome, Sends& sends
     return;
   }
   const auto next = static_cast<std::size_t>(group().RankOf(options_.id)) + 1;
-  sends.push_back({group().members[next].id, forward});
+  sends.push_back({group().members[next], forward});
 }
 
 void ChainServer::On(const Forward& forward, Sends& sends) {
   if (phase_ != ServerPhase::kSync && phase_ != ServerPhase::kCopy && phase_ != ServerPhase::kRun) {
     return;
   }
-  if (rules_.same_view_chain && forward.view != group().number) return;
+  if (rules_.same_view_chain && forward.view != group().epoch) return;
   if (phase_ != ServerPhase::kRun) {
     parked_.push_back(forward);
     return;
@@ -420,7 +420,7 @@ void ChainServer::Acknowledge(const Entry& entry, Outcome outcome, Sends& sends)
     return;
   }
   const auto answer = [&](const Client& client, Sequence sequence) {
-    sends.push_back({client.id, Acknowledgement{group().number, client, sequence, outcome,
+    sends.push_back({client.id, Acknowledgement{group().epoch, client, sequence, outcome,
                                                 state_->StartOf(client)}});
   };
   for (const Constituent& part : entry.parts) answer(part.client, part.sequence);
@@ -431,7 +431,7 @@ void ChainServer::Acknowledge(const Entry& entry, Outcome outcome, Sends& sends)
 void ChainServer::On(const Hello& hello, Sends& sends) {
   const bool here =
       phase_ == ServerPhase::kSync || phase_ == ServerPhase::kCopy || phase_ == ServerPhase::kRun;
-  if (!here || hello.view != group().number || (!IsTail() && rules_.tail_only)) return;
+  if (!here || hello.view != group().epoch || (!IsTail() && rules_.tail_only)) return;
   if (!MayAnswer()) {
     hellos_.push_back(hello);
     return;
@@ -444,7 +444,7 @@ void ChainServer::On(const Hello& hello, Sends& sends) {
 void ChainServer::On(const Read& read, Sends& sends) {
   const bool here =
       phase_ == ServerPhase::kSync || phase_ == ServerPhase::kCopy || phase_ == ServerPhase::kRun;
-  if (!here || read.view != group().number || (!IsTail() && rules_.tail_only)) return;
+  if (!here || read.view != group().epoch || (!IsTail() && rules_.tail_only)) return;
   std::erase_if(reads_, [&](const Read& one) {
     return one.client == read.client && one.request == read.request;
   });
@@ -470,7 +470,7 @@ void ChainServer::Answer(const Read& read, Sends& sends) {
   const Selection selection{read.first, read.rows, read.keys};
   absl::StatusOr<std::string> values =
       read.remembered ? state_->ReadRemembered(read.client, selection) : state_->Read(selection);
-  ReadReply reply{group().number,  read.client, read.request, state_->model().version(),
+  ReadReply reply{group().epoch,   read.client, read.request, state_->model().version(),
                   values.status(), nullptr};
   if (values.ok()) values = EncodedBy(read.codec, *std::move(values));
   reply.status = values.status();

@@ -26,10 +26,9 @@
 
 namespace starling::parameter_server {
 
-// One slot's part of a view: its chain, head first, as the members of a group with the history that
-// the witness rule needs, and the clients.
+// One slot's part of a view: its replica chain, head first, and the clients.
 struct SlotView {
-  membership::View group;
+  membership::ReplicaGroup group;
   std::vector<Client> clients;
 };
 
@@ -74,10 +73,10 @@ class ChainServer {
   const SlotState* state() const { return state_.get(); }
 
  private:
-  const membership::View& group() const { return installed_->group; }
-  bool IsHead() const { return group().members.front().id == options_.id; }
-  bool IsTail() const { return group().members.back().id == options_.id; }
-  bool Runs(ViewNumber view) const { return phase_ == ServerPhase::kRun && group().number == view; }
+  const membership::ReplicaGroup& group() const { return installed_->group; }
+  bool IsHead() const { return group().members.front() == options_.id; }
+  bool IsTail() const { return group().members.back() == options_.id; }
+  bool Runs(ViewNumber view) const { return phase_ == ServerPhase::kRun && group().epoch == view; }
 
   void On(const SyncMessage& message, Sends& sends);
   void On(const CopyRequest& request, Sends& sends);

@@ -79,7 +79,7 @@ class Cluster {
         transport::Mesh& mesh = *meshes[alive.size() + static_cast<std::size_t>(i)];
         ClientView view{number, 1, {}};
         for (const SlotView& slot : views) {
-          view.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
+          view.slots.push_back({slot.group.members.front(), slot.group.members.back()});
         }
         results[i] = clients_[i]->Enter(view, ranks, mesh);
         if (results[i].ok()) results[i] = body(i, *clients_[i]);
@@ -97,16 +97,16 @@ class Cluster {
   std::vector<SlotView> ViewsOf(ViewNumber number, const std::vector<int>& alive) const {
     std::vector<SlotView> views(kSlots);
     for (int slot = 0; slot < kSlots; ++slot) {
-      membership::View& group = views[slot].group;
-      group.number = number;
+      membership::ReplicaGroup& group = views[slot].group;
+      group.epoch = number;
       for (std::size_t i = 0; i < alive.size(); ++i) {
         const std::size_t at = (i + static_cast<std::size_t>(slot)) % alive.size();
-        group.members.push_back({ranks_[alive[at]], "", 1, ""});
+        group.members.push_back(ranks_[alive[at]]);
       }
       for (const std::vector<SlotView>& past : past_) {
         membership::PastView& known = group.since.emplace_back();
-        known.number = past[slot].group.number;
-        for (const auto& member : past[slot].group.members) known.members.push_back(member.id);
+        known.number = past[slot].group.epoch;
+        known.members = past[slot].group.members;
       }
       for (int i = 0; i < kWorkers; ++i) views[slot].clients.push_back({ranks_[kServers + i], 1});
     }
@@ -143,8 +143,8 @@ absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t slot, Clock clock
 // Over each transport, with one lane and with three.
 SlotView FirstView(const MemberId& server, const std::vector<Client>& clients) {
   SlotView view;
-  view.group.number = 1;
-  view.group.members.push_back({server, "", 1, ""});
+  view.group.epoch = 1;
+  view.group.members.push_back(server);
   view.clients = clients;
   return view;
 }

@@ -42,11 +42,8 @@ bool JobView::HasClient(const Client& client) const {
 SlotView SlotViewOf(const JobView& view, std::size_t slot) {
   const SlotPart& part = view.slots[slot];
   SlotView mine;
-  mine.group.number = view.number;
-  for (const MemberId& id : part.chain) {
-    const ViewMember* server = MemberIn(view.servers, id);
-    mine.group.members.push_back(server == nullptr ? ViewMember{id, "", 0, ""} : *server);
-  }
+  mine.group.epoch = view.number;
+  mine.group.members = part.chain;
   mine.group.since = part.since;
   mine.group.waived = part.waived;
   mine.group.restore = part.restore;
@@ -268,19 +265,19 @@ SlotPlan::Chain SlotPlan::ChainFor(std::size_t slot, const Chain& target, bool m
 // C5, and the witness rule as the servers will compute it: witnesses that live are added, views of
 // which nobody is left are waived. False: neither is possible yet.
 bool SlotPlan::Witness(std::size_t slot, SlotPart& part) {
-  membership::View group;
+  membership::ReplicaGroup group;
   for (const auto& [number, chain] : past_[slot]) {
     group.since.push_back({number, chain});
     if (AllEnded(chain) || !options_.rules.waive_ended) group.waived.push_back(number);
   }
-  const auto add = [&](const MemberId& id) { group.members.push_back({id, "", 0, ""}); };
+  const auto add = [&](const MemberId& id) { group.members.push_back(id); };
   for (const MemberId& id : part.chain) add(id);
   while (true) {
     std::map<MemberId, membership::SyncId> expected;
     ViewNumber synced = 0;
-    for (const ViewMember& member : group.members) {
-      const SlotReport* report = ReportOf(member.id, slot);
-      expected[member.id].state = report == nullptr ? std::nullopt : report->state;
+    for (const MemberId& member : group.members) {
+      const SlotReport* report = ReportOf(member, slot);
+      expected[member].state = report == nullptr ? std::nullopt : report->state;
       if (report != nullptr && report->state) synced = std::max(synced, report->state->view);
     }
     const ViewNumber missing = membership::MissingWitness(group, expected, options_.rules.sync);

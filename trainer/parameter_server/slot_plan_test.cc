@@ -264,7 +264,7 @@ TEST(SlotPlanTest, MachinesAndMeshSeeTheSameView) {
   job.Settle();
   const JobView& view = job.plan().newest();
   const SlotView slot = SlotViewOf(view, 0);
-  EXPECT_EQ(slot.group.number, view.number);
+  EXPECT_EQ(slot.group.epoch, view.number);
   EXPECT_THAT(slot.group.members, SizeIs(2));
   EXPECT_EQ(slot.clients, (std::vector<Client>{{worker, view.number}}));
   const ClientView client = ClientViewOf(view, worker);

@@ -38,10 +38,10 @@ struct Past {
 
 View ViewOf(ViewNumber number, const std::vector<MemberId>& members,
             const std::vector<Past>& since = {}) {
-  View view;
-  view.number = number;
-  for (const MemberId& id : members) view.members.push_back({id, "", 0, ""});
-  for (const Past& past : since) view.since.push_back({past.number, past.members});
+  std::vector<membership::ViewMember> all;
+  for (const MemberId& id : members) all.push_back({id, "", 0, ""});
+  View view = membership::ViewOfPeers(number, all);
+  for (const Past& past : since) view.groups[0].since.push_back({past.number, past.members});
   return view;
 }
 
@@ -227,7 +227,7 @@ TEST(Counterexample, MinEqualsMax) {
     old_one.at_boundary = true;
     old_one.from = V(1, 1);
     View new_one = old_one;
-    new_one.number = V(2, 1);
+    new_one.number = new_one.groups[0].epoch = V(2, 1);
     script.Tell({kA}, old_one);
     script.Tell({kB}, new_one);
     script.Step({kA, kB});
@@ -291,7 +291,7 @@ TEST(Counterexample, CheckpointIsNoWitness) {
         script.Step({kB});
         script.Step({kB});  // step 1 is settled, its checkpoint committed
         View restored = ViewOf(V(1, 3), {kC}, {{V(1, 2), {kB}}});
-        restored.restore = true;
+        restored.groups[0].restore = true;
         script.Tell({kC}, restored);
         script.Step({kB});  // meanwhile view 2 settles step 2
       },
@@ -306,14 +306,14 @@ TEST(Counterexample, RefuseHigherCheckpoint) {
         script.Step({kA});
         // The new side has given a up, starts from nothing and commits a checkpoint of step 1.
         View fresh = ViewOf(V(2, 1), {kB}, {{V(1, 1), {kA}}});
-        fresh.waived = {V(1, 1)};
+        fresh.groups[0].waived = {V(1, 1)};
         script.Tell({kB}, fresh);
         script.Hear(kB, 2, /*turn=*/1);
         script.Step({kB});
         script.Step({kB});
         // The old side takes it for newer than a's own state.
         View old_side = ViewOf(V(1, 2), {kA, kC}, {{V(1, 1), {kA}}});
-        old_side.restore = true;
+        old_side.groups[0].restore = true;
         script.Tell({kC, kA}, old_side);
       },
       &Rules::refuse_higher_checkpoint);

@@ -156,7 +156,7 @@ const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
   std::set<ViewNumber> waived;
   const auto published = views_.find(view);
   if (published != views_.end()) {
-    const membership::View& by = published->second;
+    const membership::ReplicaGroup& by = published->second.groups.front();
     waived.insert(by.waived.begin(), by.waived.end());
     // What is below a waived view and no longer listed went with it: its members were that view's,
     // or had ended.
@@ -167,7 +167,7 @@ const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
                       [n = number](const membership::PastView& past) { return past.number == n; });
       if (!listed) waived.insert(number);
     }
-    for (const membership::PastView& past : published->second.since) {
+    for (const membership::PastView& past : published->second.groups.front().since) {
       if (past.number >= view) continue;
       const std::set<ViewNumber>& of_past = Waived(past.number);
       waived.insert(of_past.begin(), of_past.end());
@@ -186,7 +186,7 @@ const std::set<ViewNumber>& Invariants::Ancestors(ViewNumber view) {
     const auto published = views_.find(open.back());
     open.pop_back();
     if (published == views_.end()) continue;
-    for (const membership::PastView& past : published->second.since) {
+    for (const membership::PastView& past : published->second.groups.front().since) {
       const bool counts = past.number < published->first && !waived.contains(past.number);
       if (counts && ancestors.insert(past.number).second) open.push_back(past.number);
     }

@@ -18,15 +18,16 @@ std::string Name(ViewNumber view) {
 }
 
 std::string Describe(const membership::View& view) {
+  const membership::ReplicaGroup& group = view.groups.front();
   std::string text =
       absl::StrCat("view ", Name(view.number), view.at_boundary ? " from " : "",
-                   view.at_boundary ? Name(view.from) : "", view.restore ? " restore" : "", " {");
+                   view.at_boundary ? Name(view.from) : "", group.restore ? " restore" : "", " {");
   for (const auto& member : view.members)
     absl::StrAppend(&text, " ", member.id.pod_uid, "/", member.id.start);
   absl::StrAppend(&text, " } since");
-  for (const auto& past : view.since) absl::StrAppend(&text, " ", Name(past.number));
-  if (!view.waived.empty()) absl::StrAppend(&text, " waived");
-  for (const ViewNumber number : view.waived) absl::StrAppend(&text, " ", Name(number));
+  for (const auto& past : group.since) absl::StrAppend(&text, " ", Name(past.number));
+  if (!group.waived.empty()) absl::StrAppend(&text, " waived");
+  for (const ViewNumber number : group.waived) absl::StrAppend(&text, " ", Name(number));
   return text;
 }
 

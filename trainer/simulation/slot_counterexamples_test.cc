@@ -43,9 +43,9 @@ class Script {
   void View(ViewNumber number, const std::vector<MemberId>& chain, bool copied = true) {
     copies_ = copied;
     SlotView view;
-    view.group.number = number;
+    view.group.epoch = number;
     view.group.since = past_;
-    for (const MemberId& id : chain) view.group.members.push_back({id, "", 1, ""});
+    for (const MemberId& id : chain) view.group.members.push_back(id);
     view.clients = {kClient, kOther};
     for (const MemberId& id : chain) Carry(servers_.at(id)->OnView(view));
     past_.push_back({number, chain});

@@ -75,8 +75,8 @@ void SlotInvariants::OnRead(std::size_t slot, const parameter_server::SlotView& 
                         push.clock, ", below ", floor));
     }
   }
-  if (view.group.number < slots_[slot].restored) return;
-  parameter_server::Clock& known = slots_[slot].floors[view.group.number];
+  if (view.group.epoch < slots_[slot].restored) return;
+  parameter_server::Clock& known = slots_[slot].floors[view.group.epoch];
   known = std::max(known, floor);
 }
 

@@ -39,12 +39,12 @@ bool SlotWorld::NeedsView() {
   const std::size_t wanted = std::min(able, static_cast<std::size_t>(options_.replication));
   for (std::size_t slot = 0; slot < newest.slots.size(); ++slot) {
     const auto& chain = newest.slots[slot].group.members;
-    for (const membership::ViewMember& member : chain) {
-      const ps::ChainServer& machine = *servers_.at(member.id).slots[slot];
+    for (const MemberId& member : chain) {
+      const ps::ChainServer& machine = *servers_.at(member).slots[slot];
       const bool failed =
           machine.fence() == newest.number && (machine.phase() == ps::ServerPhase::kAborted ||
                                                machine.phase() == ps::ServerPhase::kLost);
-      if (bad(member.id) || failed) return Chance(0.5);
+      if (bad(member) || failed) return Chance(0.5);
     }
     if (chain.size() < wanted) return Chance(0.1);
   }
@@ -85,14 +85,14 @@ std::vector<MemberId> SlotWorld::ChainFor(std::size_t slot, std::set<std::size_t
   for (const auto& [number, view] : views_) {
     const auto& members = view.slots[slot].group.members;
     if (number <= synced || std::any_of(members.begin(), members.end(), [&](const auto& member) {
-          return Contains(chain, member.id);
+          return Contains(chain, member);
         })) {
       continue;
     }
     const auto living = std::find_if(members.begin(), members.end(),
-                                     [&](const auto& member) { return !Terminated(member.id); });
+                                     [&](const auto& member) { return !Terminated(member); });
     if (living != members.end()) {
-      if (!Chance(0.1)) chain.insert(chain.begin(), living->id);
+      if (!Chance(0.1)) chain.insert(chain.begin(), *living);
     } else {
       waived.push_back(number);
       restored.insert(slot);
@@ -107,15 +107,15 @@ void SlotWorld::Publish() {
   view.number = membership::MakeViewNumber(incarnation_, ++epoch_);
   for (std::size_t slot = 0; slot < pushes_.size(); ++slot) {
     ps::SlotView& mine = view.slots.emplace_back();
-    mine.group.number = view.number;
+    mine.group.epoch = view.number;
     for (const MemberId& id : ChainFor(slot, view.restored, mine.group.waived)) {
-      if (!mine.group.Has(id)) mine.group.members.push_back({id, "", view.number, ""});
+      if (!mine.group.Has(id)) mine.group.members.push_back(id);
     }
     if (mine.group.members.empty()) return;  // nobody is there: later
     for (const auto& [number, past] : views_) {
       membership::PastView& known = mine.group.since.emplace_back();
       known.number = number;
-      for (const auto& member : past.slots[slot].group.members) known.members.push_back(member.id);
+      known.members = past.slots[slot].group.members;
     }
     mine.group.restore = view.restored.contains(slot);
   }
@@ -143,7 +143,7 @@ void SlotWorld::Publish() {
   for (std::size_t slot = 0; slot < published.slots.size(); ++slot) {
     std::string line = absl::StrCat("  slot ", slot, ":");
     for (const auto& member : published.slots[slot].group.members) {
-      absl::StrAppend(&line, " ", member.id.pod_uid, "/", member.id.start);
+      absl::StrAppend(&line, " ", member.pod_uid, "/", member.start);
     }
     Trace(published.restored.contains(slot) ? line + " restore" : line);
   }
@@ -163,9 +163,9 @@ const SlotWorld::View* SlotWorld::NewestView() const {
 // Of the newest view's chain, the open tail's.
 const ps::SlotState* SlotWorld::NewestState(std::size_t slot) {
   const ps::SlotView& view = NewestView()->slots[slot];
-  const ps::ChainServer& tail = *servers_.at(view.group.members.back().id).slots[slot];
+  const ps::ChainServer& tail = *servers_.at(view.group.members.back()).slots[slot];
   const bool serves =
-      !Terminated(view.group.members.back().id) && tail.fence() == view.group.number && tail.open();
+      !Terminated(view.group.members.back()) && tail.fence() == view.group.epoch && tail.open();
   return serves ? tail.state() : nullptr;
 }
 

@@ -278,7 +278,7 @@ void SlotWorld::Publish(const ps::JobView& job) {
     const bool all_copies_gone = std::any_of(views_.begin(), views_.end(), [&](const auto& past) {
       const auto& chain = past.second.slots[slot].group.members;
       return std::all_of(chain.begin(), chain.end(),
-                         [this](const auto& member) { return Terminated(member.id); });
+                         [this](const auto& member) { return Terminated(member); });
     });
     if (!job.slots[slot].restore || !all_copies_gone) continue;
     view.restored.insert(slot);

@@ -21,7 +21,7 @@ void SlotWorld::StartServer(const std::string& uid, std::int64_t start) {
     options.id = id;
     options.slot = SlotOfAll();
     options.observer = [this, id, slot](const ps::Entry& entry, ps::Outcome outcome) {
-      const ViewNumber view = servers_.at(id).slots[slot]->installed()->group.number;
+      const ViewNumber view = servers_.at(id).slots[slot]->installed()->group.epoch;
       invariants_.OnAppended(slot, view, entry, outcome);
       if (outcome == ps::Outcome::kSkipped) ++outcome_.skipped;
       if (entry.parts.size() > 1) ++outcome_.aggregates;
@@ -57,7 +57,7 @@ void SlotWorld::Install(Process& process, const View& view) {
     ps::ClientView mine;
     mine.number = view.number;
     for (const ps::SlotView& slot : view.slots) {
-      mine.slots.push_back({slot.group.members.front().id, slot.group.members.back().id});
+      mine.slots.push_back({slot.group.members.front(), slot.group.members.back()});
     }
     for (const ps::Client& client : view.slots[0].clients) {
       if (client.id == process.id) mine.joined = client.joined;

@@ -112,15 +112,15 @@ class Flock {
 
   // Publishes a view of these workers; it becomes the newest.
   void PublishNow(const std::vector<int>& workers, bool restore = false) {
-    membership::View view;
-    view.restore = restore;
-    Publish(std::move(view), workers);
+    membership::View view = NextView(workers);
+    view.groups.front().restore = restore;
+    Publish(std::move(view));
   }
   void PublishAtBoundary(const std::vector<int>& workers) {
-    membership::View view;
+    membership::View view = NextView(workers);
     view.at_boundary = true;
     view.from = directive_.view->number;
-    Publish(std::move(view), workers);
+    Publish(std::move(view));
   }
   void SetSettings(const v1alpha1::Stop& stop, bool halt) {
     v1alpha1::Settings settings;
@@ -209,19 +209,23 @@ class Flock {
   };
   Hand& At(int worker) { return *hands_[static_cast<size_t>(worker)]; }
 
-  void Publish(membership::View view, const std::vector<int>& workers) {
-    view.number = membership::MakeViewNumber(directive_.incarnation, ++epoch_);
+  membership::View NextView(const std::vector<int>& workers) {
+    const auto number = membership::MakeViewNumber(directive_.incarnation, ++epoch_);
+    std::vector<membership::ViewMember> members;
     std::map<membership::MemberId, membership::ViewNumber> joined;
     for (int worker : workers) {
       const membership::MemberId& id = At(worker).id;
       const auto before = joined_.find(id);
-      joined[id] = before == joined_.end() ? view.number : before->second;
-      view.members.push_back({.id = id,
-                              .address = NameOf(id),
-                              .joined = joined[id],
-                              .pod = absl::StrCat("worker-", worker)});
+      joined[id] = before == joined_.end() ? number : before->second;
+      members.push_back({.id = id,
+                         .address = NameOf(id),
+                         .joined = joined[id],
+                         .pod = absl::StrCat("worker-", worker)});
     }
     joined_ = std::move(joined);
+    return membership::ViewOfPeers(number, std::move(members));
+  }
+  void Publish(membership::View view) {
     directive_.view = std::move(view);
     Direct();
   }

@@ -184,8 +184,8 @@ class PipeTest : public ::testing::Test {
     table->kind = parameter_server::TableKind::kSparse;
     table->rule = optimizer::MakeAdd();
     parameter_server::SlotView view;
-    view.group.number = 1;
-    view.group.members.push_back({ranks[0], "", 1, ""});
+    view.group.epoch = 1;
+    view.group.members.push_back(ranks[0]);
     view.clients = {{ranks[1], 1}};
     const parameter_server::SlotOptions slot{
         table, {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}};
