@@ -74,12 +74,10 @@ std::vector<SlotView> Loops::ViewsOf(membership::ViewNumber number, const std::v
 // As the real function makes a tree's groups.
 void Loops::PutGroup(const std::vector<int>& workers, std::size_t rank,
                      parameter_server::ClientView& view) const {
-  parameter_server::JobView job;
-  for (const int worker : workers) {
-    job.clients.emplace_back().id = IdOfWorker(worker);
-  }
+  membership::View job;
+  for (const int worker : workers) job.members.emplace_back().id = IdOfWorker(worker);
   view.group = parameter_server::GroupOf(job, {parameter_server::Topology::Kind::kTree, fanout_},
-                                         job.clients[rank].id);
+                                         job.members[rank].id);
   for (const auto& slot : slots_) view.reductions.push_back(parameter_server::ReductionOf(slot));
 }
 

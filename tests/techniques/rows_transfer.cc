@@ -202,25 +202,25 @@ struct Takeover {
   double waits = 0;            // whether it published nothing before it had heard everybody
 };
 Takeover TakeOver() {
-  const auto differing = [](const std::vector<parameter_server::SlotPart>& a,
-                            const std::vector<parameter_server::SlotPart>& b) {
+  const auto differing = [](const std::vector<membership::ReplicaGroup>& a,
+                            const std::vector<membership::ReplicaGroup>& b) {
     double count = 0;
-    for (std::size_t slot = 0; slot < a.size(); ++slot) count += a[slot].chain != b[slot].chain;
+    for (std::size_t slot = 0; slot < a.size(); ++slot) count += a[slot].members != b[slot].members;
     return count;
   };
   v1alpha1::TrainingJobSpec spec = parameter_server::Spec();
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
   parameter_server::Fleet fleet = parameter_server::Fleet::Running(1, 2, spec);
-  const std::vector<parameter_server::SlotPart> by_hashes = fleet.coordinator_->view()->slots;
+  const std::vector<membership::ReplicaGroup> by_hashes = fleet.coordinator_->view()->groups;
   std::map<membership::MemberId, std::vector<std::size_t>> served;
   for (std::size_t slot = 0; slot < by_hashes.size(); ++slot) {
-    served[by_hashes[slot].chain.front()].push_back(slot);
+    served[by_hashes[slot].members.front()].push_back(slot);
   }
   for (const auto& [server, slots] : served) {
     for (const std::size_t slot : slots) fleet.loads_[slot] = slots.size() > 1 ? 50'000'000 : 1'000;
   }
   fleet.Advance(absl::Seconds(30));
-  const std::vector<parameter_server::SlotPart> before = fleet.coordinator_->view()->slots;
+  const std::vector<membership::ReplicaGroup> before = fleet.coordinator_->view()->groups;
   fleet.NewCoordinator();
   Takeover takeover;
   for (const membership::Pod& pod : fleet.pods_) {
@@ -230,7 +230,7 @@ Takeover TakeOver() {
     fleet.Report(pod.name);
   }
   fleet.Advance(absl::Seconds(5));
-  takeover.elsewhere = differing(before, fleet.coordinator_->view()->slots);
+  takeover.elsewhere = differing(before, fleet.coordinator_->view()->groups);
   takeover.by_hashes_alone = differing(before, by_hashes);
   return takeover;
 }

@@ -23,6 +23,25 @@ std::vector<MemberId> GetIds(const Repeated& from) {
   return ids;
 }
 
+void Put(const ViewMember& from, pb::ViewMember& to) {
+  Put(from.id, *to.mutable_id());
+  to.set_address(from.address);
+  to.set_joined(from.joined);
+  to.set_pod(from.pod);
+  to.set_node(from.node);
+  to.set_role(static_cast<pb::ViewMember::Role>(from.role));
+}
+ViewMember Get(const pb::ViewMember& from) {
+  const Role role = from.role() == pb::ViewMember::SERVER ? Role::kServer : Role::kWorker;
+  return {FromProto(from.id()), from.address(), from.joined(), from.pod(), from.node(), role};
+}
+
+void Put(const PastView& from, pb::PastView& to) {
+  to.set_number(from.number);
+  PutIds(from.members, to.mutable_members());
+}
+PastView Get(const pb::PastView& from) { return {from.number(), GetIds(from.members())}; }
+
 void Put(const ReplicaGroup& from, pb::ReplicaGroup& to) {
   to.set_epoch(from.epoch);
   PutIds(from.members, to.mutable_members());
@@ -35,11 +54,28 @@ ReplicaGroup Get(const pb::ReplicaGroup& from) {
   ReplicaGroup group;
   group.epoch = from.epoch();
   group.members = GetIds(from.members());
-  for (const pb::PastView& past : from.since()) group.since.push_back(FromProto(past));
+  for (const pb::PastView& past : from.since()) group.since.push_back(Get(past));
   group.waived.assign(from.waived().begin(), from.waived().end());
   group.restore = from.restore();
   group.by_load = from.by_load();
   return group;
+}
+
+void Put(const View& from, pb::View& to) {
+  to.set_number(from.number);
+  to.set_at_boundary(from.at_boundary);
+  to.set_from(from.from);
+  for (const ViewMember& member : from.members) Put(member, *to.add_members());
+  for (const ReplicaGroup& group : from.groups) Put(group, *to.add_groups());
+}
+View Get(const pb::View& from) {
+  View view;
+  view.number = from.number();
+  view.at_boundary = from.at_boundary();
+  view.from = from.from();
+  for (const pb::ViewMember& member : from.members()) view.members.push_back(Get(member));
+  for (const pb::ReplicaGroup& group : from.groups()) view.groups.push_back(Get(group));
+  return view;
 }
 
 void Put(const Settings& from, pb::Settings& to) {
@@ -126,43 +162,6 @@ void Put(const StateId& from, pb::StateId& to) {
 }
 StateId FromProto(const pb::StateId& from) { return {from.view(), from.step()}; }
 
-void Put(const ViewMember& from, pb::ViewMember& to) {
-  Put(from.id, *to.mutable_id());
-  to.set_address(from.address);
-  to.set_joined(from.joined);
-  to.set_pod(from.pod);
-  to.set_node(from.node);
-  to.set_role(static_cast<pb::ViewMember::Role>(from.role));
-}
-ViewMember FromProto(const pb::ViewMember& from) {
-  const Role role = from.role() == pb::ViewMember::SERVER ? Role::kServer : Role::kWorker;
-  return {FromProto(from.id()), from.address(), from.joined(), from.pod(), from.node(), role};
-}
-
-void Put(const PastView& from, pb::PastView& to) {
-  to.set_number(from.number);
-  PutIds(from.members, to.mutable_members());
-}
-PastView FromProto(const pb::PastView& from) { return {from.number(), GetIds(from.members())}; }
-
-void Put(const View& from, pb::View& to) {
-  to.Clear();
-  to.set_number(from.number);
-  to.set_at_boundary(from.at_boundary);
-  to.set_from(from.from);
-  for (const ViewMember& member : from.members) Put(member, *to.add_members());
-  for (const ReplicaGroup& group : from.groups) Put(group, *to.add_groups());
-}
-View FromProto(const pb::View& from) {
-  View view;
-  view.number = from.number();
-  view.at_boundary = from.at_boundary();
-  view.from = from.from();
-  for (const pb::ViewMember& member : from.members()) view.members.push_back(FromProto(member));
-  for (const pb::ReplicaGroup& group : from.groups()) view.groups.push_back(Get(group));
-  return view;
-}
-
 pb::Report ToProto(const Report& report) {
   pb::Report to;
   Put(report.id, *to.mutable_id());
@@ -194,8 +193,8 @@ Report FromProto(const pb::Report& from) {
   report.id = FromProto(from.id());
   report.highest_incarnation = from.highest_incarnation();
   report.fence = from.fence();
-  if (from.has_installed()) report.installed = FromProto(from.installed());
-  if (from.has_candidate()) report.candidate = FromProto(from.candidate());
+  if (from.has_installed()) report.installed = Get(from.installed());
+  if (from.has_candidate()) report.candidate = Get(from.candidate());
   if (from.has_state()) report.state = FromProto(from.state());
   report.phase = static_cast<Phase>(from.phase());
   report.settled_step = from.settled_step();
@@ -236,7 +235,7 @@ pb::Directive ToProto(const Directive& directive) {
 Directive FromProto(const pb::Directive& from) {
   Directive directive;
   directive.incarnation = from.incarnation();
-  if (from.has_view()) directive.view = FromProto(from.view());
+  if (from.has_view()) directive.view = Get(from.view());
   directive.released = from.released();
   directive.superseded = from.superseded();
   directive.settings = FromProto(from.settings());

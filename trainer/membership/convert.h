@@ -19,12 +19,10 @@ class Desired;
 class Directive;
 class Grant;
 class MemberId;
-class PastView;
 class Report;
 class Settings;
 class StateId;
 class View;
-class ViewMember;
 }  // namespace starling::v1alpha1
 
 namespace starling::membership {
@@ -37,14 +35,8 @@ v1alpha1::CoordinatorReport ToProto(const Summary& summary, absl::Duration wall_
 // What other messages hold too.
 void Put(const MemberId& from, v1alpha1::MemberId& to);
 void Put(const StateId& from, v1alpha1::StateId& to);
-void Put(const ViewMember& from, v1alpha1::ViewMember& to);
-void Put(const PastView& from, v1alpha1::PastView& to);
-void Put(const View& from, v1alpha1::View& to);
 MemberId FromProto(const v1alpha1::MemberId& from);
 StateId FromProto(const v1alpha1::StateId& from);
-ViewMember FromProto(const v1alpha1::ViewMember& from);
-PastView FromProto(const v1alpha1::PastView& from);
-View FromProto(const v1alpha1::View& from);
 
 Report FromProto(const v1alpha1::Report& report);
 Directive FromProto(const v1alpha1::Directive& directive);

@@ -9,8 +9,8 @@
 // monotonic, any origin. One pod has one member process at a time; a later start replaces it.
 //
 // There is one for each way in which a job keeps its state: PeerCoordinator (every worker has all
-// of it) and parameter_server::SlotCoordinator. To add one: implement this over an Attendance, and
-// name it where the program chooses (trainer/coordinator/main.cc).
+// of it) and parameter_server::SlotCoordinator. To add one: implement this over an FailureDetector,
+// and name it where the program chooses (trainer/coordinator/main.cc).
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who is there, who is silent, who has ended: what a coordinator knows of its members' processes.
-#include "trainer/membership/attendance.h"
+#include "trainer/membership/failure_detector.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using Heard = Attendance::Heard;
+using Heard = FailureDetector::Heard;
 
 const MemberId kA{"a", 0};
 const MemberId kLater{"a", 1};
@@ -44,43 +44,43 @@ CoordinatorOptions OptionsOf() {
 }
 
 // One that is granted incarnation 3 and knows the pods a and b.
-class AttendanceTest : public testing::Test {
+class FailureDetectorTest : public testing::Test {
  protected:
-  AttendanceTest() {
-    attendance_.OnTime(now_);
-    EXPECT_TRUE(attendance_.OnGrant(GrantOf(3, {PodOf("a"), PodOf("b")}), now_));
+  FailureDetectorTest() {
+    detector_.OnTime(now_);
+    EXPECT_TRUE(detector_.OnGrant(GrantOf(3, {PodOf("a"), PodOf("b")}), now_));
   }
-  Heard Hear(const Report& report) { return attendance_.OnReport(report.id.pod_uid, report, now_); }
+  Heard Hear(const Report& report) { return detector_.OnReport(report.id.pod_uid, report, now_); }
   // Ticks come often.
   void Wait(absl::Duration duration) {
     for (absl::Duration gone; gone < duration; gone += absl::Milliseconds(100)) {
       now_ += absl::Milliseconds(100);
-      attendance_.OnTime(now_);
+      detector_.OnTime(now_);
     }
   }
-  Standing StandingOf(const MemberId& id, bool taken_over = true) const {
-    return attendance_.StandingOf(id, taken_over, now_);
+  Liveness LivenessOf(const MemberId& id, bool taken_over = true) const {
+    return detector_.LivenessOf(id, taken_over, now_);
   }
   void Want(const std::vector<Pod>& pods) {
     desired_.pods = pods;
     ++desired_.sequence;
-    EXPECT_TRUE(attendance_.OnDesired(desired_));
+    EXPECT_TRUE(detector_.OnDesired(desired_));
   }
   bool HeardRoster(bool witness, const std::set<std::string>& in_a_view = {}) {
     waiting_.clear();
-    return attendance_.HeardRoster(
+    return detector_.HeardRoster(
         witness, [&](const std::string& uid) { return in_a_view.contains(uid); }, "at risk", now_,
         waiting_);
   }
 
   absl::Time now_ = kStart;
-  Attendance attendance_{OptionsOf(), {"worker"}};
+  FailureDetector detector_{OptionsOf(), {"worker"}};
   Desired desired_;
   std::string waiting_;
 };
 
-TEST_F(AttendanceTest, AGrantCountsOnceAndIfItIsForThisProcess) {
-  Attendance fresh(OptionsOf(), {"worker"});
+TEST_F(FailureDetectorTest, AGrantCountsOnceAndIfItIsForThisProcess) {
+  FailureDetector fresh(OptionsOf(), {"worker"});
   Grant other = GrantOf(3, {});
   other.boot_id = "another";
   EXPECT_FALSE(fresh.OnGrant(other, now_));
@@ -96,189 +96,188 @@ TEST_F(AttendanceTest, AGrantCountsOnceAndIfItIsForThisProcess) {
   EXPECT_NE(fresh.FindPod("a"), nullptr);
 }
 
-TEST_F(AttendanceTest, WhatIsWantedIsWholeAndTheNewestWins) {
+TEST_F(FailureDetectorTest, WhatIsWantedIsWholeAndTheNewestWins) {
   Want({PodOf("a"), PodOf("b")});
-  attendance_.OnConnected("b");
+  detector_.OnConnected("b");
   Want({PodOf("a")});
-  EXPECT_EQ(attendance_.FindPod("b"), nullptr);
-  EXPECT_EQ(attendance_.FindProcess("b"), nullptr);
+  EXPECT_EQ(detector_.FindPod("b"), nullptr);
+  EXPECT_EQ(detector_.FindProcess("b"), nullptr);
   Desired older = desired_;
   --older.sequence;
-  EXPECT_FALSE(attendance_.OnDesired(older));
-  EXPECT_TRUE(attendance_.OnDesired(desired_)) << "the same once more is no harm";
+  EXPECT_FALSE(detector_.OnDesired(older));
+  EXPECT_TRUE(detector_.OnDesired(desired_)) << "the same once more is no harm";
   Desired next = desired_;
   next.lease_transition = 1;
   next.sequence = 0;
-  EXPECT_TRUE(attendance_.OnDesired(next)) << "of another controller, which counts anew";
+  EXPECT_TRUE(detector_.OnDesired(next)) << "of another controller, which counts anew";
 }
 
-TEST_F(AttendanceTest, OnlyWhoIsConnectedAndOfUsIsHeard) {
+TEST_F(FailureDetectorTest, OnlyWhoIsConnectedAndOfUsIsHeard) {
   EXPECT_EQ(Hear(ReportOf(kA)), Heard::kNothing) << "not connected";
-  EXPECT_EQ(StandingOf(kA), Standing::kSilent);
-  EXPECT_EQ(StandingOf(kA, /*taken_over=*/false), Standing::kUnclear);
-  attendance_.OnConnected("a");
-  EXPECT_EQ(attendance_.OnReport("a", ReportOf({"b", 0}), now_), Heard::kNothing)
-      << "of another pod";
-  attendance_.OnConnected("x");
+  EXPECT_EQ(LivenessOf(kA), Liveness::kSilent);
+  EXPECT_EQ(LivenessOf(kA, /*taken_over=*/false), Liveness::kUnclear);
+  detector_.OnConnected("a");
+  EXPECT_EQ(detector_.OnReport("a", ReportOf({"b", 0}), now_), Heard::kNothing) << "of another pod";
+  detector_.OnConnected("x");
   EXPECT_EQ(Hear(ReportOf({"x", 0})), Heard::kNothing) << "of no pod of ours";
   EXPECT_EQ(Hear(ReportOf(kA)), Heard::kReport);
-  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
-  EXPECT_EQ(attendance_.ReportOf(kA)->id, kA);
-  EXPECT_EQ(attendance_.ReportOf(kLater), nullptr);
+  EXPECT_EQ(LivenessOf(kA), Liveness::kReporting);
+  EXPECT_EQ(detector_.ReportOf(kA)->id, kA);
+  EXPECT_EQ(detector_.ReportOf(kLater), nullptr);
 }
 
-TEST_F(AttendanceTest, WhoHasNotHeardOfThisIncarnationIsASignOfLifeOnly) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, WhoHasNotHeardOfThisIncarnationIsASignOfLifeOnly) {
+  detector_.OnConnected("a");
   EXPECT_EQ(Hear(ReportOf(kA, 2)), Heard::kSignOfLife);
-  EXPECT_EQ(attendance_.ReportOf(kA), nullptr);
+  EXPECT_EQ(detector_.ReportOf(kA), nullptr);
   EXPECT_EQ(Hear(ReportOf(kA, 3)), Heard::kReport);
-  EXPECT_FALSE(attendance_.superseded());
-  EXPECT_FALSE(attendance_.PodsToDial().empty());
+  EXPECT_FALSE(detector_.superseded());
+  EXPECT_FALSE(detector_.PodsToDial().empty());
   Hear(ReportOf(kA, 4));
-  EXPECT_TRUE(attendance_.superseded());
-  EXPECT_TRUE(attendance_.PodsToDial().empty());
+  EXPECT_TRUE(detector_.superseded());
+  EXPECT_TRUE(detector_.PodsToDial().empty());
 }
 
-TEST_F(AttendanceTest, ALaterProcessOfAPodProvesThatTheOneBeforeHasEnded) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, ALaterProcessOfAPodProvesThatTheOneBeforeHasEnded) {
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
-  attendance_.processes().at("a").held_until = now_ + absl::Seconds(5);
-  EXPECT_FALSE(attendance_.Terminated(kA));
+  detector_.processes().at("a").held_until = now_ + absl::Seconds(5);
+  EXPECT_FALSE(detector_.Terminated(kA));
   EXPECT_EQ(Hear(ReportOf(kLater, 2)), Heard::kSignOfLife);
-  EXPECT_EQ(StandingOf(kA), Standing::kUnclear) << "it does not speak for the one before";
+  EXPECT_EQ(LivenessOf(kA), Liveness::kUnclear) << "it does not speak for the one before";
   EXPECT_EQ(Hear(ReportOf(kLater)), Heard::kNewProcess);
-  EXPECT_TRUE(attendance_.Terminated(kA));
-  EXPECT_FALSE(attendance_.Terminated(kLater));
-  EXPECT_EQ(attendance_.processes().at("a").held_until, absl::InfinitePast());
+  EXPECT_TRUE(detector_.Terminated(kA));
+  EXPECT_FALSE(detector_.Terminated(kLater));
+  EXPECT_EQ(detector_.processes().at("a").held_until, absl::InfinitePast());
   EXPECT_EQ(Hear(ReportOf(kA)), Heard::kSignOfLife) << "a process of the past";
-  EXPECT_TRUE(attendance_.FindProcess("a")->outdated);
-  EXPECT_NE(attendance_.ReportOf(kLater), nullptr);
+  EXPECT_TRUE(detector_.FindProcess("a")->outdated);
+  EXPECT_NE(detector_.ReportOf(kLater), nullptr);
   EXPECT_EQ(Hear(ReportOf(kLater)), Heard::kReport);
-  EXPECT_FALSE(attendance_.FindProcess("a")->outdated);
+  EXPECT_FALSE(detector_.FindProcess("a")->outdated);
 }
 
-TEST_F(AttendanceTest, SilenceBeginsAfterTheHeartbeatTimeoutAndARefusalIsSilenceAtOnce) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, SilenceBeginsAfterTheHeartbeatTimeoutAndARefusalIsSilenceAtOnce) {
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
   Wait(absl::Seconds(1));
-  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
-  EXPECT_TRUE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kReporting);
+  EXPECT_TRUE(detector_.Fresh(*detector_.FindProcess("a"), now_));
   Wait(absl::Milliseconds(100));
-  EXPECT_EQ(StandingOf(kA), Standing::kSilent);
-  EXPECT_FALSE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kSilent);
+  EXPECT_FALSE(detector_.Fresh(*detector_.FindProcess("a"), now_));
   Hear(ReportOf(kA));
-  EXPECT_FALSE(attendance_.OnRefused("a")) << "it is connected";
-  EXPECT_TRUE(attendance_.OnDisconnected("a", now_));
-  EXPECT_EQ(StandingOf(kA), Standing::kUnclear);
-  EXPECT_FALSE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
-  EXPECT_TRUE(attendance_.OnRefused("a"));
-  EXPECT_EQ(StandingOf(kA), Standing::kSilent);
-  attendance_.OnConnected("a");
-  EXPECT_EQ(StandingOf(kA), Standing::kSilent) << "who is it?";
+  EXPECT_FALSE(detector_.OnRefused("a")) << "it is connected";
+  EXPECT_TRUE(detector_.OnDisconnected("a", now_));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kUnclear);
+  EXPECT_FALSE(detector_.Fresh(*detector_.FindProcess("a"), now_));
+  EXPECT_TRUE(detector_.OnRefused("a"));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kSilent);
+  detector_.OnConnected("a");
+  EXPECT_EQ(LivenessOf(kA), Liveness::kSilent) << "who is it?";
   Hear(ReportOf(kA));
-  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
+  EXPECT_EQ(LivenessOf(kA), Liveness::kReporting);
 }
 
-TEST_F(AttendanceTest, ANewConnectionSaysNothingBeforeItsFirstReport) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, ANewConnectionSaysNothingBeforeItsFirstReport) {
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
-  attendance_.OnConnected("a");
-  EXPECT_EQ(StandingOf(kA), Standing::kUnclear);
-  EXPECT_FALSE(attendance_.Fresh(*attendance_.FindProcess("a"), now_));
+  detector_.OnConnected("a");
+  EXPECT_EQ(LivenessOf(kA), Liveness::kUnclear);
+  EXPECT_FALSE(detector_.Fresh(*detector_.FindProcess("a"), now_));
 }
 
-TEST_F(AttendanceTest, NothingIsKnownOfPodsThatNobodyHasMet) {
-  EXPECT_FALSE(attendance_.OnDisconnected("a", now_));
-  EXPECT_FALSE(attendance_.OnRefused("a"));
-  EXPECT_EQ(attendance_.FindProcess("a"), nullptr);
+TEST_F(FailureDetectorTest, NothingIsKnownOfPodsThatNobodyHasMet) {
+  EXPECT_FALSE(detector_.OnDisconnected("a", now_));
+  EXPECT_FALSE(detector_.OnRefused("a"));
+  EXPECT_EQ(detector_.FindProcess("a"), nullptr);
 }
 
-TEST_F(AttendanceTest, AnAbortCountsFromItsFirstReport) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, AnAbortCountsFromItsFirstReport) {
+  detector_.OnConnected("a");
   Report aborted = ReportOf(kA);
   aborted.phase = Phase::kAborted;
   Hear(aborted);
   const absl::Time first = now_;
   Wait(absl::Milliseconds(200));
   Hear(aborted);
-  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, first);
+  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, first);
   aborted.id = kLater;
   Hear(aborted);
-  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, now_) << "another process";
+  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, now_) << "another process";
   Hear(ReportOf(kLater));
-  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, absl::InfiniteFuture());
+  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, absl::InfiniteFuture());
 }
 
-TEST_F(AttendanceTest, ItsOwnFreezeIsNobodysSilence) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, ItsOwnFreezeIsNobodysSilence) {
+  detector_.OnConnected("a");
   Report aborted = ReportOf(kA);
   aborted.phase = Phase::kAborted;
   Hear(aborted);
   now_ += absl::Milliseconds(300);
-  EXPECT_EQ(attendance_.OnTime(now_), absl::ZeroDuration());
+  EXPECT_EQ(detector_.OnTime(now_), absl::ZeroDuration());
   now_ += absl::Seconds(20);
-  EXPECT_EQ(attendance_.OnTime(now_), absl::Seconds(20));
-  EXPECT_EQ(StandingOf(kA), Standing::kReporting);
-  EXPECT_EQ(attendance_.FindProcess("a")->aborted_since, kStart + absl::Seconds(20));
+  EXPECT_EQ(detector_.OnTime(now_), absl::Seconds(20));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kReporting);
+  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, kStart + absl::Seconds(20));
   EXPECT_FALSE(HeardRoster(/*witness=*/true)) << "the time of the takeover stood still, too";
   Wait(absl::Seconds(2));
   EXPECT_TRUE(HeardRoster(/*witness=*/true));
 }
 
-TEST_F(AttendanceTest, PodsThatHaveEndedOrAreGoneAreTerminatedAndNotDialled) {
+TEST_F(FailureDetectorTest, PodsThatHaveEndedOrAreGoneAreTerminatedAndNotDialled) {
   std::vector<Pod> pods = {PodOf("a"), PodOf("b"), PodOf("c")};
   pods[1].state = PodState::kTerminated;
   pods[2].ip.clear();
   Want(pods);
-  EXPECT_FALSE(attendance_.Terminated(kA));
-  EXPECT_TRUE(attendance_.Terminated({"b", 0}));
-  EXPECT_EQ(StandingOf({"b", 0}), Standing::kGone);
-  EXPECT_TRUE(attendance_.Terminated({"gone", 0}));
-  const auto dial = attendance_.PodsToDial();
+  EXPECT_FALSE(detector_.Terminated(kA));
+  EXPECT_TRUE(detector_.Terminated({"b", 0}));
+  EXPECT_EQ(LivenessOf({"b", 0}), Liveness::kGone);
+  EXPECT_TRUE(detector_.Terminated({"gone", 0}));
+  const auto dial = detector_.PodsToDial();
   ASSERT_THAT(dial, SizeIs(1));
   EXPECT_EQ(dial.at("a").ip, "127.0.0.9");
   EXPECT_EQ(dial.at("a").role, "worker");
 }
 
-TEST_F(AttendanceTest, WhoIsDrainedGoneOrAskedToLeaveIsLeaving) {
+TEST_F(FailureDetectorTest, WhoIsDrainedGoneOrAskedToLeaveIsLeaving) {
   std::vector<Pod> pods = {PodOf("a"), PodOf("b")};
   pods[1].state = PodState::kDraining;
   Want(pods);
-  EXPECT_FALSE(attendance_.IsLeaving(kA));
-  EXPECT_TRUE(attendance_.IsLeaving({"b", 0}));
-  EXPECT_TRUE(attendance_.IsLeaving({"gone", 0}));
-  attendance_.OnConnected("a");
+  EXPECT_FALSE(detector_.IsLeaving(kA));
+  EXPECT_TRUE(detector_.IsLeaving({"b", 0}));
+  EXPECT_TRUE(detector_.IsLeaving({"gone", 0}));
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
-  EXPECT_FALSE(attendance_.IsLeaving(kA));
+  EXPECT_FALSE(detector_.IsLeaving(kA));
   Report leaving = ReportOf(kA);
   leaving.leaving = true;
   Hear(leaving);
-  EXPECT_TRUE(attendance_.IsLeaving(kA));
+  EXPECT_TRUE(detector_.IsLeaving(kA));
 }
 
-TEST_F(AttendanceTest, AllAreGoneWhenTheJobIsFinishedAndNobodyAnswers) {
+TEST_F(FailureDetectorTest, AllAreGoneWhenTheJobIsFinishedAndNobodyAnswers) {
   std::vector<Pod> pods = {PodOf("a"), PodOf("b"), PodOf("c")};
   pods[1].state = PodState::kTerminated;
   pods[2].ip.clear();
   Want(pods);
-  EXPECT_FALSE(attendance_.AllGone());
+  EXPECT_FALSE(detector_.AllGone());
   desired_.finished = true;
   Want(pods);
-  EXPECT_TRUE(attendance_.finished());
-  EXPECT_FALSE(attendance_.AllGone()) << "nobody knows of a";
-  attendance_.OnConnected("a");
+  EXPECT_TRUE(detector_.finished());
+  EXPECT_FALSE(detector_.AllGone()) << "nobody knows of a";
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
-  EXPECT_FALSE(attendance_.AllGone());
-  attendance_.OnDisconnected("a", now_);
-  EXPECT_FALSE(attendance_.AllGone());
-  attendance_.OnRefused("a");
-  EXPECT_TRUE(attendance_.AllGone());
+  EXPECT_FALSE(detector_.AllGone());
+  detector_.OnDisconnected("a", now_);
+  EXPECT_FALSE(detector_.AllGone());
+  detector_.OnRefused("a");
+  EXPECT_TRUE(detector_.AllGone());
 }
 
-TEST_F(AttendanceTest, TheRosterIsHeardWhenEveryoneHasReportedOrEnded) {
+TEST_F(FailureDetectorTest, TheRosterIsHeardWhenEveryoneHasReportedOrEnded) {
   EXPECT_FALSE(HeardRoster(/*witness=*/true));
   EXPECT_THAT(waiting_, HasSubstr("pod-a, pod-b"));
-  attendance_.OnConnected("a");
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
   EXPECT_FALSE(HeardRoster(/*witness=*/true));
   EXPECT_THAT(waiting_, HasSubstr("waits for pod-b to report"));
@@ -287,75 +286,75 @@ TEST_F(AttendanceTest, TheRosterIsHeardWhenEveryoneHasReportedOrEnded) {
   Want(pods);
   EXPECT_TRUE(HeardRoster(/*witness=*/true));
   EXPECT_THAT(waiting_, IsEmpty());
-  EXPECT_THAT(attendance_.assumed_terminated(), IsEmpty());
+  EXPECT_THAT(detector_.assumed_terminated(), IsEmpty());
 }
 
-TEST_F(AttendanceTest, TheFirstCoordinatorOfAJobWaitsForNobody) {
-  Attendance first(OptionsOf(), {"worker"});
+TEST_F(FailureDetectorTest, TheFirstCoordinatorOfAJobWaitsForNobody) {
+  FailureDetector first(OptionsOf(), {"worker"});
   first.OnTime(now_);
   first.OnGrant(GrantOf(1, {PodOf("a")}), now_);
   EXPECT_TRUE(first.HeardRoster(
       false, [](const std::string&) { return true; }, "", now_, waiting_));
   EXPECT_THAT(first.assumed_terminated(), IsEmpty());
-  Attendance second(OptionsOf(), {"worker"});
+  FailureDetector second(OptionsOf(), {"worker"});
   second.OnTime(now_);
   second.OnGrant(GrantOf(2, {PodOf("a")}), now_);
   EXPECT_FALSE(second.HeardRoster(
       false, [](const std::string&) { return true; }, "", now_, waiting_));
 }
 
-TEST_F(AttendanceTest, WithoutAWitnessItWaitsLongerAndThenTellsWhatIsAtRisk) {
+TEST_F(FailureDetectorTest, WithoutAWitnessItWaitsLongerAndThenTellsWhatIsAtRisk) {
   Wait(absl::Seconds(29.9));
   EXPECT_FALSE(HeardRoster(/*witness=*/false));
   Wait(absl::Milliseconds(100));
   EXPECT_TRUE(HeardRoster(/*witness=*/false));
-  EXPECT_THAT(attendance_.assumed_terminated(), ElementsAre("a", "b"));
-  EXPECT_TRUE(attendance_.Terminated(kA));
-  ASSERT_THAT(attendance_.incidents(), SizeIs(1));
-  const IncidentRecord& risk = attendance_.incidents()[0].record;
+  EXPECT_THAT(detector_.assumed_terminated(), ElementsAre("a", "b"));
+  EXPECT_TRUE(detector_.Terminated(kA));
+  ASSERT_THAT(detector_.incidents(), SizeIs(1));
+  const IncidentRecord& risk = detector_.incidents()[0].record;
   EXPECT_EQ(risk.reason, "StepsAtRisk");
   EXPECT_EQ(risk.pod, "pod-a");
   EXPECT_EQ(risk.time, now_);
   EXPECT_EQ(risk.recovery, absl::ZeroDuration());
   EXPECT_EQ(risk.message, "pod-a, pod-b did not answer in time and counts as ended; at risk");
   // Until they report.
-  attendance_.OnConnected("a");
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
-  EXPECT_FALSE(attendance_.Terminated(kA));
+  EXPECT_FALSE(detector_.Terminated(kA));
 }
 
-TEST_F(AttendanceTest, WithAWitnessOnlyMembersOfViewsAreARiskAndOthersOnceTheyHoldAState) {
+TEST_F(FailureDetectorTest, WithAWitnessOnlyMembersOfViewsAreARiskAndOthersOnceTheyHoldAState) {
   Wait(absl::Seconds(2));
   EXPECT_TRUE(HeardRoster(/*witness=*/true, {"a"}));
-  EXPECT_THAT(attendance_.assumed_terminated(), ElementsAre("a", "b"));
-  ASSERT_THAT(attendance_.incidents(), SizeIs(1));
-  EXPECT_EQ(attendance_.incidents()[0].record.pod, "pod-a");
+  EXPECT_THAT(detector_.assumed_terminated(), ElementsAre("a", "b"));
+  ASSERT_THAT(detector_.incidents(), SizeIs(1));
+  EXPECT_EQ(detector_.incidents()[0].record.pod, "pod-a");
   const absl::Time since = now_;
   Wait(absl::Seconds(1));
-  attendance_.SettleDoubt("a", true);
-  EXPECT_THAT(attendance_.incidents(), SizeIs(1)) << "there was no doubt about it";
-  attendance_.SettleDoubt("b", true);
-  ASSERT_THAT(attendance_.incidents(), SizeIs(2));
-  EXPECT_EQ(attendance_.incidents()[1].record.pod, "pod-b");
-  EXPECT_EQ(attendance_.incidents()[1].record.time, since);
-  attendance_.SettleDoubt("b", true);
-  EXPECT_THAT(attendance_.incidents(), SizeIs(2));
+  detector_.SettleDoubt("a", true);
+  EXPECT_THAT(detector_.incidents(), SizeIs(1)) << "there was no doubt about it";
+  detector_.SettleDoubt("b", true);
+  ASSERT_THAT(detector_.incidents(), SizeIs(2));
+  EXPECT_EQ(detector_.incidents()[1].record.pod, "pod-b");
+  EXPECT_EQ(detector_.incidents()[1].record.time, since);
+  detector_.SettleDoubt("b", true);
+  EXPECT_THAT(detector_.incidents(), SizeIs(2));
 }
 
-TEST_F(AttendanceTest, ADoubtIsGoneWithAReportWithoutAStateOrToldAfterTheLongTimeout) {
+TEST_F(FailureDetectorTest, ADoubtIsGoneWithAReportWithoutAStateOrToldAfterTheLongTimeout) {
   Wait(absl::Seconds(2));
   HeardRoster(/*witness=*/true);
-  attendance_.SettleDoubt("a", /*holds_state=*/false);
+  detector_.SettleDoubt("a", /*holds_state=*/false);
   Wait(absl::Seconds(27.9));
-  EXPECT_THAT(attendance_.incidents(), IsEmpty());
+  EXPECT_THAT(detector_.incidents(), IsEmpty());
   Wait(absl::Milliseconds(100));
-  ASSERT_THAT(attendance_.incidents(), SizeIs(1));
-  EXPECT_EQ(attendance_.incidents()[0].record.pod, "pod-b");
+  ASSERT_THAT(detector_.incidents(), SizeIs(1));
+  EXPECT_EQ(detector_.incidents()[0].record.pod, "pod-b");
   Wait(absl::Seconds(1));
-  EXPECT_THAT(attendance_.incidents(), SizeIs(1)) << "once";
+  EXPECT_THAT(detector_.incidents(), SizeIs(1)) << "once";
 }
 
-TEST_F(AttendanceTest, WhoHasEndedOrHasNoAddressYetLeavesNoDoubt) {
+TEST_F(FailureDetectorTest, WhoHasEndedOrHasNoAddressYetLeavesNoDoubt) {
   std::vector<Pod> pods = {PodOf("a"), PodOf("b")};
   pods[1].ip.clear();
   Want(pods);
@@ -363,15 +362,15 @@ TEST_F(AttendanceTest, WhoHasEndedOrHasNoAddressYetLeavesNoDoubt) {
   HeardRoster(/*witness=*/true);
   Want({PodOf("b")});
   Wait(absl::Seconds(40));
-  EXPECT_THAT(attendance_.incidents(), IsEmpty());
+  EXPECT_THAT(detector_.incidents(), IsEmpty());
 }
 
-TEST_F(AttendanceTest, ALossIsNotedOnceUntilTheMemberIsBack) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, ALossIsNotedOnceUntilTheMemberIsBack) {
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
   Wait(absl::Seconds(2));
-  EXPECT_EQ(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kUnclear, now_), nullptr);
-  const Incident* silent = attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kSilent, now_);
+  EXPECT_EQ(detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kUnclear, now_), nullptr);
+  const Incident* silent = detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kSilent, now_);
   ASSERT_NE(silent, nullptr);
   EXPECT_EQ(silent->id, kA);
   EXPECT_EQ(silent->record.reason, "WorkerSilent");
@@ -380,20 +379,20 @@ TEST_F(AttendanceTest, ALossIsNotedOnceUntilTheMemberIsBack) {
   EXPECT_EQ(silent->record.time, now_);
   EXPECT_EQ(silent->record.silence, absl::Seconds(2));
   EXPECT_EQ(silent->record.detection, absl::Seconds(2));
-  EXPECT_EQ(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kSilent, now_), nullptr);
-  EXPECT_EQ(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kReporting, now_), nullptr);
-  EXPECT_NE(attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kSilent, now_), nullptr);
+  EXPECT_EQ(detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kSilent, now_), nullptr);
+  EXPECT_EQ(detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kReporting, now_), nullptr);
+  EXPECT_NE(detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kSilent, now_), nullptr);
 }
 
-TEST_F(AttendanceTest, ALossIsDetectedFromTheEndOfTheConnectionAndToldByTheNextProcess) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, ALossIsDetectedFromTheEndOfTheConnectionAndToldByTheNextProcess) {
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
   Wait(absl::Milliseconds(500));
-  attendance_.OnDisconnected("a", now_);
+  detector_.OnDisconnected("a", now_);
   Wait(absl::Milliseconds(300));
-  attendance_.OnDisconnected("a", now_);  // a connection that had not spoken
-  attendance_.OnRefused("a");
-  const Incident* lost = attendance_.NoteLoss(kA, "pod-a", "Server", Standing::kSilent, now_);
+  detector_.OnDisconnected("a", now_);  // a connection that had not spoken
+  detector_.OnRefused("a");
+  const Incident* lost = detector_.NoteLoss(kA, "pod-a", "Server", Liveness::kSilent, now_);
   ASSERT_NE(lost, nullptr);
   EXPECT_EQ(lost->record.reason, "ServerLost");
   EXPECT_EQ(lost->record.message, "its process ended");
@@ -403,57 +402,57 @@ TEST_F(AttendanceTest, ALossIsDetectedFromTheEndOfTheConnectionAndToldByTheNextP
 
   Report next = ReportOf(kLater);
   next.last_exit = LastExit{0, 9, "words", 1};
-  attendance_.OnConnected("a");
+  detector_.OnConnected("a");
   Hear(next);
-  EXPECT_EQ(attendance_.incidents()[0].record.exit->signal, 9);
+  EXPECT_EQ(detector_.incidents()[0].record.exit->signal, 9);
   next.last_exit = LastExit{0, 11, "others", 1};
   Hear(next);
-  EXPECT_EQ(attendance_.incidents()[0].record.exit->signal, 9) << "it says so once";
+  EXPECT_EQ(detector_.incidents()[0].record.exit->signal, 9) << "it says so once";
 }
 
-TEST_F(AttendanceTest, WhoIsReplacedBeforeItWasMissedIsLostWithItsExit) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, WhoIsReplacedBeforeItWasMissedIsLostWithItsExit) {
+  detector_.OnConnected("a");
   Hear(ReportOf(kA));
   Report next = ReportOf(kLater);
   next.last_exit = LastExit{3, 0, "words", 1};
   Hear(next);
-  const Incident* lost = attendance_.NoteLoss(kA, "pod-a", "Worker", Standing::kGone, now_);
+  const Incident* lost = detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kGone, now_);
   ASSERT_NE(lost, nullptr);
   EXPECT_EQ(lost->record.reason, "WorkerLost");
   EXPECT_EQ(lost->record.exit->exit_code, 3);
   EXPECT_EQ(lost->record.detection, absl::ZeroDuration());
 }
 
-TEST_F(AttendanceTest, TheLastIncidentsAreKeptAndARepairIsToldToThoseThatLackOne) {
+TEST_F(FailureDetectorTest, TheLastIncidentsAreKeptAndARepairIsToldToThoseThatLackOne) {
   for (int i = 0; i < 4; ++i) {
-    attendance_.NoteLoss({"a", i}, "pod-a", "Worker", Standing::kGone, now_);
+    detector_.NoteLoss({"a", i}, "pod-a", "Worker", Liveness::kGone, now_);
   }
-  ASSERT_THAT(attendance_.incidents(), SizeIs(3));
-  EXPECT_EQ(attendance_.incidents()[0].id.start, 1);
-  attendance_.incidents()[0].record.recovery = absl::Seconds(1);
-  attendance_.NoteRepair(7, "two go on");
-  attendance_.NoteRepair(8, "one goes on");
-  EXPECT_EQ(attendance_.incidents()[0].repaired_by, 0u);
-  EXPECT_EQ(attendance_.incidents()[1].repaired_by, 7u);
-  EXPECT_EQ(attendance_.incidents()[1].record.message, "its process ended; two go on");
-  attendance_.NoteLoss({"b", 0}, "pod-b", "Worker", Standing::kGone, now_);
-  attendance_.NoteRepair(9, "");
-  EXPECT_EQ(attendance_.incidents()[2].repaired_by, 9u);
-  EXPECT_EQ(attendance_.incidents()[2].record.message, "its process ended");
+  ASSERT_THAT(detector_.incidents(), SizeIs(3));
+  EXPECT_EQ(detector_.incidents()[0].id.start, 1);
+  detector_.incidents()[0].record.recovery = absl::Seconds(1);
+  detector_.NoteRepair(7, "two go on");
+  detector_.NoteRepair(8, "one goes on");
+  EXPECT_EQ(detector_.incidents()[0].repaired_by, 0u);
+  EXPECT_EQ(detector_.incidents()[1].repaired_by, 7u);
+  EXPECT_EQ(detector_.incidents()[1].record.message, "its process ended; two go on");
+  detector_.NoteLoss({"b", 0}, "pod-b", "Worker", Liveness::kGone, now_);
+  detector_.NoteRepair(9, "");
+  EXPECT_EQ(detector_.incidents()[2].repaired_by, 9u);
+  EXPECT_EQ(detector_.incidents()[2].record.message, "its process ended");
 }
 
-TEST_F(AttendanceTest, TheSummaryTellsOfEveryoneWhoHasReported) {
-  attendance_.OnConnected("a");
+TEST_F(FailureDetectorTest, TheSummaryTellsOfEveryoneWhoHasReported) {
+  detector_.OnConnected("a");
   Report report = ReportOf(kA);
   report.phase = Phase::kRun;
   report.settled_step = 12;
   Hear(report);
-  attendance_.OnConnected("b");  // has not reported
-  attendance_.processes().at("a").not_admitted = "why not";
+  detector_.OnConnected("b");  // has not reported
+  detector_.processes().at("a").not_admitted = "why not";
   Wait(absl::Milliseconds(300));
-  attendance_.NoteLoss({"b", 0}, "pod-b", "Worker", Standing::kGone, now_);
+  detector_.NoteLoss({"b", 0}, "pod-b", "Worker", Liveness::kGone, now_);
   Summary summary;
-  attendance_.FillSummary(
+  detector_.FillSummary(
       summary, {"a"}, [](const MemberId& id) { return id == kA; }, now_);
   EXPECT_THAT(summary.incidents, SizeIs(1));
   EXPECT_FALSE(summary.superseded);
@@ -469,9 +468,9 @@ TEST_F(AttendanceTest, TheSummaryTellsOfEveryoneWhoHasReported) {
   EXPECT_TRUE(member.drained);
   EXPECT_EQ(member.refused, "why not");
 
-  attendance_.OnConnected("a");
+  detector_.OnConnected("a");
   Summary later;
-  attendance_.FillSummary(
+  detector_.FillSummary(
       later, {}, [](const MemberId&) { return false; }, now_);
   EXPECT_FALSE(later.members[0].connected);
   EXPECT_FALSE(later.members[0].in_view);

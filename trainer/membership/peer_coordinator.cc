@@ -6,19 +6,19 @@
 
 namespace starling::membership {
 PeerCoordinator::PeerCoordinator(Options options)
-    : options_(options), attendance_(std::move(options), {"worker"}), history_(options_.rules) {
+    : options_(options), detector_(std::move(options), {"worker"}), history_(options_.rules) {
   told_.boot_id = options_.boot_id;
 }
 
 void PeerCoordinator::NoticeGap(absl::Time now) {
-  const absl::Duration gap = attendance_.OnTime(now);
+  const absl::Duration gap = detector_.OnTime(now);
   enough_since_ += gap;
   unwitnessed_since_ += gap;
 }
 
 void PeerCoordinator::OnGrant(const Grant& grant, absl::Time now) {
   NoticeGap(now);
-  if (!attendance_.OnGrant(grant, now)) return;
+  if (!detector_.OnGrant(grant, now)) return;
   turn_ = static_cast<std::int64_t>(grant.incarnation << 32);
   ++directives_version_;
   Refresh(now);
@@ -26,25 +26,25 @@ void PeerCoordinator::OnGrant(const Grant& grant, absl::Time now) {
 
 void PeerCoordinator::OnDesired(const Desired& desired, absl::Time now) {
   NoticeGap(now);
-  if (!attendance_.OnDesired(desired)) return;
+  if (!detector_.OnDesired(desired)) return;
   ++directives_version_;
   Refresh(now);
 }
 
 void PeerCoordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
-  attendance_.OnConnected(pod_uid);
+  detector_.OnConnected(pod_uid);
   Refresh(now);
 }
 
 void PeerCoordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
-  if (attendance_.OnDisconnected(pod_uid, now)) Refresh(now);
+  if (detector_.OnDisconnected(pod_uid, now)) Refresh(now);
 }
 
 void PeerCoordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
-  if (attendance_.OnRefused(pod_uid)) Refresh(now);
+  if (detector_.OnRefused(pod_uid)) Refresh(now);
 }
 
 void PeerCoordinator::OnTick(absl::Time now) {
@@ -54,11 +54,11 @@ void PeerCoordinator::OnTick(absl::Time now) {
 
 void PeerCoordinator::OnReport(const std::string& pod_uid, const Report& report, absl::Time now) {
   NoticeGap(now);
-  const Attendance::Heard heard = attendance_.OnReport(pod_uid, report, now);
-  if (heard == Attendance::Heard::kNothing) return;
-  if (heard == Attendance::Heard::kNewProcess) released_.erase(pod_uid);
-  if (heard != Attendance::Heard::kSignOfLife) {
-    attendance_.SettleDoubt(pod_uid, report.state.has_value());
+  const FailureDetector::Heard heard = detector_.OnReport(pod_uid, report, now);
+  if (heard == FailureDetector::Heard::kNothing) return;
+  if (heard == FailureDetector::Heard::kNewProcess) released_.erase(pod_uid);
+  if (heard != FailureDetector::Heard::kSignOfLife) {
+    detector_.SettleDoubt(pod_uid, report.state.has_value());
     Learn(report);
     FollowRecovery(report, now);
   }
@@ -79,15 +79,15 @@ void PeerCoordinator::Refresh(absl::Time now) {
 
 Directive PeerCoordinator::DirectiveFor(const std::string& pod_uid) const {
   Directive directive;
-  if (!attendance_.grant()) return directive;
-  directive.incarnation = attendance_.grant()->incarnation;
-  if (attendance_.desired()) {
-    directive.settings = attendance_.desired()->settings;
-    directive.finished = attendance_.desired()->finished;
+  if (!detector_.grant()) return directive;
+  directive.incarnation = detector_.grant()->incarnation;
+  if (detector_.desired()) {
+    directive.settings = detector_.desired()->settings;
+    directive.finished = detector_.desired()->finished;
   }
   directive.checkpoint_turn =
-      turn_ == static_cast<std::int64_t>(attendance_.grant()->incarnation << 32) ? 0 : turn_;
-  const Attendance::Process* process = attendance_.FindProcess(pod_uid);
+      turn_ == static_cast<std::int64_t>(detector_.grant()->incarnation << 32) ? 0 : turn_;
+  const FailureDetector::Process* process = detector_.FindProcess(pod_uid);
   directive.superseded = process != nullptr && process->outdated;
   directive.released = released_.contains(pod_uid);
   if (taken_over_ && !superseded() && !published_.empty()) {
@@ -99,13 +99,13 @@ Directive PeerCoordinator::DirectiveFor(const std::string& pod_uid) const {
 Summary PeerCoordinator::MakeSummary(absl::Time now) const {
   Summary summary;
   summary.boot_id = options_.boot_id;
-  if (!attendance_.grant()) return summary;
-  summary.incarnation = attendance_.grant()->incarnation;
-  summary.newest_view = std::max(Newest(), attendance_.grant()->newest_view);
+  if (!detector_.grant()) return summary;
+  summary.incarnation = detector_.grant()->incarnation;
+  summary.newest_view = std::max(Newest(), detector_.grant()->newest_view);
   summary.waiting = waiting_;
   summary.stopped = AllStopped();
   const View* current = Current();
-  attendance_.FillSummary(
+  detector_.FillSummary(
       summary, released_,
       [current](const MemberId& id) { return current != nullptr && current->Has(id); }, now);
   FillTraining(summary);
@@ -127,7 +127,7 @@ void PeerCoordinator::FillTraining(Summary& summary) const {
                       report.settled_step);
   };
   for (const ViewMember& member : current->members) {
-    const Report* report = attendance_.ReportOf(member.id);
+    const Report* report = detector_.ReportOf(member.id);
     if (report == nullptr) continue;
     settings =
         std::min(settings.value_or(report->settings_generation), report->settings_generation);
@@ -140,13 +140,13 @@ void PeerCoordinator::FillTraining(Summary& summary) const {
 }
 
 bool PeerCoordinator::AllStopped() const {
-  if (!taken_over_ || !attendance_.desired() || !attendance_.desired()->settings.halt) return false;
+  if (!taken_over_ || !detector_.desired() || !detector_.desired()->settings.halt) return false;
   const View* current = Current();
   if (current == nullptr) return true;
   bool anyone = false;
   for (const ViewMember& member : current->members) {
-    if (attendance_.Terminated(member.id)) continue;
-    const Report* report = attendance_.ReportOf(member.id);
+    if (detector_.Terminated(member.id)) continue;
+    const Report* report = detector_.ReportOf(member.id);
     if (report == nullptr || !report->stopped || !report->installed ||
         report->installed->number != current->number) {
       return false;
@@ -154,7 +154,7 @@ bool PeerCoordinator::AllStopped() const {
     anyone = true;
   }
   return anyone ||
-         std::none_of(attendance_.processes().begin(), attendance_.processes().end(),
+         std::none_of(detector_.processes().begin(), detector_.processes().end(),
                       [](const auto& entry) {
                         return entry.second.report && entry.second.report->state.has_value();
                       });
@@ -186,7 +186,7 @@ void PeerCoordinator::LearnView(const View& view) {
 }
 
 void PeerCoordinator::Prune() {
-  history_.Prune([this](const MemberId& id) { return attendance_.Terminated(id); });
+  history_.Prune([this](const MemberId& id) { return detector_.Terminated(id); });
   std::erase_if(published_,
                 [this](const auto& view) { return !history_.past().contains(view.first); });
   std::erase_if(acted_, [this](ViewNumber number) { return !published_.contains(number); });
@@ -209,14 +209,14 @@ const View* PeerCoordinator::Pending(const View* current) const {
   if (current == nullptr || published_.empty()) return nullptr;
   const View& newest = published_.rbegin()->second;
   if (newest.number == current->number || newest.from != current->number) return nullptr;
-  if (IncarnationOf(newest.number) == attendance_.incarnation() ||
+  if (IncarnationOf(newest.number) == detector_.incarnation() ||
       !options_.rules.incarnation_in_view_number) {
     return &newest;
   }
   // Another coordinator's: whoever has not got it will refuse it, and one is enough.
   const bool all_have_it =
       std::all_of(current->members.begin(), current->members.end(), [&](const ViewMember& member) {
-        const Report* report = attendance_.ReportOf(member.id);
+        const Report* report = detector_.ReportOf(member.id);
         return report != nullptr && report->candidate && report->candidate->number == newest.number;
       });
   return all_have_it ? &newest : nullptr;

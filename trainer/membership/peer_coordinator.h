@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/membership/attendance.h"
 #include "trainer/membership/coordinator.h"
+#include "trainer/membership/failure_detector.h"
 #include "trainer/membership/group_history.h"
 #include "trainer/membership/types.h"
 
@@ -35,24 +35,22 @@ class PeerCoordinator final : public Coordinator {
   void OnReport(const std::string& pod_uid, const Report& report, absl::Time now) override;
   void OnTick(absl::Time now) override;
 
-  std::map<std::string, Dial> PodsToDial() const override { return attendance_.PodsToDial(); }
+  std::map<std::string, Dial> PodsToDial() const override { return detector_.PodsToDial(); }
   Directive DirectiveFor(const std::string& pod_uid) const override;
   Summary MakeSummary(absl::Time now) const override;
-  bool finished() const override { return attendance_.finished(); }
-  bool AllGone() const override { return attendance_.AllGone(); }
+  bool finished() const override { return detector_.finished(); }
+  bool AllGone() const override { return detector_.AllGone(); }
   std::uint64_t directives_version() const override { return directives_version_; }
   std::uint64_t report_version() const override { return report_version_; }
 
-  bool superseded() const { return attendance_.superseded(); }
-  const std::set<std::string>& assumed_terminated() const {
-    return attendance_.assumed_terminated();
-  }
+  bool superseded() const { return detector_.superseded(); }
+  const std::set<std::string>& assumed_terminated() const { return detector_.assumed_terminated(); }
 
  private:
   // peer_coordinator.cc: what is known.
   void NoticeGap(absl::Time now);
-  Standing StandingOf(const MemberId& id, absl::Time now) const {
-    return attendance_.StandingOf(id, taken_over_, now);
+  Liveness LivenessOf(const MemberId& id, absl::Time now) const {
+    return detector_.LivenessOf(id, taken_over_, now);
   }
   std::string Risked() const;
   void Learn(const Report& report);
@@ -95,7 +93,7 @@ class PeerCoordinator final : public Coordinator {
   void FollowRecovery(const Report& report, absl::Time now);
 
   const Options options_;
-  Attendance attendance_;
+  FailureDetector detector_;
   GroupHistory history_;  // of all workers
   // The views of the history, as far as they are known.
   std::map<ViewNumber, View> published_;

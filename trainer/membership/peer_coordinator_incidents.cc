@@ -10,12 +10,12 @@ namespace starling::membership {
 
 void PeerCoordinator::NoteLosses(const View& view, absl::Time now) {
   for (const ViewMember& member : view.members) {
-    const Standing standing = StandingOf(member.id, now);
-    Incident* incident = attendance_.NoteLoss(member.id, member.pod, "Worker", standing, now);
+    const Liveness liveness = LivenessOf(member.id, now);
+    Incident* incident = detector_.NoteLoss(member.id, member.pod, "Worker", liveness, now);
     if (incident == nullptr) continue;
     incident->in_flight = SyncedByAll(view);
     for (const ViewMember& other : view.members) {
-      const Report* report = attendance_.ReportOf(other.id);
+      const Report* report = detector_.ReportOf(other.id);
       if (report != nullptr && report->state) {
         incident->reached = std::max(incident->reached, report->state->step);
       }
@@ -27,7 +27,7 @@ void PeerCoordinator::NoteLosses(const View& view, absl::Time now) {
 void PeerCoordinator::FollowRecovery(const Report& report, absl::Time now) {
   const ViewNumber in = report.installed ? report.installed->number : 0;
   if (report.stepped && in == Newest()) failed_views_ = 0;
-  for (Incident& incident : attendance_.incidents()) {
+  for (Incident& incident : detector_.incidents()) {
     if (incident.record.recovery) continue;
     const bool repaired = incident.repaired_by != 0 && in >= incident.repaired_by;
     if (report.state && (incident.repaired_by == 0 || report.state->view < incident.repaired_by)) {

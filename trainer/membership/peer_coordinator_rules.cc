@@ -19,13 +19,13 @@ constexpr absl::Duration kTurnPatience = absl::Seconds(60);
 
 void PeerCoordinator::Decide(absl::Time now) {
   waiting_.clear();
-  if (!attendance_.grant() || superseded()) return;
+  if (!detector_.grant() || superseded()) return;
   if (!TakeOver(now)) return;
-  if (!attendance_.desired()) {
+  if (!detector_.desired()) {
     waiting_ = "the controller has not yet said how many workers are wanted";
     return;
   }
-  if (attendance_.desired()->finished) return;
+  if (detector_.desired()->finished) return;
   const View* current = Current();
   const View* pending = Pending(current);
   if (current == nullptr) {
@@ -48,11 +48,11 @@ void PeerCoordinator::Decide(absl::Time now) {
 // C4: publish nothing until everyone who may have been in a view has reported or has ended.
 bool PeerCoordinator::TakeOver(absl::Time now) {
   if (taken_over_) return true;
-  const auto newest = published_.find(attendance_.grant()->newest_view);
+  const auto newest = published_.find(detector_.grant()->newest_view);
   const bool witness =
       newest != published_.end() &&
       std::any_of(newest->second.members.begin(), newest->second.members.end(),
-                  [this](const ViewMember& m) { return attendance_.ReportOf(m.id) != nullptr; });
+                  [this](const ViewMember& m) { return detector_.ReportOf(m.id) != nullptr; });
   const auto in_a_view = [this](const std::string& pod_uid) {
     return std::any_of(published_.begin(), published_.end(), [&](const auto& entry) {
       const std::vector<ViewMember>& members = entry.second.members;
@@ -60,9 +60,9 @@ bool PeerCoordinator::TakeOver(absl::Time now) {
                          [&](const ViewMember& m) { return m.id.pod_uid == pod_uid; });
     });
   };
-  if (!attendance_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
+  if (!detector_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
   taken_over_ = true;
-  newest_unknown_ = attendance_.grant()->newest_view > Newest();
+  newest_unknown_ = detector_.grant()->newest_view > Newest();
   ++directives_version_;
   return true;
 }
@@ -70,7 +70,7 @@ bool PeerCoordinator::TakeOver(absl::Time now) {
 // Whether `members` are enough to begin with, and the rest had time to come too.
 bool PeerCoordinator::EnoughFor(std::size_t members, absl::Time now) {
   const auto needed =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
+      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
   if (members < needed) {
     enough_since_ = absl::InfiniteFuture();
     waiting_ = absl::StrCat("waits for workers: ", members, " of at least ", needed, " are there");
@@ -78,8 +78,8 @@ bool PeerCoordinator::EnoughFor(std::size_t members, absl::Time now) {
   }
   if (enough_since_ == absl::InfiniteFuture()) enough_since_ = now;
   std::int64_t live = 0;
-  for (const auto& [uid, pod] : attendance_.pods()) live += pod.state == PodState::kLive ? 1 : 0;
-  const std::int64_t hoped = std::min(live, attendance_.desired()->workers);
+  for (const auto& [uid, pod] : detector_.pods()) live += pod.state == PodState::kLive ? 1 : 0;
+  const std::int64_t hoped = std::min(live, detector_.desired()->workers);
   if (static_cast<std::int64_t>(members) >= hoped) return true;
   if (now - enough_since_ >= options_.first_view_grace) return true;
   waiting_ =
@@ -89,11 +89,11 @@ bool PeerCoordinator::EnoughFor(std::size_t members, absl::Time now) {
 
 // C0, the very first view.
 void PeerCoordinator::FirstView(absl::Time now) {
-  if (attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0) return;
+  if (detector_.desired()->settings.halt || detector_.desired()->workers <= 0) return;
   Members members;
   for (const std::string& uid : Eligible(now)) {
-    const bool room = static_cast<std::int64_t>(members.size()) < attendance_.desired()->workers;
-    if (room && IsJoinable(uid)) members.push_back(attendance_.processes().at(uid).report->id);
+    const bool room = static_cast<std::int64_t>(members.size()) < detector_.desired()->workers;
+    if (room && IsJoinable(uid)) members.push_back(detector_.processes().at(uid).report->id);
   }
   if (!EnoughFor(members.size(), now)) return;
   enough_since_ = absl::InfiniteFuture();
@@ -106,25 +106,25 @@ bool PeerCoordinator::Broken(const View& view, absl::Time now, bool& blamed) con
   bool others_hold = false;
   absl::Time aborted_since = absl::InfiniteFuture();
   for (const ViewMember& member : view.members) {
-    const Standing standing = StandingOf(member.id, now);
-    const Report* report = attendance_.ReportOf(member.id);
-    if (standing == Standing::kGone || standing == Standing::kSilent) gone = true;
-    if (standing != Standing::kReporting || report == nullptr) {
-      others_hold = others_hold || standing == Standing::kUnclear;
+    const Liveness liveness = LivenessOf(member.id, now);
+    const Report* report = detector_.ReportOf(member.id);
+    if (liveness == Liveness::kGone || liveness == Liveness::kSilent) gone = true;
+    if (liveness != Liveness::kReporting || report == nullptr) {
+      others_hold = others_hold || liveness == Liveness::kUnclear;
       continue;
     }
     const ViewNumber in = report->installed ? report->installed->number : 0;
     const bool prepared = report->candidate && report->candidate->number == view.number &&
                           report->phase == Phase::kRun;
     const bool never = report->fence < view.number && !prepared &&
-                       IncarnationOf(view.number) < attendance_.incarnation() &&
+                       IncarnationOf(view.number) < detector_.incarnation() &&
                        options_.rules.incarnation_in_view_number;
     if (report->fence > view.number || never) gone = true;
     const bool here = in == view.number || (view.at_boundary && in == view.from);
     if (here && report->phase == Phase::kLost) gone = true;
     if (here && report->phase == Phase::kAborted) {
       aborted_since =
-          std::min(aborted_since, attendance_.processes().at(member.id.pod_uid).aborted_since);
+          std::min(aborted_since, detector_.processes().at(member.id.pod_uid).aborted_since);
     } else if (report->phase != Phase::kDone) {
       others_hold = true;
     }
@@ -141,9 +141,9 @@ void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
   const bool survives = std::any_of(members.begin(), members.end(),
                                     [&](const MemberId& id) { return current.Has(id); });
   const auto needed =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
+      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
   if (!survives) {
-    const bool halted = attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0;
+    const bool halted = detector_.desired()->settings.halt || detector_.desired()->workers <= 0;
     if (halted || !EnoughFor(members.size(), now)) return;
   } else if (members.size() < needed) {
     waiting_ =
@@ -157,7 +157,7 @@ void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
     return std::set<MemberId>(of.members.begin(), of.members.end());
   };
   const bool lost = std::any_of(members.begin(), members.end(), [&](const MemberId& id) {
-    return attendance_.ReportOf(id)->phase == Phase::kLost;
+    return detector_.ReportOf(id)->phase == Phase::kLost;
   });
   const ReplicaGroup& newest = published_.rbegin()->second.groups.front();
   if (lost && ids(formed.group) == ids(newest) && formed.group.waived == newest.waived &&
@@ -180,7 +180,7 @@ Members PeerCoordinator::Survivors(const View& current, absl::Time now) {
   Members members;
   const auto add = [&](auto&& wanted) {
     for (const std::string& uid : eligible) {
-      const Report& report = *attendance_.processes().at(uid).report;
+      const Report& report = *detector_.processes().at(uid).report;
       const bool there = std::find(members.begin(), members.end(), report.id) != members.end();
       if (!there && wanted(uid, report)) members.push_back(report.id);
     }
@@ -193,8 +193,8 @@ Members PeerCoordinator::Survivors(const View& current, absl::Time now) {
                                     [&](const auto& entry) { return entry.second.Has(report.id); });
     return was_in_a_view && (!survives || report.phase != Phase::kLinger);
   });
-  const auto limit = survives ? std::max<std::int64_t>(1, attendance_.desired()->min_workers)
-                              : std::max<std::int64_t>(1, attendance_.desired()->workers);
+  const auto limit = survives ? std::max<std::int64_t>(1, detector_.desired()->min_workers)
+                              : std::max<std::int64_t>(1, detector_.desired()->workers);
   add([&](const std::string& uid, const Report&) {
     return static_cast<std::int64_t>(members.size()) < limit && IsJoinable(uid);
   });
@@ -206,14 +206,14 @@ Members PeerCoordinator::Survivors(const View& current, absl::Time now) {
 void PeerCoordinator::Evict(const View& view, Members& members, absl::Time now) {
   std::map<MemberId, int> blame;
   for (const ViewMember& member : view.members) {
-    const Report* report = attendance_.ReportOf(member.id);
+    const Report* report = detector_.ReportOf(member.id);
     if (report == nullptr || report->phase != Phase::kAborted) continue;
     for (const MemberId& id : report->unreachable) {
-      if (view.Has(id) && StandingOf(id, now) == Standing::kReporting) ++blame[id];
+      if (view.Has(id) && LivenessOf(id, now) == Liveness::kReporting) ++blame[id];
     }
   }
   const auto index = [this](const MemberId& id) {
-    const Pod* pod = attendance_.FindPod(id.pod_uid);
+    const Pod* pod = detector_.FindPod(id.pod_uid);
     return pod == nullptr ? 0 : pod->index;
   };
   const auto worst =
@@ -224,31 +224,31 @@ void PeerCoordinator::Evict(const View& view, Members& members, absl::Time now) 
   Members rest = members;
   std::erase(rest, worst->first);
   const auto needed =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
+      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
   if (rest.size() < needed || Form(rest).missing_witness != 0) return;
   members = std::move(rest);
-  attendance_.processes().at(worst->first.pod_uid).held_until = now + options_.blame_hold;
+  detector_.processes().at(worst->first.pod_uid).held_until = now + options_.blame_hold;
   Incident incident;
   incident.id = worst->first;
   incident.record.time = now;
   incident.record.reason = "WorkerUnreachable";
-  incident.record.pod = attendance_.FindPod(worst->first.pod_uid)->name;
+  incident.record.pod = detector_.FindPod(worst->first.pod_uid)->name;
   incident.record.message = absl::StrCat("it answers the coordinator, but ", worst->second,
                                          " other workers cannot reach it; it stays out for ",
                                          absl::FormatDuration(options_.blame_hold));
-  attendance_.AddIncident(std::move(incident));
+  detector_.AddIncident(std::move(incident));
 }
 
 // The job was halted and is wanted again before its processes were taken away.
 bool PeerCoordinator::Resume(const View& current, absl::Time now) {
-  if (attendance_.desired()->settings.halt) return false;
+  if (detector_.desired()->settings.halt) return false;
   Members members;
   for (const ViewMember& member : current.members) {
-    const Report* report = attendance_.ReportOf(member.id);
+    const Report* report = detector_.ReportOf(member.id);
     if (report == nullptr || !report->stopped ||
-        report->settings_generation >= attendance_.desired()->settings.generation ||
+        report->settings_generation >= detector_.desired()->settings.generation ||
         report->installed->number != current.number ||
-        StandingOf(member.id, now) != Standing::kReporting) {
+        LivenessOf(member.id, now) != Liveness::kReporting) {
       return false;
     }
     members.push_back(member.id);
@@ -259,8 +259,8 @@ bool PeerCoordinator::Resume(const View& current, absl::Time now) {
 
 bool PeerCoordinator::IsRunning(const View& view, absl::Time now) const {
   return std::all_of(view.members.begin(), view.members.end(), [&](const ViewMember& member) {
-    const Report* report = attendance_.ReportOf(member.id);
-    return StandingOf(member.id, now) == Standing::kReporting && report != nullptr &&
+    const Report* report = detector_.ReportOf(member.id);
+    return LivenessOf(member.id, now) == Liveness::kReporting && report != nullptr &&
            report->installed && report->installed->number == view.number && report->state &&
            report->state->view == view.number && report->phase == Phase::kRun;
   });
@@ -268,12 +268,12 @@ bool PeerCoordinator::IsRunning(const View& view, absl::Time now) const {
 
 // C2: planned changes of a running view. Join first, drain after.
 void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time now) {
-  if (attendance_.desired()->settings.halt || attendance_.desired()->workers <= 0) return;
+  if (detector_.desired()->settings.halt || detector_.desired()->workers <= 0) return;
   const std::vector<std::string> eligible = Eligible(now);
   const auto present = [&](const ViewMember& member) {
     return current.Has(member.id) ||
            (std::find(eligible.begin(), eligible.end(), member.id.pod_uid) != eligible.end() &&
-            attendance_.ReportOf(member.id) != nullptr);
+            detector_.ReportOf(member.id) != nullptr);
   };
   if (pending != nullptr &&
       std::all_of(pending->members.begin(), pending->members.end(), present)) {
@@ -282,17 +282,17 @@ void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time 
   Members members;
   for (const ViewMember& member : current.members) members.push_back(member.id);
   const Members remaining = Remaining(current);
-  auto room = attendance_.desired()->workers - static_cast<std::int64_t>(remaining.size());
+  auto room = detector_.desired()->workers - static_cast<std::int64_t>(remaining.size());
   bool join = false;
   for (const std::string& uid : eligible) {
-    const MemberId& id = attendance_.processes().at(uid).report->id;
+    const MemberId& id = detector_.processes().at(uid).report->id;
     if (current.Has(id) || !IsJoinable(uid) || room <= 0) continue;
     members.push_back(id);
     --room;
     join = true;
   }
   const auto least =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, attendance_.desired()->min_workers));
+      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
   const bool drain = !join && remaining.size() < members.size() && remaining.size() >= least;
   if (drain) members = remaining;
   // Without a change, only a prepared view that lost its joiner is worth replacing.
@@ -307,13 +307,13 @@ void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time 
 Members PeerCoordinator::Remaining(const View& current) const {
   std::vector<std::pair<std::int64_t, MemberId>> staying;
   for (const ViewMember& member : current.members) {
-    const Pod* pod = attendance_.FindPod(member.id.pod_uid);
-    if (pod != nullptr && !attendance_.IsLeaving(member.id))
+    const Pod* pod = detector_.FindPod(member.id.pod_uid);
+    if (pod != nullptr && !detector_.IsLeaving(member.id))
       staying.emplace_back(pod->index, member.id);
   }
   std::sort(staying.begin(), staying.end());
-  if (static_cast<std::int64_t>(staying.size()) > attendance_.desired()->workers) {
-    staying.resize(static_cast<std::size_t>(attendance_.desired()->workers));
+  if (static_cast<std::int64_t>(staying.size()) > detector_.desired()->workers) {
+    staying.resize(static_cast<std::size_t>(detector_.desired()->workers));
   }
   Members members;
   members.reserve(staying.size());
@@ -322,14 +322,14 @@ Members PeerCoordinator::Remaining(const View& current) const {
 }
 
 void PeerCoordinator::TakeTurn(const View& current, absl::Time now) {
-  const absl::Duration interval = absl::Milliseconds(attendance_.desired()->checkpoint_interval_ms);
+  const absl::Duration interval = absl::Milliseconds(detector_.desired()->checkpoint_interval_ms);
   if (interval <= absl::ZeroDuration()) return;
   if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
   if (now < turn_due_ || settled_step_ <= turn_step_) return;
   const bool outstanding =
       turn_view_ == current.number &&
       std::any_of(current.members.begin(), current.members.end(), [&](const ViewMember& member) {
-        return attendance_.ReportOf(member.id)->checkpoint_turn < turn_;
+        return detector_.ReportOf(member.id)->checkpoint_turn < turn_;
       });
   if (outstanding && now < turn_due_ + kTurnPatience) return;
   ++turn_;
@@ -342,14 +342,14 @@ void PeerCoordinator::TakeTurn(const View& current, absl::Time now) {
 // C3: whoever was drained, once all of the view that goes on without it are synced.
 void PeerCoordinator::Release(const View* current, const View* pending) {
   if (current != nullptr && !SyncedByAll(*current)) return;
-  for (const auto& [uid, process] : attendance_.processes()) {
+  for (const auto& [uid, process] : detector_.processes()) {
     if (!process.report || released_.contains(uid)) continue;
     const Report& report = *process.report;
     const bool needed = (current != nullptr && current->Has(report.id)) ||
                         (pending != nullptr && pending->Has(report.id)) ||
                         (current == nullptr && report.state);
     if (needed) continue;
-    if (report.phase == Phase::kLinger || attendance_.IsLeaving(report.id)) {
+    if (report.phase == Phase::kLinger || detector_.IsLeaving(report.id)) {
       released_.insert(uid);
       ++directives_version_;
     }

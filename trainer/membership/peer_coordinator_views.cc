@@ -16,12 +16,12 @@ std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
   const View* current = Current();
   std::string identity;
   bool identity_of_view = false;
-  for (auto& [uid, process] : attendance_.processes()) {
-    const Pod* pod = attendance_.FindPod(uid);
+  for (auto& [uid, process] : detector_.processes()) {
+    const Pod* pod = detector_.FindPod(uid);
     process.not_admitted.clear();
-    if (pod == nullptr || !process.report || process.outdated || !attendance_.Fresh(process, now))
+    if (pod == nullptr || !process.report || process.outdated || !detector_.Fresh(process, now))
       continue;
-    if (attendance_.Terminated(process.report->id) || released_.contains(uid)) continue;
+    if (detector_.Terminated(process.report->id) || released_.contains(uid)) continue;
     if (process.held_until > now) {
       process.not_admitted = "other workers could not reach it; it is tried again soon";
       continue;
@@ -30,7 +30,7 @@ std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
   }
   std::sort(sorted.begin(), sorted.end());
   for (const auto& [index, uid] : sorted) {
-    const Report& report = *attendance_.processes().at(uid).report;
+    const Report& report = *detector_.processes().at(uid).report;
     const bool of_view = current != nullptr && current->Has(report.id);
     if (report.numeric_identity.empty() || (identity_of_view && !identity.empty())) continue;
     if (identity.empty() || of_view) identity = report.numeric_identity;
@@ -38,7 +38,7 @@ std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
   }
   std::vector<std::string> eligible;
   for (const auto& [index, uid] : sorted) {
-    Attendance::Process& process = attendance_.processes().at(uid);
+    FailureDetector::Process& process = detector_.processes().at(uid);
     const std::string& own = process.report->numeric_identity;
     if (!own.empty() && own != identity) {
       process.not_admitted = absl::StrCat(
@@ -53,8 +53,8 @@ std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
 }
 
 bool PeerCoordinator::IsJoinable(const std::string& uid) const {
-  const Report& report = *attendance_.processes().at(uid).report;
-  return !attendance_.IsLeaving(report.id) && report.phase != Phase::kLinger;
+  const Report& report = *detector_.processes().at(uid).report;
+  return !detector_.IsLeaving(report.id) && report.phase != Phase::kLinger;
 }
 
 // Whether the witness rule can hold in this view. If it cannot for long, the silent count as ended.
@@ -69,19 +69,19 @@ bool PeerCoordinator::Witnessed(const FormedGroup& formed, absl::Time now) {
   std::set<std::string> silent;
   for (const auto& [number, past] : history_.past()) {
     for (const MemberId& id : past) {
-      if (StandingOf(id, now) == Standing::kSilent) silent.insert(id.pod_uid);
+      if (LivenessOf(id, now) == Liveness::kSilent) silent.insert(id.pod_uid);
     }
   }
   unwitnessed_since_ = absl::InfiniteFuture();
-  if (!silent.empty()) attendance_.AssumeTerminated(silent, Risked(), now);
+  if (!silent.empty()) detector_.AssumeTerminated(silent, Risked(), now);
   return false;
 }
 
 // All who are to be survivors or strays are among the members already: no witness is added.
 FormedGroup PeerCoordinator::Form(const Members& members) const {
   return history_.Form(
-      members, {.ended = [this](const MemberId& id) { return attendance_.Terminated(id); },
-                .state = [this](const MemberId& id) { return attendance_.ReportOf(id)->state; },
+      members, {.ended = [this](const MemberId& id) { return detector_.Terminated(id); },
+                .state = [this](const MemberId& id) { return detector_.ReportOf(id)->state; },
                 .newest_unknown = newest_unknown_});
 }
 
@@ -90,7 +90,7 @@ View PeerCoordinator::Compose(ReplicaGroup group) const {
   View view;
   const View* newest = published_.empty() ? nullptr : &published_.rbegin()->second;
   for (const MemberId& id : group.members) {
-    const Pod* pod = attendance_.FindPod(id.pod_uid);
+    const Pod* pod = detector_.FindPod(id.pod_uid);
     const ViewMember* before = newest == nullptr ? nullptr : newest->Find(id);
     view.members.push_back({id, net::ToString({pod->ip, net::kDataPort}),
                             before == nullptr ? ViewNumber{0} : before->joined, pod->name});
@@ -100,17 +100,16 @@ View PeerCoordinator::Compose(ReplicaGroup group) const {
 }
 
 void PeerCoordinator::Publish(View view, const std::string& deed) {
-  const std::uint64_t epoch =
-      options_.rules.incarnation_in_view_number
-          ? next_epoch_++
-          : EpochOf(std::max(Newest(), attendance_.grant()->newest_view)) + 1;
+  const std::uint64_t epoch = options_.rules.incarnation_in_view_number
+                                  ? next_epoch_++
+                                  : EpochOf(std::max(Newest(), detector_.grant()->newest_view)) + 1;
   view.number = MakeViewNumber(
-      options_.rules.incarnation_in_view_number ? attendance_.incarnation() : 0, epoch);
+      options_.rules.incarnation_in_view_number ? detector_.incarnation() : 0, epoch);
   for (ViewMember& member : view.members) {
     if (member.joined == 0) member.joined = view.number;
   }
   view.groups.front().epoch = view.number;
-  attendance_.NoteRepair(view.number, deed);
+  detector_.NoteRepair(view.number, deed);
   LearnView(view);
   ++directives_version_;
 }

@@ -22,7 +22,7 @@ struct Rules {
   // Coordinators.
   bool incarnation_in_view_number = true;  // two coordinators never publish one number
   bool roster_wait = true;                 // a successor hears everyone before it publishes
-  bool prune_synced = true;  // a view is forgotten only once a later one is synced by all
+  bool prune_synced = true;  // a view is forgotten only once a later one is synced by all of it
   bool waive_ended = true;   // a view is waived only if all its members have ended
 };
 

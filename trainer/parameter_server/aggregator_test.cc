@@ -346,10 +346,10 @@ TEST(SlotClientTest, WhoStandsDownSendsWhatItHasAndTheOthersGoByThemselves) {
 
 // Who sums up whose.
 
-JobView ViewOf(const std::vector<std::string>& nodes) {
-  JobView view;
+membership::View ViewOf(const std::vector<std::string>& nodes) {
+  membership::View view;
   int number = 0;
-  for (const std::string& node : nodes) view.clients.push_back({C(++number).id, "", 1, "", node});
+  for (const std::string& node : nodes) view.members.push_back({C(++number).id, "", 1, "", node});
   return view;
 }
 
@@ -359,11 +359,11 @@ TEST(TopologyTest, AFlatViewHasNoGroups) {
 
 TEST(TopologyTest, ATreesGroupsFollowTheViewAndItsDeaths) {
   const Topology tree{Topology::Kind::kTree, 2};
-  JobView view = ViewOf({"", "", "", "", ""});
+  membership::View view = ViewOf({"", "", "", "", ""});
   EXPECT_EQ(GroupOf(view, tree, C(2).id), Ids({1, 2}));
   EXPECT_EQ(GroupOf(view, tree, C(4).id), Ids({3, 4}));
   EXPECT_THAT(GroupOf(view, tree, C(5).id), IsEmpty());
-  view.clients.erase(view.clients.begin());  // the first aggregator
+  view.members.erase(view.members.begin());  // the first aggregator
   EXPECT_EQ(GroupOf(view, tree, C(2).id), Ids({2, 3}));
   EXPECT_EQ(GroupOf(view, tree, C(5).id), Ids({4, 5}));
   EXPECT_THAT(GroupOf(view, tree, C(1).id), IsEmpty());
@@ -371,7 +371,7 @@ TEST(TopologyTest, ATreesGroupsFollowTheViewAndItsDeaths) {
 
 TEST(TopologyTest, AHostsWorkersAreThoseOfItsNode) {
   const Topology hosts{Topology::Kind::kHostReduce, 4};
-  const JobView view = ViewOf({"node-a", "node-b", "node-a", "node-c"});
+  const membership::View view = ViewOf({"node-a", "node-b", "node-a", "node-c"});
   EXPECT_EQ(GroupOf(view, hosts, C(3).id), Ids({1, 3}));
   EXPECT_THAT(GroupOf(view, hosts, C(2).id), IsEmpty());
 }

@@ -363,8 +363,8 @@ void ChainServer::OrderWaiting(const Client& client, Sends& sends) {
 void ChainServer::Order(const Entry& entry, Sends& sends) {
   absl::StatusOr<DecodedUpdate> update = state_->Check(entry);
   if (!update.ok()) {
-    sends.push_back({entry.client.id,
-                     Rejection{group().epoch, entry.client, entry.sequence, update.status()}});
+    sends.push_back(
+        {entry.client.id, Rejection{group().epoch, entry.client, entry.sequence, update.status()}});
     return;
   }
   const Outcome outcome = Appended(entry, state_->Append(entry, *std::move(update)));

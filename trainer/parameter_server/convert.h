@@ -8,7 +8,6 @@
 #include "trainer/parameter_server/slot_plan.h"
 
 namespace starling::v1alpha1 {
-class JobView;
 class ModelLayout;
 class SlotLedger;
 class SlotReport;
@@ -16,11 +15,9 @@ class SlotReport;
 
 namespace starling::parameter_server {
 
-void Put(const JobView& from, v1alpha1::JobView& to);
 void Put(const Layout& from, v1alpha1::ModelLayout& to);
 void Put(const SlotReport& from, v1alpha1::SlotReport& to);
 void Put(const LeaseLedger& from, v1alpha1::SlotLedger& to);
-JobView FromProto(const v1alpha1::JobView& from);
 Layout FromProto(const v1alpha1::ModelLayout& from);
 SlotReport FromProto(const v1alpha1::SlotReport& from);
 LeaseLedger FromProto(const v1alpha1::SlotLedger& from);

@@ -219,20 +219,6 @@ TEST(LeaseLedger, AddingARangeEqualsAddingEachOfIt) {
 }
 
 TEST(Convert, WhatIsSentArrives) {
-  JobView view;
-  view.number = 0x300000007;
-  view.servers = {{{"server-0", 1}, "127.0.0.1:1", 0x300000001, "job-parameter-server-0"},
-                  {{"server-1", 0}, "127.0.0.1:2", 0x300000007, "job-parameter-server-1"}};
-  view.clients = {{{"worker-0", 2}, "127.0.0.1:3", 0x300000002, "job-worker-0"}};
-  view.slots = {{{{"server-0", 1}, {"server-1", 0}},
-                 {{0x300000006, {{"server-0", 1}}}},
-                 {0x300000005},
-                 false},
-                {{{"server-1", 0}}, {}, {}, true}};
-  v1alpha1::JobView view_message;
-  Put(view, view_message);
-  EXPECT_EQ(FromProto(view_message), view);
-
   const Layout layout{7, 9, "fingerprint"};
   v1alpha1::ModelLayout layout_message;
   Put(layout, layout_message);

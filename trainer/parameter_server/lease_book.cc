@@ -5,19 +5,17 @@
 
 namespace starling::parameter_server {
 
-void LeaseBook::OnView(const JobView& view) {
+void LeaseBook::OnView(const View& view) {
   if (view.number <= view_.number) return;
   const bool first = view_.number == 0;
   view_ = view;
-  const bool restored = std::any_of(view.slots.begin(), view.slots.end(),
-                                    [](const SlotPart& part) { return part.restore; });
-  if (first || restored) {
+  if (first || view.Restores()) {
     since_ = view.number;
     done_.Clear();
   }
-  std::erase_if(holders_, [&](const auto& held) { return !view.HasClient(held.second); });
-  std::erase_if(finished_, [&](const auto& one) { return !view.HasClient(one.first); });
-  std::erase_if(returned_, [&](const auto& one) { return !view.HasClient(one.second.by); });
+  std::erase_if(holders_, [&](const auto& held) { return !HasClient(view, held.second); });
+  std::erase_if(finished_, [&](const auto& one) { return !HasClient(view, one.first); });
+  std::erase_if(returned_, [&](const auto& one) { return !HasClient(view, one.second.by); });
 }
 
 // A lease is done when every slot has it.
@@ -42,11 +40,11 @@ bool LeaseBook::Informed() const {
 }
 
 void LeaseBook::OnHeld(Lease lease, const Client& client) {
-  if (view_.HasClient(client) && !done_.Has(lease)) holders_.emplace(lease, client);
+  if (HasClient(view_, client) && !done_.Has(lease)) holders_.emplace(lease, client);
 }
 
 void LeaseBook::OnDone(Lease lease, const Client& client) {
-  if (!view_.HasClient(client) || lease == 0 || lease > leases_) return;
+  if (!HasClient(view_, client) || lease == 0 || lease > leases_) return;
   Finish(lease);
 }
 
@@ -78,7 +76,7 @@ std::int64_t LeaseBook::FinishedBy(const Client& client) const {
 
 std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
   std::vector<Lease> taken;
-  if (!Informed() || !view_.HasClient(client)) return taken;
+  if (!Informed() || !HasClient(view_, client)) return taken;
   for (Lease lease = done_.NotIn(1); lease <= leases_ && taken.size() < most;
        lease = done_.NotIn(lease + 1)) {
     const auto returned = returned_.find(lease);

@@ -27,7 +27,7 @@ class LeaseBook {
 
   // A view was published, or adopted from a predecessor: leases of clients that are not in it are
   // free. What was done before a restore is not known to be done any more.
-  void OnView(const JobView& view);
+  void OnView(const membership::View& view);
   // The ledger of a slot, of the open tail of `view`.
   void OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& ledger);
   // A client of the newest view says that it holds a lease, as its coordinator's predecessor knew.
@@ -71,7 +71,7 @@ class LeaseBook {
   void Finish(Lease lease);
 
   Lease leases_;
-  JobView view_;
+  membership::View view_;
   ViewNumber since_ = 0;  // ledgers of this view and later ones count
   LeaseLedger done_;
   std::map<Lease, Client> holders_;

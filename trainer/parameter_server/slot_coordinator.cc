@@ -13,20 +13,20 @@ namespace starling::parameter_server {
 namespace {
 
 namespace pb = v1alpha1;
-using membership::Attendance;
+using membership::FailureDetector;
+using membership::Role;
 using membership::Summary;
 
 // A process of this pod is in the view, or in one that the view tells of.
-bool HasPod(const JobView& view, const std::string& pod_uid) {
+bool HasPod(const View& view, const std::string& pod_uid) {
   const auto of_pod = [&](const MemberId& id) { return id.pod_uid == pod_uid; };
-  const auto is = [&](const membership::ViewMember& member) { return of_pod(member.id); };
   const auto was = [&](const membership::PastView& past) {
     return std::any_of(past.members.begin(), past.members.end(), of_pod);
   };
-  return std::any_of(view.servers.begin(), view.servers.end(), is) ||
-         std::any_of(view.clients.begin(), view.clients.end(), is) ||
-         std::any_of(view.slots.begin(), view.slots.end(), [&](const SlotPart& slot) {
-           return std::any_of(slot.since.begin(), slot.since.end(), was);
+  return std::any_of(view.members.begin(), view.members.end(),
+                     [&](const membership::ViewMember& member) { return of_pod(member.id); }) ||
+         std::any_of(view.groups.begin(), view.groups.end(), [&](const ReplicaGroup& group) {
+           return std::any_of(group.since.begin(), group.since.end(), was);
          });
 }
 
@@ -38,7 +38,7 @@ SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpe
         return options;
       }()),
       spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
-      attendance_(options_.common, {kWorkerRole, kServerRole}) {
+      detector_(options_.common, {kWorkerRole, kServerRole}) {
   told_.boot_id = options_.common.boot_id;
   work_ = WorkOf(*spec_, spec_->stop(), /*samples=*/1);
   work_.total = 0;  // until the layout is known
@@ -47,14 +47,14 @@ SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpe
 SlotCoordinator::~SlotCoordinator() = default;
 
 void SlotCoordinator::NoticeGap(absl::Time now) {
-  const absl::Duration gap = attendance_.OnTime(now);
+  const absl::Duration gap = detector_.OnTime(now);
   enough_since_ += gap;
   unwitnessed_since_ += gap;
 }
 
 void SlotCoordinator::OnGrant(const membership::Grant& grant, absl::Time now) {
   NoticeGap(now);
-  if (!attendance_.OnGrant(grant, now)) return;
+  if (!detector_.OnGrant(grant, now)) return;
   turn_ = static_cast<std::int64_t>(grant.incarnation << 32);
   Changed();
   Refresh(now);
@@ -62,10 +62,9 @@ void SlotCoordinator::OnGrant(const membership::Grant& grant, absl::Time now) {
 
 void SlotCoordinator::OnDesired(const membership::Desired& desired, absl::Time now) {
   NoticeGap(now);
-  if (!attendance_.OnDesired(desired)) return;
-  std::erase_if(heard_, [this](const auto& entry) {
-    return attendance_.FindProcess(entry.first) == nullptr;
-  });
+  if (!detector_.OnDesired(desired)) return;
+  std::erase_if(
+      heard_, [this](const auto& entry) { return detector_.FindProcess(entry.first) == nullptr; });
   plan_due_ = absl::InfinitePast();
   Changed();
   Refresh(now);
@@ -73,18 +72,18 @@ void SlotCoordinator::OnDesired(const membership::Desired& desired, absl::Time n
 
 void SlotCoordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
-  attendance_.OnConnected(pod_uid);
+  detector_.OnConnected(pod_uid);
   Refresh(now);
 }
 
 void SlotCoordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
-  if (attendance_.OnDisconnected(pod_uid, now)) Refresh(now);
+  if (detector_.OnDisconnected(pod_uid, now)) Refresh(now);
 }
 
 void SlotCoordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
-  if (attendance_.OnRefused(pod_uid)) Refresh(now);
+  if (detector_.OnRefused(pod_uid)) Refresh(now);
 }
 
 void SlotCoordinator::OnTick(absl::Time now) {
@@ -95,18 +94,18 @@ void SlotCoordinator::OnTick(absl::Time now) {
 void SlotCoordinator::OnReport(const std::string& pod_uid, const membership::Report& report,
                                absl::Time now) {
   NoticeGap(now);
-  const Attendance::Heard heard = attendance_.OnReport(pod_uid, report, now);
-  if (heard == Attendance::Heard::kNothing) return;
-  if (heard == Attendance::Heard::kNewProcess) {
+  const FailureDetector::Heard heard = detector_.OnReport(pod_uid, report, now);
+  if (heard == FailureDetector::Heard::kNothing) return;
+  if (heard == FailureDetector::Heard::kNewProcess) {
     released_.erase(pod_uid);
     leaving_since_.erase(pod_uid);
   }
-  if (heard != Attendance::Heard::kSignOfLife) {
+  if (heard != FailureDetector::Heard::kSignOfLife) {
     Hear(report);
     const std::vector<SlotReport>& slots = heard_.at(pod_uid).slots;
-    attendance_.SettleDoubt(pod_uid, std::any_of(slots.begin(), slots.end(), [](const auto& slot) {
-                              return slot.state.has_value();
-                            }));
+    detector_.SettleDoubt(pod_uid, std::any_of(slots.begin(), slots.end(), [](const auto& slot) {
+                            return slot.state.has_value();
+                          }));
   }
   Refresh(now);
 }
@@ -124,13 +123,13 @@ void SlotCoordinator::Refresh(absl::Time now) {
 
 void SlotCoordinator::Decide(absl::Time now) {
   waiting_.clear();
-  if (!attendance_.grant() || superseded()) return;
+  if (!detector_.grant() || superseded()) return;
   if (!TakeOver(now)) return;
-  if (!attendance_.desired()) {
+  if (!detector_.desired()) {
     waiting_ = "the controller has not yet said how many workers and servers are wanted";
     return;
   }
-  if (attendance_.finished()) return;
+  if (detector_.finished()) return;
   ChooseLayout();
   if (!MakePlan()) return;
   LearnViews();
@@ -148,7 +147,7 @@ void SlotCoordinator::Decide(absl::Time now) {
 // C4: publish nothing until everyone who may have been in a view has reported or has ended.
 bool SlotCoordinator::TakeOver(absl::Time now) {
   if (taken_over_) return true;
-  const ViewNumber newest = attendance_.grant()->newest_view;
+  const ViewNumber newest = detector_.grant()->newest_view;
   const bool witness =
       newest != 0 && std::any_of(heard_.begin(), heard_.end(), [&](const auto& entry) {
         return entry.second.installed >= newest;
@@ -158,7 +157,7 @@ bool SlotCoordinator::TakeOver(absl::Time now) {
       return entry.second.view && HasPod(*entry.second.view, pod_uid);
     });
   };
-  if (!attendance_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
+  if (!detector_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
   taken_over_ = true;
   Changed();
   return true;
@@ -169,47 +168,46 @@ std::string SlotCoordinator::Risked() const {
                       " that only it knows are lost if it comes back");
 }
 
-const JobView* SlotCoordinator::view() const {
+const View* SlotCoordinator::view() const {
   return plan_ && plan_->newest().number != 0 ? &plan_->newest() : nullptr;
 }
 
 membership::Directive SlotCoordinator::DirectiveFor(const std::string& pod_uid) const {
   membership::Directive directive;
-  if (!attendance_.grant()) return directive;
-  directive.incarnation = attendance_.incarnation();
-  if (attendance_.desired()) {
-    directive.settings = attendance_.desired()->settings;
-    directive.finished = attendance_.desired()->finished;
+  if (!detector_.grant()) return directive;
+  directive.incarnation = detector_.incarnation();
+  if (detector_.desired()) {
+    directive.settings = detector_.desired()->settings;
+    directive.finished = detector_.desired()->finished;
   }
-  const auto first_turn = static_cast<std::int64_t>(attendance_.incarnation() << 32);
+  const auto first_turn = static_cast<std::int64_t>(detector_.incarnation() << 32);
   directive.checkpoint_turn = turn_ == first_turn ? 0 : turn_;
-  const Attendance::Process* process = attendance_.FindProcess(pod_uid);
+  const FailureDetector::Process* process = detector_.FindProcess(pod_uid);
   directive.superseded = process != nullptr && process->outdated;
   directive.released = released_.contains(pod_uid);
   if (!taken_over_ || superseded()) return directive;
-  directive.parameter_server = view_bytes_;
-  if (process != nullptr && process->report) {
-    directive.parameter_server += PartFor(process->report->id);
-  }
+  if (const View* newest = view()) directive.view = *newest;
+  directive.parameter_server =
+      PartFor(process != nullptr && process->report ? &process->report->id : nullptr);
   return directive;
 }
 
-// What is this member's alone; two serialized messages in a row are one of all their fields.
-std::string SlotCoordinator::PartFor(const MemberId& id) const {
-  const JobView* newest = view();
-  if (newest == nullptr) return "";
+// What everybody is told of the tables, and what is this member's alone.
+std::string SlotCoordinator::PartFor(const MemberId* id) const {
   pb::ParameterServerDirective part;
-  for (const std::size_t slot : plan_->FetchAhead(id)) {
+  if (layout_) Put(*layout_, *part.mutable_layout());
+  const View* newest = view();
+  if (newest == nullptr || id == nullptr) return part.SerializeAsString();
+  for (const std::size_t slot : plan_->FetchAhead(*id)) {
     part.add_fetch_ahead(static_cast<std::int64_t>(slot));
   }
-  for (const membership::ViewMember& client : newest->clients) {
-    if (client.id != id) continue;
-    part.set_settled(told_settled_);
-    if (!ended_ && !conclude_) {
-      for (const Lease lease : book_->HeldBy({id, client.joined})) part.add_leases(lease);
-    }
-    const membership::ViewMember* first = FirstClient();
-    if (first == nullptr || first->id != id) continue;
+  const membership::ViewMember* client = newest->Find(*id);
+  if (client == nullptr || client->role != Role::kWorker) return part.SerializeAsString();
+  part.set_settled(told_settled_);
+  if (!ended_ && !conclude_) {
+    for (const Lease lease : book_->HeldBy({*id, client->joined})) part.add_leases(lease);
+  }
+  if (FirstClient() == client) {
     part.set_evaluate(evaluate_);
     part.set_conclude(conclude_);
   }
@@ -219,23 +217,17 @@ std::string SlotCoordinator::PartFor(const MemberId& id) const {
 Summary SlotCoordinator::MakeSummary(absl::Time now) const {
   Summary summary;
   summary.boot_id = options_.common.boot_id;
-  if (!attendance_.grant()) return summary;
-  summary.incarnation = attendance_.incarnation();
-  const JobView* newest = view();
+  if (!detector_.grant()) return summary;
+  summary.incarnation = detector_.incarnation();
+  const View* newest = view();
   summary.newest_view =
-      std::max(newest == nullptr ? 0 : newest->number, attendance_.grant()->newest_view);
+      std::max(newest == nullptr ? 0 : newest->number, detector_.grant()->newest_view);
   summary.waiting = waiting_;
   summary.stopped = taken_over_ && Halted() && (newest == nullptr || stopped_);
   summary.view_synced = newest != nullptr && plan_->running();
-  attendance_.FillSummary(
+  detector_.FillSummary(
       summary, released_,
-      [newest](const MemberId& id) {
-        return newest != nullptr &&
-               (newest->HasServer(id) ||
-                std::any_of(newest->clients.begin(), newest->clients.end(),
-                            [&](const membership::ViewMember& one) { return one.id == id; }));
-      },
-      now);
+      [newest](const MemberId& id) { return newest != nullptr && newest->Has(id); }, now);
   FillTraining(summary);
   return summary;
 }
@@ -245,20 +237,17 @@ Summary SlotCoordinator::MakeSummary(absl::Time now) const {
 void SlotCoordinator::FillTraining(Summary& summary) const {
   summary.training = training_;
   summary.settled_step = informed_ || settled_ > 0 ? settled_ : -1;
-  const JobView* newest = view();
+  const View* newest = view();
   const membership::Report* speaker = nullptr;
   std::tuple<bool, bool, bool, std::int64_t> best;
   pb::TrainingReport saved;
   std::optional<std::int64_t> settings;
-  for (const auto& [uid, process] : attendance_.processes()) {
-    const membership::Pod* pod = attendance_.FindPod(uid);
+  for (const auto& [uid, process] : detector_.processes()) {
+    const membership::Pod* pod = detector_.FindPod(uid);
     if (pod == nullptr || !process.report) continue;
     const membership::Report& report = *process.report;
     const bool server = pod->role == kServerRole;
-    const bool here =
-        newest != nullptr && (newest->HasServer(report.id) ||
-                              std::any_of(newest->clients.begin(), newest->clients.end(),
-                                          [&](const auto& one) { return one.id == report.id; }));
+    const bool here = newest != nullptr && newest->Has(report.id);
     if (here) {
       settings =
           std::min(settings.value_or(report.settings_generation), report.settings_generation);

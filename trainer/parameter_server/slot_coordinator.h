@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of jobs with parameter servers, as a pure machine: who is there (Attendance),
-// what the tables are (from the layout that workers report), which view is next (SlotPlan), who
-// works on which batch (LeaseBook, WorkPlan), and when to validate, to save, to halt and to
-// conclude.
+// The coordinator of jobs with parameter servers, as a pure machine: who is there
+// (FailureDetector), what the tables are (from the layout that workers report), which view is next
+// (SlotPlan), who works on which batch (LeaseBook, WorkPlan), and when to validate, to save, to
+// halt and to conclude.
 //
 // All of it is soft: layout, views, ledgers, held leases and turns are reported again to a
 // successor. docs/design/parameter-server.md says what is told to whom; to add something: a row
@@ -19,8 +19,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/membership/attendance.h"
 #include "trainer/membership/coordinator.h"
+#include "trainer/membership/failure_detector.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/lease_book.h"
 #include "trainer/parameter_server/slot_plan.h"
@@ -65,21 +65,19 @@ class SlotCoordinator final : public membership::Coordinator {
   void OnTick(absl::Time now) override;
 
   std::map<std::string, membership::Dial> PodsToDial() const override {
-    return attendance_.PodsToDial();
+    return detector_.PodsToDial();
   }
   membership::Directive DirectiveFor(const std::string& pod_uid) const override;
   membership::Summary MakeSummary(absl::Time now) const override;
-  bool finished() const override { return attendance_.finished(); }
-  bool AllGone() const override { return attendance_.AllGone(); }
+  bool finished() const override { return detector_.finished(); }
+  bool AllGone() const override { return detector_.AllGone(); }
   std::uint64_t directives_version() const override { return directives_version_; }
   std::uint64_t report_version() const override { return report_version_; }
 
-  bool superseded() const { return attendance_.superseded(); }
-  const std::set<std::string>& assumed_terminated() const {
-    return attendance_.assumed_terminated();
-  }
+  bool superseded() const { return detector_.superseded(); }
+  const std::set<std::string>& assumed_terminated() const { return detector_.assumed_terminated(); }
   // The newest view; null before there is one.
-  const JobView* view() const;
+  const View* view() const;
   // The run of batches that are done, from the first on.
   std::int64_t settled() const { return settled_; }
   // All batches are done, in every slot.
@@ -92,8 +90,8 @@ class SlotCoordinator final : public membership::Coordinator {
     bool fresh = false;  // not yet taken into account by LearnWork()
     std::optional<Layout> layout;
     ViewNumber installed = 0;
-    std::optional<JobView> view;  // installed, until the plan has learned it
-    Client self;                  // in that view; workers only
+    std::optional<View> view;  // installed, until the plan has learned it
+    Client self;               // in that view; workers only
     bool broken = false;
     std::vector<SlotReport> slots;
     std::vector<std::pair<std::size_t, LeaseLedger>> ledgers;
@@ -116,7 +114,7 @@ class SlotCoordinator final : public membership::Coordinator {
   void Decide(absl::Time now);
   bool TakeOver(absl::Time now);
   void FillTraining(membership::Summary& summary) const;
-  std::string PartFor(const MemberId& id) const;
+  std::string PartFor(const MemberId* id) const;
   std::string Risked() const;
   void Changed() { ++directives_version_; }
 
@@ -126,7 +124,6 @@ class SlotCoordinator final : public membership::Coordinator {
   bool MakePlan();
   void LearnViews();
   void OnNewest();
-  void EncodeView();
   bool IsServer(const std::string& uid) const;
   const Heard* HeardOf(const MemberId& id) const;
   Census MakeCensus(absl::Time now);
@@ -138,7 +135,7 @@ class SlotCoordinator final : public membership::Coordinator {
   void Evict(Census& census, absl::Time now);
   void NoteLosses(absl::Time now);
   void NoticeUnwitnessed(const Census& census, absl::Time now);
-  void OnPublished(const JobView& next);
+  void OnPublished(const View& next);
   void Release();
 
   // slot_coordinator_work.cc: batches, turns, checkpoints, the end.
@@ -164,7 +161,7 @@ class SlotCoordinator final : public membership::Coordinator {
 
   const Options options_;
   const std::unique_ptr<const v1alpha1::TrainingJobSpec> spec_;
-  membership::Attendance attendance_;
+  membership::FailureDetector detector_;
   std::map<std::string, Heard> heard_;  // by pod UID
   bool taken_over_ = false;
   std::optional<Layout> layout_;
@@ -207,7 +204,6 @@ class SlotCoordinator final : public membership::Coordinator {
   std::string waiting_;
   membership::Training training_;  // the last that was heard
   membership::Summary told_;
-  std::string view_bytes_;  // layout and view, as every directive has them
   std::uint64_t directives_version_ = 0;
   std::uint64_t report_version_ = 0;
 };

@@ -47,8 +47,8 @@ TEST(SlotCoordinator, PodsOfIPv6AreInTheViewWithAddressesThatCanBeDialled) {
   fleet.Start("w0");
   fleet.Settle();
   ASSERT_NE(fleet.coordinator_->view(), nullptr);
-  EXPECT_EQ(fleet.coordinator_->view()->servers[0].address, "[fd00::9]:7072");
-  EXPECT_EQ(fleet.coordinator_->view()->clients[0].address, "[fd00::9]:7072");
+  EXPECT_EQ(fleet.coordinator_->view()->servers()[0].address, "[fd00::9]:7072");
+  EXPECT_EQ(fleet.coordinator_->view()->workers()[0].address, "[fd00::9]:7072");
 }
 
 TEST(SlotCoordinator, FewerThanTheMinimumAreNamed) {
@@ -70,7 +70,7 @@ TEST(SlotCoordinator, AWorkerWithOtherDataIsLeftOutAndTheReasonIsTold) {
   fleet.Start("w1").samples = 39;
   fleet.Settle();
   fleet.Advance(absl::Seconds(1.2));
-  EXPECT_THAT(fleet.coordinator_->view()->clients, SizeIs(1));
+  EXPECT_THAT(fleet.coordinator_->view()->workers(), SizeIs(1));
   EXPECT_THAT(fleet.MemberOf("w1").refused, HasSubstr("39 samples here"));
   EXPECT_EQ(fleet.MemberOf("w0").refused, "");
 }
@@ -91,7 +91,7 @@ TEST(SlotCoordinator, WithoutProofThatTheLastHolderEndedItWaitsForIt) {
   fleet.Advance(absl::Seconds(31));
   EXPECT_GT(fleet.Look().newest_view, before);
   EXPECT_EQ(fleet.Look().incidents.back().reason, "StepsAtRisk");
-  EXPECT_TRUE(fleet.coordinator_->view()->slots[0].restore);
+  EXPECT_TRUE(fleet.coordinator_->view()->groups[0].restore);
 }
 
 TEST(SlotCoordinator, ASuccessorAdoptsTheViewTheTurnsAndWhatIsHeld) {
@@ -154,7 +154,7 @@ TEST(SlotCoordinator, AfterTheTakeoverTimeoutTheSilentCountAsEnded) {
   EXPECT_EQ(fleet.coordinator_->view(), nullptr);
   fleet.Advance(absl::Seconds(1));
   ASSERT_NE(fleet.coordinator_->view(), nullptr);
-  EXPECT_EQ(fleet.coordinator_->view()->servers.size(), 1U);
+  EXPECT_EQ(fleet.coordinator_->view()->servers().size(), 1U);
   EXPECT_EQ(fleet.Look().incidents[0].reason, "StepsAtRisk");
 }
 
@@ -179,8 +179,8 @@ TEST(SlotCoordinator, WhoIsJustStartingWhenASuccessorTakesOverPutsNothingAtRisk)
   fleet.Start("w2");
   fleet.Settle();
   fleet.Advance(absl::Minutes(1));
-  EXPECT_THAT(fleet.coordinator_->view()->servers, SizeIs(2));
-  EXPECT_THAT(fleet.coordinator_->view()->clients, SizeIs(3));
+  EXPECT_THAT(fleet.coordinator_->view()->servers(), SizeIs(2));
+  EXPECT_THAT(fleet.coordinator_->view()->workers(), SizeIs(3));
   EXPECT_THAT(fleet.Look().incidents, IsEmpty());
 }
 
@@ -227,7 +227,7 @@ TEST(SlotCoordinator, ADrainingServerIsReleasedOnceTheOthersHoldItsSlots) {
   fleet.Advance(absl::Seconds(0.2));
   EXPECT_TRUE(fleet["s1"].released);
   EXPECT_TRUE(fleet.MemberOf("s1").drained);
-  EXPECT_EQ(fleet.coordinator_->view()->servers.size(), 1U);
+  EXPECT_EQ(fleet.coordinator_->view()->servers().size(), 1U);
   EXPECT_THAT(fleet.Look().incidents, IsEmpty());
   EXPECT_FALSE(fleet["s0"].released);
 }
@@ -239,12 +239,12 @@ TEST(SlotCoordinator, ALeavingWorkerFinishesWhatItHolds) {
   ASSERT_THAT(fleet["w1"].held, Not(IsEmpty()));
   fleet["w1"].leaving = true;
   fleet.Settle();
-  EXPECT_EQ(fleet.coordinator_->view()->clients.size(), 2U);
+  EXPECT_EQ(fleet.coordinator_->view()->workers().size(), 2U);
   EXPECT_FALSE(fleet["w1"].released);
   fleet.Work("w1");
   fleet.Settle();
   fleet.Advance(absl::Seconds(0.1));
-  EXPECT_EQ(fleet.coordinator_->view()->clients.size(), 1U);
+  EXPECT_EQ(fleet.coordinator_->view()->workers().size(), 1U);
   EXPECT_TRUE(fleet["w1"].released);
   EXPECT_THAT(fleet["w1"].held, IsEmpty());
 }
@@ -310,13 +310,13 @@ TEST(SlotCoordinator, AtTheSecondFailureByBlameAloneTheMostBlamedStaysOutForAWhi
     fleet.Settle();
   };
   fail();
-  EXPECT_EQ(fleet.coordinator_->view()->clients.size(), 3U);
+  EXPECT_EQ(fleet.coordinator_->view()->workers().size(), 3U);
   fail();
-  EXPECT_EQ(fleet.coordinator_->view()->clients.size(), 2U);
+  EXPECT_EQ(fleet.coordinator_->view()->workers().size(), 2U);
   EXPECT_EQ(fleet.Look().incidents.back().reason, "WorkerUnreachable");
   EXPECT_EQ(fleet.Look().incidents.back().pod, "w2");
   fleet.Advance(absl::Seconds(6));
-  EXPECT_EQ(fleet.coordinator_->view()->clients.size(), 3U);
+  EXPECT_EQ(fleet.coordinator_->view()->workers().size(), 3U);
 }
 
 TEST(SlotCoordinator, NobodyIsEvictedWithoutWhomASlotWouldBeLost) {
@@ -328,8 +328,8 @@ TEST(SlotCoordinator, NobodyIsEvictedWithoutWhomASlotWouldBeLost) {
     for (auto& [name, process] : fleet.processes_) fleet.Report(name);
     fleet.Settle();
   }
-  EXPECT_THAT(fleet.coordinator_->view()->servers, SizeIs(1));
-  EXPECT_THAT(fleet.coordinator_->view()->clients, SizeIs(1));
+  EXPECT_THAT(fleet.coordinator_->view()->servers(), SizeIs(1));
+  EXPECT_THAT(fleet.coordinator_->view()->workers(), SizeIs(1));
 }
 
 TEST(SlotCoordinator, WhenTheControllerHasTheResultEverybodyIsTold) {

@@ -14,29 +14,17 @@ namespace starling::parameter_server {
 namespace {
 
 namespace pb = v1alpha1;
-using membership::Attendance;
+using membership::FailureDetector;
 using membership::PodState;
+using membership::Role;
 using membership::ViewMember;
 
 constexpr absl::Duration kReplan = absl::Milliseconds(20);
 
-Presence PresenceOf(membership::Standing standing) {
-  switch (standing) {
-    case membership::Standing::kReporting:
-      return Presence::kReporting;
-    case membership::Standing::kUnclear:
-      return Presence::kUnclear;
-    case membership::Standing::kSilent:
-    case membership::Standing::kGone:
-      break;
-  }
-  return Presence::kSilent;
-}
-
 // Whether a plan could tell the difference: a log that has grown makes none.
 bool SameShape(const Participant& a, const Participant& b) {
   const auto key = [](const Participant& one) {
-    return std::tie(one.id, one.server, one.leaving, one.presence, one.fence, one.broken);
+    return std::tie(one.id, one.server, one.leaving, one.liveness, one.fence, one.broken);
   };
   const auto slot_key = [](const SlotReport& slot) {
     return std::tuple(slot.state ? slot.state->view : 0, slot.state.has_value(), slot.cached,
@@ -56,12 +44,6 @@ bool SameShape(const Census& a, const Census& b) {
                     [](const Participant& x, const Participant& y) { return SameShape(x, y); });
 }
 
-const ViewMember* ClientIn(const JobView& view, const MemberId& id) {
-  const auto found = std::find_if(view.clients.begin(), view.clients.end(),
-                                  [&](const ViewMember& member) { return member.id == id; });
-  return found == view.clients.end() ? nullptr : &*found;
-}
-
 std::string Count(std::size_t count, const char* what) {
   return absl::StrCat(count, " ", what, count == 1 ? "" : "s");
 }
@@ -76,16 +58,14 @@ void SlotCoordinator::Hear(const membership::Report& report) {
   pb::ParameterServerReport from;
   if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server)) return;
   if (from.has_layout()) heard.layout = FromProto(from.layout());
-  heard.installed = from.installed().number();
   heard.broken = from.broken();
-  const JobView* newest = view();
+  const View* newest = view();
+  heard.installed = report.installed ? report.installed->number : 0;
   const bool known = newest != nullptr && newest->number == heard.installed;
-  if (heard.installed != 0 && !known) heard.view = FromProto(from.installed());
-  if (heard.installed != 0) {
-    const JobView& installed = known ? *newest : *heard.view;
-    if (const ViewMember* self = ClientIn(installed, report.id)) {
-      heard.self = {report.id, self->joined};
-    }
+  if (report.installed) {
+    if (!known) heard.view = report.installed;
+    const ViewMember* self = report.installed->Find(report.id);
+    if (self != nullptr && self->role == Role::kWorker) heard.self = {report.id, self->joined};
   }
   for (const pb::SlotReport& slot : from.slots()) heard.slots.push_back(FromProto(slot));
   for (const pb::SlotLedger& ledger : from.ledgers()) {
@@ -105,7 +85,7 @@ void SlotCoordinator::Hear(const membership::Report& report) {
 }
 
 bool SlotCoordinator::IsServer(const std::string& uid) const {
-  const membership::Pod* pod = attendance_.FindPod(uid);
+  const membership::Pod* pod = detector_.FindPod(uid);
   return pod != nullptr && pod->role == kServerRole;
 }
 
@@ -119,7 +99,7 @@ void SlotCoordinator::ChooseLayout() {
   if (layout_) return;
   const Heard* best = nullptr;
   const auto rank = [this](const Heard& heard) {
-    const membership::Pod* pod = attendance_.FindPod(heard.id.pod_uid);
+    const membership::Pod* pod = detector_.FindPod(heard.id.pod_uid);
     return std::tuple(heard.installed != 0, IsServer(heard.id.pod_uid),
                       pod == nullptr ? 0 : -pod->index);
   };
@@ -129,7 +109,6 @@ void SlotCoordinator::ChooseLayout() {
   }
   if (best == nullptr) return;
   layout_ = best->layout;
-  EncodeView();
   Changed();
 }
 
@@ -150,8 +129,8 @@ bool SlotCoordinator::MakePlan() {
   plan.slots = tables->ids;
   plan.placement.replication = static_cast<int>(
       std::max<std::int64_t>(1, spec_->exchange().parameter_server().replication()));
-  plan.incarnation = attendance_.incarnation();
-  plan.newest_view = attendance_.grant()->newest_view;
+  plan.incarnation = detector_.incarnation();
+  plan.newest_view = detector_.grant()->newest_view;
   plan.ahead_patience = options_.ahead_patience;
   plan.balance = options_.balance;
   plan.weights = WeightsOf(*tables);
@@ -176,22 +155,14 @@ void SlotCoordinator::LearnViews() {
 void SlotCoordinator::OnNewest() {
   book_->OnView(plan_->newest());
   progress_in_view_ = false;
-  EncodeView();
   Changed();
-}
-
-void SlotCoordinator::EncodeView() {
-  pb::ParameterServerDirective shared;
-  if (layout_) Put(*layout_, *shared.mutable_layout());
-  if (const JobView* newest = view()) Put(*newest, *shared.mutable_view());
-  view_bytes_ = shared.SerializeAsString();
 }
 
 // A worker whose model or data are not those of the tables would push nonsense.
 bool SlotCoordinator::Admitted(const std::string& uid) {
   const auto heard = heard_.find(uid);
   if (heard == heard_.end() || !heard->second.layout || !layout_) return false;
-  Attendance::Process& process = attendance_.processes().at(uid);
+  FailureDetector::Process& process = detector_.processes().at(uid);
   const bool fits = *heard->second.layout == *layout_;
   process.not_admitted =
       fits ? ""
@@ -204,8 +175,7 @@ bool SlotCoordinator::Admitted(const std::string& uid) {
 
 // A client that leaves finishes what it holds before it is out of the view.
 bool SlotCoordinator::KeepWhileWorking(const MemberId& id, absl::Time now) {
-  const JobView* newest = view();
-  const ViewMember* client = newest == nullptr ? nullptr : ClientIn(*newest, id);
+  const ViewMember* client = view() == nullptr ? nullptr : view()->Find(id);
   if (client == nullptr || book_->HeldBy({id, client->joined}).empty()) return false;
   const absl::Time since = leaving_since_.emplace(id.pod_uid, now).first->second;
   return now - since < options_.drain_patience;
@@ -213,29 +183,29 @@ bool SlotCoordinator::KeepWhileWorking(const MemberId& id, absl::Time now) {
 
 std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod& pod,
                                                           absl::Time now) {
-  const Attendance::Process* process = attendance_.FindProcess(pod.uid);
+  const FailureDetector::Process* process = detector_.FindProcess(pod.uid);
   const bool heard = process != nullptr && process->report;
   Participant one;
   one.id = heard ? process->report->id : MemberId{pod.uid, 0};
-  const membership::Standing standing = attendance_.StandingOf(one.id, taken_over_, now);
-  if (standing == membership::Standing::kGone) return std::nullopt;
+  const Liveness liveness = detector_.LivenessOf(one.id, taken_over_, now);
+  if (liveness == Liveness::kGone) return std::nullopt;
   one.server = pod.role == kServerRole;
   if (!one.server && !Admitted(pod.uid)) return std::nullopt;
   one.pod = pod.name;
   one.node = pod.node;
   one.address = net::ToString({pod.ip, net::kDataPort});
   one.index = pod.index;
-  one.leaving = attendance_.IsLeaving(one.id);
+  one.leaving = detector_.IsLeaving(one.id);
   if (one.leaving && !one.server && KeepWhileWorking(one.id, now)) one.leaving = false;
-  one.presence = PresenceOf(standing);
+  one.liveness = liveness;
   if (heard && process->held_until > now) {
-    one.presence = Presence::kSilent;
-    attendance_.processes().at(pod.uid).not_admitted =
+    one.liveness = Liveness::kSilent;
+    detector_.processes().at(pod.uid).not_admitted =
         "other members could not reach it; it is tried again soon";
   } else if (heard && one.server) {
-    attendance_.processes().at(pod.uid).not_admitted.clear();
+    detector_.processes().at(pod.uid).not_admitted.clear();
   }
-  if (heard && process->outdated) one.presence = Presence::kUnclear;
+  if (heard && process->outdated) one.liveness = Liveness::kUnclear;
   if (const Heard* said = HeardOf(one.id)) {
     one.fence = said->installed;
     one.broken = said->broken;
@@ -245,13 +215,13 @@ std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod&
 }
 
 Census SlotCoordinator::MakeCensus(absl::Time now) {
-  const membership::Desired& desired = *attendance_.desired();
+  const membership::Desired& desired = *detector_.desired();
   Census census;
   census.servers = desired.servers;
   census.clients = desired.workers;
   census.min_servers = std::max<std::int64_t>(1, desired.min_servers);
   census.min_clients = std::max<std::int64_t>(1, desired.min_workers);
-  for (const auto& [uid, pod] : attendance_.pods()) {
+  for (const auto& [uid, pod] : detector_.pods()) {
     if (std::optional<Participant> one = ParticipantOf(pod, now)) {
       census.participants.push_back(*std::move(one));
     }
@@ -267,10 +237,10 @@ bool SlotCoordinator::MayBegin(const Census& census, absl::Time now) {
   for (const bool servers : {true, false}) {
     const auto there = std::count_if(
         census.participants.begin(), census.participants.end(), [&](const Participant& one) {
-          return one.server == servers && one.presence == Presence::kReporting && !one.leaving;
+          return one.server == servers && one.liveness == Liveness::kReporting && !one.leaving;
         });
     std::int64_t live = 0;
-    for (const auto& [uid, pod] : attendance_.pods()) {
+    for (const auto& [uid, pod] : detector_.pods()) {
       live += pod.state == PodState::kLive && (pod.role == kServerRole) == servers ? 1 : 0;
     }
     const std::int64_t wanted = servers ? census.servers : census.clients;
@@ -304,7 +274,7 @@ void SlotCoordinator::Replan(absl::Time now) {
   plan_due_ = now + kReplan;
   census_ = census;
   Evict(census, now);
-  const std::optional<JobView> next = plan_->Plan(census, now);
+  const std::optional<View> next = plan_->Plan(census, now);
   NoticeUnwitnessed(census, now);
   Changed();  // what is to be fetched ahead, perhaps
   if (!next) return;
@@ -312,13 +282,11 @@ void SlotCoordinator::Replan(absl::Time now) {
   OnPublished(*next);
 }
 
-void SlotCoordinator::OnPublished(const JobView& next) {
-  const bool restores = std::any_of(next.slots.begin(), next.slots.end(),
-                                    [](const SlotPart& part) { return part.restore; });
-  if (restores && informed_) before_restore_ = static_cast<std::int64_t>(book_->done());
-  attendance_.NoteRepair(next.number,
-                         absl::StrCat(Count(next.clients.size(), "worker"), " and ",
-                                      Count(next.servers.size(), "parameter server"), " go on"));
+void SlotCoordinator::OnPublished(const View& next) {
+  if (next.Restores() && informed_) before_restore_ = static_cast<std::int64_t>(book_->done());
+  detector_.NoteRepair(next.number,
+                       absl::StrCat(Count(next.workers().size(), "worker"), " and ",
+                                    Count(next.servers().size(), "parameter server"), " go on"));
   OnNewest();
 }
 
@@ -332,7 +300,7 @@ void SlotCoordinator::Evict(Census& census, absl::Time now) {
   }
   std::map<MemberId, int> blame;
   for (const Participant& one : census.participants) {
-    const membership::Report* report = attendance_.ReportOf(one.id);
+    const membership::Report* report = detector_.ReportOf(one.id);
     if (report == nullptr || !one.broken || one.fence != view()->number) continue;
     for (const MemberId& id : report->unreachable) ++blame[id];
   }
@@ -341,23 +309,23 @@ void SlotCoordinator::Evict(Census& census, absl::Time now) {
     return std::tuple(blame[one.id], !one.server, one.index);
   };
   for (Participant& one : census.participants) {
-    if (!blame.contains(one.id) || one.presence != Presence::kReporting) continue;
+    if (!blame.contains(one.id) || one.liveness != Liveness::kReporting) continue;
     if (worst == nullptr || rank(one) > rank(*worst)) worst = &one;
   }
   if (worst == nullptr) return;
   Census rest = census;
-  rest.participants[static_cast<std::size_t>(worst - census.participants.data())].presence =
-      Presence::kSilent;
+  rest.participants[static_cast<std::size_t>(worst - census.participants.data())].liveness =
+      Liveness::kSilent;
   SlotPlan trial = *plan_;
-  const std::optional<JobView> without = trial.Plan(rest, now);
-  const auto size = [](const std::vector<ViewMember>& members) {
+  const std::optional<View> without = trial.Plan(rest, now);
+  const auto size = [](std::span<const ViewMember> members) {
     return static_cast<std::int64_t>(members.size());
   };
-  if (!without || size(without->clients) < std::min(census.clients, census.min_clients) ||
-      size(without->servers) < std::min(census.servers, census.min_servers)) {
+  if (!without || size(without->workers()) < std::min(census.clients, census.min_clients) ||
+      size(without->servers()) < std::min(census.servers, census.min_servers)) {
     return;
   }
-  attendance_.processes().at(worst->id.pod_uid).held_until = now + options_.common.blame_hold;
+  detector_.processes().at(worst->id.pod_uid).held_until = now + options_.common.blame_hold;
   membership::Incident incident;
   incident.id = worst->id;
   incident.record.time = now;
@@ -366,19 +334,17 @@ void SlotCoordinator::Evict(Census& census, absl::Time now) {
   incident.record.message = absl::StrCat("it answers the coordinator, but ", blame[worst->id],
                                          " other members cannot reach it; it stays out for ",
                                          absl::FormatDuration(options_.common.blame_hold));
-  attendance_.AddIncident(std::move(incident));
+  detector_.AddIncident(std::move(incident));
   census = std::move(rest);
 }
 
 void SlotCoordinator::NoteLosses(absl::Time now) {
-  const JobView* newest = view();
+  const View* newest = view();
   if (newest == nullptr) return;
-  for (const auto* members : {&newest->servers, &newest->clients}) {
-    const char* role = members == &newest->servers ? "ParameterServer" : "Worker";
-    for (const ViewMember& member : *members) {
-      const membership::Standing standing = attendance_.StandingOf(member.id, taken_over_, now);
-      attendance_.NoteLoss(member.id, member.pod, role, standing, now);
-    }
+  for (const ViewMember& member : newest->members) {
+    const char* role = member.role == Role::kServer ? "ParameterServer" : "Worker";
+    const Liveness liveness = detector_.LivenessOf(member.id, taken_over_, now);
+    detector_.NoteLoss(member.id, member.pod, role, liveness, now);
   }
 }
 
@@ -392,11 +358,11 @@ void SlotCoordinator::NoticeUnwitnessed(const Census& census, absl::Time now) {
   if (now - unwitnessed_since_ < options_.common.takeover_timeout) return;
   std::set<std::string> silent;
   for (const Participant& one : census.participants) {
-    const membership::Standing standing = attendance_.StandingOf(one.id, taken_over_, now);
-    if (one.server && standing == membership::Standing::kSilent) silent.insert(one.id.pod_uid);
+    const Liveness liveness = detector_.LivenessOf(one.id, taken_over_, now);
+    if (one.server && liveness == Liveness::kSilent) silent.insert(one.id.pod_uid);
   }
   unwitnessed_since_ = absl::InfiniteFuture();
-  if (!silent.empty()) attendance_.AssumeTerminated(silent, Risked(), now);
+  if (!silent.empty()) detector_.AssumeTerminated(silent, Risked(), now);
 }
 
 // C3: whoever leaves may go once a view without it runs. Where all servers go at once, nobody is
@@ -405,13 +371,12 @@ void SlotCoordinator::NoticeUnwitnessed(const Census& census, absl::Time now) {
 void SlotCoordinator::Release() {
   const bool halted = stopped_ && Halted();
   const bool all_saved = halted || (halt_turn_ != 0 && ServersLeave() && SavedByAll(halt_turn_));
-  for (const auto& [uid, process] : attendance_.processes()) {
+  for (const auto& [uid, process] : detector_.processes()) {
     if (!process.report || released_.contains(uid)) continue;
     const MemberId& id = process.report->id;
-    if (!attendance_.IsLeaving(id)) continue;
-    const JobView* newest = view();
-    const bool there =
-        newest != nullptr && (newest->HasServer(id) || ClientIn(*newest, id) != nullptr);
+    if (!detector_.IsLeaving(id)) continue;
+    const View* newest = view();
+    const bool there = newest != nullptr && newest->Has(id);
     // An omitted one (it was not admitted) is in no view either.
     const bool free = newest == nullptr || (!there && plan_->running()) || all_saved;
     if (!free) continue;

@@ -67,7 +67,7 @@ void SlotCoordinator::NoteRepeated() {
   const std::int64_t leases = before - static_cast<std::int64_t>(book_->done());
   const std::int64_t lost = (leases + work_.portions - 1) / work_.portions;
   if (lost <= 0) return;
-  for (membership::Incident& incident : attendance_.incidents()) {
+  for (membership::Incident& incident : detector_.incidents()) {
     if (incident.record.recovery || incident.repaired_by == 0) continue;
     incident.record.repeated_steps = lost;
     absl::StrAppend(&incident.record.message, "; ", lost, lost == 1 ? " batch is" : " batches are",
@@ -81,7 +81,7 @@ void SlotCoordinator::FollowRecovery(absl::Time now) {
   const bool works = progress_in_view_ || (plan_->running() && book_->outstanding() == 0 &&
                                            (over_since_ <= now || Halted()));
   if (!works) return;
-  for (membership::Incident& incident : attendance_.incidents()) {
+  for (membership::Incident& incident : detector_.incidents()) {
     if (incident.record.recovery || incident.repaired_by == 0) continue;
     if (incident.repaired_by > view()->number) continue;
     incident.record.recovery = now - incident.record.time;
@@ -106,21 +106,21 @@ void SlotCoordinator::CountPace(const Client& client, absl::Time now) {
 }
 
 const ViewMember* SlotCoordinator::FirstClient() const {
-  const JobView* newest = view();
-  if (newest == nullptr) return nullptr;
-  for (const ViewMember& client : newest->clients) {
-    if (!attendance_.IsLeaving(client.id)) return &client;
+  if (view() == nullptr) return nullptr;
+  const std::span<const ViewMember> clients = view()->workers();
+  for (const ViewMember& client : clients) {
+    if (!detector_.IsLeaving(client.id)) return &client;
   }
-  return newest->clients.empty() ? nullptr : &newest->clients.front();
+  return clients.empty() ? nullptr : clients.data();
 }
 
 bool SlotCoordinator::Halted() const {
-  return attendance_.desired() && attendance_.desired()->settings.halt;
+  return detector_.desired() && detector_.desired()->settings.halt;
 }
 
 bool SlotCoordinator::EnoughToWork() const {
-  const auto clients = static_cast<std::int64_t>(view()->clients.size());
-  const auto servers = static_cast<std::int64_t>(view()->servers.size());
+  const auto clients = static_cast<std::int64_t>(view()->workers().size());
+  const auto servers = static_cast<std::int64_t>(view()->servers().size());
   return clients >= std::min(census_.clients, census_.min_clients) &&
          servers >= std::min(census_.servers, census_.min_servers);
 }
@@ -134,13 +134,14 @@ std::size_t SlotCoordinator::Wanted(const Client& client, std::int64_t left) con
     const double ahead = pace->second.per_second * absl::ToDoubleSeconds(options_.work_ahead);
     wanted = std::clamp(static_cast<std::size_t>(std::ceil(ahead)) + 1, kFewest, kMost);
   }
-  const auto clients = static_cast<std::int64_t>(std::max<std::size_t>(1, view()->clients.size()));
+  const auto clients =
+      static_cast<std::int64_t>(std::max<std::size_t>(1, view()->workers().size()));
   const std::int64_t share = (left + 2 * clients - 1) / (2 * clients);
   return std::min(wanted, static_cast<std::size_t>(std::max<std::int64_t>(1, share)));
 }
 
 void SlotCoordinator::UpdateWork() {
-  const membership::Settings& settings = attendance_.desired()->settings;
+  const membership::Settings& settings = detector_.desired()->settings;
   if (work_.total != 0 && settings.values == settings_) return;
   settings_ = settings.values;
   const absl::StatusOr<v1alpha1::Settings> changed = membership::ParseSettings(settings);
@@ -156,12 +157,12 @@ void SlotCoordinator::GiveWork(absl::Time now) {
     return Deal(Able(nullptr), Begun());
   }
   if (!EnoughToWork()) {
-    waiting_ = absl::StrCat("waits for more members: ", view()->clients.size(), " workers and ",
-                            view()->servers.size(), " parameter servers are there, at least ",
+    waiting_ = absl::StrCat("waits for more members: ", view()->workers().size(), " workers and ",
+                            view()->servers().size(), " parameter servers are there, at least ",
                             census_.min_clients, " and ", census_.min_servers, " are needed");
     return;
   }
-  std::erase_if(paces_, [&](const auto& pace) { return !view()->HasClient(pace.first); });
+  std::erase_if(paces_, [&](const auto& pace) { return !HasClient(*view(), pace.first); });
   const ViewMember* first = FirstClient();
   // The first values before anything else, then what is to be one client's alone.
   const bool alone = !book_->Done(kFirstValues) || settled_ < work_.warm_start;
@@ -185,8 +186,8 @@ void SlotCoordinator::GiveWork(absl::Time now) {
 // Who may be given work; `alone`: nobody else.
 std::vector<Client> SlotCoordinator::Able(const ViewMember* alone) const {
   std::vector<Client> able;
-  for (const ViewMember& member : view()->clients) {
-    if (attendance_.IsLeaving(member.id) || (alone != nullptr && alone != &member)) continue;
+  for (const ViewMember& member : view()->workers()) {
+    if (detector_.IsLeaving(member.id) || (alone != nullptr && alone != &member)) continue;
     able.push_back({member.id, member.joined});
   }
   return able;
@@ -221,7 +222,7 @@ void SlotCoordinator::Deal(const std::vector<Client>& able, std::int64_t batch) 
 }
 
 bool SlotCoordinator::NobodyHolds() const {
-  return std::all_of(view()->clients.begin(), view()->clients.end(), [this](const ViewMember& one) {
+  return std::ranges::all_of(view()->workers(), [this](const ViewMember& one) {
     const Heard* said = HeardOf(one.id);
     return said == nullptr || said->held.empty();
   });
@@ -246,24 +247,23 @@ void SlotCoordinator::Judge(absl::Time now) {
 }
 
 bool SlotCoordinator::SavedByAll(std::int64_t turn) const {
-  const std::vector<ViewMember>& servers = view()->servers;
-  return std::all_of(servers.begin(), servers.end(), [&](const ViewMember& server) {
-    const membership::Report* report = attendance_.ReportOf(server.id);
+  return std::ranges::all_of(view()->servers(), [&](const ViewMember& server) {
+    const membership::Report* report = detector_.ReportOf(server.id);
     return report != nullptr && report->checkpoint_turn >= turn;
   });
 }
 
 // Everyone who holds anything was asked to go: nobody takes over what they have.
 bool SlotCoordinator::ServersLeave() const {
-  const JobView* newest = view();
-  return newest != nullptr &&
-         std::all_of(newest->servers.begin(), newest->servers.end(),
-                     [this](const ViewMember& server) { return attendance_.IsLeaving(server.id); });
+  return view() != nullptr &&
+         std::ranges::all_of(view()->servers(), [this](const ViewMember& server) {
+           return detector_.IsLeaving(server.id);
+         });
 }
 
 void SlotCoordinator::TakeTurn(absl::Time now) {
   if (view() == nullptr || !informed_) return;
-  const auto first_turn = static_cast<std::int64_t>(attendance_.incarnation() << 32);
+  const auto first_turn = static_cast<std::int64_t>(detector_.incarnation() << 32);
   const bool saved = SavedByAll(turn_);
   if (saved && turn_ != first_turn) saved_settled_ = turn_settled_;
   if (Halted() || ServersLeave()) {
@@ -277,7 +277,7 @@ void SlotCoordinator::TakeTurn(absl::Time now) {
   }
   halt_turn_ = 0;
   stopped_ = false;
-  const absl::Duration interval = absl::Milliseconds(attendance_.desired()->checkpoint_interval_ms);
+  const absl::Duration interval = absl::Milliseconds(detector_.desired()->checkpoint_interval_ms);
   if (interval <= absl::ZeroDuration()) return;
   if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
   if (now < turn_due_ || settled_ <= turn_settled_ || !plan_->running()) return;

@@ -299,12 +299,12 @@ TEST(SlotCoordinator, AServersDeathCostsNothingWhereAnotherHasItsSlots) {
   fleet.Kill("s1");
   fleet.Settle();
   EXPECT_EQ(fleet.Look().incidents[0].reason, "ParameterServerLost");
-  EXPECT_EQ(fleet.coordinator_->view()->servers.size(), 1U);
+  EXPECT_EQ(fleet.coordinator_->view()->servers().size(), 1U);
   EXPECT_EQ(fleet.Look().settled_step, static_cast<std::int64_t>(done) - 1);
   fleet.Start("s1", membership::LastExit{0, 9, "", 5});
   fleet.Settle();
   fleet.Advance(absl::Seconds(0.2));
-  EXPECT_EQ(fleet.coordinator_->view()->slots[0].chain.size(), 2U);
+  EXPECT_EQ(fleet.coordinator_->view()->groups[0].members.size(), 2U);
   EXPECT_EQ(fleet.Look().incidents[0].exit->signal, 9);
   EXPECT_EQ(fleet.repeated_, 0);
 }
@@ -325,7 +325,7 @@ TEST(SlotCoordinator, WhatARestoreLosesIsDoneAgainAndTold) {
   fleet.Settle();
   fleet.Start("s0");
   fleet.Settle();
-  EXPECT_TRUE(fleet.coordinator_->view()->slots[0].restore);
+  EXPECT_TRUE(fleet.coordinator_->view()->groups[0].restore);
   EXPECT_GT(fleet["w0"].joined(), joined);
   EXPECT_EQ(fleet.Look().settled_step, 3);
   EXPECT_EQ(fleet.Look().incidents[0].repeated_steps, 5);

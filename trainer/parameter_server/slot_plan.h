@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator's rules for jobs with parameter servers (C0 to C5 of docs/design/protocol.md, for
-// every slot by itself), as a pure machine: it is told who answers and what each server holds, and
-// says which view to publish, whose cache is to be filled ahead, and who may go.
+// The coordinator's rules for views of jobs with parameter servers (docs/design/protocol.md), as a
+// pure machine: it is told who answers and what each server holds, and says which view to publish,
+// whose cache is to be filled ahead, and who may go. What makes a chain safe (its history, the
+// witness rule, waivers, restores) is in membership::GroupHistory, one a slot; here is where chains
+// are to lie, and when a view is due.
+//
+//   C0 first view      Plan(), until enough servers are there
+//   C1 repair          TroubleIn(), Compose(planned = false)
+//   C2 planned change  IsRunning(), Compose(planned = true): join first, drain after
+//   C3 release         Released()
+//   C4 take-over       HeardAll()
 //
 // Workers are clients: they come and go by any view and are never in a chain. Servers come in two
 // views: the first lets them reach the others and fill their caches, the next puts them into the
@@ -22,6 +30,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "trainer/membership/failure_detector.h"
+#include "trainer/membership/group_history.h"
 #include "trainer/parameter_server/balance.h"
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/shard_map.h"
@@ -29,40 +39,18 @@
 
 namespace starling::parameter_server {
 
-// One slot in a view: its chain, head first, with the history that the witness rule needs.
-struct SlotPart {
-  std::vector<MemberId> chain;
-  std::vector<membership::PastView> since;
-  std::vector<ViewNumber> waived;
-  bool restore = false;
-  // A server that was too busy gave it up: the slot stays where it was put while its servers do.
-  bool by_load = false;
-  bool operator==(const SlotPart&) const = default;
-};
+using membership::Liveness;
+using membership::ReplicaGroup;
+using membership::View;
 
-// A view of a job with parameter servers; it takes effect at once.
-struct JobView {
-  ViewNumber number = 0;
-  std::vector<membership::ViewMember> servers;  // all that can be reached, in chains or not
-  std::vector<membership::ViewMember> clients;
-  std::vector<SlotPart> slots;  // in the map's order
-
-  bool HasServer(const MemberId& id) const;
-  bool HasClient(const Client& client) const;
-  bool operator==(const JobView&) const = default;
-};
-
+// In a view of a job with parameter servers the groups are the slots' replica chains, in the map's
+// order.
+bool HasClient(const View& view, const Client& client);
 // What the machines of one slot, and of one client, are told of it.
-SlotView SlotViewOf(const JobView& view, std::size_t slot);
-ClientView ClientViewOf(const JobView& view, const MemberId& client);
+SlotView SlotViewOf(const View& view, std::size_t slot);
+ClientView ClientViewOf(const View& view, const MemberId& client);
 // Ranks of the view's mesh: the servers, then the clients.
-std::vector<MemberId> RanksOf(const JobView& view);
-
-enum class Presence {
-  kReporting,
-  kUnclear,  // not heard yet, by a coordinator that has just begun
-  kSilent,   // does not answer; it may live
-};
+std::vector<MemberId> RanksOf(const View& view);
 
 // What a server says of one slot.
 struct SlotReport {
@@ -83,9 +71,9 @@ struct Participant {
   std::int64_t index = 0;
   bool server = false;
   bool leaving = false;
-  Presence presence = Presence::kUnclear;
-  ViewNumber fence = 0;  // the view that it has installed
-  bool broken = false;   // and whose links have ended
+  Liveness liveness = Liveness::kUnclear;  // never kGone: who has ended is in no census
+  ViewNumber fence = 0;                    // the view that it has installed
+  bool broken = false;                     // and whose links have ended
   std::vector<SlotReport> slots;
 };
 
@@ -101,8 +89,6 @@ struct Census {
 // Every safety rule as a switch, on in programs.
 struct PlanRules {
   membership::Rules sync;       // among them that a successor hears everyone first (C4)
-  bool prune_synced = true;     // a view is forgotten only once a later one is synced by all
-  bool waive_ended = true;      // a view is waived only if all its members have ended
   bool restart_clients = true;  // where a slot is restored all clients start over (S7)
 };
 
@@ -127,11 +113,11 @@ class SlotPlan {
   explicit SlotPlan(Options options);
 
   // A view that some member has installed.
-  void Learn(const JobView& view);
+  void Learn(const View& view);
   // The next view, if there is to be one. Call it on every change and every 50 ms or so.
-  std::optional<JobView> Plan(const Census& census, absl::Time now);
+  std::optional<View> Plan(const Census& census, absl::Time now);
 
-  const JobView& newest() const { return newest_; }
+  const View& newest() const { return newest_; }
   // Whether all servers of the newest view have synced all of their slots, and nothing broke.
   bool running() const { return running_; }
   // The slots of which a server is to fetch a copy ahead.
@@ -146,39 +132,34 @@ class SlotPlan {
   bool unwitnessed() const { return unwitnessed_; }
 
  private:
-  using Chain = std::vector<MemberId>;
+  using Chain = membership::Members;
   enum class Trouble { kNone, kBroken, kLost, kGone };
 
   const Participant* Find(const MemberId& id) const;
   const Participant* Reporting(const MemberId& id) const;
   const SlotReport* ReportOf(const MemberId& server, std::size_t slot) const;
   bool Ended(const MemberId& id) const;
-  bool AllEnded(const Chain& chain) const;
   void Fold();
-  void Prune(std::size_t slot);
-  bool SyncedByAll(std::size_t slot, ViewNumber view, const Chain& chain) const;
   bool HeardAll();
   bool IsRunning() const;
   Trouble TroubleIn(absl::Time now);
   std::vector<const Participant*> Staying(bool servers) const;
-  std::optional<JobView> Compose(bool planned, absl::Time now);
+  std::optional<View> Compose(bool planned, absl::Time now);
   bool Ready(std::size_t slot, const MemberId& server) const;
   std::size_t ChainLength(std::size_t servers) const;
   Chain PlacedByLoad(std::size_t slot, const Chain& servers) const;
   std::vector<Chain> Targets(const Chain& servers) const;
   void Relieve(const Chain& servers, absl::Time now);
   Chain ChainFor(std::size_t slot, const Chain& target, bool move) const;
-  bool Witness(std::size_t slot, SlotPart& part);
-  void NameClients(JobView& view) const;
-  bool Changes(const JobView& view) const;
+  std::optional<ReplicaGroup> Form(std::size_t slot, Chain chain);
+  void NameMembers(const Chain& servers, View& view) const;
+  bool Changes(const View& view) const;
 
   const Options options_;
   Census census_;
   std::map<MemberId, const Participant*> known_;  // into census_
-  JobView newest_;
-  // Per slot: the chains of views published and not overtaken, and what each server has synced.
-  std::vector<std::map<ViewNumber, Chain>> past_;
-  std::vector<std::map<MemberId, ViewNumber>> synced_;
+  View newest_;
+  std::vector<membership::GroupHistory> groups_;  // one a slot
   std::map<MemberId, std::vector<std::size_t>> ahead_;
   absl::Time ahead_since_ = absl::InfiniteFuture();
   absl::Time broken_since_ = absl::InfiniteFuture();

@@ -18,8 +18,8 @@ SlotPlan::Chain SlotPlan::PlacedByLoad(std::size_t slot, const Chain& servers) c
   Chain chain;
   if (move_ && move_->slot == slot) {
     chain = move_->chain;
-  } else if (newest_.number != 0 && newest_.slots[slot].by_load) {
-    const Chain& whole = newest_.slots[slot].chain;
+  } else if (newest_.number != 0 && newest_.groups[slot].by_load) {
+    const Chain& whole = newest_.groups[slot].members;
     if (whole.size() >= length) chain.assign(whole.end() - static_cast<int>(length), whole.end());
   }
   const bool stays =
@@ -34,7 +34,7 @@ SlotPlan::Chain SlotPlan::PlacedByLoad(std::size_t slot, const Chain& servers) c
 std::vector<SlotPlan::Chain> SlotPlan::Targets(const Chain& servers) const {
   const Chains placed = Place(options_.slots, servers, options_.weights, options_.placement);
   std::vector<Chain> targets;
-  for (std::size_t slot = 0; slot < past_.size(); ++slot) {
+  for (std::size_t slot = 0; slot < groups_.size(); ++slot) {
     Chain& target = targets.emplace_back(PlacedByLoad(slot, servers));
     const auto by_hash = placed.find(options_.slots[slot]);
     if (target.empty() && by_hash != placed.end()) target = by_hash->second;
@@ -46,9 +46,9 @@ std::vector<SlotPlan::Chain> SlotPlan::Targets(const Chain& servers) const {
 // move one of its slots?
 void SlotPlan::Relieve(const Chain& servers, absl::Time now) {
   std::vector<BusySlot> slots;
-  for (std::size_t slot = 0; slot < past_.size(); ++slot) {
+  for (std::size_t slot = 0; slot < groups_.size(); ++slot) {
     BusySlot& busy = slots.emplace_back();
-    busy.chain = newest_.slots[slot].chain;
+    busy.chain = newest_.groups[slot].members;
     const auto weight = options_.weights.find(options_.slots[slot]);
     if (weight != options_.weights.end()) busy.weight = weight->second;
     for (const MemberId& id : busy.chain) {

@@ -39,7 +39,7 @@ class BusyJob : public Job {
     std::vector<std::int64_t> burdens(ids_.size());
     for (std::size_t slot = 0; slot < loads.size(); ++slot) {
       for (std::size_t i = 0; i < ids_.size(); ++i) {
-        if (In(plan().newest().slots[slot].chain, ids_[i])) burdens[i] += loads[slot];
+        if (In(plan().newest().groups[slot].members, ids_[i])) burdens[i] += loads[slot];
       }
     }
     return burdens;
@@ -47,8 +47,8 @@ class BusyJob : public Job {
   // All slots of the first server are hot.
   std::vector<std::int64_t> HotOnes() {
     std::vector<std::int64_t> loads;
-    for (const SlotPart& part : plan().newest().slots) {
-      loads.push_back(In(part.chain, ids_[0]) ? 50'000'000 : 1'000'000);
+    for (const ReplicaGroup& part : plan().newest().groups) {
+      loads.push_back(In(part.members, ids_[0]) ? 50'000'000 : 1'000'000);
     }
     return loads;
   }
@@ -66,8 +66,8 @@ TEST(SlotPlanTest, HotSlotsMoveOneByOneFromAServerThatIsTooBusyAndThenStay) {
   EXPECT_EQ(job.Look(absl::Seconds(2), loads), 2) << "out of one chain by way of both servers";
   int moved = 0;
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
-    const SlotPart& part = job.plan().newest().slots[slot];
-    EXPECT_EQ(part.by_load, part.chain != before.slots[slot].chain);
+    const ReplicaGroup& part = job.plan().newest().groups[slot];
+    EXPECT_EQ(part.by_load, part.members != before.groups[slot].members);
     EXPECT_FALSE(part.restore);
     moved += part.by_load ? 1 : 0;
   }
@@ -94,18 +94,18 @@ TEST(SlotPlanTest, WithoutLoadsAHotServerStaysHot) {
 TEST(SlotPlanTest, WhoKnowsOnlyTheNewestViewLeavesSlotsWhereLoadHasPutThem) {
   BusyJob job(1, 2);
   job.Look(absl::Seconds(6), job.HotOnes());
-  const JobView view = job.plan().newest();
+  const View view = job.plan().newest();
   BusyJob successor(1, 2);
   successor.plan().Learn(view);
   successor.Follow();
   EXPECT_EQ(successor.Settle(), 0);
   EXPECT_EQ(successor.plan().newest(), view);
   // Until a server there has gone.
-  for (const SlotPart& part : view.slots) {
-    if (part.by_load) successor.End(part.chain.back());
+  for (const ReplicaGroup& part : view.groups) {
+    if (part.by_load) successor.End(part.members.back());
   }
   successor.Settle();
-  for (const SlotPart& part : successor.plan().newest().slots) EXPECT_FALSE(part.by_load);
+  for (const ReplicaGroup& part : successor.plan().newest().groups) EXPECT_FALSE(part.by_load);
 }
 
 TEST(SlotPlanTest, AMoveThatCannotBeMadeAnyMoreIsForgotten) {
@@ -119,8 +119,8 @@ TEST(SlotPlanTest, AMoveThatCannotBeMadeAnyMoreIsForgotten) {
   EXPECT_THAT(job.plan().FetchAhead(job.ids()[1]), SizeIs(1));  // one at a time
   job.At(job.ids()[1]).leaving = true;
   job.Settle();
-  for (const SlotPart& part : job.plan().newest().slots) {
-    EXPECT_THAT(part.chain, ElementsAre(job.ids()[0]));
+  for (const ReplicaGroup& part : job.plan().newest().groups) {
+    EXPECT_THAT(part.members, ElementsAre(job.ids()[0]));
     EXPECT_FALSE(part.by_load);
   }
 }

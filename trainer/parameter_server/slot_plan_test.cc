@@ -26,11 +26,11 @@ TEST(SlotPlanTest, TheFirstViewHasEveryoneAndLetsServersOfferSnapshots) {
   job.Server(0);
   job.Server(1);
   EXPECT_TRUE(job.Plan());
-  const JobView& view = job.plan().newest();
+  const View& view = job.plan().newest();
   EXPECT_EQ(view.number, membership::MakeViewNumber(1, 1));
-  ASSERT_THAT(view.slots, SizeIs(kSlots));
-  for (const SlotPart& part : view.slots) {
-    EXPECT_THAT(part.chain, SizeIs(2));
+  ASSERT_THAT(view.groups, SizeIs(kSlots));
+  for (const ReplicaGroup& part : view.groups) {
+    EXPECT_THAT(part.members, SizeIs(2));
     EXPECT_TRUE(part.restore);
   }
   EXPECT_EQ(job.Plan(), std::nullopt);  // one at a time
@@ -44,18 +44,18 @@ TEST(SlotPlanTest, WorkersComeAndGoAndKeepTheViewTheyJoinedIn) {
   job.Server(0);
   const MemberId first = job.Worker(0);
   job.Settle();
-  const ViewNumber joined = job.plan().newest().clients[0].joined;
+  const ViewNumber joined = job.plan().newest().workers()[0].joined;
   const MemberId second = job.Worker(1);
   EXPECT_EQ(job.Settle(), 1);
-  EXPECT_EQ(job.plan().newest().clients[0].joined, joined);
-  EXPECT_GT(job.plan().newest().clients[1].joined, joined);
-  job.At(first).presence = Presence::kSilent;
+  EXPECT_EQ(job.plan().newest().workers()[0].joined, joined);
+  EXPECT_GT(job.plan().newest().workers()[1].joined, joined);
+  job.At(first).liveness = Liveness::kSilent;
   EXPECT_EQ(job.Settle(), 1);
-  EXPECT_THAT(job.plan().newest().clients, SizeIs(1));
-  job.At(first).presence = Presence::kReporting;  // it missed a view: another client
+  EXPECT_THAT(job.plan().newest().workers(), SizeIs(1));
+  job.At(first).liveness = Liveness::kReporting;  // it missed a view: another client
   EXPECT_EQ(job.Settle(), 1);
-  EXPECT_GT(job.plan().newest().clients[0].joined, joined);
-  EXPECT_FALSE(job.plan().newest().HasClient({first, joined}));
+  EXPECT_GT(job.plan().newest().workers()[0].joined, joined);
+  EXPECT_FALSE(HasClient(job.plan().newest(), {first, joined}));
 }
 
 TEST(SlotPlanTest, AServersDeathLeavesTheRestOfTheChainAndADeadViewIsForgotten) {
@@ -64,8 +64,8 @@ TEST(SlotPlanTest, AServersDeathLeavesTheRestOfTheChainAndADeadViewIsForgotten) 
   job.Settle();
   job.End(a);
   ASSERT_TRUE(job.Plan());
-  for (const SlotPart& part : job.plan().newest().slots) {
-    EXPECT_THAT(part.chain, ElementsAre(b));
+  for (const ReplicaGroup& part : job.plan().newest().groups) {
+    EXPECT_THAT(part.members, ElementsAre(b));
     EXPECT_THAT(part.since, SizeIs(1));
     EXPECT_THAT(part.waived, IsEmpty());
     EXPECT_FALSE(part.restore);
@@ -74,7 +74,7 @@ TEST(SlotPlanTest, AServersDeathLeavesTheRestOfTheChainAndADeadViewIsForgotten) 
   EXPECT_EQ(job.Plan(), std::nullopt);
   job.Worker(0);
   ASSERT_TRUE(job.Plan());
-  const auto& since = job.plan().newest().slots[0].since;
+  const auto& since = job.plan().newest().groups[0].since;
   ASSERT_THAT(since, SizeIs(1));  // the view of both is overtaken
   EXPECT_EQ(since[0].number, membership::MakeViewNumber(1, 2));
 }
@@ -83,14 +83,14 @@ TEST(SlotPlanTest, AServerThatIsOnlySilentIsWaitedForWhereItAloneKnows) {
   Job job(1);
   const MemberId a = job.Server(0), b = job.Server(1);
   job.Settle();
-  job.At(a).presence = Presence::kSilent;
+  job.At(a).liveness = Liveness::kSilent;
   EXPECT_EQ(job.Plan(), std::nullopt);
   EXPECT_THAT(job.plan().waiting(), HasSubstr("servers that do not answer"));
   job.End(a);  // now it is certain
   ASSERT_TRUE(job.Plan());
   int restored = 0;
-  for (const SlotPart& part : job.plan().newest().slots) {
-    EXPECT_THAT(part.chain, ElementsAre(b));
+  for (const ReplicaGroup& part : job.plan().newest().groups) {
+    EXPECT_THAT(part.members, ElementsAre(b));
     restored += part.restore ? 1 : 0;
     EXPECT_EQ(part.restore, !part.waived.empty());
   }
@@ -103,15 +103,15 @@ TEST(SlotPlanTest, WhereASlotIsRestoredAllClientsStartOver) {
   const MemberId a = job.Server(0);
   const MemberId worker = job.Worker(0);
   job.Settle();
-  const ViewNumber joined = job.plan().newest().clients[0].joined;
+  const ViewNumber joined = job.plan().newest().workers()[0].joined;
   job.End(a);
   job.census().servers = 1;
   EXPECT_EQ(job.Plan(), std::nullopt);  // nobody serves
   job.Server(1);
   job.census().servers = 2;
   ASSERT_TRUE(job.Plan());
-  EXPECT_FALSE(job.plan().newest().HasClient({worker, joined}));
-  EXPECT_THAT(job.plan().newest().clients, SizeIs(1));
+  EXPECT_FALSE(HasClient(job.plan().newest(), {worker, joined}));
+  EXPECT_THAT(job.plan().newest().workers(), SizeIs(1));
 }
 
 TEST(SlotPlanTest, AJoinerFirstFillsItsCacheAndThenTakesItsShare) {
@@ -120,8 +120,9 @@ TEST(SlotPlanTest, AJoinerFirstFillsItsCacheAndThenTakesItsShare) {
   job.Settle();
   const MemberId b = job.Server(1);
   ASSERT_TRUE(job.Plan());
-  EXPECT_TRUE(job.plan().newest().HasServer(b));
-  for (const SlotPart& part : job.plan().newest().slots) EXPECT_THAT(part.chain, ElementsAre(a));
+  EXPECT_TRUE(job.plan().newest().Has(b));
+  for (const ReplicaGroup& part : job.plan().newest().groups)
+    EXPECT_THAT(part.members, ElementsAre(a));
   job.Follow();
   EXPECT_EQ(job.Plan(), std::nullopt);
   const std::vector<std::size_t> ahead = job.plan().FetchAhead(b);
@@ -130,14 +131,14 @@ TEST(SlotPlanTest, AJoinerFirstFillsItsCacheAndThenTakesItsShare) {
   // A cache is no witness: where the chain moves as a whole, who holds the slot hands it over.
   ASSERT_TRUE(job.Plan());
   for (const std::size_t slot : ahead) {
-    EXPECT_THAT(job.plan().newest().slots[slot].chain, ElementsAre(a, b));
+    EXPECT_THAT(job.plan().newest().groups[slot].members, ElementsAre(a, b));
   }
   job.Follow();
   job.Settle();
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
     const bool moved = std::find(ahead.begin(), ahead.end(), slot) != ahead.end();
-    EXPECT_THAT(job.plan().newest().slots[slot].chain, ElementsAre(moved ? b : a));
-    EXPECT_FALSE(job.plan().newest().slots[slot].restore);
+    EXPECT_THAT(job.plan().newest().groups[slot].members, ElementsAre(moved ? b : a));
+    EXPECT_FALSE(job.plan().newest().groups[slot].restore);
   }
 }
 
@@ -154,8 +155,8 @@ TEST(SlotPlanTest, ASlowCacheDoesNotHoldUpTheOthersForEver) {
   job.Pass(absl::Seconds(11));
   ASSERT_TRUE(job.Plan());
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
-    EXPECT_EQ(In(job.plan().newest().slots[slot].chain, b), slot == 2);
-    EXPECT_TRUE(In(job.plan().newest().slots[slot].chain, a));
+    EXPECT_EQ(In(job.plan().newest().groups[slot].members, b), slot == 2);
+    EXPECT_TRUE(In(job.plan().newest().groups[slot].members, a));
   }
 }
 
@@ -167,8 +168,8 @@ TEST(SlotPlanTest, ALeavingServerGoesWhenOthersHoldAllOfItsSlots) {
   job.At(b).leaving = true;
   EXPECT_FALSE(job.plan().Released(b));
   EXPECT_GT(job.Settle(), 0);
-  EXPECT_FALSE(job.plan().newest().HasServer(b));
-  for (const SlotPart& part : job.plan().newest().slots) EXPECT_THAT(part.chain, SizeIs(2));
+  EXPECT_FALSE(job.plan().newest().Has(b));
+  for (const ReplicaGroup& part : job.plan().newest().groups) EXPECT_THAT(part.members, SizeIs(2));
   EXPECT_TRUE(job.plan().Released(b));
   EXPECT_FALSE(job.plan().Released(a));
 }
@@ -179,7 +180,7 @@ TEST(SlotPlanTest, TheLastServerStaysUntilSomebodyElseHoldsItsSlots) {
   job.Settle();
   job.At(a).leaving = true;
   EXPECT_EQ(job.Settle(), 0);
-  EXPECT_TRUE(job.plan().newest().HasServer(a));
+  EXPECT_TRUE(job.plan().newest().Has(a));
   EXPECT_FALSE(job.plan().Released(a));
 }
 
@@ -189,8 +190,9 @@ TEST(SlotPlanTest, FewerServersAreWantedAndTheHighestIndicesGo) {
   job.Settle();
   job.census().servers = 1;
   EXPECT_GT(job.Settle(), 0);
-  for (const SlotPart& part : job.plan().newest().slots) EXPECT_THAT(part.chain, ElementsAre(a));
-  EXPECT_FALSE(job.plan().newest().HasServer(b));
+  for (const ReplicaGroup& part : job.plan().newest().groups)
+    EXPECT_THAT(part.members, ElementsAre(a));
+  EXPECT_FALSE(job.plan().newest().Has(b));
 }
 
 TEST(SlotPlanTest, ABrokenMeshIsReplacedWhenAllSaySoOrAfterAMoment) {
@@ -211,12 +213,12 @@ TEST(SlotPlanTest, ASuccessorHearsEveryoneAndAdoptsTheViewThatRuns) {
   Job before(1);
   const MemberId a = before.Server(0), worker = before.Worker(0);
   before.Settle();
-  const JobView running = before.plan().newest();
+  const View running = before.plan().newest();
   Job after(1, 2, running.number);
   after.Server(0);
   after.Worker(0);
   after.At(a) = before.At(a);
-  after.At(worker).presence = Presence::kUnclear;
+  after.At(worker).liveness = Liveness::kUnclear;
   after.plan().Learn(running);
   EXPECT_EQ(after.Plan(), std::nullopt);
   EXPECT_THAT(after.plan().waiting(), HasSubstr("waits for worker-0"));
@@ -230,7 +232,7 @@ TEST(SlotPlanTest, ASuccessorReplacesAViewThatNotEveryoneHas) {
   Job before(1);
   const MemberId a = before.Server(0), worker = before.Worker(0);
   before.Settle();
-  const JobView running = before.plan().newest();
+  const View running = before.plan().newest();
   Job after(1, 2, running.number);
   after.Server(0);
   after.Worker(0);
@@ -239,14 +241,14 @@ TEST(SlotPlanTest, ASuccessorReplacesAViewThatNotEveryoneHas) {
   after.plan().Learn(running);
   ASSERT_TRUE(after.Plan());
   EXPECT_EQ(after.plan().newest().number, membership::MakeViewNumber(2, 1));
-  EXPECT_FALSE(after.plan().newest().slots[0].restore);
+  EXPECT_FALSE(after.plan().newest().groups[0].restore);
 }
 
 TEST(SlotPlanTest, AViewOfWhichNobodyIsLeftToTellMeansARestore) {
   Job job(1, 3, membership::MakeViewNumber(2, 9));
   job.Server(0);
   ASSERT_TRUE(job.Plan());
-  EXPECT_TRUE(job.plan().newest().slots[0].restore);
+  EXPECT_TRUE(job.plan().newest().groups[0].restore);
 }
 
 TEST(SlotPlanTest, AServerWithoutAWitnessIsNotSentThereAgain) {
@@ -262,25 +264,25 @@ TEST(SlotPlanTest, MachinesAndMeshSeeTheSameView) {
   Job job(2);
   const MemberId a = job.Server(0), b = job.Server(1), worker = job.Worker(0);
   job.Settle();
-  const JobView& view = job.plan().newest();
+  const View& view = job.plan().newest();
   const SlotView slot = SlotViewOf(view, 0);
   EXPECT_EQ(slot.group.epoch, view.number);
   EXPECT_THAT(slot.group.members, SizeIs(2));
   EXPECT_EQ(slot.clients, (std::vector<Client>{{worker, view.number}}));
   const ClientView client = ClientViewOf(view, worker);
   EXPECT_EQ(client.joined, view.number);
-  EXPECT_EQ(client.slots[0].head, view.slots[0].chain.front());
-  EXPECT_EQ(client.slots[0].tail, view.slots[0].chain.back());
+  EXPECT_EQ(client.slots[0].head, view.groups[0].members.front());
+  EXPECT_EQ(client.slots[0].tail, view.groups[0].members.back());
   EXPECT_EQ(ClientViewOf(view, a).joined, 0U);
   EXPECT_THAT(RanksOf(view), ElementsAre(a, b, worker));
 }
 
-JobView ViewOf(ViewNumber number, const std::vector<Client>& clients, bool restore = false) {
-  JobView view;
+View ViewOf(ViewNumber number, const std::vector<Client>& clients, bool restore = false) {
+  View view;
   view.number = number;
-  for (const Client& client : clients) view.clients.push_back({client.id, "", client.joined, ""});
-  view.slots.resize(2);
-  view.slots[1].restore = restore;
+  for (const Client& client : clients) view.members.push_back({client.id, "", client.joined, ""});
+  view.groups.resize(2);
+  view.groups[1].restore = restore;
   return view;
 }
 

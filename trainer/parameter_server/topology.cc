@@ -6,7 +6,6 @@
 
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/optimizer/optimizer.h"
-#include "trainer/parameter_server/slot_plan.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -37,16 +36,18 @@ Topology TopologyOf(const v1alpha1::TrainingJobSpec& spec) {
   return topology;
 }
 
-std::vector<MemberId> GroupOf(const JobView& view, const Topology& topology, const MemberId& self) {
+std::vector<MemberId> GroupOf(const membership::View& view, const Topology& topology,
+                              const MemberId& self) {
   std::vector<MemberId> group;
-  const auto own = std::find_if(view.clients.begin(), view.clients.end(),
+  const std::span<const membership::ViewMember> clients = view.workers();
+  const auto own = std::find_if(clients.begin(), clients.end(),
                                 [&](const auto& client) { return client.id == self; });
-  if (own == view.clients.end() || topology.kind == Topology::Kind::kFlat) return group;
-  const auto rank = own - view.clients.begin();
-  for (auto client = view.clients.begin(); client != view.clients.end(); ++client) {
+  if (own == clients.end() || topology.kind == Topology::Kind::kFlat) return group;
+  const auto rank = own - clients.begin();
+  for (auto client = clients.begin(); client != clients.end(); ++client) {
     const bool together =
         topology.kind == Topology::Kind::kTree
-            ? (client - view.clients.begin()) / topology.fanout == rank / topology.fanout
+            ? (client - clients.begin()) / topology.fanout == rank / topology.fanout
             : client->node == own->node;
     if (together) group.push_back(client->id);
   }

@@ -24,7 +24,6 @@ class TrainingJobSpec;
 namespace starling::parameter_server {
 
 using membership::MemberId;
-struct JobView;
 
 struct Topology {
   enum class Kind { kFlat, kTree, kHostReduce };
@@ -35,7 +34,8 @@ struct Topology {
 Topology TopologyOf(const v1alpha1::TrainingJobSpec& spec);
 
 // The group of `self`, whoever sums up first; nobody if it pushes alone.
-std::vector<MemberId> GroupOf(const JobView& view, const Topology& topology, const MemberId& self);
+std::vector<MemberId> GroupOf(const membership::View& view, const Topology& topology,
+                              const MemberId& self);
 
 // How pushes of one slot become one.
 struct Reduction {

@@ -32,7 +32,7 @@ ServerDirective Convert(const membership::Directive& from,
                         const v1alpha1::ParameterServerDirective& more, int keep) {
   ServerDirective to;
   to.incarnation = from.incarnation;
-  if (more.has_view()) to.view = parameter_server::FromProto(more.view());
+  to.view = from.view;
   for (const std::int64_t slot : more.fetch_ahead()) {
     if (slot >= 0) to.fetch_ahead.push_back(static_cast<std::size_t>(slot));
   }
@@ -174,10 +174,8 @@ membership::Report ServerMember::MakeReport() const {
     report.phase = from.phase;
     report.checkpoint_turn = from.checkpoint_turn;
     report.unreachable = from.unreachable;
-    if (from.installed) {
-      report.fence = from.installed->number;
-      parameter_server::Put(*from.installed, *more.mutable_installed());
-    }
+    report.installed = from.installed;
+    if (from.installed) report.fence = from.installed->number;
     more.set_broken(from.broken);
     for (const parameter_server::SlotReport& slot : from.slots) {
       parameter_server::Put(slot, *more.add_slots());

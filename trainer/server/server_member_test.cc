@@ -23,7 +23,6 @@ namespace starling::server {
 namespace {
 
 using membership::MemberId;
-using parameter_server::JobView;
 using parameter_server::Layout;
 using ::testing::HasSubstr;
 using transport::testing::Soon;
@@ -83,20 +82,25 @@ class Scene {
   int pokes() const { return pokes_; }
   const absl::Status& ended_with() const { return ended_with_; }
 
-  JobView View(std::uint64_t epoch = 1) {
-    JobView view;
+  membership::View MakeView(std::uint64_t epoch = 1) {
+    membership::View view;
     view.number = membership::MakeViewNumber(1, epoch);
-    view.servers = {{kServer, server_transport_->address(), view.number, "job-parameter-server-0"}};
-    view.clients = {{kWorker, worker_transport_->address(), view.number, "job-worker-0"}};
-    view.slots.resize(parameter_server::TablesOf(Spec(), kLayout)->slots.size());
-    for (parameter_server::SlotPart& slot : view.slots) slot.chain = {kServer};
+    view.members = {{kServer, server_transport_->address(), view.number, "job-parameter-server-0",
+                     "", membership::Role::kServer},
+                    {kWorker, worker_transport_->address(), view.number, "job-worker-0"}};
+    view.groups.resize(parameter_server::TablesOf(Spec(), kLayout)->slots.size());
+    for (membership::ReplicaGroup& chain : view.groups) {
+      chain.epoch = view.number;
+      chain.members = {kServer};
+    }
     return view;
   }
-  membership::Directive Directive(const std::optional<JobView>& view, std::int64_t turn = 0) {
+  membership::Directive Directive(const std::optional<membership::View>& view,
+                                  std::int64_t turn = 0) {
     v1alpha1::ParameterServerDirective more;
     Put(kLayout, *more.mutable_layout());
-    if (view) Put(*view, *more.mutable_view());
     membership::Directive directive;
+    directive.view = view;
     directive.incarnation = 1;
     directive.checkpoint_turn = turn;
     directive.parameter_server = more.SerializeAsString();
@@ -125,15 +129,15 @@ class Scene {
 
   // In `view`: assigns ones, pushes a gradient of a half, reads what came of it; stays in the view
   // until `done`.
-  void Work(const JobView& view, const std::function<bool()>& done) {
-    const parameter_server::Ranks ranks = RanksOf(view);
+  void Work(const membership::View& view, const std::function<bool()>& done) {
+    const parameter_server::Ranks ranks = parameter_server::RanksOf(view);
     auto mesh = worker_transport_->Open(view.number,
                                         {{control::NameOf(kServer), server_transport_->address()},
                                          {control::NameOf(kWorker), worker_transport_->address()}},
                                         1, Soon(), nullptr);
     ASSERT_TRUE(mesh.ok()) << mesh.status();
-    parameter_server::ClientLoop client(kWorker, view.slots.size());
-    ASSERT_TRUE(client.Enter(ClientViewOf(view, kWorker), ranks, **mesh).ok());
+    parameter_server::ClientLoop client(kWorker, view.groups.size());
+    ASSERT_TRUE(client.Enter(parameter_server::ClientViewOf(view, kWorker), ranks, **mesh).ok());
     ASSERT_TRUE(client.WaitUntilReady(Soon()).ok());
     const auto tables = *parameter_server::TablesOf(Spec(), kLayout);
     for (std::size_t slot = 0; slot < tables.parameter_slots; ++slot) {
@@ -200,7 +204,7 @@ TEST(ServerMember, HoldsNothingUntilItIsToldTheLayoutAndReportsItThen) {
 
 TEST(ServerMember, ServesAViewSavesATurnAndTellsBoth) {
   Scene scene;
-  const JobView view = scene.View();
+  const membership::View view = scene.MakeView();
   scene.member().OnDirective(scene.Directive(view));
   scene.Work(view, [&] {
     const v1alpha1::ParameterServerReport report = scene.Report();
@@ -215,7 +219,7 @@ TEST(ServerMember, ServesAViewSavesATurnAndTellsBoth) {
 
 TEST(ServerMember, ATurnIsReportedWhenEverySlotIsOnTheStorage) {
   Scene scene;
-  const JobView view = scene.View();
+  const membership::View view = scene.MakeView();
   scene.member().OnDirective(scene.Directive(view, 7));
   scene.Work(view, [&] { return scene.member().MakeReport().checkpoint_turn == 7; });
   for (const char* slot : {"slot-0", "slot-1", "slot-2"}) {
@@ -236,8 +240,8 @@ TEST(ServerMember, KeepsAsManySnapshotsAsTheSettingsSayAndNeedsNoWorkerForThat) 
   v1alpha1::Settings settings;
   settings.mutable_checkpoint()->set_keep(2);
   for (int turn = 1; turn <= 5; ++turn) {
-    JobView view = scene.View(static_cast<std::uint64_t>(turn));
-    view.clients.clear();
+    membership::View view = scene.MakeView(static_cast<std::uint64_t>(turn));
+    view.members.pop_back();
     membership::Directive directive = scene.Directive(view, turn);
     directive.settings.generation = 4;
     directive.settings.values = settings.SerializeAsString();
@@ -259,8 +263,8 @@ TEST(ServerMember, ASnapshotThatCannotBeWrittenIsTriedAgainUntilItCan) {
   spec.mutable_checkpoint()->set_uri("file://" + place);
   {
     Scene scene(spec);
-    JobView view = scene.View();
-    view.clients.clear();
+    membership::View view = scene.MakeView();
+    view.members.pop_back();
     scene.member().OnDirective(scene.Directive(view, 1));
     ASSERT_TRUE(scene.Until([&] { return scene.Failures() > 0; }));
     EXPECT_EQ(scene.member().MakeReport().checkpoint_turn, 0);
@@ -276,22 +280,23 @@ TEST(ServerMember, RefusesViewsOfACoordinatorThatWasReplacedAndOfOtherTables) {
   membership::Directive directive = scene.Directive(std::nullopt);
   directive.incarnation = 3;
   scene.member().OnDirective(directive);
-  scene.member().OnDirective(scene.Directive(scene.View()));
+  scene.member().OnDirective(scene.Directive(scene.MakeView()));
   EXPECT_EQ(scene.member().MakeReport().highest_incarnation, 3u);
   ASSERT_TRUE(scene.Until([&] { return scene.Report().has_layout(); }));
-  EXPECT_FALSE(scene.Report().has_installed());
+  EXPECT_FALSE(scene.member().MakeReport().installed.has_value());
 
-  JobView view = scene.View();
+  membership::View view = scene.MakeView();
   view.number = membership::MakeViewNumber(3, 1);
+  for (membership::ReplicaGroup& chain : view.groups) chain.epoch = view.number;
   v1alpha1::ParameterServerDirective more;
   Put(Layout{20'000, 100, "another"}, *more.mutable_layout());
-  Put(view, *more.mutable_view());
+  directive.view = view;
   directive.parameter_server = more.SerializeAsString();
   scene.member().OnDirective(directive);
-  EXPECT_FALSE(scene.Report().has_installed());
+  EXPECT_FALSE(scene.member().MakeReport().installed.has_value());
   directive.parameter_server = scene.Directive(view).parameter_server;
   scene.member().OnDirective(directive);
-  EXPECT_TRUE(scene.Until([&] { return scene.Report().has_installed(); }));
+  EXPECT_TRUE(scene.Until([&] { return scene.member().MakeReport().installed.has_value(); }));
 }
 
 TEST(ServerMember, EndsWhenItIsReleasedOrTheJobHasFinishedOrAnotherHasCome) {
@@ -300,9 +305,9 @@ TEST(ServerMember, EndsWhenItIsReleasedOrTheJobHasFinishedOrAnotherHasCome) {
     for (const bool serving : {false, true}) {
       Scene scene;
       scene.member().OnDirective(
-          scene.Directive(serving ? std::optional(scene.View()) : std::nullopt));
+          scene.Directive(serving ? std::optional(scene.MakeView()) : std::nullopt));
       if (serving) {
-        ASSERT_TRUE(scene.Until([&] { return scene.Report().has_installed(); }));
+        ASSERT_TRUE(scene.Until([&] { return scene.member().MakeReport().installed.has_value(); }));
       }
       membership::Directive last = scene.Directive(std::nullopt);
       last.*field = true;
@@ -318,8 +323,8 @@ TEST(ServerMember, LeavesInAnOrderlyWayIfItHoldsSomethingAndAtOnceIfNot) {
   EXPECT_TRUE(empty.Until([&] { return empty.ended(); }));
 
   Scene scene;
-  scene.member().OnDirective(scene.Directive(scene.View()));
-  ASSERT_TRUE(scene.Until([&] { return scene.Report().has_installed(); }));
+  scene.member().OnDirective(scene.Directive(scene.MakeView()));
+  ASSERT_TRUE(scene.Until([&] { return scene.member().MakeReport().installed.has_value(); }));
   scene.member().Terminate();
   EXPECT_TRUE(scene.member().MakeReport().leaving);
   EXPECT_FALSE(scene.ended()) << "others may have to copy from it";

@@ -9,7 +9,6 @@
 
 namespace starling::server {
 
-using parameter_server::JobView;
 using parameter_server::ServerHooks;
 using parameter_server::SlotView;
 
@@ -39,7 +38,7 @@ void SlotServer::OnDirective(const ServerDirective& directive) {
   if (directive.incarnation < report_.incarnation) return;
   report_.incarnation = directive.incarnation;
   const std::uint64_t known = directive_.view ? directive_.view->number : 0;
-  std::optional<JobView> view = std::move(directive_.view);
+  std::optional<membership::View> view = std::move(directive_.view);
   const bool newer = directive.view && directive.view->number > known &&
                      membership::IncarnationOf(directive.view->number) >= directive.incarnation;
   directive_ = directive;
@@ -87,21 +86,20 @@ absl::Status SlotServer::Run() {
 }
 
 // Fence, mesh, serve: nothing of an older view is taken once the report names this one.
-absl::Status SlotServer::ServeView(const JobView& view, transport::Cancellation& ended) {
+absl::Status SlotServer::ServeView(const membership::View& view, transport::Cancellation& ended) {
   transport_.Fence(view.number);
   unreachable_.clear();
   ForgetOthersTurns();
   Tell(/*broken=*/false);
-  const parameter_server::Ranks ranks = RanksOf(view);
+  const parameter_server::Ranks ranks = parameter_server::RanksOf(view);
   const int rank = parameter_server::RankOf(ranks, options_.id);
   std::vector<SlotView> slots;
-  for (std::size_t slot = 0; slot < loop_.slots(); ++slot) slots.push_back(SlotViewOf(view, slot));
+  for (std::size_t slot = 0; slot < loop_.slots(); ++slot)
+    slots.push_back(parameter_server::SlotViewOf(view, slot));
   if (rank < 0) return absl::NotFoundError("this server is not in the view");
   std::vector<transport::Peer> peers;
-  for (const auto* members : {&view.servers, &view.clients}) {
-    for (const membership::ViewMember& member : *members) {
-      peers.push_back({options_.peer_name(member.id), member.address});
-    }
+  for (const membership::ViewMember& member : view.members) {
+    peers.push_back({options_.peer_name(member.id), member.address});
   }
   absl::StatusOr<std::unique_ptr<transport::Mesh>> opened = transport_.Open(
       view.number, peers, rank, net::Deadline::After(options_.open_timeout), &ended);
@@ -159,8 +157,8 @@ void SlotServer::Tick() {
 }
 
 bool SlotServer::IsTail(std::size_t slot) const {
-  if (!installed_ || slot >= installed_->slots.size()) return false;
-  const auto& chain = installed_->slots[slot].chain;
+  if (!installed_ || slot >= installed_->groups.size()) return false;
+  const auto& chain = installed_->groups[slot].members;
   return !chain.empty() && chain.back() == options_.id;
 }
 
@@ -240,9 +238,9 @@ std::int64_t SlotServer::SavedTurn() const {
   return turn;
 }
 
-void SlotServer::NoteUnreachable(const JobView& view, const absl::Status& status) {
+void SlotServer::NoteUnreachable(const membership::View& view, const absl::Status& status) {
   unreachable_.clear();
-  const parameter_server::Ranks ranks = RanksOf(view);
+  const parameter_server::Ranks ranks = parameter_server::RanksOf(view);
   for (const int rank : transport::UnreachableRanks(status)) {
     const auto at = static_cast<std::size_t>(rank);
     if (rank >= 0 && at < ranks.size()) unreachable_.push_back(ranks[at]);

@@ -33,7 +33,7 @@ namespace starling::server {
 // From the coordinator: the whole of what a server is to know.
 struct ServerDirective {
   std::uint64_t incarnation = 0;
-  std::optional<parameter_server::JobView> view;
+  std::optional<membership::View> view;
   std::vector<std::size_t> fetch_ahead;
   bool released = false;
   std::int64_t checkpoint_turn = 0;
@@ -43,7 +43,7 @@ struct ServerDirective {
 // To the coordinator: the whole of what a server knows.
 struct ServerReport {
   std::uint64_t incarnation = 0;  // of the coordinators that it has heard of, the highest
-  std::optional<parameter_server::JobView> installed;
+  std::optional<membership::View> installed;
   bool broken = false;                            // the installed view's links have ended
   std::vector<membership::MemberId> unreachable;  // of that view
   membership::Phase phase = membership::Phase::kOut;
@@ -88,7 +88,7 @@ class SlotServer {
   void Stop();
 
  private:
-  absl::Status ServeView(const parameter_server::JobView& view, transport::Cancellation& ended);
+  absl::Status ServeView(const membership::View& view, transport::Cancellation& ended);
   void Tick();
   void TakeSnapshots();
   void OrderSnapshots(std::int64_t turn, int keep);
@@ -99,7 +99,7 @@ class SlotServer {
   void ForgetOthersTurns();
   bool IsTail(std::size_t slot) const;
   std::int64_t SavedTurn() const;
-  void NoteUnreachable(const parameter_server::JobView& view, const absl::Status& status);
+  void NoteUnreachable(const membership::View& view, const absl::Status& status);
   void Tell(bool broken);
 
   const Options options_;
@@ -120,7 +120,7 @@ class SlotServer {
   std::optional<membership::StateId> newest_snapshot_;
   absl::Time newest_snapshot_time_;
   absl::Status snapshot_failure_;
-  std::optional<parameter_server::JobView> installed_;
+  std::optional<membership::View> installed_;
   std::vector<membership::MemberId> unreachable_;
   std::string told_;  // what would be worth a report at once, as it was last told
 

@@ -248,11 +248,11 @@ TEST_P(WithoutAPlanRule, SomeHistoryBreaksAnInvariant) {
 using parameter_server::PlanRules;
 INSTANTIATE_TEST_SUITE_P(
     SlotSimulation, WithoutAPlanRule,
-    testing::Values(PlanControl{"C4RosterWait", [](PlanRules& r) { r.sync.roster_wait = false; }},
-                    PlanControl{"C5WaiveOnlyTheEnded", [](PlanRules& r) { r.waive_ended = false; }},
-                    PlanControl{"PruneOnlyTheSynced", [](PlanRules& r) { r.prune_synced = false; }},
-                    PlanControl{"S7RestartClients",
-                                [](PlanRules& r) { r.restart_clients = false; }}),
+    testing::Values(
+        PlanControl{"C4RosterWait", [](PlanRules& r) { r.sync.roster_wait = false; }},
+        PlanControl{"C5WaiveOnlyTheEnded", [](PlanRules& r) { r.sync.waive_ended = false; }},
+        PlanControl{"PruneOnlyTheSynced", [](PlanRules& r) { r.sync.prune_synced = false; }},
+        PlanControl{"S7RestartClients", [](PlanRules& r) { r.restart_clients = false; }}),
     [](const testing::TestParamInfo<PlanControl>& control) {
       return std::string(control.param.name);
     });

@@ -187,7 +187,7 @@ class SlotWorld {
   void Live(const MemberId& id);
   membership::Report ReportOf(const Process& process) const;
   void OnReport(Leader& leader, const membership::Report& report, Micros made);
-  void Publish(const ps::JobView& job);
+  void Publish(const membership::View& job);
 
   const SlotOptions options_;
   std::mt19937_64 random_;
@@ -220,7 +220,7 @@ class SlotWorld {
   std::vector<std::shared_ptr<Leader>> leaders_;
   std::vector<membership::Pod> pods_;
   std::int64_t desired_ = 0;  // sequence
-  std::map<ViewNumber, ps::JobView> jobs_;
+  std::map<ViewNumber, membership::View> jobs_;
   std::vector<std::int64_t> loads_;  // by slot
 
   std::vector<Lease> leases_;

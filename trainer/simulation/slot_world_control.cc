@@ -156,7 +156,7 @@ void SlotWorld::Publish() {
 
 const SlotWorld::View* SlotWorld::NewestView() const {
   if (leaders_.empty()) return views_.empty() ? nullptr : &views_.rbegin()->second;
-  const ps::JobView* newest = Newest()->view();
+  const membership::View* newest = Newest()->view();
   return newest == nullptr ? nullptr : &views_.at(newest->number);
 }
 

@@ -165,7 +165,7 @@ void SlotWorld::KeepStreams(Leader& leader) {
 }
 
 void SlotWorld::AfterEvent(const Leader& leader) {
-  const ps::JobView* newest = leader.machine->view();
+  const membership::View* newest = leader.machine->view();
   if (newest == nullptr || jobs_.contains(newest->number)) return;
   if (leader.machine.get() != Newest()) ++outcome_.late_views;
   Publish(*newest);
@@ -189,7 +189,7 @@ void SlotWorld::Obey(Process& process, const membership::Directive& directive) {
   process.incarnation = directive.incarnation;
   pb::ParameterServerDirective part;
   if (!part.ParseFromString(directive.parameter_server)) return;
-  const ViewNumber number = part.view().number();
+  const ViewNumber number = directive.view ? directive.view->number : 0;
   if (number != 0 && membership::IncarnationOf(number) == directive.incarnation) {
     Install(process, views_.at(number));
   }
@@ -230,7 +230,7 @@ membership::Report SlotWorld::ReportOf(const Process& process) const {
   pb::ParameterServerReport said;
   said.mutable_layout()->set_parameters(1);
   said.mutable_layout()->set_samples(1);
-  if (process.view != 0) Put(jobs_.at(process.view), *said.mutable_installed());
+  if (process.view != 0) report.installed = jobs_.at(process.view);
   if (!process.server) {
     const Client& client = clients_.at(process.id);
     for (const ps::Lease lease : client.done) said.add_done(lease);
@@ -270,36 +270,37 @@ void SlotWorld::OnReport(Leader& leader, const membership::Report& report, Micro
   AfterEvent(leader);
 }
 
-void SlotWorld::Publish(const ps::JobView& job) {
+void SlotWorld::Publish(const membership::View& job) {
   View view;
   view.number = job.number;
-  for (std::size_t slot = 0; slot < job.slots.size(); ++slot) {
-    view.slots.push_back(SlotViewOf(job, slot));
+  for (std::size_t slot = 0; slot < job.groups.size(); ++slot) {
+    view.slots.push_back(ps::SlotViewOf(job, slot));
     const bool all_copies_gone = std::any_of(views_.begin(), views_.end(), [&](const auto& past) {
       const auto& chain = past.second.slots[slot].group.members;
       return std::all_of(chain.begin(), chain.end(),
                          [this](const auto& member) { return Terminated(member); });
     });
-    if (!job.slots[slot].restore || !all_copies_gone) continue;
+    if (!job.groups[slot].restore || !all_copies_gone) continue;
     view.restored.insert(slot);
     restored_[slot].insert(view.number);
   }
   ++outcome_.views;
   if (!jobs_.empty()) {
-    const ps::JobView& before = jobs_.rbegin()->second;
-    for (std::size_t slot = 0; slot < job.slots.size(); ++slot) {
-      const ps::SlotPart& part = job.slots[slot];
-      const bool moves = part.by_load && part.chain != before.slots[slot].chain;
-      outcome_.moves += moves && before.slots[slot].chain.size() <= part.chain.size() ? 1 : 0;
+    const membership::View& before = jobs_.rbegin()->second;
+    for (std::size_t slot = 0; slot < job.groups.size(); ++slot) {
+      const membership::ReplicaGroup& chain = job.groups[slot];
+      const std::vector<MemberId>& old = before.groups[slot].members;
+      const bool moves = chain.by_load && chain.members != old;
+      outcome_.moves += moves && old.size() <= chain.members.size() ? 1 : 0;
     }
   }
   jobs_.emplace(job.number, job);
   const View& published = views_.emplace(view.number, std::move(view)).first->second;
-  Trace(absl::StrCat("view ", published.number, ": ", job.clients.size(), " clients"));
-  for (const ps::SlotPart& part : job.slots) {
+  Trace(absl::StrCat("view ", published.number, ": ", job.workers().size(), " clients"));
+  for (const membership::ReplicaGroup& chain : job.groups) {
     std::string line = "  slot:";
-    for (const MemberId& id : part.chain) absl::StrAppend(&line, " ", id.pod_uid, "/", id.start);
-    Trace(part.restore ? line + " restore" : line);
+    for (const MemberId& id : chain.members) absl::StrAppend(&line, " ", id.pod_uid, "/", id.start);
+    Trace(chain.restore ? line + " restore" : line);
   }
 }
 

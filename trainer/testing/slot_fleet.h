@@ -54,7 +54,7 @@ struct Process {
   bool broken = false;
   std::vector<MemberId> unreachable;
   std::uint64_t incarnation = 0;
-  std::optional<JobView> installed;
+  std::optional<View> installed;
   std::map<std::size_t, ViewNumber> synced;  // slots that it holds, and since which view
   pb::ParameterServerDirective told;
   std::set<Lease> held;
@@ -69,10 +69,8 @@ struct Process {
 
   ViewNumber joined() const {
     if (!installed) return 0;
-    for (const auto& client : installed->clients) {
-      if (client.id == id) return client.joined;
-    }
-    return 0;
+    const membership::ViewMember* self = installed->Find(id);
+    return self == nullptr ? 0 : self->joined;
   }
 };
 
@@ -150,7 +148,7 @@ class Fleet {
     report.checkpoint_turn = process.checkpoint_turn;
     report.training = process.training;
     pb::ParameterServerReport said;
-    if (process.installed) Put(*process.installed, *said.mutable_installed());
+    report.installed = process.installed;
     said.set_broken(process.broken);
     if (!process.server || process.installed) {
       Put(Layout{2 * kSmallestSlot, process.samples, "f"}, *said.mutable_layout());
@@ -160,11 +158,11 @@ class Fleet {
       const auto synced = process.synced.find(slot);
       if (synced != process.synced.end()) one.state = StateId{synced->second, 1};
       one.cached = cached_;
-      const bool serves = process.installed && In(process.installed->slots[slot].chain, process.id);
+      const bool serves = process.installed && process.installed->groups[slot].Has(process.id);
       one.load = serves ? loads_[slot] : 0;
       Put(one, *said.add_slots());
       const bool tail = process.installed && !process.broken &&
-                        process.installed->slots[slot].chain.back() == process.id;
+                        process.installed->groups[slot].members.back() == process.id;
       if (!tail || slot == 2) continue;
       pb::SlotLedger& ledger = *said.add_ledgers();
       ledger.set_slot(static_cast<std::int64_t>(slot));
@@ -190,7 +188,7 @@ class Fleet {
     ASSERT_TRUE(process.told.ParseFromString(directive.parameter_server));
     if (process.server)
       process.checkpoint_turn = std::max(process.checkpoint_turn, directive.checkpoint_turn);
-    const JobView view = FromProto(process.told.view());
+    const View view = directive.view.value_or(View());
     const ViewNumber had = process.installed ? process.installed->number : 0;
     const bool newer =
         view.number > had && membership::IncarnationOf(view.number) == directive.incarnation;
@@ -205,7 +203,7 @@ class Fleet {
       if (held) process.held.insert(lease);
     }
   }
-  void Install(Process& process, const JobView& view) {
+  void Install(Process& process, const View& view) {
     const ViewNumber joined = process.joined();
     process.installed = view;
     process.broken = false;
@@ -214,9 +212,9 @@ class Fleet {
       if (process.joined() != joined) process.held.clear(), process.done.clear();
       return;
     }
-    for (std::size_t slot = 0; slot < view.slots.size(); ++slot) {
-      const SlotPart& part = view.slots[slot];
-      if (!In(part.chain, process.id)) continue;
+    for (std::size_t slot = 0; slot < view.groups.size(); ++slot) {
+      const ReplicaGroup& part = view.groups[slot];
+      if (!part.Has(process.id)) continue;
       if (part.restore && slot < ledgers_.size() && restored_.insert({view.number, slot}).second) {
         ledgers_[slot] = saved_;
       }

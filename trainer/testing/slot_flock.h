@@ -26,7 +26,7 @@
 namespace starling::server::flock {
 
 using membership::MemberId;
-using parameter_server::JobView;
+using membership::View;
 using parameter_server::Lease;
 using transport::testing::Kind;
 using transport::testing::Soon;
@@ -146,7 +146,7 @@ class Flock {
     const ServerReport report = servers_.at(id)->machine->Report();
     std::int64_t load = 0;
     for (std::size_t slot = 0; slot < report.slots.size(); ++slot) {
-      const auto& chain = plan_->newest().slots[slot].chain;
+      const auto& chain = plan_->newest().groups[slot].members;
       const bool serves = std::find(chain.begin(), chain.end(), id) != chain.end();
       load += serves ? report.slots[slot].load : 0;
     }
@@ -249,9 +249,9 @@ class Flock {
         absl::StrAppend(&why, slot.state ? absl::StrCat(" ", slot.state->view) : " none");
       }
     }
-    for (const auto& part : plan_->newest().slots) {
+    for (const auto& chain : plan_->newest().groups) {
       absl::StrAppend(&why, "; slot");
-      for (const MemberId& id : part.chain) absl::StrAppend(&why, " ", NameOf(id));
+      for (const MemberId& id : chain.members) absl::StrAppend(&why, " ", NameOf(id));
     }
     return why;
   }
@@ -279,12 +279,12 @@ class Flock {
     std::atomic<std::uint64_t> fence = 0;
     std::atomic<bool> broken = false;
     sync::Mutex mutex;
-    std::optional<JobView> newest ABSL_GUARDED_BY(mutex);
+    std::optional<View> newest ABSL_GUARDED_BY(mutex);
     transport::Mesh* mesh ABSL_GUARDED_BY(mutex) = nullptr;
     transport::Cancellation opening;  // the test's end
     std::thread thread;
 
-    void Tell(const JobView& view) {
+    void Tell(const View& view) {
       const sync::MutexLock lock(mutex);
       newest = view;
       if (mesh != nullptr) mesh->Cancel(absl::AbortedError("a newer view has begun"));
@@ -309,7 +309,7 @@ class Flock {
     one.pod = id.pod_uid;
     one.index = index;
     one.address = std::move(address);
-    one.presence = parameter_server::Presence::kReporting;
+    one.liveness = membership::Liveness::kReporting;
     return one;
   }
 
@@ -331,7 +331,7 @@ class Flock {
   void Work(Worker& worker) {
     parameter_server::ClientLoop client(worker.id, kSlots);
     while (!quit_) {
-      std::optional<JobView> view;
+      std::optional<View> view;
       {
         const sync::MutexLock lock(worker.mutex);
         if (worker.newest && worker.newest->number > worker.fence) view = worker.newest;
@@ -348,11 +348,11 @@ class Flock {
     }
   }
 
-  absl::Status InView(Worker& worker, parameter_server::ClientLoop& client, const JobView& view) {
-    const parameter_server::Ranks ranks = RanksOf(view);
+  absl::Status InView(Worker& worker, parameter_server::ClientLoop& client, const View& view) {
+    const parameter_server::Ranks ranks = parameter_server::RanksOf(view);
     std::vector<transport::Peer> peers;
-    for (const auto* members : {&view.servers, &view.clients}) {
-      for (const auto& member : *members) peers.push_back({NameOf(member.id), member.address});
+    for (const auto& member : view.members) {
+      peers.push_back({NameOf(member.id), member.address});
     }
     auto mesh =
         worker.transport->Open(view.number, peers, parameter_server::RankOf(ranks, worker.id),
@@ -371,11 +371,12 @@ class Flock {
     return status;
   }
 
-  absl::Status Push(Worker& worker, parameter_server::ClientLoop& client, const JobView& view,
+  absl::Status Push(Worker& worker, parameter_server::ClientLoop& client, const View& view,
                     const parameter_server::Ranks& ranks, transport::Mesh& mesh) {
-    const bool fresh = ClientViewOf(view, worker.id).joined != client.machine().self().joined;
+    const bool fresh =
+        parameter_server::ClientViewOf(view, worker.id).joined != client.machine().self().joined;
     if (fresh) open_[worker.index].clear();
-    auto status = client.Enter(ClientViewOf(view, worker.id), ranks, mesh);
+    auto status = client.Enter(parameter_server::ClientViewOf(view, worker.id), ranks, mesh);
     if (!status.ok()) return status;
     if (!client.machine().ready()) {
       const auto start = client.WaitUntilReady(Soon());

@@ -37,18 +37,17 @@ class Job {
   Census& census() { return census_; }
   SlotPlan& plan() { return plan_; }
 
-  std::optional<JobView> Plan() { return plan_.Plan(census_, now_); }
+  std::optional<View> Plan() { return plan_.Plan(census_, now_); }
   void Pass(absl::Duration time) { now_ += time; }
   // Everybody installs the newest view, and every chain syncs.
   void Follow() {
-    const JobView& view = plan_.newest();
+    const View& view = plan_.newest();
     for (Participant& one : census_.participants) {
-      if (one.presence != Presence::kReporting) continue;
+      if (one.liveness != Liveness::kReporting) continue;
       one.fence = view.number;
       one.broken = false;
       for (std::size_t slot = 0; slot < one.slots.size(); ++slot) {
-        const auto& chain = view.slots[slot].chain;
-        if (std::find(chain.begin(), chain.end(), one.id) == chain.end()) continue;
+        if (!view.groups[slot].Has(one.id)) continue;
         one.slots[slot] = {StateId{view.number, 7}, false, false};
       }
     }
@@ -88,7 +87,7 @@ class Job {
     one.pod = id.pod_uid;
     one.index = index;
     one.server = server;
-    one.presence = Presence::kReporting;
+    one.liveness = Liveness::kReporting;
     if (server) one.slots.resize(kSlots);
     census_.participants.push_back(one);
     ++(server ? census_.servers : census_.clients);

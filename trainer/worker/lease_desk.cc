@@ -13,7 +13,6 @@ namespace {
 
 using consistency::LeaseRun;
 using membership::Phase;
-using parameter_server::JobView;
 using parameter_server::Lease;
 
 constexpr std::size_t kMostUnlisted = 64;
@@ -43,7 +42,7 @@ bool LeaseDesk::Listed(Lease lease) const { return Has(orders_.leases, lease); }
 
 // Views only go up, and none of a coordinator that was replaced is entered. Directives for the view
 // that is known are taken whoever made it. False: they are for an older one.
-bool LeaseDesk::TakeView(const JobView& view, std::uint64_t incarnation) {
+bool LeaseDesk::TakeView(const membership::View& view, std::uint64_t incarnation) {
   const membership::ViewNumber known = orders_.view ? orders_.view->number : 0;
   if (view.number == known) return true;
   if (view.number < known || membership::IncarnationOf(view.number) < incarnation) return false;
@@ -69,8 +68,7 @@ void LeaseDesk::OnDirective(const membership::Directive& directive) {
     if (orders_.exit.empty()) orders_.exit = WhyToExit(directive);
     stop = !orders_.exit.empty();
     const membership::ViewNumber known = orders_.view ? orders_.view->number : 0;
-    if (mine.has_view() &&
-        TakeView(parameter_server::FromProto(mine.view()), directive.incarnation)) {
+    if (directive.view && TakeView(*directive.view, directive.incarnation)) {
       orders_.leases.assign(mine.leases().begin(), mine.leases().end());
       orders_.settled = mine.settled();
       orders_.evaluate = mine.evaluate();
@@ -128,7 +126,7 @@ bool LeaseDesk::WaitForChange(std::uint64_t stamp, absl::Duration timeout) {
   return true;
 }
 
-void LeaseDesk::Install(const JobView& view) {
+void LeaseDesk::Install(const membership::View& view) {
   {
     const sync::MutexLock lock(mutex_);
     const membership::ViewNumber joined = parameter_server::ClientViewOf(view, options_.id).joined;
@@ -252,7 +250,6 @@ void LeaseDesk::Evaluated(std::int64_t turn, bool ends_training) {
 std::string LeaseDesk::ParameterServerReport() const {
   v1alpha1::ParameterServerReport report;
   parameter_server::Put(options_.layout, *report.mutable_layout());
-  if (installed_) parameter_server::Put(*installed_, *report.mutable_installed());
   report.set_broken(phase_ == Phase::kAborted);
   if (installed_ && orders_.view && orders_.view->number == installed_->number) {
     for (const Lease lease : orders_.leases) {
@@ -281,6 +278,7 @@ membership::Report LeaseDesk::MakeReport() const {
   report.id = options_.id;
   report.highest_incarnation = incarnation_;
   report.fence = installed_ ? installed_->number : 0;
+  report.installed = installed_;
   report.phase = phase_;
   report.settled_step = installed_ ? orders_.settled : -1;
   report.unreachable = unreachable_;

@@ -27,7 +27,7 @@ namespace starling::worker {
 // The newest directive, as far as it concerns the loop.
 struct Orders {
   std::uint64_t stamp = 0;  // rises with every change
-  std::optional<parameter_server::JobView> view;
+  std::optional<membership::View> view;
   // Of that view.
   std::vector<parameter_server::Lease> leases;  // all that this worker holds, in order
   std::int64_t settled = 0;
@@ -69,7 +69,7 @@ class LeaseDesk {
   // Until something has changed since `stamp`; false once `timeout` has passed.
   bool WaitForChange(std::uint64_t stamp, absl::Duration timeout);
   // The view is installed: what was done is void if this client starts over in it.
-  void Install(const parameter_server::JobView& view);
+  void Install(const membership::View& view);
   // Its links stand, and all slots have welcomed this worker.
   void Running();
   // Its links have ended, and whom this worker could not reach.
@@ -93,7 +93,7 @@ class LeaseDesk {
   bool Open(parameter_server::Lease lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool InView() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Listed(parameter_server::Lease lease) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  bool TakeView(const parameter_server::JobView& view, std::uint64_t incarnation)
+  bool TakeView(const membership::View& view, std::uint64_t incarnation)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Changed() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::string ParameterServerReport() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -105,7 +105,7 @@ class LeaseDesk {
   std::uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
   Orders orders_ ABSL_GUARDED_BY(mutex_);
   std::int64_t checkpoint_turn_ ABSL_GUARDED_BY(mutex_) = 0;
-  std::optional<parameter_server::JobView> installed_ ABSL_GUARDED_BY(mutex_);
+  std::optional<membership::View> installed_ ABSL_GUARDED_BY(mutex_);
   membership::ViewNumber joined_ ABSL_GUARDED_BY(mutex_) = 0;  // of the installed view
   membership::Phase phase_ ABSL_GUARDED_BY(mutex_) = membership::Phase::kOut;
   std::vector<membership::MemberId> unreachable_ ABSL_GUARDED_BY(mutex_);

@@ -16,12 +16,14 @@ using ::testing::IsEmpty;
 
 const membership::MemberId kMe{"pod-a", 1};
 
-parameter_server::JobView ViewOf(membership::ViewNumber number, membership::ViewNumber joined) {
-  parameter_server::JobView view;
+membership::View ViewOf(membership::ViewNumber number, membership::ViewNumber joined) {
+  membership::View view;
   view.number = number;
-  view.servers = {{{"server", 1}, "s", 0, "server-0"}};
-  view.clients = {{kMe, "a", joined, "worker-0"}};
-  view.slots = {{{{"server", 1}}, {}, {}, false}};
+  view.members = {{{"server", 1}, "s", 0, "server-0", "", membership::Role::kServer},
+                  {kMe, "a", joined, "worker-0"}};
+  membership::ReplicaGroup& chain = view.groups.emplace_back();
+  chain.epoch = number;
+  chain.members = {{"server", 1}};
   return view;
 }
 
@@ -33,13 +35,13 @@ class LeaseDeskTest : public ::testing::Test {
                .stop = [this] { ++stops_; },
                .report = [this] { ++reports_; }}) {}
 
-  membership::Directive Direct(std::uint64_t incarnation, const parameter_server::JobView& view,
+  membership::Directive Direct(std::uint64_t incarnation, const membership::View& view,
                                const std::vector<parameter_server::Lease>& leases) {
     v1alpha1::ParameterServerDirective part;
-    parameter_server::Put(view, *part.mutable_view());
     for (const parameter_server::Lease lease : leases) part.add_leases(lease);
     membership::Directive directive;
     directive.incarnation = incarnation;
+    directive.view = view;
     directive.parameter_server = part.SerializeAsString();
     desk_.OnDirective(directive);
     return directive;

@@ -18,7 +18,6 @@ namespace starling::worker {
 namespace {
 
 using consistency::LeaseRun;
-using parameter_server::JobView;
 using parameter_server::Lease;
 
 // How long this worker waits for peers before it calls a view broken by itself; the coordinator
@@ -35,15 +34,6 @@ constexpr double kSmoothing = 0.1;
 absl::Duration StepDelay(const v1alpha1::TrainingJobSpec& spec) {
   const google::protobuf::Duration& delay = spec.experiment().step_delay();
   return absl::Seconds(delay.seconds()) + absl::Nanoseconds(delay.nanos());
-}
-
-// The mesh of a view, as one list of members in the order of their ranks.
-membership::View MeshViewOf(const JobView& view) {
-  membership::View mesh;
-  mesh.number = view.number;
-  mesh.members = view.servers;
-  mesh.members.insert(mesh.members.end(), view.clients.begin(), view.clients.end());
-  return mesh;
 }
 
 std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
@@ -121,7 +111,7 @@ absl::Status LeaseLoop::Run() {
 
 // Views.
 
-absl::Status LeaseLoop::EnterView(const JobView& view) {
+absl::Status LeaseLoop::EnterView(const membership::View& view) {
   parts_.stopwatch.Enter(Activity::kRecovery);
   if (view_.number != 0) parts_.metrics.recoveries.Increment();
   view_ = view;
@@ -133,25 +123,25 @@ absl::Status LeaseLoop::EnterView(const JobView& view) {
   mine.group = parameter_server::GroupOf(view, topology_, parts_.self);
   mine.reductions = ReductionsOf(parts_.tables);
   const absl::StatusOr<transport::Mesh*> mesh =
-      parts_.links.Open(MeshViewOf(view), parts_.self, net::Deadline::After(kOpenPatience));
+      parts_.links.Open(view, parts_.self, net::Deadline::After(kOpenPatience));
   if (!mesh.ok()) return ViewEnded(mesh.status());
   pipe_.Enter(mine, parameter_server::RanksOf(view), **mesh);
   RETURN_IF_ERROR(work_.AwaitWelcome());
   parts_.desk.Running();
   parts_.metrics.view.Set(static_cast<double>(membership::EpochOf(view.number)));
-  parts_.metrics.members.Set(static_cast<double>(view.clients.size()));
+  parts_.metrics.members.Set(static_cast<double>(view.workers().size()));
   if (started_ == absl::InfinitePast()) started_ = parts_.clock.Now();
   parts_.board.StartPace(batches_.SamplesUpTo(std::max<std::int64_t>(0, told_)));
   log::Info("leases begin", {{"view", membership::EpochOf(view.number)},
                              {"incarnation", membership::IncarnationOf(view.number)},
-                             {"workers", view.clients.size()},
-                             {"servers", view.servers.size()},
+                             {"workers", view.workers().size()},
+                             {"servers", view.servers().size()},
                              {"pushesThrough", mine.group.empty() ? "" : mine.group[0].pod_uid}});
   if (parts_.on_view) parts_.on_view(view.number);
   return absl::OkStatus();
 }
 
-absl::Status LeaseLoop::InView(const JobView& view) {
+absl::Status LeaseLoop::InView(const membership::View& view) {
   RETURN_IF_ERROR(EnterView(view));
   const bool client = parameter_server::ClientViewOf(view, parts_.self).joined != 0;
   while (true) {
@@ -242,7 +232,8 @@ void LeaseLoop::OnDone(const LeaseWork::Done& done) {
 // What is told.
 
 bool LeaseLoop::IsFirst() const {
-  return !view_.clients.empty() && view_.clients.front().id == parts_.self;
+  const auto clients = view_.workers();
+  return !clients.empty() && clients.front().id == parts_.self;
 }
 
 void LeaseLoop::TakeSettings(const membership::Settings& settings) {
@@ -281,7 +272,7 @@ void LeaseLoop::ReportProgress(const Orders& orders) {
   if (loss_ != 0) progress.set_loss(loss_);
   const std::int64_t total = Total();
   if (total < std::numeric_limits<std::int64_t>::max()) progress.set_total_steps(total);
-  progress.set_workers(static_cast<std::int64_t>(view_.clients.size()));
+  progress.set_workers(static_cast<std::int64_t>(view_.workers().size()));
   parts_.board.SetProgress(std::move(progress));
 }
 

@@ -63,8 +63,8 @@ class LeaseLoop {
   using Lease = parameter_server::Lease;
 
   // UNAVAILABLE: the view has ended here. Any other error is the job's.
-  absl::Status InView(const parameter_server::JobView& view);
-  absl::Status EnterView(const parameter_server::JobView& view);
+  absl::Status InView(const membership::View& view);
+  absl::Status EnterView(const membership::View& view);
   absl::Status Turn(const Orders& orders);
   absl::Status WaitForOrders(const Orders& orders);
   // Waits as long as each lease is to be delayed.
@@ -95,8 +95,8 @@ class LeaseLoop {
   CourseStore store_;
   v1alpha1::Stop stop_;  // in force
   std::int64_t settings_generation_ = 0;
-  parameter_server::JobView view_;  // the newest that was entered
-  CourseRecord record_;             // the newest that is known
+  membership::View view_;  // the newest that was entered
+  CourseRecord record_;    // the newest that is known
   absl::Time asked_ = absl::InfinitePast();
   std::unique_ptr<data::AuditLog> audit_;
   bool audit_failing_ = false;

@@ -90,8 +90,8 @@ class ServerLedgerTest : public ClientWorkerTest {
     return uids;
   }
   // Of the parameters; the last one is the course's, which knows of no leases.
-  std::vector<parameter_server::SlotPart> Slots() {
-    std::vector<parameter_server::SlotPart> slots = flock_.coordinator().view()->slots;
+  std::vector<membership::ReplicaGroup> Slots() {
+    std::vector<membership::ReplicaGroup> slots = flock_.coordinator().view()->groups;
     slots.pop_back();
     return slots;
   }
@@ -99,23 +99,23 @@ class ServerLedgerTest : public ClientWorkerTest {
   std::string HeadOfSome() {
     const auto slots = Slots();
     for (const auto& slot : slots) {
-      const std::string& uid = slot.chain.front().pod_uid;
+      const std::string& uid = slot.members.front().pod_uid;
       const auto without = [&](const auto& other) { return !HasIn(other, uid); };
       if (std::any_of(slots.begin(), slots.end(), without)) return uid;
     }
     return "";
   }
-  static bool HasIn(const parameter_server::SlotPart& slot, const std::string& uid) {
-    return std::any_of(slot.chain.begin(), slot.chain.end(),
+  static bool HasIn(const membership::ReplicaGroup& slot, const std::string& uid) {
+    return std::any_of(slot.members.begin(), slot.members.end(),
                        [&](const membership::MemberId& id) { return id.pod_uid == uid; });
   }
   // As many servers serve, and each slot has its copies.
   bool AwaitWhole(std::size_t servers) {
     return flock_.Await([&] {
-      const parameter_server::JobView* view = flock_.coordinator().view();
-      return view != nullptr && view->servers.size() == servers && flock_.Summary().view_synced &&
-             std::all_of(view->slots.begin(), view->slots.end(),
-                         [](const auto& slot) { return slot.chain.size() == kReplication; });
+      const membership::View* view = flock_.coordinator().view();
+      return view != nullptr && view->servers().size() == servers && flock_.Summary().view_synced &&
+             std::all_of(view->groups.begin(), view->groups.end(),
+                         [](const auto& slot) { return slot.members.size() == kReplication; });
     });
   }
   // How many leases each slot has, as the tails say; 0 where none does.

@@ -111,11 +111,12 @@ class ServerProcessTest : public ClientWorkerTest {
   static std::vector<std::string> ChainOf(ServerFlock& flock, std::size_t length) {
     std::vector<std::string> chain;
     EXPECT_TRUE(flock.Await([&] {
-      const parameter_server::JobView* view = flock.coordinator().view();
-      return view != nullptr && view->slots[0].chain.size() == length;
+      const membership::View* view = flock.coordinator().view();
+      return view != nullptr && view->groups[0].members.size() == length;
     }));
     EXPECT_TRUE(flock.AwaitSettled(flock.coordinator().settled() + 20));
-    for (const auto& id : flock.coordinator().view()->slots[0].chain) chain.push_back(id.pod_uid);
+    for (const auto& id : flock.coordinator().view()->groups[0].members)
+      chain.push_back(id.pod_uid);
     return chain;
   }
 };
@@ -326,10 +327,10 @@ class Elastic {
     std::int64_t settled = 0;
     return Await([&] {
       const auto* now = flock_.coordinator().view();
-      bool whole = now != nullptr && now->servers.size() == servers_.size() &&
-                   now->clients.size() == workers_.size();
-      for (std::size_t slot = 0; whole && slot < now->slots.size(); ++slot) {
-        whole = now->slots[slot].chain.size() == std::min<std::size_t>(2, servers_.size());
+      bool whole = now != nullptr && now->servers().size() == servers_.size() &&
+                   now->workers().size() == workers_.size();
+      for (std::size_t slot = 0; whole && slot < now->groups.size(); ++slot) {
+        whole = now->groups[slot].members.size() == std::min<std::size_t>(2, servers_.size());
       }
       if (!whole) return false;
       if (std::exchange(view, now->number) != now->number) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/membership/attendance.h"
+#include "trainer/membership/failure_detector.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,11 +15,11 @@ constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
 
 }  // namespace
 
-Attendance::Attendance(CoordinatorOptions options, std::set<std::string> roles)
+FailureDetector::FailureDetector(CoordinatorOptions options, std::set<std::string> roles)
     : options_(std::move(options)), roles_(std::move(roles)) {}
 
 // What they said meanwhile waits behind the first tick.
-absl::Duration Attendance::OnTime(absl::Time now) {
+absl::Duration FailureDetector::OnTime(absl::Time now) {
   const absl::Duration gap = now - last_event_;
   last_event_ = now;
   if (gap <= kOwnGap) {
@@ -34,13 +34,13 @@ absl::Duration Attendance::OnTime(absl::Time now) {
   return gap;
 }
 
-void Attendance::TakePods(const std::vector<Pod>& pods) {
+void FailureDetector::TakePods(const std::vector<Pod>& pods) {
   for (const Pod& pod : pods) {
     if (roles_.contains(pod.role)) pods_[pod.uid] = pod;
   }
 }
 
-bool Attendance::OnGrant(const Grant& grant, absl::Time now) {
+bool FailureDetector::OnGrant(const Grant& grant, absl::Time now) {
   if (grant_ || grant.boot_id != options_.boot_id || grant.incarnation == 0) return false;
   grant_ = grant;
   granted_ = now;
@@ -48,7 +48,7 @@ bool Attendance::OnGrant(const Grant& grant, absl::Time now) {
   return true;
 }
 
-bool Attendance::OnDesired(const Desired& desired) {
+bool FailureDetector::OnDesired(const Desired& desired) {
   const bool older = desired_ && std::pair(desired.lease_transition, desired.sequence) <
                                      std::pair(desired_->lease_transition, desired_->sequence);
   if (older || !grant_) return false;
@@ -64,13 +64,13 @@ bool Attendance::OnDesired(const Desired& desired) {
   return true;
 }
 
-void Attendance::OnConnected(const std::string& pod_uid) {
+void FailureDetector::OnConnected(const std::string& pod_uid) {
   Process& process = processes_[pod_uid];
   process.connected = true;
   process.spoken = false;
 }
 
-bool Attendance::OnDisconnected(const std::string& pod_uid, absl::Time now) {
+bool FailureDetector::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   const auto process = processes_.find(pod_uid);
   if (process == processes_.end()) return false;
   if (process->second.spoken) process->second.broken = now;
@@ -79,15 +79,15 @@ bool Attendance::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   return true;
 }
 
-bool Attendance::OnRefused(const std::string& pod_uid) {
+bool FailureDetector::OnRefused(const std::string& pod_uid) {
   const auto process = processes_.find(pod_uid);
   if (process == processes_.end() || process->second.connected) return false;
   process->second.refused = true;
   return true;
 }
 
-Attendance::Heard Attendance::OnReport(const std::string& pod_uid, const Report& report,
-                                       absl::Time now) {
+FailureDetector::Heard FailureDetector::OnReport(const std::string& pod_uid, const Report& report,
+                                                 absl::Time now) {
   if (!grant_ || report.id.pod_uid != pod_uid || FindPod(pod_uid) == nullptr) {
     return Heard::kNothing;
   }
@@ -118,17 +118,17 @@ Attendance::Heard Attendance::OnReport(const std::string& pod_uid, const Report&
   return new_process ? Heard::kNewProcess : Heard::kReport;
 }
 
-const Pod* Attendance::FindPod(const std::string& uid) const {
+const Pod* FailureDetector::FindPod(const std::string& uid) const {
   const auto pod = pods_.find(uid);
   return pod == pods_.end() ? nullptr : &pod->second;
 }
 
-const Attendance::Process* Attendance::FindProcess(const std::string& uid) const {
+const FailureDetector::Process* FailureDetector::FindProcess(const std::string& uid) const {
   const auto process = processes_.find(uid);
   return process == processes_.end() ? nullptr : &process->second;
 }
 
-bool Attendance::Terminated(const MemberId& id) const {
+bool FailureDetector::Terminated(const MemberId& id) const {
   const Pod* pod = FindPod(id.pod_uid);
   if (pod == nullptr || pod->state == PodState::kTerminated) return true;
   const Process* process = FindProcess(id.pod_uid);
@@ -136,29 +136,29 @@ bool Attendance::Terminated(const MemberId& id) const {
   return assumed_terminated_.contains(id.pod_uid);
 }
 
-bool Attendance::Fresh(const Process& process, absl::Time now) const {
+bool FailureDetector::Fresh(const Process& process, absl::Time now) const {
   return process.connected && process.spoken && now - process.heard <= options_.heartbeat_timeout;
 }
 
-Standing Attendance::StandingOf(const MemberId& id, bool taken_over, absl::Time now) const {
-  if (Terminated(id)) return Standing::kGone;
+Liveness FailureDetector::LivenessOf(const MemberId& id, bool taken_over, absl::Time now) const {
+  if (Terminated(id)) return Liveness::kGone;
   const Process* process = FindProcess(id.pod_uid);
   if (process == nullptr || !process->report) {
-    return taken_over ? Standing::kSilent : Standing::kUnclear;
+    return taken_over ? Liveness::kSilent : Liveness::kUnclear;
   }
   if (process->refused || now - process->heard > options_.heartbeat_timeout) {
-    return Standing::kSilent;
+    return Liveness::kSilent;
   }
-  return process->spoken ? Standing::kReporting : Standing::kUnclear;
+  return process->spoken ? Liveness::kReporting : Liveness::kUnclear;
 }
 
-const Report* Attendance::ReportOf(const MemberId& id) const {
+const Report* FailureDetector::ReportOf(const MemberId& id) const {
   const Process* process = FindProcess(id.pod_uid);
   if (process == nullptr || !process->report) return nullptr;
   return process->report->id == id ? &*process->report : nullptr;
 }
 
-bool Attendance::IsLeaving(const MemberId& id) const {
+bool FailureDetector::IsLeaving(const MemberId& id) const {
   const Pod* pod = FindPod(id.pod_uid);
   const Report* report = ReportOf(id);
   return pod == nullptr || pod->state != PodState::kLive || (report != nullptr && report->leaving);
@@ -166,7 +166,7 @@ bool Attendance::IsLeaving(const MemberId& id) const {
 
 // A pod whose address refuses has no process any more; where the address itself is gone, the
 // controller says that the pod has ended.
-bool Attendance::AllGone() const {
+bool FailureDetector::AllGone() const {
   if (!finished()) return false;
   return std::all_of(pods_.begin(), pods_.end(), [this](const auto& entry) {
     const auto& [uid, pod] = entry;
@@ -176,7 +176,7 @@ bool Attendance::AllGone() const {
   });
 }
 
-std::map<std::string, Dial> Attendance::PodsToDial() const {
+std::map<std::string, Dial> FailureDetector::PodsToDial() const {
   std::map<std::string, Dial> dial;
   if (!grant_ || superseded_) return dial;
   for (const auto& [uid, pod] : pods_) {
@@ -185,9 +185,9 @@ std::map<std::string, Dial> Attendance::PodsToDial() const {
   return dial;
 }
 
-bool Attendance::HeardRoster(bool witness,
-                             const std::function<bool(const std::string& pod_uid)>& in_a_view,
-                             const std::string& risked, absl::Time now, std::string& waiting) {
+bool FailureDetector::HeardRoster(bool witness,
+                                  const std::function<bool(const std::string& pod_uid)>& in_a_view,
+                                  const std::string& risked, absl::Time now, std::string& waiting) {
   std::set<std::string> missing;
   std::vector<std::string> names;
   for (const Pod& pod : grant_->roster) {
@@ -220,22 +220,22 @@ bool Attendance::HeardRoster(bool witness,
   return true;
 }
 
-void Attendance::SettleDoubt(const std::string& pod_uid, bool holds_state) {
+void FailureDetector::SettleDoubt(const std::string& pod_uid, bool holds_state) {
   const auto doubt = doubts_.extract(pod_uid);
   const Pod* pod = FindPod(pod_uid);
   if (doubt.empty() || !holds_state || pod == nullptr) return;
   NoteRisk({pod->name}, doubt.mapped().risked, doubt.mapped().since);
 }
 
-void Attendance::TellOldDoubts(absl::Time now) {
+void FailureDetector::TellOldDoubts(absl::Time now) {
   if (doubts_.empty() || now - granted_ < options_.takeover_timeout) return;
   for (const auto& [uid, doubt] : std::exchange(doubts_, {})) {
     NoteRisk({FindPod(uid)->name}, doubt.risked, now);
   }
 }
 
-void Attendance::AssumeTerminated(const std::set<std::string>& uids, const std::string& risked,
-                                  absl::Time now) {
+void FailureDetector::AssumeTerminated(const std::set<std::string>& uids, const std::string& risked,
+                                       absl::Time now) {
   std::vector<std::string> names;
   for (const std::string& uid : uids) {
     assumed_terminated_.insert(uid);
@@ -244,8 +244,8 @@ void Attendance::AssumeTerminated(const std::set<std::string>& uids, const std::
   NoteRisk(names, risked, now);
 }
 
-void Attendance::NoteRisk(const std::vector<std::string>& pods, const std::string& risked,
-                          absl::Time since) {
+void FailureDetector::NoteRisk(const std::vector<std::string>& pods, const std::string& risked,
+                               absl::Time since) {
   Incident incident;
   incident.record.time = since;
   incident.record.reason = "StepsAtRisk";
@@ -256,10 +256,10 @@ void Attendance::NoteRisk(const std::vector<std::string>& pods, const std::strin
   AddIncident(std::move(incident));
 }
 
-Incident* Attendance::NoteLoss(const MemberId& id, const std::string& pod, const std::string& role,
-                               Standing standing, absl::Time now) {
-  if (standing == Standing::kReporting) lost_.erase(id);
-  if (standing != Standing::kGone && standing != Standing::kSilent) return nullptr;
+Incident* FailureDetector::NoteLoss(const MemberId& id, const std::string& pod,
+                                    const std::string& role, Liveness liveness, absl::Time now) {
+  if (liveness == Liveness::kReporting) lost_.erase(id);
+  if (liveness != Liveness::kGone && liveness != Liveness::kSilent) return nullptr;
   if (!lost_.insert(id).second) return nullptr;
   Incident incident;
   incident.id = id;
@@ -271,7 +271,7 @@ Incident* Attendance::NoteLoss(const MemberId& id, const std::string& pod, const
     incident.record.silence = now - process->heard;
     incident.record.detection = now - std::max(process->heard, process->broken);
   }
-  const bool frozen = heard && process->connected && standing == Standing::kSilent;
+  const bool frozen = heard && process->connected && liveness == Liveness::kSilent;
   incident.record.reason = role + (frozen ? "Silent" : "Lost");
   incident.record.message = frozen ? "it stopped answering" : "its process ended";
   if (heard && process->report->id.start > id.start) {
@@ -282,7 +282,7 @@ Incident* Attendance::NoteLoss(const MemberId& id, const std::string& pod, const
 }
 
 // A pod's new process tells how the one before it ended.
-void Attendance::NoteExit(const Report& report) {
+void FailureDetector::NoteExit(const Report& report) {
   for (auto incident = incidents_.rbegin(); incident != incidents_.rend(); ++incident) {
     const bool same_pod = incident->id.pod_uid == report.id.pod_uid;
     if (!same_pod || incident->id.start >= report.id.start || incident->record.exit) continue;
@@ -291,7 +291,7 @@ void Attendance::NoteExit(const Report& report) {
   }
 }
 
-Incident& Attendance::AddIncident(Incident incident) {
+Incident& FailureDetector::AddIncident(Incident incident) {
   incidents_.push_back(std::move(incident));
   while (incidents_.size() > static_cast<std::size_t>(options_.max_incidents)) {
     incidents_.erase(incidents_.begin());
@@ -299,7 +299,7 @@ Incident& Attendance::AddIncident(Incident incident) {
   return incidents_.back();
 }
 
-void Attendance::NoteRepair(ViewNumber view, const std::string& deed) {
+void FailureDetector::NoteRepair(ViewNumber view, const std::string& deed) {
   for (Incident& incident : incidents_) {
     if (incident.repaired_by != 0 || incident.record.recovery) continue;
     incident.repaired_by = view;
@@ -307,9 +307,9 @@ void Attendance::NoteRepair(ViewNumber view, const std::string& deed) {
   }
 }
 
-void Attendance::FillSummary(Summary& summary, const std::set<std::string>& released,
-                             const std::function<bool(const MemberId&)>& in_view,
-                             absl::Time now) const {
+void FailureDetector::FillSummary(Summary& summary, const std::set<std::string>& released,
+                                  const std::function<bool(const MemberId&)>& in_view,
+                                  absl::Time now) const {
   for (const Incident& incident : incidents_) summary.incidents.push_back(incident.record);
   summary.superseded = superseded_;
   for (const auto& [uid, process] : processes_) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is there: what every coordinator knows of the pods and processes of its job, whatever state
-// they keep. The grant, what is wanted, the newest report of each process, who answers, who has
-// ended (or counts as ended), and the incidents that people are told.
+// The failure detector: what every coordinator knows of the pods and processes of its job, whatever
+// state they keep. The grant, what is wanted, the newest report of each process, who answers, who
+// has ended (or counts as ended), and the incidents that people are told.
 //
 // It decides nothing about views. Whoever owns it feeds it every event first and asks it then.
 #pragma once
@@ -20,7 +20,7 @@
 
 namespace starling::membership {
 
-enum class Standing {
+enum class Liveness {
   kReporting,
   kUnclear,  // not heard on this connection yet
   kSilent,   // does not answer; it may live
@@ -36,7 +36,7 @@ struct Incident {
 };
 
 // Thread-compatible.
-class Attendance {
+class FailureDetector {
  public:
   // The newest member process of a pod, as far as it has reported to this incarnation.
   struct Process {
@@ -53,7 +53,7 @@ class Attendance {
   };
 
   // Pods of other roles are nobody here.
-  Attendance(CoordinatorOptions options, std::set<std::string> roles);
+  FailureDetector(CoordinatorOptions options, std::set<std::string> roles);
 
   // Events. ---------------------------------------------------------------------------------------
 
@@ -94,7 +94,7 @@ class Attendance {
   bool Terminated(const MemberId& id) const;
   bool Fresh(const Process& process, absl::Time now) const;
   // `taken_over`: whoever has not been heard by now is silent.
-  Standing StandingOf(const MemberId& id, bool taken_over, absl::Time now) const;
+  Liveness LivenessOf(const MemberId& id, bool taken_over, absl::Time now) const;
   const Report* ReportOf(const MemberId& id) const;
   // The pod is to go, or the process was asked to.
   bool IsLeaving(const MemberId& id) const;
@@ -124,7 +124,7 @@ class Attendance {
   // A member of the view that counts does not answer or has ended: the first time that this is
   // noticed, a new incident; else null. `role` begins its reason ("Worker").
   Incident* NoteLoss(const MemberId& id, const std::string& pod, const std::string& role,
-                     Standing standing, absl::Time now);
+                     Liveness liveness, absl::Time now);
   Incident& AddIncident(Incident incident);
   // A view is published that goes on without those who were lost.
   void NoteRepair(ViewNumber view, const std::string& deed);
