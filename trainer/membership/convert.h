@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "trainer/membership/coordinator.h"
+#include "trainer/membership/summary.h"
 #include "trainer/membership/types.h"
 
 namespace starling::v1alpha1 {

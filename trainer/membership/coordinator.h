@@ -1,127 +1,158 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a coordinator is to its shell: a pure machine that is told what the controller wants, what
-// the members report and which of them answer, and that holds a directive for every pod and a
-// report for the controller. All that it knows is soft: its members know it too, and a successor
-// rebuilds it from their reports.
+// The coordinator as a pure machine: it is told what the controller wants, what the members report
+// and which of them answer, and holds a directive for every pod and a report for the controller.
+// All that it knows is soft: its members know it too, and a successor rebuilds it from their
+// reports.
 //
 // Every event method brings the directives and the report up to date before it returns; the shell
 // compares directives_version() and report_version() with what it sent last. Time is the shell's:
 // monotonic, any origin. One pod has one member process at a time; a later start replaces it.
 //
-// There is one for each way in which a job keeps its state: PeerCoordinator (every worker has all
-// of it) and parameter_server::SlotCoordinator. To add one: implement this over an FailureDetector,
-// and name it where the program chooses (trainer/coordinator/main.cc).
+// Here is what every kind of job shares; each rule of docs/design/protocol.md with its place:
+//
+//   C0 patience         EnoughToBegin(): the first view waits a moment for the rest
+//   C3 release          Release(): whoever is not needed any more may go
+//   C4 take-over        TakeOver(): nothing is published until the whole roster was heard
+//   C5 assumed ended    NoteWitnessMissing(): the silent count as ended after too long a time
+//   C6 blame            EvictMostBlamed(): after two views in a row that broke by blame alone
+//   checkpoint rounds   rounds_
+//
+// What a kind decides for itself is where its replica groups lie and when a view is due: see
+// PeerCoordinator (one group, of all workers) and parameter_server::SlotCoordinator (one for each
+// shard). To add one: derive from this, and name it where the program chooses
+// (trainer/coordinator/main.cc).
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <initializer_list>
 #include <map>
-#include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/membership/rules.h"
+#include "trainer/membership/checkpoint_rounds.h"
+#include "trainer/membership/failure_detector.h"
+#include "trainer/membership/group_history.h"
+#include "trainer/membership/summary.h"
 #include "trainer/membership/types.h"
 
 namespace starling::membership {
 
-struct IncidentRecord {
-  absl::Time time;  // of its being noticed, in the machine's time
-  std::string reason;
-  std::string pod;
-  std::optional<LastExit> exit;
-  std::string message;
-  // From the end of the process's connection, or from its last report where that did not end.
-  absl::Duration detection;
-  absl::Duration silence;                  // from its last report: detection is never longer
-  std::optional<absl::Duration> recovery;  // not yet known: still recovering
-  std::int64_t repeated_steps = 0;
-  bool operator==(const IncidentRecord&) const = default;
-};
-
-struct MemberState {
-  MemberId id;
-  std::string pod;
-  Phase phase = Phase::kOut;
-  bool connected = false;
-  absl::Duration silent;
-  std::int64_t settled_step = -1;
-  bool in_view = false;
-  bool drained = false;  // released: its pod may go
-  std::string refused;   // why it is not admitted
-  bool operator==(const MemberState&) const = default;
-};
-
-struct Summary {
-  std::string boot_id;
-  std::uint64_t incarnation = 0;
-  ViewNumber newest_view = 0;
-  std::int64_t settled_step = -1;
-  Training training;
-  std::vector<IncidentRecord> incidents;
-  std::vector<MemberState> members;
-  bool view_synced = false;
-  bool stopped = false;
-  std::int64_t settings_generation = 0;
-  bool superseded = false;
-  std::string waiting;  // why no view is published, for people; empty: nothing is missing
-  bool operator==(const Summary&) const = default;
-};
-
-// A summary without what changes all the time: when this changes, the controller hears of it at
-// once.
-Summary NewsOf(Summary summary);
-
-struct CoordinatorOptions {
-  std::string boot_id;
-  absl::Duration heartbeat_timeout = absl::Seconds(1);
-  // After a takeover, silent roster members count as terminated: the short time once a member of
-  // the newest view that the controller has seen has reported.
-  absl::Duration takeover_timeout = absl::Seconds(30);
-  absl::Duration takeover_timeout_with_witness = absl::Seconds(2);
-  // The first view waits so long for the rest once minReplicas are there.
-  absl::Duration first_view_grace = absl::Seconds(1);
-  // How long a member evicted by blame stays out.
-  absl::Duration blame_hold = absl::Seconds(5);
-  int max_incidents = 20;
-  Rules rules;
-};
-
-// A member that is to be dialled.
-struct Dial {
-  std::string ip;
-  std::string role;  // as its certificate names it
-  bool operator==(const Dial&) const = default;
-};
-
+// Thread-compatible.
 class Coordinator {
  public:
   virtual ~Coordinator() = default;
 
   // Events.
-  virtual void OnGrant(const Grant& grant, absl::Time now) = 0;
-  virtual void OnDesired(const Desired& desired, absl::Time now) = 0;
-  virtual void OnConnected(const std::string& pod_uid, absl::Time now) = 0;
+  void OnGrant(const Grant& grant, absl::Time now);
+  void OnDesired(const Desired& desired, absl::Time now);
+  void OnConnected(const std::string& pod_uid, absl::Time now);
   // The stream broke; whether the process is gone is not known yet.
-  virtual void OnDisconnected(const std::string& pod_uid, absl::Time now) = 0;
-  // A new dial was refused: no process listens there. It counts as silent at once.
-  virtual void OnRefused(const std::string& pod_uid, absl::Time now) = 0;
-  virtual void OnReport(const std::string& pod_uid, const Report& report, absl::Time now) = 0;
-  // Timeouts and checkpoint turns; every 50 ms or so.
-  virtual void OnTick(absl::Time now) = 0;
+  void OnDisconnected(const std::string& pod_uid, absl::Time now);
+  // A new dial was refused: no process listens there. It counts as silent immediately.
+  void OnRefused(const std::string& pod_uid, absl::Time now);
+  void OnReport(const std::string& pod_uid, const Report& report, absl::Time now);
+  // Timeouts and checkpoint rounds; every 50 ms or so.
+  void OnTick(absl::Time now);
 
   // Whom the shell dials, by pod UID. Empty before the grant.
-  virtual std::map<std::string, Dial> PodsToDial() const = 0;
+  std::map<std::string, Dial> PodsToDial() const { return detector_.PodsToDial(); }
   // What to tell the member process of this pod.
-  virtual Directive DirectiveFor(const std::string& pod_uid) const = 0;
-  virtual Summary MakeSummary(absl::Time now) const = 0;
+  Directive DirectiveFor(const std::string& pod_uid) const;
+  Summary MakeSummary(absl::Time now) const;
 
   // The controller has the result.
-  virtual bool finished() const = 0;
+  bool finished() const { return detector_.finished(); }
   // The job has ended, and of its pods nobody is left who would have to be told.
-  virtual bool AllGone() const = 0;
-  virtual std::uint64_t directives_version() const = 0;
-  virtual std::uint64_t report_version() const = 0;
+  bool AllGone() const { return detector_.AllGone(); }
+  std::uint64_t directives_version() const { return directives_version_; }
+  std::uint64_t report_version() const { return report_version_; }
+  // A member has heard of a later coordinator: this one publishes nothing any more.
+  bool superseded() const { return detector_.superseded(); }
+  const std::set<std::string>& assumed_terminated() const { return detector_.assumed_terminated(); }
+
+ protected:
+  // Pods of other roles are nobody here. `settled`: see CheckpointRounds.
+  Coordinator(CoordinatorOptions options, std::set<std::string> roles, std::int64_t settled);
+
+  // What a kind of job decides for itself. ------------------------------------------------------
+
+  // A report counts. Answers whether its process holds a replicated state.
+  virtual bool Learn(const Report& report, absl::Time now) = 0;
+  // The roster was heard, and something is wanted: what is to be done?
+  virtual void Decide(absl::Time now) = 0;
+  // The newest view that was published, and the newest that took effect; null: there is none.
+  virtual const View* Newest() const = 0;
+  virtual const View* Current() const { return Newest(); }
+  // The current view runs, and nothing of it is still being copied.
+  virtual bool Synced() const = 0;
+  // All is saved where the job was halted.
+  virtual bool Stopped() const = 0;
+  virtual void FillTraining(Summary& summary) const = 0;
+  // Of a directive, for a process if there is one: Directive.parameter_server.
+  virtual std::string PartFor(const MemberId* /*id*/) const { return ""; }
+  virtual void OnTakenOver() {}
+  virtual void OnPodsChanged() {}
+
+  // What all kinds share. -----------------------------------------------------------------------
+
+  Liveness LivenessOf(const MemberId& id, absl::Time now) const {
+    return detector_.LivenessOf(id, taken_over_, now);
+  }
+  bool Halted() const { return detector_.desired() && detector_.desired()->settings.halt; }
+  absl::Duration CheckpointInterval() const {
+    return absl::Milliseconds(detector_.desired()->checkpoint_interval_ms);
+  }
+  void Changed() { ++directives_version_; }
+  // How many of a role are there, must be, and may be hoped for.
+  struct Headcount {
+    const char* who;
+    std::int64_t there;
+    std::int64_t least;
+    std::int64_t hoped;
+  };
+  // Whether these are enough to begin with, and the rest had time to come too.
+  bool EnoughToBegin(std::initializer_list<Headcount> counts, absl::Time now);
+  // How many pods of this role are to stay.
+  std::int64_t LivePods(const std::string& role) const;
+  // `holders`: who may have what nobody else knows. Whoever of them is silent counts as ended, if
+  // witnesses were missing for too long.
+  void NoteWitnessMissing(const Members& holders, absl::Time now);
+  void NoteWitnesses() { unwitnessed_since_ = absl::InfiniteFuture(); }
+  // Members of `view` whose links have broken blame others. The most blamed goes, workers before
+  // servers, of equals the one with the higher index, if the others `can` go on without it; after a
+  // while it may come back. Answers whom.
+  std::optional<MemberId> EvictMostBlamed(const View& view,
+                                          const std::function<bool(const Report&)>& broken,
+                                          const std::function<bool(const MemberId&)>& can,
+                                          absl::Time now);
+  void NoteLosses(const View& view, absl::Time now);
+  // Whoever has reported and is free may go.
+  void Release(const std::function<bool(const Report&)>& free);
+
+  const CoordinatorOptions options_;
+  FailureDetector detector_;
+  CheckpointRounds rounds_;
+  bool taken_over_ = false;
+  absl::Time enough_since_ = absl::InfiniteFuture();
+  int failed_views_ = 0;  // in a row, by blame alone
+  std::set<std::string> released_;
+  std::string waiting_;
+  Training training_;  // the last that was heard, for when nobody is left to ask
+  std::int64_t settled_step_ = -1;
+
+ private:
+  void NoticeGap(absl::Time now);
+  void Refresh(absl::Time now);
+  bool TakeOver(absl::Time now);
+  std::string Risked() const;
+
+  absl::Time unwitnessed_since_ = absl::InfiniteFuture();
+  Summary told_;  // the summary without what changes all the time
+  std::uint64_t directives_version_ = 0;
+  std::uint64_t report_version_ = 0;
 };
 
 }  // namespace starling::membership

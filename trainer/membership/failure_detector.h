@@ -15,7 +15,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/membership/coordinator.h"
+#include "trainer/membership/summary.h"
 #include "trainer/membership/types.h"
 
 namespace starling::membership {

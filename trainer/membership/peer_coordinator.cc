@@ -5,111 +5,12 @@
 #include <utility>
 
 namespace starling::membership {
+
 PeerCoordinator::PeerCoordinator(Options options)
-    : options_(options), detector_(std::move(options), {"worker"}), history_(options_.rules) {
-  told_.boot_id = options_.boot_id;
-}
+    : Coordinator(std::move(options), {"worker"}, /*settled=*/-1), history_(options_.rules) {}
 
-void PeerCoordinator::NoticeGap(absl::Time now) {
-  const absl::Duration gap = detector_.OnTime(now);
-  enough_since_ += gap;
-  unwitnessed_since_ += gap;
-}
-
-void PeerCoordinator::OnGrant(const Grant& grant, absl::Time now) {
-  NoticeGap(now);
-  if (!detector_.OnGrant(grant, now)) return;
-  turn_ = static_cast<std::int64_t>(grant.incarnation << 32);
-  ++directives_version_;
-  Refresh(now);
-}
-
-void PeerCoordinator::OnDesired(const Desired& desired, absl::Time now) {
-  NoticeGap(now);
-  if (!detector_.OnDesired(desired)) return;
-  ++directives_version_;
-  Refresh(now);
-}
-
-void PeerCoordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
-  NoticeGap(now);
-  detector_.OnConnected(pod_uid);
-  Refresh(now);
-}
-
-void PeerCoordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
-  NoticeGap(now);
-  if (detector_.OnDisconnected(pod_uid, now)) Refresh(now);
-}
-
-void PeerCoordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
-  NoticeGap(now);
-  if (detector_.OnRefused(pod_uid)) Refresh(now);
-}
-
-void PeerCoordinator::OnTick(absl::Time now) {
-  NoticeGap(now);
-  Refresh(now);
-}
-
-void PeerCoordinator::OnReport(const std::string& pod_uid, const Report& report, absl::Time now) {
-  NoticeGap(now);
-  const FailureDetector::Heard heard = detector_.OnReport(pod_uid, report, now);
-  if (heard == FailureDetector::Heard::kNothing) return;
-  if (heard == FailureDetector::Heard::kNewProcess) released_.erase(pod_uid);
-  if (heard != FailureDetector::Heard::kSignOfLife) {
-    detector_.SettleDoubt(pod_uid, report.state.has_value());
-    Learn(report);
-    FollowRecovery(report, now);
-  }
-  Refresh(now);
-}
-
-// Every event ends here: decide, then see whether the controller should hear of it at once.
-void PeerCoordinator::Refresh(absl::Time now) {
-  Decide(now);
-  Summary summary = MakeSummary(now);
-  training_ = summary.training;
-  settled_step_ = summary.settled_step;
-  summary = NewsOf(std::move(summary));
-  if (summary == told_) return;
-  told_ = std::move(summary);
-  ++report_version_;
-}
-
-Directive PeerCoordinator::DirectiveFor(const std::string& pod_uid) const {
-  Directive directive;
-  if (!detector_.grant()) return directive;
-  directive.incarnation = detector_.grant()->incarnation;
-  if (detector_.desired()) {
-    directive.settings = detector_.desired()->settings;
-    directive.finished = detector_.desired()->finished;
-  }
-  directive.checkpoint_turn =
-      turn_ == static_cast<std::int64_t>(detector_.grant()->incarnation << 32) ? 0 : turn_;
-  const FailureDetector::Process* process = detector_.FindProcess(pod_uid);
-  directive.superseded = process != nullptr && process->outdated;
-  directive.released = released_.contains(pod_uid);
-  if (taken_over_ && !superseded() && !published_.empty()) {
-    directive.view = published_.rbegin()->second;
-  }
-  return directive;
-}
-
-Summary PeerCoordinator::MakeSummary(absl::Time now) const {
-  Summary summary;
-  summary.boot_id = options_.boot_id;
-  if (!detector_.grant()) return summary;
-  summary.incarnation = detector_.grant()->incarnation;
-  summary.newest_view = std::max(Newest(), detector_.grant()->newest_view);
-  summary.waiting = waiting_;
-  summary.stopped = AllStopped();
-  const View* current = Current();
-  detector_.FillSummary(
-      summary, released_,
-      [current](const MemberId& id) { return current != nullptr && current->Has(id); }, now);
-  FillTraining(summary);
-  return summary;
+void PeerCoordinator::OnTakenOver() {
+  newest_unknown_ = detector_.grant()->newest_view > (Newest() == nullptr ? 0 : Newest()->number);
 }
 
 // The members of the current view speak for training; the one that is farthest is heard, and
@@ -119,7 +20,6 @@ void PeerCoordinator::FillTraining(Summary& summary) const {
   summary.settled_step = settled_step_;
   const View* current = Current();
   if (current == nullptr) return;
-  summary.view_synced = SyncedByAll(*current);
   const Report* speaker = nullptr;
   std::optional<std::int64_t> settings;
   const auto rank = [](const Report& report) {
@@ -139,8 +39,7 @@ void PeerCoordinator::FillTraining(Summary& summary) const {
   summary.settled_step = speaker->settled_step;
 }
 
-bool PeerCoordinator::AllStopped() const {
-  if (!taken_over_ || !detector_.desired() || !detector_.desired()->settings.halt) return false;
+bool PeerCoordinator::Stopped() const {
   const View* current = Current();
   if (current == nullptr) return true;
   bool anyone = false;
@@ -160,7 +59,7 @@ bool PeerCoordinator::AllStopped() const {
                       });
 }
 
-void PeerCoordinator::Learn(const Report& report) {
+bool PeerCoordinator::Learn(const Report& report, absl::Time now) {
   if (report.installed) {
     const View& view = *report.installed;
     LearnView(view);
@@ -172,6 +71,8 @@ void PeerCoordinator::Learn(const Report& report) {
   if (report.candidate) LearnView(*report.candidate);
   if (report.state) history_.LearnState(report.id, *report.state);
   Prune();
+  FollowRecovery(report, now);
+  return report.state.has_value();
 }
 
 void PeerCoordinator::LearnView(const View& view) {
@@ -220,6 +121,23 @@ const View* PeerCoordinator::Pending(const View* current) const {
         return report != nullptr && report->candidate && report->candidate->number == newest.number;
       });
   return all_have_it ? &newest : nullptr;
+}
+
+// Recovery ends with the first completed step of a view that goes on without the lost one.
+void PeerCoordinator::FollowRecovery(const Report& report, absl::Time now) {
+  const ViewNumber in = report.installed ? report.installed->number : 0;
+  if (report.stepped && Newest() != nullptr && in == Newest()->number) failed_views_ = 0;
+  for (Incident& incident : detector_.incidents()) {
+    if (incident.record.recovery) continue;
+    const bool repaired = incident.repaired_by != 0 && in >= incident.repaired_by;
+    if (report.state && (incident.repaired_by == 0 || report.state->view < incident.repaired_by)) {
+      incident.reached = std::max(incident.reached, report.state->step);
+    }
+    if (!repaired || !report.stepped) continue;
+    incident.record.recovery = now - incident.record.time;
+    const std::int64_t begun = incident.reached + (incident.in_flight ? 1 : 0);
+    incident.record.repeated_steps = std::max<std::int64_t>(0, begun - report.base_step);
+  }
 }
 
 }  // namespace starling::membership

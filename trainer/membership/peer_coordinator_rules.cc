@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rules C0 to C6, in the order in which Decide() calls them.
+// Rules C0 to C3 and C6, in the order in which Decide() calls them.
 #include <algorithm>
 #include <utility>
 
@@ -12,20 +12,10 @@ namespace {
 
 // How long one aborted member waits for the others to say so too: they will name who is gone.
 constexpr absl::Duration kAbortWait = absl::Milliseconds(250);
-// A checkpoint turn that nobody commits for so long is given up.
-constexpr absl::Duration kTurnPatience = absl::Seconds(60);
 
 }  // namespace
 
 void PeerCoordinator::Decide(absl::Time now) {
-  waiting_.clear();
-  if (!detector_.grant() || superseded()) return;
-  if (!TakeOver(now)) return;
-  if (!detector_.desired()) {
-    waiting_ = "the controller has not yet said how many workers are wanted";
-    return;
-  }
-  if (detector_.desired()->finished) return;
   const View* current = Current();
   const View* pending = Pending(current);
   if (current == nullptr) {
@@ -38,64 +28,32 @@ void PeerCoordinator::Decide(absl::Time now) {
     } else if (!Resume(*current, now) && IsRunning(*current, now)) {
       newest_unknown_ = false;
       Plan(*current, pending, now);
-      TakeTurn(*current, now);
+      AskForCheckpoint(*current, now);
     }
   }
   current = Current();
-  Release(current, Pending(current));
+  ReleaseDrained(current, Pending(current));
 }
 
-// C4: publish nothing until everyone who may have been in a view has reported or has ended.
-bool PeerCoordinator::TakeOver(absl::Time now) {
-  if (taken_over_) return true;
-  const auto newest = published_.find(detector_.grant()->newest_view);
-  const bool witness =
-      newest != published_.end() &&
-      std::any_of(newest->second.members.begin(), newest->second.members.end(),
-                  [this](const ViewMember& m) { return detector_.ReportOf(m.id) != nullptr; });
-  const auto in_a_view = [this](const std::string& pod_uid) {
-    return std::any_of(published_.begin(), published_.end(), [&](const auto& entry) {
-      const std::vector<ViewMember>& members = entry.second.members;
-      return std::any_of(members.begin(), members.end(),
-                         [&](const ViewMember& m) { return m.id.pod_uid == pod_uid; });
-    });
-  };
-  if (!detector_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
-  taken_over_ = true;
-  newest_unknown_ = detector_.grant()->newest_view > Newest();
-  ++directives_version_;
-  return true;
+std::int64_t PeerCoordinator::Least() const {
+  return std::max<std::int64_t>(1, detector_.desired()->min_workers);
 }
 
-// Whether `members` are enough to begin with, and the rest had time to come too.
-bool PeerCoordinator::EnoughFor(std::size_t members, absl::Time now) {
-  const auto needed =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
-  if (members < needed) {
-    enough_since_ = absl::InfiniteFuture();
-    waiting_ = absl::StrCat("waits for workers: ", members, " of at least ", needed, " are there");
-    return false;
-  }
-  if (enough_since_ == absl::InfiniteFuture()) enough_since_ = now;
-  std::int64_t live = 0;
-  for (const auto& [uid, pod] : detector_.pods()) live += pod.state == PodState::kLive ? 1 : 0;
-  const std::int64_t hoped = std::min(live, detector_.desired()->workers);
-  if (static_cast<std::int64_t>(members) >= hoped) return true;
-  if (now - enough_since_ >= options_.first_view_grace) return true;
-  waiting_ =
-      absl::StrCat("waits a moment for more workers: ", members, " of ", hoped, " are there");
-  return false;
+bool PeerCoordinator::EnoughFor(const Members& members, absl::Time now) {
+  const std::int64_t hoped = std::min(LivePods("worker"), detector_.desired()->workers);
+  return EnoughToBegin({{"workers", static_cast<std::int64_t>(members.size()), Least(), hoped}},
+                       now);
 }
 
 // C0, the very first view.
 void PeerCoordinator::FirstView(absl::Time now) {
-  if (detector_.desired()->settings.halt || detector_.desired()->workers <= 0) return;
+  if (Halted() || detector_.desired()->workers <= 0) return;
   Members members;
   for (const std::string& uid : Eligible(now)) {
     const bool room = static_cast<std::int64_t>(members.size()) < detector_.desired()->workers;
     if (room && IsJoinable(uid)) members.push_back(detector_.processes().at(uid).report->id);
   }
-  if (!EnoughFor(members.size(), now)) return;
+  if (!EnoughFor(members, now)) return;
   enough_since_ = absl::InfiniteFuture();
   Publish(Compose(Form(members).group), "");
 }
@@ -140,14 +98,12 @@ void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
   Members members = Survivors(current, now);
   const bool survives = std::any_of(members.begin(), members.end(),
                                     [&](const MemberId& id) { return current.Has(id); });
-  const auto needed =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
+  const auto there = static_cast<std::int64_t>(members.size());
   if (!survives) {
-    const bool halted = detector_.desired()->settings.halt || detector_.desired()->workers <= 0;
-    if (halted || !EnoughFor(members.size(), now)) return;
-  } else if (members.size() < needed) {
-    waiting_ =
-        absl::StrCat("waits for workers: ", members.size(), " of at least ", needed, " are there");
+    const bool halted = Halted() || detector_.desired()->workers <= 0;
+    if (halted || !EnoughFor(members, now)) return;
+  } else if (there < Least()) {
+    waiting_ = absl::StrCat("waits for workers: ", there, " of at least ", Least(), " are there");
     return;
   }
   if (blamed && failed_views_ >= 1) Evict(current, members, now);
@@ -193,55 +149,28 @@ Members PeerCoordinator::Survivors(const View& current, absl::Time now) {
                                     [&](const auto& entry) { return entry.second.Has(report.id); });
     return was_in_a_view && (!survives || report.phase != Phase::kLinger);
   });
-  const auto limit = survives ? std::max<std::int64_t>(1, detector_.desired()->min_workers)
-                              : std::max<std::int64_t>(1, detector_.desired()->workers);
+  const auto limit = survives ? Least() : std::max<std::int64_t>(1, detector_.desired()->workers);
   add([&](const std::string& uid, const Report&) {
     return static_cast<std::int64_t>(members.size()) < limit && IsJoinable(uid);
   });
   return members;
 }
 
-// C6: the second view in a row that failed though all report. The most blamed goes, of equals the
-// one with the higher index, if the others can go on without it; after a while it may come back.
+// C6: the second view in a row that failed though all report.
 void PeerCoordinator::Evict(const View& view, Members& members, absl::Time now) {
-  std::map<MemberId, int> blame;
-  for (const ViewMember& member : view.members) {
-    const Report* report = detector_.ReportOf(member.id);
-    if (report == nullptr || report->phase != Phase::kAborted) continue;
-    for (const MemberId& id : report->unreachable) {
-      if (view.Has(id) && LivenessOf(id, now) == Liveness::kReporting) ++blame[id];
-    }
-  }
-  const auto index = [this](const MemberId& id) {
-    const Pod* pod = detector_.FindPod(id.pod_uid);
-    return pod == nullptr ? 0 : pod->index;
+  Members rest;
+  const auto can = [&](const MemberId& id) {
+    rest = members;
+    std::erase(rest, id);
+    return static_cast<std::int64_t>(rest.size()) >= Least() && Form(rest).missing_witness == 0;
   };
-  const auto worst =
-      std::max_element(blame.begin(), blame.end(), [&](const auto& a, const auto& b) {
-        return std::pair(a.second, index(a.first)) < std::pair(b.second, index(b.first));
-      });
-  if (worst == blame.end()) return;
-  Members rest = members;
-  std::erase(rest, worst->first);
-  const auto needed =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
-  if (rest.size() < needed || Form(rest).missing_witness != 0) return;
-  members = std::move(rest);
-  detector_.processes().at(worst->first.pod_uid).held_until = now + options_.blame_hold;
-  Incident incident;
-  incident.id = worst->first;
-  incident.record.time = now;
-  incident.record.reason = "WorkerUnreachable";
-  incident.record.pod = detector_.FindPod(worst->first.pod_uid)->name;
-  incident.record.message = absl::StrCat("it answers the coordinator, but ", worst->second,
-                                         " other workers cannot reach it; it stays out for ",
-                                         absl::FormatDuration(options_.blame_hold));
-  detector_.AddIncident(std::move(incident));
+  const auto aborted = [](const Report& report) { return report.phase == Phase::kAborted; };
+  if (EvictMostBlamed(view, aborted, can, now)) members = std::move(rest);
 }
 
 // The job was halted and is wanted again before its processes were taken away.
 bool PeerCoordinator::Resume(const View& current, absl::Time now) {
-  if (detector_.desired()->settings.halt) return false;
+  if (Halted()) return false;
   Members members;
   for (const ViewMember& member : current.members) {
     const Report* report = detector_.ReportOf(member.id);
@@ -268,7 +197,7 @@ bool PeerCoordinator::IsRunning(const View& view, absl::Time now) const {
 
 // C2: planned changes of a running view. Join first, drain after.
 void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time now) {
-  if (detector_.desired()->settings.halt || detector_.desired()->workers <= 0) return;
+  if (Halted() || detector_.desired()->workers <= 0) return;
   const std::vector<std::string> eligible = Eligible(now);
   const auto present = [&](const ViewMember& member) {
     return current.Has(member.id) ||
@@ -291,9 +220,8 @@ void PeerCoordinator::Plan(const View& current, const View* pending, absl::Time 
     --room;
     join = true;
   }
-  const auto least =
-      static_cast<std::size_t>(std::max<std::int64_t>(1, detector_.desired()->min_workers));
-  const bool drain = !join && remaining.size() < members.size() && remaining.size() >= least;
+  const bool drain = !join && remaining.size() < members.size() &&
+                     static_cast<std::int64_t>(remaining.size()) >= Least();
   if (drain) members = remaining;
   // Without a change, only a prepared view that lost its joiner is worth replacing.
   if (!join && !drain && pending == nullptr) return;
@@ -321,39 +249,28 @@ Members PeerCoordinator::Remaining(const View& current) const {
   return members;
 }
 
-void PeerCoordinator::TakeTurn(const View& current, absl::Time now) {
-  const absl::Duration interval = absl::Milliseconds(detector_.desired()->checkpoint_interval_ms);
-  if (interval <= absl::ZeroDuration()) return;
-  if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
-  if (now < turn_due_ || settled_step_ <= turn_step_) return;
+// What was asked for in a view that is over is not waited for: members have dropped it.
+void PeerCoordinator::AskForCheckpoint(const View& current, absl::Time now) {
   const bool outstanding =
-      turn_view_ == current.number &&
+      round_view_ == current.number &&
       std::any_of(current.members.begin(), current.members.end(), [&](const ViewMember& member) {
-        return detector_.ReportOf(member.id)->checkpoint_turn < turn_;
+        return detector_.ReportOf(member.id)->checkpoint_turn < rounds_.number();
       });
-  if (outstanding && now < turn_due_ + kTurnPatience) return;
-  ++turn_;
-  turn_step_ = settled_step_;
-  turn_view_ = current.number;
-  turn_due_ = now + interval;
-  ++directives_version_;
+  if (!rounds_.Due(CheckpointInterval(), settled_step_, outstanding, now)) return;
+  rounds_.Ask(settled_step_, now + CheckpointInterval());
+  round_view_ = current.number;
+  Changed();
 }
 
 // C3: whoever was drained, once all of the view that goes on without it are synced.
-void PeerCoordinator::Release(const View* current, const View* pending) {
+void PeerCoordinator::ReleaseDrained(const View* current, const View* pending) {
   if (current != nullptr && !SyncedByAll(*current)) return;
-  for (const auto& [uid, process] : detector_.processes()) {
-    if (!process.report || released_.contains(uid)) continue;
-    const Report& report = *process.report;
+  Release([&](const Report& report) {
     const bool needed = (current != nullptr && current->Has(report.id)) ||
                         (pending != nullptr && pending->Has(report.id)) ||
                         (current == nullptr && report.state);
-    if (needed) continue;
-    if (report.phase == Phase::kLinger || detector_.IsLeaving(report.id)) {
-      released_.insert(uid);
-      ++directives_version_;
-    }
-  }
+    return !needed && (report.phase == Phase::kLinger || detector_.IsLeaving(report.id));
+  });
 }
 
 }  // namespace starling::membership

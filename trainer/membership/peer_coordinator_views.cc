@@ -23,7 +23,7 @@ std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
       continue;
     if (detector_.Terminated(process.report->id) || released_.contains(uid)) continue;
     if (process.held_until > now) {
-      process.not_admitted = "other workers could not reach it; it is tried again soon";
+      process.not_admitted = "other members could not reach it; it is tried again soon";
       continue;
     }
     sorted.emplace_back(pod->index, uid);
@@ -60,20 +60,15 @@ bool PeerCoordinator::IsJoinable(const std::string& uid) const {
 // Whether the witness rule can hold in this view. If it cannot for long, the silent count as ended.
 bool PeerCoordinator::Witnessed(const FormedGroup& formed, absl::Time now) {
   if (formed.missing_witness == 0) {
-    unwitnessed_since_ = absl::InfiniteFuture();
+    NoteWitnesses();
     return true;
   }
-  if (unwitnessed_since_ == absl::InfiniteFuture()) unwitnessed_since_ = now;
   waiting_ = MissingWitnessText("the last steps", "workers", formed.missing_witness);
-  if (now - unwitnessed_since_ < options_.takeover_timeout) return false;
-  std::set<std::string> silent;
-  for (const auto& [number, past] : history_.past()) {
-    for (const MemberId& id : past) {
-      if (LivenessOf(id, now) == Liveness::kSilent) silent.insert(id.pod_uid);
-    }
+  Members holders;
+  for (const auto& [epoch, past] : history_.past()) {
+    holders.insert(holders.end(), past.begin(), past.end());
   }
-  unwitnessed_since_ = absl::InfiniteFuture();
-  if (!silent.empty()) detector_.AssumeTerminated(silent, Risked(), now);
+  NoteWitnessMissing(holders, now);
   return false;
 }
 
@@ -88,7 +83,7 @@ FormedGroup PeerCoordinator::Form(const Members& members) const {
 // A Now view of this group, its number not yet given.
 View PeerCoordinator::Compose(ReplicaGroup group) const {
   View view;
-  const View* newest = published_.empty() ? nullptr : &published_.rbegin()->second;
+  const View* newest = Newest();
   for (const MemberId& id : group.members) {
     const Pod* pod = detector_.FindPod(id.pod_uid);
     const ViewMember* before = newest == nullptr ? nullptr : newest->Find(id);
@@ -102,7 +97,9 @@ View PeerCoordinator::Compose(ReplicaGroup group) const {
 void PeerCoordinator::Publish(View view, const std::string& deed) {
   const std::uint64_t epoch = options_.rules.incarnation_in_view_number
                                   ? next_epoch_++
-                                  : EpochOf(std::max(Newest(), detector_.grant()->newest_view)) + 1;
+                                  : EpochOf(std::max(Newest() == nullptr ? 0 : Newest()->number,
+                                                     detector_.grant()->newest_view)) +
+                                        1;
   view.number = MakeViewNumber(
       options_.rules.incarnation_in_view_number ? detector_.incarnation() : 0, epoch);
   for (ViewMember& member : view.members) {
@@ -111,7 +108,7 @@ void PeerCoordinator::Publish(View view, const std::string& deed) {
   view.groups.front().epoch = view.number;
   detector_.NoteRepair(view.number, deed);
   LearnView(view);
-  ++directives_version_;
+  Changed();
 }
 
 }  // namespace starling::membership

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The coordinator of jobs with parameter servers, as a pure machine: who is there
-// (FailureDetector), what the tables are (from the layout that workers report), which view is next
-// (SlotPlan), who works on which batch (LeaseBook, WorkPlan), and when to validate, to save, to
-// halt and to conclude.
+// The coordinator of jobs with parameter servers: what all kinds share is in
+// membership/coordinator.h; here is what the tables are (from the layout that workers report),
+// which view is next (SlotPlan), who works on which batch (LeaseBook, WorkPlan), and when to
+// validate, to save, to halt and to conclude.
 //
 // All of it is soft: layout, views, ledgers, held leases and turns are reported again to a
 // successor. docs/design/parameter-server.md says what is told to whom; to add something: a row
@@ -20,7 +20,6 @@
 
 #include "absl/time/time.h"
 #include "trainer/membership/coordinator.h"
-#include "trainer/membership/failure_detector.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/lease_book.h"
 #include "trainer/parameter_server/slot_plan.h"
@@ -55,27 +54,6 @@ class SlotCoordinator final : public membership::Coordinator {
   SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec);
   ~SlotCoordinator() override;
 
-  void OnGrant(const membership::Grant& grant, absl::Time now) override;
-  void OnDesired(const membership::Desired& desired, absl::Time now) override;
-  void OnConnected(const std::string& pod_uid, absl::Time now) override;
-  void OnDisconnected(const std::string& pod_uid, absl::Time now) override;
-  void OnRefused(const std::string& pod_uid, absl::Time now) override;
-  void OnReport(const std::string& pod_uid, const membership::Report& report,
-                absl::Time now) override;
-  void OnTick(absl::Time now) override;
-
-  std::map<std::string, membership::Dial> PodsToDial() const override {
-    return detector_.PodsToDial();
-  }
-  membership::Directive DirectiveFor(const std::string& pod_uid) const override;
-  membership::Summary MakeSummary(absl::Time now) const override;
-  bool finished() const override { return detector_.finished(); }
-  bool AllGone() const override { return detector_.AllGone(); }
-  std::uint64_t directives_version() const override { return directives_version_; }
-  std::uint64_t report_version() const override { return report_version_; }
-
-  bool superseded() const { return detector_.superseded(); }
-  const std::set<std::string>& assumed_terminated() const { return detector_.assumed_terminated(); }
   // The newest view; null before there is one.
   const View* view() const;
   // The run of batches that are done, from the first on.
@@ -108,18 +86,17 @@ class SlotCoordinator final : public membership::Coordinator {
     double per_second = 0;
   };
 
-  // slot_coordinator.cc: events, and what is told.
-  void NoticeGap(absl::Time now);
-  void Refresh(absl::Time now);
-  void Decide(absl::Time now);
-  bool TakeOver(absl::Time now);
-  void FillTraining(membership::Summary& summary) const;
-  std::string PartFor(const MemberId* id) const;
-  std::string Risked() const;
-  void Changed() { ++directives_version_; }
+  // slot_coordinator.cc: what is decided, and what is told.
+  bool Learn(const membership::Report& report, absl::Time now) override;
+  void Decide(absl::Time now) override;
+  const View* Newest() const override { return view(); }
+  bool Synced() const override { return plan_->running(); }
+  bool Stopped() const override { return view() == nullptr || stopped_; }
+  void FillTraining(membership::Summary& summary) const override;
+  std::string PartFor(const MemberId* id) const override;
+  void OnPodsChanged() override;
 
   // slot_coordinator_views.cc: who is there, and which view is next.
-  void Hear(const membership::Report& report);
   void ChooseLayout();
   bool MakePlan();
   void LearnViews();
@@ -133,17 +110,15 @@ class SlotCoordinator final : public membership::Coordinator {
   bool MayBegin(const Census& census, absl::Time now);
   void Replan(absl::Time now);
   void Evict(Census& census, absl::Time now);
-  void NoteLosses(absl::Time now);
   void NoticeUnwitnessed(const Census& census, absl::Time now);
   void OnPublished(const View& next);
-  void Release();
+  void ReleaseLeaving();
 
   // slot_coordinator_work.cc: batches, turns, checkpoints, the end.
   void LearnWork(absl::Time now);
   void NoteRepeated();
   void UpdateWork();
   void FollowRecovery(absl::Time now);
-  bool EnoughToWork() const;
   void GiveWork(absl::Time now);
   std::size_t Wanted(const Client& client, std::int64_t left) const;
   std::vector<Client> Able(const membership::ViewMember* alone) const;
@@ -154,16 +129,13 @@ class SlotCoordinator final : public membership::Coordinator {
   const membership::ViewMember* FirstClient() const;
   void Judge(absl::Time now);
   bool NobodyHolds() const;
-  void TakeTurn(absl::Time now);
+  void AskForCheckpoint(absl::Time now);
   bool SavedByAll(std::int64_t turn) const;
-  bool Halted() const;
   bool ServersLeave() const;
 
-  const Options options_;
+  const Options slot_options_;
   const std::unique_ptr<const v1alpha1::TrainingJobSpec> spec_;
-  membership::FailureDetector detector_;
   std::map<std::string, Heard> heard_;  // by pod UID
-  bool taken_over_ = false;
   std::optional<Layout> layout_;
   std::string impossible_;  // why the job cannot go on
   JobTables tables_;
@@ -174,10 +146,6 @@ class SlotCoordinator final : public membership::Coordinator {
 
   Census census_;  // as planned with last
   absl::Time plan_due_ = absl::InfinitePast();
-  absl::Time enough_since_ = absl::InfiniteFuture();
-  absl::Time unwitnessed_since_ = absl::InfiniteFuture();
-  int failed_views_ = 0;  // in a row, by blame alone
-  std::set<std::string> released_;
   std::map<std::string, absl::Time> leaving_since_;
 
   std::int64_t settled_ = 0;
@@ -194,18 +162,9 @@ class SlotCoordinator final : public membership::Coordinator {
   absl::Time over_since_ = absl::InfiniteFuture();
   bool conclude_ = false;
 
-  std::int64_t turn_ = 0;  // of checkpoints
-  absl::Time turn_due_ = absl::InfinitePast();
-  std::int64_t turn_settled_ = 0;    // when the newest was asked for
-  std::int64_t saved_settled_ = -1;  // when the newest that all have written was
-  std::int64_t halt_turn_ = 0;       // 0: not halting
+  std::int64_t saved_settled_ = -1;  // when the newest round that all have written was asked for
+  std::int64_t halt_round_ = 0;      // 0: not halting
   bool stopped_ = false;
-
-  std::string waiting_;
-  membership::Training training_;  // the last that was heard
-  membership::Summary told_;
-  std::uint64_t directives_version_ = 0;
-  std::uint64_t report_version_ = 0;
 };
 
 }  // namespace starling::parameter_server

@@ -50,13 +50,15 @@ std::string Count(std::size_t count, const char* what) {
 
 }  // namespace
 
-void SlotCoordinator::Hear(const membership::Report& report) {
+bool SlotCoordinator::Learn(const membership::Report& report, absl::Time /*now*/) {
   Heard& heard = heard_[report.id.pod_uid];
   const Heard before = std::exchange(heard, Heard());
+  if (before.id != report.id) leaving_since_.erase(report.id.pod_uid);
   heard.id = report.id;
   heard.fresh = true;
   pb::ParameterServerReport from;
-  if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server)) return;
+  if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server))
+    return false;
   if (from.has_layout()) heard.layout = FromProto(from.layout());
   heard.broken = from.broken();
   const View* newest = view();
@@ -82,6 +84,8 @@ void SlotCoordinator::Hear(const membership::Report& report) {
   }
   heard.turn = from.evaluation().turn();
   heard.ends_training = from.evaluation().ends_training();
+  return std::ranges::any_of(heard.slots,
+                             [](const SlotReport& slot) { return slot.state.has_value(); });
 }
 
 bool SlotCoordinator::IsServer(const std::string& uid) const {
@@ -120,7 +124,7 @@ bool SlotCoordinator::MakePlan() {
   }
   if (!impossible_.empty()) return false;
   absl::StatusOr<JobTables> tables =
-      options_.tables ? options_.tables(*layout_) : TablesOf(*spec_, *layout_);
+      slot_options_.tables ? slot_options_.tables(*layout_) : TablesOf(*spec_, *layout_);
   if (!tables.ok()) {
     impossible_ = std::string(tables.status().message());
     return false;
@@ -131,10 +135,10 @@ bool SlotCoordinator::MakePlan() {
       std::max<std::int64_t>(1, spec_->exchange().parameter_server().replication()));
   plan.incarnation = detector_.incarnation();
   plan.newest_view = detector_.grant()->newest_view;
-  plan.ahead_patience = options_.ahead_patience;
-  plan.balance = options_.balance;
+  plan.ahead_patience = slot_options_.ahead_patience;
+  plan.balance = slot_options_.balance;
   plan.weights = WeightsOf(*tables);
-  plan.rules = options_.plan;
+  plan.rules = slot_options_.plan;
   book_.emplace(Lease{1}, tables->parameter_slots);
   tables_ = *std::move(tables);
   plan_.emplace(std::move(plan));
@@ -178,7 +182,7 @@ bool SlotCoordinator::KeepWhileWorking(const MemberId& id, absl::Time now) {
   const ViewMember* client = view() == nullptr ? nullptr : view()->Find(id);
   if (client == nullptr || book_->HeldBy({id, client->joined}).empty()) return false;
   const absl::Time since = leaving_since_.emplace(id.pod_uid, now).first->second;
-  return now - since < options_.drain_patience;
+  return now - since < slot_options_.drain_patience;
 }
 
 std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod& pod,
@@ -187,7 +191,7 @@ std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod&
   const bool heard = process != nullptr && process->report;
   Participant one;
   one.id = heard ? process->report->id : MemberId{pod.uid, 0};
-  const Liveness liveness = detector_.LivenessOf(one.id, taken_over_, now);
+  const Liveness liveness = LivenessOf(one.id, now);
   if (liveness == Liveness::kGone) return std::nullopt;
   one.server = pod.role == kServerRole;
   if (!one.server && !Admitted(pod.uid)) return std::nullopt;
@@ -232,42 +236,21 @@ Census SlotCoordinator::MakeCensus(absl::Time now) {
 // The first view of all: once enough are there, and the rest had a moment to come too.
 bool SlotCoordinator::MayBegin(const Census& census, absl::Time now) {
   if (Halted() || census.clients <= 0 || census.servers <= 0) return false;
-  bool enough = true;
-  bool all = true;
-  for (const bool servers : {true, false}) {
-    const auto there = std::count_if(
-        census.participants.begin(), census.participants.end(), [&](const Participant& one) {
-          return one.server == servers && one.liveness == Liveness::kReporting && !one.leaving;
-        });
-    std::int64_t live = 0;
-    for (const auto& [uid, pod] : detector_.pods()) {
-      live += pod.state == PodState::kLive && (pod.role == kServerRole) == servers ? 1 : 0;
-    }
+  const auto count = [&](const char* who, bool servers) {
+    const auto there = std::ranges::count_if(census.participants, [&](const Participant& one) {
+      return one.server == servers && one.liveness == Liveness::kReporting && !one.leaving;
+    });
     const std::int64_t wanted = servers ? census.servers : census.clients;
-    const std::int64_t least = std::min(wanted, servers ? census.min_servers : census.min_clients);
-    const char* who = servers ? "parameter servers" : "workers";
-    if (there < std::min(live, wanted)) {
-      all = false;
-      waiting_ = absl::StrCat("waits a moment for more ", who, ": ", there, " of ",
-                              std::min(live, wanted), " are there");
-    }
-    if (there < least) {
-      enough_since_ = absl::InfiniteFuture();
-      waiting_ = absl::StrCat("waits for ", who, ": ", there, " of at least ", least, " are there");
-      enough = false;
-      break;
-    }
-  }
-  if (!enough) return false;
-  if (enough_since_ == absl::InfiniteFuture()) enough_since_ = now;
-  if (!all && now - enough_since_ < options_.common.first_view_grace) return false;
-  waiting_.clear();
-  return true;
+    return Headcount{who, there,
+                     std::min(wanted, servers ? census.min_servers : census.min_clients),
+                     std::min(wanted, LivePods(servers ? kServerRole : kWorkerRole))};
+  };
+  return EnoughToBegin({count("parameter servers", true), count("workers", false)}, now);
 }
 
 void SlotCoordinator::Replan(absl::Time now) {
   Census census = MakeCensus(now);
-  NoteLosses(now);
+  if (view() != nullptr) NoteLosses(*view(), now);
   if (view() == nullptr ? !MayBegin(census, now) : now < plan_due_ && SameShape(census, census_)) {
     return;
   }
@@ -290,99 +273,52 @@ void SlotCoordinator::OnPublished(const View& next) {
   OnNewest();
 }
 
-// C6: the second view in a row that broke though all report. The most blamed stays out, clients
-// before servers, of equals the one with the higher index, if the others can go on without it.
+// C6: the second view in a row that broke though all report.
 void SlotCoordinator::Evict(Census& census, absl::Time now) {
   if (failed_views_ == 0 || view() == nullptr) return;
   {
     SlotPlan trial = *plan_;
     if (!trial.Plan(census, now) || !trial.blamed()) return;
   }
-  std::map<MemberId, int> blame;
-  for (const Participant& one : census.participants) {
-    const membership::Report* report = detector_.ReportOf(one.id);
-    if (report == nullptr || !one.broken || one.fence != view()->number) continue;
-    for (const MemberId& id : report->unreachable) ++blame[id];
-  }
-  Participant* worst = nullptr;
-  const auto rank = [&](const Participant& one) {
-    return std::tuple(blame[one.id], !one.server, one.index);
+  Census rest;
+  const auto can = [&](const MemberId& id) {
+    rest = census;
+    for (Participant& one : rest.participants) {
+      if (one.id == id) one.liveness = Liveness::kSilent;
+    }
+    SlotPlan trial = *plan_;
+    const std::optional<View> without = trial.Plan(rest, now);
+    return without && EnoughIn(*without, census);
   };
-  for (Participant& one : census.participants) {
-    if (!blame.contains(one.id) || one.liveness != Liveness::kReporting) continue;
-    if (worst == nullptr || rank(one) > rank(*worst)) worst = &one;
-  }
-  if (worst == nullptr) return;
-  Census rest = census;
-  rest.participants[static_cast<std::size_t>(worst - census.participants.data())].liveness =
-      Liveness::kSilent;
-  SlotPlan trial = *plan_;
-  const std::optional<View> without = trial.Plan(rest, now);
-  const auto size = [](std::span<const ViewMember> members) {
-    return static_cast<std::int64_t>(members.size());
+  const auto broken = [this](const membership::Report& report) {
+    const Heard* said = HeardOf(report.id);
+    return said != nullptr && said->broken && said->installed == view()->number;
   };
-  if (!without || size(without->workers()) < std::min(census.clients, census.min_clients) ||
-      size(without->servers()) < std::min(census.servers, census.min_servers)) {
-    return;
-  }
-  detector_.processes().at(worst->id.pod_uid).held_until = now + options_.common.blame_hold;
-  membership::Incident incident;
-  incident.id = worst->id;
-  incident.record.time = now;
-  incident.record.reason = worst->server ? "ParameterServerUnreachable" : "WorkerUnreachable";
-  incident.record.pod = worst->pod;
-  incident.record.message = absl::StrCat("it answers the coordinator, but ", blame[worst->id],
-                                         " other members cannot reach it; it stays out for ",
-                                         absl::FormatDuration(options_.common.blame_hold));
-  detector_.AddIncident(std::move(incident));
-  census = std::move(rest);
-}
-
-void SlotCoordinator::NoteLosses(absl::Time now) {
-  const View* newest = view();
-  if (newest == nullptr) return;
-  for (const ViewMember& member : newest->members) {
-    const char* role = member.role == Role::kServer ? "ParameterServer" : "Worker";
-    const Liveness liveness = detector_.LivenessOf(member.id, taken_over_, now);
-    detector_.NoteLoss(member.id, member.pod, role, liveness, now);
-  }
+  if (EvictMostBlamed(*view(), broken, can, now)) census = std::move(rest);
 }
 
 // C5: if the witness rule cannot hold for long, the silent count as ended.
 void SlotCoordinator::NoticeUnwitnessed(const Census& census, absl::Time now) {
-  if (!plan_->unwitnessed()) {
-    unwitnessed_since_ = absl::InfiniteFuture();
-    return;
-  }
-  if (unwitnessed_since_ == absl::InfiniteFuture()) unwitnessed_since_ = now;
-  if (now - unwitnessed_since_ < options_.common.takeover_timeout) return;
-  std::set<std::string> silent;
+  if (!plan_->unwitnessed()) return NoteWitnesses();
+  membership::Members servers;
   for (const Participant& one : census.participants) {
-    const Liveness liveness = detector_.LivenessOf(one.id, taken_over_, now);
-    if (one.server && liveness == Liveness::kSilent) silent.insert(one.id.pod_uid);
+    if (one.server) servers.push_back(one.id);
   }
-  unwitnessed_since_ = absl::InfiniteFuture();
-  if (!silent.empty()) detector_.AssumeTerminated(silent, Risked(), now);
+  NoteWitnessMissing(servers, now);
 }
 
 // C3: whoever leaves may go once a view without it runs. Where all servers go at once, nobody is
 // left for that: they have saved what they hold. So they have where everything is halted, and no
 // view is made any more.
-void SlotCoordinator::Release() {
+void SlotCoordinator::ReleaseLeaving() {
   const bool halted = stopped_ && Halted();
-  const bool all_saved = halted || (halt_turn_ != 0 && ServersLeave() && SavedByAll(halt_turn_));
-  for (const auto& [uid, process] : detector_.processes()) {
-    if (!process.report || released_.contains(uid)) continue;
-    const MemberId& id = process.report->id;
-    if (!detector_.IsLeaving(id)) continue;
-    const View* newest = view();
-    const bool there = newest != nullptr && newest->Has(id);
+  const bool all_saved = halted || (halt_round_ != 0 && ServersLeave() && SavedByAll(halt_round_));
+  const View* newest = view();
+  Release([&](const membership::Report& report) {
+    if (!detector_.IsLeaving(report.id)) return false;
     // An omitted one (it was not admitted) is in no view either.
-    const bool free = newest == nullptr || (!there && plan_->running()) || all_saved;
-    if (!free) continue;
-    released_.insert(uid);
-    Changed();
-  }
+    return newest == nullptr || (!newest->Has(report.id) && plan_->running()) || all_saved;
+  });
 }
 
 }  // namespace starling::parameter_server

@@ -20,8 +20,6 @@ constexpr absl::Duration kPaceWindow = absl::Milliseconds(200);
 // One lease is being worked on while the next waits.
 constexpr std::size_t kFewest = 2;
 constexpr std::size_t kMost = 256;
-// A checkpoint turn that not all report for so long is given up.
-constexpr absl::Duration kTurnPatience = absl::Seconds(60);
 
 }  // namespace
 
@@ -114,24 +112,13 @@ const ViewMember* SlotCoordinator::FirstClient() const {
   return clients.empty() ? nullptr : clients.data();
 }
 
-bool SlotCoordinator::Halted() const {
-  return detector_.desired() && detector_.desired()->settings.halt;
-}
-
-bool SlotCoordinator::EnoughToWork() const {
-  const auto clients = static_cast<std::int64_t>(view()->workers().size());
-  const auto servers = static_cast<std::int64_t>(view()->servers().size());
-  return clients >= std::min(census_.clients, census_.min_clients) &&
-         servers >= std::min(census_.servers, census_.min_servers);
-}
-
 // How many leases this client is to hold: enough for a while at its pace, but of what is left never
 // more than half of its share, so that all are finished at about the same time.
 std::size_t SlotCoordinator::Wanted(const Client& client, std::int64_t left) const {
   const auto pace = paces_.find(client);
   std::size_t wanted = kFewest;
   if (pace != paces_.end() && pace->second.per_second > 0) {
-    const double ahead = pace->second.per_second * absl::ToDoubleSeconds(options_.work_ahead);
+    const double ahead = pace->second.per_second * absl::ToDoubleSeconds(slot_options_.work_ahead);
     wanted = std::clamp(static_cast<std::size_t>(std::ceil(ahead)) + 1, kFewest, kMost);
   }
   const auto clients =
@@ -156,7 +143,7 @@ void SlotCoordinator::GiveWork(absl::Time now) {
     book_->Limit(work_.LastOf(Begun()));
     return Deal(Able(nullptr), Begun());
   }
-  if (!EnoughToWork()) {
+  if (!EnoughIn(*view(), census_)) {
     waiting_ = absl::StrCat("waits for more members: ", view()->workers().size(), " workers and ",
                             view()->servers().size(), " parameter servers are there, at least ",
                             census_.min_clients, " and ", census_.min_servers, " are needed");
@@ -172,7 +159,8 @@ void SlotCoordinator::GiveWork(absl::Time now) {
   limit = std::max(limit, Begun());
   book_->Limit(work_.LastOf(limit));
   const std::vector<Client> able = Able(alone ? first : nullptr);
-  book_->ForgetReturned(able.size() > 1 ? now - options_.return_patience : absl::InfiniteFuture());
+  book_->ForgetReturned(able.size() > 1 ? now - slot_options_.return_patience
+                                        : absl::InfiniteFuture());
   if (work_.in_step) return Deal(able, settled_ + BatchesAhead());
   const std::int64_t left = std::max<std::int64_t>(
       0, static_cast<std::int64_t>(work_.LastOf(limit)) - static_cast<std::int64_t>(book_->done()));
@@ -205,7 +193,7 @@ std::int64_t SlotCoordinator::BatchesAhead() const {
   double per_second = 0;  // batches
   for (const auto& [client, pace] : paces_) per_second += pace.per_second;
   per_second /= static_cast<double>(work_.portions);
-  const double ahead = per_second * absl::ToDoubleSeconds(options_.work_ahead);
+  const double ahead = per_second * absl::ToDoubleSeconds(slot_options_.work_ahead);
   constexpr std::int64_t kLeast = kFewest, kMostListed = 4 * kMost;
   return std::clamp(static_cast<std::int64_t>(std::ceil(ahead)) + 1, kLeast,
                     std::max(kLeast, kMostListed / work_.portions));
@@ -242,7 +230,7 @@ void SlotCoordinator::Judge(absl::Time now) {
   const bool over = ended_ || work_.Over(made_, settled_);
   over_since_ = over ? std::min(over_since_, now) : absl::InfiniteFuture();
   const bool conclude =
-      over && !Halted() && (NobodyHolds() || now - over_since_ >= options_.conclude_patience);
+      over && !Halted() && (NobodyHolds() || now - over_since_ >= slot_options_.conclude_patience);
   if (std::exchange(conclude_, conclude || (conclude_ && over)) != conclude_) Changed();
 }
 
@@ -261,30 +249,23 @@ bool SlotCoordinator::ServersLeave() const {
          });
 }
 
-void SlotCoordinator::TakeTurn(absl::Time now) {
+void SlotCoordinator::AskForCheckpoint(absl::Time now) {
   if (view() == nullptr || !informed_) return;
-  const auto first_turn = static_cast<std::int64_t>(detector_.incarnation() << 32);
-  const bool saved = SavedByAll(turn_);
-  if (saved && turn_ != first_turn) saved_settled_ = turn_settled_;
+  const bool saved = SavedByAll(rounds_.number());
+  if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
   if (Halted() || ServersLeave()) {
-    if (halt_turn_ == 0 && plan_->running() && (book_->outstanding() == 0 || ServersLeave())) {
-      halt_turn_ = ++turn_;
-      turn_settled_ = settled_;
+    if (halt_round_ == 0 && plan_->running() && (book_->outstanding() == 0 || ServersLeave())) {
+      halt_round_ = rounds_.Ask(settled_, rounds_.due());
       Changed();
     }
-    stopped_ = Halted() && halt_turn_ != 0 && SavedByAll(halt_turn_);
+    stopped_ = Halted() && halt_round_ != 0 && SavedByAll(halt_round_);
     return;
   }
-  halt_turn_ = 0;
+  halt_round_ = 0;
   stopped_ = false;
-  const absl::Duration interval = absl::Milliseconds(detector_.desired()->checkpoint_interval_ms);
-  if (interval <= absl::ZeroDuration()) return;
-  if (turn_due_ == absl::InfinitePast()) turn_due_ = now + interval;
-  if (now < turn_due_ || settled_ <= turn_settled_ || !plan_->running()) return;
-  if (!saved && turn_ != first_turn && now < turn_due_ + kTurnPatience) return;
-  ++turn_;
-  turn_settled_ = settled_;
-  turn_due_ = now + interval;
+  const bool outstanding = !saved && rounds_.asked();
+  if (!rounds_.Due(CheckpointInterval(), settled_, outstanding, now) || !plan_->running()) return;
+  rounds_.Ask(settled_, now + CheckpointInterval());
   Changed();
 }
 

@@ -55,6 +55,14 @@ std::vector<MemberId> RanksOf(const View& view) {
   return ranks;
 }
 
+bool EnoughIn(const View& view, const Census& census) {
+  const auto size = [](std::span<const ViewMember> members) {
+    return static_cast<std::int64_t>(members.size());
+  };
+  return size(view.workers()) >= std::min(census.clients, census.min_clients) &&
+         size(view.servers()) >= std::min(census.servers, census.min_servers);
+}
+
 SlotPlan::SlotPlan(Options options)
     : options_(std::move(options)),
       groups_(options_.slots.size(), membership::GroupHistory(options_.rules.sync)) {}

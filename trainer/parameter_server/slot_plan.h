@@ -86,6 +86,9 @@ struct Census {
   std::int64_t min_clients = 1;
 };
 
+// As many as must be there, if as many are wanted.
+bool EnoughIn(const View& view, const Census& census);
+
 // Every safety rule as a switch, on in programs.
 struct PlanRules {
   membership::Rules sync;       // among them that a successor hears everyone first (C4)
