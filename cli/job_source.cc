@@ -14,7 +14,7 @@
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
-#include "trainer/data/load_datasets.h"
+#include "trainer/workload/workloads.h"
 
 namespace starling::cli {
 namespace {
@@ -35,7 +35,7 @@ absl::Status Override(Json& document, const std::vector<std::string>& settings) 
 
 absl::Status CheckTheData(const v1alpha1::TrainingJobSpec& resolved) {
   spec::FieldErrors errors;
-  for (const data::FieldProblem& problem : data::CheckData(resolved)) {
+  for (const data::FieldProblem& problem : workload::Check(resolved)) {
     errors.push_back({problem.path, problem.message});
   }
   return spec::ToStatus(errors);

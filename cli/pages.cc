@@ -193,7 +193,8 @@ void AddMetrics(const v1alpha1::TrainingJob& job, Rows& rows) {
                                                       result.metrics().end());
   std::sort(metrics.begin(), metrics.end());
   for (auto& [name, value] : metrics) {
-    std::string words = name == "loss" ? "training loss" : name;
+    const bool training = name.find('/') == std::string::npos;
+    std::string words = training ? absl::StrCat("training ", name) : name;
     std::replace(words.begin(), words.end(), '/', ' ');
     rows.push_back({words, Significant(value)});
   }

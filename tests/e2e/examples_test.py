@@ -15,7 +15,9 @@ from home import BIN, REPOSITORY, read, sha256
 EXAMPLES = os.path.join(REPOSITORY, "examples")
 ELSEWHERE = {"digits.yaml": "train_test.py", "digits-ps.yaml": "parameter_server_test.py",
              "sparse-ps.yaml": "sparse_test.py"}
-HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml")
+HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml", "linear-regression.yaml")
+SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',
+           "--set", "spec.replicaSpecs.parameterServer.replicas=2")
 
 
 class Examples(Case):
@@ -38,6 +40,26 @@ class Examples(Case):
 
     def test_synthetic(self):
         self.assertEqual(5, self.train("synthetic.yaml")["epochs"])
+
+    def regress(self, *flags):
+        """Runs the linear regression; returns its result."""
+        command = self.home.start("run", os.path.join(EXAMPLES, "linear-regression.yaml"),
+                                  "-o", "json", *flags)
+        result = self.result(self.finish(command, timeout=180))
+        self.say(f"linear regression: {result['metrics']}, {result['steps']} steps")
+        return result
+
+    def test_linear_regression_reaches_its_error_over_either_exchange(self):
+        for flags in ((), SERVERS):
+            result = self.regress(*flags)
+            self.assertTrue(result["targetReached"], result["metrics"])
+            self.assertEqual({"loss", "meanAbsoluteError", "validation/loss",
+                              "validation/meanAbsoluteError"}, set(result["metrics"]))
+
+    def test_a_regression_that_hardly_learns_does_not_reach_it(self):
+        result = self.regress("--set", "spec.stop.epochs=1",
+                              "--set", "spec.optimizer.sgd.learningRate=0.00001")
+        self.assertFalse(result["targetReached"], result["metrics"])
 
     def test_digits_reproducible_gives_the_same_bytes_with_four_workers_as_with_two(self):
         models = [self.train("digits-reproducible.yaml", *flags)["model"]["sha256"] for flags in (

@@ -11,7 +11,7 @@
 #include "tests/techniques/problem.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/kernels/span_math.h"
-#include "trainer/worker/engine_loader.h"
+#include "trainer/workload/classification.h"
 
 namespace starling::techniques {
 namespace {
@@ -39,7 +39,7 @@ absl::StatusOr<std::unique_ptr<engine::Engine>> OpenEngine(engine::OpenEngineFun
                                                            const data::Dataset& train,
                                                            std::uint64_t seed) {
   engine::OpenedEngine opened;
-  open(worker::EngineConfigOf(SpecOf(seed), train), &opened);
+  open(workload::EngineConfigOf(SpecOf(seed), train), &opened);
   return std::move(opened.engine);
 }
 
@@ -130,7 +130,7 @@ class MnistLeNet5 final : public Problem {
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<const Problem>> Mnist() {
-  ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, worker::LoadEngineLibrary());
+  ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, workload::LoadEngineLibrary());
   ASSIGN_OR_RETURN(data::Datasets sets, data::LoadDatasets(SpecOf(0)));
   ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, OpenEngine(open, sets.train, 0));
   return std::make_shared<MnistLeNet5>(open, std::move(sets), std::move(engine));

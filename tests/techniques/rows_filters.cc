@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <random>
 #include <vector>
@@ -14,8 +15,8 @@
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/wire.h"
-#include "trainer/sparse/logistic_engine.h"
 #include "trainer/testing/random_samples.h"
+#include "trainer/workload/sparse_logistic_regression.h"
 
 namespace starling::techniques {
 namespace {
@@ -31,14 +32,11 @@ class BlockDescent {
   // Gradients up to `threshold` of weights that are 0 are left out; with none nothing is.
   explicit BlockDescent(std::optional<double> threshold)
       : threshold_(threshold),
-        engine_(samples_, 0),
+        model_(samples_, nullptr, 0),
         slot_({Table(), {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}}),
         sender_(/*key_cache=*/true, 1) {
     slot_.OnView({ClientOf(0)});
-    for (std::size_t i = 0; i < kSamples; ++i) {
-      features_.push_back(static_cast<float>(i));
-      labels_.push_back(samples_->labels[i] > 0 ? 1 : 0);
-    }
+    std::iota(all_.begin(), all_.end(), 0);
   }
 
   // Every pass takes the blocks in another order.
@@ -62,7 +60,7 @@ class BlockDescent {
     }
     return worst;
   }
-  std::span<const float> weights() { return engine_.parameters(); }
+  std::span<const float> weights() { return model_.parameters(); }
   double bytes() const { return bytes_; }
 
  private:
@@ -75,8 +73,8 @@ class BlockDescent {
     return table;
   }
   std::vector<float> Gradient() {
-    (void)engine_.ComputeGradients(features_, labels_, [](std::int64_t) {});
-    std::vector<float> gradient(engine_.gradients().begin(), engine_.gradients().end());
+    (void)model_.Compute(all_, {});
+    std::vector<float> gradient(model_.gradients().begin(), model_.gradients().end());
     for (float& value : gradient) value /= static_cast<float>(kSamples);
     return gradient;
   }
@@ -105,19 +103,18 @@ class BlockDescent {
     (void)slot_.Append(std::get<parameter_server::Push>(unpacked.whole.value_or(sent)).entry);
     const std::string read = slot_.Read({0, 0, rows}).value_or("");
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      std::memcpy(&engine_.parameters()[rows[i]], read.data() + i * sizeof(float), sizeof(float));
+      std::memcpy(&model_.parameters()[rows[i]], read.data() + i * sizeof(float), sizeof(float));
     }
   }
 
   const std::shared_ptr<const data::SparseDataset> samples_ =
-      sparse::RandomSamples(kSamples, kFeatures, 10);
+      workload::RandomSamples(kSamples, kFeatures, 10);
   const std::optional<double> threshold_;
-  sparse::LogisticEngine engine_;
+  workload::SparseLogisticRegression model_;
   parameter_server::SlotState slot_;
   parameter_server::RowSender sender_;
   parameter_server::RowReceiver receiver_;
-  std::vector<float> features_;
-  std::vector<std::int64_t> labels_;
+  std::vector<std::int64_t> all_ = std::vector<std::int64_t>(kSamples);
   std::int64_t sequence_ = 0;
   double bytes_ = 0;
 };

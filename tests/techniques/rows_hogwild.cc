@@ -4,13 +4,14 @@
 #include <atomic>
 #include <barrier>
 #include <cmath>
+#include <numeric>
 #include <thread>
 
 #include "tests/techniques/problem.h"
 #include "tests/techniques/rows.h"
 #include "trainer/kernels/atomic_math.h"
-#include "trainer/sparse/hogwild.h"
-#include "trainer/sparse/logistic_engine.h"
+#include "trainer/workload/hogwild.h"
+#include "trainer/workload/sparse_logistic_regression.h"
 
 namespace starling::techniques {
 namespace {
@@ -45,62 +46,57 @@ std::shared_ptr<const data::SparseDataset> SparseDigits() {
   return samples;
 }
 
-// Samples as engines are handed them.
-struct Numbered {
-  explicit Numbered(const data::SparseDataset& samples) {
-    for (std::int64_t i = 0; i < samples.size(); ++i) {
-      features.push_back(static_cast<float>(i));
-      labels.push_back(samples.labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
-    }
-  }
-  std::vector<float> features;
-  std::vector<std::int64_t> labels;
-};
+using workload::SparseLogisticRegression;
 
-double LossOf(sparse::LogisticEngine& engine, const Numbered& all) {
-  return engine.Evaluate(all.features, all.labels)->loss / static_cast<double>(all.labels.size());
+std::vector<std::int64_t> Numbers(const data::SparseDataset& samples) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(samples.size()));
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
+}
+
+double LossOf(SparseLogisticRegression& model, std::int64_t samples) {
+  return MeansOf(*model.Evaluate(0, samples))[0];
 }
 
 double LossWith(int threads, const std::shared_ptr<const data::SparseDataset>& samples,
                 int passes) {
-  sparse::LogisticEngine engine(samples, 0);
-  sparse::Hogwild hogwild(engine, threads);
-  const Numbered all(*samples);
+  SparseLogisticRegression model(samples, samples, 0);
+  workload::Hogwild hogwild(model, threads);
+  const std::vector<std::int64_t> all = Numbers(*samples);
   double rate = kRate;
   for (int pass = 0; pass < passes; ++pass, rate *= kDecay) {
-    hogwild.Work(all.features, all.labels, engine.AllTouched(), rate);
+    hogwild.Work(all, model.AllRows(), rate);
   }
-  return LossOf(engine, all);
+  return LossOf(model, samples->size());
 }
 
 // As in a job: workers fetch at once, each works its next samples off with two threads, and what
 // their weights have changed by is added to the servers'.
 double LossInAJob(std::size_t workers, const std::shared_ptr<const data::SparseDataset>& samples,
                   int passes) {
-  std::vector<std::unique_ptr<sparse::LogisticEngine>> engines;
-  std::vector<std::unique_ptr<sparse::Hogwild>> threads;
+  std::vector<std::unique_ptr<SparseLogisticRegression>> models;
+  std::vector<std::unique_ptr<workload::Hogwild>> threads;
   for (std::size_t worker = 0; worker < workers; ++worker) {
-    engines.push_back(std::make_unique<sparse::LogisticEngine>(samples, 0));
-    threads.push_back(std::make_unique<sparse::Hogwild>(*engines.back(), 2));
+    models.push_back(std::make_unique<SparseLogisticRegression>(samples, samples, 0));
+    threads.push_back(std::make_unique<workload::Hogwild>(*models.back(), 2));
   }
-  const Numbered all(*samples);
+  const std::vector<std::int64_t> all = Numbers(*samples);
   std::vector<float> servers(kFeatures);
   double rate = kRate;
   for (int pass = 0; pass < passes; ++pass, rate *= kDecay) {
-    for (std::size_t round = 0; round < all.labels.size(); round += workers * kPush) {
-      for (const auto& engine : engines) std::ranges::copy(servers, engine->parameters().begin());
+    for (std::size_t round = 0; round < all.size(); round += workers * kPush) {
+      for (const auto& model : models) std::ranges::copy(servers, model->parameters().begin());
       for (std::size_t worker = 0; worker < workers; ++worker) {
-        const std::size_t begin = std::min(round + worker * kPush, all.labels.size());
-        const std::size_t count = std::min(kPush, all.labels.size() - begin);
-        const auto features = std::span(all.features).subspan(begin, count);
-        const std::vector<std::uint64_t> rows = engines[worker]->Touched(features);
-        threads[worker]->Work(features, std::span(all.labels).subspan(begin, count), rows, rate);
-        for (const std::uint64_t row : rows) servers[row] += engines[worker]->gradients()[row];
+        const std::size_t begin = std::min(round + worker * kPush, all.size());
+        const auto mine = std::span(all).subspan(begin, std::min(kPush, all.size() - begin));
+        const std::vector<std::uint64_t> rows = models[worker]->Rows(mine);
+        threads[worker]->Work(mine, rows, rate);
+        for (const std::uint64_t row : rows) servers[row] += models[worker]->gradients()[row];
       }
     }
   }
-  std::ranges::copy(servers, engines[0]->parameters().begin());
-  return LossOf(*engines[0], all);
+  std::ranges::copy(servers, models[0]->parameters().begin());
+  return LossOf(*models[0], samples->size());
 }
 
 // Two threads that each add 1 to one element so many times; how much is missing at the end.

@@ -64,6 +64,7 @@ class TableLoader {
       RETURN_IF_ERROR(AddRow(cells, reader.line()));
       ASSIGN_OR_RETURN(more, Next(reader, cells));
     }
+    if (options_.numbers) return absl::OkStatus();
     ASSIGN_OR_RETURN(dataset_.classes, CountClasses(highest_, classes_, options_));
     return absl::OkStatus();
   }
@@ -167,15 +168,19 @@ class TableLoader {
 
   absl::Status AddCell(std::string_view cell, std::int64_t line, std::int64_t column) {
     const std::optional<double> value = ParseNumber(cell);
-    if (column == label_) return AddLabel(cell, value, line);
-    const float feature = value.has_value() ? static_cast<float>(*value) : 0.0F;
-    if (!value.has_value() || !std::isfinite(feature)) {
-      return Problem(".uri", absl::StrCat(Place(line, column), ": ", Quote(cell),
-                                          value.has_value() ? " is not a finite 32-bit number"
-                                                            : " is not a number",
-                                          "; every feature must be one"));
+    const bool label = column == label_;
+    if (label && !options_.numbers) return AddLabel(cell, value, line);
+    const float number = value.has_value() ? static_cast<float>(*value) : 0.0F;
+    if (!value.has_value() || !std::isfinite(number)) {
+      return Problem(
+          ".uri",
+          absl::StrCat(Place(line, column), ": ", Quote(cell),
+                       value.has_value() ? " is not a finite 32-bit number" : " is not a number",
+                       label ? "; what is to be predicted must be one (is labelColumn "
+                               "right?)"
+                             : "; every feature must be one"));
     }
-    dataset_.features.push_back(feature);
+    (label ? dataset_.targets : dataset_.features).push_back(number);
     return absl::OkStatus();
   }
 

@@ -40,6 +40,7 @@ std::string DigestOf(const Dataset& dataset) {
   digest.Update(std::as_bytes(std::span(sizes)));
   digest.Update(std::as_bytes(std::span(dataset.shape)));
   digest.Update(std::as_bytes(std::span(dataset.labels)));
+  digest.Update(std::as_bytes(std::span(dataset.targets)));
   digest.Update(std::as_bytes(std::span(dataset.features)));
   return bytes::ToHex(digest.Finish());
 }

@@ -54,15 +54,17 @@ class Parser {
     const std::string_view label = NextWord(line);
     if (label.empty()) return absl::OkStatus();
     double side = 0;
-    if (!Parse(label, side) || !std::isfinite(side)) {
-      return Wrong(absl::StrCat("the label ", Quote(label), " is not a number; give 1 or -1"));
+    if (!Parse(label, side) || !std::isfinite(static_cast<float>(side))) {
+      return Wrong(absl::StrCat("the label ", Quote(label),
+                                " is not a finite 32-bit number; give 1 or -1 for a class, or the "
+                                "number to be predicted"));
     }
     pairs_.clear();
     std::int64_t last = -1;
     for (std::string_view word = NextWord(line); !word.empty(); word = NextWord(line)) {
       RETURN_IF_ERROR(Take(word, last));
     }
-    Keep(side > 0 ? 1.0F : -1.0F);
+    Keep(static_cast<float>(side));
     if (set_.features.size() > kMostPairs || set_.size() > kMaxSamples) {
       return Wrong("the file holds more than this reader takes; split it");
     }

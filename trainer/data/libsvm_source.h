@@ -16,7 +16,7 @@ class LibsvmSource;
 
 namespace starling::data {
 
-// Labels above 0 are the positive class. Feature numbers are hashed to `hashed` weights; numbers of
+// Labels are kept as they are. Feature numbers are hashed to `hashed` weights; numbers of
 // one sample that meet there add their values. INVALID_ARGUMENT ("field: path: line 3: ...") for a
 // line that is not as above, and for a file without samples.
 absl::StatusOr<SparseDataset> LoadLibsvm(const v1alpha1::LibsvmSource& source, std::uint64_t hashed,

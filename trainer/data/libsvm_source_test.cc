@@ -30,8 +30,8 @@ TEST(Libsvm, ALineIsALabelAndPairs) {
   EXPECT_THAT(set.ValuesOf(1), ElementsAre(0.1F));
 }
 
-TEST(Libsvm, LabelsAboveZeroAreThePositiveClass) {
-  EXPECT_THAT(Parsed("2 1:1\n0 1:1\n-3 1:1\n1\n").labels, ElementsAre(1, -1, -1, 1));
+TEST(Libsvm, LabelsAreKeptAsTheyAre) {
+  EXPECT_THAT(Parsed("2 1:1\n0 1:1\n-3.5 1:1\n1\n").labels, ElementsAre(2, 0, -3.5F, 1));
 }
 
 TEST(Libsvm, CommentsEmptyLinesBlanksAndTheLastLinesEndMayBeThereOrNot) {

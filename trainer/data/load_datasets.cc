@@ -21,8 +21,6 @@ constexpr std::string_view kValidation = "spec.dataset.validation";
 constexpr std::size_t kCheckedBytes = 8 << 20;  // read well within a second
 constexpr double kConstant = 1e-7;              // of the mean: what float rounding makes
 constexpr std::int64_t kLeNetSide = 20;
-constexpr std::int64_t kHashedFeatures = 1 << 20;  // the schema's default
-constexpr std::int64_t kMostNumbered = 1 << 24;    // whole numbers that a float holds
 
 // What the schema allows: a worker keeps 8 bytes of each.
 std::int64_t MostHashed() {
@@ -42,6 +40,11 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::DataSource& source, std::strin
     options.path = std::string(path) + "." + std::string(kind);
     return options;
   };
+  if (options.numbers && !source.has_csv()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, path,
+                      "must be csv with spec.workload.linearRegression, for its samples have "
+                      "numbers to be predicted; write csv: {uri: ..., labelColumn: ...}");
+  }
   switch (source.kind_case()) {
     case v1alpha1::DataSource::kCsv:
       return LoadCsv(source.csv(), at("csv"));
@@ -64,15 +67,17 @@ std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
 }
 
-absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, std::size_t max_bytes) {
+absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form& form,
+                              std::size_t max_bytes) {
   LoadOptions options;
+  options.numbers = form.kind == Form::Kind::kNumbers;
   options.seed = spec.has_seed() ? static_cast<std::uint64_t>(spec.seed()) : 1;
   options.max_bytes = max_bytes;
   Pair pair;
   ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset().train(), kTrain, options, false));
   if (!spec.dataset().has_validation()) return pair;
   // Only a beginning of the training set was read, so its classes are not known.
-  if (pair.train.whole) options.classes = pair.train.dataset.classes;
+  if (pair.train.whole && !options.numbers) options.classes = pair.train.dataset.classes;
   ASSIGN_OR_RETURN(pair.validation,
                    LoadSource(spec.dataset().validation(), kValidation, options, true));
   if (pair.validation->dataset.shape != pair.train.dataset.shape) {
@@ -114,64 +119,39 @@ void Apply(const Normalization& scale, Dataset& set) {
   }
 }
 
-// Appends the samples of `source` to `all`; their numbers there make the dense set.
-absl::StatusOr<Dataset> AppendSparse(const v1alpha1::DataSource& source, std::string_view path,
-                                     std::size_t max_bytes, SparseDataset& all) {
+absl::StatusOr<std::shared_ptr<const SparseDataset>> LoadSparseSource(
+    const v1alpha1::DataSource& source, std::string_view path, std::size_t max_bytes,
+    std::uint64_t hashed) {
   if (!source.has_libsvm()) {
     return FieldError(absl::StatusCode::kInvalidArgument, path,
-                      "must be libsvm with spec.workload.sparseLogisticRegression; write libsvm: "
+                      "must be libsvm, for this workload's samples are sparse; write libsvm: "
                       "{uri: ...}");
   }
   LoadOptions options;
   options.path = std::string(path) + ".libsvm";
   options.max_bytes = max_bytes;
-  ASSIGN_OR_RETURN(SparseDataset one, LoadLibsvm(source.libsvm(), all.hashed, options));
-  if (all.size() + one.size() > kMostNumbered) {
-    return FieldError(absl::StatusCode::kInvalidArgument, options.path,
-                      absl::StrCat("training and validation set have more than ", kMostNumbered,
-                                   " samples; use fewer"));
-  }
-  Dataset numbers;
-  numbers.shape = {1};
-  numbers.classes = 2;
-  for (std::int64_t i = 0; i < one.size(); ++i) {
-    numbers.features.push_back(static_cast<float>(all.size() + i));
-    numbers.labels.push_back(one.labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
-  }
-  if (all.size() == 0) {
-    all = std::move(one);
-    return numbers;
-  }
-  const std::uint64_t offset = all.offsets.back();
-  for (std::size_t i = 1; i < one.offsets.size(); ++i) {
-    all.offsets.push_back(offset + one.offsets[i]);
-  }
-  all.features.insert(all.features.end(), one.features.begin(), one.features.end());
-  all.values.insert(all.values.end(), one.values.begin(), one.values.end());
-  all.labels.insert(all.labels.end(), one.labels.begin(), one.labels.end());
-  return numbers;
+  ASSIGN_OR_RETURN(SparseDataset set, LoadLibsvm(source.libsvm(), hashed, options));
+  return std::make_shared<const SparseDataset>(std::move(set));
 }
 
-absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, std::size_t max_bytes) {
-  const v1alpha1::SparseLogisticRegression& model = spec.workload().sparse_logistic_regression();
-  const std::int64_t hashed =
-      model.has_hashed_features() ? model.hashed_features() : kHashedFeatures;
-  if (hashed < 1 || hashed > MostHashed()) {
-    return FieldError(absl::StatusCode::kInvalidArgument,
-                      "spec.workload.sparseLogisticRegression.hashedFeatures",
-                      absl::StrCat("is ", hashed, "; a worker keeps 8 bytes of each, so give 2 to ",
-                                   MostHashed()));
+absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, const Form& form,
+                                    std::size_t max_bytes) {
+  if (form.hashed < 1 || form.hashed > MostHashed()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, form.hashed_field,
+                      absl::StrCat("is ", form.hashed,
+                                   "; a worker keeps 8 bytes of each, so give 2 to ", MostHashed()));
   }
-  auto all = std::make_shared<SparseDataset>();
-  all->hashed = static_cast<std::uint64_t>(hashed);
+  const auto hashed = static_cast<std::uint64_t>(form.hashed);
   Datasets sets;
-  ASSIGN_OR_RETURN(sets.train, AppendSparse(spec.dataset().train(), kTrain, max_bytes, *all));
+  ASSIGN_OR_RETURN(sets.sparse_train,
+                   LoadSparseSource(spec.dataset().train(), kTrain, max_bytes, hashed));
+  std::string digests = DigestOf(*sets.sparse_train);
   if (spec.dataset().has_validation()) {
-    ASSIGN_OR_RETURN(sets.validation,
-                     AppendSparse(spec.dataset().validation(), kValidation, max_bytes, *all));
+    ASSIGN_OR_RETURN(sets.sparse_validation,
+                     LoadSparseSource(spec.dataset().validation(), kValidation, max_bytes, hashed));
+    digests += DigestOf(*sets.sparse_validation);
   }
-  sets.digest = bytes::Sha256Hex(absl::StrCat(DigestOf(*all), sets.train.size()));
-  sets.sparse = std::move(all);
+  sets.digest = bytes::Sha256Hex(digests);
   return sets;
 }
 
@@ -195,11 +175,9 @@ std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec,
 
 }  // namespace
 
-absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved) {
-  if (resolved.workload().has_sparse_logistic_regression()) {
-    return LoadSparse(resolved, kMaxFileBytes);
-  }
-  ASSIGN_OR_RETURN(Pair pair, LoadPair(resolved, kMaxFileBytes));
+absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved, const Form& form) {
+  if (form.kind == Form::Kind::kSparse) return LoadSparse(resolved, form, kMaxFileBytes);
+  ASSIGN_OR_RETURN(Pair pair, LoadPair(resolved, form, kMaxFileBytes));
   Datasets sets;
   sets.train = std::move(pair.train.dataset);
   if (pair.validation.has_value()) sets.validation = std::move(pair.validation->dataset);
@@ -213,13 +191,13 @@ absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved)
   return sets;
 }
 
-std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec) {
-  if (spec.workload().has_sparse_logistic_regression()) {
-    const auto sets = LoadSparse(spec, kCheckedBytes);
+std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const Form& form) {
+  if (form.kind == Form::Kind::kSparse) {
+    const auto sets = LoadSparse(spec, form, kCheckedBytes);
     if (sets.ok()) return {};
     return {ToProblem(sets.status())};
   }
-  const auto pair = LoadPair(spec, kCheckedBytes);
+  const auto pair = LoadPair(spec, form, kCheckedBytes);
   std::vector<FieldProblem> problems;
   if (!pair.ok()) {
     problems.push_back(ToProblem(pair.status()));
@@ -228,6 +206,7 @@ std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec) {
     if (train_is_wrong && spec.dataset().has_validation()) {
       LoadOptions options;
       options.max_bytes = kCheckedBytes;
+      options.numbers = form.kind == Form::Kind::kNumbers;
       const auto validation =
           LoadSource(spec.dataset().validation(), kValidation, options, /*validation=*/true);
       if (!validation.ok()) problems.push_back(ToProblem(validation.status()));

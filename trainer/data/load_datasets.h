@@ -35,15 +35,28 @@ struct Datasets {
   std::optional<Dataset> validation;
   std::optional<Normalization> normalization;  // already applied to both; absent when not wanted
   std::string digest;                          // SHA-256 over both sets, hexadecimal
-  // Of workload.sparseLogisticRegression: all samples, those of the validation set last. In `train`
-  // and `validation` a sample's only feature is then its number here, and labels are 0 and 1.
-  std::shared_ptr<const SparseDataset> sparse;
+  // Of a form that is sparse, instead of the first two.
+  std::shared_ptr<const SparseDataset> sparse_train;
+  std::shared_ptr<const SparseDataset> sparse_validation;  // may be null
 };
 
-// Loads what `resolved` names (URIs: absolute paths or file:///). INVALID_ARGUMENT when a file's
-// content is wrong (file, line, column, remedy), NOT_FOUND or PERMISSION_DENIED when it cannot be
-// opened; the message begins with the path of the field.
-absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved);
+// What a workload needs its samples to be.
+struct Form {
+  enum class Kind {
+    kClasses,  // dense, each of a class
+    kNumbers,  // dense, each with a number to be predicted
+    kSparse,   // each with a label, which is a number
+  };
+  Kind kind = Kind::kClasses;
+  std::int64_t hashed = 0;        // sparse: weights that feature numbers are hashed to
+  const char* hashed_field = "";  // sparse: the field of the job file that says so
+};
+
+// Loads what `resolved` names (URIs: absolute paths or file:///), in the form that its workload
+// needs. INVALID_ARGUMENT when a file's content is wrong (file, line, column, remedy), NOT_FOUND or
+// PERMISSION_DENIED when it cannot be opened; the message begins with the path of the field.
+absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved,
+                                      const Form& form = {});
 
 struct FieldProblem {
   std::string path;     // such as spec.dataset.train.csv.uri
@@ -53,6 +66,6 @@ struct FieldProblem {
 // What is wrong with the data that `spec` names, before anything is started; empty when all is
 // well. Small files are read as a whole; of a large one only the first megabytes, so that the
 // answer takes less than a second.
-std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec);
+std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const Form& form = {});
 
 }  // namespace starling::data

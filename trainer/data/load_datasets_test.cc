@@ -433,7 +433,6 @@ TEST(Gather, CopiesTheSamplesThatItIsGiven) {
 v1alpha1::TrainingJobSpec SparseSpec(const TestFolder& folder, std::string_view train,
                                      std::string_view validation) {
   v1alpha1::TrainingJobSpec spec;
-  spec.mutable_workload()->mutable_sparse_logistic_regression()->set_hashed_features(1000);
   spec.mutable_dataset()->mutable_train()->mutable_libsvm()->set_uri(
       folder.Write("train.libsvm", train));
   spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri(
@@ -441,22 +440,61 @@ v1alpha1::TrainingJobSpec SparseSpec(const TestFolder& folder, std::string_view 
   return spec;
 }
 
-TEST(LoadDatasets, SparseSamplesAreNumberedThroughBothSets) {
+Form Sparse(std::int64_t hashed = 1000) {
+  return {.kind = Form::Kind::kSparse, .hashed = hashed, .hashed_field = "spec.the.field"};
+}
+
+TEST(LoadDatasets, SparseSetsAreReadApart) {
   const TestFolder folder;
-  const auto sets = LoadDatasets(SparseSpec(folder, "1 1:1\n-1 2:3 4:1\n", "1 7:1\n"));
+  const auto sets = LoadDatasets(SparseSpec(folder, "1 1:1\n-1 2:3 4:1\n", "1 7:1\n"), Sparse());
   ASSERT_TRUE(sets.ok()) << sets.status();
-  ASSERT_NE(sets->sparse, nullptr);
-  EXPECT_EQ(sets->sparse->size(), 3);
-  EXPECT_EQ(sets->train.features, (std::vector<float>{0, 1}));
-  EXPECT_EQ(sets->train.labels, (std::vector<std::int64_t>{1, 0}));
-  EXPECT_EQ(sets->validation->features, (std::vector<float>{2}));
-  EXPECT_EQ(sets->sparse->FeaturesOf(2)[0], HashedFeature(7, 1000));
-  EXPECT_EQ(sets->sparse->FeaturesOf(1).size(), 2U);
+  ASSERT_NE(sets->sparse_train, nullptr);
+  ASSERT_NE(sets->sparse_validation, nullptr);
+  EXPECT_EQ(sets->sparse_train->labels, (std::vector<float>{1, -1}));
+  EXPECT_EQ(sets->sparse_train->FeaturesOf(1).size(), 2U);
+  EXPECT_EQ(sets->sparse_validation->labels, (std::vector<float>{1}));
+  EXPECT_EQ(sets->sparse_validation->FeaturesOf(0)[0], HashedFeature(7, 1000));
+  const auto moved = LoadDatasets(SparseSpec(folder, "1 1:1\n", "-1 2:3 4:1\n1 7:1\n"), Sparse());
+  ASSERT_TRUE(moved.ok()) << moved.status();
+  EXPECT_NE(moved->digest, sets->digest) << "the same samples, but one is not trained on";
+}
+
+TEST(LoadDatasets, ALabelColumnOfNumbersIsReadAsTargets) {
+  const TestFolder folder;
+  v1alpha1::TrainingJobSpec spec;
+  v1alpha1::CsvSource& csv = *spec.mutable_dataset()->mutable_train()->mutable_csv();
+  csv.set_uri(folder.Write("train.csv", "price,a,b\n2.5,1,2\n-1e3,3,4\n"));
+  csv.set_label_column("price");
+  spec.mutable_dataset()->set_normalize(false);
+  const Form numbers{.kind = Form::Kind::kNumbers};
+  const auto sets = LoadDatasets(spec, numbers);
+  ASSERT_TRUE(sets.ok()) << sets.status();
+  EXPECT_EQ(sets->train.targets, (std::vector<float>{2.5, -1000}));
+  EXPECT_EQ(sets->train.features, (std::vector<float>{1, 2, 3, 4}));
+  EXPECT_EQ(sets->train.size(), 2);
+  EXPECT_THAT(sets->train.labels, testing::IsEmpty());
+  EXPECT_FALSE(LoadDatasets(spec).ok()) << "classes are whole numbers from 0 on";
+
+  csv.set_uri(folder.Write("wrong.csv", "price,a,b\n2.5,1,2\nmuch,3,4\n"));
+  const auto problems = CheckData(spec, numbers);
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].path, "spec.dataset.train.csv.uri");
+  EXPECT_NE(problems[0].message.find("line 3, column 1"), std::string::npos);
+  EXPECT_NE(problems[0].message.find("labelColumn"), std::string::npos);
+}
+
+TEST(LoadDatasets, OnlyTablesHaveNumbersToBePredicted) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_dataset()->mutable_train()->mutable_synthetic();
+  const auto problems = CheckData(spec, {.kind = Form::Kind::kNumbers});
+  ASSERT_EQ(problems.size(), 1U);
+  EXPECT_EQ(problems[0].path, "spec.dataset.train");
+  EXPECT_NE(problems[0].message.find("must be csv"), std::string::npos);
 }
 
 TEST(LoadDatasets, ASparseSetsWrongLineIsAFieldsProblem) {
   const TestFolder folder;
-  const auto problems = CheckData(SparseSpec(folder, "1 1:1\n", "1 7\n"));
+  const auto problems = CheckData(SparseSpec(folder, "1 1:1\n", "1 7\n"), Sparse());
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].path, "spec.dataset.validation.libsvm.uri");
   EXPECT_NE(problems[0].message.find("line 1: \"7\" is not number:value"), std::string::npos);
@@ -464,11 +502,9 @@ TEST(LoadDatasets, ASparseSetsWrongLineIsAFieldsProblem) {
 
 TEST(LoadDatasets, MoreHashedFeaturesThanAWorkerCanKeepAreRefused) {
   const TestFolder folder;
-  v1alpha1::TrainingJobSpec spec = SparseSpec(folder, "1 1:1\n", "1 7:1\n");
-  spec.mutable_workload()->mutable_sparse_logistic_regression()->set_hashed_features(1LL << 40);
-  const auto problems = CheckData(spec);
+  const auto problems = CheckData(SparseSpec(folder, "1 1:1\n", "1 7:1\n"), Sparse(1LL << 40));
   ASSERT_EQ(problems.size(), 1U);
-  EXPECT_EQ(problems[0].path, "spec.workload.sparseLogisticRegression.hashedFeatures");
+  EXPECT_EQ(problems[0].path, "spec.the.field");
 }
 
 }  // namespace

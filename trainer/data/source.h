@@ -35,6 +35,7 @@ inline constexpr std::size_t kMaxFileBytes = std::size_t{1} << 32;
 struct LoadOptions {
   std::string path;                       // of the source's field: spec.dataset.train.csv
   std::optional<std::int64_t> classes;    // of the training set, when this is the validation set
+  bool numbers = false;                   // labels are any numbers, not classes
   std::uint64_t seed = 1;                 // of the job
   std::size_t max_bytes = kMaxFileBytes;  // of each file; beyond it only a beginning is looked at
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sparse samples of two classes in memory: what the libsvm loader makes and sparse models read.
+// Sparse samples in memory: what the libsvm loader makes and sparse models read.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 namespace starling::data {
 
 // Sample i has the features [offsets[i], offsets[i + 1]) of `features` and `values`, ascending,
-// each once, and the label 1 or -1.
+// each once, and a label: the number to be predicted, or of two classes a number above 0 or not.
 struct SparseDataset {
   std::vector<std::uint64_t> offsets = {0};
   std::vector<std::uint64_t> features;  // below `hashed`

@@ -14,10 +14,11 @@ void Put(const Layout& from, pb::ModelLayout& to) {
   to.set_parameters(from.parameters);
   to.set_samples(from.samples);
   to.set_fingerprint(from.fingerprint);
+  to.set_sparse(from.sparse);
 }
 
 Layout FromProto(const pb::ModelLayout& from) {
-  return {from.parameters(), from.samples(), from.fingerprint()};
+  return {from.parameters(), from.samples(), from.fingerprint(), from.sparse()};
 }
 
 void Put(const SlotReport& from, pb::SlotReport& to) {

@@ -39,7 +39,7 @@ absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::Trai
   table->name = "parameters";
   table->kind = TableKind::kDense;
   table->rows = static_cast<std::uint64_t>(layout.parameters);
-  if (spec.workload().has_sparse_logistic_regression()) table->kind = TableKind::kSparse;
+  if (layout.sparse) table->kind = TableKind::kSparse;
   table->combine = Combine::kMean;
   ASSIGN_OR_RETURN(table->rule, optimizer::MakeOptimizer(spec.optimizer()));
   if (spec.update().has_hogwild()) {
@@ -178,15 +178,13 @@ consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec) {
   return consistency::Asynchronous{};
 }
 
-bool NamesRows(const v1alpha1::TrainingJobSpec& spec) {
+bool NamesRows(const v1alpha1::TrainingJobSpec& spec, bool sparse) {
   const v1alpha1::Compression& compression = spec.compression();
-  return spec.workload().has_sparse_logistic_regression() &&
-         (!compression.has_key_cache() || compression.key_cache());
+  return sparse && (!compression.has_key_cache() || compression.key_cache());
 }
 
-std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec) {
-  if (!spec.workload().has_sparse_logistic_regression()) return std::nullopt;
-  if (!spec.compression().kkt_filter()) return std::nullopt;
+std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec, bool sparse) {
+  if (!sparse || !spec.compression().kkt_filter()) return std::nullopt;
   return spec.optimizer().proximal_gradient().l1();
 }
 

@@ -3,9 +3,9 @@
 // function: coordinator, servers and workers call it with the same arguments and have the same
 // tables, rules and slots, in the same order, without telling one another.
 //
-//   parameters  the flat buffer of the model (engine.h), cut into exchange.parameterServer.slots
-//               slots; its rule is spec.optimizer, or with update.hogwild, whose workers push
-//               changes instead of gradients, plain addition
+//   parameters  the flat buffer of the workload (workload.h), cut into exchange.
+//               parameterServer.slots slots; its rule is spec.optimizer, or with update.hogwild,
+//               whose workers push changes instead of gradients, plain addition
 //   course      a key-value slot, the last one: how training fares (validations, the best
 //               parameters so far), so that this outlives every worker; nobody waits for anybody in
 //               it, and it has no leases
@@ -38,6 +38,9 @@ struct Layout {
   std::int64_t parameters = 0;  // floats in the flat buffer
   std::int64_t samples = 0;     // in the training set
   std::string fingerprint;      // of the tensors' names and shapes, and of the data
+  // The parameters are rows of which each sample uses few, and which are zero before they are
+  // pushed; false: a dense array.
+  bool sparse = false;
   bool operator==(const Layout&) const = default;
 };
 
@@ -84,9 +87,9 @@ std::int64_t PortionsOf(const v1alpha1::TrainingJobSpec& spec);
 // How the job file's consistency is called by the machines.
 consistency::Options ConsistencyOf(const v1alpha1::TrainingJobSpec& spec);
 
-// Whether workers name the rows that they read and push (filters.h): of sparse models only.
-bool NamesRows(const v1alpha1::TrainingJobSpec& spec);
+// Whether workers name the rows that they read and push (filters.h): of sparse tables only.
+bool NamesRows(const v1alpha1::TrainingJobSpec& spec, bool sparse);
 // With the KKT filter: the L1 penalty that a gradient must exceed to change a weight that is 0.
-std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec);
+std::optional<double> KktPenaltyOf(const v1alpha1::TrainingJobSpec& spec, bool sparse);
 
 }  // namespace starling::parameter_server

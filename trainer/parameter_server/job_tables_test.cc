@@ -117,7 +117,7 @@ TEST(JobTables, ConsistencyIsTakenFieldByField) {
 TEST(JobTables, WithHogwildServersOfASparseModelAdd) {
   v1alpha1::TrainingJobSpec spec = Spec();
   const auto after_a_push = [&spec] {
-    const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 1000, "f"});
+    const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 1000, "f", /*sparse=*/true});
     EXPECT_TRUE(tables.ok()) << tables.status();
     const std::unique_ptr<Shard> shard = MakeShard(tables->slots[0].table, {0, kHashEnd});
     const std::vector<std::uint64_t> keys = {7};
@@ -133,7 +133,6 @@ TEST(JobTables, WithHogwildServersOfASparseModelAdd) {
     std::memcpy(&row, bytes.data(), sizeof(row));
     return row;
   };
-  spec.mutable_workload()->mutable_sparse_logistic_regression();
   EXPECT_EQ(after_a_push(), -1.5F) << "down by a gradient";
   spec.mutable_update()->mutable_hogwild();
   EXPECT_EQ(after_a_push(), 3.0F);
@@ -242,9 +241,7 @@ TEST(Convert, WhatIsSentArrives) {
 }
 
 TEST(JobTables, ASparseModelIsCutByTheHashesOfItsRows) {
-  v1alpha1::TrainingJobSpec spec = Spec();
-  spec.mutable_workload()->mutable_sparse_logistic_regression();
-  const absl::StatusOr<JobTables> tables = TablesOf(spec, {1 << 20, 1000, "f"});
+  const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {1 << 20, 1000, "f", /*sparse=*/true});
   ASSERT_TRUE(tables.ok()) << tables.status();
   ASSERT_EQ(tables->parameter_slots, 16u);
   EXPECT_EQ(tables->slots[0].table->kind, TableKind::kSparse);
@@ -257,13 +254,12 @@ TEST(JobTables, ASparseModelIsCutByTheHashesOfItsRows) {
 
 TEST(JobTables, RowsAreNamedUnlessTheJobSaysOtherwiseAndOnlySparseModelsHaveRows) {
   v1alpha1::TrainingJobSpec spec = Spec();
-  EXPECT_FALSE(NamesRows(spec)) << "a dense model";
-  spec.mutable_workload()->mutable_sparse_logistic_regression();
-  EXPECT_TRUE(NamesRows(spec));
+  EXPECT_FALSE(NamesRows(spec, false)) << "a dense model";
+  EXPECT_TRUE(NamesRows(spec, true));
   spec.mutable_compression();
-  EXPECT_TRUE(NamesRows(spec));
+  EXPECT_TRUE(NamesRows(spec, true));
   spec.mutable_compression()->set_key_cache(false);
-  EXPECT_FALSE(NamesRows(spec));
+  EXPECT_FALSE(NamesRows(spec, true));
 }
 
 TEST(JobTables, ValuesTravelByTheCodecOfTheJob) {
@@ -279,11 +275,10 @@ TEST(JobTables, ValuesTravelByTheCodecOfTheJob) {
 
 TEST(JobTables, ThePenaltyIsAskedForWithTheKktFilterAlone) {
   v1alpha1::TrainingJobSpec spec = Spec();
-  spec.mutable_workload()->mutable_sparse_logistic_regression();
   spec.mutable_optimizer()->mutable_proximal_gradient()->set_l1(0.125);
-  EXPECT_EQ(KktPenaltyOf(spec), std::nullopt);
+  EXPECT_EQ(KktPenaltyOf(spec, true), std::nullopt);
   spec.mutable_compression()->set_kkt_filter(true);
-  EXPECT_EQ(KktPenaltyOf(spec), 0.125);
+  EXPECT_EQ(KktPenaltyOf(spec, true), 0.125);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@
 
 #include "trainer/data/sparse_dataset.h"
 
-namespace starling::sparse {
+namespace starling::workload {
 
 // `count` samples of `per_sample` of `features` features each, told apart by weights that are to be
 // learned. The same ones each time.
@@ -39,4 +39,4 @@ inline std::shared_ptr<const data::SparseDataset> RandomSamples(std::size_t coun
   return samples;
 }
 
-}  // namespace starling::sparse
+}  // namespace starling::workload

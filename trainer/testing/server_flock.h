@@ -34,21 +34,33 @@
 #include "trainer/testing/server_process.h"
 #include "trainer/transport/inproc_transport.h"
 #include "trainer/worker/worker.h"
+#include "trainer/workload/classification.h"
 
 namespace starling::worker {
 
 // Confined to the test's thread.
 class ServerFlock {
  public:
+  using MakeWorkload = std::function<std::unique_ptr<workload::Workload>(int worker)>;
   using MakeEngine = std::function<std::unique_ptr<engine::Engine>(int worker)>;
   using Links = transport::testing::Kind;
 
-  ServerFlock(v1alpha1::TrainingJobSpec spec, data::Datasets datasets, MakeEngine make_engine,
-              std::string job_dir, Links links = Links::kInproc)
+  // Classification of these data by engines.
+  ServerFlock(v1alpha1::TrainingJobSpec spec, const data::Datasets& datasets,
+              const MakeEngine& make_engine, std::string job_dir, Links links = Links::kInproc)
+      : ServerFlock(
+            std::move(spec),
+            [this, datasets, make_engine](int worker) -> std::unique_ptr<workload::Workload> {
+              std::unique_ptr<engine::Engine> engine = make_engine(worker);
+              engines_[worker] = engine.get();
+              return std::make_unique<workload::Classification>(datasets, std::move(engine), "");
+            },
+            std::move(job_dir), links) {}
+  ServerFlock(v1alpha1::TrainingJobSpec spec, MakeWorkload make_workload, std::string job_dir,
+              Links links = Links::kInproc)
       : links_(links),
         spec_(std::move(spec)),
-        datasets_(std::move(datasets)),
-        make_engine_(std::move(make_engine)),
+        make_workload_(std::move(make_workload)),
         job_dir_(std::move(job_dir)),
         storage_(*storage::Open(checkpoint::JobPlace(spec_.checkpoint().uri(), "job", job_dir_))) {
     settings_.set_generation(1);
@@ -178,9 +190,13 @@ class ServerFlock {
     return pods_.at(uid)->end;
   }
   membership::Report ReportOf(const std::string& uid) { return pods_.at(uid)->MakeReport(); }
+  template <typename Made>
+  const Made& WorkloadOf(int worker) {
+    return dynamic_cast<const Made&>(*pods_.at(WorkerUid(worker))->workload);
+  }
   template <typename Engine>
   const Engine& EngineOf(int worker) {
-    return dynamic_cast<const Engine&>(*pods_.at(WorkerUid(worker))->engine);
+    return dynamic_cast<const Engine&>(*engines_.at(worker));
   }
   // All that it ever sent and received, in whole frames.
   transport::Traffic TrafficOf(const std::string& uid) const {
@@ -220,7 +236,7 @@ class ServerFlock {
     std::int64_t start = 0;
     std::string ip;
     std::unique_ptr<ServerProcess> process;  // or what follows
-    std::unique_ptr<engine::Engine> engine;
+    std::unique_ptr<workload::Workload> workload;
     std::unique_ptr<transport::Transport> transport;
     std::unique_ptr<metrics::Registry> registry;
     std::unique_ptr<server::Failpoints> failpoints;
@@ -286,14 +302,13 @@ class ServerFlock {
                                       .failpoints = *pod->failpoints,
                                       .poke = changed});
     } else {
-      pod->engine = make_engine_(index);
+      pod->workload = make_workload_(index);
       WorkerConfig config;
       config.spec = spec_;
       config.job_uid = "job";
       config.job_dir = job_dir_;
       config.self = id;
-      pod->worker = *Worker::Create(std::move(config), {.engine = *pod->engine,
-                                                        .datasets = datasets_,
+      pod->worker = *Worker::Create(std::move(config), {.workload = *pod->workload,
                                                         .transport = *pod->transport,
                                                         .storage = *storage_,
                                                         .clock = clock_,
@@ -383,8 +398,8 @@ class ServerFlock {
 
   const Links links_;
   const v1alpha1::TrainingJobSpec spec_;
-  const data::Datasets datasets_;
-  const MakeEngine make_engine_;
+  const MakeWorkload make_workload_;
+  std::map<int, const engine::Engine*> engines_;  // of the workers' classifications
   const std::string job_dir_;
   const clock::SystemClock clock_;
   const std::unique_ptr<storage::BlobStore> storage_;

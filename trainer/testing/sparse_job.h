@@ -4,9 +4,10 @@
 #pragma once
 
 #include "trainer/data/sparse_dataset.h"
-#include "trainer/testing/count_engine.h"
+#include "trainer/testing/count_workload.h"
 #include "trainer/testing/random_samples.h"
 #include "trainer/testing/visit_job.h"
+#include "trainer/workload/sparse_logistic_regression.h"
 
 namespace starling::worker {
 
@@ -19,8 +20,8 @@ inline v1alpha1::TrainingJobSpec HogwildJob(std::int64_t epochs, int threads) {
 
 class SparseJobTest : public ClientWorkerTest {
  protected:
-  static std::unique_ptr<engine::Engine> NewCountEngine(int /*worker*/) {
-    return std::make_unique<sparse::CountEngine>(kSamples);
+  static std::unique_ptr<workload::Workload> NewCountWorkload(int /*worker*/) {
+    return std::make_unique<workload::CountWorkload>(kSamples);
   }
   // Whole numbers, exactly: each sample's own parameter, and the one that all share.
   static void ExpectEachSampleCounted(const v1alpha1::Result& result, std::int64_t epochs) {
@@ -34,21 +35,15 @@ class SparseJobTest : public ClientWorkerTest {
 
 // Of ten features of two thousand.
 inline std::shared_ptr<const data::SparseDataset> LearnableSamples() {
-  return sparse::RandomSamples(5 * kSamples, 2000, 10);
+  return workload::RandomSamples(5 * kSamples, 2000, 10);
 }
 
-inline data::Datasets DatasetsOf(const std::shared_ptr<const data::SparseDataset>& samples) {
-  data::Datasets datasets;
-  datasets.sparse = samples;
-  datasets.digest = "0123456789abcdef0123456789abcdef";
-  datasets.train.shape = {1};
-  datasets.train.classes = 2;
-  for (std::int64_t i = 0; i < samples->size(); ++i) {
-    datasets.train.features.push_back(static_cast<float>(i));
-    datasets.train.labels.push_back(samples->labels[static_cast<std::size_t>(i)] > 0 ? 1 : 0);
-  }
-  datasets.validation = datasets.train;
-  return datasets;
+// Logistic regression that is validated on the samples that it learns from.
+inline ServerFlock::MakeWorkload Logistic(
+    const std::shared_ptr<const data::SparseDataset>& samples) {
+  return [samples](int /*worker*/) {
+    return std::make_unique<workload::SparseLogisticRegression>(samples, samples, /*l2=*/0);
+  };
 }
 
 }  // namespace starling::worker

@@ -24,6 +24,7 @@
 #include "trainer/transport/inproc_transport.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
+#include "trainer/workload/classification.h"
 
 namespace starling::worker {
 
@@ -55,10 +56,14 @@ inline v1alpha1::TrainingJobSpec TinyJob(int64_t steps) {
 // Confined to the test's thread.
 class Flock {
  public:
-  Flock(v1alpha1::TrainingJobSpec spec, std::string job_dir)
+  using MakeWorkload =
+      std::function<std::unique_ptr<workload::Workload>(const std::string& numeric_identity)>;
+
+  // Without `make` the job classifies what its spec makes up.
+  Flock(v1alpha1::TrainingJobSpec spec, std::string job_dir, MakeWorkload make = nullptr)
       : spec_(std::move(spec)),
         job_dir_(std::move(job_dir)),
-        datasets_(*data::LoadDatasets(spec_)),
+        make_(std::move(make)),
         storage_(*storage::Open(checkpoint::JobPlace(spec_.checkpoint().uri(), "job", job_dir_))) {
     directive_.incarnation = 1;
   }
@@ -77,7 +82,7 @@ class Flock {
   int Add(const std::string& numeric_identity = "tiny") {
     auto hand = std::make_unique<Hand>();
     hand->id = {.pod_uid = absl::StrCat("pod-", hands_.size()), .start = 0};
-    hand->engine = std::make_unique<TinyEngine>(3, 4, static_cast<uint64_t>(spec_.seed()));
+    hand->workload = NewWorkload(numeric_identity);
     transport::Options options;
     options.member = NameOf(hand->id);
     options.job = "job";
@@ -89,9 +94,7 @@ class Flock {
     config.job_uid = "job";
     config.job_dir = job_dir_;
     config.self = hand->id;
-    config.numeric_identity = numeric_identity;
-    hand->worker = *Worker::Create(std::move(config), {.engine = *hand->engine,
-                                                       .datasets = datasets_,
+    hand->worker = *Worker::Create(std::move(config), {.workload = *hand->workload,
                                                        .transport = *hand->transport,
                                                        .storage = *storage_,
                                                        .clock = clock_,
@@ -197,7 +200,7 @@ class Flock {
  private:
   struct Hand {
     membership::MemberId id;
-    std::unique_ptr<TinyEngine> engine;
+    std::unique_ptr<workload::Workload> workload;
     std::unique_ptr<transport::Transport> transport;
     std::unique_ptr<metrics::Registry> registry;
     std::unique_ptr<Worker> worker;
@@ -207,6 +210,12 @@ class Flock {
     bool ended = false;
     absl::Status end;
   };
+  std::unique_ptr<workload::Workload> NewWorkload(const std::string& numeric_identity) const {
+    if (make_) return make_(numeric_identity);
+    return std::make_unique<workload::Classification>(
+        *data::LoadDatasets(spec_),
+        std::make_unique<TinyEngine>(3, 4, static_cast<uint64_t>(spec_.seed())), numeric_identity);
+  }
   Hand& At(int worker) { return *hands_[static_cast<size_t>(worker)]; }
 
   membership::View NextView(const std::vector<int>& workers) {
@@ -241,7 +250,7 @@ class Flock {
 
   const v1alpha1::TrainingJobSpec spec_;
   const std::string job_dir_;
-  const data::Datasets datasets_;
+  const MakeWorkload make_;
   const clock::SystemClock clock_;
   const std::unique_ptr<storage::BlobStore> storage_;
   sync::Mutex mutex_;  // of `ended` and `end`

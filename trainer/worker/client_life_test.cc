@@ -8,7 +8,6 @@
 #include <random>
 #include <set>
 
-#include "trainer/sparse/logistic_engine.h"
 #include "trainer/testing/sparse_job.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/testing/visit_job.h"
@@ -276,7 +275,6 @@ std::shared_ptr<const data::SparseDataset> SparseSamples() {
 
 TEST_F(ClientLifeTest, ASparseModelTrainsByItsTouchedRowsThoughAServerIsKilled) {
   const std::shared_ptr<const data::SparseDataset> samples = SparseSamples();
-  const data::Datasets datasets = DatasetsOf(samples);
   v1alpha1::TrainingJobSpec spec = VisitJob(/*epochs=*/20);
   spec.mutable_workload()->mutable_sparse_logistic_regression()->set_hashed_features(1 << 20);
   spec.mutable_dataset()->mutable_validation()->mutable_libsvm()->set_uri("in memory here");
@@ -284,9 +282,7 @@ TEST_F(ClientLifeTest, ASparseModelTrainsByItsTouchedRowsThoughAServerIsKilled) 
   spec.mutable_validation()->set_every_epochs(1);
   for (const bool in_step : {false, true}) {
     if (in_step) ModelOf(spec).mutable_bulk_synchronous();
-    ServerFlock flock(
-        spec, datasets, [&](int) { return std::make_unique<sparse::LogisticEngine>(samples, 0); },
-        NewJobDir());
+    ServerFlock flock(spec, Logistic(samples), NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(2);
     ASSERT_TRUE(flock.AwaitSettled(20));

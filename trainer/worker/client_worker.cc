@@ -13,22 +13,24 @@
 namespace starling::worker {
 namespace {
 
-std::string DataName(const data::Datasets& datasets) {
-  return absl::StrCat("data=", datasets.digest.substr(0, 16));
+std::string DataName(const workload::Declaration& declared) {
+  return absl::StrCat("data=", declared.data_digest.substr(0, 16));
 }
 
 // Workers with another one would push gradients of another model or of other samples.
-parameter_server::Layout LayoutOf(engine::Engine& engine, const data::Datasets& datasets) {
+parameter_server::Layout LayoutOf(workload::Workload& workload) {
+  const workload::Declaration& declared = workload.declaration();
   std::string names;
-  for (const engine::Tensor& tensor : engine.tensors()) {
+  for (const engine::Tensor& tensor : declared.tensors) {
     absl::StrAppend(&names, tensor.name, "[", absl::StrJoin(tensor.shape, ","), "];");
   }
   bytes::Sha256 digest;
   digest.Update(bytes::View(names));
-  return {.parameters = static_cast<std::int64_t>(engine.parameters().size()),
-          .samples = datasets.train.size(),
+  return {.parameters = static_cast<std::int64_t>(workload.parameters().size()),
+          .samples = declared.samples,
           .fingerprint = absl::StrCat("model=", bytes::ToHex(digest.Finish()).substr(0, 16), " ",
-                                      DataName(datasets))};
+                                      DataName(declared)),
+          .sparse = workload.sparse() != nullptr};
 }
 
 }  // namespace
@@ -63,7 +65,7 @@ ClientWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
       step_files(config.progress_file, config.step_log),
       links(parts.transport),
       desk({.id = config.self,
-            .numeric_identity = DataName(parts.datasets),
+            .numeric_identity = DataName(parts.workload.declaration()),
             .last_exit = config.last_exit,
             .layout = layout},
            {.fence = [this](membership::ViewNumber view) { links.Fence(view); },
@@ -75,12 +77,10 @@ LeaseLoop::Parts ClientWorker::State::LoopParts() {
   return {.spec = config.spec,
           .self = config.self,
           .job_dir = config.job_dir,
-          .model_metadata = ModelMetadata(parts.datasets.train, parts.datasets.normalization),
+          .model_metadata = parts.workload.declaration().model_metadata,
           .desk = desk,
           .links = links,
-          .engine = parts.engine,
-          .train = parts.datasets.train,
-          .validation = parts.datasets.validation ? &*parts.datasets.validation : nullptr,
+          .workload = parts.workload,
           .tables = tables,
           .storage = parts.storage,
           .board = board,
@@ -94,7 +94,8 @@ LeaseLoop::Parts ClientWorker::State::LoopParts() {
 
 absl::StatusOr<std::unique_ptr<Worker>> ClientWorker::Create(WorkerConfig config,
                                                              WorkerParts parts) {
-  const parameter_server::Layout layout = LayoutOf(parts.engine, parts.datasets);
+  RETURN_IF_ERROR(CheckTarget(config.spec.stop(), parts.workload.declaration().metrics));
+  const parameter_server::Layout layout = LayoutOf(parts.workload);
   ASSIGN_OR_RETURN(parameter_server::JobTables tables,
                    parameter_server::TablesOf(config.spec, layout));
   return std::unique_ptr<Worker>(new ClientWorker(

@@ -7,11 +7,13 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
 #include <map>
+#include <span>
 #include <string>
 
+#include "absl/status/status.h"
 #include "trainer/data/batches.h"
+#include "trainer/workload/workload.h"
 
 namespace starling::v1alpha1 {
 class Stop;
@@ -20,23 +22,18 @@ class Validation;
 
 namespace starling::worker {
 
-// Plain bytes: it travels with the parameters (every field has 8 bytes; there is no padding).
+using workload::Values;
+
+// Plain bytes: it travels with the parameters (every number has 8 bytes; there is no padding). The
+// values of metrics stand in the order in which the workload names them: loss first.
 struct Course {
   int64_t step = 0;            // updates applied
-  double loss = 0;             // mean over the batch of that step
+  Values training = {};        // means over the batch of that step
   int64_t validated_step = 0;  // the newest state that was validated; 0 none
-  double validation_loss = 0;  // mean over its samples
-  double validation_accuracy = 0;
-  double best_loss = std::numeric_limits<double>::infinity();  // of all validations
-  double best_accuracy = 0;                                    // at the same state
-  int64_t best_step = 0;
-  int64_t without_gain = 0;  // validations since then
-};
-
-// Mean loss and share of correct answers of one validation.
-struct Score {
-  double loss = 0;
-  double accuracy = 0;
+  Values validation = {};      // means over the validation set
+  Values best = {};            // of the validation with the lowest loss
+  int64_t best_step = 0;       // when that was; 0: none was made
+  int64_t without_gain = 0;    // validations since then
 };
 
 // The step after which training ends if nothing ends it sooner: `stop`'s epochs and steps,
@@ -47,23 +44,29 @@ int64_t TotalSteps(const v1alpha1::Stop& stop, const data::Batches& batches);
 bool ValidationDue(int64_t step, int64_t total_steps, const v1alpha1::Validation& validation,
                    const data::Batches& batches);
 
-// `course` after its state was validated with this outcome. True as `best` when no earlier state
-// had a lower loss.
+// `course` after its state was validated with these means. True as `best` when no earlier state had
+// a lower loss.
 struct Validated {
   Course course;
   bool best = false;
 };
-Validated AfterValidation(Course course, const Score& score);
+Validated AfterValidation(Course course, const Values& means);
+
+// Names of a workload's metrics.
+using Names = std::span<const std::string>;
+
+// INVALID_ARGUMENT when the target of `stop` names no metric of the workload.
+absl::Status CheckTarget(const v1alpha1::Stop& stop, Names names);
 
 // Whether the target of `stop`, if any, is met by the newest validation.
-bool TargetReached(const Course& course, const v1alpha1::Stop& stop);
+bool TargetReached(const Course& course, const v1alpha1::Stop& stop, Names names);
 
 // Whether this state, just validated, ends training: target met or patience exhausted.
 bool EndsTraining(const Course& course, const v1alpha1::Stop& stop,
-                  const v1alpha1::Validation& validation);
+                  const v1alpha1::Validation& validation, Names names);
 
-// What people see, by name: loss and, if validated, validation/loss and validation/accuracy.
-// `best`: of the best state instead of the newest.
-std::map<std::string, double> Metrics(const Course& course, bool best);
+// What people see: the training metrics by their names and, if validated, each as validation/<name>
+// too. `best`: of the best validation instead of the newest.
+std::map<std::string, double> Metrics(const Course& course, Names names, bool best);
 
 }  // namespace starling::worker

@@ -32,14 +32,12 @@ std::string EncodeRecord(const CourseRecord& record) {
   out.Put(record.set);
   const Course& course = record.course;
   out.Put(course.step);
-  out.Put(course.loss);
   out.Put(course.validated_step);
-  out.Put(course.validation_loss);
-  out.Put(course.validation_accuracy);
-  out.Put(course.best_loss);
-  out.Put(course.best_accuracy);
   out.Put(course.best_step);
   out.Put(course.without_gain);
+  for (const Values* values : {&course.training, &course.validation, &course.best}) {
+    for (const double value : *values) out.Put(value);
+  }
   return out.Take();
 }
 
@@ -52,14 +50,12 @@ absl::StatusOr<CourseRecord> DecodeRecord(std::string_view text) {
   record.set = in.Get<std::int64_t>();
   Course& course = record.course;
   course.step = in.Get<std::int64_t>();
-  course.loss = in.Get<double>();
   course.validated_step = in.Get<std::int64_t>();
-  course.validation_loss = in.Get<double>();
-  course.validation_accuracy = in.Get<double>();
-  course.best_loss = in.Get<double>();
-  course.best_accuracy = in.Get<double>();
   course.best_step = in.Get<std::int64_t>();
   course.without_gain = in.Get<std::int64_t>();
+  for (Values* values : {&course.training, &course.validation, &course.best}) {
+    for (double& value : *values) value = in.Get<double>();
+  }
   if (in.done()) return record;
   return absl::DataLossError(
       "the record of training's course on the servers is damaged; restore the job from an older "

@@ -15,8 +15,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "trainer/client/slot_pipe.h"
 #include "trainer/worker/course.h"
-#include "trainer/worker/slot_pipe.h"
 
 namespace starling::worker {
 
@@ -34,7 +34,7 @@ absl::StatusOr<CourseRecord> DecodeRecord(std::string_view bytes);
 class CourseStore {
  public:
   // `pipe` outlives it; `slot` is the key-value slot's number.
-  CourseStore(SlotPipe& pipe, std::size_t slot) : pipe_(pipe), slot_(slot) {}
+  CourseStore(client::SlotPipe& pipe, std::size_t slot) : pipe_(pipe), slot_(slot) {}
 
   absl::StatusOr<CourseRecord> Read();
   // The parameters that `record` names, into `parameters`.
@@ -51,7 +51,7 @@ class CourseStore {
   void Put(std::uint64_t key, std::string_view text);
   absl::Status AwaitAcknowledged();
 
-  SlotPipe& pipe_;
+  client::SlotPipe& pipe_;
   const std::size_t slot_;
 };
 

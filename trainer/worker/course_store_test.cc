@@ -25,7 +25,7 @@ TEST(CourseRecord, IsReadBackAsItWasWritten) {
   record.ends_training = true;
   record.set = 2;
   record.course.step = 123;
-  record.course.validation_loss = 0.25;
+  record.course.validation = {0.25, 0.5};
   record.course.best_step = 100;
   record.course.without_gain = 3;
   const absl::StatusOr<CourseRecord> read = DecodeRecord(EncodeRecord(record));
@@ -34,7 +34,7 @@ TEST(CourseRecord, IsReadBackAsItWasWritten) {
   EXPECT_TRUE(read->ends_training);
   EXPECT_EQ(read->set, 2);
   EXPECT_EQ(read->course.step, 123);
-  EXPECT_EQ(read->course.validation_loss, 0.25);
+  EXPECT_EQ(read->course.validation, record.course.validation);
   EXPECT_EQ(read->course.best_step, 100);
   EXPECT_EQ(read->course.without_gain, 3);
 }

@@ -1,21 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is left out of the messages of sparse jobs (parameter_server/filters.h): so many bytes less
 // travel, control included, and the model is what it would be without.
-#include <cstring>
-#include <thread>
-
-#include "trainer/optimizer/server_rules.h"
-#include "trainer/sparse/logistic_engine.h"
 #include "trainer/testing/sparse_job.h"
-#include "trainer/testing/transports.h"
-#include "trainer/worker/slot_pipe.h"
 
 namespace starling::worker {
 namespace {
 
-using ::testing::Each;
 using ::testing::SizeIs;
-using transport::testing::Soon;
 
 class FiltersJobTest : public SparseJobTest {
  protected:
@@ -30,7 +21,7 @@ class FiltersJobTest : public SparseJobTest {
   }
   // What the worker sent and received, when every sample has been counted once an epoch.
   transport::Traffic TrafficOf(const v1alpha1::TrainingJobSpec& spec, int servers) {
-    ServerFlock flock(spec, VisitData(), NewCountEngine, NewJobDir());
+    ServerFlock flock(spec, NewCountWorkload, NewJobDir());
     flock.AddServers(servers);
     flock.AddWorkers(1);
     const v1alpha1::Result result = flock.AwaitResult();
@@ -76,7 +67,7 @@ TEST_F(FiltersJobTest, NarrowValuesTakeHalfTheBytesAndServersAddWhole) {
 // Each kill leaves chains of one server, whose head and tail know the same lists, and takes those
 // that the dead one knew with it.
 TEST_F(FiltersJobTest, ServersThatDieTakeTheirListsWithThemAndNothingElse) {
-  ServerFlock flock(HogwildJob(10, 2), VisitData(), NewCountEngine, NewJobDir());
+  ServerFlock flock(HogwildJob(10, 2), NewCountWorkload, NewJobDir());
   flock.AddServers(2);
   flock.AddWorkers(2);
   ASSERT_TRUE(flock.AwaitSettled(50));
@@ -107,15 +98,25 @@ class FilteredModelTest : public FiltersJobTest {
     }
     return spec;
   }
+  // The first `count` of the samples; 0: all.
+  static std::shared_ptr<const data::SparseDataset> First(const data::SparseDataset& samples,
+                                                          std::size_t count) {
+    auto first = std::make_shared<data::SparseDataset>(samples);
+    if (count == 0) return first;
+    first->offsets.resize(count + 1);
+    first->features.resize(first->offsets.back());
+    first->values.resize(first->offsets.back());
+    first->labels.resize(count);
+    return first;
+  }
   v1alpha1::Result Trained(const v1alpha1::TrainingJobSpec& spec) {
-    data::Datasets datasets = DatasetsOf(samples_);
-    if (validated_ > 0) {
-      datasets.validation->features.resize(validated_);
-      datasets.validation->labels.resize(validated_);
-    }
+    const auto validation = First(*samples_, validated_);
     ServerFlock flock(
-        spec, datasets,
-        [this](int) { return std::make_unique<sparse::LogisticEngine>(samples_, 0); }, NewJobDir());
+        spec,
+        [&](int) {
+          return std::make_unique<workload::SparseLogisticRegression>(samples_, validation, 0);
+        },
+        NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(1);
     v1alpha1::Result result = flock.AwaitResult();
@@ -168,83 +169,6 @@ TEST_F(FilteredModelTest, AValidationReadsWhatItsSamplesUseUnlessItsParametersMa
   EXPECT_NEAR(static_cast<double>(received_) - received, saved, 0.2 * saved);
   EXPECT_EQ(few.metrics().at("validation/loss"), all.metrics().at("validation/loss"));
   EXPECT_EQ(TensorOf(few, "weight"), TensorOf(all, "weight"));
-}
-
-// One server and one worker's pipe, without a job around them.
-class PipeTest : public ::testing::Test {
- protected:
-  static constexpr int kRounds = 20;
-
-  // Reads five rows and adds one to each, twenty times; what the server was sent meanwhile.
-  parameter_server::ServerCounts CountsWith(std::size_t kept_keys) {
-    transport::testing::Members members(transport::testing::Kind::kInproc, 2);
-    const auto meshes = members.OpenAll(1);
-    const parameter_server::Ranks ranks = {{"server", 0}, {"worker", 0}};
-    auto table = std::make_shared<parameter_server::TableSpec>();
-    table->kind = parameter_server::TableKind::kSparse;
-    table->rule = optimizer::MakeAdd();
-    parameter_server::SlotView view;
-    view.group.epoch = 1;
-    view.group.members.push_back(ranks[0]);
-    view.clients = {{ranks[1], 1}};
-    const parameter_server::SlotOptions slot{
-        table, {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}};
-    parameter_server::ServerLoop server(ranks[0], {slot}, {}, kept_keys);
-    std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
-    SlotPipe pipe(ranks[1], 1, {absl::InfiniteDuration(), absl::InfiniteDuration()},
-                  /*key_cache=*/true);
-    bool ready = false;
-    pipe.SetHandlers({nullptr, [&](parameter_server::Clock) { ready = true; }, nullptr});
-    pipe.Enter({1, 1, {{ranks[0], ranks[0]}}}, ranks, *meshes[1]);
-    EXPECT_TRUE(pipe.Await([&] { return ready; }, Soon()).ok());
-    for (int round = 0; round < kRounds; ++round) {
-      EXPECT_THAT(Rows(pipe), Each(static_cast<float>(round)));
-      Push(pipe, round);
-    }
-    EXPECT_THAT(Rows(pipe), Each(static_cast<float>(kRounds)));
-    pipe.Leave();
-    for (const auto& mesh : meshes) mesh->Cancel(absl::AbortedError("the view is over"));
-    serving.join();
-    return server.counts();
-  }
-
- private:
-  std::vector<float> Rows(SlotPipe& pipe) {
-    std::vector<float> values;
-    parameter_server::Read read;
-    read.keys = keys_;
-    pipe.Read(0, read, [&](const parameter_server::ReadDone& done) {
-      values.resize(done.values->size() / sizeof(float));
-      std::memcpy(values.data(), done.values->data(), done.values->size());
-    });
-    EXPECT_TRUE(pipe.Await([&] { return !values.empty(); }, Soon()).ok());
-    EXPECT_THAT(values, SizeIs(keys_.size()));
-    return values;
-  }
-  void Push(SlotPipe& pipe, int round) {
-    const std::vector<float> ones(keys_.size(), 1);
-    parameter_server::Entry entry;
-    entry.clock = round;
-    entry.lease = static_cast<parameter_server::Lease>(round) + 2;
-    entry.update =
-        parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, keys_, ones, {}});
-    pipe.Push(0, entry);
-    EXPECT_TRUE(pipe.Await([&] { return pipe.unacknowledged(0) == 0; }, Soon()).ok());
-  }
-
-  const std::vector<std::uint64_t> keys_ = {3, 9, 27, 81, 243};
-};
-
-TEST_F(PipeTest, AServerThatKeepsListsIsToldOnce) {
-  const parameter_server::ServerCounts counts = CountsWith(5);
-  EXPECT_EQ(counts.pushes, kRounds);
-  EXPECT_EQ(counts.reads, kRounds + 1);
-}
-
-TEST_F(PipeTest, AListThatAServerDoesNotKeepCostsOneMoreMessageEachTimeAndNothingElse) {
-  const parameter_server::ServerCounts counts = CountsWith(4);
-  EXPECT_EQ(counts.pushes, 2 * kRounds) << "named, asked for, and listed";
-  EXPECT_EQ(counts.reads, 2 * kRounds + 1) << "the first was not named";
 }
 
 }  // namespace

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole jobs in one process whose workers have several threads each: nothing that any thread adds
 // is lost or added twice, whoever dies, and the model is as good as that of one thread.
-#include "trainer/sparse/logistic_engine.h"
 #include "trainer/testing/sparse_job.h"
 #include "trainer/worker/client_worker.h"
 
@@ -17,7 +16,7 @@ class HogwildJobTest : public SparseJobTest {};
 
 TEST_F(HogwildJobTest, ThreadsOfSeveralWorkersCountEverySampleOnceAnEpoch) {
   const std::string folder = NewJobDir();
-  ServerFlock flock(HogwildJob(3, 3), VisitData(), NewCountEngine, folder);
+  ServerFlock flock(HogwildJob(3, 3), NewCountWorkload, folder);
   flock.AddServers(2);
   flock.AddWorkers(2);
 
@@ -27,22 +26,22 @@ TEST_F(HogwildJobTest, ThreadsOfSeveralWorkersCountEverySampleOnceAnEpoch) {
   ExpectEachSampleCounted(result, 3);
   EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(3 * kPerEpoch));
   for (int worker = 0; worker < 2; ++worker) {
-    EXPECT_THAT(flock.EngineOf<sparse::CountEngine>(worker).threads(), SizeIs(3));
+    EXPECT_THAT(flock.WorkloadOf<workload::CountWorkload>(worker).threads(), SizeIs(3));
   }
 }
 
 TEST_F(HogwildJobTest, ThreadsAreTwoUnlessTheJobSaysOtherwise) {
   v1alpha1::TrainingJobSpec spec = HogwildJob(1, 1);
   spec.mutable_update()->mutable_hogwild()->clear_threads();
-  ServerFlock flock(spec, VisitData(), NewCountEngine, NewJobDir());
+  ServerFlock flock(spec, NewCountWorkload, NewJobDir());
   flock.AddServers(1);
   flock.AddWorkers(1);
   ExpectEachSampleCounted(flock.AwaitResult(), 1);
-  EXPECT_THAT(flock.EngineOf<sparse::CountEngine>(0).threads(), SizeIs(2));
+  EXPECT_THAT(flock.WorkloadOf<workload::CountWorkload>(0).threads(), SizeIs(2));
 }
 
 TEST_F(HogwildJobTest, DeathsLoseAndRepeatNothing) {
-  ServerFlock flock(HogwildJob(10, 2), VisitData(), NewCountEngine, NewJobDir());
+  ServerFlock flock(HogwildJob(10, 2), NewCountWorkload, NewJobDir());
   flock.AddServers(3);
   flock.AddWorkers(3);
   ASSERT_TRUE(flock.AwaitSettled(20));
@@ -68,9 +67,7 @@ class HogwildLossTest : public SparseJobTest {
     return spec;
   }
   double LossOf(const v1alpha1::TrainingJobSpec& spec, int workers) {
-    ServerFlock flock(
-        spec, DatasetsOf(samples_),
-        [this](int) { return std::make_unique<sparse::LogisticEngine>(samples_, 0); }, NewJobDir());
+    ServerFlock flock(spec, Logistic(samples_), NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(workers);
     const v1alpha1::Result result = flock.AwaitResult();

@@ -5,7 +5,6 @@
 #include <atomic>
 #include <cmath>
 
-#include "trainer/sparse/logistic_engine.h"
 #include "trainer/testing/sparse_job.h"
 
 namespace starling::worker {
@@ -18,48 +17,44 @@ constexpr double kPenalty = 8e-4;
 
 // Logistic regression that counts the rows that cannot change when it has made their gradients, and
 // puts 0 where they are up to `threshold`.
-class LookingEngine final : public engine::SparseEngine {
+class LookingWorkload final : public workload::Workload {
  public:
-  LookingEngine(const std::shared_ptr<const data::SparseDataset>& samples, double threshold)
-      : inner_(samples, 0), threshold_(threshold) {}
+  LookingWorkload(const std::shared_ptr<const data::SparseDataset>& samples, double threshold)
+      : LookingWorkload(std::make_unique<workload::SparseLogisticRegression>(samples, samples, 0),
+                        threshold) {}
 
-  std::span<const engine::Tensor> tensors() const override { return inner_.tensors(); }
-  std::span<float> parameters() override { return inner_.parameters(); }
-  std::span<float> gradients() override { return inner_.gradients(); }
-  std::span<const engine::Bucket> buckets() const override { return inner_.buckets(); }
-  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
-                                                     std::span<const std::int64_t> labels,
-                                                     const OnBucket& on_bucket) override {
-    return inner_.ComputeGradients(features, labels, [&](std::int64_t bucket) {
-      const float scale = 1 / static_cast<float>(labels.size());
-      for (const std::uint64_t row : inner_.Touched(features)) {
-        float& gradient = inner_.gradients()[row];
-        const bool is_zero = inner_.parameters()[row] == 0;
-        ++rows_;
-        if (is_zero && std::abs(gradient * scale) <= static_cast<float>(kPenalty)) ++fixed_;
-        if (is_zero && std::abs(gradient * scale) <= static_cast<float>(threshold_)) gradient = 0;
-      }
-      on_bucket(bucket);
-    });
+  std::span<float> parameters() override { return inner_->parameters(); }
+  std::span<float> gradients() override { return inner_->gradients(); }
+  absl::StatusOr<workload::Sums> Compute(std::span<const std::int64_t> samples,
+                                         const workload::Client& client) override {
+    return inner_->Compute(samples, {.loaded = client.loaded, .push = [&](std::int64_t bucket) {
+                                       const float scale = 1 / static_cast<float>(samples.size());
+                                       for (const std::uint64_t row : inner_->Rows(samples))
+                                         Look(row, scale);
+                                       client.push(bucket);
+                                     }});
   }
-  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> features,
-                                             std::span<const std::int64_t> labels) override {
-    return inner_.Evaluate(features, labels);
+  absl::StatusOr<workload::Sums> Evaluate(std::int64_t begin, std::int64_t end) override {
+    return inner_->Evaluate(begin, end);
   }
-  std::vector<std::uint64_t> Touched(std::span<const float> features) const override {
-    return inner_.Touched(features);
-  }
-  engine::BatchSums Descend(std::span<const float> features, std::span<const std::int64_t> labels,
-                            double rate) override {
-    return inner_.Descend(features, labels, rate);
-  }
-  std::span<const std::uint64_t> AllTouched() const override { return inner_.AllTouched(); }
+  workload::SparseTable* sparse() override { return inner_.get(); }
 
   double rows() const { return static_cast<double>(rows_); }
   double fixed() const { return static_cast<double>(fixed_); }
 
  private:
-  sparse::LogisticEngine inner_;
+  LookingWorkload(std::unique_ptr<workload::SparseLogisticRegression> inner, double threshold)
+      : Workload(inner->declaration()), inner_(std::move(inner)), threshold_(threshold) {}
+
+  void Look(std::uint64_t row, float scale) {
+    float& gradient = inner_->gradients()[row];
+    const bool is_zero = inner_->parameters()[row] == 0;
+    ++rows_;
+    if (is_zero && std::abs(gradient * scale) <= static_cast<float>(kPenalty)) ++fixed_;
+    if (is_zero && std::abs(gradient * scale) <= static_cast<float>(threshold_)) gradient = 0;
+  }
+
+  const std::unique_ptr<workload::SparseLogisticRegression> inner_;
   const double threshold_;
   std::atomic<std::int64_t> rows_ = 0, fixed_ = 0;
 };
@@ -90,15 +85,15 @@ class KktJobTest : public SparseJobTest {
   // One worker, so that bits do not depend on who is first. `threshold`: of the worker's gradients.
   Run Trained(const v1alpha1::TrainingJobSpec& spec, double threshold = -1) {
     ServerFlock flock(
-        spec, DatasetsOf(samples_),
-        [&](int) { return std::make_unique<LookingEngine>(samples_, threshold); }, NewJobDir());
+        spec, [&](int) { return std::make_unique<LookingWorkload>(samples_, threshold); },
+        NewJobDir());
     flock.AddServers(1);
     flock.AddWorkers(1);
     const v1alpha1::Result result = flock.AwaitResult();
     EXPECT_EQ(result.steps(), kLeases);
-    const auto& engine = flock.EngineOf<LookingEngine>(0);
+    const auto& workload = flock.WorkloadOf<LookingWorkload>(0);
     return {TensorOf(result, "weight"), result.metrics().at("validation/loss"),
-            static_cast<double>(flock.SentBy(0)), engine.rows(), engine.fixed()};
+            static_cast<double>(flock.SentBy(0)), workload.rows(), workload.fixed()};
   }
   const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();
 };
@@ -162,9 +157,7 @@ TEST_F(KktJobTest, WhoeverDiesLeasesAreDoneOnceAndTheModelIsAsGood) {
     spec.mutable_optimizer()->mutable_proximal_gradient()->set_learning_rate(50);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
     const std::string folder = NewJobDir();
-    ServerFlock flock(
-        spec, DatasetsOf(samples_),
-        [this](int) { return std::make_unique<sparse::LogisticEngine>(samples_, 0); }, folder);
+    ServerFlock flock(spec, Logistic(samples_), folder);
     flock.AddServers(2);
     flock.AddWorkers(2);
     ASSERT_TRUE(flock.AwaitSettled(20));

@@ -45,9 +45,16 @@ std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
   return reductions;
 }
 
+void Smooth(const Values& newest, std::optional<Values>& smoothed) {
+  if (!smoothed) smoothed = newest;
+  for (std::size_t i = 0; i < newest.size(); ++i) {
+    (*smoothed)[i] += kSmoothing * (newest[i] - (*smoothed)[i]);
+  }
+}
+
 // Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
 // waits for its own push is kept from its next lease.
-SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
+client::SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
   if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
   return {absl::Milliseconds(5), absl::Milliseconds(250)};
 }
@@ -56,14 +63,13 @@ SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
 
 LeaseLoop::LeaseLoop(Parts parts)
     : parts_(std::move(parts)),
-      batches_(parts_.train.size(), parameter_server::SamplesPerStep(parts_.spec),
+      batches_(declared().samples, parameter_server::SamplesPerStep(parts_.spec),
                static_cast<std::uint64_t>(parts_.spec.seed())),
       topology_(parameter_server::TopologyOf(parts_.spec)),
       pipe_(parts_.self, parts_.tables.slots.size(), PatienceOf(parts_.spec),
-            parameter_server::NamesRows(parts_.spec)),
+            parameter_server::NamesRows(parts_.spec, parts_.workload.sparse() != nullptr)),
       work_({.spec = parts_.spec,
-             .engine = parts_.engine,
-             .train = parts_.train,
+             .workload = parts_.workload,
              .batches = batches_,
              .tables = parts_.tables,
              .stopwatch = parts_.stopwatch,
@@ -124,7 +130,7 @@ absl::Status LeaseLoop::EnterView(const membership::View& view) {
   mine.reductions = ReductionsOf(parts_.tables);
   const absl::StatusOr<transport::Mesh*> mesh =
       parts_.links.Open(view, parts_.self, net::Deadline::After(kOpenPatience));
-  if (!mesh.ok()) return ViewEnded(mesh.status());
+  if (!mesh.ok()) return client::ViewEnded(mesh.status());
   pipe_.Enter(mine, parameter_server::RanksOf(view), **mesh);
   RETURN_IF_ERROR(work_.AwaitWelcome());
   parts_.desk.Running();
@@ -211,13 +217,11 @@ void LeaseLoop::OnDone(const LeaseWork::Done& done) {
   }
   const std::int64_t step = parameter_server::StepOfLease(done.leases.first, work_.portions()) + 1;
   const absl::Time now = parts_.clock.Now();
-  if (done.samples > 0) {
-    loss_ = loss_ == 0 ? done.mean_loss : loss_ + kSmoothing * (done.mean_loss - loss_);
-  }
+  if (done.samples > 0) Smooth(MeansOf(done.sums), training_);
   parts_.step_files.Completed(step);
   parts_.metrics.steps.Increment();
   parts_.metrics.samples.Increment(static_cast<double>(done.samples));
-  parts_.metrics.loss.Set(loss_);
+  if (training_) parts_.metrics.loss.Set(training_->front());
   if (last_done_ != absl::InfinitePast()) {
     parts_.metrics.step_seconds.Observe(absl::ToDoubleSeconds(now - last_done_));
   }
@@ -257,19 +261,24 @@ void LeaseLoop::Tell(const Orders& orders) {
   if (IsFirst()) WriteAudit(orders.settled);
 }
 
+Course LeaseLoop::CourseAt(std::int64_t step) const {
+  Course course = record_.course;
+  course.step = step;
+  course.training = training_.value_or(Values());
+  return course;
+}
+
 void LeaseLoop::ReportProgress(const Orders& orders) {
   v1alpha1::Progress progress;
   progress.set_step(orders.settled);
   progress.set_epoch(orders.settled == 0 ? 1 : batches_.At(orders.settled).epoch);
   progress.set_samples(batches_.SamplesUpTo(orders.settled));
-  Course course = record_.course;
-  course.step = orders.settled;
-  course.loss = loss_;
-  for (const auto& [name, value] : Metrics(course, /*best=*/false)) {
-    if (name == "loss" && loss_ == 0) continue;
+  // Before its first lease this worker has no training metrics to tell.
+  const Course course = CourseAt(training_ ? orders.settled : 0);
+  for (const auto& [name, value] : Metrics(course, declared().metrics, /*best=*/false)) {
     (*progress.mutable_metrics())[name] = value;
   }
-  if (loss_ != 0) progress.set_loss(loss_);
+  if (training_) progress.set_loss(training_->front());
   const std::int64_t total = Total();
   if (total < std::numeric_limits<std::int64_t>::max()) progress.set_total_steps(total);
   progress.set_workers(static_cast<std::int64_t>(view_.workers().size()));
@@ -297,7 +306,7 @@ void LeaseLoop::WriteAudit(std::int64_t settled) {
 
 void LeaseLoop::AskForCourse() {
   const absl::Time now = parts_.clock.Now();
-  if (parts_.validation == nullptr || now - asked_ < kAskEvery) return;
+  if (declared().validation_samples == 0 || now - asked_ < kAskEvery) return;
   asked_ = now;
   store_.Ask([this](const CourseRecord& record) {
     if (record.turn >= record_.turn) record_ = record;
@@ -307,22 +316,19 @@ void LeaseLoop::AskForCourse() {
 
 // Validations and the end.
 
-// A validation after which no parameters are kept needs only those that its samples use.
-const data::Dataset* LeaseLoop::NeedsOnly() const {
-  const bool may_keep = parts_.spec.validation().keep_best() ||
-                        parts_.spec.validation().patience() > 0 || stop_.has_target();
-  return may_keep ? nullptr : parts_.validation;
+bool LeaseLoop::MayKeep() const {
+  return parts_.spec.validation().keep_best() || parts_.spec.validation().patience() > 0 ||
+         stop_.has_target();
 }
 
-absl::Status LeaseLoop::FetchForGood(const Orders& orders, bool at_rest,
-                                     const data::Dataset* only_for) {
+absl::Status LeaseLoop::FetchForGood(const Orders& orders, bool at_rest, bool validation_only) {
   work_.Rest();  // nobody waits for a validation
   const auto wanted = [&] {
     const Orders now = parts_.desk.Read();
     return now.evaluate == orders.evaluate && now.conclude == orders.conclude;
   };
   work_.ForgetCopy();
-  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted, only_for);
+  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted, validation_only);
 }
 
 absl::Status LeaseLoop::Evaluate(const Orders& orders) {
@@ -333,24 +339,25 @@ absl::Status LeaseLoop::Evaluate(const Orders& orders) {
     const bool last = orders.settled >= Total();
     const bool at_rest = last || spec::AllWaitForAll(parts_.spec);
     if (!at_rest) pipe_.StandDown();  // the others work on meanwhile
-    const absl::Status fetched = FetchForGood(orders, at_rest, NeedsOnly());
+    const absl::Status fetched =
+        FetchForGood(orders, at_rest, declared().validation_samples > 0 && !MayKeep());
     if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more
     RETURN_IF_ERROR(fetched);
     parts_.stopwatch.Enter(Activity::kCompute);
-    std::vector<double> columns(kValidationColumns);
-    if (parts_.validation != nullptr) {
-      RETURN_IF_ERROR(ValidateShare(parts_.engine, *parts_.validation, 0, 1, columns));
-      record_.course.step = orders.settled;
-      record_.course.loss = loss_;
+    if (declared().validation_samples > 0) {
+      std::vector<double> columns(
+          static_cast<std::size_t>(ValidationColumns(declared().metrics.size())));
+      RETURN_IF_ERROR(ValidateShare(parts_.workload, 0, 1, columns));
       const Validated validated =
-          AfterValidation(record_.course, ScoreOf(columns, parts_.validation->size()));
+          AfterValidation(CourseAt(orders.settled), ValidationMeans(columns));
       record_.course = validated.course;
-      record_.ends_training = EndsTraining(record_.course, stop_, parts_.spec.validation());
+      record_.ends_training =
+          EndsTraining(record_.course, stop_, parts_.spec.validation(), declared().metrics);
       const bool keep = (validated.best && parts_.spec.validation().keep_best()) ||
                         (record_.ends_training && !parts_.spec.validation().keep_best());
       record_.turn = orders.evaluate;
       parts_.stopwatch.Enter(Activity::kExchange);
-      ASSIGN_OR_RETURN(record_, store_.Write(record_, keep ? parts_.engine.parameters()
+      ASSIGN_OR_RETURN(record_, store_.Write(record_, keep ? parts_.workload.parameters()
                                                            : std::span<const float>()));
     }
   }
@@ -359,8 +366,7 @@ absl::Status LeaseLoop::Evaluate(const Orders& orders) {
   parts_.desk.Evaluated(orders.evaluate, record_.ends_training);
   log::Info("validated", {{"turn", orders.evaluate},
                           {"step", record_.course.step},
-                          {"loss", record_.course.validation_loss},
-                          {"accuracy", record_.course.validation_accuracy}});
+                          {"loss", record_.course.validation[0]}});
   return absl::OkStatus();
 }
 
@@ -372,25 +378,23 @@ absl::Status LeaseLoop::Conclude(const Orders& orders) {
   work_.ForgetCopy();
   const bool keep_best = parts_.spec.validation().keep_best();
   if (record_.set != 0 && (keep_best || record_.ends_training)) {
-    RETURN_IF_ERROR(store_.ReadKept(record_, parts_.engine.parameters()));
+    RETURN_IF_ERROR(store_.ReadKept(record_, parts_.workload.parameters()));
   } else {
     const absl::Status fetched = FetchForGood(orders, /*at_rest=*/true);
     if (absl::IsAborted(fetched)) return absl::OkStatus();
     RETURN_IF_ERROR(fetched);
   }
   std::vector<checkpoint::TensorView> tensors;
-  for (const engine::Tensor& tensor : parts_.engine.tensors()) {
+  for (const engine::Tensor& tensor : declared().tensors) {
     tensors.push_back(checkpoint::MakeView(tensor.name, tensor.shape,
-                                           std::span<const float>(parts_.engine.parameters())
+                                           std::span<const float>(parts_.workload.parameters())
                                                .subspan(static_cast<std::size_t>(tensor.offset),
                                                         static_cast<std::size_t>(tensor.size))));
   }
   parts_.stopwatch.Enter(Activity::kCheckpoint);
-  Course course = record_.course;
-  course.step = orders.settled;
-  course.loss = loss_;
-  ASSIGN_OR_RETURN(v1alpha1::Result result, WriteResult(parts_.storage, tensors, keep_best, course,
-                                                        stop_, batches_, parts_.model_metadata));
+  ASSIGN_OR_RETURN(v1alpha1::Result result,
+                   WriteResult(parts_.storage, tensors, keep_best, CourseAt(orders.settled),
+                               declared().metrics, stop_, batches_, parts_.model_metadata));
   result.set_seconds(absl::ToDoubleSeconds(parts_.clock.Now() - started_));
   told_ = -1;
   Tell(orders);

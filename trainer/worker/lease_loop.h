@@ -40,9 +40,7 @@ class LeaseLoop {
     std::map<std::string, std::string> model_metadata;
     LeaseDesk& desk;
     ViewLinks& links;
-    engine::Engine& engine;
-    const data::Dataset& train;
-    const data::Dataset* validation;  // may be null
+    workload::Workload& workload;
     const parameter_server::JobTables& tables;
     storage::BlobStore& storage;
     TrainingBoard& board;
@@ -72,11 +70,11 @@ class LeaseLoop {
 
   absl::Status Evaluate(const Orders& orders);
   absl::Status Conclude(const Orders& orders);
-  const data::Dataset* NeedsOnly() const;
-  // All parameters into the engine, or those that some samples use, when nobody works any more; or
-  // as they are now.
-  absl::Status FetchForGood(const Orders& orders, bool at_rest,
-                            const data::Dataset* only_for = nullptr);
+  // Whether a validation's parameters may be kept.
+  bool MayKeep() const;
+  // All parameters into the workload, or those that validation needs, when nobody works any more;
+  // or as they are now.
+  absl::Status FetchForGood(const Orders& orders, bool at_rest, bool validation_only = false);
 
   void TakeSettings(const membership::Settings& settings);
   void Tell(const Orders& orders);
@@ -86,11 +84,14 @@ class LeaseLoop {
   void OnDone(const LeaseWork::Done& done);
   bool IsFirst() const;
   std::int64_t Total() const { return TotalSteps(stop_, batches_); }
+  const workload::Declaration& declared() const { return parts_.workload.declaration(); }
+  // The newest that is known, at `step`.
+  Course CourseAt(std::int64_t step) const;
 
   Parts parts_;
   const data::Batches batches_;
   const parameter_server::Topology topology_;
-  SlotPipe pipe_;
+  client::SlotPipe pipe_;
   LeaseWork work_;
   CourseStore store_;
   v1alpha1::Stop stop_;  // in force
@@ -100,9 +101,9 @@ class LeaseLoop {
   absl::Time asked_ = absl::InfinitePast();
   std::unique_ptr<data::AuditLog> audit_;
   bool audit_failing_ = false;
-  std::int64_t told_ = -1;      // settled, as told last
-  std::int64_t evaluated_ = 0;  // turn
-  double loss_ = 0;             // of the newest leases, smoothed
+  std::int64_t told_ = -1;          // settled, as told last
+  std::int64_t evaluated_ = 0;      // turn
+  std::optional<Values> training_;  // the metrics of the newest leases, smoothed
   Lease paced_lease_ = 0;
   net::Deadline paced_until_ = net::Deadline::Never();
   absl::Time idle_since_ = absl::InfiniteFuture();

@@ -48,30 +48,18 @@ std::unique_ptr<consistency::EagerSender> EagerOf(const v1alpha1::TrainingJobSpe
   return std::make_unique<consistency::EagerSender>(sender);
 }
 
-std::unique_ptr<sparse::Hogwild> HogwildOf(const v1alpha1::TrainingJobSpec& spec,
-                                           engine::SparseEngine* engine) {
-  if (engine == nullptr || !spec.update().has_hogwild()) return nullptr;
+std::unique_ptr<workload::Hogwild> HogwildOf(const v1alpha1::TrainingJobSpec& spec,
+                                             workload::Workload& workload) {
+  if (workload.sparse() == nullptr || !spec.update().has_hogwild()) return nullptr;
   const v1alpha1::Hogwild& hogwild = spec.update().hogwild();
-  return std::make_unique<sparse::Hogwild>(*engine,
-                                           hogwild.has_threads() ? hogwild.threads() : kThreads);
-}
-
-std::vector<std::uint64_t> BeginsOf(const parameter_server::JobTables& tables) {
-  std::vector<std::uint64_t> begins;
-  for (std::size_t i = 0; i < tables.parameter_slots; ++i) {
-    begins.push_back(tables.slots[i].range.begin);
-  }
-  return begins;
+  return std::make_unique<workload::Hogwild>(workload,
+                                             hogwild.has_threads() ? hogwild.threads() : kThreads);
 }
 
 const compression::Codec& CodecOf(const parameter_server::JobTables& tables) {
   const absl::StatusOr<const compression::Codec*> codec = compression::FindCodec(tables.codec);
   STARLING_CHECK(codec.ok(), "the tables name a codec that there is");
   return **codec;
-}
-
-bool RuleRemembers(const parameter_server::JobTables& tables) {
-  return tables.slots.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
 }
 
 }  // namespace
@@ -83,20 +71,18 @@ LeaseWork::LeaseWork(const Parts& parts, Events events)
       unit_(parameter_server::SamplesPerStep(parts.spec) / downpour_.push_every),
       portions_(parameter_server::PortionsOf(parts.spec)),
       in_step_(spec::WorksInStep(parts.spec)),
-      remembers_(RuleRemembers(parts.tables)),
       factored_(parts.spec.update().has_activations()),
       codec_(parts.tables.codec),
-      kkt_(parameter_server::KktPenaltyOf(parts.spec)),
-      sparse_(dynamic_cast<engine::SparseEngine*>(&parts.engine)),
-      slot_begins_(BeginsOf(parts.tables)),
-      rows_(parts.tables.parameter_slots),
-      hogwild_(HogwildOf(parts.spec, sparse_)),
+      kkt_(parameter_server::KktPenaltyOf(parts.spec, parts.workload.sparse() != nullptr)),
+      sparse_(parts.workload.sparse()),
+      reader_(parts.pipe, parts.tables, parts.clock, parts.workload.parameters(),
+              sparse_ != nullptr),
+      hogwild_(HogwildOf(parts.spec, parts.workload)),
       eager_(EagerOf(parts.spec)),
-      first_values_(parts.engine.parameters().begin(), parts.engine.parameters().end()),
-      versions_(parts.tables.parameter_slots),
-      compressor_(CodecOf(parts.tables), parts.engine.parameters().size(),
+      first_values_(parts.workload.parameters().begin(), parts.workload.parameters().end()),
+      compressor_(CodecOf(parts.tables), parts.workload.parameters().size(),
                   parts.spec.compression().error_feedback()) {
-  if (factored_) parts_.engine.KeepFactors();
+  if (factored_) parts_.workload.KeepFactors();
   parts_.pipe.SetHandlers(
       {.started_over = [this] { StartOver(); },
        .ready =
@@ -142,7 +128,7 @@ void LeaseWork::FinishIfAllIn(Lease lease) {
   if (flight.refused) {
     events_.refused(flight.leases);
   } else {
-    events_.done({flight.leases, flight.mean_loss, flight.samples});
+    events_.done({flight.leases, flight.sums, flight.samples});
   }
 }
 
@@ -241,27 +227,52 @@ absl::Status LeaseWork::AssignFirstValues() {
   return absl::OkStatus();
 }
 
+// Fetching.
+
+absl::Status LeaseWork::FetchIfDue() {
+  if (!downpour_.Fetches(units_)) return absl::OkStatus();
+  parts_.stopwatch.Enter(Activity::kExchange);
+  return reader_.Read(clock_, {}, codec_, [] { return true; });
+}
+
+absl::Status LeaseWork::FetchFor(const LeaseRun& leases) {
+  const auto wanted = [&] { return events_.are_next(leases); };
+  if (sparse_ != nullptr) {
+    touched_ = sparse_->Rows(parts_.batches.SampleIds(StepOf(leases.first), PositionsOf(leases)));
+    return reader_.Read(ClockOf(leases), touched_, codec_, wanted);
+  }
+  if (in_step_) return reader_.Read(ClockOf(leases), {}, codec_, wanted);
+  return FetchIfDue();
+}
+
+absl::Status LeaseWork::Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
+                              bool validation_only) {
+  parts_.stopwatch.Enter(Activity::kExchange);
+  constexpr compression::CodecNumber kWhole = compression::kIdentity;
+  if (sparse_ == nullptr) return reader_.Read(clock, {}, kWhole, wanted);
+  if (!validation_only) return reader_.Read(clock, sparse_->AllRows(), kWhole, wanted);
+  return reader_.Read(clock, sparse_->ValidationRows(), kWhole, wanted);
+}
+
 // Computing.
 
-absl::StatusOr<double> LeaseWork::ComputeUnit(std::int64_t step, data::Range positions,
-                                              const engine::Engine::OnBucket& on_bucket) {
+absl::Status LeaseWork::ComputeUnit(std::int64_t step, data::Range positions,
+                                    const std::function<void(std::int64_t)>& push, Flight& flight) {
   parts_.stopwatch.Enter(Activity::kInput);
-  const std::vector<std::int64_t> ids = parts_.batches.SampleIds(step, positions);
-  features_.resize(ids.size() * static_cast<std::size_t>(parts_.train.SampleSize()));
-  labels_.resize(ids.size());
-  data::Gather(parts_.train, ids, features_, labels_);
-  parts_.stopwatch.Enter(Activity::kCompute);
+  const std::vector<std::int64_t> samples = parts_.batches.SampleIds(step, positions);
+  const workload::Client client = {.loaded = [this] { parts_.stopwatch.Enter(Activity::kCompute); },
+                                   .push = push};
   if (hogwild_ != nullptr) {
-    const engine::BatchSums sums = hogwild_->Work(features_, labels_, touched_, Rate());
-    for (std::size_t i = 0; i < parts_.engine.buckets().size(); ++i) {
-      on_bucket(static_cast<std::int64_t>(i));
-    }
-    return sums.loss;
+    client.loaded();
+    Add(hogwild_->Work(samples, touched_, Rate()), flight.sums);
+    const auto buckets = static_cast<std::int64_t>(parts_.workload.declaration().buckets.size());
+    for (std::int64_t bucket = 0; bucket < buckets; ++bucket) push(bucket);
+    return absl::OkStatus();
   }
-  ASSIGN_OR_RETURN(const engine::BatchSums sums,
-                   parts_.engine.ComputeGradients(features_, labels_, on_bucket));
+  ASSIGN_OR_RETURN(const workload::Sums sums, parts_.workload.Compute(samples, client));
+  Add(sums, flight.sums);
   ++units_;
-  return sums.loss;
+  return absl::OkStatus();
 }
 
 absl::Status LeaseWork::Compute(const LeaseRun& leases, Flight& flight) {
@@ -277,34 +288,34 @@ absl::Status LeaseWork::Compute(const LeaseRun& leases, Flight& flight) {
   outgoing_.weight = static_cast<double>(samples);
   if (samples == 0) return PushNothing();
   if (samples <= unit_) {
-    outgoing_.gradient = parts_.engine.gradients();
+    outgoing_.gradient = parts_.workload.gradients();
     // What hogwild's threads have changed is pushed as it is.
     if (hogwild_ == nullptr) outgoing_.scale = 1 / static_cast<float>(samples);
-    ASSIGN_OR_RETURN(const double loss, ComputeUnit(step, all, [this](std::int64_t bucket) {
-                       GradientUpTo(parts_.engine.buckets()[static_cast<std::size_t>(bucket)].end);
-                     }));
-    flight.mean_loss = loss / static_cast<double>(samples);
+    const std::vector<engine::Bucket>& buckets = parts_.workload.declaration().buckets;
+    const auto push = [&](std::int64_t bucket) {
+      GradientUpTo(buckets[static_cast<std::size_t>(bucket)].end);
+    };
+    RETURN_IF_ERROR(ComputeUnit(step, all, push, flight));
     if (parts_.spec.update().has_local_sgd()) GoOnLocally(samples);
   } else {
     RETURN_IF_ERROR(ComputeInUnits(step, all, flight));
     outgoing_.gradient = sum_;
     GradientUpTo(static_cast<std::int64_t>(sum_.size()));
   }
-  if (!std::isfinite(flight.mean_loss)) outgoing_.diverged = true;
+  if (!std::isfinite(flight.sums[0].sum)) outgoing_.diverged = true;
   return SendTheRest();
 }
 
 // The short batch at the end of an epoch may have fewer samples than portions.
 absl::Status LeaseWork::PushNothing() {
-  std::ranges::fill(parts_.engine.gradients(), 0.0F);
-  outgoing_.gradient = parts_.engine.gradients();
+  std::ranges::fill(parts_.workload.gradients(), 0.0F);
+  outgoing_.gradient = parts_.workload.gradients();
   GradientUpTo(static_cast<std::int64_t>(outgoing_.gradient.size()));
   return SendTheRest();
 }
 
 absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight) {
-  sum_.assign(parts_.engine.gradients().size(), 0.0F);
-  double loss = 0;
+  sum_.assign(parts_.workload.gradients().size(), 0.0F);
   for (std::int64_t begin = positions.begin; begin < positions.end; begin += unit_) {
     if (begin > positions.begin) {
       if (absl::Status fetched = FetchIfDue(); !fetched.ok()) {
@@ -313,12 +324,11 @@ absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions,
       }
     }
     const data::Range unit{begin, std::min(positions.end, begin + unit_)};
-    ASSIGN_OR_RETURN(const double part, ComputeUnit(step, unit, [](std::int64_t) {}));
-    loss += part;
-    kernels::Axpy(1 / static_cast<float>(unit.size()), parts_.engine.gradients(), sum_);
+    RETURN_IF_ERROR(ComputeUnit(
+        step, unit, [](std::int64_t) {}, flight));
+    kernels::Axpy(1 / static_cast<float>(unit.size()), parts_.workload.gradients(), sum_);
     GoOnLocally(unit.size());
   }
-  flight.mean_loss = loss / static_cast<double>(positions.size());
   return absl::OkStatus();
 }
 
@@ -326,12 +336,12 @@ absl::Status LeaseWork::ComputeInUnits(std::int64_t step, data::Range positions,
 void LeaseWork::GoOnLocally(std::int64_t samples) {
   if (downpour_.Fetches(units_)) return;
   kernels::Axpy(-static_cast<float>(Rate() / static_cast<double>(samples)),
-                parts_.engine.gradients(), parts_.engine.parameters());
+                parts_.workload.gradients(), parts_.workload.parameters());
 }
 
 // Of the update that comes next, as far as this worker knows.
 double LeaseWork::Rate() const {
-  return optimizer::LearningRate(parts_.spec.optimizer(), versions_[0] + 1);
+  return optimizer::LearningRate(parts_.spec.optimizer(), reader_.version(0) + 1);
 }
 
 // Pushing.
@@ -349,7 +359,7 @@ void LeaseWork::GradientUpTo(std::int64_t end) {
     const double delta =
         std::sqrt(kernels::SumOfSquares(outgoing_.gradient.subspan(rows.begin, rows.size())));
     const double value = std::sqrt(kernels::SumOfSquares(
-        std::span<const float>(parts_.engine.parameters()).subspan(rows.begin, rows.size())));
+        std::span<const float>(parts_.workload.parameters()).subspan(rows.begin, rows.size())));
     unsent_.insert(slot);
     eager_->OnUpdate(slot, delta * outgoing_.scale, value,
                      static_cast<std::int64_t>(compressor_.codec().MaxBytes(rows.size())));
@@ -366,14 +376,14 @@ parameter_server::UpdatePtr LeaseWork::Encoded(std::size_t slot, std::uint64_t u
   const PushEncoding encoding{codec_, compressor_, update};
   if (sparse_ != nullptr) {
     std::optional<Kkt> kkt;
-    if (kkt_) kkt = Kkt{parts_.engine.parameters(), *kkt_};
-    return EncodeRows(rows_[slot], outgoing_.gradient, outgoing_.scale, encoding, kkt);
+    if (kkt_) kkt = Kkt{parts_.workload.parameters(), *kkt_};
+    return EncodeRows(reader_.rows(slot), outgoing_.gradient, outgoing_.scale, encoding, kkt);
   }
-  // Of no samples there are no factors: what the engine has are an earlier lease's.
+  // Of no samples there are no factors: what the workload has are an earlier lease's.
   if (!factored_ || outgoing_.weight == 0) {
     return EncodeRange(rows, outgoing_.gradient, outgoing_.scale, encoding);
   }
-  return EncodeFactored(rows, outgoing_.gradient, outgoing_.scale, encoding, parts_.engine);
+  return EncodeFactored(rows, outgoing_.gradient, outgoing_.scale, encoding, parts_.workload);
 }
 
 void LeaseWork::PushSlot(std::size_t slot) {
@@ -387,7 +397,7 @@ void LeaseWork::PushSlot(std::size_t slot) {
   entry.lease = outgoing_.leases.first;
   entry.leases = outgoing_.leases.count;
   entry.clock = outgoing_.clock;
-  entry.read = versions_[slot];
+  entry.read = reader_.version(slot);
   entry.weight = outgoing_.weight;
   const Sequence sequence = parts_.pipe.Push(slot, std::move(entry));
   sent_[{slot, sequence}] = {outgoing_.leases.first, update};
@@ -427,7 +437,7 @@ absl::Status LeaseWork::Seal(const Flight& flight) {
   clock_ = std::max(clock_, outgoing_.clock + 1);
   const Lease lease = outgoing_.leases.first;
   Flight& mine = flights_[lease];
-  mine.mean_loss = flight.mean_loss;
+  mine.sums = flight.sums;
   mine.sealed = true;
   FinishIfAllIn(lease);
   return absl::OkStatus();

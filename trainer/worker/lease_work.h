@@ -25,16 +25,14 @@
 
 #include "absl/status/status.h"
 #include "common/clock/clock.h"
+#include "trainer/client/parameter_reader.h"
 #include "trainer/compression/compressor.h"
 #include "trainer/consistency/downpour.h"
 #include "trainer/consistency/eager_sender.h"
 #include "trainer/data/batches.h"
-#include "trainer/data/dataset.h"
-#include "trainer/engine/sparse_engine.h"
 #include "trainer/parameter_server/job_tables.h"
-#include "trainer/sparse/hogwild.h"
-#include "trainer/worker/slot_pipe.h"
 #include "trainer/worker/stopwatch.h"
+#include "trainer/workload/hogwild.h"
 
 namespace starling::worker {
 
@@ -44,18 +42,17 @@ class LeaseWork {
   using Lease = parameter_server::Lease;
   struct Parts {
     const v1alpha1::TrainingJobSpec& spec;
-    engine::Engine& engine;
-    const data::Dataset& train;
+    workload::Workload& workload;
     const data::Batches& batches;  // one step each
     const parameter_server::JobTables& tables;
     Stopwatch& stopwatch;
     const clock::Clock& clock;
-    SlotPipe& pipe;
+    client::SlotPipe& pipe;
   };
   // Of leases whose push every slot has acknowledged.
   struct Done {
     consistency::LeaseRun leases;
-    double mean_loss = 0;
+    workload::Sums sums = {};  // of the metrics; empty of no samples
     std::int64_t samples = 0;
   };
   struct Events {
@@ -86,15 +83,15 @@ class LeaseWork {
   // Nothing is left of it, and nobody waits for this worker until its next lease.
   void Rest();
 
-  // All parameters as the slots have them now, read at `clock`, into the engine; the own copy is
-  // lost. Of a sparse engine those that `only_for` uses, where it is given. UNAVAILABLE when the
-  // view has ended, ABORTED when `wanted` says no more.
+  // All parameters as the slots have them now, read at `clock`, into the workload; the own copy is
+  // lost. Of a sparse table all rows that any sample uses, or those of the validation set alone.
+  // UNAVAILABLE when the view has ended, ABORTED when `wanted` says no more.
   absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
-                     const data::Dataset* only_for = nullptr);
-  // The next lease fetches: the engine's parameters were used for something else.
+                     bool validation_only = false);
+  // The next lease fetches: the workload's parameters were used for something else.
   void ForgetCopy() { units_ = 0; }
 
-  double fetch_seconds() const { return fetch_seconds_; }  // of the last one
+  double fetch_seconds() const { return absl::ToDoubleSeconds(reader_.took()); }  // of the last one
 
  private:
   struct Flight {
@@ -102,7 +99,7 @@ class LeaseWork {
     bool sealed = false;    // all are pushed
     bool refused = false;
     consistency::LeaseRun leases{0};
-    double mean_loss = 0;
+    workload::Sums sums = {};
     std::int64_t samples = 0;
   };
   // The lease that is being pushed.
@@ -134,16 +131,10 @@ class LeaseWork {
   std::int64_t StepOf(Lease lease) const;
   absl::Status FetchFor(const consistency::LeaseRun& leases);
   absl::Status FetchIfDue();
-  absl::Status FetchRows(parameter_server::Clock clock, const std::function<bool()>& wanted,
-                         std::span<const std::uint64_t> rows, compression::CodecNumber codec);
-  parameter_server::Read ReadOf(std::size_t slot, parameter_server::Clock clock) const;
-  absl::Status Take(std::size_t slot, const parameter_server::ReadDone& done,
-                    compression::CodecNumber codec);
-  std::vector<std::uint64_t> TouchedBy(const consistency::LeaseRun& leases) const;
   absl::Status Compute(const consistency::LeaseRun& leases, Flight& flight);
   absl::Status PushNothing();
-  absl::StatusOr<double> ComputeUnit(std::int64_t step, data::Range positions,
-                                     const engine::Engine::OnBucket& on_bucket);
+  absl::Status ComputeUnit(std::int64_t step, data::Range positions,
+                           const std::function<void(std::int64_t)>& push, Flight& flight);
   absl::Status ComputeInUnits(std::int64_t step, data::Range positions, Flight& flight);
   void GoOnLocally(std::int64_t samples);
   double Rate() const;
@@ -158,36 +149,29 @@ class LeaseWork {
   const Parts parts_;
   const Events events_;
   const consistency::Downpour downpour_;
-  const std::int64_t unit_;               // samples
-  const std::int64_t portions_;           // leases of a step
-  const bool in_step_;                    // a lease's step is its clock
-  const bool remembers_;                  // the rule wants to know of reads
-  const bool factored_;                   // fully connected layers' gradients travel as factors
+  const std::int64_t unit_;              // samples
+  const std::int64_t portions_;          // leases of a step
+  const bool in_step_;                   // a lease's step is its clock
+  const bool factored_;                  // fully connected layers' gradients travel as factors
   const compression::CodecNumber codec_;  // of a lease's weights and changes
-  const std::optional<double> kkt_;       // with the KKT filter: the L1 penalty
-  engine::SparseEngine* const sparse_;    // null: all parameters travel
-  const std::vector<std::uint64_t> slot_begins_;  // of the parameters' ranges
-  // Of a sparse engine: those that travel now, by slot, ascending.
-  std::vector<std::vector<std::uint64_t>> rows_;
+  const std::optional<double> kkt_;      // with the KKT filter: the L1 penalty
+  workload::SparseTable* const sparse_;  // null: all parameters travel
+  client::ParameterReader reader_;
   std::vector<std::uint64_t> touched_;  // those that the present lease uses
-  const std::unique_ptr<sparse::Hogwild> hogwild_;
+  const std::unique_ptr<workload::Hogwild> hogwild_;
   std::unique_ptr<consistency::EagerSender> eager_;
   std::vector<float> first_values_;
   std::vector<float> sum_;  // of the units' gradients
-  std::vector<float> features_;
-  std::vector<std::int64_t> labels_;
 
-  parameter_server::Clock clock_ = 0;                // completed
-  bool begun_ = false;                               // all slots have said where this client stands
-  std::int64_t units_ = 0;                           // worked off since the own copy was lost
-  std::vector<parameter_server::Version> versions_;  // of the slots, as they were read
-  std::map<Lease, Flight> flights_;                  // by the first lease of each
+  parameter_server::Clock clock_ = 0;  // completed
+  bool begun_ = false;                 // all slots have said where this client stands
+  std::int64_t units_ = 0;             // worked off since the own copy was lost
+  std::map<Lease, Flight> flights_;    // by the first lease of each
   std::map<std::pair<std::size_t, parameter_server::Sequence>, Sent> sent_;
   compression::Compressor compressor_;
   std::uint64_t updates_ = 0;  // encoded so far
   Outgoing outgoing_;
   std::set<std::uint64_t> unsent_;  // slots that wait for the eager sender
-  double fetch_seconds_ = 0;
 };
 
 }  // namespace starling::worker

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // starling-worker: the composition root.
 //
-// The coordinator can dial at once; while libtorch loads on a thread of its own, the data are read.
-// Exit codes: 0 released or finished, 1 failed, 2 bad configuration or data.
+// The coordinator can dial immediately; what the workload needs long for (libtorch) loads
+// meanwhile. Exit codes: 0 released or finished, 1 failed, 2 bad configuration or data.
 
 #include <cstdio>
-#include <future>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -21,13 +20,12 @@
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
-#include "trainer/sparse/logistic_engine.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
-#include "trainer/worker/engine_loader.h"
 #include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
+#include "trainer/workload/workloads.h"
 
 namespace starling::worker {
 
@@ -78,30 +76,6 @@ class Intake {
   std::optional<membership::Directive> early_ ABSL_GUARDED_BY(mutex_);
 };
 
-struct Inputs {
-  v1alpha1::TrainingJobSpec spec;
-  std::string secret;
-  data::Datasets datasets;
-};
-
-struct Opened {
-  std::unique_ptr<engine::Engine> engine;
-  std::string identity;
-};
-
-absl::StatusOr<Opened> OpenEngine(std::future<absl::StatusOr<engine::OpenEngineFunction>>& library,
-                                  const Inputs& inputs) {
-  if (inputs.datasets.sparse != nullptr) {
-    const double l2 = inputs.spec.workload().sparse_logistic_regression().l2();
-    return Opened{std::make_unique<sparse::LogisticEngine>(inputs.datasets.sparse, l2), "sparse"};
-  }
-  ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library.get());
-  engine::OpenedEngine opened;
-  open(EngineConfigOf(inputs.spec, inputs.datasets.train), &opened);
-  ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, std::move(opened.engine));
-  return Opened{std::move(engine), opened.numeric_identity};
-}
-
 // Parameter servers are often on the worker's own machine, and most of what travels goes there;
 // both sides choose alike.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
@@ -118,24 +92,23 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
 }
 
 // Ends the process: callbacks and the signals' thread hold on to what lives here.
-[[noreturn]] void Train(const Options& options, const Inputs& inputs, Opened opened,
-                        ControlService& service, Intake& intake, metrics::Registry& registry,
-                        transport::Transport& transport, absl::Duration grace) {
+[[noreturn]] void Train(const Options& options, const v1alpha1::TrainingJobSpec& spec,
+                        workload::Workload& workload, ControlService& service, Intake& intake,
+                        metrics::Registry& registry, transport::Transport& transport,
+                        absl::Duration grace) {
   const clock::SystemClock clock;
   const auto storage = storage::Open(
-      checkpoint::JobPlace(inputs.spec.checkpoint().uri(), options.job_uid, options.job_dir));
+      checkpoint::JobPlace(spec.checkpoint().uri(), options.job_uid, options.job_dir));
   if (!storage.ok()) Fail(kBadInput, storage.status());
   absl::StatusOr<std::unique_ptr<Worker>> worker =
-      Worker::Create({.spec = inputs.spec,
+      Worker::Create({.spec = spec,
                       .job_uid = options.job_uid,
                       .job_dir = options.job_dir,
                       .self = options.self(),
                       .last_exit = ReadLastExit(options.last_exit),
-                      .numeric_identity = opened.identity,
                       .progress_file = options.progress_file,
                       .step_log = options.step_log},
-                     {.engine = *opened.engine,
-                      .datasets = inputs.datasets,
+                     {.workload = workload,
                       .transport = transport,
                       .storage = **storage,
                       .clock = clock,
@@ -147,7 +120,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   service.Ready();
   control::WatchSignals([&worker] { (*worker)->Terminate(); }, grace,
                         [&worker] { (*worker)->GraceOver(); });
-  log::Info("ready", {{"numericIdentity", opened.identity}});
+  log::Info("ready", {{"numericIdentity", workload.declaration().numeric_identity}});
 
   const absl::Status ended = (*worker)->Run();
   service.Flush(absl::Seconds(2));
@@ -166,11 +139,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!spin.ok()) Fail(kBadInput, spin.status());
   absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
   if (!spec.ok()) Fail(kBadInput, spec.status());
-  // Off the main thread: loading takes as long as all the rest together. Sparse models do without.
-  std::future<absl::StatusOr<engine::OpenEngineFunction>> library =
-      std::async(spec->workload().has_sparse_logistic_regression() ? std::launch::deferred
-                                                                   : std::launch::async,
-                 LoadEngineLibrary);
+  // What takes long begins on other threads, beside all that follows.
+  const absl::StatusOr<workload::Opener> open = workload::Begin(*spec);
+  if (!open.ok()) Fail(kBadInput, open.status());
 
   absl::StatusOr<std::string> secret = control::ReadFile(options.secret_path);
   if (!secret.ok()) Fail(kBadInput, secret.status());
@@ -190,12 +161,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
   auto transport = OpenTransport(options, *spec, *secret, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
-  absl::StatusOr<data::Datasets> datasets = data::LoadDatasets(*spec);
-  if (!datasets.ok()) Fail(kBadInput, datasets.status());
-  const Inputs inputs{*std::move(spec), *std::move(secret), *std::move(datasets)};
-  absl::StatusOr<Opened> opened = OpenEngine(library, inputs);
-  if (!opened.ok()) Fail(kBadInput, opened.status());
-  Train(options, inputs, *std::move(opened), **control, intake, registry, **transport, grace);
+  const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
+  if (!workload.ok()) Fail(kBadInput, workload.status());
+  Train(options, *spec, **workload, **control, intake, registry, **transport, grace);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "trainer/worker/training_board.h"
 #include "trainer/worker/training_state.h"
 #include "trainer/worker/validation.h"
+#include "trainer/workload/classification.h"
 
 namespace starling::worker {
 namespace {
@@ -28,6 +29,8 @@ using ::testing::ElementsAre;
 // Course: 10 samples, batches of 4: 3 steps an epoch.
 
 const data::Batches kBatches(10, 4, 1);
+
+const std::vector<std::string> kMetrics = {"loss", "accuracy"};
 
 TEST(Course, TrainingEndsAfterStepsOrEpochsWhicheverComesFirst) {
   v1alpha1::Stop stop;
@@ -52,54 +55,75 @@ TEST(Course, ValidatesAtTheEndOfEveryFewEpochsAndAtTheEnd) {
 TEST(Course, RemembersTheBestValidationAndCountsThoseWithoutGain) {
   Course course;
   course.step = 3;
-  Validated validated = AfterValidation(course, {.loss = 1.0, .accuracy = 0.5});
+  Validated validated = AfterValidation(course, {1.0, 0.5});
   EXPECT_TRUE(validated.best);
   validated.course.step = 6;
-  validated = AfterValidation(validated.course, {.loss = 1.0, .accuracy = 0.9});
+  validated = AfterValidation(validated.course, {1.0, 0.9});
   EXPECT_FALSE(validated.best);
   EXPECT_EQ(validated.course.best_step, 3);
   EXPECT_EQ(validated.course.without_gain, 1);
 
   v1alpha1::Validation validation;
-  EXPECT_FALSE(EndsTraining(validated.course, {}, validation));
+  EXPECT_FALSE(EndsTraining(validated.course, {}, validation, kMetrics));
   validation.set_patience(1);
-  EXPECT_TRUE(EndsTraining(validated.course, {}, validation));
+  EXPECT_TRUE(EndsTraining(validated.course, {}, validation, kMetrics));
 }
 
 TEST(Course, ATargetIsMetFromEitherSide) {
   Course course;
   course.validated_step = 3;
-  course.validation_accuracy = 0.9;
-  course.validation_loss = 0.3;
+  course.validation = {0.3, 0.9};
   v1alpha1::Stop stop;
-  EXPECT_FALSE(TargetReached(course, stop));
+  EXPECT_FALSE(TargetReached(course, stop, kMetrics));
   stop.mutable_target()->set_metric("validation/accuracy");
   stop.mutable_target()->set_at_least(0.9);
-  EXPECT_TRUE(TargetReached(course, stop));
+  EXPECT_TRUE(TargetReached(course, stop, kMetrics));
   stop.mutable_target()->set_at_least(0.91);
-  EXPECT_FALSE(TargetReached(course, stop));
+  EXPECT_FALSE(TargetReached(course, stop, kMetrics));
   stop.mutable_target()->set_metric("validation/loss");
   stop.mutable_target()->set_at_most(0.3);
-  EXPECT_TRUE(TargetReached(course, stop));
+  EXPECT_TRUE(TargetReached(course, stop, kMetrics));
   stop.mutable_target()->set_metric("validation/unheard");
-  EXPECT_FALSE(TargetReached(course, stop)) << "what is not reported is not reached";
+  EXPECT_FALSE(TargetReached(course, stop, kMetrics)) << "what is not reported is not reached";
 }
 
-// What a job file may name as its target is what is reported.
-TEST(Course, ReportsTheMetricsThatTheContractNames) {
+TEST(Course, MetricsHaveTheNamesThatTheWorkloadDeclares) {
   Course course;
-  course.validated_step = 3;
-  std::vector<std::string> reported, named;
-  for (const auto& [name, value] : Metrics(course, /*best=*/false)) reported.push_back(name);
-  for (const auto kind :
-       {v1alpha1::Workload::kClassification, v1alpha1::Workload::kSparseLogisticRegression}) {
-    named.clear();
-    for (const spec::Metric& metric : spec::MetricsOf(kind)) named.emplace_back(metric.name);
-    EXPECT_THAT(reported, ::testing::UnorderedElementsAreArray(named));
+  course.step = 3;
+  course.training = {0.5, 2.0};
+  const std::vector<std::string> names = {"loss", "meanAbsoluteError"};
+  EXPECT_THAT(Metrics(course, names, false),
+              ElementsAre(std::pair("loss", 0.5), std::pair("meanAbsoluteError", 2.0)));
+  course = AfterValidation(course, {0.25, 1.5}).course;
+  course.step = 6;
+  course = AfterValidation(course, {0.75, 1.0}).course;
+  EXPECT_EQ(Metrics(course, names, false).at("validation/meanAbsoluteError"), 1.0);
+  EXPECT_EQ(Metrics(course, names, true).at("validation/meanAbsoluteError"), 1.5);
+}
+
+TEST(Course, ATargetMustNameAMetricOfTheWorkload) {
+  v1alpha1::Stop stop;
+  EXPECT_TRUE(CheckTarget(stop, kMetrics).ok());
+  stop.mutable_target()->set_metric("validation/accuracy");
+  EXPECT_TRUE(CheckTarget(stop, kMetrics).ok());
+  for (const char* wrong : {"validation/perplexity", "accuracy", "validation/", ""}) {
+    stop.mutable_target()->set_metric(wrong);
+    const absl::Status status = CheckTarget(stop, kMetrics);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
+    EXPECT_THAT(std::string(status.message()),
+                ::testing::HasSubstr("validation/loss, validation/accuracy"));
   }
 }
 
 // State.
+
+std::unique_ptr<workload::Workload> Tiny(std::int64_t inputs, std::int64_t classes) {
+  data::Datasets datasets;
+  datasets.train.shape = {inputs};
+  datasets.train.classes = classes;
+  return std::make_unique<workload::Classification>(
+      datasets, std::make_unique<TinyEngine>(inputs, classes, 1), "");
+}
 
 std::unique_ptr<optimizer::Optimizer> Momentum() {
   v1alpha1::Optimizer spec;
@@ -117,42 +141,42 @@ std::vector<std::byte> BytesOf(std::span<const std::span<std::byte>> segments) {
 }
 
 TEST(TrainingState, ApplyDividesTheSummedGradientByTheBatch) {
-  TinyEngine engine(1, 2, 1);
+  const auto workload = Tiny(1, 2);
   const auto rule = Momentum();
-  TrainingState state(engine, *rule, /*keep_best=*/false);
-  const float before = engine.parameters()[0];
-  std::vector<float> gradient(engine.parameters().size(), 8.0F);
+  TrainingState state(*workload, *rule, /*keep_best=*/false);
+  const float before = workload->parameters()[0];
+  std::vector<float> gradient(workload->parameters().size(), 8.0F);
 
-  state.Apply(0.5, 4, 1.25, gradient);
+  state.Apply(0.5, 4, {1.25, 0.75}, gradient);
 
-  EXPECT_FLOAT_EQ(engine.parameters()[0], before - 0.5F * 2.0F);
+  EXPECT_FLOAT_EQ(workload->parameters()[0], before - 0.5F * 2.0F);
   EXPECT_EQ(state.course().step, 1);
-  EXPECT_EQ(state.course().loss, 1.25);
+  EXPECT_EQ(state.course().training, (Values{1.25, 0.75}));
 }
 
 TEST(TrainingState, KeepsTheBestParametersApart) {
-  TinyEngine engine(1, 2, 1);
+  const auto workload = Tiny(1, 2);
   const auto rule = Momentum();
-  TrainingState state(engine, *rule, /*keep_best=*/true);
-  std::vector<float> gradient(engine.parameters().size(), 1.0F);
-  state.Apply(0.5, 1, 1, gradient);
+  TrainingState state(*workload, *rule, /*keep_best=*/true);
+  std::vector<float> gradient(workload->parameters().size(), 1.0F);
+  state.Apply(0.5, 1, {1}, gradient);
   const std::vector<float> best(state.parameters().begin(), state.parameters().end());
-  state.TakeValidation(AfterValidation(state.course(), {.loss = 1, .accuracy = 1}));
+  state.TakeValidation(AfterValidation(state.course(), {1, 1}));
   std::ranges::fill(gradient, 1.0F);
-  state.Apply(0.5, 1, 1, gradient);
-  state.TakeValidation(AfterValidation(state.course(), {.loss = 2, .accuracy = 1}));
+  state.Apply(0.5, 1, {1}, gradient);
+  state.TakeValidation(AfterValidation(state.course(), {2, 1}));
 
   EXPECT_TRUE(std::ranges::equal(state.best_parameters(), best));
   EXPECT_FALSE(std::ranges::equal(state.parameters(), best));
 }
 
 TEST(TrainingState, ACheckpointGivesEveryByteBack) {
-  TinyEngine engine(3, 4, 1);
+  const auto workload = Tiny(3, 4);
   const auto rule = Momentum();
-  TrainingState state(engine, *rule, /*keep_best=*/true);
-  std::vector<float> gradient(engine.parameters().size(), 0.3F);
-  state.Apply(0.1, 3, 0.1, gradient);
-  state.TakeValidation(AfterValidation(state.course(), {.loss = 1.0 / 3, .accuracy = 2.0 / 3}));
+  TrainingState state(*workload, *rule, /*keep_best=*/true);
+  std::vector<float> gradient(workload->parameters().size(), 0.3F);
+  state.Apply(0.1, 3, {0.1, 0.7}, gradient);
+  state.TakeValidation(AfterValidation(state.course(), {1.0 / 3, 2.0 / 3}));
   const std::vector<std::byte> bytes = BytesOf(state.parts().Replicated());
   const checkpoint::LoadedCheckpoint loaded(
       {.id = {1, 2, 3}, .tensors = state.parts().Views(), .attributes = {}}, {});
@@ -161,7 +185,7 @@ TEST(TrainingState, ACheckpointGivesEveryByteBack) {
 
   ASSERT_TRUE(staging.ok()) << staging.status();
   EXPECT_EQ(BytesOf(staging->Replicated()), bytes);
-  EXPECT_EQ(state.course().best_loss, 1.0 / 3);
+  EXPECT_EQ(state.course().best, (Values{1.0 / 3, 2.0 / 3}));
 }
 
 TEST(ShareOf, SharesCoverEveryByteOnceWhateverTheirNumber) {
@@ -271,8 +295,8 @@ TEST(CopyState, RefusesHoldersThatDiffer) {
 }
 
 TEST(Validation, SumsDoNotDependOnHowManyShareTheWork) {
-  TinyEngine engine(2, 3, 5);
-  data::Dataset dataset;
+  data::Datasets datasets;
+  data::Dataset& dataset = datasets.validation.emplace();
   dataset.shape = {2};
   dataset.classes = 3;
   for (int i = 0; i < 40; ++i) {
@@ -280,21 +304,19 @@ TEST(Validation, SumsDoNotDependOnHowManyShareTheWork) {
     dataset.features.push_back(1.0F / static_cast<float>(i + 1));
     dataset.labels.push_back(i % 3);
   }
-  const auto score = [&](int64_t shares) {
-    std::vector<double> columns(kValidationColumns);
+  workload::Classification workload(datasets, std::make_unique<TinyEngine>(2, 3, 5), "");
+  const auto means = [&](int64_t shares) {
+    std::vector<double> columns(ValidationColumns(2));
     for (int64_t i = 0; i < shares; ++i) {
-      std::vector<double> mine(kValidationColumns);
-      EXPECT_TRUE(ValidateShare(engine, dataset, i, shares, mine).ok());
+      std::vector<double> mine(columns.size());
+      EXPECT_TRUE(ValidateShare(workload, i, shares, mine).ok());
       for (size_t c = 0; c < columns.size(); ++c) columns[c] += mine[c];
     }
-    return ScoreOf(columns, dataset.size());
+    return ValidationMeans(columns);
   };
 
-  for (int64_t shares : {2, 3, 7, 20}) {
-    EXPECT_EQ(score(shares).loss, score(1).loss) << shares;
-    EXPECT_EQ(score(shares).accuracy, score(1).accuracy) << shares;
-  }
-  EXPECT_NEAR(score(1).accuracy, 13.5 / 40, 0.4);
+  for (int64_t shares : {2, 3, 7, 20}) EXPECT_EQ(means(shares), means(1)) << shares;
+  EXPECT_NEAR(means(1)[1], 13.5 / 40, 0.4);
 }
 
 // Time and speed.

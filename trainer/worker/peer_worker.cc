@@ -19,10 +19,10 @@ namespace starling::worker {
 namespace {
 
 absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
-    const v1alpha1::TrainingJobSpec& spec, const engine::Engine& engine) {
+    const v1alpha1::TrainingJobSpec& spec, std::span<const engine::Bucket> buckets) {
   std::vector<size_t> sizes;
-  sizes.reserve(engine.buckets().size());
-  for (const engine::Bucket& bucket : engine.buckets()) {
+  sizes.reserve(buckets.size());
+  for (const engine::Bucket& bucket : buckets) {
     sizes.push_back(static_cast<size_t>(bucket.end - bucket.begin));
   }
   if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
@@ -46,9 +46,9 @@ absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
 }
 
 // What must be equal at all workers: the data always, the arithmetic where bits must agree.
-std::string IdentityOf(const WorkerConfig& config, const data::Datasets& datasets) {
-  const std::string data = absl::StrCat("data=", datasets.digest.substr(0, 16));
-  return config.spec.reproducible() ? absl::StrCat(config.numeric_identity, " ", data) : data;
+std::string IdentityOf(const WorkerConfig& config, const workload::Declaration& declared) {
+  const std::string data = absl::StrCat("data=", declared.data_digest.substr(0, 16));
+  return config.spec.reproducible() ? absl::StrCat(declared.numeric_identity, " ", data) : data;
 }
 
 v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
@@ -101,15 +101,13 @@ PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
       step_files(config.progress_file, config.step_log),
       links(parts.transport),
       shell({.id = config.self,
-             .numeric_identity = IdentityOf(config, parts.datasets),
+             .numeric_identity = IdentityOf(config, parts.workload.declaration()),
              .last_exit = config.last_exit,
              .rules = {}},
             AtOnce()),
-      training(parts.engine, *rule, config.spec.validation().keep_best()),
-      computer({.engine = parts.engine,
-                .train = parts.datasets.train,
-                .validation = parts.datasets.validation ? &*parts.datasets.validation : nullptr,
-                .batches = data::Batches(parts.datasets.train.size(),
+      training(parts.workload, *rule, config.spec.validation().keep_best()),
+      computer({.workload = parts.workload,
+                .batches = data::Batches(parts.workload.declaration().samples,
                                          config.spec.dataset().global_batch_size(),
                                          static_cast<uint64_t>(config.spec.seed())),
                 .reproducible = config.spec.reproducible(),
@@ -117,7 +115,7 @@ PeerWorker::State::State(WorkerConfig config_in, WorkerParts parts_in,
                 .stopwatch = stopwatch}),
       checkpointing(checkpoint::CheckpointStore(parts.storage, checkpoint::kCheckpoints),
                     std::max<int64_t>(1, config.spec.checkpoint().keep()),
-                    {{kDataDigest, parts.datasets.digest}},
+                    {{kDataDigest, parts.workload.declaration().data_digest}},
                     [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }),
       loop(LoopParts()) {
   const std::span<float> residual = exchange->residual();
@@ -137,13 +135,13 @@ StepLoop::Parts PeerWorker::State::LoopParts() {
   return {.spec = config.spec,
           .self = config.self,
           .job_dir = config.job_dir,
-          .model_metadata = ModelMetadata(parts.datasets.train, parts.datasets.normalization),
+          .model_metadata = parts.workload.declaration().model_metadata,
           .shell = shell,
           .links = links,
           .state = training,
           .computer = computer,
           .exchange = *exchange,
-          .engine = parts.engine,
+          .workload = parts.workload,
           .checkpointing = checkpointing,
           .storage = parts.storage,
           .board = board,
@@ -172,10 +170,11 @@ void PeerWorker::State::OnCheckpoint(const checkpoint::WriteResult& result) {
 }
 
 absl::StatusOr<std::unique_ptr<Worker>> PeerWorker::Create(WorkerConfig config, WorkerParts parts) {
+  RETURN_IF_ERROR(CheckTarget(config.spec.stop(), parts.workload.declaration().metrics));
   ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
                    optimizer::MakeOptimizer(config.spec.optimizer()));
   ASSIGN_OR_RETURN(std::unique_ptr<exchange::Exchange> exchange,
-                   MakeExchange(config.spec, parts.engine));
+                   MakeExchange(config.spec, parts.workload.declaration().buckets));
   auto state = std::make_unique<State>(std::move(config), std::move(parts), std::move(rule),
                                        std::move(exchange));
   state->loop_to_retry = &state->loop;

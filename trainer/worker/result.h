@@ -10,15 +10,9 @@
 #include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/batches.h"
-#include "trainer/data/load_datasets.h"
 #include "trainer/worker/training_state.h"
 
 namespace starling::worker {
-
-// What whoever uses the model needs beside its tensors, as the model file's metadata. A function of
-// the job alone, so that equal parameters give equal files.
-std::map<std::string, std::string> ModelMetadata(const data::Dataset& train,
-                                                 const std::optional<data::Normalization>& scale);
 
 // Writes checkpoint::kModel into the job's storage, the best parameters if the state keeps them,
 // and says how training ended. `course` is that of the final state, its last validation included.
@@ -30,7 +24,7 @@ absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
 // The same of `tensors`, wherever they are; `best`: they are those of the best validation.
 absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
                                              const std::vector<checkpoint::TensorView>& tensors,
-                                             bool best, const Course& course,
+                                             bool best, const Course& course, Names metrics,
                                              const v1alpha1::Stop& stop,
                                              const data::Batches& batches,
                                              const std::map<std::string, std::string>& metadata);

@@ -141,10 +141,10 @@ UpdatePtr EncodeRows(std::span<const std::uint64_t> rows, std::span<const float>
 }
 
 UpdatePtr EncodeFactored(const RowRange& rows, std::span<const float> gradient, float scale,
-                         const PushEncoding& encoding, const engine::Engine& engine) {
+                         const PushEncoding& encoding, const workload::Workload& workload) {
   if (!kernels::AllFinite(gradient.subspan(rows.begin, rows.size()))) return nullptr;
   Stretches stretches(scale);
-  const std::span<const engine::Tensor> tensors = engine.tensors();
+  const std::vector<engine::Tensor>& tensors = workload.declaration().tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     const auto offset = static_cast<std::uint64_t>(tensors[i].offset);
     const std::uint64_t begin = std::max(rows.begin, offset);
@@ -152,7 +152,7 @@ UpdatePtr EncodeFactored(const RowRange& rows, std::span<const float> gradient, 
         std::min(rows.end, offset + static_cast<std::uint64_t>(tensors[i].size));
     if (begin >= end) continue;
     const RowRange part{begin - offset, end - offset};
-    const std::optional<engine::Factors> factors = engine.FactorsOf(i);
+    const std::optional<engine::Factors> factors = workload.FactorsOf(i);
     if (factors.has_value() && IsShorter(tensors[i], *factors, part)) {
       stretches.AddProduct(tensors[i], *factors, part);
     } else {

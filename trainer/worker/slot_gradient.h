@@ -10,8 +10,8 @@
 #include <span>
 
 #include "trainer/compression/compressor.h"
-#include "trainer/engine/engine.h"
 #include "trainer/parameter_server/table.h"
+#include "trainer/workload/workload.h"
 
 namespace starling::worker {
 
@@ -39,11 +39,11 @@ parameter_server::UpdatePtr EncodeRows(std::span<const std::uint64_t> rows,
                                        std::span<const float> gradient, float scale,
                                        const PushEncoding& encoding,
                                        const std::optional<Kkt>& kkt = std::nullopt);
-// `gradient` is `engine`'s, complete in these rows. As a range where every stretch is shorter so.
+// `gradient` is the workload's, complete in these rows. As a range where every stretch is shorter so.
 // What encoding factors loses is not kept: it is no part of any element.
 parameter_server::UpdatePtr EncodeFactored(const parameter_server::RowRange& rows,
                                            std::span<const float> gradient, float scale,
                                            const PushEncoding& encoding,
-                                           const engine::Engine& engine);
+                                           const workload::Workload& workload);
 
 }  // namespace starling::worker

@@ -6,10 +6,12 @@
 
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <vector>
 
 #include "trainer/parameter_server/factors.h"
 #include "trainer/testing/tiny_engine.h"
+#include "trainer/workload/classification.h"
 
 namespace starling::worker {
 namespace {
@@ -45,17 +47,14 @@ std::vector<float> ValuesOf(const UpdatePtr& update) {
 class SlotGradientTest : public ::testing::Test {
  protected:
   void Compute(std::size_t samples) {
-    std::vector<float> features(samples * kInputs);
-    for (std::size_t i = 0; i < features.size(); ++i) {
-      features[i] = std::sin(static_cast<float>(i));
-    }
-    const std::vector<std::int64_t> labels(samples, 3);
-    ASSERT_TRUE(engine_.ComputeGradients(features, labels, [](std::int64_t) {}).ok());
+    std::vector<std::int64_t> ids(samples);
+    std::iota(ids.begin(), ids.end(), 0);
+    ASSERT_TRUE(workload_.Compute(ids, {}).ok());
   }
   // [begin, end) as it is sent, multiplied and divided by the scale.
   void ExpectGradient(std::uint64_t begin, std::uint64_t end, UpdateKind kind) {
     const UpdatePtr encoded =
-        EncodeFactored({begin, end}, engine_.gradients(), kScale, Encoding(), engine_);
+        EncodeFactored({begin, end}, workload_.gradients(), kScale, Encoding(), workload_);
     ASSERT_NE(encoded, nullptr);
     const auto decoded = parameter_server::Decode(encoded, 1);
     ASSERT_TRUE(decoded.ok()) << decoded.status();
@@ -71,16 +70,29 @@ class SlotGradientTest : public ::testing::Test {
     }
     std::vector<float> expected;
     for (std::uint64_t i = begin; i < end; ++i) {
-      expected.push_back(kScale * engine_.gradients()[i]);
+      expected.push_back(kScale * workload_.gradients()[i]);
     }
     EXPECT_THAT(sent, ::testing::Pointwise(::testing::FloatNear(1e-6F), expected));
   }
 
-  TinyEngine engine_{kInputs, kClasses, 7};
+  static data::Datasets Samples() {
+    constexpr std::int64_t kSamples = 20;
+    data::Datasets datasets;
+    datasets.train.shape = {kInputs};
+    datasets.train.classes = kClasses;
+    datasets.train.labels.assign(kSamples, 3);
+    for (std::int64_t i = 0; i < kSamples * kInputs; ++i) {
+      datasets.train.features.push_back(std::sin(static_cast<float>(i)));
+    }
+    return datasets;
+  }
+
+  workload::Classification workload_{Samples(), std::make_unique<TinyEngine>(kInputs, kClasses, 7),
+                                     ""};
 };
 
 TEST_F(SlotGradientTest, ProductsAreSentWhereTheyAreShorterWhereverTheSlotBeginsAndEnds) {
-  engine_.KeepFactors();
+  workload_.KeepFactors();
   Compute(4);
   ExpectGradient(0, kParameters, UpdateKind::kFactors);
   ExpectGradient(0, kClasses, UpdateKind::kRange);
@@ -92,22 +104,22 @@ TEST_F(SlotGradientTest, ProductsAreSentWhereTheyAreShorterWhereverTheSlotBegins
 
 // 20 samples of a matrix of 20 by 30 are 1000 numbers, the matrix is 600.
 TEST_F(SlotGradientTest, ManySamplesAreSentAsTheSumTheyAre) {
-  engine_.KeepFactors();
+  workload_.KeepFactors();
   Compute(20);
   ExpectGradient(0, kParameters, UpdateKind::kRange);
 }
 
-TEST_F(SlotGradientTest, AnEngineWithoutFactorsSendsItsGradient) {
+TEST_F(SlotGradientTest, AWorkloadWithoutFactorsSendsItsGradient) {
   Compute(4);
   ExpectGradient(0, kParameters, UpdateKind::kRange);
 }
 
 TEST_F(SlotGradientTest, WhatIsNotFiniteIsNotSent) {
-  engine_.KeepFactors();
+  workload_.KeepFactors();
   Compute(4);
-  const std::span<float> gradient = engine_.gradients();
+  const std::span<float> gradient = workload_.gradients();
   gradient[5] = std::numeric_limits<float>::quiet_NaN();
-  EXPECT_EQ(EncodeFactored({0, kParameters}, gradient, 1, Encoding(), engine_), nullptr);
+  EXPECT_EQ(EncodeFactored({0, kParameters}, gradient, 1, Encoding(), workload_), nullptr);
   EXPECT_EQ(EncodeRange({0, 6}, gradient, 1, Encoding()), nullptr);
   const std::vector<std::uint64_t> rows = {1, 5};
   EXPECT_EQ(EncodeRows(rows, gradient, 1, Encoding()), nullptr);

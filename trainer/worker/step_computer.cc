@@ -7,6 +7,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "common/status/macros.h"
+#include "trainer/worker/validation.h"
 
 namespace starling::worker {
 namespace {
@@ -27,6 +28,10 @@ bool AllFinite(std::span<const float> values) {
 
 }  // namespace
 
+int StepComputer::MetricColumns() const {
+  return ColumnsOf(parts_.workload.declaration().metrics.size());
+}
+
 StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   Layout layout;
   if (request.mesh != nullptr) {
@@ -37,23 +42,23 @@ StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   layout.groups = kEmptyGroups;
   if (layout.batch > 0) layout.groups = static_cast<int>(data::GroupCount(layout.batch));
   layout.mine = parts_.exchange.Groups(layout.rank, layout.size, layout.groups);
-  layout.columns = request.validate ? 1 + kValidationColumns : 1;
+  layout.columns = MetricColumns();
+  if (request.validate) {
+    layout.columns += ValidationColumns(parts_.workload.declaration().metrics.size());
+  }
   return layout;
 }
 
 absl::Status StepComputer::ComputeGroup(int64_t step, data::Range positions, int group,
-                                        double& loss) {
+                                        std::span<double> columns) {
   parts_.stopwatch.Enter(Activity::kInput);
-  const std::vector<int64_t> ids = parts_.batches.SampleIds(step, positions);
-  features_.resize(ids.size() * static_cast<size_t>(parts_.train.SampleSize()));
-  labels_.resize(ids.size());
-  data::Gather(parts_.train, ids, features_, labels_);
-  parts_.stopwatch.Enter(Activity::kCompute);
-  ASSIGN_OR_RETURN(const engine::BatchSums sums,
-                   parts_.engine.ComputeGradients(features_, labels_, [&](int64_t bucket) {
-                     parts_.exchange.Add(group, static_cast<int>(bucket));
-                   }));
-  loss = sums.loss;
+  const workload::Client client = {
+      .loaded = [this] { parts_.stopwatch.Enter(Activity::kCompute); },
+      .push = [this,
+               group](int64_t bucket) { parts_.exchange.Add(group, static_cast<int>(bucket)); }};
+  ASSIGN_OR_RETURN(const workload::Sums sums,
+                   parts_.workload.Compute(parts_.batches.SampleIds(step, positions), client));
+  AddTo(columns, sums);
   return absl::OkStatus();
 }
 
@@ -66,8 +71,9 @@ absl::Status StepComputer::ValidateMine(const Layout& layout, std::span<double> 
     if (rank == layout.rank) index = shares;
     if (parts_.exchange.Groups(rank, layout.size, layout.groups).size() > 0) ++shares;
   }
-  return ValidateShare(parts_.engine, *parts_.validation, index, shares,
-                       statistics.subspan(1, kValidationColumns));
+  const auto columns = static_cast<size_t>(layout.columns);
+  const auto first = static_cast<size_t>(MetricColumns());
+  return ValidateShare(parts_.workload, index, shares, statistics.subspan(first, columns - first));
 }
 
 absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout& layout,
@@ -83,7 +89,7 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
                                       ? data::Group(layout.batch, group)
                                       : data::Share(layout.batch, layout.rank, layout.size);
     const auto row = static_cast<size_t>(group - layout.mine.begin) * columns;
-    RETURN_IF_ERROR(ComputeGroup(request.step, positions, group, statistics[row]));
+    RETURN_IF_ERROR(ComputeGroup(request.step, positions, group, statistics.subspan(row, columns)));
   }
   return absl::OkStatus();
 }
@@ -98,7 +104,7 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   RETURN_IF_ERROR(parts_.exchange.Begin(
       {.mesh = request.mesh,
        .number = static_cast<uint64_t>(request.step),
-       .gradients = request.empty ? std::span<float>() : parts_.engine.gradients(),
+       .gradients = request.empty ? std::span<float>() : parts_.workload.gradients(),
        .control = request.control,
        .groups = layout.groups,
        .deadline = request.deadline}));
@@ -114,13 +120,13 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   outcome.control_min = std::move(reduced->min);
   outcome.control_max = std::move(reduced->max);
   outcome.batch = layout.batch;
+  const std::span<const double> sums = reduced->statistics;
+  const auto metrics = static_cast<size_t>(MetricColumns());
   if (layout.batch > 0) {
-    outcome.mean_loss = reduced->statistics[0] / static_cast<double>(layout.batch);
-    outcome.finite = std::isfinite(outcome.mean_loss) && AllFinite(parts_.engine.gradients());
+    outcome.training = MeansOf(FromColumns(sums.first(metrics)));
+    outcome.finite = std::isfinite(outcome.training[0]) && AllFinite(parts_.workload.gradients());
   }
-  if (request.validate) {
-    outcome.score = ScoreOf(std::span(reduced->statistics).subspan(1), parts_.validation->size());
-  }
+  if (request.validate) outcome.validation = ValidationMeans(sums.subspan(metrics));
   return outcome;
 }
 

@@ -17,12 +17,10 @@
 #include "common/net/deadline.h"
 #include "common/ranges/ranges.h"
 #include "trainer/data/batches.h"
-#include "trainer/data/dataset.h"
-#include "trainer/engine/engine.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/transport/mesh.h"
 #include "trainer/worker/stopwatch.h"
-#include "trainer/worker/validation.h"
+#include "trainer/workload/workload.h"
 
 namespace starling::worker {
 
@@ -38,19 +36,18 @@ struct StepRequest {
 struct StepOutcome {
   std::vector<int64_t> control_min;
   std::vector<int64_t> control_max;
-  int64_t batch = 0;           // samples of the whole batch; 0 when empty
-  double mean_loss = 0;        // over the batch
-  std::optional<Score> score;  // of the state before
-  bool finite = true;          // loss and all gradients are numbers
+  int64_t batch = 0;               // samples of the whole batch; 0 when empty
+  workload::Values training = {};  // the metrics' means over the batch
+  // The metrics' means over the validation set, of the state before.
+  std::optional<workload::Values> validation;
+  bool finite = true;  // loss and all gradients are numbers
 };
 
 // Confined to the step loop's thread.
 class StepComputer {
  public:
   struct Parts {
-    engine::Engine& engine;
-    const data::Dataset& train;
-    const data::Dataset* validation;  // may be null
+    workload::Workload& workload;
     data::Batches batches;
     bool reproducible;
     exchange::Exchange& exchange;
@@ -59,12 +56,12 @@ class StepComputer {
   explicit StepComputer(const Parts& parts) : parts_(parts) {}
 
   const data::Batches& batches() const { return parts_.batches; }
-  bool has_validation() const { return parts_.validation != nullptr; }
+  bool has_validation() const { return parts_.workload.declaration().validation_samples > 0; }
 
-  // After success the engine's gradients hold the sum over the batch, the same bits at every rank.
-  // After an error the mesh is dead and the gradients are unspecified.
+  // After success the workload's gradients hold the sum over the batch, the same bits at every
+  // rank. After an error the mesh is dead and the gradients are unspecified.
   absl::StatusOr<StepOutcome> Run(const StepRequest& request);
-  // Whether the last Run failed in the engine, not on the way to the peers.
+  // Whether the last Run failed in the workload, not on the way to the peers.
   bool compute_failed() const { return compute_failed_; }
 
  private:
@@ -79,12 +76,12 @@ class StepComputer {
   Layout LayOut(const StepRequest& request) const;
   absl::Status ComputeMine(const StepRequest& request, const Layout& layout,
                            std::span<double> statistics);
-  absl::Status ComputeGroup(int64_t step, data::Range positions, int group, double& loss);
+  absl::Status ComputeGroup(int64_t step, data::Range positions, int group,
+                            std::span<double> columns);
+  int MetricColumns() const;
   absl::Status ValidateMine(const Layout& layout, std::span<double> statistics);
 
   Parts parts_;
-  std::vector<float> features_;
-  std::vector<int64_t> labels_;
   bool compute_failed_ = false;
 };
 

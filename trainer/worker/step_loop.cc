@@ -125,10 +125,10 @@ absl::Status StepLoop::Judge(const StepRequest& request, StepOutcome outcome) {
                   .settled = parts_.state.course(),
                   .validated = std::nullopt,
                   .ends_training = request.empty && !running_->settle_only};
-  if (pending.outcome.score) {
-    pending.validated = AfterValidation(pending.settled, *pending.outcome.score);
+  if (pending.outcome.validation) {
+    pending.validated = AfterValidation(pending.settled, *pending.outcome.validation);
     pending.settled = pending.validated->course;
-    if (EndsTraining(pending.settled, stop_, parts_.spec.validation())) {
+    if (EndsTraining(pending.settled, stop_, parts_.spec.validation(), metrics())) {
       pending.ends_training = true;
     }
   }
@@ -136,7 +136,7 @@ absl::Status StepLoop::Judge(const StepRequest& request, StepOutcome outcome) {
   if (!empty && !pending.outcome.finite) {
     return absl::FailedPreconditionError(absl::StrCat(
         "step ", request.step, ": the loss or a gradient is not a finite number (loss ",
-        pending.outcome.mean_loss,
+        pending.outcome.training[0],
         "): training has diverged; lower "
         "spec.optimizer's learningRate or normalize the data"));
   }
@@ -155,7 +155,7 @@ absl::Status StepLoop::Do(const membership::Apply& action) {
   if (pending_->validated) parts_.state.TakeValidation(*pending_->validated);
   parts_.stopwatch.Enter(Activity::kCompute);
   parts_.state.Apply(optimizer::LearningRate(parts_.spec.optimizer(), action.id.step), batch,
-                     pending_->outcome.mean_loss, parts_.engine.gradients());
+                     pending_->outcome.training, parts_.workload.gradients());
   parts_.exchange.Settle(exchange::Fate::kApplied);
   parts_.stopwatch.Enter(Activity::kIdle);
   parts_.step_files.Completed(action.id.step);
@@ -164,7 +164,7 @@ absl::Status StepLoop::Do(const membership::Apply& action) {
   parts_.metrics.steps.Increment();
   parts_.metrics.samples.Increment(static_cast<double>(batch));
   parts_.metrics.step.Set(static_cast<double>(action.id.step));
-  parts_.metrics.loss.Set(pending_->outcome.mean_loss);
+  parts_.metrics.loss.Set(pending_->outcome.training[0]);
   if (last_step_ != absl::InfinitePast()) {
     parts_.metrics.step_seconds.Observe(absl::ToDoubleSeconds(now - last_step_));
   }
@@ -192,8 +192,8 @@ void StepLoop::ReportProgress(const Course& course) {
   progress.set_step(course.step);
   progress.set_epoch(course.step == 0 ? 1 : batches.At(course.step).epoch);
   progress.set_samples(batches.SamplesUpTo(course.step));
-  if (course.step > 0) progress.set_loss(course.loss);
-  for (const auto& [name, value] : Metrics(course, /*best=*/false)) {
+  if (course.step > 0) progress.set_loss(course.training[0]);
+  for (const auto& [name, value] : Metrics(course, metrics(), /*best=*/false)) {
     (*progress.mutable_metrics())[name] = value;
   }
   const int64_t total = TotalSteps(stop_, batches);
@@ -335,7 +335,8 @@ absl::Status StepLoop::Do(const membership::AdoptCopy&) {
 absl::Status StepLoop::Do(const membership::StartFresh&) {
   parts_.exchange.Settle(exchange::Fate::kMissed);
   log::Info("training starts from the seed", {{"seed", parts_.spec.seed()}});
-  return absl::OkStatus();  // the engine began so, and nobody without a state has applied anything
+  return absl::OkStatus();  // the workload began so, and nobody without a state has applied
+                            // anything
 }
 
 absl::Status StepLoop::Do(const membership::FindCheckpoint& action) {

@@ -46,7 +46,7 @@ class StepLoop {
     TrainingState& state;
     StepComputer& computer;
     exchange::Exchange& exchange;  // the computer's
-    engine::Engine& engine;
+    workload::Workload& workload;
     Checkpointing& checkpointing;
     storage::BlobStore& storage;
     TrainingBoard& board;
@@ -115,6 +115,7 @@ class StepLoop {
   void SaveAgain();
   std::vector<int> RanksOf(const std::vector<membership::MemberId>& members) const;
   bool IsFirst() const { return rank_ == 0; }
+  Names metrics() const { return parts_.workload.declaration().metrics; }
   void Deliver(const MemberShell::Event& event) { parts_.shell.Deliver(event); }
 
   Parts parts_;

@@ -12,28 +12,29 @@
 #include <vector>
 
 #include "trainer/checkpoint/state_parts.h"
-#include "trainer/engine/engine.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/worker/course.h"
+#include "trainer/workload/workload.h"
 
 namespace starling::worker {
 
 // Confined to the step loop's thread.
 class TrainingState {
  public:
-  // `engine` and `rule` outlive this. The parameters are the engine's.
-  TrainingState(engine::Engine& engine, const optimizer::Optimizer& rule, bool keep_best);
+  // `workload` and `rule` outlive this. The parameters are the workload's.
+  TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule, bool keep_best);
 
   const Course& course() const { return course_; }
-  std::span<const float> parameters() const { return engine_.parameters(); }
+  std::span<const float> parameters() const { return workload_.parameters(); }
   // The parameters of the best validation so far; without keepBest, and before the first, the
   // newest.
   std::span<const float> best_parameters() const;
-  std::span<const engine::Tensor> tensors() const { return engine_.tensors(); }
+  std::span<const engine::Tensor> tensors() const { return workload_.declaration().tensors; }
+  Names metrics() const { return workload_.declaration().metrics; }
   bool keeps_best() const { return keep_best_; }
 
   // One update: `gradient`, of the summed loss, is divided by `batch` in place and applied.
-  void Apply(double learning_rate, int64_t batch, double mean_loss, std::span<float> gradient);
+  void Apply(double learning_rate, int64_t batch, const Values& means, std::span<float> gradient);
   // The state was validated: part of the step from it to the next.
   void TakeValidation(const Validated& validated);
 
@@ -46,7 +47,7 @@ class TrainingState {
  private:
   void AddParameters(const std::string& prefix, std::span<float> flat);
 
-  engine::Engine& engine_;
+  workload::Workload& workload_;
   const optimizer::Optimizer& rule_;
   const bool keep_best_;
   Course course_;

@@ -10,48 +10,55 @@ namespace starling::worker {
 namespace {
 
 // Samples of one forward pass: bounds the memory, and is a part of the result's bits.
-constexpr int64_t kChunk = 256;
+constexpr std::int64_t kChunk = 256;
 
-absl::StatusOr<engine::BatchSums> SumGroup(engine::Engine& engine, const data::Dataset& dataset,
-                                           data::Range rows) {
-  const auto sample = static_cast<size_t>(dataset.SampleSize());
-  engine::BatchSums sums;
-  for (int64_t begin = rows.begin; begin < rows.end; begin += kChunk) {
-    const auto first = static_cast<size_t>(begin);
-    const auto count = static_cast<size_t>(std::min(kChunk, rows.end - begin));
-    ASSIGN_OR_RETURN(
-        const engine::BatchSums part,
-        engine.Evaluate(std::span(dataset.features).subspan(first * sample, count * sample),
-                        std::span(dataset.labels).subspan(first, count)));
-    sums.loss += part.loss;
-    sums.correct += part.correct;
+absl::Status SumGroup(workload::Workload& workload, data::Range samples,
+                      std::span<double> columns) {
+  workload::Sums sums;
+  for (std::int64_t begin = samples.begin; begin < samples.end; begin += kChunk) {
+    ASSIGN_OR_RETURN(const workload::Sums part,
+                     workload.Evaluate(begin, std::min(begin + kChunk, samples.end)));
+    Add(part, sums);
   }
-  return sums;
+  AddTo(columns, sums);
+  return absl::OkStatus();
 }
 
 }  // namespace
 
-absl::Status ValidateShare(engine::Engine& engine, const data::Dataset& dataset, int64_t index,
-                           int64_t shares, std::span<double> columns) {
+void AddTo(std::span<double> columns, const workload::Sums& sums) {
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    columns[2 * i] += sums[i].sum;
+    columns[2 * i + 1] += sums[i].count;
+  }
+}
+
+workload::Sums FromColumns(std::span<const double> columns) {
+  workload::Sums sums;
+  for (std::size_t i = 0; i < columns.size(); i += 2) sums.push_back({columns[i], columns[i + 1]});
+  return sums;
+}
+
+absl::Status ValidateShare(workload::Workload& workload, std::int64_t index, std::int64_t shares,
+                           std::span<double> columns) {
+  const workload::Declaration& declared = workload.declaration();
+  const auto width = static_cast<std::size_t>(ColumnsOf(declared.metrics.size()));
   const data::Range groups = data::Share(kValidationGroups, index, shares);
-  for (int64_t g = groups.begin; g < groups.end; ++g) {
-    ASSIGN_OR_RETURN(const engine::BatchSums sums,
-                     SumGroup(engine, dataset, data::Share(dataset.size(), g, kValidationGroups)));
-    columns[static_cast<size_t>(g)] += sums.loss;
-    columns[static_cast<size_t>(kValidationGroups + g)] += static_cast<double>(sums.correct);
+  for (std::int64_t g = groups.begin; g < groups.end; ++g) {
+    RETURN_IF_ERROR(SumGroup(workload,
+                             data::Share(declared.validation_samples, g, kValidationGroups),
+                             columns.subspan(static_cast<std::size_t>(g) * width, width)));
   }
   return absl::OkStatus();
 }
 
-Score ScoreOf(std::span<const double> columns, int64_t samples) {
-  Score score;
-  for (size_t g = 0; g < kValidationGroups; ++g) {
-    score.loss += columns[g];
-    score.accuracy += columns[kValidationGroups + g];
+workload::Values ValidationMeans(std::span<const double> columns) {
+  const std::size_t width = columns.size() / kValidationGroups;
+  workload::Sums sums;
+  for (std::size_t g = 0; g < kValidationGroups; ++g) {
+    Add(FromColumns(columns.subspan(g * width, width)), sums);
   }
-  score.loss /= static_cast<double>(samples);
-  score.accuracy /= static_cast<double>(samples);
-  return score;
+  return MeansOf(sums);
 }
 
 }  // namespace starling::worker

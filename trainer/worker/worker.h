@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker without its surroundings: membership, exchange and loop put together over an engine,
-// data, a transport and a storage that are handed in. There are two kinds; to add one:
+// A worker without its surroundings: membership, exchange and loop put together over a workload, a
+// transport and a storage that are handed in. There are two kinds; to add one:
 // implement Worker, a line in Create.
 //
-// main.cc gives it libtorch, TCP and a disk; tests give it a tiny engine and peers in one process.
+// main.cc gives it the job's workload, TCP and a disk; tests give it a tiny one and peers in one
+// process.
 #pragma once
 
 #include <functional>
@@ -17,10 +18,9 @@
 #include "common/metrics/metrics.h"
 #include "common/storage/blob_store.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/data/load_datasets.h"
-#include "trainer/engine/engine.h"
 #include "trainer/membership/member.h"
 #include "trainer/transport/transport.h"
+#include "trainer/workload/workload.h"
 
 namespace starling::worker {
 
@@ -30,15 +30,13 @@ struct WorkerConfig {
   std::string job_dir;
   membership::MemberId self;
   std::optional<membership::LastExit> last_exit;
-  std::string numeric_identity;
   std::string progress_file;  // empty: none
   std::string step_log;       // empty: none
 };
 
 // What a worker works with; all of it outlives it.
 struct WorkerParts {
-  engine::Engine& engine;
-  const data::Datasets& datasets;
+  workload::Workload& workload;
   transport::Transport& transport;
   storage::BlobStore& storage;  // the job's place (checkpoint::JobPlace)
   const clock::Clock& clock;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/worker/slot_pipe.h"
+#include "trainer/client/slot_pipe.h"
 
 #include <algorithm>
 #include <utility>
@@ -7,7 +7,7 @@
 
 #include "trainer/transport/mesh.h"
 
-namespace starling::worker {
+namespace starling::client {
 
 using parameter_server::ClientEvent;
 using parameter_server::ClientSend;
@@ -65,7 +65,8 @@ absl::Status SlotPipe::Await(const std::function<bool()>& done, net::Deadline de
   return absl::OkStatus();
 }
 
-// Nobody speaks for another, but for who sums up in a push of its own.
+// A message must come from the client that it names, or from that client's aggregator in a push of
+// its own; any other is dropped, since it could acknowledge what was never received.
 void SlotPipe::Handle(const parameter_server::Delivery& delivery) {
   const membership::MemberId* sender =
       std::visit([](const auto& one) { return parameter_server::SenderOf(one); }, delivery.message);
@@ -128,4 +129,4 @@ void SlotPipe::On(const parameter_server::ReadDone& event) {
   on_read(event);
 }
 
-}  // namespace starling::worker
+}  // namespace starling::client

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hogwild! (Niu, Recht, Re, Wright 2011): threads of one process train one model in shared memory
 // without locks. Each reads the few weights that its sample uses, and adds its step to them, weight
-// by weight and atomically (SparseEngine::Descend): nothing waits, nothing is lost, and since
+// by weight and atomically (SparseTable::Descend): nothing waits, nothing is lost, and since
 // samples are sparse threads rarely meet.
 //
 // In a job (exchange.parameterServer.consistency.hogwild) the weights shared are those that a
@@ -15,36 +15,36 @@
 #include <thread>
 #include <vector>
 
-#include "trainer/engine/sparse_engine.h"
+#include "trainer/workload/workload.h"
 
-namespace starling::sparse {
+namespace starling::workload {
 
 // Confined to one thread, the first of those that work. The others wait in between.
 class Hogwild {
  public:
-  Hogwild(engine::SparseEngine& engine, int threads);
+  // `workload` has a sparse table.
+  Hogwild(Workload& workload, int threads);
   ~Hogwild();
   Hogwild(const Hogwild&) = delete;
   Hogwild& operator=(const Hogwild&) = delete;
 
-  // A step for each of the samples, each thread its share of them. Then engine.gradients() holds
-  // for each of `rows`, which are all that the samples use, what its parameter has changed by.
-  engine::BatchSums Work(std::span<const float> features, std::span<const std::int64_t> labels,
-                         std::span<const std::uint64_t> rows, double rate);
+  // A step for each of the samples, each thread its share of them. Then the workload's gradients
+  // hold for each of `rows`, which are all that the samples use, what its parameter has changed by.
+  Sums Work(std::span<const std::int64_t> samples, std::span<const std::uint64_t> rows,
+            double rate);
 
  private:
   void Help(std::size_t thread);
   void DoShare(std::size_t thread);
 
-  engine::SparseEngine& engine_;
+  Workload& workload_;
   // Written by the first thread while the others wait at the barrier.
-  std::span<const float> features_;
-  std::span<const std::int64_t> labels_;
+  std::span<const std::int64_t> samples_;
   double rate_ = 0;
   bool ended_ = false;
-  std::vector<engine::BatchSums> sums_;  // one a thread
-  std::barrier<> together_;              // before a unit of work, and after it
+  std::vector<Sums> sums_;   // one a thread
+  std::barrier<> together_;  // before a unit of work, and after it
   std::vector<std::thread> others_;
 };
 
-}  // namespace starling::sparse
+}  // namespace starling::workload

@@ -19,7 +19,7 @@
 #include "trainer/parameter_server/server_loop.h"
 #include "trainer/parameter_server/slot_client.h"
 
-namespace starling::worker {
+namespace starling::client {
 
 // `status`, of a mesh or of its opening, as the end of a view.
 absl::Status ViewEnded(const absl::Status& status);
@@ -112,4 +112,4 @@ class SlotPipe {
   absl::Status rejected_;
 };
 
-}  // namespace starling::worker
+}  // namespace starling::client

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/sparse/hogwild.h"
+#include "trainer/workload/hogwild.h"
 
 #include <algorithm>
 #include <atomic>
+#include <numeric>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/sparse/logistic_engine.h"
-#include "trainer/testing/count_engine.h"
+#include "trainer/testing/count_workload.h"
 #include "trainer/testing/random_samples.h"
+#include "trainer/workload/sparse_logistic_regression.h"
 
-namespace starling::sparse {
+namespace starling::workload {
 namespace {
 
 using ::testing::Each;
@@ -24,28 +25,21 @@ std::shared_ptr<const data::SparseDataset> Samples() {
   return RandomSamples(kSamples, kFeatures, kPerSample);
 }
 
-struct Batch {
-  std::vector<float> features;
-  std::vector<std::int64_t> labels;
-};
-
-Batch Numbers(std::size_t count) {
-  Batch batch;
-  for (std::size_t i = 0; i < count; ++i) batch.features.push_back(static_cast<float>(i));
-  batch.labels.assign(count, 0);
-  return batch;
+std::vector<std::int64_t> Numbers(std::size_t count) {
+  std::vector<std::int64_t> numbers(count);
+  std::iota(numbers.begin(), numbers.end(), 0);
+  return numbers;
 }
 
 double LossWith(int threads, const std::shared_ptr<const data::SparseDataset>& samples) {
-  LogisticEngine engine(samples, 0);
-  Hogwild hogwild(engine, threads);
-  Batch batch = Numbers(kSamples);
-  for (std::size_t i = 0; i < kSamples; ++i) batch.labels[i] = samples->labels[i] > 0 ? 1 : 0;
+  SparseLogisticRegression workload(samples, samples, 0);
+  Hogwild hogwild(workload, threads);
+  const std::vector<std::int64_t> all = Numbers(kSamples);
   double rate = 0.1;
   for (int pass = 0; pass < 5; ++pass, rate *= 0.9) {
-    hogwild.Work(batch.features, batch.labels, engine.AllTouched(), rate);
+    hogwild.Work(all, workload.AllRows(), rate);
   }
-  return engine.Evaluate(batch.features, batch.labels)->loss / double{kSamples};
+  return MeansOf(*workload.Evaluate(0, kSamples))[0];
 }
 
 TEST(Hogwild, TwoThreadsReachTheSerialLossWithinOnePercent) {
@@ -57,27 +51,27 @@ TEST(Hogwild, TwoThreadsReachTheSerialLossWithinOnePercent) {
 
 TEST(Hogwild, ChangesOfWholeNumbersAreExactHoweverManyThreadsAdd) {
   constexpr std::size_t kCount = 5000;
-  CountEngine engine(kCount);
-  Hogwild hogwild(engine, 4);
-  const Batch batch = Numbers(kCount);
-  const auto rows = engine.Touched(batch.features);
+  CountWorkload workload(kCount);
+  Hogwild hogwild(workload, 4);
+  const std::vector<std::int64_t> batch = Numbers(kCount);
+  const auto rows = workload.Rows(batch);
   for (int pass = 1; pass <= 20; ++pass) {
-    EXPECT_EQ(hogwild.Work(batch.features, batch.labels, rows, 1).loss, double{kCount});
-    const std::span<const float> changes = engine.gradients();
+    EXPECT_EQ(hogwild.Work(batch, rows, 1)[0].sum, double{kCount});
+    const std::span<const float> changes = workload.gradients();
     EXPECT_THAT(changes.first(kCount), Each(1.0F)) << "of this pass, whatever was there before";
     EXPECT_EQ(changes.back(), float{kCount});
-    EXPECT_EQ(engine.parameters().back(), static_cast<float>(pass) * float{kCount});
+    EXPECT_EQ(workload.parameters().back(), static_cast<float>(pass) * float{kCount});
   }
-  EXPECT_THAT(engine.threads(), SizeIs(4));
+  EXPECT_THAT(workload.threads(), SizeIs(4));
 }
 
 TEST(Hogwild, MoreThreadsThanSamplesWorkEachOffOnce) {
-  CountEngine engine(3);
-  Hogwild hogwild(engine, 8);
-  const Batch batch = Numbers(3);
-  EXPECT_EQ(hogwild.Work(batch.features, batch.labels, engine.AllTouched(), 1).loss, 3);
-  EXPECT_THAT(engine.gradients().first(3), Each(1.0F));
-  EXPECT_EQ(engine.gradients().back(), 3.0F);
+  CountWorkload workload(3);
+  Hogwild hogwild(workload, 8);
+  const std::vector<std::int64_t> batch = Numbers(3);
+  EXPECT_EQ(hogwild.Work(batch, workload.AllRows(), 1)[0].sum, 3);
+  EXPECT_THAT(workload.gradients().first(3), Each(1.0F));
+  EXPECT_EQ(workload.gradients().back(), 3.0F);
 }
 
 TEST(Hogwild, OneThreadTakesTheStepsOfPlainDescent) {
@@ -87,29 +81,27 @@ TEST(Hogwild, OneThreadTakesTheStepsOfPlainDescent) {
   samples->values = {1, 2, 1, -1};
   samples->offsets = {0, 2, 4};
   samples->labels = {1, -1};
-  LogisticEngine engine(samples, 0.1);
-  LogisticEngine serial(samples, 0.1);
-  for (LogisticEngine* each : {&engine, &serial}) {
+  SparseLogisticRegression workload(samples, nullptr, 0.1);
+  SparseLogisticRegression serial(samples, nullptr, 0.1);
+  for (SparseLogisticRegression* each : {&workload, &serial}) {
     std::ranges::copy(std::vector<float>{9, 0.5F, -0.25F, 1}, each->parameters().begin());
   }
-  const std::vector<float> before(engine.parameters().begin(), engine.parameters().end());
-  const std::vector<std::int64_t> labels = {1, 0};
-  const std::vector<float> features = {0, 1};
+  const std::vector<float> before(workload.parameters().begin(), workload.parameters().end());
+  const std::vector<std::int64_t> both = {0, 1};
   const std::vector<std::uint64_t> rows = {1, 2, 3};
-  Hogwild hogwild(engine, 1);
-  hogwild.Work(features, labels, rows, 0.5);
+  Hogwild hogwild(workload, 1);
+  hogwild.Work(both, rows, 0.5);
   for (std::size_t i = 0; i < 2; ++i) {
-    const auto sample = std::span(features).subspan(i, 1);
-    ASSERT_TRUE(
-        serial.ComputeGradients(sample, std::span(labels).subspan(i, 1), [](std::int64_t) {}).ok());
-    for (const std::uint64_t row : serial.Touched(sample)) {
+    const auto sample = std::span(both).subspan(i, 1);
+    ASSERT_TRUE(serial.Compute(sample, {}).ok());
+    for (const std::uint64_t row : serial.Rows(sample)) {
       serial.parameters()[row] -= 0.5F * serial.gradients()[row];
     }
   }
-  EXPECT_EQ(engine.parameters()[0], 9) << "no sample uses it";
+  EXPECT_EQ(workload.parameters()[0], 9) << "no sample uses it";
   for (const std::uint64_t row : rows) {
-    EXPECT_NEAR(engine.parameters()[row], serial.parameters()[row], 1e-6) << row;
-    EXPECT_EQ(engine.gradients()[row], engine.parameters()[row] - before[row]);
+    EXPECT_NEAR(workload.parameters()[row], serial.parameters()[row], 1e-6) << row;
+    EXPECT_EQ(workload.gradients()[row], workload.parameters()[row] - before[row]);
   }
 }
 
@@ -131,4 +123,4 @@ TEST(Hogwild, ReadingAndThenWritingLosesUpdatesSoThatTheCheckCanFail) {
 }
 
 }  // namespace
-}  // namespace starling::sparse
+}  // namespace starling::workload

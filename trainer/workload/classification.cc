@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/workload/classification.h"
+
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <future>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/workload/dense.h"
+
+namespace starling::workload {
+namespace {
+
+std::string BesideTheProgram() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::filesystem::path library = program.parent_path() / engine::kEngineLibrary;
+  if (error || !std::filesystem::exists(library, error)) return engine::kEngineLibrary;
+  return library.string();
+}
+
+Declaration DeclarationOf(const data::Datasets& datasets, const engine::Engine& engine,
+                          std::string numeric_identity) {
+  Declaration declaration = DeclareDense(datasets);
+  declaration.metrics = {"loss", "accuracy"};
+  declaration.tensors.assign(engine.tensors().begin(), engine.tensors().end());
+  declaration.buckets.assign(engine.buckets().begin(), engine.buckets().end());
+  declaration.numeric_identity = std::move(numeric_identity);
+  declaration.model_metadata["starling.classes"] = absl::StrCat(datasets.train.classes);
+  return declaration;
+}
+
+Sums ToSums(const engine::BatchSums& sums, std::size_t samples) {
+  const auto count = static_cast<double>(samples);
+  return {{sums.loss, count}, {static_cast<double>(sums.correct), count}};
+}
+
+}  // namespace
+
+Classification::Classification(data::Datasets datasets, std::unique_ptr<engine::Engine> engine,
+                               std::string numeric_identity)
+    : Workload(DeclarationOf(datasets, *engine, std::move(numeric_identity))),
+      datasets_(std::move(datasets)),
+      engine_(std::move(engine)) {}
+
+absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> samples,
+                                             const Client& client) {
+  features_.resize(samples.size() * static_cast<std::size_t>(datasets_.train.SampleSize()));
+  labels_.resize(samples.size());
+  data::Gather(datasets_.train, samples, features_, labels_);
+  client.loaded();
+  ASSIGN_OR_RETURN(const engine::BatchSums sums,
+                   engine_->ComputeGradients(features_, labels_, client.push));
+  return ToSums(sums, samples.size());
+}
+
+absl::StatusOr<Sums> Classification::Evaluate(std::int64_t begin, std::int64_t end) {
+  const data::Dataset& set = *datasets_.validation;
+  const auto sample = static_cast<std::size_t>(set.SampleSize());
+  const auto first = static_cast<std::size_t>(begin);
+  const auto count = static_cast<std::size_t>(end - begin);
+  ASSIGN_OR_RETURN(
+      const engine::BatchSums sums,
+      engine_->Evaluate(std::span(set.features).subspan(first * sample, count * sample),
+                        std::span(set.labels).subspan(first, count)));
+  return ToSums(sums, count);
+}
+
+data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& /*spec*/) {
+  return {.kind = data::Form::Kind::kClasses};
+}
+
+Opener BeginClassification(const v1alpha1::TrainingJobSpec& spec) {
+  using Library = std::future<absl::StatusOr<engine::OpenEngineFunction>>;
+  const auto library = std::make_shared<Library>(std::async(std::launch::async, LoadEngineLibrary));
+  return [&spec, library]() -> absl::StatusOr<std::unique_ptr<Workload>> {
+    ASSIGN_OR_RETURN(data::Datasets datasets, data::LoadDatasets(spec, ClassificationForm(spec)));
+    ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library->get());
+    engine::OpenedEngine opened;
+    open(EngineConfigOf(spec, datasets.train), &opened);
+    ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, std::move(opened.engine));
+    return std::make_unique<Classification>(std::move(datasets), std::move(engine),
+                                            std::move(opened.numeric_identity));
+  };
+}
+
+absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary() {
+  const std::string path = BesideTheProgram();
+  // Lazy: binding all symbols of libtorch's 300 libraries would cost another 80 ms. Global, so that
+  // the engine can ask the BLAS library for its name. It is never closed.
+  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+  if (library == nullptr) {
+    return absl::NotFoundError(absl::StrCat("cannot load the engine: ", dlerror()));
+  }
+  void* symbol = dlsym(library, engine::kOpenEngineSymbol);
+  if (symbol == nullptr) {
+    return absl::NotFoundError(absl::StrCat("not an engine: ", dlerror()));
+  }
+  return reinterpret_cast<engine::OpenEngineFunction>(symbol);
+}
+
+engine::EngineConfig EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
+                                    const data::Dataset& train) {
+  engine::EngineConfig config;
+  const v1alpha1::Model& model = spec.workload().classification().model();
+  config.model = model.has_lenet5() ? engine::ModelKind::kLeNet5 : engine::ModelKind::kMlp;
+  config.hidden.assign(model.mlp().hidden().begin(), model.mlp().hidden().end());
+  config.input_shape = train.shape;
+  config.classes = train.classes;
+  config.seed = static_cast<uint64_t>(spec.seed());
+  const v1alpha1::AllReduce& exchange = spec.exchange().all_reduce();
+  if (exchange.has_bucket_bytes()) config.bucket_bytes = exchange.bucket_bytes();
+  return config;
+}
+
+}  // namespace starling::workload

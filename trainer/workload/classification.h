@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Classification of dense samples by a network (workload.classification): cross-entropy loss and
+// the share of correct answers. The network's arithmetic is an engine's (trainer/engine), which is
+// libtorch in a shared library beside the program, opened at run time.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/data/load_datasets.h"
+#include "trainer/engine/engine_library.h"
+#include "trainer/workload/workloads.h"
+
+namespace starling::workload {
+
+// Confined to one thread.
+class Classification final : public Workload {
+ public:
+  // `datasets` hold classes.
+  Classification(data::Datasets datasets, std::unique_ptr<engine::Engine> engine,
+                 std::string numeric_identity);
+
+  std::span<float> parameters() override { return engine_->parameters(); }
+  std::span<float> gradients() override { return engine_->gradients(); }
+  absl::StatusOr<Sums> Compute(std::span<const std::int64_t> samples,
+                               const Client& client) override;
+  absl::StatusOr<Sums> Evaluate(std::int64_t begin, std::int64_t end) override;
+  void KeepFactors() override { engine_->KeepFactors(); }
+  std::optional<engine::Factors> FactorsOf(std::size_t index) const override {
+    return engine_->FactorsOf(index);
+  }
+
+ private:
+  const data::Datasets datasets_;
+  const std::unique_ptr<engine::Engine> engine_;
+  std::vector<float> features_;
+  std::vector<std::int64_t> labels_;
+};
+
+data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& spec);
+Opener BeginClassification(const v1alpha1::TrainingJobSpec& spec);
+
+// Loads the engine's library (0.4 s), which stands beside the program or on the loader's path, and
+// returns its entry. The numeric environment (trainer/worker) must be set before.
+absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary();
+
+// What the engine needs to know of the job and its data.
+engine::EngineConfig EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
+                                    const data::Dataset& train);
+
+}  // namespace starling::workload

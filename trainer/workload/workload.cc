@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/workload/workload.h"
+
+#include <utility>
+
+#include "common/status/check.h"
+
+namespace starling::workload {
+
+void Add(const Sums& from, Sums& into) {
+  if (into.empty()) into.resize(from.size());
+  STARLING_CHECK(from.size() == into.size(), "sums of one workload have its metrics");
+  for (std::size_t i = 0; i < from.size(); ++i) {
+    into[i].sum += from[i].sum;
+    into[i].count += from[i].count;
+  }
+}
+
+Values MeansOf(const Sums& sums) {
+  Values means = {};
+  for (std::size_t i = 0; i < sums.size(); ++i) {
+    means[i] = sums[i].count == 0 ? 0 : sums[i].sum / sums[i].count;
+  }
+  return means;
+}
+
+Workload::Workload(Declaration declaration) : declaration_(std::move(declaration)) {
+  const std::vector<std::string>& metrics = declaration_.metrics;
+  STARLING_CHECK(!metrics.empty() && metrics.size() <= kMostMetrics && metrics.front() == "loss",
+                 "a workload declares 1 to 8 metrics, the first of which is loss");
+}
+
+}  // namespace starling::workload
