@@ -12,6 +12,8 @@ using v1alpha1::Workload;
 constexpr Metric kAccuracy{"validation/accuracy", /*higher_is_better=*/true, /*is_share=*/true};
 constexpr Metric kLoss{"validation/loss"};
 
+constexpr Metric kMeanAbsoluteError{"validation/meanAbsoluteError"};
+
 struct Reported {
   Workload::KindCase workload;
   Metric metric;
@@ -23,6 +25,7 @@ constexpr Reported kReported[] = {
     {Workload::kSparseLogisticRegression, kAccuracy},
     {Workload::kSparseLogisticRegression, kLoss},
     {Workload::kLinearRegression, kLoss},  // the mean squared error
+    {Workload::kLinearRegression, kMeanAbsoluteError},
 };
 
 }  // namespace

@@ -41,6 +41,7 @@ constexpr char kKktFilter[] = "compression.kktFilter";
 constexpr char kClassification[] = "workload.classification";
 constexpr char kSparse[] = "workload.sparseLogisticRegression";
 constexpr char kLinear[] = "workload.linearRegression";
+constexpr char kSparseData[] = "dataset.train.libsvm";
 constexpr char kContainer[] = "workload.container";
 constexpr char kProximal[] = "optimizer.proximalGradient";
 constexpr char kAdaRevision[] = "optimizer.adaRevision";
@@ -57,6 +58,13 @@ TechniqueRule Needs(std::vector<std::string> fields, std::string why,
 TechniqueRule Excludes(std::vector<std::string> fields, std::string why,
                        std::string remedy = kLeaveOut) {
   return {TechniqueRule::Kind::kExcludes, std::move(fields), std::move(why), std::move(remedy)};
+}
+
+TechniqueRule NeedsBeside(std::vector<std::string> beside, std::vector<std::string> fields,
+                          std::string why, std::string remedy) {
+  TechniqueRule rule = Needs(std::move(fields), std::move(why), std::move(remedy));
+  rule.beside = std::move(beside);
+  return rule;
 }
 
 TechniqueRule ExcludesBeside(std::vector<std::string> beside, std::vector<std::string> fields,
@@ -228,16 +236,25 @@ std::vector<Technique> Compressions() {
 
 std::vector<Technique> Workloads() {
   constexpr char kGive[] = "give it, or leave this out";
-  return {{kSparse,
-           {Needs({kServers}, "for its weights lie on servers",
-                  "write exchange: {parameterServer: {}}")}},
-              {"workload.linearRegression.hashedFeatures",
-           {Needs({"dataset.train.libsvm"}, "for columns of csv data have a weight each")}},
-          {"validation.patience", {Needs({kValidationData}, "to judge by", kGive)}},
-          {"validation.keepBest", {Needs({kValidationData}, "to judge by", kGive)}},
-          {"stop.target", {Needs({kValidationData}, "to judge by", kGive)}},
-          {"runPolicy.successPolicy",
-           {Needs({kContainer}, "for other jobs succeed when training ends")}}};
+  return {
+      {kSparse,
+       {Needs({kServers}, "for its weights lie on servers",
+              "write exchange: {parameterServer: {}}")}},
+      {kLinear,
+       {NeedsBeside({kSparseData}, {kServers}, "for the weights of sparse samples lie on servers",
+                    "write exchange: {parameterServer: {}}, or give csv data"),
+        ExcludesBeside({kSparseData},
+                       {kEager, kTree, kHostReduce, kLocalSgd, kAdaRevision, kDelayCompensated},
+                       "which needs all weights, where workers hold only those that their samples "
+                       "use",
+                       "leave it out, or give csv data")}},
+      {"workload.linearRegression.hashedFeatures",
+       {Needs({"dataset.train.libsvm"}, "for columns of csv data have a weight each")}},
+      {"validation.patience", {Needs({kValidationData}, "to judge by", kGive)}},
+      {"validation.keepBest", {Needs({kValidationData}, "to judge by", kGive)}},
+      {"stop.target", {Needs({kValidationData}, "to judge by", kGive)}},
+      {"runPolicy.successPolicy",
+       {Needs({kContainer}, "for other jobs succeed when training ends")}}};
 }
 
 std::vector<Technique> AllTechniques() {

@@ -35,6 +35,8 @@ const Settings kAsynchronous = {"exchange.parameterServer.consistency.asynchrono
 const Settings kSparse =
     kServers + Settings{"workload.sparseLogisticRegression={}", "dataset.train.libsvm.uri=a",
                         "dataset.validation.libsvm.uri=b"};
+const Settings kSparseLinear = {"workload.linearRegression={}", "dataset.train.libsvm.uri=a",
+                                "dataset.validation.libsvm.uri=b"};
 const Settings kProximal = {"optimizer.proximalGradient.l1=0.01"};
 const Settings kOwnProgram = {"workload.container={}", "dataset=null"};
 
@@ -244,9 +246,9 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
   for (const Played& played : AllPlayed()) {
     const std::string own = absl::StrCat(played.field, "=", played.value);
     for (const Settings& settings :
-         {Settings{own}, kSparse + Settings{own}, kAsynchronous + Settings{own},
-          kServers + Settings{own, "dataset.validation=null"}, kOwnProgram + Settings{own},
-          kAsynchronous + kProximal + Settings{own}}) {
+         {Settings{own}, kSparse + Settings{own}, kSparseLinear + Settings{own},
+          kAsynchronous + Settings{own}, kServers + Settings{own, "dataset.validation=null"},
+          kOwnProgram + Settings{own}, kAsynchronous + kProximal + Settings{own}}) {
       const auto job = ReadableWith(settings);
       if (job.has_value()) jobs.push_back(*job);
     }
@@ -287,21 +289,31 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
   }
 }
 
+// Nothing in the table is pending at present, so the rule is shown with a row of its own.
 TEST(Techniques, WhatNoTrainerDoesYetIsRefusedWithARemedy) {
-  int pending = 0;
-  for (const Technique& technique : Techniques()) {
-    if (technique.pending.empty()) continue;
-    ++pending;
-    const std::string value =
-        WayTo(technique.field).back()->message_type() == nullptr ? "true" : "{}";
-    const Settings data = {"dataset.train.csv.uri=a", "dataset.validation.csv.uri=b"};
-    const FieldErrors errors =
-        CheckTechniques(SpecWith(data + Settings{technique.field + "=" + value}));
-    ASSERT_EQ(errors.size(), 1U) << technique.field;
-    EXPECT_EQ(errors[0].path, "spec." + technique.field);
-    EXPECT_THAT(errors[0].message, HasSubstr("yet; "));
-  }
-  EXPECT_EQ(pending, 1) << "linearRegression";
+  for (const Technique& technique : Techniques()) EXPECT_EQ(technique.pending, "");
+  const Technique pending{
+      .field = "reproducible", .rules = {}, .pending = "not built yet; leave it out"};
+  const FieldErrors errors = CheckTechniques(SpecWith({"reproducible=true"}), {pending});
+  ASSERT_EQ(errors.size(), 1U);
+  EXPECT_EQ(errors[0].path, "spec.reproducible");
+  EXPECT_EQ(errors[0].message, "is not built yet; leave it out");
+  EXPECT_THAT(CheckTechniques(SpecWith({}), {pending}), ::testing::IsEmpty());
+}
+
+TEST(Techniques, LinearRegressionIsForEitherExchangeButSparseSamplesNeedServers) {
+  const auto errors_of = [](const Settings& settings) {
+    return Format(CheckTechniques(SpecWith(settings)));
+  };
+  const Settings dense = {"workload.linearRegression={}", "dataset.train.csv.uri=a",
+                          "dataset.validation.csv.uri=b"};
+  EXPECT_EQ(errors_of(dense), "");
+  EXPECT_EQ(errors_of(dense + kServers), "");
+  EXPECT_EQ(errors_of(kSparseLinear + kServers), "");
+  EXPECT_THAT(errors_of(kSparseLinear),
+              HasSubstr("spec.workload.linearRegression: needs spec.exchange.parameterServer"));
+  EXPECT_THAT(errors_of(kSparseLinear + kServers + Settings{"optimizer.adaRevision={}"}),
+              HasSubstr("does not go with spec.optimizer.adaRevision"));
 }
 
 TEST(Techniques, EachErrorHasAReasonAndARemedy) {

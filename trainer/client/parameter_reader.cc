@@ -42,8 +42,8 @@ ParameterReader::ParameterReader(SlotPipe& pipe, const parameter_server::JobTabl
   }
 }
 
-void ParameterReader::Ask(std::size_t slot, parameter_server::Clock clock, compression::CodecNumber codec,
-                          SlotPipe::OnRead on_read) {
+void ParameterReader::Ask(std::size_t slot, parameter_server::Clock clock,
+                          compression::CodecNumber codec, SlotPipe::OnRead on_read) {
   const RowRange& all = tables_.slots[slot].range;
   if (remembers_) {
     Entry entry;
@@ -65,7 +65,8 @@ void ParameterReader::Ask(std::size_t slot, parameter_server::Clock clock, compr
   pipe_.Read(slot, std::move(read), std::move(on_read));
 }
 
-absl::Status ParameterReader::Take(std::size_t slot, const ReadDone& done, compression::CodecNumber codec) {
+absl::Status ParameterReader::Take(std::size_t slot, const ReadDone& done,
+                                   compression::CodecNumber codec) {
   versions_[slot] = done.version;
   RETURN_IF_ERROR(done.status);
   ASSIGN_OR_RETURN(const compression::Codec* decoder, compression::FindCodec(codec));
@@ -81,8 +82,8 @@ absl::Status ParameterReader::Take(std::size_t slot, const ReadDone& done, compr
 }
 
 absl::Status ParameterReader::Read(parameter_server::Clock clock,
-                                   std::span<const std::uint64_t> rows, compression::CodecNumber codec,
-                                   const Wanted& wanted) {
+                                   std::span<const std::uint64_t> rows,
+                                   compression::CodecNumber codec, const Wanted& wanted) {
   for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
   for (const std::uint64_t row : rows) {
     const auto after = std::ranges::upper_bound(slot_begins_, parameter_server::HashOfKey(row));

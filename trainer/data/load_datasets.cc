@@ -137,9 +137,10 @@ absl::StatusOr<std::shared_ptr<const SparseDataset>> LoadSparseSource(
 absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, const Form& form,
                                     std::size_t max_bytes) {
   if (form.hashed < 1 || form.hashed > MostHashed()) {
-    return FieldError(absl::StatusCode::kInvalidArgument, form.hashed_field,
-                      absl::StrCat("is ", form.hashed,
-                                   "; a worker keeps 8 bytes of each, so give 2 to ", MostHashed()));
+    return FieldError(
+        absl::StatusCode::kInvalidArgument, form.hashed_field,
+        absl::StrCat("is ", form.hashed, "; a worker keeps 8 bytes of each, so give 2 to ",
+                     MostHashed()));
   }
   const auto hashed = static_cast<std::uint64_t>(form.hashed);
   Datasets sets;

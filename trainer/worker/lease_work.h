@@ -149,13 +149,13 @@ class LeaseWork {
   const Parts parts_;
   const Events events_;
   const consistency::Downpour downpour_;
-  const std::int64_t unit_;              // samples
-  const std::int64_t portions_;          // leases of a step
-  const bool in_step_;                   // a lease's step is its clock
-  const bool factored_;                  // fully connected layers' gradients travel as factors
+  const std::int64_t unit_;               // samples
+  const std::int64_t portions_;           // leases of a step
+  const bool in_step_;                    // a lease's step is its clock
+  const bool factored_;                   // fully connected layers' gradients travel as factors
   const compression::CodecNumber codec_;  // of a lease's weights and changes
-  const std::optional<double> kkt_;      // with the KKT filter: the L1 penalty
-  workload::SparseTable* const sparse_;  // null: all parameters travel
+  const std::optional<double> kkt_;       // with the KKT filter: the L1 penalty
+  workload::SparseTable* const sparse_;   // null: all parameters travel
   client::ParameterReader reader_;
   std::vector<std::uint64_t> touched_;  // those that the present lease uses
   const std::unique_ptr<workload::Hogwild> hogwild_;

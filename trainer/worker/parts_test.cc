@@ -8,7 +8,6 @@
 #include <numeric>
 #include <thread>
 
-#include "api/spec/metrics.h"
 #include "common/clock/clock.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/transport/inproc_transport.h"

@@ -39,8 +39,8 @@ parameter_server::UpdatePtr EncodeRows(std::span<const std::uint64_t> rows,
                                        std::span<const float> gradient, float scale,
                                        const PushEncoding& encoding,
                                        const std::optional<Kkt>& kkt = std::nullopt);
-// `gradient` is the workload's, complete in these rows. As a range where every stretch is shorter so.
-// What encoding factors loses is not kept: it is no part of any element.
+// `gradient` is the workload's, complete in these rows. As a range where every stretch is shorter
+// so. What encoding factors loses is not kept: it is no part of any element.
 parameter_server::UpdatePtr EncodeFactored(const parameter_server::RowRange& rows,
                                            std::span<const float> gradient, float scale,
                                            const PushEncoding& encoding,

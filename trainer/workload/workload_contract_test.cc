@@ -9,6 +9,7 @@
 #include <functional>
 #include <numeric>
 
+#include "api/spec/metrics.h"
 #include "trainer/testing/random_samples.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/workload/classification.h"
@@ -64,6 +65,7 @@ std::unique_ptr<Workload> NewSparseLinearRegression() {
 
 struct Case {
   const char* name;
+  v1alpha1::Workload::KindCase field;
   std::unique_ptr<Workload> (*make)();
 };
 
@@ -127,6 +129,18 @@ TEST_P(WorkloadContract, MetricsHaveNamesOfTheirOwnAndLossIsTheFirst) {
   EXPECT_EQ(std::ranges::adjacent_find(names), names.end());
   EXPECT_EQ(declared().samples, kSamples);
   EXPECT_EQ(declared().validation_samples, kSamples);
+}
+
+// What a job file may name as its target is what is declared.
+TEST_P(WorkloadContract, MetricsAreThoseThatTheContractNames) {
+  std::vector<std::string> declared_names, named;
+  for (const std::string& name : declared().metrics) {
+    declared_names.push_back("validation/" + name);
+  }
+  for (const spec::Metric& metric : spec::MetricsOf(GetParam().field)) {
+    named.emplace_back(metric.name);
+  }
+  EXPECT_THAT(declared_names, ::testing::UnorderedElementsAreArray(named));
 }
 
 TEST_P(WorkloadContract, EveryBucketIsPushedOnceInOrderAfterTheSamplesAreLoadedAlsoOfNone) {
@@ -224,10 +238,13 @@ TEST_P(WorkloadContract, ASparseTablesRowsAreAllThatComputeAndDescendUse) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, WorkloadContract,
-    ::testing::Values(Case{"Classification", NewClassification},
-                      Case{"LinearRegression", NewLinearRegression},
-                      Case{"SparseLinearRegression", NewSparseLinearRegression},
-                      Case{"SparseLogisticRegression", NewSparseLogisticRegression}),
+    ::testing::Values(
+        Case{"Classification", v1alpha1::Workload::kClassification, NewClassification},
+        Case{"LinearRegression", v1alpha1::Workload::kLinearRegression, NewLinearRegression},
+        Case{"SparseLinearRegression", v1alpha1::Workload::kLinearRegression,
+             NewSparseLinearRegression},
+        Case{"SparseLogisticRegression", v1alpha1::Workload::kSparseLogisticRegression,
+             NewSparseLogisticRegression}),
     [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
 
 }  // namespace
