@@ -39,8 +39,8 @@ class ClientTest : public ::testing::Test {
     const auto meshes = members.OpenAll(1);
     const parameter_server::Ranks ranks = {{"server", 0}, {"worker", 0}};
     parameter_server::SlotView view;
-    view.group.number = 1;
-    view.group.members.push_back({ranks[0], "", 1, ""});
+    view.group.epoch = 1;
+    view.group.members.push_back(ranks[0]);
     view.clients = {{ranks[1], 1}};
     const std::vector<parameter_server::SlotView> views(slots.size(), view);
     parameter_server::ServerLoop server(ranks[0], slots, {}, kept_keys);
