@@ -14,7 +14,7 @@ namespace starling::data {
 struct Dataset {
   std::vector<float> features;
   std::vector<std::int64_t> labels;  // each in [0, classes); empty where there are targets
-  std::vector<float> targets;        // the numbers to be predicted; empty where there are classes
+  std::vector<float> targets = {};   // the numbers to be predicted; empty where there are classes
   std::vector<std::int64_t> shape;   // of one sample, such as {1, 8, 8}
   std::int64_t classes = 0;
 

@@ -29,7 +29,7 @@ using ::testing::ElementsAre;
 
 const data::Batches kBatches(10, 4, 1);
 
-const std::vector<std::string> kMetrics = {"loss", "accuracy"};
+const std::vector<std::string> kNames = {"loss", "accuracy"};
 
 TEST(Course, TrainingEndsAfterStepsOrEpochsWhicheverComesFirst) {
   v1alpha1::Stop stop;
@@ -63,9 +63,9 @@ TEST(Course, RemembersTheBestValidationAndCountsThoseWithoutGain) {
   EXPECT_EQ(validated.course.without_gain, 1);
 
   v1alpha1::Validation validation;
-  EXPECT_FALSE(EndsTraining(validated.course, {}, validation, kMetrics));
+  EXPECT_FALSE(EndsTraining(validated.course, {}, validation, kNames));
   validation.set_patience(1);
-  EXPECT_TRUE(EndsTraining(validated.course, {}, validation, kMetrics));
+  EXPECT_TRUE(EndsTraining(validated.course, {}, validation, kNames));
 }
 
 TEST(Course, ATargetIsMetFromEitherSide) {
@@ -73,17 +73,17 @@ TEST(Course, ATargetIsMetFromEitherSide) {
   course.validated_step = 3;
   course.validation = {0.3, 0.9};
   v1alpha1::Stop stop;
-  EXPECT_FALSE(TargetReached(course, stop, kMetrics));
+  EXPECT_FALSE(TargetReached(course, stop, kNames));
   stop.mutable_target()->set_metric("validation/accuracy");
   stop.mutable_target()->set_at_least(0.9);
-  EXPECT_TRUE(TargetReached(course, stop, kMetrics));
+  EXPECT_TRUE(TargetReached(course, stop, kNames));
   stop.mutable_target()->set_at_least(0.91);
-  EXPECT_FALSE(TargetReached(course, stop, kMetrics));
+  EXPECT_FALSE(TargetReached(course, stop, kNames));
   stop.mutable_target()->set_metric("validation/loss");
   stop.mutable_target()->set_at_most(0.3);
-  EXPECT_TRUE(TargetReached(course, stop, kMetrics));
+  EXPECT_TRUE(TargetReached(course, stop, kNames));
   stop.mutable_target()->set_metric("validation/unheard");
-  EXPECT_FALSE(TargetReached(course, stop, kMetrics)) << "what is not reported is not reached";
+  EXPECT_FALSE(TargetReached(course, stop, kNames)) << "what is not reported is not reached";
 }
 
 TEST(Course, MetricsHaveTheNamesThatTheWorkloadDeclares) {
@@ -102,12 +102,12 @@ TEST(Course, MetricsHaveTheNamesThatTheWorkloadDeclares) {
 
 TEST(Course, ATargetMustNameAMetricOfTheWorkload) {
   v1alpha1::Stop stop;
-  EXPECT_TRUE(CheckTarget(stop, kMetrics).ok());
+  EXPECT_TRUE(CheckTarget(stop, kNames).ok());
   stop.mutable_target()->set_metric("validation/accuracy");
-  EXPECT_TRUE(CheckTarget(stop, kMetrics).ok());
+  EXPECT_TRUE(CheckTarget(stop, kNames).ok());
   for (const char* wrong : {"validation/perplexity", "accuracy", "validation/", ""}) {
     stop.mutable_target()->set_metric(wrong);
-    const absl::Status status = CheckTarget(stop, kMetrics);
+    const absl::Status status = CheckTarget(stop, kNames);
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << wrong;
     EXPECT_THAT(std::string(status.message()),
                 ::testing::HasSubstr("validation/loss, validation/accuracy"));
@@ -116,12 +116,13 @@ TEST(Course, ATargetMustNameAMetricOfTheWorkload) {
 
 // State.
 
-std::unique_ptr<workload::Workload> Tiny(std::int64_t inputs, std::int64_t classes) {
+std::unique_ptr<workload::Workload> Tiny(std::int64_t inputs, std::int64_t classes,
+                                         uint64_t seed = 1) {
   data::Datasets datasets;
   datasets.train.shape = {inputs};
   datasets.train.classes = classes;
   return std::make_unique<workload::Classification>(
-      datasets, std::make_unique<TinyEngine>(inputs, classes, 1), "");
+      datasets, std::make_unique<TinyEngine>(inputs, classes, seed), "");
 }
 
 std::unique_ptr<optimizer::Optimizer> Momentum() {
@@ -253,9 +254,9 @@ TEST(CopyState, IsFedByAllHolders) {
 // A made-up part beside those of a real state; what each member has for itself stays behind.
 TEST(CopyState, CarriesWhateverPartIsRegistered) {
   OnMesh(2, [](transport::Mesh& mesh) {
-    TinyEngine engine(1, 2, static_cast<uint64_t>(mesh.rank()));
+    const auto workload = Tiny(1, 2, static_cast<uint64_t>(mesh.rank()));
     const auto rule = Momentum();
-    TrainingState state(engine, *rule, /*keep_best=*/false);
+    TrainingState state(*workload, *rule, /*keep_best=*/false);
     std::vector<std::int32_t> made_up(5, mesh.rank() == 0 ? 42 : -1);
     std::vector<float> residual(3, 0.5F);
     state.parts().Add("made-up", {5}, std::span(made_up));
@@ -272,8 +273,7 @@ TEST(CopyState, CarriesWhateverPartIsRegistered) {
     state.parts().Adopt(staging);
     EXPECT_THAT(made_up, ElementsAre(42, 42, 42, 42, 42));
     EXPECT_THAT(residual, ElementsAre(0, 0, 0)) << "a joiner begins without an error";
-    TinyEngine theirs(1, 2, 0);
-    EXPECT_TRUE(std::ranges::equal(engine.parameters(), theirs.parameters()));
+    EXPECT_TRUE(std::ranges::equal(workload->parameters(), Tiny(1, 2, 0)->parameters()));
   });
 }
 

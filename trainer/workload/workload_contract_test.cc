@@ -232,7 +232,8 @@ TEST_P(WorkloadContract, ASparseTablesRowsAreAllThatComputeAndDescendUse) {
   EXPECT_EQ(table->Descend(samples, 0), before) << "at rate 0 nothing has changed in between";
   table->Descend(samples, 0.5);
   for (std::size_t row = 0; row < used.size(); ++row) {
-    if (!used[row]) EXPECT_THAT(workload_->parameters()[row], FloatEq(1000));
+    if (used[row]) continue;
+    EXPECT_THAT(workload_->parameters()[row], FloatEq(1000)) << row;
   }
 }
 
@@ -245,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
              NewSparseLinearRegression},
         Case{"SparseLogisticRegression", v1alpha1::Workload::kSparseLogisticRegression,
              NewSparseLogisticRegression}),
-    [](const ::testing::TestParamInfo<Case>& info) { return info.param.name; });
+    [](const ::testing::TestParamInfo<Case>& one) { return one.param.name; });
 
 }  // namespace
 }  // namespace starling::workload
