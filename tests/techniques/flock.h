@@ -24,7 +24,7 @@ namespace starling::techniques {
 
 // Downpour as its made-up workers keep to it. In a job the coordinator's leases see to these two:
 // a lease is what is pushed together, and until the warm start is over one worker is given all.
-struct Downpour : consistency::Downpour {
+struct DownpourPeriods : consistency::Downpour {
   std::int64_t warm_start_updates = 0;
 
   bool Pushes(std::int64_t step) const { return (step + 1) % push_every == 0; }
@@ -82,7 +82,7 @@ struct FlockOptions {
   double latency = 0;               // of a push, and of a read
   std::function<double(int worker, std::int64_t round, double now)> compute =
       [](int, std::int64_t, double) { return 0.01; };
-  Downpour downpour;
+  DownpourPeriods downpour;
   // The samples of a worker's n-th lease; by default those of the lease's number, whoever has it.
   std::function<std::vector<std::int64_t>(int worker, std::int64_t nth)> pinned;
   // What is pushed, where it is not the gradient.

@@ -86,7 +86,7 @@ double BytesOf(std::int64_t every) {
   double bytes = 0;
   loops.InView(1, {0}, {0}, [&](int, parameter_server::ClientLoop& client) -> absl::Status {
     const transport::Traffic before = loops.WorkerTraffic(0);
-    const Downpour downpour{{every, every}, 0};
+    const DownpourPeriods downpour{{every, every}, 0};
     const std::vector<float> ones(kRows, 1);
     std::int64_t clock = 0;
     for (std::int64_t step = 0; step < 20; ++step) {

@@ -61,8 +61,7 @@ TEST(AggregateTest, ASumIsEncodedAsItsPartsAre) {
   for (Entry* entry : {&half, &other}) {
     entry->update = Encode(Range(0, 2, ValuesOf(*entry)), float16);
   }
-  const std::optional<Entry> whole =
-      Aggregate(C(1), {{C(1), half}, {C(2), other}}, {.sum = true});
+  const std::optional<Entry> whole = Aggregate(C(1), {{C(1), half}, {C(2), other}}, {.sum = true});
   ASSERT_TRUE(whole);
   EXPECT_EQ(whole->update->codec, float16);
   EXPECT_EQ(whole->update->body->size(), 4U);

@@ -255,7 +255,11 @@ TEST_F(EncodedServersJobTest, GoWithActivationsAndWithTrees) {
   double sent[2] = {};
   for (const bool half : {false, true}) {
     v1alpha1::TrainingJobSpec spec = Job(half ? "float16" : "identity", false);
-    spec.mutable_exchange()->mutable_parameter_server()->mutable_topology()->mutable_tree()->set_fanout(2);
+    spec.mutable_exchange()
+        ->mutable_parameter_server()
+        ->mutable_topology()
+        ->mutable_tree()
+        ->set_fanout(2);
     ModelOf(spec).mutable_bulk_synchronous();
     spec.mutable_dataset()->set_global_batch_size(80);
     ServerFlock flock(spec, Waves(), NewEngine, NewJobDir());

@@ -86,7 +86,7 @@ TEST_F(HogwildLossTest, TwoThreadsInEachOfTwoWorkersReachTheLossOfOneThread) {
 // The control: one step for each push, not for each sample, is another course.
 TEST_F(HogwildLossTest, AsynchronousTakesFewerSteps) {
   v1alpha1::TrainingJobSpec asynchronous = LogisticJob(1);
-  ModelOf(asynchronous).mutable_asynchronous();
+  asynchronous.mutable_update()->mutable_gradient();
   EXPECT_GT(LossOf(asynchronous, 1), 1.1 * LossOf(LogisticJob(1), 1));
 }
 
