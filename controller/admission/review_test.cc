@@ -72,7 +72,7 @@ TEST(Review, SaysWhatCelCannot) {
   EXPECT_THAT(Refusal(CreateReview(spec::DigitsJobWith({"spec.preset=horowod"}))),
               HasSubstr("did you mean \"horovod\"?"));
   EXPECT_THAT(Refusal(CreateReview(spec::DigitsJobWith({"spec.optimizer.sgd.nesterov=true"}))),
-              HasSubstr("spec.optimizer.sgd.nesterov: needs momentum above 0"));
+              HasSubstr("spec.optimizer.sgd.nesterov: needs spec.optimizer.sgd.momentum"));
   EXPECT_THAT(Refusal(CreateReview(spec::DigitsJobWith(
                   {R"(spec.replicaSpecs.worker.template={"spec":{"restartPolicy":"Always"}})"}))),
               HasSubstr("must be Never or left out"));
