@@ -247,8 +247,9 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
     const std::string own = absl::StrCat(played.field, "=", played.value);
     for (const Settings& settings :
          {Settings{own}, kSparse + Settings{own}, kSparseLinear + Settings{own},
-          kAsynchronous + Settings{own}, kServers + Settings{own, "dataset.validation=null"},
-          kOwnProgram + Settings{own}, kAsynchronous + kProximal + Settings{own}}) {
+          kSparseLinear + kServers + Settings{own}, kAsynchronous + Settings{own},
+          kServers + Settings{own, "dataset.validation=null"}, kOwnProgram + Settings{own},
+          kAsynchronous + kProximal + Settings{own}}) {
       const auto job = ReadableWith(settings);
       if (job.has_value()) jobs.push_back(*job);
     }

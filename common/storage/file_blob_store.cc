@@ -25,7 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kTries = 5;  // a folder that is being made may be removed by another, being empty
+// A folder that is being made may be removed by another, being empty. Each time it happens another
+// has made progress, so that many tries end; few are too few where many write and delete.
+constexpr int kTries = 100;
 constexpr std::time_t kLeftoverSeconds = 3600;
 
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
