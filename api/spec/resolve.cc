@@ -103,6 +103,11 @@ void AddServers(v1alpha1::TrainingJobSpec& spec) {
 
 v1alpha1::TrainingJobSpec Resolve(const v1alpha1::TrainingJobSpec& given) {
   v1alpha1::TrainingJobSpec resolved = PresetSpec(given.preset());
+  // Reproducible sums have an order of their own: the algorithm that a preset names would have no
+  // effect. One that the file names is refused (techniques.cc).
+  if (given.reproducible() && resolved.exchange().has_all_reduce()) {
+    resolved.mutable_exchange()->mutable_all_reduce()->clear_algorithm();
+  }
   Overlay(given, resolved);
   AddServers(resolved);
   FillDefaults(resolved);

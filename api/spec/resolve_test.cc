@@ -112,6 +112,12 @@ TEST(Resolve, StepsInTheFileLeaveNoDefaultForEpochs) {
   EXPECT_EQ(both.stop().epochs(), 2);
 }
 
+TEST(Resolve, APresetsAlgorithmGivesWayToReproducibleSums) {
+  const auto spec = Resolved({"spec.preset=horovod", "spec.reproducible=true"});
+  EXPECT_EQ(spec.exchange().all_reduce().algorithm(), v1alpha1::ALL_REDUCE_ALGORITHM_AUTO);
+  EXPECT_EQ(spec.exchange().all_reduce().bucket_bytes(), 64 << 20);
+}
+
 TEST(Resolve, AFrozenSpecReadsBackAsItself) {
   const auto spec = Resolved({"spec.preset=horovod"});
   const auto read = ReadResolvedSpec(WriteMessage(spec).dump());

@@ -181,7 +181,6 @@ localSgd: keyCache kktFilter proximalGradient
 none: activations adaRevision adagrad bfloat16 delayCompensated errorFeedback float16 ftrl hogwild
 none: keyCache kktFilter localSgd proximalGradient servers
 normalize: hogwild keyCache kktFilter
-preset: reproducible
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
 reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous errorFeedback
 reproducible: float16 ftrl hogwild hostReduce keyCache kktFilter localSgd parameterServer

@@ -333,7 +333,9 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Combination{{"spec.reproducible=true", "spec.exchange.allReduce.algorithm=Ring"},
                     "spec.exchange.allReduce.algorithm"},
-        Combination{{"spec.reproducible=true", "spec.preset=horovod"},
+        Combination{{"spec.reproducible=true", "spec.preset=horovod"}, ""},
+        Combination{{"spec.reproducible=true", "spec.preset=horovod",
+                     "spec.exchange.allReduce.algorithm=Ring"},
                     "spec.exchange.allReduce.algorithm"},
         Combination{{"spec.reproducible=true", "spec.exchange.allReduce.algorithm=Auto"}, ""},
         Combination{{"spec.exchange.allReduce.algorithm=Ring"}, ""},
