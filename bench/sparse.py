@@ -107,7 +107,8 @@ def course(home):
             if line["msg"] == "leases begin":
                 first = min(first, at)
             else:
-                turns[int(line["turn"])] = (at, float(line["loss"]), float(line["accuracy"]))
+                metrics = dict(metric.split("=") for metric in line["metrics"].split())
+                turns[int(line["turn"])] = (at, float(metrics["loss"]), float(metrics["accuracy"]))
     return first, [turns[turn] for turn in sorted(turns)]
 
 

@@ -124,7 +124,7 @@ def files(test):
           "lower it or ask for more workers"]),
         ("reproducible with servers", changed(reproducible=True,
                                               exchange={"parameterServer": {}}),
-         ["spec.reproducible", "leave it out or write exchange: {allReduce"]),
+         ["spec.reproducible", "leave it out, or write exchange: {allReduce"]),
         ("a server's rule without servers", changed(optimizer={"adagrad": {}}),
          ["spec.optimizer.adagrad", "use sgd, adam or adamW, or write exchange"]),
         ("sparse model on dense data", changed(workload={"sparseLogisticRegression": {}},

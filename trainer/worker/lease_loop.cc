@@ -364,9 +364,13 @@ absl::Status LeaseLoop::Evaluate(const Orders& orders) {
   evaluated_ = orders.evaluate;
   told_ = -1;
   parts_.desk.Evaluated(orders.evaluate, record_.ends_training);
-  log::Info("validated", {{"turn", orders.evaluate},
-                          {"step", record_.course.step},
-                          {"loss", record_.course.validation[0]}});
+  std::string found;  // such as "loss=0.31 accuracy=0.9"
+  for (std::size_t i = 0; i < declared().metrics.size(); ++i) {
+    absl::StrAppend(&found, i == 0 ? "" : " ", declared().metrics[i], "=",
+                    record_.course.validation[i]);
+  }
+  log::Info("validated",
+            {{"turn", orders.evaluate}, {"step", record_.course.step}, {"metrics", found}});
   return absl::OkStatus();
 }
 
