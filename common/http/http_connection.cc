@@ -154,7 +154,10 @@ void Connection::Connect(std::size_t index) {
   Error error;
   socket_.close(error);
   socket_.open(addresses_[index].protocol(), error);
-  if (error) return Fail(error);
+  if (error) {  // this machine may lack the address's family
+    if (index + 1 == addresses_.size()) return Fail(error);
+    return Connect(index + 1);
+  }
   Prepare(socket_.native_handle());
   timer_.expires_after(kConnectTime);
   timer_.async_wait([this](const Error&) {
