@@ -92,8 +92,12 @@ absl::Status MakeFolder(const std::string& path) {
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return absl::OkStatus();
   const std::string parent = ParentOf(path);
   if (!parent.empty() && parent != path) RETURN_IF_ERROR(MakeFolder(parent));
-  if (::mkdir(path.c_str(), 0755) != 0 && errno != EEXIST) {
-    return Failed("make the folder", path, errno);
+  if (::mkdir(path.c_str(), 0755) != 0) {
+    if (errno != EEXIST) return Failed("make the folder", path, errno);
+    // Another has just made it; or a file has its name, which must show before anything is written.
+    if (::stat(path.c_str(), &info) == 0 && !S_ISDIR(info.st_mode)) {
+      return Failed("make the folder", path, ENOTDIR);
+    }
   }
   return SyncFolder(parent);
 }
