@@ -379,10 +379,16 @@ parameter_server::UpdatePtr LeaseWork::Encoded(std::size_t slot, std::uint64_t u
     if (kkt_) kkt = Kkt{parts_.workload.parameters(), *kkt_};
     return EncodeRows(reader_.rows(slot), outgoing_.gradient, outgoing_.scale, encoding, kkt);
   }
-  // Of no samples there are no factors: what the workload has are an earlier lease's.
-  if (!factored_ || outgoing_.weight == 0) {
-    return EncodeRange(rows, outgoing_.gradient, outgoing_.scale, encoding);
+  // A push of no samples weighs nothing in a mean, so what an earlier one owes must not go with it;
+  // and there are no factors: what the workload has are an earlier lease's.
+  if (outgoing_.weight == 0) {
+    parameter_server::Update zeros;
+    zeros.first = rows.begin;
+    zeros.rows = rows.size();
+    zeros.values = outgoing_.gradient.subspan(rows.begin, rows.size());
+    return parameter_server::Encode(zeros, codec_);
   }
+  if (!factored_) return EncodeRange(rows, outgoing_.gradient, outgoing_.scale, encoding);
   return EncodeFactored(rows, outgoing_.gradient, outgoing_.scale, encoding, parts_.workload);
 }
 
