@@ -319,13 +319,15 @@ absl::Status StepLoop::Do(const membership::CopyState& action) {
     Broken(action.view, status);
     return absl::OkStatus();
   }
-  parts_.exchange.Settle(FateIn(action.base));
+  fate_ = FateIn(action.base);
   from_checkpoint_ = false;
   Deliver([&](membership::Member& machine) { return machine.OnCopied(action.view); });
   return absl::OkStatus();
 }
 
 absl::Status StepLoop::Do(const membership::AdoptCopy&) {
+  // Not before: where the view has ended meanwhile the old state stays, with what is pending.
+  parts_.exchange.Settle(fate_);
   if (staging_) parts_.state.parts().Adopt(*staging_);
   staging_.reset();
   parts_.exchange.Adopted(from_checkpoint_);
@@ -355,7 +357,7 @@ absl::Status StepLoop::Do(const membership::LoadCheckpoint& action) {
                    parts_.checkpointing.Load(parts_.state.parts(), action.name, IsFirst()));
   log::Info("training goes on from a checkpoint",
             {{"checkpoint", checkpoint::NameOf(ToCheckpointId(action.name))}});
-  parts_.exchange.Settle(exchange::Fate::kMissed);  // what it kept belongs to steps that are undone
+  fate_ = exchange::Fate::kMissed;  // what it kept belongs to steps that are undone
   from_checkpoint_ = true;
   Deliver([&](membership::Member& machine) { return machine.OnLoaded(action.view); });
   return absl::OkStatus();

@@ -126,6 +126,7 @@ class StepLoop {
   std::optional<Pending> pending_;
   std::optional<membership::StateId> held_;        // before the view's sync round
   bool from_checkpoint_ = false;                   // what is staged
+  exchange::Fate fate_ = exchange::Fate::kMissed;  // of the last step, once that is adopted
   std::optional<checkpoint::StateParts> staging_;  // a state that is copied or read, until adopted
   std::unique_ptr<data::AuditLog> audit_;
   int64_t paced_step_ = 0;
