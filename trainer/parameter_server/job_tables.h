@@ -76,7 +76,7 @@ std::map<SlotId, double> WeightsOf(const JobTables& tables);
 
 // Of a bulk-synchronous step dataset.globalBatchSize, whoever works it off. Else a step is one
 // push, so that it is applied once or not at all: spec.exchange.parameterServer.samplesPerPush, or
-// what stands in for it, times downpour.pushEvery.
+// what stands in for it, times localSgd.pushEvery.
 std::int64_t SamplesPerStep(const v1alpha1::TrainingJobSpec& spec);
 
 // Leases of a step: 1, but of a bulk-synchronous one globalBatchSize / samplesPerPush, by default
