@@ -131,8 +131,10 @@ bool Coordinator::TakeOver(absl::Time now) {
 }
 
 std::string Coordinator::Risked() const {
-  return absl::StrCat("steps after step ", settled_step_,
-                      " that only it knows are lost if it comes back");
+  // A successor to whom nobody has spoken yet knows of no step.
+  return absl::StrCat("steps ",
+                      settled_step_ < 0 ? "" : absl::StrCat("after step ", settled_step_, " "),
+                      "that only it knows are lost if it comes back");
 }
 
 Directive Coordinator::DirectiveFor(const std::string& pod_uid) const {
