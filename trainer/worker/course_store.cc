@@ -19,7 +19,8 @@ std::uint64_t PieceKey(std::int64_t set, std::size_t piece) {
 
 // The one value of a reply: its length, then its text.
 std::string_view ValueOf(const parameter_server::ReadDone& done) {
-  if (!done.status.ok() || done.values->size() < sizeof(std::uint64_t)) return {};
+  if (!done.status.ok() || done.values == nullptr) return {};  // an empty body is none
+  if (done.values->size() < sizeof(std::uint64_t)) return {};
   return std::string_view(*done.values).substr(sizeof(std::uint64_t));
 }
 
