@@ -48,6 +48,7 @@ TEST(Coordinator, AGrantIsToldToTheMembersAndASecondOneChangesNothing) {
   EXPECT_EQ(coordinator.directives_version(), 1U);
   EXPECT_EQ(coordinator.DirectiveFor("uid0").incarnation, 2U);
   const std::uint64_t told = coordinator.report_version();
+  EXPECT_EQ(told, 1U) << "the controller hears at once that the grant has come";
   coordinator.OnGrant(GrantOf(3), absl::FromUnixSeconds(1000));
   EXPECT_EQ(coordinator.directives_version(), 1U);
   EXPECT_EQ(coordinator.report_version(), told);
@@ -233,6 +234,33 @@ TEST(Coordinator, TheNewestViewIsNeverBelowTheOneThatTheControllerHasSeen) {
   ScriptedPeers peers(1, /*incarnation=*/2, MakeViewNumber(1, 8));
   peers.Hold(0, ScriptedPeers::PeerView(MakeViewNumber(1, 1), {0}));
   EXPECT_EQ(peers.Look().newest_view, MakeViewNumber(1, 8));
+}
+
+TEST(Coordinator, AFinishedJobPublishesNothingMore) {
+  ScriptedPeers peers(2);
+  peers.desired_.workers = 1;
+  peers.Want();
+  peers.Say(0);
+  peers.Run({0});
+  peers.desired_.workers = 2;
+  peers.desired_.finished = true;
+  peers.Want();
+  peers.Say(1);
+  peers.Refuse(0);
+  EXPECT_EQ(peers.Look().newest_view, MakeViewNumber(1, 1));
+  EXPECT_THAT(peers.Look().incidents, IsEmpty());
+}
+
+TEST(Coordinator, AllAreGoneOnceTheJobHasFinishedAndEveryAddressRefuses) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.Refuse(0);
+  peers.Refuse(1);
+  EXPECT_FALSE(peers.coordinator_.AllGone()) << "the job goes on";
+  peers.desired_.finished = true;
+  peers.Want();
+  EXPECT_TRUE(peers.coordinator_.AllGone());
+  peers.coordinator_.OnConnected("uid1", peers.now_);
+  EXPECT_FALSE(peers.coordinator_.AllGone()) << "somebody answers there again";
 }
 
 // Rules of C4. ------------------------------------------------------------------------------------
@@ -432,6 +460,8 @@ TEST(Coordinator, WhereTheWholeViewHasEndedAHaltIsDoneUnlessAStrayHoldsAState) {
     peers.Say(0);
     peers.Run({0});
     Halt(peers);
+    peers.coordinator_.OnConnected("uid1", peers.now_);  // nothing is known of it yet
+    EXPECT_FALSE(peers.Look().stopped);
     if (stray) peers.Of(1).state = {MakeViewNumber(1, 1), 1};
     peers.Say(1);
     peers.desired_.pods.erase(peers.desired_.pods.begin());

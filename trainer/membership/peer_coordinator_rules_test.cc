@@ -50,10 +50,28 @@ TEST(PeerRules, AJobThatIsHaltedOrWantsNobodyWaitsForNobody) {
 
 TEST(PeerRules, TheFirstViewHoldsNoMoreThanAreWanted) {
   ScriptedPeers peers(3);
+  peers.desired_.workers = 0;
+  peers.Want();
+  peers.Say({0, 1, 2});
   peers.desired_.workers = 2;
   peers.Want();
-  peers.Say({2, 1});
-  EXPECT_THAT(peers.Members(), ElementsAre(1, 2));
+  EXPECT_THAT(peers.Members(), ElementsAre(0, 1));
+}
+
+TEST(PeerRules, MembersStandInTheOrderOfTheirIndices) {
+  ScriptedPeers peers(2);
+  peers.PodOf(0).index = 5;
+  peers.Want();
+  peers.Say({0, 1});
+  EXPECT_THAT(peers.Members(), ElementsAre(1, 0));
+}
+
+TEST(PeerRules, AViewThatIsPublishedIsToldToTheMembers) {
+  ScriptedPeers peers(1);
+  const std::uint64_t before = peers.coordinator_.directives_version();
+  peers.Say(0);
+  ASSERT_EQ(peers.Number(), V(1));
+  EXPECT_EQ(peers.coordinator_.directives_version(), before + 1);
 }
 
 TEST(PeerRules, WhoLeavesOrLingersIsNotInTheFirstView) {
@@ -191,6 +209,15 @@ TEST(PeerRules, WhoLostTheStateOfAnEarlierViewBreaksNoLaterOne) {
   EXPECT_EQ(peers.Number(), V(2));
 }
 
+TEST(PeerRules, AMemberThatHasInstalledNothingBreaksNothingByAnAbort) {
+  ScriptedPeers peers(2);
+  peers.Say({0, 1});
+  Abort(peers, 0, {});
+  Abort(peers, 1, {});
+  peers.Pass(absl::Seconds(1));
+  EXPECT_EQ(peers.Number(), V(1));
+}
+
 // The members 0 and 1 of the old view, and the view that their old coordinator prepared in it.
 struct Prepared {
   View old = ScriptedPeers::PeerView(V(1), {0, 1});
@@ -292,13 +319,28 @@ TEST(PeerRules, TheFirstViewWhoseMembersAreLostIsNotRepeatedUntilSomethingIsKnow
   EXPECT_EQ(peers.Number(), V(2)) << "it need not restore any more";
 }
 
-// Pods 0 and 1 go on without pod 2, which was silent for a while; two are wanted.
+TEST(PeerRules, AFirstViewThatIsLostIsRepeatedByThoseWhoAreLeftOfIt) {
+  ScriptedPeers peers(2);
+  peers.Say({0, 1});
+  for (const int pod : {0, 1}) {
+    peers.Of(pod).installed = peers.Newest();
+    peers.Of(pod).phase = Phase::kLost;
+  }
+  peers.Say({0, 1});
+  ASSERT_EQ(peers.Number(), V(1));
+  peers.Refuse(1);
+  EXPECT_EQ(peers.Number(), V(2));
+  EXPECT_THAT(peers.Members(), ElementsAre(0));
+}
+
+// Pods 0 and 1 go on without pod 2, which was silent for a while; two are wanted. Pod 1 is not yet
+// synced, so that nobody is released.
 ScriptedPeers PeersWithAStray() {
   ScriptedPeers peers = RunningPeers(3);
   peers.desired_.workers = 2;
   peers.Refuse(2);
   peers.Want();
-  peers.Run({0, 1}, 2);
+  peers.Run({0}, 2);
   return peers;
 }
 
@@ -307,7 +349,6 @@ TEST(PeerRules, ARepairTakesAStrayWithAStateUnlessItLingers) {
     ScriptedPeers peers = PeersWithAStray();
     ASSERT_THAT(peers.Members(), ElementsAre(0, 1));
     if (lingers) peers.Of(2).phase = Phase::kLinger;
-    peers.Of(0).state->view = V(1);  // so that pod 2 is not released: not all are synced
     peers.Say(2);
     ASSERT_THAT(peers.Members(), ElementsAre(0, 1));
     peers.Refuse(1);
@@ -347,7 +388,7 @@ TEST(PeerRules, ARepairTakesNewWorkersOnlyUpToTheMinimum) {
     peers.desired_.workers = 2;
     peers.Want();
     peers.Say({0, 1});
-    peers.Run({0, 1});
+    peers.Run({0});  // not all are synced, so that nobody is released
     peers.Of(3).leaving = least == 3;
     peers.desired_.min_workers = least;
     peers.Say({2, 3});
@@ -528,6 +569,38 @@ TEST(PeerRules, NobodyIsEvictedWhereTooFewWouldBeLeft) {
       EXPECT_THAT(peers.Look().incidents, IsEmpty());
     }
   }
+}
+
+TEST(PeerRules, NobodyIsEvictedWhereTheViewBrokeByALoss) {
+  ScriptedPeers peers = PeersThatBlamedOnce();
+  Abort(peers, 0, {1});
+  peers.Refuse(2);
+  EXPECT_THAT(peers.Members(), ElementsAre(0, 1));
+  ASSERT_THAT(peers.Look().incidents, SizeIs(1));
+  EXPECT_EQ(peers.Look().incidents[0].reason, "WorkerLost");
+}
+
+TEST(PeerRules, WhoeverHasNotReportedOnItsNewConnectionIsNotEvicted) {
+  ScriptedPeers peers = PeersThatBlamedOnce();
+  peers.coordinator_.OnConnected("uid2", peers.now_);
+  Abort(peers, 0, {2});
+  Abort(peers, 1, {2});
+  peers.Pass(absl::Milliseconds(300), /*mute=*/{2});
+  EXPECT_EQ(peers.Number(), V(3));
+  EXPECT_THAT(peers.Look().incidents, IsEmpty());
+}
+
+TEST(PeerRules, HowAnEvictedProcessEndedIsToldWithItsEviction) {
+  ScriptedPeers peers = PeersThatBlamedOnce();
+  Abort(peers, 1, {});
+  Abort(peers, 2, {});
+  Abort(peers, 0, {2});
+  ASSERT_THAT(peers.Members(), ElementsAre(0, 1));
+  peers.Of(2).id.start = 1;
+  peers.Of(2).last_exit = LastExit{1, 0, "no route", 5};
+  peers.Say(2);
+  ASSERT_TRUE(peers.Look().incidents[0].exit);
+  EXPECT_EQ(peers.Look().incidents[0].exit->log_tail, "no route");
 }
 
 TEST(PeerRules, OnlyMembersThatAbortedBlameAndOnlyMembersAreBlamed) {
@@ -798,6 +871,38 @@ TEST(PeerRules, ASuccessorKeepsAPreparedViewOnlyIfAllMembersHaveIt) {
   }
 }
 
+// `known`: the view in which it was prepared is listed. Whether both members have synced it.
+std::vector<bool> MembersOfAPreparedView(bool known, bool synced) {
+  View next = ScriptedPeers::PeerView(V(2), {0, 1});
+  next.at_boundary = true;
+  next.from = V(1);
+  if (known) next.groups[0].since = {{V(1), {{"uid8", 0}}}};
+  ScriptedPeers peers(2, /*incarnation=*/2, V(2));
+  peers.desired_.settings.halt = true;  // so that nothing new is published
+  peers.desired_.min_workers = 3;
+  peers.Want();
+  peers.Hold(0, next);
+  peers.Hold(1, next);
+  if (!synced) peers.Of(1).state->view = V(1);
+  peers.Say({0, 1});
+  return {peers.Look().members[0].in_view, peers.Look().members[1].in_view};
+}
+
+TEST(PeerRules, APreparedViewIsInEffectIfTheOneBeforeIsForgottenOrAllAreSynced) {
+  EXPECT_THAT(MembersOfAPreparedView(/*known=*/false, /*synced=*/false), ElementsAre(true, true));
+  EXPECT_THAT(MembersOfAPreparedView(/*known=*/true, /*synced=*/true), ElementsAre(true, true));
+  EXPECT_THAT(MembersOfAPreparedView(/*known=*/true, /*synced=*/false), ElementsAre(false, false));
+}
+
+TEST(PeerRules, AViewOfAnotherKindOfJobTeachesNothing) {
+  ScriptedPeers peers = RunningPeers(1);
+  View other = ScriptedPeers::PeerView(V(9), {0});
+  other.groups.push_back(other.groups[0]);
+  peers.Of(0).candidate = other;
+  peers.Say(0);
+  EXPECT_EQ(peers.Look().newest_view, V(1));
+}
+
 TEST(PeerRules, ASuccessorLearnsOfAViewFromItsCandidatesAlone) {
   ScriptedPeers peers(1, /*incarnation=*/2);
   peers.Of(0).candidate = ScriptedPeers::PeerView(V(3), {0});
@@ -831,6 +936,19 @@ TEST(PeerRules, TheNextRoundComesOnceAllHaveCommittedTheLastOrAViewLater) {
   peers.Run({0}, 3);
   peers.Pass(absl::Seconds(1));
   EXPECT_EQ(peers.Told(0).checkpoint_turn, first + 2) << "a view that is over is not waited for";
+}
+
+TEST(PeerRules, NoRoundComesBeforeAStepIsSettled) {
+  ScriptedPeers peers = RunningPeers(1);
+  peers.Of(0).settled_step = -1;
+  peers.Say(0);
+  peers.desired_.checkpoint_interval_ms = 1000;
+  peers.Want();
+  peers.Pass(absl::Seconds(3));
+  EXPECT_EQ(peers.Told(0).checkpoint_turn, 0);
+  peers.Of(0).settled_step = 0;
+  peers.Pass(absl::Milliseconds(200));
+  EXPECT_GT(peers.Told(0).checkpoint_turn, 0);
 }
 
 // C3: release. ------------------------------------------------------------------------------------
@@ -983,6 +1101,67 @@ TEST(PeerRules, ALossDuringAStepRepeatsItAndOneBeforeTheFirstSyncDoesNot) {
     EXPECT_EQ(peers.Look().incidents[0].recovery, absl::Milliseconds(70));
     EXPECT_EQ(peers.Look().incidents[0].repeated_steps, synced ? 3 : 2);
   }
+}
+
+TEST(PeerRules, AStepOfTheViewThatBrokeIsNoRecovery) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.desired_.min_workers = 2;
+  peers.Want();
+  peers.Refuse(1);
+  peers.Of(0).stepped = true;
+  peers.Say(0);
+  ASSERT_THAT(peers.Look().incidents, SizeIs(1));
+  EXPECT_FALSE(peers.Look().incidents[0].recovery) << "nothing is repaired yet";
+  peers.desired_.min_workers = 1;
+  peers.Want();
+  ASSERT_EQ(peers.Number(), V(2));
+  peers.Say(0);
+  EXPECT_FALSE(peers.Look().incidents[0].recovery) << "it is still in the view before";
+  peers.Run({0}, 2);
+  EXPECT_TRUE(peers.Look().incidents[0].recovery);
+}
+
+TEST(PeerRules, WhatWasReachedBeforeTheRepairIsRepeatedHoweverLateItIsSaid) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.Refuse(1);
+  ASSERT_EQ(peers.Number(), V(2));
+  peers.Of(0).state->step = 9;  // in the view before
+  peers.Say(0);
+  peers.Run({0}, 20);
+  peers.Of(0).base_step = 3;
+  peers.Of(0).stepped = true;
+  peers.Say(0);
+  EXPECT_EQ(peers.Look().incidents[0].repeated_steps, 7);
+}
+
+TEST(PeerRules, ARecoveryIsToldOfOnceAndNeverRepeatsFewerThanNoSteps) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.Refuse(1);
+  peers.Of(0).base_step = 99;
+  peers.Of(0).stepped = true;
+  peers.Run({0}, 100);
+  EXPECT_EQ(peers.Look().incidents[0].recovery, absl::ZeroDuration());
+  EXPECT_EQ(peers.Look().incidents[0].repeated_steps, 0);
+  peers.Pass(absl::Milliseconds(500));
+  EXPECT_EQ(peers.Look().incidents[0].recovery, absl::ZeroDuration());
+}
+
+TEST(PeerRules, AnExitIsToldWithTheNewestLossOfItsPodAndOnlyOnce) {
+  ScriptedPeers peers = RunningPeers(3);
+  peers.Refuse(1);
+  peers.Run({0, 2});
+  peers.Refuse(2);
+  peers.Run({0});
+  ASSERT_THAT(peers.Look().incidents, SizeIs(2));
+  peers.Of(1).id.start = 1;
+  peers.Of(1).last_exit = LastExit{0, 9, "first", 5};
+  peers.Say(1);
+  EXPECT_FALSE(peers.Look().incidents[1].exit) << "it is of another pod";
+  ASSERT_TRUE(peers.Look().incidents[0].exit);
+  peers.Of(1).id.start = 2;
+  peers.Of(1).last_exit = LastExit{0, 9, "second", 6};
+  peers.Say(1);
+  EXPECT_EQ(peers.Look().incidents[0].exit->log_tail, "first");
 }
 
 }  // namespace
