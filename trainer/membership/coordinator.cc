@@ -50,6 +50,7 @@ void Coordinator::OnGrant(const Grant& grant, absl::Time now) {
 void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
   NoticeGap(now);
   if (!detector_.OnDesired(desired)) return;
+  std::erase_if(returning_, [this](const std::string& uid) { return !detector_.FindPod(uid); });
   OnPodsChanged();
   Changed();
   Refresh(now);
@@ -63,6 +64,7 @@ void Coordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
 
 void Coordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
+  returning_.erase(pod_uid);
   if (detector_.OnDisconnected(pod_uid, now)) Refresh(now);
 }
 
@@ -82,9 +84,36 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
   if (heard == FailureDetector::Heard::kNothing) return;
   if (heard == FailureDetector::Heard::kNewProcess) released_.erase(pod_uid);
   if (heard != FailureDetector::Heard::kSignOfLife) {
-    detector_.SettleDoubt(pod_uid, Learn(report, now));
+    if (MayReturn(report)) {
+      returning_.erase(pod_uid);
+      detector_.TakeBack(pod_uid);
+      detector_.SettleDoubt(pod_uid, Learn(report, now));
+    } else {
+      returning_.insert(pod_uid);
+    }
   }
   Refresh(now);
+}
+
+// G8: what a process knows that was given up, views and a state, counts only when it can do no harm
+// any more: others have gone on without it, and were told that its steps are lost. Whoever knows of
+// no view, as a process that has just started, brings nothing that could.
+bool Coordinator::MayReturn(const Report& report) const {
+  const bool given_up = detector_.assumed_terminated().contains(report.id.pod_uid);
+  if (!options_.rules.return_when_synced || !given_up || Newest() == nullptr) return true;
+  if (!report.installed && !report.candidate && !report.state) return true;
+  ViewNumber known = report.state ? report.state->view : 0;
+  for (const std::optional<View>* view : {&report.installed, &report.candidate}) {
+    if (*view) known = std::max(known, (*view)->number);
+  }
+  const auto ended = [this](const MemberId& id) { return detector_.Terminated(id); };
+  return EveryGroup([&](const GroupHistory& group) { return group.MayReturn(known, ended); });
+}
+
+bool Coordinator::RenewForReturn() const {
+  const View* newest = Newest();
+  return !returning_.empty() && newest != nullptr && options_.rules.incarnation_in_view_number &&
+         IncarnationOf(newest->number) < detector_.incarnation();
 }
 
 // Every event ends here: decide, then see whether the controller should hear of it immediately.

@@ -14,8 +14,9 @@
 //   C3 release          Release(): whoever is not needed any more may go
 //   C4 take-over        TakeOver(): nothing is published until the whole roster was heard
 //   C5 assumed ended    NoteWitnessMissing(): the silent count as ended after too long a time
-//   C6 blame            EvictMostBlamed(): after two views in a row that broke by blame alone
-//   checkpoint rounds   rounds_
+//   G8 late return      MayReturn(), RenewForReturn(): who was given up waits until others have
+//   synced C6 blame            EvictMostBlamed(): after two views in a row that broke by blame
+//   alone checkpoint rounds   rounds_
 //
 // What a kind decides for itself is where its replica groups lie and when a view is due: see
 // PeerCoordinator (one group, of all workers) and parameter_server::SlotCoordinator (one for each
@@ -39,6 +40,11 @@
 #include "trainer/membership/types.h"
 
 namespace starling::membership {
+
+// Why somebody who reports is not admitted yet, for people.
+inline constexpr const char* kReturning =
+    "it was silent too long and counts as ended; it is taken back when the others have a view "
+    "without it";
 
 // Thread-compatible.
 class Coordinator {
@@ -93,6 +99,8 @@ class Coordinator {
   virtual void FillTraining(Summary& summary) const = 0;
   // Of a directive, for a process if there is one: Directive.parameter_server.
   virtual std::string PartFor(const MemberId* /*id*/) const { return ""; }
+  // Whether this holds for the history of each replica group.
+  virtual bool EveryGroup(const std::function<bool(const GroupHistory&)>& holds) const = 0;
   virtual void OnTakenOver() {}
   virtual void OnPodsChanged() {}
 
@@ -121,6 +129,10 @@ class Coordinator {
   // witnesses were missing for too long.
   void NoteWitnessMissing(const Members& holders, absl::Time now);
   void NoteWitnesses() { unwitnessed_since_ = absl::InfiniteFuture(); }
+  // Somebody who was given up reports and waits to be taken back, and the newest view is another
+  // coordinator's: its members are to get one of this coordinator, which is above all that the
+  // other can know. A kind treats the newest view as broken while this holds.
+  bool RenewForReturn() const;
   // Members of `view` whose links have broken blame others. The most blamed goes, workers before
   // servers, of equals the one with the higher index, if the others `can` go on without it; after a
   // while it may come back. Answers whom.
@@ -139,6 +151,7 @@ class Coordinator {
   absl::Time enough_since_ = absl::InfiniteFuture();
   int failed_views_ = 0;  // in a row, by blame alone
   std::set<std::string> released_;
+  std::set<std::string> returning_;  // report, and count as ended: see MayReturn(); by pod UID
   std::string waiting_;
   Training training_;  // the last that was heard, for when nobody is left to ask
   std::int64_t settled_step_ = -1;
@@ -148,6 +161,7 @@ class Coordinator {
   void Refresh(absl::Time now);
   bool TakeOver(absl::Time now);
   std::string Risked() const;
+  bool MayReturn(const Report& report) const;
 
   absl::Time unwitnessed_since_ = absl::InfiniteFuture();
   Summary told_;  // the summary without what changes all the time

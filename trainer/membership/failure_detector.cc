@@ -114,7 +114,6 @@ FailureDetector::Heard FailureDetector::OnReport(const std::string& pod_uid, con
   }
   if (report.last_exit && (!process.report || new_process)) NoteExit(report);
   process.report = report;
-  assumed_terminated_.erase(pod_uid);
   return new_process ? Heard::kNewProcess : Heard::kReport;
 }
 

@@ -101,7 +101,7 @@ class FailureDetector {
   // Whether somebody may be there that is not known to have gone.
   bool AllGone() const;
   std::map<std::string, Dial> PodsToDial() const;
-  // Pods that were silent too long and count as ended until they report (an incident tells of it).
+  // Pods that were silent too long and count as ended until TakeBack() (an incident tells of it).
   const std::set<std::string>& assumed_terminated() const { return assumed_terminated_; }
 
   // C4: whether everyone of the roster has reported, has ended, or (after too long) counts as
@@ -112,6 +112,9 @@ class FailureDetector {
   // lost.
   bool HeardRoster(bool witness, const std::function<bool(const std::string& pod_uid)>& in_a_view,
                    const std::string& risked, absl::Time now, std::string& waiting);
+  // Whoever counted as ended and reports does not any more. Until then its reports are kept, but it
+  // stays ended: the owner decides when it may come back.
+  void TakeBack(const std::string& pod_uid) { assumed_terminated_.erase(pod_uid); }
   // A report of this pod counts: does it show that the pod held a state while it was silent?
   void SettleDoubt(const std::string& pod_uid, bool holds_state);
   // C5: who is silent too long counts as ended, and somebody is told what that may cost.

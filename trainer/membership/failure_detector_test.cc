@@ -317,9 +317,11 @@ TEST_F(FailureDetectorTest, WithoutAWitnessItWaitsLongerAndThenTellsWhatIsAtRisk
   EXPECT_EQ(risk.time, now_);
   EXPECT_EQ(risk.recovery, absl::ZeroDuration());
   EXPECT_EQ(risk.message, "pod-a, pod-b did not answer in time and counts as ended; at risk");
-  // Until they report.
+  // Until they report and the owner lets them.
   detector_.OnConnected("a");
   Hear(ReportOf(kA));
+  EXPECT_TRUE(detector_.Terminated(kA));
+  detector_.TakeBack("a");
   EXPECT_FALSE(detector_.Terminated(kA));
 }
 

@@ -51,6 +51,18 @@ void GroupHistory::Prune(const std::function<bool(const MemberId&)>& ended) {
   });
 }
 
+bool GroupHistory::MayReturn(ViewNumber known,
+                             const std::function<bool(const MemberId&)>& ended) const {
+  const bool nobody_left = std::all_of(past_.begin(), past_.end(), [&](const auto& past) {
+    return std::all_of(past.second.begin(), past.second.end(), ended);
+  });
+  if (nobody_left) return true;
+  const ViewNumber newest = past_.rbegin()->first;
+  return known <= newest && std::any_of(synced_.begin(), synced_.end(), [&](const auto& synced) {
+           return synced.second >= newest && !ended(synced.first);
+         });
+}
+
 FormedGroup GroupHistory::Form(Members members, const Evidence& evidence) const {
   FormedGroup formed;
   ReplicaGroup& group = formed.group;

@@ -9,6 +9,7 @@
 //   synced by all   synced_ and SyncedByAll(): the view is behind everyone (guards C2 and C3).
 //   witness rule    Form(): each listed view above what the members have synced needs one of its
 //                   members here. It asks the function by which the members decide themselves.
+//   late return     MayReturn(): whoever was given up waits until the newest view is synced.
 //   C5, waivers     Form(): a view of which nobody is left is waived; the group restores where a
 //                   waived view is above what anyone has synced, or nobody has a state.
 //
@@ -64,6 +65,13 @@ class GroupHistory {
   // that it was there. And so is a lower one with a member that is neither in that view nor has
   // ended: should the others die, that member would hold what is left.
   void Prune(const std::function<bool(const MemberId&)>& ended);
+
+  // Whether a process that counted as ended may be taken back; `known` is the highest view of which
+  // it can tell. Either a living member has synced the newest view, and that is not older than
+  // `known`: then its state is later than all that the other can have made meanwhile, on its own or
+  // under another coordinator. Or nobody of any view is left. Otherwise the state of the one that
+  // was given up could win, and what the others have settled would be lost.
+  bool MayReturn(ViewNumber known, const std::function<bool(const MemberId&)>& ended) const;
 
   bool SyncedByAll(const ReplicaGroup& group) const {
     return SyncedByAll(group.epoch, group.members);

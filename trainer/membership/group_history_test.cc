@@ -177,5 +177,22 @@ TEST_F(GroupHistoryTest, AWitnessThatLivesComesFirst) {
   EXPECT_EQ(Form({kA}).missing_witness, V(2)) << "unless nobody may be added";
 }
 
+TEST_F(GroupHistoryTest, WhoWasGivenUpReturnsOnceALivingMemberHasSyncedTheNewestView) {
+  const auto ended = [this](const MemberId& id) { return ended_.contains(id); };
+  ended_ = {kC};
+  Published(V(1), {kA, kC});
+  Synced(kA, V(1));
+  EXPECT_TRUE(history_.MayReturn(V(1), ended));
+  EXPECT_FALSE(history_.MayReturn(V(2), ended)) << "its state would be the later one";
+  Published(V(3), {kA, kB});
+  EXPECT_FALSE(history_.MayReturn(V(2), ended)) << "nobody has synced it";
+  Synced(kA, V(3));
+  EXPECT_TRUE(history_.MayReturn(V(2), ended));
+  ended_.insert(kA);
+  EXPECT_FALSE(history_.MayReturn(V(2), ended)) << "b may hold what is left";
+  ended_.insert(kB);
+  EXPECT_TRUE(history_.MayReturn(V(4), ended)) << "there is nobody whom it could harm";
+}
+
 }  // namespace
 }  // namespace starling::membership

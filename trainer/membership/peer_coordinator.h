@@ -47,6 +47,9 @@ class PeerCoordinator final : public Coordinator {
   bool Stopped() const override;
   void FillTraining(Summary& summary) const override;
   void FollowRecovery(const Report& report, absl::Time now);
+  bool EveryGroup(const std::function<bool(const GroupHistory&)>& holds) const override {
+    return holds(history_);
+  }
   void OnTakenOver() override;
 
   // peer_coordinator_rules.cc: what follows from it.
@@ -70,6 +73,7 @@ class PeerCoordinator final : public Coordinator {
   bool IsRunning(const View& view, absl::Time now) const;
   FormedGroup Form(const Members& members) const;
   bool Witnessed(const FormedGroup& formed, absl::Time now);
+  void NoteHoldersMissing(absl::Time now);
   View Compose(ReplicaGroup group) const;
   void Publish(View view, const std::string& deed);
 

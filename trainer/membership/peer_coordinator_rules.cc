@@ -60,7 +60,7 @@ void PeerCoordinator::FirstView(absl::Time now) {
 
 // C1's guard. `blamed`: nobody is known to be gone, the members only cannot reach each other.
 bool PeerCoordinator::Broken(const View& view, absl::Time now, bool& blamed) const {
-  bool gone = false;
+  bool gone = RenewForReturn();
   bool others_hold = false;
   absl::Time aborted_since = absl::InfiniteFuture();
   for (const ViewMember& member : view.members) {
@@ -101,8 +101,14 @@ void PeerCoordinator::Repair(const View& current, bool blamed, absl::Time now) {
   const auto there = static_cast<std::int64_t>(members.size());
   if (!survives) {
     const bool halted = Halted() || detector_.desired()->workers <= 0;
-    if (halted || !EnoughFor(members, now)) return;
-  } else if (there < Least()) {
+    if (halted) return;
+    if (!EnoughFor(members, now)) {
+      // Whoever returns may do so once those that it could harm do not answer for too long.
+      if (!returning_.empty()) NoteHoldersMissing(now);
+      return;
+    }
+    // Whoever returns is there, and joins as soon as these have synced.
+  } else if (there + static_cast<std::int64_t>(returning_.size()) < Least()) {
     waiting_ = absl::StrCat("waits for workers: ", there, " of at least ", Least(), " are there");
     return;
   }

@@ -151,5 +151,38 @@ TEST(PeerCoordinatorTakeover, AStrangerThatComesBackWithAStateIsToldOfAfterAll) 
   EXPECT_LT(fleet.Look().incidents[0].time, back) << "it counted as ended before that";
 }
 
+TEST(PeerCoordinatorTakeover, WhoWasGivenUpIsTakenBackAtOnceWhereNobodyElseIsLeft) {
+  Fleet fleet = Running(2);
+  fleet.NewCoordinator();
+  fleet.Connect(0);
+  fleet.Advance(absl::Seconds(2.5), /*mute=*/{1});
+  ASSERT_THAT(fleet.coordinator_->assumed_terminated(), ElementsAre("uid1"));
+  fleet.pods_[0].state = PodState::kTerminated;
+  fleet.members_.erase(0);
+  fleet.connected_.erase(0);
+  fleet.Want();
+  fleet.Connect(1);
+  fleet.Advance(absl::Seconds(1.5));
+  EXPECT_THAT(fleet.Running(), ElementsAre(1));
+  EXPECT_EQ(fleet.members_.at(1).state()->step, 1);
+  EXPECT_THAT(fleet.coordinator_->assumed_terminated(), IsEmpty());
+}
+
+// Two are wanted at least. Those who go on get their view though they are fewer: whoever waits to
+// be taken back makes up the number.
+TEST(PeerCoordinatorTakeover, WhoReturnsIsCountedWhereTheOthersAloneAreTooFew) {
+  Fleet fleet = Running(2);
+  fleet.desired_.min_workers = 2;
+  fleet.NewCoordinator();
+  fleet.Connect(0);
+  fleet.Advance(absl::Seconds(2.5), /*mute=*/{1});
+  EXPECT_THAT(fleet.Look().waiting, HasSubstr("1 of at least 2"));
+  fleet.Connect(1);
+  fleet.Advance(absl::Seconds(0.5));
+  EXPECT_THAT(fleet.coordinator_->assumed_terminated(), IsEmpty());
+  fleet.Step({0, 1});
+  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
+}
+
 }  // namespace
 }  // namespace starling::membership

@@ -19,6 +19,7 @@ std::vector<std::string> PeerCoordinator::Eligible(absl::Time now) {
   for (auto& [uid, process] : detector_.processes()) {
     const Pod* pod = detector_.FindPod(uid);
     process.not_admitted.clear();
+    if (returning_.contains(uid)) process.not_admitted = kReturning;
     if (pod == nullptr || !process.report || process.outdated || !detector_.Fresh(process, now))
       continue;
     if (detector_.Terminated(process.report->id) || released_.contains(uid)) continue;
@@ -64,12 +65,16 @@ bool PeerCoordinator::Witnessed(const FormedGroup& formed, absl::Time now) {
     return true;
   }
   waiting_ = MissingWitnessText("the last steps", "workers", formed.missing_witness);
+  NoteHoldersMissing(now);
+  return false;
+}
+
+void PeerCoordinator::NoteHoldersMissing(absl::Time now) {
   Members holders;
   for (const auto& [epoch, past] : history_.past()) {
     holders.insert(holders.end(), past.begin(), past.end());
   }
   NoteWitnessMissing(holders, now);
-  return false;
 }
 
 // All who are to be survivors or strays are among the members already: no witness is added.

@@ -24,6 +24,8 @@ struct Rules {
   bool roster_wait = true;                 // a successor hears everyone before it publishes
   bool prune_synced = true;  // a view is forgotten only once a later one is synced by all of it
   bool waive_ended = true;   // a view is waived only if all its members have ended
+  // Who was given up and knows a view is taken back once others have synced a newer one.
+  bool return_when_synced = true;
 };
 
 }  // namespace starling::membership

@@ -37,6 +37,12 @@ void SlotCoordinator::OnPodsChanged() {
   plan_due_ = absl::InfinitePast();
 }
 
+// What the roster knows is known before anybody returns who was given up.
+void SlotCoordinator::OnTakenOver() {
+  ChooseLayout();
+  if (MakePlan()) LearnViews();
+}
+
 void SlotCoordinator::Decide(absl::Time now) {
   ChooseLayout();
   if (!MakePlan()) return;
@@ -90,7 +96,7 @@ void SlotCoordinator::FillTraining(Summary& summary) const {
   std::optional<std::int64_t> settings;
   for (const auto& [uid, process] : detector_.processes()) {
     const membership::Pod* pod = detector_.FindPod(uid);
-    if (pod == nullptr || !process.report) continue;
+    if (pod == nullptr || !process.report || returning_.contains(uid)) continue;
     const membership::Report& report = *process.report;
     const bool server = pod->role == kServerRole;
     const bool here = newest != nullptr && newest->Has(report.id);

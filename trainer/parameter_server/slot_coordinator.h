@@ -94,6 +94,11 @@ class SlotCoordinator final : public membership::Coordinator {
   bool Stopped() const override { return view() == nullptr || stopped_; }
   void FillTraining(membership::Summary& summary) const override;
   std::string PartFor(const MemberId* id) const override;
+  bool EveryGroup(
+      const std::function<bool(const membership::GroupHistory&)>& holds) const override {
+    return !plan_ || plan_->EveryGroup(holds);
+  }
+  void OnTakenOver() override;
   void OnPodsChanged() override;
 
   // slot_coordinator_views.cc: who is there, and which view is next.

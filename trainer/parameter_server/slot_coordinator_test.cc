@@ -158,6 +158,50 @@ TEST(SlotCoordinator, AfterTheTakeoverTimeoutTheSilentCountAsEnded) {
   EXPECT_EQ(fleet.Look().incidents[0].reason, "StepsAtRisk");
 }
 
+// The old coordinator has given s0 up and leads s1 alone; its successor has heard s0, and not s1.
+TEST(SlotCoordinator, WhatAServerBringsThatWasGivenUpDoesNotCountBeforeTheOthersHaveSynced) {
+  for (const bool rule : {true, false}) {
+    Fleet fleet(1, 2);
+    fleet.rules_.return_when_synced = rule;
+    fleet.Start("s0");
+    fleet.Start("w0");
+    fleet.Settle();
+    fleet.Advance(absl::Seconds(1.5));
+    ASSERT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 1));
+    for (const char* name : {"s0", "w0"}) {
+      fleet[name].connected = false;
+      fleet.coordinator_->OnDisconnected(fleet[name].id.pod_uid, fleet.now_);
+    }
+    fleet.Start("s1");
+    fleet.Settle();
+    fleet.Advance(absl::Seconds(40));
+    ASSERT_TRUE(fleet["s1"].installed);
+    ASSERT_EQ(fleet["s1"].installed->number, MakeViewNumber(1, 2));
+    ASSERT_FALSE(fleet["s1"].installed->Has(fleet["s0"].id));
+
+    fleet.NewCoordinator();
+    for (const char* name : {"s0", "w0"}) {
+      fleet.Connect(name);
+      fleet.Obey(fleet[name]);
+      fleet.Report(name);
+    }
+    fleet.Advance(absl::Seconds(31));
+    ASSERT_NE(fleet.coordinator_->view(), nullptr);
+    ASSERT_EQ(fleet.coordinator_->view()->number, MakeViewNumber(1, 1));
+    fleet.Connect("s1");
+    fleet.Obey(fleet["s1"]);
+    fleet.Report("s1");
+    EXPECT_EQ(fleet.coordinator_->view()->number, MakeViewNumber(2, 1));
+    EXPECT_TRUE(fleet.coordinator_->view()->groups[0].Has(fleet["s0"].id));
+    EXPECT_EQ(fleet.coordinator_->view()->groups[0].Has(fleet["s1"].id), !rule)
+        << "its state, of view 1-2, is later than that of s0, of view 1-1";
+    fleet.Settle();
+    fleet.Advance(absl::Seconds(1));
+    EXPECT_THAT(fleet.coordinator_->view()->servers(), SizeIs(2));
+    EXPECT_THAT(fleet.coordinator_->assumed_terminated(), IsEmpty());
+  }
+}
+
 TEST(SlotCoordinator, WhoIsJustStartingWhenASuccessorTakesOverPutsNothingAtRisk) {
   Fleet fleet = Fleet::Running(2, 1);
   fleet.AddPod("s", kServerRole, 1);

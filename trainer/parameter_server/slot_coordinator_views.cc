@@ -37,8 +37,8 @@ bool SameShape(const Participant& a, const Participant& b) {
 }
 
 bool SameShape(const Census& a, const Census& b) {
-  return std::tie(a.servers, a.clients, a.min_servers, a.min_clients) ==
-             std::tie(b.servers, b.clients, b.min_servers, b.min_clients) &&
+  return std::tie(a.servers, a.clients, a.min_servers, a.min_clients, a.renew) ==
+             std::tie(b.servers, b.clients, b.min_servers, b.min_clients, b.renew) &&
          a.participants.size() == b.participants.size() &&
          std::equal(a.participants.begin(), a.participants.end(), b.participants.begin(),
                     [](const Participant& x, const Participant& y) { return SameShape(x, y); });
@@ -221,6 +221,10 @@ std::optional<Participant> SlotCoordinator::ParticipantOf(const membership::Pod&
 Census SlotCoordinator::MakeCensus(absl::Time now) {
   const membership::Desired& desired = *detector_.desired();
   Census census;
+  census.renew = RenewForReturn();
+  for (const std::string& uid : returning_) {
+    detector_.processes().at(uid).not_admitted = membership::kReturning;
+  }
   census.servers = desired.servers;
   census.clients = desired.workers;
   census.min_servers = std::max<std::int64_t>(1, desired.min_servers);
@@ -297,9 +301,14 @@ void SlotCoordinator::Evict(Census& census, absl::Time now) {
   if (EvictMostBlamed(*view(), broken, can, now)) census = std::move(rest);
 }
 
-// C5: if the witness rule cannot hold for long, the silent count as ended.
+// C5: if the witness rule cannot hold for long, the silent count as ended. So they do where only
+// somebody reports who was given up, and who could harm them.
 void SlotCoordinator::NoticeUnwitnessed(const Census& census, absl::Time now) {
-  if (!plan_->unwitnessed()) return NoteWitnesses();
+  const bool nobody =
+      !returning_.empty() && std::ranges::none_of(census.participants, [](const Participant& one) {
+        return one.server && one.liveness == Liveness::kReporting;
+      });
+  if (!plan_->unwitnessed() && !nobody) return NoteWitnesses();
   membership::Members servers;
   for (const Participant& one : census.participants) {
     if (one.server) servers.push_back(one.id);

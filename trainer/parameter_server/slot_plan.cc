@@ -139,6 +139,7 @@ bool SlotPlan::IsRunning() const {
 
 // C1's guard.
 SlotPlan::Trouble SlotPlan::TroubleIn(absl::Time now) {
+  if (census_.renew) return Trouble::kGone;
   bool broken = false, others_hold = false, lost = false;
   for (const MemberId& id : RanksOf(newest_)) {
     const Participant* one = Find(id);

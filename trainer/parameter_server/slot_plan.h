@@ -22,7 +22,9 @@
 // safety a switch in PlanRules with a negative control in trainer/simulation.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -84,6 +86,8 @@ struct Census {
   std::int64_t clients = 0;
   std::int64_t min_servers = 1;
   std::int64_t min_clients = 1;
+  // The newest view is to be replaced even if nothing broke.
+  bool renew = false;
 };
 
 // As many as must be there, if as many are wanted.
@@ -121,6 +125,10 @@ class SlotPlan {
   std::optional<View> Plan(const Census& census, absl::Time now);
 
   const View& newest() const { return newest_; }
+  // Whether this holds for the history of each slot.
+  bool EveryGroup(const std::function<bool(const membership::GroupHistory&)>& holds) const {
+    return std::all_of(groups_.begin(), groups_.end(), holds);
+  }
   // Whether all servers of the newest view have synced all of their slots, and nothing broke.
   bool running() const { return running_; }
   // The slots of which a server is to fetch a copy ahead.

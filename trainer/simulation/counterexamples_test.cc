@@ -9,6 +9,7 @@
 #include "trainer/membership/member.h"
 #include "trainer/simulation/content.h"
 #include "trainer/simulation/invariants.h"
+#include "trainer/testing/peer_fleet.h"
 
 namespace starling::simulation {
 namespace {
@@ -338,6 +339,74 @@ TEST(Counterexample, IncarnationInViewNumber) {
   EXPECT_EQ(script.violation(), "");
   script.Tell({kC}, ViewOf(V(0, 2), {kC}));
   EXPECT_NE(script.violation(), "");
+}
+
+// Real coordinators too: the first does not see `holders` any more, who have settled step 2, gives
+// them up and starts 1 from nothing. Its successor hears them, and gives up 1.
+membership::Fleet TwoSides(const Rules& rules, const std::vector<int>& holders) {
+  membership::Fleet fleet(static_cast<int>(holders.size()) + 1, rules);
+  for (const int pod : holders) fleet.Start(pod);
+  fleet.Advance(absl::Seconds(1.5));
+  for (int step = 0; step < 3; ++step) fleet.Step(holders);
+  const ViewNumber seen = fleet.seen_;
+  fleet.connected_.clear();
+  for (const int pod : holders) fleet.coordinator_->OnDisconnected(fleet.Uid(pod), fleet.now_);
+  fleet.Start(1);
+  fleet.Advance(absl::Seconds(40));
+  EXPECT_EQ(fleet.members_.at(1).state(), (StateId{V(1, 2), 0}));
+  fleet.seen_ = seen;
+  fleet.NewCoordinator();
+  for (const int pod : holders) fleet.Connect(pod);
+  fleet.Advance(absl::Seconds(2.5));
+  EXPECT_EQ(fleet.members_.at(0).state(), (StateId{V(1, 1), 3}));
+  EXPECT_TRUE(fleet.coordinator_->assumed_terminated().contains(fleet.Uid(1)));
+  return fleet;
+}
+
+// 1 returns before anybody has heard of the successor's own first view, of which another member
+// ends: the next view has both.
+TEST(Counterexample, ReturnWhenSynced) {
+  for (const bool rule : {true, false}) {
+    Rules rules;
+    rules.return_when_synced = rule;
+    membership::Fleet fleet = TwoSides(rules, {0, 2, 3});
+    const auto end = [&](int pod) {
+      fleet.members_.erase(pod);
+      fleet.connected_.erase(pod);
+      fleet.coordinator_->OnDisconnected(fleet.Uid(pod), fleet.now_);
+      fleet.coordinator_->OnRefused(fleet.Uid(pod), fleet.now_);
+    };
+    end(3);
+    EXPECT_EQ(fleet.Look().newest_view, V(2, 1));
+    fleet.coordinator_->OnConnected(fleet.Uid(1), fleet.now_);
+    fleet.members_.at(1).OnDirective(fleet.coordinator_->DirectiveFor(fleet.Uid(1)));
+    fleet.Report(1);
+    end(2);
+    EXPECT_EQ(fleet.Look().newest_view, V(2, 2));
+    fleet.connected_.insert(1);
+    fleet.Settle();
+    EXPECT_EQ(fleet.members_.at(0).state()->step, rule ? 3 : 0);
+    fleet.Step(fleet.Running());
+    fleet.Advance(absl::Seconds(1));
+    EXPECT_EQ(fleet.Running(), (std::vector<int>{0, 1}));
+    EXPECT_EQ(fleet.members_.at(0).state(), fleet.members_.at(1).state());
+  }
+}
+
+// The successor has published nothing, and the view that it has adopted runs: what 1 knows of is
+// newer.
+TEST(Counterexample, ReturnToAnAdoptedView) {
+  for (const bool rule : {true, false}) {
+    Rules rules;
+    rules.return_when_synced = rule;
+    membership::Fleet fleet = TwoSides(rules, {0});
+    fleet.Connect(1);
+    fleet.Step(fleet.Running());
+    fleet.Advance(absl::Seconds(1));
+    EXPECT_EQ(fleet.Running(), (std::vector<int>{0, 1}));
+    EXPECT_EQ(fleet.members_.at(0).state()->step, rule ? 4 : 1);
+    EXPECT_EQ(fleet.members_.at(0).state(), fleet.members_.at(1).state());
+  }
 }
 
 }  // namespace

@@ -102,6 +102,7 @@ class Fleet {
   void NewCoordinator() {
     SlotCoordinator::Options options;
     options.common.boot_id = absl::StrCat("boot", ++incarnation_);
+    options.common.rules = rules_;
     const ViewNumber seen = coordinator_ == nullptr ? 0 : Look().newest_view;
     coordinator_ = std::make_unique<SlotCoordinator>(options, spec_);
     for (auto& [name, process] : processes_) process.connected = false;
@@ -287,6 +288,7 @@ class Fleet {
   Process& operator[](const std::string& name) { return processes_.at(name); }
 
   pb::TrainingJobSpec spec_;
+  membership::Rules rules_;  // of the next coordinator
   std::vector<Pod> pods_;
   std::map<std::string, Process> processes_;
   std::map<std::string, std::int64_t> starts_;
