@@ -14,9 +14,9 @@
 //   C3 release          Release(): whoever is not needed any more may go
 //   C4 take-over        TakeOver(): nothing is published until the whole roster was heard
 //   C5 assumed ended    NoteWitnessMissing(): the silent count as ended after too long a time
-//   G8 late return      MayReturn(), RenewForReturn(): who was given up waits until others have
-//   synced C6 blame            EvictMostBlamed(): after two views in a row that broke by blame
-//   alone checkpoint rounds   rounds_
+//   C6 blame            EvictMostBlamed(): after two views in a row that broke by blame alone
+//   G8 late return      MayReturn(): who was given up waits until the others have synced
+//   checkpoint rounds   rounds_
 //
 // What a kind decides for itself is where its replica groups lie and when a view is due: see
 // PeerCoordinator (one group, of all workers) and parameter_server::SlotCoordinator (one for each
