@@ -65,8 +65,11 @@ def _cgroups():
 
 
 def _mounts():
+    """But for the folder of named network namespaces, on which `ip netns` mounts itself once a boot
+    for whoever comes later; each namespace in it is a mount of its own."""
     with open("/proc/self/mounts", encoding="utf-8") as file:
-        return [" ".join(line.split()[:3]) for line in file]
+        mounts = [line.split()[:3] for line in file]
+    return [" ".join(mount) for mount in mounts if mount[1] != "/run/netns"]
 
 
 def _command(*command):
