@@ -42,7 +42,8 @@ OUT = ROOT / "build/mutants"
 # Folder: what is broken in it. Shells with threads and sockets, and what only goes from one form into
 # another, have tests of another kind.
 SCOPE = {
-    "trainer/membership": ["attendance", "coordinator", "member", "peer_coordinator*", "sync_round"],
+    "trainer/membership": ["coordinator", "failure_detector", "group_history", "member",
+                           "peer_coordinator*", "summary", "sync_round"],
     "trainer/consistency": ["*"],
     "trainer/parameter_server": ["aggregator", "chain_server", "lease_book", "slot_client", "slot_coordinator*",
                                  "slot_plan*", "slot_state", "work_plan", "*_shard"],
@@ -68,11 +69,18 @@ def sources():
 
 
 def arguments_of(command):
-    """What a parser needs to know of a compile command."""
-    kept, words = [], iter(shlex.split(command)[1:])
+    """What a parser needs to know of a compile command: no compiler cache before the compiler, and no
+    header that g++ has precompiled."""
+    words = shlex.split(command)
+    compiler = next(i for i, word in enumerate(words) if re.search(r"(c|g)\+\+$", word))
+    kept, words = [], iter(words[compiler + 1:])
     for word in words:
         if word in ("-o", "-c"):
             next(words)
+        elif word == "-include":
+            header = next(words)
+            if not header.endswith("cmake_pch.hxx"):
+                kept += [word, header]
         elif not word.startswith(("-W", "-f", "-O")):
             kept.append(word)
     includes = subprocess.run(["clang-14", "-print-resource-dir"], capture_output=True, text=True, check=True)
