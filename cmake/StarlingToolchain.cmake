@@ -21,9 +21,10 @@ set(STARLING_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
 
 find_program(CCACHE ccache)
 if(CCACHE)
-  # One cache serves every build folder: paths are made relative to it.
+  # One cache serves every build folder: paths are made relative to it. A header that changes while a
+  # file is compiled keeps the object out of the cache: it would be found for the changed header.
   set(launcher ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
-      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
+      CCACHE_SLOPPINESS=pch_defines,time_macros
       CCACHE_MAXSIZE=10G CCACHE_PCH_EXTSUM=1 ${CCACHE})
   set(CMAKE_CXX_COMPILER_LAUNCHER ${launcher})
 endif()
