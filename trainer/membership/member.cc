@@ -23,27 +23,33 @@ std::int64_t AgreedNumber(std::int64_t min, std::int64_t max, const Rules& rules
 
 }  // namespace
 
-Member::Member(Options options) : options_(std::move(options)) {}
-
 Actions Member::OnDirective(const Directive& directive) {
   Actions actions;
-  if (options_.rules.refuse_lower_incarnation && directive.incarnation < highest_incarnation_) {
-    return actions;
-  }
-  if (directive.incarnation > highest_incarnation_) {
-    highest_incarnation_ = directive.incarnation;
-    actions.push_back(SendReport{});
-  }
-  if (directive.superseded || directive.finished || directive.released) {
-    actions.push_back(Exit{directive.finished     ? "training has finished"
-                           : directive.superseded ? "a newer process of this pod has reported"
-                                                  : "released: the others go on without me"});
+  const Session::Heard heard = session_.OnDirective(directive);
+  if (heard == Session::Heard::kStale) return actions;
+  if (heard == Session::Heard::kSuccessor) actions.push_back(SendReport{});
+  if (!session_.exit().empty()) {
+    actions.push_back(Exit{session_.exit()});
     return actions;
   }
   TakeSettings(directive.settings);
   wanted_turn_ = std::max(wanted_turn_, directive.checkpoint_turn);
   if (directive.view) OnView(*directive.view, actions);
+  if (IsClient()) ObeyAsClient(actions);
   return actions;
+}
+
+bool Member::IsClient() const {
+  return view() != nullptr && view()->Has(id()) && group() == nullptr;
+}
+
+// Nothing has to be agreed on where no replicated state depends on it.
+void Member::ObeyAsClient(Actions& actions) {
+  committed_turn_ = wanted_turn_;
+  if (wanted_settings_.empty()) return;
+  agreed_.settings = wanted_settings_.rbegin()->second;
+  wanted_settings_.clear();
+  if (phase_ == Phase::kRun) actions.push_back(ApplySettings{agreed_.settings});
 }
 
 void Member::TakeSettings(const Settings& settings) {
@@ -53,39 +59,32 @@ void Member::TakeSettings(const Settings& settings) {
 }
 
 void Member::OnView(const View& view, Actions& actions) {
-  const Rules& rules = options_.rules;
-  if (view.number <= fence_ || view.groups.size() != 1) return;
-  if (rules.refuse_lower_incarnation && rules.incarnation_in_view_number &&
-      IncarnationOf(view.number) < highest_incarnation_) {
-    return;
-  }
+  if (!session_.MayEnter(view)) return;
   if (!view.at_boundary) {
     Install(view, /*planned=*/false, actions);
     return;
   }
-  const bool in_from =
-      installed_ && installed_->number == view.from && installed_->Has(options_.id);
+  const View* installed = session_.view();
+  const bool in_from = installed != nullptr && installed->number == view.from && group() != nullptr;
   if (in_from) {
     const bool running = phase_ == Phase::kSync || phase_ == Phase::kCopy || phase_ == Phase::kRun;
     if (running && candidates_.emplace(view.number, view).second) actions.push_back(SendReport{});
-  } else if (view.Has(options_.id)) {
+  } else if (view.Has(id())) {
     Install(view, /*planned=*/false, actions);  // I join
   }
 }
 
 void Member::Install(const View& view, bool planned, Actions& actions) {
-  if (options_.rules.halt_first || planned) actions.push_back(Fence{view.number, planned});
+  if (rules().halt_first || planned) actions.push_back(Fence{view.number, planned});
   DropUnsettledSnapshot(actions);
-  previous_ = installed_ ? installed_->number : 0;
-  fence_ = view.number;
-  installed_ = view;
+  previous_ = session_.view() != nullptr ? number() : 0;
+  session_.Enter(view);
   candidates_.clear();
   sync_ids_.erase(sync_ids_.begin(), sync_ids_.lower_bound(view.number));
-  unreachable_.clear();
   base_step_ = -1;
   stepped_ = false;
   stopping_ = false;
-  if (!view.Has(options_.id)) {
+  if (!view.Has(id())) {
     if (planned || phase_ == Phase::kLinger) {
       phase_ = Phase::kLinger;
       actions.push_back(Pause{Phase::kLinger});
@@ -98,7 +97,8 @@ void Member::Install(const View& view, bool planned, Actions& actions) {
   phase_ = Phase::kSync;
   actions.push_back(SendReport{});
   actions.push_back(OpenMesh{view});
-  if (group().restore) {
+  if (IsClient()) return;
+  if (group()->restore) {
     actions.push_back(FindCheckpoint{view.number});
   } else {
     Offer(std::nullopt, actions);
@@ -111,17 +111,27 @@ void Member::DropUnsettledSnapshot(Actions& actions) {
   snapshot_.reset();
 }
 
+Actions Member::OnEntered(ViewNumber view) {
+  Actions actions;
+  if (phase_ != Phase::kSync || number() != view || !IsClient()) return actions;
+  phase_ = Phase::kRun;
+  ObeyAsClient(actions);
+  actions.push_back(Run{StateId{view, 0}, /*settle_only=*/false, agreed_.settings});
+  actions.push_back(SendReport{});
+  return actions;
+}
+
 Actions Member::OnCheckpointFound(ViewNumber view, const std::optional<CheckpointOffer>& offer) {
   Actions actions;
-  if (phase_ != Phase::kSync || installed_->number != view) return actions;
+  if (phase_ != Phase::kSync || number() != view || IsClient()) return actions;
   Offer(offer, actions);
   return actions;
 }
 
 void Member::Offer(const std::optional<CheckpointOffer>& offer, Actions& actions) {
   SyncId mine;
-  mine.view = installed_->number;
-  mine.member = options_.id;
+  mine.view = number();
+  mine.member = id();
   mine.state = state_;
   mine.agreed = agreed_;
   mine.checkpoint = offer;
@@ -132,7 +142,7 @@ void Member::Offer(const std::optional<CheckpointOffer>& offer, Actions& actions
 
 Actions Member::OnSyncId(const SyncId& sync_id) {
   Actions actions;
-  if (sync_id.view < fence_) return actions;
+  if (sync_id.view < fence()) return actions;
   sync_ids_[sync_id.view].emplace(sync_id.member, sync_id);
   if (sync_ids_.size() > kKeptFutureViews) sync_ids_.erase(std::next(sync_ids_.begin()));
   TrySync(actions);
@@ -140,28 +150,27 @@ Actions Member::OnSyncId(const SyncId& sync_id) {
 }
 
 void Member::TrySync(Actions& actions) {
-  if (phase_ != Phase::kSync) return;
-  const std::map<MemberId, SyncId>& sync_ids = sync_ids_[installed_->number];
-  for (const ViewMember& member : installed_->members) {
-    if (!sync_ids.contains(member.id)) return;
+  if (phase_ != Phase::kSync || IsClient()) return;
+  const std::map<MemberId, SyncId>& sync_ids = sync_ids_[number()];
+  for (const MemberId& member : group()->members) {
+    if (!sync_ids.contains(member)) return;
   }
-  const ViewNumber number = installed_->number;
-  decision_ = DecideSync(group(), sync_ids, options_.rules);
+  decision_ = DecideSync(*group(), sync_ids, rules());
   if (decision_.fenced_by != 0) {
     Halt(decision_.fenced_by, actions);
   } else if (decision_.missing_witness != 0) {
     phase_ = Phase::kLost;
     actions.push_back(SendReport{});
   } else if (!decision_.base) {
-    actions.push_back(StartFresh{number});
+    actions.push_back(StartFresh{number()});
     StartRun(actions);
-  } else if (!Contains(decision_.holders, options_.id)) {
+  } else if (!Contains(decision_.holders, id())) {
     phase_ = Phase::kCopy;
-    actions.push_back(CopyState{number, *decision_.base, decision_.holders, decision_.copiers});
+    actions.push_back(CopyState{number(), *decision_.base, decision_.holders, decision_.copiers});
     actions.push_back(SendReport{});
   } else if (decision_.from_checkpoint) {
     phase_ = Phase::kCopy;
-    actions.push_back(LoadCheckpoint{number, *decision_.base});
+    actions.push_back(LoadCheckpoint{number(), *decision_.base});
     actions.push_back(SendReport{});
   } else {
     StartRun(actions);
@@ -169,16 +178,16 @@ void Member::TrySync(Actions& actions) {
 }
 
 void Member::Halt(std::uint64_t fenced_by, Actions& actions) {
-  actions.push_back(AbortView{installed_->number});
-  highest_incarnation_ = std::max(highest_incarnation_, fenced_by);
+  actions.push_back(AbortView{number()});
+  session_.RefuseBelow(fenced_by);
   phase_ = Phase::kOut;
   actions.push_back(SendReport{});
 }
 
 Actions Member::OnCopied(ViewNumber view) {
   Actions actions;
-  const bool copying = phase_ == Phase::kCopy && installed_->number == view &&
-                       !Contains(decision_.holders, options_.id);
+  const bool copying =
+      phase_ == Phase::kCopy && number() == view && !Contains(decision_.holders, id());
   if (!copying) return actions;
   actions.push_back(AdoptCopy{StateId{view, decision_.base->step}});
   StartRun(actions);
@@ -187,8 +196,8 @@ Actions Member::OnCopied(ViewNumber view) {
 
 Actions Member::OnLoaded(ViewNumber view) {
   Actions actions;
-  const bool loading = phase_ == Phase::kCopy && installed_->number == view &&
-                       Contains(decision_.holders, options_.id);
+  const bool loading =
+      phase_ == Phase::kCopy && number() == view && Contains(decision_.holders, id());
   if (!loading) return actions;
   actions.push_back(AdoptCopy{StateId{view, decision_.base->step}});
   StartRun(actions);
@@ -197,16 +206,15 @@ Actions Member::OnLoaded(ViewNumber view) {
 
 void Member::StartRun(Actions& actions) {
   const std::int64_t step = decision_.base ? decision_.base->step : 0;
-  state_ = StateId{installed_->number, step};
+  state_ = StateId{number(), step};
   agreed_ = decision_.agreed;
   wanted_settings_.erase(wanted_settings_.begin(),
                          wanted_settings_.upper_bound(agreed_.settings.generation));
   settled_step_ = decision_.from_checkpoint ? step : std::min(settled_step_, step);
   phase_ = Phase::kRun;
   final_committed_ = false;
-  if (Contains(decision_.holders, options_.id) && !decision_.copiers.empty()) {
-    actions.push_back(
-        ServeState{installed_->number, *decision_.base, decision_.holders, decision_.copiers});
+  if (Contains(decision_.holders, id()) && !decision_.copiers.empty()) {
+    actions.push_back(ServeState{number(), *decision_.base, decision_.holders, decision_.copiers});
   }
   base_step_ = step;
   if (Halted()) Snap(/*settled=*/false, actions);
@@ -220,14 +228,14 @@ ControlWord Member::NextControlWord() {
   word.checkpoint_turn = std::max(wanted_turn_, agreed_.checkpoint_turn);
   word.settings_generation =
       wanted_settings_.empty() ? agreed_.settings.generation : wanted_settings_.rbegin()->first;
-  word.stop = leaving_ ? 1 : 0;
+  word.stop = session_.leaving() ? 1 : 0;
   return word;
 }
 
 bool Member::Accepts(const Reduction& reduction) const {
   if (!state_ || reduction.step != state_->step + 1) return false;
-  if (phase_ == Phase::kRun && reduction.view == installed_->number) return true;
-  return !options_.rules.halt_first && reduction.view == previous_ && reduction.view != 0;
+  if (phase_ == Phase::kRun && reduction.view == number()) return true;
+  return !rules().halt_first && reduction.view == previous_ && reduction.view != 0;
 }
 
 Actions Member::OnReduced(const Reduction& reduction) {
@@ -247,9 +255,9 @@ Actions Member::OnReduced(const Reduction& reduction) {
   CommitIfDue(actions);
   if (phase_ != Phase::kRun) return actions;  // only where a rule is switched off
 
-  ActOnSettings(AgreedNumber(reduction.min.settings_generation, reduction.max.settings_generation,
-                             options_.rules),
-                actions);
+  ActOnSettings(
+      AgreedNumber(reduction.min.settings_generation, reduction.max.settings_generation, rules()),
+      actions);
   ActOnTurnAndStop(reduction, actions);
   if (reduction.empty && (Halted() || !was_halted)) {
     phase_ = Phase::kDone;
@@ -260,8 +268,8 @@ Actions Member::OnReduced(const Reduction& reduction) {
     actions.push_back(Run{*state_, Halted(), agreed_.settings});
   }
   if (!std::exchange(stepped_, true)) actions.push_back(SendReport{});
-  ActOnCandidate(static_cast<ViewNumber>(AgreedNumber(reduction.min.candidate,
-                                                      reduction.max.candidate, options_.rules)),
+  ActOnCandidate(static_cast<ViewNumber>(
+                     AgreedNumber(reduction.min.candidate, reduction.max.candidate, rules())),
                  actions);
   return actions;
 }
@@ -276,8 +284,8 @@ void Member::ActOnSettings(std::int64_t generation, Actions& actions) {
 
 void Member::ActOnTurnAndStop(const Reduction& reduction, Actions& actions) {
   const std::int64_t turn =
-      AgreedNumber(reduction.min.checkpoint_turn, reduction.max.checkpoint_turn, options_.rules);
-  if (AgreedNumber(reduction.min.stop, reduction.max.stop, options_.rules) == 1) stopping_ = true;
+      AgreedNumber(reduction.min.checkpoint_turn, reduction.max.checkpoint_turn, rules());
+  if (AgreedNumber(reduction.min.stop, reduction.max.stop, rules()) == 1) stopping_ = true;
   if (turn <= agreed_.checkpoint_turn) return;
   agreed_.checkpoint_turn = turn;
   if (!Halted()) Snap(/*settled=*/reduction.empty, actions);
@@ -297,8 +305,8 @@ void Member::ActOnCandidate(ViewNumber number, Actions& actions) {
   if (candidate != candidates_.end()) {
     const View view = candidate->second;
     Install(view, /*planned=*/true, actions);
-  } else if (!options_.rules.min_equals_max && number > fence_) {
-    fence_ = number;
+  } else if (!rules().min_equals_max && number > fence()) {
+    session_.Fence(number);
     phase_ = Phase::kLinger;
   }
 }
@@ -306,9 +314,9 @@ void Member::ActOnCandidate(ViewNumber number, Actions& actions) {
 Actions Member::OnBroken(ViewNumber view, const std::vector<MemberId>& unreachable) {
   Actions actions;
   const bool active = phase_ == Phase::kSync || phase_ == Phase::kCopy || phase_ == Phase::kRun;
-  if (!active || installed_->number != view) return actions;
+  if (!active || number() != view) return actions;
   phase_ = Phase::kAborted;
-  unreachable_ = unreachable;
+  session_.SetUnreachable(unreachable);
   actions.push_back(AbortView{view});
   actions.push_back(SendReport{});
   return actions;
@@ -323,7 +331,7 @@ Actions Member::OnCheckpointWritten(const StateId& id) {
 
 void Member::CommitIfDue(Actions& actions) {
   if (!snapshot_ || snapshot_->committing || !snapshot_->written) return;
-  if (!snapshot_->settled && options_.rules.checkpoint_only_settled) return;
+  if (!snapshot_->settled && rules().checkpoint_only_settled) return;
   snapshot_->committing = true;
   actions.push_back(CommitCheckpoint{snapshot_->id});
 }
@@ -340,13 +348,12 @@ Actions Member::OnCheckpointCommitted(const StateId& id) {
 }
 
 void Member::ExitIfStopped(Actions& actions) {
-  if (leaving_ && Stopped()) actions.push_back(Exit{"asked to stop; the state is saved"});
+  if (session_.leaving() && Stopped()) actions.push_back(Exit{"asked to stop; the state is saved"});
 }
 
 Actions Member::OnTerminate() {
   Actions actions;
-  if (leaving_) return actions;
-  leaving_ = true;
+  if (!session_.Leave()) return actions;
   actions.push_back(SendReport{});
   const bool saved = phase_ == Phase::kDone && (!Halted() || final_committed_);
   const bool useless = phase_ == Phase::kOut && !state_;
@@ -354,22 +361,17 @@ Actions Member::OnTerminate() {
   return actions;
 }
 
-Actions Member::OnGraceOver() { return {Exit{"the grace period is over"}}; }
+Actions Member::OnGraceOver() {
+  session_.End("the grace period is over");
+  return {Exit{session_.exit()}};
+}
 
 Report Member::MakeReport() const {
-  Report report;
-  report.id = options_.id;
-  report.highest_incarnation = highest_incarnation_;
-  report.fence = fence_;
-  report.installed = installed_;
+  Report report = session_.MakeReport();
   if (!candidates_.empty()) report.candidate = candidates_.rbegin()->second;
   report.state = state_;
   report.phase = phase_;
   report.settled_step = settled_step_;
-  report.unreachable = unreachable_;
-  report.leaving = leaving_;
-  report.last_exit = options_.last_exit;
-  report.numeric_identity = options_.numeric_identity;
   report.training = training_;
   report.settings_generation = agreed_.settings.generation;
   report.checkpoint_turn = committed_turn_;

@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member's side of the membership protocol (rules W1 to W9 of docs/design/protocol.md), as a pure
+// A worker's side of the membership protocol (rules W1 to W9 of docs/design/protocol.md), as a pure
 // machine: events go in, actions come out, and nothing here knows of threads, clocks or sockets. It
 // is the same object in a worker and in the deterministic simulation.
+//
+// A worker that is in a replica group of the view holds that group's state: it starts the view with
+// a sync round, and steps are applied as the machine says. A worker that is in no group is a client
+// of parameter servers: it only enters the view (OpenMesh, then OnEntered), obeys settings when it
+// hears them, and runs until the next view.
 //
 // How a step loop uses it: hold one Member under a mutex; feed it every directive, sync id,
 // completed reduction and broken link; carry out the actions it returns IN ORDER on the loop's own
@@ -25,7 +30,7 @@
 #include <variant>
 #include <vector>
 
-#include "trainer/membership/rules.h"
+#include "trainer/membership/session.h"
 #include "trainer/membership/sync_round.h"
 #include "trainer/membership/types.h"
 
@@ -43,7 +48,8 @@ struct Fence {
 struct AbortView {
   ViewNumber view = 0;
 };
-// Connect to the members of the view (accept from them): the sync round begins. Failure: OnBroken.
+// Connect to the members of the view (accept from them): the sync round begins, or, for whoever is
+// in no group, OnEntered answers when it can work. Failure: OnBroken.
 struct OpenMesh {
   View view;
 };
@@ -149,20 +155,17 @@ struct Reduction {
 // Thread-compatible.
 class Member {
  public:
-  struct Options {
-    MemberId id;
-    std::string numeric_identity;
-    std::optional<LastExit> last_exit;
-    Rules rules;
-  };
+  using Options = Session::Options;
 
-  explicit Member(Options options);
+  explicit Member(Options options) : session_(std::move(options)) {}
 
   // From the coordinator's stream. A directive of a lower incarnation than one seen is ignored;
   // answer it with a report and hang up if highest_incarnation() is above the directive's.
   Actions OnDirective(const Directive& directive);
   // Answers FindCheckpoint.
   Actions OnCheckpointFound(ViewNumber view, const std::optional<CheckpointOffer>& offer);
+  // Answers OpenMesh, of whoever is in no group: the servers have welcomed this client.
+  Actions OnEntered(ViewNumber view);
   // From a peer in the sync round. Of a view above mine it is kept until I install that view.
   Actions OnSyncId(const SyncId& sync_id);
   // CopyState is whole and verified in staging.
@@ -192,9 +195,10 @@ class Member {
   Phase phase() const { return phase_; }
   const std::optional<StateId>& state() const { return state_; }
   // The installed view, or null.
-  const View* view() const { return installed_ ? &*installed_ : nullptr; }
-  std::uint64_t highest_incarnation() const { return highest_incarnation_; }
-  ViewNumber fence() const { return fence_; }
+  const View* view() const { return session_.view(); }
+  std::uint64_t highest_incarnation() const { return session_.highest_incarnation(); }
+  ViewNumber fence() const { return session_.fence(); }
+  bool leaving() const { return session_.leaving(); }
   const Agreed& agreed() const { return agreed_; }
 
  private:
@@ -206,9 +210,15 @@ class Member {
     bool committing = false;
   };
 
-  // Of the installed view: all members hold the whole state.
-  const ReplicaGroup& group() const { return installed_->groups.front(); }
+  const MemberId& id() const { return session_.id(); }
+  const Rules& rules() const { return session_.rules(); }
+  // Of the installed view, which there must be: its number, and the group that this worker is in.
+  ViewNumber number() const { return session_.view()->number; }
+  const ReplicaGroup* group() const { return session_.view()->GroupOf(id()); }
+  // In the installed view, and in none of its groups.
+  bool IsClient() const;
   void TakeSettings(const Settings& settings);
+  void ObeyAsClient(Actions& actions);
   void OnView(const View& view, Actions& actions);
   void Install(const View& view, bool planned, Actions& actions);
   void DropUnsettledSnapshot(Actions& actions);
@@ -226,16 +236,12 @@ class Member {
   bool Halted() const { return agreed_.settings.halt || stopping_; }
   bool Stopped() const { return phase_ == Phase::kDone && Halted() && final_committed_; }
 
-  Options options_;
-  std::uint64_t highest_incarnation_ = 0;
-  ViewNumber fence_ = 0;
-  std::optional<View> installed_;
+  Session session_;
   std::map<ViewNumber, View> candidates_;  // prepared in the installed view
   std::optional<StateId> state_;
   Agreed agreed_;
   Phase phase_ = Phase::kOut;
   std::int64_t settled_step_ = -1;
-  std::vector<MemberId> unreachable_;
 
   std::map<ViewNumber, std::map<MemberId, SyncId>> sync_ids_;  // of the installed and later views
   SyncDecision decision_;                                      // of the installed view
@@ -249,8 +255,7 @@ class Member {
   std::int64_t wanted_turn_ = 0;
   std::int64_t base_step_ = -1;  // where this view's sync round ended
   bool stepped_ = false;         // has completed a reduction in this view
-  bool leaving_ = false;
-  bool stopping_ = false;  // all members of this view leave
+  bool stopping_ = false;        // all members of this view leave
   Training training_;
 };
 

@@ -22,6 +22,12 @@ int View::RankOf(const MemberId& id) const {
   return member == nullptr ? -1 : static_cast<int>(member - members.data());
 }
 
+const ReplicaGroup* View::GroupOf(const MemberId& id) const {
+  const auto found =
+      std::find_if(groups.begin(), groups.end(), [&](const auto& group) { return group.Has(id); });
+  return found == groups.end() ? nullptr : &*found;
+}
+
 std::span<const ViewMember> View::servers() const {
   const auto end = std::find_if(members.begin(), members.end(),
                                 [](const auto& one) { return one.role != Role::kServer; });

@@ -94,6 +94,8 @@ struct View {
   int RankOf(const MemberId& id) const;
   const ViewMember* Find(const MemberId& id) const;
   bool Has(const MemberId& id) const { return RankOf(id) >= 0; }
+  // The first group that `id` is in; null: it is in none, as a client of parameter servers.
+  const ReplicaGroup* GroupOf(const MemberId& id) const;
   std::span<const ViewMember> servers() const;
   std::span<const ViewMember> workers() const;
   // Some group starts from what its members can restore.

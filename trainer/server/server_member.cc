@@ -31,12 +31,10 @@ int KeepOf(const v1alpha1::TrainingJobSpec& spec, const membership::Settings& se
 ServerDirective Convert(const membership::Directive& from,
                         const v1alpha1::ParameterServerDirective& more, int keep) {
   ServerDirective to;
-  to.incarnation = from.incarnation;
   to.view = from.view;
   for (const std::int64_t slot : more.fetch_ahead()) {
     if (slot >= 0) to.fetch_ahead.push_back(static_cast<std::size_t>(slot));
   }
-  to.released = from.released;
   to.checkpoint_turn = from.checkpoint_turn;
   to.keep_snapshots = std::max(1, keep);
   return to;
@@ -45,7 +43,10 @@ ServerDirective Convert(const membership::Directive& from,
 }  // namespace
 
 ServerMember::ServerMember(ServerConfig config, ServerParts parts)
-    : config_(std::move(config)), parts_(std::move(parts)), metrics_(parts_.registry) {}
+    : config_(std::move(config)),
+      parts_(std::move(parts)),
+      metrics_(parts_.registry),
+      session_({.id = config_.self, .last_exit = config_.last_exit}) {}
 
 ServerMember::~ServerMember() = default;
 
@@ -74,8 +75,8 @@ absl::Status ServerMember::Run() {
   std::optional<Layout> layout;
   {
     const sync::MutexLock lock(mutex_);
-    while (!ended_ && !layout_) changed_.Wait(mutex_);
-    if (ended_) return absl::OkStatus();
+    while (session_.exit().empty() && !layout_) changed_.Wait(mutex_);
+    if (!session_.exit().empty()) return absl::OkStatus();
     layout = layout_;
   }
   absl::StatusOr<std::shared_ptr<SlotServer>> made = MakeServer(*layout);
@@ -93,7 +94,7 @@ absl::Status ServerMember::Run() {
     const sync::MutexLock lock(mutex_);
     server_ = *made;
     newest = newest_;
-    if (ended_) return absl::OkStatus();
+    if (!session_.exit().empty()) return absl::OkStatus();
   }
   (*made)->OnDirective(newest);
   parts_.poke();
@@ -110,65 +111,73 @@ void ServerMember::OnDirective(const membership::Directive& directive) {
   std::shared_ptr<SlotServer> server;
   {
     const sync::MutexLock lock(mutex_);
-    if (directive.incarnation < incarnation_) return;
-    incarnation_ = directive.incarnation;
+    if (session_.OnDirective(directive) == membership::Session::Heard::kStale) return;
     if (more.has_layout()) {
       const Layout layout = parameter_server::FromProto(more.layout());
       if (!layout_) layout_ = layout;
       // Its views are of other tables than these.
       if (*layout_ != layout) mine.view.reset();
     }
+    if (mine.view && session_.MayEnter(*mine.view)) {
+      session_.Enter(*mine.view);
+    } else {
+      mine.view = newest_.view;
+    }
     settings_generation_ = std::max(settings_generation_, directive.settings.generation);
     newest_ = mine;
     server = server_;
     changed_.NotifyAll();
   }
-  if (directive.finished) return End("training has finished");
-  if (directive.superseded) return End("a newer process of this pod has reported");
-  if (directive.released) return End("released: the others go on without me");
+  End();
   if (server) server->OnDirective(mine);
 }
 
-void ServerMember::End(std::string_view why) {
+// If the session says that this process is to end.
+void ServerMember::End() {
   std::shared_ptr<SlotServer> server;
   {
     const sync::MutexLock lock(mutex_);
-    if (std::exchange(ended_, true)) return;
+    if (session_.exit().empty() || std::exchange(ended_, true)) return;
+    log::Info("this process ends", {{"why", session_.exit()}});
     server = server_;
     changed_.NotifyAll();
   }
-  log::Info("this process ends", {{"why", why}});
   if (server) server->Stop();
 }
 
 void ServerMember::Terminate() {
-  bool useless = false;
   {
     const sync::MutexLock lock(mutex_);
-    leaving_ = true;
-    useless = server_ == nullptr;
+    session_.Leave();
+    if (server_ == nullptr) session_.End("asked to stop; nobody needs me");
   }
   parts_.poke();
-  if (useless) End("asked to stop; nobody needs me");
+  End();
 }
 
-void ServerMember::GraceOver() { End("the grace period is over"); }
+void ServerMember::GraceOver() {
+  {
+    const sync::MutexLock lock(mutex_);
+    session_.End("the grace period is over");
+  }
+  End();
+}
 
 membership::Report ServerMember::MakeReport() const {
   membership::Report report;
-  report.id = config_.self;
-  report.last_exit = config_.last_exit;
   v1alpha1::ParameterServerReport more;
   std::shared_ptr<SlotServer> server;
   {
     const sync::MutexLock lock(mutex_);
-    report.highest_incarnation = incarnation_;
-    report.leaving = leaving_;
+    report = session_.MakeReport();
     report.settings_generation = settings_generation_;
     report.training.failure = failure_;
     server = server_;
     if (server && layout_) parameter_server::Put(*layout_, *more.mutable_layout());
   }
+  // What the serving thread has not yet fenced is not installed.
+  report.installed.reset();
+  report.fence = 0;
   if (server) {
     const ServerReport from = server->Report();
     report.phase = from.phase;

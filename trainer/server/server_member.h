@@ -19,7 +19,7 @@
 #include "common/storage/blob_store.h"
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/membership/types.h"
+#include "trainer/membership/session.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/server/server_metrics.h"
 #include "trainer/server/slot_server.h"
@@ -66,7 +66,7 @@ class ServerMember {
   absl::StatusOr<std::shared_ptr<SlotServer>> MakeServer(const parameter_server::Layout& layout);
   void Watch(const parameter_server::ServerLoop& loop);
   void FillCheckpoint(const ServerReport& from, membership::Report& to) const;
-  void End(std::string_view why);
+  void End();
 
   const ServerConfig config_;
   const ServerParts parts_;
@@ -76,12 +76,11 @@ class ServerMember {
 
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
-  std::uint64_t incarnation_ ABSL_GUARDED_BY(mutex_) = 0;
+  membership::Session session_ ABSL_GUARDED_BY(mutex_);
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::optional<parameter_server::Layout> layout_ ABSL_GUARDED_BY(mutex_);
   ServerDirective newest_ ABSL_GUARDED_BY(mutex_);
   std::int64_t settings_generation_ ABSL_GUARDED_BY(mutex_) = 0;
-  bool leaving_ ABSL_GUARDED_BY(mutex_) = false;
-  bool ended_ ABSL_GUARDED_BY(mutex_) = false;
   std::string failure_ ABSL_GUARDED_BY(mutex_);
   std::shared_ptr<SlotServer> server_ ABSL_GUARDED_BY(mutex_);
 };

@@ -32,21 +32,15 @@ SlotServer::SlotServer(Options options, transport::Transport& transport, SlotSna
   Tell(/*broken=*/false);
 }
 
-// Directives of a coordinator that was replaced are refused; views only go up.
 void SlotServer::OnDirective(const ServerDirective& directive) {
   const sync::MutexLock lock(mutex_);
-  if (directive.incarnation < report_.incarnation) return;
-  report_.incarnation = directive.incarnation;
-  const std::uint64_t known = directive_.view ? directive_.view->number : 0;
+  const membership::ViewNumber known = directive_.view ? directive_.view->number : 0;
   std::optional<membership::View> view = std::move(directive_.view);
-  const bool newer = directive.view && directive.view->number > known &&
-                     membership::IncarnationOf(directive.view->number) >= directive.incarnation;
+  const bool newer = directive.view && directive.view->number > known;
   directive_ = directive;
   if (!newer) directive_.view = std::move(view);
   changed_.NotifyAll();
-  if ((newer || directive.released) && interrupt_) {
-    interrupt_(absl::AbortedError("a newer view has begun"));
-  }
+  if (newer && interrupt_) interrupt_(absl::AbortedError("a newer view has begun"));
 }
 
 ServerReport SlotServer::Report() const {
@@ -67,11 +61,10 @@ absl::Status SlotServer::Run() {
     {
       const sync::MutexLock lock(mutex_);
       const std::uint64_t done = installed_ ? installed_->number : 0;
-      while (!stopped_ && !directive_.released &&
-             (!directive_.view || directive_.view->number <= done)) {
+      while (!stopped_ && (!directive_.view || directive_.view->number <= done)) {
         changed_.Wait(mutex_);
       }
-      if (stopped_ || directive_.released) return absl::OkStatus();
+      if (stopped_) return absl::OkStatus();
       installed_ = directive_.view;
       interrupt_ = [&ended](const absl::Status& reason) { ended.Cancel(reason); };
     }

@@ -30,19 +30,16 @@
 
 namespace starling::server {
 
-// From the coordinator: the whole of what a server is to know.
+// From the coordinator that this process obeys: the whole of what a server is to know.
 struct ServerDirective {
-  std::uint64_t incarnation = 0;
   std::optional<membership::View> view;
   std::vector<std::size_t> fetch_ahead;
-  bool released = false;
   std::int64_t checkpoint_turn = 0;
   int keep_snapshots = 3;
 };
 
 // To the coordinator: the whole of what a server knows.
 struct ServerReport {
-  std::uint64_t incarnation = 0;  // of the coordinators that it has heard of, the highest
   std::optional<membership::View> installed;
   bool broken = false;                            // the installed view's links have ended
   std::vector<membership::MemberId> unreachable;  // of that view
@@ -83,7 +80,7 @@ class SlotServer {
   void OnDirective(const ServerDirective& directive);
   ServerReport Report() const;
 
-  // Serves until it is released (OK), stopped (OK) or made to fail (CANCELLED).
+  // Serves until it is stopped (OK) or made to fail (CANCELLED).
   absl::Status Run();
   void Stop();
 

@@ -190,10 +190,10 @@ class Flock {
       }
     }
     for (auto& [id, server] : servers_) {
-      if (plan_->Released(id)) released_.insert(id);
+      if (plan_->Released(id) && released_.insert(id).second) server->machine->Stop();
       server->machine->OnDirective(
-          {1, plan_->newest().number == 0 ? std::nullopt : std::optional(plan_->newest()),
-           plan_->FetchAhead(id), plan_->Released(id), CheckpointTurn(), 2});
+          {plan_->newest().number == 0 ? std::nullopt : std::optional(plan_->newest()),
+           plan_->FetchAhead(id), CheckpointTurn(), 2});
     }
     if (view) {
       ++views_;
