@@ -101,10 +101,10 @@ def course(home):
     for path in glob.glob(f"{home.home}/jobs/default/{NAME}-*/pods/{NAME}-worker-*/log"):
         for text in home_module.read(path).splitlines():
             line = json.loads(text) if text.startswith("{") else {}
-            if line.get("msg") not in ("leases begin", "validated"):
+            if line.get("msg") not in ("steps begin", "validated"):
                 continue
             at = datetime.datetime.fromisoformat(line["ts"].replace("Z", "+00:00")).timestamp()
-            if line["msg"] == "leases begin":
+            if line["msg"] == "steps begin":
                 first = min(first, at)
             else:
                 metrics = dict(metric.split("=") for metric in line["metrics"].split())

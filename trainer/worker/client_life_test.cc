@@ -11,7 +11,7 @@
 #include "trainer/testing/sparse_job.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/testing/visit_job.h"
-#include "trainer/worker/client_worker.h"
+#include "trainer/worker/worker.h"
 
 namespace starling::worker {
 namespace {

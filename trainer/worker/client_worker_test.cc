@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whole jobs with parameter servers, in one process, under every consistency model: each sample is
 // used once an epoch whoever dies, each step is the average of its pushes, and bounds hold.
-#include "trainer/worker/client_worker.h"
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +8,7 @@
 #include <set>
 
 #include "trainer/testing/visit_job.h"
+#include "trainer/worker/worker.h"
 
 namespace starling::worker {
 namespace {

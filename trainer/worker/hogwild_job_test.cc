@@ -2,7 +2,7 @@
 // Whole jobs in one process whose workers have several threads each: nothing that any thread adds
 // is lost or added twice, whoever dies, and the model is as good as that of one thread.
 #include "trainer/testing/sparse_job.h"
-#include "trainer/worker/client_worker.h"
+#include "trainer/worker/worker.h"
 
 namespace starling::worker {
 namespace {

@@ -43,9 +43,8 @@ void MemberShell::Deliver(const Event& event) {
   }
 }
 
-std::optional<Action> MemberShell::Next(bool wait) {
-  sync::MutexLock lock(mutex_);
-  while (wait && queue_.empty()) arrived_.Wait(mutex_);
+std::optional<Action> MemberShell::Next() {
+  const sync::MutexLock lock(mutex_);
   if (queue_.empty()) return std::nullopt;
   Action action = std::move(queue_.front());
   queue_.pop_front();
@@ -53,13 +52,29 @@ std::optional<Action> MemberShell::Next(bool wait) {
 }
 
 bool MemberShell::WaitForAction(absl::Duration timeout) {
-  sync::MutexLock lock(mutex_);
   const net::Deadline deadline = net::Deadline::After(timeout);
+  const sync::MutexLock lock(mutex_);
   while (queue_.empty()) {
     if (deadline.Expired()) return false;
     arrived_.WaitFor(mutex_, deadline.Remaining());
   }
   return true;
+}
+
+bool MemberShell::WaitForNews(absl::Duration timeout) {
+  const net::Deadline deadline = net::Deadline::After(timeout);
+  const sync::MutexLock lock(mutex_);
+  while (queue_.empty() && !nudged_ && !deadline.Expired()) {
+    arrived_.WaitFor(mutex_, deadline.Remaining());
+  }
+  nudged_ = false;
+  return !queue_.empty();
+}
+
+void MemberShell::Nudge() {
+  const sync::MutexLock lock(mutex_);
+  nudged_ = true;
+  arrived_.NotifyAll();
 }
 
 membership::ControlWord MemberShell::NextControlWord() {

@@ -2,10 +2,10 @@
 // The thread-safe shell around the pure membership machine.
 //
 // Events come from two sides: directives from the control service's threads, everything else from
-// the step loop. Actions wait in one queue for the step loop, in order. Three kinds cannot wait,
-// because the loop may be blocked in a collective: an unplanned Fence, AbortView and SendReport are
-// carried out at once by whoever brought the event (an AbortView also goes through the queue, so
-// that the loop drops what belongs to the view).
+// the training loop. Actions wait in one queue for the training loop, in order. Three kinds cannot
+// wait, because the loop may be blocked in a collective: an unplanned Fence, AbortView and
+// SendReport are carried out at once by whoever brought the event (an AbortView also goes through
+// the queue, so that the loop drops what belongs to the view).
 #pragma once
 
 #include <deque>
@@ -36,10 +36,14 @@ class MemberShell {
   // Lets the machine take an event.
   void Deliver(const Event& event);
 
-  // The next action for the loop. With `wait`, blocks until there is one.
-  std::optional<membership::Action> Next(bool wait);
+  // The next action for the loop, if there is one.
+  std::optional<membership::Action> Next();
   // Until an action is there, or `timeout` passed. True if one is.
   bool WaitForAction(absl::Duration timeout);
+  // The same, and until Nudge was called: once for each call, also for one before this.
+  bool WaitForNews(absl::Duration timeout);
+  // Something else has changed that the loop waits for.
+  void Nudge();
 
   // Reads from the machine.
   template <typename Read>
@@ -55,6 +59,7 @@ class MemberShell {
   sync::Condition arrived_;
   membership::Member machine_ ABSL_GUARDED_BY(mutex_);
   std::deque<membership::Action> queue_ ABSL_GUARDED_BY(mutex_);
+  bool nudged_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace starling::worker

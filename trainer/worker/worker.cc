@@ -2,17 +2,134 @@
 #include "trainer/worker/worker.h"
 
 #include <utility>
+#include <variant>
 
-#include "trainer/worker/client_worker.h"
-#include "trainer/worker/peer_worker.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
+#include "trainer/parameter_server/job_tables.h"
+#include "trainer/worker/leases.h"
+#include "trainer/worker/lockstep.h"
+#include "trainer/worker/training_loop.h"
 
 namespace starling::worker {
+namespace {
+
+// What must be equal at all workers: the data always, the arithmetic where bits must agree.
+std::string IdentityOf(const WorkerConfig& config, const workload::Declaration& declared) {
+  const std::string data = absl::StrCat("data=", declared.data_digest.substr(0, 16));
+  return config.spec.reproducible() ? absl::StrCat(declared.numeric_identity, " ", data) : data;
+}
+
+absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& context) {
+  if (context.spec().exchange().has_parameter_server()) return Leases::Create(context);
+  return Lockstep::Create(context);
+}
+
+}  // namespace
+
+struct Worker::State {
+  State(WorkerConfig config_in, WorkerParts parts_in);
+
+  const WorkerConfig config;
+  const WorkerParts parts;
+  const data::Batches batches;
+  Stopwatch stopwatch;
+  TrainingBoard board;
+  WorkerMetrics metrics;
+  StepFiles step_files;
+  ViewLinks links;
+  MemberShell shell;
+  Progress progress;
+  const Context context;
+  std::unique_ptr<WorkSource> source;
+};
+
+Worker::State::State(WorkerConfig config_in, WorkerParts parts_in)
+    : config(std::move(config_in)),
+      parts(std::move(parts_in)),
+      batches(parts.workload.declaration().samples, parameter_server::SamplesPerStep(config.spec),
+              static_cast<std::uint64_t>(config.spec.seed())),
+      stopwatch(parts.clock),
+      board(parts.clock, stopwatch),
+      metrics(parts.registry),
+      step_files(config.progress_file, config.step_log),
+      links(parts.transport),
+      shell({.id = config.self,
+             .numeric_identity = IdentityOf(config, parts.workload.declaration()),
+             .last_exit = config.last_exit},
+            {.fence = [this](membership::ViewNumber view) { links.Fence(view); },
+             .abort_view = [this](membership::ViewNumber view) { links.Abort(view); },
+             .report = parts.poke,
+             .stop = [this] { links.Stop(); }}),
+      progress({.spec = config.spec,
+                .job_dir = config.job_dir,
+                .batches = batches,
+                .names = parts.workload.declaration().metrics,
+                .board = board,
+                .step_files = step_files,
+                .metrics = metrics,
+                .clock = parts.clock,
+                .report = parts.poke}),
+      context{.config = config,
+              .parts = parts,
+              .batches = batches,
+              .shell = shell,
+              .links = links,
+              .board = board,
+              .stopwatch = stopwatch,
+              .metrics = metrics,
+              .progress = progress} {}
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerConfig config, WorkerParts parts) {
-  if (config.spec.exchange().has_parameter_server()) {
-    return ClientWorker::Create(std::move(config), std::move(parts));
+  RETURN_IF_ERROR(CheckTarget(config.spec.stop(), parts.workload.declaration().metrics));
+  auto state = std::make_unique<State>(std::move(config), std::move(parts));
+  ASSIGN_OR_RETURN(state->source, MakeWorkSource(state->context));
+  return std::unique_ptr<Worker>(new Worker(std::move(state)));
+}
+
+Worker::Worker(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Worker::~Worker() = default;
+
+absl::Status Worker::Run() { return TrainingLoop(state_->context, *state_->source).Run(); }
+
+void Worker::OnDirective(const membership::Directive& directive) {
+  state_->shell.Deliver(
+      [&](membership::Member& machine) { return machine.OnDirective(directive); });
+  const auto [taken, installed] = state_->shell.Ask([&](const membership::Member& machine) {
+    const membership::View* view = machine.view();
+    return std::pair(directive.incarnation == machine.highest_incarnation(),
+                     view == nullptr ? membership::ViewNumber{0} : view->number);
+  });
+  if (taken) state_->source->Hear(directive, installed);
+}
+
+membership::Report Worker::MakeReport() const {
+  const transport::Traffic total = state_->parts.transport.ledger().Total();
+  state_->metrics.bytes_sent.Set(static_cast<double>(total.payload_sent + total.header_sent));
+  state_->metrics.bytes_received.Set(
+      static_cast<double>(total.payload_received + total.header_received));
+  membership::Report report =
+      state_->shell.Ask([](const membership::Member& machine) { return machine.MakeReport(); });
+  state_->source->Fill(report);
+  // What the machine has heard of stands on the board already, so that is read last: whoever says
+  // that it has stopped names the checkpoint of it.
+  report.training = state_->board.Read();
+  return report;
+}
+
+void Worker::Terminate() {
+  state_->shell.Deliver([](membership::Member& machine) { return machine.OnTerminate(); });
+}
+
+void Worker::GraceOver() {
+  state_->shell.Deliver([](membership::Member& machine) { return machine.OnGraceOver(); });
+}
+
+void Worker::WaitForExit(absl::Duration timeout) {
+  const net::Deadline deadline = net::Deadline::After(timeout);
+  while (state_->shell.WaitForAction(deadline.Remaining())) {
+    if (std::holds_alternative<membership::Exit>(*state_->shell.Next())) return;
   }
-  return PeerWorker::Create(std::move(config), std::move(parts));
 }
 
 }  // namespace starling::worker

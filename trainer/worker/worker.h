@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A worker without its surroundings: membership, exchange and loop put together over a workload, a
-// transport and a storage that are handed in. There are two kinds; to add one:
-// implement Worker, a line in Create.
+// A worker without its surroundings: membership machine, source of work and loop put together over
+// a workload, a transport and a storage that are handed in.
 //
 // main.cc gives it the job's workload, TCP and a disk; tests give it a tiny one and peers in one
-// process.
+// process. What differs between jobs is where the work comes from (work_source.h).
 #pragma once
 
 #include <functional>
@@ -48,21 +47,27 @@ struct WorkerParts {
 // Thread-safe, except Run.
 class Worker {
  public:
-  // The kind that spec.exchange asks for: one that holds the whole state and reduces gradients with
-  // its peers (peer_worker.h), or a client of parameter servers (client_worker.h).
+  // INVALID_ARGUMENT when spec and workload do not fit.
   static absl::StatusOr<std::unique_ptr<Worker>> Create(WorkerConfig config, WorkerParts parts);
-  virtual ~Worker() = default;
+  ~Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
 
   // Trains until the coordinator lets go (OK) or training cannot go on; then the report says why.
-  virtual absl::Status Run() = 0;
+  absl::Status Run();
 
-  virtual void OnDirective(const membership::Directive& directive) = 0;
-  virtual membership::Report MakeReport() const = 0;
+  void OnDirective(const membership::Directive& directive);
+  membership::Report MakeReport() const;
   // Leave in an orderly way, or at once.
-  virtual void Terminate() = 0;
-  virtual void GraceOver() = 0;
+  void Terminate();
+  void GraceOver();
   // After a failed Run: until the coordinator or a signal ends this process, or `timeout`.
-  virtual void WaitForExit(absl::Duration timeout) = 0;
+  void WaitForExit(absl::Duration timeout);
+
+ private:
+  struct State;
+  explicit Worker(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 }  // namespace starling::worker

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/leases.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "api/spec/consistency.h"
+#include "common/bytes/bytes.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "trainer/worker/result.h"
+#include "trainer/worker/validation.h"
+
+namespace starling::worker {
+namespace {
+
+using consistency::LeaseRun;
+
+// How often a worker that waits looks at its links.
+constexpr absl::Duration kLook = absl::Milliseconds(2);
+// After so long without a lease others do not wait for this worker any more.
+constexpr absl::Duration kRestAfter = absl::Milliseconds(10);
+// How often the course on the servers is looked at, to tell it.
+constexpr absl::Duration kAskEvery = absl::Seconds(1);
+constexpr double kSmoothing = 0.1;
+
+// Workers with another one would push gradients of another model or of other samples.
+parameter_server::Layout LayoutOf(workload::Workload& workload) {
+  const workload::Declaration& declared = workload.declaration();
+  std::string names;
+  for (const engine::Tensor& tensor : declared.tensors) {
+    absl::StrAppend(&names, tensor.name, "[", absl::StrJoin(tensor.shape, ","), "];");
+  }
+  bytes::Sha256 digest;
+  digest.Update(bytes::View(names));
+  return {.parameters = static_cast<std::int64_t>(workload.parameters().size()),
+          .samples = declared.samples,
+          .fingerprint = absl::StrCat("model=", bytes::ToHex(digest.Finish()).substr(0, 16),
+                                      " data=", declared.data_digest.substr(0, 16)),
+          .sparse = workload.sparse() != nullptr};
+}
+
+std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
+    const parameter_server::JobTables& tables) {
+  std::vector<std::optional<parameter_server::Reduction>> reductions;
+  for (const auto& slot : tables.slots) {
+    reductions.push_back(parameter_server::ReductionOf(slot));
+  }
+  return reductions;
+}
+
+void Smooth(const Values& newest, std::optional<Values>& smoothed) {
+  if (!smoothed) smoothed = newest;
+  for (std::size_t i = 0; i < newest.size(); ++i) {
+    (*smoothed)[i] += kSmoothing * (newest[i] - (*smoothed)[i]);
+  }
+}
+
+// Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
+// waits for its own push is kept from its next lease.
+client::SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
+  if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
+  return {absl::Milliseconds(5), absl::Milliseconds(250)};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkSource>> Leases::Create(const Context& context) {
+  const parameter_server::Layout layout = LayoutOf(context.parts.workload);
+  ASSIGN_OR_RETURN(parameter_server::JobTables tables,
+                   parameter_server::TablesOf(context.spec(), layout));
+  return std::unique_ptr<WorkSource>(new Leases(context, layout, std::move(tables)));
+}
+
+Leases::Leases(const Context& context, const parameter_server::Layout& layout,
+               parameter_server::JobTables tables)
+    : context_(context),
+      tables_(std::move(tables)),
+      topology_(parameter_server::TopologyOf(context.spec())),
+      queue_({.id = context.config.self, .layout = layout}),
+      pipe_(context.config.self, tables_.slots.size(), PatienceOf(context.spec()),
+            parameter_server::NamesRows(context.spec(), layout.sparse)),
+      work_({.spec = context.spec(),
+             .workload = context.parts.workload,
+             .batches = context.batches,
+             .tables = tables_,
+             .stopwatch = context.stopwatch,
+             .clock = context.parts.clock,
+             .pipe = pipe_},
+            {.done = [this](const LeaseWork::Done& done) { OnDone(done); },
+             .refused = [this](const LeaseRun& leases) { OnRefused(leases); },
+             .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); }}),
+      store_(pipe_, tables_.course_slot()) {}
+
+void Leases::Hear(const membership::Directive& directive, membership::ViewNumber installed) {
+  queue_.OnDirective(directive, installed);
+  context_.shell.Nudge();
+}
+
+// Views.
+
+absl::Status Leases::Enter(const membership::View& view) {
+  view_ = view;
+  queue_.Enter(view);
+  parameter_server::ClientView mine = parameter_server::ClientViewOf(view, context_.config.self);
+  mine.group = parameter_server::GroupOf(view, topology_, context_.config.self);
+  mine.reductions = ReductionsOf(tables_);
+  pipe_.Enter(mine, parameter_server::RanksOf(view), *context_.links.mesh());
+  return work_.AwaitWelcome();
+}
+
+absl::Status Leases::Begin(const membership::Run&) {
+  const auto clients = view_.workers();
+  const bool first = !clients.empty() && clients.front().id == context_.config.self;
+  // Where a restore has undone steps their lines in the audit stay true: they are made again with
+  // the same samples.
+  context_.progress.ViewBegins(view_, std::max<std::int64_t>(0, told_), /*undone=*/false, first);
+  return absl::OkStatus();
+}
+
+// Work.
+
+absl::Status Leases::Work() {
+  RETURN_IF_ERROR(work_.Poll());
+  const LeaseOrders orders = queue_.Read();
+  if (orders.settled != told_) Tell(orders.settled);
+  if (orders.evaluate > evaluated_) return Evaluate(orders);
+  if (orders.conclude && !context_.board.has_result()) return Conclude(orders);
+  const std::optional<LeaseRun> leases = queue_.Take(work_.portions());
+  if (!leases) return WaitForOrders();
+  idle_since_ = absl::InfiniteFuture();
+  absl::Status worked = Pace(leases->first);
+  if (worked.ok()) worked = work_.Work(*leases);
+  if (!worked.ok()) queue_.Dropped(*leases);
+  if (absl::IsAborted(worked)) worked = absl::OkStatus();  // not these, not now
+  context_.stopwatch.Enter(Activity::kIdle);
+  if (work_.fetch_seconds() > 0) context_.metrics.fetch_seconds.Observe(work_.fetch_seconds());
+  return worked;
+}
+
+absl::Status Leases::WaitForOrders() {
+  const absl::Time now = context_.parts.clock.Now();
+  if (work_.on_their_way() > 0) {
+    context_.stopwatch.Enter(Activity::kExchange);
+    idle_since_ = absl::InfiniteFuture();
+    return work_.AwaitAll(kLook);
+  }
+  context_.stopwatch.Enter(Activity::kIdle);
+  idle_since_ = std::min(idle_since_, now);
+  if (now - idle_since_ >= kRestAfter) work_.Rest();
+  AskForCourse();
+  (void)context_.shell.WaitForNews(kLook);
+  return absl::OkStatus();
+}
+
+absl::Status Leases::Pace(Lease first) {
+  const absl::Duration delay = context_.step_delay();
+  if (delay <= absl::ZeroDuration() || first == parameter_server::kFirstValues) {
+    return absl::OkStatus();
+  }
+  if (paced_lease_ != first) {
+    paced_lease_ = first;
+    paced_until_ = net::Deadline::After(delay);
+  }
+  context_.stopwatch.Enter(Activity::kIdle);
+  return work_.PollUntil(paced_until_);
+}
+
+void Leases::OnDone(const LeaseWork::Done& done) {
+  queue_.Done(done.leases);
+  context_.parts.poke();
+  if (done.leases.first == parameter_server::kFirstValues) {
+    log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
+    return;
+  }
+  if (done.samples > 0) Smooth(MeansOf(done.sums), training_);
+  const std::int64_t step = parameter_server::StepOfLease(done.leases.first, work_.portions()) + 1;
+  context_.progress.Completed(step, done.samples,
+                              training_ ? std::optional(training_->front()) : std::nullopt);
+}
+
+void Leases::OnRefused(const LeaseRun& leases) {
+  queue_.Refused(leases);
+  context_.parts.poke();
+  context_.metrics.refused.Increment();
+}
+
+// What is told.
+
+Course Leases::CourseAt(std::int64_t step) const {
+  Course course = record_.course;
+  course.step = step;
+  course.training = training_.value_or(Values());
+  return course;
+}
+
+void Leases::Tell(std::int64_t settled) {
+  told_ = settled;
+  context_.metrics.step.Set(static_cast<double>(settled));
+  // Before its first lease this worker has no training metrics to tell.
+  context_.progress.Settled(settled, CourseAt(training_ ? settled : 0));
+}
+
+void Leases::AskForCourse() {
+  const absl::Time now = context_.parts.clock.Now();
+  if (context_.declared().validation_samples == 0 || now - asked_ < kAskEvery) return;
+  const bool leaving =
+      context_.shell.Ask([](const membership::Member& machine) { return machine.leaving(); });
+  if (leaving) return;
+  asked_ = now;
+  store_.Ask([this](const CourseRecord& record) { OnRecord(record); });
+}
+
+void Leases::OnRecord(const CourseRecord& record) {
+  if (record.turn < record_.turn) return;
+  record_ = record;
+  Tell(told_);  // with its validation
+}
+
+// Validations and the end.
+
+bool Leases::MayKeep() const {
+  return context_.spec().validation().keep_best() || context_.spec().validation().patience() > 0 ||
+         context_.progress.stop().has_target();
+}
+
+absl::Status Leases::FetchForGood(const LeaseOrders& orders, bool at_rest, bool validation_only) {
+  work_.Rest();  // nobody waits for a validation
+  const auto wanted = [&] {
+    const LeaseOrders now = queue_.Read();
+    return now.evaluate == orders.evaluate && now.conclude == orders.conclude;
+  };
+  work_.ForgetCopy();
+  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted, validation_only);
+}
+
+absl::Status Leases::Evaluate(const LeaseOrders& orders) {
+  context_.stopwatch.Enter(Activity::kExchange);
+  RETURN_IF_ERROR(work_.AwaitAll(absl::InfiniteDuration()));
+  ASSIGN_OR_RETURN(record_, store_.Read());
+  if (record_.turn < orders.evaluate) {
+    const bool last = orders.settled >= context_.progress.Total();
+    const bool at_rest = last || spec::AllWaitForAll(context_.spec());
+    if (!at_rest) pipe_.StandDown();  // the others work on meanwhile
+    const absl::Status fetched =
+        FetchForGood(orders, at_rest, context_.declared().validation_samples > 0 && !MayKeep());
+    if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more
+    RETURN_IF_ERROR(fetched);
+    context_.stopwatch.Enter(Activity::kCompute);
+    if (context_.declared().validation_samples > 0) {
+      std::vector<double> columns(
+          static_cast<std::size_t>(ValidationColumns(context_.declared().metrics.size())));
+      RETURN_IF_ERROR(ValidateShare(context_.parts.workload, 0, 1, columns));
+      const Validated validated =
+          AfterValidation(CourseAt(orders.settled), ValidationMeans(columns));
+      record_.course = validated.course;
+      record_.ends_training =
+          EndsTraining(record_.course, context_.progress.stop(), context_.spec().validation(),
+                       context_.declared().metrics);
+      const bool keep = (validated.best && context_.spec().validation().keep_best()) ||
+                        (record_.ends_training && !context_.spec().validation().keep_best());
+      record_.turn = orders.evaluate;
+      context_.stopwatch.Enter(Activity::kExchange);
+      ASSIGN_OR_RETURN(record_, store_.Write(record_, keep ? context_.parts.workload.parameters()
+                                                           : std::span<const float>()));
+    }
+  }
+  evaluated_ = orders.evaluate;
+  Tell(told_);
+  queue_.Evaluated(orders.evaluate, record_.ends_training);
+  context_.parts.poke();
+  std::string found;  // such as "loss=0.31 accuracy=0.9"
+  for (std::size_t i = 0; i < context_.declared().metrics.size(); ++i) {
+    absl::StrAppend(&found, i == 0 ? "" : " ", context_.declared().metrics[i], "=",
+                    record_.course.validation[i]);
+  }
+  log::Info("validated",
+            {{"turn", orders.evaluate}, {"step", record_.course.step}, {"metrics", found}});
+  return absl::OkStatus();
+}
+
+absl::Status Leases::Conclude(const LeaseOrders& orders) {
+  context_.stopwatch.Enter(Activity::kExchange);
+  RETURN_IF_ERROR(work_.AwaitAll(absl::InfiniteDuration()));
+  ASSIGN_OR_RETURN(record_, store_.Read());
+  // Kept are the best parameters, or those whose validation ended training; else the newest count.
+  work_.ForgetCopy();
+  const bool keep_best = context_.spec().validation().keep_best();
+  if (record_.set != 0 && (keep_best || record_.ends_training)) {
+    RETURN_IF_ERROR(store_.ReadKept(record_, context_.parts.workload.parameters()));
+  } else {
+    const absl::Status fetched = FetchForGood(orders, /*at_rest=*/true);
+    if (absl::IsAborted(fetched)) return absl::OkStatus();
+    RETURN_IF_ERROR(fetched);
+  }
+  std::vector<checkpoint::TensorView> tensors;
+  for (const engine::Tensor& tensor : context_.declared().tensors) {
+    tensors.push_back(
+        checkpoint::MakeView(tensor.name, tensor.shape,
+                             std::span<const float>(context_.parts.workload.parameters())
+                                 .subspan(static_cast<std::size_t>(tensor.offset),
+                                          static_cast<std::size_t>(tensor.size))));
+  }
+  context_.stopwatch.Enter(Activity::kCheckpoint);
+  ASSIGN_OR_RETURN(v1alpha1::Result result,
+                   WriteResult(context_.parts.storage, tensors, keep_best, CourseAt(orders.settled),
+                               context_.declared().metrics, context_.progress.stop(),
+                               context_.batches, context_.declared().model_metadata));
+  result.set_seconds(context_.progress.Seconds());
+  Tell(orders.settled);
+  context_.progress.Conclude(result);
+  context_.stopwatch.Enter(Activity::kIdle);
+  return absl::OkStatus();
+}
+
+}  // namespace starling::worker

@@ -1,0 +1,448 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/worker/lockstep.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <variant>
+
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "common/log/log.h"
+#include "common/status/macros.h"
+#include "trainer/client/slot_pipe.h"
+#include "trainer/compression/codec.h"
+#include "trainer/membership/convert.h"
+#include "trainer/worker/result.h"
+#include "trainer/worker/state_copy.h"
+
+namespace starling::worker {
+namespace {
+
+// How long this worker waits for peers before it calls the view broken by itself. Normally the
+// coordinator ends a view long before, when it finds a member silent.
+constexpr absl::Duration kStepTimeout = absl::Minutes(10);
+constexpr absl::Duration kSaveTimeout = absl::Minutes(1);
+constexpr absl::Duration kSaveRetryEvery = absl::Seconds(1);
+
+absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
+    const v1alpha1::TrainingJobSpec& spec, std::span<const engine::Bucket> buckets) {
+  std::vector<std::size_t> sizes;
+  sizes.reserve(buckets.size());
+  for (const engine::Bucket& bucket : buckets) {
+    sizes.push_back(static_cast<std::size_t>(bucket.end - bucket.begin));
+  }
+  if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
+  if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes);
+  exchange::AllReduceOptions options;
+  switch (spec.exchange().all_reduce().algorithm()) {
+    case v1alpha1::ALL_REDUCE_ALGORITHM_RING:
+      options.algorithm = collectives::Algorithm::kRing;
+      break;
+    case v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE:
+      options.algorithm = collectives::Algorithm::kNaive;
+      break;
+    default:
+      break;
+  }
+  const v1alpha1::Compression& compression = spec.compression();
+  ASSIGN_OR_RETURN(const auto codec, compression::CodecNumberOf(compression.codec()));
+  ASSIGN_OR_RETURN(options.codec, compression::FindCodec(codec));
+  options.error_feedback = compression.error_feedback();
+  return exchange::NewAllReduceExchange(sizes, options);
+}
+
+v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
+                                    const clock::Clock& clock) {
+  v1alpha1::CheckpointStatus status;
+  status.set_name(checkpoint::NameOf(result.id));
+  status.set_uri(result.uri);
+  status.set_step(result.id.step);
+  status.mutable_time()->set_seconds(absl::ToUnixSeconds(clock.WallNow()));
+  return status;
+}
+
+// UNAVAILABLE would be taken for the view's end, which changes nothing about a storage.
+absl::Status OfStorage(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return status;
+  return absl::InternalError(
+      absl::StrCat("the storage of checkpoints does not answer: ", std::string(status.message())));
+}
+
+std::vector<int64_t> Pack(const membership::ControlWord& word) {
+  return {word.candidate, word.checkpoint_turn, word.settings_generation, word.stop};
+}
+
+membership::ControlWord Unpack(const std::vector<int64_t>& words) {
+  return {.candidate = words[0],
+          .checkpoint_turn = words[1],
+          .settings_generation = words[2],
+          .stop = words[3]};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkSource>> Lockstep::Create(const Context& context) {
+  ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
+                   optimizer::MakeOptimizer(context.spec().optimizer()));
+  ASSIGN_OR_RETURN(std::unique_ptr<exchange::Exchange> exchange,
+                   MakeExchange(context.spec(), context.declared().buckets));
+  return std::unique_ptr<WorkSource>(new Lockstep(context, std::move(rule), std::move(exchange)));
+}
+
+Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule,
+                   std::unique_ptr<exchange::Exchange> exchange)
+    : context_(context),
+      rule_(std::move(rule)),
+      exchange_(std::move(exchange)),
+      state_(context.parts.workload, *rule_, context.spec().validation().keep_best()),
+      computer_({.workload = context.parts.workload,
+                 .batches = context.batches,
+                 .reproducible = context.spec().reproducible(),
+                 .exchange = *exchange_,
+                 .stopwatch = context.stopwatch}),
+      checkpointing_(checkpoint::CheckpointStore(context.parts.storage, checkpoint::kCheckpoints),
+                     context.progress.keep(), {{kDataDigest, context.declared().data_digest}},
+                     [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }) {
+  const std::span<float> residual = exchange_->residual();
+  if (residual.empty()) return;
+  state_.parts().Add("exchange/residual", {static_cast<std::int64_t>(residual.size())}, residual,
+                     checkpoint::Scope::kOwn);
+}
+
+absl::Status Lockstep::Do(const membership::Action& action) {
+  return std::visit([this](const auto& what) { return On(what); }, action);
+}
+
+// One step.
+
+StepRequest Lockstep::MakeRequest() {
+  const std::int64_t step = state_.course().step;
+  const std::int64_t total = context_.progress.Total();
+  StepRequest request;
+  request.step = step + 1;
+  request.empty = run_.settle_only || step >= total;
+  request.validate = !run_.settle_only && computer_.has_validation() &&
+                     ValidationDue(step, total, context_.spec().validation(), context_.batches);
+  request.mesh = context_.links.mesh();
+  request.control = Pack(context_.shell.NextControlWord());
+  request.deadline = net::Deadline::After(kStepTimeout + 2 * context_.step_delay());
+  return request;
+}
+
+absl::Status Lockstep::Work() {
+  const bool over = run_.settle_only || state_.course().step >= context_.progress.Total();
+  if (!over && WaitForPace()) return absl::OkStatus();
+
+  const StepRequest request = MakeRequest();
+  absl::StatusOr<StepOutcome> outcome = computer_.Run(request);
+  if (outcome.ok()) return Judge(request, *std::move(outcome));
+  if (computer_.compute_failed() || context_.links.mesh() == nullptr) return outcome.status();
+  return client::ViewEnded(outcome.status());
+}
+
+bool Lockstep::WaitForPace() {
+  const absl::Duration delay = context_.step_delay();
+  if (delay <= absl::ZeroDuration()) return false;
+  const std::int64_t step = state_.course().step + 1;
+  if (paced_step_ != step) {
+    paced_step_ = step;
+    paced_until_ = net::Deadline::After(delay);
+  }
+  return context_.shell.WaitForAction(paced_until_.Remaining());
+}
+
+absl::Status Lockstep::Judge(const StepRequest& request, StepOutcome outcome) {
+  Pending pending{.outcome = std::move(outcome),
+                  .settled = state_.course(),
+                  .validated = std::nullopt,
+                  .ends_training = request.empty && !run_.settle_only};
+  if (pending.outcome.validation) {
+    pending.validated = AfterValidation(pending.settled, *pending.outcome.validation);
+    pending.settled = pending.validated->course;
+    if (EndsTraining(pending.settled, context_.progress.stop(), context_.spec().validation(),
+                     context_.declared().metrics)) {
+      pending.ends_training = true;
+    }
+  }
+  const bool empty = request.empty || pending.ends_training;
+  if (!empty && !pending.outcome.finite) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "step ", request.step, ": the loss or a gradient is not a finite number (loss ",
+        pending.outcome.training[0],
+        "): training has diverged; lower "
+        "spec.optimizer's learningRate or normalize the data"));
+  }
+  const membership::Reduction reduction{.view = run_.id.view,
+                                        .step = request.step,
+                                        .min = Unpack(pending.outcome.control_min),
+                                        .max = Unpack(pending.outcome.control_max),
+                                        .empty = empty};
+  pending_ = std::move(pending);
+  Deliver([&](membership::Member& machine) { return machine.OnReduced(reduction); });
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::Apply& action) {
+  const std::int64_t batch = pending_->outcome.batch;
+  if (pending_->validated) state_.TakeValidation(*pending_->validated);
+  context_.stopwatch.Enter(Activity::kCompute);
+  state_.Apply(optimizer::LearningRate(context_.spec().optimizer(), action.id.step), batch,
+               pending_->outcome.training, context_.parts.workload.gradients());
+  exchange_->Settle(exchange::Fate::kApplied);
+  context_.stopwatch.Enter(Activity::kIdle);
+  context_.metrics.step.Set(static_cast<double>(action.id.step));
+  context_.progress.Completed(action.id.step, batch, pending_->outcome.training[0]);
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::Settled& action) {
+  context_.progress.Settled(action.id.step, pending_->settled);
+  return absl::OkStatus();
+}
+
+// Views.
+
+absl::Status Lockstep::Enter(const membership::View& view) {
+  staging_.reset();
+  view_ = view;
+  rank_ = view_.RankOf(context_.config.self);
+  return absl::OkStatus();
+}
+
+transport::Mesh* Lockstep::MeshOf(membership::ViewNumber view) const {
+  return view == view_.number ? context_.links.mesh() : nullptr;
+}
+
+absl::Status Lockstep::ExchangeSyncIds(const membership::SyncId& mine) {
+  transport::Mesh* mesh = context_.links.mesh();
+  if (mesh == nullptr) return absl::OkStatus();
+  constexpr transport::Tag kTag = {.step = 0, .channel = collectives::kSyncChannel};
+  constexpr std::size_t kLimit = 4 << 20;
+  const net::Deadline deadline = net::Deadline::After(kStepTimeout);
+  const std::string encoded = membership::EncodeSyncId(mine);
+  for (int peer = 0; peer < mesh->size(); ++peer) {
+    if (peer != mesh->rank()) mesh->PostSend(peer, kTag, bytes::View(encoded));
+  }
+  for (int peer = 0; peer < mesh->size(); ++peer) {
+    if (peer == mesh->rank()) continue;
+    ASSIGN_OR_RETURN(const std::string message, mesh->ReceiveMessage(peer, kTag, kLimit, deadline));
+    ASSIGN_OR_RETURN(const membership::SyncId theirs, membership::DecodeSyncId(message));
+    Deliver([&](membership::Member& machine) { return machine.OnSyncId(theirs); });
+  }
+  return mesh->WaitAll(deadline);
+}
+
+absl::Status Lockstep::On(const membership::SendSyncId& action) {
+  if (action.sync_id.view != view_.number) return absl::OkStatus();
+  held_ = action.sync_id.state;
+  const absl::Status status = ExchangeSyncIds(action.sync_id);
+  return status.ok() ? status : client::ViewEnded(status);
+}
+
+std::vector<int> Lockstep::RanksOf(const std::vector<membership::MemberId>& members) const {
+  std::vector<int> ranks;
+  ranks.reserve(members.size());
+  for (const membership::MemberId& member : members) ranks.push_back(view_.RankOf(member));
+  return ranks;
+}
+
+absl::Status Lockstep::On(const membership::ServeState& action) {
+  transport::Mesh* mesh = MeshOf(action.view);
+  if (mesh == nullptr) return absl::OkStatus();
+  const std::vector<int> holders = RanksOf(action.holders);
+  const auto mine = std::find(holders.begin(), holders.end(), rank_) - holders.begin();
+  const auto segments = state_.parts().Replicated();
+  const absl::Status status =
+      ServeState(*mesh, segments, static_cast<std::size_t>(mine), holders.size(),
+                 RanksOf(action.copiers), net::Deadline::After(kStepTimeout));
+  return status.ok() ? status : client::ViewEnded(status);
+}
+
+// What became of the step that this worker last computed, now that all go on from `base`. In one
+// view members differ by one step at most, so a base that is ahead in the same view is the result
+// of that step, with this worker's part in it.
+exchange::Fate Lockstep::FateIn(const membership::StateId& base) const {
+  if (!held_ || held_->view != base.view) return exchange::Fate::kMissed;
+  return base.step > held_->step ? exchange::Fate::kApplied : exchange::Fate::kDropped;
+}
+
+absl::Status Lockstep::On(const membership::CopyState& action) {
+  transport::Mesh* mesh = MeshOf(action.view);
+  if (mesh == nullptr) return absl::OkStatus();
+  staging_ = state_.parts().NewStaging();
+  const auto segments = staging_->Replicated();
+  const absl::Status status =
+      CopyState(*mesh, segments, RanksOf(action.holders), net::Deadline::After(kStepTimeout));
+  if (!status.ok()) {
+    staging_.reset();
+    return client::ViewEnded(status);
+  }
+  fate_ = FateIn(action.base);
+  from_checkpoint_ = false;
+  Deliver([&](membership::Member& machine) { return machine.OnCopied(action.view); });
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::AdoptCopy&) {
+  // Not before: where the view has ended meanwhile the old state stays, with what is pending.
+  exchange_->Settle(fate_);
+  if (staging_) state_.parts().Adopt(*staging_);
+  staging_.reset();
+  exchange_->Adopted(from_checkpoint_);
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::StartFresh&) {
+  exchange_->Settle(exchange::Fate::kMissed);
+  log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
+  return absl::OkStatus();  // the workload began so, and nobody without a state has applied
+                            // anything
+}
+
+absl::Status Lockstep::On(const membership::FindCheckpoint& action) {
+  context_.stopwatch.Enter(Activity::kCheckpoint);
+  const absl::StatusOr<std::optional<membership::CheckpointOffer>> offer =
+      checkpointing_.FindNewest();
+  if (!offer.ok()) return OfStorage(offer.status());
+  context_.stopwatch.Enter(Activity::kRecovery);
+  Deliver(
+      [&](membership::Member& machine) { return machine.OnCheckpointFound(action.view, *offer); });
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::LoadCheckpoint& action) {
+  if (action.view != view_.number) return absl::OkStatus();
+  absl::StatusOr<checkpoint::StateParts> loaded =
+      checkpointing_.Load(state_.parts(), action.name, IsFirst());
+  if (!loaded.ok()) return OfStorage(loaded.status());
+  staging_ = *std::move(loaded);
+  log::Info("training goes on from a checkpoint",
+            {{"checkpoint", checkpoint::NameOf(ToCheckpointId(action.name))}});
+  fate_ = exchange::Fate::kMissed;  // what it kept belongs to steps that are undone
+  from_checkpoint_ = true;
+  Deliver([&](membership::Member& machine) { return machine.OnLoaded(action.view); });
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::Begin(const membership::Run& run) {
+  run_ = run;
+  context_.progress.ViewBegins(view_, run.id.step, /*undone=*/true, IsFirst());
+  return absl::OkStatus();
+}
+
+// Checkpoints and the end.
+
+absl::Status Lockstep::On(const membership::TakeCheckpoint& action) {
+  if (IsFirst()) {
+    context_.stopwatch.Enter(Activity::kCheckpoint);
+    // The last one is worth waiting for; a regular one has a successor.
+    const bool begun = checkpointing_.Begin(state_.parts(), action.id, action.agreed,
+                                            action.last ? kSaveTimeout : absl::ZeroDuration());
+    context_.stopwatch.Enter(Activity::kIdle);
+    last_save_ = action;
+    if (!begun) {
+      log::Warning("checkpoint left out: the one before is still being written",
+                   {{"step", action.id.step}});
+      if (!action.last) return absl::OkStatus();
+      retry_save_ = true;
+    }
+  }
+  Deliver([&](membership::Member& machine) { return machine.OnCheckpointWritten(action.id); });
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::CommitCheckpoint& action) {
+  if (checkpointing_.Commit(action.id)) return absl::OkStatus();
+  if (IsFirst() && last_save_ && last_save_->id == action.id) return absl::OkStatus();  // retried
+  Deliver([&](membership::Member& machine) { return machine.OnCheckpointCommitted(action.id); });
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::On(const membership::DropCheckpoint& action) {
+  checkpointing_.Drop(action.id);
+  if (last_save_ && last_save_->id == action.id) last_save_.reset();
+  return absl::OkStatus();
+}
+
+absl::Duration Lockstep::Idle() {
+  if (!retry_save_) return absl::InfiniteDuration();
+  if (next_save_.Expired()) {
+    SaveAgain();
+    next_save_ = net::Deadline::After(kSaveRetryEvery);
+  }
+  return retry_save_ ? next_save_.Remaining() : absl::InfiniteDuration();
+}
+
+void Lockstep::SaveAgain() {
+  retry_save_ = false;
+  const bool still_here =
+      last_save_ && IsFirst() && context_.shell.Ask([this](const membership::Member& machine) {
+        return machine.phase() == membership::Phase::kDone && machine.state() == last_save_->id;
+      });
+  if (!still_here) return;
+  if (checkpointing_.Begin(state_.parts(), last_save_->id, last_save_->agreed, kSaveTimeout)) {
+    checkpointing_.Commit(last_save_->id);
+  } else {
+    retry_save_ = true;
+  }
+}
+
+// On the writer's thread.
+void Lockstep::OnCheckpoint(const checkpoint::WriteResult& result) {
+  if (!result.status.ok()) {
+    log::Error("checkpoint not written", {{"checkpoint", checkpoint::NameOf(result.id)},
+                                          {"why", std::string(result.status.message())}});
+    retry_save_ = true;
+    context_.shell.Nudge();
+    return;
+  }
+  log::Info("checkpoint written", {{"checkpoint", checkpoint::NameOf(result.id)},
+                                   {"seconds", absl::ToDoubleSeconds(result.elapsed)}});
+  context_.metrics.checkpoints.Increment();
+  context_.board.SetCheckpoint(ToStatus(result, context_.parts.clock));
+  Deliver([id = FromCheckpointId(result.id)](membership::Member& machine) {
+    return machine.OnCheckpointCommitted(id);
+  });
+}
+
+absl::Status Lockstep::On(const membership::Pause&) {
+  const bool done = context_.shell.Ask([](const membership::Member& machine) {
+    return machine.phase() == membership::Phase::kDone;
+  });
+  if (!done || !pending_ || !pending_->ends_training || !IsFirst()) return absl::OkStatus();
+  return FinishTraining();
+}
+
+absl::Status Lockstep::FinishTraining() {
+  ASSIGN_OR_RETURN(
+      v1alpha1::Result result,
+      WriteResult(context_.parts.storage, state_, pending_->settled, context_.progress.stop(),
+                  context_.batches, context_.declared().model_metadata));
+  result.set_seconds(context_.progress.Seconds());
+  context_.stopwatch.Enter(Activity::kCheckpoint);
+  if (const absl::Status saved = SaveFinal(); !saved.ok()) {
+    // The model is there; only going on from its end would need the checkpoint.
+    log::Warning("the last checkpoint could not be written",
+                 {{"why", std::string(saved.message())}});
+  }
+  context_.stopwatch.Enter(Activity::kIdle);
+  context_.progress.Conclude(result);
+  return absl::OkStatus();
+}
+
+absl::Status Lockstep::SaveFinal() {
+  const auto [id, agreed] = context_.shell.Ask([](const membership::Member& machine) {
+    return std::pair(*machine.state(), machine.agreed());
+  });
+  if (!checkpointing_.Begin(state_.parts(), id, agreed, kSaveTimeout)) {
+    return absl::DeadlineExceededError("the checkpoint before is still being written");
+  }
+  checkpointing_.Commit(id);
+  if (!checkpointing_.Flush(kSaveTimeout)) {
+    return absl::DeadlineExceededError("it took more than a minute");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace starling::worker
