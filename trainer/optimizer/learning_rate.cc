@@ -4,49 +4,17 @@
 #include <numbers>
 
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/optimizer/optimizer.h"
+#include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
 namespace {
 
-constexpr double kSgdRate = 0.05;  // the schema's defaults
-constexpr double kAdamRate = 0.001;
-constexpr double kFtrlRate = 0.1;
-constexpr double kStairFactor = 0.1;
-
-template <typename Rule>
-double RateOf(const Rule& rule, double otherwise) {
-  return rule.has_learning_rate() ? rule.learning_rate() : otherwise;
-}
-
-double BaseRate(const v1alpha1::Optimizer& spec) {
-  using v1alpha1::Optimizer;
-  switch (spec.kind_case()) {
-    case Optimizer::kSgd:
-    case Optimizer::KIND_NOT_SET:
-      break;
-    case Optimizer::kAdam:
-      return RateOf(spec.adam(), kAdamRate);
-    case Optimizer::kAdamW:
-      return RateOf(spec.adam_w(), kAdamRate);
-    case Optimizer::kAdagrad:
-      return RateOf(spec.adagrad(), kSgdRate);
-    case Optimizer::kAdaRevision:
-      return RateOf(spec.ada_revision(), kSgdRate);
-    case Optimizer::kDelayCompensated:
-      return RateOf(spec.delay_compensated(), kSgdRate);
-    case Optimizer::kFtrl:
-      return RateOf(spec.ftrl(), kFtrlRate);
-    case Optimizer::kProximalGradient:
-      return RateOf(spec.proximal_gradient(), kSgdRate);
-  }
-  return RateOf(spec.sgd(), kSgdRate);
-}
+constexpr double kStairFactor = 0.1;  // the schema's default
 
 }  // namespace
 
 double LearningRate(const v1alpha1::Optimizer& spec, std::int64_t step) {
-  return LearningRate(spec.schedule(), BaseRate(spec), step);
+  return LearningRate(spec.schedule(), Setting(SettingsOf(spec), "learning_rate"), step);
 }
 
 double LearningRate(const v1alpha1::LearningRateSchedule& schedule, double rate,

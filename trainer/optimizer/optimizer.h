@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// How parameters follow a gradient: SGD, Adam, AdamW, with PyTorch's meaning of every term, and the
-// rules of parameter servers (server_rules.h).
+// How parameters follow a gradient: SGD, Adam, AdamW, with PyTorch's meaning of every term, and
+// rules made for parameter servers (server_rules.h).
 //
 // An Optimizer is a rule without state: its state is a list of named vectors beside the parameters,
 // which belong to the caller, who checkpoints, copies and shards them like the parameters. One
 // implementation serves worker and server alike, and any range of the parameters can be updated by
 // itself. Every element is computed alone, in float, in one fixed order, without contraction: equal
-// inputs give equal bits, whatever the range. To add a rule: a class in optimizer.cc, a case in
-// MakeOptimizer, a reference in the test.
+// inputs give equal bits, whatever the range.
+//
+// To add an optimizer: the message of its settings in the schema, a source file with a Rule and its
+// factory, which rule.h declares, a line in the table of optimizer.cc, and a line with its formula
+// in contract_test.cc. What it does not go with stands in the table of api/spec/techniques.cc.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -74,7 +78,15 @@ class Optimizer {
   }
 };
 
-// UNIMPLEMENTED for a rule that this build does not know.
+// All that a job may ask for. A kind's name is that of its field in spec.optimizer.
+struct OptimizerKind {
+  std::string_view name;
+  absl::StatusOr<std::unique_ptr<Optimizer>> (*make)(const v1alpha1::Optimizer& spec);
+};
+std::span<const OptimizerKind> OptimizerKinds();
+
+// That of the spec's member that is set; sgd where none is. INVALID_ARGUMENT for settings that do
+// not go together, UNIMPLEMENTED for an optimizer that this build lacks.
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimizer& spec);
 
 // Zeros for `parameters` parameters.

@@ -7,49 +7,30 @@
 #include <vector>
 
 #include "common/status/check.h"
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/kernels/span_math.h"
+#include "trainer/optimizer/rule.h"
 
 namespace starling::optimizer {
 namespace {
 
-using Slots = std::span<const std::span<float>>;
-
-void CheckSizes(std::span<float> parameters, std::span<const float> gradient, Slots slots,
-                std::size_t wanted) {
-  STARLING_CHECK(slots.size() == wanted, "an optimizer gets all of its slots");
-  STARLING_CHECK(gradient.size() == parameters.size(), "a gradient has its parameters' size");
-  for (const std::span<float> slot : slots) {
-    STARLING_CHECK(slot.size() == parameters.size(), "a slot has its parameters' size");
-  }
-}
-
-// A rule with these slots.
-class Named : public Optimizer {
+class AddRule final : public Rule {
  public:
-  explicit Named(std::vector<std::string> names) : names_(std::move(names)) {}
-  const std::vector<std::string>& slot_names() const override { return names_; }
-
- private:
-  const std::vector<std::string> names_;
-};
-
-class AddRule final : public Named {
- public:
-  AddRule() : Named({}) {}
+  AddRule() : Rule({}) {}
   void Apply(const Update& /*update*/, std::span<float> parameters, std::span<const float> gradient,
              Slots slots) const override {
-    CheckSizes(parameters, gradient, slots, 0);
+    CheckSizes(parameters, gradient, slots);
     kernels::Add(gradient, parameters);
   }
 };
 
-class AdagradRule final : public Named {
+class AdagradRule final : public Rule {
  public:
   explicit AdagradRule(const Adagrad& options)
-      : Named({"squares"}), epsilon_(static_cast<float>(options.epsilon)) {}
+      : Rule({"squares"}), epsilon_(static_cast<float>(options.epsilon)) {}
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
              Slots slots) const override {
-    CheckSizes(parameters, gradient, slots, 1);
+    CheckSizes(parameters, gradient, slots);
     const auto alpha = static_cast<float>(update.learning_rate);
     float* __restrict p = parameters.data();
     const float* __restrict g = gradient.data();
@@ -65,10 +46,10 @@ class AdagradRule final : public Named {
   const float epsilon_;
 };
 
-class AdaRevisionRule final : public Named {
+class AdaRevisionRule final : public Rule {
  public:
   explicit AdaRevisionRule(const Adagrad& options)
-      : Named({"squares", "largest", "gradients"}), epsilon_(static_cast<float>(options.epsilon)) {}
+      : Rule({"squares", "largest", "gradients"}), epsilon_(static_cast<float>(options.epsilon)) {}
 
   int remembered() const override { return 2; }
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
@@ -79,7 +60,7 @@ class AdaRevisionRule final : public Named {
   void ApplyDelayed(const Update& update, std::span<float> parameters,
                     std::span<const float> gradient, Slots slots,
                     std::span<const float> read) const override {
-    CheckSizes(parameters, gradient, slots, 3);
+    CheckSizes(parameters, gradient, slots);
     STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
     const auto alpha = static_cast<float>(update.learning_rate);
     float* __restrict p = parameters.data();
@@ -104,11 +85,11 @@ class AdaRevisionRule final : public Named {
   const float epsilon_;
 };
 
-class DelayCompensatedRule final : public Named {
+class DelayCompensatedRule final : public Rule {
  public:
   explicit DelayCompensatedRule(const DelayCompensated& options)
-      : Named(options.adaptive ? std::vector<std::string>{"meanSquare"}
-                               : std::vector<std::string>{}),
+      : Rule(options.adaptive ? std::vector<std::string>{"meanSquare"}
+                              : std::vector<std::string>{}),
         options_(options) {}
 
   int remembered() const override { return kParameters; }
@@ -120,7 +101,7 @@ class DelayCompensatedRule final : public Named {
   void ApplyDelayed(const Update& update, std::span<float> parameters,
                     std::span<const float> gradient, Slots slots,
                     std::span<const float> read) const override {
-    CheckSizes(parameters, gradient, slots, slot_names().size());
+    CheckSizes(parameters, gradient, slots);
     STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
     const auto rate = static_cast<float>(update.learning_rate);
     const auto lambda = static_cast<float>(options_.lambda);
@@ -142,12 +123,12 @@ class DelayCompensatedRule final : public Named {
   const DelayCompensated options_;
 };
 
-class FtrlRule final : public Named {
+class FtrlRule final : public Rule {
  public:
-  explicit FtrlRule(const Ftrl& options) : Named({"z", "n"}), options_(options) {}
+  explicit FtrlRule(const Ftrl& options) : Rule({"z", "n"}), options_(options) {}
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
              Slots slots) const override {
-    CheckSizes(parameters, gradient, slots, 2);
+    CheckSizes(parameters, gradient, slots);
     const auto alpha = static_cast<float>(update.learning_rate);
     const auto beta = static_cast<float>(options_.beta);
     const auto l1 = static_cast<float>(options_.l1);
@@ -181,12 +162,12 @@ class FtrlRule final : public Named {
   const Ftrl options_;
 };
 
-class ProximalGradientRule final : public Named {
+class ProximalGradientRule final : public Rule {
  public:
-  explicit ProximalGradientRule(double l1) : Named({}), l1_(static_cast<float>(l1)) {}
+  explicit ProximalGradientRule(double l1) : Rule({}), l1_(static_cast<float>(l1)) {}
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
              Slots slots) const override {
-    CheckSizes(parameters, gradient, slots, 0);
+    CheckSizes(parameters, gradient, slots);
     const auto rate = static_cast<float>(update.learning_rate);
     const float threshold = rate * l1_;
     float* __restrict p = parameters.data();
@@ -219,6 +200,26 @@ std::unique_ptr<Optimizer> MakeFtrl(const Ftrl& options) {
 }
 std::unique_ptr<Optimizer> MakeProximalGradient(double l1) {
   return std::make_unique<ProximalGradientRule>(l1);
+}
+
+Made AdagradOf(const v1alpha1::Optimizer& spec) {
+  return MakeAdagrad(Adagrad{.epsilon = Setting(spec.adagrad(), "epsilon")});
+}
+Made AdaRevisionOf(const v1alpha1::Optimizer& spec) {
+  return MakeAdaRevision(Adagrad{.epsilon = Setting(spec.ada_revision(), "epsilon")});
+}
+Made DelayCompensatedOf(const v1alpha1::Optimizer& spec) {
+  const v1alpha1::DelayCompensated& rule = spec.delay_compensated();
+  return MakeDelayCompensated(
+      DelayCompensated{.lambda = Setting(rule, "lambda"), .adaptive = rule.adaptive()});
+}
+Made FtrlOf(const v1alpha1::Optimizer& spec) {
+  const v1alpha1::Ftrl& rule = spec.ftrl();
+  return MakeFtrl(
+      Ftrl{.beta = Setting(rule, "beta"), .l1 = Setting(rule, "l1"), .l2 = Setting(rule, "l2")});
+}
+Made ProximalGradientOf(const v1alpha1::Optimizer& spec) {
+  return MakeProximalGradient(Setting(spec.proximal_gradient(), "l1"));
 }
 
 // As rounding is monotonous, rate * |gradient| is not above rate * l1 either.

@@ -4,8 +4,8 @@
 //
 // All of them are Optimizers: state in named slots beside the parameters, every element alone, any
 // range by itself. Two need to know what the gradient's sender had read (Optimizer::remembered):
-// the delay-compensated rule the parameters, AdaRevision the sum of gradients. To add a rule: a
-// class in server_rules.cc, a factory here, a reference in the test.
+// the delay-compensated rule the parameters, AdaRevision the sum of gradients. How to add
+// one is said in optimizer.h; a factory here is only for what code makes without a job's spec.
 #pragma once
 
 #include <memory>
