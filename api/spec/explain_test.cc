@@ -25,7 +25,7 @@ TEST(Explain, ShowsAUnionWithItsMembersAndDefault) {
   const std::string text = Explain("spec.optimizer").value();
   EXPECT_THAT(text, AllOf(HasSubstr("FIELD: optimizer <Optimizer>"),
                           HasSubstr("How parameters follow gradients"),
-                          HasSubstr("(at most one of sgd, adam, adamW, adagrad,"),
+                          HasSubstr("(at most one of sgd, adam, adamW, rmsProp,"),
                           HasSubstr("  adamW\t<Adam>\n    AdamW (Loshchilov"),
                           HasSubstr("  schedule\t<LearningRateSchedule>")));
 }

@@ -141,6 +141,7 @@ std::vector<Technique> Optimizers() {
            {NotWithThreads("use spec.workload.sparseLogisticRegression.l2, or leave hogwild out")}},
           {"optimizer.adam", {plain}},
           {"optimizer.adamW", {plain}},
+          {"optimizer.rmsProp", {plain}},
           ServersRule("optimizer.adagrad", {plain}),
           ServersRule(kAdaRevision, {dense}),
           ServersRule(kDelayCompensated, {dense}),

@@ -89,6 +89,7 @@ const std::vector<Played>& AllPlayed() {
       {"optimizer.sgd.weightDecay", "0.1"},
       {"optimizer.adam", "{}"},
       {"optimizer.adamW", "{}"},
+      {"optimizer.rmsProp", "{}"},
       {"optimizer.adagrad", "{}", kServers},
       {"optimizer.adaRevision", "{}", kServers},
       {"optimizer.delayCompensated", "{}", kServers},
@@ -165,16 +166,16 @@ container: activations adaRevision adagrad adam adamW algorithm asynchronous bac
 container: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
 container: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
 container: localSgd momentum nesterov none parameterServer patience preset proximalGradient
-container: reproducible servers softSync staleSynchronous synthetic target tree weightDecay
+container: reproducible rmsProp servers softSync staleSynchronous synthetic target tree weightDecay
 csv: hogwild keyCache kktFilter
 eagerStaleSynchronous: hogwild hostReduce keyCache kktFilter localSgd tree
 hogwild: adaRevision adagrad adam adamW delayCompensated ftrl kktFilter momentum nesterov
-hogwild: proximalGradient weightDecay
+hogwild: proximalGradient rmsProp weightDecay
 hostReduce: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter
 hostReduce: localSgd
 keyCache: adaRevision delayCompensated
 kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov proximalGradient
-kktFilter: weightDecay
+kktFilter: rmsProp weightDecay
 libsvm: activations adaRevision algorithm delayCompensated eagerStaleSynchronous hostReduce
 libsvm: localSgd none normalize reproducible tree
 localSgd: keyCache kktFilter proximalGradient
@@ -194,7 +195,7 @@ successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous
 successPolicy: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
 successPolicy: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
 successPolicy: localSgd momentum nesterov none parameterServer patience preset proximalGradient
-successPolicy: reproducible servers softSync staleSynchronous synthetic target tree weightDecay
+successPolicy: reproducible rmsProp servers softSync staleSynchronous synthetic target tree weightDecay
 synthetic: hogwild keyCache kktFilter
 tree: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter localSgd
 )";

@@ -94,7 +94,7 @@ class Training(Servers):
     def test_rules_of_the_servers_train(self):
         for rule in ({"adagrad": {"learningRate": 0.05}}, {"adaRevision": {"learningRate": 0.05}},
                      {"delayCompensated": {"learningRate": 0.05}},
-                     {"adam": {"learningRate": 0.002}}):
+                     {"adam": {"learningRate": 0.002}}, {"rmsProp": {"learningRate": 0.002}}):
             name = next(iter(rule)).lower()
             with self.subTest(rule=name):
                 self.start(job(name, optimizer=rule, consistency={"asynchronous": {}}, epochs=3,

@@ -52,6 +52,16 @@ double AdamWithPenalty(double p, double g, int step, double* m) {
 double AdamW(double p, double g, int step, double* m) {
   return Adam(p, g, step, m) - kRate * 0.1 * p;
 }
+double RmsProp(double p, double g, int /*step*/, double* m) {
+  m[0] = 0.99 * m[0] + 0.01 * g * g;
+  return p - kRate * g / (std::sqrt(m[0]) + 1e-8);
+}
+double RmsPropWithMomentum(double p, double g, int /*step*/, double* m) {
+  g += 0.1 * p;
+  m[0] = 0.9 * m[0] + 0.1 * g * g;
+  m[1] = 0.5 * m[1] + g / (std::sqrt(m[0]) + 0.3);
+  return p - kRate * m[1];
+}
 double Adagrad(double p, double g, int /*step*/, double* m) {
   m[0] += g * g;
   return p - kRate * g / std::sqrt(m[0]);
@@ -87,6 +97,11 @@ const Promise kPromises[] = {
     {"adam {}", Adam, 0.001, {"mean", "variance"}},
     {"adam { weight_decay: 0.1 }", AdamWithPenalty, 0.001, {"mean", "variance"}},
     {"adam_w { weight_decay: 0.1 }", AdamW, 0.001, {"mean", "variance"}},
+    {"rms_prop {}", RmsProp, 0.01, {"meanSquare"}},
+    {"rms_prop { decay: 0.9 epsilon: 0.3 momentum: 0.5 weight_decay: 0.1 }",
+     RmsPropWithMomentum,
+     0.01,
+     {"meanSquare", "momentum"}},
     {"adagrad {}", Adagrad, 0.05, {"squares"}},
     {"ada_revision {}", Adagrad, 0.05, {"squares", "largest", "gradients"}},
     {"delay_compensated {}", Sgd, 0.05, {}},

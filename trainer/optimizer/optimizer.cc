@@ -18,6 +18,7 @@ using google::protobuf::FieldDescriptor;
 constexpr OptimizerKind kKinds[] = {{"sgd", SgdOf},
                                     {"adam", AdamOf},
                                     {"adamW", AdamWOf},
+                                    {"rmsProp", RmsPropOf},
                                     {"adagrad", AdagradOf},
                                     {"adaRevision", AdaRevisionOf},
                                     {"delayCompensated", DelayCompensatedOf},

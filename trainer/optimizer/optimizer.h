@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How parameters follow a gradient: SGD, Adam, AdamW, with PyTorch's meaning of every term, and
-// rules made for parameter servers (server_rules.h).
+// How parameters follow a gradient: SGD, Adam, AdamW and RMSProp, with PyTorch's meaning of every
+// term, and rules made for parameter servers (server_rules.h).
 //
 // An Optimizer is a rule without state: its state is a list of named vectors beside the parameters,
 // which belong to the caller, who checkpoints, copies and shards them like the parameters. One

@@ -46,6 +46,7 @@ using Made = absl::StatusOr<std::unique_ptr<Optimizer>>;
 Made SgdOf(const v1alpha1::Optimizer& spec);
 Made AdamOf(const v1alpha1::Optimizer& spec);
 Made AdamWOf(const v1alpha1::Optimizer& spec);
+Made RmsPropOf(const v1alpha1::Optimizer& spec);
 Made AdagradOf(const v1alpha1::Optimizer& spec);
 Made AdaRevisionOf(const v1alpha1::Optimizer& spec);
 Made DelayCompensatedOf(const v1alpha1::Optimizer& spec);
