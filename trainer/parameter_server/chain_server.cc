@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 #include "trainer/compression/codec.h"
 
@@ -46,6 +47,7 @@ Sends ChainServer::OnView(const SlotView& view,
   copiers_waiting_.clear();
   synced_.clear();
   open_ = false;
+  refused_ = absl::OkStatus();
   parked_.clear();
   gaps_.clear();
   reads_.clear();
@@ -224,7 +226,7 @@ bool ChainServer::Replay(const CopyReply& reply) {
   }
   for (const LogRecord& record : reply.records) {
     if (record.entry) {
-      (void)state_->Append(*record.entry);
+      if (!AppendAsReplica(*record.entry).ok()) return false;
     } else {
       state_->OnView(record.clients);
     }
@@ -406,8 +408,22 @@ void ChainServer::On(const Forward& forward, Sends& sends) {
     if (rules_.same_view_chain) phase_ = ServerPhase::kAborted;
     return;
   }
-  const Outcome outcome = Appended(entry, state_->Append(entry));
-  PassDown(forward, outcome, sends);
+  const absl::StatusOr<Outcome> outcome = AppendAsReplica(entry);
+  if (!outcome.ok()) {
+    phase_ = ServerPhase::kAborted;
+    return;
+  }
+  PassDown(forward, Appended(entry, *outcome), sends);
+}
+
+absl::StatusOr<Outcome> ChainServer::AppendAsReplica(const Entry& entry) {
+  absl::StatusOr<DecodedUpdate> update = state_->Check(entry);
+  if (update.ok()) return state_->Append(entry, *std::move(update));
+  refused_ = absl::InvalidArgumentError(absl::StrCat(
+      "a replica was told to append push ", entry.sequence, " of ", entry.client.id.pod_uid,
+      ", which is no update of this slot (", update.status().message(),
+      "); its servers must be of one version, and the network must not change bytes"));
+  return refused_;
 }
 
 Outcome ChainServer::OutcomeOf(const Client& client, Sequence sequence) const {

@@ -71,6 +71,8 @@ class ChainServer {
   // Nothing until the first sync round.
   std::optional<StateId> state_id() const;
   const SlotState* state() const { return state_.get(); }
+  // Why this server halted in the installed view, where a peer's message was the reason.
+  const absl::Status& refused() const { return refused_; }
 
  private:
   const membership::ReplicaGroup& group() const { return installed_->group; }
@@ -114,6 +116,9 @@ class ChainServer {
   void OrderWhole(const Entry& aggregate, Sends& sends);
   void OrderWaiting(const Client& client, Sends& sends);
   void PassDown(const Forward& forward, Outcome outcome, Sends& sends);
+  // What a peer says was appended. A head has checked it, but it came over the network: what is no
+  // update of this slot is refused, and whoever sent it is no longer followed in this view.
+  absl::StatusOr<Outcome> AppendAsReplica(const Entry& entry);
   // What Append of the state made of it.
   Outcome Appended(const Entry& entry, Outcome outcome);
   Outcome OutcomeOf(const Client& client, Sequence sequence) const;
@@ -143,6 +148,7 @@ class ChainServer {
   std::vector<MemberId> copiers_waiting_;
   std::set<MemberId> synced_;  // at the tail
   bool open_ = false;
+  absl::Status refused_;
   std::vector<Forward> parked_;                        // came before I had the base
   std::map<Client, std::map<Sequence, Entry>> gaps_;   // at the head
   std::vector<Read> reads_;                            // at the tail, not yet allowed

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <utility>
 
+#include "common/log/log.h"
 #include "common/status/macros.h"
 
 namespace starling::parameter_server {
@@ -245,6 +246,10 @@ void ServerLoop::Touch(std::size_t at) {
   const ChainServer& machine = *slot.machine;
   const bool news = told->phase != machine.phase() || told->fence != machine.fence() ||
                     told->open != machine.open() || told->cached != machine.cached();
+  if (told->phase != machine.phase() && !machine.refused().ok()) {
+    log::Warning("a slot waits for the next view",
+                 {{"slot", at}, {"why", std::string(machine.refused().message())}});
+  }
   if (news || slot.publish_at.Expired()) Publish(at);
 }
 

@@ -131,7 +131,7 @@ Outcome SlotState::AppendAggregate(const Entry& aggregate, DecodedUpdate update)
 
 Outcome SlotState::Append(const Entry& entry) {
   absl::StatusOr<DecodedUpdate> update = Check(entry);
-  STARLING_CHECK(update.ok(), "what was appended was checked");
+  STARLING_CHECK(update.ok(), "what this process has made itself is an update of the slot");
   return Append(entry, *std::move(update));
 }
 

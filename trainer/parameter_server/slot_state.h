@@ -112,7 +112,8 @@ class SlotState {
   bool TakesWhole(const Entry& aggregate) const;
   // The next entry (StandingOf: kNext; of an aggregate TakesWhole), and what Check has made of it.
   Outcome Append(const Entry& entry, DecodedUpdate update);
-  // One that a head has checked.
+  // The same of an entry that this process has made itself, for tests and studies: an update that
+  // Check refuses ends the program.
   Outcome Append(const Entry& entry);
 
   // Whether the last pushes up to `sequence` are in and the model lets the client read at `clock`;
