@@ -9,14 +9,17 @@ far too long. A mutant that none notices has survived: it is printed, and it is 
 equivalent.txt lists it with the reason why nobody could notice. An entry there that names no mutant,
 or one that is noticed, is an error too. Mutants that no case comes by have survived as well.
 
-Sources are taken from the release build, tests and all else are linked from it as they are.
+Sources are taken from the release build, tests and all else are linked from it as they are. At the
+end: for each source and in all, how many mutants were made, noticed, listed as equivalent and not
+noticed, and the share noticed of those that are not listed. It fails below --least percent in all.
 
-  mutants.py BUILD [--jobs N] [--only REGEX] [--survivors] [--quick] [--least PERCENT]
+  mutants.py BUILD [SOURCE...] [--jobs N] [--only REGEX] [--survivors] [--quick] [--least PERCENT]
 
-STARLING_MUTANTS_IN=REGEX: only sources whose name matches. --only: mutants whose key (what
-equivalent.txt has) matches. --survivors: only those that no test is known to notice. --quick: only by
-test cases that take no time, as most unit tests.
-To add a folder or file: SCOPE. To add a kind of mutant: rewrite.py.
+SOURCE: a folder, or how the names of sources begin (trainer/consistency,
+trainer/parameter_server/slot_state); all of SCOPE without one. --only: mutants whose key (what
+equivalent.txt has) matches. --survivors: tries those that no test noticed last time; the others count
+as they did then. --quick: only by test cases that take no time, as most unit tests.
+To add a folder: SCOPE. To add a kind of mutant: rewrite.py.
 """
 import argparse
 import concurrent.futures
@@ -39,16 +42,13 @@ HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 OUT = ROOT / "build/mutants"
 
-# Folder: what is broken in it. Shells with threads and sockets, and what only goes from one form into
-# another, have tests of another kind.
+# Folder: what is not broken in it. Shells with threads and sockets, and what only goes from one form
+# into another, have tests of another kind.
 SCOPE = {
-    "trainer/membership": ["coordinator", "failure_detector", "group_history", "member",
-                           "peer_coordinator*", "summary", "sync_round"],
-    "trainer/consistency": ["*"],
-    "trainer/parameter_server": ["aggregator", "chain_server", "lease_book", "slot_client", "slot_coordinator*",
-                                 "slot_plan*", "slot_state", "work_plan", "*_shard"],
+    "trainer/membership": ["convert"],
+    "trainer/consistency": [],
+    "trainer/parameter_server": ["convert", "courier", "lane", "server_loop"],
 }
-WHERE = os.environ.get("STARLING_MUTANTS_IN", "")
 MOST = 2000  # mutants of one source: its own are numbered from its place in SCOPE times this
 PROGRAMS = ["trainer_membership_test", "trainer_consistency_test", "trainer_parameter_server_test",
             "trainer_simulation_test"]
@@ -58,14 +58,21 @@ QUICK = 0.05
 CONTROL = re.compile(r"Without\w*Rule|SlotSimulation\.Without")
 AT_A_TIME = 0.3  # seconds of cases in one process
 PATIENCE = (3, 10)  # seconds of CPU, and times what the cases take otherwise
+MEMORY = 8 << 30  # bytes of addresses: some mutants allocate without end
 DEFINITELY = 120  # seconds that nothing takes
 
 
-def sources():
-    """Each with the number of its first mutant."""
-    found = [path for folder, patterns in SCOPE.items() for pattern in patterns
-             for path in sorted((ROOT / folder).glob(pattern + ".cc")) if not path.stem.endswith("_test")]
-    return {path: i * MOST for i, path in enumerate(found) if re.search(WHERE, str(path))}
+def sources(wanted):
+    """Those that begin with one of these names, each with the number of its first mutant."""
+    found = [path for folder, left_out in SCOPE.items() for path in sorted((ROOT / folder).glob("*.cc"))
+             if not path.stem.endswith("_test") and path.stem not in left_out]
+    numbered = {path: i * MOST for i, path in enumerate(found)}
+    names = {path: str(path.relative_to(ROOT)) for path in found}
+    for start in wanted:
+        if not any(name.startswith(start) for name in names.values()):
+            raise SystemExit(f"no source begins with {start}; there are:\n" + "\n".join(names.values()))
+    return {path: first for path, first in numbered.items()
+            if not wanted or any(names[path].startswith(start) for start in wanted)}
 
 
 def arguments_of(command):
@@ -121,46 +128,50 @@ def run(words, **options):
 class Programs:
     """The test programs with all mutants in them."""
 
-    def __init__(self, build, jobs):
+    def __init__(self, build, jobs, wanted):
         self.build = build
         self.jobs = jobs
+        self.sources = sources(wanted)
         self.mutants = []
         self.skipped = {}
         commands = {entry["file"]: entry["command"]
                     for entry in json.loads((build / "compile_commands.json").read_text())}
         (OUT / "bin").mkdir(parents=True, exist_ok=True)
         self.compile(commands)
-        for program in PROGRAMS:
-            self.link(program)
+        self.names = [program for program in PROGRAMS if self.link(program)]
 
     def compile(self, commands):
         with concurrent.futures.ProcessPoolExecutor(self.jobs) as pool:
-            found = list(pool.map(rewrite, [(path, first, commands[str(path)]) for path, first in sources().items()]))
+            tasks = [(path, first, commands[str(path)]) for path, first in self.sources.items()]
+            found = list(pool.map(rewrite, tasks))
         for mutants, skipped in found:
             self.mutants += mutants
             for why, count in skipped.items():
                 self.skipped[why] = self.skipped.get(why, 0) + count
         jobs = []
-        for path in sources():
+        for path in self.sources:
             to = rewritten(path)
             words = shlex.split(commands[str(path)])
             words[words.index("-o") + 1] = str(to) + ".o"
             words[words.index("-c") + 1] = str(to)
             jobs.append(words[:1] + ["-include", str(HERE / "mutant.h")] + words[1:] + ["-O1", "-w"])
-        jobs.append([jobs[0][0], "-std=c++20", f"-DSTARLING_MUTANTS={max(sources().values()) + MOST}", "-c",
+        jobs.append([jobs[0][0], "-std=c++20", f"-DSTARLING_MUTANTS={max(self.sources.values()) + MOST}", "-c",
                      str(HERE / "mutant.cc"), "-o", str(OUT / "mutant.o")])
         cached = ["ccache"] if subprocess.run(["which", "ccache"], capture_output=True).returncode == 0 else []
         with concurrent.futures.ThreadPoolExecutor(self.jobs) as pool:
             list(pool.map(lambda words: run(cached + words, cwd=self.build), jobs))
 
     def link(self, program):
-        """With our objects in the place of those of the libraries, which are found first."""
+        """With our objects in the place of those of the libraries, which are found first; unless it
+        has none of them."""
         last = run(["ninja", "-C", str(self.build), "-t", "commands", program]).strip().splitlines()[-1]
-        objects = [str(OUT / "mutant.o")]
-        for folder in SCOPE:
-            if f"{folder}/lib" in last:
-                objects += [f"{rewritten(path)}.o" for path in sources() if path.parent == ROOT / folder]
+        objects = [f"{rewritten(path)}.o" for path in self.sources
+                   if f"{path.parent.relative_to(ROOT)}/lib" in last]
+        if not objects:
+            return False
+        objects.append(str(OUT / "mutant.o"))
         run(last.replace(f"-o bin/{program}", f"-o {OUT}/bin/{program} " + " ".join(objects)), cwd=self.build, shell=True)
+        return True
 
 
 @dataclasses.dataclass
@@ -174,6 +185,7 @@ class Case:
 def limit_cpu(seconds):
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
 
 def play(program, names, environment, seconds):
@@ -270,29 +282,31 @@ def read_equivalent():
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("build", type=pathlib.Path)
+    parser.add_argument("source", nargs="*")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--only", default="")
     parser.add_argument("--survivors", action="store_true")
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--least", type=float, default=95)
-    options = parser.parse_args()
-    programs = Programs(options.build.resolve(), options.jobs)
+    options = parser.parse_intermixed_args()
+    programs = Programs(options.build.resolve(), options.jobs, options.source)
     keys = {mutant.id: mutant.key() for mutant in programs.mutants}
-    equivalent = read_equivalent()
+    files = {mutant.file for mutant in programs.mutants}
+    equivalent = {key: why for key, why in read_equivalent().items()
+                  if key.split()[0] in files or not (ROOT / key.split()[0]).exists()}
     results = OUT / "results.json"
     known = json.loads(results.read_text()) if results.exists() else {}
 
     began = time.monotonic()
     with concurrent.futures.ProcessPoolExecutor(options.jobs) as pool:
-        looks = list(pool.map(look, [(p, name) for p in PROGRAMS for name in cases_of(p)]))
+        looks = list(pool.map(look, [(p, name) for p in programs.names for name in cases_of(p)]))
         failing = [case.name for case, passed in looks if not passed and case.seconds <= LONGEST]
         if failing:
             raise SystemExit("these fail without any mutant: " + " ".join(failing))
         longest = QUICK if options.quick else LONGEST
         cases = [case for case, _ in looks if case.seconds <= longest]
         if len(cases) < len(looks):
-            print(f"left out, they take more than {longest} s:",
-                  " ".join(case.name for case, _ in looks if case.seconds > longest))
+            print(f"{len(looks) - len(cases)} test cases take more than {longest} s and are left out")
         chosen = [m for m in programs.mutants if re.search(options.only, keys[m.id])
                   and (not options.survivors or known.get(keys[m.id]) is None)]
         tasks = [(m.id, [case for case in cases if m.id in case.reached and may_notice(case, keys[m.id])])
@@ -305,26 +319,37 @@ def main():
             if len(verdicts) % 100 == 0:
                 results.write_text(json.dumps(known, indent=1))
                 print(f"{len(verdicts)} tried after {time.monotonic() - began:.0f} s", flush=True)
-    known = {key: by for key, by in known.items() if key in keys.values()}
+    all_keys = set(keys.values())
+    known = {key: by for key, by in known.items() if key in all_keys or key.split()[0] not in files}
     results.write_text(json.dumps(known, indent=1))
-    sys.exit(report(programs, chosen, verdicts, equivalent, options))
+    if options.survivors:
+        chosen = [m for m in programs.mutants if re.search(options.only, keys[m.id])]
+    sys.exit(report(chosen, known, all_keys, equivalent, options.least))
 
 
-def report(programs, chosen, verdicts, equivalent, options):
-    survivors = [m for m in chosen if verdicts[m.key()] is None]
-    unlisted = [m for m in survivors if m.key() not in equivalent]
-    for mutant in unlisted:
-        print(f"\n{mutant.file}:{mutant.line} survives:\n{mutant.key()}")
-    all_keys = {m.key() for m in programs.mutants}
-    stale = [key for key in equivalent if key not in all_keys or verdicts.get(key) is not None]
+def report(chosen, known, all_keys, equivalent, least):
+    """Prints what was not noticed, and the figures of each source; 1 where something is to be done."""
+    figures = {}  # of a file: made, noticed, listed, not noticed
+    for mutant in chosen:
+        key = mutant.key()
+        what = 1 if known[key] is not None else 2 if key in equivalent else 3
+        for file in (mutant.file, "all"):
+            figure = figures.setdefault(file, [0, 0, 0, 0])
+            figure[0] += 1
+            figure[what] += 1
+        if what == 3:
+            print(f"\n{mutant.file}:{mutant.line} is not noticed:\n{key}")
+    stale = [key for key in equivalent if key not in all_keys or known.get(key) is not None]
     for key in stale:
         what = "it is noticed" if key in all_keys else "there is no such mutant any more"
         print(f"\nequivalent.txt: {what}, take it out:\n{key}")
-    listed = len(survivors) - len(unlisted)
-    counted = len(chosen) - listed
-    share = 100 * (counted - len(unlisted)) / max(1, counted)
-    print(f"\n{counted - len(unlisted)} of {counted} noticed ({share:.1f} %), {listed} equivalent (listed)")
-    return 1 if stale or share < options.least else 0
+    print(f"\n{'':48}   made  noticed  listed  not noticed   share")
+    share = 100.0
+    for file in sorted(figures, key=lambda name: (name == "all", name)):
+        made, noticed, listed, missed = figures[file]
+        share = 100 * noticed / max(1, noticed + missed)
+        print(f"{file:48}{made:7}{noticed:9}{listed:8}{missed:13}{share:7.1f} %")
+    return 1 if stale or share < least else 0
 
 
 if __name__ == "__main__":
