@@ -27,11 +27,7 @@ class BoundedDelayModel final : public Consistency {
 
  private:
   void ViewChanged() override {
-    std::map<Client, std::int64_t> kept;
-    for (const auto& [client, task] : tasks_) {
-      if (!rules_.drop_departed || clocks_.Of(client)) kept[client] = task;
-    }
-    tasks_ = std::move(kept);
+    std::erase_if(tasks_, [this](const auto& one) { return !clocks_.Of(one.first); });
     for (const auto& [client, clock] : clocks_.all()) {
       if (!clocks_.Rests(client) && tasks_.emplace(client, next_).second) ++next_;
     }

@@ -87,10 +87,13 @@ TEST(BulkSynchronous, AnAggregateIsPortionsOfOneStep) {
   const std::vector<Contribution> two = {Portions(C(1), 5), Portions(C(2), 2, 2)};
   EXPECT_TRUE(model->Combines(two));
   EXPECT_FALSE(model->Combines(std::vector{Portions(C(1), 5), Portions(C(2), 6)}));
+  EXPECT_FALSE(model->Combines(std::vector{Portions(C(1), 4), Portions(C(2), 5, 2)}))
+      << "a part that is of two steps";
   EXPECT_THAT(model->OnAggregate(two).ready, IsEmpty());
   const std::vector<Batch> ready = model->OnPush(Portions(C(1), 4)).ready;
   ASSERT_THAT(ready, SizeIs(1));
   EXPECT_EQ(ready[0].members[0].lease, 2u);
+  EXPECT_EQ(ready[0].members[0].leases, 2u) << "the lowest part's";
   EXPECT_EQ(WeightOf(ready[0]), 3);
   EXPECT_THAT(ready[0].staleness, SizeIs(3)) << "each gradient is counted";
 }
@@ -98,9 +101,12 @@ TEST(BulkSynchronous, AnAggregateIsPortionsOfOneStep) {
 TEST(BulkSynchronous, WhatIsNoPortionOrOfTwoStepsIsRefused) {
   auto model = MakeConsistency(BulkSynchronous{2});
   model->OnView({C(1)});
-  for (const auto& [lease, count] : {std::pair<Lease, Lease>{0, 1}, {1, 1}, {3, 2}, {2, 0}}) {
+  for (const auto& [lease, count] :
+       {std::pair<Lease, Lease>{0, 1}, {1, 1}, {3, 2}, {2, 0}, {3, 0}}) {
     EXPECT_FALSE(model->OnPush(Portions(C(1), lease, count)).accepted) << lease << " " << count;
   }
+  EXPECT_FALSE(model->OnAggregate(std::vector{Portions(C(1), 1), Portions(C(1), 2)}).accepted)
+      << "one part is enough";
   EXPECT_THAT(model->held(), IsEmpty());
 }
 

@@ -133,10 +133,10 @@ Verdict Consistency::OnAggregate(std::span<const Contribution> parts) {
   for (const Contribution& part : parts.subspan(1)) {
     whole.weight += part.weight;
     whole.others.push_back(part.read);
-    if (part.lease >= whole.lease) continue;
-    whole.lease = part.lease;
-    whole.leases = part.leases;
   }
+  const Contribution& lowest = *std::ranges::min_element(parts, {}, &Contribution::lease);
+  whole.lease = lowest.lease;
+  whole.leases = lowest.leases;
   for (const Contribution& part : parts) verdict.accepted = verdict.accepted && Accepts(part);
   if (verdict.accepted) {
     for (const Contribution& part : parts) Taken(part);

@@ -232,6 +232,21 @@ TEST_P(EveryModel, GoesOnFromWhatWasSavedAsIfNothingHadHappened) {
   EXPECT_EQ(again.bytes(), saved.bytes());
 }
 
+TEST_P(EveryModel, WhatIsLoadedReplacesAllThatWasThere) {
+  History history(GetParam().options, GetParam().promise, {}, 7);
+  ASSERT_EQ(history.Run(200), "");
+  bytes::Writer used, fresh, again;
+  history.model().Save(used);
+  const auto model = MakeConsistency(GetParam().options);
+  model->Save(fresh);
+  for (const bytes::Writer* saved : {&used, &fresh}) {
+    bytes::Reader in(saved->bytes());
+    model->Load(in);
+  }
+  model->Save(again);
+  EXPECT_EQ(again.bytes(), fresh.bytes());
+}
+
 INSTANTIATE_TEST_SUITE_P(Consistency, EveryModel, testing::ValuesIn(Cases()),
                          [](const testing::TestParamInfo<Case>& one) { return one.param.name; });
 
@@ -318,6 +333,134 @@ TEST(Clocks, WhoRestsIsNotWaitedForAndWakesAtTheMinimumOfTheOthers) {
   EXPECT_EQ(loaded.awake(), 1u) << "who has left rests no more";
 }
 
+TEST(Clocks, AnUnknownClientMovesNothingAndWhoDoesNotRestIsNotWoken) {
+  Clocks clocks;
+  clocks.OnView({C(1), C(2)});
+  clocks.Advance(C(9), 100);
+  EXPECT_EQ(clocks.highest(), 0);
+  clocks.Advance(C(1), 5);
+  clocks.Wake(C(2));
+  EXPECT_EQ(clocks.Of(C(2)), 0) << "it has completed none";
+}
+
+TEST(Clocks, LoadingForgetsWhoRested) {
+  Clocks awake, resting;
+  awake.OnView({C(1)});
+  resting.OnView({C(1), C(2)});
+  resting.Rest(C(1));
+  bytes::Writer saved;
+  awake.Save(saved);
+  bytes::Reader in(saved.bytes());
+  resting.Load(in);
+  EXPECT_EQ(resting.size(), 1u);
+  EXPECT_EQ(resting.awake(), 1u);
+}
+
+TEST(Clocks, WhereTheRuleIsOffAJoinerStartsAtZero) {
+  Rules rules;
+  rules.admit_at_minimum = false;
+  Clocks clocks(rules);
+  clocks.OnView({C(1)});
+  clocks.Advance(C(1), 5);
+  clocks.OnView({C(1), C(2)});
+  EXPECT_EQ(clocks.Of(C(2)), 0);
+}
+
+TEST(Consistency, WithTheBoundOffEveryReadIsServed) {
+  for (const Options& options : {Options(BulkSynchronous{2}), Options(BoundedDelay{0}),
+                                 Options(StaleSynchronous{0}), Options(BackupWorkers{0})}) {
+    for (const bool bound : {true, false}) {
+      Rules rules;
+      rules.bound = bound;
+      auto model = MakeConsistency(options, rules);
+      model->OnView({C(1), C(2)});
+      model->OnPush(Push(C(1), 0));
+      EXPECT_EQ(model->MayRead(C(1), 1), !bound) << options.index();
+    }
+  }
+}
+
+// A count is held against the bytes that are there: the least that an item takes must be no more
+// than what the shortest takes.
+TEST(Consistency, TheShortestNamesAreReadBackToo) {
+  const Client nameless;
+  Clocks clocks;
+  clocks.OnView({nameless});
+  bytes::Writer saved;
+  clocks.Save(saved);
+  bytes::Reader in(saved.bytes());
+  Clocks loaded;
+  loaded.Load(in);
+  EXPECT_TRUE(in.done());
+  EXPECT_EQ(loaded.size(), 1u);
+  const auto expect_read_back = [](const Consistency& model, const Options& options) {
+    bytes::Writer out;
+    model.Save(out);
+    const auto again = MakeConsistency(options);
+    bytes::Reader reader(out.bytes());
+    again->Load(reader);
+    EXPECT_TRUE(reader.done()) << options.index();
+    EXPECT_EQ(again->held(), model.held());
+  };
+  const auto bounded = MakeConsistency(BoundedDelay{1});
+  bounded->OnView({nameless});
+  expect_read_back(*bounded, BoundedDelay{1});
+  std::vector<Client> clients = {nameless};
+  std::vector<Contribution> parts;
+  for (int i = 0; i < 40; ++i) clients.push_back(C(i));
+  for (int i = 0; i < 30; ++i) parts.push_back(Push(C(i), 0));
+  for (const bool aggregate : {false, true}) {
+    const auto soft = MakeConsistency(SoftSync{1});
+    soft->OnView(clients);
+    if (aggregate) {
+      soft->OnAggregate(parts);
+    } else {
+      soft->OnPush(Push(nameless, 0));
+    }
+    ASSERT_EQ(soft->held().size(), 1u);
+    expect_read_back(*soft, SoftSync{1});
+  }
+}
+
+TEST(Consistency, WhoStartsCountsAsHavingCompletedAllBefore) {
+  auto stale = MakeConsistency(StaleSynchronous{0});
+  stale->OnView({C(1), C(2)});
+  EXPECT_FALSE(stale->MayRead(C(2), 5));
+  stale->OnStart(C(1), 5);
+  EXPECT_EQ(stale->StartOf(C(1)), 5);
+  EXPECT_TRUE(stale->MayRead(C(2), 5));
+  EXPECT_EQ(stale->StartOf(C(9)), 0) << "a stranger's";
+  auto backup = MakeConsistency(BackupWorkers{0});
+  backup->OnView({C(1), C(2)});
+  backup->OnStart(C(1), 3);
+  EXPECT_EQ(backup->StartOf(C(2)), 3) << "all go on together from the highest";
+  backup->OnStart(C(2), 1);
+  EXPECT_EQ(backup->StartOf(C(1)), 3);
+}
+
+TEST(Consistency, APushThatWasHereBeforeStillEndsItsClock) {
+  auto stale = MakeConsistency(StaleSynchronous{0});
+  stale->OnView({C(1), C(2)});
+  stale->OnSkip(C(1), 0);
+  EXPECT_EQ(stale->clocks().Of(C(1)), 1);
+  auto bounded = MakeConsistency(BoundedDelay{0});
+  bounded->OnView({C(1), C(2)});
+  EXPECT_FALSE(bounded->MayRead(C(2), 0)) << "the first's task comes before";
+  bounded->OnSkip(C(1), 0);
+  EXPECT_TRUE(bounded->MayRead(C(2), 0));
+  EXPECT_FALSE(bounded->MayRead(C(1), 1));
+}
+
+TEST(Staleness, ItsMeanIsOverWhatWasCounted) {
+  Staleness staleness;
+  EXPECT_EQ(staleness.Mean(), 0) << "of nothing";
+  staleness.Add(2);
+  staleness.Add(2);
+  staleness.Add(5);
+  EXPECT_EQ(staleness.Mean(), 3);
+  EXPECT_EQ(staleness.total(), 3);
+}
+
 TEST(BackupWorkers, TheLastStepIsCompleteWithThoseWhoHaveWork) {
   auto model = MakeConsistency(BackupWorkers{0});
   model->OnView({C(1), C(2)});
@@ -333,7 +476,9 @@ TEST(BackupWorkers, TheFirstNCountAndTheLateAreRefusedByTheirStep) {
   model->OnPush(Push(C(2), 0));
   const Verdict third = model->OnPush(Push(C(1), 0));
   ASSERT_EQ(third.ready.size(), 1u);
-  EXPECT_EQ(third.ready[0].members.size(), 3u);
+  std::vector<Client> order;
+  for (const Contribution& member : third.ready[0].members) order.push_back(member.client);
+  EXPECT_EQ(order, (std::vector{C(1), C(2), C(4)})) << "whoever came first";
   EXPECT_TRUE(model->MayRead(C(1), 1)) << "the straggler holds nobody up";
   const Verdict late = model->OnPush(Push(C(3), 0));
   EXPECT_FALSE(late.accepted);
@@ -364,6 +509,29 @@ TEST(BackupWorkers, APushThatWasHereBeforeCountsForItsStepSoThatNoneStarves) {
   EXPECT_TRUE(model->MayRead(C(3), 2)) << "a step of which nothing is new is over, too";
   model->OnSkip(C(3), 0);
   EXPECT_FALSE(model->MayRead(C(3), 3)) << "one of another step does not count";
+}
+
+TEST(BackupWorkers, APushThatWasHereBeforeCountsForItsOwnStepOnly) {
+  auto model = MakeConsistency(BackupWorkers{0});
+  model->OnView({C(1), C(2)});
+  for (const Clock step : {0, 1}) {
+    EXPECT_TRUE(model->OnPush(Push(C(1), step)).ready.empty()) << "one of two, step " << step;
+    model->OnSkip(C(2), step);
+    EXPECT_TRUE(model->MayRead(C(1), step + 1));
+  }
+  EXPECT_TRUE(model->OnPush(Push(C(1), 2)).ready.empty()) << "nothing is left of the step before";
+}
+
+TEST(BackupWorkers, AViewOfNobodyEndsNoStepForWhoeverComesTakesPartInIt) {
+  auto model = MakeConsistency(BackupWorkers{0});
+  model->OnView({C(1), C(2)});
+  model->OnPush(Push(C(1), 0));
+  EXPECT_TRUE(model->OnView({}).empty());
+  EXPECT_EQ(model->held().size(), 1u);
+  EXPECT_TRUE(model->OnView({C(3, 3), C(4, 3)}).empty());
+  const std::vector<Batch> ready = model->OnPush(Push(C(3, 3), 0)).ready;
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].members.size(), 2u);
 }
 
 // Equal workers take turns; each reads, and pushes when the others have had their turn.
@@ -420,8 +588,22 @@ TEST(SoftSync, WhatIsLeftWhenEveryoneHasGoneIsTheLastUpdate) {
   auto model = MakeConsistency(SoftSync{1, false});
   model->OnView({C(1), C(2), C(3)});
   model->OnPush(Push(C(1), 0));
-  ASSERT_EQ(model->OnView({}).size(), 1u);
+  model->OnPush(Push(C(2), 0));
+  const std::vector<Batch> ready = model->OnView({});
+  ASSERT_EQ(ready.size(), 1u);
+  EXPECT_EQ(ready[0].members.size(), 2u);
   EXPECT_TRUE(model->held().empty());
+}
+
+TEST(SoftSync, OfAsManyAsThereAreClientsEachPushIsAnUpdate) {
+  auto model = MakeConsistency(SoftSync{2, false});
+  model->OnView({C(1), C(2)});
+  EXPECT_EQ(model->OnPush(Push(C(1), 0)).ready.size(), 1u);
+  auto shrunk = MakeConsistency(SoftSync{1, false});
+  shrunk->OnView({C(1), C(2), C(3)});
+  shrunk->OnPush(Push(C(1), 0));
+  shrunk->OnPush(Push(C(2), 0));
+  EXPECT_EQ(shrunk->OnView({C(3)}).size(), 2u) << "of one client, too";
 }
 
 TEST(StaleSynchronous, ARotatingStragglerCostsLessTheMoreStaleReadsMayBe) {

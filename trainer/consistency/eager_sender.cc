@@ -33,11 +33,11 @@ std::map<std::uint64_t, EagerSender::Row>::iterator EagerSender::Best() {
   if (options_.priority == Priority::kRandom) {
     return std::next(pending_.begin(), static_cast<std::ptrdiff_t>(random_() % pending_.size()));
   }
-  const bool fifo = options_.priority == Priority::kFifo;
-  return std::max_element(pending_.begin(), pending_.end(), [fifo](const auto& a, const auto& b) {
-    if (fifo) return a.second.order > b.second.order;
-    const auto relative = [](const Row& row) { return row.delta / std::max(row.value, kTiny); };
-    return relative(a.second) < relative(b.second);
+  if (options_.priority == Priority::kFifo) {
+    return std::ranges::min_element(pending_, {}, [](const auto& one) { return one.second.order; });
+  }
+  return std::ranges::max_element(pending_, {}, [](const auto& one) {
+    return one.second.delta / std::max(one.second.value, kTiny);
   });
 }
 
@@ -59,12 +59,10 @@ std::vector<std::uint64_t> EagerSender::Take(absl::Time now) {
 
 absl::Time EagerSender::Next(absl::Time now) const {
   if (pending_.empty()) return absl::InfiniteFuture();
-  const auto largest = std::max_element(
-      pending_.begin(), pending_.end(),
-      [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
-  const double needed = std::min(static_cast<double>(largest->second.bytes),
-                                 options_.bytes_per_second * options_.burst) -
-                        credit_;
+  std::int64_t largest = 0;
+  for (const auto& [row, pending] : pending_) largest = std::max(largest, pending.bytes);
+  const double needed =
+      std::min(static_cast<double>(largest), options_.bytes_per_second * options_.burst) - credit_;
   return std::max(now, std::max(refilled_, absl::UnixEpoch()) +
                            absl::Seconds(std::max(0.0, needed) / options_.bytes_per_second));
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/consistency/eager_sender.h"
 
+#include <algorithm>
 #include <deque>
 #include <utility>
 
@@ -68,6 +69,33 @@ TEST(EagerSender, RowsGoInTheOrderOfTheirPriority) {
   EXPECT_THAT(order(Priority::kFifo), ElementsAre(1, 2, 3));
   EXPECT_THAT(order(Priority::kRelativeMagnitude), ElementsAre(3, 1, 2));
   EXPECT_EQ(order(Priority::kRandom).size(), 3u);
+}
+
+TEST(EagerSender, TheFirstChangeOfARowThatWaitsIsItsPlaceAmongTheOthers) {
+  EagerSender sender(OptionsOf(Priority::kFifo, 1e6));
+  for (const std::uint64_t row : {5, 2, 9, 5}) sender.OnUpdate(row, 1, 1, 8);
+  EXPECT_THAT(sender.Take(kStart), ElementsAre(5, 2, 9));
+  for (const std::uint64_t row : {9, 5}) sender.OnUpdate(row, 1, 1, 8);
+  EXPECT_THAT(sender.Take(kStart), ElementsAre(9, 5)) << "what was sent waits anew";
+}
+
+TEST(EagerSender, EquallyUsefulRowsGoInTheOrderOfTheirNumbers) {
+  EagerSender sender(OptionsOf(Priority::kRelativeMagnitude, 1e6));
+  for (const std::uint64_t row : {5, 2, 9}) sender.OnUpdate(row, 3, 6, 8);
+  EXPECT_THAT(sender.Take(kStart), ElementsAre(2, 5, 9));
+}
+
+TEST(EagerSender, ARandomOrderIsItsSeedsAndNotThatOfTheRows) {
+  const auto order = [](std::uint64_t seed) {
+    EagerSender::Options options = OptionsOf(Priority::kRandom, 1e6);
+    options.seed = seed;
+    EagerSender sender(options);
+    for (std::uint64_t row = 0; row < 50; ++row) sender.OnUpdate(row, 1, 1, 8);
+    return sender.Take(kStart);
+  };
+  EXPECT_FALSE(std::ranges::is_sorted(order(1)));
+  EXPECT_EQ(order(1), order(1));
+  EXPECT_NE(order(1), order(2));
 }
 
 TEST(EagerSender, OneThatIsLargerThanTheBudgetGoesAloneAndIsPaidOff) {

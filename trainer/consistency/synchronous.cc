@@ -9,13 +9,6 @@
 namespace starling::consistency {
 namespace {
 
-// By client, so that the sum's bits do not depend on who arrived first.
-void InClientOrder(std::vector<Contribution>::iterator begin,
-                   std::vector<Contribution>::iterator end) {
-  std::stable_sort(
-      begin, end, [](const Contribution& a, const Contribution& b) { return a.client < b.client; });
-}
-
 // Nothing is counted but which portions are in, and that is what the slot's ledger says, too: after
 // a restore the two agree on which steps are complete.
 class BulkSynchronousModel final : public Consistency {
@@ -47,9 +40,7 @@ class BulkSynchronousModel final : public Consistency {
   void Taken(const Contribution& part) override { in_.Add(part.lease, part.lease + part.leases); }
 
   void Gather(std::vector<Batch>& ready) override {
-    std::stable_sort(held_.begin(), held_.end(), [](const Contribution& a, const Contribution& b) {
-      return a.lease < b.lease;
-    });
+    std::ranges::stable_sort(held_, {}, &Contribution::lease);
     while (!held_.empty() && StepOf(held_.front().lease) < Complete()) {
       const Clock step = StepOf(held_.front().lease);
       const auto end = std::find_if(held_.begin(), held_.end(), [&](const Contribution& one) {
@@ -93,17 +84,18 @@ class BackupWorkersModel final : public Consistency {
   }
 
   // What was accepted was acknowledged: if the view shrank meanwhile, more than needed may be here,
-  // and all of it counts.
+  // and all of it counts. By client, so that the sum's bits do not depend on who arrived first. A
+  // view of nobody ends no step: whoever comes next takes part in it.
   void Gather(std::vector<Batch>& ready) override {
     const auto here = held_.size() + static_cast<std::size_t>(skipped_);
-    if (clocks_.size() == 0 || here == 0) return;
+    if (clocks_.size() == 0) return;
     const auto clients = static_cast<std::int64_t>(clocks_.awake());  // none: nobody will add to it
     const auto needed = static_cast<std::size_t>(std::max<std::int64_t>(1, clients - backups_));
     if (here < needed) return;
     skipped_ = 0;
     ++step_;
     if (held_.empty()) return;
-    InClientOrder(held_.begin(), held_.end());
+    std::ranges::stable_sort(held_, {}, &Contribution::client);
     ready.push_back(Apply(held_.size()));
   }
 
