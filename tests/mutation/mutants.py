@@ -13,12 +13,12 @@ Sources are taken from the release build, tests and all else are linked from it 
 end: for each source and in all, how many mutants were made, noticed, listed as equivalent and not
 noticed, and the share noticed of those that are not listed. It fails below --least percent in all.
 
-  mutants.py BUILD [SOURCE...] [--jobs N] [--only REGEX] [--survivors] [--quick] [--least PERCENT]
+  mutants.py BUILD [SOURCE...] [--jobs N] [--only REGEX] [--survivors] [--quick] [--by REGEX] [--least PERCENT]
 
 SOURCE: a folder, or how the names of sources begin (trainer/consistency,
 trainer/parameter_server/slot_state); all of SCOPE without one. --only: mutants whose key (what
 equivalent.txt has) matches. --survivors: tries those that no test noticed last time; the others count
-as they did then. --quick: only by test cases that take no time, as most unit tests.
+as they did then. --quick: only by test cases that take no time, as most unit tests. --by: only by the test programs whose names match.
 To add a folder: SCOPE. To add a kind of mutant: rewrite.py.
 """
 import argparse
@@ -128,17 +128,17 @@ def run(words, **options):
 class Programs:
     """The test programs with all mutants in them."""
 
-    def __init__(self, build, jobs, wanted):
-        self.build = build
-        self.jobs = jobs
-        self.sources = sources(wanted)
+    def __init__(self, options):
+        self.build = options.build.resolve()
+        self.jobs = options.jobs
+        self.sources = sources(options.source)
         self.mutants = []
         self.skipped = {}
         commands = {entry["file"]: entry["command"]
-                    for entry in json.loads((build / "compile_commands.json").read_text())}
+                    for entry in json.loads((self.build / "compile_commands.json").read_text())}
         (OUT / "bin").mkdir(parents=True, exist_ok=True)
         self.compile(commands)
-        self.names = [program for program in PROGRAMS if self.link(program)]
+        self.names = [program for program in PROGRAMS if re.search(options.by, program) and self.link(program)]
 
     def compile(self, commands):
         with concurrent.futures.ProcessPoolExecutor(self.jobs) as pool:
@@ -287,9 +287,10 @@ def main():
     parser.add_argument("--only", default="")
     parser.add_argument("--survivors", action="store_true")
     parser.add_argument("--quick", action="store_true")
+    parser.add_argument("--by", default="")
     parser.add_argument("--least", type=float, default=95)
     options = parser.parse_intermixed_args()
-    programs = Programs(options.build.resolve(), options.jobs, options.source)
+    programs = Programs(options)
     keys = {mutant.id: mutant.key() for mutant in programs.mutants}
     files = {mutant.file for mutant in programs.mutants}
     equivalent = {key: why for key, why in read_equivalent().items()

@@ -12,6 +12,7 @@ namespace {
 
 constexpr Sequence kAnyNext = -1;           // without rule S6: nothing is known of the client
 constexpr Sequence kRecentlyRefused = 256;  // a client's window is smaller
+constexpr Lease kMostLeases = 4096;         // of a push
 
 // As the model sees them; `tag` names the bytes of all.
 std::vector<consistency::Contribution> ContributionsOf(const Entry& aggregate, std::int64_t tag) {
@@ -32,8 +33,7 @@ std::vector<consistency::Contribution> ContributionsOf(const Entry& aggregate, s
 
 // They are looked up one by one.
 bool LeasesAreFew(const Entry& entry) {
-  constexpr Lease kMost = 4096;
-  const auto few = [](Lease count) { return count >= 1 && count <= kMost; };
+  const auto few = [](Lease count) { return count >= 1 && count <= kMostLeases; };
   return few(entry.leases) && std::all_of(entry.parts.begin(), entry.parts.end(),
                                           [&](const Constituent& one) { return few(one.leases); });
 }
