@@ -24,16 +24,15 @@ SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpe
         options.plan.sync = options.common.rules;
         return options;
       }()),
-      spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)) {
-  work_ = WorkOf(*spec_, spec_->stop(), /*samples=*/1);
-  work_.total = 0;  // until the layout is known
-}
+      spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
+      work_(options.work, spec) {}
 
 SlotCoordinator::~SlotCoordinator() = default;
 
 void SlotCoordinator::OnPodsChanged() {
-  std::erase_if(
-      heard_, [this](const auto& entry) { return detector_.FindProcess(entry.first) == nullptr; });
+  const auto gone = [this](const std::string& uid) { return !detector_.FindProcess(uid); };
+  std::erase_if(heard_, [&](const auto& entry) { return gone(entry.first); });
+  work_.Forget(gone);
   plan_due_ = absl::InfinitePast();
 }
 
@@ -50,9 +49,7 @@ void SlotCoordinator::Decide(absl::Time now) {
   // What is halted and saved stays as it is, whoever goes.
   if (stopped_ && Halted()) return ReleaseLeaving();
   Replan(now);
-  LearnWork(now);
-  Judge(now);
-  GiveWork(now);
+  Work(now);
   AskForCheckpoint(now);
   ReleaseLeaving();
   if (waiting_.empty()) waiting_ = plan_->waiting();
@@ -73,14 +70,7 @@ std::string SlotCoordinator::PartFor(const MemberId* id) const {
   }
   const membership::ViewMember* client = newest->Find(*id);
   if (client == nullptr || client->role != Role::kWorker) return part.SerializeAsString();
-  part.set_settled(told_settled_);
-  if (!ended_ && !conclude_) {
-    for (const Lease lease : book_->HeldBy({*id, client->joined})) part.add_leases(lease);
-  }
-  if (FirstClient() == client) {
-    part.set_evaluate(evaluate_);
-    part.set_conclude(conclude_);
-  }
+  work_.Fill({*id, client->joined}, part);
   return part.SerializeAsString();
 }
 
@@ -88,7 +78,7 @@ std::string SlotCoordinator::PartFor(const MemberId* id) const {
 // of the view. Of checkpoints the servers know.
 void SlotCoordinator::FillTraining(Summary& summary) const {
   summary.training = training_;
-  summary.settled_step = informed_ || settled_ > 0 ? settled_ : -1;
+  summary.settled_step = work_.informed() || work_.settled() > 0 ? work_.settled() : -1;
   const View* newest = view();
   const membership::Report* speaker = nullptr;
   std::tuple<bool, bool, bool, std::int64_t> best;
@@ -126,6 +116,77 @@ void SlotCoordinator::FillTraining(Summary& summary) const {
   *merged.mutable_checkpoint() = saved.checkpoint();
   merged.mutable_checkpoint()->set_step(saved_settled_);
   summary.training.bytes = merged.SerializeAsString();
+}
+
+void SlotCoordinator::Work(absl::Time now) {
+  if (view() == nullptr) return;
+  const bool enough = EnoughIn(*view(), census_);
+  LeaseSource::Standing standing;
+  standing.running = plan_->running();
+  standing.halted = Halted();
+  standing.paused = ServersLeave() || (!enough && !Halted());
+  standing.settings = detector_.desired()->settings;
+  standing.leaving = [this](const MemberId& id) { return detector_.IsLeaving(id); };
+  if (!enough && !Halted()) {
+    waiting_ = absl::StrCat("waits for more members: ", view()->workers().size(), " workers and ",
+                            view()->servers().size(), " parameter servers are there, at least ",
+                            census_.min_clients, " and ", census_.min_servers, " are needed");
+  }
+  if (work_.Update(standing, now)) Changed();
+  if (work_.informed() && work_.progressed()) failed_views_ = 0;
+  FollowRecovery(now);
+}
+
+// A loss is over with the first batch that is done in a view that goes on without the lost one, or
+// when such a view runs and nobody has anything to do.
+void SlotCoordinator::FollowRecovery(absl::Time now) {
+  const std::int64_t lost = work_.repeated();
+  for (membership::Incident& incident : detector_.incidents()) {
+    if (incident.record.recovery || incident.repaired_by == 0) continue;
+    if (lost > 0) {
+      incident.record.repeated_steps = lost;
+      absl::StrAppend(&incident.record.message, "; ", lost,
+                      lost == 1 ? " batch is" : " batches are", " done again");
+    }
+    if (!work_.recovered() || incident.repaired_by > view()->number) continue;
+    incident.record.recovery = now - incident.record.time;
+  }
+}
+
+bool SlotCoordinator::SavedByAll(std::int64_t turn) const {
+  return std::ranges::all_of(view()->servers(), [&](const membership::ViewMember& server) {
+    const membership::Report* report = detector_.ReportOf(server.id);
+    return report != nullptr && report->checkpoint_turn >= turn;
+  });
+}
+
+// Everyone who holds anything was asked to go: nobody takes over what they have.
+bool SlotCoordinator::ServersLeave() const {
+  return view() != nullptr &&
+         std::ranges::all_of(view()->servers(), [this](const membership::ViewMember& server) {
+           return detector_.IsLeaving(server.id);
+         });
+}
+
+void SlotCoordinator::AskForCheckpoint(absl::Time now) {
+  if (view() == nullptr || !work_.informed()) return;
+  const bool saved = SavedByAll(rounds_.number());
+  if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
+  if (Halted() || ServersLeave()) {
+    if (halt_round_ == 0 && plan_->running() && (!work_.Outstanding() || ServersLeave())) {
+      halt_round_ = rounds_.Ask(work_.settled(), rounds_.due());
+      Changed();
+    }
+    stopped_ = Halted() && halt_round_ != 0 && SavedByAll(halt_round_);
+    return;
+  }
+  halt_round_ = 0;
+  stopped_ = false;
+  const bool outstanding = !saved && rounds_.asked();
+  if (!plan_->running()) return;
+  if (!rounds_.Due(CheckpointInterval(), work_.settled(), outstanding, now)) return;
+  rounds_.Ask(work_.settled(), now + CheckpointInterval());
+  Changed();
 }
 
 }  // namespace starling::parameter_server

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator of jobs with parameter servers: what all kinds share is in
 // membership/coordinator.h; here is what the tables are (from the layout that workers report),
-// which view is next (SlotPlan), who works on which batch (LeaseBook, WorkPlan), and when to
-// validate, to save, to halt and to conclude.
+// which view is next (SlotPlan), and when to save and to halt. What there is to be done, and by
+// whom, is the LeaseSource's.
 //
 // All of it is soft: layout, views, ledgers, held leases and turns are reported again to a
 // successor. docs/design/parameter-server.md says what is told to whom; to add something: a row
@@ -21,9 +21,8 @@
 #include "absl/time/time.h"
 #include "trainer/membership/coordinator.h"
 #include "trainer/parameter_server/job_tables.h"
-#include "trainer/parameter_server/lease_book.h"
+#include "trainer/parameter_server/lease_source.h"
 #include "trainer/parameter_server/slot_plan.h"
-#include "trainer/parameter_server/work_plan.h"
 
 namespace starling::parameter_server {
 
@@ -39,13 +38,9 @@ class SlotCoordinator final : public membership::Coordinator {
     PlanRules plan;  // its `sync` is common.rules
     absl::Duration ahead_patience = absl::Seconds(10);
     Balance balance;  // of the servers' loads
-    // A client is given work for so long ahead, as it has worked lately.
-    absl::Duration work_ahead = absl::Milliseconds(100);
-    // How long a leaving client may finish what it holds, and clients what they hold at the end.
+    LeaseSource::Options work;
+    // How long a leaving client may finish what it holds.
     absl::Duration drain_patience = absl::Seconds(5);
-    absl::Duration conclude_patience = absl::Seconds(2);
-    // How long a lease that a client has given back waits for another client to have room for it.
-    absl::Duration return_patience = absl::Seconds(1);
     // How tables follow from a layout; empty: TablesOf().
     std::function<absl::StatusOr<JobTables>(const Layout&)> tables;
   };
@@ -57,33 +52,19 @@ class SlotCoordinator final : public membership::Coordinator {
   // The newest view; null before there is one.
   const View* view() const;
   // The run of batches that are done, from the first on.
-  std::int64_t settled() const { return settled_; }
+  std::int64_t settled() const { return work_.settled(); }
   // All batches are done, in every slot.
-  bool AllDone() const { return informed_ && settled_ >= work_.total; }
+  bool AllDone() const { return work_.AllDone(); }
 
  private:
   // What a process has said in ParameterServerReport, newest only.
   struct Heard {
     MemberId id;
-    bool fresh = false;  // not yet taken into account by LearnWork()
     std::optional<Layout> layout;
     ViewNumber installed = 0;
     std::optional<View> view;  // installed, until the plan has learned it
-    Client self;               // in that view; workers only
     bool broken = false;
     std::vector<SlotReport> slots;
-    std::vector<std::pair<std::size_t, LeaseLedger>> ledgers;
-    std::vector<Lease> done;
-    std::vector<Lease> held;
-    std::vector<Lease> returned;  // held before, in this view, and neither held nor done now
-    std::int64_t turn = 0;
-    bool ends_training = false;
-  };
-  // How fast a client works.
-  struct Pace {
-    std::int64_t counted = 0;
-    absl::Time since = absl::InfinitePast();
-    double per_second = 0;
   };
 
   // slot_coordinator.cc: what is decided, and what is told.
@@ -119,21 +100,9 @@ class SlotCoordinator final : public membership::Coordinator {
   void OnPublished(const View& next);
   void ReleaseLeaving();
 
-  // slot_coordinator_work.cc: batches, turns, checkpoints, the end.
-  void LearnWork(absl::Time now);
-  void NoteRepeated();
-  void UpdateWork();
+  // What is done with the answers of the work source.
+  void Work(absl::Time now);
   void FollowRecovery(absl::Time now);
-  void GiveWork(absl::Time now);
-  std::size_t Wanted(const Client& client, std::int64_t left) const;
-  std::vector<Client> Able(const membership::ViewMember* alone) const;
-  std::int64_t Begun() const;
-  std::int64_t BatchesAhead() const;
-  void Deal(const std::vector<Client>& able, std::int64_t batch);
-  void CountPace(const Client& client, absl::Time now);
-  const membership::ViewMember* FirstClient() const;
-  void Judge(absl::Time now);
-  bool NobodyHolds() const;
   void AskForCheckpoint(absl::Time now);
   bool SavedByAll(std::int64_t turn) const;
   bool ServersLeave() const;
@@ -143,29 +112,12 @@ class SlotCoordinator final : public membership::Coordinator {
   std::map<std::string, Heard> heard_;  // by pod UID
   std::optional<Layout> layout_;
   std::string impossible_;  // why the job cannot go on
-  JobTables tables_;
   std::optional<SlotPlan> plan_;
-  std::optional<LeaseBook> book_;
-  WorkPlan work_;
-  std::string settings_;  // that work_ was made of
+  LeaseSource work_;
 
   Census census_;  // as planned with last
   absl::Time plan_due_ = absl::InfinitePast();
   std::map<std::string, absl::Time> leaving_since_;
-
-  std::int64_t settled_ = 0;
-  std::int64_t told_settled_ = 0;
-  absl::Time settled_due_ = absl::InfinitePast();
-  std::size_t done_count_ = 0;
-  bool informed_ = false;
-  bool progress_in_view_ = false;  // a batch was done in the newest view
-  std::int64_t before_restore_ = -1;
-  std::map<Client, Pace> paces_;
-  std::int64_t made_ = 0;      // the newest turn
-  std::int64_t evaluate_ = 0;  // the turn that is asked for
-  bool ended_ = false;         // by a turn
-  absl::Time over_since_ = absl::InfiniteFuture();
-  bool conclude_ = false;
 
   std::int64_t saved_settled_ = -1;  // when the newest round that all have written was asked for
   std::int64_t halt_round_ = 0;      // 0: not halting

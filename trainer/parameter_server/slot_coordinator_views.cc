@@ -52,38 +52,19 @@ std::string Count(std::size_t count, const char* what) {
 
 bool SlotCoordinator::Learn(const membership::Report& report, absl::Time /*now*/) {
   Heard& heard = heard_[report.id.pod_uid];
-  const Heard before = std::exchange(heard, Heard());
-  if (before.id != report.id) leaving_since_.erase(report.id.pod_uid);
+  if (std::exchange(heard, Heard()).id != report.id) leaving_since_.erase(report.id.pod_uid);
   heard.id = report.id;
-  heard.fresh = true;
   pb::ParameterServerReport from;
   if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server))
     return false;
+  work_.OnReport(report, from);
   if (from.has_layout()) heard.layout = FromProto(from.layout());
   heard.broken = from.broken();
   const View* newest = view();
   heard.installed = report.installed ? report.installed->number : 0;
   const bool known = newest != nullptr && newest->number == heard.installed;
-  if (report.installed) {
-    if (!known) heard.view = report.installed;
-    const ViewMember* self = report.installed->Find(report.id);
-    if (self != nullptr && self->role == Role::kWorker) heard.self = {report.id, self->joined};
-  }
+  if (!known) heard.view = report.installed;
   for (const pb::SlotReport& slot : from.slots()) heard.slots.push_back(FromProto(slot));
-  for (const pb::SlotLedger& ledger : from.ledgers()) {
-    if (ledger.slot() < 0) continue;
-    heard.ledgers.emplace_back(static_cast<std::size_t>(ledger.slot()), FromProto(ledger));
-  }
-  heard.done.assign(from.done().begin(), from.done().end());
-  heard.held.assign(from.held().begin(), from.held().end());
-  const bool same = known && before.installed == heard.installed && before.self == heard.self;
-  for (const Lease lease : same ? before.held : std::vector<Lease>()) {
-    const bool told = std::ranges::find(heard.held, lease) != heard.held.end() ||
-                      std::ranges::find(heard.done, lease) != heard.done.end();
-    if (!told) heard.returned.push_back(lease);
-  }
-  heard.turn = from.evaluation().turn();
-  heard.ends_training = from.evaluation().ends_training();
   return std::ranges::any_of(heard.slots,
                              [](const SlotReport& slot) { return slot.state.has_value(); });
 }
@@ -139,8 +120,7 @@ bool SlotCoordinator::MakePlan() {
   plan.balance = slot_options_.balance;
   plan.weights = WeightsOf(*tables);
   plan.rules = slot_options_.plan;
-  book_.emplace(Lease{1}, tables->parameter_slots);
-  tables_ = *std::move(tables);
+  work_.Begin(tables->parameter_slots, layout_->samples);
   plan_.emplace(std::move(plan));
   return true;
 }
@@ -157,8 +137,7 @@ void SlotCoordinator::LearnViews() {
 }
 
 void SlotCoordinator::OnNewest() {
-  book_->OnView(plan_->newest());
-  progress_in_view_ = false;
+  work_.OnView(plan_->newest());
   Changed();
 }
 
@@ -180,7 +159,7 @@ bool SlotCoordinator::Admitted(const std::string& uid) {
 // A client that leaves finishes what it holds before it is out of the view.
 bool SlotCoordinator::KeepWhileWorking(const MemberId& id, absl::Time now) {
   const ViewMember* client = view() == nullptr ? nullptr : view()->Find(id);
-  if (client == nullptr || book_->HeldBy({id, client->joined}).empty()) return false;
+  if (client == nullptr || !work_.Holds({id, client->joined})) return false;
   const absl::Time since = leaving_since_.emplace(id.pod_uid, now).first->second;
   return now - since < slot_options_.drain_patience;
 }
@@ -270,7 +249,6 @@ void SlotCoordinator::Replan(absl::Time now) {
 }
 
 void SlotCoordinator::OnPublished(const View& next) {
-  if (next.Restores() && informed_) before_restore_ = static_cast<std::int64_t>(book_->done());
   detector_.NoteRepair(next.number,
                        absl::StrCat(Count(next.workers().size(), "worker"), " and ",
                                     Count(next.servers().size(), "parameter server"), " go on"));

@@ -1,0 +1,247 @@
+// SPDX-License-Identifier: Apache-2.0
+// The work of a job by itself; slot_coordinator_work_test.cc has it beside the coordinator.
+#include "trainer/parameter_server/lease_source.h"
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "starling/v1alpha1/membership.pb.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/parameter_server/convert.h"
+#include "trainer/parameter_server/job_tables.h"
+
+namespace starling::parameter_server {
+namespace {
+
+namespace pb = v1alpha1;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+// 40 samples in batches of 4: 10 batches, one epoch, one validation.
+pb::TrainingJobSpec Spec() {
+  pb::TrainingJobSpec spec;
+  spec.mutable_stop()->set_epochs(1);
+  spec.mutable_validation()->set_every_epochs(1);
+  spec.mutable_dataset()->mutable_validation();
+  pb::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
+  server.set_samples_per_push(4);
+  server.mutable_consistency()->mutable_asynchronous();
+  return spec;
+}
+
+// Workers w0, w1, ... and one server s with one slot, which has what the test says.
+class Job {
+ public:
+  explicit Job(int workers, pb::TrainingJobSpec spec = Spec()) : source_({}, std::move(spec)) {
+    for (int i = 0; i < workers; ++i) workers_.push_back({absl::StrCat("w", i), 0});
+    standing_.running = true;
+    standing_.leaving = [this](const MemberId& id) { return leaving_ == id; };
+    source_.Begin(1, 40);
+    Publish(1);
+  }
+  void Publish(ViewNumber number, bool restore = false) {
+    view_ = {};
+    view_.number = number;
+    view_.members.push_back({{"s", 0}, "", number, "s", "", membership::Role::kServer});
+    for (const MemberId& id : workers_) view_.members.push_back({id, "", 1, id.pod_uid});
+    view_.groups.push_back({number, {{"s", 0}}, {}, {}, restore});
+    source_.OnView(view_);
+    Update();
+  }
+  // The server says that it has these.
+  void Save(const std::vector<Lease>& leases) {
+    LeaseLedger ledger;
+    for (const Lease lease : leases) ledger.Add(lease);
+    pb::ParameterServerReport said;
+    Put(ledger, *said.add_ledgers());
+    Say({"s", 0}, said);
+  }
+  void SaveTo(Lease last) {
+    std::vector<Lease> leases;
+    for (Lease lease = 1; lease <= last; ++lease) leases.push_back(lease);
+    Save(leases);
+  }
+  void Say(const MemberId& id, const pb::ParameterServerReport& said) {
+    membership::Report report;
+    report.id = id;
+    report.installed = view_;
+    source_.OnReport(report, said);
+    Update();
+  }
+  void Hold(int worker, const std::vector<Lease>& leases) {
+    pb::ParameterServerReport said;
+    for (const Lease lease : leases) said.add_held(lease);
+    Say(workers_[static_cast<std::size_t>(worker)], said);
+  }
+  void Validate(std::int64_t turn) {
+    pb::ParameterServerReport said;
+    said.mutable_evaluation()->set_turn(turn);
+    Say(workers_[0], said);
+  }
+  bool Update() { return source_.Update(standing_, now_); }
+  pb::ParameterServerDirective Told(int worker) const {
+    pb::ParameterServerDirective part;
+    source_.Fill({workers_[static_cast<std::size_t>(worker)], 1}, part);
+    return part;
+  }
+
+  std::vector<MemberId> workers_;
+  MemberId leaving_;
+  View view_;
+  LeaseSource::Standing standing_;
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+  LeaseSource source_;
+};
+
+// One that is under way: the first values are there.
+class BegunJob : public Job {
+ public:
+  explicit BegunJob(int workers, const pb::TrainingJobSpec& spec = Spec()) : Job(workers, spec) {
+    Save({1});
+  }
+};
+
+TEST(LeaseSourceTest, NothingIsGivenOutBeforeTheLedgersAreKnown) {
+  Job job(2);
+  EXPECT_FALSE(job.source_.informed());
+  EXPECT_THAT(job.Told(0).leases(), IsEmpty());
+  job.Save({});
+  EXPECT_TRUE(job.source_.informed());
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(kFirstValues));
+  EXPECT_THAT(job.Told(1).leases(), IsEmpty());
+}
+
+TEST(LeaseSourceTest, WhatAReportSaidBeforeTheFirstViewCountsInIt) {
+  LeaseSource source({}, Spec());
+  BegunJob job(1);  // only for its view
+  pb::ParameterServerReport said;
+  LeaseLedger ledger;
+  for (Lease lease = 1; lease <= 4; ++lease) ledger.Add(lease);
+  Put(ledger, *said.add_ledgers());
+  membership::Report report;
+  report.id = {"s", 0};
+  report.installed = job.view_;
+  source.OnReport(report, said);
+  EXPECT_FALSE(source.Update(job.standing_, job.now_));
+  source.Begin(1, 40);
+  source.OnView(job.view_);
+  EXPECT_TRUE(source.Update(job.standing_, job.now_));
+  EXPECT_EQ(source.settled(), 3);
+}
+
+TEST(LeaseSourceTest, WhoLeavesIsGivenNothingMoreAndDoesNotValidate) {
+  BegunJob job(2);
+  job.leaving_ = job.workers_[0];
+  job.Save({1, 2, 3, 4, 5});
+  const auto held = job.Told(0).leases_size();
+  job.Save({1, 2, 3, 4, 5, 6, 7, 8});
+  EXPECT_LE(job.Told(0).leases_size(), held);
+  EXPECT_THAT(job.Told(1).leases(), Not(IsEmpty()));
+  job.SaveTo(11);
+  EXPECT_EQ(job.Told(0).evaluate(), 0);
+  EXPECT_EQ(job.Told(1).evaluate(), 1);
+}
+
+TEST(LeaseSourceTest, APausedJobGivesNothingOutAndKeepsWhatIsHeld) {
+  BegunJob job(1);
+  const pb::ParameterServerDirective before = job.Told(0);
+  ASSERT_THAT(before.leases(), Not(IsEmpty()));
+  job.standing_.paused = true;
+  job.Save({1, 2});
+  EXPECT_EQ(job.Told(0).leases_size(), before.leases_size() - 1);
+  job.standing_.paused = false;
+  job.Update();
+  EXPECT_EQ(job.Told(0).leases_size(), before.leases_size());
+}
+
+TEST(LeaseSourceTest, WorkersAreToldWhatIsSettledNotMoreOftenThanNeeded) {
+  BegunJob job(1);
+  job.now_ += absl::Seconds(1);
+  job.SaveTo(3);
+  EXPECT_EQ(job.Told(0).settled(), 2);
+  job.now_ += absl::Milliseconds(10);
+  job.SaveTo(5);
+  EXPECT_EQ(job.source_.settled(), 4);
+  EXPECT_EQ(job.Told(0).settled(), 2);
+  job.now_ += absl::Milliseconds(50);
+  job.Update();
+  EXPECT_EQ(job.Told(0).settled(), 4);
+  job.SaveTo(11);
+  EXPECT_EQ(job.Told(0).settled(), 10) << "the end is told immediately";
+}
+
+TEST(LeaseSourceTest, TheEndWaitsForWhoHoldsSomethingButNotForEver) {
+  for (const bool holds : {false, true}) {
+    BegunJob job(2);
+    if (holds) job.Hold(1, {11});
+    job.SaveTo(11);
+    EXPECT_EQ(job.Told(0).evaluate(), 1);
+    EXPECT_FALSE(job.Told(0).conclude());
+    job.Validate(1);
+    EXPECT_EQ(job.Told(0).conclude(), !holds);
+    job.now_ += absl::Milliseconds(1900);
+    job.Update();
+    EXPECT_EQ(job.Told(0).conclude(), !holds);
+    job.now_ += absl::Milliseconds(100);
+    job.Update();
+    EXPECT_TRUE(job.Told(0).conclude());
+    EXPECT_FALSE(job.Told(1).conclude()) << "one is enough";
+  }
+}
+
+TEST(LeaseSourceTest, WhatARestoreCostIsHeardOnceAndRoundedUpToBatches) {
+  pb::TrainingJobSpec spec = Spec();
+  spec.mutable_dataset()->set_global_batch_size(4);
+  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(1);
+  spec.mutable_exchange()
+      ->mutable_parameter_server()
+      ->mutable_consistency()
+      ->mutable_bulk_synchronous();
+  BegunJob job(1, spec);
+  job.SaveTo(1 + 4 * 3);
+  EXPECT_EQ(job.source_.settled(), 3);
+  job.Publish(2, /*restore=*/true);
+  EXPECT_FALSE(job.source_.informed());
+  EXPECT_EQ(job.source_.repeated(), 0);
+  job.SaveTo(1 + 4 + 1);
+  EXPECT_EQ(job.source_.repeated(), 2) << "7 portions are missing";
+  EXPECT_EQ(job.source_.settled(), 1);
+  job.Update();
+  EXPECT_EQ(job.source_.repeated(), 0);
+}
+
+TEST(LeaseSourceTest, ALossIsMadeGoodByABatchInTheNewViewOrWhereNothingIsLeft) {
+  BegunJob job(2);
+  EXPECT_TRUE(job.source_.recovered());
+  job.Publish(2);
+  EXPECT_FALSE(job.source_.recovered());
+  job.standing_.running = false;
+  job.SaveTo(2);
+  EXPECT_FALSE(job.source_.progressed()) << "it may have been done in the view before";
+  job.standing_.running = true;
+  job.SaveTo(3);
+  EXPECT_TRUE(job.source_.progressed());
+  EXPECT_TRUE(job.source_.recovered());
+
+  job.SaveTo(11);
+  job.Publish(3);
+  EXPECT_FALSE(job.source_.recovered()) << "the validation is not made";
+  job.Validate(1);
+  EXPECT_TRUE(job.source_.recovered());
+  EXPECT_FALSE(job.source_.progressed());
+}
+
+TEST(LeaseSourceTest, AWarmStartIsOneClientsAlone) {
+  pb::TrainingJobSpec spec = Spec();
+  spec.mutable_update()->mutable_local_sgd()->set_warm_start(2);
+  BegunJob job(2, spec);
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2));
+  EXPECT_THAT(job.Told(1).leases(), IsEmpty());
+  job.SaveTo(3);
+  EXPECT_THAT(job.Told(0).leases(), Not(IsEmpty()));
+  EXPECT_THAT(job.Told(1).leases(), Not(IsEmpty()));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
