@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "trainer/exchange/exchange.h"
 #include "trainer/optimizer/optimizer.h"
 
 namespace starling::client {
@@ -106,8 +108,11 @@ absl::Status ParameterReader::Read(parameter_server::Clock clock,
   took_ = clock_.Now() - begin;
   if (absl::IsDeadlineExceeded(status)) return absl::AbortedError("not wanted any more");
   RETURN_IF_ERROR(status);
-  // A read that a restore has made void: the next view has another answer.
-  return failed.ok() ? absl::OkStatus() : ViewEnded(failed);
+  if (failed.ok()) return failed;
+  // A restore has made void what this client had remembered: the next view has another answer.
+  if (absl::IsNotFound(failed)) return exchange::ViewEnded(failed);
+  return absl::InternalError(
+      absl::StrCat("the parameters cannot be read from the servers: ", failed.message()));
 }
 
 }  // namespace starling::client

@@ -33,8 +33,8 @@ class ParameterReader {
 
   // Reads `rows` (ascending; of a dense table all are read, and `rows` is empty) as the consistency
   // model lets a client read them at `clock`, and overwrites them in the flat buffer. They travel
-  // by `codec`. UNAVAILABLE when the view has ended, ABORTED when `wanted` says no more; then the
-  // buffer is partly overwritten.
+  // by `codec`. UNAVAILABLE when the view has ended, ABORTED when `wanted` says no more, INTERNAL
+  // when a server cannot answer such a read in any view; then the buffer is partly overwritten.
   absl::Status Read(parameter_server::Clock clock, std::span<const std::uint64_t> rows,
                     compression::CodecNumber codec, const Wanted& wanted);
 

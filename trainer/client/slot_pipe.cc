@@ -5,17 +5,13 @@
 #include <utility>
 #include <variant>
 
-#include "trainer/transport/mesh.h"
+#include "absl/strings/str_cat.h"
+#include "trainer/exchange/exchange.h"
 
 namespace starling::client {
 
 using parameter_server::ClientEvent;
 using parameter_server::ClientSend;
-
-absl::Status ViewEnded(const absl::Status& status) {
-  return transport::WithUnreachableRanks(absl::UnavailableError(status.message()),
-                                         transport::UnreachableRanks(status));
-}
 
 void SlotPipe::Enter(const parameter_server::ClientView& view, const parameter_server::Ranks& ranks,
                      transport::Mesh& mesh) {
@@ -50,19 +46,19 @@ void SlotPipe::Read(std::size_t slot, parameter_server::Read read, OnRead on_rea
 }
 
 absl::Status SlotPipe::Await(const std::function<bool()>& done, net::Deadline deadline) {
-  while (!done()) {
+  while (rejected_.ok() && !done()) {
     if (courier_ == nullptr) return absl::UnavailableError("there is no view");
     const net::Deadline patience = LosePatience();
     const absl::StatusOr<std::optional<parameter_server::Delivery>> received =
         courier_->Receive(std::min(deadline, patience));
-    if (!received.ok()) return ViewEnded(received.status());
+    if (!received.ok()) return exchange::ViewEnded(received.status());
     if (*received) {
       Handle(**received);
     } else if (deadline.Expired()) {
       return absl::DeadlineExceededError("nothing came in time");
     }
   }
-  return absl::OkStatus();
+  return rejected_;
 }
 
 // A message must come from the client that it names, or from that client's aggregator in a push of
@@ -119,7 +115,10 @@ void SlotPipe::On(const parameter_server::Acknowledged& event) {
   if (handlers_.acknowledged) handlers_.acknowledged(event);
 }
 
-void SlotPipe::On(const parameter_server::Rejected& event) { rejected_ = event.why; }
+void SlotPipe::On(const parameter_server::Rejected& event) {
+  rejected_ = absl::InternalError(
+      absl::StrCat("a parameter server refuses what this worker pushes: ", event.why.message()));
+}
 
 void SlotPipe::On(const parameter_server::ReadDone& event) {
   const auto read = reads_.find(event.request);

@@ -21,9 +21,6 @@
 
 namespace starling::client {
 
-// `status`, of a mesh or of its opening, as the end of a view.
-absl::Status ViewEnded(const absl::Status& status);
-
 // Confined to one thread.
 class SlotPipe {
  public:
@@ -69,15 +66,15 @@ class SlotPipe {
   void StandDown() { Post(machine_.StandDown()); }
 
   // Handles what arrives until `done`: OK; or until `deadline`: DEADLINE_EXCEEDED. UNAVAILABLE,
-  // with the ranks that could not be reached, means that the view has ended here.
+  // with the ranks that could not be reached, means that the view has ended here. INTERNAL, from
+  // then on always: a server refused a push as malformed, a mistake of this program that sending
+  // again would repeat.
   absl::Status Await(const std::function<bool()>& done, net::Deadline deadline);
   // Handles what has arrived, and moves what was posted as far as the links take it.
   absl::Status Poll();
   // Whether anything that was posted may not have left yet.
   bool sending() const { return courier_ != nullptr && courier_->sending(); }
 
-  // What a server refused as malformed: a mistake in this program, which sending again repeats.
-  const absl::Status& rejected() const { return rejected_; }
   std::size_t unacknowledged(std::size_t slot) const { return machine_.unacknowledged(slot); }
 
  private:

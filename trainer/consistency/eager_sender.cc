@@ -2,6 +2,7 @@
 #include "trainer/consistency/eager_sender.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace starling::consistency {
 namespace {
@@ -53,6 +54,15 @@ std::vector<std::uint64_t> EagerSender::Take(absl::Time now) {
     bytes_sent_ += best->second.bytes;
     rows.push_back(best->first);
     pending_.erase(best);
+  }
+  return rows;
+}
+
+std::vector<std::uint64_t> EagerSender::TakeAll() {
+  std::vector<std::uint64_t> rows;
+  for (const auto& [row, what] : std::exchange(pending_, {})) {
+    rows.push_back(row);
+    bytes_sent_ += what.bytes;
   }
   return rows;
 }

@@ -38,6 +38,8 @@ class EagerSender {
   // The rows to send now, best first; they are no longer pending. A row that is larger than what
   // may be saved up is sent alone and paid off afterwards.
   std::vector<std::uint64_t> Take(absl::Time now);
+  // All that is pending, whatever the budget.
+  std::vector<std::uint64_t> TakeAll();
   // When Take may give something again; the infinite future if nothing is pending.
   absl::Time Next(absl::Time now) const;
 

@@ -39,6 +39,8 @@ class Batches {
   };
 
   std::int64_t samples() const { return samples_; }
+  // Samples of a step; an epoch's last may have fewer.
+  std::int64_t batch() const { return batch_; }
   std::int64_t StepsPerEpoch() const;
 
   // Where step `step` (from 1) lies.

@@ -1,26 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the updates of a step travel: what the step loop sees.
+// How what workers learn travels between them: what whoever computes sees, whatever the way.
 //
-//   RETURN_IF_ERROR(exchange->Begin(step));            // the control word leaves
+//   RETURN_IF_ERROR(exchange->Enter(view, mesh));      // once a view
+//   RETURN_IF_ERROR(exchange->Begin(step));            // a control word leaves
+//   ASSIGN_OR_RETURN(update, exchange->Prepare());     // the parameters are up to date
 //   for each bucket, last layer first: exchange->Add(group, bucket);   // during backward
-//   ASSIGN_OR_RETURN(Outcome outcome, exchange->Finish(statistics));   // gradients hold the sum
+//   ASSIGN_OR_RETURN(Outcome outcome, exchange->Finish(statistics, columns));
+//   exchange->Leave();                                 // the view is over
 //
-// Buckets are reduced in the order of their indices at every rank, whatever the order of Adds, for
-// collectives only match when all ranks issue them alike; autograd's readiness order need not be.
-// Reduction runs on a communication thread while backward still computes; what is left when Finish
-// is called, for small models everything, runs on the caller's thread and costs no wake-up.
+// There are two ways. Allreduce (StepExchange): every worker holds the parameters, and when Finish
+// returns the gradients hold the sum over all workers, the same bits at each. Parameter servers
+// (client::ParameterServerExchange): Prepare reads the parameters from the servers, Add pushes what
+// is ready, and Finish sends the rest; that it has arrived is heard later.
 //
-// Besides gradients a step carries a control word (candidate view, checkpoint turn, stop: reduced
+// Errors say who is to act. UNAVAILABLE from any call: the view has ended for this worker, which
+// goes on in the next one; transport::UnreachableRanks tells whom it could not reach. ABORTED: this
+// step is not wanted any more, and nothing of it counts. Every other error would come again in any
+// view, so the job fails with its message.
+//
+// Besides gradients a step may carry a control word (candidate view, checkpoint turn, stop: reduced
 // by min and max, to be acted upon when they are equal) and statistics (validation sums, losses:
 // doubles, added in group order).
 //
 // The groups of a step are the units whose order fixes every sum. In reproducible mode they are the
 // job's G groups of a batch; otherwise rank i's share of the batch is group i.
 //
-// Gradients may travel encoded (trainer/compression); what that loses is this rank's own state, of
-// which the loop says what became of the step that left it: Settle.
+// Gradients may travel encoded (trainer/compression); what that loses is this rank's own state.
 //
-// To add a way to travel (parameter server, gossip): implement Exchange.
+// To add a way to travel (gossip, say): implement Exchange, and choose it where the worker makes
+// its exchange.
 #pragma once
 
 #include <cstddef>
@@ -37,28 +45,44 @@
 #include "trainer/collectives/allreduce.h"
 #include "trainer/collectives/grouped_reduce.h"
 #include "trainer/compression/codec.h"
+#include "trainer/consistency/lease_ledger.h"
+#include "trainer/membership/types.h"
 #include "trainer/transport/mesh.h"
 
 namespace starling::exchange {
 
-// One step's exchange as the step loop announces it.
+// `status`, of a mesh or of its opening, as the end of a view: UNAVAILABLE, with the ranks that
+// could not be reached.
+absl::Status ViewEnded(const absl::Status& status);
+
+// What a worker does between two exchanges.
 struct Step {
-  transport::Mesh* mesh = nullptr;  // of the view; null when this worker is alone
-  std::uint64_t number = 0;
-  // The flat gradients of the model, F32, the buckets one after another. Empty for a step that only
-  // settles the one before: then no Add is expected. Must outlive Finish.
+  std::uint64_t number = 0;  // from 1; its batch is the one that the samples are of
+  // What is to travel, F32, the buckets one after another; perhaps not the workload's own gradients
+  // (local steps). Empty for a step that only settles the one before: then no Add is expected. Must
+  // outlive Finish.
   buffer::View gradients;
   // Equally many words at every rank.
   std::span<const std::int64_t> control;
   // Reproducible mode only: how many groups this batch has (its last one may have fewer).
   int groups = 1;
   net::Deadline deadline = net::Deadline::Never();
+  // Those that this worker computes, by their ids. They outlive Finish.
+  std::span<const std::int64_t> samples = {};
+  // Times this the gradients are what the parameters are to change by: 1 / samples for the gradient
+  // of a sum. Servers need it, for each push is applied by itself; who sums over all workers leaves
+  // it to whoever applies the sum.
+  float scale = 1;
+  // With a lease queue: those that are worked off.
+  consistency::LeaseRun leases{0};
 };
 
 struct Outcome {
-  std::vector<std::int64_t> min;  // of the control words
-  std::vector<std::int64_t> max;
-  std::vector<double> statistics;  // sums, one for each column
+  std::vector<std::int64_t> min = {};  // of the control words
+  std::vector<std::int64_t> max = {};
+  // Sums, one for each column: over all workers, or where each works for itself, of this one.
+  std::vector<double> statistics = {};
+  bool finite = true;  // all gradients that travelled are numbers
 };
 
 // What became of the step that this rank has computed last.
@@ -68,41 +92,56 @@ enum class Fate {
   kMissed,   // other steps have counted since, without this rank
 };
 
-// Confined to the step loop's thread, except Add and Cancel, which are thread-safe.
+// Confined to the loop's thread, except Add, which is called by whoever computes meanwhile.
 class Exchange {
  public:
   virtual ~Exchange() = default;
 
+  // A view has begun, and its links stand: `mesh`, which lives until Leave, or null in a view of
+  // one. Returns when steps may begin.
+  virtual absl::Status Enter(const membership::View& view, transport::Mesh* mesh) = 0;
+  // The view is over; between steps.
+  virtual void Leave() = 0;
+
   // Every Begin that returned OK is ended by one Finish, also after a Cancel. INVALID_ARGUMENT when
-  // the gradients do not fit the buckets; the mesh's status when it is dead already.
+  // the gradients do not fit the buckets.
   virtual absl::Status Begin(const Step& step) = 0;
+
+  // The workload's parameters are now as the step's samples are to see them. Before the first
+  // Compute, and again between local steps; the workload may go on with its own copy instead. The
+  // number of the update that these gradients become, from 1, as far as this worker knows: learning
+  // rates go by it.
+  virtual absl::StatusOr<std::int64_t> Prepare() = 0;
 
   // Bucket `bucket` of step.gradients now holds group `group`'s gradient of it, and is not to be
   // touched before Finish (reproducible: before this returns, it was copied). Once for each bucket
-  // and each group of this rank. Called by autograd's threads. Errors come with Finish.
+  // and each group of this rank. Errors come with Finish.
   virtual void Add(int group, int bucket) = 0;
 
-  // Ends the step: step.gradients hold the sum over all groups, the same bits at every rank.
-  // `statistics` has one row for each group of this rank, row after row, `columns` numbers each
-  // (the same number at every rank). FAILED_PRECONDITION names the buckets that were never added;
-  // after any error the gradients are unspecified, the mesh is dead and nobody touches them.
+  // Ends the step. `statistics` has one row for each group of this rank, row after row, `columns`
+  // numbers each (the same number at every rank). Allreduce: step.gradients hold the sum over all
+  // groups, and after any error they are unspecified, the mesh is dead and nobody touches them.
   virtual absl::StatusOr<Outcome> Finish(std::span<const double> statistics, int columns) = 0;
 
-  // Ends a running or coming Finish of the current step with `reason`, and its mesh.
+  // The current step cannot be made here: its Finish returns an error, and others that need this
+  // rank's part are told so by the end of the mesh.
   virtual void Cancel(const absl::Status& reason) = 0;
 
-  // At the latest before the next Begin; else the step is dropped.
-  virtual void Settle(Fate fate) = 0;
+  // Where a step's fate is decided by all: at the latest before the next Begin; else the step is
+  // dropped.
+  virtual void Settle(Fate /*fate*/) {}
 
-  // What this rank alone holds, one number for each gradient: the residual of error feedback; empty
-  // without. It stays where it is and changes with Settle only, so it can be a part of the state
-  // that is saved. When the state was overwritten, by a checkpoint or by a copy of others' state,
+  // What this rank alone holds, one number for each gradient, and what is to be saved with the
+  // state: the residual of error feedback; empty without. It stays where it is and changes with
+  // Settle only. When the state was overwritten, by a checkpoint or by a copy of others' state,
   // Adopted says whether the residual is to be taken from what was written, or kept.
-  virtual std::span<float> residual() = 0;
-  virtual void Adopted(bool from_checkpoint) = 0;
+  virtual std::span<float> residual() { return {}; }
+  virtual void Adopted(bool /*from_checkpoint*/) {}
 
   // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
-  virtual ranges::Range<int> Groups(int rank, int size, int groups) const = 0;
+  virtual ranges::Range<int> Groups(int rank, int /*size*/, int /*groups*/) const {
+    return {rank, rank + 1};
+  }
 };
 
 // How gradients are summed, and in which form they travel.

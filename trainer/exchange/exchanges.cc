@@ -16,16 +16,12 @@
 namespace starling::exchange {
 namespace {
 
-bool Alone(const Step& step) { return step.mesh == nullptr || step.mesh->size() == 1; }
+bool Alone(const HostStep& step) { return step.mesh == nullptr || step.mesh->size() == 1; }
 
 // Sums in place; rank i's share of the batch is group i.
 class AllReduce final : public Reduction {
  public:
   explicit AllReduce(collectives::Algorithm algorithm) : algorithm_(algorithm) {}
-
-  ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
-  absl::Status Begin(const HostStep&, ranges::Range<int>) override { return absl::OkStatus(); }
-  absl::Status Add(const HostStep&, int, const Bucket&) override { return absl::OkStatus(); }
 
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
@@ -45,12 +41,10 @@ class EncodedAllReduce final : public Reduction {
   EncodedAllReduce(const compression::Codec& codec, std::size_t elements, bool error_feedback)
       : compressor_(codec, elements, error_feedback) {}
 
-  ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
   absl::Status Begin(const HostStep&, ranges::Range<int>) override {
     compressor_.DiscardAll();
     return absl::OkStatus();
   }
-  absl::Status Add(const HostStep&, int, const Bucket&) override { return absl::OkStatus(); }
 
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     const std::size_t first = bucket.range.begin;
@@ -148,20 +142,23 @@ class Reproducible final : public Reduction {
 // A single worker's gradients are their own sum.
 class Nothing final : public Reduction {
  public:
-  ranges::Range<int> Groups(int rank, int, int) const override { return {rank, rank + 1}; }
   absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
     if (Alone(step)) return absl::OkStatus();
     return absl::FailedPreconditionError(absl::StrCat(
         "the job's exchange is none, but its view has ", step.mesh->size(),
         " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
   }
-  absl::Status Add(const HostStep&, int, const Bucket&) override { return absl::OkStatus(); }
   absl::Status Reduce(const HostStep&, transport::Tag, const Bucket&) override {
     return absl::OkStatus();
   }
 };
 
 }  // namespace
+
+absl::Status ViewEnded(const absl::Status& status) {
+  return transport::WithUnreachableRanks(absl::UnavailableError(status.message()),
+                                         transport::UnreachableRanks(status));
+}
 
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
                                                const AllReduceOptions& options) {

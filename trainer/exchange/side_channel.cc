@@ -10,8 +10,8 @@
 
 namespace starling::exchange {
 
-SideChannel::SideChannel(const Step& step, GroupsOfRank groups_of_rank)
-    : mesh_(step.mesh),
+SideChannel::SideChannel(transport::Mesh* mesh, const Step& step, GroupsOfRank groups_of_rank)
+    : mesh_(mesh),
       step_(step.number),
       deadline_(step.deadline),
       groups_of_rank_(std::move(groups_of_rank)),

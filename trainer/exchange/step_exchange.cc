@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
+#include "trainer/kernels/span_math.h"
 
 namespace starling::exchange {
 namespace {
@@ -16,8 +17,8 @@ std::vector<std::size_t> ToBytes(std::vector<std::size_t> sizes) {
   return sizes;
 }
 
-int RankOf(const Step& step) { return step.mesh == nullptr ? 0 : step.mesh->rank(); }
-int SizeOf(const Step& step) { return step.mesh == nullptr ? 1 : step.mesh->size(); }
+int RankOf(const HostStep& step) { return step.mesh == nullptr ? 0 : step.mesh->rank(); }
+int SizeOf(const HostStep& step) { return step.mesh == nullptr ? 1 : step.mesh->size(); }
 
 }  // namespace
 
@@ -31,7 +32,7 @@ StepExchange::StepExchange(const std::vector<std::size_t>& bucket_sizes,
 }
 
 absl::StatusOr<HostStep> StepExchange::Checked(const Step& step) const {
-  HostStep checked{step, {}};
+  HostStep checked{step, {}, mesh_};
   ASSIGN_OR_RETURN(checked.floats, step.gradients.As<float>());
   if (!step.gradients.empty() && step.gradients.size() != length_) {
     return absl::InvalidArgumentError(
@@ -41,8 +42,13 @@ absl::StatusOr<HostStep> StepExchange::Checked(const Step& step) const {
   if (step.groups < 1) {
     return absl::InvalidArgumentError(absl::StrCat("step ", step.number, " has no group"));
   }
-  if (step.mesh != nullptr) RETURN_IF_ERROR(step.mesh->status());
+  if (mesh_ != nullptr) RETURN_IF_ERROR(Judged(mesh_->status()));
   return checked;
+}
+
+absl::Status StepExchange::Judged(const absl::Status& failed) const {
+  if (mesh_ == nullptr || mesh_->status().ok()) return failed;
+  return ViewEnded(failed);
 }
 
 absl::Status StepExchange::Begin(const Step& step) {
@@ -55,10 +61,10 @@ absl::Status StepExchange::Begin(const Step& step) {
   const auto groups_of_rank = [this](int rank) {
     return reduction_->Groups(rank, SizeOf(step_), step_.groups);
   };
-  const ranges::Range<int> mine = groups_of_rank(RankOf(step));
+  const ranges::Range<int> mine = groups_of_rank(RankOf(step_));
   RETURN_IF_ERROR(reduction_->Begin(step_, mine));
-  side_channel_.emplace(step_, groups_of_rank);
-  schedule_.Begin(mine.size(), step.gradients.empty(), SizeOf(step) > 1, [this](int bucket) {
+  side_channel_.emplace(mesh_, step, groups_of_rank);
+  schedule_.Begin(mine.size(), step.gradients.empty(), SizeOf(step_) > 1, [this](int bucket) {
     const transport::Tag tag{step_.number,
                              collectives::kFirstBucketChannel + static_cast<std::uint32_t>(bucket)};
     return reduction_->Reduce(step_, tag, buckets_[bucket]);
@@ -87,8 +93,9 @@ absl::StatusOr<Outcome> StepExchange::Finish(std::span<const double> statistics,
     STARLING_CHECK(running_, "Finish follows a Begin");
   }
   Outcome outcome;
-  const absl::Status finished = FinishStep(statistics, columns, outcome);
+  absl::Status finished = FinishStep(statistics, columns, outcome);
   if (!finished.ok()) {
+    finished = Judged(finished);
     Cancel(finished);
     // The communication thread may be in a bucket, which the cancelled mesh ends.
     (void)schedule_.TakeOver();
@@ -104,7 +111,9 @@ absl::Status StepExchange::FinishStep(std::span<const double> statistics, int co
   RETURN_IF_ERROR(schedule_.TakeOver());
   RETURN_IF_ERROR(side_channel_->SendStatistics(statistics, columns));
   RETURN_IF_ERROR(schedule_.Finish());
-  return side_channel_->Collect(outcome);
+  RETURN_IF_ERROR(side_channel_->Collect(outcome));
+  outcome.finite = kernels::AllFinite(step_.floats);
+  return absl::OkStatus();
 }
 
 void StepExchange::Cancel(const absl::Status& reason) {

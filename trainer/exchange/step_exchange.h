@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The frame that all kinds of Exchange share: one step's life, its side channel, its thread.
+// Exchanges in which all workers make a step together: one step's life, its side channel, its
+// thread. Kinds differ in how a bucket becomes its sum. To add one: a Reduction in exchanges.cc.
 #pragma once
 
 #include <cstddef>
@@ -27,6 +28,7 @@ struct Bucket {
 // A step whose gradients can be computed with.
 struct HostStep : Step {
   std::span<float> floats;  // `gradients`
+  transport::Mesh* mesh = nullptr;
 };
 
 // How the gradients of a bucket become their sum: what differs between kinds of exchange.
@@ -34,12 +36,18 @@ class Reduction {
  public:
   virtual ~Reduction() = default;
 
-  virtual ranges::Range<int> Groups(int rank, int size, int groups) const = 0;
+  virtual ranges::Range<int> Groups(int rank, int /*size*/, int /*groups*/) const {
+    return {rank, rank + 1};
+  }
   // A step of this rank's `groups` begins.
-  virtual absl::Status Begin(const HostStep& step, ranges::Range<int> groups) = 0;
+  virtual absl::Status Begin(const HostStep& /*step*/, ranges::Range<int> /*groups*/) {
+    return absl::OkStatus();
+  }
   // `bucket` of step.gradients is complete for `group`. May be called by several threads at once,
   // for different buckets.
-  virtual absl::Status Add(const HostStep& step, int group, const Bucket& bucket) = 0;
+  virtual absl::Status Add(const HostStep& /*step*/, int /*group*/, const Bucket& /*bucket*/) {
+    return absl::OkStatus();
+  }
   // All groups of this rank have added `bucket`: leaves the sum there.
   virtual absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) = 0;
 
@@ -49,12 +57,26 @@ class Reduction {
   virtual void Adopted(bool /*from_checkpoint*/) {}
 };
 
-// See Exchange.
+// See Exchange. Add and Cancel are thread-safe: buckets are reduced in the order of their indices
+// at every rank, whatever the order of Adds, for collectives only match when all ranks issue them
+// alike; autograd's readiness order need not be. A communication thread reduces while backward
+// still computes; what is left when Finish is called, for small models everything, runs on the
+// caller's thread and costs no wake-up.
 class StepExchange final : public Exchange {
  public:
   StepExchange(const std::vector<std::size_t>& bucket_sizes, std::unique_ptr<Reduction> reduction);
 
+  absl::Status Enter(const membership::View& /*view*/, transport::Mesh* mesh) override {
+    mesh_ = mesh;
+    return absl::OkStatus();
+  }
+  void Leave() override { mesh_ = nullptr; }
+
   absl::Status Begin(const Step& step) override;
+  absl::StatusOr<std::int64_t> Prepare() override {
+    return static_cast<std::int64_t>(step_.number);
+  }
+  // FAILED_PRECONDITION, from Finish, names the buckets that were never added.
   void Add(int group, int bucket) override;
   absl::StatusOr<Outcome> Finish(std::span<const double> statistics, int columns) override;
   void Cancel(const absl::Status& reason) override;
@@ -67,12 +89,15 @@ class StepExchange final : public Exchange {
 
  private:
   absl::StatusOr<HostStep> Checked(const Step& step) const;
+  // The view's end, if it is the mesh that has failed.
+  absl::Status Judged(const absl::Status& failed) const;
   absl::Status FinishStep(std::span<const double> statistics, int columns, Outcome& outcome);
 
   const std::unique_ptr<Reduction> reduction_;
   std::vector<Bucket> buckets_;
   std::size_t length_ = 0;  // of all buckets
-  HostStep step_;           // written by Begin only, while no other call may run
+  transport::Mesh* mesh_ = nullptr;
+  HostStep step_;  // written by Begin only, while no other call may run
   std::optional<SideChannel> side_channel_;
   BucketSchedule schedule_;
 

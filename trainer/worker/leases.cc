@@ -43,27 +43,11 @@ parameter_server::Layout LayoutOf(workload::Workload& workload) {
           .sparse = workload.sparse() != nullptr};
 }
 
-std::vector<std::optional<parameter_server::Reduction>> ReductionsOf(
-    const parameter_server::JobTables& tables) {
-  std::vector<std::optional<parameter_server::Reduction>> reductions;
-  for (const auto& slot : tables.slots) {
-    reductions.push_back(parameter_server::ReductionOf(slot));
-  }
-  return reductions;
-}
-
 void Smooth(const Values& newest, std::optional<Values>& smoothed) {
   if (!smoothed) smoothed = newest;
   for (std::size_t i = 0; i < newest.size(); ++i) {
     (*smoothed)[i] += kSmoothing * (newest[i] - (*smoothed)[i]);
   }
-}
-
-// Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
-// waits for its own push is kept from its next lease.
-client::SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
-  if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
-  return {absl::Milliseconds(5), absl::Milliseconds(250)};
 }
 
 }  // namespace
@@ -79,21 +63,23 @@ Leases::Leases(const Context& context, const parameter_server::Layout& layout,
                parameter_server::JobTables tables)
     : context_(context),
       tables_(std::move(tables)),
-      topology_(parameter_server::TopologyOf(context.spec())),
       queue_({.id = context.config.self, .layout = layout}),
-      pipe_(context.config.self, tables_.slots.size(), PatienceOf(context.spec()),
-            parameter_server::NamesRows(context.spec(), layout.sparse)),
-      work_({.spec = context.spec(),
-             .workload = context.parts.workload,
-             .batches = context.batches,
-             .tables = tables_,
-             .stopwatch = context.stopwatch,
-             .clock = context.parts.clock,
-             .pipe = pipe_},
-            {.done = [this](const LeaseWork::Done& done) { OnDone(done); },
-             .refused = [this](const LeaseRun& leases) { OnRefused(leases); },
-             .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); }}),
-      store_(pipe_, tables_.course_slot()) {}
+      exchange_(
+          {.spec = context.spec(),
+           .self = context.config.self,
+           .workload = context.parts.workload,
+           .tables = tables_,
+           .clock = context.parts.clock},
+          {.done = [this](const client::ParameterServerExchange::Done& done) { OnDone(done); },
+           .refused = [this](const LeaseRun& leases) { OnRefused(leases); },
+           .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); },
+           .started_over = [this] { computer_.ForgetCopy(); }}),
+      computer_({.spec = context.spec(),
+                 .workload = context.parts.workload,
+                 .batches = context.batches,
+                 .exchange = exchange_,
+                 .stopwatch = context.stopwatch}),
+      store_(exchange_.pipe(), tables_.course_slot()) {}
 
 void Leases::Hear(const membership::Directive& directive, membership::ViewNumber installed) {
   queue_.OnDirective(directive, installed);
@@ -105,11 +91,7 @@ void Leases::Hear(const membership::Directive& directive, membership::ViewNumber
 absl::Status Leases::Enter(const membership::View& view) {
   view_ = view;
   queue_.Enter(view);
-  parameter_server::ClientView mine = parameter_server::ClientViewOf(view, context_.config.self);
-  mine.group = parameter_server::GroupOf(view, topology_, context_.config.self);
-  mine.reductions = ReductionsOf(tables_);
-  pipe_.Enter(mine, parameter_server::RanksOf(view), *context_.links.mesh());
-  return work_.AwaitWelcome();
+  return exchange_.Enter(view, context_.links.mesh());
 }
 
 absl::Status Leases::Begin(const membership::Run&) {
@@ -124,33 +106,47 @@ absl::Status Leases::Begin(const membership::Run&) {
 // Work.
 
 absl::Status Leases::Work() {
-  RETURN_IF_ERROR(work_.Poll());
+  RETURN_IF_ERROR(exchange_.Poll());
   const LeaseOrders orders = queue_.Read();
   if (orders.settled != told_) Tell(orders.settled);
   if (orders.evaluate > evaluated_) return Evaluate(orders);
   if (orders.conclude && !context_.board.has_result()) return Conclude(orders);
-  const std::optional<LeaseRun> leases = queue_.Take(work_.portions());
+  const std::optional<LeaseRun> leases = queue_.Take(exchange_.portions());
   if (!leases) return WaitForOrders();
   idle_since_ = absl::InfiniteFuture();
   absl::Status worked = Pace(leases->first);
-  if (worked.ok()) worked = work_.Work(*leases);
+  if (worked.ok()) worked = WorkOff(*leases);
   if (!worked.ok()) queue_.Dropped(*leases);
   if (absl::IsAborted(worked)) worked = absl::OkStatus();  // not these, not now
   context_.stopwatch.Enter(Activity::kIdle);
-  if (work_.fetch_seconds() > 0) context_.metrics.fetch_seconds.Observe(work_.fetch_seconds());
+  const double fetch_seconds = exchange_.fetch_seconds();
+  if (fetch_seconds > 0) context_.metrics.fetch_seconds.Observe(fetch_seconds);
   return worked;
+}
+
+absl::Status Leases::WorkOff(const LeaseRun& leases) {
+  if (leases.first == parameter_server::kFirstValues) return exchange_.AssignFirstValues();
+  const std::int64_t portions = exchange_.portions();
+  StepRequest request;
+  request.step = parameter_server::StepOfLease(leases.first, portions) + 1;
+  request.portions = {parameter_server::PortionOfLease(leases.first, portions),
+                      parameter_server::PortionOfLease(leases.end() - 1, portions) + 1};
+  request.of = portions;
+  request.leases = leases;
+  ASSIGN_OR_RETURN(const StepOutcome outcome, computer_.Run(request));
+  return outcome.finite ? absl::OkStatus() : Diverged(request.step, outcome);
 }
 
 absl::Status Leases::WaitForOrders() {
   const absl::Time now = context_.parts.clock.Now();
-  if (work_.on_their_way() > 0) {
+  if (exchange_.on_their_way() > 0) {
     context_.stopwatch.Enter(Activity::kExchange);
     idle_since_ = absl::InfiniteFuture();
-    return work_.AwaitAll(kLook);
+    return exchange_.AwaitAll(kLook);
   }
   context_.stopwatch.Enter(Activity::kIdle);
   idle_since_ = std::min(idle_since_, now);
-  if (now - idle_since_ >= kRestAfter) work_.Rest();
+  if (now - idle_since_ >= kRestAfter) exchange_.Rest();
   AskForCourse();
   (void)context_.shell.WaitForNews(kLook);
   return absl::OkStatus();
@@ -166,18 +162,19 @@ absl::Status Leases::Pace(Lease first) {
     paced_until_ = net::Deadline::After(delay);
   }
   context_.stopwatch.Enter(Activity::kIdle);
-  return work_.PollUntil(paced_until_);
+  return exchange_.PollUntil(paced_until_);
 }
 
-void Leases::OnDone(const LeaseWork::Done& done) {
+void Leases::OnDone(const client::ParameterServerExchange::Done& done) {
   queue_.Done(done.leases);
   context_.parts.poke();
   if (done.leases.first == parameter_server::kFirstValues) {
     log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
     return;
   }
-  if (done.samples > 0) Smooth(MeansOf(done.sums), training_);
-  const std::int64_t step = parameter_server::StepOfLease(done.leases.first, work_.portions()) + 1;
+  if (done.samples > 0) Smooth(MeansOf(FromColumns(done.statistics)), training_);
+  const std::int64_t step =
+      parameter_server::StepOfLease(done.leases.first, exchange_.portions()) + 1;
   context_.progress.Completed(step, done.samples,
                               training_ ? std::optional(training_->front()) : std::nullopt);
 }
@@ -228,23 +225,23 @@ bool Leases::MayKeep() const {
 }
 
 absl::Status Leases::FetchForGood(const LeaseOrders& orders, bool at_rest, bool validation_only) {
-  work_.Rest();  // nobody waits for a validation
+  exchange_.Rest();  // nobody waits for a validation
   const auto wanted = [&] {
     const LeaseOrders now = queue_.Read();
     return now.evaluate == orders.evaluate && now.conclude == orders.conclude;
   };
-  work_.ForgetCopy();
-  return work_.Fetch(at_rest ? consistency::kAtRest : 0, wanted, validation_only);
+  computer_.ForgetCopy();
+  return exchange_.Fetch(at_rest ? consistency::kAtRest : 0, wanted, validation_only);
 }
 
 absl::Status Leases::Evaluate(const LeaseOrders& orders) {
   context_.stopwatch.Enter(Activity::kExchange);
-  RETURN_IF_ERROR(work_.AwaitAll(absl::InfiniteDuration()));
+  RETURN_IF_ERROR(exchange_.AwaitAll(absl::InfiniteDuration()));
   ASSIGN_OR_RETURN(record_, store_.Read());
   if (record_.turn < orders.evaluate) {
     const bool last = orders.settled >= context_.progress.Total();
     const bool at_rest = last || spec::AllWaitForAll(context_.spec());
-    if (!at_rest) pipe_.StandDown();  // the others work on meanwhile
+    if (!at_rest) exchange_.pipe().StandDown();  // the others work on meanwhile
     const absl::Status fetched =
         FetchForGood(orders, at_rest, context_.declared().validation_samples > 0 && !MayKeep());
     if (absl::IsAborted(fetched)) return absl::OkStatus();  // not wanted any more
@@ -284,10 +281,10 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
 
 absl::Status Leases::Conclude(const LeaseOrders& orders) {
   context_.stopwatch.Enter(Activity::kExchange);
-  RETURN_IF_ERROR(work_.AwaitAll(absl::InfiniteDuration()));
+  RETURN_IF_ERROR(exchange_.AwaitAll(absl::InfiniteDuration()));
   ASSIGN_OR_RETURN(record_, store_.Read());
   // Kept are the best parameters, or those whose validation ended training; else the newest count.
-  work_.ForgetCopy();
+  computer_.ForgetCopy();
   const bool keep_best = context_.spec().validation().keep_best();
   if (record_.set != 0 && (keep_best || record_.ends_training)) {
     RETURN_IF_ERROR(store_.ReadKept(record_, context_.parts.workload.parameters()));

@@ -10,10 +10,10 @@
 #include <memory>
 #include <optional>
 
-#include "trainer/parameter_server/topology.h"
+#include "trainer/client/parameter_server_exchange.h"
 #include "trainer/worker/course_store.h"
 #include "trainer/worker/lease_queue.h"
-#include "trainer/worker/lease_work.h"
+#include "trainer/worker/step_computer.h"
 #include "trainer/worker/work_source.h"
 
 namespace starling::worker {
@@ -25,7 +25,7 @@ class Leases final : public WorkSource {
   static absl::StatusOr<std::unique_ptr<WorkSource>> Create(const Context& context);
 
   absl::Status Enter(const membership::View& view) override;
-  void Leave() override { pipe_.Leave(); }
+  void Leave() override { exchange_.Leave(); }
   absl::Status Begin(const membership::Run& run) override;
   absl::Status Work() override;
   absl::Status Do(const membership::Action&) override { return absl::OkStatus(); }
@@ -39,6 +39,7 @@ class Leases final : public WorkSource {
   Leases(const Context& context, const parameter_server::Layout& layout,
          parameter_server::JobTables tables);
 
+  absl::Status WorkOff(const consistency::LeaseRun& leases);
   absl::Status WaitForOrders();
   // Waits as long as each lease is to be delayed.
   absl::Status Pace(Lease first);
@@ -53,7 +54,7 @@ class Leases final : public WorkSource {
 
   void Tell(std::int64_t settled);
   void AskForCourse();
-  void OnDone(const LeaseWork::Done& done);
+  void OnDone(const client::ParameterServerExchange::Done& done);
   void OnRefused(const consistency::LeaseRun& leases);
   void OnRecord(const CourseRecord& record);
   // The newest that is known, at `step`.
@@ -61,10 +62,9 @@ class Leases final : public WorkSource {
 
   const Context& context_;
   const parameter_server::JobTables tables_;
-  const parameter_server::Topology topology_;
   LeaseQueue queue_;
-  client::SlotPipe pipe_;
-  LeaseWork work_;
+  client::ParameterServerExchange exchange_;
+  StepComputer computer_;
   CourseStore store_;
   membership::View view_;  // the newest that was entered
   CourseRecord record_;    // the newest that is known

@@ -10,7 +10,6 @@
 #include "common/bytes/bytes.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
-#include "trainer/client/slot_pipe.h"
 #include "trainer/compression/codec.h"
 #include "trainer/membership/convert.h"
 #include "trainer/worker/result.h"
@@ -96,9 +95,9 @@ Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer>
       rule_(std::move(rule)),
       exchange_(std::move(exchange)),
       state_(context.parts.workload, *rule_, context.spec().validation().keep_best()),
-      computer_({.workload = context.parts.workload,
+      computer_({.spec = context.spec(),
+                 .workload = context.parts.workload,
                  .batches = context.batches,
-                 .reproducible = context.spec().reproducible(),
                  .exchange = *exchange_,
                  .stopwatch = context.stopwatch}),
       checkpointing_(checkpoint::CheckpointStore(context.parts.storage, checkpoint::kCheckpoints),
@@ -124,7 +123,10 @@ StepRequest Lockstep::MakeRequest() {
   request.empty = run_.settle_only || step >= total;
   request.validate = !run_.settle_only && computer_.has_validation() &&
                      ValidationDue(step, total, context_.spec().validation(), context_.batches);
-  request.mesh = context_.links.mesh();
+  if (const transport::Mesh* mesh = context_.links.mesh()) {
+    request.portions = {mesh->rank(), mesh->rank() + 1};
+    request.of = mesh->size();
+  }
   request.control = Pack(context_.shell.NextControlWord());
   request.deadline = net::Deadline::After(kStepTimeout + 2 * context_.step_delay());
   return request;
@@ -135,10 +137,8 @@ absl::Status Lockstep::Work() {
   if (!over && WaitForPace()) return absl::OkStatus();
 
   const StepRequest request = MakeRequest();
-  absl::StatusOr<StepOutcome> outcome = computer_.Run(request);
-  if (outcome.ok()) return Judge(request, *std::move(outcome));
-  if (computer_.compute_failed() || context_.links.mesh() == nullptr) return outcome.status();
-  return client::ViewEnded(outcome.status());
+  ASSIGN_OR_RETURN(StepOutcome outcome, computer_.Run(request));
+  return Judge(request, std::move(outcome));
 }
 
 bool Lockstep::WaitForPace() {
@@ -167,11 +167,7 @@ absl::Status Lockstep::Judge(const StepRequest& request, StepOutcome outcome) {
   }
   const bool empty = request.empty || pending.ends_training;
   if (!empty && !pending.outcome.finite) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "step ", request.step, ": the loss or a gradient is not a finite number (loss ",
-        pending.outcome.training[0],
-        "): training has diverged; lower "
-        "spec.optimizer's learningRate or normalize the data"));
+    return Diverged(request.step, pending.outcome);
   }
   const membership::Reduction reduction{.view = run_.id.view,
                                         .step = request.step,
@@ -207,7 +203,7 @@ absl::Status Lockstep::Enter(const membership::View& view) {
   staging_.reset();
   view_ = view;
   rank_ = view_.RankOf(context_.config.self);
-  return absl::OkStatus();
+  return exchange_->Enter(view, context_.links.mesh());
 }
 
 transport::Mesh* Lockstep::MeshOf(membership::ViewNumber view) const {
@@ -237,7 +233,7 @@ absl::Status Lockstep::On(const membership::SendSyncId& action) {
   if (action.sync_id.view != view_.number) return absl::OkStatus();
   held_ = action.sync_id.state;
   const absl::Status status = ExchangeSyncIds(action.sync_id);
-  return status.ok() ? status : client::ViewEnded(status);
+  return status.ok() ? status : exchange::ViewEnded(status);
 }
 
 std::vector<int> Lockstep::RanksOf(const std::vector<membership::MemberId>& members) const {
@@ -256,7 +252,7 @@ absl::Status Lockstep::On(const membership::ServeState& action) {
   const absl::Status status =
       ServeState(*mesh, segments, static_cast<std::size_t>(mine), holders.size(),
                  RanksOf(action.copiers), net::Deadline::After(kStepTimeout));
-  return status.ok() ? status : client::ViewEnded(status);
+  return status.ok() ? status : exchange::ViewEnded(status);
 }
 
 // What became of the step that this worker last computed, now that all go on from `base`. In one
@@ -276,7 +272,7 @@ absl::Status Lockstep::On(const membership::CopyState& action) {
       CopyState(*mesh, segments, RanksOf(action.holders), net::Deadline::After(kStepTimeout));
   if (!status.ok()) {
     staging_.reset();
-    return client::ViewEnded(status);
+    return exchange::ViewEnded(status);
   }
   fate_ = FateIn(action.base);
   from_checkpoint_ = false;

@@ -30,7 +30,7 @@ class Lockstep final : public WorkSource {
   static absl::StatusOr<std::unique_ptr<WorkSource>> Create(const Context& context);
 
   absl::Status Enter(const membership::View& view) override;
-  void Leave() override {}
+  void Leave() override { exchange_->Leave(); }
   absl::Status Begin(const membership::Run& run) override;
   void OnSettings() override { checkpointing_.SetKeep(context_.progress.keep()); }
   absl::Status Work() override;

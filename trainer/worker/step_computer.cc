@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/worker/step_computer.h"
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "trainer/optimizer/optimizer.h"
 #include "trainer/worker/validation.h"
 
 namespace starling::worker {
@@ -16,17 +16,13 @@ namespace {
 // one for its validation sums.
 constexpr int kEmptyGroups = 16;
 
-bool AllFinite(std::span<const float> values) {
-  // Without branches, so that it runs at the memory's speed.
-  constexpr uint32_t kExponent = 0x7f800000U;
-  uint32_t bad = 0;
-  for (float value : values) {
-    bad |= (std::bit_cast<uint32_t>(value) & kExponent) == kExponent ? 1U : 0U;
-  }
-  return bad == 0;
-}
-
 }  // namespace
+
+absl::Status Diverged(int64_t step, const StepOutcome& outcome) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "step ", step, ": the loss or a gradient is not a finite number (loss ", outcome.training[0],
+      "): training has diverged; lower spec.optimizer's learningRate or normalize the data"));
+}
 
 int StepComputer::MetricColumns() const {
   return ColumnsOf(parts_.workload.declaration().metrics.size());
@@ -34,14 +30,21 @@ int StepComputer::MetricColumns() const {
 
 StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   Layout layout;
-  if (request.mesh != nullptr) {
-    layout.rank = request.mesh->rank();
-    layout.size = request.mesh->size();
-  }
+  layout.rank = static_cast<int>(request.portions.begin);
+  layout.size = static_cast<int>(request.of);
   if (!request.empty) layout.batch = parts_.batches.BatchSize(request.step);
   layout.groups = kEmptyGroups;
   if (layout.batch > 0) layout.groups = static_cast<int>(data::GroupCount(layout.batch));
   layout.mine = parts_.exchange.Groups(layout.rank, layout.size, layout.groups);
+  for (int group = layout.mine.begin; group < layout.mine.end && !request.empty; ++group) {
+    const auto part = [&](int64_t portion) {
+      return data::Share(layout.batch, portion, request.of);
+    };
+    layout.positions.push_back(
+        parts_.spec.reproducible()
+            ? data::Group(layout.batch, group)
+            : data::Range{part(request.portions.begin).begin, part(request.portions.end - 1).end});
+  }
   layout.columns = MetricColumns();
   if (request.validate) {
     layout.columns += ValidationColumns(parts_.workload.declaration().metrics.size());
@@ -49,16 +52,25 @@ StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   return layout;
 }
 
-absl::Status StepComputer::ComputeGroup(int64_t step, data::Range positions, int group,
+absl::Status StepComputer::ComputeGroup(std::span<const int64_t> samples, int group,
                                         std::span<double> columns) {
-  parts_.stopwatch.Enter(Activity::kInput);
-  const workload::Client client = {
-      .loaded = [this] { parts_.stopwatch.Enter(Activity::kCompute); },
-      .push = [this,
-               group](int64_t bucket) { parts_.exchange.Add(group, static_cast<int>(bucket)); }};
-  ASSIGN_OR_RETURN(const workload::Sums sums,
-                   parts_.workload.Compute(parts_.batches.SampleIds(step, positions), client));
-  AddTo(columns, sums);
+  absl::Status prepared;
+  const auto prepare = [&]() -> absl::StatusOr<double> {
+    parts_.stopwatch.Enter(Activity::kExchange);
+    const absl::StatusOr<int64_t> update = parts_.exchange.Prepare();
+    parts_.stopwatch.Enter(Activity::kInput);
+    prepared = update.status();
+    if (!update.ok()) return prepared;
+    return optimizer::LearningRate(parts_.spec.optimizer(), *update);
+  };
+  const absl::StatusOr<workload::Sums> sums = local_steps_->Compute(
+      samples, prepare,
+      {.loaded = [this] { parts_.stopwatch.Enter(Activity::kCompute); },
+       .push = [this,
+                group](int64_t bucket) { parts_.exchange.Add(group, static_cast<int>(bucket)); }});
+  RETURN_IF_ERROR(prepared);
+  if (!sums.ok()) return workload::OfTheJob(sums.status());
+  AddTo(columns, *sums);
   return absl::OkStatus();
 }
 
@@ -77,40 +89,45 @@ absl::Status StepComputer::ValidateMine(const Layout& layout, std::span<double> 
 }
 
 absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout& layout,
+                                       std::span<const int64_t> samples,
                                        std::span<double> statistics) {
   if (request.validate) {
     parts_.stopwatch.Enter(Activity::kCompute);
     RETURN_IF_ERROR(ValidateMine(layout, statistics));
   }
-  if (request.empty) return absl::OkStatus();
   const auto columns = static_cast<size_t>(layout.columns);
-  for (int group = layout.mine.begin; group < layout.mine.end; ++group) {
-    const data::Range positions = parts_.reproducible
-                                      ? data::Group(layout.batch, group)
-                                      : data::Share(layout.batch, layout.rank, layout.size);
-    const auto row = static_cast<size_t>(group - layout.mine.begin) * columns;
-    RETURN_IF_ERROR(ComputeGroup(request.step, positions, group, statistics.subspan(row, columns)));
+  for (size_t i = 0; i < layout.positions.size(); ++i) {
+    const auto count = static_cast<size_t>(layout.positions[i].size());
+    RETURN_IF_ERROR(ComputeGroup(samples.first(count), layout.mine.begin + static_cast<int>(i),
+                                 statistics.subspan(i * columns, columns)));
+    samples = samples.subspan(count);
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
-  compute_failed_ = false;
   const absl::Cleanup idle = [this] { parts_.stopwatch.Enter(Activity::kIdle); };
   const Layout layout = LayOut(request);
   std::vector<double> statistics(static_cast<size_t>(layout.mine.size()) *
                                  static_cast<size_t>(layout.columns));
 
+  std::vector<int64_t> samples;
+  if (!layout.positions.empty()) {
+    samples = parts_.batches.SampleIds(
+        request.step, {layout.positions.front().begin, layout.positions.back().end});
+  }
+  parts_.stopwatch.Enter(Activity::kExchange);
   RETURN_IF_ERROR(parts_.exchange.Begin(
-      {.mesh = request.mesh,
-       .number = static_cast<uint64_t>(request.step),
-       .gradients = request.empty ? std::span<float>() : parts_.workload.gradients(),
+      {.number = static_cast<uint64_t>(request.step),
+       .gradients = request.empty ? std::span<float>() : local_steps_->update(),
        .control = request.control,
        .groups = layout.groups,
-       .deadline = request.deadline}));
-  const absl::Status computed = ComputeMine(request, layout, statistics);
-  compute_failed_ = !computed.ok();
-  if (compute_failed_) parts_.exchange.Cancel(computed);
+       .deadline = request.deadline,
+       .samples = samples,
+       .scale = local_steps_->Scale(samples.size()),
+       .leases = request.leases}));
+  const absl::Status computed = ComputeMine(request, layout, samples, statistics);
+  if (!computed.ok()) parts_.exchange.Cancel(computed);
   parts_.stopwatch.Enter(Activity::kExchange);
   absl::StatusOr<exchange::Outcome> reduced = parts_.exchange.Finish(statistics, layout.columns);
   RETURN_IF_ERROR(computed);
@@ -124,7 +141,7 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   const auto metrics = static_cast<size_t>(MetricColumns());
   if (layout.batch > 0) {
     outcome.training = MeansOf(FromColumns(sums.first(metrics)));
-    outcome.finite = std::isfinite(outcome.training[0]) && AllFinite(parts_.workload.gradients());
+    outcome.finite = std::isfinite(outcome.training[0]) && reduced->finite;
   }
   if (request.validate) outcome.validation = ValidationMeans(sums.subspan(metrics));
   return outcome;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One step up to its reduction: read the share of the batch, compute gradients, validate if it is
-// due, and sum all of it over the view.
+// One step up to its exchange: choose the samples, bring the parameters up to date, compute
+// gradients, validate if it is due, and hand all of it to the exchange, whichever it is.
 //
-// Nothing here changes the state: whether the sum is applied is decided afterwards, by the
-// membership machine. In reproducible mode the share is a few of the batch's groups, computed one
-// by one; otherwise it is one stretch of the batch.
+// Where workers make a step together, nothing here changes the state: whether the sum is applied is
+// decided afterwards, by the membership machine. In reproducible mode the samples are a few of the
+// batch's groups, computed one by one; otherwise they are one stretch of the batch.
 #pragma once
 
 #include <cstdint>
@@ -18,17 +18,21 @@
 #include "common/ranges/ranges.h"
 #include "trainer/data/batches.h"
 #include "trainer/exchange/exchange.h"
-#include "trainer/transport/mesh.h"
+#include "trainer/worker/local_steps.h"
 #include "trainer/worker/stopwatch.h"
 #include "trainer/workload/workload.h"
 
 namespace starling::worker {
 
 struct StepRequest {
-  int64_t step = 0;                 // that the reduction makes
+  int64_t step = 0;  // that it makes, or whose batch the portions are of; from 1
+  // This worker's portions of the batch, of so many equal ones: in lockstep its rank of the view's
+  // size, with a lease queue those of its leases.
+  data::Range portions = {0, 1};
+  int64_t of = 1;
+  consistency::LeaseRun leases{0};  // with a lease queue
   bool empty = false;               // no gradients: it only settles the state before
   bool validate = false;            // the state before
-  transport::Mesh* mesh = nullptr;  // null when alone
   std::vector<int64_t> control;
   net::Deadline deadline = net::Deadline::Never();
 };
@@ -37,32 +41,39 @@ struct StepOutcome {
   std::vector<int64_t> control_min;
   std::vector<int64_t> control_max;
   int64_t batch = 0;               // samples of the whole batch; 0 when empty
-  workload::Values training = {};  // the metrics' means over the batch
+  workload::Values training = {};  // the metrics' means, over what Outcome::statistics is of
   // The metrics' means over the validation set, of the state before.
   std::optional<workload::Values> validation;
   bool finite = true;  // loss and all gradients are numbers
 };
 
-// Confined to the step loop's thread.
+// Why a job fails whose step's outcome is not finite.
+absl::Status Diverged(int64_t step, const StepOutcome& outcome);
+
+// Confined to the loop's thread.
 class StepComputer {
  public:
   struct Parts {
+    const v1alpha1::TrainingJobSpec& spec;
     workload::Workload& workload;
     data::Batches batches;
-    bool reproducible;
     exchange::Exchange& exchange;
     Stopwatch& stopwatch;
   };
-  explicit StepComputer(const Parts& parts) : parts_(parts) {}
+  explicit StepComputer(const Parts& parts)
+      : parts_(parts),
+        local_steps_(NewLocalSteps(parts.spec, parts.workload, parts.batches.batch())) {}
 
   const data::Batches& batches() const { return parts_.batches; }
   bool has_validation() const { return parts_.workload.declaration().validation_samples > 0; }
 
-  // After success the workload's gradients hold the sum over the batch, the same bits at every
-  // rank. After an error the mesh is dead and the gradients are unspecified.
+  // In a view that the exchange has entered. After success with allreduce the workload's gradients
+  // hold the sum over the batch, the same bits at every rank. Errors are the exchange's
+  // (UNAVAILABLE for the end of the view, ABORTED for a step that is not wanted any more); what
+  // fails in the workload is never called so.
   absl::StatusOr<StepOutcome> Run(const StepRequest& request);
-  // Whether the last Run failed in the workload, not on the way to the peers.
-  bool compute_failed() const { return compute_failed_; }
+  // The workload's parameters were overwritten by someone else.
+  void ForgetCopy() { local_steps_->ForgetCopy(); }
 
  private:
   struct Layout {
@@ -72,17 +83,17 @@ class StepComputer {
     int groups = 1;
     ranges::Range<int> mine;
     int columns = 1;
+    std::vector<data::Range> positions;  // by group of `mine`, each after the one before
   };
   Layout LayOut(const StepRequest& request) const;
   absl::Status ComputeMine(const StepRequest& request, const Layout& layout,
-                           std::span<double> statistics);
-  absl::Status ComputeGroup(int64_t step, data::Range positions, int group,
-                            std::span<double> columns);
+                           std::span<const int64_t> samples, std::span<double> statistics);
+  absl::Status ComputeGroup(std::span<const int64_t> samples, int group, std::span<double> columns);
   int MetricColumns() const;
   absl::Status ValidateMine(const Layout& layout, std::span<double> statistics);
 
-  Parts parts_;
-  bool compute_failed_ = false;
+  const Parts parts_;
+  const std::unique_ptr<LocalSteps> local_steps_;
 };
 
 }  // namespace starling::worker

@@ -6,7 +6,7 @@
 
 #include "common/log/log.h"
 #include "common/status/macros.h"
-#include "trainer/client/slot_pipe.h"
+#include "trainer/exchange/exchange.h"
 
 namespace starling::worker {
 namespace {
@@ -93,7 +93,7 @@ absl::Status TrainingLoop::Do(const membership::OpenMesh& action) {
   view_ = action.view;
   const auto mesh =
       context_.links.Open(view_, context_.config.self, net::Deadline::After(kOpenTimeout));
-  if (!mesh.ok()) return client::ViewEnded(mesh.status());
+  if (!mesh.ok()) return exchange::ViewEnded(mesh.status());
   RETURN_IF_ERROR(source_.Enter(view_));
   context_.shell.Deliver(
       [this](membership::Member& machine) { return machine.OnEntered(view_.number); });

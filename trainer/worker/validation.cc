@@ -16,9 +16,9 @@ absl::Status SumGroup(workload::Workload& workload, data::Range samples,
                       std::span<double> columns) {
   workload::Sums sums;
   for (std::int64_t begin = samples.begin; begin < samples.end; begin += kChunk) {
-    ASSIGN_OR_RETURN(const workload::Sums part,
-                     workload.Evaluate(begin, std::min(begin + kChunk, samples.end)));
-    Add(part, sums);
+    const auto part = workload.Evaluate(begin, std::min(begin + kChunk, samples.end));
+    if (!part.ok()) return workload::OfTheJob(part.status());
+    Add(*part, sums);
   }
   AddTo(columns, sums);
   return absl::OkStatus();

@@ -10,6 +10,7 @@
 #include "trainer/worker/leases.h"
 #include "trainer/worker/lockstep.h"
 #include "trainer/worker/training_loop.h"
+#include "trainer/workload/hogwild.h"
 
 namespace starling::worker {
 namespace {
@@ -20,6 +21,26 @@ std::string IdentityOf(const WorkerConfig& config, const workload::Declaration& 
   return config.spec.reproducible() ? absl::StrCat(declared.numeric_identity, " ", data) : data;
 }
 
+// With update.hogwild the workload with its threads, else null.
+std::unique_ptr<workload::Workload> HogwildOf(const v1alpha1::TrainingJobSpec& spec,
+                                              workload::Workload& workload) {
+  constexpr int kThreads = 2;  // the schema's default, for specs that were not resolved
+  if (workload.sparse() == nullptr || !spec.update().has_hogwild()) return nullptr;
+  const v1alpha1::Hogwild& hogwild = spec.update().hogwild();
+  return std::make_unique<workload::Hogwild>(workload,
+                                             hogwild.has_threads() ? hogwild.threads() : kThreads);
+}
+
+WorkerParts WithWorkload(const WorkerParts& parts, workload::Workload* workload) {
+  return {workload == nullptr ? parts.workload : *workload,
+          parts.transport,
+          parts.storage,
+          parts.clock,
+          parts.registry,
+          parts.poke,
+          parts.on_view};
+}
+
 absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& context) {
   if (context.spec().exchange().has_parameter_server()) return Leases::Create(context);
   return Lockstep::Create(context);
@@ -28,9 +49,10 @@ absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& contex
 }  // namespace
 
 struct Worker::State {
-  State(WorkerConfig config_in, WorkerParts parts_in);
+  State(WorkerConfig config_in, const WorkerParts& parts_in);
 
   const WorkerConfig config;
+  const std::unique_ptr<workload::Workload> hogwild;
   const WorkerParts parts;
   const data::Batches batches;
   Stopwatch stopwatch;
@@ -44,9 +66,10 @@ struct Worker::State {
   std::unique_ptr<WorkSource> source;
 };
 
-Worker::State::State(WorkerConfig config_in, WorkerParts parts_in)
+Worker::State::State(WorkerConfig config_in, const WorkerParts& parts_in)
     : config(std::move(config_in)),
-      parts(std::move(parts_in)),
+      hogwild(HogwildOf(config.spec, parts_in.workload)),
+      parts(WithWorkload(parts_in, hogwild.get())),
       batches(parts.workload.declaration().samples, parameter_server::SamplesPerStep(config.spec),
               static_cast<std::uint64_t>(config.spec.seed())),
       stopwatch(parts.clock),
@@ -82,7 +105,7 @@ Worker::State::State(WorkerConfig config_in, WorkerParts parts_in)
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerConfig config, WorkerParts parts) {
   RETURN_IF_ERROR(CheckTarget(config.spec.stop(), parts.workload.declaration().metrics));
-  auto state = std::make_unique<State>(std::move(config), std::move(parts));
+  auto state = std::make_unique<State>(std::move(config), parts);
   ASSIGN_OR_RETURN(state->source, MakeWorkSource(state->context));
   return std::unique_ptr<Worker>(new Worker(std::move(state)));
 }

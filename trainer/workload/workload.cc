@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 
 namespace starling::workload {
@@ -22,6 +23,11 @@ Values MeansOf(const Sums& sums) {
     means[i] = sums[i].count == 0 ? 0 : sums[i].sum / sums[i].count;
   }
   return means;
+}
+
+absl::Status OfTheJob(const absl::Status& status) {
+  if (!absl::IsUnavailable(status) && !absl::IsAborted(status)) return status;
+  return absl::InternalError(absl::StrCat("the workload cannot compute: ", status.message()));
 }
 
 Workload::Workload(Declaration declaration) : declaration_(std::move(declaration)) {

@@ -42,6 +42,10 @@ void Add(const Sums& from, Sums& into);
 // Each metric's sum divided by its count; 0 where nothing was counted.
 Values MeansOf(const Sums& sums);
 
+// What went wrong in a workload would in every view and for every worker, so it is never called
+// UNAVAILABLE or ABORTED, by which exchanges mean less: `status` as the job's failure.
+absl::Status OfTheJob(const absl::Status& status);
+
 // What a workload says of itself. It stays the same for the workload's whole life.
 struct Declaration {
   // Names of the metrics, at most kMostMetrics. The first is "loss": what training lowers, and what
@@ -57,6 +61,9 @@ struct Declaration {
   std::string data_digest;
   // What results depend on beside the inputs: workers that must agree bit by bit compare it.
   std::string numeric_identity;
+  // What Compute leaves in gradients() is what it has changed the parameters by, to be added as it
+  // is, and not the gradient of a sum.
+  bool changes = false;
   // What whoever uses the model needs beside its tensors. It depends on the job alone, so that
   // equal parameters give equal model files.
   std::map<std::string, std::string> model_metadata;
@@ -69,6 +76,8 @@ struct Client {
   // Gradients of bucket i are complete and may leave while the next ones are made. Called for
   // i = 0, 1, 2 and so on: for every bucket once, also when there is no sample.
   std::function<void(std::int64_t bucket)> push = [](std::int64_t) {};
+  // The learning rate of the update that comes next, for a workload that changes its parameters.
+  double rate = 0;
 };
 
 // For a model that is a table of rows of which each sample uses few. Parameter servers keep rows

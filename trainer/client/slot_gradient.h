@@ -6,14 +6,18 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/client/parameter_reader.h"
 #include "trainer/compression/compressor.h"
+#include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/table.h"
 #include "trainer/workload/workload.h"
 
-namespace starling::worker {
+namespace starling::client {
 
 // How a push's values are encoded: by the codec of this number, which is the compressor's. What
 // that loses is pending there under `update`.
@@ -46,4 +50,13 @@ parameter_server::UpdatePtr EncodeFactored(const parameter_server::RowRange& row
                                            const PushEncoding& encoding,
                                            const workload::Workload& workload);
 
-}  // namespace starling::worker
+// A slot's part of `gradient` times `scale`, by the one of these that the job asks for; null where
+// a number of it is not finite. What its codec loses is pending in the compressor under `update`.
+using SlotEncoder = std::function<parameter_server::UpdatePtr(
+    std::size_t slot, std::span<const float> gradient, float scale, std::uint64_t update)>;
+// All of them outlive it; `reader` knows which rows were read of a sparse table.
+SlotEncoder NewSlotEncoder(const v1alpha1::TrainingJobSpec& spec, workload::Workload& workload,
+                           const parameter_server::JobTables& tables, const ParameterReader& reader,
+                           compression::Compressor& compressor);
+
+}  // namespace starling::client

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/worker/slot_gradient.h"
+#include "trainer/client/slot_gradient.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,7 @@
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/workload/classification.h"
 
-namespace starling::worker {
+namespace starling::client {
 namespace {
 
 using parameter_server::DecodedUpdate;
@@ -87,8 +87,8 @@ class SlotGradientTest : public ::testing::Test {
     return datasets;
   }
 
-  workload::Classification workload_{Samples(), std::make_unique<TinyEngine>(kInputs, kClasses, 7),
-                                     ""};
+  workload::Classification workload_{
+      Samples(), std::make_unique<worker::TinyEngine>(kInputs, kClasses, 7), ""};
 };
 
 TEST_F(SlotGradientTest, ProductsAreSentWhereTheyAreShorterWhereverTheSlotBeginsAndEnds) {
@@ -171,4 +171,4 @@ TEST(PushEncodings, WhatARangeAndRowsLoseIsKeptByElement) {
 }
 
 }  // namespace
-}  // namespace starling::worker
+}  // namespace starling::client

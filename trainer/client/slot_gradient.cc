@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/worker/slot_gradient.h"
+#include "trainer/client/slot_gradient.h"
 
 #include <algorithm>
 #include <string>
@@ -12,7 +12,7 @@
 #include "trainer/parameter_server/factors.h"
 #include "trainer/parameter_server/update.h"
 
-namespace starling::worker {
+namespace starling::client {
 namespace {
 
 using parameter_server::RowRange;
@@ -163,4 +163,33 @@ UpdatePtr EncodeFactored(const RowRange& rows, std::span<const float> gradient, 
                                  : EncodeRange(rows, gradient, scale, encoding);
 }
 
-}  // namespace starling::worker
+SlotEncoder NewSlotEncoder(const v1alpha1::TrainingJobSpec& spec, workload::Workload& workload,
+                           const parameter_server::JobTables& tables, const ParameterReader& reader,
+                           compression::Compressor& compressor) {
+  const auto encoding = [codec = tables.codec, &compressor](std::uint64_t update) {
+    return PushEncoding{codec, compressor, update};
+  };
+  if (workload.sparse() != nullptr) {
+    std::optional<Kkt> kkt;
+    if (const std::optional<double> l1 = parameter_server::KktPenaltyOf(spec, /*sparse=*/true)) {
+      kkt = Kkt{workload.parameters(), *l1};
+    }
+    return [=, &reader](std::size_t slot, std::span<const float> gradient, float scale,
+                        std::uint64_t update) {
+      return EncodeRows(reader.rows(slot), gradient, scale, encoding(update), kkt);
+    };
+  }
+  if (spec.update().has_activations()) {
+    workload.KeepFactors();
+    return [=, &tables, &workload](std::size_t slot, std::span<const float> gradient, float scale,
+                                   std::uint64_t update) {
+      return EncodeFactored(tables.slots[slot].range, gradient, scale, encoding(update), workload);
+    };
+  }
+  return [=, &tables](std::size_t slot, std::span<const float> gradient, float scale,
+                      std::uint64_t update) {
+    return EncodeRange(tables.slots[slot].range, gradient, scale, encoding(update));
+  };
+}
+
+}  // namespace starling::client

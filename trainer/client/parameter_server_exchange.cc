@@ -1,0 +1,288 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/client/parameter_server_exchange.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "api/spec/consistency.h"
+#include "common/status/check.h"
+#include "common/status/macros.h"
+#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/update.h"
+
+namespace starling::client {
+namespace {
+
+using consistency::LeaseRun;
+using parameter_server::Entry;
+using parameter_server::Update;
+
+// Steps that may be without their acknowledgements before another is begun.
+constexpr std::size_t kMostOnTheirWay = 4;
+
+// Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
+// waits for its own push is kept from its next step.
+SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
+  if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
+  return {absl::Milliseconds(5), absl::Milliseconds(250)};
+}
+
+const compression::Codec& CodecOf(const parameter_server::JobTables& tables) {
+  const absl::StatusOr<const compression::Codec*> codec = compression::FindCodec(tables.codec);
+  STARLING_CHECK(codec.ok(), "the tables name a codec that there is");
+  return **codec;
+}
+
+}  // namespace
+
+ParameterServerExchange::ParameterServerExchange(const Parts& parts, Events events)
+    : parts_(parts),
+      events_(std::move(events)),
+      topology_(parameter_server::TopologyOf(parts.spec)),
+      portions_(parameter_server::PortionsOf(parts.spec)),
+      sparse_(parts.workload.sparse()),
+      first_values_(parts.workload.parameters().begin(), parts.workload.parameters().end()),
+      pipe_(parts.self, parts.tables.slots.size(), PatienceOf(parts.spec),
+            parameter_server::NamesRows(parts.spec, sparse_ != nullptr)),
+      reader_(pipe_, parts.tables, parts.clock, parts.workload.parameters(), sparse_ != nullptr),
+      compressor_(CodecOf(parts.tables), first_values_.size(),
+                  parts.spec.compression().error_feedback()),
+      encode_(NewSlotEncoder(parts.spec, parts.workload, parts.tables, reader_, compressor_)),
+      clock_of_step_(spec::WorksInStep(parts.spec) ? std::function([this] {
+        return static_cast<parameter_server::Clock>(step_.number) - 1;
+      })
+                                                   : [this] { return clock_; }),
+      send_(NewSendPolicy(parts.spec)) {
+  for (std::size_t slot = 0; slot < parts.tables.parameter_slots; ++slot) {
+    // Rows of a sparse table lie in any slot.
+    ready_at_.push_back(sparse_ != nullptr ? first_values_.size()
+                                           : parts.tables.slots[slot].range.end);
+  }
+  pipe_.SetHandlers(
+      {.started_over = [this] { StartOver(); },
+       .ready =
+           [this](parameter_server::Clock start) {
+             clock_ = start;
+             begun_ = true;
+           },
+       .acknowledged = [this](const parameter_server::Acknowledged& event) { On(event); }});
+}
+
+// Views.
+
+absl::Status ParameterServerExchange::Enter(const membership::View& view, transport::Mesh* mesh) {
+  STARLING_CHECK(mesh != nullptr, "a view with servers has at least two members");
+  parameter_server::ClientView mine = parameter_server::ClientViewOf(view, parts_.self);
+  mine.group = parameter_server::GroupOf(view, topology_, parts_.self);
+  for (const auto& slot : parts_.tables.slots) {
+    mine.reductions.push_back(parameter_server::ReductionOf(slot));
+  }
+  pipe_.Enter(mine, parameter_server::RanksOf(view), *mesh);
+  return pipe_.Await([this] { return begun_; }, net::Deadline::Never());
+}
+
+// Rule S7: nothing that was sent counts, and what is not sent is void.
+void ParameterServerExchange::StartOver() {
+  begun_ = false;
+  flights_.clear();
+  sent_.clear();
+  compressor_.Clear();
+  events_.started_over();
+}
+
+absl::Status ParameterServerExchange::Ready() {
+  RETURN_IF_ERROR(
+      pipe_.Await([this] { return flights_.size() < kMostOnTheirWay; }, net::Deadline::Never()));
+  if (pipe_.rests()) {
+    begun_ = false;
+    pipe_.Wake();
+  }
+  return pipe_.Await([this] { return begun_; }, net::Deadline::Never());
+}
+
+void ParameterServerExchange::Rest() {
+  if (begun_ && !pipe_.rests()) pipe_.Rest();
+}
+
+absl::Status ParameterServerExchange::PollUntil(net::Deadline deadline) {
+  const absl::Status status = pipe_.Await([] { return false; }, deadline);
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
+absl::Status ParameterServerExchange::AwaitAll(absl::Duration timeout) {
+  const absl::Status status =
+      pipe_.Await([this] { return flights_.empty(); }, net::Deadline::After(timeout));
+  return absl::IsDeadlineExceeded(status) ? absl::OkStatus() : status;
+}
+
+// Reading.
+
+absl::StatusOr<std::int64_t> ParameterServerExchange::Prepare() {
+  std::vector<std::uint64_t> rows;
+  if (sparse_ != nullptr) rows = sparse_->Rows(step_.samples);
+  RETURN_IF_ERROR(reader_.Read(clock_of_step_(), rows, parts_.tables.codec,
+                               [this] { return events_.are_next(step_.leases); }));
+  step_clock_ = clock_of_step_();
+  return reader_.version(0) + 1;
+}
+
+absl::Status ParameterServerExchange::Fetch(parameter_server::Clock clock,
+                                            const std::function<bool()>& wanted,
+                                            bool validation_only) {
+  constexpr compression::CodecNumber kWhole = compression::kIdentity;
+  if (sparse_ == nullptr) return reader_.Read(clock, {}, kWhole, wanted);
+  if (!validation_only) return reader_.Read(clock, sparse_->AllRows(), kWhole, wanted);
+  return reader_.Read(clock, sparse_->ValidationRows(), kWhole, wanted);
+}
+
+// Pushing.
+
+// All parameters of a slot; of a sparse table none, for a row is zero until it comes to life.
+Update ParameterServerExchange::WholeSlot(std::size_t slot, std::span<const float> values) const {
+  Update update;
+  if (sparse_ != nullptr) {
+    update.kind = parameter_server::UpdateKind::kRows;
+    return update;
+  }
+  const parameter_server::RowRange& rows = parts_.tables.slots[slot].range;
+  update.first = rows.begin;
+  update.rows = rows.size();
+  update.values = values.subspan(rows.begin, rows.size());
+  return update;
+}
+
+absl::Status ParameterServerExchange::AssignFirstValues() {
+  RETURN_IF_ERROR(
+      pipe_.Await([this] { return flights_.size() < kMostOnTheirWay; }, net::Deadline::Never()));
+  flights_[++flight_] = {.what = {.leases = parameter_server::kFirstValues}};
+  for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
+    Entry entry;
+    entry.kind = parameter_server::EntryKind::kAssign;
+    entry.lease = parameter_server::kFirstValues;
+    entry.update = parameter_server::Encode(WholeSlot(slot, first_values_));
+    Send(slot, std::move(entry));
+  }
+  flights_[flight_].sealed = true;
+  return absl::OkStatus();
+}
+
+absl::Status ParameterServerExchange::Begin(const exchange::Step& step) {
+  ASSIGN_OR_RETURN(gradients_, step.gradients.As<float>());
+  RETURN_IF_ERROR(Ready());
+  step_ = step;
+  step_clock_ = clock_of_step_();
+  next_ = 0;
+  finite_ = true;
+  cancelled_ = absl::OkStatus();
+  flights_[++flight_] = {.what = {.leases = step.leases, .samples = step.samples.size()}};
+  return absl::OkStatus();
+}
+
+void ParameterServerExchange::Add(int /*group*/, int bucket) {
+  const auto& buckets = parts_.workload.declaration().buckets;
+  const auto made = static_cast<std::uint64_t>(buckets[static_cast<std::size_t>(bucket)].end);
+  for (; next_ < ready_at_.size() && ready_at_[next_] <= made; ++next_) {
+    const Update part = WholeSlot(next_, gradients_);
+    const Update now = WholeSlot(next_, parts_.workload.parameters());
+    send_->Add(next_, part.values, now.values, compressor_.codec().MaxBytes(part.values.size()));
+  }
+  Push(send_->Take(parts_.clock.Now()));
+  // A link takes what its buffer holds at once, and the rest whenever it is asked; others wait for
+  // their sums while this worker computes. How the view ends is heard later.
+  if (pipe_.sending() || pipe_.sums_up()) (void)pipe_.Poll();
+}
+
+// Null where the gradient is not finite.
+parameter_server::UpdatePtr ParameterServerExchange::Encoded(std::size_t slot) {
+  // A push of no samples weighs nothing in a mean, so what an earlier one owes must not go with it;
+  // and there are no factors.
+  if (step_.samples.empty()) {
+    return parameter_server::Encode(WholeSlot(slot, gradients_), parts_.tables.codec);
+  }
+  return encode_(slot, gradients_, step_.scale, flight_ * ready_at_.size() + slot);
+}
+
+void ParameterServerExchange::Push(std::span<const std::uint64_t> slots) {
+  for (const std::uint64_t slot : slots) {
+    Entry entry;
+    if (finite_) entry.update = Encoded(slot);
+    finite_ = entry.update != nullptr;
+    if (!finite_) return;
+    entry.lease = step_.leases.first;
+    entry.leases = step_.leases.count;
+    entry.clock = step_clock_;
+    entry.read = reader_.version(slot);
+    entry.weight = static_cast<double>(step_.samples.size());
+    Send(slot, std::move(entry));
+  }
+}
+
+void ParameterServerExchange::Send(std::size_t slot, Entry entry) {
+  sent_[{slot, pipe_.Push(slot, std::move(entry))}] = flight_;
+  ++flights_[flight_].open;
+}
+
+// Where the view has ended the budget is no matter: what is pushed now is sent in the next one.
+void ParameterServerExchange::SendTheRest() {
+  for (absl::Time now = parts_.clock.Now(), next = send_->Next(now); next < absl::InfiniteFuture();
+       now = parts_.clock.Now(), next = send_->Next(now)) {
+    const bool in_view = PollUntil(net::Deadline::After(next - now)).ok();
+    Push(in_view ? send_->Take(parts_.clock.Now()) : send_->TakeAll());
+  }
+}
+
+absl::StatusOr<exchange::Outcome> ParameterServerExchange::Finish(
+    std::span<const double> statistics, int /*columns*/) {
+  if (cancelled_.ok()) SendTheRest();
+  finite_ = finite_ && std::ranges::all_of(statistics, [](double x) { return std::isfinite(x); });
+  if (!cancelled_.ok() || !finite_) {
+    (void)send_->TakeAll();
+    flights_.erase(flight_);
+    RETURN_IF_ERROR(cancelled_);
+    return exchange::Outcome{.statistics = {statistics.begin(), statistics.end()}, .finite = false};
+  }
+  // An earlier step that was refused meanwhile may have moved it further.
+  clock_ = std::max(clock_, step_clock_ + 1);
+  Flight& flight = flights_[flight_];
+  flight.what.statistics.assign(statistics.begin(), statistics.end());
+  flight.sealed = true;
+  FinishIfAllIn(flight_);
+  return exchange::Outcome{.statistics = {statistics.begin(), statistics.end()}};
+}
+
+// Acknowledgements.
+
+void ParameterServerExchange::On(const parameter_server::Acknowledged& event) {
+  const auto sent = sent_.find({event.slot, event.sequence});
+  if (sent == sent_.end()) return;
+  const FlightNumber number = sent->second;
+  sent_.erase(sent);
+  const std::uint64_t update = number * ready_at_.size() + event.slot;
+  if (event.outcome == parameter_server::Outcome::kTaken) {
+    compressor_.Commit(update);
+  } else {
+    compressor_.Discard(update);
+  }
+  const auto flight = flights_.find(number);
+  if (flight == flights_.end()) return;  // it was cancelled
+  --flight->second.open;
+  if (event.outcome == parameter_server::Outcome::kRefused) {
+    flight->second.refused = true;
+    clock_ = std::max(clock_, event.start);  // of the running step
+  }
+  FinishIfAllIn(number);
+}
+
+void ParameterServerExchange::FinishIfAllIn(FlightNumber number) {
+  const Flight flight = flights_[number];
+  if (!flight.sealed || flight.open > 0) return;
+  flights_.erase(number);
+  if (flight.refused) {
+    events_.refused(flight.what.leases);
+  } else {
+    events_.done(flight.what);
+  }
+}
+
+}  // namespace starling::client

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange of a job with parameter servers: parameters are read as the consistency model
+// allows, and of each lease's gradient every slot's part is pushed as soon as it is ready.
+//
+// A step is a run of leases that are pushed as one, so that they are applied once or not at all.
+// Finish returns when all is sent; several pushes may be on their way, and the events say what
+// became of them. What was refused in some slot (backup workers; or leases of which a slot had some
+// already) is given back and worked off again, mostly by another worker; slots that have taken it
+// skip it.
+//
+// What varies is chosen once, from the job file: how a part becomes an update (slot_gradient.h),
+// when it is sent (send_policy.h), the clock at which a step reads.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "common/clock/clock.h"
+#include "trainer/client/parameter_reader.h"
+#include "trainer/client/send_policy.h"
+#include "trainer/client/slot_gradient.h"
+#include "trainer/client/slot_pipe.h"
+#include "trainer/exchange/exchange.h"
+#include "trainer/parameter_server/job_tables.h"
+#include "trainer/parameter_server/topology.h"
+#include "trainer/workload/workload.h"
+
+namespace starling::client {
+
+// See Exchange. Add is confined to one thread at a time, and so is all else.
+class ParameterServerExchange final : public exchange::Exchange {
+ public:
+  struct Parts {
+    const v1alpha1::TrainingJobSpec& spec;
+    membership::MemberId self;
+    workload::Workload& workload;
+    const parameter_server::JobTables& tables;
+    const clock::Clock& clock;
+  };
+  // Leases whose push every slot has acknowledged.
+  struct Done {
+    consistency::LeaseRun leases{0};
+    std::vector<double> statistics = {};  // that Finish was given
+    std::size_t samples = 0;
+  };
+  // Called while this waits, sends or polls, on the same thread.
+  struct Events {
+    std::function<void(const Done&)> done;
+    // All slots have answered, and some has not taken them.
+    std::function<void(const consistency::LeaseRun&)> refused;
+    // Whether these are still listed, and the lowest that this worker has: others may wait for
+    // lower ones.
+    std::function<bool(const consistency::LeaseRun&)> are_next;
+    // Nothing that was sent counts, and what the workload held is void.
+    std::function<void()> started_over;
+  };
+  ParameterServerExchange(const Parts& parts, Events events);
+
+  absl::Status Enter(const membership::View& view, transport::Mesh* mesh) override;
+  void Leave() override { pipe_.Leave(); }
+  absl::Status Begin(const exchange::Step& step) override;
+  // ABORTED when the leases are not wanted any more, or not now.
+  absl::StatusOr<std::int64_t> Prepare() override;
+  void Add(int group, int bucket) override;
+  absl::StatusOr<exchange::Outcome> Finish(std::span<const double> statistics,
+                                           int columns) override;
+  void Cancel(const absl::Status& reason) override { cancelled_ = reason; }
+
+  // The lease kFirstValues: the parameters as they were when this was made.
+  absl::Status AssignFirstValues();
+  // All parameters as the slots have them now, read at `clock`, into the workload. Of a sparse
+  // table all rows that any sample uses, or those of the validation set alone. ABORTED when
+  // `wanted` says no more.
+  absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
+                     bool validation_only = false);
+  double fetch_seconds() const { return absl::ToDoubleSeconds(reader_.took()); }  // of the last one
+
+  // Handles what has arrived, or arrives until then.
+  absl::Status Poll() { return pipe_.Poll(); }
+  absl::Status PollUntil(net::Deadline deadline);
+  // Until nothing is on its way, or `timeout` has passed: OK.
+  absl::Status AwaitAll(absl::Duration timeout);
+  std::size_t on_their_way() const { return flights_.size(); }
+  // Nothing is left to do, and nobody waits for this worker until its next step.
+  void Rest();
+  // Leases of a step.
+  std::int64_t portions() const { return portions_; }
+  SlotPipe& pipe() { return pipe_; }
+
+ private:
+  struct Flight {
+    Done what;
+    std::int64_t open = 0;  // pushes without an acknowledgement
+    bool sealed = false;    // all are pushed
+    bool refused = false;
+  };
+  using FlightNumber = std::uint64_t;
+
+  void StartOver();
+  void On(const parameter_server::Acknowledged& event);
+  void FinishIfAllIn(FlightNumber number);
+  absl::Status Ready();
+  parameter_server::Update WholeSlot(std::size_t slot, std::span<const float> values) const;
+  parameter_server::UpdatePtr Encoded(std::size_t slot);
+  void Send(std::size_t slot, parameter_server::Entry entry);
+  void Push(std::span<const std::uint64_t> slots);
+  void SendTheRest();
+
+  const Parts parts_;
+  const Events events_;
+  const parameter_server::Topology topology_;
+  const std::int64_t portions_;
+  workload::SparseTable* const sparse_;  // null: all parameters travel
+  const std::vector<float> first_values_;
+  // By slot: its part of the gradient is ready when so many of the flat buffer are.
+  std::vector<std::uint64_t> ready_at_;
+  SlotPipe pipe_;
+  ParameterReader reader_;
+  compression::Compressor compressor_;
+  const SlotEncoder encode_;
+  // The clock that a step belongs to, now.
+  const std::function<parameter_server::Clock()> clock_of_step_;
+  const std::unique_ptr<SendPolicy> send_;
+
+  parameter_server::Clock clock_ = 0;  // completed
+  bool begun_ = false;                 // all slots have said where this client stands
+  std::map<FlightNumber, Flight> flights_;
+  std::map<std::pair<std::size_t, parameter_server::Sequence>, FlightNumber> sent_;
+
+  // The present step.
+  exchange::Step step_;
+  std::span<const float> gradients_;
+  FlightNumber flight_ = 0;
+  parameter_server::Clock step_clock_ = 0;  // of all its pushes, whatever is heard meanwhile
+  std::size_t next_ = 0;                    // the first slot that is not ready
+  bool finite_ = true;
+  absl::Status cancelled_;
+};
+
+}  // namespace starling::client
