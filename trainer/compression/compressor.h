@@ -9,8 +9,10 @@
 // pending until the step is known to count.
 //
 //   Encode   the residual of these elements is used and replaced; the change belongs to `update`
-//   Commit   the update was applied: the change stays
-//   Discard  it was not, and its work will be done again: the change is undone
+//   Release  the same, where nothing is encoded: the residual is delivered whole
+//   Commit   what was encoded was applied: the change stays
+//   Discard  it was not: another does this work, or it is done again. The change is undone, for
+//            what was encoded of the residual has not arrived either
 //   Clear    this member missed a step, or starts over: its residual belongs to another history
 //
 // Without error feedback it encodes, and has nothing to commit.

@@ -318,6 +318,26 @@ TEST(SlotClientTest, APushGoesThroughTheGroupAndByItselfWhereItWasNotTaken) {
   EXPECT_THAT(member.OnMessage(0, Singly{1, C(2), 1}), IsEmpty());
 }
 
+TEST(SlotClientTest, AWelcomeSettlesWhatIsInByWhatBecameOfIt) {
+  SlotClient client(C(1).id, 1);
+  ClientView view{1, 1, {{{"server", 0}, {"server", 0}}}};
+  client.OnView(view);
+  client.OnMessage(0, Welcome{1, C(1), 0, {}, 0});
+  for (int push = 0; push < 3; ++push) (void)SentTo(client, {1});
+  (void)client.TakeEvents();
+  view.number = 2;
+  client.OnView(view);
+  client.OnMessage(0, Welcome{2, C(1), 3, {{1, Outcome::kSkipped}, {3, Outcome::kRefused}}, 0});
+  std::vector<Outcome> outcomes;
+  for (const ClientEvent& event : client.TakeEvents()) {
+    if (const auto* settled = std::get_if<Acknowledged>(&event)) {
+      outcomes.push_back(settled->outcome);
+    }
+  }
+  EXPECT_THAT(outcomes,
+              ::testing::ElementsAre(Outcome::kSkipped, Outcome::kTaken, Outcome::kRefused));
+}
+
 TEST(SlotClientTest, WhoLosesPatienceGoesByItselfForAWhile) {
   SlotClient member = ClientIn({1, 2}, 2);
   SentTo(member, {1});

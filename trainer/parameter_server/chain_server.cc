@@ -427,7 +427,9 @@ absl::StatusOr<Outcome> ChainServer::AppendAsReplica(const Entry& entry) {
 }
 
 Outcome ChainServer::OutcomeOf(const Client& client, Sequence sequence) const {
-  return state_->RefusedOf(client).contains(sequence) ? Outcome::kRefused : Outcome::kTaken;
+  const Outcomes not_taken = state_->NotTakenOf(client);
+  const auto found = not_taken.find(sequence);
+  return found == not_taken.end() ? Outcome::kTaken : found->second;
 }
 
 void ChainServer::Acknowledge(const Entry& entry, Outcome outcome, Sends& sends) {
@@ -454,7 +456,7 @@ void ChainServer::On(const Hello& hello, Sends& sends) {
   }
   sends.push_back(
       {hello.client.id, Welcome{hello.view, hello.client, state_->LastOf(hello.client),
-                                state_->RefusedOf(hello.client), state_->StartOf(hello.client)}});
+                                state_->NotTakenOf(hello.client), state_->StartOf(hello.client)}});
 }
 
 void ChainServer::On(const Read& read, Sends& sends) {

@@ -84,6 +84,24 @@ TEST_F(ChainServerTest, APushGoesDownTheChainAndIsAnswered) {
   EXPECT_TRUE(std::holds_alternative<Acknowledgement>(answers_.back()));
 }
 
+// Its first answer was lost: who asks again must not believe that it was applied.
+TEST_F(ChainServerTest, APushThatWasSkippedIsAnsweredSoAgainAndAgain) {
+  Begin(1);
+  for (Sequence i = 1; i <= 2; ++i) {
+    Push push = PushIn(1, i, Range(0, 4, {1, 1, 1, 1}));
+    push.entry.lease = 7;
+    for (int time = 0; time < 2; ++time) {
+      Deliver({{kHead, push}});
+      EXPECT_EQ(std::get<Acknowledgement>(answers_.back()).outcome,
+                i == 1 ? Outcome::kTaken : Outcome::kSkipped);
+    }
+  }
+  Deliver({{kTail, Hello{1, C(0)}}});
+  EXPECT_THAT(std::get<Welcome>(answers_.back()).not_taken,
+              ElementsAre(::testing::Pair(2, Outcome::kSkipped)));
+  EXPECT_THAT(TailsValues(), ElementsAre(1, 1, 1, 1));
+}
+
 TEST_F(ChainServerTest, AForwardThatIsNoUpdateOfTheSlotHaltsTheReplicaAndNotTheProcess) {
   for (const Entry& bad : Malformed(1)) {
     ChainServer replica{OptionsFor(kTail)};

@@ -136,7 +136,7 @@ TEST(SlotState, APushOfWhichSomeIsInIsGivenBackToBeDoneOneByOne) {
   slot.OnView({C(0), C(1)});
   EXPECT_EQ(slot.Append(Portions(C(0), 1, 3, 1, 1)), Outcome::kTaken);
   EXPECT_EQ(slot.Append(Portions(C(1), 1, 2, 3, 7)), Outcome::kRefused);
-  EXPECT_TRUE(slot.RefusedOf(C(1)).contains(1));
+  EXPECT_TRUE(slot.NotTakenOf(C(1)).contains(1));
   EXPECT_EQ(slot.Append(Portions(C(1), 2, 2, 1, 1)), Outcome::kTaken);
   EXPECT_EQ(slot.Append(Portions(C(1), 3, 3, 1, 7)), Outcome::kSkipped);
   EXPECT_EQ(slot.Append(Portions(C(1), 4, 4, 1, 1)), Outcome::kTaken);

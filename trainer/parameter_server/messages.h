@@ -147,9 +147,9 @@ struct ReadReply {
 struct Welcome {
   ViewNumber view = 0;
   Client client;
-  Sequence last = 0;  // all of the client's pushes up to this one are in
-  std::set<Sequence> refused;
-  Clock start = 0;  // where the client was admitted
+  Sequence last = 0;   // all of the client's pushes up to this one are in
+  Outcomes not_taken;  // of those, as far back as the client may ask; all others were taken
+  Clock start = 0;     // where the client was admitted
 };
 
 using Message = std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply,

@@ -65,7 +65,9 @@ void SlotClient::On(std::size_t slot, const Welcome& welcome, ClientSends& sends
   at.start = welcome.start;
   while (!at.unacknowledged.empty() && at.unacknowledged.begin()->first <= welcome.last) {
     const Sequence sequence = at.unacknowledged.begin()->first;
-    Settle(slot, sequence, welcome.refused.contains(sequence) ? Outcome::kRefused : Outcome::kTaken,
+    const auto not_taken = welcome.not_taken.find(sequence);
+    Settle(slot, sequence,
+           not_taken == welcome.not_taken.end() ? Outcome::kTaken : not_taken->second,
            welcome.start, sends);
   }
   SendAll(slot, sends);

@@ -10,9 +10,9 @@
 namespace starling::parameter_server {
 namespace {
 
-constexpr Sequence kAnyNext = -1;           // without rule S6: nothing is known of the client
-constexpr Sequence kRecentlyRefused = 256;  // a client's window is smaller
-constexpr Lease kMostLeases = 4096;         // of a push
+constexpr Sequence kAnyNext = -1;    // without rule S6: nothing is known of the client
+constexpr Sequence kRecent = 256;    // a client's window is smaller
+constexpr Lease kMostLeases = 4096;  // of a push
 
 // As the model sees them; `tag` names the bytes of all.
 std::vector<consistency::Contribution> ContributionsOf(const Entry& aggregate, std::int64_t tag) {
@@ -160,10 +160,10 @@ Outcome SlotState::Append(const Entry& entry, DecodedUpdate update) {
       break;
   }
   const Outcome outcome = AppendPush(entry, std::move(update));
-  if (outcome == Outcome::kRefused) {
-    record.refused.insert(entry.sequence);
-    record.refused.erase(record.refused.begin(),
-                         record.refused.lower_bound(entry.sequence - kRecentlyRefused));
+  if (outcome != Outcome::kTaken) {
+    record.not_taken[entry.sequence] = outcome;
+    record.not_taken.erase(record.not_taken.begin(),
+                           record.not_taken.lower_bound(entry.sequence - kRecent));
   }
   return outcome;
 }
@@ -241,9 +241,9 @@ Sequence SlotState::LastOf(const Client& client) const {
   return record == clients_.end() ? 0 : std::max<Sequence>(0, record->second.last);
 }
 
-std::set<Sequence> SlotState::RefusedOf(const Client& client) const {
+Outcomes SlotState::NotTakenOf(const Client& client) const {
   const auto record = clients_.find(client);
-  return record == clients_.end() ? std::set<Sequence>() : record->second.refused;
+  return record == clients_.end() ? Outcomes() : record->second.not_taken;
 }
 
 std::string SlotState::SaveObject() const {
@@ -255,8 +255,11 @@ std::string SlotState::SaveObject() const {
   for (const auto& [client, record] : clients_) {
     consistency::Encode(client, out);
     out.Put(record.last);
-    out.Put(static_cast<std::uint64_t>(record.refused.size()));
-    for (const Sequence refused : record.refused) out.Put(refused);
+    out.Put(static_cast<std::uint64_t>(record.not_taken.size()));
+    for (const auto& [sequence, outcome] : record.not_taken) {
+      out.Put(sequence);
+      out.Put(static_cast<std::uint8_t>(outcome));
+    }
   }
   ledger_.Save(out);
   model_->Save(out);
@@ -298,8 +301,9 @@ absl::Status SlotState::LoadObject(std::string_view object) {
   for (std::uint64_t left = in.GetCount(40); left > 0; --left) {
     Record& record = clients_[consistency::DecodeClient(in)];
     record.last = in.Get<Sequence>();
-    for (std::uint64_t more = in.GetCount(8); more > 0; --more) {
-      record.refused.insert(in.Get<Sequence>());
+    for (std::uint64_t more = in.GetCount(9); more > 0; --more) {
+      const auto sequence = in.Get<Sequence>();
+      record.not_taken[sequence] = static_cast<Outcome>(in.Get<std::uint8_t>() % 3);
     }
   }
   ledger_.Load(in);

@@ -77,6 +77,8 @@ enum class Outcome : std::uint8_t {
                  // takes it back
 };
 
+using Outcomes = std::map<Sequence, Outcome>;
+
 // Where a push stands before it is appended.
 enum class Standing {
   kNext,
@@ -125,8 +127,8 @@ class SlotState {
 
   std::int64_t index() const { return index_; }  // entries appended, ever
   Sequence LastOf(const Client& client) const;
-  // Of the client's recent pushes the ones that were refused.
-  std::set<Sequence> RefusedOf(const Client& client) const;
+  // Of the client's recent pushes those that were not taken, for whoever asks again.
+  Outcomes NotTakenOf(const Client& client) const;
   // Where the client goes on, when it has just come or woken.
   Clock StartOf(const Client& client) const { return model_->StartOf(client); }
   const consistency::Consistency& model() const { return *model_; }
@@ -143,7 +145,7 @@ class SlotState {
  private:
   struct Record {
     Sequence last = 0;
-    std::set<Sequence> refused;
+    Outcomes not_taken;
   };
 
   Outcome AppendPush(const Entry& entry, DecodedUpdate update);

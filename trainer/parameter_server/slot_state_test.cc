@@ -20,6 +20,7 @@ namespace {
 
 using namespace slot_testing;  // NOLINT(google-build-using-namespace): of these tests
 using ::testing::ElementsAre;
+using ::testing::Pair;
 
 TEST(SlotState, RandomPushesOfRangesEqualOneProcessesSum) {
   SlotState slot(OptionsOf(Table(TableKind::kDense, 50, 3)));
@@ -185,6 +186,7 @@ TEST(SlotState, APushIsTakenOnceInOrderAndByItsLeaseOnce) {
   again.lease = 10;
   EXPECT_EQ(slot.Append(again), Outcome::kSkipped);
   EXPECT_EQ(slot.StandingOf(C(1), 1), Standing::kOld) << "its number is used up all the same";
+  EXPECT_THAT(slot.NotTakenOf(C(1)), ElementsAre(Pair(1, Outcome::kSkipped)));
   EXPECT_THAT(FloatsOf(slot.Read({0, 1, {}})), ElementsAre(1));
 }
 
@@ -197,7 +199,7 @@ TEST(SlotState, WhatIsRefusedIsRememberedForItsRetries) {
   late.lease = 4;
   EXPECT_EQ(slot.Append(late), Outcome::kRefused);
   EXPECT_FALSE(slot.ledger().Has(4));
-  EXPECT_THAT(slot.RefusedOf(C(1)), ElementsAre(1));
+  EXPECT_THAT(slot.NotTakenOf(C(1)), ElementsAre(Pair(1, Outcome::kRefused)));
   EXPECT_TRUE(slot.held().empty()) << "its client takes it back";
 }
 

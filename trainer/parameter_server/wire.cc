@@ -219,8 +219,11 @@ Body EncodeHead(const Welcome& welcome, Writer& out) {
   Encode(welcome.client, out);
   out.Put(welcome.last);
   out.Put(welcome.start);
-  out.Put(static_cast<std::uint64_t>(welcome.refused.size()));
-  for (const Sequence refused : welcome.refused) out.Put(refused);
+  out.Put(static_cast<std::uint64_t>(welcome.not_taken.size()));
+  for (const auto& [sequence, outcome] : welcome.not_taken) {
+    out.Put(sequence);
+    out.Put(static_cast<std::uint8_t>(outcome));
+  }
   return nullptr;
 }
 Body EncodeHead(const Absent& absent, Writer& out) {
@@ -340,8 +343,9 @@ void DecodeHead(Reader& in, const Body& /*body*/, Welcome& welcome) {
   welcome.client = consistency::DecodeClient(in);
   welcome.last = in.Get<Sequence>();
   welcome.start = in.Get<Clock>();
-  for (std::uint64_t left = in.GetCount(8); left > 0; --left) {
-    welcome.refused.insert(in.Get<Sequence>());
+  for (std::uint64_t left = in.GetCount(9); left > 0; --left) {
+    const auto sequence = in.Get<Sequence>();
+    welcome.not_taken[sequence] = static_cast<Outcome>(in.Get<std::uint8_t>() % 3);
   }
 }
 void DecodeHead(Reader& in, const Body& /*body*/, Absent& absent) {

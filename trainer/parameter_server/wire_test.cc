@@ -59,7 +59,7 @@ std::vector<Message> EveryMessage() {
           Acknowledgement{5, kClient, 7, Outcome::kRefused, 8},
           Rejection{5, kClient, 7, absl::InvalidArgumentError("why not")},
           ReadReply{5, kClient, 3, 12, absl::OkStatus(), body},
-          Welcome{5, kClient, 7, {2, 5}, 4},
+          Welcome{5, kClient, 7, {{2, Outcome::kRefused}, {5, Outcome::kSkipped}}, 4},
           Push{5, OfKind(EntryKind::kAssign, entry)},
           Push{5, OfKind(EntryKind::kWake, entry)},
           CopyReply{5, {4, 17}, nullptr, {4, 15}, {appended, viewed}},
