@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
 #include "common/bytes/encoding.h"
 #include "common/status/macros.h"
 
@@ -63,6 +64,13 @@ absl::StatusOr<CourseRecord> DecodeRecord(std::string_view text) {
       "checkpoint");
 }
 
+absl::Status CourseStore::Await(const std::function<bool()>& done) {
+  const absl::Status status = pipe_.Await(done, net::Deadline::After(timeout_));
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::UnavailableError(absl::StrCat(
+      "the servers of training's course have not answered for ", absl::FormatDuration(timeout_)));
+}
+
 absl::StatusOr<std::string> CourseStore::ReadKey(std::uint64_t key) {
   std::optional<absl::StatusOr<std::string>> answer;
   parameter_server::Read read;
@@ -74,8 +82,7 @@ absl::StatusOr<std::string> CourseStore::ReadKey(std::uint64_t key) {
       answer.emplace(done.status);
     }
   });
-  const absl::Status status =
-      pipe_.Await([&] { return answer.has_value(); }, net::Deadline::Never());
+  const absl::Status status = Await([&] { return answer.has_value(); });
   if (status.ok()) return *std::move(answer);
   pipe_.ForgetReads();  // the callback points into this call
   return status;
@@ -121,7 +128,7 @@ void CourseStore::Put(std::uint64_t key, std::string_view text) {
 }
 
 absl::Status CourseStore::AwaitAcknowledged() {
-  return pipe_.Await([this] { return pipe_.unacknowledged(slot_) == 0; }, net::Deadline::Never());
+  return Await([this] { return pipe_.unacknowledged(slot_) == 0; });
 }
 
 absl::StatusOr<CourseRecord> CourseStore::Write(CourseRecord record, std::span<const float> keep) {

@@ -30,11 +30,13 @@ struct CourseRecord {
 std::string EncodeRecord(const CourseRecord& record);
 absl::StatusOr<CourseRecord> DecodeRecord(std::string_view bytes);
 
-// Confined to the loop's thread. Every call that waits returns UNAVAILABLE when the view ends.
+// Confined to the loop's thread. Every call that waits returns UNAVAILABLE when the view ends, or
+// when a server has not answered for so long that the view counts as ended.
 class CourseStore {
  public:
   // `pipe` outlives it; `slot` is the key-value slot's number.
-  CourseStore(client::SlotPipe& pipe, std::size_t slot) : pipe_(pipe), slot_(slot) {}
+  CourseStore(client::SlotPipe& pipe, std::size_t slot, absl::Duration timeout = absl::Minutes(5))
+      : pipe_(pipe), slot_(slot), timeout_(timeout) {}
 
   absl::StatusOr<CourseRecord> Read();
   // The parameters that `record` names, into `parameters`.
@@ -50,9 +52,11 @@ class CourseStore {
   absl::StatusOr<std::string> ReadKey(std::uint64_t key);
   void Put(std::uint64_t key, std::string_view text);
   absl::Status AwaitAcknowledged();
+  absl::Status Await(const std::function<bool()>& done);
 
   client::SlotPipe& pipe_;
   const std::size_t slot_;
+  const absl::Duration timeout_;  // of one answer
 };
 
 }  // namespace starling::worker

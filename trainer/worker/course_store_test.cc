@@ -9,6 +9,7 @@
 #include <sstream>
 
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/testing/transports.h"
 #include "trainer/testing/visit_job.h"
 
 namespace starling::worker {
@@ -47,6 +48,20 @@ TEST(CourseRecord, NoneIsTheBeginningAndADamagedOneIsRefused) {
   const absl::StatusOr<CourseRecord> cut = DecodeRecord(whole.substr(1));
   EXPECT_TRUE(absl::IsDataLoss(cut.status()));
   EXPECT_THAT(cut.status().message(), HasSubstr("damaged"));
+}
+
+TEST(CourseStore, WhereNobodyAnswersTheViewCountsAsEnded) {
+  transport::testing::Members members(transport::testing::Kind::kInproc, 2);
+  const auto meshes = members.OpenAll(1);
+  const parameter_server::Ranks ranks = {{"server", 0}, {"worker", 0}};
+  client::SlotPipe pipe(ranks[1], 1, {absl::InfiniteDuration(), absl::InfiniteDuration()});
+  pipe.Enter({1, 1, {{ranks[0], ranks[0]}}}, ranks, *meshes[1]);
+  CourseStore store(pipe, 0, absl::Milliseconds(5));
+  EXPECT_TRUE(absl::IsUnavailable(store.Read().status()));
+  const absl::Status written = store.Write({}, {}).status();
+  EXPECT_TRUE(absl::IsUnavailable(written)) << written;
+  EXPECT_THAT(std::string(written.message()), HasSubstr("have not answered for 5ms"));
+  pipe.Leave();
 }
 
 // More parameters than one piece holds, kept after each validation, and read back at the end.
