@@ -15,6 +15,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::SizeIs;
 using transport::testing::Soon;
 
@@ -116,6 +117,24 @@ TEST_F(ClientTest, AListThatAServerDoesNotKeepCostsOneMoreMessageEachTimeAndNoth
   EXPECT_EQ(counts.reads, 2 * kRounds + 1) << "the first was not named";
 }
 
+// What the server refuses it would refuse again, and no answer will ever come.
+TEST_F(ClientTest, APushThatIsRefusedAsMalformedEndsEveryWait) {
+  const parameter_server::SlotOptions slot{
+      Table(parameter_server::TableKind::kDense, 5), {0, 5}, consistency::Asynchronous{}, {}};
+  With({slot}, 0, [this](SlotPipe& pipe) {
+    const std::vector<float> values(keys_.size(), 1);
+    parameter_server::Entry entry;
+    entry.update = parameter_server::Encode(
+        {parameter_server::UpdateKind::kPairs, 0, 0, 0, keys_, values, {}});
+    pipe.Push(0, entry);
+    for (int time = 0; time < 2; ++time) {
+      const absl::Status status = pipe.Await([] { return false; }, Soon());
+      EXPECT_TRUE(absl::IsInternal(status)) << status;
+      EXPECT_THAT(std::string(status.message()), HasSubstr("refuses what this worker pushes"));
+    }
+  });
+}
+
 // Tables as the coordinator, servers and workers of a job cut them.
 class ParameterReaderTest : public ClientTest {
  protected:
@@ -174,6 +193,31 @@ TEST_F(ParameterReaderTest, OfASparseTableTheRowsThatAreAskedForComeAndNoOthers)
     EXPECT_TRUE(ReadAll(reader, rows).ok());
     EXPECT_THAT(buffer, ElementsAre(-1, -1, 2, 3, -1, -1, -1, 7, -1, 9));
     EXPECT_EQ(reader.rows(0).size() + reader.rows(1).size(), rows.size());
+  });
+}
+
+TEST_F(ParameterReaderTest, AReadThatNoViewCanAnswerIsTheJobsFailure) {
+  const auto tables = Cut(parameter_server::TableKind::kDense, 5, {0}, 5);
+  With(tables.slots, 0, [&](SlotPipe& pipe) {
+    std::vector<float> buffer(5);
+    ParameterReader reader(pipe, tables, clock_, buffer, /*sparse=*/false);
+    constexpr compression::CodecNumber kOfALaterVersion = 99;
+    const absl::Status status = reader.Read(0, {}, kOfALaterVersion, [] { return true; });
+    EXPECT_TRUE(absl::IsInternal(status)) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("must be of one version"));
+  });
+}
+
+// Only a restore makes a server forget what a client has read, and that is another view's matter.
+TEST_F(ParameterReaderTest, AReadThatARestoreHasMadeVoidEndsTheView) {
+  auto tables = Cut(parameter_server::TableKind::kDense, 5, {0}, 5);
+  With(tables.slots, 0, [&](SlotPipe& pipe) {
+    auto remembering = std::make_shared<parameter_server::TableSpec>(*tables.slots[0].table);
+    remembering->rule = optimizer::MakeDelayCompensated({});
+    tables.slots[0].table = remembering;
+    std::vector<float> buffer(5);
+    ParameterReader reader(pipe, tables, clock_, buffer, /*sparse=*/false);
+    EXPECT_TRUE(absl::IsUnavailable(ReadAll(reader, {})));
   });
 }
 

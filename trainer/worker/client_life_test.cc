@@ -247,6 +247,42 @@ TEST_F(ClientLifeTest, WhoeverDiesWheneverEverySampleIsUsedOnceAnEpoch) {
               Each(FloatNear(12, ModelOf(spec).has_bulk_synchronous() ? 1e-3F : 0)));
 }
 
+// Its third call fails as if a peer were gone. Confined to one thread.
+class FailingEngine final : public engine::Engine {
+ public:
+  std::span<const engine::Tensor> tensors() const override { return engine_.tensors(); }
+  std::span<float> parameters() override { return engine_.parameters(); }
+  std::span<float> gradients() override { return engine_.gradients(); }
+  std::span<const engine::Bucket> buckets() const override { return engine_.buckets(); }
+  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
+                                                     std::span<const std::int64_t> labels,
+                                                     const OnBucket& on_bucket) override {
+    if (++calls_ == 3) return absl::UnavailableError("the device has gone away");
+    return engine_.ComputeGradients(features, labels, on_bucket);
+  }
+  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> features,
+                                             std::span<const std::int64_t> labels) override {
+    return engine_.Evaluate(features, labels);
+  }
+
+ private:
+  TinyEngine engine_{3, 4, 7};
+  int calls_ = 0;
+};
+
+TEST_F(ClientLifeTest, AWorkloadThatFailsIsTheJobsFailureWhateverItCallsIt) {
+  const v1alpha1::TrainingJobSpec spec = TinyJob();
+  ServerFlock flock(
+      spec, *data::LoadDatasets(spec), [](int) { return std::make_unique<FailingEngine>(); },
+      NewJobDir());
+  flock.AddServers(1);
+  flock.AddWorkers(1);
+  ASSERT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(0)));
+  const absl::Status end = flock.EndOf(ServerFlock::WorkerUid(0));
+  EXPECT_TRUE(absl::IsInternal(end)) << end;
+  EXPECT_THAT(std::string(end.message()), HasSubstr("the device has gone away"));
+}
+
 TEST_F(ClientLifeTest, DivergenceIsTheJobsFailureAndNothingOfItIsPushed) {
   v1alpha1::TrainingJobSpec spec = TinyJob();
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e38);

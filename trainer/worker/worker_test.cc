@@ -408,6 +408,21 @@ TEST_F(WorkerTest, DivergenceIsTheJobsFailureOnEveryWorker) {
   }
 }
 
+// It would come again in every view.
+TEST_F(WorkerTest, AnErrorOfAStepThatIsNotTheMeshsIsTheJobsFailure) {
+  v1alpha1::TrainingJobSpec spec = Fast(1000);
+  spec.set_reproducible(false);
+  spec.mutable_exchange()->mutable_none();
+  Flock flock(spec, NewJobDir());
+  flock.Add();
+  flock.Add();
+  flock.PublishNow({0, 1});
+  for (int worker : {0, 1}) {
+    ASSERT_TRUE(flock.AwaitEnd(worker));
+    EXPECT_THAT(flock.TrainingOf(worker).failure(), HasSubstr("its view has 2 workers"));
+  }
+}
+
 TEST_F(WorkerTest, ACheckpointOfAnotherModelIsRefusedWithTheTensorsName) {
   const std::string folder = NewJobDir();
   v1alpha1::TrainingJobSpec spec = TinyJob(kSteps);
