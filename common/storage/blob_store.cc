@@ -41,8 +41,8 @@ absl::StatusOr<std::vector<std::byte>> ReadAll(BlobStore& store, const std::stri
                                                std::size_t limit) {
   ASSIGN_OR_RETURN(const std::size_t size, store.Size(name));
   if (size > limit) {
-    return absl::ResourceExhaustedError(absl::StrCat(store.UriOf(name), " has ", size,
-                                                     " bytes, more than the ", limit, " expected"));
+    return absl::OutOfRangeError(absl::StrCat(store.UriOf(name), " has ", size,
+                                              " bytes, more than the ", limit, " expected"));
   }
   std::vector<std::byte> content(size);
   RETURN_IF_ERROR(store.Read(name, 0, content));

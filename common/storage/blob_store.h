@@ -30,8 +30,9 @@ enum class IfPresent { kReplace, kFail };
 // Thread-safe, also between processes. Names are relative, with '/' between their parts; CheckName
 // says which there are, and another one is INVALID_ARGUMENT. No name may be another's first parts:
 // "a" and "a/b" exclude each other. Every error carries the blob's URI, the reason, and what to do:
-// NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space), UNAVAILABLE (no connection),
-// UNIMPLEMENTED (such as writing to a store that can only be read), else DATA_LOSS.
+// NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space), UNAVAILABLE (no connection, or this
+// machine lacks what reading takes: the same call may succeed later), UNIMPLEMENTED (such as
+// writing to a store that can only be read), else DATA_LOSS.
 class BlobStore {
  public:
   virtual ~BlobStore() = default;
@@ -63,7 +64,7 @@ class BlobStore {
 // the first is not ".tmp".
 absl::Status CheckName(std::string_view name);
 
-// The whole blob. RESOURCE_EXHAUSTED if it has more than `limit` bytes.
+// The whole blob. OUT_OF_RANGE if it has more than `limit` bytes.
 absl::StatusOr<std::vector<std::byte>> ReadAll(BlobStore& store, const std::string& name,
                                                std::size_t limit);
 

@@ -52,6 +52,18 @@ absl::Status Failed(std::string_view what, const std::string& path, int error) {
       return absl::AlreadyExistsError(say(""));
     case EISDIR:
       return absl::InvalidArgumentError(say("; name the file itself"));
+    // These say nothing about what is on the disk.
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM:
+    case EAGAIN:
+    case EINTR:
+    case ETIMEDOUT:
+    case ESTALE:
+    case EHOSTDOWN:
+    case EHOSTUNREACH:
+    case ENOTCONN:
+      return absl::UnavailableError(say("; try again"));
     default:
       return absl::DataLossError(say("; look at the disk"));
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests: blobs in memory, whose changes fail when a test says so, and whose bytes can rot.
+// For tests: blobs in memory, whose changes and reads fail when a test says so, and whose bytes can
+// rot.
 //
 // What a disk does on the way to a blob (half a file, a name without its sync) is not to be seen
 // through BlobStore, so what is left of a crash or an error is this: the change happened or it did
@@ -39,6 +40,14 @@ class MemoryBlobStore final : public BlobStore {
     return changes_;
   }
 
+  // Reads of blobs whose names hold `part` fail like this; all of them, if it is empty. OK: none
+  // do.
+  void FailReads(std::string part, absl::Status status) {
+    const sync::MutexLock lock(mutex_);
+    unreadable_ = std::move(part);
+    read_status_ = std::move(status);
+  }
+
   // What a disk may do to a blob behind everybody's back; "" if there is none.
   std::string Get(const std::string& name) const {
     const sync::MutexLock lock(mutex_);
@@ -69,6 +78,7 @@ class MemoryBlobStore final : public BlobStore {
   absl::StatusOr<std::size_t> Size(const std::string& name) override {
     RETURN_IF_ERROR(CheckName(name));
     const sync::MutexLock lock(mutex_);
+    if (name.find(unreadable_) != std::string::npos) RETURN_IF_ERROR(read_status_);
     const auto found = blobs_.find(name);
     if (found != blobs_.end()) return found->second.size();
     return absl::NotFoundError(absl::StrCat(UriOf(name), " is not there"));
@@ -123,6 +133,8 @@ class MemoryBlobStore final : public BlobStore {
   mutable sync::Mutex mutex_;
   std::map<std::string, std::string> blobs_ ABSL_GUARDED_BY(mutex_);
   Fault fault_ ABSL_GUARDED_BY(mutex_);
+  std::string unreadable_ ABSL_GUARDED_BY(mutex_);
+  absl::Status read_status_ ABSL_GUARDED_BY(mutex_);
   int changes_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 

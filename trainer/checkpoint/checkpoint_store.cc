@@ -95,6 +95,20 @@ absl::StatusOr<std::vector<std::byte>> ReadShard(storage::BlobStore& blobs,
   return content;
 }
 
+// Whether an error of reading a checkpoint says that it is not whole: a part is missing, too short,
+// too long, or not what its manifest says. Other errors say nothing about it.
+bool IsDamage(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kDataLoss:
+    case absl::StatusCode::kNotFound:
+    case absl::StatusCode::kOutOfRange:
+    case absl::StatusCode::kInvalidArgument:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 std::string NameOf(const StateId& id) {
@@ -292,6 +306,13 @@ absl::StatusOr<NewestResult> CheckpointStore::NewestVerified(std::int64_t max_in
     if (loaded.ok()) {
       result.checkpoint = *std::move(loaded);
       return result;
+    }
+    if (!IsDamage(loaded.status())) {
+      return absl::Status(
+          loaded.status().code(),
+          absl::StrCat(loaded.status().message(),
+                       "; it is the newest and may be whole, so no older one is taken: make it "
+                       "readable, or remove it to go on from the one before"));
     }
     result.skipped.push_back({NameOf(id), loaded.status()});
   }

@@ -66,7 +66,7 @@ struct Skipped {
 
 struct NewestResult {
   std::optional<LoadedCheckpoint> checkpoint;  // none: start at step 0
-  std::vector<Skipped> skipped;                // newer ones that could not be read or verified
+  std::vector<Skipped> skipped;                // newer ones that are damaged
 };
 
 // Where the blobs of one job lie: `uri` (spec.checkpoint.uri) with the job's UID below it, or, if
@@ -119,8 +119,10 @@ class CheckpointStore {
   // Reads and verifies one. DATA_LOSS with the shard's name when it is not what its manifest says.
   absl::StatusOr<LoadedCheckpoint> Load(const StateId& id) const;
 
-  // The highest that verifies. ABORTED when one of a higher incarnation than `max_incarnation` is
-  // there: whoever sees that has been fenced, and must halt.
+  // The highest that verifies; damaged ones above it are skipped. One that storage does not hand
+  // out now (UNAVAILABLE, PERMISSION_DENIED and the like) may well be whole: that is the error of
+  // all, for going on from an older one would undo what was trained. ABORTED when one of a higher
+  // incarnation than `max_incarnation` is there: whoever sees that has been fenced, and must halt.
   absl::StatusOr<NewestResult> NewestVerified(std::int64_t max_incarnation) const;
 
  private:

@@ -184,6 +184,39 @@ TEST_F(CheckpointStoreTest, AMissingOrForeignShardIsNamed) {
   EXPECT_EQ(newest->skipped[0].name, NameOf(id));
 }
 
+// It may be whole: training must not go on from an older one because storage was slow once.
+TEST_F(CheckpointStoreTest, ACheckpointThatCannotBeReadNowIsNotTakenForADamagedOne) {
+  CheckpointStore store = Store();
+  const StateId id{1, 1, 2};
+  ASSERT_TRUE(store.Write(TestState({1, 1, 1}).get()).ok());
+  ASSERT_TRUE(store.Write(TestState(id).get()).ok());
+  for (const absl::Status& error :
+       {absl::UnavailableError("no answer"), absl::DeadlineExceededError("too late"),
+        absl::ResourceExhaustedError("too many requests"), absl::PermissionDeniedError("not you"),
+        absl::InternalError("what?")}) {
+    for (const std::string& part : {Manifest(id), Shard(id)}) {
+      blobs_.FailReads(part, error);
+      const absl::Status status = store.NewestVerified(kAny).status();
+      EXPECT_EQ(status.code(), error.code()) << part;
+      EXPECT_THAT(std::string(status.message()),
+                  AllOf(HasSubstr(NameOf(id)), HasSubstr(std::string(error.message())),
+                        HasSubstr("remove it to go on")));
+      blobs_.FailReads("", absl::OkStatus());
+      EXPECT_EQ(Newest(store), id) << "it was whole";
+    }
+  }
+  // What shows that it is not whole is another matter.
+  for (const absl::Status& error :
+       {absl::DataLossError("I/O error"), absl::NotFoundError("gone"),
+        absl::OutOfRangeError("ends early"), absl::InvalidArgumentError("a folder")}) {
+    blobs_.FailReads(Shard(id), error);
+    EXPECT_EQ(Newest(store), (StateId{1, 1, 1})) << error;
+  }
+  blobs_.FailReads("", absl::OkStatus());
+  blobs_.Set(Shard(id), blobs_.Get(Shard(id)) + "more");
+  EXPECT_EQ(Newest(store), (StateId{1, 1, 1})) << "too long";
+}
+
 TEST_F(CheckpointStoreTest, AManifestUnderAnotherNameIsRefused) {
   CheckpointStore store = Store();
   ASSERT_TRUE(store.Write(TestState({1, 1, 1}).get()).ok());

@@ -35,8 +35,7 @@ std::optional<StateId> ChainServer::state_id() const {
   return StateId{synced_view_, state_->index()};
 }
 
-Sends ChainServer::OnView(const SlotView& view,
-                          const std::optional<membership::CheckpointOffer>& checkpoint) {
+Sends ChainServer::OnView(const SlotView& view, const ReadableSnapshot& snapshot) {
   Sends sends;
   if (view.group.epoch <= fence_) return sends;
   fence_ = view.group.epoch;
@@ -58,12 +57,17 @@ Sends ChainServer::OnView(const SlotView& view,
     phase_ = ServerPhase::kOut;  // what it holds stays: it is still a copy
     return sends;
   }
+  if (group().restore && !snapshot.ok()) {
+    phase_ = ServerPhase::kAborted;
+    refused_ = snapshot.status();
+    return sends;
+  }
   phase_ = ServerPhase::kSync;
   SyncMessage message;
   message.view = message.id.view = fence_;
   message.id.member = options_.id;
   message.id.state = state_id();
-  if (group().restore) message.id.checkpoint = checkpoint;
+  if (group().restore) message.id.checkpoint = *snapshot;
   if (cache_) message.cache = cache_id_;
   if (cache_ && !rules_.cache_is_no_state && message.cache > message.id.state) {
     state_ = std::move(cache_);

@@ -32,6 +32,10 @@ struct SlotView {
   std::vector<Client> clients;
 };
 
+// The newest snapshot of a slot that a server has read and verified; nothing, if none is there. An
+// error: there may be one, and it cannot be read now.
+using ReadableSnapshot = absl::StatusOr<std::optional<membership::CheckpointOffer>>;
+
 enum class ServerPhase { kOut, kSync, kCopy, kRun, kAborted, kLost };
 
 // Thread-compatible.
@@ -46,10 +50,10 @@ class ChainServer {
 
   explicit ChainServer(Options options);
 
-  // A view. In a restore view `checkpoint` is the newest snapshot of this slot that this server can
-  // read and has verified. Views at or below the fence are ignored.
-  Sends OnView(const SlotView& view,
-               const std::optional<membership::CheckpointOffer>& checkpoint = std::nullopt);
+  // A view. In a restore view `snapshot` is what this server has to offer. One that it cannot read
+  // now must not be left out, for the chain would begin before it: the server halts, and the next
+  // view asks again. Views at or below the fence are ignored.
+  Sends OnView(const SlotView& view, const ReadableSnapshot& snapshot = std::nullopt);
   // WantsCheckpoint() was read: its bytes.
   Sends OnLoaded(ViewNumber view, std::string_view snapshot);
   Sends OnMessage(const Message& message);
@@ -71,7 +75,7 @@ class ChainServer {
   // Nothing until the first sync round.
   std::optional<StateId> state_id() const;
   const SlotState* state() const { return state_.get(); }
-  // Why this server halted in the installed view, where a peer's message was the reason.
+  // Why this server halted in the installed view: a peer's message, or storage.
   const absl::Status& refused() const { return refused_; }
 
  private:

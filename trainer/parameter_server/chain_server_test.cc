@@ -119,6 +119,26 @@ TEST_F(ChainServerTest, AForwardThatIsNoUpdateOfTheSlotHaltsTheReplicaAndNotTheP
   }
 }
 
+// Without a word of it the chain would begin anew, although what was trained is still there.
+TEST_F(ChainServerTest, ASnapshotThatCannotBeReadNowHaltsTheServerUntilItCanBe) {
+  SlotView view = ViewOf(1, {kHead});
+  view.group.restore = true;
+  EXPECT_THAT(head_.OnView(view, absl::UnavailableError("storage does not answer")), IsEmpty());
+  EXPECT_EQ(head_.phase(), ServerPhase::kAborted);
+  EXPECT_EQ(head_.state(), nullptr) << "it began anew";
+  EXPECT_THAT(std::string(head_.refused().message()), HasSubstr("storage does not answer"));
+
+  view.group.epoch = 2;
+  const StateId saved = {1, 7};
+  (void)head_.OnView(view, membership::CheckpointOffer{saved, {}});
+  EXPECT_TRUE(head_.refused().ok());
+  EXPECT_EQ(head_.WantsCheckpoint(), saved);
+
+  view.group.epoch = 3;
+  (void)head_.OnView(view, std::nullopt);
+  EXPECT_EQ(head_.phase(), ServerPhase::kRun) << "there is none: it begins";
+}
+
 TEST_F(ChainServerTest, TheNextViewGoesOnAfterAForwardThatWasRefused) {
   Begin(1);
   Deliver({{kHead, PushIn(1, 1, Range(0, 4, {1, 2, 3, 4}))}});

@@ -149,7 +149,7 @@ void ServerLoop::Begin(std::size_t slot, Session& session) {
   if (session.failed) return;
   slots_[slot]->rows.OnView();
   const SlotView& view = session.views[slot];
-  std::optional<membership::CheckpointOffer> offer;
+  ReadableSnapshot offer = std::nullopt;
   if (view.group.restore && session.hooks.offer) offer = session.hooks.offer(slot);
   PostAll(session, slot, slots_[slot]->machine->OnView(view, offer));
   LoadIfWanted(slot, session);

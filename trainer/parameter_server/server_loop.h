@@ -43,7 +43,7 @@ inline constexpr const char* kFailRebalance = "rebalance";
 // others on the lane of the slot that they are about.
 struct ServerHooks {
   // The newest snapshot of a slot that this server can read and has verified; its bytes.
-  std::function<std::optional<membership::CheckpointOffer>(std::size_t slot)> offer;
+  std::function<ReadableSnapshot(std::size_t slot)> offer;
   std::function<absl::StatusOr<std::string>(std::size_t slot, const StateId& id)> load;
   // Every few milliseconds, also while nothing arrives. False: stop here, as if killed.
   std::function<bool()> tick;

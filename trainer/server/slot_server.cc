@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
+#include "common/status/macros.h"
 
 namespace starling::server {
 
@@ -107,8 +108,9 @@ absl::Status SlotServer::ServeView(const membership::View& view, transport::Canc
   }
   if (const absl::Status early = ended.status(); !early.ok()) mesh->Cancel(early);
   ServerHooks hooks;
-  hooks.offer = [&](std::size_t slot) -> std::optional<membership::CheckpointOffer> {
-    const auto newest = snapshots_.Newest(slot, membership::IncarnationOf(view.number));
+  hooks.offer = [&](std::size_t slot) -> parameter_server::ReadableSnapshot {
+    ASSIGN_OR_RETURN(const std::optional<membership::StateId> newest,
+                     snapshots_.Newest(slot, membership::IncarnationOf(view.number)));
     if (!newest) return std::nullopt;
     return membership::CheckpointOffer{*newest, {}};
   };

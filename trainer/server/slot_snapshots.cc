@@ -4,6 +4,7 @@
 #include <span>
 
 #include "absl/strings/str_cat.h"
+#include "common/log/log.h"
 #include "common/status/macros.h"
 
 namespace starling::server {
@@ -52,11 +53,17 @@ absl::Status SlotSnapshots::Commit(std::size_t slot, const checkpoint::Prepared&
   return stores_[slot]->Retain(keep, prepared.id);
 }
 
-std::optional<membership::StateId> SlotSnapshots::Newest(std::size_t slot,
-                                                         std::uint64_t incarnation) const {
-  const auto newest = stores_[slot]->NewestVerified(static_cast<std::int64_t>(incarnation));
-  if (!newest.ok() || !newest->checkpoint) return std::nullopt;
-  return IdOf(newest->checkpoint->state().id);
+absl::StatusOr<std::optional<membership::StateId>> SlotSnapshots::Newest(
+    std::size_t slot, std::uint64_t incarnation) const {
+  ASSIGN_OR_RETURN(const checkpoint::NewestResult newest,
+                   stores_[slot]->NewestVerified(static_cast<std::int64_t>(incarnation)));
+  for (const checkpoint::Skipped& skipped : newest.skipped) {
+    log::Warning(
+        "snapshot skipped",
+        {{"slot", slot}, {"snapshot", skipped.name}, {"why", std::string(skipped.why.message())}});
+  }
+  if (!newest.checkpoint) return std::nullopt;
+  return IdOf(newest.checkpoint->state().id);
 }
 
 absl::StatusOr<std::string> SlotSnapshots::Load(std::size_t slot,

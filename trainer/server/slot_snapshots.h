@@ -32,8 +32,10 @@ class SlotSnapshots {
   // Where all of them are.
   const std::string& uri() const { return uri_; }
 
-  // The highest that verifies, or nothing; of an incarnation up to the given one.
-  std::optional<membership::StateId> Newest(std::size_t slot, std::uint64_t incarnation) const;
+  // The highest that verifies, or nothing; of an incarnation up to the given one. Errors as of
+  // CheckpointStore::NewestVerified.
+  absl::StatusOr<std::optional<membership::StateId>> Newest(std::size_t slot,
+                                                            std::uint64_t incarnation) const;
   absl::StatusOr<std::string> Load(std::size_t slot, const membership::StateId& id) const;
 
  private:
