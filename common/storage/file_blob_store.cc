@@ -98,7 +98,7 @@ std::string ParentOf(std::string path) {
   return fs::path(path).parent_path().string();
 }
 
-// Makes the folder and those above it, durably.
+// Makes the folder and those above it. What is made here is synced here.
 absl::Status MakeFolder(const std::string& path) {
   struct stat info {};
   if (::stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) return absl::OkStatus();
@@ -112,6 +112,20 @@ absl::Status MakeFolder(const std::string& path) {
     }
   }
   return SyncFolder(parent);
+}
+
+// Syncs the folders above this one, up to the first in which this user can have made nothing: it
+// may not read it, or the file system is read-only or knows no syncing.
+absl::Status SyncAbove(std::string folder) {
+  for (std::string parent = ParentOf(folder); parent != folder; parent = ParentOf(folder)) {
+    const File file(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
+    if (file.get() < 0 || ::fsync(file.get()) != 0) {
+      const bool not_ours = errno == EACCES || errno == EPERM || errno == EROFS || errno == EINVAL;
+      return not_ours ? absl::OkStatus() : Failed("sync the folder", parent, errno);
+    }
+    folder = parent;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status WriteFile(const std::string& path, Pieces pieces) {
@@ -184,7 +198,17 @@ absl::Status FileBlobStore::PutOnce(const std::string& path, Pieces pieces, IfPr
   if (!status.ok()) ::unlink(temporary.c_str());
   ::rmdir(temporaries.c_str());  // if nobody else is writing
   RETURN_IF_ERROR(status);
-  return SyncFolder(folder);
+  // Another process may have made any of these folders just now, and not have synced it yet, or
+  // ever: the blob lasts only if all of them do. Syncing what nobody has changed costs little.
+  std::string synced = folder;
+  for (;; synced = ParentOf(synced)) {
+    RETURN_IF_ERROR(SyncFolder(synced));
+    if (synced.size() < std::max<std::size_t>(root_.size(), 2)) break;  // the root
+  }
+  if (has_synced_above_) return absl::OkStatus();  // nobody removes the root
+  RETURN_IF_ERROR(SyncAbove(synced));
+  has_synced_above_ = true;
+  return absl::OkStatus();
 }
 
 absl::Status FileBlobStore::Put(const std::string& name, Pieces pieces, IfPresent if_present) {

@@ -39,6 +39,7 @@ class FileBlobStore final : public BlobStore {
 
   const std::string root_;  // ends with a slash
   std::atomic<bool> has_removed_leftovers_ = false;
+  std::atomic<bool> has_synced_above_ = false;  // the folders in which the root lies
 };
 
 }  // namespace starling::storage
