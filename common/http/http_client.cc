@@ -111,6 +111,12 @@ absl::Status StatusOf(const Response& response, std::string_view peer) {
   const std::string message =
       absl::StrCat(ToAbsl(peer), " answers with status ", code, text.empty() ? "" : ": ", text);
   if (code >= 200 && code < 300) return absl::OkStatus();
+  if (code >= 300 && code < 400) {
+    const std::string to = Printable(response.Header("Location"), 200);
+    return absl::FailedPreconditionError(
+        absl::StrCat(message, to.empty() ? "" : ", which sends us to ", to,
+                     "; redirects are not followed: give the address that answers by itself"));
+  }
   switch (code) {
     case 401:
     case 403:
@@ -180,6 +186,15 @@ class HttpClient::Core {
     return options_.take_token ? options_.take_token() : absl::ZeroDuration();
   }
 
+  // The limit is this client's own: that must not look like a server that does not answer.
+  absl::Status HeldBack(absl::Duration wait, absl::Duration left) const {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        options_.peer, ": the request was not sent: this client's own limit of requests",
+        " holds it for ", absl::FormatDuration(wait), ", and it has ",
+        absl::FormatDuration(std::max(left, absl::ZeroDuration())),
+        "; raise the limit, or ask less often"));
+  }
+
   void Observe(const Request& request, int status, Instant begin) const {
     if (!options_.observe) return;
     options_.observe({request.method, status, absl::FromChrono(Now() - begin)});
@@ -210,11 +225,15 @@ absl::StatusOr<Response> HttpClient::Core::Receive(Connection& connection, Insta
     const std::string piece = connection.TakePiece();
     const std::string where = absl::StrCat(options_.peer, " ", endpoint_.tls ? "https" : "http",
                                            "://", endpoint_.Authority());
-    if (!in_time) return absl::UnavailableError(absl::StrCat(where, ": no whole answer in time"));
+    if (!in_time) {
+      return absl::UnavailableError(
+          absl::StrCat(where, ": no whole answer in time, ", ToAbsl(connection.Doing())));
+    }
     RETURN_IF_ERROR(connection.status());
     if (answer.body.size() + piece.size() > options_.body_limit) {
-      return absl::UnavailableError(
-          absl::StrCat(where, ": an answer of more than ", options_.body_limit, " bytes"));
+      return absl::FailedPreconditionError(
+          absl::StrCat(where, ": an answer of more than ", options_.body_limit,
+                       " bytes, which is the most that this client takes; ask for less at once"));
     }
     answer.body += piece;
     if (!connection.ended()) continue;
@@ -232,7 +251,8 @@ absl::StatusOr<Response> HttpClient::Core::Once(const Request& request, Instant 
   const Instant begin = Now();
   connection->Start(request, absl::ZeroDuration());
   absl::StatusOr<Response> answer = Receive(*connection, deadline);
-  stale = connection->was_used() && !answer.ok() && !connection->head() && Now() < deadline;
+  stale = connection->was_used() && absl::IsUnavailable(answer.status()) && !connection->head() &&
+          Now() < deadline;
   Observe(request, answer.ok() ? answer->status : 0, begin);
   Release(std::move(connection));
   return answer;
@@ -255,7 +275,9 @@ absl::StatusOr<Response> HttpClient::Core::Exchange(const Request& request) {
   const auto left = [deadline] { return absl::FromChrono(deadline - Now()); };
   bool again = false;
   for (int attempt = 0;; ++attempt) {
-    absl::SleepFor(std::min(TokenWait(), left()));
+    const absl::Duration wait_for_token = TokenWait();
+    if (wait_for_token > left()) return HeldBack(wait_for_token, left());
+    absl::SleepFor(wait_for_token);
     ASSIGN_OR_RETURN(const Request complete, Complete(request, again));
     bool stale = false;
     absl::StatusOr<Response> answer = Once(complete, deadline, /*fresh=*/false, stale);
@@ -312,6 +334,8 @@ class HttpStream::Call {
   absl::Status Begin(Request request) {
     ASSIGN_OR_RETURN(request_, core_.Complete(std::move(request), /*again=*/false));
     const absl::Duration wait = core_.TokenWait();
+    const absl::Duration left = absl::FromChrono(end_ - Now());
+    if (wait > left) return core_.HeldBack(wait, left);
     ASSIGN_OR_RETURN(connection_, core_.Borrow(/*fresh=*/wait > absl::ZeroDuration()));
     connection_->Start(request_, wait);
     return absl::OkStatus();

@@ -7,8 +7,8 @@
 //
 // Exchange is for answers of bounded size and time; a Stream is for answers without an end, read in
 // pieces. Connections are kept and shared. Redirects are not followed and nothing is decompressed.
-// Every exchange has a deadline that covers connection, handshake and answer alike, however slowly
-// bytes drip in. (Only the lookup of a name has the limits of the system's resolver.)
+// Every exchange has a deadline that covers lookup, connection, handshake and answer alike, however
+// slowly bytes drip in.
 //
 // A request is sent again only where that is certainly harmless: when the server says "later" (429,
 // or 503 with Retry-After), when it says that it does not know us (401) and there are fresh
@@ -79,9 +79,10 @@ struct ClientOptions {
   std::function<absl::Status(const Response&)> status_of;
 };
 
-// The usual meaning of an answer that is no success, with the answer's text: 404 is NOT_FOUND, 401
-// and 403 PERMISSION_DENIED, 409 and 412 ABORTED, 416 OUT_OF_RANGE, 429 RESOURCE_EXHAUSTED, other
-// 4xx INVALID_ARGUMENT, the rest UNAVAILABLE. `peer` is what the message calls the server.
+// The usual meaning of an answer that is no success, with the answer's text: 3xx is
+// FAILED_PRECONDITION and says where to, since nobody follows; 404 is NOT_FOUND, 401 and 403
+// PERMISSION_DENIED, 409 and 412 ABORTED, 416 OUT_OF_RANGE, 429 RESOURCE_EXHAUSTED, other 4xx
+// INVALID_ARGUMENT, the rest UNAVAILABLE. `peer` is what the message calls the server.
 absl::Status StatusOf(const Response& response, std::string_view peer);
 
 class HttpStream;
@@ -97,7 +98,9 @@ class HttpClient {
   HttpClient& operator=(const HttpClient&) = delete;
 
   // The server's answer, whatever its status. UNAVAILABLE: there is none, and the message says why;
-  // the request may or may not have been carried out.
+  // the request may or may not have been carried out. RESOURCE_EXHAUSTED: it was not sent, for the
+  // limits of take_token would hold it longer than it has. FAILED_PRECONDITION: the answer is
+  // larger than this client takes, and would be the next time.
   absl::StatusOr<Response> Exchange(const Request& request);
 
   // Begins to ask for an answer that is read in pieces; it is cut after `lifetime`.

@@ -3,8 +3,10 @@
 // status, in time, and nothing sent twice that must not be.
 #include "common/http/http_client.h"
 
+#include <dlfcn.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netdb.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -15,6 +17,58 @@
 #include "absl/time/clock.h"
 #include "common/http/http_server.h"
 #include "common/http/scripted_server.h"
+#include "common/sync/mutex.h"
+
+namespace {
+
+// Names below .test are looked up until they are released, and then not found.
+class HeldNames {
+ public:
+  void Hold() {
+    const starling::sync::MutexLock lock(mutex_);
+    held_ = true;
+  }
+  // Returns when nobody looks them up any more.
+  void Release() {
+    const starling::sync::MutexLock lock(mutex_);
+    held_ = false;
+    changed_.NotifyAll();
+    while (waiting_ > 0) changed_.Wait(mutex_);
+  }
+  void Await() {
+    const starling::sync::MutexLock lock(mutex_);
+    ++waiting_;
+    // Not for ever: a client that waits for the resolver must fail its test, not hang it.
+    for (int i = 0; i < 20 && held_; ++i) changed_.WaitFor(mutex_, absl::Seconds(1));
+    --waiting_;
+    changed_.NotifyAll();
+  }
+
+ private:
+  starling::sync::Mutex mutex_;
+  starling::sync::Condition changed_;
+  bool held_ ABSL_GUARDED_BY(mutex_) = false;
+  int waiting_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+HeldNames& SlowNames() {
+  static HeldNames& names = *new HeldNames();
+  return names;
+}
+
+}  // namespace
+
+// In place of the C library's, which it calls for all other names.
+extern "C" int getaddrinfo(const char* name, const char* service, const addrinfo* hints,
+                           addrinfo** found) {
+  if (name != nullptr && std::string(name).ends_with(".test")) {
+    SlowNames().Await();
+    return EAI_AGAIN;
+  }
+  static const auto real =
+      reinterpret_cast<decltype(&::getaddrinfo)>(::dlsym(RTLD_NEXT, "getaddrinfo"));
+  return real(name, service, hints, found);
+}
 
 namespace starling::http {
 namespace {
@@ -148,6 +202,9 @@ TEST(HttpClient, ARedirectIsNotFollowed) {
   });
   ASSERT_TRUE(answer.ok()) << answer.status();
   EXPECT_EQ(answer->status, 302);
+  const absl::Status meant = StatusOf(*answer, "the store");
+  EXPECT_TRUE(absl::IsFailedPrecondition(meant)) << meant;
+  EXPECT_THAT(meant.message(), HasSubstr("sends us to " + url + "/x; redirects are not followed"));
   EXPECT_EQ(answer->Header("Location"), url + "/x");
   EXPECT_EQ(elsewhere.requests(), 0);
 }
@@ -162,7 +219,7 @@ TEST(HttpClient, AHugeAnswerIsGivenUp) {
         return false;
       },
       options);
-  EXPECT_TRUE(absl::IsUnavailable(answer.status())) << answer.status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(answer.status())) << answer.status();
   EXPECT_THAT(answer.status().message(), HasSubstr("1048576 bytes"));
 }
 
@@ -174,8 +231,70 @@ TEST(HttpClient, HeadersWithoutEndAreGivenUp) {
     }
     return false;
   });
-  EXPECT_TRUE(absl::IsUnavailable(answer.status())) << answer.status();
-  EXPECT_THAT(answer.status().message(), HasSubstr("headers have no end"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(answer.status())) << answer.status();
+  EXPECT_THAT(answer.status().message(), HasSubstr("have no end"));
+}
+
+// The connection is not at fault, and the answer would be the same.
+TEST(HttpClient, HeadersThatAreTooLongAreNotAskedForTwice) {
+  const ScriptedServer server([](Conversation& c, int number) {
+    if (number == 0) return Ok(c, number);
+    c.Say("HTTP/1.1 200 X\r\nX: " + std::string(1 << 20, 'x') + "\r\n\r\n");
+    return false;
+  });
+  auto client = Open(server.url());
+  ASSERT_TRUE(client->Exchange(Get()).ok());
+  const absl::Status status = client->Exchange(Get()).status();
+  EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
+  EXPECT_EQ(server.requests(), 2);
+}
+
+// Nothing was sent, so it must not look like a server that does not answer.
+TEST(HttpClient, WhatItsOwnLimitHoldsTooLongIsToldAtOnceAndNotSent) {
+  ScriptedServer server(Ok);
+  ClientOptions options = Quick();
+  options.take_token = [] { return absl::Seconds(30); };
+  auto client = Open(server.url(), options);
+  const absl::Time begin = absl::Now();
+  for (const absl::Status& status :
+       {client->Exchange(Get()).status(),
+        client->Stream(Get(), absl::Seconds(3))->AwaitHead(absl::Seconds(2))}) {
+    EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
+    EXPECT_THAT(status.message(), HasSubstr("this client's own limit"));
+  }
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(1));
+  EXPECT_EQ(server.connections(), 0);
+}
+
+TEST(HttpClient, ANameThatIsLookedUpForEverHoldsNobodyUp) {
+  SlowNames().Hold();
+  const absl::Time begin = absl::Now();
+  ClientOptions options = Quick();
+  options.timeout = absl::Milliseconds(200);
+  const absl::Status status =
+      Open("http://held.test:1", std::move(options))->Exchange(Get()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("in time, while its name was looked up"));
+  auto client = Open("http://held.test:1");
+  auto stream = client->Stream(Get(), absl::Seconds(60));
+  EXPECT_TRUE(absl::IsUnavailable(stream->AwaitHead(absl::Milliseconds(50))));
+  std::thread stopper([&] { stream->Stop(); });
+  EXPECT_TRUE(absl::IsCancelled(stream->Next(absl::Seconds(30)).status()));
+  stopper.join();
+  stream.reset();
+  EXPECT_LT(absl::Now() - begin, absl::Seconds(5));
+  SlowNames().Release();
+}
+
+TEST(HttpClient, ANameIsLookedUpAndOneThatIsNoneIsTold) {
+  const ScriptedServer server(Ok);
+  const std::string url = server.url();
+  EXPECT_TRUE(Open("http://localhost" + url.substr(url.rfind(':')))->Exchange(Get()).ok());
+  SlowNames().Hold();
+  SlowNames().Release();  // at once, with a failure
+  const absl::Status status = Open("http://held.test:1")->Exchange(Get()).status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(status.message(), HasSubstr("http://held.test:1: the addresses of its name cannot"));
 }
 
 TEST(HttpClient, DrippingDoesNotStretchTheDeadline) {

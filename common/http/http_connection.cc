@@ -2,6 +2,7 @@
 #include "common/http/http_connection.h"
 
 #include <fcntl.h>
+#include <netdb.h>
 #include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
@@ -9,10 +10,14 @@
 #include <sys/socket.h>
 
 #include <boost/asio/post.hpp>
+#include <cstring>
 #include <limits>
+#include <system_error>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "common/sync/mutex.h"
 
 namespace starling::http {
 namespace {
@@ -20,6 +25,7 @@ namespace {
 namespace asio = boost::asio;
 namespace beast = boost::beast;
 
+constexpr auto kLookupTime = std::chrono::seconds(10);
 constexpr auto kConnectTime = std::chrono::seconds(10);
 constexpr std::uint32_t kHeadLimit = 256 << 10;
 constexpr std::size_t kBlock = 64 << 10;
@@ -67,7 +73,73 @@ absl::Status UseAuthority(const ClientTls& tls, asio::ssl::context& context) {
   return absl::InvalidArgumentError("the certificate authority is no certificate in PEM");
 }
 
+using Tcp = asio::ip::tcp;
+
+// As the resolver's errors are called by asio.
+boost::system::error_code ErrorOf(int code) {
+  if (code == 0) return {};
+  if (code == EAI_AGAIN) return asio::error::host_not_found_try_again;
+  const bool unknown = code == EAI_NONAME || code == EAI_NODATA || code == EAI_FAMILY;
+  return unknown ? asio::error::host_not_found : asio::error::no_recovery;
+}
+
+Lookup::Addresses AskResolver(const std::string& host, int port, boost::system::error_code& error) {
+  addrinfo hints{};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  error = ErrorOf(::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found));
+  Lookup::Addresses addresses;
+  for (const addrinfo* one = error ? nullptr : found; one != nullptr; one = one->ai_next) {
+    Tcp::endpoint address;
+    if (one->ai_addrlen > address.capacity()) continue;
+    std::memcpy(address.data(), one->ai_addr, one->ai_addrlen);
+    address.resize(one->ai_addrlen);
+    addresses.push_back(address);
+  }
+  if (!error) ::freeaddrinfo(found);
+  if (!error && addresses.empty()) error = asio::error::host_not_found;
+  return addresses;
+}
+
 }  // namespace
+
+// What the asker and the resolver's thread have in common, for as long as either lives.
+struct Lookup::Shared {
+  sync::Mutex mutex;
+  asio::io_context* context ABSL_GUARDED_BY(mutex) = nullptr;  // null: nobody asks any more
+  Done done ABSL_GUARDED_BY(mutex);
+};
+
+Lookup::Lookup(asio::io_context& context, const std::string& host, int port, Done done)
+    : shared_(std::make_shared<Shared>()), work_(context.get_executor()) {
+  {
+    const sync::MutexLock lock(shared_->mutex);
+    shared_->context = &context;
+    shared_->done = std::move(done);
+  }
+  const auto answer = [shared = shared_](const boost::system::error_code& error,
+                                         Addresses addresses) {
+    const sync::MutexLock lock(shared->mutex);
+    if (shared->context == nullptr) return;
+    asio::post(*shared->context, [done = shared->done, error, addresses = std::move(addresses)] {
+      done(error, addresses);
+    });
+  };
+  try {
+    std::thread([host, port, answer] {
+      boost::system::error_code error;
+      Addresses addresses = AskResolver(host, port, error);
+      answer(error, std::move(addresses));
+    }).detach();
+  } catch (const std::system_error&) {  // no thread is left
+    answer(asio::error::no_memory, {});
+  }
+}
+
+Lookup::~Lookup() {
+  const sync::MutexLock lock(shared_->mutex);
+  shared_->context = nullptr;
+}
 
 Connection::Connection(const Endpoint& endpoint, const std::string& peer)
     : endpoint_(endpoint),
@@ -134,23 +206,33 @@ void Connection::Start(const Request& request, absl::Duration wait) {
 }
 
 void Connection::Resolve() {
-  step_ = Step::kConnect;
+  step_ = Step::kLookup;
   Error error;
   const auto address = asio::ip::make_address(endpoint_.host, error);
   if (!error) {
     addresses_ = {Tcp::endpoint(address, static_cast<std::uint16_t>(endpoint_.port))};
     return Connect(0);
   }
-  resolver_.async_resolve(endpoint_.host, absl::StrCat(endpoint_.port),
-                          [this](const Error& failed, const Tcp::resolver::results_type& results) {
-                            if (failed) return Fail(failed);
-                            addresses_.assign(results.begin(), results.end());
-                            Connect(0);
-                          });
+  timer_.expires_after(kLookupTime);
+  timer_.async_wait([this](const Error& cancelled) {
+    if (cancelled || !lookup_) return;
+    lookup_.reset();
+    Fail(asio::error::timed_out);
+  });
+  lookup_.emplace(context_, endpoint_.host, endpoint_.port,
+                  [this](const Error& failed, Lookup::Addresses addresses) {
+                    if (!lookup_) return;
+                    lookup_.reset();
+                    timer_.cancel();
+                    if (failed) return Fail(failed);
+                    addresses_ = std::move(addresses);
+                    Connect(0);
+                  });
 }
 
 // Tries the host's addresses one after another.
 void Connection::Connect(std::size_t index) {
+  step_ = Step::kConnect;
   Error error;
   socket_.close(error);
   socket_.open(addresses_[index].protocol(), error);
@@ -271,6 +353,11 @@ absl::Status Connection::Explain(const Error& error) {
     return absl::UnavailableError(absl::StrCat(where_, ": ", what...));
   };
   switch (step_) {
+    case Step::kLookup:
+      return say(
+          "the addresses of its name cannot be found: ",
+          error == asio::error::timed_out ? "the name servers do not answer" : error.message(),
+          "; check the name, and the name servers of this machine");
     case Step::kConnect:
       if (error == asio::error::operation_aborted) {
         return say("cannot be reached: it does not answer");
@@ -293,13 +380,31 @@ absl::Status Connection::Explain(const Error& error) {
       break;
   }
   if (error == beast::http::error::header_limit || error == beast::http::error::buffer_overflow) {
-    return say("the answer's headers have no end");
+    return absl::FailedPreconditionError(
+        absl::StrCat(where_, ": the answer's headers are longer than ", kHeadLimit,
+                     " bytes, or have no end; is it the server that is meant?"));
   }
   const bool broke = error == beast::http::error::end_of_stream ||
                      error == beast::http::error::partial_message ||
                      error.category() != make_error_code(beast::http::error::bad_method).category();
   if (broke) return say("the connection broke before the answer was whole");
   return say("the answer is not HTTP: ", error.message());
+}
+
+std::string_view Connection::Doing() const {
+  switch (step_) {
+    case Step::kLookup:
+      return "while its name was looked up";
+    case Step::kConnect:
+      return "while it was connected to";
+    case Step::kHandshake:
+      return "during the TLS handshake";
+    case Step::kSend:
+      return "while the request was sent";
+    case Step::kReceive:
+      break;
+  }
+  return "after the request was sent";
 }
 
 bool Connection::IsReusable() {
@@ -313,9 +418,11 @@ void Connection::Cut() {
   cut_ = true;
   asio::post(context_, [this] {
     Error ignored;
-    resolver_.cancel();
     timer_.cancel();
     socket_.close(ignored);
+    if (!lookup_) return;
+    lookup_.reset();
+    Fail(asio::error::operation_aborted);
   });
 }
 

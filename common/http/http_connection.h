@@ -4,10 +4,12 @@
 // Internal to this folder. Everything from the connect to the last byte of the answer is one chain
 // of asynchronous operations on an io_context of the connection's own, which the waiting thread
 // runs. A deadline is the instant at which it stops running it, so it holds for every step alike. A
-// connection whose exchange has not ended is destroyed, never used again.
+// connection whose exchange has not ended is destroyed, never used again. The lookup of a name
+// alone cannot be stopped: it has a thread of its own (Lookup), which is left behind.
 #pragma once
 
 #include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
@@ -17,6 +19,7 @@
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +33,28 @@
 #include "common/http/message.h"
 
 namespace starling::http {
+
+// The addresses of a name. The system's resolver can neither be interrupted nor told a deadline, so
+// it is asked on a thread of its own. Whoever no longer wants the answer destroys this and goes on:
+// the thread ends when the resolver does (its own limits are some seconds a name server), and
+// touches nothing of the asker's. Confined to the thread that runs `context`.
+class Lookup {
+ public:
+  using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
+  using Done = std::function<void(const boost::system::error_code& error, Addresses addresses)>;
+
+  // `done` is called by whoever runs `context`, and not any more once this is destroyed.
+  Lookup(boost::asio::io_context& context, const std::string& host, int port, Done done);
+  ~Lookup();
+  Lookup(const Lookup&) = delete;
+  Lookup& operator=(const Lookup&) = delete;
+
+ private:
+  struct Shared;
+  const std::shared_ptr<Shared> shared_;
+  // Until the answer is posted there is something to wait for.
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+};
 
 // Confined to one thread at a time, except Cut().
 class Connection {
@@ -52,10 +77,13 @@ class Connection {
   // Until more of the body is there, or the exchange has ended or failed; false at `until`.
   bool AwaitPiece(Instant until);
 
-  // Why the exchange has failed. UNAVAILABLE: no whole answer. CANCELLED: it was cut.
+  // Why the exchange has failed. UNAVAILABLE: no whole answer. FAILED_PRECONDITION: its headers are
+  // longer than a client takes. CANCELLED: it was cut.
   const absl::Status& status() const { return status_; }
   const std::optional<Response>& head() const { return head_; }  // without a body
   std::string TakePiece() { return std::exchange(piece_, {}); }
+  // What is under way, for a message: "while its name was looked up".
+  std::string_view Doing() const;
   bool ended() const { return ended_; }  // well; what TakePiece gives is the last of it
 
   bool was_used() const { return was_used_; }
@@ -66,7 +94,7 @@ class Connection {
   void Cut();
 
  private:
-  enum class Step { kConnect, kHandshake, kSend, kReceive };
+  enum class Step { kLookup, kConnect, kHandshake, kSend, kReceive };
   using Tcp = boost::asio::ip::tcp;
   using Error = boost::system::error_code;
   using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
@@ -91,14 +119,14 @@ class Connection {
   std::atomic<bool> cut_ = false;
 
   boost::asio::io_context context_{1};
-  Tcp::resolver resolver_{context_};
+  std::optional<Lookup> lookup_;  // under way
   boost::asio::steady_timer timer_{context_};
   Tcp::socket socket_{context_};
   std::optional<boost::asio::ssl::context> tls_context_;
   std::optional<boost::asio::ssl::stream<Tcp::socket&>> tls_;
   std::vector<Tcp::endpoint> addresses_;
 
-  Step step_ = Step::kConnect;
+  Step step_ = Step::kLookup;
   bool was_used_ = false;
   bool busy_ = false;  // from Start to the end
   bool reading_ = false;
