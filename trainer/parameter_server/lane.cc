@@ -45,12 +45,16 @@ Lane::~Lane() {
   thread_.join();
 }
 
-void Lane::PutMessage(std::function<void()> handle, std::size_t bytes) {
+bool Lane::PutMessage(std::function<void()>& handle, std::size_t bytes, net::Deadline deadline) {
   const sync::MutexLock lock(mutex_);
-  while (bytes_ > kMostBytes) changed_.Wait(mutex_);
+  while (bytes_ > kMostBytes) {
+    if (deadline.Expired()) return false;
+    changed_.WaitFor(mutex_, deadline.Remaining());
+  }
   bytes_ += bytes;
-  tasks_.push_back({std::move(handle), bytes, /*message=*/true});
+  tasks_.push_back({std::exchange(handle, nullptr), bytes, /*message=*/true});
   changed_.NotifyAll();
+  return true;
 }
 
 void Lane::PutCall(std::function<void()> call) {

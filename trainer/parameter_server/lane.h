@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/net/deadline.h"
 #include "common/sync/mutex.h"
 #include "trainer/parameter_server/wire.h"
 
@@ -55,8 +56,8 @@ class Lane {
   ~Lane();
 
   // Waits while too many bytes are queued: a peer that sends faster than this lane works must feel
-  // it.
-  void PutMessage(std::function<void()> handle, std::size_t bytes);
+  // it. False: that is still so at `deadline`, and `handle` is left as it was.
+  bool PutMessage(std::function<void()>& handle, std::size_t bytes, net::Deadline deadline);
   void PutCall(std::function<void()> call);
 
   void Send(Outgoing outgoing);

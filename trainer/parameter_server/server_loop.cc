@@ -121,6 +121,11 @@ absl::Status ServerLoop::Carry(Session& session) {
         session.courier.Post(sent.rank, std::move(sent.packet));
       }
     }
+    // A lane that is far behind must not keep this thread from its ticks, nor from the view's end.
+    if (session.held && !HandOn(session, net::Deadline::After(kTick))) {
+      RETURN_IF_ERROR(session.mesh.status());
+      continue;
+    }
     ASSIGN_OR_RETURN(std::optional<Delivery> delivery, session.courier.Receive(next_tick));
     if (delivery && delivery->slot < slots_.size()) Handle(*std::move(delivery), session);
   }
@@ -137,12 +142,16 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
   const std::size_t slot = delivery.slot;
   const int lane = session.lane_of[slot];
   if (lane == 0) return Unpack(slot, delivery.message, session);
-  const std::size_t bytes = delivery.bytes;
-  session.lanes[static_cast<std::size_t>(lane - 1)]->PutMessage(
-      [this, slot, message = std::move(delivery.message), &session] {
-        Unpack(slot, message, session);
-      },
-      bytes);
+  session.held_bytes = delivery.bytes;
+  session.held_lane = static_cast<std::size_t>(lane - 1);
+  session.held = [this, slot, message = std::move(delivery.message), &session] {
+    Unpack(slot, message, session);
+  };
+  (void)HandOn(session, net::Deadline::After(absl::ZeroDuration()));
+}
+
+bool ServerLoop::HandOn(Session& session, net::Deadline deadline) {
+  return session.lanes[session.held_lane]->PutMessage(session.held, session.held_bytes, deadline);
 }
 
 void ServerLoop::Begin(std::size_t slot, Session& session) {

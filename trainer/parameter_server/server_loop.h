@@ -120,6 +120,10 @@ class ServerLoop {
     std::vector<int> lane_of = {};                        // by slot
     std::vector<std::vector<std::size_t>> slots_of = {};  // by lane
     std::atomic<bool> failed = false;
+    // A message that its lane has no room for; nothing is received before it is in.
+    std::function<void()> held = nullptr;
+    std::size_t held_bytes = 0;
+    std::size_t held_lane = 0;
     std::vector<std::unique_ptr<Lane>> lanes = {};  // of lane 1 and up; the others outlive them
   };
 
@@ -127,6 +131,8 @@ class ServerLoop {
   void StartLanes(Session& session);
   absl::Status Carry(Session& session);
   void Handle(Delivery delivery, Session& session);
+  // Hands on what is held; false if there is no room for it yet at `deadline`.
+  static bool HandOn(Session& session, net::Deadline deadline);
   void Call(std::size_t slot, std::function<void()> call);
 
   // Of the slot's lane.

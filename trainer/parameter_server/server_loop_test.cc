@@ -302,6 +302,98 @@ TEST_P(SeveralLanesTest, ASlotThatIsBusyHoldsUpNoSlotOfAnotherLane) {
   EXPECT_GT(server.status(0)->load.PerSecond(ServerLoop::Seconds()), 0);
 }
 
+// Seven large pushes more than the lane's queue takes, while the lane is held up.
+TEST_P(SeveralLanesTest, ALaneThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheViewWaiting) {
+  constexpr std::size_t kFloats = 2 << 20;  // 8 MiB each; the queue takes 64 and one more
+  constexpr int kPushes = 16;
+  transport::testing::Members members(kind(), 2);
+  auto meshes = members.OpenAll(1);
+  const Ranks ranks = {{"server", 0}, {"worker", 0}};
+  const Client mine{ranks[1], 1};
+  const SlotView view = FirstView(ranks[0], {mine});
+  ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})}, lanes());
+  sync::Mutex mutex;
+  sync::Condition changed;
+  bool enough = false;
+  int ticks_when_full = 0;
+  bool asked = false;
+  ServerHooks hooks;
+  hooks.tick = [&] {
+    if (!std::exchange(asked, true)) {
+      server.Look(0, [&](const ChainServer&) {
+        const sync::MutexLock lock(mutex);
+        while (!enough) changed.Wait(mutex);
+      });
+    }
+    const sync::MutexLock lock(mutex);
+    // One push more than there is room for has been received, and no other.
+    if (server.counts().pushes < 10) return true;
+    EXPECT_EQ(server.counts().pushes, 10);
+    ++ticks_when_full;
+    changed.NotifyAll();
+    return true;
+  };
+  absl::Status served;
+  std::thread serving([&] { served = server.Serve({view}, ranks, *meshes[0], hooks); });
+  std::thread pushing([&] {
+    Courier courier(*meshes[1]);
+    const Floats values(kFloats, 1);
+    Entry entry;
+    entry.client = mine;
+    entry.update = Encode({UpdateKind::kRange, 0, 0, kFloats, {}, values, {}});
+    for (entry.sequence = 1; entry.sequence <= kPushes; ++entry.sequence) {
+      courier.Post(0, 0, Push{1, entry});
+    }
+    (void)courier.Flush(Soon());
+  });
+  {
+    const sync::MutexLock lock(mutex);
+    const net::Deadline soon = Soon();
+    while (ticks_when_full < 5 && !soon.Expired()) changed.WaitFor(mutex, soon.Remaining());
+    EXPECT_GE(ticks_when_full, 5) << "the thread that carries is held up by the lane";
+  }
+  meshes[0]->Cancel(absl::AbortedError("the view is over"));
+  meshes[1]->Cancel(absl::AbortedError("the view is over"));
+  {
+    const sync::MutexLock lock(mutex);
+    enough = true;
+    changed.NotifyAll();
+  }
+  serving.join();
+  pushing.join();
+  EXPECT_TRUE(absl::IsAborted(served)) << served;
+}
+
+TEST(LanesTest, AMessageWaitsForRoomUntilItsDeadlineAndNoLonger) {
+  sync::Mutex mutex;
+  sync::Condition changed;
+  bool go_on = false;
+  int handled = 0;
+  Lane lane([] { return absl::InfiniteDuration(); });
+  std::function<void()> first = [&] {
+    const sync::MutexLock lock(mutex);
+    while (!go_on) changed.Wait(mutex);
+    ++handled;
+  };
+  std::function<void()> second = [&] {
+    const sync::MutexLock lock(mutex);
+    ++handled;
+    changed.NotifyAll();
+  };
+  ASSERT_TRUE(lane.PutMessage(first, std::size_t{65} << 20, Soon()));
+  EXPECT_FALSE(lane.PutMessage(second, 1, net::Deadline::After(absl::Milliseconds(20))));
+  ASSERT_TRUE(second) << "what was not taken is left";
+  {
+    const sync::MutexLock lock(mutex);
+    EXPECT_EQ(handled, 0);
+    go_on = true;
+    changed.NotifyAll();
+  }
+  EXPECT_TRUE(lane.PutMessage(second, 1, Soon()));
+  const sync::MutexLock lock(mutex);
+  while (handled < 2) changed.Wait(mutex);
+}
+
 TEST(LanesTest, LargeSlotsAreSpreadBySizeAndSmallOnesStayWithTheThreadThatCarries) {
   constexpr std::uint64_t kMega = 1 << 20;
   const std::vector<LaneWork> slots = {{4 * kMega}, {100}, {kMega}, {kMega}, {2 * kMega}, {0}};
