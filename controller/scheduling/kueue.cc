@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <set>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/resources.h"
@@ -56,6 +57,10 @@ Json PodSets(const JobFacts& facts) {
     Json set = {{"name", PodSetName(role.role)},
                 {"count", role.wanted},
                 {"template", TemplateOf(role.pod)}};
+    // As the pods get it, unless their template names another.
+    if (!facts.priority_class.empty()) {
+      set["template"]["spec"].emplace("priorityClassName", facts.priority_class);
+    }
     // Kueue lets one set of a Workload shrink; servers and coordinator are needed whole.
     if (role.role == resources::Role::kWorker && role.least < role.wanted && role.least >= 1) {
       set["minCount"] = role.least;
@@ -77,10 +82,11 @@ std::string Digest(const Json& value) {
 Json Spec(const JobFacts& facts, const Queueing& queueing) {
   Json spec = {
       {"queueName", QueueOf(facts)}, {"podSets", PodSets(facts)}, {"active", !facts.suspend}};
-  const auto label = facts.labels.find(Text(kWorkloadPriorityLabel));
-  if (label != facts.labels.end() && queueing.priority.has_value()) {
-    spec["priorityClassName"] = label->second;
-    spec["priorityClassSource"] = "kueue.x-k8s.io/workloadpriorityclass";
+  const std::optional<PriorityClassRef> ref = PriorityClassOf(facts);
+  if (ref.has_value() && queueing.priority.has_value()) {
+    spec["priorityClassName"] = ref->name;
+    spec["priorityClassSource"] =
+        absl::StrCat(Text(ref->kind->group), "/", absl::AsciiStrToLower(Text(ref->kind->kind)));
     spec["priority"] = *queueing.priority;
   }
   return spec;
@@ -248,6 +254,19 @@ void Append(Json& list, const Json& more) {
 std::string QueueOf(const JobFacts& facts) {
   const auto label = facts.labels.find(Text(kQueueLabel));
   return label == facts.labels.end() ? std::string() : label->second;
+}
+
+std::optional<PriorityClassRef> PriorityClassOf(const JobFacts& facts) {
+  const auto label = facts.labels.find(Text(kWorkloadPriorityLabel));
+  if (label != facts.labels.end()) {
+    return PriorityClassRef{&kWorkloadPriorityClass, label->second};
+  }
+  std::string name = facts.priority_class;
+  for (const RoleFacts& role : facts.roles) {
+    if (name.empty()) name = StringAt(role.pod, "/spec/priorityClassName");
+  }
+  if (name.empty()) return std::nullopt;
+  return PriorityClassRef{&kube::kPriorityClass, std::move(name)};
 }
 
 std::string WorkloadName(std::string_view job) { return absl::StrCat("trainingjob-", Text(job)); }

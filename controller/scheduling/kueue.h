@@ -43,11 +43,18 @@ inline constexpr kube::ResourceKind kWorkloadPriorityClass{.group = "kueue.x-k8s
 
 // What there is of it.
 struct Queueing {
-  std::optional<Json> workload = {};         // the object of that name, whoever it belongs to
-  std::map<std::string, Json> flavors = {};  // the ResourceFlavors that FlavorsOf(workload) names
-  std::optional<std::int64_t> priority =
-      {};  // of the WorkloadPriorityClass that the job's label names
+  std::optional<Json> workload = {};          // the object of that name, whoever it belongs to
+  std::map<std::string, Json> flavors = {};   // the ResourceFlavors that FlavorsOf(workload) names
+  std::optional<std::int64_t> priority = {};  // the value of PriorityClassOf(facts), if it is there
 };
+
+// By whose value the queue orders the job: Kueue's class that the job's label names; else that of
+// the job's pods, from schedulingPolicy.priorityClass or the first template that names one.
+struct PriorityClassRef {
+  const kube::ResourceKind* kind = nullptr;
+  std::string name;
+};
+std::optional<PriorityClassRef> PriorityClassOf(const JobFacts& facts);
 
 // The queue that the job asks for; empty: none.
 std::string QueueOf(const JobFacts& facts);

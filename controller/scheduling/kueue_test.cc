@@ -89,6 +89,33 @@ TEST(Workload, FollowsItsPublishedSchema) {
   EXPECT_EQ(problems.size(), 1U);
 }
 
+TEST(Workload, HasThePriorityOfItsPodsUnlessALabelNamesOneOfKueues) {
+  const auto spec_of = [](const JobFacts& facts) {
+    return BuildWorkload(facts, {.priority = 500})["spec"];
+  };
+  JobFacts facts = TestFacts();
+  EXPECT_FALSE(PriorityClassOf(facts).has_value());
+  EXPECT_FALSE(spec_of(facts).contains("priority")) << "it names no class";
+
+  facts.roles[1].pod["spec"]["priorityClassName"] = "of-the-template";
+  EXPECT_EQ(spec_of(facts)["priorityClassName"], "of-the-template");
+  facts.priority_class = "batch";
+  Json spec = spec_of(facts);
+  EXPECT_EQ(spec["priorityClassName"], "batch");
+  EXPECT_EQ(spec["priorityClassSource"], "scheduling.k8s.io/priorityclass");
+  EXPECT_EQ(spec["priority"], 500);
+  // The pod sets name what the pods will have.
+  EXPECT_EQ(spec["podSets"][0]["template"]["spec"]["priorityClassName"], "batch");
+  EXPECT_EQ(spec["podSets"][1]["template"]["spec"]["priorityClassName"], "of-the-template");
+  // A class that is not there gives no priority.
+  EXPECT_FALSE(BuildWorkload(facts, {})["spec"].contains("priorityClassName"));
+
+  facts.labels["kueue.x-k8s.io/priority-class"] = "high";
+  spec = spec_of(facts);
+  EXPECT_EQ(spec["priorityClassName"], "high");
+  EXPECT_EQ(spec["priorityClassSource"], "kueue.x-k8s.io/workloadpriorityclass");
+}
+
 TEST(Workload, AsksForEveryRoleWithWhatDecidesWhereItRuns) {
   const Json workload = BuildWorkload(TestFacts(), {});
   EXPECT_EQ(workload["metadata"]["name"], "trainingjob-digits");

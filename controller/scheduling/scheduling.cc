@@ -193,10 +193,9 @@ absl::Status Scheduling::LookAtQueue(const JobFacts& facts, Plan& plan) {
       if (flavor.has_value()) queueing.flavors[name] = *std::move(flavor);
     }
   }
-  const auto label = facts.labels.find(std::string(kWorkloadPriorityLabel));
-  if (label != facts.labels.end()) {
+  if (const std::optional<PriorityClassRef> ref = PriorityClassOf(facts); ref.has_value()) {
     ASSIGN_OR_RETURN(const std::optional<Json> priority,
-                     GetIfThere(client_, kWorkloadPriorityClass, {"", label->second}));
+                     GetIfThere(client_, *ref->kind, {"", ref->name}));
     if (priority.has_value()) queueing.priority = kube::IntAt(*priority, "/value");
   }
   const std::string warning = plan.verdict.warning;

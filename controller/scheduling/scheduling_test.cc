@@ -186,6 +186,22 @@ TEST_F(SchedulingTest, AdministratorMayChooseOrForbid) {
   EXPECT_NE(plan.verdict.warning.find("volcano"), std::string::npos);
 }
 
+TEST_F(SchedulingTest, QueuesAreToldThePriorityOfTheJobsPods) {
+  Install({kube::kKueueWorkload, kube::kPriorityClass});
+  ASSERT_TRUE(client_
+                  ->Create(kube::kPriorityClass, {{"apiVersion", "scheduling.k8s.io/v1"},
+                                                  {"kind", "PriorityClass"},
+                                                  {"metadata", {{"name", "batch"}}},
+                                                  {"value", 500}})
+                  .ok());
+  JobFacts facts = TestFacts();
+  facts.priority_class = "batch";
+  EXPECT_EQ(SettleAll(facts), 1);
+  const Json spec = Get(kube::kKueueWorkload, "trainingjob-digits")["spec"];
+  EXPECT_EQ(spec["priority"], 500) << spec.dump(1);
+  EXPECT_EQ(spec["priorityClassSource"], "scheduling.k8s.io/priorityclass");
+}
+
 TEST_F(SchedulingTest, JobGoesThroughItsQueue) {
   Install({kube::kKueueWorkload, kResourceFlavor});
   JobFacts facts = TestFacts();

@@ -222,6 +222,15 @@ class Rights(unittest.TestCase):
         k.create(job)
         k.eventually(lambda: k.exists("workloads.kueue.x-k8s.io", QUEUED), "the job is queued")
         assert workload()["spec"]["priority"] == 7, workload()
+        # The other priority is that of the pods, of a class that every cluster has.
+        by_pods = k.digits("by-pods")
+        by_pods["metadata"]["labels"] = {"kueue.x-k8s.io/queue-name": "a"}
+        by_pods["spec"].setdefault("runPolicy", {})["schedulingPolicy"] = {
+            "priorityClass": "system-cluster-critical"}
+        k.create(by_pods)
+        k.eventually(lambda: k.exists("workloads.kueue.x-k8s.io", "trainingjob-by-pods"),
+                     "the other job is queued")
+        assert k.get("workloads.kueue.x-k8s.io", "trainingjob-by-pods")["spec"]["priority"] > 7
         for suspended in (True, False):
             cls.suspend("queued", suspended)
             k.eventually(lambda: workload()["spec"]["active"] is not suspended,
@@ -287,7 +296,8 @@ class Rights(unittest.TestCase):
         self.assertEqual(everywhere - {
             ("", "nodes"), ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
             ("kueue.x-k8s.io", "resourceflavors"),
-            ("kueue.x-k8s.io", "workloadpriorityclasses")}, set())
+            ("kueue.x-k8s.io", "workloadpriorityclasses"),
+            ("scheduling.k8s.io", "priorityclasses")}, set())
 
     def namespaces(self):
         return {request["objectRef"].get("namespace") for request in self.requests
