@@ -5,6 +5,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/net/address.h"
+#include "common/net/ports.h"
 
 namespace starling::membership {
 namespace {
@@ -23,19 +25,27 @@ bool HasPod(const std::optional<View>& view, const std::string& pod_uid) {
          });
 }
 
+bool HoldsAnything(const Participant& one) {
+  return std::any_of(one.groups.begin(), one.groups.end(),
+                     [](const GroupReport& group) { return group.state.has_value(); });
+}
+
 const char* NameOf(Role role) { return role == Role::kServer ? "ParameterServer" : "Worker"; }
 
 }  // namespace
 
 Coordinator::Coordinator(CoordinatorOptions options, std::set<std::string> roles,
-                         std::int64_t settled)
-    : options_(std::move(options)), detector_(options_, std::move(roles)), rounds_(settled) {
+                         std::int64_t settled, absl::Duration replan)
+    : options_(std::move(options)),
+      detector_(options_, std::move(roles)),
+      rounds_(settled),
+      replan_(replan) {
   told_.boot_id = options_.boot_id;
 }
 
 void Coordinator::NoticeGap(absl::Time now) {
   const absl::Duration gap = detector_.OnTime(now);
-  enough_since_ += gap;
+  if (plan_) plan_->OnGap(gap);
   unwitnessed_since_ += gap;
 }
 
@@ -43,6 +53,7 @@ void Coordinator::OnGrant(const Grant& grant, absl::Time now) {
   NoticeGap(now);
   if (!detector_.OnGrant(grant, now)) return;
   rounds_.Start(grant.incarnation);
+  MakePlan();
   Changed();
   Refresh(now);
 }
@@ -51,7 +62,9 @@ void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
   NoticeGap(now);
   if (!detector_.OnDesired(desired)) return;
   std::erase_if(returning_, [this](const std::string& uid) { return !detector_.FindPod(uid); });
+  std::erase_if(said_, [this](const auto& said) { return !detector_.FindProcess(said.first); });
   OnPodsChanged();
+  plan_due_ = absl::InfinitePast();
   Changed();
   Refresh(now);
 }
@@ -87,7 +100,14 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
     if (MayReturn(report)) {
       returning_.erase(pod_uid);
       detector_.TakeBack(pod_uid);
-      detector_.SettleDoubt(pod_uid, Learn(report, now));
+      Participant& said = said_[pod_uid] = Participant();
+      said.id = report.id;
+      said.installed = report.installed ? report.installed->number : 0;
+      said.prepared = report.candidate ? report.candidate->number : 0;
+      said.fence = std::max(report.fence, said.installed);
+      Hear(report, said, now);
+      Learn(report);
+      detector_.SettleDoubt(pod_uid, HoldsAnything(said));
     } else {
       returning_.insert(pod_uid);
     }
@@ -100,20 +120,44 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
 // no view, as a process that has just started, brings nothing that could.
 bool Coordinator::MayReturn(const Report& report) const {
   const bool given_up = detector_.assumed_terminated().contains(report.id.pod_uid);
-  if (!options_.rules.return_when_synced || !given_up || Newest() == nullptr) return true;
+  if (!options_.rules.return_when_synced || !given_up || view() == nullptr) return true;
   if (!report.installed && !report.candidate && !report.state) return true;
   ViewNumber known = report.state ? report.state->view : 0;
   for (const std::optional<View>* view : {&report.installed, &report.candidate}) {
     if (*view) known = std::max(known, (*view)->number);
   }
   const auto ended = [this](const MemberId& id) { return detector_.Terminated(id); };
-  return EveryGroup([&](const GroupHistory& group) { return group.MayReturn(known, ended); });
+  return std::all_of(plan_->groups().begin(), plan_->groups().end(),
+                     [&](const GroupHistory& group) { return group.MayReturn(known, ended); });
 }
 
-bool Coordinator::RenewForReturn() const {
-  const View* newest = Newest();
-  return !returning_.empty() && newest != nullptr && options_.rules.incarnation_in_view_number &&
-         IncarnationOf(newest->number) < detector_.incarnation();
+// At the first call that can: everything that was reported before is learned.
+bool Coordinator::MakePlan() {
+  if (plan_) return true;
+  std::vector<std::shared_ptr<Placement>> placements = MakePlacements();
+  if (placements.empty()) return false;
+  ViewPlan::Options options;
+  options.rules = options_.rules;
+  options.incarnation = detector_.incarnation();
+  options.first_view_grace = options_.first_view_grace;
+  plan_.emplace(options, std::move(placements));
+  for (const auto& [uid, process] : detector_.processes()) {
+    if (process.report && !returning_.contains(uid)) Learn(*process.report);
+  }
+  if (taken_over_) plan_->OnTakenOver(detector_.grant()->newest_view);
+  return true;
+}
+
+// Views that members have installed or prepared, and so somebody has published.
+void Coordinator::Learn(const Report& report) {
+  if (!plan_) return;
+  const ViewNumber before = view() == nullptr ? 0 : view()->number;
+  for (const std::optional<View>* told : {&report.installed, &report.candidate}) {
+    if (*told && (*told)->number != before) plan_->Learn(**told);
+  }
+  if (view() == nullptr || view()->number == before) return;
+  OnView(*view());
+  Changed();
 }
 
 // Every event ends here: decide, then see whether the controller should hear of it immediately.
@@ -154,7 +198,8 @@ bool Coordinator::TakeOver(absl::Time now) {
   };
   if (!detector_.HeardRoster(witness, in_a_view, Risked(), now, waiting_)) return false;
   taken_over_ = true;
-  OnTakenOver();
+  if (plan_) plan_->OnTakenOver(newest);
+  MakePlan();
   Changed();
   return true;
 }
@@ -179,7 +224,7 @@ Directive Coordinator::DirectiveFor(const std::string& pod_uid) const {
   directive.superseded = process != nullptr && process->outdated;
   directive.released = released_.contains(pod_uid);
   if (!taken_over_ || superseded()) return directive;
-  if (const View* newest = Newest()) directive.view = *newest;
+  if (view() != nullptr) directive.view = *view();
   const bool heard = process != nullptr && process->report;
   directive.parameter_server = PartFor(heard ? &process->report->id : nullptr);
   return directive;
@@ -190,13 +235,12 @@ Summary Coordinator::MakeSummary(absl::Time now) const {
   summary.boot_id = options_.boot_id;
   if (!detector_.grant()) return summary;
   summary.incarnation = detector_.incarnation();
-  const View* newest = Newest();
   summary.newest_view =
-      std::max(newest == nullptr ? 0 : newest->number, detector_.grant()->newest_view);
+      std::max(view() == nullptr ? 0 : view()->number, detector_.grant()->newest_view);
   summary.waiting = waiting_;
   summary.stopped = taken_over_ && Halted() && Stopped();
   const View* current = Current();
-  summary.view_synced = current != nullptr && Synced();
+  summary.view_synced = current != nullptr && plan_->synced();
   detector_.FillSummary(
       summary, released_,
       [current](const MemberId& id) { return current != nullptr && current->Has(id); }, now);
@@ -204,63 +248,134 @@ Summary Coordinator::MakeSummary(absl::Time now) const {
   return summary;
 }
 
-bool Coordinator::EnoughToBegin(std::initializer_list<Headcount> counts, absl::Time now) {
-  for (const Headcount& one : counts) {
-    if (one.there >= one.least) continue;
-    enough_since_ = absl::InfiniteFuture();
-    waiting_ = absl::StrCat("waits for ", one.who, ": ", one.there, " of at least ", one.least,
-                            " are there");
-    return false;
+// In the order of the design page.
+void Coordinator::Decide(absl::Time now) {
+  if (!MakePlan()) return;
+  if (!Rests()) {
+    Replan(now);
+    Work(now);
   }
-  if (enough_since_ == absl::InfiniteFuture()) enough_since_ = now;
-  if (now - enough_since_ >= options_.first_view_grace) return true;
-  for (const Headcount& one : counts) {
-    if (one.there >= one.hoped) continue;
-    waiting_ = absl::StrCat("waits a moment for more ", one.who, ": ", one.there, " of ", one.hoped,
-                            " are there");
-    return false;
-  }
-  return true;
+  ReleaseLeaving();
+  if (waiting_.empty()) waiting_ = plan_->waiting();
 }
 
-std::int64_t Coordinator::LivePods(const std::string& role) const {
-  return std::count_if(detector_.pods().begin(), detector_.pods().end(), [&](const auto& entry) {
-    return entry.second.state == PodState::kLive && entry.second.role == role;
-  });
-}
-
-void Coordinator::NoteWitnessMissing(const Members& holders, absl::Time now) {
-  if (unwitnessed_since_ == absl::InfiniteFuture()) unwitnessed_since_ = now;
-  if (now - unwitnessed_since_ < options_.takeover_timeout) return;
-  std::set<std::string> silent;
-  for (const MemberId& id : holders) {
-    if (LivenessOf(id, now) == Liveness::kSilent) silent.insert(id.pod_uid);
+std::optional<Participant> Coordinator::ParticipantOf(const Pod& pod, absl::Time now) {
+  const auto found = detector_.processes().find(pod.uid);
+  FailureDetector::Process* process =
+      found == detector_.processes().end() || !found->second.report ? nullptr : &found->second;
+  Participant one;
+  one.id = process == nullptr ? MemberId{pod.uid, 0} : process->report->id;
+  const auto said = said_.find(pod.uid);
+  if (said != said_.end() && said->second.id == one.id) one = said->second;
+  one.liveness = LivenessOf(one.id, now);
+  if (one.liveness == Liveness::kGone) return std::nullopt;
+  one.pod = pod.name;
+  one.node = pod.node;
+  one.address = net::ToString({pod.ip, net::kDataPort});
+  one.index = pod.index;
+  one.role = pod.role == kServerRole ? Role::kServer : Role::kWorker;
+  one.leaving = detector_.IsLeaving(one.id) && !Keeps(one.id, now);
+  one.admitted = !released_.contains(pod.uid);
+  if (process == nullptr) return one;
+  if (process->held_until > now) {
+    one.liveness = Liveness::kSilent;
+    process->not_admitted = "other members could not reach it; it is tried again soon";
   }
-  unwitnessed_since_ = absl::InfiniteFuture();
-  if (!silent.empty()) detector_.AssumeTerminated(silent, Risked(), now);
+  if (process->outdated) one.liveness = Liveness::kUnclear;
+  return one;
 }
 
-std::optional<MemberId> Coordinator::EvictMostBlamed(
-    const View& view, const std::function<bool(const Report&)>& broken,
-    const std::function<bool(const MemberId&)>& can, absl::Time now) {
+Roster Coordinator::MakeRoster(absl::Time now) {
+  const Desired& desired = *detector_.desired();
+  Roster roster;
+  roster.workers = {desired.workers, std::max<std::int64_t>(1, desired.min_workers)};
+  roster.servers = {desired.servers, std::max<std::int64_t>(1, desired.min_servers)};
+  roster.returning = static_cast<std::int64_t>(returning_.size());
+  for (auto& [uid, process] : detector_.processes()) {
+    process.not_admitted = returning_.contains(uid) ? kReturning : "";
+  }
+  for (const auto& [uid, pod] : detector_.pods()) {
+    Roster::Wanted& wanted = pod.role == kServerRole ? roster.servers : roster.workers;
+    if (pod.state == PodState::kLive) ++wanted.expected;
+    if (std::optional<Participant> one = ParticipantOf(pod, now)) {
+      roster.participants.emplace(one->id, *std::move(one));
+    }
+  }
+  Admit(roster);
+  roster.idle = roster.idle || Halted() || desired.workers <= 0;
+  // Somebody who was given up waits to be taken back, and the newest view is another coordinator's:
+  // its members get one of this coordinator, which is above all that the other can know.
+  const bool other = view() != nullptr && options_.rules.incarnation_in_view_number &&
+                     IncarnationOf(view()->number) < detector_.incarnation();
+  roster.renew = (other && !returning_.empty()) || Resumes(now);
+  return roster;
+}
+
+void Coordinator::Replan(absl::Time now) {
+  NoteLosses(now);
+  Roster roster = MakeRoster(now);
+  if (now < plan_due_ && SameShape(roster, roster_)) return;
+  plan_due_ = now + replan_;
+  Evict(roster, now);
+  roster_ = std::move(roster);
+  const std::optional<View> next = plan_->Next(roster_, now);
+  NoticeUnwitnessed(now);
+  if (!next) return;
+  if (plan_->blamed()) ++failed_views_;
+  const auto count = [](std::size_t members, const char* what) {
+    return absl::StrCat(members, " ", what, members == 1 ? "" : "s");
+  };
+  std::string deed;
+  if (!next->at_boundary) {
+    deed = count(next->workers().size(), "worker");
+    if (!next->servers().empty()) {
+      absl::StrAppend(&deed, " and ", count(next->servers().size(), "parameter server"));
+    }
+    absl::StrAppend(&deed, next->members.size() == 1 ? " goes on" : " go on");
+  }
+  detector_.NoteRepair(next->number, deed);
+  OnView(*next);
+  Changed();
+}
+
+// C6: the second view in a row that broke though all report.
+void Coordinator::Evict(Roster& roster, absl::Time now) {
+  if (failed_views_ == 0 || !plan_->IsBlamed(roster, now)) return;
+  Roster rest;
+  const auto can = [&](const MemberId& id) {
+    rest = roster;
+    rest.participants.at(id).liveness = Liveness::kSilent;
+    ViewPlan trial = *plan_;
+    const std::optional<View> without = trial.Next(rest, now);
+    return without && EnoughIn(*without, roster);
+  };
+  if (MostBlamed(roster, can, now)) roster = std::move(rest);
+}
+
+// Members of the current view whose links have broken blame others. The most blamed goes, workers
+// before servers, of equals the one with the higher index, if the others `can` go on without it;
+// after a while it may come back.
+std::optional<MemberId> Coordinator::MostBlamed(const Roster& roster,
+                                                const std::function<bool(const MemberId&)>& can,
+                                                absl::Time now) {
+  const View& view = *Current();
   std::map<MemberId, int> blame;
   for (const ViewMember& member : view.members) {
-    const Report* report = detector_.ReportOf(member.id);
-    if (report == nullptr || !broken(*report)) continue;
-    for (const MemberId& id : report->unreachable) {
-      if (view.Has(id) && LivenessOf(id, now) == Liveness::kReporting) ++blame[id];
+    const Participant* one = roster.Find(member.id);
+    if (one == nullptr || one->phase != Phase::kAborted) continue;
+    for (const MemberId& id : detector_.ReportOf(member.id)->unreachable) {
+      if (view.Has(id) && roster.Reporting(id) != nullptr) ++blame[id];
     }
   }
   const auto rank = [&](const MemberId& id) {
-    const Pod* pod = detector_.FindPod(id.pod_uid);
-    return std::tuple(blame.at(id), view.Find(id)->role == Role::kWorker,
-                      pod == nullptr ? 0 : pod->index);
+    const Participant& one = *roster.Find(id);
+    return std::tuple(blame.at(id), one.role == Role::kWorker, one.index);
   };
   const auto worst =
       std::max_element(blame.begin(), blame.end(),
                        [&](const auto& a, const auto& b) { return rank(a.first) < rank(b.first); });
   if (worst == blame.end() || !can(worst->first)) return std::nullopt;
-  const ViewMember& evicted = *view.Find(worst->first);
+  const Participant& evicted = *roster.Find(worst->first);
   detector_.processes().at(evicted.id.pod_uid).held_until = now + options_.blame_hold;
   Incident incident;
   incident.id = evicted.id;
@@ -274,13 +389,36 @@ std::optional<MemberId> Coordinator::EvictMostBlamed(
   return evicted.id;
 }
 
-void Coordinator::NoteLosses(const View& view, absl::Time now) {
-  for (const ViewMember& member : view.members) {
+// C5: if the witness rule cannot hold for long, those of earlier views who are silent count as
+// ended. So they do where only somebody reports who was given up, and who could harm them.
+void Coordinator::NoticeUnwitnessed(absl::Time now) {
+  if (!plan_->unwitnessed()) {
+    unwitnessed_since_ = absl::InfiniteFuture();
+    return;
+  }
+  unwitnessed_since_ = std::min(unwitnessed_since_, now);
+  if (now - unwitnessed_since_ < options_.takeover_timeout) return;
+  unwitnessed_since_ = absl::InfiniteFuture();
+  std::set<std::string> silent;
+  for (const GroupHistory& group : plan_->groups()) {
+    for (const auto& [epoch, members] : group.past()) {
+      for (const MemberId& id : members) {
+        if (LivenessOf(id, now) == Liveness::kSilent) silent.insert(id.pod_uid);
+      }
+    }
+  }
+  if (!silent.empty()) detector_.AssumeTerminated(silent, Risked(), now);
+}
+
+void Coordinator::NoteLosses(absl::Time now) {
+  const View* current = Current();
+  if (current == nullptr) return;
+  for (const ViewMember& member : current->members) {
     Incident* incident = detector_.NoteLoss(member.id, member.pod, NameOf(member.role),
                                             LivenessOf(member.id, now), now);
     if (incident == nullptr) continue;
-    incident->in_flight = Synced();
-    for (const ViewMember& other : view.members) {
+    incident->in_flight = plan_->synced();
+    for (const ViewMember& other : current->members) {
       const Report* report = detector_.ReportOf(other.id);
       if (report == nullptr || !report->state) continue;
       incident->reached = std::max(incident->reached, report->state->step);
@@ -288,11 +426,20 @@ void Coordinator::NoteLosses(const View& view, absl::Time now) {
   }
 }
 
-void Coordinator::Release(const std::function<bool(const Report&)>& free) {
-  for (const auto& [uid, process] : detector_.processes()) {
-    if (!process.report || released_.contains(uid) || !free(*process.report)) continue;
-    released_.insert(uid);
-    Changed();
+// C3: whoever leaves, or was drained, once all of the view that goes on without it are synced.
+// Where all is saved nobody is waited for.
+void Coordinator::ReleaseLeaving() {
+  const View* current = Current();
+  const View* pending = plan_->Pending(roster_);
+  const bool saved = AllSaved();
+  for (const auto& [uid, said] : said_) {
+    const MemberId& id = said.id;
+    const bool leaves = detector_.IsLeaving(id);
+    const bool needed = (current != nullptr && (current->Has(id) || !plan_->synced())) ||
+                        (pending != nullptr && pending->Has(id)) ||
+                        (current == nullptr && HoldsAnything(said));
+    const bool free = (leaves && saved) || (!needed && (leaves || said.phase == Phase::kLinger));
+    if (free && released_.insert(uid).second) Changed();
   }
 }
 

@@ -8,26 +8,27 @@
 // compares directives_version() and report_version() with what it sent last. Time is the shell's:
 // monotonic, any origin. One pod has one member process at a time; a later start replaces it.
 //
-// Here is what every kind of job shares; each rule of docs/design/protocol.md with its place:
+// The rules of docs/design/protocol.md, each with its place:
 //
-//   C0 patience         EnoughToBegin(): the first view waits a moment for the rest
-//   C3 release          Release(): whoever is not needed any more may go
+//   C0 to C2, C5        ViewPlan: which view is next, over the roster and its replica groups
+//   C3 release          ReleaseLeaving(): whoever is not needed any more may go
 //   C4 take-over        TakeOver(): nothing is published until the whole roster was heard
-//   C5 assumed ended    NoteWitnessMissing(): the silent count as ended after too long a time
-//   C6 blame            EvictMostBlamed(): after two views in a row that broke by blame alone
+//   C5 assumed ended    NoticeUnwitnessed(): the silent count as ended after too long a time
+//   C6 blame            Evict(): after two views in a row that broke by blame alone
 //   G8 late return      MayReturn(): who was given up waits until the others have synced
 //   checkpoint rounds   rounds_
 //
-// What a kind decides for itself is where its replica groups lie and when a view is due: see
-// PeerCoordinator (one group, of all workers) and parameter_server::SlotCoordinator (one for each
-// shard). To add one: derive from this, and name it where the program chooses
-// (trainer/coordinator/main.cc).
+// A kind of job adds where its groups lie (MakePlacements()), what its reports say of them
+// (Hear()), and what becomes of its work: see PeerCoordinator (one group, of all workers) and
+// parameter_server::SlotCoordinator (one for each shard). To add one: derive from this, and name it
+// where the program chooses (trainer/coordinator/main.cc).
 #pragma once
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -35,16 +36,17 @@
 #include "absl/time/time.h"
 #include "trainer/membership/checkpoint_rounds.h"
 #include "trainer/membership/failure_detector.h"
-#include "trainer/membership/group_history.h"
+#include "trainer/membership/placement.h"
+#include "trainer/membership/roster.h"
 #include "trainer/membership/summary.h"
 #include "trainer/membership/types.h"
+#include "trainer/membership/view_plan.h"
 
 namespace starling::membership {
 
-// Why somebody who reports is not admitted yet, for people.
-inline constexpr const char* kReturning =
-    "it was silent too long and counts as ended; it is taken back when the others have a view "
-    "without it";
+// Roles, as pods and certificates name them.
+inline constexpr const char* kWorkerRole = "worker";
+inline constexpr const char* kServerRole = "parameter-server";
 
 // Thread-compatible.
 class Coordinator {
@@ -69,6 +71,8 @@ class Coordinator {
   Directive DirectiveFor(const std::string& pod_uid) const;
   Summary MakeSummary(absl::Time now) const;
 
+  // The newest view that was published; null before there is one.
+  const View* view() const { return plan_ ? plan_->Newest() : nullptr; }
   // The controller has the result.
   bool finished() const { return detector_.finished(); }
   // The job has ended, and of its pods nobody is left who would have to be told.
@@ -80,28 +84,37 @@ class Coordinator {
   const std::set<std::string>& assumed_terminated() const { return detector_.assumed_terminated(); }
 
  protected:
-  // Pods of other roles are nobody here. `settled`: see CheckpointRounds.
-  Coordinator(CoordinatorOptions options, std::set<std::string> roles, std::int64_t settled);
+  // Pods of other roles are nobody here. `settled`: see CheckpointRounds. `replan`: so often at
+  // most a view is looked for while nobody has said anything that could matter to it.
+  Coordinator(CoordinatorOptions options, std::set<std::string> roles, std::int64_t settled,
+              absl::Duration replan);
 
-  // What a kind of job decides for itself. ------------------------------------------------------
+  // What a kind of job adds. --------------------------------------------------------------------
 
-  // A report counts. Answers whether its process holds a replicated state.
-  virtual bool Learn(const Report& report, absl::Time now) = 0;
-  // The roster was heard, and something is wanted: what is to be done?
-  virtual void Decide(absl::Time now) = 0;
-  // The newest view that was published, and the newest that took effect; null: there is none.
-  virtual const View* Newest() const = 0;
-  virtual const View* Current() const { return Newest(); }
-  // The current view runs, and nothing of it is still being copied.
-  virtual bool Synced() const = 0;
+  // A report counts: what it says of the process's phase and groups.
+  virtual void Hear(const Report& report, Participant& said, absl::Time now) = 0;
+  // Where its groups lie; empty: that is not known yet, and waiting_ says what for.
+  virtual std::vector<std::shared_ptr<Placement>> MakePlacements() = 0;
+  // Says of the processes that may be in no view why not (FailureDetector::Process::not_admitted),
+  // and marks them in the roster.
+  virtual void Admit(Roster& roster) = 0;
+  // The job was halted and goes on with the same processes: they get a view of their own.
+  virtual bool Resumes(absl::Time /*now*/) const { return false; }
+  // A leaving process is to be kept in views for now.
+  virtual bool Keeps(const MemberId& /*id*/, absl::Time /*now*/) { return false; }
+  // A view is the newest, published or adopted.
+  virtual void OnView(const View& /*view*/) {}
+  // After it was decided on views: checkpoints, work, recovery.
+  virtual void Work(absl::Time now) = 0;
   // All is saved where the job was halted.
   virtual bool Stopped() const = 0;
+  // What is halted and saved stays as it is: no view is made any more, whoever goes.
+  virtual bool Rests() const { return false; }
+  // Whoever leaves may go, since all of it is saved.
+  virtual bool AllSaved() const { return false; }
   virtual void FillTraining(Summary& summary) const = 0;
   // Of a directive, for a process if there is one: Directive.parameter_server.
   virtual std::string PartFor(const MemberId* /*id*/) const { return ""; }
-  // Whether this holds for the history of each replica group.
-  virtual bool EveryGroup(const std::function<bool(const GroupHistory&)>& holds) const = 0;
-  virtual void OnTakenOver() {}
   virtual void OnPodsChanged() {}
 
   // What all kinds share. -----------------------------------------------------------------------
@@ -113,44 +126,16 @@ class Coordinator {
   absl::Duration CheckpointInterval() const {
     return absl::Milliseconds(detector_.desired()->checkpoint_interval_ms);
   }
+  // The newest view that took effect; null: there is none.
+  const View* Current() const { return plan_ ? plan_->Current() : nullptr; }
+  bool Running() const { return plan_ && plan_->running(); }
   void Changed() { ++directives_version_; }
-  // How many of a role are there, must be, and may be hoped for.
-  struct Headcount {
-    const char* who;
-    std::int64_t there;
-    std::int64_t least;
-    std::int64_t hoped;
-  };
-  // Whether these are enough to begin with, and the rest had time to come too.
-  bool EnoughToBegin(std::initializer_list<Headcount> counts, absl::Time now);
-  // How many pods of this role are to stay.
-  std::int64_t LivePods(const std::string& role) const;
-  // `holders`: who may have what nobody else knows. Whoever of them is silent counts as ended, if
-  // witnesses were missing for too long.
-  void NoteWitnessMissing(const Members& holders, absl::Time now);
-  void NoteWitnesses() { unwitnessed_since_ = absl::InfiniteFuture(); }
-  // Somebody who was given up reports and waits to be taken back, and the newest view is another
-  // coordinator's: its members are to get one of this coordinator, which is above all that the
-  // other can know. A kind treats the newest view as broken while this holds.
-  bool RenewForReturn() const;
-  // Members of `view` whose links have broken blame others. The most blamed goes, workers before
-  // servers, of equals the one with the higher index, if the others `can` go on without it; after a
-  // while it may come back. Answers whom.
-  std::optional<MemberId> EvictMostBlamed(const View& view,
-                                          const std::function<bool(const Report&)>& broken,
-                                          const std::function<bool(const MemberId&)>& can,
-                                          absl::Time now);
-  void NoteLosses(const View& view, absl::Time now);
-  // Whoever has reported and is free may go.
-  void Release(const std::function<bool(const Report&)>& free);
 
   const CoordinatorOptions options_;
   FailureDetector detector_;
   CheckpointRounds rounds_;
-  bool taken_over_ = false;
-  absl::Time enough_since_ = absl::InfiniteFuture();
-  int failed_views_ = 0;  // in a row, by blame alone
-  std::set<std::string> released_;
+  Roster roster_;                    // as it was decided with last
+  int failed_views_ = 0;             // in a row, by blame alone
   std::set<std::string> returning_;  // report, and count as ended: see MayReturn(); by pod UID
   std::string waiting_;
   Training training_;  // the last that was heard, for when nobody is left to ask
@@ -162,11 +147,35 @@ class Coordinator {
   bool TakeOver(absl::Time now);
   std::string Risked() const;
   bool MayReturn(const Report& report) const;
+  bool MakePlan();
+  void Learn(const Report& report);
+  void Decide(absl::Time now);
+  std::optional<Participant> ParticipantOf(const Pod& pod, absl::Time now);
+  Roster MakeRoster(absl::Time now);
+  void Replan(absl::Time now);
+  void Evict(Roster& roster, absl::Time now);
+  std::optional<MemberId> MostBlamed(const Roster& roster,
+                                     const std::function<bool(const MemberId&)>& can,
+                                     absl::Time now);
+  void NoteLosses(absl::Time now);
+  void NoticeUnwitnessed(absl::Time now);
+  void ReleaseLeaving();
 
+  const absl::Duration replan_;
+  bool taken_over_ = false;
+  std::map<std::string, Participant> said_;  // by pod UID, what reports have said
+  std::set<std::string> released_;
+  std::optional<ViewPlan> plan_;
+  absl::Time plan_due_ = absl::InfinitePast();
   absl::Time unwitnessed_since_ = absl::InfiniteFuture();
   Summary told_;  // the summary without what changes all the time
   std::uint64_t directives_version_ = 0;
   std::uint64_t report_version_ = 0;
 };
+
+// Why somebody who reports is not admitted yet, for people.
+inline constexpr const char* kReturning =
+    "it was silent too long and counts as ended; it is taken back when the others have a view "
+    "without it";
 
 }  // namespace starling::membership

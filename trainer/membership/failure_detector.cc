@@ -29,7 +29,6 @@ absl::Duration FailureDetector::OnTime(absl::Time now) {
   granted_ += gap;
   for (auto& [uid, process] : processes_) {
     process.heard += gap;
-    process.aborted_since += gap;
   }
   return gap;
 }
@@ -107,11 +106,6 @@ FailureDetector::Heard FailureDetector::OnReport(const std::string& pod_uid, con
     return Heard::kSignOfLife;
   }
   if (new_process) process.held_until = absl::InfinitePast();
-  if (report.phase != Phase::kAborted) {
-    process.aborted_since = absl::InfiniteFuture();
-  } else if (!process.report || process.report->phase != Phase::kAborted || new_process) {
-    process.aborted_since = now;
-  }
   if (report.last_exit && (!process.report || new_process)) NoteExit(report);
   process.report = report;
   return new_process ? Heard::kNewProcess : Heard::kReport;

@@ -47,7 +47,6 @@ class FailureDetector {
     absl::Time heard;       // last report
     absl::Time broken = absl::InfinitePast();  // when the last connection that had spoken ended
     std::optional<Report> report;
-    absl::Time aborted_since = absl::InfiniteFuture();
     absl::Time held_until = absl::InfinitePast();  // evicted by blame: not admitted before
     std::string not_admitted;
   };

@@ -192,22 +192,6 @@ TEST_F(FailureDetectorTest, NothingIsKnownOfPodsThatNobodyHasMet) {
   EXPECT_EQ(detector_.FindProcess("a"), nullptr);
 }
 
-TEST_F(FailureDetectorTest, AnAbortCountsFromItsFirstReport) {
-  detector_.OnConnected("a");
-  Report aborted = ReportOf(kA);
-  aborted.phase = Phase::kAborted;
-  Hear(aborted);
-  const absl::Time first = now_;
-  Wait(absl::Milliseconds(200));
-  Hear(aborted);
-  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, first);
-  aborted.id = kLater;
-  Hear(aborted);
-  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, now_) << "another process";
-  Hear(ReportOf(kLater));
-  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, absl::InfiniteFuture());
-}
-
 TEST_F(FailureDetectorTest, ItsOwnFreezeIsNobodysSilence) {
   detector_.OnConnected("a");
   Report aborted = ReportOf(kA);
@@ -218,7 +202,6 @@ TEST_F(FailureDetectorTest, ItsOwnFreezeIsNobodysSilence) {
   now_ += absl::Seconds(20);
   EXPECT_EQ(detector_.OnTime(now_), absl::Seconds(20));
   EXPECT_EQ(LivenessOf(kA), Liveness::kReporting);
-  EXPECT_EQ(detector_.FindProcess("a")->aborted_since, kStart + absl::Seconds(20));
   EXPECT_FALSE(HeardRoster(/*witness=*/true)) << "the time of the takeover stood still, too";
   Wait(absl::Seconds(2));
   EXPECT_TRUE(HeardRoster(/*witness=*/true));

@@ -2,15 +2,94 @@
 #include "trainer/membership/peer_coordinator.h"
 
 #include <algorithm>
+#include <optional>
+#include <tuple>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
 
 namespace starling::membership {
 
 PeerCoordinator::PeerCoordinator(Options options)
-    : Coordinator(std::move(options), {"worker"}, /*settled=*/-1), history_(options_.rules) {}
+    : Coordinator(std::move(options), {kWorkerRole}, /*settled=*/-1,
+                  /*replan=*/absl::ZeroDuration()) {}
 
-void PeerCoordinator::OnTakenOver() {
-  newest_unknown_ = detector_.grant()->newest_view > (Newest() == nullptr ? 0 : Newest()->number);
+void PeerCoordinator::Hear(const Report& report, Participant& said, absl::Time now) {
+  said.phase = report.phase;
+  said.groups.push_back({.state = report.state, .lost = report.phase == Phase::kLost});
+  FollowRecovery(report, now);
+}
+
+// Recovery ends with the first completed step of a view that goes on without the lost one.
+void PeerCoordinator::FollowRecovery(const Report& report, absl::Time now) {
+  const ViewNumber in = report.installed ? report.installed->number : 0;
+  if (report.stepped && view() != nullptr && in == view()->number) failed_views_ = 0;
+  for (Incident& incident : detector_.incidents()) {
+    if (incident.record.recovery) continue;
+    const bool repaired = incident.repaired_by != 0 && in >= incident.repaired_by;
+    if (report.state && (incident.repaired_by == 0 || report.state->view < incident.repaired_by)) {
+      incident.reached = std::max(incident.reached, report.state->step);
+    }
+    if (!repaired || !report.stepped) continue;
+    incident.record.recovery = now - incident.record.time;
+    const std::int64_t begun = incident.reached + (incident.in_flight ? 1 : 0);
+    incident.record.repeated_steps = std::max<std::int64_t>(0, begun - report.base_step);
+  }
+}
+
+// Whose arithmetic differs from that of the view, or else of most indices' first, is in none.
+void PeerCoordinator::Admit(Roster& roster) {
+  const View* current = Current();
+  std::optional<std::string> identity;
+  bool of_view = false;
+  const auto identity_of = [this](const Participant& one) -> const std::string& {
+    return detector_.ReportOf(one.id)->numeric_identity;
+  };
+  const std::vector<const Participant*> eligible = roster.Eligible(Role::kWorker);
+  for (const Participant* one : eligible) {
+    const bool in_view = current != nullptr && current->Has(one->id);
+    if (identity_of(*one).empty() || (identity && (of_view || !in_view))) continue;
+    identity = identity_of(*one);
+    of_view = in_view;
+  }
+  for (const Participant* one : eligible) {
+    const std::string& own = identity_of(*one);
+    if (own.empty() || own == identity) continue;
+    roster.participants.at(one->id).admitted = false;
+    detector_.processes().at(one->id.pod_uid).not_admitted = absl::StrCat(
+        "its arithmetic differs from that of the others, so results could not be "
+        "reproduced: it has \"",
+        own, "\", they have \"", *identity, "\"; run it on the same kind of machine");
+  }
+}
+
+// The job was halted and is wanted again before its processes were taken away.
+bool PeerCoordinator::Resumes(absl::Time now) const {
+  const View* current = Current();
+  if (Halted() || current == nullptr) return false;
+  return std::all_of(
+      current->members.begin(), current->members.end(), [&](const ViewMember& member) {
+        const Report* report = detector_.ReportOf(member.id);
+        return report != nullptr && report->stopped &&
+               report->settings_generation < detector_.desired()->settings.generation &&
+               report->installed->number == current->number &&
+               LivenessOf(member.id, now) == Liveness::kReporting;
+      });
+}
+
+// What was asked for in a view that is over is not waited for: members have dropped it.
+void PeerCoordinator::Work(absl::Time now) {
+  if (!Running()) return;
+  const View& current = *Current();
+  const bool outstanding =
+      round_view_ == current.number &&
+      std::any_of(current.members.begin(), current.members.end(), [&](const ViewMember& member) {
+        return detector_.ReportOf(member.id)->checkpoint_turn < rounds_.number();
+      });
+  if (!rounds_.Due(CheckpointInterval(), settled_step_, outstanding, now)) return;
+  rounds_.Ask(settled_step_, now + CheckpointInterval());
+  round_view_ = current.number;
+  Changed();
 }
 
 // The members of the current view speak for training; the one that is farthest is heard, and
@@ -57,87 +136,6 @@ bool PeerCoordinator::Stopped() const {
                       [](const auto& entry) {
                         return entry.second.report && entry.second.report->state.has_value();
                       });
-}
-
-bool PeerCoordinator::Learn(const Report& report, absl::Time now) {
-  if (report.installed) {
-    const View& view = *report.installed;
-    LearnView(view);
-    const auto from = published_.find(view.from);
-    if (view.at_boundary && from != published_.end() && from->second.Has(report.id)) {
-      acted_.insert(view.number);
-    }
-  }
-  if (report.candidate) LearnView(*report.candidate);
-  if (report.state) history_.LearnState(report.id, *report.state);
-  Prune();
-  FollowRecovery(report, now);
-  return report.state.has_value();
-}
-
-void PeerCoordinator::LearnView(const View& view) {
-  if (view.groups.size() != 1) return;  // not of this kind of job
-  history_.Learn(view.groups.front());
-  published_[view.number] = view;
-  for (const PastView& past : view.groups.front().since) {
-    std::vector<ViewMember> members;
-    for (const MemberId& id : past.members) members.push_back({id, "", 0, ""});
-    published_.try_emplace(past.number, ViewOfPeers(past.number, std::move(members)));
-  }
-}
-
-void PeerCoordinator::Prune() {
-  history_.Prune([this](const MemberId& id) { return detector_.Terminated(id); });
-  std::erase_if(published_,
-                [this](const auto& view) { return !history_.past().contains(view.first); });
-  std::erase_if(acted_, [this](ViewNumber number) { return !published_.contains(number); });
-}
-
-// The newest view that took effect: a prepared one does when a member of the view in which it was
-// prepared has installed it (joiners install it at once, which means nothing).
-const View* PeerCoordinator::Current() const {
-  for (auto view = published_.rbegin(); view != published_.rend(); ++view) {
-    if (!view->second.at_boundary) return &view->second;
-    const bool acted = acted_.contains(view->first) || !published_.contains(view->second.from) ||
-                       SyncedByAll(view->second);
-    if (acted) return &view->second;
-  }
-  return nullptr;
-}
-
-// The newest view, if it is prepared in the current one and can still take effect.
-const View* PeerCoordinator::Pending(const View* current) const {
-  if (current == nullptr || published_.empty()) return nullptr;
-  const View& newest = published_.rbegin()->second;
-  if (newest.number == current->number || newest.from != current->number) return nullptr;
-  if (IncarnationOf(newest.number) == detector_.incarnation() ||
-      !options_.rules.incarnation_in_view_number) {
-    return &newest;
-  }
-  // Another coordinator's: whoever has not got it will refuse it, and one is enough.
-  const bool all_have_it =
-      std::all_of(current->members.begin(), current->members.end(), [&](const ViewMember& member) {
-        const Report* report = detector_.ReportOf(member.id);
-        return report != nullptr && report->candidate && report->candidate->number == newest.number;
-      });
-  return all_have_it ? &newest : nullptr;
-}
-
-// Recovery ends with the first completed step of a view that goes on without the lost one.
-void PeerCoordinator::FollowRecovery(const Report& report, absl::Time now) {
-  const ViewNumber in = report.installed ? report.installed->number : 0;
-  if (report.stepped && Newest() != nullptr && in == Newest()->number) failed_views_ = 0;
-  for (Incident& incident : detector_.incidents()) {
-    if (incident.record.recovery) continue;
-    const bool repaired = incident.repaired_by != 0 && in >= incident.repaired_by;
-    if (report.state && (incident.repaired_by == 0 || report.state->view < incident.repaired_by)) {
-      incident.reached = std::max(incident.reached, report.state->step);
-    }
-    if (!repaired || !report.stepped) continue;
-    incident.record.recovery = now - incident.record.time;
-    const std::int64_t begun = incident.reached + (incident.in_flight ? 1 : 0);
-    incident.record.repeated_steps = std::max<std::int64_t>(0, begun - report.base_step);
-  }
 }
 
 }  // namespace starling::membership

@@ -26,6 +26,7 @@ struct Rules {
   bool waive_ended = true;   // a view is waived only if all its members have ended
   // Who was given up and knows a view is taken back once others have synced a newer one.
   bool return_when_synced = true;
+  bool restart_clients = true;  // where servers restore something all clients start over
 };
 
 }  // namespace starling::membership

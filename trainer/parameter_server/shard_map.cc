@@ -6,6 +6,9 @@
 namespace starling::parameter_server {
 namespace {
 
+// How far above the mean, by weight, a server is full.
+constexpr double kSlack = 0.15;
+
 using membership::MemberId;
 
 std::uint64_t Mixed(std::uint64_t a, std::uint64_t b) {
@@ -33,14 +36,14 @@ double WeightOf(const std::map<SlotId, double>& weights, const SlotId& slot) {
 }  // namespace
 
 Chains Place(const std::vector<SlotId>& slots, const std::vector<MemberId>& servers,
-             const std::map<SlotId, double>& weights, const Placement& placement) {
+             const std::map<SlotId, double>& weights, int replication) {
   Chains chains;
   if (servers.empty()) return chains;
   const std::size_t length =
-      std::min(servers.size(), static_cast<std::size_t>(std::max(1, placement.replication)));
+      std::min(servers.size(), static_cast<std::size_t>(std::max(1, replication)));
   double total = 0;
   for (const SlotId& slot : slots) total += WeightOf(weights, slot) * static_cast<double>(length);
-  const double full = (1 + placement.slack) * total / static_cast<double>(servers.size());
+  const double full = (1 + kSlack) * total / static_cast<double>(servers.size());
   std::vector<SlotId> order = slots;
   std::sort(order.begin(), order.end(),
             [](const SlotId& a, const SlotId& b) { return HashOf(a) < HashOf(b); });

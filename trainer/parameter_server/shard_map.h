@@ -4,7 +4,7 @@
 //
 // Placement is by rendezvous (Thaler and Ravishankar 1998): each slot ranks all servers by a hash
 // of both and takes the first `replication` that are not full. Who joins takes over about 1/N of
-// the bytes, from everybody; who leaves gives up only its own. Full is `slack` above the mean, by
+// the bytes, from everybody; who leaves gives up only its own. Full is 15% above the mean, by
 // weight: size and load both count.
 #pragma once
 
@@ -28,14 +28,9 @@ struct SlotId {
 // Head first.
 using Chains = std::map<SlotId, std::vector<membership::MemberId>>;
 
-struct Placement {
-  int replication = 1;
-  double slack = 0.15;
-};
-
 // `weights`: of a slot without one, 1. With fewer servers than `replication` chains are as long as
 // there are servers.
 Chains Place(const std::vector<SlotId>& slots, const std::vector<membership::MemberId>& servers,
-             const std::map<SlotId, double>& weights, const Placement& placement);
+             const std::map<SlotId, double>& weights, int replication);
 
 }  // namespace starling::parameter_server

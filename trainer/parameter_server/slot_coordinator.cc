@@ -13,64 +13,201 @@ namespace starling::parameter_server {
 namespace {
 
 namespace pb = v1alpha1;
+using membership::Participant;
+using membership::Phase;
 using membership::Role;
 using membership::Summary;
+using membership::ViewMember;
+
+constexpr absl::Duration kReplan = absl::Milliseconds(20);
 
 }  // namespace
 
 SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec)
-    : Coordinator(options.common, {kWorkerRole, kServerRole}, /*settled=*/0),
-      slot_options_([&] {
-        options.plan.sync = options.common.rules;
-        return options;
-      }()),
+    : Coordinator(options.common, {kWorkerRole, kServerRole}, /*settled=*/0, kReplan),
+      slot_options_(std::move(options)),
       spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
-      work_(options.work, spec) {}
+      work_(slot_options_.work, spec) {}
 
 SlotCoordinator::~SlotCoordinator() = default;
 
 void SlotCoordinator::OnPodsChanged() {
   const auto gone = [this](const std::string& uid) { return !detector_.FindProcess(uid); };
-  std::erase_if(heard_, [&](const auto& entry) { return gone(entry.first); });
+  std::erase_if(layouts_, [&](const auto& one) { return gone(one.first.pod_uid); });
+  std::erase_if(leaving_since_, [&](const auto& one) { return gone(one.first.pod_uid); });
   work_.Forget(gone);
-  plan_due_ = absl::InfinitePast();
 }
 
-// What the roster knows is known before anybody returns who was given up.
-void SlotCoordinator::OnTakenOver() {
-  ChooseLayout();
-  if (MakePlan()) LearnViews();
+void SlotCoordinator::Hear(const membership::Report& report, Participant& said,
+                           absl::Time /*now*/) {
+  pb::ParameterServerReport from;
+  if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server)) return;
+  work_.OnReport(report, from);
+  if (from.has_layout()) layouts_[report.id] = FromProto(from.layout());
+  if (from.broken()) said.phase = Phase::kAborted;
+  for (const pb::SlotReport& slot : from.slots()) said.groups.push_back(FromProto(slot));
 }
 
-void SlotCoordinator::Decide(absl::Time now) {
+// Whoever serves tables already says what they are; else the first worker that knows.
+void SlotCoordinator::ChooseLayout() {
+  if (layout_) return;
+  const Layout* best = nullptr;
+  std::tuple<bool, bool, std::int64_t> most;
+  for (const auto& [id, layout] : layouts_) {
+    const membership::Report* report = detector_.ReportOf(id);
+    const membership::Pod* pod = detector_.FindPod(id.pod_uid);
+    if (layout.parameters == 0 || report == nullptr || pod == nullptr) continue;
+    const std::tuple rank(report->installed.has_value(), pod->role == kServerRole, -pod->index);
+    if (best != nullptr && rank <= most) continue;
+    best = &layout;
+    most = rank;
+  }
+  if (best == nullptr) return;
+  layout_ = *best;
+  Changed();
+}
+
+std::vector<std::shared_ptr<membership::Placement>> SlotCoordinator::MakePlacements() {
   ChooseLayout();
-  if (!MakePlan()) return;
-  LearnViews();
-  // What is halted and saved stays as it is, whoever goes.
-  if (stopped_ && Halted()) return ReleaseLeaving();
-  Replan(now);
-  Work(now);
+  if (!layout_) waiting_ = "waits for a worker that has read model and data";
+  if (!layout_ || !impossible_.empty()) return {};
+  absl::StatusOr<JobTables> tables =
+      slot_options_.tables ? slot_options_.tables(*layout_) : TablesOf(*spec_, *layout_);
+  if (!tables.ok()) {
+    impossible_ = std::string(tables.status().message());
+    return {};
+  }
+  work_.Begin(tables->parameter_slots, layout_->samples);
+  ShardPlacement::Options options;
+  options.slots = tables->ids;
+  options.weights = WeightsOf(*tables);
+  options.replication = static_cast<int>(
+      std::max<std::int64_t>(1, spec_->exchange().parameter_server().replication()));
+  options.ahead_patience = slot_options_.ahead_patience;
+  options.balance = slot_options_.balance;
+  const auto placement = std::make_shared<ShardPlacement>(std::move(options));
+  placement_ = placement;
+  return {placement};
+}
+
+// A worker whose model or data are not those of the tables would push nonsense.
+void SlotCoordinator::Admit(membership::Roster& roster) {
+  roster.idle = roster.servers.most <= 0;
+  for (auto& [id, one] : roster.participants) {
+    const auto layout = layouts_.find(id);
+    const bool known = layout != layouts_.end();
+    if (one.role == Role::kServer || (known && layout->second == *layout_)) continue;
+    one.admitted = false;
+    if (!known) continue;
+    detector_.processes().at(id.pod_uid).not_admitted = absl::StrCat(
+        "its model or data differ from those that the job began with (", layout->second.parameters,
+        " parameters and ", layout->second.samples, " samples here, ", layout_->parameters, " and ",
+        layout_->samples, " there): give every worker the same files");
+  }
+}
+
+// A client that leaves finishes what it holds before it is out of the view.
+bool SlotCoordinator::Keeps(const MemberId& id, absl::Time now) {
+  const ViewMember* client = view() == nullptr ? nullptr : view()->Find(id);
+  if (client == nullptr || client->role != Role::kWorker || !work_.Holds({id, client->joined})) {
+    return false;
+  }
+  const absl::Time since = leaving_since_.emplace(id, now).first->second;
+  return now - since < slot_options_.drain_patience;
+}
+
+void SlotCoordinator::Work(absl::Time now) {
+  ShardPlacement::Ahead ahead;
+  if (Running()) ahead = placement_->ahead();
+  if (std::exchange(ahead_, std::move(ahead)) != ahead_) Changed();
+  if (view() == nullptr) return;
+  GiveWork(now);
   AskForCheckpoint(now);
-  ReleaseLeaving();
-  if (waiting_.empty()) waiting_ = plan_->waiting();
 }
 
-const View* SlotCoordinator::view() const {
-  return plan_ && plan_->newest().number != 0 ? &plan_->newest() : nullptr;
+void SlotCoordinator::GiveWork(absl::Time now) {
+  const bool enough = membership::EnoughIn(*view(), roster_);
+  LeaseSource::Standing standing;
+  standing.running = Running();
+  standing.halted = Halted();
+  standing.paused = ServersLeave() || (!enough && !Halted());
+  standing.settings = detector_.desired()->settings;
+  standing.leaving = [this](const MemberId& id) { return detector_.IsLeaving(id); };
+  if (!enough && !Halted()) {
+    waiting_ = absl::StrCat("waits for more members: ", view()->workers().size(), " workers and ",
+                            view()->servers().size(), " parameter servers are there, at least ",
+                            roster_.workers.least, " and ", roster_.servers.least, " are needed");
+  }
+  if (work_.Update(standing, now)) Changed();
+  if (work_.informed() && work_.progressed()) failed_views_ = 0;
+  FollowRecovery(now);
+}
+
+// A loss is over with the first batch that is done in a view that goes on without the lost one, or
+// when such a view runs and nobody has anything to do.
+void SlotCoordinator::FollowRecovery(absl::Time now) {
+  const std::int64_t lost = work_.repeated();
+  for (membership::Incident& incident : detector_.incidents()) {
+    if (incident.record.recovery || incident.repaired_by == 0) continue;
+    if (lost > 0) {
+      incident.record.repeated_steps = lost;
+      absl::StrAppend(&incident.record.message, "; ", lost,
+                      lost == 1 ? " batch is" : " batches are", " done again");
+    }
+    if (!work_.recovered() || incident.repaired_by > view()->number) continue;
+    incident.record.recovery = now - incident.record.time;
+  }
+}
+
+bool SlotCoordinator::SavedByAll(std::int64_t turn) const {
+  return std::ranges::all_of(view()->servers(), [&](const membership::ViewMember& server) {
+    const membership::Report* report = detector_.ReportOf(server.id);
+    return report != nullptr && report->checkpoint_turn >= turn;
+  });
+}
+
+// Everyone who holds anything was asked to go: nobody takes over what they have.
+bool SlotCoordinator::ServersLeave() const {
+  return view() != nullptr &&
+         std::ranges::all_of(view()->servers(), [this](const membership::ViewMember& server) {
+           return detector_.IsLeaving(server.id);
+         });
+}
+
+void SlotCoordinator::AskForCheckpoint(absl::Time now) {
+  if (!work_.informed()) return;
+  const bool saved = SavedByAll(rounds_.number());
+  if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
+  if (Halted() || ServersLeave()) {
+    if (halt_round_ == 0 && Running() && (!work_.Outstanding() || ServersLeave())) {
+      halt_round_ = rounds_.Ask(work_.settled(), rounds_.due());
+      Changed();
+    }
+    stopped_ = Halted() && halt_round_ != 0 && SavedByAll(halt_round_);
+    return;
+  }
+  halt_round_ = 0;
+  stopped_ = false;
+  const bool outstanding = !saved && rounds_.asked();
+  if (!Running()) return;
+  if (!rounds_.Due(CheckpointInterval(), work_.settled(), outstanding, now)) return;
+  rounds_.Ask(work_.settled(), now + CheckpointInterval());
+  Changed();
 }
 
 // What everybody is told of the tables, and what is this member's alone.
 std::string SlotCoordinator::PartFor(const MemberId* id) const {
   pb::ParameterServerDirective part;
   if (layout_) Put(*layout_, *part.mutable_layout());
-  const View* newest = view();
-  if (newest == nullptr || id == nullptr) return part.SerializeAsString();
-  for (const std::size_t slot : plan_->FetchAhead(*id)) {
-    part.add_fetch_ahead(static_cast<std::int64_t>(slot));
+  const ViewMember* member = view() == nullptr || id == nullptr ? nullptr : view()->Find(*id);
+  if (member == nullptr) return part.SerializeAsString();
+  if (member->role == Role::kWorker) {
+    work_.Fill({*id, member->joined}, part);
+  } else if (const auto ahead = ahead_.find(*id); ahead != ahead_.end()) {
+    for (const std::size_t slot : ahead->second) {
+      part.add_fetch_ahead(static_cast<std::int64_t>(slot));
+    }
   }
-  const membership::ViewMember* client = newest->Find(*id);
-  if (client == nullptr || client->role != Role::kWorker) return part.SerializeAsString();
-  work_.Fill({*id, client->joined}, part);
   return part.SerializeAsString();
 }
 
@@ -116,77 +253,6 @@ void SlotCoordinator::FillTraining(Summary& summary) const {
   *merged.mutable_checkpoint() = saved.checkpoint();
   merged.mutable_checkpoint()->set_step(saved_settled_);
   summary.training.bytes = merged.SerializeAsString();
-}
-
-void SlotCoordinator::Work(absl::Time now) {
-  if (view() == nullptr) return;
-  const bool enough = EnoughIn(*view(), census_);
-  LeaseSource::Standing standing;
-  standing.running = plan_->running();
-  standing.halted = Halted();
-  standing.paused = ServersLeave() || (!enough && !Halted());
-  standing.settings = detector_.desired()->settings;
-  standing.leaving = [this](const MemberId& id) { return detector_.IsLeaving(id); };
-  if (!enough && !Halted()) {
-    waiting_ = absl::StrCat("waits for more members: ", view()->workers().size(), " workers and ",
-                            view()->servers().size(), " parameter servers are there, at least ",
-                            census_.min_clients, " and ", census_.min_servers, " are needed");
-  }
-  if (work_.Update(standing, now)) Changed();
-  if (work_.informed() && work_.progressed()) failed_views_ = 0;
-  FollowRecovery(now);
-}
-
-// A loss is over with the first batch that is done in a view that goes on without the lost one, or
-// when such a view runs and nobody has anything to do.
-void SlotCoordinator::FollowRecovery(absl::Time now) {
-  const std::int64_t lost = work_.repeated();
-  for (membership::Incident& incident : detector_.incidents()) {
-    if (incident.record.recovery || incident.repaired_by == 0) continue;
-    if (lost > 0) {
-      incident.record.repeated_steps = lost;
-      absl::StrAppend(&incident.record.message, "; ", lost,
-                      lost == 1 ? " batch is" : " batches are", " done again");
-    }
-    if (!work_.recovered() || incident.repaired_by > view()->number) continue;
-    incident.record.recovery = now - incident.record.time;
-  }
-}
-
-bool SlotCoordinator::SavedByAll(std::int64_t turn) const {
-  return std::ranges::all_of(view()->servers(), [&](const membership::ViewMember& server) {
-    const membership::Report* report = detector_.ReportOf(server.id);
-    return report != nullptr && report->checkpoint_turn >= turn;
-  });
-}
-
-// Everyone who holds anything was asked to go: nobody takes over what they have.
-bool SlotCoordinator::ServersLeave() const {
-  return view() != nullptr &&
-         std::ranges::all_of(view()->servers(), [this](const membership::ViewMember& server) {
-           return detector_.IsLeaving(server.id);
-         });
-}
-
-void SlotCoordinator::AskForCheckpoint(absl::Time now) {
-  if (view() == nullptr || !work_.informed()) return;
-  const bool saved = SavedByAll(rounds_.number());
-  if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
-  if (Halted() || ServersLeave()) {
-    if (halt_round_ == 0 && plan_->running() && (!work_.Outstanding() || ServersLeave())) {
-      halt_round_ = rounds_.Ask(work_.settled(), rounds_.due());
-      Changed();
-    }
-    stopped_ = Halted() && halt_round_ != 0 && SavedByAll(halt_round_);
-    return;
-  }
-  halt_round_ = 0;
-  stopped_ = false;
-  const bool outstanding = !saved && rounds_.asked();
-  if (!plan_->running()) return;
-  if (!rounds_.Due(CheckpointInterval(), work_.settled(), outstanding, now)) return;
-  rounds_.Ask(work_.settled(), now + CheckpointInterval());
-  Changed();
 }
 
 }  // namespace starling::parameter_server

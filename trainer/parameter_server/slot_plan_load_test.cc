@@ -27,7 +27,7 @@ class BusyJob : public Job {
     for (absl::Duration passed; passed < time; passed += absl::Milliseconds(50)) {
       for (const MemberId& id : ids_) {
         for (std::size_t slot = 0; slot < loads.size(); ++slot) {
-          At(id).slots[slot].load = loads[slot];
+          At(id).groups[slot].load = loads[slot];
         }
       }
       views += Settle();
@@ -39,7 +39,7 @@ class BusyJob : public Job {
     std::vector<std::int64_t> burdens(ids_.size());
     for (std::size_t slot = 0; slot < loads.size(); ++slot) {
       for (std::size_t i = 0; i < ids_.size(); ++i) {
-        if (In(plan().newest().groups[slot].members, ids_[i])) burdens[i] += loads[slot];
+        if (In(newest().groups[slot].members, ids_[i])) burdens[i] += loads[slot];
       }
     }
     return burdens;
@@ -47,7 +47,7 @@ class BusyJob : public Job {
   // All slots of the first server are hot.
   std::vector<std::int64_t> HotOnes() {
     std::vector<std::int64_t> loads;
-    for (const ReplicaGroup& part : plan().newest().groups) {
+    for (const ReplicaGroup& part : newest().groups) {
       loads.push_back(In(part.members, ids_[0]) ? 50'000'000 : 1'000'000);
     }
     return loads;
@@ -61,12 +61,12 @@ class BusyJob : public Job {
 TEST(SlotPlanTest, HotSlotsMoveOneByOneFromAServerThatIsTooBusyAndThenStay) {
   BusyJob job(1, 2);
   const std::vector<std::int64_t> loads = job.HotOnes();
-  const auto before = job.plan().newest();
+  const auto before = job.newest();
   EXPECT_EQ(job.Look(absl::Seconds(4), loads), 0) << "it may pass";
   EXPECT_EQ(job.Look(absl::Seconds(2), loads), 2) << "out of one chain by way of both servers";
   int moved = 0;
   for (std::size_t slot = 0; slot < kSlots; ++slot) {
-    const ReplicaGroup& part = job.plan().newest().groups[slot];
+    const ReplicaGroup& part = job.newest().groups[slot];
     EXPECT_EQ(part.by_load, part.members != before.groups[slot].members);
     EXPECT_FALSE(part.restore);
     moved += part.by_load ? 1 : 0;
@@ -94,32 +94,32 @@ TEST(SlotPlanTest, WithoutLoadsAHotServerStaysHot) {
 TEST(SlotPlanTest, WhoKnowsOnlyTheNewestViewLeavesSlotsWhereLoadHasPutThem) {
   BusyJob job(1, 2);
   job.Look(absl::Seconds(6), job.HotOnes());
-  const View view = job.plan().newest();
+  const View view = job.newest();
   BusyJob successor(1, 2);
   successor.plan().Learn(view);
   successor.Follow();
   EXPECT_EQ(successor.Settle(), 0);
-  EXPECT_EQ(successor.plan().newest(), view);
+  EXPECT_EQ(successor.newest(), view);
   // Until a server there has gone.
   for (const ReplicaGroup& part : view.groups) {
     if (part.by_load) successor.End(part.members.back());
   }
   successor.Settle();
-  for (const ReplicaGroup& part : successor.plan().newest().groups) EXPECT_FALSE(part.by_load);
+  for (const ReplicaGroup& part : successor.newest().groups) EXPECT_FALSE(part.by_load);
 }
 
 TEST(SlotPlanTest, AMoveThatCannotBeMadeAnyMoreIsForgotten) {
   BusyJob job(1, 2);
   const std::vector<std::int64_t> loads = job.HotOnes();
   job.Look(absl::Seconds(5) - absl::Milliseconds(50), loads);
-  for (int i = 0; i < 3 && job.plan().FetchAhead(job.ids()[1]).empty(); ++i) {
+  for (int i = 0; i < 3 && job.FetchAhead(job.ids()[1]).empty(); ++i) {
     job.Pass(absl::Milliseconds(50));
     EXPECT_EQ(job.Plan(), std::nullopt);
   }
-  EXPECT_THAT(job.plan().FetchAhead(job.ids()[1]), SizeIs(1));  // one at a time
+  EXPECT_THAT(job.FetchAhead(job.ids()[1]), SizeIs(1));  // one at a time
   job.At(job.ids()[1]).leaving = true;
   job.Settle();
-  for (const ReplicaGroup& part : job.plan().newest().groups) {
+  for (const ReplicaGroup& part : job.newest().groups) {
     EXPECT_THAT(part.members, ElementsAre(job.ids()[0]));
     EXPECT_FALSE(part.by_load);
   }

@@ -84,7 +84,8 @@ TEST_P(SlotServerTest, ServersComeAndGoWhileWorkersPush) {
   const MemberId second = flock.StartServer(1, 0);
   flock.StartServer(2, 0);
   const auto in_chains = [&](const MemberId& id) {
-    for (const auto& part : flock.plan().newest().groups) {
+    const membership::View view = flock.newest();
+    for (const auto& part : view.groups) {
       if (std::find(part.members.begin(), part.members.end(), id) != part.members.end())
         return true;
     }
@@ -94,12 +95,12 @@ TEST_P(SlotServerTest, ServersComeAndGoWhileWorkersPush) {
   flock.WantServers(2);
   flock.Leave(second);
   ASSERT_TRUE(flock.Until([&] { return flock.Gone(second); })) << flock.plan().waiting();
-  EXPECT_FALSE(flock.plan().newest().Has(second));
+  EXPECT_FALSE(flock.newest().Has(second));
   ExpectExact(flock, 600);
 }
 
 bool Moved(Flock& flock) {
-  const auto& slots = flock.plan().newest().groups;
+  const auto slots = flock.newest().groups;
   return std::any_of(slots.begin(), slots.end(), [](const auto& part) { return part.by_load; });
 }
 
@@ -108,7 +109,7 @@ bool Shares(Flock& flock, Lease leases) {
   const MemberId ids[] = {flock.StartServer(0, 0), flock.StartServer(1, 0)};
   EXPECT_TRUE(flock.Until([&] { return flock.Done(20) && flock.plan().running(); }));
   std::set<std::size_t> of_first, of_second;
-  const auto& slots = flock.plan().newest().groups;
+  const auto slots = flock.newest().groups;
   for (std::size_t slot = 0; slot < slots.size(); ++slot) {
     (slots[slot].members.back() == ids[0] ? of_first : of_second).insert(slot);
   }

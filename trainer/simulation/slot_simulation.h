@@ -41,7 +41,7 @@ struct SlotOptions {
   // to it, and is replaced by others that know nothing; else from
   // a made-up coordinator, which knows everything, and orders chains as it likes.
   bool planned = false;
-  parameter_server::PlanRules plan;
+  membership::Rules plan;
   // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
   bool loads = false;
   // Planned clients give leases back, begun or not, as they do with those that a slot refused.

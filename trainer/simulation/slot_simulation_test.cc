@@ -226,7 +226,7 @@ INSTANTIATE_TEST_SUITE_P(
 
 struct PlanControl {
   const char* name;
-  std::function<void(parameter_server::PlanRules&)> drop;
+  std::function<void(membership::Rules&)> drop;
 };
 
 class WithoutAPlanRule : public testing::TestWithParam<PlanControl> {};
@@ -245,14 +245,14 @@ TEST_P(WithoutAPlanRule, SomeHistoryBreaksAnInvariant) {
   EXPECT_NE(violation, "");
 }
 
-using parameter_server::PlanRules;
+using PlanRules = membership::Rules;
 INSTANTIATE_TEST_SUITE_P(
     SlotSimulation, WithoutAPlanRule,
-    testing::Values(
-        PlanControl{"C4RosterWait", [](PlanRules& r) { r.sync.roster_wait = false; }},
-        PlanControl{"C5WaiveOnlyTheEnded", [](PlanRules& r) { r.sync.waive_ended = false; }},
-        PlanControl{"PruneOnlyTheSynced", [](PlanRules& r) { r.sync.prune_synced = false; }},
-        PlanControl{"S7RestartClients", [](PlanRules& r) { r.restart_clients = false; }}),
+    testing::Values(PlanControl{"C4RosterWait", [](PlanRules& r) { r.roster_wait = false; }},
+                    PlanControl{"C5WaiveOnlyTheEnded", [](PlanRules& r) { r.waive_ended = false; }},
+                    PlanControl{"PruneOnlyTheSynced", [](PlanRules& r) { r.prune_synced = false; }},
+                    PlanControl{"S7RestartClients",
+                                [](PlanRules& r) { r.restart_clients = false; }}),
     [](const testing::TestParamInfo<PlanControl>& control) {
       return std::string(control.param.name);
     });

@@ -91,8 +91,7 @@ void SlotWorld::TakeOver() {
   options.common.heartbeat_timeout = absl::Milliseconds(200);
   options.common.takeover_timeout = absl::Seconds(8);
   options.common.first_view_grace = absl::Milliseconds(50);
-  options.common.rules = options_.plan.sync;
-  options.plan = options_.plan;
+  options.common.rules = options_.plan;
   options.ahead_patience = absl::Milliseconds(300);
   options.balance.patience = absl::Milliseconds(10);
   options.tables = [this](const ps::Layout&) -> absl::StatusOr<ps::JobTables> {
@@ -250,10 +249,10 @@ membership::Report SlotWorld::ReportOf(const Process& process) const {
       ledger.set_slot(slot);
       ps::Put(machine->state()->ledger(), ledger);
     }
-    Put(ps::SlotReport{machine->state_id(), machine->cached(),
-                       here && machine->phase() == ps::ServerPhase::kLost,
-                       loads_.empty() ? 0 : loads_[static_cast<std::size_t>(slot)]},
-        *said.add_slots());
+    ps::Put(ps::SlotReport{machine->state_id(), machine->cached(),
+                           here && machine->phase() == ps::ServerPhase::kLost,
+                           loads_.empty() ? 0 : loads_[static_cast<std::size_t>(slot)]},
+            *said.add_slots());
     if (here && machine->phase() == ps::ServerPhase::kAborted) said.set_broken(true);
     ++slot;
   }

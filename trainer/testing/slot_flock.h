@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests: server processes as threads over real links, workers that push leases of whole
-// numbers, and a coordinator's turns under its own rules (SlotPlan, LeaseBook).
+// numbers, and a coordinator's turns under its own rules (ViewPlan, ShardPlacement, LeaseBook).
 #pragma once
 
 #include <atomic>
@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "gtest/gtest.h"
+#include "trainer/membership/view_plan.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/lease_book.h"
 #include "trainer/server/slot_server.h"
@@ -81,16 +82,20 @@ class Flock {
     std::filesystem::create_directories(folder_);
     storage_ = *storage::Open(folder_);
     snapshots_ = std::make_unique<SlotSnapshots>(*storage_, kSlots);
-    parameter_server::SlotPlan::Options plan;
+    parameter_server::ShardPlacement::Options plan;
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
       plan.slots.push_back({static_cast<std::uint32_t>(slot), {0, kRows}});
     }
-    plan.placement.replication = options.replication;
+    plan.replication = options.replication;
     plan.balance = {.by_load = options.by_load,
                     .patience = absl::Milliseconds(300),
                     .least = 10 * parameter_server::kBytesOfAMessage};
-    plan.incarnation = 1;
-    plan_ = std::make_unique<parameter_server::SlotPlan>(std::move(plan));
+    placement_ = std::make_shared<parameter_server::ShardPlacement>(std::move(plan));
+    membership::ViewPlan::Options rules;
+    rules.incarnation = 1;
+    rules.first_view_grace = absl::ZeroDuration();
+    plan_ = std::make_unique<membership::ViewPlan>(
+        rules, std::vector<std::shared_ptr<membership::Placement>>{placement_});
     wanted_servers_ = options.servers;
     for (int i = 0; i < options.workers; ++i) AddWorker(i);
   }
@@ -146,7 +151,7 @@ class Flock {
     const ServerReport report = servers_.at(id)->machine->Report();
     std::int64_t load = 0;
     for (std::size_t slot = 0; slot < report.slots.size(); ++slot) {
-      const auto& chain = plan_->newest().groups[slot].members;
+      const auto chain = newest().groups[slot].members;
       const bool serves = std::find(chain.begin(), chain.end(), id) != chain.end();
       load += serves ? report.slots[slot].load : 0;
     }
@@ -156,29 +161,28 @@ class Flock {
 
   // One turn of the coordinator.
   void Turn() {
-    parameter_server::Census census;
-    census.servers = wanted_servers_;
-    census.clients = options_.workers;
-    census.min_clients = options_.workers;
+    membership::Roster roster;
+    roster.servers.most = wanted_servers_;
+    roster.workers.most = roster.workers.least = options_.workers;
     for (auto& [id, server] : servers_) {
       if (server->dead && server->ended) continue;
       if (released_.contains(id) && server->ended) continue;
       const ServerReport report = server->machine->Report();
-      parameter_server::Participant& one = census.participants.emplace_back();
-      one = Common(id, server->index, server->transport->address());
-      one.server = true;
+      membership::Participant one = Common(id, server->index, server->transport->address());
+      one.role = membership::Role::kServer;
       one.leaving = server->leaving;
-      one.fence = report.installed ? report.installed->number : 0;
-      one.broken = report.broken;
-      one.slots = report.slots;
+      one.fence = one.installed = report.installed ? report.installed->number : 0;
+      if (report.broken) one.phase = membership::Phase::kAborted;
+      one.groups = report.slots;
+      roster.participants.emplace(id, std::move(one));
     }
     for (auto& [id, worker] : workers_) {
-      parameter_server::Participant& one = census.participants.emplace_back();
-      one = Common(id, worker->index, worker->transport->address());
-      one.fence = worker->fence;
-      one.broken = worker->broken;
+      membership::Participant one = Common(id, worker->index, worker->transport->address());
+      one.fence = one.installed = worker->fence;
+      if (worker->broken) one.phase = membership::Phase::kAborted;
+      roster.participants.emplace(id, std::move(one));
     }
-    const auto view = plan_->Plan(census, absl::Now());
+    const auto view = plan_->Next(roster, absl::Now());
     {
       const sync::MutexLock lock(mutex_);
       if (view) book_.OnView(*view);
@@ -190,10 +194,15 @@ class Flock {
       }
     }
     for (auto& [id, server] : servers_) {
-      if (plan_->Released(id) && released_.insert(id).second) server->machine->Stop();
+      const bool released = server->leaving && plan_->synced() && !newest().Has(id);
+      if (released && released_.insert(id).second) server->machine->Stop();
+      std::vector<std::size_t> ahead;
+      if (plan_->running() && newest().Has(id) && placement_->ahead().contains(id)) {
+        ahead = placement_->ahead().at(id);
+      }
       server->machine->OnDirective(
-          {plan_->newest().number == 0 ? std::nullopt : std::optional(plan_->newest()),
-           plan_->FetchAhead(id), CheckpointTurn(), 2});
+          {plan_->Newest() == nullptr ? std::nullopt : std::optional(newest()), ahead,
+           CheckpointTurn(), 2});
     }
     if (view) {
       ++views_;
@@ -230,11 +239,14 @@ class Flock {
     for (auto& [id, server] : servers_) sum += server->machine->Report().snapshots;
     return sum;
   }
-  parameter_server::SlotPlan& plan() { return *plan_; }
+  const membership::ViewPlan& plan() const { return *plan_; }
+  membership::View newest() const {
+    return plan_->Newest() == nullptr ? membership::View() : *plan_->Newest();
+  }
   int views() const { return views_; }
   bool by_load() const { return options_.by_load; }
   std::string Why() {
-    std::string why = absl::StrCat(plan_->waiting(), " view ", plan_->newest().number,
+    std::string why = absl::StrCat(plan_->waiting(), " view ", newest().number,
                                    plan_->running() ? " running" : "");
     for (auto& [id, worker] : workers_) {
       absl::StrAppend(&why, "; ", NameOf(id), worker->broken ? " broken in " : " in ",
@@ -249,7 +261,8 @@ class Flock {
         absl::StrAppend(&why, slot.state ? absl::StrCat(" ", slot.state->view) : " none");
       }
     }
-    for (const auto& chain : plan_->newest().groups) {
+    const membership::View view = newest();
+    for (const auto& chain : view.groups) {
       absl::StrAppend(&why, "; slot");
       for (const MemberId& id : chain.members) absl::StrAppend(&why, " ", NameOf(id));
     }
@@ -303,8 +316,8 @@ class Flock {
     STARLING_CHECK(opened.ok(), opened.status().ToString().c_str());
     return *std::move(opened);
   }
-  static parameter_server::Participant Common(const MemberId& id, int index, std::string address) {
-    parameter_server::Participant one;
+  static membership::Participant Common(const MemberId& id, int index, std::string address) {
+    membership::Participant one;
     one.id = id;
     one.pod = id.pod_uid;
     one.index = index;
@@ -464,7 +477,8 @@ class Flock {
   transport::InprocNetwork network_;
   std::unique_ptr<storage::BlobStore> storage_;
   std::unique_ptr<SlotSnapshots> snapshots_;
-  std::unique_ptr<parameter_server::SlotPlan> plan_;
+  std::shared_ptr<parameter_server::ShardPlacement> placement_;
+  std::unique_ptr<membership::ViewPlan> plan_;
   sync::Mutex mutex_;
   parameter_server::LeaseBook book_ ABSL_GUARDED_BY(mutex_);
   std::set<std::size_t> hot_ ABSL_GUARDED_BY(mutex_);

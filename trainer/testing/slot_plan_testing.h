@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests of SlotPlan: a job whose processes do at once what they are told.
+// For tests of ShardPlacement under ViewPlan: a job whose processes do at once what they are told.
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/membership/view_plan.h"
 #include "trainer/parameter_server/slot_plan.h"
 
 namespace starling::parameter_server::plan_testing {
+
+using membership::Participant;
+using membership::Phase;
+using membership::Role;
+using membership::Roster;
+using membership::ViewPlan;
 
 inline constexpr std::size_t kSlots = 4;
 
@@ -19,36 +27,42 @@ class Job {
  public:
   explicit Job(int replication, std::uint64_t incarnation = 1, ViewNumber newest_view = 0,
                const Balance& balance = {})
-      : plan_(OptionsOf(replication, incarnation, newest_view, balance)) {}
+      : placement_(std::make_shared<ShardPlacement>(OptionsOf(replication, balance))),
+        plan_(RulesOf(incarnation), {placement_}) {
+    plan_.OnTakenOver(newest_view);
+  }
 
   MemberId Server(int index) {
-    return Add({absl::StrCat("server-", index), 0}, index, /*server=*/true);
+    return Add({absl::StrCat("server-", index), 0}, index, Role::kServer);
   }
   MemberId Worker(int index) {
-    return Add({absl::StrCat("worker-", index), 0}, index, /*server=*/false);
+    return Add({absl::StrCat("worker-", index), 0}, index, Role::kWorker);
   }
-  Participant& At(const MemberId& id) {
-    return *std::find_if(census_.participants.begin(), census_.participants.end(),
-                         [&](const Participant& one) { return one.id == id; });
+  Participant& At(const MemberId& id) { return roster_.participants.at(id); }
+  void End(const MemberId& id) { roster_.participants.erase(id); }
+  Roster& roster() { return roster_; }
+  ViewPlan& plan() { return plan_; }
+  const View& newest() const { return *plan_.Newest(); }
+  std::vector<std::size_t> FetchAhead(const MemberId& server) const {
+    const auto found = placement_->ahead().find(server);
+    const bool runs = plan_.running() && newest().Has(server);
+    return !runs || found == placement_->ahead().end() ? std::vector<std::size_t>() : found->second;
   }
-  void End(const MemberId& id) {
-    std::erase_if(census_.participants, [&](const Participant& one) { return one.id == id; });
-  }
-  Census& census() { return census_; }
-  SlotPlan& plan() { return plan_; }
+  // Nobody needs it any more.
+  bool Released(const MemberId& id) { return plan_.synced() && !newest().Has(id); }
 
-  std::optional<View> Plan() { return plan_.Plan(census_, now_); }
+  std::optional<View> Plan() { return plan_.Next(roster_, now_); }
   void Pass(absl::Duration time) { now_ += time; }
   // Everybody installs the newest view, and every chain syncs.
   void Follow() {
-    const View& view = plan_.newest();
-    for (Participant& one : census_.participants) {
+    const View& view = newest();
+    for (auto& [id, one] : roster_.participants) {
       if (one.liveness != Liveness::kReporting) continue;
-      one.fence = view.number;
-      one.broken = false;
-      for (std::size_t slot = 0; slot < one.slots.size(); ++slot) {
-        if (!view.groups[slot].Has(one.id)) continue;
-        one.slots[slot] = {StateId{view.number, 7}, false, false};
+      one.fence = one.installed = view.number;
+      one.phase = Phase::kRun;
+      for (std::size_t slot = 0; slot < one.groups.size(); ++slot) {
+        if (!view.groups[slot].Has(id)) continue;
+        one.groups[slot] = {StateId{view.number, 7}, false, false};
       }
     }
   }
@@ -57,9 +71,9 @@ class Job {
     for (int views = 0;; ++views) {
       if (!Plan()) {
         bool fetched = false;
-        for (Participant& one : census_.participants) {
-          for (const std::size_t slot : plan_.FetchAhead(one.id)) {
-            one.slots[slot].cached = fetched = true;
+        for (auto& [id, one] : roster_.participants) {
+          for (const std::size_t slot : FetchAhead(id)) {
+            one.groups[slot].cached = fetched = true;
           }
         }
         if (!fetched || !Plan()) return views;
@@ -69,33 +83,36 @@ class Job {
   }
 
  private:
-  static SlotPlan::Options OptionsOf(int replication, std::uint64_t incarnation,
-                                     ViewNumber newest_view, const Balance& balance) {
-    SlotPlan::Options options;
+  static ShardPlacement::Options OptionsOf(int replication, const Balance& balance) {
+    ShardPlacement::Options options;
     for (std::size_t slot = 0; slot < kSlots; ++slot) {
       options.slots.push_back({static_cast<std::uint32_t>(slot), {0, 100}});
     }
-    options.placement.replication = replication;
-    options.incarnation = incarnation;
-    options.newest_view = newest_view;
+    options.replication = replication;
     options.balance = balance;
     return options;
   }
-  MemberId Add(const MemberId& id, int index, bool server) {
-    Participant one;
+  static ViewPlan::Options RulesOf(std::uint64_t incarnation) {
+    ViewPlan::Options options;
+    options.incarnation = incarnation;
+    options.first_view_grace = absl::ZeroDuration();
+    return options;
+  }
+  MemberId Add(const MemberId& id, int index, Role role) {
+    Participant& one = roster_.participants[id];
     one.id = id;
     one.pod = id.pod_uid;
     one.index = index;
-    one.server = server;
+    one.role = role;
     one.liveness = Liveness::kReporting;
-    if (server) one.slots.resize(kSlots);
-    census_.participants.push_back(one);
-    ++(server ? census_.servers : census_.clients);
+    if (role == Role::kServer) one.groups.resize(kSlots);
+    ++(role == Role::kServer ? roster_.servers : roster_.workers).most;
     return id;
   }
 
-  Census census_;
-  SlotPlan plan_;
+  Roster roster_;
+  std::shared_ptr<ShardPlacement> placement_;
+  ViewPlan plan_;
   absl::Time now_ = absl::UnixEpoch();
 };
 

@@ -1,0 +1,397 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/membership/view_plan.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace starling::membership {
+namespace {
+
+const char* NameOf(Role role) { return role == Role::kServer ? "server" : "worker"; }
+
+std::set<MemberId> IdsOf(const std::vector<ViewMember>& members) {
+  std::set<MemberId> ids;
+  for (const ViewMember& member : members) ids.insert(member.id);
+  return ids;
+}
+
+// The same members, in whatever order, with nothing known more.
+bool TellsNoMore(const ReplicaGroup& a, const ReplicaGroup& b) {
+  return std::set<MemberId>(a.members.begin(), a.members.end()) ==
+             std::set<MemberId>(b.members.begin(), b.members.end()) &&
+         a.waived == b.waived && a.restore == b.restore;
+}
+
+}  // namespace
+
+ViewPlan::ViewPlan(Options options, std::vector<std::shared_ptr<Placement>> placements)
+    : options_(options), placements_(std::move(placements)) {
+  for (const auto& placement : placements_) {
+    groups_.resize(groups_.size() + placement->groups(), GroupHistory(options_.rules));
+  }
+}
+
+void ViewPlan::Learn(const View& view) {
+  if (view.groups.size() != groups_.size()) return;  // not of this kind of job
+  views_[view.number] = view;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    groups_[i].Learn(view.groups[i]);
+    // Of views before only the members are known.
+    for (const PastView& past : view.groups[i].since) {
+      View& before = views_[past.number];
+      before.number = past.number;
+      before.groups.resize(groups_.size());
+      if (before.groups[i].epoch != 0) continue;
+      before.groups[i].epoch = past.number;
+      before.groups[i].members = past.members;
+      for (const MemberId& id : past.members) {
+        if (!before.Has(id)) before.members.push_back({id, "", 0, ""});
+      }
+    }
+  }
+}
+
+void ViewPlan::OnTakenOver(ViewNumber seen) {
+  seen_ = seen;
+  newest_unknown_ = seen > (Newest() == nullptr ? 0 : Newest()->number);
+}
+
+void ViewPlan::OnGap(absl::Duration gap) {
+  enough_since_ += gap;
+  broken_since_ += gap;
+}
+
+const View* ViewPlan::Current() const {
+  for (auto view = views_.rbegin(); view != views_.rend(); ++view) {
+    if (!view->second.at_boundary) return &view->second;
+    const bool acted = acted_.contains(view->first) || !views_.contains(view->second.from) ||
+                       SyncedByAll(view->second);
+    if (acted) return &view->second;
+  }
+  return nullptr;
+}
+
+const View* ViewPlan::Pending(const Roster& roster) const {
+  const View* current = Current();
+  if (current == nullptr) return nullptr;
+  const View& newest = *Newest();
+  if (newest.number == current->number || newest.from != current->number) return nullptr;
+  if (IncarnationOf(newest.number) == options_.incarnation ||
+      !options_.rules.incarnation_in_view_number) {
+    return &newest;
+  }
+  // Another coordinator's: whoever has not got it will refuse it, and one is enough.
+  const bool all_have_it =
+      std::all_of(current->members.begin(), current->members.end(), [&](const ViewMember& member) {
+        const Participant* one = roster.Find(member.id);
+        return one != nullptr && one->prepared == newest.number;
+      });
+  return all_have_it ? &newest : nullptr;
+}
+
+bool ViewPlan::SyncedByAll(const View& view) const {
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    if (!groups_[i].SyncedByAll(view.groups[i])) return false;
+  }
+  return true;
+}
+
+void ViewPlan::Fold(const Roster& roster) {
+  for (const auto& [id, one] : roster.participants) {
+    const std::size_t count = std::min(one.groups.size(), groups_.size());
+    for (std::size_t i = 0; i < count; ++i) {
+      if (one.groups[i].state) groups_[i].LearnState(id, *one.groups[i].state);
+    }
+    const auto view = views_.find(one.installed);
+    if (view == views_.end() || !view->second.at_boundary) continue;
+    const auto from = views_.find(view->second.from);
+    if (from != views_.end() && from->second.Has(id)) acted_.insert(view->first);
+  }
+  for (GroupHistory& group : groups_) {
+    group.Prune([&](const MemberId& id) { return roster.Ended(id); });
+  }
+  std::erase_if(views_, [this](const auto& view) {
+    return std::none_of(groups_.begin(), groups_.end(), [&](const GroupHistory& group) {
+      return group.past().contains(view.first);
+    });
+  });
+  std::erase_if(acted_, [this](ViewNumber number) { return !views_.contains(number); });
+}
+
+// C1's guard.
+ViewPlan::Trouble ViewPlan::TroubleIn(const View& view, const Roster& roster, absl::Time now) {
+  bool gone = roster.renew, broken = false, others_hold = false;
+  lost_.reset();
+  for (const ViewMember& member : view.members) {
+    const Participant* one = roster.Find(member.id);
+    if (one == nullptr || one->liveness == Liveness::kSilent) gone = true;
+    if (one == nullptr || one->liveness != Liveness::kReporting) {
+      others_hold = others_hold || (one != nullptr && one->liveness == Liveness::kUnclear);
+      continue;
+    }
+    const bool prepared = one->prepared == view.number && one->phase == Phase::kRun;
+    const bool never = one->fence < view.number && !prepared &&
+                       IncarnationOf(view.number) < options_.incarnation &&
+                       options_.rules.incarnation_in_view_number;
+    if (one->fence > view.number || never) gone = true;
+    const bool here =
+        one->installed == view.number || (view.at_boundary && one->installed == view.from);
+    if (here && one->phase == Phase::kAborted) {
+      broken = true;
+    } else if (one->phase != Phase::kDone) {
+      others_hold = true;
+    }
+    for (std::size_t i = 0; here && i < one->groups.size() && i < groups_.size(); ++i) {
+      if (one->groups[i].lost && view.groups[i].Has(member.id)) lost_ = i;
+    }
+  }
+  broken_since_ = broken ? std::min(broken_since_, now) : absl::InfiniteFuture();
+  if (gone) return Trouble::kGone;
+  if (broken && (!others_hold || now - broken_since_ >= options_.abort_wait)) {
+    return Trouble::kBroken;
+  }
+  return lost_ ? Trouble::kLost : Trouble::kNone;
+}
+
+bool ViewPlan::IsBlamed(const Roster& roster, absl::Time now) const {
+  ViewPlan trial = *this;
+  const View* current = trial.Current();
+  return current != nullptr && trial.TroubleIn(*current, roster, now) == Trouble::kBroken;
+}
+
+bool ViewPlan::AllRun(const View& view, const Roster& roster) const {
+  const auto runs = [&](const ViewMember& member) {
+    const Participant* one = roster.Reporting(member.id);
+    return one != nullptr && one->installed == view.number && one->phase == Phase::kRun;
+  };
+  if (!std::all_of(view.members.begin(), view.members.end(), runs)) return false;
+  for (std::size_t i = 0; i < groups_.size(); ++i) {
+    for (const MemberId& id : view.groups[i].members) {
+      const GroupReport* report = roster.ReportOf(id, i);
+      if (report == nullptr || !report->state || report->state->view < view.number) return false;
+    }
+  }
+  return true;
+}
+
+const Placement& ViewPlan::PlacementOf(std::size_t group) const {
+  for (const auto& placement : placements_) {
+    if (group < placement->groups()) return *placement;
+    group -= placement->groups();
+  }
+  return *placements_.back();
+}
+
+std::optional<View> ViewPlan::Next(const Roster& roster, absl::Time now) {
+  waiting_.clear();
+  unwitnessed_ = false;
+  Fold(roster);
+  const View* current = Current();
+  const Trouble trouble = current == nullptr ? Trouble::kGone : TroubleIn(*current, roster, now);
+  synced_ = current != nullptr && SyncedByAll(*current);
+  running_ = trouble == Trouble::kNone && AllRun(*current, roster);
+  blamed_ = trouble == Trouble::kBroken;
+  if (trouble == Trouble::kNone && !running_) return std::nullopt;
+  if (running_) newest_unknown_ = false;
+  std::vector<ReplicaGroup> placed = Place(roster, now);
+  if (!waiting_.empty() || (!running_ && !MayBegin(placed, roster, now))) return std::nullopt;
+  std::optional<View> view = Compose(std::move(placed), roster);
+  if (!view) return std::nullopt;
+  if (running_ && !Changes(*view, roster)) return std::nullopt;
+  if (trouble == Trouble::kLost && !MayHelp(*view)) return std::nullopt;
+  const bool planned = running_ && placements_.size() == 1 && placements_.front()->at_boundary();
+  if (planned) {
+    view->at_boundary = true;
+    view->from = current->number;
+  } else {
+    synced_ = running_ = false;
+  }
+  Publish(*view);
+  return view;
+}
+
+std::vector<ReplicaGroup> ViewPlan::Place(const Roster& roster, absl::Time now) {
+  std::vector<ReplicaGroup> placed;
+  for (const auto& placement : placements_) {
+    const Placement::Scene scene{roster,  Newest(),      Current(), Pending(roster),
+                                 groups_, placed.size(), now};
+    std::vector<ReplicaGroup> groups =
+        running_ ? placement->Plan(scene) : placement->Repair(scene, waiting_);
+    std::move(groups.begin(), groups.end(), std::back_inserter(placed));
+  }
+  return placed;
+}
+
+// There is no view, or nobody is left of a group of workers.
+bool ViewPlan::Begins(const std::vector<ReplicaGroup>& placed) const {
+  const View* current = Current();
+  if (current == nullptr) return true;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    const bool left = std::any_of(placed[i].members.begin(), placed[i].members.end(),
+                                  [&](const MemberId& id) { return current->Has(id); });
+    if (PlacementOf(i).role() == Role::kWorker && !left) return true;
+  }
+  return false;
+}
+
+std::vector<ViewPlan::Headcount> ViewPlan::CountOf(const std::vector<ReplicaGroup>& placed,
+                                                   const Roster& roster) const {
+  const auto count = [](const char* who, std::size_t there, const Roster::Wanted& wanted) {
+    return Headcount{who, static_cast<std::int64_t>(there), std::min(wanted.least, wanted.most),
+                     std::min(wanted.expected, wanted.most)};
+  };
+  std::vector<Headcount> counts;
+  std::size_t workers = roster.Staying(Role::kWorker).size();
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    if (PlacementOf(i).role() == Role::kWorker) {
+      workers = placed[i].members.size();
+    } else if (counts.empty()) {
+      counts.push_back(
+          count("parameter servers", roster.Staying(Role::kServer).size(), roster.servers));
+    }
+  }
+  counts.push_back(count("workers", workers, roster.workers));
+  return counts;
+}
+
+// C0: it is waited for enough, and then a moment for the rest.
+bool ViewPlan::MayBegin(const std::vector<ReplicaGroup>& placed, const Roster& roster,
+                        absl::Time now) {
+  if (!Begins(placed)) return true;
+  if (roster.idle) return false;
+  const std::vector<Headcount> counts = CountOf(placed, roster);
+  for (const Headcount& one : counts) {
+    if (one.there >= one.least) continue;
+    enough_since_ = absl::InfiniteFuture();
+    // Whoever returns may do so once those that it could harm do not answer for too long.
+    unwitnessed_ = Current() != nullptr && roster.returning > 0;
+    waiting_ = absl::StrCat("waits for ", one.who, ": ", one.there, " of at least ", one.least,
+                            " are there");
+    return false;
+  }
+  enough_since_ = std::min(enough_since_, now);
+  if (now - enough_since_ >= options_.first_view_grace) return true;
+  for (const Headcount& one : counts) {
+    if (one.there >= one.hoped) continue;
+    waiting_ = absl::StrCat("waits a moment for more ", one.who, ": ", one.there, " of ", one.hoped,
+                            " are there");
+    return false;
+  }
+  return true;
+}
+
+std::optional<View> ViewPlan::Compose(std::vector<ReplicaGroup> placed, const Roster& roster) {
+  View view;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    if (placed[i].members.empty()) {
+      unwitnessed_ = roster.returning > 0;
+      return std::nullopt;
+    }
+    if (!Form(i, placed[i], roster)) return std::nullopt;
+  }
+  view.groups = std::move(placed);
+  NameMembers(roster, view);
+  return view;
+}
+
+// The group with the history that its members need; false: they could not start from it yet. All
+// who can be witnesses for a group of workers are among its members already; to a chain they are
+// added.
+bool ViewPlan::Form(std::size_t group, ReplicaGroup& placed, const Roster& roster) {
+  const Placement& placement = PlacementOf(group);
+  Evidence evidence;
+  evidence.ended = [&](const MemberId& id) { return roster.Ended(id); };
+  evidence.state = [&](const MemberId& id) {
+    const GroupReport* report = roster.ReportOf(id, group);
+    return report == nullptr ? std::nullopt : report->state;
+  };
+  if (placement.role() == Role::kServer) {
+    evidence.witness = [&](const MemberId& id) { return roster.Reporting(id) != nullptr; };
+  }
+  evidence.newest_unknown = newest_unknown_;
+  const bool by_load = placed.by_load;
+  FormedGroup formed = groups_[group].Form(std::move(placed.members), evidence);
+  placed = std::move(formed.group);
+  placed.by_load = by_load;
+  if (formed.missing_witness == 0) return true;
+  unwitnessed_ = true;
+  waiting_ = MissingWitnessText(placement.Kept(group), absl::StrCat(NameOf(placement.role()), "s"),
+                                formed.missing_witness);
+  return false;
+}
+
+// All servers that are to stay or serve, then the workers: those of their group in its order, or
+// where they hold nothing, as clients, all that are to stay. Members keep the view since which they
+// have been in all; but where servers restore something all clients start over.
+void ViewPlan::NameMembers(const Roster& roster, View& view) const {
+  std::set<MemberId> servers;
+  Members workers;
+  bool restart = false;
+  for (const ReplicaGroup& group : view.groups) {
+    const bool serves = roster.Find(group.members.front())->role == Role::kServer;
+    if (serves) {
+      servers.insert(group.members.begin(), group.members.end());
+      restart = restart || (group.restore && options_.rules.restart_clients);
+    } else {
+      workers = group.members;
+    }
+  }
+  if (!servers.empty()) {
+    for (const Participant* one : roster.Staying(Role::kServer)) servers.insert(one->id);
+  }
+  if (workers.empty()) {
+    for (const Participant* one : roster.Staying(Role::kWorker)) workers.push_back(one->id);
+  }
+  const View* newest = Newest();
+  const auto name = [&](const MemberId& id) {
+    const Participant& one = *roster.Find(id);
+    const ViewMember* before = newest == nullptr ? nullptr : newest->Find(id);
+    const bool keeps = before != nullptr && !(restart && one.role == Role::kWorker);
+    view.members.push_back(
+        {id, one.address, keeps ? before->joined : ViewNumber{0}, one.pod, one.node, one.role});
+  };
+  std::for_each(servers.begin(), servers.end(), name);
+  std::for_each(workers.begin(), workers.end(), name);
+}
+
+// A prepared view that cannot take effect is none.
+bool ViewPlan::Changes(const View& view, const Roster& roster) const {
+  const View* pending = Pending(roster);
+  const View& stands = pending == nullptr ? *Current() : *pending;
+  return IdsOf(view.members) != IdsOf(stands.members) ||
+         !std::equal(
+             view.groups.begin(), view.groups.end(), stands.groups.begin(), stands.groups.end(),
+             [](const ReplicaGroup& a, const ReplicaGroup& b) { return a.members == b.members; });
+}
+
+// Whoever lacks a witness in the newest view would lack it in the same view again.
+bool ViewPlan::MayHelp(const View& view) {
+  const View& newest = *Newest();
+  const bool same = IdsOf(view.members) == IdsOf(newest.members) &&
+                    std::equal(view.groups.begin(), view.groups.end(), newest.groups.begin(),
+                               newest.groups.end(), TellsNoMore);
+  if (!same) return true;
+  unwitnessed_ = true;
+  const Placement& placement = PlacementOf(*lost_);
+  waiting_ = absl::StrCat("waits for a ", NameOf(placement.role()), " that knows ",
+                          placement.Kept(*lost_), ", or for proof that all have ended");
+  return false;
+}
+
+void ViewPlan::Publish(View& view) {
+  const ViewNumber newest = std::max(Newest() == nullptr ? 0 : Newest()->number, seen_);
+  view.number = options_.rules.incarnation_in_view_number
+                    ? MakeViewNumber(options_.incarnation, next_epoch_++)
+                    : MakeViewNumber(0, EpochOf(newest) + 1);
+  for (ViewMember& member : view.members) {
+    if (member.joined == 0) member.joined = view.number;
+  }
+  for (ReplicaGroup& group : view.groups) group.epoch = view.number;
+  enough_since_ = broken_since_ = absl::InfiniteFuture();
+  Learn(view);
+}
+
+}  // namespace starling::membership
