@@ -3,11 +3,14 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/consistency.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
+#include "trainer/kernels/span_math.h"
 #include "trainer/parameter_server/slot_plan.h"
 #include "trainer/parameter_server/update.h"
 
@@ -27,6 +30,20 @@ SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
   if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
   return {absl::Milliseconds(5), absl::Milliseconds(250)};
 }
+
+// Without eagerStaleSynchronous what is ready goes at once.
+consistency::EagerSender::Options SenderOf(const v1alpha1::TrainingJobSpec& spec) {
+  const consistency::Options options = parameter_server::ConsistencyOf(spec);
+  const auto* eager = std::get_if<consistency::EagerStaleSynchronous>(&options);
+  consistency::EagerSender::Options sender;
+  sender.bytes_per_second =
+      eager ? eager->bytes_per_second : std::numeric_limits<double>::infinity();
+  sender.priority = eager ? eager->priority : consistency::Priority::kFifo;
+  sender.seed = static_cast<std::uint64_t>(spec.seed());
+  return sender;
+}
+
+double Norm(std::span<const float> values) { return std::sqrt(kernels::SumOfSquares(values)); }
 
 const compression::Codec& CodecOf(const parameter_server::JobTables& tables) {
   const absl::StatusOr<const compression::Codec*> codec = compression::FindCodec(tables.codec);
@@ -53,7 +70,14 @@ ParameterServerExchange::ParameterServerExchange(const Parts& parts, Events even
         return static_cast<parameter_server::Clock>(step_.number) - 1;
       })
                                                    : [this] { return clock_; }),
-      send_(NewSendPolicy(parts.spec)) {
+      send_(SenderOf(parts.spec)),
+      magnitudes_(SenderOf(parts.spec).priority == consistency::Priority::kRelativeMagnitude
+                      ? std::function([this](std::size_t slot) {
+                          return std::pair(
+                              Norm(WholeSlot(slot, gradients_).values),
+                              Norm(WholeSlot(slot, parts_.workload.parameters()).values));
+                        })
+                      : [](std::size_t) { return std::pair(0.0, 1.0); }) {
   for (std::size_t slot = 0; slot < parts.tables.parameter_slots; ++slot) {
     // Rows of a sparse table lie in any slot.
     ready_at_.push_back(sparse_ != nullptr ? first_values_.size()
@@ -183,11 +207,12 @@ void ParameterServerExchange::Add(int /*group*/, int bucket) {
   const auto& buckets = parts_.workload.declaration().buckets;
   const auto made = static_cast<std::uint64_t>(buckets[static_cast<std::size_t>(bucket)].end);
   for (; next_ < ready_at_.size() && ready_at_[next_] <= made; ++next_) {
-    const Update part = WholeSlot(next_, gradients_);
-    const Update now = WholeSlot(next_, parts_.workload.parameters());
-    send_->Add(next_, part.values, now.values, compressor_.codec().MaxBytes(part.values.size()));
+    const auto [change, value] = magnitudes_(next_);
+    const std::size_t bytes =
+        compressor_.codec().MaxBytes(WholeSlot(next_, gradients_).values.size());
+    send_.OnUpdate(next_, change, value, static_cast<std::int64_t>(bytes));
   }
-  Push(send_->Take(parts_.clock.Now()));
+  Push(send_.Take(parts_.clock.Now()));
   // A link takes what its buffer holds at once, and the rest whenever it is asked; others wait for
   // their sums while this worker computes. How the view ends is heard later.
   if (pipe_.sending() || pipe_.sums_up()) (void)pipe_.Poll();
@@ -203,7 +228,7 @@ parameter_server::UpdatePtr ParameterServerExchange::Encoded(std::size_t slot) {
   return encode_(slot, gradients_, step_.scale, flight_ * ready_at_.size() + slot);
 }
 
-void ParameterServerExchange::Push(std::span<const std::uint64_t> slots) {
+void ParameterServerExchange::Push(const std::vector<std::uint64_t>& slots) {
   for (const std::uint64_t slot : slots) {
     Entry entry;
     if (finite_) entry.update = Encoded(slot);
@@ -225,10 +250,10 @@ void ParameterServerExchange::Send(std::size_t slot, Entry entry) {
 
 // Where the view has ended the budget is no matter: what is pushed now is sent in the next one.
 void ParameterServerExchange::SendTheRest() {
-  for (absl::Time now = parts_.clock.Now(), next = send_->Next(now); next < absl::InfiniteFuture();
-       now = parts_.clock.Now(), next = send_->Next(now)) {
+  for (absl::Time now = parts_.clock.Now(), next = send_.Next(now); next < absl::InfiniteFuture();
+       now = parts_.clock.Now(), next = send_.Next(now)) {
     const bool in_view = PollUntil(net::Deadline::After(next - now)).ok();
-    Push(in_view ? send_->Take(parts_.clock.Now()) : send_->TakeAll());
+    Push(in_view ? send_.Take(parts_.clock.Now()) : send_.TakeAll());
   }
 }
 
@@ -237,7 +262,7 @@ absl::StatusOr<exchange::Outcome> ParameterServerExchange::Finish(
   if (cancelled_.ok()) SendTheRest();
   finite_ = finite_ && std::ranges::all_of(statistics, [](double x) { return std::isfinite(x); });
   if (!cancelled_.ok() || !finite_) {
-    (void)send_->TakeAll();
+    (void)send_.TakeAll();
     flights_.erase(flight_);
     RETURN_IF_ERROR(cancelled_);
     return exchange::Outcome{.statistics = {statistics.begin(), statistics.end()}, .finite = false};

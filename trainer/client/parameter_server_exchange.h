@@ -9,21 +9,21 @@
 // skip it.
 //
 // What varies is chosen once, from the job file: how a part becomes an update (slot_gradient.h),
-// when it is sent (send_policy.h), the clock at which a step reads.
+// when it is sent (consistency/eager_sender.h: within a budget, or at once), the clock at which a
+// step reads.
 #pragma once
 
 #include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <utility>
 #include <vector>
 
 #include "common/clock/clock.h"
 #include "trainer/client/parameter_reader.h"
-#include "trainer/client/send_policy.h"
 #include "trainer/client/slot_gradient.h"
 #include "trainer/client/slot_pipe.h"
+#include "trainer/consistency/eager_sender.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/topology.h"
@@ -107,7 +107,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   parameter_server::Update WholeSlot(std::size_t slot, std::span<const float> values) const;
   parameter_server::UpdatePtr Encoded(std::size_t slot);
   void Send(std::size_t slot, parameter_server::Entry entry);
-  void Push(std::span<const std::uint64_t> slots);
+  void Push(const std::vector<std::uint64_t>& slots);
   void SendTheRest();
 
   const Parts parts_;
@@ -124,7 +124,9 @@ class ParameterServerExchange final : public exchange::Exchange {
   const SlotEncoder encode_;
   // The clock that a step belongs to, now.
   const std::function<parameter_server::Clock()> clock_of_step_;
-  const std::unique_ptr<SendPolicy> send_;
+  consistency::EagerSender send_;
+  // How much a slot changes, and how large it is, where the sender goes by it.
+  const std::function<std::pair<double, double>(std::size_t slot)> magnitudes_;
 
   parameter_server::Clock clock_ = 0;  // completed
   bool begun_ = false;                 // all slots have said where this client stands

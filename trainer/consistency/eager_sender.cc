@@ -2,6 +2,7 @@
 #include "trainer/consistency/eager_sender.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 namespace starling::consistency {
@@ -43,6 +44,7 @@ std::map<std::uint64_t, EagerSender::Row>::iterator EagerSender::Best() {
 }
 
 std::vector<std::uint64_t> EagerSender::Take(absl::Time now) {
+  if (std::isinf(options_.bytes_per_second)) return TakeAll();
   Refill(now);
   const double most = options_.bytes_per_second * options_.burst;
   std::vector<std::uint64_t> rows;
@@ -69,6 +71,7 @@ std::vector<std::uint64_t> EagerSender::TakeAll() {
 
 absl::Time EagerSender::Next(absl::Time now) const {
   if (pending_.empty()) return absl::InfiniteFuture();
+  if (std::isinf(options_.bytes_per_second)) return now;
   std::int64_t largest = 0;
   for (const auto& [row, pending] : pending_) largest = std::max(largest, pending.bytes);
   const double needed =

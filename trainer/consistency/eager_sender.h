@@ -22,7 +22,7 @@ namespace starling::consistency {
 class EagerSender {
  public:
   struct Options {
-    double bytes_per_second = 5e6;
+    double bytes_per_second = 5e6;  // infinite: there is no budget, and all goes at once
     // What may be saved up while there is nothing to send: the rate over any one second exceeds
     // the budget by at most this share.
     double burst = 0.04;

@@ -2,7 +2,9 @@
 #include "trainer/consistency/eager_sender.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
+#include <limits>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -96,6 +98,23 @@ TEST(EagerSender, ARandomOrderIsItsSeedsAndNotThatOfTheRows) {
   EXPECT_FALSE(std::ranges::is_sorted(order(1)));
   EXPECT_EQ(order(1), order(1));
   EXPECT_NE(order(1), order(2));
+}
+
+TEST(EagerSender, WithoutABudgetAllGoesAtOnceAndWithOneWhenItIsAskedFor) {
+  for (const double rate : {1e3, std::numeric_limits<double>::infinity()}) {
+    EagerSender sender(OptionsOf(Priority::kFifo, rate));
+    for (const std::uint64_t row : {3U, 4U, 5U}) sender.OnUpdate(row, 1, 1, 1'000'000);
+    const absl::Time now = absl::UnixEpoch();
+    if (std::isinf(rate)) {
+      EXPECT_EQ(sender.Next(now), now);
+      EXPECT_THAT(sender.Take(now), testing::ElementsAre(3, 4, 5));
+    } else {
+      EXPECT_THAT(sender.Take(now), testing::SizeIs(1));
+      EXPECT_THAT(sender.TakeAll(), testing::ElementsAre(4, 5));
+    }
+    EXPECT_EQ(sender.Next(now), absl::InfiniteFuture());
+    EXPECT_EQ(sender.bytes_sent(), 3'000'000);
+  }
 }
 
 TEST(EagerSender, OneThatIsLargerThanTheBudgetGoesAloneAndIsPaidOff) {

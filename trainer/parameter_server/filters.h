@@ -7,7 +7,7 @@
 // It stands between the client machine and the wire (RowSender), and between the wire and the
 // server's machine (RowReceiver): machines, logs, replicas and snapshots see whole messages only.
 // What either side keeps belongs to one view and is bounded. What else may be left out of a push
-// (low bits, rows of zeros) is left out where it is encoded: update.h, worker/slot_gradient.h.
+// (low bits, rows of zeros) is left out where it is encoded: update.h, client/slot_gradient.h.
 #pragma once
 
 #include <cstddef>

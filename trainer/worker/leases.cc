@@ -13,6 +13,7 @@
 #include "common/status/macros.h"
 #include "trainer/worker/result.h"
 #include "trainer/worker/validation.h"
+#include "trainer/workload/hogwild.h"
 
 namespace starling::worker {
 namespace {
@@ -43,6 +44,16 @@ parameter_server::Layout LayoutOf(workload::Workload& workload) {
           .sparse = workload.sparse() != nullptr};
 }
 
+// With update.hogwild the workload with its threads, else null.
+std::unique_ptr<workload::Workload> HogwildOf(const Context& context) {
+  constexpr int kThreads = 2;  // the schema's default, for specs that were not resolved
+  const bool sparse = context.parts.workload.sparse() != nullptr;
+  if (!sparse || !context.spec().update().has_hogwild()) return nullptr;
+  const v1alpha1::Hogwild& hogwild = context.spec().update().hogwild();
+  return std::make_unique<workload::Hogwild>(context.parts.workload,
+                                             hogwild.has_threads() ? hogwild.threads() : kThreads);
+}
+
 void Smooth(const Values& newest, std::optional<Values>& smoothed) {
   if (!smoothed) smoothed = newest;
   for (std::size_t i = 0; i < newest.size(); ++i) {
@@ -62,12 +73,14 @@ absl::StatusOr<std::unique_ptr<WorkSource>> Leases::Create(const Context& contex
 Leases::Leases(const Context& context, const parameter_server::Layout& layout,
                parameter_server::JobTables tables)
     : context_(context),
+      hogwild_(HogwildOf(context)),
+      workload_(hogwild_ ? *hogwild_ : context.parts.workload),
       tables_(std::move(tables)),
       queue_({.id = context.config.self, .layout = layout}),
       exchange_(
           {.spec = context.spec(),
            .self = context.config.self,
-           .workload = context.parts.workload,
+           .workload = workload_,
            .tables = tables_,
            .clock = context.parts.clock},
           {.done = [this](const client::ParameterServerExchange::Done& done) { OnDone(done); },
@@ -75,7 +88,7 @@ Leases::Leases(const Context& context, const parameter_server::Layout& layout,
            .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); },
            .started_over = [this] { computer_.ForgetCopy(); }}),
       computer_({.spec = context.spec(),
-                 .workload = context.parts.workload,
+                 .workload = workload_,
                  .batches = context.batches,
                  .exchange = exchange_,
                  .stopwatch = context.stopwatch}),
@@ -250,7 +263,7 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
     if (context_.declared().validation_samples > 0) {
       std::vector<double> columns(
           static_cast<std::size_t>(ValidationColumns(context_.declared().metrics.size())));
-      RETURN_IF_ERROR(ValidateShare(context_.parts.workload, 0, 1, columns));
+      RETURN_IF_ERROR(ValidateShare(workload_, 0, 1, columns));
       const Validated validated =
           AfterValidation(CourseAt(orders.settled), ValidationMeans(columns));
       record_.course = validated.course;
@@ -261,8 +274,8 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
                         (record_.ends_training && !context_.spec().validation().keep_best());
       record_.turn = orders.evaluate;
       context_.stopwatch.Enter(Activity::kExchange);
-      ASSIGN_OR_RETURN(record_, store_.Write(record_, keep ? context_.parts.workload.parameters()
-                                                           : std::span<const float>()));
+      ASSIGN_OR_RETURN(
+          record_, store_.Write(record_, keep ? workload_.parameters() : std::span<const float>()));
     }
   }
   evaluated_ = orders.evaluate;
@@ -287,7 +300,7 @@ absl::Status Leases::Conclude(const LeaseOrders& orders) {
   computer_.ForgetCopy();
   const bool keep_best = context_.spec().validation().keep_best();
   if (record_.set != 0 && (keep_best || record_.ends_training)) {
-    RETURN_IF_ERROR(store_.ReadKept(record_, context_.parts.workload.parameters()));
+    RETURN_IF_ERROR(store_.ReadKept(record_, workload_.parameters()));
   } else {
     const absl::Status fetched = FetchForGood(orders, /*at_rest=*/true);
     if (absl::IsAborted(fetched)) return absl::OkStatus();
@@ -295,11 +308,10 @@ absl::Status Leases::Conclude(const LeaseOrders& orders) {
   }
   std::vector<checkpoint::TensorView> tensors;
   for (const engine::Tensor& tensor : context_.declared().tensors) {
-    tensors.push_back(
-        checkpoint::MakeView(tensor.name, tensor.shape,
-                             std::span<const float>(context_.parts.workload.parameters())
-                                 .subspan(static_cast<std::size_t>(tensor.offset),
-                                          static_cast<std::size_t>(tensor.size))));
+    tensors.push_back(checkpoint::MakeView(tensor.name, tensor.shape,
+                                           std::span<const float>(workload_.parameters())
+                                               .subspan(static_cast<std::size_t>(tensor.offset),
+                                                        static_cast<std::size_t>(tensor.size))));
   }
   context_.stopwatch.Enter(Activity::kCheckpoint);
   ASSIGN_OR_RETURN(v1alpha1::Result result,

@@ -18,31 +18,12 @@ float MeanOf(std::size_t samples) {
   return 1 / static_cast<float>(std::max<std::size_t>(1, samples));
 }
 
-// One gradient; its buckets leave while backward makes the next ones.
-class OneGradient final : public LocalSteps {
- public:
-  explicit OneGradient(workload::Workload& workload) : workload_(workload) {}
-
-  absl::StatusOr<Sums> Compute(std::span<const std::int64_t> samples, const Prepare& prepare,
-                               workload::Client client) override {
-    ASSIGN_OR_RETURN(client.rate, prepare());
-    return workload_.Compute(samples, client);
-  }
-  std::span<float> update() override { return workload_.gradients(); }
-  float Scale(std::size_t samples) const override {
-    return workload_.declaration().changes ? 1 : MeanOf(samples);
-  }
-
- private:
-  workload::Workload& workload_;
-};
-
 // Downpour SGD (consistency/downpour.h): units of plain descent on the worker's own copy, which is
 // brought up to date every so many units; the sum of the units' mean gradients is exchanged.
 class Downpour final : public LocalSteps {
  public:
   Downpour(workload::Workload& workload, const v1alpha1::LocalSgd& local, std::int64_t batch)
-      : workload_(workload),
+      : LocalSteps(workload),
         downpour_{.fetch_every = std::max<std::int64_t>(1, local.fetch_every()),
                   .push_every = std::max<std::int64_t>(1, local.push_every())},
         unit_(static_cast<std::size_t>(batch / downpour_.push_every)) {}
@@ -79,7 +60,6 @@ class Downpour final : public LocalSteps {
   void ForgetCopy() override { units_ = 0; }
 
  private:
-  workload::Workload& workload_;
   const consistency::Downpour downpour_;
   const std::size_t unit_;  // samples
   std::int64_t units_ = 0;  // worked off since the own copy was lost
@@ -89,9 +69,19 @@ class Downpour final : public LocalSteps {
 
 }  // namespace
 
+absl::StatusOr<Sums> LocalSteps::Compute(std::span<const std::int64_t> samples,
+                                         const Prepare& prepare, workload::Client client) {
+  ASSIGN_OR_RETURN(client.rate, prepare());
+  return workload_.Compute(samples, client);
+}
+
+float LocalSteps::Scale(std::size_t samples) const {
+  return workload_.declaration().changes ? 1 : MeanOf(samples);
+}
+
 std::unique_ptr<LocalSteps> NewLocalSteps(const v1alpha1::TrainingJobSpec& spec,
                                           workload::Workload& workload, std::int64_t batch) {
-  if (!spec.update().has_local_sgd()) return std::make_unique<OneGradient>(workload);
+  if (!spec.update().has_local_sgd()) return std::make_unique<LocalSteps>(workload);
   return std::make_unique<Downpour>(workload, spec.update().local_sgd(), batch);
 }
 

@@ -15,28 +15,33 @@
 
 namespace starling::worker {
 
-// Confined to one thread.
+// One gradient of all samples, whose buckets leave while backward makes the next ones; others
+// derive from it. Confined to one thread.
 class LocalSteps {
  public:
   // Brings the workload's parameters up to date; the learning rate of the update that comes next.
   using Prepare = std::function<absl::StatusOr<double>()>;
 
+  // `workload` outlives it.
+  explicit LocalSteps(workload::Workload& workload) : workload_(workload) {}
   virtual ~LocalSteps() = default;
 
   // Works these samples off, and tells the client of every bucket of update() that is complete. The
   // first error of `prepare` or of the workload.
   virtual absl::StatusOr<workload::Sums> Compute(std::span<const std::int64_t> samples,
-                                                 const Prepare& prepare,
-                                                 workload::Client client) = 0;
+                                                 const Prepare& prepare, workload::Client client);
   // Where Compute leaves what is to be exchanged, and what it must be multiplied by to be what the
   // parameters are to change by (exchange::Step::scale).
-  virtual std::span<float> update() = 0;
-  virtual float Scale(std::size_t samples) const = 0;
+  virtual std::span<float> update() { return workload_.gradients(); }
+  virtual float Scale(std::size_t samples) const;
   // The workload's parameters were used for something else: they are no copy to go on with.
   virtual void ForgetCopy() {}
+
+ protected:
+  workload::Workload& workload_;
 };
 
-// Those of spec.update. `workload` outlives them; `batch`: the samples of a step.
+// Those of spec.update; `batch`: the samples of a step.
 std::unique_ptr<LocalSteps> NewLocalSteps(const v1alpha1::TrainingJobSpec& spec,
                                           workload::Workload& workload, std::int64_t batch);
 

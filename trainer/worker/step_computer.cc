@@ -37,13 +37,11 @@ StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   if (layout.batch > 0) layout.groups = static_cast<int>(data::GroupCount(layout.batch));
   layout.mine = parts_.exchange.Groups(layout.rank, layout.size, layout.groups);
   for (int group = layout.mine.begin; group < layout.mine.end && !request.empty; ++group) {
-    const auto part = [&](int64_t portion) {
-      return data::Share(layout.batch, portion, request.of);
-    };
     layout.positions.push_back(
         parts_.spec.reproducible()
             ? data::Group(layout.batch, group)
-            : data::Range{part(request.portions.begin).begin, part(request.portions.end - 1).end});
+            : data::Range{data::Share(layout.batch, request.portions.begin, request.of).begin,
+                          data::Share(layout.batch, request.portions.end - 1, request.of).end});
   }
   layout.columns = MetricColumns();
   if (request.validate) {
