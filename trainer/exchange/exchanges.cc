@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -18,19 +19,27 @@ namespace {
 
 bool Alone(const HostStep& step) { return step.mesh == nullptr || step.mesh->size() == 1; }
 
-// Sums in place; rank i's share of the batch is group i.
+// Sums in place; rank i's share of the batch is group i. Without an algorithm: a single worker's
+// gradients are their own sum, and it must stay alone.
 class AllReduce final : public Reduction {
  public:
-  explicit AllReduce(collectives::Algorithm algorithm) : algorithm_(algorithm) {}
+  explicit AllReduce(std::optional<collectives::Algorithm> algorithm) : algorithm_(algorithm) {}
+
+  absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
+    if (Alone(step) || algorithm_) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job's exchange is none, but its view has ", step.mesh->size(),
+        " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
+  }
 
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
-    return collectives::Allreduce(algorithm_, {*step.mesh, tag, step.deadline, workspace_},
+    return collectives::Allreduce(*algorithm_, {*step.mesh, tag, step.deadline, workspace_},
                                   bucket.range.Of(step.floats));
   }
 
  private:
-  const collectives::Algorithm algorithm_;
+  const std::optional<collectives::Algorithm> algorithm_;
   collectives::Workspace workspace_;
 };
 
@@ -139,20 +148,6 @@ class Reproducible final : public Reduction {
   collectives::Workspace workspace_;
 };
 
-// A single worker's gradients are their own sum.
-class Nothing final : public Reduction {
- public:
-  absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
-    if (Alone(step)) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the job's exchange is none, but its view has ", step.mesh->size(),
-        " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
-  }
-  absl::Status Reduce(const HostStep&, transport::Tag, const Bucket&) override {
-    return absl::OkStatus();
-  }
-};
-
 }  // namespace
 
 absl::Status ViewEnded(const absl::Status& status) {
@@ -178,7 +173,7 @@ std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>
 }
 
 std::unique_ptr<Exchange> NewNoExchange(const std::vector<std::size_t>& bucket_sizes) {
-  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<Nothing>());
+  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<AllReduce>(std::nullopt));
 }
 
 }  // namespace starling::exchange
