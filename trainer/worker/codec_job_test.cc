@@ -6,6 +6,7 @@
 
 #include "trainer/kernels/span_math.h"
 #include "trainer/testing/visit_job.h"
+#include "trainer/testing/waves.h"
 #include "trainer/testing/worker_flock.h"
 
 namespace starling::worker {
@@ -155,23 +156,7 @@ class ShrunkVisits final : public engine::Engine {
   VisitEngine inner_{kSamples};
 };
 
-// Each class has a wave of its own.
 constexpr std::int64_t kInputs = 512, kClasses = 32, kRows = 400;
-data::Datasets Waves() {
-  data::Datasets datasets;
-  for (std::int64_t i = 0; i < kRows; ++i) {
-    const std::int64_t label = i * 7 % kClasses;
-    for (std::int64_t k = 0; k < kInputs; ++k) {
-      datasets.train.features.push_back(
-          std::sin(static_cast<float>(k * (label + 1)) / 40.0F + static_cast<float>(i) * 0.01F));
-    }
-    datasets.train.labels.push_back(label);
-  }
-  datasets.train.shape = {kInputs};
-  datasets.train.classes = kClasses;
-  datasets.digest = "0123456789abcdef0123456789abcdef";
-  return datasets;
-}
 
 class EncodedServersJobTest : public ClientWorkerTest {
  protected:
@@ -196,7 +181,7 @@ class EncodedServersJobTest : public ClientWorkerTest {
   }
   // One worker, so that nobody's order matters.
   Outcome Trained(const v1alpha1::TrainingJobSpec& spec) {
-    ServerFlock flock(spec, Waves(), NewEngine, NewJobDir());
+    ServerFlock flock(spec, Waves(kInputs, kClasses, kRows), NewEngine, NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(1);
     const v1alpha1::Result result = flock.AwaitResult();
@@ -229,7 +214,7 @@ TEST_F(EncodedServersJobTest, SurviveTheHeadsOfTheirChainsAndTheirWorkers) {
   const Outcome undisturbed = Trained(spec);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
   const std::string folder = NewJobDir();
-  ServerFlock flock(spec, Waves(), NewEngine, folder);
+  ServerFlock flock(spec, Waves(kInputs, kClasses, kRows), NewEngine, folder);
   flock.AddServers(2);
   flock.AddWorkers(2);
   ASSERT_TRUE(flock.AwaitSettled(kPushes / 4));
@@ -262,7 +247,7 @@ TEST_F(EncodedServersJobTest, GoWithActivationsAndWithTrees) {
         ->set_fanout(2);
     ModelOf(spec).mutable_bulk_synchronous();
     spec.mutable_dataset()->set_global_batch_size(80);
-    ServerFlock flock(spec, Waves(), NewEngine, NewJobDir());
+    ServerFlock flock(spec, Waves(kInputs, kClasses, kRows), NewEngine, NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(2);
     EXPECT_EQ(flock.AwaitResult().steps(), 10);

@@ -6,6 +6,7 @@
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/testing/transports.h"
 #include "trainer/testing/visit_job.h"
+#include "trainer/testing/waves.h"
 
 namespace starling::worker {
 namespace {
@@ -27,23 +28,6 @@ v1alpha1::TrainingJobSpec Job(bool factored) {
   return spec;
 }
 
-// Each class has a wave of its own.
-data::Datasets Waves() {
-  data::Datasets datasets;
-  for (std::int64_t i = 0; i < kRows; ++i) {
-    const std::int64_t label = i * 7 % kClasses;
-    for (std::int64_t k = 0; k < kInputs; ++k) {
-      datasets.train.features.push_back(
-          std::sin(static_cast<float>(k * (label + 1)) / 40.0F + static_cast<float>(i) * 0.01F));
-    }
-    datasets.train.labels.push_back(label);
-  }
-  datasets.train.shape = {kInputs};
-  datasets.train.classes = kClasses;
-  datasets.digest = "0123456789abcdef0123456789abcdef";
-  return datasets;
-}
-
 class FactorsJobTest : public ClientWorkerTest {
  protected:
   struct Outcome {
@@ -53,8 +37,8 @@ class FactorsJobTest : public ClientWorkerTest {
   // One worker, so that nobody's order matters.
   Outcome Trained(const v1alpha1::TrainingJobSpec& spec, int servers = 2) {
     ServerFlock flock(
-        spec, Waves(), [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); },
-        NewJobDir());
+        spec, Waves(kInputs, kClasses, kRows),
+        [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); }, NewJobDir());
     flock.AddServers(servers);
     flock.AddWorkers(1);
     const v1alpha1::Result result = flock.AwaitResult();
@@ -90,8 +74,8 @@ TEST_F(FactorsJobTest, PortionsOfABatchAddUpAndThoseWithoutSamplesAddNothing) {
     spec.mutable_dataset()->set_global_batch_size(130);
     ModelOf(spec).mutable_bulk_synchronous();
     ServerFlock flock(
-        spec, Waves(), [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); },
-        NewJobDir());
+        spec, Waves(kInputs, kClasses, kRows),
+        [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); }, NewJobDir());
     flock.AddServers(2);
     flock.AddWorkers(4);
     const v1alpha1::Result result = flock.AwaitResult();
@@ -107,8 +91,8 @@ TEST_F(FactorsJobTest, GoDownTheChainAsTheyCameAndSurviveItsHead) {
   const Outcome whole = Trained(spec);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
   ServerFlock flock(
-      spec, Waves(), [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); },
-      NewJobDir());
+      spec, Waves(kInputs, kClasses, kRows),
+      [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); }, NewJobDir());
   flock.AddServers(2);
   flock.AddWorkers(1);
   ASSERT_TRUE(flock.AwaitSettled(kPushes / 2));
