@@ -2,6 +2,7 @@
 #include "trainer/membership/coordinator.h"
 
 #include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -72,17 +73,20 @@ void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
 void Coordinator::OnConnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
   detector_.OnConnected(pod_uid);
+  plan_due_ = absl::InfinitePast();
   Refresh(now);
 }
 
 void Coordinator::OnDisconnected(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
   returning_.erase(pod_uid);
+  plan_due_ = absl::InfinitePast();
   if (detector_.OnDisconnected(pod_uid, now)) Refresh(now);
 }
 
 void Coordinator::OnRefused(const std::string& pod_uid, absl::Time now) {
   NoticeGap(now);
+  plan_due_ = absl::InfinitePast();
   if (detector_.OnRefused(pod_uid)) Refresh(now);
 }
 
@@ -100,16 +104,19 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
     if (MayReturn(report)) {
       returning_.erase(pod_uid);
       detector_.TakeBack(pod_uid);
-      Participant& said = said_[pod_uid] = Participant();
+      Participant& said = said_[pod_uid];
+      const Participant before = std::exchange(said, Participant());
       said.id = report.id;
+      said.leaving = report.leaving;
       said.installed = report.installed ? report.installed->number : 0;
       said.prepared = report.candidate ? report.candidate->number : 0;
       said.fence = std::max(report.fence, said.installed);
       Hear(report, said, now);
       Learn(report);
       detector_.SettleDoubt(pod_uid, HoldsAnything(said));
-    } else {
-      returning_.insert(pod_uid);
+      if (!SameShape(before, said)) plan_due_ = absl::InfinitePast();
+    } else if (returning_.insert(pod_uid).second) {
+      plan_due_ = absl::InfinitePast();
     }
   }
   Refresh(now);
@@ -313,69 +320,56 @@ Roster Coordinator::MakeRoster(absl::Time now) {
 
 void Coordinator::Replan(absl::Time now) {
   NoteLosses(now);
-  Roster roster = MakeRoster(now);
-  if (now < plan_due_ && SameShape(roster, roster_)) return;
+  if (now < plan_due_) return;
   plan_due_ = now + replan_;
+  Roster roster = MakeRoster(now);
   Evict(roster, now);
   roster_ = std::move(roster);
   const std::optional<View> next = plan_->Next(roster_, now);
   NoticeUnwitnessed(now);
   if (!next) return;
   if (plan_->blamed()) ++failed_views_;
-  const auto count = [](std::size_t members, const char* what) {
-    return absl::StrCat(members, " ", what, members == 1 ? "" : "s");
-  };
   std::string deed;
   if (!next->at_boundary) {
-    deed = count(next->workers().size(), "worker");
-    if (!next->servers().empty()) {
-      absl::StrAppend(&deed, " and ", count(next->servers().size(), "parameter server"));
-    }
-    absl::StrAppend(&deed, next->members.size() == 1 ? " goes on" : " go on");
+    const auto count = [](std::size_t members, const char* what) {
+      return absl::StrCat(members, " ", what, members == 1 ? "" : "s");
+    };
+    const std::size_t servers = next->servers().size();
+    deed = absl::StrCat(count(next->workers().size(), "worker"), servers == 0 ? "" : " and ",
+                        servers == 0 ? "" : count(servers, "parameter server"),
+                        next->members.size() == 1 ? " goes on" : " go on");
   }
   detector_.NoteRepair(next->number, deed);
   OnView(*next);
   Changed();
 }
 
-// C6: the second view in a row that broke though all report.
+// C6: the second view in a row that broke though all report. Members whose links have broken blame
+// others. The most blamed goes, workers before servers, of equals the one with the higher index, if
+// the others can go on without it; after a while it may come back.
 void Coordinator::Evict(Roster& roster, absl::Time now) {
   if (failed_views_ == 0 || !plan_->IsBlamed(roster, now)) return;
-  Roster rest;
-  const auto can = [&](const MemberId& id) {
-    rest = roster;
-    rest.participants.at(id).liveness = Liveness::kSilent;
-    ViewPlan trial = *plan_;
-    const std::optional<View> without = trial.Next(rest, now);
-    return without && EnoughIn(*without, roster);
-  };
-  if (MostBlamed(roster, can, now)) roster = std::move(rest);
-}
-
-// Members of the current view whose links have broken blame others. The most blamed goes, workers
-// before servers, of equals the one with the higher index, if the others `can` go on without it;
-// after a while it may come back.
-std::optional<MemberId> Coordinator::MostBlamed(const Roster& roster,
-                                                const std::function<bool(const MemberId&)>& can,
-                                                absl::Time now) {
-  const View& view = *Current();
   std::map<MemberId, int> blame;
-  for (const ViewMember& member : view.members) {
+  for (const ViewMember& member : Current()->members) {
     const Participant* one = roster.Find(member.id);
     if (one == nullptr || one->phase != Phase::kAborted) continue;
     for (const MemberId& id : detector_.ReportOf(member.id)->unreachable) {
-      if (view.Has(id) && roster.Reporting(id) != nullptr) ++blame[id];
+      if (Current()->Has(id) && roster.Reporting(id) != nullptr) ++blame[id];
     }
   }
-  const auto rank = [&](const MemberId& id) {
-    const Participant& one = *roster.Find(id);
-    return std::tuple(blame.at(id), one.role == Role::kWorker, one.index);
+  const auto rank = [&](const auto& blamed) {
+    const Participant& one = *roster.Find(blamed.first);
+    return std::tuple(blamed.second, one.role == Role::kWorker, one.index);
   };
-  const auto worst =
-      std::max_element(blame.begin(), blame.end(),
-                       [&](const auto& a, const auto& b) { return rank(a.first) < rank(b.first); });
-  if (worst == blame.end() || !can(worst->first)) return std::nullopt;
-  const Participant& evicted = *roster.Find(worst->first);
+  const auto worst = std::max_element(
+      blame.begin(), blame.end(), [&](const auto& a, const auto& b) { return rank(a) < rank(b); });
+  if (worst == blame.end()) return;
+  Roster rest = roster;
+  Participant& evicted = rest.participants.at(worst->first);
+  evicted.liveness = Liveness::kSilent;
+  ViewPlan trial = *plan_;
+  const std::optional<View> without = trial.Next(rest, now);
+  if (!without || !EnoughIn(*without, roster)) return;
   detector_.processes().at(evicted.id.pod_uid).held_until = now + options_.blame_hold;
   Incident incident;
   incident.id = evicted.id;
@@ -386,7 +380,7 @@ std::optional<MemberId> Coordinator::MostBlamed(const Roster& roster,
                                          " other members cannot reach it; it stays out for ",
                                          absl::FormatDuration(options_.blame_hold));
   detector_.AddIncident(std::move(incident));
-  return evicted.id;
+  roster = std::move(rest);
 }
 
 // C5: if the witness rule cannot hold for long, those of earlier views who are silent count as

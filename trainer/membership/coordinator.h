@@ -25,7 +25,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -154,9 +153,6 @@ class Coordinator {
   Roster MakeRoster(absl::Time now);
   void Replan(absl::Time now);
   void Evict(Roster& roster, absl::Time now);
-  std::optional<MemberId> MostBlamed(const Roster& roster,
-                                     const std::function<bool(const MemberId&)>& can,
-                                     absl::Time now);
   void NoteLosses(absl::Time now);
   void NoticeUnwitnessed(absl::Time now);
   void ReleaseLeaving();

@@ -129,10 +129,6 @@ bool FailureDetector::Terminated(const MemberId& id) const {
   return assumed_terminated_.contains(id.pod_uid);
 }
 
-bool FailureDetector::Fresh(const Process& process, absl::Time now) const {
-  return process.connected && process.spoken && now - process.heard <= options_.heartbeat_timeout;
-}
-
 Liveness FailureDetector::LivenessOf(const MemberId& id, bool taken_over, absl::Time now) const {
   if (Terminated(id)) return Liveness::kGone;
   const Process* process = FindProcess(id.pod_uid);

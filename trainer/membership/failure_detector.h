@@ -91,7 +91,6 @@ class FailureDetector {
   // Confirmed: by a later process of its pod, by the controller, or because its pod is gone; or
   // assumed, after too long a silence.
   bool Terminated(const MemberId& id) const;
-  bool Fresh(const Process& process, absl::Time now) const;
   // `taken_over`: whoever has not been heard by now is silent.
   Liveness LivenessOf(const MemberId& id, bool taken_over, absl::Time now) const;
   const Report* ReportOf(const MemberId& id) const;

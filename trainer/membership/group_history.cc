@@ -63,26 +63,23 @@ bool GroupHistory::MayReturn(ViewNumber known,
          });
 }
 
-FormedGroup GroupHistory::Form(Members members, const Evidence& evidence) const {
-  FormedGroup formed;
-  ReplicaGroup& group = formed.group;
-  group.members = std::move(members);
+ViewNumber GroupHistory::Form(ReplicaGroup& group, const Evidence& evidence) const {
   for (const auto& [epoch, past] : past_) {
     group.since.push_back({epoch, past});
     if (!rules_.waive_ended || std::all_of(past.begin(), past.end(), evidence.ended)) {
       group.waived.push_back(epoch);
     }
   }
-  ViewNumber synced = 0;
+  ViewNumber synced = 0, missing = 0;
   while (true) {
     std::map<MemberId, SyncId> expected;
     for (const MemberId& id : group.members) {
       const std::optional<StateId> state = expected[id].state = evidence.state(id);
       if (state) synced = std::max(synced, state->view);
     }
-    formed.missing_witness = MissingWitness(group, expected, rules_);
-    if (formed.missing_witness == 0 || !evidence.witness) break;
-    const Members& past = past_.at(formed.missing_witness);
+    missing = MissingWitness(group, expected, rules_);
+    if (missing == 0 || !evidence.witness) break;
+    const Members& past = past_.at(missing);
     const auto witness = std::find_if(past.begin(), past.end(), evidence.witness);
     if (witness == past.end()) break;
     group.members.insert(group.members.begin(), *witness);
@@ -90,7 +87,7 @@ FormedGroup GroupHistory::Form(Members members, const Evidence& evidence) const 
   group.restore = synced == 0 || evidence.newest_unknown ||
                   std::any_of(group.waived.begin(), group.waived.end(),
                               [&](ViewNumber epoch) { return epoch > synced; });
-  return formed;
+  return missing;
 }
 
 std::string MissingWitnessText(absl::string_view what, absl::string_view who, ViewNumber missing) {

@@ -32,28 +32,21 @@ namespace starling::membership {
 
 using Members = std::vector<MemberId>;
 
-// What the failure detector and the newest reports say of processes, for one group.
-struct Evidence {
-  // It has ended, or counts as ended.
-  std::function<bool(const MemberId&)> ended;
-  // The state of this group that it holds.
-  std::function<std::optional<StateId>(const MemberId&)> state;
-  // It reports, and may be added to the group as a witness; empty: nobody may.
-  std::function<bool(const MemberId&)> witness{};
-  // A view was published of which nobody is left to tell: whoever can offers a checkpoint.
-  bool newest_unknown = false;
-};
-
-struct FormedGroup {
-  ReplicaGroup group;
-  // The lowest listed view for which a witness or a waiver is missing, so that the members could
-  // not start; 0: none is.
-  ViewNumber missing_witness = 0;
-};
-
 // Thread-compatible.
 class GroupHistory {
  public:
+  // What the failure detector and the newest reports say of processes, for one group.
+  struct Evidence {
+    // It has ended, or counts as ended.
+    std::function<bool(const MemberId&)> ended;
+    // The state of this group that it holds.
+    std::function<std::optional<StateId>(const MemberId&)> state;
+    // It reports, and may be added to the group as a witness; empty: nobody may.
+    std::function<bool(const MemberId&)> witness{};
+    // A view was published of which nobody is left to tell: whoever can offers a checkpoint.
+    bool newest_unknown = false;
+  };
+
   explicit GroupHistory(const Rules& rules = {}) : rules_(rules) {}
 
   // The group as some member has it installed or prepared, or as it is published now.
@@ -76,9 +69,10 @@ class GroupHistory {
   bool SyncedByAll(const ReplicaGroup& group) const {
     return SyncedByAll(group.epoch, group.members);
   }
-  // The next group of these members, with the history that they need; its epoch is not yet given.
-  // Witnesses that live are put in front where they are missing.
-  FormedGroup Form(Members members, const Evidence& evidence) const;
+  // Gives the next group, of these members, the history that they need; its epoch is not yet given.
+  // Witnesses that live are put in front where they are missing. Answers the lowest listed view for
+  // which a witness or a waiver is still missing, so that the members could not start; 0: none is.
+  ViewNumber Form(ReplicaGroup& group, const Evidence& evidence) const;
 
   // By epoch. Of a view in it, the members.
   const std::map<ViewNumber, Members>& past() const { return past_; }

@@ -36,8 +36,12 @@ class GroupHistoryTest : public testing::Test {
   void Prune() {
     history_.Prune([this](const MemberId& id) { return ended_.contains(id); });
   }
+  struct FormedGroup {
+    ReplicaGroup group;
+    ViewNumber missing_witness = 0;
+  };
   FormedGroup Form(const Members& members, bool witnesses = false, bool newest_unknown = false) {
-    Evidence evidence;
+    GroupHistory::Evidence evidence;
     evidence.ended = [this](const MemberId& id) { return ended_.contains(id); };
     evidence.state = [this](const MemberId& id) -> std::optional<StateId> {
       const auto state = states_.find(id);
@@ -47,7 +51,10 @@ class GroupHistoryTest : public testing::Test {
       evidence.witness = [this](const MemberId& id) { return reporting_.contains(id); };
     }
     evidence.newest_unknown = newest_unknown;
-    return history_.Form(members, evidence);
+    FormedGroup formed;
+    formed.group.members = members;
+    formed.missing_witness = history_.Form(formed.group, evidence);
+    return formed;
   }
   std::vector<ViewNumber> Epochs() const {
     std::vector<ViewNumber> epochs;

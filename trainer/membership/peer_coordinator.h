@@ -6,8 +6,6 @@
 #pragma once
 
 #include <memory>
-#include <set>
-#include <string>
 #include <vector>
 
 #include "absl/time/time.h"

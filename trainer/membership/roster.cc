@@ -49,29 +49,16 @@ std::vector<const Participant*> Roster::Staying(Role role) const {
   return staying;
 }
 
-bool SameShape(const Roster& a, const Roster& b) {
-  const auto wanted = [](const Roster::Wanted& one) {
-    return std::tie(one.most, one.least, one.expected);
+bool SameShape(const Participant& a, const Participant& b) {
+  const auto key = [](const Participant& one) {
+    return std::tie(one.id, one.leaving, one.fence, one.installed, one.prepared, one.phase);
   };
-  const auto all = [&](const Roster& one) {
-    return std::tuple(wanted(one.workers), wanted(one.servers), one.idle, one.renew, one.returning);
+  const auto same = [](const GroupReport& x, const GroupReport& y) {
+    return (x.state ? x.state->view : 0) == (y.state ? y.state->view : 0) && x.cached == y.cached &&
+           x.lost == y.lost;
   };
-  const auto group = [](const GroupReport& one) {
-    return std::tuple(one.state ? one.state->view : 0, one.state.has_value(), one.cached, one.lost);
-  };
-  const auto same = [&](const auto& x, const auto& y) {
-    const auto key = [](const Participant& one) {
-      return std::tie(one.id, one.role, one.liveness, one.leaving, one.admitted, one.fence,
-                      one.installed, one.prepared, one.phase);
-    };
-    return key(x.second) == key(y.second) &&
-           std::equal(x.second.groups.begin(), x.second.groups.end(), y.second.groups.begin(),
-                      y.second.groups.end(), [&](const GroupReport& p, const GroupReport& q) {
-                        return group(p) == group(q);
-                      });
-  };
-  return all(a) == all(b) && std::equal(a.participants.begin(), a.participants.end(),
-                                        b.participants.begin(), b.participants.end(), same);
+  return key(a) == key(b) &&
+         std::equal(a.groups.begin(), a.groups.end(), b.groups.begin(), b.groups.end(), same);
 }
 
 bool EnoughIn(const View& view, const Roster& roster) {

@@ -73,8 +73,9 @@ struct Roster {
   const Wanted& WantedOf(Role role) const { return role == Role::kServer ? servers : workers; }
 };
 
-// Whether the rules could tell the difference: a state that has grown makes none.
-bool SameShape(const Roster& a, const Roster& b);
+// Whether the rules could tell the difference in what a process says: a state that has grown makes
+// none.
+bool SameShape(const Participant& a, const Participant& b);
 
 // As many are in the view as must be, if as many are wanted.
 bool EnoughIn(const View& view, const Roster& roster);

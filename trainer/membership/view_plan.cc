@@ -225,62 +225,47 @@ std::vector<ReplicaGroup> ViewPlan::Place(const Roster& roster, absl::Time now) 
   return placed;
 }
 
-// There is no view, or nobody is left of a group of workers.
-bool ViewPlan::Begins(const std::vector<ReplicaGroup>& placed) const {
-  const View* current = Current();
-  if (current == nullptr) return true;
-  for (std::size_t i = 0; i < placed.size(); ++i) {
-    const bool left = std::any_of(placed[i].members.begin(), placed[i].members.end(),
-                                  [&](const MemberId& id) { return current->Has(id); });
-    if (PlacementOf(i).role() == Role::kWorker && !left) return true;
-  }
-  return false;
-}
-
-std::vector<ViewPlan::Headcount> ViewPlan::CountOf(const std::vector<ReplicaGroup>& placed,
-                                                   const Roster& roster) const {
-  const auto count = [](const char* who, std::size_t there, const Roster::Wanted& wanted) {
-    return Headcount{who, static_cast<std::int64_t>(there), std::min(wanted.least, wanted.most),
-                     std::min(wanted.expected, wanted.most)};
-  };
-  std::vector<Headcount> counts;
-  std::size_t workers = roster.Staying(Role::kWorker).size();
-  for (std::size_t i = 0; i < placed.size(); ++i) {
-    if (PlacementOf(i).role() == Role::kWorker) {
-      workers = placed[i].members.size();
-    } else if (counts.empty()) {
-      counts.push_back(
-          count("parameter servers", roster.Staying(Role::kServer).size(), roster.servers));
-    }
-  }
-  counts.push_back(count("workers", workers, roster.workers));
-  return counts;
-}
-
-// C0: it is waited for enough, and then a moment for the rest.
+// C0: where there is no view, or nobody is left of a group of workers, it is waited for enough, and
+// then a moment for the rest.
 bool ViewPlan::MayBegin(const std::vector<ReplicaGroup>& placed, const Roster& roster,
                         absl::Time now) {
-  if (!Begins(placed)) return true;
+  const View* current = Current();
+  bool begins = current == nullptr;
+  std::size_t workers = roster.Staying(Role::kWorker).size();
+  std::vector<Headcount> counts;
+  for (std::size_t i = 0; i < placed.size(); ++i) {
+    const Members& members = placed[i].members;
+    if (PlacementOf(i).role() == Role::kWorker) {
+      workers = members.size();
+      begins = begins || std::none_of(members.begin(), members.end(),
+                                      [&](const MemberId& id) { return current->Has(id); });
+    } else if (counts.empty()) {
+      counts.push_back({"parameter servers", roster.Staying(Role::kServer).size(), roster.servers});
+    }
+  }
+  if (!begins) return true;
   if (roster.idle) return false;
-  const std::vector<Headcount> counts = CountOf(placed, roster);
+  counts.push_back({"workers", workers, roster.workers});
+  const auto lacks = [this](const Headcount& one, std::int64_t of, const char* what,
+                            const char* least) {
+    of = std::min(of, one.wanted.most);
+    if (static_cast<std::int64_t>(one.there) >= of) return false;
+    waiting_ =
+        absl::StrCat("waits ", what, one.who, ": ", one.there, " of ", least, of, " are there");
+    return true;
+  };
   for (const Headcount& one : counts) {
-    if (one.there >= one.least) continue;
+    if (!lacks(one, one.wanted.least, "for ", "at least ")) continue;
     enough_since_ = absl::InfiniteFuture();
     // Whoever returns may do so once those that it could harm do not answer for too long.
-    unwitnessed_ = Current() != nullptr && roster.returning > 0;
-    waiting_ = absl::StrCat("waits for ", one.who, ": ", one.there, " of at least ", one.least,
-                            " are there");
+    unwitnessed_ = current != nullptr && roster.returning > 0;
     return false;
   }
   enough_since_ = std::min(enough_since_, now);
-  if (now - enough_since_ >= options_.first_view_grace) return true;
-  for (const Headcount& one : counts) {
-    if (one.there >= one.hoped) continue;
-    waiting_ = absl::StrCat("waits a moment for more ", one.who, ": ", one.there, " of ", one.hoped,
-                            " are there");
-    return false;
-  }
-  return true;
+  return now - enough_since_ >= options_.first_view_grace ||
+         std::none_of(counts.begin(), counts.end(), [&](const Headcount& one) {
+           return lacks(one, one.wanted.expected, "a moment for more ", "");
+         });
 }
 
 std::optional<View> ViewPlan::Compose(std::vector<ReplicaGroup> placed, const Roster& roster) {
@@ -302,7 +287,7 @@ std::optional<View> ViewPlan::Compose(std::vector<ReplicaGroup> placed, const Ro
 // added.
 bool ViewPlan::Form(std::size_t group, ReplicaGroup& placed, const Roster& roster) {
   const Placement& placement = PlacementOf(group);
-  Evidence evidence;
+  GroupHistory::Evidence evidence;
   evidence.ended = [&](const MemberId& id) { return roster.Ended(id); };
   evidence.state = [&](const MemberId& id) {
     const GroupReport* report = roster.ReportOf(id, group);
@@ -312,14 +297,11 @@ bool ViewPlan::Form(std::size_t group, ReplicaGroup& placed, const Roster& roste
     evidence.witness = [&](const MemberId& id) { return roster.Reporting(id) != nullptr; };
   }
   evidence.newest_unknown = newest_unknown_;
-  const bool by_load = placed.by_load;
-  FormedGroup formed = groups_[group].Form(std::move(placed.members), evidence);
-  placed = std::move(formed.group);
-  placed.by_load = by_load;
-  if (formed.missing_witness == 0) return true;
+  const ViewNumber missing = groups_[group].Form(placed, evidence);
+  if (missing == 0) return true;
   unwitnessed_ = true;
   waiting_ = MissingWitnessText(placement.Kept(group), absl::StrCat(NameOf(placement.role()), "s"),
-                                formed.missing_witness);
+                                missing);
   return false;
 }
 

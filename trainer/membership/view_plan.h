@@ -18,7 +18,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -82,12 +81,10 @@ class ViewPlan {
 
  private:
   enum class Trouble { kNone, kBroken, kLost, kGone };
-  // How many of a role are there, must be, and may be hoped for.
   struct Headcount {
     const char* who;
-    std::int64_t there;
-    std::int64_t least;
-    std::int64_t hoped;
+    std::size_t there;
+    const Roster::Wanted& wanted;
   };
 
   void Fold(const Roster& roster);
@@ -96,9 +93,6 @@ class ViewPlan {
   bool AllRun(const View& view, const Roster& roster) const;
   const Placement& PlacementOf(std::size_t group) const;
   std::vector<ReplicaGroup> Place(const Roster& roster, absl::Time now);
-  bool Begins(const std::vector<ReplicaGroup>& placed) const;
-  std::vector<Headcount> CountOf(const std::vector<ReplicaGroup>& placed,
-                                 const Roster& roster) const;
   bool MayBegin(const std::vector<ReplicaGroup>& placed, const Roster& roster, absl::Time now);
   std::optional<View> Compose(std::vector<ReplicaGroup> placed, const Roster& roster);
   bool Form(std::size_t group, ReplicaGroup& placed, const Roster& roster);

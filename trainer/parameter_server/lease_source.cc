@@ -41,6 +41,10 @@ void LeaseSource::OnView(const View& view) {
   view_ = view;
   book_->OnView(view);
   progressed_ = false;
+  // Who is in no view any more has nothing to say; what is new may be of a view that comes.
+  std::erase_if(heard_, [&](const auto& one) {
+    return !one.second.fresh && !HasClient(view, one.second.self);
+  });
 }
 
 void LeaseSource::OnReport(const membership::Report& report,
@@ -66,10 +70,6 @@ void LeaseSource::OnReport(const membership::Report& report,
   }
   made_ = std::max(made_, said.evaluation().turn());
   if (said.evaluation().ends_training() && !std::exchange(ended_, true)) changed_ = true;
-}
-
-void LeaseSource::Forget(const std::function<bool(const std::string& pod_uid)>& gone) {
-  std::erase_if(heard_, [&](const auto& entry) { return gone(entry.first); });
 }
 
 bool LeaseSource::Update(const Standing& standing, absl::Time now) {
@@ -102,10 +102,14 @@ void LeaseSource::Learn(const Standing& standing, absl::Time now) {
   if (done > done_count_ && standing.running) progressed_ = true;
   if (done != done_count_ || outstanding != book_->outstanding()) changed_ = true;
   done_count_ = done;
-  const bool was_informed = std::exchange(informed_, book_->Informed());
+  informed_ = book_->Informed();
   if (!informed_) return;
   settled_ = work_.BatchesBelow(book_->FirstOpen());
-  if (!was_informed) NoteRepeated();
+  if (const std::int64_t before = std::exchange(before_restore_, -1); before >= 0) {
+    // The ledgers say what a restore has cost.
+    const std::int64_t leases = before - static_cast<std::int64_t>(done);
+    repeated_ = std::max<std::int64_t>(0, (leases + work_.portions - 1) / work_.portions);
+  }
   if (settled_ == told_settled_ || (now < settled_due_ && !AllDone())) return;
   told_settled_ = settled_;
   settled_due_ = now + kTellSettled;
@@ -125,22 +129,9 @@ void LeaseSource::Take(const Heard& heard, absl::Time now) {
   CountPace(heard.self, now);
 }
 
-// After a restore the ledgers say what it cost.
-void LeaseSource::NoteRepeated() {
-  const std::int64_t before = std::exchange(before_restore_, -1);
-  if (before < 0) return;
-  const std::int64_t leases = before - static_cast<std::int64_t>(book_->done());
-  repeated_ = std::max<std::int64_t>(0, (leases + work_.portions - 1) / work_.portions);
-}
-
 void LeaseSource::CountPace(const Client& client, absl::Time now) {
-  Pace& pace = paces_[client];
   const std::int64_t finished = book_->FinishedBy(client);
-  if (pace.since == absl::InfinitePast()) {
-    pace.since = now;
-    pace.counted = finished;
-    return;
-  }
+  Pace& pace = paces_.try_emplace(client, Pace{finished, now}).first->second;
   const absl::Duration window = now - pace.since;
   if (window < kPaceWindow) return;
   const double lately =

@@ -60,8 +60,6 @@ class LeaseSource {
   void OnView(const View& view);
   // What a member has said last; acted on by the next Update().
   void OnReport(const membership::Report& report, const v1alpha1::ParameterServerReport& said);
-  // Of pods for which this holds nothing is remembered.
-  void Forget(const std::function<bool(const std::string& pod_uid)>& gone);
   // After every event. Answers whether directives may have changed.
   bool Update(const Standing& standing, absl::Time now);
 
@@ -96,13 +94,12 @@ class LeaseSource {
   // How fast a client works.
   struct Pace {
     std::int64_t counted = 0;
-    absl::Time since = absl::InfinitePast();
+    absl::Time since;
     double per_second = 0;
   };
 
   void Learn(const Standing& standing, absl::Time now);
   void Take(const Heard& heard, absl::Time now);
-  void NoteRepeated();
   void CountPace(const Client& client, absl::Time now);
   void UpdateWork(const membership::Settings& settings);
   void Judge(const Standing& standing, absl::Time now);

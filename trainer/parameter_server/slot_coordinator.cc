@@ -14,17 +14,14 @@ namespace {
 
 namespace pb = v1alpha1;
 using membership::Participant;
-using membership::Phase;
 using membership::Role;
-using membership::Summary;
 using membership::ViewMember;
-
-constexpr absl::Duration kReplan = absl::Milliseconds(20);
 
 }  // namespace
 
 SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec)
-    : Coordinator(options.common, {kWorkerRole, kServerRole}, /*settled=*/0, kReplan),
+    : Coordinator(options.common, {kWorkerRole, kServerRole}, /*settled=*/0,
+                  /*replan=*/absl::Milliseconds(20)),
       slot_options_(std::move(options)),
       spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
       work_(slot_options_.work, spec) {}
@@ -35,7 +32,6 @@ void SlotCoordinator::OnPodsChanged() {
   const auto gone = [this](const std::string& uid) { return !detector_.FindProcess(uid); };
   std::erase_if(layouts_, [&](const auto& one) { return gone(one.first.pod_uid); });
   std::erase_if(leaving_since_, [&](const auto& one) { return gone(one.first.pod_uid); });
-  work_.Forget(gone);
 }
 
 void SlotCoordinator::Hear(const membership::Report& report, Participant& said,
@@ -44,7 +40,7 @@ void SlotCoordinator::Hear(const membership::Report& report, Participant& said,
   if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server)) return;
   work_.OnReport(report, from);
   if (from.has_layout()) layouts_[report.id] = FromProto(from.layout());
-  if (from.broken()) said.phase = Phase::kAborted;
+  if (from.broken()) said.phase = membership::Phase::kAborted;
   for (const pb::SlotReport& slot : from.slots()) said.groups.push_back(FromProto(slot));
 }
 
@@ -213,7 +209,7 @@ std::string SlotCoordinator::PartFor(const MemberId* id) const {
 
 // Workers speak for training: one that has a result or a failure before all others, then the first
 // of the view. Of checkpoints the servers know.
-void SlotCoordinator::FillTraining(Summary& summary) const {
+void SlotCoordinator::FillTraining(membership::Summary& summary) const {
   summary.training = training_;
   summary.settled_step = work_.informed() || work_.settled() > 0 ? work_.settled() : -1;
   const View* newest = view();

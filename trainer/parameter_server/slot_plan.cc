@@ -80,7 +80,10 @@ std::vector<ReplicaGroup> ShardPlacement::Plan(const Scene& scene) {
     move_.reset();
   }
   std::vector<Chain> chains = Targets(scene, servers);
-  if (IsSettled(scene, chains)) {
+  const auto group = scene.newest->groups.begin() + static_cast<std::ptrdiff_t>(scene.first);
+  if (std::equal(
+          chains.begin(), chains.end(), group,
+          [](const Chain& chain, const ReplicaGroup& now) { return chain == now.members; })) {
     Relieve(scene, servers);
     if (move_) chains = Targets(scene, servers);
   } else {
@@ -99,13 +102,6 @@ std::vector<ReplicaGroup> ShardPlacement::Plan(const Scene& scene) {
                          : ChainFor(scene, slot, chains[slot], /*move=*/true);
   }
   return GroupsOf(scene, servers, std::move(chains));
-}
-
-bool ShardPlacement::IsSettled(const Scene& scene, const std::vector<Chain>& targets) const {
-  for (std::size_t slot = 0; slot < targets.size(); ++slot) {
-    if (targets[slot] != scene.newest->groups[scene.first + slot].members) return false;
-  }
-  return true;
 }
 
 std::vector<ReplicaGroup> ShardPlacement::GroupsOf(const Scene& scene, const Chain& servers,

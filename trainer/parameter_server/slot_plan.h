@@ -12,7 +12,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -73,7 +72,6 @@ class ShardPlacement final : public membership::Placement {
   std::size_t ChainLength(std::size_t servers) const;
   Chain PlacedByLoad(const Scene& scene, std::size_t slot, const Chain& servers) const;
   std::vector<Chain> Targets(const Scene& scene, const Chain& servers) const;
-  bool IsSettled(const Scene& scene, const std::vector<Chain>& targets) const;
   void Relieve(const Scene& scene, const Chain& servers);
   Chain ChainFor(const Scene& scene, std::size_t slot, const Chain& target, bool move) const;
   std::vector<ReplicaGroup> GroupsOf(const Scene& scene, const Chain& servers,
