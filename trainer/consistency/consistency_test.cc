@@ -451,6 +451,29 @@ TEST(Consistency, APushThatWasHereBeforeStillEndsItsClock) {
   EXPECT_FALSE(bounded->MayRead(C(1), 1));
 }
 
+TEST(Consistency, OnlyTheLastPushOfAClockEndsIt) {
+  auto model = MakeConsistency(StaleSynchronous{0});
+  model->OnView({C(1), C(2)});
+  Contribution first = Push(C(1), 0);
+  first.completes = false;
+  EXPECT_EQ(model->OnPush(first).ready.size(), 1u) << "applied all the same";
+  EXPECT_EQ(model->clocks().Of(C(1)), 0);
+  model->OnPush(Push(C(1), 0));
+  EXPECT_EQ(model->clocks().Of(C(1)), 1);
+}
+
+TEST(Consistency, WhatWasHeldIsReplacedByWhatIsLoaded) {
+  auto model = MakeConsistency(SoftSync{1});
+  bytes::Writer fresh;
+  model->Save(fresh);
+  model->OnView({C(1), C(2)});
+  model->OnPush(Push(C(1), 0));
+  ASSERT_EQ(model->held().size(), 1u);
+  bytes::Reader in(fresh.bytes());
+  model->Load(in);
+  EXPECT_TRUE(model->held().empty());
+}
+
 TEST(Staleness, ItsMeanIsOverWhatWasCounted) {
   Staleness staleness;
   EXPECT_EQ(staleness.Mean(), 0) << "of nothing";
@@ -484,6 +507,12 @@ TEST(BackupWorkers, TheFirstNCountAndTheLateAreRefusedByTheirStep) {
   EXPECT_FALSE(late.accepted);
   EXPECT_EQ(model->StartOf(C(3)), 1);
   EXPECT_TRUE(model->OnPush(Push(C(3), 1)).accepted);
+}
+
+TEST(BackupWorkers, WhichPushIsLateIsAskedOfEach) {
+  const std::vector<Contribution> parts = {Push(C(1), 0), Push(C(2), 0)};
+  EXPECT_FALSE(MakeConsistency(BackupWorkers{1})->Combines(parts));
+  EXPECT_TRUE(MakeConsistency(SoftSync{1})->Combines(parts));
 }
 
 TEST(BackupWorkers, ADeathMidStepDoesNotStallIt) {
