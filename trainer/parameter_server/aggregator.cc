@@ -78,7 +78,6 @@ void Aggregator::OnView(const Client& self, const std::vector<MemberId>& group,
 }
 
 bool Aggregator::Complete(const Parts& parts) const {
-  if (parts.empty()) return false;
   return std::all_of(expected_.begin(), expected_.end(), [&](const MemberId& member) {
     return std::any_of(parts.begin(), parts.end(),
                        [&](const auto& part) { return part.first.id == member; });

@@ -284,6 +284,126 @@ TEST(AggregateTest, AHeadAnswersEveryOwnerOrTellsEachToPushByItself) {
   EXPECT_THAT(Read(*head.state()), ElementsAre(2, 0));
 }
 
+// What cannot be summed up, and what is at the edge. ----------------------------------------------
+
+TEST(AggregateTest, ASumCoversTheRowsOfAllItsParts) {
+  const auto part = [](int client, std::uint64_t first, std::uint64_t rows, const Floats& values) {
+    Entry entry = Gradient(client, 1, values);
+    entry.update = Encode(Range(first, rows, values));
+    return entry;
+  };
+  // Two numbers a row; one part holds none.
+  const Entry whole =
+      Whole({part(1, 5, 2, {1, 2, 3, 4}), part(2, 3, 3, {1, 1, 1, 1, 10, 10}), part(3, 0, 0, {})},
+            {.sum = true});
+  const absl::StatusOr<DecodedUpdate> sum = Decode(whole.update, 2);
+  ASSERT_TRUE(sum.ok());
+  EXPECT_EQ(sum->update.first, 3u);
+  EXPECT_EQ(sum->update.rows, 4u);
+  EXPECT_THAT(ValuesOf(whole), ElementsAre(1, 1, 1, 1, 11, 12, 3, 4));
+  const Entry nothing = Whole({part(1, 5, 0, {}), part(2, 7, 0, {})}, {.sum = true});
+  EXPECT_EQ(nothing.update->first, 5u);
+  EXPECT_EQ(nothing.update->rows, 0u);
+}
+
+TEST(AggregateTest, WhatIsNoRangeOrOfAnotherWidthIsNotAddedUp) {
+  const Entry good = Gradient(1, 1, {1, 2});
+  Entry none = good, rows = good, damaged = good, narrow = good;
+  none.update = nullptr;
+  rows.update = Encode(slot_testing::Rows({1, 2}, {1, 2}));
+  EncodedUpdate absurd = *good.update;
+  absurd.values = 7;
+  damaged.update = std::make_shared<const EncodedUpdate>(absurd);
+  narrow.update = Encode(Range(0, 2, {1, 2, 3, 4}));
+  for (Entry* bad : {&none, &rows, &damaged}) {
+    bad->client = C(2);
+    EXPECT_FALSE(Aggregate(C(1), {{C(1), good}, {C(2), *bad}}, {}));
+  }
+  // The last one says how wide rows are: four values do not fit into two rows of one.
+  narrow.client = C(0);
+  EXPECT_FALSE(Aggregate(C(1), {{C(0), narrow}, {C(1), good}}, {}));
+}
+
+TEST(AggregateTest, AMeanIsByWeightAlsoOfSmallOnesAndOfNone) {
+  const auto mean = [](double weight) {
+    return ValuesOf(Whole({Gradient(1, 1, {2, 0}, weight), Gradient(2, 1, {4, 0}, weight)}, {}));
+  };
+  EXPECT_THAT(mean(0.25), ElementsAre(3, 0));
+  EXPECT_THAT(mean(0), ElementsAre(0, 0)) << "no samples: nothing to be changed";
+}
+
+TEST(AggregateTest, ASinglePartIsPassedOnAsItCame) {
+  const Entry only = Gradient(2, 1, {1, 2});
+  const std::optional<Entry> whole = Aggregate(C(1), {{C(2), only}}, {});
+  ASSERT_TRUE(whole);
+  EXPECT_EQ(whole->update, only.update);
+  EXPECT_EQ(whole->kind, EntryKind::kAggregate);
+  EXPECT_EQ(whole->client, C(1));
+}
+
+TEST(AggregatorTest, AnothersPushThatWasAloneStaysItsOwners) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  aggregator.Add(0, Gradient(2, 1, {1}));
+  const std::vector<Gathered> gathered = aggregator.Flush();
+  ASSERT_THAT(gathered, SizeIs(1));
+  EXPECT_EQ(gathered[0].entry.kind, EntryKind::kAggregate);
+  EXPECT_EQ(gathered[0].entry.parts.at(0).client, C(2));
+}
+
+TEST(AggregatorTest, PartsThatDoNotAddUpGoEachByItself) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  Entry rows = Gradient(2, 1, {1});
+  rows.update = Encode(slot_testing::Rows({1}, {1}));
+  const Entry range = Gradient(1, 1, {1});
+  aggregator.Add(0, range);
+  const std::vector<Gathered> gathered = aggregator.Add(0, rows);
+  ASSERT_THAT(gathered, SizeIs(2));
+  for (const std::size_t i : {0, 1}) {
+    const Entry& entry = gathered[i].entry;
+    EXPECT_EQ(gathered[i].slot, 0u);
+    EXPECT_EQ(entry.kind, EntryKind::kAggregate);
+    EXPECT_EQ(entry.client, C(1));
+    ASSERT_THAT(entry.parts, SizeIs(1));
+    EXPECT_EQ(entry.parts[0].client, C(static_cast<int>(i) + 1));
+    EXPECT_EQ(entry.update, i == 0 ? range.update : rows.update);
+  }
+}
+
+TEST(AggregatorTest, OnlyWhereTheModelWantsItClocksMustBeTheSame) {
+  for (const bool one_clock : {true, false}) {
+    for (const Clock clock : {0, 1}) {
+      Aggregator aggregator = Of({1, 2}, {.sum = true, .one_clock = one_clock});
+      aggregator.Add(0, Gradient(1, 1, {1}));
+      Entry other = Gradient(2, 1, {1});
+      other.clock = clock;
+      const std::vector<Gathered> gathered = aggregator.Add(0, other);
+      ASSERT_THAT(gathered, SizeIs(1));
+      EXPECT_EQ(gathered[0].entry.parts.size() == 2, clock == 0 || !one_clock);
+    }
+  }
+}
+
+TEST(AggregatorTest, WhoPushesAgainIsWaitedForAgain) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  aggregator.Leave(C(2).id, false);
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 1, {1})), SizeIs(1));
+  aggregator.Add(0, Gradient(2, 1, {1}));
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 2, {1})), SizeIs(1));
+  EXPECT_THAT(aggregator.Add(0, Gradient(1, 3, {1})), IsEmpty());
+}
+
+TEST(AggregatorTest, WhatIsGatheredHasAnotherNameEachTime) {
+  Aggregator aggregator = Of({1, 2}, {.sum = true});
+  aggregator.Add(0, Gradient(1, 1, {1}));
+  const std::uint64_t first = aggregator.gathering();
+  aggregator.Flush();
+  aggregator.Add(0, Gradient(1, 2, {1}));
+  EXPECT_NE(aggregator.gathering(), first);
+  for (const std::size_t slot : {1, 2}) {
+    EXPECT_THAT(aggregator.Add(slot, Gradient(1, 1, {1})), IsEmpty()) << "there is one slot";
+  }
+}
+
 // The clients of a group.
 
 SlotClient ClientIn(const std::vector<int>& group, int self) {

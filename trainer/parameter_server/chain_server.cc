@@ -40,7 +40,6 @@ Sends ChainServer::OnView(const SlotView& view, const ReadableSnapshot& snapshot
   if (view.group.epoch <= fence_) return sends;
   fence_ = view.group.epoch;
   sync_messages_.clear();
-  decision_ = {};
   wants_checkpoint_.reset();
   copies_.clear();
   copiers_waiting_.clear();
@@ -357,12 +356,9 @@ void ChainServer::OrderWhole(const Entry& aggregate, Sends& sends) {
 // What came before an earlier one that is in now.
 void ChainServer::OrderWaiting(const Client& client, Sends& sends) {
   std::map<Sequence, Entry>& waiting = gaps_[client];
-  while (!waiting.empty()) {
-    const Standing standing = state_->StandingOf(client, waiting.begin()->first);
-    if (standing == Standing::kGap) break;
-    const Entry next = waiting.begin()->second;
-    waiting.erase(waiting.begin());
-    if (standing == Standing::kNext) Order(next, sends);
+  while (!waiting.empty() &&
+         state_->StandingOf(client, waiting.begin()->first) == Standing::kNext) {
+    Order(waiting.extract(waiting.begin()).mapped(), sends);
   }
 }
 

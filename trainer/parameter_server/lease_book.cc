@@ -20,7 +20,7 @@ void LeaseBook::OnView(const View& view) {
 
 // A lease is done when every slot has it.
 void LeaseBook::OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& ledger) {
-  if (slot >= ledgers_.size() || view < since_ || view < ledgers_[slot].view) return;
+  if (slot >= ledgers_.size() || view < ledgers_[slot].view) return;
   ledgers_[slot] = {view, ledger};
   if (!Informed()) return;
   for (const auto& [first, end] : ledger.intervals()) {

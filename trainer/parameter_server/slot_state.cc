@@ -194,9 +194,7 @@ Outcome SlotState::AppendPush(const Entry& entry, DecodedUpdate update) {
 }
 
 Outcome SlotState::Assign(const Entry& entry, const Update& update) {
-  if (options_.rules.lease_dedupe && entry.lease != 0 && ledger_.Has(entry.lease)) {
-    return Outcome::kSkipped;
-  }
+  if (options_.rules.lease_dedupe && ledger_.Has(entry.lease)) return Outcome::kSkipped;
   const std::int64_t next = model_->version() + 1;
   shard_->Assign({options_.table->learning_rate(next), next}, update);
   if (entry.lease != 0) ledger_.Add(entry.lease);

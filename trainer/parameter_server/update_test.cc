@@ -164,6 +164,112 @@ TEST(Update, HeadsThatWereDamagedAreRefusedOrApplied) {
   }
 }
 
+// Heads that no Encode makes.
+absl::Status StatusOf(const EncodedUpdate& update) {
+  return Decode(std::make_shared<const EncodedUpdate>(update), 1).status();
+}
+void ExpectMalformed(const EncodedUpdate& update, const std::string& why) {
+  const absl::Status status = StatusOf(update);
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(why));
+}
+
+TEST(Update, CountsAndKindsThatCannotBeAreRefusedBeforeTheyAreUsed) {
+  const EncodedUpdate good = *Encode(Range(0, 1, {1}));
+  ASSERT_TRUE(StatusOf(good).ok());
+  for (const int kind : {0, 5, 255}) {
+    EncodedUpdate bad = good;
+    bad.kind = static_cast<UpdateKind>(kind);
+    ExpectMalformed(bad, "its kind is unknown");
+  }
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 40, kEnd = ~std::uint64_t{0};
+  EncodedUpdate rows = good, values = good, end = good;
+  rows.rows = kMost;
+  EXPECT_TRUE(StatusOf(rows).ok()) << "what a slot has is its own to say";
+  rows.rows = kMost + 1;
+  ExpectMalformed(rows, "a count is absurd");
+  values.values = kMost;
+  ExpectMalformed(values, "do not fit its size");
+  values.values = kMost + 1;
+  ExpectMalformed(values, "a count is absurd");
+  end.first = kEnd - 1;
+  EXPECT_TRUE(StatusOf(end).ok());
+  end.first = kEnd;
+  ExpectMalformed(end, "its rows end behind the last");
+}
+
+TEST(Update, PairsAreKeysLengthsAndTextsThatFit) {
+  const auto pairs = [](const Keys& keys, const std::string& text) {
+    EncodedUpdate update = *Encode({UpdateKind::kPairs, 0, 0, 0, keys, {}, text});
+    return update;
+  };
+  EXPECT_TRUE(StatusOf(pairs({7, 2, 8, 0, 9, 1}, "abc")).ok());
+  EXPECT_TRUE(StatusOf(pairs({}, "")).ok());
+  EXPECT_TRUE(StatusOf(pairs({7, 3}, "abc")).ok());
+  const std::string why = "its pairs do not fit";
+  ExpectMalformed(pairs({}, "a"), why);
+  ExpectMalformed(pairs({7}, ""), why);
+  ExpectMalformed(pairs({7, 2, 8}, "ab"), why);
+  ExpectMalformed(pairs({7, 2}, "abc"), why);
+  ExpectMalformed(pairs({7, 4}, "abc"), why);
+  // Together the lengths are those of the text, but not one by one.
+  ExpectMalformed(pairs({7, ~std::uint64_t{0}, 8, 4}, "abc"), why);
+  EncodedUpdate with_values = pairs({7, 3}, "abc");
+  with_values.values = 1;
+  ExpectMalformed(with_values, why);
+}
+
+TEST(Update, BitsAreOfRowsOnlyAndOfNoMoreThanThereAre) {
+  const Keys ten = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10}, eight = {1, 2, 3, 4, 5, 6, 7, 8};
+  const auto told = [](const Keys& keys, const std::string& bits, const Floats& values) {
+    EncodedUpdate update = *Encode(Rows(keys, values));
+    update.told = bits;
+    return update;
+  };
+  EXPECT_THAT(
+      ValuesIn(std::make_shared<const EncodedUpdate>(told(ten, std::string("\0\2", 2), {5}))),
+      ::testing::ElementsAre(0, 0, 0, 0, 0, 0, 0, 0, 0, 5))
+      << "the last row's";
+  EXPECT_TRUE(StatusOf(told(eight, "\200", {5})).ok());
+  for (const char* spare : {"\0\4", "\0\200"}) {
+    ExpectMalformed(told(ten, std::string(spare, 2), {5}), "behind those of its rows");
+  }
+  EncodedUpdate range = *Encode(Range(0, 1, {1}));
+  range.told = std::string("\0", 1);
+  ExpectMalformed(range, "another number of rows");
+  range.told.clear();
+  EXPECT_TRUE(StatusOf(range).ok());
+  EncodedUpdate no_keys = told(eight, "", {5});
+  no_keys.keys = nullptr;
+  no_keys.told = std::string("\1", 1);
+  ExpectMalformed(no_keys, "its 0");
+}
+
+TEST(Update, ABitmapThatSavesNothingIsNotSent) {
+  Keys keys(32);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  Floats values(32, 1);
+  values[3] = 0;
+  EXPECT_TRUE(Encode(Rows(keys, values), compression::kIdentity, true)->told.empty())
+      << "four bytes of bits for four of a row";
+  values[4] = 0;
+  EXPECT_FALSE(Encode(Rows(keys, values), compression::kIdentity, true)->told.empty());
+  EXPECT_TRUE(Encode(Rows({}, {}), compression::kIdentity, true)->told.empty());
+}
+
+TEST(Update, WhatTheCallerHasEncodedIsTheSameUpdate) {
+  const Keys keys = {1, 2};
+  const Floats values = {3, 4};
+  const UpdatePtr by_us = Encode(Rows(keys, values), kBFloat16);
+  const UpdatePtr by_caller = Encoded(Rows(keys, values), kBFloat16, *by_us->body);
+  EXPECT_EQ(by_caller->codec, kBFloat16);
+  EXPECT_EQ(by_caller->values, 2u);
+  EXPECT_EQ(ValuesIn(by_caller), values);
+  EXPECT_EQ(by_caller->bytes(), by_us->bytes());
+  EXPECT_EQ(by_us->bytes(), 48u + 2 * 8 + 4) << "head, keys and values";
+  EXPECT_EQ(EncodedUpdate().bytes(), 48u);
+}
+
 TEST(Update, WhatIsHeldIsSavedAsItCameAndAppliedTheSame) {
   auto table = Table(TableKind::kDense, 3, 1);
   const SlotOptions options = OptionsOf(table, consistency::BulkSynchronous{2});
