@@ -28,6 +28,7 @@ constexpr char kEager[] = "exchange.parameterServer.consistency.eagerStaleSynchr
 constexpr char kBackups[] = "exchange.parameterServer.consistency.backupWorkers";
 constexpr char kSoftSync[] = "exchange.parameterServer.consistency.softSync";
 constexpr char kAllReduce[] = "exchange.allReduce";
+constexpr char kTensors[] = "exchange.parameterServer.tensors";
 constexpr char kTree[] = "exchange.parameterServer.topology.tree";
 constexpr char kHostReduce[] = "exchange.parameterServer.topology.hostReduce";
 constexpr char kLocalSgd[] = "update.localSgd";
@@ -166,6 +167,21 @@ std::vector<Technique> Exchanges() {
       {kEager,
        {Excludes({kSparse}, "whose workers hold only the weights that their samples use",
                  "use consistency: {staleSynchronous: {}}")}}};
+  constexpr char kBoth[] = "leave it out, or leave exchange.parameterServer.tensors out";
+  table.push_back(
+      {kTensors,
+       {Needs({kBulkSynchronous}, "for the workers make every step together",
+              "write consistency: {bulkSynchronous: {}}"),
+        Needs({kClassification}, "whose models have several tensors",
+              "leave it out, and all parameters lie on the servers"),
+        Excludes({kTree, kHostReduce}, "which sums up whole gradients on their way", kBoth),
+        Excludes({kActivations}, "whose layers all lie on servers", kBoth),
+        Excludes(
+            {"optimizer.adagrad", kAdaRevision, kDelayCompensated, "optimizer.ftrl", kProximal},
+            "which servers alone apply, while workers apply it to the other tensors",
+            "use sgd, adam or adamW"),
+        Excludes({kBfloat16, kFloat16}, "for the other tensors travel as they are",
+                 "write codec: {identity: {}}, or leave it out")}});
   for (const char* topology : {kTree, kHostReduce}) {
     table.push_back(
         {topology,

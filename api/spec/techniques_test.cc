@@ -66,6 +66,7 @@ const std::vector<Played>& AllPlayed() {
       {"exchange.none", "{}"},
       {"exchange.allReduce.algorithm", "Ring"},
       {"exchange.parameterServer.replication", "1"},
+      {"exchange.parameterServer.tensors", R"(["first*"])"},
       {"replicaSpecs.parameterServer", R"({"replicas": 1})", kServers},
       {consistency + "bulkSynchronous", "{}"},
       {consistency + "asynchronous", "{}"},
@@ -156,17 +157,17 @@ std::vector<Pair> Pairs() {
 // Who is refused beside whom, of those that may stand alone. Each pair is listed once.
 constexpr const char* kRefused = R"(
 activations: errorFeedback keyCache kktFilter
-algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter
-algorithm: localSgd proximalGradient servers
+algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter localSgd
+algorithm: proximalGradient servers
 backupWorkers: hogwild hostReduce kktFilter localSgd tree
 boundedDelay: hogwild
 bulkSynchronous: hogwild kktFilter localSgd
 classification: hogwild keyCache kktFilter libsvm
-container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
-container: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
-container: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
-container: localSgd momentum nesterov none parameterServer patience preset proximalGradient
-container: reproducible rmsProp servers softSync staleSynchronous synthetic target tree weightDecay
+container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers bfloat16
+container: boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous errorFeedback
+container: float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum
+container: nesterov none parameterServer patience preset proximalGradient reproducible rmsProp
+container: servers softSync staleSynchronous synthetic target tensors tree weightDecay
 csv: hogwild keyCache kktFilter
 eagerStaleSynchronous: hogwild hostReduce keyCache kktFilter localSgd tree
 hogwild: adaRevision adagrad adam adamW delayCompensated ftrl kktFilter momentum nesterov
@@ -176,8 +177,8 @@ hostReduce: localSgd
 keyCache: adaRevision delayCompensated
 kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov proximalGradient
 kktFilter: rmsProp weightDecay
-libsvm: activations adaRevision algorithm delayCompensated eagerStaleSynchronous hostReduce
-libsvm: localSgd none normalize reproducible tree
+libsvm: activations adaRevision algorithm delayCompensated eagerStaleSynchronous hostReduce localSgd
+libsvm: none normalize reproducible tensors tree
 localSgd: keyCache kktFilter proximalGradient
 none: activations adaRevision adagrad bfloat16 delayCompensated errorFeedback float16 ftrl hogwild
 none: keyCache kktFilter localSgd proximalGradient servers
@@ -185,18 +186,22 @@ normalize: hogwild keyCache kktFilter
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
 reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous errorFeedback
 reproducible: float16 ftrl hogwild hostReduce keyCache kktFilter localSgd parameterServer
-reproducible: proximalGradient servers softSync staleSynchronous tree
+reproducible: proximalGradient servers softSync staleSynchronous tensors tree
 softSync: hogwild kktFilter
 sparseLogisticRegression: activations adaRevision algorithm csv delayCompensated
 sparseLogisticRegression: eagerStaleSynchronous hostReduce localSgd none normalize reproducible
-sparseLogisticRegression: successPolicy synthetic tree
+sparseLogisticRegression: successPolicy synthetic tensors tree
 staleSynchronous: hogwild
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
 successPolicy: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
 successPolicy: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
 successPolicy: localSgd momentum nesterov none parameterServer patience preset proximalGradient
-successPolicy: reproducible rmsProp servers softSync staleSynchronous synthetic target tree weightDecay
+successPolicy: reproducible rmsProp servers softSync staleSynchronous synthetic target tensors tree
+successPolicy: weightDecay
 synthetic: hogwild keyCache kktFilter
+tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay
+tensors: delayCompensated eagerStaleSynchronous errorFeedback float16 ftrl hogwild hostReduce
+tensors: keyCache kktFilter localSgd proximalGradient softSync staleSynchronous tree
 tree: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter localSgd
 )";
 
@@ -344,7 +349,8 @@ TEST(TechniqueTexts, AreToldOnBothSides) {
                         "exchange.parameterServer.consistency.bulkSynchronous"));
   EXPECT_THAT(texts("exchange.parameterServer.consistency.softSync"),
               HasSubstr("not with compression.kktFilter"));
-  EXPECT_THAT(texts("compression.codec.float16"), HasSubstr("not with reproducible"));
+  EXPECT_THAT(texts("compression.codec.float16"),
+              HasSubstr("not with exchange.parameterServer.tensors, reproducible"));
   EXPECT_EQ(texts("seed"), "");
 }
 

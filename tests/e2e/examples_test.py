@@ -14,7 +14,7 @@ from home import BIN, REPOSITORY, read, sha256
 
 EXAMPLES = os.path.join(REPOSITORY, "examples")
 ELSEWHERE = {"digits.yaml": "train_test.py", "digits-ps.yaml": "parameter_server_test.py",
-             "sparse-ps.yaml": "sparse_test.py"}
+             "digits-hybrid.yaml": "hybrid_test.py", "sparse-ps.yaml": "sparse_test.py"}
 HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml", "linear-regression.yaml")
 SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',
            "--set", "spec.replicaSpecs.parameterServer.replicas=2")

@@ -66,6 +66,9 @@ struct Step {
   std::span<const std::int64_t> control;
   // Reproducible mode only: how many groups this batch has (its last one may have fewer).
   int groups = 1;
+  // Buckets may be reduced beside the computing, on another thread. False where that thread would
+  // not be the only one that uses the mesh.
+  bool overlap = true;
   net::Deadline deadline = net::Deadline::Never();
   // Those that this worker computes, by their ids. They outlive Finish.
   std::span<const std::int64_t> samples = {};

@@ -64,11 +64,12 @@ absl::Status StepExchange::Begin(const Step& step) {
   const ranges::Range<int> mine = groups_of_rank(RankOf(step_));
   RETURN_IF_ERROR(reduction_->Begin(step_, mine));
   side_channel_.emplace(mesh_, step, groups_of_rank);
-  schedule_.Begin(mine.size(), step.gradients.empty(), SizeOf(step_) > 1, [this](int bucket) {
-    const transport::Tag tag{step_.number,
-                             collectives::kFirstBucketChannel + static_cast<std::uint32_t>(bucket)};
-    return reduction_->Reduce(step_, tag, buckets_[bucket]);
-  });
+  schedule_.Begin(
+      mine.size(), step.gradients.empty(), step.overlap && SizeOf(step_) > 1, [this](int bucket) {
+        const transport::Tag tag{
+            step_.number, collectives::kFirstBucketChannel + static_cast<std::uint32_t>(bucket)};
+        return reduction_->Reduce(step_, tag, buckets_[bucket]);
+      });
   sync::MutexLock lock(mutex_);
   running_ = true;
   return absl::OkStatus();

@@ -38,8 +38,12 @@ std::span<const ViewMember> View::workers() const {
   return std::span(members).subspan(servers().size());
 }
 
-bool View::Restores() const {
-  return std::any_of(groups.begin(), groups.end(), [](const auto& group) { return group.restore; });
+bool View::Restores(Role role) const {
+  return std::any_of(groups.begin(), groups.end(), [&](const ReplicaGroup& group) {
+    if (!group.restore || group.members.empty()) return false;
+    const ViewMember* first = Find(group.members.front());
+    return first != nullptr && first->role == role;
+  });
 }
 
 View ViewOfPeers(ViewNumber number, std::vector<ViewMember> members) {

@@ -98,8 +98,8 @@ struct View {
   const ReplicaGroup* GroupOf(const MemberId& id) const;
   std::span<const ViewMember> servers() const;
   std::span<const ViewMember> workers() const;
-  // Some group starts from what its members can restore.
-  bool Restores() const;
+  // Some group of this role starts from what its members can restore.
+  bool Restores(Role role) const;
   bool operator==(const View&) const = default;
 };
 

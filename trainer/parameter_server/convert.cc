@@ -15,10 +15,22 @@ void Put(const Layout& from, pb::ModelLayout& to) {
   to.set_samples(from.samples);
   to.set_fingerprint(from.fingerprint);
   to.set_sparse(from.sparse);
+  to.clear_held();
+  for (const RowRange& range : from.held) {
+    pb::FloatRange& added = *to.add_held();
+    added.set_begin(static_cast<std::int64_t>(range.begin));
+    added.set_end(static_cast<std::int64_t>(range.end));
+  }
 }
 
 Layout FromProto(const pb::ModelLayout& from) {
-  return {from.parameters(), from.samples(), from.fingerprint(), from.sparse()};
+  Layout layout{from.parameters(), from.samples(), from.fingerprint(), from.sparse()};
+  for (const pb::FloatRange& range : from.held()) {
+    // What is below 0 is refused with the layout: it becomes larger than any model.
+    layout.held.push_back(
+        {static_cast<std::uint64_t>(range.begin()), static_cast<std::uint64_t>(range.end())});
+  }
+  return layout;
 }
 
 void Put(const SlotReport& from, pb::SlotReport& to) {

@@ -60,6 +60,26 @@ std::shared_ptr<const TableSpec> Course() {
   return table;
 }
 
+// What lies on servers, in order.
+absl::StatusOr<std::vector<RowRange>> HeldOf(const Layout& layout) {
+  const auto all = static_cast<std::uint64_t>(layout.parameters);
+  // Of a sparse table it is the hashes of the rows' numbers that are cut.
+  if (layout.sparse) return std::vector<RowRange>{{0, kHashEnd}};
+  if (layout.held.empty()) return std::vector<RowRange>{{0, all}};
+  std::uint64_t end = 0;
+  for (const RowRange& range : layout.held) {
+    if (range.begin < end || range.end <= range.begin || range.end > all) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("a worker says that servers hold the parameters from ", range.begin,
+                       " up to ", range.end, " of ", all,
+                       ", which are not there or held already: workers of one job must run one "
+                       "version of the program"));
+    }
+    end = range.end;
+  }
+  return layout.held;
+}
+
 std::int64_t SlotsOf(const v1alpha1::TrainingJobSpec& spec, std::int64_t parameters) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
   const std::int64_t most = server.has_slots() ? server.slots() : kSlots;
@@ -74,25 +94,38 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
         absl::StrCat("the model has ", layout.parameters,
                      " parameters; a job with parameter servers needs one"));
   }
-  const std::int64_t slots = SlotsOf(spec, layout.parameters);
-  if (slots > kMostSlots) {
-    return absl::InvalidArgumentError(absl::StrCat("spec.exchange.parameterServer.slots: ", slots,
-                                                   " parts; at most ", kMostSlots, " fit"));
+  ASSIGN_OR_RETURN(const std::vector<RowRange> held, HeldOf(layout));
+  std::int64_t parameters = layout.parameters;
+  if (!layout.held.empty()) {
+    parameters = 0;
+    for (const RowRange& range : held) parameters += static_cast<std::int64_t>(range.size());
   }
-  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> parameters, Parameters(spec, layout));
+  const std::int64_t slots = SlotsOf(spec, parameters);
+  if (slots + static_cast<std::int64_t>(held.size()) - 1 > kMostSlots) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.exchange.parameterServer.slots: ", slots, " parts of ", held.size(),
+                     " stretches of the model; at most ", kMostSlots, " parts fit"));
+  }
+  ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> table, Parameters(spec, layout));
   JobTables tables;
   ASSIGN_OR_RETURN(tables.codec, compression::CodecNumberOf(spec.compression().codec()));
   const consistency::Options model = ConsistencyOf(spec);
-  const auto count = static_cast<std::uint64_t>(slots);
-  // Of a sparse table it is the hashes of the rows' numbers that are cut.
-  const std::uint64_t rows = parameters->kind == TableKind::kSparse ? kHashEnd : parameters->rows;
-  std::uint64_t begin = 0;
-  for (std::uint64_t i = 1; i <= count; ++i) {
-    // Rows times i would overflow for very large models.
-    const std::uint64_t end = rows / count * i + rows % count * i / count;
-    tables.ids.push_back({0, {begin, end}});
-    tables.slots.push_back({parameters, {begin, end}, model, {}});
-    begin = end;
+  for (const RowRange& range : held) {
+    // Its share of the slots, and at least one.
+    const auto share = static_cast<double>(range.size()) / static_cast<double>(parameters);
+    const auto count =
+        held.size() == 1
+            ? static_cast<std::uint64_t>(slots)
+            : static_cast<std::uint64_t>(std::max(1.0, static_cast<double>(slots) * share));
+    std::uint64_t begin = range.begin;
+    for (std::uint64_t i = 1; i <= count; ++i) {
+      // The size times i would overflow for very large models.
+      const std::uint64_t end =
+          range.begin + range.size() / count * i + range.size() % count * i / count;
+      tables.ids.push_back({0, {begin, end}});
+      tables.slots.push_back({table, {begin, end}, model, {}});
+      begin = end;
+    }
   }
   tables.parameter_slots = tables.slots.size();
   const RowRange everything{0, kHashEnd};

@@ -41,6 +41,9 @@ struct Layout {
   // The parameters are rows of which each sample uses few, and which are zero before they are
   // pushed; false: a dense array.
   bool sparse = false;
+  // Of the flat buffer, what lies on servers: in order and disjoint. Empty: all of it; else the
+  // workers hold the rest (spec.exchange.parameterServer.tensors).
+  std::vector<RowRange> held = {};
   bool operator==(const Layout&) const = default;
 };
 
@@ -48,6 +51,9 @@ inline constexpr Lease kFirstValues = 1;
 // Its step, from 0, and which portion of that it is.
 inline constexpr std::int64_t StepOfLease(Lease lease, std::int64_t portions) {
   return static_cast<std::int64_t>(lease - consistency::kFirstPortion) / portions;
+}
+inline constexpr Lease LeaseOf(std::int64_t step, std::int64_t portion, std::int64_t portions) {
+  return consistency::kFirstPortion + static_cast<Lease>(step * portions + portion);
 }
 inline constexpr std::int64_t PortionOfLease(Lease lease, std::int64_t portions) {
   return static_cast<std::int64_t>(lease - consistency::kFirstPortion) % portions;
@@ -67,7 +73,8 @@ struct JobTables {
 };
 
 // `spec` is resolved and valid, its exchange is parameterServer. INVALID_ARGUMENT when layout and
-// spec do not fit (no parameters, more slots than a view can name).
+// spec do not fit (no parameters, more slots than a view can name), or the layout is no layout: it
+// may have come from the network.
 absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const Layout& layout);
 
 // How large the slots are, beside their mean: what placement counts. Those whose rows come to life

@@ -54,6 +54,44 @@ TEST(JobTables, ASmallModelIsNotCutBelow4096Numbers) {
   EXPECT_EQ(TablesOf(Spec(), {0, 10, "f"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(JobTables, WhereServersHoldAPartOfTheModelSlotsCoverThatPartAlone) {
+  Layout layout{100'000, 1000, "f"};
+  layout.held = {{1000, 31'000}, {50'000, 50'010}, {60'000, 100'000}};
+  const absl::StatusOr<JobTables> tables = TablesOf(Spec(), layout);
+  ASSERT_TRUE(tables.ok()) << tables.status();
+  std::vector<RowRange> joined;
+  for (std::size_t i = 0; i < tables->parameter_slots; ++i) {
+    const RowRange& range = tables->slots[i].range;
+    if (!joined.empty() && joined.back().end == range.begin) {
+      joined.back().end = range.end;
+    } else {
+      joined.push_back(range);
+    }
+  }
+  EXPECT_EQ(joined, layout.held);
+  EXPECT_EQ(tables->parameter_slots, 6u + 1 + 9) << "16 slots, each stretch by its size";
+  EXPECT_EQ(tables->slots[0].table, tables->slots[7].table) << "it is one table";
+
+  v1alpha1::ModelLayout message;
+  Put(layout, message);
+  EXPECT_EQ(FromProto(message), layout);
+}
+
+TEST(JobTables, ALayoutWhoseStretchesAreNotThereIsRefused) {
+  for (const std::vector<RowRange>& held : {std::vector<RowRange>{{10, 10}},
+                                            {{20, 10}},
+                                            {{0, 10}, {5, 20}},
+                                            {{5, 20}, {0, 5}},
+                                            {{0, 101}},
+                                            {{static_cast<std::uint64_t>(-1), 5}}}) {
+    Layout layout{100, 10, "f"};
+    layout.held = held;
+    const absl::Status status = TablesOf(Spec(), layout).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(status.message(), HasSubstr("one version of the program"));
+  }
+}
+
 TEST(JobTables, TheLearningRateFollowsTheScheduleByUpdateNumber) {
   v1alpha1::TrainingJobSpec spec = Spec();
   spec.mutable_optimizer()->mutable_schedule()->set_warmup_steps(4);

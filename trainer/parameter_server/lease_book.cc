@@ -9,7 +9,7 @@ void LeaseBook::OnView(const View& view) {
   if (view.number <= view_.number) return;
   const bool first = view_.number == 0;
   view_ = view;
-  if (first || view.Restores()) {
+  if (first || view.Restores(membership::Role::kServer)) {
     since_ = view.number;
     done_.Clear();
   }

@@ -19,6 +19,7 @@ membership::View ViewOf(ViewNumber number, const std::vector<Client>& clients,
                         bool restore = false) {
   membership::View view;
   view.number = number;
+  view.members.push_back({{"server", 0}, "", 1, "server", "", membership::Role::kServer});
   for (const Client& client : clients) {
     membership::ViewMember member;
     member.id = client.id;
@@ -26,6 +27,7 @@ membership::View ViewOf(ViewNumber number, const std::vector<Client>& clients,
     view.members.push_back(member);
   }
   view.groups.resize(2);
+  for (membership::ReplicaGroup& chain : view.groups) chain.members = {{"server", 0}};
   view.groups[0].restore = restore;
   return view;
 }

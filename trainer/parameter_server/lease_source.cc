@@ -37,7 +37,8 @@ void LeaseSource::Begin(std::size_t slots, std::int64_t samples) {
 }
 
 void LeaseSource::OnView(const View& view) {
-  if (view.Restores() && informed_) before_restore_ = static_cast<std::int64_t>(book_->done());
+  if (view.Restores(membership::Role::kServer) && informed_)
+    before_restore_ = static_cast<std::int64_t>(book_->done());
   view_ = view;
   book_->OnView(view);
   progressed_ = false;
@@ -87,6 +88,7 @@ void LeaseSource::Fill(const Client& client, v1alpha1::ParameterServerDirective&
   if (!ended_ && !conclude_) {
     for (const Lease lease : book_->HeldBy(client)) part.add_leases(lease);
   }
+  part.set_begun(informed_ && book_->Done(kFirstValues));
   if (first_ != client.id) return;
   part.set_evaluate(evaluate_);
   part.set_conclude(conclude_);
@@ -165,9 +167,10 @@ void LeaseSource::Judge(const Standing& standing, absl::Time now) {
   first_.reset();
   if (!clients.empty()) first_ = (first == clients.end() ? clients.front() : *first).id;
   if (informed_) {
-    const std::int64_t due = ended_ || standing.halted ? 0 : work_.TurnDue(made_, settled_);
+    const bool none_due = ended_ || standing.halted || standing.lockstep;
+    const std::int64_t due = none_due ? 0 : work_.TurnDue(made_, settled_);
     if (std::exchange(evaluate_, due) != due) changed_ = true;
-    const bool over = ended_ || work_.Over(made_, settled_);
+    const bool over = IsOver(standing);
     over_since_ = over ? std::min(over_since_, now) : absl::InfiniteFuture();
     const bool conclude = over && !standing.halted &&
                           (NobodyHolds() || now - over_since_ >= options_.conclude_patience);
@@ -177,8 +180,24 @@ void LeaseSource::Judge(const Standing& standing, absl::Time now) {
                                              (over_since_ <= now || standing.halted)));
 }
 
+bool LeaseSource::IsOver(const Standing& standing) const {
+  if (!standing.lockstep) return ended_ || work_.Over(made_, settled_);
+  return standing.lockstep->over && book_->Done(kFirstValues) &&
+         settled_ >= standing.lockstep->settled;
+}
+
+// What the ledgers lack of what the workers have, lowest first, shared by all.
+void LeaseSource::CatchUp(const Standing& standing) {
+  const bool begun = book_->Done(kFirstValues);
+  const std::int64_t steps = begun ? standing.lockstep->base : 0;
+  book_->Limit(work_.LastOf(steps));
+  book_->ForgetReturned(absl::InfiniteFuture());
+  Deal(Able(/*alone=*/!begun, standing), std::min(steps, settled_ + BatchesAhead()));
+}
+
 void LeaseSource::Give(const Standing& standing, absl::Time now) {
   if (!informed_ || ended_ || conclude_ || standing.paused) return;
+  if (standing.lockstep) return CatchUp(standing);
   if (standing.halted) {
     if (Begun() == 0) return;
     book_->Limit(work_.LastOf(Begun()));

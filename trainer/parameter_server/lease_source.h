@@ -40,6 +40,14 @@ class LeaseSource {
     // How long a lease that a client has given back waits for another client to have room for it.
     absl::Duration return_patience = absl::Seconds(1);
   };
+  // Where workers make every step together and hold a part of the model (H4, H5): a step's leases
+  // are not given out; what a ledger lacks of the steps that the view began with is. Those that are
+  // made in the view are whole on its servers (H3), though their ledgers are heard of later.
+  struct Lockstep {
+    std::int64_t base = 0;     // steps that the workers began the newest view with
+    std::int64_t settled = 0;  // that all of them have
+    bool over = false;         // and there will be no more
+  };
   // How the job stands otherwise.
   struct Standing {
     bool running = false;  // the newest view is synced by all, and nothing broke
@@ -47,6 +55,7 @@ class LeaseSource {
     bool paused = false;   // nothing is given out
     membership::Settings settings;
     std::function<bool(const MemberId&)> leaving;
+    std::optional<Lockstep> lockstep = {};
   };
 
   // `spec` is resolved and valid.
@@ -103,7 +112,9 @@ class LeaseSource {
   void CountPace(const Client& client, absl::Time now);
   void UpdateWork(const membership::Settings& settings);
   void Judge(const Standing& standing, absl::Time now);
+  bool IsOver(const Standing& standing) const;
   void Give(const Standing& standing, absl::Time now);
+  void CatchUp(const Standing& standing);
   bool NobodyHolds() const;
   std::vector<Client> Able(bool alone, const Standing& standing) const;
   std::size_t Wanted(const Client& client, std::int64_t left) const;

@@ -243,5 +243,86 @@ TEST(LeaseSourceTest, AWarmStartIsOneClientsAlone) {
   EXPECT_THAT(job.Told(1).leases(), Not(IsEmpty()));
 }
 
+// Workers make every step together; batches of 4 in 4 portions.
+class LockstepJob : public Job {
+ public:
+  explicit LockstepJob(int workers) : Job(workers, InPortions()) {
+    standing_.lockstep = LeaseSource::Lockstep{};
+  }
+  static pb::TrainingJobSpec InPortions() {
+    pb::TrainingJobSpec spec = Spec();
+    spec.mutable_dataset()->set_global_batch_size(4);
+    pb::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
+    server.set_samples_per_push(1);
+    server.mutable_consistency()->mutable_bulk_synchronous();
+    return spec;
+  }
+  void Steps(std::int64_t base, std::int64_t settled, bool over = false) {
+    standing_.lockstep = {base, settled, over};
+    Update();
+  }
+  std::vector<Lease> Given() const {
+    std::vector<Lease> given;
+    for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
+      const pb::ParameterServerDirective told = Told(worker);
+      given.insert(given.end(), told.leases().begin(), told.leases().end());
+    }
+    std::ranges::sort(given);
+    return given;
+  }
+};
+
+TEST(LeaseSourceTest, InLockstepTheFirstValuesAreOneWorkersAndStepsWaitForThem) {
+  LockstepJob job(2);
+  EXPECT_FALSE(job.Told(0).begun());
+  job.Save({});
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(kFirstValues));
+  EXPECT_THAT(job.Told(1).leases(), IsEmpty());
+  EXPECT_FALSE(job.Told(1).begun()) << "what would be read is not there yet";
+  job.Save({kFirstValues});
+  EXPECT_TRUE(job.Told(0).begun());
+  EXPECT_TRUE(job.Told(1).begun());
+  EXPECT_THAT(job.Given(), IsEmpty()) << "steps are no leases";
+}
+
+// Rule H4.
+TEST(LeaseSourceTest, InLockstepOnlyWhatLedgersLackOfStepsThatWorkersHaveIsGivenOut) {
+  LockstepJob job(2);
+  job.SaveTo(9);  // two steps
+  job.Steps(0, 3);
+  EXPECT_THAT(job.Given(), IsEmpty()) << "the third is there; its ledgers are on their way";
+  job.Publish(2, /*restore=*/true);
+  job.Steps(3, 3);
+  EXPECT_THAT(job.Given(), IsEmpty()) << "before the ledgers are known anew";
+  job.Save({1, 2, 3, 4, 5, 7});
+  EXPECT_THAT(job.Given(), ElementsAre(6, 8, 9, 10, 11, 12, 13));
+  EXPECT_THAT(job.Told(0).leases(), Not(IsEmpty()));
+  EXPECT_THAT(job.Told(1).leases(), Not(IsEmpty()));
+  job.SaveTo(13);
+  EXPECT_THAT(job.Given(), IsEmpty());
+  job.Steps(2, 2);
+  EXPECT_THAT(job.Given(), IsEmpty()) << "workers that were restored make the step again";
+}
+
+// Rule H5.
+TEST(LeaseSourceTest, InLockstepTheEndWaitsForTheLedgers) {
+  LockstepJob job(1);
+  job.SaveTo(9);
+  job.Steps(2, 2);
+  EXPECT_FALSE(job.Told(0).conclude()) << "more steps may come";
+  job.Steps(3, 3, /*over=*/true);
+  EXPECT_FALSE(job.Told(0).conclude());
+  EXPECT_THAT(job.Given(), ElementsAre(10, 11, 12, 13));
+  EXPECT_EQ(job.Told(0).evaluate(), 0) << "workers validate by themselves";
+  job.SaveTo(13);
+  job.now_ += absl::Seconds(3);
+  job.Update();
+  EXPECT_TRUE(job.Told(0).conclude());
+  job.Publish(2, /*restore=*/true);
+  job.SaveTo(9);
+  EXPECT_FALSE(job.Told(0).conclude()) << "a server was restored after the last step";
+  EXPECT_THAT(job.Given(), ElementsAre(10, 11, 12, 13));
+}
+
 }  // namespace
 }  // namespace starling::parameter_server

@@ -14,8 +14,11 @@ namespace {
 
 namespace pb = v1alpha1;
 using membership::Participant;
+using membership::Phase;
 using membership::Role;
 using membership::ViewMember;
+
+constexpr std::int64_t kMost = 4096;  // chains of a view
 
 }  // namespace
 
@@ -24,6 +27,7 @@ SlotCoordinator::SlotCoordinator(Options options, const v1alpha1::TrainingJobSpe
                   /*replan=*/absl::Milliseconds(20)),
       slot_options_(std::move(options)),
       spec_(std::make_unique<v1alpha1::TrainingJobSpec>(spec)),
+      hybrid_(spec.exchange().parameter_server().tensors_size() > 0),
       work_(slot_options_.work, spec) {}
 
 SlotCoordinator::~SlotCoordinator() = default;
@@ -40,8 +44,13 @@ void SlotCoordinator::Hear(const membership::Report& report, Participant& said,
   if (report.parameter_server.empty() || !from.ParseFromString(report.parameter_server)) return;
   work_.OnReport(report, from);
   if (from.has_layout()) layouts_[report.id] = FromProto(from.layout());
-  if (from.broken()) said.phase = membership::Phase::kAborted;
+  if (from.broken()) said.phase = Phase::kAborted;
   for (const pb::SlotReport& slot : from.slots()) said.groups.push_back(FromProto(slot));
+  if (!hybrid_ || !from.has_chains()) return;
+  said.phase = report.phase;
+  said.groups.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(from.chains(), 0, kMost)) +
+                     1);
+  said.groups.back() = {.state = report.state, .lost = report.phase == Phase::kLost};
 }
 
 // Whoever serves tables already says what they are; else the first worker that knows.
@@ -83,6 +92,7 @@ std::vector<std::shared_ptr<membership::Placement>> SlotCoordinator::MakePlaceme
   options.balance = slot_options_.balance;
   const auto placement = std::make_shared<ShardPlacement>(std::move(options));
   placement_ = placement;
+  if (hybrid_) return {placement, std::make_shared<membership::LockstepPlacement>()};
   return {placement};
 }
 
@@ -117,8 +127,36 @@ void SlotCoordinator::Work(absl::Time now) {
   if (Running()) ahead = placement_->ahead();
   if (std::exchange(ahead_, std::move(ahead)) != ahead_) Changed();
   if (view() == nullptr) return;
+  if (hybrid_) FollowLockstep();
   GiveWork(now);
   AskForCheckpoint(now);
+}
+
+// How far the workers of the newest view are. They are done when each says so.
+void SlotCoordinator::FollowLockstep() {
+  const auto workers = view()->workers();
+  std::int64_t settled = -1;
+  lockstep_.over = !workers.empty() && !Halted();
+  for (const ViewMember& worker : workers) {
+    const membership::Report* report = detector_.ReportOf(worker.id);
+    const bool here =
+        report != nullptr && report->installed && report->installed->number == view()->number;
+    lockstep_.over = lockstep_.over && here && report->phase == Phase::kDone;
+    if (!here || report->base_step < 0) continue;
+    lockstep_.base = report->base_step;  // the same for all
+    settled = std::max(settled, report->settled_step);
+  }
+  if (settled >= 0) lockstep_.settled = settled;
+}
+
+bool SlotCoordinator::WorkersStopped() const {
+  const auto workers = view()->workers();
+  return std::ranges::all_of(workers, [this](const ViewMember& worker) {
+    const membership::Report* report = detector_.ReportOf(worker.id);
+    return detector_.Terminated(worker.id) ||
+           (report != nullptr && report->stopped && report->installed &&
+            report->installed->number == view()->number);
+  });
 }
 
 void SlotCoordinator::GiveWork(absl::Time now) {
@@ -129,6 +167,7 @@ void SlotCoordinator::GiveWork(absl::Time now) {
   standing.paused = ServersLeave() || (!enough && !Halted());
   standing.settings = detector_.desired()->settings;
   standing.leaving = [this](const MemberId& id) { return detector_.IsLeaving(id); };
+  if (hybrid_) standing.lockstep = lockstep_;
   if (!enough && !Halted()) {
     waiting_ = absl::StrCat("waits for more members: ", view()->workers().size(), " workers and ",
                             view()->servers().size(), " parameter servers are there, at least ",
@@ -175,8 +214,9 @@ void SlotCoordinator::AskForCheckpoint(absl::Time now) {
   const bool saved = SavedByAll(rounds_.number());
   if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
   if (Halted() || ServersLeave()) {
-    if (halt_round_ == 0 && Running() && (!work_.Outstanding() || ServersLeave())) {
-      halt_round_ = rounds_.Ask(work_.settled(), rounds_.due());
+    const bool at_rest = hybrid_ ? WorkersStopped() : Running();
+    if (halt_round_ == 0 && at_rest && (!work_.Outstanding() || ServersLeave())) {
+      halt_round_ = rounds_.Ask(settled(), rounds_.due());
       Changed();
     }
     stopped_ = Halted() && halt_round_ != 0 && SavedByAll(halt_round_);
@@ -186,8 +226,8 @@ void SlotCoordinator::AskForCheckpoint(absl::Time now) {
   stopped_ = false;
   const bool outstanding = !saved && rounds_.asked();
   if (!Running()) return;
-  if (!rounds_.Due(CheckpointInterval(), work_.settled(), outstanding, now)) return;
-  rounds_.Ask(work_.settled(), now + CheckpointInterval());
+  if (!rounds_.Due(CheckpointInterval(), settled(), outstanding, now)) return;
+  rounds_.Ask(settled(), now + CheckpointInterval());
   Changed();
 }
 
@@ -211,7 +251,7 @@ std::string SlotCoordinator::PartFor(const MemberId* id) const {
 // of the view. Of checkpoints the servers know.
 void SlotCoordinator::FillTraining(membership::Summary& summary) const {
   summary.training = training_;
-  summary.settled_step = work_.informed() || work_.settled() > 0 ? work_.settled() : -1;
+  summary.settled_step = work_.informed() || settled() > 0 ? settled() : -1;
   const View* newest = view();
   const membership::Report* speaker = nullptr;
   std::tuple<bool, bool, bool, std::int64_t> best;

@@ -2,7 +2,9 @@
 // The coordinator of jobs with parameter servers: all rules for views are in
 // membership/coordinator.h, where slots lie is ShardPlacement's, what there is to be done, and by
 // whom, LeaseSource's. Here is what the tables are (from the layout that workers report), what
-// servers and workers report of them, and when to save and to halt.
+// servers and workers report of them, and when to save and to halt. Where servers hold only some of
+// the tensors (spec.exchange.parameterServer.tensors) the workers are a replica group as well: the
+// machines are those of both kinds, side by side in one view.
 //
 // All of it is soft: layout, views, ledgers, held leases and turns are reported again to a
 // successor. docs/design/parameter-server.md says what is told to whom; to add something: a row
@@ -46,8 +48,9 @@ class SlotCoordinator final : public membership::Coordinator {
   SlotCoordinator(Options options, const v1alpha1::TrainingJobSpec& spec);
   ~SlotCoordinator() override;
 
-  // The run of batches that are done, from the first on.
-  std::int64_t settled() const { return work_.settled(); }
+  // The run of batches that are done, from the first on; where workers make every step together,
+  // the steps that all of them have.
+  std::int64_t settled() const { return hybrid_ ? lockstep_.settled : work_.settled(); }
   // All batches are done, in every slot.
   bool AllDone() const { return work_.AllDone(); }
 
@@ -69,6 +72,9 @@ class SlotCoordinator final : public membership::Coordinator {
   void OnPodsChanged() override;
 
   void ChooseLayout();
+  void FollowLockstep();
+  // All workers of the view have halted, and what they hold is saved.
+  bool WorkersStopped() const;
   void GiveWork(absl::Time now);
   void FollowRecovery(absl::Time now);
   void AskForCheckpoint(absl::Time now);
@@ -77,6 +83,9 @@ class SlotCoordinator final : public membership::Coordinator {
 
   const Options slot_options_;
   const std::unique_ptr<const v1alpha1::TrainingJobSpec> spec_;
+  // The workers hold a part of the model, in a group of their own behind the shards' chains.
+  const bool hybrid_;
+  LeaseSource::Lockstep lockstep_;
   std::map<MemberId, Layout> layouts_;  // that processes have reported
   std::optional<Layout> layout_;
   std::string impossible_;  // why the job cannot go on

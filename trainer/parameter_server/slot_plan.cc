@@ -44,6 +44,8 @@ ClientView ClientViewOf(const View& view, const MemberId& client) {
   const ViewMember* member = view.Find(client);
   if (member != nullptr && member->role == Role::kWorker) mine.joined = member->joined;
   for (const ReplicaGroup& chain : view.groups) {
+    const ViewMember* head = view.Find(chain.members.front());
+    if (head != nullptr && head->role == Role::kWorker) continue;  // the workers' own group
     mine.slots.push_back({chain.members.front(), chain.members.back()});
   }
   return mine;

@@ -285,8 +285,10 @@ TEST(SlotPlanTest, MachinesAndMeshSeeTheSameView) {
 View ViewOf(ViewNumber number, const std::vector<Client>& clients, bool restore = false) {
   View view;
   view.number = number;
+  view.members.push_back({{"server", 0}, "", 1, "server", "", membership::Role::kServer});
   for (const Client& client : clients) view.members.push_back({client.id, "", client.joined, ""});
   view.groups.resize(2);
+  for (ReplicaGroup& chain : view.groups) chain.members = {{"server", 0}};
   view.groups[1].restore = restore;
   return view;
 }

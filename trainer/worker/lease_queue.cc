@@ -37,6 +37,7 @@ void LeaseQueue::OnDirective(const membership::Directive& directive,
   orders_.settled = mine.settled();
   orders_.evaluate = mine.evaluate();
   orders_.conclude = mine.conclude();
+  orders_.begun = mine.begun();
   // A lease that is missing from the list is known to be done: if it is listed again, it was lost
   // in a restore and is to be done again.
   const auto& leases = orders_.leases;
@@ -96,6 +97,12 @@ std::optional<LeaseRun> LeaseQueue::Take(std::int64_t portions) {
   return run;
 }
 
+bool LeaseQueue::HasOpen() const {
+  const sync::MutexLock lock(mutex_);
+  return InView() &&
+         std::ranges::any_of(orders_.leases, [this](Lease lease) { return Open(lease); });
+}
+
 bool LeaseQueue::IsNext(Lease lease) const {
   const sync::MutexLock lock(mutex_);
   if (!InView() || !Listed(lease)) return false;
@@ -108,7 +115,7 @@ bool LeaseQueue::IsNext(Lease lease) const {
 void LeaseQueue::Done(const LeaseRun& run) {
   const sync::MutexLock lock(mutex_);
   for (Lease lease = run.first; lease < run.end(); ++lease) {
-    begun_.erase(lease);
+    if (begun_.erase(lease) == 0) continue;
     if (Listed(lease)) {
       done_.insert(lease);
     } else {
@@ -143,8 +150,10 @@ void LeaseQueue::Fill(membership::Report& report) const {
   v1alpha1::ParameterServerReport mine;
   parameter_server::Put(options_.layout, *mine.mutable_layout());
   mine.set_broken(report.phase == membership::Phase::kAborted);
+  if (options_.chains) mine.set_chains(static_cast<std::int64_t>(*options_.chains));
   const sync::MutexLock lock(mutex_);
-  if (report.installed) report.settled_step = orders_.settled;
+  // Whoever holds a state knows better what is settled.
+  if (report.installed && !report.state) report.settled_step = orders_.settled;
   if (InView() && report.installed && report.installed->number == entered_) {
     for (const Lease lease : orders_.leases) {
       if (done_.contains(lease)) {

@@ -29,6 +29,7 @@ struct LeaseOrders {
   std::int64_t settled = 0;                     // steps
   std::int64_t evaluate = 0;                    // the newest turn that is to be validated
   bool conclude = false;                        // write the result
+  bool begun = false;                           // the first values are on all servers
 };
 
 // Thread-safe.
@@ -37,6 +38,8 @@ class LeaseQueue {
   struct Options {
     membership::MemberId id;
     parameter_server::Layout layout;
+    // Where workers are a replica group too: so many chains stand before it in a view.
+    std::optional<std::size_t> chains = {};
     // How long the coordinator may take to unlist a lease that was given back.
     absl::Duration give_back_timeout = absl::Seconds(1);
   };
@@ -57,9 +60,11 @@ class LeaseQueue {
   // same step, of so many portions; they are begun now: finished and told, listed or not. What was
   // refused beside others comes by itself.
   std::optional<consistency::LeaseRun> Take(std::int64_t portions = 1);
+  // Whether Take would give one.
+  bool HasOpen() const;
   // Whether this one, which is begun, is still listed, and Take would not give a lower one.
   bool IsNext(parameter_server::Lease lease) const;
-  // All slots have acknowledged them.
+  // All slots have acknowledged them. What was not taken from here is left aside.
   void Done(const consistency::LeaseRun& run);
   // All slots have answered, and one has refused them: they are given back, so that another worker
   // does them. What is listed for long nevertheless is this worker's again.

@@ -6,11 +6,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "api/spec/consistency.h"
-#include "common/bytes/bytes.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
+#include "trainer/worker/layout.h"
 #include "trainer/worker/result.h"
 #include "trainer/worker/validation.h"
 #include "trainer/workload/hogwild.h"
@@ -27,22 +26,6 @@ constexpr absl::Duration kRestAfter = absl::Milliseconds(10);
 // How often the course on the servers is looked at, to tell it.
 constexpr absl::Duration kAskEvery = absl::Seconds(1);
 constexpr double kSmoothing = 0.1;
-
-// Workers with another one would push gradients of another model or of other samples.
-parameter_server::Layout LayoutOf(workload::Workload& workload) {
-  const workload::Declaration& declared = workload.declaration();
-  std::string names;
-  for (const engine::Tensor& tensor : declared.tensors) {
-    absl::StrAppend(&names, tensor.name, "[", absl::StrJoin(tensor.shape, ","), "];");
-  }
-  bytes::Sha256 digest;
-  digest.Update(bytes::View(names));
-  return {.parameters = static_cast<std::int64_t>(workload.parameters().size()),
-          .samples = declared.samples,
-          .fingerprint = absl::StrCat("model=", bytes::ToHex(digest.Finish()).substr(0, 16),
-                                      " data=", declared.data_digest.substr(0, 16)),
-          .sparse = workload.sparse() != nullptr};
-}
 
 // With update.hogwild the workload with its threads, else null.
 std::unique_ptr<workload::Workload> HogwildOf(const Context& context) {
@@ -64,7 +47,8 @@ void Smooth(const Values& newest, std::optional<Values>& smoothed) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkSource>> Leases::Create(const Context& context) {
-  const parameter_server::Layout layout = LayoutOf(context.parts.workload);
+  ASSIGN_OR_RETURN(const parameter_server::Layout layout,
+                   LayoutOf(context.spec(), context.parts.workload));
   ASSIGN_OR_RETURN(parameter_server::JobTables tables,
                    parameter_server::TablesOf(context.spec(), layout));
   return std::unique_ptr<WorkSource>(new Leases(context, layout, std::move(tables)));

@@ -61,13 +61,6 @@ v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
   return status;
 }
 
-// UNAVAILABLE would be taken for the view's end, which changes nothing about a storage.
-absl::Status OfStorage(const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return status;
-  return absl::InternalError(
-      absl::StrCat("the storage of checkpoints does not answer: ", std::string(status.message())));
-}
-
 std::vector<int64_t> Pack(const membership::ControlWord& word) {
   return {word.candidate, word.checkpoint_turn, word.settings_generation, word.stop};
 }
@@ -82,15 +75,23 @@ membership::ControlWord Unpack(const std::vector<int64_t>& words) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WorkSource>> Lockstep::Create(const Context& context) {
-  ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
-                   optimizer::MakeOptimizer(context.spec().optimizer()));
   ASSIGN_OR_RETURN(std::unique_ptr<exchange::Exchange> exchange,
                    MakeExchange(context.spec(), context.declared().buckets));
-  return std::unique_ptr<WorkSource>(new Lockstep(context, std::move(rule), std::move(exchange)));
+  return Create(context, std::move(exchange), /*portions=*/0, /*concludes=*/true);
+}
+
+absl::StatusOr<std::unique_ptr<Lockstep>> Lockstep::Create(
+    const Context& context, std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions,
+    bool concludes) {
+  ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
+                   optimizer::MakeOptimizer(context.spec().optimizer()));
+  return std::unique_ptr<Lockstep>(
+      new Lockstep(context, std::move(rule), std::move(exchange), portions, concludes));
 }
 
 Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule,
-                   std::unique_ptr<exchange::Exchange> exchange)
+                   std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions,
+                   bool concludes)
     : context_(context),
       rule_(std::move(rule)),
       exchange_(std::move(exchange)),
@@ -99,7 +100,9 @@ Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer>
                  .workload = context.parts.workload,
                  .batches = context.batches,
                  .exchange = *exchange_,
-                 .stopwatch = context.stopwatch}),
+                 .stopwatch = context.stopwatch,
+                 .portions = portions}),
+      concludes_(concludes),
       checkpointing_(checkpoint::CheckpointStore(context.parts.storage, checkpoint::kCheckpoints),
                      context.progress.keep(), {{kDataDigest, context.declared().data_digest}},
                      [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }) {
@@ -123,10 +126,8 @@ StepRequest Lockstep::MakeRequest() {
   request.empty = run_.settle_only || step >= total;
   request.validate = !run_.settle_only && computer_.has_validation() &&
                      ValidationDue(step, total, context_.spec().validation(), context_.batches);
-  if (const transport::Mesh* mesh = context_.links.mesh()) {
-    request.portions = {mesh->rank(), mesh->rank() + 1};
-    request.of = mesh->size();
-  }
+  request.portions = {rank_, rank_ + 1};
+  request.of = static_cast<std::int64_t>(group_.members.size());
   request.control = Pack(context_.shell.NextControlWord());
   request.deadline = net::Deadline::After(kStepTimeout + 2 * context_.step_delay());
   return request;
@@ -200,18 +201,35 @@ absl::Status Lockstep::On(const membership::Settled& action) {
 // Views.
 
 absl::Status Lockstep::Enter(const membership::View& view) {
+  const membership::ReplicaGroup* group = view.GroupOf(context_.config.self);
+  if (group == nullptr) return absl::InternalError("this worker is in no group of the view");
   staging_.reset();
+  over_ = false;
   view_ = view;
-  rank_ = view_.RankOf(context_.config.self);
-  return exchange_->Enter(view, context_.links.mesh());
+  group_ = *group;
+  rank_ = group_.RankOf(context_.config.self);
+  beside_.reset();
+  if (group_.members.size() > 1 && group_.members.size() < view.members.size()) {
+    std::vector<int> ranks;
+    for (const membership::MemberId& member : group_.members) ranks.push_back(view.RankOf(member));
+    beside_ = std::make_unique<transport::GroupMesh>(*context_.links.mesh(), std::move(ranks));
+  }
+  return exchange_->Enter(view, MeshOf(view.number));
+}
+
+void Lockstep::Leave() {
+  over_ = false;
+  exchange_->Leave();
+  beside_.reset();
 }
 
 transport::Mesh* Lockstep::MeshOf(membership::ViewNumber view) const {
-  return view == view_.number ? context_.links.mesh() : nullptr;
+  if (view != view_.number || group_.members.size() < 2) return nullptr;
+  return beside_ != nullptr ? beside_.get() : context_.links.mesh();
 }
 
 absl::Status Lockstep::ExchangeSyncIds(const membership::SyncId& mine) {
-  transport::Mesh* mesh = context_.links.mesh();
+  transport::Mesh* mesh = MeshOf(mine.view);
   if (mesh == nullptr) return absl::OkStatus();
   constexpr transport::Tag kTag = {.step = 0, .channel = collectives::kSyncChannel};
   constexpr std::size_t kLimit = 4 << 20;
@@ -239,7 +257,7 @@ absl::Status Lockstep::On(const membership::SendSyncId& action) {
 std::vector<int> Lockstep::RanksOf(const std::vector<membership::MemberId>& members) const {
   std::vector<int> ranks;
   ranks.reserve(members.size());
-  for (const membership::MemberId& member : members) ranks.push_back(view_.RankOf(member));
+  for (const membership::MemberId& member : members) ranks.push_back(group_.RankOf(member));
   return ranks;
 }
 
@@ -294,6 +312,14 @@ absl::Status Lockstep::On(const membership::StartFresh&) {
   log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
   return absl::OkStatus();  // the workload began so, and nobody without a state has applied
                             // anything
+}
+
+// A storage that does not answer now is asked again in the next view, a moment later.
+absl::Status Lockstep::OfStorage(const absl::Status& status) {
+  if (!absl::IsUnavailable(status)) return status;
+  log::Warning("checkpoints cannot be read now", {{"why", std::string(status.message())}});
+  (void)context_.shell.WaitForAction(kSaveRetryEvery);
+  return status;
 }
 
 absl::Status Lockstep::On(const membership::FindCheckpoint& action) {
@@ -361,7 +387,7 @@ absl::Status Lockstep::On(const membership::DropCheckpoint& action) {
   return absl::OkStatus();
 }
 
-absl::Duration Lockstep::Idle() {
+absl::StatusOr<absl::Duration> Lockstep::Idle() {
   if (!retry_save_) return absl::InfiniteDuration();
   if (next_save_.Expired()) {
     SaveAgain();
@@ -406,11 +432,11 @@ absl::Status Lockstep::On(const membership::Pause&) {
   const bool done = context_.shell.Ask([](const membership::Member& machine) {
     return machine.phase() == membership::Phase::kDone;
   });
-  if (!done || !pending_ || !pending_->ends_training || !IsFirst()) return absl::OkStatus();
-  return FinishTraining();
+  over_ = done && pending_ && pending_->ends_training;
+  return over_ && concludes_ && IsFirst() ? Conclude() : absl::OkStatus();
 }
 
-absl::Status Lockstep::FinishTraining() {
+absl::Status Lockstep::Conclude() {
   ASSIGN_OR_RETURN(
       v1alpha1::Result result,
       WriteResult(context_.parts.storage, state_, pending_->settled, context_.progress.stop(),

@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/transport/group_mesh.h"
 #include "trainer/worker/checkpointing.h"
 #include "trainer/worker/step_computer.h"
 #include "trainer/worker/training_state.h"
@@ -28,14 +29,25 @@ class Lockstep final : public WorkSource {
  public:
   // `context` outlives it. INVALID_ARGUMENT when the spec names what there is not.
   static absl::StatusOr<std::unique_ptr<WorkSource>> Create(const Context& context);
+  // With an exchange of another kind. `portions`: StepComputer's. `concludes`: the result is
+  // written when the last step is settled; else when Conclude is called.
+  static absl::StatusOr<std::unique_ptr<Lockstep>> Create(
+      const Context& context, std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions,
+      bool concludes);
 
   absl::Status Enter(const membership::View& view) override;
-  void Leave() override { exchange_->Leave(); }
+  void Leave() override;
   absl::Status Begin(const membership::Run& run) override;
   void OnSettings() override { checkpointing_.SetKeep(context_.progress.keep()); }
   absl::Status Work() override;
   absl::Status Do(const membership::Action& action) override;
-  absl::Duration Idle() override;
+  absl::StatusOr<absl::Duration> Idle() override;
+
+  // Whether the last step is settled, and no view has begun since.
+  bool over() const { return over_; }
+  // Of the first worker, when it is over: writes the result and a last checkpoint.
+  absl::Status Conclude();
+  bool IsFirst() const { return rank_ == 0; }
 
  private:
   // A reduction's outcome, until the machine has answered.
@@ -47,7 +59,7 @@ class Lockstep final : public WorkSource {
   };
 
   Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule,
-           std::unique_ptr<exchange::Exchange> exchange);
+           std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions, bool concludes);
 
   absl::Status On(const membership::FindCheckpoint& action);
   absl::Status On(const membership::SendSyncId& action);
@@ -75,14 +87,13 @@ class Lockstep final : public WorkSource {
   absl::Status Judge(const StepRequest& request, StepOutcome outcome);
   absl::Status ExchangeSyncIds(const membership::SyncId& mine);
   exchange::Fate FateIn(const membership::StateId& base) const;
-  absl::Status FinishTraining();
+  absl::Status OfStorage(const absl::Status& status);
   absl::Status SaveFinal();
   void SaveAgain();
   void OnCheckpoint(const checkpoint::WriteResult& result);
   std::vector<int> RanksOf(const std::vector<membership::MemberId>& members) const;
-  // Of the present view's mesh; null when alone or closed, or when `view` is another.
+  // The mesh of the workers; null when alone or closed, or when `view` is another.
   transport::Mesh* MeshOf(membership::ViewNumber view) const;
-  bool IsFirst() const { return rank_ == 0; }
   void Deliver(const MemberShell::Event& event) { context_.shell.Deliver(event); }
 
   const Context& context_;
@@ -90,8 +101,12 @@ class Lockstep final : public WorkSource {
   const std::unique_ptr<exchange::Exchange> exchange_;
   TrainingState state_;
   StepComputer computer_;
-  membership::View view_;  // the newest that was entered
-  int rank_ = 0;           // in it
+  const bool concludes_;
+  membership::View view_;                         // the newest that was entered
+  membership::ReplicaGroup group_;                // of it, that this worker is in
+  int rank_ = 0;                                  // in the group
+  std::unique_ptr<transport::GroupMesh> beside_;  // the group's, where servers are in the view too
+  bool over_ = false;
   membership::Run run_;
   std::optional<Pending> pending_;
   std::optional<membership::StateId> held_;        // before the view's sync round

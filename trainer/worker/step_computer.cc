@@ -34,14 +34,23 @@ StepComputer::Layout StepComputer::LayOut(const StepRequest& request) const {
   layout.size = static_cast<int>(request.of);
   if (!request.empty) layout.batch = parts_.batches.BatchSize(request.step);
   layout.groups = kEmptyGroups;
-  if (layout.batch > 0) layout.groups = static_cast<int>(data::GroupCount(layout.batch));
+  if (layout.batch > 0) {
+    layout.groups =
+        static_cast<int>(parts_.portions > 0 ? parts_.portions : data::GroupCount(layout.batch));
+  }
   layout.mine = parts_.exchange.Groups(layout.rank, layout.size, layout.groups);
   for (int group = layout.mine.begin; group < layout.mine.end && !request.empty; ++group) {
-    layout.positions.push_back(
-        parts_.spec.reproducible()
-            ? data::Group(layout.batch, group)
-            : data::Range{data::Share(layout.batch, request.portions.begin, request.of).begin,
-                          data::Share(layout.batch, request.portions.end - 1, request.of).end});
+    const auto part = [&](int64_t portion) {
+      return data::Share(layout.batch, portion, request.of);
+    };
+    if (parts_.portions > 0) {
+      layout.positions.push_back(data::Share(layout.batch, group, parts_.portions));
+    } else if (parts_.spec.reproducible()) {
+      layout.positions.push_back(data::Group(layout.batch, group));
+    } else {
+      layout.positions.push_back(
+          {part(request.portions.begin).begin, part(request.portions.end - 1).end});
+    }
   }
   layout.columns = MetricColumns();
   if (request.validate) {
@@ -90,6 +99,7 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
                                        std::span<const int64_t> samples,
                                        std::span<double> statistics) {
   if (request.validate) {
+    RETURN_IF_ERROR(parts_.exchange.Prepare().status());
     parts_.stopwatch.Enter(Activity::kCompute);
     RETURN_IF_ERROR(ValidateMine(layout, statistics));
   }

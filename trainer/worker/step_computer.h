@@ -59,6 +59,8 @@ class StepComputer {
     data::Batches batches;
     exchange::Exchange& exchange;
     Stopwatch& stopwatch;
+    // Not 0: a batch has so many groups, whatever its size, and each is a portion of it.
+    int64_t portions = 0;
   };
   explicit StepComputer(const Parts& parts)
       : parts_(parts),

@@ -30,12 +30,15 @@ absl::Status TrainingLoop::Run() {
 
 absl::Status TrainingLoop::Turn() {
   const bool running = Running();
-  if (!running) (void)context_.shell.WaitForNews(source_.Idle());
   absl::Status status;
   if (const std::optional<membership::Action> action = context_.shell.Next()) {
     status = std::visit([this](const auto& what) { return Do(what); }, *action);
   } else if (running) {
     status = source_.Work();
+  } else {
+    const absl::StatusOr<absl::Duration> idle = source_.Idle();
+    if (idle.ok()) (void)context_.shell.WaitForNews(*idle);
+    status = idle.status();
   }
   if (!absl::IsUnavailable(status)) return status;
   Broken(status);

@@ -3,6 +3,7 @@
 //
 //   lockstep.h   all workers hold the whole state and make every step together, each its share of
 //                the batch; the membership machine says whether a step counts
+//   hybrid.h     the same, with some of the tensors on parameter servers
 //   leases.h     the coordinator gives out batches or portions of them, and parameter servers hold
 //                the state
 //
@@ -15,6 +16,7 @@
 #pragma once
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "trainer/data/batches.h"
 #include "trainer/membership/member.h"
@@ -69,7 +71,7 @@ class WorkSource {
   virtual absl::Status Do(const membership::Action& action) = 0;
   // While there is nothing to work: what is to be tried again, and how long the loop may then wait
   // for an action.
-  virtual absl::Duration Idle() { return absl::InfiniteDuration(); }
+  virtual absl::StatusOr<absl::Duration> Idle() { return absl::InfiniteDuration(); }
 
   // A directive that the machine has taken, with the view that it has installed.
   virtual void Hear(const membership::Directive& /*directive*/,

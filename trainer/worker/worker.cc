@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 #include "trainer/parameter_server/job_tables.h"
+#include "trainer/worker/hybrid.h"
 #include "trainer/worker/leases.h"
 #include "trainer/worker/lockstep.h"
 #include "trainer/worker/training_loop.h"
@@ -42,7 +43,9 @@ WorkerParts WithWorkload(const WorkerParts& parts, workload::Workload* workload)
 }
 
 absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& context) {
-  if (context.spec().exchange().has_parameter_server()) return Leases::Create(context);
+  const v1alpha1::Exchange& exchange = context.spec().exchange();
+  if (exchange.parameter_server().tensors_size() > 0) return Hybrid::Create(context);
+  if (exchange.has_parameter_server()) return Leases::Create(context);
   return Lockstep::Create(context);
 }
 

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole jobs whose workers hold some of the tensors and servers the others
+// (spec.exchange.parameterServer.tensors).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "trainer/testing/visit_job.h"
+
+namespace starling::worker {
+namespace {
+
+using ::testing::Each;
+using ::testing::HasSubstr;
+
+// Three tensors of a number for each sample, which goes up by 1 with each use; three buckets that
+// do not end where tensors do. "table" lies between the two that workers hold.
+class BothEngine final : public engine::Engine {
+ public:
+  explicit BothEngine(std::int64_t samples)
+      : samples_(samples),
+        tensors_{{"last.weight", {samples}, 0, samples},
+                 {"table.weight", {samples}, samples, samples},
+                 {"first.weight", {samples}, 2 * samples, samples}},
+        buckets_{{0, samples / 2}, {samples / 2, 5 * samples / 2}, {5 * samples / 2, 3 * samples}},
+        parameters_(static_cast<std::size_t>(3 * samples)),
+        gradients_(parameters_.size()) {}
+
+  std::span<const engine::Tensor> tensors() const override { return tensors_; }
+  std::span<float> parameters() override { return parameters_; }
+  std::span<float> gradients() override { return gradients_; }
+  std::span<const engine::Bucket> buckets() const override { return buckets_; }
+
+  absl::StatusOr<engine::BatchSums> ComputeGradients(std::span<const float> features,
+                                                     std::span<const std::int64_t> labels,
+                                                     const OnBucket& on_bucket) override {
+    std::ranges::fill(gradients_, 0.0F);
+    for (std::size_t i = 0; i < labels.size(); ++i) {
+      const auto sample = static_cast<std::int64_t>(features[i]);
+      for (std::int64_t tensor = 0; tensor < 3; ++tensor) {
+        gradients_[static_cast<std::size_t>(tensor * samples_ + sample)] -= 1;
+      }
+    }
+    for (int bucket = 0; bucket < 3; ++bucket) on_bucket(bucket);
+    return engine::BatchSums{.loss = static_cast<double>(labels.size()), .correct = 0};
+  }
+  // Both kinds of tensors are of one step: their sums are equal.
+  absl::StatusOr<engine::BatchSums> Evaluate(std::span<const float> /*features*/,
+                                             std::span<const std::int64_t> labels) override {
+    const std::span<const float> all = parameters_;
+    const auto of = [&](std::int64_t tensor) {
+      const auto part = all.subspan(static_cast<std::size_t>(tensor * samples_),
+                                    static_cast<std::size_t>(samples_));
+      return std::accumulate(part.begin(), part.end(), 0.0);
+    };
+    engine::BatchSums sums;
+    sums.loss = std::abs(of(0) - of(1)) * static_cast<double>(labels.size());
+    sums.correct = static_cast<std::int64_t>(labels.size());
+    return sums;
+  }
+
+ private:
+  const std::int64_t samples_;
+  const std::vector<engine::Tensor> tensors_;
+  const std::vector<engine::Bucket> buckets_;
+  std::vector<float> parameters_;
+  std::vector<float> gradients_;
+};
+
+std::unique_ptr<engine::Engine> NewBothEngine(int /*worker*/) {
+  return std::make_unique<BothEngine>(kSamples);
+}
+
+class HybridJobTest : public ClientWorkerTest {
+ protected:
+  static v1alpha1::TrainingJobSpec Job(std::int64_t epochs) {
+    v1alpha1::TrainingJobSpec spec = VisitJob(epochs);
+    ModelOf(spec).mutable_bulk_synchronous();
+    spec.mutable_exchange()->mutable_parameter_server()->add_tensors("table.*");
+    return spec;
+  }
+  static void ExpectEachSampleOncePerEpoch(const v1alpha1::Result& result, std::int64_t epochs) {
+    ASSERT_TRUE(result.has_model());
+    const auto all = Each(static_cast<float>(epochs));
+    EXPECT_THAT(TensorOf(result, "first.weight"), all);
+    EXPECT_THAT(TensorOf(result, "table.weight"), all);
+    EXPECT_THAT(TensorOf(result, "last.weight"), all);
+    EXPECT_EQ(result.steps(), epochs * kPerEpoch);
+  }
+};
+
+TEST_F(HybridJobTest, EachSampleCountsOnceInBothKindsOfTensors) {
+  ServerFlock flock(Job(3), VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(3);
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 3);
+}
+
+TEST_F(HybridJobTest, AKilledWorkerIsReplacedAndNothingCountsTwice) {
+  ServerFlock flock(Job(8), VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(3);
+  ASSERT_TRUE(flock.AwaitSettled(150));
+  flock.Kill(ServerFlock::WorkerUid(1));
+  ASSERT_TRUE(flock.AwaitSettled(300));
+  flock.Restart(ServerFlock::WorkerUid(1));
+  ASSERT_TRUE(flock.AwaitSettled(450));
+  flock.Kill(ServerFlock::WorkerUid(0));
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+}
+
+TEST_F(HybridJobTest, AKilledServersCopiesGoOn) {
+  ServerFlock flock(Job(8), VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(3);
+  flock.AddWorkers(2);
+  ASSERT_TRUE(flock.AwaitSettled(150));
+  flock.Kill(ServerFlock::ServerUid(0));
+  ASSERT_TRUE(flock.AwaitSettled(400));
+  flock.Restart(ServerFlock::ServerUid(0));
+  ASSERT_TRUE(flock.AwaitSettled(500));
+  flock.Kill(ServerFlock::ServerUid(1));
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+}
+
+TEST_F(HybridJobTest, ACoordinatorsSuccessorGoesOn) {
+  ServerFlock flock(Job(6), VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  ASSERT_TRUE(flock.AwaitSettled(150));
+  flock.ReplaceCoordinator();
+  ASSERT_TRUE(flock.AwaitSettled(300));
+  flock.Kill(ServerFlock::WorkerUid(1));
+  flock.ReplaceCoordinator();
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 6);
+}
+
+// Rule H4: what the workers have and a restored server lacks is computed for that server alone.
+TEST_F(HybridJobTest, AServerThatIsRestoredCatchesUpWithTheWorkers) {
+  v1alpha1::TrainingJobSpec spec = Job(8);
+  spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
+  spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
+  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  ASSERT_TRUE(flock.AwaitSettled(300));
+  flock.Kill(ServerFlock::ServerUid(0));
+  flock.Kill(ServerFlock::ServerUid(1));
+  flock.Restart(ServerFlock::ServerUid(0));
+  flock.Restart(ServerFlock::ServerUid(1));
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+}
+
+// Servers skip what they have of the steps that workers make again.
+TEST_F(HybridJobTest, WorkersThatAreRestoredMakeStepsAgainThatServersSkip) {
+  v1alpha1::TrainingJobSpec spec = Job(8);
+  spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
+  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  ASSERT_TRUE(flock.AwaitSettled(300));
+  flock.Kill(ServerFlock::WorkerUid(0));
+  flock.Kill(ServerFlock::WorkerUid(1));
+  flock.Restart(ServerFlock::WorkerUid(0));
+  flock.Restart(ServerFlock::WorkerUid(1));
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+}
+
+TEST_F(HybridJobTest, WhatIsValidatedIsOfOneStep) {
+  v1alpha1::TrainingJobSpec spec = Job(3);
+  data::Datasets datasets = VisitData();
+  datasets.validation = datasets.train;
+  spec.mutable_validation()->set_every_epochs(1);
+  ServerFlock flock(spec, datasets, NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  const v1alpha1::Result result = flock.AwaitResult();
+  ExpectEachSampleOncePerEpoch(result, 3);
+  EXPECT_EQ(result.metrics().at("validation/loss"), 0);
+}
+
+TEST_F(HybridJobTest, AHaltedJobGoesOnWhereItStopped) {
+  v1alpha1::TrainingJobSpec spec = Job(6);
+  const std::string job_dir = NewJobDir();
+  {
+    ServerFlock flock(spec, VisitData(), NewBothEngine, job_dir);
+    flock.AddServers(2);
+    flock.AddWorkers(2);
+    ASSERT_TRUE(flock.AwaitSettled(200));
+    flock.SetHalt(true);
+    ASSERT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
+  }
+  ServerFlock flock(spec, VisitData(), NewBothEngine, job_dir);
+  flock.ReplaceCoordinator();                        // of a later incarnation than the checkpoints
+  for (int i = 0; i < 2; ++i) flock.SetHalt(false);  // later settings than those of the halt
+  flock.AddServers(2);
+  flock.AddWorkers(3);
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 6);
+}
+
+TEST_F(HybridJobTest, TensorsThatTheModelDoesNotHaveAreNamed) {
+  v1alpha1::TrainingJobSpec spec = Job(1);
+  const auto made = [&](const std::string& name) {
+    spec.mutable_exchange()->mutable_parameter_server()->set_tensors(0, name);
+    transport::InprocNetwork network;
+    transport::Options options;
+    options.member = "w#0";
+    options.job = "job";
+    options.secret = "secret";
+    const auto transport = *network.OpenTransport(options);
+    const std::string job_dir = NewJobDir();
+    const auto storage =
+        *storage::Open(checkpoint::JobPlace(spec.checkpoint().uri(), "job", job_dir));
+    const clock::SystemClock clock;
+    metrics::Registry registry;
+    workload::Classification workload(VisitData(), NewBothEngine(0), "");
+    WorkerConfig config;
+    config.spec = spec;
+    config.job_dir = job_dir;
+    return Worker::Create(std::move(config), {.workload = workload,
+                                              .transport = *transport,
+                                              .storage = *storage,
+                                              .clock = clock,
+                                              .registry = registry,
+                                              .poke = [] {},
+                                              .on_view = nullptr})
+        .status();
+  };
+  EXPECT_TRUE(made("table.weight").ok());
+  const absl::Status none = made("embedding*");
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(none.message()), HasSubstr("no tensor \"embedding*\""));
+  EXPECT_THAT(std::string(none.message()), HasSubstr("last.weight, table.weight, first.weight"));
+  EXPECT_THAT(std::string(made("*").message()), HasSubstr("leave it out"));
+}
+
+}  // namespace
+}  // namespace starling::worker
