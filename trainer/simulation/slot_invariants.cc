@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "trainer/parameter_server/job_tables.h"
 #include "trainer/simulation/content.h"
 
 namespace starling::simulation {
@@ -111,6 +112,18 @@ void SlotInvariants::OnAppended(std::size_t slot, ViewNumber view,
                         " after a read that was promised all below ", floor));
     }
   }
+}
+
+void SlotInvariants::OnAppendedInStep(std::size_t slot, const SlotState& state,
+                                      const parameter_server::Entry& entry,
+                                      parameter_server::Outcome outcome) {
+  using parameter_server::EntryKind;
+  const bool push = entry.kind == EntryKind::kPush || entry.kind == EntryKind::kAggregate;
+  if (!push || outcome != parameter_server::Outcome::kTaken) return;
+  if (state.ledger().Has(parameter_server::kFirstValues)) return;
+  Fail(absl::StrCat("9: slot ", slot, " takes a push of step ",
+                    entry.parts.empty() ? entry.clock : entry.parts.front().clock,
+                    " before it has the first values"));
 }
 
 void SlotInvariants::OnEnd(std::size_t slot, const std::vector<float>& values, std::size_t leases) {

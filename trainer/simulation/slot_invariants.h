@@ -51,6 +51,10 @@ class SlotInvariants {
                   const parameter_server::Entry& entry, parameter_server::Outcome outcome);
   // 8.
   void OnStuck(const std::string& why) { Fail("8: " + why); }
+  // 9: a slot takes no portion of a step before it has the first values, which would overwrite what
+  // the portion has added. `state` is the slot's after the entry.
+  void OnAppendedInStep(std::size_t slot, const parameter_server::SlotState& state,
+                        const parameter_server::Entry& entry, parameter_server::Outcome outcome);
   // The end: every unit of a lease is in every slot once.
   void OnEnd(std::size_t slot, const std::vector<float>& values, std::size_t leases);
 

@@ -42,6 +42,10 @@ struct SlotOptions {
   // a made-up coordinator, which knows everything, and orders chains as it likes.
   bool planned = false;
   membership::Rules plan;
+  // The made-up coordinator gives out no portion of a bulk-synchronous step before the first values
+  // are in every slot, as LeaseSource does. A test turns it off, and must see a portion taken too
+  // early.
+  bool first_values_first = true;
   // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
   bool loads = false;
   // Planned clients give leases back, begun or not, as they do with those that a slot refused.

@@ -199,7 +199,9 @@ std::optional<std::size_t> SlotWorld::TakeLease(const ps::Client& client) {
     }
     return std::nullopt;
   }
-  for (std::size_t lease = 0; lease < leases_.size(); ++lease) {
+  const bool first_alone = portions_ > 0 && options_.first_values_first && !leases_[0].done;
+  const std::size_t end = first_alone ? 1 : leases_.size();
+  for (std::size_t lease = 0; lease < end; ++lease) {
     if (leases_[lease].done || leases_[lease].holder) continue;
     leases_[lease].holder = client;
     return lease;

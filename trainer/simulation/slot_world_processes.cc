@@ -21,8 +21,9 @@ void SlotWorld::StartServer(const std::string& uid, std::int64_t start) {
     options.id = id;
     options.slot = SlotOfAll();
     options.observer = [this, id, slot](const ps::Entry& entry, ps::Outcome outcome) {
-      const ViewNumber view = servers_.at(id).slots[slot]->installed()->group.epoch;
-      invariants_.OnAppended(slot, view, entry, outcome);
+      const ps::ChainServer& machine = *servers_.at(id).slots[slot];
+      invariants_.OnAppended(slot, machine.installed()->group.epoch, entry, outcome);
+      if (portions_ > 0) invariants_.OnAppendedInStep(slot, *machine.state(), entry, outcome);
       if (outcome == ps::Outcome::kSkipped) ++outcome_.skipped;
       if (entry.parts.size() > 1) ++outcome_.aggregates;
     };
