@@ -441,6 +441,15 @@ TEST(Coordinator, WhoHasEndedNeedNotStop) {
   EXPECT_TRUE(peers.Look().stopped);
 }
 
+TEST(Coordinator, WhereAllHaveEndedAHaltIsDoneThoughTheirPodsAreStillListed) {
+  ScriptedPeers peers = RunningPeers(2);
+  Halt(peers);
+  peers.Terminate(0);
+  EXPECT_FALSE(peers.Look().stopped);
+  peers.Terminate(1);
+  EXPECT_TRUE(peers.Look().stopped) << "nobody is left who could save anything";
+}
+
 TEST(Coordinator, AMemberThatWasNeverHeardHasNotStopped) {
   ScriptedPeers peers(1, /*incarnation=*/2, MakeViewNumber(1, 1));
   peers.desired_.pods.push_back({"uid1", "w1", "worker", 1, "127.0.0.9", PodState::kLive});

@@ -131,10 +131,12 @@ bool PeerCoordinator::Stopped() const {
     }
     anyone = true;
   }
+  // Nobody is left who could save anything, though its pod may still be listed.
   return anyone ||
          std::none_of(detector_.processes().begin(), detector_.processes().end(),
-                      [](const auto& entry) {
-                        return entry.second.report && entry.second.report->state.has_value();
+                      [this](const auto& entry) {
+                        const std::optional<Report>& report = entry.second.report;
+                        return report && report->state && !detector_.Terminated(report->id);
                       });
 }
 
