@@ -5,8 +5,9 @@ a server and the coordinator are killed on the way, and every sample is used onc
 import os
 import unittest
 
-from home import REPOSITORY
-from parameter_server_test import EPOCHS, Servers, job
+import parameter_server_test
+from home import REPOSITORY, until
+from parameter_server_test import EPOCHS, job
 
 
 def hybrid(**changes):
@@ -15,7 +16,7 @@ def hybrid(**changes):
     return made
 
 
-class Hybrid(Servers):
+class Hybrid(parameter_server_test.Servers):
     def test_the_example_reaches_its_accuracy(self):
         command = self.home.start("run", os.path.join(REPOSITORY, "examples/digits-hybrid.yaml"),
                                   "-o", "json")
@@ -34,6 +35,33 @@ class Hybrid(Servers):
         done = self.finish_whole(EPOCHS)
         for role in ("worker", "parameter-server"):
             self.assertTrue(self.incidents(done, role), f"the incident of a {role} is told")
+
+    def scale(self, role, count):
+        self.home.run("scale", "digits", "--role", role, "--replicas", count)
+        self.await_size(role, count)
+
+    def test_workers_and_servers_come_and_go(self):
+        self.start(hybrid(workers=1, servers=2, epochs=16))
+        self.home.await_step(10, command=self.command)
+        self.scale("worker", 4)
+        self.scale("parameter-server", 3)
+        self.home.await_step(self.home.steps() + 25, command=self.command)
+        self.scale("worker", 2)
+        self.scale("parameter-server", 2)
+        done = self.finish_whole(epochs=16)
+        self.assertEqual([], done["status"].get("incidents", []))
+
+    def test_a_suspended_job_resumes_where_it_was(self):
+        self.home.run("up")
+        self.home.run("submit", self.home.write("job.yaml", hybrid(epochs=5)))
+        self.home.await_step(30)
+        self.home.run("suspend", "digits")
+        until(lambda: self.home.condition("Suspended"), 60, self.home.describe)
+        until(lambda: not self.home.pods(), 40, lambda: "no pod is left\n" + self.home.describe())
+        self.home.run("resume", "digits")
+        until(lambda: self.home.condition("Succeeded"), 120, self.home.describe)
+        self.check_audit(5)
+        self.home.run("down")
 
 
 if __name__ == "__main__":
