@@ -117,9 +117,10 @@ std::vector<Technique> Data() {
 
 // Rules that live beside the parameters on the servers.
 Technique ServersRule(const std::string& field, std::vector<TechniqueRule> more = {}) {
-  Technique technique{field,
-                      {Needs({kServers}, "whose servers apply it",
-                             "use sgd, adam or adamW, or write exchange: {parameterServer: {}}")}};
+  Technique technique{
+      field,
+      {Needs({kServers}, "whose servers apply it",
+             "use sgd, adam, adamW or rmsProp, or write exchange: {parameterServer: {}}")}};
   technique.rules.insert(technique.rules.end(), more.begin(), more.end());
   return technique;
 }
@@ -179,7 +180,7 @@ std::vector<Technique> Exchanges() {
         Excludes(
             {"optimizer.adagrad", kAdaRevision, kDelayCompensated, "optimizer.ftrl", kProximal},
             "which servers alone apply, while workers apply it to the other tensors",
-            "use sgd, adam or adamW"),
+            "use sgd, adam, adamW or rmsProp"),
         Excludes({kBfloat16, kFloat16}, "for the other tensors travel as they are",
                  "write codec: {identity: {}}, or leave it out")}});
   for (const char* topology : {kTree, kHostReduce}) {

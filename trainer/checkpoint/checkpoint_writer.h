@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Writes checkpoints in the background while training goes on.
 //
-// At a checkpoint's turn the step loop hands over a view of its state, which is copied at once
+// At a checkpoint's turn the training loop hands over a view of its state, which is copied at once
 // (into buffers that are reused) and written by a thread, all but its manifest. The state is not
 // settled yet: when the next reduction completes, the loop calls Commit; if the view breaks first,
 // Discard. A disk that stalls or is full delays checkpoints, never steps.

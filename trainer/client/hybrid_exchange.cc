@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 
 namespace starling::client {
@@ -47,6 +48,7 @@ absl::Status HybridExchange::Begin(const exchange::Step& step) {
   step_ = step;
   prepared_ = summing_ = false;
   portion_ = -1;
+  refused_ = servers_.refused();
   computed_ = 0;
   finite_ = true;
   cancelled_ = failed_ = absl::OkStatus();
@@ -112,14 +114,22 @@ absl::Status HybridExchange::Acknowledge() {
   const absl::Status finished = FinishPortion();
   RETURN_IF_ERROR(cancelled_);
   RETURN_IF_ERROR(finished);
-  return servers_.AwaitAll(absl::InfiniteDuration());
+  RETURN_IF_ERROR(servers_.AwaitAll(absl::InfiniteDuration()));
+  if (servers_.refused() == refused_) return absl::OkStatus();
+  // A portion is one lease: in bulk-synchronous tables it is taken, or skipped as there already.
+  return absl::InternalError(
+      absl::StrCat("a parameter server refused a portion of step ", step_.number,
+                   ", which would be lost there; servers and workers must be of one version"));
 }
 
 absl::StatusOr<exchange::Outcome> HybridExchange::Finish(std::span<const double> statistics,
                                                          int columns) {
-  const absl::Status acknowledged = Acknowledge();
-  // A step without samples of its own (it only settles, or others have all) has not begun its sum.
-  if (acknowledged.ok() && !summing_) RETURN_IF_ERROR(BeginSum());
+  absl::Status acknowledged = Acknowledge();
+  // A step without samples of its own has not begun its sum: it only settles, or others have all.
+  // Where others read, this worker waits at the same place, so that a lease can still come first.
+  if (acknowledged.ok() && !summing_) {
+    acknowledged = gradients_.empty() ? BeginSum() : Prepare().status();
+  }
   if (!summing_) return acknowledged;
   if (!acknowledged.ok()) workers_->Cancel(acknowledged);
   absl::StatusOr<exchange::Outcome> sum = workers_->Finish(statistics, columns);

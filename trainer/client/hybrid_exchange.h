@@ -82,6 +82,7 @@ class HybridExchange final : public exchange::Exchange {
   bool prepared_ = false;
   bool summing_ = false;      // workers_ has begun
   int portion_ = -1;          // that is being pushed
+  std::int64_t refused_ = 0;  // by servers, before this step
   std::size_t computed_ = 0;  // samples of the portions before it
   bool finite_ = true;
   absl::Status cancelled_;

@@ -304,6 +304,7 @@ void ParameterServerExchange::FinishIfAllIn(FlightNumber number) {
   if (!flight.sealed || flight.open > 0) return;
   flights_.erase(number);
   if (flight.refused) {
+    ++refused_;
     events_.refused(flight.what.leases);
   } else {
     events_.done(flight.what);

@@ -85,6 +85,8 @@ class ParameterServerExchange final : public exchange::Exchange {
   // Until nothing is on its way, or `timeout` has passed: OK.
   absl::Status AwaitAll(absl::Duration timeout);
   std::size_t on_their_way() const { return flights_.size(); }
+  // Runs of leases that some slot has not taken, since this was made.
+  std::int64_t refused() const { return refused_; }
   // Nothing is left to do, and nobody waits for this worker until its next step.
   void Rest();
   // Leases of a step.
@@ -130,6 +132,7 @@ class ParameterServerExchange final : public exchange::Exchange {
 
   parameter_server::Clock clock_ = 0;  // completed
   bool begun_ = false;                 // all slots have said where this client stands
+  std::int64_t refused_ = 0;
   std::map<FlightNumber, Flight> flights_;
   std::map<std::pair<std::size_t, parameter_server::Sequence>, FlightNumber> sent_;
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples in memory: what every loader makes and the step loop reads.
+// Samples in memory: what every loader makes and the training loop reads.
 #pragma once
 
 #include <cstdint>

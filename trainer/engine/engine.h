@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // What computes a model's loss and gradients, seen as spans of floats.
 //
-// The step loop, the exchange, the optimizer and the checkpoints work on flat buffers and never see
-// a tensor library: they build in seconds, and tests run them with a tiny engine of their own. The
-// one real engine is TorchEngine (libtorch). It lives in a shared library that the worker opens at
-// run time (engine_library.h), because libtorch takes 0.4 s to load: the worker answers its
+// The training loop, the exchange, the optimizer and the checkpoints work on flat buffers and never
+// see a tensor library: they build in seconds, and tests run them with a tiny engine of their own.
+// The one real engine is TorchEngine (libtorch). It lives in a shared library that the worker opens
+// at run time (engine_library.h), because libtorch takes 0.4 s to load: the worker answers its
 // coordinator meanwhile. To add an engine: implement Engine and hand it to the worker's main.
 #pragma once
 

@@ -8,10 +8,11 @@
 //   ASSIGN_OR_RETURN(Outcome outcome, exchange->Finish(statistics, columns));
 //   exchange->Leave();                                 // the view is over
 //
-// There are two ways. Allreduce (StepExchange): every worker holds the parameters, and when Finish
-// returns the gradients hold the sum over all workers, the same bits at each. Parameter servers
-// (client::ParameterServerExchange): Prepare reads the parameters from the servers, Add pushes what
-// is ready, and Finish sends the rest; that it has arrived is heard later.
+// There are three ways. Allreduce (StepExchange): every worker holds the parameters, and when
+// Finish returns the gradients hold the sum over all workers, the same bits at each. Parameter
+// servers (client::ParameterServerExchange): Prepare reads the parameters from the servers, Add
+// pushes what is ready, and Finish sends the rest; that it has arrived is heard later. Both in one
+// job (client::HybridExchange): some tensors lie on servers, and the others are summed up.
 //
 // Errors say who is to act. UNAVAILABLE from any call: the view has ended for this worker, which
 // goes on in the next one; transport::UnreachableRanks tells whom it could not reach. ABORTED: this

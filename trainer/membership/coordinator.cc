@@ -394,8 +394,10 @@ void Coordinator::NoticeUnwitnessed(absl::Time now) {
   if (now - unwitnessed_since_ < options_.takeover_timeout) return;
   unwitnessed_since_ = absl::InfiniteFuture();
   std::set<std::string> silent;
-  for (const GroupHistory& group : plan_->groups()) {
-    for (const auto& [epoch, members] : group.past()) {
+  const std::optional<std::size_t> only = plan_->unwitnessed_group();
+  for (std::size_t group = 0; group < plan_->groups().size(); ++group) {
+    if (only && group != *only) continue;
+    for (const auto& [epoch, members] : plan_->groups()[group].past()) {
       for (const MemberId& id : members) {
         if (LivenessOf(id, now) == Liveness::kSilent) silent.insert(id.pod_uid);
       }

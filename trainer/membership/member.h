@@ -8,7 +8,7 @@
 // of parameter servers: it only enters the view (OpenMesh, then OnEntered), obeys settings when it
 // hears them, and runs until the next view.
 //
-// How a step loop uses it: hold one Member under a mutex; feed it every directive, sync id,
+// How a training loop uses it: hold one Member under a mutex; feed it every directive, sync id,
 // completed reduction and broken link; carry out the actions it returns IN ORDER on the loop's own
 // thread, except Fence and SendReport, which whoever received them carries out AT ONCE (that is how
 // a new view stops a collective that blocks the loop). An action that names a view is void if the

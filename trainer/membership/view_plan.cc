@@ -188,6 +188,7 @@ const Placement& ViewPlan::PlacementOf(std::size_t group) const {
 std::optional<View> ViewPlan::Next(const Roster& roster, absl::Time now) {
   waiting_.clear();
   unwitnessed_ = false;
+  unwitnessed_group_.reset();
   Fold(roster);
   const View* current = Current();
   const Trouble trouble = current == nullptr ? Trouble::kGone : TroubleIn(*current, roster, now);
@@ -273,6 +274,7 @@ std::optional<View> ViewPlan::Compose(std::vector<ReplicaGroup> placed, const Ro
   for (std::size_t i = 0; i < placed.size(); ++i) {
     if (placed[i].members.empty()) {
       unwitnessed_ = roster.returning > 0;
+      waiting_ = absl::StrCat("waits for a ", NameOf(PlacementOf(i).role()), ": none is there");
       return std::nullopt;
     }
     if (!Form(i, placed[i], roster)) return std::nullopt;
@@ -300,6 +302,7 @@ bool ViewPlan::Form(std::size_t group, ReplicaGroup& placed, const Roster& roste
   const ViewNumber missing = groups_[group].Form(placed, evidence);
   if (missing == 0) return true;
   unwitnessed_ = true;
+  unwitnessed_group_ = group;
   waiting_ = MissingWitnessText(placement.Kept(group), absl::StrCat(NameOf(placement.role()), "s"),
                                 missing);
   return false;
@@ -357,6 +360,7 @@ bool ViewPlan::MayHelp(const View& view) {
                                newest.groups.end(), TellsNoMore);
   if (!same) return true;
   unwitnessed_ = true;
+  unwitnessed_group_ = lost_;
   const Placement& placement = PlacementOf(*lost_);
   waiting_ = absl::StrCat("waits for a ", NameOf(placement.role()), " that knows ",
                           placement.Kept(*lost_), ", or for proof that all have ended");

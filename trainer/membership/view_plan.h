@@ -76,6 +76,8 @@ class ViewPlan {
   bool IsBlamed(const Roster& roster, absl::Time now) const;
   // No view is published, since what was settled last may be known only to who does not answer.
   bool unwitnessed() const { return unwitnessed_; }
+  // The group that lacks a witness; none: it may be any.
+  std::optional<std::size_t> unwitnessed_group() const { return unwitnessed_group_; }
   // Why no view is published, for people; empty: nothing is missing.
   const std::string& waiting() const { return waiting_; }
 
@@ -115,6 +117,7 @@ class ViewPlan {
   bool running_ = false;
   bool blamed_ = false;
   bool unwitnessed_ = false;
+  std::optional<std::size_t> unwitnessed_group_;
   std::optional<std::size_t> lost_;  // a group of which somebody lacks a witness
   std::uint64_t next_epoch_ = 1;
   std::string waiting_;

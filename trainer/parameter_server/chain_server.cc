@@ -17,7 +17,7 @@ constexpr std::size_t kMostLogBytes = 32 << 20;
 constexpr std::size_t kMostGaps = 256;  // pushes of one client that came before an earlier one
 
 // The values of a table of numbers, by the codec that the reader has asked for.
-absl::StatusOr<std::string> EncodedBy(compression::CodecNumber number, std::string values) {
+absl::StatusOr<std::string> EncodedAs(compression::CodecNumber number, std::string values) {
   if (number == compression::kIdentity) return values;
   ASSIGN_OR_RETURN(const compression::Codec* codec, compression::FindCodec(number));
   return compression::EncodeText(
@@ -490,7 +490,7 @@ void ChainServer::Answer(const Read& read, Sends& sends) {
       read.remembered ? state_->ReadRemembered(read.client, selection) : state_->Read(selection);
   ReadReply reply{group().epoch,   read.client, read.request, state_->model().version(),
                   values.status(), nullptr};
-  if (values.ok()) values = EncodedBy(read.codec, *std::move(values));
+  if (values.ok()) values = EncodedAs(read.codec, *std::move(values));
   reply.status = values.status();
   if (values.ok()) reply.values = std::make_shared<const std::string>(*std::move(values));
   sends.push_back({read.client.id, std::move(reply)});

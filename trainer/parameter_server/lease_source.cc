@@ -90,6 +90,7 @@ void LeaseSource::Fill(const Client& client, v1alpha1::ParameterServerDirective&
   }
   part.set_begun(informed_ && book_->Done(kFirstValues));
   if (first_ != client.id) return;
+  if (!informed_) return;  // after a restore: what was done may not be any more
   part.set_evaluate(evaluate_);
   part.set_conclude(conclude_);
 }
@@ -197,13 +198,13 @@ void LeaseSource::CatchUp(const Standing& standing) {
 
 void LeaseSource::Give(const Standing& standing, absl::Time now) {
   if (!informed_ || ended_ || conclude_ || standing.paused) return;
+  std::erase_if(paces_, [this](const auto& pace) { return !HasClient(view_, pace.first); });
   if (standing.lockstep) return CatchUp(standing);
   if (standing.halted) {
     if (Begun() == 0) return;
     book_->Limit(work_.LastOf(Begun()));
     return Deal(Able(/*alone=*/false, standing), Begun());
   }
-  std::erase_if(paces_, [this](const auto& pace) { return !HasClient(view_, pace.first); });
   // The first values before anything else, then what is to be one client's alone.
   const bool begun = book_->Done(kFirstValues);
   const bool warm = settled_ < work_.warm_start;

@@ -319,6 +319,7 @@ TEST(LeaseSourceTest, InLockstepTheEndWaitsForTheLedgers) {
   job.Update();
   EXPECT_TRUE(job.Told(0).conclude());
   job.Publish(2, /*restore=*/true);
+  EXPECT_FALSE(job.Told(0).conclude()) << "before the ledgers are known anew";
   job.SaveTo(9);
   EXPECT_FALSE(job.Told(0).conclude()) << "a server was restored after the last step";
   EXPECT_THAT(job.Given(), ElementsAre(10, 11, 12, 13));

@@ -160,7 +160,8 @@ bool SlotCoordinator::WorkersStopped() const {
 }
 
 void SlotCoordinator::GiveWork(absl::Time now) {
-  const bool enough = membership::EnoughIn(*view(), roster_);
+  // Where workers make steps together they go on while every shard has a server.
+  const bool enough = hybrid_ || membership::EnoughIn(*view(), roster_);
   LeaseSource::Standing standing;
   standing.running = Running();
   standing.halted = Halted();
@@ -209,13 +210,19 @@ bool SlotCoordinator::ServersLeave() const {
          });
 }
 
+// Where workers hold a state they have stopped when it is saved. Portions that a server lacks then
+// are dealt when the job goes on: its ledger is saved with its parameters.
+bool SlotCoordinator::AtRest() const {
+  if (hybrid_ && Halted()) return WorkersStopped();
+  return Running() && (!work_.Outstanding() || ServersLeave());
+}
+
 void SlotCoordinator::AskForCheckpoint(absl::Time now) {
   if (!work_.informed()) return;
   const bool saved = SavedByAll(rounds_.number());
   if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
   if (Halted() || ServersLeave()) {
-    const bool at_rest = hybrid_ ? WorkersStopped() : Running();
-    if (halt_round_ == 0 && at_rest && (!work_.Outstanding() || ServersLeave())) {
+    if (halt_round_ == 0 && AtRest()) {
       halt_round_ = rounds_.Ask(settled(), rounds_.due());
       Changed();
     }

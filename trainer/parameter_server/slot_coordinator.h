@@ -75,6 +75,8 @@ class SlotCoordinator final : public membership::Coordinator {
   void FollowLockstep();
   // All workers of the view have halted, and what they hold is saved.
   bool WorkersStopped() const;
+  // Nothing is on its way any more: what is saved now is whole.
+  bool AtRest() const;
   void GiveWork(absl::Time now);
   void FollowRecovery(absl::Time now);
   void AskForCheckpoint(absl::Time now);

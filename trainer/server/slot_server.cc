@@ -76,6 +76,11 @@ absl::Status SlotServer::Run() {
     }
     if (failed_) return status;
     Tell(/*broken=*/true);
+    if (!unreadable_.exchange(false)) continue;
+    // The next view would fail in the same way at once.
+    const net::Deadline later = net::Deadline::After(kTryAgain);
+    const sync::MutexLock lock(mutex_);
+    while (!stopped_ && !later.Expired()) changed_.WaitFor(mutex_, later.Remaining());
   }
 }
 
@@ -109,10 +114,14 @@ absl::Status SlotServer::ServeView(const membership::View& view, transport::Canc
   if (const absl::Status early = ended.status(); !early.ok()) mesh->Cancel(early);
   ServerHooks hooks;
   hooks.offer = [&](std::size_t slot) -> parameter_server::ReadableSnapshot {
-    ASSIGN_OR_RETURN(const std::optional<membership::StateId> newest,
-                     snapshots_.Newest(slot, membership::IncarnationOf(view.number)));
-    if (!newest) return std::nullopt;
-    return membership::CheckpointOffer{*newest, {}};
+    const absl::StatusOr<std::optional<membership::StateId>> newest =
+        snapshots_.Newest(slot, membership::IncarnationOf(view.number));
+    if (!newest.ok()) {
+      unreadable_ = true;
+      return newest.status();
+    }
+    if (!*newest) return std::nullopt;
+    return membership::CheckpointOffer{**newest, {}};
   };
   hooks.load = [this](std::size_t slot, const membership::StateId& id) {
     return snapshots_.Load(slot, id);

@@ -121,6 +121,7 @@ class SlotServer {
   std::vector<membership::MemberId> unreachable_;
   std::string told_;  // what would be worth a report at once, as it was last told
 
+  std::atomic<bool> unreadable_ = false;  // a snapshot, in the present view
   std::atomic<bool> failed_ = false;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;

@@ -35,6 +35,9 @@ std::string PeerName(int rank, const Peer& peer) {
   return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
 }
 
+// Transfers that are kept in the order of their tickets; older ones that are open go to a map.
+constexpr std::size_t kMostInOrder = 256;
+
 }  // namespace
 
 class StreamMesh::Drive {
@@ -78,16 +81,26 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
 }
 
 StreamMesh::~StreamMesh() {
-  const bool idle = std::all_of(transfers_.begin(), transfers_.end(),
-                                [](const Transfer& transfer) { return transfer.done; });
+  const auto is_done = [](const Transfer& transfer) { return transfer.done; };
+  const bool idle =
+      std::all_of(transfers_.begin(), transfers_.end(), is_done) &&
+      std::all_of(kept_.begin(), kept_.end(), [&](const auto& one) { return is_done(one.second); });
   // A peer that drops transfers without a farewell is treated as dead.
   CloseLinks(idle ? kOrderly : kSilent);
 }
 
 void StreamMesh::OnReceived(Ticket ticket, std::int64_t ready) {
-  Transfer& transfer = transfers_[ticket - first_ticket_];
+  Transfer& transfer = At(ticket);
   transfer.done = true;
   transfer.ready = ready;
+}
+
+StreamMesh::Transfer& StreamMesh::At(Ticket ticket) {
+  return ticket < first_ticket_ ? kept_.at(ticket) : transfers_[ticket - first_ticket_];
+}
+
+const StreamMesh::Transfer& StreamMesh::At(Ticket ticket) const {
+  return ticket < first_ticket_ ? kept_.at(ticket) : transfers_[ticket - first_ticket_];
 }
 
 Ticket StreamMesh::NewTicket(int peer, bool receive, std::size_t bytes) {
@@ -125,9 +138,10 @@ Ticket StreamMesh::PostReceive(int peer, Tag tag, std::span<std::byte> data) {
 }
 
 void StreamMesh::CheckUnwaited(Ticket ticket) const {
-  STARLING_CHECK(ticket >= first_ticket_ && ticket < first_ticket_ + transfers_.size() &&
-                     !transfers_[ticket - first_ticket_].waited,
-                 "a ticket is waited for once");
+  const bool waited = ticket < first_ticket_
+                          ? !kept_.contains(ticket)
+                          : ticket >= first_ticket_ + transfers_.size() || At(ticket).waited;
+  STARLING_CHECK(!waited, "a ticket is waited for once");
 }
 
 absl::Status StreamMesh::Wait(Ticket ticket, net::Deadline deadline) {
@@ -142,8 +156,8 @@ std::optional<Ticket> StreamMesh::Next(std::span<const Ticket> tickets) const {
   if (tickets.empty()) return std::nullopt;
   Ticket next = tickets.front();
   for (const Ticket ticket : tickets) {
-    const Transfer& transfer = transfers_[ticket - first_ticket_];
-    const Transfer& best = transfers_[next - first_ticket_];
+    const Transfer& transfer = At(ticket);
+    const Transfer& best = At(next);
     if (transfer.done && (!best.done || transfer.ready < best.ready)) next = ticket;
   }
   return next;
@@ -177,8 +191,8 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
 
 absl::Status StreamMesh::WaitAll(net::Deadline deadline) {
   Drive drive(*this);
-  while (!transfers_.empty()) {
-    const Ticket ticket = first_ticket_;
+  while (!kept_.empty() || !transfers_.empty()) {
+    const Ticket ticket = kept_.empty() ? first_ticket_ : kept_.begin()->first;
     RETURN_IF_ERROR(DriveUntilDone(ticket, deadline));
     Forget(ticket);
   }
@@ -225,13 +239,20 @@ absl::Status StreamMesh::status() const {
 Traffic StreamMesh::traffic(int peer) const { return counters_[peer]->Read(); }
 
 bool StreamMesh::IsDone(Ticket ticket) const {
-  const Transfer& transfer = transfers_[ticket - first_ticket_];
+  const Transfer& transfer = At(ticket);
   return transfer.done && (transfer.ready == 0 || transfer.ready <= MonotonicNanoseconds());
 }
 
+// A receive may stay open for the whole view; those that were posted after it must not stay as
+// well.
 void StreamMesh::Forget(Ticket ticket) {
-  transfers_[ticket - first_ticket_].waited = true;
-  while (!transfers_.empty() && transfers_.front().waited) {
+  if (ticket < first_ticket_) {
+    kept_.erase(ticket);
+    return;
+  }
+  At(ticket).waited = true;
+  while (!transfers_.empty() && (transfers_.front().waited || transfers_.size() > kMostInOrder)) {
+    if (!transfers_.front().waited) kept_.emplace(first_ticket_, transfers_.front());
     transfers_.pop_front();
     ++first_ticket_;
   }
@@ -249,7 +270,7 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
       continue;
     }
     if (deadline.Expired()) {
-      if (looked_again) return Fail(transfers_[ticket - first_ticket_].peer, DeadlineError(ticket));
+      if (looked_again) return Fail(At(ticket).peer, DeadlineError(ticket));
       // This thread may not have run for long: has anybody died meanwhile?
       looked_again = true;
       RETURN_IF_ERROR(Sleep(ticket, deadline));
@@ -309,8 +330,8 @@ absl::Status StreamMesh::Sleep(std::optional<Ticket> ticket, net::Deadline deadl
 
   std::int64_t wait = -1;
   if (deadline != net::Deadline::Never()) wait = absl::ToInt64Nanoseconds(deadline.Remaining());
-  if (ticket.has_value() && transfers_[*ticket - first_ticket_].done) {
-    const std::int64_t arrives = transfers_[*ticket - first_ticket_].ready;
+  if (ticket.has_value() && At(*ticket).done) {
+    const std::int64_t arrives = At(*ticket).ready;
     const std::int64_t arrival = std::max<std::int64_t>(arrives - MonotonicNanoseconds(), 0);
     wait = wait < 0 ? arrival : std::min(wait, arrival);
   }
@@ -338,7 +359,7 @@ absl::Status StreamMesh::OnPolled() {
 }
 
 absl::Status StreamMesh::DeadlineError(Ticket ticket) const {
-  const Transfer& transfer = transfers_[ticket - first_ticket_];
+  const Transfer& transfer = At(ticket);
   return absl::DeadlineExceededError(absl::StrCat(
       links_[transfer.peer]->name(), " in view ", view_, ": ",
       transfer.receive ? "sent nothing" : "took nothing", " in time while this rank waited to ",

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -61,10 +62,12 @@ class StreamMesh final : public Mesh, private LinkOwner {
   // Marks that a thread works on the links: Cancel then leaves the closing to it.
   class Drive;
 
-  void OnSent(Ticket ticket) override { transfers_[ticket - first_ticket_].done = true; }
+  void OnSent(Ticket ticket) override { At(ticket).done = true; }
   void OnReceived(Ticket ticket, std::int64_t ready) override;
 
   Ticket NewTicket(int peer, bool receive, std::size_t bytes);
+  Transfer& At(Ticket ticket);
+  const Transfer& At(Ticket ticket) const;
   Link& LinkTo(int peer);
   bool IsDone(Ticket ticket) const;
   void CheckUnwaited(Ticket ticket) const;
@@ -93,6 +96,7 @@ class StreamMesh final : public Mesh, private LinkOwner {
   std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own
   std::deque<Transfer> transfers_;            // [first_ticket_, first_ticket_ + size)
   Ticket first_ticket_ = 1;
+  std::map<Ticket, Transfer> kept_;  // below first_ticket_, and open
   std::vector<pollfd> polls_;
   std::vector<int> polled_;  // the rank of each of polls_ but the last
 

@@ -93,6 +93,32 @@ TEST_P(TransportContract, ManyTransfersBothWaysAtOnceDoNotDeadlock) {
   });
 }
 
+TEST_P(TransportContract, AReceiveThatStaysOpenKeepsNothingThatCameAfterIt) {
+  Members members(GetParam(), 2);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(2, [&](int rank) {
+    std::array<std::byte, 4> never{}, last{}, got{};
+    const Ticket open = meshes[rank]->PostReceive(1 - rank, {0, 99}, never);
+    const Ticket late = meshes[rank]->PostReceive(1 - rank, {0, 98}, last);
+    const auto mine = Bytes(4, rank);
+    for (int round = 0; round < 2000; ++round) {  // far more than are kept in order
+      const Ticket sent = meshes[rank]->PostSend(1 - rank, kTag, mine);
+      ASSERT_TRUE(meshes[rank]->Receive(1 - rank, kTag, got, Soon()).ok());
+      ASSERT_TRUE(meshes[rank]->Wait(sent, Soon()).ok());
+    }
+    const Ticket sent = meshes[rank]->PostSend(1 - rank, {0, 98}, mine);
+    const Ticket both[] = {late, open};
+    const auto named = meshes[rank]->WaitAny(both, Soon());
+    ASSERT_TRUE(named.ok()) << named.status();
+    EXPECT_EQ(*named, late) << "an old ticket is still known";
+    EXPECT_TRUE(meshes[rank]->Wait(sent, Soon()).ok());
+    const Ticket ours = meshes[rank]->PostSend(1 - rank, {0, 99}, mine);
+    EXPECT_TRUE(meshes[rank]->Wait(open, Soon()).ok());
+    EXPECT_TRUE(meshes[rank]->Wait(ours, Soon()).ok());
+    EXPECT_TRUE(meshes[rank]->WaitAll(Soon()).ok());
+  });
+}
+
 TEST_P(TransportContract, WhoWaitsForAnyHearsWhoeverSpeaksFirstAndMayGiveUpWithoutHarm) {
   Members members(GetParam(), 3);
   auto meshes = members.OpenAll(1);

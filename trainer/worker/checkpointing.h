@@ -27,7 +27,7 @@ inline constexpr char kDataDigest[] = "dataDigest";
 checkpoint::StateId ToCheckpointId(const membership::StateId& id);
 membership::StateId FromCheckpointId(const checkpoint::StateId& id);
 
-// Confined to the step loop's thread.
+// Confined to the training loop's thread.
 class Checkpointing {
  public:
   // What became of a snapshot, on the writer's thread; not told of dropped ones.

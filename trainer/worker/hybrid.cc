@@ -52,7 +52,6 @@ Hybrid::Hybrid(const Context& context, const parameter_server::Layout& layout,
                       queue_.Done(done.leases);
                       context_.parts.poke();
                     },
-                // Of what was computed again by another worker a server has taken one.
                 .refused = [this](const LeaseRun& leases) { queue_.Refused(leases); },
                 .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); },
                 .started_over = [] {}}),
@@ -71,6 +70,11 @@ absl::Status Hybrid::Enter(const membership::View& view) {
   queue_.Enter(view);
   RETURN_IF_ERROR(servers_.Enter(view, context_.links.mesh()));
   return lockstep_->Enter(view);
+}
+
+absl::Status Hybrid::Begin(const membership::Run& run) {
+  caught_up_ = false;
+  return lockstep_->Begin(run);
 }
 
 void Hybrid::Leave() {
@@ -108,6 +112,7 @@ absl::Status Hybrid::WorkOff(parameter_server::Lease lease) {
   request.portions = {portion, portion + 1};
   request.of = portions;
   request.leases = lease;
+  caught_up_ = true;
   ASSIGN_OR_RETURN(const StepOutcome outcome, for_servers_.Run(request));
   return outcome.finite ? absl::OkStatus() : Diverged(request.step, outcome);
 }
@@ -117,14 +122,18 @@ absl::StatusOr<absl::Duration> Hybrid::Idle() {
   if (!lockstep_->over()) return lockstep_->Idle();
   ASSIGN_OR_RETURN(const bool caught_up, CatchUp());
   if (caught_up) return absl::ZeroDuration();
-  const bool conclude = queue_.Read().conclude && lockstep_->IsFirst();
-  if (conclude && !context_.board.has_result()) RETURN_IF_ERROR(Conclude());
+  const bool conclude = queue_.Read().conclude && !context_.board.has_result();
+  if (conclude) RETURN_IF_ERROR(Conclude());
   servers_.Rest();  // who reads for good waits until nobody works any more
   ASSIGN_OR_RETURN(const absl::Duration idle, lockstep_->Idle());
   return std::min(idle, kLook);
 }
 
+// Where a validation ended training, the next step's portions were pushed before that was known.
+// The servers' tensors of the state that was validated are those that were read for it; only after
+// a catch-up the servers' newest must do.
 absl::Status Hybrid::Conclude() {
+  if (lockstep_->validated_at_end() && !caught_up_) return lockstep_->Conclude();
   context_.stopwatch.Enter(Activity::kExchange);
   RETURN_IF_ERROR(servers_.AwaitAll(absl::InfiniteDuration()));
   servers_.Rest();

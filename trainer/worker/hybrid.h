@@ -25,7 +25,7 @@ class Hybrid final : public WorkSource {
 
   absl::Status Enter(const membership::View& view) override;
   void Leave() override;
-  absl::Status Begin(const membership::Run& run) override { return lockstep_->Begin(run); }
+  absl::Status Begin(const membership::Run& run) override;
   void OnSettings() override { lockstep_->OnSettings(); }
   absl::Status Work() override;
   absl::Status Do(const membership::Action& action) override { return lockstep_->Do(action); }
@@ -49,6 +49,7 @@ class Hybrid final : public WorkSource {
   client::ParameterServerExchange servers_;
   StepComputer for_servers_;  // portions that the workers have already
   std::unique_ptr<Lockstep> lockstep_;
+  bool caught_up_ = false;  // since the present work began: parameters were read for earlier steps
 };
 
 }  // namespace starling::worker

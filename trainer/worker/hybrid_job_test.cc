@@ -179,6 +179,50 @@ TEST_F(HybridJobTest, WhatIsValidatedIsOfOneStep) {
   EXPECT_EQ(result.metrics().at("validation/loss"), 0);
 }
 
+// The portions of the next step were pushed when the validation told that this one is the last.
+TEST_F(HybridJobTest, WhereAValidationEndsTrainingTheResultIsOfTheStateThatWasValidated) {
+  v1alpha1::TrainingJobSpec spec = Job(5);
+  data::Datasets datasets = VisitData();
+  datasets.validation = datasets.train;
+  spec.mutable_validation()->set_every_epochs(2);
+  spec.mutable_stop()->mutable_target()->set_metric("validation/loss");
+  spec.mutable_stop()->mutable_target()->set_at_most(0);  // both kinds of tensors are equal
+  ServerFlock flock(spec, datasets, NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  const v1alpha1::Result result = flock.AwaitResult();
+  ExpectEachSampleOncePerEpoch(result, 2);
+  EXPECT_TRUE(result.target_reached());
+}
+
+// Some of them have no portion of a step.
+TEST_F(HybridJobTest, MoreWorkersThanPortionsTrainAsWell) {
+  v1alpha1::TrainingJobSpec spec = Job(2);
+  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(8);  // two portions
+  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(4);
+  ASSERT_TRUE(flock.AwaitSettled(50));
+  flock.Kill(ServerFlock::WorkerUid(0));
+  ASSERT_TRUE(flock.AwaitSettled(100));
+  flock.Terminate(ServerFlock::WorkerUid(1));
+  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 2);
+}
+
+TEST_F(HybridJobTest, AServerThatIsRestoredWhileTheJobHaltsKeepsItNot) {
+  v1alpha1::TrainingJobSpec spec = Job(50);
+  spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
+  spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
+  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(2);
+  ASSERT_TRUE(flock.AwaitSettled(200));
+  flock.SetHalt(true);
+  flock.Kill(ServerFlock::ServerUid(0));
+  flock.Restart(ServerFlock::ServerUid(0));
+  EXPECT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
+}
+
 TEST_F(HybridJobTest, AHaltedJobGoesOnWhereItStopped) {
   v1alpha1::TrainingJobSpec spec = Job(6);
   const std::string job_dir = NewJobDir();

@@ -49,7 +49,7 @@ void LeaseQueue::OnDirective(const membership::Directive& directive,
 
 LeaseOrders LeaseQueue::Read() const {
   const sync::MutexLock lock(mutex_);
-  return orders_;
+  return InView() ? orders_ : LeaseOrders();
 }
 
 void LeaseQueue::Enter(const membership::View& view) {

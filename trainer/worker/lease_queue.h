@@ -53,6 +53,7 @@ class LeaseQueue {
 
   // For the loop. ------------------------------------------------------------------------------
 
+  // Of the view that the loop has entered; empty orders while they are of another.
   LeaseOrders Read() const;
   // The loop has entered the view: what was done is void if this client starts over in it.
   void Enter(const membership::View& view);

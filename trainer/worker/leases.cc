@@ -12,7 +12,6 @@
 #include "trainer/worker/layout.h"
 #include "trainer/worker/result.h"
 #include "trainer/worker/validation.h"
-#include "trainer/workload/hogwild.h"
 
 namespace starling::worker {
 namespace {
@@ -26,16 +25,6 @@ constexpr absl::Duration kRestAfter = absl::Milliseconds(10);
 // How often the course on the servers is looked at, to tell it.
 constexpr absl::Duration kAskEvery = absl::Seconds(1);
 constexpr double kSmoothing = 0.1;
-
-// With update.hogwild the workload with its threads, else null.
-std::unique_ptr<workload::Workload> HogwildOf(const Context& context) {
-  constexpr int kThreads = 2;  // the schema's default, for specs that were not resolved
-  const bool sparse = context.parts.workload.sparse() != nullptr;
-  if (!sparse || !context.spec().update().has_hogwild()) return nullptr;
-  const v1alpha1::Hogwild& hogwild = context.spec().update().hogwild();
-  return std::make_unique<workload::Hogwild>(context.parts.workload,
-                                             hogwild.has_threads() ? hogwild.threads() : kThreads);
-}
 
 void Smooth(const Values& newest, std::optional<Values>& smoothed) {
   if (!smoothed) smoothed = newest;
@@ -57,14 +46,12 @@ absl::StatusOr<std::unique_ptr<WorkSource>> Leases::Create(const Context& contex
 Leases::Leases(const Context& context, const parameter_server::Layout& layout,
                parameter_server::JobTables tables)
     : context_(context),
-      hogwild_(HogwildOf(context)),
-      workload_(hogwild_ ? *hogwild_ : context.parts.workload),
       tables_(std::move(tables)),
       queue_({.id = context.config.self, .layout = layout}),
       exchange_(
           {.spec = context.spec(),
            .self = context.config.self,
-           .workload = workload_,
+           .workload = context_.parts.workload,
            .tables = tables_,
            .clock = context.parts.clock},
           {.done = [this](const client::ParameterServerExchange::Done& done) { OnDone(done); },
@@ -72,7 +59,7 @@ Leases::Leases(const Context& context, const parameter_server::Layout& layout,
            .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); },
            .started_over = [this] { computer_.ForgetCopy(); }}),
       computer_({.spec = context.spec(),
-                 .workload = workload_,
+                 .workload = context_.parts.workload,
                  .batches = context.batches,
                  .exchange = exchange_,
                  .stopwatch = context.stopwatch}),
@@ -105,6 +92,7 @@ absl::Status Leases::Begin(const membership::Run&) {
 absl::Status Leases::Work() {
   RETURN_IF_ERROR(exchange_.Poll());
   const LeaseOrders orders = queue_.Read();
+  if (orders.view == 0) return WaitForOrders();
   if (orders.settled != told_) Tell(orders.settled);
   if (orders.evaluate > evaluated_) return Evaluate(orders);
   if (orders.conclude && !context_.board.has_result()) return Conclude(orders);
@@ -247,7 +235,7 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
     if (context_.declared().validation_samples > 0) {
       std::vector<double> columns(
           static_cast<std::size_t>(ValidationColumns(context_.declared().metrics.size())));
-      RETURN_IF_ERROR(ValidateShare(workload_, 0, 1, columns));
+      RETURN_IF_ERROR(ValidateShare(context_.parts.workload, 0, 1, columns));
       const Validated validated =
           AfterValidation(CourseAt(orders.settled), ValidationMeans(columns));
       record_.course = validated.course;
@@ -258,8 +246,8 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
                         (record_.ends_training && !context_.spec().validation().keep_best());
       record_.turn = orders.evaluate;
       context_.stopwatch.Enter(Activity::kExchange);
-      ASSIGN_OR_RETURN(
-          record_, store_.Write(record_, keep ? workload_.parameters() : std::span<const float>()));
+      ASSIGN_OR_RETURN(record_, store_.Write(record_, keep ? context_.parts.workload.parameters()
+                                                           : std::span<const float>()));
     }
   }
   evaluated_ = orders.evaluate;
@@ -284,7 +272,7 @@ absl::Status Leases::Conclude(const LeaseOrders& orders) {
   computer_.ForgetCopy();
   const bool keep_best = context_.spec().validation().keep_best();
   if (record_.set != 0 && (keep_best || record_.ends_training)) {
-    RETURN_IF_ERROR(store_.ReadKept(record_, workload_.parameters()));
+    RETURN_IF_ERROR(store_.ReadKept(record_, context_.parts.workload.parameters()));
   } else {
     const absl::Status fetched = FetchForGood(orders, /*at_rest=*/true);
     if (absl::IsAborted(fetched)) return absl::OkStatus();
@@ -292,10 +280,11 @@ absl::Status Leases::Conclude(const LeaseOrders& orders) {
   }
   std::vector<checkpoint::TensorView> tensors;
   for (const engine::Tensor& tensor : context_.declared().tensors) {
-    tensors.push_back(checkpoint::MakeView(tensor.name, tensor.shape,
-                                           std::span<const float>(workload_.parameters())
-                                               .subspan(static_cast<std::size_t>(tensor.offset),
-                                                        static_cast<std::size_t>(tensor.size))));
+    tensors.push_back(
+        checkpoint::MakeView(tensor.name, tensor.shape,
+                             std::span<const float>(context_.parts.workload.parameters())
+                                 .subspan(static_cast<std::size_t>(tensor.offset),
+                                          static_cast<std::size_t>(tensor.size))));
   }
   context_.stopwatch.Enter(Activity::kCheckpoint);
   ASSIGN_OR_RETURN(v1alpha1::Result result,

@@ -61,8 +61,6 @@ class Leases final : public WorkSource {
   Course CourseAt(std::int64_t step) const;
 
   const Context& context_;
-  const std::unique_ptr<workload::Workload> hogwild_;  // null without
-  workload::Workload& workload_;                       // that, or the worker's own
   const parameter_server::JobTables tables_;
   LeaseQueue queue_;
   client::ParameterServerExchange exchange_;

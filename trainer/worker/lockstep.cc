@@ -316,10 +316,12 @@ absl::Status Lockstep::On(const membership::StartFresh&) {
 
 // A storage that does not answer now is asked again in the next view, a moment later.
 absl::Status Lockstep::OfStorage(const absl::Status& status) {
-  if (!absl::IsUnavailable(status)) return status;
+  const bool later = absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
+                     absl::IsResourceExhausted(status);
+  if (!later) return status;
   log::Warning("checkpoints cannot be read now", {{"why", std::string(status.message())}});
   (void)context_.shell.WaitForAction(kSaveRetryEvery);
-  return status;
+  return absl::UnavailableError(status.message());
 }
 
 absl::Status Lockstep::On(const membership::FindCheckpoint& action) {

@@ -45,9 +45,11 @@ class Lockstep final : public WorkSource {
 
   // Whether the last step is settled, and no view has begun since.
   bool over() const { return over_; }
-  // Of the first worker, when it is over: writes the result and a last checkpoint.
+  // Whether the state that training ended with was validated: the workload's parameters were
+  // brought up to date for that.
+  bool validated_at_end() const { return over_ && pending_->validated.has_value(); }
+  // When it is over, one worker's: writes the result and a last checkpoint.
   absl::Status Conclude();
-  bool IsFirst() const { return rank_ == 0; }
 
  private:
   // A reduction's outcome, until the machine has answered.
@@ -94,6 +96,7 @@ class Lockstep final : public WorkSource {
   std::vector<int> RanksOf(const std::vector<membership::MemberId>& members) const;
   // The mesh of the workers; null when alone or closed, or when `view` is another.
   transport::Mesh* MeshOf(membership::ViewNumber view) const;
+  bool IsFirst() const { return rank_ == 0; }
   void Deliver(const MemberShell::Event& event) { context_.shell.Deliver(event); }
 
   const Context& context_;

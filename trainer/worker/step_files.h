@@ -14,7 +14,7 @@
 
 namespace starling::worker {
 
-// Confined to the step loop's thread.
+// Confined to the training loop's thread.
 class StepFiles {
  public:
   // Empty paths: nothing is written.

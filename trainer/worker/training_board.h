@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What this worker tells its coordinator about training: the message that rides on every report.
 //
-// The step loop writes, the control service reads. Progress speaks of settled steps only.
+// The training loop writes, the control service reads. Progress speaks of settled steps only.
 #pragma once
 
 #include <cstdint>

@@ -18,7 +18,7 @@
 
 namespace starling::worker {
 
-// Confined to the step loop's thread.
+// Confined to the training loop's thread.
 class TrainingState {
  public:
   // `workload` and `rule` outlive this. The parameters are the workload's.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The mesh of the present view, and the ways to end it from other threads.
 //
-// The step loop opens and closes meshes; a directive with a newer view must end whatever the loop
-// is blocked in at once. A view of one member needs no mesh: there it is null.
+// The training loop opens and closes meshes; a directive with a newer view must end whatever the
+// loop is blocked in at once. A view of one member needs no mesh: there it is null.
 #pragma once
 
 #include <memory>
@@ -20,7 +20,7 @@ namespace starling::worker {
 
 using control::NameOf;
 
-// Fence, Abort and Stop are thread-safe; the rest is confined to the step loop's thread.
+// Fence, Abort and Stop are thread-safe; the rest is confined to the training loop's thread.
 class ViewLinks {
  public:
   // `transport` outlives this.

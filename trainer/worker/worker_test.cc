@@ -110,6 +110,15 @@ TEST_F(WorkerTest, EndsWhenTheCoordinatorSaysThatTheResultIsKnown) {
   EXPECT_TRUE(flock.EndOf(0).ok());
 }
 
+TEST_F(WorkerTest, AnAuditThatCannotBeWrittenKeepsNobodyFromTraining) {
+  const std::string folder = NewJobDir();
+  std::ofstream(folder + "/audit") << "a file where a folder should be";
+  Flock flock(Fast(20), folder);
+  flock.Add();
+  flock.PublishNow({0});
+  EXPECT_THAT(flock.AwaitModel(0), Ne(""));
+}
+
 TEST_F(WorkerTest, WritesOneAuditLineForEveryStep) {
   const std::string folder = NewJobDir();
   Flock flock(Fast(kSteps), folder);
