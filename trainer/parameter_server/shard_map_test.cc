@@ -103,5 +103,66 @@ TEST(ShardMap, ALoadThatNoServerCanCarryBesideOthersIsCarriedAlone) {
   EXPECT_LE(most, 1.15 * total / 4 + 20);
 }
 
+std::string Written(const Chains& chains) {
+  std::string text;
+  for (const auto& [slot, chain] : chains) {
+    absl::StrAppend(&text, slot.table, ":", slot.range.begin);
+    for (const MemberId& server : chain) absl::StrAppend(&text, " ", server.pod_uid.substr(7));
+    absl::StrAppend(&text, "\n");
+  }
+  return text;
+}
+
+// A chain that lay elsewhere after an upgrade would have to be copied: these never change.
+TEST(ShardMap, PlacementsAreTheSameInEveryVersion) {
+  std::vector<SlotId> slots = Slots(12);
+  for (SlotId& slot : slots) slot.table = slot.range.begin % 300 == 0 ? 1 : 0;
+  const std::string placed = Written(Place(slots, Servers(5), {}, 3));
+  EXPECT_EQ(placed,
+            "0:100 1 2 4\n0:200 1 3 4\n0:400 0 1 2\n0:500 4 2 1\n0:700 1 4 0\n0:800 4 3 2\n"
+            "0:1000 4 3 1\n0:1100 0 4 2\n1:0 2 1 0\n1:300 2 1 0\n1:600 3 0 4\n1:900 2 0 3\n");
+  std::reverse(slots.begin(), slots.end());
+  EXPECT_EQ(Written(Place(slots, Servers(5), {}, 3)), placed) << "in whatever order they are named";
+}
+
+TEST(ShardMap, ASlotWithoutAWeightWeighsOne) {
+  const auto slots = Slots();
+  std::map<SlotId, double> some, all;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    all[slots[i]] = i % 3 == 0 ? 4 : 1;
+    if (i % 3 == 0) some[slots[i]] = 4;
+  }
+  EXPECT_EQ(Place(slots, Servers(4), some, 1), Place(slots, Servers(4), all, 1));
+}
+
+// Each time the first of two servers is the favourite of more slots than it may have.
+TEST(ShardMap, AServerIsFullAtExactly15PercentAboveTheMean) {
+  for (const auto& [count, most] : {std::pair<std::uint64_t, double>{40, 23}, {12, 6}}) {
+    double highest = 0;
+    for (int i = 0; i < 20; ++i) {
+      std::vector<MemberId> servers = Servers(2);
+      servers[0].pod_uid += absl::StrCat("-", i);
+      for (const auto& [server, load] : LoadsOf(Place(Slots(count), servers, {}, 1))) {
+        highest = std::max(highest, load);
+      }
+    }
+    EXPECT_EQ(highest, most) << count << " slots";
+  }
+}
+
+TEST(ShardMap, NobodyIsTwiceInAChainHoweverUnevenTheWeights) {
+  const auto slots = Slots(9);
+  for (int seed = 0; seed < 20; ++seed) {
+    std::map<SlotId, double> weights;
+    for (std::size_t i = 0; i < slots.size(); ++i) {
+      weights[slots[i]] = 1 << HashOfKey(i * 20 + static_cast<std::uint64_t>(seed)) % 6;
+    }
+    for (const auto& [slot, chain] : Place(slots, Servers(4), weights, 2)) {
+      ASSERT_EQ(chain.size(), 2u);
+      EXPECT_NE(chain[0], chain[1]) << seed;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace starling::parameter_server
