@@ -230,12 +230,13 @@ TEST_F(SlotClientMachine, ARejectionAndARefusedReadAreTheCallersToHear) {
   EXPECT_THAT(client_.TakeEvents(), IsEmpty()) << "of another view";
   client_.OnMessage(0, Rejection{1, self_, 1, why});
   client_.OnMessage(1, ReadReply{1, self_, request, 7, why, nullptr});
-  client_.OnMessage(1, ReadReply{1, self_, request, 7, why, nullptr});
   const auto events = client_.TakeEvents();
+  client_.OnMessage(1, ReadReply{1, self_, request, 7, why, nullptr});
+  EXPECT_THAT(client_.TakeEvents(), IsEmpty()) << "it is told once";
   ASSERT_THAT(Only<Rejected>(events), SizeIs(1));
   EXPECT_EQ(Only<Rejected>(events)[0].sequence, 1);
   EXPECT_EQ(Only<Rejected>(events)[0].why, why);
-  ASSERT_THAT(Only<ReadDone>(events), SizeIs(1)) << "once";
+  ASSERT_THAT(Only<ReadDone>(events), SizeIs(1));
   EXPECT_EQ(Only<ReadDone>(events)[0].slot, 1u);
   EXPECT_EQ(Only<ReadDone>(events)[0].request, request);
   EXPECT_EQ(Only<ReadDone>(events)[0].version, 7);
@@ -294,6 +295,60 @@ TEST_F(SlotClientMachine, WhatAServerDoesNotKnowIsSentAgainWhole) {
   EXPECT_EQ(read[0].send.to, Tail(0));
   Acknowledge(0, 2);
   EXPECT_THAT(client_.OnMessage(0, KeysUnknown{1, self_, 5, 2, 99}), IsEmpty());
+}
+
+TEST_F(SlotClientMachine, OnlyTheFirstWelcomeOfItsViewMakesItSend) {
+  client_.OnView(ViewOf(2, 1));
+  EXPECT_EQ(PushTo(0), 1);
+  EXPECT_THAT(client_.OnMessage(0, Welcome{1, self_, 0, {}, 0}), IsEmpty()) << "of another view";
+  EXPECT_THAT(client_.OnMessage(0, Welcome{2, C(2), 0, {}, 0}), IsEmpty()) << "not its own";
+  EXPECT_THAT(client_.OnMessage(0, Welcome{2, self_, 0, {}, 0}), SizeIs(1));
+  EXPECT_THAT(client_.OnMessage(0, Welcome{2, self_, 0, {}, 0}), IsEmpty()) << "it is known";
+}
+
+TEST_F(SlotClientMachine, WithoutAGroupItPushesToHeadsAndNobodysAbsenceMatters) {
+  ClientView view = ViewOf(1, 1);
+  view.reductions = {Reduction{.sum = true}, std::nullopt};
+  client_.OnView(view);
+  client_.OnMessage(0, Welcome{1, self_, 0, {}, 0});
+  Sequence sequence = 0;
+  const ClientSends sends = client_.Push(0, Gradient(), sequence);
+  ASSERT_THAT(sends, SizeIs(1));
+  EXPECT_EQ(sends[0].send.to, Head(0));
+  EXPECT_THAT(client_.OnMessage(0, Absent{1, C(2), false}), IsEmpty());
+}
+
+// What each switch of rules.h turns off; trainer/simulation shows the harm.
+TEST_F(SlotClientMachine, WhereRepliesOfAllViewsAreBelievedTheyMustStillBeItsOwn) {
+  Rules rules;
+  rules.acknowledged_in_view = false;
+  SlotClient client(self_.id, 1, rules);
+  client.OnView(ViewOf(2, 1, 1));
+  Sequence sequence = 0;
+  client.Push(0, Gradient(), sequence);
+  client.TakeEvents();
+  client.OnMessage(0, Acknowledgement{1, C(2), 1, Outcome::kTaken, 0});
+  EXPECT_THAT(client.TakeEvents(), IsEmpty());
+  client.OnMessage(0, Acknowledgement{1, self_, 1, Outcome::kTaken, 0});
+  EXPECT_THAT(Only<Acknowledged>(client.TakeEvents()), SizeIs(1));
+}
+
+TEST_F(SlotClientMachine, WhereNobodyStartsOverWhoMissedAViewSendsWhatItHasUnderItsNewName) {
+  Rules rules;
+  rules.start_over = false;
+  SlotClient client(self_.id, 1, rules);
+  client.OnView(ViewOf(1, 1, 1));
+  EXPECT_THAT(Only<StartedOver>(client.TakeEvents()), SizeIs(1)) << "it begins";
+  client.OnMessage(0, Welcome{1, self_, 0, {}, 0});
+  Sequence sequence = 0;
+  client.Push(0, Gradient(), sequence);
+  client.TakeEvents();
+  client.OnView(ViewOf(3, 3, 1));
+  EXPECT_THAT(client.TakeEvents(), IsEmpty());
+  const Client self{self_.id, 3};
+  const auto pushes = Only<PushRequest>(client.OnMessage(0, Welcome{3, self, 0, {}, 0}));
+  ASSERT_THAT(pushes, SizeIs(1));
+  EXPECT_EQ(pushes[0].entry.client, self);
 }
 
 // Through a group, of which the client with number 1 sums up. Of the second slot nothing is.
@@ -469,6 +524,30 @@ TEST_F(InAGroup, PatienceEndsWithWhatHasCome) {
   PushOn(client_);
   client_.OnView(GroupView(2));
   EXPECT_EQ(client_.gathering(), 0u) << "what was gathered in an earlier view is its owners'";
+}
+
+TEST_F(InAGroup, WhoSumsUpNothingGathersNothingWhoeverSendsIt) {
+  const ClientView of_another = GroupView(1, 0);
+  SlotClient outside(C(1).id, 2);
+  outside.OnView(of_another);
+  for (SlotClient* client : {&member_, &outside}) {
+    Entry part = Gradient();
+    part.sequence = 1;
+    for (const int owner : {1, 2, 3}) {
+      part.client = C(owner);
+      EXPECT_THAT(client->OnMessage(0, PushRequest{1, part}), IsEmpty());
+      EXPECT_EQ(client->gathering(), 0u);
+    }
+  }
+}
+
+TEST_F(InAGroup, WhoSumsUpHasNoOneElseToLosePatienceWith) {
+  EXPECT_THAT(client_.PushSingly(), IsEmpty());
+  EXPECT_THAT(PushOn(client_), IsEmpty()) << "its pushes are parts of sums as before";
+  const std::uint64_t gathering = client_.gathering();
+  EXPECT_NE(gathering, 0u);
+  EXPECT_THAT(client_.PushSingly(), IsEmpty());
+  EXPECT_EQ(client_.gathering(), gathering);
 }
 
 }  // namespace
