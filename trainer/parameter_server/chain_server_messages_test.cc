@@ -17,7 +17,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-const MemberId kA{"a", 0}, kB{"b", 0}, kC{"c", 0};
+const MemberId kA{"a", 0}, kB{"b", 0}, kC{"c", 0}, kD{"d", 0};
 
 SlotOptions Options(const consistency::Options& model = consistency::Asynchronous{}) {
   return OptionsOf(Table(TableKind::kDense, 4, 1), model);
@@ -826,6 +826,420 @@ TEST(ChainServer, AReadIsEncodedAsItsReaderAsks) {
   read.rows = 4;
   read.remembered = true;
   EXPECT_EQ(status_of(read, 0), absl::StatusCode::kNotFound) << "nothing is remembered";
+}
+
+// What the log knows. ----------------------------------------------------------------------------
+
+// In view 5 it begins alone from a snapshot of the state (3, 7).
+void Restore(ChainServer& server, const std::string& snapshot) {
+  SlotView view = ViewOf(5, {kA});
+  view.group.restore = true;
+  EXPECT_THAT(server.OnView(view, membership::CheckpointOffer{{3, 7}, {}}), IsEmpty())
+      << "it asks nobody for what it has itself";
+  ASSERT_EQ(server.WantsCheckpoint(), (StateId{3, 7}));
+  server.OnLoaded(5, snapshot);
+  ASSERT_EQ(server.phase(), ServerPhase::kRun);
+}
+
+// It is in view 3, with seven pushes.
+std::string SevenPushes(Chain& chain, const MemberId& id) {
+  chain.View(3, {id});
+  for (Sequence sequence = 1; sequence <= 7; ++sequence) chain.Push(id, One(0, sequence));
+  return SavedBy(chain[id]);
+}
+
+TEST(ChainServer, WhatItLoggedBeforeItTookASnapshotLeadsNowhere) {
+  Chain others;
+  const std::string snapshot = SevenPushes(others, kC);
+  Chain chain;
+  chain.View(1, {kA, kB, kD});
+  chain.Push(kA, One(0, 1));
+  Restore(chain[kA], snapshot);
+  chain.View(6, {kA, kB});
+  ASSERT_THAT(chain.copies(), SizeIs(1));
+  EXPECT_NE(chain.copies()[0].snapshot, nullptr) << "loaded: it does not follow from (1, 1)";
+  EXPECT_EQ(SavedBy(chain[kB]), SavedBy(chain[kA]));
+  chain.View(7, {kB, kD});
+  ASSERT_THAT(chain.copies(), SizeIs(2));
+  EXPECT_NE(chain.copies()[1].snapshot, nullptr) << "copied: nor does this";
+  EXPECT_EQ(SavedBy(chain[kD]), SavedBy(chain[kA]));
+}
+
+TEST(ChainServer, ItsLogBeginsWithTheSnapshotThatItLoaded) {
+  Chain chain;
+  Restore(chain[kA], SevenPushes(chain, kC));
+  chain.View(6, {kA, kC});
+  ASSERT_THAT(chain.copies(), SizeIs(1));
+  EXPECT_EQ(chain.copies()[0].snapshot, nullptr);
+  EXPECT_EQ(chain.copies()[0].since, (StateId{3, 7}));
+  EXPECT_THAT(chain.copies()[0].records, SizeIs(1)) << "the clients of view 5";
+  EXPECT_EQ(SavedBy(chain[kC]), SavedBy(chain[kA]));
+}
+
+TEST(ChainServer, ItsLogBeginsWithWhatItFetchedAhead) {
+  Chain chain;
+  chain.View(1, {kA, kB, kD});
+  chain.Push(kA, One(0, 1));
+  chain.View(2, {kA, kC});
+  chain.Push(kA, One(0, 2));
+  chain[kB].OnView(ViewOf(2, {kA, kC}));
+  chain[kB].OnMessage(chain[kC].OnMessage(PrefetchRequest{2, kB}).at(0).message);
+  ASSERT_TRUE(chain[kB].cached());
+  chain.View(3, {kA, kB});
+  const std::size_t before = chain.copies().size();
+  chain.View(4, {kB, kC, kD});
+  ASSERT_THAT(chain.copies(), SizeIs(before + 2));
+  int records = 0;
+  for (std::size_t i = before; i < before + 2; ++i) {
+    const CopyReply& copy = chain.copies()[i];
+    if (copy.snapshot) continue;
+    EXPECT_EQ(copy.since, (StateId{2, 2})) << "of what it held before it knows nothing";
+    ++records;
+  }
+  EXPECT_EQ(records, 1);
+  EXPECT_EQ(SavedBy(chain[kC]), SavedBy(chain[kB]));
+  EXPECT_EQ(SavedBy(chain[kD]), SavedBy(chain[kB]));
+}
+
+TEST(ChainServer, TheLogHoldsExactly32MiBAndWhatWasClearedCountsNoMore) {
+  constexpr std::size_t kMost = 32 << 20;
+  const std::size_t beside = One(0, 1).update->bytes() - sizeof(float);
+  ASSERT_EQ(beside % sizeof(float), 0u);
+  const std::uint64_t rows = (kMost - beside) / sizeof(float);
+  Chain chain(OptionsOf(Table(TableKind::kDense, rows, 1)));
+  chain.View(1, {kA, kB});
+  chain.Push(kA, One(0, 1));
+  chain[kA].OnMessage(Push{1, One(0, 2)});
+  const auto snapshot = std::make_shared<const std::string>(SavedBy(chain[kA]));
+  ChainServer& server = chain[kB];
+  server.OnView(ViewOf(2, {kA, kB}));
+  server.OnMessage(SyncOf(2, kA, StateId{1, 2}));
+  server.OnMessage(CopyReply{2, {1, 2}, snapshot, {}, {}});
+  server.OnView(ViewOf(3, {kB}));
+  ASSERT_EQ(server.state_id(), (StateId{3, 2}));
+  server.OnMessage(Push{3, PushOf(C(0), 3, Range(0, rows, Floats(rows, 1)))});
+  ASSERT_EQ(server.state_id(), (StateId{3, 3}));
+  server.OnView(ViewOf(4, {kB, kC}));
+  server.OnMessage(CopyRequest{4, kC});
+  const auto copies = Only<CopyReply>(server.OnMessage(SyncOf(4, kC, StateId{3, 2})));
+  ASSERT_THAT(copies, SizeIs(1));
+  EXPECT_EQ(copies[0].snapshot, nullptr);
+  EXPECT_THAT(copies[0].records, SizeIs(1));
+}
+
+TEST(ChainServer, EntriesWithoutAnUpdateAreLoggedAndForgottenLikeOthers) {
+  for (const int pushes : {1, 4100}) {
+    Chain chain;
+    chain.View(1, {kA, kB});
+    chain.View(2, {kA});
+    chain.Push(kA, OfKind(EntryKind::kRest, C(1), 1));
+    for (int i = 1; i <= pushes; ++i) chain.Push(kA, One(0, i));
+    chain.View(3, {kA, kB});
+    ASSERT_THAT(chain.copies(), SizeIs(1));
+    EXPECT_EQ(chain.copies()[0].snapshot != nullptr, pushes > 1);
+    EXPECT_EQ(SavedBy(chain[kA]), SavedBy(chain[kB]));
+  }
+}
+
+TEST(ChainServer, RecordsAdmitTheClientsThatPushedMeanwhile) {
+  Chain chain;
+  chain.View(1, {kA, kB});
+  SlotView view = ViewOf(2, {kA});
+  view.clients.push_back(C(2));
+  chain[kA].OnView(view);
+  chain[kA].OnMessage(Push{2, One(2, 1)});
+  ASSERT_EQ(chain[kA].state()->LastOf(C(2)), 1);
+  view = ViewOf(3, {kA, kB});
+  view.clients.push_back(C(2));
+  const Sends told = chain[kB].OnView(view);
+  ASSERT_THAT(told, SizeIs(1));
+  chain[kA].OnView(view);
+  chain.Tell(kB, SyncOf(3, kA, StateId{2, 1}));
+  chain.Tell(kA, told[0].message);
+  ASSERT_EQ(chain[kB].phase(), ServerPhase::kRun);
+  EXPECT_EQ(chain.copies().back().snapshot, nullptr);
+  EXPECT_EQ(chain[kB].state()->LastOf(C(2)), 1);
+  EXPECT_EQ(SavedBy(chain[kA]), SavedBy(chain[kB]));
+}
+
+TEST(ChainServer, WhereARecordIsNoUpdateItsStateIsNamedAfterTheLastThatWas) {
+  Chain chain;
+  chain.View(1, {kB});
+  ChainServer& server = chain[kB];
+  Entry bad = One(0, 2);
+  bad.update = nullptr;
+  server.OnView(ViewOf(3, {kA, kB}));
+  server.OnMessage(SyncOf(3, kA, StateId{2, 2}));
+  CopyReply reply{3, {2, 2}, nullptr, {1, 0}, {}};
+  reply.records = {{{2, 0}, std::nullopt, {C(0)}}, {{2, 1}, One(0, 1), {}}, {{2, 2}, bad, {}}};
+  server.OnMessage(reply);
+  EXPECT_EQ(server.phase(), ServerPhase::kAborted);
+  EXPECT_EQ(server.state_id(), (StateId{2, 1}));
+}
+
+TEST(ChainServer, RecordsFollowWhatTheyAreSaidToFollow) {
+  Chain chain;
+  chain.View(1, {kA, kB});
+  const auto early = std::make_shared<const std::string>(SavedBy(chain[kA]));
+  chain.Push(kA, One(0, 1));
+  ChainServer& server = chain[kB];
+  // What was fetched is older than its state: the records follow the state.
+  server.OnView(ViewOf(2, {kA}));
+  server.OnMessage(PrefetchReply{2, {1, 0}, early});
+  ASSERT_TRUE(server.cached());
+  server.OnView(ViewOf(3, {kA, kB}));
+  server.OnMessage(SyncOf(3, kA, StateId{2, 1}));
+  server.OnMessage(CopyReply{3, {2, 1}, nullptr, {1, 1}, {{{2, 1}, std::nullopt, {C(0), C(1)}}}});
+  ASSERT_EQ(server.phase(), ServerPhase::kRun);
+  EXPECT_EQ(server.state_id(), (StateId{3, 1}));
+  EXPECT_FALSE(server.cached()) << "it is behind the state for good";
+  // What was fetched once is no more there to be followed.
+  server.OnView(ViewOf(4, {kA, kB}));
+  server.OnMessage(SyncOf(4, kA, StateId{3, 2}));
+  server.OnMessage(CopyReply{4, {3, 2}, nullptr, {1, 0}, {{{3, 2}, One(0, 2), {}}}});
+  EXPECT_EQ(server.phase(), ServerPhase::kAborted);
+  EXPECT_EQ(server.state_id(), (StateId{3, 1})) << "its state is whole";
+}
+
+TEST(ChainServer, AWholeCopyMakesWhatWasFetchedAheadUseless) {
+  Chain chain;
+  chain.View(1, {kA});
+  const auto early = std::make_shared<const std::string>(SavedBy(chain[kA]));
+  chain.Push(kA, One(0, 1));
+  ChainServer server = Server(kB);
+  server.OnView(ViewOf(1, {kA}));
+  server.OnMessage(PrefetchReply{1, {1, 0}, early});
+  server.OnView(ViewOf(2, {kA, kB}));
+  server.OnMessage(SyncOf(2, kA, StateId{1, 1}));
+  server.OnMessage(
+      CopyReply{2, {1, 1}, std::make_shared<const std::string>(SavedBy(chain[kA])), {}, {}});
+  EXPECT_EQ(server.state_id(), (StateId{2, 1}));
+  EXPECT_FALSE(server.cached());
+}
+
+TEST(ChainServer, WhatASnapshotBeginsIsCopiedWholeToWhomeverItFindsThere) {
+  Chain chain;
+  chain.View(1, {kA});
+  chain.Push(kA, One(0, 1));
+  const std::string snapshot = SavedBy(chain[kA]);
+  ChainServer server = Server(kA);
+  SlotView view = ViewOf(5, {kA, kB});
+  view.group.restore = true;
+  server.OnView(view, membership::CheckpointOffer{{1, 1}, {}});
+  SyncMessage other = SyncOf(5, kB);
+  other.cache = StateId{1, 1};
+  EXPECT_THAT(server.OnMessage(other), IsEmpty());
+  EXPECT_THAT(server.OnMessage(CopyRequest{5, kB}), IsEmpty()) << "it has to load it first";
+  const auto copies = Only<CopyReply>(server.OnLoaded(5, snapshot));
+  ASSERT_THAT(copies, SizeIs(1));
+  ASSERT_NE(copies[0].snapshot, nullptr);
+  EXPECT_EQ(*copies[0].snapshot, snapshot);
+}
+
+// What comes when nobody waits for it. -----------------------------------------------------------
+
+TEST(ChainServer, ACopyThatComesLateTakesNothingBack) {
+  Chain chain;
+  chain.View(1, {kA});
+  const CopyReply copy{2, {1, 0}, std::make_shared<const std::string>(SavedBy(chain[kA])), {}, {}};
+  ChainServer server = Server(kB);
+  server.OnView(ViewOf(2, {kA, kB}));
+  server.OnMessage(SyncOf(2, kA, StateId{1, 0}));
+  server.OnMessage(copy);
+  server.OnMessage(Forward{2, 1, false, One(0, 1)});
+  ASSERT_EQ(server.state_id(), (StateId{2, 1}));
+  EXPECT_THAT(server.OnMessage(copy), IsEmpty());
+  EXPECT_EQ(server.state_id(), (StateId{2, 1}));
+}
+
+TEST(ChainServer, ASnapshotIsLoadedByWhoWantsItAndHasNotHalted) {
+  Chain chain;
+  chain.View(1, {kA});
+  const std::string snapshot = SavedBy(chain[kA]);
+  ChainServer server = Server(kB);
+  SlotView view = ViewOf(5, {kA, kB});
+  view.group.restore = true;
+  server.OnView(view, membership::CheckpointOffer{{1, 1}, {}});
+  SyncMessage later = SyncOf(5, kA);
+  later.id.checkpoint = membership::CheckpointOffer{{1, 2}, {}};
+  EXPECT_THAT(Only<CopyRequest>(server.OnMessage(later)), SizeIs(1));
+  EXPECT_THAT(server.OnLoaded(5, snapshot), IsEmpty()) << "a peer's is later";
+  EXPECT_EQ(server.phase(), ServerPhase::kCopy);
+  view.group.epoch = 6;
+  view.group.members = {kB};
+  server.OnView(view, membership::CheckpointOffer{{1, 1}, {}});
+  ASSERT_TRUE(server.WantsCheckpoint());
+  server.OnBroken(6);
+  EXPECT_THAT(server.OnLoaded(6, snapshot), IsEmpty());
+  EXPECT_EQ(server.phase(), ServerPhase::kAborted);
+}
+
+TEST(ChainServer, ASnapshotThatCannotBeReadMattersInARestoreOnly) {
+  ChainServer server = Server(kA);
+  server.OnView(ViewOf(1, {kA}), absl::UnavailableError("storage does not answer"));
+  EXPECT_EQ(server.phase(), ServerPhase::kRun);
+  EXPECT_TRUE(server.refused().ok());
+}
+
+TEST(ChainServer, WhatComesToATailThatCopiesWaitsForTheCopy) {
+  Chain chain;
+  chain.View(1, {kA});
+  ChainServer server = Server(kB);
+  server.OnView(ViewOf(2, {kA, kB}));
+  server.OnMessage(SyncOf(2, kA, StateId{1, 0}));
+  ASSERT_EQ(server.phase(), ServerPhase::kCopy);
+  EXPECT_THAT(server.OnMessage(Hello{2, C(0)}), IsEmpty());
+  EXPECT_THAT(server.OnMessage(ReadOf(2, 0, 1)), IsEmpty());
+  server.OnMessage(
+      CopyReply{2, {1, 0}, std::make_shared<const std::string>(SavedBy(chain[kA])), {}, {}});
+  const Sends sends = server.OnMessage(Synced{2, kA});
+  EXPECT_THAT(Only<Welcome>(sends), SizeIs(1));
+  EXPECT_THAT(Only<ReadReply>(sends), SizeIs(1));
+}
+
+TEST(ChainServer, WhoIsInNoChainAnswersNobody) {
+  ChainServer server = Server(kA);
+  server.OnView(ViewOf(1, {}));
+  EXPECT_THAT(server.OnMessage(Hello{1, C(0)}), IsEmpty());
+  EXPECT_THAT(server.OnMessage(ReadOf(1, 0, 1)), IsEmpty());
+  EXPECT_THAT(server.OnMessage(CopyRequest{1, kB}), IsEmpty());
+}
+
+TEST(ChainServer, WhoIsNotTheTailAnswersNobodyThoughItIsToldThatAllHaveSynced) {
+  Chain chain;
+  chain.View(1, {kA, kB});
+  chain[kA].OnMessage(Synced{1, kA});
+  chain[kA].OnMessage(Synced{1, kB});
+  EXPECT_THAT(chain[kA].OnMessage(Hello{1, C(0)}), IsEmpty());
+  EXPECT_THAT(chain[kA].OnMessage(ReadOf(1, 0, 1)), IsEmpty());
+}
+
+TEST(ChainServer, NoSlotIsOpenBeforeItsTailRunsWhoeverHasSynced) {
+  ChainServer server = Server(kB);
+  server.OnView(ViewOf(2, {kA, kB}));
+  server.OnMessage(Synced{2, kA});
+  EXPECT_THAT(server.OnMessage(Synced{2, kC}), IsEmpty());
+  EXPECT_FALSE(server.open());
+}
+
+TEST(ChainServer, WhatWaitsForAnEarlierPushWaitsForEachOfThem) {
+  Chain chain;
+  chain.View(1, {kA});
+  chain.Push(kA, One(0, 3));
+  chain.Push(kA, One(0, 1));
+  EXPECT_EQ(chain[kA].state()->LastOf(C(0)), 1);
+  chain.Push(kA, One(0, 2));
+  EXPECT_EQ(chain[kA].state()->LastOf(C(0)), 3);
+}
+
+TEST(ChainServer, AnAggregateNeedsAnUpdateAndAllOfItsParts) {
+  Chain chain;
+  chain.View(1, {kA});
+  Entry malformed = PushOf(C(0), 0, Range(3, 2, {1, 1}));  // behind the last row
+  malformed.kind = EntryKind::kAggregate;
+  malformed.parts = {{C(0), 1}, {C(1), 1}};
+  Entry gap = One(0, 0);
+  gap.kind = EntryKind::kAggregate;
+  gap.parts = {{C(0), 1}, {C(1), 4}};
+  for (const Entry& whole : {malformed, gap}) {
+    chain.Push(kA, whole);
+    EXPECT_THAT(Only<Singly>(chain.Answers()), SizeIs(2));
+    EXPECT_EQ(chain[kA].state()->index(), 0);
+  }
+}
+
+TEST(ChainServer, TextsAreReadAsTheyAre) {
+  Chain chain(OptionsOf(Table(TableKind::kKeyValue, 0, 1)));
+  chain.View(1, {kA});
+  const Keys pairs = {5, 2, 6, 3};
+  chain.Push(kA, PushOf(C(0), 1, {UpdateKind::kPairs, 0, 0, 0, pairs, {}, "abcde"}));
+  chain.Answers();
+  parameter_server::Read read = ReadOf(1, 0, 1);
+  read.rows = 0;
+  read.keys = {6, 5};
+  chain.Tell(kA, read);
+  const auto replies = Only<ReadReply>(chain.Answers());
+  ASSERT_THAT(replies, SizeIs(1));
+  ASSERT_NE(replies[0].values, nullptr);
+  EXPECT_EQ(replies[0].values->substr(16), "cdeab");
+}
+
+// What each switch of rules.h turns off; trainer/simulation shows the harm.
+// ------------------------
+
+TEST(ChainServer, WhereNotOnlyTheTailAnswersTheHeadDoesToo) {
+  SlotOptions options = Options();
+  options.rules.tail_only = false;
+  Chain chain(options);
+  chain[kA].OnView(ViewOf(1, {kA, kB}));
+  EXPECT_THAT(chain[kA].OnMessage(ReadOf(1, 0, 1)), IsEmpty()) << "it has nothing yet";
+  chain.View(2, {kA, kB});
+  chain.Push(kA, One(0, 1));
+  const Sends again = chain[kA].OnMessage(Push{2, One(0, 1)});
+  ASSERT_THAT(again, SizeIs(1));
+  EXPECT_EQ(again[0].to, C(0).id);
+  EXPECT_THAT(Only<ReadReply>(chain[kA].OnMessage(ReadOf(2, 0, 1))), SizeIs(1));
+  EXPECT_THAT(chain[kA].OnMessage(Hello{2, C(0)}), IsEmpty()) << "it does not know who has synced";
+  options.rules.open = false;
+  Chain never_waiting(options);
+  never_waiting.View(1, {kA, kB});
+  EXPECT_THAT(Only<Welcome>(never_waiting[kA].OnMessage(Hello{1, C(0)})), SizeIs(1));
+}
+
+TEST(ChainServer, WhereViewsDoNotMatterForwardsOfOthersAreTaken) {
+  SlotOptions options = Options();
+  options.rules.same_view_chain = false;
+  ChainServer server = Server(kB, options);
+  server.OnView(ViewOf(2, {kA, kB}));
+  server.OnMessage(SyncOf(2, kA));
+  server.OnMessage(Forward{1, 1, false, One(0, 1)});
+  EXPECT_EQ(server.state()->index(), 1);
+  server.OnMessage(Forward{1, 5, false, One(0, 2)});
+  EXPECT_EQ(server.phase(), ServerPhase::kRun);
+  EXPECT_EQ(server.state()->index(), 1);
+}
+
+TEST(ChainServer, WhereAggregatesNeedNotBeWholeOnlyMalformedOnesAreGivenBack) {
+  SlotOptions options = Options();
+  options.rules.whole_aggregates = false;
+  Chain chain(options);
+  chain.View(1, {kA});
+  Entry whole = PushOf(C(0), 0, Range(3, 2, {1, 1}));
+  whole.kind = EntryKind::kAggregate;
+  whole.parts = {{C(0), 1}, {C(1), 4}};
+  chain.Push(kA, whole);
+  EXPECT_THAT(Only<Singly>(chain.Answers()), SizeIs(2));
+  EXPECT_EQ(chain[kA].state()->index(), 0);
+  whole.update = One(0, 0).update;
+  chain.Push(kA, whole);
+  EXPECT_THAT(Only<Singly>(chain.Answers()), IsEmpty());
+  EXPECT_EQ(chain[kA].state()->index(), 1);
+}
+
+TEST(ChainServer, WhereWhatWasFetchedAheadIsAStateTheLaterOfBothIsTold) {
+  SlotOptions options = Options();
+  options.rules.cache_is_no_state = false;
+  Chain chain(options);
+  chain.View(1, {kA});
+  chain.Push(kA, One(0, 1));
+  const auto snapshot = std::make_shared<const std::string>(SavedBy(chain[kA]));
+  const auto told = [](ChainServer& server, ViewNumber number) {
+    const Sends sends = server.OnView(ViewOf(number, {kB, kC}));
+    return std::get<SyncMessage>(sends.at(0).message).id.state;
+  };
+  ChainServer joiner = Server(kC, options);
+  joiner.OnView(ViewOf(1, {kA}));
+  joiner.OnMessage(PrefetchReply{1, {1, 1}, snapshot});
+  EXPECT_EQ(told(joiner, 2), (StateId{1, 1}));
+  EXPECT_EQ(joiner.state_id(), (StateId{1, 1}));
+  EXPECT_FALSE(joiner.cached());
+  joiner.OnView(ViewOf(3, {kA}));
+  for (const StateId& fetched : {StateId{1, 0}, StateId{1, 1}}) {
+    joiner.OnMessage(PrefetchReply{joiner.fence(), fetched, snapshot});
+    EXPECT_EQ(told(joiner, joiner.fence() + 1), (StateId{1, 1}));
+    EXPECT_TRUE(joiner.cached()) << "it is no later than the state";
+    joiner.OnView(ViewOf(joiner.fence() + 1, {kA}));
+  }
 }
 
 }  // namespace
