@@ -162,6 +162,15 @@ TEST_F(GroupHistoryTest, AWaivedViewBelowWhatIsSyncedRestoresNothing) {
   EXPECT_FALSE(formed.group.restore);
 }
 
+TEST_F(GroupHistoryTest, NorDoesAWaivedViewOfWhichSomebodyHoldsAState) {
+  Published(V(1), {kB});
+  Synced(kA, V(1));
+  ended_ = {kB};
+  const FormedGroup formed = Form({kA});
+  EXPECT_THAT(formed.group.waived, ElementsAre(V(1)));
+  EXPECT_FALSE(formed.group.restore);
+}
+
 TEST_F(GroupHistoryTest, WithoutTheRuleAViewIsWaivedWhoseMembersLive) {
   Rules without;
   without.waive_ended = false;

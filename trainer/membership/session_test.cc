@@ -62,6 +62,14 @@ TEST_F(SessionTest, ViewsOnlyGoUpAndNoneOfAReplacedCoordinatorIsEntered) {
   EXPECT_EQ(session_.view()->number, view.number);
 }
 
+TEST_F(SessionTest, WhereViewNumbersHaveNoIncarnationAllAboveTheFenceMayBeEntered) {
+  Session session({.id = kMe, .rules = {.incarnation_in_view_number = false}});
+  session.OnDirective(Of(2));
+  EXPECT_TRUE(session.MayEnter(Numbered(1)));
+  session.Enter(Numbered(1));
+  EXPECT_FALSE(session.MayEnter(Numbered(1)));
+}
+
 TEST_F(SessionTest, EachWayToEndNamesItsReasonAndTheFirstStays) {
   const auto why = [](const auto& set) {
     Session session({.id = kMe});

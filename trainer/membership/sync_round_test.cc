@@ -85,6 +85,54 @@ TEST(DecideSync, ACheckpointOfAHigherIncarnationProvesThatThisSideIsFenced) {
   EXPECT_EQ(DecideSync(group, said, without).base, (StateId{V(2, 1), 0}));
 }
 
+TEST(DecideSync, ACheckpointOfTheSameIncarnationFencesNobody) {
+  const auto said = Said({{kA, {{}, StateId{V(2, 1), 3}}}});
+  EXPECT_EQ(DecideSync(GroupOf(V(2, 2), {kA}), said, Rules{}).fenced_by, 0U);
+}
+
+TEST(DecideSync, WhereNobodyMayStartThereIsNoBase) {
+  ReplicaGroup group = GroupOf(V(1, 5), {kA, kB});
+  SyncDecision decision = DecideSync(
+      group, Said({{kA, {StateId{V(1, 4), 2}}}, {kB, {{}, StateId{V(2, 1), 0}}}}), Rules{});
+  EXPECT_NE(decision.fenced_by, 0U);
+  EXPECT_FALSE(decision.base);
+  EXPECT_TRUE(decision.holders.empty());
+  group.since = {{V(1, 4), {kC}}};
+  decision = DecideSync(group, Said({{kA, {StateId{V(1, 3), 2}}}, {kB, {}}}), Rules{});
+  EXPECT_NE(decision.missing_witness, 0U);
+  EXPECT_FALSE(decision.base);
+  EXPECT_TRUE(decision.copiers.empty());
+}
+
+TEST(DecideSync, AStateGoesBeforeACheckpointOfTheSame) {
+  Rules by_step;
+  by_step.view_in_state_id = false;
+  for (const Rules& rules : {Rules{}, by_step}) {
+    const SyncDecision decision =
+        DecideSync(GroupOf(V(1, 3), {kA, kB}),
+                   Said({{kA, {StateId{V(1, 2), 9}}}, {kB, {{}, StateId{V(1, 2), 9}}}}), rules);
+    EXPECT_FALSE(decision.from_checkpoint);
+    EXPECT_EQ(decision.holders, (std::vector<MemberId>{kA}));
+  }
+}
+
+TEST(DecideSync, WhereViewsDoNotCountEqualStepsAreTheSameState) {
+  Rules by_step;
+  by_step.view_in_state_id = false;
+  const SyncDecision decision = DecideSync(
+      GroupOf(V(1, 4), {kA, kB, kC}),
+      Said({{kA, {StateId{V(1, 2), 9}}}, {kB, {StateId{V(1, 3), 9}}}, {kC, {StateId{V(1, 3), 8}}}}),
+      by_step);
+  EXPECT_EQ(decision.holders, (std::vector<MemberId>{kA, kB}));
+  EXPECT_EQ(decision.copiers, (std::vector<MemberId>{kC}));
+}
+
+TEST(MissingWitness, TheVeryFirstViewNeedsOneToo) {
+  ReplicaGroup group = GroupOf(2, {kA});
+  group.since = {{1, {kB}}};
+  EXPECT_EQ(MissingWitness(group, Said({{kA, {}}}), Rules{}), 1U);
+}
+
 TEST(MissingWitness, AViewThatNobodyHereWasInMayHaveSettledSteps) {
   ReplicaGroup group = GroupOf(V(1, 3), {kA});
   group.since = {{V(1, 1), {kA, kB}}, {V(1, 2), {kB}}};
@@ -120,12 +168,14 @@ TEST(MissingWitness, ACheckpointIsNone) {
   ReplicaGroup group = GroupOf(V(1, 3), {kA});
   group.since = {{V(1, 2), {kB}}};
   group.restore = true;
-  const auto said = Said({{kA, {{}, StateId{V(1, 2), 5}}}});
+  auto said = Said({{kA, {{}, StateId{V(1, 2), 5}}}});
   EXPECT_EQ(MissingWitness(group, said, Rules{}), V(1, 2));
 
   Rules without;
   without.checkpoint_is_no_witness = false;
   EXPECT_EQ(MissingWitness(group, said, without), 0U);
+  said[kA].checkpoint.reset();
+  EXPECT_EQ(MissingWitness(group, said, without), V(1, 2)) << "nothing is offered any more";
 }
 
 }  // namespace
