@@ -382,6 +382,46 @@ TEST(PeerRules, WhereNobodyOfTheViewIsLeftAStrayThatLingersGoesOn) {
   EXPECT_TRUE(peers.Newest().groups[0].restore) << "a waived view was above what it has";
 }
 
+// Pod 1 was drained by a view in which pod 0 alone was to go on, and lingers with the last steps.
+// Before pod 0 got there it took in pod 2, which has come back with an older state.
+ScriptedPeers PeersWhoDrainedTheLastHolder() {
+  ScriptedPeers peers = PeersWithAStray();
+  for (const int pod : {0, 1, 2}) peers.Of(pod).numeric_identity = "avx2";
+  peers.Run({0, 1}, 2);
+  peers.desired_.workers = 1;
+  peers.Want();
+  const View drained = peers.Newest();
+  EXPECT_TRUE(drained.at_boundary);
+  EXPECT_THAT(peers.Members(), ElementsAre(0));
+  peers.Of(0).candidate = drained;
+  peers.Of(1).installed = drained;
+  peers.Of(1).fence = drained.number;
+  peers.Of(1).phase = Phase::kLinger;
+  peers.Say({0, 1, 2});
+  Abort(peers, 0, {});
+  peers.Pass(absl::Milliseconds(300));
+  EXPECT_THAT(peers.Members(), ElementsAre(0, 2));
+  return peers;
+}
+
+TEST(PeerRules, WhoWasDrainedIsAWitnessOnceThoseWhoWentOnHaveEnded) {
+  ScriptedPeers peers = PeersWhoDrainedTheLastHolder();
+  peers.Restart(0);
+  EXPECT_THAT(peers.Members(), ElementsAre(1, 2)) << "pod 2 has not copied from pod 0";
+  EXPECT_EQ(peers.Look().waiting, "");
+}
+
+TEST(PeerRules, WhoWasDrainedIsNoWitnessWhereItIsGoneOrComputesOtherwise) {
+  for (const bool gone : {false, true}) {
+    ScriptedPeers peers = PeersWhoDrainedTheLastHolder();
+    peers.Of(1).numeric_identity = "avx512";
+    gone ? peers.Refuse(1) : peers.Say(1);
+    peers.Restart(0);
+    EXPECT_THAT(peers.Members(), ElementsAre(0, 2));
+    EXPECT_THAT(peers.Look().waiting, HasSubstr("view 1-2"));
+  }
+}
+
 TEST(PeerRules, ARepairTakesNewWorkersOnlyUpToTheMinimum) {
   for (const int least : {0, 1, 2, 3}) {
     ScriptedPeers peers(4);

@@ -284,9 +284,10 @@ std::optional<View> ViewPlan::Compose(std::vector<ReplicaGroup> placed, const Ro
   return view;
 }
 
-// The group with the history that its members need; false: they could not start from it yet. All
-// who can be witnesses for a group of workers are among its members already; to a chain they are
-// added.
+// The group with the history that its members need; false: they could not start from it yet. Who
+// lives and can be a witness is added where one is missing: to a chain, who was in an earlier one;
+// to a group of workers, who was drained and is not yet released. A worker that is not admitted,
+// since its arithmetic differs, would take part in steps and is none.
 bool ViewPlan::Form(std::size_t group, ReplicaGroup& placed, const Roster& roster) {
   const Placement& placement = PlacementOf(group);
   GroupHistory::Evidence evidence;
@@ -295,9 +296,10 @@ bool ViewPlan::Form(std::size_t group, ReplicaGroup& placed, const Roster& roste
     const GroupReport* report = roster.ReportOf(id, group);
     return report == nullptr ? std::nullopt : report->state;
   };
-  if (placement.role() == Role::kServer) {
-    evidence.witness = [&](const MemberId& id) { return roster.Reporting(id) != nullptr; };
-  }
+  evidence.witness = [&](const MemberId& id) {
+    const Participant* one = roster.Reporting(id);
+    return one != nullptr && (one->admitted || one->role == Role::kServer);
+  };
   evidence.newest_unknown = newest_unknown_;
   const ViewNumber missing = groups_[group].Form(placed, evidence);
   if (missing == 0) return true;
