@@ -200,9 +200,33 @@ std::string AnyOn(const std::vector<std::string>& paths) {
   return absl::StrJoin(any, " || ");
 }
 
-// One rule for each thing that a technique needs or does not go with. What is needed may come from
-// a preset, which the server does not know; what is not given may be a default that is refused,
-// which only the webhook knows.
+// Whether a union is left to its default, the field at `path`. Empty where that is no default.
+std::string LeftToDefault(const std::string& path) {
+  Way way = spec::WayTo(path);
+  const FieldDescriptor& field = *way.back();
+  const auto* choice = field.real_containing_oneof();
+  if (choice == nullptr || spec::RulesOf(*choice).default_member() != field.json_name()) return {};
+  way.pop_back();
+  std::vector<std::string> given;
+  for (int i = 0; i < choice->field_count(); ++i) {
+    given.push_back(
+        absl::StrCat("has(self.", PathOf(way), ".", choice->field(i)->json_name(), ")"));
+  }
+  return absl::StrCat("!(", Given("self", way), " && (", absl::StrJoin(given, " || "), "))");
+}
+
+// Whether any of the fields is on, given or by default.
+std::string AnyHolds(const std::vector<std::string>& paths) {
+  std::vector<std::string> any = {AnyOn(paths)};
+  for (const std::string& path : paths) {
+    if (std::string left = LeftToDefault(path); !left.empty()) any.push_back(std::move(left));
+  }
+  return absl::StrJoin(any, " || ");
+}
+
+// One rule for each thing that a technique needs or does not go with. What is needed may be a
+// default, or come from a preset, which the server does not know; what does not go with it may be a
+// default too, which only the webhook knows.
 void AddTechnique(const spec::Technique& technique, std::vector<CelRule>& rules) {
   const std::string path = absl::StrCat(".", technique.field);
   const std::string off = absl::StrCat("!(", On(technique.field, technique.by_presence), ")");
@@ -214,7 +238,7 @@ void AddTechnique(const spec::Technique& technique, std::vector<CelRule>& rules)
     const std::string allowed =
         rule.beside.empty() ? off : absl::StrCat(off, " || !(", AnyOn(rule.beside), ")");
     if (rule.kind == spec::TechniqueRule::Kind::kNeeds) {
-      rules.push_back({absl::StrCat(allowed, " || has(self.preset) || ", AnyOn(rule.fields)),
+      rules.push_back({absl::StrCat(allowed, " || has(self.preset) || ", AnyHolds(rule.fields)),
                        spec::WordsOf(rule), path, kForbidden});
       continue;
     }

@@ -170,6 +170,13 @@ TEST(Crd, SaysInCelWhatEachTechniqueNeedsAndExcludes) {
   EXPECT_EQ(rule_of(needs, "validation.patience"),
             "!(has(self.validation) && has(self.validation.patience) && self.validation.patience "
             "!= 0) || has(self.preset) || (has(self.dataset) && has(self.dataset.validation))");
+  const std::string left =
+      "needs spec.exchange.allReduce or spec.exchange.parameterServer, for nothing else sends "
+      "updates; write codec: {identity: {}}, or leave it out";
+  EXPECT_THAT(rule_of(left, "compression.codec.bfloat16"),
+              HasSubstr(" || !(has(self.exchange) && (has(self.exchange.allReduce) || "
+                        "has(self.exchange.none) || has(self.exchange.parameterServer)))"))
+      << "an exchange that is not given is an allreduce";
 }
 
 TEST(Crd, LeavesTheMetadataToTheServerButBoundsTheName) {

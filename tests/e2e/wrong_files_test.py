@@ -126,7 +126,7 @@ def files(test):
                                               exchange={"parameterServer": {}}),
          ["spec.reproducible", "leave it out, or write exchange: {allReduce"]),
         ("a server's rule without servers", changed(optimizer={"adagrad": {}}),
-         ["spec.optimizer.adagrad", "use sgd, adam or adamW, or write exchange"]),
+         ["spec.optimizer.adagrad", "use sgd, adam, adamW or rmsProp, or write exchange"]),
         ("sparse model on dense data", changed(workload={"sparseLogisticRegression": {}},
                                                exchange={"parameterServer": {}}),
          ["spec.dataset.train", "write libsvm"]),
