@@ -67,6 +67,11 @@ absl::StatusOr<std::int64_t> HybridExchange::Prepare() {
 absl::Status HybridExchange::BeginSum() {
   summing_ = true;
   exchange::Step sum = step_;
+  // Who reads nothing says what who reads well says: the others decide.
+  const auto before = static_cast<parameter_server::Version>(step_.number) - 1;
+  control_.assign(step_.control.begin(), step_.control.end());
+  control_.push_back(!prepared_ || servers_.FetchedAt(before) ? 1 : 0);
+  sum.control = control_;
   sum.gradients = step_.gradients.size() == 0 ? std::span<float>() : std::span(packed_);
   // The links are one thread's at a time, and pushes use them until Finish.
   sum.overlap = false;
@@ -143,6 +148,9 @@ absl::StatusOr<exchange::Outcome> HybridExchange::Finish(std::span<const double>
     }
   }
   sum->finite = sum->finite && finite_;
+  sum->of_state_before = sum->min.back() == 1;
+  sum->min.pop_back();
+  sum->max.pop_back();
   return sum;
 }
 

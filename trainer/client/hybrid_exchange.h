@@ -9,7 +9,8 @@
 // same samples for the job's whole life, whoever computes it, so servers skip what they have when a
 // step is made again (rules H1 and H2 of docs/design/protocol.md). Finish contributes to the
 // workers' sum only after every server has acknowledged this worker's portions (H3): so a step that
-// somebody has applied is whole on the servers.
+// somebody has applied is whole on the servers. Servers may be ahead of a step that is made again;
+// Outcome::of_state_before tells.
 #pragma once
 
 #include <functional>
@@ -79,6 +80,8 @@ class HybridExchange final : public exchange::Exchange {
   // The present step.
   exchange::Step step_;
   std::span<float> gradients_;
+  std::vector<std::int64_t>
+      control_;  // the step's, and whether this worker has read the state before
   bool prepared_ = false;
   bool summing_ = false;      // workers_ has begun
   int portion_ = -1;          // that is being pushed

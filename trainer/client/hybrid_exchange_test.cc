@@ -212,6 +212,28 @@ TEST_F(HybridExchangeTest, NobodyCompletesAStepBeforeTheServersHaveAcknowledgedI
   EXPECT_THAT(std::span(workers_[1]->workload.parameters()).last(kRows), Each(-0.5F));
 }
 
+// A view that ends when the servers have a step and the workers have not.
+TEST_F(HybridExchangeTest, TellsWhetherServersAreAheadOfAStepThatIsMadeAgain) {
+  const auto make = [this](std::uint64_t number) {
+    EXPECT_EQ(Begin(0, number), absl::OkStatus());
+    EXPECT_EQ(Begin(1, number), absl::OkStatus());
+    auto first = Finish(0), second = Finish(1);
+    const std::vector<absl::StatusOr<exchange::Outcome>> outcomes = {first.get(), second.get()};
+    std::vector<bool> before;
+    for (const auto& outcome : outcomes) {
+      EXPECT_EQ(outcome.status(), absl::OkStatus());
+      if (!outcome.ok()) continue;
+      EXPECT_THAT(outcome->min, ElementsAre(7));
+      EXPECT_THAT(outcome->max, ElementsAre(7));
+      before.push_back(outcome->of_state_before);
+    }
+    return before;
+  };
+  EXPECT_THAT(make(1), ElementsAre(true, true));
+  EXPECT_THAT(make(1), ElementsAre(false, false)) << "the servers have it";
+  EXPECT_THAT(make(2), ElementsAre(true, true));
+}
+
 TEST_F(HybridExchangeTest, AStepThatIsNotWantedNowLeavesNothingBehind) {
   workers_[0]->wanted = false;
   // Nobody has made step 1, so its results cannot be read: something else comes first.

@@ -6,6 +6,7 @@
 // of the last pull (the rows of each slot, the version that was read) is asked here.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <span>
@@ -42,6 +43,10 @@ class ParameterReader {
   // and how long it took.
   std::span<const std::uint64_t> rows(std::size_t slot) const { return rows_[slot]; }
   parameter_server::Version version(std::size_t slot) const { return versions_[slot]; }
+  // Whether all slots were read at this version.
+  bool ReadAt(parameter_server::Version version) const {
+    return std::ranges::all_of(versions_, [&](const auto& read) { return read == version; });
+  }
   absl::Duration took() const { return took_; }
 
  private:

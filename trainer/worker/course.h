@@ -40,9 +40,10 @@ struct Course {
 // whichever comes first.
 int64_t TotalSteps(const v1alpha1::Stop& stop, const data::Batches& batches);
 
-// Whether state `step` is to be validated: at the end of every so many epochs, and at the end.
-bool ValidationDue(int64_t step, int64_t total_steps, const v1alpha1::Validation& validation,
-                   const data::Batches& batches);
+// Whether this state is to be validated: at the end of every so many epochs, and at the end. What
+// could not be validated then is due until it was (Outcome::of_state_before).
+bool ValidationDue(const Course& course, int64_t total_steps,
+                   const v1alpha1::Validation& validation, const data::Batches& batches);
 
 // `course` after its state was validated with these means. True as `best` when no earlier state had
 // a lower loss.

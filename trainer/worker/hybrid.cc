@@ -32,8 +32,9 @@ absl::StatusOr<std::unique_ptr<WorkSource>> Hybrid::Create(const Context& contex
           .wanted = [raw = made.get()] { return !raw->queue_.HasOpen(); }},
       made->servers_);
   ASSIGN_OR_RETURN(made->lockstep_,
-                   Lockstep::Create(context, std::move(exchange), made->servers_.portions(),
-                                    /*concludes=*/false));
+                   Lockstep::Create(context, {.exchange = std::move(exchange),
+                                              .served = layout.held,
+                                              .portions = made->servers_.portions()}));
   return std::unique_ptr<WorkSource>(std::move(made));
 }
 

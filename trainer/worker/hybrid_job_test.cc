@@ -13,6 +13,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Three tensors of a number for each sample, which goes up by 1 with each use; three buckets that
 // do not end where tensors do. "table" lies between the two that workers hold.
@@ -193,6 +194,32 @@ TEST_F(HybridJobTest, WhereAValidationEndsTrainingTheResultIsOfTheStateThatWasVa
   const v1alpha1::Result result = flock.AwaitResult();
   ExpectEachSampleOncePerEpoch(result, 2);
   EXPECT_TRUE(result.target_reached());
+}
+
+// A step that is made again may read servers that have it already, and one worker before the other:
+// what is copied must be the same at all.
+TEST_F(HybridJobTest, WhoJoinsFindsHoldersThatDoNotDiffer) {
+  v1alpha1::TrainingJobSpec spec = Job(12);
+  data::Datasets datasets = VisitData();
+  datasets.validation = datasets.train;
+  spec.mutable_validation()->set_every_epochs(1);
+  spec.mutable_validation()->set_keep_best(true);
+  ServerFlock flock(spec, datasets, NewBothEngine, NewJobDir());
+  flock.AddServers(2);
+  flock.AddWorkers(4);
+  for (int round = 1; round <= 12; ++round) {
+    const std::string uid = ServerFlock::WorkerUid(round % 3 + 1);
+    ASSERT_TRUE(flock.AwaitSettled(40 * (2 * round - 1)));
+    flock.Kill(uid);
+    ASSERT_TRUE(flock.AwaitSettled(40 * 2 * round));
+    flock.Restart(uid);
+  }
+  const v1alpha1::Result result = flock.AwaitResult();
+  EXPECT_EQ(result.steps(), 12 * kPerEpoch);
+  EXPECT_EQ(result.metrics().at("validation/loss"), 0) << "of one state";
+  for (const membership::IncidentRecord& incident : flock.Summary().incidents) {
+    EXPECT_THAT(incident.reason, Not(HasSubstr("Unreachable"))) << incident.message;
+  }
 }
 
 // Some of them have no portion of a step.

@@ -77,32 +77,29 @@ membership::ControlWord Unpack(const std::vector<int64_t>& words) {
 absl::StatusOr<std::unique_ptr<WorkSource>> Lockstep::Create(const Context& context) {
   ASSIGN_OR_RETURN(std::unique_ptr<exchange::Exchange> exchange,
                    MakeExchange(context.spec(), context.declared().buckets));
-  return Create(context, std::move(exchange), /*portions=*/0, /*concludes=*/true);
+  return Create(context, {.exchange = std::move(exchange), .served = {}});
 }
 
-absl::StatusOr<std::unique_ptr<Lockstep>> Lockstep::Create(
-    const Context& context, std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions,
-    bool concludes) {
+absl::StatusOr<std::unique_ptr<Lockstep>> Lockstep::Create(const Context& context, Beside servers) {
   ASSIGN_OR_RETURN(std::unique_ptr<optimizer::Optimizer> rule,
                    optimizer::MakeOptimizer(context.spec().optimizer()));
-  return std::unique_ptr<Lockstep>(
-      new Lockstep(context, std::move(rule), std::move(exchange), portions, concludes));
+  return std::unique_ptr<Lockstep>(new Lockstep(context, std::move(rule), std::move(servers)));
 }
 
 Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule,
-                   std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions,
-                   bool concludes)
+                   Beside servers)
     : context_(context),
       rule_(std::move(rule)),
-      exchange_(std::move(exchange)),
-      state_(context.parts.workload, *rule_, context.spec().validation().keep_best()),
+      exchange_(std::move(servers.exchange)),
+      state_(context.parts.workload, *rule_, context.spec().validation().keep_best(),
+             servers.served),
       computer_({.spec = context.spec(),
                  .workload = context.parts.workload,
                  .batches = context.batches,
                  .exchange = *exchange_,
                  .stopwatch = context.stopwatch,
-                 .portions = portions}),
-      concludes_(concludes),
+                 .portions = servers.portions}),
+      concludes_(servers.served.empty()),
       checkpointing_(checkpoint::CheckpointStore(context.parts.storage, checkpoint::kCheckpoints),
                      context.progress.keep(), {{kDataDigest, context.declared().data_digest}},
                      [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }) {
@@ -124,8 +121,9 @@ StepRequest Lockstep::MakeRequest() {
   StepRequest request;
   request.step = step + 1;
   request.empty = run_.settle_only || step >= total;
-  request.validate = !run_.settle_only && computer_.has_validation() &&
-                     ValidationDue(step, total, context_.spec().validation(), context_.batches);
+  request.validate =
+      !run_.settle_only && computer_.has_validation() &&
+      ValidationDue(state_.course(), total, context_.spec().validation(), context_.batches);
   request.portions = {rank_, rank_ + 1};
   request.of = static_cast<std::int64_t>(group_.members.size());
   request.control = Pack(context_.shell.NextControlWord());

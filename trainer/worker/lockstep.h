@@ -29,11 +29,15 @@ class Lockstep final : public WorkSource {
  public:
   // `context` outlives it. INVALID_ARGUMENT when the spec names what there is not.
   static absl::StatusOr<std::unique_ptr<WorkSource>> Create(const Context& context);
-  // With an exchange of another kind. `portions`: StepComputer's. `concludes`: the result is
-  // written when the last step is settled; else when Conclude is called.
-  static absl::StatusOr<std::unique_ptr<Lockstep>> Create(
-      const Context& context, std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions,
-      bool concludes);
+  // What goes through `exchange` lies on parameter servers in part, in these ranges. A batch has so
+  // many portions (StepComputer's). The result is not written when the last step is settled, but
+  // when Conclude is called.
+  struct Beside {
+    std::unique_ptr<exchange::Exchange> exchange;
+    TrainingState::ServedRanges served;
+    std::int64_t portions = 0;
+  };
+  static absl::StatusOr<std::unique_ptr<Lockstep>> Create(const Context& context, Beside servers);
 
   absl::Status Enter(const membership::View& view) override;
   void Leave() override;
@@ -60,8 +64,7 @@ class Lockstep final : public WorkSource {
     bool ends_training = false;
   };
 
-  Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule,
-           std::unique_ptr<exchange::Exchange> exchange, std::int64_t portions, bool concludes);
+  Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule, Beside servers);
 
   absl::Status On(const membership::FindCheckpoint& action);
   absl::Status On(const membership::SendSyncId& action);

@@ -6,6 +6,7 @@
 #include <fstream>
 #include <future>
 #include <numeric>
+#include <set>
 #include <thread>
 
 #include "common/clock/clock.h"
@@ -45,10 +46,24 @@ TEST(Course, ValidatesAtTheEndOfEveryFewEpochsAndAtTheEnd) {
   v1alpha1::Validation validation;
   validation.set_every_epochs(2);
   std::vector<int64_t> due;
-  for (int64_t step = 0; step <= 14; ++step) {
-    if (ValidationDue(step, 14, validation, kBatches)) due.push_back(step);
+  Course course;
+  for (; course.step <= 14; ++course.step) {
+    if (!ValidationDue(course, 14, validation, kBatches)) continue;
+    due.push_back(course.step);
+    course.validated_step = course.step;
   }
   EXPECT_THAT(due, ElementsAre(6, 12, 14));
+}
+
+TEST(Course, WhatCouldNotBeValidatedIsDueUntilItWas) {
+  Course course;
+  std::vector<int64_t> due;
+  for (course.step = 1; course.step <= 9; ++course.step) {
+    if (!ValidationDue(course, 14, {}, kBatches)) continue;
+    due.push_back(course.step);
+    if (course.step == 5) course.validated_step = 5;
+  }
+  EXPECT_THAT(due, ElementsAre(3, 4, 5, 6, 7, 8, 9));
 }
 
 TEST(Course, RemembersTheBestValidationAndCountsThoseWithoutGain) {
@@ -186,6 +201,34 @@ TEST(TrainingState, ACheckpointGivesEveryByteBack) {
   ASSERT_TRUE(staging.ok()) << staging.status();
   EXPECT_EQ(BytesOf(staging->Replicated()), bytes);
   EXPECT_EQ(state.course().best, (Values{1.0 / 3, 2.0 / 3}));
+}
+
+// Servers are read by each member for itself, at one version or the next.
+TEST(TrainingState, WhatServersHoldIsNoPartOfItButOfTheBest) {
+  const auto workload = Tiny(2, 3);
+  const auto rule = Momentum();
+  const engine::Tensor& served = workload->declaration().tensors.front();
+  const auto begin = static_cast<std::uint64_t>(served.offset);
+  const auto end = begin + static_cast<std::uint64_t>(served.size);
+  TrainingState state(*workload, *rule, /*keep_best=*/true, {{begin, end}});
+  const std::vector<float> before(state.parameters().begin(), state.parameters().end());
+  std::vector<float> gradient(before.size(), 1.0F);
+
+  state.Apply(0.5, 1, {1}, gradient);
+
+  std::set<std::string> parts;
+  for (const checkpoint::StatePart& part : state.parts().parts()) parts.insert(part.name);
+  for (const engine::Tensor& tensor : workload->declaration().tensors) {
+    const bool held = tensor.name != served.name;
+    EXPECT_EQ(parts.contains("model/" + tensor.name), held) << tensor.name;
+    EXPECT_EQ(parts.contains("optimizer/momentum/" + tensor.name), held) << tensor.name;
+    EXPECT_TRUE(parts.contains("best/" + tensor.name)) << tensor.name;
+    const auto at = static_cast<std::size_t>(tensor.offset);
+    EXPECT_EQ(state.parameters()[at] == before[at], !held) << "servers apply what is theirs";
+  }
+  const std::vector<std::byte> bytes = BytesOf(state.parts().Replicated());
+  workload->parameters()[begin] += 1;
+  EXPECT_EQ(BytesOf(state.parts().Replicated()), bytes);
 }
 
 TEST(ShareOf, SharesCoverEveryByteOnceWhateverTheirNumber) {

@@ -151,7 +151,9 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
     outcome.training = MeansOf(FromColumns(sums.first(metrics)));
     outcome.finite = std::isfinite(outcome.training[0]) && reduced->finite;
   }
-  if (request.validate) outcome.validation = ValidationMeans(sums.subspan(metrics));
+  if (request.validate && reduced->of_state_before) {
+    outcome.validation = ValidationMeans(sums.subspan(metrics));
+  }
   return outcome;
 }
 

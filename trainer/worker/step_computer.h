@@ -42,7 +42,8 @@ struct StepOutcome {
   std::vector<int64_t> control_max;
   int64_t batch = 0;               // samples of the whole batch; 0 when empty
   workload::Values training = {};  // the metrics' means, over what Outcome::statistics is of
-  // The metrics' means over the validation set, of the state before.
+  // The metrics' means over the validation set, of the state before. Not where some worker has read
+  // another one from the servers (Outcome::of_state_before).
   std::optional<workload::Values> validation;
   bool finite = true;  // loss and all gradients are numbers
 };

@@ -21,27 +21,42 @@ void AddCourse(Course& course, Names metrics, checkpoint::StateParts& parts) {
   }
 }
 
+// Of a flat buffer.
+template <typename Float>
+std::span<Float> PartOf(const engine::Tensor& tensor, std::span<Float> flat) {
+  return flat.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size));
+}
+
+void AddTensor(const std::string& prefix, const engine::Tensor& tensor, std::span<float> values,
+               checkpoint::StateParts& parts) {
+  parts.Add(prefix + tensor.name, tensor.shape, values);
+}
+
 }  // namespace
 
 TrainingState::TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule,
-                             bool keep_best)
+                             bool keep_best, const ServedRanges& served)
     : workload_(workload),
       rule_(rule),
       keep_best_(keep_best),
-      slots_(optimizer::NewState(rule, workload.parameters().size())),
       best_(keep_best ? workload.parameters().size() : 0) {
   AddCourse(course_, metrics(), parts_);
-  AddParameters("model/", workload_.parameters());
-  for (optimizer::StateSlot& slot : slots_) {
-    AddParameters(absl::StrCat("optimizer/", slot.name, "/"), slot.values);
-  }
-  if (keep_best_) AddParameters("best/", best_);
-}
-
-void TrainingState::AddParameters(const std::string& prefix, std::span<float> flat) {
   for (const engine::Tensor& tensor : tensors()) {
-    parts_.Add(prefix + tensor.name, tensor.shape,
-               flat.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size)));
+    const auto holds = [&](const parameter_server::RowRange& range) {
+      return range.Holds(static_cast<std::uint64_t>(tensor.offset));
+    };
+    if (std::ranges::any_of(served, holds)) continue;
+    held_.push_back({tensor, optimizer::NewState(rule, static_cast<size_t>(tensor.size))});
+  }
+  for (Held& held : held_) {
+    AddTensor("model/", held.tensor, PartOf(held.tensor, workload_.parameters()), parts_);
+    for (optimizer::StateSlot& slot : held.slots) {
+      AddTensor(absl::StrCat("optimizer/", slot.name, "/"), held.tensor, slot.values, parts_);
+    }
+  }
+  if (!keep_best_) return;
+  for (const engine::Tensor& tensor : tensors()) {
+    AddTensor("best/", tensor, PartOf(tensor, std::span(best_)), parts_);
   }
 }
 
@@ -53,11 +68,14 @@ std::span<const float> TrainingState::best_parameters() const {
 void TrainingState::Apply(double learning_rate, int64_t batch, const Values& means,
                           std::span<float> gradient) {
   const float scale = 1.0F / static_cast<float>(batch);
-  for (float& element : gradient) element *= scale;
   ++course_.step;
   course_.training = means;
-  optimizer::Apply(rule_, {.learning_rate = learning_rate, .number = course_.step},
-                   workload_.parameters(), gradient, slots_);
+  for (Held& held : held_) {
+    const std::span<float> of_tensor = PartOf(held.tensor, gradient);
+    for (float& element : of_tensor) element *= scale;
+    optimizer::Apply(rule_, {.learning_rate = learning_rate, .number = course_.step},
+                     PartOf(held.tensor, workload_.parameters()), of_tensor, held.slots);
+  }
 }
 
 void TrainingState::TakeValidation(const Validated& validated) {
@@ -71,9 +89,7 @@ std::vector<checkpoint::TensorView> TrainingState::ModelView(bool best) const {
   const std::span<const float> flat = best ? best_parameters() : parameters();
   std::vector<checkpoint::TensorView> views;
   for (const engine::Tensor& tensor : tensors()) {
-    views.push_back(checkpoint::MakeView(
-        tensor.name, tensor.shape,
-        flat.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size))));
+    views.push_back(checkpoint::MakeView(tensor.name, tensor.shape, PartOf(tensor, flat)));
   }
   return views;
 }

@@ -2,6 +2,10 @@
 // The state of training that every member holds: parameters, what the optimizer keeps, the best
 // parameters and the course.
 //
+// Where parameter servers hold some of the tensors, their newest values and what their optimizer
+// keeps are no part of it: a member reads those for each step, and servers may be ahead of it. The
+// best parameters are whole, for they are of a state that all have read alike.
+//
 // Each of them is a part of parts(), the registry that copies, checkpoints and restores go over;
 // whatever else belongs to the state of this job (the exchange's, for one) is registered there too.
 #pragma once
@@ -13,6 +17,7 @@
 
 #include "trainer/checkpoint/state_parts.h"
 #include "trainer/optimizer/optimizer.h"
+#include "trainer/parameter_server/job_tables.h"
 #include "trainer/worker/course.h"
 #include "trainer/workload/workload.h"
 
@@ -21,8 +26,12 @@ namespace starling::worker {
 // Confined to the training loop's thread.
 class TrainingState {
  public:
-  // `workload` and `rule` outlive this. The parameters are the workload's.
-  TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule, bool keep_best);
+  using ServedRanges = std::vector<parameter_server::RowRange>;
+
+  // `workload` and `rule` outlive this. The parameters are the workload's. `served`: which of them
+  // lie on servers, whole tensors, ascending.
+  TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule, bool keep_best,
+                const ServedRanges& served = {});
 
   const Course& course() const { return course_; }
   std::span<const float> parameters() const { return workload_.parameters(); }
@@ -33,7 +42,8 @@ class TrainingState {
   Names metrics() const { return workload_.declaration().metrics; }
   bool keeps_best() const { return keep_best_; }
 
-  // One update: `gradient`, of the summed loss, is divided by `batch` in place and applied.
+  // One update of all that is not served: `gradient`, of the summed loss, is divided by `batch` in
+  // place and applied.
   void Apply(double learning_rate, int64_t batch, const Values& means, std::span<float> gradient);
   // The state was validated: part of the step from it to the next.
   void TakeValidation(const Validated& validated);
@@ -45,13 +55,17 @@ class TrainingState {
   std::vector<checkpoint::TensorView> ModelView(bool best) const;
 
  private:
-  void AddParameters(const std::string& prefix, std::span<float> flat);
+  // A tensor that is held here, with what the optimizer keeps for it.
+  struct Held {
+    engine::Tensor tensor;
+    std::vector<optimizer::StateSlot> slots;
+  };
 
   workload::Workload& workload_;
   const optimizer::Optimizer& rule_;
   const bool keep_best_;
   Course course_;
-  std::vector<optimizer::StateSlot> slots_;
+  std::vector<Held> held_;
   std::vector<float> best_;  // empty without keepBest
   checkpoint::StateParts parts_;
 };
