@@ -130,6 +130,8 @@ class ServerFlock {
     finished_ = true;
     Want();
   }
+  // Directives do not tell workers what there is to do.
+  void WithholdOrders(bool withheld) { orders_withheld_ = withheld; }
   // A successor that knows nothing.
   void ReplaceCoordinator() { NewCoordinator(); }
 
@@ -149,7 +151,10 @@ class ServerFlock {
     coordinator_->OnTick(clock_.Now());
     for (auto& [uid, pod] : pods_) {
       if (pod->dead || !pod->Speaks() || (pod->ended && EndOf(uid).ok())) continue;
-      pod->OnDirective(membership::FromProto(membership::ToProto(coordinator_->DirectiveFor(uid))));
+      membership::Directive directive =
+          membership::FromProto(membership::ToProto(coordinator_->DirectiveFor(uid)));
+      if (orders_withheld_ && pod->worker != nullptr) directive.parameter_server = "unreadable";
+      pod->OnDirective(directive);
     }
   }
   // Turns until it holds; false after a minute.
@@ -413,6 +418,7 @@ class ServerFlock {
   std::int64_t sequence_ = 0;
   int workers_ = 0;
   int servers_ = 0;
+  bool orders_withheld_ = false;
   bool finished_ = false;
 };
 

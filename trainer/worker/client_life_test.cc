@@ -283,6 +283,20 @@ TEST_F(ClientLifeTest, AWorkloadThatFailsIsTheJobsFailureWhateverItCallsIt) {
   EXPECT_THAT(std::string(end.message()), HasSubstr("the device has gone away"));
 }
 
+// A worker that has nothing to do asks the servers for the course.
+TEST_F(ClientLifeTest, WhatTheServersKeepMayBeHeardBeforeTheFirstOrders) {
+  const v1alpha1::TrainingJobSpec spec = TinyJob();
+  ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+  flock.WithholdOrders(true);
+  flock.AddServers(1);
+  flock.AddWorkers(1);
+  ASSERT_TRUE(flock.Await(
+      [&] { return flock.ReportOf(ServerFlock::WorkerUid(0)).phase == membership::Phase::kRun; }));
+  flock.AwaitFor(absl::Milliseconds(50));
+  flock.WithholdOrders(false);
+  EXPECT_GT(flock.AwaitResult().steps(), 0);
+}
+
 TEST_F(ClientLifeTest, DivergenceIsTheJobsFailureAndNothingOfItIsPushed) {
   v1alpha1::TrainingJobSpec spec = TinyJob();
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e38);

@@ -83,7 +83,7 @@ absl::Status Leases::Begin(const membership::Run&) {
   const bool first = !clients.empty() && clients.front().id == context_.config.self;
   // Where a restore has undone steps their lines in the audit stay true: they are made again with
   // the same samples.
-  context_.progress.ViewBegins(view_, std::max<std::int64_t>(0, told_), /*undone=*/false, first);
+  context_.progress.ViewBegins(view_, told_.value_or(0), /*undone=*/false, first);
   return absl::OkStatus();
 }
 
@@ -199,7 +199,7 @@ void Leases::AskForCourse() {
 void Leases::OnRecord(const CourseRecord& record) {
   if (record.turn < record_.turn) return;
   record_ = record;
-  Tell(told_);  // with its validation
+  if (told_) Tell(*told_);  // with its validation
 }
 
 // Validations and the end.
@@ -251,7 +251,7 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
     }
   }
   evaluated_ = orders.evaluate;
-  Tell(told_);
+  Tell(orders.settled);
   queue_.Evaluated(orders.evaluate, record_.ends_training);
   context_.parts.poke();
   std::string found;  // such as "loss=0.31 accuracy=0.9"

@@ -69,9 +69,9 @@ class Leases final : public WorkSource {
   membership::View view_;  // the newest that was entered
   CourseRecord record_;    // the newest that is known
   absl::Time asked_ = absl::InfinitePast();
-  std::int64_t told_ = -1;          // settled steps
-  std::int64_t evaluated_ = 0;      // turn
-  std::optional<Values> training_;  // the metrics of the newest leases, smoothed
+  std::optional<std::int64_t> told_;  // settled steps, since the first orders
+  std::int64_t evaluated_ = 0;        // turn
+  std::optional<Values> training_;    // the metrics of the newest leases, smoothed
   Lease paced_lease_ = 0;
   net::Deadline paced_until_ = net::Deadline::Never();
   absl::Time idle_since_ = absl::InfiniteFuture();
