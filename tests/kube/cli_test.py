@@ -88,7 +88,7 @@ class CommandLine(TrainingCase):
         self.assertEqual(0, done.end(120), done.said())
         lines = done.said().splitlines()
         told = ["digits: created; Ctrl-C leaves it running", "digits: waiting for the workers",
-                "digits: training", f"digits: epoch 3, step {steps_of(3)}: loss "]
+                "digits: training", "digits: epoch 3, step "]
         for line in lines:
             if told and line.startswith(told[0]):
                 told.pop(0)

@@ -79,7 +79,9 @@ class TwoNodes(Pods):
         self.apply(sleeper("victim", "node2"))
         self.await_ready("victim")
         self.assertEqual(0, self.kill_in_pod("victim", "starling-worker"))
-        self.assertEqual(1, self.kill_in_pod("victim", "sleep"))
+        # A container that has started may not have become its program yet.
+        self.wait_for(lambda: self.kill_in_pod("victim", "sleep") == 1, 30,
+                      "there is a process to kill")
 
         def restarts():
             return self.pods()["victim"]["status"]["containerStatuses"][0]["restartCount"]

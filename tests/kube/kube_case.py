@@ -170,7 +170,8 @@ class KubeCase(unittest.TestCase):
         node = self.cluster.nodes[found["spec"]["nodeName"]]
         uid = found["metadata"]["uid"]
         killed = 0
-        for pid in node.run("sh", "-c", f"grep -lsF {uid} /proc/[0-9]*/cgroup").split():
+        for pid in node.run("sh", "-c", f"grep -lsF {uid} /proc/[0-9]*/cgroup",
+                            check=False).split():  # processes end while it looks
             pid = pid.split("/")[2]
             name = os.path.basename(node.run("readlink", f"/proc/{pid}/exe", check=False).strip())
             if name == program:
