@@ -33,12 +33,26 @@ COPY bin/ /out/
 
 FROM ${PROGRAMS} AS programs
 
+# Debian's libtorch names libraries of which it calls nothing (video, pictures, databases, OpenCL),
+# and they name a hundred more. Without them the image has half the size, and a worker starts sooner.
 FROM ${BASE} AS runtime
 RUN apt-get update -qq \
- && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-    libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
-    libprometheus-cpp-core1.0 libsqlite3-0 libssl3 zlib1g \
-    libtorch1.13 libopenblas0-pthread >/dev/null \
+ && apt="apt-get install -y -qq --no-install-recommends" && export DEBIAN_FRONTEND=noninteractive \
+ && $apt patchelf >/dev/null \
+ && mkdir /torch && cd /torch && chmod 777 . && apt-get download -qq libtorch1.13 \
+ && dpkg-deb -R libtorch1.13_*.deb files \
+ && rm -r files/DEBIAN/md5sums files/usr/share/doc files/usr/lib/*/libtorch_python.so* \
+ && unused='lib(av|sw|opencv|lmdb|leveldb|snappy|zmq|zstd|OpenCL)|ocl-icd' \
+ && library=$(readlink -f files/usr/lib/*/libtorch_cpu.so.1.13) \
+ && for name in $(patchelf --print-needed "$library" | grep -E "^($unused)"); do \
+      patchelf --remove-needed "$name" "$library"; \
+    done \
+ && perl -i -pe "s/^Depends: (.*)/'Depends: ' . join(', ', grep { !\/^($unused)\/ } split(\/, \/, \$1))/e" \
+      files/DEBIAN/control \
+ && dpkg-deb -b files libtorch.deb >/dev/null \
+ && $apt libgrpc++1.51 libprotobuf32 libabsl20220623 libspdlog1.10 libfmt9 libyaml-cpp0.7 \
+    libprometheus-cpp-core1.0 libsqlite3-0 libssl3 zlib1g libopenblas0-pthread ./libtorch.deb >/dev/null \
+ && apt-get purge -y -qq patchelf >/dev/null && cd / && rm -r /torch \
  && rm -rf /var/lib/apt/lists/* /var/cache/apt/* /var/cache/debconf/* /var/log/* \
     /usr/share/doc/* /usr/share/man/* \
  && mkdir -p /opt/starling \

@@ -147,6 +147,10 @@ class Cluster:
 
     # Images.
 
+    def image_bytes(self):
+        """Of the project's image, all layers unpacked."""
+        return os.path.getsize(self._path("starling.tar"))
+
     def load(self, archive):
         """Gives an image in Docker's archive format to both nodes."""
         with concurrent.futures.ThreadPoolExecutor() as pool:

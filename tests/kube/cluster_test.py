@@ -74,6 +74,8 @@ class TwoNodes(Pods):
                         "starling-server", "starling-worker", "starling-supervisor"):
             libraries = self.execute("image", "ldd", f"/usr/local/bin/{program}", check=False)
             self.assertNotIn("not found", libraries, program)
+        # Debian's libtorch brings 600 MB that it never calls.
+        self.assertLess(self.cluster.image_bytes(), 450e6)
 
     def test_killing_a_process_of_a_pod_is_seen(self):
         self.apply(sleeper("victim", "node2"))

@@ -106,8 +106,12 @@ class Builder:
         with tempfile.TemporaryDirectory(prefix="starling-base-") as folder:
             root = os.path.join(folder, "root")
             _run([debootstrap, "--variant=minbase", "bookworm", root])
-            shutil.rmtree(os.path.join(root, "var/cache/apt/archives"))
+            # As in the image of that name on a registry.
+            for folder in ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc",
+                           "usr/share/man", "usr/share/locale"):
+                shutil.rmtree(os.path.join(root, folder))
             os.makedirs(os.path.join(root, "var/cache/apt/archives/partial"))
+            os.makedirs(os.path.join(root, "var/lib/apt/lists/partial"))
             container = self._buildah("from", "scratch").strip()
             try:
                 self._buildah("add", "--quiet", container, root, "/")
