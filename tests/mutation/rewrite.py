@@ -153,8 +153,7 @@ class Rewriter:
             if children:
                 self.statement(children[-1])
         elif kind == CursorKind.DECL_STMT:
-            for child in cursor.get_children():
-                self.expression(child, parent=cursor)
+            self.expression(cursor, parent=cursor)
         elif kind in JUMPS or kind == CursorKind.RETURN_STMT:
             if guarded and not (last and kind == CursorKind.RETURN_STMT):
                 self.delete(cursor)
@@ -265,7 +264,8 @@ class Rewriter:
             self.lambda_expression(cursor)
             return
         start, end = self.range(cursor)
-        if kind == CursorKind.VAR_DECL and re.match(r"(static )?constexpr\b", self.text(start, end)):
+        declares = kind in (CursorKind.DECL_STMT, CursorKind.VAR_DECL)
+        if declares and re.match(r"(static )?constexpr\b", self.text(start, end)):
             self.skip("constants")
             return
         operator, left, right = self.operator_of(cursor)
