@@ -66,10 +66,13 @@ void ViewPlan::OnGap(absl::Duration gap) {
 
 const View* ViewPlan::Current() const {
   for (auto view = views_.rbegin(); view != views_.rend(); ++view) {
-    if (!view->second.at_boundary) return &view->second;
-    const bool acted = acted_.contains(view->first) || !views_.contains(view->second.from) ||
-                       SyncedByAll(view->second);
-    if (acted) return &view->second;
+    const auto& [number, prepared] = *view;
+    if (!prepared.at_boundary) return &prepared;
+    // Where another was acted on that was prepared in the same view, nobody is left to act on this.
+    const auto other = acted_.upper_bound(prepared.from);
+    const bool overtaken = other != acted_.end() && *other < number;
+    const bool forgotten = !views_.contains(prepared.from) && !overtaken;
+    if (acted_.contains(number) || forgotten || SyncedByAll(prepared)) return &prepared;
   }
   return nullptr;
 }

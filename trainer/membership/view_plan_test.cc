@@ -171,6 +171,26 @@ TEST_F(ViewPlanTest, AViewIsPendingOnlyInTheOneThatItWasPreparedIn) {
   EXPECT_EQ(plan_->Pending(roster_), nullptr) << "those of the second view will refuse it";
 }
 
+// All had the second view in hand when the third was prepared: it was replaced too late.
+TEST_F(ViewPlanTest, WhatWasPreparedInAViewThatIsOverNeverTakesEffect) {
+  MakeLockstep();
+  for (const MemberId& id : {kA, kB}) {
+    Participant& one = Add(id);
+    one.installed = one.fence = V(2);
+    one.groups[0].state = StateId{V(2), 5};
+  }
+  plan_->Learn(Lockstep(V(1), {kA, kB, {"d", 0}}));
+  View drained = Lockstep(V(2), {kA, kB}, V(1));
+  drained.groups[0].since = {{V(1), {kA, kB, {"d", 0}}}};
+  View joined = Lockstep(V(3), {kA, kB, kC}, V(1));
+  joined.groups[0].since = {{V(1), {kA, kB, {"d", 0}}}, {V(2), {kA, kB}}};
+  plan_->Learn(drained);
+  plan_->Learn(joined);
+  EXPECT_FALSE(Next()) << "of the first view somebody is left no more, and it is forgotten";
+  EXPECT_EQ(plan_->Current()->number, V(2));
+  EXPECT_TRUE(plan_->running()) << "that nobody is there who was to join is no loss";
+}
+
 TEST_F(ViewPlanTest, WhoSaysThatItIsInAViewOfWhichNothingIsKnownTeachesNothing) {
   MakeLockstep();
   Add(kA).installed = V(9);
@@ -252,6 +272,7 @@ TEST_F(ViewPlanTest, ALossCountsOfItsOwnGroupInTheViewItselfAndUntilItIsMended) 
   EXPECT_FALSE(Next());
   EXPECT_FALSE(plan_->running());
   EXPECT_TRUE(plan_->unwitnessed());
+  EXPECT_EQ(plan_->unwitnessed_group(), 0U);
   EXPECT_THAT(plan_->waiting(), HasSubstr("waits for a server that knows its shard"));
   At(kS).groups[0].lost = false;
   EXPECT_FALSE(Next());
@@ -352,11 +373,28 @@ TEST_F(ViewPlanTest, WhoIsMissingIsNamedByTheGroupsOwnPlacement) {
     plan_->Learn(view);
     At(kT).liveness = Liveness::kSilent;
     EXPECT_FALSE(Next());
+    EXPECT_EQ(plan_->unwitnessed_group(), group);
     const char* const names[] = {"the first", "the second", "the second", "third"};
     EXPECT_THAT(plan_->waiting(), HasSubstr(absl::StrCat(names[group],
                                                          " may be known only to "
                                                          "servers")));
   }
+}
+
+// The shard's last holder was released, and has not ended yet.
+TEST_F(ViewPlanTest, AServerThatMayBeInNoViewIsAWitnessAllTheSame) {
+  MakeGiven({{kS}});
+  Add(kS);
+  Add(kT);
+  Begin();
+  View view = newest();
+  view.number = view.groups[0].epoch = V(2);
+  view.groups[0].members = {kT};
+  plan_->Learn(view);
+  At(kT).admitted = false;
+  roster_.renew = true;
+  ASSERT_TRUE(Next());
+  EXPECT_THAT(newest().groups[0].members, ElementsAre(kT, kS));
 }
 
 TEST_F(ViewPlanTest, WhereServersRestoreClientsStartOverAndServersDoNot) {
@@ -448,7 +486,27 @@ TEST_F(ViewPlanTest, SoItIsWhereAGroupHasNobody) {
     roster_.returning = returning;
     EXPECT_FALSE(Next());
     EXPECT_EQ(plan_->unwitnessed(), returning == 1);
+    EXPECT_EQ(plan_->waiting(), "waits for a server: none is there");
   }
+}
+
+TEST_F(ViewPlanTest, ThatAGroupLackedAWitnessIsForgottenWithTheReason) {
+  auto given = MakeGiven({{kS}});
+  Add(kS);
+  Add(kT);
+  Begin();
+  View view = newest();
+  view.number = view.groups[0].epoch = V(2);
+  view.groups[0].members = {kT};
+  plan_->Learn(view);
+  At(kT).liveness = Liveness::kSilent;
+  EXPECT_FALSE(Next());
+  ASSERT_EQ(plan_->unwitnessed_group(), 0U);
+  given->members_ = {{}};
+  roster_.returning = 1;
+  EXPECT_FALSE(Next());
+  EXPECT_TRUE(plan_->unwitnessed());
+  EXPECT_FALSE(plan_->unwitnessed_group()) << "whoever returns may wait for any";
 }
 
 }  // namespace
