@@ -115,7 +115,6 @@ Actions Member::OnEntered(ViewNumber view) {
   Actions actions;
   if (phase_ != Phase::kSync || number() != view || !IsClient()) return actions;
   phase_ = Phase::kRun;
-  ObeyAsClient(actions);
   actions.push_back(Run{StateId{view, 0}, /*settle_only=*/false, agreed_.settings});
   actions.push_back(SendReport{});
   return actions;

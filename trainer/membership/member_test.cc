@@ -38,6 +38,14 @@ Directive Tell(const View& view) {
   return directive;
 }
 
+Directive SettingsOf(std::int64_t generation, bool halt) {
+  Directive directive;
+  directive.incarnation = 1;
+  directive.settings.generation = generation;
+  directive.settings.halt = halt;
+  return directive;
+}
+
 template <typename Kind>
 const Kind* Find(const Actions& actions) {
   for (const Action& action : actions) {
@@ -201,7 +209,10 @@ TEST(Member, AReductionCountsOnceAndInItsOwnViewAndStepOnly) {
     EXPECT_TRUE(group[kA].OnReduced(other).empty());
     EXPECT_EQ(group[kA].state(), (StateId{V(1, 2), 0}));
   }
-  EXPECT_NE(Find<Apply>(group[kA].OnReduced(good)), nullptr);
+  const Actions actions = group[kA].OnReduced(good);
+  EXPECT_NE(Find<Apply>(actions), nullptr);
+  ASSERT_NE(Find<Settled>(actions), nullptr) << "everybody had the one before";
+  EXPECT_EQ(Find<Settled>(actions)->id, (StateId{V(1, 2), 0}));
   EXPECT_TRUE(group[kA].OnReduced(good).empty()) << "it comes twice";
   EXPECT_EQ(group[kA].state(), (StateId{V(1, 2), 1}));
 }
@@ -249,6 +260,40 @@ TEST(Member, APreparedViewTakesEffectAtTheBoundaryWhereAllKnowIt) {
   EXPECT_EQ(group[kA].phase(), Phase::kRun);
   EXPECT_EQ(group[kC].state(), (StateId{V(1, 2), 2}));
   EXPECT_EQ(group[kA].state(), group[kC].state());
+}
+
+TEST(Member, WhereMembersKnowDifferentCandidatesOrSettingsNothingChanges) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  group.Tell(Tell(Prepared(V(1, 2), V(1, 1), {kA, kB})));
+  group.Do(kB, group[kB].OnDirective(Tell(Prepared(V(1, 3), V(1, 1), {kA, kB}))));
+  group.Tell(SettingsOf(3, false));
+  group.Do(kB, group[kB].OnDirective(SettingsOf(4, false)));
+  group.Reduce({kA, kB});
+  for (const MemberId& id : {kA, kB}) {
+    EXPECT_EQ(group[id].view()->number, V(1, 1));
+    EXPECT_EQ(group[id].agreed().settings.generation, 0);
+  }
+}
+
+// One that knows only the later view leaves the old one for a view that it has never heard of, and
+// the others follow it nowhere.
+TEST(Member, WithoutTheMinEqualsMaxRuleMembersActOnWhatNotAllOfThemKnow) {
+  Rules rules;
+  rules.min_equals_max = false;
+  Group group({kA, kB}, rules);
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  group.Reduce({kA, kB});
+  EXPECT_EQ(group[kB].phase(), Phase::kRun) << "nobody knows of another view";
+  group.Do(kA, group[kA].OnDirective(Tell(Prepared(V(1, 2), V(1, 1), {kA, kB}))));
+  group.Do(kB, group[kB].OnDirective(Tell(Prepared(V(1, 3), V(1, 1), {kA, kB}))));
+  const Reduction reduction = group.Words({kA, kB});
+  group.Do(kA, group[kA].OnReduced(reduction));
+  EXPECT_EQ(group[kA].view()->number, V(1, 2));
+  EXPECT_NE(Find<Apply>(group[kB].OnReduced(reduction)), nullptr);
+  EXPECT_EQ(group[kB].phase(), Phase::kLinger);
+  EXPECT_EQ(group[kB].fence(), V(1, 2));
+  EXPECT_EQ(group[kB].view()->number, V(1, 1));
 }
 
 TEST(Member, ActsOnTheViewThatAllContributedEvenIfItKnowsALaterOneByNow) {
@@ -323,6 +368,20 @@ TEST(Member, ASnapshotIsCommittedOnceItIsWrittenAndItsStepIsSettled) {
   EXPECT_EQ(group[kA].MakeReport().checkpoint_turn, 5);
 }
 
+TEST(Member, WithoutTheSettledRuleASnapshotIsCommittedThoughItsStepMayYetBeLost) {
+  Rules rules;
+  rules.checkpoint_only_settled = false;
+  Group group({kA}, rules);
+  group.Tell(Tell(ViewOf(V(1, 1), {kA})));
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  group.Tell(turn);
+  group.Reduce({kA});
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
+  EXPECT_NE(Find<CommitCheckpoint>(group.Take(kA)), nullptr);
+}
+
 TEST(Member, ASnapshotThatIsNotSettledEndsWithItsView) {
   Group group({kA});
   group.Tell(Tell(ViewOf(V(1, 1), {kA})));
@@ -338,14 +397,6 @@ TEST(Member, ASnapshotThatIsNotSettledEndsWithItsView) {
   const Actions actions = group.Take(kA);
   EXPECT_NE(Find<DropCheckpoint>(actions), nullptr);
   EXPECT_EQ(Find<CommitCheckpoint>(actions), nullptr);
-}
-
-Directive SettingsOf(std::int64_t generation, bool halt) {
-  Directive directive;
-  directive.incarnation = 1;
-  directive.settings.generation = generation;
-  directive.settings.halt = halt;
-  return directive;
 }
 
 TEST(Member, SettingsActWhereAllKnowThem) {
@@ -602,7 +653,9 @@ TEST(Member, EndsForEachReasonThatADirectiveCanGive) {
                                                : "a newer process of this pod has reported");
     EXPECT_EQ(member.view(), nullptr) << "nothing else of it counts";
   }
-  EXPECT_NE(Find<Exit>(Make(kA).OnGraceOver()), nullptr);
+  const Actions actions = Make(kA).OnGraceOver();
+  ASSERT_NE(Find<Exit>(actions), nullptr);
+  EXPECT_EQ(Find<Exit>(actions)->reason, "the grace period is over");
 }
 
 TEST(Member, AViewIsInstalledOnceAndALowerOneNever) {
@@ -885,6 +938,22 @@ TEST(Member, WhoIsAskedToLeaveAHaltedJobGoesWhenItsStateIsSaved) {
   EXPECT_NE(Find<Exit>(group.Take(kA)), nullptr);
 }
 
+TEST(Member, WhoIsAskedToLeaveStaysAfterACheckpointWhileTheOthersGoOn) {
+  Group group({kA, kB});
+  group.Tell(Tell(ViewOf(V(1, 1), {kA, kB})));
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  group.Tell(turn);
+  group.Do(kA, group[kA].OnTerminate());
+  group.Reduce({kA, kB});
+  group.Do(kA, group[kA].OnCheckpointWritten({V(1, 1), 1}));
+  group.Reduce({kA, kB});
+  group.Do(kA, group[kA].OnCheckpointCommitted({V(1, 1), 1}));
+  EXPECT_EQ(group[kA].MakeReport().checkpoint_turn, 5);
+  EXPECT_EQ(Find<Exit>(group.Take(kA)), nullptr) << "they need it until a view has drained it";
+}
+
 TEST(Member, AViewThatStartsHaltedSavesItsStateAgainUnderItsName) {
   Group group({kA});
   group.Tell(Tell(ViewOf(V(1, 1), {kA})));
@@ -955,6 +1024,107 @@ TEST(Member, AStepThatTheOthersMakeAnewIsNotSettledAnyMore) {
   group.Tell(Tell(both));
   EXPECT_EQ(group[kA].state(), (StateId{V(1, 3), 0}));
   EXPECT_EQ(group[kA].MakeReport().settled_step, 0);
+}
+
+// Clients of parameter servers: in the view, and in none of its groups.
+// -----------------------------
+
+View ServedView(ViewNumber number, const std::vector<MemberId>& clients) {
+  View view = ViewOf(number, clients);
+  view.groups.front().members = {kC};
+  view.members.insert(view.members.begin(), {kC, "", number, "", "", Role::kServer});
+  return view;
+}
+
+// It runs in the view V(1, 2).
+Member RunningClient() {
+  Member member = Make(kA);
+  member.OnDirective(Tell(ServedView(V(1, 2), {kA})));
+  member.OnEntered(V(1, 2));
+  EXPECT_EQ(member.phase(), Phase::kRun);
+  return member;
+}
+
+TEST(MemberClient, EntersAViewWithoutASyncRoundAndRunsWhenItsServersHaveWelcomedIt) {
+  Member member = Make(kA);
+  Actions actions = member.OnDirective(Tell(ServedView(V(1, 2), {kA})));
+  EXPECT_NE(Find<Fence>(actions), nullptr);
+  ASSERT_NE(Find<OpenMesh>(actions), nullptr);
+  EXPECT_EQ(Find<OpenMesh>(actions)->view.number, V(1, 2));
+  EXPECT_EQ(Find<SendSyncId>(actions), nullptr);
+  EXPECT_EQ(member.phase(), Phase::kSync);
+
+  EXPECT_TRUE(member.OnEntered(V(1, 1)).empty()) << "it has left that view";
+  EXPECT_EQ(member.phase(), Phase::kSync);
+  actions = member.OnEntered(V(1, 2));
+  EXPECT_EQ(member.phase(), Phase::kRun);
+  ASSERT_NE(Find<membership::Run>(actions), nullptr);
+  EXPECT_EQ(Find<membership::Run>(actions)->id, (StateId{V(1, 2), 0}));
+  EXPECT_FALSE(Find<membership::Run>(actions)->settle_only);
+  EXPECT_NE(Find<SendReport>(actions), nullptr);
+  EXPECT_TRUE(member.OnEntered(V(1, 2)).empty()) << "it runs already";
+}
+
+TEST(MemberClient, HoldsNothingThatItCouldOfferOrCopy) {
+  Member member = Make(kA);
+  View view = ServedView(V(1, 2), {kA});
+  view.groups.front().restore = true;
+  const Actions actions = member.OnDirective(Tell(view));
+  EXPECT_EQ(Find<FindCheckpoint>(actions), nullptr) << "its servers restore";
+  EXPECT_TRUE(member.OnCheckpointFound(V(1, 2), std::nullopt).empty());
+  EXPECT_TRUE(member.OnSyncId(Stateless(V(1, 2), kC)).empty());
+  EXPECT_EQ(member.phase(), Phase::kSync);
+  EXPECT_FALSE(member.state());
+}
+
+TEST(MemberClient, WhoHoldsAStateDoesNotRunBecauseServersHaveWelcomedIt) {
+  Member member = Make(kA);
+  EXPECT_TRUE(member.OnEntered(V(1, 1)).empty()) << "it is in no view";
+  member.OnDirective(Tell(ViewOf(V(1, 1), {kA, kB})));
+  EXPECT_TRUE(member.OnEntered(V(1, 1)).empty());
+  EXPECT_EQ(member.phase(), Phase::kSync) << "what it holds is not known to be the newest";
+}
+
+TEST(MemberClient, ObeysNewSettingsAtOnceAndEachOnlyOnce) {
+  Member member = RunningClient();
+  Actions actions = member.OnDirective(SettingsOf(4, false));
+  ASSERT_NE(Find<ApplySettings>(actions), nullptr);
+  EXPECT_EQ(Find<ApplySettings>(actions)->settings.generation, 4);
+  EXPECT_EQ(member.MakeReport().settings_generation, 4);
+  EXPECT_EQ(Find<ApplySettings>(member.OnDirective(SettingsOf(4, false))), nullptr);
+  EXPECT_EQ(Find<ApplySettings>(member.OnDirective(SettingsOf(3, false))), nullptr) << "late";
+  EXPECT_EQ(member.MakeReport().settings_generation, 4);
+}
+
+TEST(MemberClient, RunsByTheSettingsThatItHeardBeforeItsServersWelcomedIt) {
+  Member member = Make(kA);
+  member.OnDirective(Tell(ServedView(V(1, 2), {kA})));
+  EXPECT_EQ(Find<ApplySettings>(member.OnDirective(SettingsOf(4, false))), nullptr)
+      << "there is no step that they could act on";
+  const Actions actions = member.OnEntered(V(1, 2));
+  ASSERT_NE(Find<membership::Run>(actions), nullptr);
+  EXPECT_EQ(Find<membership::Run>(actions)->settings.generation, 4);
+  EXPECT_EQ(Find<ApplySettings>(actions), nullptr);
+}
+
+TEST(MemberClient, HasNothingToCommitAndSaysSoOfEveryTurn) {
+  Member member = RunningClient();
+  Directive turn;
+  turn.incarnation = 1;
+  turn.checkpoint_turn = 5;
+  EXPECT_EQ(Find<TakeCheckpoint>(member.OnDirective(turn)), nullptr);
+  EXPECT_EQ(member.MakeReport().checkpoint_turn, 5);
+}
+
+TEST(MemberClient, WhoIsInNoViewObeysNothing) {
+  Member member = RunningClient();
+  member.OnDirective(Tell(ServedView(V(1, 3), {kB})));
+  ASSERT_EQ(member.phase(), Phase::kOut);
+  Directive directive = SettingsOf(4, false);
+  directive.checkpoint_turn = 5;
+  EXPECT_TRUE(member.OnDirective(directive).empty());
+  EXPECT_EQ(member.MakeReport().settings_generation, 0);
+  EXPECT_EQ(member.MakeReport().checkpoint_turn, 0);
 }
 
 }  // namespace
