@@ -138,6 +138,16 @@ TEST_F(FailureDetectorTest, WhoHasNotHeardOfThisIncarnationIsASignOfLifeOnly) {
   EXPECT_TRUE(detector_.PodsToDial().empty());
 }
 
+TEST_F(FailureDetectorTest, WithoutTheIncarnationRuleItLeadsOnThoughAnotherHasTakenOver) {
+  CoordinatorOptions options = OptionsOf();
+  options.rules.refuse_lower_incarnation = false;
+  FailureDetector gullible(options, {"worker"});
+  gullible.OnGrant(GrantOf(3, {PodOf("a")}), now_);
+  gullible.OnConnected("a");
+  EXPECT_EQ(gullible.OnReport("a", ReportOf(kA, 4), now_), Heard::kReport);
+  EXPECT_FALSE(gullible.superseded());
+}
+
 TEST_F(FailureDetectorTest, ALaterProcessOfAPodProvesThatTheOneBeforeHasEnded) {
   detector_.OnConnected("a");
   Hear(ReportOf(kA));
@@ -151,6 +161,9 @@ TEST_F(FailureDetectorTest, ALaterProcessOfAPodProvesThatTheOneBeforeHasEnded) {
   EXPECT_EQ(detector_.processes().at("a").held_until, absl::InfinitePast());
   EXPECT_EQ(Hear(ReportOf(kA)), Heard::kSignOfLife) << "a process of the past";
   EXPECT_TRUE(detector_.FindProcess("a")->outdated);
+  detector_.OnConnected("a");
+  EXPECT_EQ(Hear(ReportOf(kA, 2)), Heard::kSignOfLife);
+  EXPECT_EQ(LivenessOf(kLater), Liveness::kReporting) << "of its pod, whatever it has heard of";
   EXPECT_NE(detector_.ReportOf(kLater), nullptr);
   EXPECT_EQ(Hear(ReportOf(kLater)), Heard::kReport);
   EXPECT_FALSE(detector_.FindProcess("a")->outdated);
@@ -397,11 +410,41 @@ TEST_F(FailureDetectorTest, WhoIsReplacedBeforeItWasMissedIsLostWithItsExit) {
   Report next = ReportOf(kLater);
   next.last_exit = LastExit{3, 0, "words", 1};
   Hear(next);
+  Wait(absl::Milliseconds(100));
   const Incident* lost = detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kGone, now_);
   ASSERT_NE(lost, nullptr);
   EXPECT_EQ(lost->record.reason, "WorkerLost");
   EXPECT_EQ(lost->record.exit->exit_code, 3);
   EXPECT_EQ(lost->record.detection, absl::ZeroDuration());
+}
+
+TEST_F(FailureDetectorTest, AnExitIsToldOnceAndOnlyWithALossOfAnEarlierProcess) {
+  detector_.OnConnected("a");
+  Hear(ReportOf(kA));
+  for (int i = 0; i < 2; ++i) {  // lost, back, and lost again
+    detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kReporting, now_);
+    ASSERT_NE(detector_.NoteLoss(kA, "pod-a", "Worker", Liveness::kSilent, now_), nullptr);
+  }
+  Report next = ReportOf(kLater);
+  next.last_exit = LastExit{0, 9, "words", 1};
+  Hear(next);
+  Hear(next);
+  EXPECT_TRUE(detector_.incidents()[1].record.exit);
+  EXPECT_FALSE(detector_.incidents()[0].record.exit) << "then it was only silent";
+}
+
+// A successor knows of it from the view that others tell of.
+TEST_F(FailureDetectorTest, WhoWasLostBeforeItWasEverHeardIsToldOfByItsSuccessorAndNotByItself) {
+  for (const MemberId& lost : {kA, kLater}) {
+    FailureDetector detector(OptionsOf(), {"worker"});
+    detector.OnGrant(GrantOf(3, {PodOf("a")}), now_);
+    ASSERT_NE(detector.NoteLoss(lost, "pod-a", "Worker", Liveness::kSilent, now_), nullptr);
+    Report report = ReportOf(kLater);
+    report.last_exit = LastExit{0, 9, "words", 1};
+    detector.OnConnected("a");
+    detector.OnReport("a", report, now_);
+    EXPECT_EQ(detector.incidents()[0].record.exit.has_value(), lost == kA);
+  }
 }
 
 TEST_F(FailureDetectorTest, TheLastIncidentsAreKeptAndARepairIsToldToThoseThatLackOne) {

@@ -29,5 +29,25 @@ TEST(View, ServersStandBeforeWorkers) {
   EXPECT_EQ(view.workers()[0].id, kA);
 }
 
+TEST(View, RestoresTheRoleOfWhoeverIsFirstInAGroupThatDoes) {
+  View view = ViewOfPeers(3, {{kA, "", 3, ""}, {kB, "", 3, ""}});
+  EXPECT_FALSE(view.Restores(Role::kWorker));
+  view.groups[0].restore = true;
+  EXPECT_TRUE(view.Restores(Role::kWorker));
+  EXPECT_FALSE(view.Restores(Role::kServer));
+  view.members[0].role = Role::kServer;
+  EXPECT_TRUE(view.Restores(Role::kServer));
+}
+
+// Views come from the network.
+TEST(View, AGroupOfNobodyOrOfStrangersRestoresNothing) {
+  View view = ViewOfPeers(3, {{kA, "", 3, ""}});
+  view.groups[0].restore = true;
+  view.groups[0].members = {kS};
+  EXPECT_FALSE(view.Restores(Role::kWorker));
+  view.groups[0].members = {};
+  EXPECT_FALSE(view.Restores(Role::kWorker));
+}
+
 }  // namespace
 }  // namespace starling::membership
