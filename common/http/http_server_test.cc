@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/http_server.h"
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -16,6 +12,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/http/raw_client.h"
 #include "common/net/socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -27,56 +24,6 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-// A client that says exactly what it is told, byte for byte.
-class RawClient {
- public:
-  explicit RawClient(int port) : socket_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    connected_ =
-        ::connect(socket_, reinterpret_cast<const sockaddr*>(&address), sizeof(address)) == 0;
-  }
-  ~RawClient() { ::close(socket_); }
-  RawClient(const RawClient&) = delete;
-  RawClient& operator=(const RawClient&) = delete;
-
-  bool connected() const { return connected_; }
-
-  bool Send(std::string_view text) {
-    while (!text.empty()) {
-      const auto sent = ::send(socket_, text.data(), text.size(), MSG_NOSIGNAL);
-      if (sent <= 0) return false;
-      text.remove_prefix(static_cast<std::size_t>(sent));
-    }
-    return true;
-  }
-
-  // Everything up to the peer's close, or up to `until` if it is given, or what came in 5 s.
-  std::string Receive(std::string_view until = {}) {
-    std::string answer;
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(5);
-    while (until.empty() || answer.find(until) == std::string::npos) {
-      const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(
-          deadline - std::chrono::steady_clock::now());
-      pollfd poll{socket_, POLLIN, 0};
-      if (left.count() <= 0 || ::poll(&poll, 1, static_cast<int>(left.count())) <= 0) {
-        return answer + "<timeout>";
-      }
-      char buffer[4096];
-      const auto count = ::recv(socket_, buffer, sizeof(buffer), 0);
-      if (count <= 0) return answer;
-      answer.append(buffer, static_cast<std::size_t>(count));
-    }
-    return answer;
-  }
-
- private:
-  int socket_;
-  bool connected_ = false;
-};
 
 Response Echo(const Request& request) {
   if (request.Path() == "/throw") throw std::runtime_error("secret detail");
@@ -226,22 +173,37 @@ TEST(HttpServer, ByteByByteClientsAreClosedAtTheDeadlineOfTheWholeRequest) {
   EXPECT_LT(std::chrono::steady_clock::now(), limit);
 }
 
-TEST(HttpServer, ConnectionsBeyondTheLimitAreTurnedAwayAndThePlaceIsReused) {
+std::unique_ptr<RawClient> IdleClient(const HttpServer& server) {
+  auto client = std::make_unique<RawClient>(server.port());
+  client->Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(client->Receive(">"), HasSubstr("<GET / >"));
+  return client;
+}
+
+TEST(HttpServer, WhoHoldsConnectionsShutsNobodyOut) {
+  const auto server = StartEcho({.max_connections = 20});
+  std::vector<std::unique_ptr<RawClient>> holders;
+  for (int i = 0; i < 300; ++i) {
+    holders.push_back(std::make_unique<RawClient>(server->port()));
+    if (i % 2 == 0) holders.back()->Send("GET / HTTP/1.1\r\nHo");
+    if (i % 50 == 49) {
+      EXPECT_THAT(Ask(*server, "GET /a HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"),
+                  HasSubstr("<GET /a >"));
+    }
+  }
+  EXPECT_LE(server->connections(), 20);
+}
+
+TEST(HttpServer, TheOneThatHasBeenIdleForTheLongestGoesForTheNewcomer) {
   const auto server = StartEcho({.max_connections = 2});
-  auto first = std::make_unique<RawClient>(server->port());
-  RawClient second(server->port());
-  for (RawClient* client : {first.get(), &second}) {
-    client->Send("GET / HTTP/1.1\r\nHost: x\r\n\r\n");
-    client->Receive(">");
-  }
-  RawClient third(server->port());
-  EXPECT_THAT(third.Receive(), StartsWith("HTTP/1.1 503"));
-  first.reset();
-  std::string answer;
-  for (int attempt = 0; attempt < 100 && !absl::StrContains(answer, "<GET"); ++attempt) {
-    answer = Ask(*server, "GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-  }
-  EXPECT_THAT(answer, HasSubstr("<GET / >"));
+  const auto first = IdleClient(*server);
+  const auto second = IdleClient(*server);
+  first->Send("GET /again HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(first->Receive(">"), HasSubstr("<GET /again >"));
+  const auto third = IdleClient(*server);
+  EXPECT_EQ(second->Receive(), "");
+  first->Send("GET /more HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(first->Receive(">"), HasSubstr("<GET /more >"));
 }
 
 TEST(HttpServer, AHandlerThatThrowsGives500WithoutTheDetail) {

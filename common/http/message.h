@@ -2,12 +2,15 @@
 // A request and a response, the same for the server and the client of this folder.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 namespace starling::http {
+
+class BodyStream;  // body_stream.h
 
 using Headers = std::vector<std::pair<std::string, std::string>>;
 
@@ -29,6 +32,11 @@ struct Response {
   std::string content_type = "text/plain; charset=utf-8";
   // The others. The server drops those whose name or value has control characters.
   Headers headers;
+  // Of a server: not null, the body instead of `body`. The connection ends with it.
+  std::shared_ptr<BodyStream> stream = nullptr;
+  // Of a server: the caller has proved who it is. Its connection is not given up for a newcomer
+  // while a request is under way.
+  bool known_caller = false;
 
   std::string_view Header(std::string_view name) const;
 };

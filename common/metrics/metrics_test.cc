@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/metrics/metrics.h"
 
+#include <chrono>
 #include <cmath>
 #include <limits>
+#include <memory>
 #include <thread>
 #include <vector>
 
+#include "common/http/raw_client.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -143,6 +146,23 @@ TEST(MetricsEndpoint, ServesOnAPortOfItsOwn) {
   const auto endpoint = MetricsEndpoint::Start("127.0.0.1", 0, registry);
   ASSERT_TRUE(endpoint.ok()) << endpoint.status();
   EXPECT_GT((*endpoint)->port(), 0);
+}
+
+// 128 of them once had everybody else answered 503 for ten seconds.
+TEST(MetricsEndpoint, ProbesAreAnsweredBesideHundredsOfIdleConnections) {
+  Registry registry;
+  const auto endpoint = MetricsEndpoint::Start("127.0.0.1", 0, registry);
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  std::vector<std::unique_ptr<http::RawClient>> idle;
+  for (int i = 0; i < 300; ++i) {
+    idle.push_back(std::make_unique<http::RawClient>((*endpoint)->port()));
+    ASSERT_TRUE(idle.back()->connected());
+  }
+  http::RawClient probe((*endpoint)->port());
+  const auto began = std::chrono::steady_clock::now();
+  probe.Send("GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+  EXPECT_THAT(probe.Receive(), HasSubstr("HTTP/1.1 200 OK"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(1));
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
+#include "common/process/file_limit.h"
 #include "common/rpc/grpc_log.h"
 #include "controller/manager/cluster_connection.h"
 #include "controller/manager/cluster_controller.h"
@@ -111,6 +112,7 @@ int Main(const std::vector<std::string>& arguments) {
   const sigset_t signals = BlockSignals();
   const absl::StatusOr<Options> options = ParseOptions(arguments);
   if (!options.ok()) return Fail(options.status(), 2);
+  process::RaiseFileLimit();  // each connection, watch and stream is a file
   if (!options->home.empty()) return RunLocally(*options, signals);
   return RunInCluster(*options, signals);
 }
