@@ -6,6 +6,7 @@
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
+#include "api/rest/openapi.h"
 
 namespace starling::schema {
 
@@ -14,6 +15,7 @@ std::map<std::string, std::string> GeneratedFiles() {
   return {{"crds/starling.dev_trainingjobs.yaml", crd},
           {"charts/starling/files/starling.dev_trainingjobs.yaml", crd},
           {"docs/reference/openapi.json", OpenApiJson()},
+          {"docs/reference/rest.md", rest::ReferencePage()},
           {"docs/reference/trainingjob.md", ReferencePage()}};
 }
 

@@ -11,7 +11,7 @@
 namespace starling::schema {
 
 std::string CrdYaml();        // the CustomResourceDefinition of TrainingJob
-std::string OpenApiJson();    // OpenAPI 3.1, schemas only
+std::string OpenApiJson();    // OpenAPI 3.1: the messages, and the routes of REST
 std::string ReferencePage();  // Markdown, a table for each message
 
 // By path under the repository's root.

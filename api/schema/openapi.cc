@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
+#include "api/rest/openapi.h"
+
 #include <set>
 #include <string>
 
@@ -36,15 +38,19 @@ std::string OpenApiJson() {
   Json schemas = Json::object();
   Add(*v1alpha1::TrainingJobSpec::descriptor(), writer, /*closed=*/true, schemas);
   Add(*v1alpha1::TrainingJob::descriptor(), writer, /*closed=*/false, schemas);
-  const Json document = {{"openapi", "3.1.0"},
-                         {"info",
-                          {{"title", "Starling"},
-                           {"version", "v1alpha1"},
-                           {"description",
-                            "The objects of starling.dev/v1alpha1. Generated from api/proto by "
-                            "starling-schema-gen."}}},
-                         {"paths", Json::object()},
-                         {"components", {{"schemas", std::move(schemas)}}}};
+  schemas.update(rest::OpenApiSchemas());
+  const Json document = {
+      {"openapi", "3.1.0"},
+      {"info",
+       {{"title", "Starling"},
+        {"version", "v1alpha1"},
+        {"description",
+         "The objects of starling.dev/v1alpha1 and the requests of REST. Generated "
+         "from api/proto and api/rest by starling-schema-gen."}}},
+      {"paths", rest::OpenApiPaths()},
+      {"components",
+       {{"schemas", std::move(schemas)},
+        {"securitySchemes", {{"token", {{"type", "http"}, {"scheme", "bearer"}}}}}}}};
   return json::DumpPretty(document) + "\n";
 }
 
