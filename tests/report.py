@@ -2,18 +2,29 @@
 # SPDX-License-Identifier: Apache-2.0
 """Adds up ctest's JUnit files, one for each stage: the failed and skipped tests by name, those that
 passed at a second try (ctest's log lies beside each file), and the stages that have not run; the
-counts on the last line."""
+counts on the last line. A test that said at its first try that a result is wrong (tests/results.py)
+has failed."""
 import pathlib
 import re
 import sys
 import xml.etree.ElementTree as xml
 
+import results
+
 
 def failed_tries(path):
-    """The names of the tests of which a try has failed."""
+    """The names of the tests of which a try has failed, and of those whose try said WRONG."""
     log = path.with_suffix(".log")
     text = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
-    return set(re.findall(r"Test +#\d+: (\S+) \.*\**(?:Failed|Exception|Timeout)", text))
+    tries, wrong, name = set(), set(), None
+    for line in text.splitlines():  # below a test's line stands what it has printed
+        found = re.search(r"Test +#\d+: (\S+) \.*\**(Failed|Exception|Timeout)?", line)
+        if found:
+            name = found[1] if found[2] else None
+            tries.update([name] if name else [])
+        elif results.WRONG in line and name:
+            wrong.add(name)
+    return tries, wrong
 
 
 def main():
@@ -22,12 +33,14 @@ def main():
         if not path.exists():
             missing.append(path.stem)
             continue
-        tries = failed_tries(path)
+        tries, wrong = failed_tries(path)
         for case in xml.parse(path).getroot().iter("testcase"):
             if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
                 skipped.append(case.get("name"))
             elif case.find("failure") is not None or case.get("status") == "fail":
                 failed.append(case.get("name"))
+            elif case.get("name") in wrong:
+                failed.append(f"{case.get('name')}, a result was wrong at the first try")
             else:
                 passed += 1
                 if case.get("name") in tries:

@@ -31,7 +31,10 @@ stage "$preset" "$jobs" --preset "$preset" -LE 'e2e|kube'
 # (which bytes, which samples, which objects) after whatever was done to them: once wrong is wrong,
 # and a second try would hide the one history in a hundred that such a test is there to find. The
 # others also say how soon something happens, on two cores that they share with what they measure:
-# they may try twice; both tries are printed, and the summary names them.
+# they may try twice; both tries are printed, and the summary names them. What such a test says of
+# results (an audit, a digest, steps that were repeated) it judges by tests/results.py, and the summary
+# counts it as failed when that was wrong at either try: so the tests of tests/kube, which measure
+# gaps on one cluster, need not be two each.
 whole=(--preset "$preset" -L 'e2e|kube')
 stage "$preset-exact" $((2 * jobs)) "${whole[@]}" -L '^exact$'
 stage "$preset-timed" $((2 * jobs)) "${whole[@]}" -LE '^exact$' --repeat until-pass:2

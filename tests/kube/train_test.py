@@ -12,7 +12,7 @@ import time
 from image import IMAGE
 from kube_case import BIN, run_tests
 from programs import REPOSITORY
-from training import CLAIM, START, TrainingCase, digits, on_claim
+from training import CLAIM, START, TrainingCase, digits, on_claim, results
 
 EXAMPLE = os.path.join(REPOSITORY, "examples/digits.yaml")
 
@@ -121,7 +121,9 @@ class Train(TrainingCase):
         self.apply(job)
         self.await_condition("Succeeded")
         here = self.status()["result"]["model"]["sha256"]
-        self.assertEqual(locally(job), here)
+        there = locally(job)
+        with results.judged():
+            self.assertEqual(there, here)
         job["spec"]["seed"] = 8
         self.assertNotEqual(locally(job), here, "this check can fail")
 

@@ -12,6 +12,7 @@ training fares is read from the workers' own metrics, which go on when the API s
 """
 import copy
 import os
+import sys
 import threading
 import time
 import urllib.request
@@ -19,6 +20,9 @@ import urllib.request
 from image import IMAGE
 from kube_case import KubeCase
 from outcome import has_failed
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+import results  # noqa: E402  (the path must come first)
 
 DATA = "data"          # relative URIs start at /opt/starling in the image
 METRICS_PORT = 7073
@@ -253,6 +257,12 @@ class TrainingCase(KubeCase):
             return told.count(count) == count
         self.wait_for(found, deadline,
                       lambda: f"{count} workers train together\n{self.describe()}")
+
+    def check_nothing_repeated(self):
+        """No incident has cost a step."""
+        told = self.incidents()
+        with results.judged():
+            self.assertEqual(0, sum(one.get("repeatedSteps", 0) for one in told), told)
 
     def suspend(self, value, name="digits"):
         self.kubectl("patch", "tj", name, "--type=merge", "-p",
