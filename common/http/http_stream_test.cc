@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <future>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,8 +21,8 @@
 namespace starling::http {
 namespace {
 
-using ::testing::EndsWith;
 using ::testing::AnyOf;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -243,14 +245,22 @@ TEST(LateAnswers, OthersAreAnsweredMeanwhileAndWhatDoesNotFitIsToldToComeAgain) 
   EXPECT_THAT(fast.Receive("done"), EndsWith("done"));  // by the second thread
   ask();
   while (gate.waiting() < 2) std::this_thread::yield();
-  // Of two more one waits in the queue, whichever is read first, and the other has no place.
+  // Of two more one waits in the queue, whichever is read first, and the other has no place: it is
+  // told so while all others wait.
   ask();
   ask();
-  while (server->connections() != 4) std::this_thread::yield();
+  std::vector<std::future<std::string>> answers;
+  for (const auto& client : slow) {
+    answers.push_back(std::async(std::launch::async, [&client] { return client->Receive(); }));
+  }
+  const auto told = [](const std::future<std::string>& answer) {
+    return answer.wait_for(std::chrono::milliseconds(1)) == std::future_status::ready;
+  };
+  while (std::ranges::none_of(answers, told)) std::this_thread::yield();
   gate.Open();
   int refused = 0;
-  for (const auto& client : slow) {
-    const std::string answer = client->Receive();
+  for (auto& coming : answers) {
+    const std::string answer = coming.get();
     if (answer.find("Retry-After: 1\r\n") != std::string::npos) ++refused;
     EXPECT_TRUE(absl::EndsWith(answer, "done") || absl::StartsWith(answer, "HTTP/1.1 503"));
   }
