@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The path that everybody takes first: one command, a trained model, nothing left running."""
+import json
 import os
+import re
 import unittest
 
 import jobs
 from case import Case
-from home import REPOSITORY, sha256
+from home import REPOSITORY, read, sha256
+
+REFERENCE = os.path.join(REPOSITORY, "docs/reference/trainingjob.md")
 
 
 class Train(Case):
@@ -45,13 +49,21 @@ class Train(Case):
         wrong = self.home.run("run", path, "--set", "spec.stop.epochs=-1", code=2)
         self.assertIn("spec.stop.epochs", wrong.stderr)
 
-    def test_a_preset_trains(self):
+    def test_each_preset_trains_with_what_it_sets(self):
         plain = self.result(self.run_job(jobs.digits(epochs=1, experiment__stepDelay="0s")))
-        named = self.result(self.run_job(jobs.digits(
-            "named", epochs=1, experiment__stepDelay="0s", preset="horovod")))
-        self.assertEqual(plain["steps"], named["steps"])
-        self.assertAlmostEqual(plain["metrics"]["validation/loss"],
-                               named["metrics"]["validation/loss"], delta=0.05)
+        presets = re.findall(r"^\| `(\w+)` \| `(\{.*\})` \|$", read(REFERENCE), re.MULTILINE)
+        self.assertIn("horovod", dict(presets))
+        for name, gives in presets:
+            with self.subTest(preset=name):
+                made = jobs.digits(name.lower(), epochs=1, experiment__stepDelay="0s", preset=name)
+                named = self.run_job(made)
+                self.check_audit(1, name.lower())
+                self.assertEqual(plain["steps"], self.result(named)["steps"])
+                self.assertAlmostEqual(plain["metrics"]["validation/loss"],
+                                       self.result(named)["metrics"]["validation/loss"], delta=0.05)
+                given = self.home.run("validate", self.home.write("named.json", made), "-o", "json")
+                resolved = json.loads(given.stdout)["spec"]
+                self.assertEqual(json.loads(gives)["exchange"], resolved["exchange"])
 
     def test_one_batch_of_adam_and_all_schedules_train(self):
         job = jobs.digits(epochs=2, experiment__stepDelay="0s",
