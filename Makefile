@@ -53,6 +53,7 @@ check: setup build ## Format, licence, layering, generated files, the CUDA build
 	@cmake/check/layers.py
 	@cmake/check/generated.sh $(BIN)
 	@tests/techniques/page.py --check docs/techniques.md
+	@bench/origin.py --check docs/benchmarks.md
 	@$(MAKE) --no-print-directory cuda
 
 generate: build ## Write crds/ and docs/reference anew from the protos

@@ -7,12 +7,13 @@ Home, so that nothing of it is left behind.
 """
 import collections
 import glob
-import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+
+import origin
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(REPOSITORY, "tests/e2e"))
@@ -104,10 +105,7 @@ def busy_cores(seconds=0.5):
 
 
 def describe_machine(peer):
-    with open("/proc/cpuinfo", encoding="ascii", errors="replace") as file:
-        model = next((line.split(":")[1].strip() for line in file if line.startswith("model name")),
-                     "unknown processor")
-    return (f"{model}, n_cores {os.cpu_count()}, BLAS core type of Starling: "
+    return (f"{origin.processor()}, BLAS core type of Starling: "
             f"{core_type() or 'chosen by OpenBLAS'}, peer: PyTorch {peer or 'not measured'}, "
             f"others kept {busy_cores():.2f} cores busy before the start")
 
@@ -123,7 +121,4 @@ def spread(values, unit=1.0):
 def save(name, results):
     folder = os.path.join(REPOSITORY, "build/bench")
     os.makedirs(folder, exist_ok=True)
-    path = os.path.join(folder, name + ".json")
-    with open(path, "w", encoding="utf-8") as file:
-        json.dump(results, file, indent=2)
-    print(f"written: {os.path.relpath(path, REPOSITORY)}")
+    origin.save(os.path.join(folder, name + ".json"), results)

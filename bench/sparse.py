@@ -32,6 +32,7 @@ import time
 import urllib.request
 
 import harness
+import origin
 import home as home_module
 import sparse_sets
 from harness import Home, spread
@@ -303,8 +304,7 @@ def main():
         report(results)
         results["compared"] = compare(results)
         if options.json:
-            with open(options.json, "w", encoding="utf-8") as file:
-                json.dump(results, file, indent=2)
+            origin.save(options.json, results)
         else:
             harness.save("sparse", results)
     return 0

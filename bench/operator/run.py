@@ -11,7 +11,6 @@ its first job on; requests are what it counts itself. --alone measures Starling 
 jobs; --rounds creates and deletes jobs again and again and shows whether its memory grows.
 """
 import argparse
-import json
 import os
 import random
 import shutil
@@ -21,7 +20,8 @@ import tempfile
 import time
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(REPOSITORY, "tests/kube"))
+sys.path[:0] = [os.path.join(REPOSITORY, "tests/kube"), os.path.join(REPOSITORY, "bench")]
+import origin  # noqa: E402  (the path must come first)
 import kwok  # noqa: E402  (the path must come first)
 from control_plane import ControlPlane, Options  # noqa: E402
 from programs import Programs, run_main  # noqa: E402
@@ -194,9 +194,7 @@ def main():
         print(f"growth over {options.rounds} rounds of {options.round_jobs} jobs: {grown:.1f} MiB")
         results.append({"side": "Starling", "rounds": sizes})
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(results, file, indent=1)
-            file.write("\n")
+        origin.save(options.json, results)
     return 0
 
 

@@ -28,7 +28,7 @@ class BesideLiblinear(Case):
         self.assertEqual(0, ended.returncode, ended.stdout)
         self.say(ended.stdout)
         with open(path, encoding="utf-8") as file:
-            return json.load(file)
+            return json.load(file)["results"]
 
     def losses(self, figures):
         """The lowest of the job's validations, and liblinear's."""
