@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """The scale subresource as others use it: what the controller tells there, and a real
-HorizontalPodAutoscaler that scales a job by it."""
+HorizontalPodAutoscaler that raises a job to its own bound by it. It reads no metric."""
 import json
 import tempfile
 import unittest
@@ -40,7 +40,7 @@ class Autoscaler(unittest.TestCase):
         cls.controller.stop()
         cls.folder.cleanup()
 
-    def test_an_autoscaler_scales_a_job_by_what_the_controller_tells(self):
+    def test_an_autoscaler_raises_a_job_to_its_bound_by_what_the_controller_tells(self):
         k.create(k.digits(replicaSpecs={"worker": {"replicas": 1, "maxReplicas": 8}}))
         k.create(AUTOSCALER)
         k.eventually(lambda: k.exists("pod", "digits-worker-0"), "the job has its first worker")
