@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """kill -9 of anything: the job goes on, every sample is used once, nothing is left running.
 
-Who survives holds all of the model: while one worker does, no incident repeats more than a step.
+Who survives holds all of the model: while one worker does, no incident repeats more than a step. Where
+none does, training goes on from the newest checkpoint, and no incident repeats more than came after it.
 """
 import signal
 import unittest
@@ -115,6 +116,21 @@ class Kill(Case):
             self.assertTrue(kill(self.home.pod_pid(pod)))
 
         self.finish_whole(repeated=None)
+
+    def test_of_both_workers_at_once_repeats_what_no_checkpoint_has(self):
+        def saved():
+            return self.home.job()["status"].get("lastCheckpoint", {}).get("step", 0)
+        self.home.await_step(50, command=self.command)
+        least = until(saved, 10, "a checkpoint is told")
+        for pod in ("digits-worker-0", "digits-worker-1"):
+            self.assertTrue(kill(self.home.pod_pid(pod)))
+        reached = self.home.steps()
+        self.say(f"killed at step {reached}; the checkpoint of step {least} was there")
+
+        job = self.finish_whole(repeated=reached + 2 - least)
+        costs = [incident["repeatedSteps"] for incident in job["status"]["incidents"]
+                 if incident["reason"].startswith("Worker")]
+        self.assertGreater(max(costs), 0, "steps that nobody holds are not there")
 
     def test_frozen_worker_holds_nobody_up_and_may_wake(self):
         self.home.await_step(20, command=self.command)
