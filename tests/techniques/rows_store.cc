@@ -18,7 +18,7 @@
 #include "tests/techniques/rounds.h"
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/server_rules.h"
-#include "trainer/simulation/slot_simulation.h"
+#include "trainer/simulation/simulation.h"
 
 namespace starling::techniques {
 namespace {
@@ -202,14 +202,13 @@ Histories PlayHistories(std::uint64_t seed, int count, bool lease_dedupe) {
     simulation::SlotOptions options;
     options.seed = seed * 100000 + static_cast<std::uint64_t>(i);
     options.servers = 2 + i % 3;
-    options.clients = 2 + i / 3 % 2;
+    options.workers = 2 + i / 3 % 2;
     options.replication = 1 + i % 3;
-    options.planned = lease_dedupe;
-    options.rules.lease_dedupe = lease_dedupe;
-    const simulation::SlotOutcome outcome = simulation::SimulateSlots(options);
+    options.slot_rules.lease_dedupe = lease_dedupe;
+    const simulation::Outcome outcome = simulation::Simulate(options);
     sum.violations += outcome.violation.empty() ? 0 : 1;
-    sum.kills += outcome.server_kills;
-    sum.takeovers += outcome.takeovers;
+    sum.kills += static_cast<double>(outcome.Of("server kills"));
+    sum.takeovers += static_cast<double>(outcome.Of("coordinators") - 1);
     if (!lease_dedupe && sum.violations > 0) break;
   }
   return sum;

@@ -92,8 +92,10 @@ std::vector<std::shared_ptr<membership::Placement>> SlotCoordinator::MakePlaceme
   options.balance = slot_options_.balance;
   const auto placement = std::make_shared<ShardPlacement>(std::move(options));
   placement_ = placement;
-  if (hybrid_) return {placement, std::make_shared<membership::LockstepPlacement>()};
-  return {placement};
+  std::shared_ptr<membership::Placement> shards = placement;
+  if (slot_options_.placement) shards = slot_options_.placement(std::move(shards));
+  if (hybrid_) return {shards, std::make_shared<membership::LockstepPlacement>()};
+  return {shards};
 }
 
 // A worker whose model or data are not those of the tables would push nonsense.

@@ -42,6 +42,10 @@ class SlotCoordinator final : public membership::Coordinator {
     absl::Duration drain_patience = absl::Seconds(5);
     // How tables follow from a layout; empty: TablesOf().
     std::function<absl::StatusOr<JobTables>(const Layout&)> tables;
+    // What stands before the plan of where shards lie; empty: nothing does. (Simulated histories
+    // put them where nobody would plan them.)
+    std::function<std::shared_ptr<membership::Placement>(std::shared_ptr<membership::Placement>)>
+        placement;
   };
 
   // `spec` is resolved and valid, its exchange is parameterServer.

@@ -168,7 +168,7 @@ class Script {
   }
 
   const Rules rules_;
-  Invariants invariants_;
+  PeerInvariants invariants_;
   std::map<MemberId, Actor> actors_;
   Content staged_;
   std::map<StateId, Content> known_;

@@ -27,8 +27,8 @@ void Invariants::OnPublished(const membership::View& view) {
   }
 }
 
-void Invariants::OnState(const membership::MemberId& id, const membership::StateId& state,
-                         const Content& content) {
+void PeerInvariants::OnState(const membership::MemberId& id, const membership::StateId& state,
+                             const Content& content) {
   const auto [known, added] = states_.emplace(state, content.hash());
   if (!added && known->second != content.hash()) {
     Fail(absl::StrCat("1: ", id.pod_uid, "/", id.start, " holds other bytes as (", Name(state.view),
@@ -40,7 +40,7 @@ void Invariants::OnState(const membership::MemberId& id, const membership::State
   }
 }
 
-void Invariants::OnContribution(ViewNumber view, std::int64_t step, std::uint64_t from) {
+void PeerInvariants::OnContribution(ViewNumber view, std::int64_t step, std::uint64_t from) {
   const auto [known, added] = contributions_.emplace(std::pair(view, step), from);
   if (!added && known->second != from) {
     Fail(absl::StrCat("2: contributions to step ", step, " of view ", Name(view),
@@ -48,25 +48,26 @@ void Invariants::OnContribution(ViewNumber view, std::int64_t step, std::uint64_
   }
 }
 
-void Invariants::OnApplied(const membership::MemberId& member, const membership::StateId& id,
-                           ViewNumber view, std::int64_t step) {
+void PeerInvariants::OnApplied(const membership::MemberId& member, const membership::StateId& id,
+                               ViewNumber view, std::int64_t step) {
   if (id.view == view && id.step == step) return;
   Fail(absl::StrCat("2: ", member.pod_uid, "/", member.start, " applies step ", step, " of view ",
                     Name(view), " and calls it step ", id.step, " of view ", Name(id.view)));
 }
 
-void Invariants::OnAdopted(const membership::MemberId& member, ViewNumber view, ViewNumber whole) {
+void PeerInvariants::OnAdopted(const membership::MemberId& member, ViewNumber view,
+                               ViewNumber whole) {
   if (view == whole) return;
   Fail(absl::StrCat("4: ", member.pod_uid, "/", member.start, " adopts a copy in view ", Name(view),
                     " that is not whole"));
 }
 
-void Invariants::OnSynced(const membership::MemberId& member, ViewNumber view) {
+void PeerInvariants::OnSynced(const membership::MemberId& member, ViewNumber view) {
   ViewNumber& newest = synced_[member];
   newest = std::max(newest, view);
 }
 
-void Invariants::OnReleased(const membership::MemberId& member) {
+void PeerInvariants::OnReleased(const membership::MemberId& member) {
   const auto mine = synced_.find(member);
   if (mine == synced_.end()) return;  // it holds nothing
   const bool held =
@@ -83,14 +84,14 @@ void Invariants::OnReleased(const membership::MemberId& member) {
                     " is released before all members of a view without it are synced"));
 }
 
-void Invariants::OnSpread(ViewNumber view, std::int64_t lowest, std::int64_t highest) {
+void PeerInvariants::OnSpread(ViewNumber view, std::int64_t lowest, std::int64_t highest) {
   if (highest - lowest > 1) {
     Fail(absl::StrCat("2: members of view ", Name(view), " are at steps ", lowest, " and ",
                       highest));
   }
 }
 
-void Invariants::OnBase(ViewNumber view, const Content& base) {
+void PeerInvariants::OnBase(ViewNumber view, const Content& base) {
   const auto [known, added] = bases_.emplace(view, base);
   if (!added) {
     if (known->second.prefix != base.prefix) {
@@ -101,23 +102,24 @@ void Invariants::OnBase(ViewNumber view, const Content& base) {
   for (const Fact& fact : facts_) Check(view, base, fact);
 }
 
-void Invariants::OnSettled(ViewNumber view, std::int64_t step, std::uint64_t hash) {
+void PeerInvariants::OnSettled(ViewNumber view, std::int64_t step, std::uint64_t hash) {
   AddFact({view, step, hash, "settled"});
 }
 
-void Invariants::OnCommitting(const membership::StateId& name, bool written) {
+void PeerInvariants::OnCommitting(const membership::StateId& name, bool written) {
   if (written) return;
   Fail(absl::StrCat("5: a checkpoint of step ", name.step, " of view ", Name(name.view),
                     " is committed before it is written"));
 }
 
-void Invariants::OnStopped(const membership::MemberId& member, const membership::StateId& state) {
+void PeerInvariants::OnStopped(const membership::MemberId& member,
+                               const membership::StateId& state) {
   if (committed_.contains(state)) return;
   Fail(absl::StrCat("5: ", member.pod_uid, "/", member.start, " says that it has stopped at step ",
                     state.step, " of view ", Name(state.view), ", which no checkpoint holds"));
 }
 
-void Invariants::OnCommitted(const membership::StateId& name, std::uint64_t hash) {
+void PeerInvariants::OnCommitted(const membership::StateId& name, std::uint64_t hash) {
   committed_.insert(name);
   const auto known = states_.find(name);
   if (known != states_.end() && known->second != hash) {
@@ -127,12 +129,12 @@ void Invariants::OnCommitted(const membership::StateId& name, std::uint64_t hash
   AddFact({name.view, name.step, hash, "committed as a checkpoint"});
 }
 
-void Invariants::AddFact(const Fact& fact) {
+void PeerInvariants::AddFact(const Fact& fact) {
   if (!facts_.insert(fact).second) return;
   for (const auto& [view, base] : bases_) Check(view, base, fact);
 }
 
-void Invariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
+void PeerInvariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
   if (!Binds(fact.view, view)) return;
   if (base.Holds(fact.step, fact.hash) || !held_(fact.step, fact.hash)) return;
   Fail(absl::StrCat(fact.what[0] == 's' ? "4" : "5", ": view ", Name(view), " starts from step ",
@@ -140,7 +142,7 @@ void Invariants::Check(ViewNumber view, const Content& base, const Fact& fact) {
                     " in view ", Name(fact.view)));
 }
 
-bool Invariants::Binds(ViewNumber older, ViewNumber view) {
+bool PeerInvariants::Binds(ViewNumber older, ViewNumber view) {
   if (older >= view) return false;
   if (const auto published = views_.find(older); published != views_.end()) {
     for (const membership::ViewMember& member : published->second.members) {
@@ -150,7 +152,7 @@ bool Invariants::Binds(ViewNumber older, ViewNumber view) {
   return all_older_ ? !Waived(view).contains(older) : Ancestors(view).contains(older);
 }
 
-const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
+const std::set<ViewNumber>& PeerInvariants::Waived(ViewNumber view) {
   const auto known = waived_.find(view);
   if (known != waived_.end()) return known->second;
   std::set<ViewNumber> waived;
@@ -176,7 +178,7 @@ const std::set<ViewNumber>& Invariants::Waived(ViewNumber view) {
   return waived_[view] = std::move(waived);
 }
 
-const std::set<ViewNumber>& Invariants::Ancestors(ViewNumber view) {
+const std::set<ViewNumber>& PeerInvariants::Ancestors(ViewNumber view) {
   const auto known = ancestors_.find(view);
   if (known != ancestors_.end()) return known->second;
   const std::set<ViewNumber>& waived = Waived(view);

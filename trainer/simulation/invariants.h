@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What must hold after every event of a simulated run, whatever went wrong in it: the invariants of
-// docs/design/protocol.md, told of what happens by the simulator.
+// docs/design/protocol.md, told of what happens by the simulator. Invariants is of all kinds of
+// jobs, PeerInvariants of workers that hold the whole state; those of parameter servers are in
+// slot_invariants.h.
 //
 // To add one: a method that is told the facts it needs, called where they arise, and a negative
 // control in simulation_test.cc that makes it fail.
@@ -21,19 +23,38 @@ namespace starling::simulation {
 // Thread-compatible.
 class Invariants {
  public:
-  // Whether a living process holds, or descends from, the state with this hash after so many steps.
-  using Held = std::function<bool(std::int64_t step, std::uint64_t hash)>;
-
-  // `all_older`: every lower view counts as an ancestor, whether a view lists it or not. That is
-  // stricter than the protocol where two coordinators lead, and right where only one evicts.
-  explicit Invariants(Held held, bool all_older = false)
-      : held_(std::move(held)), all_older_(all_older) {}
-
   // Empty while all hold; then the first violation.
   const std::string& violation() const { return violation_; }
 
   // 1: one content per view number.
   void OnPublished(const membership::View& view);
+  // 4's price: a coordinator counts a pod that may live as ended, and says so (StepsAtRisk). What
+  // views with a member of that pod settled may be lost from now on.
+  void OnGivenUp(const std::string& pod_uid) { given_up_.insert(pod_uid); }
+  // 8: the run ended without a result.
+  void OnStuck(const std::string& why) { Fail("8: " + why); }
+
+ protected:
+  void Fail(const std::string& what);
+
+  std::map<membership::ViewNumber, membership::View> views_;
+  std::set<std::string> given_up_;
+
+ private:
+  std::string violation_;
+};
+
+// Thread-compatible.
+class PeerInvariants : public Invariants {
+ public:
+  // Whether a living process holds, or descends from, the state with this hash after so many steps.
+  using Held = std::function<bool(std::int64_t step, std::uint64_t hash)>;
+
+  // `all_older`: every lower view counts as an ancestor, whether a view lists it or not. That is
+  // stricter than the protocol where two coordinators lead, and right where only one evicts.
+  explicit PeerInvariants(Held held, bool all_older = false)
+      : held_(std::move(held)), all_older_(all_older) {}
+
   // 1 and 3: one content per state id; a state of step k holds steps 1 to k once each. Of every
   // living member, after every event.
   void OnState(const membership::MemberId& id, const membership::StateId& state,
@@ -63,11 +84,6 @@ class Invariants {
   void OnCommitting(const membership::StateId& name, bool written);
   // 5: a member says that it has stopped: this state, its last, is saved.
   void OnStopped(const membership::MemberId& member, const membership::StateId& state);
-  // 4's price: a coordinator counts a pod that may live as ended, and says so (StepsAtRisk). What
-  // views with a member of that pod settled may be lost from now on.
-  void OnGivenUp(const std::string& pod_uid) { given_up_.insert(pod_uid); }
-  // 8: the run ended without a result.
-  void OnStuck(const std::string& why) { Fail("8: " + why); }
 
  private:
   struct Fact {
@@ -78,7 +94,6 @@ class Invariants {
     auto operator<=>(const Fact&) const = default;  // NOLINT(modernize-use-nullptr)
   };
 
-  void Fail(const std::string& what);
   void AddFact(const Fact& fact);
   void Check(membership::ViewNumber view, const Content& base, const Fact& fact);
   // The views whose settled steps `view` must start from: those of its `since` and theirs, unless
@@ -89,13 +104,10 @@ class Invariants {
 
   const Held held_;
   const bool all_older_;
-  std::string violation_;
-  std::map<membership::ViewNumber, membership::View> views_;
   std::map<membership::StateId, std::uint64_t> states_;
   std::map<membership::MemberId, membership::ViewNumber> synced_;  // the newest, ever
   std::set<membership::StateId> committed_;
   std::map<std::pair<membership::ViewNumber, std::int64_t>, std::uint64_t> contributions_;
-  std::set<std::string> given_up_;
   std::map<membership::ViewNumber, Content> bases_;
   std::set<Fact> facts_;
   std::map<membership::ViewNumber, std::set<membership::ViewNumber>> ancestors_;

@@ -1,53 +1,79 @@
 // SPDX-License-Identifier: Apache-2.0
-// A whole job in one thread and no time at all: the REAL machines of trainer/membership, with a
-// clock, a network, storage, a controller and a supervisor that a seed makes up.
+// A whole job in one thread and no time at all: the REAL machines of trainer/membership and
+// trainer/parameter_server, with a clock, a network, storage, a controller and a supervisor that a
+// seed makes up.
 //
-// Messages are delayed, lost, repeated and reordered; a member's machine hears some things again
-// when they are long over (reductions, sync ids, copies, commits of a step or view before), and its
-// step loop lags behind it; processes are killed, paused and cut off, half of them in the middle of
-// a sync round, a copy or a takeover; coordinators die, and two lead at once; the job is halted and
-// resumed. After every event the invariants are checked; in the end the faults stop and the job
+// Messages are delayed, lost, repeated and reordered; machines hear some things again when they are
+// long over (reductions, sync ids, copies, commits, entries of an old view); a worker's step loop
+// lags behind its machine; processes are killed, paused and cut off, many of them in the middle of
+// a sync round, a copy or a takeover; coordinators die, pause, and two lead at once; the size
+// changes. After every event the invariants are checked; in the end the faults stop and the job
 // must finish. One seed is one history, for ever: a failure is repeated by its seed.
 //
-// To add a fault: a kind in simulator_faults.cc. To add a rule: a switch in membership/rules.h and
-// a negative control in simulation_test.cc.
+// world.h is what all jobs have in common: time, network, processes, coordinators, the controller
+// and the faults. A kind of job is a Job: PeerJob, where workers hold the whole state, and SlotJob,
+// with parameter servers. To add a fault: World::RandomFault. To add a rule: a switch in the
+// machines' rules.h and a negative control in simulation_test.cc or slot_simulation_test.cc.
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
+#include "trainer/consistency/consistency.h"
 #include "trainer/membership/rules.h"
+#include "trainer/parameter_server/rules.h"
 
 namespace starling::simulation {
 
 struct Options {
   std::uint64_t seed = 1;
-  membership::Rules rules;
   int workers = 3;
+  int faults = 8;  // 0: an undisturbed run
+  membership::Rules rules;
+  bool trace = false;  // fill Outcome::trace
+};
+
+struct PeerOptions : Options {
   std::int64_t steps = 10;  // of the job
-  int faults = 8;           // 0: an undisturbed run
-  bool trace = false;       // fill Outcome::trace
+};
+
+struct SlotOptions : Options {
+  parameter_server::Rules slot_rules;
+  consistency::Options model = consistency::StaleSynchronous{1};
+  int servers = 3;
+  int slots = 2;
+  int replication = 2;
+  int leases = 25;  // the first values, and portions of whole bulk-synchronous steps
+  int fanout = 1;   // clients that push through the first of them; 1: everybody by itself
+  // Slots lie where a seed puts them, in an order that nobody would plan, and all at once.
+  bool whims = false;
+  // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
+  bool loads = false;
+  // Clients give leases back, begun or not, as they do with those that a slot refused.
+  bool returns = false;
+  // No client begins a portion before the first values are in every slot, since none is listed. A
+  // test turns it off, and must see a portion taken too early.
+  bool first_values_first = true;
 };
 
 struct Outcome {
   std::string violation;  // empty: none
   bool finished = false;
-  std::int64_t events = 0;
   double seconds = 0;  // simulated
-  // What the run had in it, so that a test can see that the faults happened.
-  int views = 0;
-  int kills = 0;
-  int pauses = 0;
-  int coordinators = 0;
-  int copies = 0;
-  int restores = 0;
-  int committed = 0;
-  int lags = 0;   // times that a step loop fell behind its machine
-  int halts = 0;  // of the job, which was wanted again
+  // What the run had in it, so that a test can see that the faults happened: "events", "views",
+  // "worker kills" and so on.
+  std::map<std::string, std::int64_t> counts;
   std::vector<std::string> trace;
+
+  std::int64_t Of(const std::string& what) const {
+    const auto found = counts.find(what);
+    return found == counts.end() ? 0 : found->second;
+  }
 };
 
-Outcome Simulate(const Options& options);
+Outcome Simulate(const PeerOptions& options);
+Outcome Simulate(const SlotOptions& options);
 
 }  // namespace starling::simulation

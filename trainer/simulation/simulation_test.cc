@@ -2,71 +2,94 @@
 #include "trainer/simulation/simulation.h"
 
 #include <cstdlib>
+#include <functional>
 
 #include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace starling::simulation {
 namespace {
 
-Options OptionsOf(int seed) {
-  Options options;
+int FromEnvironment(const char* name, int otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::atoi(value);
+}
+
+int Seeds() { return FromEnvironment("STARLING_SIM_SEEDS", 300); }
+
+// What happened in histories of all seeds, ten of which may fail.
+template <typename OptionsOf>
+Outcome Play(OptionsOf options_of) {
+  Outcome sum;
+  int failures = 0;
+  for (int seed = FromEnvironment("STARLING_SIM_FROM", 1); seed <= Seeds() && failures < 10;
+       ++seed) {
+    const Outcome outcome = Simulate(options_of(seed));
+    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
+    failures += outcome.violation.empty() ? 0 : 1;
+    for (const auto& [what, count] : outcome.counts) sum.counts[what] += count;
+  }
+  for (const auto& [what, count] : sum.counts)
+    testing::Test::RecordProperty(what, std::to_string(count));
+  return sum;
+}
+
+// The first violation in histories of so many seeds.
+template <typename OptionsOf>
+std::string FindViolation(OptionsOf options_of, int seeds = 2000) {
+  for (int seed = 1; seed <= seeds; ++seed) {
+    const std::string violation = Simulate(options_of(seed)).violation;
+    if (violation.empty()) continue;
+    testing::Test::RecordProperty("seed", seed);
+    testing::Test::RecordProperty("violation", violation);
+    return violation;
+  }
+  return "";
+}
+
+// For whoever looks for a mistake: STARLING_SIM_TRACE=57 prints the history of seed 57.
+template <typename Of>
+void PrintHistory(const char* variable, Of options_of) {
+  const int seed = FromEnvironment(variable, 0);
+  if (seed == 0) GTEST_SKIP() << variable << " is not set";
+  auto options = options_of(seed);
+  options.trace = true;
+  const Outcome outcome = Simulate(options);
+  std::printf("%s\n%s\n", absl::StrJoin(outcome.trace, "\n").c_str(), outcome.violation.c_str());
+}
+
+// Of jobs whose workers hold the whole state. -----------------------------------------------------
+
+PeerOptions OptionsOf(int seed) {
+  PeerOptions options;
   options.seed = static_cast<std::uint64_t>(seed);
   options.workers = 2 + seed % 3;
   return options;
 }
 
 TEST(Simulation, AnUndisturbedRunFinishesInOneView) {
-  Options options;
+  PeerOptions options;
   options.faults = 0;
   const Outcome outcome = Simulate(options);
   EXPECT_EQ(outcome.violation, "");
   EXPECT_TRUE(outcome.finished);
-  EXPECT_EQ(outcome.views, 1);
+  EXPECT_EQ(outcome.Of("views"), 1);
 }
 
-// For whoever looks for a mistake: STARLING_SIM_TRACE=57 prints the history of seed 57.
-TEST(Simulation, OneHistoryIsPrintedOnRequest) {
-  const char* seed = std::getenv("STARLING_SIM_TRACE");
-  if (seed == nullptr) GTEST_SKIP() << "STARLING_SIM_TRACE is not set";
-  Options options = OptionsOf(std::atoi(seed));
-  options.trace = true;
-  const Outcome outcome = Simulate(options);
-  std::printf("%s\n%s\n", absl::StrJoin(outcome.trace, "\n").c_str(), outcome.violation.c_str());
-}
-
-int Seeds() {
-  const char* seeds = std::getenv("STARLING_SIM_SEEDS");
-  return seeds == nullptr ? 300 : std::atoi(seeds);
-}
+TEST(Simulation, OneHistoryIsPrintedOnRequest) { PrintHistory("STARLING_SIM_TRACE", OptionsOf); }
 
 TEST(Simulation, TheInvariantsHoldWhateverFails) {
-  Outcome sum;
-  int failures = 0;
-  for (int seed = 1; seed <= Seeds() && failures < 10; ++seed) {
-    const Outcome outcome = Simulate(OptionsOf(seed));
-    EXPECT_EQ(outcome.violation, "") << "seed " << seed;
-    failures += outcome.violation.empty() ? 0 : 1;
-    sum.events += outcome.events;
-    sum.kills += outcome.kills;
-    sum.pauses += outcome.pauses;
-    sum.coordinators += outcome.coordinators;
-    sum.copies += outcome.copies;
-    sum.restores += outcome.restores;
-    sum.committed += outcome.committed;
-    sum.lags += outcome.lags;
-    sum.halts += outcome.halts;
-  }
+  const Outcome sum = Play(OptionsOf);
   // The faults did happen.
-  EXPECT_GT(sum.kills, Seeds());
-  EXPECT_GT(sum.pauses, Seeds() / 2);
-  EXPECT_GT(sum.coordinators, Seeds() * 3 / 2);
-  EXPECT_GT(sum.copies, Seeds() / 2);
-  EXPECT_GT(sum.restores, Seeds() / 100);
-  EXPECT_GT(sum.committed, Seeds());
-  EXPECT_GT(sum.lags, Seeds());
-  EXPECT_GT(sum.halts, Seeds() / 10);
-  RecordProperty("events", std::to_string(sum.events));
+  EXPECT_GT(sum.Of("worker kills"), Seeds());
+  EXPECT_GT(sum.Of("pauses"), Seeds() / 2);
+  EXPECT_GT(sum.Of("coordinators"), Seeds() * 3 / 2);
+  EXPECT_GT(sum.Of("copies"), Seeds() / 2);
+  EXPECT_GT(sum.Of("restores"), Seeds() / 100);
+  EXPECT_GT(sum.Of("committed"), Seeds());
+  EXPECT_GT(sum.Of("lags"), Seeds());
+  EXPECT_GT(sum.Of("halts"), Seeds() / 10);
 }
 
 struct Control {
@@ -78,16 +101,12 @@ struct Control {
 class WithoutARule : public testing::TestWithParam<Control> {};
 
 TEST_P(WithoutARule, SomeHistoryBreaksAnInvariant) {
-  int seed = 1;
-  std::string violation;
-  for (; seed <= 5000 && violation.empty(); ++seed) {
-    Options options = OptionsOf(seed);
+  const auto options_of = [](int seed) {
+    PeerOptions options = OptionsOf(seed);
     options.rules.*GetParam().rule = false;
-    violation = Simulate(options).violation;
-  }
-  RecordProperty("seed", seed - 1);
-  RecordProperty("violation", violation);
-  EXPECT_NE(violation, "");
+    return options;
+  };
+  EXPECT_NE(FindViolation(options_of, 5000), "");
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -99,6 +118,188 @@ INSTANTIATE_TEST_SUITE_P(
                     Control{"incarnationInViewNumber",
                             &membership::Rules::incarnation_in_view_number}),
     [](const testing::TestParamInfo<Control>& control) { return std::string(control.param.name); });
+
+// Of jobs with parameter servers. -----------------------------------------------------------------
+
+SlotOptions SlotOptionsOf(int seed) {
+  SlotOptions options;
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.servers = 2 + seed % 3;
+  options.workers = 2 + seed / 3 % 2;
+  options.replication = 1 + seed % 3;
+  options.faults = 10;
+  const consistency::Options models[] = {
+      consistency::StaleSynchronous{0}, consistency::StaleSynchronous{1},
+      consistency::BulkSynchronous{1 + seed / 8 % 4}, consistency::Asynchronous{}};
+  options.model = models[seed / 2 % 4];
+  // Some with loads, and slots enough to be moved.
+  options.loads = seed % 2 == 0;
+  if (options.loads) options.slots = 4;
+  return options;
+}
+
+SlotOptions AtAWhim(int seed) {
+  SlotOptions options = SlotOptionsOf(seed);
+  options.whims = true;
+  return options;
+}
+
+// Clients in groups, whose first sums up: what it forwards may meet retries, come twice, late or
+// not at all, and it dies and sleeps like the others.
+SlotOptions InATree(int seed) {
+  SlotOptions options = SlotOptionsOf(seed);
+  options.slots = 2;
+  options.workers = 3 + seed % 3;
+  options.fanout = 2 + seed / 4 % 2;
+  if (seed % 5 == 0) options.model = consistency::SoftSync{1 + seed / 5 % 3, false};
+  return options;
+}
+
+TEST(SlotSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
+  SlotOptions options;
+  options.faults = 0;
+  const Outcome outcome = Simulate(options);
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.Of("views"), 1);
+}
+
+TEST(SlotSimulation, OneHistoryIsPrintedOnRequest) {
+  const bool tree = FromEnvironment("STARLING_SLOT_TREE", 0) != 0;
+  const bool whims = FromEnvironment("STARLING_SLOT_WHIMS", 0) != 0;
+  PrintHistory("STARLING_SLOT_TRACE", [&](int seed) {
+    SlotOptions options = tree ? InATree(seed) : SlotOptionsOf(seed);
+    options.whims = whims;
+    return options;
+  });
+}
+
+// Where slots lie as it was planned, and where a seed puts them.
+class SlotHistories : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(SlotSimulation, SlotHistories, testing::Bool(), [](const auto& whims) {
+  return whims.param ? std::string("AtAWhim") : std::string("Planned");
+});
+
+TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
+  const Outcome sum = Play(GetParam() ? AtAWhim : SlotOptionsOf);
+  // The faults did happen.
+  EXPECT_GT(sum.Of("server kills"), Seeds());
+  EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
+  EXPECT_GT(sum.Of("pauses"), Seeds() / 2);
+  EXPECT_GT(sum.Of("data cuts"), Seeds() / 10);
+  EXPECT_GT(sum.Of("drained"), Seeds() / 10);
+  EXPECT_GT(sum.Of("copies"), Seeds());
+  EXPECT_GT(sum.Of("short copies"), Seeds() / 10);
+  EXPECT_GT(sum.Of("copies") - sum.Of("short copies"), Seeds() / 10);
+  EXPECT_GT(sum.Of("restores"), Seeds() / 20);
+  EXPECT_GT(sum.Of("acknowledged"), 40 * Seeds());
+  EXPECT_GT(sum.Of("skipped"), Seeds() / 10);
+  EXPECT_GT(sum.Of("rests"), Seeds());
+  EXPECT_GT(sum.Of("coordinators"), Seeds() * 3 / 2);
+  EXPECT_GT(sum.Of("late views"), Seeds() / 100);
+  EXPECT_GT(sum.Of("moves"), Seeds() / 15);
+  EXPECT_GT(sum.Of("halts"), Seeds() / 10);
+}
+
+TEST_P(SlotHistories, PushesThatAreSummedUpOnTheWayAreInEverySlotOnceToo) {
+  const Outcome sum = Play([](int seed) {
+    SlotOptions options = InATree(seed);
+    options.whims = GetParam();
+    return options;
+  });
+  EXPECT_GT(sum.Of("aggregates"), 3 * Seeds());
+  EXPECT_GT(sum.Of("singly"), Seeds());
+  EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
+  EXPECT_GT(sum.Of("restores"), Seeds() / 20);
+  EXPECT_GT(sum.Of("skipped"), Seeds() / 10);
+}
+
+TEST(SlotSimulation, LeasesThatAreGivenBackAreInEverySlotOnceToo) {
+  const Outcome sum = Play([](int seed) {
+    SlotOptions options = SlotOptionsOf(seed);
+    options.returns = true;
+    return options;
+  });
+  EXPECT_GT(sum.Of("returns"), 2 * Seeds());
+  EXPECT_GT(sum.Of("skipped"), Seeds() / 2) << "some slots had taken them";
+  EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
+}
+
+TEST(SlotSimulation, WithoutLedgersALeaseThatIsGivenBackIsAppliedTwice) {
+  const auto options_of = [](int seed) {
+    SlotOptions options = SlotOptionsOf(seed);
+    options.returns = true;
+    options.faults = 0;
+    options.slot_rules.lease_dedupe = false;
+    return options;
+  };
+  EXPECT_NE(FindViolation(options_of), "");
+}
+
+TEST(SlotSimulation, WithoutTheRuleThatAnAggregateIsTakenWholeSomeUpdateIsAppliedTwice) {
+  const auto options_of = [](int seed) {
+    SlotOptions options = InATree(seed);
+    options.slot_rules.whole_aggregates = false;
+    return options;
+  };
+  EXPECT_NE(FindViolation(options_of), "");
+}
+
+// A slot waits for steps, and the first values belong to none: who begins a portion before they are
+// in every slot has it taken, and may read for the next step without them.
+TEST(SlotSimulation, UnlessTheFirstValuesAreFirstSomeSlotTakesAPortionBeforeThem) {
+  const auto options_of = [](int seed) {
+    SlotOptions options = SlotOptionsOf(seed);
+    options.first_values_first = false;
+    return options;
+  };
+  EXPECT_THAT(FindViolation(options_of), testing::EndsWith("before it has the first values"));
+}
+
+struct SlotControl {
+  const char* name;
+  std::function<void(SlotOptions&)> drop;
+};
+
+// Where a history needs rarer luck, slot_counterexamples_test.cc plays it by hand.
+class WithoutASlotRule : public testing::TestWithParam<SlotControl> {};
+
+TEST_P(WithoutASlotRule, SomeHistoryBreaksAnInvariant) {
+  const auto options_of = [](int seed) {
+    SlotOptions options = AtAWhim(seed);
+    GetParam().drop(options);
+    return options;
+  };
+  EXPECT_NE(FindViolation(options_of), "");
+}
+
+using O = SlotOptions;
+INSTANTIATE_TEST_SUITE_P(
+    SlotSimulation, WithoutASlotRule,
+    testing::Values(
+        // Neither the servers ask for witnesses, nor the coordinator.
+        SlotControl{"S1Witness", [](O& o) { o.slot_rules.sync.witness = o.rules.witness = false; }},
+        SlotControl{"S2Open", [](O& o) { o.slot_rules.open = false; }},
+        SlotControl{"S3InOrder", [](O& o) { o.slot_rules.in_order = false; }},
+        SlotControl{"S3LeaseDedupe", [](O& o) { o.slot_rules.lease_dedupe = false; }},
+        SlotControl{"S3WholePushes", [](O& o) { o.slot_rules.whole_pushes = false; }},
+        SlotControl{"S4TailOnly", [](O& o) { o.slot_rules.tail_only = false; }},
+        SlotControl{"S4SameViewChain", [](O& o) { o.slot_rules.same_view_chain = false; }},
+        SlotControl{"S5AcknowledgedInView",
+                    [](O& o) { o.slot_rules.acknowledged_in_view = false; }},
+        SlotControl{"S6OneObject", [](O& o) { o.slot_rules.one_object = false; }},
+        SlotControl{"S7StartOver", [](O& o) { o.slot_rules.start_over = false; }},
+        SlotControl{"S8DropDeparted", [](O& o) { o.slot_rules.clocks.drop_departed = false; }},
+        SlotControl{"S8AdmitAtMinimum", [](O& o) { o.slot_rules.clocks.admit_at_minimum = false; }},
+        SlotControl{"S9Bound", [](O& o) { o.slot_rules.clocks.bound = false; }},
+        SlotControl{"S10CacheIsNoState", [](O& o) { o.slot_rules.cache_is_no_state = false; }},
+        SlotControl{"C4RosterWait", [](O& o) { o.whims = o.rules.roster_wait = false; }},
+        SlotControl{"C5WaiveOnlyTheEnded", [](O& o) { o.rules.waive_ended = false; }},
+        SlotControl{"PruneOnlyTheSynced", [](O& o) { o.rules.prune_synced = false; }},
+        SlotControl{"S7RestartClients", [](O& o) { o.rules.restart_clients = false; }}),
+    [](const testing::TestParamInfo<SlotControl>& control) {
+      return std::string(control.param.name);
+    });
 
 }  // namespace
 }  // namespace starling::simulation

@@ -13,10 +13,6 @@ namespace starling::simulation {
 using parameter_server::SlotState;
 using parameter_server::ViewNumber;
 
-void SlotInvariants::Fail(const std::string& what) {
-  if (violation_.empty()) violation_ = what;
-}
-
 std::vector<float> SlotInvariants::ContentOf(const SlotState& state) {
   const absl::StatusOr<std::string> bytes = state.Read({0, state.range().size(), {}});
   std::vector<float> values(bytes.ok() ? bytes->size() / sizeof(float) : 0);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/parameter_server/chain_server.h"
+#include "trainer/simulation/invariants.h"
 
 namespace starling::simulation {
 
@@ -24,11 +25,9 @@ struct UnitPush {
 };
 
 // Thread-compatible.
-class SlotInvariants {
+class SlotInvariants : public Invariants {
  public:
   explicit SlotInvariants(std::size_t slots) : slots_(slots) {}
-
-  const std::string& violation() const { return violation_; }
 
   // 1: one content per state id. Also: no unit is in a state twice.
   void OnState(std::size_t slot, const parameter_server::StateId& id,
@@ -49,8 +48,6 @@ class SlotInvariants {
   // 7: none comes later. `view` is the server's.
   void OnAppended(std::size_t slot, parameter_server::ViewNumber view,
                   const parameter_server::Entry& entry, parameter_server::Outcome outcome);
-  // 8.
-  void OnStuck(const std::string& why) { Fail("8: " + why); }
   // 9: a slot takes no portion of a step before it has the first values, which would overwrite what
   // the portion has added. `state` is the slot's after the entry.
   void OnAppendedInStep(std::size_t slot, const parameter_server::SlotState& state,
@@ -71,10 +68,7 @@ class SlotInvariants {
     // The last view that restored it: what anyone still hears from before is void.
     parameter_server::ViewNumber restored = 0;
   };
-  void Fail(const std::string& what);
-
   std::vector<Slot> slots_;
-  std::string violation_;
 };
 
 }  // namespace starling::simulation

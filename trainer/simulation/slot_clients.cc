@@ -1,0 +1,324 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/parameter_server/job_tables.h"
+#include "trainer/simulation/slot_job.h"
+
+namespace starling::simulation {
+
+void SlotJob::StartClient(const MemberId& id) {
+  clients_[id].machine = std::make_unique<ps::SlotClient>(id, slots_, options_.slot_rules);
+  Retry(id);
+  if (options_.fanout > 1) LosePatience(id);
+}
+
+void SlotJob::EnterAsClient(const MemberId& id, const membership::View& view) {
+  const ps::Topology topology{
+      options_.fanout > 1 ? ps::Topology::Kind::kTree : ps::Topology::Kind::kFlat, options_.fanout};
+  ps::ClientView mine = ps::ClientViewOf(view, id);
+  mine.group = ps::GroupOf(view, topology, id);
+  mine.reductions.assign(slots_, ps::ReductionOf(SlotOfAll()));
+  SendFrom(id, clients_.at(id).machine->OnView(mine));
+  OnClientEvents(id);
+}
+
+void SlotJob::HearLeases(const MemberId& id, const std::vector<ps::Lease>& leases) {
+  Client& client = clients_.at(id);
+  client.listed = leases;
+  if (!options_.first_values_first && leases.empty()) client.listed = {ps::kFirstValues + 1};
+  const auto unlisted = [&](ps::Lease lease) {
+    return std::ranges::find(client.listed, lease) == client.listed.end();
+  };
+  std::erase_if(client.done, unlisted);
+  std::erase_if(client.returned, [&](const auto& one) { return unlisted(one.first); });
+}
+
+// As if some slot had refused it: also where all have taken it, which whoever does it again is not
+// to do twice.
+bool SlotJob::GivesBack(Client& client, ps::Lease lease, double probability) {
+  constexpr int kMostReturns = 40;
+  if (!options_.returns || returns_ >= kMostReturns || !world_.Chance(probability)) return false;
+  client.returned[lease] = world_.now() + world_.Random(50'000, 500'000);
+  ++returns_;
+  world_.Count("returns");
+  return true;
+}
+
+// The first that is listed and not begun.
+std::optional<std::size_t> SlotJob::TakeLease(Client& client) {
+  for (const ps::Lease lease : client.listed) {
+    const std::size_t unit = lease - 1;
+    if (client.missing.contains(unit) || client.done.contains(lease)) continue;
+    if (std::ranges::find(client.portions, unit) != client.portions.end()) continue;
+    if (client.returned.contains(lease) && world_.now() < client.returned[lease]) continue;
+    client.returned.erase(lease);
+    if (!GivesBack(client, lease, 0.05)) return unit;
+  }
+  return std::nullopt;
+}
+
+// Of who sums up and of who is summed up, as shells do.
+void SlotJob::LosePatience(const MemberId& id) {
+  world_.ToProcess(id, world_.Random(2'000, 20'000), [this, id](Process&) {
+    ps::SlotClient& machine = *clients_.at(id).machine;
+    SendFrom(id, machine.FlushGathered());
+    if (machine.entrusted() != 0 && world_.Chance(0.2)) SendFrom(id, machine.PushSingly(1));
+    if (world_.Chance(0.05)) SendFrom(id, machine.StandDown());
+    LosePatience(id);
+  });
+}
+
+void SlotJob::SendFrom(const MemberId& client, const ps::ClientSends& sends) {
+  for (const ps::ClientSend& send : sends) {
+    Post(client, send.send.to, send.slot, send.send.message);
+  }
+}
+
+void SlotJob::OnClientEvents(const MemberId& id) {
+  for (const ps::ClientEvent& event : clients_.at(id).machine->TakeEvents()) {
+    std::visit([&](const auto& one) { On(id, one); }, event);
+  }
+}
+
+void SlotJob::On(const MemberId& id, const ps::StartedOver&) {
+  Client& client = clients_.at(id);
+  client.computing = false;
+  client.reading.clear();
+  client.units.clear();
+  client.missing.clear();
+  client.portions.clear();
+  client.refused.clear();
+  client.singly.clear();
+  client.listed.clear();
+  client.done.clear();
+  client.returned.clear();
+}
+
+void SlotJob::On(const MemberId& id, const ps::Ready& event) {
+  clients_.at(id).clock = event.start;
+  world_.Trace(absl::StrCat(id.pod_uid, " starts at clock ", event.start));
+  portions_ > 0 ? BeginPortions(id) : StartReading(id);
+}
+
+void SlotJob::On(const MemberId& id, const ps::Acknowledged& event) {
+  Client& client = clients_.at(id);
+  const auto unit = client.units.find({event.slot, event.sequence});
+  if (unit == client.units.end()) return;  // it only told where this client starts
+  world_.Count("acknowledged");
+  for (const std::size_t one : unit->second) {
+    if (event.outcome == ps::Outcome::kRefused) {
+      client.refused.insert(one);
+    } else {
+      invariants_.OnAcknowledged(event.slot, client.machine->view(), one);
+    }
+    const auto missing = client.missing.find(one);
+    if (missing == client.missing.end()) continue;
+    missing->second.erase(event.slot);
+    if (!missing->second.empty()) continue;
+    client.missing.erase(missing);
+    if (client.refused.erase(one) > 0) {
+      world_.Count("refused");
+      client.singly.insert(one);
+    } else if (!GivesBack(client, one + 1, 0.1)) {
+      client.done.insert(one + 1);
+    }
+  }
+  client.units.erase(unit);
+}
+
+void SlotJob::On(const MemberId& /*id*/, const ps::Rejected& event) {
+  invariants_.OnStuck(absl::StrCat("a good push was rejected: ", event.why.ToString()));
+}
+
+void SlotJob::On(const MemberId& id, const ps::ReadDone& event) {
+  Client& client = clients_.at(id);
+  const auto reading = client.reading.find({event.slot, event.request});
+  if (reading == client.reading.end()) return;
+  world_.Count("reads");
+  std::vector<float> values(event.values->size() / sizeof(float));
+  std::memcpy(values.data(), event.values->data(), event.values->size());
+  world_.Trace(absl::StrCat(id.pod_uid, " reads slot ", event.slot, " at clock ", reading->second));
+  if (staleness_) {
+    invariants_.OnRead(event.slot, ps::SlotViewOf(views_.at(client.machine->view()), event.slot),
+                       reading->second - *staleness_, values, pushes_[event.slot]);
+  }
+  if (portions_ > 0) {
+    invariants_.OnReadInStep(event.slot, portions_, reading->second,
+                             static_cast<std::size_t>(options_.leases), values);
+  }
+  client.reading.erase(reading);
+  client.version = event.version;
+  if (!client.reading.empty()) return;
+  client.computing = true;
+  const Micros length =
+      world_.Chance(0.1) ? world_.Random(1'000, 80'000) : world_.Random(500, 5'000);
+  world_.ToProcess(id, length, [this, id, self = client.machine->self()](Process&) {
+    Client& one = clients_.at(id);
+    if (one.computing && one.machine->self() == self) Compute(id);
+  });
+}
+
+void SlotJob::StartReading(const MemberId& id) {
+  Client& client = clients_.at(id);
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    ps::Read read;
+    read.clock = client.clock;
+    read.rows = table_->rows;
+    std::int64_t request = 0;
+    const ps::ClientSends sends = client.machine->Read(slot, read, request);
+    client.reading[{slot, request}] = client.clock;
+    SendFrom(id, sends);
+  }
+}
+
+// One clock's pushes: a lease if there is one, now and then something else, now and then two.
+void SlotJob::Compute(const MemberId& id) {
+  Client& client = clients_.at(id);
+  client.computing = false;
+  if (portions_ > 0) return PushPortions(id);
+  const int pushes = world_.Chance(0.4) ? 2 : 1;
+  for (int i = 0; i < pushes; ++i) {
+    std::optional<std::size_t> lease;
+    if (world_.Chance(0.8) || world_.Late()) lease = TakeLease(client);
+    PushUnit(id, lease, /*completes=*/i == pushes - 1);
+  }
+  ++client.clock;
+  if (world_.Chance(0.1)) {
+    RestAWhile(id);
+  } else {
+    StartReading(id);
+  }
+}
+
+// As a client does that has no work; Ready tells it where to go on.
+void SlotJob::RestAWhile(const MemberId& id) {
+  Client& client = clients_.at(id);
+  world_.Trace(absl::StrCat(id.pod_uid, " rests"));
+  world_.Count("rests");
+  SendFrom(id, client.machine->Rest());
+  world_.ToProcess(id, world_.Random(500, 40'000),
+                   [this, id, self = client.machine->self()](Process&) {
+                     Client& one = clients_.at(id);
+                     if (one.machine->self() == self) SendFrom(id, one.machine->Wake());
+                   });
+}
+
+// Without a lease, and with nothing else to do, an empty push that only moves the clock.
+void SlotJob::PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes) {
+  Client& client = clients_.at(id);
+  std::optional<std::size_t> unit = lease;
+  if (!unit && !world_.Late() && next_unit_ < table_->rows) unit = next_unit_++;
+  const std::vector<float> one = {1};
+  ps::Update update;
+  update.first = unit.value_or(0);
+  update.rows = unit ? 1 : 0;
+  if (unit) update.values = one;
+  ps::Entry entry;
+  entry.lease = lease ? *lease + 1 : 0;
+  entry.clock = client.clock;
+  entry.completes = completes;
+  entry.read = client.version;
+  entry.update = ps::Encode(update);
+  if (lease) {
+    for (std::size_t slot = 0; slot < slots_; ++slot) client.missing[*lease].insert(slot);
+  }
+  PushToAll(id, entry, unit ? std::vector<std::size_t>{*unit} : std::vector<std::size_t>());
+}
+
+void SlotJob::PushToAll(const MemberId& id, const ps::Entry& entry,
+                        const std::vector<std::size_t>& units) {
+  Client& client = clients_.at(id);
+  for (std::size_t slot = 0; slot < slots_; ++slot) {
+    for (const std::size_t unit : units) {
+      pushes_[slot].push_back({client.machine->self(), entry.clock, unit});
+    }
+    ps::Sequence sequence = 0;
+    const ps::ClientSends sends = client.machine->Push(slot, entry, sequence);
+    if (!units.empty()) client.units[{slot, sequence}] = units;
+    for (const std::size_t unit : units) {
+      world_.Trace(absl::StrCat(id.pod_uid, " pushes unit ", unit, " to slot ", slot, " as ",
+                                sequence, " of clock ", entry.clock));
+    }
+    SendFrom(id, sends);
+  }
+}
+
+void SlotJob::Retry(const MemberId& id) {
+  world_.ToProcess(id, world_.Random(20'000, 60'000), [this, id](Process&) {
+    SendFrom(id, clients_.at(id).machine->Resend());
+    if (portions_ > 0) GiveUpForLower(id);
+    Retry(id);
+  });
+}
+
+// Unit u is lease u + 1.
+ps::Clock SlotJob::StepOf(std::size_t unit) const { return ps::StepOfLease(unit + 1, portions_); }
+
+// A lease, now and then with those that follow it in its step.
+void SlotJob::TakePortions(Client& client) {
+  client.portions.clear();
+  const bool several = world_.Chance(0.6);
+  while (const std::optional<std::size_t> unit = TakeLease(client)) {
+    const std::vector<std::size_t>& taken = client.portions;
+    const bool fits =
+        taken.empty() || (taken.back() + 1 == *unit && taken.front() != 0 &&
+                          StepOf(*unit) == StepOf(taken.front()) && !client.singly.contains(*unit));
+    if (!fits) break;  // another time
+    client.portions.push_back(*unit);
+    if (!several || client.singly.contains(*unit)) break;
+  }
+}
+
+void SlotJob::BeginPortions(const MemberId& id) {
+  Client& client = clients_.at(id);
+  TakePortions(client);
+  if (client.portions.empty()) return RestAWhile(id);
+  if (client.portions.front() + 1 == ps::kFirstValues) return PushPortions(id);
+  client.clock = StepOf(client.portions.front());
+  StartReading(id);
+}
+
+void SlotJob::PushPortions(const MemberId& id) {
+  Client& client = clients_.at(id);
+  const std::vector<std::size_t> units = std::exchange(client.portions, {});
+  const std::vector<float> ones(units.size(), 1);
+  ps::Update update;
+  update.first = units.front();
+  update.rows = units.size();
+  update.values = ones;
+  ps::Entry entry;
+  entry.lease = units.front() + 1;
+  entry.leases = units.size();
+  if (entry.lease == ps::kFirstValues) {
+    entry.kind = ps::EntryKind::kAssign;
+  } else {
+    entry.clock = StepOf(units.front());
+  }
+  entry.read = client.version;
+  entry.update = ps::Encode(update);
+  for (const std::size_t unit : units) {
+    for (std::size_t slot = 0; slot < slots_; ++slot) client.missing[unit].insert(slot);
+  }
+  PushToAll(id, entry, units);
+  BeginPortions(id);
+}
+
+// Its read waits for steps before; a lease of those that has become free is to be done first.
+void SlotJob::GiveUpForLower(const MemberId& id) {
+  Client& client = clients_.at(id);
+  if (client.reading.empty() || client.portions.empty()) return;
+  const std::vector<std::size_t> taken = std::exchange(client.portions, {});
+  const std::optional<std::size_t> lowest = TakeLease(client);
+  if (!lowest || *lowest >= taken.front()) {
+    client.portions = taken;
+    return;
+  }
+  world_.Trace(absl::StrCat(id.pod_uid, " leaves unit ", taken.front(), " for unit ", *lowest));
+  client.reading.clear();
+  BeginPortions(id);
+}
+
+}  // namespace starling::simulation
