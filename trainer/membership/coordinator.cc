@@ -40,9 +40,7 @@ Coordinator::Coordinator(CoordinatorOptions options, std::set<std::string> roles
     : options_(std::move(options)),
       detector_(options_, std::move(roles)),
       rounds_(settled),
-      replan_(replan) {
-  told_.boot_id = options_.boot_id;
-}
+      replan_(replan) {}
 
 void Coordinator::NoticeGap(absl::Time now) {
   const absl::Duration gap = detector_.OnTime(now);

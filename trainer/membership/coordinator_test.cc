@@ -4,6 +4,7 @@
 #include "trainer/membership/coordinator.h"
 
 #include <functional>
+#include <map>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -170,6 +171,29 @@ TEST(Coordinator, WhatTrainingSaidLastIsKeptForWhenNobodyIsLeftToAsk) {
   EXPECT_EQ(peers.Look().settled_step, 7);
 }
 
+TEST(Coordinator, AViewOfWhichItHearsLaterIsToldToTheOthersAtOnce) {
+  ScriptedPeers peers = RunningPeers(2);
+  const std::uint64_t before = peers.coordinator_.directives_version();
+  peers.Of(0).candidate = ScriptedPeers::PeerView(MakeViewNumber(1, 9), {0, 1});
+  peers.Say(0);
+  EXPECT_EQ(peers.Told(1).view->number, MakeViewNumber(1, 9));
+  EXPECT_EQ(peers.coordinator_.directives_version(), before + 1);
+}
+
+TEST(Coordinator, WhoIsNotListedAnyMoreIsToldNothing) {
+  ScriptedPeers peers(2);
+  peers.desired_.workers = 1;
+  peers.Want();
+  peers.Say(0);
+  peers.Run({0});
+  peers.Say(1);
+  const std::uint64_t before = peers.coordinator_.directives_version();
+  peers.desired_.pods.pop_back();
+  peers.Want();
+  peers.coordinator_.OnTick(peers.now_);
+  EXPECT_EQ(peers.coordinator_.directives_version(), before + 1) << "what is wanted, no release";
+}
+
 TEST(Coordinator, ReportsOfPodsThatAreNotOfTheJobTeachNothing) {
   ScriptedPeers peers = RunningPeers(1);
   Report stranger = peers.Of(0);
@@ -286,6 +310,16 @@ TEST(Coordinator, WithAWitnessOfTheViewThatTheControllerSawThePatienceIsExactlyT
               HasSubstr("w1 did not answer in time and counts as ended; steps after step "));
 }
 
+TEST(Coordinator, StepsAreAtRiskFromTheFirstThatIsSettledOn) {
+  ScriptedPeers peers(2, /*incarnation=*/2, MakeViewNumber(1, 3));
+  peers.Hold(0, ScriptedPeers::PeerView(MakeViewNumber(1, 3), {0, 1}), /*step=*/0);
+  peers.Say(0);
+  peers.Pass(absl::Seconds(2));
+  ASSERT_THAT(peers.Look().incidents, testing::Not(IsEmpty()));
+  EXPECT_THAT(peers.Look().incidents[0].message,
+              HasSubstr("; steps after step 0 that only it knows"));
+}
+
 TEST(Coordinator, ATellerOfALaterViewIsAWitnessToo) {
   ScriptedPeers peers = SuccessorThatHearsOne(
       MakeViewNumber(1, 3), ScriptedPeers::PeerView(MakeViewNumber(1, 4), {0, 1}));
@@ -324,6 +358,95 @@ TEST(Coordinator, ACandidateIsAsGoodAWitnessAsAnInstalledView) {
   peers.Say(0);
   peers.Pass(absl::Seconds(2));
   EXPECT_THAT(peers.coordinator_.assumed_terminated(), ElementsAre("uid1"));
+}
+
+// Rule G8: who was given up, and is back. ---------------------------------------------------------
+
+ViewNumber Before(std::uint64_t epoch) { return MakeViewNumber(1, epoch); }
+
+// Pod 1 has not answered the successor and counts as ended; pod 0 runs alone in the view that the
+// coordinator before has published, and pod 1 knows a later one.
+ScriptedPeers PeersThatGaveOneUp() {
+  ScriptedPeers peers(2, /*incarnation=*/2, Before(3));
+  peers.Hold(0, ScriptedPeers::PeerView(Before(3), {0}));
+  peers.Say(0);
+  peers.Pass(absl::Seconds(2));
+  EXPECT_THAT(peers.coordinator_.assumed_terminated(), ElementsAre("uid1"));
+  EXPECT_EQ(peers.Number(), Before(3));
+  peers.Hold(1, ScriptedPeers::PeerView(Before(4), {1}));
+  return peers;
+}
+
+TEST(Coordinator, WhoWasGivenUpIsTakenBackOnceTheOthersHaveSyncedAViewWithoutIt) {
+  ScriptedPeers peers = PeersThatGaveOneUp();
+  peers.Say(1);
+  EXPECT_EQ(peers.Number(), MakeViewNumber(2, 1)) << "one that is above all that it can know";
+  EXPECT_THAT(peers.Members(), ElementsAre(0));
+  EXPECT_EQ(peers.Look().members[1].refused, kReturning);
+  peers.Want();
+  EXPECT_EQ(peers.Look().members[1].refused, kReturning) << "its pod is still listed";
+  peers.Say(1);
+  EXPECT_THAT(peers.coordinator_.assumed_terminated(), ElementsAre("uid1"));
+  peers.Run({0});
+  peers.Say(1);
+  EXPECT_THAT(peers.coordinator_.assumed_terminated(), IsEmpty());
+  EXPECT_EQ(peers.Look().members[1].refused, "");
+  EXPECT_THAT(peers.Members(), ElementsAre(0, 1));
+}
+
+TEST(Coordinator, WhoKnowsAnythingOfViewsWaitsAndWhoHasJustStartedDoesNot) {
+  const std::map<std::string, std::function<void(Report&)>> cases = {
+      {"installed", [](Report& report) { report.state.reset(); }},
+      {"candidate",
+       [](Report& report) {
+         report.candidate = std::exchange(report.installed, std::nullopt);
+         report.state.reset();
+       }},
+      {"state", [](Report& report) { report.installed.reset(); }},
+      {"nothing",
+       [](Report& report) {
+         report.installed.reset();
+         report.state.reset();
+       }},
+  };
+  for (const auto& [name, change] : cases) {
+    ScriptedPeers peers = PeersThatGaveOneUp();
+    change(peers.Of(1));
+    peers.Say(1);
+    EXPECT_EQ(peers.coordinator_.assumed_terminated().empty(), name == "nothing") << name;
+  }
+}
+
+// Nobody can say yet whether a view is due: pod 0 has a new connection.
+TEST(Coordinator, WhoReturnsCountsOnlyWhileItsPodIsListedAndConnected) {
+  for (const bool listed : {true, false}) {
+    ScriptedPeers peers = PeersThatGaveOneUp();
+    peers.coordinator_.OnConnected("uid0", peers.now_);
+    peers.Say(1);
+    ASSERT_EQ(peers.Number(), Before(3));
+    if (listed) {
+      peers.coordinator_.OnDisconnected("uid1", peers.now_);
+    } else {
+      peers.desired_.pods.pop_back();
+      peers.Want();
+    }
+    peers.Say(0);
+    EXPECT_EQ(peers.Number(), Before(3)) << "nobody needs a view of this coordinator";
+  }
+}
+
+// Pod 0 alone has the view that was published without pod 1, and does not answer any more.
+TEST(Coordinator, WhoReturnsIsTakenBackWhenThoseThatItCouldHarmAreSilentTooLong) {
+  ScriptedPeers peers = PeersThatGaveOneUp();
+  peers.Say(1);
+  ASSERT_EQ(peers.Number(), MakeViewNumber(2, 1));
+  peers.Refuse(0);
+  peers.Pass(absl::Milliseconds(29999));
+  EXPECT_THAT(peers.coordinator_.assumed_terminated(), ElementsAre("uid1"));
+  peers.Pass(absl::Milliseconds(200));
+  EXPECT_THAT(peers.coordinator_.assumed_terminated(), ElementsAre("uid0"));
+  peers.Pass(absl::Seconds(1));
+  EXPECT_THAT(peers.Members(), ElementsAre(1));
 }
 
 // Who speaks for training. ------------------------------------------------------------------------
@@ -373,9 +496,10 @@ TEST(Coordinator, WhereNobodyOfTheViewIsLeftNoSettingsAreAgreedOn) {
   ScriptedPeers peers = RunningPeers(1);
   peers.Of(0).settings_generation = 5;
   peers.Say(0);
-  peers.desired_.min_workers = 2;
+  peers.desired_.workers = peers.desired_.min_workers = 2;
   peers.Want();
   peers.Restart(0);
+  ASSERT_EQ(peers.Number(), MakeViewNumber(1, 1));
   EXPECT_EQ(peers.Look().settings_generation, 0);
 }
 

@@ -150,6 +150,14 @@ TEST(PeerRules, WhoIsInAViewHasJoinedWithTheFirstThatItIsIn) {
   EXPECT_EQ(peers.Newest().members[2].address, "127.0.0.9:7072");
 }
 
+TEST(PeerRules, AViewSaysOnWhichNodesItsMembersRun) {
+  ScriptedPeers peers(1);
+  peers.PodOf(0).node = "node-7";
+  peers.Want();
+  peers.Say(0);
+  EXPECT_EQ(peers.Newest().members[0].node, "node-7");
+}
+
 // C1: what breaks a view. -------------------------------------------------------------------------
 
 TEST(PeerRules, AMemberThatAbortedIsWaitedForExactlyAQuarterOfASecond) {
@@ -485,6 +493,7 @@ ScriptedPeers PeersWithoutAWitness() {
   peers.Want();
   peers.Say(0);
   peers.Run({0});
+  peers.now_ += absl::Milliseconds(70);  // in which nothing was missing
   peers.Refuse(0);
   peers.Say(1);
   return peers;
@@ -655,6 +664,21 @@ TEST(PeerRules, OnlyMembersThatAbortedBlameAndOnlyMembersAreBlamed) {
   peers.Say(0);
   EXPECT_EQ(peers.Number(), V(3));
   EXPECT_THAT(peers.Members(), ElementsAre(0, 1, 2));
+  EXPECT_THAT(peers.Look().incidents, IsEmpty());
+}
+
+TEST(PeerRules, WhoIsInNoViewIsNotEvictedWhoeverBlamesIt) {
+  ScriptedPeers peers(4);
+  peers.desired_.workers = 3;
+  peers.Want();
+  peers.Say({0, 1, 2});
+  peers.Run({0, 1, 2});
+  peers.Say(3);
+  for (int i = 0; i < 2; ++i) {
+    for (const int pod : {0, 1, 2}) Abort(peers, pod, {3});
+    peers.Run({0, 1, 2});
+  }
+  EXPECT_EQ(peers.Number(), V(3));
   EXPECT_THAT(peers.Look().incidents, IsEmpty());
 }
 
@@ -1053,9 +1077,26 @@ TEST(PeerRules, WhoIsInAPreparedViewIsNotReleased) {
   EXPECT_FALSE(peers.Told(2).released);
 }
 
+TEST(PeerRules, WhoIsNotInThePreparedViewDoesNotWaitForIt) {
+  ScriptedPeers peers(4);
+  peers.desired_.workers = 2;
+  peers.Want();
+  peers.Say({0, 1});
+  peers.Run({0, 1});
+  peers.desired_.workers = 3;
+  peers.Want();
+  peers.Say(2);
+  ASSERT_THAT(peers.Members(), ElementsAre(0, 1, 2));
+  peers.Of(3).leaving = true;
+  peers.Say(3);
+  EXPECT_TRUE(peers.Told(3).released);
+}
+
 TEST(PeerRules, WhereNoViewIsKnownWhoHoldsAStateIsNotReleased) {
   for (const bool holds : {true, false}) {
-    ScriptedPeers peers(1);
+    ScriptedPeers peers(2);
+    peers.desired_.min_workers = 2;  // so that there is no view
+    peers.Want();
     peers.Of(0).leaving = true;
     if (holds) peers.Of(0).state = {V(1), 4};
     peers.Say(0);
@@ -1099,6 +1140,26 @@ TEST(PeerRules, WhoseBitsNeedNotAgreeMayJoinAnyArithmetic) {
   peers.Say(1);
   peers.Say(2);
   EXPECT_THAT(peers.Members(), ElementsAre(0, 1, 2));
+}
+
+TEST(PeerRules, WhoDoesNotSpeakForItselfJoinsNoView) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.desired_.pods.push_back({"uid2", "w2", "worker", 2, "127.0.0.9", PodState::kLive});
+  peers.Want();
+  Report report;
+  report.id = {"uid2", 1};
+  report.highest_incarnation = 1;
+  peers.coordinator_.OnConnected("uid2", peers.now_);
+  peers.coordinator_.OnReport("uid2", report, peers.now_);
+  ASSERT_EQ(peers.Number(), V(1));
+  report.id.start = 0;
+  peers.coordinator_.OnReport("uid2", report, peers.now_);
+  peers.desired_.workers = 3;
+  peers.Want();
+  EXPECT_EQ(peers.Number(), V(1)) << "what answers there is a process of the past";
+  report.id.start = 1;
+  peers.coordinator_.OnReport("uid2", report, peers.now_);
+  EXPECT_EQ(peers.Number(), V(2));
 }
 
 TEST(PeerRules, AProcessOfThePastOrAnEndedOneIsInNoView) {
@@ -1171,6 +1232,22 @@ TEST(PeerRules, WhatWasReachedBeforeTheRepairIsRepeatedHoweverLateItIsSaid) {
   peers.Of(0).base_step = 3;
   peers.Of(0).stepped = true;
   peers.Say(0);
+  EXPECT_EQ(peers.Look().incidents[0].repeated_steps, 7);
+}
+
+TEST(PeerRules, WhatIsReachedWhileARepairWaitsIsRepeatedToo) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.desired_.min_workers = 2;
+  peers.Want();
+  peers.Refuse(1);
+  peers.Of(0).state->step = 9;  // in flight when the other was lost
+  peers.Say(0);
+  peers.desired_.min_workers = 1;
+  peers.Want();
+  ASSERT_EQ(peers.Number(), V(2));
+  peers.Of(0).base_step = 3;
+  peers.Of(0).stepped = true;
+  peers.Run({0}, 4);
   EXPECT_EQ(peers.Look().incidents[0].repeated_steps, 7);
 }
 
