@@ -50,7 +50,7 @@ bool SameExit(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {
 
 // Coordinator and controller each say in their own words that a member has gone.
 bool IsLoss(const v1alpha1::Incident& incident) {
-  static constexpr std::string_view kEndings[] = {"Lost", "Silent", "Evicted", "Preempted"};
+  static constexpr std::string_view kEndings[] = {"Lost", "Silent", "Hung", "Evicted", "Preempted"};
   return std::any_of(std::begin(kEndings), std::end(kEndings), [&](std::string_view ending) {
     return std::string_view(incident.reason()).ends_with(ending);
   });

@@ -97,6 +97,23 @@ void Put(const LastExit& from, pb::LastExit& to) {
   to.set_unix_nanos(from.unix_nanos);
 }
 
+void Put(const Standing& from, pb::Standing& to) {
+  to.set_kind(static_cast<pb::Standing::Kind>(from.kind));
+  to.set_where(from.where);
+  to.set_seconds(absl::ToDoubleSeconds(from.since));
+  to.set_usual_seconds(absl::ToDoubleSeconds(from.usual));
+  to.set_stretches(from.stretches);
+  to.set_thread(from.thread);
+}
+Standing Get(const pb::Standing& from) {
+  return {.kind = static_cast<Standing::Kind>(from.kind()),
+          .where = from.where(),
+          .since = absl::Seconds(from.seconds()),
+          .usual = absl::Seconds(from.usual_seconds()),
+          .stretches = from.stretches(),
+          .thread = from.thread()};
+}
+
 Pod Get(const pb::Pod& from) {
   const PodState state = from.state() == pb::Pod::TERMINATED ? PodState::kTerminated
                          : from.state() == pb::Pod::DRAINING ? PodState::kDraining
@@ -185,6 +202,7 @@ pb::Report ToProto(const Report& report) {
   if (!report.parameter_server.empty()) {
     to.mutable_parameter_server()->ParseFromString(report.parameter_server);
   }
+  Put(report.standing, *to.mutable_standing());
   return to;
 }
 
@@ -214,6 +232,7 @@ Report FromProto(const pb::Report& from) {
   report.base_step = from.base_step();
   report.stepped = from.stepped();
   report.parameter_server = from.parameter_server().SerializeAsString();
+  report.standing = Get(from.standing());
   return report;
 }
 
@@ -229,6 +248,7 @@ pb::Directive ToProto(const Directive& directive) {
   if (!directive.parameter_server.empty()) {
     to.mutable_parameter_server()->ParseFromString(directive.parameter_server);
   }
+  if (directive.hung) Put(*directive.hung, *to.mutable_hung());
   return to;
 }
 
@@ -242,6 +262,7 @@ Directive FromProto(const pb::Directive& from) {
   directive.checkpoint_turn = from.checkpoint_turn();
   directive.finished = from.finished();
   directive.parameter_server = from.parameter_server().SerializeAsString();
+  if (from.has_hung()) directive.hung = FromProto(from.hung());
   return directive;
 }
 

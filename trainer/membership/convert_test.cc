@@ -61,6 +61,12 @@ TEST(Convert, AReportSurvivesTheWire) {
   report.stopped = true;
   report.base_step = 12;
   report.stepped = true;
+  report.standing = {.kind = Standing::Kind::kWorks,
+                     .where = "compute",
+                     .since = absl::Milliseconds(2500),
+                     .usual = absl::Milliseconds(125),
+                     .stretches = 64,
+                     .thread = 17};
   Report back = FromProto(ToProto(report));
   back.training.bytes.clear();  // the message itself; the rest was taken from it
   EXPECT_EQ(back, report);
@@ -75,6 +81,7 @@ TEST(Convert, ADirectiveSurvivesTheWire) {
   directive.settings = SomeSettings();
   directive.checkpoint_turn = 8;
   directive.finished = true;
+  directive.hung = MemberId{"uid", 2};
   EXPECT_EQ(FromProto(ToProto(directive)), directive);
 }
 

@@ -228,6 +228,7 @@ Directive Coordinator::DirectiveFor(const std::string& pod_uid) const {
   const FailureDetector::Process* process = detector_.FindProcess(pod_uid);
   directive.superseded = process != nullptr && process->outdated;
   directive.released = released_.contains(pod_uid);
+  if (process != nullptr && process->hung()) directive.hung = process->report->id;
   if (!taken_over_ || superseded()) return directive;
   if (view() != nullptr) directive.view = *view();
   const bool heard = process != nullptr && process->report;
@@ -317,6 +318,10 @@ Roster Coordinator::MakeRoster(absl::Time now) {
 }
 
 void Coordinator::Replan(absl::Time now) {
+  if (view() != nullptr && detector_.NoticeHang(*view(), now)) {
+    plan_due_ = absl::InfinitePast();
+    Changed();
+  }
   NoteLosses(now);
   if (now < plan_due_) return;
   plan_due_ = now + replan_;

@@ -15,6 +15,7 @@
 //   C4 take-over        TakeOver(): nothing is published until the whole roster was heard
 //   C5 assumed ended    NoticeUnwitnessed(): the silent count as ended after too long a time
 //   C6 blame            Evict(): after two views in a row that broke by blame alone
+//   C7 hang             FailureDetector::NoticeHang(): whose work stands still counts as silent
 //   G8 late return      MayReturn(): who was given up waits until the others have synced
 //   checkpoint rounds   rounds_
 //

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 
 namespace starling::membership {
@@ -12,6 +13,14 @@ namespace {
 
 // Ticks come many times in this; if nothing came, it was this process that stood still.
 constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
+// After it: what was said meanwhile is read by then.
+constexpr absl::Duration kCatchUp = absl::Seconds(1);
+// Whoever hangs ends by itself in this time, or its pod is told as silent.
+constexpr absl::Duration kToEnd = absl::Seconds(5);
+
+std::string InSeconds(absl::Duration duration) {
+  return absl::StrFormat("%.2f s", absl::ToDoubleSeconds(duration));
+}
 
 }  // namespace
 
@@ -27,6 +36,7 @@ absl::Duration FailureDetector::OnTime(absl::Time now) {
     return absl::ZeroDuration();
   }
   granted_ += gap;
+  hang_from_ = std::max(hang_from_, now + kCatchUp);
   for (auto& [uid, process] : processes_) {
     process.heard += gap;
   }
@@ -105,7 +115,10 @@ FailureDetector::Heard FailureDetector::OnReport(const std::string& pod_uid, con
   if (process.outdated || report.highest_incarnation < grant_->incarnation) {
     return Heard::kSignOfLife;
   }
-  if (new_process) process.held_until = absl::InfinitePast();
+  if (new_process) {
+    process.held_until = absl::InfinitePast();
+    process.hung_since = absl::InfiniteFuture();
+  }
   if (report.last_exit && (!process.report || new_process)) NoteExit(report);
   process.report = report;
   return new_process ? Heard::kNewProcess : Heard::kReport;
@@ -135,7 +148,8 @@ Liveness FailureDetector::LivenessOf(const MemberId& id, bool taken_over, absl::
   if (process == nullptr || !process->report) {
     return taken_over ? Liveness::kSilent : Liveness::kUnclear;
   }
-  if (process->refused || now - process->heard > options_.heartbeat_timeout) {
+  const bool hung = process->hung() && process->report->id == id;
+  if (hung || process->refused || now - process->heard > options_.heartbeat_timeout) {
     return Liveness::kSilent;
   }
   return process->spoken ? Liveness::kReporting : Liveness::kUnclear;
@@ -245,6 +259,30 @@ void FailureDetector::NoteRisk(const std::vector<std::string>& pods, const std::
   AddIncident(std::move(incident));
 }
 
+bool FailureDetector::NoticeHang(const View& view, absl::Time now) {
+  if (now < hang_from_) return false;
+  std::vector<Process*> processes;
+  bool may_hang = false;  // else there is nothing to judge, as mostly
+  for (const ViewMember& member : view.members) {
+    const auto process = processes_.find(member.id.pod_uid);
+    if (process == processes_.end() || ReportOf(member.id) == nullptr) continue;
+    Process& one = process->second;
+    const bool fresh = one.spoken && !one.outdated && now - one.heard <= options_.hang.fresh;
+    if (!fresh || one.hung() || one.report->standing.where.empty()) continue;
+    processes.push_back(&one);
+    may_hang = may_hang || one.report->standing.since >= options_.hang.floor;
+  }
+  if (!may_hang) return false;
+  std::vector<Standing> standings;
+  standings.reserve(processes.size());
+  for (const Process* one : processes) standings.push_back(one->report->standing);
+  const std::optional<std::size_t> who = WhoHangs(standings, options_.hang);
+  if (!who) return false;
+  processes[*who]->hung_since = now;
+  hang_from_ = now + options_.hang.pause;
+  return true;
+}
+
 Incident* FailureDetector::NoteLoss(const MemberId& id, const std::string& pod,
                                     const std::string& role, Liveness liveness, absl::Time now) {
   if (liveness == Liveness::kReporting) lost_.erase(id);
@@ -263,6 +301,15 @@ Incident* FailureDetector::NoteLoss(const MemberId& id, const std::string& pod,
   const bool frozen = heard && process->connected && liveness == Liveness::kSilent;
   incident.record.reason = role + (frozen ? "Silent" : "Lost");
   incident.record.message = frozen ? "it stopped answering" : "its process ended";
+  if (heard && process->hung() && process->report->id == id) {
+    const Standing& standing = process->report->standing;
+    incident.record.reason = role + "Hung";
+    incident.record.detection = standing.since;
+    incident.record.message =
+        absl::StrCat("it answers, but has stood still for ", InSeconds(standing.since), " in \"",
+                     standing.where, "\" (usually ", InSeconds(standing.usual),
+                     "); it writes where its threads are to its log, and its process ends");
+  }
   if (heard && process->report->id.start > id.start) {
     incident.record.exit = process->report->last_exit;
     incident.record.detection = absl::ZeroDuration();  // unless its supervisor says when it ended
@@ -309,8 +356,9 @@ void FailureDetector::FillSummary(Summary& summary, const std::set<std::string>&
     member.id = report.id;
     member.pod = pod->name;
     member.phase = report.phase;
-    member.connected = process.connected && process.spoken;
-    member.silent = now - process.heard;
+    const bool stays = process.hung() && now - process.hung_since > kToEnd;
+    member.connected = process.connected && process.spoken && !stays;
+    member.silent = now - (stays ? std::min(process.hung_since, process.heard) : process.heard);
     member.settled_step = report.settled_step;
     member.in_view = in_view(report.id);
     member.drained = released.contains(uid);

@@ -48,6 +48,9 @@ class FailureDetector {
     absl::Time broken = absl::InfinitePast();  // when the last connection that had spoken ended
     std::optional<Report> report;
     absl::Time held_until = absl::InfinitePast();  // evicted by blame: not admitted before
+    // It answers, but its work stands still: it counts as silent, until it has ended.
+    absl::Time hung_since = absl::InfiniteFuture();
+    bool hung() const { return hung_since != absl::InfiniteFuture(); }
     std::string not_admitted;
   };
 
@@ -119,6 +122,10 @@ class FailureDetector {
   void AssumeTerminated(const std::set<std::string>& uids, const std::string& risked,
                         absl::Time now);
 
+  // C7: looks whether one of the members of `view` hangs (hang_rule.h); true: one does that did
+  // not.
+  bool NoticeHang(const View& view, absl::Time now);
+
   // Incidents. ------------------------------------------------------------------------------------
 
   std::vector<Incident>& incidents() { return incidents_; }
@@ -148,6 +155,7 @@ class FailureDetector {
   const CoordinatorOptions options_;
   const std::set<std::string> roles_;
   absl::Time last_event_ = absl::InfiniteFuture();
+  absl::Time hang_from_ = absl::InfinitePast();  // nobody is found to hang before
   std::optional<Grant> grant_;
   absl::Time granted_;
   std::optional<Desired> desired_;

@@ -505,5 +505,114 @@ TEST_F(FailureDetectorTest, TheSummaryTellsOfEveryoneWhoHasReported) {
   EXPECT_EQ(news.members[0].settled_step, 0);
 }
 
+// A and b are in a view, and report ten times a second what each is doing.
+class HangTest : public FailureDetectorTest {
+ protected:
+  HangTest() {
+    for (Report& report : reports_) detector_.OnConnected(report.id.pod_uid);
+    Says(0, Standing::Kind::kWorks);
+    Says(1, Standing::Kind::kWaits);
+  }
+  void Says(std::size_t who, Standing::Kind kind) {
+    reports_[who].standing = {
+        .kind = kind, .where = "compute", .usual = absl::Milliseconds(50), .stretches = 100};
+  }
+  // Whether one was found to hang meanwhile.
+  bool Pass(absl::Duration time, bool b_speaks = true) {
+    bool found = false;
+    for (absl::Duration gone; gone < time; gone += absl::Milliseconds(100)) {
+      Wait(absl::Milliseconds(100));
+      for (Report& report : reports_) {
+        report.standing.since += absl::Milliseconds(100);
+        if (report.id.pod_uid == "b" && !b_speaks) continue;
+        Hear(report);
+      }
+      found = detector_.NoticeHang(view_, now_) || found;
+    }
+    return found;
+  }
+
+  std::vector<Report> reports_ = {ReportOf(kA), ReportOf({"b", 0})};
+  View view_ =
+      ViewOfPeers(MakeViewNumber(3, 1), {{kA, "", 0, "pod-a"}, {{"b", 0}, "", 0, "pod-b"}});
+};
+
+TEST_F(HangTest, WhoeverHangsCountsAsSilentUntilAnotherProcessOfItsPodHasCome) {
+  EXPECT_FALSE(Pass(absl::Milliseconds(1900)));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kReporting);
+  EXPECT_TRUE(Pass(absl::Milliseconds(100)));
+  EXPECT_EQ(LivenessOf(kA), Liveness::kSilent);
+  EXPECT_EQ(LivenessOf({"b", 0}), Liveness::kReporting);
+  EXPECT_FALSE(Pass(absl::Seconds(10))) << "it is found once";
+  EXPECT_EQ(LivenessOf(kA), Liveness::kSilent) << "whatever it says";
+  Hear(ReportOf(kLater));
+  EXPECT_EQ(LivenessOf(kLater), Liveness::kReporting);
+}
+
+TEST_F(HangTest, TellsHowLongItStoodAndWhere) {
+  Pass(absl::Seconds(2));
+  const Incident* told = detector_.NoteLoss(kA, "pod-a", "Worker", LivenessOf(kA), now_);
+  ASSERT_NE(told, nullptr);
+  EXPECT_EQ(told->record.reason, "WorkerHung");
+  EXPECT_EQ(told->record.detection, absl::Seconds(2));
+  EXPECT_EQ(told->record.message,
+            "it answers, but has stood still for 2.00 s in \"compute\" (usually 0.05 s); it "
+            "writes where its threads are to its log, and its process ends");
+  EXPECT_EQ(detector_.NoteLoss(kA, "pod-a", "Worker", LivenessOf(kA), now_), nullptr);
+  Hear([] {
+    Report later = ReportOf(kLater);
+    later.last_exit = LastExit{.exit_code = 200, .log_tail = "#0 in a loop"};
+    return later;
+  }());
+  EXPECT_EQ(detector_.incidents().back().record.exit->log_tail, "#0 in a loop");
+}
+
+TEST_F(HangTest, AtMostOneIsFoundAtATime) {
+  Pass(absl::Seconds(2));
+  Says(1, Standing::Kind::kWorks);
+  reports_[1].standing.since = absl::Minutes(1);
+  EXPECT_FALSE(Pass(absl::Milliseconds(4900)));
+  EXPECT_TRUE(Pass(absl::Milliseconds(100)));
+  EXPECT_EQ(LivenessOf({"b", 0}), Liveness::kSilent);
+}
+
+TEST_F(HangTest, ItsOwnFreezeIsNobodysHang) {
+  Pass(absl::Seconds(1));
+  now_ += absl::Seconds(20);
+  detector_.OnTime(now_);
+  reports_[0].standing.since = absl::Seconds(3);  // said before, and read only now
+  EXPECT_FALSE(Pass(absl::Milliseconds(900)));
+  EXPECT_TRUE(Pass(absl::Milliseconds(200))) << "if it says so still";
+}
+
+TEST_F(HangTest, OldReportsProveNothing) {
+  Pass(absl::Milliseconds(1400));
+  EXPECT_FALSE(Pass(absl::Seconds(15), /*b_speaks=*/false)) << "nobody is its witness";
+  EXPECT_TRUE(Pass(absl::Milliseconds(100)));
+}
+
+TEST_F(HangTest, WhoSaysNothingOfItselfIsNotJudged) {
+  reports_[0].standing.where.clear();
+  EXPECT_FALSE(Pass(absl::Minutes(1)));
+  reports_[0].standing.where = "compute";
+  reports_[1].standing.where.clear();
+  reports_[0].standing.since = absl::ZeroDuration();
+  EXPECT_FALSE(Pass(absl::Seconds(19))) << "nor is it a witness";
+}
+
+TEST_F(HangTest, WhoHangsAndStaysIsToldAsSilent) {
+  Pass(absl::Seconds(2));
+  const auto told = [&] {
+    Summary summary;
+    detector_.FillSummary(
+        summary, {}, [](const MemberId&) { return true; }, now_);
+    return summary.members.front();
+  };
+  EXPECT_TRUE(told().connected);
+  Pass(absl::Milliseconds(5100));
+  EXPECT_FALSE(told().connected);
+  EXPECT_GT(told().silent, absl::Seconds(5));
+}
+
 }  // namespace
 }  // namespace starling::membership

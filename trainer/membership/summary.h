@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
+#include "trainer/membership/hang_rule.h"
 #include "trainer/membership/rules.h"
 #include "trainer/membership/types.h"
 
@@ -72,6 +73,7 @@ struct CoordinatorOptions {
   // How long a member evicted by blame stays out.
   absl::Duration blame_hold = absl::Seconds(5);
   int max_incidents = 20;
+  HangRule hang;
   Rules rules;
 };
 

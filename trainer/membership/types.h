@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
+
 namespace starling::membership {
 
 // Incarnation of the coordinator process in the high half, view epoch in the low half; 0 is no
@@ -177,6 +179,22 @@ struct Training {
   bool operator==(const Training&) const = default;
 };
 
+// What the thread that works is doing, as another thread of its process sees it (pulse.h).
+struct Standing {
+  enum class Kind {
+    kWaits = 0,      // for others, or for work
+    kWorks = 1,      // and whoever waits for it is to get something
+    kAnnounced = 2,  // something that may take long: a validation, a copy, a checkpoint
+  };
+  Kind kind = Kind::kWaits;
+  std::string where;           // in its work, for people: "compute"; empty: it is not told
+  absl::Duration since{};      // so long already, as far as the process itself ran
+  absl::Duration usual{};      // the 99th percentile of its own stretches of work
+  std::int64_t stretches = 0;  // of work, since the view's work began
+  std::int64_t thread = 0;     // as the kernel numbers it in the process's own name space
+  bool operator==(const Standing&) const = default;
+};
+
 // Member to coordinator: the whole of what the member knows, every 100 ms and on change.
 struct Report {
   MemberId id;
@@ -200,6 +218,7 @@ struct Report {
   // In jobs with parameter servers a serialized v1alpha1.ParameterServerReport, which the machines
   // of this folder do not read.
   std::string parameter_server;
+  Standing standing{};
   bool operator==(const Report&) const = default;
 };
 
@@ -214,6 +233,8 @@ struct Directive {
   bool finished = false;
   // In jobs with parameter servers a serialized v1alpha1.ParameterServerDirective.
   std::string parameter_server;
+  // This process has stopped working and is out of the view: it says where it stands, and ends.
+  std::optional<MemberId> hung{};
   bool operator==(const Directive&) const = default;
 };
 
