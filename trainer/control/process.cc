@@ -19,9 +19,16 @@
 #include "common/rpc/grpc_log.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/control/stacks.h"
 
 namespace starling::control {
 namespace {
+
+// After so long a process that hangs has ended, whatever it has written by then.
+constexpr unsigned kMostSecondsToLeave = 3;
+constexpr absl::Duration kPatienceWithAThread = absl::Milliseconds(50);
+// In bytes: a supervisor keeps the last 4096 of a log.
+constexpr std::size_t kMostOfAStack = 3000;
 
 sigset_t LeaveSignals() {
   sigset_t signals;
@@ -76,6 +83,21 @@ void Fail(int code, const absl::Status& status) {
   log::Error("this process cannot go on", {{"why", std::string(status.message())}});
   std::fprintf(stderr, "%s\n", std::string(status.message()).c_str());
   Leave(code);
+}
+
+void LeaveHung(std::int64_t thread) {
+  // Whoever hangs may hold the log's lock, or the heap's.
+  signal(SIGALRM, SIG_DFL);
+  alarm(kMostSecondsToLeave);
+  log::Error("this process stands still, and ends", {{"thread", thread}});
+  for (const ThreadStack& stack : StacksOfOtherThreads(thread, kPatienceWithAThread)) {
+    log::Error("stack", {{"thread", stack.thread},
+                         {"name", stack.name},
+                         {"state", stack.state},
+                         {"kernel", stack.kernel},
+                         {"frames", InOneLine(stack, kMostOfAStack)}});
+  }
+  _exit(kHung);
 }
 
 void WatchSignals(std::function<void()> terminate, absl::Duration grace,

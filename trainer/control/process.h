@@ -3,6 +3,7 @@
 // are given, how they are asked to leave, how they end.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@ namespace starling::control {
 
 inline constexpr int kFailed = 1;
 inline constexpr int kBadInput = 2;
+// It stood still, and ended so that it is started again, whatever the restart policy says of codes
+// below 128. No signal has this number.
+inline constexpr int kHung = 200;
 
 // How a member's program begins: signals wait for WatchSignals, the log names `component`, the
 // command line and the environment are read. Ends the process where they are wrong.
@@ -32,6 +36,11 @@ absl::StatusOr<v1alpha1::TrainingJobSpec> ReadSpec(const std::string& path);
 [[noreturn]] void Leave(int code);
 // The same; the message is the log's last line, which the job's incident shows.
 [[noreturn]] void Fail(int code, const absl::Status& status);
+
+// The coordinator has found that this process hangs: writes where its threads are to the log, the
+// one that hangs last (the end of the log is what the job's incident shows), and ends, whatever
+// locks that one may hold. Its threads are not waited for.
+[[noreturn]] void LeaveHung(std::int64_t thread);
 
 // Turns the first SIGTERM or SIGINT into `terminate`, and calls `grace_over` so long afterwards, on
 // a thread that ends with the process.

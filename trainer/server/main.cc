@@ -2,9 +2,6 @@
 // starling-server: the composition root.
 //
 // Exit codes: 0 released or finished, 1 failed, 2 bad configuration.
-#include <signal.h>
-#include <unistd.h>
-
 #include <cstdio>
 #include <cstdlib>
 
@@ -20,6 +17,7 @@
 #include "common/tls/tls.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
+#include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
 #include "trainer/server/lane_count.h"
@@ -33,24 +31,6 @@ namespace {
 using control::Fail;
 using control::kBadInput;
 using control::kFailed;
-
-constexpr std::int64_t kFirstStart = 1;
-
-// For this pod and its first process only.
-absl::StatusOr<std::optional<Failpoint>> FailpointOf(const control::Options& options) {
-  const char* text = std::getenv("STARLING_FAILPOINT");
-  ASSIGN_OR_RETURN(std::optional<Failpoint> point, ParseFailpoint(text == nullptr ? "" : text));
-  const bool mine = point && options.start <= kFirstStart &&
-                    (point->pod.empty() || point->pod == options.pod_name);
-  if (!mine) point.reset();
-  return point;
-}
-
-// As a crash would, at this very place.
-[[noreturn]] void KillMyself() {
-  kill(getpid(), SIGKILL);
-  _exit(128 + SIGKILL);
-}
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const control::Options& options,
                                                                     const transport::Spin& spin) {
@@ -75,9 +55,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   if (!lanes.ok()) Fail(kBadInput, lanes.status());
   const absl::StatusOr<transport::Spin> spin = transport::SpinOfJob();
   if (!spin.ok()) Fail(kBadInput, spin.status());
-  const absl::StatusOr<std::optional<Failpoint>> failpoint = FailpointOf(options);
+  const auto failpoint = control::FailpointOf(options);
   if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
-  Failpoints failpoints(*failpoint, KillMyself);
+  control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));
   absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
   if (!spec.ok()) Fail(kBadInput, spec.status());
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);

@@ -42,7 +42,7 @@ struct ServerParts {
   storage::BlobStore& storage;  // the job's place (checkpoint::JobPlace)
   const clock::Clock& clock;
   metrics::Registry& registry;
-  Failpoints& failpoints;
+  control::Failpoints& failpoints;
   std::function<void()> poke;  // report now
 };
 

@@ -179,7 +179,7 @@ class Scene {
   const std::unique_ptr<storage::BlobStore> storage_;
   const clock::SystemClock clock_;
   metrics::Registry registry_;
-  Failpoints failpoints_;
+  control::Failpoints failpoints_;
   std::unique_ptr<transport::Transport> server_transport_, worker_transport_;
   std::unique_ptr<ServerMember> member_;
   std::atomic<bool> ended_ = false;

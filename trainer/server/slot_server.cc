@@ -22,7 +22,7 @@ constexpr std::uint64_t kMostBytesAtOnce = 32 << 20;
 }  // namespace
 
 SlotServer::SlotServer(Options options, transport::Transport& transport, SlotSnapshots& snapshots,
-                       Failpoints& failpoints)
+                       control::Failpoints& failpoints)
     : options_(std::move(options)),
       transport_(transport),
       snapshots_(snapshots),

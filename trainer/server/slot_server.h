@@ -21,9 +21,9 @@
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/sync/mutex.h"
+#include "trainer/control/failpoints.h"
 #include "trainer/parameter_server/server_loop.h"
 #include "trainer/parameter_server/slot_plan.h"
-#include "trainer/server/failpoints.h"
 #include "trainer/server/slot_snapshots.h"
 #include "trainer/server/snapshot_writer.h"
 #include "trainer/transport/transport.h"
@@ -75,7 +75,7 @@ class SlotServer {
 
   // `transport`, `snapshots` and `failpoints` outlive it.
   SlotServer(Options options, transport::Transport& transport, SlotSnapshots& snapshots,
-             Failpoints& failpoints);
+             control::Failpoints& failpoints);
 
   void OnDirective(const ServerDirective& directive);
   ServerReport Report() const;
@@ -102,7 +102,7 @@ class SlotServer {
   const Options options_;
   transport::Transport& transport_;
   SlotSnapshots& snapshots_;
-  Failpoints& failpoints_;
+  control::Failpoints& failpoints_;
   // Of Run's thread.
   parameter_server::ServerLoop loop_;
   struct Saved {

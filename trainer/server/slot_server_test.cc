@@ -53,7 +53,7 @@ TEST_P(SlotServerTest, AServerKilledAtAnyPlaceLosesNothingAndRepeatsNothing) {
     for (const int passes : {1, 40}) {
       SCOPED_TRACE(absl::StrCat(place, ":", passes));
       Flock flock(kind(), Lanes());
-      const MemberId first = flock.StartServer(0, 0, Failpoint{place, passes});
+      const MemberId first = flock.StartServer(0, 0, control::Failpoint{place, passes});
       flock.StartServer(1, 0);
       ASSERT_TRUE(flock.Until([&] { return flock.Dead(first); })) << flock.plan().waiting();
       flock.StartServer(0, 1);
@@ -65,7 +65,8 @@ TEST_P(SlotServerTest, AServerKilledAtAnyPlaceLosesNothingAndRepeatsNothing) {
 // The one that hands out copies is killed while a newcomer fills itself.
 TEST_P(SlotServerTest, TheOnlyServerKilledWhileItHandsOutACopyCostsNoLease) {
   Flock flock(kind(), Lanes());
-  const MemberId first = flock.StartServer(0, 0, Failpoint{parameter_server::kFailRebalance, 1});
+  const MemberId first =
+      flock.StartServer(0, 0, control::Failpoint{parameter_server::kFailRebalance, 1});
   ASSERT_TRUE(flock.Until([&] { return flock.Done(20); }));
   flock.StartServer(1, 0);
   ASSERT_TRUE(flock.Until([&] { return flock.Dead(first); }));
@@ -147,7 +148,7 @@ TEST_P(SlotServerTest, WhenAllCopiesAreGoneSlotsAreRestoredAndEveryLeaseIsStillA
   options.leases = 1000;
   options.turn_interval = absl::Milliseconds(20);
   Flock flock(kind(), options);
-  const MemberId first = flock.StartServer(0, 0, Failpoint{kFailCheckpoint, 2});
+  const MemberId first = flock.StartServer(0, 0, control::Failpoint{kFailCheckpoint, 2});
   const MemberId second = flock.StartServer(1, 0);
   ASSERT_TRUE(flock.Until([&] { return flock.Dead(first); }));
   EXPECT_GT(flock.Snapshots(), 0);
@@ -167,30 +168,6 @@ TEST(LaneCountTest, ThereIsOneLaneLessThanThePodHasCoresUpToFourUnlessItIsSaid) 
   for (const char* bad : {"0", "-1", "65", "two", "2x"}) {
     EXPECT_EQ(ParseLanes(bad, 2).status().code(), absl::StatusCode::kInvalidArgument) << bad;
   }
-}
-
-TEST(FailpointsTest, TheVariableIsANameAndHowOftenItIsPassed) {
-  EXPECT_EQ(*ParseFailpoint(""), std::nullopt);
-  EXPECT_EQ((*ParseFailpoint("apply"))->passes, 1);
-  EXPECT_EQ((*ParseFailpoint("apply:3"))->name, "apply");
-  EXPECT_EQ((*ParseFailpoint("apply:3"))->passes, 3);
-  EXPECT_EQ((*ParseFailpoint("job-server-1/apply:3"))->pod, "job-server-1");
-  EXPECT_EQ((*ParseFailpoint("job-server-1/apply"))->name, "apply");
-  for (const char* bad : {"/apply", "pod/", ":3", "apply:", "apply:0", "apply:x", "apply:3x"}) {
-    EXPECT_EQ(ParseFailpoint(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-  }
-  int ended = 0;
-  Failpoints points(Failpoint{"apply", 2}, [&] { ++ended; });
-  EXPECT_FALSE(points.Hit("apply"));
-  EXPECT_FALSE(points.Hit("push"));
-  EXPECT_TRUE(points.Hit("apply"));
-  EXPECT_FALSE(points.Hit("apply"));
-  EXPECT_EQ(ended, 1);
-  points.Arm({"push", 2});
-  EXPECT_FALSE(points.Hit("push"));
-  EXPECT_FALSE(points.Hit("apply"));
-  EXPECT_TRUE(points.Hit("push"));
-  EXPECT_EQ(ended, 2);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ constexpr std::size_t kMostWaitingBytes = std::size_t{256} << 20;
 
 }  // namespace
 
-SnapshotWriter::SnapshotWriter(SlotSnapshots& snapshots, Failpoints& failpoints)
+SnapshotWriter::SnapshotWriter(SlotSnapshots& snapshots, control::Failpoints& failpoints)
     : snapshots_(snapshots), failpoints_(failpoints), thread_([this] { Run(); }) {}
 
 SnapshotWriter::~SnapshotWriter() {

@@ -11,8 +11,8 @@
 
 #include "absl/status/status.h"
 #include "common/sync/mutex.h"
+#include "trainer/control/failpoints.h"
 #include "trainer/membership/types.h"
-#include "trainer/server/failpoints.h"
 #include "trainer/server/slot_snapshots.h"
 
 namespace starling::server {
@@ -45,7 +45,7 @@ struct SnapshotOutcome {
 class SnapshotWriter {
  public:
   // Both outlive it.
-  SnapshotWriter(SlotSnapshots& snapshots, Failpoints& failpoints);
+  SnapshotWriter(SlotSnapshots& snapshots, control::Failpoints& failpoints);
   // Finishes the one that is being written; those that wait are dropped.
   ~SnapshotWriter();
 
@@ -64,7 +64,7 @@ class SnapshotWriter {
   absl::Status WriteOne(const SnapshotOrder& order);
 
   SlotSnapshots& snapshots_;
-  Failpoints& failpoints_;
+  control::Failpoints& failpoints_;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
   std::deque<SnapshotOrder> orders_ ABSL_GUARDED_BY(mutex_);

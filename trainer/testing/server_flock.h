@@ -244,7 +244,7 @@ class ServerFlock {
     std::unique_ptr<workload::Workload> workload;
     std::unique_ptr<transport::Transport> transport;
     std::unique_ptr<metrics::Registry> registry;
-    std::unique_ptr<server::Failpoints> failpoints;
+    std::unique_ptr<control::Failpoints> failpoints;
     std::unique_ptr<Worker> worker;
     std::unique_ptr<server::ServerMember> server;
     bool connected = false;
@@ -292,7 +292,7 @@ class ServerFlock {
     }
     pod->transport = NewTransport(id, pod->ip);
     pod->registry = std::make_unique<metrics::Registry>();
-    pod->failpoints = std::make_unique<server::Failpoints>(std::nullopt, [] {});
+    pod->failpoints = std::make_unique<control::Failpoints>(std::nullopt, [] {});
     if (role == parameter_server::kServerRole) {
       server::ServerConfig config;
       config.spec = spec_;

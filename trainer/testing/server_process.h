@@ -145,7 +145,7 @@ class OwnServer {
       member_->OnDirective(membership::FromProto(directive));
       Report(kAnswer);
     } else if (told.kind == kArm) {
-      const auto point = server::ParseFailpoint(told.body);
+      const auto point = control::ParseFailpoint(told.body);
       STARLING_CHECK(point.ok() && *point, "a failpoint");
       failpoints_.Arm(**point);
     } else {
@@ -163,7 +163,7 @@ class OwnServer {
   const clock::SystemClock clock_;
   const std::unique_ptr<storage::BlobStore> storage_;
   metrics::Registry registry_;
-  server::Failpoints failpoints_;
+  control::Failpoints failpoints_;
   sync::Mutex mutex_;  // one message after the other
   std::unique_ptr<server::ServerMember> member_;
 };

@@ -114,13 +114,13 @@ class Flock {
   }
 
   MemberId StartServer(int index, std::int64_t start,
-                       const std::optional<Failpoint>& failpoint = {}) {
+                       const std::optional<control::Failpoint>& failpoint = {}) {
     MemberId id{absl::StrCat("server-", index), start};
     auto server = std::make_unique<Server>();
     server->index = index;
     server->transport = NewTransport(id);
     server->failpoints =
-        std::make_unique<Failpoints>(failpoint, [dead = &server->dead] { *dead = true; });
+        std::make_unique<control::Failpoints>(failpoint, [dead = &server->dead] { *dead = true; });
     SlotServer::Options options;
     options.id = id;
     options.slots.assign(kSlots, TableOf());
@@ -280,7 +280,7 @@ class Flock {
   struct Server {
     int index = 0;
     std::unique_ptr<transport::Transport> transport;
-    std::unique_ptr<Failpoints> failpoints;
+    std::unique_ptr<control::Failpoints> failpoints;
     std::unique_ptr<SlotServer> machine;
     std::atomic<bool> dead = false, ended = false, leaving = false;
     std::thread thread;
