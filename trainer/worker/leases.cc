@@ -220,6 +220,7 @@ absl::Status Leases::FetchForGood(const LeaseOrders& orders, bool at_rest, bool 
 }
 
 absl::Status Leases::Evaluate(const LeaseOrders& orders) {
+  const auto announced = context_.stopwatch.Announce("validation");
   context_.stopwatch.Enter(Activity::kExchange);
   RETURN_IF_ERROR(exchange_.AwaitAll(absl::InfiniteDuration()));
   ASSIGN_OR_RETURN(record_, store_.Read());

@@ -2,7 +2,8 @@
 // starling-worker: the composition root.
 //
 // The coordinator can dial immediately; what the workload needs long for (libtorch) loads
-// meanwhile. Exit codes: 0 released or finished, 1 failed, 2 bad configuration or data.
+// meanwhile. Exit codes: 0 released or finished, 1 failed, 2 bad configuration or data,
+// 200 hung.
 
 #include <cstdio>
 
@@ -18,10 +19,12 @@
 #include "common/tls/tls.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/control/control_service.h"
+#include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
+#include "trainer/worker/failing_workload.h"
 #include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
@@ -114,7 +117,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                       .clock = clock,
                       .registry = registry,
                       .poke = [&service] { service.Notify(); },
-                      .on_view = nullptr});
+                      .on_view = nullptr,
+                      .on_hung = control::LeaveHung});
   if (!worker.ok()) Fail(kBadInput, worker.status());
   intake.Open(**worker);
   service.Ready();
@@ -163,7 +167,12 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   if (!transport.ok()) Fail(kFailed, transport.status());
   const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
   if (!workload.ok()) Fail(kBadInput, workload.status());
-  Train(options, *spec, **workload, **control, intake, registry, **transport, grace);
+  const auto failpoint = control::FailpointOf(options);
+  if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
+  control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));
+  FailingWorkload failing(**workload, failpoints);
+  workload::Workload& used = *failpoint ? failing : **workload;
+  Train(options, *spec, used, **control, intake, registry, **transport, grace);
 }
 
 }  // namespace

@@ -2,9 +2,11 @@
 // The worker's parts, each by itself.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <future>
+#include <map>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -376,6 +378,45 @@ TEST(Stopwatch, EverySecondBelongsToOneActivity) {
   EXPECT_DOUBLE_EQ(seconds.at("idle"), 1);
   EXPECT_DOUBLE_EQ(seconds.at("compute"), 2);
   EXPECT_DOUBLE_EQ(seconds.at("exchange"), 4);
+}
+
+TEST(Stopwatch, TellsWorkFromWaitsAndFromWhatIsAnnounced) {
+  using Kind = membership::Standing::Kind;
+  clock::FakeClock clock;
+  Stopwatch stopwatch(clock);
+  const std::map<Activity, Kind> kinds = {
+      {Activity::kIdle, Kind::kWaits},           {Activity::kInput, Kind::kWorks},
+      {Activity::kCompute, Kind::kWorks},        {Activity::kExchange, Kind::kWaits},
+      {Activity::kCheckpoint, Kind::kAnnounced}, {Activity::kRecovery, Kind::kAnnounced}};
+  for (const auto& [activity, kind] : kinds) {
+    stopwatch.Enter(activity);
+    EXPECT_EQ(stopwatch.Look().kind, kind) << static_cast<int>(activity);
+    EXPECT_EQ(stopwatch.Look().where, kActivityNames[static_cast<size_t>(activity)]);
+  }
+  stopwatch.Enter(Activity::kCompute);
+  {
+    const auto announced = stopwatch.Announce("validation");
+    stopwatch.Enter(Activity::kInput);
+    EXPECT_EQ(stopwatch.Look().kind, Kind::kAnnounced);
+    EXPECT_EQ(stopwatch.Look().where, "validation");
+    stopwatch.Enter(Activity::kExchange);
+    EXPECT_EQ(stopwatch.Look().kind, Kind::kWaits) << "it needs what others are to give";
+    stopwatch.Enter(Activity::kInput);
+  }
+  EXPECT_EQ(stopwatch.Look().where, "input");
+  clock.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(stopwatch.Look().since, absl::Milliseconds(200));
+}
+
+TEST(Stopwatch, AViewBeginsWithItsThreadAndWithoutStretches) {
+  clock::FakeClock clock;
+  Stopwatch stopwatch(clock);
+  stopwatch.Enter(Activity::kCompute);
+  stopwatch.Enter(Activity::kIdle);
+  EXPECT_EQ(stopwatch.Look().stretches, 1);
+  stopwatch.BeginView();
+  EXPECT_EQ(stopwatch.Look().stretches, 0);
+  EXPECT_EQ(stopwatch.Look().thread, gettid());
 }
 
 TEST(TrainingBoard, WorksOutSpeedAndTheTimeThatIsLeft) {

@@ -101,6 +101,7 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
   if (request.validate) {
     RETURN_IF_ERROR(parts_.exchange.Prepare().status());
     parts_.stopwatch.Enter(Activity::kCompute);
+    const auto announced = parts_.stopwatch.Announce("validation");
     RETURN_IF_ERROR(ValidateMine(layout, statistics));
   }
   const auto columns = static_cast<size_t>(layout.columns);

@@ -108,6 +108,7 @@ absl::Status TrainingLoop::Do(const membership::Run& action) {
   context_.progress.TakeSettings(action.settings);
   source_.OnSettings();
   context_.stopwatch.Enter(Activity::kIdle);
+  context_.stopwatch.BeginView();
   RETURN_IF_ERROR(source_.Begin(action));
   log::Info("steps begin", {{"view", membership::EpochOf(action.id.view)},
                             {"incarnation", membership::IncarnationOf(action.id.view)},

@@ -39,7 +39,8 @@ WorkerParts WithWorkload(const WorkerParts& parts, workload::Workload* workload)
           parts.clock,
           parts.registry,
           parts.poke,
-          parts.on_view};
+          parts.on_view,
+          parts.on_hung};
 }
 
 absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& context) {
@@ -119,6 +120,13 @@ Worker::~Worker() = default;
 absl::Status Worker::Run() { return TrainingLoop(state_->context, *state_->source).Run(); }
 
 void Worker::OnDirective(const membership::Directive& directive) {
+  // First of all: what follows may need what the thread that hangs holds.
+  const bool obeyed = state_->shell.Ask([&](const membership::Member& machine) {
+    return directive.incarnation >= machine.highest_incarnation();
+  });
+  if (obeyed && directive.hung == state_->config.self && state_->parts.on_hung) {
+    state_->parts.on_hung(state_->stopwatch.Look().thread);
+  }
   state_->shell.Deliver(
       [&](membership::Member& machine) { return machine.OnDirective(directive); });
   const auto [taken, installed] = state_->shell.Ask([&](const membership::Member& machine) {
@@ -137,6 +145,7 @@ membership::Report Worker::MakeReport() const {
   membership::Report report =
       state_->shell.Ask([](const membership::Member& machine) { return machine.MakeReport(); });
   state_->source->Fill(report);
+  report.standing = state_->stopwatch.Look();
   // What the machine has heard of stands on the board already, so that is read last: whoever says
   // that it has stopped names the checkpoint of it.
   report.training = state_->board.Read();
