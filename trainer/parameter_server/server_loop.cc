@@ -14,6 +14,20 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 constexpr absl::Duration kPublish = absl::Milliseconds(5);
 
+using Kind = LanePulse::Kind;
+constexpr LanePulse::Doing kServing = {Kind::kWorks, "serving"};
+// How long these take goes by how much there is.
+constexpr LanePulse::Doing kCopying = {Kind::kAnnounced, "copy"};
+constexpr LanePulse::Doing kLoading = {Kind::kAnnounced, "checkpoint"};
+
+LanePulse::Doing DoingOf(const Message& message) {
+  const bool copy = std::holds_alternative<CopyRequest>(message) ||
+                    std::holds_alternative<CopyReply>(message) ||
+                    std::holds_alternative<PrefetchRequest>(message) ||
+                    std::holds_alternative<PrefetchReply>(message);
+  return copy ? kCopying : kServing;
+}
+
 // Where sending this message may be made to fail; null: nowhere.
 const char* PointOf(const Message& message) {
   if (std::holds_alternative<Forward>(message)) return kFailReplicate;
@@ -50,6 +64,9 @@ int RankOf(const Ranks& ranks, const MemberId& id) {
 ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes,
                        std::size_t kept_keys)
     : id_(std::move(id)), lanes_(lanes) {
+  for (int lane = 0; lane < std::max(1, lanes.count); ++lane) {
+    pulses_.push_back(std::make_unique<LanePulse>());
+  }
   for (const SlotOptions& slot : slots) {
     Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
     added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}});
@@ -68,6 +85,8 @@ absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& 
   Courier courier(mesh);
   Session session{views, ranks, mesh, courier, hooks};
   session_ = &session;
+  pulses_[0]->Begin();
+  const While serving(*pulses_[0], kServing);
   StartLanes(session);
   absl::Status ended = Carry(session);
   session.lanes.clear();
@@ -93,6 +112,7 @@ void ServerLoop::StartLanes(Session& session) {
   for (std::size_t lane = 1; lane < session.slots_of.size(); ++lane) {
     session.lanes.push_back(std::make_unique<Lane>(
         [this, &slots = session.slots_of[lane]] { return PublishDue(slots); }));
+    session.lanes.back()->PutCall([&pulse = *pulses_[lane]] { pulse.Begin(); });
   }
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     Call(slot, [this, slot, &session] { Begin(slot, session); });
@@ -104,6 +124,25 @@ void ServerLoop::Call(std::size_t slot, std::function<void()> call) {
   const int lane = session_->lane_of[slot];
   if (lane == 0) return call();
   session_->lanes[static_cast<std::size_t>(lane - 1)]->PutCall(std::move(call));
+}
+
+LanePulse& ServerLoop::PulseOf(std::size_t slot) const {
+  return *pulses_[session_ == nullptr ? 0 : static_cast<std::size_t>(session_->lane_of[slot])];
+}
+
+membership::Standing ServerLoop::Standing() const {
+  const auto rank = [](const membership::Standing& one) {
+    return std::pair(one.kind == Kind::kWorks       ? 2
+                     : one.kind == Kind::kAnnounced ? 1
+                                                    : 0,
+                     one.since);
+  };
+  membership::Standing most = pulses_[0]->Look();
+  for (std::size_t lane = 1; lane < pulses_.size(); ++lane) {
+    membership::Standing one = pulses_[lane]->Look();
+    if (rank(one) > rank(most)) most = std::move(one);
+  }
+  return most;
 }
 
 absl::Status ServerLoop::Carry(Session& session) {
@@ -126,10 +165,16 @@ absl::Status ServerLoop::Carry(Session& session) {
       RETURN_IF_ERROR(session.mesh.status());
       continue;
     }
-    ASSIGN_OR_RETURN(std::optional<Delivery> delivery, session.courier.Receive(next_tick));
+    ASSIGN_OR_RETURN(std::optional<Delivery> delivery, Receive(session, next_tick));
     if (delivery && delivery->slot < slots_.size()) Handle(*std::move(delivery), session);
   }
   return absl::CancelledError("this server was made to fail");
+}
+
+absl::StatusOr<std::optional<Delivery>> ServerLoop::Receive(Session& session,
+                                                            net::Deadline deadline) {
+  const While waiting(*pulses_[0], {});
+  return session.courier.Receive(deadline);
 }
 
 void ServerLoop::Handle(Delivery delivery, Session& session) {
@@ -151,11 +196,13 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
 }
 
 bool ServerLoop::HandOn(Session& session, net::Deadline deadline) {
+  const While waiting(*pulses_[0], {});
   return session.lanes[session.held_lane]->PutMessage(session.held, session.held_bytes, deadline);
 }
 
 void ServerLoop::Begin(std::size_t slot, Session& session) {
   if (session.failed) return;
+  const While loading(PulseOf(slot), kLoading);
   slots_[slot]->rows.OnView();
   const SlotView& view = session.views[slot];
   ReadableSnapshot offer = std::nullopt;
@@ -168,6 +215,7 @@ void ServerLoop::Begin(std::size_t slot, Session& session) {
 // What filters have left out is put back before the machine sees it.
 void ServerLoop::Unpack(std::size_t slot, const Message& message, Session& session) {
   if (session.failed) return;
+  const While doing(PulseOf(slot), DoingOf(message));
   const RowReceiver::Unpacked unpacked = slots_[slot]->rows.Unpack(message);
   if (unpacked.answer) return PostAll(session, slot, {*unpacked.answer});
   Feed(slot, unpacked.whole ? *unpacked.whole : message, session);
@@ -224,6 +272,7 @@ void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
   ChainServer& machine = *slots_[slot]->machine;
   const std::optional<StateId> wanted = machine.WantsCheckpoint();
   if (!wanted || !session.hooks.load) return;
+  const While loading(PulseOf(slot), kLoading);
   const absl::StatusOr<std::string> snapshot = session.hooks.load(slot, *wanted);
   if (!snapshot.ok()) return;
   PostAll(session, slot, machine.OnLoaded(machine.fence(), *snapshot));
@@ -232,6 +281,7 @@ void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
 void ServerLoop::FetchAhead(std::size_t slot) {
   if (session_ == nullptr) return;
   Call(slot, [this, slot, &session = *session_] {
+    const While copying(PulseOf(slot), kCopying);
     PostAll(session, slot, slots_[slot]->machine->Prefetch());
   });
 }
@@ -239,7 +289,10 @@ void ServerLoop::FetchAhead(std::size_t slot) {
 void ServerLoop::Look(std::size_t slot, std::function<void(const ChainServer&)> look) {
   ChainServer* machine = slots_[slot]->machine.get();
   if (session_ == nullptr) return look(*machine);
-  Call(slot, [machine, look = std::move(look)] { look(*machine); });
+  Call(slot, [machine, look = std::move(look), &pulse = PulseOf(slot)] {
+    const While saving(pulse, kLoading);
+    look(*machine);
+  });
 }
 
 std::shared_ptr<const SlotStatus> ServerLoop::status(std::size_t slot) const {

@@ -23,6 +23,7 @@
 #include "trainer/parameter_server/courier.h"
 #include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/lane.h"
+#include "trainer/parameter_server/lane_pulse.h"
 #include "trainer/parameter_server/load_meter.h"
 
 namespace starling::parameter_server {
@@ -90,6 +91,9 @@ class ServerLoop {
   void Look(std::size_t slot, std::function<void(const ChainServer& machine)> look);
 
   std::shared_ptr<const SlotStatus> status(std::size_t slot) const;
+  // What the lane does that has stood in its work for longest. Thread-safe; to be asked several
+  // times a second.
+  membership::Standing Standing() const;
   // Where loads are measured from.
   static double Seconds();
   // Not while it serves on several lanes.
@@ -130,10 +134,12 @@ class ServerLoop {
   // Of the carrying thread.
   void StartLanes(Session& session);
   absl::Status Carry(Session& session);
+  absl::StatusOr<std::optional<Delivery>> Receive(Session& session, net::Deadline deadline);
   void Handle(Delivery delivery, Session& session);
   // Hands on what is held; false if there is no room for it yet at `deadline`.
-  static bool HandOn(Session& session, net::Deadline deadline);
+  bool HandOn(Session& session, net::Deadline deadline);
   void Call(std::size_t slot, std::function<void()> call);
+  LanePulse& PulseOf(std::size_t slot) const;
 
   // Of the slot's lane.
   void Begin(std::size_t slot, Session& session);
@@ -149,6 +155,7 @@ class ServerLoop {
   const MemberId id_;
   const Lanes lanes_;
   std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<LanePulse>> pulses_;  // by lane
   ServerCounts counts_;
   Session* session_ = nullptr;
 };

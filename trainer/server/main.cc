@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // starling-server: the composition root.
 //
-// Exit codes: 0 released or finished, 1 failed, 2 bad configuration.
+// Exit codes: 0 released or finished, 1 failed, 2 bad configuration, 200 hung.
 #include <cstdio>
 #include <cstdlib>
 
@@ -85,7 +85,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .clock = clock,
                        .registry = registry,
                        .failpoints = failpoints,
-                       .poke = [&service] { service->Notify(); }});
+                       .poke = [&service] { service->Notify(); },
+                       .on_hung = control::LeaveHung});
   // The coordinator may call before `service` is assigned; it is notified by Run's thread only.
   auto started = control::ControlService::Start(
       {.address = net::ToString({options.address, net::kMemberPort}),

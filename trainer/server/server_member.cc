@@ -101,7 +101,15 @@ absl::Status ServerMember::Run() {
   return (*made)->Run();
 }
 
+bool ServerMember::IsHung(const membership::Directive& directive) const {
+  const sync::MutexLock lock(mutex_);
+  return directive.hung == config_.self &&
+         directive.incarnation >= session_.highest_incarnation() && server_ != nullptr;
+}
+
 void ServerMember::OnDirective(const membership::Directive& directive) {
+  // First of all: what follows may need what the thread that hangs holds.
+  if (parts_.on_hung && IsHung(directive)) parts_.on_hung(server()->Standing().thread);
   v1alpha1::ParameterServerDirective more;
   if (!more.ParseFromString(directive.parameter_server)) {
     log::Warning("a directive cannot be read; it is left out");
@@ -180,6 +188,7 @@ membership::Report ServerMember::MakeReport() const {
   report.fence = 0;
   if (server) {
     const ServerReport from = server->Report();
+    report.standing = server->Standing();
     report.phase = from.phase;
     report.checkpoint_turn = from.checkpoint_turn;
     report.unreachable = from.unreachable;

@@ -44,6 +44,8 @@ struct ServerParts {
   metrics::Registry& registry;
   control::Failpoints& failpoints;
   std::function<void()> poke;  // report now
+  // This server hangs in that thread, and its process is to end now; empty: a test's does not.
+  std::function<void(std::int64_t thread)> on_hung = {};
 };
 
 // Thread-safe.
@@ -67,6 +69,7 @@ class ServerMember {
   void Watch(const parameter_server::ServerLoop& loop);
   void FillCheckpoint(const ServerReport& from, membership::Report& to) const;
   void End();
+  bool IsHung(const membership::Directive& directive) const;
 
   const ServerConfig config_;
   const ServerParts parts_;

@@ -79,6 +79,8 @@ class SlotServer {
 
   void OnDirective(const ServerDirective& directive);
   ServerReport Report() const;
+  // What it does now; to be asked several times a second.
+  membership::Standing Standing() const { return loop_.Standing(); }
 
   // Serves until it is stopped (OK) or made to fail (CANCELLED).
   absl::Status Run();

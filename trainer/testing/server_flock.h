@@ -106,6 +106,13 @@ class ServerFlock {
   // A server's process kills itself at this place, as STARLING_FAILPOINT says it; Dead() tells.
   void Arm(const std::string& uid, const std::string& place) { pods_.at(uid)->process->Arm(place); }
   bool Dead(const std::string& uid) const { return pods_.at(uid)->dead; }
+  // The thread of a server that comes to this place does that there.
+  void DoAt(const std::string& uid, control::Failpoint point, std::function<void()> deed) {
+    pods_.at(uid)->deed = std::move(deed);
+    pods_.at(uid)->failpoints->Arm(std::move(point));
+  }
+  // It was told that it hangs: its process has ended, as kill -9 would end it.
+  bool Hung(const std::string& uid) const { return pods_.at(uid)->hung; }
   // A server's process stands still, unnoticed: what it said last is said on.
   void Stop(const std::string& uid) { pods_.at(uid)->process->Stop(); }
   void Resume(const std::string& uid) { pods_.at(uid)->process->Resume(); }
@@ -138,7 +145,8 @@ class ServerFlock {
   // Reports up, directives down.
   void Turn() {
     for (auto& [uid, pod] : pods_) {
-      if (pod->process && pod->ended && !EndOf(uid).ok() && !pod->dead) Kill(uid);
+      const bool failed = pod->process && pod->ended && !EndOf(uid).ok();
+      if ((failed || pod->hung) && !pod->dead) Kill(uid);
       if (pod->dead || !pod->Speaks()) continue;
       if (pod->ended && EndOf(uid).ok()) {  // one that failed is still there to tell it
         if (std::exchange(pod->connected, false)) coordinator_->OnDisconnected(uid, clock_.Now());
@@ -245,12 +253,14 @@ class ServerFlock {
     std::unique_ptr<transport::Transport> transport;
     std::unique_ptr<metrics::Registry> registry;
     std::unique_ptr<control::Failpoints> failpoints;
+    std::function<void()> deed = [] {};  // at a failpoint
     std::unique_ptr<Worker> worker;
     std::unique_ptr<server::ServerMember> server;
     bool connected = false;
     bool dead = false;
     bool draining = false;
     std::atomic<bool> ended = false;
+    std::atomic<bool> hung = false;
     absl::Status end;
     std::thread thread;
 
@@ -292,7 +302,9 @@ class ServerFlock {
     }
     pod->transport = NewTransport(id, pod->ip);
     pod->registry = std::make_unique<metrics::Registry>();
-    pod->failpoints = std::make_unique<control::Failpoints>(std::nullopt, [] {});
+    pod->failpoints =
+        std::make_unique<control::Failpoints>(std::nullopt, [raw = pod.get()] { raw->deed(); });
+    const auto hangs = [raw = pod.get()](std::int64_t) { raw->hung = true; };
     if (role == parameter_server::kServerRole) {
       server::ServerConfig config;
       config.spec = spec_;
@@ -305,7 +317,8 @@ class ServerFlock {
                                       .clock = clock_,
                                       .registry = *pod->registry,
                                       .failpoints = *pod->failpoints,
-                                      .poke = changed});
+                                      .poke = changed,
+                                      .on_hung = hangs});
     } else {
       pod->workload = make_workload_(index);
       WorkerConfig config;
@@ -319,7 +332,8 @@ class ServerFlock {
                                                         .clock = clock_,
                                                         .registry = *pod->registry,
                                                         .poke = changed,
-                                                        .on_view = nullptr});
+                                                        .on_view = nullptr,
+                                                        .on_hung = hangs});
     }
     Run(std::move(pod));
   }
