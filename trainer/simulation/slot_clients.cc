@@ -181,9 +181,12 @@ void SlotJob::Compute(const MemberId& id) {
   if (portions_ > 0) return PushPortions(id);
   const int pushes = world_.Chance(0.4) ? 2 : 1;
   for (int i = 0; i < pushes; ++i) {
-    std::optional<std::size_t> lease;
-    if (world_.Chance(0.8) || world_.Late()) lease = TakeLease(client);
-    PushUnit(id, lease, /*completes=*/i == pushes - 1);
+    std::optional<std::size_t> unit;
+    if (world_.Chance(0.8) || world_.Late()) unit = TakeLease(client);
+    const bool leased = unit.has_value();
+    if (!unit && !world_.Late() && next_unit_ < table_->rows) unit = next_unit_++;
+    Push(id, unit ? std::vector{*unit} : std::vector<std::size_t>(), leased,
+         /*completes=*/i == pushes - 1);
   }
   ++client.clock;
   if (world_.Chance(0.1)) {
@@ -206,39 +209,32 @@ void SlotJob::RestAWhile(const MemberId& id) {
                    });
 }
 
-// Without a lease, and with nothing else to do, an empty push that only moves the clock.
-void SlotJob::PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes) {
+// Units of leases that it holds, or one without a lease; none: an empty push that only moves the
+// clock.
+void SlotJob::Push(const MemberId& id, const std::vector<std::size_t>& units, bool leased,
+                   bool completes) {
   Client& client = clients_.at(id);
-  std::optional<std::size_t> unit = lease;
-  if (!unit && !world_.Late() && next_unit_ < table_->rows) unit = next_unit_++;
-  const std::vector<float> one = {1};
+  const std::vector<float> ones(units.size(), 1);
   ps::Update update;
-  update.first = unit.value_or(0);
-  update.rows = unit ? 1 : 0;
-  if (unit) update.values = one;
+  update.first = units.empty() ? 0 : units.front();
+  update.rows = units.size();
+  update.values = ones;
   ps::Entry entry;
-  entry.lease = lease ? *lease + 1 : 0;
-  entry.clock = client.clock;
+  if (leased) entry.lease = units.front() + 1;
+  if (leased) entry.leases = units.size();
+  const bool first_values = portions_ > 0 && entry.lease == ps::kFirstValues;
+  if (first_values) entry.kind = ps::EntryKind::kAssign;
+  if (!first_values) entry.clock = client.clock;
   entry.completes = completes;
   entry.read = client.version;
   entry.update = ps::Encode(update);
-  if (lease) {
-    for (std::size_t slot = 0; slot < slots_; ++slot) client.missing[*lease].insert(slot);
-  }
-  PushToAll(id, entry, unit ? std::vector<std::size_t>{*unit} : std::vector<std::size_t>());
-}
-
-void SlotJob::PushToAll(const MemberId& id, const ps::Entry& entry,
-                        const std::vector<std::size_t>& units) {
-  Client& client = clients_.at(id);
   for (std::size_t slot = 0; slot < slots_; ++slot) {
-    for (const std::size_t unit : units) {
-      pushes_[slot].push_back({client.machine->self(), entry.clock, unit});
-    }
     ps::Sequence sequence = 0;
     const ps::ClientSends sends = client.machine->Push(slot, entry, sequence);
     if (!units.empty()) client.units[{slot, sequence}] = units;
     for (const std::size_t unit : units) {
+      if (leased) client.missing[unit].insert(slot);
+      pushes_[slot].push_back({client.machine->self(), entry.clock, unit});
       world_.Trace(absl::StrCat(id.pod_uid, " pushes unit ", unit, " to slot ", slot, " as ",
                                 sequence, " of clock ", entry.clock));
     }
@@ -282,27 +278,7 @@ void SlotJob::BeginPortions(const MemberId& id) {
 }
 
 void SlotJob::PushPortions(const MemberId& id) {
-  Client& client = clients_.at(id);
-  const std::vector<std::size_t> units = std::exchange(client.portions, {});
-  const std::vector<float> ones(units.size(), 1);
-  ps::Update update;
-  update.first = units.front();
-  update.rows = units.size();
-  update.values = ones;
-  ps::Entry entry;
-  entry.lease = units.front() + 1;
-  entry.leases = units.size();
-  if (entry.lease == ps::kFirstValues) {
-    entry.kind = ps::EntryKind::kAssign;
-  } else {
-    entry.clock = StepOf(units.front());
-  }
-  entry.read = client.version;
-  entry.update = ps::Encode(update);
-  for (const std::size_t unit : units) {
-    for (std::size_t slot = 0; slot < slots_; ++slot) client.missing[unit].insert(slot);
-  }
-  PushToAll(id, entry, units);
+  Push(id, std::exchange(clients_.at(id).portions, {}), /*leased=*/true, /*completes=*/true);
   BeginPortions(id);
 }
 

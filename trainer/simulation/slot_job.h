@@ -108,8 +108,7 @@ class SlotJob final : public Job {
   void StartReading(const MemberId& id);
   void Compute(const MemberId& id);
   void RestAWhile(const MemberId& id);
-  void PushUnit(const MemberId& id, std::optional<std::size_t> lease, bool completes);
-  void PushToAll(const MemberId& id, const ps::Entry& entry, const std::vector<std::size_t>& units);
+  void Push(const MemberId& id, const std::vector<std::size_t>& units, bool leased, bool completes);
   void Retry(const MemberId& id);
   void LosePatience(const MemberId& id);
   // Of bulk-synchronous clients: what they read and push belongs to the steps of their leases, not

@@ -171,7 +171,7 @@ void World::Send(const MemberId& from, const MemberId& to, ViewNumber view, Hand
     return;
   }
   // Once more, when the receiver has gone on to another view.
-  if (Disturbs(0.02)) {
+  if (Disturbs(0.05)) {
     At(Long(20'000, 1'200'000), [this, from, to, view, event] {
       const Process* receiver = Find(to);
       if (receiver != nullptr && receiver->barred > view) Arrive(from, to, view, event);

@@ -159,6 +159,10 @@ void World::RandomFault() {
     Leader& some = *leaders_[static_cast<std::size_t>(
         Random(0, static_cast<std::int64_t>(leaders_.size()) - 1))];
     CutOff(some.index, uid, Long(200'000, 3'000'000));
+    if (!Chance(0.4)) return;
+    At(Long(500'000, 2'000'000), [this] {
+      if (!Late()) ReplaceLeader();
+    });
   }
 }
 
