@@ -113,6 +113,27 @@ TEST(Factors, CountsThatDoNotFitAreRefused) {
   EXPECT_TRUE(refused({kHuge, 2, 0, 5, 0, 0}, 1, 11));
   EXPECT_TRUE(refused({6, 2, 0, kHuge, 0, 0}, 1, 11));
   EXPECT_TRUE(refused({}, 1, 11)) << "as one product of the table's width it has other sizes";
+  EXPECT_TRUE(refused({6, 2, 0, 4, 0, 0}, 1, 10)) << "a value that no stretch takes";
+  EXPECT_TRUE(refused({6, 2, 0, 5, 0, 0, 0, 0}, 1, 11)) << "a stretch and a part of one";
+  EXPECT_FALSE(refused({0, 10, 0}, 1, 0)) << "a stretch may have no element";
+  EXPECT_FALSE(StretchesOf({UpdateKind::kRange, 1, 0, 11, good, values, {}}, 1).ok());
+  EXPECT_EQ((Stretch{5, 0, 0}).rows(), 0U) << "a plain one touches none";
+}
+
+// Each of these would fit if a sum or a product that is larger than 64 bits were believed.
+TEST(Factors, NoCountRunsOverIntoOneThatFits) {
+  constexpr std::uint64_t kHuge = ~std::uint64_t{0}, kHalf = std::uint64_t{1} << 63;
+  const Floats values(10, 1.0F);
+  const auto refused = [&](const Keys& keys, std::uint32_t rank, std::uint64_t rows) {
+    return !StretchesOf({UpdateKind::kFactors, rank, 0, rows, keys, values, {}}, 1).ok();
+  };
+  EXPECT_FALSE(refused({6, 2, 0, 5, 0, 0}, 1, 11));
+  EXPECT_TRUE(refused({6, 2, 2, 4, 0, 0}, 1, 10)) << "the offset is a whole row";
+  EXPECT_TRUE(refused({12, 0, 0, kHalf - 2, 1, 0}, 2, kHalf + 10)) << "plain values";
+  EXPECT_TRUE(refused({1, kHuge, 0, 10, 0, 0}, 1, 11)) << "columns";
+  EXPECT_TRUE(refused({kHuge, 1, 0, 0, 10, 0}, 1, kHuge)) << "rows";
+  EXPECT_TRUE(refused({6, 2, 0, kHuge - 49, 0, 0}, 12, kHuge - 43)) << "values of a product";
+  EXPECT_TRUE(refused({2, 1, 0, kHuge, 4, 3, 0, 2, 0}, 1, 1)) << "elements";
 }
 
 }  // namespace

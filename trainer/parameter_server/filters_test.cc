@@ -182,12 +182,99 @@ TEST(KeyCache, WhatListsNoRowsStaysAsItIs) {
   start.entry.kind = EntryKind::kStart;
   Read all;
   all.rows = 7;
-  const Message messages[] = {range, start, all, PushOf({}, {}), Hello{1, kClient}};
+  Push assign = std::get<Push>(PushOf({1, 2}, values)), pairs, skip;
+  assign.entry.kind = EntryKind::kAssign;
+  const Keys pair = {1, 2};
+  pairs.entry.update = Encode({UpdateKind::kPairs, 0, 0, 0, pair, {}, "ab"});
+  const Message messages[] = {range,  start, all, PushOf({}, {}), Hello{1, kClient},
+                              assign, pairs, skip};
   for (const Message& message : messages) {
     EXPECT_FALSE(ends.sender.Pack(0, kHead, message).has_value());
     const RowReceiver::Unpacked unpacked = ends.receiver.Unpack(message);
     EXPECT_FALSE(unpacked.whole || unpacked.answer);
   }
+}
+
+TEST(KeyCache, WhoNamesRowsOfAPushThatHasNoneIsNotAsked) {
+  RowReceiver receiver;
+  const Floats values = {1, 2};
+  Push range;
+  range.list = 5;
+  range.entry.update = Encode({UpdateKind::kRange, 0, 0, 2, {}, values, {}});
+  const RowReceiver::Unpacked unpacked = receiver.Unpack(range);
+  EXPECT_FALSE(unpacked.whole || unpacked.answer);
+}
+
+Message Named(std::uint64_t list, const Keys& keys) {
+  Message read = ReadOf(keys);
+  std::get<Read>(read).list = list;
+  return read;
+}
+
+// Whether the server knows the list of this name, which it then has used last.
+bool Knows(RowReceiver& receiver, std::uint64_t list) {
+  return receiver.Unpack(Named(list, {})).whole.has_value();
+}
+
+TEST(KeyCache, ExactlyAsManyRowsAreKeptAsMayBe) {
+  Ends ends(true, 5, 5);
+  const Keys a = {1, 2}, b = {3, 4, 5}, whole = {1, 2, 3, 4, 5}, more = {1, 2, 3, 4, 5, 6};
+  (void)ends.Arrived(kHead, ReadOf(a));
+  (void)ends.Arrived(kHead, ReadOf(b));
+  for (const Keys& keys : {a, b}) {
+    EXPECT_THAT(KeysIn(ends.Sent(kHead, ReadOf(keys))), IsEmpty());
+    EXPECT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(keys))), keys);
+  }
+  EXPECT_EQ(ends.asked, 0);
+  (void)ends.Sent(kHead, ReadOf(whole));
+  EXPECT_THAT(KeysIn(ends.Sent(kHead, ReadOf(whole))), IsEmpty());
+  EXPECT_EQ(KeysIn(ends.Sent(kHead, ReadOf(a))), a) << "there was no room for it any more";
+  EXPECT_FALSE(ends.sender.Pack(0, kHead, ReadOf(more)).has_value());
+}
+
+TEST(KeyCache, ListsComeAndGoWithoutEnd) {
+  Ends ends(true, 5, 5);
+  for (std::uint64_t i = 0; i < 200; ++i) {
+    const Keys keys = {i, i + 1};
+    ASSERT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(keys))), keys);
+    ASSERT_EQ(KeysIn(ends.Arrived(kHead, ReadOf(keys))), keys);
+    ASSERT_THAT(KeysIn(ends.Sent(kHead, ReadOf(keys))), IsEmpty());
+  }
+  EXPECT_EQ(ends.asked, 0);
+}
+
+TEST(KeyCache, BothEndsKeepTwoHundredAndFiftySixLists) {
+  RowSender sender(true, 1);
+  RowReceiver receiver;
+  const auto names = [&](std::uint64_t row) {
+    const Keys keys = {row};
+    return KeysIn(*sender.Pack(0, kHead, ReadOf(keys))).empty();
+  };
+  for (std::uint64_t row = 1; row <= 256; ++row) {
+    EXPECT_FALSE(names(row));
+    (void)receiver.Unpack(Named(row, {row}));
+  }
+  EXPECT_TRUE(names(1));
+  EXPECT_TRUE(Knows(receiver, 1));
+  EXPECT_FALSE(names(257));
+  (void)receiver.Unpack(Named(257, {257}));
+  EXPECT_TRUE(names(1)) << "it was used meanwhile";
+  EXPECT_TRUE(Knows(receiver, 1));
+  EXPECT_FALSE(names(2));
+  EXPECT_FALSE(Knows(receiver, 2));
+}
+
+// A message that is sent again after a reconnect tells the same list once more.
+TEST(KeyCache, AListThatIsToldTwiceIsKeptOnceAndWasUsedLast) {
+  RowReceiver receiver(5);
+  (void)receiver.Unpack(Named(1, {1, 2}));
+  (void)receiver.Unpack(Named(2, {3, 4}));
+  (void)receiver.Unpack(Named(1, {1, 2}));
+  EXPECT_TRUE(Knows(receiver, 2)) << "both still fit";
+  (void)receiver.Unpack(Named(1, {1, 2}));
+  (void)receiver.Unpack(Named(3, {5, 6}));
+  EXPECT_FALSE(Knows(receiver, 2));
+  EXPECT_TRUE(Knows(receiver, 1));
 }
 
 }  // namespace

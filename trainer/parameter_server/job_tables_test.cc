@@ -319,5 +319,83 @@ TEST(JobTables, ThePenaltyIsAskedForWithTheKktFilterAlone) {
   EXPECT_EQ(KktPenaltyOf(spec, true), 0.125);
 }
 
+TEST(JobTables, TablesSayWhatTheyAreAndHowPushesBecomeOne) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 1000, "f"});
+  const TableSpec& parameters = *tables->slots[0].table;
+  EXPECT_EQ(parameters.name, "parameters");
+  EXPECT_EQ(parameters.kind, TableKind::kDense);
+  EXPECT_EQ(parameters.rows, 100'000U);
+  EXPECT_EQ(parameters.combine, Combine::kMean);
+  EXPECT_EQ(tables->slots[tables->course_slot()].table->name, "course");
+  spec.mutable_update()->mutable_hogwild();
+  EXPECT_EQ(TablesOf(spec, {100'000, 1000, "f"})->slots[0].table->combine, Combine::kSum);
+}
+
+// Two stretches of a model, one three times as long as the other.
+TEST(JobTables, ASlotWeighsAsManyMeansAsItHasNumbersAndTextsNextToNothing) {
+  Layout layout{100'000, 1000, "f"};
+  layout.held = {{0, 30'000}, {50'000, 60'000}};
+  v1alpha1::TrainingJobSpec spec = Spec();
+  spec.mutable_exchange()->mutable_parameter_server()->set_slots(2);
+  const absl::StatusOr<JobTables> tables = TablesOf(spec, layout);
+  ASSERT_TRUE(tables.ok());
+  ASSERT_EQ(tables->parameter_slots, 2U);
+  const std::map<SlotId, double> weights = WeightsOf(*tables);
+  ASSERT_EQ(weights.size(), 3U);
+  EXPECT_DOUBLE_EQ(weights.at(tables->ids[0]), 1.5);
+  EXPECT_DOUBLE_EQ(weights.at(tables->ids[1]), 0.5);
+  EXPECT_DOUBLE_EQ(weights.at(tables->ids[2]), 0.01);
+}
+
+TEST(JobTables, SlotsWhoseRowsComeToLifeWeighAsMuchAsTheMean) {
+  const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {1 << 20, 1000, "f", /*sparse=*/true});
+  const std::map<SlotId, double> weights = WeightsOf(*tables);
+  for (std::size_t i = 0; i < tables->parameter_slots; ++i) {
+    EXPECT_EQ(weights.at(tables->ids[i]), 1) << i;
+  }
+  EXPECT_EQ(weights.at(tables->ids[tables->course_slot()]), 0.01);
+}
+
+TEST(JobTables, AsManySlotsAreMadeAsAViewCanNameAndNoMore) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  for (const std::int64_t slots : {1024, 1025}) {
+    spec.mutable_exchange()->mutable_parameter_server()->set_slots(slots);
+    EXPECT_EQ(TablesOf(spec, {10'000'000, 10, "f"}).ok(), slots == 1024);
+  }
+  spec.mutable_exchange()->mutable_parameter_server()->set_slots(1024);
+  Layout layout{10'000'000, 10, "f"};
+  layout.held = {{0, 5'000'000}, {5'000'000, 10'000'000}};
+  EXPECT_FALSE(TablesOf(spec, layout).ok()) << "stretches may need a part more";
+  spec.mutable_exchange()->mutable_parameter_server()->set_slots(1023);
+  EXPECT_TRUE(TablesOf(spec, layout).ok()) << "and they may follow one another";
+}
+
+TEST(JobTables, WhatTheJobFileDoesNotSayOfConsistencyIsTheSchemasDefault) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  auto& chosen = *spec.mutable_exchange()->mutable_parameter_server()->mutable_consistency();
+  chosen.mutable_eager_stale_synchronous();
+  const auto eager = std::get<consistency::EagerStaleSynchronous>(ConsistencyOf(spec));
+  EXPECT_EQ(eager.staleness, 3);
+  EXPECT_EQ(eager.bytes_per_second, 5e6);
+  chosen.mutable_soft_sync();
+  EXPECT_EQ(std::get<consistency::SoftSync>(ConsistencyOf(spec)).n, 1);
+  EXPECT_TRUE(std::get<consistency::SoftSync>(ConsistencyOf(spec)).staleness_aware);
+  chosen.mutable_soft_sync()->set_n(4);
+  chosen.mutable_soft_sync()->set_staleness_aware(true);
+  EXPECT_EQ(std::get<consistency::SoftSync>(ConsistencyOf(spec)).n, 4);
+  EXPECT_TRUE(std::get<consistency::SoftSync>(ConsistencyOf(spec)).staleness_aware);
+  chosen.mutable_soft_sync()->set_staleness_aware(false);
+  EXPECT_FALSE(std::get<consistency::SoftSync>(ConsistencyOf(spec)).staleness_aware);
+}
+
+TEST(JobTables, RowsAreNamedAndGradientsLeftOutOfSparseModelsOnly) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  spec.mutable_compression()->set_key_cache(true);
+  EXPECT_TRUE(NamesRows(spec, true));
+  spec.mutable_compression()->set_kkt_filter(true);
+  EXPECT_EQ(KktPenaltyOf(spec, false), std::nullopt);
+}
+
 }  // namespace
 }  // namespace starling::parameter_server
