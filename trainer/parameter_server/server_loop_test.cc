@@ -429,7 +429,7 @@ TEST_P(ServerLoopTest, AMalformedPushIsRejectedAndNothingElseSuffers) {
     client.Push(0, entry);
     return client.Drain(Soon());
   });
-  EXPECT_EQ(results[0].code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(results[0].code(), absl::StatusCode::kInternal) << results[0];
   EXPECT_TRUE(results[1].ok()) << results[1];
 }
 

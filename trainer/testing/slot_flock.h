@@ -386,12 +386,11 @@ class Flock {
 
   absl::Status Push(Worker& worker, parameter_server::ClientLoop& client, const View& view,
                     const parameter_server::Ranks& ranks, transport::Mesh& mesh) {
-    const bool fresh =
-        parameter_server::ClientViewOf(view, worker.id).joined != client.machine().self().joined;
+    const bool fresh = parameter_server::ClientViewOf(view, worker.id).joined != client.joined();
     if (fresh) open_[worker.index].clear();
     auto status = client.Enter(parameter_server::ClientViewOf(view, worker.id), ranks, mesh);
     if (!status.ok()) return status;
-    if (!client.machine().ready()) {
+    if (!client.ready()) {
       const auto start = client.WaitUntilReady(Soon());
       if (!start.ok()) return start.status();
     }
@@ -403,9 +402,10 @@ class Flock {
       bool all_done = false;  // not so any more where the last copy is lost after them
       {
         const sync::MutexLock lock(mutex_);
-        for (const Lease lease : open_[worker.index]) book_.OnDone(lease, client.machine().self());
+        for (const Lease lease : open_[worker.index])
+          book_.OnDone(lease, parameter_server::Client{worker.id, client.joined()});
         open_[worker.index].clear();
-        taken = book_.Take(client.machine().self(), 2);
+        taken = book_.Take(parameter_server::Client{worker.id, client.joined()}, 2);
         all_done = book_.AllDone();
       }
       if (worker.index == 0) {
