@@ -46,7 +46,8 @@ void SayUp(Session& session, std::string_view what) {
   const Json ready = ReadReady(session.home());
   session.terminal().Print(absl::StrCat("control plane ", std::string(what), " (pid ",
                                         kube::IntAt(ready, "/pid"), ", metrics at ",
-                                        kube::StringAt(ready, "/metricsAddress"), ")\n"));
+                                        kube::StringAt(ready, "/metricsAddress"), ", REST at ",
+                                        kube::StringAt(ready, "/restUrl"), ")\n"));
 }
 
 absl::Status AwaitReady(Session& session, const process::Process& started, absl::Duration timeout) {

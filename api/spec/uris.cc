@@ -63,4 +63,33 @@ void MakeUrisAbsolute(Message& message, const UriBases& bases) {
   }
 }
 
+FieldErrors CheckUrisAbsolute(const Message& message, std::string_view path) {
+  FieldErrors errors;
+  const auto& reflection = *message.GetReflection();
+  std::vector<const FieldDescriptor*> present;
+  reflection.ListFields(message, &present);
+  const auto check = [&errors](const Message& part, const std::string& at) {
+    const FieldErrors found = CheckUrisAbsolute(part, at);
+    errors.insert(errors.end(), found.begin(), found.end());
+  };
+  for (const FieldDescriptor* field : present) {
+    if (field->is_map()) continue;
+    const std::string at = JoinPath(path, field->json_name());
+    if (KindOf(*field) == Kind::kMessage) {
+      if (!field->is_repeated()) check(reflection.GetMessage(message, field), at);
+      for (int i = 0; field->is_repeated() && i < reflection.FieldSize(message, field); ++i) {
+        check(reflection.GetRepeatedMessage(message, field, i),
+              JoinPath(at, static_cast<std::size_t>(i)));
+      }
+    } else if (RulesOf(*field).format() == "uri" && !field->is_repeated()) {
+      const auto place = PathOfUri(reflection.GetString(message, field));
+      if (!place.ok() || std::filesystem::path(*place).is_absolute()) continue;
+      errors.push_back({at,
+                        "is a relative path, but from which folder is not known here; write "
+                        "an absolute one"});
+    }
+  }
+  return errors;
+}
+
 }  // namespace starling::spec

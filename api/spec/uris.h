@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "api/spec/field_error.h"
 
 namespace google::protobuf {
 class Message;
@@ -32,5 +33,9 @@ struct UriBases {
 // starts at the job file's folder if it exists there, else at the working directory. URIs that
 // PathOfUri refuses stay as they are (Validate names them).
 void MakeUrisAbsolute(google::protobuf::Message& message, const UriBases& bases);
+
+// One error for each relative path among the fields with format "uri" of `message`, which stands at
+// `path`: for whoever takes a job without knowing from which folder it came.
+FieldErrors CheckUrisAbsolute(const google::protobuf::Message& message, std::string_view path);
 
 }  // namespace starling::spec

@@ -83,5 +83,17 @@ TEST(MakeUrisAbsolute, AsksTheFileSystemByDefault) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(CheckUrisAbsolute, NamesEveryRelativePath) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_dataset()->mutable_train()->mutable_csv()->set_uri("data/train.csv");
+  spec.mutable_dataset()->mutable_validation()->mutable_idx()->set_labels_uri("file:///labels");
+  spec.mutable_checkpoint()->set_uri("kept");
+  const FieldErrors errors = CheckUrisAbsolute(spec, "spec");
+  ASSERT_EQ(errors.size(), 2U);
+  EXPECT_EQ(errors[0].path, "spec.dataset.train.csv.uri");
+  EXPECT_THAT(errors[0].message, HasSubstr("write an absolute one"));
+  EXPECT_EQ(errors[1].path, "spec.checkpoint.uri");
+}
+
 }  // namespace
 }  // namespace starling::spec

@@ -3,17 +3,20 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/http/http_server.h"
 #include "common/json/json.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/metrics_endpoint.h"
 #include "common/status/macros.h"
+#include "common/tls/tls.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/garbage_collector.h"
 #include "controller/kube/objects.h"
@@ -24,6 +27,8 @@
 #include "controller/manager/lease.h"
 #include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
+#include "controller/rest/access.h"
+#include "controller/rest/rest_service.h"
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
@@ -36,16 +41,20 @@ constexpr absl::Duration kEventAge = absl::Hours(1);
 constexpr absl::Duration kFirstLists = absl::Seconds(10);
 constexpr absl::Duration kHalt = absl::Seconds(8);  // for a checkpoint, before the pods end
 constexpr absl::Duration kHaltPoll = absl::Milliseconds(10);
+constexpr absl::Duration kDrain = absl::Seconds(2);  // for clients of REST to take their answers
 constexpr int kWorkers = 2;
+constexpr int kRestThreads = 8;
 
 std::string ReadyFile(const Options& options) { return options.home + "/controller.json"; }
 
 // By rename, so that nobody reads half of it.
-absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, int metrics_port) {
+absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, int metrics_port,
+                            int rest_port) {
   const kube::Json ready = {{"pid", getpid()},
                             {"startedAt", kube::FormatMicroTimestamp(clock.WallNow())},
                             {"version", Version()},
-                            {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)}};
+                            {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)},
+                            {"restUrl", absl::StrCat("http://127.0.0.1:", rest_port)}};
   const std::string path = ReadyFile(options);
   const std::string temporary = path + ".new";
   std::ofstream(temporary) << json::Dump(ready) << "\n";
@@ -70,6 +79,8 @@ struct Controller::Parts {
 
   void StartControl(std::int64_t lease_transition, const std::string& seed);
   void StartKubelet(const std::string& program_folder);
+  absl::Status PrepareRest(const std::string& seed);
+  absl::Status ServeRest();
   void AddTasks();
   void HaltTraining();
   absl::Status UpdateMetrics();
@@ -83,7 +94,11 @@ struct Controller::Parts {
   runtime::WorkQueue queue;
   std::unique_ptr<JobControl> control;
   std::unique_ptr<local::ProcessKubelet> kubelet;
+  std::unique_ptr<service::LocalJobFiles> files;
+  std::unique_ptr<service::RestService> rest;
   runtime::Manager manager;
+  std::unique_ptr<http::HttpServer> rest_server;
+  std::atomic<const http::HttpServer*> serving = nullptr;  // the same, for the periodic tasks
   std::unique_ptr<metrics::MetricsEndpoint> endpoint;
   bool started = false;
 };
@@ -108,6 +123,39 @@ void Controller::Parts::StartKubelet(const std::string& program_folder) {
   kubelet = std::make_unique<local::ProcessKubelet>(*store, pods, jobs, clock, kubelet_options);
 }
 
+// Before the informers begin: the service hears of all jobs from the first on.
+absl::Status Controller::Parts::PrepareRest(const std::string& seed) {
+  service::ServiceOptions rest_options;
+  ASSIGN_OR_RETURN(rest_options.token, service::EnsureToken(options.home + "/api.token"));
+  rest_options.limits = {.reads_per_second = options.rest.caller_reads,
+                         .writes_per_second = options.rest.caller_writes,
+                         .streams = static_cast<int>(options.rest.caller_streams)};
+  rest_options.signing_key = tls::DeriveBytes(seed, "starling/rest/signing", 32);
+  rest_options.version = Version();
+  files = std::make_unique<service::LocalJobFiles>(options.home + "/jobs", clock);
+  rest = std::make_unique<service::RestService>(*store, jobs, *files, clock, registry,
+                                                std::move(rest_options));
+  return absl::OkStatus();
+}
+
+absl::Status Controller::Parts::ServeRest() {
+  http::HttpServerOptions server;
+  server.port = static_cast<int>(options.rest.port);
+  server.max_connections = static_cast<int>(options.rest.connections);
+  server.max_streams = static_cast<int>(options.rest.streams);
+  server.handler_threads = kRestThreads;
+  server.refusal = [this](int status, std::string_view why) { return rest->Refuse(status, why); };
+  ASSIGN_OR_RETURN(rest_server,
+                   http::HttpServer::Start(std::move(server), [this](const http::Request& request) {
+                     return rest->Answer(request);
+                   }));
+  rest->Begin(rest_server->port());
+  serving = rest_server.get();
+  registry.AddGauge("starling_http_streams_limit", "Streams that may be open at once.")
+      .Set(static_cast<double>(options.rest.streams));
+  return absl::OkStatus();
+}
+
 void Controller::Parts::AddTasks() {
   manager.AddInformer("trainingjobs", jobs);
   manager.AddInformer("pods", pods);
@@ -130,6 +178,12 @@ void Controller::Parts::HaltTraining() {
 absl::Status Controller::Parts::UpdateMetrics() {
   manager.UpdateMetrics();
   CountJobs(jobs.List(), registry);
+  if (const http::HttpServer* server = serving.load(); server != nullptr) {
+    registry.AddGauge("starling_http_connections", "Open connections to the REST service.")
+        .Set(server->connections());
+    registry.AddGauge("starling_http_streams", "Open streams of the REST service.")
+        .Set(server->streams());
+  }
   return absl::OkStatus();
 }
 
@@ -149,15 +203,17 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
   std::unique_ptr<Controller> controller(new Controller(std::move(parts)));
   all.StartControl(transition, seed);
   all.StartKubelet(program_folder);
+  RETURN_IF_ERROR(all.PrepareRest(seed));
   all.AddTasks();
   RETURN_IF_ERROR(all.manager.Start(kFirstLists));
   RETURN_IF_ERROR(all.kubelet->Start());
+  RETURN_IF_ERROR(all.ServeRest());
   ASSIGN_OR_RETURN(all.endpoint, metrics::MetricsEndpoint::Start(
                                      "127.0.0.1", 0, all.registry, [&all]() -> std::string {
                                        return std::string(all.manager.Health().message());
                                      }));
   all.started = true;
-  RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port()));
+  RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port(), all.rest_server->port()));
   log::Info("controller ready", {{"home", options.home}, {"transition", transition}});
   return controller;
 }
@@ -167,6 +223,8 @@ Controller::Controller(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) 
 Controller::~Controller() {
   Parts& parts = *parts_;
   std::remove(ReadyFile(parts.options).c_str());
+  // Streams say goodbye while there still is something to say.
+  if (parts.rest_server != nullptr) parts.rest_server->Drain(kDrain);
   // Training stops at a boundary and is saved, then the pods end: alone, each would wait for the
   // others to let it go.
   if (parts.started) parts.HaltTraining();
@@ -174,6 +232,7 @@ Controller::~Controller() {
   parts.kubelet->Stop(local::StopMode::kTerminatePods);
   parts.endpoint.reset();
   parts.manager.Stop();
+  parts.rest_server.reset();
 }
 
 bool Controller::IsIdle() const {

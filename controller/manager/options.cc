@@ -67,6 +67,23 @@ void AddGeneral(flags::App& app, Options& options) {
                "exit once no job is active for two seconds");
 }
 
+void AddRest(flags::App& app, RestOptions& rest) {
+  app.option_defaults()->group(kLocal);
+  app.add_option("--rest-port", rest.port, "where REST is, on 127.0.0.1; 0: any free port")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--rest-connections", rest.connections,
+                 "beyond so many the oldest idle or unknown one goes")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--rest-streams", rest.streams, "at once, of all callers")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--rest-caller-streams", rest.caller_streams, "at once, of one caller")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--rest-caller-writes", rest.caller_writes, "a second, of one caller; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--rest-caller-reads", rest.caller_reads, "a second, of one caller; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
 void AddElection(flags::App& app, ClusterOptions& cluster) {
   app.add_flag("--leader-elect", cluster.leader_elect,
                "of several controllers let one act (true; --leader-elect=false)");
@@ -160,6 +177,7 @@ std::string Usage() {
   Options options;
   flags::App app;
   AddGeneral(app, options);
+  AddRest(app, options.rest);
   AddCluster(app, options.cluster);
   app.name("starling-controller");
   app.description(
@@ -179,6 +197,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   FillFromEnvironment(options.cluster);
   flags::App app;
   AddGeneral(app, options);
+  AddRest(app, options.rest);
   AddCluster(app, options.cluster);
   if (const absl::Status parsed = app.Parse(arguments); !parsed.ok()) {
     return absl::InvalidArgumentError(

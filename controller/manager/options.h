@@ -34,12 +34,24 @@ struct ClusterOptions {
   absl::Duration resync = absl::Minutes(10);  // each job is looked at that often, come what may
 };
 
+// Of the REST service of one machine.
+struct RestOptions {
+  std::int64_t port = 0;  // 0: any free one
+  std::int64_t connections = 4096;
+  std::int64_t streams = 1500;
+  // Of one caller.
+  std::int64_t caller_streams = 64;
+  double caller_writes = 20;  // a second; 0: no limit
+  double caller_reads = 50;
+};
+
 struct Options {
   std::string home;             // STARLING_HOME, absolute; empty: a cluster
   bool exit_when_idle = false;  // leave once there has been nothing to do for a while
   log::Level log_level = log::Level::kInfo;
   // Without a sign of life for this long a coordinator is replaced.
   absl::Duration coordinator_silence = absl::Seconds(2);
+  RestOptions rest;
   ClusterOptions cluster;
 };
 

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/rest/job_list.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/bytes/bytes.h"
+#include "controller/kube/objects.h"
+#include "controller/rest/summary.h"
+
+namespace starling::service {
+namespace {
+
+using kube::Json;
+
+// Newest first: the later time is the smaller place. Whole seconds make ties, which the UID breaks.
+using Place = std::pair<std::string, std::string>;
+
+Place PlaceOf(const JobState& state) {
+  return {kube::StringAt(state.job(), "/metadata/creationTimestamp"), state.uid()};
+}
+
+bool Before(const Place& a, const Place& b) {
+  return a.first != b.first ? a.first > b.first : a.second < b.second;
+}
+
+std::string Signature(const std::string& text, const std::string& key) {
+  return bytes::ToHex(bytes::Hmac(key, text)).substr(0, 32);
+}
+
+std::string WritePlace(const Place& place, const std::string& key) {
+  const std::string text = absl::StrCat(place.first, "~", place.second);
+  return absl::WebSafeBase64Escape(absl::StrCat(Signature(text, key), text));
+}
+
+std::optional<Place> ReadPlace(const std::string& token, const std::string& key) {
+  std::string text;
+  if (!absl::WebSafeBase64Unescape(token, &text) || text.size() < 32) return std::nullopt;
+  const std::string body = text.substr(32);
+  const std::size_t middle = body.find('~');
+  if (Signature(body, key) != text.substr(0, 32) || middle == std::string::npos) {
+    return std::nullopt;
+  }
+  return Place{body.substr(0, middle), body.substr(middle + 1)};
+}
+
+}  // namespace
+
+std::variant<Json, rest::Problem> ListPage(std::vector<JobStatePtr> states, std::size_t limit,
+                                           const std::string& next, const std::string& key) {
+  std::optional<Place> after;
+  if (!next.empty()) {
+    after = ReadPlace(next, key);
+    if (!after) return rest::MakeProblem("Expired", "continue is no place that was given out here");
+  }
+  std::vector<std::pair<Place, JobStatePtr>> ordered;
+  for (JobStatePtr& state : states) {
+    Place place = PlaceOf(*state);
+    if (!after || Before(*after, place)) ordered.emplace_back(std::move(place), std::move(state));
+  }
+  std::sort(ordered.begin(), ordered.end(),
+            [](const auto& a, const auto& b) { return Before(a.first, b.first); });
+  Json page = {{"items", Json::array()}};
+  for (std::size_t i = 0; i < ordered.size() && i < limit; ++i) {
+    page["items"].push_back(SummaryOf(ordered[i].second->job()));
+  }
+  if (ordered.size() > limit) page["continue"] = WritePlace(ordered[limit - 1].first, key);
+  return page;
+}
+
+}  // namespace starling::service

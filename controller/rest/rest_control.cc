@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Jobs are scaled, suspended and resumed.
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/json/json.h"
+#include "controller/kube/objects.h"
+#include "controller/rest/body.h"
+#include "controller/rest/rest_service.h"
+#include "controller/rest/summary.h"
+
+namespace starling::service {
+namespace {
+
+using kube::Json;
+
+constexpr const char* kRoles[] = {"worker", "parameterServer"};
+
+// What is wanted of each role that the job has, and what is there.
+Json ScaleOf(const Json& job) {
+  Json roles = Json::object();
+  for (const std::string role : kRoles) {
+    const Json& spec = kube::At(job, "/spec/replicaSpecs/" + role);
+    const Json& status = kube::At(job, "/status/replicaStatuses/" + role);
+    if (spec.is_null() && status.is_null() && role != "worker") continue;
+    Json& scale = roles[role] = {{"replicas", kube::IntAt(spec, "/replicas")},
+                                 {"active", kube::IntAt(status, "/active")}};
+    for (const char* bound : {"minReplicas", "maxReplicas"}) {
+      const Json& value = kube::At(spec, std::string("/") + bound);
+      if (!value.is_null()) scale[bound] = value;
+    }
+  }
+  return {{"roles", roles}};
+}
+
+// {"role": "worker", "replicas": 4}; the role is worker where it is not given.
+std::variant<std::pair<std::string, std::int64_t>, rest::Problem> ReadScale(const Json& body) {
+  spec::FieldErrors errors;
+  for (const auto& [name, value] : body.items()) {
+    if (name == "role" || name == "replicas") continue;
+    errors.push_back({name, "unknown field" + spec::DidYouMean(name, {"role", "replicas"})});
+  }
+  std::string role = "worker";
+  if (body.contains("role")) {
+    role =
+        body["role"].is_string() ? body["role"].get<std::string>() : json::Describe(body["role"]);
+    if (role != kRoles[0] && role != kRoles[1]) {
+      errors.push_back({"role", absl::StrCat("must be worker or parameterServer",
+                                             spec::DidYouMean(role, {kRoles[0], kRoles[1]}))});
+    }
+  }
+  constexpr std::int64_t kMost = 1'000'000;
+  const Json& replicas = kube::At(body, "/replicas");
+  const std::int64_t wanted =
+      replicas.is_number_integer() ? kube::IntAt(body, "/replicas", -1) : -1;
+  if (wanted < 0 || wanted > kMost) {
+    errors.push_back({"replicas", "must be a whole number from 0 to 1000000"});
+  }
+  if (!errors.empty()) return rest::InvalidJob(std::move(errors));
+  return std::pair(role, wanted);
+}
+
+}  // namespace
+
+RestService::Outcome RestService::GetScale(const Asked& asked) {
+  const auto found = FindJob(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  return JsonResponse(200, ScaleOf(std::get<Json>(found)));
+}
+
+RestService::Outcome RestService::SetScale(const Asked& asked) {
+  const auto body = ReadBody(asked.request, BodyForms::kJson);
+  if (const auto* problem = std::get_if<rest::Problem>(&body)) return *problem;
+  const auto read = ReadScale(std::get<Json>(body));
+  if (const auto* problem = std::get_if<rest::Problem>(&read)) return *problem;
+  const auto& [role, replicas] = std::get<0>(read);
+  const auto found = FindJob(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const Json& job = std::get<Json>(found);
+  if (role == "parameterServer" && kube::At(job, "/spec/exchange/parameterServer").is_null()) {
+    return rest::MakeProblem(
+        "InvalidRequest", absl::StrCat("job \"", kube::NameOf(job), "\" has no parameter servers"),
+        "scale worker, or give spec.exchange.parameterServer");
+  }
+  Outcome outcome =
+      Patched(asked, job, {{"spec", {{"replicaSpecs", {{role, {{"replicas", replicas}}}}}}}});
+  if (const auto* response = std::get_if<http::Response>(&outcome)) {
+    return JsonResponse(200, ScaleOf(Json::parse(response->body)));
+  }
+  return outcome;
+}
+
+RestService::Outcome RestService::SetSuspend(const Asked& asked, bool suspend) {
+  const auto found = FindJob(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const Json& job = std::get<Json>(found);
+  if (IsFinished(job)) {
+    return rest::MakeProblem("NotPossibleNow", absl::StrCat("job \"", kube::NameOf(job),
+                                                            "\" is finished; there is nothing to ",
+                                                            suspend ? "suspend" : "resume"));
+  }
+  Outcome outcome = Patched(asked, job, {{"spec", {{"runPolicy", {{"suspend", suspend}}}}}});
+  if (auto* response = std::get_if<http::Response>(&outcome)) response->status = 202;
+  return outcome;
+}
+
+RestService::Outcome RestService::SuspendJob(const Asked& asked) { return SetSuspend(asked, true); }
+RestService::Outcome RestService::ResumeJob(const Asked& asked) { return SetSuspend(asked, false); }
+
+}  // namespace starling::service

@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/rest/rest_service.h"
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/schema/documents.h"
+#include "common/bytes/bytes.h"
+#include "common/http/conditional.h"
+#include "common/json/json.h"
+#include "common/status/check.h"
+#include "controller/kube/objects.h"
+
+namespace starling::service {
+namespace {
+
+using kube::Json;
+
+constexpr char kProblemType[] = "application/problem+json";
+
+http::Response ProblemResponse(const rest::Problem& problem, const std::string& request_id) {
+  http::Response response{.status = problem.status(),
+                          .body = json::Dump(rest::ToJson(problem, request_id)) + "\n",
+                          .content_type = kProblemType,
+                          .headers = {}};
+  response.headers.assign(problem.headers.begin(), problem.headers.end());
+  response.headers.emplace_back("X-Request-Id", request_id);
+  return response;
+}
+
+}  // namespace
+
+http::Response JsonResponse(int status, const Json& body) {
+  return {.status = status,
+          .body = json::Dump(body) + "\n",
+          .content_type = "application/json",
+          .headers = {}};
+}
+
+http::Response JobResponse(int status, Json job) {
+  job["metadata"].erase("managedFields");
+  http::Response response = JsonResponse(status, job);
+  response.headers.emplace_back("ETag", http::Quoted(kube::ResourceVersionOf(job)));
+  return response;
+}
+
+RestService::RestService(kube::KubeClient& store, runtime::Informer& jobs, const JobFiles& files,
+                         const clock::Clock& clock, metrics::Registry& registry,
+                         ServiceOptions options)
+    : store_(store),
+      jobs_(jobs),
+      files_(files),
+      clock_(clock),
+      registry_(registry),
+      options_(std::move(options)),
+      openapi_(schema::OpenApiJson()),
+      limits_(clock, options_.limits),
+      hub_(clock, registry.AddCounter("starling_http_coalesced_events_total",
+                                      "States that a stream did not tell, for a newer one came.")) {
+  jobs_.AddHandler([this](const auto& before, const auto& after) { hub_.Take(before, after); });
+}
+
+void RestService::Begin(int port) {
+  hub_.Begin();
+  port_ = port;
+}
+
+RestService::Handler RestService::HandlerOf(rest::Operation operation) {
+  using Operation = rest::Operation;
+  static constexpr std::pair<Operation, Handler> kHandlers[] = {
+      {Operation::kCreateJob, &RestService::CreateJob},
+      {Operation::kListJobs, &RestService::ListJobs},
+      {Operation::kListAllJobs, &RestService::ListJobs},
+      {Operation::kGetJob, &RestService::GetJob},
+      {Operation::kReplaceJob, &RestService::ReplaceJob},
+      {Operation::kPatchJob, &RestService::PatchJob},
+      {Operation::kDeleteJob, &RestService::DeleteJob},
+      {Operation::kGetScale, &RestService::GetScale},
+      {Operation::kSetScale, &RestService::SetScale},
+      {Operation::kSuspendJob, &RestService::SuspendJob},
+      {Operation::kResumeJob, &RestService::ResumeJob},
+      {Operation::kListPods, &RestService::ListPods},
+      {Operation::kListEvents, &RestService::ListEvents},
+      {Operation::kListIncidents, &RestService::ListIncidents},
+      {Operation::kGetMetrics, &RestService::GetMetrics},
+      {Operation::kGetLogs, &RestService::GetLogs},
+      {Operation::kGetModel, &RestService::GetModel},
+      {Operation::kValidateJob, &RestService::ValidateJob},
+      {Operation::kWhoAmI, &RestService::WhoAmI},
+      {Operation::kGetVersion, &RestService::GetVersion},
+      {Operation::kGetOpenApi, &RestService::GetOpenApi}};
+  for (const auto& [known, handler] : kHandlers) {
+    if (known == operation) return handler;
+  }
+  STARLING_CHECK(false, "every operation has a handler");
+}
+
+std::optional<rest::Problem> RestService::CheckLimit(const Asked& asked) {
+  if (asked.caller.name.empty()) return std::nullopt;
+  const bool writes = asked.call.route->writes();
+  const absl::Duration wait = limits_.Take(asked.caller.name, writes);
+  if (wait <= absl::ZeroDuration()) return std::nullopt;
+  const double rate = writes ? options_.limits.writes_per_second : options_.limits.reads_per_second;
+  rest::Problem problem = rest::MakeProblem(
+      "TooManyRequests",
+      absl::StrCat("more than ", rate, writes ? " writes" : " reads", " a second"));
+  problem.headers.emplace_back(
+      "Retry-After", absl::StrCat(static_cast<int>(std::ceil(absl::ToDoubleSeconds(wait)))));
+  return problem;
+}
+
+RestService::Outcome RestService::Route(const http::Request& request, std::string& route,
+                                        Caller& caller) {
+  const AccessRules access{options_.token, port_};
+  const auto host = CheckHost(request, access);
+  if (const auto* problem = std::get_if<rest::Problem>(&host)) return *problem;
+  const auto found = rest::FindRoute(request.method, request.target);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const rest::Call& call = std::get<rest::Call>(found);
+  route = std::string(call.route->id);
+  auto admitted = Admit(request, *call.route, access);
+  if (auto* problem = std::get_if<rest::Problem>(&admitted)) return std::move(*problem);
+  caller = std::get<Caller>(admitted);
+  const Asked asked{request, call, caller};
+  if (auto problem = CheckLimit(asked)) return *std::move(problem);
+  return (this->*HandlerOf(call.route->operation))(asked);
+}
+
+http::Response RestService::Answer(const http::Request& request) {
+  const absl::Time began = clock_.Now();
+  const std::string request_id = bytes::RandomUuid();
+  std::string route = "none";
+  Caller caller;
+  Outcome outcome = Route(request, route, caller);
+  const auto* problem = std::get_if<rest::Problem>(&outcome);
+  http::Response response = problem != nullptr ? ProblemResponse(*problem, request_id)
+                                               : std::get<http::Response>(std::move(outcome));
+  if (problem == nullptr) response.headers.emplace_back("X-Request-Id", request_id);
+  response.known_caller = !caller.name.empty();
+  const std::string method = route == "none" ? "other" : request.method;
+  registry_
+      .AddCounter("starling_http_requests_total", "Requests to the REST service.",
+                  {{"route", route}, {"method", method}, {"code", absl::StrCat(response.status)}})
+      .Increment();
+  registry_
+      .AddHistogram("starling_http_request_duration_seconds",
+                    "From a whole request to its answer, or to the beginning of a stream.",
+                    {{"route", route}})
+      .Observe(absl::ToDoubleSeconds(clock_.Now() - began));
+  return response;
+}
+
+http::Response RestService::Refuse(int status, std::string_view why) const {
+  return ProblemResponse(rest::MakeProblem(rest::CodeOfHttpStatus(status), std::string(why)),
+                         bytes::RandomUuid());
+}
+
+std::variant<Json, rest::Problem> RestService::FindJob(const Asked& asked) {
+  const kube::ObjectKey key{asked.call.ns, asked.call.name};
+  absl::StatusOr<Json> job = store_.Get(kube::kTrainingJob, key);
+  if (!job.ok()) return rest::FromStatus(job.status());
+  const std::string uid = asked.call.Text("uid");
+  if (!uid.empty() && uid != kube::UidOf(*job)) {
+    return rest::MakeProblem(
+        "PreconditionFailed",
+        "the job of this name is another one: its UID is " + kube::UidOf(*job));
+  }
+  const std::string_view match = asked.request.Header("If-Match");
+  if (!match.empty() && !http::HoldsTag(match, kube::ResourceVersionOf(*job))) {
+    return rest::MakeProblem("PreconditionFailed",
+                             "the job's ETag is " + http::Quoted(kube::ResourceVersionOf(*job)));
+  }
+  return *std::move(job);
+}
+
+}  // namespace starling::service

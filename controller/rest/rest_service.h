@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// The REST service: from a request to its answer.
+//
+// One function an operation of the route table (api/rest/routes.h), in the files named after what
+// they are about. It reads and writes through KubeClient, as everything does, so that the same
+// service stands before one machine's store and before an API server. What it shows of many jobs
+// comes from the informer's copy, by way of the hub; what it shows of one comes from the store.
+#pragma once
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <variant>
+
+#include "api/rest/problem.h"
+#include "api/rest/router.h"
+#include "common/clock/clock.h"
+#include "common/http/message.h"
+#include "common/metrics/metrics.h"
+#include "controller/kube/kube_client.h"
+#include "controller/rest/access.h"
+#include "controller/rest/call_limits.h"
+#include "controller/rest/job_files.h"
+#include "controller/rest/job_hub.h"
+#include "controller/runtime/informer.h"
+
+namespace starling::service {
+
+struct ServiceOptions {
+  std::string token;  // of the home's owner
+  CallLimitOptions limits;
+  std::string signing_key;  // of continue tokens and idempotency keys; the same after a restart
+  std::string version;      // of the program
+  // Whether a job's relative URIs mean something here; on one machine they would be relative to a
+  // folder that the service does not know.
+  bool relative_uris = false;
+};
+
+// Thread-safe.
+class RestService {
+ public:
+  // What is referred to must outlive it. Before the informer's first turn.
+  RestService(kube::KubeClient& store, runtime::Informer& jobs, const JobFiles& files,
+              const clock::Clock& clock, metrics::Registry& registry, ServiceOptions options);
+
+  // The informer's first list is in, and `port` is the server's: until then every request is
+  // refused as one to another host.
+  void Begin(int port);
+
+  http::Response Answer(const http::Request& request);
+  // What the server refuses before there is a request.
+  http::Response Refuse(int status, std::string_view why) const;
+
+ private:
+  struct Asked {
+    const http::Request& request;
+    const rest::Call& call;
+    const Caller& caller;
+  };
+  using Outcome = std::variant<http::Response, rest::Problem>;
+  using Handler = Outcome (RestService::*)(const Asked&);
+
+  static Handler HandlerOf(rest::Operation operation);
+  Outcome Route(const http::Request& request, std::string& route, Caller& caller);
+  // Too many requests of this caller, if so.
+  std::optional<rest::Problem> CheckLimit(const Asked& asked);
+
+  // rest_jobs.cc
+  Outcome CreateJob(const Asked& asked);
+  Outcome ReplaceJob(const Asked& asked);
+  Outcome PatchJob(const Asked& asked);
+  Outcome DeleteJob(const Asked& asked);
+  Outcome ValidateJob(const Asked& asked);
+  // rest_control.cc
+  Outcome GetScale(const Asked& asked);
+  Outcome SetScale(const Asked& asked);
+  Outcome SuspendJob(const Asked& asked);
+  Outcome ResumeJob(const Asked& asked);
+  // rest_reads.cc
+  Outcome ListJobs(const Asked& asked);
+  Outcome GetJob(const Asked& asked);
+  Outcome ListPods(const Asked& asked);
+  Outcome ListEvents(const Asked& asked);
+  Outcome ListIncidents(const Asked& asked);
+  Outcome GetMetrics(const Asked& asked);
+  Outcome WhoAmI(const Asked& asked);
+  Outcome GetVersion(const Asked& asked);
+  Outcome GetOpenApi(const Asked& asked);
+  // rest_files.cc
+  Outcome GetLogs(const Asked& asked);
+  Outcome GetModel(const Asked& asked);
+
+  Outcome Watch(const Asked& asked, JobFilter filter, bool whole);
+  Outcome SetSuspend(const Asked& asked, bool suspend);
+  Outcome Patched(const Asked& asked, const kube::Json& job, kube::Json patch);
+  Outcome Written(const Asked& asked, absl::StatusOr<kube::Json> job, int status);
+  std::variant<kube::Json, rest::Problem> ReadSubmitted(const Asked& asked, std::string& prefix);
+  Outcome MeetExisting(const kube::Json& wanted, bool with_key);
+  spec::FieldErrors CheckStored(const kube::Json& job) const;
+  // The job that the path names, if the request's uid and If-Match fit it.
+  std::variant<kube::Json, rest::Problem> FindJob(const Asked& asked);
+
+  kube::KubeClient& store_;
+  runtime::Informer& jobs_;
+  const JobFiles& files_;
+  const clock::Clock& clock_;
+  metrics::Registry& registry_;
+  const ServiceOptions options_;
+  const std::string openapi_;
+  std::atomic<int> port_ = 0;
+  CallLimits limits_;
+  JobHub hub_;
+};
+
+// JSON, on one line with a newline at its end.
+http::Response JsonResponse(int status, const kube::Json& body);
+// A whole job, with its ETag.
+http::Response JobResponse(int status, kube::Json job);
+
+}  // namespace starling::service
