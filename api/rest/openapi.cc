@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "api/rest/problem.h"
+#include "api/rest/router.h"
 #include "api/rest/routes.h"
 #include "nlohmann/json.hpp"
 
@@ -30,7 +31,7 @@ Json SchemaOf(const Parameter& parameter) {
   Json schema;
   switch (parameter.kind) {
     case ValueKind::kText:
-      schema = {{"type", "string"}, {"maxLength", 4096}};
+      schema = {{"type", "string"}, {"maxLength", kLongestText}, {"pattern", "^[^\\u0000]*$"}};
       break;
     case ValueKind::kInteger:
       schema = {
@@ -208,22 +209,23 @@ Json OpenApiSchemas() {
                             {"maxReplicas", Whole("")},
                             {"active", Whole("Pods that are there")}},
                            {"replicas"});
+  Json scale = Object({{"role", roles},
+                       {"replicas", {{"type", "integer"}, {"minimum", 0}, {"maximum", 1'000'000}}}},
+                      {"replicas"});
+  scale["additionalProperties"] = false;
   Json list = Object({{"items", ListOf(Reference("JobSummary"))},
                       {"continue", Text("Of the next page; absent on the last")},
                       {"resourceVersion", Text("Newest state that is in the list")}},
                      {"items"});
-  Json point = {
-      {"type", "array"},
-      {"prefixItems", {{{"type", "integer"}}, {{"type", "number"}}, {{"type", "number"}}}}};
+  Json point = ListOf({{"type", "number"}});
+  point["minItems"] = point["maxItems"] = 3;
   point["description"] = "Step, seconds since the job's first point, value";
   return {{"Problem", ProblemSchema()},
           {"JobSummary", SummarySchema()},
           {"JobList", std::move(list)},
           {"JobPatch",
            {{"type", "object"}, {"description", "What is to change; null removes (RFC 7386)"}}},
-          {"ScaleRequest",
-           Object({{"role", roles}, {"replicas", {{"type", "integer"}, {"minimum", 0}}}},
-                  {"replicas"})},
+          {"ScaleRequest", std::move(scale)},
           {"Scale",
            Object({{"roles", {{"type", "object"}, {"additionalProperties", role}}}}, {"roles"})},
           {"PodList", KubernetesList("Pods as Kubernetes writes them")},

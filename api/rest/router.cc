@@ -19,7 +19,6 @@ namespace {
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 constexpr std::size_t kLongestName = 253;
-constexpr std::size_t kLongestValue = 4096;
 
 // RFC 1123's names, which namespaces and jobs have: nothing that a path could climb out with.
 bool IsName(std::string_view text) {
@@ -107,7 +106,7 @@ std::optional<Problem> ReadQuery(std::string_view text, Call& call) {
     std::replace(encoded.begin(), encoded.end(), '+', ' ');
     const auto value = PercentDecode(encoded);
     if (!name || !value || !json::IsUtf8(*name) || !json::IsUtf8(*value) ||
-        value->size() > kLongestValue || value->find('\0') != std::string::npos) {
+        value->size() > kLongestText || value->find('\0') != std::string::npos) {
       return Malformed("the query is not percent-encoded UTF-8 of moderate length");
     }
     const Parameter* parameter = FindParameter(*call.route, *name);

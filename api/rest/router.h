@@ -14,6 +14,9 @@
 
 namespace starling::rest {
 
+// Of a query parameter's value, in bytes.
+inline constexpr std::size_t kLongestText = 1024;
+
 struct Call {
   const Route* route;
   std::string ns;                                         // empty: the path has none
