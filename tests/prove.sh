@@ -64,6 +64,8 @@ part "controller's deaths" env STARLING_BIN="$PWD/build/release/bin" \
 part "Dockerfile's own build" tests/kube/image.py --compile --jobs "$jobs" \
   --cache "${CCACHE_DIR:-$HOME/.cache/ccache}" --tag docker.io/library/starling:compiled \
   "$PWD/build/starling-compiled.tar"
+# Requests made up from REST's own OpenAPI document.
+part "REST, made-up requests" tests/rest/fuzz.py 200
 # A real gang scheduler, and a PyTorch image that knows nothing of Starling.
 for proof in gang_test pytorch_ddp_test; do
   part "$proof" "tests/kube/$proof.py"
