@@ -168,10 +168,19 @@ RestService::Outcome RestService::ReplaceJob(const Asked& asked) {
   auto submitted = ReadSubmitted(asked, prefix);
   if (auto* problem = std::get_if<rest::Problem>(&submitted)) return std::move(*problem);
   const Json& wanted = std::get<Json>(submitted);
+  // A job that is sent back as it was read says which state that was.
+  const auto body = ReadBody(asked.request, BodyForms::kJsonOrYaml);
+  const std::string expected = kube::ResourceVersionOf(std::get<Json>(body));
+  const bool any = expected.empty() && asked.request.Header("If-Match").empty();
   for (int attempt = 1;; ++attempt) {
     auto found = FindJob(asked);
     if (auto* problem = std::get_if<rest::Problem>(&found)) return std::move(*problem);
     Json job = std::get<Json>(std::move(found));
+    if (!expected.empty() && expected != kube::ResourceVersionOf(job)) {
+      return rest::MakeProblem("Conflict", "metadata.resourceVersion is " + expected +
+                                               ", but the job's is " +
+                                               kube::ResourceVersionOf(job));
+    }
     job["spec"] = wanted.at("spec");
     job["metadata"]["labels"] = kube::At(wanted, "/metadata/labels");
     Json annotations = kube::At(wanted, "/metadata/annotations");
@@ -182,8 +191,7 @@ RestService::Outcome RestService::ReplaceJob(const Asked& asked) {
     }
     job["metadata"]["annotations"] = std::move(annotations);
     absl::StatusOr<Json> updated = store_.Update(kube::kTrainingJob, job);
-    const bool again = absl::IsAborted(updated.status()) && attempt < kTries &&
-                       asked.request.Header("If-Match").empty();
+    const bool again = absl::IsAborted(updated.status()) && attempt < kTries && any;
     if (!again) return Written(asked, std::move(updated), 200);
   }
 }

@@ -289,6 +289,8 @@ class Requests(RestCase):
         self.refused(self.rest.ask("PATCH", path, {"spec": {"sede": 4}}), 422, "InvalidJob")
         put = quick("held", runPolicy={"suspend": True})
         put["metadata"]["labels"] = {"team": "a"}
+        stale = {**put, "metadata": {**put["metadata"], "resourceVersion": tag.strip('"')}}
+        self.refused(self.rest.ask("PUT", path, stale), 409, "Conflict")
         self.assertEqual(7, self.ok(self.rest.ask("PUT", path, put))["spec"]["seed"])
         found = self.ok(self.rest.ask("GET", JOBS + "?labelSelector=team%3Da"))["items"]
         self.assertEqual(["held"], [item["name"] for item in found])
