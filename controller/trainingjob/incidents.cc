@@ -81,9 +81,10 @@ void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
     known.set_pod_uid(incoming.pod_uid());
   }
   // The controller's verdict on a pod that the coordinator has told of: it stands from now on, but
-  // who noticed first knows better how soon that was.
+  // who noticed first knows better how soon that was, and that one had hung before it was silent.
   const bool verdict = Condemns(incoming) && !incoming.pod_uid().empty();
-  if (verdict && !HasExit(known) && known.reason() != incoming.reason()) {
+  const bool hung = std::string_view(known.reason()).ends_with("Hung");
+  if (verdict && !hung && !HasExit(known) && known.reason() != incoming.reason()) {
     known.set_reason(incoming.reason());
     known.set_message(absl::StrCat(known.message(), "; it is replaced"));
   }
