@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of presets: values of our fields where the job file says nothing, as a named system has
 // them by default. That system's other mechanisms do not come with them: under `horovod` nothing is
-// negotiated, cached or written into a timeline. To add one: a row here; tests/e2e/train_test.py runs
-// a job with each.
+// negotiated, cached or written into a timeline. To add one: a row here; tests/e2e/train_test.py
+// runs a job with each.
 #include <algorithm>
 #include <string>
 #include <string_view>
