@@ -87,10 +87,10 @@ absl::StatusOr<std::optional<Failpoint>> ParseFailpoint(std::string_view text) {
 
 absl::StatusOr<std::optional<Failpoint>> FailpointOf(const Options& options) {
   const char* text = std::getenv("STARLING_FAILPOINT");
-  ASSIGN_OR_RETURN(std::optional<Failpoint> point, ParseFailpoint(text == nullptr ? "" : text));
-  const bool mine = point && options.start <= kFirstStart &&
-                    (point->pod.empty() || point->pod == options.pod_name);
-  if (!mine) point.reset();
+  absl::StatusOr<std::optional<Failpoint>> point = ParseFailpoint(text == nullptr ? "" : text);
+  const bool meant = point.ok() && *point && options.start <= kFirstStart &&
+                     ((*point)->pod.empty() || (*point)->pod == options.pod_name);
+  if (point.ok() && !meant) return std::nullopt;
   return point;
 }
 
