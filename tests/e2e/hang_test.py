@@ -106,7 +106,7 @@ class Servers(HangCase):
                         exchange=SERVERS)
 
     def test_that_loops_beside_workers_with_a_state(self):
-        self.check_hang(f"loop@{SERVER}/push:60", SERVER, "serving", "Loop", exchange=BOTH)
+        self.check_hang(f"loop@{SERVER}/apply:60", SERVER, "serving", "Loop", exchange=BOTH)
 
 
 class NoHang(HangCase):

@@ -61,6 +61,10 @@ absl::StatusOr<std::int64_t> HybridExchange::Prepare() {
     RETURN_IF_ERROR(servers_.Fetch(step_.number - 1, parts_.wanted));
     RETURN_IF_ERROR(BeginSum());
   }
+  // Servers are waited for here, between two portions, and not in the middle of computing one: who
+  // computes for too long is taken for one that hangs.
+  RETURN_IF_ERROR(FinishPortion());
+  RETURN_IF_ERROR(servers_.Ready());
   return static_cast<std::int64_t>(step_.number);
 }
 

@@ -90,6 +90,9 @@ class ParameterServerExchange final : public exchange::Exchange {
   std::int64_t refused() const { return refused_; }
   // Nothing is left to do, and nobody waits for this worker until its next step.
   void Rest();
+  // Returns when a step may begin: the servers know this client, and not too many steps are on
+  // their way. Begin waits for it too.
+  absl::Status Ready();
   // Leases of a step.
   std::int64_t portions() const { return portions_; }
   SlotPipe& pipe() { return pipe_; }
@@ -106,7 +109,6 @@ class ParameterServerExchange final : public exchange::Exchange {
   void StartOver();
   void On(const parameter_server::Acknowledged& event);
   void FinishIfAllIn(FlightNumber number);
-  absl::Status Ready();
   parameter_server::Update WholeSlot(std::size_t slot, std::span<const float> values) const;
   parameter_server::UpdatePtr Encoded(std::size_t slot);
   void Send(std::size_t slot, parameter_server::Entry entry);
