@@ -3,15 +3,14 @@
 
 #include <algorithm>
 #include <cstring>
-#include <deque>
 #include <map>
 #include <set>
 
 #include "common/status/check.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "tests/techniques/leases.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/batches.h"
-#include "trainer/kernels/span_math.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/job_tables.h"
 
@@ -36,7 +35,7 @@ struct Worker {
   Lease lease = 0;
   double since = 0;  // it waits to read
   consistency::Version read = 0;
-  std::vector<float> parameters, gathered;
+  std::vector<float> parameters;
 };
 
 // A worker's push arrives; those of one moment in the order in which they were begun.
@@ -59,7 +58,9 @@ class Simulation {
         slot_(slot_options_),
         shadow_(
             consistency::MakeConsistency(slot_options_.consistency, slot_options_.rules.clocks)),
-        batches_(options.problem->samples(), options.batch, options.seed) {
+        batches_(options.problem->samples(), options.batch, options.seed),
+        leases_(options.problem->samples(), options.batch, options.table.model,
+                options.warm_start) {
     AssignFirst(*options.problem, options.seed, slot_);
     std::vector<int> all(static_cast<std::size_t>(options.workers));
     for (int i = 0; i < options.workers; ++i) all[static_cast<std::size_t>(i)] = i;
@@ -82,6 +83,7 @@ class Simulation {
       Arrive(event.worker, worker);
       LetRead();
     }
+    STARLING_CHECK(Over(), "somebody goes on, or the run would not end as it was asked to");
     result_.seconds = now_;
     result_.staleness = slot_.model().staleness();
     result_.updates = slot_.model().version();
@@ -110,8 +112,7 @@ class Simulation {
     for (auto& [index, worker] : workers_) {
       if (worker.doing == Doing::kAway) continue;
       if (std::find(present.begin(), present.end(), index) != present.end()) continue;
-      if (worker.lease != 0) again_.push_front(worker.lease);
-      worker = {Doing::kAway, {}, 0, 0, worker.round, worker.life + 1, 0, 0, 0, {}, {}};
+      worker = {Doing::kAway, {}, 0, 0, worker.round, worker.life + 1, 0, 0, 0, {}};
     }
     std::vector<Client> clients;
     std::vector<int> fresh;
@@ -125,6 +126,9 @@ class Simulation {
     }
     Tell(shadow_->OnView(clients));
     slot_.OnView(clients);
+    if (options_.source_hears_of_deaths) told_.clear();
+    for (const Client& client : clients) told_.insert(client);
+    leases_.OnView(view_, {told_.begin(), told_.end()}, slot_.ledger(), now_);
     for (const int index : fresh) {
       workers_[index].clock = slot_.StartOf(workers_[index].client);
       workers_[index].doing = Doing::kReading;
@@ -136,17 +140,13 @@ class Simulation {
   void LetRead() {
     for (auto& [index, worker] : workers_) {
       if (worker.doing != Doing::kReading) continue;
-      const int rank = static_cast<int>(std::distance(workers_.begin(), workers_.find(index)));
-      if (!options_.downpour.MayTrain(rank, slot_.model().version())) continue;
-      const bool fetches = worker.parameters.empty() || options_.downpour.Fetches(worker.round);
-      if (fetches && !slot_.MayRead(worker.client, worker.clock, worker.sequence)) continue;
+      const Lease lease = leases_.FirstOf(worker.client);
+      if (lease == 0 || !slot_.MayRead(worker.client, worker.clock, worker.sequence)) continue;
       result_.waited += now_ - worker.since;
-      if (fetches) Fetch(index, worker);
+      Fetch(index, worker);
       worker.doing = Doing::kComputing;
-      if (worker.lease == 0) worker.lease = NextLease();
-      const bool pushes = options_.downpour.Pushes(worker.round);
-      const double way = (fetches ? options_.latency : 0) + (pushes ? options_.latency : 0);
-      Schedule(index, way + options_.compute(index, worker.round, now_));
+      worker.lease = lease;
+      Schedule(index, 2 * options_.latency + options_.compute(index, worker.round, now_));
     }
   }
   void Fetch(int index, Worker& worker) {
@@ -164,36 +164,16 @@ class Simulation {
     worker.read = slot_.model().version();
     if (options_.on_read) options_.on_read(index, worker.clock, worker.parameters);
   }
-  Lease NextLease() {
-    if (again_.empty()) return next_lease_++;
-    const Lease lease = again_.front();
-    again_.pop_front();
-    return lease;
-  }
 
   void Arrive(int index, Worker& worker) {
     const std::vector<std::int64_t> ids =
         options_.pinned ? options_.pinned(index, worker.round)
-                        : batches_.SampleIds(static_cast<std::int64_t>(worker.lease));
+                        : batches_.SampleIds(LeaseFeed::NumberOf(worker.lease));
     std::vector<float> gradient(options_.problem->parameters());
     options_.problem->Gradient(worker.parameters, ids, gradient);
     if (options_.make_update) options_.make_update(index, worker.clock, gradient);
-    const bool pushes = options_.downpour.Pushes(worker.round);
-    const bool alone = pushes && worker.gathered.empty();
     ++worker.round;
-    if (!alone) {
-      worker.gathered.resize(gradient.size());
-      kernels::Add(gradient, worker.gathered);
-      const double rate = options_.table.rate(worker.round);
-      kernels::Axpy(static_cast<float>(-rate), gradient, worker.parameters);
-    }
-    if (pushes) {
-      Push(worker, alone ? gradient : worker.gathered, static_cast<double>(ids.size()));
-      worker.gathered.clear();
-    } else {
-      result_.taken.push_back(static_cast<std::int64_t>(worker.lease));
-      worker.lease = 0;
-    }
+    Push(worker, gradient, static_cast<double>(ids.size()));
     worker.doing = Doing::kReading;
     worker.since = now_;
   }
@@ -202,7 +182,7 @@ class Simulation {
     Entry entry;
     entry.client = worker.client;
     entry.sequence = ++worker.sequence;
-    entry.lease = worker.lease + 1;  // kFirstValues is 1
+    entry.lease = worker.lease;
     entry.clock = worker.clock;
     entry.read = worker.read;
     entry.weight = weight;
@@ -218,12 +198,14 @@ class Simulation {
                                                           1});
     if (slot_.Append(entry) == Outcome::kRefused) {
       ++result_.refused;
-      worker.clock = slot_.StartOf(worker.client);  // the lease is done again, at the running step
+      worker.clock = slot_.StartOf(worker.client);
+      leases_.OnReturned(worker.client, worker.lease, now_);
     } else {
       ++worker.clock;
-      result_.taken.push_back(static_cast<std::int64_t>(worker.lease));
-      worker.lease = 0;
+      result_.taken.push_back(LeaseFeed::NumberOf(worker.lease));
+      leases_.OnDone(worker.client, worker.lease, now_);
     }
+    worker.lease = 0;
     Tell(verdict.ready);
     const auto& clocks = slot_.model().clocks();
     result_.spread = std::max(result_.spread, clocks.highest() - clocks.Minimum().value_or(0));
@@ -250,8 +232,8 @@ class Simulation {
   const data::Batches batches_;
   std::map<int, Worker> workers_;
   std::set<Event> events_;
-  std::deque<Lease> again_;
-  Lease next_lease_ = 1;
+  LeaseFeed leases_;
+  std::set<Client> told_;  // whom the source of leases counts with
   membership::ViewNumber view_ = 0;
   double now_ = 0;
   std::int64_t next_order_ = 0;

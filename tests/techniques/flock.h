@@ -4,8 +4,9 @@
 // with real gradients, but how long a worker computes is a function of the check's. So a straggler
 // costs nothing to wait for, eight workers need no eight cores, and one seed gives one history.
 //
-// A worker takes a lease (so many samples), reads when the model lets it, computes for as long
-// as `compute` says, pushes, and goes on. Every push is also fed to a second model of the same
+// A worker is given leases (so many samples each) by the coordinator's real LeaseSource, reads when
+// the model lets it, computes for as long as `compute` says, pushes, and goes on. A lease whose
+// push is refused goes back to the source. Every push is also fed to a second model of the same
 // kind, which is asked which contributions became one update.
 #pragma once
 
@@ -17,21 +18,9 @@
 
 #include "tests/techniques/problem.h"
 #include "trainer/consistency/consistency.h"
-#include "trainer/consistency/downpour.h"
 #include "trainer/parameter_server/slot_state.h"
 
 namespace starling::techniques {
-
-// Downpour as its made-up workers keep to it. In a job the coordinator's leases see to these two:
-// a lease is what is pushed together, and until the warm start is over one worker is given all.
-struct DownpourPeriods : consistency::Downpour {
-  std::int64_t warm_start_updates = 0;
-
-  bool Pushes(std::int64_t step) const { return (step + 1) % push_every == 0; }
-  bool MayTrain(int rank, std::int64_t updates) const {
-    return rank == 0 || updates >= warm_start_updates;
-  }
-};
 
 inline constexpr double kForever = std::numeric_limits<double>::infinity();
 
@@ -82,7 +71,7 @@ struct FlockOptions {
   double latency = 0;               // of a push, and of a read
   std::function<double(int worker, std::int64_t round, double now)> compute =
       [](int, std::int64_t, double) { return 0.01; };
-  DownpourPeriods downpour;
+  std::int64_t warm_start = 0;  // so many leases are worker 0's alone
   // The samples of a worker's n-th lease; by default those of the lease's number, whoever has it.
   std::function<std::vector<std::int64_t>(int worker, std::int64_t nth)> pinned;
   // What is pushed, where it is not the gradient.
@@ -92,6 +81,7 @@ struct FlockOptions {
     std::vector<int> workers;  // from then on; who is missing was killed
   };
   std::vector<Change> changes;
+  bool source_hears_of_deaths = true;  // false: what dead workers hold stays theirs
   std::function<void(int worker, Clock clock, std::span<const float> values)> on_read;
   std::function<void(const consistency::Batch& batch)> on_update;
 };

@@ -17,6 +17,7 @@ struct Lesson {
   std::string name;  // with which the names of figures begin
   std::shared_ptr<const Problem> problem;
   std::int64_t samples = 0;  // after which it is judged
+  double learned = 0;        // points of accuracy that synchronous SGD has then, at least
   double rate = 0;           // of SGD, for the mean gradient of 4 workers' 16 samples each
   double adagrad_rate = 0;   // of Adagrad, for one worker's
   double late_rate = 0;      // of SGD, for one worker's that is 8 updates late

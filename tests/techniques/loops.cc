@@ -7,7 +7,6 @@
 #include "common/status/check.h"
 #include "common/status/macros.h"
 #include "trainer/parameter_server/slot_plan.h"
-#include "trainer/parameter_server/topology.h"
 
 namespace starling::techniques {
 namespace {
@@ -71,13 +70,15 @@ std::vector<SlotView> Loops::ViewsOf(membership::ViewNumber number, const std::v
   return views;
 }
 
-// As the real function makes a tree's groups.
 void Loops::PutGroup(const std::vector<int>& workers, std::size_t rank,
                      parameter_server::ClientView& view) const {
   membership::View job;
-  for (const int worker : workers) job.members.emplace_back().id = IdOfWorker(worker);
-  view.group = parameter_server::GroupOf(job, {parameter_server::Topology::Kind::kTree, fanout_},
-                                         job.members[rank].id);
+  for (const int worker : workers) {
+    membership::ViewMember& member = job.members.emplace_back();
+    member.id = IdOfWorker(worker);
+    if (!nodes_.empty()) member.node = nodes_[static_cast<std::size_t>(worker)];
+  }
+  view.group = parameter_server::GroupOf(job, topology_, job.members[rank].id);
   for (const auto& slot : slots_) view.reductions.push_back(parameter_server::ReductionOf(slot));
 }
 

@@ -6,10 +6,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "trainer/parameter_server/server_loop.h"
+#include "trainer/parameter_server/topology.h"
 #include "trainer/testing/client_loop.h"
 #include "trainer/testing/transports.h"
 
@@ -28,8 +31,12 @@ class Loops {
   // until it is ready, runs `body`; when all have returned the view ends. What they returned.
   std::vector<absl::Status> InView(membership::ViewNumber number, const std::vector<int>& servers,
                                    const std::vector<int>& workers, const Body& body);
-  // From the next view on workers push through the first of each group of so many.
-  void SetFanout(int fanout) { fanout_ = fanout; }
+  // From the next view on workers, on these nodes by their numbers, push through the first of each
+  // group.
+  void SetTopology(const parameter_server::Topology& topology, std::vector<std::string> nodes) {
+    topology_ = topology;
+    nodes_ = std::move(nodes);
+  }
   // In a view: the server's links end, without a word.
   void Kill(int server);
   transport::Traffic WorkerTraffic(int worker) { return TrafficOf(servers_count_ + worker); }
@@ -51,7 +58,8 @@ class Loops {
   const int servers_count_;
   const int replication_;
   const std::vector<parameter_server::SlotOptions> slots_;
-  int fanout_ = 1;
+  parameter_server::Topology topology_;  // flat
+  std::vector<std::string> nodes_;
   transport::testing::Members members_;
   std::vector<membership::MemberId> ids_;
   std::vector<std::unique_ptr<parameter_server::ServerLoop>> servers_;

@@ -7,7 +7,11 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "tests/techniques/lesson.h"
 
 namespace starling::techniques {
 namespace {
@@ -46,6 +50,20 @@ bool Judge(double value, Rule rule, double bound) {
       break;
   }
   return true;
+}
+
+// 1,000; 0.8; 1e-05.
+std::string Plain(double value) {
+  if (value != std::floor(value) || std::abs(value) >= 1e15) return absl::StrFormat("%.3g", value);
+  std::string digits = absl::StrFormat("%.0f", value);
+  const std::size_t first = digits.front() == '-' ? 1 : 0;
+  for (std::size_t i = digits.size(); i > first + 3; i -= 3) digits.insert(i - 3, 1, ',');
+  return digits;
+}
+
+std::string Capital(std::string text) {
+  text.front() = absl::ascii_toupper(static_cast<unsigned char>(text.front()));
+  return text;
 }
 
 // JSON knows no infinity.
@@ -90,6 +108,12 @@ Report Play(const Technique& technique, int seeds, const Setting& setting) {
   return report;
 }
 
+std::string Wanted(const Figure& figure) {
+  if (figure.rule == Rule::kNone) return "";
+  if (figure.rule == Rule::kEqual) return Plain(figure.bound);
+  return absl::StrCat(figure.of_mean ? "mean " : "", NameOf(figure.rule), " ", Plain(figure.bound));
+}
+
 std::string Text(const Figure& figure) {
   const auto [lowest, highest] = std::minmax_element(figure.values.begin(), figure.values.end());
   std::string text =
@@ -113,8 +137,7 @@ std::string Json(const Technique& technique, const Report& report, int seeds,
                        {"values", values},
                        {"mean", Number(figure.Mean())},
                        {"rule", NameOf(figure.rule)},
-                       {"bound", Number(figure.bound)},
-                       {"ofMean", figure.of_mean},
+                       {"wanted", Wanted(figure)},
                        {"control", figure.control},
                        {"holds", figure.holds()}});
   }
@@ -129,6 +152,32 @@ std::string Json(const Technique& technique, const Report& report, int seeds,
                               {"holds", report.holds()},
                               {"figures", std::move(figures)}};
   return all.dump(2) + "\n";
+}
+
+std::vector<std::string> NotOnPage(const std::string& page, const Technique& technique,
+                                   const Report& report) {
+  const std::string head = absl::StrCat("\n## ", technique.row, ": ", technique.title, "\n");
+  const std::size_t begin = page.find(head);
+  if (begin == std::string::npos) return {absl::StrCat(technique.row, ": the row")};
+  const std::string section =
+      page.substr(begin + head.size(), page.find("\n## ", begin + 1) - begin - head.size());
+  std::vector<std::string> missing;
+  const std::string said =
+      absl::StrCat(Capital(technique.check), ". Control: ", technique.control, ".\n");
+  if (section.find(said) == std::string::npos) missing.push_back(said);
+  const std::vector<std::string> lines = absl::StrSplit(section, '\n');
+  for (const Figure& figure : report.figures()) {
+    if (figure.rule == Rule::kNone || figure.what.starts_with(kDigits)) continue;
+    const std::string name =
+        absl::StrCat("| ", figure.control ? "*control:* " : "", figure.what, " | ");
+    const std::string wanted = absl::StrCat(" | ", Wanted(figure), " | holds |");
+    if (std::ranges::none_of(lines, [&](const std::string& line) {
+          return line.starts_with(name) && line.ends_with(wanted);
+        })) {
+      missing.push_back(absl::StrCat(name, "...", wanted));
+    }
+  }
+  return missing;
 }
 
 }  // namespace starling::techniques

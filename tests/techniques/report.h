@@ -79,7 +79,14 @@ Report Play(const Technique& technique, int seeds, const Setting& setting);
 
 // One line each, "holds  staleness, mean: 3 [3, 3], at most 4".
 std::string Text(const Figure& figure);
+// What is wanted of it, as the page says it: "mean at most 1"; empty where it is told only.
+std::string Wanted(const Figure& figure);
 std::string Json(const Technique& technique, const Report& report, int seeds,
                  const Setting& setting, double seconds);
+
+// What `page` (docs/techniques.md) does not say of this row as it was played: what is checked and
+// controlled, and for each figure that is judged on no lesson its name and what is wanted of it.
+std::vector<std::string> NotOnPage(const std::string& page, const Technique& technique,
+                                   const Report& report);
 
 }  // namespace starling::techniques

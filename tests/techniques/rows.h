@@ -2,7 +2,11 @@
 // The checks, one function a row; what each checks stands beside it in techniques.cc.
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "tests/techniques/report.h"
+#include "trainer/parameter_server/topology.h"
 
 namespace starling::techniques {
 
@@ -21,8 +25,10 @@ void TwoLevelStore(const Setting& setting, Report& report);         // PS-19
 void FactorOffload(const Setting& setting, Report& report);         // PS-20
 void ElasticMembership(const Setting& setting, Report& report);     // PS-22
 
-// What PS-10 and PS-19 say of pushes through groups of two of `what`'s four workers.
-void ThroughGroups(Report& report, const std::string& what);
+// What PS-10 and PS-19 say of pushes through groups of two of `what`'s four workers, which lie on
+// `nodes` (none: on one).
+void ThroughGroups(Report& report, const parameter_server::Topology& topology,
+                   const std::vector<std::string>& nodes, const std::string& what);
 
 // What PS-1 says of rows that are named, and of those whose gradients cannot change anything.
 void NameRows(const Setting& setting, Report& report);

@@ -11,6 +11,7 @@
 #include "tests/techniques/flock.h"
 #include "tests/techniques/lesson.h"
 #include "tests/techniques/rows.h"
+#include "trainer/data/batches.h"
 #include "trainer/optimizer/server_rules.h"
 
 namespace starling::techniques {
@@ -67,6 +68,11 @@ std::vector<float> WholeNumberRun(std::uint64_t seed, const consistency::Options
   options.batch = 2;  // whose mean is exact; the epoch's short batch is not reached
   options.leases = 400;
   options.compute = Rotating(seed, 4, 0.01, 0.05);
+  // The same four in each round, whoever is given which lease.
+  const data::Batches batches(options.problem->samples(), options.batch, seed);
+  options.pinned = [&](int worker, std::int64_t round) {
+    return batches.SampleIds(4 * round + worker + 1);
+  };
   return Run(options).parameters;
 }
 

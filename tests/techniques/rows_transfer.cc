@@ -241,21 +241,29 @@ void WaitFree(const Setting& setting, Report& report) {
   const absl::Duration layer = absl::Milliseconds(20);
   // A layer's gradient takes as long as its computation.
   const double link = kLayerRows * sizeof(float) / absl::ToDoubleSeconds(layer);
-  const Backward as_made = Step(Sending::kAsMade, layer, link);
+  Backward as_made = Step(Sending::kAsMade, layer, link);
   report.Each("share of the gradients on the wire before backpropagation ends",
               as_made.sent_before_the_end, Rule::kAtLeast, 0.7);
   report.Control("posted as they are made, but the links are not looked after: that share",
                  Step(Sending::kNotLookedAfter, layer, link).sent_before_the_end, Rule::kAtMost,
                  0.3);
-  const Backward late = Step(Sending::kAtTheEnd, layer, link);
+  Backward late = Step(Sending::kAtTheEnd, layer, link);
   report.Control("pushed after it: that share", late.sent_before_the_end, Rule::kEqual, 0);
   if (!setting.thorough) return;
-  report.Mean("step time on an emulated network beside pushing at the end",
+  // Of a wall clock, on cores that others use too: the shortest of ten steps each, in turn. Four
+  // layers that are computed and sent one after another take 8 units, overlapped 5.
+  for (int i = 1; i < 10; ++i) {
+    as_made.seconds = std::min(as_made.seconds, Step(Sending::kAsMade, layer, link).seconds);
+    late.seconds = std::min(late.seconds, Step(Sending::kAtTheEnd, layer, link).seconds);
+  }
+  report.Each("step time on an emulated network beside pushing at the end, shortest of 10 each",
               as_made.seconds / late.seconds, Rule::kBelow, 0.8);
 }
 
 void TwoLevelStore(const Setting& setting, Report& report) {
-  ThroughGroups(report, "2 hosts of 2 workers");
+  // Hosts, not ranks: those of one are no neighbours in the view.
+  ThroughGroups(report, {.kind = parameter_server::Topology::Kind::kHostReduce},
+                {"host-a", "host-b", "host-b", "host-a"}, "2 hosts of 2 workers");
   report.Each("a large array, twice the smallest slot: servers that hold it, of 2",
               HoldersOf(2 * parameter_server::kSmallestSlot), Rule::kEqual, 2);
   report.Each("one float less", HoldersOf(2 * parameter_server::kSmallestSlot - 1), Rule::kEqual,

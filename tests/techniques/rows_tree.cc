@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What rows PS-10 (a tree of aggregators) and PS-19 (two levels) say of bytes: four workers in
-// groups of two, over real links, before and after the first of them dies.
+// groups of two, over real links, before and after the first of them dies. Groups are those that
+// the real GroupOf makes.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
@@ -28,13 +29,13 @@ struct Played {
 // One bulk-synchronous update with all four workers, then one without worker 0, whose portion
 // worker 1 pushes with its own. Worker w pushes the gradient -w everywhere, and the rule subtracts
 // their mean.
-Played Play(int fanout) {
+Played Play(const parameter_server::Topology& topology, const std::vector<std::string>& nodes) {
   TableOptions table;
   table.parameters = kRows;
   table.rule = Sgd();
   table.model = consistency::BulkSynchronous{4};
   Loops loops(1, 4, {SlotOf(table)});
-  loops.SetFanout(fanout);
+  loops.SetTopology(topology, nodes);
   Played played;
   for (const std::vector<int>& workers : {std::vector<int>{0, 1, 2, 3}, {1, 2, 3}}) {
     const auto clock = static_cast<Clock>(played.models.size());
@@ -72,8 +73,9 @@ Played Play(int fanout) {
 
 }  // namespace
 
-void ThroughGroups(Report& report, const std::string& what) {
-  const Played flat = Play(1), tree = Play(2);
+void ThroughGroups(Report& report, const parameter_server::Topology& topology,
+                   const std::vector<std::string>& nodes, const std::string& what) {
+  const Played flat = Play({}, nodes), tree = Play(topology, nodes);
   report.Each("pushes into the server of one update, " + what + ", of 4, in models", tree.models[0],
               Rule::kAtMost, 2.02);
   report.Each("and at least", tree.models[0], Rule::kAtLeast, 2);

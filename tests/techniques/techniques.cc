@@ -6,15 +6,17 @@ namespace starling::techniques {
 const std::vector<Technique>& Techniques() {
   static const auto* const kTechniques = new std::vector<Technique>{
       {"PS-1", "Parameter server (Li et al. 2013, 2014)",
-       "random pushes equal a map's sums; bounded delay lets no task begin early; a list of keys "
-       "travels once; gradients that cannot change an L1-regularised zero do not travel, and the "
+       "random pushes equal a map's sums; bounded delay lets no task begin early, and unbounded "
+       "nobody waits; a list of keys travels once; gradients that cannot change an L1-regularised "
+       "zero do not travel, and the "
        "solution is the same; no acknowledged push is lost with one of two servers",
        "the bound is off; another list of keys; a filter of twice the penalty; no replica",
        ParameterServer},
       {"PS-2", "Downpour SGD with server-side Adagrad (Dean et al. 2012)",
        "close to synchronous SGD at equal samples; every 5 steps a fifth of the bytes; the "
-       "accumulators follow from the push log",
-       "eight replicas without warm start begin with a higher loss", Downpour},
+       "accumulators follow from the push log; while a warm start lasts only the first replica "
+       "works",
+       "eight replicas without warm start work at once and begin with a higher loss", Downpour},
       {"PS-4", "Synchronous SGD",
        "n workers with a share of the batch each equal one worker with all of it",
        "gradients of unequal shares averaged as if they were equal", BulkSynchronous},
@@ -29,13 +31,17 @@ const std::vector<Technique>& Techniques() {
       {"PS-7", "Hogwild (Recht et al. 2011)",
        "two threads without locks reach the loss of one, in one process and in several; no "
        "addition is lost",
-       "reading and then writing loses one", HogwildThreads},
+       "changes that are written over one another are learned worse; reading and then writing "
+       "loses "
+       "one",
+       HogwildThreads},
       {"PS-8", "Stale synchronous parallel (Ho et al. 2013)",
        "every read has all updates but those of the last s clocks, and its own; s = 0 is "
        "synchronous SGD; a rotating straggler costs less with s = 3, at no loss of accuracy",
        "without the bound reads are older", StaleSynchronous},
       {"PS-9", "Managed communication and AdaRevision (Wei et al. 2015)",
-       "the budget holds in every second, and so does stale synchronous; AdaRevision is Adagrad "
+       "rows of a factorisation: the budget holds in every second, and so does stale synchronous "
+       "(a job ranks slots: eager_job_test.cc has the bytes of its links); AdaRevision is Adagrad "
        "without delay and better with it",
        "without a budget more is sent", ManagedCommunication},
       {"PS-10", "n-softsync and rates by staleness (Gupta, Zhang and Wang 2015)",
@@ -52,18 +58,18 @@ const std::vector<Technique>& Techniques() {
        "computed",
        "nobody looks after the links meanwhile; everything is pushed at the end", WaitFree},
       {"PS-19", "Two-level key-value store (MXNet)",
-       "a host's workers send one update; large arrays are cut, small ones are not; a rule gives "
-       "the same bits at the server as beside the model",
+       "a host's workers send one update; an array is cut where each part is large enough for a "
+       "slot; a rule gives the same bits at the server as beside the model",
        "every worker sends its own", TwoLevelStore},
       {"PS-20", "Offload of fully connected layers (Project Adam, Chilimbi et al. 2014)",
        "activations and errors travel, 4 K (M + N) bytes; weights equal those of the dense push; "
        "a successor of the coordinator has the same map, though load has moved a part of it",
        "the dense push; a map by names alone", FactorOffload},
       {"PS-22", "Elastic membership",
-       "workers and servers come and go: equal bits with whole numbers, every lease once, a kill "
-       "repeats one step at most, the loss falls as without; no broken invariant in made-up "
-       "histories",
-       "half the rate; a lease in the ledger is applied again", ElasticMembership},
+       "workers and servers come and go: equal bits with whole numbers, every lease once, the loss "
+       "falls as without; no broken invariant in made-up histories",
+       "the deaths are not heard of; half the rate; a lease in the ledger is applied again",
+       ElasticMembership},
   };
   return *kTechniques;
 }

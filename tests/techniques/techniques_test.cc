@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every row in its short form. `starling-techniques` plays the long one.
 #include <algorithm>
+#include <string>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -32,6 +33,32 @@ TEST_P(TechniqueTable, TheCheckHoldsAndItsControlShowsTheHarm) {
   }
   EXPECT_TRUE(judged) << technique.row << " judges nothing";
   EXPECT_TRUE(controlled) << technique.row << " has no negative control";
+}
+
+TEST(Report, WhatThePageDoesNotSayIsNamed) {
+  const Technique row = {"PS-0", "Nothing (Nobody)", "nobody waits", "all do", nullptr};
+  Report report;
+  report.Each("seconds", 1000, Rule::kAtMost, 1000);
+  report.Control("late ones", 5, Rule::kEqual, 5);
+  report.Mean("digits: points", 1, Rule::kAtMost, 2);
+  report.Tell("others", 7);
+  const std::string page =
+      "# Page\n\n## PS-0: Nothing (Nobody)\n\nNobody waits. Control: all do.\n\n"
+      "| seconds | 900 | at most 1,000 | holds |\n| *control:* late ones | 5 | 5 | holds |\n\n"
+      "## PS-1: Something\n\n| lower | 1 | 1 | holds |\n";
+  EXPECT_THAT(NotOnPage(page, row, report), testing::IsEmpty());
+  Report other = report;
+  other.Each("lower", 1, Rule::kEqual, 1);
+  EXPECT_THAT(NotOnPage(page, row, other), testing::ElementsAre("| lower | ... | 1 | holds |"))
+      << "it is another row's";
+  Report looser;
+  looser.Each("seconds", 1, Rule::kAtMost, 2000);
+  EXPECT_THAT(NotOnPage(page, row, looser), testing::SizeIs(1));
+  Technique said = row;
+  said.check = "somebody waits";
+  EXPECT_THAT(NotOnPage(page, said, report), testing::SizeIs(1));
+  said.row = "PS-9";
+  EXPECT_THAT(NotOnPage(page, said, report), testing::ElementsAre("PS-9: the row"));
 }
 
 TEST(Stragglers, WhoDoesNotWaitForTheSlowestIsSooner) {
