@@ -286,7 +286,7 @@ void SoftSync(const Setting& setting, Report& report) {
   const double synchronous = accuracy(consistency::BulkSynchronous{lesson.many.workers});
   report.Mean(lesson.name + ": accuracy of synchronous SGD, rate " + absl::StrCat(lesson.many.rate),
               synchronous, Rule::kAtLeast, lesson.learned);
-  const double most = setting.thorough ? 1 : 2;  // points
+  const double most = setting.thorough ? 0.5 : 2;  // points
   report.Mean(of + " divided by the staleness: points below synchronous SGD",
               synchronous - accuracy(consistency::SoftSync{4, true}), Rule::kAtMost, most);
   report.ControlOfMean(of + ", constant: points below synchronous SGD",

@@ -41,7 +41,7 @@ const std::vector<Technique>& Techniques() {
        "without the bound reads are older", StaleSynchronous},
       {"PS-9", "Managed communication and AdaRevision (Wei et al. 2015)",
        "rows of a factorisation: the budget holds in every second, and so does stale synchronous "
-       "(a job ranks slots: eager_job_test.cc has the bytes of its links); AdaRevision is Adagrad "
+       "(a job ranks slots); AdaRevision is Adagrad "
        "without delay and better with it",
        "without a budget more is sent", ManagedCommunication},
       {"PS-10", "n-softsync and rates by staleness (Gupta, Zhang and Wang 2015)",
