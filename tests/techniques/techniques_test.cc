@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Every row in its short form. `starling-techniques` plays the long one.
 #include <algorithm>
+#include <fstream>
+#include <iterator>
 #include <string>
 
 #include "gmock/gmock.h"
@@ -12,6 +14,11 @@
 
 namespace starling::techniques {
 namespace {
+
+std::string Page() {
+  std::ifstream file(STARLING_SOURCE_DIR "/docs/techniques.md", std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
 
 class TechniqueTable : public testing::TestWithParam<std::size_t> {};
 
@@ -33,6 +40,8 @@ TEST_P(TechniqueTable, TheCheckHoldsAndItsControlShowsTheHarm) {
   }
   EXPECT_TRUE(judged) << technique.row << " judges nothing";
   EXPECT_TRUE(controlled) << technique.row << " has no negative control";
+  EXPECT_THAT(NotOnPage(Page(), technique, report), testing::IsEmpty())
+      << "docs/techniques.md was made from another tree: run make techniques";
 }
 
 TEST(Report, WhatThePageDoesNotSayIsNamed) {
