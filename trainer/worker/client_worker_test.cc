@@ -14,10 +14,12 @@ namespace starling::worker {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::Contains;
 using ::testing::Each;
 using ::testing::Ge;
 using ::testing::IsEmpty;
 using ::testing::Le;
+using ::testing::Ne;
 using ::testing::Not;
 using ::testing::SizeIs;
 
@@ -350,6 +352,33 @@ TEST_F(ClientWorkerTest, DownpourFetchesAndPushesOnceInItsPeriods) {
     const double own = unit % 2 == 1 ? static_cast<double>(kBatch) : 0;
     EXPECT_EQ(sum(calls[unit].parameters), pushed + own) << unit;
   }
+}
+
+TEST_F(ClientWorkerTest, WhileAWarmStartLastsOneWorkerWorksAndTheOthersWait) {
+  constexpr int kWarm = 40;
+  v1alpha1::TrainingJobSpec spec = VisitJob(2);
+  v1alpha1::LocalSgd& local = *spec.mutable_update()->mutable_local_sgd();
+  local.set_fetch_every(1);
+  local.set_push_every(1);
+  local.set_warm_start(kWarm);
+  sync::Mutex mutex;
+  std::vector<int> worked;  // who, unit after unit
+  const auto new_engine = [&](int worker) {
+    return std::make_unique<VisitEngine>(kSamples, [&mutex, &worked, worker](std::size_t) {
+      const sync::MutexLock lock(mutex);
+      worked.push_back(worker);
+    });
+  };
+  ServerFlock flock(spec, VisitData(), new_engine, NewJobDir());
+  flock.AddServers(1);
+  flock.AddWorkers(3);
+
+  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(2.0F));
+
+  const sync::MutexLock lock(mutex);
+  ASSERT_THAT(worked, SizeIs(Ge(2 * kPerEpoch)));
+  EXPECT_THAT(std::vector<int>(worked.begin(), worked.begin() + kWarm), Each(worked[0]));
+  EXPECT_THAT(worked, Contains(Ne(worked[0]))) << "the others work afterwards";
 }
 
 TEST_F(ClientWorkerTest, DownpourSurvivesDeaths) {
