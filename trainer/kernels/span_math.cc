@@ -69,19 +69,15 @@ STARLING_VECTORISED void DotLoop(const float* x, const float* y, double* lanes, 
   }
 }
 
-// The sign bit cleared, magnitudes order as integers do; infinity and NaN have the largest.
-STARLING_VECTORISED std::uint32_t MaxAbsBitsLoop(const std::uint32_t* x, std::size_t n,
-                                                 std::uint32_t limit) {
-  std::uint32_t largest = 0;
-  for (std::size_t i = 0; i < n; ++i) {
-    const std::uint32_t magnitude = x[i] & 0x7fffffffU;
-    const std::uint32_t counted = magnitude <= limit ? magnitude : 0;
-    largest = counted > largest ? counted : largest;
-  }
-  return largest;
+// The top bit is set where the exponent of any element has all its bits set, as that of infinity
+// and of NaN has: one more in the exponent then carries into the top bit, and nothing else does.
+STARLING_VECTORISED std::uint32_t NotFiniteLoop(const std::uint32_t* x, std::size_t n) {
+  constexpr std::uint32_t kExponent = 0x7f800000U;
+  constexpr std::uint32_t kOneInExponent = 0x00800000U;
+  std::uint32_t carried = 0;
+  for (std::size_t i = 0; i < n; ++i) carried |= (x[i] & kExponent) + kOneInExponent;
+  return carried;
 }
-
-constexpr std::uint32_t kInfinityBits = 0x7f800000U;
 
 }  // namespace
 
@@ -144,8 +140,8 @@ double Dot(std::span<const float> x, std::span<const float> y) {
 }
 
 bool AllFinite(std::span<const float> x) {
-  return MaxAbsBitsLoop(reinterpret_cast<const std::uint32_t*>(x.data()), x.size(), ~0U) <
-         kInfinityBits;
+  constexpr std::uint32_t kTopBit = 0x80000000U;
+  return (NotFiniteLoop(reinterpret_cast<const std::uint32_t*>(x.data()), x.size()) & kTopBit) == 0;
 }
 
 }  // namespace starling::kernels

@@ -121,6 +121,9 @@ TEST(SpanMath, FindsWhatIsNotFiniteWhereverItStands) {
     }
   }
   EXPECT_TRUE(AllFinite({}));
+  EXPECT_TRUE(AllFinite(std::vector<float>{std::numeric_limits<float>::max(), -0.0F,
+                                           std::numeric_limits<float>::lowest(),
+                                           std::numeric_limits<float>::denorm_min()}));
 }
 
 }  // namespace
