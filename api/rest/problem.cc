@@ -79,7 +79,7 @@ const std::vector<ProblemKind>& ProblemKinds() {
       {"ForeignOrigin", 403, "A page of another server asks",
        "send writes without an Origin header, or from this server's own page"},
       {"NotFound", 404, "There is no such object", "see what there is: GET /v1/jobs"},
-      {"NoSuchRoute", 404, "There is no such path", "see GET /v1/openapi.json for those there are"},
+      {"NoSuchRoute", 404, "There is no such path", "see GET /openapi.json for those there are"},
       {"MethodNotAllowed", 405, "The path does not take this method",
        "use one of those in the Allow header"},
       {"AlreadyExists", 409, "The name is taken", "choose another name, or delete the other first"},

@@ -16,7 +16,7 @@ constexpr const char* kIntroduction = R"(# REST
 
 Every request that Starling's REST service answers. Generated from the route table in `api/rest` by
 `make generate`; [openapi.json](openapi.json) says the same to programs, and the service itself
-answers it at `/v1/openapi.json`. [How to use it](../how-to/rest.md) begins with a job.
+answers it at `/openapi.json`. [How to use it](../how-to/rest.md) begins with a job.
 
 - Bodies are JSON; a job may also be sent as YAML, as in a job file (`application/yaml`).
 - Each request but those for everybody carries `Authorization: Bearer TOKEN`.

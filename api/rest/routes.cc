@@ -353,7 +353,7 @@ std::vector<Route> MakeRoutes() {
       {Operation::kGetOpenApi,
        "getOpenApi",
        "GET",
-       "/v1/openapi.json",
+       "/openapi.json",
        kEverybody,
        "Read this interface as OpenAPI 3.1",
        {},

@@ -29,7 +29,7 @@ PRESENT = '"path.namespace" = "default"\n"path.name" = "present"\n'
 def fuzz(program, client, home, parameters, examples):
     config = home.write("schemathesis.toml", "[parameters]\n" + parameters)
     return subprocess.run(
-        [program, "--config-file", config, "run", client.ready["restUrl"] + "/v1/openapi.json",
+        [program, "--config-file", config, "run", client.ready["restUrl"] + "/openapi.json",
          "-H", "Authorization: Bearer " + client.token, "--phases", "coverage,fuzzing",
          "--mode", "all", "--checks", CHECKS, "-n", str(examples), "--max-failures", "20",
          "--request-timeout", "10", "--seed", "1"], cwd=home.folder).returncode
