@@ -35,14 +35,14 @@ class Stream:
             else:
                 fields = {}
 
-    def until(self, name):
-        """All events up to the first of that name, with it."""
+    def until(self, *names):
+        """All events up to the first of one of these names, with it."""
         seen = []
         for event in self.events():
             seen.append(event)
-            if event.name == name:
+            if event.name in names:
                 return seen
-        raise AssertionError(f"the stream ended without {name}: {seen[-3:]}")
+        raise AssertionError(f"the stream ended without {names}: {seen[-3:]}")
 
     def close(self):
         self.response.close()
