@@ -114,20 +114,6 @@ absl::Status MakeFolder(const std::string& path) {
   return SyncFolder(parent);
 }
 
-// Syncs the folders above this one, up to the first in which this user can have made nothing: it
-// may not read it, or the file system is read-only or knows no syncing.
-absl::Status SyncAbove(std::string folder) {
-  for (std::string parent = ParentOf(folder); parent != folder; parent = ParentOf(folder)) {
-    const File file(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
-    if (file.get() < 0 || ::fsync(file.get()) != 0) {
-      const bool not_ours = errno == EACCES || errno == EPERM || errno == EROFS || errno == EINVAL;
-      return not_ours ? absl::OkStatus() : Failed("sync the folder", parent, errno);
-    }
-    folder = parent;
-  }
-  return absl::OkStatus();
-}
-
 absl::Status WriteFile(const std::string& path, Pieces pieces) {
   File file(path, O_WRONLY | O_CREAT | O_EXCL);
   if (file.get() < 0) return Failed("make", path, errno);
@@ -165,6 +151,20 @@ std::string WithSlash(std::string path) {
 }
 
 }  // namespace
+
+absl::Status SyncAbove(const std::string& path) {
+  std::string folder = path;
+  for (std::string parent = ParentOf(folder); parent != folder; parent = ParentOf(folder)) {
+    const File file(parent.empty() ? "." : parent, O_RDONLY | O_DIRECTORY);
+    if (file.get() < 0 || ::fsync(file.get()) != 0) {
+      // He may not read it, or the file system is read-only or knows no syncing.
+      const bool not_ours = errno == EACCES || errno == EPERM || errno == EROFS || errno == EINVAL;
+      return not_ours ? absl::OkStatus() : Failed("sync the folder", parent, errno);
+    }
+    folder = parent;
+  }
+  return absl::OkStatus();
+}
 
 FileBlobStore::FileBlobStore(std::string root) : root_(WithSlash(std::move(root))) {}
 

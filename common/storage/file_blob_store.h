@@ -18,6 +18,11 @@ namespace starling::storage {
 
 inline constexpr std::string_view kTemporaryFolder = ".tmp";
 
+// Syncs the folders that a file or folder lies in, from the nearest on, up to the first in which
+// this user can have made nothing. What was made there has its name on the disk then; without it a
+// power cut may leave a synced file that no folder knows.
+absl::Status SyncAbove(const std::string& path);
+
 // Thread-safe, also between processes.
 class FileBlobStore final : public BlobStore {
  public:

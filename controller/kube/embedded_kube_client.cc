@@ -23,6 +23,12 @@ std::string TableKey(const ResourceKind& kind) {
   return absl::StrCat(std::string(kind.plural), ".", std::string(kind.group));
 }
 
+// What people were told of a job stays so, and no grant of an incarnation is ever made twice. The
+// others are made again from jobs.
+ObjectStore::Durability DurabilityOf(const ResourceKind& kind) {
+  return kind == kTrainingJob ? ObjectStore::Durability::kNow : ObjectStore::Durability::kSoon;
+}
+
 absl::Status NotFound(const ResourceKind& kind, const ObjectKey& key) {
   return absl::NotFoundError(absl::StrCat(Describe(kind, key), " not found"));
 }
@@ -230,7 +236,7 @@ absl::StatusOr<Json> EmbeddedKubeClient::CreateOnce(const ResourceKind& kind, co
     ASSIGN_OR_RETURN(wanted, transaction.Put(TableKey(kind), nullptr, std::move(wanted)));
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(dry_run ? store_->Read(store) : store_->Write(store));
+  RETURN_IF_ERROR(dry_run ? store_->Read(store) : store_->Write(store, DurabilityOf(kind)));
   return wanted;
 }
 
@@ -257,7 +263,7 @@ absl::Status EmbeddedKubeClient::RequireServed(const ResourceKind& kind) const {
 absl::StatusOr<Json> EmbeddedKubeClient::Modify(const ResourceKind& kind, const ObjectKey& key,
                                                 const Change& change) {
   Json result;
-  RETURN_IF_ERROR(store_->Write([&](ObjectStore::Transaction& transaction) -> absl::Status {
+  const auto modify = [&](ObjectStore::Transaction& transaction) -> absl::Status {
     ASSIGN_OR_RETURN(const std::optional<Json> old, transaction.Find(TableKey(kind), key));
     if (!old) return NotFound(kind, key);
     ASSIGN_OR_RETURN(result, change(*old));
@@ -268,7 +274,8 @@ absl::StatusOr<Json> EmbeddedKubeClient::Modify(const ResourceKind& kind, const 
       ASSIGN_OR_RETURN(result, transaction.Put(TableKey(kind), &*old, std::move(result)));
     }
     return absl::OkStatus();
-  }));
+  };
+  RETURN_IF_ERROR(store_->Write(modify, DurabilityOf(kind)));
   return result;
 }
 
@@ -333,7 +340,7 @@ absl::StatusOr<Json> EmbeddedKubeClient::Apply(const ResourceKind& kind, const J
                      transaction.Put(TableKey(kind), old ? &*old : nullptr, std::move(result)));
     return absl::OkStatus();
   };
-  RETURN_IF_ERROR(store_->Write(apply));
+  RETURN_IF_ERROR(store_->Write(apply, DurabilityOf(kind)));
   return result;
 }
 

@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "common/storage/file_blob_store.h"
 #include "controller/kube/selector.h"
 
 namespace starling::kube {
@@ -21,6 +22,7 @@ namespace {
 
 constexpr std::int64_t kApplicationId = 1398035020;  // "STRL"
 constexpr std::int64_t kSchemaVersion = 1;
+constexpr const char* kInMemory = ":memory:";
 constexpr absl::Duration kPoll = absl::Milliseconds(15);
 
 constexpr const char* kSchema = R"(
@@ -73,14 +75,10 @@ absl::Status UseWriteAheadLog(Database& database, absl::Duration busy_timeout) {
 absl::StatusOr<std::unique_ptr<ObjectStore>> ObjectStore::Open(const std::string& path,
                                                                absl::Duration busy_timeout,
                                                                std::int64_t change_log_limit) {
-  const bool shared = path != ":memory:";
+  const bool shared = path != kInMemory;
   if (shared) RETURN_IF_ERROR(CreatePrivately(path));
   ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, busy_timeout));
-  if (shared) {
-    RETURN_IF_ERROR(UseWriteAheadLog(*database, busy_timeout));
-    // A commit outlives any death of a process; the last ones before a power cut may be undone.
-    RETURN_IF_ERROR(database->Execute("PRAGMA synchronous = NORMAL"));
-  }
+  if (shared) RETURN_IF_ERROR(UseWriteAheadLog(*database, busy_timeout));
   RETURN_IF_ERROR(Prepare(*database, path));
   return std::unique_ptr<ObjectStore>(
       new ObjectStore(std::move(database), shared, change_log_limit));
@@ -93,7 +91,11 @@ absl::Status ObjectStore::Prepare(Database& database, const std::string& path) {
     ASSIGN_OR_RETURN(const std::int64_t id, database.Number("PRAGMA application_id"));
     ASSIGN_OR_RETURN(const std::int64_t tables,
                      database.Number("SELECT count(*) FROM sqlite_master"));
-    if (id == 0 && tables == 0) return database.Execute(kSchema);
+    if (id == 0 && tables == 0) {
+      // SQLite syncs what is in its files, and knows nothing of who has made the folders.
+      if (path != kInMemory) RETURN_IF_ERROR(storage::SyncAbove(path));
+      return database.Execute(kSchema);
+    }
     if (id != kApplicationId) {
       return absl::DataLossError(
           absl::StrCat("store ", path, ": is some other program's database; move it away"));
@@ -125,7 +127,17 @@ absl::Status ObjectStore::Read(const Work& work) {
   return Run("BEGIN", work);
 }
 
-absl::Status ObjectStore::Write(const Work& work) {
+absl::Status ObjectStore::Use(Durability durability) {
+  if (!shared_ || durability_ == durability) return absl::OkStatus();
+  durability_.reset();
+  RETURN_IF_ERROR(database_->Execute(durability == Durability::kNow
+                                         ? "PRAGMA synchronous = FULL"
+                                         : "PRAGMA synchronous = NORMAL"));
+  durability_ = durability;
+  return absl::OkStatus();
+}
+
+absl::Status ObjectStore::Write(const Work& work, Durability durability) {
   std::int64_t version = 0;
   const Work counted = [&](Transaction& transaction) -> absl::Status {
     RETURN_IF_ERROR(work(transaction));
@@ -134,6 +146,7 @@ absl::Status ObjectStore::Write(const Work& work) {
   };
   {
     sync::MutexLock lock(mutex_);
+    RETURN_IF_ERROR(Use(durability));
     RETURN_IF_ERROR(Run("BEGIN IMMEDIATE", counted));
   }
   sync::MutexLock lock(wake_mutex_);

@@ -70,7 +70,11 @@ class ObjectStore {
   using Work = std::function<absl::Status(Transaction&)>;
   // `work` sees one state of the store, and of its writes all or none are kept.
   absl::Status Read(const Work& work);
-  absl::Status Write(const Work& work);
+
+  // A commit outlives any death of a process. Whether it also outlives a power cut that comes at
+  // once: kNow is worth a sync of the disk, and takes along all that was committed before.
+  enum class Durability { kSoon, kNow };
+  absl::Status Write(const Work& work, Durability durability);
 
   // Waits until this process has committed something after `version` or `stop` is set (followed by
   // WakeAll), at most for `timeout`, and no longer than is good for seeing other processes'
@@ -84,11 +88,13 @@ class ObjectStore {
 
   static absl::Status Prepare(Database& database, const std::string& path);
   absl::Status Run(const char* begin, const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status Use(Durability durability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const bool shared_;  // other processes may write too
   const std::int64_t change_log_limit_;
   sync::Mutex mutex_;
   std::unique_ptr<Database> database_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Durability> durability_ ABSL_GUARDED_BY(mutex_);  // as SQLite was last told
   sync::Mutex wake_mutex_;
   sync::Condition wake_;
   std::int64_t committed_ ABSL_GUARDED_BY(wake_mutex_) = 0;

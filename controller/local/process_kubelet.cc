@@ -16,8 +16,8 @@ std::vector<std::string> PodEnvironment(const KubeletOptions& options) {
                    path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : path),
       absl::StrCat("STARLING_HOME=", options.home)};
   for (const char* name :
-       {"HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "ASAN_OPTIONS",
-        "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "STARLING_LOG_LEVEL"}) {
+       {"HOME", "USER", "TMPDIR", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH", "LD_PRELOAD",
+        "ASAN_OPTIONS", "UBSAN_OPTIONS", "LSAN_OPTIONS", "TSAN_OPTIONS", "STARLING_LOG_LEVEL"}) {
     if (const char* value = std::getenv(name); value != nullptr) {
       environment.push_back(absl::StrCat(name, "=", value));
     }

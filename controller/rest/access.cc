@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
+#include "common/storage/file_blob_store.h"
 
 namespace starling::service {
 namespace {
@@ -77,8 +78,10 @@ absl::Status WriteToken(const std::string& path, const std::string& token) {
   if (file < 0) return failed();
   const std::string text = token + "\n";
   const bool written = ::write(file, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  if (::close(file) != 0 || !written) return failed();
-  return std::rename(temporary.c_str(), path.c_str()) == 0 ? absl::OkStatus() : failed();
+  const bool synced = written && ::fsync(file) == 0;
+  if (::close(file) != 0 || !synced) return failed();
+  if (std::rename(temporary.c_str(), path.c_str()) != 0) return failed();
+  return storage::SyncAbove(path);
 }
 
 }  // namespace
