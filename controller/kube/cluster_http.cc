@@ -81,7 +81,6 @@ absl::StatusOr<std::unique_ptr<http::HttpClient>> OpenClusterHttp(const ClusterC
         absl::StrCat(config.origin, ": credentials are not sent over http://; use https://"));
   }
   options.peer = "API server";
-  options.headers.emplace_back("Accept", "application/json");
   if (endpoint.tls) options.tls = [config] { return ReadTls(config); };
   if (!config.token.empty()) {
     options.authorize = [token = std::make_shared<Token>(config)](http::Request& request,

@@ -11,8 +11,10 @@
 #include "controller/kube/cluster_http.h"
 #include "controller/kube/http_path.h"
 #include "controller/kube/http_status.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/object_rules.h"
 #include "controller/kube/objects.h"
+#include "controller/kube/protobuf_wire.h"
 
 namespace starling::kube {
 namespace {
@@ -94,6 +96,17 @@ class RemoteKubeClient final : public HttpKubeClient {
   absl::StatusOr<Json> GetScale(const ResourceKind& kind, const ObjectKey& key) override;
   absl::StatusOr<Json> UpdateScale(const ResourceKind& kind, const Json& scale) override;
 
+  absl::StatusOr<MessagePtr> GetMessage(const ResourceKind& kind, const ObjectKey& key) override;
+  absl::StatusOr<MessageList> ListMessages(const ResourceKind& kind, std::string_view ns,
+                                           const ListOptions& options) override;
+  absl::StatusOr<std::unique_ptr<MessageStream>> WatchMessages(
+      const ResourceKind& kind, std::string_view ns, const WatchOptions& options) override;
+  absl::StatusOr<MessagePtr> CreateMessage(const ResourceKind& kind,
+                                           const Message& object) override;
+  absl::StatusOr<MessagePtr> CreateFromJson(const ResourceKind& kind, const Json& object) override;
+  absl::StatusOr<MessagePtr> DeleteMessage(const ResourceKind& kind, const ObjectKey& key,
+                                           const DeleteOptions& options) override;
+
   absl::StatusOr<std::unique_ptr<LogStream>> ReadLogs(const ObjectKey& pod,
                                                       const LogOptions& options) override;
 
@@ -104,13 +117,23 @@ class RemoteKubeClient final : public HttpKubeClient {
   KeptFields Kept(const ResourceKind& kind) const {
     return options_.kept == nullptr ? KeptFields{} : options_.kept(kind);
   }
+  // The body of an answer in protobuf. `body` empty: there is none.
+  absl::StatusOr<std::string> AskForProtobuf(const char* method, std::string target,
+                                             std::string body = "",
+                                             const char* content_type = kProtobuf);
   absl::StatusOr<Json> CreateIn(const ResourceKind& kind, const Json& object, bool dry_run);
   absl::StatusOr<Json> Replace(const ResourceKind& kind, const Json& object,
                                std::string_view subresource);
   absl::StatusOr<Json> Merge(const ResourceKind& kind, const ObjectKey& key, const Json& patch,
                              std::string_view subresource);
-  absl::StatusOr<ObjectList> Page(const ResourceKind& kind, std::string_view ns,
-                                  const ListOptions& options);
+  template <typename Item>
+  absl::StatusOr<ListOf<Item>> Page(const ResourceKind& kind, std::string_view ns,
+                                    const ListOptions& options);
+  // All pages.
+  template <typename Item>
+  absl::StatusOr<ListOf<Item>> Pages(const ResourceKind& kind, std::string_view ns,
+                                     const ListOptions& options);
+  std::string CreatePath(const ResourceKind& kind, const std::string& ns, bool dry_run) const;
   ObjectKey Placed(const ResourceKind& kind, ObjectKey key) const;
 
   const std::unique_ptr<http::HttpClient> http_;
@@ -126,7 +149,7 @@ ObjectKey RemoteKubeClient::Placed(const ResourceKind& kind, ObjectKey key) cons
 
 absl::StatusOr<Json> RemoteKubeClient::Read(std::string target, KeptFields kept) {
   ASSIGN_OR_RETURN(const http::Response answer,
-                   http_->Exchange({"GET", std::move(target), "", {}}));
+                   http_->Exchange({"GET", std::move(target), "", {{"Accept", kJson}}}));
   ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
   return Trimmed(std::move(object));
 }
@@ -134,12 +157,22 @@ absl::StatusOr<Json> RemoteKubeClient::Read(std::string target, KeptFields kept)
 absl::StatusOr<Json> RemoteKubeClient::Write(const char* method, std::string target,
                                              const char* content_type, const Json& body,
                                              KeptFields kept) {
-  ASSIGN_OR_RETURN(
-      const http::Response answer,
-      http_->Exchange(
-          {method, std::move(target), json::Dump(body), {{"Content-Type", content_type}}}));
+  ASSIGN_OR_RETURN(const http::Response answer,
+                   http_->Exchange({method,
+                                    std::move(target),
+                                    json::Dump(body),
+                                    {{"Accept", kJson}, {"Content-Type", content_type}}}));
   ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
   return Trimmed(std::move(object));
+}
+
+absl::StatusOr<std::string> RemoteKubeClient::AskForProtobuf(const char* method, std::string target,
+                                                             std::string body,
+                                                             const char* content_type) {
+  http::Request request{method, std::move(target), std::move(body), {{"Accept", kProtobuf}}};
+  if (!request.body.empty()) request.headers.emplace_back("Content-Type", content_type);
+  ASSIGN_OR_RETURN(http::Response answer, http_->Exchange(request));
+  return ProtobufOfAnswer(std::move(answer));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Get(const ResourceKind& kind, const ObjectKey& key) {
@@ -147,15 +180,28 @@ absl::StatusOr<Json> RemoteKubeClient::Get(const ResourceKind& kind, const Objec
   return Read(ObjectPath(kind, Placed(kind, key)), Kept(kind));
 }
 
-absl::StatusOr<ObjectList> RemoteKubeClient::Page(const ResourceKind& kind, std::string_view ns,
-                                                  const ListOptions& options) {
-  ASSIGN_OR_RETURN(Json list,
-                   Read(CollectionPath(kind, ns) +
-                            Query({{"labelSelector", options.selection.labels},
-                                   {"fieldSelector", options.selection.fields},
-                                   {"limit", options.limit > 0 ? absl::StrCat(options.limit) : ""},
-                                   {"continue", options.continue_token}}),
-                        Kept(kind)));
+absl::StatusOr<MessagePtr> RemoteKubeClient::GetMessage(const ResourceKind& kind,
+                                                        const ObjectKey& key) {
+  RETURN_IF_ERROR(RequireMessages(kind));
+  RETURN_IF_ERROR(RequireName(kind, key));
+  ASSIGN_OR_RETURN(const std::string body,
+                   AskForProtobuf("GET", ObjectPath(kind, Placed(kind, key))));
+  return DecodeObject(kind, body);
+}
+
+std::string PagePath(const ResourceKind& kind, std::string_view ns, const ListOptions& options) {
+  return CollectionPath(kind, ns) +
+         Query({{"labelSelector", options.selection.labels},
+                {"fieldSelector", options.selection.fields},
+                {"limit", options.limit > 0 ? absl::StrCat(options.limit) : ""},
+                {"continue", options.continue_token}});
+}
+
+template <>
+absl::StatusOr<ObjectList> RemoteKubeClient::Page<Json>(const ResourceKind& kind,
+                                                        std::string_view ns,
+                                                        const ListOptions& options) {
+  ASSIGN_OR_RETURN(Json list, Read(PagePath(kind, ns, options), Kept(kind)));
   ObjectList page;
   page.resource_version = ResourceVersionOf(list);
   page.continue_token = StringAt(list, "/metadata/continue");
@@ -176,54 +222,118 @@ absl::StatusOr<ObjectList> RemoteKubeClient::Page(const ResourceKind& kind, std:
   return page;
 }
 
-absl::StatusOr<ObjectList> RemoteKubeClient::List(const ResourceKind& kind, std::string_view ns,
-                                                  const ListOptions& options) {
-  if (options.limit > 0 || !options.continue_token.empty()) return Page(kind, ns, options);
+template <>
+absl::StatusOr<MessageList> RemoteKubeClient::Page<MessagePtr>(const ResourceKind& kind,
+                                                               std::string_view ns,
+                                                               const ListOptions& options) {
+  RETURN_IF_ERROR(RequireMessages(kind));
+  ASSIGN_OR_RETURN(const std::string body, AskForProtobuf("GET", PagePath(kind, ns, options)));
+  return DecodeList(kind, body);
+}
+
+template <typename Item>
+absl::StatusOr<ListOf<Item>> RemoteKubeClient::Pages(const ResourceKind& kind, std::string_view ns,
+                                                     const ListOptions& options) {
+  if (options.limit > 0 || !options.continue_token.empty()) return Page<Item>(kind, ns, options);
   ListOptions next = options;
   next.limit = options_.page;
-  ObjectList whole;
+  ListOf<Item> whole;
   while (true) {
-    auto page = Page(kind, ns, next);
+    auto page = Page<Item>(kind, ns, next);
     if (absl::IsOutOfRange(page.status()) && !next.continue_token.empty()) {
       // It took too long; all in one answer then, which is of one version whatever it takes.
-      return Page(kind, ns, options);
+      return Page<Item>(kind, ns, options);
     }
     RETURN_IF_ERROR(page.status());
     whole.resource_version = page->resource_version;
-    for (Json& item : page->items) whole.items.push_back(std::move(item));
+    for (Item& item : page->items) whole.items.push_back(std::move(item));
     if (page->continue_token.empty()) return whole;
     next.continue_token = std::move(page->continue_token);
   }
 }
 
+absl::StatusOr<ObjectList> RemoteKubeClient::List(const ResourceKind& kind, std::string_view ns,
+                                                  const ListOptions& options) {
+  return Pages<Json>(kind, ns, options);
+}
+
+absl::StatusOr<MessageList> RemoteKubeClient::ListMessages(const ResourceKind& kind,
+                                                           std::string_view ns,
+                                                           const ListOptions& options) {
+  return Pages<MessagePtr>(kind, ns, options);
+}
+
 absl::StatusOr<std::unique_ptr<WatchStream>> RemoteKubeClient::Watch(const ResourceKind& kind,
                                                                      std::string_view ns,
                                                                      const WatchOptions& options) {
-  std::vector<Json> present;
+  std::vector<std::shared_ptr<const Json>> present;
   std::string version = options.resource_version;
   if (version.empty()) {
     ASSIGN_OR_RETURN(ObjectList list, List(kind, ns, {options.selection, 0, ""}));
-    present = std::move(list.items);
+    for (Json& item : list.items) {
+      present.push_back(std::make_shared<const Json>(std::move(item)));
+    }
     version = std::move(list.resource_version);
   }
-  auto watch = std::make_unique<HttpWatch>(*http_, kind, std::string(ns), options.selection,
-                                           std::move(version), options_.watch, Kept(kind));
+  auto watch = std::make_unique<HttpWatch<Json>>(*http_, kind, std::string(ns), options.selection,
+                                                 std::move(version), options_.watch, Kept(kind));
   RETURN_IF_ERROR(watch->Start(std::move(present)));
   return watch;
+}
+
+absl::StatusOr<std::unique_ptr<MessageStream>> RemoteKubeClient::WatchMessages(
+    const ResourceKind& kind, std::string_view ns, const WatchOptions& options) {
+  RETURN_IF_ERROR(RequireMessages(kind));
+  MessageList list;
+  list.resource_version = options.resource_version;
+  if (list.resource_version.empty()) {
+    ASSIGN_OR_RETURN(list, ListMessages(kind, ns, {options.selection, 0, ""}));
+  }
+  auto watch =
+      std::make_unique<HttpWatch<Message>>(*http_, kind, std::string(ns), options.selection,
+                                           std::move(list.resource_version), options_.watch);
+  RETURN_IF_ERROR(watch->Start(std::move(list.items)));
+  return watch;
+}
+
+std::string RemoteKubeClient::CreatePath(const ResourceKind& kind, const std::string& ns,
+                                         bool dry_run) const {
+  return CollectionPath(kind, ns) +
+         Query({{"fieldManager", options_.field_manager}, {"dryRun", dry_run ? "All" : ""}});
+}
+
+// Named, if it is not: of what is sent to a collection the server guesses nothing.
+Json Typed(const ResourceKind& kind, Json object) {
+  if (!object.is_object()) return object;
+  if (StringAt(object, "/apiVersion").empty()) object["apiVersion"] = kind.ApiVersion();
+  if (StringAt(object, "/kind").empty()) object["kind"] = std::string(kind.kind);
+  return object;
 }
 
 absl::StatusOr<Json> RemoteKubeClient::CreateIn(const ResourceKind& kind, const Json& object,
                                                 bool dry_run) {
   const ObjectKey key = Placed(kind, KeyOf(object));
-  Json typed = object;
-  if (typed.is_object()) {
-    if (StringAt(object, "/apiVersion").empty()) typed["apiVersion"] = kind.ApiVersion();
-    if (StringAt(object, "/kind").empty()) typed["kind"] = std::string(kind.kind);
-  }
-  return Write("POST",
-               CollectionPath(kind, key.ns) + Query({{"fieldManager", options_.field_manager},
-                                                     {"dryRun", dry_run ? "All" : ""}}),
-               kJson, typed, Kept(kind));
+  return Write("POST", CreatePath(kind, key.ns, dry_run), kJson, Typed(kind, object), Kept(kind));
+}
+
+absl::StatusOr<MessagePtr> RemoteKubeClient::CreateMessage(const ResourceKind& kind,
+                                                           const Message& object) {
+  RETURN_IF_ERROR(RequireMessages(kind));
+  const ObjectKey key = Placed(kind, KeyOf(object));
+  ASSIGN_OR_RETURN(const std::string body,
+                   AskForProtobuf("POST", CreatePath(kind, key.ns, /*dry_run=*/false),
+                                  EncodeObject(kind, object)));
+  return DecodeObject(kind, body);
+}
+
+absl::StatusOr<MessagePtr> RemoteKubeClient::CreateFromJson(const ResourceKind& kind,
+                                                            const Json& object) {
+  RETURN_IF_ERROR(RequireMessages(kind));
+  const ObjectKey key = Placed(kind, KeyOf(object));
+  ASSIGN_OR_RETURN(const std::string body,
+                   AskForProtobuf("POST", CreatePath(kind, key.ns, /*dry_run=*/false),
+                                  json::Dump(Typed(kind, object)), kJson));
+  return DecodeObject(kind, body);
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Create(const ResourceKind& kind, const Json& object) {
@@ -317,6 +427,27 @@ absl::StatusOr<Json> RemoteKubeClient::Delete(const ResourceKind& kind, const Ob
       {"kind", std::string(kind.kind)},
       {"metadata",
        {{"name", place.name}, {"namespace", place.ns}, {"uid", StringAt(last, "/details/uid")}}}};
+}
+
+absl::StatusOr<MessagePtr> RemoteKubeClient::DeleteMessage(const ResourceKind& kind,
+                                                           const ObjectKey& key,
+                                                           const DeleteOptions& options) {
+  RETURN_IF_ERROR(RequireMessages(kind));
+  RETURN_IF_ERROR(RequireName(kind, key));
+  const ObjectKey place = Placed(kind, key);
+  kubernetes::DeleteOptions wanted;
+  wanted.set_propagation_policy("Background");
+  if (!options.uid.empty()) wanted.mutable_preconditions()->set_uid(options.uid);
+  if (!options.resource_version.empty()) {
+    wanted.mutable_preconditions()->set_resource_version(options.resource_version);
+  }
+  if (options.grace_period_seconds) {
+    wanted.set_grace_period_seconds(*options.grace_period_seconds);
+  }
+  ASSIGN_OR_RETURN(
+      const std::string body,
+      AskForProtobuf("DELETE", ObjectPath(kind, place), EncodeBody("v1", "DeleteOptions", wanted)));
+  return DecodeDeleted(kind, place, body);
 }
 
 absl::StatusOr<Json> RemoteKubeClient::GetScale(const ResourceKind& kind, const ObjectKey& key) {

@@ -25,8 +25,8 @@ struct HttpKubeClientOptions {
   HttpWatchOptions watch;
   std::string field_manager = "starling";  // of writes other than Apply
   std::int64_t page = 500;                 // objects that a list asks for at a time
-  // What is kept of all answers about a kind; null, or empty for a kind: everything. Objects of
-  // which something was dropped must not be written back.
+  // What is kept of all answers in JSON about a kind; null, or empty for a kind: everything.
+  // Objects of which something was dropped must not be written back.
   KeptFields (*kept)(const ResourceKind& kind) = nullptr;
 };
 

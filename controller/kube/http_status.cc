@@ -2,12 +2,14 @@
 #include "controller/kube/http_status.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
+#include "controller/kube/protobuf_wire.h"
 
 namespace starling::kube {
 namespace {
@@ -28,7 +30,6 @@ constexpr Meaning kMeanings[] = {
     {422, absl::StatusCode::kInvalidArgument},  {429, absl::StatusCode::kResourceExhausted},
 };
 
-// An update in the name of another UID is refused as an edit of the UID; here it is a conflict.
 bool IsAboutTheUid(const Json& object) {
   for (const Json& cause : At(object, "/details/causes")) {
     if (StringAt(cause, "/field") == "metadata.uid") return true;
@@ -36,16 +37,15 @@ bool IsAboutTheUid(const Json& object) {
   return false;
 }
 
-absl::StatusCode CodeOf(int http, const std::string& reason, const std::string& message,
-                        const Json& object) {
-  if (reason == "AlreadyExists") return absl::StatusCode::kAlreadyExists;
-  if (reason == "Expired" || reason == "Gone") return absl::StatusCode::kOutOfRange;
-  if (http == 403 && absl::StrContains(message, "exceeded quota")) {
+absl::StatusCode CodeOf(const ServerStatus& told) {
+  if (told.reason == "AlreadyExists") return absl::StatusCode::kAlreadyExists;
+  if (told.reason == "Expired" || told.reason == "Gone") return absl::StatusCode::kOutOfRange;
+  if (told.http == 403 && absl::StrContains(told.message, "exceeded quota")) {
     return absl::StatusCode::kResourceExhausted;
   }
-  if (http == 422 && IsAboutTheUid(object)) return absl::StatusCode::kAborted;
+  if (told.http == 422 && told.about_the_uid) return absl::StatusCode::kAborted;
   for (const Meaning& meaning : kMeanings) {
-    if (meaning.http == http) return meaning.code;
+    if (meaning.http == told.http) return meaning.code;
   }
   return absl::StatusCode::kUnavailable;
 }
@@ -61,6 +61,20 @@ std::string Printable(std::string_view text, std::size_t most) {
 
 bool IsJson(const http::Response& answer) {
   return absl::StartsWith(answer.content_type, "application/json");
+}
+
+bool IsProtobuf(const http::Response& answer) {
+  return absl::StartsWith(answer.content_type, kProtobuf);
+}
+
+bool IsSuccess(const http::Response& answer) {
+  return answer.status >= 200 && answer.status <= 299;
+}
+
+absl::Status NotThatForm(const http::Response& answer, const char* form) {
+  return absl::UnavailableError(
+      absl::StrCat("API server: the answer is ", Printable(answer.content_type, 60), " where ",
+                   form, " belongs; is it an API server? It begins: ", Printable(answer.body, 80)));
 }
 
 // The end of the list that begins at `begin`; npos: it has none.
@@ -105,11 +119,17 @@ absl::StatusOr<Json> ParseServerJson(std::string_view text, KeptFields kept) {
                      kLimits);
 }
 
+absl::Status StatusOfServer(const ServerStatus& told) {
+  return absl::Status(CodeOf(told), told.message.empty()
+                                        ? absl::StrCat("API server: status ", told.http)
+                                        : told.message);
+}
+
 absl::Status StatusOfObject(const Json& object) {
-  const int http = static_cast<int>(IntAt(object, "/code"));
-  const std::string message = StringAt(object, "/message");
-  return absl::Status(CodeOf(http, StringAt(object, "/reason"), message, object),
-                      message.empty() ? absl::StrCat("API server: status ", http) : message);
+  return StatusOfServer({.http = static_cast<int>(IntAt(object, "/code")),
+                         .reason = StringAt(object, "/reason"),
+                         .message = StringAt(object, "/message"),
+                         .about_the_uid = IsAboutTheUid(object)});
 }
 
 absl::Status StatusOfAnswer(const http::Response& answer) {
@@ -125,18 +145,23 @@ absl::Status StatusOfAnswer(const http::Response& answer) {
       return StatusOfObject(*object);
     }
   }
+  if (IsProtobuf(answer)) {
+    if (auto status = DecodeStatus(answer.body)) return *std::move(status);
+  }
   const std::string text = Printable(answer.body, 200);
-  return absl::Status(CodeOf(http, "", text, Json()),
+  return absl::Status(CodeOf({.http = http, .reason = "", .message = text, .about_the_uid = false}),
                       absl::StrCat("API server: status ", http, text.empty() ? "" : ": ", text));
 }
 
+absl::StatusOr<std::string> ProtobufOfAnswer(http::Response answer) {
+  if (!IsSuccess(answer)) return StatusOfAnswer(answer);
+  if (!IsProtobuf(answer)) return NotThatForm(answer, "protobuf");
+  return std::move(answer.body);
+}
+
 absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer, KeptFields kept) {
-  if (answer.status < 200 || answer.status > 299) return StatusOfAnswer(answer);
-  if (!IsJson(answer)) {
-    return absl::UnavailableError(absl::StrCat(
-        "API server: the answer is ", Printable(answer.content_type, 60),
-        " where JSON belongs; is it an API server? It begins: ", Printable(answer.body, 80)));
-  }
+  if (!IsSuccess(answer)) return StatusOfAnswer(answer);
+  if (!IsJson(answer)) return NotThatForm(answer, "JSON");
   auto object = ParseServerJson(answer.body, kept);
   if (!object.ok()) {
     return absl::UnavailableError(absl::StrCat("API server: the answer cannot be understood: ",

@@ -10,6 +10,7 @@
 #include "common/status/macros.h"
 #include "controller/kube/http_path.h"
 #include "controller/kube/http_status.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 
 namespace starling::kube {
@@ -19,7 +20,7 @@ constexpr absl::Duration kFirstBackOff = absl::Milliseconds(50);
 constexpr absl::Duration kLongestBackOff = absl::Seconds(5);
 // A server that sends something is there: the next wait is below a second.
 constexpr int kFailuresAfterData = 3;
-constexpr std::size_t kLongestLine = 16U << 20U;
+constexpr std::size_t kLongestEvent = 16U << 20U;
 
 // Asking again might help.
 bool IsPassing(const absl::Status& status) {
@@ -27,20 +28,69 @@ bool IsPassing(const absl::Status& status) {
          absl::IsDeadlineExceeded(status);
 }
 
+// Nothing for a type that is newer than we are.
+absl::StatusOr<std::optional<WatchEvent>> ParseEvent(std::string_view line, KeptFields kept) {
+  auto event = ParseServerJson(line, kept);
+  if (!event.ok() || !event->is_object() || !At(*event, "/object").is_object()) {
+    return absl::UnavailableError("watch: an event that cannot be understood");
+  }
+  const std::string type = StringAt(*event, "/type");
+  Json& object = (*event)["object"];
+  if (type == "ERROR") return StatusOfObject(object);
+  const std::optional<WatchEventType> known = EventTypeOf(type);
+  if (!known.has_value()) return std::optional<WatchEvent>();
+  if (ResourceVersionOf(object).empty()) {
+    return absl::UnavailableError("watch: an object without a version");
+  }
+  if (object.contains("metadata")) object["metadata"].erase("managedFields");
+  return std::optional<WatchEvent>({*known, std::make_shared<const Json>(std::move(object))});
+}
+
 }  // namespace
 
-HttpWatch::HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns,
-                     Selection selection, std::string version, const HttpWatchOptions& options,
-                     KeptFields kept)
+absl::Status EventReader<Json>::Take(std::string_view piece, std::vector<WatchEvent>& events) {
+  while (true) {
+    const std::size_t end = piece.find('\n');
+    line_.append(piece.substr(0, end));
+    if (line_.size() > kLongestEvent) {
+      return absl::UnavailableError("watch: an event of more than 16 MiB");
+    }
+    if (end == std::string_view::npos) return absl::OkStatus();
+    piece.remove_prefix(end + 1);
+    const std::string line = std::exchange(line_, "");
+    if (line.empty()) continue;
+    ASSIGN_OR_RETURN(std::optional<WatchEvent> event, ParseEvent(line, kept_));
+    if (event.has_value()) events.push_back(*std::move(event));
+  }
+}
+
+EventReader<Message>::EventReader(const ResourceKind& kind, KeptFields /*kept*/)
+    : kind_(kind), frames_(kLongestEvent) {}
+
+absl::Status EventReader<Message>::Take(std::string_view piece, std::vector<MessageEvent>& events) {
+  frames_.Add(piece);
+  while (true) {
+    ASSIGN_OR_RETURN(const std::optional<std::string> frame, frames_.Next());
+    if (!frame.has_value()) return absl::OkStatus();
+    ASSIGN_OR_RETURN(std::optional<MessageEvent> event, DecodeEvent(kind_, *frame));
+    if (event.has_value()) events.push_back(*std::move(event));
+  }
+}
+
+template <typename Object>
+HttpWatch<Object>::HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns,
+                             Selection selection, std::string version,
+                             const HttpWatchOptions& options, KeptFields kept)
     : http_(http),
       kind_(kind),
       ns_(std::move(ns)),
       selection_(std::move(selection)),
       options_(options),
-      kept_(kept),
-      version_(std::move(version)) {}
+      version_(std::move(version)),
+      reader_(kind, kept) {}
 
-std::shared_ptr<http::HttpStream> HttpWatch::Open() {
+template <typename Object>
+std::shared_ptr<http::HttpStream> HttpWatch<Object>::Open() {
   const auto seconds = std::max<std::int64_t>(1, absl::ToInt64Seconds(options_.request));
   http::Request request;
   request.method = "GET";
@@ -51,14 +101,14 @@ std::shared_ptr<http::HttpStream> HttpWatch::Open() {
                                                       {"resourceVersion", version_},
                                                       {"labelSelector", selection_.labels},
                                                       {"fieldSelector", selection_.fields}}));
-  line_.clear();
+  request.headers = {{"Accept", EventReader<Object>::accept()}};
+  reader_.Clear();
   return http_.Stream(std::move(request), absl::Seconds(seconds) + options_.grace);
 }
 
-absl::Status HttpWatch::Start(std::vector<Json> present) {
-  for (Json& object : present) {
-    events_.push_back({WatchEventType::kAdded, std::make_shared<const Json>(std::move(object))});
-  }
+template <typename Object>
+absl::Status HttpWatch<Object>::Start(std::vector<std::shared_ptr<const Object>> present) {
+  for (auto& object : present) events_.push_back({WatchEventType::kAdded, std::move(object)});
   const absl::Time deadline = absl::Now() + http_.options().timeout;
   while (true) {
     std::shared_ptr<http::HttpStream> stream = Open();
@@ -74,7 +124,8 @@ absl::Status HttpWatch::Start(std::vector<Json> present) {
   }
 }
 
-void HttpWatch::Stop() {
+template <typename Object>
+void HttpWatch<Object>::Stop() {
   std::shared_ptr<http::HttpStream> stream;
   {
     sync::MutexLock lock(mutex_);
@@ -86,7 +137,8 @@ void HttpWatch::Stop() {
 }
 
 // Cancelled if it is stopped meanwhile.
-absl::Status HttpWatch::Await(absl::Time deadline) {
+template <typename Object>
+absl::Status HttpWatch<Object>::Await(absl::Time deadline) {
   sync::MutexLock lock(mutex_);
   while (!stopped_) {
     const absl::Duration left = deadline - absl::Now();
@@ -96,7 +148,8 @@ absl::Status HttpWatch::Await(absl::Time deadline) {
   return absl::CancelledError("watch: stopped");
 }
 
-void HttpWatch::TryLater() {
+template <typename Object>
+void HttpWatch<Object>::TryLater() {
   const absl::Duration wait =
       std::min(kFirstBackOff * (1 << std::min(failures_, 10)), kLongestBackOff);
   next_try_ = absl::Now() + wait * (0.75 + 0.5 * http::HttpClient::Jitter());
@@ -104,7 +157,8 @@ void HttpWatch::TryLater() {
 }
 
 // What a stream's end means to the reader; OK: nothing, there will be another stream.
-absl::Status HttpWatch::Broken(const absl::Status& status) {
+template <typename Object>
+absl::Status HttpWatch<Object>::Broken(const absl::Status& status) {
   std::shared_ptr<http::HttpStream> old;
   {
     sync::MutexLock lock(mutex_);
@@ -120,52 +174,23 @@ absl::Status HttpWatch::Broken(const absl::Status& status) {
   return status;
 }
 
-absl::Status HttpWatch::TakeLine(std::string_view line) {
-  if (line.empty()) return absl::OkStatus();
-  auto event = ParseServerJson(line, kept_);
-  if (!event.ok() || !event->is_object() || !At(*event, "/object").is_object()) {
-    return absl::UnavailableError("watch: an event that cannot be understood");
-  }
-  const std::string type = StringAt(*event, "/type");
-  if (type == "ERROR") return StatusOfObject((*event)["object"]);
-  constexpr std::pair<const char*, WatchEventType> kTypes[] = {
-      {"ADDED", WatchEventType::kAdded},
-      {"MODIFIED", WatchEventType::kModified},
-      {"DELETED", WatchEventType::kDeleted},
-      {"BOOKMARK", WatchEventType::kBookmark}};
-  for (const auto& [name, value] : kTypes) {
-    if (type != name) continue;
-    Json& object = (*event)["object"];
-    const std::string version = ResourceVersionOf(object);
-    if (version.empty()) return absl::UnavailableError("watch: an object without a version");
-    version_ = version;
+template <typename Object>
+absl::Status HttpWatch<Object>::Take(std::string_view piece) {
+  std::vector<Event> events;
+  absl::Status status = reader_.Take(piece, events);
+  for (Event& event : events) {
+    version_ = ResourceVersionOf(*event.object);
     failures_ = 0;
     failing_since_ = absl::InfiniteFuture();
-    if (object.contains("metadata")) object["metadata"].erase("managedFields");
-    events_.push_back({value, std::make_shared<const Json>(std::move(object))});
-    return absl::OkStatus();
+    events_.push_back(std::move(event));
   }
-  return absl::OkStatus();  // a type that is newer than we are
-}
-
-// Pieces of the stream are cut anywhere; events end with their line.
-absl::Status HttpWatch::TakeText(std::string_view text) {
-  while (true) {
-    const std::size_t end = text.find('\n');
-    line_.append(text.substr(0, end));
-    if (line_.size() > kLongestLine) {
-      return absl::UnavailableError("watch: an event of more than 16 MiB");
-    }
-    if (end == std::string_view::npos) return absl::OkStatus();
-    const std::string line = std::exchange(line_, "");
-    RETURN_IF_ERROR(TakeLine(line));
-    text.remove_prefix(end + 1);
-  }
+  return status;
 }
 
 // Waits until `deadline` for some text and takes it; opens a stream where there is none. Whether
 // there was any: an event may come in many pieces, and who will not wait still wants all that came.
-absl::StatusOr<bool> HttpWatch::TakeStream(absl::Time deadline) {
+template <typename Object>
+absl::StatusOr<bool> HttpWatch<Object>::TakeStream(absl::Time deadline) {
   std::shared_ptr<http::HttpStream> stream;
   {
     sync::MutexLock lock(mutex_);
@@ -196,12 +221,13 @@ absl::StatusOr<bool> HttpWatch::TakeStream(absl::Time deadline) {
   }
   if (!*piece) return false;
   failures_ = std::min(failures_, kFailuresAfterData);
-  const absl::Status taken = TakeText(**piece);
+  const absl::Status taken = Take(**piece);
   if (!taken.ok()) RETURN_IF_ERROR(Broken(taken));
   return taken.ok();
 }
 
-absl::StatusOr<std::optional<WatchEvent>> HttpWatch::Next(absl::Duration timeout) {
+template <typename Object>
+absl::StatusOr<std::optional<EventOf<Object>>> HttpWatch<Object>::Next(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     {
@@ -209,13 +235,16 @@ absl::StatusOr<std::optional<WatchEvent>> HttpWatch::Next(absl::Duration timeout
       if (stopped_) return absl::CancelledError("watch: stopped");
     }
     if (!events_.empty()) {
-      WatchEvent event = std::move(events_.front());
+      Event event = std::move(events_.front());
       events_.pop_front();
-      return std::optional<WatchEvent>(std::move(event));
+      return std::optional<Event>(std::move(event));
     }
     ASSIGN_OR_RETURN(const bool taken, TakeStream(deadline));
-    if (!taken && events_.empty() && absl::Now() >= deadline) return std::optional<WatchEvent>();
+    if (!taken && events_.empty() && absl::Now() >= deadline) return std::optional<Event>();
   }
 }
+
+template class HttpWatch<Json>;
+template class HttpWatch<Message>;
 
 }  // namespace starling::kube

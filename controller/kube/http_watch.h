@@ -18,6 +18,7 @@
 #include "common/sync/mutex.h"
 #include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
+#include "controller/kube/protobuf_wire.h"
 
 namespace starling::kube {
 
@@ -27,25 +28,62 @@ struct HttpWatchOptions {
   absl::Duration patience = absl::Seconds(30);  // with a server that cannot be reached
 };
 
-// Next() is confined to one thread; Stop() is thread-safe.
-class HttpWatch final : public WatchStream {
+// Makes events of what a stream brings, in pieces that are cut anywhere. Confined to one thread.
+template <typename Object>
+class EventReader;
+
+// One JSON object a line.
+template <>
+class EventReader<Json> {
  public:
+  EventReader(const ResourceKind& /*kind*/, KeptFields kept) : kept_(kept) {}
+
+  static const char* accept() { return "application/json"; }
+  void Clear() { line_.clear(); }  // another stream begins
+  // Adds the events that are whole now. An error, after those before it: the stream is of no use.
+  absl::Status Take(std::string_view piece, std::vector<WatchEvent>& events);
+
+ private:
+  const KeptFields kept_;
+  std::string line_;  // the beginning of an event
+};
+
+// Frames of protobuf.
+template <>
+class EventReader<Message> {
+ public:
+  EventReader(const ResourceKind& kind, KeptFields /*kept*/);
+
+  static const char* accept() { return kProtobuf; }
+  void Clear() { frames_.Clear(); }
+  absl::Status Take(std::string_view piece, std::vector<MessageEvent>& events);
+
+ private:
+  const ResourceKind kind_;
+  FrameBuffer frames_;
+};
+
+// Next() is confined to one thread; Stop() is thread-safe.
+template <typename Object>
+class HttpWatch final : public StreamOf<Object> {
+ public:
+  using Event = EventOf<Object>;
+
   HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns, Selection selection,
             std::string version, const HttpWatchOptions& options, KeptFields kept = {});
 
   // `present` are reported as ADDED first. Waits until the server has accepted the watch.
-  absl::Status Start(std::vector<Json> present);
+  absl::Status Start(std::vector<std::shared_ptr<const Object>> present);
 
   // Unavailable: out of patience; the next call goes on trying.
-  absl::StatusOr<std::optional<WatchEvent>> Next(absl::Duration timeout) override;
+  absl::StatusOr<std::optional<Event>> Next(absl::Duration timeout) override;
   void Stop() override;
 
  private:
   std::shared_ptr<http::HttpStream> Open();
   absl::Status Await(absl::Time deadline);
   absl::StatusOr<bool> TakeStream(absl::Time deadline);
-  absl::Status TakeText(std::string_view text);
-  absl::Status TakeLine(std::string_view line);
+  absl::Status Take(std::string_view piece);
   absl::Status Broken(const absl::Status& status);
   void TryLater();
 
@@ -54,11 +92,10 @@ class HttpWatch final : public WatchStream {
   const std::string ns_;
   const Selection selection_;
   const HttpWatchOptions options_;
-  const KeptFields kept_;
 
   std::string version_;  // everything up to here has been seen
-  std::string line_;     // the beginning of an event
-  std::deque<WatchEvent> events_;
+  EventReader<Object> reader_;
+  std::deque<Event> events_;
   int failures_ = 0;  // in a row
   absl::Time failing_since_ = absl::InfiniteFuture();
   absl::Time next_try_ = absl::InfinitePast();
@@ -68,5 +105,8 @@ class HttpWatch final : public WatchStream {
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<http::HttpStream> stream_ ABSL_GUARDED_BY(mutex_);
 };
+
+extern template class HttpWatch<Json>;
+extern template class HttpWatch<Message>;
 
 }  // namespace starling::kube

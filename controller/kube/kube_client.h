@@ -6,8 +6,12 @@
 // tests/contract/kube_client_contract.h; to add one, implement this interface and instantiate that
 // suite for it.
 //
-// Objects are JSON in Kubernetes' form, complete with apiVersion and kind. Errors of all methods,
-// with the HTTP status that an API server gives:
+// Objects are JSON in Kubernetes' form, complete with apiVersion and kind. Those of Kubernetes' own
+// kinds are messages too (messages.h): an API server is asked for them in protobuf, and neither
+// side has a tree of JSON to build. Controllers use messages wherever there are some; JSON is for
+// custom kinds, for patches, for pods that are made from a user's template, and for who shows or
+// stores whole objects (CLI, process kubelet). Errors of all methods, with the HTTP status that an
+// API server gives:
 //   NotFound            404  the object (or its status or scale subresource) is not there
 //   AlreadyExists       409  a create, of a name that is taken
 //   Aborted             409  a conflict: the resourceVersion or UID given is not the current one;
@@ -36,9 +40,15 @@
 #include "absl/time/time.h"
 #include "controller/kube/resource_kind.h"
 
+namespace google::protobuf {
+class Message;
+}
+
 namespace starling::kube {
 
 using Json = nlohmann::json;
+using google::protobuf::Message;
+using MessagePtr = std::shared_ptr<const Message>;
 
 struct ObjectKey {
   std::string ns;  // "namespace" is a C++ keyword
@@ -64,11 +74,14 @@ struct ListOptions {
   std::string continue_token;  // ObjectList::continue_token of the page before
 };
 
-struct ObjectList {
-  std::vector<Json> items;       // ordered by namespace, then name
+template <typename Item>
+struct ListOf {
+  std::vector<Item> items;       // ordered by namespace, then name
   std::string resource_version;  // the state that the list shows: watch from here
   std::string continue_token;    // not empty: there is more
 };
+using ObjectList = ListOf<Json>;
+using MessageList = ListOf<MessagePtr>;
 
 struct WatchOptions {
   Selection selection;
@@ -77,27 +90,35 @@ struct WatchOptions {
 };
 
 enum class WatchEventType { kAdded, kModified, kDeleted, kBookmark };
+// Of the API's word for it, such as ADDED; nothing for a word that is newer than we are.
+std::optional<WatchEventType> EventTypeOf(std::string_view name);
 
-struct WatchEvent {
+template <typename Object>
+struct EventOf {
   WatchEventType type;
   // The object after the change; of a deletion, its last state with the deletion's version. Of a
   // bookmark, an object with nothing but metadata.resourceVersion.
-  std::shared_ptr<const Json> object;
+  std::shared_ptr<const Object> object;
 };
+using WatchEvent = EventOf<Json>;
+using MessageEvent = EventOf<Message>;
 
 // A stream of changes, in the order in which they happened, none left out. Next() is confined to
 // one thread; Stop() may be called from any. It must not outlive its client.
-class WatchStream {
+template <typename Object>
+class StreamOf {
  public:
-  virtual ~WatchStream() = default;
+  virtual ~StreamOf() = default;
 
   // The next event, waiting up to `timeout` for it; nothing if there was none. OutOfRange: events
   // were missed, list again. Cancelled: after Stop().
-  virtual absl::StatusOr<std::optional<WatchEvent>> Next(absl::Duration timeout) = 0;
+  virtual absl::StatusOr<std::optional<EventOf<Object>>> Next(absl::Duration timeout) = 0;
 
   // Ends this and every later Next().
   virtual void Stop() = 0;
 };
+using WatchStream = StreamOf<Json>;
+using MessageStream = StreamOf<Message>;
 
 struct ApplyOptions {
   std::string field_manager;  // who applies; required. Owns the fields that it applies
@@ -176,6 +197,21 @@ class KubeClient {
   virtual absl::StatusOr<Json> GetScale(const ResourceKind& kind, const ObjectKey& key) = 0;
   // Sets the wanted replicas; metadata.resourceVersion in it is a precondition.
   virtual absl::StatusOr<Json> UpdateScale(const ResourceKind& kind, const Json& scale) = 0;
+
+  // The same with messages, for the kinds of messages.h; InvalidArgument for any other. What a
+  // store of JSON does is what these do by default: they convert. There is no Update: a message is
+  // only a part of its object. Of a deleted object the last state may be no more than its key.
+  virtual absl::StatusOr<MessagePtr> GetMessage(const ResourceKind& kind, const ObjectKey& key);
+  virtual absl::StatusOr<MessageList> ListMessages(const ResourceKind& kind, std::string_view ns,
+                                                   const ListOptions& options);
+  virtual absl::StatusOr<std::unique_ptr<MessageStream>> WatchMessages(const ResourceKind& kind,
+                                                                       std::string_view ns,
+                                                                       const WatchOptions& options);
+  virtual absl::StatusOr<MessagePtr> CreateMessage(const ResourceKind& kind, const Message& object);
+  // Of what has no message in full, as a pod from a template, with the answer as a message.
+  virtual absl::StatusOr<MessagePtr> CreateFromJson(const ResourceKind& kind, const Json& object);
+  virtual absl::StatusOr<MessagePtr> DeleteMessage(const ResourceKind& kind, const ObjectKey& key,
+                                                   const DeleteOptions& options);
 };
 
 }  // namespace starling::kube

@@ -9,6 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/status/macros.h"
+#include "controller/kube/message_json.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 
 namespace starling::kube {
@@ -123,14 +125,21 @@ absl::StatusOr<LabelSelector> LabelSelector::Parse(std::string_view text) {
   return selector;
 }
 
-bool LabelSelector::Matches(const Json& labels) const {
+bool LabelSelector::Matches(const Find& find) const {
   return std::all_of(requirements_.begin(), requirements_.end(), [&](const Requirement& r) {
-    const bool present = labels.is_object() && labels.contains(r.key);
-    if (r.only_existence) return present != r.negated;
-    if (!present || !labels[r.key].is_string()) return r.negated;
-    const auto& value = labels[r.key].get_ref<const std::string&>();
-    const bool found = std::find(r.values.begin(), r.values.end(), value) != r.values.end();
+    const std::string* value = find(r.key);
+    if (r.only_existence) return (value != nullptr) != r.negated;
+    const bool found =
+        value != nullptr && std::find(r.values.begin(), r.values.end(), *value) != r.values.end();
     return found != r.negated;
+  });
+}
+
+bool LabelSelector::Matches(const Json& labels) const {
+  return Matches([&labels](const std::string& key) -> const std::string* {
+    if (!labels.is_object()) return nullptr;
+    const auto found = labels.find(key);
+    return found == labels.end() ? nullptr : found->get_ptr<const std::string*>();
   });
 }
 
@@ -162,6 +171,15 @@ bool Selector::Matches(const Json& object) const {
                        return (StringAt(object, field.pointer) == field.value) != field.negated;
                      }) &&
          labels_.Matches(At(object, "/metadata/labels"));
+}
+
+bool Selector::MatchesMessage(const Message& object) const {
+  if (!fields_.empty()) return Matches(ToJson(object));  // a field is named by its place in JSON
+  const auto& labels = MetadataOf(object).labels();
+  return labels_.Matches([&labels](const std::string& key) -> const std::string* {
+    const auto found = labels.find(key);
+    return found == labels.end() ? nullptr : &found->second;
+  });
 }
 
 Json Selector::SelectableParts(const Json& object) {

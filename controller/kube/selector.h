@@ -4,6 +4,7 @@
 // To make another field selectable, add its pointer to the table in selector.cc.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -21,6 +22,10 @@ class LabelSelector {
   static absl::StatusOr<LabelSelector> Parse(std::string_view text);
 
   bool Matches(const Json& labels) const;  // a JSON map; anything else has no labels
+
+  // The value of a label; null: there is none, or it is no text.
+  using Find = std::function<const std::string*(const std::string& key)>;
+  bool Matches(const Find& find) const;
 
  private:
   struct Requirement {
@@ -41,6 +46,7 @@ class Selector {
   static absl::StatusOr<Selector> Parse(const ResourceKind& kind, const Selection& selection);
 
   bool Matches(const Json& object) const;
+  bool MatchesMessage(const Message& object) const;
 
   // The parts of an object that a selector can ask about, as a small object of the same form.
   static Json SelectableParts(const Json& object);

@@ -9,6 +9,7 @@
 #include "common/clock/clock.h"
 #include "tests/contract/kube_client_apply_contract.h"
 #include "tests/contract/kube_client_contract.h"
+#include "tests/contract/kube_client_messages_contract.h"
 #include "tests/contract/kube_client_reads_contract.h"
 
 namespace starling::kube {
@@ -60,6 +61,7 @@ const auto kStores =
 
 INSTANTIATE_TEST_SUITE_P(Embedded, KubeClientContract, kStores, NameOfFactory);
 INSTANTIATE_TEST_SUITE_P(Embedded, KubeClientApplyContract, kStores, NameOfFactory);
+INSTANTIATE_TEST_SUITE_P(Embedded, KubeClientMessagesContract, kStores, NameOfFactory);
 
 }  // namespace
 }  // namespace starling::kube

@@ -2,6 +2,7 @@
 #include "tests/contract/http/http_cluster.h"
 #include "tests/contract/kube_client_apply_contract.h"
 #include "tests/contract/kube_client_contract.h"
+#include "tests/contract/kube_client_messages_contract.h"
 #include "tests/contract/kube_client_reads_contract.h"
 
 namespace starling::kube {
@@ -12,6 +13,7 @@ const auto kServer =
 
 INSTANTIATE_TEST_SUITE_P(ApiServer, KubeClientContract, kServer, NameOfFactory);
 INSTANTIATE_TEST_SUITE_P(ApiServer, KubeClientApplyContract, kServer, NameOfFactory);
+INSTANTIATE_TEST_SUITE_P(ApiServer, KubeClientMessagesContract, kServer, NameOfFactory);
 
 }  // namespace
 }  // namespace starling::kube

@@ -162,4 +162,20 @@ absl::StatusOr<Json> RetryingKubeClient::UpdateScale(const ResourceKind& kind, c
   return result;
 }
 
+absl::StatusOr<MessagePtr> RetryingKubeClient::GetMessage(const ResourceKind& kind,
+                                                          const ObjectKey& key) {
+  return Insist([&] { return inner_.GetMessage(kind, key); });
+}
+
+absl::StatusOr<MessageList> RetryingKubeClient::ListMessages(const ResourceKind& kind,
+                                                             std::string_view ns,
+                                                             const ListOptions& options) {
+  return Insist([&] { return inner_.ListMessages(kind, ns, options); });
+}
+
+absl::StatusOr<std::unique_ptr<MessageStream>> RetryingKubeClient::WatchMessages(
+    const ResourceKind& kind, std::string_view ns, const WatchOptions& options) {
+  return Insist([&] { return inner_.WatchMessages(kind, ns, options); });
+}
+
 }  // namespace starling::kube

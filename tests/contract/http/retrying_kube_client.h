@@ -39,6 +39,11 @@ class RetryingKubeClient final : public KubeClient {
                               const DeleteOptions& options) override;
   absl::StatusOr<Json> GetScale(const ResourceKind& kind, const ObjectKey& key) override;
   absl::StatusOr<Json> UpdateScale(const ResourceKind& kind, const Json& scale) override;
+  absl::StatusOr<MessagePtr> GetMessage(const ResourceKind& kind, const ObjectKey& key) override;
+  absl::StatusOr<MessageList> ListMessages(const ResourceKind& kind, std::string_view ns,
+                                           const ListOptions& options) override;
+  absl::StatusOr<std::unique_ptr<MessageStream>> WatchMessages(
+      const ResourceKind& kind, std::string_view ns, const WatchOptions& options) override;
 
  private:
   using Call = std::function<absl::StatusOr<Json>()>;
