@@ -111,12 +111,9 @@ class RemoteKubeClient final : public HttpKubeClient {
                                                       const LogOptions& options) override;
 
  private:
-  absl::StatusOr<Json> Read(std::string target, KeptFields kept = {});
+  absl::StatusOr<Json> Read(std::string target);
   absl::StatusOr<Json> Write(const char* method, std::string target, const char* content_type,
-                             const Json& body, KeptFields kept = {});
-  KeptFields Kept(const ResourceKind& kind) const {
-    return options_.kept == nullptr ? KeptFields{} : options_.kept(kind);
-  }
+                             const Json& body);
   // The body of an answer in protobuf. `body` empty: there is none.
   absl::StatusOr<std::string> AskForProtobuf(const char* method, std::string target,
                                              std::string body = "",
@@ -147,22 +144,21 @@ ObjectKey RemoteKubeClient::Placed(const ResourceKind& kind, ObjectKey key) cons
   return key;
 }
 
-absl::StatusOr<Json> RemoteKubeClient::Read(std::string target, KeptFields kept) {
+absl::StatusOr<Json> RemoteKubeClient::Read(std::string target) {
   ASSIGN_OR_RETURN(const http::Response answer,
                    http_->Exchange({"GET", std::move(target), "", {{"Accept", kJson}}}));
-  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
+  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer));
   return Trimmed(std::move(object));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Write(const char* method, std::string target,
-                                             const char* content_type, const Json& body,
-                                             KeptFields kept) {
+                                             const char* content_type, const Json& body) {
   ASSIGN_OR_RETURN(const http::Response answer,
                    http_->Exchange({method,
                                     std::move(target),
                                     json::Dump(body),
                                     {{"Accept", kJson}, {"Content-Type", content_type}}}));
-  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer, kept));
+  ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer));
   return Trimmed(std::move(object));
 }
 
@@ -177,7 +173,7 @@ absl::StatusOr<std::string> RemoteKubeClient::AskForProtobuf(const char* method,
 
 absl::StatusOr<Json> RemoteKubeClient::Get(const ResourceKind& kind, const ObjectKey& key) {
   RETURN_IF_ERROR(RequireName(kind, key));
-  return Read(ObjectPath(kind, Placed(kind, key)), Kept(kind));
+  return Read(ObjectPath(kind, Placed(kind, key)));
 }
 
 absl::StatusOr<MessagePtr> RemoteKubeClient::GetMessage(const ResourceKind& kind,
@@ -201,7 +197,7 @@ template <>
 absl::StatusOr<ObjectList> RemoteKubeClient::Page<Json>(const ResourceKind& kind,
                                                         std::string_view ns,
                                                         const ListOptions& options) {
-  ASSIGN_OR_RETURN(Json list, Read(PagePath(kind, ns, options), Kept(kind)));
+  ASSIGN_OR_RETURN(Json list, Read(PagePath(kind, ns, options)));
   ObjectList page;
   page.resource_version = ResourceVersionOf(list);
   page.continue_token = StringAt(list, "/metadata/continue");
@@ -276,7 +272,7 @@ absl::StatusOr<std::unique_ptr<WatchStream>> RemoteKubeClient::Watch(const Resou
     version = std::move(list.resource_version);
   }
   auto watch = std::make_unique<HttpWatch<Json>>(*http_, kind, std::string(ns), options.selection,
-                                                 std::move(version), options_.watch, Kept(kind));
+                                                 std::move(version), options_.watch);
   RETURN_IF_ERROR(watch->Start(std::move(present)));
   return watch;
 }
@@ -313,7 +309,7 @@ Json Typed(const ResourceKind& kind, Json object) {
 absl::StatusOr<Json> RemoteKubeClient::CreateIn(const ResourceKind& kind, const Json& object,
                                                 bool dry_run) {
   const ObjectKey key = Placed(kind, KeyOf(object));
-  return Write("POST", CreatePath(kind, key.ns, dry_run), kJson, Typed(kind, object), Kept(kind));
+  return Write("POST", CreatePath(kind, key.ns, dry_run), kJson, Typed(kind, object));
 }
 
 absl::StatusOr<MessagePtr> RemoteKubeClient::CreateMessage(const ResourceKind& kind,
@@ -350,7 +346,7 @@ absl::StatusOr<Json> RemoteKubeClient::Replace(const ResourceKind& kind, const J
   RETURN_IF_ERROR(RequireName(kind, key));
   return Write(
       "PUT", ObjectPath(kind, key, subresource) + Query({{"fieldManager", options_.field_manager}}),
-      kJson, object, subresource == "scale" ? KeptFields{} : Kept(kind));
+      kJson, object);
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Update(const ResourceKind& kind, const Json& object) {
@@ -370,7 +366,7 @@ absl::StatusOr<Json> RemoteKubeClient::Merge(const ResourceKind& kind, const Obj
   return Write("PATCH",
                ObjectPath(kind, Placed(kind, key), subresource) +
                    Query({{"fieldManager", options_.field_manager}}),
-               kMergePatch, patch, Kept(kind));
+               kMergePatch, patch);
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Patch(const ResourceKind& kind, const ObjectKey& key,
@@ -395,7 +391,7 @@ absl::StatusOr<Json> RemoteKubeClient::Apply(const ResourceKind& kind, const Jso
                ObjectPath(kind, key) + Query({{"fieldManager", options.field_manager},
                                               {"force", options.force ? "true" : "false"},
                                               {"dryRun", options.dry_run ? "All" : ""}}),
-               kApplyPatch, object, Kept(kind));
+               kApplyPatch, object);
 }
 
 absl::StatusOr<bool> RemoteKubeClient::Serves(const ResourceKind& kind) {
@@ -419,7 +415,7 @@ absl::StatusOr<Json> RemoteKubeClient::Delete(const ResourceKind& kind, const Ob
     body["preconditions"]["resourceVersion"] = options.resource_version;
   }
   if (options.grace_period_seconds) body["gracePeriodSeconds"] = *options.grace_period_seconds;
-  ASSIGN_OR_RETURN(Json last, Write("DELETE", ObjectPath(kind, place), kJson, body, Kept(kind)));
+  ASSIGN_OR_RETURN(Json last, Write("DELETE", ObjectPath(kind, place), kJson, body));
   if (StringAt(last, "/kind") != "Status") return last;
   // It is gone, and of what it was the server tells no more than this.
   return Json{

@@ -14,7 +14,6 @@
 #include "common/http/http_client.h"
 #include "controller/kube/cluster_config.h"
 #include "controller/kube/http_watch.h"
-#include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 #include "controller/kube/pod_logs.h"
 
@@ -25,9 +24,6 @@ struct HttpKubeClientOptions {
   HttpWatchOptions watch;
   std::string field_manager = "starling";  // of writes other than Apply
   std::int64_t page = 500;                 // objects that a list asks for at a time
-  // What is kept of all answers in JSON about a kind; null, or empty for a kind: everything.
-  // Objects of which something was dropped must not be written back.
-  KeptFields (*kept)(const ResourceKind& kind) = nullptr;
 };
 
 // Thread-safe.

@@ -114,9 +114,8 @@ std::string WithoutManagedFields(std::string_view text) {
 
 }  // namespace
 
-absl::StatusOr<Json> ParseServerJson(std::string_view text, KeptFields kept) {
-  return json::Parse(kept.empty() ? WithoutManagedFields(text) : KeepFieldsOfAnswer(text, kept),
-                     kLimits);
+absl::StatusOr<Json> ParseServerJson(std::string_view text) {
+  return json::Parse(WithoutManagedFields(text), kLimits);
 }
 
 absl::Status StatusOfServer(const ServerStatus& told) {
@@ -159,10 +158,10 @@ absl::StatusOr<std::string> ProtobufOfAnswer(http::Response answer) {
   return std::move(answer.body);
 }
 
-absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer, KeptFields kept) {
+absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer) {
   if (!IsSuccess(answer)) return StatusOfAnswer(answer);
   if (!IsJson(answer)) return NotThatForm(answer, "JSON");
-  auto object = ParseServerJson(answer.body, kept);
+  auto object = ParseServerJson(answer.body);
   if (!object.ok()) {
     return absl::UnavailableError(absl::StrCat("API server: the answer cannot be understood: ",
                                                std::string(object.status().message())));

@@ -8,7 +8,6 @@
 
 #include "absl/status/statusor.h"
 #include "common/http/message.h"
-#include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 
 namespace starling::kube {
@@ -27,14 +26,14 @@ struct ServerStatus {
 absl::Status StatusOfServer(const ServerStatus& told);
 absl::Status StatusOfObject(const Json& object);
 
-// The JSON object in a successful answer. Unavailable: it is none, so nobody knows what happened.
-// Here and below `kept` says what is wanted of it (kept_fields.h); empty: all but managedFields.
-absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer, KeptFields kept = {});
+// The JSON object in a successful answer, without managedFields. Unavailable: it is none, so nobody
+// knows what happened.
+absl::StatusOr<Json> ObjectOfAnswer(const http::Response& answer);
 
 // The bytes of a successful answer in protobuf (protobuf_wire.h); Unavailable as above.
 absl::StatusOr<std::string> ProtobufOfAnswer(http::Response answer);
 
 // One JSON value from the server, within generous bounds.
-absl::StatusOr<Json> ParseServerJson(std::string_view text, KeptFields kept = {});
+absl::StatusOr<Json> ParseServerJson(std::string_view text);
 
 }  // namespace starling::kube

@@ -29,8 +29,8 @@ bool IsPassing(const absl::Status& status) {
 }
 
 // Nothing for a type that is newer than we are.
-absl::StatusOr<std::optional<WatchEvent>> ParseEvent(std::string_view line, KeptFields kept) {
-  auto event = ParseServerJson(line, kept);
+absl::StatusOr<std::optional<WatchEvent>> ParseEvent(std::string_view line) {
+  auto event = ParseServerJson(line);
   if (!event.ok() || !event->is_object() || !At(*event, "/object").is_object()) {
     return absl::UnavailableError("watch: an event that cannot be understood");
   }
@@ -59,13 +59,12 @@ absl::Status EventReader<Json>::Take(std::string_view piece, std::vector<WatchEv
     piece.remove_prefix(end + 1);
     const std::string line = std::exchange(line_, "");
     if (line.empty()) continue;
-    ASSIGN_OR_RETURN(std::optional<WatchEvent> event, ParseEvent(line, kept_));
+    ASSIGN_OR_RETURN(std::optional<WatchEvent> event, ParseEvent(line));
     if (event.has_value()) events.push_back(*std::move(event));
   }
 }
 
-EventReader<Message>::EventReader(const ResourceKind& kind, KeptFields /*kept*/)
-    : kind_(kind), frames_(kLongestEvent) {}
+EventReader<Message>::EventReader(const ResourceKind& kind) : kind_(kind), frames_(kLongestEvent) {}
 
 absl::Status EventReader<Message>::Take(std::string_view piece, std::vector<MessageEvent>& events) {
   frames_.Add(piece);
@@ -80,14 +79,14 @@ absl::Status EventReader<Message>::Take(std::string_view piece, std::vector<Mess
 template <typename Object>
 HttpWatch<Object>::HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns,
                              Selection selection, std::string version,
-                             const HttpWatchOptions& options, KeptFields kept)
+                             const HttpWatchOptions& options)
     : http_(http),
       kind_(kind),
       ns_(std::move(ns)),
       selection_(std::move(selection)),
       options_(options),
       version_(std::move(version)),
-      reader_(kind, kept) {}
+      reader_(kind) {}
 
 template <typename Object>
 std::shared_ptr<http::HttpStream> HttpWatch<Object>::Open() {

@@ -16,7 +16,6 @@
 
 #include "common/http/http_client.h"
 #include "common/sync/mutex.h"
-#include "controller/kube/kept_fields.h"
 #include "controller/kube/kube_client.h"
 #include "controller/kube/protobuf_wire.h"
 
@@ -36,7 +35,7 @@ class EventReader;
 template <>
 class EventReader<Json> {
  public:
-  EventReader(const ResourceKind& /*kind*/, KeptFields kept) : kept_(kept) {}
+  explicit EventReader(const ResourceKind& /*kind*/) {}
 
   static const char* accept() { return "application/json"; }
   void Clear() { line_.clear(); }  // another stream begins
@@ -44,7 +43,6 @@ class EventReader<Json> {
   absl::Status Take(std::string_view piece, std::vector<WatchEvent>& events);
 
  private:
-  const KeptFields kept_;
   std::string line_;  // the beginning of an event
 };
 
@@ -52,7 +50,7 @@ class EventReader<Json> {
 template <>
 class EventReader<Message> {
  public:
-  EventReader(const ResourceKind& kind, KeptFields /*kept*/);
+  explicit EventReader(const ResourceKind& kind);
 
   static const char* accept() { return kProtobuf; }
   void Clear() { frames_.Clear(); }
@@ -70,7 +68,7 @@ class HttpWatch final : public StreamOf<Object> {
   using Event = EventOf<Object>;
 
   HttpWatch(http::HttpClient& http, const ResourceKind& kind, std::string ns, Selection selection,
-            std::string version, const HttpWatchOptions& options, KeptFields kept = {});
+            std::string version, const HttpWatchOptions& options);
 
   // `present` are reported as ADDED first. Waits until the server has accepted the watch.
   absl::Status Start(std::vector<std::shared_ptr<const Object>> present);

@@ -12,7 +12,6 @@
 #include "controller/kube/http_kube_client.h"
 #include "controller/manager/version.h"
 #include "controller/runtime/token_bucket.h"
-#include "controller/runtime/trim.h"
 
 namespace starling::manager {
 namespace {
@@ -56,7 +55,6 @@ kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
                                           metrics::Registry& registry) {
   kube::HttpKubeClientOptions options;
   options.field_manager = "starling-controller";
-  options.kept = runtime::FieldsRead;
   options.transport.headers = {{"User-Agent", "starling-controller/" + Version()}};
   options.transport.most_idle_connections = 32;
   options.transport.observe = [&registry,

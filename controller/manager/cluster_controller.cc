@@ -27,6 +27,7 @@
 #include "controller/runtime/fenced_kube_client.h"
 #include "controller/runtime/leader_elector.h"
 #include "controller/runtime/manager.h"
+#include "controller/runtime/trim.h"
 
 namespace starling::manager {
 namespace {
@@ -58,15 +59,21 @@ std::string Identity() {
   return absl::StrCat(pod != nullptr && *pod != '\0' ? pod : host, "_", RandomSuffix());
 }
 
-runtime::InformerOptions OfJobs(const kube::ResourceKind& kind, const std::string& ns) {
-  runtime::InformerOptions options;
+// Those that jobs' labels are on.
+template <typename T>
+runtime::InformerOptionsOf<T> OfJobs(const std::string& ns) {
+  runtime::InformerOptionsOf<T> options;
   options.ns = ns;
   options.selection.labels = std::string(resources::kJobLabel);
   options.index_label = std::string(resources::kJobLabel);
-  // Of the others nothing more is read from the connection in the first place.
-  if (runtime::FieldsRead(kind).empty()) options.trim = runtime::TrimFor(kind);
   options.packed = true;
   options.rest = kRest;
+  return options;
+}
+
+runtime::MessageInformerOptions Owned(const kube::ResourceKind& kind, const std::string& ns) {
+  auto options = OfJobs<kube::Message>(ns);
+  options.trim = runtime::KeepOurs;
   if (kind == kube::kPod) options.news = runtime::NewsOfPod;
   return options;
 }
@@ -74,15 +81,14 @@ runtime::InformerOptions OfJobs(const kube::ResourceKind& kind, const std::strin
 runtime::InformerOptions Jobs(const std::string& ns) {
   runtime::InformerOptions options;
   options.ns = ns;
-  options.trim = runtime::TrimFor(kube::kTrainingJob);
   options.packed = true;
   options.rest = kRest;
   return options;
 }
 
-runtime::InformerOptions Nodes() {
-  runtime::InformerOptions options;
-  options.trim = runtime::TrimFor(kube::kNode);
+runtime::MessageInformerOptions Nodes() {
+  runtime::MessageInformerOptions options;
+  options.trim = runtime::KeepOurs;
   return options;
 }
 
@@ -141,9 +147,9 @@ struct ClusterController::Parts {
   runtime::FencedKubeClient fenced;
   runtime::CachedKubeClient cached;
   runtime::Informer jobs;
-  std::vector<std::unique_ptr<runtime::Informer>> owned;   // what jobs consist of
-  std::vector<std::unique_ptr<runtime::Informer>> queues;  // what others say of them
-  runtime::Informer nodes;
+  std::vector<std::unique_ptr<runtime::MessageInformer>> owned;  // what jobs consist of
+  std::vector<std::unique_ptr<runtime::Informer>> queues;        // what others say of them
+  runtime::MessageInformer nodes;
   runtime::WorkQueue queue;
   runtime::Manager watching;
   // Not among the others, since readiness does not depend on it: a controller of one namespace may
@@ -162,8 +168,8 @@ void ClusterController::Parts::Watch() {
   cached.Serve(kube::kTrainingJob, jobs);
   watching.AddInformer("trainingjobs", jobs);
   for (const kube::ResourceKind* kind : kOwned) {
-    owned.push_back(
-        std::make_unique<runtime::Informer>(client, *kind, OfJobs(*kind, options.cluster.ns)));
+    owned.push_back(std::make_unique<runtime::MessageInformer>(client, *kind,
+                                                               Owned(*kind, options.cluster.ns)));
     EnqueueOwners(*owned.back(), queue, kSettle);
     cached.Serve(*kind, *owned.back());
     watching.AddInformer(std::string(kind->plural), *owned.back());
@@ -174,7 +180,7 @@ void ClusterController::Parts::Watch() {
   for (const kube::ResourceKind& kind : scheduling::Scheduling::Watched()) {
     if (!client.Serves(kind).value_or(false)) continue;
     queues.push_back(
-        std::make_unique<runtime::Informer>(client, kind, OfJobs(kind, options.cluster.ns)));
+        std::make_unique<runtime::Informer>(client, kind, OfJobs<kube::Json>(options.cluster.ns)));
     EnqueueOwners(*queues.back(), queue);
     watching_nodes.AddInformer(std::string(kind.plural), *queues.back());
   }

@@ -64,10 +64,21 @@ class Stoppable final : public runtime::ForwardingKubeClient {
     Pass();
     return ForwardingKubeClient::List(kind, ns, options);
   }
+  absl::StatusOr<kube::MessagePtr> GetMessage(const kube::ResourceKind& kind,
+                                              const kube::ObjectKey& key) override {
+    Pass();
+    return ForwardingKubeClient::GetMessage(kind, key);
+  }
+  absl::StatusOr<kube::MessageList> ListMessages(const kube::ResourceKind& kind,
+                                                 std::string_view ns,
+                                                 const kube::ListOptions& options) override {
+    Pass();
+    return ForwardingKubeClient::ListMessages(kind, ns, options);
+  }
 
  protected:
-  absl::StatusOr<Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& /*key*/,
-                             std::string_view verb, const Call& call) override {
+  absl::StatusOr<Written> Write(const kube::ResourceKind& kind, const kube::ObjectKey& /*key*/,
+                                std::string_view verb, const Call& call) override {
     bool late = false;
     if (kind == kube::kLease) {
       Pass();
@@ -77,7 +88,7 @@ class Stoppable final : public runtime::ForwardingKubeClient {
       while (stopped_) changed_.Wait(mutex_);
       late = woken_;
     }
-    absl::StatusOr<Json> result = call();
+    absl::StatusOr<Written> result = call();
     sync::MutexLock lock(mutex_);
     if (late && result.ok()) ++late_[std::string(verb)];
     return result;

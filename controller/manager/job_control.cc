@@ -4,10 +4,21 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/names.h"
 
 namespace starling::manager {
+namespace {
+
+// Whether a job on the node may have to be looked at after this change.
+bool IsNewsOfNode(const kubernetes::Node& before, const kubernetes::Node& after) {
+  return before.spec().SerializeAsString() != after.spec().SerializeAsString() ||
+         before.status().SerializeAsString() != after.status().SerializeAsString() ||
+         kube::IsBeingDeleted(before) != kube::IsBeingDeleted(after);
+}
+
+}  // namespace
 
 JobControl::JobControl(kube::KubeClient& client, runtime::WorkQueue& queue,
                        const clock::Clock& clock, const JobControlOptions& options)
@@ -46,37 +57,44 @@ void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue, absl::Durat
       runtime::Informer::Hears::kNotOwnWrites);
 }
 
-void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue, absl::Duration settle) {
+template <typename T>
+void EnqueueOwners(runtime::InformerOf<T>& objects, runtime::WorkQueue& queue,
+                   absl::Duration settle) {
   objects.AddHandler(
       [&queue, settle](const auto& before, const auto& after) {
-        const kube::Json& object = after != nullptr ? *after : *before;
+        const T& object = after != nullptr ? *after : *before;
         const std::string job = kube::LabelOf(object, resources::kJobLabel);
         if (!job.empty()) queue.AddAfter({kube::NamespaceOf(object), job}, settle);
       },
-      runtime::Informer::Hears::kNotOwnWrites);
+      runtime::InformerOf<T>::Hears::kNotOwnWrites);
 }
+template void EnqueueOwners(runtime::InformerOf<kube::Json>&, runtime::WorkQueue&, absl::Duration);
+template void EnqueueOwners(runtime::InformerOf<kube::Message>&, runtime::WorkQueue&,
+                            absl::Duration);
 
-trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::Informer& nodes) {
-  const auto unknown = std::make_shared<const kube::Json>(
-      kube::Json{{"status", {{"conditions", {{{"type", "Ready"}, {"status", "True"}}}}}}});
-  return [&nodes, unknown](const std::string& name) {
-    return nodes.HasSynced() ? nodes.Get({"", name}) : unknown;
+trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::MessageInformer& nodes) {
+  kubernetes::Node unknown;
+  kubernetes::Condition& ready = *unknown.mutable_status()->add_conditions();
+  ready.set_type("Ready");
+  ready.set_status("True");
+  return [&nodes, unknown = std::make_shared<const kubernetes::Node>(std::move(unknown))](
+             const std::string& name) {
+    if (!nodes.HasSynced()) return unknown;
+    return std::static_pointer_cast<const kubernetes::Node>(nodes.Get({"", name}));
   };
 }
 
-void EnqueueJobsOnNode(runtime::Informer& nodes, const runtime::Informer& pods,
+void EnqueueJobsOnNode(runtime::MessageInformer& nodes, const runtime::MessageInformer& pods,
                        runtime::WorkQueue& queue) {
   nodes.AddHandler([&pods, &queue](const auto& before, const auto& after) {
-    const auto same = [&](const char* part) {
-      return kube::At(*before, part) == kube::At(*after, part);
-    };
-    if (before != nullptr && after != nullptr && same("/spec") && same("/status") &&
-        same("/metadata/deletionTimestamp")) {
+    if (before != nullptr && after != nullptr &&
+        !IsNewsOfNode(static_cast<const kubernetes::Node&>(*before),
+                      static_cast<const kubernetes::Node&>(*after))) {
       return;
     }
-    const std::string node = kube::NameOf(after != nullptr ? *after : *before);
+    const std::string& node = kube::NameOf(after != nullptr ? *after : *before);
     for (const auto& pod : pods.List()) {
-      if (kube::StringAt(*pod, "/spec/nodeName") != node) continue;
+      if (static_cast<const kubernetes::Pod&>(*pod).spec().node_name() != node) continue;
       const std::string job = kube::LabelOf(*pod, resources::kJobLabel);
       if (!job.empty()) queue.Add({kube::NamespaceOf(*pod), job});
     }

@@ -56,14 +56,15 @@ class JobControl {
 // look at all of them costs less than a look, and a status, for each.
 void EnqueueJobs(runtime::Informer& jobs, runtime::WorkQueue& queue,
                  absl::Duration settle = absl::ZeroDuration());
-void EnqueueOwners(runtime::Informer& objects, runtime::WorkQueue& queue,
+template <typename T>  // kube::Json or kube::Message
+void EnqueueOwners(runtime::InformerOf<T>& objects, runtime::WorkQueue& queue,
                    absl::Duration settle = absl::ZeroDuration());
 
 // The nodes of a cluster, as reconcilers ask for them by name: null if there is none, and one that
 // nothing is said against while the nodes are not known (no list yet, or no right to one).
-trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::Informer& nodes);
+trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::MessageInformer& nodes);
 // Has a change of a node put the jobs of its pods into the queue.
-void EnqueueJobsOnNode(runtime::Informer& nodes, const runtime::Informer& pods,
+void EnqueueJobsOnNode(runtime::MessageInformer& nodes, const runtime::MessageInformer& pods,
                        runtime::WorkQueue& queue);
 
 // starling_jobs{state}.

@@ -13,6 +13,8 @@
 #include <string>
 
 #include "absl/time/clock.h"
+#include "controller/kube/message_json.h"
+#include "controller/kube/messages.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/resources.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -114,11 +116,14 @@ TEST_F(ApiServer, TakesPodsWithAllThatMayBeAsked) {
 TEST_F(ApiServer, TakesEverythingElseOfAJob) {
   const auto credentials = MakeJobCredentials(kSeed, kJob.uid, absl::Now(), Servers::kSome);
   ASSERT_TRUE(credentials.ok());
-  for (const Json& object : {BuildService(kJob), BuildBudget(kJob, Role::kWorker),
-                             BuildBudget(kJob, Role::kParameterServer),
-                             BuildSecret(kJob, *credentials), BuildConfig(kJob, 1, "{}", "{}")}) {
-    EXPECT_EQ(Verdict(object), "") << object["kind"];
-  }
+  const auto verdict = [](const kube::Message& object) {
+    return Verdict(kube::ToJson(kube::KindOf(object), object));
+  };
+  EXPECT_EQ(verdict(BuildService(kJob)), "");
+  EXPECT_EQ(verdict(BuildBudget(kJob, Role::kWorker)), "");
+  EXPECT_EQ(verdict(BuildBudget(kJob, Role::kParameterServer)), "");
+  EXPECT_EQ(verdict(BuildSecret(kJob, *credentials)), "");
+  EXPECT_EQ(verdict(BuildConfig(kJob, 1, "{}", "{}")), "");
 }
 
 // That the checks above can fail.

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/resources/credentials.h"
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <utility>
 
-#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "controller/kube/kube_client.h"
-#include "controller/kube/objects.h"
+#include "controller/kube/messages.h"
 
 namespace starling::resources {
 namespace {
-
-using kube::Json;
 
 constexpr std::size_t kSeedBytes = 32;
 constexpr absl::Duration kValidity = absl::Hours(24 * 3650);
@@ -48,20 +44,13 @@ absl::StatusOr<tls::Identity> IssueTo(const tls::Authority& authority, std::stri
                           .validity = tls::ValidFrom(now, kValidity)});
 }
 
-// The decoded value; empty: there is none.
-std::string DataAt(const Json& secret, std::string_view key) {
-  const auto data = secret.find("data");
-  if (data == secret.end() || !data->is_object()) return "";
-  const auto entry = data->find(Text(key));
-  std::string value;
-  if (entry == data->end() || !entry->is_string() ||
-      !absl::Base64Unescape(entry->get_ref<const std::string&>(), &value)) {
-    return "";
-  }
-  return value;
+// Empty: there is none.
+std::string DataAt(const kubernetes::Secret& secret, std::string_view key) {
+  const auto entry = secret.data().find(Text(key));
+  return entry == secret.data().end() ? std::string() : entry->second;
 }
 
-absl::StatusOr<std::string> SeedOf(const Json& secret) {
+absl::StatusOr<std::string> SeedOf(const kubernetes::Secret& secret) {
   std::string seed = DataAt(secret, kSeedKey);
   if (seed.size() >= kSeedBytes) return seed;
   return absl::InvalidArgumentError(absl::StrCat(
@@ -69,18 +58,17 @@ absl::StatusOr<std::string> SeedOf(const Json& secret) {
       " must have ", kSeedBytes, " random bytes; delete the Secret to have it made anew"));
 }
 
-Json BuildSeedSecret(std::string_view ns) {
-  return {{"apiVersion", "v1"},
-          {"kind", "Secret"},
-          {"metadata",
-           {{"name", Text(kSeedSecret)},
-            {"namespace", Text(ns)},
-            {"labels",
-             {{"app.kubernetes.io/name", "starling"},
-              {"app.kubernetes.io/managed-by", "starling-controller"}}}}},
-          {"type", "Opaque"},
-          {"immutable", true},
-          {"data", {{Text(kSeedKey), absl::Base64Escape(bytes::RandomBytes(kSeedBytes))}}}};
+kubernetes::Secret BuildSeedSecret(std::string_view ns) {
+  kubernetes::Secret secret;
+  secret.mutable_metadata()->set_name(Text(kSeedSecret));
+  secret.mutable_metadata()->set_ns(Text(ns));
+  auto& labels = *secret.mutable_metadata()->mutable_labels();
+  labels["app.kubernetes.io/name"] = "starling";
+  labels["app.kubernetes.io/managed-by"] = "starling-controller";
+  secret.set_type("Opaque");
+  secret.set_immutable(true);
+  (*secret.mutable_data())[Text(kSeedKey)] = bytes::RandomBytes(kSeedBytes);
+  return secret;
 }
 
 }  // namespace
@@ -111,9 +99,9 @@ absl::StatusOr<tls::Identity> MakeControllerIdentity(std::string_view seed,
   return IssueTo(authority, "controller", job_uid, tls::Usage::kClient, now);
 }
 
-bool SecretFits(const Json& secret, std::string_view seed, std::string_view job_uid,
+bool SecretFits(const kubernetes::Secret& secret, std::string_view seed, std::string_view job_uid,
                 Servers servers) {
-  if (!secret.is_object() || seed.size() < kSeedBytes) return false;
+  if (seed.size() < kSeedBytes) return false;
   for (const auto& [role, usage] : kRoles) {
     if (!Needs(servers, role)) continue;
     if (DataAt(secret, CertificateKey(role)).empty()) return false;
@@ -130,13 +118,14 @@ bool SecretFits(const Json& secret, std::string_view seed, std::string_view job_
 
 absl::StatusOr<std::string> EnsureSeed(kube::KubeClient& client, std::string_view ns) {
   const kube::ObjectKey key{Text(ns), Text(kSeedSecret)};
-  absl::StatusOr<Json> secret = client.Get(kube::kSecret, key);
+  auto secret = kube::Read<kubernetes::Secret>(client, key);
   if (absl::IsNotFound(secret.status())) {
-    secret = client.Create(kube::kSecret, BuildSeedSecret(ns));
-    if (absl::IsAlreadyExists(secret.status())) secret = client.Get(kube::kSecret, key);
+    const absl::Status made = client.CreateMessage(kube::kSecret, BuildSeedSecret(ns)).status();
+    if (!made.ok() && !absl::IsAlreadyExists(made)) return made;
+    secret = kube::Read<kubernetes::Secret>(client, key);
   }
   RETURN_IF_ERROR(secret.status());
-  return SeedOf(*secret);
+  return SeedOf(**secret);
 }
 
 }  // namespace starling::resources

@@ -15,7 +15,6 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 
@@ -26,6 +25,9 @@
 
 namespace starling::kube {
 class KubeClient;
+}
+namespace starling::kubernetes {
+class Secret;
 }
 
 namespace starling::resources {
@@ -52,7 +54,7 @@ std::string DataPlaneKey(std::string_view seed, std::string_view job_uid);
 
 // Whether `secret` is whole and was made from this seed for this job. One that was not cannot be
 // used: nobody would accept its leaves.
-bool SecretFits(const nlohmann::json& secret, std::string_view seed, std::string_view job_uid,
+bool SecretFits(const kubernetes::Secret& secret, std::string_view seed, std::string_view job_uid,
                 Servers servers = Servers::kNone);
 
 // The home's seed; made and stored in the first call of all. Whoever comes second takes what is

@@ -6,9 +6,11 @@
 #include "absl/strings/escaping.h"
 #include "common/clock/clock.h"
 #include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/message_json.h"
 #include "controller/resources/resources.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kubernetes/objects.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::resources {
@@ -19,6 +21,8 @@ using ::testing::HasSubstr;
 const std::string kSeed(32, 's');
 const absl::Time kNow = absl::FromUnixSeconds(1'800'000'000);
 const JobIdentity kJob{.ns = "team", .name = "digits", .uid = "u1"};
+
+std::string TextOf(const kube::Message& object) { return kube::ToJson(object).dump(); }
 
 JobCredentials Made(const std::string& uid = "u1", const std::string& seed = kSeed,
                     absl::Time now = kNow) {
@@ -73,20 +77,20 @@ TEST(Credentials, ShortSeedIsRefused) {
     EXPECT_EQ(MakeJobCredentials(seed, "u1", kNow).status().code(),
               absl::StatusCode::kFailedPrecondition);
     EXPECT_FALSE(MakeControllerIdentity(seed, "u1", kNow).ok());
-    EXPECT_FALSE(SecretFits(Json::object(), seed, "u1"));
+    EXPECT_FALSE(SecretFits({}, seed, "u1"));
   }
 }
 
 TEST(Credentials, SecretFitsItsSeedAndJobOnly) {
-  const Json secret = BuildSecret(kJob, Made());
-  EXPECT_EQ(secret["metadata"]["name"], "digits-secret");
-  EXPECT_FALSE(secret.contains("immutable"));
+  const kubernetes::Secret secret = BuildSecret(kJob, Made());
+  EXPECT_EQ(secret.metadata().name(), "digits-secret");
+  EXPECT_FALSE(secret.has_immutable());
   EXPECT_TRUE(SecretFits(secret, kSeed, "u1"));
   EXPECT_FALSE(SecretFits(secret, kSeed, "u2"));
   EXPECT_FALSE(SecretFits(secret, std::string(32, 't'), "u1"));
-  for (const auto& [key, value] : secret["data"].items()) {
-    Json part = secret;
-    part["data"].erase(key);
+  for (const auto& [key, value] : secret.data()) {
+    kubernetes::Secret part = secret;
+    part.mutable_data()->erase(key);
     EXPECT_FALSE(SecretFits(part, kSeed, "u1")) << key;
   }
 }
@@ -101,7 +105,7 @@ TEST(Credentials, OnlyJobsWithServersHaveALeafForThem) {
 }
 
 TEST(Credentials, AuthoritysKeyAndSeedAreNotInTheJobsSecret) {
-  const std::string text = BuildSecret(kJob, Made()).dump();
+  const std::string text = TextOf(BuildSecret(kJob, Made()));
   EXPECT_THAT(text, ::testing::Not(HasSubstr(absl::Base64Escape(kSeed))));
   const tls::Key authority = tls::Key::Derive(kSeed, "starling job authority u1");
   EXPECT_THAT(text, ::testing::Not(HasSubstr(absl::Base64Escape(authority.ToPem()))));
@@ -110,15 +114,15 @@ TEST(Credentials, AuthoritysKeyAndSeedAreNotInTheJobsSecret) {
 // A canary: what is secret is in the Secret and in no other object of the job.
 TEST(Credentials, SecretsAreInNoOtherObject) {
   const JobCredentials made = Made();
-  std::string objects = BuildService(kJob).dump() + BuildBudget(kJob, Role::kWorker).dump() +
-                        BuildConfig(kJob, 1, "{}", "{}").dump();
+  std::string objects = TextOf(BuildService(kJob)) + TextOf(BuildBudget(kJob, Role::kWorker)) +
+                        TextOf(BuildConfig(kJob, 1, "{}", "{}"));
   const Platform platform{.jobs_folder = "", .image = "starling:1", .seed = kSeed};
   for (const Role role : kEveryRole) {
     objects += BuildPod(kJob, {}, {.role = role}, platform)->dump();
   }
   std::vector<std::string> secrets = {kSeed, made.data_plane_key};
   for (const auto& [role, leaf] : made.leaves) secrets.push_back(leaf.key);
-  const std::string held = BuildSecret(kJob, made).dump();
+  const std::string held = TextOf(BuildSecret(kJob, made));
   for (const std::string& secret : secrets) {
     EXPECT_THAT(objects, ::testing::Not(HasSubstr(secret)));
     EXPECT_THAT(objects, ::testing::Not(HasSubstr(absl::Base64Escape(secret))));

@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "controller/resources/names.h"
 #include "controller/resources/resources.h"
+#include "kubernetes/objects.pb.h"
 
 namespace starling::resources {
 
-// An object that the job owns and that goes when it goes, with the labels of all of them.
-nlohmann::json Owned(const JobIdentity& job, std::string_view api_version, std::string_view kind,
-                     std::string name);
+// Of an object that the job owns and that goes when it goes, with the labels of all of them.
+kubernetes::ObjectMeta Owned(const JobIdentity& job, std::string name);
 
 // The spec of a pod of ours before the user's template is merged over it, and BuildPod over it.
 nlohmann::json DefaultPodSpec(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,

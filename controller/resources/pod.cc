@@ -9,6 +9,7 @@
 #include "common/json/json.h"
 #include "common/net/ports.h"
 #include "common/status/macros.h"
+#include "controller/kube/message_json.h"
 #include "controller/resources/objects.h"
 #include "controller/resources/resources.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -390,7 +391,10 @@ absl::StatusOr<Json> BuildPodOver(Json defaults, const JobIdentity& job,
                                   const v1alpha1::TrainingJobSpec& resolved,
                                   const PodRequest& request, const Platform& platform) {
   const Draft draft{job, resolved, request, platform};
-  Json pod = Owned(job, "v1", "Pod", PodName(job.name, request.role, request.index));
+  Json pod = {
+      {"apiVersion", "v1"},
+      {"kind", "Pod"},
+      {"metadata", kube::ToJson(Owned(job, PodName(job.name, request.role, request.index)))}};
   ASSIGN_OR_RETURN(const Json user, TemplateOf(draft));
   Json base = {{"metadata", Json::object()}};
   base["spec"] = std::move(defaults);

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/resources/resources.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "absl/strings/str_cat.h"
 #include "common/net/ports.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/objects.h"
+#include "kubernetes/objects.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::resources {
@@ -23,68 +21,78 @@ bool HasServers(const v1alpha1::TrainingJobSpec& resolved) {
   return resolved.exchange().has_parameter_server() && !resolved.workload().has_container();
 }
 
-Json Owned(const JobIdentity& job, std::string_view api_version, std::string_view kind,
-           std::string name) {
-  return {{"apiVersion", Text(api_version)},
-          {"kind", Text(kind)},
-          {"metadata",
-           {{"name", std::move(name)},
-            {"namespace", job.ns},
-            {"labels",
-             {{Text(kJobLabel), job.name},
-              {"app.kubernetes.io/name", "starling"},
-              {"app.kubernetes.io/instance", job.name},
-              {"app.kubernetes.io/managed-by", "starling-controller"}}},
-            {"ownerReferences", Json::array({{{"apiVersion", "starling.dev/v1alpha1"},
-                                              {"kind", "TrainingJob"},
-                                              {"name", job.name},
-                                              {"uid", job.uid},
-                                              {"controller", true},
-                                              {"blockOwnerDeletion", true}}})}}}};
+kubernetes::ObjectMeta Owned(const JobIdentity& job, std::string name) {
+  kubernetes::ObjectMeta metadata;
+  metadata.set_name(std::move(name));
+  metadata.set_ns(job.ns);
+  auto& labels = *metadata.mutable_labels();
+  labels[Text(kJobLabel)] = job.name;
+  labels["app.kubernetes.io/name"] = "starling";
+  labels["app.kubernetes.io/instance"] = job.name;
+  labels["app.kubernetes.io/managed-by"] = "starling-controller";
+  kubernetes::OwnerReference& owner = *metadata.add_owner_references();
+  owner.set_api_version("starling.dev/v1alpha1");
+  owner.set_kind("TrainingJob");
+  owner.set_name(job.name);
+  owner.set_uid(job.uid);
+  owner.set_controller(true);
+  owner.set_block_owner_deletion(true);
+  return metadata;
 }
 
-Json BuildService(const JobIdentity& job) {
-  Json service = Owned(job, "v1", "Service", ServiceName(job.name));
-  service["spec"] = {
-      {"clusterIP", "None"},
-      // Pods' addresses are of one family or of both: as many as the cluster has are told.
-      {"ipFamilyPolicy", "PreferDualStack"},
-      {"publishNotReadyAddresses", true},
-      {"selector", {{Text(kJobLabel), job.name}}},
-      {"ports",
-       Json::array({{{"name", "metrics"}, {"port", net::kMetricsPort}, {"protocol", "TCP"}}})}};
+kubernetes::Service BuildService(const JobIdentity& job) {
+  kubernetes::Service service;
+  *service.mutable_metadata() = Owned(job, ServiceName(job.name));
+  kubernetes::ServiceSpec& spec = *service.mutable_spec();
+  spec.set_cluster_ip("None");
+  // Pods' addresses are of one family or of both: as many as the cluster has are told.
+  spec.set_ip_family_policy("PreferDualStack");
+  spec.set_publish_not_ready_addresses(true);
+  (*spec.mutable_selector())[Text(kJobLabel)] = job.name;
+  kubernetes::ServicePort& port = *spec.add_ports();
+  port.set_name("metrics");
+  port.set_port(net::kMetricsPort);
+  port.set_protocol("TCP");
   return service;
 }
 
-Json BuildBudget(const JobIdentity& job, Role role) {
-  Json budget = Owned(job, "policy/v1", "PodDisruptionBudget", BudgetName(job.name, role));
-  budget["spec"] = {
-      {role == Role::kWorker ? "maxUnavailable" : "minAvailable", 1},
-      {"unhealthyPodEvictionPolicy", "AlwaysAllow"},
-      {"selector",
-       {{"matchLabels", {{Text(kJobLabel), job.name}, {Text(kRoleLabel), Text(RoleName(role))}}}}}};
+kubernetes::PodDisruptionBudget BuildBudget(const JobIdentity& job, Role role) {
+  kubernetes::PodDisruptionBudget budget;
+  *budget.mutable_metadata() = Owned(job, BudgetName(job.name, role));
+  kubernetes::PodDisruptionBudgetSpec& spec = *budget.mutable_spec();
+  kubernetes::IntOrString& limit =
+      role == Role::kWorker ? *spec.mutable_max_unavailable() : *spec.mutable_min_available();
+  limit.set_type(0);
+  limit.set_int_val(1);
+  spec.set_unhealthy_pod_eviction_policy("AlwaysAllow");
+  auto& labels = *spec.mutable_selector()->mutable_match_labels();
+  labels[Text(kJobLabel)] = job.name;
+  labels[Text(kRoleLabel)] = Text(RoleName(role));
   return budget;
 }
 
 // Neither this nor the configuration may be `immutable`: a kubelet would not look at it again, and
 // give the pods of the next job of that name what was the last one's.
-Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials) {
-  Json secret = Owned(job, "v1", "Secret", SecretName(job.name));
-  secret["type"] = "Opaque";
-  Json& data = secret["data"];
-  data[Text(kSecretKey)] = absl::Base64Escape(credentials.data_plane_key);
-  data[Text(kAuthorityKey)] = absl::Base64Escape(credentials.authority);
+kubernetes::Secret BuildSecret(const JobIdentity& job, const JobCredentials& credentials) {
+  kubernetes::Secret secret;
+  *secret.mutable_metadata() = Owned(job, SecretName(job.name));
+  secret.set_type("Opaque");
+  auto& data = *secret.mutable_data();
+  data[Text(kSecretKey)] = credentials.data_plane_key;
+  data[Text(kAuthorityKey)] = credentials.authority;
   for (const auto& [role, leaf] : credentials.leaves) {
-    data[CertificateKey(role)] = absl::Base64Escape(leaf.certificate);
-    data[PrivateKeyKey(role)] = absl::Base64Escape(leaf.key);
+    data[CertificateKey(role)] = leaf.certificate;
+    data[PrivateKeyKey(role)] = leaf.key;
   }
   return secret;
 }
 
-Json BuildConfig(const JobIdentity& job, std::int64_t generation, std::string_view given_json,
-                 std::string_view resolved_json) {
-  Json config = Owned(job, "v1", "ConfigMap", ConfigName(job.name, generation));
-  config["data"] = {{Text(kSpecKey), Text(resolved_json)}, {Text(kGivenKey), Text(given_json)}};
+kubernetes::ConfigMap BuildConfig(const JobIdentity& job, std::int64_t generation,
+                                  std::string_view given_json, std::string_view resolved_json) {
+  kubernetes::ConfigMap config;
+  *config.mutable_metadata() = Owned(job, ConfigName(job.name, generation));
+  (*config.mutable_data())[Text(kSpecKey)] = Text(resolved_json);
+  (*config.mutable_data())[Text(kGivenKey)] = Text(given_json);
   return config;
 }
 

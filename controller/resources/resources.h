@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builders of the Kubernetes objects of a TrainingJob: pure functions from job to JSON.
+// Builders of the Kubernetes objects of a TrainingJob: pure functions from job to message; of pods,
+// which hold whatever a user's template says, to JSON.
 //
 // Everything a job consists of is built here and nowhere else: its pods (pod.cc), its headless
 // service, its disruption budget, its secret, its frozen spec. Two homes differ in little, all of
@@ -20,6 +21,13 @@
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
 }
+
+namespace starling::kubernetes {
+class ConfigMap;
+class PodDisruptionBudget;
+class Secret;
+class Service;
+}  // namespace starling::kubernetes
 
 namespace starling::resources {
 
@@ -64,22 +72,22 @@ absl::StatusOr<Json> BuildPod(const JobIdentity& job, const v1alpha1::TrainingJo
                               const PodRequest& request, const Platform& platform);
 
 // A headless service over all pods of the job, ready or not.
-Json BuildService(const JobIdentity& job);
+kubernetes::Service BuildService(const JobIdentity& job);
 
 // Workers: at most one at a time is evicted for somebody's maintenance; each saves its work and is
 // replaced first. Pods that are not ready are in nobody's way. Parameter servers: all but one may
 // be evicted at a time, for each hands over what it holds; the only one waits until it is replaced.
 // (Of those a number that must stay is the only form that works: the one that may go is counted
 // from the scale subresource, which speaks of workers.)
-Json BuildBudget(const JobIdentity& job, Role role);
+kubernetes::PodDisruptionBudget BuildBudget(const JobIdentity& job, Role role);
 
 // The job's secret: the data-plane key and a leaf for each role, of which a pod mounts its own.
-Json BuildSecret(const JobIdentity& job, const JobCredentials& credentials);
+kubernetes::Secret BuildSecret(const JobIdentity& job, const JobCredentials& credentials);
 
 // The frozen spec: `resolved` is what the pods read, `given` what the user wrote, by
 // which later edits are told from what a newer controller's defaults would change.
-Json BuildConfig(const JobIdentity& job, std::int64_t generation, std::string_view given_json,
-                 std::string_view resolved_json);
+kubernetes::ConfigMap BuildConfig(const JobIdentity& job, std::int64_t generation,
+                                  std::string_view given_json, std::string_view resolved_json);
 
 // `patch` merged over `base`, in the way of Kubernetes' strategic merge: objects by key, lists of
 // named items by name (mounts by mountPath, ports by containerPort), other lists replaced, null

@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "controller/kube/message_json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "kubernetes/objects.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::resources {
@@ -386,15 +388,14 @@ TEST(Resources, NullInATemplateRemoves) {
 }
 
 TEST(Resources, FrozenSpecIsReadAnewByTheKubelet) {
-  const Json config = BuildConfig(kJob, 2, "{}", R"({"seed":1})");
+  const Json config = kube::ToJson(BuildConfig(kJob, 2, "{}", R"({"seed":1})"));
   EXPECT_EQ(config["metadata"]["name"], "digits-resolved-2");
   EXPECT_FALSE(config.contains("immutable"));
   EXPECT_EQ(config["data"]["spec.json"], R"({"seed":1})");
 }
 
 TEST(Resources, BudgetIsOfTheWorkers) {
-  const Json budget = BuildBudget(kJob, Role::kWorker);
-  EXPECT_EQ(budget["apiVersion"], "policy/v1");
+  const Json budget = kube::ToJson(BuildBudget(kJob, Role::kWorker));
   EXPECT_EQ(budget["spec"]["maxUnavailable"], 1);
   EXPECT_EQ(budget["spec"]["selector"]["matchLabels"],
             Json({{"starling.dev/job", "digits"}, {"starling.dev/role", "worker"}}));
@@ -402,7 +403,7 @@ TEST(Resources, BudgetIsOfTheWorkers) {
 
 // The scale subresource, from which the number that may go would be counted, speaks of workers.
 TEST(Resources, BudgetOfTheServersKeepsOne) {
-  const Json budget = BuildBudget(kJob, Role::kParameterServer);
+  const Json budget = kube::ToJson(BuildBudget(kJob, Role::kParameterServer));
   EXPECT_EQ(budget["metadata"]["name"], "digits-parameter-server");
   EXPECT_EQ(budget["spec"]["minAvailable"], 1);
   EXPECT_FALSE(budget["spec"].contains("maxUnavailable"));
@@ -410,7 +411,7 @@ TEST(Resources, BudgetOfTheServersKeepsOne) {
 }
 
 TEST(Resources, ServiceIsHeadless) {
-  const Json service = BuildService(kJob);
+  const Json service = kube::ToJson(BuildService(kJob));
   EXPECT_EQ(service["spec"]["clusterIP"], "None");
   EXPECT_EQ(service["spec"]["selector"]["starling.dev/job"], "digits");
   // Names lead to addresses of every family that the pods have.

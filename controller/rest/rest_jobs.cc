@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Jobs are submitted, replaced, changed, deleted and checked.
 #include <algorithm>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -159,7 +160,7 @@ RestService::Outcome RestService::Written(const Asked& asked, absl::StatusOr<Jso
     }
     return rest::FromStatus(job.status());
   }
-  jobs_.Learn(*job);
+  jobs_.Learn(std::make_shared<const Json>(*job));
   return JobResponse(status, *std::move(job));
 }
 

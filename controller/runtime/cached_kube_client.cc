@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/runtime/cached_kube_client.h"
 
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "controller/kube/message_json.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/kube/selector.h"
 
@@ -41,29 +43,68 @@ std::string ValueOf(const std::string& selector, const std::string& label) {
   return value.find('=') == std::string::npos ? value : "";
 }
 
-absl::StatusOr<std::vector<Json>> Find(const kube::ResourceKind& kind, const Informer& informer,
-                                       std::string_view ns, const kube::Selection& selection) {
+bool Selects(const kube::Selector& selector, const Json& object) {
+  return selector.Matches(object);
+}
+bool Selects(const kube::Selector& selector, const kube::Message& object) {
+  return selector.MatchesMessage(object);
+}
+
+// The objects of `informer` in that namespace, or in all, that are selected.
+template <typename T>
+absl::StatusOr<std::vector<std::shared_ptr<const T>>> Find(const kube::ResourceKind& kind,
+                                                           const InformerOf<T>& informer,
+                                                           std::string_view ns,
+                                                           const kube::Selection& selection) {
   const std::string value = ValueOf(selection.labels, informer.options().index_label);
-  if (!ns.empty() && !value.empty()) return informer.ReadByLabel(std::string(ns), value);
+  if (!ns.empty() && !value.empty()) return informer.ListByLabel(std::string(ns), value);
   ASSIGN_OR_RETURN(const kube::Selector selector, kube::Selector::Parse(kind, selection));
-  std::vector<Json> found;
-  for (const Informer::Object& object : informer.List()) {
-    if (!ns.empty() && kube::NamespaceOf(*object) != ns) continue;
-    if (selector.Matches(*object)) found.push_back(*object);
-  }
+  std::vector<std::shared_ptr<const T>> found = informer.List();
+  std::erase_if(found, [&](const auto& object) {
+    return (!ns.empty() && kube::NamespaceOf(*object) != ns) || !Selects(selector, *object);
+  });
   return found;
+}
+
+// Whether a copy can answer it.
+bool IsWhole(const kube::ListOptions& options) {
+  return options.limit == 0 && options.continue_token.empty() && options.selection.fields.empty();
+}
+
+absl::Status NotFound(const kube::ResourceKind& kind, const kube::ObjectKey& key) {
+  return absl::NotFoundError(
+      absl::StrCat(std::string(kind.plural), " \"", key.ToString(), "\" not found"));
+}
+
+// What a write returned, into the copy.
+template <typename T>
+void LearnWritten(InformerOf<T>& informer, std::string_view verb, std::shared_ptr<const T> object) {
+  // An object that is gone will be reported by the watch; one that is only marked is stored in the
+  // copy, and when it will be gone is for the next look.
+  if (verb != "delete") {
+    informer.Learn(std::move(object), InformerOf<T>::Source::kOwnWrite);
+  } else if (kube::IsBeingDeleted(*object)) {
+    informer.Learn(std::move(object));
+  }
 }
 
 }  // namespace
 
 void CachedKubeClient::Serve(const kube::ResourceKind& kind, Informer& informer) {
-  informers_[{kind.group, kind.plural}] = &informer;
+  copies_[{kind.group, kind.plural}] = {&informer, nullptr};
 }
 
-Informer* CachedKubeClient::CopyOf(const kube::ResourceKind& kind) const {
-  const auto found = informers_.find({kind.group, kind.plural});
-  if (found == informers_.end() || !found->second->HasSynced()) return nullptr;
-  return found->second;
+void CachedKubeClient::Serve(const kube::ResourceKind& kind, MessageInformer& informer) {
+  copies_[{kind.group, kind.plural}] = {nullptr, &informer};
+}
+
+CachedKubeClient::Copy CachedKubeClient::CopyOf(const kube::ResourceKind& kind) const {
+  const auto found = copies_.find({kind.group, kind.plural});
+  if (found == copies_.end()) return {};
+  const Copy& copy = found->second;
+  const Copying& informer =
+      copy.json != nullptr ? static_cast<const Copying&>(*copy.json) : *copy.messages;
+  return informer.HasSynced() ? copy : Copy();
 }
 
 void CachedKubeClient::Doubt(const kube::ResourceKind& kind, const kube::ObjectKey& key) {
@@ -72,8 +113,21 @@ void CachedKubeClient::Doubt(const kube::ResourceKind& kind, const kube::ObjectK
   doubts_[{kind.group, kind.plural}].insert(key);
 }
 
-absl::Status CachedKubeClient::SettleDoubts(const kube::ResourceKind& kind, std::string_view ns,
-                                            Informer& informer) {
+absl::Status CachedKubeClient::ReadAnew(const kube::ResourceKind& kind,
+                                        const kube::ObjectKey& key) {
+  const Copy copy = CopyOf(kind);
+  if (copy.messages != nullptr) {
+    ASSIGN_OR_RETURN(kube::MessagePtr object, inner().GetMessage(kind, key));
+    copy.messages->Learn(std::move(object));
+  }
+  if (copy.json != nullptr) {
+    ASSIGN_OR_RETURN(Json object, inner().Get(kind, key));
+    copy.json->Learn(std::make_shared<const Json>(std::move(object)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CachedKubeClient::SettleDoubts(const kube::ResourceKind& kind, std::string_view ns) {
   std::vector<kube::ObjectKey> doubtful;
   {
     sync::MutexLock lock(mutex_);
@@ -84,10 +138,9 @@ absl::Status CachedKubeClient::SettleDoubts(const kube::ResourceKind& kind, std:
     }
   }
   for (const kube::ObjectKey& key : doubtful) {
-    absl::StatusOr<Json> object = inner().Get(kind, key);
+    const absl::Status status = ReadAnew(kind, key);
     // Not there: the watch will tell, and writes to it are refused until then.
-    if (!object.ok() && !absl::IsNotFound(object.status())) return object.status();
-    if (object.ok()) informer.Learn(*std::move(object));
+    if (!status.ok() && !absl::IsNotFound(status)) return status;
     sync::MutexLock lock(mutex_);
     doubts_[{kind.group, kind.plural}].erase(key);
   }
@@ -96,43 +149,65 @@ absl::Status CachedKubeClient::SettleDoubts(const kube::ResourceKind& kind, std:
 
 absl::StatusOr<Json> CachedKubeClient::Get(const kube::ResourceKind& kind,
                                            const kube::ObjectKey& key) {
-  Informer* informer = CopyOf(kind);
+  const Informer* informer = CopyOf(kind).json;
   if (informer == nullptr) return inner().Get(kind, key);
-  RETURN_IF_ERROR(SettleDoubts(kind, key.ns, *informer));
-  if (std::optional<Json> object = informer->Read(key)) return *std::move(object);
-  return absl::NotFoundError(
-      absl::StrCat(std::string(kind.plural), " \"", key.ToString(), "\" not found"));
+  RETURN_IF_ERROR(SettleDoubts(kind, key.ns));
+  const Informer::Object object = informer->Get(key);
+  return object == nullptr ? absl::StatusOr<Json>(NotFound(kind, key)) : *object;
+}
+
+absl::StatusOr<kube::MessagePtr> CachedKubeClient::GetMessage(const kube::ResourceKind& kind,
+                                                              const kube::ObjectKey& key) {
+  const MessageInformer* informer = CopyOf(kind).messages;
+  if (informer == nullptr) return inner().GetMessage(kind, key);
+  RETURN_IF_ERROR(SettleDoubts(kind, key.ns));
+  kube::MessagePtr object = informer->Get(key);
+  if (object == nullptr) return NotFound(kind, key);
+  return object;
 }
 
 absl::StatusOr<kube::ObjectList> CachedKubeClient::List(const kube::ResourceKind& kind,
                                                         std::string_view ns,
                                                         const kube::ListOptions& options) {
-  Informer* informer = CopyOf(kind);
-  const bool whole =
-      options.limit == 0 && options.continue_token.empty() && options.selection.fields.empty();
-  if (informer == nullptr || !whole) return inner().List(kind, ns, options);
-  RETURN_IF_ERROR(SettleDoubts(kind, ns, *informer));
+  const Informer* informer = CopyOf(kind).json;
+  if (informer == nullptr || !IsWhole(options)) return inner().List(kind, ns, options);
+  RETURN_IF_ERROR(SettleDoubts(kind, ns));
+  ASSIGN_OR_RETURN(const auto found, Find(kind, *informer, ns, options.selection));
   kube::ObjectList list;
+  for (const Informer::Object& object : found) list.items.push_back(*object);
+  return list;
+}
+
+absl::StatusOr<kube::MessageList> CachedKubeClient::ListMessages(const kube::ResourceKind& kind,
+                                                                 std::string_view ns,
+                                                                 const kube::ListOptions& options) {
+  const MessageInformer* informer = CopyOf(kind).messages;
+  if (informer == nullptr || !IsWhole(options)) return inner().ListMessages(kind, ns, options);
+  RETURN_IF_ERROR(SettleDoubts(kind, ns));
+  kube::MessageList list;
   ASSIGN_OR_RETURN(list.items, Find(kind, *informer, ns, options.selection));
   return list;
 }
 
-absl::StatusOr<Json> CachedKubeClient::Write(const kube::ResourceKind& kind,
-                                             const kube::ObjectKey& key, std::string_view verb,
-                                             const Call& call) {
-  absl::StatusOr<Json> result = call();
-  Informer* informer = CopyOf(kind);
-  if (informer == nullptr) return result;
+absl::StatusOr<CachedKubeClient::Written> CachedKubeClient::Write(const kube::ResourceKind& kind,
+                                                                  const kube::ObjectKey& key,
+                                                                  std::string_view verb,
+                                                                  const Call& call) {
+  absl::StatusOr<Written> result = call();
+  const Copy copy = CopyOf(kind);
+  if (copy.json == nullptr && copy.messages == nullptr) return result;
   if (!result.ok()) {
     if (LeavesDoubt(result.status())) Doubt(kind, key);
     return result;
   }
-  // An object that is gone will be reported by the watch; one that is only marked is stored in the
-  // copy.
-  if (verb != "delete") {
-    informer->Learn(*result, Informer::Source::kOwnWrite);
-  } else if (kube::IsBeingDeleted(*result)) {
-    informer->Learn(*result);  // when it will be gone is for the next look
+  if (copy.messages != nullptr) {
+    LearnWritten(
+        *copy.messages, verb,
+        result->message != nullptr ? result->message : kube::FromJson(kind, *result->json));
+  } else if (result->json != nullptr) {
+    LearnWritten<Json>(*copy.json, verb, std::make_shared<const Json>(*result->json));
+  } else {
+    Doubt(kind, key);  // a message is only a part of what the copy holds
   }
   return result;
 }

@@ -9,6 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "controller/kube/embedded_kube_client.h"
+#include "controller/kube/message_json.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/runtime/fenced_kube_client.h"
 #include "controller/testing/faulty_kube_client.h"
@@ -110,7 +112,6 @@ class CopyTest : public testing::Test {
     InformerOptions options;
     options.selection.labels = "starling.dev/job";
     options.page = 2;
-    options.trim = TrimFor(kConfigMap);
     options.index_label = "starling.dev/job";
     return options;
   }
@@ -220,46 +221,12 @@ TEST_F(CopyTest, ChangeThatIsNoNewsIsKeptAndNotToldOf) {
   EXPECT_EQ(told.back(), "gone");
 }
 
-TEST(NewsOfPod, IsWhatADecisionMayHangOn) {
-  const Json bare = {{"status", {{"phase", "Pending"}}}};
-  const auto with = [&](const char* path, const Json& value) {
-    Json pod = bare;
-    pod[nlohmann::json::json_pointer(path)] = value;
-    return NewsOfPod(pod);
-  };
-  const auto condition = [](const char* type, const char* status) {
-    return Json::array({{{"type", type}, {"status", status}, {"reason", "Because"}}});
-  };
-  const auto container = [](const Json& state) {
-    return Json::array({{{"name", "trainer"}, {"state", state}}});
-  };
-  const std::pair<const char*, Json> none[] = {
-      {"/spec/nodeName", "node1"},
-      {"/status/startTime", "2026-11-21T10:00:00Z"},
-      {"/status/conditions", condition("PodScheduled", "True")},
-      {"/status/conditions", condition("Initialized", "True")},
-      {"/status/containerStatuses", container({{"waiting", {{"reason", "ContainerCreating"}}}})},
-      {"/status/containerStatuses", container({{"running", Json::object()}})}};
-  for (const auto& [path, value] : none) EXPECT_EQ(with(path, value), NewsOfPod(bare)) << value;
-  const std::pair<const char*, Json> some[] = {
-      {"/metadata/deletionTimestamp", "2026-11-21T10:00:00Z"},
-      {"/status/phase", "Running"},
-      {"/status/reason", "Evicted"},
-      {"/status/podIP", "10.0.0.1"},
-      {"/status/conditions", condition("Ready", "True")},
-      {"/status/conditions", condition("PodScheduled", "False")},
-      {"/status/conditions", condition("DisruptionTarget", "True")},
-      {"/status/initContainerStatuses", container({{"waiting", {{"reason", "ErrImagePull"}}}})},
-      {"/status/containerStatuses", container({{"terminated", {{"exitCode", 0}}}})}};
-  for (const auto& [path, value] : some) EXPECT_NE(with(path, value), NewsOfPod(bare)) << value;
-}
-
 TEST_F(CopyTest, WhatTheWatchHasSeenGoDoesNotComeBack) {
   ASSERT_TRUE(Poll().ok());
   const Json made = Make("a");
   Remove("a");
   ASSERT_TRUE(Poll().ok());
-  informer_.Learn(made);
+  informer_.Learn(std::make_shared<const Json>(made));
   EXPECT_THAT(Names(), IsEmpty()) << "the answer to a create came after the deletion was seen";
 }
 
@@ -380,65 +347,6 @@ TEST(IsOlder, ComparesNumbersAndOrdersNothingElse) {
   EXPECT_FALSE(IsOlder("a", "b"));
 }
 
-TEST(Trim, APodKeepsWhatDecisionsReadAndLittleElse) {
-  const Json pod = Json::parse(R"({
-    "apiVersion": "v1", "kind": "Pod",
-    "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7",
-                 "labels": {"starling.dev/job": "j", "app": "x"},
-                 "annotations": {"starling.dev/generation": "1", "big": "xxxxxxxxxxxx"},
-                 "ownerReferences": [{"apiVersion": "v1", "kind": "TrainingJob", "name": "j",
-                                      "uid": "o", "controller": true}],
-                 "managedFields": [{"manager": "kubelet"}]},
-    "spec": {"nodeName": "node1", "volumes": [{"name": "v"}], "tolerations": [{}],
-             "containers": [{"name": "trainer", "image": "i", "env": [{"name": "A"}],
-                             "resources": {"limits": {"memory": "1Gi"}}}]},
-    "status": {"phase": "Running", "podIP": "10.0.0.1", "hostIP": "10.1.1.1", "qosClass": "x",
-               "conditions": [{"type": "Ready", "status": "True", "lastProbeTime": null}],
-               "containerStatuses": [{"name": "trainer", "imageID": "sha256:1",
-                                      "state": {"running": {}}}]}})");
-  EXPECT_EQ(TrimmedPod(pod), Json::parse(R"({
-    "apiVersion": "v1", "kind": "Pod",
-    "metadata": {"name": "p", "namespace": "n", "uid": "u", "resourceVersion": "7",
-                 "labels": {"starling.dev/job": "j"},
-                 "annotations": {"starling.dev/generation": "1"},
-                 "ownerReferences": [{"kind": "TrainingJob", "name": "j", "uid": "o",
-                                      "controller": true}]},
-    "spec": {"nodeName": "node1",
-             "containers": [{"name": "trainer", "resources": {"limits": {"memory": "1Gi"}}}]},
-    "status": {"phase": "Running", "podIP": "10.0.0.1",
-               "conditions": [{"type": "Ready", "status": "True"}],
-               "containerStatuses": [{"name": "trainer", "state": {"running": {}}}]}})"));
-}
-
-TEST(Trim, AHeartbeatIsNoChangeOfANode) {
-  const auto node = [](const std::string& heartbeat, const std::string& ready) {
-    Json object = {
-        {"metadata", {{"name", "n"}}},
-        {"spec", {{"podCIDR", "10.0.0.0/24"}, {"taints", {{{"key", "k"}}}}}},
-        {"status",
-         {{"images", {"many"}},
-          {"conditions",
-           {{{"type", "Ready"}, {"status", ready}, {"lastHeartbeatTime", heartbeat}}}}}}};
-    return TrimmedNode(object);
-  };
-  EXPECT_EQ(node("1", "True"), node("2", "True"));
-  EXPECT_NE(node("1", "True"), node("1", "False"));
-  EXPECT_FALSE(node("1", "True")["status"].contains("images"));
-}
-
-TEST(Trim, WhateverAnObjectIsNoneOfThemMinds) {
-  for (const char* text :
-       {"null", "[]", "{}", "3", R"({"metadata": 1, "spec": [], "status": "x"})",
-        R"({"metadata": {"labels": [], "ownerReferences": [1, null]}, "spec": {"containers": 1},
-            "status": {"conditions": [null, "x"]}})"}) {
-    const Json object = Json::parse(text);
-    for (const Trim trim :
-         {TrimmedPod, TrimmedNode, TrimmedToMetadata, TrimmedToSpec, TrimmedToData}) {
-      EXPECT_EQ(trim(object).type(), object.type());
-    }
-  }
-}
-
 TEST(FencedKubeClient, WritesPassOnlyWhileTheyMay) {
   const clock::FakeClock clock;
   const auto store = *kube::OpenEmbeddedKubeClient(clock, {});
@@ -458,6 +366,10 @@ TEST(FencedKubeClient, WritesPassOnlyWhileTheyMay) {
       fenced.Apply(kConfigMap, object, {.field_manager = "x"}).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(fenced.UpdateScale(kConfigMap, object).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(fenced.Delete(kConfigMap, key, {}).status()));
+  const auto message = kube::FromJson<kubernetes::ConfigMap>(Config("b"));
+  EXPECT_TRUE(absl::IsFailedPrecondition(fenced.CreateMessage(kConfigMap, message).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(fenced.CreateFromJson(kConfigMap, Config("b")).status()));
+  EXPECT_TRUE(absl::IsFailedPrecondition(fenced.DeleteMessage(kConfigMap, key, {}).status()));
   EXPECT_EQ(*store->Get(kConfigMap, key), object);
 }
 

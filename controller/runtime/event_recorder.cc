@@ -8,6 +8,7 @@
 #include "common/bytes/bytes.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 
 namespace starling::runtime {
@@ -35,12 +36,14 @@ std::string EventName(const std::string& regarding) {
       bytes::ToHex(bytes::Sha256Of(bytes::View(bytes::RandomBytes(16)))).substr(0, 16));
 }
 
-absl::Time LastSeen(const Json& event) {
-  for (const char* field :
-       {"/series/lastObservedTime", "/eventTime", "/metadata/creationTimestamp"}) {
-    if (const auto time = kube::ParseTimestamp(kube::StringAt(event, field))) return *time;
+absl::Time LastSeen(const kubernetes::Event& event) {
+  if (event.series().has_last_observed_time()) {
+    return kube::ToTime(event.series().last_observed_time());
   }
-  return absl::InfinitePast();
+  if (event.event_time().has_seconds()) return kube::ToTime(event.event_time());
+  return event.metadata().has_creation_timestamp()
+             ? kube::ToTime(event.metadata().creation_timestamp())
+             : absl::InfinitePast();
 }
 
 }  // namespace
@@ -77,22 +80,25 @@ void EventRecorder::Record(const Json& regarding, EventType type, std::string_vi
   }
 }
 
-Json EventRecorder::Make(const Waiting& waiting) const {
-  return {{"metadata", {{"name", EventName(waiting.key.name)}, {"namespace", waiting.key.ns}}},
-          {"eventTime", kube::FormatMicroTimestamp(waiting.time)},
-          {"regarding",
-           {{"apiVersion", waiting.api_version},
-            {"kind", waiting.kind},
-            {"namespace", waiting.key.ns},
-            {"name", waiting.key.name},
-            {"uid", waiting.uid},
-            {"resourceVersion", waiting.resource_version}}},
-          {"type", waiting.warning ? "Warning" : "Normal"},
-          {"reason", waiting.reason},
-          {"action", waiting.action},
-          {"note", waiting.note},
-          {"reportingController", controller_},
-          {"reportingInstance", Cut(instance_, 128)}};
+kubernetes::Event EventRecorder::Make(const Waiting& waiting) const {
+  kubernetes::Event event;
+  event.mutable_metadata()->set_name(EventName(waiting.key.name));
+  event.mutable_metadata()->set_ns(waiting.key.ns);
+  kube::SetTime(event.mutable_event_time(), waiting.time);
+  kubernetes::ObjectReference& regarding = *event.mutable_regarding();
+  regarding.set_api_version(waiting.api_version);
+  regarding.set_kind(waiting.kind);
+  regarding.set_ns(waiting.key.ns);
+  regarding.set_name(waiting.key.name);
+  regarding.set_uid(waiting.uid);
+  regarding.set_resource_version(waiting.resource_version);
+  event.set_type(waiting.warning ? "Warning" : "Normal");
+  event.set_reason(waiting.reason);
+  event.set_action(waiting.action);
+  event.set_note(waiting.note);
+  event.set_reporting_controller(controller_);
+  event.set_reporting_instance(Cut(instance_, 128));
+  return event;
 }
 
 void EventRecorder::Flush() {
@@ -139,14 +145,15 @@ absl::Status EventRecorder::Repeat(Known& known) {
 
 absl::Status EventRecorder::RecordNew(const Waiting& waiting) {
   const std::string& identity = waiting.identity;
-  ASSIGN_OR_RETURN(const Json created, client_.Create(kube::kEvent, Make(waiting)));
+  ASSIGN_OR_RETURN(const kube::MessagePtr created,
+                   client_.CreateMessage(kube::kEvent, Make(waiting)));
   const auto old = known_.find(identity);
   if (old != known_.end()) {
     by_age_.erase(old->second.age);
     known_.erase(old);
   }
   by_age_.push_back(identity);
-  known_[identity] = {kube::KeyOf(created), 1, clock_.WallNow(), std::prev(by_age_.end())};
+  known_[identity] = {kube::KeyOf(*created), 1, clock_.WallNow(), std::prev(by_age_.end())};
   if (by_age_.size() > kMostKnown) {
     known_.erase(by_age_.front());
     by_age_.pop_front();
@@ -156,11 +163,11 @@ absl::Status EventRecorder::RecordNew(const Waiting& waiting) {
 
 absl::StatusOr<int> DeleteOldEvents(kube::KubeClient& client, const clock::Clock& clock,
                                     absl::Duration age) {
-  ASSIGN_OR_RETURN(const kube::ObjectList events, client.List(kube::kEvent, "", {}));
+  ASSIGN_OR_RETURN(const auto events, kube::ReadAll<kubernetes::Event>(client, "", {}));
   int deleted = 0;
-  for (const Json& event : events.items) {
-    if (clock.WallNow() - LastSeen(event) < age) continue;
-    const auto result = client.Delete(kube::kEvent, kube::KeyOf(event), {});
+  for (const auto& event : events) {
+    if (clock.WallNow() - LastSeen(*event) < age) continue;
+    const auto result = client.DeleteMessage(kube::kEvent, kube::KeyOf(*event), {});
     if (absl::IsNotFound(result.status())) continue;
     RETURN_IF_ERROR(result.status());
     ++deleted;

@@ -19,6 +19,10 @@
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
 
+namespace starling::kubernetes {
+class Event;
+}
+
 namespace starling::runtime {
 
 enum class EventType { kNormal, kWarning };
@@ -63,7 +67,7 @@ class EventRecorder {
     std::string note;
     absl::Time time;
   };
-  kube::Json Make(const Waiting& waiting) const;
+  kubernetes::Event Make(const Waiting& waiting) const;
 
   void Write(const Waiting& waiting);
   absl::Status Repeat(Known& known) ABSL_EXCLUSIVE_LOCKS_REQUIRED(writing_);

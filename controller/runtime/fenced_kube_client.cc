@@ -7,9 +7,10 @@
 
 namespace starling::runtime {
 
-absl::StatusOr<kube::Json> FencedKubeClient::Write(const kube::ResourceKind& kind,
-                                                   const kube::ObjectKey& key,
-                                                   std::string_view verb, const Call& call) {
+absl::StatusOr<FencedKubeClient::Written> FencedKubeClient::Write(const kube::ResourceKind& kind,
+                                                                  const kube::ObjectKey& key,
+                                                                  std::string_view verb,
+                                                                  const Call& call) {
   if (may_write_()) return call();
   return absl::FailedPreconditionError(absl::StrCat(std::string(verb), " of ",
                                                     std::string(kind.plural), " ", key.ToString(),

@@ -20,8 +20,8 @@ class FencedKubeClient final : public ForwardingKubeClient {
 
  protected:
   // FailedPrecondition, with nothing written, when it may not.
-  absl::StatusOr<Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
-                             std::string_view verb, const Call& call) override;
+  absl::StatusOr<Written> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                                std::string_view verb, const Call& call) override;
 
  private:
   const std::function<bool()> may_write_;

@@ -42,18 +42,46 @@ class ForwardingKubeClient : public kube::KubeClient {
   absl::StatusOr<Json> GetScale(const kube::ResourceKind& kind,
                                 const kube::ObjectKey& key) override;
   absl::StatusOr<Json> UpdateScale(const kube::ResourceKind& kind, const Json& scale) override;
+  absl::StatusOr<kube::MessagePtr> GetMessage(const kube::ResourceKind& kind,
+                                              const kube::ObjectKey& key) override;
+  absl::StatusOr<kube::MessageList> ListMessages(const kube::ResourceKind& kind,
+                                                 std::string_view ns,
+                                                 const kube::ListOptions& options) override;
+  absl::StatusOr<std::unique_ptr<kube::MessageStream>> WatchMessages(
+      const kube::ResourceKind& kind, std::string_view ns,
+      const kube::WatchOptions& options) override;
+  absl::StatusOr<kube::MessagePtr> CreateMessage(const kube::ResourceKind& kind,
+                                                 const kube::Message& object) override;
+  absl::StatusOr<kube::MessagePtr> CreateFromJson(const kube::ResourceKind& kind,
+                                                  const Json& object) override;
+  absl::StatusOr<kube::MessagePtr> DeleteMessage(const kube::ResourceKind& kind,
+                                                 const kube::ObjectKey& key,
+                                                 const kube::DeleteOptions& options) override;
 
  protected:
-  using Call = std::function<absl::StatusOr<Json>()>;
+  // What a write returned, in the form that was asked for; the other is null.
+  struct Written {
+    std::shared_ptr<Json> json;
+    kube::MessagePtr message;
+  };
+  using Call = std::function<absl::StatusOr<Written>()>;
 
   // One write of the object `key`. `verb` as Kubernetes' RBAC names it: create, update, patch,
   // delete. By default it just makes the call.
-  virtual absl::StatusOr<Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
-                                     std::string_view verb, const Call& call);
+  virtual absl::StatusOr<Written> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                                        std::string_view verb, const Call& call);
 
   kube::KubeClient& inner() { return inner_; }
 
  private:
+  using JsonCall = std::function<absl::StatusOr<Json>()>;
+  using MessageCall = std::function<absl::StatusOr<kube::MessagePtr>()>;
+  absl::StatusOr<Json> WriteJson(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                                 std::string_view verb, const JsonCall& call);
+  absl::StatusOr<kube::MessagePtr> WriteMessage(const kube::ResourceKind& kind,
+                                                const kube::ObjectKey& key, std::string_view verb,
+                                                const MessageCall& call);
+
   kube::KubeClient& inner_;
 };
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/kube/selector.h"
 
@@ -26,12 +27,69 @@ std::uint64_t SeedFrom(const void* self, std::uint64_t seed) {
   return seed ^ static_cast<std::uint64_t>(reinterpret_cast<std::uintptr_t>(self));
 }
 
-kube::Json Unpack(const std::string& packed) { return kube::Json::from_msgpack(packed); }
-
-Informer::Object Open(const Informer::Object& whole,
-                      const std::shared_ptr<const std::string>& packed) {
-  return whole != nullptr ? whole : std::make_shared<const kube::Json>(Unpack(*packed));
+// The two forms that objects are kept in. JSON is packed as MessagePack, a message as itself.
+std::string Pack(const kube::Json& object) {
+  std::string packed;
+  kube::Json::to_msgpack(object, packed);
+  return packed;
 }
+std::string Pack(const kube::Message& object) { return object.SerializePartialAsString(); }
+
+template <typename T>
+std::shared_ptr<const T> Unpack(const kube::ResourceKind& kind, const std::string& packed);
+template <>
+std::shared_ptr<const kube::Json> Unpack(const kube::ResourceKind& /*kind*/,
+                                         const std::string& packed) {
+  return std::make_shared<const kube::Json>(kube::Json::from_msgpack(packed));
+}
+template <>
+std::shared_ptr<const kube::Message> Unpack(const kube::ResourceKind& kind,
+                                            const std::string& packed) {
+  std::unique_ptr<kube::Message> object = kube::NewMessage(kind);
+  object->ParsePartialFromString(packed);  // of our own making
+  return object;
+}
+
+absl::StatusOr<kube::ObjectList> ListPage(kube::KubeClient& client, const kube::ResourceKind& kind,
+                                          const std::string& ns, const kube::ListOptions& options,
+                                          const kube::Json* /*form*/) {
+  return client.List(kind, ns, options);
+}
+absl::StatusOr<kube::MessageList> ListPage(kube::KubeClient& client, const kube::ResourceKind& kind,
+                                           const std::string& ns, const kube::ListOptions& options,
+                                           const kube::Message* /*form*/) {
+  return client.ListMessages(kind, ns, options);
+}
+
+absl::StatusOr<std::unique_ptr<kube::WatchStream>> OpenWatch(kube::KubeClient& client,
+                                                             const kube::ResourceKind& kind,
+                                                             const std::string& ns,
+                                                             const kube::WatchOptions& options,
+                                                             const kube::Json* /*form*/) {
+  return client.Watch(kind, ns, options);
+}
+absl::StatusOr<std::unique_ptr<kube::MessageStream>> OpenWatch(kube::KubeClient& client,
+                                                               const kube::ResourceKind& kind,
+                                                               const std::string& ns,
+                                                               const kube::WatchOptions& options,
+                                                               const kube::Message* /*form*/) {
+  return client.WatchMessages(kind, ns, options);
+}
+
+bool Selects(const kube::Selector& selector, const kube::Json& object) {
+  return selector.Matches(object);
+}
+bool Selects(const kube::Selector& selector, const kube::Message& object) {
+  return selector.MatchesMessage(object);
+}
+
+std::shared_ptr<const kube::Json> Shared(kube::Json object) {
+  return std::make_shared<const kube::Json>(std::move(object));
+}
+kube::MessagePtr Shared(kube::MessagePtr object) { return object; }
+
+template <typename T>
+constexpr const T* kForm = nullptr;
 
 bool IsConnectionLoss(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status);
@@ -46,21 +104,26 @@ bool IsOlder(std::string_view a, std::string_view b) {
          absl::SimpleAtoi(absl::string_view(b.data(), b.size()), &second) && first < second;
 }
 
-Informer::Informer(kube::KubeClient& client, const kube::ResourceKind& kind,
-                   InformerOptions options)
+template <typename T>
+InformerOf<T>::InformerOf(kube::KubeClient& client, const kube::ResourceKind& kind, Options options)
     : client_(client),
       kind_(kind),
       options_(std::move(options)),
       selector_(ParseSelector(kind, options_.selection)),
       jitter_(SeedFrom(this, options_.back_off.seed)) {}
 
-Informer::~Informer() { Stop(); }
+template <typename T>
+InformerOf<T>::~InformerOf() {
+  Stop();
+}
 
-void Informer::AddHandler(Handler handler, Hears hears) {
+template <typename T>
+void InformerOf<T>::AddHandler(Handler handler, Hears hears) {
   handlers_.emplace_back(std::move(handler), hears);
 }
 
-Informer::Kept Informer::Keep(const Object& object) const {
+template <typename T>
+typename InformerOf<T>::Kept InformerOf<T>::Keep(const Object& object) const {
   Kept kept{.whole = object,
             .packed = nullptr,
             .version = kube::ResourceVersionOf(*object),
@@ -69,8 +132,7 @@ Informer::Kept Informer::Keep(const Object& object) const {
   if (!options_.index_label.empty()) kept.label = kube::LabelOf(*object, options_.index_label);
   if (options_.news != nullptr) kept.news = std::hash<std::string>()(options_.news(*object));
   if (options_.packed) {
-    std::string packed;
-    kube::Json::to_msgpack(*object, packed);
+    std::string packed = Pack(*object);
     packed.shrink_to_fit();
     kept.packed = std::make_shared<const std::string>(std::move(packed));
     kept.whole = nullptr;
@@ -78,7 +140,8 @@ Informer::Kept Informer::Keep(const Object& object) const {
   return kept;
 }
 
-Informer::Object Informer::Get(const Key& key) const {
+template <typename T>
+typename InformerOf<T>::Object InformerOf<T>::Get(const Key& key) const {
   Kept kept;
   {
     sync::MutexLock lock(mutex_);
@@ -86,23 +149,11 @@ Informer::Object Informer::Get(const Key& key) const {
     if (found == objects_.end()) return nullptr;
     kept = found->second;
   }
-  return Open(kept.whole, kept.packed);
+  return Open(kept);
 }
 
-std::optional<kube::Json> Informer::Read(const Key& key) const {
-  std::shared_ptr<const std::string> packed;
-  Object whole;
-  {
-    sync::MutexLock lock(mutex_);
-    const auto found = objects_.find(key);
-    if (found == objects_.end()) return std::nullopt;
-    whole = found->second.whole;
-    packed = found->second.packed;
-  }
-  return whole != nullptr ? *whole : Unpack(*packed);
-}
-
-std::vector<Informer::Object> Informer::List() const {
+template <typename T>
+std::vector<typename InformerOf<T>::Object> InformerOf<T>::List() const {
   std::vector<Kept> all;
   {
     sync::MutexLock lock(mutex_);
@@ -111,12 +162,13 @@ std::vector<Informer::Object> Informer::List() const {
   }
   std::vector<Object> objects;
   objects.reserve(all.size());
-  for (const Kept& kept : all) objects.push_back(Open(kept.whole, kept.packed));
+  for (const Kept& kept : all) objects.push_back(Open(kept));
   return objects;
 }
 
-std::vector<Informer::Kept> Informer::FindByLabel(const std::string& ns,
-                                                  const std::string& value) const {
+template <typename T>
+std::vector<typename InformerOf<T>::Kept> InformerOf<T>::FindByLabel(
+    const std::string& ns, const std::string& value) const {
   sync::MutexLock lock(mutex_);
   std::vector<Kept> found;
   const auto names = index_.find({ns, value});
@@ -126,30 +178,24 @@ std::vector<Informer::Kept> Informer::FindByLabel(const std::string& ns,
   return found;
 }
 
-std::vector<Informer::Object> Informer::ListByLabel(const std::string& ns,
-                                                    const std::string& value) const {
+template <typename T>
+std::vector<typename InformerOf<T>::Object> InformerOf<T>::ListByLabel(
+    const std::string& ns, const std::string& value) const {
   std::vector<Object> objects;
   for (const Kept& kept : FindByLabel(ns, value)) {
-    objects.push_back(Open(kept.whole, kept.packed));
+    objects.push_back(Open(kept));
   }
   return objects;
 }
 
-std::vector<kube::Json> Informer::ReadByLabel(const std::string& ns,
-                                              const std::string& value) const {
-  std::vector<kube::Json> objects;
-  for (const Kept& kept : FindByLabel(ns, value)) {
-    objects.push_back(kept.whole != nullptr ? *kept.whole : Unpack(*kept.packed));
-  }
-  return objects;
-}
-
-bool Informer::HasSynced() const {
+template <typename T>
+bool InformerOf<T>::HasSynced() const {
   sync::MutexLock lock(mutex_);
   return synced_;
 }
 
-void Informer::Index(const Key& key, const std::string& label, bool add) {
+template <typename T>
+void InformerOf<T>::Index(const Key& key, const std::string& label, bool add) {
   if (label.empty()) return;
   const Key place{key.ns, label};
   if (add) {
@@ -162,7 +208,8 @@ void Informer::Index(const Key& key, const std::string& label, bool add) {
   if (names->second.empty()) index_.erase(names);
 }
 
-void Informer::Store(const Key& key, Kept kept) {
+template <typename T>
+void InformerOf<T>::Store(const Key& key, Kept kept) {
   const auto [place, added] = objects_.try_emplace(key);
   if (added || place->second.label != kept.label) {
     if (!added) Index(key, place->second.label, false);
@@ -171,20 +218,23 @@ void Informer::Store(const Key& key, Kept kept) {
   place->second = std::move(kept);
 }
 
-void Informer::Erase(const Key& key) {
+template <typename T>
+void InformerOf<T>::Erase(const Key& key) {
   const auto found = objects_.find(key);
   if (found == objects_.end()) return;
   Index(key, found->second.label, false);
   objects_.erase(found);
 }
 
-void Informer::Tell(const Object& before, const Object& after, Source source) const {
+template <typename T>
+void InformerOf<T>::Tell(const Object& before, const Object& after, Source source) const {
   for (const auto& [handler, hears] : handlers_) {
     if (source == Source::kRead || hears == Hears::kAll) handler(before, after);
   }
 }
 
-void Informer::Apply(const Key& key, const Object& after, const std::string& seen) {
+template <typename T>
+void InformerOf<T>::Apply(const Key& key, const Object& after, const std::string& seen) {
   Object before;
   bool no_news = false;
   Kept kept = Keep(after);
@@ -204,7 +254,8 @@ void Informer::Apply(const Key& key, const Object& after, const std::string& see
   if (!no_news) Tell(before, after);
 }
 
-void Informer::Remove(const Key& key, const std::string& version) {
+template <typename T>
+void InformerOf<T>::Remove(const Key& key, const std::string& version) {
   Kept before;
   {
     sync::MutexLock lock(mutex_);
@@ -215,19 +266,25 @@ void Informer::Remove(const Key& key, const std::string& version) {
     if (IsOlder(version, before.version)) return;
     Erase(key);
   }
-  Tell(Open(before.whole, before.packed), nullptr);
+  Tell(Open(before), nullptr);
 }
 
-Informer::Object Informer::Copy(kube::Json object) const {
-  if (options_.trim != nullptr) object = options_.trim(object);
-  return std::make_shared<const kube::Json>(std::move(object));
+template <typename T>
+typename InformerOf<T>::Object InformerOf<T>::Trimmed(Object object) const {
+  return options_.trim == nullptr ? object : options_.trim(std::move(object));
 }
 
-void Informer::Learn(kube::Json object, Source source) {
-  if (selector_ == nullptr || !selector_->Matches(object)) return;
-  const Key key = kube::KeyOf(object);
+template <typename T>
+typename InformerOf<T>::Object InformerOf<T>::Open(const Kept& kept) const {
+  return kept.whole != nullptr ? kept.whole : Unpack<T>(kind_, *kept.packed);
+}
+
+template <typename T>
+void InformerOf<T>::Learn(Object object, Source source) {
+  if (selector_ == nullptr || !Selects(*selector_, *object)) return;
+  const Key key = kube::KeyOf(*object);
   if (!options_.ns.empty() && key.ns != options_.ns) return;
-  const Object after = Copy(std::move(object));
+  const Object after = Trimmed(std::move(object));
   Object before;
   Kept kept = Keep(after);
   {
@@ -245,13 +302,15 @@ void Informer::Learn(kube::Json object, Source source) {
   Tell(before, after, source);
 }
 
-void Informer::SawLocked(const std::string& version) {
+template <typename T>
+void InformerOf<T>::SawLocked(const std::string& version) {
   if (!version.empty() && !IsOlder(version, seen_)) seen_ = version;
 }
 
 // A list that is older than what has been seen comes from a server that lags, unless all of them
 // are.
-absl::Status Informer::AcceptVersion(const std::string& version) {
+template <typename T>
+absl::Status InformerOf<T>::AcceptVersion(const std::string& version) {
   sync::MutexLock lock(mutex_);
   if (!IsOlder(version, seen_)) {
     old_lists_ = 0;
@@ -270,25 +329,28 @@ absl::Status Informer::AcceptVersion(const std::string& version) {
   return absl::OkStatus();
 }
 
-absl::Status Informer::ReadPages(std::set<Key>& listed, std::string& version) {
+template <typename T>
+absl::Status InformerOf<T>::ReadPages(std::set<Key>& listed, std::string& version) {
   kube::ListOptions options{options_.selection, options_.page, ""};
   do {
-    ASSIGN_OR_RETURN(kube::ObjectList page, client_.List(kind_, options_.ns, options));
+    ASSIGN_OR_RETURN(auto page, ListPage(client_, kind_, options_.ns, options, kForm<T>));
     if (version.empty()) {
       version = page.resource_version;
       RETURN_IF_ERROR(AcceptVersion(version));
     }
-    for (kube::Json& item : page.items) {
-      const Key key = kube::KeyOf(item);
+    for (auto& item : page.items) {
+      Object object = Shared(std::move(item));
+      const Key key = kube::KeyOf(*object);
       listed.insert(key);
-      Apply(key, Copy(std::move(item)), "");
+      Apply(key, Trimmed(std::move(object)), "");
     }
     options.continue_token = page.continue_token;
   } while (!options.continue_token.empty());
   return absl::OkStatus();
 }
 
-void Informer::RemoveAllBut(const std::set<Key>& listed, const std::string& version) {
+template <typename T>
+void InformerOf<T>::RemoveAllBut(const std::set<Key>& listed, const std::string& version) {
   std::vector<Kept> gone;
   {
     sync::MutexLock lock(mutex_);
@@ -304,10 +366,11 @@ void Informer::RemoveAllBut(const std::set<Key>& listed, const std::string& vers
     for (const Key& key : keys) Erase(key);
     rewinding_ = false;
   }
-  for (const Kept& kept : gone) Tell(Open(kept.whole, kept.packed), nullptr);
+  for (const Kept& kept : gone) Tell(Open(kept), nullptr);
 }
 
-absl::Status Informer::Relist() {
+template <typename T>
+absl::Status InformerOf<T>::Relist() {
   std::set<Key> listed;
   std::string version;
   RETURN_IF_ERROR(ReadPages(listed, version));
@@ -316,14 +379,14 @@ absl::Status Informer::Relist() {
   return StartWatch();
 }
 
-absl::Status Informer::StartWatch() {
+template <typename T>
+absl::Status InformerOf<T>::StartWatch() {
   std::string from;
   {
     sync::MutexLock lock(mutex_);
     from = seen_;
   }
-  absl::StatusOr<std::unique_ptr<kube::WatchStream>> watch =
-      client_.Watch(kind_, options_.ns, {options_.selection, from});
+  auto watch = OpenWatch(client_, kind_, options_.ns, {options_.selection, from}, kForm<T>);
   if (!watch.ok()) return AfterBreak(watch.status());
   sync::MutexLock lock(mutex_);
   synced_ = true;
@@ -332,14 +395,15 @@ absl::Status Informer::StartWatch() {
   return absl::OkStatus();
 }
 
-absl::Status Informer::Drain(absl::Duration timeout) {
-  std::shared_ptr<kube::WatchStream> watch;
+template <typename T>
+absl::Status InformerOf<T>::Drain(absl::Duration timeout) {
+  std::shared_ptr<kube::StreamOf<T>> watch;
   {
     sync::MutexLock lock(mutex_);
     watch = watch_;
   }
   while (true) {
-    ASSIGN_OR_RETURN(std::optional<kube::WatchEvent> event, watch->Next(timeout));
+    ASSIGN_OR_RETURN(const std::optional<kube::EventOf<T>> event, watch->Next(timeout));
     gaps_ = 0;
     resumes_ = 0;
     if (!event) return absl::OkStatus();
@@ -348,7 +412,8 @@ absl::Status Informer::Drain(absl::Duration timeout) {
   }
 }
 
-void Informer::Take(const kube::WatchEvent& event) {
+template <typename T>
+void InformerOf<T>::Take(const kube::EventOf<T>& event) {
   const std::string version = kube::ResourceVersionOf(*event.object);
   if (event.type == kube::WatchEventType::kBookmark) {
     sync::MutexLock lock(mutex_);
@@ -356,12 +421,12 @@ void Informer::Take(const kube::WatchEvent& event) {
   }
   const Key key = kube::KeyOf(*event.object);
   if (event.type == kube::WatchEventType::kDeleted) return Remove(key, version);
-  if (options_.trim == nullptr) return Apply(key, event.object, version);
-  Apply(key, std::make_shared<const kube::Json>(options_.trim(*event.object)), version);
+  Apply(key, Trimmed(event.object), version);
 }
 
 // A watch that lost its connection goes on from where it was; any other end means a new list.
-absl::Status Informer::AfterBreak(const absl::Status& status) {
+template <typename T>
+absl::Status InformerOf<T>::AfterBreak(const absl::Status& status) {
   {
     sync::MutexLock lock(mutex_);
     watch_ = nullptr;
@@ -375,7 +440,8 @@ absl::Status Informer::AfterBreak(const absl::Status& status) {
   return absl::IsOutOfRange(status) ? absl::OkStatus() : status;
 }
 
-absl::Status Informer::Poll(absl::Duration timeout) {
+template <typename T>
+absl::Status InformerOf<T>::Poll(absl::Duration timeout) {
   if (selector_ == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("no such selector: ", options_.selection.labels,
                                                    " ", options_.selection.fields));
@@ -391,7 +457,8 @@ absl::Status Informer::Poll(absl::Duration timeout) {
   return status.ok() ? status : AfterBreak(status);
 }
 
-void Informer::Run() {
+template <typename T>
+void InformerOf<T>::Run() {
   int failures = 0;
   while (true) {
     const absl::Status status = Poll(absl::Seconds(10));
@@ -413,11 +480,15 @@ void Informer::Run() {
   }
 }
 
-void Informer::Stop() {
+template <typename T>
+void InformerOf<T>::Stop() {
   sync::MutexLock lock(mutex_);
   stopped_ = true;
   if (watch_) watch_->Stop();
   stopping_.NotifyAll();
 }
+
+template class InformerOf<kube::Json>;
+template class InformerOf<kube::Message>;
 
 }  // namespace starling::runtime

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A local copy of all objects of one kind, kept current by list and watch.
+// A local copy of all objects of one kind, kept current by list and watch: JSON of custom kinds,
+// messages of Kubernetes' own (controller/kube/messages.h).
 //
 // Readers get immutable snapshots without asking the API server; handlers are told that an object
 // changed and do no more than enqueue a key. The copy may be late, but it never misses anything:
@@ -21,7 +22,6 @@
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
 #include "controller/runtime/back_off.h"
-#include "controller/runtime/trim.h"
 #include "controller/runtime/work_queue.h"
 
 namespace starling::kube {
@@ -30,11 +30,14 @@ class Selector;
 
 namespace starling::runtime {
 
-struct InformerOptions {
+template <typename T>
+struct InformerOptionsOf {
+  using Object = std::shared_ptr<const T>;
+
   std::string ns;  // empty: all namespaces
   kube::Selection selection;
-  std::int64_t page = 500;  // objects a list request, at most; 0: all at once
-  Trim trim = nullptr;      // what the copy keeps; null: everything
+  std::int64_t page = 500;                  // objects a list request, at most; 0: all at once
+  Object (*trim)(Object object) = nullptr;  // what the copy keeps (trim.h); null: everything
   // The copy takes a fifth of the memory, and each read of it some more time. Of a change handlers
   // are then told what is, as `before` too.
   bool packed = false;
@@ -42,20 +45,32 @@ struct InformerOptions {
   absl::Duration rest;
   // What of an object handlers want to hear of: a change that leaves this as it was is kept, and
   // not told of. Null: all of it.
-  std::string (*news)(const kube::Json& object) = nullptr;
+  std::string (*news)(const T& object) = nullptr;
   std::string index_label;  // not empty: ListByLabel() finds objects by the value of this label
   BackOff back_off{.first = absl::Milliseconds(50), .longest = absl::Seconds(10), .jitter = 0.5};
 };
 
-// Thread-safe, except that Poll() and Run() are confined to one thread.
-class Informer {
+// What runs and is waited for, whatever its objects are.
+class Copying {
  public:
-  using Object = std::shared_ptr<const kube::Json>;
+  virtual ~Copying() = default;
+  virtual void Run() = 0;
+  virtual void Stop() = 0;
+  virtual bool HasSynced() const = 0;  // the first list is in
+};
+
+// Of objects of type T: kube::Json or kube::Message. Thread-safe, except that Poll() and Run() are
+// confined to one thread.
+template <typename T>
+class InformerOf final : public Copying {
+ public:
+  using Object = std::shared_ptr<const T>;
+  using Options = InformerOptionsOf<T>;
   // `before` is null for a new object, `after` for one that is gone; never both.
   using Handler = std::function<void(const Object& before, const Object& after)>;
 
-  Informer(kube::KubeClient& client, const kube::ResourceKind& kind, InformerOptions options);
-  ~Informer();
+  InformerOf(kube::KubeClient& client, const kube::ResourceKind& kind, Options options);
+  ~InformerOf() override;
 
   // Before the first Poll() or Run(). Handlers must not wait. They run on the informer's thread,
   // and on that of whoever calls Learn(). Who decides by what is there, and knows what it writes,
@@ -65,21 +80,18 @@ class Informer {
 
   // The snapshot of one object; null: not there.
   Object Get(const Key& key) const;
-  // The same as objects of the caller's own.
-  std::optional<kube::Json> Read(const Key& key) const;
-  std::vector<kube::Json> ReadByLabel(const std::string& ns, const std::string& value) const;
   std::vector<Object> List() const;
   // Those of one namespace whose index label has this value, ordered by name.
   std::vector<Object> ListByLabel(const std::string& ns, const std::string& value) const;
-  bool HasSynced() const;  // the first list is in
+  bool HasSynced() const override;
 
   // What a write of this process returned, or a read past the copy: readers see it immediately, the
   // watch will tell of it later. Not believed if the copy knows better by now, or does not select
   // such objects.
   enum class Source { kRead, kOwnWrite };
-  void Learn(kube::Json object, Source source = Source::kRead);
+  void Learn(Object object, Source source = Source::kRead);
 
-  const InformerOptions& options() const { return options_; }
+  const Options& options() const { return options_; }
 
   // One turn: lists if there is no place to watch from, watches if there is no live watch, else
   // takes what the watch has, waiting up to `timeout` for the first event. After an error the next
@@ -88,8 +100,8 @@ class Informer {
 
   // Turns until Stop(), pausing after errors and between lists that follow one another. Stop() may
   // be called from any thread.
-  void Run();
-  void Stop();
+  void Run() override;
+  void Stop() override;
 
  private:
   // An object as it is kept: whole or packed.
@@ -111,10 +123,11 @@ class Informer {
   absl::Status StartWatch();
   absl::Status Drain(absl::Duration timeout);
   absl::Status AfterBreak(const absl::Status& status);
-  Object Copy(kube::Json object) const;  // what is kept of it
+  Object Trimmed(Object object) const;
+  Object Open(const Kept& kept) const;
   Kept Keep(const Object& object) const;
   std::vector<Kept> FindByLabel(const std::string& ns, const std::string& value) const;
-  void Take(const kube::WatchEvent& event);
+  void Take(const kube::EventOf<T>& event);
   // `seen`: the version up to which the watch has told by now; empty: no news of that.
   void Apply(const Key& key, const Object& after, const std::string& seen);
   void Remove(const Key& key, const std::string& version);
@@ -127,7 +140,7 @@ class Informer {
 
   kube::KubeClient& client_;
   const kube::ResourceKind kind_;
-  const InformerOptions options_;
+  const Options options_;
   const std::unique_ptr<const kube::Selector> selector_;  // null: there is no such selector
   std::vector<std::pair<Handler, Hears>> handlers_;
   Jitter jitter_;      // of the running thread, as are the next four
@@ -143,8 +156,15 @@ class Informer {
   bool rewinding_ ABSL_GUARDED_BY(mutex_) = false;  // until a list is in: it is to be believed
   bool synced_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<kube::WatchStream> watch_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<kube::StreamOf<T>> watch_ ABSL_GUARDED_BY(mutex_);
 };
+
+extern template class InformerOf<kube::Json>;
+extern template class InformerOf<kube::Message>;
+using Informer = InformerOf<kube::Json>;
+using InformerOptions = InformerOptionsOf<kube::Json>;
+using MessageInformer = InformerOf<kube::Message>;
+using MessageInformerOptions = InformerOptionsOf<kube::Message>;
 
 // Whether version `a` of an object is older than `b`. Versions that are no numbers have no order:
 // false.

@@ -44,7 +44,7 @@ Manager::Manager(const clock::Clock& clock, metrics::Registry* registry)
     : clock_(clock), registry_(registry) {}
 Manager::~Manager() { Stop(); }
 
-void Manager::AddInformer(std::string name, Informer& informer) {
+void Manager::AddInformer(std::string name, Copying& informer) {
   informers_.emplace_back(std::move(name), &informer);
 }
 

@@ -26,7 +26,7 @@ class Manager {
   explicit Manager(const clock::Clock& clock, metrics::Registry* registry = nullptr);
   ~Manager();  // stops
 
-  void AddInformer(std::string name, Informer& informer);
+  void AddInformer(std::string name, Copying& informer);
   void AddController(std::string name, WorkQueue& queue, Reconciler& reconciler, int workers);
   // Runs `task` immediately and then every `interval`; an error is logged and makes it unhealthy
   // until the next success.
@@ -56,7 +56,7 @@ class Manager {
 
   const clock::Clock& clock_;
   metrics::Registry* const registry_;
-  std::vector<std::pair<std::string, Informer*>> informers_;
+  std::vector<std::pair<std::string, Copying*>> informers_;
   std::vector<std::unique_ptr<Controller>> controllers_;
   std::vector<std::unique_ptr<Periodic>> periodics_;
   std::vector<std::thread> threads_;

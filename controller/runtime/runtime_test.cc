@@ -99,20 +99,19 @@ TEST_F(InformerTest, APackedCopyIsTheSameCopy) {
   ASSERT_TRUE(made.ok());
   poll();
   EXPECT_EQ(*packed.Get({"default", "a"}), *store_->Get(kConfigMap, {"default", "a"}));
-  EXPECT_EQ(packed.Read({"default", "a"}), *store_->Get(kConfigMap, {"default", "a"}));
-  EXPECT_EQ(packed.ReadByLabel("default", "red").size(), 1U);
-  EXPECT_EQ(packed.Read({"default", "b"}), std::nullopt);
+  EXPECT_EQ(packed.ListByLabel("default", "red").size(), 1U);
+  EXPECT_EQ(packed.Get({"default", "b"}), nullptr);
 
   kube::Json moved = *made;
   moved["metadata"]["labels"]["team"] = "blue";
   ASSERT_TRUE(store_->Update(kConfigMap, moved).ok());
   poll();
-  EXPECT_TRUE(packed.ReadByLabel("default", "red").empty());
+  EXPECT_TRUE(packed.ListByLabel("default", "red").empty());
   EXPECT_EQ(packed.ListByLabel("default", "blue").size(), 1U);
   Delete("a");
   poll();
   EXPECT_TRUE(packed.List().empty());
-  EXPECT_TRUE(packed.ReadByLabel("default", "blue").empty());
+  EXPECT_TRUE(packed.ListByLabel("default", "blue").empty());
   EXPECT_THAT(told, ElementsAre("new a", "changed a", "gone a"));
 }
 

@@ -65,8 +65,8 @@ class ApiServer final : public runtime::ForwardingKubeClient {
                                         const kube::ListOptions& options) override;
 
  protected:
-  absl::StatusOr<kube::Json> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
-                                   std::string_view verb, const Call& call) override;
+  absl::StatusOr<Written> Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                                std::string_view verb, const Call& call) override;
 
  private:
   std::size_t most_pods_ = 1000;

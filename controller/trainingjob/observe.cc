@@ -14,6 +14,7 @@
 #include "api/spec/validate.h"
 #include "api/spec/writer.h"
 #include "common/json/json.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/credentials.h"
 #include "controller/trainingjob/build.h"
@@ -32,20 +33,29 @@ bool IsCurrent(const std::string& given_json, const v1alpha1::TrainingJobSpec& r
   return spec::CheckChange(spec::Resolve(given), resolved, /*suspended=*/false).empty();
 }
 
+std::string TextIn(const kubernetes::ConfigMap& config, std::string_view key) {
+  const auto found = config.data().find(std::string(key));
+  return found == config.data().end() ? std::string() : found->second;
+}
+
+// Whether the object is there and belongs to the job.
+bool IsOf(const std::string& job_uid, const kube::Message* object) {
+  return object != nullptr && kube::ControllerUidOf(*object) == job_uid;
+}
+
 std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading& reading) {
   const Observed& observed = reading.observed;
   std::vector<ObservedConfig> configs;
   if (objects.configs.empty()) return configs;
   // Most often it is what was frozen, and need not be compared part by part.
   const std::string now = json::Dump(spec::WriteMessage(reading.given));
-  for (const Json& config : objects.configs) {
-    const auto generation = resources::ParseConfigName(observed.job.name, kube::NameOf(config));
-    if (!generation.has_value() || kube::ControllerUidOf(config) != observed.job.uid ||
-        kube::IsBeingDeleted(config)) {
+  for (const auto& config : objects.configs) {
+    const auto generation = resources::ParseConfigName(observed.job.name, kube::NameOf(*config));
+    if (!generation.has_value() || kube::ControllerUidOf(*config) != observed.job.uid ||
+        kube::IsBeingDeleted(*config)) {
       continue;
     }
-    const std::string given =
-        kube::StringAt(config, absl::StrCat("/data/", std::string(resources::kGivenKey)));
+    const std::string given = TextIn(*config, resources::kGivenKey);
     configs.push_back({*generation, given == now || IsCurrent(given, observed.spec)});
   }
   return configs;
@@ -80,7 +90,7 @@ std::string CheckSpec(const Observed& observed, const resources::Platform& platf
 bool HasSecret(const JobObjects& objects, const Observed& observed,
                const resources::Platform& platform) {
   const std::string& uid = observed.job.uid;
-  return objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == uid &&
+  return IsOf(uid, objects.secret.get()) &&
          resources::SecretFits(*objects.secret, platform.seed, uid, ServersOf(observed.spec));
 }
 
@@ -93,10 +103,9 @@ resources::Servers ServersOf(const v1alpha1::TrainingJobSpec& resolved) {
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
                                      std::int64_t generation) {
   const std::string name = resources::ConfigName(observed.job.name, generation);
-  for (const Json& config : objects.configs) {
-    if (kube::NameOf(config) != name || kube::ControllerUidOf(config) != observed.job.uid) continue;
-    const std::string text =
-        kube::StringAt(config, absl::StrCat("/data/", std::string(resources::kSpecKey)));
+  for (const auto& config : objects.configs) {
+    if (kube::NameOf(*config) != name || !IsOf(observed.job.uid, config.get())) continue;
+    const std::string text = TextIn(*config, resources::kSpecKey);
     if (auto frozen = spec::ReadResolvedSpec(text); frozen.ok()) return *std::move(frozen);
   }
   return observed.spec;
@@ -111,18 +120,16 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   observed.deleting = kube::IsBeingDeleted(job);
   observed.created = kube::CreationTimeOf(job).value_or(absl::UnixEpoch());
   ReadSpec(job, reading);
-  for (const Json& pod : objects.pods) {
-    if (auto seen = ReadPod(observed.job, pod); seen.has_value()) {
+  for (const auto& pod : objects.pods) {
+    if (auto seen = ReadPod(observed.job, *pod); seen.has_value()) {
       observed.pods.push_back(*std::move(seen));
     }
   }
   observed.configs = ReadConfigs(objects, reading);
   if (observed.spec_error.empty()) observed.spec_error = CheckSpec(observed, platform);
   observed.has_secret = HasSecret(objects, observed, platform);
-  observed.has_service =
-      objects.service.has_value() && kube::ControllerUidOf(*objects.service) == observed.job.uid;
-  observed.has_budget =
-      objects.budget.has_value() && kube::ControllerUidOf(*objects.budget) == observed.job.uid;
+  observed.has_service = IsOf(observed.job.uid, objects.service.get());
+  observed.has_budget = IsOf(observed.job.uid, objects.budget.get());
   observed.checkpoint_durable = IsCheckpointDurable(observed.spec, platform);
   return reading;
 }

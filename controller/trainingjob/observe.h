@@ -4,7 +4,8 @@
 #pragma once
 
 #include <map>
-#include <nlohmann/json.hpp>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -15,23 +16,24 @@
 #include "controller/scheduling/scheduling.h"
 #include "controller/trainingjob/decision.h"
 #include "controller/trainingjob/observed.h"
+#include "kubernetes/objects.pb.h"
 
 namespace starling::trainingjob {
 
 using Json = nlohmann::json;
 
-// The objects of one job, as listed.
+// The objects of one job, as listed; null: there is none.
 struct JobObjects {
   Json* job = nullptr;
-  std::vector<Json> pods;
-  std::vector<Json> configs;
-  std::optional<Json> secret;
-  std::optional<Json> service;
-  std::optional<Json> budget;
+  std::vector<std::shared_ptr<const kubernetes::Pod>> pods;
+  std::vector<std::shared_ptr<const kubernetes::ConfigMap>> configs;
+  std::shared_ptr<const kubernetes::Secret> secret;
+  std::shared_ptr<const kubernetes::Service> service;
+  std::shared_ptr<const kubernetes::PodDisruptionBudget> budget;
 };
 
 // A pod of this job; nothing if the object belongs to another one, or is none of ours.
-std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod);
+std::optional<ObservedPod> ReadPod(const JobIdentity& job, const kubernetes::Pod& pod);
 
 // What a pod carries so that it can be read back: where it may not be, which round it is of.
 std::map<std::string, std::string> AnnotationsOf(const CreatePod& create);
@@ -40,7 +42,7 @@ std::map<std::string, std::string> AnnotationsOf(const CreatePod& create);
 resources::Servers ServersOf(const v1alpha1::TrainingJobSpec& resolved);
 
 // A node that is there.
-ObservedNode ReadNode(const Json& node);
+ObservedNode ReadNode(const kubernetes::Node& node);
 
 // What was frozen for pods of a generation; the resolved spec of the job itself if there is none.
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Of a node, whether it answers, and whether it has been announced that it will go.
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
-#include "controller/kube/objects.h"
+#include "controller/kube/messages.h"
 #include "controller/trainingjob/observe.h"
 
 namespace starling::trainingjob {
@@ -28,16 +26,14 @@ constexpr std::string_view kNotices[] = {
 
 }  // namespace
 
-ObservedNode ReadNode(const Json& node) {
+ObservedNode ReadNode(const kubernetes::Node& node) {
   ObservedNode seen;
-  const Json& ready = kube::FindCondition(node, "Ready");
-  seen.ready = kube::StringAt(ready, "/status") == "True";
-  seen.since = kube::ParseTimestamp(kube::StringAt(ready, "/lastTransitionTime"))
-                   .value_or(absl::UnixEpoch());
-  for (const Json& taint : kube::At(node, "/spec/taints")) {
-    const std::string key = kube::StringAt(taint, "/key");
+  seen.ready = kube::IsConditionTrue(node, "Ready");
+  const kubernetes::Condition* ready = kube::FindCondition(node, "Ready");
+  seen.since = ready == nullptr ? absl::UnixEpoch() : kube::ToTime(ready->last_transition_time());
+  for (const kubernetes::Taint& taint : node.spec().taints()) {
     for (const std::string_view notice : kNotices) {
-      if (key == notice) seen.departure = absl::StrCat("taint ", key);
+      if (taint.key() == notice) seen.departure = absl::StrCat("taint ", taint.key());
     }
   }
   if (kube::IsBeingDeleted(node)) seen.departure = "its object is being deleted";

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/trainingjob/observe.h"
 #include "controller/trainingjob/quantity.h"
@@ -48,10 +49,6 @@ PodPhase ReadPhase(const std::string& phase) {
   return PodPhase::kRunning;  // Unknown too: it may run
 }
 
-absl::Time TimeAt(const Json& object, std::string_view pointer) {
-  return kube::ParseTimestamp(kube::StringAt(object, pointer)).value_or(absl::UnixEpoch());
-}
-
 // The supervisor's record of the end, if the termination message is one: it knows the signal, the
 // time to the microsecond, and whether memory ran out.
 void ReadRecord(PodExit& exit) {
@@ -67,18 +64,18 @@ void ReadRecord(PodExit& exit) {
       kube::ParseTimestamp(kube::StringAt(record, "/finishedAt")).value_or(exit.finished);
 }
 
-std::optional<PodExit> ReadExit(const Json& pod) {
-  for (const Json& status : kube::At(pod, "/status/containerStatuses")) {
-    const Json& ended = kube::At(status, "/state/terminated");
-    if (!ended.is_object()) continue;
-    if (kube::StringAt(status, "/name") != resources::kContainer) continue;
+std::optional<PodExit> ReadExit(const kubernetes::Pod& pod) {
+  for (const kubernetes::ContainerStatus& status : pod.status().container_statuses()) {
+    if (!status.state().has_terminated() || status.name() != resources::kContainer) continue;
+    const kubernetes::ContainerStateTerminated& ended = status.state().terminated();
     PodExit exit;
-    exit.code = kube::IntAt(ended, "/exitCode");
-    exit.signal = kube::IntAt(ended, "/signal");
-    exit.reason = kube::StringAt(ended, "/reason");
-    exit.message = kube::StringAt(ended, "/message");
-    exit.finished = kube::ParseTimestamp(kube::StringAt(ended, "/finishedAt"))
-                        .value_or(kube::CreationTimeOf(pod).value_or(absl::UnixEpoch()));
+    exit.code = ended.exit_code();
+    exit.signal = ended.signal();
+    exit.reason = ended.reason();
+    exit.message = ended.message();
+    exit.finished =
+        kube::ToTime(ended.finished_at().has_seconds() ? ended.finished_at()
+                                                       : pod.metadata().creation_timestamp());
     ReadRecord(exit);
     // Container runtimes report a killed process by its code alone.
     if (exit.signal == 0 && exit.code == kSignalCodes + kKill) exit.signal = kKill;
@@ -88,31 +85,29 @@ std::optional<PodExit> ReadExit(const Json& pod) {
 }
 
 // The scheduler's word on a pod without a place.
-std::optional<PodProblem> ReadScheduling(const Json& pod) {
-  const Json& scheduled = kube::FindCondition(pod, "PodScheduled");
-  if (!scheduled.is_object() || kube::StringAt(scheduled, "/status") != "False") {
-    return std::nullopt;
-  }
-  const std::string reason = kube::StringAt(scheduled, "/reason");
+std::optional<PodProblem> ReadScheduling(const kubernetes::Pod& pod) {
+  const kubernetes::Condition* scheduled = kube::FindCondition(pod, "PodScheduled");
+  if (scheduled == nullptr || scheduled->status() != "False") return std::nullopt;
   PodProblem problem;
-  problem.reason = reason == "SchedulingGated" ? kSchedulingGated : kUnschedulable;
-  problem.message = kube::StringAt(scheduled, "/message");
-  problem.since = TimeAt(scheduled, "/lastTransitionTime");
+  problem.reason = scheduled->reason() == "SchedulingGated" ? kSchedulingGated : kUnschedulable;
+  problem.message = scheduled->message();
+  problem.since = kube::ToTime(scheduled->last_transition_time());
   return problem;
 }
 
 // The kubelet's word on a container that does not start.
-std::optional<PodProblem> ReadWaiting(const Json& pod) {
-  for (const char* list : {"/status/initContainerStatuses", "/status/containerStatuses"}) {
-    for (const Json& status : kube::At(pod, list)) {
-      const std::string reason = kube::StringAt(status, "/state/waiting/reason");
+std::optional<PodProblem> ReadWaiting(const kubernetes::Pod& pod) {
+  for (const auto* list :
+       {&pod.status().init_container_statuses(), &pod.status().container_statuses()}) {
+    for (const kubernetes::ContainerStatus& status : *list) {
+      const kubernetes::ContainerStateWaiting& waiting = status.state().waiting();
       for (const auto& [kubelets, ours] : kWaiting) {
-        if (reason != kubelets) continue;
+        if (waiting.reason() != kubelets) continue;
         PodProblem problem;
         problem.reason = ours;
-        problem.message = absl::StrCat("container ", kube::StringAt(status, "/name"), ": ", reason,
-                                       ": ", kube::StringAt(status, "/state/waiting/message"));
-        problem.since = TimeAt(pod, "/status/startTime");
+        problem.message = absl::StrCat("container ", status.name(), ": ", waiting.reason(), ": ",
+                                       waiting.message());
+        problem.since = kube::ToTime(pod.status().start_time());
         return problem;
       }
     }
@@ -120,22 +115,23 @@ std::optional<PodProblem> ReadWaiting(const Json& pod) {
   return std::nullopt;
 }
 
-std::int64_t ReadMemory(const Json& pod) {
-  for (const Json& container : kube::At(pod, "/spec/containers")) {
-    if (kube::StringAt(container, "/name") != resources::kContainer) continue;
-    return ParseBytes(kube::StringAt(container, "/resources/limits/memory"));
+std::int64_t ReadMemory(const kubernetes::Pod& pod) {
+  for (const kubernetes::Container& container : pod.spec().containers()) {
+    if (container.name() != resources::kContainer) continue;
+    const auto memory = container.resources().limits().find("memory");
+    return memory == container.resources().limits().end() ? 0 : ParseBytes(memory->second.string());
   }
   return 0;
 }
 
-std::vector<std::string> ReadAvoided(const Json& pod) {
+std::vector<std::string> ReadAvoided(const kubernetes::Pod& pod) {
   const std::string text = kube::AnnotationOf(pod, kAvoidAnnotation);
   if (text.empty()) return {};
   return absl::StrSplit(text, ',');
 }
 
 // "0,1,3/4" and the round's number; a world of round 0 where they make no sense.
-World ReadWorld(const Json& pod) {
+World ReadWorld(const kubernetes::Pod& pod) {
   World world;
   const std::string text = kube::AnnotationOf(pod, kWorldAnnotation);
   const std::vector<std::string> parts = absl::StrSplit(text, '/');
@@ -149,11 +145,9 @@ World ReadWorld(const Json& pod) {
   return world;
 }
 
-void ReadDisruption(const Json& pod, ObservedPod& seen) {
+void ReadDisruption(const kubernetes::Pod& pod, ObservedPod& seen) {
   const bool targeted = kube::IsConditionTrue(pod, "DisruptionTarget");
-  if (targeted) {
-    seen.disruption = kube::StringAt(kube::FindCondition(pod, "DisruptionTarget"), "/reason");
-  }
+  if (targeted) seen.disruption = kube::FindCondition(pod, "DisruptionTarget")->reason();
   seen.disrupted = targeted || std::find(kDisruptions.begin(), kDisruptions.end(), seen.reason) !=
                                    kDisruptions.end();
 }
@@ -173,7 +167,7 @@ std::map<std::string, std::string> AnnotationsOf(const CreatePod& create) {
   return annotations;
 }
 
-std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod) {
+std::optional<ObservedPod> ReadPod(const JobIdentity& job, const kubernetes::Pod& pod) {
   if (kube::ControllerUidOf(pod) != job.uid) return std::nullopt;
   const auto role = resources::ParseRole(kube::LabelOf(pod, resources::kRoleLabel));
   ObservedPod seen;
@@ -183,16 +177,16 @@ std::optional<ObservedPod> ReadPod(const JobIdentity& job, const Json& pod) {
   }
   seen.name = kube::NameOf(pod);
   seen.uid = kube::UidOf(pod);
-  seen.ip = kube::StringAt(pod, "/status/podIP");
-  seen.node = kube::StringAt(pod, "/spec/nodeName");
+  seen.ip = pod.status().pod_ip();
+  seen.node = pod.spec().node_name();
   seen.role = *role;
-  seen.phase = ReadPhase(kube::StringAt(pod, "/status/phase"));
-  seen.reason = kube::StringAt(pod, "/status/reason");
+  seen.phase = ReadPhase(pod.status().phase());
+  seen.reason = pod.status().reason();
   seen.ready = seen.phase == PodPhase::kRunning && kube::IsConditionTrue(pod, "Ready");
   seen.terminating = kube::IsBeingDeleted(pod);
-  seen.deletion_due = TimeAt(pod, "/metadata/deletionTimestamp");
-  seen.created = kube::CreationTimeOf(pod).value_or(absl::UnixEpoch());
-  seen.started = TimeAt(pod, "/status/startTime");
+  seen.deletion_due = kube::ToTime(pod.metadata().deletion_timestamp());
+  seen.created = kube::ToTime(pod.metadata().creation_timestamp());
+  seen.started = kube::ToTime(pod.status().start_time());
   seen.exit = ReadExit(pod);
   seen.memory = ReadMemory(pod);
   seen.avoids = ReadAvoided(pod);

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "controller/kube/message_json.h"
 #include "controller/trainingjob/build.h"
 #include "controller/trainingjob/durability.h"
 #include "controller/trainingjob/reasons.h"
@@ -31,8 +32,12 @@ Json Pod(const Json& status) {
       {"status", status}};
 }
 
+std::optional<ObservedPod> ReadIt(const Json& pod) {
+  return ReadPod(kIdentity, kube::FromJson<kubernetes::Pod>(pod));
+}
+
 ObservedPod Seen(const Json& status) {
-  const auto pod = ReadPod(kIdentity, Pod(status));
+  const auto pod = ReadIt(Pod(status));
   EXPECT_TRUE(pod.has_value());
   return pod.value_or(ObservedPod());
 }
@@ -141,7 +146,7 @@ TEST(ReadPod, WhatAnActionSaysIsReadBackFromItsPod) {
   for (const auto& [key, value] : AnnotationsOf(create))
     pod["metadata"]["annotations"][key] = value;
 
-  const auto seen = ReadPod(kIdentity, pod);
+  const auto seen = ReadIt(pod);
 
   ASSERT_TRUE(seen.has_value());
   EXPECT_EQ(seen->avoids, create.avoid);
@@ -152,26 +157,26 @@ TEST(ReadPod, StrangeAnnotationsAreNoRound) {
   for (const char* world : {"", "x", "0,1", "0,x/2", "/", "0/x"}) {
     Json pod = Pod({});
     pod["metadata"]["annotations"] = {{"starling.dev/round", "1"}, {"starling.dev/world", world}};
-    EXPECT_EQ(ReadPod(kIdentity, pod)->world.round, 0) << world;
+    EXPECT_EQ(ReadIt(pod)->world.round, 0) << world;
   }
 }
 
 TEST(ReadPod, PodOfAnotherJobIsNoneOfOurs) {
   Json pod = Pod({});
   pod["metadata"]["ownerReferences"][0]["uid"] = "another";
-  EXPECT_FALSE(ReadPod(kIdentity, pod).has_value());
+  EXPECT_FALSE(ReadIt(pod).has_value());
 }
 
 TEST(ReadNode, SaysWhetherItAnswersAndWhetherItWillGo) {
   const auto node = [](const char* ready, const Json& taints) {
-    return ReadNode(
+    return ReadNode(kube::FromJson<kubernetes::Node>(
         {{"spec", {{"taints", taints}}},
-         {"status", {{"conditions", Json::array({{{"type", "Ready"}, {"status", ready}}})}}}});
+         {"status", {{"conditions", Json::array({{{"type", "Ready"}, {"status", ready}}})}}}}));
   };
   EXPECT_TRUE(node("True", Json::array()).ready);
   EXPECT_TRUE(node("True", Json::array()).departure.empty());
   EXPECT_FALSE(node("Unknown", Json::array()).ready);
-  EXPECT_FALSE(ReadNode(Json::object()).ready);
+  EXPECT_FALSE(ReadNode({}).ready);
   EXPECT_FALSE(node("True", Json::array({{{"key", "ToBeDeletedByClusterAutoscaler"},
                                           {"effect", "NoSchedule"}}}))
                    .departure.empty());

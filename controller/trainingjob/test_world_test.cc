@@ -91,8 +91,9 @@ absl::StatusOr<kube::ObjectList> ApiServer::List(const kube::ResourceKind& kind,
   return list;
 }
 
-absl::StatusOr<Json> ApiServer::Write(const kube::ResourceKind& kind, const kube::ObjectKey& key,
-                                      std::string_view verb, const Call& call) {
+absl::StatusOr<ApiServer::Written> ApiServer::Write(const kube::ResourceKind& kind,
+                                                    const kube::ObjectKey& key,
+                                                    std::string_view verb, const Call& call) {
   ++writes_[absl::StrCat(std::string(verb), " ", std::string(kind.kind))];
   if (kind == kube::kPod && verb == "create") {
     const auto pods = inner().List(kube::kPod, "", {});

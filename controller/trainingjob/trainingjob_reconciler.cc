@@ -13,6 +13,7 @@
 #include "common/json/json.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
+#include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/credentials.h"
 #include "controller/runtime/fan_out.h"
@@ -32,12 +33,12 @@ using runtime::Key;
 constexpr absl::Duration kAtOnce = absl::Milliseconds(1);
 constexpr std::size_t kNamesInEvent = 8;
 
-absl::StatusOr<std::optional<Json>> GetIfThere(kube::KubeClient& client,
-                                               const kube::ResourceKind& kind, const Key& key) {
-  absl::StatusOr<Json> object = client.Get(kind, key);
-  if (absl::IsNotFound(object.status())) return std::optional<Json>();
-  RETURN_IF_ERROR(object.status());
-  return std::optional<Json>(*std::move(object));
+// Null: there is none.
+template <typename M>
+absl::StatusOr<std::shared_ptr<const M>> ReadIfThere(kube::KubeClient& client, const Key& key) {
+  absl::StatusOr<std::shared_ptr<const M>> object = kube::Read<M>(client, key);
+  if (absl::IsNotFound(object.status())) return nullptr;
+  return object;
 }
 
 // Whether it writes anything after which there may be more to do.
@@ -83,20 +84,17 @@ bool TrainingJobReconciler::Halted() {
 absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job) {
   JobObjects objects;
   objects.job = &job;
-  kube::ListOptions options;
-  options.selection.labels = resources::JobSelector(key.name);
-  ASSIGN_OR_RETURN(kube::ObjectList pods, client_.List(kube::kPod, key.ns, options));
-  ASSIGN_OR_RETURN(kube::ObjectList configs, client_.List(kube::kConfigMap, key.ns, options));
-  objects.pods = std::move(pods.items);
-  objects.configs = std::move(configs.items);
-  ASSIGN_OR_RETURN(objects.secret,
-                   GetIfThere(client_, kube::kSecret, {key.ns, resources::SecretName(key.name)}));
-  ASSIGN_OR_RETURN(objects.service,
-                   GetIfThere(client_, kube::kService, {key.ns, resources::ServiceName(key.name)}));
+  const kube::Selection of_job{.labels = resources::JobSelector(key.name), .fields = ""};
+  ASSIGN_OR_RETURN(objects.pods, kube::ReadAll<kubernetes::Pod>(client_, key.ns, of_job));
+  ASSIGN_OR_RETURN(objects.configs, kube::ReadAll<kubernetes::ConfigMap>(client_, key.ns, of_job));
+  ASSIGN_OR_RETURN(objects.secret, ReadIfThere<kubernetes::Secret>(
+                                       client_, {key.ns, resources::SecretName(key.name)}));
+  ASSIGN_OR_RETURN(objects.service, ReadIfThere<kubernetes::Service>(
+                                        client_, {key.ns, resources::ServiceName(key.name)}));
   if (options_.budgets) {
     ASSIGN_OR_RETURN(objects.budget,
-                     GetIfThere(client_, kube::kPodDisruptionBudget,
-                                {key.ns, resources::BudgetName(key.name, Role::kWorker)}));
+                     ReadIfThere<kubernetes::PodDisruptionBudget>(
+                         client_, {key.ns, resources::BudgetName(key.name, Role::kWorker)}));
   }
   return objects;
 }
@@ -127,11 +125,11 @@ void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
 
 absl::Status TrainingJobReconciler::FindServerBudget(const Key& key, Observed& observed) {
   if (!options_.budgets || !resources::HasServers(observed.spec)) return absl::OkStatus();
-  ASSIGN_OR_RETURN(const std::optional<Json> budget,
-                   GetIfThere(client_, kube::kPodDisruptionBudget,
-                              {key.ns, resources::BudgetName(key.name, Role::kParameterServer)}));
+  ASSIGN_OR_RETURN(const auto budget,
+                   ReadIfThere<kubernetes::PodDisruptionBudget>(
+                       client_, {key.ns, resources::BudgetName(key.name, Role::kParameterServer)}));
   observed.has_server_budget =
-      budget.has_value() && kube::ControllerUidOf(*budget) == observed.job.uid;
+      budget != nullptr && kube::ControllerUidOf(*budget) == observed.job.uid;
   return absl::OkStatus();
 }
 
@@ -219,7 +217,7 @@ void TrainingJobReconciler::ReadNodes(Observed& observed) const {
   if (!find_node_) return;
   for (const ObservedPod& pod : observed.pods) {
     if (pod.node.empty() || observed.nodes.contains(pod.node)) continue;
-    const std::shared_ptr<const Json> node = find_node_(pod.node);
+    const std::shared_ptr<const kubernetes::Node> node = find_node_(pod.node);
     ObservedNode& seen = observed.nodes[pod.node];
     if (node != nullptr) {
       seen = ReadNode(*node);
@@ -290,16 +288,25 @@ absl::StatusOr<absl::Duration> TrainingJobReconciler::TakeRefusal(const Key& key
   return kAtOnce;
 }
 
-absl::Status TrainingJobReconciler::Create(const kube::ResourceKind& kind, const Json& object) {
-  const absl::Status status = client_.Create(kind, object).status();
-  return absl::IsAlreadyExists(status) ? AcceptOwn(kind, object, status) : status;
+absl::Status TrainingJobReconciler::Create(const kube::Message& object) {
+  const kube::ResourceKind& kind = kube::KindOf(object);
+  absl::Status status = client_.CreateMessage(kind, object).status();
+  if (!absl::IsAlreadyExists(status)) return status;
+  return AcceptOwn(kind, kube::KeyOf(object), kube::ControllerUidOf(object), std::move(status));
 }
 
-absl::Status TrainingJobReconciler::AcceptOwn(const kube::ResourceKind& kind, const Json& object,
+absl::Status TrainingJobReconciler::CreatePodFrom(const Json& pod) {
+  absl::Status status = client_.CreateFromJson(kube::kPod, pod).status();
+  if (!absl::IsAlreadyExists(status)) return status;
+  return AcceptOwn(kube::kPod, kube::KeyOf(pod), kube::ControllerUidOf(pod), std::move(status));
+}
+
+absl::Status TrainingJobReconciler::AcceptOwn(const kube::ResourceKind& kind,
+                                              const kube::ObjectKey& key, const std::string& owner,
                                               absl::Status taken) {
-  const absl::StatusOr<Json> there = client_.Get(kind, kube::KeyOf(object));
-  const bool own = there.ok() && !kube::IsBeingDeleted(*there) &&
-                   kube::ControllerUidOf(*there) == kube::ControllerUidOf(object);
+  const absl::StatusOr<kube::MessagePtr> there = client_.GetMessage(kind, key);
+  const bool own =
+      there.ok() && !kube::IsBeingDeleted(**there) && kube::ControllerUidOf(**there) == owner;
   return own ? absl::OkStatus() : std::move(taken);
 }
 
@@ -317,9 +324,8 @@ absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const 
                      BuildJobPod(reading.observed.job, frozen->second, *create, platform_));
     pods.push_back(scheduling::Decorate(reading.scheduling, create->role, std::move(pod)));
   }
-  const std::vector<absl::Status> results =
-      runtime::FanOut(pods.size(), options_.create_width,
-                      [&](std::size_t i) { return Create(kube::kPod, pods[i]); });
+  const std::vector<absl::Status> results = runtime::FanOut(
+      pods.size(), options_.create_width, [&](std::size_t i) { return CreatePodFrom(pods[i]); });
   absl::Status first;
   std::vector<std::string> names;
   for (std::size_t i = 0; i < results.size(); ++i) {
@@ -341,15 +347,15 @@ absl::Status TrainingJobReconciler::CreateCredentials(const JobObjects& objects,
   ASSIGN_OR_RETURN(const resources::JobCredentials credentials,
                    resources::MakeJobCredentials(platform_.seed, job.uid, clock_.WallNow(),
                                                  ServersOf(observed.spec)));
-  if (objects.secret.has_value() && kube::ControllerUidOf(*objects.secret) == job.uid) {
+  if (objects.secret != nullptr && kube::ControllerUidOf(*objects.secret) == job.uid) {
     // It was made from another seed: nobody would accept what is in it.
     kube::DeleteOptions options;
     options.uid = kube::UidOf(*objects.secret);
-    RETURN_IF_ERROR(
-        IgnoreGone(client_.Delete(kube::kSecret, {job.ns, resources::SecretName(job.name)}, options)
-                       .status()));
+    RETURN_IF_ERROR(IgnoreGone(
+        client_.DeleteMessage(kube::kSecret, {job.ns, resources::SecretName(job.name)}, options)
+            .status()));
   }
-  return Create(kube::kSecret, resources::BuildSecret(job, credentials));
+  return Create(resources::BuildSecret(job, credentials));
 }
 
 absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading& reading,
@@ -360,14 +366,13 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
     return CreateCredentials(objects, observed);
   }
   if (std::holds_alternative<CreateService>(action)) {
-    return Create(kube::kService, resources::BuildService(job));
+    return Create(resources::BuildService(job));
   }
   if (const auto* budget = std::get_if<CreateBudget>(&action)) {
-    return Create(kube::kPodDisruptionBudget, resources::BuildBudget(job, budget->role));
+    return Create(resources::BuildBudget(job, budget->role));
   }
   if (const auto* config = std::get_if<CreateConfig>(&action)) {
-    return Create(kube::kConfigMap,
-                  resources::BuildConfig(job, config->generation,
+    return Create(resources::BuildConfig(job, config->generation,
                                          json::Dump(spec::WriteMessage(reading.given)),
                                          json::Dump(spec::WriteMessage(observed.spec))));
   }
@@ -375,7 +380,7 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
     kube::DeleteOptions options;
     options.uid = remove->uid;
     options.grace_period_seconds = remove->grace_seconds;
-    return IgnoreGone(client_.Delete(kube::kPod, {job.ns, remove->name}, options).status());
+    return IgnoreGone(client_.DeleteMessage(kube::kPod, {job.ns, remove->name}, options).status());
   }
   if (std::holds_alternative<DeleteJob>(action)) {
     kube::DeleteOptions options;

@@ -22,6 +22,9 @@
 #include "controller/trainingjob/coordinator_links.h"
 #include "controller/trainingjob/decide.h"
 
+namespace starling::kubernetes {
+class Node;
+}
 namespace starling::scheduling {
 class Scheduling;
 }
@@ -41,7 +44,7 @@ class TrainingJobReconciler final : public runtime::Reconciler {
 
   // Where nodes are watched: the node of that name, null if there is none. Before the first
   // Reconcile(); without it nothing is known of nodes. It must not wait.
-  using FindNode = std::function<std::shared_ptr<const kube::Json>(const std::string& name)>;
+  using FindNode = std::function<std::shared_ptr<const kubernetes::Node>(const std::string& name)>;
   void WatchNodes(FindNode find_node) { find_node_ = std::move(find_node); }
 
   // Where jobs may be queued and placed by others: `scheduling`, which must outlive this, has its
@@ -87,10 +90,11 @@ class TrainingJobReconciler final : public runtime::Reconciler {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status WriteStatus(const runtime::Key& key, kube::Json& job, const Decision& decision);
   absl::Status Act(const JobObjects& objects, const Reading& reading, const Action& action);
-  absl::Status Create(const kube::ResourceKind& kind, const kube::Json& object);
+  absl::Status Create(const kube::Message& object);
+  absl::Status CreatePodFrom(const kube::Json& pod);
   // The object is ours, after all: seen late, or made by a write whose result was lost.
-  absl::Status AcceptOwn(const kube::ResourceKind& kind, const kube::Json& object,
-                         absl::Status taken);
+  absl::Status AcceptOwn(const kube::ResourceKind& kind, const kube::ObjectKey& key,
+                         const std::string& owner, absl::Status taken);
   // Makes the pods of all CreatePod among the actions; the first error, if there is one.
   absl::Status CreatePods(const JobObjects& objects, const Reading& reading,
                           const Decision& decision);
