@@ -15,8 +15,8 @@
 #include <thread>
 
 #include "common/clock/clock.h"
+#include "common/sqlite/sqlite.h"
 #include "controller/kube/objects.h"
-#include "controller/kube/sqlite.h"
 
 namespace starling::kube {
 namespace {
@@ -186,15 +186,14 @@ TEST_F(EmbeddedKubeClientTest, AFileThatIsNoStoreIsNotTouched) {
 }
 
 TEST_F(EmbeddedKubeClientTest, AnotherProgramsDatabaseIsNotTouched) {
-  ASSERT_TRUE((*Database::Open(Path(), absl::Seconds(1)))->Execute("CREATE TABLE t(x)").ok());
+  ASSERT_TRUE((*sqlite::Database::Open(Path(), {}))->Execute("CREATE TABLE t(x)").ok());
 
   EXPECT_TRUE(absl::IsDataLoss(OpenEmbeddedKubeClient(clock_, File()).status()));
 }
 
 TEST_F(EmbeddedKubeClientTest, AStoreOfANewerFormatIsNotTouched) {
   Open(File());
-  ASSERT_TRUE(
-      (*Database::Open(Path(), absl::Seconds(1)))->Execute("PRAGMA user_version = 99").ok());
+  ASSERT_TRUE((*sqlite::Database::Open(Path(), {}))->Execute("PRAGMA user_version = 99").ok());
 
   const auto status = OpenEmbeddedKubeClient(clock_, File()).status();
 
@@ -335,7 +334,7 @@ TEST_F(EmbeddedKubeClientTest, AKilledWriterLeavesAWholeStoreBehind) {
     ::close(ready[1]);
 
     EXPECT_EQ(told, '1');
-    const auto database = Database::Open(Path(), absl::Seconds(1));
+    const auto database = sqlite::Database::Open(Path(), {});
     ASSERT_TRUE(database.ok());
     EXPECT_EQ(*(*database)->Number("SELECT count(*) FROM pragma_integrity_check "
                                    "WHERE integrity_check <> 'ok'"),

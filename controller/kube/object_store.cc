@@ -1,17 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/kube/object_store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "common/storage/file_blob_store.h"
@@ -42,49 +35,24 @@ Json ParseStored(const std::string& text) {
   return value.is_discarded() ? Json() : value;
 }
 
-// The file holds Secrets: only its owner may read it, and a file of another owner is refused.
-absl::Status CreatePrivately(const std::string& path) {
-  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (file < 0) {
-    return absl::PermissionDeniedError(absl::StrCat("store ", path, ": ", std::strerror(errno),
-                                                    "; its folder must exist and be writable"));
-  }
-  struct stat status {};
-  const int known = ::fstat(file, &status);
-  ::close(file);
-  if (known == 0 && status.st_uid != ::geteuid()) {
-    return absl::PermissionDeniedError(absl::StrCat("store ", path, ": belongs to user ",
-                                                    status.st_uid, ", not to user ", ::geteuid(),
-                                                    "; choose another folder with STARLING_HOME"));
-  }
-  return absl::OkStatus();
-}
-
-// SQLite does not apply the busy timeout to the switch to write-ahead logging, so we retry.
-absl::Status UseWriteAheadLog(Database& database, absl::Duration busy_timeout) {
-  const absl::Time deadline = absl::Now() + busy_timeout;
-  while (true) {
-    absl::Status status = database.Execute("PRAGMA journal_mode = WAL");
-    if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
-    absl::SleepFor(absl::Milliseconds(2));
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ObjectStore>> ObjectStore::Open(const std::string& path,
                                                                absl::Duration busy_timeout,
                                                                std::int64_t change_log_limit) {
   const bool shared = path != kInMemory;
-  if (shared) RETURN_IF_ERROR(CreatePrivately(path));
-  ASSIGN_OR_RETURN(std::unique_ptr<Database> database, Database::Open(path, busy_timeout));
-  if (shared) RETURN_IF_ERROR(UseWriteAheadLog(*database, busy_timeout));
+  const sqlite::OpenOptions options{.busy_timeout = busy_timeout};
+  // The file holds Secrets.
+  if (shared) RETURN_IF_ERROR(sqlite::CreatePrivately(path, options.what));
+  ASSIGN_OR_RETURN(std::unique_ptr<sqlite::Database> database,
+                   sqlite::Database::Open(path, options));
+  if (shared) RETURN_IF_ERROR(database->UseWriteAheadLog());
   RETURN_IF_ERROR(Prepare(*database, path));
   return std::unique_ptr<ObjectStore>(
       new ObjectStore(std::move(database), shared, change_log_limit));
 }
 
-absl::Status ObjectStore::Prepare(Database& database, const std::string& path) {
+absl::Status ObjectStore::Prepare(sqlite::Database& database, const std::string& path) {
   RETURN_IF_ERROR(database.Execute("BEGIN IMMEDIATE"));
   const auto check = [&]() -> absl::Status {
     ASSIGN_OR_RETURN(const std::int64_t version, database.Number("PRAGMA user_version"));
@@ -170,7 +138,7 @@ void ObjectStore::WakeAll() {
 absl::StatusOr<std::optional<Json>> ObjectStore::Transaction::Find(const std::string& kind,
                                                                    const ObjectKey& key) {
   ASSIGN_OR_RETURN(
-      Query query,
+      sqlite::Query query,
       database_.Prepare("SELECT body FROM objects WHERE kind = ? AND ns = ? AND name = ?"));
   query.Bind(kind).Bind(key.ns).Bind(key.name);
   ASSIGN_OR_RETURN(const bool found, query.Step());
@@ -180,7 +148,7 @@ absl::StatusOr<std::optional<Json>> ObjectStore::Transaction::Find(const std::st
 
 absl::StatusOr<std::vector<Json>> ObjectStore::Transaction::List(
     const std::string& kind, const std::string& ns, const std::optional<ObjectKey>& after) {
-  ASSIGN_OR_RETURN(Query query,
+  ASSIGN_OR_RETURN(sqlite::Query query,
                    database_.Prepare("SELECT body FROM objects WHERE kind = ?1 "
                                      "AND (?2 = '' OR ns = ?2) AND (ns, name) > (?3, ?4) "
                                      "ORDER BY ns, name"));
@@ -206,7 +174,7 @@ absl::StatusOr<bool> ObjectStore::Transaction::ChangedSince(const std::string& k
   ASSIGN_OR_RETURN(const std::int64_t compacted, Compacted());
   if (version < compacted) return true;
   ASSIGN_OR_RETURN(
-      Query query,
+      sqlite::Query query,
       database_.Prepare("SELECT 1 FROM changes WHERE kind = ? AND version > ? LIMIT 1"));
   query.Bind(kind).Bind(version);
   return query.Step();
@@ -216,7 +184,7 @@ absl::StatusOr<std::vector<Change>> ObjectStore::Transaction::ChangesAfter(const
                                                                            const std::string& ns,
                                                                            std::int64_t version,
                                                                            std::int64_t limit) {
-  ASSIGN_OR_RETURN(Query query,
+  ASSIGN_OR_RETURN(sqlite::Query query,
                    database_.Prepare("SELECT version, type, body, before FROM changes "
                                      "WHERE kind = ?1 AND (?2 = '' OR ns = ?2) AND version > ?3 "
                                      "ORDER BY version LIMIT ?4"));
@@ -232,8 +200,9 @@ absl::StatusOr<std::vector<Change>> ObjectStore::Transaction::ChangesAfter(const
 }
 
 absl::StatusOr<std::int64_t> ObjectStore::Transaction::NextVersion() {
-  ASSIGN_OR_RETURN(Query query, database_.Prepare("UPDATE counters SET value = value + 1 "
-                                                  "WHERE name = 'version' RETURNING value"));
+  ASSIGN_OR_RETURN(sqlite::Query query,
+                   database_.Prepare("UPDATE counters SET value = value + 1 "
+                                     "WHERE name = 'version' RETURNING value"));
   ASSIGN_OR_RETURN(const bool found, query.Step());
   if (!found) return absl::DataLossError("the store has no version counter");
   const std::int64_t version = query.Int(0);
@@ -244,7 +213,8 @@ absl::StatusOr<std::int64_t> ObjectStore::Transaction::NextVersion() {
 absl::Status ObjectStore::Transaction::Log(std::int64_t version, const std::string& kind,
                                            WatchEventType type, const Json* before,
                                            const Json& object) {
-  ASSIGN_OR_RETURN(Query query, database_.Prepare("INSERT INTO changes VALUES(?, ?, ?, ?, ?, ?)"));
+  ASSIGN_OR_RETURN(sqlite::Query query,
+                   database_.Prepare("INSERT INTO changes VALUES(?, ?, ?, ?, ?, ?)"));
   const Json parts = before ? Selector::SelectableParts(*before) : Json();
   query.Bind(version)
       .Bind(kind)
@@ -260,10 +230,11 @@ absl::Status ObjectStore::Transaction::Trim(std::int64_t version) {
   const std::int64_t newest_forgotten = version - change_log_limit_;
   if (newest_forgotten <= 0) return absl::OkStatus();
   {
-    ASSIGN_OR_RETURN(Query query, database_.Prepare("DELETE FROM changes WHERE version <= ?"));
+    ASSIGN_OR_RETURN(sqlite::Query query,
+                     database_.Prepare("DELETE FROM changes WHERE version <= ?"));
     RETURN_IF_ERROR(query.Bind(newest_forgotten).Run());
   }
-  ASSIGN_OR_RETURN(Query query,
+  ASSIGN_OR_RETURN(sqlite::Query query,
                    database_.Prepare("UPDATE counters SET value = ? WHERE name = 'compacted'"));
   return query.Bind(newest_forgotten).Run();
 }
@@ -274,7 +245,7 @@ absl::StatusOr<Json> ObjectStore::Transaction::Put(const std::string& kind, cons
   Json& metadata = object["metadata"];
   metadata["resourceVersion"] = absl::StrCat(version);
   {
-    ASSIGN_OR_RETURN(Query query,
+    ASSIGN_OR_RETURN(sqlite::Query query,
                      database_.Prepare("INSERT OR REPLACE INTO objects VALUES(?, ?, ?, ?)"));
     query.Bind(kind)
         .Bind(metadata.value("namespace", ""))
@@ -294,7 +265,7 @@ absl::StatusOr<Json> ObjectStore::Transaction::Remove(const std::string& kind, J
   metadata["resourceVersion"] = absl::StrCat(version);
   {
     ASSIGN_OR_RETURN(
-        Query query,
+        sqlite::Query query,
         database_.Prepare("DELETE FROM objects WHERE kind = ? AND ns = ? AND name = ?"));
     query.Bind(kind).Bind(metadata.value("namespace", "")).Bind(metadata.value("name", ""));
     RETURN_IF_ERROR(query.Run());

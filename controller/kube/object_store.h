@@ -14,9 +14,9 @@
 #include <string>
 #include <vector>
 
+#include "common/sqlite/sqlite.h"
 #include "common/sync/mutex.h"
 #include "controller/kube/kube_client.h"
-#include "controller/kube/sqlite.h"
 
 namespace starling::kube {
 
@@ -56,14 +56,14 @@ class ObjectStore {
 
    private:
     friend class ObjectStore;
-    Transaction(Database& database, std::int64_t change_log_limit)
+    Transaction(sqlite::Database& database, std::int64_t change_log_limit)
         : database_(database), change_log_limit_(change_log_limit) {}
     absl::StatusOr<std::int64_t> NextVersion();
     absl::Status Log(std::int64_t version, const std::string& kind, WatchEventType type,
                      const Json* before, const Json& object);
     absl::Status Trim(std::int64_t version);
 
-    Database& database_;
+    sqlite::Database& database_;
     const std::int64_t change_log_limit_;
   };
 
@@ -83,17 +83,18 @@ class ObjectStore {
   void WakeAll();
 
  private:
-  ObjectStore(std::unique_ptr<Database> database, bool shared, std::int64_t change_log_limit)
+  ObjectStore(std::unique_ptr<sqlite::Database> database, bool shared,
+              std::int64_t change_log_limit)
       : shared_(shared), change_log_limit_(change_log_limit), database_(std::move(database)) {}
 
-  static absl::Status Prepare(Database& database, const std::string& path);
+  static absl::Status Prepare(sqlite::Database& database, const std::string& path);
   absl::Status Run(const char* begin, const Work& work) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::Status Use(Durability durability) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const bool shared_;  // other processes may write too
   const std::int64_t change_log_limit_;
   sync::Mutex mutex_;
-  std::unique_ptr<Database> database_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<sqlite::Database> database_ ABSL_GUARDED_BY(mutex_);
   std::optional<Durability> durability_ ABSL_GUARDED_BY(mutex_);  // as SQLite was last told
   sync::Mutex wake_mutex_;
   sync::Condition wake_;

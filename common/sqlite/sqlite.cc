@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controller/kube/sqlite.h"
+#include "common/sqlite/sqlite.h"
 
+#include <fcntl.h>
 #include <sqlite3.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/status/macros.h"
 
-namespace starling::kube {
+namespace starling::sqlite {
 namespace {
 
 // What went wrong, on which file, and what to do about it.
-absl::Status ToStatus(sqlite3* connection, int code, const std::string& path) {
+absl::Status ToStatus(sqlite3* connection, int code, const std::string& name) {
   const std::string what =
-      absl::StrCat("store ", path, ": ", connection ? sqlite3_errmsg(connection) : "out of memory");
+      absl::StrCat(name, ": ", connection ? sqlite3_errmsg(connection) : "out of memory");
   switch (code & 0xff) {
     case SQLITE_FULL:
       return absl::ResourceExhaustedError(absl::StrCat(what, "; make room on the disk"));
@@ -45,13 +51,13 @@ absl::Status ToStatus(sqlite3* connection, int code, const std::string& path) {
 
 }  // namespace
 
-Query::Query(sqlite3* connection, sqlite3_stmt* statement, std::string path)
-    : connection_(connection), statement_(statement), path_(std::move(path)) {}
+Query::Query(sqlite3* connection, sqlite3_stmt* statement, std::string name)
+    : connection_(connection), statement_(statement), name_(std::move(name)) {}
 
 Query::Query(Query&& other) noexcept
     : connection_(other.connection_),
       statement_(std::exchange(other.statement_, nullptr)),
-      path_(std::move(other.path_)),
+      name_(std::move(other.name_)),
       bound_(other.bound_) {}
 
 Query::~Query() {
@@ -71,14 +77,39 @@ Query& Query::Bind(std::int64_t number) {
   return *this;
 }
 
+Query& Query::Bind(double number) {
+  sqlite3_bind_double(statement_, ++bound_, number);
+  return *this;
+}
+
+Query& Query::BindNull() {
+  sqlite3_bind_null(statement_, ++bound_);
+  return *this;
+}
+
 absl::StatusOr<bool> Query::Step() {
   const int code = sqlite3_step(statement_);
   if (code == SQLITE_ROW) return true;
   if (code == SQLITE_DONE) return false;
-  return ToStatus(connection_, code, path_);
+  return ToStatus(connection_, code, name_);
 }
 
 absl::Status Query::Run() { return Step().status(); }
+
+int Query::columns() const { return sqlite3_column_count(statement_); }
+
+Query::Type Query::TypeOf(int column) const {
+  switch (sqlite3_column_type(statement_, column)) {
+    case SQLITE_INTEGER:
+      return Type::kInt;
+    case SQLITE_FLOAT:
+      return Type::kReal;
+    case SQLITE_NULL:
+      return Type::kNull;
+    default:
+      return Type::kText;
+  }
+}
 
 std::string Query::Text(int column) const {
   const auto* text = reinterpret_cast<const char*>(sqlite3_column_text(statement_, column));
@@ -88,16 +119,32 @@ std::string Query::Text(int column) const {
 
 std::int64_t Query::Int(int column) const { return sqlite3_column_int64(statement_, column); }
 
+double Query::Real(int column) const { return sqlite3_column_double(statement_, column); }
+
 absl::StatusOr<std::unique_ptr<Database>> Database::Open(const std::string& path,
-                                                         absl::Duration busy_timeout) {
+                                                         const OpenOptions& options) {
+  const int access =
+      options.read_only ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE;
+  const std::string name = absl::StrCat(options.what, " ", path);
   sqlite3* connection = nullptr;
   const int code =
-      sqlite3_open_v2(path.c_str(), &connection,
-                      SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX, nullptr);
-  std::unique_ptr<Database> database(new Database(connection, path));
-  if (code != SQLITE_OK) return ToStatus(connection, code, path);
-  sqlite3_busy_timeout(connection, static_cast<int>(absl::ToInt64Milliseconds(busy_timeout)));
+      sqlite3_open_v2(path.c_str(), &connection, access | SQLITE_OPEN_NOMUTEX, nullptr);
+  std::unique_ptr<Database> database(new Database(connection, name, options.busy_timeout));
+  if (code != SQLITE_OK) return ToStatus(connection, code, name);
+  sqlite3_busy_timeout(connection,
+                       static_cast<int>(absl::ToInt64Milliseconds(options.busy_timeout)));
   return database;
+}
+
+// SQLite does not apply the busy timeout to the switch to write-ahead logging, so we retry.
+absl::Status Database::UseWriteAheadLog() {
+  const absl::Time deadline = absl::Now() + busy_timeout_;
+  while (true) {
+    const absl::Status status = Execute("PRAGMA journal_mode = WAL");
+    if (status.ok()) return Execute("PRAGMA synchronous = NORMAL");
+    if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
+    absl::SleepFor(absl::Milliseconds(2));
+  }
 }
 
 Database::~Database() {
@@ -107,7 +154,7 @@ Database::~Database() {
 
 absl::Status Database::Execute(const char* sql) {
   const int code = sqlite3_exec(connection_, sql, nullptr, nullptr, nullptr);
-  return code == SQLITE_OK ? absl::OkStatus() : ToStatus(connection_, code, path_);
+  return code == SQLITE_OK ? absl::OkStatus() : ToStatus(connection_, code, name_);
 }
 
 absl::StatusOr<Query> Database::Prepare(const char* sql) {
@@ -117,10 +164,10 @@ absl::StatusOr<Query> Database::Prepare(const char* sql) {
         sqlite3_prepare_v3(connection_, sql, -1, SQLITE_PREPARE_PERSISTENT, &statement, nullptr);
     if (code != SQLITE_OK) {
       statements_.erase(sql);
-      return ToStatus(connection_, code, path_);
+      return ToStatus(connection_, code, name_);
     }
   }
-  return Query(connection_, statement, path_);
+  return Query(connection_, statement, name_);
 }
 
 absl::StatusOr<std::int64_t> Database::Number(const char* sql) {
@@ -129,4 +176,21 @@ absl::StatusOr<std::int64_t> Database::Number(const char* sql) {
   return found ? query.Int(0) : 0;
 }
 
-}  // namespace starling::kube
+absl::Status CreatePrivately(const std::string& path, const std::string& what) {
+  const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file < 0) {
+    return absl::PermissionDeniedError(absl::StrCat(what, " ", path, ": ", std::strerror(errno),
+                                                    "; its folder must exist and be writable"));
+  }
+  struct stat status {};
+  const int known = ::fstat(file, &status);
+  ::close(file);
+  if (known == 0 && status.st_uid != ::geteuid()) {
+    return absl::PermissionDeniedError(absl::StrCat(what, " ", path, ": belongs to user ",
+                                                    status.st_uid, ", not to user ", ::geteuid(),
+                                                    "; choose another folder with STARLING_HOME"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace starling::sqlite
