@@ -219,7 +219,7 @@ Json OpenApiSchemas() {
                      {"items"});
   Json point = ListOf({{"type", "number"}});
   point["minItems"] = point["maxItems"] = 3;
-  point["description"] = "Step, seconds since the job's first point, value";
+  point["description"] = "Step, seconds since the job began, value";
   return {{"Problem", ProblemSchema()},
           {"JobSummary", SummarySchema()},
           {"JobList", std::move(list)},

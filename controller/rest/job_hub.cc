@@ -117,7 +117,7 @@ void JobHub::Add(const Object& before, JobStatePtr state) {
     Forget();
   } else {
     live_[key] = state;
-    curves_[state->uid()].Take(state->job(), clock_.Now());
+    curves_[state->uid()].Take(state->job(), clock_.WallNow());
   }
   for (const auto& [listener, wake] : listeners_) Tell(*listener, before, state);
 }
@@ -197,16 +197,14 @@ std::int64_t JobHub::newest() const {
   return newest_;
 }
 
-std::map<std::string, std::vector<Curve::Point>> JobHub::Points(const std::string& uid,
-                                                                const std::string& name,
-                                                                std::int64_t from,
-                                                                std::size_t most) const {
-  std::map<std::string, std::vector<Curve::Point>> points;
+std::map<std::string, history::Points> JobHub::Points(const std::string& uid,
+                                                      const std::string& name) const {
+  std::map<std::string, history::Points> points;
   sync::MutexLock lock(mutex_);
   const auto found = curves_.find(uid);
   if (found == curves_.end()) return points;
   for (const auto& [metric, curve] : found->second.all()) {
-    if (name.empty() || name == metric) points[metric] = curve.Points(from, most);
+    if (name.empty() || name == metric) points[metric] = curve;
   }
   return points;
 }

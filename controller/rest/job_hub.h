@@ -19,9 +19,9 @@
 #include "common/clock/clock.h"
 #include "common/metrics/metrics.h"
 #include "common/sync/mutex.h"
+#include "controller/history/curves.h"
 #include "controller/kube/kube_client.h"
 #include "controller/kube/selector.h"
-#include "controller/rest/curves.h"
 
 namespace starling::service {
 
@@ -126,11 +126,9 @@ class JobHub {
   std::vector<JobStatePtr> Live(const JobFilter& filter) const;
   std::int64_t newest() const;
 
-  // How metrics of a job went; empty `name`: all of them.
-  std::map<std::string, std::vector<Curve::Point>> Points(const std::string& uid,
-                                                          const std::string& name,
-                                                          std::int64_t from,
-                                                          std::size_t most) const;
+  // How metrics of a job went since this process has seen it; empty `name`: all of them.
+  std::map<std::string, history::Points> Points(const std::string& uid,
+                                                const std::string& name) const;
 
  private:
   friend class JobListener;
@@ -146,7 +144,7 @@ class JobHub {
   metrics::Counter coalesced_;
   mutable sync::Mutex mutex_;
   std::map<kube::ObjectKey, JobStatePtr> live_ ABSL_GUARDED_BY(mutex_);
-  std::map<std::string, Curves> curves_ ABSL_GUARDED_BY(mutex_);  // by UID
+  std::map<std::string, history::Curves> curves_ ABSL_GUARDED_BY(mutex_);  // by UID
   std::deque<std::pair<absl::Time, JobStatePtr>> deleted_ ABSL_GUARDED_BY(mutex_);
   std::int64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
   // What was deleted up to here is not known; nothing: not even what there is.

@@ -17,7 +17,6 @@
 #include "controller/rest/access.h"
 #include "controller/rest/beneath.h"
 #include "controller/rest/call_limits.h"
-#include "controller/rest/curves.h"
 #include "controller/rest/job_files.h"
 #include "controller/rest/job_list.h"
 #include "controller/rest/summary.h"
@@ -148,40 +147,6 @@ TEST(CallLimits, AreOfEachCallerAndRefillWithTime) {
   EXPECT_NE(limits.OpenStream("b"), nullptr);
   first.reset();
   EXPECT_NE(limits.OpenStream("a"), nullptr);
-}
-
-TEST(Curve, KeepsItsShapeItsEndsAndItsSize) {
-  Curve curve;
-  for (int step = 0; step < 100'000; ++step) curve.Add({step, step * 0.5, step * 2.0});
-  const auto points = curve.Points(0, Curve::kMost);
-  EXPECT_LE(points.size(), Curve::kMost);
-  EXPECT_GE(points.size(), Curve::kMost / 2 - 1);
-  EXPECT_EQ(points.front().step, 0);
-  EXPECT_EQ(points.back().step, 99'999);
-  for (std::size_t i = 1; i < points.size(); ++i) {
-    EXPECT_GT(points[i].step, points[i - 1].step);
-    EXPECT_LE(points[i].step - points[i - 1].step, 128);
-    EXPECT_EQ(points[i].value, 2.0 * static_cast<double>(points[i].step));
-  }
-}
-
-TEST(Curve, GivesFewerPointsFromAStepOnWithTheLast) {
-  Curve curve;
-  for (int step = 0; step < 100; ++step) curve.Add({step, 0, 0});
-  const auto points = curve.Points(50, 3);
-  ASSERT_EQ(points.size(), 3U);
-  EXPECT_EQ(points.front().step, 50);
-  EXPECT_EQ(points.back().step, 99);
-  EXPECT_TRUE(curve.Points(100, 3).empty());
-}
-
-TEST(Curve, StepsThatAreMadeAgainReplaceWhatTheyWere) {
-  Curve curve;
-  for (const int step : {1, 2, 3, 2, 2, 4}) curve.Add({step, 0, static_cast<double>(step)});
-  const auto points = curve.Points(0, 10);
-  std::vector<std::int64_t> steps;
-  for (const auto& point : points) steps.push_back(point.step);
-  EXPECT_THAT(steps, ::testing::ElementsAre(1, 2, 4));
 }
 
 Json StoredJob(const std::string& name, int created) {

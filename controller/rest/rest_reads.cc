@@ -141,16 +141,12 @@ RestService::Outcome RestService::ListIncidents(const Asked& asked) {
 RestService::Outcome RestService::GetMetrics(const Asked& asked) {
   const auto found = FindJob(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
-  const auto points =
-      hub_.Points(kube::UidOf(std::get<Json>(found)), asked.call.Text("name"),
-                  asked.call.Integer("from").value_or(0),
-                  static_cast<std::size_t>(asked.call.Integer("points").value_or(2000)));
+  const auto from = asked.call.Integer("from").value_or(0);
+  const auto most = static_cast<std::size_t>(asked.call.Integer("points").value_or(2000));
   Json metrics = Json::object();
-  for (const auto& [name, curve] : points) {
-    Json& list = metrics[name] = Json::array();
-    for (const Curve::Point& point : curve) {
-      list.push_back(Json::array({point.step, point.seconds, point.value}));
-    }
+  for (const auto& [name, curve] :
+       hub_.Points(kube::UidOf(std::get<Json>(found)), asked.call.Text("name"))) {
+    metrics[name] = history::ToJson(history::Select(curve, from, most));
   }
   return JsonResponse(200, {{"metrics", std::move(metrics)}});
 }
