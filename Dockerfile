@@ -13,7 +13,7 @@ FROM ${BASE} AS compiled
 WORKDIR /src
 COPY cmake/packages.txt cmake/packages.txt
 RUN apt-get update -qq \
- && grep -vE '^\s*(#|$)' cmake/packages.txt \
+ && grep -vE '^\s*(#|$)' cmake/packages.txt | sed 's/|.*//' \
     | DEBIAN_FRONTEND=noninteractive xargs apt-get install -y -qq --no-install-recommends >/dev/null \
  && rm -rf /var/lib/apt/lists/*
 COPY . .

@@ -47,10 +47,11 @@ kube-setup: setup
 test: check build asan kube-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
-check: setup build ## Format, licence, layering, generated files, the CUDA build
+check: setup build ## Format, licence, layering, the page's types, generated files, the CUDA build
 	@cmake/check/format.sh
 	@cmake/check/licence.py
 	@cmake/check/layers.py
+	@cmake/check/types.sh
 	@cmake/check/generated.sh $(BIN)
 	@tests/techniques/page.py --check docs/techniques.md
 	@bench/origin.py --check docs/benchmarks.md

@@ -6,7 +6,8 @@ import subprocess
 import sys
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PATTERNS = ["*.h", "*.cc", "*.cu", "*.py", "*.sh", "*.proto", "*.cmake", "CMakeLists.txt", "Makefile"]
+PATTERNS = ["*.h", "*.cc", "*.cu", "*.py", "*.sh", "*.proto", "*.cmake", "CMakeLists.txt", "Makefile",
+            "*.ts", "*.tsx", "*.mjs", "*.css", "*.html"]
 
 
 def main():

@@ -32,6 +32,7 @@
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
+#include "controller/web/page.h"
 
 namespace starling::manager {
 namespace {
@@ -81,6 +82,7 @@ struct Controller::Parts {
   void StartKubelet(const std::string& program_folder);
   absl::Status PrepareRest(const std::string& seed);
   absl::Status ServeRest();
+  http::Response Answer(const http::Request& request);
   void AddTasks();
   void HaltTraining();
   absl::Status UpdateMetrics();
@@ -97,6 +99,7 @@ struct Controller::Parts {
   std::unique_ptr<service::LocalJobFiles> files;
   std::unique_ptr<service::RestService> rest;
   runtime::Manager manager;
+  std::atomic<int> rest_port = 0;  // 0: until then every request is refused
   std::unique_ptr<http::HttpServer> rest_server;
   std::atomic<const http::HttpServer*> serving = nullptr;  // the same, for the periodic tasks
   std::unique_ptr<metrics::MetricsEndpoint> endpoint;
@@ -138,6 +141,15 @@ absl::Status Controller::Parts::PrepareRest(const std::string& seed) {
   return absl::OkStatus();
 }
 
+// The page's files, or what REST says, which also refuses requests that are meant for another host.
+http::Response Controller::Parts::Answer(const http::Request& request) {
+  const auto host = service::CheckHost(request, {.token = "", .port = rest_port});
+  if (std::holds_alternative<std::monostate>(host)) {
+    if (auto page = web::Answer(request)) return *std::move(page);
+  }
+  return rest->Answer(request);
+}
+
 absl::Status Controller::Parts::ServeRest() {
   http::HttpServerOptions server;
   server.port = static_cast<int>(options.rest.port);
@@ -147,9 +159,10 @@ absl::Status Controller::Parts::ServeRest() {
   server.refusal = [this](int status, std::string_view why) { return rest->Refuse(status, why); };
   ASSIGN_OR_RETURN(rest_server,
                    http::HttpServer::Start(std::move(server), [this](const http::Request& request) {
-                     return rest->Answer(request);
+                     return Answer(request);
                    }));
-  rest->Begin(rest_server->port());
+  rest_port = rest_server->port();
+  rest->Begin(rest_port);
   serving = rest_server.get();
   registry.AddGauge("starling_http_streams_limit", "Streams that may be open at once.")
       .Set(static_cast<double>(options.rest.streams));
