@@ -42,12 +42,23 @@ bool IsReady(const Home& home) {
   return kube::IntAt(ReadReady(home), "/pid") == PidOfController(home);
 }
 
+// Where the page is. Whoever has the token may do everything, so that a person is given it in the
+// part of the address that browsers keep for themselves, and no file or pipe is.
+std::string PageLine(Session& session, const std::string& url) {
+  std::ifstream file(session.home().ApiToken());
+  std::string token;
+  if (session.terminal().person() && std::getline(file, token) && !token.empty()) {
+    return absl::StrCat("page: ", url, "/#token=", token, "\n");
+  }
+  return absl::StrCat("page: ", url, "/ (its token is in ", session.home().ApiToken(), ")\n");
+}
+
 void SayUp(Session& session, std::string_view what) {
   const Json ready = ReadReady(session.home());
-  session.terminal().Print(absl::StrCat("control plane ", std::string(what), " (pid ",
-                                        kube::IntAt(ready, "/pid"), ", metrics at ",
-                                        kube::StringAt(ready, "/metricsAddress"), ", REST at ",
-                                        kube::StringAt(ready, "/restUrl"), ")\n"));
+  const std::string url = kube::StringAt(ready, "/restUrl");
+  session.terminal().Print(absl::StrCat(
+      "control plane ", std::string(what), " (pid ", kube::IntAt(ready, "/pid"), ", metrics at ",
+      kube::StringAt(ready, "/metricsAddress"), ", REST at ", url, ")\n", PageLine(session, url)));
 }
 
 absl::Status AwaitReady(Session& session, const process::Process& started, absl::Duration timeout) {

@@ -20,6 +20,7 @@ class Home {
   std::string Store() const { return path_ + "/store.db"; }
   std::string ControllerLock() const { return path_ + "/controller.lock"; }
   std::string ControllerReady() const { return path_ + "/controller.json"; }
+  std::string ApiToken() const { return path_ + "/api.token"; }
   std::string ControllerLog() const { return path_ + "/controller.log"; }
   std::string Jobs() const { return path_ + "/jobs"; }
   std::string History() const { return path_ + "/history"; }

@@ -85,7 +85,8 @@ TerminalTraits TraitsOfThisProcess() {
   TerminalTraits traits;
   traits.live = ::isatty(STDERR_FILENO) == 1 && !dumb;
   traits.color_error = ::isatty(STDERR_FILENO) == 1 && color;
-  traits.color_out = ::isatty(STDOUT_FILENO) == 1 && color;
+  traits.person = ::isatty(STDOUT_FILENO) == 1;
+  traits.color_out = traits.person && color;
   winsize size{};
   if (::ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0) traits.width = size.ws_col;
   return traits;

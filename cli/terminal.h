@@ -17,6 +17,7 @@ struct TerminalTraits {
   bool live = false;         // stderr can redraw a line
   bool color_error = false;  // stderr shows colours
   bool color_out = false;    // stdout does
+  bool person = false;       // stdout is read by a person, and is no file or pipe
   int width = 80;
 };
 
@@ -37,6 +38,7 @@ class Terminal {
   void ClearLive();
 
   bool live() const { return traits_.live; }
+  bool person() const { return traits_.person; }
   std::string PaintOut(Style style, std::string_view text) const;
   std::string PaintError(Style style, std::string_view text) const;
 
