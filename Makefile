@@ -42,9 +42,13 @@ cluster-power-on: ## Switch it on again and wait until it is Ready
 kube-setup: setup
 	@cmake/setup/packages.sh cmake/packages-kube.txt
 
+.PHONY: browser-setup
+browser-setup: setup
+	@cmake/setup/packages.sh cmake/packages-browser.txt
+
 ##@ Develop
 .PHONY: test check generate format tidy cuda asan measures mutants
-test: check build asan kube-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
+test: check build asan kube-setup browser-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
 check: setup build ## Format, licence, layering, the page's types, generated files, the CUDA build

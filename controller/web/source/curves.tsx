@@ -28,6 +28,7 @@ function changes(points: Point[]): Point[] {
   return points.filter((point, i) => i === 0 || i === points.length - 1 || point[2] !== points[i - 1]?.[2]);
 }
 
+const SHORTEST = 10; // seconds that the axis shows at least
 const STEEP = 50; // times the smallest value; from there on an even axis hides the end of a curve
 
 export function isSteep(metrics: [string, Point[]][]): boolean {
@@ -62,7 +63,7 @@ function optionOf(metrics: [string, Point[]][], steep: boolean, lines: { xAxis: 
       },
     },
     xAxis: {
-      type: 'value', min: 0, max: 'dataMax', ...axis, splitLine: { show: false },
+      type: 'value', min: 0, max: ({ max }: { max: number }) => Math.max(SHORTEST, max), ...axis, splitLine: { show: false },
       axisLabel: { ...text, formatter: formatClock, showMaxLabel: false },
       axisPointer: { label: { show: false }, lineStyle: { color: palette.faint } },
     },
@@ -83,7 +84,7 @@ function Panel({ id, title, metrics, lines }: { id: string; title: string; metri
   const option = useMemo(() => optionOf(metrics, steep, lines, palette), [metrics, steep, lines, palette]);
   return (
     <section class="panel">
-      <h3>{title}{steep && <span class="faint"> on a logarithmic axis</span>}</h3>
+      <h2>{title}{steep && <span class="faint"> on a logarithmic axis</span>}</h2>
       <ul class="legend">
         {metrics.map(([name, points], i) => (
           <li key={name}>

@@ -51,7 +51,7 @@ function digitsOf(job: Job, now: number): Digit[] {
     isFinished(job) ? null : { label: 'Workers', value: of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
     isFinished(job)
       ? { label: 'Took', value: formatSeconds(elapsed(job, now)) }
-      : { label: 'Remaining', value: formatSeconds(parseDuration(progress?.estimatedRemaining)), note: `after ${formatSeconds(elapsed(job, now))}` },
+      : { label: 'Remaining', value: formatSeconds(parseDuration(progress?.estimatedRemaining)), note: `running for ${formatSeconds(elapsed(job, now))}` },
     { label: 'Incidents', value: String(incidents?.length ?? 0) },
   ];
   return digits.filter((digit): digit is Digit => digit !== null);
@@ -115,7 +115,7 @@ function Body({ job, curves }: { job: Job; curves: Curves }) {
       <CurvePanels curves={curves} incidents={incidents} began={began.current.zero} />
       <div class="pair">
         <Seconds goodput={job.status?.goodput} />
-        <PodStrips lives={lives} incidents={incidents} now={until} />
+        <PodStrips job={job.metadata.name} lives={lives} incidents={incidents} now={until} />
       </div>
       <Tabs tabs={TABS.map((one) => one.id === 'incidents' && incidents.length > 0 ? { ...one, label: `Incidents (${incidents.length})` } : one)}
         current={tab} onChoose={(id) => go({ ...place, tab: id === 'incidents' ? '' : id, pod: '' }, { replace: true })}>

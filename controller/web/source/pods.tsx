@@ -10,6 +10,7 @@ import { type Palette, usePalette } from './theme';
 import type { Incident } from './types';
 
 interface Properties {
+  job: string; // its name, with which all of its pods' names begin
   lives: Map<string, Life[]>;
   incidents: Incident[];
   now: number; // until then strips of pods that are there are drawn
@@ -27,7 +28,7 @@ function renderLife(parameters: CustomSeriesRenderItemParams, api: CustomSeriesR
   return { type: 'rect' as const, shape: { x: left, y: y - 6, width, height: 12, r: 3 }, style: { fill: String(api.visual('color')) } };
 }
 
-function optionOf(rows: [string, Life[]][], incidents: Incident[], now: number, palette: Palette) {
+function optionOf(job: string, rows: [string, Life[]][], incidents: Incident[], now: number, palette: Palette) {
   const zero = Math.min(now, ...rows.flatMap(([, lives]) => lives.map((life) => life.from)));
   const pods = rows.map(([pod]) => pod);
   const marks = incidents.flatMap((incident) => {
@@ -53,7 +54,10 @@ function optionOf(rows: [string, Life[]][], incidents: Incident[], now: number, 
     },
     yAxis: {
       type: 'category', inverse: true, data: pods, axisLine: { show: false }, axisTick: { show: false },
-      axisLabel: { color: palette.text, fontSize: 11, width: 150, overflow: 'truncate' },
+      axisLabel: {
+        color: palette.text, fontSize: 11, width: 150, overflow: 'truncate',
+        formatter: (pod: string) => (pod.startsWith(`${job}-`) ? pod.slice(job.length + 1) : pod),
+      },
     },
     series: [
       {
@@ -71,16 +75,16 @@ function optionOf(rows: [string, Life[]][], incidents: Incident[], now: number, 
   };
 }
 
-export function PodStrips({ lives, incidents, now }: Properties) {
+export function PodStrips({ job, lives, incidents, now }: Properties) {
   const palette = usePalette();
   const rows = useMemo(() => [...lives.entries()], [lives]);
-  const option = useMemo(() => optionOf(rows, incidents, now, palette), [rows, incidents, now, palette]);
+  const option = useMemo(() => optionOf(job, rows, incidents, now, palette), [job, rows, incidents, now, palette]);
   if (rows.length === 0) return null;
   const ended = rows.flatMap(([, all]) => all).filter((life) => life.to !== undefined).length;
   const label = `Pods over time: ${rows.length} names, ${ended} processes of them have ended. The list below has them one by one.`;
   return (
     <section class="panel wide">
-      <h3>Pods over time</h3>
+      <h2>Pods over time</h2>
       <Chart label={label} height={34 + 24 * rows.length} option={option} />
     </section>
   );

@@ -83,6 +83,8 @@ export interface Listener {
   refused?(problem: Problem): void;
 }
 
+const SILENCE_MS = 40_000; // the service says something each 15 s: longer, and nobody is there
+
 // Reads a stream until it ends well, and opens it again from where it broke. It is closed while nobody
 // looks at the page: a browser has six connections to one server for all its tabs.
 export function listen(path: string, listener: Listener): () => void {
@@ -108,7 +110,8 @@ export function listen(path: string, listener: Listener): () => void {
     const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
     listener.link('live');
     for (;;) {
-      const piece = await reader.read();
+      const silent = setTimeout(() => controller.abort(), SILENCE_MS);
+      const piece = await reader.read().finally(() => clearTimeout(silent));
       if (piece.done) return;
       for (const event of next.feed(piece.value)) {
         listener.on(event);

@@ -31,7 +31,7 @@ function Stack({ title, shares }: { title: string; shares: Share[] }) {
   const text = shares.map(({ label, share }) => `${label} ${formatPercent(share)}`).join(', ');
   return (
     <div class="stack">
-      {title && <h4>{title}</h4>}
+      {title && <h3>{title}</h3>}
       <Chart label={`Where the seconds went: ${text}`} height={28} option={option} />
       <ul class="legend">
         {shares.map(({ name, label, share, seconds }) => (
@@ -51,7 +51,7 @@ export function Seconds({ goodput }: { goodput: Record<string, number> | undefin
   if (workers.length === 0 && servers.length === 0) return null;
   return (
     <section class="panel wide">
-      <h3>Where the seconds went</h3>
+      <h2>Where the seconds went</h2>
       {workers.length > 0 && <Stack title={servers.length > 0 ? 'Workers' : ''} shares={workers} />}
       {servers.length > 0 && <Stack title="Parameter servers" shares={servers} />}
     </section>
