@@ -16,7 +16,8 @@ std::map<std::string, std::string> GeneratedFiles() {
           {"charts/starling/files/starling.dev_trainingjobs.yaml", crd},
           {"docs/reference/openapi.json", OpenApiJson()},
           {"docs/reference/rest.md", rest::ReferencePage()},
-          {"docs/reference/trainingjob.md", ReferencePage()}};
+          {"docs/reference/trainingjob.md", ReferencePage()},
+          {"python/starling/types.py", PythonTypes()}};
 }
 
 absl::Status WriteGeneratedFiles(const std::string& root) {

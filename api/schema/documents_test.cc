@@ -59,6 +59,17 @@ TEST(GeneratedFiles, CannotBeWrittenUnderAFile) {
   EXPECT_FALSE(WriteGeneratedFiles("/dev/null").ok());
 }
 
+TEST(PythonTypes, SayWhatMayBeAbsentAndKeepKeysThatAreWordsOfTheLanguage) {
+  const std::string text = PythonTypes();
+  EXPECT_THAT(text, HasSubstr("class _TrainingJobRequired(TypedDict):\n"));
+  EXPECT_THAT(text, HasSubstr("class TrainingJob(_TrainingJobRequired, total=False):\n"));
+  EXPECT_THAT(text, HasSubstr("    status: TrainingJobStatus\n"));
+  EXPECT_THAT(text, HasSubstr("        \"lambda\": \"float\",\n"));
+  EXPECT_THAT(text, HasSubstr("class JobList(_JobListKeywords, _JobListRequired, total=False):\n"));
+  EXPECT_THAT(text, HasSubstr("    metrics: dict[str, list[list[float]]]\n"));
+  EXPECT_THAT(text, HasSubstr("    algorithm: Literal[\"Auto\", "));
+}
+
 TEST(Crd, StaysUnderWhatKubectlApplyTakes) { EXPECT_LT(CrdYaml().size(), 200U * 1024U); }
 
 TEST(Crd, HasNamesColumnsAndSubresources) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// starling-schema-gen ROOT: writes crds/ and docs/reference/ of the contract under ROOT.
+// starling-schema-gen ROOT: writes crds/, docs/reference/ and Python's types of the contract under
+// ROOT.
 #include <cstdio>
 
 #include "api/schema/documents.h"

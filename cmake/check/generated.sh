@@ -8,7 +8,7 @@ out=$(mktemp -d)
 trap 'rm -rf "$out"' EXIT
 "$generator" "$out"
 # reasons.md stands among them, but comes from controller/trainingjob/reasons.cc and its own test.
-for folder in crds charts/starling/files docs/reference; do
-  diff -r -x reasons.md "$out/$folder" "$folder" || { echo "generated files are not current; run: make generate" >&2; exit 1; }
+for place in crds charts/starling/files docs/reference python/starling/types.py; do
+  diff -r -x reasons.md "$out/$place" "$place" || { echo "generated files are not current; run: make generate" >&2; exit 1; }
 done
-echo "generated: crds, its copy in the chart and docs/reference are current"
+echo "generated: crds, its copy in the chart, docs/reference and Python's types are current"

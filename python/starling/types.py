@@ -1,0 +1,1106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The messages of Starling's REST interface as types: JSON objects that a type checker understands.
+
+Generated from api/proto and api/rest by `make generate`; docs/reference/trainingjob.md and
+docs/reference/rest.md describe the same. A key that a class does not require may be absent.
+"""
+from __future__ import annotations
+
+from typing import Any, Literal, TypedDict
+
+
+# Activations and errors instead of gradients. For units of work of few samples beside the layers'
+# widths.
+ActivationsUpdate = dict[str, Any]
+
+
+# Adagrad, and AdaRevision.
+class Adagrad(TypedDict, total=False):
+    # Added to the denominator.
+    epsilon: float
+    # Step size.
+    learningRate: float
+
+
+# Adam and AdamW.
+class Adam(TypedDict, total=False):
+    # Decay of the mean of gradients.
+    beta1: float
+    # Decay of the mean of squared gradients.
+    beta2: float
+    # Added to the denominator.
+    epsilon: float
+    # Step size.
+    learningRate: float
+    # Weight decay.
+    weightDecay: float
+
+
+# Gradients are summed among all workers.
+class AllReduce(TypedDict, total=False):
+    # How.
+    algorithm: Literal["Auto", "Ring", "Naive"]
+    # Gradients travel in buckets of at least this many bytes, the last layer's first.
+    bucketBytes: int
+
+
+# Nobody waits.
+Asynchronous = dict[str, Any]
+
+
+class _AvoidedNodeRequired(TypedDict):
+    # Its name.
+    name: str
+
+
+# A node on which too many pods of the job failed.
+class AvoidedNode(_AvoidedNodeRequired, total=False):
+    # Failures there lately.
+    failures: int
+    # When the last of them was noticed.
+    lastFailureTime: str
+    # Until then new pods of the job are not placed there; not given: they may be.
+    until: str
+
+
+# The upper 16 bits of 32.
+BFloat16Codec = dict[str, Any]
+
+
+# The slowest of each clock are left out.
+class BackupWorkers(TypedDict, total=False):
+    # So many.
+    backups: int
+
+
+# Reads lack at most the last units of work.
+class BoundedDelay(TypedDict, total=False):
+    # So many.
+    delay: int
+
+
+# Everyone waits for everyone.
+BulkSynchronous = dict[str, Any]
+
+
+class Caller(TypedDict):
+    name: str
+
+
+# When and where checkpoints are written.
+class Checkpoint(TypedDict, total=False):
+    # Time between two; the job's end and its suspension write one too.
+    interval: str
+    # How many are kept.
+    keep: int
+    # Where; by default the job's folder on one machine, each worker's own disk in a cluster.
+    uri: str
+
+
+# A checkpoint that is whole.
+class CheckpointStatus(TypedDict, total=False):
+    # Its state id, (incarnation)-(view)-(step).
+    name: str
+    # The settled step that it holds.
+    step: int
+    # When it was whole.
+    time: str
+    # Where it lies.
+    uri: str
+
+
+# Supervised classification.
+class Classification(TypedDict):
+    # The network.
+    model: Model
+
+
+# How a number travels. Whoever holds the model keeps and adds 32 bits; validations and the final
+# weights are read as those.
+class Codec(TypedDict, total=False):
+    # Its upper 16 bits, rounded to nearest: half the bytes, each number within 0.4 percent.
+    bfloat16: BFloat16Codec
+    # IEEE 754 half precision, rounded to nearest: half the bytes, each number from 0.00006 to
+    # 65504 within 0.05 percent.
+    float16: Float16Codec
+    # As it is: 32 bits.
+    identity: IdentityCodec
+
+
+# In which form updates travel, and what of them is left out.
+class Compression(TypedDict, total=False):
+    # The form of each number.
+    codec: Codec
+    # What a codec has left out of one update is added to the next.
+    errorFeedback: bool
+    # The rows of a push are named, not listed, where the receiver was told them before, with the
+    # read of the same unit of work. For sparse workloads, which do so unless this is false.
+    keyCache: bool
+    # The KKT filter (Li et al. 2014): of an update travel no gradients that cannot change their
+    # weight, which was read as 0 and meets the conditions of Karush, Kuhn and Tucker there: the
+    # gradient is at most l1.
+    kktFilter: bool
+
+
+class _ConditionRequired(TypedDict):
+    # Created, Running, Restarting, Suspended, Succeeded or Failed.
+    type: str
+
+
+# Kubernetes' metav1.Condition.
+class Condition(_ConditionRequired, total=False):
+    # When the status last changed.
+    lastTransitionTime: str
+    # A sentence for people.
+    message: str
+    # The generation of the spec that this condition speaks of.
+    observedGeneration: int
+    # One CamelCase word.
+    reason: str
+    # True, False or Unknown.
+    status: str
+
+
+# Who may read what from the servers, and what is applied when. A worker's clock is the number of
+# units of work that it has pushed; with bulkSynchronous, the number of batches that are applied.
+class Consistency(TypedDict, total=False):
+    # Nobody waits.
+    asynchronous: Asynchronous
+    # The slowest pushes of each clock are not waited for, and are left out (Chen et al. 2016).
+    backupWorkers: BackupWorkers
+    # All but the last units of work, numbered over all workers, are in what a worker reads.
+    boundedDelay: BoundedDelay
+    # Everyone waits for everyone: the gradients of one batch of dataset.globalBatchSize samples
+    # are one update, as in an allreduce, however many workers there are.
+    bulkSynchronous: BulkSynchronous
+    # The same, with updates sent early within a budget (Wei et al. 2015).
+    eagerStaleSynchronous: EagerStaleSynchronous
+    # One update of every so many pushes (Zhang et al. 2016).
+    softSync: SoftSync
+    # No worker is more than so many clocks ahead of the slowest (Ho et al. 2013).
+    staleSynchronous: StaleSynchronous
+
+
+# The learning rate stays.
+ConstantSchedule = dict[str, Any]
+
+
+# Bring your own container. The image and the command stand in spec.replicaSpecs.worker.template,
+# in the container "trainer"; it runs unchanged. There is no coordinator: when the number of
+# workers changes, all of them are started again with new variables, and your program goes on from
+# its own checkpoint.
+class Container(TypedDict, total=False):
+    # Whose variables the containers get.
+    framework: Literal["PyTorch", "TensorFlow", "Dmlc", "Plain"]
+    # The port of the rendezvous, on the worker of rank 0.
+    port: int
+    # Training processes in each pod: PET_NPROC_PER_NODE, and a factor of WORLD_SIZE.
+    processesPerPod: int
+
+
+# All workers of a job that brings its own container start together and know one another's number.
+class ContainerRound(TypedDict, total=False):
+    # Which one, from 1; it grows whenever all workers are started again.
+    number: int
+    # How many workers it has: WORLD_SIZE is this times processesPerPod.
+    workers: int
+
+
+# Which coordinator process leads.
+class CoordinatorGrant(TypedDict, total=False):
+    # The random id of the process that has it.
+    bootId: str
+    # Its number; members refuse lower ones.
+    incarnation: int
+
+
+# The coordinator's pod.
+class CoordinatorSpec(TypedDict, total=False):
+    # What an exit means for the job.
+    restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
+    # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
+    template: dict[str, Any]
+
+
+class _CosineScheduleRequired(TypedDict):
+    # Steps from the highest to the lowest, the warm-up not counted.
+    steps: int
+
+
+# The learning rate falls along half a cosine.
+class CosineSchedule(_CosineScheduleRequired, total=False):
+    # Where it ends, as a share of the learning rate.
+    minimum: float
+
+
+class _CsvSourceRequired(TypedDict):
+    # The file: a path, or file:///path. The CLI makes a relative one absolute: it starts at the
+    # job file's folder if it exists there, else at the working directory.
+    uri: str
+
+
+# A text table, one sample a row.
+class CsvSource(_CsvSourceRequired, total=False):
+    # How many classes there are; by default one more than the highest label of the training set.
+    classes: int
+    # One character between columns.
+    delimiter: str
+    # Whether the first row holds the columns' names.
+    header: Literal["Auto", "Present", "Absent"]
+    # The column that holds the class, or the number to predict, by name or by number from 0; by
+    # default the column "label", else the last.
+    labelColumn: str
+    # Shape of one sample, such as [1, 8, 8]; by default one row of features.
+    shape: list[int]
+
+
+# Where samples come from: exactly one kind.
+class DataSource(TypedDict, total=False):
+    # A text table.
+    csv: CsvSource
+    # MNIST's format: images and labels, plain or gzip.
+    idx: IdxSource
+    # Sparse samples as text, one a line: a label, then number:value pairs.
+    libsvm: LibsvmSource
+    # Made on the spot, for trials and benchmarks.
+    synthetic: SyntheticSource
+
+
+class _DatasetRequired(TypedDict):
+    # What the model learns from.
+    train: DataSource
+
+
+# The data.
+class Dataset(_DatasetRequired, total=False):
+    # Write which samples each step used to audit/*.jsonl in the job's folder.
+    auditUse: bool
+    # Samples per step over all workers together; it stays this while workers come and go. So it is
+    # with parameter servers under bulkSynchronous; under their other consistency models a step is
+    # one push, of so many samples unless exchange.parameterServer.samplesPerPush says another.
+    globalBatchSize: int
+    # Scale features to mean 0 and variance 1, computed on the training set and kept with the
+    # model. Features of libsvm data stay as they are: most of them are 0, and would not be after
+    # it.
+    normalize: bool
+    # What it is judged by; without one, only the training loss is reported.
+    validation: DataSource
+
+
+_DelayCompensatedKeywords = TypedDict(
+    "_DelayCompensatedKeywords",
+    {
+        # Share of the correction.
+        "lambda": "float",
+    },
+    total=False,
+)
+
+
+# Delay-compensated stochastic gradient descent.
+class DelayCompensated(_DelayCompensatedKeywords, total=False):
+    # Lambda is divided by the root of a running mean of squared gradients.
+    adaptive: bool
+    # Step size.
+    learningRate: float
+
+
+# Nobody runs far ahead of the slowest, and updates are sent before they must be.
+class EagerStaleSynchronous(TypedDict, total=False):
+    # What a worker may send early.
+    bytesPerSecond: float
+    # What is sent first.
+    priority: Literal["Fifo", "Random", "RelativeMagnitude"]
+    # Clocks.
+    staleness: int
+
+
+# events.k8s.io/v1 Events
+class EventList(TypedDict):
+    items: list[dict[str, Any]]
+
+
+# Over what updates travel.
+class Exchange(TypedDict, total=False):
+    # Every worker holds the model; gradients are summed among all.
+    allReduce: AllReduce
+    # Nothing travels: one worker trains alone.
+    none: NoExchange
+    # Workers push updates to servers, which hold the model, and pull parameters from them.
+    parameterServer: ParameterServer
+
+
+# Pacing and faults, for tests and studies only.
+class Experiment(TypedDict, total=False):
+    # Every step takes at least this much longer.
+    stepDelay: str
+
+
+# Every worker pushes by itself.
+FlatTopology = dict[str, Any]
+
+
+# Half precision.
+Float16Codec = dict[str, Any]
+
+
+# FTRL-Proximal.
+class Ftrl(TypedDict, total=False):
+    # The paper's beta.
+    beta: float
+    # L1 penalty: makes exact zeros.
+    l1: float
+    # L2 penalty.
+    l2: float
+    # Step size; the paper's alpha.
+    learningRate: float
+
+
+# Every gradient travels.
+GradientUpdate = dict[str, Any]
+
+
+# A worker's threads share its weights, and nobody locks them: each thread takes a step of plain
+# sgd for each of its samples, and what the weights have changed by is exchanged and added.
+class Hogwild(TypedDict, total=False):
+    # Threads in each worker; more than it has CPUs gain nothing.
+    threads: int
+
+
+# One push leaves each node.
+HostReduceTopology = dict[str, Any]
+
+
+# 32 bits.
+IdentityCodec = dict[str, Any]
+
+
+class _IdxSourceRequired(TypedDict):
+    # The file of images, found as csv.uri is: magic 0x00000803, count, rows, columns, bytes.
+    imagesUri: str
+    # The file of labels: magic 0x00000801, count, bytes.
+    labelsUri: str
+
+
+# MNIST's format.
+class IdxSource(_IdxSourceRequired, total=False):
+    # How many classes there are; by default one more than the highest label of the training set.
+    classes: int
+    # How many samples to use from there; by default all.
+    count: int
+    # The first sample to use, from 0.
+    offset: int
+
+
+# Something failed and was dealt with.
+class Incident(TypedDict, total=False):
+    # From the last sign of life to its being noticed.
+    detectionSeconds: float
+    # The process's exit code, if it ended with one.
+    exitCode: int
+    # The last lines of its log.
+    logTail: str
+    # What was done, as a sentence.
+    message: str
+    # The pod that it happened to.
+    pod: str
+    # That pod's UID: names are used again.
+    podUid: str
+    # What kind: one CamelCase word, such as WorkerLost, CoordinatorLost, StepsAtRisk.
+    reason: str
+    # From there to the next settled step.
+    recoverySeconds: float
+    # Steps that had to be computed again.
+    repeatedSteps: int
+    # The signal that ended it, if one did.
+    signal: int
+    # When it was noticed.
+    time: str
+
+
+class IncidentList(TypedDict):
+    items: list[Incident]
+
+
+_JobListKeywords = TypedDict(
+    "_JobListKeywords",
+    {
+        # Of the next page; absent on the last
+        "continue": "str",
+    },
+    total=False,
+)
+
+
+class _JobListRequired(TypedDict):
+    items: list[JobSummary]
+
+
+class JobList(_JobListKeywords, _JobListRequired, total=False):
+    # Newest state that is in the list
+    resourceVersion: str
+
+
+# What is to change; null removes (RFC 7386)
+JobPatch = dict[str, Any]
+
+
+class _JobSummaryRequired(TypedDict):
+    # When, as RFC 3339
+    created: str
+    name: str
+    namespace: str
+    # Of the state that this sums up
+    resourceVersion: str
+    # Pending, Running, Restarting, Suspended, Succeeded or Failed
+    state: str
+    uid: str
+
+
+class JobSummary(_JobSummaryRequired, total=False):
+    deleting: bool
+    # Passes that are done
+    epoch: int
+    labels: dict[str, str]
+    # Of the last settled step
+    loss: float
+    # Of the condition that says the most
+    reason: str
+    # Of all workers
+    samplesPerSecond: float
+    # Steps that are settled
+    step: int
+    # Such as "epoch 3/20"
+    summary: str
+    # That train now
+    workers: int
+
+
+# LeNet-5.
+LeNet5 = dict[str, Any]
+
+
+# The course of the learning rate: a warm-up, then one of the kinds.
+class LearningRateSchedule(TypedDict, total=False):
+    # It stays.
+    constant: ConstantSchedule
+    # It falls to a minimum along half a cosine.
+    cosine: CosineSchedule
+    # It is multiplied by a factor every so many steps.
+    step: StepSchedule
+    # It grows from 0 in proportion to the step for this many steps first.
+    warmupSteps: int
+
+
+# Sparse samples as text, as LIBSVM and liblinear read them.
+class LibsvmSource(TypedDict):
+    # The file, found as csv.uri is. Of a classification, labels above 0 are the positive class.
+    uri: str
+
+
+# Linear regression: weights and an intercept that make the mean squared error of a numeric label
+# small. For csv and libsvm data, whose label is then any number.
+class LinearRegression(TypedDict, total=False):
+    # Feature numbers of libsvm data are hashed to so many weights; by default 1048576. Columns of
+    # csv data have a weight each.
+    hashedFeatures: int
+    # L2 penalty of the weights.
+    l2: float
+
+
+# Workers work on a copy of their own between two exchanges. A unit of work is one batch, or of a
+# job with parameter servers exchange.parameterServer.samplesPerPush.
+class LocalSgd(TypedDict, total=False):
+    # Parameters are taken from the exchange before every so many units of work.
+    fetchEvery: int
+    # What the units of work since then sum up to is exchanged after every so many.
+    pushEvery: int
+    # So many units of work are done by one worker alone before the others begin.
+    warmStart: int
+
+
+class Metrics(TypedDict):
+    metrics: dict[str, list[list[float]]]
+
+
+# A multilayer perceptron.
+class Mlp(TypedDict, total=False):
+    # Width of each hidden layer, from input to output; none makes it logistic regression.
+    hidden: list[int]
+
+
+# A network: exactly one kind.
+class Model(TypedDict, total=False):
+    # LeNet-5 (LeCun et al. 1998) with rectified linear units and max pooling; images of at least
+    # 20 by 20.
+    lenet5: LeNet5
+    # A multilayer perceptron with rectified linear units.
+    mlp: Mlp
+
+
+# A model on disk.
+class ModelFile(TypedDict, total=False):
+    # Its digest, hexadecimal: equal parameters give equal digests.
+    sha256: str
+    # The safetensors file.
+    uri: str
+
+
+# Nothing travels.
+NoExchange = dict[str, Any]
+
+
+class _ObjectMetaRequired(TypedDict):
+    # The job's name, at most 40 characters, so that its pods' names stay legal.
+    name: str
+
+
+# The part of Kubernetes' object metadata that a job file may hold.
+class ObjectMeta(_ObjectMetaRequired, total=False):
+    # Annotations, free text.
+    annotations: dict[str, str]
+    # Labels, for selecting jobs.
+    labels: dict[str, str]
+    # The namespace; "default" if not given.
+    namespace: str
+
+
+class _OnOutOfMemoryRequired(TypedDict):
+    # The most that it is ever given, such as 64Gi; a kill at this size counts as any other
+    # failure.
+    maximum: str
+
+
+# How much more memory a pod of the job gets after it was killed for want of it; each role grows
+# from its own size.
+class OnOutOfMemory(_OnOutOfMemoryRequired, total=False):
+    # What the memory request and limit of its container "trainer" are multiplied by, each time.
+    factor: float
+
+
+OpenApi = dict[str, Any]
+
+
+# How parameters follow gradients: exactly one rule, and the course of its learning rate.
+class Optimizer(TypedDict, total=False):
+    # Adagrad for gradients that come late (McMahan and Streeter 2014).
+    adaRevision: Adagrad
+    # Adagrad (Duchi, Hazan and Singer 2011).
+    adagrad: Adagrad
+    # Adam (Kingma and Ba 2015); weight decay, if any, is added to the gradient.
+    adam: Adam
+    # AdamW (Loshchilov and Hutter 2019): weight decay apart from the gradient.
+    adamW: Adam
+    # Stochastic gradient descent that makes up for late gradients (Zheng et al. 2017).
+    delayCompensated: DelayCompensated
+    # FTRL-Proximal for sparse models (McMahan et al. 2013).
+    ftrl: Ftrl
+    # Proximal gradient descent (Li et al. 2014): a plain step, then the one of an L1 penalty.
+    proximalGradient: ProximalGradient
+    # RMSProp (Tieleman and Hinton 2012): steps divided by the root of a running mean of squared
+    # gradients.
+    rmsProp: RmsProp
+    # How the learning rate changes over the steps.
+    schedule: LearningRateSchedule
+    # Stochastic gradient descent.
+    sgd: Sgd
+
+
+# Workers push updates to servers, which hold the model, and pull parameters from them.
+class ParameterServer(TypedDict, total=False):
+    # Who may read what, and what is applied when.
+    consistency: Consistency
+    # How many servers hold each part of the model; a job goes on without loss while one of them
+    # lives.
+    replication: int
+    # Samples in one unit of work that is given to a worker. With bulkSynchronous a batch is cut
+    # into units of this size, which must divide dataset.globalBatchSize, and a worker pushes those
+    # that it has of one batch together; by default into 16 (or one a sample), so that up to 16
+    # workers share it, and more stand by. With the other models a unit is one push, and an update:
+    # by default dataset.globalBatchSize.
+    samplesPerPush: int
+    # The parameters are cut into at most so many parts, which are spread over the servers; fewer
+    # where a part would be smaller than 4096 numbers.
+    slots: int
+    # The tensors of the model that lie on the servers, such as an embedding, by their names; a
+    # name that ends in * stands for all that begin so. The workers hold the others, and sum up
+    # their gradients among themselves as exchange.allReduce does. By default all tensors lie on
+    # the servers.
+    tensors: list[str]
+    # Over whom pushes reach the servers.
+    topology: Topology
+
+
+# The parameter servers.
+class ParameterServerSpec(TypedDict, total=False):
+    # Scaling stops here; by default there is no other limit than 1024.
+    maxReplicas: int
+    # Training starts, and goes on, with this many; by default 1.
+    minReplicas: int
+    # How many are wanted.
+    replicas: int
+    # What an exit means for the job.
+    restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
+    # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
+    template: dict[str, Any]
+
+
+# Pods as Kubernetes writes them
+class PodList(TypedDict):
+    items: list[dict[str, Any]]
+
+
+class ProblemErrors(TypedDict):
+    # What is wrong with it, and what to do
+    detail: str
+    # The field, as the CLI names it
+    path: str
+    # The same as the fragment of a JSON pointer
+    pointer: str
+
+
+class _ProblemRequired(TypedDict):
+    # For programs
+    code: str
+    # What was wrong this time
+    detail: str
+    # What to do
+    remedy: str
+    # Stands in the X-Request-Id header too
+    requestId: str
+    # HTTP's status
+    status: int
+    # What the code means
+    title: str
+    # Names the code as a URI
+    type: str
+
+
+class Problem(_ProblemRequired, total=False):
+    errors: list[ProblemErrors]
+
+
+# How far training is.
+class Progress(TypedDict, total=False):
+    # Whole passes over the training set that are done.
+    epoch: int
+    # At that speed, until the job stops by epochs or steps.
+    estimatedRemaining: str
+    # Loss of the last settled step.
+    loss: float
+    # By name, such as validation/accuracy.
+    metrics: dict[str, float]
+    # Samples that those steps have used.
+    samples: int
+    # Lately, by all workers together.
+    samplesPerSecond: float
+    # Steps that are settled.
+    step: int
+    # For the printer column, such as "epoch 3/20" or "step 120/1000".
+    summary: str
+    # Passes over the training set in all, where that is known.
+    totalEpochs: int
+    # Steps in all, where that is known.
+    totalSteps: int
+    # Workers that train now.
+    workers: int
+
+
+# Proximal gradient descent: each weight takes a plain step, then moves towards 0 by learningRate *
+# l1, and stays there if that is far enough.
+class ProximalGradient(TypedDict, total=False):
+    # L1 penalty: makes exact zeros. Of a sparse model it is taken where a weight is used: each
+    # update moves the weights that its samples use, and no others.
+    l1: float
+    # Step size.
+    learningRate: float
+
+
+# The job's roles.
+class ReplicaSpecs(TypedDict, total=False):
+    # The one small process that keeps the members together.
+    coordinator: CoordinatorSpec
+    # The processes that hold the model, where exchange is parameterServer.
+    parameterServer: ParameterServerSpec
+    # The processes that compute.
+    worker: WorkerSpec
+
+
+# Pods of one role.
+class ReplicaStatus(TypedDict, total=False):
+    # Pods that exist and have not ended.
+    active: int
+    # Pods that failed.
+    failed: int
+    # The memory that each container "trainer" is given after kills for want of it; not given: what
+    # the template says.
+    memory: str
+    # Of those, the ones that are ready.
+    ready: int
+    # Pods that ended well.
+    succeeded: int
+
+
+# The end of the story.
+class Result(TypedDict, total=False):
+    # Whole passes over the training set.
+    epochs: int
+    # By name; those of the validation data begin with validation/.
+    metrics: dict[str, float]
+    # The trained model.
+    model: ModelFile
+    # Samples used.
+    samples: int
+    # Seconds the job was active, suspension not counted.
+    seconds: float
+    # Steps in all.
+    steps: int
+    # Not given where the job had no target.
+    targetReached: bool
+
+
+# RMSProp, with PyTorch's meaning of each term.
+class RmsProp(TypedDict, total=False):
+    # Decay of the mean of squared gradients.
+    decay: float
+    # Added to the denominator.
+    epsilon: float
+    # Step size.
+    learningRate: float
+    # Share of the last update that is kept.
+    momentum: float
+    # L2 penalty.
+    weightDecay: float
+
+
+# How the job's life is managed. Names and meanings follow Kubeflow's RunPolicy and Kubernetes'
+# Job.
+class RunPolicy(TypedDict, total=False):
+    # Fail the job when it has been active for this long, time in suspension not counted.
+    activeDeadlineSeconds: int
+    # Fail the job after this many pod failures without a step of progress between them.
+    backoffLimit: int
+    # Which pods are deleted when the job ends.
+    cleanPodPolicy: Literal["Running", "All", "None"]
+    # Who reconciles the job; not given, or starling.dev/controller: this controller. Any other
+    # value, such as kueue.x-k8s.io/multikueue, makes it leave the job alone. It never changes.
+    managedBy: str
+    # How its pods are queued and placed together.
+    schedulingPolicy: SchedulingPolicy
+    # When a job that brings its own container has succeeded; by default AllWorkers. Other jobs end
+    # when training does.
+    successPolicy: Literal["AllWorkers", "FirstWorker"]
+    # Save a checkpoint, release all pods, and wait.
+    suspend: bool
+    # Delete the job this long after its end; not given: never.
+    ttlSecondsAfterFinished: int
+
+
+class _ScaleRolesRequired(TypedDict):
+    # Wanted
+    replicas: int
+
+
+class ScaleRoles(_ScaleRolesRequired, total=False):
+    # Pods that are there
+    active: int
+    maxReplicas: int
+    minReplicas: int
+
+
+class Scale(TypedDict):
+    roles: dict[str, ScaleRoles]
+
+
+class _ScaleRequestRequired(TypedDict):
+    replicas: int
+
+
+class ScaleRequest(_ScaleRequestRequired, total=False):
+    role: Literal["worker", "parameterServer"]
+
+
+# How a job's pods are queued and placed together; what nobody in the cluster acts on is told by
+# condition Degraded, reason SchedulingIgnored. Names and meanings follow Kubeflow's
+# SchedulingPolicy.
+class SchedulingPolicy(TypedDict, total=False):
+    # So many workers are placed together or not at all; by default minReplicas of them.
+    minAvailable: int
+    # The PriorityClass of the job's pods, unless their templates name one, and of their gang if
+    # there is a gang scheduler.
+    priorityClass: str
+    # The queue of the installed gang scheduler, where it has queues (Volcano); the label
+    # kueue.x-k8s.io/queue-name names Kueue's.
+    queue: str
+    # A gang that is not placed whole for so long gives back what it holds and waits anew, where
+    # the gang scheduler can do so (coscheduling).
+    scheduleTimeoutSeconds: int
+
+
+# Stochastic gradient descent, with PyTorch's meaning of each term.
+class Sgd(TypedDict, total=False):
+    # Step size.
+    learningRate: float
+    # Share of the last update that is kept.
+    momentum: float
+    # Nesterov's momentum; it needs momentum above 0.
+    nesterov: bool
+    # L2 penalty.
+    weightDecay: float
+
+
+# One update of every workers / n pushes.
+class SoftSync(TypedDict, total=False):
+    # 1: as many pushes as there are workers make one update; the number of workers: every push is
+    # one.
+    n: int
+    # The learning rate is divided by the mean staleness of the update.
+    stalenessAware: bool
+
+
+# Logistic regression over sparse features: a worker pulls and pushes only the weights that its
+# samples touch.
+class SparseLogisticRegression(TypedDict, total=False):
+    # Feature numbers are hashed to so many weights.
+    hashedFeatures: int
+    # L2 penalty of the weights.
+    l2: float
+
+
+# Nobody runs far ahead of the slowest.
+class StaleSynchronous(TypedDict, total=False):
+    # Clocks.
+    staleness: int
+
+
+class _StepScheduleRequired(TypedDict):
+    # Steps between two falls.
+    every: int
+
+
+# The learning rate falls in stairs.
+class StepSchedule(_StepScheduleRequired, total=False):
+    # What it is multiplied by.
+    factor: float
+
+
+# When training ends.
+class Stop(TypedDict, total=False):
+    # After this many passes over the training set; 10 where neither epochs nor steps is given.
+    epochs: int
+    # After this many steps.
+    steps: int
+    # When a metric is good enough. An unmet target still succeeds, with result.targetReached:
+    # false.
+    target: Target
+
+
+# Gaussian clusters, one a class, made from the job's seed.
+class SyntheticSource(TypedDict, total=False):
+    # How many classes.
+    classes: int
+    # How many samples.
+    samples: int
+    # Shape of one sample.
+    shape: list[int]
+
+
+class _TargetRequired(TypedDict):
+    # The metric's name: one of those that the workload has, such as validation/accuracy of a
+    # classification, and validation/loss of all.
+    metric: str
+
+
+# A metric that is good enough.
+class Target(_TargetRequired, total=False):
+    # Reached when the metric is at least this.
+    atLeast: float
+    # Reached when the metric is at most this.
+    atMost: float
+
+
+# Over whom pushes reach the servers. A worker that sums up the pushes of its group sends one for
+# all; what it does not take in time goes to the servers by itself. For bulkSynchronous,
+# asynchronous, boundedDelay, staleSynchronous and softSync.
+class Topology(TypedDict, total=False):
+    # Every worker pushes to the servers by itself.
+    flat: FlatTopology
+    # The workers of one node reduce among themselves, and one of them pushes (MXNet's two-level
+    # store).
+    hostReduce: HostReduceTopology
+    # Workers push to aggregators, each the first of a group of so many workers (Gupta, Zhang and
+    # Wang 2015).
+    tree: TreeTopology
+
+
+class _TrainingJobRequired(TypedDict):
+    # Always starling.dev/v1alpha1.
+    apiVersion: str
+    # Always TrainingJob.
+    kind: str
+    # Name, namespace, labels and annotations.
+    metadata: ObjectMeta
+    # What is wanted.
+    spec: TrainingJobSpec
+
+
+# A model to train, the data to train it on, and the elastic processes that do it.
+class TrainingJob(_TrainingJobRequired, total=False):
+    # What is: written by the controller, never by users.
+    status: TrainingJobStatus
+
+
+class _TrainingJobSpecRequired(TypedDict):
+    # What is computed.
+    workload: Workload
+
+
+# What is wanted of a job.
+class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
+    # When and where checkpoints are written.
+    checkpoint: Checkpoint
+    # In which form it travels, and what of it is left out.
+    compression: Compression
+    # What it is computed on; a job that brings its own container has none.
+    dataset: Dataset
+    # Over whom updates travel.
+    exchange: Exchange
+    # Pacing and faults, for tests and studies only.
+    experiment: Experiment
+    # How parameters follow gradients.
+    optimizer: Optimizer
+    # What a named system has by default (horovod or pytorchDdp: ring and size of buckets, none of
+    # its other mechanisms); what is written beside it wins.
+    preset: str
+    # The roles of the job, their sizes and pod templates.
+    replicaSpecs: ReplicaSpecs
+    # Bit-identical results for any number of workers up to 16, at the cost of more bytes
+    # exchanged.
+    reproducible: bool
+    # How the job's life is managed: suspension, clean-up, deadlines, retries.
+    runPolicy: RunPolicy
+    # Seed of everything random: initial parameters, the order of the samples in each pass,
+    # synthetic data, and which changes an eager worker sends first where that is random.
+    seed: int
+    # When training ends: whichever comes first.
+    stop: Stop
+    # What is exchanged, and how often.
+    update: Update
+    # When and how the model is validated.
+    validation: Validation
+
+
+# How a job fares.
+class TrainingJobStatus(TypedDict, total=False):
+    # Seconds active before the present stretch: suspension stops the clock.
+    activeSeconds: float
+    # Nodes that pods of this job are kept away from for a while, for too many of them failed
+    # there.
+    avoidedNodes: list[AvoidedNode]
+    # When the job ended.
+    completionTime: str
+    # Created, Running, Restarting, Suspended, Succeeded, Failed.
+    conditions: list[Condition]
+    # The coordinator process that leads: each one gets a number of its own, by compare-and-swap.
+    coordinator: CoordinatorGrant
+    # Pod failures since the last settled step; what backoffLimit bounds.
+    failures: int
+    # The settled step when failures was last set to 0.
+    failuresSinceStep: int
+    # Seconds by what they were spent on.
+    goodput: dict[str, float]
+    # The newest incidents, at most 20: what failed, why, what was done, what it cost.
+    incidents: list[Incident]
+    # The newest checkpoint that is whole.
+    lastCheckpoint: CheckpointStatus
+    # The newest view that a report has named.
+    newestView: int
+    # The generation of the spec that this status speaks of.
+    observedGeneration: int
+    # How far training is: settled steps only.
+    progress: Progress
+    # Pods by role.
+    replicaStatuses: dict[str, ReplicaStatus]
+    # The wanted number of workers, for the scale subresource.
+    replicas: int
+    # Restarts of pods and of processes in them, in all.
+    restarts: int
+    # The end of the story.
+    result: Result
+    # The present round of a job that brings its own container.
+    round: ContainerRound
+    # The workers' label selector, for the scale subresource.
+    selector: str
+    # When the first pod was created.
+    startTime: str
+    # One word for people: Pending, Running, Restarting, Suspended, Succeeded or Failed. The
+    # conditions are the truth.
+    state: str
+
+
+# Groups of workers.
+class TreeTopology(TypedDict, total=False):
+    # Workers in a group, its aggregator among them.
+    fanout: int
+
+
+# What is exchanged, and how often.
+class Update(TypedDict, total=False):
+    # Of fully connected layers, where that is less: of each sample what goes into the layer and
+    # the errors of what comes out, which the receiver multiplies (Chilimbi et al. 2014). Of other
+    # layers their gradients.
+    activations: ActivationsUpdate
+    # The gradient of every unit of work.
+    gradient: GradientUpdate
+    # The steps that a worker's threads have taken on weights that they share without locks (Recht
+    # et al. 2011).
+    hogwild: Hogwild
+    # Workers go on by themselves, and exchange what several units of work sum up to (Downpour,
+    # Dean et al. 2012).
+    localSgd: LocalSgd
+
+
+# When and how the model is validated.
+class Validation(TypedDict, total=False):
+    # Passes over the training set between two validations.
+    everyEpochs: int
+    # Keep the parameters of the best validation loss as the result.
+    keepBest: bool
+    # Stop after this many validations without a better loss; 0 never stops.
+    patience: int
+
+
+class Version(TypedDict):
+    apiVersion: str
+    version: str
+
+
+# The workers.
+class WorkerSpec(TypedDict, total=False):
+    # Scaling stops here; by default there is no other limit than 1024.
+    maxReplicas: int
+    # Training starts, and goes on, with this many; by default 1.
+    minReplicas: int
+    # Give a worker, a parameter server or a coordinator that was killed for want of memory more of
+    # it; not given: the same again.
+    onOutOfMemory: OnOutOfMemory
+    # How many are wanted.
+    replicas: int
+    # What an exit means for the job.
+    restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
+    # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
+    template: dict[str, Any]
+
+
+# What is computed: exactly one kind.
+class Workload(TypedDict, total=False):
+    # Supervised classification by a neural network, cross-entropy loss.
+    classification: Classification
+    # Whatever the image of your own container does: it gets the variables of its framework's
+    # rendezvous and elasticity by restart.
+    container: Container
+    # A number predicted by a weighted sum of the features, mean squared error.
+    linearRegression: LinearRegression
+    # Binary classification of sparse samples by logistic regression; it needs libsvm data and
+    # exchange.parameterServer.
+    sparseLogisticRegression: SparseLogisticRegression
