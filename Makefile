@@ -51,17 +51,18 @@ browser-setup: setup
 test: check build asan kube-setup browser-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
-check: setup build ## Format, licence, layering, the page's types, generated files, the CUDA build
+check: setup build ## Format, licence, layering, types of the page and of Python, generated files, the CUDA build
 	@cmake/check/format.sh
 	@cmake/check/licence.py
 	@cmake/check/layers.py
 	@cmake/check/types.sh
 	@cmake/check/generated.sh $(BIN)
+	@cmake/check/python.sh
 	@tests/techniques/page.py --check docs/techniques.md
 	@bench/origin.py --check docs/benchmarks.md
 	@$(MAKE) --no-print-directory cuda
 
-generate: build ## Write crds/ and docs/reference anew from the protos
+generate: build ## Write crds/, docs/reference and Python's types anew from the protos
 	@$(BIN)/starling-schema-gen .
 
 format: setup ## Let clang-format rewrite the sources

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starling from Python: `Client` speaks REST (docs/how-to/python.md).
+
+Nothing is imported before it is used: what lies beside the client does not pay for it.
+"""
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from starling.client import Client as Client
+    from starling.errors import ApiError as ApiError
+    from starling.errors import StarlingError as StarlingError
+
+__all__ = ["ApiError", "Client", "StarlingError"]
+
+_HOMES = {"ApiError": "starling.errors", "Client": "starling.client",
+          "StarlingError": "starling.errors"}
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'starling' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)
