@@ -141,7 +141,6 @@ absl::Status Database::UseWriteAheadLog() {
   const absl::Time deadline = absl::Now() + busy_timeout_;
   while (true) {
     const absl::Status status = Execute("PRAGMA journal_mode = WAL");
-    if (status.ok()) return Execute("PRAGMA synchronous = NORMAL");
     if (!absl::IsUnavailable(status) || absl::Now() > deadline) return status;
     absl::SleepFor(absl::Milliseconds(2));
   }

@@ -63,8 +63,9 @@ class Database {
                                                         const OpenOptions& options);
   ~Database();
 
-  // What is committed then outlives any death of a process; the last commits before a power cut may
-  // be undone. Waits for other connections as long as the busy timeout says.
+  // Commits outlive power cuts; with `PRAGMA synchronous = NORMAL` the last ones may be undone by
+  // one, and outlive any death of a process. Waits for other connections as long as the busy
+  // timeout says.
   absl::Status UseWriteAheadLog();
 
   absl::Status Execute(const char* sql);
