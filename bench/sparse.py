@@ -76,7 +76,8 @@ def scrape(address):
     with urllib.request.urlopen(f"http://{address}:7073/metrics", timeout=5) as page:
         text = page.read().decode()
     found = dict(re.findall(r"^starling_worker_(\w+)(?:\{.*\})? (\S+)$", text, re.MULTILINE))
-    return [float(found.get(name, 0)) for name in ("sent_bytes", "received_bytes", "samples_total")]
+    return [float(found.get(name, 0)) for name in ("sent_bytes_total", "received_bytes_total",
+                                              "samples_total")]
 
 
 def follow(home, command):

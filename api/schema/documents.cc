@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/rest/openapi.h"
+#include "api/telemetry/metric_table.h"
 
 namespace starling::schema {
 
@@ -14,6 +15,7 @@ std::map<std::string, std::string> GeneratedFiles() {
   const std::string crd = CrdYaml();
   return {{"crds/starling.dev_trainingjobs.yaml", crd},
           {"charts/starling/files/starling.dev_trainingjobs.yaml", crd},
+          {"docs/reference/metrics.md", telemetry::MetricsPage()},
           {"docs/reference/openapi.json", OpenApiJson()},
           {"docs/reference/rest.md", rest::ReferencePage()},
           {"docs/reference/trainingjob.md", ReferencePage()},

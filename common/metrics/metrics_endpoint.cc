@@ -25,17 +25,17 @@ http::Response Answer(const http::Request& request, const Registry& registry,
   return {.status = 404, .body = "try /metrics, /healthz or /readyz\n", .headers = {}};
 }
 
-absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(std::string_view address,
-                                                                        int port,
-                                                                        const Registry& registry,
-                                                                        Readiness not_ready) {
+absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
+    std::string_view address, int port, const Registry& registry, Readiness not_ready,
+    std::function<void()> refresh) {
   http::HttpServerOptions options;
   options.address = std::string(address);
   options.port = port;
   options.body_limit = 1024;
   auto server = http::HttpServer::Start(
-      std::move(options),
-      [&registry, not_ready = std::move(not_ready)](const http::Request& request) {
+      std::move(options), [&registry, not_ready = std::move(not_ready),
+                           refresh = std::move(refresh)](const http::Request& request) {
+        if (refresh && request.Path() == "/metrics") refresh();
         return Answer(request, registry, not_ready);
       });
   if (!server.ok()) return server.status();

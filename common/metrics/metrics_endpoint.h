@@ -22,10 +22,11 @@ using Readiness = std::function<std::string()>;
 // Thread-safe. `registry` must outlive it.
 class MetricsEndpoint {
  public:
-  // Port 0 takes any free one.
-  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(std::string_view address, int port,
-                                                                const Registry& registry,
-                                                                Readiness not_ready = nullptr);
+  // Port 0 takes any free one. `refresh`, if given, is called on the server's thread before metrics
+  // are shown.
+  static absl::StatusOr<std::unique_ptr<MetricsEndpoint>> Start(
+      std::string_view address, int port, const Registry& registry, Readiness not_ready = nullptr,
+      std::function<void()> refresh = nullptr);
 
   int port() const { return server_->port(); }
 

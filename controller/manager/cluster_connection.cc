@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "api/telemetry/metric_table.h"
 #include "common/status/macros.h"
 #include "common/sync/mutex.h"
 #include "controller/kube/http_kube_client.h"
@@ -60,10 +61,13 @@ kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
   options.transport.observe = [&registry,
                                host = HostOf(config.server)](const http::Observation& seen) {
     const std::string code = seen.status == 0 ? "<error>" : absl::StrCat(seen.status);
-    registry
-        .AddCounter("rest_client_requests_total", "Requests to the API server.",
-                    {{"code", code}, {"host", host}, {"method", std::string(seen.method)}})
+    const std::string method(seen.method);
+    telemetry::AddCounter(registry, "rest_client_requests_total",
+                          {{"code", code}, {"host", host}, {"method", method}})
         .Increment();
+    telemetry::AddHistogram(registry, "rest_client_request_duration_seconds",
+                            {{"host", host}, {"verb", method}})
+        .Observe(absl::ToDoubleSeconds(seen.latency));
   };
   return options;
 }

@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -11,14 +12,16 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/metric_table.h"
+#include "api/telemetry/process_metrics.h"
 #include "common/bytes/bytes.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/admission/webhook.h"
 #include "controller/kube/objects.h"
 #include "controller/manager/job_control.h"
+#include "controller/manager/job_metrics.h"
 #include "controller/manager/lease.h"
-#include "controller/manager/process_metrics.h"
 #include "controller/manager/telemetry.h"
 #include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
@@ -127,7 +130,8 @@ struct ClusterController::Parts {
         queue(clock, {}, runtime::TokenBucket(kRetriesPerSecond, kRetryBurst)),
         watching(clock),
         watching_nodes(clock),
-        process(registry) {}
+        process(registry, Version()),
+        counted(registry, clock, [this] { return leads && MayWrite(); }) {}
 
   bool MayWrite() const { return !options.cluster.leader_elect || elector.MayWrite(); }
   void Watch();
@@ -156,7 +160,9 @@ struct ClusterController::Parts {
   // not be allowed to see nodes.
   runtime::Manager watching_nodes;
   std::unique_ptr<admission::Webhook> webhook;
-  ProcessMetrics process;
+  telemetry::ProcessMetrics process;
+  std::atomic<bool> leads = false;  // has begun to; whether the lease holds, MayWrite() says
+  JobMetrics counted;
   std::unique_ptr<Telemetry> telemetry;
   std::thread electing;
   std::unique_ptr<Leading> leading;
@@ -165,6 +171,7 @@ struct ClusterController::Parts {
 
 void ClusterController::Parts::Watch() {
   EnqueueJobs(jobs, queue, kSettle);
+  counted.Watch(jobs);
   cached.Serve(kube::kTrainingJob, jobs);
   watching.AddInformer("trainingjobs", jobs);
   for (const kube::ResourceKind* kind : kOwned) {
@@ -228,6 +235,7 @@ absl::Status ClusterController::Parts::Lead(std::int64_t transition) {
     return absl::OkStatus();
   });
   all.manager.Launch();
+  leads = true;
   log::Info("leading", {{"transition", transition}});
   return absl::OkStatus();
 }
@@ -248,10 +256,10 @@ void ClusterController::Parts::Refresh() {
   watching.UpdateMetrics();
   queue.UpdateAges();
   process.Update();
-  CountJobs(jobs.List(), registry);
-  registry
-      .AddGauge("leader_election_master_status", "1: this process leads.",
-                {{"name", options.cluster.election.name}})
+  counted.Show(jobs.List(), leads ? leading->control.links().Count()
+                                  : trainingjob::GrpcCoordinatorLinks::Counts());
+  telemetry::AddGauge(registry, "leader_election_master_status",
+                      {{"name", options.cluster.election.name}})
       .Set(MayWrite() ? 1 : 0);
 }
 

@@ -16,7 +16,6 @@
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/kube/training_job_admission.h"
-#include "controller/manager/process_metrics.h"
 #include "controller/runtime/forwarding_kube_client.h"
 #include "gtest/gtest.h"
 
@@ -228,7 +227,7 @@ TEST_F(ClusterTest, OneControllerBecomesReadyLeadsAndMakesPods) {
         "workqueue_longest_running_processor_seconds", "workqueue_retries_total",
         "leader_election_master_status{name=\"starling-controller\"} 1",
         "process_resident_memory_bytes", "process_cpu_seconds_total", "process_open_fds",
-        "starling_jobs{state=\"Pending\"} 1"}) {
+        "starling_controller_jobs{job_namespace=\"default\",state=\"Pending\"} 1"}) {
     EXPECT_THAT(text, HasSubstr(name));
   }
 }
@@ -368,16 +367,6 @@ TEST_P(StoppedLeader, WakesWithoutDoingHarm) {
 }
 
 INSTANTIATE_TEST_SUITE_P(AtWrite, StoppedLeader, testing::Range(1, 9));
-
-TEST(ProcessMetrics, ReadsTheKernelsLine) {
-  const ProcessFigures figures = ReadProcessFigures(
-      "42 (odd ) name) S 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 9 0 12300 4096000 25 0", 100, 4096);
-  EXPECT_DOUBLE_EQ(figures.cpu_seconds, 2.0);
-  EXPECT_DOUBLE_EQ(figures.start_seconds, 123.0);
-  EXPECT_DOUBLE_EQ(figures.virtual_bytes, 4096000);
-  EXPECT_DOUBLE_EQ(figures.resident_bytes, 25 * 4096);
-  EXPECT_DOUBLE_EQ(ReadProcessFigures("nonsense", 100, 4096).cpu_seconds, 0);
-}
 
 }  // namespace
 }  // namespace starling::manager

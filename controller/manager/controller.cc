@@ -10,6 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/metric_table.h"
+#include "api/telemetry/process_metrics.h"
 #include "common/http/http_server.h"
 #include "common/json/json.h"
 #include "common/log/log.h"
@@ -24,6 +26,7 @@
 #include "controller/local/process_kubelet.h"
 #include "controller/manager/idle.h"
 #include "controller/manager/job_control.h"
+#include "controller/manager/job_metrics.h"
 #include "controller/manager/lease.h"
 #include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
@@ -76,6 +79,10 @@ struct Controller::Parts {
         jobs(*store, kube::kTrainingJob, {}),
         pods(*store, kube::kPod, {}),
         queue(clock, {}),
+        process(registry, Version()),
+        counted(registry, clock, [] { return true; }),
+        connections(telemetry::AddGauge(registry, "starling_http_connections")),
+        streams(telemetry::AddGauge(registry, "starling_http_streams")),
         manager(clock, &registry) {}
 
   void StartControl(std::int64_t lease_transition, const std::string& seed);
@@ -85,7 +92,7 @@ struct Controller::Parts {
   http::Response Answer(const http::Request& request);
   void AddTasks();
   void HaltTraining();
-  absl::Status UpdateMetrics();
+  void UpdateMetrics();
 
   const Options options;
   const clock::Clock& clock;
@@ -94,6 +101,10 @@ struct Controller::Parts {
   runtime::Informer jobs;
   runtime::Informer pods;
   runtime::WorkQueue queue;
+  telemetry::ProcessMetrics process;
+  JobMetrics counted;
+  metrics::Gauge connections;
+  metrics::Gauge streams;
   std::unique_ptr<JobControl> control;
   std::unique_ptr<local::ProcessKubelet> kubelet;
   std::unique_ptr<service::LocalJobFiles> files;
@@ -101,13 +112,14 @@ struct Controller::Parts {
   runtime::Manager manager;
   std::atomic<int> rest_port = 0;  // 0: until then every request is refused
   std::unique_ptr<http::HttpServer> rest_server;
-  std::atomic<const http::HttpServer*> serving = nullptr;  // the same, for the periodic tasks
+  std::atomic<const http::HttpServer*> serving = nullptr;  // the same, for who scrapes
   std::unique_ptr<metrics::MetricsEndpoint> endpoint;
   bool started = false;
 };
 
 void Controller::Parts::StartControl(std::int64_t lease_transition, const std::string& seed) {
   EnqueueJobs(jobs, queue);
+  counted.Watch(jobs);
   EnqueueOwners(pods, queue);
   JobControlOptions control_options;
   control_options.decide.coordinator_silence = options.coordinator_silence;
@@ -164,7 +176,7 @@ absl::Status Controller::Parts::ServeRest() {
   rest_port = rest_server->port();
   rest->Begin(rest_port);
   serving = rest_server.get();
-  registry.AddGauge("starling_http_streams_limit", "Streams that may be open at once.")
+  telemetry::AddGauge(registry, "starling_http_streams_limit")
       .Set(static_cast<double>(options.rest.streams));
   return absl::OkStatus();
 }
@@ -178,7 +190,6 @@ void Controller::Parts::AddTasks() {
   manager.AddPeriodic("events", absl::Minutes(1), [this] {
     return runtime::DeleteOldEvents(*store, clock, kEventAge).status();
   });
-  manager.AddPeriodic("metrics", absl::Seconds(1), [this] { return UpdateMetrics(); });
 }
 
 void Controller::Parts::HaltTraining() {
@@ -188,16 +199,15 @@ void Controller::Parts::HaltTraining() {
   while (!control->reconciler().Halted() && clock.Now() < limit) absl::SleepFor(kHaltPoll);
 }
 
-absl::Status Controller::Parts::UpdateMetrics() {
+void Controller::Parts::UpdateMetrics() {
   manager.UpdateMetrics();
-  CountJobs(jobs.List(), registry);
+  queue.UpdateAges();
+  process.Update();
+  counted.Show(jobs.List(), control->links().Count());
   if (const http::HttpServer* server = serving.load(); server != nullptr) {
-    registry.AddGauge("starling_http_connections", "Open connections to the REST service.")
-        .Set(server->connections());
-    registry.AddGauge("starling_http_streams", "Open streams of the REST service.")
-        .Set(server->streams());
+    connections.Set(server->connections());
+    streams.Set(server->streams());
   }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& options,
@@ -222,9 +232,11 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
   RETURN_IF_ERROR(all.kubelet->Start());
   RETURN_IF_ERROR(all.ServeRest());
   ASSIGN_OR_RETURN(all.endpoint, metrics::MetricsEndpoint::Start(
-                                     "127.0.0.1", 0, all.registry, [&all]() -> std::string {
+                                     "127.0.0.1", 0, all.registry,
+                                     [&all]() -> std::string {
                                        return std::string(all.manager.Health().message());
-                                     }));
+                                     },
+                                     [&all] { all.UpdateMetrics(); }));
   all.started = true;
   RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port(), all.rest_server->port()));
   log::Info("controller ready", {{"home", options.home}, {"transition", transition}});

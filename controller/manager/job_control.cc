@@ -101,16 +101,4 @@ void EnqueueJobsOnNode(runtime::MessageInformer& nodes, const runtime::MessageIn
   });
 }
 
-void CountJobs(const std::vector<runtime::Informer::Object>& jobs, metrics::Registry& registry) {
-  std::map<std::string, int> states = {{"Pending", 0},   {"Running", 0},   {"Restarting", 0},
-                                       {"Suspended", 0}, {"Succeeded", 0}, {"Failed", 0}};
-  for (const auto& job : jobs) {
-    const auto found = states.find(kube::StringAt(*job, "/status/state"));
-    ++(found == states.end() ? states["Pending"] : found->second);
-  }
-  for (const auto& [state, count] : states) {
-    registry.AddGauge("starling_jobs", "TrainingJobs by state.", {{"state", state}}).Set(count);
-  }
-}
-
 }  // namespace starling::manager

@@ -5,14 +5,11 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
-#include <vector>
 
 #include "common/clock/clock.h"
-#include "common/metrics/metrics.h"
 #include "controller/kube/kube_client.h"
 #include "controller/resources/resources.h"
 #include "controller/runtime/event_recorder.h"
@@ -43,6 +40,7 @@ class JobControl {
 
   trainingjob::TrainingJobReconciler& reconciler() { return *reconciler_; }
   runtime::EventRecorder& events() { return events_; }
+  const trainingjob::GrpcCoordinatorLinks& links() const { return *links_; }
 
  private:
   runtime::EventRecorder events_;
@@ -66,8 +64,5 @@ trainingjob::TrainingJobReconciler::FindNode FindNodeIn(const runtime::MessageIn
 // Has a change of a node put the jobs of its pods into the queue.
 void EnqueueJobsOnNode(runtime::MessageInformer& nodes, const runtime::MessageInformer& pods,
                        runtime::WorkQueue& queue);
-
-// starling_jobs{state}.
-void CountJobs(const std::vector<runtime::Informer::Object>& jobs, metrics::Registry& registry);
 
 }  // namespace starling::manager

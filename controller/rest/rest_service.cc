@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/schema/documents.h"
+#include "api/telemetry/metric_table.h"
 #include "common/bytes/bytes.h"
 #include "common/http/conditional.h"
 #include "common/json/json.h"
@@ -58,8 +59,7 @@ RestService::RestService(kube::KubeClient& store, runtime::Informer& jobs, const
       options_(std::move(options)),
       openapi_(schema::OpenApiJson()),
       limits_(clock, options_.limits),
-      hub_(clock, registry.AddCounter("starling_http_coalesced_events_total",
-                                      "States that a stream did not tell, for a newer one came.")) {
+      hub_(clock, telemetry::AddCounter(registry, "starling_http_coalesced_events_total")) {
   jobs_.AddHandler([this](const auto& before, const auto& after) { hub_.Take(before, after); });
 }
 
@@ -141,14 +141,11 @@ http::Response RestService::Answer(const http::Request& request) {
   if (problem == nullptr) response.headers.emplace_back("X-Request-Id", request_id);
   response.known_caller = !caller.name.empty();
   const std::string method = route == "none" ? "other" : request.method;
-  registry_
-      .AddCounter("starling_http_requests_total", "Requests to the REST service.",
-                  {{"route", route}, {"method", method}, {"code", absl::StrCat(response.status)}})
+  telemetry::AddCounter(
+      registry_, "starling_http_requests_total",
+      {{"route", route}, {"method", method}, {"code", absl::StrCat(response.status)}})
       .Increment();
-  registry_
-      .AddHistogram("starling_http_request_duration_seconds",
-                    "From a whole request to its answer, or to the beginning of a stream.",
-                    {{"route", route}})
+  telemetry::AddHistogram(registry_, "starling_http_request_duration_seconds", {{"route", route}})
       .Observe(absl::ToDoubleSeconds(clock_.Now() - began));
   return response;
 }

@@ -41,6 +41,7 @@ v1alpha1::Grant GrantFor(const Pass& pass) {
   grant.set_incarnation(static_cast<std::uint64_t>(pass.status.coordinator().incarnation()));
   grant.set_boot_id(pass.status.coordinator().boot_id());
   grant.set_newest_view(static_cast<std::uint64_t>(pass.status.newest_view()));
+  *grant.mutable_goodput() = pass.status.goodput();
   for (const ObservedPod* pod : Members(pass)) {
     if (!pod->Terminated()) *grant.add_roster() = Describe(pass, *pod);
   }

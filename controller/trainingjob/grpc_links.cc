@@ -405,6 +405,20 @@ std::optional<ObservedLink> GrpcCoordinatorLinks::Look(const runtime::Key& job) 
   return link->Look();
 }
 
+GrpcCoordinatorLinks::Counts GrpcCoordinatorLinks::Count() const {
+  std::vector<std::shared_ptr<Link>> links;
+  {
+    sync::MutexLock lock(mutex_);
+    for (const auto& [job, link] : links_) links.push_back(link);
+  }
+  Counts counts;
+  for (const std::shared_ptr<Link>& link : links) {
+    const ObservedLink seen = link->Look();
+    ++(seen.heard && seen.silent <= options_.silence ? counts.reporting : counts.silent);
+  }
+  return counts;
+}
+
 void GrpcCoordinatorLinks::Tick() {
   while (true) {
     std::vector<std::shared_ptr<Link>> links;

@@ -51,6 +51,13 @@ class GrpcCoordinatorLinks final : public CoordinatorLinks {
   void Release(const runtime::Key& job) override;
   std::optional<ObservedLink> Look(const runtime::Key& job) const override;
 
+  // Streams that are kept: to coordinators that report, and to those that do not (any more).
+  struct Counts {
+    int reporting = 0;
+    int silent = 0;
+  };
+  Counts Count() const;
+
  private:
   class Link;
 

@@ -70,7 +70,11 @@ class ControllerService::Core::Call final : public Reactor,
     }
     if (in_.has_grant()) {
       const membership::Grant grant = membership::FromProto(in_.grant());
-      queue_->Post([self = shared_from_this(), grant] { self->core_.handlers_.on_grant(grant); });
+      const std::map<std::string, double> goodput(in_.grant().goodput().begin(),
+                                                  in_.grant().goodput().end());
+      queue_->Post([self = shared_from_this(), grant, goodput] {
+        self->core_.handlers_.on_grant(grant, goodput);
+      });
     } else if (in_.has_desired()) {
       const membership::Desired desired = membership::FromProto(in_.desired());
       queue_->Post(

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -34,7 +35,9 @@ class ControllerService {
  public:
   // Called on the loop.
   struct Handlers {
-    std::function<void(const membership::Grant&)> on_grant;
+    // `goodput`: the job's seconds so far, by activity.
+    std::function<void(const membership::Grant&, const std::map<std::string, double>& goodput)>
+        on_grant;
     std::function<void(const membership::Desired&)> on_desired;
     // A new stream is there: it wants a report.
     std::function<void()> on_stream;

@@ -24,6 +24,10 @@ constexpr absl::Duration kTick = absl::Milliseconds(10);
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
 constexpr absl::Duration kProgressEvery = absl::Seconds(1);
 
+std::string PrefixOf(const std::string& role) {
+  return role == membership::kServerRole ? observe::kOfServers : "";
+}
+
 }  // namespace
 
 CoordinatorShell::CoordinatorShell(ShellOptions options,
@@ -32,15 +36,8 @@ CoordinatorShell::CoordinatorShell(ShellOptions options,
     : options_(std::move(options)),
       clock_(clock),
       dial_as_(rpc::ChannelCredentials(options_.identity)),
-      machine_(std::move(machine)) {
-  incarnation_ = registry.AddGauge("starling_coordinator_incarnation",
-                                   "Number of this coordinator process; 0 before its grant.");
-  view_epoch_ = registry.AddGauge("starling_view_epoch", "Epoch of the newest membership view.");
-  members_ = registry.AddGauge("starling_members", "Members that report and are in the view.");
-  settled_step_ = registry.AddGauge("starling_settled_step", "The newest settled step.");
-  views_ = registry.AddCounter("starling_views_total", "Views that this process has published.");
-  incidents_ = registry.AddCounter("starling_incidents_total", "Losses that were dealt with.");
-}
+      machine_(std::move(machine)),
+      metrics_(registry) {}
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Start(
     ShellOptions options, std::unique_ptr<membership::Coordinator> machine,
@@ -69,23 +66,25 @@ CoordinatorShell::~CoordinatorShell() {
 }
 
 absl::Status CoordinatorShell::Listen() {
-  absl::StatusOr<std::unique_ptr<ControllerService>> service =
-      ControllerService::Start({options_.listen, options_.identity, options_.job_uid}, queue_,
-                               {.on_grant =
-                                    [this](const membership::Grant& grant) {
-                                      machine_->OnGrant(grant, clock_.Now());
-                                      Spread();
-                                    },
-                                .on_desired =
-                                    [this](const membership::Desired& desired) {
-                                      machine_->OnDesired(desired, clock_.Now());
-                                      Spread();
-                                    },
-                                .on_stream =
-                                    [this] {
-                                      report_due_ = absl::InfinitePast();
-                                      Spread();
-                                    }});
+  absl::StatusOr<std::unique_ptr<ControllerService>> service = ControllerService::Start(
+      {options_.listen, options_.identity, options_.job_uid}, queue_,
+      {.on_grant =
+           [this](const membership::Grant& grant, const observe::Seconds& goodput) {
+             OnGrant(grant, goodput);
+             Spread();
+           },
+       .on_desired =
+           [this](const membership::Desired& desired) {
+             desired_ = desired;
+             metrics_.Want(desired);
+             machine_->OnDesired(desired, clock_.Now());
+             Spread();
+           },
+       .on_stream =
+           [this] {
+             report_due_ = absl::InfinitePast();
+             Spread();
+           }});
   if (!service.ok()) return service.status();
   service_ = *std::move(service);
   return absl::OkStatus();
@@ -97,6 +96,19 @@ membership::Summary CoordinatorShell::Look() {
   membership::Summary summary;
   loop_->Run([&] { summary = machine_->MakeSummary(clock_.Now()); });
   return summary;
+}
+
+void CoordinatorShell::UpdateMetrics() {
+  loop_->Run([this] { metrics_.ShowSeconds(seconds_); });
+}
+
+void CoordinatorShell::OnGrant(const membership::Grant& grant, const observe::Seconds& goodput) {
+  const absl::Time now = clock_.Now();
+  machine_->OnGrant(grant, now);
+  const std::uint64_t incarnation = machine_->MakeSummary(now).incarnation;
+  if (std::exchange(incarnation_, incarnation) == incarnation) return;  // said again
+  seconds_.Start(goodput);
+  counted_ = now;
 }
 
 void CoordinatorShell::Tick() {
@@ -125,6 +137,9 @@ void CoordinatorShell::Spread() {
 
 void CoordinatorShell::KeepLinks() {
   const std::map<std::string, membership::Dial> wanted = machine_->PodsToDial();
+  roles_.clear();
+  for (const auto& [uid, pod] : wanted) roles_[uid] = pod.role;
+  std::erase_if(heard_, [&](const auto& one) { return !wanted.contains(one.first); });
   std::erase_if(links_, [&](const auto& link) {
     const auto pod = wanted.find(link.first);
     return pod == wanted.end() || link.second->address() != AddressOf(pod->second);
@@ -151,12 +166,17 @@ std::unique_ptr<MemberLink> CoordinatorShell::MakeLink(const std::string& pod_ui
       MemberLink::Handlers{
           .on_connected = [this, pod_uid] { machine_->OnConnected(pod_uid, clock_.Now()); },
           .on_report =
-              [this, pod_uid](const membership::Report& report) {
+              [this, pod_uid, role = pod.role](const membership::Report& report) {
+                Hear(pod_uid, role, report);
                 machine_->OnReport(pod_uid, report, clock_.Now());
                 Spread();
               },
           .on_disconnected =
-              [this, pod_uid] {
+              [this, pod_uid, role = pod.role] {
+                if (const auto last = heard_.extract(pod_uid); !last.empty()) {
+                  const auto& [process, time] = last.mapped();
+                  seconds_.OnBroken(process, PrefixOf(role), clock_.Now() - time);
+                }
                 machine_->OnDisconnected(pod_uid, clock_.Now());
                 log::Debug("stream to a member broke", {{"pod", pod_uid}});
               },
@@ -178,8 +198,15 @@ void CoordinatorShell::Report() {
   if (reported_ == machine_->report_version() && now < report_due_) return;
   reported_ = machine_->report_version();
   report_due_ = now + kReportEvery;
-  const membership::Summary summary = machine_->MakeSummary(now);
+  membership::Summary summary = machine_->MakeSummary(now);
+  CountAbsence(summary, now);
+  v1alpha1::TrainingReport training;
+  training.ParseFromString(summary.training.bytes);
+  training.clear_goodput_before();
+  *training.mutable_goodput() = {seconds_.sum().begin(), seconds_.sum().end()};
+  summary.training.bytes = training.SerializeAsString();
   if (service_ != nullptr) service_->Report(ToProto(summary, clock_.WallNow() - now));
+  metrics_.Show(summary, training, [this](const std::string& uid) { return RoleOf(uid); });
   LogNews(summary);
   if (now >= progress_due_) {
     progress_due_ = now + kProgressEvery;
@@ -188,17 +215,11 @@ void CoordinatorShell::Report() {
 }
 
 void CoordinatorShell::LogNews(const membership::Summary& summary) {
-  double members = 0;
-  for (const membership::MemberState& member : summary.members) {
-    if (member.in_view && member.connected) ++members;
-  }
-  incarnation_.Set(static_cast<double>(summary.incarnation));
-  view_epoch_.Set(static_cast<double>(membership::EpochOf(summary.newest_view)));
-  members_.Set(members);
-  settled_step_.Set(static_cast<double>(summary.settled_step));
   if (summary.newest_view != logged_view_) {
     logged_view_ = summary.newest_view;
-    views_.Increment();
+    const auto members = std::count_if(
+        summary.members.begin(), summary.members.end(),
+        [](const membership::MemberState& one) { return one.in_view && one.connected; });
     log::Info("view", {{"number", absl::StrCat(membership::IncarnationOf(logged_view_), "-",
                                                membership::EpochOf(logged_view_))},
                        {"members", members}});
@@ -209,12 +230,43 @@ void CoordinatorShell::LogNews(const membership::Summary& summary) {
   for (const membership::IncidentRecord& incident : summary.incidents) {
     if (incident.time <= newest_incident_) continue;
     newest_incident_ = incident.time;
-    incidents_.Increment();
     log::Warning("incident", {{"reason", incident.reason},
                               {"pod", incident.pod},
                               {"what", incident.message},
                               {"detectionSeconds", absl::ToDoubleSeconds(incident.detection)}});
   }
+}
+
+// A report that answers an earlier coordinator speaks of seconds that it may have counted.
+void CoordinatorShell::Hear(const std::string& pod_uid, const std::string& role,
+                            const membership::Report& report) {
+  if (report.id.pod_uid != pod_uid || report.highest_incarnation == 0 ||
+      report.highest_incarnation != incarnation_) {
+    return;
+  }
+  v1alpha1::TrainingReport training;
+  if (!training.ParseFromString(report.training.bytes)) return;
+  const auto seconds = [](const auto& map) { return observe::Seconds(map.begin(), map.end()); };
+  seconds_.OnReport(report.id, PrefixOf(role), seconds(training.goodput()),
+                    seconds(training.goodput_before()));
+  heard_[pod_uid] = {report.id, clock_.Now()};
+}
+
+std::string CoordinatorShell::RoleOf(const std::string& pod_uid) const {
+  const auto link = roles_.find(pod_uid);
+  return link == roles_.end() ? membership::kWorkerRole : link->second;
+}
+
+void CoordinatorShell::CountAbsence(const membership::Summary& summary, absl::Time now) {
+  std::map<std::string, std::int64_t> absent = {{membership::kWorkerRole, desired_.workers},
+                                                {membership::kServerRole, desired_.servers}};
+  for (const membership::MemberState& member : summary.members) {
+    if (member.connected) --absent[RoleOf(member.id.pod_uid)];
+  }
+  const absl::Duration since = now - std::exchange(counted_, now);
+  // Whoever is not needed any more is not missed.
+  if (desired_.finished || desired_.settings.halt || summary.training.has_result) return;
+  for (const auto& [role, members] : absent) seconds_.OnAbsence(PrefixOf(role), members, since);
 }
 
 // The supervisor reads it: a settled step more means that restarting us was worth it.

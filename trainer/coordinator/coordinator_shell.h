@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -17,7 +18,9 @@
 #include "common/metrics/metrics.h"
 #include "common/tls/tls.h"
 #include "trainer/coordinator/event_loop.h"
+#include "trainer/coordinator/job_metrics.h"
 #include "trainer/membership/coordinator.h"
+#include "trainer/observe/activity_ledger.h"
 
 namespace grpc {
 class ChannelCredentials;
@@ -53,12 +56,15 @@ class CoordinatorShell {
 
   int port() const;
   membership::Summary Look();
+  // Brings up to date what metrics show of seconds.
+  void UpdateMetrics();
 
  private:
   CoordinatorShell(ShellOptions options, std::unique_ptr<membership::Coordinator> machine,
                    const clock::Clock& clock, metrics::Registry& registry);
 
   absl::Status Listen();
+  void OnGrant(const membership::Grant& grant, const observe::Seconds& goodput);
   void Tick();
   void Spread();
   void KeepLinks();
@@ -66,6 +72,9 @@ class CoordinatorShell {
   void Tell();
   void Report();
   void LogNews(const membership::Summary& summary);
+  void Hear(const std::string& pod_uid, const std::string& role, const membership::Report& report);
+  void CountAbsence(const membership::Summary& summary, absl::Time now);
+  std::string RoleOf(const std::string& pod_uid) const;
   void WriteProgress(std::int64_t settled_step);
   std::string AddressOf(const membership::Dial& pod) const;
   std::unique_ptr<MemberLink> MakeLink(const std::string& pod_uid, const membership::Dial& pod);
@@ -81,6 +90,9 @@ class CoordinatorShell {
   absl::Time finished_ = absl::InfiniteFuture();
   const std::unique_ptr<membership::Coordinator> machine_;
   std::map<std::string, std::unique_ptr<MemberLink>> links_;  // by pod UID
+  std::map<std::string, std::string> roles_;                  // of those dialled, by pod UID
+  // Of those whose seconds are counted: when they told them last, by pod UID.
+  std::map<std::string, std::pair<membership::MemberId, absl::Time>> heard_;
   std::unique_ptr<ControllerService> service_;
   std::uint64_t delivered_version_ = ~0ULL;
   std::uint64_t reported_ = ~0ULL;
@@ -91,12 +103,11 @@ class CoordinatorShell {
   std::int64_t written_progress_ = -1;
   absl::Time progress_due_ = absl::InfinitePast();
 
-  metrics::Gauge incarnation_;
-  metrics::Gauge view_epoch_;
-  metrics::Gauge members_;
-  metrics::Gauge settled_step_;
-  metrics::Counter views_;
-  metrics::Counter incidents_;
+  JobMetrics metrics_;
+  observe::ActivityLedger seconds_;
+  membership::Desired desired_;                  // the newest
+  std::uint64_t incarnation_ = 0;                // granted
+  absl::Time counted_ = absl::InfiniteFuture();  // absence, up to here
 
   std::unique_ptr<EventLoop> loop_;  // last: ends first
 };

@@ -13,6 +13,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/job_file.h"
+#include "api/telemetry/process_metrics.h"
 #include "common/bytes/bytes.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
@@ -97,7 +98,12 @@ int Serve(const Options& options, tls::Identity identity,
   auto shell =
       CoordinatorShell::Start(std::move(shell_options), std::move(machine), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
-  auto endpoint = metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry);
+  telemetry::ProcessMetrics process(registry);
+  auto endpoint =
+      metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry, nullptr, [&] {
+        process.Update();
+        (*shell)->UpdateMetrics();
+      });
   if (!endpoint.ok()) return Fail(kFailed, endpoint.status());
   log::Info("ready", {{"address", options.address}, {"pod", options.pod_name}});
   int signal = 0;

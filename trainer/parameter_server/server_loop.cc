@@ -14,18 +14,26 @@ namespace {
 constexpr absl::Duration kTick = absl::Milliseconds(10);
 constexpr absl::Duration kPublish = absl::Milliseconds(5);
 
-using Kind = LanePulse::Kind;
-constexpr LanePulse::Doing kServing = {Kind::kWorks, "serving"};
+using observe::Activity;
+using observe::While;
+using Kind = membership::Standing::Kind;
+constexpr observe::Doing kWaiting = {Activity::kIdle, Kind::kWaits, "idle"};
+constexpr observe::Doing kApplying = {Activity::kOptimizer, Kind::kWorks, "serving"};
+constexpr observe::Doing kAnswering = {Activity::kExchange, Kind::kWorks, "serving"};
 // How long these take goes by how much there is.
-constexpr LanePulse::Doing kCopying = {Kind::kAnnounced, "copy"};
-constexpr LanePulse::Doing kLoading = {Kind::kAnnounced, "checkpoint"};
+constexpr observe::Doing kCopying = {Activity::kExchange, Kind::kAnnounced, "copy"};
+constexpr observe::Doing kLoading = {Activity::kCheckpoint, Kind::kAnnounced, "checkpoint"};
 
-LanePulse::Doing DoingOf(const Message& message) {
+bool IsUpdate(const Message& message) {
+  return std::holds_alternative<Push>(message) || std::holds_alternative<Forward>(message);
+}
+
+const observe::Doing& DoingOf(const Message& message) {
   const bool copy = std::holds_alternative<CopyRequest>(message) ||
                     std::holds_alternative<CopyReply>(message) ||
                     std::holds_alternative<PrefetchRequest>(message) ||
                     std::holds_alternative<PrefetchReply>(message);
-  return copy ? kCopying : kServing;
+  return copy ? kCopying : IsUpdate(message) ? kApplying : kAnswering;
 }
 
 // Where sending this message may be made to fail; null: nowhere.
@@ -62,10 +70,12 @@ int RankOf(const Ranks& ranks, const MemberId& id) {
 }
 
 ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes,
-                       std::size_t kept_keys)
+                       std::size_t kept_keys, observe::Stopwatch* stopwatch)
     : id_(std::move(id)), lanes_(lanes) {
   for (int lane = 0; lane < std::max(1, lanes.count); ++lane) {
-    pulses_.push_back(std::make_unique<LanePulse>());
+    const bool given = lane == 0 && stopwatch != nullptr;
+    if (!given) own_stopwatches_.push_back(std::make_unique<observe::Stopwatch>(clock_));
+    stopwatches_.push_back(given ? stopwatch : own_stopwatches_.back().get());
   }
   for (const SlotOptions& slot : slots) {
     Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
@@ -85,8 +95,8 @@ absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& 
   Courier courier(mesh);
   Session session{views, ranks, mesh, courier, hooks};
   session_ = &session;
-  pulses_[0]->Begin();
-  const While serving(*pulses_[0], kServing);
+  stopwatches_[0]->BeginView();
+  const While serving(*stopwatches_[0], kAnswering);
   StartLanes(session);
   absl::Status ended = Carry(session);
   session.lanes.clear();
@@ -112,7 +122,7 @@ void ServerLoop::StartLanes(Session& session) {
   for (std::size_t lane = 1; lane < session.slots_of.size(); ++lane) {
     session.lanes.push_back(std::make_unique<Lane>(
         [this, &slots = session.slots_of[lane]] { return PublishDue(slots); }));
-    session.lanes.back()->PutCall([&pulse = *pulses_[lane]] { pulse.Begin(); });
+    session.lanes.back()->PutCall([&mine = *stopwatches_[lane]] { mine.BeginView(); });
   }
   for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
     Call(slot, [this, slot, &session] { Begin(slot, session); });
@@ -126,8 +136,8 @@ void ServerLoop::Call(std::size_t slot, std::function<void()> call) {
   session_->lanes[static_cast<std::size_t>(lane - 1)]->PutCall(std::move(call));
 }
 
-LanePulse& ServerLoop::PulseOf(std::size_t slot) const {
-  return *pulses_[session_ == nullptr ? 0 : static_cast<std::size_t>(session_->lane_of[slot])];
+observe::Stopwatch& ServerLoop::StopwatchOf(std::size_t slot) const {
+  return *stopwatches_[session_ == nullptr ? 0 : static_cast<std::size_t>(session_->lane_of[slot])];
 }
 
 membership::Standing ServerLoop::Standing() const {
@@ -137,9 +147,9 @@ membership::Standing ServerLoop::Standing() const {
                                                     : 0,
                      one.since);
   };
-  membership::Standing most = pulses_[0]->Look();
-  for (std::size_t lane = 1; lane < pulses_.size(); ++lane) {
-    membership::Standing one = pulses_[lane]->Look();
+  membership::Standing most = stopwatches_[0]->Look();
+  for (std::size_t lane = 1; lane < stopwatches_.size(); ++lane) {
+    membership::Standing one = stopwatches_[lane]->Look();
     if (rank(one) > rank(most)) most = std::move(one);
   }
   return most;
@@ -173,7 +183,7 @@ absl::Status ServerLoop::Carry(Session& session) {
 
 absl::StatusOr<std::optional<Delivery>> ServerLoop::Receive(Session& session,
                                                             net::Deadline deadline) {
-  const While waiting(*pulses_[0], {});
+  const While waiting(*stopwatches_[0], kWaiting);
   return session.courier.Receive(deadline);
 }
 
@@ -196,13 +206,13 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
 }
 
 bool ServerLoop::HandOn(Session& session, net::Deadline deadline) {
-  const While waiting(*pulses_[0], {});
+  const While waiting(*stopwatches_[0], kWaiting);
   return session.lanes[session.held_lane]->PutMessage(session.held, session.held_bytes, deadline);
 }
 
 void ServerLoop::Begin(std::size_t slot, Session& session) {
   if (session.failed) return;
-  const While loading(PulseOf(slot), kLoading);
+  const While loading(StopwatchOf(slot), kLoading);
   slots_[slot]->rows.OnView();
   const SlotView& view = session.views[slot];
   ReadableSnapshot offer = std::nullopt;
@@ -215,7 +225,7 @@ void ServerLoop::Begin(std::size_t slot, Session& session) {
 // What filters have left out is put back before the machine sees it.
 void ServerLoop::Unpack(std::size_t slot, const Message& message, Session& session) {
   if (session.failed) return;
-  const While doing(PulseOf(slot), DoingOf(message));
+  const While doing(StopwatchOf(slot), DoingOf(message));
   const RowReceiver::Unpacked unpacked = slots_[slot]->rows.Unpack(message);
   if (unpacked.answer) return PostAll(session, slot, {*unpacked.answer});
   Feed(slot, unpacked.whole ? *unpacked.whole : message, session);
@@ -223,10 +233,11 @@ void ServerLoop::Unpack(std::size_t slot, const Message& message, Session& sessi
 
 void ServerLoop::Feed(std::size_t slot, const Message& message, Session& session) {
   if (session.failed) return;
-  const bool push = std::holds_alternative<Push>(message);
-  const bool change = push || std::holds_alternative<Forward>(message);
-  if (push && Fails(session, kFailPush)) return;
+  const bool change = IsUpdate(message);
+  if (std::holds_alternative<Push>(message) && Fails(session, kFailPush)) return;
+  const double began = Seconds();
   Sends sends = slots_[slot]->machine->OnMessage(message);
+  if (change && session.hooks.applied) session.hooks.applied(Seconds() - began);
   if (change && Fails(session, kFailApply)) return;
   double load = kBytesOfAMessage + LoadOf(message);
   for (const Send& send : sends) {
@@ -272,7 +283,7 @@ void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
   ChainServer& machine = *slots_[slot]->machine;
   const std::optional<StateId> wanted = machine.WantsCheckpoint();
   if (!wanted || !session.hooks.load) return;
-  const While loading(PulseOf(slot), kLoading);
+  const While loading(StopwatchOf(slot), kLoading);
   const absl::StatusOr<std::string> snapshot = session.hooks.load(slot, *wanted);
   if (!snapshot.ok()) return;
   PostAll(session, slot, machine.OnLoaded(machine.fence(), *snapshot));
@@ -281,7 +292,7 @@ void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
 void ServerLoop::FetchAhead(std::size_t slot) {
   if (session_ == nullptr) return;
   Call(slot, [this, slot, &session = *session_] {
-    const While copying(PulseOf(slot), kCopying);
+    const While copying(StopwatchOf(slot), kCopying);
     PostAll(session, slot, slots_[slot]->machine->Prefetch());
   });
 }
@@ -289,8 +300,8 @@ void ServerLoop::FetchAhead(std::size_t slot) {
 void ServerLoop::Look(std::size_t slot, std::function<void(const ChainServer&)> look) {
   ChainServer* machine = slots_[slot]->machine.get();
   if (session_ == nullptr) return look(*machine);
-  Call(slot, [machine, look = std::move(look), &pulse = PulseOf(slot)] {
-    const While saving(pulse, kLoading);
+  Call(slot, [machine, look = std::move(look), &mine = StopwatchOf(slot)] {
+    const While saving(mine, kLoading);
     look(*machine);
   });
 }

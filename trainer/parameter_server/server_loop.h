@@ -19,11 +19,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/clock/clock.h"
+#include "trainer/observe/stopwatch.h"
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/courier.h"
 #include "trainer/parameter_server/filters.h"
 #include "trainer/parameter_server/lane.h"
-#include "trainer/parameter_server/lane_pulse.h"
 #include "trainer/parameter_server/load_meter.h"
 
 namespace starling::parameter_server {
@@ -50,6 +51,8 @@ struct ServerHooks {
   std::function<bool()> tick;
   // True: stop here, as if killed. (A program's does not return.)
   std::function<bool(std::string_view point)> fail;
+  // An update was applied, and its answers made, within so many seconds.
+  std::function<void(double seconds)> applied;
 };
 
 // What a server was sent by clients, ever.
@@ -76,9 +79,9 @@ struct SlotStatus {
 class ServerLoop {
  public:
   // One machine a slot, in the map's order. Of each client's lists of rows it keeps so many keys a
-  // slot.
+  // slot. `stopwatch` is the calling thread's and outlives it; null: it has one of its own.
   ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes = {},
-             std::size_t kept_keys = kMostKeptKeys);
+             std::size_t kept_keys = kMostKeptKeys, observe::Stopwatch* stopwatch = nullptr);
 
   // Serves `views[slot]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
   // state stays for the next view.
@@ -139,7 +142,7 @@ class ServerLoop {
   // Hands on what is held; false if there is no room for it yet at `deadline`.
   bool HandOn(Session& session, net::Deadline deadline);
   void Call(std::size_t slot, std::function<void()> call);
-  LanePulse& PulseOf(std::size_t slot) const;
+  observe::Stopwatch& StopwatchOf(std::size_t slot) const;
 
   // Of the slot's lane.
   void Begin(std::size_t slot, Session& session);
@@ -155,7 +158,9 @@ class ServerLoop {
   const MemberId id_;
   const Lanes lanes_;
   std::vector<std::unique_ptr<Slot>> slots_;
-  std::vector<std::unique_ptr<LanePulse>> pulses_;  // by lane
+  const clock::SystemClock clock_;
+  std::vector<std::unique_ptr<observe::Stopwatch>> own_stopwatches_;
+  std::vector<observe::Stopwatch*> stopwatches_;  // by lane
   ServerCounts counts_;
   Session* session_ = nullptr;
 };

@@ -7,6 +7,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/process_metrics.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
@@ -45,6 +46,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
 }
 
 [[noreturn]] void Main(const control::Options& options) {
+  const clock::SystemClock clock;
+  const absl::Time began = clock.Now() - telemetry::ProcessAge();
   absl::Duration grace;
   if (!absl::ParseDuration(options.grace, &grace)) {
     Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
@@ -63,12 +66,10 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options.tls_path);
   if (!identity.ok()) Fail(kBadInput, identity.status());
   metrics::Registry registry;
-  auto endpoint = metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry);
-  if (!endpoint.ok()) Fail(kFailed, endpoint.status());
+  telemetry::ProcessMetrics process(registry);
   auto transport = OpenTransport(options, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
 
-  const clock::SystemClock clock;
   const auto storage = storage::Open(
       checkpoint::JobPlace(spec->checkpoint().uri(), options.job_uid, options.job_dir));
   if (!storage.ok()) Fail(kBadInput, storage.status());
@@ -79,7 +80,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .self = options.self(),
                        .last_exit = control::ReadLastExit(options.last_exit),
                        .progress_file = options.progress_file,
-                       .lanes = *lanes},
+                       .lanes = *lanes,
+                       .began = began},
                       {.transport = **transport,
                        .storage = **storage,
                        .clock = clock,
@@ -87,6 +89,12 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .failpoints = failpoints,
                        .poke = [&service] { service->Notify(); },
                        .on_hung = control::LeaveHung});
+  auto endpoint =
+      metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry, nullptr, [&] {
+        process.Update();
+        member.UpdateMetrics();
+      });
+  if (!endpoint.ok()) Fail(kFailed, endpoint.status());
   // The coordinator may call before `service` is assigned; it is notified by Run's thread only.
   auto started = control::ControlService::Start(
       {.address = net::ToString({options.address, net::kMemberPort}),

@@ -45,6 +45,8 @@ ServerDirective Convert(const membership::Directive& from,
 ServerMember::ServerMember(ServerConfig config, ServerParts parts)
     : config_(std::move(config)),
       parts_(std::move(parts)),
+      stopwatch_(parts_.clock, config_.began),
+      activities_(parts_.registry, "starling_server_activity_seconds_total"),
       metrics_(parts_.registry),
       session_({.id = config_.self, .last_exit = config_.last_exit}) {}
 
@@ -67,11 +69,16 @@ absl::StatusOr<std::shared_ptr<SlotServer>> ServerMember::MakeServer(const Layou
   options.watch = [this](const parameter_server::ServerLoop& loop) { Watch(loop); };
   options.clock = &parts_.clock;
   options.lanes.count = config_.lanes;
+  options.stopwatch = &stopwatch_;
+  options.applied = [histogram = metrics_.apply_seconds()](double seconds) mutable {
+    histogram.Observe(seconds);
+  };
   return std::make_shared<SlotServer>(std::move(options), parts_.transport, *snapshots_,
                                       parts_.failpoints);
 }
 
 absl::Status ServerMember::Run() {
+  stopwatch_.Enter(observe::Activity::kJoining);
   std::optional<Layout> layout;
   {
     const sync::MutexLock lock(mutex_);
@@ -171,9 +178,10 @@ void ServerMember::GraceOver() {
   End();
 }
 
-membership::Report ServerMember::MakeReport() const {
+membership::Report ServerMember::MakeReport() {
   membership::Report report;
   v1alpha1::ParameterServerReport more;
+  v1alpha1::TrainingReport training;
   std::shared_ptr<SlotServer> server;
   {
     const sync::MutexLock lock(mutex_);
@@ -203,23 +211,23 @@ membership::Report ServerMember::MakeReport() const {
       added.set_slot(static_cast<std::int64_t>(slot));
       parameter_server::Put(ledger, added);
     }
-    FillCheckpoint(from, report);
+    if (from.newest_snapshot) *training.mutable_checkpoint() = CheckpointOf(from);
   }
+  seconds_.Fill(report.highest_incarnation, training);
+  report.training.bytes = training.SerializeAsString();
   report.parameter_server = more.SerializeAsString();
   return report;
 }
 
-void ServerMember::FillCheckpoint(const ServerReport& from, membership::Report& to) const {
-  if (!from.newest_snapshot) return;
-  v1alpha1::TrainingReport training;
-  v1alpha1::CheckpointStatus& checkpoint = *training.mutable_checkpoint();
+v1alpha1::CheckpointStatus ServerMember::CheckpointOf(const ServerReport& from) const {
+  v1alpha1::CheckpointStatus checkpoint;
   const membership::StateId& id = *from.newest_snapshot;
   checkpoint.set_name(
       checkpoint::NameOf({static_cast<std::int64_t>(membership::IncarnationOf(id.view)),
                           static_cast<std::int64_t>(membership::EpochOf(id.view)), id.step}));
   checkpoint.set_uri(snapshots_->uri());
   checkpoint.mutable_time()->set_seconds(absl::ToUnixSeconds(from.newest_snapshot_time));
-  to.training.bytes = training.SerializeAsString();
+  return checkpoint;
 }
 
 // On the serving thread.
@@ -227,11 +235,7 @@ void ServerMember::Watch(const parameter_server::ServerLoop& loop) {
   metrics_.Watch(loop, parts_.transport.ledger().Total());
   if (const std::shared_ptr<SlotServer> serving = server()) {
     const ServerReport report = serving->Report();
-    const double age =
-        report.newest_snapshot
-            ? absl::ToDoubleSeconds(parts_.clock.WallNow() - report.newest_snapshot_time)
-            : -1;
-    metrics_.OnSnapshots(report.snapshots, report.snapshot_failures, age);
+    metrics_.OnSnapshots(report.snapshots, report.snapshot_failures, report.newest_snapshot_time);
   }
   if (config_.progress_file.empty()) return;
   std::int64_t entries = 0;

@@ -20,6 +20,8 @@
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/membership/session.h"
+#include "trainer/observe/activity_metrics.h"
+#include "trainer/observe/seconds_report.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/server/server_metrics.h"
 #include "trainer/server/slot_server.h"
@@ -32,8 +34,9 @@ struct ServerConfig {
   std::string job_dir;  // checkpoints are in <job_dir>/checkpoints unless the spec says where
   membership::MemberId self;
   std::optional<membership::LastExit> last_exit;
-  std::string progress_file;  // for the supervisor; empty: none
-  int lanes = 1;              // threads that serve slots
+  std::string progress_file;                  // for the supervisor; empty: none
+  int lanes = 1;                              // threads that serve slots
+  absl::Time began = absl::InfiniteFuture();  // this process, by the parts' clock; if later: now
 };
 
 // All outlive the member.
@@ -58,7 +61,9 @@ class ServerMember {
   absl::Status Run();
 
   void OnDirective(const membership::Directive& directive);
-  membership::Report MakeReport() const;
+  membership::Report MakeReport();
+  // Brings up to date what metrics show of this process's seconds. By one thread at a time.
+  void UpdateMetrics() { activities_.Show(stopwatch_.Read()); }
   // Leave in an orderly way, or at once.
   void Terminate();
   void GraceOver();
@@ -67,12 +72,15 @@ class ServerMember {
   std::shared_ptr<SlotServer> server() const;
   absl::StatusOr<std::shared_ptr<SlotServer>> MakeServer(const parameter_server::Layout& layout);
   void Watch(const parameter_server::ServerLoop& loop);
-  void FillCheckpoint(const ServerReport& from, membership::Report& to) const;
+  v1alpha1::CheckpointStatus CheckpointOf(const ServerReport& from) const;
   void End();
   bool IsHung(const membership::Directive& directive) const;
 
   const ServerConfig config_;
   const ServerParts parts_;
+  observe::Stopwatch stopwatch_;
+  observe::SecondsReport seconds_{stopwatch_};
+  observe::ActivityMetrics activities_;
   ServerMetrics metrics_;  // of Run's thread
   std::int64_t progress_ = -1;
   std::unique_ptr<SlotSnapshots> snapshots_;

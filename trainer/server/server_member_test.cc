@@ -107,7 +107,7 @@ class Scene {
     return directive;
   }
   int Failures() {
-    constexpr std::string_view kName = "\nstarling_server_snapshot_failures ";
+    constexpr std::string_view kName = "\nstarling_server_snapshots_total{result=\"failed\"} ";
     const std::string text = registry_.Serialize();
     const std::size_t at = text.find(kName);
     return at == std::string::npos ? -1 : std::atoi(text.c_str() + at + kName.size());

@@ -5,10 +5,39 @@
 #include <limits>
 #include <memory>
 
+#include "api/telemetry/metric_table.h"
+
 namespace starling::server {
 
 using parameter_server::ServerPhase;
 using parameter_server::SlotStatus;
+
+ServerMetrics::ServerMetrics(metrics::Registry& registry)
+    : pushes_(telemetry::AddCounter(registry, "starling_server_pushes_total")),
+      pulls_(telemetry::AddCounter(registry, "starling_server_pulls_total")),
+      updates_(telemetry::AddCounter(registry, "starling_server_updates_total")),
+      sent_(telemetry::AddCounter(registry, "starling_server_sent_bytes_total")),
+      received_(telemetry::AddCounter(registry, "starling_server_received_bytes_total")),
+      apply_seconds_(telemetry::AddHistogram(registry, "starling_server_apply_seconds")),
+      staleness_(telemetry::AddHistogram(registry, "starling_server_staleness_updates")),
+      slots_(telemetry::AddGauge(registry, "starling_server_slots")),
+      answers_(telemetry::AddGauge(registry, "starling_server_answering_slots")),
+      bytes_(telemetry::AddGauge(registry, "starling_server_held_bytes")),
+      load_(telemetry::AddGauge(registry, "starling_server_load_bytes_per_second")),
+      leases_(telemetry::AddGauge(registry, "starling_server_ledger_leases")),
+      view_(telemetry::AddGauge(registry, "starling_server_view_epoch")),
+      snapshots_(telemetry::AddCounter(registry, "starling_server_snapshots_total",
+                                       {{"result", "written"}})),
+      snapshot_failures_(telemetry::AddCounter(registry, "starling_server_snapshots_total",
+                                               {{"result", "failed"}})),
+      newest_snapshot_(
+          telemetry::AddGauge(registry, "starling_server_last_snapshot_timestamp_seconds")) {}
+
+void ServerMetrics::OnSnapshots(std::int64_t written, std::int64_t failures, absl::Time newest) {
+  snapshots_.Increment(static_cast<double>(written) - snapshots_.Value());
+  snapshot_failures_.Increment(static_cast<double>(failures) - snapshot_failures_.Value());
+  newest_snapshot_.Set(written == 0 ? 0 : absl::ToDoubleSeconds(newest - absl::UnixEpoch()));
+}
 
 void ServerMetrics::Watch(const parameter_server::ServerLoop& loop,
                           const transport::Traffic& traffic) {
@@ -16,8 +45,10 @@ void ServerMetrics::Watch(const parameter_server::ServerLoop& loop,
   pushes_.Increment(static_cast<double>(counts.pushes - counts_.pushes));
   pulls_.Increment(static_cast<double>(counts.reads - counts_.reads));
   counts_ = counts;
-  sent_.Set(static_cast<double>(traffic.payload_sent + traffic.header_sent));
-  received_.Set(static_cast<double>(traffic.payload_received + traffic.header_received));
+  const auto sent = static_cast<double>(traffic.payload_sent + traffic.header_sent);
+  sent_.Increment(sent - sent_.Value());
+  const auto received = static_cast<double>(traffic.payload_received + traffic.header_received);
+  received_.Increment(received - received_.Value());
   seen_.resize(loop.slots());
   int held = 0, open = 0;
   std::uint64_t bytes = 0;

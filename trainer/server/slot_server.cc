@@ -27,7 +27,8 @@ SlotServer::SlotServer(Options options, transport::Transport& transport, SlotSna
       transport_(transport),
       snapshots_(snapshots),
       failpoints_(failpoints),
-      loop_(options_.id, options_.slots, options_.lanes),
+      loop_(options_.id, options_.slots, options_.lanes, parameter_server::kMostKeptKeys,
+            options_.stopwatch),
       saved_(options_.slots.size()),
       writer_(snapshots, failpoints) {
   Tell(/*broken=*/false);
@@ -66,6 +67,8 @@ absl::Status SlotServer::Run() {
         changed_.Wait(mutex_);
       }
       if (stopped_) return absl::OkStatus();
+      const bool planned = !installed_ || directive_.view->at_boundary;
+      entering_ = planned ? observe::Activity::kJoining : observe::Activity::kRecovery;
       installed_ = directive_.view;
       interrupt_ = [&ended](const absl::Status& reason) { ended.Cancel(reason); };
     }
@@ -84,8 +87,15 @@ absl::Status SlotServer::Run() {
   }
 }
 
+void SlotServer::Enter(observe::Activity activity) {
+  if (options_.stopwatch == nullptr) return;
+  options_.stopwatch->CountAs(std::nullopt);
+  options_.stopwatch->Enter(activity);
+}
+
 // Fence, mesh, serve: nothing of an older view is taken once the report names this one.
 absl::Status SlotServer::ServeView(const membership::View& view, transport::Cancellation& ended) {
+  Enter(entering_);
   transport_.Fence(view.number);
   unreachable_.clear();
   ForgetOthersTurns();
@@ -134,7 +144,9 @@ absl::Status SlotServer::ServeView(const membership::View& view, transport::Canc
     if (failpoints_.Hit(point)) failed_ = true;
     return failed_.load();
   };
+  hooks.applied = options_.applied;
   absl::Status status = loop_.Serve(slots, ranks, *mesh, hooks);
+  Enter(observe::Activity::kRecovery);
   NoteUnreachable(view, status);
   const sync::MutexLock lock(mutex_);
   interrupt_ = nullptr;  // before the mesh goes
@@ -273,6 +285,10 @@ void SlotServer::Tell(bool broken) {
     if (open) ledgers[slot] = status->ledger;
     absl::StrAppend(&told, status->cached ? "c" : "", is_lost ? "l" : "", runs ? "r" : "",
                     open ? "o" : "", ";");
+  }
+  const bool serves = installed_ && synced && !aborted;
+  if (options_.stopwatch != nullptr) {
+    options_.stopwatch->CountAs(serves ? std::nullopt : std::optional(entering_));
   }
   const std::int64_t turn = SavedTurn();
   absl::StrAppend(&told, aborted ? " broken " : " ", turn);

@@ -22,6 +22,7 @@
 #include "common/clock/clock.h"
 #include "common/sync/mutex.h"
 #include "trainer/control/failpoints.h"
+#include "trainer/observe/stopwatch.h"
 #include "trainer/parameter_server/server_loop.h"
 #include "trainer/parameter_server/slot_plan.h"
 #include "trainer/server/slot_snapshots.h"
@@ -69,8 +70,11 @@ class SlotServer {
     std::function<void()> changed;
     // Called on Run's thread every few milliseconds: for metrics, from the slots' status.
     std::function<void(const parameter_server::ServerLoop& loop)> watch;
-    const clock::Clock* clock = nullptr;  // of snapshots' times; null: none are told
-    parameter_server::Lanes lanes = {};   // threads that serve slots, Run's own among them
+    const clock::Clock* clock = nullptr;      // of snapshots' times; null: none are told
+    parameter_server::Lanes lanes = {};       // threads that serve slots, Run's own among them
+    observe::Stopwatch* stopwatch = nullptr;  // of Run's thread; null: nobody asks
+    // An update was applied within so many seconds; called on any lane.
+    std::function<void(double seconds)> applied = nullptr;
   };
 
   // `transport`, `snapshots` and `failpoints` outlive it.
@@ -88,6 +92,7 @@ class SlotServer {
 
  private:
   absl::Status ServeView(const membership::View& view, transport::Cancellation& ended);
+  void Enter(observe::Activity activity);
   void Tick();
   void TakeSnapshots();
   void OrderSnapshots(std::int64_t turn, int keep);
@@ -121,6 +126,7 @@ class SlotServer {
   absl::Status snapshot_failure_;
   std::optional<membership::View> installed_;
   std::vector<membership::MemberId> unreachable_;
+  observe::Activity entering_ = observe::Activity::kJoining;  // until the view's sync round is over
   std::string told_;  // what would be worth a report at once, as it was last told
 
   std::atomic<bool> unreadable_ = false;  // a snapshot, in the present view

@@ -100,8 +100,13 @@ absl::Status Leases::Work() {
   if (!leases) return WaitForOrders();
   idle_since_ = absl::InfiniteFuture();
   absl::Status worked = Pace(leases->first);
+  if (again_.erase(leases->first) > 0) context_.stopwatch.CountAs(Activity::kRepeated);
   if (worked.ok()) worked = WorkOff(*leases);
-  if (!worked.ok()) queue_.Dropped(*leases);
+  context_.stopwatch.CountAs(std::nullopt);
+  if (!worked.ok()) {
+    queue_.Dropped(*leases);
+    again_.insert(leases->first);
+  }
   if (absl::IsAborted(worked)) worked = absl::OkStatus();  // not these, not now
   context_.stopwatch.Enter(Activity::kIdle);
   const double fetch_seconds = exchange_.fetch_seconds();
@@ -119,6 +124,7 @@ absl::Status Leases::WorkOff(const LeaseRun& leases) {
   request.of = portions;
   request.leases = leases;
   ASSIGN_OR_RETURN(const StepOutcome outcome, computer_.Run(request));
+  context_.metrics.exchange_seconds.Observe(absl::ToDoubleSeconds(outcome.exchange));
   return outcome.finite ? absl::OkStatus() : Diverged(request.step, outcome);
 }
 

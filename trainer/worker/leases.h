@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 
 #include "trainer/client/parameter_server_exchange.h"
 #include "trainer/worker/course_store.h"
@@ -72,6 +73,7 @@ class Leases final : public WorkSource {
   std::optional<std::int64_t> told_;  // settled steps, since the first orders
   std::int64_t evaluated_ = 0;        // turn
   std::optional<Values> training_;    // the metrics of the newest leases, smoothed
+  std::set<Lease> again_;             // begins of leases that were worked on in vain
   Lease paced_lease_ = 0;
   net::Deadline paced_until_ = net::Deadline::Never();
   absl::Time idle_since_ = absl::InfiniteFuture();

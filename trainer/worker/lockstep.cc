@@ -136,7 +136,11 @@ absl::Status Lockstep::Work() {
   if (!over && WaitForPace()) return absl::OkStatus();
 
   const StepRequest request = MakeRequest();
+  const bool repeated = !request.empty && request.step <= tried_;
+  context_.stopwatch.CountAs(repeated ? std::optional(Activity::kRepeated) : std::nullopt);
+  if (!request.empty) tried_ = std::max(tried_, request.step);
   ASSIGN_OR_RETURN(StepOutcome outcome, computer_.Run(request));
+  context_.metrics.exchange_seconds.Observe(absl::ToDoubleSeconds(outcome.exchange));
   return Judge(request, std::move(outcome));
 }
 
@@ -180,14 +184,15 @@ absl::Status Lockstep::Judge(const StepRequest& request, StepOutcome outcome) {
 
 absl::Status Lockstep::On(const membership::Apply& action) {
   const std::int64_t batch = pending_->outcome.batch;
+  const std::int64_t own = pending_->outcome.own;
   if (pending_->validated) state_.TakeValidation(*pending_->validated);
-  context_.stopwatch.Enter(Activity::kCompute);
+  context_.stopwatch.Enter(Activity::kOptimizer);
   state_.Apply(optimizer::LearningRate(context_.spec().optimizer(), action.id.step), batch,
                pending_->outcome.training, context_.parts.workload.gradients());
   exchange_->Settle(exchange::Fate::kApplied);
   context_.stopwatch.Enter(Activity::kIdle);
   context_.metrics.step.Set(static_cast<double>(action.id.step));
-  context_.progress.Completed(action.id.step, batch, pending_->outcome.training[0]);
+  context_.progress.Completed(action.id.step, own, pending_->outcome.training[0]);
   return absl::OkStatus();
 }
 
@@ -203,6 +208,7 @@ absl::Status Lockstep::Enter(const membership::View& view) {
   if (group == nullptr) return absl::InternalError("this worker is in no group of the view");
   staging_.reset();
   over_ = false;
+  computer_.ForgetLap();
   view_ = view;
   group_ = *group;
   rank_ = group_.RankOf(context_.config.self);
@@ -323,11 +329,9 @@ absl::Status Lockstep::OfStorage(const absl::Status& status) {
 }
 
 absl::Status Lockstep::On(const membership::FindCheckpoint& action) {
-  context_.stopwatch.Enter(Activity::kCheckpoint);
   const absl::StatusOr<std::optional<membership::CheckpointOffer>> offer =
       checkpointing_.FindNewest();
   if (!offer.ok()) return OfStorage(offer.status());
-  context_.stopwatch.Enter(Activity::kRecovery);
   Deliver(
       [&](membership::Member& machine) { return machine.OnCheckpointFound(action.view, *offer); });
   return absl::OkStatus();
@@ -415,13 +419,15 @@ void Lockstep::OnCheckpoint(const checkpoint::WriteResult& result) {
   if (!result.status.ok()) {
     log::Error("checkpoint not written", {{"checkpoint", checkpoint::NameOf(result.id)},
                                           {"why", std::string(result.status.message())}});
+    context_.metrics.checkpoints_failed.Increment();
     retry_save_ = true;
     context_.shell.Nudge();
     return;
   }
   log::Info("checkpoint written", {{"checkpoint", checkpoint::NameOf(result.id)},
                                    {"seconds", absl::ToDoubleSeconds(result.elapsed)}});
-  context_.metrics.checkpoints.Increment();
+  context_.metrics.checkpoints_written.Increment();
+  context_.metrics.checkpoint_seconds.Observe(absl::ToDoubleSeconds(result.elapsed));
   context_.board.SetCheckpoint(ToStatus(result, context_.parts.clock));
   Deliver([id = FromCheckpointId(result.id)](membership::Member& machine) {
     return machine.OnCheckpointCommitted(id);
@@ -429,6 +435,7 @@ void Lockstep::OnCheckpoint(const checkpoint::WriteResult& result) {
 }
 
 absl::Status Lockstep::On(const membership::Pause&) {
+  context_.stopwatch.CountAs(std::nullopt);
   const bool done = context_.shell.Ask([](const membership::Member& machine) {
     return machine.phase() == membership::Phase::kDone;
   });

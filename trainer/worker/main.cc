@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/process_metrics.h"
 #include "common/clock/clock.h"
 #include "common/log/log.h"
 #include "common/metrics/metrics_endpoint.h"
@@ -48,6 +49,9 @@ class Intake {
  public:
   void OnDirective(const membership::Directive& directive) {
     if (Worker* worker = Take(directive)) worker->OnDirective(directive);
+  }
+  void UpdateMetrics() {
+    if (Worker* worker = Get()) worker->UpdateMetrics();
   }
   membership::Report MakeReport() {
     Worker* worker = Get();
@@ -98,8 +102,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
 [[noreturn]] void Train(const Options& options, const v1alpha1::TrainingJobSpec& spec,
                         workload::Workload& workload, ControlService& service, Intake& intake,
                         metrics::Registry& registry, transport::Transport& transport,
-                        absl::Duration grace) {
-  const clock::SystemClock clock;
+                        const clock::Clock& clock, absl::Time began, absl::Duration grace) {
   const auto storage = storage::Open(
       checkpoint::JobPlace(spec.checkpoint().uri(), options.job_uid, options.job_dir));
   if (!storage.ok()) Fail(kBadInput, storage.status());
@@ -110,7 +113,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
                       .self = options.self(),
                       .last_exit = ReadLastExit(options.last_exit),
                       .progress_file = options.progress_file,
-                      .step_log = options.step_log},
+                      .step_log = options.step_log,
+                      .began = began},
                      {.workload = workload,
                       .transport = transport,
                       .storage = **storage,
@@ -135,6 +139,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
 }
 
 [[noreturn]] void Main(const Options& options) {
+  const clock::SystemClock clock;
+  const absl::Time began = clock.Now() - telemetry::ProcessAge();
   absl::Duration grace;
   if (!absl::ParseDuration(options.grace, &grace)) {
     Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
@@ -161,7 +167,12 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
        .make_report = [&] { return intake.MakeReport(); }});
   if (!control.ok()) Fail(kFailed, control.status());
   metrics::Registry registry;
-  auto endpoint = metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry);
+  telemetry::ProcessMetrics process(registry);
+  auto endpoint =
+      metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry, nullptr, [&] {
+        process.Update();
+        intake.UpdateMetrics();
+      });
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
   auto transport = OpenTransport(options, *spec, *secret, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
@@ -172,7 +183,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
   control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));
   FailingWorkload failing(**workload, failpoints);
   workload::Workload& used = *failpoint ? failing : **workload;
-  Train(options, *spec, used, **control, intake, registry, **transport, grace);
+  Train(options, *spec, used, **control, intake, registry, **transport, clock, began, grace);
 }
 
 }  // namespace

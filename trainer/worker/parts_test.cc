@@ -17,7 +17,6 @@
 #include "trainer/worker/course.h"
 #include "trainer/worker/state_copy.h"
 #include "trainer/worker/step_files.h"
-#include "trainer/worker/stopwatch.h"
 #include "trainer/worker/training_board.h"
 #include "trainer/worker/training_state.h"
 #include "trainer/worker/validation.h"
@@ -365,63 +364,9 @@ TEST(Validation, SumsDoNotDependOnHowManyShareTheWork) {
 
 // Time and speed.
 
-TEST(Stopwatch, EverySecondBelongsToOneActivity) {
-  clock::FakeClock clock;
-  Stopwatch stopwatch(clock);
-  clock.Advance(absl::Seconds(1));
-  stopwatch.Enter(Activity::kCompute);
-  clock.Advance(absl::Seconds(2));
-  stopwatch.Enter(Activity::kExchange);
-  clock.Advance(absl::Seconds(4));
-
-  const std::map<std::string, double> seconds = stopwatch.Seconds();
-  EXPECT_DOUBLE_EQ(seconds.at("idle"), 1);
-  EXPECT_DOUBLE_EQ(seconds.at("compute"), 2);
-  EXPECT_DOUBLE_EQ(seconds.at("exchange"), 4);
-}
-
-TEST(Stopwatch, TellsWorkFromWaitsAndFromWhatIsAnnounced) {
-  using Kind = membership::Standing::Kind;
-  clock::FakeClock clock;
-  Stopwatch stopwatch(clock);
-  const std::map<Activity, Kind> kinds = {
-      {Activity::kIdle, Kind::kWaits},           {Activity::kInput, Kind::kWorks},
-      {Activity::kCompute, Kind::kWorks},        {Activity::kExchange, Kind::kWaits},
-      {Activity::kCheckpoint, Kind::kAnnounced}, {Activity::kRecovery, Kind::kAnnounced}};
-  for (const auto& [activity, kind] : kinds) {
-    stopwatch.Enter(activity);
-    EXPECT_EQ(stopwatch.Look().kind, kind) << static_cast<int>(activity);
-    EXPECT_EQ(stopwatch.Look().where, kActivityNames[static_cast<size_t>(activity)]);
-  }
-  stopwatch.Enter(Activity::kCompute);
-  {
-    const auto announced = stopwatch.Announce("validation");
-    stopwatch.Enter(Activity::kInput);
-    EXPECT_EQ(stopwatch.Look().kind, Kind::kAnnounced);
-    EXPECT_EQ(stopwatch.Look().where, "validation");
-    stopwatch.Enter(Activity::kExchange);
-    EXPECT_EQ(stopwatch.Look().kind, Kind::kWaits) << "it needs what others are to give";
-    stopwatch.Enter(Activity::kInput);
-  }
-  EXPECT_EQ(stopwatch.Look().where, "input");
-  clock.Advance(absl::Milliseconds(200));
-  EXPECT_EQ(stopwatch.Look().since, absl::Milliseconds(200));
-}
-
-TEST(Stopwatch, AViewBeginsWithItsThreadAndWithoutStretches) {
-  clock::FakeClock clock;
-  Stopwatch stopwatch(clock);
-  stopwatch.Enter(Activity::kCompute);
-  stopwatch.Enter(Activity::kIdle);
-  EXPECT_EQ(stopwatch.Look().stretches, 1);
-  stopwatch.BeginView();
-  EXPECT_EQ(stopwatch.Look().stretches, 0);
-  EXPECT_EQ(stopwatch.Look().thread, gettid());
-}
-
 TEST(TrainingBoard, WorksOutSpeedAndTheTimeThatIsLeft) {
   clock::FakeClock clock;
-  const Stopwatch stopwatch(clock);
+  const observe::Stopwatch stopwatch(clock, clock.Now());
   TrainingBoard board(clock, stopwatch);
   board.StartPace(100);
   clock.Advance(absl::Seconds(2));
@@ -439,7 +384,7 @@ TEST(TrainingBoard, WorksOutSpeedAndTheTimeThatIsLeft) {
 
 TEST(TrainingBoard, NoTimeIsLeftWhereTheEndWasMovedToBeforeTheStep) {
   clock::FakeClock clock;
-  const Stopwatch stopwatch(clock);
+  const observe::Stopwatch stopwatch(clock, clock.Now());
   TrainingBoard board(clock, stopwatch);
   board.StartPace(0);
   clock.Advance(absl::Seconds(2));
@@ -456,12 +401,12 @@ TEST(TrainingBoard, NoTimeIsLeftWhereTheEndWasMovedToBeforeTheStep) {
 
 TEST(TrainingBoard, TheFirstFailureStays) {
   clock::FakeClock clock;
-  const Stopwatch stopwatch(clock);
+  const observe::Stopwatch stopwatch(clock, clock.Now());
   TrainingBoard board(clock, stopwatch);
   board.SetFailure("first");
   board.SetFailure("second");
 
-  EXPECT_EQ(board.Read().failure, "first");
+  EXPECT_EQ(board.Read(0).failure, "first");
 }
 
 // Files.

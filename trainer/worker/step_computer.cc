@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/worker/step_computer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/cleanup/cleanup.h"
@@ -10,6 +11,9 @@
 #include "trainer/worker/validation.h"
 
 namespace starling::worker {
+
+using observe::Activity;
+
 namespace {
 
 // The groups of a reduction without a batch: as many as a batch may have, so that every worker has
@@ -114,6 +118,22 @@ absl::Status StepComputer::ComputeMine(const StepRequest& request, const Layout&
   return absl::OkStatus();
 }
 
+std::vector<int64_t> StepComputer::ControlOf(const StepRequest& request) const {
+  std::vector<int64_t> control = request.control;
+  if (!control.empty()) control.push_back(absl::ToInt64Microseconds(lap_.own));
+  return control;
+}
+
+// The laps of the step before, beside this step's control words.
+void StepComputer::TakeLaps(exchange::Outcome& reduced) {
+  if (reduced.max.empty()) return;
+  const absl::Duration slowest = absl::Microseconds(reduced.max.back());
+  reduced.max.pop_back();
+  reduced.min.pop_back();
+  parts_.stopwatch.Move(Activity::kExchange, Activity::kWaiting,
+                        std::min(slowest - lap_.own, lap_.exchange));
+}
+
 absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   const absl::Cleanup idle = [this] { parts_.stopwatch.Enter(Activity::kIdle); };
   const Layout layout = LayOut(request);
@@ -125,11 +145,12 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
     samples = parts_.batches.SampleIds(
         request.step, {layout.positions.front().begin, layout.positions.back().end});
   }
+  const std::vector<int64_t> control = ControlOf(request);
   parts_.stopwatch.Enter(Activity::kExchange);
   RETURN_IF_ERROR(parts_.exchange.Begin(
       {.number = static_cast<uint64_t>(request.step),
        .gradients = request.empty ? std::span<float>() : local_steps_->update(),
-       .control = request.control,
+       .control = control,
        .groups = layout.groups,
        .deadline = request.deadline,
        .samples = samples,
@@ -137,12 +158,21 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
        .leases = request.leases}));
   const absl::Status computed = ComputeMine(request, layout, samples, statistics);
   if (!computed.ok()) parts_.exchange.Cancel(computed);
-  parts_.stopwatch.Enter(Activity::kExchange);
+  const absl::Time came = parts_.stopwatch.Enter(Activity::kExchange);
+  const bool counted = parts_.stopwatch.activity() == Activity::kExchange;  // not as repeated
   absl::StatusOr<exchange::Outcome> reduced = parts_.exchange.Finish(statistics, layout.columns);
+  const absl::Time ended = parts_.stopwatch.Enter(Activity::kIdle);
   RETURN_IF_ERROR(computed);
   if (!reduced.ok()) return reduced.status();
+  TakeLaps(*reduced);
+  const bool first = lap_.ended == absl::InfinitePast();
+  lap_ = {.ended = ended,
+          .own = first ? absl::ZeroDuration() : came - lap_.ended,
+          .exchange = first || !counted ? absl::ZeroDuration() : ended - came};
 
   StepOutcome outcome;
+  outcome.own = static_cast<int64_t>(samples.size());
+  outcome.exchange = ended - came;
   outcome.control_min = std::move(reduced->min);
   outcome.control_max = std::move(reduced->max);
   outcome.batch = layout.batch;

@@ -18,8 +18,8 @@
 #include "common/ranges/ranges.h"
 #include "trainer/data/batches.h"
 #include "trainer/exchange/exchange.h"
+#include "trainer/observe/stopwatch.h"
 #include "trainer/worker/local_steps.h"
-#include "trainer/worker/stopwatch.h"
 #include "trainer/workload/workload.h"
 
 namespace starling::worker {
@@ -41,6 +41,8 @@ struct StepOutcome {
   std::vector<int64_t> control_min;
   std::vector<int64_t> control_max;
   int64_t batch = 0;               // samples of the whole batch; 0 when empty
+  int64_t own = 0;                 // of them, those that this worker computed
+  absl::Duration exchange;         // from the end of computing to the end of the exchange
   workload::Values training = {};  // the metrics' means, over what Outcome::statistics is of
   // The metrics' means over the validation set, of the state before. Not where some worker has read
   // another one from the servers (Outcome::of_state_before).
@@ -59,7 +61,7 @@ class StepComputer {
     workload::Workload& workload;
     data::Batches batches;
     exchange::Exchange& exchange;
-    Stopwatch& stopwatch;
+    observe::Stopwatch& stopwatch;
     // Not 0: a batch has so many groups, whatever its size, and each is a portion of it.
     int64_t portions = 0;
   };
@@ -77,8 +79,21 @@ class StepComputer {
   absl::StatusOr<StepOutcome> Run(const StepRequest& request);
   // The workload's parameters were overwritten by someone else.
   void ForgetCopy() { local_steps_->ForgetCopy(); }
+  // A view begins: how long the last step took says nothing of those of this one.
+  void ForgetLap() { lap_ = Lap(); }
 
  private:
+  // Of the last step that workers made together. They begin a step at the same moment, the end of
+  // the one before, so whoever took less than the slowest waited for it. It is known a step later:
+  // laps travel in the control word.
+  struct Lap {
+    absl::Time ended = absl::InfinitePast();
+    absl::Duration own;       // until this worker came to the exchange
+    absl::Duration exchange;  // from there to its end; 0: it was not counted as exchange
+  };
+  std::vector<int64_t> ControlOf(const StepRequest& request) const;
+  void TakeLaps(exchange::Outcome& reduced);
+
   struct Layout {
     int rank = 0;
     int size = 1;
@@ -97,6 +112,7 @@ class StepComputer {
 
   const Parts parts_;
   const std::unique_ptr<LocalSteps> local_steps_;
+  Lap lap_;
 };
 
 }  // namespace starling::worker

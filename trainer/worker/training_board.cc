@@ -65,15 +65,13 @@ void TrainingBoard::SetFailure(const std::string& failure) {
   if (report_.failure().empty()) report_.set_failure(failure);
 }
 
-v1alpha1::TrainingReport TrainingBoard::report() const {
+v1alpha1::TrainingReport TrainingBoard::report(std::uint64_t incarnation) {
   v1alpha1::TrainingReport report;
   {
     sync::MutexLock lock(mutex_);
     report = report_;
   }
-  for (const auto& [name, seconds] : stopwatch_.Seconds()) {
-    (*report.mutable_goodput())[name] = seconds;
-  }
+  seconds_.Fill(incarnation, report);
   return report;
 }
 
@@ -82,8 +80,8 @@ bool TrainingBoard::has_result() const {
   return report_.has_result();
 }
 
-membership::Training TrainingBoard::Read() const {
-  const v1alpha1::TrainingReport message = report();
+membership::Training TrainingBoard::Read(std::uint64_t incarnation) {
+  const v1alpha1::TrainingReport message = report(incarnation);
   return {.bytes = message.SerializeAsString(),
           .has_result = message.has_result(),
           .failure = message.failure()};

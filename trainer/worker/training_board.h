@@ -12,15 +12,15 @@
 #include "common/sync/mutex.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/membership/types.h"
-#include "trainer/worker/stopwatch.h"
+#include "trainer/observe/seconds_report.h"
 
 namespace starling::worker {
 
 // Thread-safe.
 class TrainingBoard {
  public:
-  TrainingBoard(const clock::Clock& clock, const Stopwatch& stopwatch)
-      : clock_(clock), stopwatch_(stopwatch) {}
+  TrainingBoard(const clock::Clock& clock, const observe::Stopwatch& stopwatch)
+      : clock_(clock), seconds_(stopwatch) {}
 
   // A step is settled; what is not filled in here (speed, remaining time) is worked out.
   void SetProgress(v1alpha1::Progress progress);
@@ -31,13 +31,14 @@ class TrainingBoard {
   // The job cannot go on; the first reason stays.
   void SetFailure(const std::string& failure);
 
-  membership::Training Read() const;
-  v1alpha1::TrainingReport report() const;
+  // For the coordinator of this incarnation.
+  membership::Training Read(std::uint64_t incarnation);
+  v1alpha1::TrainingReport report(std::uint64_t incarnation = 0);
   bool has_result() const;
 
  private:
   const clock::Clock& clock_;
-  const Stopwatch& stopwatch_;
+  observe::SecondsReport seconds_;
   mutable sync::Mutex mutex_;
   v1alpha1::TrainingReport report_ ABSL_GUARDED_BY(mutex_);
   absl::Time pace_since_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();

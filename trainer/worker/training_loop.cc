@@ -18,6 +18,7 @@ constexpr absl::Duration kOpenTimeout = absl::Seconds(30);
 }  // namespace
 
 absl::Status TrainingLoop::Run() {
+  context_.stopwatch.Enter(Activity::kJoining);
   absl::Status status;
   while (status.ok() && !exiting_) status = Turn();
   CloseView();
@@ -87,7 +88,11 @@ absl::Status TrainingLoop::Do(const membership::AbortView& action) {
 }
 
 absl::Status TrainingLoop::Do(const membership::OpenMesh& action) {
-  context_.stopwatch.Enter(Activity::kRecovery);
+  // Whoever has lost nobody waits for others to come and go.
+  if (context_.stopwatch.activity() != Activity::kRecovery) {
+    const bool planned = view_.number == 0 || action.view.at_boundary;
+    context_.stopwatch.Enter(planned ? Activity::kJoining : Activity::kRecovery);
+  }
   CloseView();
   if (view_.number != 0) {
     context_.progress.ViewEnded();

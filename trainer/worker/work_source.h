@@ -20,15 +20,17 @@
 #include "absl/time/time.h"
 #include "trainer/data/batches.h"
 #include "trainer/membership/member.h"
+#include "trainer/observe/stopwatch.h"
 #include "trainer/worker/member_shell.h"
 #include "trainer/worker/progress.h"
-#include "trainer/worker/stopwatch.h"
 #include "trainer/worker/training_board.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
 #include "trainer/worker/worker_metrics.h"
 
 namespace starling::worker {
+
+using observe::Activity;
 
 // What the parts of one worker share; all of it outlives them.
 struct Context {
@@ -38,7 +40,7 @@ struct Context {
   MemberShell& shell;
   ViewLinks& links;
   TrainingBoard& board;
-  Stopwatch& stopwatch;
+  observe::Stopwatch& stopwatch;
   WorkerMetrics& metrics;
   Progress& progress;
 

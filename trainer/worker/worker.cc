@@ -59,7 +59,7 @@ struct Worker::State {
   const std::unique_ptr<workload::Workload> hogwild;
   const WorkerParts parts;
   const data::Batches batches;
-  Stopwatch stopwatch;
+  observe::Stopwatch stopwatch;
   TrainingBoard board;
   WorkerMetrics metrics;
   StepFiles step_files;
@@ -76,7 +76,7 @@ Worker::State::State(WorkerConfig config_in, const WorkerParts& parts_in)
       parts(WithWorkload(parts_in, hogwild.get())),
       batches(parts.workload.declaration().samples, parameter_server::SamplesPerStep(config.spec),
               static_cast<std::uint64_t>(config.spec.seed())),
-      stopwatch(parts.clock),
+      stopwatch(parts.clock, config.began),
       board(parts.clock, stopwatch),
       metrics(parts.registry),
       step_files(config.progress_file, config.step_log),
@@ -138,18 +138,18 @@ void Worker::OnDirective(const membership::Directive& directive) {
 }
 
 membership::Report Worker::MakeReport() const {
-  const transport::Traffic total = state_->parts.transport.ledger().Total();
-  state_->metrics.bytes_sent.Set(static_cast<double>(total.payload_sent + total.header_sent));
-  state_->metrics.bytes_received.Set(
-      static_cast<double>(total.payload_received + total.header_received));
   membership::Report report =
       state_->shell.Ask([](const membership::Member& machine) { return machine.MakeReport(); });
   state_->source->Fill(report);
   report.standing = state_->stopwatch.Look();
   // What the machine has heard of stands on the board already, so that is read last: whoever says
   // that it has stopped names the checkpoint of it.
-  report.training = state_->board.Read();
+  report.training = state_->board.Read(report.highest_incarnation);
   return report;
+}
+
+void Worker::UpdateMetrics() {
+  state_->metrics.Show(state_->stopwatch.Read(), state_->parts.transport.ledger().Total());
 }
 
 void Worker::Terminate() {

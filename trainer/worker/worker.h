@@ -29,8 +29,9 @@ struct WorkerConfig {
   std::string job_dir;
   membership::MemberId self;
   std::optional<membership::LastExit> last_exit;
-  std::string progress_file;  // empty: none
-  std::string step_log;       // empty: none
+  std::string progress_file;                  // empty: none
+  std::string step_log;                       // empty: none
+  absl::Time began = absl::InfiniteFuture();  // this process, by the parts' clock; if later: now
 };
 
 // What a worker works with; all of it outlives it.
@@ -60,6 +61,8 @@ class Worker {
 
   void OnDirective(const membership::Directive& directive);
   membership::Report MakeReport() const;
+  // Brings up to date what metrics show of others' counts. By one thread at a time.
+  void UpdateMetrics();
   // Leave in an orderly way, or at once.
   void Terminate();
   void GraceOver();

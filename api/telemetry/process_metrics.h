@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernel knows of this process, under the names that all Prometheus clients use.
+// What the kernel knows of this process, under the names that all Prometheus clients use, and which
+// version it is.
 #pragma once
 
 #include <cstdint>
 #include <string_view>
 
+#include "absl/time/time.h"
 #include "common/metrics/metrics.h"
 
-namespace starling::manager {
+namespace starling::telemetry {
 
 struct ProcessFigures {
   double cpu_seconds = 0;
@@ -20,10 +22,17 @@ struct ProcessFigures {
 ProcessFigures ReadProcessFigures(std::string_view stat, double ticks_per_second,
                                   double page_bytes);
 
+// For how long this process has lived, from its being forked, by the kernel's clock: to a hundredth
+// of a second. Reading the program and its libraries is in it.
+absl::Duration ProcessAge();
+
+// Of the programs that have no version of their own: that of the tree.
+std::string_view Version();
+
 // Confined to one thread at a time.
 class ProcessMetrics {
  public:
-  explicit ProcessMetrics(metrics::Registry& registry);
+  explicit ProcessMetrics(metrics::Registry& registry, std::string_view version = Version());
   void Update();
 
  private:
@@ -35,4 +44,4 @@ class ProcessMetrics {
   metrics::Gauge most_files_;
 };
 
-}  // namespace starling::manager
+}  // namespace starling::telemetry

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "controller/manager/process_metrics.h"
+#include "api/telemetry/process_metrics.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -12,8 +14,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "api/telemetry/metric_table.h"
 
-namespace starling::manager {
+namespace starling::telemetry {
 namespace {
 
 std::string ReadText(const char* path) {
@@ -21,16 +25,9 @@ std::string ReadText(const char* path) {
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
-double BootSeconds() {
-  const std::string stat = ReadText("/proc/stat");
-  for (const absl::string_view line : absl::StrSplit(stat, '\n')) {
-    const std::vector<absl::string_view> words = absl::StrSplit(line, ' ');
-    double seconds = 0;
-    if (words.size() == 2 && words[0] == "btime" && absl::SimpleAtod(words[1], &seconds)) {
-      return seconds;
-    }
-  }
-  return 0;
+ProcessFigures OfThisProcess() {
+  return ReadProcessFigures(ReadText("/proc/self/stat"), static_cast<double>(sysconf(_SC_CLK_TCK)),
+                            static_cast<double>(sysconf(_SC_PAGESIZE)));
 }
 
 double CountOpenFiles() {
@@ -64,20 +61,31 @@ ProcessFigures ReadProcessFigures(std::string_view stat, double ticks_per_second
   return figures;
 }
 
-ProcessMetrics::ProcessMetrics(metrics::Registry& registry)
-    : cpu_(registry.AddCounter("process_cpu_seconds_total", "User and system time.")),
-      start_(registry.AddGauge("process_start_time_seconds", "Start, in Unix time.")),
-      virtual_(registry.AddGauge("process_virtual_memory_bytes", "Virtual memory.")),
-      resident_(registry.AddGauge("process_resident_memory_bytes", "Resident memory.")),
-      open_files_(registry.AddGauge("process_open_fds", "Open file descriptors.")),
-      most_files_(registry.AddGauge("process_max_fds", "Most open file descriptors allowed.")) {}
+absl::Duration ProcessAge() {
+  timespec since_boot = {};
+  clock_gettime(CLOCK_BOOTTIME, &since_boot);
+  const absl::Duration age =
+      absl::DurationFromTimespec(since_boot) - absl::Seconds(OfThisProcess().start_seconds);
+  return std::max(age, absl::ZeroDuration());
+}
+
+std::string_view Version() { return STARLING_TELEMETRY_VERSION; }
+
+ProcessMetrics::ProcessMetrics(metrics::Registry& registry, std::string_view version)
+    : cpu_(AddCounter(registry, "process_cpu_seconds_total")),
+      start_(AddGauge(registry, "process_start_time_seconds")),
+      virtual_(AddGauge(registry, "process_virtual_memory_bytes")),
+      resident_(AddGauge(registry, "process_resident_memory_bytes")),
+      open_files_(AddGauge(registry, "process_open_fds")),
+      most_files_(AddGauge(registry, "process_max_fds")) {
+  AddGauge(registry, "starling_build_info", {{"version", std::string(version)}}).Set(1);
+  // Not boot time plus start, as others have it: the kernel tells boot times in whole seconds.
+  start_.Set(absl::ToDoubleSeconds(absl::Now() - ProcessAge() - absl::UnixEpoch()));
+}
 
 void ProcessMetrics::Update() {
-  const ProcessFigures figures =
-      ReadProcessFigures(ReadText("/proc/self/stat"), static_cast<double>(sysconf(_SC_CLK_TCK)),
-                         static_cast<double>(sysconf(_SC_PAGESIZE)));
+  const ProcessFigures figures = OfThisProcess();
   cpu_.Increment(figures.cpu_seconds - cpu_.Value());
-  start_.Set(BootSeconds() + figures.start_seconds);
   virtual_.Set(figures.virtual_bytes);
   resident_.Set(figures.resident_bytes);
   open_files_.Set(CountOpenFiles());
@@ -87,4 +95,4 @@ void ProcessMetrics::Update() {
   }
 }
 
-}  // namespace starling::manager
+}  // namespace starling::telemetry

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <numeric>
+
+#include "common/clock/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/observe/activity_ledger.h"
+#include "trainer/observe/activity_metrics.h"
+#include "trainer/observe/seconds_report.h"
+#include "trainer/observe/stopwatch.h"
+
+namespace starling::observe {
+namespace {
+
+using ::testing::DoubleNear;
+using ::testing::HasSubstr;
+using ::testing::Pair;
+
+double SumOf(const Seconds& seconds) {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0,
+                         [](double sum, const auto& one) { return sum + one.second; });
+}
+
+class StopwatchTest : public ::testing::Test {
+ protected:
+  void Spend(Activity activity, double seconds) {
+    stopwatch_.Enter(activity);
+    clock_.Advance(absl::Seconds(seconds));
+  }
+
+  clock::FakeClock clock_;
+  const absl::Time began_ = clock_.Now();
+  Stopwatch stopwatch_{clock_, began_};
+};
+
+TEST_F(StopwatchTest, EverySecondHasOneActivityAndTheFirstOnesAreTheStart) {
+  clock_.Advance(absl::Seconds(3));
+  Spend(Activity::kCompute, 2);
+  Spend(Activity::kExchange, 1);
+  Spend(Activity::kCompute, 4);
+  const Seconds seconds = stopwatch_.Read();
+  EXPECT_EQ(seconds.size(), kActivityNames.size());
+  EXPECT_EQ(seconds.at("starting"), 3);
+  EXPECT_EQ(seconds.at("compute"), 6);
+  EXPECT_EQ(seconds.at("exchange"), 1);
+  EXPECT_EQ(SumOf(seconds), absl::ToDoubleSeconds(clock_.Now() - began_));
+}
+
+TEST_F(StopwatchTest, WorkThatWasDoneBeforeIsRepeatedAndRestIsNot) {
+  stopwatch_.CountAs(Activity::kRepeated);
+  Spend(Activity::kInput, 1);
+  Spend(Activity::kCompute, 2);
+  Spend(Activity::kOptimizer, 3);
+  Spend(Activity::kCheckpoint, 4);
+  stopwatch_.CountAs(std::nullopt);
+  Spend(Activity::kCompute, 5);
+  const Seconds seconds = stopwatch_.Read();
+  EXPECT_EQ(seconds.at("repeated"), 6);
+  EXPECT_EQ(seconds.at("checkpoint"), 4);
+  EXPECT_EQ(seconds.at("compute"), 5);
+}
+
+TEST_F(StopwatchTest, WhatIsMovedIsAtMostWhatThereIs) {
+  Spend(Activity::kExchange, 2);
+  stopwatch_.Enter(Activity::kIdle);
+  stopwatch_.Move(Activity::kExchange, Activity::kWaiting, absl::Seconds(0.5));
+  EXPECT_EQ(stopwatch_.Read().at("waiting"), 0.5);
+  stopwatch_.Move(Activity::kExchange, Activity::kWaiting, absl::Seconds(9));
+  stopwatch_.Move(Activity::kExchange, Activity::kWaiting, -absl::Seconds(9));
+  EXPECT_EQ(stopwatch_.Read().at("waiting"), 2);
+  EXPECT_EQ(stopwatch_.Read().at("exchange"), 0);
+}
+
+TEST_F(StopwatchTest, CountersNeverFallThoughSecondsMove) {
+  metrics::Registry registry;
+  ActivityMetrics shown(registry, "starling_worker_activity_seconds_total");
+  Spend(Activity::kExchange, 2);
+  shown.Show(stopwatch_.Read());
+  stopwatch_.Enter(Activity::kIdle);
+  stopwatch_.Move(Activity::kExchange, Activity::kWaiting, absl::Seconds(1));
+  shown.Show(stopwatch_.Read());
+  EXPECT_THAT(registry.Serialize(), HasSubstr("{activity=\"exchange\"} 2\n"));
+  Spend(Activity::kExchange, 3);
+  shown.Show(stopwatch_.Read());
+  EXPECT_THAT(registry.Serialize(), HasSubstr("{activity=\"exchange\"} 4\n"));
+  EXPECT_THAT(registry.Serialize(), HasSubstr("{activity=\"waiting\"} 1\n"));
+}
+
+TEST_F(StopwatchTest, WhatIsCountedAsSomethingElseIsStillWhatTheThreadDoes) {
+  using Kind = membership::Standing::Kind;
+  stopwatch_.CountAs(Activity::kRecovery);
+  stopwatch_.Enter({Activity::kExchange, Kind::kWorks, "serving"});
+  clock_.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(stopwatch_.Look().kind, Kind::kWorks);
+  EXPECT_EQ(stopwatch_.Look().where, "serving");
+  EXPECT_EQ(stopwatch_.Look().since, absl::Milliseconds(200));
+  EXPECT_EQ(stopwatch_.activity(), Activity::kRecovery);
+  EXPECT_DOUBLE_EQ(stopwatch_.Read().at("recovery"), 0.2);
+
+  stopwatch_.CountAs(Activity::kRepeated);
+  stopwatch_.Enter(Activity::kExchange);
+  EXPECT_EQ(stopwatch_.activity(), Activity::kRepeated);
+  EXPECT_EQ(stopwatch_.Look().kind, Kind::kWaits) << "work that is repeated waits for others too";
+}
+
+TEST_F(StopwatchTest, TellsWorkFromWaitsAndFromWhatIsAnnounced) {
+  using Kind = membership::Standing::Kind;
+  const std::map<Activity, Kind> kinds = {
+      {Activity::kIdle, Kind::kWaits},           {Activity::kInput, Kind::kWorks},
+      {Activity::kCompute, Kind::kWorks},        {Activity::kExchange, Kind::kWaits},
+      {Activity::kOptimizer, Kind::kWorks},      {Activity::kJoining, Kind::kAnnounced},
+      {Activity::kCheckpoint, Kind::kAnnounced}, {Activity::kRecovery, Kind::kAnnounced}};
+  for (const auto& [activity, kind] : kinds) {
+    stopwatch_.Enter(activity);
+    EXPECT_EQ(stopwatch_.Look().kind, kind) << static_cast<int>(activity);
+    EXPECT_EQ(stopwatch_.Look().where, kActivityNames[static_cast<size_t>(activity)]);
+  }
+  stopwatch_.Enter(Activity::kCompute);
+  {
+    const auto announced = stopwatch_.Announce("validation");
+    stopwatch_.Enter(Activity::kInput);
+    EXPECT_EQ(stopwatch_.Look().kind, Kind::kAnnounced);
+    EXPECT_EQ(stopwatch_.Look().where, "validation");
+    stopwatch_.Enter(Activity::kExchange);
+    EXPECT_EQ(stopwatch_.Look().kind, Kind::kWaits) << "it needs what others are to give";
+    stopwatch_.Enter(Activity::kInput);
+  }
+  EXPECT_EQ(stopwatch_.Look().where, "input");
+  clock_.Advance(absl::Milliseconds(200));
+  EXPECT_EQ(stopwatch_.Look().since, absl::Milliseconds(200));
+}
+
+TEST_F(StopwatchTest, AViewBeginsWithItsThreadAndWithoutStretches) {
+  stopwatch_.Enter(Activity::kCompute);
+  stopwatch_.Enter(Activity::kIdle);
+  EXPECT_EQ(stopwatch_.Look().stretches, 1);
+  stopwatch_.BeginView();
+  EXPECT_EQ(stopwatch_.Look().stretches, 0);
+  EXPECT_EQ(stopwatch_.Look().thread, gettid());
+}
+
+TEST_F(StopwatchTest, WhatWasDoneBeforeGoesOnAtTheEndOfABlock) {
+  stopwatch_.Enter(Activity::kIdle);
+  {
+    const While outer(stopwatch_, DoingOf(Activity::kCompute));
+    const While inner(stopwatch_, DoingOf(Activity::kOptimizer));
+    clock_.Advance(absl::Seconds(1));
+  }
+  clock_.Advance(absl::Seconds(2));
+  EXPECT_EQ(stopwatch_.Read().at("optimizer"), 1);
+  EXPECT_EQ(stopwatch_.Read().at("idle"), 2);
+}
+
+class LedgerTest : public StopwatchTest {
+ protected:
+  static Seconds ToSeconds(const google::protobuf::Map<std::string, double>& map) {
+    return {map.begin(), map.end()};
+  }
+  void Report(ActivityLedger& ledger, const membership::MemberId& process, SecondsReport& from,
+              std::uint64_t incarnation) {
+    v1alpha1::TrainingReport report;
+    from.Fill(incarnation, report);
+    ledger.OnReport(process, "", ToSeconds(report.goodput()), ToSeconds(report.goodput_before()));
+  }
+
+  const membership::MemberId first_{"a", 0};
+  const membership::MemberId second_{"a", 1};
+};
+
+TEST_F(LedgerTest, WhoeverEndsTakesNothingAway) {
+  ActivityLedger ledger;
+  ledger.OnReport(first_, "", {{"compute", 5}, {"idle", 1}}, {});
+  ledger.OnReport(first_, "", {{"compute", 7}, {"idle", 1}}, {});
+  ledger.OnReport(second_, "", {{"compute", 2}, {"idle", 3}}, {});
+  EXPECT_EQ(ledger.sum(), (Seconds{{"compute", 9}, {"idle", 4}}));
+}
+
+TEST_F(LedgerTest, SecondsThatMoveBetweenReportsMoveInTheSum) {
+  ActivityLedger ledger;
+  ledger.OnReport(first_, "", {{"exchange", 5}, {"waiting", 0}}, {});
+  ledger.OnReport(first_, "", {{"exchange", 3}, {"waiting", 3}}, {});
+  EXPECT_EQ(ledger.sum(), (Seconds{{"exchange", 3}, {"waiting", 3}}));
+}
+
+TEST_F(LedgerTest, ASuccessorGoesOnFromWhatWasCountedAndCountsNothingTwice) {
+  SecondsReport report(stopwatch_);
+  ActivityLedger before;
+  clock_.Advance(absl::Seconds(1));
+  Report(before, first_, report, 0);  // to nobody yet: the same coordinator hears it all again
+  ActivityLedger ledger;
+  clock_.Advance(absl::Seconds(2));
+  Report(ledger, first_, report, 1);
+  EXPECT_EQ(ledger.sum().at("starting"), 3);
+
+  ActivityLedger successor;
+  successor.Start(ledger.sum());
+  Spend(Activity::kCompute, 4);
+  Report(successor, first_, report, 2);
+  EXPECT_EQ(successor.sum().at("starting"), 3);
+  EXPECT_EQ(successor.sum().at("compute"), 4);
+  Spend(Activity::kCompute, 1);
+  Report(successor, first_, report, 2);
+  EXPECT_EQ(SumOf(successor.sum()), absl::ToDoubleSeconds(clock_.Now() - began_));
+}
+
+TEST_F(LedgerTest, WhatAProcessDidAfterItsLastReportIsLostUnlessItSpeaksAgain) {
+  ActivityLedger ledger;
+  ledger.OnBroken(first_, "", absl::Seconds(9));  // it has never reported
+  EXPECT_TRUE(ledger.sum().empty());
+  ledger.OnReport(first_, "", {{"compute", 5}, {"recovery", 1}}, {});
+  ledger.OnBroken(first_, "", absl::Seconds(2));
+  EXPECT_EQ(ledger.sum(), (Seconds{{"compute", 5}, {"recovery", 3}}));
+  ledger.OnReport(first_, "", {{"compute", 7}, {"recovery", 1}}, {});
+  EXPECT_EQ(ledger.sum(), (Seconds{{"compute", 7}, {"recovery", 1}}));
+  ledger.OnBroken(first_, "", absl::Seconds(1));
+  ledger.OnReport(second_, "", {{"compute", 1}}, {});
+  EXPECT_EQ(ledger.sum(), (Seconds{{"compute", 8}, {"recovery", 2}}));
+}
+
+TEST_F(LedgerTest, AbsenceIsQueueingUnlessAProcessTurnsOutToHaveLivedMeanwhile) {
+  ActivityLedger ledger;
+  ledger.OnAbsence("", 2, absl::Seconds(5));
+  EXPECT_EQ(ledger.sum().at(kQueueing), 10);
+  ledger.OnReport(first_, "", {{"starting", 3}}, {});
+  EXPECT_EQ(ledger.sum(), (Seconds{{kQueueing, 7}, {"starting", 3}}));
+  ledger.OnReport(second_, "", {{"starting", 100}}, {});
+  EXPECT_EQ(ledger.sum(), (Seconds{{kQueueing, 0}, {"starting", 103}}));
+}
+
+TEST_F(LedgerTest, ServersHaveLinesOfTheirOwn) {
+  ActivityLedger ledger;
+  ledger.OnReport(first_, "", {{"idle", 3}}, {});
+  ledger.OnReport({"s", 0}, kOfServers, {{"idle", 4}}, {});
+  EXPECT_THAT(ledger.sum(),
+              ::testing::UnorderedElementsAre(Pair("idle", DoubleNear(3, 1e-9)),
+                                              Pair("server/idle", DoubleNear(4, 1e-9))));
+}
+
+}  // namespace
+}  // namespace starling::observe
