@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "api/spec/reader.h"
 #include "api/spec/resolve.h"
 #include "api/spec/uris.h"
@@ -185,6 +186,26 @@ void AddIncidents(const v1alpha1::TrainingJobStatus& status, Rows& rows) {
     const std::string cost = WhatItCost(incident);
     rows.push_back({"", absl::StrCat(WhatHappened(incident), cost.empty() ? "" : ": ", cost)});
   }
+}
+
+// What takes most first, of the processes whose activities begin so: servers' are "server/NAME".
+Rows SecondsRows(const v1alpha1::TrainingJobStatus& status, bool of_servers) {
+  constexpr absl::string_view kOfServers = "server/";
+  std::vector<std::pair<double, std::string>> spent;
+  double all = 0;
+  for (const auto& [name, seconds] : status.goodput()) {
+    absl::string_view activity = name;
+    if (absl::ConsumePrefix(&activity, kOfServers) != of_servers || seconds <= 0) continue;
+    spent.emplace_back(-seconds, activity);
+    all += seconds;
+  }
+  std::sort(spent.begin(), spent.end());
+  Rows rows;
+  for (const auto& [seconds, activity] : spent) {
+    rows.push_back({activity, absl::StrFormat("%.1f s", -seconds),
+                    absl::StrFormat("%.1f %%", -100 * seconds / all)});
+  }
+  return rows;
 }
 
 void AddMetrics(const v1alpha1::TrainingJob& job, Rows& rows) {
@@ -406,6 +427,13 @@ std::string DescribePage(const Json& job, const std::vector<Json>& pods,
   AddIncidents(message.status(), rows);
   AddFiles(message.status(), rows);
   text += Section(message.status().has_result() ? "Result" : "So far", Pairs(rows, ""));
+  for (const bool of_servers : {false, true}) {
+    const Rows seconds = SecondsRows(message.status(), of_servers);
+    if (seconds.empty()) continue;
+    text += Section(
+        of_servers ? "Where the parameter servers' time went" : "Where the workers' time went",
+        Table(seconds));
+  }
   text += Section("Pods", pods.empty() ? "none\n" : PodsTable(pods, true, false, now));
   text += Section("Events", events.empty() ? "none\n" : EventsTable(events, false, false, now));
   return text;

@@ -189,6 +189,7 @@ Json FinishedJob() {
       "incidents": [{"pod": "digits-worker-1", "reason": "WorkerFailed", "detectionSeconds": 0.012,
                      "recoverySeconds": 0.031, "repeatedSteps": 1,
                      "message": "digits-worker-1 was killed by signal 9"}],
+      "goodput": {"compute": 6.1, "exchange": 2, "idle": 1.9, "input": 0, "server/idle": 4},
       "lastCheckpoint": {"name": "1-2-276", "step": 276, "uri": "/home/c/1-2-276"},
       "result": {"metrics": {"validation/accuracy": 0.9639, "validation/loss": 0.1213},
                  "steps": 276, "epochs": 12, "samples": 17244, "seconds": 4.2,
@@ -272,6 +273,11 @@ TEST(PagesTest, ADescriptionHoldsEverySection) {
                            "Progress:", "276 of 460", "Result:", "abc123", "Pods:", "Events:"}) {
     EXPECT_THAT(page, HasSubstr(part));
   }
+  EXPECT_THAT(page, HasSubstr("Where the workers' time went:\n"));
+  EXPECT_THAT(page, HasSubstr("compute    6.1 s   61.0 %\n"));
+  EXPECT_THAT(page, HasSubstr("idle       1.9 s   19.0 %\n"));
+  EXPECT_THAT(page, HasSubstr("idle   4.0 s   100.0 %\n")) << "parameter servers'";
+  EXPECT_THAT(page, Not(HasSubstr("input ")));
 }
 
 TEST(PagesTest, AnObjectOfAStrangerIsShownAsFarAsItCanBeRead) {
