@@ -60,10 +60,12 @@ check: setup build ## Format, licence, layering, types of the page and of Python
 	@cmake/check/python.sh
 	@tests/techniques/page.py --check docs/techniques.md
 	@bench/origin.py --check docs/benchmarks.md
+	@python3 -B dashboards/generate.py --check
 	@$(MAKE) --no-print-directory cuda
 
-generate: build ## Write crds/, docs/reference and Python's types anew from the protos
+generate: build ## Write crds/, docs/reference, Python's types and dashboards/ anew from what they are made of
 	@$(BIN)/starling-schema-gen .
+	@python3 -B dashboards/generate.py
 
 format: setup ## Let clang-format rewrite the sources
 	@cmake/check/format.sh --fix

@@ -66,6 +66,8 @@ part "Dockerfile's own build" tests/kube/image.py --compile --jobs "$jobs" \
   "$PWD/build/starling-compiled.tar"
 # Requests made up from REST's own OpenAPI document.
 part "REST, made-up requests" tests/rest/fuzz.py 200
+# What Prometheus says of dashboards and rules; each alert fires under its fault.
+part "alerts and queries" python3 -B tests/dashboards/promtool_test.py
 # A real gang scheduler, and a PyTorch image that knows nothing of Starling.
 for proof in gang_test pytorch_ddp_test; do
   part "$proof" "tests/kube/$proof.py"
