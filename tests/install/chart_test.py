@@ -45,8 +45,19 @@ class Chart(unittest.TestCase):
             k.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-",
                       stdin=text)
 
+    def test_pod_monitors_give_series_the_labels_that_dashboards_go_by(self):
+        """The Prometheus operator's CRDs are not here, so no server judges them."""
+        self.assertNotIn("PodMonitor", template())
+        text = template("--set=monitoring.enabled=true,monitoring.labels.release=prometheus",
+                        "--show-only", "templates/podmonitors.yaml")
+        self.assertEqual(2, text.count("kind: PodMonitor"))
+        self.assertEqual(2, text.count("release: prometheus"))
+        for label in ("job_namespace", "job_name", "role"):
+            self.assertIn(f"targetLabel: {label}", text)
+        self.assertEqual(2, text.count("honorLabels: true"))
+
     def test_wrong_values_are_refused_by_their_schema(self):
-        for wrong in ("replicas=0", "webhook.failurePolicy=Perhaps", "replica=2", "logLevel=loud"):
+        for wrong in ("monitoring.interval=soon", "replicas=0", "webhook.failurePolicy=Perhaps", "replica=2", "logLevel=loud"):
             with self.assertRaisesRegex(k.Failed, "values don't meet the specifications"):
                 template("--set", wrong)
 
