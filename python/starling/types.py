@@ -1007,7 +1007,9 @@ class TrainingJobStatus(TypedDict, total=False):
     failures: int
     # The settled step when failures was last set to 0.
     failuresSinceStep: int
-    # Seconds by what they were spent on.
+    # Seconds by what they were spent on, summed over all processes that there have been: of
+    # workers by the activity's name, of parameter servers as server/NAME. docs/operations.md has
+    # the names.
     goodput: dict[str, float]
     # The newest incidents, at most 20: what failed, why, what was done, what it cost.
     incidents: list[Incident]
