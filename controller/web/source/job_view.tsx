@@ -96,9 +96,9 @@ const TABS = [
   { id: 'table', label: 'Table' }, { id: 'events', label: 'Events' }, { id: 'yaml', label: 'YAML' },
 ];
 
-function Body({ job, curves }: { job: Job; curves: Curves }) {
+function Body({ job, curves, gone }: { job: Job; curves: Curves; gone: boolean }) {
   const { place, go } = useNavigation();
-  const { pods, seen } = usePods(job);
+  const { pods, seen } = usePods(job, gone);
   const now = useNow(1000);
   const incidents = job.status?.incidents ?? [];
   const lives = useMemo(() => livesOf(job, seen), [job.status?.incidents, job.status?.startTime, seen]);
@@ -109,7 +109,7 @@ function Body({ job, curves }: { job: Job; curves: Curves }) {
   if (zero !== undefined) began.current.zero = Math.min(zero, began.current.zero ?? Infinity);
   const tab = TABS.some(({ id }) => id === place.tab) ? place.tab : 'incidents';
   const ends = [...lives.values()].flat().map((life) => life.to ?? 0);
-  const until = isFinished(job) ? (timeOf(job.status?.completionTime) ?? Math.max(...ends)) : now;
+  const until = isFinished(job) || gone ? (timeOf(job.status?.completionTime) ?? Math.max(...ends)) : now;
   return (
     <>
       <CurvePanels curves={curves} incidents={incidents} began={began.current.zero} />
@@ -159,11 +159,11 @@ export function JobView({ ns, name }: { ns: string; name: string }) {
         <StateBadge state={state} />
         {!gone && <Actions job={job} onChanged={take} onSaid={setSaid} />}
       </div>
-      <p class="said" role="status">{gone ? 'This job has been deleted. What you see is the last that was heard of it.' : link === 'broken' ? 'The connection broke. What you see may be old; trying again.' : said}</p>
+      <p class="said" role="status">{gone ? 'This job is past: what you see is the last that was heard of it.' : link === 'broken' ? 'The connection broke. What you see may be old; trying again.' : said}</p>
       <ProgressBar fraction={fractionOf(job)} label={`Progress of ${name}`} />
       <Digits job={job} />
       <Findings findings={explain(job)} />
-      <Body job={job} curves={curves} />
+      <Body job={job} curves={curves} gone={gone} />
       <Kept job={job} />
     </main>
   );

@@ -21,7 +21,7 @@ interface OpenApi {
 
 // As its own description says.
 async function readAbilities(): Promise<Abilities> {
-  const { paths } = await ask<OpenApi>('/v1/openapi.json');
+  const { paths } = await ask<OpenApi>('/openapi.json');
   return {
     history: (paths['/v1/jobs']?.['get']?.parameters ?? []).some(({ name }) => name === 'include'),
     checkpoint: paths['/v1/namespaces/{namespace}/jobs/{name}:checkpoint'] !== undefined,

@@ -28,7 +28,6 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
 
   const take = useCallback((next: Job) => {
     setError(null);
-    setGone(false);
     setJob((last) => (last && last.metadata.uid === next.metadata.uid && versionOf(last) > versionOf(next) ? last : next));
   }, []);
 
@@ -38,14 +37,14 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
     setError(null);
   }, [path]);
 
+  // No stream tells of a job that is past, though the history may still show it.
   const refused = useCallback((caught: unknown) => {
     if (caught instanceof Refused && caught.problem.status === 404) setGone(true);
-    setError(caught);
+    else setError(caught);
   }, []);
 
-  // At once, also for jobs that are past and that no stream tells of.
   useEffect(() => {
-    ask<Job>(path).then(take, refused);
+    ask<Job>(path).then(take, setError);
   }, [path]);
 
   useEffect(() => {
@@ -55,7 +54,10 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
       refused: (problem) => refused(new Refused(problem)),
       on: ({ name: event, data }) => {
         if (event === 'deleted') setGone(true);
-        if (event === 'added' || event === 'modified') take((JSON.parse(data) as { object: Job }).object);
+        if (event === 'added' || event === 'modified') {
+          setGone(false);
+          take((JSON.parse(data) as { object: Job }).object);
+        }
         if (event !== 'progress') return;
         const { goodput, ...progress } = JSON.parse(data) as Progress & { goodput?: Record<string, number> };
         setJob((last) => last && { ...last, status: { ...last.status, progress, goodput: goodput ?? last.status?.goodput } });
@@ -124,17 +126,17 @@ export interface Pods {
   seen: Map<string, Life>;
 }
 
-export function usePods(job: Job | null): Pods {
+export function usePods(job: Job | null, gone: boolean): Pods {
   const [known, setKnown] = useState<Pods>({ pods: [], seen: new Map() });
   const uid = job?.metadata.uid ?? '';
   const over = job ? isFinished(job) : false;
   const incidents = job?.status?.incidents?.length ?? 0;
   const state = job?.status?.state ?? '';
   useEffect(() => setKnown({ pods: [], seen: new Map() }), [uid]);
-  usePoll(job ? async () => {
+  usePoll(job && !gone ? async () => {
     const path = `${jobPath(job.metadata.namespace, job.metadata.name)}/pods`;
     const { items } = await ask<{ items: Pod[] }>(path);
     setKnown((last) => ({ pods: items, seen: rememberPods(last.seen, items, Date.now() / 1000) }));
-  } : null, over ? 15000 : 2000, [uid, over, incidents, state]);
+  } : null, over ? 15000 : 2000, [uid, over, gone, incidents, state]);
   return known;
 }
