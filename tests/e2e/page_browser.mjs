@@ -17,7 +17,8 @@ const jobs = '/v1/namespaces/default/jobs';
 
 async function rest(method, path, body) {
   const answer = await fetch(base + path, {
-    method, headers: { Authorization: `Bearer ${token}`, ...(body ? { 'Content-Type': 'application/json' } : {}) },
+    method,
+    headers: { Authorization: `Bearer ${token}`, ...(body ? { 'Content-Type': 'application/json' } : {}) },
     body: body && JSON.stringify(body),
   });
   assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${await answer.clone().text()}`);
@@ -73,7 +74,12 @@ async function accessible(page, where) {
 }
 
 const digit = (page, label) => page.locator('.digits > div', { hasText: label }).locator('dd').first().innerText();
-const picture = (page) => page.locator('.panel', { hasText: 'Loss' }).locator('canvas').first().evaluate((canvas) => canvas.toDataURL());
+const picture = (page) =>
+  page
+    .locator('.panel', { hasText: 'Loss' })
+    .locator('canvas')
+    .first()
+    .evaluate((canvas) => canvas.toDataURL());
 const badge = (page, state) => page.locator('.title .badge', { hasText: state }).waitFor();
 
 async function submit(page) {
@@ -113,7 +119,13 @@ async function killWorker(page) {
 
 async function lookAround(page) {
   await page.getByRole('tab', { name: /Incidents/ }).focus();
-  for (const [tab, text] of [['Pods', 'first-worker-0'], ['Logs', 'steps begin'], ['Table', 'samples/s'], ['Events', 'Pods created'], ['YAML', 'mlp:']]) {
+  for (const [tab, text] of [
+    ['Pods', 'first-worker-0'],
+    ['Logs', 'steps begin'],
+    ['Table', 'samples/s'],
+    ['Events', 'Pods created'],
+    ['YAML', 'mlp:'],
+  ]) {
     await page.keyboard.press('ArrowRight');
     await page.getByRole('tab', { name: tab, selected: true }).waitFor();
     await page.getByRole('tabpanel').getByText(text).first().waitFor();
@@ -156,8 +168,18 @@ async function bounce(meanwhile) {
   process.kill(pid, 'SIGKILL');
   await meanwhile();
   const log = fs.openSync(`${home}/controller.log`, 'a');
-  spawn(controller, ['--home', home, '--rest-port', new URL(base).port], { detached: true, stdio: ['ignore', log, log] }).unref();
-  await until(() => fetch(`${base}/v1/version`).then((answer) => answer.ok, () => false), 'the control plane is up again');
+  spawn(controller, ['--home', home, '--rest-port', new URL(base).port], {
+    detached: true,
+    stdio: ['ignore', log, log],
+  }).unref();
+  await until(
+    () =>
+      fetch(`${base}/v1/version`).then(
+        (answer) => answer.ok,
+        () => false,
+      ),
+    'the control plane is up again',
+  );
 }
 
 const STORIES = {
@@ -181,12 +203,21 @@ const STORIES = {
   // Names, annotations and logs of strangers are text, whatever they say.
   async strangers(browser) {
     const evil = '<img src=x onerror="hacked=1"><script>hacked=1</script>';
-    const container = { name: 'trainer', image: 'not/used:1', command: ['sh', '-c', `printf '%s\\n' '${evil}' >&2; sleep 1; exit 3`] };
+    const container = {
+      name: 'trainer',
+      image: 'not/used:1',
+      command: ['sh', '-c', `printf '%s\\n' '${evil}' >&2; sleep 1; exit 3`],
+    };
     await rest('POST', jobs, {
-      apiVersion: 'starling.dev/v1alpha1', kind: 'TrainingJob', metadata: { name: 'evil', annotations: { note: evil } },
+      apiVersion: 'starling.dev/v1alpha1',
+      kind: 'TrainingJob',
+      metadata: { name: 'evil', annotations: { note: evil } },
       spec: {
-        workload: { container: { framework: 'PyTorch' } }, runPolicy: { backoffLimit: 0 },
-        replicaSpecs: { worker: { replicas: 1, restartPolicy: 'Never', template: { spec: { containers: [container] } } } },
+        workload: { container: { framework: 'PyTorch' } },
+        runPolicy: { backoffLimit: 0 },
+        replicaSpecs: {
+          worker: { replicas: 1, restartPolicy: 'Never', template: { spec: { containers: [container] } } },
+        },
       },
     });
     const page = await openPage(browser);
@@ -246,10 +277,15 @@ const STORIES = {
 
 function sleeper(name) {
   return {
-    apiVersion: 'starling.dev/v1alpha1', kind: 'TrainingJob', metadata: { name },
+    apiVersion: 'starling.dev/v1alpha1',
+    kind: 'TrainingJob',
+    metadata: { name },
     spec: {
-      workload: { classification: { model: { mlp: { hidden: [16] } } } }, dataset: { train: { synthetic: {} }, globalBatchSize: 64 },
-      stop: { epochs: 2000 }, replicaSpecs: { worker: { replicas: 1 } }, experiment: { stepDelay: '20ms' },
+      workload: { classification: { model: { mlp: { hidden: [16] } } } },
+      dataset: { train: { synthetic: {} }, globalBatchSize: 64 },
+      stop: { epochs: 2000 },
+      replicaSpecs: { worker: { replicas: 1 } },
+      experiment: { stepDelay: '20ms' },
     },
   };
 }
@@ -257,7 +293,10 @@ function sleeper(name) {
 const story = STORIES[process.argv[2]];
 assert.ok(story, `name one of ${Object.keys(STORIES)}`);
 // A root's browser has no sandbox of its own; it opens nothing but the service of this machine.
-const browser = await chromium.launch({ executablePath: program, args: process.getuid() === 0 ? ['--no-sandbox'] : [] });
+const browser = await chromium.launch({
+  executablePath: program,
+  args: process.getuid() === 0 ? ['--no-sandbox'] : [],
+});
 try {
   const page = await story(browser);
   assert.deepEqual(page.wrong, []);

@@ -23,12 +23,16 @@ const pathOf = (job: Job) => jobPath(job.metadata.namespace, job.metadata.name);
 const sameJob = (job: Job) => `?uid=${encodeURIComponent(job.metadata.uid)}`;
 
 export const scalable = (job: Job): string[] =>
-  Object.keys(job.spec.replicaSpecs ?? {}).filter((role) => role !== 'coordinator').sort().reverse();
+  Object.keys(job.spec.replicaSpecs ?? {})
+    .filter((role) => role !== 'coordinator')
+    .sort()
+    .reverse();
 
 function Scale({ job, onDone, onClose }: { job: Job; onDone: (said: string) => void; onClose: () => void }) {
   const roles = scalable(job);
   const [wanted, setWanted] = useState<Record<string, number>>(
-    Object.fromEntries(roles.map((role) => [role, job.spec.replicaSpecs?.[role]?.replicas ?? 1])));
+    Object.fromEntries(roles.map((role) => [role, job.spec.replicaSpecs?.[role]?.replicas ?? 1])),
+  );
   const [error, setError] = useState<unknown>(null);
   const [busy, setBusy] = useState(false);
   const changed = roles.filter((role) => wanted[role] !== job.spec.replicaSpecs?.[role]?.replicas);
@@ -51,12 +55,24 @@ function Scale({ job, onDone, onClose }: { job: Job; onDone: (said: string) => v
       <form onSubmit={(event) => void submit(event)}>
         {roles.map((role) => {
           const { minReplicas, maxReplicas } = job.spec.replicaSpecs?.[role] ?? {};
-          const bounds = [minReplicas !== undefined && `at least ${minReplicas}`, maxReplicas !== undefined && `at most ${maxReplicas}`].filter(Boolean).join(', ');
+          const bounds = [
+            minReplicas !== undefined && `at least ${minReplicas}`,
+            maxReplicas !== undefined && `at most ${maxReplicas}`,
+          ]
+            .filter(Boolean)
+            .join(', ');
           return (
             <p key={role}>
               <label for={`scale-${role}`}>{words(role)}s</label>
-              <input id={`scale-${role}`} type="number" min={0} step={1} value={wanted[role]} required
-                onInput={(event) => setWanted({ ...wanted, [role]: event.currentTarget.valueAsNumber })} />
+              <input
+                id={`scale-${role}`}
+                type="number"
+                min={0}
+                step={1}
+                value={wanted[role]}
+                required
+                onInput={(event) => setWanted({ ...wanted, [role]: event.currentTarget.valueAsNumber })}
+              />
               {bounds && <span class="faint"> {bounds}</span>}
             </p>
           );
@@ -64,8 +80,12 @@ function Scale({ job, onDone, onClose }: { job: Job; onDone: (said: string) => v
         <p class="faint">Training goes on meanwhile; whoever joins copies the state from the others.</p>
         <Trouble error={error} />
         <div class="buttons">
-          <button type="button" onClick={onClose}>Cancel</button>
-          <button type="submit" class="primary" disabled={busy || changed.length === 0}>Scale</button>
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+          <button type="submit" class="primary" disabled={busy || changed.length === 0}>
+            Scale
+          </button>
         </div>
       </form>
     </Dialog>
@@ -87,11 +107,18 @@ function Delete({ job, onDone, onClose }: { job: Job; onDone: () => void; onClos
   };
   return (
     <Dialog title={`Delete ${job.metadata.name}?`} onClose={onClose}>
-      <p>Its pods end now, and what it has written goes with it: checkpoints, logs and the model, unless they lie at a <code>checkpoint.uri</code> of your own.</p>
+      <p>
+        Its pods end now, and what it has written goes with it: checkpoints, logs and the model, unless they lie at a{' '}
+        <code>checkpoint.uri</code> of your own.
+      </p>
       <Trouble error={error} />
       <div class="buttons">
-        <button type="button" onClick={onClose} autofocus>Keep it</button>
-        <button type="button" class="danger" onClick={() => void confirm()} disabled={busy}>Delete {job.metadata.name}</button>
+        <button type="button" onClick={onClose} autofocus>
+          Keep it
+        </button>
+        <button type="button" class="danger" onClick={() => void confirm()} disabled={busy}>
+          Delete {job.metadata.name}
+        </button>
       </div>
     </Dialog>
   );
@@ -124,18 +151,52 @@ export function Actions({ job, onChanged, onSaid }: Properties) {
   };
   return (
     <div class="actions">
-      {!over && <button type="button" onClick={() => setOpen('scale')} disabled={scalable(job).length === 0}>Scale…</button>}
-      {!over && !suspended && <button type="button" disabled={busy !== ''} onClick={() => void post('suspend', `${name} is being saved and suspended`)}>Suspend</button>}
-      {!over && suspended && <button type="button" disabled={busy !== ''} onClick={() => void post('resume', `${name} goes on`)}>Resume</button>}
-      {!over && !suspended && checkpoint && <button type="button" disabled={busy !== ''} onClick={() => void post('checkpoint', `A checkpoint of ${name} is on its way`)}>Checkpoint</button>}
-      <button type="button" onClick={() => go({ view: 'new', job: `${job.metadata.namespace}/${name}` })}>Copy…</button>
-      <button type="button" class="danger" onClick={() => setOpen('delete')}>Delete…</button>
+      {!over && (
+        <button type="button" onClick={() => setOpen('scale')} disabled={scalable(job).length === 0}>
+          Scale…
+        </button>
+      )}
+      {!over && !suspended && (
+        <button
+          type="button"
+          disabled={busy !== ''}
+          onClick={() => void post('suspend', `${name} is being saved and suspended`)}
+        >
+          Suspend
+        </button>
+      )}
+      {!over && suspended && (
+        <button type="button" disabled={busy !== ''} onClick={() => void post('resume', `${name} goes on`)}>
+          Resume
+        </button>
+      )}
+      {!over && !suspended && checkpoint && (
+        <button
+          type="button"
+          disabled={busy !== ''}
+          onClick={() => void post('checkpoint', `A checkpoint of ${name} is on its way`)}
+        >
+          Checkpoint
+        </button>
+      )}
+      <button type="button" onClick={() => go({ view: 'new', job: `${job.metadata.namespace}/${name}` })}>
+        Copy…
+      </button>
+      <button type="button" class="danger" onClick={() => setOpen('delete')}>
+        Delete…
+      </button>
       <Trouble error={error} />
       {open === 'scale' && <Scale job={job} onDone={scaled} onClose={() => setOpen(null)} />}
-      {open === 'delete' && <Delete job={job} onClose={() => setOpen(null)} onDone={() => {
-        setOpen(null);
-        go({});
-      }} />}
+      {open === 'delete' && (
+        <Delete
+          job={job}
+          onClose={() => setOpen(null)}
+          onDone={() => {
+            setOpen(null);
+            go({});
+          }}
+        />
+      )}
     </div>
   );
 }

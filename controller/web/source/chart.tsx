@@ -8,7 +8,17 @@ import type { EChartsCoreOption } from 'echarts/core';
 import { CanvasRenderer } from 'echarts/renderers';
 import { useEffect, useRef } from 'preact/hooks';
 
-echarts.use([AxisPointerComponent, BarChart, CanvasRenderer, CustomChart, GridComponent, LineChart, MarkLineComponent, ScatterChart, TooltipComponent]);
+echarts.use([
+  AxisPointerComponent,
+  BarChart,
+  CanvasRenderer,
+  CustomChart,
+  GridComponent,
+  LineChart,
+  MarkLineComponent,
+  ScatterChart,
+  TooltipComponent,
+]);
 
 interface Properties {
   label: string;

@@ -14,7 +14,11 @@ const PANELS = [
   { id: 'speed', title: 'Samples a second' },
 ] as const;
 
-const NAMES: Record<string, string> = { loss: 'training', 'validation/loss': 'validation', samplesPerSecond: 'all workers' };
+const NAMES: Record<string, string> = {
+  loss: 'training',
+  'validation/loss': 'validation',
+  samplesPerSecond: 'all workers',
+};
 export const nameOf = (metric: string): string => NAMES[metric] ?? metric;
 
 interface Properties {
@@ -39,21 +43,35 @@ export function isSteep(metrics: [string, Point[]][]): boolean {
 
 function describe(title: string, metrics: [string, Point[]][]): string {
   const parts = metrics.map(([name, points]) => {
-    const first = points[0], last = points[points.length - 1];
+    const first = points[0],
+      last = points[points.length - 1];
     if (!first || !last) return '';
     return `${nameOf(name)} from ${formatNumber(first[2])} at step ${first[0]} to ${formatNumber(last[2])} at step ${last[0]}`;
   });
   return `${title}: ${parts.join('; ')}. The tab Table has the numbers.`;
 }
 
-function optionOf(metrics: [string, Point[]][], steep: boolean, lines: { xAxis: number; name: string }[], palette: Palette) {
-  const axis = { axisLine: { lineStyle: { color: palette.line } }, axisTick: { show: false }, splitLine: { lineStyle: { color: palette.line } } };
+function optionOf(
+  metrics: [string, Point[]][],
+  steep: boolean,
+  lines: { xAxis: number; name: string }[],
+  palette: Palette,
+) {
+  const axis = {
+    axisLine: { lineStyle: { color: palette.line } },
+    axisTick: { show: false },
+    splitLine: { lineStyle: { color: palette.line } },
+  };
   const text = { color: palette.faint, fontSize: 11, hideOverlap: true };
   return {
     color: palette.series,
     grid: { left: 8, right: 14, top: 14, bottom: 4, containLabel: true },
     tooltip: {
-      trigger: 'axis', renderMode: 'richText', confine: true, backgroundColor: palette.surface, borderColor: palette.line,
+      trigger: 'axis',
+      renderMode: 'richText',
+      confine: true,
+      backgroundColor: palette.surface,
+      borderColor: palette.line,
       textStyle: { color: palette.text, fontSize: 12 },
       formatter: (items: { seriesName: string; value: [number, number, number]; marker: string }[]) => {
         const first = items[0];
@@ -63,28 +81,67 @@ function optionOf(metrics: [string, Point[]][], steep: boolean, lines: { xAxis: 
       },
     },
     xAxis: {
-      type: 'value', min: 0, max: ({ max }: { max: number }) => Math.max(SHORTEST, max), ...axis, splitLine: { show: false },
+      type: 'value',
+      min: 0,
+      max: ({ max }: { max: number }) => Math.max(SHORTEST, max),
+      ...axis,
+      splitLine: { show: false },
       axisLabel: { ...text, formatter: formatClock, showMaxLabel: false },
       axisPointer: { label: { show: false }, lineStyle: { color: palette.faint } },
     },
-    yAxis: { type: steep ? 'log' : 'value', scale: true, ...axis, splitNumber: 3, axisLabel: { ...text, formatter: (value: number) => formatNumber(value, 3) } },
+    yAxis: {
+      type: steep ? 'log' : 'value',
+      scale: true,
+      ...axis,
+      splitNumber: 3,
+      axisLabel: { ...text, formatter: (value: number) => formatNumber(value, 3) },
+    },
     series: metrics.map(([name, points], i) => ({
-      type: 'line', name: nameOf(name), sampling: 'lttb', showSymbol: points.length < 2, symbolSize: 5,
-      lineStyle: { width: 2 }, data: (name.startsWith('validation/') ? changes(points) : points).map(([step, seconds, value]) => [seconds, value, step]),
-      markLine: i > 0 || lines.length === 0 ? undefined : {
-        symbol: 'none', silent: true, label: { show: false }, lineStyle: { color: palette.bad, type: 'dashed', width: 1 }, data: lines,
-      },
+      type: 'line',
+      name: nameOf(name),
+      sampling: 'lttb',
+      showSymbol: points.length < 2,
+      symbolSize: 5,
+      lineStyle: { width: 2 },
+      data: (name.startsWith('validation/') ? changes(points) : points).map(([step, seconds, value]) => [
+        seconds,
+        value,
+        step,
+      ]),
+      markLine:
+        i > 0 || lines.length === 0
+          ? undefined
+          : {
+              symbol: 'none',
+              silent: true,
+              label: { show: false },
+              lineStyle: { color: palette.bad, type: 'dashed', width: 1 },
+              data: lines,
+            },
     })),
   };
 }
 
-function Panel({ id, title, metrics, lines }: { id: string; title: string; metrics: [string, Point[]][]; lines: { xAxis: number; name: string }[] }) {
+function Panel({
+  id,
+  title,
+  metrics,
+  lines,
+}: {
+  id: string;
+  title: string;
+  metrics: [string, Point[]][];
+  lines: { xAxis: number; name: string }[];
+}) {
   const palette = usePalette();
   const steep = id === 'loss' && isSteep(metrics);
   const option = useMemo(() => optionOf(metrics, steep, lines, palette), [metrics, steep, lines, palette]);
   return (
     <section class="panel">
-      <h2>{title}{steep && <span class="faint"> on a logarithmic axis</span>}</h2>
+      <h2>
+        {title}
+        {steep && <span class="faint"> on a logarithmic axis</span>}
+      </h2>
       <ul class="legend">
         {metrics.map(([name, points], i) => (
           <li key={name}>
@@ -104,14 +161,27 @@ export function CurvePanels({ curves, incidents, began }: Properties) {
     return incidents.flatMap((incident) => {
       const time = timeOf(incident.time);
       // Those before the first point are no part of the curves.
-      return time === undefined || time < began - 1 ? [] : [{ xAxis: Math.max(0, time - began), name: words(incident.reason ?? '') }];
+      return time === undefined || time < began - 1
+        ? []
+        : [{ xAxis: Math.max(0, time - began), name: words(incident.reason ?? '') }];
     });
   }, [incidents, began]);
-  const panels = useMemo(() => PANELS.map((panel) => ({
-    ...panel,
-    metrics: Object.entries(curves).filter(([name, points]) => panelOf(name) === panel.id && points.length > 0)
-      .sort(([a], [b]) => a.localeCompare(b)),
-  })).filter((panel) => panel.metrics.length > 0), [curves]);
+  const panels = useMemo(
+    () =>
+      PANELS.map((panel) => ({
+        ...panel,
+        metrics: Object.entries(curves)
+          .filter(([name, points]) => panelOf(name) === panel.id && points.length > 0)
+          .sort(([a], [b]) => a.localeCompare(b)),
+      })).filter((panel) => panel.metrics.length > 0),
+    [curves],
+  );
   if (panels.length === 0) return <p class="empty">No curve yet: the first points come with the first steps.</p>;
-  return <div class="panels">{panels.map((panel) => <Panel key={panel.id} {...panel} lines={lines} />)}</div>;
+  return (
+    <div class="panels">
+      {panels.map((panel) => (
+        <Panel key={panel.id} {...panel} lines={lines} />
+      ))}
+    </div>
+  );
 }

@@ -33,7 +33,11 @@ export function formatSeconds(seconds: number | undefined): string {
     [whole % 60, 's'],
   ];
   const first = parts.findIndex(([count]) => count > 0);
-  return parts.slice(first, first + 2).filter(([count]) => count > 0).map(([count, unit]) => `${count}${unit}`).join(' ');
+  return parts
+    .slice(first, first + 2)
+    .filter(([count]) => count > 0)
+    .map(([count, unit]) => `${count}${unit}`)
+    .join(' ');
 }
 
 // Along an axis: 0:05, 12:30, 1:02:00.
@@ -86,5 +90,4 @@ export function formatDate(text: string | undefined): string {
 export const sentence = (text: string): string => text.charAt(0).toUpperCase() + text.slice(1);
 
 // WorkerFailed becomes "Worker failed".
-export const words = (name: string): string =>
-  sentence(name.replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase());
+export const words = (name: string): string => sentence(name.replace(/([a-z])([A-Z])/g, '$1 $2').toLowerCase());

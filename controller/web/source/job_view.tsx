@@ -25,7 +25,9 @@ interface Digit {
 // The most telling of the named metrics, which is that of the validation data.
 function qualityOf(job: Job): Digit | null {
   const metrics = job.status?.result?.metrics ?? job.status?.progress?.metrics ?? {};
-  const names = Object.keys(metrics).filter((name) => name.split('/').pop() !== 'loss').sort();
+  const names = Object.keys(metrics)
+    .filter((name) => name.split('/').pop() !== 'loss')
+    .sort();
   const name = names.find((one) => one.startsWith('validation/')) ?? names[0];
   if (!name) return null;
   return { label: name.replace('validation/', 'validation '), value: formatNumber(metrics[name]) };
@@ -48,10 +50,16 @@ function digitsOf(job: Job, now: number): Digit[] {
     { label: 'Loss', value: formatNumber(progress?.loss) },
     qualityOf(job),
     isFinished(job) ? null : { label: 'Samples a second', value: formatNumber(progress?.samplesPerSecond, 3) },
-    isFinished(job) ? null : { label: 'Workers', value: of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
+    isFinished(job)
+      ? null
+      : { label: 'Workers', value: of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
     isFinished(job)
       ? { label: 'Took', value: formatSeconds(elapsed(job, now)) }
-      : { label: 'Remaining', value: formatSeconds(parseDuration(progress?.estimatedRemaining)), note: `running for ${formatSeconds(elapsed(job, now))}` },
+      : {
+          label: 'Remaining',
+          value: formatSeconds(parseDuration(progress?.estimatedRemaining)),
+          note: `running for ${formatSeconds(elapsed(job, now))}`,
+        },
     { label: 'Incidents', value: String(incidents?.length ?? 0) },
   ];
   return digits.filter((digit): digit is Digit => digit !== null);
@@ -62,7 +70,11 @@ function Digits({ job }: { job: Job }) {
   return (
     <dl class="digits">
       {digitsOf(job, now).map(({ label, value, note }) => (
-        <div key={label}><dt>{label}</dt><dd>{value}</dd>{note && <dd class="faint">{note}</dd>}</div>
+        <div key={label}>
+          <dt>{label}</dt>
+          <dd>{value}</dd>
+          {note && <dd class="faint">{note}</dd>}
+        </div>
       ))}
     </dl>
   );
@@ -74,7 +86,11 @@ function Findings({ findings }: { findings: Finding[] }) {
   if (findings.length === 0) return null;
   return (
     <ul class="findings" aria-label="Why it is as it is">
-      {findings.map(({ tone, text }) => <li key={text} class={tone}><span aria-hidden="true">{MARKS[tone]}</span> {text}</li>)}
+      {findings.map(({ tone, text }) => (
+        <li key={text} class={tone}>
+          <span aria-hidden="true">{MARKS[tone]}</span> {text}
+        </li>
+      ))}
     </ul>
   );
 }
@@ -85,15 +101,21 @@ function Kept({ job }: { job: Job }) {
   const keep = job.spec.runPolicy?.ttlSecondsAfterFinished;
   const parts = [
     `Created ${formatDate(job.metadata.creationTimestamp)}`,
-    checkpoint?.step !== undefined && !isFinished(job) && `newest checkpoint at step ${formatNumber(checkpoint.step)}, ${formatAge(checkpoint.time, now)} ago`,
+    checkpoint?.step !== undefined &&
+      !isFinished(job) &&
+      `newest checkpoint at step ${formatNumber(checkpoint.step)}, ${formatAge(checkpoint.time, now)} ago`,
     keep !== undefined && `kept for ${formatSeconds(keep)} after its end`,
   ];
   return <p class="faint">{parts.filter(Boolean).join(' · ')}</p>;
 }
 
 const TABS = [
-  { id: 'incidents', label: 'Incidents' }, { id: 'pods', label: 'Pods' }, { id: 'logs', label: 'Logs' },
-  { id: 'table', label: 'Table' }, { id: 'events', label: 'Events' }, { id: 'yaml', label: 'YAML' },
+  { id: 'incidents', label: 'Incidents' },
+  { id: 'pods', label: 'Pods' },
+  { id: 'logs', label: 'Logs' },
+  { id: 'table', label: 'Table' },
+  { id: 'events', label: 'Events' },
+  { id: 'yaml', label: 'YAML' },
 ];
 
 function Body({ job, curves, gone }: { job: Job; curves: Curves; gone: boolean }) {
@@ -117,11 +139,18 @@ function Body({ job, curves, gone }: { job: Job; curves: Curves; gone: boolean }
         <Seconds goodput={job.status?.goodput} />
         <PodStrips job={job.metadata.name} lives={lives} incidents={incidents} now={until} />
       </div>
-      <Tabs tabs={TABS.map((one) => one.id === 'incidents' && incidents.length > 0 ? { ...one, label: `Incidents (${incidents.length})` } : one)}
-        current={tab} onChoose={(id) => go({ ...place, tab: id === 'incidents' ? '' : id, pod: '' }, { replace: true })}>
+      <Tabs
+        tabs={TABS.map((one) =>
+          one.id === 'incidents' && incidents.length > 0 ? { ...one, label: `Incidents (${incidents.length})` } : one,
+        )}
+        current={tab}
+        onChoose={(id) => go({ ...place, tab: id === 'incidents' ? '' : id, pod: '' }, { replace: true })}
+      >
         {tab === 'incidents' && <Incidents incidents={incidents} />}
         {tab === 'pods' && <PodsTab pods={pods} />}
-        {tab === 'logs' && <Logs ns={job.metadata.namespace} name={job.metadata.name} pods={pods.map((pod) => pod.metadata.name)} />}
+        {tab === 'logs' && (
+          <Logs ns={job.metadata.namespace} name={job.metadata.name} pods={pods.map((pod) => pod.metadata.name)} />
+        )}
         {tab === 'table' && <TableTab curves={curves} />}
         {tab === 'events' && <EventsTab job={job} />}
         {tab === 'yaml' && <YamlTab job={job} />}
@@ -144,22 +173,38 @@ export function JobView({ ns, name }: { ns: string; name: string }) {
   if (!job) {
     return (
       <main>
-        <nav class="crumbs" aria-label="Back"><Go to={{}}>Jobs</Go></nav>
+        <nav class="crumbs" aria-label="Back">
+          <Go to={{}}>Jobs</Go>
+        </nav>
         <h1>{name}</h1>
-        {error ? <Trouble error={error} /> : <p class="empty" aria-busy="true">{link === 'broken' ? 'The server does not answer; trying again.' : 'Reading the job.'}</p>}
+        {error ? (
+          <Trouble error={error} />
+        ) : (
+          <p class="empty" aria-busy="true">
+            {link === 'broken' ? 'The server does not answer; trying again.' : 'Reading the job.'}
+          </p>
+        )}
       </main>
     );
   }
   const state = job.metadata.deletionTimestamp && !gone ? 'Deleting' : (job.status?.state ?? 'Pending');
   return (
     <main>
-      <nav class="crumbs" aria-label="Back"><Go to={{}}>Jobs</Go> / {ns}</nav>
+      <nav class="crumbs" aria-label="Back">
+        <Go to={{}}>Jobs</Go> / {ns}
+      </nav>
       <div class="title">
         <h1>{name}</h1>
         <StateBadge state={state} />
         {!gone && <Actions job={job} onChanged={take} onSaid={setSaid} />}
       </div>
-      <p class="said" role="status">{gone ? 'This job is past: what you see is the last that was heard of it.' : link === 'broken' ? 'The connection broke. What you see may be old; trying again.' : said}</p>
+      <p class="said" role="status">
+        {gone
+          ? 'This job is past: what you see is the last that was heard of it.'
+          : link === 'broken'
+            ? 'The connection broke. What you see may be old; trying again.'
+            : said}
+      </p>
       <ProgressBar fraction={fractionOf(job)} label={`Progress of ${name}`} />
       <Digits job={job} />
       <Findings findings={explain(job)} />

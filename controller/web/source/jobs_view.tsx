@@ -67,7 +67,10 @@ function useLiveJobs(): { jobs: Summary[] | null; link: Link; error: unknown } {
 function matches(job: Summary, find: string): boolean {
   const labels = Object.entries(job.labels ?? {}).map(([name, value]) => `${name}=${value}`);
   const text = [idOf(job), job.state, job.reason ?? '', ...labels].join(' ').toLowerCase();
-  return find.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+  return find
+    .toLowerCase()
+    .split(/\s+/)
+    .every((word) => text.includes(word));
 }
 
 function Row({ job, now }: { job: Summary; now: number }) {
@@ -78,15 +81,29 @@ function Row({ job, now }: { job: Summary; now: number }) {
         <Go to={{ job: idOf(job) }}>{job.name}</Go>
         <span class="faint">{job.namespace}</span>
       </td>
-      <td data-label="State"><StateBadge state={state} />{job.reason && job.state !== 'Succeeded' && <span class="faint reason">{words(job.reason)}</span>}</td>
+      <td data-label="State">
+        <StateBadge state={state} />
+        {job.reason && job.state !== 'Succeeded' && <span class="faint reason">{words(job.reason)}</span>}
+      </td>
       <td class="progress" data-label="Progress">
-        <ProgressBar fraction={job.state === 'Succeeded' ? 1 : fractionOfSummary(job.summary)} label={`Progress of ${job.name}`} />
+        <ProgressBar
+          fraction={job.state === 'Succeeded' ? 1 : fractionOfSummary(job.summary)}
+          label={`Progress of ${job.name}`}
+        />
         <span>{job.summary ?? '–'}</span>
       </td>
-      <td class="number" data-label="Loss">{formatNumber(job.loss)}</td>
-      <td class="number" data-label="Samples/s">{job.state === 'Running' ? formatNumber(job.samplesPerSecond, 3) : '–'}</td>
-      <td class="number" data-label="Workers">{formatNumber(job.workers)}</td>
-      <td class="number" data-label="Age" title={formatDate(job.created)}>{formatAge(job.created, now)}</td>
+      <td class="number" data-label="Loss">
+        {formatNumber(job.loss)}
+      </td>
+      <td class="number" data-label="Samples/s">
+        {job.state === 'Running' ? formatNumber(job.samplesPerSecond, 3) : '–'}
+      </td>
+      <td class="number" data-label="Workers">
+        {formatNumber(job.workers)}
+      </td>
+      <td class="number" data-label="Age" title={formatDate(job.created)}>
+        {formatAge(job.created, now)}
+      </td>
     </tr>
   );
 }
@@ -98,12 +115,28 @@ function Table({ jobs, caption }: { jobs: Summary[]; caption: string }) {
       <caption class="unseen">{caption}</caption>
       <thead>
         <tr>
-          <th scope="col">Job</th><th scope="col">State</th><th scope="col">Progress</th>
-          <th scope="col" class="number">Loss</th><th scope="col" class="number">Samples/s</th>
-          <th scope="col" class="number">Workers</th><th scope="col" class="number">Age</th>
+          <th scope="col">Job</th>
+          <th scope="col">State</th>
+          <th scope="col">Progress</th>
+          <th scope="col" class="number">
+            Loss
+          </th>
+          <th scope="col" class="number">
+            Samples/s
+          </th>
+          <th scope="col" class="number">
+            Workers
+          </th>
+          <th scope="col" class="number">
+            Age
+          </th>
         </tr>
       </thead>
-      <tbody>{jobs.map((job) => <Row key={job.uid} job={job} now={now} />)}</tbody>
+      <tbody>
+        {jobs.map((job) => (
+          <Row key={job.uid} job={job} now={now} />
+        ))}
+      </tbody>
     </table>
   );
 }
@@ -111,11 +144,20 @@ function Table({ jobs, caption }: { jobs: Summary[]; caption: string }) {
 function Live({ find }: { find: string }) {
   const { jobs, link, error } = useLiveJobs();
   if (error) return <Trouble error={error} />;
-  if (!jobs) return <p class="empty" aria-busy="true">{link === 'broken' ? 'The server does not answer; trying again.' : 'Reading the jobs.'}</p>;
+  if (!jobs)
+    return (
+      <p class="empty" aria-busy="true">
+        {link === 'broken' ? 'The server does not answer; trying again.' : 'Reading the jobs.'}
+      </p>
+    );
   const found = jobs.filter((job) => matches(job, find));
   return (
     <>
-      {link === 'broken' && <p class="notice" role="status">The connection broke. What you see may be old; trying again.</p>}
+      {link === 'broken' && (
+        <p class="notice" role="status">
+          The connection broke. What you see may be old; trying again.
+        </p>
+      )}
       {found.length > 0 && <Table jobs={found} caption="Jobs, newest first" />}
       {jobs.length > 0 && found.length === 0 && <p class="empty">No job matches “{find}”.</p>}
       {jobs.length === 0 && <Welcome />}
@@ -128,8 +170,14 @@ function Welcome() {
     <div class="welcome">
       <h2>Nothing trains yet</h2>
       <p>A job is one file: what is computed, on which data, by how many workers.</p>
-      <p><Go to={{ view: 'new' }} class="button primary">Submit the first job</Go></p>
-      <p class="faint">Or in a terminal: <code>starling submit examples/digits.yaml</code></p>
+      <p>
+        <Go to={{ view: 'new' }} class="button primary">
+          Submit the first job
+        </Go>
+      </p>
+      <p class="faint">
+        Or in a terminal: <code>starling submit examples/digits.yaml</code>
+      </p>
     </div>
   );
 }
@@ -142,7 +190,9 @@ function Past({ find }: { find: string }) {
   const more = async () => {
     setBusy(true);
     try {
-      const page = await ask<Page>(`/v1/jobs?include=history&limit=100${next ? `&continue=${encodeURIComponent(next)}` : ''}`);
+      const page = await ask<Page>(
+        `/v1/jobs?include=history&limit=100${next ? `&continue=${encodeURIComponent(next)}` : ''}`,
+      );
       setJobs((known) => [...known, ...page.items]);
       setNext(page.continue ?? null);
     } catch (caught) {
@@ -157,8 +207,16 @@ function Past({ find }: { find: string }) {
     <>
       <Trouble error={error} />
       {found.length > 0 && <Table jobs={found} caption="Past jobs, newest first" />}
-      {found.length === 0 && !busy && !error && <p class="empty">{jobs.length === 0 ? 'The history is empty.' : `No past job matches “${find}”.`}</p>}
-      {next !== null && <p><button type="button" onClick={() => void more()} disabled={busy}>Older jobs</button></p>}
+      {found.length === 0 && !busy && !error && (
+        <p class="empty">{jobs.length === 0 ? 'The history is empty.' : `No past job matches “${find}”.`}</p>
+      )}
+      {next !== null && (
+        <p>
+          <button type="button" onClick={() => void more()} disabled={busy}>
+            Older jobs
+          </button>
+        </p>
+      )}
     </>
   );
 }
@@ -174,11 +232,21 @@ export function JobsView() {
         <h1>{past ? 'Past jobs' : 'Jobs'}</h1>
         {history && (
           <nav class="switch" aria-label="Which jobs">
-            <Go to={{ find: place.find }} aria-current={past ? undefined : 'page'}>Live</Go>
-            <Go to={{ view: 'history', find: place.find }} aria-current={past ? 'page' : undefined}>History</Go>
+            <Go to={{ find: place.find }} aria-current={past ? undefined : 'page'}>
+              Live
+            </Go>
+            <Go to={{ view: 'history', find: place.find }} aria-current={past ? 'page' : undefined}>
+              History
+            </Go>
           </nav>
         )}
-        <input type="search" placeholder="Find by name, state or label" aria-label="Find jobs" value={place.find} onInput={search} />
+        <input
+          type="search"
+          placeholder="Find by name, state or label"
+          aria-label="Find jobs"
+          value={place.find}
+          onInput={search}
+        />
       </div>
       {past ? <Past find={place.find} /> : <Live find={place.find} />}
     </main>

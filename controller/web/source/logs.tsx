@@ -21,7 +21,11 @@ interface Properties {
   pods: string[];
 }
 
-function useLines(ns: string, name: string, pod: string): { lines: Line[]; link: Link; ended: boolean; error: unknown } {
+function useLines(
+  ns: string,
+  name: string,
+  pod: string,
+): { lines: Line[]; link: Link; ended: boolean; error: unknown } {
   const [lines, setLines] = useState<Line[]>([]);
   const [link, setLink] = useState<Link>('opening');
   const [ended, setEnded] = useState(false);
@@ -68,7 +72,9 @@ export function Logs({ ns, name, pods }: Properties) {
   const [find, setFind] = useState('');
   const [following, setFollowing] = useState(true);
   const box = useRef<HTMLDivElement>(null);
-  const shown = find ? lines.filter(({ line, pod }) => `${pod} ${line}`.toLowerCase().includes(find.toLowerCase())) : lines;
+  const shown = find
+    ? lines.filter(({ line, pod }) => `${pod} ${line}`.toLowerCase().includes(find.toLowerCase()))
+    : lines;
 
   useLayoutEffect(() => {
     if (following && box.current) box.current.scrollTop = box.current.scrollHeight;
@@ -78,27 +84,55 @@ export function Logs({ ns, name, pods }: Properties) {
     if (element) setFollowing(element.scrollHeight - element.scrollTop - element.clientHeight < 40);
   };
   const names = place.pod && !pods.includes(place.pod) ? [place.pod, ...pods] : pods;
-  const status = ended ? 'The job has ended.' : link === 'live' ? 'Following.' : link === 'broken' ? 'The connection broke; trying again.' : 'Opening.';
+  const status = ended
+    ? 'The job has ended.'
+    : link === 'live'
+      ? 'Following.'
+      : link === 'broken'
+        ? 'The connection broke; trying again.'
+        : 'Opening.';
   return (
     <div class="logs">
       <div class="toolbar">
-        <label>Pod <select value={place.pod} onChange={(event) => go({ ...place, pod: event.currentTarget.value }, { replace: true })}>
-          <option value="">all pods</option>
-          {names.map((pod) => <option key={pod} value={pod}>{pod}</option>)}
-        </select></label>
-        <input type="search" placeholder="Find in the lines" aria-label="Find in the log" value={find} onInput={(event) => setFind(event.currentTarget.value)} />
-        <span class="faint" role="status">{status}{!following && ' Scrolled back: new lines come below.'}</span>
+        <label>
+          Pod{' '}
+          <select
+            value={place.pod}
+            onChange={(event) => go({ ...place, pod: event.currentTarget.value }, { replace: true })}
+          >
+            <option value="">all pods</option>
+            {names.map((pod) => (
+              <option key={pod} value={pod}>
+                {pod}
+              </option>
+            ))}
+          </select>
+        </label>
+        <input
+          type="search"
+          placeholder="Find in the lines"
+          aria-label="Find in the log"
+          value={find}
+          onInput={(event) => setFind(event.currentTarget.value)}
+        />
+        <span class="faint" role="status">
+          {status}
+          {!following && ' Scrolled back: new lines come below.'}
+        </span>
       </div>
       <Trouble error={error} />
       <div class="lines" role="log" aria-live="off" aria-label="Log lines" tabIndex={0} ref={box} onScroll={scrolled}>
         {shown.map(({ pod, line }, i) => (
           <div key={i} class={/"level":"(warning|error|critical)"/.test(line) ? 'line loud' : 'line'}>
-            {!place.pod && <span class="pod">{pod.startsWith(`${name}-`) ? pod.slice(name.length + 1) : pod} </span>}{readable(line)}
+            {!place.pod && <span class="pod">{pod.startsWith(`${name}-`) ? pod.slice(name.length + 1) : pod} </span>}
+            {readable(line)}
           </div>
         ))}
         {shown.length === 0 && <p class="faint">{find ? 'No line matches.' : 'No line yet.'}</p>}
       </div>
-      <p class="faint">The newest {MOST.toLocaleString('en')} lines are kept here, {TAIL} of each pod to begin with.</p>
+      <p class="faint">
+        The newest {MOST.toLocaleString('en')} lines are kept here, {TAIL} of each pod to begin with.
+      </p>
     </div>
   );
 }

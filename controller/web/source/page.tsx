@@ -40,7 +40,9 @@ function Theme() {
   };
   return (
     <select aria-label="Colours" value={choice} onChange={(event) => change(event.currentTarget.value)}>
-      <option value="system">System</option><option value="light">Light</option><option value="dark">Dark</option>
+      <option value="system">System</option>
+      <option value="light">Light</option>
+      <option value="dark">Dark</option>
     </select>
   );
 }
@@ -60,12 +62,30 @@ function App() {
     <NavigationContext.Provider value={navigation}>
       <AbilitiesContext.Provider value={session.abilities}>
         <header class="top">
-          <Go to={{}} class="brand"><img src="/icon.svg" alt="" width="26" height="26" /> Starling</Go>
-          {signedIn && <Go to={{ view: 'new' }} class="button primary">New job</Go>}
+          <Go to={{}} class="brand">
+            <img src="/icon.svg" alt="" width="26" height="26" /> Starling
+          </Go>
+          {signedIn && (
+            <Go to={{ view: 'new' }} class="button primary">
+              New job
+            </Go>
+          )}
           <Theme />
-          {signedIn && <button type="button" class="plain" onClick={session.signOut}>Sign out<span class="unseen">, {session.who}</span></button>}
+          {signedIn && (
+            <button type="button" class="plain" onClick={session.signOut}>
+              Sign out<span class="unseen">, {session.who}</span>
+            </button>
+          )}
         </header>
-        {signedIn ? <View place={navigation.place} /> : session.known ? <SignIn session={session} /> : <main aria-busy="true"><p class="empty">One moment.</p></main>}
+        {signedIn ? (
+          <View place={navigation.place} />
+        ) : session.known ? (
+          <SignIn session={session} />
+        ) : (
+          <main aria-busy="true">
+            <p class="empty">One moment.</p>
+          </main>
+        )}
       </AbilitiesContext.Provider>
     </NavigationContext.Provider>
   );

@@ -8,18 +8,38 @@ import { type Place, useNavigation, writePlace } from './place';
 import { Refused } from './rest';
 
 // A link within the page: a real address, which needs no answer of the server.
-export function Go({ to, children, ...rest }: { to: Partial<Place>; children: ComponentChildren; class?: string; 'aria-current'?: 'page' | undefined; 'aria-label'?: string }) {
+export function Go({
+  to,
+  children,
+  ...rest
+}: {
+  to: Partial<Place>;
+  children: ComponentChildren;
+  class?: string;
+  'aria-current'?: 'page' | undefined;
+  'aria-label'?: string;
+}) {
   const { go } = useNavigation();
   const follow = (event: MouseEvent) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey || event.button !== 0) return;
     event.preventDefault();
     go(to);
   };
-  return <a href={writePlace(to)} onClick={follow} {...rest}>{children}</a>;
+  return (
+    <a href={writePlace(to)} onClick={follow} {...rest}>
+      {children}
+    </a>
+  );
 }
 
 const TONES: Record<string, string> = {
-  Running: 'active', Succeeded: 'good', Failed: 'bad', Restarting: 'warn', Suspended: 'still', Pending: 'still', Deleting: 'still',
+  Running: 'active',
+  Succeeded: 'good',
+  Failed: 'bad',
+  Restarting: 'warn',
+  Suspended: 'still',
+  Pending: 'still',
+  Deleting: 'still',
 };
 
 export function StateBadge({ state }: { state: string }) {
@@ -28,7 +48,11 @@ export function StateBadge({ state }: { state: string }) {
 
 export function ProgressBar({ fraction, label }: { fraction: number | undefined; label: string }) {
   if (fraction === undefined) return null;
-  return <progress class="bar" max={1} value={fraction} aria-label={label}>{formatPercent(fraction)}</progress>;
+  return (
+    <progress class="bar" max={1} value={fraction} aria-label={label}>
+      {formatPercent(fraction)}
+    </progress>
+  );
 }
 
 // The current time, twice a second or as often as is asked, as long as somebody looks.
@@ -75,7 +99,13 @@ export function Trouble({ error }: { error: unknown }) {
       <b>{problem ? problem.title || problem.code : 'The server cannot be reached'}</b>
       <p>{problem ? problem.detail : 'Is the control plane up? Run starling up, and open the link that it prints.'}</p>
       {problem?.errors && problem.errors.length > 0 && (
-        <ul>{problem.errors.map(({ path, detail }) => <li key={path + detail}><code>{path}</code> {detail}</li>)}</ul>
+        <ul>
+          {problem.errors.map(({ path, detail }) => (
+            <li key={path + detail}>
+              <code>{path}</code> {detail}
+            </li>
+          ))}
+        </ul>
       )}
       {problem?.remedy && <p class="remedy">{problem.remedy}</p>}
     </div>
@@ -83,7 +113,15 @@ export function Trouble({ error }: { error: unknown }) {
 }
 
 // A dialog that keeps the keyboard within it until it is closed, which Escape does too.
-export function Dialog({ title, onClose, children }: { title: string; onClose: () => void; children: ComponentChildren }) {
+export function Dialog({
+  title,
+  onClose,
+  children,
+}: {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}) {
   const place = useRef<HTMLDialogElement>(null);
   useEffect(() => {
     place.current?.showModal();
@@ -102,7 +140,17 @@ export interface TabName {
 }
 
 // Arrow keys move between tabs, as the pattern for them asks.
-export function Tabs({ tabs, current, onChoose, children }: { tabs: TabName[]; current: string; onChoose: (id: string) => void; children: ComponentChildren }) {
+export function Tabs({
+  tabs,
+  current,
+  onChoose,
+  children,
+}: {
+  tabs: TabName[];
+  current: string;
+  onChoose: (id: string) => void;
+  children: ComponentChildren;
+}) {
   const strip = useRef<HTMLDivElement>(null);
   const move = (event: KeyboardEvent) => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -118,11 +166,23 @@ export function Tabs({ tabs, current, onChoose, children }: { tabs: TabName[]; c
     <>
       <div class="tabs" role="tablist" aria-label="Details" ref={strip} onKeyDown={move}>
         {tabs.map(({ id, label }) => (
-          <button key={id} id={`tab-${id}`} type="button" role="tab" aria-selected={id === current} aria-controls="tabpanel"
-            tabIndex={id === current ? 0 : -1} onClick={() => onChoose(id)}>{label}</button>
+          <button
+            key={id}
+            id={`tab-${id}`}
+            type="button"
+            role="tab"
+            aria-selected={id === current}
+            aria-controls="tabpanel"
+            tabIndex={id === current ? 0 : -1}
+            onClick={() => onChoose(id)}
+          >
+            {label}
+          </button>
         ))}
       </div>
-      <div id="tabpanel" class="tabpanel" role="tabpanel" aria-labelledby={`tab-${current}`} tabIndex={0}>{children}</div>
+      <div id="tabpanel" class="tabpanel" role="tabpanel" aria-labelledby={`tab-${current}`} tabIndex={0}>
+        {children}
+      </div>
     </>
   );
 }

@@ -25,7 +25,11 @@ function renderLife(parameters: CustomSeriesRenderItemParams, api: CustomSeriesR
   const [end = 0] = api.coord([api.value(2), api.value(0)]);
   const left = Math.max(x, area.x);
   const width = Math.max(2, Math.min(end, area.x + area.width) - left - 1);
-  return { type: 'rect' as const, shape: { x: left, y: y - 6, width, height: 12, r: 3 }, style: { fill: String(api.visual('color')) } };
+  return {
+    type: 'rect' as const,
+    shape: { x: left, y: y - 6, width, height: 12, r: 3 },
+    style: { fill: String(api.visual('color')) },
+  };
 }
 
 function optionOf(job: string, rows: [string, Life[]][], incidents: Incident[], now: number, palette: Palette) {
@@ -38,7 +42,10 @@ function optionOf(job: string, rows: [string, Life[]][], incidents: Incident[], 
       : [{ name: words(incident.reason ?? ''), value: [Math.max(0, time - zero), incident.pod] }];
   });
   const tooltip = {
-    renderMode: 'richText', confine: true, backgroundColor: palette.surface, borderColor: palette.line,
+    renderMode: 'richText',
+    confine: true,
+    backgroundColor: palette.surface,
+    borderColor: palette.line,
     textStyle: { color: palette.text, fontSize: 12 },
     formatter: (item: { name: string; value: (number | string)[]; seriesType: string }) =>
       item.seriesType === 'custom'
@@ -49,27 +56,48 @@ function optionOf(job: string, rows: [string, Life[]][], incidents: Incident[], 
     grid: { left: 8, right: 14, top: 4, bottom: 4, containLabel: true },
     tooltip,
     xAxis: {
-      type: 'value', min: 0, max: Math.max(1, now - zero), axisLine: { lineStyle: { color: palette.line } }, splitLine: { show: false },
-      axisTick: { show: false }, axisLabel: { color: palette.faint, fontSize: 11, formatter: formatClock, hideOverlap: true, showMaxLabel: false },
+      type: 'value',
+      min: 0,
+      max: Math.max(1, now - zero),
+      axisLine: { lineStyle: { color: palette.line } },
+      splitLine: { show: false },
+      axisTick: { show: false },
+      axisLabel: { color: palette.faint, fontSize: 11, formatter: formatClock, hideOverlap: true, showMaxLabel: false },
     },
     yAxis: {
-      type: 'category', inverse: true, data: pods, axisLine: { show: false }, axisTick: { show: false },
+      type: 'category',
+      inverse: true,
+      data: pods,
+      axisLine: { show: false },
+      axisTick: { show: false },
       axisLabel: {
-        color: palette.text, fontSize: 11, width: 150, overflow: 'truncate',
+        color: palette.text,
+        fontSize: 11,
+        width: 150,
+        overflow: 'truncate',
         formatter: (pod: string) => (pod.startsWith(`${job}-`) ? pod.slice(job.length + 1) : pod),
       },
     },
     series: [
       {
-        type: 'custom', renderItem: renderLife, encode: { x: [1, 2], y: 0 },
-        data: rows.flatMap(([pod, lives], row) => lives.map((life) => ({
-          name: pod, value: [row, life.from - zero, (life.to ?? now) - zero],
-          itemStyle: { color: palette.series[ROLE_COLOR[life.role] ?? 5] },
-        }))),
+        type: 'custom',
+        renderItem: renderLife,
+        encode: { x: [1, 2], y: 0 },
+        data: rows.flatMap(([pod, lives], row) =>
+          lives.map((life) => ({
+            name: pod,
+            value: [row, life.from - zero, (life.to ?? now) - zero],
+            itemStyle: { color: palette.series[ROLE_COLOR[life.role] ?? 5] },
+          })),
+        ),
       },
       {
-        type: 'scatter', symbol: 'path://M2 0 0 2 4 6 0 10 2 12 6 8 10 12 12 10 8 6 12 2 10 0 6 4z',
-        symbolSize: 15, itemStyle: { color: palette.bad, borderColor: palette.surface, borderWidth: 1.5 }, z: 5, data: marks,
+        type: 'scatter',
+        symbol: 'path://M2 0 0 2 4 6 0 10 2 12 6 8 10 12 12 10 8 6 12 2 10 0 6 4z',
+        symbolSize: 15,
+        itemStyle: { color: palette.bad, borderColor: palette.surface, borderWidth: 1.5 },
+        z: 5,
+        data: marks,
       },
     ],
   };

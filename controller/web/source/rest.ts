@@ -59,7 +59,12 @@ async function send(path: string, question: Question): Promise<Response> {
 }
 
 async function problemOf(answer: Response): Promise<Problem> {
-  const otherwise = { title: answer.statusText, status: answer.status, code: 'Unknown', detail: `the server answered ${answer.status}` };
+  const otherwise = {
+    title: answer.statusText,
+    status: answer.status,
+    code: 'Unknown',
+    detail: `the server answered ${answer.status}`,
+  };
   try {
     return { ...otherwise, ...((await answer.json()) as Partial<Problem>) };
   } catch {

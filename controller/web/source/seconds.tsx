@@ -11,7 +11,10 @@ function optionOf(shares: Share[], palette: Palette) {
   return {
     grid: { left: 0, right: 0, top: 0, bottom: 0 },
     tooltip: {
-      renderMode: 'richText', confine: true, backgroundColor: palette.surface, borderColor: palette.line,
+      renderMode: 'richText',
+      confine: true,
+      backgroundColor: palette.surface,
+      borderColor: palette.line,
       textStyle: { color: palette.text, fontSize: 12 },
       formatter: (item: { seriesName: string; value: number }) =>
         `${item.seriesName}  ${formatSeconds(shares.find((share) => share.label === item.seriesName)?.seconds)}`,
@@ -19,7 +22,11 @@ function optionOf(shares: Share[], palette: Palette) {
     xAxis: { type: 'value', max: 1, show: false },
     yAxis: { type: 'category', data: [''], show: false },
     series: shares.map(({ name, label, share }) => ({
-      type: 'bar', stack: 'all', name: label, barWidth: 26, data: [share],
+      type: 'bar',
+      stack: 'all',
+      name: label,
+      barWidth: 26,
+      data: [share],
       itemStyle: { color: activityColor(name, palette), borderColor: palette.surface, borderWidth: 1 },
     })),
   };

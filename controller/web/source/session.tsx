@@ -39,8 +39,12 @@ export interface Session {
 
 export function useSession(): Session {
   const [turn, setTurn] = useState(0);
-  const [state, setState] = useState<{ who: string; known: boolean; abilities: Abilities; error: unknown }>(
-    { who: '', known: false, abilities: NOTHING, error: null });
+  const [state, setState] = useState<{ who: string; known: boolean; abilities: Abilities; error: unknown }>({
+    who: '',
+    known: false,
+    abilities: NOTHING,
+    error: null,
+  });
   const signIn = (given: string) => {
     setToken(given.trim());
     setTurn((last) => last + 1);
@@ -49,10 +53,14 @@ export function useSession(): Session {
     setToken('');
     setState({ who: '', known: true, abilities: NOTHING, error: null });
   };
-  useEffect(() => onSignedOut(() => {
-    setToken('');
-    setState((last) => ({ ...last, who: '', known: true }));
-  }), []);
+  useEffect(
+    () =>
+      onSignedOut(() => {
+        setToken('');
+        setState((last) => ({ ...last, who: '', known: true }));
+      }),
+    [],
+  );
   useEffect(() => {
     const begin = async () => {
       if (!token()) return setState((last) => ({ ...last, known: true }));
@@ -78,13 +86,31 @@ export function SignIn({ session }: { session: Session }) {
   return (
     <main class="narrow">
       <h1>Sign in</h1>
-      <p>Run <code>starling up</code> in a terminal and open the link that it prints, or paste the token that lies in <code>api.token</code> of Starling’s home.</p>
+      <p>
+        Run <code>starling up</code> in a terminal and open the link that it prints, or paste the token that lies in{' '}
+        <code>api.token</code> of Starling’s home.
+      </p>
       <form onSubmit={submit}>
         <label for="token">Token</label>
-        <input id="token" type="password" autocomplete="off" spellcheck={false} value={given} onInput={(event) => setGiven(event.currentTarget.value)} />
-        <button type="submit" class="primary" disabled={!given.trim()}>Sign in</button>
+        <input
+          id="token"
+          type="password"
+          autocomplete="off"
+          spellcheck={false}
+          value={given}
+          onInput={(event) => setGiven(event.currentTarget.value)}
+        />
+        <button type="submit" class="primary" disabled={!given.trim()}>
+          Sign in
+        </button>
       </form>
-      {refused ? <p class="wrong" role="alert">The server does not know this token.</p> : <Trouble error={session.error} />}
+      {refused ? (
+        <p class="wrong" role="alert">
+          The server does not know this token.
+        </p>
+      ) : (
+        <Trouble error={session.error} />
+      )}
     </main>
   );
 }

@@ -32,7 +32,8 @@ const condition = (type: string, message: string) => ({ type, status: 'True', me
 const texts = (of: Job) => explain(of).map((finding) => finding.text);
 
 test('events come whole however the bytes are cut', () => {
-  const text = ': hb\n\nretry: 1500\n\nid: 7\nevent: added\ndata: {"a":1}\n\nevent: progress\r\ndata: x\r\ndata: y\r\n\r\n';
+  const text =
+    ': hb\n\nretry: 1500\n\nid: 7\nevent: added\ndata: {"a":1}\n\nevent: progress\r\ndata: x\r\ndata: y\r\n\r\n';
   for (let size = 1; size <= text.length; size += 1) {
     const parser = new EventParser();
     const events = [];
@@ -50,25 +51,59 @@ test('an event without data is none', () => {
 });
 
 test('seconds are summed by activity, workers and servers apart, ours in their order', () => {
-  const goodput = { idle: 1, compute: 6, exchange: 3, 'server/idle': 9, mystery: 0, 'server/apply': 1, rest: Number.NaN };
-  assert.deepEqual(sharesOf(goodput).map(({ name, share }) => [name, share]), [['compute', 0.6], ['exchange', 0.3], ['idle', 0.1]]);
-  assert.deepEqual(sharesOf(goodput, 'server').map(({ name, seconds }) => [name, seconds]), [['idle', 9], ['apply', 1]]);
+  const goodput = {
+    idle: 1,
+    compute: 6,
+    exchange: 3,
+    'server/idle': 9,
+    mystery: 0,
+    'server/apply': 1,
+    rest: Number.NaN,
+  };
+  assert.deepEqual(
+    sharesOf(goodput).map(({ name, share }) => [name, share]),
+    [
+      ['compute', 0.6],
+      ['exchange', 0.3],
+      ['idle', 0.1],
+    ],
+  );
+  assert.deepEqual(
+    sharesOf(goodput, 'server').map(({ name, seconds }) => [name, seconds]),
+    [
+      ['idle', 9],
+      ['apply', 1],
+    ],
+  );
   assert.deepEqual(sharesOf(undefined), []);
 });
 
 test('why a job is slow is told with its share, the largest first', () => {
-  const said = texts(job({ conditions: [condition('Running', 'workers train')], goodput: { compute: 40, exchange: 30, waiting: 20, input: 10 } }));
+  const said = texts(
+    job({
+      conditions: [condition('Running', 'workers train')],
+      goodput: { compute: 40, exchange: 30, waiting: 20, input: 10 },
+    }),
+  );
   assert.equal(said.length, 2);
   assert.match(said[0] ?? '', /^30 % .* exchanging/);
   assert.match(said[1] ?? '', /^20 % .* slower workers/);
 });
 
 test('a job that computes is told to be well', () => {
-  assert.match(texts(job({ conditions: [condition('Running', '')], goodput: { compute: 95, exchange: 5 } }))[0] ?? '', /^95 % .* computing/);
+  assert.match(
+    texts(job({ conditions: [condition('Running', '')], goodput: { compute: 95, exchange: 5 } }))[0] ?? '',
+    /^95 % .* computing/,
+  );
 });
 
 test('what has gone wrong comes before what is slow', () => {
-  const found = explain(job({ conditions: [condition('Degraded', 'no node has room'), condition('Running', '')], goodput: { compute: 1, idle: 1 } }));
+  const found = explain(
+    job({
+      conditions: [condition('Degraded', 'no node has room'), condition('Running', '')],
+      goodput: { compute: 1, idle: 1 },
+    }),
+  );
   assert.deepEqual(found[0], { tone: 'bad', text: 'No node has room' });
   assert.match(found[1]?.text ?? '', /idle/);
 });
@@ -86,8 +121,18 @@ test('what incidents cost is summed', () => {
 });
 
 test('newer points follow the known ones, and replace those of steps that were taken back', () => {
-  const known = { loss: [[1, 0, 9], [5, 1, 8], [9, 2, 7]] as [number, number, number][] };
-  assert.deepEqual(mergeCurves(known, { loss: [[6, 3, 5]] })['loss'], [[1, 0, 9], [5, 1, 8], [6, 3, 5]]);
+  const known = {
+    loss: [
+      [1, 0, 9],
+      [5, 1, 8],
+      [9, 2, 7],
+    ] as [number, number, number][],
+  };
+  assert.deepEqual(mergeCurves(known, { loss: [[6, 3, 5]] })['loss'], [
+    [1, 0, 9],
+    [5, 1, 8],
+    [6, 3, 5],
+  ]);
   assert.deepEqual(mergeCurves(known, { loss: [], accuracy: [[9, 2, 1]] }), { ...known, accuracy: [[9, 2, 1]] });
 });
 
@@ -99,7 +144,11 @@ test('the curves of a job that has ended end when it did', () => {
 });
 
 test('a pod that is gone has ended, and its successor is another life of the same name', () => {
-  let seen = rememberPods(new Map(), [pod('digits-worker-0', 'a', 0), pod('digits-worker-10', 'c', 0), pod('digits-worker-2', 'd', 0)], START_SECONDS);
+  let seen = rememberPods(
+    new Map(),
+    [pod('digits-worker-0', 'a', 0), pod('digits-worker-10', 'c', 0), pod('digits-worker-2', 'd', 0)],
+    START_SECONDS,
+  );
   seen = rememberPods(seen, [pod('digits-worker-0', 'b', 31)], START_SECONDS + 32);
   const incident = { pod: 'digits-worker-0', podUid: 'a', time: '2026-11-22T12:00:31Z' };
   const lives = livesOf(job({ incidents: [incident] }), seen);
@@ -110,18 +159,38 @@ test('a pod that is gone has ended, and its successor is another life of the sam
 });
 
 test('lives that ended before anybody looked are known by their incidents', () => {
-  const incidents = [{ pod: 'w', podUid: 'a', time: '2026-11-22T12:00:10Z' }, { pod: 'w', podUid: 'b', time: '2026-11-22T12:00:30Z' }];
+  const incidents = [
+    { pod: 'w', podUid: 'a', time: '2026-11-22T12:00:10Z' },
+    { pod: 'w', podUid: 'b', time: '2026-11-22T12:00:30Z' },
+  ];
   const lives = livesOf(job({ incidents }), new Map()).get('w') ?? [];
-  assert.deepEqual(lives.map(({ from, to }) => [from - START_SECONDS, (to ?? 0) - START_SECONDS]), [[0, 10], [10, 30]]);
+  assert.deepEqual(
+    lives.map(({ from, to }) => [from - START_SECONDS, (to ?? 0) - START_SECONDS]),
+    [
+      [0, 10],
+      [10, 30],
+    ],
+  );
 });
 
 test('numbers and times read well', () => {
-  assert.deepEqual([0, 0.00001234, 0.123456, 12345.6, 7, undefined, Number.NaN].map((value) => formatNumber(value)),
-    ['0', '1.23e-5', '0.1235', '12,346', '7', '–', '–']);
-  assert.deepEqual([0.000004, 0.054, 3.21, 59.6, 75, 3600, 90061, -1].map((value) => formatSeconds(value)),
-    ['4 µs', '54 ms', '3.2 s', '1m', '1m 15s', '1h', '1d 1h', '0 µs']);
+  assert.deepEqual(
+    [0, 0.00001234, 0.123456, 12345.6, 7, undefined, Number.NaN].map((value) => formatNumber(value)),
+    ['0', '1.23e-5', '0.1235', '12,346', '7', '–', '–'],
+  );
+  assert.deepEqual(
+    [0.000004, 0.054, 3.21, 59.6, 75, 3600, 90061, -1].map((value) => formatSeconds(value)),
+    ['4 µs', '54 ms', '3.2 s', '1m', '1m 15s', '1h', '1d 1h', '0 µs'],
+  );
   assert.deepEqual([0, 65, 3720].map(formatClock), ['0:00', '1:05', '1:02:00']);
-  assert.deepEqual(['1h30m', '9.5s', '250ms', '', 'soon', '5'].map(parseDuration), [5400, 9.5, 0.25, undefined, undefined, undefined]);
+  assert.deepEqual(['1h30m', '9.5s', '250ms', '', 'soon', '5'].map(parseDuration), [
+    5400,
+    9.5,
+    0.25,
+    undefined,
+    undefined,
+    undefined,
+  ]);
 });
 
 test('a place survives its address', () => {

@@ -37,7 +37,10 @@ const isJson = (text: string) => text.trimStart().startsWith('{');
 
 function create(ns: string, text: string, dryRun: boolean, signal?: AbortSignal): Promise<Job> {
   return ask<Job>(`/v1/namespaces/${encodeURIComponent(ns)}/jobs${dryRun ? '?dryRun=All' : ''}`, {
-    method: 'POST', body: text, signal, type: isJson(text) ? 'application/json' : 'application/yaml',
+    method: 'POST',
+    body: text,
+    signal,
+    type: isJson(text) ? 'application/json' : 'application/yaml',
   });
 }
 
@@ -70,17 +73,42 @@ async function textOf(job: string): Promise<string> {
 }
 
 function Said({ verdict }: { verdict: Verdict }) {
-  if (verdict.kind === 'right') return <p class="right" role="status">This job can be submitted.</p>;
-  if (verdict.kind === 'asking') return <p class="faint" role="status">Checking.</p>;
-  if (verdict.kind === 'none') return <p class="faint" role="status">It is checked as you type.</p>;
+  if (verdict.kind === 'right')
+    return (
+      <p class="right" role="status">
+        This job can be submitted.
+      </p>
+    );
+  if (verdict.kind === 'asking')
+    return (
+      <p class="faint" role="status">
+        Checking.
+      </p>
+    );
+  if (verdict.kind === 'none')
+    return (
+      <p class="faint" role="status">
+        It is checked as you type.
+      </p>
+    );
   const { error } = verdict;
   if (!(error instanceof Refused)) return <Trouble error={error} />;
   const { errors, detail, remedy } = error.problem;
   return (
     <div class="wrong" role="status">
-      {errors && errors.length > 0
-        ? <ul>{errors.map(({ path, detail: what }) => <li key={path + what}><code>{path}</code> {what}</li>)}</ul>
-        : <p>{detail} {remedy}</p>}
+      {errors && errors.length > 0 ? (
+        <ul>
+          {errors.map(({ path, detail: what }) => (
+            <li key={path + what}>
+              <code>{path}</code> {what}
+            </li>
+          ))}
+        </ul>
+      ) : (
+        <p>
+          {detail} {remedy}
+        </p>
+      )}
     </div>
   );
 }
@@ -116,19 +144,45 @@ export function SubmitView() {
   };
   return (
     <main>
-      <nav class="crumbs" aria-label="Back"><Go to={{}}>Jobs</Go></nav>
+      <nav class="crumbs" aria-label="Back">
+        <Go to={{}}>Jobs</Go>
+      </nav>
       <h1>New job</h1>
       <form class="submit" onSubmit={(event) => void submit(event)}>
         <div class="toolbar">
-          <label>Namespace <input value={ns} onInput={(event) => setNs(event.currentTarget.value.trim())} spellcheck={false} size={16} required /></label>
-          <label class="button">Open a file<input class="unseen" type="file" accept=".yaml,.yml,.json" ref={file} onChange={() => void open()} /></label>
+          <label>
+            Namespace{' '}
+            <input
+              value={ns}
+              onInput={(event) => setNs(event.currentTarget.value.trim())}
+              spellcheck={false}
+              size={16}
+              required
+            />
+          </label>
+          <label class="button">
+            Open a file
+            <input class="unseen" type="file" accept=".yaml,.yml,.json" ref={file} onChange={() => void open()} />
+          </label>
         </div>
         <label for="job-file">Job file, YAML or JSON</label>
-        <textarea id="job-file" spellcheck={false} autocapitalize="off" rows={26} value={text} onInput={(event) => setText(event.currentTarget.value)} aria-describedby="verdict" />
-        <div id="verdict"><Said verdict={verdict} /></div>
+        <textarea
+          id="job-file"
+          spellcheck={false}
+          autocapitalize="off"
+          rows={26}
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+          aria-describedby="verdict"
+        />
+        <div id="verdict">
+          <Said verdict={verdict} />
+        </div>
         <Trouble error={error} />
         <div class="buttons">
-          <button type="submit" class="primary" disabled={busy || verdict.kind !== 'right'}>Submit</button>
+          <button type="submit" class="primary" disabled={busy || verdict.kind !== 'right'}>
+            Submit
+          </button>
         </div>
       </form>
     </main>

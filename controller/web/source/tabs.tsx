@@ -24,17 +24,45 @@ export function PodsTab({ pods }: { pods: Pod[] }) {
   return (
     <div class="scroll" tabIndex={0} role="region" aria-label="Pods">
       <table>
-        <thead><tr><th scope="col">Pod</th><th scope="col">State</th><th scope="col">Node</th><th scope="col">Address</th><th scope="col" class="number">Process</th><th scope="col" class="number">Since</th><th scope="col"><span class="unseen">Log</span></th></tr></thead>
+        <thead>
+          <tr>
+            <th scope="col">Pod</th>
+            <th scope="col">State</th>
+            <th scope="col">Node</th>
+            <th scope="col">Address</th>
+            <th scope="col" class="number">
+              Process
+            </th>
+            <th scope="col" class="number">
+              Since
+            </th>
+            <th scope="col">
+              <span class="unseen">Log</span>
+            </th>
+          </tr>
+        </thead>
         <tbody>
           {pods.map((pod) => (
             <tr key={pod.metadata.uid}>
-              <td><code>{pod.metadata.name}</code></td>
+              <td>
+                <code>{pod.metadata.name}</code>
+              </td>
               <td>{stateOf(pod)}</td>
               <td>{pod.spec?.nodeName ?? '–'}</td>
               <td>{pod.status?.podIP ?? '–'}</td>
               <td class="number">{pod.metadata.annotations?.['starling.dev/pid'] ?? '–'}</td>
-              <td class="number" title={formatDate(pod.status?.startTime)}>{formatAge(pod.status?.startTime, now)}</td>
-              <td><button type="button" class="plain" onClick={() => go({ ...place, tab: 'logs', pod: pod.metadata.name })}>Log<span class="unseen"> of {pod.metadata.name}</span></button></td>
+              <td class="number" title={formatDate(pod.status?.startTime)}>
+                {formatAge(pod.status?.startTime, now)}
+              </td>
+              <td>
+                <button
+                  type="button"
+                  class="plain"
+                  onClick={() => go({ ...place, tab: 'logs', pod: pod.metadata.name })}
+                >
+                  Log<span class="unseen"> of {pod.metadata.name}</span>
+                </button>
+              </td>
             </tr>
           ))}
         </tbody>
@@ -64,15 +92,41 @@ export function TableTab({ curves }: { curves: Curves }) {
     <>
       <div class="scroll" tabIndex={0} role="region" aria-label="Numbers of the curves">
         <table>
-          <thead><tr><th scope="col" class="number">Step</th><th scope="col" class="number">Time</th>{names.map((name) => <th key={name} scope="col" class="number">{name === 'samplesPerSecond' ? 'samples/s' : name}</th>)}</tr></thead>
+          <thead>
+            <tr>
+              <th scope="col" class="number">
+                Step
+              </th>
+              <th scope="col" class="number">
+                Time
+              </th>
+              {names.map((name) => (
+                <th key={name} scope="col" class="number">
+                  {name === 'samplesPerSecond' ? 'samples/s' : name}
+                </th>
+              ))}
+            </tr>
+          </thead>
           <tbody>
             {rows.slice(0, ROWS).map(([step, row]) => (
-              <tr key={step}><td class="number">{formatNumber(step)}</td><td class="number">{formatClock(row.seconds)}</td>{names.map((name) => <td key={name} class="number">{formatNumber(row.values[name])}</td>)}</tr>
+              <tr key={step}>
+                <td class="number">{formatNumber(step)}</td>
+                <td class="number">{formatClock(row.seconds)}</td>
+                {names.map((name) => (
+                  <td key={name} class="number">
+                    {formatNumber(row.values[name])}
+                  </td>
+                ))}
+              </tr>
             ))}
           </tbody>
         </table>
       </div>
-      {rows.length > ROWS && <p class="faint">The newest {ROWS} of {rows.length} points; the service has them all.</p>}
+      {rows.length > ROWS && (
+        <p class="faint">
+          The newest {ROWS} of {rows.length} points; the service has them all.
+        </p>
+      )}
     </>
   );
 }
@@ -80,23 +134,36 @@ export function TableTab({ curves }: { curves: Curves }) {
 export function EventsTab({ job }: { job: Job }) {
   const [events, setEvents] = useState<JobEvent[] | null>(null);
   const [error, setError] = useState<unknown>(null);
-  usePoll(async () => {
-    try {
-      const { items } = await ask<{ items: JobEvent[] }>(`${jobPath(job.metadata.namespace, job.metadata.name)}/events`);
-      setEvents(items.reverse());
-      setError(null);
-    } catch (caught) {
-      setError(caught);
-    }
-  }, 3000, [job.metadata.uid]);
+  usePoll(
+    async () => {
+      try {
+        const { items } = await ask<{ items: JobEvent[] }>(
+          `${jobPath(job.metadata.namespace, job.metadata.name)}/events`,
+        );
+        setEvents(items.reverse());
+        setError(null);
+      } catch (caught) {
+        setError(caught);
+      }
+    },
+    3000,
+    [job.metadata.uid],
+  );
   if (error) return <Trouble error={error} />;
-  if (!events) return <p class="empty" aria-busy="true">Reading the events.</p>;
+  if (!events)
+    return (
+      <p class="empty" aria-busy="true">
+        Reading the events.
+      </p>
+    );
   if (events.length === 0) return <p class="empty">No event is kept any more: they live for an hour.</p>;
   return (
     <ul class="events">
       {events.map((event, i) => (
         <li key={`${event.eventTime}${event.reason}${i}`} class={event.type === 'Warning' ? 'warning' : ''}>
-          <time dateTime={event.eventTime} title={formatDate(event.eventTime)}>{formatTime(event.eventTime)}</time>
+          <time dateTime={event.eventTime} title={formatDate(event.eventTime)}>
+            {formatTime(event.eventTime)}
+          </time>
           <b>{words(event.reason ?? '')}</b> <span>{event.note}</span>
         </li>
       ))}
@@ -110,7 +177,9 @@ export function yamlOf(job: Job, whole: boolean): string {
   const { name, namespace, labels } = metadata;
   const written = { ...rest, metadata: { name, namespace, ...(labels ? { labels } : {}) } };
   const { apiVersion, kind, spec } = written;
-  const value = whole ? { apiVersion, kind, metadata, spec, status } : { apiVersion, kind, metadata: written.metadata, spec };
+  const value = whole
+    ? { apiVersion, kind, metadata, spec, status }
+    : { apiVersion, kind, metadata: written.metadata, spec };
   return dump(value, { lineWidth: 110, noRefs: true, skipInvalid: true });
 }
 
@@ -118,15 +187,28 @@ export function YamlTab({ job }: { job: Job }) {
   const [whole, setWhole] = useState(false);
   const [copied, setCopied] = useState(false);
   const text = useMemo(() => yamlOf(job, whole), [job, whole]);
-  const copy = () => navigator.clipboard.writeText(text).then(() => setCopied(true), () => setCopied(false));
+  const copy = () =>
+    navigator.clipboard.writeText(text).then(
+      () => setCopied(true),
+      () => setCopied(false),
+    );
   return (
     <>
       <div class="toolbar">
-        <label><input type="checkbox" checked={whole} onChange={(event) => setWhole(event.currentTarget.checked)} /> with status and metadata</label>
-        <button type="button" onClick={() => void copy()}>Copy text</button>
-        <span role="status" class="faint">{copied && 'Copied.'}</span>
+        <label>
+          <input type="checkbox" checked={whole} onChange={(event) => setWhole(event.currentTarget.checked)} /> with
+          status and metadata
+        </label>
+        <button type="button" onClick={() => void copy()}>
+          Copy text
+        </button>
+        <span role="status" class="faint">
+          {copied && 'Copied.'}
+        </span>
       </div>
-      <pre class="yaml" tabIndex={0} aria-label="The job as YAML">{text}</pre>
+      <pre class="yaml" tabIndex={0} aria-label="The job as YAML">
+        {text}
+      </pre>
     </>
   );
 }

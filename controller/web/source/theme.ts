@@ -39,11 +39,19 @@ export interface Palette {
 }
 
 const LIGHT: Palette = {
-  text: '#1c2430', faint: '#5b6675', line: '#e3e7ed', surface: '#ffffff', bad: '#c4321f',
+  text: '#1c2430',
+  faint: '#5b6675',
+  line: '#e3e7ed',
+  surface: '#ffffff',
+  bad: '#c4321f',
   series: ['#2a63d6', '#c26a00', '#0f8a5f', '#8a3fc4', '#b83280', '#4a7a8c'],
 };
 const DARK: Palette = {
-  text: '#e6ebf2', faint: '#98a4b5', line: '#2b3542', surface: '#171e28', bad: '#ff8a73',
+  text: '#e6ebf2',
+  faint: '#98a4b5',
+  line: '#2b3542',
+  surface: '#171e28',
+  bad: '#ff8a73',
   series: ['#74a5ff', '#f0ac4e', '#4fcf9d', '#c69bf5', '#f18cc4', '#8cc4d6'],
 };
 

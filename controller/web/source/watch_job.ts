@@ -28,7 +28,9 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
 
   const take = useCallback((next: Job) => {
     setError(null);
-    setJob((last) => (last && last.metadata.uid === next.metadata.uid && versionOf(last) > versionOf(next) ? last : next));
+    setJob((last) =>
+      last && last.metadata.uid === next.metadata.uid && versionOf(last) > versionOf(next) ? last : next,
+    );
   }, []);
 
   useEffect(() => {
@@ -60,20 +62,28 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
         }
         if (event !== 'progress') return;
         const { goodput, ...progress } = JSON.parse(data) as Progress & { goodput?: Record<string, number> };
-        setJob((last) => last && { ...last, status: { ...last.status, progress, goodput: goodput ?? last.status?.goodput } });
+        setJob(
+          (last) => last && { ...last, status: { ...last.status, progress, goodput: goodput ?? last.status?.goodput } },
+        );
       },
     });
   }, [path, polled]);
 
-  usePoll(polled && !gone ? async () => {
-    try {
-      take(await ask<Job>(path));
-      setLink('live');
-    } catch (caught) {
-      if (caught instanceof Refused) refused(caught);
-      else setLink('broken');
-    }
-  } : null, 2000, [path, polled, gone]);
+  usePoll(
+    polled && !gone
+      ? async () => {
+          try {
+            take(await ask<Job>(path));
+            setLink('live');
+          } catch (caught) {
+            if (caught instanceof Refused) refused(caught);
+            else setLink('broken');
+          }
+        }
+      : null,
+    2000,
+    [path, polled, gone],
+  );
 
   return { job, link, gone, error, take };
 }
@@ -133,10 +143,16 @@ export function usePods(job: Job | null, gone: boolean): Pods {
   const incidents = job?.status?.incidents?.length ?? 0;
   const state = job?.status?.state ?? '';
   useEffect(() => setKnown({ pods: [], seen: new Map() }), [uid]);
-  usePoll(job && !gone ? async () => {
-    const path = `${jobPath(job.metadata.namespace, job.metadata.name)}/pods`;
-    const { items } = await ask<{ items: Pod[] }>(path);
-    setKnown((last) => ({ pods: items, seen: rememberPods(last.seen, items, Date.now() / 1000) }));
-  } : null, over ? 15000 : 2000, [uid, over, gone, incidents, state]);
+  usePoll(
+    job && !gone
+      ? async () => {
+          const path = `${jobPath(job.metadata.namespace, job.metadata.name)}/pods`;
+          const { items } = await ask<{ items: Pod[] }>(path);
+          setKnown((last) => ({ pods: items, seen: rememberPods(last.seen, items, Date.now() / 1000) }));
+        }
+      : null,
+    over ? 15000 : 2000,
+    [uid, over, gone, incidents, state],
+  );
   return known;
 }
