@@ -171,6 +171,7 @@ Json SummarySchema() {
                  {"uid", Text("")},
                  {"resourceVersion", Text("Of the state that this sums up")},
                  {"created", Text("When, as RFC 3339")},
+                 {"createdBy", Text("By whom, where that is known")},
                  {"state", Text("Pending, Running, Restarting, Suspended, Succeeded or Failed")},
                  {"labels", {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}}},
                  {"deleting", {{"type", "boolean"}}},

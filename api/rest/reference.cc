@@ -19,12 +19,13 @@ Every request that Starling's REST service answers. Generated from the route tab
 answers it at `/openapi.json`. [How to use it](../how-to/rest.md) begins with a job.
 
 - Bodies are JSON; a job may also be sent as YAML, as in a job file (`application/yaml`).
-- Each request but those for everybody carries `Authorization: Bearer TOKEN`.
+- Each request but those for everybody carries `Authorization: Bearer TOKEN`; in a cluster
+  [rest-rights.md](rest-rights.md) says whose token may do what.
 - What is unknown, stands twice or has the wrong type is an error, in paths, queries and bodies alike.
 - Errors are `application/problem+json`: `code` is for programs, `detail` and `remedy` for people, and
   `errors` names each wrong field by the path that `starling validate` prints.
-- A stream ends with the event `end`, whose `reason` is `Deadline`, `Shutdown` or `JobFinished`; one that
-  breaks off without it was cut. Each 15 s without news it says `: hb`.
+- A stream ends with the event `end`, whose `reason` is `Deadline`, `Shutdown` or `JobFinished`, in a cluster
+  also `TokenExpired` or `Forbidden`; one that breaks off without it was cut. Each 15 s without news it says `: hb`.
 - A job's `ETag` is its `resourceVersion`.
 )";
 

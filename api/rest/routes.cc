@@ -82,8 +82,8 @@ std::vector<Route> MakeRoutes() {
        "TrainingJob",
        201,
        "TrainingJob",
-       "ForeignOrigin,AlreadyExists,BodyTooLarge,UnsupportedMediaType,InvalidJob,InvalidRequest,"
-       "IdempotencyKeyReused"},
+       "ForeignOrigin,NotFound,AlreadyExists,BodyTooLarge,UnsupportedMediaType,InvalidJob,"
+       "InvalidRequest,IdempotencyKeyReused"},
       {Operation::kListJobs,
        "listJobs",
        "GET",
@@ -177,7 +177,7 @@ std::vector<Route> MakeRoutes() {
        "setScale",
        "PUT",
        STARLING_JOB_PATH "/scale",
-       {"patch", "trainingjobs/scale"},
+       {"update", "trainingjobs/scale"},
        "Set how many of a role are wanted",
        {},
        {kIfMatch},

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/rest/openapi.h"
+#include "api/rest/rights.h"
 #include "api/telemetry/metric_table.h"
 
 namespace starling::schema {
@@ -17,6 +18,7 @@ std::map<std::string, std::string> GeneratedFiles() {
           {"charts/starling/files/starling.dev_trainingjobs.yaml", crd},
           {"docs/reference/metrics.md", telemetry::MetricsPage()},
           {"docs/reference/openapi.json", OpenApiJson()},
+          {"docs/reference/rest-rights.md", rest::RightsPage()},
           {"docs/reference/rest.md", rest::ReferencePage()},
           {"docs/reference/trainingjob.md", ReferencePage()},
           {"python/starling/types.py", PythonTypes()}};

@@ -43,12 +43,6 @@ bool SameSecret(std::string_view given, std::string_view secret) {
   return bytes::ConstantTimeEqual(a, b);
 }
 
-rest::Problem Unauthorized(std::string detail) {
-  rest::Problem problem = rest::MakeProblem("Unauthorized", std::move(detail));
-  problem.headers.emplace_back("WWW-Authenticate", "Bearer");
-  return problem;
-}
-
 std::string Hexadecimal(const std::string& bytes) {
   return bytes::ToHex({reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()});
 }
@@ -86,6 +80,25 @@ absl::Status WriteToken(const std::string& path, const std::string& token) {
 
 }  // namespace
 
+rest::Problem Unauthorized(std::string detail) {
+  rest::Problem problem = rest::MakeProblem("Unauthorized", std::move(detail));
+  problem.headers.emplace_back("WWW-Authenticate", "Bearer");
+  return problem;
+}
+
+std::variant<std::string, rest::Problem> BearerToken(const http::Request& request) {
+  std::string_view given = request.Header("Authorization");
+  if (given.empty()) return Unauthorized("the request carries no token");
+  constexpr std::string_view kScheme = "Bearer ";
+  if (given.size() < kScheme.size() ||
+      !absl::EqualsIgnoreCase(absl::string_view(given.data(), kScheme.size()),
+                              absl::string_view(kScheme.data(), kScheme.size()))) {
+    return Unauthorized("the Authorization header must be: Bearer TOKEN");
+  }
+  given.remove_prefix(kScheme.size());
+  return std::string(given);
+}
+
 std::variant<std::monostate, rest::Problem> CheckHost(const http::Request& request,
                                                       const AccessRules& rules) {
   if (IsOurHost(request.Header("Host"), rules.port)) return std::monostate();
@@ -98,20 +111,13 @@ std::variant<Caller, rest::Problem> Admit(const http::Request& request, const re
   if (route.writes() && !IsOurOrigin(request.Header("Origin"), rules.port)) {
     return rest::MakeProblem("ForeignOrigin", "a page of another server may not write here");
   }
-  std::string_view given = request.Header("Authorization");
-  if (given.empty()) {
-    if (route.right.everybody()) return Caller{};
-    return Unauthorized("the request carries no token");
+  if (request.Header("Authorization").empty() && route.right.everybody()) return Caller{};
+  auto given = BearerToken(request);
+  if (auto* problem = std::get_if<rest::Problem>(&given)) return std::move(*problem);
+  if (!SameSecret(std::get<std::string>(given), rules.token)) {
+    return Unauthorized("the token is not the one of this home");
   }
-  constexpr std::string_view kScheme = "Bearer ";
-  if (given.size() < kScheme.size() ||
-      !absl::EqualsIgnoreCase(absl::string_view(given.data(), kScheme.size()),
-                              absl::string_view(kScheme.data(), kScheme.size()))) {
-    return Unauthorized("the Authorization header must be: Bearer TOKEN");
-  }
-  given.remove_prefix(kScheme.size());
-  if (!SameSecret(given, rules.token)) return Unauthorized("the token is not the one of this home");
-  return Caller{kOwner};
+  return Caller{.name = kOwner};
 }
 
 absl::StatusOr<std::string> EnsureToken(const std::string& path) {

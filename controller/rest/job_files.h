@@ -14,9 +14,10 @@
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/http/body_stream.h"
-#include "controller/kube/kube_client.h"
+#include "controller/kube/http_kube_client.h"
 #include "controller/rest/beneath.h"
 #include "controller/rest/call_limits.h"
+#include "controller/rest/permit.h"
 
 namespace starling::service {
 
@@ -29,6 +30,8 @@ struct LogRequest {
   absl::Duration timeout = absl::Hours(1);
   std::function<bool()> over = nullptr;  // nothing more will be written; asked by any thread
   CallLimits::Ticket ticket = nullptr;
+  std::shared_ptr<kube::HttpKubeClient> client = nullptr;  // the caller's, in a cluster
+  std::shared_ptr<const Permit> permit = nullptr;          // null: it needs none
 };
 
 // Thread-safe, all implementations.

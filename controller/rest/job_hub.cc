@@ -154,8 +154,9 @@ void JobHub::Forget() {
   }
 }
 
-void JobHub::Begin() {
+void JobHub::Begin(std::int64_t seen) {
   sync::MutexLock lock(mutex_);
+  newest_ = std::max(newest_, seen);
   floor_ = newest_;
 }
 

@@ -115,8 +115,9 @@ class JobHub {
   // A job has changed: as an informer's handler is told. Older news than what is known is ignored.
   using Object = std::shared_ptr<const kube::Json>;
   void Take(const Object& before, const Object& after);
-  // All jobs that there are have been told: from here on listeners may come back.
-  void Begin();
+  // All jobs that there are at the version `seen` have been told: from here on listeners may come
+  // back. What was deleted before that this process has never heard of.
+  void Begin(std::int64_t seen = 0);
 
   // `wake` is called whenever there is news; it must not wait and not call back. A listener that
   // knows the state `since` hears of changes after it; otherwise of all that is, then a bookmark.

@@ -126,6 +126,16 @@ TEST_F(JobHubTest, WhoNamesAStateThatIsNotKnownHearsEverything) {
   EXPECT_THAT(Hear(*Listen(31)), ElementsAre("added a 30", "bookmark - 30"));
 }
 
+// Another process, or this one before it was started again, may have told of later versions than
+// any job has that is left.
+TEST_F(JobHubTest, WhatWasDeletedBeforeItBeganNobodyMisses) {
+  Put("a", 30);
+  hub_.Begin(/*seen=*/40);
+  EXPECT_THAT(Hear(*Listen(30)), ElementsAre("added a 30", "bookmark - 40"));
+  hub_.Take(Job("a", 30), nullptr);
+  EXPECT_THAT(Hear(*Listen(40)), ElementsAre("deleted a 41"));
+}
+
 TEST_F(JobHubTest, DeletionsAreForgottenAfterAWhileAndThenNobodyCanComeBackToBeforeThem) {
   Put("a", 3);
   hub_.Begin();
@@ -190,6 +200,18 @@ TEST_F(JobStreamTest, OfOneJobEndsWithIt) {
   EXPECT_TRUE(end.ended);
   EXPECT_THAT(end.bytes, HasSubstr("event: deleted\ndata: {\"object\":{"));
   EXPECT_THAT(end.bytes, HasSubstr("JobFinished"));
+}
+
+TEST_F(JobStreamTest, TellsNothingMoreToWhoMayNotHearIt) {
+  auto permit = std::make_shared<Permit>();
+  const auto stream = Open({.permit = permit});
+  stream->Next();
+  EXPECT_LE(stream->Next().pause, JobStream::kPermitEvery);
+  Put("a", 3);
+  permit->End("TokenExpired");
+  const auto end = stream->Next();
+  EXPECT_TRUE(end.ended);
+  EXPECT_EQ(end.bytes, "event: end\ndata: {\"reason\":\"TokenExpired\"}\n\n");
 }
 
 TEST_F(JobStreamTest, SaysGoodbyeWhenTheServerIsDrained) {

@@ -70,6 +70,11 @@ std::string JobStream::TextOf(const JobNews& news) {
 
 http::BodyStream::Piece JobStream::Next() {
   Piece piece;
+  if (options_.permit != nullptr && options_.permit->ended() != nullptr) {
+    piece.bytes = EndText(options_.permit->ended());
+    piece.ended = true;
+    return piece;
+  }
   if (!std::exchange(begun_, true)) piece.bytes = RetryText();
   while (piece.bytes.size() < kEventPiece && !job_over_) {
     const std::optional<JobNews> news = listener_->Next();
@@ -92,6 +97,7 @@ http::BodyStream::Piece JobStream::Next() {
   piece.pause = piece.bytes.empty() ? std::min(last_said_ + kHeartbeatEvery, deadline_) - now +
                                           absl::Milliseconds(1)
                                     : absl::ZeroDuration();
+  if (options_.permit != nullptr) piece.pause = std::min(piece.pause, kPermitEvery);
   return piece;
 }
 

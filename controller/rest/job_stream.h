@@ -10,6 +10,7 @@
 #include "common/http/body_stream.h"
 #include "controller/rest/call_limits.h"
 #include "controller/rest/job_hub.h"
+#include "controller/rest/permit.h"
 
 namespace starling::service {
 
@@ -18,12 +19,14 @@ struct JobStreamOptions {
   bool whole = false;  // of one job: its whole object, its progress, and the end with its end
   std::optional<std::int64_t> since = std::nullopt;
   absl::Duration timeout = absl::Hours(1);
+  std::shared_ptr<const Permit> permit = nullptr;  // null: it needs none
 };
 
 class JobStream final : public http::BodyStream {
  public:
   static constexpr absl::Duration kHeartbeatEvery = absl::Seconds(15);
   static constexpr absl::Duration kProgressEvery = absl::Milliseconds(500);
+  static constexpr absl::Duration kPermitEvery = absl::Seconds(2);
 
   // `hub` and `clock` must outlive it.
   JobStream(JobHub& hub, const clock::Clock& clock, CallLimits::Ticket ticket,

@@ -83,12 +83,32 @@ RestService::Outcome RestService::SetScale(const Asked& asked) {
         "InvalidRequest", absl::StrCat("job \"", kube::NameOf(job), "\" has no parameter servers"),
         "scale worker, or give spec.exchange.parameterServer");
   }
+  if (role == kRoles[0] && asked.caller.client != nullptr) return SetWorkers(asked, job, replicas);
   Outcome outcome =
       Patched(asked, job, {{"spec", {{"replicaSpecs", {{role, {{"replicas", replicas}}}}}}}});
   if (const auto* response = std::get_if<http::Response>(&outcome)) {
     return JsonResponse(200, ScaleOf(Json::parse(response->body)));
   }
   return outcome;
+}
+
+// By the scale subresource, which speaks of workers: so whoever may do no more than scale may
+// scale.
+RestService::Outcome RestService::SetWorkers(const Asked& asked, const Json& job,
+                                             std::int64_t replicas) {
+  Json scale = {{"apiVersion", "autoscaling/v1"},
+                {"kind", "Scale"},
+                {"metadata", {{"name", kube::NameOf(job)}, {"namespace", kube::NamespaceOf(job)}}},
+                {"spec", {{"replicas", replicas}}}};
+  if (!asked.request.Header("If-Match").empty()) {
+    scale["metadata"]["resourceVersion"] = kube::ResourceVersionOf(job);
+  }
+  const absl::StatusOr<Json> scaled = StoreOf(asked).UpdateScale(kube::kTrainingJob, scale);
+  if (!scaled.ok()) return Written(asked, scaled.status(), 200);
+  AwaitCopy(*scaled);
+  const absl::StatusOr<Json> now = ReadJob(asked);
+  if (!now.ok()) return rest::FromStatus(now.status());
+  return JsonResponse(200, ScaleOf(*now));
 }
 
 RestService::Outcome RestService::SetSuspend(const Asked& asked, bool suspend) {

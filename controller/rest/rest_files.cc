@@ -29,6 +29,8 @@ RestService::Outcome RestService::GetLogs(const Asked& asked) {
     const auto now = jobs.Get({key.ns, key.name});
     return now == nullptr || kube::UidOf(*now) != uid || IsFinished(*now);
   };
+  request.client = asked.caller.client;
+  request.permit = asked.caller.permit;
   request.ticket = limits_.OpenStream(asked.caller.name);
   if (request.ticket == nullptr) {
     return rest::MakeProblem("TooManyRequests", "too many streams are open", "close one of them");

@@ -28,6 +28,9 @@ constexpr char kKey[] = "starling.dev/request-key";
 constexpr std::size_t kSuffix = 10;
 constexpr std::size_t kLongestPrefix = 30;
 constexpr int kTries = 5;
+// Of a write, for the copy that readers see. A watch that lags for longer is not waited for.
+constexpr absl::Duration kLongestWaitForCopy = absl::Milliseconds(500);
+constexpr absl::Duration kLookAtCopyEvery = absl::Milliseconds(1);
 
 std::string Suffix(const std::string& key) {
   if (!key.empty()) return key.substr(0, kSuffix);
@@ -98,8 +101,12 @@ std::variant<Json, rest::Problem> RestService::ReadSubmitted(const Asked& asked,
 }
 
 // The name is taken: by what this very request made before, or by something else.
-RestService::Outcome RestService::MeetExisting(const Json& wanted, bool with_key) {
-  const absl::StatusOr<Json> existing = store_.Get(kube::kTrainingJob, kube::KeyOf(wanted));
+RestService::Outcome RestService::MeetExisting(const Asked& asked, const Json& wanted,
+                                               bool with_key) {
+  const absl::StatusOr<Json> existing = StoreOf(asked).Get(kube::kTrainingJob, kube::KeyOf(wanted));
+  if (absl::IsPermissionDenied(existing.status())) {
+    return rest::MakeProblem("AlreadyExists", "the name is taken, and you may not read by what");
+  }
   if (!existing.ok()) return rest::FromStatus(existing.status());
   const auto same = [&](const char* annotation) {
     const std::string value = kube::AnnotationOf(wanted, annotation);
@@ -135,12 +142,12 @@ RestService::Outcome RestService::CreateJob(const Asked& asked) {
   job["metadata"]["annotations"].update(annotations);
   if (!prefix.empty()) job["metadata"]["name"] = prefix + Suffix(key);
   if (asked.call.Text("dryRun") == "All") {
-    absl::StatusOr<Json> would = store_.DryRunCreate(kube::kTrainingJob, job);
+    absl::StatusOr<Json> would = StoreOf(asked).DryRunCreate(kube::kTrainingJob, job);
     if (!would.ok()) return rest::FromStatus(would.status());
     return JobResponse(201, *std::move(would));
   }
-  absl::StatusOr<Json> created = store_.Create(kube::kTrainingJob, job);
-  if (absl::IsAlreadyExists(created.status())) return MeetExisting(job, !key.empty());
+  absl::StatusOr<Json> created = StoreOf(asked).Create(kube::kTrainingJob, job);
+  if (absl::IsAlreadyExists(created.status())) return MeetExisting(asked, job, !key.empty());
   Outcome outcome = Written(asked, std::move(created), 201);
   if (auto* response = std::get_if<http::Response>(&outcome)) {
     response->headers.emplace_back(
@@ -160,8 +167,24 @@ RestService::Outcome RestService::Written(const Asked& asked, absl::StatusOr<Jso
     }
     return rest::FromStatus(job.status());
   }
-  jobs_.Learn(std::make_shared<const Json>(*job));
+  AwaitCopy(*job);
   return JobResponse(status, *std::move(job));
+}
+
+// Until readers see what was written. The copy is waited for and not told: it would tell listeners
+// of this version before it has heard of older ones of other jobs, and who comes back with its
+// number would miss those.
+void RestService::AwaitCopy(const Json& job) const {
+  const kube::ObjectKey key = kube::KeyOf(job);
+  const absl::Time until = clock_.Now() + kLongestWaitForCopy;
+  while (clock_.Now() < until) {
+    const auto seen = jobs_.Get({key.ns, key.name});
+    const bool there =
+        seen != nullptr && kube::UidOf(*seen) == kube::UidOf(job) &&
+        !runtime::IsOlder(kube::ResourceVersionOf(*seen), kube::ResourceVersionOf(job));
+    if (there) return;
+    absl::SleepFor(kLookAtCopyEvery);
+  }
 }
 
 RestService::Outcome RestService::ReplaceJob(const Asked& asked) {
@@ -191,7 +214,7 @@ RestService::Outcome RestService::ReplaceJob(const Asked& asked) {
       if (name.starts_with("starling.dev/")) annotations[name] = value;
     }
     job["metadata"]["annotations"] = std::move(annotations);
-    absl::StatusOr<Json> updated = store_.Update(kube::kTrainingJob, job);
+    absl::StatusOr<Json> updated = StoreOf(asked).Update(kube::kTrainingJob, job);
     const bool again = absl::IsAborted(updated.status()) && attempt < kTries && any;
     if (!again) return Written(asked, std::move(updated), 200);
   }
@@ -203,7 +226,7 @@ RestService::Outcome RestService::Patched(const Asked& asked, const Json& job, J
   if (!asked.request.Header("If-Match").empty()) {
     patch["metadata"]["resourceVersion"] = kube::ResourceVersionOf(job);
   }
-  return Written(asked, store_.Patch(kube::kTrainingJob, kube::KeyOf(job), patch), 200);
+  return Written(asked, StoreOf(asked).Patch(kube::kTrainingJob, kube::KeyOf(job), patch), 200);
 }
 
 RestService::Outcome RestService::PatchJob(const Asked& asked) {
@@ -240,7 +263,8 @@ RestService::Outcome RestService::DeleteJob(const Asked& asked) {
   if (!asked.request.Header("If-Match").empty()) {
     options.resource_version = kube::ResourceVersionOf(job);
   }
-  absl::StatusOr<Json> deleted = store_.Delete(kube::kTrainingJob, kube::KeyOf(job), options);
+  absl::StatusOr<Json> deleted =
+      StoreOf(asked).Delete(kube::kTrainingJob, kube::KeyOf(job), options);
   if (absl::IsAborted(deleted.status())) {
     return rest::MakeProblem("PreconditionFailed", std::string(deleted.status().message()));
   }

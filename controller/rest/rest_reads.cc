@@ -55,6 +55,7 @@ RestService::Outcome RestService::Watch(const Asked& asked, JobFilter filter, bo
   options.whole = whole;
   options.since = LastEventId(asked.request);
   options.timeout = absl::Seconds(asked.call.Integer("timeoutSeconds").value_or(3600));
+  options.permit = asked.caller.permit;
   return http::Response{
       .body = "",
       .content_type = kEventStream,
@@ -103,7 +104,7 @@ RestService::Outcome RestService::ListPods(const Asked& asked) {
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
   kube::ListOptions options;
   options.selection.labels = resources::JobSelector(asked.call.name);
-  absl::StatusOr<kube::ObjectList> pods = store_.List(kube::kPod, asked.call.ns, options);
+  absl::StatusOr<kube::ObjectList> pods = StoreOf(asked).List(kube::kPod, asked.call.ns, options);
   if (!pods.ok()) return rest::FromStatus(pods.status());
   Json items = Json::array();
   for (Json& pod : pods->items) {
@@ -117,7 +118,7 @@ RestService::Outcome RestService::ListPods(const Asked& asked) {
 RestService::Outcome RestService::ListEvents(const Asked& asked) {
   const auto found = FindJob(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
-  absl::StatusOr<kube::ObjectList> events = store_.List(kube::kEvent, asked.call.ns, {});
+  absl::StatusOr<kube::ObjectList> events = StoreOf(asked).List(kube::kEvent, asked.call.ns, {});
   if (!events.ok()) return rest::FromStatus(events.status());
   std::vector<Json> items;
   for (Json& event : events->items) {

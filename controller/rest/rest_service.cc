@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "api/schema/documents.h"
 #include "api/telemetry/metric_table.h"
@@ -30,6 +31,11 @@ http::Response ProblemResponse(const rest::Problem& problem, const std::string& 
   response.headers.assign(problem.headers.begin(), problem.headers.end());
   response.headers.emplace_back("X-Request-Id", request_id);
   return response;
+}
+
+// What an API server says to a token that has expired since it was reviewed.
+bool IsUnknownToken(const rest::Problem& problem) {
+  return problem.status() == 403 && problem.detail == "Unauthorized";
 }
 
 }  // namespace
@@ -64,7 +70,8 @@ RestService::RestService(kube::KubeClient& store, runtime::Informer& jobs, const
 }
 
 void RestService::Begin(int port) {
-  hub_.Begin();
+  std::int64_t seen = 0;
+  hub_.Begin(absl::SimpleAtoi(jobs_.seen(), &seen) ? seen : 0);
   port_ = port;
 }
 
@@ -115,18 +122,27 @@ std::optional<rest::Problem> RestService::CheckLimit(const Asked& asked) {
 RestService::Outcome RestService::Route(const http::Request& request, std::string& route,
                                         Caller& caller) {
   const AccessRules access{options_.token, port_};
-  const auto host = CheckHost(request, access);
-  if (const auto* problem = std::get_if<rest::Problem>(&host)) return *problem;
+  if (options_.door == nullptr) {
+    const auto host = CheckHost(request, access);
+    if (const auto* problem = std::get_if<rest::Problem>(&host)) return *problem;
+  }
   const auto found = rest::FindRoute(request.method, request.target);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
   const rest::Call& call = std::get<rest::Call>(found);
   route = std::string(call.route->id);
-  auto admitted = Admit(request, *call.route, access);
+  auto admitted = options_.door != nullptr ? options_.door->Admit(request, call)
+                                           : Admit(request, *call.route, access);
   if (auto* problem = std::get_if<rest::Problem>(&admitted)) return std::move(*problem);
   caller = std::get<Caller>(admitted);
   const Asked asked{request, call, caller};
   if (auto problem = CheckLimit(asked)) return *std::move(problem);
-  return (this->*HandlerOf(call.route->operation))(asked);
+  Outcome outcome = (this->*HandlerOf(call.route->operation))(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&outcome); problem != nullptr) {
+    if (caller.client != nullptr && IsUnknownToken(*problem)) {
+      return Unauthorized("the API server does not take this token any more");
+    }
+  }
+  return outcome;
 }
 
 http::Response RestService::Answer(const http::Request& request) {
@@ -155,9 +171,22 @@ http::Response RestService::Refuse(int status, std::string_view why) const {
                          bytes::RandomUuid());
 }
 
-std::variant<Json, rest::Problem> RestService::FindJob(const Asked& asked) {
+kube::KubeClient& RestService::StoreOf(const Asked& asked) {
+  if (asked.caller.client != nullptr) return *asked.caller.client;
+  return store_;
+}
+
+// As the service itself: whether the caller may read or write it has been asked before.
+absl::StatusOr<Json> RestService::ReadJob(const Asked& asked) {
   const kube::ObjectKey key{asked.call.ns, asked.call.name};
-  absl::StatusOr<Json> job = store_.Get(kube::kTrainingJob, key);
+  if (options_.reads_copy && !asked.call.route->writes()) {
+    if (const auto job = jobs_.Get({key.ns, key.name}); job != nullptr) return *job;
+  }
+  return store_.Get(kube::kTrainingJob, key);
+}
+
+std::variant<Json, rest::Problem> RestService::FindJob(const Asked& asked) {
+  absl::StatusOr<Json> job = ReadJob(asked);
   if (!job.ok()) return rest::FromStatus(job.status());
   const std::string uid = asked.call.Text("uid");
   if (!uid.empty() && uid != kube::UidOf(*job)) {

@@ -28,13 +28,16 @@
 namespace starling::service {
 
 struct ServiceOptions {
-  std::string token;  // of the home's owner
+  std::string token;     // of the home's owner
+  Door* door = nullptr;  // who is asked instead of comparing the token; outlives the service
   CallLimitOptions limits;
   std::string signing_key;  // of continue tokens and idempotency keys; the same after a restart
   std::string version;      // of the program
   // Whether a job's relative URIs mean something here; on one machine they would be relative to a
   // folder that the service does not know.
   bool relative_uris = false;
+  // One job is read from the informer's copy too, where that has it, instead of from the store.
+  bool reads_copy = false;
 };
 
 // Thread-safe.
@@ -93,11 +96,16 @@ class RestService {
 
   Outcome Watch(const Asked& asked, JobFilter filter, bool whole);
   Outcome SetSuspend(const Asked& asked, bool suspend);
+  Outcome SetWorkers(const Asked& asked, const kube::Json& job, std::int64_t replicas);
   Outcome Patched(const Asked& asked, const kube::Json& job, kube::Json patch);
   Outcome Written(const Asked& asked, absl::StatusOr<kube::Json> job, int status);
+  void AwaitCopy(const kube::Json& job) const;
   std::variant<kube::Json, rest::Problem> ReadSubmitted(const Asked& asked, std::string& prefix);
-  Outcome MeetExisting(const kube::Json& wanted, bool with_key);
+  Outcome MeetExisting(const Asked& asked, const kube::Json& wanted, bool with_key);
   spec::FieldErrors CheckStored(const kube::Json& job) const;
+  // As the caller sees it: what is done through it, the caller does.
+  kube::KubeClient& StoreOf(const Asked& asked);
+  absl::StatusOr<kube::Json> ReadJob(const Asked& asked);
   // The job that the path names, if the request's uid and If-Match fit it.
   std::variant<kube::Json, rest::Problem> FindJob(const Asked& asked);
 

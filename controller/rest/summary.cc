@@ -12,6 +12,9 @@ namespace {
 using kube::Json;
 
 constexpr std::size_t kLabelBytes = 400;  // of all labels together
+// As controller/admission/creator.h notes it.
+constexpr char kCreatedBy[] = "starling.dev/created-by";
+constexpr std::size_t kLongestCreator = 200;
 
 // Only those labels that fit, so that a summary stays one.
 Json ShortLabels(const Json& job) {
@@ -52,6 +55,8 @@ Json SummaryOf(const Json& job) {
                   {"created", kube::StringAt(job, "/metadata/creationTimestamp")},
                   {"state", state.empty() ? "Pending" : state}};
   if (Json labels = ShortLabels(job); !labels.empty()) summary["labels"] = std::move(labels);
+  const std::string creator = kube::AnnotationOf(job, kCreatedBy);
+  if (!creator.empty() && creator.size() <= kLongestCreator) summary["createdBy"] = creator;
   if (kube::IsBeingDeleted(job)) summary["deleting"] = true;
   for (const char* name : {"summary", "epoch", "step", "loss", "samplesPerSecond", "workers"}) {
     const std::string pointer = std::string("/status/progress/") + name;

@@ -195,6 +195,12 @@ bool InformerOf<T>::HasSynced() const {
 }
 
 template <typename T>
+std::string InformerOf<T>::seen() const {
+  sync::MutexLock lock(mutex_);
+  return seen_;
+}
+
+template <typename T>
 void InformerOf<T>::Index(const Key& key, const std::string& label, bool add) {
   if (label.empty()) return;
   const Key place{key.ns, label};

@@ -84,6 +84,8 @@ class InformerOf final : public Copying {
   // Those of one namespace whose index label has this value, ordered by name.
   std::vector<Object> ListByLabel(const std::string& ns, const std::string& value) const;
   bool HasSynced() const override;
+  // All changes up to this version have been told; empty: nothing has.
+  std::string seen() const;
 
   // What a write of this process returned, or a read past the copy: readers see it immediately, the
   // watch will tell of it later. Not believed if the copy knows better by now, or does not select

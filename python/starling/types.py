@@ -458,6 +458,8 @@ class _JobSummaryRequired(TypedDict):
 
 
 class JobSummary(_JobSummaryRequired, total=False):
+    # By whom, where that is known
+    createdBy: str
     deleting: bool
     # Passes that are done
     epoch: int

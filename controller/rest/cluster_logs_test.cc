@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/rest/cluster_logs.h"
+
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/http/http_server.h"
+#include "common/sync/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling::service {
+namespace {
+
+using kube::Json;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// An API server that has pods of one job and what they have written.
+class LogServer {
+ public:
+  LogServer() {
+    server_ = http::HttpServer::Start({.handler_threads = 2}, [this](const http::Request& request) {
+                return Answer(request);
+              }).value();
+  }
+
+  void Write(const std::string& pod, const std::string& text) {
+    sync::MutexLock lock(mutex_);
+    pods_[pod] = text;
+  }
+  void Refuse() {
+    sync::MutexLock lock(mutex_);
+    refuses_ = true;
+  }
+
+  std::shared_ptr<kube::HttpKubeClient> Open() const {
+    kube::ClusterConfig config;
+    config.server = absl::StrCat("http://127.0.0.1:", server_->port());
+    return kube::OpenHttpKubeClient(std::move(config), {}).value();
+  }
+
+ private:
+  static http::Response Status(int code) {
+    return {.status = code,
+            .body = Json{{"kind", "Status"}, {"code", code}, {"message", "no"}}.dump(),
+            .content_type = "application/json",
+            .headers = {}};
+  }
+  http::Response Answer(const http::Request& request) {
+    sync::MutexLock lock(mutex_);
+    if (refuses_) return Status(403);
+    const std::string path(request.Path());
+    if (path == "/api/v1/namespaces/a/pods") {
+      Json items = Json::array();
+      for (const auto& [name, text] : pods_) items.push_back(Pod(name));
+      return {.body = Json{{"metadata", {{"resourceVersion", "1"}}}, {"items", items}}.dump(),
+              .content_type = "application/json",
+              .headers = {}};
+    }
+    for (const auto& [name, text] : pods_) {
+      if (path != "/api/v1/namespaces/a/pods/" + name + "/log") continue;
+      return text.empty() ? Status(400) : http::Response{.body = text, .headers = {}};
+    }
+    return Status(404);
+  }
+  static Json Pod(const std::string& name) {
+    return {{"metadata",
+             {{"name", name},
+              {"namespace", "a"},
+              {"uid", "uid-" + name},
+              {"ownerReferences",
+               {{{"uid", name == "stranger" ? "other" : "uid-j"}, {"controller", true}}}}}},
+            {"spec", {{"containers", {{{"name", "trainer"}}}}}}};
+  }
+
+  sync::Mutex mutex_;
+  std::map<std::string, std::string> pods_ ABSL_GUARDED_BY(mutex_);  // empty: not started yet
+  bool refuses_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<http::HttpServer> server_;
+};
+
+class ClusterLogsTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<std::shared_ptr<http::BodyStream>> Logs(LogRequest request) {
+    request.client = server_.Open();
+    return files_.Logs(job_, std::move(request));
+  }
+  // All that comes until the stream ends, or until `enough` is in it.
+  static std::string Drink(http::BodyStream& stream, const std::string& enough = "") {
+    std::string all;
+    const absl::Time until = absl::Now() + absl::Seconds(20);
+    while (absl::Now() < until) {
+      http::BodyStream::Piece piece = stream.Next();
+      all += piece.bytes;
+      if (piece.ended || (!enough.empty() && all.find(enough) != std::string::npos)) return all;
+      absl::SleepFor(std::min(piece.pause, absl::Milliseconds(20)));
+    }
+    ADD_FAILURE() << "the stream does not end: " << all;
+    return all;
+  }
+
+  clock::SystemClock clock_;
+  LogServer server_;
+  const ClusterJobFiles files_{clock_};
+  const Json job_ = {{"metadata", {{"name", "j"}, {"namespace", "a"}, {"uid", "uid-j"}}}};
+};
+
+TEST_F(ClusterLogsTest, AllPodsOfTheJobAreReadWithTheirNames) {
+  server_.Write("j-worker-0", "one\ntwo\n");
+  server_.Write("j-worker-1", "three, without its end");
+  server_.Write("stranger", "of another job\n");
+  const std::string text = Drink(**Logs({}));
+  EXPECT_THAT(text,
+              AllOf(HasSubstr("[j-worker-0] one\n[j-worker-0] two\n"),
+                    HasSubstr("[j-worker-1] three, without its end\n"), Not(HasSubstr("another"))));
+}
+
+TEST_F(ClusterLogsTest, OnePodIsReadAsItIs) {
+  server_.Write("j-worker-0", "one\ntwo\n");
+  server_.Write("j-worker-1", "three\n");
+  EXPECT_EQ(Drink(**Logs({.pod = "j-worker-0"})), "one\ntwo\n");
+  EXPECT_TRUE(absl::IsNotFound(Logs({.pod = "stranger"}).status()));
+  EXPECT_EQ(Drink(**Logs({.pod = "j-worker-1", .events = true})),
+            "event: log\ndata: {\"line\":\"three\",\"pod\":\"j-worker-1\"}\n\n"
+            "event: end\ndata: {\"reason\":\"Complete\"}\n\n");
+}
+
+TEST_F(ClusterLogsTest, AFollowerWaitsForPodsAndEndsWithTheJob) {
+  server_.Write("j-worker-0", "");
+  bool over = false;
+  const auto stream = *Logs({.follow = true, .events = true, .over = [&over] { return over; }});
+  EXPECT_EQ(stream->Next().bytes, "") << "its container has not started";
+  server_.Write("j-worker-0", "now\n");
+  EXPECT_THAT(Drink(*stream, "now"), HasSubstr("\"line\":\"now\""));
+  over = true;
+  EXPECT_THAT(Drink(*stream), HasSubstr("JobFinished"));
+}
+
+TEST_F(ClusterLogsTest, WhoMayNotReadThemGetsNone) {
+  server_.Refuse();
+  EXPECT_TRUE(absl::IsPermissionDenied(Logs({}).status()));
+  EXPECT_FALSE(files_.Logs(job_, {}).ok()) << "never as this service itself";
+}
+
+TEST_F(ClusterLogsTest, AFollowerWhoMayNoMoreIsToldSo) {
+  auto permit = std::make_shared<Permit>();
+  const auto stream = *Logs({.follow = true, .events = true, .permit = permit});
+  EXPECT_FALSE(stream->Next().ended);
+  permit->End("Forbidden");
+  EXPECT_THAT(Drink(*stream), HasSubstr("\"reason\":\"Forbidden\""));
+}
+
+TEST_F(ClusterLogsTest, TheModelIsSaidToBeWhereItIs) {
+  EXPECT_THAT(std::string(files_.Model(job_).status().message()), HasSubstr("checkpoint.uri"));
+  Json job = job_;
+  job["status"]["result"]["model"]["uri"] = "file:///shared/uid/model.safetensors";
+  EXPECT_THAT(std::string(files_.Model(job).status().message()),
+              HasSubstr("file:///shared/uid/model.safetensors"));
+}
+
+}  // namespace
+}  // namespace starling::service
