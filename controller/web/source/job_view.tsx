@@ -19,6 +19,7 @@ import { useCurves, useJob, usePods } from './watch_job';
 interface Digit {
   label: string;
   value: string;
+  total?: string;
   note?: string;
 }
 
@@ -41,18 +42,20 @@ function elapsed(job: Job, now: number): number | undefined {
 
 function digitsOf(job: Job, now: number): Digit[] {
   const { progress, incidents, replicaStatuses } = job.status ?? {};
-  const of = (value: number | undefined, total: number | undefined) =>
-    total ? `${formatNumber(value)} / ${formatNumber(total)}` : formatNumber(value);
+  const of = (value: number | undefined, total: number | undefined) => ({
+    value: formatNumber(value),
+    total: total ? formatNumber(total) : undefined,
+  });
   const wanted = job.spec.replicaSpecs?.['worker']?.replicas;
   const digits: (Digit | null)[] = [
-    { label: 'Epoch', value: of(progress?.epoch, progress?.totalEpochs) },
-    { label: 'Step', value: of(progress?.step, progress?.totalSteps) },
+    { label: 'Epoch', ...of(progress?.epoch, progress?.totalEpochs) },
+    { label: 'Step', ...of(progress?.step, progress?.totalSteps) },
     { label: 'Loss', value: formatNumber(progress?.loss) },
     qualityOf(job),
     isFinished(job) ? null : { label: 'Samples a second', value: formatNumber(progress?.samplesPerSecond, 3) },
     isFinished(job)
       ? null
-      : { label: 'Workers', value: of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
+      : { label: 'Workers', ...of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
     isFinished(job)
       ? { label: 'Took', value: formatSeconds(elapsed(job, now)) }
       : {
@@ -69,10 +72,13 @@ function Digits({ job }: { job: Job }) {
   const now = useNow();
   return (
     <dl class="digits">
-      {digitsOf(job, now).map(({ label, value, note }) => (
+      {digitsOf(job, now).map(({ label, value, total, note }) => (
         <div key={label}>
           <dt>{label}</dt>
-          <dd>{value}</dd>
+          <dd>
+            {value}
+            {total && <small> / {total}</small>}
+          </dd>
           {note && <dd class="faint">{note}</dd>}
         </div>
       ))}
@@ -161,8 +167,8 @@ function Body({ job, curves, gone }: { job: Job; curves: Curves; gone: boolean }
 
 export function JobView({ ns, name }: { ns: string; name: string }) {
   const { place } = useNavigation();
-  const { job, link, gone, error, take } = useJob(ns, name, place.tab === 'logs');
-  const curves = useCurves(job);
+  const { job, link, gone, error, take } = useJob(ns, name, place.uid, place.tab === 'logs');
+  const curves = useCurves(job, place.uid);
   const [said, setSaid] = useState('');
   useEffect(() => {
     document.title = `${name} · Starling`;

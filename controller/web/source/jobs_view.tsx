@@ -78,12 +78,13 @@ function Row({ job, now }: { job: Summary; now: number }) {
   return (
     <tr>
       <td class="name" data-label="Job">
-        <Go to={{ job: idOf(job) }}>{job.name}</Go>
+        <Go to={{ job: idOf(job), uid: job.deleted ? job.uid : '' }}>{job.name}</Go>
         <span class="faint">{job.namespace}</span>
       </td>
       <td data-label="State">
         <StateBadge state={state} />
         {job.reason && job.state !== 'Succeeded' && <span class="faint reason">{words(job.reason)}</span>}
+        {job.deleted && <span class="faint reason">deleted {formatAge(job.deleted, now)} ago</span>}
       </td>
       <td class="progress" data-label="Progress">
         <ProgressBar

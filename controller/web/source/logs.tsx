@@ -5,7 +5,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { readable } from './incidents';
 import { Trouble } from './parts';
 import { useNavigation } from './place';
-import { jobPath, type Link, listen, Refused } from './rest';
+import { jobPath, type Link, listen, Refused, withQuery } from './rest';
 
 interface Line {
   pod: string;
@@ -24,6 +24,7 @@ interface Properties {
 function useLines(
   ns: string,
   name: string,
+  uid: string,
   pod: string,
 ): { lines: Line[]; link: Link; ended: boolean; error: unknown } {
   const [lines, setLines] = useState<Line[]>([]);
@@ -43,7 +44,7 @@ function useLines(
         setLines([...kept]);
       }, 200);
     };
-    const path = `${jobPath(ns, name)}/logs?follow=true&tail=${TAIL}${pod ? `&pod=${encodeURIComponent(pod)}` : ''}`;
+    const path = withQuery(`${jobPath(ns, name)}/logs`, { follow: 'true', tail: TAIL, pod, uid });
     const close = listen(path, {
       link: (state) => {
         setLink(state);
@@ -62,13 +63,13 @@ function useLines(
       close();
       clearTimeout(scheduled);
     };
-  }, [ns, name, pod]);
+  }, [ns, name, uid, pod]);
   return { lines, link, ended, error };
 }
 
 export function Logs({ ns, name, pods }: Properties) {
   const { place, go } = useNavigation();
-  const { lines, link, ended, error } = useLines(ns, name, place.pod);
+  const { lines, link, ended, error } = useLines(ns, name, place.uid, place.pod);
   const [find, setFind] = useState('');
   const [following, setFollowing] = useState(true);
   const box = useRef<HTMLDivElement>(null);

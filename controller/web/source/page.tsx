@@ -50,7 +50,7 @@ function Theme() {
 function View({ place }: { place: Place }) {
   if (place.view === 'new') return <SubmitView />;
   const [ns = '', name = ''] = place.job.split('/');
-  if (ns && name) return <JobView key={place.job} ns={ns} name={name} />;
+  if (ns && name) return <JobView key={place.job + place.uid} ns={ns} name={name} />;
   return <JobsView />;
 }
 

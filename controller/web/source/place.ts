@@ -6,6 +6,7 @@ import { useContext } from 'preact/hooks';
 
 export interface Place {
   job: string; // namespace/name; empty: the list
+  uid: string; // of a past job: several may have had its name
   tab: string;
   view: string; // live | history | new
   find: string;
@@ -15,12 +16,12 @@ export interface Place {
 export function readPlace(search: string): Place {
   const query = new URLSearchParams(search);
   const get = (name: string) => query.get(name) ?? '';
-  return { job: get('job'), tab: get('tab'), view: get('view'), find: get('find'), pod: get('pod') };
+  return { job: get('job'), uid: get('uid'), tab: get('tab'), view: get('view'), find: get('find'), pod: get('pod') };
 }
 
 export function writePlace(place: Partial<Place>): string {
   const query = new URLSearchParams();
-  for (const name of ['view', 'job', 'tab', 'find', 'pod'] as const) {
+  for (const name of ['view', 'job', 'uid', 'tab', 'find', 'pod'] as const) {
     const value = place[name];
     if (value) query.set(name, value);
   }

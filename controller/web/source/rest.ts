@@ -80,6 +80,14 @@ export async function ask<T>(path: string, question: Question = {}): Promise<T> 
 export const jobPath = (ns: string, name: string): string =>
   `/v1/namespaces/${encodeURIComponent(ns)}/jobs/${encodeURIComponent(name)}`;
 
+// `path` with a query of all values that are not empty.
+export function withQuery(path: string, values: Record<string, string | number>): string {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(values)) if (value !== '') query.set(name, String(value));
+  const text = query.toString();
+  return text ? `${path}?${text}` : path;
+}
+
 export type Link = 'opening' | 'live' | 'broken';
 
 export interface Listener {

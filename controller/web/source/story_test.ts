@@ -194,7 +194,7 @@ test('numbers and times read well', () => {
 });
 
 test('a place survives its address', () => {
-  const place = { job: 'default/digits', tab: 'logs', view: '', find: 'a b&c', pod: 'digits-worker-0' };
+  const place = { job: 'default/digits', uid: 'a-b', tab: 'logs', view: '', find: 'a b&c', pod: 'digits-worker-0' };
   assert.equal(writePlace({ job: 'default/digits' }), '/?job=default/digits');
   assert.deepEqual(readPlace(writePlace(place).slice(1)), place);
   assert.equal(writePlace({}), '/');

@@ -6,7 +6,7 @@ import { useMemo, useState } from 'preact/hooks';
 import { formatAge, formatClock, formatDate, formatNumber, formatTime, words } from './format';
 import { Trouble, useNow, usePoll } from './parts';
 import { useNavigation } from './place';
-import { ask, jobPath } from './rest';
+import { ask, jobPath, withQuery } from './rest';
 import type { Curves, Job, JobEvent, Pod } from './types';
 
 function stateOf(pod: Pod): string {
@@ -132,13 +132,14 @@ export function TableTab({ curves }: { curves: Curves }) {
 }
 
 export function EventsTab({ job }: { job: Job }) {
+  const { place } = useNavigation();
   const [events, setEvents] = useState<JobEvent[] | null>(null);
   const [error, setError] = useState<unknown>(null);
   usePoll(
     async () => {
       try {
         const { items } = await ask<{ items: JobEvent[] }>(
-          `${jobPath(job.metadata.namespace, job.metadata.name)}/events`,
+          withQuery(`${jobPath(job.metadata.namespace, job.metadata.name)}/events`, { uid: place.uid }),
         );
         setEvents(items.reverse());
         setError(null);

@@ -16,6 +16,7 @@ export interface Summary {
   samplesPerSecond?: number;
   workers?: number;
   deleting?: boolean;
+  deleted?: string; // when, of a past job
   labels?: Record<string, string>;
 }
 

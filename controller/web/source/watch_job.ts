@@ -3,7 +3,7 @@
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 
 import { usePoll } from './parts';
-import { ask, jobPath, type Link, listen, Refused } from './rest';
+import { ask, jobPath, type Link, listen, Refused, withQuery } from './rest';
 import { isFinished, lastStepOf, type Life, mergeCurves, rememberPods } from './story';
 import type { Curves, Job, Pod, Progress } from './types';
 
@@ -18,11 +18,11 @@ export interface Watched {
 const versionOf = (job: Job): number => Number(job.metadata.resourceVersion) || 0;
 
 // Logs have a stream of their own, and a tab may have one: while they are shown the job is asked for
-// instead (`polled`).
-export function useJob(ns: string, name: string, polled: boolean): Watched {
+// instead (`polled`). A past job is named by its UID too, and does not change any more.
+export function useJob(ns: string, name: string, uid: string, polled: boolean): Watched {
   const [job, setJob] = useState<Job | null>(null);
   const [link, setLink] = useState<Link>('opening');
-  const [gone, setGone] = useState(false);
+  const [gone, setGone] = useState(uid !== '');
   const [error, setError] = useState<unknown>(null);
   const path = jobPath(ns, name);
 
@@ -35,9 +35,9 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
 
   useEffect(() => {
     setJob(null);
-    setGone(false);
+    setGone(uid !== '');
     setError(null);
-  }, [path]);
+  }, [path, uid]);
 
   // No stream tells of a job that is past, though the history may still show it.
   const refused = useCallback((caught: unknown) => {
@@ -46,11 +46,11 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
   }, []);
 
   useEffect(() => {
-    ask<Job>(path).then(take, setError);
-  }, [path]);
+    ask<Job>(withQuery(path, { uid })).then(take, setError);
+  }, [path, uid]);
 
   useEffect(() => {
-    if (polled) return undefined;
+    if (polled || uid) return undefined;
     return listen(`${path}?watch=1`, {
       link: setLink,
       refused: (problem) => refused(new Refused(problem)),
@@ -67,7 +67,7 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
         );
       },
     });
-  }, [path, polled]);
+  }, [path, uid, polled]);
 
   usePoll(
     polled && !gone
@@ -90,7 +90,7 @@ export function useJob(ns: string, name: string, polled: boolean): Watched {
 
 // Asked for at most once a second, from the last known step on; from the beginning when training was
 // set back.
-export function useCurves(job: Job | null): Curves {
+export function useCurves(job: Job | null, past: string): Curves {
   const [curves, setCurves] = useState<Curves>({});
   const known = useRef<Curves>({});
   const asked = useRef({ uid: '', busy: false, again: false });
@@ -109,7 +109,7 @@ export function useCurves(job: Job | null): Curves {
       const from = asked.current.uid === of.metadata.uid && step >= last ? last + 1 : 0;
       if (from === 0) known.current = {};
       asked.current.uid = of.metadata.uid;
-      const path = `${jobPath(of.metadata.namespace, of.metadata.name)}/metrics?from=${from}`;
+      const path = withQuery(`${jobPath(of.metadata.namespace, of.metadata.name)}/metrics`, { from, uid: past });
       const { metrics } = await ask<{ metrics: Curves }>(path);
       known.current = mergeCurves(known.current, metrics);
       setCurves(known.current);
