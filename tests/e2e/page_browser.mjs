@@ -275,6 +275,53 @@ const STORIES = {
   },
 };
 
+// No test: the pictures of docs/, made anew by `tests/e2e/page_test.py --pictures`.
+async function pictures(browser) {
+  const source = (name) => ({
+    csv: { uri: `${process.cwd()}/examples/data/${name}.csv`, labelColumn: 'label', shape: [1, 8, 8] },
+  });
+  const dataset = { train: source('digits-train'), validation: source('digits-test'), globalBatchSize: 128 };
+  const job = (name, changes) => ({ ...sleeper(name), spec: { ...sleeper(name).spec, dataset, ...changes } });
+  const large = { workload: { classification: { model: { mlp: { hidden: [1024, 512] } } } } };
+  const worker = (replicas) => ({ replicaSpecs: { worker: { replicas, maxReplicas: 8 } } });
+  const missing = { train: source('nowhere'), globalBatchSize: 64 };
+  await rest('POST', jobs, job('lenet-trial', { dataset: missing }));
+  await rest('POST', jobs, job('baseline', { stop: { epochs: 20 } }));
+  await rest('POST', jobs, job('warm-up', {}));
+  const optimizer = { sgd: { learningRate: 0.005, momentum: 0.9 } };
+  await rest('POST', jobs, job('digits', { ...large, ...worker(3), optimizer, stop: { epochs: 400 }, experiment: {} }));
+  const page = await openPage(browser, { viewport: { width: 1180, height: 1010 } });
+  await open(page, '/?job=default/digits');
+  await badge(page, 'Running');
+  const wait = (seconds) => page.waitForTimeout(1000 * seconds);
+  const kill = async (name) => {
+    const { items } = await rest('GET', `${jobs}/digits/pods`);
+    const pod = items.find((one) => one.metadata.name === name);
+    process.kill(Number(pod.metadata.annotations['starling.dev/pid']), 'SIGKILL');
+  };
+  await wait(9);
+  await rest('POST', `${jobs}/warm-up:suspend`);
+  await wait(5);
+  await kill('digits-worker-1');
+  await wait(9);
+  await rest('PUT', `${jobs}/digits/scale`, { role: 'worker', replicas: 4 });
+  await wait(9);
+  await kill('digits-worker-2');
+  await wait(8);
+  await page.screenshot({ path: 'docs/page-light.png' });
+  await page.setViewportSize({ width: 390, height: 844 });
+  await wait(1);
+  await page.screenshot({ path: 'docs/page-phone.png' });
+  await page.setViewportSize({ width: 1180, height: 420 });
+  await page.emulateMedia({ colorScheme: 'dark' });
+  await page.getByRole('link', { name: 'Jobs' }).click();
+  await page.getByRole('link', { name: 'lenet-trial' }).waitFor();
+  await wait(1);
+  await page.screenshot({ path: 'docs/page-dark.png' });
+  return page;
+}
+STORIES.pictures = pictures;
+
 function sleeper(name) {
   return {
     apiVersion: 'starling.dev/v1alpha1',

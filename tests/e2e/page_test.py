@@ -55,7 +55,7 @@ class Page(Case):
                            STARLING_CONTROLLER=self.home.program("starling-controller"))
         done = subprocess.run(["node", os.path.join(REPOSITORY, "tests/e2e/page_browser.mjs"), story],
                               env=environment, capture_output=True, text=True, timeout=timeout,
-                              check=False)
+                              cwd=REPOSITORY, check=False)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.home.describe())
         self.down()
 
@@ -94,6 +94,11 @@ class Service(Page):
         self.down()
 
 
+class Pictures(Page):
+    def runTest(self):
+        self.play("pictures")
+
+
 class HowTo(Case):
     def test_the_commands_of_the_page_about_it_work_as_they_stand(self):
         text = read(os.path.join(REPOSITORY, "docs/how-to/page.md"))
@@ -111,4 +116,6 @@ class HowTo(Case):
 
 if __name__ == "__main__":
     BROWSER, TOOLS = find_tools()
-    unittest.main(verbosity=2)
+    if sys.argv[1:] == ["--pictures"]:  # those of docs/, anew
+        sys.exit(not unittest.TextTestRunner().run(Pictures()).wasSuccessful())
+    unittest.main(argv=sys.argv[:1] + (sys.argv[1:] or ["Stories", "Service", "HowTo"]), verbosity=2)
