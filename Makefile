@@ -67,7 +67,7 @@ generate: build ## Write crds/, docs/reference, Python's types and dashboards/ a
 	@$(BIN)/starling-schema-gen .
 	@python3 -B dashboards/generate.py
 
-format: setup ## Let clang-format rewrite the sources
+format: setup ## Let clang-format, and prettier for the page, rewrite the sources
 	@cmake/check/format.sh --fix
 
 measures: ## Print lines of code per folder, and types per 1,000 lines

@@ -157,8 +157,13 @@ async function deleteJob(page) {
   await page.getByRole('dialog').waitFor({ state: 'hidden' });
   assert.equal((await rest('GET', `${jobs}/first`)).metadata.name, 'first', 'Escape deletes nothing');
   await page.getByRole('button', { name: 'Delete…' }).click();
+  await page.getByRole('button', { name: 'Keep it' }).click();
+  const focused = () => page.evaluate(() => document.activeElement?.textContent);
+  await until(async () => (await focused()) === 'Delete…', 'the keyboard is where it was');
+  await page.getByRole('button', { name: 'Delete…' }).click();
   await page.getByRole('button', { name: 'Delete first' }).click();
   await page.getByText('Nothing trains yet').waitFor();
+  await until(() => page.evaluate(() => document.activeElement?.tagName === 'MAIN'), 'the list has the keyboard');
 }
 
 // Kills the control plane and brings another to its place and port.
@@ -237,6 +242,27 @@ const STORIES = {
     await page.getByText('No job matches').waitFor();
     assert.equal(await page.evaluate('typeof hacked'), 'undefined');
     await rest('DELETE', `${jobs}/evil`);
+    return page;
+  },
+
+  // What every story watches for is seen when it is there.
+  async control(browser) {
+    const page = await openPage(browser);
+    await open(page, '/');
+    await page.getByText('Nothing trains yet').waitFor();
+    await page.evaluate(() => {
+      const bad = '<img src="http://127.0.0.1:9/x.png" alt=""><p style="color: red">x</p><script>hacked = 1</script>';
+      document.body.append(document.createRange().createContextualFragment(bad));
+    });
+    await until(() => page.wrong.filter((one) => one.includes('policy violated')).length >= 3, 'three violations');
+    assert.equal(await page.evaluate('typeof hacked'), 'undefined');
+    await page.evaluate(() => document.querySelector('main').append(document.createElement('button')));
+    await assert.rejects(accessible(page, 'a button without a name'), /button-name/);
+    await page.reload();
+    await page.getByText('Nothing trains yet').waitFor();
+    await page.evaluate(() => (document.querySelector('main').style.minWidth = '3000px'));
+    await assert.rejects(accessible(page, 'a wide page'), /3\d\d\d pixels of 1280/);
+    page.wrong = [];
     return page;
   },
 

@@ -67,6 +67,9 @@ class Stories(Page):
     def test_what_strangers_write_is_text(self):
         self.play("strangers")
 
+    def test_what_must_not_be_is_seen(self):
+        self.play("control")
+
     def test_who_may_see_it_and_what_a_broken_connection_does(self):
         self.play("connection")
 

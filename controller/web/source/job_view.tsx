@@ -178,7 +178,7 @@ export function JobView({ ns, name }: { ns: string; name: string }) {
   }, [name]);
   if (!job) {
     return (
-      <main>
+      <main tabIndex={-1}>
         <nav class="crumbs" aria-label="Back">
           <Go to={{}}>Jobs</Go>
         </nav>
@@ -195,7 +195,7 @@ export function JobView({ ns, name }: { ns: string; name: string }) {
   }
   const state = job.metadata.deletionTimestamp && !gone ? 'Deleting' : (job.status?.state ?? 'Pending');
   return (
-    <main>
+    <main tabIndex={-1}>
       <nav class="crumbs" aria-label="Back">
         <Go to={{}}>Jobs</Go> / {ns}
       </nav>

@@ -228,7 +228,7 @@ export function JobsView() {
   const past = history && place.view === 'history';
   const search = (event: Event) => go({ ...place, find: (event.target as HTMLInputElement).value }, { replace: true });
   return (
-    <main>
+    <main tabIndex={-1}>
       <div class="toolbar">
         <h1>{past ? 'Past jobs' : 'Jobs'}</h1>
         {history && (

@@ -82,7 +82,7 @@ function App() {
         ) : session.known ? (
           <SignIn session={session} />
         ) : (
-          <main aria-busy="true">
+          <main tabIndex={-1} aria-busy="true">
             <p class="empty">One moment.</p>
           </main>
         )}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Small pieces that several views share.
 import type { ComponentChildren } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 import { formatPercent } from './format';
 import { type Place, useNavigation, writePlace } from './place';
@@ -123,8 +123,11 @@ export function Dialog({
   children: ComponentChildren;
 }) {
   const place = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
-    place.current?.showModal();
+  useLayoutEffect(() => {
+    const dialog = place.current;
+    dialog?.showModal();
+    // Closed while it still is there, it gives the keyboard back to the button that opened it.
+    return () => dialog?.close();
   }, []);
   return (
     <dialog ref={place} aria-label={title} onClose={onClose}>

@@ -84,7 +84,7 @@ export function SignIn({ session }: { session: Session }) {
   };
   const refused = session.error instanceof Refused;
   return (
-    <main class="narrow">
+    <main class="narrow" tabIndex={-1}>
       <h1>Sign in</h1>
       <p>
         Run <code>starling up</code> in a terminal and open the link that it prints, or paste the token that lies in{' '}

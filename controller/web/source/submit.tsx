@@ -143,7 +143,7 @@ export function SubmitView() {
     if (chosen) setText(await chosen.text());
   };
   return (
-    <main>
+    <main tabIndex={-1}>
       <nav class="crumbs" aria-label="Back">
         <Go to={{}}>Jobs</Go>
       </nav>
