@@ -166,6 +166,29 @@ async function deleteJob(page) {
   await until(() => page.evaluate(() => document.activeElement?.tagName === 'MAIN'), 'the list has the keyboard');
 }
 
+// Where the service has a history, what was deleted is found there, its curves and incidents too.
+async function remember(page) {
+  const past = page.getByRole('link', { name: 'History' });
+  if ((await past.count()) === 0) return;
+  await past.click();
+  const job = page.getByRole('link', { name: 'first' });
+  await until(async () => {
+    const found = await job.waitFor({ timeout: 1000 }).then(
+      () => true,
+      () => false,
+    );
+    if (!found) await page.reload();
+    return found;
+  }, 'the history has it');
+  await job.click();
+  await badge(page, 'Deleted');
+  await page.getByText('This job was deleted on').waitFor();
+  await page.locator('.panel canvas').first().waitFor();
+  await page.locator('.incident', { hasText: 'first-worker-1' }).first().waitFor();
+  assert.equal(await page.getByRole('button', { name: 'Suspend' }).count(), 0, 'nothing can be done to it');
+  await accessible(page, 'a past job');
+}
+
 // Kills the control plane and brings another to its place and port.
 async function bounce(meanwhile) {
   const { STARLING_HOME: home, STARLING_CONTROLLER: controller } = process.env;
@@ -202,6 +225,7 @@ const STORIES = {
     await scale(page);
     await suspendAndResume(page);
     await deleteJob(page);
+    await remember(page);
     return page;
   },
 

@@ -11,7 +11,17 @@ import { Go, ProgressBar, StateBadge, Tabs, Trouble, useNow } from './parts';
 import { useNavigation } from './place';
 import { PodStrips } from './pods';
 import { Seconds } from './seconds';
-import { beginOfCurves, explain, type Finding, fractionOf, isFinished, livesOf } from './story';
+import {
+  beginOfCurves,
+  deletedAt,
+  endOf,
+  explain,
+  type Finding,
+  fractionOf,
+  isFinished,
+  livesOf,
+  stateOf,
+} from './story';
 import { EventsTab, PodsTab, TableTab, YamlTab } from './tabs';
 import type { Curves, Job } from './types';
 import { useCurves, useJob, usePods } from './watch_job';
@@ -37,10 +47,11 @@ function qualityOf(job: Job): Digit | null {
 function elapsed(job: Job, now: number): number | undefined {
   if (job.status?.result?.seconds !== undefined) return job.status.result.seconds;
   const began = timeOf(job.status?.startTime);
-  return began === undefined ? undefined : (timeOf(job.status?.completionTime) ?? now) - began;
+  return began === undefined ? undefined : (endOf(job) ?? now) - began;
 }
 
 function digitsOf(job: Job, now: number): Digit[] {
+  const over = endOf(job) !== undefined;
   const { progress, incidents, replicaStatuses } = job.status ?? {};
   const of = (value: number | undefined, total: number | undefined) => ({
     value: formatNumber(value),
@@ -52,11 +63,9 @@ function digitsOf(job: Job, now: number): Digit[] {
     { label: 'Step', ...of(progress?.step, progress?.totalSteps) },
     { label: 'Loss', value: formatNumber(progress?.loss) },
     qualityOf(job),
-    isFinished(job) ? null : { label: 'Samples a second', value: formatNumber(progress?.samplesPerSecond, 3) },
-    isFinished(job)
-      ? null
-      : { label: 'Workers', ...of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
-    isFinished(job)
+    over ? null : { label: 'Samples a second', value: formatNumber(progress?.samplesPerSecond, 3) },
+    over ? null : { label: 'Workers', ...of(replicaStatuses?.['worker']?.ready ?? progress?.workers, wanted) },
+    over
       ? { label: 'Took', value: formatSeconds(elapsed(job, now)) }
       : {
           label: 'Remaining',
@@ -137,7 +146,7 @@ function Body({ job, curves, gone }: { job: Job; curves: Curves; gone: boolean }
   if (zero !== undefined) began.current.zero = Math.min(zero, began.current.zero ?? Infinity);
   const tab = TABS.some(({ id }) => id === place.tab) ? place.tab : 'incidents';
   const ends = [...lives.values()].flat().map((life) => life.to ?? 0);
-  const until = isFinished(job) || gone ? (timeOf(job.status?.completionTime) ?? Math.max(...ends)) : now;
+  const until = isFinished(job) || gone ? (endOf(job) ?? Math.max(...ends)) : now;
   return (
     <>
       <CurvePanels curves={curves} incidents={incidents} began={began.current.zero} />
@@ -193,7 +202,7 @@ export function JobView({ ns, name }: { ns: string; name: string }) {
       </main>
     );
   }
-  const state = job.metadata.deletionTimestamp && !gone ? 'Deleting' : (job.status?.state ?? 'Pending');
+  const state = job.metadata.deletionTimestamp && !gone ? 'Deleting' : stateOf(job.status?.state, gone);
   return (
     <main tabIndex={-1}>
       <nav class="crumbs" aria-label="Back">
@@ -206,7 +215,7 @@ export function JobView({ ns, name }: { ns: string; name: string }) {
       </div>
       <p class="said" role="status">
         {gone
-          ? 'This job is past: what you see is the last that was heard of it.'
+          ? `This job was deleted${deletedAt(job) ? ` on ${formatDate(deletedAt(job))}` : ''}: what you see is the last that was heard of it.`
           : link === 'broken'
             ? 'The connection broke. What you see may be old; trying again.'
             : said}

@@ -7,7 +7,7 @@ import { Go, ProgressBar, StateBadge, Trouble, useNow } from './parts';
 import { useNavigation } from './place';
 import { ask, type Link, listen, Refused } from './rest';
 import { useAbilities } from './session';
-import { fractionOfSummary } from './story';
+import { fractionOfSummary, stateOf } from './story';
 import type { Summary } from './types';
 
 interface Page {
@@ -74,7 +74,7 @@ function matches(job: Summary, find: string): boolean {
 }
 
 function Row({ job, now }: { job: Summary; now: number }) {
-  const state = job.deleting ? 'Deleting' : job.state;
+  const state = job.deleting ? 'Deleting' : stateOf(job.state, job.deleted !== undefined);
   return (
     <tr>
       <td class="name" data-label="Job">

@@ -85,6 +85,16 @@ const says = (condition: Condition | undefined): string =>
 export const isFinished = (job: Job): boolean =>
   ['Succeeded', 'Failed'].some((type) => conditionOf(job, type)?.status === 'True');
 
+// Of a job of the history, in RFC 3339; nothing: it is there.
+export const deletedAt = (job: Job): string | undefined => job.metadata.annotations?.['starling.dev/deleted-at'];
+
+// In seconds since 1970; nothing: it has not ended.
+export const endOf = (job: Job): number | undefined => timeOf(job.status?.completionTime) ?? timeOf(deletedAt(job));
+
+// Of a job as it was last heard of: one that was deleted on its way has not the state that it had.
+export const stateOf = (state: string | undefined, deleted: boolean): string =>
+  deleted && state !== 'Succeeded' && state !== 'Failed' ? 'Deleted' : (state ?? 'Pending');
+
 export const isSuspended = (job: Job): boolean => job.spec.runPolicy?.suspend === true;
 
 const SLOW = 0.15; // a share that is worth a sentence
@@ -182,9 +192,7 @@ export function beginOfCurves(job: Job, curves: Curves, now: number): number | u
   }
   if (!last) return undefined;
   const suspended = conditionOf(job, 'Suspended');
-  const ended =
-    timeOf(job.status?.completionTime) ??
-    (suspended?.status === 'True' ? timeOf(suspended.lastTransitionTime) : undefined);
+  const ended = endOf(job) ?? (suspended?.status === 'True' ? timeOf(suspended.lastTransitionTime) : undefined);
   return (ended ?? now) - last[1];
 }
 

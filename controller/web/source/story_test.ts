@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { EventParser } from './events';
 import { formatClock, formatNumber, formatSeconds, parseDuration } from './format';
 import { readPlace, writePlace } from './place';
-import { beginOfCurves, explain, fractionOf, livesOf, mergeCurves, rememberPods, sharesOf } from './story';
+import { beginOfCurves, explain, fractionOf, livesOf, mergeCurves, rememberPods, sharesOf, stateOf } from './story';
 import type { Job, JobStatus, Pod } from './types';
 
 const START = '2026-11-22T12:00:00Z';
@@ -141,6 +141,9 @@ test('the curves of a job that has ended end when it did', () => {
   assert.equal(beginOfCurves(ended, { loss: [[9, 50, 1]] }, START_SECONDS + 4000), START_SECONDS + 10);
   assert.equal(beginOfCurves(job(), { loss: [[9, 50, 1]] }, START_SECONDS + 60), START_SECONDS + 10);
   assert.equal(beginOfCurves(job(), {}, 0), undefined);
+  const past = job();
+  past.metadata.annotations = { 'starling.dev/deleted-at': '2026-11-22T12:01:00Z' };
+  assert.equal(beginOfCurves(past, { loss: [[9, 50, 1]] }, START_SECONDS + 4000), START_SECONDS + 10);
 });
 
 test('a pod that is gone has ended, and its successor is another life of the same name', () => {
@@ -170,6 +173,18 @@ test('lives that ended before anybody looked are known by their incidents', () =
       [0, 10],
       [10, 30],
     ],
+  );
+});
+
+test('a job that was deleted on its way does not run', () => {
+  const states = ['Running', 'Succeeded', 'Failed', undefined];
+  assert.deepEqual(
+    states.map((state) => stateOf(state, true)),
+    ['Deleted', 'Succeeded', 'Failed', 'Deleted'],
+  );
+  assert.deepEqual(
+    states.map((state) => stateOf(state, false)),
+    ['Running', 'Succeeded', 'Failed', 'Pending'],
   );
 });
 

@@ -4,7 +4,7 @@ import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 
 import { usePoll } from './parts';
 import { ask, jobPath, type Link, listen, Refused, withQuery } from './rest';
-import { isFinished, lastStepOf, type Life, mergeCurves, rememberPods } from './story';
+import { deletedAt, isFinished, lastStepOf, type Life, mergeCurves, rememberPods } from './story';
 import type { Curves, Job, Pod, Progress } from './types';
 
 export interface Watched {
@@ -73,7 +73,9 @@ export function useJob(ns: string, name: string, uid: string, polled: boolean): 
     polled && !gone
       ? async () => {
           try {
-            take(await ask<Job>(path));
+            const next = await ask<Job>(path);
+            take(next);
+            if (deletedAt(next)) setGone(true);
             setLink('live');
           } catch (caught) {
             if (caught instanceof Refused) refused(caught);
