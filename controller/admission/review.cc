@@ -107,7 +107,7 @@ Json Answer(const Json& request) {
 
 }  // namespace
 
-absl::StatusOr<Json> Review(const Json& review) {
+absl::StatusOr<Json> AnswerTo(const Json& review) {
   if (!review.is_object() || Text(review, "kind") != "AdmissionReview") {
     return absl::InvalidArgumentError("send an AdmissionReview");
   }
@@ -119,17 +119,23 @@ absl::StatusOr<Json> Review(const Json& review) {
   if (uid.empty() || uid.size() > kLongestUid) {
     return absl::InvalidArgumentError("an AdmissionReview needs a request with a uid");
   }
-  Json response = Answer(*request);
+  Json response = Allowed();
   response["uid"] = uid;
   return Json{
       {"apiVersion", kApiVersion}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};
 }
 
-absl::StatusOr<Json> ReviewText(std::string_view text) {
+absl::StatusOr<Json> Review(const Json& review) {
+  ASSIGN_OR_RETURN(Json answer, AnswerTo(review));
+  answer["response"].update(Answer(*Object(review, "request")));
+  return answer;
+}
+
+absl::StatusOr<Json> ReviewText(std::string_view text, Reviewer reviewer) {
   // Deeper than a job may be, so that a job that is too deep is refused with its path.
   ASSIGN_OR_RETURN(const Json review,
                    json::Parse(text, {.bytes = kLargestReview, .depth = 200, .nodes = 400'000}));
-  return Review(review);
+  return reviewer(review);
 }
 
 }  // namespace starling::admission

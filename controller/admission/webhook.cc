@@ -14,7 +14,9 @@
 #include "common/status/macros.h"
 #include "common/sync/mutex.h"
 #include "controller/admission/certificates.h"
+#include "controller/admission/creator.h"
 #include "controller/admission/review.h"
+#include "controller/admission/shared_secret.h"
 #include "controller/kube/kube_client.h"
 
 namespace starling::admission {
@@ -27,11 +29,14 @@ constexpr int kTries = 5;  // of a write that another replica was faster with
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
 http::Response Serve(const http::Request& request) {
-  if (request.Path() != kReviewPath) return {.status = 404, .body = "not found\n", .headers = {}};
+  const bool mutates = request.Path() == kCreatorPath;
+  if (!mutates && request.Path() != kReviewPath) {
+    return {.status = 404, .body = "not found\n", .headers = {}};
+  }
   if (request.method != "POST") {
     return {.status = 405, .body = "send a POST\n", .headers = {{"Allow", "POST"}}};
   }
-  const auto review = ReviewText(request.body);
+  const auto review = ReviewText(request.body, mutates ? NoteCreator : Review);
   if (!review.ok()) {
     return {.status = 400, .body = absl::StrCat(Text(review.status()), "\n"), .headers = {}};
   }
@@ -88,8 +93,8 @@ class Webhook::Core {
   }
 
  private:
-  absl::StatusOr<ServingCertificate> FindOrRenew();
   absl::Status Publish(const std::string& bundle);
+  absl::Status PublishIn(const kube::ResourceKind& kind, const std::string& encoded);
   void Run();
 
   kube::KubeClient& client_;
@@ -108,56 +113,23 @@ class Webhook::Core {
   std::thread thread_;
 };
 
-absl::StatusOr<ServingCertificate> Webhook::Core::FindOrRenew() {
-  const kube::ObjectKey key = {options_.ns, options_.secret};
-  absl::Status last;
-  for (int i = 0; i < kTries; ++i) {
-    const auto found = client_.Get(kube::kSecret, key);
-    if (!found.ok() && !absl::IsNotFound(found.status())) return found.status();
-    const Json* secret = found.ok() ? &*found : nullptr;
-    if (auto current = CurrentCertificate(secret, policy_, clock_.WallNow())) return *current;
-    ASSIGN_OR_RETURN(Json data, RenewedData(secret, policy_, clock_.WallNow()));
-    // Of type Opaque, because the type of an existing Secret cannot be changed to
-    // kubernetes.io/tls.
-    Json wanted = secret != nullptr ? *secret
-                                    : Json{{"apiVersion", "v1"},
-                                           {"kind", "Secret"},
-                                           {"type", "Opaque"},
-                                           {"metadata",
-                                            {{"name", options_.secret},
-                                             {"namespace", options_.ns},
-                                             {"labels",
-                                              {{"app.kubernetes.io/name", "starling"},
-                                               {"app.kubernetes.io/component", "webhook"}}}}}};
-    wanted["data"].update(data);
-    const auto written = secret != nullptr ? client_.Update(kube::kSecret, wanted)
-                                           : client_.Create(kube::kSecret, wanted);
-    if (written.ok()) {
-      log::Info("webhook certificate written",
-                {{"name", key.ToString()}, {"new", secret == nullptr}});
-      if (auto current = CurrentCertificate(&*written, policy_, clock_.WallNow())) return *current;
-      return absl::InternalError(
-          "the webhook's certificates are not good right after their making");
-    }
-    last = written.status();
-    // Another replica was faster: we use what it wrote.
-    if (!absl::IsAborted(last) && !absl::IsAlreadyExists(last)) return last;
-  }
-  return last;
-}
-
 absl::Status Webhook::Core::Publish(const std::string& bundle) {
   if (options_.configuration.empty()) return absl::OkStatus();
   const std::string encoded = absl::Base64Escape(bundle);
+  RETURN_IF_ERROR(PublishIn(kube::kValidatingWebhookConfiguration, encoded));
+  return PublishIn(kube::kMutatingWebhookConfiguration, encoded);
+}
+
+absl::Status Webhook::Core::PublishIn(const kube::ResourceKind& kind, const std::string& encoded) {
   absl::Status last;
   for (int i = 0; i < kTries; ++i) {
-    auto found = client_.Get(kube::kValidatingWebhookConfiguration, {"", options_.configuration});
+    auto found = client_.Get(kind, {"", options_.configuration});
     if (absl::IsNotFound(found.status())) return absl::OkStatus();  // nobody calls us
     if (!found.ok()) return found.status();
     if (!SetBundle(*found, options_.ns, options_.service, encoded)) return absl::OkStatus();
-    last = client_.Update(kube::kValidatingWebhookConfiguration, *found).status();
+    last = client_.Update(kind, *found).status();
     if (last.ok()) {
-      log::Info("webhook authority published", {{"configuration", options_.configuration}});
+      log::Info("webhook authority published", {{"kind", kind.kind}});
     }
     if (!absl::IsAborted(last)) return last;
   }
@@ -166,7 +138,9 @@ absl::Status Webhook::Core::Publish(const std::string& bundle) {
 
 absl::Status Webhook::Core::Check() {
   sync::MutexLock checking(checking_);
-  ASSIGN_OR_RETURN(const ServingCertificate current, FindOrRenew());
+  ASSIGN_OR_RETURN(
+      const ServingCertificate current,
+      SharedCertificate(client_, clock_, {options_.ns, options_.secret}, policy_, "webhook"));
   const absl::Status published = Publish(current.bundle);
   if (certificate_ == nullptr) {
     ASSIGN_OR_RETURN(certificate_,

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The validating webhook as it runs in the controller: an HTTPS server, its certificates, and the
-// caBundle by which the API server knows them.
+// The webhooks as they run in the controller, the validating one (review.h) and the mutating one
+// (creator.h): an HTTPS server, its certificates, and the caBundle by which the API server knows
+// them.
 //
 // Every replica of the controller serves, leader or not. Each looks at the certificates' Secret at
 // its start and then every minute: who first finds them missing or due writes new ones (the others
-// see the conflict and take them), publishes the authority in the ValidatingWebhookConfiguration,
-// and only then serves with the new leaf, without a restart. The server bounds what a stranger can
-// make it hold: size of a request, its time, connections.
+// see the conflict and take them), publishes the authority in both configurations, and only then
+// serves with the new leaf, without a restart. The server bounds what a stranger can make it hold:
+// size of a request, its time, connections.
 //
 //   ASSIGN_OR_RETURN(webhook, admission::Webhook::Start(client, clock, {.ns = pod_namespace}));
 //   readyz: webhook->ready()      main: keep it until after the manager has stopped
@@ -31,14 +32,16 @@ namespace starling::admission {
 
 inline constexpr int kWebhookPort = 9443;  // as kubebuilder's controllers serve it
 inline constexpr char kReviewPath[] = "/validate-starling-dev-v1alpha1-trainingjob";
+inline constexpr char kCreatorPath[] = "/mutate-starling-dev-v1alpha1-trainingjob";
 
 struct WebhookOptions {
   std::string ns = "starling-system";
   std::string service = "starling-webhook";
   std::string secret = "starling-webhook-certificate";
-  std::string configuration = "starling";  // the ValidatingWebhookConfiguration; "": none is kept
-  std::string address;                     // "": every one of this machine
-  int port = kWebhookPort;                 // 0: any free one, see Webhook::port()
+  // Of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration; "": none is kept.
+  std::string configuration = "starling";
+  std::string address;      // "": every one of this machine
+  int port = kWebhookPort;  // 0: any free one, see Webhook::port()
   int max_connections = 32;
   absl::Duration check_every = absl::Minutes(1);
   absl::Duration retry_after = absl::Seconds(5);

@@ -26,8 +26,9 @@ const std::vector<ResourceKind>& AllKinds() {
     auto* all = new std::vector<ResourceKind>(KnownKinds());
     for (const ResourceKind& kind :
          {kPersistentVolumeClaim, kServiceAccount, kEndpointSlice, kNode, kNamespace,
-          kPriorityClass, kValidatingWebhookConfiguration, kCustomResourceDefinition,
-          kCoschedulingPodGroup, kVolcanoPodGroup, kNativePodGroup, kKueueWorkload}) {
+          kPriorityClass, kValidatingWebhookConfiguration, kMutatingWebhookConfiguration,
+          kCustomResourceDefinition, kCoschedulingPodGroup, kVolcanoPodGroup, kNativePodGroup,
+          kKueueWorkload}) {
       all->push_back(kind);
     }
     return all;

@@ -87,6 +87,12 @@ inline constexpr ResourceKind kValidatingWebhookConfiguration{
     .kind = "ValidatingWebhookConfiguration",
     .plural = "validatingwebhookconfigurations",
     .namespaced = false};
+inline constexpr ResourceKind kMutatingWebhookConfiguration{
+    .group = "admissionregistration.k8s.io",
+    .version = "v1",
+    .kind = "MutatingWebhookConfiguration",
+    .plural = "mutatingwebhookconfigurations",
+    .namespaced = false};
 inline constexpr ResourceKind kCustomResourceDefinition{.group = "apiextensions.k8s.io",
                                                         .version = "v1",
                                                         .kind = "CustomResourceDefinition",

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The validating webhook asked by a real API server: its words, its certificates, its absence."""
 import base64
+import collections
 import json
 import tempfile
 import unittest
@@ -9,6 +10,7 @@ import unittest
 import kubectl as k
 from controller import NAMESPACE, Controller, install_chart
 
+CREATED_BY = "starling.dev/created-by"
 TEMPLATE = {"spec": {"restartPolicy": "Always"}}
 
 
@@ -35,9 +37,10 @@ class Webhook(unittest.TestCase):
         k.kubectl("patch", "service", "starling-webhook", "-n", NAMESPACE, "--type=json", "-p",
                   json.dumps([{"op": "replace", "path": "/spec", "value": {
                       "type": "ExternalName", "externalName": "localhost"}}]))
-        k.kubectl("patch", "validatingwebhookconfiguration", "starling", "--type=json", "-p",
-                  json.dumps([{"op": "replace", "path": "/webhooks/0/clientConfig/service/port",
-                               "value": cls.controller.port}]))
+        for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):
+            k.kubectl("patch", kind, "starling", "--type=json", "-p", json.dumps(
+                [{"op": "replace", "path": "/webhooks/0/clientConfig/service/port",
+                  "value": cls.controller.port}]))
 
     @classmethod
     def tearDownClass(cls):
@@ -68,6 +71,42 @@ class Webhook(unittest.TestCase):
         k.kubectl("patch", "tj", "b", "--type=merge", "-p",
                   '{"spec":{"runPolicy":{"suspend":true}}}')
         k.kubectl("patch", "tj", "b", "--type=merge", "-p", change)
+
+    def test_who_made_a_job_is_noted_and_nobody_can_say_otherwise(self):
+        k.eventually(lambda: self.makes(k.digits("probe"))[CREATED_BY], "the webhook answers")
+        forged = k.digits("d")
+        forged["metadata"]["annotations"] = {CREATED_BY: "somebody else", "a": "b"}
+        self.assertEqual({CREATED_BY: "admin", "a": "b"}, self.makes(forged))
+        k.create(forged)
+        for change in ('{"metadata":{"annotations":{"%s":"me"}}}' % CREATED_BY,
+                       '{"metadata":{"annotations":null}}',
+                       '{"metadata":{"annotations":{"%s":null}}}' % CREATED_BY):
+            k.kubectl("patch", "tj", "d", "--type=merge", "-p", change)
+            self.assertEqual("admin", self.creator("d"), change)
+        k.kubectl("label", "tj", "d", "c=d")
+        # A deputy's change is the deputy's, the job is not.
+        k.kubectl("annotate", "tj", "d", "e=f", "--as=deputy", "--as-group=system:masters")
+        self.assertEqual("admin", self.creator("d"))
+
+        self.controller.stop()
+        said = "metadata.annotations[starling.dev/created-by]: is written by Starling alone"
+        forged["metadata"]["name"] = "e"
+        self.assertIn(said, refused(forged))
+        self.assertIn(said, k.refusal("annotate", "tj", "d", "--overwrite", f"{CREATED_BY}=me"))
+        k.create(k.digits("nobodys"))
+        self.assertIn(said, k.refusal("annotate", "tj", "nobodys", f"{CREATED_BY}=admin"))
+        k.kubectl("annotate", "tj", "nobodys", "e=f")
+
+    @staticmethod
+    def makes(job):
+        """The annotations that the job would have."""
+        made = k.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-",
+                         stdin=json.dumps(job))
+        return collections.defaultdict(str, json.loads(made)["metadata"].get("annotations", {}))
+
+    @staticmethod
+    def creator(name):
+        return k.get("tj", name)["metadata"].get("annotations", {}).get(CREATED_BY)
 
     def test_what_slips_past_while_it_is_away_fails_with_the_same_words(self):
         self.controller.stop()

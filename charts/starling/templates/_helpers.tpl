@@ -4,8 +4,22 @@ app.kubernetes.io/name: starling
 app.kubernetes.io/component: controller
 {{- end }}
 
+{{- define "starling.api.selector" -}}
+app.kubernetes.io/name: starling
+app.kubernetes.io/component: api
+{{- end }}
+
 {{- define "starling.labels" -}}
 {{ include "starling.selector" . }}
+{{ include "starling.commonLabels" . }}
+{{- end }}
+
+{{- define "starling.api.labels" -}}
+{{ include "starling.api.selector" . }}
+{{ include "starling.commonLabels" . }}
+{{- end }}
+
+{{- define "starling.commonLabels" -}}
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
@@ -67,4 +81,22 @@ subjects:
 - kind: ServiceAccount
   name: {{ .Values.serviceAccount.name }}
   namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{- define "starling.api.subject" }}
+subjects:
+- kind: ServiceAccount
+  name: {{ .Values.api.serviceAccount.name }}
+  namespace: {{ .Release.Namespace }}
+{{- end }}
+
+{{/* The Secret with a certificate that is not the service's own; empty: it keeps one itself. */}}
+{{- define "starling.api.tlsSecret" -}}
+{{- if .Values.api.tls.secretName }}{{ .Values.api.tls.secretName }}
+{{- else if .Values.api.tls.certManager.issuerRef }}starling-api-tls{{ end -}}
+{{- end }}
+
+{{/* A CEL expression: who made the object of this name; '' where nobody knows. */}}
+{{- define "starling.creatorOf" -}}
+(has({{ . }}.metadata.annotations) && 'starling.dev/created-by' in {{ . }}.metadata.annotations ? {{ . }}.metadata.annotations['starling.dev/created-by'] : '')
 {{- end }}
