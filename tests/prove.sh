@@ -68,6 +68,8 @@ part "Dockerfile's own build" tests/kube/image.py --compile --jobs "$jobs" \
 part "REST, made-up requests" tests/rest/fuzz.py 200
 # What Prometheus says of dashboards and rules; each alert fires under its fault.
 part "alerts and queries" python3 -B tests/dashboards/promtool_test.py
+part "REST in a cluster, same" tests/kube/with_api_server.py --controller-manager -- \
+  python3 -B tests/rest/fuzz_cluster.py 200
 # A real gang scheduler, and a PyTorch image that knows nothing of Starling.
 for proof in gang_test pytorch_ddp_test; do
   part "$proof" "tests/kube/$proof.py"

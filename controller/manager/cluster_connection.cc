@@ -17,6 +17,9 @@
 namespace starling::manager {
 namespace {
 
+// A request of REST waits for so long at most; webhooks may take some of it.
+constexpr absl::Duration kServiceTimeout = absl::Seconds(15);
+
 // Thread-safe.
 class SharedBucket {
  public:
@@ -87,6 +90,35 @@ absl::StatusOr<ClusterConnection> ConnectToCluster(const ClusterOptions& options
                                                      static_cast<double>(options.kube_api_burst));
   client.transport.take_token = [bucket] { return bucket->Take(); };
   ASSIGN_OR_RETURN(connection.client, kube::OpenHttpKubeClient(config, client));
+  return connection;
+}
+
+absl::StatusOr<ServiceConnection> ConnectAsService(const ClusterOptions& options,
+                                                   metrics::Registry& registry) {
+  ASSIGN_OR_RETURN(kube::ClusterConfig config, LoadConfig(options));
+  kube::HttpKubeClientOptions client = ClientOptions(config, registry);
+  client.field_manager = "starling-api";
+  client.kept = nullptr;  // what is read is shown whole
+  client.transport.headers = {{"User-Agent", "starling-api/" + Version()}};
+  client.transport.timeout = kServiceTimeout;
+  kube::HttpKubeClientOptions of_callers = client;
+  of_callers.transport.most_idle_connections = 2;
+  const auto bucket = std::make_shared<SharedBucket>(options.kube_api_qps,
+                                                     static_cast<double>(options.kube_api_burst));
+  client.transport.take_token = [bucket] { return bucket->Take(); };
+  ServiceConnection connection;
+  ASSIGN_OR_RETURN(connection.client, kube::OpenHttpKubeClient(config, std::move(client)));
+  // What proves who this service is must not prove it for a caller.
+  config.certificate = {};
+  config.key = {};
+  config.token = {};
+  connection.open_as =
+      [config = std::move(config), options = std::move(of_callers)](
+          const std::string& token) -> absl::StatusOr<std::shared_ptr<kube::HttpKubeClient>> {
+    kube::ClusterConfig of_caller = config;
+    of_caller.token.text = token;
+    return kube::OpenHttpKubeClient(std::move(of_caller), options);
+  };
   return connection;
 }
 

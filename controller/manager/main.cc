@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // starling-controller: runs TrainingJobs, of one machine or of a cluster, until it is told to end.
+// starling-controller serve: REST for those of a cluster.
 #include <malloc.h>
 
 #include <csignal>
@@ -16,11 +17,13 @@
 #include "common/metrics/metrics.h"
 #include "common/process/file_limit.h"
 #include "common/rpc/grpc_log.h"
+#include "controller/manager/api_service.h"
 #include "controller/manager/cluster_connection.h"
 #include "controller/manager/cluster_controller.h"
 #include "controller/manager/controller.h"
 #include "controller/manager/home_lock.h"
 #include "controller/manager/options.h"
+#include "controller/manager/serve_options.h"
 
 namespace starling::manager {
 namespace {
@@ -104,7 +107,40 @@ int RunInCluster(const Options& options, const sigset_t& signals) {
   return 0;
 }
 
+int RunService(const ServeOptions& options, const sigset_t& signals) {
+  mallopt(M_ARENA_MAX, kArenas);
+  log::Start("starling-api", options.log_level);
+  metrics::Registry registry;
+  const clock::SystemClock clock;
+  auto connection = ConnectAsService(options.cluster, registry);
+  if (!connection.ok()) return Fail(connection.status(), 1);
+  auto service = ApiService::Start(options, *connection, registry, clock);
+  if (!service.ok()) return Fail(service.status(), 1);
+  do {
+    if (const absl::Status status = (*service)->Advance(); !status.ok()) return Fail(status, 1);
+  } while (sigtimedwait(&signals, nullptr, &kTick) < 0);
+  log::Info("asked to end: clients go to another replica");
+  service->reset();
+  return 0;
+}
+
+int Serve(const std::vector<std::string>& arguments) {
+  for (const std::string& argument : arguments) {
+    if (argument == "--help" || argument == "-h") {
+      return std::fputs(ServeUsage().c_str(), stdout) < 0 ? 1 : 0;
+    }
+  }
+  const sigset_t signals = BlockSignals();
+  const absl::StatusOr<ServeOptions> options = ParseServeOptions(arguments);
+  if (!options.ok()) return Fail(options.status(), 2);
+  process::RaiseFileLimit();
+  return RunService(*options, signals);
+}
+
 int Main(const std::vector<std::string>& arguments) {
+  if (!arguments.empty() && arguments[0] == "serve") {
+    return Serve({arguments.begin() + 1, arguments.end()});
+  }
   for (const std::string& argument : arguments) {
     if (argument == "--help" || argument == "-h")
       return std::fputs(Usage().c_str(), stdout) < 0 ? 1 : 0;

@@ -56,11 +56,7 @@ void AddGeneral(flags::App& app, Options& options) {
   app.option_defaults()->always_capture_default()->group("In both");
   app.AddDuration("--coordinator-silence", options.coordinator_silence, kShortest,
                   "replace a coordinator that is silent for this long");
-  app.add_option_function<std::string>(
-         "--log-level,--zap-log-level",
-         [&options](const std::string& text) { SetLevel(text, options.log_level); },
-         "debug, info, warning or error; kubebuilder's controllers call it zap-log-level")
-      ->default_str("info");
+  AddLogLevel(app, options.log_level);
   app.option_defaults()->group(kLocal);
   app.add_option("--home", options.home, "where store, job folders and lock lie (STARLING_HOME)");
   app.add_flag("--exit-when-idle", options.exit_when_idle,
@@ -71,17 +67,7 @@ void AddRest(flags::App& app, RestOptions& rest) {
   app.option_defaults()->group(kLocal);
   app.add_option("--rest-port", rest.port, "where REST is, on 127.0.0.1; 0: any free port")
       ->check(CLI::Range(0, 65535));
-  app.add_option("--rest-connections", rest.connections,
-                 "beyond so many the oldest idle or unknown one goes")
-      ->check(CLI::Range(1, 65536));
-  app.add_option("--rest-streams", rest.streams, "at once, of all callers")
-      ->check(CLI::Range(1, 65536));
-  app.add_option("--rest-caller-streams", rest.caller_streams, "at once, of one caller")
-      ->check(CLI::Range(1, 65536));
-  app.add_option("--rest-caller-writes", rest.caller_writes, "a second, of one caller; 0: no limit")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--rest-caller-reads", rest.caller_reads, "a second, of one caller; 0: no limit")
-      ->check(CLI::Range(0.0, 1e6));
+  AddRestLimits(app, rest);
 }
 
 void AddElection(flags::App& app, ClusterOptions& cluster) {
@@ -99,25 +85,10 @@ void AddElection(flags::App& app, ClusterOptions& cluster) {
 
 void AddCluster(flags::App& app, ClusterOptions& cluster) {
   app.option_defaults()->group(kCluster);
-  app.add_option("--kubeconfig", cluster.kubeconfig,
-                 "which cluster, and as whom (KUBECONFIG, or the pod's own account)");
-  app.add_option("--context", cluster.context, "of the kubeconfig, unlike its current one");
-  app.add_option("--namespace", cluster.ns,
-                 "look at the jobs of one namespace only (WATCH_NAMESPACE)");
+  AddConnection(app, cluster);
   app.add_option("--image", cluster.image,
                  "of job pods whose template names none (STARLING_IMAGE)");
   AddElection(app, cluster);
-  app.add_option("--metrics-bind-address", cluster.metrics_bind_address,
-                 "where /metrics is; 0: nowhere")
-      ->check(CheckAddress);
-  app.add_option("--health-probe-bind-address", cluster.health_probe_bind_address,
-                 "where /healthz and /readyz are; 0: nowhere")
-      ->check(CheckAddress);
-  app.add_option("--kube-api-qps", cluster.kube_api_qps,
-                 "requests a second to the API server; 0: no limit of ours")
-      ->check(CLI::Range(0.0, 1e6));
-  app.add_option("--kube-api-burst", cluster.kube_api_burst, "requests at once")
-      ->check(CLI::Range(1, 1'000'000));
   app.add_option("--concurrent-reconciles", cluster.concurrent_reconciles,
                  "jobs that are looked at at the same time")
       ->check(CLI::Range(1, 256));
@@ -173,6 +144,47 @@ void FillFromEnvironment(ClusterOptions& cluster) {
 
 }  // namespace
 
+void AddLogLevel(flags::App& app, log::Level& level) {
+  app.add_option_function<std::string>(
+         "--log-level,--zap-log-level",
+         [&level](const std::string& text) { SetLevel(text, level); },
+         "debug, info, warning or error; kubebuilder's controllers call it zap-log-level")
+      ->default_str("info");
+}
+
+void AddConnection(flags::App& app, ClusterOptions& cluster) {
+  app.add_option("--kubeconfig", cluster.kubeconfig,
+                 "which cluster, and as whom (KUBECONFIG, or the pod's own account)");
+  app.add_option("--context", cluster.context, "of the kubeconfig, unlike its current one");
+  app.add_option("--namespace", cluster.ns,
+                 "look at the jobs of one namespace only (WATCH_NAMESPACE)");
+  app.add_option("--metrics-bind-address", cluster.metrics_bind_address,
+                 "where /metrics is; 0: nowhere")
+      ->check(CheckAddress);
+  app.add_option("--health-probe-bind-address", cluster.health_probe_bind_address,
+                 "where /healthz and /readyz are; 0: nowhere")
+      ->check(CheckAddress);
+  app.add_option("--kube-api-qps", cluster.kube_api_qps,
+                 "requests a second to the API server; 0: no limit of ours")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--kube-api-burst", cluster.kube_api_burst, "requests at once")
+      ->check(CLI::Range(1, 1'000'000));
+}
+
+void AddRestLimits(flags::App& app, RestOptions& rest) {
+  app.add_option("--rest-connections", rest.connections,
+                 "beyond so many the oldest idle or unknown one goes")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--rest-streams", rest.streams, "at once, of all callers")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--rest-caller-streams", rest.caller_streams, "at once, of one caller")
+      ->check(CLI::Range(1, 65536));
+  app.add_option("--rest-caller-writes", rest.caller_writes, "a second, of one caller; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_option("--rest-caller-reads", rest.caller_reads, "a second, of one caller; 0: no limit")
+      ->check(CLI::Range(0.0, 1e6));
+}
+
 std::string Usage() {
   Options options;
   flags::App app;
@@ -184,6 +196,7 @@ std::string Usage() {
       "Runs TrainingJobs: those of one STARLING_HOME as processes of this machine, or those of a\n"
       "Kubernetes cluster as pods.");
   app.footer(
+      "`starling-controller serve` is REST in a cluster; it has a --help of its own.\n"
       "SIGTERM: on one machine all pods save their work and end, and unfinished jobs go on when\n"
       "it is started again; in a cluster training goes on, and another controller takes over at\n"
       "once.\n"

@@ -14,6 +14,10 @@
 #include "controller/runtime/lease_decision.h"
 #include "controller/scheduling/options.h"
 
+namespace starling::flags {
+class App;
+}
+
 namespace starling::manager {
 
 // Of a controller that works through an API server.
@@ -54,6 +58,11 @@ struct Options {
   RestOptions rest;
   ClusterOptions cluster;
 };
+
+// Flags that `starling-controller serve` has too (serve_options.h).
+void AddLogLevel(flags::App& app, log::Level& level);
+void AddConnection(flags::App& app, ClusterOptions& cluster);
+void AddRestLimits(flags::App& app, RestOptions& rest);
 
 // The usage text, for --help.
 std::string Usage();

@@ -39,7 +39,14 @@ class Chart(unittest.TestCase):
                        ["--set=webhook.enabled=false,crds.install=false,rbac.create=false"],
                        ["--set=webhook.failurePolicy=Fail,priorityClassName=high,logLevel=debug",
                         "--set=imagePullSecrets[0].name=a,nodeSelector.a=b,podLabels.c=d",
-                        "--set=extraArgs[0]=--sync-period=1m,podAnnotations.e=f"]):
+                        "--set=extraArgs[0]=--sync-period=1m,podAnnotations.e=f"],
+                       ["--set=api.replicas=1,api.networkPolicy.enabled=false",
+                        "--set=api.tls.secretName=a,api.service.type=LoadBalancer"],
+                       ["--set=api.ingress.enabled=true,api.ingress.host=jobs.example",
+                        "--set=api.ingress.className=nginx,api.ingress.tlsSecretName=a",
+                        "--set=api.ingress.annotations.a=b,api.podLabels.c=d",
+                        "--set=api.networkPolicy.from[0].namespaceSelector.matchLabels.a=b"],
+                       ["--set=api.enabled=false"]):
             text = template(*values)
             # All fields are known and in order: the server itself is the judge.
             k.kubectl("apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-",
@@ -57,23 +64,37 @@ class Chart(unittest.TestCase):
         self.assertEqual(2, text.count("honorLabels: true"))
 
     def test_wrong_values_are_refused_by_their_schema(self):
-        for wrong in ("monitoring.interval=soon", "replicas=0", "webhook.failurePolicy=Perhaps", "replica=2", "logLevel=loud"):
+        for wrong in ("monitoring.interval=soon", "replicas=0", "webhook.failurePolicy=Perhaps", "replica=2",
+                      "logLevel=loud", "api.replicas=0", "api.tls.secret=a", "api.service.type=None"):
             with self.assertRaisesRegex(k.Failed, "values don't meet the specifications"):
                 template("--set", wrong)
 
-    def test_the_pods_of_the_deployment_pass_pod_security_restricted(self):
+    def test_the_pods_of_the_deployments_pass_pod_security_restricted(self):
         k.kubectl("create", "namespace", NAMESPACE)
         k.kubectl("label", "namespace", NAMESPACE, "pod-security.kubernetes.io/enforce=restricted")
-        k.kubectl("create", "serviceaccount", "starling-controller", "-n", NAMESPACE)
-        text = template("--show-only", "templates/deployment.yaml", "--set=replicas=1")
-        k.kubectl("apply", "-f", "-", stdin=text)
-        rendered = k.get("deployment", "starling-controller", "-n", NAMESPACE)["spec"]["template"]
-        pod = {"apiVersion": "v1", "kind": "Pod", "spec": rendered["spec"],
-               "metadata": {"name": "a", "namespace": NAMESPACE}}
-        k.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
-        pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-        self.assertIn("violates PodSecurity", k.refusal(
-            "create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod)))
+        for name, file in (("starling-controller", "deployment"), ("starling-api", "api")):
+            with self.subTest(name=name):
+                if not k.exists("serviceaccount", name, "-n", NAMESPACE):
+                    k.kubectl("create", "serviceaccount", name, "-n", NAMESPACE)
+                text = template("--show-only", f"templates/{file}.yaml", "--set=replicas=1",
+                                "--set=api.tls.secretName=a,rbac.create=false")
+                k.kubectl("apply", "-f", "-", stdin=text)
+                rendered = k.get("deployment", name, "-n", NAMESPACE)["spec"]["template"]
+                pod = {"apiVersion": "v1", "kind": "Pod", "spec": rendered["spec"],
+                       "metadata": {"name": "a", "namespace": NAMESPACE}}
+                k.kubectl("create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod))
+                pod["spec"]["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
+                self.assertIn("violates PodSecurity", k.refusal(
+                    "create", "--dry-run=server", "-f", "-", stdin=json.dumps(pod)))
+
+    def test_certificates_of_cert_manager_are_asked_for_and_mounted(self):
+        text = template("--show-only", "templates/api.yaml",
+                        "--set=api.tls.certManager.issuerRef.name=ours",
+                        "--set=api.tls.certManager.issuerRef.kind=ClusterIssuer")
+        self.assertIn("kind: Certificate\n", text)
+        self.assertIn("secretName: starling-api-tls", text)
+        self.assertIn("--tls-folder=/etc/starling/tls", text)
+        self.assertNotIn("--tls-folder", template("--show-only", "templates/api.yaml"))
 
     def test_jobs_outlive_upgrade_and_uninstall_and_a_new_installation_adopts_them(self):
         install()
@@ -82,6 +103,8 @@ class Chart(unittest.TestCase):
         uid = k.get("tj", "digits")["metadata"]["uid"]
         k.kubectl("patch", "validatingwebhookconfiguration", "starling", "--type=json", "-p",
                   '[{"op":"add","path":"/webhooks/0/clientConfig/caBundle","value":"YQ=="}]')
+        k.kubectl("patch", "secret", "starling-api", "-n", NAMESPACE, "--type=merge", "-p",
+                  '{"data":{"signing-key":"YQ=="}}')
         # The CRD of an older release: the upgrade brings the new field back.
         k.kubectl("patch", "crd", "trainingjobs.starling.dev", "--type=json", "-p", json.dumps(
             [{"op": "remove", "path": "/spec/versions/0/additionalPrinterColumns/3"}]))
@@ -90,11 +113,14 @@ class Chart(unittest.TestCase):
                          ["spec"]["template"]["spec"]["containers"][0]["image"], "starling:next")
         self.assertIn("PROGRESS", k.kubectl("get", "tj"))
         self.assertFalse(k.exists("pdb", "starling-controller", "-n", NAMESPACE))
+        self.assertEqual(k.get("secret", "starling-api", "-n", NAMESPACE)["data"]["signing-key"],
+                         "YQ==", "an upgrade keeps what replicas share")
         webhook = k.get("validatingwebhookconfiguration", "starling")["webhooks"][0]
         self.assertEqual(webhook["clientConfig"]["caBundle"], "YQ==", "an upgrade keeps the bundle")
         helm("uninstall", "starling", "--namespace", NAMESPACE, "--wait")
         self.assertEqual(k.get("tj", "digits")["metadata"]["uid"], uid)
-        for kind in ("validatingwebhookconfiguration", "clusterrole", "clusterrolebinding"):
+        for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration",
+                     "validatingadmissionpolicy", "clusterrole", "clusterrolebinding"):
             self.assertNotIn("starling", k.kubectl("get", kind, "-o", "name"))
         self.assertFalse(k.exists("deployment,service,role,rolebinding", "-n", NAMESPACE))
         install()

@@ -66,7 +66,8 @@ def eventually(holds, what, deadline=60):
     end = time.monotonic() + deadline
     while not holds():
         if time.monotonic() > end:
-            raise AssertionError(f"not within {deadline} s: {what}")
+            raise AssertionError(
+                f"not within {deadline} s: {what() if callable(what) else what}")
         time.sleep(0.1)
 
 

@@ -184,15 +184,20 @@ class KubeCase(unittest.TestCase):
         return sum(self.kill_in_pod(pod["metadata"]["name"], "starling-controller", number,
                                     SYSTEM)
                    for pod in self.get("pods", namespace=SYSTEM)
-                   if pod["status"].get("phase") == "Running")
+                   if self.is_controller(pod) and pod["status"].get("phase") == "Running")
 
     # The operator.
+
+    @staticmethod
+    def is_controller(pod):
+        """And not REST's, which is the same program."""
+        return pod["metadata"].get("labels", {}).get("app.kubernetes.io/component") == "controller"
 
     def controllers(self):
         """Its pods that are ready and stay, by name."""
         return {pod["metadata"]["name"]: pod for pod in
                 self.get("pods", namespace=SYSTEM)
-                if "deletionTimestamp" not in pod["metadata"]
+                if self.is_controller(pod) and "deletionTimestamp" not in pod["metadata"]
                 and any(found["type"] == "Ready" and found["status"] == "True"
                         for found in pod["status"].get("conditions", []))}
 

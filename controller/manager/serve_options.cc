@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "controller/manager/serve_options.h"
+
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/flags/flags.h"
+#include "common/status/macros.h"
+
+namespace starling::manager {
+namespace {
+
+constexpr absl::Duration kShortestDrain = absl::Milliseconds(100);
+
+std::string FromEnvironment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void AddServe(flags::App& app, ServeOptions& options) {
+  app.option_defaults()->always_capture_default()->group("The API server, and what is shown");
+  AddLogLevel(app, options.log_level);
+  AddConnection(app, options.cluster);
+  app.option_defaults()->group("The service");
+  app.add_option("--rest-bind-address", options.address, "[HOST]:PORT");
+  app.add_option("--secret", options.secret,
+                 "the Secret in which replicas share their certificate and the key that signs "
+                 "places in lists; it must be there");
+  app.add_option("--secret-namespace", options.secret_ns,
+                 "where that is (POD_NAMESPACE, starling-system)");
+  app.add_option("--service", options.service, "whose names the certificate in it is for");
+  app.add_option("--tls-folder", options.tls_folder,
+                 "a folder with tls.crt and tls.key, such as cert-manager's, in the place of a "
+                 "certificate of our own; it is read again each minute");
+  app.AddDuration("--linger", options.linger, absl::ZeroDuration(),
+                  "once it is asked to end, go on for so long, but not ready: until nobody sends "
+                  "callers here any more");
+  app.AddDuration("--drain", options.drain, kShortestDrain,
+                  "for requests and streams to come to an end, once it is asked to end");
+  AddRestLimits(app, options.rest);
+}
+
+// Without a certificate whoever listens on the way would read tokens.
+absl::Status CheckAddress(const ServeOptions& options) {
+  const std::size_t colon = options.address.rfind(':');
+  if (colon == std::string::npos) {
+    return absl::InvalidArgumentError("--rest-bind-address: must be [HOST]:PORT, such as :8443");
+  }
+  const std::string host = options.address.substr(0, colon);
+  const bool loopback = host == "127.0.0.1" || host == "localhost" || host == "[::1]";
+  if (!options.secret.empty() || !options.tls_folder.empty() || loopback) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("--rest-bind-address: without a certificate only 127.0.0.1 is served, not \"",
+                   host, "\"; give --secret or --tls-folder"));
+}
+
+}  // namespace
+
+std::string ServeUsage() {
+  ServeOptions options;
+  flags::App app;
+  AddServe(app, options);
+  app.name("starling-controller serve");
+  app.description(
+      "Serves REST for the TrainingJobs of a Kubernetes cluster. What is read comes from a copy,\n"
+      "after the API server has judged the caller; what is written has the caller's own token.\n"
+      "Any number of these may run.");
+  app.footer("SIGTERM: no new requests; streams say goodbye, and clients go to another replica.");
+  return app.help();
+}
+
+absl::StatusOr<ServeOptions> ParseServeOptions(const std::vector<std::string>& arguments) {
+  ServeOptions options;
+  options.cluster.ns = FromEnvironment("WATCH_NAMESPACE");
+  if (const std::string ns = FromEnvironment("POD_NAMESPACE"); !ns.empty()) options.secret_ns = ns;
+  flags::App app;
+  AddServe(app, options);
+  if (const absl::Status parsed = app.Parse(arguments); !parsed.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(parsed.message(), "; see starling-controller serve --help"));
+  }
+  RETURN_IF_ERROR(CheckAddress(options));
+  return options;
+}
+
+}  // namespace starling::manager

@@ -1,0 +1,245 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""REST in a cluster: jobs by a service account's token, two replicas that share what they must, one
+of them killed under fifty watchers."""
+import http.client
+import json
+import os
+import signal
+import tempfile
+import threading
+import time
+import unittest
+
+import kubectl as k
+from controller import Controller, free_port, install_chart
+from rest_api import Client, RestApi, bind, make_account, token_of
+
+JOBS = "/v1/namespaces/default/jobs"
+WATCHERS = 50
+WATCHED = 12
+SUCCEEDED = {"status": {"state": "Succeeded", "conditions": [
+    {"type": "Succeeded", "status": "True", "reason": "TargetReached", "message": "",
+     "lastTransitionTime": "2026-01-01T00:00:00Z"}]}}
+
+
+def suspended(name, **spec):
+    return k.digits(name, runPolicy={"suspend": True}, **spec)
+
+
+class Watcher(threading.Thread):
+    """Follows all jobs as a portal would: comes back with the last number that it has heard."""
+
+    def __init__(self, client):
+        super().__init__(daemon=True)
+        self.client = client
+        self.states = {}     # by UID: the newest state; None: it is gone
+        self.breaks = 0
+        self.resumed = 0     # came back without hearing everything again
+        self.failures = []
+        self._last = None
+        self._over = threading.Event()
+
+    def stop(self):
+        self._over.set()
+
+    def run(self):
+        while not self._over.is_set():
+            headers = {"Last_Event_ID": self._last} if self._last else {}
+            try:
+                stream = self.client.stream(f"{JOBS}?watch=1", timeout=60, **headers)
+                self._follow(stream)
+            except (OSError, http.client.HTTPException):
+                self.breaks += 1
+                time.sleep(0.05)
+            except Exception as error:  # pylint: disable=broad-except
+                self.failures.append(repr(error))
+                return
+
+    def _follow(self, stream):
+        told = set()
+        again = self._last is not None
+        for event in stream.events():
+            if self._over.is_set():
+                return
+            if event.name == "bookmark":
+                # All that is has been told: what was not is gone.
+                for uid in set(self.states) - told:
+                    self.states[uid] = None
+                again = False
+            elif event.name in ("added", "modified", "deleted"):
+                uid = event.data["uid"]
+                told.add(uid)
+                self.states[uid] = None if event.name == "deleted" \
+                    else event.data["summary"]["state"]
+            elif event.name == "end":
+                break
+            if event.id:
+                if again:
+                    self.resumed += 1
+                    again = False
+                self._last = event.id
+        self.breaks += 1
+
+
+class Rest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(prefix="starling-rest-")
+        install_chart("--set=webhook.enabled=false")
+        make_account("editor")
+        bind("edit", "editor")
+        k.eventually(lambda: "trainingjobs" in json.dumps(k.get("clusterrole", "edit")["rules"]),
+                     "Starling's rights are part of Kubernetes' own roles")
+        cls.controller = Controller(cls.folder.name, "--webhook-port=0")
+        cls.controller.start()
+        cls.token = token_of("editor", "default")
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.controller.stop()
+        cls.folder.cleanup()
+
+    def setUp(self):
+        self.apis = [RestApi(self.folder.name, name=f"{self._testMethodName}-{i}") for i in (0, 1)]
+        for api in self.apis:
+            self.addCleanup(api.end, signal.SIGKILL)
+        for api in self.apis:
+            api.await_ready()
+        self.rest = Client(self.token, *self.apis)
+
+    def tearDown(self):
+        k.kubectl("delete", "tj", "--all")
+
+    def ok(self, answer, status=200):
+        self.assertEqual(status, answer.status, answer)
+        return answer.body
+
+    def test_a_job_is_submitted_watched_scaled_suspended_and_deleted(self):
+        created = self.rest.ask("POST", JOBS, k.digits("digits"))
+        uid = self.ok(created, 201)["metadata"]["uid"]
+        watch = self.rest.stream(f"{JOBS}/digits?watch=1")
+        self.assertEqual(uid, watch.until("added")[0].data["object"]["metadata"]["uid"])
+        k.eventually(lambda: len(self.ok(self.rest.ask("GET", f"{JOBS}/digits/pods"))["items"]) == 3,
+                     "a coordinator and two workers are made")
+        scaled = self.ok(self.rest.ask("PUT", f"{JOBS}/digits/scale", {"replicas": 3}))
+        self.assertEqual(3, scaled["roles"]["worker"]["replicas"])
+        k.eventually(lambda: len(self.ok(self.rest.ask("GET", f"{JOBS}/digits/pods"))["items"]) == 4,
+                     "and one more")
+        # Bounds are the API server's own rules.
+        self.assertEqual(422, self.rest.ask("PUT", f"{JOBS}/digits/scale", {"replicas": 9}).status)
+        tag = self.rest.ask("GET", f"{JOBS}/digits").headers["ETag"]
+        stale = self.rest.ask("POST", f"{JOBS}/digits:suspend", If_Match='"1"')
+        self.assertEqual(412, stale.status)
+        self.ok(self.rest.ask("POST", f"{JOBS}/digits:suspend"), 202)
+        self.assertNotEqual(tag, self.rest.ask("GET", f"{JOBS}/digits").headers["ETag"])
+        # No node runs its pods, so that nothing is saved and they are waited for.
+        text = self.ok(self.rest.ask("GET", f"{JOBS}/digits/logs"))
+        self.assertEqual(b"", text)
+        self.assertTrue(self.ok(self.rest.ask("GET", f"{JOBS}/digits/events"))["items"])
+        self.assertEqual(409, self.rest.ask("GET", f"{JOBS}/digits/model").status)
+        self.ok(self.rest.ask("DELETE", f"{JOBS}/digits"))
+        end = watch.until("end")
+        self.assertEqual({"reason": "JobFinished"}, end[-1].data)
+        self.assertEqual("deleted", end[-2].name)
+        k.eventually(lambda: self.rest.ask("GET", f"{JOBS}/digits").status == 404, "it is gone")
+
+    def test_replicas_are_one_service(self):
+        first, second = (Client(self.token, api) for api in self.apis)
+        for name in ("a", "b", "c"):
+            self.ok(first.ask("POST", JOBS, suspended(name)), 201)
+            # What was written by the one is read by the other, and by itself at once.
+            self.assertEqual(200, first.ask("GET", f"{JOBS}/{name}").status)
+            self.assertEqual(200, second.ask("GET", f"{JOBS}/{name}").status)
+        k.eventually(lambda: len(second.ask("GET", JOBS).body["items"]) == 3, "both list all")
+        page = self.ok(first.ask("GET", f"{JOBS}?limit=2"))
+        rest = self.ok(second.ask("GET", f"{JOBS}?limit=2&continue={page['continue']}"))
+        names = {item["name"] for item in page["items"] + rest["items"]}
+        self.assertEqual({"a", "b", "c"}, names)
+        job = suspended("x")
+        job["metadata"] = {"generateName": "made-"}
+        made = [client.ask("POST", JOBS, job, Idempotency_Key="key")
+                for client in (first, second, first)]
+        self.assertEqual([201, 200, 200], [answer.status for answer in made])
+        self.assertEqual(1, len({answer.body["metadata"]["uid"] for answer in made}))
+
+    def test_one_of_two_is_killed_under_fifty_watchers_and_nobody_misses_an_end(self):
+        self.controller.stop()  # here the test says how jobs end
+        self.addCleanup(self.controller.start)
+        uids = {}
+        for i in range(WATCHED):
+            uids[f"job-{i}"] = self.ok(self.rest.ask("POST", JOBS, suspended(f"job-{i}")),
+                                       201)["metadata"]["uid"]
+        watchers = [Watcher(Client(self.token, *(self.apis if i % 2 else self.apis[::-1])))
+                    for i in range(WATCHERS)]
+        for watcher in watchers:
+            watcher.start()
+        self.addCleanup(lambda: [watcher.stop() for watcher in watchers])
+        k.eventually(lambda: all(len(w.states) >= WATCHED for w in watchers), "all have heard")
+        names = list(uids)
+        for number, name in enumerate(names):
+            if number == 4:
+                self.apis[0].end(signal.SIGKILL)
+            if number % 3 == 2:
+                k.kubectl("delete", "tj", name, "--wait=false")
+            else:
+                k.kubectl("patch", "tj", name, "--subresource=status", "--type=merge", "-p",
+                          json.dumps(SUCCEEDED))
+        ends = {uids[name]: None if number % 3 == 2 else "Succeeded"
+                for number, name in enumerate(names)}
+
+        def missed():
+            return [(uid, watcher.states.get(uid, "unheard")) for watcher in watchers
+                    for uid, end in ends.items() if watcher.states.get(uid, "unheard") != end]
+        k.eventually(lambda: not missed(), lambda: f"all know all ends: {missed()[:5]}", 30)
+        for watcher in watchers:
+            watcher.stop()
+        self.assertEqual([], [watcher.failures for watcher in watchers if watcher.failures])
+        broken = [watcher for watcher in watchers if watcher.breaks]
+        self.assertGreaterEqual(len(broken), WATCHERS // 2, "half of them were cut")
+
+    def test_asked_to_end_it_says_goodbye_and_the_probes_tell(self):
+        alone = Client(self.token, self.apis[1])
+        stream = alone.stream(f"{JOBS}?watch=1")
+        stream.until("bookmark")
+        self.assertEqual(0, self.apis[1].end())
+        self.assertEqual({"reason": "Shutdown"}, stream.until("end")[-1].data)
+        self.assertEqual(200, self.rest.ask("GET", JOBS).status, "the other one answers")
+
+    def test_hundreds_of_idle_connections_leave_probes_and_callers_alone(self):
+        api = self.apis[0]
+        held = [Client(None, api).connect() for _ in range(200)]
+        try:
+            for _ in range(5):
+                began = time.monotonic()
+                self.assertTrue(api.is_ready())
+                self.assertEqual(200, Client(self.token, api).ask("GET", JOBS).status)
+                self.assertLess(time.monotonic() - began, 8)
+        finally:
+            for connection in held:
+                connection.close()
+
+
+class WithoutAnApiServer(unittest.TestCase):
+    def test_it_waits_unready_and_alive(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "kubeconfig")
+            with open(path, "w", encoding="utf-8") as file:
+                json.dump({"current-context": "it", "users": [{"name": "it", "user": {}}],
+                           "contexts": [{"name": "it", "context": {"cluster": "it", "user": "it"}}],
+                           "clusters": [{"name": "it", "cluster": {
+                               "server": f"http://127.0.0.1:{free_port()}"}}]}, file)
+            api = RestApi.__new__(RestApi)
+            api.start(folder, "away", path, "--rest-bind-address=127.0.0.1:0")
+            try:
+                k.eventually(lambda: api.probe("/healthz") == 200, "it lives")
+                self.assertEqual(503, api.probe("/readyz"))
+                time.sleep(1)
+                self.assertEqual((200, 503), (api.probe("/healthz"), api.probe("/readyz")))
+            finally:
+                self.assertEqual(0, api.end())
+
+
+if __name__ == "__main__":
+    k.helm_or_skip()
+    unittest.main()
