@@ -16,7 +16,6 @@ namespace {
 using kube::Json;
 
 constexpr absl::Duration kGoneTimeout = absl::Seconds(60);
-constexpr absl::Duration kPoll = absl::Milliseconds(30);
 
 absl::StatusOr<std::optional<Json>> Find(kube::KubeClient& store, const kube::ObjectKey& key) {
   auto found = store.Get(kube::kTrainingJob, key);
@@ -103,7 +102,7 @@ absl::Status AwaitGone(Session& session, const Json& job, absl::Duration timeout
           "; see: starling describe ", kube::NameOf(job)));
     }
     RETURN_IF_ERROR(tend());
-    session.interrupts().Wait(kPoll);
+    session.interrupts().Wait(session.poll());
   }
 }
 

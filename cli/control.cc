@@ -90,9 +90,11 @@ bool WillLeave(pid_t pid) {
 }
 
 absl::Status RequireThisMachine(const Session& session) {
-  if (!session.in_cluster()) return absl::OkStatus();
+  if (!session.remote()) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      "up and down are of this machine; a cluster's controller is installed with helm");
+      "up and down are of this machine; run them there, without --server; a cluster's controller "
+      "is "
+      "installed with helm");
 }
 
 absl::Status Up(Session& session, const Arguments& arguments) {

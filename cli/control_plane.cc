@@ -100,7 +100,7 @@ absl::StatusOr<process::Process> StartController(const Session& session, bool st
 }
 
 absl::Status ControllerKeeper::Tend() {
-  if (session_.in_cluster()) return absl::OkStatus();  // its own keepers tend it
+  if (session_.remote()) return absl::OkStatus();  // its own keepers tend it
   const absl::Time now = session_.clock().Now();
   if (child_.valid()) {
     if (!child_.WaitForEnd(absl::ZeroDuration())) return absl::OkStatus();

@@ -27,7 +27,7 @@ void SayDone(Session& session, const kube::ObjectKey& key, std::string_view what
 }
 
 absl::Status NobodyIsThere(const Session& session) {
-  if (session.in_cluster() || ControllerRuns(session.home())) return absl::OkStatus();
+  if (session.remote() || ControllerRuns(session.home())) return absl::OkStatus();
   return absl::UnavailableError(
       "noted, but no control plane is up to do it: start it with `starling up`");
 }
@@ -99,7 +99,7 @@ absl::Status AwaitSuspended(Session& session, const kube::ObjectKey& key, absl::
       return absl::DeadlineExceededError(absl::StrCat(
           "job \"", key.name, "\" is not suspended after ", absl::FormatDuration(timeout)));
     }
-    session.interrupts().Wait(absl::Milliseconds(30));
+    session.interrupts().Wait(session.poll());
   }
 }
 
@@ -120,7 +120,7 @@ absl::Status Resume(Session& session, const Arguments& arguments) {
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
   RETURN_IF_ERROR(SetSuspend(session, key, false).status());
   SayDone(session, key, "resumed");
-  if (!session.in_cluster() && !ControllerRuns(session.home())) {
+  if (!session.remote() && !ControllerRuns(session.home())) {
     session.terminal().Say("no control plane is up: start it with `starling up`");
   }
   return absl::OkStatus();
@@ -136,7 +136,7 @@ absl::Status Delete(Session& session, const Arguments& arguments) {
   const kube::ObjectKey key = JobKey(arguments, arguments.names.back());
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
   ASSIGN_OR_RETURN(const Json job, store->Delete(kube::kTrainingJob, key, {}));
-  if (!session.in_cluster()) {
+  if (!session.remote()) {
     RETURN_IF_ERROR(kube::CollectGarbage(*store, kube::KnownKinds()).status());
   }
   if (!arguments.Has("no-wait")) {

@@ -73,7 +73,7 @@ void Follower::Show() {
 absl::Status Follower::Take(absl::Duration timeout) {
   const auto event = watch_->Next(timeout);
   if (absl::IsOutOfRange(event.status())) return Relist();
-  if (absl::IsUnavailable(event.status()) && session_.in_cluster()) {
+  if (absl::IsUnavailable(event.status()) && session_.remote()) {
     session_.terminal().Say(absl::StrCat(std::string(event.status().message()), "; still trying"));
     return absl::OkStatus();
   }

@@ -80,8 +80,9 @@ absl::StatusOr<Request> ToRequest(const Arguments& arguments) {
 }
 
 absl::StatusOr<std::vector<Json>> Fetch(Session& session, const Request& request) {
-  if (request.history && session.in_cluster()) {
-    return absl::InvalidArgumentError("--history is kept on this machine only");
+  if (request.history && session.remote()) {
+    return absl::InvalidArgumentError(
+        "--history is kept on this machine only; ask there, without --server or --cluster");
   }
   if (request.history) {
     std::vector<Json> jobs = ListHistory(session.home(), request.ns);
@@ -159,6 +160,17 @@ std::vector<Json> EventsOf(const Json& job, const std::vector<Json>& pods,
   return events;
 }
 
+// At least those of the job.
+absl::StatusOr<std::vector<Json>> EventsNear(Session& session, const kube::ObjectKey& key) {
+  if (session.over_rest()) {
+    ASSIGN_OR_RETURN(RestClient * rest, session.Rest());
+    return rest->PartsOf(key, "events");
+  }
+  ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  ASSIGN_OR_RETURN(kube::ObjectList events, store->List(kube::kEvent, key.ns, {}));
+  return std::move(events.items);
+}
+
 absl::Status Describe(Session& session, const Arguments& arguments) {
   if (arguments.names.size() == 2) {
     ASSIGN_OR_RETURN(const kube::ResourceKind kind, FindKind(arguments.names[0]));
@@ -173,10 +185,9 @@ absl::Status Describe(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(
       kube::ObjectList pods,
       store->List(kube::kPod, key.ns, {{resources::JobSelector(key.name), ""}, 0, ""}));
-  ASSIGN_OR_RETURN(kube::ObjectList events, store->List(kube::kEvent, key.ns, {}));
-  session.terminal().Print(DescribePage(job, pods.items,
-                                        EventsOf(job, pods.items, std::move(events.items)),
-                                        session.clock().WallNow()));
+  ASSIGN_OR_RETURN(std::vector<Json> events, EventsNear(session, key));
+  session.terminal().Print(DescribePage(
+      job, pods.items, EventsOf(job, pods.items, std::move(events)), session.clock().WallNow()));
   return absl::OkStatus();
 }
 

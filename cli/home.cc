@@ -4,7 +4,9 @@
 #include <sys/stat.h>
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <system_error>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +18,14 @@ namespace starling::cli {
 std::string Home::FolderOf(const kube::Json& job) const {
   return resources::JobFolder(Jobs(),
                               {kube::NamespaceOf(job), kube::NameOf(job), kube::UidOf(job)});
+}
+
+std::string Home::RestUrl() const {
+  std::ifstream file(ControllerReady());
+  std::stringstream text;
+  text << file.rdbuf();
+  const kube::Json ready = kube::Json::parse(text.str(), nullptr, false);
+  return ready.is_object() ? kube::StringAt(ready, "/restUrl") : "";
 }
 
 absl::Status Home::Create(const std::string& path) {

@@ -21,6 +21,7 @@ class Home {
   std::string ControllerLock() const { return path_ + "/controller.lock"; }
   std::string ControllerReady() const { return path_ + "/controller.json"; }
   std::string ApiToken() const { return path_ + "/api.token"; }
+  std::string RestUrl() const;  // of the control plane that is up, or was; empty: never
   std::string ControllerLog() const { return path_ + "/controller.log"; }
   std::string Jobs() const { return path_ + "/jobs"; }
   std::string History() const { return path_ + "/history"; }

@@ -27,7 +27,12 @@ absl::Status Validate(Session& session, const Arguments& arguments) {
                                               .ns = arguments.Get("namespace"),
                                               .check_data = arguments.Has("data"),
                                               .default_ns = session.default_namespace(),
-                                              .for_cluster = session.in_cluster()}));
+                                              .relative_uris = !session.sees_files(),
+                                              .remember_spec = !session.in_cluster()}));
+  if (session.over_rest()) {
+    ASSIGN_OR_RETURN(RestClient * rest, session.Rest());
+    RETURN_IF_ERROR(rest->Validate(loaded.object).status());
+  }
   if (session.in_cluster()) {
     // The server's schema, rules and webhook have their say too.
     ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());

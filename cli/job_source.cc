@@ -86,14 +86,14 @@ absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
   }
   if (job.metadata().namespace_().empty())
     job.mutable_metadata()->set_namespace_(source.default_ns);
-  if (!source.for_cluster) spec::MakeUrisAbsolute(*job.mutable_spec(), BasesOf(source.file));
+  if (!source.relative_uris) spec::MakeUrisAbsolute(*job.mutable_spec(), BasesOf(source.file));
   const v1alpha1::TrainingJobSpec resolved = spec::Resolve(job.spec());
   // A container of the user's own reads data of its own.
   const bool own = resolved.workload().has_container();
   if (source.check_data && !own) RETURN_IF_ERROR(CheckTheData(resolved));
   job.clear_status();
   LoadedJob loaded{spec::WriteMessage(job), spec::WriteMessage(resolved)};
-  if (source.for_cluster) return loaded;
+  if (!source.remember_spec) return loaded;
   loaded.object["metadata"]["annotations"][std::string(kLastAppliedSpec)] =
       json::Dump(loaded.object["spec"]);
   return loaded;

@@ -20,7 +20,8 @@ struct JobSource {
   std::string ns;                      // -n; empty: the file's
   bool check_data = true;              // look at the data too
   std::string default_ns = "default";  // where neither -n nor the file says
-  bool for_cluster = false;  // relative URIs stay: they begin in the image; no annotation of ours
+  bool relative_uris = false;          // they stay as they are: they begin in the image
+  bool remember_spec = true;           // in the annotation; server-side apply needs none
 };
 
 struct LoadedJob {

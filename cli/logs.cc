@@ -16,6 +16,7 @@
 #include "cli/commands.h"
 #include "cli/control_plane.h"
 #include "cli/exit_code.h"
+#include "cli/rest_logs.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
 
@@ -152,6 +153,7 @@ absl::Status LogsInCluster(Session& session, const Arguments& arguments) {
 }  // namespace
 
 int LogsCommand(Session& session, const Arguments& arguments) {
+  if (session.over_rest()) return session.Fail(RestLogs(session, arguments));
   if (session.in_cluster()) return session.Fail(LogsInCluster(session, arguments));
   return session.Fail(Logs(session, arguments));
 }

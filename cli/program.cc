@@ -46,6 +46,12 @@ int RunProgram(const Surroundings& surroundings, const std::vector<std::string>&
   if (!home.ok()) return Complain(terminal, home.status());
   Session session(terminal, surroundings.clock, surroundings.interrupts, *std::move(home),
                   surroundings.program_folder);
+  auto server = ChooseServer(*arguments, surroundings.environment, session.home());
+  if (!server.ok()) return Complain(terminal, server.status());
+  if (*server) {
+    session.UseServer(**std::move(server));
+    return verb->run(session, *arguments);
+  }
   auto cluster = ChooseCluster(*arguments, surroundings.environment);
   if (!cluster.ok()) return Complain(terminal, cluster.status());
   if (*cluster) {

@@ -10,6 +10,7 @@
 #include "cli/follow.h"
 #include "cli/job_source.h"
 #include "cli/pages.h"
+#include "cli/rest_apply.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
@@ -27,9 +28,10 @@ absl::StatusOr<LoadedJob> Load(const Session& session, const Arguments& argument
   return LoadJob({.file = arguments.names[0],
                   .settings = arguments.All("set"),
                   .ns = arguments.Get("namespace"),
-                  .check_data = !session.in_cluster(),
+                  .check_data = session.sees_files(),
                   .default_ns = session.default_namespace(),
-                  .for_cluster = session.in_cluster()});
+                  .relative_uris = !session.sees_files(),
+                  .remember_spec = !session.in_cluster()});
 }
 
 std::string WhatWasDone(const Applied& applied) {
@@ -104,19 +106,26 @@ absl::StatusOr<int> FollowToTheEnd(Session& session, const Json& job, bool file_
   return CodeOf(followed, file_suspends);
 }
 
-absl::StatusOr<int> RunInCluster(Session& session, const Arguments& arguments) {
+// To a cluster or over REST; `what` was done is one word.
+absl::StatusOr<Json> ApplyElsewhere(Session& session, const LoadedJob& wanted, bool replace,
+                                    std::string& what) {
+  return session.over_rest() ? ApplyOverRest(session, wanted, replace, what)
+                             : ApplyToCluster(session, wanted, replace, what);
+}
+
+absl::StatusOr<int> RunElsewhere(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
   std::string what;
-  ASSIGN_OR_RETURN(const Json job, ApplyToCluster(session, wanted, arguments.Has("replace"), what));
+  ASSIGN_OR_RETURN(const Json job, ApplyElsewhere(session, wanted, arguments.Has("replace"), what));
   session.terminal().Say(absl::StrCat(kube::NameOf(job), ": ", what, "; Ctrl-C leaves it running"));
   return FollowToTheEnd(session, job, kube::BoolAt(wanted.object, "/spec/runPolicy/suspend"),
                         arguments.Get("output") == "json");
 }
 
-absl::StatusOr<int> SubmitToCluster(Session& session, const Arguments& arguments) {
+absl::StatusOr<int> SubmitElsewhere(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
   std::string what;
-  ASSIGN_OR_RETURN(const Json job, ApplyToCluster(session, wanted, arguments.Has("replace"), what));
+  ASSIGN_OR_RETURN(const Json job, ApplyElsewhere(session, wanted, arguments.Has("replace"), what));
   const bool json = arguments.Get("output") == "json";
   session.terminal().Print(
       json ? json::Dump(job) + "\n"
@@ -132,7 +141,7 @@ absl::StatusOr<int> Watch(Session& session, const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Run(Session& session, const Arguments& arguments) {
-  if (session.in_cluster()) return RunInCluster(session, arguments);
+  if (session.remote()) return RunElsewhere(session, arguments);
   ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
   ControllerKeeper keeper(session);
   ASSIGN_OR_RETURN(const Applied applied, Apply(session, wanted, arguments.Has("replace"),
@@ -145,7 +154,7 @@ absl::StatusOr<int> Run(Session& session, const Arguments& arguments) {
 }
 
 absl::StatusOr<int> Submit(Session& session, const Arguments& arguments) {
-  if (session.in_cluster()) return SubmitToCluster(session, arguments);
+  if (session.remote()) return SubmitElsewhere(session, arguments);
   ASSIGN_OR_RETURN(const LoadedJob wanted, Load(session, arguments));
   ASSIGN_OR_RETURN(const Applied applied, Apply(session, wanted, arguments.Has("replace"),
                                                 [] { return absl::OkStatus(); }));

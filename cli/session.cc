@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cli/session.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,11 @@
 #include "controller/kube/training_job_admission.h"
 
 namespace starling::cli {
+namespace {
+
+constexpr const char* kPodToken = "/var/run/secrets/kubernetes.io/serviceaccount/token";
+
+}  // namespace
 
 absl::Status Session::OpenCluster() {
   if (remote_ != nullptr) return absl::OkStatus();
@@ -26,7 +32,16 @@ absl::StatusOr<kube::PodLogs*> Session::Logs() {
   return remote_.get();
 }
 
+absl::StatusOr<RestClient*> Session::Rest() {
+  if (!over_rest()) return absl::FailedPreconditionError("no REST service was chosen");
+  if (rest_ == nullptr) {
+    ASSIGN_OR_RETURN(rest_, OpenRestClient(*server_));
+  }
+  return rest_.get();
+}
+
 absl::StatusOr<kube::KubeClient*> Session::Store() {
+  if (over_rest()) return Rest();
   if (in_cluster()) {
     RETURN_IF_ERROR(OpenCluster());
     return remote_.get();
@@ -65,6 +80,51 @@ absl::StatusOr<std::optional<kube::ClusterConfig>> ChooseCluster(
   ASSIGN_OR_RETURN(kube::ClusterConfig config,
                    kube::LoadKubeconfig({path, arguments.Get("context")}, environment));
   return std::optional<kube::ClusterConfig>(std::move(config));
+}
+
+absl::StatusOr<std::optional<RestServer>> ChooseServer(const Arguments& arguments,
+                                                       const EnvironmentReader& environment,
+                                                       const Home& home) {
+  RestServer server;
+  server.url = arguments.Get("server");
+  for (const char* other : {"home", "cluster", "context", "kubeconfig"}) {
+    if (!arguments.Has(other)) continue;
+    if (server.url.empty()) return std::optional<RestServer>();
+    return absl::InvalidArgumentError(
+        absl::StrCat("--server is one place and --", other, " another: leave one out"));
+  }
+  if (server.url.empty()) server.url = environment("STARLING_SERVER");
+  if (server.url.empty()) {
+    for (const char* flag : {"token-file", "ca-file"}) {
+      if (!arguments.Has(flag)) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("--", flag, " goes with --server URL, which is missing"));
+    }
+    return std::optional<RestServer>();
+  }
+  if (!arguments.Has("server") && !environment("STARLING_KUBECONFIG").empty()) {
+    return absl::InvalidArgumentError(
+        "STARLING_SERVER is one place and STARLING_KUBECONFIG another: choose with --server, "
+        "--kubeconfig or --home");
+  }
+  while (server.url.ends_with('/')) server.url.pop_back();
+  server.local = server.url == home.RestUrl();
+  const auto absolute = [](const std::string& path) {
+    return std::filesystem::absolute(path).lexically_normal().string();
+  };
+  if (arguments.Has("token-file")) {
+    server.token.file = absolute(arguments.Get("token-file"));
+  } else if (const std::string token = environment("STARLING_TOKEN"); !token.empty()) {
+    server.token.text = token;
+  } else if (server.local) {
+    server.token.file = home.ApiToken();
+  } else if (std::filesystem::exists(kPodToken)) {
+    server.token.file = kPodToken;
+  }
+  std::string authority = arguments.Get("ca-file");
+  if (authority.empty()) authority = environment("STARLING_CA_FILE");
+  if (!authority.empty()) server.authority.file = absolute(authority);
+  return std::optional<RestServer>(std::move(server));
 }
 
 std::string NamespaceOf(const Arguments& arguments) {

@@ -12,6 +12,7 @@
 #include "cli/arguments.h"
 #include "cli/home.h"
 #include "cli/interrupts.h"
+#include "cli/rest_client.h"
 #include "cli/terminal.h"
 #include "common/clock/clock.h"
 #include "controller/kube/cluster_config.h"
@@ -39,11 +40,21 @@ class Session {
   // Makes the session one with a cluster instead of with this machine's home.
   void UseCluster(kube::ClusterConfig cluster) { cluster_ = std::move(cluster); }
   bool in_cluster() const { return cluster_.has_value(); }
+  // Or one with a REST service.
+  void UseServer(RestServer server) { server_ = std::move(server); }
+  bool over_rest() const { return server_.has_value(); }
+  bool remote() const { return in_cluster() || over_rest(); }
+  // Whether those who train see the files that we see.
+  bool sees_files() const { return !remote() || (over_rest() && server_->local); }
+  // Between two looks at what is awaited: whoever is asked over a network is asked less often.
+  absl::Duration poll() const { return absl::Milliseconds(remote() ? 250 : 30); }
   // The namespace of jobs for which neither the file nor the command line names one.
   std::string default_namespace() const { return cluster_ ? cluster_->ns : "default"; }
 
   // Opened when first asked for; it stays the session's.
   absl::StatusOr<kube::KubeClient*> Store();
+  // Of a session over REST; FailedPrecondition otherwise.
+  absl::StatusOr<RestClient*> Rest();
   // Of a cluster; FailedPrecondition on this machine, where logs are files.
   absl::StatusOr<kube::PodLogs*> Logs();
 
@@ -59,13 +70,21 @@ class Session {
   const Home home_;
   const std::string program_folder_;
   std::optional<kube::ClusterConfig> cluster_;
+  std::optional<RestServer> server_;
   std::unique_ptr<kube::HttpKubeClient> remote_;  // in a cluster
+  std::unique_ptr<RestClient> rest_;              // over REST
   std::unique_ptr<kube::KubeClient> store_;       // on this machine
 };
 
 // The cluster that the command line or STARLING_KUBECONFIG chooses; nothing: this machine.
 absl::StatusOr<std::optional<kube::ClusterConfig>> ChooseCluster(
     const Arguments& arguments, const EnvironmentReader& environment);
+
+// The REST service that --server or STARLING_SERVER chooses; nothing: none. Its token is that of
+// --token-file, of STARLING_TOKEN, else of the home whose service it is, else of the pod.
+absl::StatusOr<std::optional<RestServer>> ChooseServer(const Arguments& arguments,
+                                                       const EnvironmentReader& environment,
+                                                       const Home& home);
 
 // -n, by default "default" (RunProgram puts the context's namespace there).
 std::string NamespaceOf(const Arguments& arguments);

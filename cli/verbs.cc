@@ -249,6 +249,9 @@ const std::vector<Flag>& CommonFlags() {
       {.name = "cluster", .help = "use the cluster that kubectl uses, instead of this machine"},
       {.name = "context", .value = "NAME", .help = "use this context of the kubeconfig"},
       {.name = "kubeconfig", .value = "FILE", .help = "use the cluster that this file names"},
+      {.name = "server", .value = "URL", .help = "use the REST service there"},
+      {.name = "token-file", .value = "FILE", .help = "its token, instead of $STARLING_TOKEN"},
+      {.name = "ca-file", .value = "FILE", .help = "the authority of its certificate (PEM)"},
       {.name = "help", .letter = 'h', .help = "show help"}};
   return flags;
 }

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A way to the REST server that breaks when a test says so, and servers that are none."""
+import os
 import re
 import socket
 import ssl
 import struct
+import subprocess
 import threading
 
 
@@ -48,8 +50,9 @@ class Proxy:
                 head = request.partition(b"\r\n\r\n")[0].decode()
                 number = len(self.requests)
                 self.requests.append(head)
-                server.sendall(re.sub(rb"\r\nHost: [^\r]*", b"\r\nHost: 127.0.0.1:%d" % self._port,
-                                      request, count=1))
+                request = re.sub(rb"\r\nConnection: [^\r]*", b"", request, count=1)
+                server.sendall(re.sub(rb"\r\nHost: [^\r]*", b"\r\nHost: 127.0.0.1:%d"
+                                      b"\r\nConnection: close" % self._port, request, count=1))
                 self._pump(server, client, self._cut(number, head))
         except (OSError, ssl.SSLError):
             client.close()  # whoever has left has left
@@ -79,6 +82,18 @@ def _read_request(client):
     while len(request) < whole:
         request += client.recv(65536)
     return request
+
+
+def certified(folder):
+    """A server's side of TLS for 127.0.0.1, and the file of the authority that vouches for it."""
+    certificate, key = os.path.join(folder, "server.pem"), os.path.join(folder, "server.key")
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
+                    "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=test",
+                    "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate],
+                   check=True, capture_output=True)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate, key)
+    return context, certificate
 
 
 class Talker:

@@ -2,7 +2,6 @@
 """The Python client against the real server: what people do, and what the network does."""
 import os
 import re
-import ssl
 import subprocess
 import sys
 import tempfile
@@ -14,7 +13,7 @@ from unittest import mock
 import jobs
 from case import Case
 from home import REPOSITORY, kill, read, sha256, until
-from python_proxy import Proxy, Talker
+from python_proxy import Proxy, Talker, certified
 
 sys.path.insert(0, os.path.join(REPOSITORY, "python"))
 from starling import errors  # noqa: E402  (the path must come first)
@@ -53,8 +52,7 @@ class ClientCase(Case):
         """A client behind a proxy that breaks things, and the proxy."""
         proxy = Proxy(self.port, **options)
         self.addCleanup(proxy.close)
-        ca_file = options["tls"].ca_file if options.get("tls") else None
-        return Client(proxy.url, self.token, ca_file=ca_file), proxy
+        return Client(proxy.url, self.token), proxy
 
     def await_state(self, name, state, timeout=60):
         until(lambda: self.client.get(name).get("status", {}).get("state") == state, timeout,
@@ -350,15 +348,7 @@ class Network(ClientCase):
         self.down()
 
     def test_tls_with_the_authority_that_was_named_and_no_other(self):
-        certificate = os.path.join(self.home.folder, "server.pem")
-        key = os.path.join(self.home.folder, "server.key")
-        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt",
-                        "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2", "-subj", "/CN=test",
-                        "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key,
-                        "-out", certificate], check=True, capture_output=True)
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(certificate, key)
-        context.ca_file = None
+        context, certificate = certified(self.home.folder)
         client, proxy = self.through(tls=context)
         with self.assertRaisesRegex(errors.ConnectionFailed, "STARLING_CA_FILE"):
             client.submit(held("tls"))
