@@ -65,6 +65,8 @@ std::map<std::string, Point> PointsOf(const Json& job, absl::Time now) {
   const std::int64_t step = kube::IntAt(progress, "/step", -1);
   if (step < 0) return points;
   const auto start = kube::ParseTimestamp(kube::StringAt(job, "/status/startTime"));
+  const auto end = kube::ParseTimestamp(kube::StringAt(job, "/status/completionTime"));
+  if (end) now = std::min(now, *end);  // it may be looked at long after
   const double seconds = start ? std::max(0.0, absl::ToDoubleSeconds(now - *start)) : 0;
   const auto add = [&](const std::string& name, const Json& value) {
     if (!value.is_number() || name.size() > kLongestMetricName) return;

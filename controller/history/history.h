@@ -74,7 +74,9 @@ class History {
  public:
   virtual ~History() = default;
 
-  virtual absl::Status Record(const std::vector<JobUpdate>& updates) = 0;
+  // The UIDs of those of which it was news: nobody had told this version or a newer one.
+  virtual absl::StatusOr<std::vector<std::string>> Record(
+      const std::vector<JobUpdate>& updates) = 0;
 
   // NotFound: it is not known here.
   virtual absl::StatusOr<PastJob> Find(const JobName& job) = 0;
@@ -87,6 +89,9 @@ class History {
 
   // Those not known to be gone.
   virtual absl::StatusOr<std::vector<PresentJob>> Present() = 0;
+  // The whole UID of a job of which its beginning is known; empty: it is not known here.
+  virtual absl::StatusOr<std::string> FindUid(const std::string& ns, const std::string& name,
+                                              const std::string& beginning) = 0;
   // The newest version of all that is recorded; 0: nothing is.
   virtual absl::StatusOr<std::int64_t> NewestVersion() = 0;
 

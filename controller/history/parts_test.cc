@@ -133,7 +133,9 @@ TEST(RecordTest, EventsAreOfTheJobOrOfItsPods) {
   };
   EXPECT_TRUE(about({{"uid", "1"}}));
   EXPECT_TRUE(about({{"kind", "Pod"}, {"name", "a-worker-0"}}));
+  EXPECT_TRUE(about({{"kind", "Pod"}, {"name", "a-parameter-server-12"}}));
   EXPECT_FALSE(about({{"kind", "Pod"}, {"name", "ab-worker-0"}}));
+  EXPECT_FALSE(about({{"kind", "Pod"}, {"name", "a-b-worker-0"}})) << "of the job a-b";
   EXPECT_FALSE(about({{"kind", "TrainingJob"}, {"name", "a"}, {"uid", "2"}}));
 }
 

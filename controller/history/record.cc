@@ -10,6 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
+#include "controller/resources/names.h"
 
 namespace starling::history {
 namespace {
@@ -60,6 +61,11 @@ void Merge(const Json& fresh, Identity (*identity)(const Json&), std::vector<Jso
   } else {
     *found = fresh;
   }
+}
+
+std::string TimeOf(const Json& event) {
+  const std::string time = kube::StringAt(event, "/eventTime");
+  return time.empty() ? kube::StringAt(event, "/metadata/creationTimestamp") : time;
 }
 
 void KeepNewest(std::size_t most, std::vector<Json>& list) {
@@ -120,12 +126,8 @@ std::vector<Json> MergeEvents(std::vector<Json> known, const std::vector<Json>& 
     DropManagedFields(kept);
     Merge(kept, IdentityOfEvent, known);
   }
-  const auto time = [](const Json& event) {
-    const std::string at = kube::StringAt(event, "/eventTime");
-    return at.empty() ? kube::StringAt(event, "/metadata/creationTimestamp") : at;
-  };
   std::stable_sort(known.begin(), known.end(),
-                   [&](const Json& a, const Json& b) { return time(a) < time(b); });
+                   [](const Json& a, const Json& b) { return TimeOf(a) < TimeOf(b); });
   KeepNewest(kMostEvents, known);
   return known;
 }
@@ -133,9 +135,20 @@ std::vector<Json> MergeEvents(std::vector<Json> known, const std::vector<Json>& 
 bool IsAbout(const Json& event, const Json& job) {
   const Json& regarding = kube::At(event, "/regarding");
   if (kube::StringAt(regarding, "/uid") == kube::UidOf(job)) return true;
-  return kube::StringAt(regarding, "/kind") == "Pod" &&
-         kube::NamespaceOf(event) == kube::NamespaceOf(job) &&
-         kube::StringAt(regarding, "/name").starts_with(kube::NameOf(job) + "-");
+  if (kube::StringAt(regarding, "/kind") != "Pod" ||
+      kube::NamespaceOf(event) != kube::NamespaceOf(job)) {
+    return false;
+  }
+  // An earlier job of the name had pods of the same names.
+  const auto told = kube::ParseTimestamp(TimeOf(event));
+  const auto made = kube::CreationTimeOf(job);
+  if (told && made && *told < *made) return false;
+  const std::string pod = kube::StringAt(regarding, "/name");
+  for (const resources::Role role : resources::kEveryRole) {
+    const std::string first = resources::PodName(kube::NameOf(job), role, 0);
+    if (pod.starts_with(first.substr(0, first.size() - 1))) return true;
+  }
+  return false;
 }
 
 std::vector<LogTail> FitLogs(std::vector<LogTail> logs) {

@@ -174,6 +174,21 @@ absl::StatusOr<std::vector<PresentJob>> SqlHistory::Present() {
   return jobs;
 }
 
+absl::StatusOr<std::string> SqlHistory::FindUid(const std::string& ns, const std::string& name,
+                                                const std::string& beginning) {
+  std::string uid;
+  RETURN_IF_ERROR(Transact(sql::Access::kRead, [&](sql::Transaction& transaction) -> absl::Status {
+    ASSIGN_OR_RETURN(
+        const sql::Rows rows,
+        transaction.Run("SELECT uid FROM history_jobs WHERE ns = $1 AND name = $2", {ns, name}));
+    for (const sql::Row& row : rows) {
+      if (row.Text(0).starts_with(beginning)) uid = row.Text(0);
+    }
+    return absl::OkStatus();
+  }));
+  return uid;
+}
+
 absl::StatusOr<std::int64_t> SqlHistory::NewestVersion() {
   std::int64_t version = 0;
   RETURN_IF_ERROR(Transact(sql::Access::kRead, [&](sql::Transaction& transaction) -> absl::Status {

@@ -24,13 +24,15 @@ class SqlHistory final : public History {
   explicit SqlHistory(std::unique_ptr<sql::Database> database, Mode mode = Mode::kReadWrite)
       : database_(std::move(database)), mode_(mode) {}
 
-  absl::Status Record(const std::vector<JobUpdate>& updates) override;
+  absl::StatusOr<std::vector<std::string>> Record(const std::vector<JobUpdate>& updates) override;
   absl::StatusOr<PastJob> Find(const JobName& job) override;
   absl::StatusOr<std::vector<ListedJob>> List(const ListQuery& query) override;
   absl::StatusOr<std::map<std::string, Points>> Curves(const std::string& uid,
                                                        const std::string& metric) override;
   absl::StatusOr<std::vector<LogTail>> Logs(const std::string& uid) override;
   absl::StatusOr<std::vector<PresentJob>> Present() override;
+  absl::StatusOr<std::string> FindUid(const std::string& ns, const std::string& name,
+                                      const std::string& beginning) override;
   absl::StatusOr<std::int64_t> NewestVersion() override;
   absl::StatusOr<Space> Trim(const Retention& retention, absl::Time now) override;
   std::int64_t incarnation() const override { return database_->incarnation(); }

@@ -90,6 +90,7 @@ absl::Status WriteEvents(sql::Transaction& transaction, const JobUpdate& update)
                    transaction.Run("SELECT events FROM history_jobs WHERE uid = $1", {uid}));
   if (rows.empty()) return absl::OkStatus();
   const std::string events = json::Dump(MergeEvents(ListIn(rows[0].Text(0)), update.events));
+  if (events == rows[0].Text(0)) return absl::OkStatus();
   return transaction
       .Run("UPDATE history_jobs SET events = $1, bytes = bytes + $2 WHERE uid = $3",
            {events, SizeOf(events) - SizeOf(rows[0].Text(0)), uid})
@@ -124,10 +125,12 @@ absl::Status WriteLogs(sql::Transaction& transaction, const JobUpdate& update) {
       .status();
 }
 
-absl::Status RecordOne(sql::Transaction& transaction, const JobUpdate& update) {
+absl::Status RecordOne(sql::Transaction& transaction, const JobUpdate& update,
+                       std::vector<std::string>& news) {
   if (!update.record.object.is_null()) {
     ASSIGN_OR_RETURN(const auto before, Claim(transaction, update.record));
     if (before) RETURN_IF_ERROR(WriteRecord(transaction, update, *before));
+    if (before) news.push_back(update.record.uid);
   }
   RETURN_IF_ERROR(WriteEvents(transaction, update));
   RETURN_IF_ERROR(WriteLogs(transaction, update));
@@ -150,18 +153,24 @@ absl::Status Forget(sql::Transaction& transaction, const std::string& uid) {
 
 }  // namespace
 
-absl::Status SqlHistory::Record(const std::vector<JobUpdate>& updates) {
-  if (updates.empty()) return absl::OkStatus();
+absl::StatusOr<std::vector<std::string>> SqlHistory::Record(const std::vector<JobUpdate>& updates) {
+  std::vector<std::string> news;
+  if (updates.empty()) return news;
   // In one order, so that several who record the same jobs do not wait for one another in a ring.
   std::vector<const JobUpdate*> ordered;
   for (const JobUpdate& update : updates) ordered.push_back(&update);
   std::stable_sort(ordered.begin(), ordered.end(), [](const JobUpdate* a, const JobUpdate* b) {
     return a->record.uid < b->record.uid;
   });
-  return Transact(sql::Access::kWrite, [&](sql::Transaction& transaction) -> absl::Status {
-    for (const JobUpdate* update : ordered) RETURN_IF_ERROR(RecordOne(transaction, *update));
+  const auto record = [&](sql::Transaction& transaction) -> absl::Status {
+    news.clear();
+    for (const JobUpdate* update : ordered) {
+      RETURN_IF_ERROR(RecordOne(transaction, *update, news));
+    }
     return absl::OkStatus();
-  });
+  };
+  RETURN_IF_ERROR(Transact(sql::Access::kWrite, record));
+  return news;
 }
 
 absl::Status SqlHistory::TrimSome(const Retention& retention, absl::Time now, Space& left,

@@ -24,6 +24,7 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kTailBytes = 4096;
 constexpr std::size_t kTailLines = 20;
+constexpr std::size_t kUidSuffix = 9;  // "-", and 8 characters of the UID
 
 std::string WithUid(std::string_view name, std::string_view uid) {
   return absl::StrCat(std::string(name), "-", std::string(uid.substr(0, 8)));
@@ -67,6 +68,15 @@ JobReference ReferenceTo(const kube::Json& job) {
 
 std::string JobFolder(std::string_view home, const JobReference& job) {
   return absl::StrCat(std::string(home), "/jobs/", job.ns, "/", WithUid(job.name, job.uid));
+}
+
+JobReference JobOfFolder(const std::string& folder) {
+  const fs::path path(folder);
+  const std::string name = path.filename().string();
+  if (name.size() <= kUidSuffix || name[name.size() - kUidSuffix] != '-') return {};
+  return {.ns = path.parent_path().filename().string(),
+          .name = name.substr(0, name.size() - kUidSuffix),
+          .uid = name.substr(name.size() - kUidSuffix + 1)};
 }
 
 std::string PodFolder(std::string_view home, const kube::Json& pod) {

@@ -26,6 +26,9 @@ JobReference ReferenceTo(const kube::Json& job);
 // <home>/jobs/<namespace>/<name>-<first 8 of UID>
 std::string JobFolder(std::string_view home, const JobReference& job);
 
+// Whose folder it is, with the first 8 characters of the UID; empty: no job's.
+JobReference JobOfFolder(const std::string& folder);
+
 // <job's folder>/pods/<name>-<first 8 of UID>; a pod of no job lies under <home>/pods/<namespace>.
 std::string PodFolder(std::string_view home, const kube::Json& pod);
 

@@ -91,7 +91,7 @@ void Node::Loop() {
 }
 
 absl::Time Node::NextDeadline() const {
-  absl::Time next = absl::InfiniteFuture();
+  absl::Time next = remove_at_;
   for (const auto& [uid, entry] : entries_) {
     next = std::min({next, entry.kill_at, entry.retry_at});
   }
@@ -154,6 +154,7 @@ void Node::HandleDeadlines() {
     }
   }
   for (const runtime::Key& key : due) ReconcilePod(key);
+  if (remove_at_ <= now) RemoveLeftovers();
 }
 
 bool Node::StopIfDone() {

@@ -86,6 +86,8 @@ class Node {
   bool Runs(const JobReference& job) const;
   bool IsGone(const JobReference& job);
   void RemoveIfGone(const JobReference& job);
+  bool MayRemove(const JobReference& job);
+  void RemoveLeftovers();
   bool KeepsLogs(const JobReference& job) const;
 
   kube::KubeClient& client_;
@@ -99,6 +101,8 @@ class Node {
   AddressPool addresses_;
   JobFolders job_folders_;
   std::map<std::string, JobReference> known_jobs_;  // by UID, those whose folders may be there
+  std::vector<std::string> leftovers_;              // a predecessor's folders of jobs that are gone
+  absl::Time remove_at_ = absl::InfiniteFuture();   // folders that wait are asked about again
   bool stopping_ = false;
   absl::Time give_up_at_ = absl::InfiniteFuture();
   std::thread thread_;

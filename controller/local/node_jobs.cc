@@ -31,10 +31,9 @@ void Node::CleanUpAfterPredecessor() {
     for (const kube::Json& job : jobs->items)
       wanted.insert(JobFolder(options_.home, ReferenceTo(job)));
     for (const std::string& folder : folders) {
-      if (wanted.contains(folder)) continue;
-      log::Info("folder of a job that is gone is removed", {{"folder", folder}});
-      RemoveFolder(folder);
+      if (!wanted.contains(folder)) leftovers_.push_back(folder);
     }
+    RemoveLeftovers();
   }
   for (const Object& job : jobs_.List()) ReconcileJob(kube::KeyOf(*job));
   for (const Object& pod : pods_.List()) ReconcilePod(kube::KeyOf(*pod));
@@ -79,8 +78,27 @@ bool Node::Runs(const JobReference& job) const {
   });
 }
 
+bool Node::MayRemove(const JobReference& job) {
+  if (options_.may_remove == nullptr || job.empty() || options_.may_remove(job)) return true;
+  remove_at_ = clock_.Now() + options_.retry;
+  return false;
+}
+
+// What waited to be removed is asked about again.
+void Node::RemoveLeftovers() {
+  remove_at_ = absl::InfiniteFuture();
+  std::erase_if(leftovers_, [this](const std::string& folder) {
+    if (!MayRemove(JobOfFolder(folder))) return false;
+    log::Info("folder of a job that is gone is removed", {{"folder", folder}});
+    RemoveFolder(folder);
+    return true;
+  });
+  const std::map<std::string, JobReference> known = known_jobs_;
+  for (const auto& [uid, job] : known) RemoveIfGone(job);
+}
+
 void Node::RemoveIfGone(const JobReference& job) {
-  if (Runs(job) || !IsGone(job)) return;
+  if (Runs(job) || !IsGone(job) || !MayRemove(job)) return;
   log::Info("job's folder is removed", {{"job", job.ns + "/" + job.name}, {"uid", job.uid}});
   job_folders_.Remove(job);
   known_jobs_.erase(job.uid);

@@ -20,10 +20,12 @@
 //   - a missing Secret or ConfigMap shows as waiting CreateContainerConfigError and is tried again;
 //   - pods that were ended because the whole node was told to stop are Failed with
 //     status.reason "NodeShutdown", whatever their exit code: no failures of theirs;
-//   - a job's folder is removed when the job has left the store and its pods have ended; a pod's
-//     log stays until then, unless the finished job's cleanPodPolicy is All.
+//   - a job's folder is removed when the job has left the store, its pods have ended and
+//     KubeletOptions::may_remove agrees; a pod's log stays until then, unless the finished job's
+//     cleanPodPolicy is All.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,6 +34,7 @@
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "controller/kube/kube_client.h"
+#include "controller/local/folders.h"
 #include "controller/runtime/informer.h"
 
 namespace starling::local {
@@ -45,6 +48,9 @@ struct KubeletOptions {
   std::vector<std::string> environment;
   absl::Duration retry = absl::Milliseconds(100);  // of what waits and of writes that failed
   absl::Duration stop_grace = absl::Seconds(20);   // for pods when the node stops
+  // Whether the folder of a job that is gone may go, with the logs in it; asked again until it may.
+  // Of the UID the first eight characters count. It must not wait. Null: it may.
+  std::function<bool(const JobReference& job)> may_remove = nullptr;
 };
 
 // What of the controller's own environment pods inherit: PATH (with the program folder first),

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "common/process/process.h"
@@ -67,6 +68,15 @@ class ProcessKubeletTest : public ::testing::Test {
     std::filesystem::remove_all(home_);
   }
 
+  void MayRemove(bool may) {
+    sync::MutexLock lock(mutex_);
+    may_remove_ = may;
+  }
+  std::set<std::string> Asked() {
+    sync::MutexLock lock(mutex_);
+    return asked_;
+  }
+
   void StartKubelet() {
     pods_ = std::make_unique<runtime::Informer>(*client_, kube::kPod, runtime::InformerOptions{});
     jobs_ = std::make_unique<runtime::Informer>(*client_, kube::kTrainingJob,
@@ -75,6 +85,11 @@ class ProcessKubeletTest : public ::testing::Test {
     options.environment = PodEnvironment(options);
     options.retry = absl::Milliseconds(10);
     options.stop_grace = absl::Seconds(2);
+    options.may_remove = [this](const JobReference& job) {
+      sync::MutexLock lock(mutex_);
+      asked_.insert(job.ns + "/" + job.name + "-" + job.uid.substr(0, 8));
+      return may_remove_;
+    };
     kubelet_ = std::make_unique<ProcessKubelet>(*client_, *pods_, *jobs_, clock_, options);
     informers_.emplace_back([this] { pods_->Run(); });
     informers_.emplace_back([this] { jobs_->Run(); });
@@ -148,6 +163,9 @@ class ProcessKubeletTest : public ::testing::Test {
   std::unique_ptr<runtime::Informer> jobs_;
   std::vector<std::thread> informers_;
   std::unique_ptr<ProcessKubelet> kubelet_;
+  sync::Mutex mutex_;
+  bool may_remove_ ABSL_GUARDED_BY(mutex_) = true;
+  std::set<std::string> asked_ ABSL_GUARDED_BY(mutex_);  // about folders
 };
 
 TEST_F(ProcessKubeletTest, RunningPodHasAnAddressAPidAndIsReady) {
@@ -461,6 +479,30 @@ TEST_F(ProcessKubeletTest, FolderOfAJobThatLeftMeanwhileIsRemoved) {
 
   StartKubelet();
 
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder); }));
+}
+
+TEST_F(ProcessKubeletTest, FoldersOfJobsThatAreGoneStayUntilTheyMayGo) {
+  MayRemove(false);
+  StopKubelet(StopMode::kLeavePods);
+  const std::string leftover = home_ + "/jobs/default/gone-01234567";
+  ASSERT_TRUE(MakeFolder(leftover + "/pods/worker-01234567").ok());
+  StartKubelet();
+  const auto job = client_->Create(kube::kTrainingJob, Job("digits"));
+  ASSERT_TRUE(job.ok());
+  const std::string folder = JobFolder(home_, ReferenceTo(*job));
+  ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(folder); }));
+  ASSERT_TRUE(client_->Delete(kube::kTrainingJob, {.ns = "default", .name = "digits"}, {}).ok());
+
+  const std::string digits = "default/digits-" + kube::UidOf(*job).substr(0, 8);
+  EXPECT_TRUE(Eventually([&] {
+    return Asked() == std::set<std::string>{digits, "default/gone-01234567"};
+  }));
+  EXPECT_TRUE(std::filesystem::exists(leftover));
+  EXPECT_TRUE(std::filesystem::exists(folder));
+
+  MayRemove(true);
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(leftover); }));
   EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder); }));
 }
 

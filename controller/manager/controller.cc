@@ -17,8 +17,11 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/metrics_endpoint.h"
+#include "common/postgres/sql_database.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
+#include "controller/history/recorder.h"
+#include "controller/history/sql_history.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/garbage_collector.h"
 #include "controller/kube/objects.h"
@@ -30,8 +33,11 @@
 #include "controller/manager/lease.h"
 #include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
+#include "controller/resources/names.h"
 #include "controller/rest/access.h"
+#include "controller/rest/pod_logs.h"
 #include "controller/rest/rest_service.h"
+#include "controller/rest/summary.h"
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
@@ -41,6 +47,7 @@ namespace starling::manager {
 namespace {
 
 constexpr absl::Duration kCollectGarbageEvery = absl::Milliseconds(500);
+constexpr absl::Duration kRecordEvery = absl::Milliseconds(500);
 constexpr absl::Duration kEventAge = absl::Hours(1);
 constexpr absl::Duration kFirstLists = absl::Seconds(10);
 constexpr absl::Duration kHalt = absl::Seconds(8);  // for a checkpoint, before the pods end
@@ -50,6 +57,15 @@ constexpr int kWorkers = 2;
 constexpr int kRestThreads = 8;
 
 std::string ReadyFile(const Options& options) { return options.home + "/controller.json"; }
+
+absl::StatusOr<std::unique_ptr<history::History>> OpenHistory(const Options& options) {
+  if (options.history.url.empty()) {
+    return history::OpenSqliteHistory(options.home + "/history.db");
+  }
+  ASSIGN_OR_RETURN(auto database,
+                   postgres::OpenSql({.url = options.history.url, .what = "history"}));
+  return std::make_unique<history::SqlHistory>(std::move(database));
+}
 
 // By rename, so that nobody reads half of it.
 absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, int metrics_port,
@@ -87,6 +103,7 @@ struct Controller::Parts {
 
   void StartControl(std::int64_t lease_transition, const std::string& seed);
   void StartKubelet(const std::string& program_folder);
+  absl::Status StartHistory();
   absl::Status PrepareRest(const std::string& seed);
   absl::Status ServeRest();
   http::Response Answer(const http::Request& request);
@@ -106,6 +123,8 @@ struct Controller::Parts {
   metrics::Gauge connections;
   metrics::Gauge streams;
   std::unique_ptr<JobControl> control;
+  std::unique_ptr<history::History> history;
+  std::unique_ptr<history::Recorder> recorder;
   std::unique_ptr<local::ProcessKubelet> kubelet;
   std::unique_ptr<service::LocalJobFiles> files;
   std::unique_ptr<service::RestService> rest;
@@ -130,11 +149,29 @@ void Controller::Parts::StartControl(std::int64_t lease_transition, const std::s
   control = std::make_unique<JobControl>(*store, queue, clock, control_options);
 }
 
+// Before the kubelet: it hears that a job is gone before its folder goes.
+absl::Status Controller::Parts::StartHistory() {
+  ASSIGN_OR_RETURN(history, OpenHistory(options));
+  history::RecorderOptions recording;
+  recording.summarize = service::SummaryOf;
+  recording.read_logs = [folder = options.home + "/jobs"](const history::JobName& job) {
+    return service::ReadLogTails(resources::JobFolder(folder, {job.ns, job.name, job.uid}));
+  };
+  recording.retention = options.history.retention;
+  recording.quiet = absl::ZeroDuration();  // what the store knows it tells at once
+  recorder = std::make_unique<history::Recorder>(*history, *store, jobs, clock, registry,
+                                                 std::move(recording));
+  return absl::OkStatus();
+}
+
 void Controller::Parts::StartKubelet(const std::string& program_folder) {
   local::KubeletOptions kubelet_options;
   kubelet_options.home = options.home;
   kubelet_options.program_folder = program_folder;
   kubelet_options.environment = local::PodEnvironment(kubelet_options);
+  kubelet_options.may_remove = [this](const local::JobReference& job) {
+    return recorder->LetGo({job.ns, "", job.name, job.uid});
+  };
   kubelet = std::make_unique<local::ProcessKubelet>(*store, pods, jobs, clock, kubelet_options);
 }
 
@@ -187,6 +224,10 @@ void Controller::Parts::AddTasks() {
   manager.AddController("trainingjob", queue, control->reconciler(), kWorkers);
   manager.AddPeriodic("garbage-collector", kCollectGarbageEvery,
                       [this] { return kube::CollectGarbage(*store, kube::KnownKinds()).status(); });
+  manager.AddPeriodic("history", kRecordEvery, [this] {
+    recorder->Flush();
+    return absl::OkStatus();
+  });
   manager.AddPeriodic("events", absl::Minutes(1), [this] {
     return runtime::DeleteOldEvents(*store, clock, kEventAge).status();
   });
@@ -225,6 +266,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
   // From here on a failure ends what was started.
   std::unique_ptr<Controller> controller(new Controller(std::move(parts)));
   all.StartControl(transition, seed);
+  RETURN_IF_ERROR(all.StartHistory());
   all.StartKubelet(program_folder);
   RETURN_IF_ERROR(all.PrepareRest(seed));
   all.AddTasks();
@@ -254,9 +296,10 @@ Controller::~Controller() {
   // others to let it go.
   if (parts.started) parts.HaltTraining();
   parts.queue.ShutDown();
-  parts.kubelet->Stop(local::StopMode::kTerminatePods);
+  if (parts.kubelet != nullptr) parts.kubelet->Stop(local::StopMode::kTerminatePods);
   parts.endpoint.reset();
   parts.manager.Stop();
+  if (parts.recorder != nullptr) parts.recorder->Flush();
   parts.rest_server.reset();
 }
 

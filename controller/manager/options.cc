@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/flags/flags.h"
+#include "common/postgres/sql_database.h"
 #include "common/status/macros.h"
 #include "controller/admission/webhook.h"
 #include "controller/scheduling/gang.h"
@@ -68,6 +69,26 @@ void AddRest(flags::App& app, RestOptions& rest) {
   app.add_option("--rest-port", rest.port, "where REST is, on 127.0.0.1; 0: any free port")
       ->check(CLI::Range(0, 65535));
   AddRestLimits(app, rest);
+}
+
+std::string CheckHistoryUrl(const std::string& text) {
+  const auto database = postgres::OpenSql({.url = text});
+  return database.ok() ? "" : std::string(database.status().message());
+}
+
+void AddHistory(flags::App& app, HistoryOptions& history) {
+  app.option_defaults()->group(kLocal);
+  app.add_option(
+         "--history-url", history.url,
+         "a PostgreSQL database for what is kept of past jobs, postgresql://user@host/name; "
+         "passwords from PGPASSWORD or PGPASSFILE (HOME/history.db)")
+      ->check(CheckHistoryUrl);
+  app.AddDuration("--history-age", history.retention.age, kShortest,
+                  "forget jobs that have been deleted for longer");
+  app.add_option("--history-jobs", history.retention.jobs, "beyond so many forget the oldest")
+      ->check(CLI::Range(0, 100'000'000));
+  app.add_option("--history-bytes", history.retention.bytes, "beyond so many forget the oldest")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddElection(flags::App& app, ClusterOptions& cluster) {
@@ -190,6 +211,7 @@ std::string Usage() {
   flags::App app;
   AddGeneral(app, options);
   AddRest(app, options.rest);
+  AddHistory(app, options.history);
   AddCluster(app, options.cluster);
   app.name("starling-controller");
   app.description(
@@ -211,6 +233,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   flags::App app;
   AddGeneral(app, options);
   AddRest(app, options.rest);
+  AddHistory(app, options.history);
   AddCluster(app, options.cluster);
   if (const absl::Status parsed = app.Parse(arguments); !parsed.ok()) {
     return absl::InvalidArgumentError(

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/log/log.h"
+#include "controller/history/retention.h"
 #include "controller/runtime/lease_decision.h"
 #include "controller/scheduling/options.h"
 
@@ -49,6 +50,12 @@ struct RestOptions {
   double caller_reads = 50;
 };
 
+// Of what is kept of jobs beyond their objects.
+struct HistoryOptions {
+  std::string url;  // postgresql://...; empty: HOME/history.db
+  history::Retention retention;
+};
+
 struct Options {
   std::string home;             // STARLING_HOME, absolute; empty: a cluster
   bool exit_when_idle = false;  // leave once there has been nothing to do for a while
@@ -56,6 +63,7 @@ struct Options {
   // Without a sign of life for this long a coordinator is replaced.
   absl::Duration coordinator_silence = absl::Seconds(2);
   RestOptions rest;
+  HistoryOptions history;
   ClusterOptions cluster;
 };
 

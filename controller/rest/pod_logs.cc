@@ -68,6 +68,25 @@ std::vector<PodLog> FindPodLogs(const std::string& job_folder, const LogRequest&
   return logs;
 }
 
+std::vector<history::LogTail> ReadLogTails(const std::string& job_folder) {
+  std::vector<history::LogTail> tails;
+  for (const bool replaced : {true, false}) {
+    LogRequest request;
+    request.previous = replaced;
+    for (const PodLog& log : FindPodLogs(job_folder, request)) {
+      const absl::StatusOr<OpenFile> file = OpenBeneath(job_folder, log.file);
+      if (!file.ok()) continue;
+      // With a byte more, so that a line that is cut is seen to be.
+      const std::uint64_t most = history::kLogTailBytes + 1;
+      const std::uint64_t from = file->size > most ? file->size - most : 0;
+      std::string text = ReadAt(*file, from, static_cast<std::size_t>(file->size - from));
+      if (!text.empty() && text.back() != '\n') text += '\n';
+      tails.push_back({log.pod, replaced, std::move(text)});
+    }
+  }
+  return tails;
+}
+
 PodLogStream::PodLogStream(std::string job_folder, const clock::Clock& clock, LogRequest request)
     : folder_(std::move(job_folder)),
       clock_(clock),

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "controller/history/record.h"
 #include "controller/rest/job_files.h"
 
 namespace starling::service {
@@ -17,6 +18,9 @@ struct PodLog {
 
 // Of those pods that the request asks for and that have written anything, oldest first.
 std::vector<PodLog> FindPodLogs(const std::string& job_folder, const LogRequest& request);
+
+// The end of what each pod has written, those that were replaced too, oldest first.
+std::vector<history::LogTail> ReadLogTails(const std::string& job_folder);
 
 // Whole lines, in the order in which they are found: as text, with the pod's name before each where
 // several are asked for, or as events. At most 1 MiB/s. Thread-compatible.

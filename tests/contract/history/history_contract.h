@@ -98,7 +98,7 @@ class HistoryContract : public testing::TestWithParam<HistoryFactory> {
   }
 
   void Record(const JobUpdate& update) {
-    const absl::Status status = history_->Record({update});
+    const absl::Status status = history_->Record({update}).status();
     ASSERT_TRUE(status.ok()) << status;
   }
   PastJob Find(const std::string& name, const std::string& uid = "",
@@ -141,6 +141,9 @@ TEST_P(HistoryContract, AJobIsFoundWholeByItsNameAndByItsUid) {
   EXPECT_FALSE(job.gone.has_value());
   EXPECT_EQ(kube::UidOf(Find("digits", Uid(1)).object), Uid(1));
   EXPECT_TRUE(absl::IsNotFound(other_->Find({"default", "", "digits", Uid(2)}).status()));
+  EXPECT_EQ(*other_->FindUid("default", "digits", Uid(1).substr(0, 8)), Uid(1));
+  EXPECT_EQ(*other_->FindUid("default", "other", Uid(1).substr(0, 8)), "");
+  EXPECT_EQ(*other_->FindUid("default", "digits", "11111111"), "");
   EXPECT_TRUE(absl::IsNotFound(other_->Find({"default", "", "other", ""}).status()));
 }
 
@@ -150,8 +153,10 @@ TEST_P(HistoryContract, NewsThatIsToldAgainOrLateChangesNothing) {
   Record(five);
   JobUpdate late = UpdateOf({.version = 4});
   late.points["loss"] = {{8, 0.5, 0.9}};
-  Record(late);
-  Record(five);
+  EXPECT_THAT(*history_->Record({late}), testing::IsEmpty());
+  EXPECT_THAT(*history_->Record({five}), testing::IsEmpty());
+  EXPECT_THAT(*history_->Record({UpdateOf({.number = 2, .version = 4, .name = "other"}), late}),
+              testing::ElementsAre(Uid(2)));
 
   EXPECT_EQ(VersionOf("digits"), 5);
   EXPECT_EQ(CurveOf(1), (Points{{10, 1, 0.5}}));
@@ -169,7 +174,7 @@ TEST_P(HistoryContract, SeveralMayRecordTheSameJobsAtTheSameTime) {
         updates.push_back(std::move(update));
       }
       if (first == 2) std::reverse(updates.begin(), updates.end());
-      const absl::Status status = history.Record(updates);
+      const absl::Status status = history.Record(updates).status();
       EXPECT_TRUE(status.ok()) << status;
     }
   };

@@ -67,7 +67,7 @@ TEST_F(PostgresHistoryTest, ALostConnectionIsMadeAnewAndNothingIsLost) {
   ASSERT_TRUE(Change("SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
                      "WHERE datname = current_database() AND pid <> pg_backend_pid()")
                   .ok());
-  const absl::Status status = history->Record({UpdateOf({.version = 2})});
+  const absl::Status status = history->Record({UpdateOf({.version = 2})}).status();
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_GT(history->incarnation(), before);
   EXPECT_EQ(kube::IntAt(history->Find({"default", "", "digits", ""})->object, "/spec/seed"), 2);
@@ -78,7 +78,7 @@ TEST_F(PostgresHistoryTest, AServerThatIsAwayIsUnavailableAndThenThereAgain) {
   ASSERT_TRUE(history->Record({UpdateOf({.version = 1})}).ok());
   Server()->Kill();
   const absl::Time began = absl::Now();
-  const absl::Status status = history->Record({UpdateOf({.version = 2})});
+  const absl::Status status = history->Record({UpdateOf({.version = 2})}).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_TRUE(absl::IsUnavailable(history->List({}).status()));
   EXPECT_LT(absl::Now() - began, absl::Seconds(10));
@@ -91,7 +91,7 @@ TEST_F(PostgresHistoryTest, WhoComesWhileOthersMakeTheTablesWaits) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 6; ++i) {
     threads.emplace_back([this, i] {
-      const absl::Status status = store_->Open()->Record({UpdateOf({.number = i})});
+      const absl::Status status = store_->Open()->Record({UpdateOf({.number = i})}).status();
       EXPECT_TRUE(status.ok()) << status;
     });
   }
@@ -102,7 +102,7 @@ TEST_F(PostgresHistoryTest, WhoComesWhileOthersMakeTheTablesWaits) {
 TEST_F(PostgresHistoryTest, ANewerSchemaIsRefusedWithARemedy) {
   ASSERT_TRUE(store_->Open()->Record({UpdateOf({})}).ok());
   ASSERT_TRUE(Change("UPDATE history_schema SET version = 99").ok());
-  const absl::Status status = store_->Open()->Record({UpdateOf({})});
+  const absl::Status status = store_->Open()->Record({UpdateOf({})}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("newer Starling"));
 }
@@ -117,7 +117,7 @@ TEST_F(PostgresHistoryTest, ATableThatOthersHoldIsUnavailableAndNotWaitedForFore
                      [&](sql::Transaction& transaction) -> absl::Status {
                        EXPECT_TRUE(
                            transaction.Run("LOCK TABLE history_jobs IN EXCLUSIVE MODE").ok());
-                       status = history->Record({UpdateOf({.version = 2})});
+                       status = history->Record({UpdateOf({.version = 2})}).status();
                        return absl::OkStatus();
                      })
           .ok());
@@ -128,11 +128,11 @@ TEST_F(PostgresHistoryTest, ATableThatOthersHoldIsUnavailableAndNotWaitedForFore
 TEST_F(PostgresHistoryTest, WhatIsWrongWithTheUrlIsSaidWithoutItsPassword) {
   EXPECT_TRUE(absl::IsInvalidArgument(postgres::OpenSql({.url = "postgresql://["}).status()));
   const auto nowhere = OpenUrl("postgresql://somebody:hunter2@127.0.0.1:1/none?connect_timeout=2");
-  const absl::Status unreachable = nowhere->Record({UpdateOf({})});
+  const absl::Status unreachable = nowhere->Record({UpdateOf({})}).status();
   EXPECT_TRUE(absl::IsUnavailable(unreachable)) << unreachable;
   EXPECT_THAT(unreachable.ToString(), Not(HasSubstr("hunter2")));
   EXPECT_THAT(nowhere->name(), Not(HasSubstr("hunter2")));
-  const absl::Status missing = OpenUrl(Server()->UrlOf("nosuch"))->Record({UpdateOf({})});
+  const absl::Status missing = OpenUrl(Server()->UrlOf("nosuch"))->Record({UpdateOf({})}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(missing)) << missing;
   EXPECT_THAT(std::string(missing.message()), HasSubstr("createdb"));
 }

@@ -75,7 +75,7 @@ TEST_F(SqliteHistoryTest, ANewerSchemaIsRefusedWithARemedyAndLeftAlone) {
 
 TEST_F(SqliteHistoryTest, AnotherProgramsDatabaseIsNotTouched) {
   Change("CREATE TABLE t(x)");
-  const absl::Status status = store_.Open()->Record({UpdateOf({})});
+  const absl::Status status = store_.Open()->Record({UpdateOf({})}).status();
   EXPECT_TRUE(absl::IsFailedPrecondition(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("some other program's"));
   Change("INSERT INTO t VALUES(1)");
@@ -85,7 +85,7 @@ TEST_F(SqliteHistoryTest, ADamagedFileIsMovedAsideAndToldOf) {
   std::ofstream(store_.File()) << std::string(10'000, 'x');
   const auto history = store_.Open();
 
-  const absl::Status status = history->Record({UpdateOf({})});
+  const absl::Status status = history->Record({UpdateOf({})}).status();
 
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr(".damaged-"));
@@ -114,7 +114,7 @@ TEST_F(SqliteHistoryTest, DamageThatIsFoundLaterIsTakenTheSame) {
   const std::int64_t before = history->incarnation();
   absl::Status status;
   for (int i = 0; i < 3 && !absl::IsDataLoss(status); ++i) {
-    status = history->Record({UpdateOf({.number = 7, .version = 9 + i})});
+    status = history->Record({UpdateOf({.number = 7, .version = 9 + i})}).status();
   }
   EXPECT_TRUE(absl::IsDataLoss(status)) << status;
   EXPECT_TRUE(history->Record({UpdateOf({})}).ok());
@@ -133,7 +133,7 @@ TEST_F(SqliteHistoryTest, AFullDiskIsToldAndLosesNothing) {
   for (int i = 2; i < 100 && status.ok(); ++i) {
     JobUpdate update = UpdateOf({.number = i, .name = absl::StrCat("j", i)});
     update.logs = {{"w", false, std::string(50'000, 'x') + "\n"}};
-    status = history->Record({update});
+    status = history->Record({update}).status();
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_THAT(std::string(status.message()), HasSubstr("make room"));
@@ -152,7 +152,7 @@ TEST_F(SqliteHistoryTest, ALockedFileIsUnavailableUntilItIsFree) {
   const auto other = *sqlite::Database::Open(store_.File(), {});
   ASSERT_TRUE(other->Execute("BEGIN IMMEDIATE").ok());
 
-  const absl::Status status = history->Record({UpdateOf({.version = 2})});
+  const absl::Status status = history->Record({UpdateOf({.version = 2})}).status();
   EXPECT_TRUE(absl::IsUnavailable(status)) << status;
   EXPECT_TRUE(history->Find({"default", "", "digits", ""}).ok()) << "reading goes on";
 
