@@ -9,13 +9,13 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/process_metrics.h"
 #include "common/bytes/bytes.h"
 #include "common/http/http_server.h"
 #include "common/http/server_certificate.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/admission/shared_secret.h"
-#include "controller/manager/process_metrics.h"
 #include "controller/manager/telemetry.h"
 #include "controller/manager/version.h"
 #include "controller/rest/cluster_access.h"
@@ -65,7 +65,7 @@ struct ApiService::Parts {
         door(client, connection.open_as, clock, {.ns = options.cluster.ns}),
         jobs(client, kube::kTrainingJob, AllJobs(options.cluster.ns)),
         files(clock),
-        process(registry),
+        process(registry, Version()),
         manager(clock, &registry) {}
 
   absl::Status Prepare();
@@ -85,7 +85,7 @@ struct ApiService::Parts {
   std::unique_ptr<service::RestService> rest;
   std::shared_ptr<http::ServerCertificate> certificate;  // null: HTTP
   std::string served;                                    // the certificate's text
-  ProcessMetrics process;
+  telemetry::ProcessMetrics process;
   runtime::Manager manager;
   std::unique_ptr<http::HttpServer> server;
   std::atomic<const http::HttpServer*> serving = nullptr;  // the same, for other threads

@@ -98,7 +98,6 @@ absl::StatusOr<ServiceConnection> ConnectAsService(const ClusterOptions& options
   ASSIGN_OR_RETURN(kube::ClusterConfig config, LoadConfig(options));
   kube::HttpKubeClientOptions client = ClientOptions(config, registry);
   client.field_manager = "starling-api";
-  client.kept = nullptr;  // what is read is shown whole
   client.transport.headers = {{"User-Agent", "starling-api/" + Version()}};
   client.transport.timeout = kServiceTimeout;
   kube::HttpKubeClientOptions of_callers = client;
