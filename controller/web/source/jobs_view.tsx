@@ -15,6 +15,9 @@ interface Page {
   continue?: string;
 }
 
+const DRAW_EVERY_MS = 200; // while much happens
+const MOST_ROWS = 300; // that are drawn
+
 const newestFirst = (a: Summary, b: Summary) => b.created.localeCompare(a.created) || a.name.localeCompare(b.name);
 export const idOf = (job: { namespace: string; name: string }): string => `${job.namespace}/${job.name}`;
 
@@ -30,7 +33,7 @@ function useLiveJobs(): { jobs: Summary[] | null; link: Link; error: unknown } {
       scheduled ||= window.setTimeout(() => {
         scheduled = 0;
         setJobs(new Map(known));
-      }, 50);
+      }, DRAW_EVERY_MS);
     };
     const fresh = new Set<string>();
     let begun = false;
@@ -159,7 +162,12 @@ function Live({ find }: { find: string }) {
           The connection broke. What you see may be old; trying again.
         </p>
       )}
-      {found.length > 0 && <Table jobs={found} caption="Jobs, newest first" />}
+      {found.length > 0 && <Table jobs={found.slice(0, MOST_ROWS)} caption="Jobs, newest first" />}
+      {found.length > MOST_ROWS && (
+        <p class="faint">
+          The newest {MOST_ROWS} of {formatNumber(found.length)}; find the others by name, state or label.
+        </p>
+      )}
       {jobs.length > 0 && found.length === 0 && <p class="empty">No job matches “{find}”.</p>}
       {jobs.length === 0 && <Welcome />}
     </>
