@@ -113,9 +113,10 @@ function Findings({ findings }: { findings: Finding[] }) {
 function Kept({ job }: { job: Job }) {
   const now = useNow(5000);
   const checkpoint = job.status?.lastCheckpoint;
+  const creator = job.metadata.annotations?.['starling.dev/created-by'];
   const keep = job.spec.runPolicy?.ttlSecondsAfterFinished;
   const parts = [
-    `Created ${formatDate(job.metadata.creationTimestamp)}`,
+    `Created ${formatDate(job.metadata.creationTimestamp)}${creator ? ` by ${creator}` : ''}`,
     checkpoint?.step !== undefined &&
       !isFinished(job) &&
       `newest checkpoint at step ${formatNumber(checkpoint.step)}, ${formatAge(checkpoint.time, now)} ago`,

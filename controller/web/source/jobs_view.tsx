@@ -69,7 +69,7 @@ function useLiveJobs(): { jobs: Summary[] | null; link: Link; error: unknown } {
 
 function matches(job: Summary, find: string): boolean {
   const labels = Object.entries(job.labels ?? {}).map(([name, value]) => `${name}=${value}`);
-  const text = [idOf(job), job.state, job.reason ?? '', ...labels].join(' ').toLowerCase();
+  const text = [idOf(job), job.state, job.reason ?? '', job.createdBy ?? '', ...labels].join(' ').toLowerCase();
   return find
     .toLowerCase()
     .split(/\s+/)
@@ -82,7 +82,10 @@ function Row({ job, now }: { job: Summary; now: number }) {
     <tr>
       <td class="name" data-label="Job">
         <Go to={{ job: idOf(job), uid: job.deleted ? job.uid : '' }}>{job.name}</Go>
-        <span class="faint">{job.namespace}</span>
+        <span class="faint">
+          {job.namespace}
+          {job.createdBy && ` · ${job.createdBy}`}
+        </span>
       </td>
       <td data-label="State">
         <StateBadge state={state} />
@@ -165,7 +168,8 @@ function Live({ find }: { find: string }) {
       {found.length > 0 && <Table jobs={found.slice(0, MOST_ROWS)} caption="Jobs, newest first" />}
       {found.length > MOST_ROWS && (
         <p class="faint">
-          The newest {MOST_ROWS} of {formatNumber(found.length)}; find the others by name, state or label.
+          The newest {MOST_ROWS} of {formatNumber(found.length)}; find the others by name, state, label or who made
+          them.
         </p>
       )}
       {jobs.length > 0 && found.length === 0 && <p class="empty">No job matches “{find}”.</p>}
@@ -251,7 +255,7 @@ export function JobsView() {
         )}
         <input
           type="search"
-          placeholder="Find by name, state or label"
+          placeholder="Find by name, state, label or who made it"
           aria-label="Find jobs"
           value={place.find}
           onInput={search}

@@ -17,6 +17,7 @@ export interface Summary {
   workers?: number;
   deleting?: boolean;
   deleted?: string; // when, of a past job
+  createdBy?: string;
   labels?: Record<string, string>;
 }
 
