@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Python client against the real server: what people do, and what the network does."""
+import collections
 import os
 import re
 import subprocess
@@ -58,10 +59,18 @@ class ClientCase(Case):
         until(lambda: self.client.get(name).get("status", {}).get("state") == state, timeout,
               lambda: f"{name} is {state}\n{self.home.describe()}")
 
-    def pod_log(self, job, pod):
-        folder = self.home.job_folder(job)
-        found = [name for name in os.listdir(f"{folder}/pods") if name.startswith(pod)]
-        return read(f"{folder}/pods/{found[0]}/log").splitlines()
+    def written(self, job):
+        """What each of the job's pods has written: lines by its name."""
+        folder = f"{self.home.job_folder(job)}/pods"
+        return {pod.rpartition("-")[0]: read(f"{folder}/{pod}/log").splitlines()
+                for pod in os.listdir(folder)}
+
+    def check_lines(self, job, lines):
+        """That each line of each pod was told once, in its order."""
+        told = collections.defaultdict(list)
+        for pod, line in lines:
+            told[pod].append(line)
+        self.assertEqual({pod: log for pod, log in self.written(job).items() if log}, told)
 
 
 class Life(ClientCase):
@@ -69,7 +78,7 @@ class Life(ClientCase):
         created = self.client.submit(EXAMPLE)
         uri = created["spec"]["dataset"]["train"]["csv"]["uri"]
         self.assertEqual(os.path.join(REPOSITORY, "examples/data/digits-train.csv"), uri)
-        events = list(self.client.watch("digits", timeout=120))
+        events = list(self.client.watch("digits", timeout=240))
         self.assertEqual("added", events[0].kind)
         self.assertIn("progress", {event.kind for event in events})
         versions = [int(event.job["metadata"]["resourceVersion"]) for event in events if event.job]
@@ -90,9 +99,12 @@ class Life(ClientCase):
         self.assertEqual("digits.safetensors", model.name)
         self.assertEqual(job["status"]["result"]["model"]["sha256"], sha256(model))
 
-        lines = list(self.client.logs("digits", "digits-worker-0"))
-        self.assertEqual(self.pod_log("digits", "digits-worker-0"), [line.line for line in lines])
-        self.assertEqual(lines[-2:], list(self.client.logs("digits", "digits-worker-0", tail=2)))
+        lines = list(self.client.logs("digits"))
+        self.check_lines("digits", lines)
+        pod = max(line.pod for line in lines)
+        lines = list(self.client.logs("digits", pod))
+        self.assertEqual(self.written("digits")[pod], [line.line for line in lines])
+        self.assertEqual(lines[-2:], list(self.client.logs("digits", pod, tail=2)))
         self.assertEqual(["digits"], [job["name"] for job in self.client.list()])
         self.assertEqual("digits", self.client.delete("digits")["metadata"]["name"])
         until(lambda: not list(self.client.list(all_namespaces=True)), 40, self.home.describe)
@@ -100,11 +112,10 @@ class Life(ClientCase):
 
     def test_points_and_lines_come_while_the_job_runs(self):
         self.client.submit(quick("live", delay="50ms"))
-        points = self.client.stream_metrics("live", timeout=60)
+        points = self.client.stream_metrics("live", timeout=240)
         first = next(points)
         self.assertFalse(is_finished(self.client.get("live")), "the first point did not wait")
-        lines = list(self.client.logs("live", "live-worker-0", follow=True, timeout=60))
-        self.assertEqual(self.pod_log("live", "live-worker-0"), [line.line for line in lines])
+        self.check_lines("live", self.client.logs("live", follow=True, timeout=240))
         steps = [first.step] + [point.step for point in points]
         self.assertEqual(sorted(set(steps)), steps)
         self.assertEqual(jobs.steps_of(1), steps[-1])
@@ -253,7 +264,7 @@ class Network(ClientCase):
         client, proxy = self.through(cut=lambda number, head: 6000 if number < 6 else None)
         self.client.submit(quick("cut", delay="100ms"))
         with mock.patch("starling._events.random.uniform", return_value=0.01):
-            events = list(client.watch("cut", timeout=120))
+            events = list(client.watch("cut", timeout=240))
         self.assertEqual("Succeeded", [e.job for e in events if e.job][-1]["status"]["state"])
         self.assertGreater(len(proxy.requests), 2, "it was cut")
         ids = [re.search(r"Last-Event-ID: (\d+)", head) for head in proxy.requests]
@@ -267,16 +278,16 @@ class Network(ClientCase):
         self.client.submit(quick("told", delay="50ms"))
         client, proxy = self.through(cut=lambda number, head: 2000 + 1500 * number)
         with mock.patch("starling._events.random.uniform", return_value=0.01):
-            lines = list(client.logs("told", "told-worker-0", follow=True, timeout=120))
+            lines = list(client.logs("told", follow=True, timeout=240))
         self.assertGreater(len(proxy.requests), 1, "it was cut")
-        self.assertEqual(self.pod_log("told", "told-worker-0"), [line.line for line in lines])
+        self.check_lines("told", lines)
         with self.assertRaisesRegex(errors.LogCut, "without tail"):
             list(self.through(cut=lambda number, head: 1000)[0].logs("told", tail=30, timeout=60))
         self.down()
 
     def test_a_model_goes_on_where_it_was_cut_and_a_wrong_byte_is_noticed(self):
         self.client.submit(quick("kept"))
-        job = self.client.wait("kept", timeout=120)
+        job = self.client.wait("kept", timeout=240)
         digest = job["status"]["result"]["model"]["sha256"]
         is_model = re.compile(r"/model HTTP")
         client, proxy = self.through(
@@ -310,7 +321,7 @@ class Network(ClientCase):
 
         def follow():
             try:
-                events.extend(self.client.watch("killed", timeout=120))
+                events.extend(self.client.watch("killed", timeout=240))
             except errors.StarlingError as error:
                 failed.append(error)
 
