@@ -337,6 +337,24 @@ class Network(ClientCase):
         self.assertEqual("Succeeded", [e.job for e in events if e.job][-1]["status"]["state"])
         self.down()
 
+    def test_what_was_deleted_while_the_server_was_away_is_told(self):
+        uids = {self.client.submit(held(name))["metadata"]["uid"]: name for name in ("one", "two")}
+        for name in uids.values():
+            self.await_state(name, "Suspended")
+        watch = self.client.watch_all(timeout=60)
+        watch_one = self.client.watch("one", timeout=60)
+        self.assertEqual({"one", "two"}, {next(watch).summary["name"] for _ in uids})
+        self.assertEqual("added", next(watch_one).kind)
+        for controller in self.home.controllers():
+            kill(controller)
+        until(lambda: not self.home.controllers(), 10, "the controller is dead")
+        self.home.run("delete", "one", "--no-wait")
+        self.home.run("up")
+        events = iter(event for event in watch if event.kind == "deleted")
+        self.assertEqual("one", uids[next(events).uid])
+        self.assertEqual("deleted", [event.kind for event in watch_one][-1])
+        self.down()
+
     def test_a_lost_answer_is_asked_for_again_where_that_is_safe_alone(self):
         def lose_first(number, head):
             return 0 if number == 0 else None
