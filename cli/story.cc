@@ -66,7 +66,9 @@ std::string WhatItCost(const v1alpha1::Incident& incident) {
   if (incident.has_detection_seconds()) {
     parts.push_back(absl::StrCat("noticed after ", Seconds(incident.detection_seconds())));
   }
-  if (incident.has_recovery_seconds()) {
+  if (incident.has_resumed_step()) {
+    parts.push_back(absl::StrCat("training went on from step ", incident.resumed_step()));
+  } else if (incident.has_recovery_seconds()) {
     parts.push_back(absl::StrCat("training went on after ", Seconds(incident.recovery_seconds())));
   }
   if (incident.has_repeated_steps()) {

@@ -59,6 +59,17 @@ TEST_F(StoryTest, AnIncidentIsToldOnceAndItsCostWhenThatIsKnown) {
   EXPECT_THAT(Tell(), IsEmpty());
 }
 
+TEST_F(StoryTest, WhereTheNewestStateIsLostTheStepIsToldFromWhichTrainingGoesOn) {
+  v1alpha1::Incident& incident = AddIncident("", kNow);
+  incident.clear_signal();
+  incident.set_message("nobody that lives holds the newest state");
+  incident.set_recovery_seconds(0);
+  incident.set_resumed_step(67);
+  incident.set_repeated_steps(11);
+  EXPECT_THAT(Tell(), ElementsAre("nobody that lives holds the newest state: training went on from "
+                                  "step 67, 11 steps repeated"));
+}
+
 TEST_F(StoryTest, AnIncidentWhoseMessageNamesNobodyIsToldWithItsPod) {
   AddIncident("digits-worker-1", kNow).set_message("it stopped answering");
 

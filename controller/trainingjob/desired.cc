@@ -42,6 +42,7 @@ v1alpha1::Grant GrantFor(const Pass& pass) {
   grant.set_boot_id(pass.status.coordinator().boot_id());
   grant.set_newest_view(static_cast<std::uint64_t>(pass.status.newest_view()));
   *grant.mutable_goodput() = pass.status.goodput();
+  grant.set_settled_step(pass.status.progress().step());
   for (const ObservedPod* pod : Members(pass)) {
     if (!pod->Terminated()) *grant.add_roster() = Describe(pass, *pod);
   }

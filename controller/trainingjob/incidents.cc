@@ -93,6 +93,7 @@ void FillIn(v1alpha1::Incident& known, const v1alpha1::Incident& incoming) {
   }
   if (incoming.has_recovery_seconds()) known.set_recovery_seconds(incoming.recovery_seconds());
   if (incoming.has_repeated_steps()) known.set_repeated_steps(incoming.repeated_steps());
+  if (incoming.has_resumed_step()) known.set_resumed_step(incoming.resumed_step());
 }
 
 v1alpha1::Incident* Find(v1alpha1::TrainingJobStatus& status, const v1alpha1::Incident& incoming) {

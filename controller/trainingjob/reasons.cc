@@ -132,6 +132,10 @@ constexpr ReasonRow kRows[] = {
      "raise resources.limits.memory, or set onOutOfMemory"},
     {"incident", "StepsAtRisk", "silent workers count as ended; steps only they know may be lost",
      ""},
+    {"incident", "StepsLost",
+     "all who held the newest state have ended: training went on from an older one",
+     "shorten checkpoint.interval to lose fewer, or run workers on more nodes; from step 0 means "
+     "that there was no checkpoint"},
 
     {"event", "PodsCreated", "pods were made", ""},
     {"event", "Running", "training runs", ""},

@@ -131,6 +131,18 @@ class Kill(Case):
         costs = [incident["repeatedSteps"] for incident in job["status"]["incidents"]
                  if incident["reason"].startswith("Worker")]
         self.assertGreater(max(costs), 0, "steps that nobody holds are not there")
+        self.check_steps_lost(job, least, reached + 2)
+
+    def check_steps_lost(self, job, least, most):
+        """It is told from which step training went on, and how many steps that cost."""
+        (lost,) = [incident for incident in job["status"]["incidents"]
+                   if incident["reason"] == "StepsLost"]
+        self.assertGreaterEqual(lost["resumedStep"], least)
+        self.assertLess(lost["resumedStep"], most)
+        self.assertTrue(0 < lost["repeatedSteps"] <= most - lost["resumedStep"], lost)
+        told = f"training went on from step {lost['resumedStep']}"
+        self.assertIn(told, self.command.stderr)
+        self.assertIn(told, self.home.run("describe", "digits").stdout)
 
     def test_frozen_worker_holds_nobody_up_and_may_wake(self):
         self.home.await_step(20, command=self.command)

@@ -78,6 +78,7 @@ void JobMetrics::Show(const membership::Summary& summary, const v1alpha1::Traini
 
 void JobMetrics::CountIncidents(const membership::Summary& summary) {
   std::map<std::pair<absl::Time, std::string>, bool> recovered;
+  std::int64_t repeated = 0;
   for (const membership::IncidentRecord& incident : summary.incidents) {
     const std::pair key(incident.time, incident.pod);
     const auto known = recovered_.find(key);
@@ -89,9 +90,12 @@ void JobMetrics::CountIncidents(const membership::Summary& summary) {
     const bool before = known != recovered_.end() && known->second;
     recovered[key] = before || incident.recovery.has_value();
     if (before || !incident.recovery) continue;
-    recovery_.Observe(absl::ToDoubleSeconds(*incident.recovery));
-    repeated_.Increment(static_cast<double>(incident.repeated_steps));
+    // How long it took is told by the losses that led to it.
+    if (!incident.resumed_step) recovery_.Observe(absl::ToDoubleSeconds(*incident.recovery));
+    // Losses that end together have cost the same steps.
+    repeated = std::max(repeated, incident.repeated_steps);
   }
+  repeated_.Increment(static_cast<double>(repeated));
   recovered_ = std::move(recovered);
 }
 

@@ -76,6 +76,23 @@ TEST_F(JobMetricsTest, IncidentsViewsAndRecoveriesAreCountedOnceEach) {
   EXPECT_THAT(text, HasSubstr("starling_job_repeated_steps_total 1\n"));
 }
 
+TEST_F(JobMetricsTest, StepsThatSeveralLossesCostTogetherAreCountedOnce) {
+  Lose("a", 5);
+  Lose("b", 5);
+  Lose("", 6);
+  summary_.incidents[0].repeated_steps = 9;
+  summary_.incidents[1].repeated_steps = 12;
+  summary_.incidents[2].repeated_steps = 11;
+  summary_.incidents[2].resumed_step = 67;
+  for (membership::IncidentRecord& incident : summary_.incidents) {
+    incident.recovery = absl::Seconds(0.2);
+  }
+  Show();
+  const std::string text = Show();
+  EXPECT_THAT(text, HasSubstr("starling_job_repeated_steps_total 12\n"));
+  EXPECT_THAT(text, HasSubstr("starling_job_recovery_seconds_count 2\n"));
+}
+
 TEST_F(JobMetricsTest, TrainingIsShownAsFarAsItIsKnown) {
   EXPECT_THAT(Show(), Not(HasSubstr("starling_job_metric")));
   training_.mutable_progress()->set_loss(0.25);

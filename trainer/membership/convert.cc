@@ -153,6 +153,7 @@ void Put(const IncidentRecord& from, absl::Duration wall_minus_machine, pb::Inci
   // Until training goes on nobody knows what is repeated: a coordinator that dies before has not
   // said that nothing is.
   if (from.recovery || from.repeated_steps > 0) to.set_repeated_steps(from.repeated_steps);
+  if (from.resumed_step) to.set_resumed_step(*from.resumed_step);
 }
 
 void Put(const Training& from, pb::TrainingReport& to) {
@@ -277,6 +278,7 @@ Grant FromProto(const pb::Grant& from) {
   grant.boot_id = from.boot_id();
   for (const pb::Pod& pod : from.roster()) grant.roster.push_back(Get(pod));
   grant.newest_view = from.newest_view();
+  grant.settled_step = from.settled_step();
   return grant;
 }
 

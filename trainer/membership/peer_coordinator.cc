@@ -18,6 +18,32 @@ void PeerCoordinator::Hear(const Report& report, Participant& said, absl::Time n
   said.phase = report.phase;
   said.groups.push_back({.state = report.state, .lost = report.phase == Phase::kLost});
   FollowRecovery(report, now);
+  NoteLostSteps(report, now);
+}
+
+// Whoever lives through a loss holds all that is settled. So where a view goes on from less, all
+// who held it have ended, perhaps with the coordinator before this one: no other incident tells
+// that.
+void PeerCoordinator::NoteLostSteps(const Report& report, absl::Time now) {
+  if (settled_ < 0 && detector_.grant()) settled_ = detector_.grant()->settled_step;
+  const bool goes_on = report.stepped && report.installed && view() != nullptr &&
+                       report.installed->number == view()->number &&
+                       std::exchange(going_on_, view()->number) != view()->number;
+  if (goes_on && report.base_step >= 0 && report.base_step < settled_) {
+    Incident incident;
+    incident.repaired_by = view()->number;
+    incident.record.time = now;
+    incident.record.reason = "StepsLost";
+    incident.record.message = "nobody that lives holds the newest state";
+    incident.record.recovery = absl::ZeroDuration();
+    incident.record.repeated_steps = std::max(settled_, reached_) - report.base_step;
+    incident.record.resumed_step = report.base_step;
+    detector_.AddIncident(std::move(incident));
+    settled_ = reached_ = report.base_step;
+    Changed();
+  }
+  settled_ = std::max(settled_, report.settled_step);
+  if (report.state) reached_ = std::max(reached_, report.state->step);
 }
 
 // Recovery ends with the first completed step of a view that goes on without the lost one.

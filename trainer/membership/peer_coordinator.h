@@ -31,7 +31,11 @@ class PeerCoordinator final : public Coordinator {
   bool Stopped() const override;
   void FillTraining(Summary& summary) const override;
   void FollowRecovery(const Report& report, absl::Time now);
+  void NoteLostSteps(const Report& report, absl::Time now);
 
+  std::int64_t settled_ = -1;  // the newest settled step that any member or coordinator has told
+  std::int64_t reached_ = -1;  // the highest step that any member has told
+  ViewNumber going_on_ = 0;    // the newest view in which a step was made
   ViewNumber round_view_ = 0;  // in which the newest checkpoint was asked for
 };
 

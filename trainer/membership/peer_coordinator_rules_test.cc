@@ -1251,6 +1251,59 @@ TEST(PeerRules, WhatIsReachedWhileARepairWaitsIsRepeatedToo) {
   EXPECT_EQ(peers.Look().incidents[0].repeated_steps, 7);
 }
 
+std::vector<IncidentRecord> LostSteps(const ScriptedPeers& peers) {
+  std::vector<IncidentRecord> lost;
+  for (const IncidentRecord& incident : peers.Look().incidents) {
+    if (incident.reason == "StepsLost") lost.push_back(incident);
+  }
+  return lost;
+}
+
+// Both go on from this step.
+void GoOnFrom(ScriptedPeers& peers, std::int64_t base) {
+  for (const int peer : {0, 1}) {
+    peers.Of(peer).base_step = base;
+    peers.Of(peer).stepped = true;
+  }
+  peers.Run({0, 1}, base + 1);
+  peers.Pass(absl::Milliseconds(500));
+}
+
+TEST(PeerRules, StepsThatNobodyHoldsAnyMoreAreAnIncidentOfTheirOwn) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.Run({0, 1}, 9);
+  peers.Of(0).state->step = 10;
+  peers.Say(0);
+  peers.Restart(0);
+  peers.Restart(1);
+  GoOnFrom(peers, 3);
+  const std::vector<IncidentRecord> lost = LostSteps(peers);
+  ASSERT_THAT(lost, SizeIs(1));
+  EXPECT_EQ(lost[0].resumed_step, 3);
+  EXPECT_EQ(lost[0].repeated_steps, 7);
+}
+
+TEST(PeerRules, StepsThatTheControllerKnewOfAreLostWhereTheCoordinatorHasEndedToo) {
+  for (const std::int64_t settled : {8, 3}) {
+    ScriptedPeers peers(2, 2, V(1), settled);
+    peers.Say({0, 1});
+    GoOnFrom(peers, 3);
+    std::vector<std::int64_t> repeated;
+    for (const IncidentRecord& lost : LostSteps(peers)) repeated.push_back(lost.repeated_steps);
+    EXPECT_EQ(repeated, settled == 8 ? std::vector<std::int64_t>{5} : std::vector<std::int64_t>());
+  }
+}
+
+TEST(PeerRules, WhoeverLivesHoldsAllThatIsSettled) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.Run({0, 1}, 9);
+  peers.Refuse(1);
+  peers.Of(0).base_step = 9;
+  peers.Of(0).stepped = true;
+  peers.Run({0}, 10);
+  EXPECT_THAT(LostSteps(peers), SizeIs(0));
+}
+
 TEST(PeerRules, ARecoveryIsToldOfOnceAndNeverRepeatsFewerThanNoSteps) {
   ScriptedPeers peers = RunningPeers(2);
   peers.Refuse(1);

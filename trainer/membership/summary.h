@@ -25,6 +25,7 @@ struct IncidentRecord {
   absl::Duration silence;                  // from its last report: detection is never longer
   std::optional<absl::Duration> recovery;  // not yet known: still recovering
   std::int64_t repeated_steps = 0;
+  std::optional<std::int64_t> resumed_step;  // where steps are lost that had been settled
   bool operator==(const IncidentRecord&) const = default;
 };
 

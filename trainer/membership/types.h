@@ -257,6 +257,7 @@ struct Grant {
   std::string boot_id;
   std::vector<Pod> roster;  // pods of the job that are not known to be terminated
   ViewNumber newest_view = 0;
+  std::int64_t settled_step = 0;  // the newest that the controller has heard of
 };
 
 // Controller to coordinator: the whole of what is wanted; the highest (transition, sequence) wins.

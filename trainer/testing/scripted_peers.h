@@ -20,13 +20,15 @@ namespace starling::membership {
 class ScriptedPeers {
  public:
   // `incarnation` above 1: the coordinator succeeds another, and the controller has seen its view
-  // `seen`.
-  explicit ScriptedPeers(int pods, std::uint64_t incarnation = 1, ViewNumber seen = 0)
+  // `seen` and that this step is settled.
+  explicit ScriptedPeers(int pods, std::uint64_t incarnation = 1, ViewNumber seen = 0,
+                         std::int64_t settled = 0)
       : coordinator_(Options()) {
     Grant grant;
     grant.incarnation = incarnation;
     grant.boot_id = "boot";
     grant.newest_view = seen;
+    grant.settled_step = settled;
     for (int i = 0; i < pods; ++i) {
       grant.roster.push_back(
           {Uid(i), "w" + std::to_string(i), "worker", i, "127.0.0.9", PodState::kLive});
