@@ -291,6 +291,17 @@ TEST(PagesTest, ADescriptionHoldsEverySection) {
   EXPECT_THAT(page, Not(HasSubstr("input ")));
 }
 
+TEST(PagesTest, StragglersAreNamedWithTheirNodes) {
+  Json job = FinishedJob();
+  job["status"]["progress"]["stragglers"] = {
+      {{"pod", "digits-worker-2"}, {"node", "node-b"}, {"ratio", 2.04}}};
+
+  EXPECT_THAT(
+      DescribePage(job, {}, {}, absl::FromUnixSeconds(kNow)),
+      HasSubstr("straggler             digits-worker-2 on node-b works 2.0 times as long on "
+                "each step as the fastest workers, which wait for it\n"));
+}
+
 TEST(PagesTest, AnObjectOfAStrangerIsShownAsFarAsItCanBeRead) {
   const Json strange = {{"metadata", {{"name", "x"}}}, {"spec", 7}, {"status", "well"}};
 

@@ -130,6 +130,9 @@ constexpr MetricRow kRows[] = {
     {"starling_job_loss", kGauge, kCoordinator, "", "Mean training loss at the newest step."},
     {"starling_job_metric", kGauge, kCoordinator, "name",
      "The newest value of each metric of training and validation."},
+    {"starling_job_stragglers", kGauge, kCoordinator, "",
+     "Workers that the others wait for at each step, for 10 s at least; status.progress.stragglers "
+     "names them and their nodes."},
     {"starling_job_checkpoint_interval_seconds", kGauge, kCoordinator, "",
      "How often a checkpoint is due."},
     {"starling_job_last_checkpoint_timestamp_seconds", kGauge, kCoordinator, "",

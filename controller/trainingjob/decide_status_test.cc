@@ -54,6 +54,22 @@ TEST(DecideStatus, ProgressIsSummedUpInTheWordsOfWhatEndsTheJob) {
   EXPECT_EQ(scene.seen.status.progress().summary(), "step 57/1000");
 }
 
+TEST(DecideStatus, StragglersAreToldWithTheirNodes) {
+  Scene scene;
+  scene.Training();
+  scene.seen.pods.back().node = "node-b";
+  v1alpha1::Progress& progress = *scene.report().mutable_training()->mutable_progress();
+  progress.add_stragglers()->set_pod(scene.seen.pods.back().name);
+  progress.add_stragglers()->set_pod("gone");
+  scene.Settle();
+  ASSERT_EQ(scene.seen.status.progress().stragglers_size(), 2);
+  EXPECT_EQ(scene.seen.status.progress().stragglers(0).node(), "node-b");
+  EXPECT_FALSE(scene.seen.status.progress().stragglers(1).has_node());
+  progress.clear_stragglers();
+  scene.Settle();
+  EXPECT_EQ(scene.seen.status.progress().stragglers_size(), 0);
+}
+
 TEST(DecideStatus, JobsThatStartedTogetherDoNotWriteTogether) {
   std::set<absl::Duration> waits;
   for (int job = 0; job < 50; ++job) {

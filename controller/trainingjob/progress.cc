@@ -17,6 +17,14 @@ std::string SummaryOf(const v1alpha1::Progress& progress, const v1alpha1::Stop& 
   return absl::StrCat("epoch ", progress.epoch(), "/", stop.epochs());
 }
 
+// Empty: it has none, or the pod is gone.
+std::string NodeOf(const Pass& pass, const std::string& pod) {
+  for (const ObservedPod& one : pass.observed.pods) {
+    if (one.name == pod) return one.node;
+  }
+  return "";
+}
+
 }  // namespace
 
 void TakeProgress(Pass& pass) {
@@ -37,6 +45,10 @@ void TakeProgress(Pass& pass) {
     if (progress.estimated_remaining().seconds() < 0 ||
         progress.estimated_remaining().nanos() < 0) {
       progress.clear_estimated_remaining();
+    }
+    for (v1alpha1::Straggler& straggler : *progress.mutable_stragglers()) {
+      const std::string node = NodeOf(pass, straggler.pod());
+      if (!node.empty()) straggler.set_node(node);
     }
     const v1alpha1::Stop& stop = pass.observed.spec.stop();
     progress.set_summary(SummaryOf(progress, stop));

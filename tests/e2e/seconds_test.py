@@ -148,10 +148,16 @@ class Seconds(Case):
             time.sleep(0.15)
         waited = {pod: self.activities(pod, "starling_worker_activity_seconds_total")[""]["waiting"]
                   - before[pod]["waiting"] for pod in before}
-        self.say(f"waited: {waited}")
+        told = self.home.job()["status"]["progress"].get("stragglers", [])
+        page = self.home.run("describe", "digits").stdout
+        self.say(f"waited: {waited}, told: {told}")
         self.assert_adds_up()
         self.assertGreater(waited["digits-worker-0"], 1, "it waits for the one that stands still")
         self.assertGreater(waited["digits-worker-0"], 2 * waited["digits-worker-2"])
+        self.assertEqual(["digits-worker-2"], [one["pod"] for one in told])
+        node = self.home.pods()["digits-worker-2"]["spec"]["nodeName"]
+        self.assertEqual(node, told[0]["node"])
+        self.assertIn(f"digits-worker-2 on {node} works ", page)
         self.leave()
 
     def test_of_parameter_servers(self):

@@ -23,6 +23,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(10);
 // Reports are sent immediately when something happened, and this often for progress.
 constexpr absl::Duration kReportEvery = absl::Milliseconds(250);
 constexpr absl::Duration kProgressEvery = absl::Seconds(1);
+constexpr int kMostStragglers = 16;  // as many as the status may have
 
 std::string PrefixOf(const std::string& role) {
   return role == membership::kServerRole ? observe::kOfServers : "";
@@ -204,6 +205,7 @@ void CoordinatorShell::Report() {
   training.ParseFromString(summary.training.bytes);
   training.clear_goodput_before();
   *training.mutable_goodput() = {seconds_.sum().begin(), seconds_.sum().end()};
+  if (training.has_progress()) PutStragglers(summary, *training.mutable_progress());
   summary.training.bytes = training.SerializeAsString();
   if (service_ != nullptr) service_->Report(ToProto(summary, clock_.WallNow() - now));
   metrics_.Show(summary, training, [this](const std::string& uid) { return RoleOf(uid); });
@@ -250,6 +252,22 @@ void CoordinatorShell::Hear(const std::string& pod_uid, const std::string& role,
   seconds_.OnReport(report.id, PrefixOf(role), seconds(training.goodput()),
                     seconds(training.goodput_before()));
   heard_[pod_uid] = {report.id, clock_.Now()};
+  if (role == membership::kWorkerRole) {
+    stragglers_.OnReport(report.id, seconds(training.goodput()), clock_.Now());
+  }
+}
+
+void CoordinatorShell::PutStragglers(const membership::Summary& summary,
+                                     v1alpha1::Progress& to) const {
+  for (const observe::Straggler& one : stragglers_.Find(clock_.Now())) {
+    const auto member =
+        std::ranges::find(summary.members, one.process, &membership::MemberState::id);
+    if (member == summary.members.end() || !member->in_view) continue;
+    v1alpha1::Straggler& straggler = *to.add_stragglers();
+    straggler.set_pod(member->pod);
+    straggler.set_ratio(one.ratio);
+    if (to.stragglers_size() == kMostStragglers) return;
+  }
 }
 
 std::string CoordinatorShell::RoleOf(const std::string& pod_uid) const {

@@ -21,6 +21,7 @@
 #include "trainer/coordinator/job_metrics.h"
 #include "trainer/membership/coordinator.h"
 #include "trainer/observe/activity_ledger.h"
+#include "trainer/observe/stragglers.h"
 
 namespace grpc {
 class ChannelCredentials;
@@ -75,6 +76,7 @@ class CoordinatorShell {
   void Hear(const std::string& pod_uid, const std::string& role, const membership::Report& report);
   void CountAbsence(const membership::Summary& summary, absl::Time now);
   std::string RoleOf(const std::string& pod_uid) const;
+  void PutStragglers(const membership::Summary& summary, v1alpha1::Progress& to) const;
   void WriteProgress(std::int64_t settled_step);
   std::string AddressOf(const membership::Dial& pod) const;
   std::unique_ptr<MemberLink> MakeLink(const std::string& pod_uid, const membership::Dial& pod);
@@ -105,6 +107,7 @@ class CoordinatorShell {
 
   JobMetrics metrics_;
   observe::ActivityLedger seconds_;
+  observe::Stragglers stragglers_;
   membership::Desired desired_;                  // the newest
   std::uint64_t incarnation_ = 0;                // granted
   absl::Time counted_ = absl::InfiniteFuture();  // absence, up to here

@@ -23,6 +23,7 @@ JobMetrics::JobMetrics(metrics::Registry& registry)
       loss_(AddGauge(registry, "starling_job_loss")),
       interval_(AddGauge(registry, "starling_job_checkpoint_interval_seconds")),
       checkpoint_(AddGauge(registry, "starling_job_last_checkpoint_timestamp_seconds")),
+      stragglers_(AddGauge(registry, "starling_job_stragglers")),
       repeated_(AddCounter(registry, "starling_job_repeated_steps_total")),
       recovery_(telemetry::AddHistogram(registry, "starling_job_recovery_seconds")),
       planned_views_(AddCounter(registry, "starling_job_views_total", {{"cause", "planned"}})),
@@ -70,6 +71,7 @@ void JobMetrics::Show(const membership::Summary& summary, const v1alpha1::Traini
   for (const auto& [name, value] : training.progress().metrics()) {
     AddGauge(registry_, "starling_job_metric", {{"name", name}}).Set(value);
   }
+  stragglers_.Set(training.progress().stragglers_size());
   checkpoint_.Set(static_cast<double>(training.checkpoint().time().seconds()));
   CountIncidents(summary);
   if (std::exchange(newest_view_, summary.newest_view) == summary.newest_view) return;

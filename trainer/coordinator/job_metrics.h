@@ -37,6 +37,7 @@ class JobMetrics {
   metrics::Gauge loss_;
   metrics::Gauge interval_;
   metrics::Gauge checkpoint_;
+  metrics::Gauge stragglers_;
   metrics::Counter repeated_;
   metrics::Histogram recovery_;
   // By cause; a view that follows a loss comes after the incident that tells of it.

@@ -10,6 +10,7 @@
 #include "trainer/observe/activity_metrics.h"
 #include "trainer/observe/seconds_report.h"
 #include "trainer/observe/stopwatch.h"
+#include "trainer/observe/stragglers.h"
 
 namespace starling::observe {
 namespace {
@@ -236,6 +237,67 @@ TEST_F(LedgerTest, ServersHaveLinesOfTheirOwn) {
   EXPECT_THAT(ledger.sum(),
               ::testing::UnorderedElementsAre(Pair("idle", DoubleNear(3, 1e-9)),
                                               Pair("server/idle", DoubleNear(4, 1e-9))));
+}
+
+class StragglersTest : public ::testing::Test {
+ protected:
+  // For so long each worker works for its share of the time.
+  void Run(const std::map<std::string, double>& shares, int seconds) {
+    for (int i = 0; i < 10 * seconds; ++i) {
+      now_ += absl::Milliseconds(100);
+      for (const auto& [pod, share] : shares) {
+        busy_[pod] += 0.1 * share;
+        found_.OnReport({pod, 0}, {{"compute", busy_[pod]}, {"waiting", 99}}, now_);
+      }
+    }
+  }
+  std::vector<std::string> Found() const {
+    std::vector<std::string> pods;
+    for (const Straggler& one : found_.Find(now_)) pods.push_back(one.process.pod_uid);
+    return pods;
+  }
+
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+  std::map<std::string, double> busy_;
+  Stragglers found_;
+};
+
+TEST_F(StragglersTest, WhoWorksLongerThanTheFastestQuarterIsFoundTheSlowestFirst) {
+  Run({{"a", 0.3}, {"b", 0.3}, {"c", 0.6}, {"d", 0.32}, {"e", 0.9}}, 12);
+  EXPECT_THAT(Found(), ::testing::ElementsAre("e", "c"));
+  EXPECT_NEAR(found_.Find(now_)[0].ratio, 3, 0.01);
+  EXPECT_NEAR(found_.Find(now_)[1].ratio, 2, 0.01);
+}
+
+TEST_F(StragglersTest, OfTwoTheSlowerIsFound) {
+  Run({{"a", 0.3}, {"b", 0.9}}, 12);
+  EXPECT_THAT(Found(), ::testing::ElementsAre("b"));
+}
+
+TEST_F(StragglersTest, NobodyIsFoundWhereAllAreAlikeOrAloneOrHardlyWork) {
+  Run({{"a", 0.3}, {"b", 0.4}, {"c", 0.35}}, 12);
+  EXPECT_THAT(Found(), ::testing::IsEmpty());
+  found_ = {};
+  Run({{"a", 0.9}}, 12);
+  EXPECT_THAT(Found(), ::testing::IsEmpty());
+  found_ = {};
+  Run({{"a", 0.01}, {"b", 0.04}}, 12);
+  EXPECT_THAT(Found(), ::testing::IsEmpty());
+}
+
+TEST_F(StragglersTest, ItTakesAWindowAndIsOverWhenItIs) {
+  Run({{"a", 0.3}, {"b", 0.9}}, 9);
+  EXPECT_THAT(Found(), ::testing::IsEmpty());
+  Run({{"a", 0.3}, {"b", 0.9}}, 3);
+  EXPECT_THAT(Found(), ::testing::ElementsAre("b"));
+  Run({{"a", 0.3}, {"b", 0.3}}, 12);
+  EXPECT_THAT(Found(), ::testing::IsEmpty());
+}
+
+TEST_F(StragglersTest, WhoIsGoneIsNotFoundAndNoMeasure) {
+  Run({{"a", 0.3}, {"b", 0.9}}, 12);
+  Run({{"a", 0.3}}, 3);
+  EXPECT_THAT(Found(), ::testing::IsEmpty());
 }
 
 }  // namespace
