@@ -2,8 +2,11 @@
 #include "trainer/coordinator/job_metrics.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "api/telemetry/metric_table.h"
 #include "trainer/membership/coordinator.h"
@@ -14,6 +17,19 @@ using membership::kServerRole;
 using membership::kWorkerRole;
 using telemetry::AddCounter;
 using telemetry::AddGauge;
+
+namespace {
+
+// As incidents are named for a role's losses.
+std::vector<std::string> LossesOf(const std::string& role) {
+  std::vector<std::string> reasons;
+  for (const char* how : {"Lost", "Silent", "Hung", "Unreachable"}) {
+    reasons.push_back(absl::StrCat(role, how));
+  }
+  return reasons;
+}
+
+}  // namespace
 
 JobMetrics::JobMetrics(metrics::Registry& registry)
     : registry_(registry),
@@ -27,7 +43,17 @@ JobMetrics::JobMetrics(metrics::Registry& registry)
       repeated_(AddCounter(registry, "starling_job_repeated_steps_total")),
       recovery_(telemetry::AddHistogram(registry, "starling_job_recovery_seconds")),
       planned_views_(AddCounter(registry, "starling_job_views_total", {{"cause", "planned"}})),
-      views_after_loss_(AddCounter(registry, "starling_job_views_total", {{"cause", "loss"}})) {}
+      views_after_loss_(AddCounter(registry, "starling_job_views_total", {{"cause", "loss"}})) {
+  CountFromZero({"StepsAtRisk", "StepsLost"});
+  CountFromZero(LossesOf("Worker"));
+}
+
+// A series that begins with its first incident would not be seen to rise.
+void JobMetrics::CountFromZero(const std::vector<std::string>& reasons) {
+  for (const std::string& reason : reasons) {
+    AddCounter(registry_, "starling_job_incidents_total", {{"reason", reason}});
+  }
+}
 
 void JobMetrics::Want(const membership::Desired& desired) {
   const auto wanted = [this](const char* role, std::int64_t members) {
@@ -35,7 +61,10 @@ void JobMetrics::Want(const membership::Desired& desired) {
         .Set(static_cast<double>(members));
   };
   wanted(kWorkerRole, desired.workers);
-  if (desired.servers > 0) wanted(kServerRole, desired.servers);
+  if (desired.servers > 0) {
+    wanted(kServerRole, desired.servers);
+    CountFromZero(LossesOf("ParameterServer"));
+  }
   interval_.Set(static_cast<double>(desired.checkpoint_interval_ms) / 1000);
 }
 

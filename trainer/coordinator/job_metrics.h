@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/metrics/metrics.h"
 #include "starling/v1alpha1/membership.pb.h"
@@ -28,6 +29,7 @@ class JobMetrics {
             const std::function<std::string(const std::string& pod_uid)>& role_of);
 
  private:
+  void CountFromZero(const std::vector<std::string>& reasons);
   void CountIncidents(const membership::Summary& summary);
 
   metrics::Registry& registry_;

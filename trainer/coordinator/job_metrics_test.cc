@@ -61,6 +61,7 @@ TEST_F(JobMetricsTest, MembersAreCountedByRoleAndOnlyWhoTakesPart) {
 TEST_F(JobMetricsTest, IncidentsViewsAndRecoveriesAreCountedOnceEach) {
   summary_.newest_view = 1;
   EXPECT_THAT(Show(), HasSubstr("starling_job_views_total{cause=\"planned\"} 1\n"));
+  EXPECT_THAT(Show(), HasSubstr("starling_job_incidents_total{reason=\"WorkerLost\"} 0\n"));
   Lose("a", 5);
   Lose("b", 5);
   summary_.newest_view = 2;
