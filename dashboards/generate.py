@@ -292,10 +292,12 @@ ALERTS = [
           f"1.5 * quantile {BY_JOB} (0.25, {BUSY})", "20m", "info",
           f"{{{{ $labels.pod }}}} works longer on each step than the others of {JOB_LABELS}, "
           "which wait for it"),
+    # Where none was ever written, since the coordinator's start.
     Alert("CheckpointStale",
-          "time() - (starling_job_last_checkpoint_timestamp_seconds > 0) > "
+          "time() - (starling_job_last_checkpoint_timestamp_seconds > 0 "
+          'or process_start_time_seconds{role="coordinator"}) > '
           "clamp_min(3 * (starling_job_checkpoint_interval_seconds > 0), 600)", "5m", "warning",
-          f"the newest checkpoint of {JOB_LABELS} is {{{{ $value | humanizeDuration }}}} old"),
+          f"{JOB_LABELS} has had no new checkpoint for {{{{ $value | humanizeDuration }}}}"),
     Alert("ServerSnapshotStale",
           "time() - (starling_server_last_snapshot_timestamp_seconds > 0) > "
           "on (job_namespace, job_name) group_left () "

@@ -47,6 +47,13 @@ def checkpoint(age, interval=60):
             (f"starling_job_checkpoint_interval_seconds{{{OF_JOB}}}", f"{interval}x60")]
 
 
+def no_checkpoint(began):
+    of = f'{{{OF_JOB},role="coordinator"}}'
+    return [(f"starling_job_last_checkpoint_timestamp_seconds{of}", "0x60"),
+            (f"process_start_time_seconds{of}", f"{began}x60"),
+            (f"starling_job_checkpoint_interval_seconds{of}", "60x60")]
+
+
 def snapshot(age):
     written = "60x60" if age == "old" else "0+60x60"
     return [(f'starling_server_last_snapshot_timestamp_seconds{{{OF_JOB},pod="s"}}', written),
@@ -130,8 +137,12 @@ CASES = [
     Case("Straggler", workers(a=20, b=24, c=22), "40m", None, ""),
 
     Case("CheckpointStale", checkpoint("old"), "30m", {**JOB, "severity": "warning"},
-         "the newest checkpoint of ns/digits is 29m 0s old"),
+         "ns/digits has had no new checkpoint for 29m 0s"),
     Case("CheckpointStale", checkpoint("new"), "30m", None, ""),
+    Case("CheckpointStale", no_checkpoint(60), "30m",
+         {**JOB, "role": "coordinator", "severity": "warning"},
+         "ns/digits has had no new checkpoint for 29m 0s"),
+    Case("CheckpointStale", no_checkpoint(1500), "30m", None, ""),
     # A job that writes one every hour has not missed one.
     Case("CheckpointStale", checkpoint("old", interval=3600), "30m", None, ""),
     # One that writes none by itself does not miss any.
