@@ -70,6 +70,9 @@ part "REST, made-up requests" tests/rest/fuzz.py 200
 part "alerts and queries" python3 -B tests/dashboards/promtool_test.py
 part "REST in a cluster, same" tests/kube/with_api_server.py --controller-manager -- \
   python3 -B tests/rest/fuzz_cluster.py 200
+# A real Prometheus scrapes real jobs: every panel shows data, alerts fire under real faults.
+part "dashboards played" env STARLING_BIN="$PWD/build/release/bin" \
+  python3 -B tests/dashboards/play_test.py
 # A real gang scheduler, and a PyTorch image that knows nothing of Starling.
 for proof in gang_test pytorch_ddp_test; do
   part "$proof" "tests/kube/$proof.py"

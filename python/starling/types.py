@@ -410,8 +410,11 @@ class Incident(TypedDict, total=False):
     reason: str
     # From there to the next settled step.
     recoverySeconds: float
-    # Steps that had to be computed again.
+    # Steps that had to be computed again, as far as those know who live.
     repeatedSteps: int
+    # Where nobody that lives holds the newest state (StepsLost): the step from which training went
+    # on.
+    resumedStep: int
     # The signal that ended it, if one did.
     signal: int
     # When it was noticed.
@@ -698,6 +701,8 @@ class Progress(TypedDict, total=False):
     samplesPerSecond: float
     # Steps that are settled.
     step: int
+    # Workers that the others wait for at each step, the slowest first.
+    stragglers: list[Straggler]
     # For the printer column, such as "epoch 3/20" or "step 120/1000".
     summary: str
     # Passes over the training set in all, where that is known.
@@ -895,6 +900,16 @@ class Stop(TypedDict, total=False):
     # When a metric is good enough. An unmet target still succeeds, with result.targetReached:
     # false.
     target: Target
+
+
+# A worker that works longer on its own part of each step than the others.
+class Straggler(TypedDict, total=False):
+    # The node that the pod is on.
+    node: str
+    # The worker's pod.
+    pod: str
+    # How many times as long as the quarter of the workers that is fastest.
+    ratio: float
 
 
 # Gaussian clusters, one a class, made from the job's seed.
