@@ -163,6 +163,8 @@ absl::Status Connection::PrepareTls(const ClientTls& tls) {
   RETURN_IF_ERROR(UseAuthority(tls, *tls_context_));
   if (!tls.certificate.empty()) RETURN_IF_ERROR(UseCertificate(tls, *tls_context_));
   tls_.emplace(socket_, *tls_context_);
+  // OpenSSL would free its buffers after each record, and allocate them anew for the next.
+  SSL_clear_mode(tls_->native_handle(), SSL_MODE_RELEASE_BUFFERS);
   const std::string& name = tls.server_name.empty() ? endpoint_.host : tls.server_name;
   boost::system::error_code no_address;
   asio::ip::make_address(name, no_address);
@@ -316,9 +318,8 @@ void Connection::ReadSome() {
 // One step of what is under way; false: there was none before `until`.
 bool Connection::Turn(Instant until) {
   context_.restart();
-  if (context_.poll_one() > 0) return true;
-  context_.restart();
-  return context_.run_one_until(until) > 0;
+  const bool in_time = std::chrono::steady_clock::now() < until;
+  return (in_time ? context_.run_one_until(until) : context_.poll_one()) > 0;
 }
 
 bool Connection::AwaitHead(Instant until) {

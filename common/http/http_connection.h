@@ -96,6 +96,12 @@ class Connection {
  private:
   enum class Step { kLookup, kConnect, kHandshake, kSend, kReceive };
   using Tcp = boost::asio::ip::tcp;
+  // What the context runs is known when this is compiled: an executor of any kind is an allocation
+  // and several indirect calls for each of the many steps of an exchange.
+  using Executor = boost::asio::io_context::executor_type;
+  using Socket = boost::asio::basic_stream_socket<Tcp, Executor>;
+  using Timer = boost::asio::basic_waitable_timer<
+      std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>, Executor>;
   using Error = boost::system::error_code;
   using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
 
@@ -118,12 +124,13 @@ class Connection {
   const std::string where_;  // for messages
   std::atomic<bool> cut_ = false;
 
-  boost::asio::io_context context_{1};
+  // One thread at a time runs it and uses its socket; others only post to it.
+  boost::asio::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
   std::optional<Lookup> lookup_;  // under way
-  boost::asio::steady_timer timer_{context_};
-  Tcp::socket socket_{context_};
+  Timer timer_{context_};
+  Socket socket_{context_};
   std::optional<boost::asio::ssl::context> tls_context_;
-  std::optional<boost::asio::ssl::stream<Tcp::socket&>> tls_;
+  std::optional<boost::asio::ssl::stream<Socket&>> tls_;
   std::vector<Tcp::endpoint> addresses_;
 
   Step step_ = Step::kLookup;
