@@ -26,7 +26,10 @@ const std::vector<Row>& Table() {
   return table;
 }
 
-constexpr int kMetadataField = 1;
+// Each of these messages has its metadata first.
+const google::protobuf::FieldDescriptor* MetadataFieldOf(const Message& object) {
+  return object.GetDescriptor()->field(0);
+}
 
 template <typename Stamp>
 absl::Time TimeOf(const Stamp& stamp) {
@@ -75,15 +78,13 @@ const ResourceKind& KindOf(const Message& prototype) {
 }
 
 const kubernetes::ObjectMeta& MetadataOf(const Message& object) {
-  const auto* field = object.GetDescriptor()->FindFieldByNumber(kMetadataField);
   return static_cast<const kubernetes::ObjectMeta&>(
-      object.GetReflection()->GetMessage(object, field));
+      object.GetReflection()->GetMessage(object, MetadataFieldOf(object)));
 }
 
 kubernetes::ObjectMeta& MutableMetadataOf(Message& object) {
-  const auto* field = object.GetDescriptor()->FindFieldByNumber(kMetadataField);
   return static_cast<kubernetes::ObjectMeta&>(
-      *object.GetReflection()->MutableMessage(&object, field));
+      *object.GetReflection()->MutableMessage(&object, MetadataFieldOf(object)));
 }
 
 const std::string& NameOf(const Message& object) { return MetadataOf(object).name(); }

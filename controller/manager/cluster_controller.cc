@@ -37,8 +37,8 @@ namespace {
 
 constexpr const char* kControllerName = "trainingjob";
 // One reconcile handles all changes of this time; each reconcile saved may save a status write.
-constexpr absl::Duration kSettle = absl::Milliseconds(100);
-constexpr absl::Duration kRest = absl::Milliseconds(20);
+constexpr absl::Duration kSettle = absl::Milliseconds(70);
+constexpr absl::Duration kRest = absl::Milliseconds(50);
 constexpr absl::Duration kWriteEventsEvery = absl::Milliseconds(100);
 // Keys that come back after failures, all jobs together.
 constexpr double kRetriesPerSecond = 100;

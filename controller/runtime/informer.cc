@@ -409,17 +409,26 @@ absl::Status InformerOf<T>::Drain(absl::Duration timeout) {
     watch = watch_;
   }
   while (true) {
-    ASSIGN_OR_RETURN(const std::optional<kube::EventOf<T>> event, watch->Next(timeout));
+    ASSIGN_OR_RETURN(std::optional<kube::EventOf<T>> event, watch->Next(timeout));
     gaps_ = 0;
     resumes_ = 0;
     if (!event) return absl::OkStatus();
     timeout = absl::ZeroDuration();
-    Take(*event);
+    Take(*std::move(event));
   }
 }
 
 template <typename T>
-void InformerOf<T>::Take(const kube::EventOf<T>& event) {
+bool InformerOf<T>::Knows(const Key& key, const std::string& version) {
+  sync::MutexLock lock(mutex_);
+  const auto found = objects_.find(key);
+  if (found == objects_.end() || found->second.version != version) return false;
+  SawLocked(version);
+  return true;
+}
+
+template <typename T>
+void InformerOf<T>::Take(kube::EventOf<T> event) {
   const std::string version = kube::ResourceVersionOf(*event.object);
   if (event.type == kube::WatchEventType::kBookmark) {
     sync::MutexLock lock(mutex_);
@@ -427,7 +436,7 @@ void InformerOf<T>::Take(const kube::EventOf<T>& event) {
   }
   const Key key = kube::KeyOf(*event.object);
   if (event.type == kube::WatchEventType::kDeleted) return Remove(key, version);
-  Apply(key, Trimmed(event.object), version);
+  if (!Knows(key, version)) Apply(key, Trimmed(std::move(event.object)), version);
 }
 
 // A watch that lost its connection goes on from where it was; any other end means a new list.

@@ -129,7 +129,9 @@ class InformerOf final : public Copying {
   Object Open(const Kept& kept) const;
   Kept Keep(const Object& object) const;
   std::vector<Kept> FindByLabel(const std::string& ns, const std::string& value) const;
-  void Take(const kube::EventOf<T>& event);
+  void Take(kube::EventOf<T> event);
+  // Whether the watch tells what is known: most often what a write of this process returned.
+  bool Knows(const Key& key, const std::string& version);
   // `seen`: the version up to which the watch has told by now; empty: no news of that.
   void Apply(const Key& key, const Object& after, const std::string& seen);
   void Remove(const Key& key, const std::string& version);

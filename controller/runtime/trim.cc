@@ -55,8 +55,14 @@ void AddContainer(const kubernetes::ContainerStatus& container, std::string& new
 kube::MessagePtr KeepOurs(kube::MessagePtr object) {
   const kubernetes::ObjectMeta& metadata = kube::MetadataOf(*object);
   if (!HasOthers(metadata.labels()) && !HasOthers(metadata.annotations())) return object;
-  std::unique_ptr<kube::Message> kept(object->New());
-  kept->CopyFrom(*object);
+  std::shared_ptr<kube::Message> kept;
+  if (object.use_count() == 1) {
+    // Nobody else has it, as it was just read: it need not be copied.
+    kept = std::const_pointer_cast<kube::Message>(std::move(object));
+  } else {
+    kept.reset(object->New());
+    kept->CopyFrom(*object);
+  }
   EraseOthers(*kube::MutableMetadataOf(*kept).mutable_labels());
   EraseOthers(*kube::MutableMetadataOf(*kept).mutable_annotations());
   return kept;
