@@ -47,8 +47,6 @@ std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading
   const Observed& observed = reading.observed;
   std::vector<ObservedConfig> configs;
   if (objects.configs.empty()) return configs;
-  // Most often it is what was frozen, and need not be compared part by part.
-  const std::string now = json::Dump(spec::WriteMessage(reading.given));
   for (const auto& config : objects.configs) {
     const auto generation = resources::ParseConfigName(observed.job.name, kube::NameOf(*config));
     if (!generation.has_value() || kube::ControllerUidOf(*config) != observed.job.uid ||
@@ -56,18 +54,42 @@ std::vector<ObservedConfig> ReadConfigs(const JobObjects& objects, const Reading
       continue;
     }
     const std::string given = TextIn(*config, resources::kGivenKey);
-    configs.push_back({*generation, given == now || IsCurrent(given, observed.spec)});
+    // Most often it is what was frozen, and need not be compared part by part.
+    const bool same = given == reading.spec->given_json;
+    configs.push_back({*generation, same || IsCurrent(given, observed.spec)});
   }
   return configs;
 }
 
-void ReadSpec(const Json& object, Reading& reading) {
-  v1alpha1::TrainingJob job;
-  const spec::FieldErrors errors = spec::ReadStoredJob(object, job);
-  reading.given = job.spec();
-  reading.observed.status = job.status();
-  reading.observed.spec = spec::Resolve(job.spec());
-  reading.observed.spec_error = spec::Format(errors);
+// Whether `known` is of this spec, and the status is all that there is to be read.
+bool ReadStatusAlone(const Json& object, const SpecReading* known, Observed& observed) {
+  if (known == nullptr || known->uid != observed.job.uid ||
+      known->generation != observed.generation) {
+    return false;
+  }
+  const auto status = object.find("status");
+  return status == object.end() ||
+         spec::ReadMessage(*status, "status", observed.status, spec::kLenient).empty();
+}
+
+void ReadJob(const JobObjects& objects, Reading& reading) {
+  Observed& observed = reading.observed;
+  if (ReadStatusAlone(*objects.job, objects.spec.get(), observed)) {
+    reading.spec = objects.spec;
+  } else {
+    v1alpha1::TrainingJob job;
+    auto read = std::make_shared<SpecReading>();
+    read->uid = observed.job.uid;
+    read->generation = observed.generation;
+    read->error = spec::Format(spec::ReadStoredJob(*objects.job, job));
+    observed.status = std::move(*job.mutable_status());
+    read->given = std::move(*job.mutable_spec());
+    read->given_json = json::Dump(spec::WriteMessage(read->given));
+    read->resolved = spec::Resolve(read->given);
+    reading.spec = std::move(read);
+  }
+  observed.spec = reading.spec->resolved;
+  observed.spec_error = reading.spec->error;
 }
 
 // Rules between fields, and templates that give no pod. A job that has begun is not judged anew.
@@ -119,7 +141,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   observed.generation = kube::GenerationOf(job);
   observed.deleting = kube::IsBeingDeleted(job);
   observed.created = kube::CreationTimeOf(job).value_or(absl::UnixEpoch());
-  ReadSpec(job, reading);
+  ReadJob(objects, reading);
   for (const auto& pod : objects.pods) {
     if (auto seen = ReadPod(observed.job, *pod); seen.has_value()) {
       observed.pods.push_back(*std::move(seen));

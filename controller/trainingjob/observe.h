@@ -22,9 +22,21 @@ namespace starling::trainingjob {
 
 using Json = nlohmann::json;
 
+// What a job's spec says. It depends on the job's UID and generation alone (a CRD with other
+// defaults comes with another controller), so one reading serves all passes of a generation.
+struct SpecReading {
+  std::string uid;
+  std::int64_t generation = 0;
+  v1alpha1::TrainingJobSpec given;  // as the user wrote it: the frozen spec keeps it
+  std::string given_json;
+  v1alpha1::TrainingJobSpec resolved;
+  std::string error;  // why it cannot be read
+};
+
 // The objects of one job, as listed; null: there is none.
 struct JobObjects {
   Json* job = nullptr;
+  std::shared_ptr<const SpecReading> spec;  // of an earlier pass; of another spec it is passed over
   std::vector<std::shared_ptr<const kubernetes::Pod>> pods;
   std::vector<std::shared_ptr<const kubernetes::ConfigMap>> configs;
   std::shared_ptr<const kubernetes::Secret> secret;
@@ -48,10 +60,9 @@ ObservedNode ReadNode(const kubernetes::Node& node);
 v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& observed,
                                      std::int64_t generation);
 
-// `given`, the spec as the user wrote it, is returned too: the frozen spec keeps it.
 struct Reading {
   Observed observed;
-  v1alpha1::TrainingJobSpec given;
+  std::shared_ptr<const SpecReading> spec;
   scheduling::Plan scheduling;  // what schedulers and queues of others are told, and want of pods
 };
 Reading Read(const JobObjects& objects, const resources::Platform& platform);

@@ -44,6 +44,45 @@ ObservedPod Seen(const Json& status) {
 
 Json Container(const Json& state) { return Json::array({{{"name", "trainer"}, {"state", state}}}); }
 
+TEST(ReadJob, SpecOfAGenerationIsReadOnceAndTheStatusEachTime) {
+  Json job = {{"metadata", {{"name", "digits"}, {"uid", "u"}, {"generation", 1}}},
+              {"spec", {{"seed", 1}}},
+              {"status", {{"state", "Running"}}}};
+  JobObjects objects;
+  objects.job = &job;
+  const Reading first = Read(objects, {});
+  EXPECT_EQ(first.observed.spec.seed(), 1);
+
+  objects.spec = first.spec;
+  job["status"]["state"] = "Succeeded";
+  const Reading second = Read(objects, {});
+  EXPECT_EQ(second.spec, first.spec);
+  EXPECT_EQ(second.observed.spec.SerializeAsString(), first.observed.spec.SerializeAsString());
+  EXPECT_EQ(second.observed.spec_error, first.observed.spec_error);
+  EXPECT_EQ(second.observed.status.state(), "Succeeded");
+
+  job["spec"]["seed"] = 2;
+  for (const auto& [field, value] : {std::pair<const char*, Json>("generation", 2), {"uid", "v"}}) {
+    Json other = job;
+    other["metadata"][field] = value;
+    objects.job = &other;
+    const Reading third = Read(objects, {});
+    EXPECT_NE(third.spec, first.spec) << field;
+    EXPECT_EQ(third.observed.spec.seed(), 2) << field;
+  }
+}
+
+TEST(ReadJob, StatusThatCannotBeReadIsAnErrorInEveryPass) {
+  Json job = {{"metadata", {{"name", "digits"}, {"uid", "u"}, {"generation", 1}}},
+              {"spec", Json::object()}};
+  JobObjects objects;
+  objects.job = &job;
+  objects.spec = Read(objects, {}).spec;
+  job["status"] = 7;
+  const std::string error = Read(objects, {}).observed.spec_error;
+  EXPECT_NE(error.find("status"), std::string::npos) << error;
+}
+
 TEST(ReadPod, SaysWhereItIsAndWhatItMayUse) {
   const ObservedPod pod = Seen({{"phase", "Running"}, {"startTime", "2026-11-21T10:00:03Z"}});
   EXPECT_EQ(pod.node, "node2");

@@ -32,6 +32,9 @@ using runtime::Key;
 // After an answer that a decision must hear of immediately.
 constexpr absl::Duration kAtOnce = absl::Milliseconds(1);
 constexpr std::size_t kNamesInEvent = 8;
+// Readings of specs that are kept, of some kilobytes each: those of jobs that are being brought up
+// or to their end, not of all that there are.
+constexpr std::size_t kMostSpecs = 256;
 
 // Null: there is none.
 template <typename M>
@@ -84,6 +87,7 @@ bool TrainingJobReconciler::Halted() {
 absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job) {
   JobObjects objects;
   objects.job = &job;
+  objects.spec = SpecOf(key);
   const kube::Selection of_job{.labels = resources::JobSelector(key.name), .fields = ""};
   ASSIGN_OR_RETURN(objects.pods, kube::ReadAll<kubernetes::Pod>(client_, key.ns, of_job));
   ASSIGN_OR_RETURN(objects.configs, kube::ReadAll<kubernetes::ConfigMap>(client_, key.ns, of_job));
@@ -97,6 +101,22 @@ absl::StatusOr<JobObjects> TrainingJobReconciler::List(const Key& key, Json& job
                          client_, {key.ns, resources::BudgetName(key.name, Role::kWorker)}));
   }
   return objects;
+}
+
+std::shared_ptr<const SpecReading> TrainingJobReconciler::SpecOf(const Key& key) {
+  sync::MutexLock lock(mutex_);
+  const auto found = specs_.find(key);
+  return found == specs_.end() ? nullptr : found->second;
+}
+
+void TrainingJobReconciler::KeepSpec(const Key& key, std::shared_ptr<const SpecReading> spec) {
+  sync::MutexLock lock(mutex_);
+  const auto [place, added] = specs_.insert_or_assign(key, std::move(spec));
+  if (!added) return;
+  by_age_.push_back(key);
+  if (by_age_.size() <= kMostSpecs) return;
+  specs_.erase(by_age_.front());
+  by_age_.pop_front();
 }
 
 void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
@@ -139,11 +159,13 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::Reconcile(const Key& key)
     links_.Release(key);
     sync::MutexLock lock(mutex_);
     memory_.erase(key);
+    specs_.erase(key);
     return runtime::Result{};
   }
   RETURN_IF_ERROR(job.status());
   ASSIGN_OR_RETURN(const JobObjects objects, List(key, *job));
   Reading reading = Read(objects, platform_);
+  KeepSpec(key, reading.spec);
   ReadNodes(reading.observed);
   Remember(key, reading);
   const std::string& manager = reading.observed.spec.run_policy().managed_by();
@@ -372,8 +394,7 @@ absl::Status TrainingJobReconciler::Act(const JobObjects& objects, const Reading
     return Create(resources::BuildBudget(job, budget->role));
   }
   if (const auto* config = std::get_if<CreateConfig>(&action)) {
-    return Create(resources::BuildConfig(job, config->generation,
-                                         json::Dump(spec::WriteMessage(reading.given)),
+    return Create(resources::BuildConfig(job, config->generation, reading.spec->given_json,
                                          json::Dump(spec::WriteMessage(observed.spec))));
   }
   if (const auto* remove = std::get_if<DeletePod>(&action)) {

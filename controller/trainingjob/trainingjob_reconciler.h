@@ -6,6 +6,7 @@
 // decides the same from what is stored.
 #pragma once
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -33,6 +34,7 @@ namespace starling::trainingjob {
 
 struct JobObjects;
 struct Reading;
+struct SpecReading;
 
 // Thread-safe: different jobs may be reconciled at the same time.
 class TrainingJobReconciler final : public runtime::Reconciler {
@@ -83,6 +85,10 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   };
 
   absl::StatusOr<JobObjects> List(const runtime::Key& key, kube::Json& job);
+  // What was read of the job's spec before; null: nothing, or it is forgotten.
+  std::shared_ptr<const SpecReading> SpecOf(const runtime::Key& key) ABSL_LOCKS_EXCLUDED(mutex_);
+  void KeepSpec(const runtime::Key& key, std::shared_ptr<const SpecReading> spec)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void Remember(const runtime::Key& key, Reading& reading) ABSL_LOCKS_EXCLUDED(mutex_);
   // Writes the status, or keeps it in mind for now and has the decision looked at again in time.
   absl::Status SettleStatus(const runtime::Key& key, kube::Json& job, Decision& decision);
@@ -121,6 +127,8 @@ class TrainingJobReconciler final : public runtime::Reconciler {
   scheduling::Scheduling* scheduling_ = nullptr;
   sync::Mutex mutex_;
   std::map<runtime::Key, Memory> memory_ ABSL_GUARDED_BY(mutex_);
+  std::map<runtime::Key, std::shared_ptr<const SpecReading>> specs_ ABSL_GUARDED_BY(mutex_);
+  std::deque<runtime::Key> by_age_ ABSL_GUARDED_BY(mutex_);  // those of specs_, the oldest first
   bool halt_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
