@@ -99,7 +99,7 @@ TEST_F(ApiServer, TakesPodsWithAllThatMayBeAsked) {
                             "persistentVolumeClaim": {"claimName": "checkpoints"}}],
                "containers": [{"name": "trainer", "image": "mine:2",
                                "resources": {"limits": {"memory": "96Mi", "cpu": "1"}},
-                               "readinessProbe": {"exec": {"command": ["true"]}},
+                               "startupProbe": {"exec": {"command": ["true"]}},
                                "volumeMounts": [{"name": "checkpoints",
                                                  "mountPath": "/checkpoints"}]}]}})");
   const auto pod = BuildPod(kJob, spec,

@@ -178,7 +178,7 @@ void DropVolumes(Json& spec, Json& trainer, bool job_folder) {
 void DropOurs(Json& spec, Json& trainer, const Platform& platform, bool job_folder) {
   DropVolumes(spec, trainer, job_folder);
   for (const char* field :
-       {"ports", "readinessProbe", "workingDir", "imagePullPolicy", "terminationMessagePath"}) {
+       {"ports", "startupProbe", "workingDir", "imagePullPolicy", "terminationMessagePath"}) {
     trainer.erase(field);
   }
   if (platform.local()) return;

@@ -219,7 +219,7 @@ TEST(ContainerPod, StrangersGetNoneOfTheJobsCredentials) {
 TEST(ContainerPod, UserAndProbesAreTheImagesOwn) {
   const Json free = Pod(Spec(), 2, kCluster);
   EXPECT_FALSE(Trainer(free).contains("ports"));
-  EXPECT_FALSE(Trainer(free).contains("readinessProbe"));
+  EXPECT_FALSE(Trainer(free).contains("startupProbe"));
   EXPECT_FALSE(Trainer(free).contains("workingDir"));
   EXPECT_FALSE(HasNamed(Trainer(free)["volumeMounts"], "tmp"));
   EXPECT_FALSE(Trainer(free).contains("/securityContext/readOnlyRootFilesystem"_json_pointer));

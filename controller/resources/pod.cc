@@ -207,11 +207,14 @@ void AddClusterParts(const Draft& draft, Json& container) {
   container["securityContext"] = {{"allowPrivilegeEscalation", false},
                                   {"capabilities", {{"drop", Json::array({"ALL"})}}},
                                   {"readOnlyRootFilesystem", true}};
-  // Only whether it serves: whether it trains is the coordinator's to judge.
-  container["readinessProbe"] = {{"httpGet", {{"path", "/readyz"}, {"port", "metrics"}}},
-                                 {"periodSeconds", 5},
-                                 {"timeoutSeconds", 2},
-                                 {"failureThreshold", 3}};
+  // Only whether it serves by now: whether it trains is the coordinator's to judge. A kubelet warns
+  // of each probe that fails, so it is not asked before the program listens, nor, as a readiness
+  // probe would be, when training has ended and the program with it.
+  container["startupProbe"] = {{"httpGet", {{"path", "/readyz"}, {"port", "metrics"}}},
+                               {"initialDelaySeconds", 3},
+                               {"periodSeconds", 5},
+                               {"timeoutSeconds", 2},
+                               {"failureThreshold", 720}};  // an hour: then it is ended
   container["terminationMessagePath"] = "/dev/termination-log";
 }
 

@@ -250,13 +250,13 @@ TEST(Resources, VolumeVariableAndProbeOfTheSameNameAreReplacedWhole) {
       "volumes": [{"name": "job", "persistentVolumeClaim": {"claimName": "c"}}],
       "containers": [{"name": "trainer",
                       "env": [{"name": "POD_IP", "value": "10.0.0.1"}],
-                      "readinessProbe": {"exec": {"command": ["true"]}}}]}})");
+                      "startupProbe": {"exec": {"command": ["true"]}}}]}})");
   EXPECT_EQ(*Find(pod["spec"]["volumes"], "job"),
             Json({{"name", "job"}, {"persistentVolumeClaim", {{"claimName", "c"}}}}));
   const Json& trainer = pod["spec"]["containers"][0];
   EXPECT_EQ(*Find(trainer["env"], "POD_IP"), Json({{"name", "POD_IP"}, {"value", "10.0.0.1"}}));
-  EXPECT_FALSE(trainer["readinessProbe"].contains("httpGet"));
-  EXPECT_EQ(trainer["readinessProbe"]["periodSeconds"], 5);
+  EXPECT_FALSE(trainer["startupProbe"].contains("httpGet"));
+  EXPECT_EQ(trainer["startupProbe"]["periodSeconds"], 5);
 }
 
 TEST(Resources, PodInAClusterAsksForLittleAndMayDoLittle) {

@@ -36,6 +36,25 @@ class Train(TrainingCase):
         self.assertNotIn("uri", result["model"], "it went with the pods")
         self.assertIn("PersistentVolumeClaim", self.condition("Succeeded")[2])
 
+    def test_an_undisturbed_job_warns_of_nothing_and_its_pods_end_with_it(self):
+        self.start(digits())
+        pods = [*self.roles("coordinator"), *self.roles("worker")]
+        self.await_ready(*pods)
+        self.kubectl("patch", "tj", "digits", "--type=merge", "-p", '{"spec":{"stop":{"epochs":1}}}')
+        self.await_condition("Succeeded")
+        ended = time.monotonic()
+        self.wait_for(lambda: not self.living() | self.living("coordinator"), 5,
+                      lambda: f"all pods end with the job\n{self.describe()}")
+        self.say(f"Succeeded to the last pod's end: {time.monotonic() - ended:.1f} s")
+        self.wait_for(lambda: not any(pod["status"].get("phase") == "Running"
+                                      for pod in self.pods().values()), 10, "they do not linger")
+        events = self.get("events")
+        self.assertIn("Created", {event["reason"] for event in events}, "kubelets tell of pods here")
+        # A kubelet without CPU gives up on its own cache of secrets, and succeeds at once thereafter.
+        self.assertEqual([], [(event["reason"], event["message"]) for event in events
+                              if event["type"] == "Warning"
+                              and "cache: timed out" not in event["message"]])
+
     def test_kubectl_watches_it_live(self):
         took = self.start(digits())
         watching = self.start_kubectl("get", "tj", "digits", "-w")
