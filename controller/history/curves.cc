@@ -26,10 +26,15 @@ void AddExtremes(Points::const_iterator begin, Points::const_iterator end, Point
 
 }  // namespace
 
+Point Behind(const Points& curve, Point point) {
+  if (!curve.empty()) point.seconds = std::max(point.seconds, curve.back().seconds);
+  return point;
+}
+
 void AddPoint(const Point& point, Points& curve) {
   if (!curve.empty() && point.step == curve.back().step) return;
   while (!curve.empty() && point.step <= curve.back().step) curve.pop_back();
-  curve.push_back(point);
+  curve.push_back(Behind(curve, point));
   if (curve.size() >= kMostPoints) curve = Thin(curve, kMostPoints / 2);
 }
 
@@ -87,7 +92,7 @@ void Curves::Take(const Json& job, absl::Time now) {
 
 Points Joined(Points known, const Points& newer) {
   for (const Point& point : newer) {
-    if (known.empty() || point.step > known.back().step) known.push_back(point);
+    if (known.empty() || point.step > known.back().step) known.push_back(Behind(known, point));
   }
   return known;
 }

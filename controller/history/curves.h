@@ -25,6 +25,10 @@ using Points = std::vector<Point>;
 inline constexpr std::size_t kMostPoints = 2000;  // of a metric
 inline constexpr std::size_t kMostMetrics = 64;   // of a job
 
+// The point as it stands behind the others: its seconds are not below theirs, though an end that is
+// noticed late counts from when it was.
+Point Behind(const Points& curve, Point point);
+
 // Adds the point at the end. One of the last one's step is the same news again, and passed over; a
 // lower step says that training was set back: what was from there on goes. A curve that is full is
 // thinned to half.

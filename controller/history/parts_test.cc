@@ -72,6 +72,14 @@ TEST(CurveTest, StepsThatAreMadeAgainReplaceWhatTheyWere) {
   EXPECT_THAT(StepsOf(curve), ElementsAre(1, 2, 4));
 }
 
+TEST(CurveTest, TimeDoesNotGoBack) {
+  Points curve;
+  AddPoint({1, 5.5, 1}, curve);
+  AddPoint({2, 5.25, 2}, curve);  // the job's last state, noticed after its end
+  EXPECT_EQ(curve[1], (Point{2, 5.5, 2}));
+  EXPECT_EQ(Joined(curve, {{3, 1, 3}})[2].seconds, 5.5);
+}
+
 TEST(CurveTest, ComesFromTheStatusAndCountsFromTheJobsStart) {
   const Json job = {{"status",
                      {{"startTime", "2026-01-01T00:00:00Z"},

@@ -37,11 +37,12 @@ class StoredCurve {
         RETURN_IF_ERROR(Rewrite({points.begin() + static_cast<std::ptrdiff_t>(i), points.end()}));
         return grown_;
       }
+      const Point next = Behind(tail_.points, point);
       if (tail_.points.size() == kPiecePoints) {
         RETURN_IF_ERROR(WriteTail());
         tail_ = {tail_.piece + 1, {}, 0};
       }
-      tail_.points.push_back(point);
+      tail_.points.push_back(next);
       written_ = false;
     }
     RETURN_IF_ERROR(WriteTail());

@@ -107,7 +107,8 @@ void Node::RemoveIfGone(const JobReference& job) {
 bool Node::KeepsLogs(const JobReference& job) const {
   if (job.empty()) return false;
   const Object copy = jobs_.Get({.ns = job.ns, .name = job.name});
-  if (copy == nullptr || kube::UidOf(*copy) != job.uid) return false;
+  // They go with the job's folder, once that may go.
+  if (copy == nullptr || kube::UidOf(*copy) != job.uid) return options_.may_remove != nullptr;
   return !HasFinished(*copy) || kube::StringAt(*copy, "/spec/runPolicy/cleanPodPolicy") != "All";
 }
 

@@ -492,7 +492,14 @@ TEST_F(ProcessKubeletTest, FoldersOfJobsThatAreGoneStayUntilTheyMayGo) {
   ASSERT_TRUE(job.ok());
   const std::string folder = JobFolder(home_, ReferenceTo(*job));
   ASSERT_TRUE(Eventually([&] { return std::filesystem::exists(folder); }));
+  Json pod = Pod("worker", "echo something");
+  pod["metadata"]["ownerReferences"] = Json::array({kube::ControllerReference(*job)});
+  Create(pod);
+  const Json ended = Await("worker", "Succeeded");
   ASSERT_TRUE(client_->Delete(kube::kTrainingJob, {.ns = "default", .name = "digits"}, {}).ok());
+  Delete("worker", 0);
+  EXPECT_TRUE(Eventually(
+      [&] { return !std::filesystem::exists(PodFolder(home_, ended) + "/state.json"); }));
 
   const std::string digits = "default/digits-" + kube::UidOf(*job).substr(0, 8);
   EXPECT_TRUE(Eventually([&] {
@@ -500,6 +507,7 @@ TEST_F(ProcessKubeletTest, FoldersOfJobsThatAreGoneStayUntilTheyMayGo) {
   }));
   EXPECT_TRUE(std::filesystem::exists(leftover));
   EXPECT_TRUE(std::filesystem::exists(folder));
+  EXPECT_EQ(Log(ended), "something\n");
 
   MayRemove(true);
   EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(leftover); }));

@@ -334,6 +334,10 @@ TEST_P(HistoryContract, TrainingThatWasSetBackReplacesWhatItWas) {
   EXPECT_EQ(curve[99], (Point{100, 0, 2}));
   EXPECT_EQ(curve[109].value, 2) << "the same step again is no news";
   EXPECT_EQ(curve[110].value, 3);
+  JobUpdate late = UpdateOf({.version = ++version});
+  late.points["loss"] = {{112, 9, 4}, {113, 8, 4}};
+  Record(late);
+  EXPECT_EQ(CurveOf(1).back(), (Point{113, 9, 4})) << "time does not go back";
   EXPECT_EQ(CurveOf(1, "validation/accuracy").size(), 2U);
   EXPECT_EQ(other_->Curves(Uid(1), "")->size(), 2U);
 }
