@@ -44,9 +44,18 @@ Json SchemaOf(const Parameter& parameter) {
       schema = {{"type", "string"},
                 {"enum", std::vector<std::string>(absl::StrSplit(ToAbsl(parameter.choices), ','))}};
       break;
+    case ValueKind::kChoices:
+      schema = {{"type", "array"}, {"minItems", 1}, {"uniqueItems", true}};
+      schema["items"] = {
+          {"type", "string"},
+          {"enum", std::vector<std::string>(absl::StrSplit(ToAbsl(parameter.choices), ','))}};
+      break;
   }
   std::int64_t number = 0;
   const std::string otherwise(parameter.otherwise);
+  if (parameter.kind == ValueKind::kChoices) {
+    schema["default"] = std::vector<std::string>(absl::StrSplit(otherwise, ','));
+  }
   if (parameter.kind == ValueKind::kBoolean) {
     schema["default"] = otherwise == "true";
   } else if (parameter.kind == ValueKind::kInteger && absl::SimpleAtoi(otherwise, &number)) {
@@ -70,6 +79,7 @@ Json ParametersOf(const Route& route) {
                           {"in", in},
                           {"description", std::string(parameter.meaning)},
                           {"schema", SchemaOf(parameter)}});
+    if (parameter.kind == ValueKind::kChoices) parameters.back()["explode"] = false;
   };
   for (const Parameter& parameter : route.query) add(parameter, "query");
   for (const Parameter& parameter : route.headers) add(parameter, "header");
@@ -175,6 +185,7 @@ Json SummarySchema() {
                  {"state", Text("Pending, Running, Restarting, Suspended, Succeeded or Failed")},
                  {"labels", {{"type", "object"}, {"additionalProperties", {{"type", "string"}}}}},
                  {"deleting", {{"type", "boolean"}}},
+                 {"deleted", Text("When it was seen to be gone, as RFC 3339; of past jobs alone")},
                  {"summary", Text("Such as \"epoch 3/20\"")},
                  {"epoch", Whole("Passes that are done")},
                  {"step", Whole("Steps that are settled")},

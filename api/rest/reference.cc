@@ -52,6 +52,8 @@ std::string RulesOf(const Parameter& parameter) {
       return "true or false" + fallback;
     case ValueKind::kChoice:
       return absl::StrCat("one of ", std::string(parameter.choices), fallback);
+    case ValueKind::kChoices:
+      return absl::StrCat("some of ", std::string(parameter.choices), fallback);
   }
   return "";
 }

@@ -86,6 +86,11 @@ constexpr TargetCase kTargets[] = {
     {"GET", "/v1/jobs?watch=yes", "MalformedRequest"},
     {"GET", "/v1/jobs?continue=%ff", "MalformedRequest"},
     {"GET", "/v1/jobs?continue=%zz", "MalformedRequest"},
+    {"GET", "/v1/jobs?include=history", "listAllJobs"},
+    {"GET", "/v1/jobs?include=history%2Clive", "listAllJobs"},
+    {"GET", "/v1/jobs?include=", "MalformedRequest"},
+    {"GET", "/v1/jobs?include=live,live", "MalformedRequest"},
+    {"GET", "/v1/jobs?include=live,dead", "MalformedRequest"},
     {"POST", "/v1/namespaces/a/jobs?dryRun=All", "createJob"},
     {"POST", "/v1/namespaces/a/jobs?dryRun=Some", "MalformedRequest"}};
 INSTANTIATE_TEST_SUITE_P(Router, Targets, ::testing::ValuesIn(kTargets));
@@ -97,6 +102,10 @@ TEST(Router, GivesValuesAndDefaults) {
   EXPECT_EQ(call.Text("continue"), "x y z");
   EXPECT_EQ(call.Integer("limit"), 50);
   EXPECT_TRUE(call.Flag("watch"));
+  EXPECT_TRUE(call.Holds("include", "live"));
+  EXPECT_FALSE(call.Holds("include", "history"));
+  const auto job = FindRoute("GET", "/v1/namespaces/a/jobs/b");
+  EXPECT_TRUE(std::get<Call>(job).Holds("include", "history"));
   const auto logs = FindRoute("GET", "/v1/namespaces/a/jobs/b/logs");
   EXPECT_EQ(std::get<Call>(logs).Integer("tail"), std::nullopt);
 }

@@ -57,6 +57,16 @@ std::optional<std::vector<std::string_view>> MatchPath(std::string_view pattern,
   return values;
 }
 
+// Some of the choices, at least one, none twice.
+bool AreChoices(std::string_view choices, const std::string& value) {
+  const std::set<absl::string_view> known = absl::StrSplit(ToAbsl(choices), ',');
+  std::set<absl::string_view> given;
+  for (const absl::string_view choice : absl::StrSplit(value, ',')) {
+    if (!known.contains(choice) || !given.insert(choice).second) return false;
+  }
+  return true;
+}
+
 std::optional<Problem> CheckValue(const Parameter& parameter, const std::string& value) {
   const std::string name(parameter.name);
   std::int64_t number = 0;
@@ -79,6 +89,10 @@ std::optional<Problem> CheckValue(const Parameter& parameter, const std::string&
       }
       return Malformed(
           absl::StrCat("query parameter ", name, ": must be one of ", ToAbsl(parameter.choices)));
+    case ValueKind::kChoices:
+      if (AreChoices(parameter.choices, value)) return std::nullopt;
+      return Malformed(absl::StrCat("query parameter ", name, ": must be some of ",
+                                    ToAbsl(parameter.choices), ", each once"));
   }
   return std::nullopt;
 }
@@ -166,6 +180,12 @@ std::string Call::Text(std::string_view parameter) const {
 bool Call::Flag(std::string_view parameter) const {
   const std::string text = Text(parameter);
   return text == "true" || text == "1";
+}
+
+bool Call::Holds(std::string_view parameter, std::string_view choice) const {
+  const std::string text = Text(parameter);
+  const std::vector<std::string> choices = absl::StrSplit(text, ',');
+  return std::find(choices.begin(), choices.end(), choice) != choices.end();
 }
 
 std::optional<std::int64_t> Call::Integer(std::string_view parameter) const {

@@ -26,6 +26,8 @@ struct Call {
   // What was given, else the parameter's default; empty where it has none.
   std::string Text(std::string_view parameter) const;
   bool Flag(std::string_view parameter) const;
+  // Of choices: whether this is one of those that were given, or are so by default.
+  bool Holds(std::string_view parameter, std::string_view choice) const;
   // Nothing: it was not given and has no default.
   std::optional<std::int64_t> Integer(std::string_view parameter) const;
 };

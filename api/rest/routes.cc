@@ -24,6 +24,21 @@ constexpr Parameter kDryRun{.name = "dryRun",
 constexpr Parameter kUid{.name = "uid",
                          .kind = ValueKind::kText,
                          .meaning = "only if the job of this name still is the one with this UID"};
+constexpr Parameter kJobUid{.name = "uid",
+                            .kind = ValueKind::kText,
+                            .meaning = "of the job with this UID, be it there or a past one"};
+constexpr Parameter kIncludeBoth{
+    .name = "include",
+    .kind = ValueKind::kChoices,
+    .meaning = "jobs that are there, jobs that are kept though they were deleted",
+    .choices = "live,history",
+    .otherwise = "live,history"};
+constexpr Parameter kIncludeLive{
+    .name = "include",
+    .kind = ValueKind::kChoices,
+    .meaning = "jobs that are there, jobs that are kept though they were deleted",
+    .choices = "live,history",
+    .otherwise = "live"};
 constexpr Parameter kLimit{.name = "limit",
                            .kind = ValueKind::kInteger,
                            .meaning = "jobs a page, at most",
@@ -63,8 +78,8 @@ constexpr Parameter kIdempotencyKey{
     .meaning = "the same key and body again give the first job and make no other"};
 
 const std::vector<Parameter>& ListQuery() {
-  static const auto& query =
-      *new std::vector<Parameter>{kLimit, kContinue, kLabels, kFields, kWatch, kTimeout};
+  static const auto& query = *new std::vector<Parameter>{kLimit,       kContinue, kLabels, kFields,
+                                                         kIncludeLive, kWatch,    kTimeout};
   return query;
 }
 
@@ -115,8 +130,8 @@ std::vector<Route> MakeRoutes() {
        "GET",
        STARLING_JOB_PATH,
        {"get", "trainingjobs"},
-       "Read a job, or watch it until it ends",
-       {kUid, kWatch, kTimeout},
+       "Read a job, also when it was deleted, or watch it until it ends",
+       {kUid, kIncludeBoth, kWatch, kTimeout},
        {kIfNoneMatch, kLastEventId},
        "",
        200,
@@ -227,8 +242,8 @@ std::vector<Route> MakeRoutes() {
        "GET",
        STARLING_JOB_PATH "/events",
        {"list", "events"},
-       "List what the controller told of a job and its pods, oldest first",
-       {},
+       "List what the controller told of a job and its pods, oldest first; of past jobs too",
+       {kJobUid},
        {},
        "",
        200,
@@ -239,8 +254,8 @@ std::vector<Route> MakeRoutes() {
        "GET",
        STARLING_JOB_PATH "/incidents",
        {"get", "trainingjobs"},
-       "List what failed, why, what was done and what it cost",
-       {},
+       "List what failed, why, what was done and what it cost; of past jobs too",
+       {kJobUid},
        {},
        "",
        200,
@@ -251,8 +266,9 @@ std::vector<Route> MakeRoutes() {
        "GET",
        STARLING_JOB_PATH "/metrics",
        {"get", "trainingjobs"},
-       "Read how a metric went: at most 2,000 points",
-       {{.name = "name",
+       "Read how a metric went, of past jobs too: at most 2,000 points",
+       {kJobUid,
+        {.name = "name",
          .kind = ValueKind::kText,
          .meaning = "such as loss, samplesPerSecond or validation/accuracy; by default all",
          .otherwise = ""},
@@ -279,8 +295,9 @@ std::vector<Route> MakeRoutes() {
        STARLING_JOB_PATH "/logs",
        {"get", "pods/log"},
        "Read what a job's pods have written: text, or lines as server-sent events "
-       "(`Accept: text/event-stream`)",
-       {{.name = "pod", .kind = ValueKind::kText, .meaning = "of this pod alone"},
+       "(`Accept: text/event-stream`); of past jobs the last 256 KiB a pod",
+       {kJobUid,
+        {.name = "pod", .kind = ValueKind::kText, .meaning = "of this pod alone"},
         {.name = "follow",
          .kind = ValueKind::kBoolean,
          .meaning = "go on until the job has ended; it waits for pods",

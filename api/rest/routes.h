@@ -37,7 +37,8 @@ enum class Operation {
   kGetOpenApi
 };
 
-enum class ValueKind { kText, kInteger, kBoolean, kChoice };
+// kChoices: several of them, separated by commas, each once.
+enum class ValueKind { kText, kInteger, kBoolean, kChoice, kChoices };
 
 // Of the query, or a header.
 struct Parameter {

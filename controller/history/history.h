@@ -31,6 +31,9 @@ struct PastJob {
   std::optional<absl::Time> gone;     // nothing: its object was there when it was last looked at
 };
 
+// The object, with kDeletedAt where it is known.
+kube::Json ObjectToShow(const PastJob& job);
+
 // Which job. The newest of a name, or that of a UID.
 struct JobName {
   std::string ns;

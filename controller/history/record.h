@@ -20,6 +20,9 @@ inline constexpr std::size_t kMostEvents = 200;
 inline constexpr std::size_t kLogTailBytes = 256 << 10;  // of a pod
 inline constexpr std::size_t kAllLogsBytes = 4 << 20;    // of a job
 
+// An annotation of a past job's object, for those who read it: when it was seen to be gone.
+inline constexpr char kDeletedAt[] = "starling.dev/deleted-at";
+
 // A job as it was at one version.
 struct Record {
   std::string uid;

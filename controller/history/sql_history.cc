@@ -9,6 +9,7 @@
 #include "common/status/macros.h"
 #include "controller/history/sql_points.h"
 #include "controller/history/sql_schema.h"
+#include "controller/kube/objects.h"
 
 namespace starling::history {
 namespace {
@@ -64,6 +65,14 @@ bool IsWanted(const ListQuery& query, const sql::Row& row) {
 }
 
 }  // namespace
+
+Json ObjectToShow(const PastJob& job) {
+  Json object = job.object;
+  if (job.gone && object.is_object()) {
+    object["metadata"]["annotations"][kDeletedAt] = kube::FormatTimestamp(*job.gone);
+  }
+  return object;
+}
 
 absl::Status SqlHistory::Prepare() {
   // Opening is what makes an incarnation, and the first thing that any transaction does.

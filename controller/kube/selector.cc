@@ -143,6 +143,13 @@ bool LabelSelector::Matches(const Json& labels) const {
   });
 }
 
+std::pair<std::string, std::string> LabelSelector::Required() const {
+  for (const Requirement& r : requirements_) {
+    if (!r.negated && !r.only_existence && r.values.size() == 1) return {r.key, r.values[0]};
+  }
+  return {};
+}
+
 absl::StatusOr<Selector> Selector::Parse(const ResourceKind& kind, const Selection& selection) {
   Selector selector;
   ASSIGN_OR_RETURN(selector.labels_, LabelSelector::Parse(selection.labels));

@@ -7,6 +7,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -26,6 +27,9 @@ class LabelSelector {
   // The value of a label; null: there is none, or it is no text.
   using Find = std::function<const std::string*(const std::string& key)>;
   bool Matches(const Find& find) const;
+
+  // A label that all matches carry, with its value; empty: none is known.
+  std::pair<std::string, std::string> Required() const;
 
  private:
   struct Requirement {
@@ -47,6 +51,7 @@ class Selector {
 
   bool Matches(const Json& object) const;
   bool MatchesMessage(const Message& object) const;
+  std::pair<std::string, std::string> RequiredLabel() const { return labels_.Required(); }
 
   // The parts of an object that a selector can ask about, as a small object of the same form.
   static Json SelectableParts(const Json& object);

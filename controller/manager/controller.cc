@@ -69,12 +69,13 @@ absl::StatusOr<std::unique_ptr<history::History>> OpenHistory(const Options& opt
 
 // By rename, so that nobody reads half of it.
 absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, int metrics_port,
-                            int rest_port) {
-  const kube::Json ready = {{"pid", getpid()},
-                            {"startedAt", kube::FormatMicroTimestamp(clock.WallNow())},
-                            {"version", Version()},
-                            {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)},
-                            {"restUrl", absl::StrCat("http://127.0.0.1:", rest_port)}};
+                            int rest_port, const std::string& history_elsewhere) {
+  kube::Json ready = {{"pid", getpid()},
+                      {"startedAt", kube::FormatMicroTimestamp(clock.WallNow())},
+                      {"version", Version()},
+                      {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)},
+                      {"restUrl", absl::StrCat("http://127.0.0.1:", rest_port)}};
+  if (!history_elsewhere.empty()) ready["historyUrl"] = history_elsewhere;
   const std::string path = ReadyFile(options);
   const std::string temporary = path + ".new";
   std::ofstream(temporary) << json::Dump(ready) << "\n";
@@ -185,7 +186,7 @@ absl::Status Controller::Parts::PrepareRest(const std::string& seed) {
   rest_options.signing_key = tls::DeriveBytes(seed, "starling/rest/signing", 32);
   rest_options.version = Version();
   files = std::make_unique<service::LocalJobFiles>(options.home + "/jobs", clock);
-  rest = std::make_unique<service::RestService>(*store, jobs, *files, clock, registry,
+  rest = std::make_unique<service::RestService>(*store, jobs, *files, *history, clock, registry,
                                                 std::move(rest_options));
   return absl::OkStatus();
 }
@@ -280,7 +281,8 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
                                      },
                                      [&all] { all.UpdateMetrics(); }));
   all.started = true;
-  RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port(), all.rest_server->port()));
+  RETURN_IF_ERROR(WriteReadyFile(options, clock, all.endpoint->port(), all.rest_server->port(),
+                                 options.history.url.empty() ? "" : all.history->name()));
   log::Info("controller ready", {{"home", options.home}, {"transition", transition}});
   return controller;
 }

@@ -3,8 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
-#include <optional>
-#include <utility>
+#include <set>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -16,9 +15,6 @@ namespace starling::service {
 namespace {
 
 using kube::Json;
-
-// Newest first: the later time is the smaller place. Whole seconds make ties, which the UID breaks.
-using Place = std::pair<std::string, std::string>;
 
 Place PlaceOf(const JobState& state) {
   return {kube::StringAt(state.job(), "/metadata/creationTimestamp"), state.uid()};
@@ -37,7 +33,7 @@ std::string WritePlace(const Place& place, const std::string& key) {
   return absl::WebSafeBase64Escape(absl::StrCat(Signature(text, key), text));
 }
 
-std::optional<Place> ReadPlace(const std::string& token, const std::string& key) {
+std::optional<Place> OpenPlace(const std::string& token, const std::string& key) {
   std::string text;
   if (!absl::WebSafeBase64Unescape(token, &text) || text.size() < 32) return std::nullopt;
   const std::string body = text.substr(32);
@@ -50,23 +46,37 @@ std::optional<Place> ReadPlace(const std::string& token, const std::string& key)
 
 }  // namespace
 
-std::variant<Json, rest::Problem> ListPage(std::vector<JobStatePtr> states, std::size_t limit,
-                                           const std::string& next, const std::string& key) {
-  std::optional<Place> after;
-  if (!next.empty()) {
-    after = ReadPlace(next, key);
-    if (!after) return rest::MakeProblem("Expired", "continue is no place that was given out here");
-  }
-  std::vector<std::pair<Place, JobStatePtr>> ordered;
-  for (JobStatePtr& state : states) {
+std::variant<std::optional<Place>, rest::Problem> ReadPlace(const std::string& next,
+                                                            const std::string& key) {
+  if (next.empty()) return std::optional<Place>();
+  std::optional<Place> place = OpenPlace(next, key);
+  if (place) return place;
+  return rest::MakeProblem("Expired", "continue is no place that was given out here");
+}
+
+Json ListPage(const std::vector<JobStatePtr>& live, const std::vector<history::ListedJob>& past,
+              std::size_t limit, const std::optional<Place>& after, const std::string& key) {
+  std::vector<std::pair<Place, Json>> ordered;
+  std::set<std::string> there;
+  for (const JobStatePtr& state : live) {
+    there.insert(state->uid());
     Place place = PlaceOf(*state);
-    if (!after || Before(*after, place)) ordered.emplace_back(std::move(place), std::move(state));
+    if (!after || Before(*after, place)) {
+      ordered.emplace_back(std::move(place), SummaryOf(state->job()));
+    }
+  }
+  for (const history::ListedJob& job : past) {
+    if (there.contains(job.uid)) continue;
+    Json summary = job.summary;
+    summary.erase("deleting");
+    if (job.gone) summary["deleted"] = kube::FormatTimestamp(*job.gone);
+    ordered.emplace_back(Place{job.created, job.uid}, std::move(summary));
   }
   std::sort(ordered.begin(), ordered.end(),
             [](const auto& a, const auto& b) { return Before(a.first, b.first); });
   Json page = {{"items", Json::array()}};
   for (std::size_t i = 0; i < ordered.size() && i < limit; ++i) {
-    page["items"].push_back(SummaryOf(ordered[i].second->job()));
+    page["items"].push_back(std::move(ordered[i].second));
   }
   if (ordered.size() > limit) page["continue"] = WritePlace(ordered[limit - 1].first, key);
   return page;

@@ -15,9 +15,10 @@ namespace starling::service {
 using kube::Json;
 
 RestService::Outcome RestService::GetLogs(const Asked& asked) {
-  const auto found = FindJob(asked);
+  const auto found = FindLiveOrPast(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
-  const Json& job = std::get<Json>(found);
+  const Json& job = std::get<Told>(found).object;
+  if (std::get<Told>(found).past) return PastLogs(asked, job);
   LogRequest request;
   request.pod = asked.call.Text("pod");
   request.follow = asked.call.Flag("follow");

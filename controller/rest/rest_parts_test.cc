@@ -19,6 +19,7 @@
 #include "controller/rest/call_limits.h"
 #include "controller/rest/job_files.h"
 #include "controller/rest/job_list.h"
+#include "controller/rest/pod_logs.h"
 #include "controller/rest/summary.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -158,6 +159,11 @@ Json StoredJob(const std::string& name, int created) {
             {"creationTimestamp", absl::StrCat("2026-01-01T00:00:0", created, "Z")}}}};
 }
 
+std::optional<Place> PlaceIn(const std::string& next) {
+  const auto read = ReadPlace(next, "key");
+  return std::get<std::optional<Place>>(read);
+}
+
 TEST(JobList, PagesHoldEveryJobOnceWhateverHappensBetweenThem) {
   std::vector<JobStatePtr> states;
   const auto add = [&states](const std::string& name, int created) {
@@ -169,13 +175,38 @@ TEST(JobList, PagesHoldEveryJobOnceWhateverHappensBetweenThem) {
   std::vector<std::string> seen;
   std::string next;
   do {
-    const auto page = ListPage(states, 2, next, "key");
-    const Json& list = std::get<Json>(page);
+    const Json list = ListPage(states, {}, 2, PlaceIn(next), "key");
     for (const Json& item : list["items"]) seen.push_back(item["name"]);
     next = list.value("continue", "");
     if (seen.size() == 2) add("newer", 3);  // shifts no page
   } while (!next.empty());
   EXPECT_THAT(seen, ::testing::ElementsAre("d", "e", "a", "b", "c"));
+}
+
+TEST(JobList, PastJobsStandBetweenThoseThatAreThere) {
+  const std::vector<JobStatePtr> live = {
+      std::make_shared<const JobState>(std::make_shared<const Json>(StoredJob("a", 1)), 1, 1,
+                                       false),
+      std::make_shared<const JobState>(std::make_shared<const Json>(StoredJob("c", 3)), 1, 1,
+                                       false)};
+  const auto past = [](const std::string& name, int created) {
+    Json summary = SummaryOf(StoredJob(name, created));
+    summary["deleting"] = true;
+    return history::ListedJob{"uid-" + name, absl::StrCat("2026-01-01T00:00:0", created, "Z"),
+                              summary, absl::FromUnixSeconds(1'800'000'000)};
+  };
+  // The job c has just gone from one to the other.
+  const Json first = ListPage(live, {past("c", 3), past("b", 2)}, 2, std::nullopt, "key");
+  ASSERT_EQ(first["items"].size(), 2U);
+  EXPECT_EQ(first["items"][0]["name"], "c");
+  EXPECT_FALSE(first["items"][0].contains("deleted"));
+  EXPECT_EQ(first["items"][1]["name"], "b");
+  EXPECT_EQ(first["items"][1]["deleted"], "2027-01-15T08:00:00Z");
+  EXPECT_FALSE(first["items"][1].contains("deleting"));
+  const Json second = ListPage(live, {}, 2, PlaceIn(first["continue"]), "key");
+  ASSERT_EQ(second["items"].size(), 1U);
+  EXPECT_EQ(second["items"][0]["name"], "a");
+  EXPECT_FALSE(second.contains("continue"));
 }
 
 TEST(JobList, PlacesThatWereNotGivenOutAreRefused) {
@@ -184,15 +215,12 @@ TEST(JobList, PlacesThatWereNotGivenOutAreRefused) {
     states.push_back(std::make_shared<const JobState>(
         std::make_shared<const Json>(StoredJob(name, 1)), 1, 1, false));
   }
-  const auto first = ListPage(states, 1, "", "key");
-  const std::string next = std::get<Json>(first)["continue"];
+  const std::string next = ListPage(states, {}, 1, std::nullopt, "key")["continue"];
   for (const std::string& wrong :
        {std::string("AAAA"), std::string("%"), next + "A", next.substr(1), std::string(100, 'A')}) {
-    const auto page = ListPage(states, 1, wrong, "key");
-    EXPECT_TRUE(std::holds_alternative<rest::Problem>(page)) << wrong;
+    EXPECT_TRUE(std::holds_alternative<rest::Problem>(ReadPlace(wrong, "key"))) << wrong;
   }
-  const auto forged = ListPage(states, 1, next, "another key");
-  EXPECT_TRUE(std::holds_alternative<rest::Problem>(forged));
+  EXPECT_TRUE(std::holds_alternative<rest::Problem>(ReadPlace(next, "another key")));
 }
 
 TEST(Summary, StaysAboutAKilobyte) {
@@ -280,6 +308,20 @@ TEST_F(JobFilesTest, ReplacedPodsAreSeparateFromThosePresent) {
                       fs::file_time_type::clock::now() - std::chrono::hours(1));
   EXPECT_EQ(Drink(*Logs({.pod = "j-worker-0"})), "new\n");
   EXPECT_EQ(Drink(*Logs({.pod = "j-worker-0", .previous = true})), "old\n");
+}
+
+TEST_F(JobFilesTest, TheEndsOfAllLogsAreReadThoseOfReplacedPodsFirst) {
+  Write(Log("j-worker-0-aaaaaaaa"), "old\n");
+  Write(Log("j-worker-0-bbbbbbbb"), std::string(300'000, 'x') + "\nnew");
+  fs::last_write_time(folder_ + "/" + Log("j-worker-0-aaaaaaaa"),
+                      fs::file_time_type::clock::now() - std::chrono::hours(1));
+  const auto tails = ReadLogTails(folder_ + "/default/j-12345678");
+  ASSERT_EQ(tails.size(), 2U);
+  EXPECT_EQ(tails[0], (history::LogTail{"j-worker-0", true, "old\n"}));
+  EXPECT_TRUE(tails[1].text.ends_with("x\nnew\n"));
+  EXPECT_LE(tails[1].text.size(), history::kLogTailBytes + 2);
+  EXPECT_EQ(history::FitLogs(tails)[1].text, "new\n") << "no line is cut";
+  EXPECT_TRUE(ReadLogTails(folder_ + "/none").empty());
 }
 
 TEST_F(JobFilesTest, TheModelIsOfTheJobsOwnFolderOrNotServed) {

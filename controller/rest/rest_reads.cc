@@ -31,14 +31,6 @@ std::string TimeOf(const Json& event) {
   return time.empty() ? kube::StringAt(event, "/metadata/creationTimestamp") : time;
 }
 
-// Of the job itself, or of one of its pods.
-bool IsAbout(const Json& event, const Json& job) {
-  const Json& regarding = kube::At(event, "/regarding");
-  if (kube::StringAt(regarding, "/uid") == kube::UidOf(job)) return true;
-  return kube::StringAt(regarding, "/kind") == "Pod" &&
-         kube::StringAt(regarding, "/name").starts_with(kube::NameOf(job) + "-");
-}
-
 }  // namespace
 
 RestService::Outcome RestService::Watch(const Asked& asked, JobFilter filter, bool whole) {
@@ -72,24 +64,34 @@ RestService::Outcome RestService::ListJobs(const Asked& asked) {
   }
   JobFilter filter{asked.call.ns, "", *std::move(selector)};
   if (asked.call.Flag("watch")) return Watch(asked, std::move(filter), /*whole=*/false);
+  const auto read = ReadPlace(asked.call.Text("continue"), options_.signing_key);
+  if (const auto* problem = std::get_if<rest::Problem>(&read)) return *problem;
+  const auto& after = std::get<std::optional<Place>>(read);
+  // First what is there: a job that goes meanwhile is in both rather than in neither.
   const std::int64_t newest = hub_.newest();
-  auto page = ListPage(hub_.Live(filter),
-                       static_cast<std::size_t>(asked.call.Integer("limit").value_or(50)),
-                       asked.call.Text("continue"), options_.signing_key);
-  if (auto* problem = std::get_if<rest::Problem>(&page)) return std::move(*problem);
-  Json& list = std::get<Json>(page);
+  std::vector<JobStatePtr> live;
+  if (asked.call.Holds("include", "live")) live = hub_.Live(filter);
+  std::vector<history::ListedJob> past;
+  if (asked.call.Holds("include", "history")) {
+    auto listed = ListPast(asked, filter, after);
+    if (auto* problem = std::get_if<rest::Problem>(&listed)) return std::move(*problem);
+    past = std::get<std::vector<history::ListedJob>>(std::move(listed));
+  }
+  const auto limit = static_cast<std::size_t>(asked.call.Integer("limit").value_or(50));
+  Json list = ListPage(live, past, limit, after, options_.signing_key);
   list["resourceVersion"] = absl::StrCat(newest);
   return JsonResponse(200, list);
 }
 
 RestService::Outcome RestService::GetJob(const Asked& asked) {
-  auto found = FindJob(asked);
-  if (auto* problem = std::get_if<rest::Problem>(&found)) return std::move(*problem);
-  Json& job = std::get<Json>(found);
   if (asked.call.Flag("watch")) {
+    auto found = FindJob(asked);  // what is past does not change
+    if (auto* problem = std::get_if<rest::Problem>(&found)) return std::move(*problem);
     return Watch(asked, {asked.call.ns, asked.call.name, {}}, /*whole=*/true);
   }
-  http::Response response = JobResponse(200, std::move(job));
+  auto found = FindLiveOrPast(asked);
+  if (auto* problem = std::get_if<rest::Problem>(&found)) return std::move(*problem);
+  http::Response response = JobResponse(200, std::get<Told>(std::move(found)).object);
   const std::string_view tags = asked.request.Header("If-None-Match");
   const std::string tag(response.Header("ETag"));
   if (!tags.empty() && http::HoldsTag(tags, tag.substr(1, tag.size() - 2))) {
@@ -116,13 +118,15 @@ RestService::Outcome RestService::ListPods(const Asked& asked) {
 }
 
 RestService::Outcome RestService::ListEvents(const Asked& asked) {
-  const auto found = FindJob(asked);
+  const auto found = FindLiveOrPast(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const Told& told = std::get<Told>(found);
+  if (told.past) return JsonResponse(200, {{"items", told.past->events}});
   absl::StatusOr<kube::ObjectList> events = StoreOf(asked).List(kube::kEvent, asked.call.ns, {});
   if (!events.ok()) return rest::FromStatus(events.status());
   std::vector<Json> items;
   for (Json& event : events->items) {
-    if (!IsAbout(event, std::get<Json>(found))) continue;
+    if (!history::IsAbout(event, told.object)) continue;
     event["metadata"].erase("managedFields");
     items.push_back(std::move(event));
   }
@@ -132,22 +136,28 @@ RestService::Outcome RestService::ListEvents(const Asked& asked) {
 }
 
 RestService::Outcome RestService::ListIncidents(const Asked& asked) {
-  const auto found = FindJob(asked);
+  const auto found = FindLiveOrPast(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
-  Json items = kube::At(std::get<Json>(found), "/status/incidents");
-  if (items.is_null()) items = Json::array();
-  return JsonResponse(200, {{"items", std::move(items)}});
+  const Told& told = std::get<Told>(found);
+  if (told.past) return JsonResponse(200, {{"items", told.past->incidents}});
+  // A status holds the newest; the history, where it can be had, those before them too.
+  const absl::StatusOr<history::PastJob> kept =
+      history_.Find({asked.call.ns, "", asked.call.name, kube::UidOf(told.object)});
+  return JsonResponse(
+      200, {{"items", history::MergeIncidents(kept.ok() ? kept->incidents : std::vector<Json>(),
+                                              kube::At(told.object, "/status/incidents"))}});
 }
 
 RestService::Outcome RestService::GetMetrics(const Asked& asked) {
-  const auto found = FindJob(asked);
+  const auto found = FindLiveOrPast(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const auto read = CurvesOf(std::get<Told>(found), asked.call.Text("name"));
+  if (const auto* problem = std::get_if<rest::Problem>(&read)) return *problem;
   const auto from = asked.call.Integer("from").value_or(0);
   const auto most = static_cast<std::size_t>(asked.call.Integer("points").value_or(2000));
   Json metrics = Json::object();
-  for (const auto& [name, curve] :
-       hub_.Points(kube::UidOf(std::get<Json>(found)), asked.call.Text("name"))) {
-    metrics[name] = history::ToJson(history::Select(curve, from, most));
+  for (const auto& [metric, curve] : std::get<0>(read)) {
+    metrics[metric] = history::ToJson(history::Select(curve, from, most));
   }
   return JsonResponse(200, {{"metrics", std::move(metrics)}});
 }

@@ -55,11 +55,12 @@ http::Response JobResponse(int status, Json job) {
 }
 
 RestService::RestService(kube::KubeClient& store, runtime::Informer& jobs, const JobFiles& files,
-                         const clock::Clock& clock, metrics::Registry& registry,
-                         ServiceOptions options)
+                         history::History& history, const clock::Clock& clock,
+                         metrics::Registry& registry, ServiceOptions options)
     : store_(store),
       jobs_(jobs),
       files_(files),
+      history_(history),
       clock_(clock),
       registry_(registry),
       options_(std::move(options)),

@@ -8,21 +8,25 @@
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
+#include <vector>
 
 #include "api/rest/problem.h"
 #include "api/rest/router.h"
 #include "common/clock/clock.h"
 #include "common/http/message.h"
 #include "common/metrics/metrics.h"
+#include "controller/history/history.h"
 #include "controller/kube/kube_client.h"
 #include "controller/rest/access.h"
 #include "controller/rest/call_limits.h"
 #include "controller/rest/job_files.h"
 #include "controller/rest/job_hub.h"
+#include "controller/rest/job_list.h"
 #include "controller/runtime/informer.h"
 
 namespace starling::service {
@@ -45,7 +49,8 @@ class RestService {
  public:
   // What is referred to must outlive it. Before the informer's first turn.
   RestService(kube::KubeClient& store, runtime::Informer& jobs, const JobFiles& files,
-              const clock::Clock& clock, metrics::Registry& registry, ServiceOptions options);
+              history::History& history, const clock::Clock& clock, metrics::Registry& registry,
+              ServiceOptions options);
 
   // The informer's first list is in, and `port` is the server's: until then every request is
   // refused as one to another host.
@@ -90,6 +95,18 @@ class RestService {
   Outcome WhoAmI(const Asked& asked);
   Outcome GetVersion(const Asked& asked);
   Outcome GetOpenApi(const Asked& asked);
+  // rest_past.cc
+  // A job that is there or, where the caller takes that, as it was.
+  struct Told {
+    kube::Json object;
+    std::optional<history::PastJob> past;  // the object is no more
+  };
+  std::variant<Told, rest::Problem> FindLiveOrPast(const Asked& asked);
+  std::variant<std::vector<history::ListedJob>, rest::Problem> ListPast(
+      const Asked& asked, const JobFilter& filter, const std::optional<Place>& after);
+  std::variant<std::map<std::string, history::Points>, rest::Problem> CurvesOf(
+      const Told& told, const std::string& metric);
+  Outcome PastLogs(const Asked& asked, const kube::Json& job);
   // rest_files.cc
   Outcome GetLogs(const Asked& asked);
   Outcome GetModel(const Asked& asked);
@@ -112,6 +129,7 @@ class RestService {
   kube::KubeClient& store_;
   runtime::Informer& jobs_;
   const JobFiles& files_;
+  history::History& history_;
   const clock::Clock& clock_;
   metrics::Registry& registry_;
   const ServiceOptions options_;

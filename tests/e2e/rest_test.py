@@ -136,7 +136,8 @@ class Life(RestCase):
         self.await_state("long", "Running")
 
         self.ok(self.rest.ask("DELETE", path))
-        until(lambda: self.rest.ask("GET", path).status == 404, 40, self.home.describe)
+        until(lambda: self.rest.ask("GET", path + "?include=live").status == 404, 40,
+              self.home.describe)
         self.assertEqual([], self.ok(self.rest.ask("GET", "/v1/jobs"))["items"])
         self.down()
 
@@ -321,7 +322,8 @@ class Requests(RestCase):
         self.await_state("one", "Suspended")
         self.ok(self.rest.ask("POST", JOBS, quick("two", runPolicy={"suspend": True})), 201)
         self.ok(self.rest.ask("DELETE", f"{JOBS}/one"))
-        until(lambda: self.rest.ask("GET", f"{JOBS}/one").status == 404, 30, self.home.describe)
+        until(lambda: self.rest.ask("GET", f"{JOBS}/one?include=live").status == 404, 30,
+              self.home.describe)
 
         second = self.rest.stream("/v1/jobs?watch=1", Last_Event_ID=added.id)
         # In the order of their newest changes: two's status may be written after one is gone.
