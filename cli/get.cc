@@ -13,6 +13,7 @@
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
+#include "controller/kube/selector.h"
 #include "controller/resources/names.h"
 
 namespace starling::cli {
@@ -80,15 +81,13 @@ absl::StatusOr<Request> ToRequest(const Arguments& arguments) {
 }
 
 absl::StatusOr<std::vector<Json>> Fetch(Session& session, const Request& request) {
-  if (request.history && session.remote()) {
-    return absl::InvalidArgumentError(
-        "--history is kept on this machine only; ask there, without --server or --cluster");
-  }
   if (request.history) {
-    std::vector<Json> jobs = ListHistory(session.home(), request.ns);
-    std::erase_if(jobs, [&](const Json& job) {
-      return !request.name.empty() && kube::NameOf(job) != request.name;
-    });
+    ASSIGN_OR_RETURN(std::vector<Json> jobs, ListPast(session, request.ns));
+    const std::string fields =
+        request.name.empty() ? "" : absl::StrCat("metadata.name=", request.name);
+    ASSIGN_OR_RETURN(const kube::Selector selector,
+                     kube::Selector::Parse(request.kind, {request.labels, fields}));
+    std::erase_if(jobs, [&](const Json& job) { return !selector.Matches(job); });
     return jobs;
   }
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
@@ -140,7 +139,7 @@ absl::Status Get(Session& session, const Arguments& arguments) {
   }
   if (objects.empty() && table) {
     session.terminal().Say(
-        absl::StrCat("no ", request.history ? "replaced " : "", std::string(request.kind.plural),
+        absl::StrCat("no ", request.history ? "past " : "", std::string(request.kind.plural),
                      request.ns.empty() ? " at all" : absl::StrCat(" in namespace ", request.ns)));
     return absl::OkStatus();
   }
@@ -171,6 +170,23 @@ absl::StatusOr<std::vector<Json>> EventsNear(Session& session, const kube::Objec
   return std::move(events.items);
 }
 
+// A job that is no more, if it is known; `missing` says that it is not there.
+absl::Status DescribePast(Session& session, const kube::ObjectKey& key, const std::string& uid,
+                          const absl::Status& missing) {
+  if (session.remote() && uid.empty()) return missing;
+  const absl::StatusOr<PastStory> story = FindPast(session, key, uid);
+  if (absl::IsNotFound(story.status()) && !missing.ok()) return missing;
+  if (!story.ok() && uid.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        std::string(missing.message()), "; of the past: ", std::string(story.status().message())));
+  }
+  RETURN_IF_ERROR(story.status());
+  session.terminal().Print(DescribePage(history::ObjectToShow(story->job), {}, story->job.events,
+                                        session.clock().WallNow()) +
+                           CurvesSection(story->curves));
+  return absl::OkStatus();
+}
+
 absl::Status Describe(Session& session, const Arguments& arguments) {
   if (arguments.names.size() == 2) {
     ASSIGN_OR_RETURN(const kube::ResourceKind kind, FindKind(arguments.names[0]));
@@ -180,14 +196,19 @@ absl::Status Describe(Session& session, const Arguments& arguments) {
     }
   }
   const kube::ObjectKey key = JobKey(arguments, arguments.names.back());
+  const std::string uid = arguments.Get("uid");
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
-  ASSIGN_OR_RETURN(const Json job, store->Get(kube::kTrainingJob, key));
+  const absl::StatusOr<Json> job = store->Get(kube::kTrainingJob, key);
+  if (absl::IsNotFound(job.status()) || (job.ok() && !uid.empty() && uid != kube::UidOf(*job))) {
+    return DescribePast(session, key, uid, job.status());
+  }
+  RETURN_IF_ERROR(job.status());
   ASSIGN_OR_RETURN(
       kube::ObjectList pods,
       store->List(kube::kPod, key.ns, {{resources::JobSelector(key.name), ""}, 0, ""}));
   ASSIGN_OR_RETURN(std::vector<Json> events, EventsNear(session, key));
   session.terminal().Print(DescribePage(
-      job, pods.items, EventsOf(job, pods.items, std::move(events)), session.clock().WallNow()));
+      *job, pods.items, EventsOf(*job, pods.items, std::move(events)), session.clock().WallNow()));
   return absl::OkStatus();
 }
 

@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <sstream>
 #include <system_error>
 
@@ -12,6 +14,7 @@
 #include "api/spec/uris.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "controller/history/sql_history.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/names.h"
 
@@ -20,6 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 using kube::Json;
+
+constexpr std::size_t kMostListed = 10'000;  // the newest
 
 absl::Status Failed(const fs::path& path, const std::error_code& error) {
   return absl::UnavailableError(
@@ -47,6 +52,37 @@ absl::Status WriteWhole(const fs::path& path, const std::string& text) {
   return error ? Failed(path, error) : absl::OkStatus();
 }
 
+bool IsOlder(const Json& a, const Json& b) {
+  return kube::StringAt(a, "/metadata/creationTimestamp") <
+         kube::StringAt(b, "/metadata/creationTimestamp");
+}
+
+// The file may be read while the controller writes it.
+std::unique_ptr<history::History> Open(const Home& home) {
+  return history::OpenSqliteHistory(home.HistoryFile(), history::SqlHistory::Mode::kReadOnly);
+}
+
+// Whether the history is in this home's file.
+absl::Status CheckPlace(const Session& session) {
+  if (session.over_rest()) {
+    return absl::FailedPreconditionError(
+        "this command reads the history on the machine that keeps it; over REST, ask "
+        "GET /v1/jobs?include=history");
+  }
+  if (session.in_cluster()) {
+    return absl::FailedPreconditionError(
+        "a cluster keeps no history of deleted jobs; what is there is shown without --history, and "
+        "spec.runPolicy.ttlSecondsAfterFinished keeps finished jobs for longer");
+  }
+  std::ifstream file(session.home().ControllerReady());
+  const Json ready = Json::parse(file, nullptr, false);
+  const std::string elsewhere = kube::StringAt(ready, "/historyUrl");
+  if (elsewhere.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the controller of this home keeps its ", elsewhere, "; ask it by REST: GET ",
+                   kube::StringAt(ready, "/restUrl"), "/v1/jobs?include=history"));
+}
+
 }  // namespace
 
 absl::Status Archive(const Home& home, const Json& job) {
@@ -64,7 +100,7 @@ absl::Status Archive(const Home& home, const Json& job) {
   return WriteWhole(folder / "job.json", json::Dump(kept) + "\n");
 }
 
-std::vector<Json> ListHistory(const Home& home, std::string_view ns) {
+std::vector<Json> ListArchive(const Home& home, std::string_view ns) {
   std::vector<Json> jobs;
   std::error_code error;
   for (fs::recursive_directory_iterator it(home.History(), error), end; it != end;
@@ -77,11 +113,44 @@ std::vector<Json> ListHistory(const Home& home, std::string_view ns) {
     if (job.is_discarded() || (!ns.empty() && kube::NamespaceOf(job) != ns)) continue;
     jobs.push_back(std::move(job));
   }
-  std::sort(jobs.begin(), jobs.end(), [](const Json& a, const Json& b) {
-    return kube::StringAt(a, "/metadata/creationTimestamp") <
-           kube::StringAt(b, "/metadata/creationTimestamp");
-  });
+  std::sort(jobs.begin(), jobs.end(), IsOlder);
   return jobs;
+}
+
+absl::StatusOr<std::vector<Json>> ListPast(Session& session, const std::string& ns) {
+  RETURN_IF_ERROR(CheckPlace(session));
+  ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
+  ASSIGN_OR_RETURN(const kube::ObjectList there, store->List(kube::kTrainingJob, ns, {}));
+  std::set<std::string> uids;  // that are there, or are told already
+  for (const Json& job : there.items) uids.insert(kube::UidOf(job));
+  std::vector<Json> jobs;
+  for (Json& job : ListArchive(session.home(), ns)) {
+    if (uids.insert(kube::UidOf(job)).second) jobs.push_back(std::move(job));
+  }
+  const auto history = Open(session.home());
+  history::ListQuery query{.ns = ns, .limit = kMostListed, .present_too = true};
+  const auto listed = history->List(query);
+  if (absl::IsNotFound(listed.status())) return jobs;  // nothing has been recorded yet
+  RETURN_IF_ERROR(listed.status());
+  for (const history::ListedJob& job : *listed) {
+    if (!uids.insert(job.uid).second) continue;
+    ASSIGN_OR_RETURN(const history::PastJob past,
+                     history->Find({kube::StringAt(job.summary, "/namespace"), "",
+                                    kube::StringAt(job.summary, "/name"), job.uid}));
+    jobs.push_back(history::ObjectToShow(past));
+  }
+  std::stable_sort(jobs.begin(), jobs.end(), IsOlder);
+  return jobs;
+}
+
+absl::StatusOr<PastStory> FindPast(Session& session, const kube::ObjectKey& key,
+                                   const std::string& uid) {
+  RETURN_IF_ERROR(CheckPlace(session));
+  const auto history = Open(session.home());
+  PastStory story;
+  ASSIGN_OR_RETURN(story.job, history->Find({key.ns, "", key.name, uid}));
+  ASSIGN_OR_RETURN(story.curves, history->Curves(kube::UidOf(story.job.object), ""));
+  return story;
 }
 
 }  // namespace starling::cli

@@ -25,6 +25,7 @@ class Home {
   std::string ControllerLog() const { return path_ + "/controller.log"; }
   std::string Jobs() const { return path_ + "/jobs"; }
   std::string History() const { return path_ + "/history"; }
+  std::string HistoryFile() const { return path_ + "/history.db"; }
   std::string FolderOf(const kube::Json& job) const;  // of its pods, checkpoints and model
 
   // With the folders above it; only its owner may look inside.

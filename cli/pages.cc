@@ -14,6 +14,7 @@
 #include "api/spec/uris.h"
 #include "cli/format.h"
 #include "cli/story.h"
+#include "controller/history/record.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/names.h"
 
@@ -23,6 +24,8 @@ namespace {
 using kube::Json;
 using Row = std::vector<std::string>;
 using Rows = std::vector<Row>;
+
+constexpr std::ptrdiff_t kAgeColumn = 7;  // of a job's row
 
 int Columns(std::string_view text) {
   return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -53,8 +56,11 @@ Row WithNamespace(bool with, const std::string& ns, Row row) {
   return row;
 }
 
+// Of a past job: when it was seen to be gone; empty: it is there.
+std::string DeletedAt(const Json& job) { return kube::AnnotationOf(job, history::kDeletedAt); }
+
 std::string StateOf(const Json& job) {
-  if (kube::IsBeingDeleted(job)) return "Terminating";
+  if (kube::IsBeingDeleted(job) && DeletedAt(job).empty()) return "Terminating";
   const std::string state = kube::StringAt(job, "/status/state");
   return state.empty() ? "Pending" : state;
 }
@@ -332,10 +338,19 @@ std::string Table(const Rows& rows) {
 std::string JobsTable(const std::vector<Json>& jobs, bool wide, bool with_namespace,
                       absl::Time now) {
   Row head = {"NAME", "STATE", "WORKERS", "EPOCH", "STEP", "LOSS", "ACCURACY", "AGE"};
+  const bool past = std::any_of(jobs.begin(), jobs.end(),
+                                [](const Json& job) { return !DeletedAt(job).empty(); });
+  if (past) head.insert(head.end(), {"DELETED", "UID"});
   if (wide) head.insert(head.end(), {"SERVERS", "SAMPLES/S", "RESTARTS", "REMAINING", "MODEL"});
   Rows rows = {WithNamespace(with_namespace, "NAMESPACE", head)};
   for (const Json& job : jobs) {
-    rows.push_back(WithNamespace(with_namespace, kube::NamespaceOf(job), JobRow(job, wide, now)));
+    Row row = JobRow(job, wide, now);
+    if (past) {
+      const auto deleted = kube::ParseTimestamp(DeletedAt(job));
+      row.insert(row.begin() + kAgeColumn + 1,
+                 {deleted ? Age(now - *deleted) : "-", kube::UidOf(job)});
+    }
+    rows.push_back(WithNamespace(with_namespace, kube::NamespaceOf(job), std::move(row)));
   }
   return Table(rows);
 }
@@ -419,6 +434,9 @@ std::string DescribePage(const Json& job, const std::vector<Json>& pods,
   Rows head = {{"Name:", kube::NameOf(job)}, {"Namespace:", kube::NamespaceOf(job)},
                {"UID:", kube::UidOf(job)},   {"State:", StateOf(job)},
                {"Age:", AgeOf(job, now)},    {"Workers:", JobRow(job, false, now)[2]}};
+  if (const std::string deleted = DeletedAt(job); !deleted.empty()) {
+    head.push_back({"Deleted:", deleted});
+  }
   if (const std::string servers = ServersOf(job); !servers.empty()) {
     head.push_back({"Parameter servers:", servers});
   }
@@ -444,6 +462,21 @@ std::string DescribePage(const Json& job, const std::vector<Json>& pods,
   text += Section("Pods", pods.empty() ? "none\n" : PodsTable(pods, true, false, now));
   text += Section("Events", events.empty() ? "none\n" : EventsTable(events, false, false, now));
   return text;
+}
+
+std::string CurvesSection(const std::map<std::string, history::Points>& curves) {
+  Rows rows = {{"METRIC", "POINTS", "STEPS", "FIRST", "LOWEST", "HIGHEST", "LAST"}};
+  for (const auto& [metric, curve] : curves) {
+    if (curve.empty()) continue;
+    const auto [low, high] = std::minmax_element(
+        curve.begin(), curve.end(),
+        [](const history::Point& a, const history::Point& b) { return a.value < b.value; });
+    rows.push_back({metric, absl::StrCat(curve.size()),
+                    absl::StrCat(curve.front().step, "-", curve.back().step),
+                    Significant(curve.front().value), Significant(low->value),
+                    Significant(high->value), Significant(curve.back().value)});
+  }
+  return rows.size() == 1 ? "" : Section("Curves", Table(rows));
 }
 
 v1alpha1::TrainingJob ToMessage(const Json& job) {

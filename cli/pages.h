@@ -2,10 +2,12 @@
 // What the program shows of jobs, pods and events: one function a view, pure.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "controller/history/curves.h"
 #include "controller/kube/kube_client.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -30,6 +32,9 @@ std::string FinalPage(const v1alpha1::TrainingJob& job);
 // Everything about a job, its pods and its events.
 std::string DescribePage(const kube::Json& job, const std::vector<kube::Json>& pods,
                          const std::vector<kube::Json>& events, absl::Time now);
+
+// How each metric of a past job went; empty without any.
+std::string CurvesSection(const std::map<std::string, history::Points>& curves);
 
 // The job as a message, as far as it can be read.
 v1alpha1::TrainingJob ToMessage(const kube::Json& job);

@@ -16,6 +16,7 @@
 #include "cli/control_plane.h"
 #include "cli/history.h"
 #include "cli/job_source.h"
+#include "controller/history/sql_history.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
 
@@ -244,7 +245,7 @@ TEST_F(ProgramTest, AFinishedJobMovesToTheHistoryWithItsModel) {
 
   ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
 
-  const auto history = ListHistory(Home(File("home")), "default");
+  const auto history = ListArchive(Home(File("home")), "default");
   ASSERT_EQ(history.size(), 1U);
   EXPECT_EQ(kube::StringAt(history[0], "/status/state"), "Succeeded");
   std::filesystem::remove(File("model.safetensors"));
@@ -255,6 +256,56 @@ TEST_F(ProgramTest, AFinishedJobMovesToTheHistoryWithItsModel) {
   kept >> text;
   EXPECT_EQ(text, "weights");
   EXPECT_FALSE(IsFinished(*Store()->Get(kube::kTrainingJob, {"default", "digits"})));
+}
+
+TEST_F(ProgramTest, AJobThatWasDeletedIsListedAndDescribedFromTheHistory) {
+  const Outcome none = Call({"get", "jobs", "--history"});
+  EXPECT_EQ(none.code, 0);
+  EXPECT_THAT(none.error, HasSubstr("no past trainingjobs"));
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  const Json job = *Store()->Get(kube::kTrainingJob, {"default", "digits"});
+  const auto record = [&](std::optional<absl::Time> gone) {
+    history::JobUpdate update;
+    update.record = history::MakeRecord(job, "", [](const Json& object) {
+      return Json{{"namespace", kube::NamespaceOf(object)}, {"name", kube::NameOf(object)}};
+    });
+    update.points["loss"] = {{1, 0, 2.5}, {2, 1, 0.25}};
+    update.gone = gone;
+    ASSERT_TRUE(history::OpenSqliteHistory(File("home") + "/history.db")->Record({update}).ok());
+  };
+  record(std::nullopt);
+  EXPECT_EQ(Call({"get", "jobs", "--history", "-o", "name"}).out, "") << "it is there";
+  ASSERT_TRUE(Store()->Delete(kube::kTrainingJob, {"default", "digits"}, {}).ok());
+  EXPECT_THAT(Call({"get", "jobs", "--history", "-o", "name"}).out, HasSubstr("digits"))
+      << "nobody has noticed yet";
+  record(absl::FromUnixSeconds(1'800'000'000));
+
+  EXPECT_THAT(Call({"get", "jobs", "--history"}).out, HasSubstr("DELETED"));
+  EXPECT_THAT(Call({"get", "jobs", "--history", "-l", "team=x", "-o", "name"}).out, "");
+  EXPECT_EQ(Call({"get", "job", "digits"}).code, 3);
+  const Outcome told = Call({"describe", "digits"});
+  EXPECT_EQ(told.code, 0) << told.error;
+  EXPECT_THAT(told.out, HasSubstr("2027-01-15T08:00:00Z"));
+  EXPECT_THAT(told.out, HasSubstr(kube::UidOf(job)));
+  EXPECT_THAT(told.out, ::testing::ContainsRegex("loss +2 +1-2 +2.5 +0.25 +2.5 +0.25"));
+  // Another one takes the name.
+  ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
+  EXPECT_THAT(Call({"describe", "digits"}).out, Not(HasSubstr(kube::UidOf(job))));
+  EXPECT_THAT(Call({"describe", "digits", "--uid", kube::UidOf(job)}).out,
+              HasSubstr(kube::UidOf(job)));
+  EXPECT_EQ(Call({"describe", "digits", "--uid", "nobody"}).code, 3);
+  EXPECT_EQ(Call({"describe", "nobody"}).code, 3);
+}
+
+TEST_F(ProgramTest, AHistoryThatIsElsewhereIsNamedWithTheWayToIt) {
+  ASSERT_EQ(Call({"get", "jobs"}).code, 0);
+  Write("home/controller.json",
+        R"({"historyUrl": "history postgresql://db/starling", "restUrl": "http://127.0.0.1:7"})");
+  const Outcome list = Call({"get", "jobs", "--history"});
+  EXPECT_EQ(list.code, 1);
+  EXPECT_THAT(list.error, HasSubstr("postgresql://db/starling"));
+  EXPECT_THAT(list.error, HasSubstr("http://127.0.0.1:7/v1/jobs?include=history"));
+  EXPECT_EQ(Call({"describe", "nobody"}).code, 3);
 }
 
 TEST_F(ProgramTest, LogsArePrintedPerPodAndPerJob) {

@@ -91,7 +91,7 @@ Verb Get() {
               "  starling get jobs\n"
               "  starling get job digits -o yaml\n"
               "  starling get pods -l starling.dev/job=digits -o wide\n"
-              "  starling get jobs --history      # those that others took the place of\n",
+              "  starling get jobs --history      # those that are no more\n",
           .details = "",
           .flags = {{.name = "output",
                      .letter = 'o',
@@ -102,7 +102,7 @@ Verb Get() {
                      .value = "LABELS",
                      .help = "only those with these labels, such as starling.dev/role=worker"},
                     {.name = "all-namespaces", .letter = 'A', .help = "of every namespace"},
-                    {.name = "history", .help = "jobs that have been replaced"}},
+                    {.name = "history", .help = "jobs that were deleted or replaced"}},
           .min_names = 1,
           .max_names = 2,
           .run = GetCommand};
@@ -113,8 +113,10 @@ Verb Describe() {
           .usage = "[job] NAME",
           .summary = "Everything about a job: conditions, progress, incidents, pods, events",
           .examples = "  starling describe digits\n  starling describe job tj/digits\n",
-          .details = "",
-          .flags = {},
+          .details = "On this machine also a job that was deleted: the newest of its name.\n",
+          .flags = {{.name = "uid",
+                     .value = "UID",
+                     .help = "the job with this UID, though another one took its name"}},
           .min_names = 1,
           .max_names = 2,
           .run = DescribeCommand};
