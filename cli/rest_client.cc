@@ -157,7 +157,8 @@ absl::StatusOr<Json> RestClient::Ask(http::Request request) {
 }
 
 absl::StatusOr<Json> RestClient::Get(const ResourceKind& kind, const ObjectKey& key) {
-  if (kind == kube::kTrainingJob) return Ask({"GET", JobPath(key), "", {}});
+  // What is there: the service would tell of a job that was deleted, too.
+  if (kind == kube::kTrainingJob) return Ask({"GET", JobPath(key) + "?include=live", "", {}});
   if (!(kind == kube::kPod)) {
     return CannotBe(absl::StrCat("there is no single ", std::string(kind.kind)),
                     "list those of a job");
