@@ -9,6 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/metric_table.h"
 #include "api/telemetry/process_metrics.h"
 #include "common/bytes/bytes.h"
 #include "common/http/http_server.h"
@@ -16,6 +17,7 @@
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/admission/shared_secret.h"
+#include "controller/history/no_history.h"
 #include "controller/manager/telemetry.h"
 #include "controller/manager/version.h"
 #include "controller/rest/cluster_access.h"
@@ -82,6 +84,7 @@ struct ApiService::Parts {
   service::ClusterAccess door;
   runtime::Informer jobs;
   service::ClusterJobFiles files;
+  history::NoHistory history;  // nobody records in a cluster
   std::unique_ptr<service::RestService> rest;
   std::shared_ptr<http::ServerCertificate> certificate;  // null: HTTP
   std::string served;                                    // the certificate's text
@@ -140,7 +143,7 @@ absl::Status ApiService::Parts::Prepare() {
   service.relative_uris = true;  // they begin at a folder of the image
   service.reads_copy = true;
   RETURN_IF_ERROR(LookAtCertificate());
-  rest = std::make_unique<service::RestService>(client, jobs, files, clock, registry,
+  rest = std::make_unique<service::RestService>(client, jobs, files, history, clock, registry,
                                                 std::move(service));
   manager.AddInformer("trainingjobs", jobs);
   manager.AddPeriodic("streams", kJudgeStreamsEvery, [this] {
@@ -179,7 +182,7 @@ absl::Status ApiService::Parts::Serve() {
   if (!started.ok()) return absl::FailedPreconditionError(started.status().message());
   server = *std::move(started);
   serving = server.get();
-  registry.AddGauge("starling_http_streams_limit", "Streams that may be open at once.")
+  telemetry::AddGauge(registry, "starling_http_streams_limit")
       .Set(static_cast<double>(options.rest.streams));
   log::Info("serving", {{"version", Version()}, {"port", server->port()}});
   return absl::OkStatus();
@@ -195,9 +198,9 @@ void ApiService::Parts::Refresh() {
   process.Update();
   const http::HttpServer* http = serving;
   if (http == nullptr) return;
-  registry.AddGauge("starling_http_connections", "Open connections to the REST service.")
+  telemetry::AddGauge(registry, "starling_http_connections")
       .Set(http->connections());
-  registry.AddGauge("starling_http_streams", "Open streams of the REST service.")
+  telemetry::AddGauge(registry, "starling_http_streams")
       .Set(http->streams());
 }
 

@@ -13,6 +13,7 @@
 #include "common/clock/clock.h"
 #include "common/http/http_server.h"
 #include "common/metrics/metrics.h"
+#include "controller/history/no_history.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/training_job_admission.h"
 #include "controller/rest/rest_service.h"
@@ -69,7 +70,8 @@ class Service {
   metrics::Registry registry_;
   runtime::Informer jobs_{*store_, kube::kTrainingJob, {}};
   const service::LocalJobFiles files_{"/nowhere", clock_};
-  service::RestService rest_{*store_, jobs_, files_, clock_, registry_, Options()};
+  history::NoHistory history_;
+  service::RestService rest_{*store_, jobs_, files_, history_, clock_, registry_, Options()};
   std::unique_ptr<http::HttpServer> server_;
   std::thread watching_;
 };
