@@ -183,6 +183,13 @@ constexpr MetricRow kRows[] = {
     {"starling_http_coalesced_events_total", kCounter, kRest, "",
      "States that a stream did not tell, for a newer one came."},
 
+    {"starling_history_bytes", kGauge, kRest, "", "What the history keeps, as text."},
+    {"starling_history_limit_bytes", kGauge, kRest, "", "Beyond it the oldest jobs are forgotten."},
+    {"starling_history_lag_seconds", kGauge, kRest, "",
+     "For how long the oldest news waits to be written."},
+    {"starling_history_dropped_total", kCounter, kRest, "",
+     "Jobs whose news waited for too long and were let go."},
+
     {"leader_election_master_status", kGauge, kClusterController, "name", "1: this process leads."},
     {"rest_client_requests_total", kCounter, kClusterController, "code,host,method",
      "Requests to the API server."},

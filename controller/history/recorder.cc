@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/telemetry/metric_table.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
@@ -46,12 +47,10 @@ Recorder::Recorder(History& history, kube::KubeClient& client, runtime::Informer
       jobs_(jobs),
       clock_(clock),
       options_(std::move(options)),
-      bytes_(registry.AddGauge("starling_history_bytes", "What the history keeps, as text.")),
-      lag_(registry.AddGauge("starling_history_lag_seconds",
-                             "For how long the oldest news waits to be written.")),
-      dropped_(registry.AddCounter("starling_history_dropped_total",
-                                   "Jobs whose news waited for too long and were let go.")) {
-  registry.AddGauge("starling_history_limit_bytes", "Beyond it the oldest jobs are forgotten.")
+      bytes_(telemetry::AddGauge(registry, "starling_history_bytes")),
+      lag_(telemetry::AddGauge(registry, "starling_history_lag_seconds")),
+      dropped_(telemetry::AddCounter(registry, "starling_history_dropped_total")) {
+  telemetry::AddGauge(registry, "starling_history_limit_bytes")
       .Set(static_cast<double>(options_.retention.bytes));
   jobs_.AddHandler([this](const Object& before, const Object& after) { Hear(before, after); });
 }
