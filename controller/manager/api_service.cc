@@ -198,10 +198,8 @@ void ApiService::Parts::Refresh() {
   process.Update();
   const http::HttpServer* http = serving;
   if (http == nullptr) return;
-  telemetry::AddGauge(registry, "starling_http_connections")
-      .Set(http->connections());
-  telemetry::AddGauge(registry, "starling_http_streams")
-      .Set(http->streams());
+  telemetry::AddGauge(registry, "starling_http_connections").Set(http->connections());
+  telemetry::AddGauge(registry, "starling_http_streams").Set(http->streams());
 }
 
 absl::StatusOr<std::unique_ptr<ApiService>> ApiService::Start(const ServeOptions& options,

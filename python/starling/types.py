@@ -463,6 +463,8 @@ class _JobSummaryRequired(TypedDict):
 class JobSummary(_JobSummaryRequired, total=False):
     # By whom, where that is known
     createdBy: str
+    # When it was seen to be gone, as RFC 3339; of past jobs alone
+    deleted: str
     deleting: bool
     # Passes that are done
     epoch: int
