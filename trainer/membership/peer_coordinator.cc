@@ -23,13 +23,14 @@ void PeerCoordinator::Hear(const Report& report, Participant& said, absl::Time n
 
 // Whoever lives through a loss holds all that is settled. So where a view goes on from less, all
 // who held it have ended, perhaps with the coordinator before this one: no other incident tells
-// that.
+// that. A view that was adopted began before what is settled now, and lost nothing by that.
 void PeerCoordinator::NoteLostSteps(const Report& report, absl::Time now) {
   if (settled_ < 0 && detector_.grant()) settled_ = detector_.grant()->settled_step;
   const bool goes_on = report.stepped && report.installed && view() != nullptr &&
                        report.installed->number == view()->number &&
                        std::exchange(going_on_, view()->number) != view()->number;
-  if (goes_on && report.base_step >= 0 && report.base_step < settled_) {
+  const bool is_own = goes_on && IncarnationOf(view()->number) == detector_.incarnation();
+  if (is_own && report.base_step >= 0 && report.base_step < settled_) {
     Incident incident;
     incident.repaired_by = view()->number;
     incident.record.time = now;

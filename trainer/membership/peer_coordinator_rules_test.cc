@@ -1294,6 +1294,20 @@ TEST(PeerRules, StepsThatTheControllerKnewOfAreLostWhereTheCoordinatorHasEndedTo
   }
 }
 
+TEST(PeerRules, AViewThatIsAdoptedHasLostNothing) {
+  ScriptedPeers peers(2, 2, V(1), 35);
+  const View view = ScriptedPeers::PeerView(V(1), {0, 1});
+  for (const int peer : {0, 1}) {
+    peers.Hold(peer, view, 35);
+    peers.Of(peer).base_step = 0;
+    peers.Of(peer).stepped = true;
+  }
+  peers.Say({0, 1});
+  peers.Pass(absl::Milliseconds(500));
+  ASSERT_EQ(peers.Newest().number, V(1));
+  EXPECT_THAT(LostSteps(peers), SizeIs(0));
+}
+
 TEST(PeerRules, WhoeverLivesHoldsAllThatIsSettled) {
   ScriptedPeers peers = RunningPeers(2);
   peers.Run({0, 1}, 9);
