@@ -210,6 +210,9 @@ class CommandLine(TrainingCase):
         self.starling("submit", self.file(served()))
         self.await_condition("Running")
         watch = self.begin("watch", "digits")
+        # A kubelet asks some seconds after a start whether a pod is ready.
+        self.wait_for(lambda: "Parameter servers:   2/2" in self.starling("describe", "digits"), START,
+                      "both servers are ready")
         scale = ("scale", "digits", "--role", "parameter-server", "--replicas")
         self.assertIn("must be at most maxReplicas", self.starling(*scale, "5", code=2))
         self.assertEqual(DONE.format("scaled"), self.starling(*scale, "3"))
