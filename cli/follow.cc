@@ -41,8 +41,14 @@ absl::Status Follower::Relist() {
   ASSIGN_OR_RETURN(kube::ObjectList list,
                    store_->List(kube::kTrainingJob, key.ns, {selection, 0, ""}));
   if (list.items.empty() || kube::UidOf(list.items[0]) != kube::UidOf(job_)) {
-    deleted_ = true;
-    return absl::OkStatus();
+    // A list may come from a copy that has not heard of a new job yet.
+    absl::StatusOr<Json> job = store_->Get(kube::kTrainingJob, key);
+    if (absl::IsNotFound(job.status()) || (job.ok() && kube::UidOf(*job) != kube::UidOf(job_))) {
+      deleted_ = true;
+      return absl::OkStatus();
+    }
+    RETURN_IF_ERROR(job.status());
+    list.items = {*std::move(job)};
   }
   See(list.items[0]);
   ASSIGN_OR_RETURN(watch_,

@@ -65,8 +65,9 @@ std::unique_ptr<history::History> Open(const Home& home) {
 // Whether the history is in this home's file.
 absl::Status CheckPlace(const Session& session) {
   if (session.over_rest()) {
-    return absl::FailedPreconditionError(
-        "this command reads the history on the machine that keeps it; over REST, ask "
+    return absl::InvalidArgumentError(
+        "the history is read on the machine that keeps it; ask there, without --server, or by "
+        "REST: "
         "GET /v1/jobs?include=history");
   }
   if (session.in_cluster()) {

@@ -295,6 +295,7 @@ class Rights(unittest.TestCase):
                       if "objectRef" in r and "namespace" not in r["objectRef"]}
         self.assertEqual(everywhere - {
             ("", "nodes"), ("admissionregistration.k8s.io", "validatingwebhookconfigurations"),
+            ("admissionregistration.k8s.io", "mutatingwebhookconfigurations"),
             ("kueue.x-k8s.io", "resourceflavors"),
             ("kueue.x-k8s.io", "workloadpriorityclasses"),
             ("scheduling.k8s.io", "priorityclasses")}, set())
