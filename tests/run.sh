@@ -38,8 +38,10 @@ stage "$preset" "$jobs" --preset "$preset" -LE 'e2e|kube'
 whole=(--preset "$preset" -L 'e2e|kube')
 stage "$preset-exact" $((2 * jobs)) "${whole[@]}" -L '^exact$'
 stage "$preset-timed" $((2 * jobs)) "${whole[@]}" -LE '^exact$' --repeat until-pass:2
+# `make asan` builds only parsers and transports. Tests found by GoogleTest in programs that are not
+# built are called *_NOT_BUILT; the history's contract is a test a program, so it is left out by name.
 if [ -f build/asan/build.ninja ] && [ "$preset" = release ]; then
-  stage asan "$jobs" --preset asan -LE 'e2e|kube' -E '_NOT_BUILT'
+  stage asan "$jobs" --preset asan -LE 'e2e|kube' -E '_NOT_BUILT|^contract_history_'
 fi
 python3 tests/report.py "${stages[@]}" || status=1
 exit $status
