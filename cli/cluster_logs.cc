@@ -21,7 +21,7 @@ namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kTick = absl::Milliseconds(50);
+constexpr absl::Duration kPause = absl::Milliseconds(50);
 constexpr absl::Duration kLookForPods = absl::Seconds(1);
 
 struct Source {
@@ -59,7 +59,7 @@ class ClusterTail {
     bool open = false;
     for (auto& [uid, source] : sources_) {
       if (!source.stream) continue;
-      const auto text = source.stream->Next(kTick);
+      const auto text = source.stream->Next(kPause);
       if (absl::IsOutOfRange(text.status())) {
         source.stream.reset();
         if (!source.rest.empty()) Print(source, std::exchange(source.rest, "") + "\n");

@@ -12,7 +12,7 @@
 namespace starling::cli {
 namespace {
 
-constexpr absl::Duration kTick = absl::Milliseconds(100);  // in which Ctrl-C is noticed
+constexpr absl::Duration kLook = absl::Milliseconds(100);  // in which Ctrl-C is noticed
 
 struct Wanted {
   kube::ObjectKey job;
@@ -59,7 +59,7 @@ absl::Status RestLogs(Session& session, const Arguments& arguments) {
   int connections = stream->connections();
   while (true) {
     if (session.interrupts().count() > 0) return absl::CancelledError("interrupted");
-    const auto event = stream->Next(kTick);
+    const auto event = stream->Next(kLook);
     if (absl::IsOutOfRange(event.status())) return absl::OkStatus();
     RETURN_IF_ERROR(event.status());
     if (!*event || (*event)->name != "log") continue;

@@ -24,7 +24,7 @@ struct Place {
   const Descriptor* message = nullptr;  // whose fields may follow; null for scalars
 };
 
-std::vector<std::string> Names(std::string_view path) {
+std::vector<std::string> NamesOf(std::string_view path) {
   // List indices and quotes of map keys carry no documentation of their own.
   std::string plain;
   for (const char c : path) plain += c == '[' ? '.' : c;
@@ -109,7 +109,7 @@ std::string FieldsBlock(const Descriptor& message, const Documentation& document
 
 absl::StatusOr<std::string> Explain(std::string_view path) {
   if (path.size() > kLongestPath) return absl::NotFoundError("the path is too long");
-  const absl::StatusOr<Place> place = Follow(Names(path));
+  const absl::StatusOr<Place> place = Follow(NamesOf(path));
   if (!place.ok()) return place.status();
   const Documentation documentation;
   std::string text = "KIND:     TrainingJob\nVERSION:  starling.dev/v1alpha1\n\n";

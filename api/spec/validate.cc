@@ -27,7 +27,7 @@ constexpr std::int64_t kMostSyntheticValues = std::int64_t{1} << 31;
 constexpr std::int64_t kSmallestImage = 20;  // that LeNet-5's two convolutions leave something of
 
 constexpr char kWorker[] = "spec.replicaSpecs.worker";
-constexpr char kServers[] = "spec.replicaSpecs.parameterServer";
+constexpr char kServerReplicas[] = "spec.replicaSpecs.parameterServer";
 constexpr char kExchange[] = "spec.exchange.parameterServer";
 constexpr char kTrain[] = "spec.dataset.train";
 constexpr char kValidation[] = "spec.dataset.validation";
@@ -113,11 +113,11 @@ void CheckServers(const TrainingJobSpec& spec, FieldErrors& errors) {
   const std::int64_t copies = spec.exchange().parameter_server().replication();
   if (servers.has_max_replicas() && servers.max_replicas() < copies) {
     errors.push_back(
-        {absl::StrCat(kServers, ".maxReplicas"),
+        {absl::StrCat(kServerReplicas, ".maxReplicas"),
          absl::StrCat("must be at least exchange.parameterServer.replication (", copies, "), not ",
                       servers.max_replicas(), "; raise it or lower replication")});
   }
-  CheckSizes(servers, kServers, spec.run_policy().suspend(),
+  CheckSizes(servers, kServerReplicas, spec.run_policy().suspend(),
              ", for the servers hold the model; to release all pods and keep the state, set "
              "spec.runPolicy.suspend: true",
              errors);

@@ -111,13 +111,6 @@ absl::Status RequireScale(const ResourceKind& kind, const ObjectKey& key) {
   return absl::NotFoundError(absl::StrCat(Describe(kind, key), " has no scale subresource"));
 }
 
-absl::Status RequireVersion(const ResourceKind& kind, const Json& object) {
-  if (!ResourceVersionOf(object).empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(Describe(kind, KeyOf(object)),
-                   " is invalid: metadata.resourceVersion: must be given for an update"));
-}
-
 // A patch may carry preconditions; a null removes nothing there.
 absl::Status CheckPatch(const ResourceKind& kind, const Json& old, const Json& patch) {
   if (!patch.is_object()) {

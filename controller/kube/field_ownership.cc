@@ -86,8 +86,8 @@ bool IsOf(const Json& entry, const std::string& manager, std::string_view operat
   return StringAt(entry, "/manager") == manager && StringAt(entry, "/operation") == operation;
 }
 
-Json Entry(const ResourceKind& kind, const std::string& manager, std::string_view operation,
-           Json fields) {
+Json OwnershipEntry(const ResourceKind& kind, const std::string& manager,
+                    std::string_view operation, Json fields) {
   return {{"manager", manager},
           {"operation", std::string(operation)},
           {"apiVersion", kind.ApiVersion()},
@@ -141,7 +141,7 @@ void Remove(Json& object, const Json& fields, const Json& kept) {
 void BeginTracking(const ResourceKind& kind, Json& object) {
   if (!At(object, "/metadata/managedFields").empty()) return;
   object["metadata"]["managedFields"] =
-      Json::array({Entry(kind, kWriter, "Update", FieldsOf(Ownable(kind, object)))});
+      Json::array({OwnershipEntry(kind, kWriter, "Update", FieldsOf(Ownable(kind, object)))});
 }
 
 absl::Status FindConflicts(const ResourceKind& kind, const Json& live, const Json& wanted,
@@ -181,7 +181,7 @@ Json NewManagers(const ResourceKind& kind, const Json& live, const Json& wanted,
     Unite(others, entry["fieldsV1"]);
     if (!entry["fieldsV1"].empty()) managers.push_back(std::move(entry));
   }
-  managers.push_back(Entry(kind, options.field_manager, "Apply", std::move(fields)));
+  managers.push_back(OwnershipEntry(kind, options.field_manager, "Apply", std::move(fields)));
   return managers;
 }
 
@@ -201,7 +201,7 @@ absl::StatusOr<Json> MergeApplied(const ResourceKind& kind, const Json* live, co
   if (live == nullptr) {
     Json object = applied;
     object["metadata"]["managedFields"] =
-        Json::array({Entry(kind, options.field_manager, "Apply", fields)});
+        Json::array({OwnershipEntry(kind, options.field_manager, "Apply", fields)});
     return object;
   }
   Json object = *live;

@@ -36,13 +36,6 @@ absl::Status RequireName(const ResourceKind& kind, const ObjectKey& key) {
       absl::StrCat(Describe(kind, key), " is invalid: metadata.name: must be given"));
 }
 
-absl::Status RequireVersion(const ResourceKind& kind, const Json& object) {
-  if (!ResourceVersionOf(object).empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(Describe(kind, KeyOf(object)),
-                   " is invalid: metadata.resourceVersion: must be given for an update"));
-}
-
 // Of a kind that a definition brings, the server takes all but the status from what it has; of its
 // own kinds it would take labels too.
 Json StatusAlone(const Json& object) {

@@ -273,6 +273,13 @@ void BumpGeneration(const ResourceKind& kind, const Json& old, Json& object) {
   object["metadata"]["generation"] = GenerationOf(old) + 1;
 }
 
+absl::Status RequireVersion(const ResourceKind& kind, const Json& object) {
+  if (!ResourceVersionOf(object).empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(Describe(kind, KeyOf(object)),
+                   " is invalid: metadata.resourceVersion: must be given for an update"));
+}
+
 absl::Status CheckPreconditions(const ResourceKind& kind, const Json& object,
                                 const std::string& uid, const std::string& resource_version) {
   const ObjectKey key = KeyOf(object);

@@ -33,6 +33,9 @@ bool SpecChanged(const Json& old, const Json& object);
 // Generation grows with the spec, in kinds that have a status.
 void BumpGeneration(const ResourceKind& kind, const Json& old, Json& object);
 
+// InvalidArgument if an object to update does not say which version of it was read.
+absl::Status RequireVersion(const ResourceKind& kind, const Json& object);
+
 // Aborted if `uid` or `resource_version`, where given, are not the object's.
 absl::Status CheckPreconditions(const ResourceKind& kind, const Json& object,
                                 const std::string& uid, const std::string& resource_version);

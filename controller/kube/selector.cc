@@ -180,7 +180,7 @@ bool Selector::Matches(const Json& object) const {
          labels_.Matches(At(object, "/metadata/labels"));
 }
 
-bool Selector::MatchesMessage(const Message& object) const {
+bool Selector::Matches(const Message& object) const {
   if (!fields_.empty()) return Matches(ToJson(object));  // a field is named by its place in JSON
   const auto& labels = MetadataOf(object).labels();
   return labels_.Matches([&labels](const std::string& key) -> const std::string* {

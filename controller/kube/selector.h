@@ -4,6 +4,8 @@
 // To make another field selectable, add its pointer to the table in selector.cc.
 #pragma once
 
+#include <google/protobuf/message.h>
+
 #include <functional>
 #include <string>
 #include <string_view>
@@ -50,7 +52,9 @@ class Selector {
   static absl::StatusOr<Selector> Parse(const ResourceKind& kind, const Selection& selection);
 
   bool Matches(const Json& object) const;
-  bool MatchesMessage(const Message& object) const;
+  // Callers of either need the whole type: JSON can be made of what is not known to be something
+  // else.
+  bool Matches(const Message& object) const;
   std::pair<std::string, std::string> RequiredLabel() const { return labels_.Required(); }
 
   // The parts of an object that a selector can ask about, as a small object of the same form.

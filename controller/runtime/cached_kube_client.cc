@@ -43,13 +43,6 @@ std::string ValueOf(const std::string& selector, const std::string& label) {
   return value.find('=') == std::string::npos ? value : "";
 }
 
-bool Selects(const kube::Selector& selector, const Json& object) {
-  return selector.Matches(object);
-}
-bool Selects(const kube::Selector& selector, const kube::Message& object) {
-  return selector.MatchesMessage(object);
-}
-
 // The objects of `informer` in that namespace, or in all, that are selected.
 template <typename T>
 absl::StatusOr<std::vector<std::shared_ptr<const T>>> Find(const kube::ResourceKind& kind,
@@ -61,7 +54,7 @@ absl::StatusOr<std::vector<std::shared_ptr<const T>>> Find(const kube::ResourceK
   ASSIGN_OR_RETURN(const kube::Selector selector, kube::Selector::Parse(kind, selection));
   std::vector<std::shared_ptr<const T>> found = informer.List();
   std::erase_if(found, [&](const auto& object) {
-    return (!ns.empty() && kube::NamespaceOf(*object) != ns) || !Selects(selector, *object);
+    return (!ns.empty() && kube::NamespaceOf(*object) != ns) || !selector.Matches(*object);
   });
   return found;
 }

@@ -76,13 +76,6 @@ absl::StatusOr<std::unique_ptr<kube::MessageStream>> OpenWatch(kube::KubeClient&
   return client.WatchMessages(kind, ns, options);
 }
 
-bool Selects(const kube::Selector& selector, const kube::Json& object) {
-  return selector.Matches(object);
-}
-bool Selects(const kube::Selector& selector, const kube::Message& object) {
-  return selector.MatchesMessage(object);
-}
-
 std::shared_ptr<const kube::Json> Shared(kube::Json object) {
   return std::make_shared<const kube::Json>(std::move(object));
 }
@@ -287,7 +280,7 @@ typename InformerOf<T>::Object InformerOf<T>::Open(const Kept& kept) const {
 
 template <typename T>
 void InformerOf<T>::Learn(Object object, Source source) {
-  if (selector_ == nullptr || !Selects(*selector_, *object)) return;
+  if (selector_ == nullptr || !selector_->Matches(*object)) return;
   const Key key = kube::KeyOf(*object);
   if (!options_.ns.empty() && key.ns != options_.ns) return;
   const Object after = Trimmed(std::move(object));
