@@ -69,7 +69,7 @@ GroupModel::GroupModel(GroupOptions options)
 GroupState GroupModel::Initial() const {
   State state{};
   ModelView& first = state.views[1];
-  first.published = first.number = 1;
+  first.published = first.told = first.number = 1;
   for (int group = 0; group < kGroups; ++group) {
     GroupRecord& record = first.groups[group];
     if (options_.kinds[group] == Kind::kNone) continue;
@@ -90,7 +90,7 @@ GroupState GroupModel::Initial() const {
     one.alive = one.incarnation = one.view = 1;
     for (Seat& seat : one.seats) seat.fence = 1;
   }
-  state.newest[0] = 1;
+  state.newest[0] = state.started[0] = 1;
   state.known[0] = Bit(1);
   state.crashes = static_cast<std::uint8_t>(options_.crashes);
   state.evictions = static_cast<std::uint8_t>(options_.evictions);
@@ -111,7 +111,7 @@ const GroupRecord& GroupModel::RecordOf(const State& state, int process, int gro
 
 bool GroupModel::MayHear(const State& state, int process, int view) const {
   const Process& one = state.processes[process];
-  if (one.alive == 0 || state.views[view].published == 0) return false;
+  if (one.alive == 0 || state.views[view].told == 0) return false;
   if (state.views[view].number <= state.views[one.view].number) return false;
   const membership::Rules& rules = options_.rules.group;
   const bool refuses = rules.refuse_lower_incarnation && rules.incarnation_in_view_number;
@@ -481,10 +481,10 @@ void GroupModel::Finish(State& state) const {
 
 // Whoever was given up may be taken back once somebody has synced the epochs that go on without it:
 // their state ids are higher than all that it can have made meanwhile.
-bool GroupModel::MayReturn(const State& state) const {
+bool GroupModel::MayReturn(const State& state, int coordinator) const {
   if (!options_.rules.return_when_synced) return true;
   for (int group = 0; group < kGroups; ++group) {
-    const int epoch = state.views[state.newest[1]].groups[group].epoch;
+    const int epoch = state.views[state.newest[coordinator]].groups[group].epoch;
     bool synced = epoch == 0;
     for (const Process& one : state.processes) {
       synced = synced || (one.alive != 0 && one.seats[group].synced >= state.views[epoch].number);
@@ -534,19 +534,27 @@ void GroupModel::ProcessEvents(const State& state, int process, Successors<State
     add(after, [&] { return absl::StrCat(ProcessName(process), " crashes"); });
     after = state;
   }
-  if (state.second_started != 0 && !Has(state.heard, process)) {
-    after.heard |= Bit(process);
-    after.processes[process].incarnation = 2;
-    if (MayReturn(state)) after.ended[1] &= static_cast<std::uint8_t>(~Bit(process));
+  for (int coordinator = 1; coordinator < kCoordinators; ++coordinator) {
+    const int incarnation = coordinator + 1;
+    if (state.started[coordinator] == 0 || Has(state.heard[coordinator], process)) continue;
+    if (one.incarnation > incarnation) continue;
+    after.heard[coordinator] |= Bit(process);
+    after.processes[process].incarnation = static_cast<std::uint8_t>(incarnation);
+    if (MayReturn(state, coordinator)) {
+      after.ended[coordinator] &= static_cast<std::uint8_t>(~Bit(process));
+    }
     const std::uint8_t knows = static_cast<std::uint8_t>(Bit(one.view) | one.seats[0].candidates |
                                                          one.seats[1].candidates);
-    after.known[1] |= knows;
+    after.known[coordinator] |= knows;
     for (int view = 1; view < kMostViews; ++view) {
       if (!Has(knows, view)) continue;
-      after.newest[1] = std::max(after.newest[1], static_cast<std::uint8_t>(view));
+      after.newest[coordinator] =
+          std::max(after.newest[coordinator], static_cast<std::uint8_t>(view));
     }
-    add(after,
-        [&] { return absl::StrCat(ProcessName(process), " reports to the second coordinator"); });
+    add(after, [&] {
+      return absl::StrCat(ProcessName(process), " reports to coordinator ", incarnation);
+    });
+    after = state;
   }
 }
 
@@ -555,13 +563,11 @@ void GroupModel::Next(const State& state, Successors<State>& next) const {
   for (int process = 0; process < options_.processes; ++process) {
     if (state.processes[process].alive != 0) ProcessEvents(state, process, next);
   }
-  if (options_.second_views > 0 && state.second_started == 0) {
-    State after = state;
-    after.second_started = 1;
-    next.Add(after, [] { return std::string("a second coordinator starts"); });
+  Starts(state, next);
+  if (options_.standby != 0) StandbyEvents(state, next);
+  for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
+    if (state.started[coordinator] != 0) CoordinatorEvents(state, coordinator, next);
   }
-  CoordinatorEvents(state, 0, next);
-  if (state.second_started != 0) CoordinatorEvents(state, 1, next);
 }
 
 std::string GroupModel::Violation(const State& state) const {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The membership protocol with several replica groups in one view, as a model small enough that all
 // of its states can be visited (docs/design/protocol.md tells the rules; rule names are those of
-// its tables). Two groups share up to four processes, one or two coordinators publish views,
-// processes crash, are suspected while they live, join and are moved. A message may arrive at any
-// time after it was sent, also after its sender's end, and never.
+// its tables). Two groups share up to four processes; up to three coordinators publish views, the
+// second of them perhaps a standby of the first; processes crash, are suspected while they live,
+// join and are moved. A message may arrive at any time after it was sent, also after its sender's
+// end, and never.
 //
 // What is real: the decision of the sync round is membership::DecideSync, the product's own. What
 // is abstract: the rest of a member and of the coordinator, in as few words as their rules allow; a
@@ -42,6 +43,11 @@ struct GroupRules {
   bool prune_per_group = true;     // an epoch is forgotten once a later one of its group is synced
   bool prune_synced = true;        // ... by all its members
   bool waive_ended = true;         // an epoch is waived only if all its members have ended
+  // A standby: the second coordinator, granted ahead of time, that asks nobody before it leads.
+  bool standby_acknowledges = true;  // no view is told that the standby does not know
+  bool standby_ceases = true;        // once it leads, it acknowledges nothing of the one before
+  bool standby_armed = true;         // it leads only if the first has begun to ask it
+  bool standby_outranked = true;     // only an incarnation above it goes on without one that lives
 };
 
 enum class Kind : std::uint8_t { kNone, kLockstep, kChain };
@@ -54,6 +60,8 @@ struct GroupOptions {
   int steps = 1;         // of a lockstep group; pushes of a chain
   int views = 3;         // of the first coordinator, the initial one included
   int second_views = 0;  // of the second, which starts at any time; 0: there is none
+  int third_views = 0;   // of the third, likewise
+  int standby = 0;       // 1: the second is a standby of the first
   int crashes = 1;
   int evictions = 0;  // of processes that live
   int changes = 0;    // joins, moves, new orders, epochs without a change
@@ -63,6 +71,7 @@ struct GroupOptions {
 };
 
 constexpr int kGroups = 2;
+constexpr int kCoordinators = 3;
 constexpr int kMostProcesses = 4;
 constexpr int kMostViews = 8;  // index 0 is no view
 
@@ -82,8 +91,11 @@ struct ModelView {
   std::uint8_t ended;    // processes that had ended or were given up then, bit mask
   std::uint8_t clients;  // the last view that changed the clients
   std::uint8_t published;
-  std::uint8_t unused;
+  std::uint8_t told;  // members may hear of it
 };
+
+// Whether the first coordinator asks its standby before it tells a view.
+enum class Asks : std::uint8_t { kNotYet, kYes, kNoMore };
 
 enum class SeatPhase : std::uint8_t { kOut, kSync, kCopy, kRun, kLost };
 
@@ -135,14 +147,17 @@ struct GroupState {
   std::array<Process, kMostProcesses> processes;
   std::array<std::array<std::array<Sent, kMostProcesses>, kGroups>, kMostViews> sent;
   std::array<std::array<std::uint32_t, kGroups>, kMostViews> settled;  // by number of the epoch
-  std::array<std::uint8_t, 2> newest;  // view that a coordinator takes for the newest; 0: none
-  std::array<std::uint8_t, 2> known;   // views that it knows, bit mask
-  std::array<std::uint8_t, 2> ended;   // living processes that it has given up, bit mask
-  std::uint8_t second_started, heard;  // who has reported to the second, bit mask
+  // View that a coordinator takes for the newest; 0: none.
+  std::array<std::uint8_t, kCoordinators> newest;
+  std::array<std::uint8_t, kCoordinators> known;  // views that it knows, bit mask
+  std::array<std::uint8_t, kCoordinators> ended;  // living processes that it has given up, bit mask
+  std::array<std::uint8_t, kCoordinators> started;
+  std::array<std::uint8_t, kCoordinators> heard;  // who has reported to it, bit mask
+  Asks asks;
+  std::uint8_t standby_ended;
   std::uint8_t crashes, evictions, changes, clients, given_up;
   Harm harm;
   std::uint8_t harmed_group;
-  std::uint8_t unused;
 };
 static_assert(std::has_unique_object_representations_v<GroupState>);
 
@@ -165,7 +180,7 @@ class GroupModel {
   };
 
   const GroupRecord& RecordOf(const State& state, int process, int group) const;
-  int Incarnation(int view) const { return view > options_.views ? 2 : 1; }
+  int Incarnation(int view) const;
   int NextView(const State& state, int coordinator) const;
   SyncDecision Decide(const State& state, int process, int group) const;
 
@@ -204,7 +219,9 @@ class GroupModel {
   void Finish(State& state) const;  // after every event: checks, and what nobody needs is dropped
   void ProcessEvents(const State& state, int process, Successors<State>& next) const;
   void CoordinatorEvents(const State& state, int coordinator, Successors<State>& next) const;
-  bool MayReturn(const State& state) const;
+  void Starts(const State& state, Successors<State>& next) const;
+  void StandbyEvents(const State& state, Successors<State>& next) const;
+  bool MayReturn(const State& state, int coordinator) const;
   bool Undisturbed(const State& state, int group, int view) const;
   bool Advance(State& state, int view) const;
 

@@ -42,28 +42,37 @@ std::uint8_t Ended(const GroupState& state, int coordinator, int processes) {
 
 }  // namespace
 
+int GroupModel::Incarnation(int view) const {
+  if (view <= options_.views) return 1;
+  return view <= options_.views + options_.second_views ? 2 : 3;
+}
+
 int GroupModel::NextView(const State& state, int coordinator) const {
-  const int first = coordinator == 0 ? 1 : options_.views + 1;
-  const int count = coordinator == 0 ? options_.views : options_.second_views;
-  for (int view = first; view < first + count; ++view) {
+  const std::array<int, kCoordinators> counts = {options_.views, options_.second_views,
+                                                 options_.third_views};
+  int first = 1;
+  for (int before = 0; before < coordinator; ++before) first += counts[before];
+  for (int view = first; view < first + counts[coordinator]; ++view) {
     if (state.views[view].published == 0) return view;
   }
   return 0;
 }
 
-// C4: a successor has heard everyone who may have been in a view, or knows that they have ended.
+// C4: a successor has heard everyone who may have been in a view, or knows that they have ended. A
+// standby knows every view that anybody can have heard of.
 bool GroupModel::MayPublish(const State& state, int coordinator) const {
   if (state.newest[coordinator] == 0) return false;
   if (coordinator == 0 || !options_.rules.group.roster_wait) return true;
-  int waits_for = Living(state) & ~state.ended[1];
+  if (coordinator == 1 && options_.standby != 0) return true;
+  int waits_for = Living(state) & ~state.ended[coordinator];
   if (!options_.rules.whole_roster) {
     std::uint8_t members = 0;
-    for (const GroupRecord& record : state.views[state.newest[1]].groups) {
+    for (const GroupRecord& record : state.views[state.newest[coordinator]].groups) {
       members |= MaskOf(MembersOf(record));
     }
     waits_for &= members;
   }
-  return (waits_for & ~state.heard) == 0;
+  return (waits_for & ~state.heard[coordinator]) == 0;
 }
 
 // The epochs of a group that its next one must know of: those known, without what is overtaken.
@@ -211,7 +220,9 @@ GroupState GroupModel::Publish(const State& state, int coordinator, int view,
   State after = state;
   ModelView& one = after.views[view];
   const int parent = state.newest[coordinator];
+  const bool asks = coordinator == 0 && state.asks == Asks::kYes;
   one.published = 1;
+  one.told = asks && options_.rules.standby_acknowledges ? 0 : 1;
   one.number = static_cast<std::uint8_t>(view);
   if (!options_.rules.group.incarnation_in_view_number) {
     one.number = static_cast<std::uint8_t>(state.views[parent].number + 1);
@@ -232,7 +243,7 @@ GroupState GroupModel::Publish(const State& state, int coordinator, int view,
 
 void GroupModel::CoordinatorEvents(const State& state, int coordinator,
                                    Successors<State>& next) const {
-  const char* who = coordinator == 0 ? "the coordinator" : "the second coordinator";
+  const std::string who = absl::StrCat("coordinator ", coordinator + 1);
   const int view = NextView(state, coordinator);
   if (view == 0) return;
   for (int process = 0; process < options_.processes; ++process) {
@@ -278,6 +289,55 @@ void GroupModel::CoordinatorEvents(const State& state, int coordinator,
         next.Add(after, [&] { return words({first, second}, clients); });
       }
     }
+  }
+}
+
+void GroupModel::Starts(const State& state, Successors<State>& next) const {
+  const std::array<int, kCoordinators> counts = {options_.views, options_.second_views,
+                                                 options_.third_views};
+  for (int coordinator = 1; coordinator < kCoordinators; ++coordinator) {
+    if (counts[coordinator] == 0 || state.started[coordinator] != 0) continue;
+    const bool standby = coordinator == 1 && options_.standby != 0;
+    const bool asked = state.newest[coordinator] != 0 || !options_.rules.standby_armed;
+    if (standby && (state.standby_ended != 0 || !asked)) continue;
+    State after = state;
+    after.started[coordinator] = 1;
+    next.Add(after, [&] {
+      return standby ? "the standby takes over: it is coordinator 2"
+                     : absl::StrCat("coordinator ", coordinator + 1, " starts");
+    });
+  }
+}
+
+// Between the first coordinator and its standby: it is asked from some time on, acknowledges the
+// newest view, and ends. Only then, by the rule, does the first go on without it.
+void GroupModel::StandbyEvents(const State& state, Successors<State>& next) const {
+  const bool leads = state.started[1] != 0;
+  State after = state;
+  if (state.asks == Asks::kNotYet) {
+    after.asks = Asks::kYes;
+    next.Add(after, [] { return std::string("coordinator 1 asks its standby from now on"); });
+    after = state;
+  }
+  const bool answers = state.standby_ended == 0 && (!leads || !options_.rules.standby_ceases);
+  const int view = state.newest[0];
+  if (state.asks == Asks::kYes && answers && !Has(state.known[1], view)) {
+    after.known[1] |= Bit(view);
+    after.newest[1] = std::max(state.newest[1], state.newest[0]);
+    after.views[view].told = 1;
+    next.Add(after, [&] { return absl::StrCat("the standby acknowledges view ", view); });
+    after = state;
+  }
+  if (state.standby_ended == 0 && !leads) {
+    after.standby_ended = 1;
+    next.Add(after, [] { return std::string("the standby ends"); });
+    after = state;
+  }
+  const bool gone = state.standby_ended != 0 || !options_.rules.standby_outranked;
+  if (state.asks == Asks::kYes && gone) {
+    after.asks = Asks::kNoMore;
+    after.views[view].told = 1;
+    next.Add(after, [] { return std::string("coordinator 1 goes on without its standby"); });
   }
 }
 

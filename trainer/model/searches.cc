@@ -86,7 +86,8 @@ absl::StatusOr<Result> RunGroups(const std::vector<std::string>& words) {
       {"views", &options.views},         {"second_views", &options.second_views},
       {"crashes", &options.crashes},     {"evictions", &options.evictions},
       {"changes", &options.changes},     {"clients", &options.clients},
-      {"given_up", &options.given_up},   {"states", &limits.states},
+      {"given_up", &options.given_up},   {"third_views", &options.third_views},
+      {"standby", &options.standby},     {"states", &limits.states},
       {"liveness", &limits.liveness}};
   const Switches switches = {{"frozen_record", &rules.frozen_record},
                              {"own_incarnation", &rules.own_incarnation},
@@ -100,6 +101,10 @@ absl::StatusOr<Result> RunGroups(const std::vector<std::string>& words) {
                              {"prune_per_group", &rules.prune_per_group},
                              {"prune_synced", &rules.prune_synced},
                              {"waive_ended", &rules.waive_ended},
+                             {"standby_acknowledges", &rules.standby_acknowledges},
+                             {"standby_ceases", &rules.standby_ceases},
+                             {"standby_armed", &rules.standby_armed},
+                             {"standby_outranked", &rules.standby_outranked},
                              {"view_in_state_id", &group.view_in_state_id},
                              {"halt_first", &group.halt_first},
                              {"min_equals_max", &group.min_equals_max},
@@ -119,8 +124,8 @@ absl::StatusOr<Result> RunGroups(const std::vector<std::string>& words) {
     }
     if (!good.ok()) return good;
   }
-  if (options.views + options.second_views >= kMostViews || options.processes > kMostProcesses ||
-      options.steps >= 4) {
+  if (options.views + options.second_views + options.third_views >= kMostViews ||
+      options.processes > kMostProcesses || options.steps >= 4) {
     return absl::InvalidArgumentError(absl::StrCat("the model has at most ", kMostViews - 1,
                                                    " views, ", kMostProcesses,
                                                    " processes and 3 steps"));
@@ -192,6 +197,9 @@ std::vector<NamedSearch> CleanSearches() {
       quick("two coordinators given up",
             "groups first=none second=chain:0 processes=2 views=2 second_views=2 given_up=2 "
             "changes=1 clients=1 liveness=16"),
+      quick("standby",
+            "groups second=none processes=2 views=2 second_views=2 standby=1 crashes=1 "
+            "evictions=1"),
       quick("client", "client lives=3 pushes=2"),
       quick("dense and sparse", "dense-sparse crashes=1 restores=1 steps=1 shards=2"),
       lengthy("both with everything", "groups views=3 crashes=1 evictions=1 changes=1 liveness=16"),
@@ -205,6 +213,12 @@ std::vector<NamedSearch> CleanSearches() {
       lengthy("chain under two coordinators",
               "groups first=none second=chain:01 views=2 second_views=2 crashes=1 evictions=1 "
               "changes=1 clients=1 liveness=16"),
+      lengthy("standby and a successor of both",
+              "groups second=none processes=2 views=2 second_views=1 third_views=1 standby=1 "
+              "crashes=1 evictions=1 liveness=16"),
+      lengthy("chain and standby",
+              "groups first=none second=chain:01 views=2 second_views=2 standby=1 crashes=1 "
+              "evictions=1 changes=1 clients=1 liveness=16"),
       lengthy("dense and sparse two steps",
               "dense-sparse crashes=1 evictions=1 restores=1 steps=2 shards=1 liveness=16"),
       lengthy("dense and sparse two shards",
@@ -240,6 +254,19 @@ std::vector<NamedSearch> NegativeControls() {
               "changes=1 liveness=0"),
       without("prune_per_group", lost,
               "groups first=lockstep:0 second=chain:1 processes=2 views=4 evictions=1 changes=2 "
+              "liveness=0"),
+      // A standby that takes over without the controller.
+      without("standby_acknowledges", lost,
+              "groups second=none processes=2 views=2 second_views=1 standby=1 evictions=2 "
+              "liveness=0"),
+      without("standby_ceases", lost,
+              "groups second=none processes=2 views=2 second_views=1 standby=1 evictions=2 "
+              "liveness=0"),
+      without("standby_armed", lost,
+              "groups second=none processes=2 views=2 second_views=1 standby=1 evictions=2 "
+              "liveness=0"),
+      without("standby_outranked", lost,
+              "groups second=none processes=2 views=2 second_views=1 standby=1 evictions=2 "
               "liveness=0"),
       // One group's rules, in its epochs.
       without("prune_synced", lost, "groups first=none views=3 crashes=1 evictions=1 liveness=0"),
