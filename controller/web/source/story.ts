@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job's state means to a person: why it is as it is, where its seconds went, which pods lived
 // when. Pure functions over what the service answers; to explain another activity: a row in ACTIVITIES.
-import type { Condition, Curves, Job, Pod, Point } from './types';
+import type { Condition, Curves, Incident, Job, Pod, Point } from './types';
 import { formatPercent, formatSeconds, sentence, timeOf, words } from './format';
 
 export interface Activity {
@@ -115,13 +115,45 @@ function slowness(job: Job): Finding[] {
   return found.slice(0, 3);
 }
 
+interface Outage {
+  from: number;
+  to: number;
+  seconds: number;
+  steps: number;
+}
+
+const SECOND = 1; // as exact as the times of a status are
+
+// Losses that were mended together have cost the same seconds and steps, each incident tells all of them:
+// what overlaps is one outage.
+function outagesOf(incidents: Incident[]): Outage[] {
+  const outages = incidents.map((incident): Outage => {
+    const noticed = timeOf(incident.time) ?? Number.NaN; // overlaps with nothing
+    const [before, after] = [incident.detectionSeconds ?? 0, incident.recoverySeconds ?? 0];
+    const steps = incident.repeatedSteps ?? 0;
+    return { from: noticed - before, to: noticed + after, seconds: before + after, steps };
+  });
+  outages.sort((a, b) => a.from - b.from || 0);
+  const merged: Outage[] = [];
+  for (const outage of outages) {
+    const last = merged.at(-1);
+    if (last && outage.from <= last.to + SECOND) {
+      last.to = Math.max(last.to, outage.to);
+      last.seconds = Math.max(last.seconds, outage.seconds, last.to - last.from);
+      last.steps = Math.max(last.steps, outage.steps);
+    } else {
+      merged.push(outage);
+    }
+  }
+  return merged;
+}
+
 function losses(job: Job): Finding[] {
   const incidents = job.status?.incidents ?? [];
   if (incidents.length === 0) return [];
-  const sum = (of: (incident: (typeof incidents)[number]) => number | undefined) =>
-    incidents.reduce((total, incident) => total + (of(incident) ?? 0), 0);
-  const seconds = sum((one) => one.detectionSeconds) + sum((one) => one.recoverySeconds);
-  const steps = sum((one) => one.repeatedSteps);
+  const outages = outagesOf(incidents);
+  const seconds = outages.reduce((total, one) => total + one.seconds, 0);
+  const steps = outages.reduce((total, one) => total + one.steps, 0);
   const what = incidents.length === 1 ? '1 incident' : `${incidents.length} incidents`;
   const again = steps === 1 ? '1 step was' : `${steps} steps were`;
   return [{ tone: 'note', text: `${what} cost ${formatSeconds(seconds)} in all; ${again} computed again.` }];

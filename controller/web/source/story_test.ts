@@ -120,6 +120,24 @@ test('what incidents cost is summed', () => {
   assert.ok(texts(job({ incidents })).includes('2 incidents cost 4.0 s in all; 1 step was computed again.'));
 });
 
+test('losses that were mended together have cost their steps and seconds once', () => {
+  const at = (seconds: number) => new Date((START_SECONDS + seconds) * 1000).toISOString();
+  const together = [
+    { reason: 'WorkerLost', time: at(10), detectionSeconds: 0, recoverySeconds: 4, repeatedSteps: 6 },
+    { reason: 'WorkerLost', time: at(10), detectionSeconds: 0, recoverySeconds: 4, repeatedSteps: 6 },
+    { reason: 'StepsLost', time: at(14), recoverySeconds: 0, repeatedSteps: 6 },
+  ];
+  assert.ok(
+    texts(job({ incidents: together })).includes('3 incidents cost 4.0 s in all; 6 steps were computed again.'),
+  );
+  const later = { reason: 'WorkerLost', time: at(60), detectionSeconds: 0, recoverySeconds: 2, repeatedSteps: 1 };
+  assert.ok(
+    texts(job({ incidents: [later, ...together] })).includes(
+      '4 incidents cost 6.0 s in all; 7 steps were computed again.',
+    ),
+  );
+});
+
 test('newer points follow the known ones, and replace those of steps that were taken back', () => {
   const known = {
     loss: [
