@@ -71,7 +71,6 @@ std::vector<std::uint64_t> EagerSender::TakeAll() {
 
 absl::Time EagerSender::Next(absl::Time now) const {
   if (pending_.empty()) return absl::InfiniteFuture();
-  if (std::isinf(options_.bytes_per_second)) return now;
   std::int64_t largest = 0;
   for (const auto& [row, pending] : pending_) largest = std::max(largest, pending.bytes);
   const double needed =

@@ -22,7 +22,8 @@ namespace starling::consistency {
 class EagerSender {
  public:
   struct Options {
-    double bytes_per_second = 5e6;  // infinite: there is no budget, and all goes at once
+    // Infinite: there is no budget, and all goes at once, in the order of the rows' numbers.
+    double bytes_per_second = 5e6;
     // What may be saved up while there is nothing to send: the rate over any one second exceeds
     // the budget by at most this share.
     double burst = 0.04;

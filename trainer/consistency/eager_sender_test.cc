@@ -117,6 +117,17 @@ TEST(EagerSender, WithoutABudgetAllGoesAtOnceAndWithOneWhenItIsAskedFor) {
   }
 }
 
+// With a budget it would be 5, 4, 3: the most useful first.
+TEST(EagerSender, WithoutABudgetNoRowWaitsForAMoreUsefulOne) {
+  EagerSender sender(
+      OptionsOf(Priority::kRelativeMagnitude, std::numeric_limits<double>::infinity()));
+  for (const std::uint64_t row : {3U, 4U, 5U}) {
+    sender.OnUpdate(row, static_cast<double>(row), 1, 1'000'000);
+  }
+  EXPECT_EQ(sender.Next(kStart), kStart);
+  EXPECT_THAT(sender.Take(kStart), ElementsAre(3, 4, 5));
+}
+
 TEST(EagerSender, OneThatIsLargerThanTheBudgetGoesAloneAndIsPaidOff) {
   EagerSender sender(OptionsOf(Priority::kFifo, 1000));
   sender.OnUpdate(1, 1, 1, 500);

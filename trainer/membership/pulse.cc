@@ -29,7 +29,7 @@ Standing Pulse::Look(absl::Time now) {
 }
 
 void Pulse::Count(absl::Time now) {
-  if (now > counted_) since_ += std::min(now - counted_, kBetweenLooks);
+  since_ += std::clamp(now - counted_, absl::ZeroDuration(), kBetweenLooks);
   counted_ = now;
 }
 

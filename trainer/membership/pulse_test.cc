@@ -62,6 +62,23 @@ TEST_F(PulseTest, WorkAfterWorkIsOneStretchAndWorkAfterAWaitIsAnother) {
   EXPECT_EQ(Look().since, absl::ZeroDuration());
 }
 
+TEST_F(PulseTest, EachWaitIsAStretchOfItsOwn) {
+  Enter(Kind::kWaits, "exchange");
+  Pass(absl::Seconds(2));
+  Enter(Kind::kWaits, "view");
+  EXPECT_EQ(Look().since, absl::ZeroDuration());
+  EXPECT_EQ(Look().where, "view");
+  EXPECT_EQ(Look().stretches, Pulse::kWarmUp) << "no work was done";
+}
+
+TEST_F(PulseTest, TheTimeSinceTheLastLookBelongsToTheStretchThatEnds) {
+  Enter(Kind::kWorks, "compute");
+  now_ += absl::Milliseconds(70);
+  Enter(Kind::kWaits, "exchange");
+  EXPECT_EQ(Look().usual, absl::Milliseconds(70));
+  EXPECT_EQ(Look().since, absl::ZeroDuration()) << "and not to the one that begins";
+}
+
 TEST_F(PulseTest, WhatIsAnnouncedIsNoMeasureOfWork) {
   Step(absl::Milliseconds(50));
   Enter(Kind::kAnnounced, "validation");
