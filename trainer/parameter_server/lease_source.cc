@@ -37,8 +37,8 @@ void LeaseSource::Begin(std::size_t slots, std::int64_t samples) {
 }
 
 void LeaseSource::OnView(const View& view) {
-  if (view.Restores(membership::Role::kServer) && informed_)
-    before_restore_ = static_cast<std::int64_t>(book_->done());
+  // Only a restore loses any of them.
+  if (book_->Informed()) done_before_ = book_->done();
   view_ = view;
   book_->OnView(view);
   progressed_ = false;
@@ -108,9 +108,9 @@ void LeaseSource::Learn(const Standing& standing, absl::Time now) {
   informed_ = book_->Informed();
   if (!informed_) return;
   settled_ = work_.BatchesBelow(book_->FirstOpen());
-  if (const std::int64_t before = std::exchange(before_restore_, -1); before >= 0) {
+  if (const auto before = std::exchange(done_before_, std::nullopt)) {
     // The ledgers say what a restore has cost.
-    const std::int64_t leases = before - static_cast<std::int64_t>(done);
+    const auto leases = static_cast<std::int64_t>(*before) - static_cast<std::int64_t>(done);
     repeated_ = std::max<std::int64_t>(0, (leases + work_.portions - 1) / work_.portions);
   }
   if (settled_ == told_settled_ || (now < settled_due_ && !AllDone())) return;

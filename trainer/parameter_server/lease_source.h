@@ -140,7 +140,8 @@ class LeaseSource {
   bool informed_ = false;
   bool progressed_ = false;
   bool recovered_ = false;
-  std::int64_t before_restore_ = -1;  // leases that were done; -1: nothing was restored
+  // Leases that were done before a view whose ledgers are not known yet.
+  std::optional<std::size_t> done_before_;
   std::int64_t repeated_ = 0;
 
   std::optional<MemberId> first_;  // the client that validates and concludes

@@ -41,13 +41,17 @@ class Job {
     Publish(1);
   }
   void Publish(ViewNumber number, bool restore = false) {
+    Adopt(number, restore);
+    Update();
+  }
+  // Published, and not looked at yet.
+  void Adopt(ViewNumber number, bool restore) {
     view_ = {};
     view_.number = number;
     view_.members.push_back({{"s", 0}, "", number, "s", "", membership::Role::kServer});
     for (const MemberId& id : workers_) view_.members.push_back({id, "", 1, id.pod_uid});
     view_.groups.push_back({number, {{"s", 0}}, {}, {}, restore});
     source_.OnView(view_);
-    Update();
   }
   // The server says that it has these.
   void Save(const std::vector<Lease>& leases) {
@@ -187,6 +191,20 @@ TEST(LeaseSourceTest, TheEndWaitsForWhoHoldsSomethingButNotForEver) {
     job.Update();
     EXPECT_TRUE(job.Told(0).conclude());
     EXPECT_FALSE(job.Told(1).conclude()) << "one is enough";
+  }
+}
+
+TEST(LeaseSourceTest, WhatARestoreCostIsHeardThoughAnotherViewComesBeforeTheLedgers) {
+  for (const bool looked_at : {false, true}) {
+    for (const bool again : {false, true}) {
+      BegunJob job(1);
+      job.SaveTo(5);
+      job.Adopt(2, /*restore=*/true);
+      if (looked_at) job.Update();
+      job.Publish(3, again);
+      job.SaveTo(3);
+      EXPECT_EQ(job.source_.repeated(), 2) << looked_at << again;
+    }
   }
 }
 
