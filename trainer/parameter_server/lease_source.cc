@@ -46,6 +46,7 @@ void LeaseSource::OnView(const View& view) {
   std::erase_if(heard_, [&](const auto& one) {
     return !one.second.fresh && !HasClient(view, one.second.self);
   });
+  std::erase_if(paces_, [&](const auto& one) { return !HasClient(view, one.first); });
 }
 
 void LeaseSource::OnReport(const membership::Report& report,

@@ -194,6 +194,32 @@ TEST(LeaseSourceTest, TheEndWaitsForWhoHoldsSomethingButNotForEver) {
   }
 }
 
+TEST(LeaseSourceTest, WhoHasLeftDoesNotCountInHowFarAheadIsDealt) {
+  pb::TrainingJobSpec spec = Spec();
+  spec.mutable_stop()->set_epochs(1000);
+  spec.mutable_dataset()->clear_validation();
+  spec.mutable_dataset()->set_global_batch_size(4);
+  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(1);
+  spec.mutable_exchange()
+      ->mutable_parameter_server()
+      ->mutable_consistency()
+      ->mutable_bulk_synchronous();
+  BegunJob job(2, spec);
+  const auto ahead = [&] { return job.Told(0).leases_size() + job.Told(1).leases_size(); };
+  EXPECT_EQ(ahead(), 2 * 4) << "two batches";
+  Lease last = 1;
+  for (int i = 0; i < 60; ++i) {
+    job.now_ += absl::Milliseconds(10);
+    job.SaveTo(last += 8);
+    job.Hold(1, {});
+  }
+  EXPECT_GT(ahead(), 4 * 4) << "ten batches would be done in a tenth of a second";
+  job.workers_.pop_back();
+  job.Publish(2);
+  job.SaveTo(last += 400);
+  EXPECT_EQ(job.Told(0).leases_size(), 2 * 4);
+}
+
 TEST(LeaseSourceTest, WhatARestoreCostIsHeardThoughAnotherViewComesBeforeTheLedgers) {
   for (const bool looked_at : {false, true}) {
     for (const bool again : {false, true}) {
