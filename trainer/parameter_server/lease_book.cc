@@ -69,6 +69,11 @@ void LeaseBook::Finish(Lease lease) {
   holders_.erase(holder);
 }
 
+bool LeaseBook::ReturnedBy(Lease lease, const Client& client) const {
+  const auto returned = returned_.find(lease);
+  return returned != returned_.end() && returned->second.by == client;
+}
+
 std::int64_t LeaseBook::FinishedBy(const Client& client) const {
   const auto finished = finished_.find(client);
   return finished == finished_.end() ? 0 : finished->second;
@@ -79,8 +84,7 @@ std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
   if (!Informed() || !HasClient(view_, client)) return taken;
   for (Lease lease = done_.NotIn(1); lease <= leases_ && taken.size() < most;
        lease = done_.NotIn(lease + 1)) {
-    const auto returned = returned_.find(lease);
-    if (returned != returned_.end() && returned->second.by == client) continue;
+    if (ReturnedBy(lease, client)) continue;
     if (holders_.emplace(lease, client).second) taken.push_back(lease);
   }
   return taken;
@@ -94,10 +98,9 @@ std::size_t LeaseBook::Deal(Lease end, const std::vector<Client>& clients,
        lease = done_.NotIn(lease + 1)) {
     if (holders_.contains(lease)) continue;
     std::size_t to = rank(lease);
-    const auto returned = returned_.find(lease);
-    if (returned != returned_.end() && returned->second.by == clients[to]) {
+    if (ReturnedBy(lease, clients[to])) {
       to = (to + 1) % clients.size();
-      if (returned->second.by == clients[to]) continue;
+      if (ReturnedBy(lease, clients[to])) continue;
     }
     holders_.emplace(lease, clients[to]);
     ++dealt;

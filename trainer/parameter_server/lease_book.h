@@ -69,6 +69,7 @@ class LeaseBook {
 
  private:
   void Finish(Lease lease);
+  bool ReturnedBy(Lease lease, const Client& client) const;
 
   Lease leases_;
   membership::View view_;

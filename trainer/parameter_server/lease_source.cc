@@ -13,7 +13,6 @@
 namespace starling::parameter_server {
 namespace {
 
-using membership::Role;
 using membership::ViewMember;
 
 // What workers are told of progress need not be newer.
@@ -56,19 +55,17 @@ void LeaseSource::OnReport(const membership::Report& report,
   heard.fresh = true;
   heard.installed = report.installed ? report.installed->number : 0;
   const ViewMember* self = report.installed ? report.installed->Find(report.id) : nullptr;
-  if (self != nullptr && self->role == Role::kWorker) heard.self = {report.id, self->joined};
+  if (self != nullptr) heard.self = {report.id, self->joined};
   for (const v1alpha1::SlotLedger& ledger : said.ledgers()) {
-    if (ledger.slot() < 0) continue;
     heard.ledgers.emplace_back(static_cast<std::size_t>(ledger.slot()), FromProto(ledger));
   }
   heard.done.assign(said.done().begin(), said.done().end());
   heard.held.assign(said.held().begin(), said.held().end());
-  const bool same = heard.installed != 0 && heard.installed == view_.number &&
-                    before.installed == heard.installed && before.self == heard.self;
+  const bool same = heard.installed == view_.number && before.installed == heard.installed &&
+                    before.self == heard.self;
   for (const Lease lease : same ? before.held : std::vector<Lease>()) {
-    const bool told = std::ranges::find(heard.held, lease) != heard.held.end() ||
-                      std::ranges::find(heard.done, lease) != heard.done.end();
-    if (!told) heard.returned.push_back(lease);
+    const bool holds = std::ranges::find(heard.held, lease) != heard.held.end();
+    if (!holds) heard.returned.push_back(lease);
   }
   made_ = std::max(made_, said.evaluation().turn());
   if (said.evaluation().ends_training() && !std::exchange(ended_, true)) changed_ = true;
@@ -125,6 +122,7 @@ void LeaseSource::Take(const Heard& heard, absl::Time now) {
     book_->OnLedger(heard.installed, slot, ledger);
   }
   if (heard.self.id.pod_uid.empty()) return;
+  // Before those that are given back: one that is done is not.
   for (const Lease lease : heard.done) book_->OnDone(lease, heard.self);
   for (const Lease lease : heard.returned) {
     if (book_->OnReturned(lease, heard.self, now)) changed_ = true;

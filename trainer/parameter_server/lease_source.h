@@ -94,11 +94,11 @@ class LeaseSource {
   struct Heard {
     bool fresh = false;  // not yet taken into account
     ViewNumber installed = 0;
-    Client self;  // in that view; workers only
+    Client self;  // in that view
     std::vector<std::pair<std::size_t, LeaseLedger>> ledgers;
     std::vector<Lease> done;
     std::vector<Lease> held;
-    std::vector<Lease> returned;  // held before, in this view, and neither held nor done now
+    std::vector<Lease> returned;  // held before, in this view, and not now: unless they are done
   };
   // How fast a client works.
   struct Pace {

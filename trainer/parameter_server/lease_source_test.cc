@@ -2,6 +2,9 @@
 // The work of a job by itself; slot_coordinator_work_test.cc has it beside the coordinator.
 #include "trainer/parameter_server/lease_source.h"
 
+#include <functional>
+#include <optional>
+
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -49,34 +52,45 @@ class Job {
     view_ = {};
     view_.number = number;
     view_.members.push_back({{"s", 0}, "", number, "s", "", membership::Role::kServer});
-    for (const MemberId& id : workers_) view_.members.push_back({id, "", 1, id.pod_uid});
+    for (const MemberId& id : workers_) view_.members.push_back({id, "", joined_, id.pod_uid});
     view_.groups.push_back({number, {{"s", 0}}, {}, {}, restore});
     source_.OnView(view_);
   }
   // The server says that it has these.
-  void Save(const std::vector<Lease>& leases) {
+  bool Save(const std::vector<Lease>& leases) { return Say({"s", 0}, Ledger(leases)); }
+  static pb::ParameterServerReport Ledger(const std::vector<Lease>& leases) {
     LeaseLedger ledger;
     for (const Lease lease : leases) ledger.Add(lease);
     pb::ParameterServerReport said;
     Put(ledger, *said.add_ledgers());
-    Say({"s", 0}, said);
+    return said;
   }
   void SaveTo(Lease last) {
     std::vector<Lease> leases;
     for (Lease lease = 1; lease <= last; ++lease) leases.push_back(lease);
     Save(leases);
   }
-  void Say(const MemberId& id, const pb::ParameterServerReport& said) {
+  // Whether directives may have changed.
+  bool Say(const MemberId& id, const pb::ParameterServerReport& said) {
+    Hear(id, said, view_);
+    return Update();
+  }
+  void Hear(const MemberId& id, const pb::ParameterServerReport& said,
+            const std::optional<View>& installed) {
     membership::Report report;
     report.id = id;
-    report.installed = view_;
+    report.installed = installed;
     source_.OnReport(report, said);
-    Update();
   }
-  void Hold(int worker, const std::vector<Lease>& leases) {
+  bool Hold(int worker, const std::vector<Lease>& leases, const std::vector<Lease>& done = {}) {
+    return Say(workers_[static_cast<std::size_t>(worker)], Held(leases, done));
+  }
+  static pb::ParameterServerReport Held(const std::vector<Lease>& leases,
+                                        const std::vector<Lease>& done = {}) {
     pb::ParameterServerReport said;
     for (const Lease lease : leases) said.add_held(lease);
-    Say(workers_[static_cast<std::size_t>(worker)], said);
+    for (const Lease lease : done) said.add_done(lease);
+    return said;
   }
   void Validate(std::int64_t turn) {
     pb::ParameterServerReport said;
@@ -86,11 +100,12 @@ class Job {
   bool Update() { return source_.Update(standing_, now_); }
   pb::ParameterServerDirective Told(int worker) const {
     pb::ParameterServerDirective part;
-    source_.Fill({workers_[static_cast<std::size_t>(worker)], 1}, part);
+    source_.Fill({workers_[static_cast<std::size_t>(worker)], joined_}, part);
     return part;
   }
 
   std::vector<MemberId> workers_;
+  ViewNumber joined_ = 1;  // the view that all workers joined in
   MemberId leaving_;
   View view_;
   LeaseSource::Standing standing_;
@@ -132,6 +147,85 @@ TEST(LeaseSourceTest, WhatAReportSaidBeforeTheFirstViewCountsInIt) {
   source.OnView(job.view_);
   EXPECT_TRUE(source.Update(job.standing_, job.now_));
   EXPECT_EQ(source.settled(), 3);
+}
+
+TEST(LeaseSourceTest, ALedgerOfNoViewOrOfNoSlotCountsForNothing) {
+  Job job(1);
+  job.Hear({"s", 0}, Job::Ledger({}), std::nullopt);
+  job.Update();
+  EXPECT_FALSE(job.source_.informed());
+  for (const std::int64_t slot : {-1, 1}) {
+    pb::ParameterServerReport said = Job::Ledger({});
+    said.mutable_ledgers(0)->set_slot(slot);
+    job.Say({"s", 0}, said);
+    EXPECT_FALSE(job.source_.informed()) << slot;
+  }
+}
+
+TEST(LeaseSourceTest, WhatAClientHasDoneCountsBeforeLedgersSaySo) {
+  BegunJob job(2);
+  ASSERT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+  EXPECT_TRUE(job.Hold(0, {3}, {2}));
+  EXPECT_EQ(job.source_.settled(), 1);
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(3, 6));
+  job.Say({"s", 0}, Job::Held({7}, {3}));
+  EXPECT_EQ(job.source_.settled(), 1) << "a server works off nothing";
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(3, 6));
+}
+
+TEST(LeaseSourceTest, AReportThatSaysNothingNewChangesNoDirective) {
+  BegunJob job(2);
+  job.Hold(0, {2, 3});
+  EXPECT_FALSE(job.Hold(0, {2, 3}));
+  EXPECT_FALSE(job.Save({1}));
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+}
+
+// As after a takeover: the predecessor gave it out.
+TEST(LeaseSourceTest, WhatIsHeldOrDoneUnexpectedlyChangesDirectives) {
+  BegunJob job(1);
+  job.standing_.paused = true;
+  ASSERT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+  EXPECT_TRUE(job.Hold(0, {2, 3, 6}));
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 3, 6));
+  EXPECT_TRUE(job.Save({1, 3}));
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 6));
+  job.Hear({"s", 0}, Job::Ledger({1, 3, 6}), job.view_);
+  job.Hear(job.workers_[0], Job::Held({2, 6, 8}), job.view_);
+  EXPECT_TRUE(job.Update()) << "one less and one more";
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 8));
+}
+
+// Rule S11: what is not heard of is given back only by the client that held it in this view.
+TEST(LeaseSourceTest, OnlyWhatAClientHeldInTheNewestViewIsGivenBack) {
+  const auto left = [](const std::function<void(BegunJob&)>& what) {
+    BegunJob job(2);
+    job.Hold(0, {2, 3});
+    what(job);
+    const pb::ParameterServerDirective told = job.Told(0);
+    return std::vector<Lease>(told.leases().begin(), told.leases().end());
+  };
+  EXPECT_THAT(left([](BegunJob& job) { job.Hold(0, {3}); }), ElementsAre(3, 6));
+  EXPECT_THAT(left([](BegunJob& job) {
+                job.Publish(2);
+                job.Hold(0, {3});
+              }),
+              ElementsAre(2, 3))
+      << "held in an earlier view";
+  EXPECT_THAT(left([](BegunJob& job) {
+                const View earlier = job.view_;
+                job.Publish(2);
+                job.Hear(job.workers_[0], Job::Held({3}), earlier);
+                job.Update();
+              }),
+              ElementsAre(2, 3))
+      << "given back in an earlier view";
+  EXPECT_THAT(left([](BegunJob& job) {
+                job.Say({"w0", 7}, Job::Held({2, 3}));
+                job.Hold(0, {3});
+              }),
+              ElementsAre(2, 3))
+      << "held by another process of its pod";
 }
 
 TEST(LeaseSourceTest, WhoLeavesIsGivenNothingMoreAndDoesNotValidate) {
@@ -192,6 +286,50 @@ TEST(LeaseSourceTest, TheEndWaitsForWhoHoldsSomethingButNotForEver) {
     EXPECT_TRUE(job.Told(0).conclude());
     EXPECT_FALSE(job.Told(1).conclude()) << "one is enough";
   }
+}
+
+TEST(LeaseSourceTest, WhatAClientHeldBeforeItJoinedAnewKeepsNobodyWaiting) {
+  for (const bool anew : {false, true}) {
+    BegunJob job(2);
+    job.Hold(1, {11});
+    job.SaveTo(11);
+    job.Validate(1);
+    EXPECT_FALSE(job.Told(0).conclude());
+    if (anew) job.joined_ = 2;
+    job.Publish(2);
+    EXPECT_EQ(job.Told(0).conclude(), anew);
+  }
+}
+
+TEST(LeaseSourceTest, ATurnThatEndsTrainingTakesAllLeasesAwayAtOnce) {
+  pb::TrainingJobSpec spec = Spec();
+  spec.mutable_stop()->set_epochs(2);
+  BegunJob job(2, spec);
+  job.Hold(1, {4});
+  pb::ParameterServerReport said;
+  said.mutable_evaluation()->set_turn(1);
+  said.mutable_evaluation()->set_ends_training(true);
+  EXPECT_TRUE(job.Say(job.workers_[0], said));
+  EXPECT_THAT(job.Told(0).leases(), IsEmpty());
+  EXPECT_THAT(job.Told(1).leases(), IsEmpty());
+  EXPECT_FALSE(job.Told(0).conclude()) << "a worker still holds one";
+  EXPECT_FALSE(job.Say(job.workers_[0], said)) << "it is said again";
+  job.Hold(1, {});
+  EXPECT_TRUE(job.Told(0).conclude());
+}
+
+TEST(LeaseSourceTest, WhatIsGivenOutBeyondAnEarlierStopIsTakenAwayAtTheEnd) {
+  BegunJob job(2);
+  ASSERT_THAT(job.Told(1).leases(), ElementsAre(4, 5));
+  pb::Settings settings;
+  settings.mutable_stop()->set_steps(1);
+  job.standing_.settings.values = settings.SerializeAsString();
+  job.Save({1, 2});
+  EXPECT_EQ(job.Told(0).evaluate(), 1);
+  EXPECT_THAT(job.Told(1).leases(), ElementsAre(4, 5)) << "it is not over";
+  job.Validate(1);
+  EXPECT_TRUE(job.Told(0).conclude());
+  EXPECT_THAT(job.Told(1).leases(), IsEmpty());
 }
 
 TEST(LeaseSourceTest, WhoHasLeftDoesNotCountInHowFarAheadIsDealt) {
@@ -327,6 +465,17 @@ TEST(LeaseSourceTest, InLockstepTheFirstValuesAreOneWorkersAndStepsWaitForThem) 
   EXPECT_TRUE(job.Told(0).begun());
   EXPECT_TRUE(job.Told(1).begun());
   EXPECT_THAT(job.Given(), IsEmpty()) << "steps are no leases";
+}
+
+TEST(LeaseSourceTest, AfterARestoreNothingHasBegunBeforeTheLedgersSaySo) {
+  LockstepJob job(2);
+  job.Save({kFirstValues});
+  ASSERT_TRUE(job.Told(0).begun());
+  job.Publish(2, /*restore=*/true);
+  job.Hold(0, {}, {kFirstValues});
+  EXPECT_FALSE(job.Told(0).begun()) << "it may have been told that before";
+  job.Save({kFirstValues});
+  EXPECT_TRUE(job.Told(0).begun());
 }
 
 // Rule H4.
