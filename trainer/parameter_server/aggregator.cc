@@ -87,8 +87,9 @@ bool Aggregator::Complete(const Parts& parts) const {
 // Of each client one push, and where the model wants it all of one clock.
 bool Aggregator::Fits(std::size_t slot, const Parts& parts, const Entry& entry) const {
   if (parts.contains(entry.client)) return false;
-  const bool one_clock = reductions_[slot]->one_clock;
-  return parts.empty() || !one_clock || parts.begin()->second.clock == entry.clock;
+  return !reductions_[slot]->one_clock || std::ranges::all_of(parts, [&](const auto& part) {
+    return part.second.clock == entry.clock;
+  });
 }
 
 std::vector<Gathered> Aggregator::Add(std::size_t slot, const Entry& entry) {

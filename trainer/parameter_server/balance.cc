@@ -13,6 +13,11 @@ using membership::MemberId;
 struct Burden {
   double load = 0;
   double weight = 0;
+
+  void Add(double its_load, double its_weight) {
+    load += its_load;
+    weight += its_weight;
+  }
 };
 
 struct Burdens {
@@ -27,9 +32,7 @@ Burdens BurdensOf(const std::vector<BusySlot>& slots, const std::vector<MemberId
   for (const BusySlot& slot : slots) {
     for (std::size_t i = 0; i < slot.chain.size(); ++i) {
       const auto server = burdens.of.find(slot.chain[i]);
-      if (server == burdens.of.end()) continue;
-      server->second.load += slot.loads[i];
-      server->second.weight += slot.weight;
+      if (server != burdens.of.end()) server->second.Add(slot.loads[i], slot.weight);
     }
   }
   const Burden* most = nullptr;

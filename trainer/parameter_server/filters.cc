@@ -5,6 +5,9 @@
 #include <memory>
 #include <utility>
 
+#include "absl/hash/hash.h"
+#include "absl/types/span.h"
+
 namespace starling::parameter_server {
 namespace {
 
@@ -24,12 +27,6 @@ Push With(const Push& push, std::shared_ptr<const Keys> keys) {
   Push changed = push;
   changed.entry.update = std::make_shared<const EncodedUpdate>(std::move(update));
   return changed;
-}
-
-std::uint64_t PrintOf(std::span<const std::uint64_t> keys) {
-  std::uint64_t print = keys.size();
-  for (const std::uint64_t key : keys) print = (print ^ key) * 0x9e3779b97f4a7c15ULL;
-  return print ^ (print >> 32);
 }
 
 }  // namespace
@@ -69,7 +66,7 @@ RowSender::Name RowSender::NameOf(std::size_t slot, const MemberId& to,
                                   std::span<const std::uint64_t> keys) {
   if (!key_cache_ || keys.empty() || keys.size() > most_keys_) return {};
   Slot& at = slots_[slot];
-  const std::uint64_t print = PrintOf(keys);
+  const std::size_t print = absl::HashOf(absl::MakeConstSpan(keys.data(), keys.size()));
   const auto [begin, end] = at.by_print.equal_range(print);
   const auto same = std::find_if(
       begin, end, [&](const auto& one) { return std::ranges::equal(one.second->keys, keys); });

@@ -13,6 +13,7 @@ namespace starling::parameter_server {
 namespace {
 
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using Floats = std::vector<float>;
 
 const Client kClient{{"worker", 0}, 1};
@@ -134,6 +135,16 @@ TEST(KeyCache, AnAnswerNamesWhatItIsAbout) {
   EXPECT_EQ(std::get<KeysUnknown>(read->message).sequence, 0);
   EXPECT_EQ(std::get<KeysUnknown>(push->message).sequence, 4);
   EXPECT_EQ(std::get<KeysUnknown>(push->message).request, 0);
+}
+
+TEST(KeyCache, WhatTellsItsListIsTakenAsItCame) {
+  Ends ends(true);
+  for (const Message& message : {ReadOf({1, 2}), PushOf({3, 4}, {1, 2})}) {
+    const Message told = ends.Sent(kHead, message);
+    ASSERT_THAT(KeysIn(told), SizeIs(2));
+    const RowReceiver::Unpacked unpacked = ends.receiver.Unpack(told);
+    EXPECT_FALSE(unpacked.whole || unpacked.answer);
+  }
 }
 
 // Names of one client mean nothing in another's mouth, and none is used twice.

@@ -37,10 +37,8 @@ absl::StatusOr<std::shared_ptr<const TableSpec>> Parameters(const v1alpha1::Trai
                                                             const Layout& layout) {
   auto table = std::make_shared<TableSpec>();
   table->name = "parameters";
-  table->kind = TableKind::kDense;
   table->rows = static_cast<std::uint64_t>(layout.parameters);
   if (layout.sparse) table->kind = TableKind::kSparse;
-  table->combine = Combine::kMean;
   ASSIGN_OR_RETURN(table->rule, optimizer::MakeOptimizer(spec.optimizer()));
   if (spec.update().has_hogwild()) {
     // The workers' threads have taken the steps: what is pushed is the change itself.
@@ -151,7 +149,7 @@ std::map<SlotId, double> WeightsOf(const JobTables& tables) {
     const SlotOptions& slot = tables.slots[i];
     double& weight = weights[tables.ids[i]];
     weight = slot.table->kind == TableKind::kKeyValue ? kOfTexts : 1;
-    if (dense(slot) && sum > 0) weight = bytes(slot) * count / sum;
+    if (dense(slot)) weight = bytes(slot) * count / sum;
   }
   return weights;
 }

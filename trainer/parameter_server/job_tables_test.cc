@@ -54,6 +54,26 @@ TEST(JobTables, ASmallModelIsNotCutBelow4096Numbers) {
   EXPECT_EQ(TablesOf(Spec(), {0, 10, "f"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+TEST(JobTables, AJobMayHaveASingleSlotAndHasNoFewer) {
+  for (const std::int64_t slots : {1, 0}) {
+    v1alpha1::TrainingJobSpec spec = Spec();
+    spec.mutable_exchange()->mutable_parameter_server()->set_slots(slots);
+    const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 10, "f"});
+    ASSERT_TRUE(tables.ok()) << tables.status();
+    EXPECT_EQ(tables->parameter_slots, 1U) << slots;
+  }
+}
+
+TEST(JobTables, OnlyWhatServersHoldIsCutIntoSlots) {
+  for (const std::uint64_t held : {8191, 8192}) {
+    Layout layout{100'000, 10, "f"};
+    layout.held = {{10, 10 + held}};
+    const absl::StatusOr<JobTables> tables = TablesOf(Spec(), layout);
+    ASSERT_TRUE(tables.ok()) << tables.status();
+    EXPECT_EQ(tables->parameter_slots, held / 4096) << held;
+  }
+}
+
 TEST(JobTables, WhereServersHoldAPartOfTheModelSlotsCoverThatPartAlone) {
   Layout layout{100'000, 1000, "f"};
   layout.held = {{1000, 31'000}, {50'000, 50'010}, {60'000, 100'000}};

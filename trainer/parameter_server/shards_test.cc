@@ -253,6 +253,18 @@ TEST(KeyValueShard, TakesPairsOfItsOwnRangeAlone) {
   EXPECT_FALSE(shard->Check(Selection{0, 0, others}).ok());
 }
 
+// A pair of a key and an empty text is the shortest that there is.
+TEST(KeyValueShard, ASnapshotMayHoldAnEmptyText) {
+  const auto make = [] { return MakeShard(Table(TableKind::kKeyValue, nullptr), {0, kHashEnd}); };
+  const auto shard = make(), other = make();
+  const std::vector<std::uint64_t> pair = {1, 0};
+  Apply(*shard, {UpdateKind::kPairs, 0, 0, 0, pair, {}, ""}, kAnn);
+  const auto file = FileOf(*shard);
+  ASSERT_TRUE(file.ok());
+  EXPECT_TRUE(LoadFile(*other, *file).ok());
+  EXPECT_EQ(other->bytes(), sizeof(std::uint64_t));
+}
+
 TEST(KeyValueShard, TheLastPutWinsAndWhatWasNeverPutIsEmpty) {
   const auto make = [] { return MakeShard(Table(TableKind::kKeyValue, nullptr), {0, kHashEnd}); };
   const auto shard = make();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/parameter_server/wire.h"
 
+#include <algorithm>
 #include <random>
 
 #include "gtest/gtest.h"
@@ -90,6 +91,39 @@ TEST(Wire, EveryMessageArrivesAsItWasSent) {
   }
 }
 
+// Of each list one item with nothing in it, at the end of its head: no item is shorter than its
+// count is held against.
+TEST(Wire, TheShortestItemsThatThereAreArrive) {
+  Entry sum = OfKind(EntryKind::kAggregate, {});
+  sum.parts = {Constituent{}};
+  const std::vector<Message> messages = {
+      Forward{5, 18, false, sum}, CopyReply{5, {}, nullptr, {}, {LogRecord{}}},
+      CopyReply{5, {}, nullptr, {}, {LogRecord{{}, std::nullopt, {Client{}}}}},
+      Welcome{5, {}, 7, {{1, Outcome::kTaken}}, 4}};
+  for (const Message& message : messages) {
+    const Packet packet = EncodePacket(0, message);
+    const auto decoded = DecodeMessage(*DecodePrefix(packet.prefix), packet.head, packet.body);
+    ASSERT_TRUE(decoded.ok()) << decoded.status();
+    EXPECT_EQ(EncodePacket(0, *decoded).head, packet.head);
+  }
+}
+
+TEST(Wire, AnOutcomeThatThereIsNotIsTakenForOneThatThereIs) {
+  const auto forged = [](const Message& taken, const Message& refused) {
+    Packet packet = EncodePacket(0, taken);
+    const std::string other = EncodePacket(0, refused).head;
+    const auto [at, differs] = std::ranges::mismatch(packet.head, other);
+    *at = static_cast<char>(*differs + 1);
+    return *DecodeMessage(*DecodePrefix(packet.prefix), packet.head, packet.body);
+  };
+  const Message answer = forged(Acknowledgement{5, kClient, 7, Outcome::kTaken, 8},
+                                Acknowledgement{5, kClient, 7, Outcome::kRefused, 8});
+  EXPECT_EQ(std::get<Acknowledgement>(answer).outcome, Outcome::kTaken);
+  const Message welcome = forged(Welcome{5, kClient, 7, {{2, Outcome::kTaken}}, 4},
+                                 Welcome{5, kClient, 7, {{2, Outcome::kRefused}}, 4});
+  EXPECT_EQ(std::get<Welcome>(welcome).not_taken.at(2), Outcome::kTaken);
+}
+
 TEST(Wire, TheBodyThatWasReceivedIsTheBodyThatIsUsed) {
   const Packet packet = EncodePacket(0, EveryMessage()[7]);
   const auto received = std::make_shared<const std::string>(*packet.body);
@@ -127,6 +161,10 @@ TEST(Wire, APrefixOfAnotherKindOrOfAbsurdLengthsIsRefused) {
   EXPECT_TRUE(refused([](Prefix& p) { p.type = std::variant_size_v<Message>; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.head_bytes = ~std::uint64_t{0}; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.body_bytes = ~std::uint64_t{0}; }));
+  EXPECT_FALSE(refused([](Prefix& p) { p.head_bytes = kMaxHeadBytes; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.head_bytes = kMaxHeadBytes + 1; }));
+  EXPECT_FALSE(refused([](Prefix& p) { p.body_bytes = kMaxBodyBytes; }));
+  EXPECT_TRUE(refused([](Prefix& p) { p.body_bytes = kMaxBodyBytes + 1; }));
 }
 
 }  // namespace
