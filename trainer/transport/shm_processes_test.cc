@@ -5,11 +5,9 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <fstream>
-#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -17,12 +15,16 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/testing/child_process.h"
 #include "trainer/testing/transports.h"
 #include "trainer/transport/unix_socket.h"
 
 namespace starling::transport {
 namespace {
 
+using ::starling::testing::Child;
+using ::starling::testing::ReadLine;
+using ::starling::testing::WriteLine;
 using ::starling::transport::testing::Kind;
 using ::starling::transport::testing::OnEachRank;
 using ::starling::transport::testing::Soon;
@@ -31,60 +33,6 @@ using ::testing::HasSubstr;
 
 constexpr Tag kTag{1, 20};
 constexpr std::size_t kLarge = 8 << 20;  // more than a ring
-
-void WriteLine(int fd, const std::string& line) {
-  const std::string text = line + "\n";
-  (void)!::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-}
-
-std::string ReadLine(int fd) {
-  std::string line;
-  for (char c = 0; ::recv(fd, &c, 1, 0) == 1 && c != '\n';) line.push_back(c);
-  return line;
-}
-
-// A process that runs `body` with its end of a connection to the test, and exits with the result.
-// Made before the test's own transports, whose threads it would lack. Thread-compatible.
-class Child {
- public:
-  explicit Child(const std::function<int(int)>& body) {
-    int ends[2] = {-1, -1};
-    STARLING_CHECK(::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) == 0, "a pair");
-    control_ = net::FileDescriptor(ends[0]);
-    net::FileDescriptor theirs(ends[1]);
-    pid_ = ::fork();
-    STARLING_CHECK(pid_ >= 0, "a process");
-    if (pid_ != 0) return;
-    control_.Reset();
-    ::_exit(body(theirs.get()));
-  }
-  ~Child() {
-    if (pid_ <= 0) return;
-    Signal(SIGKILL);
-    (void)Wait();
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  std::string Read() const { return ReadLine(control_.get()); }
-  void Write(const std::string& line) const { WriteLine(control_.get(), line); }
-  void Signal(int signal) const { (void)::kill(pid_, signal); }
-  void WaitUntilStopped() const {
-    int status = 0;
-    STARLING_CHECK(::waitpid(pid_, &status, WUNTRACED) == pid_ && WIFSTOPPED(status), "stopped");
-  }
-  // Exit code; 1000 and the signal of one that was killed.
-  int Wait() {
-    int status = 0;
-    (void)::waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status);
-  }
-
- private:
-  net::FileDescriptor control_;
-  pid_t pid_ = 0;
-};
 
 Options OptionsOf(const std::string& member) {
   Options options;

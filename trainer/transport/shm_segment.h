@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // The memory that the two ends of one link share: a pair of rings, for one view, never reused.
 //
-// The dialer makes it (an anonymous file of sealed size) and hands it over the connection, after
-// the handshake. It has no name: it is gone with the last process that maps it, however that ended,
-// and nobody else can open it. A process that was paused inside a copy and wakes views later writes
-// into memory that nobody else looks at any more. All pages are there from the beginning, and the
-// size is sealed: neither a peer nor a full machine can make an access fail later.
+// The dialer makes it (see sealed_memory.h) and hands it over the connection, after the handshake.
+// A process that was paused inside a copy and wakes views later writes into memory that nobody else
+// looks at any more.
 #pragma once
 
 #include <cstddef>
 #include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/net/socket.h"
+#include "trainer/transport/sealed_memory.h"
 #include "trainer/transport/shm_ring.h"
 
 namespace starling::transport {
@@ -29,9 +29,6 @@ std::size_t RingBytesFor(std::size_t members);
 class ShmSegment {
  public:
   ShmSegment() = default;
-  ~ShmSegment() { Unmap(); }
-  ShmSegment(ShmSegment&& other) noexcept { *this = std::move(other); }
-  ShmSegment& operator=(ShmSegment&& other) noexcept;
 
   // A new one, and its file. RESOURCE_EXHAUSTED when the system's limits leave no room.
   struct Made;
@@ -45,9 +42,10 @@ class ShmSegment {
   Ring ring(int index) const;
 
  private:
-  void Unmap();
+  ShmSegment(SealedMemory memory, std::size_t ring_bytes)
+      : memory_(std::move(memory)), ring_bytes_(ring_bytes) {}
 
-  std::byte* memory_ = nullptr;
+  SealedMemory memory_;
   std::size_t ring_bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "trainer/transport/unix_socket.h"
 
 #include <sys/socket.h>
+#include <sys/uio.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -70,6 +71,50 @@ bool IsUnixSocket(const net::FileDescriptor& socket) {
   socklen_t size = sizeof domain;
   return ::getsockopt(socket.get(), SOL_SOCKET, SO_DOMAIN, &domain, &size) == 0 &&
          domain == AF_UNIX;
+}
+
+bool SendWithFile(const net::FileDescriptor& socket, std::span<const std::byte> bytes,
+                  const net::FileDescriptor& file) {
+  iovec piece{const_cast<std::byte*>(bytes.data()), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  if (file.valid()) {
+    message.msg_control = control;
+    message.msg_controllen = CMSG_LEN(sizeof(int));
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    const int descriptor = file.get();
+    std::memcpy(CMSG_DATA(header), &descriptor, sizeof descriptor);
+  }
+  const ssize_t sent = ::sendmsg(socket.get(), &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0 && sent != static_cast<ssize_t>(bytes.size())) errno = ENOBUFS;
+  return sent == static_cast<ssize_t>(bytes.size());
+}
+
+ssize_t ReceiveWithFile(const net::FileDescriptor& socket, std::span<std::byte> bytes,
+                        net::FileDescriptor& file) {
+  iovec piece{bytes.data(), bytes.size()};
+  alignas(cmsghdr) char control[CMSG_SPACE(sizeof(int))] = {};
+  msghdr message = {};
+  message.msg_iov = &piece;
+  message.msg_iovlen = 1;
+  message.msg_control = control;
+  // Room for exactly one descriptor: more are closed by the system.
+  message.msg_controllen = CMSG_LEN(sizeof(int));
+  const ssize_t read = ::recvmsg(socket.get(), &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (read < 0) return read;
+  const cmsghdr* const header = CMSG_FIRSTHDR(&message);
+  if (header != nullptr && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    int descriptor = -1;
+    std::memcpy(&descriptor, CMSG_DATA(header), sizeof descriptor);
+    file = net::FileDescriptor(descriptor);
+  }
+  return read;
 }
 
 bool PeerIsSameUser(const net::FileDescriptor& socket) {

@@ -7,6 +7,10 @@
 // refused immediately, before any handshake.
 #pragma once
 
+#include <sys/types.h>
+
+#include <cstddef>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -24,6 +28,13 @@ absl::StatusOr<net::FileDescriptor> ListenAtName(std::string_view name);
 absl::StatusOr<net::FileDescriptor> ConnectToName(std::string_view name);
 
 bool IsUnixSocket(const net::FileDescriptor& socket);
+
+// Sends `bytes`, and `file` with them if it is valid, at once or not at all; errno says why not.
+bool SendWithFile(const net::FileDescriptor& socket, std::span<const std::byte> bytes,
+                  const net::FileDescriptor& file);
+// As recv without waiting. A file that came along replaces `file`; of several, one does.
+ssize_t ReceiveWithFile(const net::FileDescriptor& socket, std::span<std::byte> bytes,
+                        net::FileDescriptor& file);
 
 // Whether the process at the other end of a UNIX socket runs as the same user as this one.
 bool PeerIsSameUser(const net::FileDescriptor& socket);
