@@ -52,10 +52,11 @@ double Cost(Algorithm algorithm, int size, std::size_t bytes, const LinkCost& li
     case Algorithm::kRing:
       return 2 * others * link.latency_seconds +
              others / size * m * (2 * link.seconds_per_byte + link.seconds_per_byte_added);
+    case Algorithm::kSharedMemory:
     case Algorithm::kAuto:
       break;
   }
-  STARLING_CHECK(false, "Auto has no cost of its own");
+  STARLING_CHECK(false, "only algorithms that send frames have a cost");
 }
 
 Algorithm Choose(int size, std::size_t bytes, const LinkCost& link) {
@@ -66,9 +67,24 @@ Algorithm Choose(int size, std::size_t bytes, const LinkCost& link) {
 
 absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator,
                        std::span<float> data) {
-  if (algorithm == Algorithm::kAuto) algorithm = Choose(communicator.size(), data.size_bytes());
-  return algorithm == Algorithm::kRing ? RingAllreduce(communicator, data)
-                                       : NaiveAllreduce(communicator, data);
+  if (communicator.size() == 1) return absl::OkStatus();
+  if (algorithm == Algorithm::kAuto) {
+    ASSIGN_OR_RETURN(const transport::Arena* const arena,
+                     communicator.mesh.ShareArena(communicator.deadline));
+    algorithm = arena != nullptr ? Algorithm::kSharedMemory
+                                 : Choose(communicator.size(), data.size_bytes());
+  }
+  switch (algorithm) {
+    case Algorithm::kNaive:
+      return NaiveAllreduce(communicator, data);
+    case Algorithm::kRing:
+      return RingAllreduce(communicator, data);
+    case Algorithm::kSharedMemory:
+      return SharedMemoryAllreduce(communicator, data);
+    case Algorithm::kAuto:
+      break;
+  }
+  STARLING_CHECK(false, "Auto was resolved above");
 }
 
 }  // namespace starling::collectives

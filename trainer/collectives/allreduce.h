@@ -28,7 +28,13 @@ absl::Status NaiveAllreduce(const Communicator& communicator, std::span<float> d
 // c-1 (modulo n), at one rank, and copied. Chunk c is [c*length/n, (c+1)*length/n), maybe empty.
 absl::Status RingAllreduce(const Communicator& communicator, std::span<float> data);
 
-enum class Algorithm { kAuto, kNaive, kRing };
+// In memory that all ranks share (transport::Arena): 2(n-1)/n M bytes are taken from the others'
+// areas by each, without frames. The order of addition, and so the bits, are the ring's.
+// FAILED_PRECONDITION, at all ranks, where they do not share memory. Only called on a mesh whose
+// ranks all call it at the same place among their transfers.
+absl::Status SharedMemoryAllreduce(const Communicator& communicator, std::span<float> data);
+
+enum class Algorithm { kAuto, kNaive, kRing, kSharedMemory };
 
 // A network in the alpha-beta model: a message of m bytes takes latency + m * seconds_per_byte.
 // The defaults are those of raw TCP sockets on one machine: a blocking 1-byte ping-pong took 52 us,
@@ -39,13 +45,13 @@ struct LinkCost {
   double seconds_per_byte_added = 1 / 20.0e9;  // reading and adding, or copying, one array
 };
 
-// Expected seconds of `algorithm` (not kAuto) over `size` ranks for arrays of `bytes`.
+// Expected seconds of `algorithm`, which sends frames, over `size` ranks for arrays of `bytes`.
 double Cost(Algorithm algorithm, int size, std::size_t bytes, const LinkCost& link);
 
-// The cheapest. A function of its arguments only, so that all ranks choose alike.
+// The cheapest that sends frames. A function of its arguments only, so that all ranks choose alike.
 Algorithm Choose(int size, std::size_t bytes, const LinkCost& link = {});
 
-// By `algorithm`; kAuto asks Choose.
+// By `algorithm`; kAuto: in shared memory where all ranks have it, else what Choose says.
 absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator,
                        std::span<float> data);
 

@@ -39,6 +39,9 @@ inline constexpr std::uint64_t kAborted = 1;
 inline constexpr std::uint64_t kBlaming = 2;
 inline constexpr std::uint64_t kSilent = ~std::uint64_t{0};  // never sent: no farewell
 
+// Frames by which the ranks of a view agree on an arena.
+inline constexpr std::uint32_t kArenaChannel = 0xfffffffe;
+
 inline std::array<std::byte, kHeaderBytes> Encode(const FrameHeader& header) {
   return std::bit_cast<std::array<std::byte, kHeaderBytes>>(header);
 }

@@ -40,6 +40,7 @@ class GroupMesh final : public Mesh {
   void Cancel(const absl::Status& reason) override { below_.Cancel(reason); }
   absl::Status status() const override { return below_.status(); }
   Traffic traffic(int peer) const override { return below_.traffic(Below(peer)); }
+  bool SharesMemory(int peer) const override { return below_.SharesMemory(Below(peer)); }
 
  private:
   int Below(int rank) const;

@@ -279,6 +279,13 @@ absl::Status Link::Complete() {
   return absl::OkStatus();
 }
 
+void Link::Count(std::size_t sent, std::size_t received) {
+  counter_.Sent(sent, 0);
+  counter_.Received(received, 0);
+  total_->Sent(sent, 0);
+  total_->Received(received, 0);
+}
+
 void Link::Close(std::uint64_t farewell) {
   const bool at_boundary = outgoing_.empty() || outgoing_.front().written == 0;
   FrameHeader header;

@@ -61,6 +61,7 @@ class Link {
   bool WantsInput() const { return WantsRead() && !Stuck(); }
   bool WantsHangup() const { return !hung_up_ && !left_; }
   bool WantsWrite() const { return !outgoing_.empty(); }
+  bool left() const { return left_; }
   // The peer took its leave, and transfers with it are pending.
   bool WaitsInVain() const { return left_ && (!receives_.empty() || !outgoing_.empty()); }
   // Of an aborting peer's farewell: the rank that it lost.
@@ -68,10 +69,16 @@ class Link {
   // The peer said farewell before its time.
   bool gave_up() const { return gave_up_; }
   int fd() const { return stream_ == nullptr ? -1 : stream_->fd(); }
+  Stream* stream() { return stream_.get(); }  // null once closed
   // See Stream.
-  Attention Await() { return stream_->Await({WantsInput(), WantsWrite(), WantsHangup()}); }
+  Attention Await(bool bell) {
+    return stream_->Await({WantsInput(), WantsWrite(), WantsHangup(), bell && WantsHangup()});
+  }
   void OnWoken(short events) { stream_->OnWoken(events); }
   const std::string& name() const { return name_; }
+
+  // What went to and from the peer beside the stream, in memory that both share.
+  void Count(std::size_t sent, std::size_t received);
 
   // Says farewell if a frame boundary allows, and closes. Posted buffers are forgotten.
   void Close(std::uint64_t farewell);

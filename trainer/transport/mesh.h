@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
+#include "trainer/transport/arena.h"
 #include "trainer/transport/ledger.h"
 
 namespace starling::transport {
@@ -79,6 +80,12 @@ class Mesh {
   virtual absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                                      net::Deadline deadline) = 0;
 
+  // Memory that all ranks share, and with it faster collectives; the same arena in every call. Null
+  // at every rank where some of them cannot share any: they are on several machines or in several
+  // pods, a network is emulated, or the system's limits leave no room. The first call of a view is
+  // a collective: all ranks make it, at the same place among their transfers.
+  virtual absl::StatusOr<Arena*> ShareArena(net::Deadline /*deadline*/) { return nullptr; }
+
   // Thread-safe. The WaitAny that runs, or else the next, returns nothing if it has nothing to
   // name.
   virtual void Wake() = 0;
@@ -91,6 +98,9 @@ class Mesh {
 
   // What this mesh moved to and from `peer`. Thread-safe.
   virtual Traffic traffic(int peer) const = 0;
+
+  // Whether what goes to and from `peer` stays in memory, for those who tell. Thread-safe.
+  virtual bool SharesMemory(int peer) const = 0;
 
   // PostSend or PostReceive, and Wait.
   absl::Status Send(int peer, Tag tag, std::span<const std::byte> data, net::Deadline deadline) {

@@ -10,6 +10,7 @@
 
 #include "common/status/macros.h"
 #include "trainer/transport/frame.h"
+#include "trainer/transport/unix_socket.h"
 
 namespace starling::transport {
 namespace {
@@ -57,7 +58,7 @@ Attention ShmStream::Await(const Interest& interest) {
     attention.ready = attention.ready || ended_ || writer_.Ready();
   }
   int events = 0;
-  if (interest.input || interest.output) events |= POLLIN;
+  if (interest.input || interest.output || interest.bell) events |= POLLIN;
   if (interest.hangup) events |= POLLRDHUP;
   attention.events = static_cast<short>(events);
   return attention;
@@ -82,11 +83,21 @@ void ShmStream::RingBell() {
   (void)!::send(socket_.get(), &bell, 1, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
+bool ShmStream::PassFile(const net::FileDescriptor& file) {
+  const std::byte bell{1};
+  return SendWithFile(socket_, std::span(&bell, 1), file);
+}
+
+net::FileDescriptor ShmStream::TakeFile() {
+  EmptySocket();
+  return std::move(file_);
+}
+
 void ShmStream::EmptySocket() {
   std::array<std::byte, 4096> rings;
   // Bounded: a peer that rings without end must not keep us here.
   for (int i = 0; i < 1024; ++i) {
-    const ssize_t read = ::recv(socket_.get(), rings.data(), rings.size(), MSG_DONTWAIT);
+    const ssize_t read = ReceiveWithFile(socket_, rings, file_);
     if (read > 0) continue;
     ended_ = ended_ || read == 0 || (errno != EAGAIN && errno != EINTR);
     return;

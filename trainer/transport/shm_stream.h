@@ -27,16 +27,19 @@ class ShmStream final : public Stream {
   void Finish(std::span<const std::byte> last, bool orderly) override;
   int fd() const override { return socket_.get(); }
   bool shares_cores() const override { return true; }
+  void RingBell() override;
+  bool PassFile(const net::FileDescriptor& file) override;
+  net::FileDescriptor TakeFile() override;
 
  private:
-  void RingBell();
-  // Takes the bell's bytes, and learns whether the peer is gone.
+  // Takes the bell's bytes and the file that comes with one, and learns whether the peer is gone.
   void EmptySocket();
 
   net::FileDescriptor socket_;
   const ShmSegment segment_;
   RingWriter writer_;
   RingReader reader_;
+  net::FileDescriptor file_;  // from the peer, until it is taken
   unsigned empty_reads_ = 0;
   bool ended_ = false;  // the peer's side of the socket
 };

@@ -12,6 +12,7 @@
 #include <span>
 
 #include "absl/status/statusor.h"
+#include "common/net/socket.h"
 
 namespace starling::transport {
 
@@ -20,6 +21,7 @@ struct Interest {
   bool input = false;
   bool output = false;
   bool hangup = false;  // of the peer
+  bool bell = false;    // a RingBell of it
 };
 
 // What to do about it: poll fd() for `events` (0: nothing to wait for), but do not sleep if
@@ -52,8 +54,14 @@ class Stream {
   virtual void Finish(std::span<const std::byte> last, bool orderly) = 0;
 
   virtual int fd() const = 0;
-  // Whether the peer computes on the same cores as we.
+  // Whether the peer computes on the same cores as we, and can share memory with us.
   virtual bool shares_cores() const = 0;
+
+  // Only between ends that share memory. Wakes the peer if it sleeps. Hands over a file, of which
+  // the peer holds one at a time, until it takes it: false when that cannot be done now.
+  virtual void RingBell() {}
+  virtual bool PassFile(const net::FileDescriptor& /*file*/) { return false; }
+  virtual net::FileDescriptor TakeFile() { return {}; }
 };
 
 }  // namespace starling::transport

@@ -25,10 +25,11 @@ timespec ToTimespec(std::int64_t nanoseconds) {
           static_cast<long>(nanoseconds % 1'000'000'000)};
 }
 
-int CountSharing(const std::vector<std::unique_ptr<Stream>>& streams) {
-  return static_cast<int>(std::count_if(streams.begin(), streams.end(), [](const auto& stream) {
-    return stream != nullptr && stream->shares_cores();
-  }));
+std::vector<bool> Near(const std::vector<std::unique_ptr<Stream>>& streams) {
+  std::vector<bool> near;
+  near.reserve(streams.size());
+  for (const auto& stream : streams) near.push_back(stream != nullptr && stream->shares_cores());
+  return near;
 }
 
 std::string PeerName(int rank, const Peer& peer) {
@@ -40,25 +41,18 @@ constexpr std::size_t kMostInOrder = 256;
 
 }  // namespace
 
-class StreamMesh::Drive {
- public:
-  explicit Drive(StreamMesh& mesh) : mesh_(mesh) {
-    sync::MutexLock lock(mesh_.mutex_);
-    STARLING_CHECK(!mesh_.driving_, "one thread at a time uses a mesh");
-    mesh_.driving_ = true;
-  }
-  ~Drive() {
-    sync::MutexLock lock(mesh_.mutex_);
-    mesh_.driving_ = false;
-    // A Cancel came while this thread was on its way out.
-    if (!mesh_.failure_.ok()) mesh_.CloseLinks(kAborted);
-  }
-  Drive(const Drive&) = delete;
-  Drive& operator=(const Drive&) = delete;
+StreamMesh::Drive::Drive(StreamMesh& mesh) : mesh_(mesh) {
+  sync::MutexLock lock(mesh_.mutex_);
+  STARLING_CHECK(!mesh_.driving_, "one thread at a time uses a mesh");
+  mesh_.driving_ = true;
+}
 
- private:
-  StreamMesh& mesh_;
-};
+StreamMesh::Drive::~Drive() {
+  sync::MutexLock lock(mesh_.mutex_);
+  mesh_.driving_ = false;
+  // A Cancel came while this thread was on its way out.
+  if (!mesh_.failure_.ok()) mesh_.CloseLinks(kAborted);
+}
 
 StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
                        std::vector<std::unique_ptr<Stream>> streams, const Options& options,
@@ -66,7 +60,11 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
     : view_(view),
       members_(std::move(members)),
       rank_(rank),
-      spin_(AllowedSpin(options.spin, 1 + CountSharing(streams), CoresHere())) {
+      near_(Near(streams)),
+      shaped_(options.shaping.enabled()),
+      spin_(AllowedSpin(options.spin,
+                        1 + static_cast<int>(std::count(near_.begin(), near_.end(), true)),
+                        CoresHere())) {
   shaper = Shaper(options.shaping);
   early_allowance = options.max_early_bytes;
   LinkOwner& owner = *this;
@@ -184,7 +182,7 @@ absl::StatusOr<std::optional<Ticket>> StreamMesh::WaitAny(std::span<const Ticket
       continue;
     }
     if (deadline.Expired()) return std::nullopt;
-    if (Spin(idle_since)) continue;
+    if (Spin(idle_since, spin_)) continue;
     RETURN_IF_ERROR(Sleep(Next(tickets), deadline));
   }
 }
@@ -276,16 +274,16 @@ absl::Status StreamMesh::DriveUntilDone(Ticket ticket, net::Deadline deadline) {
       RETURN_IF_ERROR(Sleep(ticket, deadline));
       continue;
     }
-    if (Spin(idle_since)) continue;
+    if (Spin(idle_since, spin_)) continue;
     RETURN_IF_ERROR(Sleep(ticket, deadline));
   }
 }
 
-bool StreamMesh::Spin(std::int64_t& idle_since) const {
-  if (spin_ <= absl::ZeroDuration()) return false;
+bool StreamMesh::Spin(std::int64_t& idle_since, absl::Duration limit) const {
+  if (limit <= absl::ZeroDuration()) return false;
   const std::int64_t now = MonotonicNanoseconds();
   if (idle_since == 0) idle_since = now;
-  if (now - idle_since >= absl::ToInt64Nanoseconds(spin_)) return false;
+  if (now - idle_since >= absl::ToInt64Nanoseconds(limit)) return false;
   // Perhaps it is this very core that the peer waits for.
   if (now - idle_since >= kSpinAlone) (void)::sched_yield();
   return true;
@@ -318,9 +316,10 @@ absl::Status StreamMesh::Sleep(std::optional<Ticket> ticket, net::Deadline deadl
   polls_.clear();
   polled_.clear();
   bool ready_now = false;
+  const bool bell = arena_.has_value() && *arena_ != nullptr;
   for (int peer = 0; peer < size(); ++peer) {
     if (links_[peer] == nullptr) continue;
-    const Attention attention = links_[peer]->Await();
+    const Attention attention = links_[peer]->Await(bell);
     ready_now = ready_now || attention.ready;
     if (attention.events == 0) continue;  // a broken one would wake us for ever
     polls_.push_back({links_[peer]->fd(), attention.events, 0});

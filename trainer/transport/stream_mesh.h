@@ -16,6 +16,7 @@
 
 #include "common/net/socket.h"
 #include "common/sync/mutex.h"
+#include "trainer/transport/arena.h"
 #include "trainer/transport/ledger.h"
 #include "trainer/transport/link.h"
 #include "trainer/transport/mesh.h"
@@ -25,7 +26,7 @@
 namespace starling::transport {
 
 // Confined to one thread at a time, except Wake, Cancel, status and traffic.
-class StreamMesh final : public Mesh, private LinkOwner {
+class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
  public:
   // `streams` has one for each member, null for `rank` itself.
   StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
@@ -44,10 +45,12 @@ class StreamMesh final : public Mesh, private LinkOwner {
   absl::Status WaitAll(net::Deadline deadline) override;
   absl::StatusOr<std::string> ReceiveMessage(int peer, Tag tag, std::size_t limit,
                                              net::Deadline deadline) override;
+  absl::StatusOr<Arena*> ShareArena(net::Deadline deadline) override;
   void Wake() override;
   void Cancel(const absl::Status& reason) override;
   absl::Status status() const override;
   Traffic traffic(int peer) const override;
+  bool SharesMemory(int peer) const override { return near_[static_cast<std::size_t>(peer)]; }
 
  private:
   struct Transfer {
@@ -60,10 +63,32 @@ class StreamMesh final : public Mesh, private LinkOwner {
   };
 
   // Marks that a thread works on the links: Cancel then leaves the closing to it.
-  class Drive;
+  class Drive {
+   public:
+    explicit Drive(StreamMesh& mesh);
+    ~Drive();
+    Drive(const Drive&) = delete;
+    Drive& operator=(const Drive&) = delete;
+
+   private:
+    StreamMesh& mesh_;
+  };
 
   void OnSent(Ticket ticket) override { At(ticket).done = true; }
   void OnReceived(Ticket ticket, std::int64_t ready) override;
+
+  // Of the arena: see stream_mesh_arena.cc.
+  absl::Status AwaitRanks(absl::FunctionRef<int()> laggard, Patience patience,
+                          net::Deadline deadline) override;
+  void RingBell(int rank) override;
+  void CountShared(int rank, std::size_t sent, std::size_t received) override;
+  absl::Status SleepUntilRung(absl::FunctionRef<int()> laggard, net::Deadline deadline);
+  // Whether every rank's `mine` is true; all ranks call it.
+  absl::StatusOr<bool> AllAgree(bool mine, std::uint64_t round, net::Deadline deadline);
+  absl::StatusOr<bool> MakeArena(net::Deadline deadline);
+  bool PassArena(const net::FileDescriptor& file);
+  bool TakeArena();
+  void UseArena(SealedMemory memory);
 
   Ticket NewTicket(int peer, bool receive, std::size_t bytes);
   Transfer& At(Ticket ticket);
@@ -76,7 +101,7 @@ class StreamMesh final : public Mesh, private LinkOwner {
   void Forget(Ticket ticket);
   absl::Status DriveUntilDone(Ticket ticket, net::Deadline deadline);
   // After a Progress that moved nothing: whether to try again rather than to sleep.
-  bool Spin(std::int64_t& idle_since) const;
+  bool Spin(std::int64_t& idle_since, absl::Duration limit) const;
   // Moves what can be moved without waiting; whether anything did.
   absl::StatusOr<bool> Progress();
   absl::Status Sleep(std::optional<Ticket> ticket, net::Deadline deadline);
@@ -91,12 +116,16 @@ class StreamMesh final : public Mesh, private LinkOwner {
   const std::uint64_t view_;
   const std::vector<Peer> members_;
   const int rank_;
+  const std::vector<bool> near_;  // by rank: shares memory with this one
+  const bool shaped_;
   const absl::Duration spin_;
   std::vector<std::unique_ptr<TrafficCounter>> counters_;
   std::vector<std::unique_ptr<Link>> links_;  // by rank; null for our own
   std::deque<Transfer> transfers_;            // [first_ticket_, first_ticket_ + size)
   Ticket first_ticket_ = 1;
   std::map<Ticket, Transfer> kept_;  // below first_ticket_, and open
+  std::optional<std::unique_ptr<Arena>>
+      arena_;  // null where none can be; none before the first call
   std::vector<pollfd> polls_;
   std::vector<int> polled_;  // the rank of each of polls_ but the last
 

@@ -24,7 +24,6 @@
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
 #include "trainer/transport/mixed_transport.h"
-#include "trainer/transport/tcp_transport.h"
 #include "trainer/worker/failing_workload.h"
 #include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
@@ -83,19 +82,16 @@ class Intake {
   std::optional<membership::Directive> early_ ABSL_GUARDED_BY(mutex_);
 };
 
-// Parameter servers are often on the worker's own machine, and most of what travels goes there;
-// both sides choose alike.
-absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
-    const Options& options, const v1alpha1::TrainingJobSpec& spec, const std::string& secret,
-    const transport::Spin& spin) {
+// Members of one machine share memory where they can; for each pair that shows when they connect.
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Options& options,
+                                                                    const std::string& secret,
+                                                                    const transport::Spin& spin) {
   transport::Options mine;
   mine.member = NameOf(options.self());
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
-  const net::Address address = {.host = options.address, .port = net::kDataPort};
-  if (spec.exchange().has_parameter_server()) return transport::OpenMixedTransport(address, mine);
-  return transport::OpenTcpTransport(address, mine);
+  return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
 }
 
 // Ends the process: callbacks and the signals' thread hold on to what lives here.
@@ -174,7 +170,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(
         intake.UpdateMetrics();
       });
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  auto transport = OpenTransport(options, *spec, *secret, *spin);
+  auto transport = OpenTransport(options, *secret, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
   const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
   if (!workload.ok()) Fail(kBadInput, workload.status());

@@ -120,6 +120,7 @@ absl::Status TrainingLoop::Do(const membership::Run& action) {
                             {"workers", view_.workers().size()},
                             {"servers", view_.servers().size()},
                             {"rank", view_.RankOf(context_.config.self)},
+                            {"sharesMemoryWith", context_.links.MembersNear()},
                             {"step", action.id.step},
                             {"settleOnly", action.settle_only}});
   if (context_.parts.on_view) context_.parts.on_view(action.id.view);

@@ -80,6 +80,14 @@ void ViewLinks::Close() {
   mesh_.reset();
 }
 
+int ViewLinks::MembersNear() const {
+  int near = 0;
+  for (int rank = 0; mesh_ != nullptr && rank < mesh_->size(); ++rank) {
+    if (mesh_->SharesMemory(rank)) ++near;
+  }
+  return near;
+}
+
 std::vector<membership::MemberId> ViewLinks::Unreachable(const absl::Status& status) const {
   std::vector<membership::MemberId> members;
   for (int rank : transport::UnreachableRanks(status)) {

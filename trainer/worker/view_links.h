@@ -43,6 +43,9 @@ class ViewLinks {
   // Of the present view: null when alone or closed.
   transport::Mesh* mesh() const { return mesh_.get(); }
 
+  // How many other members of the present view share memory with this one.
+  int MembersNear() const;
+
   // The members that `status`, of an Open or of the mesh, could not reach.
   std::vector<membership::MemberId> Unreachable(const absl::Status& status) const;
 
