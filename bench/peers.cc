@@ -23,17 +23,6 @@ namespace {
 // What a thread copies out of the kernel at once: it stays in the core's own cache.
 constexpr std::size_t kReceiveBytes = 256 << 10;
 
-void WriteLine(int fd, const std::string& line) {
-  const std::string text = line + "\n";
-  (void)!::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
-}
-
-std::string ReadLine(int fd) {
-  std::string line;
-  for (char c = 0; ::recv(fd, &c, 1, 0) == 1 && c != '\n';) line.push_back(c);
-  return line;
-}
-
 net::Address AddressOf(int rank) { return {rank == 0 ? "127.0.82.1" : "127.0.82.2", 0}; }
 
 class MeshChannel final : public Channel {
@@ -97,6 +86,17 @@ net::FileDescriptor ConnectByHand(int rank, int control) {
 }
 
 }  // namespace
+
+void WriteLine(int fd, const std::string& line) {
+  const std::string text = line + "\n";
+  (void)!::send(fd, text.data(), text.size(), MSG_NOSIGNAL);
+}
+
+std::string ReadLine(int fd) {
+  std::string line;
+  for (char c = 0; ::recv(fd, &c, 1, 0) == 1 && c != '\n';) line.push_back(c);
+  return line;
+}
 
 void Require(const absl::Status& status) {
   if (status.ok()) return;

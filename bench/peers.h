@@ -33,6 +33,10 @@ Value Must(absl::StatusOr<Value> value) {
   return *std::move(value);
 }
 
+// Over a Fork's connection.
+void WriteLine(int control, const std::string& line);
+std::string ReadLine(int control);
+
 std::string MemberName(std::size_t rank);
 transport::Options OptionsOf(const std::string& member, absl::Duration spin);
 

@@ -21,6 +21,8 @@ echo
 "$bin/starling-microbench" --benchmark_min_time=0.2 --benchmark_out_format=json \
   --benchmark_out=build/bench/microbench.json
 echo
+bench/allreduce.py --bin "$bin"
+echo
 bench/parameter_server.py --bin "$bin"
 echo
 bench/sparse.py --bin "$bin"

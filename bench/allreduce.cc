@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+// How fast the ranks of one machine sum up an array: a process a rank, as workers of a job are.
+//
+//   starling-allreduce-bench [--ranks N] [--transport auto|tcp] [--algorithm auto|ring|naive]
+//   [--bytes A,B,...] [--seconds S]
+//
+// Prints one JSON object for each size: rank 0's median time of a call, from a barrier to its
+// return. bench/allreduce.py runs it beside its peers.
+#include "trainer/collectives/allreduce.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "bench/peers.h"
+#include "trainer/transport/mixed_transport.h"
+#include "trainer/transport/tcp_transport.h"
+
+namespace starling::bench {
+namespace {
+
+using collectives::Algorithm;
+
+constexpr transport::Tag kBarrierTag{1, collectives::kFirstFreeChannel};
+constexpr transport::Tag kSumTag{1, collectives::kFirstBucketChannel};
+constexpr int kWarmUp = 3;
+constexpr int kFewestCalls = 5;
+constexpr int kMostCalls = 2000;
+
+struct Settings {
+  int ranks = 2;
+  std::string transport = "auto";
+  Algorithm algorithm = Algorithm::kAuto;
+  std::vector<std::size_t> sizes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
+  double seconds = 0.5;  // of calls for each size
+};
+
+double Now() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 2];
+}
+
+absl::StatusOr<Algorithm> ParseAlgorithm(const std::string& name) {
+  if (name == "auto") return Algorithm::kAuto;
+  if (name == "ring") return Algorithm::kRing;
+  if (name == "naive") return Algorithm::kNaive;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--algorithm ", name, " is none of auto, ring, naive"));
+}
+
+// As a worker of a job does.
+absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Settings& settings,
+                                                                    int rank) {
+  transport::Options options = OptionsOf(MemberName(static_cast<std::size_t>(rank)), {});
+  options.spin = Must(transport::SpinOfJob());
+  const net::Address address{absl::StrCat("127.0.83.", rank + 1), 0};
+  return settings.transport == "tcp" ? transport::OpenTcpTransport(address, options)
+                                     : transport::OpenMixedTransport(address, options);
+}
+
+class Rank {
+ public:
+  Rank(const Settings& settings, int rank, int control)
+      : settings_(settings), transport_(Must(OpenTransport(settings, rank))) {
+    WriteLine(control, transport_->address());
+    std::vector<transport::Peer> peers;
+    for (const auto address : absl::StrSplit(ReadLine(control), ' ')) {
+      peers.push_back({MemberName(peers.size()), std::string(address)});
+    }
+    mesh_ = Must(transport_->Open(1, peers, rank, Soon(), nullptr));
+  }
+
+  void Measure(std::size_t bytes) {
+    std::vector<float> data(bytes / sizeof(float), 1.0F);
+    Sum(data);
+    const auto expected = static_cast<float>(settings_.ranks);
+    if (!std::all_of(data.begin(), data.end(), [&](float one) { return one == expected; })) {
+      Require(absl::InternalError("the sum is wrong"));
+    }
+    std::vector<double> times;
+    for (int call = 0; call < kWarmUp; ++call) times.push_back(Timed(data));
+    const int calls = CallsFor(times.back());
+    times.clear();
+    for (int call = 0; call < calls; ++call) times.push_back(Timed(data));
+    if (mesh_->rank() == 0) Print(bytes, Median(std::move(times)));
+  }
+
+ private:
+  double Timed(std::vector<float>& data) {
+    float nothing = 0;
+    Require(collectives::Allreduce(Algorithm::kAuto, At(kBarrierTag), std::span(&nothing, 1)));
+    const double begin = Now();
+    Sum(data);
+    return Now() - begin;
+  }
+
+  // The same at every rank.
+  int CallsFor(double seconds) {
+    float calls = 0;
+    if (mesh_->rank() == 0) calls = static_cast<float>(settings_.seconds / seconds);
+    Require(collectives::Allreduce(Algorithm::kAuto, At(kBarrierTag), std::span(&calls, 1)));
+    return std::clamp(static_cast<int>(calls), kFewestCalls, kMostCalls);
+  }
+
+  void Sum(std::span<float> data) {
+    Require(collectives::Allreduce(settings_.algorithm, At(kSumTag), data));
+  }
+
+  collectives::Communicator At(transport::Tag tag) { return {*mesh_, tag, Soon(), workspace_}; }
+
+  void Print(std::size_t bytes, double seconds) {
+    const bool shared =
+        settings_.algorithm == Algorithm::kAuto && Must(mesh_->ShareArena(Soon())) != nullptr;
+    std::printf(
+        "{\"library\": \"Starling\", \"transport\": \"%s\", \"ranks\": %d, \"bytes\": %zu, "
+        "\"seconds\": %.9f}\n",
+        shared                         ? "shm"
+        : settings_.transport == "tcp" ? "tcp"
+                                       : "shm links",
+        settings_.ranks, bytes, seconds);
+    std::fflush(stdout);
+  }
+
+  const Settings& settings_;
+  std::unique_ptr<transport::Transport> transport_;
+  std::unique_ptr<transport::Mesh> mesh_;
+  collectives::Workspace workspace_;
+};
+
+void Run(const Settings& settings) {
+  std::vector<std::unique_ptr<Fork>> ranks;
+  for (int rank = 0; rank < settings.ranks; ++rank) {
+    ranks.push_back(std::make_unique<Fork>([&settings, rank](int control) {
+      Rank self(settings, rank, control);
+      for (const std::size_t bytes : settings.sizes) self.Measure(bytes);
+    }));
+  }
+  std::vector<std::string> addresses;
+  for (const auto& rank : ranks) addresses.push_back(ReadLine(rank->control()));
+  for (const auto& rank : ranks) WriteLine(rank->control(), absl::StrJoin(addresses, " "));
+  for (const auto& rank : ranks) rank->Join();
+}
+
+absl::StatusOr<Settings> Parse(int argc, char** argv) {
+  Settings settings;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string flag = argv[i];
+    const std::string value = argv[i + 1];
+    bool good = true;
+    if (flag == "--ranks") {
+      good =
+          absl::SimpleAtoi(value, &settings.ranks) && settings.ranks >= 1 && settings.ranks <= 64;
+    } else if (flag == "--transport") {
+      settings.transport = value;
+      good = value == "auto" || value == "tcp";
+    } else if (flag == "--algorithm") {
+      const auto algorithm = ParseAlgorithm(value);
+      if (!algorithm.ok()) return algorithm.status();
+      settings.algorithm = *algorithm;
+    } else if (flag == "--seconds") {
+      good = absl::SimpleAtod(value, &settings.seconds) && settings.seconds > 0;
+    } else if (flag == "--bytes") {
+      settings.sizes.clear();
+      for (const auto one : absl::StrSplit(value, ',')) {
+        settings.sizes.push_back(0);
+        good = good && absl::SimpleAtoi(one, &settings.sizes.back());
+      }
+    } else {
+      return absl::InvalidArgumentError(
+          absl::StrCat(flag, ": no such flag; see bench/allreduce.cc"));
+    }
+    if (!good) return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is no value"));
+  }
+  if (argc % 2 == 0) return absl::InvalidArgumentError("every flag has a value");
+  return settings;
+}
+
+}  // namespace
+}  // namespace starling::bench
+
+int main(int argc, char** argv) {
+  starling::bench::Run(starling::bench::Must(starling::bench::Parse(argc, argv)));
+  return 0;
+}

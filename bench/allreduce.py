@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""How fast processes of one machine sum up an array, beside Open MPI and gloo.
+
+usage: bench/allreduce.py [--json FILE] [--ranks N] [--bytes A,B,...] [--repeats N] [--realtime]
+
+Product and peers take turns, --repeats times; of each the best repeat counts, a repeat being rank
+0's median time from a barrier to the end of a call. FILE gets a list of objects:
+library, transport, ranks, bytes, gigabytesPerSecond (bytes of the array / time / 1e9). What is not
+installed is left out, and named. The figures are those of a quiet machine only if it was one, which
+the head line tells; where it is not, --realtime lets whoever is measured go before all other
+processes (chrt; needs root) for these seconds.
+"""
+import argparse
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+
+import harness
+from harness import REPOSITORY, SYSTEM_PYTHON
+
+PROGRAM = "starling-allreduce-bench"
+
+
+class Missing(Exception):
+    """Says what is not installed."""
+
+
+def starling(options, *words):
+    program = os.path.join(REPOSITORY, options.bin, PROGRAM)
+    if not os.path.exists(program):
+        sys.exit(f"{program} is missing: build it, or name its folder with --bin")
+    return [program, "--ranks", str(options.ranks), "--seconds", str(options.seconds),
+            "--bytes", ",".join(map(str, options.bytes)), *words]
+
+
+def open_mpi(options, *words):
+    run, compiler = shutil.which("mpirun"), shutil.which("mpicxx")
+    if not run or not compiler:
+        raise Missing("Open MPI (Debian's openmpi-bin and libopenmpi-dev)")
+    version = subprocess.run([run, "--version"], capture_output=True, text=True, check=False).stdout
+    if "Open MPI" not in version:
+        raise Missing(f"Open MPI: {run} is another MPI")
+    program = os.path.join(options.folder, "mpi_allreduce")
+    if not os.path.exists(program):
+        subprocess.run([compiler, "-O2", "-std=c++20", "-o", program,
+                        os.path.join(harness.BENCH, "mpi_allreduce.cc")], check=True)
+    return [run, "--allow-run-as-root", "--oversubscribe", "-n", str(options.ranks), *words,
+            program, str(options.seconds), *map(str, options.bytes)]
+
+
+def gloo(options):
+    if not harness.have_torch():
+        raise Missing("gloo (Debian's python3-torch)")
+    return [SYSTEM_PYTHON, os.path.join(harness.BENCH, "gloo_allreduce.py"), str(options.ranks),
+            str(options.seconds), *map(str, options.bytes)]
+
+
+# Library, transport, and the command that measures it.
+SIDES = [
+    ("Starling", "shm", starling),
+    ("Open MPI", "shm", open_mpi),
+    ("Starling", "tcp", lambda options: starling(options, "--transport", "tcp")),
+    ("Open MPI", "tcp", lambda options: open_mpi(
+        options, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include",
+        "lo")),
+    ("gloo", "tcp", gloo),
+]
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+def measure(command, options):
+    """Seconds by bytes."""
+    if options.realtime:
+        command = ["chrt", "-f", "10", *command]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1",
+                   "BENCH_RENDEZVOUS": f"tcp://127.0.0.1:{free_port()}"}
+    run = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600,
+                         check=False)
+    if run.returncode != 0:
+        sys.exit(f"{' '.join(command)} failed with exit code {run.returncode}:\n{run.stderr}")
+    rows = [json.loads(line) for line in run.stdout.splitlines()]
+    for row in rows:
+        if row.get("transport", "shm") == "shm links":
+            sys.exit("the ranks of this machine share no memory; the program's log says why")
+    return {row["bytes"]: row["seconds"] for row in rows}
+
+
+def take_turns(options):
+    """The best seconds by (library, transport, bytes)."""
+    best = {}
+    missing = set()
+    for _ in range(options.repeats):
+        for library, transport, command_of in SIDES:
+            if library in missing:
+                continue
+            try:
+                command = command_of(options)
+            except Missing as what:
+                missing.add(library)
+                print(f"SKIPPED: {what} is not installed", file=sys.stderr)
+                continue
+            for size, seconds in measure(command, options).items():
+                key = (library, transport, size)
+                best[key] = min(seconds, best.get(key, seconds))
+    return best
+
+
+def show(best, sizes):
+    print("".join([f"{'GB/s':24}"] + [f"{size:>14}" for size in sizes] + ["  bytes"]))
+    for library, transport, _ in SIDES:
+        values = [best.get((library, transport, size)) for size in sizes]
+        if not all(values):
+            continue
+        print(f"{library + ', ' + transport:24}" +
+              "".join(f"{size / value / 1e9:14.2f}" for size, value in zip(sizes, values)))
+    for library, transport, _ in SIDES:
+        ours = [best.get(("Starling", transport, size)) for size in sizes]
+        theirs = [best.get((library, transport, size)) for size in sizes]
+        if library == "Starling" or not all(ours + theirs):
+            continue
+        print(f"{'of ' + library + ', ' + transport:24}" +
+              "".join(f"{b / a:13.1f}x" for a, b in zip(ours, theirs)))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--json", metavar="FILE", help="where the list of figures goes")
+    parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"),
+                        help="folder of the programs")
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--bytes", type=lambda text: [int(word) for word in text.split(",")],
+                        default=[4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20])
+    parser.add_argument("--repeats", type=int, default=5, help="turns that each side has")
+    parser.add_argument("--seconds", type=float, default=0.2, help="of calls a size and turn")
+    parser.add_argument("--realtime", action="store_true",
+                        help="before all other processes of the machine")
+    options = parser.parse_args()
+    print(f"float32 allreduce of {options.ranks} processes, best of {options.repeats} turns")
+    print(harness.describe_machine(harness.have_torch()), flush=True)
+    with tempfile.TemporaryDirectory(prefix="starling-bench-") as options.folder:
+        best = take_turns(options)
+    show(best, options.bytes)
+    results = [{"library": library, "transport": transport, "ranks": options.ranks, "bytes": size,
+                "gigabytesPerSecond": round(size / seconds / 1e9, 3)}
+               for (library, transport, size), seconds in best.items()]
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(results, file, indent=1)
+            file.write("\n")
+    harness.save("allreduce", results)
+
+
+if __name__ == "__main__":
+    main()
