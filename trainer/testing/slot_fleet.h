@@ -65,7 +65,14 @@ struct Process {
   std::int64_t turn = 0;
   bool ends_training = false;
   membership::Training training;
+  std::int64_t settings_generation = 0;
+  bool saves = true;  // what it is asked to, at once
   bool released = false;
+  // Where workers hold a part of the model (Fleet::hybrid()).
+  membership::Phase phase = membership::Phase::kRun;
+  std::int64_t base_step = 0;
+  std::int64_t settled_step = 0;
+  bool stopped = false;
 
   ViewNumber joined() const {
     if (!installed) return 0;
@@ -91,6 +98,7 @@ class Fleet {
     return fleet;
   }
 
+  bool hybrid() const { return spec_.exchange().parameter_server().tensors_size() > 0; }
   void AddPod(const std::string& prefix, const char* role, int index) {
     const std::string name = absl::StrCat(prefix, index);
     pods_.push_back({"uid-" + name, name, role, index, "127.0.0.9", PodState::kLive});
@@ -148,7 +156,16 @@ class Fleet {
     report.unreachable = process.unreachable;
     report.checkpoint_turn = process.checkpoint_turn;
     report.training = process.training;
+    report.settings_generation = process.settings_generation;
     pb::ParameterServerReport said;
+    if (hybrid() && !process.server && process.installed) {
+      said.set_chains(3);
+      report.phase = process.phase;
+      report.state = StateId{process.installed->number, process.settled_step};
+      report.base_step = process.base_step;
+      report.settled_step = process.settled_step;
+      report.stopped = process.stopped;
+    }
     report.installed = process.installed;
     said.set_broken(process.broken);
     if (!process.server || process.installed) {
@@ -187,7 +204,7 @@ class Fleet {
     process.incarnation = directive.incarnation;
     process.released = directive.released;
     ASSERT_TRUE(process.told.ParseFromString(directive.parameter_server));
-    if (process.server)
+    if (process.server && process.saves)
       process.checkpoint_turn = std::max(process.checkpoint_turn, directive.checkpoint_turn);
     const View view = directive.view.value_or(View());
     const ViewNumber had = process.installed ? process.installed->number : 0;
