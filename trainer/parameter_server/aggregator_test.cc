@@ -516,14 +516,16 @@ TEST(TopologyTest, AHostsWorkersAreThoseOfItsNode) {
 }
 
 TEST(TopologyTest, WhatMustBeSeenByItselfIsNotReduced) {
-  const auto of = [](const consistency::Options& model) {
+  const auto of = [](const consistency::Options& model, Combine combine = Combine::kMean) {
     auto table = Table(TableKind::kDense, 2, 1);
-    table->combine = Combine::kMean;
+    table->combine = combine;
     return ReductionOf(OptionsOf(table, model));
   };
   EXPECT_TRUE(of(consistency::BulkSynchronous{3})->one_clock);
   EXPECT_FALSE(of(consistency::SoftSync{})->sum);
   EXPECT_TRUE(of(consistency::StaleSynchronous{})->sum);
+  EXPECT_TRUE(of(consistency::BulkSynchronous{3}, Combine::kSum)->sum) << "as its table does";
+  EXPECT_TRUE(of(consistency::SoftSync{}, Combine::kSum)->sum);
   EXPECT_FALSE(of(consistency::BackupWorkers{}));
   EXPECT_FALSE(of(consistency::EagerStaleSynchronous{}));
   auto remembers = Table(TableKind::kDense, 2, 1);

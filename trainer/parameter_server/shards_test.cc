@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each kind of table by itself: what it refuses, what it remembers for whom, and what a snapshot
 // holds. What slots make of them is in slot_state_test.cc.
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -57,6 +59,26 @@ absl::StatusOr<std::string> FileOf(const Shard& shard) {
 absl::Status LoadFile(Shard& shard, const std::string& file) {
   const auto decoded = checkpoint::Decode(std::as_bytes(std::span(file)));
   return decoded.ok() ? shard.Load(*decoded) : decoded.status();
+}
+
+// What rows begin with. ---------------------------------------------------------------------------
+
+TEST(FillInitial, ValuesAreUniformBetweenMinusTheScaleAndTheScale) {
+  const auto spec = Table(TableKind::kDense, optimizer::MakeAdd());
+  spec->initial_scale = 0.5F;
+  Floats values(1000);
+  FillInitial(*spec, 3, values);
+  const auto [least, most] = std::ranges::minmax(values);
+  EXPECT_GE(least, -0.5F);
+  EXPECT_LT(least, -0.45F);
+  EXPECT_LT(most, 0.5F);
+  EXPECT_GT(most, 0.45F);
+}
+
+TEST(FillInitial, WithoutAScaleARowIsZeroWhateverWasThere) {
+  Floats values = {1, -1, 2, -2};
+  FillInitial(*Table(TableKind::kDense, optimizer::MakeAdd()), 3, values);
+  for (const float value : values) EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0U);
 }
 
 // Dense. ------------------------------------------------------------------------------------------

@@ -44,6 +44,29 @@ TEST(SlotState, WhoStaysInTheViewIsRememberedAndWhoLeavesIsNot) {
   EXPECT_TRUE(slot.ledger().Has(7));
 }
 
+TEST(SlotState, WhoStartsLaterIsAtItsClockForThoseWhoWait) {
+  SlotState slot(Dense(consistency::StaleSynchronous{1}));
+  slot.OnView({C(0), C(1)});
+  for (const Sequence sequence : {1, 2}) slot.Append(One(0, sequence));
+  EXPECT_FALSE(slot.MayRead(C(0), 2, 2)) << "the other has completed no clock";
+  Entry start = OfKind(EntryKind::kStart, C(1), 1);
+  start.clock = 2;
+  EXPECT_EQ(slot.Append(start), Outcome::kTaken);
+  EXPECT_TRUE(slot.MayRead(C(0), 2, 2));
+}
+
+TEST(SlotState, AtRestIsReadWhenEveryClientRests) {
+  SlotState slot(Dense());
+  slot.OnView({C(0), C(1)});
+  EXPECT_FALSE(slot.MayRead(C(0), consistency::kAtRest, 0));
+  slot.Append(OfKind(EntryKind::kRest, C(0), 1));
+  EXPECT_FALSE(slot.MayRead(C(0), consistency::kAtRest, 0)) << "one works";
+  slot.Append(OfKind(EntryKind::kRest, C(1), 1));
+  EXPECT_TRUE(slot.MayRead(C(0), consistency::kAtRest, 0));
+  slot.Append(OfKind(EntryKind::kWake, C(1), 2));
+  EXPECT_FALSE(slot.MayRead(C(0), consistency::kAtRest, 0));
+}
+
 TEST(SlotState, APushHoldsFrom1To4096LeasesAndAnUpdate) {
   SlotState slot(Dense());
   slot.OnView({C(0)});

@@ -13,9 +13,11 @@ namespace {
 // What an aggregate is to each model. Where every push is an update by itself, it is their sum:
 // what plain descent would have done with one after the other.
 struct ReductionFor {
+  bool adds = false;  // the table adds what others take the mean of
+
   using Reduced = std::optional<Reduction>;
-  Reduced operator()(const consistency::BulkSynchronous&) const { return Reduction{false, true}; }
-  Reduced operator()(const consistency::SoftSync&) const { return Reduction{false, false}; }
+  Reduced operator()(const consistency::BulkSynchronous&) const { return Reduction{adds, true}; }
+  Reduced operator()(const consistency::SoftSync&) const { return Reduction{adds, false}; }
   Reduced operator()(const consistency::Asynchronous&) const { return Reduction{true, false}; }
   Reduced operator()(const consistency::BoundedDelay&) const { return Reduction{true, false}; }
   Reduced operator()(const consistency::StaleSynchronous&) const { return Reduction{true, false}; }
@@ -57,12 +59,9 @@ std::vector<MemberId> GroupOf(const membership::View& view, const Topology& topo
 
 std::optional<Reduction> ReductionOf(const SlotOptions& slot) {
   const TableSpec& table = *slot.table;
-  const bool ranges = table.kind == TableKind::kDense;
-  if (!ranges || table.rule == nullptr) return std::nullopt;
+  if (table.kind != TableKind::kDense) return std::nullopt;
   if (table.rule->remembered() != optimizer::Optimizer::kNothing) return std::nullopt;
-  std::optional<Reduction> reduction = std::visit(ReductionFor{}, slot.consistency);
-  if (reduction && table.combine == Combine::kSum) reduction->sum = true;
-  return reduction;
+  return std::visit(ReductionFor{table.combine == Combine::kSum}, slot.consistency);
 }
 
 }  // namespace starling::parameter_server
