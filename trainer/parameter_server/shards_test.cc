@@ -255,6 +255,28 @@ TEST(SparseShard, ASnapshotHoldsTheLivingRowsInTheOrderOfTheirBirths) {
   EXPECT_EQ(other->Read({0, 0, keys}), shard->Read({0, 0, keys}));
 }
 
+TEST(SparseShard, ASnapshotThatLacksSomethingOrHoldsRowsOfAnotherWidthIsRefused) {
+  const auto shard =
+      MakeShard(Table(TableKind::kSparse, optimizer::MakeAdagrad({})), {0, kHashEnd});
+  const std::vector<std::int64_t> keys = {9, 3};
+  const Floats two(4), one(2);
+  const auto loads = [&](const std::vector<checkpoint::TensorView>& views) {
+    return LoadFile(*shard, *checkpoint::Encode(views, {})).ok();
+  };
+  const auto of = [](const std::string& name, const Floats& values) {
+    return checkpoint::MakeView(name, {static_cast<std::int64_t>(values.size())},
+                                std::span(values));
+  };
+  const checkpoint::TensorView rows = checkpoint::MakeView("keys", {2}, std::span(keys));
+  const std::string state = "state." + optimizer::NewState(*optimizer::MakeAdagrad({}), 0)[0].name;
+  EXPECT_TRUE(loads({rows, of("values", two), of(state, two)}));
+  EXPECT_FALSE(loads({of("values", two), of(state, two)}));
+  EXPECT_FALSE(loads({rows, of(state, two)}));
+  EXPECT_FALSE(loads({rows, of("values", two)}));
+  EXPECT_FALSE(loads({rows, of("values", one), of(state, two)}));
+  EXPECT_FALSE(loads({rows, of("values", two), of(state, one)}));
+}
+
 // Key-value. --------------------------------------------------------------------------------------
 
 TEST(KeyValueShard, TakesPairsOfItsOwnRangeAlone) {

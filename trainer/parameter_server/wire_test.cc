@@ -91,6 +91,27 @@ TEST(Wire, EveryMessageArrivesAsItWasSent) {
   }
 }
 
+// Equal bytes say nothing of what both directions lose.
+TEST(Wire, WhatIsInsideOfAMessageArrives) {
+  const auto arrived = [](const Message& message) {
+    const Packet packet = EncodePacket(0, message);
+    return *DecodeMessage(*DecodePrefix(packet.prefix), packet.head, packet.body);
+  };
+  const std::vector<Message> messages = EveryMessage();
+  const auto sync = std::get<SyncMessage>(arrived(messages[0]));
+  EXPECT_EQ(sync.cache, (StateId{4, 3}));
+  EXPECT_EQ(sync.id.state, (StateId{4, 17}));
+  ASSERT_TRUE(sync.id.checkpoint);
+  EXPECT_EQ(sync.id.checkpoint->name, (StateId{3, 2}));
+  const auto copy = std::get<CopyReply>(arrived(messages[16]));
+  ASSERT_EQ(copy.records.size(), 2U);
+  EXPECT_EQ(copy.records[0].entry->update->text(), "some bytes of a body");
+  EXPECT_EQ(copy.records[0].entry->leases, 5U);
+  EXPECT_EQ(copy.records[1].clients, std::vector<Client>{kClient});
+  const auto rejection = std::get<Rejection>(arrived(messages[11]));
+  EXPECT_EQ(rejection.why, absl::InvalidArgumentError("why not"));
+}
+
 // Of each list one item with nothing in it, at the end of its head: no item is shorter than its
 // count is held against.
 TEST(Wire, TheShortestItemsThatThereAreArrive) {
@@ -156,6 +177,8 @@ TEST(Wire, APrefixOfAnotherKindOrOfAbsurdLengthsIsRefused) {
     return !DecodePrefix(std::as_bytes(std::span(&prefix, 1))).ok();
   };
   EXPECT_FALSE(refused([](Prefix&) {}));
+  const Prefix whole;
+  EXPECT_FALSE(DecodePrefix(std::as_bytes(std::span(&whole, 1)).first(kPrefixBytes - 1)).ok());
   EXPECT_TRUE(refused([](Prefix& p) { p.magic = 1; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.version = 1; }));
   EXPECT_TRUE(refused([](Prefix& p) { p.type = std::variant_size_v<Message>; }));
