@@ -101,6 +101,16 @@ TEST_F(HybridViews, TheFirstViewHasAChainForEachShardAndOneGroupOfAllWorkers) {
   }
 }
 
+TEST_F(HybridViews, AClientPushesToTheChainsAndNotToTheGroupOfWorkers) {
+  Begin(2, 2, 2);
+  const ClientView client = ClientViewOf(view(), worker_);
+  ASSERT_THAT(client.slots, SizeIs(kChains));
+  for (std::size_t slot = 0; slot < kChains; ++slot) {
+    EXPECT_EQ(client.slots[slot].head, view().groups[slot].members.front());
+    EXPECT_EQ(client.slots[slot].tail, view().groups[slot].members.back());
+  }
+}
+
 TEST_F(HybridViews, AServersDeathLeavesTheWorkersTheirGroupAndTheirNames) {
   Begin(2, 2, 2);
   const ViewNumber joined = view().workers()[0].joined;

@@ -229,9 +229,51 @@ TEST(SparseShard, TakesNamedRowsOfItsOwnRangeAlone) {
   EXPECT_FALSE(shard->Check(rows(others, two)).ok());
   EXPECT_FALSE(shard->Check(rows(mine, three)).ok());
   EXPECT_FALSE(shard->Check(Range(0, 1, two)).ok());
+  EXPECT_FALSE(shard->Check(Range(0, 0, {})).ok());
   EXPECT_FALSE(shard->Check(Selection{0, 1, mine}).ok());
   EXPECT_TRUE(shard->Check(Selection{0, 0, mine}).ok());
   EXPECT_FALSE(shard->Check(Selection{0, 0, others}).ok());
+}
+
+TEST(SparseShard, PushesThatBecomeOneUpdateAreAddedOrAveragedRowByRow) {
+  const std::vector<std::uint64_t> first = {9, 3}, second = {3, 5}, all = {3, 5, 9};
+  const Floats ones = {1, 2, 4, 8}, tens = {10, 20, 40, 80};
+  for (const Combine combine : {Combine::kSum, Combine::kMean}) {
+    auto spec = Table(TableKind::kSparse, optimizer::MakeAdd());
+    spec->combine = combine;
+    const auto shard = MakeShard(spec, {0, kHashEnd});
+    const Update a{UpdateKind::kRows, 0, 0, 0, first, ones, {}};
+    const Update b{UpdateKind::kRows, 0, 0, 0, second, tens, {}};
+    const Part parts[] = {{&a, 1, &kAnn}, {&b, 3, &kBen}};
+    shard->Apply({.learning_rate = 1, .number = 1}, parts);
+    const Floats now = FloatsOf(shard->Read({0, 0, all}));
+    if (combine == Combine::kSum) {
+      EXPECT_THAT(now, ElementsAre(14, 28, 40, 80, 1, 2));
+    } else {
+      EXPECT_THAT(now, ElementsAre(8.5, 17, 30, 60, 0.25, 0.5)) << "by weight";
+    }
+  }
+}
+
+// A rule whose parameters follow from its state; the dense table is the oracle.
+TEST(SparseShard, ARowThatIsAssignedBeginsItsRulesStateAnew) {
+  const auto sparse = MakeShard(Table(TableKind::kSparse, optimizer::MakeFtrl({})), {0, kHashEnd});
+  const auto dense = Dense(optimizer::MakeFtrl({}));
+  const std::vector<std::uint64_t> rows = {10, 11};
+  const Floats values = {1, 2, 3, 4}, gradient = {0.5, -1, 2, 0.25};
+  sparse->Assign({0.5, 1}, {UpdateKind::kRows, 0, 0, 0, rows, values, {}});
+  dense->Assign({0.5, 1}, Range(10, 2, values));
+  Apply(*sparse, {UpdateKind::kRows, 0, 0, 0, rows, gradient, {}}, kAnn);
+  Apply(*dense, Range(10, 2, gradient), kAnn);
+  EXPECT_EQ(FloatsOf(sparse->Read({0, 0, rows})), FloatsOf(dense->Read({10, 2, {}})));
+}
+
+TEST(SparseShard, WithoutALivingRowThereIsASnapshotToo) {
+  const auto shard =
+      MakeShard(Table(TableKind::kSparse, optimizer::MakeAdagrad({})), {0, kHashEnd});
+  const auto file = FileOf(*shard);
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_TRUE(LoadFile(*shard, *file).ok());
 }
 
 TEST(SparseShard, ASnapshotHoldsTheLivingRowsInTheOrderOfTheirBirths) {
@@ -249,6 +291,11 @@ TEST(SparseShard, ASnapshotHoldsTheLivingRowsInTheOrderOfTheirBirths) {
   EXPECT_EQ(*FileOf(*other), *file);
   EXPECT_EQ(other->bytes(), shard->bytes());
   EXPECT_EQ(shard->bytes(), 2 * (8 + 2 * 2 * 4)) << "names, values, and what the rule keeps";
+  const std::vector<std::uint64_t> before = {7};
+  const auto used = make();
+  Apply(*used, {UpdateKind::kRows, 0, 0, 0, before, {values.data(), 2}, {}}, kAnn);
+  ASSERT_TRUE(LoadFile(*used, *file).ok());
+  EXPECT_THAT(FloatsOf(used->Read({0, 0, before})), Each(0.0F)) << "nothing of before lives";
   for (const auto* one : {&shard, &other}) {
     Apply(**one, {UpdateKind::kRows, 0, 0, 0, keys, values, {}}, kAnn);
   }

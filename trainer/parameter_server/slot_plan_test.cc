@@ -274,6 +274,8 @@ TEST(SlotPlanTest, MachinesAndMeshSeeTheSameView) {
   EXPECT_EQ(slot.group.epoch, view.number);
   EXPECT_THAT(slot.group.members, SizeIs(2));
   EXPECT_EQ(slot.clients, (std::vector<Client>{{worker, view.number}}));
+  EXPECT_TRUE(HasClient(view, {worker, view.number}));
+  EXPECT_FALSE(HasClient(view, {a, view.number})) << "a server is no client";
   const ClientView client = ClientViewOf(view, worker);
   EXPECT_EQ(client.joined, view.number);
   EXPECT_EQ(client.slots[0].head, view.groups[0].members.front());

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+// Chains for one roster and one view; slot_plan_test.cc plays them view by view.
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/parameter_server/slot_plan.h"
+
+namespace starling::parameter_server {
+namespace {
+
+using membership::Participant;
+using membership::Placement;
+using membership::Role;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::UnorderedElementsAre;
+
+const MemberId kA{"a", 0}, kB{"b", 0}, kC{"c", 0}, kD{"d", 0};
+
+// One slot, of three replicas where there are as many servers.
+class ShardPlacementTest : public ::testing::Test {
+ protected:
+  ShardPlacementTest() { roster_.servers.most = 9; }
+  SlotReport& Add(const MemberId& id) {
+    Participant& one = roster_.participants[id];
+    one.id = id;
+    one.index = static_cast<std::int64_t>(roster_.participants.size());
+    one.role = Role::kServer;
+    one.liveness = Liveness::kReporting;
+    one.groups.resize(1);
+    return one.groups[0];
+  }
+  // The newest view, in which these are the slot's chain.
+  void Serve(const std::vector<MemberId>& chain) {
+    view_.emplace();
+    view_->number = 7;
+    for (const auto& [id, one] : roster_.participants) {
+      view_->members.push_back({id, "", 1, id.pod_uid, "", Role::kServer});
+    }
+    view_->groups.emplace_back().members = chain;
+  }
+  std::vector<MemberId> Repair() {
+    std::string waiting;
+    return placement_.Repair(Scene(), waiting).at(0).members;
+  }
+  std::vector<MemberId> Plan() { return placement_.Plan(Scene()).at(0).members; }
+  Placement::Scene Scene() const {
+    const View* view = view_ ? &*view_ : nullptr;
+    return {roster_, view, view, nullptr, history_, 0, now_};
+  }
+  static ShardPlacement::Options Options() {
+    ShardPlacement::Options options;
+    options.slots = {{0, {0, 100}}};
+    options.replication = 3;
+    options.ahead_patience = absl::Seconds(10);
+    return options;
+  }
+
+  ShardPlacement placement_{Options()};
+  membership::Roster roster_;
+  std::optional<View> view_;
+  std::vector<membership::GroupHistory> history_;
+  absl::Time now_ = absl::FromUnixSeconds(1000);
+};
+
+TEST_F(ShardPlacementTest, WhereNobodyServesWhoeverHasTheMostComesFirst) {
+  Add(kA).state = StateId{4, 9};
+  Add(kB).state = StateId{6, 1};
+  Add(kC);
+  Add(kD).state = StateId{6, 1};
+  roster_.participants.at(kD).leaving = true;
+  const std::vector<MemberId> chain = Repair();
+  EXPECT_THAT(chain, UnorderedElementsAre(kA, kB, kC, kD));
+  EXPECT_EQ(chain.front(), kD) << "it leaves, and is needed for what it has";
+  roster_.participants.at(kD).groups[0].state = StateId{4, 9};
+  EXPECT_THAT(Repair(), UnorderedElementsAre(kA, kB, kC)) << "others have more";
+}
+
+TEST_F(ShardPlacementTest, ARepairTakesWhoServesAndReportsAndNobodyElse) {
+  for (const MemberId& id : {kA, kB, kC, kD}) Add(id);
+  Serve({kA, kB});
+  roster_.participants.at(kC).groups[0].cached = true;
+  roster_.participants.at(kA).liveness = Liveness::kSilent;
+  EXPECT_THAT(Repair(), ElementsAre(kB)) << "one has a cache, and another has none yet";
+}
+
+TEST_F(ShardPlacementTest, WhoIsSlowToFillItsCacheIsWaitedForSoLongAndNoLonger) {
+  for (const MemberId& id : {kA, kB, kC}) Add(id);
+  Serve({kA});
+  roster_.participants.at(kB).groups[0].cached = true;
+  EXPECT_THAT(Plan(), ElementsAre(kA));
+  EXPECT_THAT(placement_.ahead().at(kC), ElementsAre(0U));
+  EXPECT_FALSE(placement_.ahead().contains(kA)) << "it serves";
+  EXPECT_FALSE(placement_.ahead().contains(kB)) << "it has a cache";
+  now_ += absl::Seconds(10) - absl::Milliseconds(1);
+  EXPECT_THAT(Plan(), ElementsAre(kA));
+  now_ += absl::Milliseconds(1);
+  EXPECT_THAT(Plan(), ElementsAre(kA, kB));
+}
+
+TEST_F(ShardPlacementTest, WhoHasHeldTheSlotBeforeFetchesNothing) {
+  Add(kA);
+  Add(kB).state = StateId{3, 1};
+  Serve({kA});
+  EXPECT_THAT(Plan(), UnorderedElementsAre(kA, kB));
+  EXPECT_THAT(placement_.ahead(), IsEmpty());
+}
+
+TEST_F(ShardPlacementTest, AfterARepairPatienceBeginsAnew) {
+  for (const MemberId& id : {kA, kB, kC}) Add(id);
+  Serve({kA});
+  roster_.participants.at(kB).groups[0].cached = true;
+  EXPECT_THAT(Plan(), ElementsAre(kA));
+  now_ += absl::Seconds(9);
+  EXPECT_THAT(Repair(), ElementsAre(kA));
+  EXPECT_THAT(placement_.ahead(), IsEmpty()) << "of a view that does not run nothing is fetched";
+  now_ += absl::Seconds(9);
+  EXPECT_THAT(Plan(), ElementsAre(kA));
+  now_ += absl::Seconds(10);
+  EXPECT_THAT(Plan(), ElementsAre(kA, kB));
+}
+
+}  // namespace
+}  // namespace starling::parameter_server
