@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the ranks of one machine sum up an array: a process a rank, as workers of a job are.
 //
-//   starling-allreduce-bench [--ranks N] [--transport auto|tcp] [--algorithm auto|ring|naive]
-//   [--bytes A,B,...] [--seconds S]
+//   starling-allreduce-bench [--ranks N] [--transport auto|tcp] [--algorithm auto|naive|ring|
+//   halving-doubling|recursive-doubling|tree] [--bytes A,B,...] [--seconds S]
 //
 // Prints one JSON object for each size: rank 0's median time of a call, from a barrier to its
 // return. bench/allreduce.py runs it beside its peers.
@@ -52,11 +52,19 @@ double Median(std::vector<double> values) {
 }
 
 absl::StatusOr<Algorithm> ParseAlgorithm(const std::string& name) {
-  if (name == "auto") return Algorithm::kAuto;
-  if (name == "ring") return Algorithm::kRing;
-  if (name == "naive") return Algorithm::kNaive;
+  const std::pair<const char*, Algorithm> known[] = {
+      {"auto", Algorithm::kAuto},
+      {"naive", Algorithm::kNaive},
+      {"ring", Algorithm::kRing},
+      {"halving-doubling", Algorithm::kHalvingDoubling},
+      {"recursive-doubling", Algorithm::kRecursiveDoubling},
+      {"tree", Algorithm::kTree}};
+  for (const auto& [text, algorithm] : known) {
+    if (name == text) return algorithm;
+  }
   return absl::InvalidArgumentError(
-      absl::StrCat("--algorithm ", name, " is none of auto, ring, naive"));
+      absl::StrCat("--algorithm ", name,
+                   " is none of auto, naive, ring, halving-doubling, recursive-doubling, tree"));
 }
 
 // As a worker of a job does.

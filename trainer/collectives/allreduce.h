@@ -1,40 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of equally long arrays over all ranks, the result at every rank.
+// Reductions of equally long arrays over all ranks, the result at every rank.
 //
-// All ranks call the same function with the same length in the same order. Every rank gets the same
-// bits. A rank's failure ends the call on every rank with a status, within the deadline; the array
-// then holds unspecified numbers, but nobody touches it any more.
+//   RETURN_IF_ERROR(Allreduce(Algorithm::kAuto, communicator, gradients, ReduceOp::kSum));
 //
-// To add an algorithm: a function here, a value of Algorithm, its cost in Cost(), a line in the
-// list of allreduce_test.cc.
+// All ranks call the same function with the same length, type and operation in the same order.
+// Every rank gets the same bits. A rank's failure ends the call on every rank with a status, within
+// the deadline; the array then holds unspecified numbers, but nobody touches it any more.
+//
+// To add an algorithm: a value of Algorithm and its line in the table of allreduce.cc: what it
+// costs, and its plan (schedule.h) or, where frames are not what it is made of, its function.
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
-#include <span>
 
 #include "absl/status/status.h"
+#include "trainer/buffer/buffer.h"
 #include "trainer/collectives/communicator.h"
+#include "trainer/collectives/reduce_op.h"
 
 namespace starling::collectives {
 
-// Every rank sends its array to every other and adds all of them in rank order. One message delay,
-// (n-1)M bytes sent by each: the oracle of the tests, and the fastest for a few bytes.
-absl::Status NaiveAllreduce(const Communicator& communicator, std::span<float> data);
-
-// Around a ring: reduce-scatter, then allgather (Patarasuk and Yuan, "Bandwidth optimal all-reduce
-// algorithms for clusters of workstations", 2009). 2(n-1) message delays; each rank sends
-// 2(n-1)/n M bytes, the minimum. Element e of chunk c is summed in the order of ranks c, c+1, ...,
-// c-1 (modulo n), at one rank, and copied. Chunk c is [c*length/n, (c+1)*length/n), maybe empty.
-absl::Status RingAllreduce(const Communicator& communicator, std::span<float> data);
-
-// In memory that all ranks share (transport::Arena): 2(n-1)/n M bytes are taken from the others'
-// areas by each, without frames. The order of addition, and so the bits, are the ring's.
-// FAILED_PRECONDITION, at all ranks, where they do not share memory. Only called on a mesh whose
-// ranks all call it at the same place among their transfers.
-absl::Status SharedMemoryAllreduce(const Communicator& communicator, std::span<float> data);
-
-enum class Algorithm { kAuto, kNaive, kRing, kSharedMemory };
+enum class Algorithm {
+  kAuto,
+  // Every rank sends its array to every other and reduces all of them in rank order: the oracle of
+  // the tests. One message delay, (n-1)M bytes.
+  kNaive,
+  // See schedule.h.
+  kRing,
+  kHalvingDoubling,
+  kRecursiveDoubling,
+  kTree,
+  // In memory that all ranks share (transport::Arena): 2(n-1)/n M bytes are taken from the others'
+  // areas by each, without frames. The order of reduction, and so the bits, are the ring's.
+  // FAILED_PRECONDITION, at all ranks, where they do not share memory.
+  kSharedMemory,
+};
 
 // A network in the alpha-beta model: a message of m bytes takes latency + m * seconds_per_byte.
 // The defaults are those of raw TCP sockets on one machine: a blocking 1-byte ping-pong took 52 us,
@@ -45,14 +45,24 @@ struct LinkCost {
   double seconds_per_byte_added = 1 / 20.0e9;  // reading and adding, or copying, one array
 };
 
-// Expected seconds of `algorithm`, which sends frames, over `size` ranks for arrays of `bytes`.
+// What is on the slowest rank's way: messages one after another, arrays sent, and arrays added or
+// copied. Of an algorithm that sends frames.
+struct Price {
+  double rounds = 0;
+  double sent = 0;
+  double added = 0;
+};
+Price PriceOf(Algorithm algorithm, int size);
+
+// Expected seconds over `size` ranks for arrays of `bytes`.
 double Cost(Algorithm algorithm, int size, std::size_t bytes, const LinkCost& link);
 
 // The cheapest that sends frames. A function of its arguments only, so that all ranks choose alike.
 Algorithm Choose(int size, std::size_t bytes, const LinkCost& link = {});
 
 // By `algorithm`; kAuto: in shared memory where all ranks have it, else what Choose says.
-absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator,
-                       std::span<float> data);
+// INVALID_ARGUMENT for a type that has no arithmetic, UNIMPLEMENTED for a device that is not built.
+absl::Status Allreduce(Algorithm algorithm, const Communicator& communicator, buffer::View data,
+                       ReduceOp op = ReduceOp::kSum);
 
 }  // namespace starling::collectives

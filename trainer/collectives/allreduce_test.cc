@@ -13,6 +13,8 @@
 #include "common/ranges/ranges.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "trainer/collectives/schedule.h"
+#include "trainer/testing/simulate_schedule.h"
 #include "trainer/testing/transports.h"
 #include "trainer/transport/frame.h"
 
@@ -101,8 +103,23 @@ class AllreduceTest : public ::testing::TestWithParam<std::tuple<Kind, Algorithm
 };
 
 std::string NameOf(Algorithm algorithm) {
-  if (algorithm == Algorithm::kSharedMemory) return "SharedMemory";
-  return algorithm == Algorithm::kRing ? "Ring" : "Naive";
+  switch (algorithm) {
+    case Algorithm::kAuto:
+      return "Auto";
+    case Algorithm::kNaive:
+      return "Naive";
+    case Algorithm::kRing:
+      return "Ring";
+    case Algorithm::kHalvingDoubling:
+      return "HalvingDoubling";
+    case Algorithm::kRecursiveDoubling:
+      return "RecursiveDoubling";
+    case Algorithm::kTree:
+      return "Tree";
+    case Algorithm::kSharedMemory:
+      return "SharedMemory";
+  }
+  return "";
 }
 
 std::string NameOfTest(const ::testing::TestParamInfo<std::tuple<Kind, Algorithm, int>>& test) {
@@ -112,7 +129,10 @@ std::string NameOfTest(const ::testing::TestParamInfo<std::tuple<Kind, Algorithm
 
 INSTANTIATE_TEST_SUITE_P(InFrames, AllreduceTest,
                          ::testing::Combine(::testing::Values(Kind::kTcp, Kind::kInproc),
-                                            ::testing::Values(Algorithm::kNaive, Algorithm::kRing),
+                                            ::testing::Values(Algorithm::kNaive, Algorithm::kRing,
+                                                              Algorithm::kHalvingDoubling,
+                                                              Algorithm::kRecursiveDoubling,
+                                                              Algorithm::kTree),
                                             ::testing::Values(1, 2, 3, 4, 5, 6, 7, 8)),
                          NameOfTest);
 INSTANTIATE_TEST_SUITE_P(InMemory, AllreduceTest,
@@ -130,18 +150,46 @@ TEST_P(AllreduceTest, IntegersGiveTheSerialSumBitForBit) {
   }
 }
 
+// What the schedules of `plan` compute, by their definition.
+std::vector<float> PlannedSum(Schedule (*plan)(Place, std::size_t), Arrays arrays) {
+  std::vector<Schedule> schedules;
+  const auto size = static_cast<int>(arrays.size());
+  for (int rank = 0; rank < size; ++rank) {
+    schedules.push_back(plan({size, rank}, arrays[0].size()));
+  }
+  testing::Simulate<float>(schedules, arrays, arrays, std::plus<>());
+  return arrays[0];
+}
+
+std::vector<float> SumInOrderOf(Algorithm algorithm, const Arrays& arrays) {
+  switch (algorithm) {
+    case Algorithm::kHalvingDoubling:
+      return PlannedSum(HalvingDoublingPlan, arrays);
+    case Algorithm::kRecursiveDoubling:
+      return PlannedSum(RecursiveDoublingPlan, arrays);
+    case Algorithm::kTree:
+      return PlannedSum(TreePlan, arrays);
+    case Algorithm::kNaive:
+      return SerialSum(arrays);
+    default:
+      return RingOrderSum(arrays);
+  }
+}
+
 TEST_P(AllreduceTest, RealsGiveTheSumInTheDocumentedOrderOnAllRanks) {
   Members members(kind(), ranks());
   const Meshes meshes = members.OpenAll(1);
   for (const std::size_t length : LengthsFor(ranks())) {
     const Arrays arrays = Reals(ranks(), length, 2);
-    const auto expected =
-        algorithm() == Algorithm::kNaive ? SerialSum(arrays) : RingOrderSum(arrays);
+    const auto expected = SumInOrderOf(algorithm(), arrays);
     EXPECT_THAT(AllreduceAll(algorithm(), meshes, arrays), Each(expected)) << length;
   }
 }
 
 TEST_P(AllreduceTest, SendsExactlyTheBytesOfItsFormula) {
+  // Of the others, collectives_test.cc counts the bytes, and schedule_test.cc has the formulas.
+  const bool in_memory = algorithm() == Algorithm::kSharedMemory;
+  if (!in_memory && algorithm() != Algorithm::kNaive && algorithm() != Algorithm::kRing) return;
   Members members(kind(), ranks());
   const Meshes meshes = members.OpenAll(1);
   const std::size_t length = 70'001;
@@ -156,7 +204,7 @@ TEST_P(AllreduceTest, SendsExactlyTheBytesOfItsFormula) {
                  ranges::PartOf(length, (rank + 2) % n, n).size();
       if (n == 1) expected = 0;
     }
-    if (algorithm() == Algorithm::kSharedMemory) {
+    if (in_memory) {
       // Its parts of the others' chunks, and its own chunk's sum to each of them.
       const std::size_t own = ranges::PartOf(length, rank, n).size();
       expected = length - own + (n - 1) * own;
@@ -171,8 +219,7 @@ TEST_P(AllreduceTest, SendsExactlyTheBytesOfItsFormula) {
       total += traffic;
     }
     // By which they have agreed on an arena: two bytes to each, and rank 0 one more.
-    const std::size_t agreed =
-        algorithm() == Algorithm::kSharedMemory ? (n - 1) * (rank == 0 ? 3 : 2) : 0;
+    const std::size_t agreed = in_memory ? (n - 1) * (rank == 0 ? 3 : 2) : 0;
     EXPECT_EQ(total.payload_sent, expected * sizeof(float) + agreed);
     EXPECT_LE(static_cast<double>(total.header_sent),
               0.01 * static_cast<double>(total.payload_sent));
@@ -203,7 +250,11 @@ TEST(Allreduce, CallsFollowOneAnotherWithoutMixing) {
 }
 
 class RankFailure : public ::testing::TestWithParam<Algorithm> {};
-INSTANTIATE_TEST_SUITE_P(All, RankFailure, ::testing::Values(Algorithm::kNaive, Algorithm::kRing));
+INSTANTIATE_TEST_SUITE_P(All, RankFailure,
+                         ::testing::Values(Algorithm::kNaive, Algorithm::kRing,
+                                           Algorithm::kHalvingDoubling,
+                                           Algorithm::kRecursiveDoubling, Algorithm::kTree),
+                         [](const auto& test) { return NameOf(test.param); });
 
 TEST_P(RankFailure, DeathEndsTheCallOnEveryRankAndNamesTheDead) {
   Members members(Kind::kTcp, 4);
@@ -250,36 +301,44 @@ TEST(Allreduce, LengthsThatDifferAreAnErrorNotACorruption) {
     Workspace workspace;
     std::vector<float> data(rank == 0 ? 10 : 12);
     const Communicator communicator{*meshes[rank], kTag, Soon(), workspace};
-    EXPECT_FALSE(NaiveAllreduce(communicator, data).ok());
+    EXPECT_FALSE(Allreduce(Algorithm::kNaive, communicator, data).ok());
   });
 }
 
-TEST(Choose, TakesTheNaiveOneForFewBytesAndTheRingForMany) {
-  for (int ranks = 3; ranks <= 16; ++ranks) {
-    EXPECT_EQ(Choose(ranks, 4096), Algorithm::kNaive) << ranks;
-    EXPECT_EQ(Choose(ranks, 64 << 20), Algorithm::kRing) << ranks;
+TEST(Choose, TakesFewRoundsForFewBytesAndFewBytesForMany) {
+  for (int ranks = 3; ranks <= 17; ++ranks) {
+    const Price few = PriceOf(Choose(ranks, 1024), ranks);
+    const Price many = PriceOf(Choose(ranks, 64 << 20), ranks);
+    EXPECT_LT(few.rounds, many.rounds) << ranks;
+    EXPECT_DOUBLE_EQ(many.sent, 2 * (ranks - 1.0) / ranks) << "the least that there is";
   }
+  EXPECT_EQ(Choose(8, 64 << 20), Algorithm::kHalvingDoubling);
+  EXPECT_EQ(Choose(7, 64 << 20), Algorithm::kRing) << "folding sends more";
 }
 
-TEST(Choose, ChangesOverOnceAndLaterWhereMessagesAreSlow) {
+TEST(Choose, TakesNoMoreRoundsWhereMessagesAreSlow) {
   const LinkCost slow{.latency_seconds = 5e-3};
-  for (int ranks = 2; ranks <= 16; ++ranks) {
+  for (int ranks = 2; ranks <= 17; ++ranks) {
     for (std::size_t bytes = 64; bytes < (64 << 20); bytes *= 2) {
-      if (Choose(ranks, bytes) == Algorithm::kRing) {
-        EXPECT_EQ(Choose(ranks, bytes * 2), Algorithm::kRing);
-      } else {
-        EXPECT_EQ(Choose(ranks, bytes, slow), Algorithm::kNaive);
-      }
+      EXPECT_LE(PriceOf(Choose(ranks, bytes, slow), ranks).rounds,
+                PriceOf(Choose(ranks, bytes), ranks).rounds);
+      EXPECT_LE(PriceOf(Choose(ranks, bytes, slow), ranks).rounds,
+                PriceOf(Choose(ranks, bytes * 2, slow), ranks).rounds);
     }
   }
 }
 
-TEST(Choose, IsTheCheaperOfTheTwo) {
+TEST(Choose, IsTheCheapestOfAll) {
   const LinkCost link;
-  for (const std::size_t bytes : {1000, 100'000, 10'000'000}) {
-    const double naive = Cost(Algorithm::kNaive, 4, bytes, link);
-    const double ring = Cost(Algorithm::kRing, 4, bytes, link);
-    EXPECT_EQ(Choose(4, bytes, link), ring < naive ? Algorithm::kRing : Algorithm::kNaive);
+  for (int ranks = 1; ranks <= 17; ++ranks) {
+    for (const std::size_t bytes : {1000, 100'000, 10'000'000}) {
+      for (const Algorithm other :
+           {Algorithm::kNaive, Algorithm::kRing, Algorithm::kHalvingDoubling,
+            Algorithm::kRecursiveDoubling, Algorithm::kTree}) {
+        EXPECT_LE(Cost(Choose(ranks, bytes, link), ranks, bytes, link),
+                  Cost(other, ranks, bytes, link));
+      }
+    }
   }
 }
 

@@ -150,7 +150,8 @@ TEST_P(EncodedAllreduceTest, SendsTheBytesOfARingTimesWhatTheCodecLeavesOfThem) 
     OnEachRank(ranks, [&](int rank) {
       Workspace workspace;
       std::vector<float> data(length, 1);
-      ASSERT_EQ(RingAllreduce({*ring[rank], kTag, Soon(), workspace}, data), absl::OkStatus());
+      ASSERT_EQ(Allreduce(Algorithm::kRing, {*ring[rank], kTag, Soon(), workspace}, data),
+                absl::OkStatus());
     });
     Compressors compressors = NewCompressors(*codec_, ranks, length, false);
     (void)Reduced(encoded, compressors, Arrays(n, std::vector<float>(length, 1)));

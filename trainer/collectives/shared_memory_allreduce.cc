@@ -13,15 +13,16 @@
 // A rank offers piece i, adds i-1 and takes i-2 in turn, so that the others mostly have done what
 // it waits for, and what is touched stays in the cores' caches. An area has kSlots slots, one for a
 // piece; a slot is used again once everybody has taken from it.
+#include "trainer/collectives/shared_memory_allreduce.h"
+
 #include <algorithm>
 #include <cstdint>
+#include <cstring>
 #include <new>
 
 #include "absl/strings/str_cat.h"
 #include "common/ranges/ranges.h"
 #include "common/status/macros.h"
-#include "trainer/collectives/allreduce.h"
-#include "trainer/kernels/span_math.h"
 #include "trainer/transport/arena.h"
 
 namespace starling::collectives {
@@ -42,31 +43,35 @@ struct Note {
 };
 constexpr std::size_t kNoteAt = kSlotBytes - 64;
 
-// Elements of a chunk that are worked off at once: a few pieces stay in a core's own cache, and
-// small arrays still have enough of them for ranks to work at the same time.
-constexpr std::size_t kMostElements = 16 * 1024;
-constexpr std::size_t kFewestElements = 2 * 1024;
+// Bytes of a chunk that are worked off at once: a few pieces stay in a core's own cache, and small
+// arrays still have enough of them for ranks to work at the same time.
+constexpr std::size_t kMostBytes = 64 * 1024;
+constexpr std::size_t kFewestBytes = 8 * 1024;
 constexpr std::size_t kWantedPieces = 8;
 
-std::size_t PieceElements(std::size_t length, std::size_t ranks) {
-  const std::size_t room = kNoteAt / sizeof(float) / ranks;
-  const std::size_t wanted = length / ranks / kWantedPieces;
-  // A multiple of a cache line, lest two ranks write to one.
-  const std::size_t rounded = (wanted + 15) / 16 * 16;
-  return std::min(room / 16 * 16, std::clamp(rounded, kFewestElements, kMostElements));
+// A multiple of a cache line, lest two ranks write to one.
+std::size_t PieceBytes(std::size_t bytes, std::size_t ranks) {
+  constexpr std::size_t kLine = 64;
+  const std::size_t room = kNoteAt / ranks / kLine * kLine;
+  const std::size_t wanted = (bytes / ranks / kWantedPieces + kLine - 1) / kLine * kLine;
+  return std::min(room, std::clamp(wanted, kFewestBytes, kMostBytes));
 }
 
 // One rank's part in one call.
 class SharedSum {
  public:
-  SharedSum(const Communicator& communicator, Arena& arena, std::span<float> data)
+  SharedSum(const Communicator& communicator, Arena& arena, std::span<std::byte> data,
+            std::size_t element, Combine combine)
       : mesh_(communicator.mesh),
         deadline_(communicator.deadline),
         arena_(arena),
         size_(static_cast<std::size_t>(communicator.size())),
         rank_(static_cast<std::size_t>(communicator.rank())),
         data_(data),
-        piece_(PieceElements(data.size(), size_)),
+        element_(element),
+        combine_(combine),
+        length_(data.size() / element),
+        piece_(PieceBytes(data.size(), size_) / element),
         first_(arena.Own(kTaken)) {}
 
   absl::Status Run() {
@@ -83,22 +88,23 @@ class SharedSum {
 
  private:
   ranges::Range<std::size_t> Chunk(std::size_t rank) const {
-    return ranges::PartOf(data_.size(), rank, size_);
+    return ranges::PartOf(length_, rank, size_);
   }
-  ranges::Range<std::size_t> LongestChunk() const {
-    return {0, (data_.size() + size_ - 1) / size_};
-  }
-  std::span<float> Piece(std::size_t rank, std::size_t i) const {
-    return ranges::PieceOf(Chunk(rank), i, piece_).Of(data_);
+  ranges::Range<std::size_t> LongestChunk() const { return {0, (length_ + size_ - 1) / size_}; }
+  std::span<std::byte> Piece(std::size_t rank, std::size_t i) const {
+    const ranges::Range<std::size_t> piece = ranges::PieceOf(Chunk(rank), i, piece_);
+    return data_.subspan(piece.begin * element_, piece.size() * element_);
   }
 
   std::byte* SlotOf(std::size_t owner, std::size_t i) const {
     return arena_.Area(static_cast<int>(owner)).data() + (first_ + i) % kSlots * kSlotBytes;
   }
   // Where `owner`'s area has its part, or the sum if it is its own, of the i-th piece of `chunk`.
-  std::span<float> Slot(std::size_t owner, std::size_t chunk, std::size_t i) const {
-    auto* const slot = reinterpret_cast<float*>(SlotOf(owner, i));
-    return {slot + chunk * piece_, Piece(chunk, i).size()};
+  std::span<std::byte> Slot(std::size_t owner, std::size_t chunk, std::size_t i) const {
+    return {SlotOf(owner, i) + chunk * piece_ * element_, Piece(chunk, i).size()};
+  }
+  static void Copy(std::span<const std::byte> from, std::span<std::byte> to) {
+    if (!from.empty()) std::memcpy(to.data(), from.data(), from.size());
   }
   Note& NoteOf(std::size_t owner) const {
     return *std::launder(reinterpret_cast<Note*>(SlotOf(owner, 0) + kNoteAt));
@@ -113,10 +119,10 @@ class SharedSum {
     if (first_ + i >= kSlots) {
       RETURN_IF_ERROR(arena_.Await(kTaken, first_ + i + 1 - kSlots, Patience::kWork, deadline_));
     }
-    if (i == 0) NoteOf(rank_) = {data_.size()};
+    if (i == 0) NoteOf(rank_) = {length_};
     for (std::size_t other = 1; other < size_; ++other) {
       const std::size_t chunk = (rank_ + other) % size_;
-      kernels::Copy(Piece(chunk, i), Slot(rank_, chunk, i));
+      Copy(Piece(chunk, i), Slot(rank_, chunk, i));
     }
     Raise(kOffered, i);
     return absl::OkStatus();
@@ -125,11 +131,11 @@ class SharedSum {
   absl::Status Add(std::size_t i) {
     RETURN_IF_ERROR(Await(kOffered, i, i == 0 ? Patience::kArrival : Patience::kWork));
     if (i == 0) RETURN_IF_ERROR(Compare());
-    const std::span<float> sum = Piece(rank_, i);
+    const std::span<std::byte> sum = Piece(rank_, i);
     for (std::size_t other = 1; other < size_; ++other) {
-      kernels::Add(Slot((rank_ + other) % size_, rank_, i), sum);
+      combine_(Slot((rank_ + other) % size_, rank_, i).data(), sum.data(), sum.size() / element_);
     }
-    kernels::Copy(sum, Slot(rank_, rank_, i));
+    Copy(sum, Slot(rank_, rank_, i));
     Raise(kAdded, i);
     return absl::OkStatus();
   }
@@ -138,10 +144,10 @@ class SharedSum {
   absl::Status Compare() const {
     for (std::size_t other = 0; other < size_; ++other) {
       const std::uint64_t theirs = NoteOf(other).length;
-      if (theirs == data_.size()) continue;
+      if (theirs == length_) continue;
       const absl::Status differs = absl::InternalError(
           absl::StrCat("rank ", other, " sums up ", theirs, " elements where this rank has ",
-                       data_.size(), ": the ranks disagree about this step"));
+                       length_, ": the ranks disagree about this step"));
       mesh_.Cancel(differs);
       return differs;
     }
@@ -152,7 +158,7 @@ class SharedSum {
     RETURN_IF_ERROR(Await(kAdded, i));
     for (std::size_t other = 1; other < size_; ++other) {
       const std::size_t chunk = (rank_ + other) % size_;
-      kernels::Copy(Slot(chunk, chunk, i), Piece(chunk, i));
+      Copy(Slot(chunk, chunk, i), Piece(chunk, i));
     }
     Raise(kTaken, i);
     return absl::OkStatus();
@@ -162,8 +168,8 @@ class SharedSum {
   void Count() {
     for (std::size_t other = 0; other < size_; ++other) {
       if (other == rank_) continue;
-      const std::size_t mine = Chunk(rank_).size() * sizeof(float);
-      const std::size_t theirs = Chunk(other).size() * sizeof(float);
+      const std::size_t mine = Chunk(rank_).size() * element_;
+      const std::size_t theirs = Chunk(other).size() * element_;
       arena_.Count(static_cast<int>(other), theirs + mine, mine + theirs);
     }
   }
@@ -173,21 +179,24 @@ class SharedSum {
   Arena& arena_;
   const std::size_t size_;
   const std::size_t rank_;
-  const std::span<float> data_;
-  const std::size_t piece_;
+  const std::span<std::byte> data_;
+  const std::size_t element_;  // bytes
+  const Combine combine_;
+  const std::size_t length_;   // elements
+  const std::size_t piece_;    // likewise
   const std::uint64_t first_;  // number of the first piece, over all calls of the view
 };
 
 }  // namespace
 
-absl::Status SharedMemoryAllreduce(const Communicator& communicator, std::span<float> data) {
-  if (communicator.size() == 1) return absl::OkStatus();
+absl::Status SharedMemoryAllreduce(const Communicator& communicator, std::span<std::byte> data,
+                                   std::size_t element, Combine combine) {
   ASSIGN_OR_RETURN(Arena* const arena, communicator.mesh.ShareArena(communicator.deadline));
   if (arena == nullptr) {
     return absl::FailedPreconditionError(
         "the ranks of this view share no memory: choose another algorithm");
   }
-  return SharedSum(communicator, *arena, data).Run();
+  return SharedSum(communicator, *arena, data, element, combine).Run();
 }
 
 }  // namespace starling::collectives
