@@ -414,5 +414,59 @@ TEST_P(TransportContract, MeshOutlivesItsTransport) {
   });
 }
 
+// --- Arenas: kinds that carry bytes in memory have them, the others say so at every rank.
+
+bool HasArenas(Kind kind) { return kind == Kind::kShm || kind == Kind::kMixed; }
+
+TEST_P(TransportContract, AllRanksShareAnArenaOrNone) {
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(3, [&](int rank) {
+    const auto arena = meshes[rank]->ShareArena(Soon());
+    ASSERT_EQ(arena.status(), absl::OkStatus());
+    ASSERT_EQ(*arena != nullptr, HasArenas(GetParam()));
+    for (std::uint64_t round = 1; *arena != nullptr && round <= 200; ++round) {
+      const auto content = static_cast<std::byte>(round * 3 + static_cast<std::uint64_t>(rank));
+      (*arena)->Area(rank)[Arena::kAreaBytes - round] = content;
+      (*arena)->Raise(1, round);
+      EXPECT_EQ((*arena)->Own(1), round);
+      ASSERT_EQ((*arena)->Await(1, round, Patience::kArrival, Soon()), absl::OkStatus());
+      for (int other = 0; other < 3; ++other) {
+        EXPECT_EQ((*arena)->Area(other)[Arena::kAreaBytes - round],
+                  static_cast<std::byte>(round * 3 + static_cast<std::uint64_t>(other)));
+      }
+    }
+    EXPECT_EQ(*meshes[rank]->ShareArena(Soon()), *arena) << "the same in every call";
+    // Frames go on beside it.
+    const auto mine = Bytes(100'000, rank);
+    std::vector<std::byte> theirs(mine.size());
+    (void)meshes[rank]->PostSend((rank + 1) % 3, kTag, mine);
+    EXPECT_EQ(meshes[rank]->Receive((rank + 2) % 3, kTag, theirs, Soon()), absl::OkStatus());
+    EXPECT_EQ(theirs, Bytes(100'000, (rank + 2) % 3));
+    EXPECT_EQ(meshes[rank]->WaitAll(Soon()), absl::OkStatus());
+  });
+}
+
+TEST_P(TransportContract, DeathEndsTheWaitInAnArenaAndNamesTheDead) {
+  if (!HasArenas(GetParam())) return;
+  Members members(GetParam(), 3);
+  auto meshes = members.OpenAll(1);
+  OnEachRank(3, [&](int rank) {
+    Arena* const arena = *meshes[rank]->ShareArena(Soon());
+    arena->Raise(1, 1);
+    (void)arena->Await(1, 1, Patience::kWork, Soon());  // rank 1 dies once all have come this far
+    if (rank == 1) {
+      std::vector<std::byte> never(1000);
+      (void)meshes[1]->PostReceive(0, kTag, never);
+      return meshes[1].reset();  // with a transfer pending: as if its process had died
+    }
+    arena->Raise(0, 1);
+    const absl::Status ended = arena->Await(0, 1, Patience::kWork, Soon());
+    EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable) << ended;
+    EXPECT_THAT(UnreachableRanks(ended), ElementsAre(1)) << ended;
+    EXPECT_FALSE(arena->Await(0, 1, Patience::kWork, Soon()).ok()) << "nor does a later call work";
+  });
+}
+
 }  // namespace
 }  // namespace starling::transport
