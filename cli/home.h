@@ -23,6 +23,7 @@ class Home {
   std::string ApiToken() const { return path_ + "/api.token"; }
   std::string RestUrl() const;  // of the control plane that is up, or was; empty: never
   std::string ControllerLog() const { return path_ + "/controller.log"; }
+  std::string Templates() const { return path_ + "/templates"; }
   std::string Jobs() const { return path_ + "/jobs"; }
   std::string History() const { return path_ + "/history"; }
   std::string HistoryFile() const { return path_ + "/history.db"; }

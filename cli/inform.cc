@@ -22,13 +22,16 @@ absl::Status Validate(Session& session, const Arguments& arguments) {
   if (output != "yaml" && output != "json") {
     return absl::InvalidArgumentError(absl::StrCat("-o ", output, ": one of yaml, json"));
   }
-  ASSIGN_OR_RETURN(LoadedJob loaded, LoadJob({.file = arguments.names[0],
-                                              .settings = arguments.All("set"),
-                                              .ns = arguments.Get("namespace"),
-                                              .check_data = arguments.Has("data"),
-                                              .default_ns = session.default_namespace(),
-                                              .relative_uris = !session.sees_files(),
-                                              .remember_spec = !session.in_cluster()}));
+  RETURN_IF_ERROR(UseTemplates(session, arguments));
+  ASSIGN_OR_RETURN(LoadedJob loaded,
+                   LoadJob({.file = arguments.names[0],
+                            .settings = arguments.All("set"),
+                            .ns = arguments.Get("namespace"),
+                            .check_data = arguments.Has("data"),
+                            .default_ns = session.default_namespace(),
+                            .relative_uris = !session.sees_files(),
+                            .remember_spec = !session.in_cluster(),
+                            .find = session.remote() ? nullptr : session.FindsTemplates()}));
   if (session.over_rest()) {
     ASSIGN_OR_RETURN(RestClient * rest, session.Rest());
     RETURN_IF_ERROR(rest->Validate(loaded.object).status());

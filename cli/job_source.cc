@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/admission.h"
 #include "api/spec/job_file.h"
 #include "api/spec/reader.h"
 #include "api/spec/resolve.h"
@@ -60,6 +61,18 @@ absl::StatusOr<std::string> MeaningOf(const Json& spec) {
   return json::Dump(spec::WriteMessage(resolved));
 }
 
+// What the job means where its template is known, as it will be admitted.
+absl::StatusOr<v1alpha1::TrainingJobSpec> ResolveWithTemplate(const v1alpha1::TrainingJob& job,
+                                                              const spec::FindTemplate& find) {
+  if (!job.spec().has_template_ref() || find == nullptr) return spec::Resolve(job.spec());
+  Json object = spec::WriteMessage(job);
+  RETURN_IF_ERROR(spec::ToStatus(spec::ApplyTemplate(object, nullptr, find)));
+  RETURN_IF_ERROR(spec::ToStatus(spec::CheckAdmission(object, nullptr)));
+  v1alpha1::TrainingJob filled;
+  RETURN_IF_ERROR(spec::ToStatus(spec::ReadStoredJob(object, filled)));
+  return spec::Resolve(filled.spec());
+}
+
 }  // namespace
 
 absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
@@ -87,11 +100,11 @@ absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
   if (job.metadata().namespace_().empty())
     job.mutable_metadata()->set_namespace_(source.default_ns);
   if (!source.relative_uris) spec::MakeUrisAbsolute(*job.mutable_spec(), BasesOf(source.file));
-  const v1alpha1::TrainingJobSpec resolved = spec::Resolve(job.spec());
+  job.clear_status();
+  ASSIGN_OR_RETURN(const v1alpha1::TrainingJobSpec resolved, ResolveWithTemplate(job, source.find));
   // A container of the user's own reads data of its own.
   const bool own = resolved.workload().has_container();
   if (source.check_data && !own) RETURN_IF_ERROR(CheckTheData(resolved));
-  job.clear_status();
   LoadedJob loaded{spec::WriteMessage(job), spec::WriteMessage(resolved)};
   if (!source.remember_spec) return loaded;
   loaded.object["metadata"]["annotations"][std::string(kLastAppliedSpec)] =

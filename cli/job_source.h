@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "api/spec/template.h"
 #include "controller/kube/kube_client.h"
 
 namespace starling::cli {
@@ -22,11 +23,12 @@ struct JobSource {
   std::string default_ns = "default";  // where neither -n nor the file says
   bool relative_uris = false;          // they stay as they are: they begin in the image
   bool remember_spec = true;           // in the annotation; server-side apply needs none
+  spec::FindTemplate find = nullptr;   // null: whoever takes the job knows the templates
 };
 
 struct LoadedJob {
   kube::Json object;    // the TrainingJob to create: as written, absolute URIs, the annotation
-  kube::Json resolved;  // its spec with preset and defaults filled in
+  kube::Json resolved;  // its spec with template, preset and defaults filled in
 };
 
 // InvalidArgument: everything that is wrong, one field a line.

@@ -177,6 +177,36 @@ TEST_F(ProgramTest, ValidateShowsTheJobWithItsDefaults) {
   EXPECT_EQ(Call({"validate", File("job.yaml"), "--set", "spec.seed=x"}).code, 2);
 }
 
+TEST_F(ProgramTest, ATemplateOfTheHomeOrOfAFileIsAppliedAndItsBoundsHold) {
+  const std::string small =
+      "apiVersion: starling.dev/v1alpha1\nkind: TrainingTemplate\nmetadata: {name: small}\n"
+      "spec: {defaults: {stop: {epochs: 3}}, bounds: {fields: [{field: stop.epochs, maximum: "
+      "5}]}}\n";
+  Write("small.yaml", small);
+  const std::string ref = "spec.templateRef.name=small";
+  const std::vector<std::string> validate = {"validate", File("job.yaml"), "--set", ref};
+  const auto with = [](std::vector<std::string> words, const std::vector<std::string>& more) {
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  };
+  const Outcome missing = Call(validate);
+  EXPECT_EQ(missing.code, 2);
+  EXPECT_THAT(missing.error, HasSubstr("there is no TrainingTemplate \"small\": no file of"));
+  const std::vector<std::string> file = {"--templates", File("small.yaml")};
+  EXPECT_THAT(Call(with(validate, file)).out, HasSubstr("epochs: 3"));
+  EXPECT_THAT(Call(with(validate, {"--templates", File("none")})).error,
+              HasSubstr("there is no such file"));
+  const std::vector<std::string> submit = {"submit", File("job.yaml"), "--set", ref};
+  EXPECT_THAT(Call(with(with(submit, file), {"--set", "spec.stop.epochs=6"})).error,
+              HasSubstr("spec.stop.epochs: is 6, and TrainingTemplate \"small\" allows at most 5"));
+  std::filesystem::create_directories(File("home/templates"));
+  Write("home/templates/any.yaml", small);
+  EXPECT_EQ(Call(submit).code, 0);
+  EXPECT_THAT(Call({"get", "job", "digits", "-o", "yaml"}).out, HasSubstr("epochs: 3"));
+  std::filesystem::remove_all(File("home/templates"));
+  EXPECT_THAT(Call(with(submit, file)).out, HasSubstr("unchanged"));
+}
+
 TEST_F(ProgramTest, ASubmittedJobCanBeSeenEditedAndDeleted) {
   ASSERT_EQ(Call({"submit", File("job.yaml")}).code, 0);
 

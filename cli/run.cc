@@ -20,18 +20,20 @@ namespace {
 
 using kube::Json;
 
-absl::StatusOr<LoadedJob> Load(const Session& session, const Arguments& arguments) {
+absl::StatusOr<LoadedJob> Load(Session& session, const Arguments& arguments) {
   const std::string output = arguments.Get("output");
   if (!output.empty() && output != "json") {
     return absl::InvalidArgumentError(absl::StrCat("-o ", output, ": only json is known here"));
   }
+  RETURN_IF_ERROR(UseTemplates(session, arguments));
   return LoadJob({.file = arguments.names[0],
                   .settings = arguments.All("set"),
                   .ns = arguments.Get("namespace"),
                   .check_data = session.sees_files(),
                   .default_ns = session.default_namespace(),
                   .relative_uris = !session.sees_files(),
-                  .remember_spec = !session.in_cluster()});
+                  .remember_spec = !session.in_cluster(),
+                  .find = session.remote() ? nullptr : session.FindsTemplates()});
 }
 
 std::string WhatWasDone(const Applied& applied) {

@@ -9,6 +9,7 @@
 #include "common/status/macros.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/training_job_admission.h"
+#include "controller/templates/templates.h"
 
 namespace starling::cli {
 namespace {
@@ -40,6 +41,11 @@ absl::StatusOr<RestClient*> Session::Rest() {
   return rest_.get();
 }
 
+spec::FindTemplate Session::FindsTemplates() const {
+  return templates::Finder(std::make_shared<templates::FolderTemplates>(
+      templates_.empty() ? home_.Templates() : templates_));
+}
+
 absl::StatusOr<kube::KubeClient*> Session::Store() {
   if (over_rest()) return Rest();
   if (in_cluster()) {
@@ -50,7 +56,7 @@ absl::StatusOr<kube::KubeClient*> Session::Store() {
     RETURN_IF_ERROR(home_.Create());
     kube::EmbeddedOptions options;
     options.path = home_.Store();
-    options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+    options.admission["TrainingJob"] = kube::AdmitTrainingJobs(FindsTemplates());
     ASSIGN_OR_RETURN(store_, kube::OpenEmbeddedKubeClient(clock_, std::move(options)));
   }
   return store_.get();
@@ -125,6 +131,23 @@ absl::StatusOr<std::optional<RestServer>> ChooseServer(const Arguments& argument
   if (authority.empty()) authority = environment("STARLING_CA_FILE");
   if (!authority.empty()) server.authority.file = absolute(authority);
   return std::optional<RestServer>(std::move(server));
+}
+
+absl::Status UseTemplates(Session& session, const Arguments& arguments) {
+  const std::string path = arguments.Get("templates");
+  if (path.empty()) return absl::OkStatus();
+  if (session.remote()) {
+    return absl::InvalidArgumentError(
+        "--templates is for jobs of this machine; in a cluster templates are objects, and a REST "
+        "service has its own");
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(path, error)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--templates ", path, ": there is no such file"));
+  }
+  session.UseTemplates(std::filesystem::absolute(path).lexically_normal().string());
+  return absl::OkStatus();
 }
 
 std::string NamespaceOf(const Arguments& arguments) {

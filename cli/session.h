@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "api/spec/template.h"
 #include "cli/arguments.h"
 #include "cli/home.h"
 #include "cli/interrupts.h"
@@ -36,6 +37,11 @@ class Session {
   const Interrupts& interrupts() const { return interrupts_; }
   const Home& home() const { return home_; }
   const std::string& program_folder() const { return program_folder_; }
+
+  // Templates lie there instead of in the home's folder.
+  void UseTemplates(std::string path) { templates_ = std::move(path); }
+  // On this machine; where others admit jobs, they know their templates.
+  spec::FindTemplate FindsTemplates() const;
 
   // Makes the session one with a cluster instead of with this machine's home.
   void UseCluster(kube::ClusterConfig cluster) { cluster_ = std::move(cluster); }
@@ -69,6 +75,7 @@ class Session {
   const Interrupts& interrupts_;
   const Home home_;
   const std::string program_folder_;
+  std::string templates_;  // empty: the home's folder
   std::optional<kube::ClusterConfig> cluster_;
   std::optional<RestServer> server_;
   std::unique_ptr<kube::HttpKubeClient> remote_;  // in a cluster
@@ -85,6 +92,9 @@ absl::StatusOr<std::optional<kube::ClusterConfig>> ChooseCluster(
 absl::StatusOr<std::optional<RestServer>> ChooseServer(const Arguments& arguments,
                                                        const EnvironmentReader& environment,
                                                        const Home& home);
+
+// --templates, where it is given; InvalidArgument where somebody else admits jobs.
+absl::Status UseTemplates(Session& session, const Arguments& arguments);
 
 // -n, by default "default" (RunProgram puts the context's namespace there).
 std::string NamespaceOf(const Arguments& arguments);

@@ -11,6 +11,11 @@ constexpr Flag kSet{.name = "set",
                     .value = "PATH=VALUE",
                     .help = "set a field, under the checks of the file; repeatable",
                     .repeatable = true};
+constexpr Flag kTemplates{.name = "templates",
+                          .value = "PATH",
+                          .help =
+                              "file or folder of the template that the job names, instead of "
+                              "templates/ in the home"};
 constexpr Flag kReplace{.name = "replace",
                         .help = "stop an unfinished job of that name and start anew"};
 
@@ -30,7 +35,7 @@ Verb Run() {
               "Looks at the file and its data first; what is wrong is listed, and nothing is "
               "started.\nCtrl-C saves a checkpoint and leaves; the same command goes on from "
               "there.\nWith -o json the last line on stdout is the finished job.\n",
-          .flags = {kSet, kReplace, kOutput},
+          .flags = {kSet, kReplace, kTemplates, kOutput},
           .min_names = 1,
           .max_names = 1,
           .run = RunCommand};
@@ -45,7 +50,7 @@ Verb Submit() {
       .details =
           "On this machine the control plane that `starling up` started trains it. In a cluster "
           "this is\nserver-side apply: fields that the file no longer has are taken back.\n",
-      .flags = {kSet, kReplace, kOutput},
+      .flags = {kSet, kReplace, kTemplates, kOutput},
       .min_names = 1,
       .max_names = 1,
       .run = SubmitCommand};
@@ -198,6 +203,7 @@ Verb Validate() {
           .examples = "  starling validate job.yaml\n  starling validate job.yaml --data\n",
           .details = "",
           .flags = {kSet,
+                    kTemplates,
                     {.name = "data", .help = "look at the data that it names too"},
                     {.name = "output", .letter = 'o', .value = "FORMAT", .help = "yaml or json"}},
           .min_names = 1,

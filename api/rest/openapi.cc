@@ -247,6 +247,7 @@ Json OpenApiSchemas() {
            Object({{"metrics",
                     {{"type", "object"}, {"additionalProperties", ListOf(std::move(point))}}}},
                   {"metrics"})},
+          {"TemplateList", Object({{"items", ListOf(Reference("TrainingTemplate"))}}, {"items"})},
           {"Caller", Object({{"name", Text("")}}, {"name"})},
           {"Version",
            Object({{"version", Text("")}, {"apiVersion", Text("")}}, {"version", "apiVersion"})},

@@ -32,6 +32,7 @@ enum class Operation {
   kGetLogs,
   kGetModel,
   kValidateJob,
+  kListTemplates,
   kWhoAmI,
   kGetVersion,
   kGetOpenApi

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <fstream>
 #include <system_error>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "api/rest/openapi.h"
@@ -13,15 +14,21 @@
 namespace starling::schema {
 
 std::map<std::string, std::string> GeneratedFiles() {
-  const std::string crd = CrdYaml();
-  return {{"crds/starling.dev_trainingjobs.yaml", crd},
-          {"charts/starling/files/starling.dev_trainingjobs.yaml", crd},
-          {"docs/reference/metrics.md", telemetry::MetricsPage()},
-          {"docs/reference/openapi.json", OpenApiJson()},
-          {"docs/reference/rest-rights.md", rest::RightsPage()},
-          {"docs/reference/rest.md", rest::ReferencePage()},
-          {"docs/reference/trainingjob.md", ReferencePage()},
-          {"python/starling/types.py", PythonTypes()}};
+  std::map<std::string, std::string> files = {
+      {"docs/reference/metrics.md", telemetry::MetricsPage()},
+      {"docs/reference/openapi.json", OpenApiJson()},
+      {"docs/reference/rest-rights.md", rest::RightsPage()},
+      {"docs/reference/rest.md", rest::ReferencePage()},
+      {"docs/reference/trainingjob.md", ReferencePage()},
+      {"docs/reference/trainingtemplate.md", TemplateReferencePage()},
+      {"python/starling/types.py", PythonTypes()}};
+  for (const auto& [plural, crd] :
+       {std::pair("trainingjobs", CrdYaml()), std::pair("trainingtemplates", TemplateCrdYaml()),
+        std::pair("clustertrainingtemplates", ClusterTemplateCrdYaml())}) {
+    files[absl::StrCat("crds/starling.dev_", plural, ".yaml")] = crd;
+    files[absl::StrCat("charts/starling/files/starling.dev_", plural, ".yaml")] = crd;
+  }
+  return files;
 }
 
 absl::Status WriteGeneratedFiles(const std::string& root) {

@@ -10,10 +10,13 @@
 
 namespace starling::schema {
 
-std::string CrdYaml();        // the CustomResourceDefinition of TrainingJob
+std::string CrdYaml();  // the CustomResourceDefinition of TrainingJob
+std::string TemplateCrdYaml();
+std::string ClusterTemplateCrdYaml();
 std::string OpenApiJson();    // OpenAPI 3.1: the messages, and the routes of REST
 std::string ReferencePage();  // Markdown, a table for each message
-std::string PythonTypes();    // the messages of REST as Python's TypedDicts
+std::string TemplateReferencePage();
+std::string PythonTypes();  // the messages of REST as Python's TypedDicts
 
 // By path under the repository's root.
 std::map<std::string, std::string> GeneratedFiles();

@@ -9,6 +9,7 @@
 #include "common/json/json.h"
 #include "nlohmann/json.hpp"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "starling/v1alpha1/training_template.pb.h"
 
 namespace starling::schema {
 namespace {
@@ -38,6 +39,7 @@ std::string OpenApiJson() {
   Json schemas = Json::object();
   Add(*v1alpha1::TrainingJobSpec::descriptor(), writer, /*closed=*/true, schemas);
   Add(*v1alpha1::TrainingJob::descriptor(), writer, /*closed=*/false, schemas);
+  Add(*v1alpha1::TrainingTemplate::descriptor(), writer, /*closed=*/false, schemas);
   schemas.update(rest::OpenApiSchemas());
   const Json document = {
       {"openapi", "3.1.0"},

@@ -15,6 +15,7 @@
 #include "common/json/json.h"
 #include "nlohmann/json.hpp"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "starling/v1alpha1/training_template.pb.h"
 
 namespace starling::schema {
 namespace {
@@ -32,6 +33,13 @@ Every field of `starling.dev/v1alpha1`, `TrainingJob`. Generated from the commen
 - `null` means "not given". Whole numbers are at most 2^53.
 - A duration is written as Go writes it: `500ms`, `30s`, `1h30m`.
 - What a file does not give comes from its `preset`, if that says something, else from the default.
+)";
+
+constexpr const char* kTemplateIntroduction = R"(# TrainingTemplate, ClusterTrainingTemplate
+
+Every field of administrators' templates, `starling.dev/v1alpha1`; how they are used stands in
+[how-to/templates.md](../how-to/templates.md). Generated from the comments and rules in `api/proto` by
+`make generate`. Metadata is that of a [job](trainingjob.md#objectmeta).
 )";
 
 std::string Cell(const std::string& text) { return absl::StrReplaceAll(text, {{"|", "\\|"}}); }
@@ -97,6 +105,15 @@ std::string Presets() {
 }
 
 }  // namespace
+
+std::string TemplateReferencePage() {
+  const spec::Documentation documentation;
+  // What is of a job's file stands on the job's own page.
+  std::set<std::string> done = {v1alpha1::ObjectMeta::descriptor()->full_name()};
+  std::string page = kTemplateIntroduction;
+  AddMessage(*v1alpha1::TrainingTemplate::descriptor(), documentation, done, page);
+  return page;
+}
 
 std::string ReferencePage() {
   const spec::Documentation documentation;

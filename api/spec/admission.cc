@@ -6,6 +6,7 @@
 #include "api/spec/job_file.h"
 #include "api/spec/mutability.h"
 #include "api/spec/resolve.h"
+#include "api/spec/template.h"
 #include "api/spec/validate.h"
 #include "nlohmann/json.hpp"
 
@@ -44,6 +45,7 @@ FieldErrors CheckAdmission(const Json& object, const Json* old) {
   if (!errors.empty()) return errors;
   const v1alpha1::TrainingJobSpec resolved = Resolve(job.spec());
   errors = Validate(resolved);
+  if (errors.empty()) errors = CheckBounds(object, resolved);
   if (!errors.empty() || old == nullptr) return errors;
   v1alpha1::TrainingJob before;
   if (!ReadStoredJob(*old, before).empty()) return {};  // nothing to compare with

@@ -20,24 +20,6 @@ using google::protobuf::Message;
 using google::protobuf::Reflection;
 using Json = nlohmann::json;
 
-// Lays `over` onto `base`, field by field: what `over` has wins, a list or map as a whole, and a
-// union's member replaces another one.
-void Overlay(const Message& over, Message& base) {
-  const Reflection& reflection = *over.GetReflection();
-  std::vector<const FieldDescriptor*> present;
-  reflection.ListFields(over, &present);
-  for (const FieldDescriptor* field : present) {
-    if (!field->is_repeated() && KindOf(*field) == Kind::kMessage) {
-      Overlay(reflection.GetMessage(over, field), *reflection.MutableMessage(&base, field));
-      continue;
-    }
-    // Swapping out of a copy is the one way to move any field by reflection.
-    const std::unique_ptr<Message> copy(over.New());
-    copy->CopyFrom(over);
-    reflection.SwapFields(copy.get(), &base, {field});
-  }
-}
-
 bool Present(const Message& message, const FieldDescriptor& field) {
   const Reflection& reflection = *message.GetReflection();
   return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
@@ -100,6 +82,22 @@ void AddServers(v1alpha1::TrainingJobSpec& spec) {
 }
 
 }  // namespace
+
+void Overlay(const Message& over, Message& base) {
+  const Reflection& reflection = *over.GetReflection();
+  std::vector<const FieldDescriptor*> present;
+  reflection.ListFields(over, &present);
+  for (const FieldDescriptor* field : present) {
+    if (!field->is_repeated() && KindOf(*field) == Kind::kMessage) {
+      Overlay(reflection.GetMessage(over, field), *reflection.MutableMessage(&base, field));
+      continue;
+    }
+    // Swapping out of a copy is the one way to move any field by reflection.
+    const std::unique_ptr<Message> copy(over.New());
+    copy->CopyFrom(over);
+    reflection.SwapFields(copy.get(), &base, {field});
+  }
+}
 
 v1alpha1::TrainingJobSpec Resolve(const v1alpha1::TrainingJobSpec& given) {
   v1alpha1::TrainingJobSpec resolved = PresetSpec(given.preset());

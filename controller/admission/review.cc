@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "api/spec/admission.h"
+#include "api/spec/template.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "nlohmann/json.hpp"
@@ -26,7 +27,9 @@ struct Reviewed {
   spec::FieldErrors (*check)(const Json& object, const Json* old);
 };
 constexpr Reviewed kReviewed[] = {
-    {"starling.dev", "v1alpha1", "TrainingJob", spec::CheckAdmission}};
+    {"starling.dev", "v1alpha1", "TrainingJob", spec::CheckAdmission},
+    {"starling.dev", "v1alpha1", spec::kTrainingTemplate, spec::CheckTemplate},
+    {"starling.dev", "v1alpha1", spec::kClusterTrainingTemplate, spec::CheckTemplate}};
 
 std::string Text(const Json& object, const char* name) {
   const auto found = object.find(name);
@@ -51,7 +54,14 @@ Json Denied(int code, const char* reason, std::string message) {
             {"message", std::move(message)}}}};
 }
 
-Json Invalid(const spec::FieldErrors& errors) {
+bool BeingDeleted(const Json& object) {
+  const Json* metadata = Object(object, "metadata");
+  return metadata != nullptr && !Text(*metadata, "deletionTimestamp").empty();
+}
+
+}  // namespace
+
+Json RefusalOf(const spec::FieldErrors& errors) {
   Json response = Denied(422, "Invalid", spec::Format(errors));
   Json causes = Json::array();
   for (const spec::FieldError& error : errors) {
@@ -62,10 +72,7 @@ Json Invalid(const spec::FieldErrors& errors) {
   return response;
 }
 
-bool BeingDeleted(const Json& object) {
-  const Json* metadata = Object(object, "metadata");
-  return metadata != nullptr && !Text(*metadata, "deletionTimestamp").empty();
-}
+namespace {
 
 Json Answer(const Json& request) {
   const std::string operation = Text(request, "operation");
@@ -98,10 +105,11 @@ Json Answer(const Json& request) {
     // An object that waits for its finalizers must stay editable, whatever its spec.
     if (BeingDeleted(*object)) return Allowed();
     const spec::FieldErrors errors = known.check(*object, operation == "UPDATE" ? old : nullptr);
-    return errors.empty() ? Allowed() : Invalid(errors);
+    return errors.empty() ? Allowed() : RefusalOf(errors);
   }
   return Denied(400, "BadRequest",
-                "this webhook reviews TrainingJobs of starling.dev only; correct the rules of the "
+                "this webhook reviews TrainingJobs and their templates of starling.dev only; "
+                "correct the rules of the "
                 "ValidatingWebhookConfiguration");
 }
 
@@ -131,7 +139,7 @@ absl::StatusOr<Json> Review(const Json& review) {
   return answer;
 }
 
-absl::StatusOr<Json> ReviewText(std::string_view text, Reviewer reviewer) {
+absl::StatusOr<Json> ReviewText(std::string_view text, const Reviewer& reviewer) {
   // Deeper than a job may be, so that a job that is too deep is refused with its path.
   ASSIGN_OR_RETURN(const Json review,
                    json::Parse(text, {.bytes = kLargestReview, .depth = 200, .nodes = 400'000}));

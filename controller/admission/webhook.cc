@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/admission/webhook.h"
 
+#include <functional>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <utility>
@@ -17,26 +20,30 @@
 #include "controller/admission/creator.h"
 #include "controller/admission/review.h"
 #include "controller/admission/shared_secret.h"
+#include "controller/admission/template_review.h"
 #include "controller/kube/kube_client.h"
+#include "controller/templates/templates.h"
 
 namespace starling::admission {
 namespace {
 
 using kube::Json;
 
-constexpr int kTries = 5;  // of a write that another replica was faster with
+constexpr int kThreads = 4;  // to look a template up is to ask the API server
+constexpr int kTries = 5;    // of a write that another replica was faster with
 
 std::string Text(const absl::Status& status) { return std::string(status.message()); }
 
-http::Response Serve(const http::Request& request) {
-  const bool mutates = request.Path() == kCreatorPath;
-  if (!mutates && request.Path() != kReviewPath) {
+http::Response Serve(const http::Request& request,
+                     const std::map<std::string, Reviewer, std::less<>>& reviewers) {
+  const auto reviewer = reviewers.find(request.Path());
+  if (reviewer == reviewers.end()) {
     return {.status = 404, .body = "not found\n", .headers = {}};
   }
   if (request.method != "POST") {
     return {.status = 405, .body = "send a POST\n", .headers = {{"Allow", "POST"}}};
   }
-  const auto review = ReviewText(request.body, mutates ? NoteCreator : Review);
+  const auto review = ReviewText(request.body, reviewer->second);
   if (!review.ok()) {
     return {.status = 400, .body = absl::StrCat(Text(review.status()), "\n"), .headers = {}};
   }
@@ -171,7 +178,18 @@ absl::Status Webhook::Core::Start() {
   server.body_limit = kLargestReview;
   server.max_connections = options_.max_connections;
   server.certificate = certificate_;
-  ASSIGN_OR_RETURN(server_, http::HttpServer::Start(std::move(server), Serve));
+  server.handler_threads = kThreads;
+  const spec::FindTemplate find =
+      templates::Finder(std::make_shared<templates::ClusterTemplates>(client_));
+  std::map<std::string, Reviewer, std::less<>> reviewers = {
+      {kReviewPath, Review},
+      {kCreatorPath, NoteCreator},
+      {kTemplatePath, [find](const Json& review) { return LayTemplate(review, find); }}};
+  ASSIGN_OR_RETURN(server_, http::HttpServer::Start(
+                                std::move(server),
+                                [reviewers = std::move(reviewers)](const http::Request& request) {
+                                  return Serve(request, reviewers);
+                                }));
   thread_ = std::thread([this] { Run(); });
   return absl::OkStatus();
 }

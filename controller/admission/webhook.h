@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The webhooks as they run in the controller, the validating one (review.h) and the mutating one
-// (creator.h): an HTTPS server, its certificates, and the caBundle by which the API server knows
-// them.
+// The webhooks as they run in the controller, the validating one (review.h) and the mutating ones
+// (creator.h, template_review.h): an HTTPS server, its certificates, and the caBundle by which the
+// API server knows them.
 //
 // Every replica of the controller serves, leader or not. Each looks at the certificates' Secret at
 // its start and then every minute: who first finds them missing or due writes new ones (the others
@@ -12,9 +12,9 @@
 //   ASSIGN_OR_RETURN(webhook, admission::Webhook::Start(client, clock, {.ns = pod_namespace}));
 //   readyz: webhook->ready()      main: keep it until after the manager has stopped
 //
-// The configuration's failurePolicy is Ignore: the schema's own rules still hold while no
-// controller answers, jobs can be submitted through an outage, and what slips past is given a
-// Failed condition by the reconciler.
+// The configuration's failurePolicy is Ignore, but for jobs that name a template: the schema's own
+// rules still hold while no controller answers, jobs can be submitted through an outage, and what
+// slips past is given a Failed condition by the reconciler.
 #pragma once
 
 #include <memory>
@@ -33,6 +33,7 @@ namespace starling::admission {
 inline constexpr int kWebhookPort = 9443;  // as kubebuilder's controllers serve it
 inline constexpr char kReviewPath[] = "/validate-starling-dev-v1alpha1-trainingjob";
 inline constexpr char kCreatorPath[] = "/mutate-starling-dev-v1alpha1-trainingjob";
+inline constexpr char kTemplatePath[] = "/template-starling-dev-v1alpha1-trainingjob";
 
 struct WebhookOptions {
   std::string ns = "starling-system";

@@ -33,6 +33,10 @@ inline constexpr ResourceKind kTrainingJob{.group = "starling.dev",
                                            .plural = "trainingjobs",
                                            .has_status = true,
                                            .has_scale = true};
+inline constexpr ResourceKind kTrainingTemplate{.group = "starling.dev",
+                                                .version = "v1alpha1",
+                                                .kind = "TrainingTemplate",
+                                                .plural = "trainingtemplates"};
 inline constexpr ResourceKind kPod{
     .group = "", .version = "v1", .kind = "Pod", .plural = "pods", .has_status = true};
 inline constexpr ResourceKind kService{
@@ -64,6 +68,11 @@ inline constexpr ResourceKind kEndpointSlice{.group = "discovery.k8s.io",
                                              .plural = "endpointslices"};
 
 // Of the whole cluster, in no namespace.
+inline constexpr ResourceKind kClusterTrainingTemplate{.group = "starling.dev",
+                                                       .version = "v1alpha1",
+                                                       .kind = "ClusterTrainingTemplate",
+                                                       .plural = "clustertrainingtemplates",
+                                                       .namespaced = false};
 inline constexpr ResourceKind kNode{.group = "",
                                     .version = "v1",
                                     .kind = "Node",

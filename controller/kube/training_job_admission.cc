@@ -2,9 +2,11 @@
 #include "controller/kube/training_job_admission.h"
 
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "api/spec/admission.h"
 #include "api/spec/contract.h"
+#include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::kube {
@@ -23,13 +25,24 @@ void FillSchemaDefaults(const google::protobuf::Descriptor& message, Json& value
   }
 }
 
-}  // namespace
-
-absl::Status AdmitTrainingJob(const AdmissionRequest& request) {
+absl::Status Admit(const AdmissionRequest& request, const spec::FindTemplate& find) {
   if (request.object.contains("spec")) {
     FillSchemaDefaults(*v1alpha1::TrainingJobSpec::descriptor(), request.object["spec"]);
   }
+  RETURN_IF_ERROR(spec::ToStatus(spec::ApplyTemplate(request.object, request.old_object, find)));
   return spec::ToStatus(spec::CheckAdmission(request.object, request.old_object));
+}
+
+}  // namespace
+
+Admission AdmitTrainingJobs(spec::FindTemplate find) {
+  return [find = std::move(find)](const AdmissionRequest& request) { return Admit(request, find); };
+}
+
+absl::Status AdmitTrainingJob(const AdmissionRequest& request) {
+  return Admit(request, [](const spec::TemplateName&) {
+    return absl::NotFoundError("there are no templates here");
+  });
 }
 
 }  // namespace starling::kube

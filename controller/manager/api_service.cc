@@ -25,6 +25,7 @@
 #include "controller/rest/rest_service.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
+#include "controller/templates/templates.h"
 
 namespace starling::manager {
 namespace {
@@ -140,6 +141,7 @@ absl::Status ApiService::Parts::Prepare() {
         admission::SharedKey(client, {options.secret_ns, options.secret}, kSigningKey));
   }
   service.version = Version();
+  service.templates = std::make_shared<templates::ClusterTemplates>(client);
   service.relative_uris = true;  // they begin at a folder of the image
   service.reads_copy = true;
   RETURN_IF_ERROR(LookAtCertificate());

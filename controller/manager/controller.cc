@@ -41,6 +41,7 @@
 #include "controller/runtime/event_recorder.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
+#include "controller/templates/templates.h"
 #include "controller/web/page.h"
 
 namespace starling::manager {
@@ -65,6 +66,11 @@ absl::StatusOr<std::unique_ptr<history::History>> OpenHistory(const Options& opt
   ASSIGN_OR_RETURN(auto database,
                    postgres::OpenSql({.url = options.history.url, .what = "history"}));
   return std::make_unique<history::SqlHistory>(std::move(database));
+}
+
+// As the command line finds them, which admits jobs too.
+std::shared_ptr<const templates::Templates> TemplatesOf(const Options& options) {
+  return std::make_shared<templates::FolderTemplates>(options.home + "/templates");
 }
 
 // By rename, so that nobody reads half of it.
@@ -185,6 +191,7 @@ absl::Status Controller::Parts::PrepareRest(const std::string& seed) {
                          .streams = static_cast<int>(options.rest.caller_streams)};
   rest_options.signing_key = tls::DeriveBytes(seed, "starling/rest/signing", 32);
   rest_options.version = Version();
+  rest_options.templates = TemplatesOf(options);
   files = std::make_unique<service::LocalJobFiles>(options.home + "/jobs", clock);
   rest = std::make_unique<service::RestService>(*store, jobs, *files, *history, clock, registry,
                                                 std::move(rest_options));
@@ -257,7 +264,8 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
                                                               const clock::Clock& clock) {
   kube::EmbeddedOptions store_options;
   store_options.path = options.home + "/store.db";
-  store_options.admission["TrainingJob"] = kube::AdmitTrainingJob;
+  store_options.admission["TrainingJob"] =
+      kube::AdmitTrainingJobs(templates::Finder(TemplatesOf(options)));
   ASSIGN_OR_RETURN(auto store, kube::OpenEmbeddedKubeClient(clock, std::move(store_options)));
   ASSIGN_OR_RETURN(const std::int64_t transition,
                    TakeLease(*store, clock, {.identity = absl::StrCat("pid-", getpid())}));

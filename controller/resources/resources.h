@@ -89,9 +89,7 @@ kubernetes::Secret BuildSecret(const JobIdentity& job, const JobCredentials& cre
 kubernetes::ConfigMap BuildConfig(const JobIdentity& job, std::int64_t generation,
                                   std::string_view given_json, std::string_view resolved_json);
 
-// `patch` merged over `base`, in the way of Kubernetes' strategic merge: objects by key, lists of
-// named items by name (mounts by mountPath, ports by containerPort), other lists replaced, null
-// removes. Volumes and variables of the same name are replaced whole, and so is a probe's handler.
+// A user's template over what we give a pod (api/spec/merge_pod_template.h).
 Json MergeTemplate(Json base, const Json& patch);
 
 }  // namespace starling::resources

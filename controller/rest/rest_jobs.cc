@@ -277,8 +277,9 @@ RestService::Outcome RestService::ValidateJob(const Asked& asked) {
   auto submitted = ReadSubmitted(asked, prefix);
   if (auto* problem = std::get_if<rest::Problem>(&submitted)) return std::move(*problem);
   Json job = std::get<Json>(std::move(submitted));
+  spec::FieldErrors errors = TryTemplate(job);
   v1alpha1::TrainingJob read;
-  spec::FieldErrors errors = spec::ReadStoredJob(job, read);
+  if (errors.empty()) errors = spec::ReadStoredJob(job, read);
   if (!errors.empty()) return rest::InvalidJob(std::move(errors));
   job["spec"] = spec::WriteMessage(spec::Resolve(read.spec()));
   return JsonResponse(200, job);

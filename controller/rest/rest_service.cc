@@ -97,6 +97,7 @@ RestService::Handler RestService::HandlerOf(rest::Operation operation) {
       {Operation::kGetLogs, &RestService::GetLogs},
       {Operation::kGetModel, &RestService::GetModel},
       {Operation::kValidateJob, &RestService::ValidateJob},
+      {Operation::kListTemplates, &RestService::ListTemplates},
       {Operation::kWhoAmI, &RestService::WhoAmI},
       {Operation::kGetVersion, &RestService::GetVersion},
       {Operation::kGetOpenApi, &RestService::GetOpenApi}};

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -28,6 +29,7 @@
 #include "controller/rest/job_hub.h"
 #include "controller/rest/job_list.h"
 #include "controller/runtime/informer.h"
+#include "controller/templates/templates.h"
 
 namespace starling::service {
 
@@ -37,6 +39,8 @@ struct ServiceOptions {
   CallLimitOptions limits;
   std::string signing_key;  // of continue tokens and idempotency keys; the same after a restart
   std::string version;      // of the program
+  // What administrators give; null: nothing, and jobs that name a template are not checked with it.
+  std::shared_ptr<const templates::Templates> templates;
   // Whether a job's relative URIs mean something here; on one machine they would be relative to a
   // folder that the service does not know.
   bool relative_uris = false;
@@ -107,6 +111,10 @@ class RestService {
   std::variant<std::map<std::string, history::Points>, rest::Problem> CurvesOf(
       const Told& told, const std::string& metric);
   Outcome PastLogs(const Asked& asked, const kube::Json& job);
+  // rest_templates.cc
+  Outcome ListTemplates(const Asked& asked);
+  // Lays the template that the job names under it, and checks the job with it.
+  spec::FieldErrors TryTemplate(kube::Json& job) const;
   // rest_files.cc
   Outcome GetLogs(const Asked& asked);
   Outcome GetModel(const Asked& asked);

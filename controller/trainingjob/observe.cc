@@ -11,6 +11,7 @@
 #include "api/spec/mutability.h"
 #include "api/spec/reader.h"
 #include "api/spec/resolve.h"
+#include "api/spec/template.h"
 #include "api/spec/validate.h"
 #include "api/spec/writer.h"
 #include "common/json/json.h"
@@ -93,11 +94,13 @@ void ReadJob(const JobObjects& objects, Reading& reading) {
 }
 
 // Rules between fields, and templates that give no pod. A job that has begun is not judged anew.
-std::string CheckSpec(const Observed& observed, const resources::Platform& platform) {
+std::string CheckSpec(const Json& job, const Observed& observed,
+                      const resources::Platform& platform) {
   const bool begun = std::any_of(observed.configs.begin(), observed.configs.end(),
                                  [](const ObservedConfig& config) { return config.current; });
   if (begun) return "";
-  const spec::FieldErrors errors = spec::Validate(observed.spec);
+  spec::FieldErrors errors = spec::Validate(observed.spec);
+  if (errors.empty()) errors = spec::CheckBounds(job, observed.spec);
   if (!errors.empty()) return spec::Format(errors);
   const bool alone = observed.spec.workload().has_container();
   for (const Role role : resources::RolesOf(observed.spec)) {
@@ -148,7 +151,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
     }
   }
   observed.configs = ReadConfigs(objects, reading);
-  if (observed.spec_error.empty()) observed.spec_error = CheckSpec(observed, platform);
+  if (observed.spec_error.empty()) observed.spec_error = CheckSpec(job, observed, platform);
   observed.has_secret = HasSecret(objects, observed, platform);
   observed.has_service = IsOf(observed.job.uid, objects.service.get());
   observed.has_budget = IsOf(observed.job.uid, objects.budget.get());

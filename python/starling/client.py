@@ -24,7 +24,7 @@ from starling._events import Event, EventStream
 from starling._job_files import read_job
 from starling._wire import Clock, Transport
 from starling.errors import ConnectionFailed, IntegrityError, JobDeleted, LogCut, NotFound
-from starling.types import JobSummary, Progress, Scale, TrainingJob
+from starling.types import JobSummary, Progress, Scale, TrainingJob, TrainingTemplate
 
 __all__ = ["Client", "JobEvent", "LogLine", "Point"]
 
@@ -117,6 +117,11 @@ class Client:
             if not page.get("continue"):
                 return
             query["continue"] = page["continue"]
+
+    def templates(self, *, namespace: str | None = None) -> Sequence[TrainingTemplate]:
+        """What administrators give: the templates that jobs here may name in spec.templateRef."""
+        path = f"/v1/namespaces/{quote(namespace or self._namespace, safe='')}/templates"
+        return cast("Sequence[TrainingTemplate]", self._read(path)["items"])
 
     def patch(self, name: str, patch: Mapping[str, Any], *, if_match: str | None = None,
               namespace: str | None = None) -> TrainingJob:

@@ -336,6 +336,25 @@ class Experiment(TypedDict, total=False):
     stepDelay: str
 
 
+class _FieldBoundRequired(TypedDict):
+    # Its path below spec, such as stop.epochs or replicaSpecs.worker.maxReplicas. A job that does
+    # not give it, and has no default of it, is refused: where nothing is said nothing is bounded.
+    # A part of the spec that the job does not have (exchange.parameterServer of an allreduce) is
+    # not asked.
+    field: str
+
+
+# What one field may be; at least one of minimum, maximum and allowed.
+class FieldBound(_FieldBoundRequired, total=False):
+    # All that it may be, as text: names of a field that chooses, members of one that holds one of
+    # several (exchange: allReduce).
+    allowed: list[str]
+    # The most it may be; of a duration in seconds.
+    maximum: float
+    # The least it may be; of a duration in seconds.
+    minimum: float
+
+
 # Every worker pushes by itself.
 FlatTopology = dict[str, Any]
 
@@ -652,6 +671,17 @@ class ParameterServerSpec(TypedDict, total=False):
     template: dict[str, Any]
 
 
+# What the pods of a job may be.
+class PodBounds(TypedDict, total=False):
+    # Images that containers may have; one that ends in * allows all that begin so. The operator's
+    # own is always allowed.
+    images: list[str]
+    # The most of each resource (cpu, memory, nvidia.com/gpu) that one container may ask for and be
+    # limited to. Of cpu, memory and ephemeral-storage each container must have a limit, for
+    # without one it has no bound.
+    maxResources: dict[str, str]
+
+
 # Pods as Kubernetes writes them
 class PodList(TypedDict):
     items: list[dict[str, Any]]
@@ -938,6 +968,30 @@ class Target(_TargetRequired, total=False):
     atMost: float
 
 
+# What no job that names the template may go beyond, when it is made or later.
+class TemplateBounds(TypedDict, total=False):
+    # Of single fields of the job's spec.
+    fields: list[FieldBound]
+    # Of its pods.
+    pods: PodBounds
+
+
+class TemplateList(TypedDict):
+    items: list[TrainingTemplate]
+
+
+class _TemplateRefRequired(TypedDict):
+    # Its name.
+    name: str
+
+
+# Which template.
+class TemplateRef(_TemplateRefRequired, total=False):
+    # Of the job's namespace, or of the whole cluster; on one machine both lie in the folder
+    # templates of the home.
+    kind: Literal["TrainingTemplate", "ClusterTrainingTemplate"]
+
+
 # Over whom pushes reach the servers. A worker that sums up the pushes of its group sends one for
 # all; what it does not take in time goes to the servers by itself. For bulkSynchronous,
 # asynchronous, boundedDelay, staleSynchronous and softSync.
@@ -1003,6 +1057,11 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     seed: int
     # When training ends: whichever comes first.
     stop: Stop
+    # The template of an administrator that gives what this job does not say, and bounds what it
+    # may: it is applied when the job is made. What the template gave, and its bounds, stand in the
+    # annotation starling.dev/template from then on: later changes of the template change nothing
+    # here.
+    templateRef: TemplateRef
     # What is exchanged, and how often.
     update: Update
     # When and how the model is validated.
@@ -1057,6 +1116,36 @@ class TrainingJobStatus(TypedDict, total=False):
     # One word for people: Pending, Running, Restarting, Suspended, Succeeded or Failed. The
     # conditions are the truth.
     state: str
+
+
+# What an administrator gives to the jobs that name it in spec.templateRef, and what they may not
+# go beyond. ClusterTrainingTemplate is the same for all namespaces. A change is for jobs that are
+# made after it.
+class TrainingTemplate(TypedDict):
+    # Always starling.dev/v1alpha1.
+    apiVersion: str
+    # TrainingTemplate, or ClusterTrainingTemplate.
+    kind: str
+    # Name, namespace, labels and annotations.
+    metadata: ObjectMeta
+    # What it gives and what it bounds.
+    spec: TrainingTemplateSpec
+
+
+# What a template gives, and what it bounds.
+class TrainingTemplateSpec(TypedDict, total=False):
+    # What no job that names it may go beyond.
+    bounds: TemplateBounds
+    # Fields of a job's spec, which a job has where it says nothing itself: built-in default <
+    # preset < template < job. What the schema itself gives a default (replicas, minReplicas,
+    # restartPolicy, cleanPodPolicy, backoffLimit, suspend) cannot be given here, for a job always
+    # has it.
+    defaults: dict[str, Any]
+    # What it is for, in a sentence for people.
+    description: str
+    # A PodTemplateSpec under the template of every role of the job, merged in the same way: image,
+    # tolerations, node selector, resources of its container "trainer".
+    podTemplate: dict[str, Any]
 
 
 # Groups of workers.

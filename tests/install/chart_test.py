@@ -28,7 +28,8 @@ def install(*arguments):
 class Chart(unittest.TestCase):
     def tearDown(self):
         k.run("sh", "-c", f"'{HELM}' uninstall starling --namespace {NAMESPACE} --ignore-not-found")
-        k.kubectl("delete", "crd", "trainingjobs.starling.dev", "--ignore-not-found")
+        k.kubectl("delete", "crd", "trainingjobs.starling.dev", "trainingtemplates.starling.dev",
+                  "clustertrainingtemplates.starling.dev", "--ignore-not-found")
         k.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
 
     def test_lints_and_every_variant_is_taken_by_the_server(self):

@@ -180,6 +180,8 @@ class Rights(unittest.TestCase):
         self.assertEqual(own, {
             ("starling.dev", "trainingjobs", "get"), ("starling.dev", "trainingjobs", "list"),
             ("starling.dev", "trainingjobs", "watch"),
+            ("starling.dev", "trainingtemplates", "list"),
+            ("starling.dev", "clustertrainingtemplates", "list"),
             ("authentication.k8s.io", "tokenreviews", "create"),
             ("authorization.k8s.io", "subjectaccessreviews", "create"),
             ("", "secrets", "get"), ("", "secrets", "update")}, "the rights are the least that work")

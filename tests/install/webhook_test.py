@@ -39,8 +39,8 @@ class Webhook(unittest.TestCase):
                       "type": "ExternalName", "externalName": "localhost"}}]))
         for kind in ("validatingwebhookconfiguration", "mutatingwebhookconfiguration"):
             k.kubectl("patch", kind, "starling", "--type=json", "-p", json.dumps(
-                [{"op": "replace", "path": "/webhooks/0/clientConfig/service/port",
-                  "value": cls.controller.port}]))
+                [{"op": "replace", "path": f"/webhooks/{i}/clientConfig/service/port",
+                  "value": cls.controller.port} for i in range(2)]))
 
     @classmethod
     def tearDownClass(cls):
@@ -55,6 +55,42 @@ class Webhook(unittest.TestCase):
     def tearDown(self):
         self.controller.stop()
         k.kubectl("delete", "tj", "--all")
+
+    def test_a_template_gives_bounds_and_is_what_it_was_when_the_job_was_made(self):
+        for kind, epochs in (("TrainingTemplate", 3), ("ClusterTrainingTemplate", 4)):
+            k.create({"apiVersion": "starling.dev/v1alpha1", "kind": kind, "metadata": {"name": "short"},
+                      "spec": {"defaults": {"stop": {"epochs": epochs}},
+                               "podTemplate": {"spec": {"nodeSelector": {"pool": "small"}}},
+                               "bounds": {"fields": [{"field": "stop.epochs", "maximum": 5}]}}})
+        try:
+            for name, kind, epochs in (("one", "TrainingTemplate", 3),
+                                       ("two", "ClusterTrainingTemplate", 4)):
+                k.create(k.digits(name, templateRef={"name": "short", "kind": kind}))
+                job = k.get("tj", name)
+                self.assertEqual(epochs, job["spec"]["stop"]["epochs"])
+                self.assertEqual({"pool": "small"}, job["spec"]["replicaSpecs"]["worker"]["template"]
+                                 ["spec"]["nodeSelector"])
+            k.kubectl("patch", "trainingtemplate", "short", "--type=merge", "-p",
+                      '{"spec":{"defaults":{"stop":{"epochs":1}},"bounds":null}}')
+            # The file of before again, and an edit: the bounds of then hold.
+            k.kubectl("apply", "-f", "-", stdin=json.dumps(
+                k.digits("one", templateRef={"name": "short", "kind": "TrainingTemplate"})))
+            self.assertEqual(3, k.get("tj", "one")["spec"]["stop"]["epochs"])
+            self.assertIn('spec.stop.epochs: is 9, and TrainingTemplate "short" allows at most 5', k.refusal(
+                "patch", "tj", "one", "--type=merge", "-p", '{"spec":{"stop":{"epochs":9}}}'))
+            k.kubectl("annotate", "tj", "one", "--overwrite", "starling.dev/template={}")
+            self.assertIn('"epochs":3', k.get("tj", "one")["metadata"]["annotations"]["starling.dev/template"])
+            self.assertIn('there is no TrainingTemplate "none"',
+                          refused(k.digits("three", templateRef={"name": "none"})))
+            self.assertIn('a job\'s spec has no field "stop.epoch", did you mean "epochs"?', k.refusal(
+                "patch", "trainingtemplate", "short", "--type=merge", "-p",
+                '{"spec":{"bounds":{"fields":[{"field":"stop.epoch","maximum":5}]}}}'))
+            self.controller.stop()
+            self.assertIn("failed calling webhook",
+                          refused(k.digits("four", templateRef={"name": "short"})))
+            k.create(k.digits("five"))
+        finally:
+            k.kubectl("delete", "trainingtemplate,clustertrainingtemplate", "short")
 
     def test_says_what_cel_cannot_in_the_words_of_the_cli(self):
         self.assertIn("The request is invalid: "

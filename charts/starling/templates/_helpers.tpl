@@ -42,6 +42,10 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version }}
 - apiGroups: [starling.dev]
   resources: [trainingjobs/finalizers]
   verbs: [update]
+# What a job that names a template is given when it is made.
+- apiGroups: [starling.dev]
+  resources: [trainingtemplates]
+  verbs: [get]
 - apiGroups: [""]
   resources: [pods]
   verbs: [get, list, watch, create, delete]
@@ -99,4 +103,9 @@ subjects:
 {{/* A CEL expression: who made the object of this name; '' where nobody knows. */}}
 {{- define "starling.creatorOf" -}}
 (has({{ . }}.metadata.annotations) && 'starling.dev/created-by' in {{ . }}.metadata.annotations ? {{ . }}.metadata.annotations['starling.dev/created-by'] : '')
+{{- end }}
+
+{{/* A CEL expression: what is noted in the job of this name of its template; '' where nothing is. */}}
+{{- define "starling.templateNoteOf" -}}
+(has({{ . }}.metadata.annotations) && 'starling.dev/template' in {{ . }}.metadata.annotations ? {{ . }}.metadata.annotations['starling.dev/template'] : '')
 {{- end }}
