@@ -20,6 +20,8 @@ int SuspendCommand(Session& session, const Arguments& arguments);
 int ResumeCommand(Session& session, const Arguments& arguments);
 int DeleteCommand(Session& session, const Arguments& arguments);
 int ValidateCommand(Session& session, const Arguments& arguments);
+int PlanCommand(Session& session, const Arguments& arguments);
+int UsageCommand(Session& session, const Arguments& arguments);
 int ExplainCommand(Session& session, const Arguments& arguments);
 int VersionCommand(Session& session, const Arguments& arguments);
 int CompletionCommand(Session& session, const Arguments& arguments);

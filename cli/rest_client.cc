@@ -301,6 +301,19 @@ absl::StatusOr<Json> RestClient::Validate(const Json& object) {
       {"POST", "/v1/jobs:validate", json::Dump(object), {{"Content-Type", "application/json"}}});
 }
 
+absl::StatusOr<Json> RestClient::Plan(const Json& object) {
+  return Ask({"POST",
+              JobsPath(kube::NamespaceOf(object)) + ":plan",
+              json::Dump(object),
+              {{"Content-Type", "application/json"}}});
+}
+
+absl::StatusOr<Json> RestClient::Usage(std::string_view ns, const std::string& from,
+                                       const std::string& to) {
+  const std::string of = ns.empty() ? "/v1" : absl::StrCat("/v1/namespaces/", std::string(ns));
+  return Ask({"GET", absl::StrCat(of, "/usage", Query({{"from", from}, {"to", to}})), "", {}});
+}
+
 absl::StatusOr<Json> RestClient::Update(const ResourceKind& kind, const Json& object) {
   RETURN_IF_ERROR(OnlyJobs(kind));
   if (kube::ResourceVersionOf(object).empty()) {

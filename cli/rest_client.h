@@ -76,6 +76,11 @@ class RestClient final : public kube::KubeClient {
   // The job with preset and defaults filled in; InvalidArgument names each wrong field. Nothing is
   // stored.
   absl::StatusOr<kube::Json> Validate(const kube::Json& object);
+  // What it would take, and what jobs have taken: docs/reference/rest.md has the answers' fields.
+  // No namespace: of all.
+  absl::StatusOr<kube::Json> Plan(const kube::Json& object);
+  absl::StatusOr<kube::Json> Usage(std::string_view ns, const std::string& from,
+                                   const std::string& to);
   // What is known of a job: its "pods", "events" or "incidents".
   absl::StatusOr<std::vector<kube::Json>> PartsOf(const kube::ObjectKey& job,
                                                   std::string_view part);

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
+#include "cli/control_plane.h"
 #include "cli/exit_code.h"
 #include "common/status/macros.h"
 #include "controller/kube/embedded_kube_client.h"
@@ -37,6 +38,22 @@ absl::StatusOr<RestClient*> Session::Rest() {
   if (!over_rest()) return absl::FailedPreconditionError("no REST service was chosen");
   if (rest_ == nullptr) {
     ASSIGN_OR_RETURN(rest_, OpenRestClient(*server_));
+  }
+  return rest_.get();
+}
+
+absl::StatusOr<RestClient*> Session::RestOrHome() {
+  if (over_rest()) return Rest();
+  if (rest_ == nullptr) {
+    if (home_.RestUrl().empty() || !ControllerRuns(home_)) {
+      return absl::FailedPreconditionError(
+          "no control plane is up to be asked: start it with `starling up`");
+    }
+    RestServer server;
+    server.url = home_.RestUrl();
+    server.token.file = home_.ApiToken();
+    server.local = true;
+    ASSIGN_OR_RETURN(rest_, OpenRestClient(server));
   }
   return rest_.get();
 }

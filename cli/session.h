@@ -61,6 +61,8 @@ class Session {
   absl::StatusOr<kube::KubeClient*> Store();
   // Of a session over REST; FailedPrecondition otherwise.
   absl::StatusOr<RestClient*> Rest();
+  // The same, or this home's own service. FailedPrecondition: its control plane is not up.
+  absl::StatusOr<RestClient*> RestOrHome();
   // Of a cluster; FailedPrecondition on this machine, where logs are files.
   absl::StatusOr<kube::PodLogs*> Logs();
 

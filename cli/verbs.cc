@@ -211,6 +211,34 @@ Verb Validate() {
           .run = ValidateCommand};
 }
 
+Verb Plan() {
+  return {
+      .name = "plan",
+      .usage = "FILE [flags]",
+      .summary = "Say what a job would take, whether there is room, and how long it would run",
+      .examples = "  starling plan job.yaml\n  starling plan job.yaml --set spec.stop.epochs=5\n",
+      .details =
+          "Asks the control plane that `starling up` started, or --server. How long comes "
+          "from finished jobs that\ncomputed the same; where there is none it is unknown.\n",
+      .flags = {kSet, kOutput},
+      .min_names = 1,
+      .max_names = 1,
+      .run = PlanCommand};
+}
+
+Verb Usage() {
+  return {.name = "usage",
+          .usage = "[flags]",
+          .summary = "Say who has used how many core-seconds, past jobs included",
+          .examples = "  starling usage\n  starling usage --from 2026-01-01T00:00:00Z -A -o json\n",
+          .details = "Asks the control plane that `starling up` started, or --server.\n",
+          .flags = {{.name = "from", .value = "TIME", .help = "from then on (RFC 3339)"},
+                    {.name = "to", .value = "TIME", .help = "before then; by default now"},
+                    {.name = "all-namespaces", .letter = 'A', .help = "of every namespace"},
+                    kOutput},
+          .run = UsageCommand};
+}
+
 Verb Explain() {
   return {.name = "explain",
           .usage = "[PATH]",
@@ -265,9 +293,10 @@ const std::vector<Flag>& CommonFlags() {
 }
 
 const std::vector<Verb>& Verbs() {
-  static const auto& verbs = *new std::vector<Verb>{
-      Run(),   Submit(),  Watch(),  Up(),     Down(),     Get(),     Describe(), Logs(),
-      Scale(), Suspend(), Resume(), Delete(), Validate(), Explain(), Version(),  Completion()};
+  static const auto& verbs =
+      *new std::vector<Verb>{Run(),      Submit(), Watch(), Up(),      Down(),    Get(),
+                             Describe(), Logs(),   Scale(), Suspend(), Resume(),  Delete(),
+                             Validate(), Plan(),   Usage(), Explain(), Version(), Completion()};
   return verbs;
 }
 

@@ -113,6 +113,8 @@ Json ResponsesOf(const Route& route) {
   if (!route.stream.empty()) {
     success["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}}};
   }
+  if (route.response == "Usage")
+    success["content"]["text/csv"] = {{"schema", {{"type", "string"}}}};
   Json responses = {{absl::StrCat(route.success), success}};
   if (route.operation == Operation::kCreateJob) responses["200"] = success;
   if (route.operation == Operation::kGetModel) responses["206"] = success;
@@ -136,7 +138,8 @@ Json RequestBodyOf(const Route& route) {
   const Json content = {{"schema", Reference(route.request)}};
   Json types = {{"application/json", content}};
   if (route.operation == Operation::kPatchJob) types["application/merge-patch+json"] = content;
-  if (route.operation == Operation::kCreateJob || route.operation == Operation::kValidateJob) {
+  if (route.operation == Operation::kCreateJob || route.operation == Operation::kValidateJob ||
+      route.operation == Operation::kPlanJob) {
     types["application/yaml"] = content;
   }
   return {{"required", true}, {"content", types}};
@@ -175,6 +178,60 @@ Json ProblemSchema() {
                 {"type", "title", "status", "code", "detail", "remedy", "requestId"});
 }
 
+// Amounts by resource: cpu in cores, memory in bytes, everything else as it is counted.
+Json Amounts(const char* description) {
+  return {{"type", "object"},
+          {"additionalProperties", {{"type", "number"}}},
+          {"description", description}};
+}
+
+Json PlanSchema() {
+  const Json role = Object({{"role", Text("coordinator, worker or parameterServer")},
+                            {"replicas", Whole("Wanted")},
+                            {"minReplicas", Whole("Without so many it does not train")},
+                            {"each", Amounts("What one pod asks for")}},
+                           {"role", "replicas", "minReplicas", "each"});
+  const Json room = Object({{"source", Text("Such as \"quota team\", \"nodes\", \"this machine\"")},
+                            {"amounts", Amounts("What it has left")}},
+                           {"source", "amounts"});
+  const Json seconds = Object(
+      {{"p50", Number("Half of such jobs end within it")}, {"p90", Number("Nine of ten do")}},
+      {"p50", "p90"});
+  const Json duration = Object({{"seconds", seconds},
+                                {"steps", Number("That it trains for, where that is known")},
+                                {"basis", Text("What this is known from, or why it is unknown")}},
+                               {"basis"});
+  Json fits = Text("Whether there is room: as it is, with as few as it trains with, not at all");
+  fits["enum"] = {"Yes", "WithFewer", "No", "Unknown"};
+  return Object({{"pods", ListOf(role)},
+                 {"total", Amounts("Of all pods; pods and jobs are counted too")},
+                 {"left", ListOf(room)},
+                 {"fits", std::move(fits)},
+                 {"why", Text("What it is too large for")},
+                 {"unknown", Text("What could not be seen, and why")},
+                 {"duration", duration}},
+                {"pods", "total", "left", "fits", "duration"});
+}
+
+Json UsageSchema() {
+  const Json item =
+      Object({{"namespace", Text("")},
+              {"account", Text("Who made the jobs; empty: nobody knows")},
+              {"job", Text("")},
+              {"jobs", Whole("How many")},
+              {"coreSeconds", Number("Cores that their processes asked for, times the seconds "
+                                     "that they were there")},
+              {"processSeconds", Number("Of workers and parameter servers")}},
+             {"jobs", "coreSeconds", "processSeconds"});
+  return Object(
+      {{"items", ListOf(item)},
+       {"from", Text("As RFC 3339; absent: ever")},
+       {"to", Text("As RFC 3339")},
+       {"estimatedJobs", Whole("That bring their own container: what they asked for counts")},
+       {"unknownJobs", Whole("That an older version recorded, which are not counted")}},
+      {"items", "to", "estimatedJobs", "unknownJobs"});
+}
+
 Json SummarySchema() {
   return Object({{"namespace", Text("")},
                  {"name", Text("")},
@@ -192,7 +249,9 @@ Json SummarySchema() {
                  {"loss", Number("Of the last settled step")},
                  {"samplesPerSecond", Number("Of all workers")},
                  {"workers", Whole("That train now")},
-                 {"reason", Text("Of the condition that says the most")}},
+                 {"reason", Text("Of the condition that says the most")},
+                 {"use", {{"type", "object"}, {"description", "What it has used, for sums"}}},
+                 {"run", {{"type", "object"}, {"description", "What it computed in which time"}}}},
                 {"namespace", "name", "uid", "resourceVersion", "created", "state"});
 }
 
@@ -247,6 +306,8 @@ Json OpenApiSchemas() {
            Object({{"metrics",
                     {{"type", "object"}, {"additionalProperties", ListOf(std::move(point))}}}},
                   {"metrics"})},
+          {"Plan", PlanSchema()},
+          {"Usage", UsageSchema()},
           {"TemplateList", Object({{"items", ListOf(Reference("TrainingTemplate"))}}, {"items"})},
           {"Caller", Object({{"name", Text("")}}, {"name"})},
           {"Version",

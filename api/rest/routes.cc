@@ -83,6 +83,20 @@ const std::vector<Parameter>& ListQuery() {
   return query;
 }
 
+const std::vector<Parameter>& UsageQuery() {
+  static const auto& query = *new std::vector<Parameter>{
+      {.name = "from",
+       .kind = ValueKind::kText,
+       .meaning = "what was used from then on (RFC 3339); by default from ever"},
+      {.name = "to", .kind = ValueKind::kText, .meaning = "and before then; by default until now"},
+      {.name = "by",
+       .kind = ValueKind::kChoices,
+       .meaning = "what sums are made of",
+       .choices = "namespace,account,job",
+       .otherwise = "namespace,account"}};
+  return query;
+}
+
 std::vector<Route> MakeRoutes() {
   const std::string_view watch = "added, modified, deleted, bookmark, progress, end";
   return {
@@ -343,6 +357,42 @@ std::vector<Route> MakeRoutes() {
        200,
        "TrainingJob",
        "ForeignOrigin,BodyTooLarge,UnsupportedMediaType,InvalidJob"},
+      {Operation::kPlanJob,
+       "planJob",
+       "POST",
+       "/v1/namespaces/{namespace}/jobs:plan",
+       {"create", "trainingjobs"},
+       "Read what a job would take, what is left for it, and how long it would run",
+       {},
+       {},
+       "TrainingJob",
+       200,
+       "Plan",
+       "ForeignOrigin,BodyTooLarge,UnsupportedMediaType,InvalidJob,InvalidRequest"},
+      {Operation::kGetUsage,
+       "getUsage",
+       "GET",
+       "/v1/namespaces/{namespace}/usage",
+       {"list", "trainingjobs"},
+       "Sum up what the jobs of a namespace have used, past ones too",
+       UsageQuery(),
+       {},
+       "",
+       200,
+       "Usage",
+       ""},
+      {Operation::kGetAllUsage,
+       "getAllUsage",
+       "GET",
+       "/v1/usage",
+       {"list", "trainingjobs"},
+       "Sum up what the jobs of all namespaces have used, past ones too",
+       UsageQuery(),
+       {},
+       "",
+       200,
+       "Usage",
+       ""},
       {Operation::kListTemplates,
        "listTemplates",
        "GET",

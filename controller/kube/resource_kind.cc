@@ -25,10 +25,10 @@ const std::vector<ResourceKind>& AllKinds() {
   static const auto& kinds = *[] {
     auto* all = new std::vector<ResourceKind>(KnownKinds());
     for (const ResourceKind& kind :
-         {kTrainingTemplate, kClusterTrainingTemplate, kPersistentVolumeClaim, kServiceAccount,
-          kEndpointSlice, kNode, kNamespace, kPriorityClass, kValidatingWebhookConfiguration,
-          kMutatingWebhookConfiguration, kCustomResourceDefinition, kCoschedulingPodGroup,
-          kVolcanoPodGroup, kNativePodGroup, kKueueWorkload}) {
+         {kTrainingTemplate, kClusterTrainingTemplate, kResourceQuota, kPersistentVolumeClaim,
+          kServiceAccount, kEndpointSlice, kNode, kNamespace, kPriorityClass,
+          kValidatingWebhookConfiguration, kMutatingWebhookConfiguration, kCustomResourceDefinition,
+          kCoschedulingPodGroup, kVolcanoPodGroup, kNativePodGroup, kKueueWorkload}) {
       all->push_back(kind);
     }
     return all;

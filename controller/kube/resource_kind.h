@@ -55,6 +55,11 @@ inline constexpr ResourceKind kPodDisruptionBudget{.group = "policy",
 inline constexpr ResourceKind kLease{
     .group = "coordination.k8s.io", .version = "v1", .kind = "Lease", .plural = "leases"};
 
+inline constexpr ResourceKind kResourceQuota{.group = "",
+                                             .version = "v1",
+                                             .kind = "ResourceQuota",
+                                             .plural = "resourcequotas",
+                                             .has_status = true};
 inline constexpr ResourceKind kPersistentVolumeClaim{.group = "",
                                                      .version = "v1",
                                                      .kind = "PersistentVolumeClaim",

@@ -6,10 +6,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/quantity.h"
 #include "common/json/json.h"
 #include "common/net/ports.h"
 #include "common/status/macros.h"
 #include "controller/kube/message_json.h"
+#include "controller/resources/demand.h"
 #include "controller/resources/objects.h"
 #include "controller/resources/resources.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -378,6 +380,8 @@ absl::Status SetMetadata(const Draft& draft, Json merged, Json& metadata) {
 }
 
 }  // namespace
+
+double DefaultCores(Role role) { return spec::ParseQuantity(AppetiteOf(role).cpu).value_or(0); }
 
 Json DefaultPodSpec(const JobIdentity& job, const v1alpha1::TrainingJobSpec& resolved,
                     const PodRequest& request, const Platform& platform) {

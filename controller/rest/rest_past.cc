@@ -16,15 +16,6 @@ namespace {
 
 using kube::Json;
 
-// Whatever is wrong with the history, it is the service's to mend, not the caller's.
-rest::Problem HistoryProblem(const absl::Status& status) {
-  rest::Problem problem = rest::MakeProblem(
-      "Unavailable", std::string(status.message()),
-      "see the log of starling-controller; jobs that are there can be had with include=live");
-  problem.headers.emplace_back("Retry-After", "5");
-  return problem;
-}
-
 // The last `tail` lines; nothing: all.
 std::vector<std::string> LinesOf(const std::string& text, std::optional<std::int64_t> tail) {
   std::vector<std::string> lines = absl::StrSplit(text, '\n');
@@ -36,6 +27,14 @@ std::vector<std::string> LinesOf(const std::string& text, std::optional<std::int
 }
 
 }  // namespace
+
+rest::Problem HistoryProblem(const absl::Status& status) {
+  rest::Problem problem = rest::MakeProblem(
+      "Unavailable", std::string(status.message()),
+      "see the log of starling-controller; jobs that are there can be had with include=live");
+  problem.headers.emplace_back("Retry-After", "5");
+  return problem;
+}
 
 std::variant<std::map<std::string, history::Points>, rest::Problem> RestService::CurvesOf(
     const Told& told, const std::string& metric) {

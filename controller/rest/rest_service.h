@@ -8,6 +8,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,6 +29,7 @@
 #include "controller/rest/job_files.h"
 #include "controller/rest/job_hub.h"
 #include "controller/rest/job_list.h"
+#include "controller/rest/plan.h"
 #include "controller/runtime/informer.h"
 #include "controller/templates/templates.h"
 
@@ -111,6 +113,12 @@ class RestService {
   std::variant<std::map<std::string, history::Points>, rest::Problem> CurvesOf(
       const Told& told, const std::string& metric);
   Outcome PastLogs(const Asked& asked, const kube::Json& job);
+  // rest_plan.cc
+  Outcome PlanJob(const Asked& asked);
+  Outcome GetUsage(const Asked& asked);
+  std::vector<PastRun> RunsLike(const kube::Json& job);
+  absl::Status EachPast(const std::string& ns,
+                        const std::function<bool(const history::ListedJob&)>& take);
   // rest_templates.cc
   Outcome ListTemplates(const Asked& asked);
   // Lays the template that the job names under it, and checks the job with it.
@@ -146,6 +154,9 @@ class RestService {
   CallLimits limits_;
   JobHub hub_;
 };
+
+// Whatever is wrong with the history, it is the service's to mend, not the caller's.
+rest::Problem HistoryProblem(const absl::Status& status);
 
 // JSON, on one line with a newline at its end.
 http::Response JsonResponse(int status, const kube::Json& body);

@@ -5,6 +5,8 @@
 
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
+#include "controller/rest/plan.h"
+#include "controller/rest/usage.h"
 
 namespace starling::service {
 namespace {
@@ -62,6 +64,8 @@ Json SummaryOf(const Json& job) {
     const std::string pointer = std::string("/status/progress/") + name;
     Copy(job, pointer.c_str(), name, summary);
   }
+  if (Json use = UseOf(job); !use.is_null()) summary["use"] = std::move(use);
+  if (Json run = RunOf(job); !run.is_null()) summary["run"] = std::move(run);
   if (const std::string reason = ReasonOf(job); !reason.empty()) summary["reason"] = reason;
   return summary;
 }

@@ -14,6 +14,7 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, cast
 from urllib.parse import quote
@@ -24,7 +25,8 @@ from starling._events import Event, EventStream
 from starling._job_files import read_job
 from starling._wire import Clock, Transport
 from starling.errors import ConnectionFailed, IntegrityError, JobDeleted, LogCut, NotFound
-from starling.types import JobSummary, Progress, Scale, TrainingJob, TrainingTemplate
+from starling.types import (JobSummary, Plan, Progress, Scale, TrainingJob, TrainingTemplate,
+                            Usage)
 
 __all__ = ["Client", "JobEvent", "LogLine", "Point"]
 
@@ -122,6 +124,27 @@ class Client:
         """What administrators give: the templates that jobs here may name in spec.templateRef."""
         path = f"/v1/namespaces/{quote(namespace or self._namespace, safe='')}/templates"
         return cast("Sequence[TrainingTemplate]", self._read(path)["items"])
+
+    def plan(self, job: Mapping[str, Any] | str | os.PathLike[str], *,
+             namespace: str | None = None) -> Plan:
+        """What the job would take, what is left for it and how long it would run; stores nothing."""
+        body = read_job(job, absolute=self._local)
+        answer = self._transport.ask("POST", self._jobs(namespace) + ":plan",
+                                     headers={"Content-Type": body.media_type}, body=body.content,
+                                     clock=self._clock(), repeat=True)
+        return cast(Plan, answer.body)
+
+    def usage(self, *, since: datetime | None = None, until: datetime | None = None,
+              by: Sequence[Literal["namespace", "account", "job"]] = ("namespace", "account"),
+              namespace: str | None = None, all_namespaces: bool = False) -> Usage:
+        """Who has used how many core-seconds. Times without a zone are this machine's."""
+        path = "/v1" if all_namespaces else (
+            f"/v1/namespaces/{quote(namespace or self._namespace, safe='')}")
+        query = {"by": ",".join(by)}
+        for name, time in (("from", since), ("to", until)):
+            if time is not None:
+                query[name] = time.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        return cast(Usage, self._read(path + "/usage", query))
 
     def patch(self, name: str, patch: Mapping[str, Any], *, if_match: str | None = None,
               namespace: str | None = None) -> TrainingJob:

@@ -492,12 +492,16 @@ class JobSummary(_JobSummaryRequired, total=False):
     loss: float
     # Of the condition that says the most
     reason: str
+    # What it computed in which time
+    run: dict[str, Any]
     # Of all workers
     samplesPerSecond: float
     # Steps that are settled
     step: int
     # Such as "epoch 3/20"
     summary: str
+    # What it has used, for sums
+    use: dict[str, Any]
     # That train now
     workers: int
 
@@ -669,6 +673,59 @@ class ParameterServerSpec(TypedDict, total=False):
     restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
     # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
     template: dict[str, Any]
+
+
+class PlanDurationSeconds(TypedDict):
+    # Half of such jobs end within it
+    p50: float
+    # Nine of ten do
+    p90: float
+
+
+class _PlanDurationRequired(TypedDict):
+    # What this is known from, or why it is unknown
+    basis: str
+
+
+class PlanDuration(_PlanDurationRequired, total=False):
+    seconds: PlanDurationSeconds
+    # That it trains for, where that is known
+    steps: float
+
+
+class PlanLeft(TypedDict):
+    # What it has left
+    amounts: dict[str, float]
+    # Such as "quota team", "nodes", "this machine"
+    source: str
+
+
+class PlanPods(TypedDict):
+    # What one pod asks for
+    each: dict[str, float]
+    # Without so many it does not train
+    minReplicas: int
+    # Wanted
+    replicas: int
+    # coordinator, worker or parameterServer
+    role: str
+
+
+class _PlanRequired(TypedDict):
+    duration: PlanDuration
+    # Whether there is room: as it is, with as few as it trains with, not at all
+    fits: Literal["Yes", "WithFewer", "No", "Unknown"]
+    left: list[PlanLeft]
+    pods: list[PlanPods]
+    # Of all pods; pods and jobs are counted too
+    total: dict[str, float]
+
+
+class Plan(_PlanRequired, total=False):
+    # What could not be seen, and why
+    unknown: str
+    # What it is too large for
+    why: str
 
 
 # What the pods of a job may be.
@@ -1168,6 +1225,42 @@ class Update(TypedDict, total=False):
     # Workers go on by themselves, and exchange what several units of work sum up to (Downpour,
     # Dean et al. 2012).
     localSgd: LocalSgd
+
+
+class _UsageItemsRequired(TypedDict):
+    # Cores that their processes asked for, times the seconds that they were there
+    coreSeconds: float
+    # How many
+    jobs: int
+    # Of workers and parameter servers
+    processSeconds: float
+
+
+class UsageItems(_UsageItemsRequired, total=False):
+    # Who made the jobs; empty: nobody knows
+    account: str
+    job: str
+    namespace: str
+
+
+_UsageKeywords = TypedDict(
+    "_UsageKeywords",
+    {
+        # As RFC 3339; absent: ever
+        "from": "str",
+    },
+    total=False,
+)
+
+
+class Usage(_UsageKeywords):
+    # That bring their own container: what they asked for counts
+    estimatedJobs: int
+    items: list[UsageItems]
+    # As RFC 3339
+    to: str
+    # That an older version recorded, which are not counted
+    unknownJobs: int
 
 
 # When and how the model is validated.

@@ -115,6 +115,49 @@ class Life(RestCase):
         self.await_state("digits", "Succeeded", 120)
         self.down()
 
+    def test_a_plan_learns_from_what_was_trained_and_usage_counts_it(self):
+        job = quick("digits")
+        before = self.ok(self.rest.ask("POST", f"{JOBS}:plan", job))
+        self.assertEqual({"basis": "unknown: no finished job computed the same"}, before["duration"])
+        self.assertEqual([("coordinator", 1), ("worker", 2)],
+                         [(role["role"], role["replicas"]) for role in before["pods"]])
+        self.assertEqual("this machine", before["left"][0]["source"])
+        self.assertGreater(before["left"][0]["amounts"]["memory"], 0)
+        wide = quick("wide", replicaSpecs__worker__replicas=1024, replicaSpecs__worker__maxReplicas=1024)
+        self.assertEqual("WithFewer", self.ok(self.rest.ask("POST", f"{JOBS}:plan", wide))["fits"])
+        self.refused(self.rest.ask("POST", f"{JOBS}:plan", {"metadata": {"name": "a"}}), 422, "InvalidJob")
+        self.assertEqual(404, self.rest.ask("GET", f"{JOBS}/digits").status, "a plan stores nothing")
+
+        self.ok(self.rest.ask("POST", JOBS, job), 201)
+        self.await_state("digits", "Succeeded", 120)
+        result = self.ok(self.rest.ask("GET", f"{JOBS}/digits"))["status"]["result"]
+        longer = quick("digits", stop__epochs=3)
+        plan = self.ok(self.rest.ask("POST", f"{JOBS}:plan", longer))["duration"]
+        self.assertAlmostEqual(3 * result["seconds"], plan["seconds"]["p50"], delta=0.01)
+        self.assertEqual("1 finished job of this name that computed the same", plan["basis"])
+
+        now = self.usage()
+        self.assertEqual(("default", 1), (now["namespace"], now["jobs"]))
+        self.assertGreater(now["processSeconds"], 0)
+        self.assertAlmostEqual(now["processSeconds"] / 2, now["coreSeconds"], delta=0.01)
+        self.ok(self.rest.ask("DELETE", f"{JOBS}/digits"))
+        until(lambda: self.rest.ask("GET", "/v1/jobs?include=history").body["items"], 40,
+              self.home.describe)
+        self.assertEqual(now, self.usage(), "what is past counts as well")
+        self.assertEqual([], self.ok(self.rest.ask("GET", "/v1/usage?to=2001-01-01T00:00:00Z"))["items"])
+        for wrong in ("from=yesterday", "from=2001-01-01T00:00:00Z&to=2000-01-01T00:00:00Z", "by=weekday"):
+            self.refused(self.rest.ask("GET", f"/v1/usage?{wrong}"), 400, "MalformedRequest")
+        table = self.rest.ask("GET", "/v1/usage", Accept="text/csv")
+        self.assertTrue(self.ok(table).decode().startswith("namespace,account,job,jobs,coreSeconds"))
+        self.assertIn("1 finished job of this name", self.home.run("plan", self.home.write("plan.json", longer)).stdout)
+        self.assertIn("default", self.home.run("usage").stdout)
+        self.down()
+
+    def usage(self):
+        items = self.ok(self.rest.ask("GET", "/v1/namespaces/default/usage"))["items"]
+        self.assertEqual(1, len(items), items)
+        return items[0]
+
     def test_scale_suspend_resume_and_delete(self):
         self.ok(self.rest.ask("POST", JOBS, jobs.digits("long", epochs=200)), 201)
         self.await_state("long", "Running")

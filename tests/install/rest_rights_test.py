@@ -26,6 +26,7 @@ WHEN_ALLOWED = {"getModel": 409}
 BODIES = {
     "createJob": lambda name: k.digits(name, runPolicy={"suspend": True}),
     "validateJob": k.digits,
+    "planJob": k.digits,
     "replaceJob": lambda name: k.digits(name, runPolicy={"suspend": True}),
     "patchJob": lambda name: {"metadata": {"labels": {"a": "b"}}},
     "setScale": lambda name: {"role": "worker", "replicas": 3},
