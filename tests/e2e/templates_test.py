@@ -50,8 +50,9 @@ class Templates(Case):
         job["spec"]["replicaSpecs"] = {"worker": {"replicas": 1, "maxReplicas": 3}}
         refused = rest.ask("POST", "/v1/namespaces/default/jobs", job)
         self.assertEqual(422, refused.status, refused)
-        self.assertIn('spec.replicaSpecs.worker.maxReplicas: is 3, and ClusterTrainingTemplate "short" '
-                      'allows at most 2', str(refused.body))
+        self.assertEqual([("spec.replicaSpecs.worker.maxReplicas",
+                           'is 3, and ClusterTrainingTemplate "short" allows at most 2')],
+                         [(error["path"], error["detail"]) for error in refused.body["errors"]])
         self.home.run("down")
 
 
