@@ -183,6 +183,19 @@ Verb Resume() {
           .run = ResumeCommand};
 }
 
+Verb Checkpoint() {
+  return {.name = "checkpoint",
+          .usage = "NAME [flags]",
+          .summary = "Have a running job write a checkpoint at its next step",
+          .examples = "  starling checkpoint digits\n  starling checkpoint digits --timeout 5m\n",
+          .details = "Prints which step it holds once it is written; training goes on meanwhile.\n",
+          .flags = {{.name = "no-wait", .help = "ask for it and return"},
+                    Timeout("how long to wait until it is written (60s)")},
+          .min_names = 1,
+          .max_names = 1,
+          .run = CheckpointCommand};
+}
+
 Verb Delete() {
   return {.name = "delete",
           .usage = "[job] NAME [flags]",
@@ -293,10 +306,10 @@ const std::vector<Flag>& CommonFlags() {
 }
 
 const std::vector<Verb>& Verbs() {
-  static const auto& verbs =
-      *new std::vector<Verb>{Run(),      Submit(), Watch(), Up(),      Down(),    Get(),
-                             Describe(), Logs(),   Scale(), Suspend(), Resume(),  Delete(),
-                             Validate(), Plan(),   Usage(), Explain(), Version(), Completion()};
+  static const auto& verbs = *new std::vector<Verb>{
+      Run(),  Submit(), Watch(),   Up(),      Down(),       Get(),    Describe(),
+      Logs(), Scale(),  Suspend(), Resume(),  Checkpoint(), Delete(), Validate(),
+      Plan(), Usage(),  Explain(), Version(), Completion()};
   return verbs;
 }
 

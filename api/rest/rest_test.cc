@@ -75,6 +75,7 @@ constexpr TargetCase kTargets[] = {
     {"GET", "/v1/namespaces/a/jobs/b%2", "MalformedRequest"},
     {"GET", "/v1/namespaces//jobs/b", "NoSuchRoute"},
     {"POST", "/v1/namespaces/a/jobs/b:suspend", "suspendJob"},
+    {"POST", "/v1/namespaces/a/jobs/b:checkpoint", "checkpointJob"},
     {"POST", "/v1/namespaces/a/jobs/b:explode", "NoSuchRoute"},
     {"GET", "/v1/namespaces/a/jobs/b:suspend", "MethodNotAllowed"},
     {"GET", "/v1/jobs?limit=200&watch=1&labelSelector=a%3Db", "listAllJobs"},

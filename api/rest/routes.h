@@ -25,6 +25,7 @@ enum class Operation {
   kSetScale,
   kSuspendJob,
   kResumeJob,
+  kCheckpointJob,
   kListPods,
   kListEvents,
   kListIncidents,

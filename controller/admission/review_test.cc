@@ -122,7 +122,8 @@ TEST(Review, OtherVersionsKindsAndOperationsAreRefusedByName) {
   review["request"]["kind"]["version"] = "v2";
   EXPECT_THAT(Refusal(review), HasSubstr("starling.dev/v2 is not known to this controller"));
   review["request"]["kind"] = {{"group", ""}, {"version", "v1"}, {"kind", "Pod"}};
-  EXPECT_THAT(Refusal(review), HasSubstr("reviews TrainingJobs and their templates of starling.dev only"));
+  EXPECT_THAT(Refusal(review),
+              HasSubstr("reviews TrainingJobs and their templates of starling.dev only"));
   review["request"]["operation"] = "PATCH";
   EXPECT_THAT(Refusal(review), HasSubstr("not \"PATCH\""));
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs are scaled, suspended and resumed.
+// Jobs are scaled, suspended, resumed and asked for checkpoints.
 #include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/checkpoint_request.h"
 #include "common/json/json.h"
 #include "controller/kube/objects.h"
 #include "controller/rest/body.h"
@@ -127,5 +128,18 @@ RestService::Outcome RestService::SetSuspend(const Asked& asked, bool suspend) {
 
 RestService::Outcome RestService::SuspendJob(const Asked& asked) { return SetSuspend(asked, true); }
 RestService::Outcome RestService::ResumeJob(const Asked& asked) { return SetSuspend(asked, false); }
+
+// Not waited for: it may take longer than any answer may.
+RestService::Outcome RestService::CheckpointJob(const Asked& asked) {
+  const auto found = FindJob(asked);
+  if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
+  const Json& job = std::get<Json>(found);
+  if (const absl::Status possible = spec::CheckCheckpointRequest(job); !possible.ok()) {
+    return rest::MakeProblem("NotPossibleNow", std::string(possible.message()));
+  }
+  Outcome outcome = Patched(asked, job, spec::CheckpointRequestPatch(job, clock_.WallNow()));
+  if (auto* response = std::get_if<http::Response>(&outcome)) response->status = 202;
+  return outcome;
+}
 
 }  // namespace starling::service

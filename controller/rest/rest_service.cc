@@ -90,6 +90,7 @@ RestService::Handler RestService::HandlerOf(rest::Operation operation) {
       {Operation::kSetScale, &RestService::SetScale},
       {Operation::kSuspendJob, &RestService::SuspendJob},
       {Operation::kResumeJob, &RestService::ResumeJob},
+      {Operation::kCheckpointJob, &RestService::CheckpointJob},
       {Operation::kListPods, &RestService::ListPods},
       {Operation::kListEvents, &RestService::ListEvents},
       {Operation::kListIncidents, &RestService::ListIncidents},

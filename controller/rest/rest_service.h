@@ -91,6 +91,7 @@ class RestService {
   Outcome SetScale(const Asked& asked);
   Outcome SuspendJob(const Asked& asked);
   Outcome ResumeJob(const Asked& asked);
+  Outcome CheckpointJob(const Asked& asked);
   // rest_reads.cc
   Outcome ListJobs(const Asked& asked);
   Outcome GetJob(const Asked& asked);

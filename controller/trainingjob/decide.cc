@@ -162,6 +162,7 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
   if (!was_finished) {
     GiveUpSilentCoordinator(pass);
     TakeProgress(pass);
+    AnswerCheckpointRequest(pass);
     RecordIncidents(pass);
     EndJob(pass);
   }

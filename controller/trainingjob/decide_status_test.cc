@@ -54,6 +54,42 @@ TEST(DecideStatus, ProgressIsSummedUpInTheWordsOfWhatEndsTheJob) {
   EXPECT_EQ(scene.seen.status.progress().summary(), "step 57/1000");
 }
 
+TEST(DecideStatus, ARequestedCheckpointIsWantedUntilTheStatusSaysWhichItIs) {
+  Scene scene;
+  scene.options = ClusterOptions();
+  scene.options.budgets = false;
+  scene.Training();
+  EXPECT_EQ(scene.Do().supervision->desired->checkpoint_request(), "");
+  scene.seen.checkpoint_request = "now";
+  scene.seen.since_status_write = absl::ZeroDuration();
+  EXPECT_EQ(scene.Do().supervision->desired->checkpoint_request(), "now");
+
+  v1alpha1::CheckpointStatus& newest = *scene.report().mutable_training()->mutable_checkpoint();
+  newest.set_name("1-1-90");
+  newest.set_step(90);
+  scene.report().set_checkpoint_request("before");
+  scene.report().set_checkpoint_request_step(80);
+  EXPECT_EQ(scene.Do().supervision->desired->checkpoint_request(), "now") << "that was another";
+  scene.report().set_checkpoint_request("now");
+  scene.report().set_checkpoint_request_step(100);
+  EXPECT_EQ(scene.Do().supervision->desired->checkpoint_request(), "now")
+      << "who speaks does not know of it yet";
+
+  newest.set_name("1-1-101");
+  newest.set_step(101);
+  const Decision answered = scene.Do();
+  EXPECT_TRUE(answered.write_status) << "somebody waits for it";
+  EXPECT_EQ(answered.supervision->desired->checkpoint_request(), "");
+  EXPECT_EQ(answered.status.requested_checkpoint().request(), "now");
+  EXPECT_EQ(answered.status.requested_checkpoint().checkpoint().step(), 101);
+
+  scene.Settle();
+  newest.set_step(200);
+  EXPECT_EQ(scene.Do().status.requested_checkpoint().checkpoint().step(), 101);
+  scene.seen.checkpoint_request = "again";
+  EXPECT_EQ(scene.Do().supervision->desired->checkpoint_request(), "again");
+}
+
 TEST(DecideStatus, StragglersAreToldWithTheirNodes) {
   Scene scene;
   scene.Training();

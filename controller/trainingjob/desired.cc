@@ -81,6 +81,7 @@ v1alpha1::Desired DesiredFor(const Pass& pass) {
   *settings.mutable_stop() = spec.stop();
   *settings.mutable_checkpoint() = spec.checkpoint();
   settings.set_halt(pass.halt);
+  desired.set_checkpoint_request(OpenCheckpointRequest(pass));
   desired.set_finished(pass.Finished());
   return desired;
 }

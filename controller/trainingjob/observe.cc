@@ -7,6 +7,7 @@
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "api/spec/checkpoint_request.h"
 #include "api/spec/job_file.h"
 #include "api/spec/mutability.h"
 #include "api/spec/reader.h"
@@ -144,6 +145,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   observed.generation = kube::GenerationOf(job);
   observed.deleting = kube::IsBeingDeleted(job);
   observed.created = kube::CreationTimeOf(job).value_or(absl::UnixEpoch());
+  observed.checkpoint_request = spec::CheckpointRequestOf(job);
   ReadJob(objects, reading);
   for (const auto& pod : objects.pods) {
     if (auto seen = ReadPod(observed.job, *pod); seen.has_value()) {

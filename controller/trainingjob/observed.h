@@ -144,6 +144,7 @@ struct Observed {
   v1alpha1::TrainingJobSpec spec;  // resolved
   std::string spec_error;          // not empty: the spec cannot be read, or breaks a rule
   v1alpha1::TrainingJobStatus status;
+  std::string checkpoint_request;  // as its annotation says; empty: nobody asks for one
   std::vector<ObservedPod> pods;
   std::vector<ObservedConfig> configs;
   bool has_secret = false;

@@ -130,6 +130,11 @@ void NoteWanted(Pass& pass, const Wanted& wanted);
 // Nothing would be lost if the pods ended now.
 bool IsAtRest(const Pass& pass);  // decide.cc
 
+// checkpoint_request.cc: somebody asks for a checkpoint now.
+void AnswerCheckpointRequest(Pass& pass);
+// What is asked for and not yet in the status; empty: nothing.
+std::string OpenCheckpointRequest(const Pass& pass);
+
 // conditions.cc: conditions, state, counts.
 void SetConditions(Pass& pass, bool held);
 

@@ -24,9 +24,10 @@ from starling._endpoint import default_namespace, find_endpoint
 from starling._events import Event, EventStream
 from starling._job_files import read_job
 from starling._wire import Clock, Transport
-from starling.errors import ConnectionFailed, IntegrityError, JobDeleted, LogCut, NotFound
-from starling.types import (JobSummary, Plan, Progress, Scale, TrainingJob, TrainingTemplate,
-                            Usage)
+from starling.errors import (CheckpointNotWritten, ConnectionFailed, IntegrityError, JobDeleted,
+                             LogCut, NotFound)
+from starling.types import (CheckpointStatus, JobSummary, Plan, Progress, Scale, TrainingJob,
+                            TrainingTemplate, Usage)
 
 __all__ = ["Client", "JobEvent", "LogLine", "Point"]
 
@@ -172,6 +173,27 @@ class Client:
 
     def resume(self, name: str, *, namespace: str | None = None) -> TrainingJob:
         return cast(TrainingJob, self._write("POST", self._job(name, namespace) + ":resume"))
+
+    def checkpoint(self, name: str, timeout: float | None = 60.0, *,
+                   namespace: str | None = None) -> CheckpointStatus:
+        """Has a running job write a checkpoint at its next step; returns it once it is written.
+
+        Conflict (NotPossibleNow) where nothing trains: the job is finished, suspended, or brings its own
+        container. CheckpointNotWritten, JobDeleted: it came to its end first. TimedOut: it is
+        still written when that becomes possible.
+        """
+        asked = self._write("POST", self._job(name, namespace) + ":checkpoint")
+        word = asked["metadata"]["annotations"]["starling.dev/checkpoint-requested-at"]
+        for event in self.watch(name, timeout=timeout, namespace=namespace):
+            if event.kind == "deleted":
+                raise JobDeleted(f"job {name!r} was deleted before it wrote the checkpoint")
+            answer = (event.job or {}).get("status", {}).get("requestedCheckpoint", {})
+            if answer.get("request") == word:
+                return answer["checkpoint"]
+            if event.job is not None and event.job["spec"].get("runPolicy", {}).get("suspend"):
+                break
+        raise CheckpointNotWritten(f"job {name!r} has ended or was suspended; what it wrote then is "
+                                   "in its status.lastCheckpoint")
 
     # What becomes of them.
 

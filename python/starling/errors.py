@@ -43,6 +43,10 @@ class JobDeleted(StarlingError):
     """The job was deleted while it was waited for."""
 
 
+class CheckpointNotWritten(StarlingError):
+    """The job ended, or was suspended, before it wrote the checkpoint that it was asked for."""
+
+
 @dataclass(frozen=True)
 class FieldProblem:
     """One wrong field of a job."""

@@ -837,6 +837,14 @@ class ReplicaStatus(TypedDict, total=False):
     succeeded: int
 
 
+# What came of a request for a checkpoint.
+class RequestedCheckpoint(TypedDict, total=False):
+    # What was written for it.
+    checkpoint: CheckpointStatus
+    # Which request: what the annotation starling.dev/checkpoint-requested-at said then.
+    request: str
+
+
 # The end of the story.
 class Result(TypedDict, total=False):
     # Whole passes over the training set.
@@ -1160,6 +1168,8 @@ class TrainingJobStatus(TypedDict, total=False):
     replicaStatuses: dict[str, ReplicaStatus]
     # The wanted number of workers, for the scale subresource.
     replicas: int
+    # The newest request for a checkpoint that was carried out.
+    requestedCheckpoint: RequestedCheckpoint
     # Restarts of pods and of processes in them, in all.
     restarts: int
     # The end of the story.

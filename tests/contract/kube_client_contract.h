@@ -20,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "api/spec/checkpoint_request.h"
 #include "controller/kube/garbage_collector.h"
 #include "controller/kube/kube_client.h"
 #include "controller/kube/objects.h"
@@ -262,6 +263,25 @@ TEST_P(KubeClientContract, GenerationGrowsWithTheSpecOnly) {
   EXPECT_EQ(GenerationOf(*labelled), 1);
   EXPECT_EQ(GenerationOf(*reported), 1);
   EXPECT_EQ(GenerationOf(*respecified), 2);
+}
+
+TEST_P(KubeClientContract, ACheckpointIsAskedForByAnAnnotationThatLeavesTheSpecAsItIs) {
+  Json wanted = Job("saved");
+  wanted["metadata"]["annotations"] = {{"team", "vision"}};
+  const Json job = Created(kTrainingJob, wanted);
+  const Json patch = spec::CheckpointRequestPatch(job, absl::FromUnixSeconds(1'800'000'000));
+
+  const auto asked = writer().Patch(kTrainingJob, KeyOf(job), patch);
+
+  ASSERT_TRUE(asked.ok()) << asked.status();
+  EXPECT_EQ(spec::CheckpointRequestOf(*asked), "2027-01-15T08:00:00.000000000Z");
+  EXPECT_EQ(spec::CheckpointRequestOf(Read(kTrainingJob, "saved")),
+            spec::CheckpointRequestOf(*asked));
+  EXPECT_EQ(AnnotationOf(*asked, "team"), "vision");
+  EXPECT_EQ(GenerationOf(*asked), GenerationOf(job));
+  Json of_another = patch;
+  of_another["metadata"]["uid"] = "2d0d9f0e-0000-4000-8000-000000000000";
+  EXPECT_TRUE(absl::IsAborted(writer().Patch(kTrainingJob, KeyOf(job), of_another).status()));
 }
 
 TEST_P(KubeClientContract, TheStatusIsWrittenByItsOwnDoorOnly) {

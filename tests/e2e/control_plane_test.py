@@ -78,6 +78,51 @@ class ControlPlane(Case):
                               if item.program != "starling-controller"])
         self.down()
 
+    def test_a_checkpoint_that_is_asked_for_is_where_training_goes_on(self):
+        epochs = 8
+        self.submit(jobs.digits("digits", epochs=epochs, checkpoint__interval="1h"))
+        self.home.await_step(30)
+
+        said = self.home.run("checkpoint", "digits").stdout
+
+        written = self.home.job()["status"]["requestedCheckpoint"]["checkpoint"]
+        self.assertEqual(f"trainingjob.starling.dev/digits checkpoint {written['name']} written at "
+                         f"step {written['step']}\n", said)
+        self.assertGreaterEqual(written["step"], 30)
+        self.assertTrue(os.path.isdir(written["uri"].removeprefix("file://")), written)
+        self.home.await_step(written["step"] + 20)
+        self.home.kill_everything()
+        self.home.run("up")
+        self.await_condition("Succeeded", "digits")
+        self.check_audit(epochs)
+        (lost,) = [incident for incident in self.home.job()["status"]["incidents"]
+                   if incident["reason"] == "StepsLost"]
+        self.assertEqual(written["step"], lost["resumedStep"])
+        self.assertIn("is finished", self.home.run("checkpoint", "digits", code=1).stderr)
+        self.down()
+
+    def test_a_coordinator_that_dies_before_it_asks_leaves_the_request_to_its_successor(self):
+        self.submit(jobs.digits("digits", epochs=200, checkpoint__interval="1h"))
+        self.home.await_step(20)
+        role = until(lambda: self.home.role_pid("digits-coordinator-0"), 30, "the coordinator runs")
+        self.assertTrue(kill(role, signal.SIGSTOP))
+        self.home.run("checkpoint", "digits", "--no-wait")
+        said = self.home.run("checkpoint", "digits", "--timeout", "100ms", code=5).stderr
+        self.assertIn("has not written a checkpoint within 100ms", said)
+        self.assertTrue(kill(role))
+        word = self.home.job()["metadata"]["annotations"]["starling.dev/checkpoint-requested-at"]
+        until(lambda: self.home.job()["status"].get("requestedCheckpoint", {}).get("request") == word,
+              60, self.home.describe)
+
+        self.home.run("suspend", "digits")
+        self.assertIn("resume it first", self.home.run("checkpoint", "digits", code=1).stderr)
+        self.await_condition("Suspended", "digits")
+        self.down()
+        self.assertIn("is suspended", self.home.run("checkpoint", "digits", code=1).stderr)
+        self.home.run("resume", "digits")
+        self.assertIn("starling up", self.home.run("checkpoint", "digits", code=1).stderr)
+        self.home.run("checkpoint", "nobody", code=3)
+
     def test_suspended_job_releases_its_pods_and_resumes_where_it_was(self):
         epochs = 5
         self.submit(jobs.digits("digits", epochs=epochs))

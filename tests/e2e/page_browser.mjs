@@ -142,6 +142,11 @@ async function scale(page) {
   await until(async () => (await digit(page, 'Workers')) === '3 / 3', 'three workers train');
 }
 
+async function checkpoint(page) {
+  await page.getByRole('button', { name: 'Checkpoint' }).click();
+  await page.getByRole('status').getByText('has a checkpoint of step').waitFor();
+}
+
 async function suspendAndResume(page) {
   await page.getByRole('button', { name: 'Suspend' }).click();
   await badge(page, 'Suspended');
@@ -223,6 +228,7 @@ const STORIES = {
     await accessible(page, 'a job');
     await lookAround(page);
     await scale(page);
+    await checkpoint(page);
     await suspendAndResume(page);
     await deleteJob(page);
     await remember(page);

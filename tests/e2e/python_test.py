@@ -126,8 +126,14 @@ class Life(ClientCase):
         client.submit(jobs.digits("long", epochs=200))
         self.await_state("long", "Running")
         self.assertEqual(3, client.scale("long", 3)["roles"]["worker"]["replicas"])
+        written = client.checkpoint("long")
+        self.assertEqual(written, client.get("long")["status"]["requestedCheckpoint"]["checkpoint"])
+        self.assertGreater(client.checkpoint("long")["step"], written["step"])
         client.suspend("long")
         self.await_state("long", "Suspended")
+        with self.assertRaises(errors.Conflict) as caught:
+            client.checkpoint("long")
+        self.assertEqual((409, "NotPossibleNow"), (caught.exception.status, caught.exception.code))
         seen = client.get("long")["metadata"]["resourceVersion"]
         patched = client.patch("long", {"metadata": {"labels": {"team": "a"}}}, if_match=seen)
         self.assertEqual({"team": "a"}, patched["metadata"]["labels"])

@@ -135,6 +135,7 @@ class Verbs(ServerCase):
         pod = [name for name in names if "worker" in name][0].rpartition("/")[2]
         self.assertEqual("Pod", json.loads(self.cli("get", "pod", pod, "-o", "json"))["kind"])
         self.cli("get", "events")
+        self.assertRegex(self.cli("checkpoint", "long"), r"checkpoint \S+ written at step \d+\n")
         self.cli("suspend", "long", "--wait")
         self.assertEqual("Suspended", self.home.state("long"))
         self.cli("suspend", "long")
@@ -162,6 +163,7 @@ class Verbs(ServerCase):
         self.assertIn("spec.dataset.train.csv.uri: is a relative path", text)
         self.cli("get", "job", "wrong", code=3)
         for words in (("scale", "x", "--replicas", "2"), ("suspend", "x"), ("resume", "x"),
+                      ("checkpoint", "x"),
                       ("delete", "x"), ("logs", "x"), ("logs", "x-worker-0"), ("describe", "x"),
                       ("watch", "x"), ("get", "pods", "x-worker-0")):
             self.cli(*words, code=3)

@@ -173,8 +173,16 @@ class Life(RestCase):
                                                             "replicas": 1}), 422, "InvalidRequest")
         self.refused(self.rest.ask("GET", f"{path}/model"), 409, "ModelNotKept")
 
+        asked = self.ok(self.rest.ask("POST", f"{path}:checkpoint"), 202)["metadata"]["annotations"]
+        word = asked["starling.dev/checkpoint-requested-at"]
+        until(lambda: self.rest.ask("GET", path).body["status"].get("requestedCheckpoint", {})
+              .get("request") == word, 60, self.home.describe)
+        self.refused(self.rest.ask("POST", f"{path}:checkpoint", If_Match='"1"'), 412,
+                     "PreconditionFailed")
         self.ok(self.rest.ask("POST", f"{path}:suspend"), 202)
         self.await_state("long", "Suspended")
+        problem = self.refused(self.rest.ask("POST", f"{path}:checkpoint"), 409, "NotPossibleNow")
+        self.assertIn("resume it first", problem["detail"])
         self.ok(self.rest.ask("POST", f"{path}:resume"), 202)
         self.await_state("long", "Running")
 

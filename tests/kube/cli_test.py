@@ -128,6 +128,8 @@ class CommandLine(TrainingCase):
                       lambda: f"watch tells of the third: {watch.said()}")
         self.wait_for(lambda: "\n[digits-worker-2] " in follow.printed(), 30,
                       lambda: f"its lines are followed: {follow.printed()}")
+        self.assertRegex(self.starling("checkpoint", "digits", **chosen),
+                         r"^trainingjob\.starling\.dev/digits checkpoint \S+ written at step \d+\n$")
         self.assertIn("must be at most maxReplicas", self.starling(
             "scale", "digits", "--replicas", "9", code=2))
         self.assertIn("has no parameter servers", self.starling(

@@ -56,5 +56,59 @@ TEST(CheckpointRounds, NumbersBeginAboveAllThatAnEarlierIncarnationCanHaveGiven)
   EXPECT_EQ(rounds.Ask(1, kBegin), (std::int64_t{3} << 32) + 2);
 }
 
+TEST(CheckpointRounds, ARequestIsDueWithTheNextSettledStepWhateverTheInterval) {
+  for (const absl::Duration interval : {absl::ZeroDuration(), absl::Hours(24)}) {
+    CheckpointRounds rounds(/*settled=*/-1);
+    rounds.Start(3);
+    rounds.Ask(7, kBegin + interval);
+    rounds.Request("now");
+    EXPECT_FALSE(rounds.Due(interval, 7, false, kBegin)) << "it would hold nothing new";
+    EXPECT_TRUE(rounds.Due(interval, 8, false, kBegin));
+    rounds.Ask(8, kBegin + interval);
+    EXPECT_FALSE(rounds.Due(interval, 9, true, kBegin));
+    EXPECT_EQ(rounds.answered(), "");
+    rounds.Saved();
+    EXPECT_EQ(rounds.answered(), "now");
+    EXPECT_EQ(rounds.answered_settled(), 8);
+    rounds.Request("now");
+    EXPECT_FALSE(rounds.Due(interval, 10, false, kBegin)) << "it is carried out once";
+    rounds.Request("again");
+    EXPECT_TRUE(rounds.Due(interval, 10, false, kBegin));
+  }
+}
+
+TEST(CheckpointRounds, WhatWasAskedForBeforeARequestDoesNotAnswerIt) {
+  CheckpointRounds rounds = Begun();
+  rounds.Ask(4, kBegin + absl::Hours(1));
+  rounds.Request("now");
+  EXPECT_FALSE(rounds.Due(kInterval, 5, true, kBegin)) << "one after the other";
+  rounds.Saved();
+  EXPECT_EQ(rounds.answered(), "");
+  EXPECT_TRUE(rounds.Due(kInterval, 5, false, kBegin));
+}
+
+TEST(CheckpointRounds, ARequestWhoseRoundWasDroppedOrIsLateIsAskedForAnew) {
+  CheckpointRounds rounds = Begun();
+  rounds.Request("now");
+  rounds.Ask(4, kBegin + absl::Hours(1));
+  EXPECT_FALSE(rounds.Due(kInterval, 5, false, kBegin)) << "all have it, which Saved() will say";
+  rounds.Dropped();
+  EXPECT_TRUE(rounds.Due(kInterval, 5, false, kBegin));
+  rounds.Ask(5, kBegin + absl::Hours(1));
+  EXPECT_FALSE(rounds.Due(kInterval, 6, true, kBegin));
+  EXPECT_FALSE(rounds.Due(kInterval, 6, true, kBegin + absl::Minutes(1) - absl::Milliseconds(1)));
+  EXPECT_TRUE(rounds.Due(kInterval, 6, true, kBegin + absl::Minutes(1)));
+}
+
+TEST(CheckpointRounds, ARequestThatIsTakenBackIsNotCarriedOut) {
+  CheckpointRounds rounds = Begun();
+  rounds.Request("now");
+  rounds.Request("");
+  EXPECT_FALSE(rounds.Due(kInterval, 5, false, kBegin));
+  rounds.Ask(5, kBegin + kInterval);
+  rounds.Saved();
+  EXPECT_EQ(rounds.answered(), "");
+}
+
 }  // namespace
 }  // namespace starling::membership

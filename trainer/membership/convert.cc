@@ -294,6 +294,7 @@ Desired FromProto(const pb::Desired& from) {
   desired.settings = FromProto(from.settings());
   const google::protobuf::Duration& interval = from.settings().checkpoint().interval();
   desired.checkpoint_interval_ms = interval.seconds() * 1000 + interval.nanos() / 1'000'000;
+  desired.checkpoint_request = from.checkpoint_request();
   desired.finished = from.finished();
   return desired;
 }
@@ -325,6 +326,8 @@ pb::CoordinatorReport ToProto(const Summary& summary, absl::Duration wall_minus_
   to.set_settings_generation(summary.settings_generation);
   to.set_superseded(summary.superseded);
   to.set_waiting(summary.waiting);
+  to.set_checkpoint_request(summary.checkpoint_request);
+  to.set_checkpoint_request_step(summary.checkpoint_request_step);
   return to;
 }
 

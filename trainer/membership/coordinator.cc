@@ -62,6 +62,7 @@ void Coordinator::OnDesired(const Desired& desired, absl::Time now) {
   if (!detector_.OnDesired(desired)) return;
   std::erase_if(returning_, [this](const std::string& uid) { return !detector_.FindPod(uid); });
   std::erase_if(said_, [this](const auto& said) { return !detector_.FindProcess(said.first); });
+  rounds_.Request(desired.checkpoint_request);
   OnPodsChanged();
   plan_due_ = absl::InfinitePast();
   Changed();
@@ -244,6 +245,8 @@ Summary Coordinator::MakeSummary(absl::Time now) const {
   summary.newest_view =
       std::max(view() == nullptr ? 0 : view()->number, detector_.grant()->newest_view);
   summary.waiting = waiting_;
+  summary.checkpoint_request = rounds_.answered();
+  summary.checkpoint_request_step = rounds_.answered_settled();
   summary.stopped = taken_over_ && Halted() && Stopped();
   const View* current = Current();
   summary.view_synced = current != nullptr && plan_->synced();

@@ -113,6 +113,8 @@ void PeerCoordinator::Work(absl::Time now) {
       std::any_of(current.members.begin(), current.members.end(), [&](const ViewMember& member) {
         return detector_.ReportOf(member.id)->checkpoint_turn < rounds_.number();
       });
+  if (round_view_ != current.number) rounds_.Dropped();
+  if (!outstanding) rounds_.Saved();
   if (!rounds_.Due(CheckpointInterval(), settled_step_, outstanding, now)) return;
   rounds_.Ask(settled_step_, now + CheckpointInterval());
   round_view_ = current.number;

@@ -1002,6 +1002,31 @@ TEST(PeerRules, TheNextRoundComesOnceAllHaveCommittedTheLastOrAViewLater) {
   EXPECT_EQ(peers.Told(0).checkpoint_turn, first + 2) << "a view that is over is not waited for";
 }
 
+TEST(PeerRules, ARequestedRoundIsAnsweredOnceAllHaveCommittedItInOneView) {
+  ScriptedPeers peers = RunningPeers(2);
+  peers.desired_.checkpoint_request = "now";
+  peers.Want();
+  peers.Run({0, 1}, 2);
+  const std::int64_t first = peers.Told(0).checkpoint_turn;
+  EXPECT_GT(first, 0) << "without an interval, too";
+  peers.Of(0).checkpoint_turn = first;
+  peers.Run({0, 1}, 3);
+  EXPECT_EQ(peers.Look().checkpoint_request, "") << "pod 1 has not committed it";
+
+  peers.Refuse(1);
+  peers.Run({0}, 4);
+  const std::int64_t second = peers.Told(0).checkpoint_turn;
+  EXPECT_EQ(second, first + 1) << "of a view that is over nobody knows what was dropped";
+  EXPECT_EQ(peers.Look().checkpoint_request, "");
+  const std::uint64_t before = peers.coordinator_.report_version();
+  peers.Of(0).checkpoint_turn = second;
+  peers.Run({0}, 5);
+  EXPECT_EQ(peers.Look().checkpoint_request, "now");
+  EXPECT_GE(peers.Look().checkpoint_request_step, 3);
+  EXPECT_GT(peers.coordinator_.report_version(), before) << "the controller hears of it at once";
+  EXPECT_EQ(peers.Told(0).checkpoint_turn, second) << "it is carried out once";
+}
+
 TEST(PeerRules, NoRoundComesBeforeAStepIsSettled) {
   ScriptedPeers peers = RunningPeers(1);
   peers.Of(0).settled_step = -1;

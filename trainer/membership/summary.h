@@ -55,6 +55,10 @@ struct Summary {
   std::int64_t settings_generation = 0;
   bool superseded = false;
   std::string waiting;  // why no view is published, for people; empty: nothing is missing
+  // The newest request for a checkpoint that all have carried out, and the settled step when they
+  // were asked to.
+  std::string checkpoint_request;
+  std::int64_t checkpoint_request_step = 0;
   bool operator==(const Summary&) const = default;
 };
 

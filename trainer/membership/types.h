@@ -271,6 +271,7 @@ struct Desired {
   std::vector<Pod> pods;
   Settings settings;
   std::int64_t checkpoint_interval_ms = 0;  // from the settings; 0: no turns
+  std::string checkpoint_request{};         // for one more: see CheckpointRounds; empty: none
   bool finished = false;
 };
 

@@ -222,7 +222,10 @@ bool SlotCoordinator::AtRest() const {
 void SlotCoordinator::AskForCheckpoint(absl::Time now) {
   if (!work_.informed()) return;
   const bool saved = SavedByAll(rounds_.number());
-  if (saved && rounds_.asked()) saved_settled_ = rounds_.settled();
+  if (saved && rounds_.asked()) {
+    saved_settled_ = rounds_.settled();
+    rounds_.Saved();
+  }
   if (Halted() || ServersLeave()) {
     if (halt_round_ == 0 && AtRest()) {
       halt_round_ = rounds_.Ask(settled(), rounds_.due());

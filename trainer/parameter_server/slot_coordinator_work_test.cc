@@ -402,6 +402,24 @@ TEST(SlotCoordinator, CheckpointTurnsComeWithTheIntervalWhileBatchesAreDone) {
   EXPECT_EQ(shown.checkpoint().step(), 2);
 }
 
+TEST(SlotCoordinator, ARequestedCheckpointIsAnsweredOnceEveryServerHasWrittenIt) {
+  Fleet fleet = Fleet::Running(1, 1);
+  fleet.Work("w0");
+  fleet.Settle();
+  EXPECT_EQ(fleet["s0"].checkpoint_turn, 0);
+  fleet.desired_.checkpoint_request = "now";
+  fleet.Want();
+  fleet.Work("w0");
+  fleet.Advance(absl::Seconds(1));
+  const std::int64_t turn = fleet["s0"].checkpoint_turn;
+  EXPECT_GT(turn, 0) << "without an interval, too";
+  EXPECT_EQ(fleet.Look().checkpoint_request, "now");
+  EXPECT_GT(fleet.Look().checkpoint_request_step, 0);
+  fleet.Work("w0");
+  fleet.Advance(absl::Seconds(1));
+  EXPECT_EQ(fleet["s0"].checkpoint_turn, turn) << "it is carried out once";
+}
+
 TEST(SlotCoordinator, ALayoutThatFitsNoTablesFailsTheJobWithTheReason) {
   Fleet fleet = Fleet::Running(1, 1);
   pb::TrainingJobSpec spec = Spec();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What one can do to a job: scale it, suspend it, let it go on, save it, delete it.
-import { useState } from 'preact/hooks';
+import { useEffect, useState } from 'preact/hooks';
 
-import { words } from './format';
+import { formatNumber, words } from './format';
 import { Dialog, Trouble } from './parts';
 import { useNavigation } from './place';
 import { ask, jobPath } from './rest';
@@ -17,6 +17,8 @@ interface Properties {
 }
 
 type Open = 'scale' | 'delete' | null;
+
+const CHECKPOINT_REQUEST = 'starling.dev/checkpoint-requested-at';
 
 const pathOf = (job: Job) => jobPath(job.metadata.namespace, job.metadata.name);
 // A write is for the job that is shown, not for another of its name.
@@ -133,12 +135,21 @@ export function Actions({ job, onChanged, onSaid }: Properties) {
   const over = isFinished(job);
   const suspended = isSuspended(job);
   const name = job.metadata.name;
+  const [awaited, setAwaited] = useState('');
+  const written = job.status?.requestedCheckpoint;
+  useEffect(() => {
+    if (awaited === '' || written?.request !== awaited) return;
+    setAwaited('');
+    onSaid(`${name} has a checkpoint of step ${formatNumber(written.checkpoint?.step)}`);
+  }, [awaited, written?.request]);
   const post = async (verb: string, said: string) => {
     setBusy(verb);
     setError(null);
     try {
-      onChanged(await ask<Job>(`${pathOf(job)}:${verb}${sameJob(job)}`, { method: 'POST' }));
+      const changed = await ask<Job>(`${pathOf(job)}:${verb}${sameJob(job)}`, { method: 'POST' });
+      onChanged(changed);
       onSaid(said);
+      if (verb === 'checkpoint') setAwaited(changed.metadata.annotations?.[CHECKPOINT_REQUEST] ?? '');
     } catch (caught) {
       setError(caught);
     }

@@ -70,6 +70,7 @@ export interface JobStatus {
   goodput?: Record<string, number>;
   incidents?: Incident[];
   lastCheckpoint?: { name?: string; step?: number; time?: string };
+  requestedCheckpoint?: { request?: string; checkpoint?: { name?: string; step?: number; time?: string } };
   result?: {
     metrics?: Record<string, number>;
     steps?: number;

@@ -71,7 +71,12 @@ class Cli(unittest.TestCase):
         self.assertTrue(self.job("edited")["spec"]["runPolicy"]["suspend"])
         self.run_cli("resume", "edited")
         self.assertFalse(self.job("edited")["spec"]["runPolicy"]["suspend"])
+        asked = self.run_cli("checkpoint", "edited", "--timeout", "1s", code=5)
+        self.assertIn("has not written a checkpoint within 1s", asked)
+        word = self.job("edited")["metadata"]["annotations"]["starling.dev/checkpoint-requested-at"]
+        self.assertRegex(word, r"^20\d\d-.*Z$")
         self.run_cli("suspend", "edited", "--wait", "--timeout", "1s", code=5)
+        self.assertIn("is suspended", self.run_cli("checkpoint", "edited", code=1))
         self.run_cli("delete", "edited")
         self.run_cli("get", "job", "edited", code=3)
 
