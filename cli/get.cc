@@ -173,7 +173,7 @@ absl::StatusOr<std::vector<Json>> EventsNear(Session& session, const kube::Objec
 // A job that is no more, if it is known; `missing` says that it is not there.
 absl::Status DescribePast(Session& session, const kube::ObjectKey& key, const std::string& uid,
                           const absl::Status& missing) {
-  if (session.remote() && uid.empty()) return missing;
+  if (session.in_cluster() && uid.empty()) return missing;
   const absl::StatusOr<PastStory> story = FindPast(session, key, uid);
   if (absl::IsNotFound(story.status()) && !missing.ok()) return missing;
   if (!story.ok() && uid.empty()) {

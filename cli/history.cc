@@ -24,7 +24,8 @@ namespace {
 namespace fs = std::filesystem;
 using kube::Json;
 
-constexpr std::size_t kMostListed = 10'000;  // the newest
+constexpr std::size_t kMostListed = 10'000;       // the newest
+constexpr std::size_t kMostListedOverRest = 500;  // each is asked for
 
 absl::Status Failed(const fs::path& path, const std::error_code& error) {
   return absl::UnavailableError(
@@ -64,16 +65,11 @@ std::unique_ptr<history::History> Open(const Home& home) {
 
 // Whether the history is in this home's file.
 absl::Status CheckPlace(const Session& session) {
-  if (session.over_rest()) {
-    return absl::InvalidArgumentError(
-        "the history is read on the machine that keeps it; ask there, without --server, or by "
-        "REST: "
-        "GET /v1/jobs?include=history");
-  }
   if (session.in_cluster()) {
     return absl::FailedPreconditionError(
-        "a cluster keeps no history of deleted jobs; what is there is shown without --history, and "
-        "spec.runPolicy.ttlSecondsAfterFinished keeps finished jobs for longer");
+        "a cluster's past jobs are kept by its REST service, not by its API server; ask that: "
+        "STARLING_TOKEN=$(kubectl create token ACCOUNT) starling get jobs --history --server "
+        "https://... (docs/how-to/rest.md)");
   }
   std::ifstream file(session.home().ControllerReady());
   const Json ready = Json::parse(file, nullptr, false);
@@ -119,6 +115,12 @@ std::vector<Json> ListArchive(const Home& home, std::string_view ns) {
 }
 
 absl::StatusOr<std::vector<Json>> ListPast(Session& session, const std::string& ns) {
+  if (session.over_rest()) {
+    ASSIGN_OR_RETURN(RestClient * rest, session.Rest());
+    ASSIGN_OR_RETURN(std::vector<Json> jobs, rest->PastJobs(ns, kMostListedOverRest));
+    std::reverse(jobs.begin(), jobs.end());
+    return jobs;
+  }
   RETURN_IF_ERROR(CheckPlace(session));
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
   ASSIGN_OR_RETURN(const kube::ObjectList there, store->List(kube::kTrainingJob, ns, {}));
@@ -146,9 +148,19 @@ absl::StatusOr<std::vector<Json>> ListPast(Session& session, const std::string& 
 
 absl::StatusOr<PastStory> FindPast(Session& session, const kube::ObjectKey& key,
                                    const std::string& uid) {
+  PastStory story;
+  if (session.over_rest()) {
+    ASSIGN_OR_RETURN(RestClient * rest, session.Rest());
+    ASSIGN_OR_RETURN(Json past, rest->PastJob(key, uid));
+    story.job.object = std::move(past["job"]);  // which says itself when it was gone
+    for (Json& event : past["events"]) story.job.events.push_back(std::move(event));
+    for (const auto& [metric, points] : past["metrics"].items()) {
+      story.curves[metric] = history::PointsFromJson(points);
+    }
+    return story;
+  }
   RETURN_IF_ERROR(CheckPlace(session));
   const auto history = Open(session.home());
-  PastStory story;
   ASSIGN_OR_RETURN(story.job, history->Find({key.ns, "", key.name, uid}));
   ASSIGN_OR_RETURN(story.curves, history->Curves(kube::UidOf(story.job.object), ""));
   return story;

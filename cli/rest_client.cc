@@ -182,15 +182,17 @@ absl::StatusOr<std::vector<Json>> RestClient::PartsOf(const ObjectKey& job, std:
   return parts;
 }
 
-// Of all pages.
 absl::StatusOr<std::vector<Json>> RestClient::Summaries(std::string_view ns,
                                                         const kube::Selection& selection,
-                                                        std::string& version) {
+                                                        std::string& version,
+                                                        std::string_view include,
+                                                        std::size_t most) {
   std::vector<Json> summaries;
   std::string token;
   do {
     ASSIGN_OR_RETURN(Json page, Ask({"GET",
                                      JobsPath(ns) + Query({{"limit", absl::StrCat(kPage)},
+                                                           {"include", std::string(include)},
                                                            {"labelSelector", selection.labels},
                                                            {"fieldSelector", selection.fields},
                                                            {"continue", token}}),
@@ -199,8 +201,41 @@ absl::StatusOr<std::vector<Json>> RestClient::Summaries(std::string_view ns,
     if (token.empty()) version = kube::StringAt(page, "/resourceVersion");
     token = kube::StringAt(page, "/continue");
     for (Json& item : page["items"]) summaries.push_back(std::move(item));
-  } while (!token.empty());
+  } while (!token.empty() && summaries.size() < most);
+  if (summaries.size() > most) summaries.resize(most);
   return summaries;
+}
+
+absl::StatusOr<std::vector<Json>> RestClient::PastJobs(std::string_view ns, std::size_t most) {
+  std::string version;
+  ASSIGN_OR_RETURN(const std::vector<Json> summaries, Summaries(ns, {}, version, "history", most));
+  std::vector<Json> jobs;
+  for (const Json& summary : summaries) {
+    auto job =
+        Ask({"GET",
+             JobPath({kube::StringAt(summary, "/namespace"), kube::StringAt(summary, "/name")}) +
+                 Query({{"include", "history"}, {"uid", kube::StringAt(summary, "/uid")}}),
+             "",
+             {}});
+    if (absl::IsNotFound(job.status())) continue;  // forgotten meanwhile, or of a former namespace
+    RETURN_IF_ERROR(job.status());
+    jobs.push_back(*std::move(job));
+  }
+  return jobs;
+}
+
+absl::StatusOr<Json> RestClient::PastJob(const ObjectKey& job, std::string_view uid) {
+  const std::string path = JobPath(job);
+  Json past;
+  ASSIGN_OR_RETURN(
+      past["job"],
+      Ask({"GET", path + Query({{"include", "history"}, {"uid", std::string(uid)}}), "", {}}));
+  const std::string query = Query({{"uid", kube::UidOf(past["job"])}});
+  ASSIGN_OR_RETURN(Json events, Ask({"GET", path + "/events" + query, "", {}}));
+  ASSIGN_OR_RETURN(Json metrics, Ask({"GET", path + "/metrics" + query, "", {}}));
+  past["events"] = std::move(events["items"]);
+  past["metrics"] = std::move(metrics["metrics"]);
+  return past;
 }
 
 absl::StatusOr<kube::ObjectList> RestClient::ListJobs(std::string_view ns,

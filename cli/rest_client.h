@@ -11,6 +11,7 @@
 // table of rest_problem.cc.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -84,15 +85,23 @@ class RestClient final : public kube::KubeClient {
   // What is known of a job: its "pods", "events" or "incidents".
   absl::StatusOr<std::vector<kube::Json>> PartsOf(const kube::ObjectKey& job,
                                                   std::string_view part);
+  // Jobs that were deleted, the newest `most` of them, newest first; of all namespaces if `ns` is
+  // empty. One request for each.
+  absl::StatusOr<std::vector<kube::Json>> PastJobs(std::string_view ns, std::size_t most);
+  // One of them, the newest of its name unless `uid` says which: "job", and "events" and "metrics"
+  // as REST answers.
+  absl::StatusOr<kube::Json> PastJob(const kube::ObjectKey& job, std::string_view uid);
   // Lines of a job's pods as events `log` with "pod" and "line"; of one pod if `pod` is not empty.
   std::unique_ptr<EventStream> Logs(const kube::ObjectKey& job, std::string_view pod, bool follow,
                                     std::optional<std::int64_t> tail);
 
  private:
   absl::StatusOr<kube::Json> Ask(http::Request request);
-  absl::StatusOr<std::vector<kube::Json>> Summaries(std::string_view ns,
-                                                    const kube::Selection& selection,
-                                                    std::string& version);
+  // Of all pages, or until there are `most`; `include` is REST's.
+  absl::StatusOr<std::vector<kube::Json>> Summaries(
+      std::string_view ns, const kube::Selection& selection, std::string& version,
+      std::string_view include = "live",
+      std::size_t most = std::numeric_limits<std::size_t>::max());
   absl::StatusOr<kube::ObjectList> ListJobs(std::string_view ns, const kube::Selection& selection);
   absl::StatusOr<kube::ObjectList> ListParts(const kube::ResourceKind& kind, std::string_view ns,
                                              const kube::Selection& selection);

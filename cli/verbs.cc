@@ -118,7 +118,9 @@ Verb Describe() {
           .usage = "[job] NAME",
           .summary = "Everything about a job: conditions, progress, incidents, pods, events",
           .examples = "  starling describe digits\n  starling describe job tj/digits\n",
-          .details = "On this machine also a job that was deleted: the newest of its name.\n",
+          .details =
+              "Not in a cluster, but by --server: also a job that was deleted, the newest of its "
+              "name.\n",
           .flags = {{.name = "uid",
                      .value = "UID",
                      .help = "the job with this UID, though another one took its name"}},

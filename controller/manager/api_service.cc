@@ -17,12 +17,15 @@
 #include "common/log/log.h"
 #include "common/status/macros.h"
 #include "controller/admission/shared_secret.h"
-#include "controller/history/no_history.h"
+#include "controller/history/recorder.h"
+#include "controller/manager/namespaces.h"
+#include "controller/manager/open_history.h"
 #include "controller/manager/telemetry.h"
 #include "controller/manager/version.h"
 #include "controller/rest/cluster_access.h"
 #include "controller/rest/cluster_logs.h"
 #include "controller/rest/rest_service.h"
+#include "controller/rest/summary.h"
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
 #include "controller/templates/templates.h"
@@ -33,6 +36,7 @@ namespace {
 constexpr int kServeThreads = 32;  // they wait for the API server
 constexpr absl::Duration kJudgeStreamsEvery = absl::Seconds(5);
 constexpr absl::Duration kLookAtCertificateEvery = absl::Minutes(1);
+constexpr absl::Duration kRecordEvery = absl::Seconds(1);
 constexpr char kSigningKey[] = "signing-key";
 
 // The API server may come back.
@@ -68,9 +72,11 @@ struct ApiService::Parts {
         door(client, connection.open_as, clock, {.ns = options.cluster.ns}),
         jobs(client, kube::kTrainingJob, AllJobs(options.cluster.ns)),
         files(clock),
+        namespaces(client, options.cluster.ns),
         process(registry, Version()),
         manager(clock, &registry) {}
 
+  absl::Status StartHistory();
   absl::Status Prepare();
   absl::Status Serve();
   absl::StatusOr<admission::ServingCertificate> ReadCertificate();
@@ -85,7 +91,9 @@ struct ApiService::Parts {
   service::ClusterAccess door;
   runtime::Informer jobs;
   service::ClusterJobFiles files;
-  history::NoHistory history;  // nobody records in a cluster
+  Namespaces namespaces;
+  std::unique_ptr<history::History> history;
+  std::unique_ptr<history::Recorder> recorder;  // null: nothing is kept
   std::unique_ptr<service::RestService> rest;
   std::shared_ptr<http::ServerCertificate> certificate;  // null: HTTP
   std::string served;                                    // the certificate's text
@@ -126,8 +134,28 @@ absl::Status ApiService::Parts::LookAtCertificate() {
   return absl::OkStatus();
 }
 
+// Every replica records. All of them tell the same, and what is known already costs a look.
+absl::Status ApiService::Parts::StartHistory() {
+  if (history != nullptr) return absl::OkStatus();
+  ASSIGN_OR_RETURN(history, OpenHistory(options.history));
+  if (options.history.url.empty() && options.history.file.empty()) return absl::OkStatus();
+  history::RecorderOptions recording;
+  recording.summarize = service::SummaryOf;
+  recording.namespace_uid = [this](const std::string& ns) { return namespaces.UidOf(ns); };
+  recording.retention = options.history.retention;
+  recorder = std::make_unique<history::Recorder>(*history, client, jobs, clock, registry,
+                                                 std::move(recording));
+  if (namespaces.copy() != nullptr) manager.AddInformer("namespaces", *namespaces.copy());
+  manager.AddPeriodic("history", kRecordEvery, [this] {
+    recorder->Flush();
+    return absl::OkStatus();
+  });
+  return absl::OkStatus();
+}
+
 // Before the informer begins: the service hears of all jobs from the first on.
 absl::Status ApiService::Parts::Prepare() {
+  RETURN_IF_ERROR(StartHistory());
   service::ServiceOptions service;
   service.door = &door;
   service.limits = {.reads_per_second = options.rest.caller_reads,
@@ -144,8 +172,11 @@ absl::Status ApiService::Parts::Prepare() {
   service.templates = std::make_shared<templates::ClusterTemplates>(client);
   service.relative_uris = true;  // they begin at a folder of the image
   service.reads_copy = true;
+  if (recorder != nullptr) {
+    service.namespace_uid = [this](const std::string& ns) { return namespaces.UidOf(ns); };
+  }
   RETURN_IF_ERROR(LookAtCertificate());
-  rest = std::make_unique<service::RestService>(client, jobs, files, history, clock, registry,
+  rest = std::make_unique<service::RestService>(client, jobs, files, *history, clock, registry,
                                                 std::move(service));
   manager.AddInformer("trainingjobs", jobs);
   manager.AddPeriodic("streams", kJudgeStreamsEvery, [this] {
@@ -233,6 +264,7 @@ ApiService::~ApiService() {
   parts.serving = nullptr;
   parts.server.reset();
   parts.manager.Stop();
+  if (parts.recorder != nullptr) parts.recorder->Flush();
 }
 
 absl::Status ApiService::Advance() {

@@ -17,11 +17,9 @@
 #include "common/log/log.h"
 #include "common/metrics/metrics.h"
 #include "common/metrics/metrics_endpoint.h"
-#include "common/postgres/sql_database.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
 #include "controller/history/recorder.h"
-#include "controller/history/sql_history.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/garbage_collector.h"
 #include "controller/kube/objects.h"
@@ -31,6 +29,7 @@
 #include "controller/manager/job_control.h"
 #include "controller/manager/job_metrics.h"
 #include "controller/manager/lease.h"
+#include "controller/manager/open_history.h"
 #include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/names.h"
@@ -58,15 +57,6 @@ constexpr int kWorkers = 2;
 constexpr int kRestThreads = 8;
 
 std::string ReadyFile(const Options& options) { return options.home + "/controller.json"; }
-
-absl::StatusOr<std::unique_ptr<history::History>> OpenHistory(const Options& options) {
-  if (options.history.url.empty()) {
-    return history::OpenSqliteHistory(options.home + "/history.db");
-  }
-  ASSIGN_OR_RETURN(auto database,
-                   postgres::OpenSql({.url = options.history.url, .what = "history"}));
-  return std::make_unique<history::SqlHistory>(std::move(database));
-}
 
 // As the command line finds them, which admits jobs too.
 std::shared_ptr<const templates::Templates> TemplatesOf(const Options& options) {
@@ -158,7 +148,9 @@ void Controller::Parts::StartControl(std::int64_t lease_transition, const std::s
 
 // Before the kubelet: it hears that a job is gone before its folder goes.
 absl::Status Controller::Parts::StartHistory() {
-  ASSIGN_OR_RETURN(history, OpenHistory(options));
+  HistoryOptions place = options.history;
+  if (place.url.empty()) place.file = options.home + "/history.db";
+  ASSIGN_OR_RETURN(history, OpenHistory(place));
   history::RecorderOptions recording;
   recording.summarize = service::SummaryOf;
   recording.read_logs = [folder = options.home + "/jobs"](const history::JobName& job) {

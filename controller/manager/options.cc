@@ -8,9 +8,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/flags/flags.h"
-#include "common/postgres/sql_database.h"
 #include "common/status/macros.h"
 #include "controller/admission/webhook.h"
+#include "controller/manager/open_history.h"
 #include "controller/scheduling/gang.h"
 
 namespace starling::manager {
@@ -71,11 +71,6 @@ void AddRest(flags::App& app, RestOptions& rest) {
   AddRestLimits(app, rest);
 }
 
-std::string CheckHistoryUrl(const std::string& text) {
-  const auto database = postgres::OpenSql({.url = text});
-  return database.ok() ? "" : std::string(database.status().message());
-}
-
 void AddHistory(flags::App& app, HistoryOptions& history) {
   app.option_defaults()->group(kLocal);
   app.add_option(
@@ -83,12 +78,7 @@ void AddHistory(flags::App& app, HistoryOptions& history) {
          "a PostgreSQL database for what is kept of past jobs, postgresql://user@host/name; "
          "passwords from PGPASSWORD or PGPASSFILE (HOME/history.db)")
       ->check(CheckHistoryUrl);
-  app.AddDuration("--history-age", history.retention.age, kShortest,
-                  "forget jobs that have been deleted for longer");
-  app.add_option("--history-jobs", history.retention.jobs, "beyond so many forget the oldest")
-      ->check(CLI::Range(0, 100'000'000));
-  app.add_option("--history-bytes", history.retention.bytes, "beyond so many forget the oldest")
-      ->check(CLI::NonNegativeNumber);
+  AddRetention(app, history.retention);
 }
 
 void AddElection(flags::App& app, ClusterOptions& cluster) {
@@ -190,6 +180,15 @@ void AddConnection(flags::App& app, ClusterOptions& cluster) {
       ->check(CLI::Range(0.0, 1e6));
   app.add_option("--kube-api-burst", cluster.kube_api_burst, "requests at once")
       ->check(CLI::Range(1, 1'000'000));
+}
+
+void AddRetention(flags::App& app, history::Retention& retention) {
+  app.AddDuration("--history-age", retention.age, kShortest,
+                  "forget jobs that have been deleted for longer");
+  app.add_option("--history-jobs", retention.jobs, "beyond so many forget the oldest")
+      ->check(CLI::Range(0, 100'000'000));
+  app.add_option("--history-bytes", retention.bytes, "beyond so many forget the oldest")
+      ->check(CLI::NonNegativeNumber);
 }
 
 void AddRestLimits(flags::App& app, RestOptions& rest) {

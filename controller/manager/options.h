@@ -52,7 +52,8 @@ struct RestOptions {
 
 // Of what is kept of jobs beyond their objects.
 struct HistoryOptions {
-  std::string url;  // postgresql://...; empty: HOME/history.db
+  std::string url;   // postgresql://...
+  std::string file;  // of SQLite, where there is no URL; empty: on one machine HOME/history.db
   history::Retention retention;
 };
 
@@ -71,6 +72,7 @@ struct Options {
 void AddLogLevel(flags::App& app, log::Level& level);
 void AddConnection(flags::App& app, ClusterOptions& cluster);
 void AddRestLimits(flags::App& app, RestOptions& rest);
+void AddRetention(flags::App& app, history::Retention& retention);
 
 // The usage text, for --help.
 std::string Usage();

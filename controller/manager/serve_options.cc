@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/flags/flags.h"
 #include "common/status/macros.h"
+#include "controller/manager/open_history.h"
 
 namespace starling::manager {
 namespace {
@@ -39,6 +40,29 @@ void AddServe(flags::App& app, ServeOptions& options) {
   app.AddDuration("--drain", options.drain, kShortestDrain,
                   "for requests and streams to come to an end, once it is asked to end");
   AddRestLimits(app, options.rest);
+  app.option_defaults()->group("What is kept of past jobs; without a place nothing is");
+  CLI::Option* file = app.add_option("--history-file", options.history.file,
+                                     "a file of SQLite, for one replica alone");
+  app.add_option("--history-url", options.history.url,
+                 "a PostgreSQL database, for any number of replicas, "
+                 "postgresql://user@host/name; passwords from PGPASSWORD or PGPASSFILE "
+                 "(STARLING_HISTORY_URL)")
+      ->check(CheckHistoryUrl)
+      ->excludes(file);
+  AddRetention(app, options.history.retention);
+}
+
+// From a Secret it comes by the environment, where it is not seen by who sees the process.
+absl::Status TakeHistoryUrl(ServeOptions& options) {
+  const std::string url = FromEnvironment("STARLING_HISTORY_URL");
+  if (url.empty() || !options.history.url.empty() || !options.history.file.empty()) {
+    return absl::OkStatus();
+  }
+  if (const std::string wrong = CheckHistoryUrl(url); !wrong.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("STARLING_HISTORY_URL: ", wrong));
+  }
+  options.history.url = url;
+  return absl::OkStatus();
 }
 
 // Without a certificate whoever listens on the way would read tokens.
@@ -81,6 +105,7 @@ absl::StatusOr<ServeOptions> ParseServeOptions(const std::vector<std::string>& a
         absl::StrCat(parsed.message(), "; see starling-controller serve --help"));
   }
   RETURN_IF_ERROR(CheckAddress(options));
+  RETURN_IF_ERROR(TakeHistoryUrl(options));
   return options;
 }
 

@@ -16,6 +16,7 @@ namespace starling::manager {
 struct ServeOptions {
   ClusterOptions cluster;  // of which only what says whose jobs, which API server, and telemetry
   RestOptions rest;        // without its port
+  HistoryOptions history;  // neither URL nor file: nothing is kept
   log::Level log_level = log::Level::kInfo;
   std::string address = ":8443";
   // Of the namespace `secret_ns`: what replicas share. Empty: nothing, for one replica alone.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/manager/serve_options.h"
 
+#include <cstdlib>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -23,6 +25,22 @@ TEST(ServeOptions, AreRead) {
   EXPECT_EQ(options->address, ":8443");
   EXPECT_EQ(options->linger, absl::Seconds(3));
   EXPECT_EQ(options->rest.streams, 5);
+}
+
+TEST(ServeOptions, TheHistoryHasOnePlaceAndItsPasswordIsInNoFlag) {
+  const auto none = ParseServeOptions({"--secret=s"});
+  EXPECT_EQ(none->history.file + none->history.url, "");
+  EXPECT_EQ(ParseServeOptions({"--secret=s", "--history-file=/h.db"})->history.file, "/h.db");
+  EXPECT_THAT(Refusal({"--secret=s", "--history-file=/h.db", "--history-url=postgresql://db/h"}),
+              HasSubstr("--history-"));
+  EXPECT_THAT(Refusal({"--secret=s", "--history-url=http://db/h"}), HasSubstr("postgresql://"));
+  ::setenv("STARLING_HISTORY_URL", "postgresql://a:secret@db/h", 1);
+  EXPECT_EQ(ParseServeOptions({"--secret=s"})->history.url, "postgresql://a:secret@db/h");
+  EXPECT_EQ(ParseServeOptions({"--secret=s", "--history-file=/h.db"})->history.url, "");
+  EXPECT_THAT(ServeUsage(), testing::Not(HasSubstr("secret@")));
+  ::setenv("STARLING_HISTORY_URL", "nonsense", 1);
+  EXPECT_THAT(Refusal({"--secret=s"}), HasSubstr("STARLING_HISTORY_URL"));
+  ::unsetenv("STARLING_HISTORY_URL");
 }
 
 TEST(ServeOptions, TokensAreNotReadFromAnOpenNetwork) {

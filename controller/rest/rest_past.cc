@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/json/json.h"
+#include "common/status/macros.h"
 #include "controller/kube/objects.h"
 #include "controller/rest/event_text.h"
 #include "controller/rest/rest_service.h"
@@ -65,11 +66,20 @@ std::variant<RestService::Told, rest::Problem> RestService::FindLiveOrPast(const
     if (missing.status() != 404 && !another) return missing;
   }
   if (!both && !asked.call.Holds("include", "history")) return missing;
-  absl::StatusOr<history::PastJob> past = history_.Find({asked.call.ns, "", asked.call.name, uid});
+  absl::StatusOr<history::PastJob> past = FindKept(asked, uid);
   if (absl::IsNotFound(past.status())) return missing;
   if (!past.ok()) return HistoryProblem(past.status());
   Json object = history::ObjectToShow(*past);
   return Told{std::move(object), *std::move(past)};
+}
+
+// Of the namespace that there is now, and of no earlier one of its name.
+absl::StatusOr<history::PastJob> RestService::FindKept(const Asked& asked, const std::string& uid) {
+  std::string ns_uid;
+  if (options_.namespace_uid != nullptr) {
+    ASSIGN_OR_RETURN(ns_uid, options_.namespace_uid(asked.call.ns));
+  }
+  return history_.Find({asked.call.ns, ns_uid, asked.call.name, uid});
 }
 
 std::variant<std::vector<history::ListedJob>, rest::Problem> RestService::ListPast(
@@ -80,7 +90,22 @@ std::variant<std::vector<history::ListedJob>, rest::Problem> RestService::ListPa
   query.label = filter.selector.RequiredLabel();
   query.after = after;
   query.limit = static_cast<std::size_t>(asked.call.Integer("limit").value_or(50)) + 1;
+  absl::Status judged;
+  std::map<std::string, std::string> uids;  // by namespace; empty: there is none
+  if (options_.namespace_uid != nullptr) {
+    query.visible = [&](const std::string& ns, const std::string& ns_uid) {
+      const auto [known, added] = uids.try_emplace(ns);
+      if (added) {
+        absl::StatusOr<std::string> uid = options_.namespace_uid(ns);
+        if (uid.ok()) known->second = *std::move(uid);
+        if (!uid.ok() && !absl::IsNotFound(uid.status())) judged = uid.status();
+      }
+      // Who may list the jobs of all namespaces sees those of the ones that are gone, too.
+      return known->second.empty() ? filter.ns.empty() : known->second == ns_uid;
+    };
+  }
   absl::StatusOr<std::vector<history::ListedJob>> jobs = history_.List(query);
+  if (jobs.ok() && !judged.ok()) jobs = judged;
   if (!jobs.ok()) return HistoryProblem(jobs.status());
   return *std::move(jobs);
 }

@@ -141,8 +141,7 @@ RestService::Outcome RestService::ListIncidents(const Asked& asked) {
   const Told& told = std::get<Told>(found);
   if (told.past) return JsonResponse(200, {{"items", told.past->incidents}});
   // A status holds the newest; the history, where it can be had, those before them too.
-  const absl::StatusOr<history::PastJob> kept =
-      history_.Find({asked.call.ns, "", asked.call.name, kube::UidOf(told.object)});
+  const absl::StatusOr<history::PastJob> kept = FindKept(asked, kube::UidOf(told.object));
   return JsonResponse(
       200, {{"items", history::MergeIncidents(kept.ok() ? kept->incidents : std::vector<Json>(),
                                               kube::At(told.object, "/status/incidents"))}});

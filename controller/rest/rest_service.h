@@ -46,6 +46,9 @@ struct ServiceOptions {
   // Whether a job's relative URIs mean something here; on one machine they would be relative to a
   // folder that the service does not know.
   bool relative_uris = false;
+  // Of a namespace that is there: past jobs of an earlier one of its name are not shown. NotFound:
+  // there is none. Null: namespaces are names alone.
+  std::function<absl::StatusOr<std::string>(const std::string& ns)> namespace_uid = nullptr;
   // One job is read from the informer's copy too, where that has it, instead of from the store.
   bool reads_copy = false;
 };
@@ -109,6 +112,7 @@ class RestService {
     std::optional<history::PastJob> past;  // the object is no more
   };
   std::variant<Told, rest::Problem> FindLiveOrPast(const Asked& asked);
+  absl::StatusOr<history::PastJob> FindKept(const Asked& asked, const std::string& uid);
   std::variant<std::vector<history::ListedJob>, rest::Problem> ListPast(
       const Asked& asked, const JobFilter& filter, const std::optional<Place>& after);
   std::variant<std::map<std::string, history::Points>, rest::Problem> CurvesOf(

@@ -103,6 +103,15 @@ class Verbs(ServerCase):
             self.assertIn(part, shown)
         self.cli("delete", "digits")
         self.cli("get", "job", "digits", code=3)
+        until(lambda: "trainingjob.starling.dev/digits" in
+              self.cli("get", "jobs", "--history", "-o", "name"), 60, self.home.describe)
+        self.assertIn("DELETED", self.cli("get", "jobs", "--history"))
+        past = json.loads(self.cli("get", "job", "digits", "--history", "-o", "json"))
+        self.assertEqual(job["metadata"]["uid"], past["metadata"]["uid"])
+        shown = self.cli("describe", "digits")
+        for part in ("Deleted:", "Conditions:", "Curves", "Succeeded"):
+            self.assertIn(part, shown)
+        self.cli("describe", "digits", "--uid", "another", code=3)
         self.down()
 
     def test_submit_applies_and_takes_back_what_the_file_no_longer_has(self):
@@ -167,7 +176,7 @@ class Verbs(ServerCase):
                       ("delete", "x"), ("logs", "x"), ("logs", "x-worker-0"), ("describe", "x"),
                       ("watch", "x"), ("get", "pods", "x-worker-0")):
             self.cli(*words, code=3)
-        for words in (("up",), ("down",), ("get", "jobs", "--history")):
+        for words in (("up",), ("down",)):
             self.assertIn("without --server", self.cli(*words, code=2))
         self.down()
 

@@ -47,6 +47,12 @@ class Chart(unittest.TestCase):
                         "--set=api.ingress.className=nginx,api.ingress.tlsSecretName=a",
                         "--set=api.ingress.annotations.a=b,api.podLabels.c=d",
                         "--set=api.networkPolicy.from[0].namespaceSelector.matchLabels.a=b"],
+                       ["--set=api.replicas=1,api.history.store=sqlite",
+                        "--set=api.history.sqlite.storageClassName=fast,api.history.sqlite.size=1Gi"],
+                       ["--set=api.replicas=1,api.history.store=sqlite,watchNamespace=default",
+                        "--set=api.history.sqlite.existingClaim=mine,api.tls.secretName=a"],
+                       ["--set=api.history.store=postgresql,api.history.age=24h",
+                        "--set=api.history.postgresql.secretName=database"],
                        ["--set=api.enabled=false"]):
             text = template(*values)
             # All fields are known and in order: the server itself is the judge.
@@ -66,9 +72,32 @@ class Chart(unittest.TestCase):
 
     def test_wrong_values_are_refused_by_their_schema(self):
         for wrong in ("monitoring.interval=soon", "replicas=0", "webhook.failurePolicy=Perhaps", "replica=2",
+                      "api.history.store=disk", "api.history.age=soon", "api.history.sqlite.size=big",
                       "logLevel=loud", "api.replicas=0", "api.tls.secret=a", "api.service.type=None"):
             with self.assertRaisesRegex(k.Failed, "values don't meet the specifications"):
                 template("--set", wrong)
+
+    def test_the_history_lies_where_its_store_says_and_no_password_in_a_flag(self):
+        def api(*values):
+            return template("--show-only", "templates/api.yaml", *values)
+        self.assertNotIn("history", api(), "nothing is kept unless it is asked for")
+        self.assertNotIn("events.k8s.io", api())
+        text = api("--set=api.history.store=sqlite,api.replicas=1")
+        for part in ("--history-file=/var/lib/starling/history.db", "--history-age=2160h",
+                     "--history-bytes=1073741824", "type: Recreate", "claimName: starling-history",
+                     "kind: PersistentVolumeClaim", "resources: [namespaces]"):
+            self.assertIn(part, text)
+        self.assertNotIn("kind: PersistentVolumeClaim", api(
+            "--set=api.history.store=sqlite,api.replicas=1,api.history.sqlite.existingClaim=mine"))
+        with self.assertRaisesRegex(k.Failed, "api.replicas=1"):
+            api("--set=api.history.store=sqlite")
+        text = api("--set=api.history.store=postgresql,api.history.postgresql.secretName=database")
+        self.assertRegex(text, r"STARLING_HISTORY_URL\s+valueFrom:\s+secretKeyRef:\s+name: database\s+"
+                               r"key: url")
+        self.assertIn("port: 5432", text)
+        self.assertNotIn("--history-url", text)
+        with self.assertRaisesRegex(k.Failed, "secretName: is needed"):
+            api("--set=api.history.store=postgresql")
 
     def test_the_pods_of_the_deployments_pass_pod_security_restricted(self):
         k.kubectl("create", "namespace", NAMESPACE)
