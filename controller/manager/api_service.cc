@@ -71,7 +71,7 @@ struct ApiService::Parts {
         clock(time),
         door(client, connection.open_as, clock, {.ns = options.cluster.ns}),
         jobs(client, kube::kTrainingJob, AllJobs(options.cluster.ns)),
-        files(clock),
+        files(clock, options.models),
         namespaces(client, options.cluster.ns),
         process(registry, Version()),
         manager(clock, &registry) {}

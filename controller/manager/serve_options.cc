@@ -39,6 +39,20 @@ void AddServe(flags::App& app, ServeOptions& options) {
                   "callers here any more");
   app.AddDuration("--drain", options.drain, kShortestDrain,
                   "for requests and streams to come to an end, once it is asked to end");
+  app.add_option_function<std::vector<std::string>>(
+         "--models",
+         [&options](const std::vector<std::string>& places) {
+           for (const std::string& text : places) {
+             const absl::StatusOr<service::ModelPlace> place = service::ParseModelPlace(text);
+             if (!place.ok()) {
+               throw CLI::ValidationError("--models", std::string(place.status().message()));
+             }
+             options.models.push_back(*place);
+           }
+         },
+         "models of jobs whose checkpoint.uri begins so are read below the folder, where their "
+         "volume is mounted, too; may be given several times")
+      ->type_name("URI=FOLDER");
   AddRestLimits(app, options.rest);
   app.option_defaults()->group("What is kept of past jobs; without a place nothing is");
   CLI::Option* file = app.add_option("--history-file", options.history.file,

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "controller/manager/options.h"
+#include "controller/rest/cluster_logs.h"
 
 namespace starling::manager {
 
@@ -17,6 +18,7 @@ struct ServeOptions {
   ClusterOptions cluster;  // of which only what says whose jobs, which API server, and telemetry
   RestOptions rest;        // without its port
   HistoryOptions history;  // neither URL nor file: nothing is kept
+  std::vector<service::ModelPlace> models;
   log::Level log_level = log::Level::kInfo;
   std::string address = ":8443";
   // Of the namespace `secret_ns`: what replicas share. Empty: nothing, for one replica alone.

@@ -27,6 +27,16 @@ TEST(ServeOptions, AreRead) {
   EXPECT_EQ(options->rest.streams, 5);
 }
 
+TEST(ServeOptions, ModelsAreReadWhereTheirVolumesAreMounted) {
+  const auto options = ParseServeOptions(
+      {"--secret=s", "--models=file:///checkpoints=/models/0", "--models=file:///nfs/a=/models/1"});
+  ASSERT_TRUE(options.ok()) << options.status();
+  ASSERT_EQ(options->models.size(), 2U);
+  EXPECT_EQ(options->models[1].path, "/nfs/a");
+  EXPECT_EQ(options->models[1].folder, "/models/1");
+  EXPECT_THAT(Refusal({"--secret=s", "--models=s3://bucket=/models"}), HasSubstr("--models"));
+}
+
 TEST(ServeOptions, TheHistoryHasOnePlaceAndItsPasswordIsInNoFlag) {
   const auto none = ParseServeOptions({"--secret=s"});
   EXPECT_EQ(none->history.file + none->history.url, "");

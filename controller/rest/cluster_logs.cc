@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/spec/uris.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
@@ -48,6 +49,25 @@ absl::StatusOr<std::vector<Json>> PodsOfJob(kube::KubeClient& client, const kube
 
 }  // namespace
 
+absl::StatusOr<ModelPlace> ParseModelPlace(std::string_view text) {
+  const std::size_t equals = text.rfind('=');
+  if (equals == std::string_view::npos) {
+    return absl::InvalidArgumentError("must be URI=FOLDER, such as file:///checkpoints=/models/0");
+  }
+  const std::string uri(text.substr(0, equals));
+  ModelPlace place{spec::PathOfUri(uri).value_or(""), std::string(text.substr(equals + 1))};
+  while (place.path.ends_with('/')) place.path.pop_back();
+  if (!place.path.starts_with('/')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "\"", uri, "\" must be the absolute file URI of a volume, such as file:///checkpoints"));
+  }
+  if (!place.folder.starts_with('/')) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("\"", place.folder, "\" must be an absolute path of this machine"));
+  }
+  return place;
+}
+
 absl::StatusOr<std::shared_ptr<http::BodyStream>> ClusterJobFiles::Logs(const Json& job,
                                                                         LogRequest request) const {
   if (request.client == nullptr) {
@@ -71,10 +91,29 @@ absl::StatusOr<OpenFile> ClusterJobFiles::Model(const Json& job) const {
         "\" has no model that outlives its pods: it has not succeeded, or its spec.checkpoint.uri "
         "is not set"));
   }
+  const std::string path = spec::PathOfUri(uri).value_or("");
+  for (const ModelPlace& place : places_) {
+    if (!path.starts_with(place.path + "/")) continue;
+    const std::string relative = path.substr(place.path.size() + 1);
+    const std::string own = absl::StrCat(kube::UidOf(job), "/model.safetensors");
+    if (relative != own && !relative.ends_with("/" + own)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the model of job \"", kube::NameOf(job), "\" is said to lie at ", uri,
+                       ", which is not this job's own folder; it is not served"));
+    }
+    absl::StatusOr<OpenFile> file = OpenBeneath(place.folder, relative);
+    if (!absl::IsNotFound(file.status())) return file;
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model of job \"", kube::NameOf(job),
+                     "\" is not on the volume that is mounted here for ", place.path,
+                     ": the job has another volume there, or it was deleted"));
+  }
   return absl::FailedPreconditionError(absl::StrCat(
       "the model of job \"", kube::NameOf(job), "\" lies at ", uri,
-      ", as its pods see it; fetch it from there: mount the volume of spec.replicaSpecs.worker."
-      "template into a pod of yours, or ask the object store"));
+      ", as its pods see it, on a volume that this service does not have: mount the volume of "
+      "spec.replicaSpecs.worker.template into a pod of yours, or have it mounted here (api.models "
+      "of "
+      "the chart)"));
 }
 
 ClusterLogStream::ClusterLogStream(kube::ObjectKey key, std::string uid, const clock::Clock& clock,

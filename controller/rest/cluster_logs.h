@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job's pods have written, in a cluster: logs as the API server hands them out to the
-// caller, the model as a place to fetch it from.
+// caller, the model from a volume that this service has, too, else as a place to fetch it from.
 //
 // Logs are read with the caller's own token, container by container, so that who may not read them
 // gets none, whatever this service may. A follower waits for pods that are not there yet and reads
@@ -10,26 +10,41 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "controller/rest/job_files.h"
 
 namespace starling::service {
 
+// A volume of jobs, as their pods name it and as it is mounted here.
+struct ModelPlace {
+  std::string path;    // where their pods mount it, such as /checkpoints
+  std::string folder;  // where it is here, absolute
+};
+
+// URI=FOLDER, as a flag has it. InvalidArgument: what it must be.
+absl::StatusOr<ModelPlace> ParseModelPlace(std::string_view text);
+
 class ClusterJobFiles final : public JobFiles {
  public:
   // `clock` must outlive it and the logs that it opens.
-  explicit ClusterJobFiles(const clock::Clock& clock) : clock_(clock) {}
+  explicit ClusterJobFiles(const clock::Clock& clock, std::vector<ModelPlace> places = {})
+      : clock_(clock), places_(std::move(places)) {}
 
   // InvalidArgument: the request has no client of the caller's.
   absl::StatusOr<std::shared_ptr<http::BodyStream>> Logs(const kube::Json& job,
                                                          LogRequest request) const override;
-  // A model in a cluster lies on a volume of the job's, or in an object store, of neither of which
-  // this service has any credentials: the error says where it is and how to fetch it.
+  // A model lies on a volume of the job's. Where that is one of the places it is read there, and of
+  // them only what is in the folder of this job's UID, whatever its status or spec name: nobody
+  // reads another's by writing its URI into a job of theirs. Else the error says where it is and
+  // how to fetch it.
   absl::StatusOr<OpenFile> Model(const kube::Json& job) const override;
 
  private:
   const clock::Clock& clock_;
+  const std::vector<ModelPlace> places_;
 };
 
 // Whole lines of all pods as they come: as text, with the pod's name before each where several are

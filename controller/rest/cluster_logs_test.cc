@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/rest/cluster_logs.h"
 
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -21,6 +25,7 @@ using kube::Json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
+namespace fs = std::filesystem;
 
 // An API server that has pods of one job and what they have written.
 class LogServer {
@@ -155,6 +160,71 @@ TEST_F(ClusterLogsTest, AFollowerWhoMayNoMoreIsToldSo) {
   EXPECT_FALSE(stream->Next().ended);
   permit->End("Forbidden");
   EXPECT_THAT(Drink(*stream), HasSubstr("\"reason\":\"Forbidden\""));
+}
+
+TEST(ModelPlaceTest, IsAUriAndAFolder) {
+  EXPECT_EQ(ParseModelPlace("file:///checkpoints/=/models/0")->path, "/checkpoints");
+  EXPECT_EQ(ParseModelPlace("file:///my%20volume=/models/0")->path, "/my volume");
+  EXPECT_EQ(ParseModelPlace("file:///a=b=/models/0")->folder, "/models/0");
+  for (const char* wrong : {"", "file:///a", "file:///a=models", "=/models", "s3://a=/models",
+                            "http://a/b=/models", "relative=/models", "file:///=/models"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ParseModelPlace(wrong).status())) << wrong;
+  }
+}
+
+// A volume of everybody's, mounted here.
+class ClusterModelTest : public ::testing::Test {
+ protected:
+  ClusterModelTest() {
+    std::string name = ::testing::TempDir() + "/starling_models.XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+    for (const char* uid : {"mine", "yours"}) {
+      fs::create_directories(folder_ + "/team/" + uid);
+      std::ofstream(folder_ + "/team/" + uid + "/model.safetensors") << uid;
+    }
+    std::ofstream(folder_ + "/secret") << "secret";
+  }
+  ~ClusterModelTest() override { fs::remove_all(folder_); }
+
+  // What a job of the UID "mine" is given whose status says that its model is there; else why not.
+  std::string Ask(const std::string& uri) {
+    const Json job = {{"metadata", {{"name", "j"}, {"namespace", "a"}, {"uid", "mine"}}},
+                      {"status", {{"result", {{"model", {{"uri", uri}}}}}}}};
+    const ClusterJobFiles files(clock_, {{"/checkpoints", folder_}});
+    absl::StatusOr<OpenFile> file = files.Model(job);
+    if (!file.ok()) return std::string(file.status().message());
+    const std::uint64_t size = file->size;
+    return StreamFile(*std::move(file), 0, size)->Next().bytes;
+  }
+
+  const clock::SystemClock clock_;
+  std::string folder_;
+};
+
+TEST_F(ClusterModelTest, IsReadFromAVolumeThatIsMountedHere) {
+  EXPECT_EQ(Ask("file:///checkpoints/team/mine/model.safetensors"), "mine");
+}
+
+TEST_F(ClusterModelTest, OfAnotherJobIsReadByNobodyWhateverAStatusNames) {
+  for (const char* uri :
+       {"file:///checkpoints/team/yours/model.safetensors", "file:///checkpoints/secret",
+        "file:///checkpoints/../secret", "file:///checkpoints/team/mine/../yours/model.safetensors",
+        "file:///checkpoints/team/notmine/model.safetensors"}) {
+    EXPECT_THAT(Ask(uri), HasSubstr("not this job's own folder")) << uri;
+  }
+  fs::remove(folder_ + "/team/mine/model.safetensors");
+  fs::create_symlink(folder_ + "/secret", folder_ + "/team/mine/model.safetensors");
+  EXPECT_THAT(Ask("file:///checkpoints/team/mine/model.safetensors"), Not(HasSubstr("secret")));
+  fs::remove_all(folder_ + "/team/mine");
+  fs::create_symlink(folder_ + "/team/yours", folder_ + "/team/mine");
+  EXPECT_NE(Ask("file:///checkpoints/team/mine/model.safetensors"), "yours");
+  EXPECT_NE(Ask("file:///checkpoints/../team/yours/mine/model.safetensors"), "yours");
+}
+
+TEST_F(ClusterModelTest, OnAnotherVolumeIsSaidToBeThere) {
+  EXPECT_THAT(Ask("file:///checkpoints/gone/mine/model.safetensors"),
+              HasSubstr("is not on the volume"));
+  EXPECT_THAT(Ask("file:///checkpoints2/mine/model.safetensors"), HasSubstr("api.models"));
 }
 
 TEST_F(ClusterLogsTest, TheModelIsSaidToBeWhereItIs) {

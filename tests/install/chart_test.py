@@ -51,6 +51,9 @@ class Chart(unittest.TestCase):
                         "--set=api.history.sqlite.storageClassName=fast,api.history.sqlite.size=1Gi"],
                        ["--set=api.replicas=1,api.history.store=sqlite,watchNamespace=default",
                         "--set=api.history.sqlite.existingClaim=mine,api.tls.secretName=a"],
+                       ["--set=api.models[0].uri=file:///checkpoints,api.tls.secretName=a",
+                        "--set=api.models[0].volume.nfs.server=files.example",
+                        "--set=api.models[0].volume.nfs.path=/exports"],
                        ["--set=api.history.store=postgresql,api.history.age=24h",
                         "--set=api.history.postgresql.secretName=database"],
                        ["--set=api.enabled=false"]):
@@ -72,7 +75,7 @@ class Chart(unittest.TestCase):
 
     def test_wrong_values_are_refused_by_their_schema(self):
         for wrong in ("monitoring.interval=soon", "replicas=0", "webhook.failurePolicy=Perhaps", "replica=2",
-                      "api.history.store=disk", "api.history.age=soon", "api.history.sqlite.size=big",
+                      "api.models[0].uri=s3://a", "api.history.store=disk", "api.history.age=soon", "api.history.sqlite.size=big",
                       "logLevel=loud", "api.replicas=0", "api.tls.secret=a", "api.service.type=None"):
             with self.assertRaisesRegex(k.Failed, "values don't meet the specifications"):
                 template("--set", wrong)

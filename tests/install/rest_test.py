@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """REST in a cluster: jobs by a service account's token, two replicas that share what they must, one
 of them killed under fifty watchers."""
+import hashlib
 import http.client
 import json
 import os
@@ -101,7 +102,9 @@ class Rest(unittest.TestCase):
         cls.folder.cleanup()
 
     def setUp(self):
-        self.apis = [RestApi(self.folder.name, name=f"{self._testMethodName}-{i}") for i in (0, 1)]
+        self.volume = tempfile.mkdtemp(dir=self.folder.name)
+        self.apis = [RestApi(self.folder.name, f"--models=file:///checkpoints={self.volume}",
+                             name=f"{self._testMethodName}-{i}") for i in (0, 1)]
         for api in self.apis:
             self.addCleanup(api.end, signal.SIGKILL)
         for api in self.apis:
@@ -143,6 +146,39 @@ class Rest(unittest.TestCase):
         self.assertEqual({"reason": "JobFinished"}, end[-1].data)
         self.assertEqual("deleted", end[-2].name)
         k.eventually(lambda: self.rest.ask("GET", f"{JOBS}/digits").status == 404, "it is gone")
+
+    def test_a_model_on_a_volume_that_the_service_has_is_fetched_whole_and_in_parts(self):
+        content = os.urandom(200_000)
+        uids = {}
+        for name in ("mine", "yours"):
+            job = self.ok(self.rest.ask("POST", JOBS, suspended(name)), 201)
+            uids[name] = job["metadata"]["uid"]
+            folder = os.path.join(self.volume, "team", uids[name])
+            os.makedirs(folder)
+            with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+                file.write(content)
+        digest = hashlib.sha256(content).hexdigest()
+
+        def tell(uri):
+            k.kubectl("patch", "tj", "mine", "--subresource=status", "--type=merge", "-p", json.dumps(
+                {"status": {"result": {"model": {"uri": uri, "sha256": digest}}}}))
+            k.eventually(lambda: self.ok(self.rest.ask("GET", f"{JOBS}/mine"))["status"].get(
+                "result", {}).get("model", {}).get("uri") == uri, "the service has heard of it")
+        tell(f"file:///checkpoints/team/{uids['mine']}/model.safetensors")
+        whole = self.rest.ask("GET", f"{JOBS}/mine/model")
+        self.assertEqual(content, self.ok(whole))
+        self.assertEqual(f'"{digest}"', whole.headers["ETag"])
+        part = self.rest.ask("GET", f"{JOBS}/mine/model", Range="bytes=100-199")
+        self.assertEqual(content[100:200], self.ok(part, 206))
+        self.assertEqual(304, self.rest.ask("GET", f"{JOBS}/mine/model",
+                                            If_None_Match=f'"{digest}"').status)
+        for uri, told in ((f"file:///checkpoints/team/{uids['yours']}/model.safetensors",
+                           "not this job's own folder"),
+                          (f"file:///elsewhere/{uids['mine']}/model.safetensors", "api.models")):
+            tell(uri)
+            refused = self.rest.ask("GET", f"{JOBS}/mine/model")
+            self.assertEqual((409, "ModelNotKept"), (refused.status, refused.body["code"]))
+            self.assertIn(told, refused.body["detail"])
 
     def test_replicas_are_one_service(self):
         first, second = (Client(self.token, api) for api in self.apis)
