@@ -11,29 +11,13 @@
 #include "common/status/macros.h"
 #include "controller/resources/objects.h"
 #include "controller/resources/rendezvous.h"
+#include "controller/resources/tools.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::resources {
 namespace {
 
-constexpr char kTools[] = "starling-tools";  // the init container
-constexpr char kRunVolume[] = "run";
 constexpr char kJobVolume[] = "job";
-constexpr char kSupervisor[] = "starling-supervisor";
-
-// The container "trainer" among a pod's, or null.
-template <typename AnyJson>
-AnyJson* TrainerOf(AnyJson& pod_or_template) {
-  if (!pod_or_template.is_object() || !pod_or_template.contains("spec")) return nullptr;
-  AnyJson& spec = pod_or_template["spec"];
-  if (!spec.is_object() || !spec.contains("containers")) return nullptr;
-  for (AnyJson& container : spec["containers"]) {
-    if (container.is_object() && container.value("name", Json()) == Json(Text(kContainer))) {
-      return &container;
-    }
-  }
-  return nullptr;
-}
 
 // Everybody's address. On one machine all pods share the loopback's ports, so each round has some
 // of its own; in a cluster pods have names under the headless service.
@@ -191,45 +175,17 @@ void DropOurs(Json& spec, Json& trainer, const Platform& platform, bool job_fold
   spec.erase("terminationGracePeriodSeconds");
 }
 
-// What Pod Security asks of each container, where the pod does not say it for all.
-Json ToolsSecurity(const Json& of_pod) {
-  Json security = {{"runAsNonRoot", true},
-                   {"allowPrivilegeEscalation", false},
-                   {"readOnlyRootFilesystem", true},
-                   {"capabilities", {{"drop", Json::array({"ALL"})}}}};
-  // Else it is the image's own.
-  if (of_pod.contains("runAsUser")) security["runAsUser"] = 65532;
-  if (!of_pod.contains("seccompProfile")) security["seccompProfile"] = {{"type", "RuntimeDefault"}};
-  return security;
-}
-
-std::string SupervisorPath() { return absl::StrCat(Text(kRunFolder), "/", kSupervisor); }
-
-void AddTools(Json& pod, const Rendezvous& rendezvous, const Platform& platform) {
-  Json command = {kSupervisor, "--install", SupervisorPath()};
-  if (rendezvous.rank > 0) {
-    command.push_back("--await-name");
-    command.push_back(rendezvous.workers.front().host);
-  }
-  Json& spec = pod["spec"];
-  Json init = {
-      {"name", kTools},
-      {"image", platform.image},
-      {"command", std::move(command)},
-      {"resources", {{"requests", {{"cpu", "10m"}, {"memory", "16Mi"}}}}},
-      {"securityContext", ToolsSecurity(spec.value("securityContext", Json::object()))},
-      {"volumeMounts", Json::array({{{"name", kRunVolume}, {"mountPath", Text(kRunFolder)}}})}};
-  if (!platform.image_pull_policy.empty()) init["imagePullPolicy"] = platform.image_pull_policy;
-  Json all = Json::array({std::move(init)});
-  for (const Json& theirs : spec.value("initContainers", Json::array())) all.push_back(theirs);
-  spec["initContainers"] = std::move(all);
+// Who is not the first waits for the first one's name.
+std::vector<std::string> Awaited(const Rendezvous& rendezvous) {
+  if (rendezvous.rank == 0) return {};
+  return {"--await-name", rendezvous.workers.front().host};
 }
 
 // Our supervisor's part of the command, up to the "--". A process cannot come back into a round,
 // where its peers are stuck without it: its end is the pod's, and the pod's is the round's.
 Json SupervisorCommand(const Json& ours, const std::string& given, const Variables& variables,
                        const std::string& job_folder, const Platform& platform) {
-  Json command = {platform.local() ? kSupervisor : SupervisorPath(), "--exit-record",
+  Json command = {platform.local() ? kSupervisor : InstalledSupervisor(), "--exit-record",
                   absl::StrCat(Text(kRunFolder), "/exit.json"), "--max-restarts", "0"};
   const auto add = [&command](const char* flag, std::string value) {
     command.push_back(flag);
@@ -260,7 +216,7 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const PodRequest& request, const Round& round,
                                        const Platform& platform) {
   ASSIGN_OR_RETURN(const Json given, ParseTemplate(resolved));
-  const Json* theirs = TrainerOf(given);
+  const Json* theirs = TrainerIn(given);
   if (theirs == nullptr || !theirs->contains("command") || !(*theirs)["command"].is_array()) {
     return absl::InvalidArgumentError(
         "spec.replicaSpecs.worker.template: the container \"trainer\" needs a command; it is run "
@@ -285,11 +241,11 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
   DropOurs(ours, our_trainer, platform, platform.local() || places_folder);
 
   ASSIGN_OR_RETURN(Json pod, BuildPodOver(std::move(ours), job, resolved, request, platform));
-  Json& trainer = *TrainerOf(pod);
+  Json& trainer = *TrainerIn(pod);
   trainer["command"] = std::move(command);
   trainer.erase("args");
   trainer["env"] = std::move(env);
-  if (!platform.local()) AddTools(pod, rendezvous, platform);
+  if (!platform.local()) AddTools(pod, Awaited(rendezvous), platform);
   return pod;
 }
 
