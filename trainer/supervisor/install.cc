@@ -11,6 +11,8 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
+#include <system_error>
 #include <thread>
 
 namespace starling::supervisor {
@@ -18,6 +20,7 @@ namespace {
 
 constexpr std::chrono::milliseconds kAskAgain{200};
 constexpr mode_t kExecutable = 0755;
+constexpr char kPackage[] = "/opt/starling/python";  // in our image
 
 std::string Failure(const char* what, const std::string& path) {
   return std::string(what) + " " + path + ": " + std::strerror(errno);
@@ -46,11 +49,13 @@ std::string ParseInstallOptions(const std::vector<std::string>& arguments,
                                 InstallOptions& options) {
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     const std::string& name = arguments[i];
-    const bool known = name == "--install" || name == "--await-name";
+    const bool known = name == "--install" || name == "--await-name" || name == "--package";
     if (!known) return "unknown flag " + name + " beside --install";
     if (i + 1 == arguments.size() || arguments[i + 1].empty()) return name + " needs a value";
     if (name == "--install") {
       options.path = arguments[i + 1];
+    } else if (name == "--package") {
+      options.package = arguments[i + 1];
     } else {
       options.await_names.push_back(arguments[i + 1]);
     }
@@ -76,6 +81,23 @@ std::string InstallFile(const std::string& from, const std::string& path) {
   return problem;
 }
 
+std::string InstallFolder(const std::string& from, const std::string& to) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  fs::create_directories(to, error);
+  if (!error) {
+    constexpr auto kHow = fs::copy_options::recursive | fs::copy_options::overwrite_existing;
+    fs::copy(from, to, kHow, error);
+  }
+  if (error) return "cannot copy " + from + " to " + to + ": " + error.message();
+  fs::permissions(to, fs::perms(kExecutable), error);
+  for (fs::recursive_directory_iterator file(to, error), end; !error && file != end;
+       file.increment(error)) {
+    fs::permissions(file->path(), fs::perms(kExecutable), error);
+  }
+  return error ? "cannot chmod " + to + ": " + error.message() : std::string();
+}
+
 void AwaitName(const std::string& name, const std::function<bool(const std::string&)>& resolves,
                const std::function<void()>& pause) {
   while (!resolves(name)) pause();
@@ -90,7 +112,10 @@ bool Resolves(const std::string& name) {
 
 int Install(const InstallOptions& options) {
   EndOnSignal();
-  const std::string problem = InstallFile("/proc/self/exe", options.path);
+  std::string problem = InstallFile("/proc/self/exe", options.path);
+  if (problem.empty() && !options.package.empty()) {
+    problem = InstallFolder(kPackage, options.package);
+  }
   if (!problem.empty()) {
     std::fprintf(stderr, "starling-supervisor: %s\n", problem.c_str());
     return 1;

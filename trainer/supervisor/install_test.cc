@@ -32,6 +32,8 @@ TEST(InstallOptions, AreReadFromTheCommandLine) {
             "");
   EXPECT_EQ(options.path, "/to/it");
   EXPECT_EQ(options.await_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(ParseInstallOptions({"--install", "/to/it", "--package", "/python"}, options), "");
+  EXPECT_EQ(options.package, "/python");
   EXPECT_NE(ParseInstallOptions({"--install"}, options), "");
   EXPECT_NE(ParseInstallOptions({"--install", "/x", "--max-restarts", "3"}, options), "");
 }
@@ -55,6 +57,24 @@ TEST_F(InstallTest, SaysWhatItCannotWrite) {
             std::string::npos);
   EXPECT_NE(InstallFile(folder_ + "/absent", folder_ + "/to").find("cannot read"),
             std::string::npos);
+}
+
+TEST_F(InstallTest, FolderIsCopiedWholeForAllToRead) {
+  const std::string from = folder_ + "/from", to = folder_ + "/a/to";
+  std::filesystem::create_directories(from + "/starling/torch");
+  std::ofstream(from + "/starling/torch/__init__.py") << "import this";
+  std::filesystem::permissions(from + "/starling/torch/__init__.py", std::filesystem::perms(0600));
+  EXPECT_EQ(InstallFolder(from, to), "");
+  EXPECT_EQ(InstallFolder(from, to), "") << "the init container may be run twice";
+  struct stat info {};
+  ASSERT_EQ(stat((to + "/starling/torch/__init__.py").c_str(), &info), 0);
+  EXPECT_EQ(info.st_size, 11);
+  EXPECT_EQ(info.st_mode & 0555, 0555U);
+}
+
+TEST_F(InstallTest, FolderThatIsNotThereIsNamed) {
+  const std::string problem = InstallFolder(folder_ + "/absent", folder_ + "/to");
+  EXPECT_NE(problem.find(folder_ + "/absent"), std::string::npos) << problem;
 }
 
 TEST_F(InstallTest, ProgramInstallsItselfAndTheCopyRuns) {

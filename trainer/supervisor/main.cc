@@ -17,10 +17,11 @@ int main(int argc, char** argv) {
     starling::supervisor::InstallOptions install;
     const std::string wrong = starling::supervisor::ParseInstallOptions(arguments, install);
     if (wrong.empty()) return starling::supervisor::Install(install);
-    std::fprintf(stderr,
-                 "starling-supervisor: %s\n"
-                 "usage: starling-supervisor --install PATH [--await-name HOST]...\n",
-                 wrong.c_str());
+    std::fprintf(
+        stderr,
+        "starling-supervisor: %s\n"
+        "usage: starling-supervisor --install PATH [--package FOLDER] [--await-name HOST]...\n",
+        wrong.c_str());
     return starling::supervisor::kBadInput;
   }
   std::vector<std::string> environment;
@@ -36,7 +37,8 @@ int main(int argc, char** argv) {
                  "         [--alive-timeout-ms 10000] [--oom-counter auto|none|FILE]\n"
                  "         [--log-limit BYTES] [--job-dir PATH] [--env NAME=VALUE]...\n"
                  "         -- role [arguments]\n"
-                 "       starling-supervisor --install PATH [--await-name HOST]...\n",
+                 "       starling-supervisor --install PATH [--package FOLDER] [--await-name "
+                 "HOST]...\n",
                  problem.c_str());
     return starling::supervisor::kBadInput;
   }
