@@ -2,6 +2,7 @@
 #include "cli/job_source.h"
 
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
@@ -34,7 +35,19 @@ absl::Status Override(Json& document, const std::vector<std::string>& settings) 
   return absl::OkStatus();
 }
 
+// A program that reads its own data: whether it is there itself.
+absl::Status CheckTheScript(const v1alpha1::PyTorch& pytorch) {
+  const std::string path = spec::PathOfUri(pytorch.script()).value_or(pytorch.script());
+  if (std::ifstream(path).good() && !std::filesystem::is_directory(path)) return absl::OkStatus();
+  return spec::ToStatus({{"spec.workload.pytorch.script",
+                          absl::StrCat(path,
+                                       " is no file that can be read; relative paths start "
+                                       "at the job file's folder")}});
+}
+
 absl::Status CheckTheData(const v1alpha1::TrainingJobSpec& resolved) {
+  if (resolved.workload().has_container()) return absl::OkStatus();  // it reads its own
+  if (resolved.workload().has_pytorch()) return CheckTheScript(resolved.workload().pytorch());
   spec::FieldErrors errors;
   for (const data::FieldProblem& problem : workload::Check(resolved)) {
     errors.push_back({problem.path, problem.message});
@@ -102,9 +115,7 @@ absl::StatusOr<LoadedJob> LoadJob(const JobSource& source) {
   if (!source.relative_uris) spec::MakeUrisAbsolute(*job.mutable_spec(), BasesOf(source.file));
   job.clear_status();
   ASSIGN_OR_RETURN(const v1alpha1::TrainingJobSpec resolved, ResolveWithTemplate(job, source.find));
-  // A container of the user's own reads data of its own.
-  const bool own = resolved.workload().has_container();
-  if (source.check_data && !own) RETURN_IF_ERROR(CheckTheData(resolved));
+  if (source.check_data) RETURN_IF_ERROR(CheckTheData(resolved));
   LoadedJob loaded{spec::WriteMessage(job), spec::WriteMessage(resolved)};
   if (!source.remember_spec) return loaded;
   loaded.object["metadata"]["annotations"][std::string(kLastAppliedSpec)] =

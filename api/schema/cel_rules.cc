@@ -111,9 +111,11 @@ void AddMarks(const Descriptor& message, std::vector<CelRule>& rules) {
                        "." + name, kForbidden});
     }
     if (!marks.required_unless().empty()) {
-      rules.push_back(
-          {absl::StrCat("has(self.", name, ") || (", Has("self", marks.required_unless()), ")"),
-           "is required and missing", "." + name, "FieldValueRequired"});
+      std::string given = absl::StrCat("has(self.", name, ")");
+      for (const std::string& other : marks.required_unless()) {
+        absl::StrAppend(&given, " || (", Has("self", other), ")");
+      }
+      rules.push_back({given, "is required and missing", "." + name, "FieldValueRequired"});
     }
   }
 }
@@ -254,6 +256,8 @@ void AddTechniques(std::vector<CelRule>& rules) {
 }
 
 void AddSpec(std::vector<CelRule>& rules) {
+  rules.push_back({"!has(self.dataset) || has(self.dataset.train) || has(self.workload.pytorch)",
+                   "is required and missing", ".dataset.train", "FieldValueRequired"});
   const std::string replicas = ".replicaSpecs.worker.replicas";
   rules.push_back({"self.replicaSpecs.worker.replicas > 0 || self.runPolicy.suspend",
                    "must be at least 1, not 0; to release all workers and keep the state, set "

@@ -185,7 +185,7 @@ void SchemaWriter::AddDefault(const spec::FieldDescriptor& field, Json& schema) 
   if (rules.default_value().empty()) return;
   // The API server would apply a default before we know the preset, or which sibling is given.
   if (dialect_ == Dialect::kStructural && !rules.schema_default()) return;
-  if (!rules.default_unless().empty()) return;
+  if (!rules.default_unless().empty() || !rules.default_beside().empty()) return;
   const auto value = json::Parse(rules.default_value());
   STARLING_CHECK(value.ok(), field.full_name().c_str());
   schema["default"] = *value;

@@ -171,7 +171,8 @@ std::vector<std::string> RuleTexts(const FieldDescriptor& field) {
   std::vector<std::string> texts;
   if (rules.required()) texts.emplace_back("required");
   if (!rules.required_unless().empty()) {
-    texts.push_back(absl::StrCat("required unless ", rules.required_unless(), " is given"));
+    texts.push_back(absl::StrCat("required unless ", absl::StrJoin(rules.required_unless(), " or "),
+                                 " is given"));
   }
   AddBounds(rules, texts);
   AddSizes(field, rules, texts);
@@ -182,9 +183,10 @@ std::vector<std::string> RuleTexts(const FieldDescriptor& field) {
   if (const FormatRule* format = FindFormat(rules.format())) texts.emplace_back(format->hint);
   if (rules.format() == "uri") texts.emplace_back("a path or file:///path");
   if (!rules.default_value().empty() && rules.default_value() != "{}") {
-    texts.push_back(absl::StrCat(
-        "default: ", rules.default_value(), rules.default_unless().empty() ? "" : " unless ",
-        rules.default_unless(), rules.default_unless().empty() ? "" : " is given"));
+    texts.push_back(absl::StrCat("default: ", rules.default_value(),
+                                 rules.default_unless().empty() ? "" : " unless ",
+                                 absl::StrJoin(rules.default_unless(), " or "),
+                                 rules.default_unless().empty() ? "" : " is given"));
   }
   if (rules.mutable_while_running()) texts.emplace_back("may change while the job runs");
   if (rules.immutable()) texts.emplace_back("never changes");

@@ -143,9 +143,9 @@ class Reader {
     return member != value.end() && !member->is_null();
   }
 
-  // The same of a path below, such as "workload.container"; false for an empty one.
+  // The same of a path below, such as "workload.container".
   static bool GivenAt(const Json& value, const std::string& path) {
-    if (path.empty() || !value.is_object()) return false;
+    if (!value.is_object()) return false;
     const std::size_t dot = std::min(path.find('.'), path.size());
     const std::string name = path.substr(0, dot);
     if (!Given(value, name)) return false;
@@ -153,8 +153,9 @@ class Reader {
   }
 
   static bool IsRequired(const v1alpha1::FieldRules& rules, const Json& value) {
-    return rules.required() ||
-           (!rules.required_unless().empty() && !GivenAt(value, rules.required_unless()));
+    const auto given = [&value](const std::string& path) { return GivenAt(value, path); };
+    return rules.required() || (!rules.required_unless().empty() &&
+                                std::ranges::none_of(rules.required_unless(), given));
   }
 
   void CheckPresence(const Json& value, const std::string& path, const Descriptor& descriptor) {

@@ -159,7 +159,7 @@ INSTANTIATE_TEST_SUITE_P(
               "spec.workload.classification.model: must hold exactly one of mlp, lenet5"},
         Wrong{"/spec/workload", "{}",
               "spec.workload: must hold exactly one of classification, container, "
-              "sparseLogisticRegression, linearRegression"},
+              "sparseLogisticRegression, linearRegression, pytorch"},
         Wrong{"/spec/workload", "null", "spec.workload: is required and missing"},
         Wrong{"/spec/stop", "{\"target\": {\"metric\": \"validation/accuracy\"}}",
               "spec.stop.target: must hold exactly one of atLeast, atMost"},

@@ -30,7 +30,7 @@ bool Present(const Message& message, const FieldDescriptor& field) {
 bool PresentAt(const Message& message, std::string_view path) {
   const std::size_t dot = std::min(path.find('.'), path.size());
   const FieldDescriptor* field = FindField(*message.GetDescriptor(), path.substr(0, dot));
-  STARLING_CHECK(field != nullptr, "default_unless names a field of the same message");
+  STARLING_CHECK(field != nullptr, "a default's rules name fields of the same message");
   if (!Present(message, *field)) return false;
   return dot == path.size() ||
          PresentAt(message.GetReflection()->GetMessage(message, field), path.substr(dot + 1));
@@ -39,7 +39,9 @@ bool PresentAt(const Message& message, std::string_view path) {
 void SetDefault(Message& message, const FieldDescriptor& field) {
   const auto& rules = RulesOf(field);
   if (rules.default_value().empty() || Present(message, field)) return;
-  if (!rules.default_unless().empty() && PresentAt(message, rules.default_unless())) return;
+  const auto present = [&message](const std::string& path) { return PresentAt(message, path); };
+  if (std::ranges::any_of(rules.default_unless(), present)) return;
+  if (!rules.default_beside().empty() && !present(rules.default_beside())) return;
   const auto value = json::Parse(rules.default_value());
   STARLING_CHECK(value.ok(), field.full_name().c_str());
   const std::unique_ptr<Message> read(message.New());

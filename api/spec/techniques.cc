@@ -44,6 +44,7 @@ constexpr char kSparse[] = "workload.sparseLogisticRegression";
 constexpr char kLinear[] = "workload.linearRegression";
 constexpr char kSparseData[] = "dataset.train.libsvm";
 constexpr char kContainer[] = "workload.container";
+constexpr char kPytorch[] = "workload.pytorch";
 constexpr char kProximal[] = "optimizer.proximalGradient";
 constexpr char kAdaRevision[] = "optimizer.adaRevision";
 constexpr char kDelayCompensated[] = "optimizer.delayCompensated";
@@ -86,6 +87,22 @@ std::vector<Technique> OwnTrainings() {
         "compression", "checkpoint", "experiment", "replicaSpecs.coordinator.template"}) {
     table.push_back(OwnTraining(field));
   }
+  return table;
+}
+
+// What a program's own loop says, and nobody else can.
+std::vector<Technique> OwnLoops() {
+  std::vector<Technique> table;
+  for (const char* field : {"dataset.train", "dataset.validation", "dataset.normalize", "optimizer",
+                            "validation", "stop.target", "update"}) {
+    table.push_back({.field = field,
+                     .rules = {Excludes({kPytorch}, "whose program sees to it itself")},
+                     .by_presence = true});
+  }
+  constexpr char kAllReduced[] = "whose workers hold the whole model and sum up gradients";
+  table.push_back(
+      {kServers, {Excludes({kPytorch}, kAllReduced, "write exchange: {allReduce: {}}")}});
+  table.push_back({"reproducible", {Excludes({kPytorch}, "whose loop does not know of it yet")}});
   return table;
 }
 
@@ -255,6 +272,7 @@ std::vector<Technique> Compressions() {
 std::vector<Technique> Workloads() {
   constexpr char kGive[] = "give it, or leave this out";
   return {
+      {.field = kPytorch, .pending = "not built yet"},
       {kSparse,
        {Needs({kServers}, "for its weights lie on servers",
               "write exchange: {parameterServer: {}}")}},
@@ -277,8 +295,8 @@ std::vector<Technique> Workloads() {
 
 std::vector<Technique> AllTechniques() {
   std::vector<Technique> table;
-  for (const auto& part : {OwnTrainings(), Workloads(), Data(), Optimizers(), Exchanges(),
-                           Updates(), Compressions()}) {
+  for (const auto& part : {OwnTrainings(), OwnLoops(), Workloads(), Data(), Optimizers(),
+                           Exchanges(), Updates(), Compressions()}) {
     table.insert(table.end(), part.begin(), part.end());
   }
   return table;

@@ -39,6 +39,7 @@ const Settings kSparseLinear = {"workload.linearRegression={}", "dataset.train.l
                                 "dataset.validation.libsvm.uri=b"};
 const Settings kProximal = {"optimizer.proximalGradient.l1=0.01"};
 const Settings kOwnProgram = {"workload.container={}", "dataset=null"};
+const Settings kOwnLoop = {"workload.pytorch.script=a", "dataset=null"};
 
 struct Played {
   std::string field;  // of the technique; named by its last part
@@ -166,8 +167,8 @@ classification: hogwild keyCache kktFilter libsvm
 container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers bfloat16
 container: boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous errorFeedback
 container: float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum
-container: nesterov none parameterServer patience preset proximalGradient reproducible rmsProp
-container: servers softSync staleSynchronous synthetic target tensors tree weightDecay
+container: nesterov none normalize parameterServer patience preset proximalGradient reproducible
+container: rmsProp servers softSync staleSynchronous synthetic target tensors tree weightDecay
 csv: hogwild keyCache kktFilter
 eagerStaleSynchronous: hogwild hostReduce keyCache kktFilter localSgd tree
 hogwild: adaRevision adagrad adam adamW delayCompensated ftrl kktFilter momentum nesterov
@@ -195,9 +196,9 @@ staleSynchronous: hogwild
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
 successPolicy: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
 successPolicy: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
-successPolicy: localSgd momentum nesterov none parameterServer patience preset proximalGradient
-successPolicy: reproducible rmsProp servers softSync staleSynchronous synthetic target tensors tree
-successPolicy: weightDecay
+successPolicy: localSgd momentum nesterov none normalize parameterServer patience preset
+successPolicy: proximalGradient reproducible rmsProp servers softSync staleSynchronous synthetic
+successPolicy: target tensors tree weightDecay
 synthetic: hogwild keyCache kktFilter
 tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay
 tensors: delayCompensated eagerStaleSynchronous errorFeedback float16 ftrl hogwild hostReduce
@@ -254,7 +255,7 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
          {Settings{own}, kSparse + Settings{own}, kSparseLinear + Settings{own},
           kSparseLinear + kServers + Settings{own}, kAsynchronous + Settings{own},
           kServers + Settings{own, "dataset.validation=null"}, kOwnProgram + Settings{own},
-          kAsynchronous + kProximal + Settings{own}}) {
+          kAsynchronous + kProximal + Settings{own}, kOwnLoop + Settings{own}}) {
       const auto job = ReadableWith(settings);
       if (job.has_value()) jobs.push_back(*job);
     }
@@ -265,7 +266,8 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
                            "replicaSpecs.coordinator.template={}", "checkpoint={}", "experiment={}",
                            "optimizer={}", "validation={}", "stop={}", "exchange={}", "update={}",
                            "compression={}", "workload.linearRegression.hashedFeatures=2"}) {
-    for (const Settings& beside : {Settings{}, kSparse, Settings{"workload.container={}"}}) {
+    for (const Settings& beside :
+         {Settings{}, kSparse, Settings{"workload.container={}"}, kOwnLoop}) {
       const auto job = ReadableWith(beside + Settings{more});
       if (job.has_value()) jobs.push_back(*job);
     }
@@ -295,9 +297,11 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
   }
 }
 
-// Nothing in the table is pending at present, so the rule is shown with a row of its own.
+// Shown with a row of its own.
 TEST(Techniques, WhatNoTrainerDoesYetIsRefusedWithARemedy) {
-  for (const Technique& technique : Techniques()) EXPECT_EQ(technique.pending, "");
+  for (const Technique& technique : Techniques()) {
+    EXPECT_EQ(technique.pending.empty(), technique.field != "workload.pytorch") << technique.field;
+  }
   const Technique pending{
       .field = "reproducible", .rules = {}, .pending = "not built yet; leave it out"};
   const FieldErrors errors = CheckTechniques(SpecWith({"reproducible=true"}), {pending});

@@ -216,6 +216,7 @@ void CheckBound(const Metric& metric, const v1alpha1::Target& target, FieldError
 
 void CheckTarget(const TrainingJobSpec& spec, FieldErrors& errors) {
   if (!spec.stop().has_target() || spec.workload().kind_case() == 0) return;
+  if (spec.workload().has_pytorch()) return;  // refused already
   const auto& target = spec.stop().target();
   std::vector<std::string> names;
   for (const Metric& metric : MetricsOf(spec.workload().kind_case())) {
@@ -312,6 +313,12 @@ void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {
   errors.insert(errors.end(), found.begin(), found.end());
 }
 
+// What every other program is given, this one reads by itself.
+void CheckTrain(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (spec.workload().has_pytorch() || spec.dataset().has_train()) return;
+  errors.push_back({kTrain, "is required and missing"});
+}
+
 void CheckScheduling(const TrainingJobSpec& spec, FieldErrors& errors) {
   const auto& worker = spec.replica_specs().worker();
   const auto& policy = spec.run_policy().scheduling_policy();
@@ -344,8 +351,8 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
   }
   if (resolved.workload().has_container()) return errors;
   for (const auto& rule :
-       {CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups, CheckPortions,
-        CheckTarget, CheckSources, CheckIdxSources, CheckModel}) {
+       {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups,
+        CheckPortions, CheckTarget, CheckSources, CheckIdxSources, CheckModel}) {
     rule(resolved, errors);
   }
   return errors;

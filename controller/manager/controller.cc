@@ -98,7 +98,8 @@ struct Controller::Parts {
         streams(telemetry::AddGauge(registry, "starling_http_streams")),
         manager(clock, &registry) {}
 
-  void StartControl(std::int64_t lease_transition, const std::string& seed);
+  void StartControl(std::int64_t lease_transition, const std::string& seed,
+                    const std::string& program_folder);
   void StartKubelet(const std::string& program_folder);
   absl::Status StartHistory();
   absl::Status PrepareRest(const std::string& seed);
@@ -133,7 +134,8 @@ struct Controller::Parts {
   bool started = false;
 };
 
-void Controller::Parts::StartControl(std::int64_t lease_transition, const std::string& seed) {
+void Controller::Parts::StartControl(std::int64_t lease_transition, const std::string& seed,
+                                     const std::string& program_folder) {
   EnqueueJobs(jobs, queue);
   counted.Watch(jobs);
   EnqueueOwners(pods, queue);
@@ -142,6 +144,7 @@ void Controller::Parts::StartControl(std::int64_t lease_transition, const std::s
   control_options.decide.lease_transition = lease_transition;
   control_options.platform.jobs_folder = options.home + "/jobs";
   control_options.platform.seed = seed;
+  control_options.platform.python = program_folder + "/python";
   control_options.instance = "local";
   control = std::make_unique<JobControl>(*store, queue, clock, control_options);
 }
@@ -266,7 +269,7 @@ absl::StatusOr<std::unique_ptr<Controller>> Controller::Start(const Options& opt
   Parts& all = *parts;
   // From here on a failure ends what was started.
   std::unique_ptr<Controller> controller(new Controller(std::move(parts)));
-  all.StartControl(transition, seed);
+  all.StartControl(transition, seed, program_folder);
   RETURN_IF_ERROR(all.StartHistory());
   all.StartKubelet(program_folder);
   RETURN_IF_ERROR(all.PrepareRest(seed));

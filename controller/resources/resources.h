@@ -47,6 +47,8 @@ struct Platform {
   // What jobs' credentials are derived from (credentials.h).
   std::string seed = {};
   std::string image_pull_policy = {};  // empty: Kubernetes' default for the image's tag
+  // On one machine: the folder in which Python finds the package "starling".
+  std::string python = {};
 
   bool local() const { return !jobs_folder.empty(); }
 };

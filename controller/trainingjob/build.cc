@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "controller/resources/container_pod.h"
+#include "controller/resources/pytorch_pod.h"
 #include "controller/trainingjob/observe.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -20,6 +21,9 @@ absl::StatusOr<Json> BuildJobPod(const JobIdentity& job, const v1alpha1::Trainin
   if (frozen.workload().has_container()) {
     const resources::Round round{.number = create.world.round, .members = create.world.members};
     return resources::BuildContainerPod(job, frozen, request, round, platform);
+  }
+  if (frozen.workload().has_pytorch() && create.role == Role::kWorker) {
+    return resources::BuildPytorchPod(job, frozen, request, platform);
   }
   return resources::BuildPod(job, frozen, request, platform);
 }

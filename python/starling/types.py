@@ -266,23 +266,21 @@ class DataSource(TypedDict, total=False):
     synthetic: SyntheticSource
 
 
-class _DatasetRequired(TypedDict):
-    # What the model learns from.
-    train: DataSource
-
-
 # The data.
-class Dataset(_DatasetRequired, total=False):
+class Dataset(TypedDict, total=False):
     # Write which samples each step used to audit/*.jsonl in the job's folder.
     auditUse: bool
     # Samples per step over all workers together; it stays this while workers come and go. So it is
     # with parameter servers under bulkSynchronous; under their other consistency models a step is
-    # one push, of so many samples unless exchange.parameterServer.samplesPerPush says another.
+    # one push, of so many samples unless exchange.parameterServer.samplesPerPush says another. For
+    # workload.pytorch, where it is given, instead of its loader's batch_size.
     globalBatchSize: int
     # Scale features to mean 0 and variance 1, computed on the training set and kept with the
     # model. Features of libsvm data stay as they are: most of them are 0, and would not be after
     # it.
     normalize: bool
+    # What the model learns from; required but for workload.pytorch, which reads its own.
+    train: DataSource
     # What it is judged by; without one, only the training loss is reported.
     validation: DataSource
 
@@ -812,6 +810,23 @@ class ProximalGradient(TypedDict, total=False):
     learningRate: float
 
 
+class _PyTorchRequired(TypedDict):
+    # The program: a path, found as dataset.train.csv.uri is. In a cluster it is a path in the
+    # container, whose image or volumes hold it.
+    script: str
+
+
+# A PyTorch program of your own, which hands its loader, model and optimizer to starling.torch.
+# Every worker runs it; gradients are summed among them, and who comes later is given the state
+# that the others have. In a cluster the container "trainer" of spec.replicaSpecs.worker.template
+# names the image: it needs Python and PyTorch, and gets the package "starling" from us.
+class PyTorch(_PyTorchRequired, total=False):
+    # What it is given on its command line.
+    args: list[str]
+    # The interpreter, a name in PATH or a path: Python 3.10 or later with PyTorch 1.13 or later.
+    python: str
+
+
 # The job's roles.
 class ReplicaSpecs(TypedDict, total=False):
     # The one small process that keeps the members together.
@@ -1099,7 +1114,8 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     checkpoint: Checkpoint
     # In which form it travels, and what of it is left out.
     compression: Compression
-    # What it is computed on; a job that brings its own container has none.
+    # What it is computed on; a job that brings its own container has none, and a PyTorch program
+    # reads its own.
     dataset: Dataset
     # Over whom updates travel.
     exchange: Exchange
@@ -1120,7 +1136,8 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     # Seed of everything random: initial parameters, the order of the samples in each pass,
     # synthetic data, and which changes an eager worker sends first where that is random.
     seed: int
-    # When training ends: whichever comes first.
+    # When training ends: whichever comes first. Of workload.pytorch its program says it, unless
+    # this does.
     stop: Stop
     # The template of an administrator that gives what this job does not say, and bounds what it
     # may: it is applied when the job is made. What the template gave, and its bounds, stand in the
@@ -1314,6 +1331,8 @@ class Workload(TypedDict, total=False):
     container: Container
     # A number predicted by a weighted sum of the features, mean squared error.
     linearRegression: LinearRegression
+    # Your own PyTorch program: its loop, made elastic by starling.torch.
+    pytorch: PyTorch
     # Binary classification of sparse samples by logistic regression; it needs libsvm data and
     # exchange.parameterServer.
     sparseLogisticRegression: SparseLogisticRegression
