@@ -94,13 +94,16 @@ class Flock {
     config.job_uid = "job";
     config.job_dir = job_dir_;
     config.self = hand->id;
-    hand->worker = *Worker::Create(std::move(config), {.workload = *hand->workload,
-                                                       .transport = *hand->transport,
-                                                       .storage = *storage_,
-                                                       .clock = clock_,
-                                                       .registry = *hand->registry,
-                                                       .poke = [this] { changed_.NotifyAll(); },
-                                                       .on_view = nullptr});
+    hand->worker = *Worker::Create(std::move(config),
+                                   {.workload = *hand->workload,
+                                    .transport = *hand->transport,
+                                    .storage = *storage_,
+                                    .clock = clock_,
+                                    .registry = *hand->registry,
+                                    .poke = [this] { changed_.NotifyAll(); },
+                                    .on_view = nullptr,
+                                    .on_hung = {},
+                                    .own_loop = dynamic_cast<OwnLoop*>(hand->workload.get())});
     Hand* raw = hand.get();
     hand->thread = std::thread([this, raw] {
       const absl::Status end = raw->worker->Run();
@@ -146,6 +149,8 @@ class Flock {
     directive_.finished = true;
     Direct();
   }
+  // An own loop's answers have changed.
+  void Nudge(int worker) { At(worker).worker->Nudge(); }
   void Terminate(int worker) { At(worker).worker->Terminate(); }
   // From now on it hears nothing from the coordinator.
   void CutOff(int worker) { At(worker).crashed = true; }

@@ -29,6 +29,16 @@ membership::StateId FromCheckpointId(const checkpoint::StateId& id) {
           .step = id.step};
 }
 
+v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
+                                    const clock::Clock& clock) {
+  v1alpha1::CheckpointStatus status;
+  status.set_name(checkpoint::NameOf(result.id));
+  status.set_uri(result.uri);
+  status.set_step(result.id.step);
+  status.mutable_time()->set_seconds(absl::ToUnixSeconds(clock.WallNow()));
+  return status;
+}
+
 Checkpointing::Checkpointing(checkpoint::CheckpointStore store, int64_t keep,
                              std::map<std::string, std::string> attributes, OnWritten on_written)
     : store_(store),

@@ -14,6 +14,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/clock/clock.h"
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/checkpoint_store.h"
 #include "trainer/checkpoint/checkpoint_writer.h"
 #include "trainer/checkpoint/state_parts.h"
@@ -26,6 +28,9 @@ inline constexpr char kDataDigest[] = "dataDigest";
 
 checkpoint::StateId ToCheckpointId(const membership::StateId& id);
 membership::StateId FromCheckpointId(const checkpoint::StateId& id);
+// As the job's status shows it, written now.
+v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
+                                    const clock::Clock& clock);
 
 // Confined to the training loop's thread.
 class Checkpointing {

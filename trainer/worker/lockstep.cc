@@ -10,8 +10,8 @@
 #include "common/bytes/bytes.h"
 #include "common/log/log.h"
 #include "common/status/macros.h"
-#include "trainer/compression/codec.h"
 #include "trainer/membership/convert.h"
+#include "trainer/worker/make_exchange.h"
 #include "trainer/worker/result.h"
 #include "trainer/worker/state_copy.h"
 
@@ -23,43 +23,6 @@ namespace {
 constexpr absl::Duration kStepTimeout = absl::Minutes(10);
 constexpr absl::Duration kSaveTimeout = absl::Minutes(1);
 constexpr absl::Duration kSaveRetryEvery = absl::Seconds(1);
-
-absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
-    const v1alpha1::TrainingJobSpec& spec, std::span<const engine::Bucket> buckets) {
-  std::vector<std::size_t> sizes;
-  sizes.reserve(buckets.size());
-  for (const engine::Bucket& bucket : buckets) {
-    sizes.push_back(static_cast<std::size_t>(bucket.end - bucket.begin));
-  }
-  if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
-  if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes);
-  exchange::AllReduceOptions options;
-  switch (spec.exchange().all_reduce().algorithm()) {
-    case v1alpha1::ALL_REDUCE_ALGORITHM_RING:
-      options.algorithm = collectives::Algorithm::kRing;
-      break;
-    case v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE:
-      options.algorithm = collectives::Algorithm::kNaive;
-      break;
-    default:
-      break;
-  }
-  const v1alpha1::Compression& compression = spec.compression();
-  ASSIGN_OR_RETURN(const auto codec, compression::CodecNumberOf(compression.codec()));
-  ASSIGN_OR_RETURN(options.codec, compression::FindCodec(codec));
-  options.error_feedback = compression.error_feedback();
-  return exchange::NewAllReduceExchange(sizes, options);
-}
-
-v1alpha1::CheckpointStatus ToStatus(const checkpoint::WriteResult& result,
-                                    const clock::Clock& clock) {
-  v1alpha1::CheckpointStatus status;
-  status.set_name(checkpoint::NameOf(result.id));
-  status.set_uri(result.uri);
-  status.set_step(result.id.step);
-  status.mutable_time()->set_seconds(absl::ToUnixSeconds(clock.WallNow()));
-  return status;
-}
 
 std::vector<int64_t> Pack(const membership::ControlWord& word) {
   return {word.candidate, word.checkpoint_turn, word.settings_generation, word.stop};
@@ -89,6 +52,7 @@ absl::StatusOr<std::unique_ptr<Lockstep>> Lockstep::Create(const Context& contex
 Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer> rule,
                    Beside servers)
     : context_(context),
+      loop_(context.parts.own_loop == nullptr ? ours_ : *context.parts.own_loop),
       rule_(std::move(rule)),
       exchange_(std::move(servers.exchange)),
       state_(context.parts.workload, *rule_, context.spec().validation().keep_best(),
@@ -103,6 +67,7 @@ Lockstep::Lockstep(const Context& context, std::unique_ptr<optimizer::Optimizer>
       checkpointing_(checkpoint::CheckpointStore(context.parts.storage, checkpoint::kCheckpoints),
                      context.progress.keep(), {{kDataDigest, context.declared().data_digest}},
                      [this](const checkpoint::WriteResult& result) { OnCheckpoint(result); }) {
+  loop_.Register(state_.parts());
   const std::span<float> residual = exchange_->residual();
   if (residual.empty()) return;
   state_.parts().Add("exchange/residual", {static_cast<std::int64_t>(residual.size())}, residual,
@@ -127,7 +92,9 @@ StepRequest Lockstep::MakeRequest() {
   request.portions = {rank_, rank_ + 1};
   request.of = static_cast<std::int64_t>(group_.members.size());
   request.control = Pack(context_.shell.NextControlWord());
-  request.deadline = net::Deadline::After(kStepTimeout + 2 * context_.step_delay());
+  request.deadline = loop_.present()
+                         ? net::Deadline::Never()
+                         : net::Deadline::After(kStepTimeout + 2 * context_.step_delay());
   return request;
 }
 
@@ -135,7 +102,9 @@ absl::Status Lockstep::Work() {
   const bool over = run_.settle_only || state_.course().step >= context_.progress.Total();
   if (!over && WaitForPace()) return absl::OkStatus();
 
+  if (!over) RETURN_IF_ERROR(AgreeOnFirstState());
   const StepRequest request = MakeRequest();
+  loop_.Prepare(run_.id.view, request);
   const bool repeated = !request.empty && request.step <= tried_;
   context_.stopwatch.CountAs(repeated ? std::optional(Activity::kRepeated) : std::nullopt);
   if (!request.empty) tried_ = std::max(tried_, request.step);
@@ -169,7 +138,7 @@ absl::Status Lockstep::Judge(const StepRequest& request, StepOutcome outcome) {
     }
   }
   const bool empty = request.empty || pending.ends_training;
-  if (!empty && !pending.outcome.finite) {
+  if (!empty && !pending.outcome.finite && !loop_.present()) {
     return Diverged(request.step, pending.outcome);
   }
   const membership::Reduction reduction{.view = run_.id.view,
@@ -189,6 +158,7 @@ absl::Status Lockstep::On(const membership::Apply& action) {
   context_.stopwatch.Enter(Activity::kOptimizer);
   state_.Apply(optimizer::LearningRate(context_.spec().optimizer(), action.id.step), batch,
                pending_->outcome.training, context_.parts.workload.gradients());
+  loop_.Applied(action.id.step, pending_->outcome);
   exchange_->Settle(exchange::Fate::kApplied);
   context_.stopwatch.Enter(Activity::kIdle);
   context_.metrics.step.Set(static_cast<double>(action.id.step));
@@ -223,6 +193,7 @@ absl::Status Lockstep::Enter(const membership::View& view) {
 
 void Lockstep::Leave() {
   over_ = false;
+  loop_.Dropped();
   exchange_->Leave();
   beside_.reset();
 }
@@ -258,6 +229,34 @@ absl::Status Lockstep::On(const membership::SendSyncId& action) {
   return status.ok() ? status : exchange::ViewEnded(status);
 }
 
+// Programs may begin differently, until AgreeOnFirstState.
+template <typename Action>
+std::vector<int> Lockstep::HoldersOf(const Action& action) const {
+  std::vector<int> ranks = RanksOf(action.holders);
+  if (loop_.present() && action.base.step == 0) ranks.resize(1);
+  return ranks;
+}
+
+// What a program begins with is the first worker's: seeds and versions may differ. In each view
+// until the first step counts, since the one before may have broken when some had it.
+absl::Status Lockstep::AgreeOnFirstState() {
+  if (!loop_.present() || state_.course().step > 0 || agreed_in_ == view_.number) {
+    return absl::OkStatus();
+  }
+  agreed_in_ = view_.number;
+  transport::Mesh* mesh = MeshOf(view_.number);
+  if (mesh == nullptr) return absl::OkStatus();
+  RETURN_IF_ERROR(loop_.AwaitBoundary());
+  checkpoint::StateParts staged = state_.parts().NewStaging();
+  const absl::Status status = SpreadState(*mesh, state_.parts().Replicated(), staged.Replicated(),
+                                          net::Deadline::After(kStepTimeout));
+  if (!status.ok()) return exchange::ViewEnded(status);
+  if (IsFirst()) return absl::OkStatus();
+  state_.parts().Adopt(staged);
+  loop_.Replaced();
+  return absl::OkStatus();
+}
+
 std::vector<int> Lockstep::RanksOf(const std::vector<membership::MemberId>& members) const {
   std::vector<int> ranks;
   ranks.reserve(members.size());
@@ -268,8 +267,10 @@ std::vector<int> Lockstep::RanksOf(const std::vector<membership::MemberId>& memb
 absl::Status Lockstep::On(const membership::ServeState& action) {
   transport::Mesh* mesh = MeshOf(action.view);
   if (mesh == nullptr) return absl::OkStatus();
-  const std::vector<int> holders = RanksOf(action.holders);
+  RETURN_IF_ERROR(loop_.AwaitBoundary());
+  const std::vector<int> holders = HoldersOf(action);
   const auto mine = std::find(holders.begin(), holders.end(), rank_) - holders.begin();
+  if (mine == std::ssize(holders)) return absl::OkStatus();
   const auto segments = state_.parts().Replicated();
   const absl::Status status =
       ServeState(*mesh, segments, static_cast<std::size_t>(mine), holders.size(),
@@ -291,7 +292,7 @@ absl::Status Lockstep::On(const membership::CopyState& action) {
   staging_ = state_.parts().NewStaging();
   const auto segments = staging_->Replicated();
   const absl::Status status =
-      CopyState(*mesh, segments, RanksOf(action.holders), net::Deadline::After(kStepTimeout));
+      CopyState(*mesh, segments, HoldersOf(action), net::Deadline::After(kStepTimeout));
   if (!status.ok()) {
     staging_.reset();
     return exchange::ViewEnded(status);
@@ -303,10 +304,12 @@ absl::Status Lockstep::On(const membership::CopyState& action) {
 }
 
 absl::Status Lockstep::On(const membership::AdoptCopy&) {
+  RETURN_IF_ERROR(loop_.AwaitBoundary());
   // Not before: where the view has ended meanwhile the old state stays, with what is pending.
   exchange_->Settle(fate_);
   if (staging_) state_.parts().Adopt(*staging_);
   staging_.reset();
+  loop_.Replaced();
   exchange_->Adopted(from_checkpoint_);
   return absl::OkStatus();
 }
@@ -361,6 +364,7 @@ absl::Status Lockstep::Begin(const membership::Run& run) {
 
 absl::Status Lockstep::On(const membership::TakeCheckpoint& action) {
   if (IsFirst()) {
+    RETURN_IF_ERROR(loop_.AwaitBoundary());
     context_.stopwatch.Enter(Activity::kCheckpoint);
     // The last one is worth waiting for; a regular one has a successor.
     const bool begun = checkpointing_.Begin(state_.parts(), action.id, action.agreed,
@@ -392,8 +396,10 @@ absl::Status Lockstep::On(const membership::DropCheckpoint& action) {
 }
 
 absl::StatusOr<absl::Duration> Lockstep::Idle() {
+  RETURN_IF_ERROR(ConcludeIfDue());
   if (!retry_save_) return absl::InfiniteDuration();
   if (next_save_.Expired()) {
+    RETURN_IF_ERROR(loop_.AwaitBoundary());
     SaveAgain();
     next_save_ = net::Deadline::After(kSaveRetryEvery);
   }
@@ -440,14 +446,29 @@ absl::Status Lockstep::On(const membership::Pause&) {
     return machine.phase() == membership::Phase::kDone;
   });
   over_ = done && pending_ && pending_->ends_training;
-  return over_ && concludes_ && IsFirst() ? Conclude() : absl::OkStatus();
+  concluded_ = false;
+  if (over_) loop_.Over();
+  return ConcludeIfDue();
+}
+
+absl::Status Lockstep::ConcludeIfDue() {
+  const bool mine = over_ && concludes_ && IsFirst();
+  if (!mine || concluded_ || !loop_.Finished()) return absl::OkStatus();
+  concluded_ = true;
+  return Conclude();
 }
 
 absl::Status Lockstep::Conclude() {
+  RETURN_IF_ERROR(loop_.AwaitBoundary());
+  const auto of_loop = loop_.Model();
   ASSIGN_OR_RETURN(
       v1alpha1::Result result,
-      WriteResult(context_.parts.storage, state_, pending_->settled, context_.progress.stop(),
-                  context_.batches, context_.declared().model_metadata));
+      of_loop
+          ? WriteResult(context_.parts.storage, *of_loop, /*best=*/false, pending_->settled,
+                        context_.declared().metrics, context_.progress.stop(), context_.batches,
+                        context_.declared().model_metadata)
+          : WriteResult(context_.parts.storage, state_, pending_->settled, context_.progress.stop(),
+                        context_.batches, context_.declared().model_metadata));
   result.set_seconds(context_.progress.Seconds());
   context_.stopwatch.Enter(Activity::kCheckpoint);
   if (const absl::Status saved = SaveFinal(); !saved.ok()) {

@@ -54,6 +54,8 @@ class Lockstep final : public WorkSource {
   bool validated_at_end() const { return over_ && pending_->validated.has_value(); }
   // When it is over, one worker's: writes the result and a last checkpoint.
   absl::Status Conclude();
+  // The same, if it is this one's to do here, and has not been done.
+  absl::Status ConcludeIfDue();
 
  private:
   // A reduction's outcome, until the machine has answered.
@@ -90,6 +92,7 @@ class Lockstep final : public WorkSource {
   bool WaitForPace();
   StepRequest MakeRequest();
   absl::Status Judge(const StepRequest& request, StepOutcome outcome);
+  absl::Status AgreeOnFirstState();
   absl::Status ExchangeSyncIds(const membership::SyncId& mine);
   exchange::Fate FateIn(const membership::StateId& base) const;
   absl::Status OfStorage(const absl::Status& status);
@@ -97,12 +100,17 @@ class Lockstep final : public WorkSource {
   void SaveAgain();
   void OnCheckpoint(const checkpoint::WriteResult& result);
   std::vector<int> RanksOf(const std::vector<membership::MemberId>& members) const;
+  // The ranks that send the base; of a ServeState or CopyState.
+  template <typename Action>
+  std::vector<int> HoldersOf(const Action& action) const;
   // The mesh of the workers; null when alone or closed, or when `view` is another.
   transport::Mesh* MeshOf(membership::ViewNumber view) const;
   bool IsFirst() const { return rank_ == 0; }
   void Deliver(const MemberShell::Event& event) { context_.shell.Deliver(event); }
 
   const Context& context_;
+  OwnLoop ours_;   // where no program makes the steps
+  OwnLoop& loop_;  // whoever makes them
   const std::unique_ptr<optimizer::Optimizer> rule_;
   const std::unique_ptr<exchange::Exchange> exchange_;
   TrainingState state_;
@@ -113,6 +121,8 @@ class Lockstep final : public WorkSource {
   int rank_ = 0;                                  // in the group
   std::unique_ptr<transport::GroupMesh> beside_;  // the group's, where servers are in the view too
   bool over_ = false;
+  bool concluded_ = false;
+  membership::ViewNumber agreed_in_ = 0;  // on the first state
   membership::Run run_;
   std::optional<Pending> pending_;
   std::optional<membership::StateId> held_;        // before the view's sync round

@@ -25,6 +25,7 @@
 #include "trainer/control/process.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/failing_workload.h"
+#include "trainer/worker/intake.h"
 #include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
 #include "trainer/worker/worker.h"
@@ -41,46 +42,6 @@ using control::Options;
 using control::ReadLastExit;
 
 namespace {
-
-// Directives that come before the worker is ready: only the newest counts. The worker is called
-// without the lock, since it may ask for a report at once. Thread-safe.
-class Intake {
- public:
-  void OnDirective(const membership::Directive& directive) {
-    if (Worker* worker = Take(directive)) worker->OnDirective(directive);
-  }
-  void UpdateMetrics() {
-    if (Worker* worker = Get()) worker->UpdateMetrics();
-  }
-  membership::Report MakeReport() {
-    Worker* worker = Get();
-    return worker == nullptr ? membership::Report{} : worker->MakeReport();
-  }
-  void Open(Worker& worker) {
-    std::optional<membership::Directive> early;
-    {
-      sync::MutexLock lock(mutex_);
-      worker_ = &worker;
-      early = early_;
-    }
-    if (early) worker.OnDirective(*early);
-  }
-
- private:
-  Worker* Take(const membership::Directive& directive) {
-    sync::MutexLock lock(mutex_);
-    if (worker_ == nullptr) early_ = directive;
-    return worker_;
-  }
-  Worker* Get() {
-    sync::MutexLock lock(mutex_);
-    return worker_;
-  }
-
-  sync::Mutex mutex_;
-  Worker* worker_ ABSL_GUARDED_BY(mutex_) = nullptr;
-  std::optional<membership::Directive> early_ ABSL_GUARDED_BY(mutex_);
-};
 
 // Members of one machine share memory where they can; for each pair that shows when they connect.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Options& options,

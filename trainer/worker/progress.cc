@@ -2,6 +2,7 @@
 #include "trainer/worker/progress.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -77,9 +78,10 @@ void Progress::Tell(const Course& course) {
   progress.set_step(settled_);
   progress.set_epoch(settled_ == 0 ? 1 : parts_.batches.At(settled_).epoch);
   progress.set_samples(parts_.batches.SamplesUpTo(settled_));
-  if (course.step > 0) progress.set_loss(course.training[0]);
+  const bool known = course.step > 0 && std::isfinite(course.training[0]);
+  if (known) progress.set_loss(course.training[0]);
   for (const auto& [name, value] : Metrics(course, parts_.names, /*best=*/false)) {
-    (*progress.mutable_metrics())[name] = value;
+    if (std::isfinite(value)) (*progress.mutable_metrics())[name] = value;
   }
   const std::int64_t total = Total();
   if (total < std::numeric_limits<std::int64_t>::max()) progress.set_total_steps(total);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/worker/result.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 
@@ -28,7 +30,7 @@ absl::StatusOr<v1alpha1::Result> WriteResult(storage::BlobStore& storage,
                    checkpoint::WriteModel(storage, checkpoint::kModel, tensors, metadata));
   v1alpha1::Result result;
   for (const auto& [name, value] : Metrics(course, metrics, best)) {
-    (*result.mutable_metrics())[name] = value;
+    if (std::isfinite(value)) (*result.mutable_metrics())[name] = value;
   }
   result.set_steps(course.step);
   result.set_samples(batches.SamplesUpTo(course.step));

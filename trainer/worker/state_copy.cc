@@ -2,6 +2,8 @@
 #include "trainer/worker/state_copy.h"
 
 #include <algorithm>
+#include <array>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
@@ -73,6 +75,14 @@ absl::Status CopyState(transport::Mesh& mesh, Segments segments, std::span<const
                      ": the holders differ, or bytes were damaged on the way"));
   }
   return absl::OkStatus();
+}
+
+absl::Status SpreadState(transport::Mesh& mesh, Segments mine, Segments staged,
+                         net::Deadline deadline) {
+  if (mesh.rank() != 0) return CopyState(mesh, staged, std::array{0}, deadline);
+  std::vector<int> others(static_cast<size_t>(mesh.size() - 1));
+  std::iota(others.begin(), others.end(), 1);
+  return ServeState(mesh, mine, /*index=*/0, /*shares=*/1, others, deadline);
 }
 
 }  // namespace starling::worker

@@ -31,4 +31,8 @@ absl::Status ServeState(transport::Mesh& mesh, Segments segments, size_t index, 
 absl::Status CopyState(transport::Mesh& mesh, Segments segments, std::span<const int> holders,
                        net::Deadline deadline);
 
+// Rank 0 sends `mine` to all others, who receive it in `staged`.
+absl::Status SpreadState(transport::Mesh& mesh, Segments mine, Segments staged,
+                         net::Deadline deadline);
+
 }  // namespace starling::worker

@@ -162,6 +162,7 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   const bool counted = parts_.stopwatch.activity() == Activity::kExchange;  // not as repeated
   absl::StatusOr<exchange::Outcome> reduced = parts_.exchange.Finish(statistics, layout.columns);
   const absl::Time ended = parts_.stopwatch.Enter(Activity::kIdle);
+  if (absl::IsCancelled(computed)) return exchange::ViewEnded(computed);
   RETURN_IF_ERROR(computed);
   if (!reduced.ok()) return reduced.status();
   TakeLaps(*reduced);
@@ -179,7 +180,8 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   const std::span<const double> sums = reduced->statistics;
   const auto metrics = static_cast<size_t>(MetricColumns());
   if (layout.batch > 0) {
-    outcome.training = MeansOf(FromColumns(sums.first(metrics)));
+    outcome.sums = FromColumns(sums.first(metrics));
+    outcome.training = MeansOf(outcome.sums);
     outcome.finite = std::isfinite(outcome.training[0]) && reduced->finite;
   }
   if (request.validate && reduced->of_state_before) {

@@ -43,7 +43,8 @@ struct StepOutcome {
   int64_t batch = 0;               // samples of the whole batch; 0 when empty
   int64_t own = 0;                 // of them, those that this worker computed
   absl::Duration exchange;         // from the end of computing to the end of the exchange
-  workload::Values training = {};  // the metrics' means, over what Outcome::statistics is of
+  workload::Sums sums = {};        // of the metrics, over what Outcome::statistics is of
+  workload::Values training = {};  // their means
   // The metrics' means over the validation set, of the state before. Not where some worker has read
   // another one from the servers (Outcome::of_state_before).
   std::optional<workload::Values> validation;
@@ -75,7 +76,7 @@ class StepComputer {
   // In a view that the exchange has entered. After success with allreduce the workload's gradients
   // hold the sum over the batch, the same bits at every rank. Errors are the exchange's
   // (UNAVAILABLE for the end of the view, ABORTED for a step that is not wanted any more); what
-  // fails in the workload is never called so.
+  // fails in the workload is never called so, but CANCELLED there is the end of the view.
   absl::StatusOr<StepOutcome> Run(const StepRequest& request);
   // The workload's parameters were overwritten by someone else.
   void ForgetCopy() { local_steps_->ForgetCopy(); }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/worker/worker.h"
 
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -40,11 +41,17 @@ WorkerParts WithWorkload(const WorkerParts& parts, workload::Workload* workload)
           parts.registry,
           parts.poke,
           parts.on_view,
-          parts.on_hung};
+          parts.on_hung,
+          parts.own_loop};
 }
 
 absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& context) {
   const v1alpha1::Exchange& exchange = context.spec().exchange();
+  if (context.parts.own_loop != nullptr && exchange.has_parameter_server()) {
+    return absl::InvalidArgumentError(
+        "spec.exchange.parameterServer: a program with a loop of its own reduces its gradients "
+        "among the workers; leave spec.exchange out, or write allReduce");
+  }
   if (exchange.parameter_server().tensors_size() > 0) return Hybrid::Create(context);
   if (exchange.has_parameter_server()) return Leases::Create(context);
   return Lockstep::Create(context);
@@ -54,6 +61,10 @@ absl::StatusOr<std::unique_ptr<WorkSource>> MakeWorkSource(const Context& contex
 
 struct Worker::State {
   State(WorkerConfig config_in, const WorkerParts& parts_in);
+
+  void Interrupt(membership::ViewNumber below) const {
+    if (parts.own_loop != nullptr) parts.own_loop->Interrupt(below);
+  }
 
   const WorkerConfig config;
   const std::unique_ptr<workload::Workload> hogwild;
@@ -84,10 +95,22 @@ Worker::State::State(WorkerConfig config_in, const WorkerParts& parts_in)
       shell({.id = config.self,
              .numeric_identity = IdentityOf(config, parts.workload.declaration()),
              .last_exit = config.last_exit},
-            {.fence = [this](membership::ViewNumber view) { links.Fence(view); },
-             .abort_view = [this](membership::ViewNumber view) { links.Abort(view); },
+            {.fence =
+                 [this](membership::ViewNumber view) {
+                   links.Fence(view);
+                   Interrupt(view);
+                 },
+             .abort_view =
+                 [this](membership::ViewNumber view) {
+                   links.Abort(view);
+                   Interrupt(view + 1);
+                 },
              .report = parts.poke,
-             .stop = [this] { links.Stop(); }}),
+             .stop =
+                 [this] {
+                   links.Stop();
+                   Interrupt(std::numeric_limits<membership::ViewNumber>::max());
+                 }}),
       progress({.spec = config.spec,
                 .job_dir = config.job_dir,
                 .batches = batches,
@@ -117,7 +140,15 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(WorkerConfig config, Work
 Worker::Worker(std::unique_ptr<State> state) : state_(std::move(state)) {}
 Worker::~Worker() = default;
 
-absl::Status Worker::Run() { return TrainingLoop(state_->context, *state_->source).Run(); }
+absl::Status Worker::Run() {
+  TrainingLoop loop(state_->context, *state_->source);
+  if (state_->parts.own_loop == nullptr) return loop.Run();
+  // How long a step of theirs takes, nobody can know.
+  const auto announced = state_->stopwatch.Announce("the program's own code");
+  return loop.Run();
+}
+
+void Worker::Nudge() { state_->shell.Nudge(); }
 
 void Worker::OnDirective(const membership::Directive& directive) {
   // First of all: what follows may need what the thread that hangs holds.

@@ -19,6 +19,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/membership/member.h"
 #include "trainer/transport/transport.h"
+#include "trainer/worker/own_loop.h"
 #include "trainer/workload/workload.h"
 
 namespace starling::worker {
@@ -45,6 +46,8 @@ struct WorkerParts {
   std::function<void(membership::ViewNumber)> on_view;  // a view's steps begin; may be empty
   // This worker hangs in that thread, and its process is to end now; empty: a test's does not.
   std::function<void(std::int64_t thread)> on_hung = {};
+  // Whose loop makes the steps, if it is a program's; its workload is `workload`. Null: our own.
+  OwnLoop* own_loop = nullptr;
 };
 
 // Thread-safe, except Run.
@@ -63,6 +66,8 @@ class Worker {
   membership::Report MakeReport() const;
   // Brings up to date what metrics show of others' counts. By one thread at a time.
   void UpdateMetrics();
+  // What the own loop answers has changed.
+  void Nudge();
   // Leave in an orderly way, or at once.
   void Terminate();
   void GraceOver();

@@ -117,7 +117,8 @@ class Workload {
   // calls: an exchange sums in place.
   virtual std::span<float> gradients() = 0;
 
-  // Gradients and metrics of these samples of the training set, perhaps none.
+  // Gradients and metrics of these samples of the training set, perhaps none. CANCELLED: the view
+  // has ended, of which this workload is told by itself.
   virtual absl::StatusOr<Sums> Compute(std::span<const std::int64_t> samples,
                                        const Client& client) = 0;
   // The metrics of the samples [begin, end) of the validation set.

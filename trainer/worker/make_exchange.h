@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// The exchange of a job whose workers all hold the whole state: what its spec's exchange,
+// reproducible and compression come to. To add one: a line here, beside its class (exchange.h).
+#pragma once
+
+#include <memory>
+#include <span>
+
+#include "absl/status/statusor.h"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/exchange/exchange.h"
+#include "trainer/workload/workload.h"
+
+namespace starling::worker {
+
+// INVALID_ARGUMENT when the spec names a codec that there is not.
+absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
+    const v1alpha1::TrainingJobSpec& spec, std::span<const engine::Bucket> buckets);
+
+}  // namespace starling::worker
