@@ -1,0 +1,471 @@
+// SPDX-License-Identifier: Apache-2.0
+// Programs with loops of their own, in threads, beside real workers (testing/worker_flock.h).
+#include "trainer/embed/handover.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
+#include <cmath>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <map>
+#include <set>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "trainer/testing/worker_flock.h"
+
+namespace starling::embed {
+namespace {
+
+using worker::Flock;
+
+constexpr std::int64_t kSamples = 50;
+constexpr std::int64_t kBatch = 16;
+constexpr std::int64_t kSteps = 40;
+
+v1alpha1::TrainingJobSpec Job(std::int64_t steps, bool reproducible = false) {
+  v1alpha1::TrainingJobSpec spec = worker::TinyJob(steps);
+  spec.set_reproducible(reproducible);
+  spec.mutable_dataset()->set_global_batch_size(kBatch);
+  spec.mutable_dataset()->clear_validation();
+  return spec;
+}
+
+// A model of two numbers: each step adds the mean of (1, id) over the batch, so that what a sample
+// was used for shows in the sum.
+struct Program {
+  struct Given {
+    std::int64_t step;
+    membership::ViewNumber view;
+    std::vector<std::int64_t> ids;
+    std::optional<Fate> fate;
+  };
+
+  std::array<double, 2> state = {};
+  Handover* handover = nullptr;
+  std::vector<Given> given;
+  std::int64_t replaced = 0;
+  bool over = false;
+  absl::Status wrong;
+  // In its own code, before it reduces this step.
+  std::function<void(const Ticket&)> at = [](const Ticket&) {};
+  std::thread thread;
+
+  void Loop() {
+    Ticket ticket;
+    while (true) {
+      const absl::StatusOr<Handover::Given> next = handover->Next(ticket);
+      if (!next.ok()) wrong = next.status();
+      over = next.ok() && *next == Handover::Given::kOver;
+      if (!next.ok() || *next != Handover::Given::kStep) break;
+      replaced += ticket.replaced ? 1 : 0;
+      given.push_back({ticket.step, ticket.view, ticket.ids, std::nullopt});
+      at(ticket);
+      if (!Step(ticket)) break;
+    }
+    handover->Finish();
+  }
+  bool Step(const Ticket& ticket) {
+    std::array<float, 2> sum = {};
+    for (const std::int64_t id : ticket.ids) {
+      sum[0] += 1;
+      sum[1] += static_cast<float>(id);
+    }
+    std::ranges::copy(sum, handover->gradients().begin());
+    const auto weight = static_cast<double>(ticket.ids.size());
+    for (const std::int64_t bucket : {1, 0}) (void)handover->Ready(bucket);
+    (void)handover->Log(0, 2);
+    const absl::StatusOr<Fate> fate = handover->Reduce(weight);
+    if (!fate.ok()) {
+      wrong = fate.status();
+      return false;
+    }
+    given.back().fate = *fate;
+    if (*fate != Fate::kCommitted) return true;
+    state[0] += handover->gradients()[0];
+    state[1] += handover->gradients()[1];
+    return true;
+  }
+};
+
+class HandoverTest : public ::testing::Test {
+ protected:
+  HandoverTest() : folder_(absl::StrCat(::testing::TempDir(), "handover_test_", getpid())) {
+    std::filesystem::create_directories(folder_);
+  }
+  ~HandoverTest() override {
+    if (flock_) End();
+    flock_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void Begin(const v1alpha1::TrainingJobSpec& spec) {
+    flock_.emplace(spec, folder_, [this, spec](const std::string&) {
+      Program& program = *programs_.back();
+      Description description;
+      description.samples = kSamples;
+      description.buckets = {1, 1};
+      description.state.push_back(
+          {.part = {.name = "sums",
+                    .type = buffer::DType::kF64,
+                    .shape = {2},
+                    .data = std::as_writable_bytes(std::span(program.state))},
+           .model = true});
+      auto handover = std::make_unique<Handover>(
+          description, data::Batches(kSamples, kBatch, static_cast<std::uint64_t>(spec.seed())),
+          spec.reproducible());
+      program.handover = handover.get();
+      return handover;
+    });
+  }
+  // A worker with its program, which runs from here on.
+  Program& Add(std::function<void(const Ticket&)> at = [](const Ticket&) {}) {
+    programs_.push_back(std::make_unique<Program>());
+    Program& program = *programs_.back();
+    program.at = std::move(at);
+    flock_->Add();
+    program.thread = std::thread([&program] { program.Loop(); });
+    return program;
+  }
+  // Lets all programs end, after the worker of each has.
+  void End() {
+    for (std::size_t i = 0; i < programs_.size(); ++i) {
+      if (!programs_[i]->thread.joinable()) continue;
+      flock_->Crash(static_cast<int>(i));
+      ASSERT_TRUE(flock_->AwaitEnd(static_cast<int>(i)));
+      programs_[i]->handover->Ended();
+      programs_[i]->thread.join();
+    }
+  }
+  // The digest of the model, which is written when the first program has finished.
+  std::string AwaitModel() {
+    const auto written = [this] {
+      for (std::size_t i = 0; i < programs_.size(); ++i) flock_->Nudge(static_cast<int>(i));
+      return flock_->TrainingOf(0).has_result();
+    };
+    return flock_->Await(written) ? flock_->TrainingOf(0).result().model().sha256() : "";
+  }
+
+  // What the state is after all steps: by the law of Program.
+  static std::array<double, 2> Expected(std::int64_t steps) {
+    const data::Batches batches(kSamples, kBatch, 7);
+    std::array<double, 2> state = {};
+    for (std::int64_t step = 1; step <= steps; ++step) {
+      double sum = 0;
+      const std::vector<std::int64_t> ids = batches.SampleIds(step);
+      for (const std::int64_t id : ids) sum += static_cast<double>(id);
+      state[0] += 1;
+      state[1] += sum / static_cast<double>(ids.size());
+    }
+    return state;
+  }
+  void ExpectTrained(const Program& program, std::int64_t steps) {
+    EXPECT_TRUE(program.wrong.ok()) << program.wrong;
+    const std::array<double, 2> expected = Expected(steps);
+    EXPECT_NEAR(program.state[0], expected[0], 1e-5 * expected[0]);
+    EXPECT_NEAR(program.state[1], expected[1], 1e-5 * expected[1]);
+  }
+  // In the view in which a step counts, what all members were given is its batch.
+  void ExpectEachSampleOnce(std::int64_t steps) {
+    const data::Batches batches(kSamples, kBatch, 7);
+    std::map<std::int64_t, membership::ViewNumber> counted;
+    for (const auto& program : programs_) {
+      for (const Program::Given& given : program->given) {
+        if (given.fate == Fate::kCommitted) counted[given.step] = given.view;
+      }
+    }
+    ASSERT_EQ(counted.size(), static_cast<std::size_t>(steps));
+    for (const auto& [step, view] : counted) {
+      std::multiset<std::int64_t> used;
+      for (const auto& program : programs_) {
+        for (const Program::Given& given : program->given) {
+          if (given.step == step && given.view == view) {
+            used.insert(given.ids.begin(), given.ids.end());
+          }
+        }
+      }
+      const std::vector<std::int64_t> ids = batches.SampleIds(step);
+      EXPECT_EQ(used, std::multiset<std::int64_t>(ids.begin(), ids.end())) << "step " << step;
+    }
+  }
+
+  const std::string folder_;
+  std::vector<std::unique_ptr<Program>> programs_;
+  std::optional<Flock> flock_;
+};
+
+TEST_F(HandoverTest, AProgramAloneMakesEveryStepAndTheResultIsItsState) {
+  Begin(Job(kSteps));
+  Program& program = Add();
+
+  flock_->PublishNow({0});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  EXPECT_TRUE(program.over);
+  ExpectTrained(program, kSteps);
+  ExpectEachSampleOnce(kSteps);
+  EXPECT_EQ(flock_->TrainingOf(0).result().steps(), kSteps);
+  EXPECT_DOUBLE_EQ(flock_->TrainingOf(0).progress().metrics().at("loss"), 2);
+}
+
+TEST_F(HandoverTest, MembersAgreeBitByBitWhateverTheyBeganWith) {
+  Begin(Job(kSteps));
+  for (int i = 0; i < 3; ++i) Add();
+  programs_[1]->state = {5, 6};
+  programs_[2]->state = {-1, 0.5};
+
+  flock_->PublishNow({0, 1, 2});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  ExpectTrained(*programs_[0], kSteps);
+  EXPECT_EQ(programs_[1]->state, programs_[0]->state);
+  EXPECT_EQ(programs_[2]->state, programs_[0]->state);
+  EXPECT_EQ(programs_[0]->replaced, 0);
+  EXPECT_EQ(programs_[1]->replaced, 1);
+  ExpectEachSampleOnce(kSteps);
+}
+
+TEST_F(HandoverTest, AStepWhosePeerDiesIsDroppedAndGivenAgainToThoseWhoAreLeft) {
+  Begin(Job(kSteps));
+  std::atomic<bool> dead = false;
+  Add();
+  Add();
+  Add([this, &dead](const Ticket& ticket) {
+    if (ticket.step == 10 && !dead.exchange(true)) flock_->Crash(2);
+  });
+  flock_->PublishNow({0, 1, 2});
+  ASSERT_TRUE(flock_->AwaitPhase(0, membership::Phase::kAborted));
+  ASSERT_TRUE(flock_->AwaitPhase(1, membership::Phase::kAborted));
+
+  flock_->PublishNow({0, 1});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  ExpectTrained(*programs_[0], kSteps);
+  EXPECT_EQ(programs_[1]->state, programs_[0]->state);
+  ExpectEachSampleOnce(kSteps);
+  const auto dropped = [](const Program& program) {
+    return std::ranges::count_if(program.given,
+                                 [](const auto& given) { return given.fate == Fate::kDropped; });
+  };
+  EXPECT_EQ(dropped(*programs_[0]), 1);
+  EXPECT_EQ(dropped(*programs_[1]), 1);
+}
+
+TEST_F(HandoverTest, AJoinerHasTheOthersStateAtItsFirstStep) {
+  Begin(Job(1000));
+  Add();
+  Add();
+  flock_->PublishNow({0, 1});
+  ASSERT_TRUE(flock_->AwaitStep(0, 10));
+  Add();
+
+  flock_->PublishAtBoundary({0, 1, 2});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  const Program& joiner = *programs_[2];
+  EXPECT_EQ(joiner.replaced, 1);
+  EXPECT_GT(joiner.given.front().step, 10);
+  EXPECT_EQ(joiner.state, programs_[0]->state);
+  EXPECT_EQ(programs_[0]->replaced, 0);
+  ExpectTrained(*programs_[0], 1000);
+  ExpectEachSampleOnce(1000);
+}
+
+TEST_F(HandoverTest, AViewThatEndsDoesNotWaitForAProgramThatComputes) {
+  Begin(Job(kSteps));
+  std::atomic<bool> may_go_on = false;
+  std::atomic<bool> computes = false;
+  Add([&](const Ticket& ticket) {
+    if (ticket.step != 5 || computes.exchange(true)) return;
+    while (!may_go_on) std::this_thread::yield();
+  });
+  Add();
+  flock_->PublishNow({0, 1});
+  ASSERT_TRUE(flock_->Await([&] { return computes.load(); }));
+
+  flock_->Crash(1);
+  flock_->PublishNow({0});
+
+  EXPECT_TRUE(flock_->AwaitPhase(0, membership::Phase::kRun));  // while the program still computes
+  may_go_on = true;
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  ExpectTrained(*programs_[0], kSteps);
+  ExpectEachSampleOnce(kSteps);
+}
+
+TEST_F(HandoverTest, ACopyWaitsForAProgramThatIsInItsOwnCode) {
+  Begin(Job(1000));
+  std::atomic<bool> may_go_on = false;
+  std::atomic<bool> computes = false;
+  Add([&](const Ticket& ticket) {
+    if (ticket.step != 5 || computes.exchange(true)) return;
+    while (!may_go_on) std::this_thread::yield();
+  });
+  flock_->PublishNow({0});
+  ASSERT_TRUE(flock_->Await([&] { return computes.load(); }));
+  Add();
+  flock_->PublishNow({0, 1});
+  ASSERT_TRUE(flock_->AwaitPhase(1, membership::Phase::kCopy));
+  EXPECT_TRUE(programs_[1]->given.empty());
+
+  may_go_on = true;
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  EXPECT_EQ(programs_[1]->state, programs_[0]->state);
+  ExpectTrained(*programs_[0], 1000);
+}
+
+TEST_F(HandoverTest, ReproducibleStepsComeInPortionsWhoseLastOneCounts) {
+  std::array<double, 2> alone = {};
+  for (const int members : {1, 2, 3}) {
+    programs_.clear();
+    Begin(Job(kSteps, /*reproducible=*/true));
+    std::vector<int> all;
+    for (int i = 0; i < members; ++i) {
+      Add();
+      all.push_back(i);
+    }
+    flock_->PublishNow(all);
+    ASSERT_NE(AwaitModel(), "") << members;
+    End();
+    ExpectTrained(*programs_[0], kSteps);
+    if (members == 1) alone = programs_[0]->state;
+    for (const auto& program : programs_) EXPECT_EQ(program->state, alone) << members;
+    // 50 samples are 3 batches of 16 groups, and one of 2: some members have no part in that.
+    const auto& given = programs_[0]->given;
+    EXPECT_EQ(
+        std::ranges::count_if(given, [](const auto& g) { return g.fate == Fate::kCommitted; }),
+        kSteps);
+    EXPECT_GT(std::ranges::count_if(given, [](const auto& g) { return g.fate == Fate::kPartial; }),
+              0);
+    flock_.reset();
+    std::filesystem::remove_all(folder_);
+    std::filesystem::create_directories(folder_);
+  }
+}
+
+TEST_F(HandoverTest, StartsAgainFromACheckpointWhenNobodyIsLeft) {
+  Begin(Job(1'000'000));
+  Add();
+  flock_->PublishNow({0});
+  ASSERT_TRUE(flock_->AwaitStep(0, 10));
+  flock_->AskForCheckpoint();
+  ASSERT_TRUE(flock_->Await([&] { return flock_->TrainingOf(0).has_checkpoint(); }));
+  const std::int64_t saved = flock_->TrainingOf(0).checkpoint().step();
+  flock_->Crash(0);
+  Program& successor = Add([this, saved](const Ticket& ticket) {
+    if (ticket.step == saved + 5) flock_->Crash(1);
+  });
+  flock_->SetIncarnation(2);
+
+  flock_->PublishNow({1}, /*restore=*/true);
+
+  ASSERT_TRUE(flock_->AwaitEnd(1));
+  End();
+  EXPECT_EQ(successor.replaced, 1);
+  EXPECT_EQ(successor.given.front().step, saved + 1);
+  ExpectTrained(successor, saved + 4);
+}
+
+// The program's own mistakes.
+
+class MistakeTest : public ::testing::Test {
+ protected:
+  MistakeTest()
+      : handover_({.samples = kSamples,
+                   .data_digest = "",
+                   .numeric_identity = "",
+                   .metrics = {"loss"},
+                   .buckets = {2, 3},
+                   .state = {}},
+                  data::Batches(kSamples, kBatch, 1), /*reproducible=*/false) {}
+
+  // The worker's thread offers one step until the test's end.
+  void Offer() {
+    worker::StepRequest request;
+    request.step = 3;
+    handover_.Prepare(1, request);
+    worker_ = std::thread([this] {
+      computed_ = handover_.Compute(std::array<std::int64_t, 2>{4, 7},
+                                    {.push = [this](std::int64_t b) { pushed_.push_back(b); }});
+      handover_.Dropped();
+    });
+    Ticket ticket;
+    ASSERT_EQ(*handover_.Next(ticket), Handover::Given::kStep);
+    EXPECT_EQ(ticket.step, 3);
+    EXPECT_THAT(ticket.ids, ::testing::ElementsAre(4, 7));
+  }
+  ~MistakeTest() override {
+    handover_.Interrupt(std::numeric_limits<membership::ViewNumber>::max());
+    if (worker_.joinable()) worker_.join();
+  }
+
+  Handover handover_;
+  std::thread worker_;
+  absl::StatusOr<workload::Sums> computed_ = absl::UnknownError("not yet");
+  std::vector<std::int64_t> pushed_;
+};
+
+TEST_F(MistakeTest, AStepThatWasNotReducedIsNamedInsteadOfWaitedFor) {
+  Offer();
+  Ticket ticket;
+  const auto next = handover_.Next(ticket);
+  EXPECT_EQ(next.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(next.status().message(), ::testing::HasSubstr("step 3"));
+}
+
+TEST_F(MistakeTest, ReducingTwiceOrBeforeAStepIsRefused) {
+  EXPECT_EQ(handover_.Reduce(1).status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(handover_.Ready(0).code(), absl::StatusCode::kFailedPrecondition);
+  Offer();
+  EXPECT_EQ(*handover_.Reduce(1), Fate::kDropped);
+  EXPECT_EQ(handover_.Reduce(1).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(MistakeTest, BucketsMetricsAndWeightsThatThereAreNotAreRefused) {
+  Offer();
+  EXPECT_EQ(handover_.Ready(2).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(handover_.Ready(-1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(handover_.Ready(1).ok());
+  EXPECT_EQ(handover_.Ready(1).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(handover_.Log(1, 0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(handover_.Reduce(-1).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(handover_.Reduce(std::nan("")).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(MistakeTest, BucketsThatWereNotReadyCountAsZero) {
+  Offer();
+  std::ranges::fill(handover_.gradients(), 9.0F);
+  EXPECT_TRUE(handover_.Ready(1).ok());
+  EXPECT_EQ(*handover_.Reduce(2), Fate::kDropped);
+  worker_.join();
+  EXPECT_THAT(handover_.gradients(), ::testing::ElementsAre(0, 0, 9, 9, 9));
+  EXPECT_THAT(pushed_, ::testing::ElementsAre(1, 0));
+  ASSERT_TRUE(computed_.ok());
+  EXPECT_EQ(computed_->front().count, 2);
+  EXPECT_TRUE(std::isnan(computed_->front().sum)) << "no loss was logged, so none is known";
+}
+
+TEST_F(MistakeTest, AStepOfAViewThatHasEndedMayBeFinishedAndIsDropped) {
+  Offer();
+  handover_.Interrupt(2);
+  worker_.join();
+  EXPECT_EQ(computed_.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(handover_.Ready(0).ok());
+  EXPECT_EQ(*handover_.Reduce(1), Fate::kDropped);
+  EXPECT_TRUE(pushed_.empty());
+}
+
+}  // namespace
+}  // namespace starling::embed
