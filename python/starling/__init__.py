@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starling from Python: `Client` speaks REST (docs/how-to/python.md).
+"""Starling from Python: `Client` speaks REST (docs/how-to/python.md), `join` makes a loop of your
+own a member of a job (starling.embed).
 
 Nothing is imported before it is used: what lies beside the client does not pay for it.
 """
@@ -9,13 +10,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from starling.client import Client as Client
+    from starling.embed import join as join
     from starling.errors import ApiError as ApiError
     from starling.errors import StarlingError as StarlingError
 
-__all__ = ["ApiError", "Client", "StarlingError"]
+__all__ = ["ApiError", "Client", "StarlingError", "join"]
 
 _HOMES = {"ApiError": "starling.errors", "Client": "starling.client",
-          "StarlingError": "starling.errors"}
+          "StarlingError": "starling.errors", "join": "starling.embed"}
 
 
 def __getattr__(name: str) -> object:
