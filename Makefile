@@ -6,7 +6,7 @@ JOBS ?= $(shell nproc)
 BIN := build/release/bin
 
 ##@ Use
-.PHONY: help setup build programs demo
+.PHONY: help setup build programs demo wheel
 help: ## Print this list
 	@awk 'BEGIN {FS = ":.*## "} /^##@/ {printf "\n%s\n", substr($$0, 5)} /^[a-z-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' Makefile
 
@@ -21,6 +21,9 @@ build: setup | build/release/build.ninja ## Build everything in build/release
 
 programs: setup | build/release/build.ninja ## Build what users run, without tests and benchmarks
 	@cmake --build --preset release -j $(JOBS) --target programs
+
+wheel: programs ## Pack the Python package, with its library, into dist/ for every Python from 3.10 on
+	@python/wheel.sh $(BIN) dist
 
 demo: programs ## Train digits with two workers, kill one on the way, print the story
 	@examples/demo.sh $(BIN)

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from starling.errors import ApiError as ApiError
     from starling.errors import StarlingError as StarlingError
 
+__version__ = "0.1.0"
+
 __all__ = ["ApiError", "Client", "StarlingError", "join"]
 
 _HOMES = {"ApiError": "starling.errors", "Client": "starling.client",
