@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A PyTorch loop that any number of workers run, while they come, go and die (docs/how-to/pytorch.md).
+
+    import starling.torch as starling
+
+    loader = starling.elastic(loader, model, optimizer, scheduler)
+    for epoch in loader.epochs(10):
+        for inputs, labels in loader:          # this member's share of the batch
+            optimizer.zero_grad()
+            loss = criterion(model(inputs), labels)
+            loss.backward()                    # gradients are summed among all meanwhile
+            optimizer.step()
+            scheduler.step()
+
+However many members there are, they compute the steps that one would: batch_size is that of all
+together. An iteration counts or it does not. Where a peer dies before all have the sum, the gradients
+are dropped, optimizer.step() does nothing, and the loader hands the same step out again, cut for who
+is left: no exception, nothing to catch, nothing to restore.
+
+The protocol is the library's (starling.embed); here lies what only this process can do: hooks that
+collect gradients (_gradients.py), the state that whoever joins is given (_state.py), batches that fit
+the view (_batches.py), and the loop (_loop.py).
+"""
+from starling.torch._loop import Loader, elastic
+
+__all__ = ["Loader", "elastic"]

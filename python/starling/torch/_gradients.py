@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on their way: hooks hand each to the library while backward goes on, and the end of backward
+waits for the sum.
+
+The members' gradients are means over their shares; each is multiplied with the share's weight, and the
+library divides the sum by the sum of the weights, so that what comes back is the mean over the whole
+batch. One bucket more carries which parameters had a gradient at all (an optimizer passes over those
+that had none anywhere, as it does with one process), and the running averages of the forward pass.
+"""
+from __future__ import annotations
+
+import ctypes
+from typing import Any, Sequence
+
+import torch
+
+COMMITTED = 1  # what the library's reduction says
+
+
+class _Place:
+    """A parameter, where its gradient lies in the flat memory, and the bucket that is in."""
+
+    def __init__(self, name: str, parameter: torch.nn.Parameter, begin: int, bucket: int) -> None:
+        self.name = name
+        self.parameter = parameter
+        self.begin = begin
+        self.bucket = bucket
+        self.view: torch.Tensor
+        self.written = False
+
+
+class Gradients:
+    """Confined to the thread of the loop and to whoever runs its backward pass.
+
+    `run` is the library's (starling.embed). The buckets are told when this is made; `open` when its
+    memory is there.
+    """
+
+    def __init__(self, run: Any, parameters: Sequence[tuple[str, torch.nn.Parameter]],
+                 buffers: Sequence[tuple[str, torch.Tensor]], bucket_bytes: int) -> None:
+        self._run = run
+        self._buffers = [one for _, one in buffers if one.is_floating_point()]
+        self._places: list[_Place] = []
+        self._sizes: list[int] = []   # of each bucket, in numbers
+        self._waiting: list[int] = []  # how many of each bucket's gradients are still to come
+        self._counts: list[int] = []
+        self._plan(parameters, bucket_bytes)
+        self._nodes: list[Any] = []  # kept, or hooks on them would go
+        self._flat = torch.empty(0)
+        self._weight = 0.0
+        self._armed = False
+        self._begun = False
+        self.reduced = False    # backward has ended in this step
+        self.committed = False  # and it counts
+
+    def _plan(self, parameters: Sequence[tuple[str, torch.nn.Parameter]], bucket_bytes: int) -> None:
+        begin = 0
+        for name, parameter in reversed(parameters):  # as backward comes to them
+            if not self._sizes or self._sizes[-1] * 4 >= bucket_bytes:
+                self._sizes.append(0)
+                self._counts.append(0)
+            self._places.append(_Place(name, parameter, begin, len(self._sizes) - 1))
+            self._sizes[-1] += parameter.numel()
+            self._counts[-1] += 1
+            begin += parameter.numel()
+        self._last = len(self._sizes)  # the bucket of what is no gradient
+        self._sizes.append(len(self._places) + sum(one.numel() for one in self._buffers))
+        for size in self._sizes:
+            self._run.add_bucket(size)
+
+    def open(self) -> None:
+        """The library has begun: its memory is there."""
+        address, size = self._run.gradients()
+        memory = (ctypes.c_float * size).from_address(address)
+        self._flat = torch.frombuffer(memory, dtype=torch.float32)
+        for place in self._places:
+            end = place.begin + place.parameter.numel()
+            place.view = self._flat[place.begin:end].view(place.parameter.shape)
+            self._hook(place)
+        self._beside = self._flat[sum(self._sizes[:-1]):]
+
+    def _hook(self, place: _Place) -> None:
+        parameter = place.parameter
+        if hasattr(parameter, "register_post_accumulate_grad_hook"):  # from PyTorch 2.1 on
+            parameter.register_post_accumulate_grad_hook(lambda _: self._on_gradient(place))
+            return
+        node = parameter.expand_as(parameter).grad_fn.next_functions[0][0]
+        node.register_hook(lambda *_: self._on_gradient(place))
+        self._nodes.append(node)
+
+    def begin(self, weight: float) -> None:
+        """A step begins; its gradients count so much."""
+        self._waiting = list(self._counts)
+        for place in self._places:
+            place.written = False
+            place.parameter.grad = None
+        self._weight = weight
+        self._armed = True
+        self._begun = self.reduced = self.committed = False
+
+    def end(self) -> None:
+        """No step: gradients from here on are nobody's business."""
+        self._armed = False
+
+    def weigh(self, weight: float) -> None:
+        if self._begun:
+            raise RuntimeError("loader.weight() is for before loss.backward(): gradients have left with "
+                               "another weight")
+        self._weight = float(weight)
+
+    def _on_gradient(self, place: _Place) -> None:
+        if not self._armed:
+            return
+        if self.reduced:
+            raise RuntimeError("loss.backward() was called again in one step: its gradients have been "
+                               "summed already; add the losses up and call it once")
+        if not self._begun:
+            self._begun = True
+            torch.autograd.Variable._execution_engine.queue_callback(self._finish)
+        self._write(place)
+
+    def _write(self, place: _Place) -> None:
+        gradient = place.parameter.grad
+        with torch.no_grad():
+            if gradient is None or self._weight == 0:
+                place.view.zero_()
+            elif gradient.is_sparse:
+                raise RuntimeError(f"the gradient of {place.name} is sparse; make it dense "
+                                   "(sparse=False): sums travel as a whole")
+            elif gradient.dtype == torch.float32:
+                torch.mul(gradient, self._weight, out=place.view)
+            else:
+                place.view.copy_(gradient).mul_(self._weight)
+        place.written = gradient is not None
+        self._waiting[place.bucket] -= 1
+        if self._waiting[place.bucket] == 0:
+            self._run.ready(place.bucket)
+
+    def _finish(self) -> None:
+        """Backward has come to its end: whoever waits for it gets the sums."""
+        had = [place.written for place in self._places]
+        for place in self._places:
+            if not place.written:
+                self._write(place)
+        with torch.no_grad():
+            self._write_beside(had)
+        self._run.ready(self._last)
+        self.reduced = True
+        self.committed = self._run.reduce(self._weight) == COMMITTED
+        with torch.no_grad():
+            self._take()
+
+    def _write_beside(self, had: list[bool]) -> None:
+        if self._weight == 0:
+            self._beside.zero_()
+            return
+        self._beside[:len(had)] = torch.tensor(had, dtype=torch.float32).mul_(self._weight)
+        begin = len(had)
+        for buffer in self._buffers:
+            end = begin + buffer.numel()
+            self._beside[begin:end] = buffer.reshape(-1).float().mul_(self._weight)
+            begin = end
+
+    def _take(self) -> None:
+        used = self._beside[:len(self._places)].tolist()
+        for place, share in zip(self._places, used):
+            parameter = place.parameter
+            if not self.committed or share == 0:
+                parameter.grad = None
+            elif parameter.grad is None:
+                parameter.grad = place.view.to(parameter.dtype, copy=True)
+            else:
+                parameter.grad.copy_(place.view)
+        if not self.committed:
+            return
+        begin = len(self._places)
+        for buffer in self._buffers:
+            end = begin + buffer.numel()
+            buffer.copy_(self._beside[begin:end].view(buffer.shape))
+            begin = end

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loop: which step comes next, what counts, and what is undone where it does not."""
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import random
+import sys
+import types
+from typing import Any, Iterator, Sequence
+
+import torch
+import torch.utils.data
+
+import starling.embed
+from starling.embed._library import BAD_INPUT, Library, LoopError
+from starling.torch._batches import Batches
+from starling.torch._gradients import Gradients
+from starling.torch._state import State
+
+
+def _as_list(one: Any) -> list[Any]:
+    if one is None:
+        return []
+    return list(one) if isinstance(one, (list, tuple)) else [one]
+
+
+class Loader:
+    """The program's loader, its batches cut for whoever is there. Made by `elastic`."""
+
+    def __init__(self, library: Library, loader: "torch.utils.data.DataLoader[Any]",
+                 model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
+                 schedulers: Sequence[Any], metrics: Sequence[str]) -> None:
+        spec = json.loads(library.spec())
+        self._library = library
+        self._run: starling.embed.Run | None = None  # from epochs() on
+        self.dataset = loader.dataset
+        self.batch_size: int = spec.get("dataset", {}).get("globalBatchSize") or loader.batch_size
+        self._seed: int = spec.get("seed", 1)
+        self._batches = Batches(library, loader, self.batch_size, self._seed)
+        self._state = State(model, optimizers, schedulers)
+        self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
+        self._declare(metrics)
+        trained = self._state.modules.trained
+        if not trained:
+            raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
+        bucket = spec.get("exchange", {}).get("allReduce", {}).get("bucketBytes", 1 << 20)
+        self._gradients = Gradients(library, trained, self._state.modules.buffers, bucket)
+        self._stepped = [False for _ in optimizers]
+        for number, optimizer in enumerate(optimizers):
+            self._guard(number, optimizer)
+        self._step: starling.embed.Step | None = None  # at hand; none before the first, after the last
+        self._ended = False                            # the epoch's last step counts
+        self.over = False                              # training is
+        atexit.register(self._at_exit)
+
+    def _declare(self, metrics: Sequence[str]) -> None:
+        self._library.set_samples(self._batches.samples, self.batch_size,
+                                  f"{type(self.dataset).__name__}:{self._batches.samples}")
+        for name in metrics:
+            self._library.add_metric(name)
+        for one in self._state.segments:
+            self._library.add_state(one.name, one.dtype, tuple(one.tensor.shape),
+                                    one.tensor.data_ptr(), one.in_model)
+
+    def _guard(self, number: int, optimizer: torch.optim.Optimizer) -> None:
+        """A step that does not count changes nothing, whatever the optimizer does without gradients."""
+        inner = optimizer.step
+
+        def step(this: Any, *arguments: Any, **options: Any) -> Any:
+            self._stepped[number] = True
+            if self._gradients.committed:
+                return inner(*arguments, **options)
+            # Schedulers ask whether the optimizer has stepped: by the one before PyTorch 2.4, else by
+            # the other.
+            this._step_count = getattr(this, "_step_count", 0) + 1
+            this._opt_called = True
+            return None
+
+        for mark in ("_with_counter", "_wrapped_by_lr_sched"):
+            if hasattr(inner, mark):
+                setattr(step, mark, True)
+        optimizer.step = types.MethodType(step, optimizer)
+
+    def __len__(self) -> int:
+        """Steps in an epoch."""
+        return self._batches.steps_per_epoch
+
+    def epochs(self, count: int) -> Iterator[int]:
+        """The epochs from the one that training is in (0 is the first) to `count`, unless the job's
+        file says otherwise (spec.stop). Waits until this process is a member."""
+        if self._run is not None:
+            raise RuntimeError("loader.epochs() is for one loop over all epochs; it was called before")
+        self._library.set_end(count, 0)
+        self._library.start()
+        self._run = starling.embed.Run(self._library, {}, {}, list(self._metrics)[1:])
+        self._gradients.open()
+        self._advance()
+        while self._step is not None:
+            epoch = self._step.epoch
+            self._ended = False
+            yield epoch - 1
+            if self._step is None:
+                break
+            if self._ended:
+                self._advance()
+            elif self._step.epoch != epoch:
+                self._state.restore()  # others are further: what was done behind the loop is not theirs
+            else:
+                raise RuntimeError(f"step {self._step.number} is not the last of epoch {epoch - 1}, but "
+                                   "the loop over its batches has ended; end training with "
+                                   "loader.epochs(n) or spec.stop")
+
+    def __iter__(self) -> Iterator[Any]:
+        """What is left of the epoch: for each step the batch of this member's share."""
+        if self._step is None:
+            raise RuntimeError("iterate over the loader within: for epoch in loader.epochs(n)")
+        epoch = self._step.epoch
+        while self._step is not None and self._step.epoch == epoch and not self._ended:
+            step = self._step
+            batch = self._batches.take(step.number, tuple(step.ids))
+            self._gradients.begin(self._weight_of(step))
+            self._stepped = [False for _ in self._stepped]
+            yield batch
+            self._check_done(step.number)
+            if self.committed and step.step_of_epoch + 1 == step.steps_per_epoch:
+                # No boundary here: the state after the epoch holds what the code behind it does.
+                self._gradients.end()
+                self._ended = True
+            else:
+                self._advance()
+
+    @staticmethod
+    def _weight_of(step: starling.embed.Step) -> float:
+        return 1.0 if step.members == 1 else float(len(step.ids))
+
+    def _check_done(self, number: int) -> None:
+        if not self._gradients.reduced:
+            raise RuntimeError(f"step {number}: loss.backward() was not called, or none of the model's "
+                               "parameters had a gradient; the other members wait for theirs")
+        if self.committed and not all(self._stepped):
+            raise RuntimeError(f"step {number}: optimizer.step() was not called; the others have taken it")
+
+    def _advance(self) -> None:
+        """A boundary: the library may read the state, write it, and let others in."""
+        self._gradients.end()
+        if self._step is not None and not self.committed:
+            self._state.restore()
+        self._state.gather()
+        assert self._run is not None
+        self._step = self._run.next()
+        if self._step is None:
+            self.over = True
+            self._state.adopt()
+            return
+        if self._step.restored:
+            self._state.adopt()
+        self._state.keep()
+        self._sow(self._step)
+
+    def _sow(self, step: starling.embed.Step) -> None:
+        """Dropout and the like depend on the step and on whose share it is, not on who died before."""
+        seed = hash((self._seed, step.number, step.position)) & 0x7FFFFFFFFFFFFFFF
+        torch.manual_seed(seed)
+        random.seed(seed)
+        if "numpy" in sys.modules:
+            sys.modules["numpy"].random.seed(seed & 0xFFFFFFFF)
+
+    @property
+    def committed(self) -> bool:
+        """Whether the step at hand counts: true once loss.backward() has returned, unless a peer was
+        lost in it. For whatever leaves the loop: lists of losses, files, moving averages."""
+        return bool(self._gradients.committed)
+
+    @property
+    def step(self) -> int:
+        """The number of the step at hand, from 1."""
+        return int(self._step.number) if self._step is not None else 0
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """The numbers of this member's samples in the step at hand; perhaps none."""
+        return tuple(self._step.ids) if self._step is not None else ()
+
+    @property
+    def rank(self) -> int:
+        """This member's number among those of the step at hand, from 0."""
+        return int(self._step.rank) if self._step is not None else 0
+
+    def log(self, **values: Any) -> None:
+        """Means over this member's samples, such as loss=loss: they travel with the gradients when
+        called before loss.backward(), and with the next step's after it."""
+        for name, value in values.items():
+            if name not in self._metrics:
+                raise ValueError(f"{name} is no metric of this loop ({', '.join(self._metrics)}); name it "
+                                 f"in elastic(..., metrics=[\"{name}\"])")
+            self._library.log(self._metrics[name], float(value))
+
+    def weight(self, weight: float) -> None:
+        """What this member's mean loss counts for, instead of the number of samples: tokens, say. To be
+        called before loss.backward()."""
+        self._gradients.weigh(weight if len(self.ids) > 0 else 0.0)
+
+    def close(self) -> None:
+        """Writes the job's result, and waits until it is known; the end of the program does so too."""
+        if not self.over or self._run is None:
+            raise RuntimeError("the result is there after the loop over loader.epochs(n)")
+        self._run.close()
+
+    def _at_exit(self) -> None:
+        if self._run is None:
+            sys.stdout.flush()
+            print("starling: the program has ended without a loop over loader.epochs(n)",
+                  file=sys.stderr, flush=True)
+            os._exit(1)
+
+
+def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, optimizer: Any,
+            scheduler: Any = None, *, metrics: Sequence[str] = ()) -> Loader:
+    """The loader of a loop that any number of workers run together.
+
+    `loader`'s batch_size is that of all members together. `optimizer` and `scheduler` may be lists.
+    What they and the model hold is the state that joiners are given. `metrics` are the names that
+    loader.log() takes beside loss, 7 at most. ValueError says what of it cannot be elastic.
+    """
+    if not starling.embed._opened:
+        raise LoopError(BAD_INPUT, "no job has started this program: run it by spec.workload.pytorch")
+    return Loader(starling.embed._opened.pop(), loader, model, _as_list(optimizer),
+                  _as_list(scheduler), metrics)
