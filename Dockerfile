@@ -5,7 +5,8 @@
 #
 #   docker build -t starling:dev .                 compiles everything here (the default)
 #   docker build --build-arg PROGRAMS=ready ...    takes programs that are compiled already, from
-#                                                  bin/ of the build context (Debian 12's libraries)
+#                                                  bin/ of the build context (Debian 12's libraries),
+#                                                  and from python/ the wheel, unpacked
 ARG BASE=docker.io/library/debian:bookworm-slim
 ARG PROGRAMS=compiled
 
@@ -22,14 +23,16 @@ ARG JOBS=2
 ENV LANG=C.UTF-8
 # What the image holds and no more: neither tests nor benchmarks.
 ARG BINARIES="starling starling-controller starling-coordinator starling-server starling-worker starling-supervisor libstarling_engine.so"
-RUN mkdir -p build /out \
+RUN mkdir -p build /out/bin \
  && cmake --preset release >build/release.log \
- && cmake --build --preset release -j ${JOBS} --target $(printf 'bin/%s ' ${BINARIES}) \
+ && cmake --build --preset release -j ${JOBS} --target bin/libstarling_embed.so $(printf 'bin/%s ' ${BINARIES}) \
+ && python/wheel.sh build/release/bin dist && python3 -m zipfile -e dist/*.whl /out/python \
  && cd build/release/bin \
- && install -s ${BINARIES} /out/
+ && install -s ${BINARIES} /out/bin/
 
 FROM scratch AS ready
-COPY bin/ /out/
+COPY bin/ /out/bin/
+COPY python/ /out/python/
 
 FROM ${PROGRAMS} AS programs
 
@@ -62,7 +65,9 @@ RUN apt-get update -qq \
 FROM runtime
 COPY crds/ /opt/starling/crds/
 COPY examples/data/ /opt/starling/data/
-COPY --from=programs /out/ /usr/local/bin/
+COPY --from=programs /out/bin/ /usr/local/bin/
+# For pods whose image is another's (starling-supervisor --install --package).
+COPY --from=programs /out/python/ /opt/starling/python/
 # A library that is missing is found here, not by a pod that cannot start.
 RUN ! ldd /usr/local/bin/* | grep "not found"
 ARG VERSION=0.1.0

@@ -17,6 +17,7 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zipfile
 
 from programs import CACHE, REPOSITORY, Skip, need_command, run_main
 
@@ -25,6 +26,7 @@ IMAGE = "docker.io/library/starling:dev"
 PAUSE = "docker.io/library/starling-pause:dev"
 PROGRAMS = ["starling", "starling-controller", "starling-coordinator", "starling-server",
             "starling-worker", "starling-supervisor", "libstarling_engine.so"]
+LIBRARY = "libstarling_embed.so"  # of the Python package, which travels as its wheel
 
 
 class Builder:
@@ -44,7 +46,8 @@ class Builder:
 
     def build(self, tag, bin_folder, archive, version="0.1.0-dev"):
         """The project's image with programs that are compiled already."""
-        missing = [name for name in PROGRAMS if not os.path.exists(os.path.join(bin_folder, name))]
+        missing = [name for name in [*PROGRAMS, LIBRARY]
+                   if not os.path.exists(os.path.join(bin_folder, name))]
         if missing:
             raise Skip(f"{bin_folder} lacks {', '.join(missing)}; run make build")
         with self.locked(), tempfile.TemporaryDirectory(prefix="starling-image-") as context:
@@ -54,11 +57,18 @@ class Builder:
                 shutil.copy(os.path.join(bin_folder, name), os.path.join(context, "bin", name))
             subprocess.run(["strip", *(os.path.join(context, "bin", name) for name in PROGRAMS)],
                            check=False)
+            self._unpack_wheel(bin_folder, context)
             shutil.copytree(os.path.join(REPOSITORY, "crds"), os.path.join(context, "crds"))
             shutil.copytree(os.path.join(REPOSITORY, "examples/data"),
                             os.path.join(context, "examples/data"))
             self._bud(context, tag, "--build-arg=PROGRAMS=ready", f"--build-arg=VERSION={version}")
             self._archive(tag, archive)
+
+    @staticmethod
+    def _unpack_wheel(bin_folder, context):
+        made = _run([os.path.join(REPOSITORY, "python/wheel.sh"), bin_folder, f"{context}/dist"])
+        with zipfile.ZipFile(made.strip()) as wheel:
+            wheel.extractall(os.path.join(context, "python"))
 
     def compile(self, tag, archive, cache=None, jobs=None):
         """The project's image, everything compiled by the Dockerfile."""
