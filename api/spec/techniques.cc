@@ -272,7 +272,6 @@ std::vector<Technique> Compressions() {
 std::vector<Technique> Workloads() {
   constexpr char kGive[] = "give it, or leave this out";
   return {
-      {.field = kPytorch, .pending = "not built yet"},
       {kSparse,
        {Needs({kServers}, "for its weights lie on servers",
               "write exchange: {parameterServer: {}}")}},

@@ -8,7 +8,7 @@ read ahead and does not fit any more when its step comes is thrown away; the loa
 from __future__ import annotations
 
 import collections
-from typing import Any, Iterator, NamedTuple
+from typing import Any, Iterator, NamedTuple, Sequence
 
 import torch
 import torch.utils.data
@@ -17,36 +17,44 @@ import torch.utils.data
 class _Pulled(NamedTuple):
     """What a batch that was read ahead is of."""
 
-    number: int
+    step: int
+    part: int
     ids: tuple[int, ...]
 
 
-class _Shares:
-    """The batch sampler: shares of one step after another, without end."""
+def split(ids: Sequence[int], parts: int) -> list[tuple[int, ...]]:
+    """A share in so many parts of nearly the same size, perhaps empty ones."""
+    count = len(ids)
+    return [tuple(ids[part * count // parts:(part + 1) * count // parts]) for part in range(parts)]
 
-    def __init__(self, run: Any, order: "_Order") -> None:
+
+class _Shares:
+    """The batch sampler: shares of one step after another, each in its parts, without end."""
+
+    def __init__(self, run: Any, order: "_Order", parts: int) -> None:
         self._run = run
         self._order = order
+        self._parts = parts
+        self._coming: collections.deque[_Pulled] = collections.deque()
         self._step = 1
-        self._first: tuple[int, ...] | None = None
         self.pulled: collections.deque[_Pulled] = collections.deque()
 
-    def go_to(self, step: int, ids: tuple[int, ...]) -> None:
-        """The next batch that is pulled is this one."""
-        self._step = step
-        self._first = ids
+    def go_to(self, coming: list[_Pulled]) -> None:
+        """The next batches that are pulled are these: what is left of a step."""
+        self._coming = collections.deque(coming)
+        self._step = coming[0].step + 1
 
     def __iter__(self) -> Iterator[list[int]]:
         while True:
-            ids = self._first
-            if ids is None:
+            if not self._coming:
                 view = self._run.view()
-                ids = tuple(self._run.order(self._step, view.rank, max(view.members, 1)))
-            self._first = None
-            self.pulled.append(_Pulled(self._step, ids))
-            step = self._step
-            self._step += 1
-            yield self._order.indices(step, ids)
+                ids = self._run.order(self._step, view.rank, max(view.members, 1))
+                self._coming.extend(_Pulled(self._step, part, some)
+                                    for part, some in enumerate(split(ids, self._parts)))
+                self._step += 1
+            batch = self._coming.popleft()
+            self.pulled.append(batch)
+            yield self._order.indices(batch.step, batch.ids)
 
 
 class _Order:
@@ -109,13 +117,15 @@ def _refuse(loader: "torch.utils.data.DataLoader[Any]") -> None:
 
 
 class Batches:
-    """Confined to the thread of the loop. `batch`: samples of a step, of all members together."""
+    """Confined to the thread of the loop. `batch`: samples of a step, of all members together; each share
+    comes in so many `parts`."""
 
-    def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int,
+    def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int, parts: int,
                  seed: int) -> None:
         _refuse(loader)
+        self._parts = parts
         self._order = _Order(run, loader, batch, seed)
-        self._shares = _Shares(run, self._order)
+        self._shares = _Shares(run, self._order, parts)
         self._loader = self._rebuild(loader)
         self._iterator: Iterator[Any] | None = None
         self._last: tuple[_Pulled, Any] | None = None
@@ -137,13 +147,14 @@ class Batches:
             options["prefetch_factor"] = loader.prefetch_factor
         return torch.utils.data.DataLoader(loader.dataset, batch_sampler=self._shares, **options)
 
-    def take(self, number: int, ids: tuple[int, ...]) -> Any:
-        """The batch of these samples, for this step."""
-        wanted = _Pulled(number, ids)
+    def take(self, step: int, part: int, ids: Sequence[int]) -> Any:
+        """The batch of this part of the step's share, which is `ids`."""
+        left = [_Pulled(step, number, some) for number, some in enumerate(split(ids, self._parts))][part:]
+        wanted = left[0]
         if self._last is not None and self._last[0] == wanted:
             return self._last[1]
         if self._iterator is None:
-            self._shares.go_to(number, ids)
+            self._shares.go_to(left)
             self._iterator = iter(self._loader)
         self._last = None
         moved = False
@@ -155,5 +166,5 @@ class Batches:
                 return data
             self.thrown_away += 1
             if not moved and wanted not in self._shares.pulled:
-                self._shares.go_to(number, ids)
+                self._shares.go_to(left)
                 moved = True

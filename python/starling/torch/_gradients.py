@@ -26,7 +26,8 @@ class _Place:
         self.begin = begin
         self.bucket = bucket
         self.view: torch.Tensor
-        self.written = False
+        self.written = False  # it had a gradient in this step
+        self.left = False     # and nothing more is added to it
 
 
 class Gradients:
@@ -47,11 +48,14 @@ class Gradients:
         self._plan(parameters, bucket_bytes)
         self._nodes: list[Any] = []  # kept, or hooks on them would go
         self._flat = torch.empty(0)
-        self._weight = 0.0
+        self._weight = 0.0      # of the part at hand
+        self._sum = 0.0         # of those before
+        self._left = 0          # parts behind the one at hand
+        self._scale = 1.0
         self._armed = False
         self._begun = False
-        self.reduced = False    # backward has ended in this step
-        self.committed = False  # and it counts
+        self.done = False       # backward has ended in this part
+        self.committed = False  # in the last one, and the step counts
 
     def _plan(self, parameters: Sequence[tuple[str, torch.nn.Parameter]], bucket_bytes: int) -> None:
         begin = 0
@@ -88,15 +92,25 @@ class Gradients:
         node.register_hook(lambda *_: self._on_gradient(place))
         self._nodes.append(node)
 
-    def begin(self, weight: float) -> None:
-        """A step begins; its gradients count so much."""
+    def begin(self, parts: int) -> None:
+        """A step begins, which has so many parts: what they add up to is so many times their mean, as
+        with one process that calls backward so often."""
         self._waiting = list(self._counts)
         for place in self._places:
-            place.written = False
+            place.written = place.left = False
+        self._sum = 0.0
+        self._left = parts
+        self._scale = float(parts)
+        self.committed = False
+
+    def begin_part(self, weight: float) -> None:
+        """The next part begins; its gradients count so much."""
+        for place in self._places:
             place.parameter.grad = None
+        self._left -= 1
         self._weight = weight
         self._armed = True
-        self._begun = self.reduced = self.committed = False
+        self._begun = self.done = False
 
     def end(self) -> None:
         """No step: gradients from here on are nobody's business."""
@@ -111,54 +125,69 @@ class Gradients:
     def _on_gradient(self, place: _Place) -> None:
         if not self._armed:
             return
-        if self.reduced:
-            raise RuntimeError("loss.backward() was called again in one step: its gradients have been "
-                               "summed already; add the losses up and call it once")
+        if self.done:
+            raise RuntimeError("loss.backward() was called again for one batch: its gradients have left "
+                               "already; add the losses up and call it once, or give "
+                               "elastic(..., accumulate=n)")
         if not self._begun:
             self._begun = True
             torch.autograd.Variable._execution_engine.queue_callback(self._finish)
         self._write(place)
 
     def _write(self, place: _Place) -> None:
+        """Adds the part's gradient; with the last part the bucket may leave."""
         gradient = place.parameter.grad
         with torch.no_grad():
-            if gradient is None or self._weight == 0:
+            if not place.written and (gradient is None or self._weight == 0):
                 place.view.zero_()
-            elif gradient.is_sparse:
-                raise RuntimeError(f"the gradient of {place.name} is sparse; make it dense "
-                                   "(sparse=False): sums travel as a whole")
-            elif gradient.dtype == torch.float32:
-                torch.mul(gradient, self._weight, out=place.view)
-            else:
-                place.view.copy_(gradient).mul_(self._weight)
-        place.written = gradient is not None
+            elif gradient is not None and self._weight != 0:
+                self._add(place, gradient, self._weight * self._scale)
+        place.written = place.written or gradient is not None
+        if self._left > 0:
+            return
+        place.left = True
         self._waiting[place.bucket] -= 1
         if self._waiting[place.bucket] == 0:
             self._run.ready(place.bucket)
 
+    @staticmethod
+    def _add(place: _Place, gradient: torch.Tensor, weight: float) -> None:
+        if gradient.is_sparse:
+            raise RuntimeError(f"the gradient of {place.name} is sparse; make it dense (sparse=False): "
+                               "sums travel as a whole")
+        if place.written:
+            place.view.add_(gradient, alpha=weight)
+        elif gradient.dtype == torch.float32:
+            torch.mul(gradient, weight, out=place.view)
+        else:
+            place.view.copy_(gradient).mul_(weight)
+
     def _finish(self) -> None:
-        """Backward has come to its end: whoever waits for it gets the sums."""
+        """Backward has come to its end; after the last part's, whoever waits for it gets the sums."""
+        self.done = True
+        self._sum += self._weight
+        if self._left > 0:
+            return
         had = [place.written for place in self._places]
         for place in self._places:
-            if not place.written:
+            if not place.left:
                 self._write(place)
         with torch.no_grad():
             self._write_beside(had)
         self._run.ready(self._last)
-        self.reduced = True
-        self.committed = self._run.reduce(self._weight) == COMMITTED
+        self.committed = self._run.reduce(self._sum) == COMMITTED
         with torch.no_grad():
             self._take()
 
     def _write_beside(self, had: list[bool]) -> None:
-        if self._weight == 0:
+        if self._sum == 0:
             self._beside.zero_()
             return
-        self._beside[:len(had)] = torch.tensor(had, dtype=torch.float32).mul_(self._weight)
+        self._beside[:len(had)] = torch.tensor(had, dtype=torch.float32).mul_(self._sum)
         begin = len(had)
         for buffer in self._buffers:
             end = begin + buffer.numel()
-            self._beside[begin:end] = buffer.reshape(-1).float().mul_(self._weight)
+            self._beside[begin:end] = buffer.reshape(-1).float().mul_(self._sum)
             begin = end
 
     def _take(self) -> None:

@@ -15,7 +15,7 @@ import torch.utils.data
 
 import starling.embed
 from starling.embed._library import BAD_INPUT, Library, LoopError
-from starling.torch._batches import Batches
+from starling.torch._batches import Batches, split
 from starling.torch._gradients import Gradients
 from starling.torch._state import State
 
@@ -31,14 +31,17 @@ class Loader:
 
     def __init__(self, library: Library, loader: "torch.utils.data.DataLoader[Any]",
                  model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
-                 schedulers: Sequence[Any], metrics: Sequence[str]) -> None:
+                 schedulers: Sequence[Any], metrics: Sequence[str], accumulate: int) -> None:
         spec = json.loads(library.spec())
         self._library = library
         self._run: starling.embed.Run | None = None  # from epochs() on
         self.dataset = loader.dataset
-        self.batch_size: int = spec.get("dataset", {}).get("globalBatchSize") or loader.batch_size
+        self._parts = accumulate
+        given = spec.get("dataset", {}).get("globalBatchSize")
+        # Samples of a step, of all members together.
+        self.batch_size: int = given or (loader.batch_size or 1) * accumulate
         self._seed: int = spec.get("seed", 1)
-        self._batches = Batches(library, loader, self.batch_size, self._seed)
+        self._batches = Batches(library, loader, self.batch_size, accumulate, self._seed)
         self._state = State(model, optimizers, schedulers)
         self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
         self._declare(metrics)
@@ -51,6 +54,7 @@ class Loader:
         for number, optimizer in enumerate(optimizers):
             self._guard(number, optimizer)
         self._step: starling.embed.Step | None = None  # at hand; none before the first, after the last
+        self._part = 0                                 # this member's samples in the batch at hand
         self._ended = False                            # the epoch's last step counts
         self.over = False                              # training is
         atexit.register(self._at_exit)
@@ -84,8 +88,8 @@ class Loader:
         optimizer.step = types.MethodType(step, optimizer)
 
     def __len__(self) -> int:
-        """Steps in an epoch."""
-        return self._batches.steps_per_epoch
+        """Batches in an epoch: as many as steps, but for elastic(..., accumulate=n)."""
+        return self._batches.steps_per_epoch * self._parts
 
     def epochs(self, count: int) -> Iterator[int]:
         """The epochs from the one that training is in (0 is the first) to `count`, unless the job's
@@ -119,11 +123,16 @@ class Loader:
         epoch = self._step.epoch
         while self._step is not None and self._step.epoch == epoch and not self._ended:
             step = self._step
-            batch = self._batches.take(step.number, tuple(step.ids))
-            self._gradients.begin(self._weight_of(step))
+            self._gradients.begin(self._parts)
             self._stepped = [False for _ in self._stepped]
-            yield batch
-            self._check_done(step.number)
+            for part, ids in enumerate(split(step.ids, self._parts)):
+                batch = self._batches.take(step.number, part, step.ids)
+                alone = step.members == 1 and self._parts == 1
+                self._part = len(ids)
+                self._gradients.begin_part(1.0 if alone else float(self._part))
+                yield batch
+                self._check_backward(step.number)
+            self._check_step(step.number)
             if self.committed and step.step_of_epoch + 1 == step.steps_per_epoch:
                 # No boundary here: the state after the epoch holds what the code behind it does.
                 self._gradients.end()
@@ -131,14 +140,12 @@ class Loader:
             else:
                 self._advance()
 
-    @staticmethod
-    def _weight_of(step: starling.embed.Step) -> float:
-        return 1.0 if step.members == 1 else float(len(step.ids))
-
-    def _check_done(self, number: int) -> None:
-        if not self._gradients.reduced:
+    def _check_backward(self, number: int) -> None:
+        if not self._gradients.done:
             raise RuntimeError(f"step {number}: loss.backward() was not called, or none of the model's "
                                "parameters had a gradient; the other members wait for theirs")
+
+    def _check_step(self, number: int) -> None:
         if self.committed and not all(self._stepped):
             raise RuntimeError(f"step {number}: optimizer.step() was not called; the others have taken it")
 
@@ -200,7 +207,7 @@ class Loader:
     def weight(self, weight: float) -> None:
         """What this member's mean loss counts for, instead of the number of samples: tokens, say. To be
         called before loss.backward()."""
-        self._gradients.weigh(weight if len(self.ids) > 0 else 0.0)
+        self._gradients.weigh(weight if self._part > 0 else 0.0)
 
     def close(self) -> None:
         """Writes the job's result, and waits until it is known; the end of the program does so too."""
@@ -217,14 +224,17 @@ class Loader:
 
 
 def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, optimizer: Any,
-            scheduler: Any = None, *, metrics: Sequence[str] = ()) -> Loader:
+            scheduler: Any = None, *, metrics: Sequence[str] = (), accumulate: int = 1) -> Loader:
     """The loader of a loop that any number of workers run together.
 
     `loader`'s batch_size is that of all members together. `optimizer` and `scheduler` may be lists.
     What they and the model hold is the state that joiners are given. `metrics` are the names that
-    loader.log() takes beside loss, 7 at most. ValueError says what of it cannot be elastic.
+    loader.log() takes beside loss, 7 at most. With `accumulate` a step is so many batches: the loop calls
+    backward for each, and optimizer.step() after so many. ValueError says what of it cannot be elastic.
     """
+    if accumulate < 1:
+        raise ValueError(f"accumulate must be at least 1, not {accumulate}")
     if not starling.embed._opened:
         raise LoopError(BAD_INPUT, "no job has started this program: run it by spec.workload.pytorch")
     return Loader(starling.embed._opened.pop(), loader, model, _as_list(optimizer),
-                  _as_list(scheduler), metrics)
+                  _as_list(scheduler), metrics, accumulate)

@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch programs as elastic jobs: a worker is killed in the middle of a step, and nothing is lost.
+
+What is compared with is one process that computes the same steps with plain PyTorch
+(pytorch_reference.py). The controls leave out what the loop does right, and are far from it.
+"""
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import unittest
+
+import jobs
+from case import Case
+from home import DATA, REPOSITORY, kill, read, until
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+EXAMPLE = os.path.join(REPOSITORY, "examples/pytorch-elastic")
+TRAIN = os.path.join(EXAMPLE, "train.py")
+VICTIM = os.path.join(HERE, "pytorch_victim.py")
+NEAR = 1e-6  # what the order of sums of 32-bit numbers makes of 69 steps
+
+
+def python_with_torch():
+    """An interpreter; None if there is none here."""
+    for python in (sys.executable, "/usr/bin/python3", shutil.which("python3")):
+        if python and subprocess.run([python, "-c", "import torch"], capture_output=True,
+                                     check=False).returncode == 0:
+            return python
+    return None
+
+
+PYTHON = python_with_torch()
+
+
+class PytorchCase(Case):
+    EPOCHS = 3
+    NAME = "own"
+
+    def setUp(self):
+        super().setUp()
+        self.told = os.path.join(self.home.folder, "told")
+        os.mkdir(self.told)
+
+    def job(self, *flags, workers=3, script=VICTIM, arguments=None, delay="20ms"):
+        """The example's program; `flags` are pytorch_victim.py's."""
+        if arguments is None:
+            arguments = ["--tell", self.told, *flags, TRAIN, "--data", DATA,
+                         "--epochs", str(self.EPOCHS)]
+        return {
+            "apiVersion": "starling.dev/v1alpha1", "kind": "TrainingJob",
+            "metadata": {"name": self.NAME},
+            "spec": {
+                "seed": 7,
+                "workload": {"pytorch": {"script": script, "args": arguments, "python": PYTHON}},
+                "dataset": {"auditUse": True},
+                # Several buckets, so that one can die between two.
+                "exchange": {"allReduce": {"bucketBytes": 4096}},
+                "replicaSpecs": {"worker": {"replicas": workers, "minReplicas": 1,
+                                            "maxReplicas": 8}},
+                "checkpoint": {"interval": "400ms"},
+                "experiment": {"stepDelay": delay}}}
+
+    def start(self, job):
+        return self.home.start("run", self.home.write("job.yaml", job), "-o", "json")
+
+    def roles(self, workers=3):
+        return [until(lambda index=index: self.home.role_pid(f"{self.NAME}-worker-{index}"), 60,
+                      f"worker {index} runs") for index in range(workers)]
+
+    def distance(self, job):
+        """Of the job's model from one process's."""
+        model = self.result(job)["model"]["uri"].removeprefix("file://")
+        done = subprocess.run(
+            [PYTHON, "-B", os.path.join(HERE, "pytorch_reference.py"), TRAIN, DATA,
+             f"{self.home.job_folder(self.NAME)}/audit", model, str(self.EPOCHS)],
+            capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(0, done.returncode, done.stderr)
+        return float(done.stdout)
+
+    def members(self):
+        """By the pid of each that has come to the end: the digest of what it holds, and how many
+        batches it had read in vain."""
+        return {int(os.path.basename(path)): read(path).split()
+                for path in glob.glob(f"{self.told}/*")}
+
+
+class Loop(PytorchCase):
+    def test_one_that_dies_in_the_middle_of_a_step_costs_the_others_nothing(self):
+        command = self.start(self.job("--die", "own-worker-1", "20"))
+        before = self.roles()
+
+        job = self.finish(command, timeout=300)
+        self.check_audit(self.EPOCHS, self.NAME)
+        distance = self.distance(job)
+        members = self.members()
+        self.say(f"distance {distance:.2e}, ended: {members}, incidents: "
+                 f"{[one['reason'] for one in job['status'].get('incidents', [])]}")
+        self.assertLessEqual(distance, NEAR)
+        self.assertLessEqual({before[0], before[2]}, set(members), "who survives is the same process")
+        self.assertNotIn(before[1], members)
+        self.assertEqual(1, len({digest for digest, _ in members.values()}), "equal bit by bit")
+        lost = [one for one in job["status"]["incidents"] if one.get("pod") == "own-worker-1"]
+        self.assertTrue(lost, job["status"]["incidents"])
+        self.assertLessEqual(lost[0]["repeatedSteps"], 1)
+
+    def test_running_averages_epoch_ends_and_parts_that_nobody_uses_stay_equal(self):
+        other = os.path.join(HERE, "pytorch_other.py")
+        command = self.start(self.job(arguments=["--tell", self.told, "--die", "own-worker-1", "13",
+                                                 other]))
+        before = self.roles()
+        result = self.result(self.finish(command, timeout=300))
+        members = self.members()
+        self.assertLessEqual({before[0], before[2]}, set(members))
+        self.assertEqual(1, len({digest for digest, _ in members.values()}), members)
+        self.assertEqual((30, 3), (result["steps"], result["epochs"]))
+        self.assertLess(0.5, result["metrics"]["accuracy"])
+
+    def test_more_members_than_samples_in_a_batch_leave_some_without_a_share(self):
+        job = self.job(workers=3, delay="0s", arguments=[
+            "--tell", self.told, TRAIN, "--data", DATA, "--epochs", "1", "--batch", "2"])
+        self.finish(self.start(job), timeout=300)
+        self.check_audit(1, self.NAME, batch=2)
+        self.assertEqual(1, len({digest for digest, _ in self.members().values()}))
+
+    def test_a_step_of_several_batches_is_the_step_of_one(self):
+        text = read(TRAIN)
+        for old, new in (("scheduler)  # 2", "scheduler, accumulate=3)\n    batches = 0"),
+                         ("options.epochs * len(loader)", f"{jobs.steps_of(self.EPOCHS)}"),
+                         ("            loss.backward()\n",
+                          "            (loss / 3).backward()\n            batches += 1\n"
+                          "            if batches % 3:\n                continue\n"),
+                         ('"../data"', repr(DATA))):
+            self.assertIn(old, text)
+            text = text.replace(old, new)
+        job = self.job(arguments=["--tell", self.told, "--die", "own-worker-1", "20",
+                                  self.home.write("accumulate.py", text), "--epochs",
+                                  str(self.EPOCHS), "--batch", "32"])
+        job["spec"]["dataset"]["globalBatchSize"] = 64
+        job = self.finish(self.start(job), timeout=300)
+        self.check_audit(self.EPOCHS, self.NAME)
+        distance = self.distance(job)
+        self.say(f"distance {distance:.2e}, ended: {self.members()}")
+        self.assertLessEqual(distance, NEAR)
+
+    def test_a_joiner_goes_on_with_optimizer_and_scheduler(self):
+        command = self.start(self.job(workers=1, delay="100ms"))
+        self.home.await_step(5, self.NAME, command=command)
+        self.home.run("scale", self.NAME, "--replicas", "2")
+        job = self.finish(command, timeout=300)
+        self.check_audit(self.EPOCHS, self.NAME)
+        self.assertLessEqual(self.distance(job), NEAR)
+        members = self.members()
+        self.assertEqual(2, len(members), "the second came before the end")
+        self.assertEqual(1, len({digest for digest, _ in members.values()}))
+
+    def test_all_killed_goes_on_from_a_checkpoint(self):
+        command = self.start(self.job(workers=2, delay="50ms"))
+        self.home.await_step(35, self.NAME, command=command)
+        for pid in self.roles(2):
+            self.assertTrue(kill(pid))
+        job = self.finish(command, timeout=300)
+        self.check_audit(self.EPOCHS, self.NAME)
+        self.assertLessEqual(self.distance(job), NEAR)
+
+    def test_example_as_it_stands_in_the_tree_reads_ahead_in_processes_of_its_own(self):
+        job = self.finish(self.home.start(
+            "run", os.path.join(EXAMPLE, "job.yaml"), "-o", "json",
+            "--set", f"spec.workload.pytorch.python={PYTHON}",
+            "--set", 'spec.workload.pytorch.args=["--epochs", "3", "--readers", "1"]'), timeout=300)
+        result = self.result(job)
+        self.assertEqual((3, jobs.steps_of(3)), (result["epochs"], result["steps"]))
+        self.assertIn("loss", result["metrics"])
+
+
+class Controls(PytorchCase):
+    """Each leaves out one thing, and the model is another."""
+
+    def far(self, *flags):
+        job = self.finish(self.start(self.job(*flags)), timeout=300)
+        distance = self.distance(job)
+        self.say(f"{' '.join(flags)}: distance {distance:.2e}")
+        self.assertGreater(distance, 100 * NEAR)
+
+    def test_shares_of_other_sizes_that_weigh_the_same(self):
+        self.far("--without", "weights")
+
+    def test_own_gradients_taken_where_the_sum_was_lost(self):
+        self.far("--without", "dropping", "--die", "own-worker-1", "20")
+        digests = {digest for digest, _ in self.members().values()}
+        self.assertLess(1, len(digests), "members differ")
+
+    def test_a_scheduler_that_counts_a_step_that_was_lost(self):
+        self.far("--without", "restoring", "--die", "own-worker-1", "20")
+
+
+class Wrong(PytorchCase):
+    def fails(self, text, *policy):
+        script = self.home.write("wrong.py", text)
+        job = self.job(script=script, arguments=[], workers=1)
+        job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
+        command = self.start(job)
+        self.assertNotEqual(0, command.wait(120))
+        return self.home.job(self.NAME), command
+
+    def test_a_script_that_raises_fails_the_job_with_its_last_lines(self):
+        job, _ = self.fails("raise ValueError('there is no such colour')\n")
+        self.assertEqual("Failed", job["status"]["state"])
+        told = str(job["status"]["incidents"])
+        self.assertIn("there is no such colour", told)
+
+    def test_a_script_that_is_not_there_is_refused_before_anything_runs(self):
+        job = self.job(script=os.path.join(self.home.folder, "none.py"), arguments=[])
+        command = self.start(job)
+        self.assertEqual(2, command.wait(30), command.tail())
+        self.assertIn("spec.workload.pytorch.script", command.tail())
+        self.home.assert_nothing_runs()
+
+    def test_a_loop_without_backward_is_told_which_step(self):
+        text = read(TRAIN).replace("            loss.backward()\n", "")
+        job, _ = self.fails(text.replace('os.path.join(os.path.dirname(__file__), "../data")',
+                                         repr(DATA)))
+        self.assertIn("loss.backward() was not called", str(job["status"]["incidents"]))
+
+
+if __name__ == "__main__":
+    if PYTHON is None:
+        print("skipped: no Python here has torch (Debian: python3-torch)")
+        sys.exit(77)
+    unittest.main()

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a PyTorch program of a job with what a test wants of it beside.
+
+usage: pytorch_victim.py [--die POD STEP] [--without WHAT]... [--tell FOLDER] PROGRAM ARGUMENT...
+
+--die kills the first process of that pod with -9 in the middle of that step's backward pass, when some of
+its gradients have left and others have not. --without leaves out what makes the loop right. --tell writes
+who has ended with which parameters.
+"""
+import hashlib
+import os
+import runpy
+import signal
+import sys
+
+import starling.torch._batches
+import starling.torch._gradients
+import starling.torch._loop
+import starling.torch._state
+
+LOADERS = []
+
+
+def die(pod, step):
+    write = starling.torch._gradients.Gradients._write
+    mine = sys.orig_argv[sys.orig_argv.index("--pod-name") + 1] == pod
+
+    def deadly(self, place):
+        write(self, place)
+        begun = sum(one.written for one in self._places) > 1 and place.bucket >= min(1, self._last - 1)
+        first = mine and os.environ.get("STARLING_POD_START") == "1"
+        if first and begun and LOADERS and LOADERS[0].step == int(step):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    starling.torch._gradients.Gradients._write = deadly
+
+
+def leave_out(what):
+    if what == "weights":
+        begin = starling.torch._gradients.Gradients.begin_part
+        starling.torch._gradients.Gradients.begin_part = lambda self, weight: begin(self, 1.0)
+    elif what == "restoring":
+        starling.torch._state.State.restore = lambda self: None
+    elif what == "dropping":
+        # A step that was lost is taken all the same, with this member's own gradients.
+        take = starling.torch._gradients.Gradients._take
+
+        def keep(self):
+            if self.committed:
+                take(self)
+            self.committed = True
+        starling.torch._gradients.Gradients._take = keep
+    else:
+        sys.exit(f"nothing is called {what}")
+
+
+def note_loaders():
+    inner = starling.torch._loop.Loader.__init__
+
+    def init(self, library, loader, model, *others):
+        inner(self, library, loader, model, *others)
+        self.model = model
+        LOADERS.append(self)
+    starling.torch._loop.Loader.__init__ = init
+
+
+def tell(folder):
+    digest = hashlib.sha256()
+    for value in LOADERS[0].model.state_dict().values():
+        digest.update(value.numpy().tobytes())
+    with open(os.path.join(folder, str(os.getpid())), "w", encoding="utf-8") as file:
+        file.write(f"{digest.hexdigest()} {LOADERS[0]._batches.thrown_away}")
+
+
+def main():
+    words = sys.argv[1:]
+    folder = None
+    note_loaders()
+    while words[0].startswith("--"):
+        flag = words.pop(0)
+        if flag == "--die":
+            die(words.pop(0), words.pop(0))
+        elif flag == "--without":
+            leave_out(words.pop(0))
+        else:
+            folder = words.pop(0)
+    sys.argv = words
+    runpy.run_path(words[0], run_name="__main__")
+    if folder is not None:
+        tell(folder)
+
+
+if __name__ == "__main__":
+    main()
