@@ -187,10 +187,12 @@ class Client:
         for event in self.watch(name, timeout=timeout, namespace=namespace):
             if event.kind == "deleted":
                 raise JobDeleted(f"job {name!r} was deleted before it wrote the checkpoint")
-            answer = (event.job or {}).get("status", {}).get("requestedCheckpoint", {})
+            if event.job is None:
+                continue
+            answer = event.job.get("status", {}).get("requestedCheckpoint", {})
             if answer.get("request") == word:
                 return answer["checkpoint"]
-            if event.job is not None and event.job["spec"].get("runPolicy", {}).get("suspend"):
+            if event.job["spec"].get("runPolicy", {}).get("suspend"):
                 break
         raise CheckpointNotWritten(f"job {name!r} has ended or was suspended; what it wrote then is "
                                    "in its status.lastCheckpoint")
