@@ -26,6 +26,8 @@ using Row = std::vector<std::string>;
 using Rows = std::vector<Row>;
 
 constexpr std::ptrdiff_t kAgeColumn = 7;  // of a job's row
+// The annotation in which a cluster's webhook notes who made a job.
+constexpr char kCreatedBy[] = "starling.dev/created-by";
 
 int Columns(std::string_view text) {
   return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
@@ -434,6 +436,9 @@ std::string DescribePage(const Json& job, const std::vector<Json>& pods,
   Rows head = {{"Name:", kube::NameOf(job)}, {"Namespace:", kube::NamespaceOf(job)},
                {"UID:", kube::UidOf(job)},   {"State:", StateOf(job)},
                {"Age:", AgeOf(job, now)},    {"Workers:", JobRow(job, false, now)[2]}};
+  if (const std::string creator = kube::AnnotationOf(job, kCreatedBy); !creator.empty()) {
+    head.push_back({"Created by:", Printable(creator)});
+  }
   if (const std::string deleted = DeletedAt(job); !deleted.empty()) {
     head.push_back({"Deleted:", deleted});
   }

@@ -291,6 +291,15 @@ TEST(PagesTest, ADescriptionHoldsEverySection) {
   EXPECT_THAT(page, Not(HasSubstr("input ")));
 }
 
+TEST(PagesTest, ADescriptionSaysWhoMadeTheJobWhereThatIsKnown) {
+  Json job = FinishedJob();
+  const absl::Time now = absl::FromUnixSeconds(kNow);
+  EXPECT_THAT(DescribePage(job, {}, {}, now), Not(HasSubstr("Created by:")));
+  job["metadata"]["annotations"]["starling.dev/created-by"] = "ada@example.org\x1b[2J";
+  EXPECT_THAT(DescribePage(job, {}, {}, now), HasSubstr("Created by:   ada@example.org"));
+  EXPECT_THAT(DescribePage(job, {}, {}, now), Not(HasSubstr("\x1b")));
+}
+
 TEST(PagesTest, StragglersAreNamedWithTheirNodes) {
   Json job = FinishedJob();
   job["status"]["progress"]["stragglers"] = {
