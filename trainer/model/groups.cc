@@ -536,7 +536,9 @@ void GroupModel::ProcessEvents(const State& state, int process, Successors<State
   }
   for (int coordinator = 1; coordinator < kCoordinators; ++coordinator) {
     const int incarnation = coordinator + 1;
-    if (state.started[coordinator] == 0 || Has(state.heard[coordinator], process)) continue;
+    const bool ended = coordinator == 1 && state.standby_ended != 0;
+    if (ended || state.started[coordinator] == 0 || Has(state.heard[coordinator], process))
+      continue;
     if (one.incarnation > incarnation) continue;
     after.heard[coordinator] |= Bit(process);
     after.processes[process].incarnation = static_cast<std::uint8_t>(incarnation);
@@ -566,7 +568,8 @@ void GroupModel::Next(const State& state, Successors<State>& next) const {
   Starts(state, next);
   if (options_.standby != 0) StandbyEvents(state, next);
   for (int coordinator = 0; coordinator < kCoordinators; ++coordinator) {
-    if (state.started[coordinator] != 0) CoordinatorEvents(state, coordinator, next);
+    const bool ended = coordinator == 1 && state.standby_ended != 0;
+    if (state.started[coordinator] != 0 && !ended) CoordinatorEvents(state, coordinator, next);
   }
 }
 

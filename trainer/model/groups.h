@@ -47,7 +47,7 @@ struct GroupRules {
   bool standby_acknowledges = true;  // no view is told that the standby does not know
   bool standby_ceases = true;        // once it leads, it acknowledges nothing of the one before
   bool standby_armed = true;         // it leads only if the first has begun to ask it
-  bool standby_outranked = true;     // only an incarnation above it goes on without one that lives
+  bool standby_outranked = true;     // one that has ended may have led: only a higher one goes on
 };
 
 enum class Kind : std::uint8_t { kNone, kLockstep, kChain };

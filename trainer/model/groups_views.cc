@@ -310,7 +310,8 @@ void GroupModel::Starts(const State& state, Successors<State>& next) const {
 }
 
 // Between the first coordinator and its standby: it is asked from some time on, acknowledges the
-// newest view, and ends. Only then, by the rule, does the first go on without it.
+// newest view, and ends, perhaps when it has led. By the rule the first does not go on then: a
+// coordinator with a higher incarnation does.
 void GroupModel::StandbyEvents(const State& state, Successors<State>& next) const {
   const bool leads = state.started[1] != 0;
   State after = state;
@@ -328,13 +329,13 @@ void GroupModel::StandbyEvents(const State& state, Successors<State>& next) cons
     next.Add(after, [&] { return absl::StrCat("the standby acknowledges view ", view); });
     after = state;
   }
-  if (state.standby_ended == 0 && !leads) {
+  if (state.standby_ended == 0) {
     after.standby_ended = 1;
     next.Add(after, [] { return std::string("the standby ends"); });
     after = state;
   }
-  const bool gone = state.standby_ended != 0 || !options_.rules.standby_outranked;
-  if (state.asks == Asks::kYes && gone) {
+  const bool alone = state.standby_ended != 0 && !options_.rules.standby_outranked;
+  if (state.asks == Asks::kYes && alone) {
     after.asks = Asks::kNoMore;
     after.views[view].told = 1;
     next.Add(after, [] { return std::string("coordinator 1 goes on without its standby"); });

@@ -217,8 +217,8 @@ std::vector<NamedSearch> CleanSearches() {
               "groups second=none processes=2 views=2 second_views=1 third_views=1 standby=1 "
               "crashes=1 evictions=1 liveness=16"),
       lengthy("chain and standby",
-              "groups first=none second=chain:01 views=2 second_views=2 standby=1 crashes=1 "
-              "evictions=1 changes=1 clients=1 liveness=16"),
+              "groups first=none second=chain:01 processes=2 views=2 second_views=2 standby=1 "
+              "crashes=1 evictions=1 changes=1 clients=1 liveness=16"),
       lengthy("dense and sparse two steps",
               "dense-sparse crashes=1 evictions=1 restores=1 steps=2 shards=1 liveness=16"),
       lengthy("dense and sparse two shards",
