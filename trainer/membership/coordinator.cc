@@ -121,6 +121,34 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
   Refresh(now);
 }
 
+// Whoever leads has heard members, or is about to: they obey this coordinator no more.
+void Coordinator::OnShadowReply(const ShadowReply& reply, absl::Time now) {
+  NoticeGap(now);
+  if (!detector_.grant() || reply.incarnation != detector_.incarnation()) return;
+  if (reply.leads && reply.standby > detector_.incarnation()) detector_.OnSuperseded();
+  const bool newer =
+      std::pair(reply.standby, reply.view) > std::pair(acknowledged_.standby, acknowledged_.view);
+  if (newer) acknowledged_ = reply;
+  Refresh(now);
+}
+
+// B1. Where there is no standby all views are told.
+void Coordinator::TellView() {
+  if (view() == nullptr || told_view_ == *view()) return;
+  std::optional<StandbyPod> standby;
+  if (detector_.desired()) standby = detector_.desired()->standby;
+  const bool asks = standby && standby->incarnation > detector_.incarnation() &&
+                    options_.rules.standby_acknowledges;
+  const bool acknowledged =
+      asks && acknowledged_.standby == standby->incarnation && acknowledged_.view >= view()->number;
+  if (asks && !acknowledged) {
+    waiting_ = "the standby has not acknowledged the newest view; if it has ended, it is replaced";
+    return;
+  }
+  told_view_ = *view();
+  Changed();
+}
+
 // G8: what a process knows that was given up, views and a state, counts only when it can do no harm
 // any more: others have gone on without it, and were told that its steps are lost. Whoever knows of
 // no view, as a process that has just started, brings nothing that could.
@@ -150,6 +178,10 @@ bool Coordinator::MakePlan() {
   for (const auto& [uid, process] : detector_.processes()) {
     if (process.report && !returning_.contains(uid)) Learn(*process.report);
   }
+  if (detector_.grant()->view) {
+    plan_->Learn(*detector_.grant()->view);
+    OnView(*view());
+  }
   if (taken_over_) plan_->OnTakenOver(detector_.grant()->newest_view);
   return true;
 }
@@ -161,9 +193,7 @@ void Coordinator::Learn(const Report& report) {
   for (const std::optional<View>* told : {&report.installed, &report.candidate}) {
     if (*told && (*told)->number != before) plan_->Learn(**told);
   }
-  if (view() == nullptr || view()->number == before) return;
-  OnView(*view());
-  Changed();
+  if (view() != nullptr && view()->number != before) OnView(*view());
 }
 
 // Every event ends here: decide, then see whether the controller should hear of it immediately.
@@ -175,6 +205,7 @@ void Coordinator::Refresh(absl::Time now) {
   } else if (leads && !finished()) {
     Decide(now);
   }
+  if (leads) TellView();
   Summary summary = MakeSummary(now);
   training_ = summary.training;
   settled_step_ = summary.settled_step;
@@ -231,10 +262,30 @@ Directive Coordinator::DirectiveFor(const std::string& pod_uid) const {
   directive.released = released_.contains(pod_uid);
   if (process != nullptr && process->hung()) directive.hung = process->report->id;
   if (!taken_over_ || superseded()) return directive;
-  if (view() != nullptr) directive.view = *view();
+  directive.view = told_view_;
+  // What belongs to the newest view is told with it.
+  if (view() != nullptr && (!told_view_ || told_view_->number != view()->number)) return directive;
   const bool heard = process != nullptr && process->report;
   directive.parameter_server = PartFor(heard ? &process->report->id : nullptr);
   return directive;
+}
+
+std::optional<Shadow> Coordinator::MakeShadow() const {
+  const std::optional<Desired>& desired = detector_.desired();
+  if (!taken_over_ || superseded() || !desired || !desired->standby) return std::nullopt;
+  Shadow shadow;
+  shadow.incarnation = detector_.incarnation();
+  shadow.standby = desired->standby->incarnation;
+  shadow.newest_view = detector_.grant()->newest_view;
+  if (view() != nullptr) {
+    shadow.view = *view();
+    shadow.newest_view = std::max(shadow.newest_view, view()->number);
+  }
+  shadow.settled_step = std::max(settled_step_, detector_.grant()->settled_step);
+  shadow.desired = *desired;
+  shadow.desired.standby.reset();
+  shadow.desired.lease_transition = shadow.desired.sequence = 0;
+  return shadow;
 }
 
 Summary Coordinator::MakeSummary(absl::Time now) const {
@@ -347,7 +398,6 @@ void Coordinator::Replan(absl::Time now) {
   }
   detector_.NoteRepair(next->number, deed);
   OnView(*next);
-  Changed();
 }
 
 // C6: the second view in a row that broke though all report. Members whose links have broken blame

@@ -17,6 +17,7 @@
 //   C6 blame            Evict(): after two views in a row that broke by blame alone
 //   C7 hang             FailureDetector::NoticeHang(): whose work stands still counts as silent
 //   G8 late return      MayReturn(): who was given up waits until the others have synced
+//   B1 standby          TellView(): of what its standby has not acknowledged nobody is told
 //   checkpoint rounds   rounds_
 //
 // A kind of job adds where its groups lie (MakePlacements()), what its reports say of them
@@ -62,6 +63,7 @@ class Coordinator {
   // A new dial was refused: no process listens there. It counts as silent immediately.
   void OnRefused(const std::string& pod_uid, absl::Time now);
   void OnReport(const std::string& pod_uid, const Report& report, absl::Time now);
+  void OnShadowReply(const ShadowReply& reply, absl::Time now);
   // Timeouts and checkpoint rounds; every 50 ms or so.
   void OnTick(absl::Time now);
 
@@ -70,6 +72,9 @@ class Coordinator {
   // What to tell the member process of this pod.
   Directive DirectiveFor(const std::string& pod_uid) const;
   Summary MakeSummary(absl::Time now) const;
+  // What to tell the standby that the controller named; none: there is nobody to tell, or it is not
+  // known yet where the job stands.
+  std::optional<Shadow> MakeShadow() const;
 
   // The newest view that was published; null before there is one.
   const View* view() const { return plan_ ? plan_->Newest() : nullptr; }
@@ -148,6 +153,7 @@ class Coordinator {
   std::string Risked() const;
   bool MayReturn(const Report& report) const;
   bool MakePlan();
+  void TellView();
   void Learn(const Report& report);
   void Decide(absl::Time now);
   std::optional<Participant> ParticipantOf(const Pod& pod, absl::Time now);
@@ -163,6 +169,8 @@ class Coordinator {
   std::map<std::string, Participant> said_;  // by pod UID, what reports have said
   std::set<std::string> released_;
   std::optional<ViewPlan> plan_;
+  std::optional<View> told_view_;  // the newest of which members are told
+  ShadowReply acknowledged_;       // the newest
   absl::Time plan_due_ = absl::InfinitePast();
   absl::Time unwitnessed_since_ = absl::InfiniteFuture();
   Summary told_;  // the summary without what changes all the time

@@ -202,8 +202,10 @@ bool FailureDetector::HeardRoster(bool witness,
   }
   // The first coordinator of a job has no predecessor whose views it might not know.
   if (!options_.rules.roster_wait || grant_->incarnation <= 1 || missing.empty()) return true;
-  const absl::Duration limit =
-      witness ? options_.takeover_timeout_with_witness : options_.takeover_timeout;
+  if (grant_->knows_all && now - granted_ >= options_.heartbeat_timeout) return true;
+  const absl::Duration limit = grant_->knows_all ? options_.heartbeat_timeout
+                               : witness         ? options_.takeover_timeout_with_witness
+                                                 : options_.takeover_timeout;
   if (now - granted_ < limit) {
     waiting = absl::StrCat("a new coordinator has taken over; it waits for ",
                            absl::StrJoin(names, ", "), " to report");

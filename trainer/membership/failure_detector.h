@@ -68,6 +68,8 @@ class FailureDetector {
   void OnConnected(const std::string& pod_uid);
   bool OnDisconnected(const std::string& pod_uid, absl::Time now);
   bool OnRefused(const std::string& pod_uid);
+  // A later incarnation leads.
+  void OnSuperseded() { superseded_ = true; }
   enum class Heard {
     kNothing,     // from nobody of ours
     kSignOfLife,  // it has not heard of this incarnation yet, or is a process of the past
@@ -85,7 +87,7 @@ class FailureDetector {
   const std::map<std::string, Pod>& pods() const { return pods_; }
   std::map<std::string, Process>& processes() { return processes_; }
   const std::map<std::string, Process>& processes() const { return processes_; }
-  // A member has heard of a later incarnation.
+  // A later incarnation leads, as a member has heard, or the standby says.
   bool superseded() const { return superseded_; }
   bool finished() const { return desired_ && desired_->finished; }
 
@@ -110,7 +112,7 @@ class FailureDetector {
   // `in_a_view`: whether a process of this pod is in a view that anyone has told of. Of others, who
   // mostly are just starting, an incident tells only once they turn out to hold a state, or are
   // silent for as long as is waited without a witness. `risked` ends the sentence of what may be
-  // lost.
+  // lost. A standby has nothing to find out: it only gives them the time to report.
   bool HeardRoster(bool witness, const std::function<bool(const std::string& pod_uid)>& in_a_view,
                    const std::string& risked, absl::Time now, std::string& waiting);
   // Whoever counted as ended and reports does not any more. Until then its reports are kept, but it

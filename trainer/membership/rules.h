@@ -27,6 +27,10 @@ struct Rules {
   // Who was given up and knows a view is taken back once others have synced a newer one.
   bool return_when_synced = true;
   bool restart_clients = true;  // where servers restore something all clients start over
+  // A coordinator and its standby.
+  bool standby_acknowledges = true;  // nobody is told of a view that the standby does not know
+  bool standby_ceases = true;        // once it leads, it acknowledges nothing of the one before
+  bool standby_armed = true;         // under a new grant it leads only if it was asked anew
 };
 
 }  // namespace starling::membership

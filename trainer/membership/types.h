@@ -258,6 +258,17 @@ struct Grant {
   std::vector<Pod> roster;  // pods of the job that are not known to be terminated
   ViewNumber newest_view = 0;
   std::int64_t settled_step = 0;  // the newest that the controller has heard of
+  // Of a standby that takes over: nobody was told of a later view than this one (none: of none).
+  bool knows_all = false;
+  std::optional<View> view{};
+};
+
+// Who takes over from a coordinator without the controller (standby.h).
+struct StandbyPod {
+  std::uint64_t incarnation = 0;
+  std::string uid;
+  std::string ip;
+  bool operator==(const StandbyPod&) const = default;
 };
 
 // Controller to coordinator: the whole of what is wanted; the highest (transition, sequence) wins.
@@ -273,6 +284,26 @@ struct Desired {
   std::int64_t checkpoint_interval_ms = 0;  // from the settings; 0: no turns
   std::string checkpoint_request{};         // for one more: see CheckpointRounds; empty: none
   bool finished = false;
+  // None: no standby lives that could lead over this coordinator.
+  std::optional<StandbyPod> standby{};
+};
+
+// Coordinator to its standby, on change and every 100 ms: the whole of what it takes to lead.
+struct Shadow {
+  std::uint64_t incarnation = 0;  // of the coordinator
+  std::uint64_t standby = 0;      // of the standby that it is for
+  ViewNumber newest_view = 0;     // that it has published, or that the controller had seen
+  std::optional<View> view;       // the newest that it has published
+  std::int64_t settled_step = 0;  // the newest that it has heard of
+  Desired desired;                // without transition and sequence: whatever comes is newer
+};
+
+// Back: what the standby knows.
+struct ShadowReply {
+  std::uint64_t standby = 0;      // its incarnation
+  std::uint64_t incarnation = 0;  // of the coordinator that it answers
+  ViewNumber view = 0;            // the newest that it knows, and so acknowledges
+  bool leads = false;             // it has taken over
 };
 
 }  // namespace starling::membership

@@ -28,11 +28,14 @@ Outcome Simulate(const PeerOptions& options) { return PeerJob(options).Run(); }
 
 PeerJob::PeerJob(const PeerOptions& options)
     : options_(options),
-      invariants_([this](std::int64_t step, std::uint64_t hash) {
-        return std::ranges::any_of(world_.Living(), [&](Process* process) {
-          return As(*process).content.Holds(step, hash);
-        });
-      }),
+      invariants_(
+          [this](std::int64_t step, std::uint64_t hash) {
+            return std::ranges::any_of(world_.Living(), [&](Process* process) {
+              return As(*process).content.Holds(step, hash);
+            });
+          },
+          // With a standby two lead at once, but only one of them can settle anything.
+          /*all_older=*/options.standby),
       world_(options, {.refuses_old_data = options.rules.view_check_on_data}, invariants_),
       shared_disk_(world_.Chance(0.5)) {}
 

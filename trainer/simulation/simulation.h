@@ -33,6 +33,9 @@ struct Options {
   int faults = 8;  // 0: an undisturbed run
   membership::Rules rules;
   bool trace = false;  // fill Outcome::trace
+  // A second coordinator process stands by, is lost and cut off like the others, and the controller
+  // is away for whiles.
+  bool standby = false;
 };
 
 struct PeerOptions : Options {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The world of a simulated job, whatever its kind; see simulation.h. Its parts are files: time,
-// network and processes in world.cc, coordinators and controller in world_control.cc, faults in
-// world_faults.cc.
+// network and processes in world.cc, coordinators and controller in world_control.cc, standbys in
+// world_standby.cc, faults in world_faults.cc.
 //
 // A kind of job derives from Job: it says what its processes do with a directive and with what they
 // send one another, what they report, and when all is done. The world knows of a process only that
@@ -22,6 +22,7 @@
 
 #include "absl/time/time.h"
 #include "trainer/membership/coordinator.h"
+#include "trainer/membership/standby.h"
 #include "trainer/simulation/invariants.h"
 #include "trainer/simulation/simulation.h"
 
@@ -132,7 +133,7 @@ class World {
 
   // world_control.cc
   void Report(Process& process);
-  const membership::Coordinator& Newest() const { return *leaders_.back()->machine; }
+  const membership::Coordinator& Newest() const { return *Last().machine; }
 
   // world_faults.cc
   // `process` is at such a moment: a fault that waits for it may hit it, or another, now.
@@ -166,6 +167,27 @@ class World {
     std::map<std::string, Stream> streams;
     std::uint64_t told = 0;
     std::set<std::string> cut;  // pods that it cannot reach
+    // The standby that it was told of last, by index, and under which grant; a controller that does
+    // not know better says so again.
+    std::optional<std::size_t> standby;
+    std::uint64_t standby_incarnation = 0;
+    ViewNumber shadowed = 0;  // the newest view that it was sent
+  };
+  // A process that waits to be a coordinator. When it leads, it is a Leader as well.
+  struct Waiting {
+    std::size_t index = 0;
+    std::unique_ptr<membership::Standby> machine;
+    std::string boot_id;
+    std::uint64_t incarnation = 0;  // granted last
+    std::uint64_t primary = 0;      // whom it follows by that
+    bool alive = true;
+    bool paused = false;
+    bool cut = false;        // from coordinators
+    bool confirmed = false;  // the controller knows that it has ended
+    std::optional<std::size_t> leader;
+    // Pods that it cannot reach where it leads, until then.
+    std::set<std::string> far;
+    Micros far_until = 0;
   };
   struct Link {  // data, one direction, of one view
     Micros last = 0;
@@ -184,6 +206,8 @@ class World {
 
   // world_control.cc
   void StartCoordinator();
+  std::size_t NewLeader(const std::string& boot_id, std::uint64_t incarnation);
+  Leader& Last() const;
   void GrantTo(std::size_t index, Micros delay);
   void ToLeader(std::size_t index, Micros delay, std::function<void(Leader&)> event);
   void AfterEvent(Leader& leader);
@@ -195,6 +219,21 @@ class World {
   void SayDesired(std::size_t index);
   membership::Pod RecordOf(const Pod& pod) const;
   int Copies();
+
+  // world_standby.cc
+  void StartStandby();
+  void GrantStandby(Waiting& standby);
+  void TellGrant(const Waiting& standby);
+  void KeepStandby();
+  void NameStandby(Leader& leader, membership::Desired& desired);
+  bool StandbyMayLead() const;
+  void SendShadow(Leader& leader);
+  void SendNewView(Leader& leader);
+  void StandbyTick(std::size_t index);
+  void Succeed(Waiting& standby, const membership::Standby::Succession& succession);
+  void StandbyFault(std::int64_t kind);
+  void Part(Waiting& standby);
+  void EndStandby(Waiting& standby);
 
   // world_faults.cc
   void PlanFaults();
@@ -227,6 +266,7 @@ class World {
   std::map<MemberId, std::unique_ptr<Process>> processes_;
   std::vector<std::unique_ptr<Pod>> pods_;
   std::vector<std::unique_ptr<Leader>> leaders_;
+  std::vector<std::unique_ptr<Waiting>> standbys_;
   std::map<std::tuple<MemberId, MemberId, ViewNumber>, Link> links_;
   std::map<std::pair<std::string, std::string>, Micros> data_cuts_;  // pods, until
   std::set<std::string> given_up_;                                   // pods, by a coordinator
@@ -235,6 +275,9 @@ class World {
   std::string status_boot_id_;
   std::uint64_t status_incarnation_ = 0;
   ViewNumber status_newest_view_ = 0;
+  std::optional<std::size_t> status_standby_;
+  Micros away_until_ = 0;  // no controller leads
+  Micros gone_since_ = 0;  // since when its coordinator is known to be gone; 0: it is not
   std::map<Role, std::int64_t> wanted_;
   std::int64_t sequence_sent_ = 0;
   std::int64_t settings_generation_ = 1;

@@ -35,12 +35,20 @@ std::string Describe(const membership::View& view) {
 // How often something that is told arrives.
 int World::Copies() { return Late() ? 1 : Chance(0.05) ? 0 : Chance(0.05) ? 2 : 1; }
 
-void World::StartCoordinator() {
+// That one which has the highest incarnation, whoever was started last.
+World::Leader& World::Last() const {
+  return **std::max_element(leaders_.begin(), leaders_.end(), [](const auto& a, const auto& b) {
+    return a->incarnation < b->incarnation;
+  });
+}
+
+std::size_t World::NewLeader(const std::string& boot_id, std::uint64_t incarnation) {
   auto leader = std::make_unique<Leader>();
   leader->index = leaders_.size();
-  leader->boot_id = absl::StrCat("boot", leader->index);
+  leader->boot_id = boot_id;
+  leader->incarnation = incarnation;
   membership::CoordinatorOptions options;
-  options.boot_id = leader->boot_id;
+  options.boot_id = boot_id;
   options.heartbeat_timeout = absl::Seconds(1) / ways_.speed;
   options.first_view_grace = absl::Milliseconds(200) / ways_.speed;
   options.takeover_timeout = absl::Seconds(8);
@@ -48,13 +56,16 @@ void World::StartCoordinator() {
   options.blame_hold = absl::Seconds(1) / ways_.speed;
   options.rules = options_.rules;
   leader->machine = job_->NewCoordinator(options);
-  // The controller finds it, swaps its boot id into the status, and tells it.
-  status_boot_id_ = leader->boot_id;
-  leader->incarnation = ++status_incarnation_;
   Count("coordinators");
-  Trace(absl::StrCat("coordinator ", status_incarnation_, " starts"));
-  const std::size_t index = leader->index;
+  Trace(absl::StrCat("coordinator ", incarnation, " starts"));
   leaders_.push_back(std::move(leader));
+  return leaders_.size() - 1;
+}
+
+// The controller finds it, swaps its boot id into the status, and tells it.
+void World::StartCoordinator() {
+  status_boot_id_ = absl::StrCat("boot", leaders_.size());
+  const std::size_t index = NewLeader(status_boot_id_, ++status_incarnation_);
   // It does not reach everybody at first, but mostly those that the one before it did not reach:
   // who was left behind is heard before the others.
   for (const auto& pod : pods_) {
@@ -103,10 +114,11 @@ void World::AfterEvent(Leader& leader) {
     if (published_.insert(view->number).second) {
       Trace(Describe(*view));
       Count("views");
-      if (&leader != leaders_.back().get()) Count("late views");
+      if (&leader != &Last()) Count("late views");
       job_->OnPublished(*view);
     }
   }
+  if (options_.standby) SendNewView(leader);
   const std::uint64_t version = leader.machine->directives_version();
   if (version == leader.told) return;
   leader.told = version;
@@ -154,6 +166,7 @@ void World::LeaderTick(std::size_t index) {
   if (!leader.alive) return;
   At(kTick / ways_.speed, [this, index] { LeaderTick(index); });
   if (leader.paused) return;
+  if (options_.standby) SendShadow(leader);
   job_->OnTick();
   const std::map<std::string, membership::Dial> dial = leader.machine->PodsToDial();
   for (auto& [uid, stream] : leader.streams) {
@@ -210,6 +223,7 @@ void World::SayDesired(std::size_t index) {
   desired.settings.generation = settings_generation_;
   desired.settings.halt = halt_;
   desired.finished = finished_;
+  if (options_.standby) NameStandby(*leaders_[index], desired);
   // A pod object goes away some time after its end was confirmed; here at once for some.
   for (const auto& pod : pods_) {
     if (!pod->confirmed || pod->index % 2 == 0) desired.pods.push_back(RecordOf(*pod));
@@ -244,6 +258,8 @@ void World::KeepPods(Role role) {
 
 void World::ControllerTick() {
   At(kControllerTick / ways_.speed, [this] { ControllerTick(); });
+  if (now_ < away_until_) return;
+  if (options_.standby) KeepStandby();
   for (const Role role : {Role::kServer, Role::kWorker}) KeepPods(role);
   for (const auto& leader : leaders_) {
     if (!leader->alive || leader->paused) continue;
@@ -257,8 +273,11 @@ void World::ControllerTick() {
     finished_ = finished_ || job_->Finished(*leader->machine);
   }
   // The leading coordinator is gone, or has been cut off for too long.
-  const Leader& last = *leaders_.back();
-  if (!last.alive || last.machine->superseded()) StartCoordinator();
+  const Leader& last = Last();
+  const bool gone = !last.alive || last.machine->superseded();
+  if (!gone) gone_since_ = 0;
+  if (gone && gone_since_ == 0) gone_since_ = now_;
+  if (gone && !StandbyMayLead()) StartCoordinator();
 }
 
 }  // namespace starling::simulation

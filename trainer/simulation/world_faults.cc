@@ -10,6 +10,7 @@ namespace starling::simulation {
 
 void World::PlanFaults() {
   faults_end_ = now_ + (options_.faults == 0 ? -1 : Long(1'500'000, 6'000'000));
+  if (options_.standby && options_.faults != 0) faults_end_ += Long(0, 6'000'000);
   for (int i = 0; i < options_.faults; ++i) {
     if (i % 2 == 0) {
       aimed_.push_back(static_cast<Point>(Random(0, 2)));
@@ -23,6 +24,8 @@ void World::PlanFaults() {
     aimed_.clear();
     data_cuts_.clear();
     for (const auto& leader : leaders_) leader->cut.clear();
+    for (const auto& standby : standbys_) standby->cut = false;
+    away_until_ = 0;
     if (halt_) Halt(false);
   });
 }
@@ -86,13 +89,16 @@ void World::Pause(Process& process, Micros length) {
 
 // The controller starts the next one.
 void World::KillLeader() {
-  Trace(absl::StrCat("coordinator ", leaders_.back()->incarnation, " killed"));
-  leaders_.back()->alive = false;
+  Trace(absl::StrCat("coordinator ", Last().incarnation, " killed"));
+  Last().alive = false;
+  for (const auto& standby : standbys_) {
+    if (standby->leader == Last().index) EndStandby(*standby);
+  }
 }
 
 // The controller cannot reach it and grants another: from now on two lead.
 void World::ReplaceLeader() {
-  Trace(absl::StrCat("coordinator ", leaders_.back()->incarnation, " is given up"));
+  Trace(absl::StrCat("coordinator ", Last().incarnation, " is given up"));
   StartCoordinator();
 }
 
@@ -126,8 +132,10 @@ void World::RandomFault() {
   if (Late() || living.empty()) return;
   Process& process = RandomOf(living);
   const std::string& uid = process.id.pod_uid;
-  const std::int64_t kind = Random(0, 12);
-  if (kind <= 2) {
+  const std::int64_t kind = Random(0, options_.standby ? 18 : 12);
+  if (kind > 12) {
+    StandbyFault(kind);
+  } else if (kind <= 2) {
     Kill(process);
   } else if (kind <= 4) {
     Pause(process, Long(500'000, 4'000'000));
@@ -141,9 +149,9 @@ void World::RandomFault() {
   } else if (kind == 7) {
     ReplaceLeader();
     // Somebody hears only the old one for a while.
-    if (Chance(0.7)) leaders_.back()->cut.insert(uid);
+    if (Chance(0.7)) Last().cut.insert(uid);
   } else if (kind == 8) {
-    PauseLeader(*leaders_.back());
+    PauseLeader(Last());
   } else if (kind == 9) {
     wanted_[process.role] = Random(1, 4);
     Trace(absl::StrCat("wanted like ", uid, ": ", wanted_[process.role]));
