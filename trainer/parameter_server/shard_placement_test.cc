@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chains for one roster and one view; slot_plan_test.cc plays them view by view.
+#include <utility>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/parameter_server/slot_plan.h"
@@ -12,6 +14,7 @@ using membership::Placement;
 using membership::Role;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 using ::testing::UnorderedElementsAre;
 
 const MemberId kA{"a", 0}, kB{"b", 0}, kC{"c", 0}, kD{"d", 0};
@@ -117,6 +120,115 @@ TEST_F(ShardPlacementTest, AfterARepairPatienceBeginsAnew) {
   EXPECT_THAT(Plan(), ElementsAre(kA));
   now_ += absl::Seconds(10);
   EXPECT_THAT(Plan(), ElementsAre(kA, kB));
+}
+
+// Eight slots on two servers, one of which is too busy: one of its slots moves after five seconds.
+class BusyPlacementTest : public ShardPlacementTest {
+ protected:
+  static constexpr std::size_t kSlots = 8;
+  BusyPlacementTest() {
+    ShardPlacement::Options options = Options();
+    options.replication = 1;
+    options.slots.clear();
+    for (std::uint32_t slot = 0; slot < kSlots; ++slot) options.slots.push_back({slot, {0, 100}});
+    options.balance.patience = absl::Seconds(5);
+    placed_.emplace(options);
+    const Chains chains = Place(options.slots, {kA, kB}, {}, 1);
+    for (const MemberId& id : {kA, kB}) {
+      Add(id);
+      roster_.participants.at(id).groups.resize(kSlots);
+    }
+    Serve({});
+    view_->groups.resize(kSlots);
+    for (std::size_t slot = 0; slot < kSlots; ++slot) {
+      const std::vector<MemberId>& chain = chains.at(options.slots[slot]);
+      view_->groups[slot].members = chain;
+      SlotReport& report = roster_.participants.at(chain[0]).groups[slot];
+      report.state = StateId{7, 1};
+      report.load = chain[0] == kA ? 50'000'000 : 1'000'000;
+    }
+  }
+  std::vector<ReplicaGroup> Look() { return placed_->Plan(Scene()); }
+  // The slots that the other server is to fetch.
+  std::vector<std::size_t> Moving() const {
+    const auto ahead = placed_->ahead().find(kB);
+    return ahead == placed_->ahead().end() ? std::vector<std::size_t>() : ahead->second;
+  }
+  // Looks when the server has been too busy for long enough.
+  void Wait() {
+    Look();
+    now_ += absl::Seconds(5);
+    Look();
+  }
+
+  std::optional<ShardPlacement> placed_;
+};
+
+TEST_F(BusyPlacementTest, AMoveBeginsWithTheLookThatDecidesIt) {
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty());
+  now_ += absl::Seconds(5) - absl::Milliseconds(1);
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty());
+  now_ += absl::Milliseconds(1);
+  Look();
+  EXPECT_THAT(Moving(), SizeIs(1));
+}
+
+TEST_F(BusyPlacementTest, AMoveToWhomeverLeavesIsForgottenThoughItStaysAfterAll) {
+  Wait();
+  ASSERT_THAT(Moving(), SizeIs(1));
+  roster_.participants.at(kB).leaving = true;
+  Look();
+  roster_.participants.at(kB).leaving = false;
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty());
+}
+
+TEST_F(BusyPlacementTest, ARepairForgetsTheMoveAndHowLongAServerWasTooBusy) {
+  Wait();
+  ASSERT_THAT(Moving(), SizeIs(1));
+  std::string waiting;
+  placed_->Repair(Scene(), waiting);
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty());
+  now_ += absl::Seconds(4);
+  placed_->Repair(Scene(), waiting);
+  now_ += absl::Seconds(4);
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty());
+}
+
+TEST_F(BusyPlacementTest, WhileChainsAreNotAsTheyShouldBeNobodyIsTooBusy) {
+  Look();
+  now_ += absl::Seconds(4);
+  std::vector<MemberId>& chain = view_->groups[0].members;
+  const std::vector<MemberId> other = {chain[0] == kA ? kB : kA};
+  const std::vector<MemberId> right = std::exchange(chain, other);
+  Look();
+  view_->groups[0].members = right;
+  now_ += absl::Seconds(4);
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty()) << "patience begins anew";
+  now_ += absl::Seconds(5);
+  Look();
+  EXPECT_THAT(Moving(), SizeIs(1));
+}
+
+TEST_F(BusyPlacementTest, AMoveThatIsMadeStaysWithoutBeingUnderWay) {
+  Wait();
+  ASSERT_THAT(Moving(), SizeIs(1));
+  const std::size_t slot = Moving()[0];
+  roster_.participants.at(kB).groups[slot].cached = true;
+  EXPECT_THAT(Look()[slot].members, ElementsAre(kB));
+  EXPECT_TRUE(Look()[slot].by_load);
+  view_->groups[slot] = Look()[slot];
+  Look();
+  view_->groups[slot].members = {kA};
+  view_->groups[slot].by_load = false;
+  roster_.participants.at(kB).groups[slot].cached = false;
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty()) << "it would have to be decided on anew";
 }
 
 }  // namespace
