@@ -162,15 +162,9 @@ class Kill(OwnLoop):
         said = self.said()
         self.assertEqual({1}, set(self.check_each_sample_once(said).values()))
         self.check_members_agree(said)
-        for pod in said:
-            self.assertEqual(2 if pod in pods else 1, len(self.pids(said, pod)),
-                             f"{pod}: survivors keep their process")
+        for pod in set(said) - set(pods):
+            self.assertEqual(1, len(self.pids(said, pod)), f"{pod}: survivors keep their process")
         self.assertLess(self.distance(self.model(), alone), 1e-6, at)
-        if len(pods) == 1:
-            second = [line for line in said[pods[0]] if "given" in line]
-            reborn = next(line for line in second if line["pid"] != second[0]["pid"])
-            self.assertTrue(reborn["restored"], "who comes back has the others' state")
-            self.assertGreaterEqual(reborn["given"], step)
         return said
 
     def test_a_member_dies_wherever_it_is(self):
@@ -183,6 +177,22 @@ class Kill(OwnLoop):
                     self.assertEqual([17], [line["given"] for line in repeated])
             self.home.close()
             self.setUp()
+
+    def test_who_comes_back_goes_on_with_the_others_state(self):
+        script_of({"die": {"at": "given", "step": 9, "pods": ["own-worker-1"]}})
+        command = self.home.start("run", self.home.write("job.yaml", job(epochs=10000)))
+
+        def first_of_a_newcomer():  # the pod's second process, or a pod in its place
+            given = [[line for line in lines if "given" in line] for lines in self.said().values()]
+            # At the first step all but the first member were given its state.
+            return [line for lines in given for line in lines
+                    if line["restored"] and line["given"] > 1][:1]
+        self.home.await_step(1, "own", command=command)
+        reborn, = until(first_of_a_newcomer, 60, self.home.describe)
+        self.assertNotIn(reborn["pid"], self.pids(self.said(), "own-worker-0"))
+        self.assertGreater(reborn["given"], 9)
+        self.home.run("delete", "own")
+        command.wait(60)
 
     def test_without_the_commit_the_audit_sees_it(self):
         """The negative control: whoever takes every step for one that counts is found out."""
@@ -216,9 +226,10 @@ class Kill(OwnLoop):
         said = self.said()
         self.check_members_agree(said)
         self.assertLess(self.distance(self.model(), alone), 1e-6)
-        again = [next(line for line in said[pod] if line.get("pid") != said[pod][0]["pid"]
-                      and "given" in line) for pod in pods]
-        self.assertTrue(all(line["given"] > 1 for line in again), again)
+        # Some may have come back when all was done.
+        again = [line for pod in pods for line in said[pod]
+                 if "given" in line and line["pid"] != said[pod][0]["pid"]]
+        self.assertGreater(min(line["given"] for line in again), 1, "none began anew")
 
     def test_a_loader_that_outlives_its_member_keeps_nobody_waiting(self):
         self.train({"loader": 20, "die": {"at": "given", "step": 17, "pods": ["own-worker-1"]}})
