@@ -286,6 +286,12 @@ const Case kScaling[] = {
     {"WithoutExchangeOneWorkerTrains",
      [](Scene& s) { s.seen.spec.mutable_exchange()->mutable_none(); },
      [](const Decision& d) { EXPECT_EQ(Count<CreatePod>(d), 2); }},
+    {"SettingsSayNothingOfAnEndThatTheFileLeavesToTheProgram",
+     [](Scene& s) {
+       s.Training();
+       s.seen.spec.clear_stop();
+     },
+     [](const Decision& d) { EXPECT_FALSE(d.supervision->desired->settings().has_stop()); }},
     {"SettingsCarryWhatMayChange",
      [](Scene& s) {
        s.Training();

@@ -78,7 +78,8 @@ v1alpha1::Desired DesiredFor(const Pass& pass) {
   for (const ObservedPod* pod : Members(pass)) *desired.add_pods() = Describe(pass, *pod);
   v1alpha1::Settings& settings = *desired.mutable_settings();
   settings.set_generation(SettingsGeneration(pass));
-  *settings.mutable_stop() = spec.stop();
+  // Where the file says nothing of it, the end is the program's own to say (workload.pytorch).
+  if (spec.has_stop()) *settings.mutable_stop() = spec.stop();
   *settings.mutable_checkpoint() = spec.checkpoint();
   settings.set_halt(pass.halt);
   desired.set_checkpoint_request(OpenCheckpointRequest(pass));
