@@ -3,6 +3,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/slot_client.h"
 #include "trainer/parameter_server/slot_plan.h"
@@ -490,6 +491,27 @@ membership::View ViewOf(const std::vector<std::string>& nodes) {
   int number = 0;
   for (const std::string& node : nodes) view.members.push_back({C(++number).id, "", 1, "", node});
   return view;
+}
+
+TEST(TopologyTest, TheJobFileSaysOverWhomPushesReachServers) {
+  v1alpha1::TrainingJobSpec spec;
+  v1alpha1::Topology& chosen =
+      *spec.mutable_exchange()->mutable_parameter_server()->mutable_topology();
+  EXPECT_EQ(TopologyOf(spec).kind, Topology::Kind::kFlat);
+  chosen.mutable_host_reduce();
+  EXPECT_EQ(TopologyOf(spec).kind, Topology::Kind::kHostReduce);
+  chosen.mutable_tree();
+  EXPECT_EQ(TopologyOf(spec).kind, Topology::Kind::kTree);
+  EXPECT_EQ(TopologyOf(spec).fanout, 4);
+  for (const auto& [fanout, used] : {std::pair{8, 8}, {1, 1}, {0, 1}}) {
+    chosen.mutable_tree()->set_fanout(fanout);
+    EXPECT_EQ(TopologyOf(spec).fanout, used) << fanout;
+  }
+}
+
+TEST(TopologyTest, WhoIsNotInTheViewIsInNoGroup) {
+  const membership::View view = ViewOf({"a", "a", "a", "a", "a", "a"});
+  EXPECT_THAT(GroupOf(view, {Topology::Kind::kTree, 4}, C(9).id), IsEmpty());
 }
 
 TEST(TopologyTest, AFlatViewHasNoGroups) {

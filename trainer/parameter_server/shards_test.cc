@@ -76,7 +76,7 @@ TEST(FillInitial, ValuesAreUniformBetweenMinusTheScaleAndTheScale) {
 }
 
 TEST(FillInitial, WithoutAScaleARowIsZeroWhateverWasThere) {
-  Floats values = {1, -1, 2, -2};
+  Floats values(100, -1);
   FillInitial(*Table(TableKind::kDense, optimizer::MakeAdd()), 3, values);
   for (const float value : values) EXPECT_EQ(std::bit_cast<std::uint32_t>(value), 0U);
 }
