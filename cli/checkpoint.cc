@@ -15,7 +15,7 @@ namespace {
 
 using kube::Json;
 
-constexpr absl::Duration kDefaultTimeout = absl::Seconds(60);
+constexpr absl::Duration kWritingTimeout = absl::Seconds(60);
 
 std::string NotWritten(const Json& job, absl::Duration timeout) {
   const std::string newest = kube::StringAt(job, "/status/lastCheckpoint/name");
@@ -56,7 +56,7 @@ absl::StatusOr<Json> AwaitWritten(Session& session, const Json& asked, absl::Dur
 
 absl::Status Checkpoint(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const absl::Duration timeout,
-                   DurationFlag(arguments, "timeout", kDefaultTimeout));
+                   DurationFlag(arguments, "timeout", kWritingTimeout));
   const kube::ObjectKey key = JobKey(arguments, arguments.names[0]);
   ASSIGN_OR_RETURN(kube::KubeClient * store, session.Store());
   ASSIGN_OR_RETURN(const Json job, store->Get(kube::kTrainingJob, key));

@@ -21,7 +21,7 @@
 #include "trainer/control/process.h"
 #include "trainer/embed/forks.h"
 #include "trainer/embed/leave_signal.h"
-#include "trainer/transport/tcp_transport.h"
+#include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/intake.h"
 #include "trainer/worker/view_links.h"
 
@@ -137,7 +137,7 @@ absl::Status Process::Start() {
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
-  ASSIGN_OR_RETURN(parts.transport, transport::OpenTcpTransport(
+  ASSIGN_OR_RETURN(parts.transport, transport::OpenMixedTransport(
                                         {.host = options.address, .port = net::kDataPort}, mine));
   batches_.emplace(description.samples, parts.spec.dataset().global_batch_size(),
                    static_cast<std::uint64_t>(parts.spec.seed()));
