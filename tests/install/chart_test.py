@@ -25,11 +25,19 @@ def install(*arguments):
                 "--create-namespace", *arguments)
 
 
+KINDS = [f"{kind}.starling.dev" for kind in
+         ("trainingjobs", "trainingtemplates", "clustertrainingtemplates")]
+
+
 class Chart(unittest.TestCase):
     def tearDown(self):
         k.run("sh", "-c", f"'{HELM}' uninstall starling --namespace {NAMESPACE} --ignore-not-found")
-        k.kubectl("delete", "crd", "trainingjobs.starling.dev", "trainingtemplates.starling.dev",
-                  "clustertrainingtemplates.starling.dev", "--ignore-not-found")
+        # A kind that goes before anybody could list it is stuck for minutes: the server looks for its
+        # objects, finds that their cache is not ready, and waits longer each time.
+        for kind in KINDS:
+            if k.exists("crd", kind):
+                k.eventually(lambda kind=kind: k.refusal("get", kind) == "", f"{kind} is served")
+        k.kubectl("delete", "crd", *KINDS, "--ignore-not-found")
         k.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found")
 
     def test_lints_and_every_variant_is_taken_by_the_server(self):
