@@ -3,10 +3,12 @@
 """What a cluster's jobs were, by REST: kept when they are deleted, also while nobody listens, and shown
 to nobody whose namespace merely has the name of theirs. No controller runs: the test says how jobs
 fare."""
+import contextlib
 import datetime
 import json
 import os
 import signal
+import sqlite3
 import tempfile
 import unittest
 
@@ -90,6 +92,11 @@ class History(unittest.TestCase):
         items = self.ok((client or self.rest).ask("GET", f"{path}?include=history"))["items"]
         return {item["name"]: item["deleted"] for item in items}
 
+    def recorded(self):
+        """How many jobs the file has."""
+        with contextlib.closing(sqlite3.connect(f"file:{self.file}?mode=ro", uri=True)) as history:
+            return history.execute("SELECT count(*) FROM history_jobs").fetchone()[0]
+
     def await_past(self, name, path=JOBS):
         k.eventually(lambda: name in self.past(path),
                      lambda: f"{name} is past; it says:\n{self.api.read_log()}")
@@ -146,6 +153,7 @@ class History(unittest.TestCase):
     def test_killed_it_loses_no_job_that_it_has_seen(self):
         for number in range(10):
             self.ok(self.rest.ask("POST", JOBS, suspended(f"job-{number}")), 201)
+        k.eventually(lambda: self.recorded() == 10, "what is new is written within a second or two")
         k.kubectl("delete", "tj", *(f"job-{number}" for number in range(5)))
         self.api.end(signal.SIGKILL)
         k.kubectl("delete", "tj", *(f"job-{number}" for number in range(5, 10)))
