@@ -63,6 +63,7 @@ def main():
             optimizer.step()
             scheduler.step()
         print(f"epoch {epoch + 1}: accuracy {accuracy(model, test):.4f}", flush=True)
+    starling.save(model)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starling from Python: `Client` speaks REST (docs/how-to/python.md), `join` makes a loop of your
-own a member of a job (starling.embed).
+own a member of a job (starling.embed), `elastic` and `save` a loop of PyTorch (starling.torch).
 
 Nothing is imported before it is used: what lies beside the client does not pay for it.
 """
@@ -16,10 +16,12 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["ApiError", "Client", "StarlingError", "join"]
+# starling.torch's are not named above: who checks types need not have PyTorch.
+__all__ = ["ApiError", "Client", "StarlingError", "elastic", "join", "save"]
 
 _HOMES = {"ApiError": "starling.errors", "Client": "starling.client",
-          "StarlingError": "starling.errors", "join": "starling.embed"}
+          "StarlingError": "starling.errors", "elastic": "starling.torch", "join": "starling.embed",
+          "save": "starling.torch"}
 
 
 def __getattr__(name: str) -> object:

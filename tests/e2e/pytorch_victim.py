@@ -36,11 +36,20 @@ def die(pod, step):
 
 
 def leave_out(what):
+    # In the first step that is lost: the learning rate's schedule has one step to spare.
+    lost = []
+    first = os.environ.get("STARLING_POD_START") == "1"
     if what == "weights":
         begin = starling.torch._gradients.Gradients.begin_part
         starling.torch._gradients.Gradients.begin_part = lambda self, weight: begin(self, 1.0)
     elif what == "restoring":
-        starling.torch._state.State.restore = lambda self: None
+        restore = starling.torch._state.State.restore
+
+        def forget(self):
+            if lost or not first:
+                restore(self)
+            lost.append(True)
+        starling.torch._state.State.restore = forget
     elif what == "dropping":
         # A step that was lost is taken all the same, with this member's own gradients.
         take = starling.torch._gradients.Gradients._take
@@ -48,7 +57,9 @@ def leave_out(what):
         def keep(self):
             if self.committed:
                 take(self)
-            self.committed = True
+            elif first and not lost:
+                lost.append(True)
+                self.committed = True
         starling.torch._gradients.Gradients._take = keep
     else:
         sys.exit(f"nothing is called {what}")

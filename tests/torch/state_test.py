@@ -13,6 +13,8 @@ except ImportError:
     print("skipped: Python has no torch here")
     sys.exit(77)
 warnings.filterwarnings("ignore", message="The epoch parameter in")  # SequentialLR's own
+import starling  # noqa: E402  (torch comes first)
+import starling.torch  # noqa: E402
 from starling.torch._state import OptimizerState, State  # noqa: E402  (torch comes first)
 
 OPTIMIZERS = {
@@ -198,6 +200,13 @@ class Refused(unittest.TestCase):
         with self.assertRaises(RuntimeError) as raised:
             trainer.state.gather()
         self.assertIn("at most", str(raised.exception))
+
+
+class SaveTest(unittest.TestCase):
+    def test_only_the_model_of_an_elastic_loop_is_saved(self):
+        for save in (starling.save, starling.torch.save):
+            with self.assertRaisesRegex(ValueError, r"starling\.elastic\(\) was given"):
+                save(torch.nn.Linear(1, 1))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 
 FLAGS are those of the job's roles (starling-worker has the same). The job's coordinator is answered
 from the start, while the script still imports what it needs; it is a member from starling.join on.
-Exit codes are the roles': 0 let go or finished, 1 failed, 2 what the process was given is wrong.
+STARLING_MODEL names the file in which the job's model will lie. Exit codes are the roles': 0 let go or finished, 1 failed, 2 what the process was given is wrong.
 """
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ def main(arguments: Sequence[str]) -> None:
         library = _library.Library()
         library.open(flags)
         starling.embed._opened.append(library)
+        if "--job-dir" in flags:
+            os.environ["STARLING_MODEL"] = os.path.join(flags[flags.index("--job-dir") + 1],
+                                                        "model.safetensors")
         sys.argv = list(command)
         sys.path[0] = os.path.dirname(os.path.abspath(command[0]))
         runpy.run_path(command[0], run_name="__main__")

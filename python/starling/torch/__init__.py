@@ -11,6 +11,7 @@
             loss.backward()                    # gradients are summed among all meanwhile
             optimizer.step()
             scheduler.step()
+    starling.save(model)                       # or nothing: it is the job's model either way
 
 However many members there are, they compute the steps that one would: batch_size is that of all
 together. An iteration counts or it does not. Where a peer dies before all have the sum, the gradients
@@ -21,6 +22,6 @@ The protocol is the library's (starling.embed); here lies what only this process
 collect gradients (_gradients.py), the state that whoever joins is given (_state.py), batches that fit
 the view (_batches.py), and the loop (_loop.py).
 """
-from starling.torch._loop import Loader, elastic
+from starling.torch._loop import Loader, elastic, save
 
-__all__ = ["Loader", "elastic"]
+__all__ = ["Loader", "elastic", "save"]

@@ -223,6 +223,9 @@ class Loader:
             os._exit(1)
 
 
+_trained: list[tuple[torch.nn.Module, Loader]] = []
+
+
 def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, optimizer: Any,
             scheduler: Any = None, *, metrics: Sequence[str] = (), accumulate: int = 1) -> Loader:
     """The loader of a loop that any number of workers run together.
@@ -236,5 +239,20 @@ def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, 
         raise ValueError(f"accumulate must be at least 1, not {accumulate}")
     if not starling.embed._opened:
         raise LoopError(BAD_INPUT, "no job has started this program: run it by spec.workload.pytorch")
-    return Loader(starling.embed._opened.pop(), loader, model, _as_list(optimizer),
-                  _as_list(scheduler), metrics, accumulate)
+    _trained.append((model, Loader(starling.embed._opened.pop(), loader, model, _as_list(optimizer),
+                                   _as_list(scheduler), metrics, accumulate)))
+    return _trained[-1][1]
+
+
+def save(model: torch.nn.Module) -> None:
+    """Says behind the loop that `model`, as it is when the program ends, is the job's model: a safetensors
+    file that STARLING_MODEL names, with its digest in status.result.model. It is written when the program
+    ends, for the job has ended then, and its pods with it: nothing behind this call is cut off.
+
+    ValueError: starling.elastic() was not given this model. RuntimeError: its loop is not over."""
+    for known, loader in _trained:
+        if known is model:
+            if not loader.over:
+                raise RuntimeError("save() comes after the loop over loader.epochs(n)")
+            return
+    raise ValueError("save() takes the model that starling.elastic() was given")
