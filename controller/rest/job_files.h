@@ -28,7 +28,7 @@ struct LogRequest {
   bool previous = false;                            // of pods that were replaced
   bool events = false;                              // server-sent events instead of text
   absl::Duration timeout = absl::Hours(1);
-  std::function<bool()> over = nullptr;  // nothing more will be written; asked by any thread
+  std::function<bool()> over = nullptr;  // the job has ended; asked by any thread
   CallLimits::Ticket ticket = nullptr;
   std::shared_ptr<kube::HttpKubeClient> client = nullptr;  // the caller's, in a cluster
   std::shared_ptr<const Permit> permit = nullptr;          // null: it needs none

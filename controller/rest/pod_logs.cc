@@ -24,11 +24,19 @@ constexpr std::size_t kBytesPerSecond = 1 << 20;
 constexpr std::uint64_t kTailBytes = 8 << 20;  // lines further from the end are not looked for
 constexpr absl::Duration kLookEvery = absl::Milliseconds(250);
 constexpr absl::Duration kLogHeartbeatEvery = absl::Seconds(15);
+// A job is finished before its pods have ended, and they write their last lines meanwhile. A pod
+// that is killed leaves no record of its end, and those of cleanPodPolicy None stay.
+constexpr absl::Duration kPodsEndWithin = absl::Seconds(5);
 
 struct Found {
   fs::file_time_type written;
   PodLog log;
 };
+
+bool HasEnded(const std::string& job_folder, const PodLog& log) {
+  std::error_code error;
+  return fs::exists((fs::path(job_folder) / log.file).replace_filename("exit.json"), error);
+}
 
 std::vector<Found> FindAll(const std::string& job_folder) {
   std::vector<Found> all;
@@ -149,16 +157,27 @@ http::BodyStream::Piece PodLogStream::End(Piece piece, std::string_view reason) 
   return piece;
 }
 
+// Whether nothing more is to come from these pods.
+bool PodLogStream::IsOver(const std::vector<PodLog>& logs, absl::Time now) {
+  if (!request_.follow) return true;
+  if (!request_.over || !request_.over()) return false;
+  if (!finished_) finished_ = now;
+  return now - *finished_ >= kPodsEndWithin ||
+         std::all_of(logs.begin(), logs.end(),
+                     [&](const PodLog& log) { return HasEnded(folder_, log); });
+}
+
 http::BodyStream::Piece PodLogStream::Next() {
+  const absl::Time now = clock_.Now();
+  const std::vector<PodLog> logs = FindPodLogs(folder_, request_);
   // Asked before the files are read: what is written until then is read below.
-  const bool over = !request_.follow || (request_.over && request_.over());
+  const bool over = IsOver(logs, now);
   Piece piece;
   bool more = false;
-  for (const PodLog& log : FindPodLogs(folder_, request_)) {
+  for (const PodLog& log : logs) {
     if (piece.bytes.size() >= kLogPiece) break;
     more = ReadSome(log, over, piece.bytes) || more;
   }
-  const absl::Time now = clock_.Now();
   if (over && !more) return End(std::move(piece), request_.follow ? "JobFinished" : "Complete");
   if (draining_) return End(std::move(piece), "Shutdown");
   if (now >= deadline_) return End(std::move(piece), "Deadline");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -38,6 +39,7 @@ class PodLogStream final : public http::BodyStream {
     bool begun = false;
   };
 
+  bool IsOver(const std::vector<PodLog>& logs, absl::Time now);
   bool ReadSome(const PodLog& log, bool all, std::string& text);
   std::uint64_t TailOf(const OpenFile& file) const;
   std::string Say(const PodLog& log, std::string_view lines) const;
@@ -48,6 +50,7 @@ class PodLogStream final : public http::BodyStream {
   const LogRequest request_;
   const absl::Time deadline_;
   absl::Time last_said_;
+  std::optional<absl::Time> finished_;  // the job; its pods may still be writing
   std::map<std::string, Place> places_;  // by file
   bool draining_ = false;
 };

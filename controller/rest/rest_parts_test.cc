@@ -29,6 +29,7 @@ namespace {
 
 using kube::Json;
 using ::testing::HasSubstr;
+using ::testing::Not;
 namespace fs = std::filesystem;
 
 // A folder of the test's own.
@@ -271,7 +272,9 @@ class JobFilesTest : public FilesTest {
   std::shared_ptr<http::BodyStream> Logs(LogRequest request) {
     return files_.Logs(job_, std::move(request)).value();
   }
-  std::string Log(const std::string& pod) { return "default/j-12345678/pods/" + pod + "/log"; }
+  std::string Log(const std::string& pod) { return Folder(pod) + "/log"; }
+  std::string Record(const std::string& pod) { return Folder(pod) + "/exit.json"; }
+  std::string Folder(const std::string& pod) { return "default/j-12345678/pods/" + pod; }
 
   clock::FakeClock clock_;
   LocalJobFiles files_;
@@ -294,11 +297,23 @@ TEST_F(JobFilesTest, FollowedLogsGoOnUntilTheJobIsOverAndSayIt) {
   EXPECT_EQ(Drink(*stream), "");
   Write(Log("j-worker-0-aaaaaaaa"), "one\ntw");
   EXPECT_EQ(Drink(*stream), "event: log\ndata: {\"line\":\"one\",\"pod\":\"j-worker-0\"}\n\n");
-  Write(Log("j-worker-0-aaaaaaaa"), "one\ntwo");
   over = true;
+  EXPECT_EQ(Drink(*stream), "") << "its pods may still be writing";
+  Write(Log("j-worker-0-aaaaaaaa"), "one\ntwo");
+  Write(Record("j-worker-0-aaaaaaaa"), "{}");
   const std::string rest = Drink(*stream);
   EXPECT_THAT(rest, HasSubstr("{\"line\":\"two\""));
   EXPECT_THAT(rest, HasSubstr("event: end\ndata: {\"reason\":\"JobFinished\"}"));
+}
+
+TEST_F(JobFilesTest, PodsThatDoNotEndHoldUpNoEndOfTheirJobsLogs) {
+  Write(Log("j-worker-0-aaaaaaaa"), "one\n");
+  Write(Record("j-worker-0-aaaaaaaa"), "{}");
+  Write(Log("j-worker-1-bbbbbbbb"), "killed\n");
+  const auto stream = Logs({.follow = true, .events = true, .over = [] { return true; }});
+  EXPECT_THAT(Drink(*stream), Not(HasSubstr("JobFinished")));
+  clock_.Advance(absl::Seconds(5));
+  EXPECT_THAT(Drink(*stream), HasSubstr("JobFinished"));
 }
 
 TEST_F(JobFilesTest, ReplacedPodsAreSeparateFromThosePresent) {
