@@ -50,7 +50,7 @@ class PodLogStream final : public http::BodyStream {
   const LogRequest request_;
   const absl::Time deadline_;
   absl::Time last_said_;
-  std::optional<absl::Time> finished_;  // the job; its pods may still be writing
+  std::optional<absl::Time> finished_;   // the job; its pods may still be writing
   std::map<std::string, Place> places_;  // by file
   bool draining_ = false;
 };
