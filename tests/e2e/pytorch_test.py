@@ -210,6 +210,15 @@ class Wrong(PytorchCase):
         told = str(job["status"]["incidents"])
         self.assertIn("there is no such colour", told)
 
+    def test_a_python_without_what_the_script_needs_fails_at_once_and_says_which(self):
+        script = self.home.write("wrong.py", "import no_such_module\n")
+        command = self.start(self.job(script=script, arguments=[], workers=1))
+        self.assertNotEqual(0, command.wait(60), command.tail())
+        incidents = self.home.job(self.NAME)["status"]["incidents"]
+        self.assertEqual(1, len(incidents), "nothing is tried again that cannot get better")
+        self.assertIn(f"{PYTHON} has no module no_such_module: name a Python that has it in "
+                      "spec.workload.pytorch.python", str(incidents))
+
     def test_a_script_that_is_not_there_is_refused_before_anything_runs(self):
         job = self.job(script=os.path.join(self.home.folder, "none.py"), arguments=[])
         command = self.start(job)

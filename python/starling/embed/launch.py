@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import runpy
 import sys
+import traceback
 from collections.abc import Sequence
 
 import starling.embed
@@ -38,6 +39,10 @@ def main(arguments: Sequence[str]) -> None:
         runpy.run_path(command[0], run_name="__main__")
     except _library.LoopError as error:
         _fail(error.code, str(error))
+    except ModuleNotFoundError as error:
+        traceback.print_exc()
+        _fail(_library.BAD_INPUT, f"{sys.executable} has no module {error.name}: name a Python that has it "
+              "in spec.workload.pytorch.python")
 
 
 def _fail(code: int, message: str) -> None:
