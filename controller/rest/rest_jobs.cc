@@ -272,7 +272,8 @@ RestService::Outcome RestService::DeleteJob(const Asked& asked) {
   return JobResponse(200, *std::move(deleted));
 }
 
-RestService::Outcome RestService::ValidateJob(const Asked& asked) {
+std::variant<RestService::ResolvedJob, rest::Problem> RestService::ReadResolved(
+    const Asked& asked) {
   std::string prefix;
   auto submitted = ReadSubmitted(asked, prefix);
   if (auto* problem = std::get_if<rest::Problem>(&submitted)) return std::move(*problem);
@@ -281,7 +282,14 @@ RestService::Outcome RestService::ValidateJob(const Asked& asked) {
   v1alpha1::TrainingJob read;
   if (errors.empty()) errors = spec::ReadStoredJob(job, read);
   if (!errors.empty()) return rest::InvalidJob(std::move(errors));
-  job["spec"] = spec::WriteMessage(spec::Resolve(read.spec()));
+  return ResolvedJob{std::move(job), spec::Resolve(read.spec())};
+}
+
+RestService::Outcome RestService::ValidateJob(const Asked& asked) {
+  auto resolving = ReadResolved(asked);
+  if (auto* problem = std::get_if<rest::Problem>(&resolving)) return std::move(*problem);
+  auto& [job, resolved] = std::get<ResolvedJob>(resolving);
+  job["spec"] = spec::WriteMessage(resolved);
   return JsonResponse(200, job);
 }
 

@@ -73,15 +73,9 @@ std::vector<PastRun> RestService::RunsLike(const Json& job) {
 }
 
 RestService::Outcome RestService::PlanJob(const Asked& asked) {
-  std::string prefix;
-  auto submitted = ReadSubmitted(asked, prefix);
-  if (auto* problem = std::get_if<rest::Problem>(&submitted)) return std::move(*problem);
-  Json job = std::get<Json>(std::move(submitted));
-  spec::FieldErrors errors = TryTemplate(job);
-  v1alpha1::TrainingJob read;
-  if (errors.empty()) errors = spec::ReadStoredJob(job, read);
-  if (!errors.empty()) return rest::InvalidJob(std::move(errors));
-  const v1alpha1::TrainingJobSpec resolved = spec::Resolve(read.spec());
+  auto resolving = ReadResolved(asked);
+  if (auto* problem = std::get_if<rest::Problem>(&resolving)) return std::move(*problem);
+  const auto& [job, resolved] = std::get<ResolvedJob>(resolving);
   const absl::StatusOr<std::vector<PlannedPods>> pods = PodsOf(resolved);
   if (!pods.ok()) return rest::FromStatus(pods.status());
   const Rooms rooms = asked.caller.client != nullptr ? RoomsOfCluster(StoreOf(asked), asked.call.ns)

@@ -32,6 +32,7 @@
 #include "controller/rest/plan.h"
 #include "controller/runtime/informer.h"
 #include "controller/templates/templates.h"
+#include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::service {
 
@@ -139,6 +140,12 @@ class RestService {
   Outcome Written(const Asked& asked, absl::StatusOr<kube::Json> job, int status);
   void AwaitCopy(const kube::Json& job) const;
   std::variant<kube::Json, rest::Problem> ReadSubmitted(const Asked& asked, std::string& prefix);
+  // A submitted job with its template, and its spec with all defaults; nothing is stored.
+  struct ResolvedJob {
+    kube::Json job;
+    v1alpha1::TrainingJobSpec spec;
+  };
+  std::variant<ResolvedJob, rest::Problem> ReadResolved(const Asked& asked);
   Outcome MeetExisting(const Asked& asked, const kube::Json& wanted, bool with_key);
   spec::FieldErrors CheckStored(const kube::Json& job) const;
   // As the caller sees it: what is done through it, the caller does.
