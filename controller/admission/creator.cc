@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/admission/review.h"
 #include "controller/kube/objects.h"
@@ -37,16 +35,12 @@ absl::StatusOr<Json> NoteCreator(const Json& review) {
   ASSIGN_OR_RETURN(Json answer, AnswerTo(review));
   const Json& request = review["request"];
   const std::string operation = kube::StringAt(request, "/operation");
-  const Json& object = kube::At(request, "/object");
-  if (!object.is_object() || !kube::StringAt(request, "/subResource").empty()) return answer;
-  if (operation != "CREATE" && operation != "UPDATE") return answer;
+  const Json* const object = WrittenObject(request);
+  if (object == nullptr) return answer;
   const std::string wanted = operation == "CREATE"
                                  ? kube::StringAt(request, "/userInfo/username")
                                  : kube::AnnotationOf(kube::At(request, "/oldObject"), kCreatedBy);
-  const Json patch = PatchOf(object, wanted);
-  if (patch.empty()) return answer;
-  answer["response"]["patchType"] = "JSONPatch";
-  answer["response"]["patch"] = absl::Base64Escape(json::Dump(patch));
+  AddPatch(PatchOf(*object, wanted), answer);
   return answer;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "api/spec/admission.h"
 #include "api/spec/template.h"
@@ -131,6 +132,18 @@ absl::StatusOr<Json> AnswerTo(const Json& review) {
   response["uid"] = uid;
   return Json{
       {"apiVersion", kApiVersion}, {"kind", "AdmissionReview"}, {"response", std::move(response)}};
+}
+
+const Json* WrittenObject(const Json& request) {
+  const std::string operation = Text(request, "operation");
+  if (operation != "CREATE" && operation != "UPDATE") return nullptr;
+  return Text(request, "subResource").empty() ? Object(request, "object") : nullptr;
+}
+
+void AddPatch(const Json& patch, Json& answer) {
+  if (patch.empty()) return;
+  answer["response"]["patchType"] = "JSONPatch";
+  answer["response"]["patch"] = absl::Base64Escape(json::Dump(patch));
 }
 
 absl::StatusOr<Json> Review(const Json& review) {

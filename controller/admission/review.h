@@ -27,6 +27,12 @@ nlohmann::json RefusalOf(const spec::FieldErrors& errors);
 // A review that answers `review` and allows what it asks about. InvalidArgument: as above.
 absl::StatusOr<nlohmann::json> AnswerTo(const nlohmann::json& review);
 
+// The object of a request that makes or changes one as a whole; null: it asks about something else.
+const nlohmann::json* WrittenObject(const nlohmann::json& request);
+
+// Has the request's object changed by a JSON patch; an empty one changes nothing.
+void AddPatch(const nlohmann::json& patch, nlohmann::json& answer);
+
 // One of these functions of text, as it came over the network: bounded in size, depth and number of
 // values.
 using Reviewer = std::function<absl::StatusOr<nlohmann::json>(const nlohmann::json& review)>;

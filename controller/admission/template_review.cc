@@ -4,8 +4,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/escaping.h"
-#include "common/json/json.h"
 #include "common/status/macros.h"
 #include "controller/admission/review.h"
 #include "controller/kube/objects.h"
@@ -31,11 +29,9 @@ absl::StatusOr<Json> LayTemplate(const Json& review, const spec::FindTemplate& f
   ASSIGN_OR_RETURN(Json answer, AnswerTo(review));
   const Json& request = review["request"];
   const std::string operation = kube::StringAt(request, "/operation");
-  const Json& object = kube::At(request, "/object");
-  if (!object.is_object() || !kube::StringAt(request, "/subResource").empty()) return answer;
-  if (operation != "CREATE" && operation != "UPDATE") return answer;
-  if (kube::IsBeingDeleted(object)) return answer;
-  Json job = object;
+  const Json* const object = WrittenObject(request);
+  if (object == nullptr || kube::IsBeingDeleted(*object)) return answer;
+  Json job = *object;
   // Where the object is to be made is said beside it, and only perhaps in it.
   const std::string ns = kube::StringAt(request, "/namespace");
   if (kube::NamespaceOf(job).empty() && !ns.empty()) job["metadata"]["namespace"] = ns;
@@ -47,11 +43,9 @@ absl::StatusOr<Json> LayTemplate(const Json& review, const spec::FindTemplate& f
     return answer;
   }
   Json patch = Json::array();
-  AddPart("/spec", object, job, patch);
-  AddPart("/metadata/annotations", object, job, patch);
-  if (patch.empty()) return answer;
-  answer["response"]["patchType"] = "JSONPatch";
-  answer["response"]["patch"] = absl::Base64Escape(json::Dump(patch));
+  AddPart("/spec", *object, job, patch);
+  AddPart("/metadata/annotations", *object, job, patch);
+  AddPatch(patch, answer);
   return answer;
 }
 
