@@ -38,11 +38,11 @@ void ApplyOptimizer(benchmark::State& state, const v1alpha1::Optimizer& spec) {
   const auto count = static_cast<std::size_t>(state.range(0));
   std::vector<float> parameters(count, 1.0F);
   const std::vector<float> gradient(count, 1e-6F);
-  auto slots = optimizer::NewState(*optimizer, count);
+  auto shards = optimizer::NewState(*optimizer, count);
   std::int64_t number = 0;
   for (auto _ : state) {
     optimizer::Apply(*optimizer, {.learning_rate = 1e-3, .number = ++number}, parameters, gradient,
-                     slots);
+                     shards);
   }
   state.SetItemsProcessed(state.iterations() * state.range(0));
 }

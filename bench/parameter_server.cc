@@ -38,7 +38,7 @@ namespace {
 using parameter_server::ClientLoop;
 using parameter_server::Ranks;
 using parameter_server::ServerLoop;
-using parameter_server::SlotView;
+using parameter_server::ShardView;
 
 constexpr int kStretches = 5;
 constexpr std::size_t kLarge = 16 << 20;
@@ -287,7 +287,7 @@ void MeasureTransports(const Settings& settings) {
 
 // --- Whole servers and workers.
 
-parameter_server::SlotOptions SlotOf(std::uint64_t rows) {
+parameter_server::ShardOptions ShardOf(std::uint64_t rows) {
   auto table = std::make_shared<parameter_server::TableSpec>();
   table->name = "parameters";
   table->kind = parameter_server::TableKind::kDense;
@@ -297,10 +297,10 @@ parameter_server::SlotOptions SlotOf(std::uint64_t rows) {
   return {table, {0, rows}, consistency::Asynchronous{}, {}};
 }
 
-// `servers`, then `workers`; server i alone holds the slots i, i + servers, ...
+// `servers`, then `workers`; server i alone holds the shards i, i + servers, ...
 struct Layout {
-  int servers = 1, workers = 1, slots = 1;
-  std::uint64_t rows = 0;  // of each slot
+  int servers = 1, workers = 1, shards = 1;
+  std::uint64_t rows = 0;  // of each shard
 
   std::size_t size() const { return Worker(workers); }
   std::size_t Worker(int index) const {
@@ -311,15 +311,15 @@ struct Layout {
     for (std::size_t rank = 0; rank < size(); ++rank) ranks.push_back({MemberName(rank), 0});
     return ranks;
   }
-  std::vector<SlotView> views() const {
+  std::vector<ShardView> views() const {
     const Ranks ids = ranks();
-    std::vector<SlotView> views(static_cast<std::size_t>(slots));
-    for (std::size_t slot = 0; slot < views.size(); ++slot) {
-      views[slot].group.epoch = 1;
-      const auto server = slot % static_cast<std::size_t>(servers);
-      views[slot].group.members.push_back(ids[server]);
+    std::vector<ShardView> views(static_cast<std::size_t>(shards));
+    for (std::size_t shard = 0; shard < views.size(); ++shard) {
+      views[shard].group.epoch = 1;
+      const auto server = shard % static_cast<std::size_t>(servers);
+      views[shard].group.members.push_back(ids[server]);
       for (int i = 0; i < workers; ++i) {
-        views[slot].clients.push_back({ids[Worker(i)], 1});
+        views[shard].clients.push_back({ids[Worker(i)], 1});
       }
     }
     return views;
@@ -327,9 +327,9 @@ struct Layout {
 };
 
 void Serve(const Layout& layout, int rank, transport::Mesh& mesh, int lanes) {
-  const std::vector<parameter_server::SlotOptions> slots(static_cast<std::size_t>(layout.slots),
-                                                         SlotOf(layout.rows));
-  ServerLoop loop(layout.ranks()[static_cast<std::size_t>(rank)], slots, {.count = lanes});
+  const std::vector<parameter_server::ShardOptions> shards(static_cast<std::size_t>(layout.shards),
+                                                           ShardOf(layout.rows));
+  ServerLoop loop(layout.ranks()[static_cast<std::size_t>(rank)], shards, {.count = lanes});
   (void)loop.Serve(layout.views(), layout.ranks(), mesh);  // until the worker has left
 }
 
@@ -339,10 +339,10 @@ class Worker {
       : layout_(layout),
         first_(static_cast<std::size_t>(rank - layout.servers)),
         loop_(layout.ranks()[static_cast<std::size_t>(rank)],
-              static_cast<std::size_t>(layout.slots)) {
+              static_cast<std::size_t>(layout.shards)) {
     parameter_server::ClientView view{1, 1, {}};
-    for (const SlotView& slot : layout.views()) {
-      view.slots.push_back({slot.group.members.front(), slot.group.members.back()});
+    for (const ShardView& shard : layout.views()) {
+      view.shards.push_back({shard.group.members.front(), shard.group.members.back()});
     }
     Require(loop_.Enter(view, layout.ranks(), mesh));
     Require(loop_.WaitUntilReady(Soon()).status());
@@ -352,28 +352,28 @@ class Worker {
   }
 
   void Push() {
-    for (std::size_t i = 0; i < slots(); ++i) {
-      const std::size_t slot = (first_ + i) % slots();
+    for (std::size_t i = 0; i < shards(); ++i) {
+      const std::size_t shard = (first_ + i) % shards();
       parameter_server::Entry entry;
       entry.clock = clock_;
       entry.update = update_;
-      (void)loop_.Push(slot, entry);
+      (void)loop_.Push(shard, entry);
     }
     ++clock_;
     Require(loop_.Drain(Soon()));
   }
   void Pull() {
-    for (std::size_t i = 0; i < slots(); ++i) {
-      const std::size_t slot = (first_ + i) % slots();
+    for (std::size_t i = 0; i < shards(); ++i) {
+      const std::size_t shard = (first_ + i) % shards();
       parameter_server::Read read;
       read.clock = clock_;
       read.rows = layout_.rows;
-      Require(loop_.Pull(slot, read, Soon()).status());
+      Require(loop_.Pull(shard, read, Soon()).status());
     }
   }
 
  private:
-  std::size_t slots() const { return static_cast<std::size_t>(layout_.slots); }
+  std::size_t shards() const { return static_cast<std::size_t>(layout_.shards); }
 
   const Layout layout_;
   const std::size_t first_;  // another for each worker, or all would queue at one server
@@ -382,8 +382,8 @@ class Worker {
   parameter_server::Clock clock_ = 0;
 };
 
-void MeasureServer(const Wire& wire, const Settings& settings, std::size_t bytes, int slots) {
-  const Layout layout{1, 1, slots, bytes / sizeof(float) / static_cast<std::size_t>(slots)};
+void MeasureServer(const Wire& wire, const Settings& settings, std::size_t bytes, int shards) {
+  const Layout layout{1, 1, shards, bytes / sizeof(float) / static_cast<std::size_t>(shards)};
   Fork server([&](int control) {
     const auto channel = Connect(wire, 0, control);
     const Pinned pinned(settings.pin, 0);
@@ -394,7 +394,7 @@ void MeasureServer(const Wire& wire, const Settings& settings, std::size_t bytes
     const Pinned pinned(settings.pin, 1);
     Worker worker(layout, 1, *channel->mesh());
     const int rounds = settings.rounds * (bytes < kLarge ? 20 : 1);
-    const std::string shape = slots == 1 ? "" : absl::StrCat(" (", slots, " slots)");
+    const std::string shape = shards == 1 ? "" : absl::StrCat(" (", shards, " shards)");
     Print("server", wire.name, absl::StrCat("push", shape), bytes,
           Time(rounds, [&] { worker.Push(); }));
     Print("server", wire.name, absl::StrCat("pull", shape), bytes,
@@ -421,9 +421,9 @@ void MeasureServers(const Settings& settings) {
 void MeasureNetwork(int servers, int workers, double bytes_per_second, const std::string& name,
                     int rounds) {
   constexpr std::size_t kBytes = 4 << 20;
-  const int slots = servers;
-  const Layout layout{servers, workers, slots,
-                      kBytes / sizeof(float) / static_cast<std::size_t>(slots)};
+  const int shards = servers;
+  const Layout layout{servers, workers, shards,
+                      kBytes / sizeof(float) / static_cast<std::size_t>(shards)};
   transport::InprocNetwork network;
   std::vector<std::unique_ptr<transport::Transport>> transports;
   std::vector<transport::Peer> peers;

@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"),
                         help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=30, help="of each of the five stretches")
-    parser.add_argument("--lanes", type=int, default=1, help="threads that serve a server's slots")
+    parser.add_argument("--lanes", type=int, default=1, help="threads that serve a server's shards")
     parser.add_argument("--part", choices=("transport", "server", "network"))
     parser.add_argument("--realtime", action="store_true",
                         help="before all other processes of the machine")

@@ -64,7 +64,7 @@ def job_of(options, files):
                                    "l2": options.l2 / options.batch}},
             "exchange": {"parameterServer": {"consistency": {"asynchronous": {}},
                                              "samplesPerPush": options.batch,
-                                             "slots": options.servers}},
+                                             "shards": options.servers}},
             "validation": {"everyEpochs": 1},
             "stop": {"epochs": options.epochs},
             "replicaSpecs": {"worker": {"replicas": options.workers},

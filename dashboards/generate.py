@@ -168,14 +168,14 @@ TRAINER = [
     Panel("Staleness", "Updates between a push's read and its being applied.", "short",
           [Query(quantile(share, "starling_server_staleness_updates", J), name)
            for share, name in ((0.5, "median"), (0.99, "99 %"))]),
-    Panel("Balance of load", "The busiest server's load over the mean: 1 is even; a hot slot moves "
+    Panel("Balance of load", "The busiest server's load over the mean: 1 is even; a hot shard moves "
           "when the coordinator sees it.", "none",
           [Query(f"max {BY_JOB} (starling_server_load_bytes_per_second{{{J}}}) / "
                  f"avg {BY_JOB} (starling_server_load_bytes_per_second{{{J}}})", "{{job_name}}")]),
-    Panel("Slots", "Parts of the model that each server answers for, and those that it holds.",
+    Panel("Shards", "Parts of the model that each server answers for, and those that it holds.",
           "short",
-          [Query(f"starling_server_answering_slots{{{J}}}", "{{pod}} answers"),
-           Query(f"starling_server_slots{{{J}}}", "{{pod}} holds")]),
+          [Query(f"starling_server_answering_shards{{{J}}}", "{{pod}} answers"),
+           Query(f"starling_server_shards{{{J}}}", "{{pod}} holds")]),
     Panel("Held bytes", "Parameters and what the rule keeps beside them.", "bytes",
           [Query(f"starling_server_held_bytes{{{J}}}", "{{pod}}")]),
     Panel("Snapshot's age", "Since each server wrote its newest snapshot.", "s",

@@ -39,10 +39,10 @@ part "broken lines" make --no-print-directory mutants JOBS="$jobs"
 part "technique table" make --no-print-directory techniques
 part "protocol's models" make --no-print-directory model
 part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation \
-  -E SlotHistories
-# Of slots ten thousand of each kind: as they are planned and at a whim, with aggregates and without.
-part "histories of slots" env STARLING_SIM_SEEDS=10000 \
-  build/release/bin/trainer_simulation_test --gtest_filter='SlotSimulation/SlotHistories.*'
+  -E ShardHistories
+# Of shards ten thousand of each kind: as they are planned and at a whim, with aggregates and without.
+part "histories of shards" env STARLING_SIM_SEEDS=10000 \
+  build/release/bin/trainer_simulation_test --gtest_filter='ShardSimulation/ShardHistories.*'
 part "end to end, repeated" env STARLING_E2E_REPEAT="${STARLING_E2E_REPEAT:-10}" \
   ctest --preset release -L e2e
 # The tests of servers that choose at random, each with other seeds than `make test` has.

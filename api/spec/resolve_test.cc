@@ -93,7 +93,7 @@ TEST(Resolve, AJobWithServersHasOneForEachCopyUnlessItSaysHowMany) {
   EXPECT_EQ(one.replica_specs().parameter_server().replicas(), 1);
   EXPECT_EQ(one.replica_specs().parameter_server().min_replicas(), 1);
   EXPECT_TRUE(one.exchange().parameter_server().consistency().has_bulk_synchronous());
-  EXPECT_EQ(one.exchange().parameter_server().slots(), 16);
+  EXPECT_EQ(one.exchange().parameter_server().shards(), 16);
   EXPECT_FALSE(one.exchange().parameter_server().has_samples_per_push());
   EXPECT_TRUE(one.update().has_gradient());
   const auto two = Resolved({"spec.exchange.parameterServer.replication=2"});

@@ -253,7 +253,8 @@ TEST(TemplateBounds, KnowChoicesAndUnions) {
   EXPECT_THAT(ErrorsWithBound(policy, {"spec.replicaSpecs.worker.restartPolicy=Never"}),
               HasSubstr("is Never, and"));
   // Of a part that the job does not have nothing is asked.
-  EXPECT_EQ(ErrorsWithBound({{"field", "exchange.parameterServer.slots"}, {"maximum", 2}}, {}), "");
+  EXPECT_EQ(ErrorsWithBound({{"field", "exchange.parameterServer.shards"}, {"maximum", 2}}, {}),
+            "");
 }
 
 TEST(TemplateBounds, ThatNoJobCanKeepAreRefused) {

@@ -649,7 +649,7 @@ class ParameterServer(TypedDict, total=False):
     samplesPerPush: int
     # The parameters are cut into at most so many parts, which are spread over the servers; fewer
     # where a part would be smaller than 4096 numbers.
-    slots: int
+    shards: int
     # The tensors of the model that lie on the servers, such as an embedding, by their names; a
     # name that ends in * stands for all that begin so. The workers hold the others, and sum up
     # their gradients among themselves as exchange.allReduce does. By default all tensors lie on

@@ -236,11 +236,11 @@ class Alerts(Play):
     def test_of_checkpoints_that_cannot_be_written(self):
         # One that never writes any, and one that cannot any more. After a failure the next one is
         # tried a minute later.
-        for job, folder in zip(two_jobs(), ("checkpoints", "slots")):
+        for job, folder in zip(two_jobs(), ("checkpoints", "shards")):
             name = self.train(job)
             place = f"{self.home.job_folder(name)}/{folder}"
             until(lambda: os.path.isdir(place), 30, f"{place} is there")
-            if folder == "slots":
+            if folder == "shards":
                 until(lambda: self.home.job(name)["status"].get("lastCheckpoint"), 30, "a snapshot")
             os.rename(place, f"{place}.before")
             with open(place, "w", encoding="utf-8") as file:

@@ -4,7 +4,7 @@ is looked at, when it has been applied, before it is passed down the chain, befo
 acknowledged, while a copy is handed out, while a checkpoint is written.
 
 With two copies nothing is lost and nothing is repeated; workers wait for less than a second. With
-one, the slots come back from the newest checkpoint, and the incident tells how much is redone.
+one, the shards come back from the newest checkpoint, and the incident tells how much is redone.
 """
 import time
 import unittest
@@ -15,7 +15,7 @@ from home import until
 
 EPOCHS = 5
 FIRST = "digits-parameter-server-0"
-SIXTEEN_SLOTS = {"workload__classification__model__mlp__hidden": [512, 128]}
+SIXTEEN_SHARDS = {"workload__classification__model__mlp__hidden": [512, 128]}
 
 
 def job(point, servers=2, replication=2, **changes):
@@ -31,7 +31,7 @@ def job(point, servers=2, replication=2, **changes):
     return made
 
 
-# How far the steps that are in the slots may be ahead of the audit, and of the run that a
+# How far the steps that are in the shards may be ahead of the audit, and of the run that a
 # checkpoint counts: either is told at most every 50 ms, and each of two workers may have one step
 # more in.
 AHEAD = 6
@@ -74,7 +74,7 @@ class Failpoints(Case):
 
     def check_nothing_lost(self, point):
         # The head of a chain hears pushes, its end acknowledges them: of sixteen it is some of both.
-        self.start(job(point, **SIXTEEN_SLOTS))
+        self.start(job(point, **SIXTEEN_SHARDS))
         done, longest = self.watch()
         self.check_audit(EPOCHS)
         told = self.killed(done)
@@ -112,7 +112,7 @@ class Failpoints(Case):
 
     def test_while_it_hands_out_a_copy_to_a_third(self):
         # It is the one that some of sixteen are copied from.
-        self.start(job("rebalance:1", **SIXTEEN_SLOTS))
+        self.start(job("rebalance:1", **SIXTEEN_SHARDS))
         told, longest = self.scale_and_watch(3)
         self.assertEqual(0, sum(one.get("repeatedSteps", 0) for one in told), told)
         self.assertLess(longest, 1.0, "workers wait at most a second")
@@ -131,7 +131,7 @@ class OneCopy(Case):
         self.check_restored("apply:450", "600ms")
 
     def test_a_half_written_checkpoint_is_passed_over_for_the_one_before(self):
-        self.check_restored("checkpoint:18", "300ms")  # of four slots: in the midst of the fifth
+        self.check_restored("checkpoint:18", "300ms")  # of four shards: in the midst of the fifth
 
     def check_restored(self, point, interval):
         # Slow enough that the job has heard of a checkpoint before the kill.

@@ -16,7 +16,7 @@ noticed, and the share noticed of those that are not listed. It fails below --le
   mutants.py BUILD [SOURCE...] [--jobs N] [--only REGEX] [--survivors] [--quick] [--by REGEX] [--least PERCENT]
 
 SOURCE: a folder, or how the names of sources begin (trainer/consistency,
-trainer/parameter_server/slot_state); all of SCOPE without one. --only: mutants whose key (what
+trainer/parameter_server/shard_state); all of SCOPE without one. --only: mutants whose key (what
 equivalent.txt has) matches. --survivors: tries those that no test noticed last time; the others count
 as they did then. --quick: only by test cases that take no time, as most unit tests. --by: only by the test programs whose names match.
 To add a folder: SCOPE. To add a kind of mutant: rewrite.py.
@@ -55,7 +55,7 @@ PROGRAMS = ["trainer_membership_test", "trainer_consistency_test", "trainer_para
 ENVIRONMENT = {"STARLING_SIM_SEEDS": os.environ.get("STARLING_SIM_SEEDS", "60")}
 LONGEST = 3  # seconds of CPU: cases that take longer are left out
 QUICK = 0.05
-CONTROL = re.compile(r"Without\w*Rule|SlotSimulation\.Without")
+CONTROL = re.compile(r"Without\w*Rule|ShardSimulation\.Without")
 # One prints; the others have threads, which wait for what a mutant keeps from coming.
 LEFT_OUT = re.compile(r"OneHistoryIsPrinted|^Kinds/|ManyThreads")
 AT_A_TIME = 0.3  # seconds of cases in one process

@@ -21,7 +21,7 @@ using parameter_server::Entry;
 using parameter_server::EntryKind;
 using parameter_server::Lease;
 using parameter_server::Outcome;
-using parameter_server::SlotState;
+using parameter_server::ShardState;
 
 enum class Doing { kAway, kReading, kComputing };
 
@@ -54,14 +54,14 @@ class Simulation {
  public:
   explicit Simulation(const FlockOptions& options)
       : options_(options),
-        slot_options_(SlotOf(TableOf(options))),
-        slot_(slot_options_),
+        shard_options_(ShardOf(TableOf(options))),
+        shard_(shard_options_),
         shadow_(
-            consistency::MakeConsistency(slot_options_.consistency, slot_options_.rules.clocks)),
+            consistency::MakeConsistency(shard_options_.consistency, shard_options_.rules.clocks)),
         batches_(options.problem->samples(), options.batch, options.seed),
         leases_(options.problem->samples(), options.batch, options.table.model,
                 options.warm_start) {
-    AssignFirst(*options.problem, options.seed, slot_);
+    AssignFirst(*options.problem, options.seed, shard_);
     std::vector<int> all(static_cast<std::size_t>(options.workers));
     for (int i = 0; i < options.workers; ++i) all[static_cast<std::size_t>(i)] = i;
     Install(all);
@@ -85,9 +85,9 @@ class Simulation {
     }
     STARLING_CHECK(Over(), "somebody goes on, or the run would not end as it was asked to");
     result_.seconds = now_;
-    result_.staleness = slot_.model().staleness();
-    result_.updates = slot_.model().version();
-    result_.parameters = ValuesOf(slot_, options_.problem->parameters());
+    result_.staleness = shard_.model().staleness();
+    result_.updates = shard_.model().version();
+    result_.parameters = ValuesOf(shard_, options_.problem->parameters());
     for (const auto& [index, worker] : workers_) result_.rounds.push_back(worker.round);
     return std::move(result_);
   }
@@ -125,12 +125,12 @@ class Simulation {
       clients.push_back(worker.client);
     }
     Tell(shadow_->OnView(clients));
-    slot_.OnView(clients);
+    shard_.OnView(clients);
     if (options_.source_hears_of_deaths) told_.clear();
     for (const Client& client : clients) told_.insert(client);
-    leases_.OnView(view_, {told_.begin(), told_.end()}, slot_.ledger(), now_);
+    leases_.OnView(view_, {told_.begin(), told_.end()}, shard_.ledger(), now_);
     for (const int index : fresh) {
-      workers_[index].clock = slot_.StartOf(workers_[index].client);
+      workers_[index].clock = shard_.StartOf(workers_[index].client);
       workers_[index].doing = Doing::kReading;
       workers_[index].since = now_;
     }
@@ -141,7 +141,7 @@ class Simulation {
     for (auto& [index, worker] : workers_) {
       if (worker.doing != Doing::kReading) continue;
       const Lease lease = leases_.FirstOf(worker.client);
-      if (lease == 0 || !slot_.MayRead(worker.client, worker.clock, worker.sequence)) continue;
+      if (lease == 0 || !shard_.MayRead(worker.client, worker.clock, worker.sequence)) continue;
       result_.waited += now_ - worker.since;
       Fetch(index, worker);
       worker.doing = Doing::kComputing;
@@ -151,17 +151,17 @@ class Simulation {
   }
   void Fetch(int index, Worker& worker) {
     const std::size_t parameters = options_.problem->parameters();
-    if (slot_options_.table->rule->remembered() != optimizer::Optimizer::kNothing) {
+    if (shard_options_.table->rule->remembered() != optimizer::Optimizer::kNothing) {
       Entry entry;
       entry.kind = EntryKind::kRemember;
       entry.client = worker.client;
       entry.sequence = ++worker.sequence;
       entry.update =
           Encoded(worker.parameters.empty() ? std::vector<float>(parameters) : worker.parameters);
-      (void)slot_.Append(entry);
+      (void)shard_.Append(entry);
     }
-    worker.parameters = ValuesOf(slot_, parameters);
-    worker.read = slot_.model().version();
+    worker.parameters = ValuesOf(shard_, parameters);
+    worker.read = shard_.model().version();
     if (options_.on_read) options_.on_read(index, worker.clock, worker.parameters);
   }
 
@@ -192,13 +192,13 @@ class Simulation {
                                                           true,
                                                           worker.read,
                                                           weight,
-                                                          slot_.index() + 1,
+                                                          shard_.index() + 1,
                                                           {},
                                                           entry.lease,
                                                           1});
-    if (slot_.Append(entry) == Outcome::kRefused) {
+    if (shard_.Append(entry) == Outcome::kRefused) {
       ++result_.refused;
-      worker.clock = slot_.StartOf(worker.client);
+      worker.clock = shard_.StartOf(worker.client);
       leases_.OnReturned(worker.client, worker.lease, now_);
     } else {
       ++worker.clock;
@@ -207,7 +207,7 @@ class Simulation {
     }
     worker.lease = 0;
     Tell(verdict.ready);
-    const auto& clocks = slot_.model().clocks();
+    const auto& clocks = shard_.model().clocks();
     result_.spread = std::max(result_.spread, clocks.highest() - clocks.Minimum().value_or(0));
     Evaluate();
   }
@@ -219,15 +219,15 @@ class Simulation {
     const auto taken = static_cast<std::int64_t>(result_.taken.size());
     if (options_.evaluate_every == 0 || taken / options_.evaluate_every == evaluated_) return;
     evaluated_ = taken / options_.evaluate_every;
-    const std::vector<float> parameters = ValuesOf(slot_, options_.problem->parameters());
+    const std::vector<float> parameters = ValuesOf(shard_, options_.problem->parameters());
     const double accuracy = options_.problem->Accuracy(parameters);
     result_.curve.push_back({now_, taken, options_.problem->Loss(parameters), accuracy});
     if (accuracy >= options_.target) result_.reached = now_;
   }
 
   const FlockOptions& options_;
-  const parameter_server::SlotOptions slot_options_;
-  SlotState slot_;
+  const parameter_server::ShardOptions shard_options_;
+  ShardState shard_;
   std::unique_ptr<consistency::Consistency> shadow_;
   const data::Batches batches_;
   std::map<int, Worker> workers_;
@@ -243,7 +243,7 @@ class Simulation {
 
 }  // namespace
 
-parameter_server::SlotOptions SlotOf(const TableOptions& options) {
+parameter_server::ShardOptions ShardOf(const TableOptions& options) {
   auto table = std::make_shared<parameter_server::TableSpec>();
   table->name = "parameters";
   table->kind = parameter_server::TableKind::kDense;
@@ -253,12 +253,12 @@ parameter_server::SlotOptions SlotOf(const TableOptions& options) {
   table->learning_rate = options.rate;
   table->initial_scale = options.initial_scale;
   table->seed = options.seed;
-  parameter_server::SlotOptions slot;
-  slot.table = std::move(table);
-  slot.range = {0, options.parameters};
-  slot.consistency = options.model;
-  slot.rules.clocks = options.clocks;
-  return slot;
+  parameter_server::ShardOptions shard;
+  shard.table = std::move(table);
+  shard.range = {0, options.parameters};
+  shard.consistency = options.model;
+  shard.rules.clocks = options.clocks;
+  return shard;
 }
 
 std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum) {
@@ -293,27 +293,27 @@ TableOptions Sums(std::size_t parameters, const consistency::Options& model) {
   return table;
 }
 
-std::vector<float> ValuesOf(const SlotState& slot, std::size_t parameters) {
-  const absl::StatusOr<std::string> bytes = slot.Read({0, parameters, {}});
+std::vector<float> ValuesOf(const ShardState& shard, std::size_t parameters) {
+  const absl::StatusOr<std::string> bytes = shard.Read({0, parameters, {}});
   STARLING_CHECK(bytes.ok(), bytes.status().ToString().c_str());
   std::vector<float> values(parameters);
   std::memcpy(values.data(), bytes->data(), bytes->size());
   return values;
 }
 
-void AssignFirst(const Problem& problem, std::uint64_t seed, SlotState& slot) {
+void AssignFirst(const Problem& problem, std::uint64_t seed, ShardState& shard) {
   const std::vector<float> first = problem.First(seed);
   if (first.empty()) return;
   Entry entry = PushOf(first, 0, parameter_server::kFirstValues);
   entry.kind = EntryKind::kAssign;
   entry.client = {{"founder", 0}, 1};
   entry.sequence = 1;
-  slot.OnView({entry.client});
-  STARLING_CHECK(slot.Append(entry) == Outcome::kTaken, "nobody has assigned anything");
+  shard.OnView({entry.client});
+  STARLING_CHECK(shard.Append(entry) == Outcome::kTaken, "nobody has assigned anything");
 }
 
-std::vector<float> TensorOf(const SlotState& slot, const std::string& name) {
-  const std::string snapshot = slot.Save();
+std::vector<float> TensorOf(const ShardState& shard, const std::string& name) {
+  const std::string snapshot = shard.Save();
   const auto decoded = checkpoint::Decode(std::as_bytes(std::span(snapshot)));
   STARLING_CHECK(decoded.ok(), decoded.status().ToString().c_str());
   const checkpoint::TensorView* tensor = decoded->Find(name);

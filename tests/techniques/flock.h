@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers and a parameter server in one thread and made-up time: the REAL machines of
-// trainer/parameter_server (the slot's object with its table, its rule and its consistency model)
+// trainer/parameter_server (the shard's object with its table, its rule and its consistency model)
 // with real gradients, but how long a worker computes is a function of the check's. So a straggler
 // costs nothing to wait for, eight workers need no eight cores, and one seed gives one history.
 //
@@ -18,7 +18,7 @@
 
 #include "tests/techniques/problem.h"
 #include "trainer/consistency/consistency.h"
-#include "trainer/parameter_server/slot_state.h"
+#include "trainer/parameter_server/shard_state.h"
 
 namespace starling::techniques {
 
@@ -31,7 +31,7 @@ inline Client ClientOf(int worker, membership::ViewNumber joined = 1) {
   return {{"worker-" + std::to_string(worker), 0}, joined};
 }
 
-// One slot with the parameters of a problem.
+// One shard with the parameters of a problem.
 struct TableOptions {
   std::size_t parameters = 0;
   std::shared_ptr<const optimizer::Optimizer> rule;
@@ -42,7 +42,7 @@ struct TableOptions {
   consistency::Options model;
   consistency::Rules clocks;
 };
-parameter_server::SlotOptions SlotOf(const TableOptions& options);
+parameter_server::ShardOptions ShardOf(const TableOptions& options);
 std::shared_ptr<const optimizer::Optimizer> Sgd(double momentum = 0);
 
 // What is pushed is added up, without a rate.
@@ -52,11 +52,11 @@ parameter_server::UpdatePtr Encoded(std::span<const float> values);
 // Of all rows.
 parameter_server::Entry PushOf(std::span<const float> values, Clock clock,
                                parameter_server::Lease lease = 0);
-std::vector<float> ValuesOf(const parameter_server::SlotState& slot, std::size_t parameters);
-// A slot that nobody has entered gets the problem's first values, if it has any.
-void AssignFirst(const Problem& problem, std::uint64_t seed, parameter_server::SlotState& slot);
-// A tensor of the slot's snapshot, such as "state.squares".
-std::vector<float> TensorOf(const parameter_server::SlotState& slot, const std::string& name);
+std::vector<float> ValuesOf(const parameter_server::ShardState& shard, std::size_t parameters);
+// A shard that nobody has entered gets the problem's first values, if it has any.
+void AssignFirst(const Problem& problem, std::uint64_t seed, parameter_server::ShardState& shard);
+// A tensor of the shard's snapshot, such as "state.squares".
+std::vector<float> TensorOf(const parameter_server::ShardState& shard, const std::string& name);
 
 struct FlockOptions {
   std::shared_ptr<const Problem> problem;
@@ -103,7 +103,7 @@ struct FlockResult {
   double seconds = 0;                // simulated
   double waited = 0;                 // by all workers, for the model's leave to read
   double reached = kForever;         // when the target was
-  std::vector<std::int64_t> taken;   // leases, in the slot's order
+  std::vector<std::int64_t> taken;   // leases, in the shard's order
   std::vector<std::int64_t> rounds;  // of each worker
 };
 

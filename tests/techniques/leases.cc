@@ -38,7 +38,7 @@ v1alpha1::TrainingJobSpec SpecOf(std::int64_t batch, const consistency::Options&
 LeaseFeed::LeaseFeed(std::int64_t samples, std::int64_t batch, const consistency::Options& model,
                      std::int64_t warm_start)
     : source_({}, SpecOf(batch, model, warm_start)) {
-  source_.Begin(/*slots=*/1, samples);
+  source_.Begin(/*shards=*/1, samples);
 }
 
 void LeaseFeed::OnView(membership::ViewNumber number, const std::vector<Client>& clients,
@@ -51,7 +51,7 @@ void LeaseFeed::OnView(membership::ViewNumber number, const std::vector<Client>&
   }
   view_.groups.push_back({number, {kServer}, {}, {}, /*restore=*/false});
   source_.OnView(view_);
-  ledger.Add(parameter_server::kFirstValues);  // every problem's slot has some from the beginning
+  ledger.Add(parameter_server::kFirstValues);  // every problem's shard has some from the beginning
   ParameterServerReport said;
   parameter_server::Put(ledger, *said.add_ledgers());
   Say(kServer, said);

@@ -6,14 +6,14 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 
 namespace starling::techniques {
 namespace {
 
 using parameter_server::ClientLoop;
 using parameter_server::ServerLoop;
-using parameter_server::SlotView;
+using parameter_server::ShardView;
 using transport::testing::Kind;
 
 transport::Options Shaped(const transport::Shaping& shaping) {
@@ -24,11 +24,11 @@ transport::Options Shaped(const transport::Shaping& shaping) {
 
 }  // namespace
 
-Loops::Loops(int servers, int workers, std::vector<parameter_server::SlotOptions> slots,
+Loops::Loops(int servers, int workers, std::vector<parameter_server::ShardOptions> shards,
              int replication, const transport::Shaping& shaping)
     : servers_count_(servers),
       replication_(replication),
-      slots_(std::move(slots)),
+      shards_(std::move(shards)),
       members_(Kind::kInproc, servers + workers, Shaped(shaping)) {
   for (int member = 0; member < servers + workers; ++member) {
     ids_.push_back({absl::StrCat("member-", member), 0});
@@ -39,32 +39,33 @@ Loops::Loops(int servers, int workers, std::vector<parameter_server::SlotOptions
 
 void Loops::Forget(int server) {
   const auto index = static_cast<std::size_t>(server);
-  servers_[index] = std::make_unique<ServerLoop>(ids_[index], slots_);
+  servers_[index] = std::make_unique<ServerLoop>(ids_[index], shards_);
 }
 
 void Loops::Kill(int server) {
   server_meshes_.at(server)->Cancel(absl::CancelledError("the check kills this server"));
 }
 
-std::vector<SlotView> Loops::ViewsOf(membership::ViewNumber number, const std::vector<int>& servers,
-                                     const std::vector<int>& workers) {
-  std::vector<SlotView> views(slots_.size());
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    membership::ReplicaGroup& group = views[slot].group;
+std::vector<ShardView> Loops::ViewsOf(membership::ViewNumber number,
+                                      const std::vector<int>& servers,
+                                      const std::vector<int>& workers) {
+  std::vector<ShardView> views(shards_.size());
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    membership::ReplicaGroup& group = views[shard].group;
     group.epoch = number;
     const std::size_t length =
         std::min(servers.size(), static_cast<std::size_t>(std::max(1, replication_)));
     for (std::size_t i = 0; i < length; ++i) {
-      const int server = servers[(i + slot) % servers.size()];
+      const int server = servers[(i + shard) % servers.size()];
       group.members.push_back(ids_[static_cast<std::size_t>(server)]);
     }
-    for (const std::vector<SlotView>& past : past_) {
+    for (const std::vector<ShardView>& past : past_) {
       membership::PastView& known = group.since.emplace_back();
-      known.number = past[slot].group.epoch;
-      known.members = past[slot].group.members;
+      known.number = past[shard].group.epoch;
+      known.members = past[shard].group.members;
     }
     for (const int worker : workers) {
-      views[slot].clients.push_back({IdOfWorker(worker), joined_.at(worker)});
+      views[shard].clients.push_back({IdOfWorker(worker), joined_.at(worker)});
     }
   }
   return views;
@@ -79,7 +80,7 @@ void Loops::PutGroup(const std::vector<int>& workers, std::size_t rank,
     if (!nodes_.empty()) member.node = nodes_[static_cast<std::size_t>(worker)];
   }
   view.group = parameter_server::GroupOf(job, topology_, job.members[rank].id);
-  for (const auto& slot : slots_) view.reductions.push_back(parameter_server::ReductionOf(slot));
+  for (const auto& shard : shards_) view.reductions.push_back(parameter_server::ReductionOf(shard));
 }
 
 std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
@@ -93,7 +94,7 @@ std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
     joined_.emplace(worker, number);
     present.push_back(servers_count_ + worker);
     if (!clients_.contains(worker)) {
-      clients_[worker] = std::make_unique<ClientLoop>(IdOfWorker(worker), slots_.size());
+      clients_[worker] = std::make_unique<ClientLoop>(IdOfWorker(worker), shards_.size());
     }
   }
   parameter_server::Ranks ranks;
@@ -102,7 +103,7 @@ std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
     ranks.push_back(ids_[static_cast<std::size_t>(member)]);
     peers.push_back(members_.peers()[static_cast<std::size_t>(member)]);
   }
-  const std::vector<SlotView> views = ViewsOf(number, servers, workers);
+  const std::vector<ShardView> views = ViewsOf(number, servers, workers);
   std::vector<std::unique_ptr<transport::Mesh>> meshes(present.size());
   transport::testing::OnEachRank(static_cast<int>(present.size()), [&](int rank) {
     const auto index = static_cast<std::size_t>(rank);
@@ -123,8 +124,8 @@ std::vector<absl::Status> Loops::InView(membership::ViewNumber number,
     working.emplace_back([&, i] {
       ClientLoop& client = *clients_.at(workers[i]);
       parameter_server::ClientView view{number, joined_.at(workers[i]), {}};
-      for (const SlotView& slot : views) {
-        view.slots.push_back({slot.group.members.front(), slot.group.members.back()});
+      for (const ShardView& shard : views) {
+        view.shards.push_back({shard.group.members.front(), shard.group.members.back()});
       }
       PutGroup(workers, i, view);
       results[i] = client.Enter(view, ranks, *meshes[servers.size() + i]);

@@ -23,11 +23,11 @@ using transport::testing::Soon;
 // InView is confined to one thread; WorkerTraffic and Kill may be called by bodies.
 class Loops {
  public:
-  Loops(int servers, int workers, std::vector<parameter_server::SlotOptions> slots,
+  Loops(int servers, int workers, std::vector<parameter_server::ShardOptions> shards,
         int replication = 1, const transport::Shaping& shaping = {});
 
   using Body = std::function<absl::Status(int worker, parameter_server::ClientLoop& client)>;
-  // One view: every slot's chain begins with another of `servers`; each of `workers` enters, waits
+  // One view: every shard's chain begins with another of `servers`; each of `workers` enters, waits
   // until it is ready, runs `body`; when all have returned the view ends. What they returned.
   std::vector<absl::Status> InView(membership::ViewNumber number, const std::vector<int>& servers,
                                    const std::vector<int>& workers, const Body& body);
@@ -51,13 +51,13 @@ class Loops {
   transport::Traffic TrafficOf(int member) { return members_[member].ledger().Total(); }
   void PutGroup(const std::vector<int>& workers, std::size_t rank,
                 parameter_server::ClientView& view) const;
-  std::vector<parameter_server::SlotView> ViewsOf(membership::ViewNumber number,
-                                                  const std::vector<int>& servers,
-                                                  const std::vector<int>& workers);
+  std::vector<parameter_server::ShardView> ViewsOf(membership::ViewNumber number,
+                                                   const std::vector<int>& servers,
+                                                   const std::vector<int>& workers);
 
   const int servers_count_;
   const int replication_;
-  const std::vector<parameter_server::SlotOptions> slots_;
+  const std::vector<parameter_server::ShardOptions> shards_;
   parameter_server::Topology topology_;  // flat
   std::vector<std::string> nodes_;
   transport::testing::Members members_;
@@ -65,7 +65,7 @@ class Loops {
   std::vector<std::unique_ptr<parameter_server::ServerLoop>> servers_;
   std::map<int, std::unique_ptr<parameter_server::ClientLoop>> clients_;
   std::map<int, membership::ViewNumber> joined_;
-  std::vector<std::vector<parameter_server::SlotView>> past_;
+  std::vector<std::vector<parameter_server::ShardView>> past_;
   std::map<int, transport::Mesh*> server_meshes_;
   std::vector<std::unique_ptr<transport::Mesh>> last_meshes_;
 };

@@ -15,14 +15,14 @@ namespace starling::techniques {
 namespace {
 
 using parameter_server::Entry;
-using parameter_server::SlotState;
+using parameter_server::ShardState;
 
 constexpr parameter_server::Lease kPortions = 16;  // of every step: no more workers than that
 
 // Pushes of one step, in the order of `arrival`.
 void Step(const Rounds& rounds, std::int64_t step, const std::vector<Client>& clients,
           const std::vector<int>& shares, std::map<Client, std::int64_t>& sequences,
-          std::mt19937_64& random, SlotState& slot) {
+          std::mt19937_64& random, ShardState& shard) {
   // The step is cut in as many portions, whoever has how many samples: the first has its own and
   // those that nobody else has.
   const auto spare = static_cast<parameter_server::Lease>(kPortions - clients.size());
@@ -32,13 +32,13 @@ void Step(const Rounds& rounds, std::int64_t step, const std::vector<Client>& cl
                               rounds.seed);
   // Not the epoch's last batch, which is short: its shares' means would not be exact.
   const std::vector<std::int64_t> ids = batches.SampleIds(step % (batches.StepsPerEpoch() - 1) + 1);
-  const std::vector<float> values = ValuesOf(slot, parameters);
+  const std::vector<float> values = ValuesOf(shard, parameters);
   std::vector<std::size_t> arrival(clients.size());
   std::iota(arrival.begin(), arrival.end(), std::size_t{0});
   std::shuffle(arrival.begin(), arrival.end(), random);
-  const Clock clock = slot.StartOf(clients.front());
+  const Clock clock = shard.StartOf(clients.front());
   for (const std::size_t i : arrival) {
-    STARLING_CHECK(slot.MayRead(clients[i], clock, sequences[clients[i]]),
+    STARLING_CHECK(shard.MayRead(clients[i], clock, sequences[clients[i]]),
                    "the step before is complete");
     const auto before = static_cast<std::size_t>(
         std::accumulate(shares.begin(), shares.begin() + static_cast<std::ptrdiff_t>(i), 0));
@@ -55,10 +55,10 @@ void Step(const Rounds& rounds, std::int64_t step, const std::vector<Client>& cl
     entry.lease = consistency::kFirstPortion +
                   static_cast<parameter_server::Lease>(step) * kPortions + (i == 0 ? 0 : i + spare);
     entry.leases = i == 0 ? 1 + spare : 1;
-    entry.read = slot.model().version();
+    entry.read = shard.model().version();
     entry.weight = rounds.weighted ? static_cast<double>(count) : 1;
     entry.update = Encoded(gradient);
-    (void)slot.Append(entry);
+    (void)shard.Append(entry);
   }
 }
 
@@ -72,8 +72,8 @@ std::vector<float> Synchronous(const Rounds& rounds) {
   table.initial_scale = rounds.initial_scale;
   table.seed = rounds.seed;
   table.model = consistency::BulkSynchronous{kPortions};
-  SlotState slot(SlotOf(table));
-  AssignFirst(*rounds.problem, rounds.seed, slot);
+  ShardState shard(ShardOf(table));
+  AssignFirst(*rounds.problem, rounds.seed, shard);
   std::mt19937_64 random(rounds.arrival_seed);
   std::map<Client, std::int64_t> sequences;
   std::vector<Client> clients;
@@ -84,15 +84,15 @@ std::vector<float> Synchronous(const Rounds& rounds) {
       for (std::size_t i = 0; i < shares.size(); ++i) {
         clients.push_back(ClientOf(static_cast<int>(i)));
       }
-      // Who left and comes back is another client to the slot: its numbers start again.
+      // Who left and comes back is another client to the shard: its numbers start again.
       std::erase_if(sequences, [&](const auto& one) {
         return std::find(clients.begin(), clients.end(), one.first) == clients.end();
       });
-      slot.OnView(clients);
+      shard.OnView(clients);
     }
-    Step(rounds, step, clients, shares, sequences, random, slot);
+    Step(rounds, step, clients, shares, sequences, random, shard);
   }
-  return ValuesOf(slot, table.parameters);
+  return ValuesOf(shard, table.parameters);
 }
 
 }  // namespace starling::techniques

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Synchronous training step by step, on the real slot: every step's batch is shared out over
+// Synchronous training step by step, on the real shard: every step's batch is shared out over
 // whoever is there, all read, all push (in any order), and one update is made of it.
 #pragma once
 

@@ -65,20 +65,20 @@ double AccumulatorsMissed(std::uint64_t seed) {
   table.rule = optimizer::MakeAdagrad({});
   table.rate = [](std::int64_t) { return 0.05; };
   table.model = consistency::Asynchronous{};
-  parameter_server::SlotState slot(SlotOf(table));
-  slot.OnView({ClientOf(0)});
+  parameter_server::ShardState shard(ShardOf(table));
+  shard.OnView({ClientOf(0)});
   const data::Batches batches(problem->samples(), 16, seed);
   std::vector<float> squares(table.parameters), gradient(table.parameters);
   for (std::int64_t step = 1; step <= 50; ++step) {
-    problem->Gradient(ValuesOf(slot, table.parameters), batches.SampleIds(step), gradient);
+    problem->Gradient(ValuesOf(shard, table.parameters), batches.SampleIds(step), gradient);
     parameter_server::Entry entry;
     entry.client = ClientOf(0);
     entry.sequence = step;
     entry.update = Encoded(gradient);
-    (void)slot.Append(entry);
+    (void)shard.Append(entry);
     for (std::size_t i = 0; i < squares.size(); ++i) squares[i] += gradient[i] * gradient[i];
   }
-  const std::vector<float> kept = TensorOf(slot, "state.squares");
+  const std::vector<float> kept = TensorOf(shard, "state.squares");
   double largest = 0;
   for (std::size_t i = 0; i < squares.size(); ++i) {
     largest = std::max(largest, std::abs(double{kept[i]} - double{squares[i]}) /
@@ -94,7 +94,7 @@ double BytesOf(std::int64_t every) {
   table.parameters = kRows;
   table.rule = optimizer::MakeAdd();
   table.model = consistency::Asynchronous{};
-  Loops loops(1, 1, {SlotOf(table)});
+  Loops loops(1, 1, {ShardOf(table)});
   double bytes = 0;
   loops.InView(1, {0}, {0}, [&](int, parameter_server::ClientLoop& client) -> absl::Status {
     const transport::Traffic before = loops.WorkerTraffic(0);
@@ -149,9 +149,9 @@ double CompensationMissed(bool remember) {
   table.initial_scale = 1;
   table.seed = 3;
   table.model = consistency::Asynchronous{};
-  parameter_server::SlotState slot(SlotOf(table));
-  slot.OnView({ClientOf(0), ClientOf(1)});
-  const std::vector<float> read = ValuesOf(slot, kCount);
+  parameter_server::ShardState shard(ShardOf(table));
+  shard.OnView({ClientOf(0), ClientOf(1)});
+  const std::vector<float> read = ValuesOf(shard, kCount);
   const auto append = [&](int worker, std::int64_t sequence, parameter_server::EntryKind kind,
                           std::span<const float> values) {
     parameter_server::Entry entry;
@@ -159,7 +159,7 @@ double CompensationMissed(bool remember) {
     entry.client = ClientOf(worker);
     entry.sequence = sequence;
     entry.update = Encoded(values);
-    (void)slot.Append(entry);
+    (void)shard.Append(entry);
   };
   if (remember) append(0, 1, parameter_server::EntryKind::kRemember, read);
   std::vector<float> other(kCount), gradient(kCount);
@@ -169,9 +169,9 @@ double CompensationMissed(bool remember) {
     gradient[i] = 1 / (3 - read[i]);
   }
   append(1, 1, parameter_server::EntryKind::kPush, other);
-  const std::vector<float> now = ValuesOf(slot, kCount);
+  const std::vector<float> now = ValuesOf(shard, kCount);
   append(0, remember ? 2 : 1, parameter_server::EntryKind::kPush, gradient);
-  const std::vector<float> after = ValuesOf(slot, kCount);
+  const std::vector<float> after = ValuesOf(shard, kCount);
   double largest = 0;
   for (std::size_t i = 0; i < kCount; ++i) {
     const double expansion =  // of the gradient at `now`, around `read`
@@ -188,20 +188,20 @@ double MemoryFactor(int readers) {
   table.parameters = 5000;
   table.rule = optimizer::MakeDelayCompensated({0.04, false, 0.95, 1e-7});
   table.model = consistency::Asynchronous{};
-  parameter_server::SlotState slot(SlotOf(table));
+  parameter_server::ShardState shard(ShardOf(table));
   std::vector<Client> clients;
   clients.reserve(static_cast<std::size_t>(readers));
   for (int i = 0; i < readers; ++i) clients.push_back(ClientOf(i));
-  slot.OnView(clients);
+  shard.OnView(clients);
   for (const Client& client : clients) {
     parameter_server::Entry entry;
     entry.kind = parameter_server::EntryKind::kRemember;
     entry.client = client;
     entry.sequence = 1;
     entry.update = Encoded(std::vector<float>(table.parameters));
-    (void)slot.Append(entry);
+    (void)shard.Append(entry);
   }
-  return static_cast<double>(slot.bytes()) / (4.0 * static_cast<double>(table.parameters));
+  return static_cast<double>(shard.bytes()) / (4.0 * static_cast<double>(table.parameters));
 }
 
 }  // namespace

@@ -33,9 +33,9 @@ class BlockDescent {
   explicit BlockDescent(std::optional<double> threshold)
       : threshold_(threshold),
         model_(samples_, nullptr, 0),
-        slot_({Table(), {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}}),
+        shard_({Table(), {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}}),
         sender_(/*key_cache=*/true, 1) {
-    slot_.OnView({ClientOf(0)});
+    shard_.OnView({ClientOf(0)});
     std::iota(all_.begin(), all_.end(), 0);
   }
 
@@ -100,8 +100,8 @@ class BlockDescent {
     bytes_ += static_cast<double>(packet.head.size() + (packet.body ? packet.body->size() : 0));
     const parameter_server::RowReceiver::Unpacked unpacked = receiver_.Unpack(sent);
     STARLING_CHECK(!unpacked.answer.has_value(), "the receiver knows the rows");
-    (void)slot_.Append(std::get<parameter_server::Push>(unpacked.whole.value_or(sent)).entry);
-    const std::string read = slot_.Read({0, 0, rows}).value_or("");
+    (void)shard_.Append(std::get<parameter_server::Push>(unpacked.whole.value_or(sent)).entry);
+    const std::string read = shard_.Read({0, 0, rows}).value_or("");
     for (std::size_t i = 0; i < rows.size(); ++i) {
       std::memcpy(&model_.parameters()[rows[i]], read.data() + i * sizeof(float), sizeof(float));
     }
@@ -111,7 +111,7 @@ class BlockDescent {
       workload::RandomSamples(kSamples, kFeatures, 10);
   const std::optional<double> threshold_;
   workload::SparseLogisticRegression model_;
-  parameter_server::SlotState slot_;
+  parameter_server::ShardState shard_;
   parameter_server::RowSender sender_;
   parameter_server::RowReceiver receiver_;
   std::vector<std::int64_t> all_ = std::vector<std::int64_t>(kSamples);

@@ -26,12 +26,12 @@ namespace {
 using parameter_server::ClientLoop;
 using parameter_server::Entry;
 
-absl::StatusOr<std::vector<float>> Pulled(ClientLoop& client, std::size_t slot, std::uint64_t rows,
+absl::StatusOr<std::vector<float>> Pulled(ClientLoop& client, std::size_t shard, std::uint64_t rows,
                                           Clock clock) {
   parameter_server::Read read;
   read.clock = clock;
   read.rows = rows;
-  ASSIGN_OR_RETURN(const parameter_server::ReadDone done, client.Pull(slot, read, Soon()));
+  ASSIGN_OR_RETURN(const parameter_server::ReadDone done, client.Pull(shard, read, Soon()));
   std::vector<float> values(rows);
   std::memcpy(values.data(), done.values->data(), done.values->size());
   return values;
@@ -46,9 +46,9 @@ std::int64_t SparseTraceDiffers(std::uint64_t seed) {
   table->kind = parameter_server::TableKind::kSparse;
   table->width = 2;
   table->rule = optimizer::MakeAdd();
-  parameter_server::SlotState slot(
+  parameter_server::ShardState shard(
       {table, {0, parameter_server::kHashEnd}, consistency::Asynchronous{}, {}});
-  slot.OnView({ClientOf(0), ClientOf(1)});
+  shard.OnView({ClientOf(0), ClientOf(1)});
   std::mt19937_64 random(seed);
   std::map<std::uint64_t, std::array<float, 2>> oracle;
   std::int64_t differing = 0, sequence = 0;
@@ -68,8 +68,8 @@ std::int64_t SparseTraceDiffers(std::uint64_t seed) {
     entry.sequence = ++sequence;
     entry.update =
         parameter_server::Encode({parameter_server::UpdateKind::kRows, 0, 0, 0, list, values, {}});
-    (void)slot.Append(entry);
-    const absl::StatusOr<std::string> bytes = slot.Read({0, 0, list});
+    (void)shard.Append(entry);
+    const absl::StatusOr<std::string> bytes = shard.Read({0, 0, list});
     STARLING_CHECK(bytes.ok(), bytes.status().ToString().c_str());
     for (std::size_t i = 0; i < list.size(); ++i) {
       std::array<float, 2> read;
@@ -114,12 +114,12 @@ struct KillOutcome {
 
 // Two servers; one dies in the middle of the pushes. Without a replica it comes back empty.
 KillOutcome KillOneOfTwo(std::uint64_t seed, int replication) {
-  constexpr std::size_t kSlots = 4;
+  constexpr std::size_t kShards = 4;
   constexpr std::uint64_t kRows = 64;
   constexpr std::int64_t kPushes = 40;
-  const std::vector<parameter_server::SlotOptions> slots(
-      kSlots, SlotOf(Sums(kRows, consistency::Asynchronous{})));
-  Loops loops(2, 1, slots, replication);
+  const std::vector<parameter_server::ShardOptions> shards(
+      kShards, ShardOf(Sums(kRows, consistency::Asynchronous{})));
+  Loops loops(2, 1, shards, replication);
   const auto kill_after = static_cast<std::int64_t>(5 + seed % 25);
   KillOutcome outcome;
   const std::vector<float> ones(kRows, 1);
@@ -127,8 +127,9 @@ KillOutcome KillOneOfTwo(std::uint64_t seed, int replication) {
   (void)loops.InView(1, {0, 1}, {0}, [&](int, ClientLoop& client) {
     for (; made < kPushes; ++made) {
       if (made == kill_after) loops.Kill(0);
-      for (std::size_t slot = 0; slot < kSlots; ++slot) {
-        (void)client.Push(slot, PushOf(ones, made, static_cast<parameter_server::Lease>(made + 1)));
+      for (std::size_t shard = 0; shard < kShards; ++shard) {
+        (void)client.Push(shard,
+                          PushOf(ones, made, static_cast<parameter_server::Lease>(made + 1)));
       }
       if (absl::Status status = client.Drain(Soon()); !status.ok()) {
         ++made;  // it is sent again in the next view
@@ -143,22 +144,22 @@ KillOutcome KillOneOfTwo(std::uint64_t seed, int replication) {
     loops.Forget(0);
     left = {0, 1};
   }
-  // Without a replica the slots of the dead server have nobody to go on from; nobody waits for
+  // Without a replica the shards of the dead server have nobody to go on from; nobody waits for
   // that.
   const net::Deadline patience =
       net::Deadline::After(replication == 1 ? absl::Milliseconds(300) : absl::Seconds(60));
   outcome.wrong = 0;
   const auto results = loops.InView(2, left, {0}, [&](int, ClientLoop& client) -> absl::Status {
     RETURN_IF_ERROR(client.Drain(patience));
-    for (std::size_t slot = 0; slot < kSlots; ++slot) {
-      ASSIGN_OR_RETURN(const std::vector<float> values, Pulled(client, slot, kRows, made));
+    for (std::size_t shard = 0; shard < kShards; ++shard) {
+      ASSIGN_OR_RETURN(const std::vector<float> values, Pulled(client, shard, kRows, made));
       for (const float value : values) {
         outcome.wrong += value == static_cast<float>(made) ? 0 : 1;
       }
     }
     return absl::OkStatus();
   });
-  if (!results[0].ok()) outcome.wrong = static_cast<double>(kSlots * kRows);
+  if (!results[0].ok()) outcome.wrong = static_cast<double>(kShards * kRows);
   return outcome;
 }
 
@@ -166,18 +167,19 @@ KillOutcome KillOneOfTwo(std::uint64_t seed, int replication) {
 
 // Servers 1, 2, 1 and workers 2, 4, 1 over real links, all pushing whole numbers: wrong elements.
 double ResizedSums() {
-  constexpr std::size_t kSlots = 4;
+  constexpr std::size_t kShards = 4;
   constexpr std::uint64_t kRows = 64;
   Loops loops(2, 4,
-              std::vector<parameter_server::SlotOptions>(
-                  kSlots, SlotOf(Sums(kRows, consistency::StaleSynchronous{1 << 20}))),
+              std::vector<parameter_server::ShardOptions>(
+                  kShards, ShardOf(Sums(kRows, consistency::StaleSynchronous{1 << 20}))),
               2);
   std::atomic<std::int64_t> pushes{0};
   std::atomic<std::int64_t> wrong{0};
   const std::vector<float> ones(kRows, 1);
   const auto push_some = [&](int, ClientLoop& client) -> absl::Status {
     for (int i = 0; i < 10; ++i) {
-      for (std::size_t slot = 0; slot < kSlots; ++slot) (void)client.Push(slot, PushOf(ones, 0));
+      for (std::size_t shard = 0; shard < kShards; ++shard)
+        (void)client.Push(shard, PushOf(ones, 0));
       ++pushes;
     }
     return client.Drain(Soon());
@@ -186,8 +188,8 @@ double ResizedSums() {
   (void)loops.InView(2, {0, 1}, {0, 1, 2, 3}, push_some);
   (void)loops.InView(3, {1}, {3}, [&](int worker, ClientLoop& client) -> absl::Status {
     RETURN_IF_ERROR(push_some(worker, client));
-    for (std::size_t slot = 0; slot < kSlots; ++slot) {
-      ASSIGN_OR_RETURN(const std::vector<float> values, Pulled(client, slot, kRows, 0));
+    for (std::size_t shard = 0; shard < kShards; ++shard) {
+      ASSIGN_OR_RETURN(const std::vector<float> values, Pulled(client, shard, kRows, 0));
       for (const float value : values) {
         wrong += value == static_cast<float>(pushes.load()) ? 0 : 1;
       }
@@ -203,12 +205,12 @@ struct Histories {
 Histories PlayHistories(std::uint64_t seed, int count, bool lease_dedupe) {
   Histories sum;
   for (int i = 0; i < count; ++i) {
-    simulation::SlotOptions options;
+    simulation::ShardOptions options;
     options.seed = seed * 100000 + static_cast<std::uint64_t>(i);
     options.servers = 2 + i % 3;
     options.workers = 2 + i / 3 % 2;
     options.replication = 1 + i % 3;
-    options.slot_rules.lease_dedupe = lease_dedupe;
+    options.shard_rules.lease_dedupe = lease_dedupe;
     const simulation::Outcome outcome = simulation::Simulate(options);
     sum.violations += outcome.violation.empty() ? 0 : 1;
     sum.kills += static_cast<double>(outcome.Of("server kills"));

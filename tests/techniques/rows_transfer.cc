@@ -17,7 +17,7 @@
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/shard_map.h"
-#include "trainer/testing/slot_fleet.h"
+#include "trainer/testing/shard_fleet.h"
 
 namespace starling::techniques {
 namespace {
@@ -39,9 +39,9 @@ constexpr std::uint64_t kLayerRows = 256 << 10;  // 1 MB
 Backward Step(Sending sending, absl::Duration layer_time, double bytes_per_second) {
   constexpr std::size_t kLayers = 4;
   constexpr int kParts = 16;
-  const std::vector<parameter_server::SlotOptions> slots(
-      kLayers, SlotOf(Sums(kLayerRows, consistency::Asynchronous{})));
-  Loops loops(1, 1, slots, 1, {absl::ZeroDuration(), bytes_per_second});
+  const std::vector<parameter_server::ShardOptions> shards(
+      kLayers, ShardOf(Sums(kLayerRows, consistency::Asynchronous{})));
+  Loops loops(1, 1, shards, 1, {absl::ZeroDuration(), bytes_per_second});
   Backward backward;
   (void)loops.InView(1, {0}, {0}, [&](int, ClientLoop& client) {
     const auto now = [] { return std::chrono::steady_clock::now(); };
@@ -80,11 +80,11 @@ int HoldersOf(std::int64_t parameters) {
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.1);
   const auto tables = parameter_server::TablesOf(spec, {parameters, 1, "model and data"});
   STARLING_CHECK(tables.ok(), tables.status().ToString().c_str());
-  std::vector<parameter_server::SlotId> slots = tables->ids;
-  slots.resize(tables->parameter_slots);
+  std::vector<parameter_server::ShardId> shards = tables->ids;
+  shards.resize(tables->parameter_shards);
   std::set<membership::MemberId> holders;
-  for (const auto& [slot, chain] :
-       parameter_server::Place(slots, {{"server-0", 0}, {"server-1", 0}}, {}, {})) {
+  for (const auto& [shard, chain] :
+       parameter_server::Place(shards, {{"server-0", 0}, {"server-1", 0}}, {}, {})) {
     holders.insert(chain.front());
   }
   return static_cast<int>(holders.size());
@@ -102,10 +102,10 @@ std::int64_t UpdaterDiffers(std::uint64_t seed, const v1alpha1::Optimizer& spec)
   table.rate = [](std::int64_t) { return 0.01; };
   table.initial_scale = 1;
   table.model = consistency::Asynchronous{};
-  parameter_server::SlotState slot(SlotOf(table));
-  slot.OnView({ClientOf(0)});
-  std::vector<float> local = ValuesOf(slot, kCount);
-  std::vector<optimizer::StateSlot> state = optimizer::NewState(*shared, kCount);
+  parameter_server::ShardState shard(ShardOf(table));
+  shard.OnView({ClientOf(0)});
+  std::vector<float> local = ValuesOf(shard, kCount);
+  std::vector<optimizer::StateVector> state = optimizer::NewState(*shared, kCount);
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal;
   std::vector<float> gradient(kCount);
@@ -114,10 +114,10 @@ std::int64_t UpdaterDiffers(std::uint64_t seed, const v1alpha1::Optimizer& spec)
     Entry entry = PushOf(gradient, step - 1);
     entry.client = ClientOf(0);
     entry.sequence = step;
-    (void)slot.Append(entry);
+    (void)shard.Append(entry);
     optimizer::Apply(*shared, {0.01, step}, local, gradient, state);
   }
-  const std::vector<float> served = ValuesOf(slot, kCount);
+  const std::vector<float> served = ValuesOf(shard, kCount);
   std::int64_t differing = 0;
   for (std::size_t i = 0; i < kCount; ++i) differing += served[i] != local[i] ? 1 : 0;
   return differing;
@@ -139,8 +139,8 @@ Offload FullyConnected(std::uint64_t seed) {
   table->width = kN;
   table->rule = Sgd();
   table->learning_rate = [](std::int64_t) { return 0.1; };
-  const parameter_server::SlotOptions slot{table, {0, kM}, consistency::Asynchronous{}, {}};
-  Loops loops(1, 1, {slot, slot});
+  const parameter_server::ShardOptions shard{table, {0, kM}, consistency::Asynchronous{}, {}};
+  Loops loops(1, 1, {shard, shard});
   std::mt19937_64 random(seed);
   std::normal_distribution<float> normal(0, 0.1F);
   std::vector<float> factors(kK * (kM + kN));
@@ -194,10 +194,10 @@ Offload FullyConnected(std::uint64_t seed) {
   return offload;
 }
 
-// A coordinator whose rules have moved a slot by its load is replaced by one that knows nothing but
-// what the members tell it.
+// A coordinator whose rules have moved a shard by its load is replaced by one that knows nothing
+// but what the members tell it.
 struct Takeover {
-  double elsewhere = 0;        // slots whose chain is another one then
+  double elsewhere = 0;        // shards whose chain is another one then
   double by_hashes_alone = 0;  // or would be, were the map a function of the servers' names
   double waits = 0;            // whether it published nothing before it had heard everybody
 };
@@ -205,7 +205,8 @@ Takeover TakeOver() {
   const auto differing = [](const std::vector<membership::ReplicaGroup>& a,
                             const std::vector<membership::ReplicaGroup>& b) {
     double count = 0;
-    for (std::size_t slot = 0; slot < a.size(); ++slot) count += a[slot].members != b[slot].members;
+    for (std::size_t shard = 0; shard < a.size(); ++shard)
+      count += a[shard].members != b[shard].members;
     return count;
   };
   v1alpha1::TrainingJobSpec spec = parameter_server::Spec();
@@ -213,11 +214,12 @@ Takeover TakeOver() {
   parameter_server::Fleet fleet = parameter_server::Fleet::Running(1, 2, spec);
   const std::vector<membership::ReplicaGroup> by_hashes = fleet.coordinator_->view()->groups;
   std::map<membership::MemberId, std::vector<std::size_t>> served;
-  for (std::size_t slot = 0; slot < by_hashes.size(); ++slot) {
-    served[by_hashes[slot].members.front()].push_back(slot);
+  for (std::size_t shard = 0; shard < by_hashes.size(); ++shard) {
+    served[by_hashes[shard].members.front()].push_back(shard);
   }
-  for (const auto& [server, slots] : served) {
-    for (const std::size_t slot : slots) fleet.loads_[slot] = slots.size() > 1 ? 50'000'000 : 1'000;
+  for (const auto& [server, shards] : served) {
+    for (const std::size_t shard : shards)
+      fleet.loads_[shard] = shards.size() > 1 ? 50'000'000 : 1'000;
   }
   fleet.Advance(absl::Seconds(30));
   const std::vector<membership::ReplicaGroup> before = fleet.coordinator_->view()->groups;
@@ -264,9 +266,9 @@ void TwoLevelStore(const Setting& setting, Report& report) {
   // Hosts, not ranks: those of one are no neighbours in the view.
   ThroughGroups(report, {.kind = parameter_server::Topology::Kind::kHostReduce},
                 {"host-a", "host-b", "host-b", "host-a"}, "2 hosts of 2 workers");
-  report.Each("a large array, twice the smallest slot: servers that hold it, of 2",
-              HoldersOf(2 * parameter_server::kSmallestSlot), Rule::kEqual, 2);
-  report.Each("one float less", HoldersOf(2 * parameter_server::kSmallestSlot - 1), Rule::kEqual,
+  report.Each("a large array, twice the smallest shard: servers that hold it, of 2",
+              HoldersOf(2 * parameter_server::kSmallestShard), Rule::kEqual, 2);
+  report.Each("one float less", HoldersOf(2 * parameter_server::kSmallestShard - 1), Rule::kEqual,
               1);
   v1alpha1::Optimizer momentum, adam;
   momentum.mutable_sgd()->set_learning_rate(0.01);
@@ -293,9 +295,9 @@ void FactorOffload(const Setting& setting, Report& report) {
   const Takeover takeover = TakeOver();
   report.Each("a successor publishes no map before it has heard the members", takeover.waits,
               Rule::kEqual, 1);
-  report.Each("slots that a successor of the coordinator places elsewhere", takeover.elsewhere,
+  report.Each("shards that a successor of the coordinator places elsewhere", takeover.elsewhere,
               Rule::kEqual, 0);
-  report.Control("were the map a function of the servers' names alone: slots elsewhere",
+  report.Control("were the map a function of the servers' names alone: shards elsewhere",
                  takeover.by_hashes_alone, Rule::kAbove, 0);
 }
 

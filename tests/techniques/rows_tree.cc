@@ -34,7 +34,7 @@ Played Play(const parameter_server::Topology& topology, const std::vector<std::s
   table.parameters = kRows;
   table.rule = Sgd();
   table.model = consistency::BulkSynchronous{4};
-  Loops loops(1, 4, {SlotOf(table)});
+  Loops loops(1, 4, {ShardOf(table)});
   loops.SetTopology(topology, nodes);
   Played played;
   for (const std::vector<int>& workers : {std::vector<int>{0, 1, 2, 3}, {1, 2, 3}}) {
@@ -45,7 +45,7 @@ Played Play(const parameter_server::Topology& topology, const std::vector<std::s
         static_cast<membership::ViewNumber>(clock + 1), {0}, workers,
         [&](int worker, ClientLoop& client) -> absl::Status {
           parameter_server::Read read;
-          read.clock = clock;  // so that the slot has welcomed this worker
+          read.clock = clock;  // so that the shard has welcomed this worker
           read.rows = kRows;
           RETURN_IF_ERROR(client.Pull(0, read, Soon()).status());
           parameter_server::Entry entry;

@@ -41,7 +41,7 @@ const std::vector<Technique>& Techniques() {
        "without the bound reads are older", StaleSynchronous},
       {"PS-9", "Managed communication and AdaRevision (Wei et al. 2015)",
        "rows of a factorisation: the budget holds in every second, and so does stale synchronous "
-       "(a job ranks slots); AdaRevision is Adagrad "
+       "(a job ranks shards); AdaRevision is Adagrad "
        "without delay and better with it",
        "without a budget more is sent", ManagedCommunication},
       {"PS-10", "n-softsync and rates by staleness (Gupta, Zhang and Wang 2015)",
@@ -59,7 +59,7 @@ const std::vector<Technique>& Techniques() {
        "nobody looks after the links meanwhile; everything is pushed at the end", WaitFree},
       {"PS-19", "Two-level key-value store (MXNet)",
        "a host's workers send one update; an array is cut where each part is large enough for a "
-       "slot; a rule gives the same bits at the server as beside the model",
+       "shard; a rule gives the same bits at the server as beside the model",
        "every worker sends its own", TwoLevelStore},
       {"PS-20", "Offload of fully connected layers (Project Adam, Chilimbi et al. 2014)",
        "activations and errors travel, 4 K (M + N) bytes; weights equal those of the dense push; "

@@ -106,7 +106,7 @@ TEST_F(CheckpointStoreTest, AHigherIncarnationsCheckpointMeansThatWeAreFenced) {
 }
 
 TEST_F(CheckpointStoreTest, OtherPrefixesAreNeverLookedAt) {
-  for (const char* prefix : {"other", "uid2", "uid/slots/slot-0"}) {
+  for (const char* prefix : {"other", "uid2", "uid/shards/shard-0"}) {
     CheckpointStore other(blobs_, prefix);
     ASSERT_TRUE(other.Write(TestState({1, 1, 1}).get()).ok());
   }

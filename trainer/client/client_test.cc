@@ -32,26 +32,27 @@ class ClientTest : public ::testing::Test {
  protected:
   static constexpr int kRounds = 20;
 
-  // Serves these slots while `use` has a pipe that is ready; what the server was sent meanwhile.
+  // Serves these shards while `use` has a pipe that is ready; what the server was sent meanwhile.
   static parameter_server::ServerCounts With(
-      const std::vector<parameter_server::SlotOptions>& slots, std::size_t kept_keys,
-      const std::function<void(SlotPipe& pipe)>& use) {
+      const std::vector<parameter_server::ShardOptions>& shards, std::size_t kept_keys,
+      const std::function<void(ParameterServerClient& pipe)>& use) {
     transport::testing::Members members(transport::testing::Kind::kInproc, 2);
     const auto meshes = members.OpenAll(1);
     const parameter_server::Ranks ranks = {{"server", 0}, {"worker", 0}};
-    parameter_server::SlotView view;
+    parameter_server::ShardView view;
     view.group.epoch = 1;
     view.group.members.push_back(ranks[0]);
     view.clients = {{ranks[1], 1}};
-    const std::vector<parameter_server::SlotView> views(slots.size(), view);
-    parameter_server::ServerLoop server(ranks[0], slots, {}, kept_keys);
+    const std::vector<parameter_server::ShardView> views(shards.size(), view);
+    parameter_server::ServerLoop server(ranks[0], shards, {}, kept_keys);
     std::thread serving([&] { (void)server.Serve(views, ranks, *meshes[0]); });
-    SlotPipe pipe(ranks[1], slots.size(), {absl::InfiniteDuration(), absl::InfiniteDuration()},
-                  /*key_cache=*/true);
+    ParameterServerClient pipe(ranks[1], shards.size(),
+                               {absl::InfiniteDuration(), absl::InfiniteDuration()},
+                               /*key_cache=*/true);
     bool ready = false;
     pipe.SetHandlers({nullptr, [&](parameter_server::Clock) { ready = true; }, nullptr});
     pipe.Enter(
-        {1, 1, std::vector(slots.size(), parameter_server::ClientView::Ends{ranks[0], ranks[0]})},
+        {1, 1, std::vector(shards.size(), parameter_server::ClientView::Ends{ranks[0], ranks[0]})},
         ranks, *meshes[1]);
     EXPECT_TRUE(pipe.Await([&] { return ready; }, Soon()).ok());
     use(pipe);
@@ -60,27 +61,27 @@ class ClientTest : public ::testing::Test {
     serving.join();
     return server.counts();
   }
-  static void Push(SlotPipe& pipe, std::size_t slot, int round,
+  static void Push(ParameterServerClient& pipe, std::size_t shard, int round,
                    const parameter_server::Update& update) {
     parameter_server::Entry entry;
     entry.clock = round;
     entry.lease = static_cast<parameter_server::Lease>(round) + 2;
     entry.update = parameter_server::Encode(update);
-    pipe.Push(slot, entry);
-    EXPECT_TRUE(pipe.Await([&] { return pipe.unacknowledged(slot) == 0; }, Soon()).ok());
+    pipe.Push(shard, entry);
+    EXPECT_TRUE(pipe.Await([&] { return pipe.unacknowledged(shard) == 0; }, Soon()).ok());
   }
-  static void PushRows(SlotPipe& pipe, int round, std::span<const std::uint64_t> keys,
-                       std::span<const float> values, std::size_t slot = 0) {
-    Push(pipe, slot, round, {parameter_server::UpdateKind::kRows, 0, 0, 0, keys, values, {}});
+  static void PushRows(ParameterServerClient& pipe, int round, std::span<const std::uint64_t> keys,
+                       std::span<const float> values, std::size_t shard = 0) {
+    Push(pipe, shard, round, {parameter_server::UpdateKind::kRows, 0, 0, 0, keys, values, {}});
   }
 
   // Reads five rows and adds one to each, twenty times.
   parameter_server::ServerCounts CountsWith(std::size_t kept_keys) {
-    const parameter_server::SlotOptions slot{Table(parameter_server::TableKind::kSparse, 0),
-                                             {0, parameter_server::kHashEnd},
-                                             consistency::Asynchronous{},
-                                             {}};
-    return With({slot}, kept_keys, [this](SlotPipe& pipe) {
+    const parameter_server::ShardOptions shard{Table(parameter_server::TableKind::kSparse, 0),
+                                               {0, parameter_server::kHashEnd},
+                                               consistency::Asynchronous{},
+                                               {}};
+    return With({shard}, kept_keys, [this](ParameterServerClient& pipe) {
       const std::vector<float> ones(keys_.size(), 1);
       for (int round = 0; round < kRounds; ++round) {
         EXPECT_THAT(Rows(pipe), Each(static_cast<float>(round)));
@@ -89,7 +90,7 @@ class ClientTest : public ::testing::Test {
       EXPECT_THAT(Rows(pipe), Each(static_cast<float>(kRounds)));
     });
   }
-  std::vector<float> Rows(SlotPipe& pipe) {
+  std::vector<float> Rows(ParameterServerClient& pipe) {
     std::vector<float> values;
     parameter_server::Read read;
     read.keys = keys_;
@@ -119,9 +120,9 @@ TEST_F(ClientTest, AListThatAServerDoesNotKeepCostsOneMoreMessageEachTimeAndNoth
 
 // What the server refuses it would refuse again, and no answer will ever come.
 TEST_F(ClientTest, APushThatIsRefusedAsMalformedEndsEveryWait) {
-  const parameter_server::SlotOptions slot{
+  const parameter_server::ShardOptions shard{
       Table(parameter_server::TableKind::kDense, 5), {0, 5}, consistency::Asynchronous{}, {}};
-  With({slot}, 0, [this](SlotPipe& pipe) {
+  With({shard}, 0, [this](ParameterServerClient& pipe) {
     const std::vector<float> values(keys_.size(), 1);
     parameter_server::Entry entry;
     entry.update = parameter_server::Encode(
@@ -147,9 +148,9 @@ class ParameterReaderTest : public ClientTest {
       const parameter_server::RowRange range{begins[i],
                                              i + 1 < begins.size() ? begins[i + 1] : end};
       tables.ids.push_back({0, range});
-      tables.slots.push_back({table, range, consistency::Asynchronous{}, {}});
+      tables.shards.push_back({table, range, consistency::Asynchronous{}, {}});
     }
-    tables.parameter_slots = tables.slots.size();
+    tables.parameter_shards = tables.shards.size();
     return tables;
   }
   static absl::Status ReadAll(ParameterReader& reader, std::span<const std::uint64_t> rows) {
@@ -159,9 +160,9 @@ class ParameterReaderTest : public ClientTest {
   const clock::SystemClock clock_;
 };
 
-TEST_F(ParameterReaderTest, ADenseTablesSlotsComeToTheirPlacesInTheBuffer) {
+TEST_F(ParameterReaderTest, ADenseTablesShardsComeToTheirPlacesInTheBuffer) {
   const auto tables = Cut(parameter_server::TableKind::kDense, 5, {0, 2}, 5);
-  With(tables.slots, 0, [&](SlotPipe& pipe) {
+  With(tables.shards, 0, [&](ParameterServerClient& pipe) {
     const std::vector<float> low = {1, 2}, high = {3, 4, 5};
     Push(pipe, 0, 0, {parameter_server::UpdateKind::kRange, 0, 0, 2, {}, low, {}});
     Push(pipe, 1, 0, {parameter_server::UpdateKind::kRange, 0, 2, 3, {}, high, {}});
@@ -178,14 +179,14 @@ TEST_F(ParameterReaderTest, OfASparseTableTheRowsThatAreAskedForComeAndNoOthers)
   constexpr std::uint64_t kMiddle = parameter_server::kHashEnd / 2;
   const auto tables =
       Cut(parameter_server::TableKind::kSparse, 0, {0, kMiddle}, parameter_server::kHashEnd);
-  With(tables.slots, 100, [&](SlotPipe& pipe) {
-    std::vector<std::vector<std::uint64_t>> of_slot(2);
+  With(tables.shards, 100, [&](ParameterServerClient& pipe) {
+    std::vector<std::vector<std::uint64_t>> of_shard(2);
     for (std::uint64_t row = 0; row < 10; ++row) {
-      of_slot[parameter_server::HashOfKey(row) < kMiddle ? 0 : 1].push_back(row);
+      of_shard[parameter_server::HashOfKey(row) < kMiddle ? 0 : 1].push_back(row);
     }
-    for (std::size_t slot = 0; slot < 2; ++slot) {
-      std::vector<float> values(of_slot[slot].begin(), of_slot[slot].end());
-      PushRows(pipe, 0, of_slot[slot], values, slot);
+    for (std::size_t shard = 0; shard < 2; ++shard) {
+      std::vector<float> values(of_shard[shard].begin(), of_shard[shard].end());
+      PushRows(pipe, 0, of_shard[shard], values, shard);
     }
     std::vector<float> buffer(10, -1);
     ParameterReader reader(pipe, tables, clock_, buffer, /*sparse=*/true);
@@ -198,7 +199,7 @@ TEST_F(ParameterReaderTest, OfASparseTableTheRowsThatAreAskedForComeAndNoOthers)
 
 TEST_F(ParameterReaderTest, AReadThatNoViewCanAnswerIsTheJobsFailure) {
   const auto tables = Cut(parameter_server::TableKind::kDense, 5, {0}, 5);
-  With(tables.slots, 0, [&](SlotPipe& pipe) {
+  With(tables.shards, 0, [&](ParameterServerClient& pipe) {
     std::vector<float> buffer(5);
     ParameterReader reader(pipe, tables, clock_, buffer, /*sparse=*/false);
     constexpr compression::CodecNumber kOfALaterVersion = 99;
@@ -211,10 +212,10 @@ TEST_F(ParameterReaderTest, AReadThatNoViewCanAnswerIsTheJobsFailure) {
 // Only a restore makes a server forget what a client has read, and that is another view's matter.
 TEST_F(ParameterReaderTest, AReadThatARestoreHasMadeVoidEndsTheView) {
   auto tables = Cut(parameter_server::TableKind::kDense, 5, {0}, 5);
-  With(tables.slots, 0, [&](SlotPipe& pipe) {
-    auto remembering = std::make_shared<parameter_server::TableSpec>(*tables.slots[0].table);
+  With(tables.shards, 0, [&](ParameterServerClient& pipe) {
+    auto remembering = std::make_shared<parameter_server::TableSpec>(*tables.shards[0].table);
     remembering->rule = optimizer::MakeDelayCompensated({});
-    tables.slots[0].table = remembering;
+    tables.shards[0].table = remembering;
     std::vector<float> buffer(5);
     ParameterReader reader(pipe, tables, clock_, buffer, /*sparse=*/false);
     EXPECT_TRUE(absl::IsUnavailable(ReadAll(reader, {})));
@@ -223,7 +224,7 @@ TEST_F(ParameterReaderTest, AReadThatARestoreHasMadeVoidEndsTheView) {
 
 TEST_F(ParameterReaderTest, AReadThatIsNotWantedAnyMoreIsGivenUp) {
   const auto tables = Cut(parameter_server::TableKind::kDense, 5, {0}, 5);
-  With(tables.slots, 0, [&](SlotPipe& pipe) {
+  With(tables.shards, 0, [&](ParameterServerClient& pipe) {
     std::vector<float> buffer(5);
     ParameterReader reader(pipe, tables, clock_, buffer, /*sparse=*/false);
     EXPECT_TRUE(absl::IsAborted(reader.Read(0, {}, compression::kIdentity, [] { return false; })));

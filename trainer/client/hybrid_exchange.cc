@@ -28,8 +28,8 @@ std::vector<std::size_t> HybridExchange::Pack() {
     };
     const auto end = static_cast<std::size_t>(of_model.end);
     const std::size_t before = packed;
-    for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
-      const parameter_server::RowRange& held = parts_.tables.slots[slot].range;
+    for (std::size_t shard = 0; shard < parts_.tables.parameter_shards; ++shard) {
+      const parameter_server::RowRange& held = parts_.tables.shards[shard].range;
       if (held.end <= begin || held.begin >= end) continue;
       take_until(static_cast<std::size_t>(held.begin));
       begin = static_cast<std::size_t>(held.end);

@@ -12,7 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/parameter_server/server_loop.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 #include "trainer/testing/transports.h"
 #include "trainer/transport/group_mesh.h"
 
@@ -96,15 +96,15 @@ class HybridExchangeTest : public ::testing::Test {
     view_.number = 1;
     view_.members.push_back({{"server", 0}, "", 1, "s", "", membership::Role::kServer});
     for (int number : {1, 2}) view_.members.push_back({{"worker", number}, "", 1, "w"});
-    for (std::size_t slot = 0; slot < tables_.slots.size(); ++slot) {
+    for (std::size_t shard = 0; shard < tables_.shards.size(); ++shard) {
       view_.groups.push_back({1, {{"server", 0}}, {}, {}});
     }
     view_.groups.push_back({1, {{"worker", 1}, {"worker", 2}}, {}, {}});
-    std::vector<parameter_server::SlotView> slots;
-    for (std::size_t slot = 0; slot < tables_.slots.size(); ++slot) {
-      slots.push_back(parameter_server::SlotViewOf(view_, slot));
+    std::vector<parameter_server::ShardView> shards;
+    for (std::size_t shard = 0; shard < tables_.shards.size(); ++shard) {
+      shards.push_back(parameter_server::ShardViewOf(view_, shard));
     }
-    serving_ = std::thread([this, slots] {
+    serving_ = std::thread([this, shards] {
       parameter_server::ServerHooks hooks;
       hooks.tick = [this] {
         const sync::MutexLock lock(mutex_);
@@ -114,8 +114,8 @@ class HybridExchangeTest : public ::testing::Test {
         holds_ = false;
         return true;
       };
-      parameter_server::ServerLoop server({"server", 0}, tables_.slots);
-      (void)server.Serve(slots, parameter_server::RanksOf(view_), *meshes_[0], hooks);
+      parameter_server::ServerLoop server({"server", 0}, tables_.shards);
+      (void)server.Serve(shards, parameter_server::RanksOf(view_), *meshes_[0], hooks);
     });
     for (int number : {1, 2}) {
       transport::Mesh* mesh = meshes_[static_cast<std::size_t>(number)].get();

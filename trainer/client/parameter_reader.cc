@@ -23,12 +23,13 @@ namespace {
 constexpr absl::Duration kLook = absl::Milliseconds(20);
 
 bool RuleRemembers(const parameter_server::JobTables& tables) {
-  return tables.slots.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
+  return tables.shards.front().table->rule->remembered() != optimizer::Optimizer::kNothing;
 }
 
 }  // namespace
 
-ParameterReader::ParameterReader(SlotPipe& pipe, const parameter_server::JobTables& tables,
+ParameterReader::ParameterReader(ParameterServerClient& pipe,
+                                 const parameter_server::JobTables& tables,
                                  const clock::Clock& clock, std::span<float> parameters,
                                  bool sparse)
     : pipe_(pipe),
@@ -37,67 +38,67 @@ ParameterReader::ParameterReader(SlotPipe& pipe, const parameter_server::JobTabl
       parameters_(parameters),
       sparse_(sparse),
       remembers_(RuleRemembers(tables)),
-      rows_(tables.parameter_slots),
-      versions_(tables.parameter_slots) {
-  for (std::size_t i = 0; i < tables.parameter_slots; ++i) {
-    slot_begins_.push_back(tables.slots[i].range.begin);
+      rows_(tables.parameter_shards),
+      versions_(tables.parameter_shards) {
+  for (std::size_t i = 0; i < tables.parameter_shards; ++i) {
+    shard_begins_.push_back(tables.shards[i].range.begin);
   }
 }
 
-void ParameterReader::Ask(std::size_t slot, parameter_server::Clock clock,
-                          compression::CodecNumber codec, SlotPipe::OnRead on_read) {
-  const RowRange& all = tables_.slots[slot].range;
+void ParameterReader::Ask(std::size_t shard, parameter_server::Clock clock,
+                          compression::CodecNumber codec, ParameterServerClient::OnRead on_read) {
+  const RowRange& all = tables_.shards[shard].range;
   if (remembers_) {
     Entry entry;
     entry.kind = EntryKind::kRemember;
     entry.update =
         parameter_server::Encode({UpdateKind::kRange, 0, all.begin, all.size(), {}, {}, {}});
-    pipe_.Push(slot, std::move(entry));
+    pipe_.Push(shard, std::move(entry));
   }
   parameter_server::Read read;
   read.clock = clock;
   read.remembered = remembers_;
   read.codec = codec;
   if (sparse_) {
-    read.keys = rows_[slot];
+    read.keys = rows_[shard];
   } else {
     read.first = all.begin;
     read.rows = all.size();
   }
-  pipe_.Read(slot, std::move(read), std::move(on_read));
+  pipe_.Read(shard, std::move(read), std::move(on_read));
 }
 
-absl::Status ParameterReader::Take(std::size_t slot, const ReadDone& done,
+absl::Status ParameterReader::Take(std::size_t shard, const ReadDone& done,
                                    compression::CodecNumber codec) {
-  versions_[slot] = done.version;
+  versions_[shard] = done.version;
   RETURN_IF_ERROR(done.status);
   ASSIGN_OR_RETURN(const compression::Codec* decoder, compression::FindCodec(codec));
   // Of no rows there are no bytes.
   const auto bytes = done.values != nullptr ? std::as_bytes(std::span(*done.values))
                                             : std::span<const std::byte>();
-  const RowRange& all = tables_.slots[slot].range;
+  const RowRange& all = tables_.shards[shard].range;
   if (!sparse_) return decoder->Decode(bytes, parameters_.subspan(all.begin, all.size()));
-  std::vector<float> values(rows_[slot].size());
+  std::vector<float> values(rows_[shard].size());
   RETURN_IF_ERROR(decoder->Decode(bytes, values));
-  for (std::size_t i = 0; i < values.size(); ++i) parameters_[rows_[slot][i]] = values[i];
+  for (std::size_t i = 0; i < values.size(); ++i) parameters_[rows_[shard][i]] = values[i];
   return absl::OkStatus();
 }
 
 absl::Status ParameterReader::Read(parameter_server::Clock clock,
                                    std::span<const std::uint64_t> rows,
                                    compression::CodecNumber codec, const Wanted& wanted) {
-  for (std::vector<std::uint64_t>& of_slot : rows_) of_slot.clear();
+  for (std::vector<std::uint64_t>& of_shard : rows_) of_shard.clear();
   for (const std::uint64_t row : rows) {
-    const auto after = std::ranges::upper_bound(slot_begins_, parameter_server::HashOfKey(row));
-    rows_[after - slot_begins_.begin() - 1].push_back(row);
+    const auto after = std::ranges::upper_bound(shard_begins_, parameter_server::HashOfKey(row));
+    rows_[after - shard_begins_.begin() - 1].push_back(row);
   }
   const absl::Time begin = clock_.Now();
-  std::size_t missing = tables_.parameter_slots;
+  std::size_t missing = tables_.parameter_shards;
   absl::Status failed;
-  for (std::size_t slot = 0; slot < tables_.parameter_slots; ++slot) {
-    Ask(slot, clock, codec, [&, slot](const ReadDone& done) {
+  for (std::size_t shard = 0; shard < tables_.parameter_shards; ++shard) {
+    Ask(shard, clock, codec, [&, shard](const ReadDone& done) {
       --missing;
-      if (absl::Status taken = Take(slot, done, codec); !taken.ok()) failed = std::move(taken);
+      if (absl::Status taken = Take(shard, done, codec); !taken.ok()) failed = std::move(taken);
     });
   }
   absl::Status status = absl::DeadlineExceededError("");

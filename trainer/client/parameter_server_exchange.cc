@@ -11,7 +11,7 @@
 #include "common/status/check.h"
 #include "common/status/macros.h"
 #include "trainer/kernels/span_math.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 #include "trainer/parameter_server/update.h"
 
 namespace starling::client {
@@ -26,7 +26,7 @@ constexpr std::size_t kMostOnTheirWay = 4;
 
 // Where everybody waits for everybody, waiting for a part of a sum costs nothing; else whoever
 // waits for its own push is kept from its next step.
-SlotPipe::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
+ParameterServerClient::Patience PatienceOf(const v1alpha1::TrainingJobSpec& spec) {
   if (spec::AllWaitForAll(spec)) return {absl::Milliseconds(500), absl::Seconds(1)};
   return {absl::Milliseconds(5), absl::Milliseconds(250)};
 }
@@ -60,28 +60,28 @@ ParameterServerExchange::ParameterServerExchange(const Parts& parts, Events even
       portions_(parameter_server::PortionsOf(parts.spec)),
       sparse_(parts.workload.sparse()),
       first_values_(parts.workload.parameters().begin(), parts.workload.parameters().end()),
-      pipe_(parts.self, parts.tables.slots.size(), PatienceOf(parts.spec),
+      pipe_(parts.self, parts.tables.shards.size(), PatienceOf(parts.spec),
             parameter_server::NamesRows(parts.spec, sparse_ != nullptr)),
       reader_(pipe_, parts.tables, parts.clock, parts.workload.parameters(), sparse_ != nullptr),
       compressor_(CodecOf(parts.tables), first_values_.size(),
                   parts.spec.compression().error_feedback()),
-      encode_(NewSlotEncoder(parts.spec, parts.workload, parts.tables, reader_, compressor_)),
+      encode_(NewShardEncoder(parts.spec, parts.workload, parts.tables, reader_, compressor_)),
       clock_of_step_(spec::WorksInStep(parts.spec) ? std::function([this] {
         return static_cast<parameter_server::Clock>(step_.number) - 1;
       })
                                                    : [this] { return clock_; }),
       send_(SenderOf(parts.spec)),
       magnitudes_(SenderOf(parts.spec).priority == consistency::Priority::kRelativeMagnitude
-                      ? std::function([this](std::size_t slot) {
+                      ? std::function([this](std::size_t shard) {
                           return std::pair(
-                              Norm(WholeSlot(slot, gradients_).values),
-                              Norm(WholeSlot(slot, parts_.workload.parameters()).values));
+                              Norm(WholeShard(shard, gradients_).values),
+                              Norm(WholeShard(shard, parts_.workload.parameters()).values));
                         })
                       : [](std::size_t) { return std::pair(0.0, 1.0); }) {
-  for (std::size_t slot = 0; slot < parts.tables.parameter_slots; ++slot) {
-    // Rows of a sparse table lie in any slot.
+  for (std::size_t shard = 0; shard < parts.tables.parameter_shards; ++shard) {
+    // Rows of a sparse table lie in any shard.
     ready_at_.push_back(sparse_ != nullptr ? first_values_.size()
-                                           : parts.tables.slots[slot].range.end);
+                                           : parts.tables.shards[shard].range.end);
   }
   pipe_.SetHandlers(
       {.started_over = [this] { StartOver(); },
@@ -99,8 +99,8 @@ absl::Status ParameterServerExchange::Enter(const membership::View& view, transp
   STARLING_CHECK(mesh != nullptr, "a view with servers has at least two members");
   parameter_server::ClientView mine = parameter_server::ClientViewOf(view, parts_.self);
   mine.group = parameter_server::GroupOf(view, topology_, parts_.self);
-  for (const auto& slot : parts_.tables.slots) {
-    mine.reductions.push_back(parameter_server::ReductionOf(slot));
+  for (const auto& shard : parts_.tables.shards) {
+    mine.reductions.push_back(parameter_server::ReductionOf(shard));
   }
   pipe_.Enter(mine, parameter_server::RanksOf(view), *mesh);
   return pipe_.Await([this] { return begun_; }, net::Deadline::Never());
@@ -162,14 +162,14 @@ absl::Status ParameterServerExchange::Fetch(parameter_server::Clock clock,
 
 // Pushing.
 
-// All parameters of a slot; of a sparse table none, for a row is zero until it comes to life.
-Update ParameterServerExchange::WholeSlot(std::size_t slot, std::span<const float> values) const {
+// All parameters of a shard; of a sparse table none, for a row is zero until it comes to life.
+Update ParameterServerExchange::WholeShard(std::size_t shard, std::span<const float> values) const {
   Update update;
   if (sparse_ != nullptr) {
     update.kind = parameter_server::UpdateKind::kRows;
     return update;
   }
-  const parameter_server::RowRange& rows = parts_.tables.slots[slot].range;
+  const parameter_server::RowRange& rows = parts_.tables.shards[shard].range;
   update.first = rows.begin;
   update.rows = rows.size();
   update.values = values.subspan(rows.begin, rows.size());
@@ -180,12 +180,12 @@ absl::Status ParameterServerExchange::AssignFirstValues() {
   RETURN_IF_ERROR(
       pipe_.Await([this] { return flights_.size() < kMostOnTheirWay; }, net::Deadline::Never()));
   flights_[++flight_] = {.what = {.leases = parameter_server::kFirstValues}};
-  for (std::size_t slot = 0; slot < parts_.tables.parameter_slots; ++slot) {
+  for (std::size_t shard = 0; shard < parts_.tables.parameter_shards; ++shard) {
     Entry entry;
     entry.kind = parameter_server::EntryKind::kAssign;
     entry.lease = parameter_server::kFirstValues;
-    entry.update = parameter_server::Encode(WholeSlot(slot, first_values_));
-    Send(slot, std::move(entry));
+    entry.update = parameter_server::Encode(WholeShard(shard, first_values_));
+    Send(shard, std::move(entry));
   }
   flights_[flight_].sealed = true;
   return absl::OkStatus();
@@ -209,7 +209,7 @@ void ParameterServerExchange::Add(int /*group*/, int bucket) {
   for (; next_ < ready_at_.size() && ready_at_[next_] <= made; ++next_) {
     const auto [change, value] = magnitudes_(next_);
     const std::size_t bytes =
-        compressor_.codec().MaxBytes(WholeSlot(next_, gradients_).values.size());
+        compressor_.codec().MaxBytes(WholeShard(next_, gradients_).values.size());
     send_.OnUpdate(next_, change, value, static_cast<std::int64_t>(bytes));
   }
   Push(send_.Take(parts_.clock.Now()));
@@ -219,32 +219,32 @@ void ParameterServerExchange::Add(int /*group*/, int bucket) {
 }
 
 // Null where the gradient is not finite.
-parameter_server::UpdatePtr ParameterServerExchange::Encoded(std::size_t slot) {
+parameter_server::UpdatePtr ParameterServerExchange::Encoded(std::size_t shard) {
   // A push of no samples weighs nothing in a mean, so what an earlier one owes must not go with it;
   // and there are no factors.
   if (step_.samples.empty()) {
-    return parameter_server::Encode(WholeSlot(slot, gradients_), parts_.tables.codec);
+    return parameter_server::Encode(WholeShard(shard, gradients_), parts_.tables.codec);
   }
-  return encode_(slot, gradients_, step_.scale, flight_ * ready_at_.size() + slot);
+  return encode_(shard, gradients_, step_.scale, flight_ * ready_at_.size() + shard);
 }
 
-void ParameterServerExchange::Push(const std::vector<std::uint64_t>& slots) {
-  for (const std::uint64_t slot : slots) {
+void ParameterServerExchange::Push(const std::vector<std::uint64_t>& shards) {
+  for (const std::uint64_t shard : shards) {
     Entry entry;
-    if (finite_) entry.update = Encoded(slot);
+    if (finite_) entry.update = Encoded(shard);
     finite_ = entry.update != nullptr;
     if (!finite_) return;
     entry.lease = step_.leases.first;
     entry.leases = step_.leases.count;
     entry.clock = step_clock_;
-    entry.read = reader_.version(slot);
+    entry.read = reader_.version(shard);
     entry.weight = static_cast<double>(step_.samples.size());
-    Send(slot, std::move(entry));
+    Send(shard, std::move(entry));
   }
 }
 
-void ParameterServerExchange::Send(std::size_t slot, Entry entry) {
-  sent_[{slot, pipe_.Push(slot, std::move(entry))}] = flight_;
+void ParameterServerExchange::Send(std::size_t shard, Entry entry) {
+  sent_[{shard, pipe_.Push(shard, std::move(entry))}] = flight_;
   ++flights_[flight_].open;
 }
 
@@ -279,11 +279,11 @@ absl::StatusOr<exchange::Outcome> ParameterServerExchange::Finish(
 // Acknowledgements.
 
 void ParameterServerExchange::On(const parameter_server::Acknowledged& event) {
-  const auto sent = sent_.find({event.slot, event.sequence});
+  const auto sent = sent_.find({event.shard, event.sequence});
   if (sent == sent_.end()) return;
   const FlightNumber number = sent->second;
   sent_.erase(sent);
-  const std::uint64_t update = number * ready_at_.size() + event.slot;
+  const std::uint64_t update = number * ready_at_.size() + event.shard;
   if (event.outcome == parameter_server::Outcome::kTaken) {
     compressor_.Commit(update);
   } else {

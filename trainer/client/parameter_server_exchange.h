@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The exchange of a job with parameter servers: parameters are read as the consistency model
-// allows, and of each lease's gradient every slot's part is pushed as soon as it is ready.
+// allows, and of each lease's gradient every shard's part is pushed as soon as it is ready.
 //
 // A step is a run of leases that are pushed as one, so that they are applied once or not at all.
 // Finish returns when all is sent; several pushes may be on their way, and the events say what
-// became of them. What was refused in some slot (backup workers; or leases of which a slot had some
-// already) is given back and worked off again, mostly by another worker; slots that have taken it
-// skip it.
+// became of them. What was refused in some shard (backup workers; or leases of which a shard had
+// some already) is given back and worked off again, mostly by another worker; shards that have
+// taken it skip it.
 //
-// What varies is chosen once, from the job file: how a part becomes an update (slot_gradient.h),
+// What varies is chosen once, from the job file: how a part becomes an update (shard_gradient.h),
 // when it is sent (consistency/eager_sender.h: within a budget, or at once), the clock at which a
 // step reads.
 #pragma once
@@ -21,8 +21,8 @@
 
 #include "common/clock/clock.h"
 #include "trainer/client/parameter_reader.h"
-#include "trainer/client/slot_gradient.h"
-#include "trainer/client/slot_pipe.h"
+#include "trainer/client/parameter_server_client.h"
+#include "trainer/client/shard_gradient.h"
 #include "trainer/consistency/eager_sender.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/parameter_server/job_tables.h"
@@ -41,7 +41,7 @@ class ParameterServerExchange final : public exchange::Exchange {
     const parameter_server::JobTables& tables;
     const clock::Clock& clock;
   };
-  // Leases whose push every slot has acknowledged.
+  // Leases whose push every shard has acknowledged.
   struct Done {
     consistency::LeaseRun leases{0};
     std::vector<double> statistics = {};  // that Finish was given
@@ -50,7 +50,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   // Called while this waits, sends or polls, on the same thread.
   struct Events {
     std::function<void(const Done&)> done;
-    // All slots have answered, and some has not taken them.
+    // All shards have answered, and some has not taken them.
     std::function<void(const consistency::LeaseRun&)> refused;
     // Whether these are still listed, and the lowest that this worker has: others may wait for
     // lower ones.
@@ -72,7 +72,7 @@ class ParameterServerExchange final : public exchange::Exchange {
 
   // The lease kFirstValues: the parameters as they were when this was made.
   absl::Status AssignFirstValues();
-  // All parameters as the slots have them now, read at `clock`, into the workload. Of a sparse
+  // All parameters as the shards have them now, read at `clock`, into the workload. Of a sparse
   // table all rows that any sample uses, or those of the validation set alone. ABORTED when
   // `wanted` says no more.
   absl::Status Fetch(parameter_server::Clock clock, const std::function<bool()>& wanted,
@@ -86,7 +86,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   // Until nothing is on its way, or `timeout` has passed: OK.
   absl::Status AwaitAll(absl::Duration timeout);
   std::size_t on_their_way() const { return flights_.size(); }
-  // Runs of leases that some slot has not taken, since this was made.
+  // Runs of leases that some shard has not taken, since this was made.
   std::int64_t refused() const { return refused_; }
   // Nothing is left to do, and nobody waits for this worker until its next step.
   void Rest();
@@ -95,7 +95,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   absl::Status Ready();
   // Leases of a step.
   std::int64_t portions() const { return portions_; }
-  SlotPipe& pipe() { return pipe_; }
+  ParameterServerClient& pipe() { return pipe_; }
 
  private:
   struct Flight {
@@ -109,10 +109,10 @@ class ParameterServerExchange final : public exchange::Exchange {
   void StartOver();
   void On(const parameter_server::Acknowledged& event);
   void FinishIfAllIn(FlightNumber number);
-  parameter_server::Update WholeSlot(std::size_t slot, std::span<const float> values) const;
-  parameter_server::UpdatePtr Encoded(std::size_t slot);
-  void Send(std::size_t slot, parameter_server::Entry entry);
-  void Push(const std::vector<std::uint64_t>& slots);
+  parameter_server::Update WholeShard(std::size_t shard, std::span<const float> values) const;
+  parameter_server::UpdatePtr Encoded(std::size_t shard);
+  void Send(std::size_t shard, parameter_server::Entry entry);
+  void Push(const std::vector<std::uint64_t>& shards);
   void SendTheRest();
 
   const Parts parts_;
@@ -121,20 +121,20 @@ class ParameterServerExchange final : public exchange::Exchange {
   const std::int64_t portions_;
   workload::SparseTable* const sparse_;  // null: all parameters travel
   const std::vector<float> first_values_;
-  // By slot: its part of the gradient is ready when so many of the flat buffer are.
+  // By shard: its part of the gradient is ready when so many of the flat buffer are.
   std::vector<std::uint64_t> ready_at_;
-  SlotPipe pipe_;
+  ParameterServerClient pipe_;
   ParameterReader reader_;
   compression::Compressor compressor_;
-  const SlotEncoder encode_;
+  const ShardEncoder encode_;
   // The clock that a step belongs to, now.
   const std::function<parameter_server::Clock()> clock_of_step_;
   consistency::EagerSender send_;
-  // How much a slot changes, and how large it is, where the sender goes by it.
-  const std::function<std::pair<double, double>(std::size_t slot)> magnitudes_;
+  // How much a shard changes, and how large it is, where the sender goes by it.
+  const std::function<std::pair<double, double>(std::size_t shard)> magnitudes_;
 
   parameter_server::Clock clock_ = 0;  // completed
-  bool begun_ = false;                 // all slots have said where this client stands
+  bool begun_ = false;                 // all shards have said where this client stands
   std::int64_t refused_ = 0;
   std::map<FlightNumber, Flight> flights_;
   std::map<std::pair<std::size_t, parameter_server::Sequence>, FlightNumber> sent_;
@@ -144,7 +144,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   std::span<const float> gradients_;
   FlightNumber flight_ = 0;
   parameter_server::Clock step_clock_ = 0;  // of all its pushes, whatever is heard meanwhile
-  std::size_t next_ = 0;                    // the first slot that is not ready
+  std::size_t next_ = 0;                    // the first shard that is not ready
   bool finite_ = true;
   absl::Status cancelled_;
 };

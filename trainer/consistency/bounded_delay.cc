@@ -3,7 +3,7 @@
 // tasks below t - delay. 0 is sequential consistency, a large delay eventual consistency.
 //
 // A client's next task gets its number when the one before is finished, so numbers follow the
-// slot's order and every replica gives the same ones.
+// shard's order and every replica gives the same ones.
 #include <algorithm>
 #include <limits>
 

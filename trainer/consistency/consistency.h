@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Who may read, and what may be applied when: the consistency models of parameter servers.
 //
-// A model is a pure state machine beside the parameters of one key slot. It is told of every view,
-// of every push in the slot's order, and answers whether a read may be served. All replicas of a
-// slot feed it the same sequence and so agree without a word; its state is part of the slot's one
+// A model is a pure state machine beside the parameters of one key shard. It is told of every view,
+// of every push in the shard's order, and answers whether a read may be served. All replicas of a
+// shard feed it the same sequence and so agree without a word; its state is part of the shard's one
 // object (Save, Load). Nothing here knows of threads, sockets or time.
 //
 //   model              a read at clock c waits for            a push is applied
@@ -21,7 +21,7 @@
 //
 // A bulk-synchronous step is one batch, cut into a fixed number of portions, and a lease names its
 // portion: 2 + t * portions + j is portion j of step t. Who pushes it, and how many clients there
-// are, does not matter: step t is applied when all of its portions are in, each once (the slot's
+// are, does not matter: step t is applied when all of its portions are in, each once (the shard's
 // ledger sees to that), in the order of leases. Clocks, rests and views hold nobody up there.
 //
 // An aggregate is the push of several clients as one. It is one contribution: of bulkSynchronous
@@ -53,7 +53,7 @@
 
 namespace starling::consistency {
 
-using Version = std::int64_t;  // updates applied to a slot
+using Version = std::int64_t;  // updates applied to a shard
 
 // The job file's exchange.parameterServer.consistency, field by field.
 struct BulkSynchronous {
@@ -87,7 +87,7 @@ struct Contribution {
   Client client;
   Clock clock = 0;
   bool completes = true;
-  Version read = 0;   // the slot's version that it was computed from
+  Version read = 0;   // the shard's version that it was computed from
   double weight = 1;  // samples in it
   std::int64_t tag = 0;
   // Of an aggregate, which stands for several gradients: what the others were computed from.
@@ -130,16 +130,16 @@ class Consistency {
   explicit Consistency(Rules rules) : rules_(rules), clocks_(rules) {}
   virtual ~Consistency() = default;
 
-  // A new view's clients, after the slot's sync round. What is ready now that some have left.
+  // A new view's clients, after the shard's sync round. What is ready now that some have left.
   std::vector<Batch> OnView(const std::vector<Client>& clients);
-  // The next push in the slot's order.
+  // The next push in the shard's order.
   Verdict OnPush(const Contribution& contribution);
   // Pushes of several clients as one, which holds all of their gradients and has one tag: their
   // clocks go on together. Only what Combines.
   Verdict OnAggregate(std::span<const Contribution> parts);
   // Whether these may be taken as one.
   virtual bool Combines(std::span<const Contribution> /*parts*/) const { return true; }
-  // `client` starts at `clock`, which is the maximum of what it was given by all slots: until its
+  // `client` starts at `clock`, which is the maximum of what it was given by all shards: until its
   // first push arrives nobody needs to wait for less.
   std::vector<Batch> OnStart(const Client& client, Clock clock);
   // The push of `clock` held nothing that is not applied already: only the clock goes on.
@@ -150,12 +150,12 @@ class Consistency {
   // It goes on; where, StartOf says.
   std::vector<Batch> OnWake(const Client& client);
   // Whether a read of `client`, which has completed `clock` clocks, may be served now. (That its
-  // own pushes are in, the slot sees to.)
+  // own pushes are in, the shard sees to.)
   virtual bool MayRead(const Client& client, Clock clock) const = 0;
-  // Where a client of the view starts in this slot; over several slots it takes the maximum.
+  // Where a client of the view starts in this shard; over several shards it takes the maximum.
   virtual Clock StartOf(const Client& client) const;
 
-  // What was accepted and is not applied yet, in the slot's order.
+  // What was accepted and is not applied yet, in the shard's order.
   const std::vector<Contribution>& held() const { return held_; }
   Version version() const { return version_; }
   const Clocks& clocks() const { return clocks_; }

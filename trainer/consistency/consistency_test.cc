@@ -31,7 +31,7 @@ struct Promise {
   std::optional<std::int64_t> delay;      // no task starts while one older than t - delay runs
 };
 
-// A random history of joins, leaves, reads and pushes at one slot, and an oracle that knows only
+// A random history of joins, leaves, reads and pushes at one shard, and an oracle that knows only
 // what was read and pushed.
 class History {
  public:

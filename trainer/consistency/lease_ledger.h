@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which data leases a slot has taken. Leases are numbered from 1 (the first values of parameters;
+// Which data leases a shard has taken. Leases are numbered from 1 (the first values of parameters;
 // from 2 on they are portions of batches) and mostly done in order, so intervals hold millions of
 // them in a few numbers.
 #pragma once

@@ -11,7 +11,7 @@ class StaleSynchronousModel final : public Consistency {
   StaleSynchronousModel(std::optional<std::int64_t> staleness, Rules rules)
       : Consistency(rules), staleness_(staleness) {}
 
-  // Of the reader itself nothing is asked: its own pushes are in (the slot waits for them), and
+  // Of the reader itself nothing is asked: its own pushes are in (the shard waits for them), and
   // where it was admitted late its clock here may be behind the one that it reads at.
   bool MayRead(const Client& client, Clock clock) const override {
     if (!staleness_ || !rules_.bound) return true;

@@ -9,8 +9,8 @@
 namespace starling::consistency {
 namespace {
 
-// Nothing is counted but which portions are in, and that is what the slot's ledger says, too: after
-// a restore the two agree on which steps are complete.
+// Nothing is counted but which portions are in, and that is what the shard's ledger says, too:
+// after a restore the two agree on which steps are complete.
 class BulkSynchronousModel final : public Consistency {
  public:
   BulkSynchronousModel(std::int64_t portions, Rules rules)
@@ -74,7 +74,7 @@ class BackupWorkersModel final : public Consistency {
     return contribution.clock == step_;
   }
 
-  // After a restore slots may stand at different steps: they go on together from the highest.
+  // After a restore shards may stand at different steps: they go on together from the highest.
   void Started(Clock clock) override { step_ = std::max(step_, clock); }
 
   // What it held had been taken before: its client makes no other push for this step, so it counts

@@ -10,8 +10,8 @@
 //   pause       the thread goes on after eight seconds
 //
 // It is meant for a pod's first process: whoever is started after it has no failpoint. To add a
-// place: pass its name to Hit() there, and for a server list it in slot_server_test.cc, which kills
-// one at each. To add a deed: a row in failpoints.cc.
+// place: pass its name to Hit() there, and for a server list it in shard_server_test.cc, which
+// kills one at each. To add a deed: a row in failpoints.cc.
 #pragma once
 
 #include <cstdint>

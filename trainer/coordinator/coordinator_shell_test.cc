@@ -21,7 +21,7 @@
 #include "trainer/membership/convert.h"
 #include "trainer/membership/member.h"
 #include "trainer/membership/peer_coordinator.h"
-#include "trainer/parameter_server/slot_coordinator.h"
+#include "trainer/parameter_server/shard_coordinator.h"
 
 namespace starling::coordinator {
 namespace {
@@ -328,9 +328,9 @@ TEST_F(CoordinatorShellTest, AParameterServerIsDialledByItsOwnName) {
   FakeMember worker("127.0.0.2", "127.0.0.2:0");
   FakeMember server("127.0.0.3", absl::StrCat("127.0.0.3:", worker.port()),
                     rpc::TestIdentity("parameter-server", kJobUid));
-  parameter_server::SlotCoordinator::Options machine;
+  parameter_server::ShardCoordinator::Options machine;
   machine.common.boot_id = "boot";
-  const auto shell = Lead(worker.port(), std::make_unique<parameter_server::SlotCoordinator>(
+  const auto shell = Lead(worker.port(), std::make_unique<parameter_server::ShardCoordinator>(
                                              machine, v1alpha1::TrainingJobSpec()));
   Controller controller(shell->port(), ControllersLeaf(), "parameter-server");
   ASSERT_TRUE(controller.Read());

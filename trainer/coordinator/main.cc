@@ -26,7 +26,7 @@
 #include "trainer/coordinator/coordinator_shell.h"
 #include "trainer/coordinator/options.h"
 #include "trainer/membership/peer_coordinator.h"
-#include "trainer/parameter_server/slot_coordinator.h"
+#include "trainer/parameter_server/shard_coordinator.h"
 
 namespace starling::coordinator {
 namespace {
@@ -78,9 +78,9 @@ absl::StatusOr<std::unique_ptr<membership::Coordinator>> MakeMachine(const Optio
   if (!spec.exchange().has_parameter_server()) {
     return std::make_unique<membership::PeerCoordinator>(machine);
   }
-  parameter_server::SlotCoordinator::Options slots;
-  slots.common = machine;
-  return std::make_unique<parameter_server::SlotCoordinator>(slots, spec);
+  parameter_server::ShardCoordinator::Options shards;
+  shards.common = machine;
+  return std::make_unique<parameter_server::ShardCoordinator>(shards, spec);
 }
 
 int Serve(const Options& options, tls::Identity identity,

@@ -22,8 +22,8 @@
 //
 // A kind of job adds where its groups lie (MakePlacements()), what its reports say of them
 // (Hear()), and what becomes of its work: see PeerCoordinator (one group, of all workers) and
-// parameter_server::SlotCoordinator (one for each shard). To add one: derive from this, and name it
-// where the program chooses (trainer/coordinator/main.cc).
+// parameter_server::ShardCoordinator (one for each shard). To add one: derive from this, and name
+// it where the program chooses (trainer/coordinator/main.cc).
 #pragma once
 
 #include <cstdint>

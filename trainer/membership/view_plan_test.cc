@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // When a view is due and what it carries, for groups of any kind and number: here servers lie where
 // the test says. The views of whole jobs are in peer_coordinator_rules_test.cc and in
-// trainer/parameter_server (slot_plan_test.cc, hybrid_views_test.cc).
+// trainer/parameter_server (shard_placement_test.cc, hybrid_views_test.cc).
 #include "trainer/membership/view_plan.h"
 
 #include <memory>

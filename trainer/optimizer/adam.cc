@@ -21,8 +21,8 @@ class Adam final : public Rule {
         decoupled_(decoupled) {}
 
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     STARLING_CHECK(update.number >= 1, "updates count from 1");
     const auto number = static_cast<double>(update.number);
     const auto step_size =
@@ -37,8 +37,8 @@ class Adam final : public Rule {
         decoupled_ ? static_cast<float>(1 - update.learning_rate * weight_decay_) : 1.0F;
     float* __restrict p = parameters.data();
     const float* __restrict g = gradient.data();
-    float* __restrict mean = slots[0].data();
-    float* __restrict variance = slots[1].data();
+    float* __restrict mean = state[0].data();
+    float* __restrict variance = state[1].data();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const float direction = g[i] + decay * p[i];
       mean[i] = beta1 * mean[i] + rest1 * direction;

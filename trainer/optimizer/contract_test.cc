@@ -88,7 +88,7 @@ struct Promise {
   const char* settings;
   Formula formula;
   double default_rate;
-  Names slots;
+  Names vectors;
 };
 const Promise kPromises[] = {
     {"sgd {}", Sgd, 0.05, {}},
@@ -127,19 +127,20 @@ Floats Row(std::int64_t step) {
   return values;
 }
 
-// [begin, begin + size) of each slot.
-std::vector<std::span<float>> Cut(std::vector<StateSlot>& state, std::size_t begin,
+// [begin, begin + size) of each vector.
+std::vector<std::span<float>> Cut(std::vector<StateVector>& state, std::size_t begin,
                                   std::size_t size) {
-  std::vector<std::span<float>> slots;
-  slots.reserve(state.size());
-  for (StateSlot& slot : state) slots.push_back(std::span(slot.values).subspan(begin, size));
-  return slots;
+  std::vector<std::span<float>> vectors;
+  vectors.reserve(state.size());
+  for (StateVector& vector : state)
+    vectors.push_back(std::span(vector.values).subspan(begin, size));
+  return vectors;
 }
 
 // Parameters that were given, not learned, and then updated, in parts of at most `part`.
 struct Training {
   Floats parameters = Row(0);
-  std::vector<StateSlot> state;
+  std::vector<StateVector> state;
 
   explicit Training(const Optimizer& optimizer) : state(NewState(optimizer, kCount)) {
     optimizer.Begin({.learning_rate = kRate, .number = 1}, parameters, Cut(state, 0, kCount));
@@ -157,7 +158,7 @@ struct Training {
   }
   bool operator==(const Training& other) const {
     return parameters == other.parameters &&
-           std::ranges::equal(state, other.state, {}, &StateSlot::values, &StateSlot::values);
+           std::ranges::equal(state, other.state, {}, &StateVector::values, &StateVector::values);
   }
 };
 
@@ -213,11 +214,11 @@ TEST_P(OptimizerContract, FollowsItsFormulaAndNoOther) {
   EXPECT_GT(others, 0);
 }
 
-TEST_P(OptimizerContract, KeepsTheSlotsThatItNamesOfTheSizeOfTheParameters) {
-  EXPECT_EQ(optimizer_->slot_names(), GetParam().slots);
-  const std::vector<StateSlot> state = NewState(*optimizer_, kCount);
-  ASSERT_EQ(state.size(), GetParam().slots.size());
-  for (const StateSlot& slot : state) EXPECT_EQ(slot.values, Floats(kCount));
+TEST_P(OptimizerContract, KeepsTheVectorsThatItNamesOfTheSizeOfTheParameters) {
+  EXPECT_EQ(optimizer_->state_names(), GetParam().vectors);
+  const std::vector<StateVector> state = NewState(*optimizer_, kCount);
+  ASSERT_EQ(state.size(), GetParam().vectors.size());
+  for (const StateVector& vector : state) EXPECT_EQ(vector.values, Floats(kCount));
 }
 
 // Servers cut the parameters into shards, workers into slices of an exchange.
@@ -231,8 +232,8 @@ TEST_P(OptimizerContract, AnyCutOfTheParametersGivesTheSameBits) {
   }
 }
 
-// Whoever takes over parameters and slots, in another process, goes on with the same bits; so all
-// that an optimizer keeps is in its slots.
+// Whoever takes over parameters and vectors, in another process, goes on with the same bits; so all
+// that an optimizer keeps is in its vectors.
 TEST_P(OptimizerContract, StateThatIsCopiedGoesOnAsIfNothingHadHappened) {
   Training run(*optimizer_);
   run.Updates(*optimizer_, 1, 10);
@@ -267,7 +268,7 @@ TEST_P(OptimizerContract, WithoutDelayIsAsIfItsReadersWereNotRemembered) {
 // The loss 0.5 * (w - 1)^2, from -3.
 TEST_P(OptimizerContract, DescendsToWhereTheLossIsSmall) {
   Floats w = {-3};
-  std::vector<StateSlot> state = NewState(*optimizer_, 1);
+  std::vector<StateVector> state = NewState(*optimizer_, 1);
   optimizer_->Begin({.learning_rate = 0.3, .number = 1}, w, Cut(state, 0, 1));
   for (int step = 1; step <= 500; ++step) {
     Apply(*optimizer_, {.learning_rate = 0.3, .number = step}, w, Floats{w[0] - 1}, state);

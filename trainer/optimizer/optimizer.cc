@@ -36,11 +36,11 @@ const FieldDescriptor& KindOf(const v1alpha1::Optimizer& spec) {
 }  // namespace
 
 void Rule::CheckSizes(std::span<float> parameters, std::span<const float> gradient,
-                      Slots slots) const {
-  STARLING_CHECK(slots.size() == slot_names_.size(), "an optimizer gets all of its slots");
+                      StateVectors state) const {
+  STARLING_CHECK(state.size() == state_names_.size(), "an optimizer gets all of its state");
   STARLING_CHECK(gradient.size() == parameters.size(), "a gradient has its parameters' size");
-  for (const std::span<float> slot : slots) {
-    STARLING_CHECK(slot.size() == parameters.size(), "a slot has its parameters' size");
+  for (const std::span<float> vector : state) {
+    STARLING_CHECK(vector.size() == parameters.size(), "a vector has its parameters' size");
   }
 }
 
@@ -73,19 +73,19 @@ absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimiz
       ": this build has no such optimizer; worker, servers and controller must be of one version"));
 }
 
-std::vector<StateSlot> NewState(const Optimizer& optimizer, std::size_t parameters) {
-  std::vector<StateSlot> state;
-  for (const std::string& name : optimizer.slot_names()) {
+std::vector<StateVector> NewState(const Optimizer& optimizer, std::size_t parameters) {
+  std::vector<StateVector> state;
+  for (const std::string& name : optimizer.state_names()) {
     state.push_back({name, std::vector<float>(parameters)});
   }
   return state;
 }
 
 void Apply(const Optimizer& optimizer, const Update& update, std::span<float> parameters,
-           std::span<const float> gradient, std::vector<StateSlot>& state) {
-  std::vector<std::span<float>> slots(state.size());
-  for (std::size_t i = 0; i < state.size(); ++i) slots[i] = state[i].values;
-  optimizer.Apply(update, parameters, gradient, slots);
+           std::span<const float> gradient, std::vector<StateVector>& state) {
+  std::vector<std::span<float>> vectors;
+  for (StateVector& vector : state) vectors.push_back(vector.values);
+  optimizer.Apply(update, parameters, gradient, vectors);
 }
 
 }  // namespace starling::optimizer

@@ -31,7 +31,7 @@ class LearningRateSchedule;
 
 namespace starling::optimizer {
 
-struct StateSlot {
+struct StateVector {
   std::string name;  // "momentum", "mean", "variance"
   std::vector<float> values;
 };
@@ -47,24 +47,24 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
 
-  // The names of its slots, in the order in which Apply takes them.
-  virtual const std::vector<std::string>& slot_names() const = 0;
+  // The names of its vectors, in the order in which Apply takes them.
+  virtual const std::vector<std::string>& state_names() const = 0;
 
-  // Updates `parameters` by `gradient`; `slots` are the same range of each slot. All spans are of
-  // one size. Slots start as zeros.
+  // Updates `parameters` by `gradient`; `vectors` are the same range of each vector. All spans are
+  // of one size. Its vectors start as zeros.
   virtual void Apply(const Update& update, std::span<float> parameters,
                      std::span<const float> gradient,
-                     std::span<const std::span<float>> slots) const = 0;
+                     std::span<const std::span<float>> vectors) const = 0;
 
   // The parameters were given these values, not by an update: what the rule keeps starts anew, for
   // update `first`.
   virtual void Begin(const Update& /*first*/, std::span<const float> /*parameters*/,
-                     std::span<const std::span<float>> slots) const {
-    for (const std::span<float> slot : slots) std::fill(slot.begin(), slot.end(), 0.0F);
+                     std::span<const std::span<float>> vectors) const {
+    for (const std::span<float> vector : vectors) std::fill(vector.begin(), vector.end(), 0.0F);
   }
 
   // For rules that correct for what came between a worker's read and its gradient: of what the
-  // server keeps a copy for each reader. kNothing, kParameters, or the index of a slot.
+  // server keeps a copy for each reader. kNothing, kParameters, or the index of a vector.
   static constexpr int kNothing = -2;
   static constexpr int kParameters = -1;
   virtual int remembered() const { return kNothing; }
@@ -72,9 +72,9 @@ class Optimizer {
   // As Apply; `read` is what remembered() names, as the gradient's sender was given it.
   virtual void ApplyDelayed(const Update& update, std::span<float> parameters,
                             std::span<const float> gradient,
-                            std::span<const std::span<float>> slots,
+                            std::span<const std::span<float>> vectors,
                             std::span<const float> /*read*/) const {
-    Apply(update, parameters, gradient, slots);
+    Apply(update, parameters, gradient, vectors);
   }
 };
 
@@ -90,11 +90,11 @@ std::span<const OptimizerKind> OptimizerKinds();
 absl::StatusOr<std::unique_ptr<Optimizer>> MakeOptimizer(const v1alpha1::Optimizer& spec);
 
 // Zeros for `parameters` parameters.
-std::vector<StateSlot> NewState(const Optimizer& optimizer, std::size_t parameters);
+std::vector<StateVector> NewState(const Optimizer& optimizer, std::size_t parameters);
 
 // Apply over the whole of `state`.
 void Apply(const Optimizer& optimizer, const Update& update, std::span<float> parameters,
-           std::span<const float> gradient, std::vector<StateSlot>& state);
+           std::span<const float> gradient, std::vector<StateVector>& state);
 
 // The learning rate of step `step` (from 1): the rule's own rate under its schedule.
 double LearningRate(const v1alpha1::Optimizer& spec, std::int64_t step);

@@ -38,7 +38,7 @@ std::unique_ptr<Optimizer> Make(const v1alpha1::Optimizer& spec) {
 
 TEST(Sgd, WithoutMomentumSubtractsRateTimesGradient) {
   const auto optimizer = Make(Sgd(0, 0, false));
-  EXPECT_TRUE(optimizer->slot_names().empty());
+  EXPECT_TRUE(optimizer->state_names().empty());
   Floats parameters = {1, 2};
   auto state = NewState(*optimizer, 2);
   Apply(*optimizer, {.learning_rate = 0.5}, parameters, Floats{2, -4}, state);
@@ -97,7 +97,7 @@ TEST(OptimizerDeathTest, SizesThatDisagreeAreOurOwnMistake) {
   const auto optimizer = Make(Sgd(0.9, 0, false));
   Floats parameters(3);
   auto state = NewState(*optimizer, 2);
-  EXPECT_DEATH(Apply(*optimizer, {.learning_rate = 1}, parameters, Floats(3), state), "slot");
+  EXPECT_DEATH(Apply(*optimizer, {.learning_rate = 1}, parameters, Floats(3), state), "vector");
 }
 
 TEST(LearningRate, IsTheRulesOwnWhenNoScheduleIsGiven) {

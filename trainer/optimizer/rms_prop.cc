@@ -23,13 +23,13 @@ class RmsProp final : public Rule {
         weight_decay_(static_cast<float>(Setting(spec, "weight_decay"))) {}
 
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     const auto rate = static_cast<float>(update.learning_rate);
     float* __restrict p = parameters.data();
     const float* __restrict g = gradient.data();
-    float* __restrict mean = slots[0].data();
-    float* __restrict momentum = slots.size() > 1 ? slots[1].data() : nullptr;
+    float* __restrict mean = state[0].data();
+    float* __restrict momentum = state.size() > 1 ? state[1].data() : nullptr;
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const float direction = g[i] + weight_decay_ * p[i];
       mean[i] = decay_ * mean[i] + rest_ * direction * direction;

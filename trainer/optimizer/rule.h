@@ -20,20 +20,21 @@ class Message;
 
 namespace starling::optimizer {
 
-using Slots = std::span<const std::span<float>>;
+using StateVectors = std::span<const std::span<float>>;
 
-// An optimizer with these slots.
+// An optimizer with these state.
 class Rule : public Optimizer {
  public:
-  explicit Rule(std::vector<std::string> slot_names) : slot_names_(std::move(slot_names)) {}
-  const std::vector<std::string>& slot_names() const override { return slot_names_; }
+  explicit Rule(std::vector<std::string> state_names) : state_names_(std::move(state_names)) {}
+  const std::vector<std::string>& state_names() const override { return state_names_; }
 
  protected:
   // Spans of different sizes are the caller's mistake: the program ends.
-  void CheckSizes(std::span<float> parameters, std::span<const float> gradient, Slots slots) const;
+  void CheckSizes(std::span<float> parameters, std::span<const float> gradient,
+                  StateVectors state) const;
 
  private:
-  const std::vector<std::string> slot_names_;
+  const std::vector<std::string> state_names_;
 };
 
 // The member of spec.optimizer that is set; sgd where none is.

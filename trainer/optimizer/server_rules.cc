@@ -18,8 +18,8 @@ class AddRule final : public Rule {
  public:
   AddRule() : Rule({}) {}
   void Apply(const Update& /*update*/, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     kernels::Add(gradient, parameters);
   }
 };
@@ -29,12 +29,12 @@ class AdagradRule final : public Rule {
   explicit AdagradRule(const Adagrad& options)
       : Rule({"squares"}), epsilon_(static_cast<float>(options.epsilon)) {}
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     const auto alpha = static_cast<float>(update.learning_rate);
     float* __restrict p = parameters.data();
     const float* __restrict g = gradient.data();
-    float* __restrict squares = slots[0].data();
+    float* __restrict squares = state[0].data();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       squares[i] += g[i] * g[i];
       const float rate = alpha / (std::sqrt(squares[i]) + epsilon_);
@@ -53,22 +53,22 @@ class AdaRevisionRule final : public Rule {
 
   int remembered() const override { return 2; }
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    const std::vector<float> now(slots[2].begin(), slots[2].end());
-    ApplyDelayed(update, parameters, gradient, slots, now);
+             StateVectors state) const override {
+    const std::vector<float> now(state[2].begin(), state[2].end());
+    ApplyDelayed(update, parameters, gradient, state, now);
   }
   void ApplyDelayed(const Update& update, std::span<float> parameters,
-                    std::span<const float> gradient, Slots slots,
+                    std::span<const float> gradient, StateVectors state,
                     std::span<const float> read) const override {
-    CheckSizes(parameters, gradient, slots);
+    CheckSizes(parameters, gradient, state);
     STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
     const auto alpha = static_cast<float>(update.learning_rate);
     float* __restrict p = parameters.data();
     const float* __restrict g = gradient.data();
     const float* __restrict seen = read.data();
-    float* __restrict squares = slots[0].data();
-    float* __restrict largest = slots[1].data();
-    float* __restrict sum = slots[2].data();
+    float* __restrict squares = state[0].data();
+    float* __restrict largest = state[1].data();
+    float* __restrict sum = state[2].data();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const float back = sum[i] - seen[i];
       const float before = largest[i];
@@ -94,14 +94,14 @@ class DelayCompensatedRule final : public Rule {
 
   int remembered() const override { return kParameters; }
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
+             StateVectors state) const override {
     const std::vector<float> now(parameters.begin(), parameters.end());
-    ApplyDelayed(update, parameters, gradient, slots, now);
+    ApplyDelayed(update, parameters, gradient, state, now);
   }
   void ApplyDelayed(const Update& update, std::span<float> parameters,
-                    std::span<const float> gradient, Slots slots,
+                    std::span<const float> gradient, StateVectors state,
                     std::span<const float> read) const override {
-    CheckSizes(parameters, gradient, slots);
+    CheckSizes(parameters, gradient, state);
     STARLING_CHECK(read.size() == parameters.size(), "what was read has the parameters' size");
     const auto rate = static_cast<float>(update.learning_rate);
     const auto lambda = static_cast<float>(options_.lambda);
@@ -111,7 +111,7 @@ class DelayCompensatedRule final : public Rule {
       const float g = gradient[i];
       float strength = lambda;
       if (options_.adaptive) {
-        float& mean = slots[0][i];
+        float& mean = state[0][i];
         mean = decay * mean + (1 - decay) * g * g;
         strength = lambda / std::sqrt(mean + epsilon);
       }
@@ -127,16 +127,16 @@ class FtrlRule final : public Rule {
  public:
   explicit FtrlRule(const Ftrl& options) : Rule({"z", "n"}), options_(options) {}
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     const auto alpha = static_cast<float>(update.learning_rate);
     const auto beta = static_cast<float>(options_.beta);
     const auto l1 = static_cast<float>(options_.l1);
     const auto l2 = static_cast<float>(options_.l2);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const float g = gradient[i];
-      float& z = slots[0][i];
-      float& n = slots[1][i];
+      float& z = state[0][i];
+      float& n = state[1][i];
       const float root = std::sqrt(n + g * g);
       z += g - (root - std::sqrt(n)) / alpha * parameters[i];
       n += g * g;
@@ -146,15 +146,16 @@ class FtrlRule final : public Rule {
     }
   }
   // Parameters follow from z: it becomes what gives these.
-  void Begin(const Update& first, std::span<const float> parameters, Slots slots) const override {
+  void Begin(const Update& first, std::span<const float> parameters,
+             StateVectors state) const override {
     const auto alpha = static_cast<float>(first.learning_rate);
     const auto beta = static_cast<float>(options_.beta);
     const auto l1 = static_cast<float>(options_.l1);
     const auto l2 = static_cast<float>(options_.l2);
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       const float p = parameters[i];
-      slots[0][i] = p == 0 ? 0 : -(p * (beta / alpha + l2) + std::copysign(l1, p));
-      slots[1][i] = 0;
+      state[0][i] = p == 0 ? 0 : -(p * (beta / alpha + l2) + std::copysign(l1, p));
+      state[1][i] = 0;
     }
   }
 
@@ -166,8 +167,8 @@ class ProximalGradientRule final : public Rule {
  public:
   explicit ProximalGradientRule(double l1) : Rule({}), l1_(static_cast<float>(l1)) {}
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     const auto rate = static_cast<float>(update.learning_rate);
     const float threshold = rate * l1_;
     float* __restrict p = parameters.data();

@@ -2,10 +2,11 @@
 // Update rules for the servers' side: what asynchronous training adds to SGD, momentum and Adam,
 // which MakeOptimizer gives and servers use as they are.
 //
-// All of them are Optimizers: state in named slots beside the parameters, every element alone, any
-// range by itself. Two need to know what the gradient's sender had read (Optimizer::remembered):
-// the delay-compensated rule the parameters, AdaRevision the sum of gradients. How to add
-// one is said in optimizer.h; a factory here is only for what code makes without a job's spec.
+// All of them are Optimizers: state in named vectors beside the parameters, every element alone,
+// any range by itself. Two need to know what the gradient's sender had read
+// (Optimizer::remembered): the delay-compensated rule the parameters, AdaRevision the sum of
+// gradients. How to add one is said in optimizer.h; a factory here is only for what code makes
+// without a job's spec.
 #pragma once
 
 #include <memory>

@@ -25,16 +25,16 @@ Floats Gradient(int step, std::size_t count) {
   return gradient;
 }
 
-std::vector<std::span<float>> SpansOf(std::vector<StateSlot>& state) {
+std::vector<std::span<float>> SpansOf(std::vector<StateVector>& state) {
   std::vector<std::span<float>> spans;
   spans.reserve(state.size());
-  for (StateSlot& slot : state) spans.emplace_back(slot.values);
+  for (StateVector& vector : state) spans.emplace_back(vector.values);
   return spans;
 }
 
 TEST(Add, IsThePushedChange) {
   Floats parameters = {1, 2};
-  std::vector<StateSlot> none;
+  std::vector<StateVector> none;
   Apply(*MakeAdd(), {0.1, 1}, parameters, Floats{3, -1}, none);
   EXPECT_THAT(parameters, ElementsAre(4, 1));
 }
@@ -136,7 +136,7 @@ float Softened(float moved, float threshold) {
 TEST(ProximalGradient, IsAStepAndThenThePenaltysWhichMakesExactZeros) {
   const auto rule = MakeProximalGradient(0.25);
   Floats parameters(101), reference(101);
-  std::vector<StateSlot> none;
+  std::vector<StateVector> none;
   std::size_t zeros = 0;
   for (int step = 1; step <= 50; ++step) {
     const double rate = 0.5 / step;
@@ -156,14 +156,14 @@ TEST(ProximalGradient, IsAStepAndThenThePenaltysWhichMakesExactZeros) {
 
 TEST(ProximalGradient, WithoutPenaltyIsPlainDescent) {
   Floats parameters = {1, -2, 0, 3};
-  std::vector<StateSlot> none;
+  std::vector<StateVector> none;
   Apply(*MakeProximalGradient(0), {0.25, 1}, parameters, Floats{4, -4, 1, 0}, none);
   EXPECT_THAT(parameters, ElementsAre(0, -1, -0.25F, 3));
 }
 
 // At any rate, also where products are rounded; and the next larger gradient does move it.
 TEST(StaysZero, SaysWhatTheRuleDoesToAZero) {
-  std::vector<StateSlot> none;
+  std::vector<StateVector> none;
   for (const double l1 : {1e-20, 0.003, 0.1, 0.3, 7.0}) {
     const auto rule = MakeProximalGradient(l1);
     const auto limit = static_cast<float>(l1);
@@ -227,7 +227,7 @@ TEST(ProximalGradient, OfAllSamplesEndsWhereTheConditionsOfKarushKuhnAndTuckerHo
   const Lasso lasso;
   const auto descended = [&](double l1) {
     Floats weights(Lasso::kFeatures);
-    std::vector<StateSlot> none;
+    std::vector<StateVector> none;
     const auto rule = MakeProximalGradient(l1);
     for (int step = 1; step <= 3000; ++step) {
       Apply(*rule, {1.0, step}, weights, lasso.Gradient(weights), none);

@@ -16,17 +16,17 @@ class Sgd final : public Rule {
         nesterov_(nesterov) {}
 
   void Apply(const Update& update, std::span<float> parameters, std::span<const float> gradient,
-             Slots slots) const override {
-    CheckSizes(parameters, gradient, slots);
+             StateVectors state) const override {
+    CheckSizes(parameters, gradient, state);
     const auto rate = static_cast<float>(update.learning_rate);
     float* __restrict p = parameters.data();
     const float* __restrict g = gradient.data();
     const std::size_t count = parameters.size();
-    if (slots.empty()) {
+    if (state.empty()) {
       for (std::size_t i = 0; i < count; ++i) p[i] -= rate * (g[i] + weight_decay_ * p[i]);
       return;
     }
-    float* __restrict buffer = slots[0].data();
+    float* __restrict buffer = state[0].data();
     for (std::size_t i = 0; i < count; ++i) {
       const float direction = g[i] + weight_decay_ * p[i];
       buffer[i] = momentum_ * buffer[i] + direction;

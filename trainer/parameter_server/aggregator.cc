@@ -74,7 +74,7 @@ void Aggregator::OnView(const Client& self, const std::vector<MemberId>& group,
   self_ = self;
   group_ = expected_ = {group.begin(), group.end()};
   reductions_ = reductions;
-  slots_.assign(reductions.size(), {});
+  shards_.assign(reductions.size(), {});
 }
 
 bool Aggregator::Complete(const Parts& parts) const {
@@ -85,59 +85,59 @@ bool Aggregator::Complete(const Parts& parts) const {
 }
 
 // Of each client one push, and where the model wants it all of one clock.
-bool Aggregator::Fits(std::size_t slot, const Parts& parts, const Entry& entry) const {
+bool Aggregator::Fits(std::size_t shard, const Parts& parts, const Entry& entry) const {
   if (parts.contains(entry.client)) return false;
-  return !reductions_[slot]->one_clock || std::ranges::all_of(parts, [&](const auto& part) {
+  return !reductions_[shard]->one_clock || std::ranges::all_of(parts, [&](const auto& part) {
     return part.second.clock == entry.clock;
   });
 }
 
-std::vector<Gathered> Aggregator::Add(std::size_t slot, const Entry& entry) {
+std::vector<Gathered> Aggregator::Add(std::size_t shard, const Entry& entry) {
   std::vector<Gathered> gathered;
-  if (slot >= slots_.size() || !reductions_[slot] || !group_.contains(entry.client.id)) {
+  if (shard >= shards_.size() || !reductions_[shard] || !group_.contains(entry.client.id)) {
     return gathered;
   }
   expected_.insert(entry.client.id);
-  Parts& parts = slots_[slot];
-  if (!Fits(slot, parts, entry)) Take(slot, gathered);
+  Parts& parts = shards_[shard];
+  if (!Fits(shard, parts, entry)) Take(shard, gathered);
   parts[entry.client] = entry;
-  if (Complete(parts)) Take(slot, gathered);
+  if (Complete(parts)) Take(shard, gathered);
   return gathered;
 }
 
 std::vector<Gathered> Aggregator::Leave(const MemberId& member, bool withdraws) {
   std::vector<Gathered> gathered;
   expected_.erase(member);
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    Parts& parts = slots_[slot];
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    Parts& parts = shards_[shard];
     if (withdraws) std::erase_if(parts, [&](const auto& part) { return part.first.id == member; });
-    if (Complete(parts)) Take(slot, gathered);
+    if (Complete(parts)) Take(shard, gathered);
   }
   return gathered;
 }
 
 std::vector<Gathered> Aggregator::Flush() {
   std::vector<Gathered> gathered;
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) Take(slot, gathered);
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) Take(shard, gathered);
   return gathered;
 }
 
 std::uint64_t Aggregator::gathering() const {
-  const bool some =
-      std::any_of(slots_.begin(), slots_.end(), [](const Parts& parts) { return !parts.empty(); });
+  const bool some = std::any_of(shards_.begin(), shards_.end(),
+                                [](const Parts& parts) { return !parts.empty(); });
   return some ? taken_ + 1 : 0;
 }
 
-void Aggregator::Take(std::size_t slot, std::vector<Gathered>& gathered) {
-  const Parts parts = std::exchange(slots_[slot], {});
+void Aggregator::Take(std::size_t shard, std::vector<Gathered>& gathered) {
+  const Parts parts = std::exchange(shards_[shard], {});
   if (parts.empty()) return;
   ++taken_;
   if (parts.size() == 1 && parts.begin()->first == self_) {
-    gathered.push_back({slot, parts.begin()->second});
+    gathered.push_back({shard, parts.begin()->second});
     return;
   }
-  if (std::optional<Entry> whole = Aggregate(self_, parts, *reductions_[slot])) {
-    gathered.push_back({slot, *std::move(whole)});
+  if (std::optional<Entry> whole = Aggregate(self_, parts, *reductions_[shard])) {
+    gathered.push_back({shard, *std::move(whole)});
     return;
   }
   // They do not add up: each by itself, as far as one may speak for others.
@@ -147,7 +147,7 @@ void Aggregator::Take(std::size_t slot, std::vector<Gathered>& gathered) {
     alone.client = self_;
     alone.parts = {PartOf(entry)};
     alone.update = entry.update;
-    gathered.push_back({slot, std::move(alone)});
+    gathered.push_back({shard, std::move(alone)});
   }
 }
 

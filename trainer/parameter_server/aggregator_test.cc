@@ -5,20 +5,20 @@
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/parameter_server/chain_server.h"
-#include "trainer/parameter_server/slot_client.h"
-#include "trainer/parameter_server/slot_plan.h"
-#include "trainer/testing/slot_testing.h"
+#include "trainer/parameter_server/shard_client.h"
+#include "trainer/parameter_server/shard_placement.h"
+#include "trainer/testing/shard_testing.h"
 
 namespace starling::parameter_server {
 namespace {
 
-using slot_testing::C;
-using slot_testing::Floats;
-using slot_testing::FloatsOf;
-using slot_testing::OptionsOf;
-using slot_testing::PushOf;
-using slot_testing::Range;
-using slot_testing::Table;
+using shard_testing::C;
+using shard_testing::Floats;
+using shard_testing::FloatsOf;
+using shard_testing::OptionsOf;
+using shard_testing::PushOf;
+using shard_testing::Range;
+using shard_testing::Table;
 using testing::ElementsAre;
 using testing::IsEmpty;
 using testing::SizeIs;
@@ -30,10 +30,10 @@ std::vector<MemberId> Ids(const std::vector<int>& numbers) {
   return ids;
 }
 
-Aggregator Of(const std::vector<int>& group, const Reduction& reduction, std::size_t slots = 1) {
+Aggregator Of(const std::vector<int>& group, const Reduction& reduction, std::size_t shards = 1) {
   Aggregator aggregator;
   aggregator.OnView(C(group.front()), Ids(group),
-                    std::vector<std::optional<Reduction>>(slots, reduction));
+                    std::vector<std::optional<Reduction>>(shards, reduction));
   return aggregator;
 }
 
@@ -138,7 +138,7 @@ TEST(AggregatorTest, WhereTheModelWantsItOneSumIsOfOneClock) {
   EXPECT_THAT(aggregator.Flush(), SizeIs(1));
 }
 
-TEST(AggregatorTest, StrangersAndSlotsThatAreNotSummedUpAreLeftAlone) {
+TEST(AggregatorTest, StrangersAndShardsThatAreNotSummedUpAreLeftAlone) {
   Aggregator aggregator;
   aggregator.OnView(C(1), Ids({1, 2}), {std::nullopt, Reduction{}});
   EXPECT_THAT(aggregator.Add(0, Gradient(1, 1, {1})), IsEmpty());
@@ -148,10 +148,10 @@ TEST(AggregatorTest, StrangersAndSlotsThatAreNotSummedUpAreLeftAlone) {
 
 // What the head makes of it.
 
-SlotState StateOf(const consistency::Options& model, Combine combine, int clients) {
+ShardState StateOf(const consistency::Options& model, Combine combine, int clients) {
   auto table = Table(TableKind::kDense, 2, 1);
   table->combine = combine;
-  SlotState state(OptionsOf(table, model));
+  ShardState state(OptionsOf(table, model));
   std::vector<Client> all;
   for (int i = 1; i <= clients; ++i) all.push_back(C(i));
   state.OnView(all);
@@ -164,11 +164,11 @@ Entry Whole(const std::vector<Entry>& entries, const Reduction& reduction) {
   return *Aggregate(C(1), parts, reduction);
 }
 
-Floats Read(const SlotState& state) { return FloatsOf(state.Read({0, 2, {}})); }
+Floats Read(const ShardState& state) { return FloatsOf(state.Read({0, 2, {}})); }
 
 TEST(AggregateTest, InBulkSynchronousItIsTheMembersOfOneClock) {
   const auto play = [](bool summed) {
-    SlotState state = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
+    ShardState state = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
     const Entry one = Gradient(1, 1, {4, 0}, 1), two = Gradient(2, 1, {0, 4}, 3);
     if (summed) {
       const Entry whole = Whole({one, two}, {.one_clock = true});
@@ -191,7 +191,7 @@ TEST(AggregateTest, InBulkSynchronousItIsTheMembersOfOneClock) {
 }
 
 TEST(AggregateTest, WhereEveryPushIsAnUpdateItIsTheirSum) {
-  SlotState state = StateOf(consistency::Asynchronous{}, Combine::kMean, 2);
+  ShardState state = StateOf(consistency::Asynchronous{}, Combine::kMean, 2);
   state.Append(Whole({Gradient(1, 1, {1, 2}), Gradient(2, 1, {3, 4})}, {.sum = true}));
   EXPECT_THAT(Read(state), ElementsAre(4, 6));
   EXPECT_EQ(state.LastOf(C(1)), 1);
@@ -199,7 +199,7 @@ TEST(AggregateTest, WhereEveryPushIsAnUpdateItIsTheirSum) {
 }
 
 TEST(AggregateTest, StaleSynchronousCountsEverybodysClock) {
-  SlotState state = StateOf(consistency::StaleSynchronous{0}, Combine::kMean, 2);
+  ShardState state = StateOf(consistency::StaleSynchronous{0}, Combine::kMean, 2);
   EXPECT_FALSE(state.MayRead(C(1), 1, 0));
   state.Append(Whole({Gradient(1, 1, {1, 2}), Gradient(2, 1, {3, 4})}, {.sum = true}));
   EXPECT_TRUE(state.MayRead(C(1), 1, 1));
@@ -208,7 +208,7 @@ TEST(AggregateTest, StaleSynchronousCountsEverybodysClock) {
 
 TEST(AggregateTest, SoftSyncCountsItsGradients) {
   // Of 4 clients 1-softsync takes 4 gradients for an update.
-  SlotState state = StateOf(consistency::SoftSync{1, false}, Combine::kMean, 4);
+  ShardState state = StateOf(consistency::SoftSync{1, false}, Combine::kMean, 4);
   state.Append(Whole({Gradient(1, 1, {2, 0}), Gradient(2, 1, {4, 0})}, {}));
   state.Append(Gradient(3, 1, {1, 0}));
   EXPECT_EQ(state.model().version(), 0);
@@ -219,7 +219,7 @@ TEST(AggregateTest, SoftSyncCountsItsGradients) {
 
 TEST(AggregateTest, AllOfItOrNoneIsTaken) {
   const Reduction sum{.sum = true};
-  SlotState state = StateOf(consistency::Asynchronous{}, Combine::kSum, 3);
+  ShardState state = StateOf(consistency::Asynchronous{}, Combine::kSum, 3);
   state.Append(Gradient(2, 1, {1, 1}));
   // Client 2's first is in; client 3's second is not the next.
   EXPECT_FALSE(state.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(2, 1, {1, 1})}, sum)));
@@ -237,9 +237,9 @@ TEST(AggregateTest, AllOfItOrNoneIsTaken) {
 }
 
 TEST(AggregateTest, ModelsThatMustSeeEachPushTakeNone) {
-  SlotState backups = StateOf(consistency::BackupWorkers{1}, Combine::kMean, 3);
+  ShardState backups = StateOf(consistency::BackupWorkers{1}, Combine::kMean, 3);
   EXPECT_FALSE(backups.TakesWhole(Whole({Gradient(1, 1, {1, 1}), Gradient(2, 1, {1, 1})}, {})));
-  SlotState synchronous = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
+  ShardState synchronous = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
   Entry other_step = Gradient(2, 1, {1, 1});
   EXPECT_TRUE(synchronous.TakesWhole(Whole({Gradient(1, 1, {1, 1}), other_step}, {})));
   other_step.lease = LeaseOf(2, 2);
@@ -247,11 +247,11 @@ TEST(AggregateTest, ModelsThatMustSeeEachPushTakeNone) {
 }
 
 TEST(AggregateTest, ASnapshotKeepsWhatIsHeldOfIt) {
-  SlotState state = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
+  ShardState state = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
   state.Append(Whole({Gradient(1, 1, {4, 0}), Gradient(2, 1, {0, 4})}, {.one_clock = true}));
-  SlotState copy = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
+  ShardState copy = StateOf(consistency::BulkSynchronous{3}, Combine::kMean, 3);
   ASSERT_TRUE(copy.Load(state.Save()).ok());
-  for (SlotState* one : {&state, &copy}) one->Append(Gradient(3, 1, {1, 1}));
+  for (ShardState* one : {&state, &copy}) one->Append(Gradient(3, 1, {1, 1}));
   EXPECT_EQ(Read(state), Read(copy));
   EXPECT_EQ(state.Save(), copy.Save());
 }
@@ -259,7 +259,7 @@ TEST(AggregateTest, ASnapshotKeepsWhatIsHeldOfIt) {
 TEST(AggregateTest, AHeadAnswersEveryOwnerOrTellsEachToPushByItself) {
   const MemberId server{"server", 0};
   ChainServer head({server, OptionsOf(Table(TableKind::kDense, 2, 1)), {}});
-  SlotView view;
+  ShardView view;
   view.group.epoch = 5;
   view.group.members = {server};
   view.clients = {C(1), C(2)};
@@ -311,7 +311,7 @@ TEST(AggregateTest, WhatIsNoRangeOrOfAnotherWidthIsNotAddedUp) {
   const Entry good = Gradient(1, 1, {1, 2});
   Entry none = good, rows = good, damaged = good, narrow = good;
   none.update = nullptr;
-  rows.update = Encode(slot_testing::Rows({1, 2}, {1, 2}));
+  rows.update = Encode(shard_testing::Rows({1, 2}, {1, 2}));
   EncodedUpdate absurd = *good.update;
   absurd.values = 7;
   damaged.update = std::make_shared<const EncodedUpdate>(absurd);
@@ -354,14 +354,14 @@ TEST(AggregatorTest, AnothersPushThatWasAloneStaysItsOwners) {
 TEST(AggregatorTest, PartsThatDoNotAddUpGoEachByItself) {
   Aggregator aggregator = Of({1, 2}, {.sum = true});
   Entry rows = Gradient(2, 1, {1});
-  rows.update = Encode(slot_testing::Rows({1}, {1}));
+  rows.update = Encode(shard_testing::Rows({1}, {1}));
   const Entry range = Gradient(1, 1, {1});
   aggregator.Add(0, range);
   const std::vector<Gathered> gathered = aggregator.Add(0, rows);
   ASSERT_THAT(gathered, SizeIs(2));
   for (const std::size_t i : {0, 1}) {
     const Entry& entry = gathered[i].entry;
-    EXPECT_EQ(gathered[i].slot, 0u);
+    EXPECT_EQ(gathered[i].shard, 0u);
     EXPECT_EQ(entry.kind, EntryKind::kAggregate);
     EXPECT_EQ(entry.client, C(1));
     ASSERT_THAT(entry.parts, SizeIs(1));
@@ -400,18 +400,18 @@ TEST(AggregatorTest, WhatIsGatheredHasAnotherNameEachTime) {
   aggregator.Flush();
   aggregator.Add(0, Gradient(1, 2, {1}));
   EXPECT_NE(aggregator.gathering(), first);
-  for (const std::size_t slot : {1, 2}) {
-    EXPECT_THAT(aggregator.Add(slot, Gradient(1, 1, {1})), IsEmpty()) << "there is one slot";
+  for (const std::size_t shard : {1, 2}) {
+    EXPECT_THAT(aggregator.Add(shard, Gradient(1, 1, {1})), IsEmpty()) << "there is one shard";
   }
 }
 
 // The clients of a group.
 
-SlotClient ClientIn(const std::vector<int>& group, int self) {
-  SlotClient client(C(self).id, 1);
+ShardClient ClientIn(const std::vector<int>& group, int self) {
+  ShardClient client(C(self).id, 1);
   ClientView view;
   view.number = view.joined = 1;
-  view.slots = {{{"server", 0}, {"server", 0}}};
+  view.shards = {{{"server", 0}, {"server", 0}}};
   view.group = Ids(group);
   view.reductions = {Reduction{.sum = true}};
   client.OnView(view);
@@ -419,15 +419,15 @@ SlotClient ClientIn(const std::vector<int>& group, int self) {
   return client;
 }
 
-MemberId SentTo(SlotClient& client, const Floats& values) {
+MemberId SentTo(ShardClient& client, const Floats& values) {
   Sequence sequence = 0;
   Entry entry = Gradient(0, 0, values);
   const ClientSends sends = client.Push(0, entry, sequence);
   return sends.empty() ? MemberId() : sends[0].send.to;
 }
 
-TEST(SlotClientTest, APushGoesThroughTheGroupAndByItselfWhereItWasNotTaken) {
-  SlotClient member = ClientIn({1, 2}, 2);
+TEST(ShardClientTest, APushGoesThroughTheGroupAndByItselfWhereItWasNotTaken) {
+  ShardClient member = ClientIn({1, 2}, 2);
   EXPECT_EQ(SentTo(member, {1}), C(1).id);
   EXPECT_NE(member.entrusted(), 0U);
 
@@ -439,8 +439,8 @@ TEST(SlotClientTest, APushGoesThroughTheGroupAndByItselfWhereItWasNotTaken) {
   EXPECT_THAT(member.OnMessage(0, Singly{1, C(2), 1}), IsEmpty());
 }
 
-TEST(SlotClientTest, AWelcomeSettlesWhatIsInByWhatBecameOfIt) {
-  SlotClient client(C(1).id, 1);
+TEST(ShardClientTest, AWelcomeSettlesWhatIsInByWhatBecameOfIt) {
+  ShardClient client(C(1).id, 1);
   ClientView view{1, 1, {{{"server", 0}, {"server", 0}}}};
   client.OnView(view);
   client.OnMessage(0, Welcome{1, C(1), 0, {}, 0});
@@ -459,8 +459,8 @@ TEST(SlotClientTest, AWelcomeSettlesWhatIsInByWhatBecameOfIt) {
               ::testing::ElementsAre(Outcome::kSkipped, Outcome::kTaken, Outcome::kRefused));
 }
 
-TEST(SlotClientTest, WhoLosesPatienceGoesByItselfForAWhile) {
-  SlotClient member = ClientIn({1, 2}, 2);
+TEST(ShardClientTest, WhoLosesPatienceGoesByItselfForAWhile) {
+  ShardClient member = ClientIn({1, 2}, 2);
   SentTo(member, {1});
   const ClientSends sends = member.PushSingly(/*clocks=*/2);
   ASSERT_THAT(sends, SizeIs(2));
@@ -471,9 +471,9 @@ TEST(SlotClientTest, WhoLosesPatienceGoesByItselfForAWhile) {
   EXPECT_EQ(SentTo(member, {1}), C(1).id);
 }
 
-TEST(SlotClientTest, WhoStandsDownSendsWhatItHasAndTheOthersGoByThemselves) {
-  SlotClient first = ClientIn({1, 2}, 1);
-  SlotClient member = ClientIn({1, 2}, 2);
+TEST(ShardClientTest, WhoStandsDownSendsWhatItHasAndTheOthersGoByThemselves) {
+  ShardClient first = ClientIn({1, 2}, 1);
+  ShardClient member = ClientIn({1, 2}, 2);
   EXPECT_EQ(SentTo(first, {1}), MemberId());  // waits for the other's part
   SentTo(member, {1});
   const ClientSends sends = first.StandDown();

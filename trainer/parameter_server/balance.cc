@@ -26,13 +26,13 @@ struct Burdens {
   MemberId busiest;
 };
 
-Burdens BurdensOf(const std::vector<BusySlot>& slots, const std::vector<MemberId>& servers) {
+Burdens BurdensOf(const std::vector<BusyShard>& shards, const std::vector<MemberId>& servers) {
   Burdens burdens;
   for (const MemberId& id : servers) burdens.of[id];
-  for (const BusySlot& slot : slots) {
-    for (std::size_t i = 0; i < slot.chain.size(); ++i) {
-      const auto server = burdens.of.find(slot.chain[i]);
-      if (server != burdens.of.end()) server->second.Add(slot.loads[i], slot.weight);
+  for (const BusyShard& shard : shards) {
+    for (std::size_t i = 0; i < shard.chain.size(); ++i) {
+      const auto server = burdens.of.find(shard.chain[i]);
+      if (server != burdens.of.end()) server->second.Add(shard.loads[i], shard.weight);
     }
   }
   const Burden* most = nullptr;
@@ -54,33 +54,33 @@ bool TooBusy(const Burdens& burdens, const Balance& balance) {
 
 }  // namespace
 
-bool Uneven(const std::vector<BusySlot>& slots, const std::vector<MemberId>& servers,
+bool Uneven(const std::vector<BusyShard>& shards, const std::vector<MemberId>& servers,
             const Balance& balance) {
-  return TooBusy(BurdensOf(slots, servers), balance);
+  return TooBusy(BurdensOf(shards, servers), balance);
 }
 
-std::optional<Move> RelieveBusiest(const std::vector<BusySlot>& slots,
+std::optional<Move> RelieveBusiest(const std::vector<BusyShard>& shards,
                                    const std::vector<MemberId>& servers, const Balance& balance) {
-  const Burdens burdens = BurdensOf(slots, servers);
+  const Burdens burdens = BurdensOf(shards, servers);
   if (!TooBusy(burdens, balance)) return std::nullopt;
   const Burden& busiest = burdens.of.at(burdens.busiest);
   const double full = (1 + balance.size_slack) * burdens.mean.weight;
   double best = (1 - balance.gain) * busiest.load;
   std::optional<Move> move;
-  for (std::size_t at = 0; at < slots.size(); ++at) {
-    const BusySlot& slot = slots[at];
-    const auto place = std::find(slot.chain.begin(), slot.chain.end(), burdens.busiest);
-    if (place == slot.chain.end()) continue;
-    const auto position = static_cast<std::size_t>(place - slot.chain.begin());
+  for (std::size_t at = 0; at < shards.size(); ++at) {
+    const BusyShard& shard = shards[at];
+    const auto place = std::find(shard.chain.begin(), shard.chain.end(), burdens.busiest);
+    if (place == shard.chain.end()) continue;
+    const auto position = static_cast<std::size_t>(place - shard.chain.begin());
     for (const MemberId& id : servers) {
       const Burden& other = burdens.of.at(id);
-      const bool holds = std::find(slot.chain.begin(), slot.chain.end(), id) != slot.chain.end();
-      if (holds || other.weight + slot.weight > full) continue;
-      const double load = slot.loads[position];
+      const bool holds = std::find(shard.chain.begin(), shard.chain.end(), id) != shard.chain.end();
+      if (holds || other.weight + shard.weight > full) continue;
+      const double load = shard.loads[position];
       const double worse = std::max(busiest.load - load, other.load + load);
       if (worse >= best) continue;
       best = worse;
-      move = Move{at, slot.chain};
+      move = Move{at, shard.chain};
       move->chain[position] = id;
     }
   }

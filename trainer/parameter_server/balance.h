@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which slot a server that is too busy gives up, and to whom. A pure function of the chains, of
-// what the servers say each slot costs them, and of the slots' sizes.
+// Which shard a server that is too busy gives up, and to whom. A pure function of the chains, of
+// what the servers say each shard costs them, and of the shards' sizes.
 //
-// A range of keys is many slots, so a hot range is split off by moving some of its slots to where
+// A range of keys is many shards, so a hot range is split off by moving some of its shards to where
 // there is room. One that is hot by itself can only be had alone: what lies beside it moves away.
 #pragma once
 
@@ -25,28 +25,28 @@ struct Balance {
   double gain = 0.1;
   // Nobody gets more than so much above the mean size by a move.
   double size_slack = 0.5;
-  double least = 1e6;  // bytes a second: a job in which nobody does more has no hot slots
+  double least = 1e6;  // bytes a second: a job in which nobody does more has no hot shards
 };
 
-// A slot as its chain's servers have it, head first.
-struct BusySlot {
+// A shard as its chain's servers have it, head first.
+struct BusyShard {
   std::vector<membership::MemberId> chain;
-  std::vector<double> loads;  // of each of them, by this slot
+  std::vector<double> loads;  // of each of them, by this shard
   double weight = 1;          // its size
 };
 
 struct Move {
-  std::size_t slot = 0;
+  std::size_t shard = 0;
   std::vector<membership::MemberId> chain;  // instead of the present one
 };
 
 // Whether one of `servers` is too busy.
-bool Uneven(const std::vector<BusySlot>& slots, const std::vector<membership::MemberId>& servers,
+bool Uneven(const std::vector<BusyShard>& shards, const std::vector<membership::MemberId>& servers,
             const Balance& balance);
 
-// The move that evens out most, of a slot of the busiest server to another one; nothing if nobody
+// The move that evens out most, of a shard of the busiest server to another one; nothing if nobody
 // is too busy or no move helps enough. A function of its arguments: ties are broken by order.
-std::optional<Move> RelieveBusiest(const std::vector<BusySlot>& slots,
+std::optional<Move> RelieveBusiest(const std::vector<BusyShard>& shards,
                                    const std::vector<membership::MemberId>& servers,
                                    const Balance& balance);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Who is too busy; which move is made then stands in slot_plan_load_test.cc.
+// Who is too busy; which move is made then stands in shard_placement_load_test.cc.
 #include "trainer/parameter_server/balance.h"
 
 #include "gtest/gtest.h"
@@ -10,7 +10,7 @@ namespace {
 const membership::MemberId kA{"a", 0}, kB{"b", 0}, kC{"c", 0}, kD{"d", 0};
 constexpr double kMuch = 1e7;
 
-BusySlot On(const membership::MemberId& id, double load) { return {{id}, {load}, 1}; }
+BusyShard On(const membership::MemberId& id, double load) { return {{id}, {load}, 1}; }
 
 TEST(BalanceTest, TooBusyIsWhoHasMoreThanSoManyTimesTheMean) {
   const auto uneven = [](double a, double b) {
@@ -34,19 +34,20 @@ TEST(BalanceTest, WhereNobodyDoesMuchNobodyIsTooBusy) {
 }
 
 TEST(BalanceTest, OfEquallyBusyServersTheFirstIsRelieved) {
-  const std::vector<BusySlot> slots = {On(kB, kMuch), On(kB, kMuch), On(kA, kMuch), On(kA, kMuch)};
-  const auto move = RelieveBusiest(slots, {kA, kB, kC, kD}, {});
+  const std::vector<BusyShard> shards = {On(kB, kMuch), On(kB, kMuch), On(kA, kMuch),
+                                         On(kA, kMuch)};
+  const auto move = RelieveBusiest(shards, {kA, kB, kC, kD}, {});
   ASSERT_TRUE(move);
-  EXPECT_EQ(move->slot, 2u);
+  EXPECT_EQ(move->shard, 2u);
   EXPECT_EQ(move->chain, std::vector{kC});
 }
 
 TEST(BalanceTest, WhatAServerDoesThatIsLeavingIsNobodysBurden) {
-  const std::vector<BusySlot> slots = {{{kD, kB}, {9 * kMuch, kMuch}, 1}, On(kB, kMuch)};
+  const std::vector<BusyShard> shards = {{{kD, kB}, {9 * kMuch, kMuch}, 1}, On(kB, kMuch)};
   EXPECT_FALSE(Uneven({{{kD, kA}, {9 * kMuch, kMuch}, 1}, On(kB, kMuch)}, {kA, kB}, {}));
-  const auto move = RelieveBusiest(slots, {kA, kB}, {});
+  const auto move = RelieveBusiest(shards, {kA, kB}, {});
   ASSERT_TRUE(move);
-  EXPECT_EQ(move->slot, 0u);
+  EXPECT_EQ(move->shard, 0u);
   EXPECT_EQ(move->chain, (std::vector{kD, kA})) << "it keeps its place";
 }
 

@@ -28,14 +28,14 @@ absl::StatusOr<std::string> EncodedAs(compression::CodecNumber number, std::stri
 }  // namespace
 
 ChainServer::ChainServer(Options options)
-    : options_(std::move(options)), rules_(options_.slot.rules) {}
+    : options_(std::move(options)), rules_(options_.shard.rules) {}
 
 std::optional<StateId> ChainServer::state_id() const {
   if (!state_) return std::nullopt;
   return StateId{synced_view_, state_->index()};
 }
 
-Sends ChainServer::OnView(const SlotView& view, const ReadableSnapshot& snapshot) {
+Sends ChainServer::OnView(const ShardView& view, const ReadableSnapshot& snapshot) {
   Sends sends;
   if (view.group.epoch <= fence_) return sends;
   fence_ = view.group.epoch;
@@ -110,7 +110,7 @@ void ChainServer::Decide(Sends& sends) {
   const bool holds = std::find(holders.begin(), holders.end(), options_.id) != holders.end();
   if (holds && !decision_.from_checkpoint) {
     if (!decision_.base) {
-      state_ = std::make_unique<SlotState>(options_.slot);
+      state_ = std::make_unique<ShardState>(options_.shard);
       ClearLog();
       log_begin_ = {};
     }
@@ -130,7 +130,7 @@ Sends ChainServer::OnLoaded(ViewNumber view, std::string_view snapshot) {
   Sends sends;
   if (phase_ != ServerPhase::kCopy || !wants_checkpoint_ || group().epoch != view) return sends;
   wants_checkpoint_.reset();
-  auto staged = std::make_unique<SlotState>(options_.slot);
+  auto staged = std::make_unique<ShardState>(options_.shard);
   if (!staged->Load(snapshot).ok()) {
     phase_ = ServerPhase::kAborted;
     return sends;
@@ -197,7 +197,7 @@ void ChainServer::On(const CopyReply& reply, Sends& sends) {
   bool whole = reply.state == *decision_.base;
   if (whole && reply.snapshot) {
     // Into staging: the old state is whole until the new one is.
-    auto staged = std::make_unique<SlotState>(options_.slot);
+    auto staged = std::make_unique<ShardState>(options_.shard);
     whole = staged->Load(*reply.snapshot).ok();
     if (whole) {
       state_ = std::move(staged);
@@ -269,7 +269,7 @@ void ChainServer::On(const PrefetchRequest& request, Sends& sends) {
 
 void ChainServer::On(const PrefetchReply& reply, Sends& /*sends*/) {
   if (phase_ != ServerPhase::kOut || reply.view != fence_) return;
-  auto staged = std::make_unique<SlotState>(options_.slot);
+  auto staged = std::make_unique<ShardState>(options_.shard);
   if (!staged->Load(*reply.snapshot).ok()) return;
   cache_ = std::move(staged);
   cache_id_ = reply.state;
@@ -421,7 +421,7 @@ absl::StatusOr<Outcome> ChainServer::AppendAsReplica(const Entry& entry) {
   if (update.ok()) return state_->Append(entry, *std::move(update));
   refused_ = absl::InvalidArgumentError(absl::StrCat(
       "a replica was told to append push ", entry.sequence, " of ", entry.client.id.pod_uid,
-      ", which is no update of this slot (", update.status().message(),
+      ", which is no update of this shard (", update.status().message(),
       "); its servers must be of one version, and the network must not change bytes"));
   return refused_;
 }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// One server's side of one slot's replication (rules S1 to S6 and S9 to S11 of
+// One server's side of one shard's replication (rules S1 to S6 and S9 to S11 of
 // docs/design/parameter-server.md), as a pure machine: views and messages go in, messages come out.
 //
-// The servers of a slot form a chain. Pushes enter at the head, which orders them; each server
+// The servers of a shard form a chain. Pushes enter at the head, which orders them; each server
 // applies what the one before it sends; the tail answers, so that whatever was answered is
 // everywhere. Every view begins with the sync round of trainer/membership: the highest state id is
-// the base, the others copy it, and until all have it no reply of any kind leaves the slot.
+// the base, the others copy it, and until all have it no reply of any kind leaves the shard.
 //
-// A shell holds one ChainServer a slot under a mutex of its own, feeds it and sends what it
+// A shell holds one ChainServer a shard under a mutex of its own, feeds it and sends what it
 // returns, in order. To add a rule: a switch in rules.h, the place that obeys it, a history in
 // trainer/simulation that shows what it prevents.
 #pragma once
@@ -26,13 +26,13 @@
 
 namespace starling::parameter_server {
 
-// One slot's part of a view: its replica chain, head first, and the clients.
-struct SlotView {
+// One shard's part of a view: its replica chain, head first, and the clients.
+struct ShardView {
   membership::ReplicaGroup group;
   std::vector<Client> clients;
 };
 
-// The newest snapshot of a slot that a server has read and verified; nothing, if none is there. An
+// The newest snapshot of a shard that a server has read and verified; nothing, if none is there. An
 // error: there may be one, and it cannot be read now.
 using ReadableSnapshot = absl::StatusOr<std::optional<membership::CheckpointOffer>>;
 
@@ -43,7 +43,7 @@ class ChainServer {
  public:
   struct Options {
     MemberId id;
-    SlotOptions slot;
+    ShardOptions shard;
     // Told of every entry that this server appends, for audits; may be empty.
     std::function<void(const Entry& entry, Outcome outcome)> observer;
   };
@@ -53,7 +53,7 @@ class ChainServer {
   // A view. In a restore view `snapshot` is what this server has to offer. One that it cannot read
   // now must not be left out, for the chain would begin before it: the server halts, and the next
   // view asks again. Views at or below the fence are ignored.
-  Sends OnView(const SlotView& view, const ReadableSnapshot& snapshot = std::nullopt);
+  Sends OnView(const ShardView& view, const ReadableSnapshot& snapshot = std::nullopt);
   // WantsCheckpoint() was read: its bytes.
   Sends OnLoaded(ViewNumber view, std::string_view snapshot);
   Sends OnMessage(const Message& message);
@@ -68,13 +68,13 @@ class ChainServer {
 
   ServerPhase phase() const { return phase_; }
   ViewNumber fence() const { return fence_; }
-  const std::optional<SlotView>& installed() const { return installed_; }
+  const std::optional<ShardView>& installed() const { return installed_; }
   bool open() const { return open_; }
   // Something was fetched ahead.
   bool cached() const { return cache_ != nullptr; }
   // Nothing until the first sync round.
   std::optional<StateId> state_id() const;
-  const SlotState* state() const { return state_.get(); }
+  const ShardState* state() const { return state_.get(); }
   // Why this server halted in the installed view: a peer's message, or storage.
   const absl::Status& refused() const { return refused_; }
 
@@ -121,7 +121,7 @@ class ChainServer {
   void OrderWaiting(const Client& client, Sends& sends);
   void PassDown(const Forward& forward, Outcome outcome, Sends& sends);
   // What a peer says was appended. A head has checked it, but it came over the network: what is no
-  // update of this slot is refused, and whoever sent it is no longer followed in this view.
+  // update of this shard is refused, and whoever sent it is no longer followed in this view.
   absl::StatusOr<Outcome> AppendAsReplica(const Entry& entry);
   // What Append of the state made of it.
   Outcome Appended(const Entry& entry, Outcome outcome);
@@ -135,13 +135,13 @@ class ChainServer {
   const Rules rules_;
   ServerPhase phase_ = ServerPhase::kOut;
   ViewNumber fence_ = 0;
-  std::optional<SlotView> installed_;
-  std::unique_ptr<SlotState> state_;
+  std::optional<ShardView> installed_;
+  std::unique_ptr<ShardState> state_;
   ViewNumber synced_view_ = 0;  // of the state id
   std::deque<LogRecord> log_;   // what led to the state, from log_begin_ on; bounded
   StateId log_begin_;
   std::size_t log_bytes_ = 0;
-  std::unique_ptr<SlotState> cache_;  // fetched ahead
+  std::unique_ptr<ShardState> cache_;  // fetched ahead
   StateId cache_id_;
 
   // Of the installed view.
@@ -156,7 +156,7 @@ class ChainServer {
   std::vector<Forward> parked_;                        // came before I had the base
   std::map<Client, std::map<Sequence, Entry>> gaps_;   // at the head
   std::vector<Read> reads_;                            // at the tail, not yet allowed
-  std::vector<Hello> hellos_;                          // before the slot is open
+  std::vector<Hello> hellos_;                          // before the shard is open
   std::vector<std::pair<Entry, Outcome>> unanswered_;  // the same
 };
 

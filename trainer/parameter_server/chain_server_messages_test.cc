@@ -7,24 +7,24 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/parameter_server/chain_server.h"
-#include "trainer/testing/slot_testing.h"
+#include "trainer/testing/shard_testing.h"
 
 namespace starling::parameter_server {
 namespace {
 
-using namespace slot_testing;  // NOLINT(google-build-using-namespace): of these tests
+using namespace shard_testing;  // NOLINT(google-build-using-namespace): of these tests
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 const MemberId kA{"a", 0}, kB{"b", 0}, kC{"c", 0}, kD{"d", 0};
 
-SlotOptions Options(const consistency::Options& model = consistency::Asynchronous{}) {
+ShardOptions Options(const consistency::Options& model = consistency::Asynchronous{}) {
   return OptionsOf(Table(TableKind::kDense, 4, 1), model);
 }
 
-SlotView ViewOf(ViewNumber number, const std::vector<MemberId>& members) {
-  SlotView view;
+ShardView ViewOf(ViewNumber number, const std::vector<MemberId>& members) {
+  ShardView view;
   view.group.epoch = number;
   view.group.members = members;
   view.clients = {C(0), C(1)};
@@ -66,7 +66,7 @@ SyncMessage SyncOf(ViewNumber view, const MemberId& id,
 // Servers whose messages to one another arrive at once, in order. Those to clients are kept.
 class Chain {
  public:
-  explicit Chain(SlotOptions options = Options()) : options_(std::move(options)) {}
+  explicit Chain(ShardOptions options = Options()) : options_(std::move(options)) {}
 
   ChainServer& operator[](const MemberId& id) {
     const auto [server, is_new] = servers_.try_emplace(id);
@@ -110,7 +110,7 @@ class Chain {
     }
   }
 
-  const SlotOptions options_;
+  const ShardOptions options_;
   ViewNumber number_ = 0;
   std::map<MemberId, std::unique_ptr<ChainServer>> servers_;
   std::deque<Send> under_way_;
@@ -120,7 +120,7 @@ class Chain {
 
 std::string SavedBy(const ChainServer& server) { return server.state()->Save(); }
 
-ChainServer Server(const MemberId& id, const SlotOptions& options = Options()) {
+ChainServer Server(const MemberId& id, const ShardOptions& options = Options()) {
   return ChainServer({id, options, {}});
 }
 
@@ -167,7 +167,7 @@ TEST(ChainServer, WhoLeavesTheChainKeepsItsCopyAndNothingElse) {
 
 TEST(ChainServer, ACheckpointIsOfferedInARestoreOnly) {
   for (const bool restore : {false, true}) {
-    SlotView view = ViewOf(5, {kA, kB});
+    ShardView view = ViewOf(5, {kA, kB});
     view.group.restore = restore;
     const Sends sends = Server(kA).OnView(view, membership::CheckpointOffer{{3, 7}, {}});
     ASSERT_THAT(sends, SizeIs(1));
@@ -203,7 +203,7 @@ TEST(ChainServer, ABrokenLinkOfItsViewHaltsIt) {
 
 TEST(ChainServer, WithoutAWitnessOrWithACheckpointOfAHigherIncarnationItIsLost) {
   ChainServer server = Server(kA);
-  SlotView view = ViewOf(5, {kA});
+  ShardView view = ViewOf(5, {kA});
   view.group.since = {{4, {kB}}};
   server.OnView(view);
   EXPECT_EQ(server.phase(), ServerPhase::kLost);
@@ -478,7 +478,7 @@ TEST(ChainServer, ARestoredChainGoesOnFromTheNewestSnapshot) {
   const std::string snapshot = SavedBy(old[kA]);
   const auto wanting = [&] {
     ChainServer server = Server(kA);
-    SlotView view = ViewOf(5, {kA, kB});
+    ShardView view = ViewOf(5, {kA, kB});
     view.group.restore = true;
     server.OnView(view, membership::CheckpointOffer{{1, 1}, {}});
     server.OnMessage(SyncOf(5, kB));
@@ -832,7 +832,7 @@ TEST(ChainServer, AReadIsEncodedAsItsReaderAsks) {
 
 // In view 5 it begins alone from a snapshot of the state (3, 7).
 void Restore(ChainServer& server, const std::string& snapshot) {
-  SlotView view = ViewOf(5, {kA});
+  ShardView view = ViewOf(5, {kA});
   view.group.restore = true;
   EXPECT_THAT(server.OnView(view, membership::CheckpointOffer{{3, 7}, {}}), IsEmpty())
       << "it asks nobody for what it has itself";
@@ -944,7 +944,7 @@ TEST(ChainServer, EntriesWithoutAnUpdateAreLoggedAndForgottenLikeOthers) {
 TEST(ChainServer, RecordsAdmitTheClientsThatPushedMeanwhile) {
   Chain chain;
   chain.View(1, {kA, kB});
-  SlotView view = ViewOf(2, {kA});
+  ShardView view = ViewOf(2, {kA});
   view.clients.push_back(C(2));
   chain[kA].OnView(view);
   chain[kA].OnMessage(Push{2, One(2, 1)});
@@ -1023,7 +1023,7 @@ TEST(ChainServer, WhatASnapshotBeginsIsCopiedWholeToWhomeverItFindsThere) {
   chain.Push(kA, One(0, 1));
   const std::string snapshot = SavedBy(chain[kA]);
   ChainServer server = Server(kA);
-  SlotView view = ViewOf(5, {kA, kB});
+  ShardView view = ViewOf(5, {kA, kB});
   view.group.restore = true;
   server.OnView(view, membership::CheckpointOffer{{1, 1}, {}});
   SyncMessage other = SyncOf(5, kB);
@@ -1057,7 +1057,7 @@ TEST(ChainServer, ASnapshotIsLoadedByWhoWantsItAndHasNotHalted) {
   chain.View(1, {kA});
   const std::string snapshot = SavedBy(chain[kA]);
   ChainServer server = Server(kB);
-  SlotView view = ViewOf(5, {kA, kB});
+  ShardView view = ViewOf(5, {kA, kB});
   view.group.restore = true;
   server.OnView(view, membership::CheckpointOffer{{1, 1}, {}});
   SyncMessage later = SyncOf(5, kA);
@@ -1114,7 +1114,7 @@ TEST(ChainServer, WhoIsNotTheTailAnswersNobodyThoughItIsToldThatAllHaveSynced) {
   EXPECT_THAT(chain[kA].OnMessage(ReadOf(1, 0, 1)), IsEmpty());
 }
 
-TEST(ChainServer, NoSlotIsOpenBeforeItsTailRunsWhoeverHasSynced) {
+TEST(ChainServer, NoShardIsOpenBeforeItsTailRunsWhoeverHasSynced) {
   ChainServer server = Server(kB);
   server.OnView(ViewOf(2, {kA, kB}));
   server.OnMessage(Synced{2, kA});
@@ -1168,7 +1168,7 @@ TEST(ChainServer, TextsAreReadAsTheyAre) {
 // ------------------------
 
 TEST(ChainServer, WhereNotOnlyTheTailAnswersTheHeadDoesToo) {
-  SlotOptions options = Options();
+  ShardOptions options = Options();
   options.rules.tail_only = false;
   Chain chain(options);
   chain[kA].OnView(ViewOf(1, {kA, kB}));
@@ -1187,7 +1187,7 @@ TEST(ChainServer, WhereNotOnlyTheTailAnswersTheHeadDoesToo) {
 }
 
 TEST(ChainServer, WhereViewsDoNotMatterForwardsOfOthersAreTaken) {
-  SlotOptions options = Options();
+  ShardOptions options = Options();
   options.rules.same_view_chain = false;
   ChainServer server = Server(kB, options);
   server.OnView(ViewOf(2, {kA, kB}));
@@ -1200,7 +1200,7 @@ TEST(ChainServer, WhereViewsDoNotMatterForwardsOfOthersAreTaken) {
 }
 
 TEST(ChainServer, WhereAggregatesNeedNotBeWholeOnlyMalformedOnesAreGivenBack) {
-  SlotOptions options = Options();
+  ShardOptions options = Options();
   options.rules.whole_aggregates = false;
   Chain chain(options);
   chain.View(1, {kA});
@@ -1217,7 +1217,7 @@ TEST(ChainServer, WhereAggregatesNeedNotBeWholeOnlyMalformedOnesAreGivenBack) {
 }
 
 TEST(ChainServer, WhereWhatWasFetchedAheadIsAStateTheLaterOfBothIsTold) {
-  SlotOptions options = Options();
+  ShardOptions options = Options();
   options.rules.cache_is_no_state = false;
   Chain chain(options);
   chain.View(1, {kA});

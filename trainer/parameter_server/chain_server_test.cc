@@ -7,24 +7,24 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/testing/slot_testing.h"
+#include "trainer/testing/shard_testing.h"
 
 namespace starling::parameter_server {
 namespace {
 
-using namespace slot_testing;  // NOLINT(google-build-using-namespace): of these tests
+using namespace shard_testing;  // NOLINT(google-build-using-namespace): of these tests
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-// Two servers of one dense slot of four numbers and a worker, with a network that loses nothing.
+// Two servers of one dense shard of four numbers and a worker, with a network that loses nothing.
 class ChainServerTest : public ::testing::Test {
  protected:
   static ChainServer::Options OptionsFor(const MemberId& id) {
     return {id, OptionsOf(Table(TableKind::kDense, 4, 1)), {}};
   }
-  static SlotView ViewOf(ViewNumber number, std::vector<MemberId> members) {
-    SlotView view;
+  static ShardView ViewOf(ViewNumber number, std::vector<MemberId> members) {
+    ShardView view;
     view.group.epoch = number;
     view.group.members = std::move(members);
     view.clients = {C(0)};
@@ -46,7 +46,7 @@ class ChainServerTest : public ::testing::Test {
   }
   // Both serve a view.
   void Begin(ViewNumber number) {
-    const SlotView view = ViewOf(number, {kHead, kTail});
+    const ShardView view = ViewOf(number, {kHead, kTail});
     Sends sends = head_.OnView(view);
     for (Send& send : tail_.OnView(view)) sends.push_back(std::move(send));
     Deliver(std::move(sends));
@@ -67,7 +67,7 @@ class ChainServerTest : public ::testing::Test {
   std::vector<Message> answers_;
 };
 
-// Of four numbers only two are there; and a kind of update that a dense slot does not take.
+// Of four numbers only two are there; and a kind of update that a dense shard does not take.
 std::vector<Entry> Malformed(Sequence sequence) {
   Entry short_of_values = PushOf(C(0), sequence, Range(0, 4, {1, 1}));
   Entry rows = PushOf(C(0), sequence, Rows({1}, {1}));
@@ -102,11 +102,11 @@ TEST_F(ChainServerTest, APushThatWasSkippedIsAnsweredSoAgainAndAgain) {
   EXPECT_THAT(TailsValues(), ElementsAre(1, 1, 1, 1));
 }
 
-TEST_F(ChainServerTest, AForwardThatIsNoUpdateOfTheSlotHaltsTheReplicaAndNotTheProcess) {
+TEST_F(ChainServerTest, AForwardThatIsNoUpdateOfTheShardHaltsTheReplicaAndNotTheProcess) {
   for (const Entry& bad : Malformed(1)) {
     ChainServer replica{OptionsFor(kTail)};
     ChainServer head{OptionsFor(kHead)};
-    const SlotView view = ViewOf(1, {kHead, kTail});
+    const ShardView view = ViewOf(1, {kHead, kTail});
     const Sends hello = head.OnView(view);
     (void)replica.OnView(view);
     for (const Send& send : hello) (void)replica.OnMessage(send.message);
@@ -121,7 +121,7 @@ TEST_F(ChainServerTest, AForwardThatIsNoUpdateOfTheSlotHaltsTheReplicaAndNotTheP
 
 // Without a word of it the chain would begin anew, although what was trained is still there.
 TEST_F(ChainServerTest, ASnapshotThatCannotBeReadNowHaltsTheServerUntilItCanBe) {
-  SlotView view = ViewOf(1, {kHead});
+  ShardView view = ViewOf(1, {kHead});
   view.group.restore = true;
   EXPECT_THAT(head_.OnView(view, absl::UnavailableError("storage does not answer")), IsEmpty());
   EXPECT_EQ(head_.phase(), ServerPhase::kAborted);
@@ -151,13 +151,13 @@ TEST_F(ChainServerTest, TheNextViewGoesOnAfterAForwardThatWasRefused) {
   EXPECT_THAT(TailsValues(), ElementsAre(2, 3, 4, 5));
 }
 
-TEST_F(ChainServerTest, ACopysRecordThatIsNoUpdateOfTheSlotHaltsTheCopier) {
+TEST_F(ChainServerTest, ACopysRecordThatIsNoUpdateOfTheShardHaltsTheCopier) {
   for (const Entry& bad : Malformed(2)) {
     for (const bool damaged : {false, true}) {
       // The tail missed push 2: it asks the head for the records since its own state.
       ChainServer head{OptionsFor(kHead)};
       ChainServer tail{OptionsFor(kTail)};
-      const SlotView first = ViewOf(1, {kHead, kTail});
+      const ShardView first = ViewOf(1, {kHead, kTail});
       const Sends of_head = head.OnView(first), of_tail = tail.OnView(first);
       for (const Send& send : of_head) (void)tail.OnMessage(send.message);
       for (const Send& send : of_tail) (void)head.OnMessage(send.message);
@@ -168,7 +168,7 @@ TEST_F(ChainServerTest, ACopysRecordThatIsNoUpdateOfTheSlotHaltsTheCopier) {
       }
       head.OnBroken(1);
       tail.OnBroken(1);
-      const SlotView second = ViewOf(2, {kHead, kTail});
+      const ShardView second = ViewOf(2, {kHead, kTail});
       const Sends heads = head.OnView(second), tails = tail.OnView(second);
       Sends asked;
       for (const Send& send : heads) {

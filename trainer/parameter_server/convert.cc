@@ -33,7 +33,7 @@ Layout FromProto(const pb::ModelLayout& from) {
   return layout;
 }
 
-void Put(const SlotReport& from, pb::SlotReport& to) {
+void Put(const ShardReport& from, pb::ShardReport& to) {
   to.Clear();
   if (from.state) Put(*from.state, *to.mutable_state());
   to.set_cached(from.cached);
@@ -41,8 +41,8 @@ void Put(const SlotReport& from, pb::SlotReport& to) {
   to.set_load(from.load);
 }
 
-SlotReport FromProto(const pb::SlotReport& from) {
-  SlotReport report;
+ShardReport FromProto(const pb::ShardReport& from) {
+  ShardReport report;
   if (from.has_state()) report.state = membership::FromProto(from.state());
   report.cached = from.cached();
   report.lost = from.lost();
@@ -50,7 +50,7 @@ SlotReport FromProto(const pb::SlotReport& from) {
   return report;
 }
 
-void Put(const LeaseLedger& from, pb::SlotLedger& to) {
+void Put(const LeaseLedger& from, pb::ShardLedger& to) {
   to.clear_done();
   for (const auto& [first, end] : from.intervals()) {
     pb::LeaseRange& range = *to.add_done();
@@ -59,7 +59,7 @@ void Put(const LeaseLedger& from, pb::SlotLedger& to) {
   }
 }
 
-LeaseLedger FromProto(const pb::SlotLedger& from) {
+LeaseLedger FromProto(const pb::ShardLedger& from) {
   LeaseLedger ledger;
   for (const pb::LeaseRange& range : from.done()) ledger.Add(range.first(), range.end());
   return ledger;

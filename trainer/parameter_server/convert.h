@@ -5,21 +5,21 @@
 
 #include "absl/status/statusor.h"
 #include "trainer/parameter_server/job_tables.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 
 namespace starling::v1alpha1 {
 class ModelLayout;
-class SlotLedger;
-class SlotReport;
+class ShardLedger;
+class ShardReport;
 }  // namespace starling::v1alpha1
 
 namespace starling::parameter_server {
 
 void Put(const Layout& from, v1alpha1::ModelLayout& to);
-void Put(const SlotReport& from, v1alpha1::SlotReport& to);
-void Put(const LeaseLedger& from, v1alpha1::SlotLedger& to);
+void Put(const ShardReport& from, v1alpha1::ShardReport& to);
+void Put(const LeaseLedger& from, v1alpha1::ShardLedger& to);
 Layout FromProto(const v1alpha1::ModelLayout& from);
-SlotReport FromProto(const v1alpha1::SlotReport& from);
-LeaseLedger FromProto(const v1alpha1::SlotLedger& from);
+ShardReport FromProto(const v1alpha1::ShardReport& from);
+LeaseLedger FromProto(const v1alpha1::ShardLedger& from);
 
 }  // namespace starling::parameter_server

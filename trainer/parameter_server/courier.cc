@@ -54,8 +54,8 @@ void Courier::AwaitPrefix(int rank) {
   incoming.awaited = {mesh_.PostReceive(rank, kTag, incoming.prefix_bytes)};
 }
 
-void Courier::Post(int rank, std::uint64_t slot, const Message& message) {
-  Post(rank, std::make_shared<const Packet>(EncodePacket(slot, message)));
+void Courier::Post(int rank, std::uint64_t shard, const Message& message) {
+  Post(rank, std::make_shared<const Packet>(EncodePacket(shard, message)));
 }
 
 void Courier::Post(int rank, std::shared_ptr<const Packet> packet) {
@@ -116,7 +116,7 @@ absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ti
     mesh_.Cancel(message.status());
     return mesh_.status();
   }
-  Delivery delivery{rank, incoming.prefix.slot, *std::move(message), incoming.prefix.body_bytes};
+  Delivery delivery{rank, incoming.prefix.shard, *std::move(message), incoming.prefix.body_bytes};
   AwaitPrefix(rank);
   return delivery;
 }

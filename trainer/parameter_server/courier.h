@@ -24,7 +24,7 @@ namespace starling::parameter_server {
 
 struct Delivery {
   int rank = 0;
-  std::uint64_t slot = 0;
+  std::uint64_t shard = 0;
   Message message;
   std::size_t bytes = 0;  // of its body
 };
@@ -50,7 +50,7 @@ class Courier {
   explicit Courier(transport::Mesh& mesh);
 
   // To another rank. What the link takes at once is on its way when this returns.
-  void Post(int rank, std::uint64_t slot, const Message& message);
+  void Post(int rank, std::uint64_t shard, const Message& message);
   void Post(int rank, std::shared_ptr<const Packet> packet);
   // The next message, or nothing once `deadline` has passed or the mesh was told to wake. An error
   // ends the mesh: a link broke, it was cancelled, or a peer sent what is no message of ours.

@@ -13,7 +13,7 @@ namespace {
 
 using optimizer::Optimizer;
 
-class DenseShard final : public Shard {
+class DenseShard final : public ShardStore {
  public:
   DenseShard(std::shared_ptr<const TableSpec> spec, RowRange range)
       : spec_(std::move(spec)), range_(range), width_(spec_->width) {
@@ -78,11 +78,11 @@ class DenseShard final : public Shard {
     const std::size_t offset = (values.first - range_.begin) * width_;
     const std::size_t count = values.values.size();
     kernels::Copy(values.values, std::span(values_).subspan(offset, count));
-    std::vector<std::span<float>> slots;
-    for (optimizer::StateSlot& slot : state_) {
-      slots.push_back(std::span(slot.values).subspan(offset, count));
+    std::vector<std::span<float>> vectors;
+    for (optimizer::StateVector& vector : state_) {
+      vectors.push_back(std::span(vector.values).subspan(offset, count));
     }
-    spec_->rule->Begin(first, values.values, slots);
+    spec_->rule->Begin(first, values.values, vectors);
   }
 
   std::string Read(const Selection& selection) const override {
@@ -121,9 +121,9 @@ class DenseShard final : public Shard {
     const std::vector<std::int64_t> shape = {static_cast<std::int64_t>(range_.size()),
                                              static_cast<std::int64_t>(width_)};
     tensors.views.push_back(checkpoint::MakeView("values", shape, std::span(values_)));
-    for (const optimizer::StateSlot& slot : state_) {
+    for (const optimizer::StateVector& vector : state_) {
       tensors.views.push_back(
-          checkpoint::MakeView("state." + slot.name, shape, std::span(slot.values)));
+          checkpoint::MakeView("state." + vector.name, shape, std::span(vector.values)));
     }
     for (const auto& [client, copies] : remembered_) {
       const std::string name = NameOf(client);
@@ -138,8 +138,8 @@ class DenseShard final : public Shard {
   absl::Status Load(const checkpoint::Decoded& snapshot) override {
     remembered_.clear();
     if (!Take(snapshot, "values", values_)) return Damaged("values");
-    for (optimizer::StateSlot& slot : state_) {
-      if (!Take(snapshot, "state." + slot.name, slot.values)) return Damaged(slot.name);
+    for (optimizer::StateVector& vector : state_) {
+      if (!Take(snapshot, "state." + vector.name, vector.values)) return Damaged(vector.name);
     }
     for (const checkpoint::TensorView& tensor : snapshot.tensors) {
       const bool wanted = tensor.name.starts_with("wanted.");
@@ -184,16 +184,16 @@ class DenseShard final : public Shard {
   void Step(const optimizer::Update& update, std::uint64_t first, std::span<const float> gradient,
             const Client* client) {
     const std::size_t offset = (first - range_.begin) * width_;
-    std::vector<std::span<float>> slots;
-    for (optimizer::StateSlot& slot : state_) {
-      slots.push_back(std::span(slot.values).subspan(offset, gradient.size()));
+    std::vector<std::span<float>> vectors;
+    for (optimizer::StateVector& vector : state_) {
+      vectors.push_back(std::span(vector.values).subspan(offset, gradient.size()));
     }
     const std::span<float> parameters = std::span(values_).subspan(offset, gradient.size());
     const auto copies = client == nullptr ? remembered_.end() : remembered_.find(*client);
     if (copies == remembered_.end()) {
-      spec_->rule->Apply(update, parameters, gradient, slots);
+      spec_->rule->Apply(update, parameters, gradient, vectors);
     } else {
-      spec_->rule->ApplyDelayed(update, parameters, gradient, slots,
+      spec_->rule->ApplyDelayed(update, parameters, gradient, vectors,
                                 std::span(copies->second.wanted).subspan(offset, gradient.size()));
     }
   }
@@ -237,13 +237,13 @@ class DenseShard final : public Shard {
   const RowRange range_;
   const std::size_t width_;
   std::vector<float> values_;
-  std::vector<optimizer::StateSlot> state_;
+  std::vector<optimizer::StateVector> state_;
   std::map<Client, Copies> remembered_;
 };
 
 }  // namespace
 
-std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
+std::unique_ptr<ShardStore> MakeDenseShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
   return std::make_unique<DenseShard>(std::move(spec), range);
 }
 

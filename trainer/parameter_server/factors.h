@@ -3,7 +3,7 @@
 // its outputs times its inputs, and K (M + N) numbers say what M N would (Project Adam, Chilimbi et
 // al. 2014). Whoever applies the update multiplies.
 //
-// A slot is a range of numbers that knows nothing of layers: it may begin and end inside a matrix,
+// A shard is a range of numbers that knows nothing of layers: it may begin and end inside a matrix,
 // and hold other gradients as well. So an update of UpdateKind::kFactors is a row of stretches,
 // each either plain or a part of one row-major matrix. In its keys three numbers say where each
 // lies (Stretch), in its values each has, in turn:

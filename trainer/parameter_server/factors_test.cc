@@ -5,18 +5,18 @@
 
 #include <random>
 
-#include "trainer/testing/slot_testing.h"
+#include "trainer/testing/shard_testing.h"
 
 namespace starling::parameter_server {
 namespace {
 
-using slot_testing::C;
-using slot_testing::Floats;
-using slot_testing::FloatsOf;
-using slot_testing::Keys;
-using slot_testing::OptionsOf;
-using slot_testing::PushOf;
-using slot_testing::Table;
+using shard_testing::C;
+using shard_testing::Floats;
+using shard_testing::FloatsOf;
+using shard_testing::Keys;
+using shard_testing::OptionsOf;
+using shard_testing::PushOf;
+using shard_testing::Table;
 
 constexpr std::uint64_t kRank = 3;
 
@@ -80,12 +80,12 @@ Made RandomGradient(unsigned seed) {
 TEST(Factors, StretchesThatBeginAndEndAnywhereAddWhatTheGradientWould) {
   for (unsigned seed = 0; seed < 300; ++seed) {
     const Made made = RandomGradient(seed);
-    SlotState slot(OptionsOf(Table(TableKind::kDense, made.gradient.size(), 1)));
-    slot.OnView({C(0)});
+    ShardState shard(OptionsOf(Table(TableKind::kDense, made.gradient.size(), 1)));
+    shard.OnView({C(0)});
     const Entry entry = PushOf(C(0), 1, made.update());
-    ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry).status();
-    slot.Append(entry);
-    EXPECT_THAT(FloatsOf(slot.Read({0, made.gradient.size(), {}})),
+    ASSERT_TRUE(shard.Check(entry).ok()) << shard.Check(entry).status();
+    shard.Append(entry);
+    EXPECT_THAT(FloatsOf(shard.Read({0, made.gradient.size(), {}})),
                 ::testing::Pointwise(::testing::FloatNear(1e-5F), made.gradient))
         << seed;
   }

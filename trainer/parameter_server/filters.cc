@@ -34,18 +34,18 @@ Push With(const Push& push, std::shared_ptr<const Keys> keys) {
 // The client's end.
 
 void RowSender::OnView() {
-  for (Slot& slot : slots_) slot = {};
+  for (Shard& shard : shards_) shard = {};
 }
 
-std::optional<Message> RowSender::Pack(std::size_t slot, const MemberId& to,
+std::optional<Message> RowSender::Pack(std::size_t shard, const MemberId& to,
                                        const Message& message) {
-  if (const auto* read = std::get_if<Read>(&message)) return Packed(slot, to, *read);
-  if (const auto* push = std::get_if<Push>(&message)) return Packed(slot, to, *push);
+  if (const auto* read = std::get_if<Read>(&message)) return Packed(shard, to, *read);
+  if (const auto* push = std::get_if<Push>(&message)) return Packed(shard, to, *push);
   return std::nullopt;
 }
 
-std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, const Read& read) {
-  const Name name = NameOf(slot, to, read.keys);
+std::optional<Message> RowSender::Packed(std::size_t shard, const MemberId& to, const Read& read) {
+  const Name name = NameOf(shard, to, read.keys);
   if (name.number == 0) return std::nullopt;
   Read packed = read;
   packed.list = name.number;
@@ -53,19 +53,19 @@ std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, c
   return packed;
 }
 
-std::optional<Message> RowSender::Packed(std::size_t slot, const MemberId& to, const Push& push) {
+std::optional<Message> RowSender::Packed(std::size_t shard, const MemberId& to, const Push& push) {
   if (!HasRows(push) || !push.entry.update->keys) return std::nullopt;
-  const Name name = NameOf(slot, to, *push.entry.update->keys);
+  const Name name = NameOf(shard, to, *push.entry.update->keys);
   if (name.number == 0) return std::nullopt;
   Push packed = name.known ? With(push, nullptr) : push;
   packed.list = name.number;
   return packed;
 }
 
-RowSender::Name RowSender::NameOf(std::size_t slot, const MemberId& to,
+RowSender::Name RowSender::NameOf(std::size_t shard, const MemberId& to,
                                   std::span<const std::uint64_t> keys) {
   if (!key_cache_ || keys.empty() || keys.size() > most_keys_) return {};
-  Slot& at = slots_[slot];
+  Shard& at = shards_[shard];
   const std::size_t print = absl::HashOf(absl::MakeConstSpan(keys.data(), keys.size()));
   const auto [begin, end] = at.by_print.equal_range(print);
   const auto same = std::find_if(
@@ -86,16 +86,16 @@ RowSender::Name RowSender::NameOf(std::size_t slot, const MemberId& to,
   return {first.number, known};
 }
 
-void RowSender::Remove(Slot& slot, Place list) {
-  const auto [begin, end] = slot.by_print.equal_range(list->print);
-  slot.by_print.erase(
+void RowSender::Remove(Shard& shard, Place list) {
+  const auto [begin, end] = shard.by_print.equal_range(list->print);
+  shard.by_print.erase(
       std::find_if(begin, end, [&](const auto& one) { return one.second == list; }));
-  slot.keys -= list->keys.size();
-  slot.lists.erase(list);
+  shard.keys -= list->keys.size();
+  shard.lists.erase(list);
 }
 
-void RowSender::Forget(std::size_t slot, const KeysUnknown& unknown) {
-  Slot& at = slots_[slot];
+void RowSender::Forget(std::size_t shard, const KeysUnknown& unknown) {
+  Shard& at = shards_[shard];
   const auto list = std::ranges::find(at.lists, unknown.list, &List::number);
   if (list != at.lists.end()) Remove(at, list);
 }

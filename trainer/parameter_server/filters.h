@@ -7,7 +7,7 @@
 // It stands between the client machine and the wire (RowSender), and between the wire and the
 // server's machine (RowReceiver): machines, logs, replicas and snapshots see whole messages only.
 // What either side keeps belongs to one view and is bounded. What else may be left out of a push
-// (low bits, rows of zeros) is left out where it is encoded: update.h, client/slot_gradient.h.
+// (low bits, rows of zeros) is left out where it is encoded: update.h, client/shard_gradient.h.
 #pragma once
 
 #include <cstddef>
@@ -24,22 +24,22 @@
 
 namespace starling::parameter_server {
 
-// What a server keeps of one client's lists for a slot, and a client of its own: a megabyte.
+// What a server keeps of one client's lists for a shard, and a client of its own: a megabyte.
 inline constexpr std::size_t kMostKeptKeys = std::size_t{1} << 17;
 
-// A client's end, for all slots. Thread-compatible.
+// A client's end, for all shards. Thread-compatible.
 class RowSender {
  public:
   // Without `key_cache` everything travels as it is.
-  RowSender(bool key_cache, std::size_t slots, std::size_t most_keys = kMostKeptKeys)
-      : key_cache_(key_cache), most_keys_(most_keys), slots_(slots) {}
+  RowSender(bool key_cache, std::size_t shards, std::size_t most_keys = kMostKeptKeys)
+      : key_cache_(key_cache), most_keys_(most_keys), shards_(shards) {}
 
   // A view: no server knows anything.
   void OnView();
   // How `message` travels, which leaves for `to` now; nothing: as it is.
-  std::optional<Message> Pack(std::size_t slot, const MemberId& to, const Message& message);
+  std::optional<Message> Pack(std::size_t shard, const MemberId& to, const Message& message);
   // The list is told anew.
-  void Forget(std::size_t slot, const KeysUnknown& unknown);
+  void Forget(std::size_t shard, const KeysUnknown& unknown);
 
  private:
   struct List {
@@ -49,7 +49,7 @@ class RowSender {
     std::vector<MemberId> told;
   };
   using Place = std::list<List>::iterator;
-  struct Slot {
+  struct Shard {
     std::list<List> lists;  // that used last first
     std::unordered_multimap<std::uint64_t, Place> by_print;
     std::size_t keys = 0;  // in all of them
@@ -59,18 +59,18 @@ class RowSender {
     bool known = false;        // to whom it is sent
   };
 
-  Name NameOf(std::size_t slot, const MemberId& to, std::span<const std::uint64_t> keys);
-  static void Remove(Slot& slot, Place list);
-  std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Read& read);
-  std::optional<Message> Packed(std::size_t slot, const MemberId& to, const Push& push);
+  Name NameOf(std::size_t shard, const MemberId& to, std::span<const std::uint64_t> keys);
+  static void Remove(Shard& shard, Place list);
+  std::optional<Message> Packed(std::size_t shard, const MemberId& to, const Read& read);
+  std::optional<Message> Packed(std::size_t shard, const MemberId& to, const Push& push);
 
   const bool key_cache_;
   const std::size_t most_keys_;
   std::uint64_t next_number_ = 1;
-  std::vector<Slot> slots_;
+  std::vector<Shard> shards_;
 };
 
-// A server's end, of one slot. Thread-compatible.
+// A server's end, of one shard. Thread-compatible.
 class RowReceiver {
  public:
   explicit RowReceiver(std::size_t most_keys = kMostKeptKeys) : most_keys_(most_keys) {}

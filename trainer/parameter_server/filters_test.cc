@@ -46,7 +46,7 @@ std::size_t BytesOf(const Message& message) {
   return packet.head.size() + (packet.body ? packet.body->size() : 0);
 }
 
-// One client and the servers of one slot.
+// One client and the servers of one shard.
 struct Ends {
   explicit Ends(bool key_cache, std::size_t sender_keeps = kMostKeptKeys,
                 std::size_t receiver_keeps = kMostKeptKeys)

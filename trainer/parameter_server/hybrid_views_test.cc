@@ -8,7 +8,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/membership/view_plan.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -31,7 +31,8 @@ class HybridViews : public testing::Test {
  protected:
   void Begin(int replication, int servers, int workers) {
     ShardPlacement::Options shards;
-    for (std::uint32_t slot = 0; slot < kChains; ++slot) shards.slots.push_back({slot, {0, 100}});
+    for (std::uint32_t shard = 0; shard < kChains; ++shard)
+      shards.shards.push_back({shard, {0, 100}});
     shards.replication = replication;
     ViewPlan::Options options;
     options.incarnation = 1;
@@ -104,10 +105,10 @@ TEST_F(HybridViews, TheFirstViewHasAChainForEachShardAndOneGroupOfAllWorkers) {
 TEST_F(HybridViews, AClientPushesToTheChainsAndNotToTheGroupOfWorkers) {
   Begin(2, 2, 2);
   const ClientView client = ClientViewOf(view(), worker_);
-  ASSERT_THAT(client.slots, SizeIs(kChains));
-  for (std::size_t slot = 0; slot < kChains; ++slot) {
-    EXPECT_EQ(client.slots[slot].head, view().groups[slot].members.front());
-    EXPECT_EQ(client.slots[slot].tail, view().groups[slot].members.back());
+  ASSERT_THAT(client.shards, SizeIs(kChains));
+  for (std::size_t shard = 0; shard < kChains; ++shard) {
+    EXPECT_EQ(client.shards[shard].head, view().groups[shard].members.front());
+    EXPECT_EQ(client.shards[shard].tail, view().groups[shard].members.back());
   }
 }
 

@@ -13,11 +13,11 @@
 namespace starling::parameter_server {
 namespace {
 
-constexpr std::int64_t kSlots = 16;  // the schema's defaults, for specs that were not resolved
+constexpr std::int64_t kShards = 16;  // the schema's defaults, for specs that were not resolved
 constexpr std::int64_t kBatch = 64;
 constexpr std::int64_t kPortions = 16;  // as many workers can share a batch
 constexpr std::int64_t kMostPortions = 1024;
-constexpr std::int64_t kMostSlots = 1024;
+constexpr std::int64_t kMostShards = 1024;
 constexpr std::int64_t kDelay = 8;
 constexpr std::int64_t kStaleness = 3;
 constexpr double kBytesPerSecond = 5e6;
@@ -78,10 +78,10 @@ absl::StatusOr<std::vector<RowRange>> HeldOf(const Layout& layout) {
   return layout.held;
 }
 
-std::int64_t SlotsOf(const v1alpha1::TrainingJobSpec& spec, std::int64_t parameters) {
+std::int64_t ShardsOf(const v1alpha1::TrainingJobSpec& spec, std::int64_t parameters) {
   const v1alpha1::ParameterServer& server = spec.exchange().parameter_server();
-  const std::int64_t most = server.has_slots() ? server.slots() : kSlots;
-  return std::clamp<std::int64_t>(parameters / kSmallestSlot, 1, std::max<std::int64_t>(1, most));
+  const std::int64_t most = server.has_shards() ? server.shards() : kShards;
+  return std::clamp<std::int64_t>(parameters / kSmallestShard, 1, std::max<std::int64_t>(1, most));
 }
 
 }  // namespace
@@ -98,58 +98,60 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
     parameters = 0;
     for (const RowRange& range : held) parameters += static_cast<std::int64_t>(range.size());
   }
-  const std::int64_t slots = SlotsOf(spec, parameters);
-  if (slots + static_cast<std::int64_t>(held.size()) - 1 > kMostSlots) {
+  const std::int64_t shards = ShardsOf(spec, parameters);
+  if (shards + static_cast<std::int64_t>(held.size()) - 1 > kMostShards) {
     return absl::InvalidArgumentError(
-        absl::StrCat("spec.exchange.parameterServer.slots: ", slots, " parts of ", held.size(),
-                     " stretches of the model; at most ", kMostSlots, " parts fit"));
+        absl::StrCat("spec.exchange.parameterServer.shards: ", shards, " parts of ", held.size(),
+                     " stretches of the model; at most ", kMostShards, " parts fit"));
   }
   ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> table, Parameters(spec, layout));
   JobTables tables;
   ASSIGN_OR_RETURN(tables.codec, compression::CodecNumberOf(spec.compression().codec()));
   const consistency::Options model = ConsistencyOf(spec);
   for (const RowRange& range : held) {
-    // Its share of the slots, and at least one.
+    // Its share of the shards, and at least one.
     const auto share = static_cast<double>(range.size()) / static_cast<double>(parameters);
     const auto count =
         held.size() == 1
-            ? static_cast<std::uint64_t>(slots)
-            : static_cast<std::uint64_t>(std::max(1.0, static_cast<double>(slots) * share));
+            ? static_cast<std::uint64_t>(shards)
+            : static_cast<std::uint64_t>(std::max(1.0, static_cast<double>(shards) * share));
     std::uint64_t begin = range.begin;
     for (std::uint64_t i = 1; i <= count; ++i) {
       // The size times i would overflow for very large models.
       const std::uint64_t end =
           range.begin + range.size() / count * i + range.size() % count * i / count;
       tables.ids.push_back({0, {begin, end}});
-      tables.slots.push_back({table, {begin, end}, model, {}});
+      tables.shards.push_back({table, {begin, end}, model, {}});
       begin = end;
     }
   }
-  tables.parameter_slots = tables.slots.size();
+  tables.parameter_shards = tables.shards.size();
   const RowRange everything{0, kHashEnd};
   tables.ids.push_back({1, everything});
-  tables.slots.push_back({Course(), everything, consistency::Asynchronous{}, {}});
+  tables.shards.push_back({Course(), everything, consistency::Asynchronous{}, {}});
   return tables;
 }
 
-std::map<SlotId, double> WeightsOf(const JobTables& tables) {
+std::map<ShardId, double> WeightsOf(const JobTables& tables) {
   constexpr double kOfTexts = 0.01;
-  const auto bytes = [](const SlotOptions& slot) {
-    return static_cast<double>(slot.range.size() * slot.table->width);
+  const auto bytes = [](const ShardOptions& shard) {
+    return static_cast<double>(shard.range.size() * shard.table->width);
   };
-  const auto dense = [](const SlotOptions& slot) { return slot.table->kind == TableKind::kDense; };
+  const auto dense = [](const ShardOptions& shard) {
+    return shard.table->kind == TableKind::kDense;
+  };
   double sum = 0;
   int count = 0;
-  for (const SlotOptions& slot : tables.slots) {
-    sum += dense(slot) ? bytes(slot) : 0;
-    count += dense(slot) ? 1 : 0;
+  for (const ShardOptions& shard : tables.shards) {
+    sum += dense(shard) ? bytes(shard) : 0;
+    count += dense(shard) ? 1 : 0;
   }
-  std::map<SlotId, double> weights;
-  for (std::size_t i = 0; i < tables.slots.size(); ++i) {
-    const SlotOptions& slot = tables.slots[i];
+  std::map<ShardId, double> weights;
+  for (std::size_t i = 0; i < tables.shards.size(); ++i) {
+    const ShardOptions& shard = tables.shards[i];
     double& weight = weights[tables.ids[i]];
-    weight = slot.table->kind == TableKind::kKeyValue ? kOfTexts : 1;
-    if (dense(slot)) weight = bytes(slot) * count / sum;
+    weight = shard.table->kind == TableKind::kKeyValue ? kOfTexts : 1;
+    if (dense(shard)) weight = bytes(shard) * count / sum;
   }
   return weights;
 }

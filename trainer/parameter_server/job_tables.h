@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tables of a job, from its spec and from what its workers know of model and data. A pure
 // function: coordinator, servers and workers call it with the same arguments and have the same
-// tables, rules and slots, in the same order, without telling one another.
+// tables, rules and shards, in the same order, without telling one another.
 //
 //   parameters  the flat buffer of the workload (workload.h), cut into exchange.
-//               parameterServer.slots slots; its rule is spec.optimizer, or with update.hogwild,
+//               parameterServer.shards shards; its rule is spec.optimizer, or with update.hogwild,
 //               whose workers push changes instead of gradients, plain addition
-//   course      a key-value slot, the last one: how training fares (validations, the best
+//   course      a key-value shard, the last one: how training fares (validations, the best
 //               parameters so far), so that this outlives every worker; nobody waits for anybody in
 //               it, and it has no leases
 //
@@ -25,7 +25,7 @@
 
 #include "absl/status/statusor.h"
 #include "trainer/parameter_server/shard_map.h"
-#include "trainer/parameter_server/slot_state.h"
+#include "trainer/parameter_server/shard_state.h"
 
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
@@ -59,27 +59,27 @@ inline constexpr std::int64_t PortionOfLease(Lease lease, std::int64_t portions)
   return static_cast<std::int64_t>(lease - consistency::kFirstPortion) % portions;
 }
 
-// Slots below this many floats are not cut further.
-inline constexpr std::int64_t kSmallestSlot = 4096;
+// Shards below this many floats are not cut further.
+inline constexpr std::int64_t kSmallestShard = 4096;
 
 struct JobTables {
-  std::vector<SlotId> ids;         // of `slots`, in the same order
-  std::vector<SlotOptions> slots;  // those of the parameters, then the course's
-  // The slots whose ledgers say whether a lease is done.
-  std::size_t parameter_slots = 0;
-  std::size_t course_slot() const { return parameter_slots; }
+  std::vector<ShardId> ids;          // of `shards`, in the same order
+  std::vector<ShardOptions> shards;  // those of the parameters, then the course's
+  // The shards whose ledgers say whether a lease is done.
+  std::size_t parameter_shards = 0;
+  std::size_t course_shard() const { return parameter_shards; }
   // By which the values of a unit of work travel, changes and the weights that it reads.
   compression::CodecNumber codec = compression::kIdentity;
 };
 
 // `spec` is resolved and valid, its exchange is parameterServer. INVALID_ARGUMENT when layout and
-// spec do not fit (no parameters, more slots than a view can name), or the layout is no layout: it
+// spec do not fit (no parameters, more shards than a view can name), or the layout is no layout: it
 // may have come from the network.
 absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const Layout& layout);
 
-// How large the slots are, beside their mean: what placement counts. Those whose rows come to life
+// How large the shards are, beside their mean: what placement counts. Those whose rows come to life
 // weigh as much as the mean; texts, next to nothing.
-std::map<SlotId, double> WeightsOf(const JobTables& tables);
+std::map<ShardId, double> WeightsOf(const JobTables& tables);
 
 // Of a bulk-synchronous step dataset.globalBatchSize, whoever works it off. Else a step is one
 // push, so that it is applied once or not at all: spec.exchange.parameterServer.samplesPerPush, or

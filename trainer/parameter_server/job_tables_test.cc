@@ -21,67 +21,67 @@ using ::testing::HasSubstr;
 
 v1alpha1::TrainingJobSpec Spec() {
   v1alpha1::TrainingJobSpec spec;
-  spec.mutable_exchange()->mutable_parameter_server()->set_slots(16);
+  spec.mutable_exchange()->mutable_parameter_server()->set_shards(16);
   spec.mutable_dataset()->set_global_batch_size(48);
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.5);
   return spec;
 }
 
-TEST(JobTables, AModelIsCutIntoEqualSlotsThatHoldEveryParameterOnce) {
+TEST(JobTables, AModelIsCutIntoEqualShardsThatHoldEveryParameterOnce) {
   const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {100'003, 1000, "f"});
   ASSERT_TRUE(tables.ok()) << tables.status();
-  ASSERT_EQ(tables->parameter_slots, 16u);
-  ASSERT_EQ(tables->slots.size(), 17u);
+  ASSERT_EQ(tables->parameter_shards, 16u);
+  ASSERT_EQ(tables->shards.size(), 17u);
   ASSERT_EQ(tables->ids.size(), 17u);
   std::uint64_t next = 0;
-  for (std::size_t i = 0; i < tables->parameter_slots; ++i) {
-    EXPECT_EQ(tables->ids[i].range, tables->slots[i].range);
-    EXPECT_EQ(tables->slots[i].range.begin, next);
-    next = tables->slots[i].range.end;
-    EXPECT_NEAR(static_cast<double>(tables->slots[i].range.size()), 100'003 / 16.0, 1);
+  for (std::size_t i = 0; i < tables->parameter_shards; ++i) {
+    EXPECT_EQ(tables->ids[i].range, tables->shards[i].range);
+    EXPECT_EQ(tables->shards[i].range.begin, next);
+    next = tables->shards[i].range.end;
+    EXPECT_NEAR(static_cast<double>(tables->shards[i].range.size()), 100'003 / 16.0, 1);
   }
   EXPECT_EQ(next, 100'003u);
-  EXPECT_EQ(tables->slots[tables->course_slot()].table->kind, TableKind::kKeyValue);
+  EXPECT_EQ(tables->shards[tables->course_shard()].table->kind, TableKind::kKeyValue);
 }
 
 TEST(JobTables, ASmallModelIsNotCutBelow4096Numbers) {
-  for (const auto& [parameters, slots] :
+  for (const auto& [parameters, shards] :
        std::map<std::int64_t, std::size_t>{{1, 1}, {4096, 1}, {8191, 1}, {8192, 2}, {70'000, 16}}) {
     const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {parameters, 10, "f"});
     ASSERT_TRUE(tables.ok()) << tables.status();
-    EXPECT_EQ(tables->parameter_slots, slots) << parameters;
+    EXPECT_EQ(tables->parameter_shards, shards) << parameters;
   }
   EXPECT_EQ(TablesOf(Spec(), {0, 10, "f"}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
-TEST(JobTables, AJobMayHaveASingleSlotAndHasNoFewer) {
-  for (const std::int64_t slots : {1, 0}) {
+TEST(JobTables, AJobMayHaveASingleShardAndHasNoFewer) {
+  for (const std::int64_t shards : {1, 0}) {
     v1alpha1::TrainingJobSpec spec = Spec();
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(slots);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(shards);
     const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 10, "f"});
     ASSERT_TRUE(tables.ok()) << tables.status();
-    EXPECT_EQ(tables->parameter_slots, 1U) << slots;
+    EXPECT_EQ(tables->parameter_shards, 1U) << shards;
   }
 }
 
-TEST(JobTables, OnlyWhatServersHoldIsCutIntoSlots) {
+TEST(JobTables, OnlyWhatServersHoldIsCutIntoShards) {
   for (const std::uint64_t held : {8191, 8192}) {
     Layout layout{100'000, 10, "f"};
     layout.held = {{10, 10 + held}};
     const absl::StatusOr<JobTables> tables = TablesOf(Spec(), layout);
     ASSERT_TRUE(tables.ok()) << tables.status();
-    EXPECT_EQ(tables->parameter_slots, held / 4096) << held;
+    EXPECT_EQ(tables->parameter_shards, held / 4096) << held;
   }
 }
 
-TEST(JobTables, WhereServersHoldAPartOfTheModelSlotsCoverThatPartAlone) {
+TEST(JobTables, WhereServersHoldAPartOfTheModelShardsCoverThatPartAlone) {
   Layout layout{100'000, 1000, "f"};
   layout.held = {{1000, 31'000}, {50'000, 50'010}, {60'000, 100'000}};
   const absl::StatusOr<JobTables> tables = TablesOf(Spec(), layout);
   ASSERT_TRUE(tables.ok()) << tables.status();
   std::vector<RowRange> joined;
-  for (std::size_t i = 0; i < tables->parameter_slots; ++i) {
-    const RowRange& range = tables->slots[i].range;
+  for (std::size_t i = 0; i < tables->parameter_shards; ++i) {
+    const RowRange& range = tables->shards[i].range;
     if (!joined.empty() && joined.back().end == range.begin) {
       joined.back().end = range.end;
     } else {
@@ -89,8 +89,8 @@ TEST(JobTables, WhereServersHoldAPartOfTheModelSlotsCoverThatPartAlone) {
     }
   }
   EXPECT_EQ(joined, layout.held);
-  EXPECT_EQ(tables->parameter_slots, 6u + 1 + 9) << "16 slots, each stretch by its size";
-  EXPECT_EQ(tables->slots[0].table, tables->slots[7].table) << "it is one table";
+  EXPECT_EQ(tables->parameter_shards, 6u + 1 + 9) << "16 shards, each stretch by its size";
+  EXPECT_EQ(tables->shards[0].table, tables->shards[7].table) << "it is one table";
 
   v1alpha1::ModelLayout message;
   Put(layout, message);
@@ -118,7 +118,7 @@ TEST(JobTables, TheLearningRateFollowsTheScheduleByUpdateNumber) {
   spec.mutable_optimizer()->mutable_schedule()->mutable_step()->set_every(10);
   const absl::StatusOr<JobTables> tables = TablesOf(spec, {5000, 10, "f"});
   ASSERT_TRUE(tables.ok()) << tables.status();
-  const TableSpec& table = *tables->slots[0].table;
+  const TableSpec& table = *tables->shards[0].table;
   EXPECT_DOUBLE_EQ(table.learning_rate(1), 0.125);
   EXPECT_DOUBLE_EQ(table.learning_rate(5), 0.5);
   EXPECT_NEAR(table.learning_rate(15), 0.05, 1e-12);
@@ -141,8 +141,8 @@ TEST(JobTables, EveryRuleOfTheJobFileIsMadeWithItsOwnRate) {
     *spec.mutable_optimizer() = rules[i];
     const absl::StatusOr<JobTables> tables = TablesOf(spec, {5000, 10, "f"});
     ASSERT_TRUE(tables.ok()) << tables.status();
-    EXPECT_EQ(tables->slots[0].table->rule->slot_names().size(), states[i]) << i;
-    EXPECT_DOUBLE_EQ(tables->slots[0].table->learning_rate(1), rates[i]) << i;
+    EXPECT_EQ(tables->shards[0].table->rule->state_names().size(), states[i]) << i;
+    EXPECT_DOUBLE_EQ(tables->shards[0].table->learning_rate(1), rates[i]) << i;
   }
   v1alpha1::TrainingJobSpec bad = Spec();
   bad.mutable_optimizer()->mutable_sgd()->set_nesterov(true);
@@ -177,7 +177,7 @@ TEST(JobTables, WithHogwildServersOfASparseModelAdd) {
   const auto after_a_push = [&spec] {
     const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 1000, "f", /*sparse=*/true});
     EXPECT_TRUE(tables.ok()) << tables.status();
-    const std::unique_ptr<Shard> shard = MakeShard(tables->slots[0].table, {0, kHashEnd});
+    const std::unique_ptr<ShardStore> shard = MakeShard(tables->shards[0].table, {0, kHashEnd});
     const std::vector<std::uint64_t> keys = {7};
     const std::vector<float> values = {3};
     Update update;
@@ -281,16 +281,16 @@ TEST(Convert, WhatIsSentArrives) {
   Put(layout, layout_message);
   EXPECT_EQ(FromProto(layout_message), layout);
 
-  for (const SlotReport& report :
-       {SlotReport{StateId{5, 17}, true, false, 900}, SlotReport{std::nullopt, false, true, 0}}) {
-    v1alpha1::SlotReport message;
+  for (const ShardReport& report :
+       {ShardReport{StateId{5, 17}, true, false, 900}, ShardReport{std::nullopt, false, true, 0}}) {
+    v1alpha1::ShardReport message;
     Put(report, message);
     EXPECT_EQ(FromProto(message), report);
   }
 
   LeaseLedger ledger;
   for (const Lease lease : {1, 2, 3, 7, 9, 10}) ledger.Add(lease);
-  v1alpha1::SlotLedger ledger_message;
+  v1alpha1::ShardLedger ledger_message;
   Put(ledger, ledger_message);
   EXPECT_EQ(ledger_message.done_size(), 3);
   EXPECT_EQ(FromProto(ledger_message).intervals(), ledger.intervals());
@@ -301,12 +301,12 @@ TEST(Convert, WhatIsSentArrives) {
 TEST(JobTables, ASparseModelIsCutByTheHashesOfItsRows) {
   const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {1 << 20, 1000, "f", /*sparse=*/true});
   ASSERT_TRUE(tables.ok()) << tables.status();
-  ASSERT_EQ(tables->parameter_slots, 16u);
-  EXPECT_EQ(tables->slots[0].table->kind, TableKind::kSparse);
-  EXPECT_EQ(tables->slots[0].range.begin, 0u);
-  EXPECT_EQ(tables->slots[15].range.end, kHashEnd);
+  ASSERT_EQ(tables->parameter_shards, 16u);
+  EXPECT_EQ(tables->shards[0].table->kind, TableKind::kSparse);
+  EXPECT_EQ(tables->shards[0].range.begin, 0u);
+  EXPECT_EQ(tables->shards[15].range.end, kHashEnd);
   for (std::size_t i = 1; i < 16; ++i) {
-    EXPECT_EQ(tables->slots[i].range.begin, tables->slots[i - 1].range.end);
+    EXPECT_EQ(tables->shards[i].range.begin, tables->shards[i - 1].range.end);
   }
 }
 
@@ -342,52 +342,52 @@ TEST(JobTables, ThePenaltyIsAskedForWithTheKktFilterAlone) {
 TEST(JobTables, TablesSayWhatTheyAreAndHowPushesBecomeOne) {
   v1alpha1::TrainingJobSpec spec = Spec();
   const absl::StatusOr<JobTables> tables = TablesOf(spec, {100'000, 1000, "f"});
-  const TableSpec& parameters = *tables->slots[0].table;
+  const TableSpec& parameters = *tables->shards[0].table;
   EXPECT_EQ(parameters.name, "parameters");
   EXPECT_EQ(parameters.kind, TableKind::kDense);
   EXPECT_EQ(parameters.rows, 100'000U);
   EXPECT_EQ(parameters.combine, Combine::kMean);
-  EXPECT_EQ(tables->slots[tables->course_slot()].table->name, "course");
+  EXPECT_EQ(tables->shards[tables->course_shard()].table->name, "course");
   spec.mutable_update()->mutable_hogwild();
-  EXPECT_EQ(TablesOf(spec, {100'000, 1000, "f"})->slots[0].table->combine, Combine::kSum);
+  EXPECT_EQ(TablesOf(spec, {100'000, 1000, "f"})->shards[0].table->combine, Combine::kSum);
 }
 
 // Two stretches of a model, one three times as long as the other.
-TEST(JobTables, ASlotWeighsAsManyMeansAsItHasNumbersAndTextsNextToNothing) {
+TEST(JobTables, AShardWeighsAsManyMeansAsItHasNumbersAndTextsNextToNothing) {
   Layout layout{100'000, 1000, "f"};
   layout.held = {{0, 30'000}, {50'000, 60'000}};
   v1alpha1::TrainingJobSpec spec = Spec();
-  spec.mutable_exchange()->mutable_parameter_server()->set_slots(2);
+  spec.mutable_exchange()->mutable_parameter_server()->set_shards(2);
   const absl::StatusOr<JobTables> tables = TablesOf(spec, layout);
   ASSERT_TRUE(tables.ok());
-  ASSERT_EQ(tables->parameter_slots, 2U);
-  const std::map<SlotId, double> weights = WeightsOf(*tables);
+  ASSERT_EQ(tables->parameter_shards, 2U);
+  const std::map<ShardId, double> weights = WeightsOf(*tables);
   ASSERT_EQ(weights.size(), 3U);
   EXPECT_DOUBLE_EQ(weights.at(tables->ids[0]), 1.5);
   EXPECT_DOUBLE_EQ(weights.at(tables->ids[1]), 0.5);
   EXPECT_DOUBLE_EQ(weights.at(tables->ids[2]), 0.01);
 }
 
-TEST(JobTables, SlotsWhoseRowsComeToLifeWeighAsMuchAsTheMean) {
+TEST(JobTables, ShardsWhoseRowsComeToLifeWeighAsMuchAsTheMean) {
   const absl::StatusOr<JobTables> tables = TablesOf(Spec(), {1 << 20, 1000, "f", /*sparse=*/true});
-  const std::map<SlotId, double> weights = WeightsOf(*tables);
-  for (std::size_t i = 0; i < tables->parameter_slots; ++i) {
+  const std::map<ShardId, double> weights = WeightsOf(*tables);
+  for (std::size_t i = 0; i < tables->parameter_shards; ++i) {
     EXPECT_EQ(weights.at(tables->ids[i]), 1) << i;
   }
-  EXPECT_EQ(weights.at(tables->ids[tables->course_slot()]), 0.01);
+  EXPECT_EQ(weights.at(tables->ids[tables->course_shard()]), 0.01);
 }
 
-TEST(JobTables, AsManySlotsAreMadeAsAViewCanNameAndNoMore) {
+TEST(JobTables, AsManyShardsAreMadeAsAViewCanNameAndNoMore) {
   v1alpha1::TrainingJobSpec spec = Spec();
-  for (const std::int64_t slots : {1024, 1025}) {
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(slots);
-    EXPECT_EQ(TablesOf(spec, {10'000'000, 10, "f"}).ok(), slots == 1024);
+  for (const std::int64_t shards : {1024, 1025}) {
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(shards);
+    EXPECT_EQ(TablesOf(spec, {10'000'000, 10, "f"}).ok(), shards == 1024);
   }
-  spec.mutable_exchange()->mutable_parameter_server()->set_slots(1024);
+  spec.mutable_exchange()->mutable_parameter_server()->set_shards(1024);
   Layout layout{10'000'000, 10, "f"};
   layout.held = {{0, 5'000'000}, {5'000'000, 10'000'000}};
   EXPECT_FALSE(TablesOf(spec, layout).ok()) << "stretches may need a part more";
-  spec.mutable_exchange()->mutable_parameter_server()->set_slots(1023);
+  spec.mutable_exchange()->mutable_parameter_server()->set_shards(1023);
   EXPECT_TRUE(TablesOf(spec, layout).ok()) << "and they may follow one another";
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Key-value tables: texts by number, put or merged in the slot's order.
+// Key-value tables: texts by number, put or merged in the shard's order.
 #include "absl/strings/str_cat.h"
 #include "common/bytes/encoding.h"
 #include "trainer/parameter_server/table.h"
@@ -7,7 +7,7 @@
 namespace starling::parameter_server {
 namespace {
 
-class KeyValueShard final : public Shard {
+class KeyValueShard final : public ShardStore {
  public:
   KeyValueShard(std::shared_ptr<const TableSpec> spec, RowRange range)
       : spec_(std::move(spec)), range_(range) {}
@@ -112,7 +112,8 @@ class KeyValueShard final : public Shard {
 
 }  // namespace
 
-std::unique_ptr<Shard> MakeKeyValueShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
+std::unique_ptr<ShardStore> MakeKeyValueShard(std::shared_ptr<const TableSpec> spec,
+                                              RowRange range) {
   return std::make_unique<KeyValueShard>(std::move(spec), range);
 }
 

@@ -13,22 +13,22 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 }  // namespace
 
-std::vector<int> LanesOf(const std::vector<LaneWork>& slots, const Lanes& lanes) {
-  std::vector<int> lane_of(slots.size(), 0);
+std::vector<int> LanesOf(const std::vector<LaneWork>& shards, const Lanes& lanes) {
+  std::vector<int> lane_of(shards.size(), 0);
   if (lanes.count <= 1) return lane_of;
-  std::vector<std::size_t> order(slots.size());
+  std::vector<std::size_t> order(shards.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
-    return std::tuple(slots[b].served, slots[b].bytes, a) <
-           std::tuple(slots[a].served, slots[a].bytes, b);
+    return std::tuple(shards[b].served, shards[b].bytes, a) <
+           std::tuple(shards[a].served, shards[a].bytes, b);
   });
-  // Of slots served, then of the others: a copy may be fetched ahead.
+  // Of shards served, then of the others: a copy may be fetched ahead.
   std::vector<std::pair<std::uint64_t, std::uint64_t>> work(static_cast<std::size_t>(lanes.count));
-  for (const std::size_t slot : order) {
-    if (slots[slot].bytes < lanes.least_bytes) continue;
+  for (const std::size_t shard : order) {
+    if (shards[shard].bytes < lanes.least_bytes) continue;
     const auto least = std::min_element(work.begin() + 1, work.end());
-    (slots[slot].served ? least->first : least->second) += slots[slot].bytes;
-    lane_of[slot] = static_cast<int>(least - work.begin());
+    (shards[shard].served ? least->first : least->second) += shards[shard].bytes;
+    lane_of[shard] = static_cast<int>(least - work.begin());
   }
   return lane_of;
 }

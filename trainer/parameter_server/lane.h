@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Threads that serve slots. Each slot belongs to one lane for as long as a view is served: its
+// Threads that serve shards. Each shard belongs to one lane for as long as a view is served: its
 // messages are handled there one after another, as they came, and nobody else touches its machine,
-// so slots need no locks and share none. What is common to all slots reaches them through the
+// so shards need no locks and share none. What is common to all shards reaches them through the
 // lanes' queues.
 //
 // Lane 0 is the thread that carries the messages. It serves by itself what is small, since handing
-// that over would take longer than the work; the others are threads of their own, for slots whose
+// that over would take longer than the work; the others are threads of their own, for shards whose
 // updates are worth it.
 #pragma once
 
@@ -26,19 +26,19 @@ namespace starling::parameter_server {
 
 struct Lanes {
   int count = 1;
-  // Slots of fewer bytes stay on lane 0: receiving 256 KB takes about as long as waking a thread.
+  // Shards of fewer bytes stay on lane 0: receiving 256 KB takes about as long as waking a thread.
   std::uint64_t least_bytes = 256 << 10;
 };
 
-// How much a slot may have to do, for LanesOf.
+// How much a shard may have to do, for LanesOf.
 struct LaneWork {
   std::uint64_t bytes = 0;
   bool served = true;  // this server is in its chain
 };
 
-// The lane of each slot: the largest first, each to the lane that has the least. A function of the
+// The lane of each shard: the largest first, each to the lane that has the least. A function of the
 // view; with one lane all zeros.
-std::vector<int> LanesOf(const std::vector<LaneWork>& slots, const Lanes& lanes);
+std::vector<int> LanesOf(const std::vector<LaneWork>& shards, const Lanes& lanes);
 
 // A packet on its way out, left by a lane for the thread that carries.
 struct Outgoing {

@@ -18,10 +18,10 @@ void LeaseBook::OnView(const View& view) {
   std::erase_if(returned_, [&](const auto& one) { return !HasClient(view, one.second.by); });
 }
 
-// A lease is done when every slot has it.
-void LeaseBook::OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& ledger) {
-  if (slot >= ledgers_.size() || view < ledgers_[slot].view) return;
-  ledgers_[slot] = {view, ledger};
+// A lease is done when every shard has it.
+void LeaseBook::OnLedger(ViewNumber view, std::size_t shard, const LeaseLedger& ledger) {
+  if (shard >= ledgers_.size() || view < ledgers_[shard].view) return;
+  ledgers_[shard] = {view, ledger};
   if (!Informed()) return;
   for (const auto& [first, end] : ledger.intervals()) {
     for (Lease lease = done_.NotIn(first); lease < end; lease = done_.NotIn(lease + 1)) {

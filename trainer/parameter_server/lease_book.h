@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which data leases are open, who holds which, which are done (rule S11 of
 // docs/design/parameter-server.md). The coordinator's copy is soft: what is done stands in the
-// slots' ledgers, who holds what is known to the clients, and a lease that is given out twice is
+// shards' ledgers, who holds what is known to the clients, and a lease that is given out twice is
 // applied once. So a successor needs only to hear the servers before it gives out anything.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 #include "absl/time/time.h"
 #include "trainer/consistency/lease_ledger.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 
 namespace starling::parameter_server {
 
@@ -22,21 +22,21 @@ using consistency::LeaseLedger;
 // Thread-compatible.
 class LeaseBook {
  public:
-  // Leases 1 to `leases` of `slots` slots.
-  LeaseBook(Lease leases, std::size_t slots) : leases_(leases), ledgers_(slots) {}
+  // Leases 1 to `leases` of `shards` shards.
+  LeaseBook(Lease leases, std::size_t shards) : leases_(leases), ledgers_(shards) {}
 
   // A view was published, or adopted from a predecessor: leases of clients that are not in it are
   // free. What was done before a restore is not known to be done any more.
   void OnView(const membership::View& view);
-  // The ledger of a slot, of the open tail of `view`.
-  void OnLedger(ViewNumber view, std::size_t slot, const LeaseLedger& ledger);
+  // The ledger of a shard, of the open tail of `view`.
+  void OnLedger(ViewNumber view, std::size_t shard, const LeaseLedger& ledger);
   // A client of the newest view says that it holds a lease, as its coordinator's predecessor knew.
   void OnHeld(Lease lease, const Client& client);
-  // All slots have acknowledged it to this client. Only clients of the newest view are believed:
-  // another may not have heard yet that a slot was restored without what it was told there.
+  // All shards have acknowledged it to this client. Only clients of the newest view are believed:
+  // another may not have heard yet that a shard was restored without what it was told there.
   void OnDone(Lease lease, const Client& client);
 
-  // A client of the newest view gives a lease back: all slots have answered its push, and one has
+  // A client of the newest view gives a lease back: all shards have answered its push, and one has
   // refused it. From now on it is free for the others. False: it was not this client's to give.
   bool OnReturned(Lease lease, const Client& client, absl::Time now);
   // What was returned before `then` may be given to whoever returned it, too.
@@ -45,7 +45,7 @@ class LeaseBook {
   // From now on leases above `leases` are given to nobody.
   void Limit(Lease leases) { leases_ = leases; }
   // Up to `most` leases for a client of the newest view, the lowest first, but none that it has
-  // returned. None before the slots' ledgers are known.
+  // returned. None before the shards' ledgers are known.
   std::vector<Lease> Take(const Client& client, std::size_t most);
   // Every free lease below `end` to one of `clients`, all of the newest view: to the one whose rank
   // it says, or, where that one has returned it, to the next. How many were given out.
@@ -64,7 +64,7 @@ class LeaseBook {
   std::vector<Lease> HeldBy(const Client& client) const;
   // How many a client of the newest view was given that are done.
   std::int64_t FinishedBy(const Client& client) const;
-  // Whether the ledgers of all slots are known, of this view's history.
+  // Whether the ledgers of all shards are known, of this view's history.
   bool Informed() const;
 
  private:

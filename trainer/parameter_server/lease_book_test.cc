@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the book does with messages that come late, twice or from nobody; how leases go round stands
-// in slot_plan_test.cc.
+// in shard_placement_test.cc.
 #include "trainer/parameter_server/lease_book.h"
 
 #include "gmock/gmock.h"
@@ -42,7 +42,7 @@ class LeaseBookOfFour : public testing::Test {
  protected:
   void SetUp() override {
     book_.OnView(ViewOf(1, {kOne, kTwo}));
-    for (const std::size_t slot : {0, 1}) book_.OnLedger(1, slot, {});
+    for (const std::size_t shard : {0, 1}) book_.OnLedger(1, shard, {});
   }
   std::size_t Deal(Lease end, const std::vector<Client>& clients) {
     return book_.Deal(end, clients, [&](Lease lease) {
@@ -78,17 +78,17 @@ TEST_F(LeaseBookOfFour, ALedgerOfAnEarlierViewDoesNotReplaceALaterOne) {
   book_.OnLedger(2, 1, LedgerOf({1, 2}));
   EXPECT_TRUE(book_.Done(1));
   EXPECT_FALSE(book_.Done(2));
-  book_.OnLedger(2, 2, LedgerOf({3}));  // of no slot
+  book_.OnLedger(2, 2, LedgerOf({3}));  // of no shard
   book_.OnLedger(2, 3, LedgerOf({3}));
   EXPECT_FALSE(book_.Done(3));
 }
 
-TEST_F(LeaseBookOfFour, AfterARestoreNothingIsDoneBeforeAllSlotsHaveSaidSo) {
+TEST_F(LeaseBookOfFour, AfterARestoreNothingIsDoneBeforeAllShardsHaveSaidSo) {
   book_.OnLedger(1, 1, LedgerOf({1}));
   book_.OnView(ViewOf(2, {kOne, kTwo}, /*restore=*/true));
   EXPECT_FALSE(book_.Informed());
   book_.OnLedger(2, 0, LedgerOf({1}));
-  EXPECT_FALSE(book_.Done(1)) << "what the other slot said is of before";
+  EXPECT_FALSE(book_.Done(1)) << "what the other shard said is of before";
   EXPECT_EQ(Deal(5, {kOne}), 0u);
   book_.OnLedger(2, 1, {});
   EXPECT_TRUE(book_.Informed());
@@ -128,7 +128,7 @@ TEST_F(LeaseBookOfFour, WhoGaveALeaseBackMayHaveItOnceItWasDoneAndLost) {
   ASSERT_TRUE(book_.OnReturned(1, kOne, now_));
   book_.OnDone(1, kTwo);
   book_.OnView(ViewOf(2, {kOne, kTwo}, /*restore=*/true));
-  for (const std::size_t slot : {0, 1}) book_.OnLedger(2, slot, {});
+  for (const std::size_t shard : {0, 1}) book_.OnLedger(2, shard, {});
   EXPECT_THAT(book_.Take(kOne, 4), ElementsAre(1, 2, 3, 4));
 }
 

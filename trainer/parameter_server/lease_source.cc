@@ -29,8 +29,8 @@ LeaseSource::LeaseSource(Options options, const v1alpha1::TrainingJobSpec& spec)
 
 LeaseSource::~LeaseSource() = default;
 
-void LeaseSource::Begin(std::size_t slots, std::int64_t samples) {
-  book_.emplace(Lease{1}, slots);
+void LeaseSource::Begin(std::size_t shards, std::int64_t samples) {
+  book_.emplace(Lease{1}, shards);
   samples_ = samples;
   work_ = WorkOf(*spec_, spec_->stop(), samples);
 }
@@ -56,8 +56,8 @@ void LeaseSource::OnReport(const membership::Report& report,
   heard.installed = report.installed ? report.installed->number : 0;
   const ViewMember* self = report.installed ? report.installed->Find(report.id) : nullptr;
   if (self != nullptr) heard.self = {report.id, self->joined};
-  for (const v1alpha1::SlotLedger& ledger : said.ledgers()) {
-    heard.ledgers.emplace_back(static_cast<std::size_t>(ledger.slot()), FromProto(ledger));
+  for (const v1alpha1::ShardLedger& ledger : said.ledgers()) {
+    heard.ledgers.emplace_back(static_cast<std::size_t>(ledger.shard()), FromProto(ledger));
   }
   heard.done.assign(said.done().begin(), said.done().end());
   heard.held.assign(said.held().begin(), said.held().end());
@@ -118,8 +118,8 @@ void LeaseSource::Learn(const Standing& standing, absl::Time now) {
 }
 
 void LeaseSource::Take(const Heard& heard, absl::Time now) {
-  for (const auto& [slot, ledger] : heard.ledgers) {
-    book_->OnLedger(heard.installed, slot, ledger);
+  for (const auto& [shard, ledger] : heard.ledgers) {
+    book_->OnLedger(heard.installed, shard, ledger);
   }
   if (heard.self.id.pod_uid.empty()) return;
   // Before those that are given back: one that is done is not.

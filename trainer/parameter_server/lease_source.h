@@ -62,9 +62,9 @@ class LeaseSource {
   LeaseSource(Options options, const v1alpha1::TrainingJobSpec& spec);
   ~LeaseSource();
 
-  // The tables are known: so many slots have ledgers, so many samples are in the training set.
+  // The tables are known: so many shards have ledgers, so many samples are in the training set.
   // Nothing is given out before.
-  void Begin(std::size_t slots, std::int64_t samples);
+  void Begin(std::size_t shards, std::int64_t samples);
   // The newest view, published or adopted.
   void OnView(const View& view);
   // What a member has said last; acted on by the next Update().

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The work of a job by itself; slot_coordinator_work_test.cc has it beside the coordinator.
+// The work of a job by itself; shard_coordinator_work_test.cc has it beside the coordinator.
 #include "trainer/parameter_server/lease_source.h"
 
 #include <functional>
@@ -33,7 +33,7 @@ pb::TrainingJobSpec Spec() {
   return spec;
 }
 
-// Workers w0, w1, ... and one server s with one slot, which has what the test says.
+// Workers w0, w1, ... and one server s with one shard, which has what the test says.
 class Job {
  public:
   explicit Job(int workers, pb::TrainingJobSpec spec = Spec()) : source_({}, std::move(spec)) {
@@ -149,16 +149,16 @@ TEST(LeaseSourceTest, WhatAReportSaidBeforeTheFirstViewCountsInIt) {
   EXPECT_EQ(source.settled(), 3);
 }
 
-TEST(LeaseSourceTest, ALedgerOfNoViewOrOfNoSlotCountsForNothing) {
+TEST(LeaseSourceTest, ALedgerOfNoViewOrOfNoShardCountsForNothing) {
   Job job(1);
   job.Hear({"s", 0}, Job::Ledger({}), std::nullopt);
   job.Update();
   EXPECT_FALSE(job.source_.informed());
-  for (const std::int64_t slot : {-1, 1}) {
+  for (const std::int64_t shard : {-1, 1}) {
     pb::ParameterServerReport said = Job::Ledger({});
-    said.mutable_ledgers(0)->set_slot(slot);
+    said.mutable_ledgers(0)->set_shard(shard);
     job.Say({"s", 0}, said);
-    EXPECT_FALSE(job.source_.informed()) << slot;
+    EXPECT_FALSE(job.source_.informed()) << shard;
   }
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How busy a slot keeps its server, in bytes a second: what was pushed to it and read from it,
+// How busy a shard keeps its server, in bytes a second: what was pushed to it and read from it,
 // smoothed over some seconds. Pure: whoever counts says what time it is.
 #pragma once
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the servers of a slot and its clients tell one another. Every message names its view; on the
-// data plane a connection belongs to one, so messages of a later view are parked until the receiver
-// installs it and those of an earlier one are refused before they are read.
+// What the servers of a shard and its clients tell one another. Every message names its view; on
+// the data plane a connection belongs to one, so messages of a later view are parked until the
+// receiver installs it and those of an earlier one are refused before they are read.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 
 #include "absl/status/status.h"
 #include "trainer/membership/types.h"
-#include "trainer/parameter_server/slot_state.h"
+#include "trainer/parameter_server/shard_state.h"
 
 namespace starling::parameter_server {
 
@@ -31,7 +31,7 @@ struct SyncMessage {
   membership::SyncId id;
   std::optional<StateId> cache;
 };
-// What changed a slot, and its state id afterwards: an entry, or a view's clients.
+// What changed a shard, and its state id afterwards: an entry, or a view's clients.
 struct LogRecord {
   StateId after;
   std::optional<Entry> entry;

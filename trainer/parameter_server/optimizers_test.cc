@@ -9,13 +9,13 @@
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/optimizer/optimizer.h"
-#include "trainer/parameter_server/slot_state.h"
-#include "trainer/testing/slot_testing.h"
+#include "trainer/parameter_server/shard_state.h"
+#include "trainer/testing/shard_testing.h"
 
 namespace starling::parameter_server {
 namespace {
 
-using namespace slot_testing;  // NOLINT(google-build-using-namespace): of these tests
+using namespace shard_testing;  // NOLINT(google-build-using-namespace): of these tests
 
 constexpr std::uint64_t kRows = 12;
 constexpr std::uint32_t kWidth = 3;
@@ -62,7 +62,7 @@ std::map<std::uint64_t, Floats> ByItself(const TableSpec& table, Reaches reaches
   std::map<std::uint64_t, Floats> rows;
   for (std::uint64_t row = 0; row < kRows; ++row) {
     Floats& values = rows[row] = Floats(kWidth);
-    std::vector<optimizer::StateSlot> state = optimizer::NewState(*table.rule, kWidth);
+    std::vector<optimizer::StateVector> state = optimizer::NewState(*table.rule, kWidth);
     for (int push = 1; push <= kPushes; ++push) {
       if (!reaches(push, row)) continue;
       optimizer::Apply(*table.rule, {.learning_rate = kRate, .number = push}, values,
@@ -76,18 +76,18 @@ TEST_P(ServersOptimizer, OnDenseShardsDoesWhatItDoesByItselfHoweverTheyAreCut) {
   const auto table = TableOf(TableKind::kDense);
   const auto expected = ByItself(*table, [](int, std::uint64_t) { return true; });
   for (const RowRange range : {RowRange{0, kRows}, RowRange{0, 5}, RowRange{5, kRows}}) {
-    SlotOptions options = OptionsOf(table);
+    ShardOptions options = OptionsOf(table);
     options.range = range;
-    SlotState slot(options);
-    slot.OnView({C(0)});
+    ShardState shard(options);
+    shard.OnView({C(0)});
     for (int push = 1; push <= kPushes; ++push) {
       const Floats gradient = GradientOf(push, range);
       const Entry entry = PushOf(C(0), push, Range(range.begin, range.size(), gradient));
-      ASSERT_TRUE(slot.Check(entry).ok());
-      slot.Append(entry);
+      ASSERT_TRUE(shard.Check(entry).ok());
+      shard.Append(entry);
     }
     for (std::uint64_t row = range.begin; row < range.end; ++row) {
-      EXPECT_EQ(FloatsOf(slot.Read({row, 1, {}})), expected.at(row)) << row;
+      EXPECT_EQ(FloatsOf(shard.Read({row, 1, {}})), expected.at(row)) << row;
     }
   }
 }
@@ -97,8 +97,8 @@ bool Reaches(int push, std::uint64_t row) { return (row + static_cast<unsigned>(
 TEST_P(ServersOptimizer, OnSparseShardsMovesTheRowsThatArePushedAndNoOthers) {
   const auto table = TableOf(TableKind::kSparse);
   const auto expected = ByItself(*table, Reaches);
-  SlotState slot(OptionsOf(table));
-  slot.OnView({C(0)});
+  ShardState shard(OptionsOf(table));
+  shard.OnView({C(0)});
   for (int push = 1; push <= kPushes; ++push) {
     Keys keys;
     Floats values;
@@ -108,29 +108,29 @@ TEST_P(ServersOptimizer, OnSparseShardsMovesTheRowsThatArePushedAndNoOthers) {
       for (const float value : Gradient(push, row)) values.push_back(value);
     }
     const Entry entry = PushOf(C(0), push, Rows(keys, values));
-    ASSERT_TRUE(slot.Check(entry).ok());
-    slot.Append(entry);
+    ASSERT_TRUE(shard.Check(entry).ok());
+    shard.Append(entry);
   }
   for (std::uint64_t row = 0; row < kRows; ++row) {
-    EXPECT_EQ(FloatsOf(slot.Read({0, 0, Keys{row}})), expected.at(row)) << row;
+    EXPECT_EQ(FloatsOf(shard.Read({0, 0, Keys{row}})), expected.at(row)) << row;
   }
   const auto dense = ByItself(*table, [](int, std::uint64_t) { return true; });
-  EXPECT_NE(FloatsOf(slot.Read({0, 0, Keys{1}})), dense.at(1)) << "not every push reached it";
+  EXPECT_NE(FloatsOf(shard.Read({0, 0, Keys{1}})), dense.at(1)) << "not every push reached it";
 }
 
 TEST_P(ServersOptimizer, GoesOnFromASnapshotAsIfNothingHadHappened) {
-  SlotState slot(OptionsOf(TableOf(TableKind::kDense)));
-  slot.OnView({C(0)});
+  ShardState shard(OptionsOf(TableOf(TableKind::kDense)));
+  shard.OnView({C(0)});
   const auto pushed = [](int push) {
     return PushOf(C(0), push, Range(0, kRows, GradientOf(push, {0, kRows})));
   };
-  for (int push = 1; push <= 4; ++push) slot.Append(pushed(push));
-  SlotState restored(OptionsOf(TableOf(TableKind::kDense)));
-  ASSERT_TRUE(restored.Load(slot.Save()).ok());
-  for (SlotState* one : {&slot, &restored}) {
+  for (int push = 1; push <= 4; ++push) shard.Append(pushed(push));
+  ShardState restored(OptionsOf(TableOf(TableKind::kDense)));
+  ASSERT_TRUE(restored.Load(shard.Save()).ok());
+  for (ShardState* one : {&shard, &restored}) {
     for (int push = 5; push <= kPushes; ++push) one->Append(pushed(push));
   }
-  EXPECT_EQ(restored.Save(), slot.Save());
+  EXPECT_EQ(restored.Save(), shard.Save());
 }
 
 }  // namespace

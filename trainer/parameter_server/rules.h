@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every safety rule of a replicated slot as a switch (docs/design/parameter-server.md tells what
+// Every safety rule of a replicated shard as a switch (docs/design/parameter-server.md tells what
 // each prevents): a test turns one off and must then see harm. Programs use the default, all on.
 #pragma once
 

@@ -56,10 +56,10 @@ double LoadOf(const Message& message) {
 }
 
 // Of rows that come to life nobody knows how many there will be.
-std::uint64_t LikelyBytes(const SlotOptions& slot) {
-  if (slot.table->kind == TableKind::kKeyValue) return 0;
-  if (slot.table->kind == TableKind::kSparse) return Lanes().least_bytes;
-  return slot.range.size() * slot.table->width * sizeof(float);
+std::uint64_t LikelyBytes(const ShardOptions& shard) {
+  if (shard.table->kind == TableKind::kKeyValue) return 0;
+  if (shard.table->kind == TableKind::kSparse) return Lanes().least_bytes;
+  return shard.range.size() * shard.table->width * sizeof(float);
 }
 
 }  // namespace
@@ -69,7 +69,7 @@ int RankOf(const Ranks& ranks, const MemberId& id) {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
-ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes,
+ServerLoop::ServerLoop(MemberId id, const std::vector<ShardOptions>& shards, const Lanes& lanes,
                        std::size_t kept_keys, observe::Stopwatch* stopwatch)
     : id_(std::move(id)), lanes_(lanes) {
   for (int lane = 0; lane < std::max(1, lanes.count); ++lane) {
@@ -77,12 +77,12 @@ ServerLoop::ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const
     if (!given) own_stopwatches_.push_back(std::make_unique<observe::Stopwatch>(clock_));
     stopwatches_.push_back(given ? stopwatch : own_stopwatches_.back().get());
   }
-  for (const SlotOptions& slot : slots) {
-    Slot& added = *slots_.emplace_back(std::make_unique<Slot>());
-    added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, slot, {}});
+  for (const ShardOptions& shard : shards) {
+    Shard& added = *shards_.emplace_back(std::make_unique<Shard>());
+    added.machine = std::make_unique<ChainServer>(ChainServer::Options{id_, shard, {}});
     added.rows = RowReceiver(kept_keys);
-    added.work.bytes = LikelyBytes(slot);
-    Publish(slots_.size() - 1);
+    added.work.bytes = LikelyBytes(shard);
+    Publish(shards_.size() - 1);
   }
 }
 
@@ -90,7 +90,7 @@ double ServerLoop::Seconds() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& ranks,
+absl::Status ServerLoop::Serve(const std::vector<ShardView>& views, const Ranks& ranks,
                                transport::Mesh& mesh, const ServerHooks& hooks) {
   Courier courier(mesh);
   Session session{views, ranks, mesh, courier, hooks};
@@ -101,43 +101,44 @@ absl::Status ServerLoop::Serve(const std::vector<SlotView>& views, const Ranks& 
   absl::Status ended = Carry(session);
   session.lanes.clear();
   session_ = nullptr;
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    slots_[slot]->machine->OnBroken(mesh.view());
-    Publish(slot);
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    shards_[shard]->machine->OnBroken(mesh.view());
+    Publish(shard);
   }
   return ended;
 }
 
 void ServerLoop::StartLanes(Session& session) {
   std::vector<LaneWork> work;
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    work.push_back(slots_[slot]->work);
-    work.back().served = session.views[slot].group.Has(id_);
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    work.push_back(shards_[shard]->work);
+    work.back().served = session.views[shard].group.Has(id_);
   }
   session.lane_of = LanesOf(work, lanes_);
-  session.slots_of.resize(static_cast<std::size_t>(std::max(1, lanes_.count)));
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    session.slots_of[static_cast<std::size_t>(session.lane_of[slot])].push_back(slot);
+  session.shards_of.resize(static_cast<std::size_t>(std::max(1, lanes_.count)));
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    session.shards_of[static_cast<std::size_t>(session.lane_of[shard])].push_back(shard);
   }
-  for (std::size_t lane = 1; lane < session.slots_of.size(); ++lane) {
+  for (std::size_t lane = 1; lane < session.shards_of.size(); ++lane) {
     session.lanes.push_back(std::make_unique<Lane>(
-        [this, &slots = session.slots_of[lane]] { return PublishDue(slots); }));
+        [this, &shards = session.shards_of[lane]] { return PublishDue(shards); }));
     session.lanes.back()->PutCall([&mine = *stopwatches_[lane]] { mine.BeginView(); });
   }
-  for (std::size_t slot = 0; slot < slots_.size(); ++slot) {
-    Call(slot, [this, slot, &session] { Begin(slot, session); });
+  for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
+    Call(shard, [this, shard, &session] { Begin(shard, session); });
   }
 }
 
-// On the slot's lane: at once, where that is the caller.
-void ServerLoop::Call(std::size_t slot, std::function<void()> call) {
-  const int lane = session_->lane_of[slot];
+// On the shard's lane: at once, where that is the caller.
+void ServerLoop::Call(std::size_t shard, std::function<void()> call) {
+  const int lane = session_->lane_of[shard];
   if (lane == 0) return call();
   session_->lanes[static_cast<std::size_t>(lane - 1)]->PutCall(std::move(call));
 }
 
-observe::Stopwatch& ServerLoop::StopwatchOf(std::size_t slot) const {
-  return *stopwatches_[session_ == nullptr ? 0 : static_cast<std::size_t>(session_->lane_of[slot])];
+observe::Stopwatch& ServerLoop::StopwatchOf(std::size_t shard) const {
+  return *stopwatches_[session_ == nullptr ? 0
+                                           : static_cast<std::size_t>(session_->lane_of[shard])];
 }
 
 membership::Standing ServerLoop::Standing() const {
@@ -161,7 +162,7 @@ absl::Status ServerLoop::Carry(Session& session) {
   if (hooks.tick) next_tick = net::Deadline::After(absl::ZeroDuration());
   while (!session.failed) {
     if (next_tick.Expired()) {
-      (void)PublishDue(session.slots_of[0]);
+      (void)PublishDue(session.shards_of[0]);
       if (!hooks.tick()) break;
       next_tick = net::Deadline::After(kTick);
     }
@@ -176,7 +177,7 @@ absl::Status ServerLoop::Carry(Session& session) {
       continue;
     }
     ASSIGN_OR_RETURN(std::optional<Delivery> delivery, Receive(session, next_tick));
-    if (delivery && delivery->slot < slots_.size()) Handle(*std::move(delivery), session);
+    if (delivery && delivery->shard < shards_.size()) Handle(*std::move(delivery), session);
   }
   return absl::CancelledError("this server was made to fail");
 }
@@ -194,13 +195,13 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
   if (sender != nullptr && RankOf(session.ranks, *sender) != delivery.rank) return;
   counts_.pushes += std::holds_alternative<Push>(delivery.message) ? 1 : 0;
   counts_.reads += std::holds_alternative<Read>(delivery.message) ? 1 : 0;
-  const std::size_t slot = delivery.slot;
-  const int lane = session.lane_of[slot];
-  if (lane == 0) return Unpack(slot, delivery.message, session);
+  const std::size_t shard = delivery.shard;
+  const int lane = session.lane_of[shard];
+  if (lane == 0) return Unpack(shard, delivery.message, session);
   session.held_bytes = delivery.bytes;
   session.held_lane = static_cast<std::size_t>(lane - 1);
-  session.held = [this, slot, message = std::move(delivery.message), &session] {
-    Unpack(slot, message, session);
+  session.held = [this, shard, message = std::move(delivery.message), &session] {
+    Unpack(shard, message, session);
   };
   (void)HandOn(session, net::Deadline::After(absl::ZeroDuration()));
 }
@@ -210,55 +211,55 @@ bool ServerLoop::HandOn(Session& session, net::Deadline deadline) {
   return session.lanes[session.held_lane]->PutMessage(session.held, session.held_bytes, deadline);
 }
 
-void ServerLoop::Begin(std::size_t slot, Session& session) {
+void ServerLoop::Begin(std::size_t shard, Session& session) {
   if (session.failed) return;
-  const While loading(StopwatchOf(slot), kLoading);
-  slots_[slot]->rows.OnView();
-  const SlotView& view = session.views[slot];
+  const While loading(StopwatchOf(shard), kLoading);
+  shards_[shard]->rows.OnView();
+  const ShardView& view = session.views[shard];
   ReadableSnapshot offer = std::nullopt;
-  if (view.group.restore && session.hooks.offer) offer = session.hooks.offer(slot);
-  PostAll(session, slot, slots_[slot]->machine->OnView(view, offer));
-  LoadIfWanted(slot, session);
-  Touch(slot);
+  if (view.group.restore && session.hooks.offer) offer = session.hooks.offer(shard);
+  PostAll(session, shard, shards_[shard]->machine->OnView(view, offer));
+  LoadIfWanted(shard, session);
+  Touch(shard);
 }
 
 // What filters have left out is put back before the machine sees it.
-void ServerLoop::Unpack(std::size_t slot, const Message& message, Session& session) {
+void ServerLoop::Unpack(std::size_t shard, const Message& message, Session& session) {
   if (session.failed) return;
-  const While doing(StopwatchOf(slot), DoingOf(message));
-  const RowReceiver::Unpacked unpacked = slots_[slot]->rows.Unpack(message);
-  if (unpacked.answer) return PostAll(session, slot, {*unpacked.answer});
-  Feed(slot, unpacked.whole ? *unpacked.whole : message, session);
+  const While doing(StopwatchOf(shard), DoingOf(message));
+  const RowReceiver::Unpacked unpacked = shards_[shard]->rows.Unpack(message);
+  if (unpacked.answer) return PostAll(session, shard, {*unpacked.answer});
+  Feed(shard, unpacked.whole ? *unpacked.whole : message, session);
 }
 
-void ServerLoop::Feed(std::size_t slot, const Message& message, Session& session) {
+void ServerLoop::Feed(std::size_t shard, const Message& message, Session& session) {
   if (session.failed) return;
   const bool change = IsUpdate(message);
   if (std::holds_alternative<Push>(message) && Fails(session, kFailPush)) return;
   const double began = Seconds();
-  Sends sends = slots_[slot]->machine->OnMessage(message);
+  Sends sends = shards_[shard]->machine->OnMessage(message);
   if (change && session.hooks.applied) session.hooks.applied(Seconds() - began);
   if (change && Fails(session, kFailApply)) return;
   double load = kBytesOfAMessage + LoadOf(message);
   for (const Send& send : sends) {
     if (std::holds_alternative<ReadReply>(send.message)) load += LoadOf(send.message);
   }
-  slots_[slot]->load.Add(load, Seconds());
-  PostAll(session, slot, sends);
-  LoadIfWanted(slot, session);
-  Touch(slot);
+  shards_[shard]->load.Add(load, Seconds());
+  PostAll(session, shard, sends);
+  LoadIfWanted(shard, session);
+  Touch(shard);
 }
 
 // What is for another rank leaves at once on lane 0, and else when the carrying thread looks.
-void ServerLoop::PostAll(Session& session, std::size_t slot, const Sends& sends) {
-  const int lane = session.lane_of[slot];
+void ServerLoop::PostAll(Session& session, std::size_t shard, const Sends& sends) {
+  const int lane = session.lane_of[shard];
   bool sent = false;
   for (const Send& send : sends) {
     const char* point = PointOf(send.message);
     if (session.failed || Fails(session, point)) break;
     const int rank = RankOf(session.ranks, send.to);
     if (rank < 0) continue;
-    auto packet = std::make_shared<const Packet>(EncodePacket(slot, send.message));
+    auto packet = std::make_shared<const Packet>(EncodePacket(shard, send.message));
     if (lane == 0) {
       session.courier.Post(rank, std::move(packet));
     } else {
@@ -279,87 +280,87 @@ bool ServerLoop::Fails(Session& session, const char* point) {
 
 // A snapshot that can no longer be read ends nothing: the view waits, and another is made without
 // this server.
-void ServerLoop::LoadIfWanted(std::size_t slot, Session& session) {
-  ChainServer& machine = *slots_[slot]->machine;
+void ServerLoop::LoadIfWanted(std::size_t shard, Session& session) {
+  ChainServer& machine = *shards_[shard]->machine;
   const std::optional<StateId> wanted = machine.WantsCheckpoint();
   if (!wanted || !session.hooks.load) return;
-  const While loading(StopwatchOf(slot), kLoading);
-  const absl::StatusOr<std::string> snapshot = session.hooks.load(slot, *wanted);
+  const While loading(StopwatchOf(shard), kLoading);
+  const absl::StatusOr<std::string> snapshot = session.hooks.load(shard, *wanted);
   if (!snapshot.ok()) return;
-  PostAll(session, slot, machine.OnLoaded(machine.fence(), *snapshot));
+  PostAll(session, shard, machine.OnLoaded(machine.fence(), *snapshot));
 }
 
-void ServerLoop::FetchAhead(std::size_t slot) {
+void ServerLoop::FetchAhead(std::size_t shard) {
   if (session_ == nullptr) return;
-  Call(slot, [this, slot, &session = *session_] {
-    const While copying(StopwatchOf(slot), kCopying);
-    PostAll(session, slot, slots_[slot]->machine->Prefetch());
+  Call(shard, [this, shard, &session = *session_] {
+    const While copying(StopwatchOf(shard), kCopying);
+    PostAll(session, shard, shards_[shard]->machine->Prefetch());
   });
 }
 
-void ServerLoop::Look(std::size_t slot, std::function<void(const ChainServer&)> look) {
-  ChainServer* machine = slots_[slot]->machine.get();
+void ServerLoop::Look(std::size_t shard, std::function<void(const ChainServer&)> look) {
+  ChainServer* machine = shards_[shard]->machine.get();
   if (session_ == nullptr) return look(*machine);
-  Call(slot, [machine, look = std::move(look), &mine = StopwatchOf(slot)] {
+  Call(shard, [machine, look = std::move(look), &mine = StopwatchOf(shard)] {
     const While saving(mine, kLoading);
     look(*machine);
   });
 }
 
-std::shared_ptr<const SlotStatus> ServerLoop::status(std::size_t slot) const {
-  const sync::MutexLock lock(slots_[slot]->mutex);
-  return slots_[slot]->status;
+std::shared_ptr<const ShardStatus> ServerLoop::status(std::size_t shard) const {
+  const sync::MutexLock lock(shards_[shard]->mutex);
+  return shards_[shard]->status;
 }
 
-// A slot's machine has been fed. What somebody waits for is told at once.
+// A shard's machine has been fed. What somebody waits for is told at once.
 void ServerLoop::Touch(std::size_t at) {
-  Slot& slot = *slots_[at];
-  slot.changed = true;
-  const std::shared_ptr<const SlotStatus> told = status(at);
-  const ChainServer& machine = *slot.machine;
+  Shard& shard = *shards_[at];
+  shard.changed = true;
+  const std::shared_ptr<const ShardStatus> told = status(at);
+  const ChainServer& machine = *shard.machine;
   const bool news = told->phase != machine.phase() || told->fence != machine.fence() ||
                     told->open != machine.open() || told->cached != machine.cached();
   if (told->phase != machine.phase() && !machine.refused().ok()) {
-    log::Warning("a slot waits for the next view",
-                 {{"slot", at}, {"why", std::string(machine.refused().message())}});
+    log::Warning("a shard waits for the next view",
+                 {{"shard", at}, {"why", std::string(machine.refused().message())}});
   }
-  if (news || slot.publish_at.Expired()) Publish(at);
+  if (news || shard.publish_at.Expired()) Publish(at);
 }
 
 // Publishes what has waited long enough; when the next is due.
-absl::Duration ServerLoop::PublishDue(const std::vector<std::size_t>& slots) {
+absl::Duration ServerLoop::PublishDue(const std::vector<std::size_t>& shards) {
   absl::Duration next = absl::InfiniteDuration();
-  for (const std::size_t at : slots) {
-    if (!slots_[at]->changed) continue;
-    if (slots_[at]->publish_at.Expired()) {
+  for (const std::size_t at : shards) {
+    if (!shards_[at]->changed) continue;
+    if (shards_[at]->publish_at.Expired()) {
       Publish(at);
     } else {
-      next = std::min(next, slots_[at]->publish_at.Remaining());
+      next = std::min(next, shards_[at]->publish_at.Remaining());
     }
   }
   return next;
 }
 
 void ServerLoop::Publish(std::size_t at) {
-  Slot& slot = *slots_[at];
-  const ChainServer& machine = *slot.machine;
-  auto status = std::make_shared<SlotStatus>();
+  Shard& shard = *shards_[at];
+  const ChainServer& machine = *shard.machine;
+  auto status = std::make_shared<ShardStatus>();
   status->state = machine.state_id();
   status->phase = machine.phase();
   status->fence = machine.fence();
   status->cached = machine.cached();
   status->open = machine.open();
-  status->load = slot.load;
+  status->load = shard.load;
   if (machine.state() != nullptr) {
     status->ledger = machine.state()->ledger();
     status->index = machine.state()->index();
     status->bytes = machine.state()->bytes();
     status->staleness = machine.state()->model().staleness().counts();
   }
-  slot.changed = false;
-  slot.publish_at = net::Deadline::After(kPublish);
-  const sync::MutexLock lock(slot.mutex);
-  slot.status = std::move(status);
+  shard.changed = false;
+  shard.publish_at = net::Deadline::After(kPublish);
+  const sync::MutexLock lock(shard.mutex);
+  shard.status = std::move(status);
 }
 
 }  // namespace starling::parameter_server

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thin shell around the machines of a server: it serves the slots of a view over its mesh. It
+// The thin shell around the machines of a server: it serves the shards of a view over its mesh. It
 // lives as long as its process; meshes come and go with views.
 //
-// It decides nothing: it carries messages between each slot's ChainServer and a Courier. A server
-// may serve its slots on several lanes (lane.h): the calling thread carries, and each machine is
-// fed by the one lane that its slot belongs to in this view.
+// It decides nothing: it carries messages between each shard's ChainServer and a Courier. A server
+// may serve its shards on several lanes (lane.h): the calling thread carries, and each machine is
+// fed by the one lane that its shard belongs to in this view.
 #pragma once
 
 #include <atomic>
@@ -42,11 +42,11 @@ inline constexpr const char* kFailAcknowledge = "acknowledge";
 inline constexpr const char* kFailRebalance = "rebalance";
 
 // What a process adds to the loop; each may be empty. The tick is called on the loop's thread, the
-// others on the lane of the slot that they are about.
+// others on the lane of the shard that they are about.
 struct ServerHooks {
-  // The newest snapshot of a slot that this server can read and has verified; its bytes.
-  std::function<ReadableSnapshot(std::size_t slot)> offer;
-  std::function<absl::StatusOr<std::string>(std::size_t slot, const StateId& id)> load;
+  // The newest snapshot of a shard that this server can read and has verified; its bytes.
+  std::function<ReadableSnapshot(std::size_t shard)> offer;
+  std::function<absl::StatusOr<std::string>(std::size_t shard, const StateId& id)> load;
   // Every few milliseconds, also while nothing arrives. False: stop here, as if killed.
   std::function<bool()> tick;
   // True: stop here, as if killed. (A program's does not return.)
@@ -61,8 +61,8 @@ struct ServerCounts {
   std::int64_t reads = 0;
 };
 
-// What others than its lane know of a slot: all of one moment, a few milliseconds ago at most.
-struct SlotStatus {
+// What others than its lane know of a shard: all of one moment, a few milliseconds ago at most.
+struct ShardStatus {
   std::optional<StateId> state;
   ServerPhase phase = ServerPhase::kOut;
   ViewNumber fence = 0;
@@ -78,34 +78,34 @@ struct SlotStatus {
 // Confined to one thread, which is lane 0 of those that it starts while it serves.
 class ServerLoop {
  public:
-  // One machine a slot, in the map's order. Of each client's lists of rows it keeps so many keys a
-  // slot. `stopwatch` is the calling thread's and outlives it; null: it has one of its own.
-  ServerLoop(MemberId id, const std::vector<SlotOptions>& slots, const Lanes& lanes = {},
+  // One machine a shard, in the map's order. Of each client's lists of rows it keeps so many keys a
+  // shard. `stopwatch` is the calling thread's and outlives it; null: it has one of its own.
+  ServerLoop(MemberId id, const std::vector<ShardOptions>& shards, const Lanes& lanes = {},
              std::size_t kept_keys = kMostKeptKeys, observe::Stopwatch* stopwatch = nullptr);
 
-  // Serves `views[slot]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
+  // Serves `views[shard]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
   // state stays for the next view.
-  absl::Status Serve(const std::vector<SlotView>& views, const Ranks& ranks, transport::Mesh& mesh,
+  absl::Status Serve(const std::vector<ShardView>& views, const Ranks& ranks, transport::Mesh& mesh,
                      const ServerHooks& hooks = {});
-  // From the tick, while serving: asks the slot's chain for a copy to keep.
-  void FetchAhead(std::size_t slot);
-  // From the tick: `look` is called on the slot's lane, between two messages; what was handed to
+  // From the tick, while serving: asks the shard's chain for a copy to keep.
+  void FetchAhead(std::size_t shard);
+  // From the tick: `look` is called on the shard's lane, between two messages; what was handed to
   // that lane before has been handled. It is called even if serving ends first.
-  void Look(std::size_t slot, std::function<void(const ChainServer& machine)> look);
+  void Look(std::size_t shard, std::function<void(const ChainServer& machine)> look);
 
-  std::shared_ptr<const SlotStatus> status(std::size_t slot) const;
+  std::shared_ptr<const ShardStatus> status(std::size_t shard) const;
   // What the lane does that has stood in its work for longest. Thread-safe; to be asked several
   // times a second.
   membership::Standing Standing() const;
   // Where loads are measured from.
   static double Seconds();
   // Not while it serves on several lanes.
-  const ChainServer& slot(std::size_t slot) const { return *slots_[slot]->machine; }
-  std::size_t slots() const { return slots_.size(); }
+  const ChainServer& shard(std::size_t shard) const { return *shards_[shard]->machine; }
+  std::size_t shards() const { return shards_.size(); }
   const ServerCounts& counts() const { return counts_; }
 
  private:
-  struct Slot {
+  struct Shard {
     // The lane's.
     std::unique_ptr<ChainServer> machine;
     RowReceiver rows;
@@ -115,17 +115,17 @@ class ServerLoop {
     net::Deadline publish_at = net::Deadline::After(absl::ZeroDuration());
 
     mutable sync::Mutex mutex;
-    std::shared_ptr<const SlotStatus> status ABSL_GUARDED_BY(mutex);
+    std::shared_ptr<const ShardStatus> status ABSL_GUARDED_BY(mutex);
   };
   // What the running Serve works with.
   struct Session {
-    const std::vector<SlotView>& views;
+    const std::vector<ShardView>& views;
     const Ranks& ranks;
     transport::Mesh& mesh;
     Courier& courier;
     const ServerHooks& hooks;
-    std::vector<int> lane_of = {};                        // by slot
-    std::vector<std::vector<std::size_t>> slots_of = {};  // by lane
+    std::vector<int> lane_of = {};                         // by shard
+    std::vector<std::vector<std::size_t>> shards_of = {};  // by lane
     std::atomic<bool> failed = false;
     // A message that its lane has no room for; nothing is received before it is in.
     std::function<void()> held = nullptr;
@@ -141,23 +141,23 @@ class ServerLoop {
   void Handle(Delivery delivery, Session& session);
   // Hands on what is held; false if there is no room for it yet at `deadline`.
   bool HandOn(Session& session, net::Deadline deadline);
-  void Call(std::size_t slot, std::function<void()> call);
-  observe::Stopwatch& StopwatchOf(std::size_t slot) const;
+  void Call(std::size_t shard, std::function<void()> call);
+  observe::Stopwatch& StopwatchOf(std::size_t shard) const;
 
-  // Of the slot's lane.
-  void Begin(std::size_t slot, Session& session);
-  void Unpack(std::size_t slot, const Message& message, Session& session);
-  void Feed(std::size_t slot, const Message& message, Session& session);
-  void LoadIfWanted(std::size_t slot, Session& session);
+  // Of the shard's lane.
+  void Begin(std::size_t shard, Session& session);
+  void Unpack(std::size_t shard, const Message& message, Session& session);
+  void Feed(std::size_t shard, const Message& message, Session& session);
+  void LoadIfWanted(std::size_t shard, Session& session);
   static bool Fails(Session& session, const char* point);
-  void PostAll(Session& session, std::size_t slot, const Sends& sends);
-  void Touch(std::size_t slot);
-  absl::Duration PublishDue(const std::vector<std::size_t>& slots);
-  void Publish(std::size_t slot);
+  void PostAll(Session& session, std::size_t shard, const Sends& sends);
+  void Touch(std::size_t shard);
+  absl::Duration PublishDue(const std::vector<std::size_t>& shards);
+  void Publish(std::size_t shard);
 
   const MemberId id_;
   const Lanes lanes_;
-  std::vector<std::unique_ptr<Slot>> slots_;
+  std::vector<std::unique_ptr<Shard>> shards_;
   const clock::SystemClock clock_;
   std::vector<std::unique_ptr<observe::Stopwatch>> own_stopwatches_;
   std::vector<observe::Stopwatch*> stopwatches_;  // by lane

@@ -20,9 +20,9 @@ using transport::testing::Soon;
 using Floats = std::vector<float>;
 
 constexpr std::uint64_t kRows = 5000;
-constexpr int kServers = 2, kWorkers = 2, kSlots = 3;
+constexpr int kServers = 2, kWorkers = 2, kShards = 3;
 
-SlotOptions SlotOf(const consistency::Options& model) {
+ShardOptions ShardOf(const consistency::Options& model) {
   auto table = std::make_shared<TableSpec>();
   table->name = "t";
   table->kind = TableKind::kDense;
@@ -40,16 +40,16 @@ class Cluster {
     for (int rank = 0; rank < kServers + kWorkers; ++rank) {
       ranks_.push_back({absl::StrCat("member-", rank), 0});
     }
-    const std::vector<SlotOptions> slots(kSlots, SlotOf(model));
+    const std::vector<ShardOptions> shards(kShards, ShardOf(model));
     for (int i = 0; i < kServers; ++i) {
-      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], slots, lanes));
+      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], shards, lanes));
     }
     for (int i = 0; i < kWorkers; ++i) {
-      clients_.push_back(std::make_unique<ClientLoop>(ranks_[kServers + i], kSlots));
+      clients_.push_back(std::make_unique<ClientLoop>(ranks_[kServers + i], kShards));
     }
   }
 
-  // One view: `alive` servers chained in each slot's own order; every worker runs `body`; when all
+  // One view: `alive` servers chained in each shard's own order; every worker runs `body`; when all
   // have returned the view ends. Returns what the workers' bodies returned.
   std::vector<absl::Status> InView(
       ViewNumber number, const std::vector<int>& alive,
@@ -62,7 +62,7 @@ class Cluster {
       ranks.push_back(ranks_[member]);
       peers.push_back(members_.peers()[member]);
     }
-    const std::vector<SlotView> views = ViewsOf(number, alive);
+    const std::vector<ShardView> views = ViewsOf(number, alive);
     std::vector<absl::Status> results(kWorkers);
     std::vector<std::unique_ptr<transport::Mesh>> meshes(present.size());
     transport::testing::OnEachRank(static_cast<int>(present.size()), [&](int rank) {
@@ -78,8 +78,8 @@ class Cluster {
       workers.emplace_back([&, i] {
         transport::Mesh& mesh = *meshes[alive.size() + static_cast<std::size_t>(i)];
         ClientView view{number, 1, {}};
-        for (const SlotView& slot : views) {
-          view.slots.push_back({slot.group.members.front(), slot.group.members.back()});
+        for (const ShardView& shard : views) {
+          view.shards.push_back({shard.group.members.front(), shard.group.members.back()});
         }
         results[i] = clients_[i]->Enter(view, ranks, mesh);
         if (results[i].ok()) results[i] = body(i, *clients_[i]);
@@ -94,21 +94,21 @@ class Cluster {
   }
 
  private:
-  std::vector<SlotView> ViewsOf(ViewNumber number, const std::vector<int>& alive) const {
-    std::vector<SlotView> views(kSlots);
-    for (int slot = 0; slot < kSlots; ++slot) {
-      membership::ReplicaGroup& group = views[slot].group;
+  std::vector<ShardView> ViewsOf(ViewNumber number, const std::vector<int>& alive) const {
+    std::vector<ShardView> views(kShards);
+    for (int shard = 0; shard < kShards; ++shard) {
+      membership::ReplicaGroup& group = views[shard].group;
       group.epoch = number;
       for (std::size_t i = 0; i < alive.size(); ++i) {
-        const std::size_t at = (i + static_cast<std::size_t>(slot)) % alive.size();
+        const std::size_t at = (i + static_cast<std::size_t>(shard)) % alive.size();
         group.members.push_back(ranks_[alive[at]]);
       }
-      for (const std::vector<SlotView>& past : past_) {
+      for (const std::vector<ShardView>& past : past_) {
         membership::PastView& known = group.since.emplace_back();
-        known.number = past[slot].group.epoch;
-        known.members = past[slot].group.members;
+        known.number = past[shard].group.epoch;
+        known.members = past[shard].group.members;
       }
-      for (int i = 0; i < kWorkers; ++i) views[slot].clients.push_back({ranks_[kServers + i], 1});
+      for (int i = 0; i < kWorkers; ++i) views[shard].clients.push_back({ranks_[kServers + i], 1});
     }
     return views;
   }
@@ -117,7 +117,7 @@ class Cluster {
   Ranks ranks_;
   std::vector<std::unique_ptr<ServerLoop>> servers_;
   std::vector<std::unique_ptr<ClientLoop>> clients_;
-  std::vector<std::vector<SlotView>> past_;
+  std::vector<std::vector<ShardView>> past_;
   std::vector<std::unique_ptr<transport::Mesh>> last_meshes_;
 };
 
@@ -129,11 +129,11 @@ Entry Ones(Clock clock) {
   return entry;
 }
 
-absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t slot, Clock clock) {
+absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t shard, Clock clock) {
   Read read;
   read.clock = clock;
   read.rows = kRows;
-  auto done = client.Pull(slot, read, Soon());
+  auto done = client.Pull(shard, read, Soon());
   if (!done.ok()) return done.status();
   Floats values(done->values->size() / sizeof(float));
   std::memcpy(values.data(), done->values->data(), done->values->size());
@@ -141,8 +141,8 @@ absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t slot, Clock clock
 }
 
 // Over each transport, with one lane and with three.
-SlotView FirstView(const MemberId& server, const std::vector<Client>& clients) {
-  SlotView view;
+ShardView FirstView(const MemberId& server, const std::vector<Client>& clients) {
+  ShardView view;
   view.group.epoch = 1;
   view.group.members.push_back(server);
   view.clients = clients;
@@ -172,8 +172,8 @@ TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) 
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();
     for (Clock clock = 0; clock < 20; ++clock) {
-      for (std::size_t slot = 0; slot < kSlots; ++slot) {
-        const auto values = PullAll(client, slot, clock);
+      for (std::size_t shard = 0; shard < kShards; ++shard) {
+        const auto values = PullAll(client, shard, clock);
         if (!values.ok()) return values.status();
         if (*values != Floats(kRows, static_cast<float>(kWorkers * clock))) {
           return absl::InternalError(absl::StrCat("clock ", clock, " reads ", (*values)[0]));
@@ -181,7 +181,7 @@ TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) 
       }
       Entry portion = Ones(clock);
       portion.lease = static_cast<Lease>(2 + clock * kWorkers + worker);
-      for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, portion);
+      for (std::size_t shard = 0; shard < kShards; ++shard) client.Push(shard, portion);
     }
     return client.Drain(Soon());
   });
@@ -193,7 +193,7 @@ TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
   // Nobody waits for acknowledgements: the view ends with pushes under way at every stage.
   const auto push = [](ClientLoop& client, Clock from, Clock to) {
     for (Clock clock = from; clock < to; ++clock) {
-      for (std::size_t slot = 0; slot < kSlots; ++slot) client.Push(slot, Ones(clock));
+      for (std::size_t shard = 0; shard < kShards; ++shard) client.Push(shard, Ones(clock));
     }
   };
   auto results = cluster.InView(1, {0, 1}, [&](int, ClientLoop& client) {
@@ -210,11 +210,11 @@ TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
   });
   for (const absl::Status& result : results) ASSERT_TRUE(result.ok()) << result;
   results = cluster.InView(3, {1}, [&](int, ClientLoop& client) {
-    for (std::size_t slot = 0; slot < kSlots; ++slot) {
-      const auto values = PullAll(client, slot, 40);
+    for (std::size_t shard = 0; shard < kShards; ++shard) {
+      const auto values = PullAll(client, shard, 40);
       if (!values.ok()) return values.status();
       if (*values != Floats(kRows, 40 * kWorkers)) {
-        return absl::InternalError(absl::StrCat("slot ", slot, " has ", (*values)[0]));
+        return absl::InternalError(absl::StrCat("shard ", shard, " has ", (*values)[0]));
       }
     }
     return absl::OkStatus();
@@ -227,8 +227,8 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   const Client mine{ranks[1], 1}, other{{"other", 0}, 1};
-  const SlotView view = FirstView(ranks[0], {mine, other});
-  ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})}, lanes());
+  const ShardView view = FirstView(ranks[0], {mine, other});
+  ServerLoop server(ranks[0], {ShardOf(consistency::Asynchronous{})}, lanes());
   std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
   Courier courier(*meshes[1]);
   for (const Client& client : {other, mine}) {
@@ -242,20 +242,20 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   EXPECT_EQ(std::get<Acknowledgement>((*answer)->message).client, mine);
   meshes[0]->Cancel(absl::AbortedError("the view is over"));
   serving.join();
-  EXPECT_EQ(server.slot(0).state()->LastOf(other), 0);
-  EXPECT_EQ(server.slot(0).state()->LastOf(mine), 1);
+  EXPECT_EQ(server.shard(0).state()->LastOf(other), 0);
+  EXPECT_EQ(server.shard(0).state()->LastOf(mine), 1);
 }
 
-// Another slot's push is answered while one lane is held up, and what is asked of that lane comes
+// Another shard's push is answered while one lane is held up, and what is asked of that lane comes
 // after what it was handed before.
-TEST_P(SeveralLanesTest, ASlotThatIsBusyHoldsUpNoSlotOfAnotherLane) {
+TEST_P(SeveralLanesTest, AShardThatIsBusyHoldsUpNoShardOfAnotherLane) {
   transport::testing::Members members(kind(), 2);
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   const Client mine{ranks[1], 1};
-  const SlotView view = FirstView(ranks[0], {mine});
-  const SlotOptions slot = SlotOf(consistency::Asynchronous{});
-  ServerLoop server(ranks[0], {slot, slot}, lanes());
+  const ShardView view = FirstView(ranks[0], {mine});
+  const ShardOptions shard = ShardOf(consistency::Asynchronous{});
+  ServerLoop server(ranks[0], {shard, shard}, lanes());
   sync::Mutex mutex;
   sync::Condition changed;
   bool looking = false, enough = false;
@@ -286,7 +286,7 @@ TEST_P(SeveralLanesTest, ASlotThatIsBusyHoldsUpNoSlotOfAnotherLane) {
   courier.Post(0, 1, Push{1, entry});
   auto answer = courier.Receive(Soon());
   ASSERT_TRUE(answer.ok() && answer->has_value());
-  EXPECT_EQ((*answer)->slot, 1u);
+  EXPECT_EQ((*answer)->shard, 1u);
   {
     const sync::MutexLock lock(mutex);
     enough = true;
@@ -294,7 +294,7 @@ TEST_P(SeveralLanesTest, ASlotThatIsBusyHoldsUpNoSlotOfAnotherLane) {
   }
   answer = courier.Receive(Soon());
   ASSERT_TRUE(answer.ok() && answer->has_value());
-  EXPECT_EQ((*answer)->slot, 0u);
+  EXPECT_EQ((*answer)->shard, 0u);
   meshes[0]->Cancel(absl::AbortedError("the view is over"));
   serving.join();
   EXPECT_EQ(index, 0);  // it was asked before the push came
@@ -310,8 +310,8 @@ TEST_P(SeveralLanesTest, ALaneThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheView
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   const Client mine{ranks[1], 1};
-  const SlotView view = FirstView(ranks[0], {mine});
-  ServerLoop server(ranks[0], {SlotOf(consistency::Asynchronous{})}, lanes());
+  const ShardView view = FirstView(ranks[0], {mine});
+  ServerLoop server(ranks[0], {ShardOf(consistency::Asynchronous{})}, lanes());
   sync::Mutex mutex;
   sync::Condition changed;
   bool enough = false;
@@ -394,12 +394,12 @@ TEST(LanesTest, AMessageWaitsForRoomUntilItsDeadlineAndNoLonger) {
   while (handled < 2) changed.Wait(mutex);
 }
 
-TEST(LanesTest, LargeSlotsAreSpreadBySizeAndSmallOnesStayWithTheThreadThatCarries) {
+TEST(LanesTest, LargeShardsAreSpreadBySizeAndSmallOnesStayWithTheThreadThatCarries) {
   constexpr std::uint64_t kMega = 1 << 20;
-  const std::vector<LaneWork> slots = {{4 * kMega}, {100}, {kMega}, {kMega}, {2 * kMega}, {0}};
-  EXPECT_EQ(LanesOf(slots, {1}), std::vector<int>({0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(LanesOf(slots, {2}), std::vector<int>({1, 0, 1, 1, 1, 0}));
-  EXPECT_EQ(LanesOf(slots, {3}), std::vector<int>({1, 0, 2, 2, 2, 0}));
+  const std::vector<LaneWork> shards = {{4 * kMega}, {100}, {kMega}, {kMega}, {2 * kMega}, {0}};
+  EXPECT_EQ(LanesOf(shards, {1}), std::vector<int>({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(LanesOf(shards, {2}), std::vector<int>({1, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(LanesOf(shards, {3}), std::vector<int>({1, 0, 2, 2, 2, 0}));
   // What is only fetched ahead counts after what is served.
   const std::vector<LaneWork> mixed = {
       {kMega, false}, {kMega, true}, {kMega, true}, {kMega, false}};

@@ -15,8 +15,8 @@ std::uint64_t Mixed(std::uint64_t a, std::uint64_t b) {
   return HashOfKey(HashOfKey(a) * 0x9e3779b97f4a7c15ULL + b);
 }
 
-std::uint64_t HashOf(const SlotId& slot) {
-  return Mixed(Mixed(slot.table, slot.range.begin), slot.range.end);
+std::uint64_t HashOf(const ShardId& shard) {
+  return Mixed(Mixed(shard.table, shard.range.begin), shard.range.end);
 }
 
 // FNV-1a: the same on every machine, unlike std::hash.
@@ -28,35 +28,37 @@ std::uint64_t HashOf(const MemberId& server) {
   return hash;
 }
 
-double WeightOf(const std::map<SlotId, double>& weights, const SlotId& slot) {
-  const auto weight = weights.find(slot);
+double WeightOf(const std::map<ShardId, double>& weights, const ShardId& shard) {
+  const auto weight = weights.find(shard);
   return weight == weights.end() ? 1 : weight->second;
 }
 
 }  // namespace
 
-Chains Place(const std::vector<SlotId>& slots, const std::vector<MemberId>& servers,
-             const std::map<SlotId, double>& weights, int replication) {
+Chains Place(const std::vector<ShardId>& shards, const std::vector<MemberId>& servers,
+             const std::map<ShardId, double>& weights, int replication) {
   Chains chains;
   if (servers.empty()) return chains;
   const std::size_t length =
       std::min(servers.size(), static_cast<std::size_t>(std::max(1, replication)));
   double total = 0;
-  for (const SlotId& slot : slots) total += WeightOf(weights, slot) * static_cast<double>(length);
+  for (const ShardId& shard : shards)
+    total += WeightOf(weights, shard) * static_cast<double>(length);
   const double full = (1 + kSlack) * total / static_cast<double>(servers.size());
-  std::vector<SlotId> order = slots;
+  std::vector<ShardId> order = shards;
   std::sort(order.begin(), order.end(),
-            [](const SlotId& a, const SlotId& b) { return HashOf(a) < HashOf(b); });
+            [](const ShardId& a, const ShardId& b) { return HashOf(a) < HashOf(b); });
   std::map<MemberId, double> load;
-  for (const SlotId& slot : order) {
+  for (const ShardId& shard : order) {
     std::vector<MemberId> ranked = servers;
     std::sort(ranked.begin(), ranked.end(), [&](const MemberId& a, const MemberId& b) {
-      return std::pair(Mixed(HashOf(slot), HashOf(a)), a) >
-             std::pair(Mixed(HashOf(slot), HashOf(b)), b);
+      return std::pair(Mixed(HashOf(shard), HashOf(a)), a) >
+             std::pair(Mixed(HashOf(shard), HashOf(b)), b);
     });
-    std::vector<MemberId>& chain = chains[slot];
-    const double weight = WeightOf(weights, slot);
-    // A slot heavier than what is left anywhere still needs a place: then the ranking alone counts.
+    std::vector<MemberId>& chain = chains[shard];
+    const double weight = WeightOf(weights, shard);
+    // A shard heavier than what is left anywhere still needs a place: then the ranking alone
+    // counts.
     for (const bool strict : {true, false}) {
       for (const MemberId& server : ranked) {
         if (chain.size() == length) break;

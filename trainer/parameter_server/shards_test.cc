@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Each kind of table by itself: what it refuses, what it remembers for whom, and what a snapshot
-// holds. What slots make of them is in slot_state_test.cc.
+// holds. What shards make of them is in shard_state_test.cc.
 #include <algorithm>
 #include <bit>
 #include <cstring>
@@ -45,18 +45,18 @@ Update Range(std::uint64_t first, std::uint64_t rows, const Floats& values) {
   return {UpdateKind::kRange, 0, first, rows, {}, values, {}};
 }
 
-void Apply(Shard& shard, const Update& update, const Client& client) {
+void Apply(ShardStore& shard, const Update& update, const Client& client) {
   const Part part{&update, 1, &client};
   shard.Apply({.learning_rate = 0.5, .number = 1}, {&part, 1});
 }
 
-absl::StatusOr<std::string> FileOf(const Shard& shard) {
+absl::StatusOr<std::string> FileOf(const ShardStore& shard) {
   Tensors tensors;
   shard.Save(tensors);
   return checkpoint::Encode(tensors.views, {});
 }
 
-absl::Status LoadFile(Shard& shard, const std::string& file) {
+absl::Status LoadFile(ShardStore& shard, const std::string& file) {
   const auto decoded = checkpoint::Decode(std::as_bytes(std::span(file)));
   return decoded.ok() ? shard.Load(*decoded) : decoded.status();
 }
@@ -85,7 +85,8 @@ TEST(FillInitial, WithoutAScaleARowIsZeroWhateverWasThere) {
 
 constexpr RowRange kRange{10, 14};
 
-std::unique_ptr<Shard> Dense(std::unique_ptr<optimizer::Optimizer> rule = optimizer::MakeAdd()) {
+std::unique_ptr<ShardStore> Dense(
+    std::unique_ptr<optimizer::Optimizer> rule = optimizer::MakeAdd()) {
   return MakeShard(Table(TableKind::kDense, std::move(rule)), kRange);
 }
 

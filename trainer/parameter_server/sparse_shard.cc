@@ -14,7 +14,7 @@ namespace {
 // So many lookups ahead a bucket is asked for: most are in no cache.
 constexpr std::size_t kAhead = 16;
 
-class SparseShard final : public Shard {
+class SparseShard final : public ShardStore {
  public:
   SparseShard(std::shared_ptr<const TableSpec> spec, RowRange range)
       : spec_(std::move(spec)),
@@ -68,11 +68,11 @@ class SparseShard final : public Shard {
       const std::size_t offset = places[i] * width_;
       const std::span<const float> row = values.values.subspan(i * width_, width_);
       kernels::Copy(row, std::span(values_).subspan(offset, width_));
-      std::vector<std::span<float>> slots;
-      for (optimizer::StateSlot& slot : state_) {
-        slots.push_back(std::span(slot.values).subspan(offset, width_));
+      std::vector<std::span<float>> vectors;
+      for (optimizer::StateVector& vector : state_) {
+        vectors.push_back(std::span(vector.values).subspan(offset, width_));
       }
-      spec_->rule->Begin(first, row, slots);
+      spec_->rule->Begin(first, row, vectors);
     }
   }
 
@@ -106,9 +106,9 @@ class SparseShard final : public Shard {
     tensors.views.push_back(
         checkpoint::MakeView("keys", {shape[0]}, std::span(std::as_const(tensors.owned.back()))));
     tensors.views.push_back(checkpoint::MakeView("values", shape, std::span(values_)));
-    for (const optimizer::StateSlot& slot : state_) {
+    for (const optimizer::StateVector& vector : state_) {
       tensors.views.push_back(
-          checkpoint::MakeView("state." + slot.name, shape, std::span(slot.values)));
+          checkpoint::MakeView("state." + vector.name, shape, std::span(vector.values)));
     }
   }
 
@@ -119,8 +119,8 @@ class SparseShard final : public Shard {
     index_.clear();
     for (std::size_t i = 0; i < keys_.size(); ++i) index_[keys_[i]] = i;
     if (!Take(snapshot, "values", values_)) return Damaged("values");
-    for (optimizer::StateSlot& slot : state_) {
-      if (!Take(snapshot, "state." + slot.name, slot.values)) return Damaged(slot.name);
+    for (optimizer::StateVector& vector : state_) {
+      if (!Take(snapshot, "state." + vector.name, vector.values)) return Damaged(vector.name);
     }
     return absl::OkStatus();
   }
@@ -142,7 +142,7 @@ class SparseShard final : public Shard {
       places[i] = place->second;
     }
     values_.resize(keys_.size() * width_);
-    for (optimizer::StateSlot& slot : state_) slot.values.resize(values_.size());
+    for (optimizer::StateVector& vector : state_) vector.values.resize(values_.size());
     for (; living < keys_.size(); ++living) {
       FillInitial(*spec_, keys_[living], std::span(values_).subspan(living * width_, width_));
     }
@@ -166,9 +166,10 @@ class SparseShard final : public Shard {
     const std::vector<std::size_t> places = Births(keys);
     std::vector<float> values = Gather(values_, places);
     std::vector<std::vector<float>> state;
-    for (const optimizer::StateSlot& slot : state_) state.push_back(Gather(slot.values, places));
-    const std::vector<std::span<float>> slots(state.begin(), state.end());
-    spec_->rule->Apply(update, values, gradient, slots);
+    for (const optimizer::StateVector& vector : state_)
+      state.push_back(Gather(vector.values, places));
+    const std::vector<std::span<float>> vectors(state.begin(), state.end());
+    spec_->rule->Apply(update, values, gradient, vectors);
     Scatter(values, places, values_);
     for (std::size_t i = 0; i < state.size(); ++i) Scatter(state[i], places, state_[i].values);
   }
@@ -214,12 +215,12 @@ class SparseShard final : public Shard {
   std::vector<std::uint64_t> keys_;  // in the order of their births
   absl::flat_hash_map<std::uint64_t, std::size_t> index_;
   std::vector<float> values_;
-  std::vector<optimizer::StateSlot> state_;
+  std::vector<optimizer::StateVector> state_;
 };
 
 }  // namespace
 
-std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
+std::unique_ptr<ShardStore> MakeSparseShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
   return std::make_unique<SparseShard>(std::move(spec), range);
 }
 

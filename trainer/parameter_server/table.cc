@@ -25,7 +25,7 @@ void FillInitial(const TableSpec& spec, std::uint64_t row, std::span<float> valu
   }
 }
 
-std::unique_ptr<Shard> MakeShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
+std::unique_ptr<ShardStore> MakeShard(std::shared_ptr<const TableSpec> spec, RowRange range) {
   switch (spec->kind) {
     case TableKind::kDense:
       return MakeDenseShard(std::move(spec), range);

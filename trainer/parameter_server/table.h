@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What servers store: tables, cut into ranges of rows. A Shard is one table's rows in one range,
-// with the update rule's state beside them and, where the rule asks for it, what each client last
-// read.
+// What servers store: tables, cut into ranges of rows. A ShardStore is one table's rows in one
+// range, with the update rule's state beside them and, where the rule asks for it, what each client
+// last read.
 //
 //   dense     `rows` rows of `width` floats, all there from the start
 //   sparse    rows of `width` floats named by any 64-bit number; a row comes to life when it is
@@ -9,8 +9,8 @@
 //   keyValue  texts named by 64-bit numbers; the last put wins
 //
 // Everything that changes a shard is a pure function of its bytes and of what is applied, so that
-// replicas which apply the same sequence hold the same bytes. To add a kind of table: a Shard here,
-// a case in MakeShard, a row above.
+// replicas which apply the same sequence hold the same bytes. To add a kind of table: a ShardStore
+// here, a case in MakeShard, a row above.
 #pragma once
 
 #include <cstdint>
@@ -73,9 +73,9 @@ struct Tensors {
 };
 
 // Thread-compatible.
-class Shard {
+class ShardStore {
  public:
-  virtual ~Shard() = default;
+  virtual ~ShardStore() = default;
 
   // INVALID_ARGUMENT unless Apply, or Read, can take it. Asked before anything is ordered.
   virtual absl::Status Check(const Update& update) const = 0;
@@ -102,10 +102,11 @@ class Shard {
   virtual std::uint64_t bytes() const = 0;
 };
 
-std::unique_ptr<Shard> MakeShard(std::shared_ptr<const TableSpec> spec, RowRange range);
-std::unique_ptr<Shard> MakeDenseShard(std::shared_ptr<const TableSpec> spec, RowRange range);
-std::unique_ptr<Shard> MakeSparseShard(std::shared_ptr<const TableSpec> spec, RowRange range);
-std::unique_ptr<Shard> MakeKeyValueShard(std::shared_ptr<const TableSpec> spec, RowRange range);
+std::unique_ptr<ShardStore> MakeShard(std::shared_ptr<const TableSpec> spec, RowRange range);
+std::unique_ptr<ShardStore> MakeDenseShard(std::shared_ptr<const TableSpec> spec, RowRange range);
+std::unique_ptr<ShardStore> MakeSparseShard(std::shared_ptr<const TableSpec> spec, RowRange range);
+std::unique_ptr<ShardStore> MakeKeyValueShard(std::shared_ptr<const TableSpec> spec,
+                                              RowRange range);
 
 // The initial values of one row.
 void FillInitial(const TableSpec& spec, std::uint64_t row, std::span<float> values);

@@ -57,11 +57,11 @@ std::vector<MemberId> GroupOf(const membership::View& view, const Topology& topo
   return group;
 }
 
-std::optional<Reduction> ReductionOf(const SlotOptions& slot) {
-  const TableSpec& table = *slot.table;
+std::optional<Reduction> ReductionOf(const ShardOptions& shard) {
+  const TableSpec& table = *shard.table;
   if (table.kind != TableKind::kDense) return std::nullopt;
   if (table.rule->remembered() != optimizer::Optimizer::kNothing) return std::nullopt;
-  return std::visit(ReductionFor{table.combine == Combine::kSum}, slot.consistency);
+  return std::visit(ReductionFor{table.combine == Combine::kSum}, shard.consistency);
 }
 
 }  // namespace starling::parameter_server

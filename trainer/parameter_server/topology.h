@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Over whom pushes reach the servers: who sums up whose, and whether a slot's pushes can be summed
+// Over whom pushes reach the servers: who sums up whose, and whether a shard's pushes can be summed
 // up at all. Pure functions of the view and of the job's settings, so that all workers know the
 // same without a word; a view without an aggregator has other groups.
 //
@@ -15,7 +15,7 @@
 #include <optional>
 #include <vector>
 
-#include "trainer/parameter_server/slot_state.h"
+#include "trainer/parameter_server/shard_state.h"
 
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
@@ -37,7 +37,7 @@ Topology TopologyOf(const v1alpha1::TrainingJobSpec& spec);
 std::vector<MemberId> GroupOf(const membership::View& view, const Topology& topology,
                               const MemberId& self);
 
-// How pushes of one slot become one.
+// How pushes of one shard become one.
 struct Reduction {
   bool sum = false;        // else the mean by weight
   bool one_clock = false;  // only pushes of one clock
@@ -45,6 +45,6 @@ struct Reduction {
 
 // Nothing where each push must be seen by itself: rules that remember reads, backup workers, early
 // sending, tables whose updates are no ranges of rows.
-std::optional<Reduction> ReductionOf(const SlotOptions& slot);
+std::optional<Reduction> ReductionOf(const ShardOptions& shard);
 
 }  // namespace starling::parameter_server

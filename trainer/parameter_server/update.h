@@ -37,7 +37,7 @@ using Keys = std::vector<std::uint64_t>;
 struct Update {
   UpdateKind kind = UpdateKind::kRange;
   std::uint32_t rank = 0;   // kFactors: how many pairs
-  std::uint64_t first = 0;  // rows are numbered in the table, not in the slot
+  std::uint64_t first = 0;  // rows are numbered in the table, not in the shard
   std::uint64_t rows = 0;
   std::span<const std::uint64_t> keys;
   std::span<const float> values;

@@ -7,18 +7,18 @@
 #include <random>
 
 #include "trainer/parameter_server/wire.h"
-#include "trainer/testing/slot_testing.h"
+#include "trainer/testing/shard_testing.h"
 
 namespace starling::parameter_server {
 namespace {
 
-using slot_testing::C;
-using slot_testing::Floats;
-using slot_testing::OptionsOf;
-using slot_testing::PushOf;
-using slot_testing::Range;
-using slot_testing::Rows;
-using slot_testing::Table;
+using shard_testing::C;
+using shard_testing::Floats;
+using shard_testing::OptionsOf;
+using shard_testing::PushOf;
+using shard_testing::Range;
+using shard_testing::Rows;
+using shard_testing::Table;
 
 constexpr compression::CodecNumber kBFloat16 = 1;
 
@@ -108,7 +108,7 @@ struct Forged {
 };
 class ForgedUpdate : public ::testing::TestWithParam<Forged> {};
 
-TEST_P(ForgedUpdate, IsRefusedBySlotsWithAReason) {
+TEST_P(ForgedUpdate, IsRefusedByShardsWithAReason) {
   const Forged& forged = GetParam();
   const Keys keys = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
   EncodedUpdate update = *Encode(Rows(keys, forged.values), 0);
@@ -117,12 +117,12 @@ TEST_P(ForgedUpdate, IsRefusedBySlotsWithAReason) {
   if (forged.count != 0) update.values = forged.count;
   update.body =
       std::make_shared<const std::string>(update.body->substr(0, update.body->size() - forged.cut));
-  SlotState slot(OptionsOf(Table(TableKind::kSparse, 0, 1)));
-  slot.OnView({C(0)});
+  ShardState shard(OptionsOf(Table(TableKind::kSparse, 0, 1)));
+  shard.OnView({C(0)});
   Entry entry = PushOf(C(0), 1, Rows(keys, Floats(10)));
-  ASSERT_TRUE(slot.Check(entry).ok()) << slot.Check(entry).status();
+  ASSERT_TRUE(shard.Check(entry).ok()) << shard.Check(entry).status();
   entry.update = std::make_shared<const EncodedUpdate>(update);
-  const absl::Status status = slot.Check(entry).status();
+  const absl::Status status = shard.Check(entry).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_NE(status.message(), "");
 }
@@ -158,9 +158,9 @@ TEST(Update, HeadsThatWereDamagedAreRefusedOrApplied) {
     bytes::Reader in(bad);
     Entry entry = PushOf(C(0), 1, Range(0, 3, values));
     entry.update = GetUpdate(in, good->body);
-    SlotState slot(OptionsOf(Table(TableKind::kDense, 3, 1)));
-    slot.OnView({C(0)});
-    if (in.done() && slot.Check(entry).ok()) slot.Append(entry);
+    ShardState shard(OptionsOf(Table(TableKind::kDense, 3, 1)));
+    shard.OnView({C(0)});
+    if (in.done() && shard.Check(entry).ok()) shard.Append(entry);
   }
 }
 
@@ -185,7 +185,7 @@ TEST(Update, CountsAndKindsThatCannotBeAreRefusedBeforeTheyAreUsed) {
   constexpr std::uint64_t kMost = std::uint64_t{1} << 40, kEnd = ~std::uint64_t{0};
   EncodedUpdate rows = good, values = good, end = good;
   rows.rows = kMost;
-  EXPECT_TRUE(StatusOf(rows).ok()) << "what a slot has is its own to say";
+  EXPECT_TRUE(StatusOf(rows).ok()) << "what a shard has is its own to say";
   rows.rows = kMost + 1;
   ExpectMalformed(rows, "a count is absurd");
   values.values = kMost;
@@ -272,26 +272,26 @@ TEST(Update, WhatTheCallerHasEncodedIsTheSameUpdate) {
 
 TEST(Update, WhatIsHeldIsSavedAsItCameAndAppliedTheSame) {
   auto table = Table(TableKind::kDense, 3, 1);
-  const SlotOptions options = OptionsOf(table, consistency::BulkSynchronous{2});
-  SlotState slot(options), restored(options);
-  slot.OnView({C(0), C(1)});
+  const ShardOptions options = OptionsOf(table, consistency::BulkSynchronous{2});
+  ShardState shard(options), restored(options);
+  shard.OnView({C(0), C(1)});
   const Floats values = {1, 2, 3};
   for (int client = 0; client < 2; ++client) {
     Entry entry = PushOf(C(client), 1, Range(0, 3, values));
     entry.update = Encode(Range(0, 3, values), kBFloat16);
     entry.lease = consistency::kFirstPortion + static_cast<Lease>(client);
-    slot.Append(entry);
+    shard.Append(entry);
     if (client == 1) break;
-    ASSERT_EQ(slot.held().size(), 1U);
-    ASSERT_TRUE(restored.Load(slot.Save()).ok());
+    ASSERT_EQ(shard.held().size(), 1U);
+    ASSERT_TRUE(restored.Load(shard.Save()).ok());
     EXPECT_EQ(restored.held().begin()->second.from->codec, kBFloat16);
     restored.OnView({C(0), C(1)});
     entry.client = C(1);
     entry.lease += 1;
     restored.Append(entry);
   }
-  EXPECT_EQ(slot.held().size(), 0U);
-  EXPECT_EQ(*slot.Read({0, 3, {}}), *restored.Read({0, 3, {}}));
+  EXPECT_EQ(shard.held().size(), 0U);
+  EXPECT_EQ(*shard.Read({0, 3, {}}), *restored.Read({0, 3, {}}));
 }
 
 }  // namespace

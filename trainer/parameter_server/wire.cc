@@ -376,14 +376,14 @@ Message Blank(std::size_t type, std::index_sequence<kTypes...>) {
 
 }  // namespace
 
-Packet EncodePacket(std::uint64_t slot, const Message& message) {
+Packet EncodePacket(std::uint64_t shard, const Message& message) {
   Packet packet;
   Writer out;
   packet.body = std::visit([&](const auto& one) { return EncodeHead(one, out); }, message);
   packet.head = out.Take();
   Prefix prefix;
   prefix.type = static_cast<std::uint16_t>(message.index());
-  prefix.slot = slot;
+  prefix.shard = shard;
   prefix.head_bytes = packet.head.size();
   prefix.body_bytes = packet.body ? packet.body->size() : 0;
   packet.prefix = std::bit_cast<std::array<std::byte, kPrefixBytes>>(prefix);

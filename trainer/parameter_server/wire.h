@@ -23,8 +23,8 @@ namespace starling::parameter_server {
 struct Prefix {
   std::uint32_t magic = kMagic;
   std::uint16_t version = kVersion;
-  std::uint16_t type = 0;  // index in Message
-  std::uint64_t slot = 0;  // its number in the view
+  std::uint16_t type = 0;   // index in Message
+  std::uint64_t shard = 0;  // its number in the view
   std::uint64_t head_bytes = 0;
   std::uint64_t body_bytes = 0;
 
@@ -44,7 +44,7 @@ struct Packet {
   std::shared_ptr<const std::string> body;  // null: none
 };
 
-Packet EncodePacket(std::uint64_t slot, const Message& message);
+Packet EncodePacket(std::uint64_t shard, const Message& message);
 
 // DATA_LOSS for what is no prefix of ours, or announces more than the limits.
 absl::StatusOr<Prefix> DecodePrefix(std::span<const std::byte> bytes);

@@ -79,7 +79,7 @@ TEST(Wire, EveryMessageArrivesAsItWasSent) {
     const Packet packet = EncodePacket(6, message);
     const auto prefix = DecodePrefix(packet.prefix);
     ASSERT_TRUE(prefix.ok()) << prefix.status();
-    EXPECT_EQ(prefix->slot, 6u);
+    EXPECT_EQ(prefix->shard, 6u);
     EXPECT_EQ(prefix->head_bytes, packet.head.size());
     EXPECT_EQ(prefix->body_bytes, packet.body ? packet.body->size() : 0);
     const auto decoded = DecodeMessage(*prefix, packet.head, packet.body);

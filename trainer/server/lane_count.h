@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many threads serve a server's slots: one less than the pod has cores (on two cores a second
+// How many threads serve a server's shards: one less than the pod has cores (on two cores a second
 // one gains nothing beside whoever pushes), up to four, since one thread that carries the messages
 // feeds no more than three others. STARLING_SERVER_LANES says otherwise.
 #pragma once

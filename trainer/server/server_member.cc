@@ -32,8 +32,8 @@ ServerDirective Convert(const membership::Directive& from,
                         const v1alpha1::ParameterServerDirective& more, int keep) {
   ServerDirective to;
   to.view = from.view;
-  for (const std::int64_t slot : more.fetch_ahead()) {
-    if (slot >= 0) to.fetch_ahead.push_back(static_cast<std::size_t>(slot));
+  for (const std::int64_t shard : more.fetch_ahead()) {
+    if (shard >= 0) to.fetch_ahead.push_back(static_cast<std::size_t>(shard));
   }
   to.checkpoint_turn = from.checkpoint_turn;
   to.keep_snapshots = std::max(1, keep);
@@ -52,18 +52,18 @@ ServerMember::ServerMember(ServerConfig config, ServerParts parts)
 
 ServerMember::~ServerMember() = default;
 
-std::shared_ptr<SlotServer> ServerMember::server() const {
+std::shared_ptr<ShardServer> ServerMember::server() const {
   const sync::MutexLock lock(mutex_);
   return server_;
 }
 
-absl::StatusOr<std::shared_ptr<SlotServer>> ServerMember::MakeServer(const Layout& layout) {
+absl::StatusOr<std::shared_ptr<ShardServer>> ServerMember::MakeServer(const Layout& layout) {
   ASSIGN_OR_RETURN(const parameter_server::JobTables tables,
                    parameter_server::TablesOf(config_.spec, layout));
-  snapshots_ = std::make_unique<SlotSnapshots>(parts_.storage, tables.slots.size());
-  SlotServer::Options options;
+  snapshots_ = std::make_unique<ShardSnapshots>(parts_.storage, tables.shards.size());
+  ShardServer::Options options;
   options.id = config_.self;
-  options.slots = tables.slots;
+  options.shards = tables.shards;
   options.peer_name = control::NameOf;
   options.changed = parts_.poke;
   options.watch = [this](const parameter_server::ServerLoop& loop) { Watch(loop); };
@@ -73,8 +73,8 @@ absl::StatusOr<std::shared_ptr<SlotServer>> ServerMember::MakeServer(const Layou
   options.applied = [histogram = metrics_.apply_seconds()](double seconds) mutable {
     histogram.Observe(seconds);
   };
-  return std::make_shared<SlotServer>(std::move(options), parts_.transport, *snapshots_,
-                                      parts_.failpoints);
+  return std::make_shared<ShardServer>(std::move(options), parts_.transport, *snapshots_,
+                                       parts_.failpoints);
 }
 
 absl::Status ServerMember::Run() {
@@ -86,7 +86,7 @@ absl::Status ServerMember::Run() {
     if (!session_.exit().empty()) return absl::OkStatus();
     layout = layout_;
   }
-  absl::StatusOr<std::shared_ptr<SlotServer>> made = MakeServer(*layout);
+  absl::StatusOr<std::shared_ptr<ShardServer>> made = MakeServer(*layout);
   if (!made.ok()) {
     {
       const sync::MutexLock lock(mutex_);
@@ -123,7 +123,7 @@ void ServerMember::OnDirective(const membership::Directive& directive) {
     return;
   }
   ServerDirective mine = Convert(directive, more, KeepOf(config_.spec, directive.settings));
-  std::shared_ptr<SlotServer> server;
+  std::shared_ptr<ShardServer> server;
   {
     const sync::MutexLock lock(mutex_);
     if (session_.OnDirective(directive) == membership::Session::Heard::kStale) return;
@@ -149,7 +149,7 @@ void ServerMember::OnDirective(const membership::Directive& directive) {
 
 // If the session says that this process is to end.
 void ServerMember::End() {
-  std::shared_ptr<SlotServer> server;
+  std::shared_ptr<ShardServer> server;
   {
     const sync::MutexLock lock(mutex_);
     if (session_.exit().empty() || std::exchange(ended_, true)) return;
@@ -182,7 +182,7 @@ membership::Report ServerMember::MakeReport() {
   membership::Report report;
   v1alpha1::ParameterServerReport more;
   v1alpha1::TrainingReport training;
-  std::shared_ptr<SlotServer> server;
+  std::shared_ptr<ShardServer> server;
   {
     const sync::MutexLock lock(mutex_);
     report = session_.MakeReport();
@@ -203,12 +203,12 @@ membership::Report ServerMember::MakeReport() {
     report.installed = from.installed;
     if (from.installed) report.fence = from.installed->number;
     more.set_broken(from.broken);
-    for (const parameter_server::SlotReport& slot : from.slots) {
-      parameter_server::Put(slot, *more.add_slots());
+    for (const parameter_server::ShardReport& shard : from.shards) {
+      parameter_server::Put(shard, *more.add_shards());
     }
-    for (const auto& [slot, ledger] : from.ledgers) {
-      v1alpha1::SlotLedger& added = *more.add_ledgers();
-      added.set_slot(static_cast<std::int64_t>(slot));
+    for (const auto& [shard, ledger] : from.ledgers) {
+      v1alpha1::ShardLedger& added = *more.add_ledgers();
+      added.set_shard(static_cast<std::int64_t>(shard));
       parameter_server::Put(ledger, added);
     }
     if (from.newest_snapshot) *training.mutable_checkpoint() = CheckpointOf(from);
@@ -233,14 +233,14 @@ v1alpha1::CheckpointStatus ServerMember::CheckpointOf(const ServerReport& from) 
 // On the serving thread.
 void ServerMember::Watch(const parameter_server::ServerLoop& loop) {
   metrics_.Watch(loop, parts_.transport.ledger().Total());
-  if (const std::shared_ptr<SlotServer> serving = server()) {
+  if (const std::shared_ptr<ShardServer> serving = server()) {
     const ServerReport report = serving->Report();
     metrics_.OnSnapshots(report.snapshots, report.snapshot_failures, report.newest_snapshot_time);
   }
   if (config_.progress_file.empty()) return;
   std::int64_t entries = 0;
-  for (std::size_t slot = 0; slot < loop.slots(); ++slot) {
-    entries += loop.status(slot)->index;
+  for (std::size_t shard = 0; shard < loop.shards(); ++shard) {
+    entries += loop.status(shard)->index;
   }
   if (entries <= progress_) return;
   progress_ = entries;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A parameter server as a member of its job: from the coordinator's directives to SlotServer, and
+// A parameter server as a member of its job: from the coordinator's directives to ShardServer, and
 // from what that says to reports.
 //
 // What the tables are follows from the job's spec and from the layout of the model, which workers
@@ -24,7 +24,7 @@
 #include "trainer/observe/seconds_report.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/server/server_metrics.h"
-#include "trainer/server/slot_server.h"
+#include "trainer/server/shard_server.h"
 
 namespace starling::server {
 
@@ -35,7 +35,7 @@ struct ServerConfig {
   membership::MemberId self;
   std::optional<membership::LastExit> last_exit;
   std::string progress_file;                  // for the supervisor; empty: none
-  int lanes = 1;                              // threads that serve slots
+  int lanes = 1;                              // threads that serve shards
   absl::Time began = absl::InfiniteFuture();  // this process, by the parts' clock; if later: now
 };
 
@@ -69,8 +69,8 @@ class ServerMember {
   void GraceOver();
 
  private:
-  std::shared_ptr<SlotServer> server() const;
-  absl::StatusOr<std::shared_ptr<SlotServer>> MakeServer(const parameter_server::Layout& layout);
+  std::shared_ptr<ShardServer> server() const;
+  absl::StatusOr<std::shared_ptr<ShardServer>> MakeServer(const parameter_server::Layout& layout);
   void Watch(const parameter_server::ServerLoop& loop);
   v1alpha1::CheckpointStatus CheckpointOf(const ServerReport& from) const;
   void End();
@@ -83,7 +83,7 @@ class ServerMember {
   observe::ActivityMetrics activities_;
   ServerMetrics metrics_;  // of Run's thread
   std::int64_t progress_ = -1;
-  std::unique_ptr<SlotSnapshots> snapshots_;
+  std::unique_ptr<ShardSnapshots> snapshots_;
 
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
@@ -93,7 +93,7 @@ class ServerMember {
   ServerDirective newest_ ABSL_GUARDED_BY(mutex_);
   std::int64_t settings_generation_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string failure_ ABSL_GUARDED_BY(mutex_);
-  std::shared_ptr<SlotServer> server_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<ShardServer> server_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::server

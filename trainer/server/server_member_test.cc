@@ -88,7 +88,7 @@ class Scene {
     view.members = {{kServer, server_transport_->address(), view.number, "job-parameter-server-0",
                      "", membership::Role::kServer},
                     {kWorker, worker_transport_->address(), view.number, "job-worker-0"}};
-    view.groups.resize(parameter_server::TablesOf(Spec(), kLayout)->slots.size());
+    view.groups.resize(parameter_server::TablesOf(Spec(), kLayout)->shards.size());
     for (membership::ReplicaGroup& chain : view.groups) {
       chain.epoch = view.number;
       chain.members = {kServer};
@@ -140,8 +140,8 @@ class Scene {
     ASSERT_TRUE(client.Enter(parameter_server::ClientViewOf(view, kWorker), ranks, **mesh).ok());
     ASSERT_TRUE(client.WaitUntilReady(Soon()).ok());
     const auto tables = *parameter_server::TablesOf(Spec(), kLayout);
-    for (std::size_t slot = 0; slot < tables.parameter_slots; ++slot) {
-      const parameter_server::RowRange range = tables.slots[slot].range;
+    for (std::size_t shard = 0; shard < tables.parameter_shards; ++shard) {
+      const parameter_server::RowRange range = tables.shards[shard].range;
       for (const parameter_server::Lease lease : {1, 2}) {
         const std::vector<float> values(range.size(), lease == 1 ? 1.0F : 0.5F);
         parameter_server::Entry entry;
@@ -150,12 +150,12 @@ class Scene {
         entry.lease = lease;
         entry.update = parameter_server::Encode(
             {parameter_server::UpdateKind::kRange, 0, range.begin, range.size(), {}, values, {}});
-        client.Push(slot, entry);
+        client.Push(shard, entry);
       }
       parameter_server::Read read;
       read.first = range.begin;
       read.rows = range.size();
-      const auto answer = client.Pull(slot, read, Soon());
+      const auto answer = client.Pull(shard, read, Soon());
       ASSERT_TRUE(answer.ok()) << answer.status();
       float last = 0;
       std::memcpy(&last, answer->values->data() + (range.size() - 1) * sizeof(float), sizeof last);
@@ -198,7 +198,7 @@ TEST(ServerMember, HoldsNothingUntilItIsToldTheLayoutAndReportsItThen) {
   scene.member().OnDirective(scene.Directive(std::nullopt));
   ASSERT_TRUE(scene.Until([&] { return scene.Report().has_layout(); }));
   EXPECT_EQ(parameter_server::FromProto(scene.Report().layout()), kLayout);
-  EXPECT_EQ(scene.Report().slots_size(), 3);
+  EXPECT_EQ(scene.Report().shards_size(), 3);
   EXPECT_GT(scene.pokes(), 0) << "the coordinator should hear at once";
 }
 
@@ -214,23 +214,23 @@ TEST(ServerMember, ServesAViewSavesATurnAndTellsBoth) {
   });
   EXPECT_EQ(scene.member().MakeReport().fence, view.number);
   EXPECT_EQ(scene.member().MakeReport().checkpoint_turn, 0);
-  EXPECT_FALSE(std::filesystem::exists(scene.folder() + "/slots")) << "no turn, no snapshot";
+  EXPECT_FALSE(std::filesystem::exists(scene.folder() + "/shards")) << "no turn, no snapshot";
 }
 
-TEST(ServerMember, ATurnIsReportedWhenEverySlotIsOnTheStorage) {
+TEST(ServerMember, ATurnIsReportedWhenEveryShardIsOnTheStorage) {
   Scene scene;
   const membership::View view = scene.MakeView();
   scene.member().OnDirective(scene.Directive(view, 7));
   scene.Work(view, [&] { return scene.member().MakeReport().checkpoint_turn == 7; });
-  for (const char* slot : {"slot-0", "slot-1", "slot-2"}) {
-    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(scene.folder(), "/slots/", slot)));
+  for (const char* shard : {"shard-0", "shard-1", "shard-2"}) {
+    EXPECT_TRUE(std::filesystem::exists(absl::StrCat(scene.folder(), "/shards/", shard)));
   }
   v1alpha1::TrainingReport training;
   ASSERT_TRUE(training.ParseFromString(scene.member().MakeReport().training.bytes));
-  EXPECT_THAT(training.checkpoint().uri(), HasSubstr("/slots"));
+  EXPECT_THAT(training.checkpoint().uri(), HasSubstr("/shards"));
   const std::string text = scene.registry().Serialize();
   EXPECT_THAT(text, HasSubstr("starling_server_pushes_total 4"));
-  EXPECT_THAT(text, HasSubstr("starling_server_answering_slots 3"));
+  EXPECT_THAT(text, HasSubstr("starling_server_answering_shards 3"));
   EXPECT_TRUE(std::filesystem::exists(scene.folder() + ".progress"));
 }
 
@@ -250,7 +250,8 @@ TEST(ServerMember, KeepsAsManySnapshotsAsTheSettingsSayAndNeedsNoWorkerForThat) 
   }
   EXPECT_EQ(scene.member().MakeReport().settings_generation, 4);
   int kept = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(scene.folder() + "/slots/slot-0")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(scene.folder() + "/shards/shard-0")) {
     kept += entry.is_directory() ? 1 : 0;
   }
   EXPECT_EQ(kept, 2);
@@ -270,7 +271,7 @@ TEST(ServerMember, ASnapshotThatCannotBeWrittenIsTriedAgainUntilItCan) {
     EXPECT_EQ(scene.member().MakeReport().checkpoint_turn, 0);
     std::filesystem::remove(place);
     EXPECT_TRUE(scene.Until([&] { return scene.member().MakeReport().checkpoint_turn == 1; }));
-    EXPECT_TRUE(std::filesystem::exists(place + "/uid/slots/slot-0"));
+    EXPECT_TRUE(std::filesystem::exists(place + "/uid/shards/shard-0"));
   }
   std::filesystem::remove_all(place);
 }

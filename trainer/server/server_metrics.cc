@@ -10,7 +10,7 @@
 namespace starling::server {
 
 using parameter_server::ServerPhase;
-using parameter_server::SlotStatus;
+using parameter_server::ShardStatus;
 
 ServerMetrics::ServerMetrics(metrics::Registry& registry)
     : pushes_(telemetry::AddCounter(registry, "starling_server_pushes_total")),
@@ -20,8 +20,8 @@ ServerMetrics::ServerMetrics(metrics::Registry& registry)
       received_(telemetry::AddCounter(registry, "starling_server_received_bytes_total")),
       apply_seconds_(telemetry::AddHistogram(registry, "starling_server_apply_seconds")),
       staleness_(telemetry::AddHistogram(registry, "starling_server_staleness_updates")),
-      slots_(telemetry::AddGauge(registry, "starling_server_slots")),
-      answers_(telemetry::AddGauge(registry, "starling_server_answering_slots")),
+      shards_(telemetry::AddGauge(registry, "starling_server_shards")),
+      answers_(telemetry::AddGauge(registry, "starling_server_answering_shards")),
       bytes_(telemetry::AddGauge(registry, "starling_server_held_bytes")),
       load_(telemetry::AddGauge(registry, "starling_server_load_bytes_per_second")),
       leases_(telemetry::AddGauge(registry, "starling_server_ledger_leases")),
@@ -49,33 +49,33 @@ void ServerMetrics::Watch(const parameter_server::ServerLoop& loop,
   sent_.Increment(sent - sent_.Value());
   const auto received = static_cast<double>(traffic.payload_received + traffic.header_received);
   received_.Increment(received - received_.Value());
-  seen_.resize(loop.slots());
+  seen_.resize(loop.shards());
   int held = 0, open = 0;
   std::uint64_t bytes = 0;
   std::int64_t load = 0;
   const double now = parameter_server::ServerLoop::Seconds();
   std::uint64_t leases = std::numeric_limits<std::uint64_t>::max();
-  for (std::size_t at = 0; at < loop.slots(); ++at) {
-    const std::shared_ptr<const SlotStatus> status = loop.status(at);
-    const SlotStatus& slot = *status;
-    WatchSlot(at, slot);
-    held += slot.phase == ServerPhase::kRun ? 1 : 0;
-    bytes += slot.bytes;
-    load += slot.load.PerSecond(now);
-    if (!slot.open) continue;
+  for (std::size_t at = 0; at < loop.shards(); ++at) {
+    const std::shared_ptr<const ShardStatus> status = loop.status(at);
+    const ShardStatus& shard = *status;
+    WatchShard(at, shard);
+    held += shard.phase == ServerPhase::kRun ? 1 : 0;
+    bytes += shard.bytes;
+    load += shard.load.PerSecond(now);
+    if (!shard.open) continue;
     ++open;
     std::uint64_t done = 0;
-    for (const auto& [first, end] : slot.ledger.intervals()) done += end - first;
+    for (const auto& [first, end] : shard.ledger.intervals()) done += end - first;
     // The course has no leases.
     if (done > 0) leases = std::min(leases, done);
   }
-  slots_.Set(held);
+  shards_.Set(held);
   answers_.Set(open);
   bytes_.Set(static_cast<double>(bytes));
   load_.Set(static_cast<double>(load));
   leases_.Set(leases == std::numeric_limits<std::uint64_t>::max() ? 0
                                                                   : static_cast<double>(leases));
-  if (loop.slots() > 0) {
+  if (loop.shards() > 0) {
     view_.Set(static_cast<double>(membership::EpochOf(loop.status(0)->fence)));
   }
 }
@@ -93,19 +93,19 @@ void ServerMetrics::WatchStaleness(Seen& seen,
   }
 }
 
-// A slot that was copied or restored begins anew: what others applied is not counted here.
-void ServerMetrics::WatchSlot(std::size_t at, const SlotStatus& slot) {
+// A shard that was copied or restored begins anew: what others applied is not counted here.
+void ServerMetrics::WatchShard(std::size_t at, const ShardStatus& shard) {
   Seen& seen = seen_[at];
-  if (!slot.state) {
+  if (!shard.state) {
     seen = Seen();
     return;
   }
   // The course has no leases, and what is put there was computed from no version of it.
-  if (!slot.ledger.intervals().empty()) WatchStaleness(seen, slot.staleness);
-  if (seen.index > 0 && slot.index > seen.index) {
-    updates_.Increment(static_cast<double>(slot.index - seen.index));
+  if (!shard.ledger.intervals().empty()) WatchStaleness(seen, shard.staleness);
+  if (seen.index > 0 && shard.index > seen.index) {
+    updates_.Increment(static_cast<double>(shard.index - seen.index));
   }
-  seen.index = slot.index;
+  seen.index = shard.index;
 }
 
 }  // namespace starling::server

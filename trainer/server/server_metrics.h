@@ -30,7 +30,7 @@ class ServerMetrics {
     std::int64_t index = 0;
     std::map<consistency::Version, std::int64_t> staleness;
   };
-  void WatchSlot(std::size_t at, const parameter_server::SlotStatus& slot);
+  void WatchShard(std::size_t at, const parameter_server::ShardStatus& shard);
   void WatchStaleness(Seen& seen, const std::map<consistency::Version, std::int64_t>& counts);
 
   parameter_server::ServerCounts counts_;
@@ -43,7 +43,7 @@ class ServerMetrics {
   metrics::Counter received_;
   metrics::Histogram apply_seconds_;
   metrics::Histogram staleness_;
-  metrics::Gauge slots_;
+  metrics::Gauge shards_;
   metrics::Gauge answers_;
   metrics::Gauge bytes_;
   metrics::Gauge load_;

@@ -12,7 +12,7 @@ constexpr std::size_t kMostWaitingBytes = std::size_t{256} << 20;
 
 }  // namespace
 
-SnapshotWriter::SnapshotWriter(SlotSnapshots& snapshots, control::Failpoints& failpoints)
+SnapshotWriter::SnapshotWriter(ShardSnapshots& snapshots, control::Failpoints& failpoints)
     : snapshots_(snapshots), failpoints_(failpoints), thread_([this] { Run(); }) {}
 
 SnapshotWriter::~SnapshotWriter() {
@@ -65,17 +65,17 @@ void SnapshotWriter::Run() {
     const sync::MutexLock lock(mutex_);
     waiting_bytes_ -= order.bytes.size();
     failed_ = absl::IsCancelled(status);
-    if (!failed_) outcomes_.push_back({order.slot, order.id, order.turn, {}, status});
+    if (!failed_) outcomes_.push_back({order.shard, order.id, order.turn, {}, status});
   }
 }
 
 absl::Status SnapshotWriter::WriteOne(const SnapshotOrder& order) {
   ASSIGN_OR_RETURN(const checkpoint::Prepared prepared,
-                   snapshots_.Prepare(order.slot, order.id, order.bytes));
+                   snapshots_.Prepare(order.shard, order.id, order.bytes));
   if (failpoints_.Hit(kFailCheckpoint)) {
     return absl::CancelledError("this server was made to fail");
   }
-  return snapshots_.Commit(order.slot, prepared, order.keep);
+  return snapshots_.Commit(order.shard, prepared, order.keep);
 }
 
 }  // namespace starling::server

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes snapshots of slots on a thread of its own, so that no push waits for a disk: whoever
-// serves the slots makes the bytes, hands them over, and hears later what became of them.
+// Writes snapshots of shards on a thread of its own, so that no push waits for a disk: whoever
+// serves the shards makes the bytes, hands them over, and hears later what became of them.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "common/sync/mutex.h"
 #include "trainer/control/failpoints.h"
 #include "trainer/membership/types.h"
-#include "trainer/server/slot_snapshots.h"
+#include "trainer/server/shard_snapshots.h"
 
 namespace starling::server {
 
@@ -21,7 +21,7 @@ namespace starling::server {
 inline constexpr const char* kFailCheckpoint = "checkpoint";
 
 struct SnapshotOrder {
-  std::size_t slot = 0;
+  std::size_t shard = 0;
   membership::StateId id;
   std::int64_t turn = 0;
   int keep = 1;
@@ -32,9 +32,9 @@ struct SnapshotOutcome {
   enum class Kind {
     kWritten,  // or not: see the status
     kSaved,    // it had been written before, and nothing has come since
-    kNone,     // the slot is not answered for at the moment
+    kNone,     // the shard is not answered for at the moment
   };
-  std::size_t slot = 0;
+  std::size_t shard = 0;
   membership::StateId id;
   std::int64_t turn = 0;
   Kind kind = Kind::kWritten;
@@ -45,7 +45,7 @@ struct SnapshotOutcome {
 class SnapshotWriter {
  public:
   // Both outlive it.
-  SnapshotWriter(SlotSnapshots& snapshots, control::Failpoints& failpoints);
+  SnapshotWriter(ShardSnapshots& snapshots, control::Failpoints& failpoints);
   // Finishes the one that is being written; those that wait are dropped.
   ~SnapshotWriter();
 
@@ -63,7 +63,7 @@ class SnapshotWriter {
   void Run();
   absl::Status WriteOne(const SnapshotOrder& order);
 
-  SlotSnapshots& snapshots_;
+  ShardSnapshots& snapshots_;
   control::Failpoints& failpoints_;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;

@@ -2,7 +2,7 @@
 // What must hold after every event of a simulated run, whatever went wrong in it: the invariants of
 // docs/design/protocol.md, told of what happens by the simulator. Invariants is of all kinds of
 // jobs, PeerInvariants of workers that hold the whole state; those of parameter servers are in
-// slot_invariants.h.
+// shard_invariants.h.
 //
 // To add one: a method that is told the facts it needs, called where they arise, and a negative
 // control in simulation_test.cc that makes it fail.

@@ -11,9 +11,9 @@
 // must finish. One seed is one history, for ever: a failure is repeated by its seed.
 //
 // world.h is what all jobs have in common: time, network, processes, coordinators, the controller
-// and the faults. A kind of job is a Job: PeerJob, where workers hold the whole state, and SlotJob,
-// with parameter servers. To add a fault: World::RandomFault. To add a rule: a switch in the
-// machines' rules.h and a negative control in simulation_test.cc or slot_simulation_test.cc.
+// and the faults. A kind of job is a Job: PeerJob, where workers hold the whole state, and
+// ShardJob, with parameter servers. To add a fault: World::RandomFault. To add a rule: a switch in
+// the machines' rules.h and a negative control in simulation_test.cc or shard_simulation_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -42,21 +42,21 @@ struct PeerOptions : Options {
   std::int64_t steps = 10;  // of the job
 };
 
-struct SlotOptions : Options {
-  parameter_server::Rules slot_rules;
+struct ShardOptions : Options {
+  parameter_server::Rules shard_rules;
   consistency::Options model = consistency::StaleSynchronous{1};
   int servers = 3;
-  int slots = 2;
+  int shards = 2;
   int replication = 2;
   int leases = 25;  // the first values, and portions of whole bulk-synchronous steps
   int fanout = 1;   // clients that push through the first of them; 1: everybody by itself
-  // Slots lie where a seed puts them, in an order that nobody would plan, and all at once.
+  // Shards lie where a seed puts them, in an order that nobody would plan, and all at once.
   bool whims = false;
-  // Servers report loads that a seed makes up, and that change: slots move while all else goes on.
+  // Servers report loads that a seed makes up, and that change: shards move while all else goes on.
   bool loads = false;
-  // Clients give leases back, begun or not, as they do with those that a slot refused.
+  // Clients give leases back, begun or not, as they do with those that a shard refused.
   bool returns = false;
-  // No client begins a portion before the first values are in every slot, since none is listed. A
+  // No client begins a portion before the first values are in every shard, since none is listed. A
   // test turns it off, and must see a portion taken too early.
   bool first_values_first = true;
 };
@@ -77,6 +77,6 @@ struct Outcome {
 };
 
 Outcome Simulate(const PeerOptions& options);
-Outcome Simulate(const SlotOptions& options);
+Outcome Simulate(const ShardOptions& options);
 
 }  // namespace starling::simulation

@@ -185,8 +185,8 @@ INSTANTIATE_TEST_SUITE_P(
 
 // Of jobs with parameter servers. -----------------------------------------------------------------
 
-SlotOptions SlotOptionsOf(int seed) {
-  SlotOptions options;
+ShardOptions ShardOptionsOf(int seed) {
+  ShardOptions options;
   options.seed = static_cast<std::uint64_t>(seed);
   options.servers = 2 + seed % 3;
   options.workers = 2 + seed / 3 % 2;
@@ -196,31 +196,31 @@ SlotOptions SlotOptionsOf(int seed) {
       consistency::StaleSynchronous{0}, consistency::StaleSynchronous{1},
       consistency::BulkSynchronous{1 + seed / 8 % 4}, consistency::Asynchronous{}};
   options.model = models[seed / 2 % 4];
-  // Some with loads, and slots enough to be moved.
+  // Some with loads, and shards enough to be moved.
   options.loads = seed % 2 == 0;
-  if (options.loads) options.slots = 4;
+  if (options.loads) options.shards = 4;
   return options;
 }
 
-SlotOptions AtAWhim(int seed) {
-  SlotOptions options = SlotOptionsOf(seed);
+ShardOptions AtAWhim(int seed) {
+  ShardOptions options = ShardOptionsOf(seed);
   options.whims = true;
   return options;
 }
 
 // Clients in groups, whose first sums up: what it forwards may meet retries, come twice, late or
 // not at all, and it dies and sleeps like the others.
-SlotOptions InATree(int seed) {
-  SlotOptions options = SlotOptionsOf(seed);
-  options.slots = 2;
+ShardOptions InATree(int seed) {
+  ShardOptions options = ShardOptionsOf(seed);
+  options.shards = 2;
   options.workers = 3 + seed % 3;
   options.fanout = 2 + seed / 4 % 2;
   if (seed % 5 == 0) options.model = consistency::SoftSync{1 + seed / 5 % 3, false};
   return options;
 }
 
-TEST(SlotSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
-  SlotOptions options;
+TEST(ShardSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
+  ShardOptions options;
   options.faults = 0;
   const Outcome outcome = Simulate(options);
   EXPECT_EQ(outcome.violation, "");
@@ -228,24 +228,24 @@ TEST(SlotSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
   EXPECT_EQ(outcome.Of("views"), 1);
 }
 
-TEST(SlotSimulation, OneHistoryIsPrintedOnRequest) {
-  const bool tree = FromEnvironment("STARLING_SLOT_TREE", 0) != 0;
-  const bool whims = FromEnvironment("STARLING_SLOT_WHIMS", 0) != 0;
-  PrintHistory("STARLING_SLOT_TRACE", [&](int seed) {
-    SlotOptions options = tree ? InATree(seed) : SlotOptionsOf(seed);
+TEST(ShardSimulation, OneHistoryIsPrintedOnRequest) {
+  const bool tree = FromEnvironment("STARLING_SHARD_TREE", 0) != 0;
+  const bool whims = FromEnvironment("STARLING_SHARD_WHIMS", 0) != 0;
+  PrintHistory("STARLING_SHARD_TRACE", [&](int seed) {
+    ShardOptions options = tree ? InATree(seed) : ShardOptionsOf(seed);
     options.whims = whims;
     return options;
   });
 }
 
-// Where slots lie as it was planned, and where a seed puts them.
-class SlotHistories : public testing::TestWithParam<bool> {};
-INSTANTIATE_TEST_SUITE_P(SlotSimulation, SlotHistories, testing::Bool(), [](const auto& whims) {
+// Where shards lie as it was planned, and where a seed puts them.
+class ShardHistories : public testing::TestWithParam<bool> {};
+INSTANTIATE_TEST_SUITE_P(ShardSimulation, ShardHistories, testing::Bool(), [](const auto& whims) {
   return whims.param ? std::string("AtAWhim") : std::string("Planned");
 });
 
-TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
-  const Outcome sum = Play(GetParam() ? AtAWhim : SlotOptionsOf);
+TEST_P(ShardHistories, EveryUpdateIsInEveryShardOnceWhateverFails) {
+  const Outcome sum = Play(GetParam() ? AtAWhim : ShardOptionsOf);
   // The faults did happen.
   EXPECT_GT(sum.Of("server kills"), Seeds());
   EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
@@ -265,9 +265,9 @@ TEST_P(SlotHistories, EveryUpdateIsInEverySlotOnceWhateverFails) {
   EXPECT_GT(sum.Of("halts"), Seeds() / 10);
 }
 
-TEST_P(SlotHistories, PushesThatAreSummedUpOnTheWayAreInEverySlotOnceToo) {
+TEST_P(ShardHistories, PushesThatAreSummedUpOnTheWayAreInEveryShardOnceToo) {
   const Outcome sum = Play([](int seed) {
-    SlotOptions options = InATree(seed);
+    ShardOptions options = InATree(seed);
     options.whims = GetParam();
     return options;
   });
@@ -278,90 +278,92 @@ TEST_P(SlotHistories, PushesThatAreSummedUpOnTheWayAreInEverySlotOnceToo) {
   EXPECT_GT(sum.Of("skipped"), Seeds() / 10);
 }
 
-TEST(SlotSimulation, LeasesThatAreGivenBackAreInEverySlotOnceToo) {
+TEST(ShardSimulation, LeasesThatAreGivenBackAreInEveryShardOnceToo) {
   const Outcome sum = Play([](int seed) {
-    SlotOptions options = SlotOptionsOf(seed);
+    ShardOptions options = ShardOptionsOf(seed);
     options.returns = true;
     return options;
   });
   EXPECT_GT(sum.Of("returns"), 2 * Seeds());
-  EXPECT_GT(sum.Of("skipped"), Seeds() / 2) << "some slots had taken them";
+  EXPECT_GT(sum.Of("skipped"), Seeds() / 2) << "some shards had taken them";
   EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
 }
 
-TEST(SlotSimulation, WithoutLedgersALeaseThatIsGivenBackIsAppliedTwice) {
+TEST(ShardSimulation, WithoutLedgersALeaseThatIsGivenBackIsAppliedTwice) {
   const auto options_of = [](int seed) {
-    SlotOptions options = SlotOptionsOf(seed);
+    ShardOptions options = ShardOptionsOf(seed);
     options.returns = true;
     options.faults = 0;
-    options.slot_rules.lease_dedupe = false;
+    options.shard_rules.lease_dedupe = false;
     return options;
   };
   EXPECT_NE(FindViolation(options_of), "");
 }
 
-TEST(SlotSimulation, WithoutTheRuleThatAnAggregateIsTakenWholeSomeUpdateIsAppliedTwice) {
+TEST(ShardSimulation, WithoutTheRuleThatAnAggregateIsTakenWholeSomeUpdateIsAppliedTwice) {
   const auto options_of = [](int seed) {
-    SlotOptions options = InATree(seed);
-    options.slot_rules.whole_aggregates = false;
+    ShardOptions options = InATree(seed);
+    options.shard_rules.whole_aggregates = false;
     return options;
   };
   EXPECT_NE(FindViolation(options_of), "");
 }
 
-// A slot waits for steps, and the first values belong to none: who begins a portion before they are
-// in every slot has it taken, and may read for the next step without them.
-TEST(SlotSimulation, UnlessTheFirstValuesAreFirstSomeSlotTakesAPortionBeforeThem) {
+// A shard waits for steps, and the first values belong to none: who begins a portion before they
+// are in every shard has it taken, and may read for the next step without them.
+TEST(ShardSimulation, UnlessTheFirstValuesAreFirstSomeShardTakesAPortionBeforeThem) {
   const auto options_of = [](int seed) {
-    SlotOptions options = SlotOptionsOf(seed);
+    ShardOptions options = ShardOptionsOf(seed);
     options.first_values_first = false;
     return options;
   };
   EXPECT_THAT(FindViolation(options_of), testing::EndsWith("before it has the first values"));
 }
 
-struct SlotControl {
+struct ShardControl {
   const char* name;
-  std::function<void(SlotOptions&)> drop;
+  std::function<void(ShardOptions&)> drop;
 };
 
-// Where a history needs rarer luck, slot_counterexamples_test.cc plays it by hand.
-class WithoutASlotRule : public testing::TestWithParam<SlotControl> {};
+// Where a history needs rarer luck, shard_counterexamples_test.cc plays it by hand.
+class WithoutAShardRule : public testing::TestWithParam<ShardControl> {};
 
-TEST_P(WithoutASlotRule, SomeHistoryBreaksAnInvariant) {
+TEST_P(WithoutAShardRule, SomeHistoryBreaksAnInvariant) {
   const auto options_of = [](int seed) {
-    SlotOptions options = AtAWhim(seed);
+    ShardOptions options = AtAWhim(seed);
     GetParam().drop(options);
     return options;
   };
   EXPECT_NE(FindViolation(options_of), "");
 }
 
-using O = SlotOptions;
+using O = ShardOptions;
 INSTANTIATE_TEST_SUITE_P(
-    SlotSimulation, WithoutASlotRule,
+    ShardSimulation, WithoutAShardRule,
     testing::Values(
         // Neither the servers ask for witnesses, nor the coordinator.
-        SlotControl{"S1Witness", [](O& o) { o.slot_rules.sync.witness = o.rules.witness = false; }},
-        SlotControl{"S2Open", [](O& o) { o.slot_rules.open = false; }},
-        SlotControl{"S3InOrder", [](O& o) { o.slot_rules.in_order = false; }},
-        SlotControl{"S3LeaseDedupe", [](O& o) { o.slot_rules.lease_dedupe = false; }},
-        SlotControl{"S3WholePushes", [](O& o) { o.slot_rules.whole_pushes = false; }},
-        SlotControl{"S4TailOnly", [](O& o) { o.slot_rules.tail_only = false; }},
-        SlotControl{"S4SameViewChain", [](O& o) { o.slot_rules.same_view_chain = false; }},
-        SlotControl{"S5AcknowledgedInView",
-                    [](O& o) { o.slot_rules.acknowledged_in_view = false; }},
-        SlotControl{"S6OneObject", [](O& o) { o.slot_rules.one_object = false; }},
-        SlotControl{"S7StartOver", [](O& o) { o.slot_rules.start_over = false; }},
-        SlotControl{"S8DropDeparted", [](O& o) { o.slot_rules.clocks.drop_departed = false; }},
-        SlotControl{"S8AdmitAtMinimum", [](O& o) { o.slot_rules.clocks.admit_at_minimum = false; }},
-        SlotControl{"S9Bound", [](O& o) { o.slot_rules.clocks.bound = false; }},
-        SlotControl{"S10CacheIsNoState", [](O& o) { o.slot_rules.cache_is_no_state = false; }},
-        SlotControl{"C4RosterWait", [](O& o) { o.whims = o.rules.roster_wait = false; }},
-        SlotControl{"C5WaiveOnlyTheEnded", [](O& o) { o.rules.waive_ended = false; }},
-        SlotControl{"PruneOnlyTheSynced", [](O& o) { o.rules.prune_synced = false; }},
-        SlotControl{"S7RestartClients", [](O& o) { o.rules.restart_clients = false; }}),
-    [](const testing::TestParamInfo<SlotControl>& control) {
+        ShardControl{"S1Witness",
+                     [](O& o) { o.shard_rules.sync.witness = o.rules.witness = false; }},
+        ShardControl{"S2Open", [](O& o) { o.shard_rules.open = false; }},
+        ShardControl{"S3InOrder", [](O& o) { o.shard_rules.in_order = false; }},
+        ShardControl{"S3LeaseDedupe", [](O& o) { o.shard_rules.lease_dedupe = false; }},
+        ShardControl{"S3WholePushes", [](O& o) { o.shard_rules.whole_pushes = false; }},
+        ShardControl{"S4TailOnly", [](O& o) { o.shard_rules.tail_only = false; }},
+        ShardControl{"S4SameViewChain", [](O& o) { o.shard_rules.same_view_chain = false; }},
+        ShardControl{"S5AcknowledgedInView",
+                     [](O& o) { o.shard_rules.acknowledged_in_view = false; }},
+        ShardControl{"S6OneObject", [](O& o) { o.shard_rules.one_object = false; }},
+        ShardControl{"S7StartOver", [](O& o) { o.shard_rules.start_over = false; }},
+        ShardControl{"S8DropDeparted", [](O& o) { o.shard_rules.clocks.drop_departed = false; }},
+        ShardControl{"S8AdmitAtMinimum",
+                     [](O& o) { o.shard_rules.clocks.admit_at_minimum = false; }},
+        ShardControl{"S9Bound", [](O& o) { o.shard_rules.clocks.bound = false; }},
+        ShardControl{"S10CacheIsNoState", [](O& o) { o.shard_rules.cache_is_no_state = false; }},
+        ShardControl{"C4RosterWait", [](O& o) { o.whims = o.rules.roster_wait = false; }},
+        ShardControl{"C5WaiveOnlyTheEnded", [](O& o) { o.rules.waive_ended = false; }},
+        ShardControl{"PruneOnlyTheSynced", [](O& o) { o.rules.prune_synced = false; }},
+        ShardControl{"S7RestartClients", [](O& o) { o.rules.restart_clients = false; }}),
+    [](const testing::TestParamInfo<ShardControl>& control) {
       return std::string(control.param.name);
     });
 

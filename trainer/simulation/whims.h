@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Chains as nobody would plan them: until the faults stop, a slot is now and then put into the
+// Chains as nobody would plan them: until the faults stop, a shard is now and then put into the
 // hands of any servers, in any order, at once, whether they are ready or not. When such a view is
 // due, and what makes it safe, stays the coordinator's.
 #pragma once

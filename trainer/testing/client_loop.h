@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// For tests and measurements: a worker's own pipe to parameter servers (client::SlotPipe) with
-// calls that wait, one after another.
+// For tests and measurements: a worker's own pipe to parameter servers
+// (client::ParameterServerClient) with calls that wait, one after another.
 #pragma once
 
 #include <functional>
@@ -12,18 +12,18 @@
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
 #include "common/status/macros.h"
-#include "trainer/client/slot_pipe.h"
+#include "trainer/client/parameter_server_client.h"
 
 namespace starling::parameter_server {
 
 // Confined to one thread.
 class ClientLoop {
  public:
-  ClientLoop(MemberId id, std::size_t slots, bool key_cache = false)
-      : slots_(slots),
-        pipe_(std::move(id), slots, {absl::InfiniteDuration(), absl::InfiniteDuration()},
+  ClientLoop(MemberId id, std::size_t shards, bool key_cache = false)
+      : shards_(shards),
+        pipe_(std::move(id), shards, {absl::InfiniteDuration(), absl::InfiniteDuration()},
               key_cache) {
-    client::SlotPipe::Handlers handlers;
+    client::ParameterServerClient::Handlers handlers;
     handlers.started_over = [this] { start_.reset(); };
     handlers.ready = [this](Clock start) { start_ = start; };
     pipe_.SetHandlers(std::move(handlers));
@@ -40,7 +40,7 @@ class ClientLoop {
   }
   // The view in which the present life of this client began; 0: it was in none.
   ViewNumber joined() const { return joined_; }
-  // All slots have welcomed it in that life.
+  // All shards have welcomed it in that life.
   bool ready() const { return start_.has_value(); }
   // Waits until they have: where this client starts. UNAVAILABLE if the view ended.
   absl::StatusOr<Clock> WaitUntilReady(net::Deadline deadline) {
@@ -59,12 +59,12 @@ class ClientLoop {
     return WaitUntilReady(deadline);
   }
   // Sends; the acknowledgement is waited for by Drain.
-  Sequence Push(std::size_t slot, const Entry& entry) { return pipe_.Push(slot, entry); }
+  Sequence Push(std::size_t shard, const Entry& entry) { return pipe_.Push(shard, entry); }
   // The values, when the model allows this read.
-  absl::StatusOr<ReadDone> Pull(std::size_t slot, const parameter_server::Read& read,
+  absl::StatusOr<ReadDone> Pull(std::size_t shard, const parameter_server::Read& read,
                                 net::Deadline deadline) {
     const auto answer = std::make_shared<std::optional<ReadDone>>();
-    pipe_.Read(slot, read, [answer](const ReadDone& done) { *answer = done; });
+    pipe_.Read(shard, read, [answer](const ReadDone& done) { *answer = done; });
     RETURN_IF_ERROR(Await([&] { return answer->has_value(); }, deadline));
     RETURN_IF_ERROR((*answer)->status);
     return **answer;
@@ -75,8 +75,8 @@ class ClientLoop {
   // as malformed.
   absl::Status Drain(net::Deadline deadline) {
     const auto done = [this] {
-      for (std::size_t slot = 0; slot < slots_; ++slot) {
-        if (pipe_.unacknowledged(slot) > 0) return false;
+      for (std::size_t shard = 0; shard < shards_; ++shard) {
+        if (pipe_.unacknowledged(shard) > 0) return false;
       }
       return true;
     };
@@ -91,8 +91,8 @@ class ClientLoop {
         "the parameter servers did not answer in time; wait for the next view");
   }
 
-  const std::size_t slots_;
-  client::SlotPipe pipe_;
+  const std::size_t shards_;
+  client::ParameterServerClient pipe_;
   ViewNumber joined_ = 0;
   std::optional<Clock> start_;
 };

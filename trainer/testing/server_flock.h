@@ -29,7 +29,7 @@
 #include "trainer/control/options.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/membership/convert.h"
-#include "trainer/parameter_server/slot_coordinator.h"
+#include "trainer/parameter_server/shard_coordinator.h"
 #include "trainer/server/server_member.h"
 #include "trainer/testing/server_process.h"
 #include "trainer/transport/inproc_transport.h"
@@ -220,7 +220,7 @@ class ServerFlock {
     const Pod& pod = *pods_.at(uid);
     return pod.process ? pod.process->Metrics() : pod.registry->Serialize();
   }
-  const parameter_server::SlotCoordinator& coordinator() const { return *coordinator_; }
+  const parameter_server::ShardCoordinator& coordinator() const { return *coordinator_; }
 
  private:
   // Addresses are members' names here.
@@ -374,10 +374,10 @@ class ServerFlock {
     const membership::ViewNumber newest = coordinator_ == nullptr || coordinator_->view() == nullptr
                                               ? 0
                                               : coordinator_->view()->number;
-    parameter_server::SlotCoordinator::Options options;
+    parameter_server::ShardCoordinator::Options options;
     options.common.boot_id = absl::StrCat("boot-", ++incarnation_);
     options.common.first_view_grace = absl::Milliseconds(50);
-    coordinator_ = std::make_unique<parameter_server::SlotCoordinator>(options, spec_);
+    coordinator_ = std::make_unique<parameter_server::ShardCoordinator>(options, spec_);
     for (auto& [uid, pod] : pods_) pod->connected = false;
     coordinator_->OnGrant({.incarnation = incarnation_,
                            .boot_id = options.common.boot_id,
@@ -425,7 +425,7 @@ class ServerFlock {
   sync::Mutex mutex_;  // of `end`
   sync::Condition changed_;
   transport::InprocNetwork network_;
-  std::unique_ptr<parameter_server::SlotCoordinator> coordinator_;
+  std::unique_ptr<parameter_server::ShardCoordinator> coordinator_;
   std::uint64_t incarnation_ = 0;
   std::map<std::string, std::unique_ptr<Pod>> pods_;  // by UID
   v1alpha1::Settings settings_;

@@ -171,7 +171,7 @@ TEST_F(BulkSynchronousJobTest, DeathsOfWorkersAndServersChangeNothing) {
   EXPECT_THAT(VisitsOf(result), Visited(10));
 }
 
-// Slots come back from snapshots of different moments: some have portions that others lack.
+// Shards come back from snapshots of different moments: some have portions that others lack.
 TEST_F(BulkSynchronousJobTest, AllServersLostTheStepsAreCompletedWhereTheyAreNot) {
   v1alpha1::TrainingJobSpec spec = Job(20);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);

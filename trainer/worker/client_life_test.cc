@@ -153,7 +153,7 @@ TEST_F(ClientLifeTest, ASuccessorOfTheCoordinatorGoesOnWhereItWas) {
   EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(20.0F));
 }
 
-TEST_F(ClientLifeTest, AllServersLostTheSlotsComeFromTheirSnapshotsAndLeasesAreRedone) {
+TEST_F(ClientLifeTest, AllServersLostTheShardsComeFromTheirSnapshotsAndLeasesAreRedone) {
   v1alpha1::TrainingJobSpec spec = VisitJob(40);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
   ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
@@ -196,7 +196,7 @@ TEST_F(ClientLifeTest, HaltsAndGoesOnFromWhatTheServersHaveSaved) {
   EXPECT_EQ(calls, static_cast<std::size_t>(30 * kPerEpoch - stopped_at)) << "nothing is repeated";
 }
 
-// Anybody dies at any moment, all copies of a slot at once too, and the coordinator; most come
+// Anybody dies at any moment, all copies of a shard at once too, and the coordinator; most come
 // back.
 TEST_F(ClientLifeTest, WhoeverDiesWheneverEverySampleIsUsedOnceAnEpoch) {
   const char* wanted = std::getenv("STARLING_CHAOS_SEED");

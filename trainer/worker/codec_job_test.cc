@@ -168,7 +168,7 @@ class EncodedServersJobTest : public ClientWorkerTest {
     spec.mutable_dataset()->set_global_batch_size(kPush);
     spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(4);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(4);
     Compress(spec, codec, error_feedback);
     return spec;
   }

@@ -75,7 +75,7 @@ absl::StatusOr<std::string> CourseStore::ReadKey(std::uint64_t key) {
   std::optional<absl::StatusOr<std::string>> answer;
   parameter_server::Read read;
   read.keys = {key};
-  pipe_.Read(slot_, std::move(read), [&](const parameter_server::ReadDone& done) {
+  pipe_.Read(shard_, std::move(read), [&](const parameter_server::ReadDone& done) {
     if (done.status.ok()) {
       answer.emplace(std::string(ValueOf(done)));
     } else {
@@ -91,7 +91,7 @@ absl::StatusOr<std::string> CourseStore::ReadKey(std::uint64_t key) {
 void CourseStore::Ask(std::function<void(const CourseRecord&)> on_record) {
   parameter_server::Read read;
   read.keys = {kRecordKey};
-  pipe_.Read(slot_, std::move(read),
+  pipe_.Read(shard_, std::move(read),
              [on_record = std::move(on_record)](const parameter_server::ReadDone& done) {
                if (!done.status.ok()) return;
                const absl::StatusOr<CourseRecord> record = DecodeRecord(ValueOf(done));
@@ -124,11 +124,11 @@ void CourseStore::Put(std::uint64_t key, std::string_view text) {
   update.text = text;
   parameter_server::Entry entry;
   entry.update = parameter_server::Encode(update);
-  pipe_.Push(slot_, std::move(entry));
+  pipe_.Push(shard_, std::move(entry));
 }
 
 absl::Status CourseStore::AwaitAcknowledged() {
-  return Await([this] { return pipe_.unacknowledged(slot_) == 0; });
+  return Await([this] { return pipe_.unacknowledged(shard_) == 0; });
 }
 
 absl::StatusOr<CourseRecord> CourseStore::Write(CourseRecord record, std::span<const float> keep) {

@@ -2,9 +2,9 @@
 // How training fares, kept on the servers (a job with parameter servers), so that it outlives every
 // worker: the course with its validations, and the parameters that are worth keeping.
 //
-// It lies in the key-value slot `course`. Parameters are written in pieces into the one of two sets
-// that the record does not name, and the record last, so that whoever dies on the way leaves the
-// record and what it names as they were.
+// It lies in the key-value shard `course`. Parameters are written in pieces into the one of two
+// sets that the record does not name, and the record last, so that whoever dies on the way leaves
+// the record and what it names as they were.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "trainer/client/slot_pipe.h"
+#include "trainer/client/parameter_server_client.h"
 #include "trainer/worker/course.h"
 
 namespace starling::worker {
@@ -34,9 +34,10 @@ absl::StatusOr<CourseRecord> DecodeRecord(std::string_view bytes);
 // when a server has not answered for so long that the view counts as ended.
 class CourseStore {
  public:
-  // `pipe` outlives it; `slot` is the key-value slot's number.
-  CourseStore(client::SlotPipe& pipe, std::size_t slot, absl::Duration timeout = absl::Minutes(5))
-      : pipe_(pipe), slot_(slot), timeout_(timeout) {}
+  // `pipe` outlives it; `shard` is the key-value shard's number.
+  CourseStore(client::ParameterServerClient& pipe, std::size_t shard,
+              absl::Duration timeout = absl::Minutes(5))
+      : pipe_(pipe), shard_(shard), timeout_(timeout) {}
 
   absl::StatusOr<CourseRecord> Read();
   // The parameters that `record` names, into `parameters`.
@@ -54,8 +55,8 @@ class CourseStore {
   absl::Status AwaitAcknowledged();
   absl::Status Await(const std::function<bool()>& done);
 
-  client::SlotPipe& pipe_;
-  const std::size_t slot_;
+  client::ParameterServerClient& pipe_;
+  const std::size_t shard_;
   const absl::Duration timeout_;  // of one answer
 };
 

@@ -54,7 +54,8 @@ TEST(CourseStore, WhereNobodyAnswersTheViewCountsAsEnded) {
   transport::testing::Members members(transport::testing::Kind::kInproc, 2);
   const auto meshes = members.OpenAll(1);
   const parameter_server::Ranks ranks = {{"server", 0}, {"worker", 0}};
-  client::SlotPipe pipe(ranks[1], 1, {absl::InfiniteDuration(), absl::InfiniteDuration()});
+  client::ParameterServerClient pipe(ranks[1], 1,
+                                     {absl::InfiniteDuration(), absl::InfiniteDuration()});
   pipe.Enter({1, 1, {{ranks[0], ranks[0]}}}, ranks, *meshes[1]);
   CourseStore store(pipe, 0, absl::Milliseconds(5));
   EXPECT_TRUE(absl::IsUnavailable(store.Read().status()));

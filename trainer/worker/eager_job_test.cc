@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a job's worker really sends under eagerStaleSynchronous: bytes of its link, by the wall
-// clock. The budget is held over any stretch of time, the most useful slot goes first
+// clock. The budget is held over any stretch of time, the most useful shard goes first
 // (trainer/consistency/eager_sender_test.cc), and no machine is too busy for this test: who is
 // slower sends less.
 #include <gtest/gtest.h>
@@ -19,8 +19,8 @@ namespace {
 
 constexpr double kBudget = 200e3;  // bytes a second
 constexpr double kPush = VisitEngine::kWidth * kSamples * sizeof(float);
-constexpr double kSlot = kPush / 2;
-// A slot that is larger than what may be saved up goes alone, and is paid off afterwards. Heads of
+constexpr double kShard = kPush / 2;
+// A shard that is larger than what may be saved up goes alone, and is paid off afterwards. Heads of
 // messages and requests to read are not in the budget.
 constexpr double kSavedUp = 0.04 * kBudget;
 constexpr double kHeads = 4e3;
@@ -34,7 +34,7 @@ class EagerJobTest : public ClientWorkerTest {
     v1alpha1::TrainingJobSpec spec = VisitJob(1);
     spec.mutable_stop()->set_steps(14);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(2);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(2);
     choose(ModelOf(spec));
     std::latch counted(1);
     ServerFlock flock(
@@ -80,14 +80,14 @@ TEST_F(EagerJobTest, NoStretchOfTimeHasMoreThanTheBudget) {
               model.mutable_eager_stale_synchronous()->set_staleness(1);
               model.mutable_eager_stale_synchronous()->set_bytes_per_second(kBudget);
             }),
-            kSavedUp + kSlot + kHeads);
+            kSavedUp + kShard + kHeads);
 }
 
 TEST_F(EagerJobTest, WithoutOneMoreIsSent) {
   EXPECT_GT(MostBeyondTheBudget([](v1alpha1::Consistency& model) {
               model.mutable_stale_synchronous()->set_staleness(1);
             }),
-            kSavedUp + kSlot + kHeads);
+            kSavedUp + kShard + kHeads);
 }
 
 }  // namespace

@@ -15,14 +15,14 @@ constexpr std::int64_t kInputs = 512, kClasses = 32;
 constexpr std::int64_t kPush = 4;  // samples
 constexpr std::int64_t kRows = 400;
 constexpr std::int64_t kPushes = kRows / kPush;  // in an epoch
-constexpr std::int64_t kSlotsOfJob = 4;
+constexpr std::int64_t kShardsOfJob = 4;
 
 v1alpha1::TrainingJobSpec Job(bool factored) {
   v1alpha1::TrainingJobSpec spec = VisitJob(2);
   spec.mutable_dataset()->set_global_batch_size(kPush);
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.05);
   v1alpha1::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
-  server.set_slots(kSlotsOfJob);
+  server.set_shards(kShardsOfJob);
   server.set_replication(1);
   if (factored) spec.mutable_update()->mutable_activations();
   return spec;
@@ -57,9 +57,9 @@ TEST_F(FactorsJobTest, SendActivationsAndErrorsInsteadOfGradientsAndLearnTheSame
     largest = std::max(largest, std::abs(double{dense.weight[i]} - double{factored.weight[i]}));
   }
   EXPECT_LT(largest, 1e-4) << "other orders of addition, over 200 updates";
-  // The activations go to each slot. What lies beside is first values, reads and acknowledgements.
+  // The activations go to each shard. What lies beside is first values, reads and acknowledgements.
   constexpr double kDense = 4.0 * kInputs * kClasses * 2 * kPushes;
-  constexpr double kFactored = 4.0 * kPush * (kSlotsOfJob * kInputs + kClasses) * 2 * kPushes;
+  constexpr double kFactored = 4.0 * kPush * (kShardsOfJob * kInputs + kClasses) * 2 * kPushes;
   RecordProperty("bytes_dense", static_cast<int>(dense.sent));
   RecordProperty("bytes_factored", static_cast<int>(factored.sent));
   EXPECT_GE(dense.sent, kDense);

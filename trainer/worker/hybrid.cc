@@ -42,7 +42,7 @@ Hybrid::Hybrid(const Context& context, const parameter_server::Layout& layout,
                parameter_server::JobTables tables)
     : context_(context),
       tables_(std::move(tables)),
-      queue_({.id = context.config.self, .layout = layout, .chains = tables_.slots.size()}),
+      queue_({.id = context.config.self, .layout = layout, .chains = tables_.shards.size()}),
       servers_({.spec = context.spec(),
                 .self = context.config.self,
                 .workload = context.parts.workload,

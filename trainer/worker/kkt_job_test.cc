@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whole jobs with the KKT filter (Kkt in slot_gradient.h, `zeros` in parameter_server/filters.h):
+// Whole jobs with the KKT filter (Kkt in shard_gradient.h, `zeros` in parameter_server/filters.h):
 // the model is what it is without, bit by bit, and what is left out is what cannot change.
 #include <algorithm>
 #include <atomic>

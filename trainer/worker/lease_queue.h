@@ -18,7 +18,7 @@
 #include "common/sync/mutex.h"
 #include "trainer/membership/types.h"
 #include "trainer/parameter_server/job_tables.h"
-#include "trainer/parameter_server/slot_plan.h"
+#include "trainer/parameter_server/shard_placement.h"
 
 namespace starling::worker {
 
@@ -65,9 +65,9 @@ class LeaseQueue {
   bool HasOpen() const;
   // Whether this one, which is begun, is still listed, and Take would not give a lower one.
   bool IsNext(parameter_server::Lease lease) const;
-  // All slots have acknowledged them. What was not taken from here is left aside.
+  // All shards have acknowledged them. What was not taken from here is left aside.
   void Done(const consistency::LeaseRun& run);
-  // All slots have answered, and one has refused them: they are given back, so that another worker
+  // All shards have answered, and one has refused them: they are given back, so that another worker
   // does them. What is listed for long nevertheless is this worker's again.
   void Refused(const consistency::LeaseRun& run);
   // They were begun, but nothing of them is on its way: they are to be taken again.
@@ -91,7 +91,7 @@ class LeaseQueue {
   // Listed, but refused: until then they are told neither as held nor as done, once they were told
   // as held. By that the coordinator knows.
   std::map<parameter_server::Lease, net::Deadline> given_back_ ABSL_GUARDED_BY(mutex_);
-  // Refused beside others: some slot has a part of those, so each is to be pushed by itself.
+  // Refused beside others: some shard has a part of those, so each is to be pushed by itself.
   std::set<parameter_server::Lease> singly_ ABSL_GUARDED_BY(mutex_);
   mutable std::set<parameter_server::Lease> told_held_ ABSL_GUARDED_BY(mutex_);
   std::int64_t evaluated_turn_ ABSL_GUARDED_BY(mutex_) = 0;

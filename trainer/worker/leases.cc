@@ -63,7 +63,7 @@ Leases::Leases(const Context& context, const parameter_server::Layout& layout,
                  .batches = context.batches,
                  .exchange = exchange_,
                  .stopwatch = context.stopwatch}),
-      store_(exchange_.pipe(), tables_.course_slot()) {}
+      store_(exchange_.pipe(), tables_.course_shard()) {}
 
 void Leases::Hear(const membership::Directive& directive, membership::ViewNumber installed) {
   queue_.OnDirective(directive, installed);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A lease that some slots have applied and others have not, whose worker has died: the next worker
+// A lease that some shards have applied and others have not, whose worker has died: the next worker
 // does it again, and only the ledgers say where it is in already. Here all who saw it are gone by
 // then: the ledgers are those that new servers have copied.
 //
@@ -78,7 +78,7 @@ class ServerLedgerTest : public ClientWorkerTest {
   static v1alpha1::TrainingJobSpec Job() {
     v1alpha1::TrainingJobSpec spec = VisitJob(kEpochs);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(kReplication);
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(16);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(16);
     return spec;
   }
 
@@ -90,43 +90,43 @@ class ServerLedgerTest : public ClientWorkerTest {
     return uids;
   }
   // Of the parameters; the last one is the course's, which knows of no leases.
-  std::vector<membership::ReplicaGroup> Slots() {
-    std::vector<membership::ReplicaGroup> slots = flock_.coordinator().view()->groups;
-    slots.pop_back();
-    return slots;
+  std::vector<membership::ReplicaGroup> Shards() {
+    std::vector<membership::ReplicaGroup> shards = flock_.coordinator().view()->groups;
+    shards.pop_back();
+    return shards;
   }
-  // The head of some slot that serves not all of them; empty: there is none.
+  // The head of some shard that serves not all of them; empty: there is none.
   std::string HeadOfSome() {
-    const auto slots = Slots();
-    for (const auto& slot : slots) {
-      const std::string& uid = slot.members.front().pod_uid;
+    const auto shards = Shards();
+    for (const auto& shard : shards) {
+      const std::string& uid = shard.members.front().pod_uid;
       const auto without = [&](const auto& other) { return !HasIn(other, uid); };
-      if (std::any_of(slots.begin(), slots.end(), without)) return uid;
+      if (std::any_of(shards.begin(), shards.end(), without)) return uid;
     }
     return "";
   }
-  static bool HasIn(const membership::ReplicaGroup& slot, const std::string& uid) {
-    return std::any_of(slot.members.begin(), slot.members.end(),
+  static bool HasIn(const membership::ReplicaGroup& shard, const std::string& uid) {
+    return std::any_of(shard.members.begin(), shard.members.end(),
                        [&](const membership::MemberId& id) { return id.pod_uid == uid; });
   }
-  // As many servers serve, and each slot has its copies.
+  // As many servers serve, and each shard has its copies.
   bool AwaitWhole(std::size_t servers) {
     return flock_.Await([&] {
       const membership::View* view = flock_.coordinator().view();
       return view != nullptr && view->servers().size() == servers && flock_.Summary().view_synced &&
              std::all_of(view->groups.begin(), view->groups.end(),
-                         [](const auto& slot) { return slot.members.size() == kReplication; });
+                         [](const auto& shard) { return shard.members.size() == kReplication; });
     });
   }
-  // How many leases each slot has, as the tails say; 0 where none does.
-  std::map<std::size_t, std::size_t> LeasesBySlot() {
+  // How many leases each shard has, as the tails say; 0 where none does.
+  std::map<std::size_t, std::size_t> LeasesByShard() {
     std::map<std::size_t, std::size_t> leases;
-    for (std::size_t slot = 0; slot < Slots().size(); ++slot) leases[slot] = 0;
+    for (std::size_t shard = 0; shard < Shards().size(); ++shard) leases[shard] = 0;
     for (const std::string& uid : Servers()) {
       v1alpha1::ParameterServerReport report;
       report.ParseFromString(flock_.ReportOf(uid).parameter_server);
-      for (const v1alpha1::SlotLedger& ledger : report.ledgers()) {
-        const auto found = leases.find(static_cast<std::size_t>(ledger.slot()));
+      for (const v1alpha1::ShardLedger& ledger : report.ledgers()) {
+        const auto found = leases.find(static_cast<std::size_t>(ledger.shard()));
         if (found == leases.end()) continue;
         const parameter_server::LeaseLedger told = parameter_server::FromProto(ledger);
         for (const auto& [first, end] : told.intervals()) found->second += end - first;
@@ -154,7 +154,7 @@ void ServerLedgerTest::DoOneLeaseWithout(const std::string& server) {
   // Reports come late: what the worker has computed is in, and the first values.
   const std::size_t before = flock_.EngineOf<VisitEngine>(0).calls().size() + 1;
   ASSERT_TRUE(flock_.Await([&] {
-    const auto leases = LeasesBySlot();
+    const auto leases = LeasesByShard();
     return std::all_of(leases.begin(), leases.end(),
                        [&](const auto& one) { return one.second == before; });
   })) << "nothing is on its way";
@@ -164,8 +164,8 @@ void ServerLedgerTest::DoOneLeaseWithout(const std::string& server) {
   ASSERT_TRUE(flock_.Await([&] {
     taken = missed = 0;
     bool all = true;
-    for (const auto& [slot, leases] : LeasesBySlot()) {
-      const bool here = HasIn(Slots()[slot], server);
+    for (const auto& [shard, leases] : LeasesByShard()) {
+      const bool here = HasIn(Shards()[shard], server);
       (here ? missed : taken) += 1;
       all = all && leases == before + (here ? 0 : 1);
     }
@@ -175,7 +175,7 @@ void ServerLedgerTest::DoOneLeaseWithout(const std::string& server) {
   ASSERT_GT(missed, 0U);
 }
 
-TEST_F(ServerLedgerTest, WhatSomeSlotsHaveOfADeadWorkersLeaseIsSkippedByThoseWhoCopiedIt) {
+TEST_F(ServerLedgerTest, WhatSomeShardsHaveOfADeadWorkersLeaseIsSkippedByThoseWhoCopiedIt) {
   ASSERT_TRUE(AwaitWhole(kServers));
   ASSERT_TRUE(flock_.AwaitSettled(20));
   const std::string still = HeadOfSome();

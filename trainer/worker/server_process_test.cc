@@ -100,14 +100,14 @@ class ServerProcessTest : public ClientWorkerTest {
  protected:
   static constexpr std::int64_t kEpochs = 20;
 
-  static v1alpha1::TrainingJobSpec Job(std::int64_t epochs, int replication, int slots) {
+  static v1alpha1::TrainingJobSpec Job(std::int64_t epochs, int replication, int shards) {
     v1alpha1::TrainingJobSpec spec = VisitJob(epochs);
     ModelOf(spec).mutable_stale_synchronous()->set_staleness(kStaleness);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(replication);
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(slots);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(shards);
     return spec;
   }
-  // The whole chain of the first slot, which is the model's, once it is that long and has worked.
+  // The whole chain of the first shard, which is the model's, once it is that long and has worked.
   static std::vector<std::string> ChainOf(ServerFlock& flock, std::size_t length) {
     std::vector<std::string> chain;
     EXPECT_TRUE(flock.Await([&] {
@@ -320,7 +320,7 @@ class Elastic {
   // Somebody goes, in an orderly way.
   void DrainServer() { flock_.Drain(ServerFlock::ServerUid(Draw(servers_))); }
   void DrainWorker() { flock_.Drain(ServerFlock::WorkerUid(Draw(workers_))); }
-  // All there are work in one view, each slot has its copies, and 20 leases were done in it: so
+  // All there are work in one view, each shard has its copies, and 20 leases were done in it: so
   // another one may be killed and nothing be lost.
   bool AwaitSizes() {
     std::uint64_t view = 0;
@@ -329,8 +329,8 @@ class Elastic {
       const auto* now = flock_.coordinator().view();
       bool whole = now != nullptr && now->servers().size() == servers_.size() &&
                    now->workers().size() == workers_.size();
-      for (std::size_t slot = 0; whole && slot < now->groups.size(); ++slot) {
-        whole = now->groups[slot].members.size() == std::min<std::size_t>(2, servers_.size());
+      for (std::size_t shard = 0; whole && shard < now->groups.size(); ++shard) {
+        whole = now->groups[shard].members.size() == std::min<std::size_t>(2, servers_.size());
       }
       if (!whole) return false;
       if (std::exchange(view, now->number) != now->number) {

@@ -50,8 +50,8 @@ TrainingState::TrainingState(workload::Workload& workload, const optimizer::Opti
   }
   for (Held& held : held_) {
     AddTensor("model/", held.tensor, PartOf(held.tensor, workload_.parameters()), parts_);
-    for (optimizer::StateSlot& slot : held.slots) {
-      AddTensor(absl::StrCat("optimizer/", slot.name, "/"), held.tensor, slot.values, parts_);
+    for (optimizer::StateVector& vector : held.vectors) {
+      AddTensor(absl::StrCat("optimizer/", vector.name, "/"), held.tensor, vector.values, parts_);
     }
   }
   if (!keep_best_) return;
@@ -74,7 +74,7 @@ void TrainingState::Apply(double learning_rate, int64_t batch, const Values& mea
     const std::span<float> of_tensor = PartOf(held.tensor, gradient);
     for (float& element : of_tensor) element *= scale;
     optimizer::Apply(rule_, {.learning_rate = learning_rate, .number = course_.step},
-                     PartOf(held.tensor, workload_.parameters()), of_tensor, held.slots);
+                     PartOf(held.tensor, workload_.parameters()), of_tensor, held.vectors);
   }
 }
 

@@ -58,7 +58,7 @@ class TrainingState {
   // A tensor that is held here, with what the optimizer keeps for it.
   struct Held {
     engine::Tensor tensor;
-    std::vector<optimizer::StateSlot> slots;
+    std::vector<optimizer::StateVector> vectors;
   };
 
   workload::Workload& workload_;

@@ -75,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(TreeJob, EveryModelInATree,
 TEST_F(TreeJobTest, BulkSynchronousServersGetOnePushOfEachGroup) {
   const auto pushes = [&](bool tree) {
     v1alpha1::TrainingJobSpec spec = tree ? TreeJob(4) : VisitJob(4);
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(1);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(1);
     ModelOf(spec).mutable_bulk_synchronous();
     ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
     flock.AddServers(1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slots that are larger than what a link takes at once travel while backward still runs.
+// Shards that are larger than what a link takes at once travel while backward still runs.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::int64_t kBuckets = 128;
 constexpr std::int64_t kBucket = 32 << 10;  // parameters: 128 KB
-constexpr std::int64_t kSlots = 4;          // of 4 MB
+constexpr std::int64_t kShards = 4;         // of 4 MB
 constexpr std::chrono::microseconds kBucketTime{1000};
 
 // Backward takes its time for each bucket; all are reported as they are made, or in the end. Keeps
@@ -86,7 +86,7 @@ class WaitFreeTest : public ClientWorkerTest {
   std::vector<double> SharesOf(bool as_made) {
     v1alpha1::TrainingJobSpec spec = VisitJob(1);
     spec.mutable_stop()->set_steps(6);
-    spec.mutable_exchange()->mutable_parameter_server()->set_slots(kSlots);
+    spec.mutable_exchange()->mutable_parameter_server()->set_shards(kShards);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
     ServerFlock* of = nullptr;
     ServerFlock flock(

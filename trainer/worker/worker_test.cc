@@ -441,7 +441,7 @@ TEST_F(WorkerTest, ACheckpointOfAnotherModelIsRefusedWithTheTensorsName) {
     flock.PublishNow({0});
     ASSERT_THAT(flock.AwaitModel(0), Ne(""));
   }
-  spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1);  // other slots
+  spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1);  // other shards
   Flock flock(spec, folder);
   flock.SetIncarnation(2);
   flock.Add();
