@@ -12,12 +12,14 @@ from case import Case
 from home import is_running, is_stopped, kill, until
 
 
-class Kill(Case):
+class KillCase(Case):
     EPOCHS = 10  # seconds after the last kill, also on a busy machine
+    INTERVAL = "400ms"
 
     def setUp(self):
         super().setUp()
-        self.path = self.home.write("job.yaml", jobs.digits(workers=2, epochs=self.EPOCHS))
+        job = jobs.digits(workers=2, epochs=self.EPOCHS, checkpoint__interval=self.INTERVAL)
+        self.path = self.home.write("job.yaml", job)
         self.command = self.home.start("run", self.path, "-o", "json")
 
     def finish_whole(self, repeated=1):
@@ -45,6 +47,8 @@ class Kill(Case):
         self.assertTrue(kill(pid))
         return pid
 
+
+class Kill(KillCase):
     def test_of_a_workers_role_restarts_it_in_its_pod(self):
         pod = self.home.await_pod("digits-worker-1")
         killed = self.kill_at(20, lambda: self.home.role_pid("digits-worker-1"),
@@ -119,33 +123,6 @@ class Kill(Case):
 
         self.finish_whole(repeated=None)
 
-    def test_of_both_workers_at_once_repeats_what_no_checkpoint_has(self):
-        def saved():
-            return self.home.job()["status"].get("lastCheckpoint", {}).get("step", 0)
-        self.home.await_step(50, command=self.command)
-        least = until(saved, 10, "a checkpoint is told")
-        for pod in ("digits-worker-0", "digits-worker-1"):
-            self.assertTrue(kill(self.home.pod_pid(pod)))
-        reached = self.home.steps()
-        self.say(f"killed at step {reached}; the checkpoint of step {least} was there")
-
-        job = self.finish_whole(repeated=reached + 2 - least)
-        costs = [incident["repeatedSteps"] for incident in job["status"]["incidents"]
-                 if incident["reason"].startswith("Worker")]
-        self.assertGreater(max(costs), 0, "steps that nobody holds are not there")
-        self.check_steps_lost(job, least, reached + 2)
-
-    def check_steps_lost(self, job, least, most):
-        """It is told from which step training went on, and how many steps that cost."""
-        (lost,) = [incident for incident in job["status"]["incidents"]
-                   if incident["reason"] == "StepsLost"]
-        self.assertGreaterEqual(lost["resumedStep"], least)
-        self.assertLess(lost["resumedStep"], most)
-        self.assertTrue(0 < lost["repeatedSteps"] <= most - lost["resumedStep"], lost)
-        told = f"training went on from step {lost['resumedStep']}"
-        self.assertIn(told, self.command.stderr)
-        self.assertIn(told, self.home.run("describe", "digits").stdout)
-
     def test_frozen_worker_holds_nobody_up_and_may_wake(self):
         self.home.await_step(20, command=self.command)
         role = until(lambda: self.home.role_pid("digits-worker-1"), 30, "worker 1 runs")
@@ -155,6 +132,34 @@ class Kill(Case):
         kill(role, signal.SIGCONT)  # perhaps it was replaced meanwhile
 
         self.finish_whole()
+
+
+class FarFromACheckpoint(KillCase):
+    """One checkpoint is written, when the test asks for it, and steps that the coordinator knows of
+    come after it: where a checkpoint may be as new as what was settled, nothing need be lost."""
+    INTERVAL = "1h"
+
+    def test_both_workers_at_once_repeat_what_no_checkpoint_has(self):
+        self.home.await_step(10, command=self.command)
+        self.home.run("checkpoint", "digits")
+        saved = self.home.job()["status"]["requestedCheckpoint"]["checkpoint"]["step"]
+        self.home.await_step(saved + 40, command=self.command)
+        for pod in ("digits-worker-0", "digits-worker-1"):
+            self.assertTrue(kill(self.home.pod_pid(pod)))
+        reached = self.home.steps()
+        self.say(f"killed at step {reached}; the checkpoint of step {saved} was there")
+
+        job = self.finish_whole(repeated=reached + 2 - saved)
+        costs = [incident["repeatedSteps"] for incident in job["status"]["incidents"]
+                 if incident["reason"].startswith("Worker")]
+        self.assertGreater(max(costs), 0, "steps that nobody holds are not there")
+        (lost,) = [incident for incident in job["status"]["incidents"]
+                   if incident["reason"] == "StepsLost"]
+        self.assertEqual(saved, lost["resumedStep"])
+        self.assertTrue(0 < lost["repeatedSteps"] <= reached + 2 - saved, lost)
+        told = f"training went on from step {saved}"
+        self.assertIn(told, self.command.stderr)
+        self.assertIn(told, self.home.run("describe", "digits").stdout)
 
 
 if __name__ == "__main__":

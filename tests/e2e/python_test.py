@@ -99,6 +99,8 @@ class Life(ClientCase):
         self.assertEqual("digits.safetensors", model.name)
         self.assertEqual(job["status"]["result"]["model"]["sha256"], sha256(model))
 
+        until(lambda: all(self.home.pod_pid(pod) is None for pod in self.home.pods()), 30,
+              lambda: f"pods outlive their job for moments, and write\n{self.home.describe()}")
         lines = list(self.client.logs("digits"))
         self.check_lines("digits", lines)
         pod = max(line.pod for line in lines)
