@@ -61,6 +61,18 @@ TEST(PytorchJob, ItsEndMayBeSaidInTheFileElseItIsTheProgramsWord) {
   EXPECT_FALSE(checked.resolved.stop().has_epochs());
 }
 
+TEST(PytorchJob, MayBeReproducibleOnAsManyWorkersAsItsBatchHasGroups) {
+  Json job = PytorchJob();
+  job["spec"]["reproducible"] = true;
+  job["spec"]["replicaSpecs"]["worker"]["maxReplicas"] = 16;
+  EXPECT_EQ(ErrorsOf(job), "");
+  job["spec"]["dataset"]["globalBatchSize"] = 8;
+  EXPECT_THAT(ErrorsOf(job), HasSubstr("maxReplicas: must be at most 8 with spec.reproducible"));
+  job["spec"].erase("dataset");
+  job["spec"]["replicaSpecs"]["worker"]["maxReplicas"] = 17;
+  EXPECT_THAT(ErrorsOf(job), HasSubstr("maxReplicas: must be at most 16 with spec.reproducible"));
+}
+
 TEST(PytorchJob, WhatItsProgramSaysItselfIsRefusedByName) {
   Json job = PytorchJob();
   job["spec"]["optimizer"] = {{"sgd", Json::object()}};

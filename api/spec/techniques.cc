@@ -102,7 +102,6 @@ std::vector<Technique> OwnLoops() {
   constexpr char kAllReduced[] = "whose workers hold the whole model and sum up gradients";
   table.push_back(
       {kServers, {Excludes({kPytorch}, kAllReduced, "write exchange: {allReduce: {}}")}});
-  table.push_back({"reproducible", {Excludes({kPytorch}, "whose loop does not know of it yet")}});
   return table;
 }
 

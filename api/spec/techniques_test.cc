@@ -188,8 +188,8 @@ normalize: hogwild keyCache kktFilter
 pytorch: activations adaRevision adagrad adam adamW asynchronous backupWorkers boundedDelay
 pytorch: bulkSynchronous csv delayCompensated eagerStaleSynchronous ftrl hogwild hostReduce
 pytorch: keepBest keyCache kktFilter libsvm localSgd momentum nesterov normalize parameterServer
-pytorch: patience proximalGradient reproducible rmsProp servers softSync staleSynchronous
-pytorch: successPolicy synthetic target tensors tree weightDecay
+pytorch: patience proximalGradient rmsProp servers softSync staleSynchronous successPolicy
+pytorch: synthetic target tensors tree weightDecay
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
 reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous errorFeedback
 reproducible: float16 ftrl hogwild hostReduce keyCache kktFilter localSgd parameterServer

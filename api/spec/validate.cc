@@ -163,7 +163,10 @@ void CheckPortions(const TrainingJobSpec& spec, FieldErrors& errors) {
 void CheckReproducible(const TrainingJobSpec& spec, FieldErrors& errors) {
   if (!spec.reproducible()) return;
   const auto& worker = spec.replica_specs().worker();
-  const std::int64_t most = std::min(spec.dataset().global_batch_size(), kMostGroups);
+  // Of workload.pytorch its program may say it, when it runs.
+  const std::int64_t batch =
+      spec.dataset().has_global_batch_size() ? spec.dataset().global_batch_size() : kMostGroups;
+  const std::int64_t most = std::min(batch, kMostGroups);
   const bool bounded = worker.has_max_replicas();
   const std::int64_t workers = bounded ? worker.max_replicas() : worker.replicas();
   if (workers <= most) return;

@@ -75,6 +75,8 @@ absl::StatusOr<Json> BuildPytorchPod(const JobIdentity& job,
   Add(trainer["env"], "PYTHONPATH", PackageFolder(platform));
   Add(trainer["env"], "PYTHONUNBUFFERED",
       "1");  // else the last words of one that is killed are lost
+  // Else the order of a set of texts is another one in each process.
+  if (resolved.reproducible()) Add(trainer["env"], "PYTHONHASHSEED", "0");
   if (platform.local()) return BuildPodOver(std::move(ours), job, resolved, request, platform);
 
   DropOurs(trainer);

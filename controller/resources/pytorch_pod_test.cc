@@ -92,6 +92,13 @@ TEST(PytorchPod, OnOneMachineThePackageLiesBesideOurPrograms) {
   EXPECT_FALSE(Env(pod).contains("HOME"));
 }
 
+TEST(PytorchPod, SetsOfAReproducibleJobHaveOneOrder) {
+  v1alpha1::TrainingJobSpec spec = Spec();
+  EXPECT_FALSE(Env(Pod(spec, kLocal)).contains("PYTHONHASHSEED"));
+  spec.set_reproducible(true);
+  EXPECT_EQ(Env(Pod(spec, kLocal))["PYTHONHASHSEED"], "0");
+}
+
 TEST(PytorchPod, InAClusterAnInitContainerBringsSupervisorAndPackageIntoTheUsersImage) {
   const Json pod = Pod(Spec(kImage), kCluster);
   EXPECT_EQ(Trainer(pod)["image"], "mine:2");

@@ -277,6 +277,14 @@ const Case kScaling[] = {
        s.seen.spec.mutable_dataset()->set_global_batch_size(5);
      },
      [](const Decision& d) { EXPECT_EQ(d.status.replicas(), 5); }},
+    {"ReproducibleJobsWhoseProgramSaysTheBatchAreCappedAtSixteen",
+     [](Scene& s) {
+       s.Training();
+       s.worker().set_replicas(40);
+       s.seen.spec.set_reproducible(true);
+       s.seen.spec.mutable_dataset()->clear_global_batch_size();
+     },
+     [](const Decision& d) { EXPECT_EQ(d.status.replicas(), 16); }},
     {"BoundIsToldOnce",
      [](Scene& s) {
        s.worker().set_max_replicas(2);

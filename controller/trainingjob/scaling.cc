@@ -137,8 +137,11 @@ Wanted WantedServers(const Pass& pass) {
 Wanted WantedWorkers(const v1alpha1::TrainingJobSpec& spec) {
   Wanted wanted = WithinOwnBounds(spec.replica_specs().worker());
   if (spec.reproducible()) {
-    const std::int64_t batch = std::max<std::int64_t>(spec.dataset().global_batch_size(), 1);
-    AtMost(wanted, std::min(batch, kReproducibleGroups),
+    // The program of workload.pytorch may be the one that says it.
+    const auto& dataset = spec.dataset();
+    const std::int64_t batch =
+        dataset.has_global_batch_size() ? dataset.global_batch_size() : kReproducibleGroups;
+    AtMost(wanted, std::clamp<std::int64_t>(batch, 1, kReproducibleGroups),
            "reproducible: true (min(globalBatchSize, 16))");
   }
   const bool own_container = spec.workload().has_container();

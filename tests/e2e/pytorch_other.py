@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of tests: what the example has not. BatchNorm, dropout, a head that nobody uses, a layer that
-stays, a loader in the data's own order, a scheduler stepped once an epoch, metrics of its own."""
+stays, a loader in the data's own order, a scheduler stepped once an epoch, metrics of its own; with
+--blur samples that are others each time they are read."""
 import argparse
 
 import torch
@@ -13,13 +14,17 @@ import starling.torch as starling
 class Points(Dataset):
     """So many points of two classes; each notes for whom it was read."""
 
+    def __init__(self, blur):
+        self.blur = blur
+
     def __len__(self):
         return 300
 
     def __getitem__(self, index):
         generator = torch.Generator().manual_seed(index)
         point = torch.randn(8, generator=generator)
-        return point, (point[0] > 0).long(), index
+        label = (point[0] > 0).long()
+        return point + self.blur * torch.randn(8) if self.blur else point, label, index
 
 
 class Model(torch.nn.Module):
@@ -39,19 +44,25 @@ class Model(torch.nn.Module):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch", type=int, default=30)
+    parser.add_argument("--blur", type=float, default=0)
+    parser.add_argument("--readers", type=int, default=0)
     options = parser.parse_args()
     model = Model()
     optimizer = torch.optim.SGD([one for one in model.parameters() if one.requires_grad], lr=0.05,
                                 momentum=0.9, weight_decay=1e-4)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda epoch: 0.5 ** epoch)
-    loader = starling.elastic(DataLoader(Points(), 30), model, optimizer, scheduler, metrics=["accuracy"])
+    loader = DataLoader(Points(options.blur), options.batch, num_workers=options.readers)
+    steps = len(loader)
+    loader = starling.elastic(loader, model, optimizer, scheduler, metrics=["accuracy"])
     before = model.unused.weight.clone()
     for epoch in loader.epochs(options.epochs):
         begun = 0
         for inputs, labels, indices in loader:
-            # In the data's own order, each member a share of the next 30.
-            first = (loader.step - 1) % 10 * 30
-            assert all(first <= one < first + 30 for one in indices.tolist()), (loader.step, indices)
+            # In the data's own order, each member a share of the next ones.
+            first = (loader.step - 1) % steps * options.batch
+            batch = range(first, first + options.batch)
+            assert all(one in batch for one in indices.tolist()), (loader.step, indices)
             optimizer.zero_grad(set_to_none=True)
             outputs = model(inputs)
             loss = functional.cross_entropy(outputs, labels)

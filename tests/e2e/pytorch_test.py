@@ -174,6 +174,58 @@ class Loop(PytorchCase):
         self.assertIn("loss", result["metrics"])
 
 
+class Reproducible(PytorchCase):
+    """The same bits for any number of workers, whatever happens to them."""
+    OTHER = os.path.join(HERE, "pytorch_other.py")
+
+    def program(self, *flags, workers=3, reproducible=True, readers=0, delay="20ms"):
+        job = self.job(workers=workers, delay=delay, arguments=[
+            "--tell", self.told, *flags, self.OTHER, "--blur", "0.1", "--batch", "50",
+            "--readers", str(readers)])
+        job["spec"]["reproducible"] = reproducible
+        return job
+
+    def bits(self, *flags, **options):
+        """Of the model of a job, in a home of its own."""
+        self.home.close()
+        self.setUp()
+        found = self.digest(self.finish(self.start(self.program(*flags, **options)), timeout=120))
+        self.say(f"{' '.join(flags)} {options}: {found[:12]}")
+        return found
+
+    def test_neither_the_number_of_workers_nor_deaths_nor_scaling_change_a_bit(self):
+        alone = self.bits(workers=1, delay="0s")
+        self.assertEqual(alone, self.bits(workers=3, delay="0s"))
+        self.assertEqual(alone, self.bits("--die", "own-worker-1", "9"))
+        self.assertEqual(alone, self.bits("--die", "own-worker-0", "9/3", workers=2, readers=1))
+
+        self.home.close()
+        self.setUp()
+        command = self.start(self.program(workers=1, delay="500ms"))
+        self.home.await_step(2, self.NAME, command=command)
+        self.home.run("scale", self.NAME, "--replicas", "3")
+        self.assertEqual(alone, self.digest(self.finish(command, timeout=120)))
+        self.assertEqual(3, len(self.members()), "they came before the end")
+
+    def test_controls_without_any_part_of_it_bits_differ(self):
+        for flags, options in (((), {"reproducible": False}), (("--without", "seeds"), {}),
+                               (("--without", "averages"), {})):
+            with self.subTest(flags=flags, **options):
+                found = {self.bits(*flags, workers=workers, delay="0s", **options)
+                         for workers in (1, 2)}
+                self.assertEqual(2, len(found))
+
+    def test_what_makes_results_depend_on_the_machine_is_refused(self):
+        text = read(self.OTHER).replace("    before = model", "    torch.set_num_threads(2)\n    before = model")
+        job = self.program(workers=1)
+        job["spec"]["workload"]["pytorch"] = {"script": self.home.write("threads.py", text),
+                                              "args": [], "python": PYTHON}
+        job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
+        self.assertNotEqual(0, self.start(job).wait(120))
+        told = str(self.home.job(self.NAME)["status"]["incidents"])
+        self.assertIn("leave out torch.set_num_threads, or spec.reproducible", told)
+
+
 class Controls(PytorchCase):
     """Each leaves out one thing, and the model is another."""
 

@@ -3,8 +3,8 @@
 
 usage: pytorch_victim.py [--die POD STEP] [--without WHAT]... [--tell FOLDER] PROGRAM ARGUMENT...
 
---die kills the first process of that pod with -9 in the middle of that step's backward pass, when some of
-its gradients have left and others have not. --without leaves out what makes the loop right. --tell writes
+--die kills the first process of that pod with -9 in the middle of that step's backward pass (STEP/2: of
+the second that it makes of that step), when some of its gradients have left and others have not. --without leaves out what makes the loop right. --tell writes
 who has ended with which parameters.
 """
 import hashlib
@@ -16,6 +16,7 @@ import sys
 import starling.torch._batches
 import starling.torch._gradients
 import starling.torch._loop
+import starling.torch._reproducible
 import starling.torch._state
 
 LOADERS = []
@@ -23,15 +24,24 @@ LOADERS = []
 
 def die(pod, step):
     write = starling.torch._gradients.Gradients._write
+    begin = starling.torch._gradients.Gradients.begin
     mine = sys.orig_argv[sys.orig_argv.index("--pod-name") + 1] == pod
+    step, _, turn = step.partition("/")
+    begun_steps = []
+
+    def count(self, parts):
+        begin(self, parts)
+        begun_steps.append(LOADERS[0].step)
 
     def deadly(self, place):
         write(self, place)
         begun = sum(one.written for one in self._places) > 1 and place.bucket >= min(1, self._last - 1)
         first = mine and os.environ.get("STARLING_POD_START") == "1"
-        if first and begun and LOADERS and LOADERS[0].step == int(step):
+        if first and begun and begun_steps[-1:] == [int(step)] and \
+                begun_steps.count(int(step)) == int(turn or 1):
             os.kill(os.getpid(), signal.SIGKILL)
 
+    starling.torch._gradients.Gradients.begin = count
     starling.torch._gradients.Gradients._write = deadly
 
 
@@ -50,6 +60,10 @@ def leave_out(what):
                 restore(self)
             lost.append(True)
         starling.torch._state.State.restore = forget
+    elif what == "seeds":
+        starling.torch._reproducible.sow = lambda *what: None
+    elif what == "averages":
+        starling.torch._state.Modules.restore = lambda self: None
     elif what == "dropping":
         # A step that was lost is taken all the same, with this member's own gradients.
         take = starling.torch._gradients.Gradients._take

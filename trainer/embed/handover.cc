@@ -156,6 +156,18 @@ Ticket Handover::view() const {
   return present_;
 }
 
+std::vector<data::Range> Handover::Portions(std::int64_t step, std::int64_t rank,
+                                            std::int64_t members) const {
+  const std::int64_t batch = batches_.BatchSize(step);
+  if (!reproducible_) return {data::Share(batch, rank, members)};
+  const data::Range mine = data::Share(data::GroupCount(batch), rank, members);
+  std::vector<data::Range> groups;
+  for (std::int64_t group = mine.begin; group < mine.end; ++group) {
+    groups.push_back(data::Group(batch, group));
+  }
+  return groups;
+}
+
 void Handover::Ended() {
   const sync::MutexLock lock(mutex_);
   ended_ = true;
@@ -165,11 +177,8 @@ void Handover::Ended() {
 // The worker's side.
 
 std::int64_t Handover::FirstPosition() const {
-  const data::Batches::Position at = batches_.At(present_.step);
-  const std::int64_t batch = at.positions.size();
-  const data::Range mine =
-      data::Share(reproducible_ ? data::GroupCount(batch) : batch, present_.rank, present_.members);
-  return at.positions.begin + (reproducible_ ? data::Group(batch, mine.begin).begin : mine.begin);
+  const std::vector<data::Range> mine = Portions(present_.step, present_.rank, present_.members);
+  return batches_.At(present_.step).positions.begin + (mine.empty() ? 0 : mine.front().begin);
 }
 
 void Handover::Prepare(membership::ViewNumber view, const worker::StepRequest& request) {

@@ -92,6 +92,10 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   void Finish();
   // Where the view stands that steps are made in: number, rank and members of a ticket.
   Ticket view() const;
+  // What member `rank` of `members` computes of a step, one stretch of its batch after another, as
+  // Next hands them out: its share, perhaps empty, or those of the batch's groups that are its own.
+  std::vector<data::Range> Portions(std::int64_t step, std::int64_t rank,
+                                    std::int64_t members) const;
 
   // The worker has ended: nobody waits for it any more.
   void Ended();

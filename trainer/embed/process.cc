@@ -23,6 +23,7 @@
 #include "trainer/embed/leave_signal.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/worker/intake.h"
+#include "trainer/worker/numeric_environment.h"
 #include "trainer/worker/view_links.h"
 
 namespace starling::embed {
@@ -71,6 +72,8 @@ absl::StatusOr<std::unique_ptr<Process>> Process::Open(const std::vector<std::st
   }
   ASSIGN_OR_RETURN(parts->spec_text, control::ReadFile(options.spec_path));
   ASSIGN_OR_RETURN(parts->spec, control::ReadSpec(options.spec_path));
+  // Before the program loads what it computes with.
+  if (parts->spec.reproducible()) worker::PrepareNumericEnvironment();
   ASSIGN_OR_RETURN(tls::Identity identity, tls::ReadIdentity(options.tls_path));
   parts->process_metrics.emplace(parts->registry);
   Parts* const raw = parts.get();

@@ -167,6 +167,23 @@ void Describe(const Ticket& ticket, const starling::data::Batches& batches, star
   if (ticket.repeated) step->flags |= STARLING_REPEATED;
 }
 
+using Portions = std::vector<starling::data::Range>;
+
+absl::StatusOr<Portions> PortionsOf(Process& process, int64_t step, int64_t rank, int64_t members) {
+  if (step < 1 || members < 1 || rank < 0 || rank >= members) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("no share of step ", step, ": rank ", rank, " of ", members));
+  }
+  return process.handover().Portions(step, rank, members);
+}
+
+// How many there are.
+int64_t CopyOut(const std::vector<int64_t>& found, int64_t* into, int64_t capacity) {
+  const auto count = static_cast<int64_t>(found.size());
+  if (into != nullptr) std::copy_n(found.begin(), std::clamp<int64_t>(capacity, 0, count), into);
+  return count;
+}
+
 int HowItEnded(Process& process) {
   const absl::Status status = process.ended().value_or(absl::OkStatus());
   if (!status.ok()) return Told(STARLING_FAILED, status);
@@ -336,15 +353,25 @@ int starling_take(starling_run* run, int64_t bucket, const char* type, void* int
 int starling_order(starling_run* run, int64_t step, int64_t rank, int64_t members, int64_t* ids,
                    int64_t capacity, int64_t* count) {
   return Use(run, [&](Process& process) -> absl::Status {
-    if (step < 1 || members < 1 || rank < 0 || rank >= members || count == nullptr) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("no share of step ", step, ": rank ", rank, " of ", members));
+    ASSIGN_OR_RETURN(const Portions portions, PortionsOf(process, step, rank, members));
+    if (count == nullptr) return Misused("starling_order: the count is null");
+    std::vector<int64_t> found;
+    if (!portions.empty()) {
+      found = process.batches().SampleIds(step, {portions.front().begin, portions.back().end});
     }
-    const auto& batches = process.batches();
-    const auto share = starling::data::Share(batches.BatchSize(step), rank, members);
-    const std::vector<int64_t> found = batches.SampleIds(step, share);
-    *count = static_cast<int64_t>(found.size());
-    if (ids != nullptr) std::copy_n(found.begin(), std::clamp<int64_t>(capacity, 0, *count), ids);
+    *count = CopyOut(found, ids, capacity);
+    return absl::OkStatus();
+  });
+}
+
+int starling_portions(starling_run* run, int64_t step, int64_t rank, int64_t members,
+                      int64_t* samples, int64_t capacity, int64_t* count) {
+  return Use(run, [&](Process& process) -> absl::Status {
+    ASSIGN_OR_RETURN(const Portions portions, PortionsOf(process, step, rank, members));
+    if (count == nullptr) return Misused("starling_portions: the count is null");
+    std::vector<int64_t> sizes;
+    for (const auto& portion : portions) sizes.push_back(portion.size());
+    *count = CopyOut(sizes, samples, capacity);
     return absl::OkStatus();
   });
 }

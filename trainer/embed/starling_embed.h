@@ -19,8 +19,8 @@
  * library's, and they must be up to date. A step counts only if starling_reduce says
  * STARLING_COMMITTED: otherwise the state stays as it was, and the same step is given again, cut
  * for whoever is there. All calls come from one thread, but for starling_add, starling_ready and
- * starling_log (another thread may make gradients), and starling_order, starling_view and
- * starling_leave (any).
+ * starling_log (another thread may make gradients), and starling_order, starling_portions,
+ * starling_view and starling_leave (any).
  *
  * Every function that returns int returns one of the codes; starling_last_error() tells why. To add
  * a function: here, in starling_embed.cc, and in the table of python/starling/embed/_library.py.
@@ -136,6 +136,11 @@ int starling_take(starling_run* run, int64_t bucket, const char* type, void* int
  * for whoever reads ahead. `count` are their number; no more than `capacity` are written. */
 int starling_order(starling_run* run, int64_t step, int64_t rank, int64_t members, int64_t* ids,
                    int64_t capacity, int64_t* count);
+/* How many of these samples come with each starling_next: all of them, or in a reproducible job
+ * those of one of the batch's groups after another, perhaps of none. `count` are the portions; no
+ * more than `capacity` are written. */
+int starling_portions(starling_run* run, int64_t step, int64_t rank, int64_t members,
+                      int64_t* samples, int64_t capacity, int64_t* count);
 /* The view that steps are made in: view, rank, members; number is the step that is at hand. */
 int starling_view(starling_run* run, starling_step* step);
 

@@ -65,6 +65,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "reduce": (ctypes.c_int, [_RUN, ctypes.c_double, ctypes.POINTER(ctypes.c_int32)]),
     "take": (ctypes.c_int, [_RUN, _I64, _TEXT, ctypes.c_void_p, _I64]),
     "order": (ctypes.c_int, [_RUN, _I64, _I64, _I64, ctypes.c_void_p, _I64, ctypes.POINTER(_I64)]),
+    "portions": (ctypes.c_int, [_RUN, _I64, _I64, _I64, ctypes.c_void_p, _I64,
+                                ctypes.POINTER(_I64)]),
     "view": (ctypes.c_int, [_RUN, ctypes.POINTER(CStep)]),
     "leave": (ctypes.c_int, [_RUN]),
     "close": (ctypes.c_int, [_RUN]),
@@ -186,11 +188,20 @@ class Library:
         self._call("take", self._run, bucket, dtype.encode(), address, elements)
 
     def order(self, step: int, rank: int, members: int) -> list[int]:
+        return self._numbers("order", step, rank, members)
+
+    def portions(self, step: int, rank: int, members: int) -> list[list[int]]:
+        """The same, as they come with one call of next after another."""
+        ids = iter(self.order(step, rank, members))
+        return [[next(ids) for _ in range(size)]
+                for size in self._numbers("portions", step, rank, members)]
+
+    def _numbers(self, name: str, step: int, rank: int, members: int) -> list[int]:
         count = _I64()
-        self._call("order", self._run, step, rank, members, None, 0, ctypes.byref(count))
-        ids = (_I64 * count.value)()
-        self._call("order", self._run, step, rank, members, ids, count.value, ctypes.byref(count))
-        return list(ids)
+        self._call(name, self._run, step, rank, members, None, 0, ctypes.byref(count))
+        found = (_I64 * count.value)()
+        self._call(name, self._run, step, rank, members, found, count.value, ctypes.byref(count))
+        return list(found)
 
     def view(self) -> CStep:
         found = CStep()

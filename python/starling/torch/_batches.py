@@ -13,6 +13,9 @@ from typing import Any, Iterator, NamedTuple, Sequence
 import torch
 import torch.utils.data
 
+from starling.embed import Step
+from starling.torch._reproducible import Sown
+
 
 class _Pulled(NamedTuple):
     """What a batch that was read ahead is of."""
@@ -39,22 +42,27 @@ class _Shares:
         self._step = 1
         self.pulled: collections.deque[_Pulled] = collections.deque()
 
-    def go_to(self, coming: list[_Pulled]) -> None:
-        """The next batches that are pulled are these: what is left of a step."""
-        self._coming = collections.deque(coming)
-        self._step = coming[0].step + 1
+    def of_step(self, step: int, rank: int, members: int) -> list[_Pulled]:
+        """A member without samples has one batch all the same, of none."""
+        portions = self._run.portions(step, rank, members) or [[]]
+        return [_Pulled(step, part, some)
+                for ids in portions for part, some in enumerate(split(ids, self._parts))]
+
+    def go_to(self, step: Step, wanted: _Pulled) -> None:
+        """The next batches that are pulled are those of the step at hand, from `wanted` on."""
+        mine = self.of_step(step.number, step.rank, step.members)
+        self._coming = collections.deque(mine[mine.index(wanted):])
+        self._step = step.number + 1
 
     def __iter__(self) -> Iterator[list[int]]:
         while True:
             if not self._coming:
                 view = self._run.view()
-                ids = self._run.order(self._step, view.rank, max(view.members, 1))
-                self._coming.extend(_Pulled(self._step, part, some)
-                                    for part, some in enumerate(split(ids, self._parts)))
+                self._coming.extend(self.of_step(self._step, view.rank, max(view.members, 1)))
                 self._step += 1
             batch = self._coming.popleft()
             self.pulled.append(batch)
-            yield self._order.indices(batch.step, batch.ids)
+            yield self._order.keys(batch.step, batch.ids)
 
 
 class _Order:
@@ -64,9 +72,10 @@ class _Order:
     listed once an epoch, under a seed that is the same everywhere, and the library's order is undone.
     """
 
-    def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int,
-                 seed: int) -> None:
+    def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int, seed: int,
+                 reproducible: bool) -> None:
         sampler = loader.sampler
+        self._with_epoch = reproducible  # what the data set is asked by: see Sown
         self._shuffles = (isinstance(sampler, torch.utils.data.RandomSampler) and
                           not sampler.replacement)
         self._sampler = sampler
@@ -75,6 +84,12 @@ class _Order:
         self.samples = len(sampler)
         self.steps = -(-self.samples // batch)
         self._listed: dict[int, dict[int, int]] = {}  # by epoch: number to index
+
+    def keys(self, step: int, ids: tuple[int, ...]) -> list[Any]:
+        indices = self.indices(step, ids)
+        if not self._with_epoch:
+            return indices
+        return [(index, (step - 1) // self.steps) for index in indices]
 
     def indices(self, step: int, ids: tuple[int, ...]) -> list[int]:
         """Of a member without samples of a step, one: it computes, and counts nothing."""
@@ -117,16 +132,17 @@ def _refuse(loader: "torch.utils.data.DataLoader[Any]") -> None:
 
 
 class Batches:
-    """Confined to the thread of the loop. `batch`: samples of a step, of all members together; each share
-    comes in so many `parts`."""
+    """Confined to the thread of the loop. `batch`: samples of a step, of all members together; what a
+    member is given of it comes in so many `parts`."""
 
     def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int, parts: int,
-                 seed: int) -> None:
+                 seed: int, reproducible: bool) -> None:
         _refuse(loader)
         self._parts = parts
-        self._order = _Order(run, loader, batch, seed)
+        self._order = _Order(run, loader, batch, seed, reproducible)
         self._shares = _Shares(run, self._order, parts)
-        self._loader = self._rebuild(loader)
+        data = Sown(loader.dataset, seed) if reproducible else loader.dataset
+        self._loader = self._rebuild(loader, data)
         self._iterator: Iterator[Any] | None = None
         self._last: tuple[_Pulled, Any] | None = None
         self.thrown_away = 0
@@ -139,22 +155,21 @@ class Batches:
     def steps_per_epoch(self) -> int:
         return self._order.steps
 
-    def _rebuild(self, loader: "torch.utils.data.DataLoader[Any]") -> Any:
+    def _rebuild(self, loader: "torch.utils.data.DataLoader[Any]", data: Any) -> Any:
         options = {name: getattr(loader, name) for name in
                    ("num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn",
                     "multiprocessing_context", "generator")}
         if loader.num_workers > 0:
             options["prefetch_factor"] = loader.prefetch_factor
-        return torch.utils.data.DataLoader(loader.dataset, batch_sampler=self._shares, **options)
+        return torch.utils.data.DataLoader(data, batch_sampler=self._shares, **options)
 
-    def take(self, step: int, part: int, ids: Sequence[int]) -> Any:
-        """The batch of this part of the step's share, which is `ids`."""
-        left = [_Pulled(step, number, some) for number, some in enumerate(split(ids, self._parts))][part:]
-        wanted = left[0]
+    def take(self, step: Step, part: int) -> Any:
+        """The batch of this part of what the step at hand has given."""
+        wanted = _Pulled(step.number, part, split(step.ids, self._parts)[part])
         if self._last is not None and self._last[0] == wanted:
             return self._last[1]
         if self._iterator is None:
-            self._shares.go_to(left)
+            self._shares.go_to(step, wanted)
             self._iterator = iter(self._loader)
         self._last = None
         moved = False
@@ -166,5 +181,5 @@ class Batches:
                 return data
             self.thrown_away += 1
             if not moved and wanted not in self._shares.pulled:
-                self._shares.go_to(left)
+                self._shares.go_to(step, wanted)
                 moved = True

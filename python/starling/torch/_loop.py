@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import json
 import os
-import random
 import sys
 import types
 from typing import Any, Iterator, Sequence
@@ -15,6 +14,7 @@ import torch.utils.data
 
 import starling.embed
 from starling.embed._library import BAD_INPUT, Library, LoopError
+from starling.torch import _reproducible
 from starling.torch._batches import Batches, split
 from starling.torch._gradients import Gradients
 from starling.torch._state import State
@@ -41,7 +41,9 @@ class Loader:
         # Samples of a step, of all members together.
         self.batch_size: int = given or (loader.batch_size or 1) * accumulate
         self._seed: int = spec.get("seed", 1)
-        self._batches = Batches(library, loader, self.batch_size, accumulate, self._seed)
+        self._reproducible = bool(spec.get("reproducible"))
+        self._batches = Batches(library, loader, self.batch_size, accumulate, self._seed,
+                                self._reproducible)
         self._state = State(model, optimizers, schedulers)
         self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
         self._declare(metrics)
@@ -96,6 +98,9 @@ class Loader:
         file says otherwise (spec.stop). Waits until this process is a member."""
         if self._run is not None:
             raise RuntimeError("loader.epochs() is for one loop over all epochs; it was called before")
+        if self._reproducible:
+            _reproducible.check()
+            self._library.set_identity(_reproducible.identity())
         self._library.set_end(count, 0)
         self._library.start()
         self._run = starling.embed.Run(self._library, {}, {}, list(self._metrics)[1:])
@@ -117,7 +122,8 @@ class Loader:
                                    "loader.epochs(n) or spec.stop")
 
     def __iter__(self) -> Iterator[Any]:
-        """What is left of the epoch: for each step the batch of this member's share."""
+        """What is left of the epoch: for each step the batch of this member's share, or in a reproducible
+        job one batch for each of its groups."""
         if self._step is None:
             raise RuntimeError("iterate over the loader within: for epoch in loader.epochs(n)")
         epoch = self._step.epoch
@@ -126,10 +132,12 @@ class Loader:
             self._gradients.begin(self._parts)
             self._stepped = [False for _ in self._stepped]
             for part, ids in enumerate(split(step.ids, self._parts)):
-                batch = self._batches.take(step.number, part, step.ids)
-                alone = step.members == 1 and self._parts == 1
+                batch = self._batches.take(step, part)
+                alone = step.members == 1 and self._parts == 1 and not self._reproducible
                 self._part = len(ids)
                 self._gradients.begin_part(1.0 if alone else float(self._part))
+                if self._reproducible:  # whatever was drawn while the batch was read
+                    _reproducible.sow(self._seed, step.number, step.position, part)
                 yield batch
                 self._check_backward(step.number)
             self._check_step(step.number)
@@ -164,15 +172,8 @@ class Loader:
         if self._step.restored:
             self._state.adopt()
         self._state.keep()
-        self._sow(self._step)
-
-    def _sow(self, step: starling.embed.Step) -> None:
-        """Dropout and the like depend on the step and on whose share it is, not on who died before."""
-        seed = hash((self._seed, step.number, step.position)) & 0x7FFFFFFFFFFFFFFF
-        torch.manual_seed(seed)
-        random.seed(seed)
-        if "numpy" in sys.modules:
-            sys.modules["numpy"].random.seed(seed & 0xFFFFFFFF)
+        # Dropout and the like depend on the step and on whose share it is, not on who died before.
+        _reproducible.sow(self._seed, self._step.number, self._step.position)
 
     @property
     def committed(self) -> bool:
