@@ -3,7 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "absl/container/flat_hash_set.h"
+#include "absl/container/flat_hash_map.h"
 #include "common/status/macros.h"
 #include "controller/kube/objects.h"
 
@@ -15,23 +15,38 @@ struct Dependent {
   Json object;
 };
 
-// Asked of the store itself and not of the list before, which may be older than the owner.
-absl::StatusOr<bool> OwnerLives(KubeClient& client, const std::string& ns, const Json& owner) {
-  const ResourceKind* kind = FindKind(StringAt(owner, "/apiVersion"), StringAt(owner, "/kind"));
-  if (kind == nullptr) return true;
-  const auto found = client.Get(*kind, {kind->namespaced ? ns : "", StringAt(owner, "/name")});
-  if (absl::IsNotFound(found.status())) return false;
-  RETURN_IF_ERROR(found.status());
-  return UidOf(*found) == StringAt(owner, "/uid");
-}
+// Who owns, each asked for once. Asked of the store itself and not of a list that was read before,
+// which may be older than the owner; and a store of thousands of jobs without dependents is not
+// read whole for them.
+class Owners {
+ public:
+  explicit Owners(KubeClient& client) : client_(client) {}
 
-absl::StatusOr<bool> IsGarbage(KubeClient& client, const Json& object,
-                               const absl::flat_hash_set<std::string>& living) {
-  for (const Json& owner : At(object, "/metadata/ownerReferences")) {
-    if (living.contains(StringAt(owner, "/uid"))) return false;
+  absl::StatusOr<bool> Live(const std::string& ns, const Json& owner) {
+    const std::string uid = StringAt(owner, "/uid");
+    if (const auto known = lives_.find(uid); known != lives_.end()) return known->second;
+    ASSIGN_OR_RETURN(const bool lives, Ask(ns, owner, uid));
+    lives_[uid] = lives;
+    return lives;
   }
+
+ private:
+  absl::StatusOr<bool> Ask(const std::string& ns, const Json& owner, const std::string& uid) {
+    const ResourceKind* kind = FindKind(StringAt(owner, "/apiVersion"), StringAt(owner, "/kind"));
+    if (kind == nullptr) return true;
+    const auto found = client_.Get(*kind, {kind->namespaced ? ns : "", StringAt(owner, "/name")});
+    if (absl::IsNotFound(found.status())) return false;
+    RETURN_IF_ERROR(found.status());
+    return UidOf(*found) == uid;
+  }
+
+  KubeClient& client_;
+  absl::flat_hash_map<std::string, bool> lives_;  // by UID
+};
+
+absl::StatusOr<bool> IsGarbage(Owners& owners, const Json& object) {
   for (const Json& owner : At(object, "/metadata/ownerReferences")) {
-    ASSIGN_OR_RETURN(const bool lives, OwnerLives(client, NamespaceOf(object), owner));
+    ASSIGN_OR_RETURN(const bool lives, owners.Live(NamespaceOf(object), owner));
     if (lives) return false;
   }
   return true;
@@ -41,18 +56,17 @@ absl::StatusOr<bool> IsGarbage(KubeClient& client, const Json& object,
 
 absl::StatusOr<int> CollectGarbage(KubeClient& client, const std::vector<ResourceKind>& kinds) {
   std::vector<Dependent> dependents;
-  absl::flat_hash_set<std::string> living;
   for (const ResourceKind& kind : kinds) {
     ASSIGN_OR_RETURN(ObjectList list, client.List(kind, "", {}));
     for (Json& object : list.items) {
-      living.insert(UidOf(object));
       const bool owned = !At(object, "/metadata/ownerReferences").empty();
       if (owned && !IsBeingDeleted(object)) dependents.push_back({kind, std::move(object)});
     }
   }
+  Owners owners(client);
   int deleted = 0;
   for (const Dependent& dependent : dependents) {
-    ASSIGN_OR_RETURN(const bool garbage, IsGarbage(client, dependent.object, living));
+    ASSIGN_OR_RETURN(const bool garbage, IsGarbage(owners, dependent.object));
     if (!garbage) continue;
     const auto result = client.Delete(
         dependent.kind, KeyOf(dependent.object),

@@ -2,7 +2,8 @@
 // Owner references at work: objects whose owners are all gone are deleted.
 //
 // On a cluster kube-controller-manager does this; the embedded store needs it done. Call it every
-// second or so, and after deletions; it keeps no state.
+// second or so, and after deletions; it keeps no state. Name kinds that have owners (OwnedKinds())
+// alone: all objects of each kind are read, and as long as that takes nobody writes.
 #pragma once
 
 #include <vector>

@@ -21,6 +21,12 @@ const std::vector<ResourceKind>& KnownKinds() {
   return kinds;
 }
 
+const std::vector<ResourceKind>& OwnedKinds() {
+  static const auto& kinds =
+      *new std::vector<ResourceKind>{kPod, kService, kSecret, kConfigMap, kPodDisruptionBudget};
+  return kinds;
+}
+
 const std::vector<ResourceKind>& AllKinds() {
   static const auto& kinds = *[] {
     auto* all = new std::vector<ResourceKind>(KnownKinds());

@@ -140,8 +140,11 @@ inline constexpr ResourceKind kKueueWorkload{.group = "kueue.x-k8s.io",
                                              .has_status = true,
                                              .optional = true};
 
-// All of the above that one machine has too: what the garbage collector looks at.
+// All of the above that one machine has too.
 const std::vector<ResourceKind>& KnownKinds();
+
+// Of those, the ones whose objects have owners: what the garbage collector looks at.
+const std::vector<ResourceKind>& OwnedKinds();
 
 // Every kind above.
 const std::vector<ResourceKind>& AllKinds();

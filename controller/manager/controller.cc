@@ -226,7 +226,7 @@ void Controller::Parts::AddTasks() {
   manager.AddInformer("pods", pods);
   manager.AddController("trainingjob", queue, control->reconciler(), kWorkers);
   manager.AddPeriodic("garbage-collector", kCollectGarbageEvery,
-                      [this] { return kube::CollectGarbage(*store, kube::KnownKinds()).status(); });
+                      [this] { return kube::CollectGarbage(*store, kube::OwnedKinds()).status(); });
   manager.AddPeriodic("history", kRecordEvery, [this] {
     recorder->Flush();
     return absl::OkStatus();

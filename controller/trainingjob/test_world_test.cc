@@ -309,11 +309,11 @@ bool TestWorld::Obey(const v1alpha1::Desired& desired, v1alpha1::CoordinatorRepo
 }
 
 void TestWorld::Reconcile() {
-  (void)kube::CollectGarbage(faulty_, kube::KnownKinds());
+  (void)kube::CollectGarbage(faulty_, kube::OwnedKinds());
   for (int i = 0; i < 10; ++i) {
     const std::int64_t before = faulty_.writes();
     const bool ok =
-        reconciler_->Reconcile(kKey).ok() && kube::CollectGarbage(faulty_, kube::KnownKinds()).ok();
+        reconciler_->Reconcile(kKey).ok() && kube::CollectGarbage(faulty_, kube::OwnedKinds()).ok();
     if (faulty_.crashed()) {
       ++crashes_;
       faulty_.Heal();
