@@ -100,9 +100,10 @@ class Node {
   std::map<std::string, Entry> entries_;  // by UID
   AddressPool addresses_;
   JobFolders job_folders_;
-  std::map<std::string, JobReference> known_jobs_;  // by UID, those whose folders may be there
-  std::vector<std::string> leftovers_;              // a predecessor's folders of jobs that are gone
-  absl::Time remove_at_ = absl::InfiniteFuture();   // folders that wait are asked about again
+  // Those whose folders may be there, by name, then by UID: a name is used again.
+  std::map<runtime::Key, std::map<std::string, JobReference>> known_jobs_;
+  std::vector<std::string> leftovers_;             // a predecessor's folders of jobs that are gone
+  absl::Time remove_at_ = absl::InfiniteFuture();  // folders that wait are asked about again
   bool stopping_ = false;
   absl::Time give_up_at_ = absl::InfiniteFuture();
   std::thread thread_;

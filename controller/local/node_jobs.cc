@@ -15,6 +15,10 @@ bool HasFinished(const kube::Json& job) {
   return kube::IsConditionTrue(job, "Succeeded") || kube::IsConditionTrue(job, "Failed");
 }
 
+bool IsSuspended(const kube::Json& job) {
+  return kube::BoolAt(job, "/spec/runPolicy/suspend", false);
+}
+
 }  // namespace
 
 void Node::CleanUpAfterPredecessor() {
@@ -44,21 +48,23 @@ void Node::ReconcileJob(const runtime::Key& key) {
   const std::string present = job == nullptr ? "" : kube::UidOf(*job);
   if (job != nullptr) {
     const JobReference reference = ReferenceTo(*job);
-    known_jobs_[present] = reference;
+    known_jobs_[key][present] = reference;
     if (HasFinished(*job)) {
       if (!Runs(reference)) job_folders_.Release(reference);
-    } else if (const absl::Status held = job_folders_.Hold(reference); !held.ok()) {
-      log::Error("cannot hold a job's FIFO open; its pods would end",
-                 {{"job", key.ToString()}, {"error", held.ToString()}});
+    } else if (!IsSuspended(*job)) {  // thousands that wait would hold a descriptor each
+      const absl::Status held = job_folders_.Hold(reference);
+      if (!held.ok()) {
+        log::Error("cannot hold a job's FIFO open; its pods would end",
+                   {{"job", key.ToString()}, {"error", held.ToString()}});
+      }
     }
   }
-  std::vector<JobReference> earlier;
-  for (const auto& [uid, reference] : known_jobs_) {
-    if (reference.ns == key.ns && reference.name == key.name && uid != present) {
-      earlier.push_back(reference);
-    }
+  const auto known = known_jobs_.find(key);
+  if (known == known_jobs_.end()) return;
+  const std::map<std::string, JobReference> of_that_name = known->second;
+  for (const auto& [uid, reference] : of_that_name) {
+    if (uid != present) RemoveIfGone(reference);
   }
-  for (const JobReference& reference : earlier) RemoveIfGone(reference);
 }
 
 bool Node::IsGone(const JobReference& job) {
@@ -93,15 +99,20 @@ void Node::RemoveLeftovers() {
     RemoveFolder(folder);
     return true;
   });
-  const std::map<std::string, JobReference> known = known_jobs_;
-  for (const auto& [uid, job] : known) RemoveIfGone(job);
+  const auto known = known_jobs_;
+  for (const auto& [key, of_that_name] : known) {
+    for (const auto& [uid, job] : of_that_name) RemoveIfGone(job);
+  }
 }
 
 void Node::RemoveIfGone(const JobReference& job) {
   if (Runs(job) || !IsGone(job) || !MayRemove(job)) return;
   log::Info("job's folder is removed", {{"job", job.ns + "/" + job.name}, {"uid", job.uid}});
   job_folders_.Remove(job);
-  known_jobs_.erase(job.uid);
+  const auto known = known_jobs_.find({.ns = job.ns, .name = job.name});
+  if (known == known_jobs_.end()) return;
+  known->second.erase(job.uid);
+  if (known->second.empty()) known_jobs_.erase(known);
 }
 
 bool Node::KeepsLogs(const JobReference& job) const {

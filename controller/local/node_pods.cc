@@ -156,7 +156,7 @@ void Node::StartPod(const Json& pod, Entry& entry) {
 
 absl::StatusOr<process::LaunchPlan> Node::Prepare(const Json& pod, Entry& entry) {
   if (!entry.job.empty()) {
-    known_jobs_[entry.job.uid] = entry.job;
+    known_jobs_[{.ns = entry.job.ns, .name = entry.job.name}][entry.job.uid] = entry.job;
     RETURN_IF_ERROR(job_folders_.Hold(entry.job));
   }
   RETURN_IF_ERROR(MakeFolder(entry.folder));

@@ -458,6 +458,24 @@ TEST_F(ProcessKubeletTest, JobsFifoIsHeldWhileTheJobIsThereAndItsFolderGoesWithI
   EXPECT_FALSE(Runs(pid));
 }
 
+TEST_F(ProcessKubeletTest, JobThatIsSuspendedHoldsNothingUntilItIsResumed) {
+  Json job = Job("digits");
+  job["spec"]["runPolicy"]["suspend"] = true;
+  const auto suspended = client_->Create(kube::kTrainingJob, job);
+  ASSERT_TRUE(suspended.ok());
+  ASSERT_TRUE(client_->Create(kube::kTrainingJob, Job("other")).ok());
+  const auto alive = [&](const char* name) {
+    const auto found = client_->Get(kube::kTrainingJob, {.ns = "default", .name = name});
+    return std::filesystem::exists(JobFolder(home_, ReferenceTo(*found)) + "/alive");
+  };
+  ASSERT_TRUE(Eventually([&] { return alive("other"); }));  // which was heard of later
+  EXPECT_FALSE(alive("digits"));
+
+  const Json resume = {{"spec", {{"runPolicy", {{"suspend", false}}}}}};
+  ASSERT_TRUE(client_->Patch(kube::kTrainingJob, {.ns = "default", .name = "digits"}, resume).ok());
+  EXPECT_TRUE(Eventually([&] { return alive("digits"); }));
+}
+
 TEST_F(ProcessKubeletTest, LogOfADeletedPodStaysWhileItsJobIsThere) {
   const auto job = client_->Create(kube::kTrainingJob, Job("digits"));
   Json pod = Pod("worker", "echo something");
