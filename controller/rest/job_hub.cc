@@ -57,7 +57,9 @@ bool JobFilter::Matches(const Json& job) const {
 
 JobListener::~JobListener() {
   sync::MutexLock lock(hub_.mutex_);
-  hub_.listeners_.erase(this);
+  const auto like_it = hub_.listeners_.find({filter_.ns, filter_.name});
+  like_it->second.erase(this);
+  if (like_it->second.empty()) hub_.listeners_.erase(like_it);
 }
 
 std::optional<JobNews> JobListener::Next() {
@@ -81,7 +83,7 @@ std::optional<JobNews> JobListener::Next() {
 }
 
 void JobHub::Take(const Object& before, const Object& after) {
-  std::vector<std::function<void()>> wakes;
+  Wakes wakes;
   {
     sync::MutexLock lock(mutex_);
     const Object& job = after != nullptr ? after : before;
@@ -94,20 +96,18 @@ void JobHub::Take(const Object& before, const Object& after) {
     // that is to come. A successor of the same name says that its predecessor is gone.
     if (old != nullptr && (after == nullptr || !same)) {
       const Object last = after == nullptr ? before : Object(old, &old->job());
-      Add(last, std::make_shared<const JobState>(last, newest_ + 1, old->added(), true));
+      Add(last, std::make_shared<const JobState>(last, newest_ + 1, old->added(), true), wakes);
     }
     if (after != nullptr) {
       Add(same ? Object(old, &old->job()) : nullptr,
-          std::make_shared<const JobState>(job, version, same ? old->added() : version, false));
-    }
-    for (const auto& [listener, wake] : listeners_) {
-      if (!listener->unheard_.empty()) wakes.push_back(wake);
+          std::make_shared<const JobState>(job, version, same ? old->added() : version, false),
+          wakes);
     }
   }
   for (const auto& wake : wakes) wake();
 }
 
-void JobHub::Add(const Object& before, JobStatePtr state) {
+void JobHub::Add(const Object& before, JobStatePtr state, Wakes& wakes) {
   const kube::ObjectKey key = kube::KeyOf(state->job());
   newest_ = std::max(newest_, state->version());
   if (state->deleted()) {
@@ -119,15 +119,22 @@ void JobHub::Add(const Object& before, JobStatePtr state) {
     live_[key] = state;
     curves_[state->uid()].Take(state->job(), clock_.WallNow());
   }
-  for (const auto& [listener, wake] : listeners_) Tell(*listener, before, state);
+  for (const kube::ObjectKey& like : {key, {key.ns, ""}, {"", key.name}, kube::ObjectKey{"", ""}}) {
+    const auto concerned = listeners_.find(like);
+    if (concerned == listeners_.end()) continue;
+    for (JobListener* listener : concerned->second) {
+      if (Tell(*listener, before, state)) wakes.push_back(listener->wake_);
+    }
+  }
 }
 
-void JobHub::Tell(JobListener& listener, const Object& before, const JobStatePtr& state) {
+bool JobHub::Tell(JobListener& listener, const Object& before, const JobStatePtr& state) {
   const bool matches = listener.filter_.Matches(state->job());
   const bool matched = before != nullptr && listener.filter_.Matches(*before);
-  if (!matches && !matched) return;
+  if (!matches && !matched) return false;
   Put(listener, state->version(),
       {.state = state, .entered = matches && !matched, .left = !matches});
+  return true;
 }
 
 // What is unheard of the job gives way to what is newer.
@@ -162,8 +169,9 @@ void JobHub::Begin(std::int64_t seen) {
 
 std::unique_ptr<JobListener> JobHub::Listen(JobFilter filter, std::optional<std::int64_t> since,
                                             std::function<void()> wake) {
-  std::unique_ptr<JobListener> listener(new JobListener(*this, std::move(filter), wake));
+  std::unique_ptr<JobListener> listener(new JobListener(*this, std::move(filter), std::move(wake)));
   sync::MutexLock lock(mutex_);
+  listeners_[{listener->filter_.ns, listener->filter_.name}].insert(listener.get());
   // What was deleted before this process began, or long ago, nobody knows any more.
   const bool known = since && floor_ && *since >= *floor_ && *since <= newest_;
   if (known) {
@@ -180,7 +188,6 @@ std::unique_ptr<JobListener> JobHub::Listen(JobFilter filter, std::optional<std:
   if (known) {
     for (const auto& [when, state] : deleted_) put(state);
   }
-  listeners_[listener.get()] = std::move(wake);
   return listener;
 }
 

@@ -4,7 +4,8 @@
 // A listener has a set of jobs that it has not been told of yet, never a queue of events: however
 // slowly it reads, it gets the newest state of each job, once, in the order of their versions. So
 // what a listener costs is bounded by the jobs there are. A state is put into words once, for all
-// listeners. Deleted jobs are remembered for a while, for listeners that come back.
+// listeners, and a change costs only those that it concerns: a thousand listeners of other jobs are
+// not looked at. Deleted jobs are remembered for a while, for listeners that come back.
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -133,9 +135,13 @@ class JobHub {
 
  private:
   friend class JobListener;
+  using Wakes = std::vector<std::function<void()>>;
 
-  void Add(const Object& before, JobStatePtr state) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Tell(JobListener& listener, const Object& before, const JobStatePtr& state)
+  // Adds to `wakes` those of the listeners that it was told to.
+  void Add(const Object& before, JobStatePtr state, Wakes& wakes)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether it concerns the listener.
+  bool Tell(JobListener& listener, const Object& before, const JobStatePtr& state)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Put(JobListener& listener, std::int64_t version, JobListener::Unheard unheard)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -150,7 +156,8 @@ class JobHub {
   std::int64_t newest_ ABSL_GUARDED_BY(mutex_) = 0;
   // What was deleted up to here is not known; nothing: not even what there is.
   std::optional<std::int64_t> floor_ ABSL_GUARDED_BY(mutex_);
-  std::map<JobListener*, std::function<void()>> listeners_ ABSL_GUARDED_BY(mutex_);
+  // By namespace and name of their filters; either may be empty, for all.
+  std::map<kube::ObjectKey, std::set<JobListener*>> listeners_ ABSL_GUARDED_BY(mutex_);
 };
 
 }  // namespace starling::service

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/rest/job_hub.h"
 
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <string>
@@ -19,6 +20,7 @@ using kube::Json;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Pair;
 using ::testing::StartsWith;
 
 JobHub::Object Job(const std::string& name, int version, const std::string& uid = "",
@@ -74,6 +76,31 @@ TEST_F(JobHubTest, ASlowListenerHearsTheNewestStateOfEachJobOnce) {
   for (int version = 2; version < 1000; ++version) Put("a", version);
   Put("b", 1000);
   EXPECT_THAT(Hear(*listener), ElementsAre("added a 999", "added b 1000", "bookmark - 1000"));
+}
+
+TEST_F(JobHubTest, AChangeWakesThoseAloneWhomItConcerns) {
+  std::map<std::string, int> woken;
+  std::vector<std::unique_ptr<JobListener>> listeners;
+  const auto listen = [&](const std::string& ns, const std::string& name) {
+    listeners.push_back(hub_.Listen({.ns = ns, .name = name, .selector = {}}, std::nullopt,
+                                    [&woken, who = ns + "/" + name] { ++woken[who]; }));
+  };
+  listen("default", "a");
+  listen("default", "b");
+  listen("default", "");
+  listen("other", "");
+  listen("", "a");
+  listen("", "");
+  Put("a", 3);
+  EXPECT_THAT(woken,
+              ElementsAre(Pair("/", 1), Pair("/a", 1), Pair("default/", 1), Pair("default/a", 1)));
+  for (const auto& listener : listeners) Hear(*listener);
+  listeners.erase(listeners.begin());
+  Put("b", 4);
+  hub_.Take(Job("a", 3), nullptr);
+  EXPECT_THAT(woken, ElementsAre(Pair("/", 3), Pair("/a", 2), Pair("default/", 3),
+                                 Pair("default/a", 1), Pair("default/b", 1)));
+  EXPECT_THAT(Hear(*listeners[0]), ElementsAre("added b 4"));
 }
 
 TEST_F(JobHubTest, WhatCameAndWentUnheardIsNotTold) {

@@ -24,6 +24,13 @@ bool Before(const Place& a, const Place& b) {
   return a.first != b.first ? a.first > b.first : a.second < b.second;
 }
 
+Json PastSummary(const history::ListedJob& job) {
+  Json summary = job.summary;
+  summary.erase("deleting");
+  if (job.gone) summary["deleted"] = kube::FormatTimestamp(*job.gone);
+  return summary;
+}
+
 std::string Signature(const std::string& text, const std::string& key) {
   return bytes::ToHex(bytes::Hmac(key, text)).substr(0, 32);
 }
@@ -56,29 +63,31 @@ std::variant<std::optional<Place>, rest::Problem> ReadPlace(const std::string& n
 
 Json ListPage(const std::vector<JobStatePtr>& live, const std::vector<history::ListedJob>& past,
               std::size_t limit, const std::optional<Place>& after, const std::string& key) {
-  std::vector<std::pair<Place, Json>> ordered;
+  // Only those on the page are put into words: there may be many thousands beside them.
+  struct Entry {
+    Place place;
+    const JobState* live;
+    const history::ListedJob* past;
+  };
+  std::vector<Entry> ordered;
   std::set<std::string> there;
   for (const JobStatePtr& state : live) {
     there.insert(state->uid());
     Place place = PlaceOf(*state);
-    if (!after || Before(*after, place)) {
-      ordered.emplace_back(std::move(place), SummaryOf(state->job()));
-    }
+    if (!after || Before(*after, place))
+      ordered.push_back({std::move(place), state.get(), nullptr});
   }
   for (const history::ListedJob& job : past) {
-    if (there.contains(job.uid)) continue;
-    Json summary = job.summary;
-    summary.erase("deleting");
-    if (job.gone) summary["deleted"] = kube::FormatTimestamp(*job.gone);
-    ordered.emplace_back(Place{job.created, job.uid}, std::move(summary));
+    if (!there.contains(job.uid)) ordered.push_back({{job.created, job.uid}, nullptr, &job});
   }
   std::sort(ordered.begin(), ordered.end(),
-            [](const auto& a, const auto& b) { return Before(a.first, b.first); });
+            [](const Entry& a, const Entry& b) { return Before(a.place, b.place); });
   Json page = {{"items", Json::array()}};
   for (std::size_t i = 0; i < ordered.size() && i < limit; ++i) {
-    page["items"].push_back(std::move(ordered[i].second));
+    page["items"].push_back(ordered[i].live != nullptr ? SummaryOf(ordered[i].live->job())
+                                                       : PastSummary(*ordered[i].past));
   }
-  if (ordered.size() > limit) page["continue"] = WritePlace(ordered[limit - 1].first, key);
+  if (ordered.size() > limit) page["continue"] = WritePlace(ordered[limit - 1].place, key);
   return page;
 }
 
