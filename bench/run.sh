@@ -33,6 +33,8 @@ else
   skip "bench/sparse.py --data: UCI's HIGGS is not in this tree; name its folder: make bench HIGGS=FOLDER (bench/sparse.py --help says what it holds)"
 fi
 echo
+bench/service.py
+echo
 # Exit code 77: the test cluster's programs cannot be had here.
 code=0
 bench/operator/run.py --jobs 500 --jobs 2000 --alone 10000 --rounds 6 \
