@@ -132,9 +132,29 @@ Parts EvenParts(std::size_t length, int size) {
 }
 
 Schedule RingAllreducePlan(Place place, std::size_t length) {
-  const Parts parts = EvenParts(length, place.size);
-  Schedule schedule = RingHalf(place, parts, place.rank, /*combine=*/true);
-  Append(schedule, RingHalf(place, parts, place.rank + 1, /*combine=*/false));
+  return RingInSegmentsPlan(place, length, std::max<std::size_t>(1, length), 0);
+}
+
+Schedule RingInSegmentsPlan(Place place, std::size_t length, std::size_t segment,
+                            std::size_t ahead) {
+  const Parts chunks = EvenParts(length, place.size);
+  const std::size_t segments = std::max<std::size_t>(1, (length + segment - 1) / segment);
+  const auto parts_of = [&](std::size_t i) {
+    return [&chunks, i, segments](int rank) {
+      const Elements chunk = chunks(rank);
+      const Elements part = ranges::PartOf(chunk.size(), i, segments);
+      return Elements{chunk.begin + part.begin, chunk.begin + part.end};
+    };
+  };
+  Schedule schedule;
+  for (std::size_t i = 0; i < segments + ahead; ++i) {
+    if (i < segments) {
+      Append(schedule, RingHalf(place, parts_of(i), place.rank, /*combine=*/true));
+    }
+    if (i >= ahead) {
+      Append(schedule, RingHalf(place, parts_of(i - ahead), place.rank + 1, /*combine=*/false));
+    }
+  }
   return schedule;
 }
 

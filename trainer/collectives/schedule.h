@@ -57,6 +57,11 @@ Parts EvenParts(std::size_t length, int size);
 // 2(n-1) rounds, 2(n-1)/n M bytes sent by each rank (Patarasuk and Yuan 2009). Element e of chunk c
 // is reduced in the order of ranks c, c+1, ..., c-1.
 Schedule RingAllreducePlan(Place place, std::size_t length);
+// The same chunks, bytes and order of additions, a part of each chunk at a time: 2(n-1) rounds for
+// each `segment` elements of the array. What is summed of a segment goes on while it is in the
+// cache; the sums of `ahead` segments after it are under way meanwhile, so that links do not wait.
+Schedule RingInSegmentsPlan(Place place, std::size_t length, std::size_t segment,
+                            std::size_t ahead);
 // Recursive halving, then recursive doubling (Thakur, Rabenseifner and Gropp, "Optimization of
 // collective communication operations in MPICH", 2005): 2 log2 p rounds, and 2 to fold;
 // 2(p-1)/p M bytes, and M more by each end of a fold.

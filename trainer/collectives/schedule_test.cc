@@ -61,6 +61,10 @@ Arrays Played(int ranks, const PlanOf& plan, Arrays arrays) {
   return arrays;
 }
 
+Schedule RingOfSevens(Place place, std::size_t length) {
+  return RingInSegmentsPlan(place, length, 7, 2);
+}
+
 struct Allreducer {
   std::string name;
   Schedule (*plan)(Place, std::size_t);
@@ -68,6 +72,7 @@ struct Allreducer {
 class AllreducePlans : public ::testing::TestWithParam<Allreducer> {};
 INSTANTIATE_TEST_SUITE_P(All, AllreducePlans,
                          ::testing::Values(Allreducer{"Ring", RingAllreducePlan},
+                                           Allreducer{"RingInSegments", RingOfSevens},
                                            Allreducer{"HalvingDoubling", HalvingDoublingPlan},
                                            Allreducer{"RecursiveDoubling", RecursiveDoublingPlan},
                                            Allreducer{"Tree", TreePlan}),
@@ -127,6 +132,39 @@ TEST(Ledger, OfTheRing) {
                 2 * static_cast<std::size_t>(n - 1) * kDivisible);
     }
   }
+}
+
+TEST(Ledger, OfTheRingInSegmentsIsTheRingsWithTheRoundsOfEach) {
+  constexpr std::size_t kSegments = 3;
+  for (int n = 1; n <= kMostRanks; ++n) {
+    const PlanOf plan = [](Place place) {
+      return RingInSegmentsPlan(place, kDivisible, kDivisible / kSegments, 1);
+    };
+    for (const Schedule& schedule : Plans(n, plan)) {
+      EXPECT_EQ(schedule.size(), kSegments * 2 * static_cast<std::size_t>(n - 1));
+      EXPECT_EQ(ElementsSent(schedule) * static_cast<std::size_t>(n),
+                2 * static_cast<std::size_t>(n - 1) * kDivisible);
+    }
+  }
+}
+
+// Which rank's value is added to which, as the ring does it: sums of floats have the same bits.
+TEST(RingInSegments, AddsInTheOrderOfTheRing) {
+  constexpr int kRanks = 5;
+  constexpr std::size_t kLength = 103;
+  using Texts = std::vector<std::vector<std::string>>;
+  const auto played = [](const PlanOf& plan) {
+    Texts texts(kRanks);
+    for (std::size_t rank = 0; rank < kRanks; ++rank) {
+      texts[rank].assign(kLength, std::to_string(rank));
+    }
+    Simulate<std::string>(
+        Plans(kRanks, plan), texts, texts,
+        [](const std::string& a, const std::string& b) { return "(" + a + "+" + b + ")"; });
+    return texts;
+  };
+  EXPECT_EQ(played([](Place place) { return RingOfSevens(place, kLength); }),
+            played([](Place place) { return RingAllreducePlan(place, kLength); }));
 }
 
 TEST(Ledger, OfHalvingAndDoubling) {
