@@ -54,8 +54,11 @@ absl::Duration RestartDelay(const Pass& pass) {
   const v1alpha1::Incident* last = LastFailure(pass.status);
   if (beyond <= 0 || last == nullptr) return absl::ZeroDuration();
   const absl::Duration delay = Grow(kFirstDelay, beyond - 1, kLongestDelay);
-  // A failure from the future (another machine's clock) delays by no more than this either.
-  return std::clamp(ToTime(last->time()) + delay - pass.now, absl::ZeroDuration(), delay);
+  const absl::Duration left = ToTime(last->time()) + delay - pass.now;
+  // By the clock of its node it failed long after now: how long ago that is nobody knows, and a pod
+  // that waited for that time to come might wait for hours.
+  if (left > 2 * delay) return absl::ZeroDuration();
+  return std::clamp(left, absl::ZeroDuration(), delay);
 }
 
 absl::Duration RefusalDelay(const Pass& pass) {
