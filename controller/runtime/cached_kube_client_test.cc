@@ -158,6 +158,8 @@ TEST_F(CopyTest, ObjectsOfOneJobAreFoundByItsLabel) {
   EXPECT_THAT(list("starling.dev/job=none"), IsEmpty());
   EXPECT_THAT(list("starling.dev/job in (digits,other)"), ElementsAre("a", "b"));
   EXPECT_THAT(list("starling.dev/job!=digits"), ElementsAre("b"));
+  EXPECT_THAT(list("starling.dev/job=digits,starling.dev/job"), ElementsAre("a"));
+  EXPECT_THAT(list("starling.dev/job==digits"), ElementsAre("a"));
 
   const Json moved = {{"metadata", {{"labels", {{"starling.dev/job", "other"}}}}}};
   ASSERT_TRUE(store_->Patch(kConfigMap, {"default", "a"}, moved).ok());
@@ -245,6 +247,79 @@ TEST_F(CopyTest, AWriteWhoseAnswerWasLostIsLookedUpBeforeTheNextRead) {
   EXPECT_EQ(unsteady_.gets, 1);
   EXPECT_EQ(Value("a"), "0");
   EXPECT_EQ(unsteady_.gets, 1) << "once";
+}
+
+TEST_F(CopyTest, AWriteThatWasRefusedLeavesNoDoubt) {
+  ASSERT_TRUE(Poll().ok());
+  const kube::ObjectKey nobody{"default", "nobody"};
+  EXPECT_TRUE(absl::IsNotFound(cached_.Patch(kConfigMap, nobody, {{"data", {}}}).status()));
+  EXPECT_TRUE(absl::IsNotFound(cached_.Get(kConfigMap, nobody).status()));
+  EXPECT_EQ(unsteady_.gets, 0);
+}
+
+TEST_F(CopyTest, WhatIsInDoubtIsNotReadUntilTheServerHasAnswered) {
+  ASSERT_TRUE(Poll().ok());
+  faulty_.FailWrite(1, kube::Fault::kCrashAfter);
+  EXPECT_FALSE(cached_.Create(kConfigMap, Config("a")).ok());
+  EXPECT_TRUE(absl::IsCancelled(cached_.Get(kConfigMap, {"default", "b"}).status()));
+  EXPECT_TRUE(absl::IsCancelled(cached_.List(kConfigMap, "", {}).status()));
+  faulty_.Heal();
+  EXPECT_EQ(cached_.List(kConfigMap, "", {})->items.size(), 1U);
+  EXPECT_EQ(Value("a"), "0");
+}
+
+TEST_F(CopyTest, AnObjectWhoseNameOnlyTheServerKnowsIsLeftToTheWatch) {
+  ASSERT_TRUE(Poll().ok());
+  faulty_.FailWrite(1, kube::Fault::kUnknownResult);
+  Json unnamed = Config("x");
+  unnamed["metadata"].erase("name");
+  unnamed["metadata"]["generateName"] = "x-";
+  EXPECT_FALSE(cached_.Create(kConfigMap, unnamed).ok());
+  EXPECT_TRUE(cached_.List(kConfigMap, "default", {})->items.empty());
+  EXPECT_EQ(unsteady_.gets, 0);
+  ASSERT_TRUE(Poll().ok());
+  EXPECT_THAT(Names(), testing::SizeIs(1));
+}
+
+TEST_F(CopyTest, PagesAndFieldsAreAskedOfTheServer) {
+  ASSERT_TRUE(Poll().ok());
+  for (const char* name : {"a", "b"}) Make(name);
+  kube::ListOptions page;
+  page.limit = 1;
+  const kube::ObjectList first = *cached_.List(kConfigMap, "default", page);
+  EXPECT_THAT(first.items, testing::SizeIs(1));
+  page.limit = 0;
+  page.continue_token = first.continue_token;
+  EXPECT_THAT(cached_.List(kConfigMap, "default", page)->items, testing::SizeIs(1));
+  kube::ListOptions fields;
+  fields.selection.fields = "metadata.name=b";
+  EXPECT_THAT(cached_.List(kConfigMap, "default", fields)->items, testing::SizeIs(1));
+  EXPECT_THAT(cached_.List(kConfigMap, "default", {})->items, IsEmpty()) << "the copy is late";
+}
+
+TEST_F(CopyTest, MessagesAreAskedOfTheServerWhereTheCopyIsOfJson) {
+  ASSERT_TRUE(Poll().ok());
+  Make("a");
+  EXPECT_TRUE(cached_.GetMessage(kConfigMap, {"default", "a"}).ok());
+  EXPECT_THAT(cached_.ListMessages(kConfigMap, "default", {})->items, testing::SizeIs(1));
+}
+
+TEST_F(CopyTest, AnObjectThatWasDeletedIsKnownToGoBeforeTheWatchTellsOfIt) {
+  for (const bool waits : {false, true}) {
+    const std::string name = waits ? "waits" : "goes";
+    Json object = Config(name);
+    if (waits) object["metadata"]["finalizers"] = {"starling.dev/test"};
+    ASSERT_TRUE(store_->Create(kConfigMap, object).ok());
+    ASSERT_TRUE(Poll().ok());
+    unsteady_.silent = true;
+    ASSERT_TRUE(cached_.Delete(kConfigMap, {"default", name}, {}).ok());
+    const Informer::Object known = informer_.Get({"default", name});
+    ASSERT_NE(known, nullptr) << "the watch tells of its end";
+    EXPECT_TRUE(kube::IsBeingDeleted(*known));
+    unsteady_.silent = false;
+    ASSERT_TRUE(Poll().ok());
+  }
+  EXPECT_THAT(Names(), ElementsAre("waits"));
 }
 
 TEST_F(CopyTest, ANameThatIsTakenIsReadAndKnownFromThen) {

@@ -53,7 +53,6 @@ void Observe(const ElectionOptions& options, std::optional<LeaseRecord> lease, a
 }
 
 void NoteHeld(LeaseRecord lease, absl::Time begun, ElectionState& state) {
-  state.asked = true;
   state.lease = std::move(lease);
   state.changed = begun;
   state.renewed = begun;

@@ -2,10 +2,14 @@
 // Who leads: the rules by tables, the elector against a store, and two of them against each other.
 #include "controller/runtime/lease_decision.h"
 
+#include <functional>
 #include <nlohmann/json.hpp>
+#include <thread>
 
+#include "absl/strings/str_cat.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
+#include "controller/runtime/forwarding_kube_client.h"
 #include "controller/runtime/leader_elector.h"
 #include "controller/testing/faulty_kube_client.h"
 #include "gtest/gtest.h"
@@ -104,7 +108,40 @@ TEST(LeaseDecision, TimesThatWouldLetTwoLeadAreRefused) {
   wrong = kMe;
   wrong.retry = absl::ZeroDuration();
   EXPECT_FALSE(CheckElection(wrong).ok());
+  ElectionOptions least = kMe;
+  least.retry = absl::Milliseconds(10);
+  EXPECT_TRUE(CheckElection(least).ok());
+  least.renew_deadline = least.retry * 1.2;
+  EXPECT_FALSE(CheckElection(least).ok()) << "one late renewal would be the end";
 }
+
+TEST(LeaseDecision, ARenewalIsTriedAgainSoonerThanALeaseIsLookedAt) {
+  const auto wait = [](absl::Duration retry) {
+    ElectionOptions options = kMe;
+    options.retry = retry;
+    return DecideElection(options, Leading(), kStart + absl::Seconds(9)).wait;
+  };
+  EXPECT_EQ(wait(absl::Seconds(2)), absl::Milliseconds(500));
+  EXPECT_EQ(wait(absl::Seconds(8)), absl::Seconds(1));
+}
+
+TEST(LeaseDecision, ALeaseThatIsGoneIsLost) {
+  ElectionState state = Leading();
+  Observe(kMe, std::nullopt, kStart, state);
+  EXPECT_FALSE(state.leads);
+  EXPECT_EQ(DecideElection(kMe, state, kStart).act, ElectionAct::kStop);
+}
+
+// Counts what is read.
+class Counting final : public ForwardingKubeClient {
+ public:
+  using ForwardingKubeClient::ForwardingKubeClient;
+  absl::StatusOr<Json> Get(const kube::ResourceKind& kind, const kube::ObjectKey& key) override {
+    ++gets;
+    return ForwardingKubeClient::Get(kind, key);
+  }
+  int gets = 0;
+};
 
 class LeaderElectorTest : public testing::Test {
  protected:
@@ -115,7 +152,8 @@ class LeaderElectorTest : public testing::Test {
   std::unique_ptr<kube::KubeClient> store_ = *kube::OpenEmbeddedKubeClient(clock_, {});
   kube::FaultyKubeClient to_a_{*store_};
   LeaderElector a_{to_a_, clock_, {.identity = "a"}};
-  LeaderElector b_{*store_, clock_, {.identity = "b"}};
+  Counting to_b_{*store_};
+  LeaderElector b_{to_b_, clock_, {.identity = "b"}};
 };
 
 TEST_F(LeaderElectorTest, TheFirstLeadsAndRenewsAndTheOtherWaits) {
@@ -130,6 +168,88 @@ TEST_F(LeaderElectorTest, TheFirstLeadsAndRenewsAndTheOtherWaits) {
   EXPECT_EQ(b_.holder(), "a");
   EXPECT_FALSE(b_.MayWrite());
   EXPECT_EQ(kube::IntAt(Lease(), "/spec/leaseDurationSeconds"), 15);
+  EXPECT_EQ(to_a_.writes(), 20) << "one a turn";
+  EXPECT_EQ(to_b_.gets, 20);
+}
+
+TEST_F(LeaderElectorTest, SaysSinceWhenItLeadsAndWhenItLastSaidSo) {
+  const auto time = [this](const char* field) {
+    return kube::StringAt(Lease(), absl::StrCat("/spec/", field));
+  };
+  a_.Turn();
+  const std::string begun = time("acquireTime");
+  EXPECT_EQ(begun, kube::FormatMicroTimestamp(clock_.WallNow()));
+  Pass(absl::Seconds(2));
+  a_.Turn();
+  EXPECT_EQ(time("acquireTime"), begun);
+  EXPECT_EQ(time("renewTime"), kube::FormatMicroTimestamp(clock_.WallNow()));
+  ASSERT_TRUE(a_.Release().ok());
+  EXPECT_EQ(kube::IntAt(Lease(), "/spec/leaseDurationSeconds"), 1);
+  b_.Turn();
+  EXPECT_EQ(time("acquireTime"), kube::FormatMicroTimestamp(clock_.WallNow()));
+}
+
+TEST_F(LeaderElectorTest, ALeaseLastsASecondAtLeast) {
+  LeaderElector quick(*store_, clock_, {.identity = "quick", .duration = absl::Milliseconds(900)});
+  quick.Turn();
+  EXPECT_EQ(kube::IntAt(Lease(), "/spec/leaseDurationSeconds"), 1);
+}
+
+TEST_F(LeaderElectorTest, TurnsAreSpreadByAFifthAtMost) {
+  a_.Turn();
+  for (int i = 0; i < 20; ++i) {
+    const absl::Duration wait = b_.Turn();
+    EXPECT_GE(wait, absl::Seconds(2));
+    EXPECT_LT(wait, absl::Seconds(2.4));
+  }
+  to_a_.FailWritesThat([](const auto&, auto) { return true; }, kube::Fault::kRefuse);
+  Pass(absl::Seconds(2));
+  const absl::Duration wait = a_.Turn();
+  EXPECT_GE(wait, absl::Seconds(0.5));
+  EXPECT_LT(wait, absl::Seconds(0.6));
+}
+
+TEST_F(LeaderElectorTest, WhoCannotReadTheLeaseBelievesWhatItHasSeen) {
+  b_.Turn();
+  a_.Turn();
+  to_a_.FailWrite(1, kube::Fault::kCrashBefore);
+  ASSERT_FALSE(to_a_.Create(kube::kConfigMap, {{"metadata", {{"name", "x"}}}}).ok());
+  Pass(absl::Seconds(2));
+  a_.Turn();
+  EXPECT_EQ(a_.holder(), "b");
+}
+
+// By the real clock: a thread runs it until it has lost, or is told to end.
+TEST_F(LeaderElectorTest, RunsUntilItHasLostOrIsStopped) {
+  const clock::SystemClock clock;
+  const ElectionOptions quick{.identity = "quick",
+                              .duration = absl::Seconds(60),
+                              .renew_deadline = absl::Seconds(30),
+                              .retry = absl::Milliseconds(10)};
+  const auto until = [&](const std::function<bool()>& holds) {
+    const absl::Time deadline = clock.Now() + absl::Seconds(20);
+    while (!holds() && clock.Now() < deadline) std::this_thread::yield();
+    EXPECT_TRUE(holds());
+  };
+  LeaderElector leader(*store_, clock, quick);
+  std::thread run([&] { leader.Run(); });
+  until([&] { return leader.standing() == Standing::kLeader; });
+  const std::string version = kube::ResourceVersionOf(Lease());
+  until([&] { return kube::ResourceVersionOf(Lease()) != version; });
+  until([&] {  // as one who takes it
+    Json lease = Lease();
+    lease["spec"]["holderIdentity"] = "b";
+    return store_->Update(kube::kLease, lease).ok();
+  });
+  run.join();
+  EXPECT_EQ(leader.standing(), Standing::kLost);
+
+  LeaderElector standby(*store_, clock, quick);
+  std::thread wait([&] { standby.Run(); });
+  until([&] { return standby.holder() == "b"; });
+  standby.Stop();
+  wait.join();
+  EXPECT_EQ(standby.standing(), Standing::kStandby);
 }
 
 TEST_F(LeaderElectorTest, ALeaseThatIsGivenBackIsTakenAtOnce) {

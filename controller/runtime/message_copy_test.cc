@@ -59,6 +59,19 @@ TEST(NewsOfPod, IsWhatADecisionMayHangOn) {
       {"/status/initContainerStatuses", container({{"waiting", {{"reason", "ErrImagePull"}}}})},
       {"/status/containerStatuses", container({{"terminated", {{"exitCode", 0}}}})}};
   for (const auto& [path, value] : some) EXPECT_NE(with(path, value), NewsOf(bare)) << value;
+  const auto told = [](const char* type, const char* status, const char* message) {
+    return Json::array({{{"type", type}, {"status", status}, {"message", message}}});
+  };
+  const auto news_of = [&](const char* type, const char* status, const char* message) {
+    return with("/status/conditions", told(type, status, message));
+  };
+  EXPECT_EQ(news_of("Ready", "False", "a probe"), news_of("Ready", "False", "another probe"));
+  EXPECT_NE(news_of("PodScheduled", "False", "no room"), news_of("PodScheduled", "False", "taint"));
+  EXPECT_NE(news_of("DisruptionTarget", "True", "a"), news_of("DisruptionTarget", "True", "b"));
+  const auto ended = [&](int code) {
+    return with("/status/containerStatuses", container({{"terminated", {{"exitCode", code}}}}));
+  };
+  EXPECT_NE(ended(0), ended(1));
 }
 
 TEST(KeepOurs, WhatOthersWriteOnAnObjectIsNotKept) {
@@ -76,6 +89,15 @@ TEST(KeepOurs, WhatOthersWriteOnAnObjectIsNotKept) {
                                        {"spec", {{"nodeName", "n"}}}}));
   const kube::MessagePtr ours = of({{"labels", {{"starling.dev/job", "j"}}}});
   EXPECT_EQ(KeepOurs(ours), ours);
+}
+
+TEST(KeepOurs, LabelsOrAnnotationsAloneAreEnoughAndWhoeverSharesTheObjectKeepsIt) {
+  for (const char* names : {"labels", "annotations"}) {
+    const Json metadata = {{"name", "p"}, {names, {{"app", "x"}}}};
+    const kube::MessagePtr shared = kube::FromJson(kube::kPod, {{"metadata", metadata}});
+    EXPECT_EQ(kube::ToJson(*KeepOurs(shared)), (Json{{"metadata", {{"name", "p"}}}})) << names;
+    EXPECT_EQ(kube::ToJson(*shared), (Json{{"metadata", metadata}})) << names;
+  }
 }
 
 // The same copy, of messages.
@@ -150,6 +172,18 @@ TEST_F(MessageCopyTest, AfterAnUnknownResultTheServerIsAsked) {
   EXPECT_TRUE(absl::IsUnavailable(cached_.CreateMessage(kConfigMap, Made("a")).status()));
   EXPECT_EQ(informer_.Get({"default", "a"}), nullptr);
   EXPECT_EQ(Value("a"), "0");
+  faulty_.FailWrite(1, kube::Fault::kUnknownResult);
+  EXPECT_FALSE(cached_.CreateMessage(kConfigMap, Made("b")).ok());
+  EXPECT_EQ(kube::ReadAll<kubernetes::ConfigMap>(cached_, "default", {})->size(), 2U);
+}
+
+TEST_F(MessageCopyTest, ListsAreReadFromTheCopyUnlessAPageIsAskedFor) {
+  ASSERT_TRUE(Poll().ok());
+  for (const char* name : {"a", "b"}) ASSERT_TRUE(store_->Create(kConfigMap, Config(name)).ok());
+  EXPECT_TRUE(cached_.ListMessages(kConfigMap, "default", {})->items.empty()) << "it is late";
+  kube::ListOptions page;
+  page.limit = 1;
+  EXPECT_EQ(cached_.ListMessages(kConfigMap, "default", page)->items.size(), 1U);
 }
 
 TEST_F(MessageCopyTest, ACopyOfOneFormAnswersReadsOfThatFormOnly) {

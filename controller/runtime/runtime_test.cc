@@ -171,6 +171,20 @@ TEST_F(RuntimeTest, AReconcileIsRepeatedAsItAsks) {
   EXPECT_EQ(reconciler.calls, 2);
 }
 
+TEST_F(RuntimeTest, ReconcilesEndInOneOfThreeWays) {
+  WorkQueue queue(clock_, {.jitter = 0});
+  Scripted reconciler;
+  const auto outcome = [&](absl::StatusOr<Result> answer) {
+    queue.Add({"default", "a"});
+    reconciler.answer = std::move(answer);
+    return ReconcileKey(queue, reconciler, *queue.TryGet());
+  };
+  EXPECT_EQ(outcome(Result{}), Outcome::kSuccess);
+  EXPECT_EQ(outcome(Result{absl::Seconds(1)}), Outcome::kRequeueAfter);
+  EXPECT_EQ(outcome(absl::AbortedError("conflict")), Outcome::kError);
+  EXPECT_EQ(queue.FailuresOf({"default", "a"}), 1);
+}
+
 TEST_F(RuntimeTest, AFailedReconcileIsTriedAgainLaterAndLater) {
   WorkQueue queue(clock_, {.jitter = 0});
   Scripted reconciler;
@@ -311,6 +325,9 @@ TEST(TokenBucket, LetsABurstPassAndThenKeepsTheRate) {
   EXPECT_EQ(bucket.Take(start), absl::Milliseconds(200));
   EXPECT_EQ(bucket.Take(start + absl::Milliseconds(300)), absl::ZeroDuration());
   EXPECT_EQ(bucket.Take(start + absl::Hours(1)), absl::ZeroDuration());
+  TokenBucket slow(1, 1);
+  EXPECT_EQ(slow.Take(start), absl::ZeroDuration());
+  EXPECT_EQ(slow.Take(start), absl::Seconds(1));
   TokenBucket none(0, 0);
   for (int i = 0; i < 100; ++i) EXPECT_EQ(none.Take(start), absl::ZeroDuration());
 }

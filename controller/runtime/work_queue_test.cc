@@ -79,6 +79,18 @@ TEST_F(WorkQueueTest, NewKeysAreNotKeptWaitingForEver) {
   EXPECT_EQ(before_it, 8);
 }
 
+TEST_F(WorkQueueTest, AfterEightInARowANewKeyThatWasBroughtForwardComesInItsTurn) {
+  queue_.AddNew(kA);
+  for (int i = 0; i < 8; ++i) {
+    queue_.Add(kB);
+    ASSERT_EQ(queue_.TryGet(), kB);
+    queue_.Done(kB);
+  }
+  queue_.Add(kA);
+  EXPECT_EQ(queue_.TryGet(), kA);
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
 TEST_F(WorkQueueTest, AKeyThatIsAddedAsNewWhileAWorkerHasItComesBackOnce) {
   queue_.AddNew(kA);
   ASSERT_EQ(queue_.TryGet(), kA);
@@ -194,6 +206,11 @@ TEST_F(WorkQueueTest, MetricsTellOfKeysThatWaitAndOfWorkersThatAreStuck) {
   queue_.UpdateAges();
   EXPECT_TRUE(shows("workqueue_unfinished_work_seconds" + labels + "0"));
   EXPECT_TRUE(shows("workqueue_work_duration_seconds_sum" + labels + "7"));
+  ASSERT_EQ(queue_.TryGet(), kB);
+  EXPECT_TRUE(shows("workqueue_queue_duration_seconds_sum" + labels + "7"));
+  EXPECT_TRUE(shows("workqueue_queue_duration_seconds_count" + labels + "2"));
+  queue_.AddBackedOff(kB);
+  EXPECT_TRUE(shows("workqueue_retries_total" + labels + "1"));
 }
 
 TEST_F(WorkQueueTest, AWaitingWorkerIsWokenForADelayedKey) {
@@ -225,6 +242,17 @@ TEST_F(WorkQueueTest, ShuttingDownEndsWhoWaits) {
 
   queue_.Add(kA);
   EXPECT_EQ(queue_.TryGet(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, WhatIsDoneAfterShuttingDownDoesNotComeBack) {
+  queue_.Add(kA);
+  ASSERT_EQ(queue_.TryGet(), kA);
+  queue_.Add(kA);
+  queue_.ShutDown();
+  queue_.Done(kA);
+  EXPECT_EQ(queue_.size(), 0U);
+  queue_.AddAfter(kB, absl::Seconds(1));
+  EXPECT_EQ(queue_.next_due(), std::nullopt);
 }
 
 TEST_F(WorkQueueTest, NoTwoWorkersEverHaveOneKey) {
