@@ -64,7 +64,8 @@ TEST(StateId, NamesSortAsIdsDo) {
   for (const char* bad :
        {"", "x", ".tmp-0000000003-0000000012-000000000000000456",
         "0000000003-0000000012-00000000000000045", "0000000003_0000000012-000000000000000456",
-        "-000000003-0000000012-000000000000000456", "0000000003-0000000012-00000000000000045x"}) {
+        "0000000003-0000000012_000000000000000456", "-000000003-0000000012-000000000000000456",
+        "0000000003-0000000012-00000000000000045x"}) {
     EXPECT_FALSE(ParseName(bad).has_value()) << bad;
   }
 }
@@ -86,6 +87,26 @@ TEST_F(CheckpointStoreTest, ManyShardsAreOneState) {
   ASSERT_TRUE(store.Write(state.get()).ok());
   EXPECT_THAT(Names(absl::StrCat("uid/", NameOf({1, 2, 3}), "/state-00003-of-00003-")), SizeIs(1));
   EXPECT_TRUE(SameBytes(state.get(), *store.Load({1, 2, 3})));
+}
+
+TEST_F(CheckpointStoreTest, ShardsAreCutInTheOrderOfNamesAsSoonAsTheyAreLargeEnough) {
+  const std::vector<float> four(4, 1);  // 16 bytes
+  State state{.id = {1, 1, 1}, .tensors = {}, .attributes = {}};
+  for (const char* name : {"d", "b", "e", "a", "c"}) {
+    state.tensors.push_back(MakeView(name, {4}, four));
+  }
+  CheckpointStore store = Store(/*shard_bytes=*/17);
+  ASSERT_TRUE(store.Write(state).ok());
+  std::vector<std::string> names;
+  for (const std::string& blob : Names(absl::StrCat("uid/", NameOf({1, 1, 1}), "/state-"))) {
+    const std::string file = blobs_.Get(blob);
+    const auto shard = Decode(std::as_bytes(std::span(file.data(), file.size())));
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    std::string inside;
+    for (const TensorView& tensor : shard->tensors) inside += tensor.name;
+    names.push_back(inside);
+  }
+  EXPECT_THAT(names, ElementsAre("ab", "cd", "e"));
 }
 
 TEST_F(CheckpointStoreTest, NewestIsTheHighestNameAndNothingIsThereAtFirst) {
@@ -368,7 +389,10 @@ TEST_F(CheckpointStoreTest, RetentionLeavesForeignNamesAndYoungShardsAlone) {
   const auto young = store.Prepare(TestState({1, 1, 7}).get());
   const auto old = store.Prepare(TestState({1, 1, 0}).get());
   blobs_.Set("uid/notes", "mine");
+  const std::string no_folder = absl::StrCat("uid/", NameOf({1, 0, 0}));
+  blobs_.Set(no_folder, "mine");
   ASSERT_TRUE(store.Retain(1, {1, 1, 1}).ok());
+  EXPECT_TRUE(blobs_.Size(no_folder).ok());
   EXPECT_TRUE(blobs_.Size(young->shards[0]).ok());
   EXPECT_TRUE(absl::IsNotFound(blobs_.Size(old->shards[0]).status()));
   EXPECT_TRUE(blobs_.Size("uid/notes").ok());

@@ -42,7 +42,7 @@ class CheckpointWriter::Core {
   bool Begin(const State& state) {
     {
       sync::MutexLock lock(mutex_);
-      if (busy_ || stopping_) return false;
+      if (busy_) return false;
       busy_ = true;
       decision_ = Decision::kPending;
       id_ = state.id;
@@ -57,7 +57,7 @@ class CheckpointWriter::Core {
 
   void Decide(const StateId& id, Decision decision) {
     sync::MutexLock lock(mutex_);
-    if (!busy_ || id_ != id || decision_ != Decision::kPending) return;
+    if (id_ != id || decision_ != Decision::kPending) return;
     decision_ = decision;
     changed_.NotifyAll();
   }
@@ -141,7 +141,7 @@ class CheckpointWriter::Core {
   sync::Condition changed_;
   int keep_ ABSL_GUARDED_BY(mutex_);
   StateId id_ ABSL_GUARDED_BY(mutex_);
-  Decision decision_ ABSL_GUARDED_BY(mutex_) = Decision::kDiscard;
+  Decision decision_ ABSL_GUARDED_BY(mutex_) = Decision::kDiscard;  // pending only while busy
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;   // from Begin to the end of the report
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;  // the copy is whole
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

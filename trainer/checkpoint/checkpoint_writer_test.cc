@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/checkpoint/checkpoint_writer.h"
 
+#include <latch>
+#include <thread>
 #include <vector>
 
+#include "absl/time/clock.h"
 #include "common/storage/memory_blob_store.h"
 #include "common/sync/mutex.h"
 #include "gmock/gmock.h"
@@ -14,6 +17,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 constexpr absl::Duration kLong = absl::Seconds(20);
 
@@ -89,6 +93,31 @@ TEST_F(CheckpointWriterTest, NothingIsCommittedBeforeItIsSettledNorByAnothersSet
   }
   EXPECT_THAT(*Store().List(), IsEmpty());
   EXPECT_TRUE(absl::IsCancelled(results_.Wait(1)[0].status));
+}
+
+TEST_F(CheckpointWriterTest, WhatIsNotSettledYetIsWrittenMeanwhile) {
+  CheckpointWriter writer = MakeWriter();
+  ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
+  const absl::Time deadline = absl::Now() + kLong;
+  while (blobs_.List("")->empty() && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_THAT(*blobs_.List(""), SizeIs(1)) << "its shard";
+  EXPECT_THAT(*Store().List(), IsEmpty());
+}
+
+TEST_F(CheckpointWriterTest, FlushSaysWhetherWhatWasDecidedIsDone) {
+  std::latch told(1), go_on(1);
+  CheckpointWriter writer(Store(), 3, [&](const WriteResult& /*result*/) {
+    told.count_down();
+    go_on.wait();
+  });
+  EXPECT_TRUE(writer.Flush(absl::ZeroDuration())) << "nothing is under way";
+  ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
+  writer.Commit({1, 1, 1});
+  told.wait();
+  EXPECT_FALSE(writer.Flush(absl::ZeroDuration()));
+  EXPECT_FALSE(writer.Flush(absl::Milliseconds(1)));
+  go_on.count_down();
+  EXPECT_TRUE(writer.Flush(kLong));
 }
 
 TEST_F(CheckpointWriterTest, EndingFinishesWhatIsCommitted) {

@@ -210,7 +210,7 @@ absl::StatusOr<Decoded> Decode(std::span<const std::byte> file) {
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
     length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
   }
-  if (length > file.size() - kLengthBytes || length > kHeaderLimit || length % kAlignment != 0) {
+  if (length > file.size() - kLengthBytes || length % kAlignment != 0) {
     return Corrupt("its header does not fit");
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,

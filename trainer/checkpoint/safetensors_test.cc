@@ -82,6 +82,17 @@ TEST(Safetensors, BadTensorsAreNotWritten) {
       Encode(std::vector{MakeView("x", {6}, kFloats), MakeView("x", {6}, kFloats)}, {}).ok());
 }
 
+TEST(Safetensors, ANameHasUpTo512PrintableCharactersOfAscii) {
+  const auto takes = [](const std::string& name) {
+    return Encode(std::vector{MakeView(name, {6}, kFloats)}, {}).ok();
+  };
+  EXPECT_TRUE(takes(std::string(512, 'a')));
+  EXPECT_TRUE(takes(" ~"));
+  EXPECT_FALSE(takes("\x1f"));
+  EXPECT_FALSE(takes("\x7f"));
+  EXPECT_FALSE(takes("\xc3\xa9"));
+}
+
 struct BadFile {
   const char* why;
   std::string file;
@@ -102,7 +113,12 @@ TEST(Safetensors, FilesThatLieAreRefusedWithTheReason) {
       {"not an object", WithHeader(" {}", "")},
       {"its header", WithHeader(R"({"x":1,"x":1})", "")},
       {"nothing else", WithHeader(R"({"x":1})", "")},
+      {"tensor \"x\" needs", WithHeader(R"({"x":1})", "")},
       {"nothing else", WithHeader(entry(R"("shape":[2])"), eight)},
+      {"nothing else", WithHeader(entry(R"("shape":[2],"offsets":[0,8])"), eight)},
+      {"nothing else", WithHeader(entry(R"("sides":[2],"data_offsets":[0,8])"), eight)},
+      {"nothing else",
+       WithHeader(R"({"x":{"type":"F32","shape":[2],"data_offsets":[0,8]}})", eight)},
       {"nothing else", WithHeader(entry(R"("shape":[2],"data_offsets":[0,8],"y":1)"), eight)},
       {"unknown dtype",
        WithHeader(R"({"x":{"dtype":"F99","shape":[2],"data_offsets":[0,8]}})", eight)},
@@ -113,6 +129,11 @@ TEST(Safetensors, FilesThatLieAreRefusedWithTheReason) {
        WithHeader(entry(R"("shape":[3],"data_offsets":[0,8])"), eight)},
       {"bytes that its shape needs",
        WithHeader(entry(R"("shape":[4611686018427387904,4],"data_offsets":[0,8])"), eight)},
+      {"bytes that its shape needs",  // 2^66 of them, which is 0 in 64 bits
+       WithHeader(entry(R"("shape":[4294967296,4294967296],"data_offsets":[0,0])"), "")},
+      {"no list as its shape", WithHeader(entry(R"("shape":2,"data_offsets":[0,8])"), eight)},
+      {"two data_offsets", WithHeader(entry(R"("shape":[2],"data_offsets":{"a":0,"b":8})"), eight)},
+      {"two data_offsets", WithHeader(entry(R"("shape":[2],"data_offsets":[0,8,8])"), eight)},
       {"shape that is none", WithHeader(entry(R"("shape":[-2],"data_offsets":[0,8])"), eight)},
       {"shape that is none", WithHeader(entry(R"("shape":[2.0],"data_offsets":[0,8])"), eight)},
       {"behind the last", WithHeader(entry(R"("shape":[1],"data_offsets":[0,4])"), eight)},
