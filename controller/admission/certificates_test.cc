@@ -46,6 +46,30 @@ TEST(Certificates, AreDueAThirdOfTheirLifeBeforeTheEnd) {
   EXPECT_FALSE(CurrentCertificate(&secret, kPolicy, kNow + absl::Hours(24) * 61));
 }
 
+TEST(Certificates, AreGoodFromTheirFirstSecondToThatInWhichTheyAreDue) {
+  const Json secret = Fresh(kNow);
+  const tls::Validity leaf = tls::ReadCertificate(Decoded(secret, "tls.crt"))->validity;
+  const absl::Time due = leaf.until - (leaf.until - leaf.from) / 3;
+  const auto good = [&](absl::Time now) {
+    return CurrentCertificate(&secret, kPolicy, now).has_value();
+  };
+  EXPECT_FALSE(good(leaf.from - absl::Seconds(1)));
+  EXPECT_TRUE(good(leaf.from));
+  EXPECT_TRUE(good(due - absl::Nanoseconds(1)));
+  EXPECT_FALSE(good(due));
+}
+
+TEST(Certificates, AnAuthorityThatHasEndedLeavesTheBundle) {
+  const Json first = Fresh(kNow);
+  const absl::Time until = tls::ReadCertificate(Decoded(first, "ca.crt"))->validity.until;
+  for (const absl::Time now : {until - absl::Seconds(1), until}) {
+    const std::string bundle =
+        Decoded(SecretWith(RenewedData(&first, kPolicy, now).value()), "ca.crt");
+    const bool kept = bundle.find("BEGIN", bundle.find("BEGIN") + 1) != std::string::npos;
+    EXPECT_EQ(kept, now < until);
+  }
+}
+
 TEST(Certificates, ALeafThatIsDueIsRenewedUnderTheSameAuthority) {
   const Json before = Fresh(kNow);
   const absl::Time later = kNow + absl::Hours(24) * 70;

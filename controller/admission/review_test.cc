@@ -113,8 +113,34 @@ TEST(Review, SubresourcesAndDeletionsAreNotItsBusiness) {
   review["request"]["subResource"] = "status";
   EXPECT_EQ(Refusal(review), "");
   review["request"].erase("subResource");
-  review["request"]["operation"] = "DELETE";
+  for (const char* operation : {"DELETE", "CONNECT"}) {
+    review["request"]["operation"] = operation;
+    EXPECT_EQ(Refusal(review), "") << operation;
+  }
+}
+
+TEST(Review, ANewJobIsNotHeldAgainstWhatIsSaidToBeAnOldOne) {
+  Json review = CreateReview(spec::DigitsJobWith({"spec.seed=2"}));
+  review["request"]["oldObject"] = spec::DigitsJob();
   EXPECT_EQ(Refusal(review), "");
+}
+
+TEST(Review, WhatIsMissingInARequestIsABadRequest) {
+  const Json good = UpdateReview(spec::DigitsJob(), spec::DigitsJobWith({"spec.stop.epochs=3"}));
+  ASSERT_EQ(Refusal(good), "");
+  for (const char* member : {"kind", "object", "oldObject"}) {
+    Json review = good;
+    review["request"].erase(member);
+    const Json response = ResponseTo(review);
+    EXPECT_EQ(response["allowed"], false) << member;
+    EXPECT_EQ(response["status"]["code"], 400) << member;
+    EXPECT_EQ(response["status"]["reason"], "BadRequest");
+    EXPECT_EQ(response["status"]["status"], "Failure");
+    EXPECT_THAT(response["status"]["message"].get<std::string>(), HasSubstr("must be objects"));
+  }
+  Json create = CreateReview(spec::DigitsJob());
+  create["request"].erase("oldObject");
+  EXPECT_EQ(Refusal(create), "");
 }
 
 TEST(Review, OtherVersionsKindsAndOperationsAreRefusedByName) {
@@ -126,6 +152,22 @@ TEST(Review, OtherVersionsKindsAndOperationsAreRefusedByName) {
               HasSubstr("reviews TrainingJobs and their templates of starling.dev only"));
   review["request"]["operation"] = "PATCH";
   EXPECT_THAT(Refusal(review), HasSubstr("not \"PATCH\""));
+  review["request"]["operation"] = std::string(100, 'P');
+  EXPECT_THAT(Refusal(review), HasSubstr("not \"" + std::string(32, 'P') + "\""));
+  Json foreign = CreateReview(spec::DigitsJob());
+  foreign["request"]["kind"]["group"] = "example.org";
+  EXPECT_THAT(Refusal(foreign), HasSubstr("reviews TrainingJobs"));
+  foreign["request"]["kind"] = {
+      {"group", "starling.dev"}, {"version", std::string(100, 'v')}, {"kind", "TrainingJob"}};
+  EXPECT_THAT(Refusal(foreign), HasSubstr("/" + std::string(32, 'v') + " is not known"));
+}
+
+TEST(Review, AUidHasAtMost128Characters) {
+  for (const std::size_t length : {128U, 129U}) {
+    Json review = CreateReview(spec::DigitsJob());
+    review["request"]["uid"] = std::string(length, 'u');
+    EXPECT_EQ(Review(review).ok(), length == 128) << length;
+  }
 }
 
 TEST(Review, WhatIsNoReviewGetsNoAnswer) {

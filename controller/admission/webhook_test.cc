@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -10,6 +11,7 @@
 #include "common/clock/clock.h"
 #include "common/http/test_tls_client.h"
 #include "controller/kube/embedded_kube_client.h"
+#include "controller/testing/faulty_kube_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
@@ -46,11 +48,14 @@ class WebhookTest : public ::testing::Test {
     ASSERT_TRUE(
         client_->Create(kube::kValidatingWebhookConfiguration, Configuration("starling")).ok());
   }
-  std::unique_ptr<Webhook> Start() {
+  static WebhookOptions Options() {
     WebhookOptions options;
     options.address = "127.0.0.1";
     options.port = 0;
-    auto webhook = Webhook::Start(*client_, clock_, options);
+    return options;
+  }
+  std::unique_ptr<Webhook> Start() {
+    auto webhook = Webhook::Start(*client_, clock_, Options());
     EXPECT_TRUE(webhook.ok()) << webhook.status();
     return webhook.ok() ? *std::move(webhook) : nullptr;
   }
@@ -140,6 +145,111 @@ TEST_F(WebhookTest, AConfigurationThatComesLaterOrIsOverwrittenGetsTheBundle) {
   EXPECT_EQ(Bundle(), "");
   ASSERT_TRUE(webhook->Check().ok());
   EXPECT_THAT(Ask(*webhook, Bundle()), HasSubstr("allowed"));
+}
+
+TEST_F(WebhookTest, OfOtherNamespacesWebhooksNothingIsWritten) {
+  Json configuration =
+      client_->Get(kube::kValidatingWebhookConfiguration, {"", "starling"}).value();
+  configuration["webhooks"][1]["clientConfig"]["service"] = {{"name", "starling-webhook"},
+                                                             {"namespace", "elsewhere"}};
+  ASSERT_TRUE(client_->Update(kube::kValidatingWebhookConfiguration, configuration).ok());
+  const auto webhook = Start();
+  EXPECT_NE(Bundle(0), "");
+  EXPECT_EQ(Bundle(1), "");
+}
+
+TEST_F(WebhookTest, TheMutatingConfigurationGetsTheSameBundleAndNeitherIsWrittenTwice) {
+  Json mutating = Configuration("starling");
+  mutating["kind"] = "MutatingWebhookConfiguration";
+  ASSERT_TRUE(client_->Create(kube::kMutatingWebhookConfiguration, mutating).ok());
+  const auto webhook = Start();
+  const auto both = [this] {
+    return std::pair(client_->Get(kube::kValidatingWebhookConfiguration, {"", "starling"}).value(),
+                     client_->Get(kube::kMutatingWebhookConfiguration, {"", "starling"}).value());
+  };
+  const auto written = both();
+  EXPECT_EQ(written.first["webhooks"][0]["clientConfig"]["caBundle"],
+            written.second["webhooks"][0]["clientConfig"]["caBundle"]);
+  EXPECT_NE(Bundle(), "");
+  ASSERT_TRUE(webhook->Check().ok());
+  EXPECT_EQ(both(), written) << "resource versions too";
+}
+
+TEST_F(WebhookTest, AConfigurationWithoutWebhooksIsLeftAsItIs) {
+  for (const Json& webhooks : {Json(), Json::object(), Json::array()}) {
+    ASSERT_TRUE(client_->Delete(kube::kValidatingWebhookConfiguration, {"", "starling"}, {}).ok());
+    Json odd = Configuration("starling");
+    odd["webhooks"] = webhooks;
+    const Json made = client_->Create(kube::kValidatingWebhookConfiguration, odd).value();
+    const auto webhook = Start();
+    EXPECT_TRUE(webhook->ready());
+    EXPECT_EQ(client_->Get(kube::kValidatingWebhookConfiguration, {"", "starling"}).value(), made);
+  }
+}
+
+TEST_F(WebhookTest, AnotherWriterOfTheConfigurationIsMetByReadingAgain) {
+  kube::FaultyKubeClient faulty(*client_);
+  int conflicts = 4;
+  faulty.FailWritesThat(
+      [&](const kube::ResourceKind& kind, auto) {
+        return kind.plural == kube::kValidatingWebhookConfiguration.plural && conflicts-- > 0;
+      },
+      kube::Fault::kConflict);
+  const auto webhook = Webhook::Start(faulty, clock_, Options());
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  EXPECT_TRUE((*webhook)->ready());
+  conflicts = 1000;
+  ASSERT_TRUE(
+      client_->Delete(kube::kSecret, {"starling-system", "starling-webhook-certificate"}, {}).ok());
+  EXPECT_TRUE(absl::IsAborted((*webhook)->Check()));
+  EXPECT_EQ(conflicts, 995);
+}
+
+// Until the API server knows the new authority, it accepts the leaf before.
+TEST_F(WebhookTest, ANewLeafIsServedOnceItsAuthorityIsPublished) {
+  kube::FaultyKubeClient faulty(*client_);
+  const auto webhook = Webhook::Start(faulty, clock_, Options());
+  ASSERT_TRUE(webhook.ok());
+  const std::string before = Bundle();
+  ASSERT_TRUE(
+      client_->Delete(kube::kSecret, {"starling-system", "starling-webhook-certificate"}, {}).ok());
+  faulty.FailWritesThat(
+      [](const kube::ResourceKind& kind, auto) {
+        return kind.plural == kube::kValidatingWebhookConfiguration.plural;
+      },
+      kube::Fault::kRefuse);
+  EXPECT_TRUE(absl::IsUnavailable((*webhook)->Check()));
+  EXPECT_THAT(Ask(**webhook, before), HasSubstr("allowed"));
+  faulty.Heal();
+  ASSERT_TRUE((*webhook)->Check().ok());
+  EXPECT_EQ(Ask(**webhook, before), "not trusted");
+  EXPECT_THAT(Ask(**webhook, Bundle()), HasSubstr("allowed"));
+}
+
+TEST_F(WebhookTest, ItLooksAgainByItselfAndSoonerWhileItIsNotReady) {
+  kube::FaultyKubeClient faulty(*client_);
+  faulty.FailWritesThat(
+      [](const kube::ResourceKind& kind, auto) {
+        return kind.plural == kube::kValidatingWebhookConfiguration.plural;
+      },
+      kube::Fault::kRefuse);
+  WebhookOptions options = Options();
+  options.retry_after = absl::Milliseconds(1);
+  options.check_every = absl::Hours(1);
+  const auto webhook = Webhook::Start(faulty, clock_, options);
+  ASSERT_TRUE(webhook.ok()) << "it serves all the same";
+  EXPECT_FALSE((*webhook)->ready());
+  faulty.Heal();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!(*webhook)->ready() && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE((*webhook)->ready());
+  EXPECT_NE(Bundle(), "");
+}
+
+TEST_F(WebhookTest, WithoutASecretNothingIsServed) {
+  kube::FaultyKubeClient faulty(*client_);
+  faulty.FailWrite(1, kube::Fault::kRefuse);
+  EXPECT_TRUE(absl::IsUnavailable(Webhook::Start(faulty, clock_, Options()).status()));
 }
 
 TEST_F(WebhookTest, APortThatIsTakenIsAnError) {
