@@ -78,11 +78,12 @@ function(starling_component)
     if(precompiled)
       target_precompile_headers(${ARG_NAME}_test REUSE_FROM starling_precompiled_test)
     endif()
-    # ApiServer.* is run by a test of its own beside an API server; the other is for people.
+    # ApiServer.* is run by a test of its own beside an API server, S3* beside an object store; the
+    # other is for people.
     # A program that links libtorch takes seconds to list its tests where other work keeps the cores
     # busy; the default limit of 5 s would end the whole stage before its first test.
     gtest_discover_tests(${ARG_NAME}_test DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 120
-                         TEST_FILTER "-ApiServer.*:*.OneHistoryIsPrintedOnRequest"
+                         TEST_FILTER "-ApiServer.*:S3/*:S3Store.*:*.OneHistoryIsPrintedOnRequest"
                          PROPERTIES TIMEOUT ${STARLING_TEST_TIMEOUT})
   endif()
 endfunction()

@@ -2,14 +2,11 @@
 #include "common/storage/blob_store.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "common/storage/file_blob_store.h"
-#include "common/storage/http_blob_store.h"
-#include "common/storage/place.h"
 
 namespace starling::storage {
 namespace {
@@ -53,32 +50,6 @@ absl::Status Put(BlobStore& store, const std::string& name, std::string_view tex
                  IfPresent if_present) {
   const std::span<const std::byte> piece = bytes::View(text);
   return store.Put(name, std::span(&piece, 1), if_present);
-}
-
-absl::StatusOr<std::unique_ptr<BlobStore>> Open(std::string_view uri) {
-  ASSIGN_OR_RETURN(Place place, ParsePlace(uri));
-  if (place.kind == Place::Kind::kHttp) return OpenHttpBlobStore(place.path, {});
-  return std::make_unique<FileBlobStore>(std::move(place.path));
-}
-
-absl::StatusOr<Located> Locate(std::string_view uri) {
-  ASSIGN_OR_RETURN(const Place place, ParsePlace(uri));
-  const std::size_t slash = place.path.rfind('/');
-  const std::string name = place.path.substr(slash == std::string::npos ? 0 : slash + 1);
-  if (const absl::Status status = CheckName(name); !status.ok()) {
-    return absl::InvalidArgumentError("must name a file, not a folder");
-  }
-  std::string folder = slash == std::string::npos ? "." : place.path.substr(0, slash + 1);
-  Located located{nullptr, name};
-  if (place.kind == Place::Kind::kHttp) {
-    // The name stands percent-encoded in the URL, which the store does by itself.
-    ASSIGN_OR_RETURN(located.store, OpenHttpBlobStore(folder, {}));
-    ASSIGN_OR_RETURN(const Place decoded, ParsePlace("file:///" + name));
-    located.name = decoded.path.substr(1);
-    return located;
-  }
-  located.store = std::make_unique<FileBlobStore>(std::move(folder));
-  return located;
 }
 
 }  // namespace starling::storage

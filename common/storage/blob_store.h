@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Blobs under names: what checkpoints, models and data sets lie in, whether that is a disk, a web
-// server or, later, an object store.
+// server or an object store.
 //
 //   ASSIGN_OR_RETURN(auto store, storage::Open("file:///checkpoints/job"));
 //   RETURN_IF_ERROR(store->Put("model.safetensors", pieces, IfPresent::kReplace));
@@ -30,9 +30,10 @@ enum class IfPresent { kReplace, kFail };
 // Thread-safe, also between processes. Names are relative, with '/' between their parts; CheckName
 // says which there are, and another one is INVALID_ARGUMENT. No name may be another's first parts:
 // "a" and "a/b" exclude each other. Every error carries the blob's URI, the reason, and what to do:
-// NOT_FOUND, PERMISSION_DENIED, RESOURCE_EXHAUSTED (no space), UNAVAILABLE (no connection, or this
-// machine lacks what reading takes: the same call may succeed later), UNIMPLEMENTED (such as
-// writing to a store that can only be read), else DATA_LOSS.
+// NOT_FOUND, PERMISSION_DENIED, FAILED_PRECONDITION (the store itself is not where the URI says),
+// RESOURCE_EXHAUSTED (no space), UNAVAILABLE (no connection, or this machine lacks what reading
+// takes: the same call may succeed later), UNIMPLEMENTED (such as writing to a store that can only
+// be read), else DATA_LOSS.
 class BlobStore {
  public:
   virtual ~BlobStore() = default;
@@ -72,8 +73,10 @@ absl::StatusOr<std::vector<std::byte>> ReadAll(BlobStore& store, const std::stri
 absl::Status Put(BlobStore& store, const std::string& name, std::string_view text,
                  IfPresent if_present);
 
-// The folder or site that `uri` names, with all blobs below it. INVALID_ARGUMENT: the URI is wrong.
-// Nothing is touched yet: a folder is made with the first blob.
+// The folder, site or bucket that `uri` names, with all blobs below it. INVALID_ARGUMENT: the URI
+// is wrong, or a variable of the environment that an object store's access is read from
+// (s3_settings.h). PERMISSION_DENIED: there are no credentials in it. Nothing is touched yet: a
+// folder is made with the first blob.
 absl::StatusOr<std::unique_ptr<BlobStore>> Open(std::string_view uri);
 
 // One blob by its own URI.

@@ -23,6 +23,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/bytes/bytes.h"
 #include "common/http/http_server.h"
 #include "common/status/macros.h"
 #include "common/storage/file_blob_store.h"
@@ -166,6 +167,17 @@ Subject OverHttp() {
   return subject;
 }
 
+// Beside an object store alone (tests/storage/with_object_store.py): the environment tells which.
+Subject OnS3() {
+  Subject subject;
+  const char* const bucket = ::getenv("STARLING_TEST_BUCKET");
+  if (bucket == nullptr) ADD_FAILURE() << "runs beside an object store: ctest -R storage_s3";
+  std::shared_ptr<BlobStore> store =
+      *Open(absl::StrCat("s3://", bucket == nullptr ? "none" : bucket, "/", bytes::RandomUuid()));
+  subject.store = subject.written = Keep(subject, std::move(store));
+  return subject;
+}
+
 struct Named {
   const char* name;
   Subject (*make)();
@@ -182,6 +194,7 @@ INSTANTIATE_TEST_SUITE_P(BlobStore, Readable,
                          testing::Values(Named{"memory", Memory}, Named{"file", OnDisk},
                                          Named{"http", OverHttp}),
                          NameOf);
+INSTANTIATE_TEST_SUITE_P(S3, Readable, testing::Values(Named{"s3", OnS3}), NameOf);
 
 TEST_P(Readable, GivesAWholeBlobAndAnyRangeOfIt) {
   std::string content;
@@ -242,6 +255,7 @@ TEST_P(Readable, TakesEveryNameThatMayBeAndNoOther) {
 class Writable : public Readable {};
 INSTANTIATE_TEST_SUITE_P(BlobStore, Writable,
                          testing::Values(Named{"memory", Memory}, Named{"file", OnDisk}), NameOf);
+INSTANTIATE_TEST_SUITE_P(S3, Writable, testing::Values(Named{"s3", OnS3}), NameOf);
 
 TEST_P(Writable, ReplacesOrRefusesWhatIsThere) {
   EXPECT_TRUE(Put(store_, "a/x", "one", IfPresent::kFail).ok());
@@ -457,26 +471,6 @@ TEST(HttpBlobStore, AServerWithoutRangesServesBeginningsOnly) {
   const absl::Status status = store->Read("a", 2, into);
   EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
   EXPECT_THAT(status.message(), HasSubstr("/x/a: the server does not hand out ranges"));
-}
-
-// Names of places.
-
-TEST(Place, FilesAndSitesAreToldApart) {
-  EXPECT_EQ(ParsePlace("/a/b c")->path, "/a/b c");
-  EXPECT_EQ(ParsePlace("a/b")->path, "a/b");
-  EXPECT_EQ(ParsePlace("file:///a/b%20c%25")->path, "/a/b c%");
-  EXPECT_EQ(ParsePlace("https://h/x%20y")->kind, Place::Kind::kHttp);
-  EXPECT_EQ(ParsePlace("https://h/x%20y")->path, "https://h/x%20y");
-  for (const std::string path : {"/a/b c", "/100%/ü", "/a?b#c"}) {
-    EXPECT_EQ(ParsePlace(FileUri(path))->path, path);
-  }
-  for (const char* bad :
-       {"", "s3://b/c", "file://host/x", "file:/x", "file:///a%2", "a\nb", "file:///a%0Ab"}) {
-    EXPECT_TRUE(absl::IsInvalidArgument(ParsePlace(bad).status())) << bad;
-  }
-  EXPECT_EQ(Below("/a/", "b c"), "/a/b c");
-  EXPECT_EQ(Below("file:///a", "b c"), "file:///a/b%20c");
-  EXPECT_EQ(Below("/", "b"), "/b");
 }
 
 TEST(Locate, SplitsAFilesUriIntoItsStoreAndItsName) {

@@ -5,6 +5,7 @@
 #include <cctype>
 
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/http/message.h"
 
@@ -12,6 +13,7 @@ namespace starling::storage {
 namespace {
 
 constexpr std::string_view kFileScheme = "file://";
+constexpr std::string_view kS3Scheme = "s3://";
 
 absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
@@ -57,6 +59,30 @@ absl::StatusOr<std::string> DecodePercent(std::string_view text) {
   return decoded;
 }
 
+bool IsBucket(std::string_view name) {
+  return name.size() >= 3 && name.size() <= 63 && name.front() != '.' && name.back() != '.' &&
+         std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return std::islower(c) != 0 || std::isdigit(c) != 0 || c == '-' || c == '.';
+         });
+}
+
+absl::StatusOr<Place> ParseS3(std::string_view uri) {
+  std::string_view path = uri.substr(std::min(uri.size(), kS3Scheme.size()));
+  const std::size_t slash = std::min(path.find('/'), path.size());
+  if (!uri.starts_with(kS3Scheme) || !IsBucket(path.substr(0, slash))) {
+    return absl::InvalidArgumentError(
+        "must be s3://bucket/key; a bucket's name is 3 to 63 lower-case letters, digits, '-' and "
+        "'.'");
+  }
+  // A key that URLs cannot hold as it is would be another one at the next program that reads it.
+  const std::string_view key = path.substr(slash);
+  if (key.find("//") != std::string_view::npos || absl::StrContains(ToAbsl(key), "/../") ||
+      absl::StrContains(ToAbsl(key), "/./") || key.ends_with("/..") || key.ends_with("/.")) {
+    return absl::InvalidArgumentError("must not hold //, /./ or /../ behind the bucket");
+  }
+  return Place{Place::Kind::kS3, std::string(path)};
+}
+
 }  // namespace
 
 absl::StatusOr<Place> ParsePlace(std::string_view uri) {
@@ -67,10 +93,12 @@ absl::StatusOr<Place> ParsePlace(std::string_view uri) {
   const std::string_view scheme = SchemeOf(uri);
   if (scheme.empty()) return Place{Place::Kind::kFile, std::string(uri)};
   if (scheme == "http" || scheme == "https") return Place{Place::Kind::kHttp, std::string(uri)};
+  if (scheme == "s3") return ParseS3(uri);
   if (scheme != "file") {
     return absl::InvalidArgumentError(
         absl::StrCat("has the scheme ", ToAbsl(scheme),
-                     ", but only files can be used so far; write a path or file:///path"));
+                     ", which is not known; write a path, file:///path, s3://bucket/key or "
+                     "https://host/path"));
   }
   if (uri.substr(0, kFileScheme.size() + 1) != "file:///") {
     return absl::InvalidArgumentError("must be file:///path, with three slashes, or a plain path");
@@ -88,10 +116,11 @@ std::string FileUri(std::string_view path) {
 }
 
 std::string Below(std::string_view uri, std::string_view name) {
-  const bool is_uri = !SchemeOf(uri).empty();
+  const std::string_view scheme = SchemeOf(uri);
+  const bool is_encoded = !scheme.empty() && scheme != "s3";
   while (!uri.empty() && uri.back() == '/') uri.remove_suffix(1);
   return absl::StrCat(ToAbsl(uri), "/",
-                      is_uri ? http::PercentEncode(name, "/") : std::string(name));
+                      is_encoded ? http::PercentEncode(name, "/") : std::string(name));
 }
 
 }  // namespace starling::storage
