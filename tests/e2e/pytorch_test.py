@@ -5,6 +5,7 @@ What is compared with is one process that computes the same steps with plain PyT
 (pytorch_reference.py). The controls leave out what the loop does right, and are far from it.
 """
 import glob
+import json
 import os
 import shutil
 import subprocess
@@ -23,12 +24,16 @@ NEAR = 1e-6  # what the order of sums of 32-bit numbers makes of 69 steps
 
 
 def python_with_torch():
-    """An interpreter; None if there is none here."""
-    for python in (sys.executable, "/usr/bin/python3", shutil.which("python3")):
-        if python and subprocess.run([python, "-c", "import torch"], capture_output=True,
-                                     check=False).returncode == 0:
+    """An interpreter, by STARLING_PYTHON_WITH_TORCH if that is set; None if there is none here."""
+    told = os.environ.get("STARLING_PYTHON_WITH_TORCH")
+    for python in (told,) if told else (sys.executable, "/usr/bin/python3", shutil.which("python3")):
+        if python and has(python, "import torch"):
             return python
     return None
+
+
+def has(python, statement):
+    return subprocess.run([python, "-c", statement], capture_output=True, check=False).returncode == 0
 
 
 PYTHON = python_with_torch()
@@ -224,6 +229,47 @@ class Reproducible(PytorchCase):
         self.assertNotEqual(0, self.start(job).wait(120))
         told = str(self.home.job(self.NAME)["status"]["incidents"])
         self.assertIn("leave out torch.set_num_threads, or spec.reproducible", told)
+
+
+@unittest.skipUnless(PYTHON and has(PYTHON, "import torch; torch.amp.GradScaler('cpu')"),
+                     "a GradScaler without a GPU needs PyTorch 2.3: STARLING_PYTHON_WITH_TORCH names one")
+class Scaler(PytorchCase):
+    PROGRAM = os.path.join(HERE, "pytorch_scaler.py")
+
+    def train(self, *flags):
+        """What each that has come to the end says."""
+        self.finish(self.start(self.job(
+            workers=3, arguments=["--tell", self.told, "--die", "own-worker-1", "13", *flags, self.PROGRAM])))
+        said = [json.loads(line[5:])
+                for path in glob.glob(f"{self.home.job_folder(self.NAME)}/pods/*/log")
+                for line in read(path).splitlines() if line.startswith("SAID ")]
+        self.say(f"{' '.join(flags)}: {said}, ended: {self.members()}")
+        return said
+
+    def test_an_infinity_anywhere_makes_all_pass_over_the_step_and_who_comes_has_the_scale(self):
+        scale, good = 1024.0, 0
+        for step in range(1, 31):
+            good = 0 if step % 10 == 9 else good + 1
+            if good == 0:
+                scale /= 2
+            elif good == 4:
+                scale, good = scale * 2, 0
+        said = self.train()
+        self.assertGreaterEqual(len(said), 3, "who died came back before the end")
+        for one in said:
+            self.assertEqual({"scale": scale, "made": [27]}, one)
+        self.assertEqual(1, len({digest for digest, _ in self.members().values()}))
+
+    def test_control_without_it_in_the_state_who_comes_has_a_scale_of_its_own(self):
+        said = self.train("--without", "scaler")
+        self.assertLess(1, len({one["scale"] for one in said}))
+
+    def test_a_scaler_that_elastic_does_not_know_is_refused(self):
+        script = self.home.write("wrong.py", read(self.PROGRAM).replace(", scaler=scaler", ""))
+        job = self.job(script=script, arguments=[], workers=1)
+        job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
+        self.assertNotEqual(0, self.start(job).wait(120))
+        self.assertIn("elastic(..., scaler=scaler)", str(self.home.job(self.NAME)["status"]["incidents"]))
 
 
 class Controls(PytorchCase):

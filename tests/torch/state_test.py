@@ -5,6 +5,7 @@ import os
 import sys
 import unittest
 import warnings
+from unittest import mock
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../python"))
 try:
@@ -149,6 +150,34 @@ class Copies(unittest.TestCase):
         trainer.state.gather()
         self.assertEqual(place, first.data_ptr())
         self.assertTrue(torch.equal(wanted, first.data))
+
+
+class Scalers(unittest.TestCase):
+    def state(self, scale):
+        model = torch.nn.Linear(2, 1)
+        # Debian's PyTorch has none that works without a GPU; its state is the same.
+        with mock.patch("torch.cuda.is_available", return_value=True):
+            scaler = torch.cuda.amp.GradScaler(init_scale=scale)
+        return scaler, State(model, [torch.optim.SGD(model.parameters(), lr=0.1)], [], [scaler])
+
+    def test_who_is_given_the_state_has_the_scale_and_a_lost_step_does_not_move_it(self):
+        (_, old), (scaler, joiner) = self.state(512.0), self.state(64.0)
+        for mine, theirs in zip(joiner.segments, old.segments):
+            mine.tensor.copy_(theirs.tensor)
+        joiner.adopt()
+        self.assertEqual(512.0, scaler.get_scale())
+        joiner.gather()
+        joiner.keep()
+        scaler.load_state_dict({**scaler.state_dict(), "scale": 2.0, "_growth_tracker": 9})
+        joiner.restore()
+        self.assertEqual((512.0, 0), (scaler.get_scale(), scaler.state_dict()["_growth_tracker"]))
+
+    def test_one_that_is_not_enabled_has_no_state(self):
+        model = torch.nn.Linear(2, 1)
+        scaler = torch.cuda.amp.GradScaler(enabled=False)
+        state = State(model, [torch.optim.SGD(model.parameters(), lr=0.1)], [], [scaler])
+        state.gather()
+        state.adopt()
 
 
 class Undone(unittest.TestCase):

@@ -34,12 +34,15 @@ class Gradients:
     """Confined to the thread of the loop and to whoever runs its backward pass.
 
     `run` is the library's (starling.embed). The buckets are told when this is made; `open` when its
-    memory is there.
+    memory is there. `zeros`: gradients of a step that does not count are zeros, for whoever takes their
+    absence for a mistake (a GradScaler does); else there are none.
     """
 
     def __init__(self, run: Any, parameters: Sequence[tuple[str, torch.nn.Parameter]],
-                 buffers: Sequence[tuple[str, torch.Tensor]], bucket_bytes: int) -> None:
+                 buffers: Sequence[tuple[str, torch.Tensor]], bucket_bytes: int,
+                 zeros: bool = False) -> None:
         self._run = run
+        self._zeros = zeros
         self._buffers = [one for _, one in buffers if one.is_floating_point()]
         self._places: list[_Place] = []
         self._sizes: list[int] = []   # of each bucket, in numbers
@@ -194,7 +197,9 @@ class Gradients:
         used = self._beside[:len(self._places)].tolist()
         for place, share in zip(self._places, used):
             parameter = place.parameter
-            if not self.committed or share == 0:
+            if not self.committed and self._zeros and parameter.grad is not None:
+                parameter.grad.zero_()
+            elif not self.committed or share == 0:
                 parameter.grad = None
             elif parameter.grad is None:
                 parameter.grad = place.view.to(parameter.dtype, copy=True)

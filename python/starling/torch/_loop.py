@@ -31,7 +31,8 @@ class Loader:
 
     def __init__(self, library: Library, loader: "torch.utils.data.DataLoader[Any]",
                  model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
-                 schedulers: Sequence[Any], metrics: Sequence[str], accumulate: int) -> None:
+                 schedulers: Sequence[Any], scalers: Sequence[Any], metrics: Sequence[str],
+                 accumulate: int) -> None:
         spec = json.loads(library.spec())
         self._library = library
         self._run: starling.embed.Run | None = None  # from epochs() on
@@ -44,17 +45,22 @@ class Loader:
         self._reproducible = bool(spec.get("reproducible"))
         self._batches = Batches(library, loader, self.batch_size, accumulate, self._seed,
                                 self._reproducible)
-        self._state = State(model, optimizers, schedulers)
+        self._state = State(model, optimizers, schedulers, scalers)
         self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
         self._declare(metrics)
         trained = self._state.modules.trained
         if not trained:
             raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
         bucket = spec.get("exchange", {}).get("allReduce", {}).get("bucketBytes", 1 << 20)
-        self._gradients = Gradients(library, trained, self._state.modules.buffers, bucket)
+        self._gradients = Gradients(library, trained, self._state.modules.buffers, bucket,
+                                    zeros=any(one.is_enabled() for one in scalers))
+        self._optimizers = optimizers
         self._stepped = [False for _ in optimizers]
         for number, optimizer in enumerate(optimizers):
             self._guard(number, optimizer)
+        for scaler in scalers:
+            self._watch(scaler)
+        _refuse_other_scalers(scalers)
         self._step: starling.embed.Step | None = None  # at hand; none before the first, after the last
         self._part = 0                                 # this member's samples in the batch at hand
         self._ended = False                            # the epoch's last step counts
@@ -88,6 +94,18 @@ class Loader:
             if hasattr(inner, mark):
                 setattr(step, mark, True)
         optimizer.step = types.MethodType(step, optimizer)
+
+    def _watch(self, scaler: Any) -> None:
+        """A scaler that finds an infinity in the sum passes over the optimizer's step, at all members: they
+        have the same sum and the same scale."""
+        inner = scaler.step
+
+        def step(optimizer: Any, *arguments: Any, **options: Any) -> Any:
+            for number, known in enumerate(self._optimizers):
+                self._stepped[number] = self._stepped[number] or known is optimizer
+            return inner(optimizer, *arguments, **options)
+
+        scaler.step = step
 
     def __len__(self) -> int:
         """Batches in an epoch: as many as steps, but for elastic(..., accumulate=n)."""
@@ -224,15 +242,33 @@ class Loader:
             os._exit(1)
 
 
+def _refuse_other_scalers(known: Sequence[Any]) -> None:
+    """One that is not part of the state would have another scale at whoever joins."""
+    kinds = {type(one) for one in known}
+    kinds |= {home.GradScaler for home in (torch.cuda.amp, getattr(torch, "amp", None))
+              if hasattr(home, "GradScaler")}
+    for kind in kinds:
+        inner = kind.scale
+
+        def scale(this: Any, outputs: Any, inner: Any = inner) -> Any:
+            if this.is_enabled() and all(this is not one for one in known):
+                raise RuntimeError("a GradScaler is part of what all members hold alike: give it to "
+                                   "elastic(..., scaler=scaler)")
+            return inner(this, outputs)
+
+        kind.scale = scale
+
+
 _trained: list[tuple[torch.nn.Module, Loader]] = []
 
 
 def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, optimizer: Any,
-            scheduler: Any = None, *, metrics: Sequence[str] = (), accumulate: int = 1) -> Loader:
+            scheduler: Any = None, *, scaler: Any = None, metrics: Sequence[str] = (),
+            accumulate: int = 1) -> Loader:
     """The loader of a loop that any number of workers run together.
 
-    `loader`'s batch_size is that of all members together. `optimizer` and `scheduler` may be lists.
-    What they and the model hold is the state that joiners are given. `metrics` are the names that
+    `loader`'s batch_size is that of all members together. `optimizer`, `scheduler` and `scaler` (a
+    torch.amp.GradScaler) may be lists. What they and the model hold is the state that joiners are given. `metrics` are the names that
     loader.log() takes beside loss, 7 at most. With `accumulate` a step is so many batches: the loop calls
     backward for each, and optimizer.step() after so many. ValueError says what of it cannot be elastic.
     """
@@ -241,7 +277,7 @@ def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, 
     if not starling.embed._opened:
         raise LoopError(BAD_INPUT, "no job has started this program: run it by spec.workload.pytorch")
     _trained.append((model, Loader(starling.embed._opened.pop(), loader, model, _as_list(optimizer),
-                                   _as_list(scheduler), metrics, accumulate)))
+                                   _as_list(scheduler), _as_list(scaler), metrics, accumulate)))
     return _trained[-1][1]
 
 

@@ -4,7 +4,7 @@
 The library reads and writes memory whose place and layout are told once. Parameters and buffers lie
 in it where they are. An optimizer makes its tensors when it first needs them, so their layout is
 found out on a copy of it, and its own are put into the memory when they are there. Numbers and texts
-(hyperparameters, schedulers) travel as one JSON text. Random numbers are no state: the loop seeds
+(hyperparameters, schedulers, a GradScaler's scale) travel as one JSON text. Random numbers are no state: the loop seeds
 them anew for each step.
 """
 from __future__ import annotations
@@ -208,18 +208,21 @@ def _is_plain(value: Any) -> bool:
 
 
 class Text:
-    """Hyperparameters and schedulers, as one JSON text in memory of a fixed size."""
+    """Hyperparameters, schedulers and scalers, as one JSON text in memory of a fixed size."""
 
-    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], schedulers: Sequence[Any]) -> None:
+    def __init__(self, optimizers: Sequence[torch.optim.Optimizer], schedulers: Sequence[Any],
+                 scalers: Sequence[Any]) -> None:
         self._optimizers = optimizers
         self._schedulers = schedulers
+        self._scalers = scalers
         self._memory = torch.zeros(MOST_TEXT, dtype=torch.uint8)
         self.segments = [Segment("settings", self._memory, False)]
 
     def gather(self) -> None:
         groups = [[{key: _plain(value) for key, value in group.items() if key != "params"}
                    for group in one.param_groups] for one in self._optimizers]
-        told = {"groups": groups, "schedulers": [_plain(one.state_dict()) for one in self._schedulers]}
+        told = {"groups": groups, "schedulers": [_plain(one.state_dict()) for one in self._schedulers],
+                "scalers": [_plain(one.state_dict()) for one in self._scalers]}
         text = json.dumps(told, separators=(",", ":")).encode()
         if len(text) + 8 > MOST_TEXT:
             raise RuntimeError(f"the settings of optimizer and scheduler take {len(text)} bytes as JSON; "
@@ -238,17 +241,20 @@ class Text:
                         group[key] = _merged(group[key], value)
         for scheduler, values in zip(self._schedulers, told["schedulers"]):
             scheduler.load_state_dict(_merged(scheduler.state_dict(), values))
+        for scaler, values in zip(self._scalers, told["scalers"]):
+            if values:  # of one that is not enabled: none
+                scaler.load_state_dict(values)
 
 
 class State:
     """All of it. Between `gather` and `keep` the library reads and writes it."""
 
     def __init__(self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
-                 schedulers: Sequence[Any]) -> None:
+                 schedulers: Sequence[Any], scalers: Sequence[Any] = ()) -> None:
         self.modules = Modules(model)
         self._kept = [OptimizerState("optimizer" if len(optimizers) == 1 else f"optimizer{number}", one)
                       for number, one in enumerate(optimizers)]
-        self._text = Text(optimizers, schedulers)
+        self._text = Text(optimizers, schedulers, scalers)
         self.segments: list[Segment] = [*self.modules.segments,
                                         *(one for part in self._kept for one in part.segments),
                                         *self._text.segments]
