@@ -245,7 +245,7 @@ class Loader:
 def _refuse_other_scalers(known: Sequence[Any]) -> None:
     """One that is not part of the state would have another scale at whoever joins."""
     kinds = {type(one) for one in known}
-    kinds |= {home.GradScaler for home in (torch.cuda.amp, getattr(torch, "amp", None))
+    kinds |= {home.GradScaler for home in (torch.cuda.amp, getattr(torch, "amp", torch.cuda.amp))
               if hasattr(home, "GradScaler")}
     for kind in kinds:
         inner = kind.scale
