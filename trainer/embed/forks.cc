@@ -4,12 +4,15 @@
 #include <dirent.h>
 #include <pthread.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <string_view>
 #include <vector>
 
@@ -28,11 +31,19 @@ std::string& MemberAddress() {
 
 constexpr std::array kListening = {net::kMemberPort, net::kDataPort, net::kMetricsPort};
 
+// Links in shared memory, and what listens for them, are sockets with a name of the transport's and
+// no file (trainer/transport/mixed_transport.cc).
+bool IsNamed(const net::SocketAddress& address) {
+  constexpr std::string_view kOurs("\0starling-", 10);
+  sockaddr_un name;
+  if (address.storage.ss_family != AF_UNIX || address.size > sizeof name) return false;
+  std::memcpy(&name, &address.storage, address.size);
+  const std::size_t length = address.size - offsetof(sockaddr_un, sun_path);
+  return std::string_view(name.sun_path, length).starts_with(kOurs);
+}
+
 // One end of a socket; no host: it has none.
-net::Address EndOf(int file, int (*ask)(int, sockaddr*, socklen_t*)) {
-  net::SocketAddress found;
-  found.size = sizeof found.storage;
-  if (ask(file, found.get(), &found.size) != 0) return {};
+net::Address EndOf(const net::SocketAddress& found) {
   const auto address = net::FromSocketAddress(found);
   if (!address.ok()) return {};
   // gRPC listens to an IPv4 address on an IPv6 socket.
@@ -42,9 +53,19 @@ net::Address EndOf(int file, int (*ask)(int, sockaddr*, socklen_t*)) {
           .port = address->port};
 }
 
+net::SocketAddress Ask(int file, int (*question)(int, sockaddr*, socklen_t*)) {
+  net::SocketAddress found;
+  found.size = sizeof found.storage;
+  if (question(file, found.get(), &found.size) != 0) return {};
+  return found;
+}
+
 bool IsMembers(int file, const std::string& address) {
-  if (EndOf(file, &getpeername).port == net::kDataPort) return true;  // this member has dialled
-  const net::Address here = EndOf(file, &getsockname);
+  const net::SocketAddress there = Ask(file, &getpeername);
+  const net::SocketAddress own = Ask(file, &getsockname);
+  if (IsNamed(there) || IsNamed(own)) return true;
+  if (EndOf(there).port == net::kDataPort) return true;  // this member has dialled
+  const net::Address here = EndOf(own);
   return here.host == address && std::ranges::find(kListening, here.port) != kListening.end();
 }
 

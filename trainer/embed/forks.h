@@ -9,8 +9,9 @@
 namespace starling::embed {
 
 // From now on whoever is forked from this process closes the member's sockets, which are known by
-// our fixed ports (net/ports.h): those of `address`, and the data port of whoever was dialled. It
-// forgets the handler of SIGTERM too. The newest call holds; empty: nothing is closed.
+// our fixed ports (net/ports.h), those of `address` and the data port of whoever was dialled, and
+// by the names of the transport's that introduce shared memory. It forgets the handler of SIGTERM
+// too. The newest call holds; empty: nothing is closed.
 void CloseInForks(const std::string& address);
 
 // What the child does. Returns how many sockets were closed.

@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -17,6 +18,7 @@
 #include "common/net/ports.h"
 #include "common/net/socket.h"
 #include "trainer/embed/leave_signal.h"
+#include "trainer/transport/unix_socket.h"
 
 namespace starling::embed {
 namespace {
@@ -62,6 +64,25 @@ TEST_F(ForksTest, AChildHasNoneOfTheMembersSocketsAndAllOfTheProgramsOwn) {
 
   EXPECT_EQ(code, 0);
   EXPECT_TRUE(IsOpen(data->get()) && IsOpen(dialled->get())) << "the parent keeps them";
+}
+
+TEST_F(ForksTest, AChildHasNoLinksInSharedMemoryEither) {
+  const std::string name = absl::StrCat("starling-forks-test-", getpid());
+  const auto listener = transport::ListenAtName(name);
+  const auto foreign = transport::ListenAtName(absl::StrCat("another-", name));
+  ASSERT_TRUE(listener.ok() && foreign.ok()) << listener.status();
+  const auto dialled = transport::ConnectToName(name);
+  ASSERT_TRUE(dialled.ok()) << dialled.status();
+  const int accepted = accept(listener->get(), nullptr, nullptr);
+  ASSERT_GE(accepted, 0);
+
+  const int code = InFork([&] {
+    return (IsOpen(listener->get()) ? 1 : 0) + (IsOpen(dialled->get()) ? 2 : 0) +
+           (IsOpen(accepted) ? 4 : 0) + (IsOpen(foreign->get()) ? 0 : 8);
+  });
+
+  EXPECT_EQ(code, 0);
+  close(accepted);
 }
 
 TEST_F(ForksTest, WithoutAMemberAChildKeepsEverything) {
