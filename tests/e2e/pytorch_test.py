@@ -4,17 +4,19 @@
 What is compared with is one process that computes the same steps with plain PyTorch
 (pytorch_reference.py). The controls leave out what the loop does right, and are far from it.
 """
+import array
 import glob
 import json
 import os
 import shutil
+import struct
 import subprocess
 import sys
 import unittest
 
 import jobs
 from case import Case
-from home import DATA, REPOSITORY, kill, read, until
+from home import BIN, DATA, REPOSITORY, kill, read, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLE = os.path.join(REPOSITORY, "examples/pytorch-elastic")
@@ -270,6 +272,69 @@ class Scaler(PytorchCase):
         job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
         self.assertNotEqual(0, self.start(job).wait(120))
         self.assertIn("elastic(..., scaler=scaler)", str(self.home.job(self.NAME)["status"]["incidents"]))
+
+
+class Wrapped(PytorchCase):
+    """A program for DistributedDataParallel that knows nothing of Starling."""
+    WRAP = os.path.join(BIN, "python/starling/torch/__main__.py")
+    DDP = os.path.join(REPOSITORY, "examples/pytorch-ddp/train.py")
+
+    def program(self, program, *flags, workers=3, delay="20ms"):
+        arguments = ["--data", DATA, "--checkpoint", self.home.folder, "--epochs", str(self.EPOCHS)]
+        return self.job(workers=workers, delay=delay, arguments=[
+            "--tell", self.told, *flags, self.WRAP, "--wrap", program, *arguments])
+
+    def weights(self, job):
+        uri = self.result(job)["model"]["uri"].removeprefix("file://")
+        with open(uri, "rb") as file:
+            size, = struct.unpack("<Q", file.read(8))
+            file.seek(8 + size)
+            return array.array("f", file.read())
+
+    def test_the_ddp_example_as_it_stands_survives_a_kill_and_is_what_one_worker_makes(self):
+        alone = self.weights(self.finish(self.start(self.program(self.DDP, workers=1, delay="0s"))))
+        self.home.close()
+        self.setUp()
+        command = self.start(self.program(self.DDP, "--die", "own-worker-1", "30"))
+        before = self.roles()
+        job = self.finish(command)
+        self.check_audit(self.EPOCHS, self.NAME)
+        members = self.members()
+        self.assertLessEqual({before[0], before[2]}, set(members), "who survives is the same process")
+        self.assertEqual(1, len({digest for digest, _ in members.values()}), "equal bit by bit")
+        distance = max(abs(a - b) for a, b in zip(alone, self.weights(job), strict=True))
+        self.say(f"distance {distance:.2e}")
+        self.assertLessEqual(distance, NEAR)
+        self.assertIn("loss", self.result(job)["metrics"])
+        self.assertTrue(os.path.exists(os.path.join(self.home.folder, "pytorch-ddp.pt")),
+                        "rank 0 has saved its own checkpoint")
+
+    def test_a_command_by_hand_makes_the_job(self):
+        done = subprocess.run(
+            [PYTHON, "-B", "-m", "starling.torch", "--workers", "2", "--set", "spec.seed=7", "--wrap",
+             self.DDP, "--data", DATA, "--checkpoint", self.home.folder, "--epochs", "1"],
+            env={**self.home.environment, "PATH": f"{BIN}:{os.environ['PATH']}",
+                 "PYTHONPATH": os.path.join(BIN, "python")},
+            cwd=self.home.folder, capture_output=True, text=True, check=False, timeout=120)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(jobs.steps_of(1), self.result(self.home.job("train"))["steps"])
+
+    def test_what_it_does_not_know_is_refused_by_name(self):
+        text = read(self.DDP)
+        for old, new, told in (
+                ("loss.backward()", "dist.all_reduce(loss)", "torch.distributed.all_reduce: --wrap"),
+                ("DistributedDataParallel(model)", "DistributedDataParallel(model, device_ids=[0])",
+                 "device_ids=...): --wrap"),
+                ("range(first, options.epochs)", "[0, 1]", "outside of: for epoch in range"),
+                ("optimizer.step()", "dist.barrier()", "barrier in the loop over epochs")):
+            with self.subTest(told):
+                self.home.close()
+                self.setUp()
+                self.assertIn(old, text)
+                job = self.program(self.home.write("wrong.py", text.replace(old, new)), workers=1)
+                job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
+                self.assertNotEqual(0, self.start(job).wait(60))
+                self.assertIn(told, str(self.home.job(self.NAME)["status"]["incidents"]))
 
 
 class Controls(PytorchCase):
