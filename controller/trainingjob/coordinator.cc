@@ -43,8 +43,8 @@ void Drop(Pass& pass) {
 // start would have answered by now.
 absl::Duration CoordinatorSilenceLimit(const Pass& pass, bool heard) {
   if (heard) return pass.options.coordinator_silence;
-  const absl::Duration age = pass.now - std::max(pass.leader->started, pass.leader->created);
-  return std::max(pass.options.coordinator_silence * 2, pass.options.coordinator_start - age);
+  return std::max(pass.options.coordinator_silence * 2,
+                  pass.options.coordinator_start - pass.AgeOf(*pass.leader));
 }
 
 }  // namespace

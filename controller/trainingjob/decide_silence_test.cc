@@ -87,6 +87,45 @@ TEST(DecideSilence, CoordinatorThatHasNeverSpokenIsGivenLonger) {
   EXPECT_EQ(Count<DeletePod>(scene.Do()), 1);
 }
 
+// Someone from whom no report has come.
+struct Unheard {
+  absl::Duration age;
+  absl::Duration silent;
+  int deleted;
+};
+
+TEST(DecideSilence, WhoWasNeverHeardIsGivenTheTimeToStartByItsNodesClockOrLess) {
+  const auto least = absl::Milliseconds(1);
+  const Unheard coordinators[] = {
+      {absl::Seconds(5), absl::Seconds(10) - least, 0}, {absl::Seconds(5), absl::Seconds(10), 1},
+      {absl::Seconds(60), absl::Seconds(4) - least, 0}, {absl::Seconds(60), absl::Seconds(4), 1},
+      {-absl::Hours(1), absl::Seconds(15) - least, 0},  {-absl::Hours(1), absl::Seconds(15), 1}};
+  for (const Unheard& one : coordinators) {
+    Scene scene;
+    scene.Prepared().Add(Role::kCoordinator, 0).created = absl::InfinitePast();
+    scene.Booted();
+    scene.seen.pods[0].started = scene.now - one.age;
+    scene.seen.link->heard = false;
+    scene.seen.link->report.Clear();
+    scene.seen.link->silent = one.silent;
+    EXPECT_EQ(Count<DeletePod>(scene.Do()), one.deleted) << one.age << " " << one.silent;
+  }
+  const Unheard workers[] = {
+      {absl::Seconds(5), absl::Seconds(55) - least, 0}, {absl::Seconds(5), absl::Seconds(55), 1},
+      {absl::Minutes(5), absl::Seconds(10) - least, 0}, {absl::Minutes(5), absl::Seconds(10), 1},
+      {-absl::Hours(1), absl::Seconds(60) - least, 0},  {-absl::Hours(1), absl::Seconds(60), 1}};
+  for (const Unheard& one : workers) {
+    Scene scene;
+    scene.Training();
+    scene.report().mutable_members()->RemoveLast();
+    ObservedPod& pod = scene.Pod("digits-worker-1");
+    pod.created = absl::InfinitePast();
+    pod.started = scene.now - one.age;
+    pod.unheard_since = scene.now - one.silent;
+    EXPECT_EQ(Count<DeletePod>(scene.Do()), one.deleted) << one.age << " " << one.silent;
+  }
+}
+
 TEST(DecideSilence, SilenceOfAnotherPodsLinkSaysNothing) {
   Scene scene;
   scene.Training();

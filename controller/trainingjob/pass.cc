@@ -10,6 +10,10 @@ bool Pass::Finished() const {
          ConditionStatus(status, "Failed") == "True";
 }
 
+absl::Duration Pass::AgeOf(const ObservedPod& pod) const {
+  return std::max(absl::ZeroDuration(), now - std::max(pod.started, pod.created));
+}
+
 bool Pass::Usable(const ObservedPod& pod) const {
   return pod.Live() && !lost.contains(pod.uid) && !deleted.contains(pod.uid);
 }

@@ -39,6 +39,8 @@ struct Pass {
   bool HasServers() const { return resources::HasServers(observed.spec); }
   // Null: the pod has no place yet, or nodes are not watched.
   const ObservedNode* NodeOf(const ObservedPod& pod) const;
+  // Since it was made or, later, started, which its node says: by a clock that may be ahead.
+  absl::Duration AgeOf(const ObservedPod& pod) const;
   // Live and not given up.
   bool Usable(const ObservedPod& pod) const;
   // By index.

@@ -41,8 +41,7 @@ const v1alpha1::MemberStatus* MemberOf(const v1alpha1::CoordinatorReport& report
 // A pod that this coordinator has never heard of, though it runs: one that is young may be starting
 // yet; an old one has been with another coordinator and would have answered by now.
 absl::Duration UnheardLimit(const Pass& pass, const ObservedPod& pod) {
-  const absl::Duration age = pass.now - std::max(pod.started, pod.created);
-  return std::max(pass.options.worker_silence * 2, pass.options.worker_start - age);
+  return std::max(pass.options.worker_silence * 2, pass.options.worker_start - pass.AgeOf(pod));
 }
 
 struct Silence {
