@@ -98,7 +98,10 @@ void Coordinator::OnReport(const std::string& pod_uid, const Report& report, abs
   NoticeGap(now);
   const FailureDetector::Heard heard = detector_.OnReport(pod_uid, report, now);
   if (heard == FailureDetector::Heard::kNothing) return;
-  if (heard == FailureDetector::Heard::kNewProcess) released_.erase(pod_uid);
+  if (heard == FailureDetector::Heard::kNewProcess) {
+    released_.erase(pod_uid);
+    Changed();  // what its pod was told was meant for the process before it
+  }
   if (heard != FailureDetector::Heard::kSignOfLife) {
     if (MayReturn(report)) {
       returning_.erase(pod_uid);

@@ -82,7 +82,7 @@ TEST(ShardCoordinator, WithoutProofThatTheLastHolderEndedItWaitsForIt) {
   fleet.AddPod("s", kServerRole, 1);
   fleet.Want();
   fleet.Start("s1");
-  fleet.cached_ = false;  // it has had no time to fetch anything
+  fleet.cached_ = {};  // it has had no time to fetch anything
   fleet.Settle();
   fleet.Kill("s0");
   fleet.Advance(absl::Seconds(3));
@@ -299,9 +299,9 @@ TEST(ShardCoordinator, ALeavingWorkerThatHangsIsWaitedForAWhileOnly) {
   fleet.Settle();
   fleet["w1"].leaving = true;
   fleet.Settle();
-  fleet.Advance(absl::Seconds(4));
+  fleet.Advance(absl::Seconds(4.95));
   EXPECT_FALSE(fleet["w1"].released);
-  fleet.Advance(absl::Seconds(2));
+  fleet.Advance(absl::Seconds(0.05));
   EXPECT_TRUE(fleet["w1"].released);
 }
 

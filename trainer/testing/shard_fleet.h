@@ -57,6 +57,7 @@ struct Process {
   std::optional<View> installed;
   std::map<std::size_t, ViewNumber> synced;  // shards that it holds, and since which view
   pb::ParameterServerDirective told;
+  std::optional<pb::ModelLayout> tables;  // that it serves, as it was told first
   std::set<Lease> held;
   std::set<Lease> done;
   std::set<Lease> returned;  // refused, and still listed
@@ -108,19 +109,21 @@ class Fleet {
                          [&](const Pod& pod) { return pod.name == name; });
   }
   void NewCoordinator() {
-    ShardCoordinator::Options options;
+    ShardCoordinator::Options options = options_;
     options.common.boot_id = absl::StrCat("boot", ++incarnation_);
     options.common.rules = rules_;
     const ViewNumber seen = coordinator_ == nullptr ? 0 : Look().newest_view;
     coordinator_ = std::make_unique<ShardCoordinator>(options, spec_);
     for (auto& [name, process] : processes_) process.connected = false;
     coordinator_->OnGrant({incarnation_, options.common.boot_id, pods_, seen}, now_);
+    told_.clear();
     Want();
   }
   void Want() {
     desired_.pods = pods_;
     ++desired_.sequence;
     coordinator_->OnDesired(desired_, now_);
+    LookAtVersions();
   }
   Process& Start(const std::string& name, std::optional<membership::LastExit> last_exit = {}) {
     Process process;
@@ -134,18 +137,43 @@ class Fleet {
   void Connect(const std::string& name) {
     processes_.at(name).connected = true;
     coordinator_->OnConnected("uid-" + name, now_);
+    LookAtVersions();
+    Report(name);
+  }
+  // As a process that a new coordinator has just reached.
+  void Meet(const std::string& name) {
+    Connect(name);
+    Obey(processes_.at(name));
     Report(name);
   }
   void Kill(const std::string& name) {
     processes_.erase(name);
     coordinator_->OnDisconnected("uid-" + name, now_);
     coordinator_->OnRefused("uid-" + name, now_);
+    LookAtVersions();
   }
 
   void Report(const std::string& name) {
     const Process& process = processes_.at(name);
     if (!process.connected || muted_.contains(name)) return;
-    coordinator_->OnReport(process.id.pod_uid, ReportOf(process), now_);
+    Say(ReportOf(process));
+  }
+  void Say(const membership::Report& report) {
+    coordinator_->OnReport(report.id.pod_uid, report, now_);
+    LookAtVersions();
+  }
+  // A directive is sent when the version says that there is news.
+  void LookAtVersions() {
+    const std::uint64_t version = coordinator_->directives_version();
+    for (const Pod& pod : pods_) {
+      membership::Directive directive = coordinator_->DirectiveFor(pod.uid);
+      const auto told = told_.find(pod.uid);
+      if (told != told_.end() && version == version_ && !coordinator_->superseded()) {
+        EXPECT_EQ(told->second, directive) << "what " << pod.name << " is told has changed";
+      }
+      told_.insert_or_assign(pod.uid, std::move(directive));
+    }
+    version_ = version;
   }
   membership::Report ReportOf(const Process& process) const {
     membership::Report report;
@@ -168,14 +196,16 @@ class Fleet {
     }
     report.installed = process.installed;
     said.set_broken(process.broken);
-    if (!process.server || process.installed) {
+    if (!process.server) {
       Put(Layout{2 * kSmallestShard, process.samples, "f"}, *said.mutable_layout());
+    } else if (process.tables) {
+      *said.mutable_layout() = *process.tables;
     }
     for (std::size_t shard = 0; process.server && shard < 3; ++shard) {
       ShardReport one;
       const auto synced = process.synced.find(shard);
       if (synced != process.synced.end()) one.state = StateId{synced->second, 1};
-      one.cached = cached_;
+      one.cached = cached_[shard];
       const bool serves = process.installed && process.installed->groups[shard].Has(process.id);
       one.load = serves ? loads_[shard] : 0;
       Put(one, *said.add_shards());
@@ -204,6 +234,8 @@ class Fleet {
     process.incarnation = directive.incarnation;
     process.released = directive.released;
     ASSERT_TRUE(process.told.ParseFromString(directive.parameter_server));
+    if (process.server && process.told.has_layout() && !process.tables)
+      process.tables = process.told.layout();
     if (process.server && process.saves)
       process.checkpoint_turn = std::max(process.checkpoint_turn, directive.checkpoint_turn);
     const View view = directive.view.value_or(View());
@@ -275,12 +307,17 @@ class Fleet {
     }
   }
   void Advance(absl::Duration by) {
+    Pass(by);
+    Settle();
+  }
+  // Time passes, and nobody obeys.
+  void Pass(absl::Duration by) {
     for (absl::Duration gone; gone < by; gone += absl::Milliseconds(50)) {
       now_ += absl::Milliseconds(50);
       for (auto& [name, process] : processes_) Report(name);
       coordinator_->OnTick(now_);
+      LookAtVersions();
     }
-    Settle();
   }
   void Validate(const std::string& name, bool ends_training = false) {
     Process& process = processes_.at(name);
@@ -306,7 +343,8 @@ class Fleet {
   Process& operator[](const std::string& name) { return processes_.at(name); }
 
   pb::TrainingJobSpec spec_;
-  membership::Rules rules_;  // of the next coordinator
+  membership::Rules rules_;            // of the next coordinator
+  ShardCoordinator::Options options_;  // the same
   std::vector<Pod> pods_;
   std::map<std::string, Process> processes_;
   std::map<std::string, std::int64_t> starts_;
@@ -316,13 +354,16 @@ class Fleet {
   membership::Summary summary_;
   absl::Time now_ = absl::FromUnixSeconds(1000);
   std::uint64_t incarnation_ = 0;
-  bool cached_ = true;                      // whoever is asked to fetch ahead has done so
+  // Whoever is asked to fetch one of these shards ahead has done so.
+  std::array<bool, 3> cached_ = {true, true, true};
   std::array<std::int64_t, 3> loads_ = {};  // of the shards, bytes a second
   std::array<LeaseLedger, 2> ledgers_;
   LeaseLedger saved_;
   std::set<std::pair<ViewNumber, std::size_t>> restored_;
   std::vector<Lease> order_;  // as they were done
   int repeated_ = 0;
+  std::uint64_t version_ = 0;  // of the directives that are told
+  std::map<std::string, membership::Directive> told_;
 };
 
 }  // namespace starling::parameter_server
