@@ -100,7 +100,8 @@ void LeaseSource::Learn(const Standing& standing, absl::Time now) {
     if (std::exchange(heard.fresh, false)) Take(heard, now);
   }
   const std::size_t done = book_->done();
-  if (done > done_count_ && standing.running) progressed_ = true;
+  // What is heard of for the first time, as after a restore, was done before.
+  if (informed_ && done > done_count_ && standing.running) progressed_ = true;
   if (done != done_count_ || outstanding != book_->outstanding()) changed_ = true;
   done_count_ = done;
   informed_ = book_->Informed();

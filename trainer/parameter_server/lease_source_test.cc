@@ -117,6 +117,7 @@ class Job {
 class BegunJob : public Job {
  public:
   explicit BegunJob(int workers, const pb::TrainingJobSpec& spec = Spec()) : Job(workers, spec) {
+    Save({});
     Save({1});
   }
 };
@@ -412,6 +413,18 @@ TEST(LeaseSourceTest, ALossIsMadeGoodByABatchInTheNewViewOrWhereNothingIsLeft) {
   job.Validate(1);
   EXPECT_TRUE(job.source_.recovered());
   EXPECT_FALSE(job.source_.progressed());
+}
+
+TEST(LeaseSourceTest, WhatARestoreBringsBackIsNotDoneInItsView) {
+  BegunJob job(1);
+  job.SaveTo(5);
+  job.Publish(2, /*restore=*/true);
+  job.SaveTo(3);
+  EXPECT_FALSE(job.source_.progressed());
+  EXPECT_FALSE(job.source_.recovered());
+  job.SaveTo(4);
+  EXPECT_TRUE(job.source_.progressed());
+  EXPECT_TRUE(job.source_.recovered());
 }
 
 TEST(LeaseSourceTest, AWarmStartIsOneClientsAlone) {
