@@ -46,7 +46,7 @@ void ShardCoordinator::Hear(const membership::Report& report, Participant& said,
   if (from.has_layout()) layouts_[report.id] = FromProto(from.layout());
   if (from.broken()) said.phase = Phase::kAborted;
   for (const pb::ShardReport& shard : from.shards()) said.groups.push_back(FromProto(shard));
-  if (!hybrid_ || !from.has_chains()) return;
+  if (!from.has_chains()) return;
   said.phase = report.phase;
   said.groups.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(from.chains(), 0, kMost)) +
                      1);
@@ -60,9 +60,9 @@ void ShardCoordinator::ChooseLayout() {
   std::tuple<bool, bool, std::int64_t> most;
   for (const auto& [id, layout] : layouts_) {
     const membership::Report* report = detector_.ReportOf(id);
-    const membership::Pod* pod = detector_.FindPod(id.pod_uid);
-    if (layout.parameters == 0 || report == nullptr || pod == nullptr) continue;
-    const std::tuple rank(report->installed.has_value(), pod->role == kServerRole, -pod->index);
+    if (report == nullptr) continue;
+    const membership::Pod& pod = *detector_.FindPod(id.pod_uid);
+    const std::tuple rank(report->installed.has_value(), pod.role == kServerRole, -pod.index);
     if (best != nullptr && rank <= most) continue;
     best = &layout;
     most = rank;
@@ -75,7 +75,7 @@ void ShardCoordinator::ChooseLayout() {
 std::vector<std::shared_ptr<membership::Placement>> ShardCoordinator::MakePlacements() {
   ChooseLayout();
   if (!layout_) waiting_ = "waits for a worker that has read model and data";
-  if (!layout_ || !impossible_.empty()) return {};
+  if (!layout_) return {};
   absl::StatusOr<JobTables> tables =
       shard_options_.tables ? shard_options_.tables(*layout_) : TablesOf(*spec_, *layout_);
   if (!tables.ok()) {
@@ -86,8 +86,7 @@ std::vector<std::shared_ptr<membership::Placement>> ShardCoordinator::MakePlacem
   ShardPlacement::Options options;
   options.shards = tables->ids;
   options.weights = WeightsOf(*tables);
-  options.replication = static_cast<int>(
-      std::max<std::int64_t>(1, spec_->exchange().parameter_server().replication()));
+  options.replication = static_cast<int>(spec_->exchange().parameter_server().replication());
   options.ahead_patience = shard_options_.ahead_patience;
   options.balance = shard_options_.balance;
   const auto placement = std::make_shared<ShardPlacement>(std::move(options));
@@ -117,9 +116,7 @@ void ShardCoordinator::Admit(membership::Roster& roster) {
 // A client that leaves finishes what it holds before it is out of the view.
 bool ShardCoordinator::Keeps(const MemberId& id, absl::Time now) {
   const ViewMember* client = view() == nullptr ? nullptr : view()->Find(id);
-  if (client == nullptr || client->role != Role::kWorker || !work_.Holds({id, client->joined})) {
-    return false;
-  }
+  if (client == nullptr || !work_.Holds({id, client->joined})) return false;
   const absl::Time since = leaving_since_.emplace(id, now).first->second;
   return now - since < shard_options_.drain_patience;
 }
@@ -138,7 +135,7 @@ void ShardCoordinator::Work(absl::Time now) {
 void ShardCoordinator::FollowLockstep() {
   const auto workers = view()->workers();
   std::int64_t settled = -1;
-  lockstep_.over = !workers.empty() && !Halted();
+  lockstep_.over = true;
   for (const ViewMember& worker : workers) {
     const membership::Report* report = detector_.ReportOf(worker.id);
     const bool here =
@@ -177,7 +174,7 @@ void ShardCoordinator::GiveWork(absl::Time now) {
                             roster_.workers.least, " and ", roster_.servers.least, " are needed");
   }
   if (work_.Update(standing, now)) Changed();
-  if (work_.informed() && work_.progressed()) failed_views_ = 0;
+  if (work_.progressed()) failed_views_ = 0;
   FollowRecovery(now);
 }
 
@@ -192,7 +189,7 @@ void ShardCoordinator::FollowRecovery(absl::Time now) {
       absl::StrAppend(&incident.record.message, "; ", lost,
                       lost == 1 ? " batch is" : " batches are", " done again");
     }
-    if (!work_.recovered() || incident.repaired_by > view()->number) continue;
+    if (!work_.recovered()) continue;
     incident.record.recovery = now - incident.record.time;
   }
 }
@@ -206,10 +203,9 @@ bool ShardCoordinator::SavedByAll(std::int64_t turn) const {
 
 // Everyone who holds anything was asked to go: nobody takes over what they have.
 bool ShardCoordinator::ServersLeave() const {
-  return view() != nullptr &&
-         std::ranges::all_of(view()->servers(), [this](const membership::ViewMember& server) {
-           return detector_.IsLeaving(server.id);
-         });
+  return std::ranges::all_of(view()->servers(), [this](const membership::ViewMember& server) {
+    return detector_.IsLeaving(server.id);
+  });
 }
 
 // Where workers hold a state they have stopped when it is saved. Portions that a server lacks then
@@ -222,7 +218,7 @@ bool ShardCoordinator::AtRest() const {
 void ShardCoordinator::AskForCheckpoint(absl::Time now) {
   if (!work_.informed()) return;
   const bool saved = SavedByAll(rounds_.number());
-  if (saved && rounds_.asked()) {
+  if (saved) {
     saved_settled_ = rounds_.settled();
     rounds_.Saved();
   }
@@ -231,7 +227,7 @@ void ShardCoordinator::AskForCheckpoint(absl::Time now) {
       halt_round_ = rounds_.Ask(settled(), rounds_.due());
       Changed();
     }
-    stopped_ = Halted() && halt_round_ != 0 && SavedByAll(halt_round_);
+    stopped_ = halt_round_ != 0 && SavedByAll(halt_round_);
     return;
   }
   halt_round_ = 0;
@@ -270,10 +266,10 @@ void ShardCoordinator::FillTraining(membership::Summary& summary) const {
   pb::TrainingReport saved;
   std::optional<std::int64_t> settings;
   for (const auto& [uid, process] : detector_.processes()) {
-    const membership::Pod* pod = detector_.FindPod(uid);
-    if (pod == nullptr || !process.report || returning_.contains(uid)) continue;
+    if (!process.report || returning_.contains(uid)) continue;
+    const membership::Pod& pod = *detector_.FindPod(uid);
     const membership::Report& report = *process.report;
-    const bool server = pod->role == kServerRole;
+    const bool server = pod.role == kServerRole;
     const bool here = newest != nullptr && newest->Has(report.id);
     if (here) {
       settings =
@@ -282,11 +278,11 @@ void ShardCoordinator::FillTraining(membership::Summary& summary) const {
     if (server && report.training.failure.empty()) {
       pb::TrainingReport mine;
       const bool tells = mine.ParseFromString(report.training.bytes) && mine.has_checkpoint();
-      if (tells && !saved.has_checkpoint()) saved = mine;
+      if (tells) saved = mine;
       continue;
     }
     const std::tuple rank(!report.training.failure.empty(), report.training.has_result, here,
-                          -pod->index);
+                          -pod.index);
     if (speaker != nullptr && rank <= best) continue;
     speaker = &report;
     best = rank;

@@ -9,7 +9,9 @@ namespace {
 
 using membership::Phase;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 // A batch of 4 samples is one lease; the first values are at the servers.
 class StepsOfBoth : public ::testing::Test {
@@ -61,6 +63,9 @@ TEST_F(StepsOfBoth, TheJobIsWhereItsWorkersAreInTheNewestView) {
   fleet_.Report("w0");
   fleet_.Report("w1");
   EXPECT_EQ(fleet_.Look().settled_step, 4) << "of an earlier view nothing counts";
+  Step("w0", 0, 0);
+  fleet_.Report("w0");
+  EXPECT_EQ(fleet_.Look().settled_step, 0) << "they were restored from the first values";
 }
 
 TEST_F(StepsOfBoth, WhatServersLackOfWhatTheViewBeganWithIsDealt) {
@@ -88,6 +93,28 @@ TEST_F(StepsOfBoth, TrainingIsOverWhenEveryWorkerSaysSoAndServersHaveTheirSteps)
   SaveSteps(3);
   EXPECT_TRUE(fleet_["w0"].told.conclude());
   EXPECT_FALSE(fleet_["w1"].told.conclude());
+}
+
+TEST_F(StepsOfBoth, WhoIsDoneInAnEarlierViewIsNotDone) {
+  SaveSteps(2);
+  for (const char* last : {"w0", "w1"}) {
+    for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2, Phase::kDone);
+    fleet_[last].installed->number -= 1;
+    for (const char* worker : {"w0", "w1"}) fleet_.Report(worker);
+    fleet_.Obey(fleet_["w0"]);
+    EXPECT_FALSE(fleet_["w0"].told.conclude()) << last;
+    fleet_[last].installed->number += 1;
+    for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+    fleet_.Settle();
+  }
+}
+
+TEST_F(StepsOfBoth, NoneIsOverThatTheOthersAreDoneWith) {
+  SaveSteps(2);
+  Step("w0", 0, 2);
+  Step("w1", 0, 2, Phase::kDone);
+  fleet_.Settle();
+  EXPECT_FALSE(fleet_["w0"].told.conclude());
 }
 
 TEST_F(StepsOfBoth, AHaltedJobDoesNotEndThoughItsWorkersAreDone) {
@@ -124,6 +151,33 @@ TEST_F(StepsOfBoth, AHaltIsSavedWhenEveryWorkerHasStoppedInTheNewestView) {
   EXPECT_FALSE(fleet_.Look().stopped);
 }
 
+TEST_F(StepsOfBoth, WhoStoppedInAnEarlierViewHasNotStopped) {
+  for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+  SaveSteps(2);
+  Halt();
+  const auto asked = [&] { return fleet_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
+  const std::int64_t before = asked();
+  fleet_["w0"].stopped = fleet_["w1"].stopped = true;
+  fleet_["w1"].installed->number -= 1;
+  fleet_.Report("w0");
+  fleet_.Report("w1");
+  EXPECT_EQ(asked(), before);
+  fleet_["w1"].installed->number += 1;
+  fleet_.Report("w1");
+  EXPECT_GT(asked(), before);
+}
+
+// Nobody is halted: the servers save what they have while the workers go on.
+TEST_F(StepsOfBoth, ServersThatAllLeaveSaveThoughWorkersHaveNotStopped) {
+  for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+  SaveSteps(2);
+  for (const char* name : {"s0", "s1"}) fleet_.PodOf(name).state = PodState::kDraining;
+  fleet_.Want();
+  fleet_.Settle();
+  EXPECT_TRUE(fleet_["s0"].released);
+  EXPECT_TRUE(fleet_["s1"].released);
+}
+
 TEST_F(StepsOfBoth, NoHaltWaitsForAWorkerThatHasEnded) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
@@ -135,6 +189,71 @@ TEST_F(StepsOfBoth, NoHaltWaitsForAWorkerThatHasEnded) {
   fleet_.Want();
   fleet_.Settle();
   EXPECT_TRUE(fleet_.Look().stopped);
+}
+
+// The chains come first; what their own group's members say of it is told behind them.
+TEST_F(StepsOfBoth, TheWorkersAreTheLastGroupAndWhatTheyHoldIsKnown) {
+  const auto group = [&] { return fleet_.coordinator_->view()->groups.back(); };
+  ASSERT_THAT(fleet_.coordinator_->view()->groups, SizeIs(4));
+  EXPECT_THAT(group().members, ElementsAre(fleet_["w0"].id, fleet_["w1"].id));
+  for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+  fleet_.Settle();
+  EXPECT_EQ(fleet_.Look().waiting, "");
+  fleet_["w1"].phase = Phase::kLost;
+  fleet_.Settle();
+  EXPECT_THAT(fleet_.Look().waiting, HasSubstr("the last steps"));
+}
+
+TEST_F(StepsOfBoth, AWorkerThatLingersIsNotTakenIn) {
+  fleet_.AddPod("w", kWorkerRole, 2);
+  fleet_.desired_.workers = 3;
+  fleet_.Want();
+  fleet_.Start("w2").phase = Phase::kLinger;
+  fleet_["w2"].installed = View();
+  fleet_.Settle();
+  fleet_.Advance(absl::Seconds(0.2));
+  EXPECT_FALSE(fleet_.coordinator_->view()->Has(fleet_["w2"].id));
+}
+
+// No view goes on without it, and its pod's next process may not be in one.
+TEST_F(StepsOfBoth, WhoWasInTheViewAndIsReplacedIsNotAskedAnyMore) {
+  fleet_.desired_.min_workers = 2;
+  fleet_.Want();
+  for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+  SaveSteps(2);
+  const ViewNumber before = fleet_.Look().newest_view;
+  fleet_.Kill("w1");
+  fleet_.Start("w1").samples = kSamples - 1;
+  fleet_.Meet("w1");
+  fleet_.Kill("s1");
+  fleet_.Start("s1");
+  fleet_.Meet("s1");
+  EXPECT_EQ(fleet_.Look().newest_view, before);
+  EXPECT_EQ(fleet_.Look().settled_step, 2);
+  EXPECT_EQ(fleet_["s0"].checkpoint_turn, 0);
+}
+
+TEST_F(StepsOfBoth, ASuccessorHasNothingSavedBeforeItKnowsTheLedgers) {
+  for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+  SaveSteps(2);
+  Halt();
+  for (const char* worker : {"w0", "w1"}) fleet_[worker].stopped = true;
+  fleet_.NewCoordinator();
+  const auto asked = [&] { return fleet_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
+  for (const char* name : {"w0", "w1", "s0", "s1"}) {
+    fleet_.Connect(name);
+    fleet_.Obey(fleet_[name]);
+    membership::Report report = fleet_.ReportOf(fleet_[name]);
+    pb::ParameterServerReport said;
+    ASSERT_TRUE(said.ParseFromString(report.parameter_server));
+    said.clear_ledgers();
+    report.parameter_server = said.SerializeAsString();
+    fleet_.Say(report);
+  }
+  ASSERT_NE(fleet_.coordinator_->view(), nullptr);
+  EXPECT_EQ(asked(), 0);
+  for (const char* name : {"s0", "s1"}) fleet_.Report(name);
+  EXPECT_GT(asked(), 0);
 }
 
 TEST_F(StepsOfBoth, WorkersStepOnWithFewerServersThanAreWanted) {
