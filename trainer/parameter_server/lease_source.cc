@@ -45,7 +45,6 @@ void LeaseSource::OnView(const View& view) {
   std::erase_if(heard_, [&](const auto& one) {
     return !one.second.fresh && !HasClient(view, one.second.self);
   });
-  std::erase_if(paces_, [&](const auto& one) { return !HasClient(view, one.first); });
 }
 
 void LeaseSource::OnReport(const membership::Report& report,
@@ -122,7 +121,6 @@ void LeaseSource::Take(const Heard& heard, absl::Time now) {
   for (const auto& [shard, ledger] : heard.ledgers) {
     book_->OnLedger(heard.installed, shard, ledger);
   }
-  if (heard.self.id.pod_uid.empty()) return;
   // Before those that are given back: one that is done is not.
   for (const Lease lease : heard.done) book_->OnDone(lease, heard.self);
   for (const Lease lease : heard.returned) {
@@ -165,7 +163,6 @@ void LeaseSource::Judge(const Standing& standing, absl::Time now) {
   const std::span<const ViewMember> clients = view_.workers();
   const auto first = std::ranges::find_if(
       clients, [&](const ViewMember& client) { return !standing.leaving(client.id); });
-  first_.reset();
   if (!clients.empty()) first_ = (first == clients.end() ? clients.front() : *first).id;
   if (informed_) {
     const bool none_due = ended_ || standing.halted || standing.lockstep;
@@ -197,7 +194,7 @@ void LeaseSource::CatchUp(const Standing& standing) {
 }
 
 void LeaseSource::Give(const Standing& standing, absl::Time now) {
-  if (!informed_ || ended_ || conclude_ || standing.paused) return;
+  if (ended_ || standing.paused) return;
   std::erase_if(paces_, [this](const auto& pace) { return !HasClient(view_, pace.first); });
   if (standing.lockstep) return CatchUp(standing);
   if (standing.halted) {
@@ -216,8 +213,8 @@ void LeaseSource::Give(const Standing& standing, absl::Time now) {
   const std::vector<Client> able = Able(/*alone=*/!begun || warm, standing);
   book_->ForgetReturned(able.size() > 1 ? now - options_.return_patience : absl::InfiniteFuture());
   if (work_.in_step) return Deal(able, settled_ + BatchesAhead());
-  const std::int64_t left = std::max<std::int64_t>(
-      0, static_cast<std::int64_t>(work_.LastOf(limit)) - static_cast<std::int64_t>(book_->done()));
+  const std::int64_t left =
+      static_cast<std::int64_t>(work_.LastOf(limit)) - static_cast<std::int64_t>(book_->done());
   for (const Client& client : able) {
     const std::size_t holds = book_->HeldBy(client).size();
     const std::size_t wanted = Wanted(client, left);
@@ -240,11 +237,11 @@ std::vector<Client> LeaseSource::Able(bool alone, const Standing& standing) cons
 std::size_t LeaseSource::Wanted(const Client& client, std::int64_t left) const {
   const auto pace = paces_.find(client);
   std::size_t wanted = kFewest;
-  if (pace != paces_.end() && pace->second.per_second > 0) {
+  if (pace != paces_.end()) {
     const double ahead = pace->second.per_second * absl::ToDoubleSeconds(options_.work_ahead);
     wanted = std::clamp(static_cast<std::size_t>(std::ceil(ahead)) + 1, kFewest, kMost);
   }
-  const auto clients = static_cast<std::int64_t>(std::max<std::size_t>(1, view_.workers().size()));
+  const auto clients = static_cast<std::int64_t>(view_.workers().size());
   const std::int64_t share = (left + 2 * clients - 1) / (2 * clients);
   return std::min(wanted, static_cast<std::size_t>(std::max<std::int64_t>(1, share)));
 }

@@ -1,126 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The work of a job by itself; shard_coordinator_work_test.cc has it beside the coordinator.
-#include "trainer/parameter_server/lease_source.h"
-
 #include <functional>
-#include <optional>
 
-#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "starling/v1alpha1/membership.pb.h"
-#include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/parameter_server/convert.h"
-#include "trainer/parameter_server/job_tables.h"
+#include "trainer/testing/lease_job.h"
 
 namespace starling::parameter_server {
 namespace {
 
 namespace pb = v1alpha1;
+using lease_testing::BegunJob;
+using lease_testing::InPortions;
+using lease_testing::Job;
+using lease_testing::LockstepJob;
+using lease_testing::Spec;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-// 40 samples in batches of 4: 10 batches, one epoch, one validation.
-pb::TrainingJobSpec Spec() {
-  pb::TrainingJobSpec spec;
-  spec.mutable_stop()->set_epochs(1);
-  spec.mutable_validation()->set_every_epochs(1);
-  spec.mutable_dataset()->mutable_validation();
-  pb::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
-  server.set_samples_per_push(4);
-  server.mutable_consistency()->mutable_asynchronous();
-  return spec;
-}
-
-// Workers w0, w1, ... and one server s with one shard, which has what the test says.
-class Job {
- public:
-  explicit Job(int workers, pb::TrainingJobSpec spec = Spec()) : source_({}, std::move(spec)) {
-    for (int i = 0; i < workers; ++i) workers_.push_back({absl::StrCat("w", i), 0});
-    standing_.running = true;
-    standing_.leaving = [this](const MemberId& id) { return leaving_ == id; };
-    source_.Begin(1, 40);
-    Publish(1);
-  }
-  void Publish(ViewNumber number, bool restore = false) {
-    Adopt(number, restore);
-    Update();
-  }
-  // Published, and not looked at yet.
-  void Adopt(ViewNumber number, bool restore) {
-    view_ = {};
-    view_.number = number;
-    view_.members.push_back({{"s", 0}, "", number, "s", "", membership::Role::kServer});
-    for (const MemberId& id : workers_) view_.members.push_back({id, "", joined_, id.pod_uid});
-    view_.groups.push_back({number, {{"s", 0}}, {}, {}, restore});
-    source_.OnView(view_);
-  }
-  // The server says that it has these.
-  bool Save(const std::vector<Lease>& leases) { return Say({"s", 0}, Ledger(leases)); }
-  static pb::ParameterServerReport Ledger(const std::vector<Lease>& leases) {
-    LeaseLedger ledger;
-    for (const Lease lease : leases) ledger.Add(lease);
-    pb::ParameterServerReport said;
-    Put(ledger, *said.add_ledgers());
-    return said;
-  }
-  void SaveTo(Lease last) {
-    std::vector<Lease> leases;
-    for (Lease lease = 1; lease <= last; ++lease) leases.push_back(lease);
-    Save(leases);
-  }
-  // Whether directives may have changed.
-  bool Say(const MemberId& id, const pb::ParameterServerReport& said) {
-    Hear(id, said, view_);
-    return Update();
-  }
-  void Hear(const MemberId& id, const pb::ParameterServerReport& said,
-            const std::optional<View>& installed) {
-    membership::Report report;
-    report.id = id;
-    report.installed = installed;
-    source_.OnReport(report, said);
-  }
-  bool Hold(int worker, const std::vector<Lease>& leases, const std::vector<Lease>& done = {}) {
-    return Say(workers_[static_cast<std::size_t>(worker)], Held(leases, done));
-  }
-  static pb::ParameterServerReport Held(const std::vector<Lease>& leases,
-                                        const std::vector<Lease>& done = {}) {
-    pb::ParameterServerReport said;
-    for (const Lease lease : leases) said.add_held(lease);
-    for (const Lease lease : done) said.add_done(lease);
-    return said;
-  }
-  void Validate(std::int64_t turn) {
-    pb::ParameterServerReport said;
-    said.mutable_evaluation()->set_turn(turn);
-    Say(workers_[0], said);
-  }
-  bool Update() { return source_.Update(standing_, now_); }
-  pb::ParameterServerDirective Told(int worker) const {
-    pb::ParameterServerDirective part;
-    source_.Fill({workers_[static_cast<std::size_t>(worker)], joined_}, part);
-    return part;
-  }
-
-  std::vector<MemberId> workers_;
-  ViewNumber joined_ = 1;  // the view that all workers joined in
-  MemberId leaving_;
-  View view_;
-  LeaseSource::Standing standing_;
-  absl::Time now_ = absl::FromUnixSeconds(1000);
-  LeaseSource source_;
-};
-
-// One that is under way: the first values are there.
-class BegunJob : public Job {
- public:
-  explicit BegunJob(int workers, const pb::TrainingJobSpec& spec = Spec()) : Job(workers, spec) {
-    Save({});
-    Save({1});
-  }
-};
 
 TEST(LeaseSourceTest, NothingIsGivenOutBeforeTheLedgersAreKnown) {
   Job job(2);
@@ -180,6 +77,8 @@ TEST(LeaseSourceTest, AReportThatSaysNothingNewChangesNoDirective) {
   EXPECT_FALSE(job.Hold(0, {2, 3}));
   EXPECT_FALSE(job.Save({1}));
   EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+  job.now_ += absl::Seconds(1);
+  EXPECT_FALSE(job.Hold(0, {2, 3})) << "nor after some time";
 }
 
 // As after a takeover: the predecessor gave it out.
@@ -195,6 +94,8 @@ TEST(LeaseSourceTest, WhatIsHeldOrDoneUnexpectedlyChangesDirectives) {
   job.Hear(job.workers_[0], Job::Held({2, 6, 8}), job.view_);
   EXPECT_TRUE(job.Update()) << "one less and one more";
   EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 8));
+  EXPECT_TRUE(job.Hold(0, {8, 9})) << "one given back and one more";
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(8, 9));
 }
 
 // Rule S11: what is not heard of is given back only by the client that held it in this view.
@@ -250,7 +151,7 @@ TEST(LeaseSourceTest, APausedJobGivesNothingOutAndKeepsWhatIsHeld) {
   job.Save({1, 2});
   EXPECT_EQ(job.Told(0).leases_size(), before.leases_size() - 1);
   job.standing_.paused = false;
-  job.Update();
+  EXPECT_TRUE(job.Update());
   EXPECT_EQ(job.Told(0).leases_size(), before.leases_size());
 }
 
@@ -263,8 +164,8 @@ TEST(LeaseSourceTest, WorkersAreToldWhatIsSettledNotMoreOftenThanNeeded) {
   job.SaveTo(5);
   EXPECT_EQ(job.source_.settled(), 4);
   EXPECT_EQ(job.Told(0).settled(), 2);
-  job.now_ += absl::Milliseconds(50);
-  job.Update();
+  job.now_ += absl::Milliseconds(40);
+  EXPECT_TRUE(job.Update()) << "it is due";
   EXPECT_EQ(job.Told(0).settled(), 4);
   job.SaveTo(11);
   EXPECT_EQ(job.Told(0).settled(), 10) << "the end is told immediately";
@@ -283,7 +184,7 @@ TEST(LeaseSourceTest, TheEndWaitsForWhoHoldsSomethingButNotForEver) {
     job.Update();
     EXPECT_EQ(job.Told(0).conclude(), !holds);
     job.now_ += absl::Milliseconds(100);
-    job.Update();
+    EXPECT_EQ(job.Update(), holds);
     EXPECT_TRUE(job.Told(0).conclude());
     EXPECT_FALSE(job.Told(1).conclude()) << "one is enough";
   }
@@ -334,15 +235,9 @@ TEST(LeaseSourceTest, WhatIsGivenOutBeyondAnEarlierStopIsTakenAwayAtTheEnd) {
 }
 
 TEST(LeaseSourceTest, WhoHasLeftDoesNotCountInHowFarAheadIsDealt) {
-  pb::TrainingJobSpec spec = Spec();
+  pb::TrainingJobSpec spec = InPortions();
   spec.mutable_stop()->set_epochs(1000);
   spec.mutable_dataset()->clear_validation();
-  spec.mutable_dataset()->set_global_batch_size(4);
-  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(1);
-  spec.mutable_exchange()
-      ->mutable_parameter_server()
-      ->mutable_consistency()
-      ->mutable_bulk_synchronous();
   BegunJob job(2, spec);
   const auto ahead = [&] { return job.Told(0).leases_size() + job.Told(1).leases_size(); };
   EXPECT_EQ(ahead(), 2 * 4) << "two batches";
@@ -371,17 +266,13 @@ TEST(LeaseSourceTest, WhatARestoreCostIsHeardThoughAnotherViewComesBeforeTheLedg
       EXPECT_EQ(job.source_.repeated(), 2) << looked_at << again;
     }
   }
+  BegunJob job(1);
+  job.Publish(2);
+  EXPECT_EQ(job.source_.repeated(), 0) << "nothing was restored";
 }
 
 TEST(LeaseSourceTest, WhatARestoreCostIsHeardOnceAndRoundedUpToBatches) {
-  pb::TrainingJobSpec spec = Spec();
-  spec.mutable_dataset()->set_global_batch_size(4);
-  spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(1);
-  spec.mutable_exchange()
-      ->mutable_parameter_server()
-      ->mutable_consistency()
-      ->mutable_bulk_synchronous();
-  BegunJob job(1, spec);
+  BegunJob job(1, InPortions());
   job.SaveTo(1 + 4 * 3);
   EXPECT_EQ(job.source_.settled(), 3);
   job.Publish(2, /*restore=*/true);
@@ -437,35 +328,6 @@ TEST(LeaseSourceTest, AWarmStartIsOneClientsAlone) {
   EXPECT_THAT(job.Told(0).leases(), Not(IsEmpty()));
   EXPECT_THAT(job.Told(1).leases(), Not(IsEmpty()));
 }
-
-// Workers make every step together; batches of 4 in 4 portions.
-class LockstepJob : public Job {
- public:
-  explicit LockstepJob(int workers) : Job(workers, InPortions()) {
-    standing_.lockstep = LeaseSource::Lockstep{};
-  }
-  static pb::TrainingJobSpec InPortions() {
-    pb::TrainingJobSpec spec = Spec();
-    spec.mutable_dataset()->set_global_batch_size(4);
-    pb::ParameterServer& server = *spec.mutable_exchange()->mutable_parameter_server();
-    server.set_samples_per_push(1);
-    server.mutable_consistency()->mutable_bulk_synchronous();
-    return spec;
-  }
-  void Steps(std::int64_t base, std::int64_t settled, bool over = false) {
-    standing_.lockstep = {base, settled, over};
-    Update();
-  }
-  std::vector<Lease> Given() const {
-    std::vector<Lease> given;
-    for (int worker = 0; worker < static_cast<int>(workers_.size()); ++worker) {
-      const pb::ParameterServerDirective told = Told(worker);
-      given.insert(given.end(), told.leases().begin(), told.leases().end());
-    }
-    std::ranges::sort(given);
-    return given;
-  }
-};
 
 TEST(LeaseSourceTest, InLockstepTheFirstValuesAreOneWorkersAndStepsWaitForThem) {
   LockstepJob job(2);
