@@ -109,7 +109,10 @@ constexpr MetricRow kRows[] = {
      "Seconds since this process began, by what its carrying thread did; as the worker's."},
 
     {"starling_coordinator_incarnation", kGauge, kCoordinator, "",
-     "Number of this coordinator process; 0 before its grant."},
+     "Number of this coordinator process; absent before it leads, as all that follows of a job."},
+    {"starling_coordinator_standby_armed", kGauge, kCoordinator, "",
+     "1: this coordinator process waits, and leads if the one that leads falls silent; 0: it "
+     "leads, or could not take over now."},
     {"starling_job_step", kGauge, kCoordinator, "", "The newest settled step."},
     {"starling_job_members", kGauge, kCoordinator, "role",
      "Members that report and are in the view."},

@@ -25,12 +25,21 @@ class Refusal final : public Reactor {
   void OnDone() override { delete this; }
 };
 
+grpc::Status Admit(const grpc::CallbackServerContext& context, const std::string& caller) {
+  grpc::Status allowed = rpc::RequirePeer(*context.auth_context(), caller);
+  if (!allowed.ok()) {
+    log::Warning("refused a caller", {{"peer", context.peer()}, {"why", allowed.error_message()}});
+  }
+  return allowed;
+}
+
 }  // namespace
 
 class ControllerService::Core final : public v1alpha1::CoordinatorControl::CallbackService {
  public:
   Core(const std::string& job_uid, std::shared_ptr<EventQueue> queue, Handlers handlers)
-      : caller_(tls::PeerName("controller", job_uid)),
+      : controller_(tls::PeerName("controller", job_uid)),
+        coordinator_(tls::PeerName("coordinator", job_uid)),
         queue_(std::move(queue)),
         handlers_(std::move(handlers)) {}
 
@@ -40,11 +49,16 @@ class ControllerService::Core final : public v1alpha1::CoordinatorControl::Callb
   void Report(const v1alpha1::CoordinatorReport& report);
 
   Reactor* Supervise(grpc::CallbackServerContext* context) override;
+  grpc::ServerUnaryReactor* Follow(grpc::CallbackServerContext* context,
+                                   const v1alpha1::Shadow* shadow,
+                                   v1alpha1::ShadowReply* reply) override;
 
  private:
   class Call;
 
-  const std::string caller_;  // who may call
+  // Who may call.
+  const std::string controller_;
+  const std::string coordinator_;
   const std::shared_ptr<EventQueue> queue_;
   const Handlers handlers_;
   std::unique_ptr<grpc::Server> server_;
@@ -131,14 +145,27 @@ class ControllerService::Core::Call final : public Reactor,
 };
 
 Reactor* ControllerService::Core::Supervise(grpc::CallbackServerContext* context) {
-  const grpc::Status allowed = rpc::RequirePeer(*context->auth_context(), caller_);
-  if (!allowed.ok()) {
-    log::Warning("refused a caller", {{"peer", context->peer()}, {"why", allowed.error_message()}});
-    return new Refusal(allowed);
-  }
+  const grpc::Status allowed = Admit(*context, controller_);
+  if (!allowed.ok()) return new Refusal(allowed);
   const auto call = std::make_shared<Call>(*this);
   call->Begin();
   return call.get();
+}
+
+grpc::ServerUnaryReactor* ControllerService::Core::Follow(grpc::CallbackServerContext* context,
+                                                          const v1alpha1::Shadow* shadow,
+                                                          v1alpha1::ShadowReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const grpc::Status allowed = Admit(*context, coordinator_);
+  if (!allowed.ok()) {
+    reactor->Finish(allowed);
+    return reactor;
+  }
+  queue_->Post([this, reactor, shadow, reply] {
+    *reply = handlers_.on_shadow(*shadow);
+    reactor->Finish(grpc::Status::OK);
+  });
+  return reactor;
 }
 
 absl::Status ControllerService::Core::Start(const ControllerServiceOptions& options) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gRPC face of the coordinator: the controller dials it, grants and wishes come down, reports
-// go up.
+// go up. Where it is a standby, the coordinator that leads calls it too.
 //
-// Only the controller may call, by its certificate. The newest stream is the one that counts; an
-// older one is ended, so that a controller that was replaced does not keep its successor out.
-// Reports are whole states: only the newest is worth sending, one write at a time.
+// Each of the two may call what is its own, by its certificate, and nobody else. The newest stream
+// is the one that counts; an older one is ended, so that a controller that was replaced does not
+// keep its successor out. Reports are whole states: only the newest is worth sending, one write at
+// a time.
 #pragma once
 
 #include <functional>
@@ -18,7 +19,9 @@
 
 namespace starling::v1alpha1 {
 class CoordinatorReport;
-}
+class Shadow;
+class ShadowReply;
+}  // namespace starling::v1alpha1
 
 namespace starling::coordinator {
 
@@ -27,7 +30,7 @@ class EventQueue;
 struct ControllerServiceOptions {
   std::string address;  // host:port; port 0 takes any free one
   tls::Identity identity;
-  std::string job_uid;  // only the controller's leaf for this job may call
+  std::string job_uid;  // only leaves for this job may call
 };
 
 // Confined to its event loop, but for Start and Stop.
@@ -41,6 +44,8 @@ class ControllerService {
     std::function<void(const membership::Desired&)> on_desired;
     // A new stream is there: it wants a report.
     std::function<void()> on_stream;
+    // The coordinator that leads says how things stand; returns the answer.
+    std::function<v1alpha1::ShadowReply(const v1alpha1::Shadow&)> on_shadow;
   };
 
   static absl::StatusOr<std::unique_ptr<ControllerService>> Start(

@@ -8,12 +8,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "api/telemetry/metric_table.h"
 #include "common/log/log.h"
 #include "common/net/address.h"
 #include "common/rpc/credentials.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/coordinator/controller_service.h"
 #include "trainer/coordinator/member_link.h"
+#include "trainer/coordinator/standby_link.h"
 #include "trainer/membership/convert.h"
 
 namespace starling::coordinator {
@@ -29,22 +31,31 @@ std::string PrefixOf(const std::string& role) {
   return role == membership::kServerRole ? observe::kOfServers : "";
 }
 
+membership::Standby::Options StandbyOptions(const std::string& boot_id) {
+  membership::Standby::Options options;
+  options.boot_id = boot_id;
+  return options;
+}
+
 }  // namespace
 
-CoordinatorShell::CoordinatorShell(ShellOptions options,
-                                   std::unique_ptr<membership::Coordinator> machine,
+CoordinatorShell::CoordinatorShell(ShellOptions options, MachineFactory make_machine,
                                    const clock::Clock& clock, metrics::Registry& registry)
     : options_(std::move(options)),
       clock_(clock),
       dial_as_(rpc::ChannelCredentials(options_.identity)),
-      machine_(std::move(machine)),
-      metrics_(registry) {}
+      make_machine_(std::move(make_machine)),
+      machine_(make_machine_()),
+      boot_id_(machine_->MakeSummary(clock_.Now()).boot_id),
+      standby_(StandbyOptions(boot_id_)),
+      registry_(registry),
+      armed_(telemetry::AddGauge(registry, "starling_coordinator_standby_armed")) {}
 
 absl::StatusOr<std::unique_ptr<CoordinatorShell>> CoordinatorShell::Start(
-    ShellOptions options, std::unique_ptr<membership::Coordinator> machine,
-    const clock::Clock& clock, metrics::Registry& registry) {
+    ShellOptions options, MachineFactory make_machine, const clock::Clock& clock,
+    metrics::Registry& registry) {
   std::unique_ptr<CoordinatorShell> shell(
-      new CoordinatorShell(std::move(options), std::move(machine), clock, registry));
+      new CoordinatorShell(std::move(options), std::move(make_machine), clock, registry));
   CoordinatorShell* self = shell.get();
   shell->loop_ = std::make_unique<EventLoop>(shell->queue_, kTick, [self] { self->Tick(); });
   absl::Status listening;
@@ -59,6 +70,7 @@ CoordinatorShell::~CoordinatorShell() {
   loop_->Run([&] {
     ending_ = true;
     links_.clear();
+    standby_link_.reset();
     service = std::move(service_);
   });
   if (service != nullptr) service->Stop();
@@ -76,16 +88,15 @@ absl::Status CoordinatorShell::Listen() {
            },
        .on_desired =
            [this](const membership::Desired& desired) {
-             desired_ = desired;
-             metrics_.Want(desired);
-             machine_->OnDesired(desired, clock_.Now());
+             Want(desired);
              Spread();
            },
        .on_stream =
            [this] {
              report_due_ = absl::InfinitePast();
              Spread();
-           }});
+           },
+       .on_shadow = [this](const v1alpha1::Shadow& shadow) { return OnShadow(shadow); }});
   if (!service.ok()) return service.status();
   service_ = *std::move(service);
   return absl::OkStatus();
@@ -100,19 +111,87 @@ membership::Summary CoordinatorShell::Look() {
 }
 
 void CoordinatorShell::UpdateMetrics() {
-  loop_->Run([this] { metrics_.ShowSeconds(seconds_); });
+  loop_->Run([this] {
+    if (metrics_) metrics_->ShowSeconds(seconds_);
+  });
 }
 
 void CoordinatorShell::OnGrant(const membership::Grant& grant, const observe::Seconds& goodput) {
+  if (grant.boot_id != boot_id_) return;
+  if (grant.follows != 0) {
+    StandBy(grant);
+  } else {
+    // A coordinator in the same process has counted since the status was written.
+    Lead(grant, incarnation_ == 0 ? goodput : seconds_.sum());
+  }
+}
+
+void CoordinatorShell::StandBy(const membership::Grant& grant) {
+  if (incarnation_ != 0 || grant.incarnation <= standby_.incarnation()) return;
+  standby_.OnGrant(grant.incarnation, grant.follows);
+  report_due_ = absl::InfinitePast();
+  log::Info("standing by", {{"incarnation", static_cast<std::int64_t>(grant.incarnation)},
+                            {"follows", static_cast<std::int64_t>(grant.follows)}});
+}
+
+// Under a higher incarnation it is another coordinator, which knows nothing of what the one before
+// it in this process was about to do: whoever has lost its standby begins anew like that (B4).
+void CoordinatorShell::Lead(const membership::Grant& grant, const observe::Seconds& goodput) {
+  if (grant.incarnation <= incarnation_) return;  // said again
+  standby_.Cease();
+  if (incarnation_ != 0) {
+    links_.clear();
+    heard_.clear();
+    standby_link_.reset();
+    machine_ = make_machine_();
+    delivered_version_ = reported_ = ~0ULL;
+    logged_superseded_ = false;
+  }
+  incarnation_ = grant.incarnation;
+  if (!metrics_) metrics_.emplace(registry_);
   const absl::Time now = clock_.Now();
   machine_->OnGrant(grant, now);
-  const std::uint64_t incarnation = machine_->MakeSummary(now).incarnation;
-  if (std::exchange(incarnation_, incarnation) == incarnation) return;  // said again
   seconds_.Start(goodput);
   counted_ = now;
 }
 
+v1alpha1::ShadowReply CoordinatorShell::OnShadow(const v1alpha1::Shadow& shadow) {
+  const bool armed = standby_.armed();
+  const membership::ShadowReply reply =
+      standby_.OnShadow(membership::FromProto(shadow), clock_.Now());
+  if (shadow.incarnation() == standby_.primary() && !reply.leads) {
+    told_goodput_ = {shadow.goodput().begin(), shadow.goodput().end()};
+  }
+  if (standby_.armed() != armed) {
+    report_due_ = absl::InfinitePast();
+    Spread();
+  }
+  return membership::ToProto(reply);
+}
+
+void CoordinatorShell::TakeOverIfSilent() {
+  const auto succession = standby_.TakeOver(clock_.Now());
+  if (!succession) return;
+  log::Warning("takes over: the coordinator that led has fallen silent",
+               {{"incarnation", static_cast<std::int64_t>(succession->grant.incarnation)},
+                {"follows", static_cast<std::int64_t>(standby_.primary())}});
+  Lead(succession->grant, told_goodput_);
+  Want(succession->desired);
+}
+
+// Who waits has nobody to lead, and nobody to let go.
+void CoordinatorShell::Want(const membership::Desired& desired) {
+  if (incarnation_ == 0) {
+    if (desired.finished) End();
+    return;
+  }
+  desired_ = desired;
+  metrics_->Want(desired);
+  machine_->OnDesired(desired, clock_.Now());
+}
+
 void CoordinatorShell::Tick() {
+  TakeOverIfSilent();
   machine_->OnTick(clock_.Now());
   for (const auto& [uid, link] : links_) link->Tick();
   Spread();
@@ -120,11 +199,14 @@ void CoordinatorShell::Tick() {
 }
 
 void CoordinatorShell::NoticeEnd() {
-  if (done_ || ending_ || !machine_->finished()) return;
+  if (!machine_->finished()) return;
   const absl::Time now = clock_.Now();
   finished_ = std::min(finished_, now);
-  if (!machine_->AllGone() && now - finished_ < options_.finish_timeout) return;
-  done_ = true;
+  if (machine_->AllGone() || now - finished_ >= options_.finish_timeout) End();
+}
+
+void CoordinatorShell::End() {
+  if (ending_ || std::exchange(done_, true)) return;
   if (options_.on_done) options_.on_done();
 }
 
@@ -132,8 +214,47 @@ void CoordinatorShell::NoticeEnd() {
 void CoordinatorShell::Spread() {
   if (ending_) return;
   KeepLinks();
+  KeepStandby();
   Tell();
   Report();
+}
+
+// It hears of a new view at once: nobody else is told of it before (B1).
+void CoordinatorShell::KeepStandby() {
+  const std::optional<membership::StandbyPod> standby = machine_->standby();
+  if (!standby || machine_->superseded()) {
+    standby_link_.reset();
+    return;
+  }
+  const std::string address =
+      net::ToString({standby->ip, static_cast<std::uint16_t>(options_.standby_port)});
+  if (standby_link_ == nullptr) {
+    standby_link_ = std::make_unique<StandbyLink>(
+        queue_, clock_,
+        StandbyLinkOptions{.address = address,
+                           .peer = tls::PeerName("coordinator", options_.job_uid),
+                           .credentials = dial_as_},
+        StandbyLink::Handlers{.make_shadow = [this] { return MakeShadow(); },
+                              .on_reply =
+                                  [this](const membership::ShadowReply& reply) {
+                                    machine_->OnShadowReply(reply, clock_.Now());
+                                    Spread();
+                                  }});
+  }
+  const membership::ViewNumber newest = machine_->view() == nullptr ? 0 : machine_->view()->number;
+  if (std::exchange(shadowed_view_, newest) == newest) {
+    standby_link_->Tick();
+  } else {
+    standby_link_->Hurry();
+  }
+}
+
+std::optional<v1alpha1::Shadow> CoordinatorShell::MakeShadow() const {
+  const std::optional<membership::Shadow> shadow = machine_->MakeShadow();
+  if (!shadow) return std::nullopt;
+  v1alpha1::Shadow said = membership::ToProto(*shadow);
+  *said.mutable_goodput() = {seconds_.sum().begin(), seconds_.sum().end()};
+  return said;
 }
 
 void CoordinatorShell::KeepLinks() {
@@ -207,8 +328,12 @@ void CoordinatorShell::Report() {
   *training.mutable_goodput() = {seconds_.sum().begin(), seconds_.sum().end()};
   if (training.has_progress()) PutStragglers(summary, *training.mutable_progress());
   summary.training.bytes = training.SerializeAsString();
-  if (service_ != nullptr) service_->Report(ToProto(summary, clock_.WallNow() - now));
-  metrics_.Show(summary, training, [this](const std::string& uid) { return RoleOf(uid); });
+  v1alpha1::CoordinatorReport report = ToProto(summary, clock_.WallNow() - now);
+  PutStandby(report);
+  if (service_ != nullptr) service_->Report(report);
+  if (metrics_) {
+    metrics_->Show(summary, training, [this](const std::string& uid) { return RoleOf(uid); });
+  }
   LogNews(summary);
   if (now >= progress_due_) {
     progress_due_ = now + kProgressEvery;
@@ -267,6 +392,19 @@ void CoordinatorShell::PutStragglers(const membership::Summary& summary,
     straggler.set_pod(member->pod);
     straggler.set_ratio(one.ratio);
     if (to.stragglers_size() == kMostStragglers) return;
+  }
+}
+
+void CoordinatorShell::PutStandby(v1alpha1::CoordinatorReport& to) {
+  const bool waits = incarnation_ == 0;
+  armed_.Set(waits && standby_.armed() ? 1 : 0);
+  if (!waits || standby_.incarnation() == 0) return;
+  v1alpha1::StandbyStatus& standby = *to.mutable_standby();
+  standby.set_incarnation(standby_.incarnation());
+  standby.set_follows(standby_.primary());
+  standby.set_armed(standby_.armed());
+  if (standby_.armed()) {
+    standby.set_silent_seconds(absl::ToDoubleSeconds(standby_.Silence(clock_.Now())));
   }
 }
 

@@ -71,32 +71,37 @@ membership::CoordinatorOptions MachineOptions(const Options& options) {
   return machine;
 }
 
-// The one that leads jobs of this kind.
-absl::StatusOr<std::unique_ptr<membership::Coordinator>> MakeMachine(const Options& options) {
+// Of the one that leads jobs of this kind.
+absl::StatusOr<MachineFactory> FactoryFor(const Options& options) {
   ASSIGN_OR_RETURN(const v1alpha1::TrainingJobSpec spec, ReadSpec(options.spec_path));
   const membership::CoordinatorOptions machine = MachineOptions(options);
   if (!spec.exchange().has_parameter_server()) {
-    return std::make_unique<membership::PeerCoordinator>(machine);
+    return [machine]() -> std::unique_ptr<membership::Coordinator> {
+      return std::make_unique<membership::PeerCoordinator>(machine);
+    };
   }
   parameter_server::ShardCoordinator::Options shards;
   shards.common = machine;
-  return std::make_unique<parameter_server::ShardCoordinator>(shards, spec);
+  return [shards, spec]() -> std::unique_ptr<membership::Coordinator> {
+    return std::make_unique<parameter_server::ShardCoordinator>(shards, spec);
+  };
 }
 
-int Serve(const Options& options, tls::Identity identity,
-          std::unique_ptr<membership::Coordinator> machine, const sigset_t& signals) {
+int Serve(const Options& options, tls::Identity identity, MachineFactory make_machine,
+          const sigset_t& signals) {
   const clock::SystemClock clock;
   metrics::Registry registry;
   ShellOptions shell_options;
   shell_options.listen = HostPort(options.address, net::kCoordinatorPort);
   shell_options.member_port = net::kMemberPort;
+  shell_options.standby_port = net::kCoordinatorPort;
   shell_options.identity = std::move(identity);
   shell_options.job_uid = options.job_uid;
   shell_options.progress_file = options.progress_file;
   // The job has ended and everybody is gone: as if asked to leave.
   shell_options.on_done = [] { kill(getpid(), SIGTERM); };
   auto shell =
-      CoordinatorShell::Start(std::move(shell_options), std::move(machine), clock, registry);
+      CoordinatorShell::Start(std::move(shell_options), std::move(make_machine), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
   telemetry::ProcessMetrics process(registry);
   auto endpoint =
@@ -121,9 +126,9 @@ int Main(int argc, char** argv) {
   if (const char* file = std::getenv("STARLING_PROGRESS_FILE")) options->progress_file = file;
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options->tls_path);
   if (!identity.ok()) return Fail(kBadInput, identity.status());
-  auto machine = MakeMachine(*options);
-  if (!machine.ok()) return Fail(kBadInput, machine.status());
-  return Serve(*options, *std::move(identity), *std::move(machine), signals);
+  auto make_machine = FactoryFor(*options);
+  if (!make_machine.ok()) return Fail(kBadInput, make_machine.status());
+  return Serve(*options, *std::move(identity), *std::move(make_machine), signals);
 }
 
 }  // namespace

@@ -114,11 +114,32 @@ Standing Get(const pb::Standing& from) {
           .thread = from.thread()};
 }
 
+void Put(const Pod& from, pb::Pod& to) {
+  to.set_uid(from.uid);
+  to.set_name(from.name);
+  to.set_role(from.role);
+  to.set_index(from.index);
+  to.set_ip(from.ip);
+  to.set_state(static_cast<pb::Pod::State>(from.state));
+  to.set_node(from.node);
+}
 Pod Get(const pb::Pod& from) {
   const PodState state = from.state() == pb::Pod::TERMINATED ? PodState::kTerminated
                          : from.state() == pb::Pod::DRAINING ? PodState::kDraining
                                                              : PodState::kLive;
   return {from.uid(), from.name(), from.role(), from.index(), from.ip(), state, from.node()};
+}
+
+// Whom a shadow is for is not its standby's to know.
+void Put(const Desired& from, pb::Desired& to) {
+  to.set_workers(from.workers);
+  to.set_min_workers(from.min_workers);
+  to.set_servers(from.servers);
+  to.set_min_servers(from.min_servers);
+  for (const Pod& pod : from.pods) Put(pod, *to.add_pods());
+  Put(from.settings, *to.mutable_settings());
+  to.set_checkpoint_request(from.checkpoint_request);
+  to.set_finished(from.finished);
 }
 
 void Put(absl::Time from, google::protobuf::Timestamp& to) {
@@ -279,6 +300,7 @@ Grant FromProto(const pb::Grant& from) {
   for (const pb::Pod& pod : from.roster()) grant.roster.push_back(Get(pod));
   grant.newest_view = from.newest_view();
   grant.settled_step = from.settled_step();
+  grant.follows = from.follows();
   return grant;
 }
 
@@ -296,7 +318,45 @@ Desired FromProto(const pb::Desired& from) {
   desired.checkpoint_interval_ms = interval.seconds() * 1000 + interval.nanos() / 1'000'000;
   desired.checkpoint_request = from.checkpoint_request();
   desired.finished = from.finished();
+  if (from.has_standby()) {
+    desired.standby = {from.standby().incarnation(), from.standby().uid(), from.standby().ip()};
+  }
   return desired;
+}
+
+pb::Shadow ToProto(const Shadow& shadow) {
+  pb::Shadow to;
+  to.set_incarnation(shadow.incarnation);
+  to.set_standby(shadow.standby);
+  to.set_newest_view(shadow.newest_view);
+  if (shadow.view) Put(*shadow.view, *to.mutable_view());
+  to.set_settled_step(shadow.settled_step);
+  Put(shadow.desired, *to.mutable_desired());
+  return to;
+}
+
+Shadow FromProto(const pb::Shadow& from) {
+  Shadow shadow;
+  shadow.incarnation = from.incarnation();
+  shadow.standby = from.standby();
+  shadow.newest_view = from.newest_view();
+  if (from.has_view()) shadow.view = Get(from.view());
+  shadow.settled_step = from.settled_step();
+  shadow.desired = FromProto(from.desired());
+  return shadow;
+}
+
+pb::ShadowReply ToProto(const ShadowReply& reply) {
+  pb::ShadowReply to;
+  to.set_standby(reply.standby);
+  to.set_incarnation(reply.incarnation);
+  to.set_view(reply.view);
+  to.set_leads(reply.leads);
+  return to;
+}
+
+ShadowReply FromProto(const pb::ShadowReply& from) {
+  return {from.standby(), from.incarnation(), from.view(), from.leads()};
 }
 
 pb::CoordinatorReport ToProto(const Summary& summary, absl::Duration wall_minus_machine) {

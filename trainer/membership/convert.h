@@ -21,6 +21,8 @@ class Grant;
 class MemberId;
 class Report;
 class Settings;
+class Shadow;
+class ShadowReply;
 class StateId;
 class View;
 }  // namespace starling::v1alpha1
@@ -31,6 +33,8 @@ v1alpha1::Report ToProto(const Report& report);
 v1alpha1::Directive ToProto(const Directive& directive);
 // `wall_minus_machine`: added to the machine's times to get the time of day.
 v1alpha1::CoordinatorReport ToProto(const Summary& summary, absl::Duration wall_minus_machine);
+v1alpha1::Shadow ToProto(const Shadow& shadow);
+v1alpha1::ShadowReply ToProto(const ShadowReply& reply);
 
 // What other messages hold too.
 void Put(const MemberId& from, v1alpha1::MemberId& to);
@@ -43,6 +47,8 @@ Directive FromProto(const v1alpha1::Directive& directive);
 Grant FromProto(const v1alpha1::Grant& grant);
 Desired FromProto(const v1alpha1::Desired& desired);
 Settings FromProto(const v1alpha1::Settings& settings);
+Shadow FromProto(const v1alpha1::Shadow& shadow);
+ShadowReply FromProto(const v1alpha1::ShadowReply& reply);
 
 // Bytes for the data plane and for a checkpoint's manifest. Decoding answers InvalidArgument to
 // anything that is not what the encoder wrote.

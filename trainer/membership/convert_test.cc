@@ -85,6 +85,48 @@ TEST(Convert, ADirectiveSurvivesTheWire) {
   EXPECT_EQ(FromProto(ToProto(directive)), directive);
 }
 
+TEST(Convert, AShadowAndItsAnswerSurviveTheWire) {
+  Shadow shadow;
+  shadow.incarnation = 3;
+  shadow.standby = 4;
+  shadow.newest_view = MakeViewNumber(3, 7);
+  shadow.view = SomeView();
+  shadow.settled_step = 41;
+  shadow.desired.workers = 4;
+  shadow.desired.min_workers = 2;
+  shadow.desired.servers = 3;
+  shadow.desired.min_servers = 2;
+  shadow.desired.pods = {
+      {"uid", "digits-worker-0", "worker", 2, "127.0.0.2", PodState::kDraining, "node-a"},
+      {"uid2", "digits-worker-1", "worker", 3, "127.0.0.3", PodState::kTerminated, "node-b"}};
+  v1alpha1::Settings settings;
+  settings.set_generation(4);
+  settings.mutable_checkpoint()->mutable_interval()->set_nanos(400'000'000);
+  shadow.desired.settings = FromProto(settings);
+  shadow.desired.checkpoint_interval_ms = 400;
+  shadow.desired.checkpoint_request = "now";
+  shadow.desired.finished = true;
+  EXPECT_EQ(FromProto(ToProto(shadow)), shadow);
+  const ShadowReply reply = FromProto(ToProto(ShadowReply{4, 3, 9, true}));
+  EXPECT_EQ(reply.standby, 4U);
+  EXPECT_EQ(reply.incarnation, 3U);
+  EXPECT_EQ(reply.view, 9U);
+  EXPECT_TRUE(reply.leads);
+}
+
+TEST(Convert, WhatTheControllerSaysOfAStandbyIsTaken) {
+  v1alpha1::Grant grant;
+  grant.set_incarnation(4);
+  grant.set_follows(3);
+  EXPECT_EQ(FromProto(grant).follows, 3U);
+  v1alpha1::Desired desired;
+  EXPECT_FALSE(FromProto(desired).standby);
+  desired.mutable_standby()->set_incarnation(4);
+  desired.mutable_standby()->set_uid("uid");
+  desired.mutable_standby()->set_ip("127.0.0.7");
+  EXPECT_EQ(FromProto(desired).standby, (StandbyPod{4, "uid", "127.0.0.7"}));
+}
+
 TEST(Convert, SettingsKeepTheirValues) {
   const auto values = ParseSettings(SomeSettings());
   ASSERT_TRUE(values.ok());

@@ -138,12 +138,11 @@ void Coordinator::OnShadowReply(const ShadowReply& reply, absl::Time now) {
 // B1. Where there is no standby all views are told.
 void Coordinator::TellView() {
   if (view() == nullptr || told_view_ == *view()) return;
-  std::optional<StandbyPod> standby;
-  if (detector_.desired()) standby = detector_.desired()->standby;
-  const bool asks = standby && standby->incarnation > detector_.incarnation() &&
-                    options_.rules.standby_acknowledges;
+  const std::optional<StandbyPod> named = standby();
+  const bool asks =
+      named && named->incarnation > detector_.incarnation() && options_.rules.standby_acknowledges;
   const bool acknowledged =
-      asks && acknowledged_.standby == standby->incarnation && acknowledged_.view >= view()->number;
+      asks && acknowledged_.standby == named->incarnation && acknowledged_.view >= view()->number;
   if (asks && !acknowledged) {
     waiting_ = "the standby has not acknowledged the newest view; if it has ended, it is replaced";
     return;

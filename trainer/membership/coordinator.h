@@ -76,6 +76,11 @@ class Coordinator {
   // known yet where the job stands.
   std::optional<Shadow> MakeShadow() const;
 
+  // Whom MakeShadow() is for, as the controller named it.
+  std::optional<StandbyPod> standby() const {
+    return detector_.desired() ? detector_.desired()->standby : std::nullopt;
+  }
+
   // The newest view that was published; null before there is one.
   const View* view() const { return plan_ ? plan_->Newest() : nullptr; }
   // The controller has the result.

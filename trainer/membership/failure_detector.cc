@@ -61,7 +61,10 @@ bool FailureDetector::OnDesired(const Desired& desired) {
   const bool older = desired_ && std::pair(desired.lease_transition, desired.sequence) <
                                      std::pair(desired_->lease_transition, desired_->sequence);
   if (older || !grant_) return false;
+  // B4: who has led or may lead over this coordinator is not forgotten, whoever says so.
+  std::optional<StandbyPod> standby = desired_ ? desired_->standby : std::nullopt;
   desired_ = desired;
+  if (standby) desired_->standby = std::move(standby);
   pods_.clear();
   TakePods(desired.pods);
   std::erase_if(processes_, [this](const auto& entry) { return FindPod(entry.first) == nullptr; });

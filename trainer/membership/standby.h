@@ -40,10 +40,16 @@ class Standby {
   // leads, and has yet to ask.
   void OnGrant(std::uint64_t incarnation, std::uint64_t primary);
   ShadowReply OnShadow(const Shadow& shadow, absl::Time now);
+  // The controller lets this process lead as an ordinary successor: it follows nobody any more.
+  void Cease() { leads_ = true; }
   // Once, when the primary has been silent for too long.
   std::optional<Succession> TakeOver(absl::Time now);
 
   std::uint64_t incarnation() const { return incarnation_; }
+  std::uint64_t primary() const { return primary_; }
+  // Since the primary has last been heard, as far as this process itself ran; infinite: it has
+  // never been.
+  absl::Duration Silence(absl::Time now) const { return now - heard_; }
   // A primary has asked, under this grant: it could take over.
   bool armed() const { return shadow_.has_value(); }
   bool leads() const { return leads_; }

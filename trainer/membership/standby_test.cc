@@ -136,6 +136,15 @@ TEST_F(StandbyTest, OnceItLeadsItAcknowledgesNothingAndSaysSo) {
   EXPECT_EQ(reply.standby, kFollows);
 }
 
+TEST_F(StandbyTest, WhoIsToLeadAsAnOrdinarySuccessorFollowsNobodyAnyMore) {
+  Standby standby = NewStandby();
+  standby.OnGrant(kFollows, kPrimary);
+  standby.OnShadow(ShadowOf(kPrimary, 7), now_);
+  standby.Cease();
+  EXPECT_EQ(standby.OnShadow(ShadowOf(kPrimary, 8), now_).view, 0U);
+  EXPECT_FALSE(Wait(standby, now_, absl::Seconds(10)));
+}
+
 TEST_F(StandbyTest, AJobThatHasEndedIsNotLed) {
   Standby standby = NewStandby();
   standby.OnGrant(kFollows, kPrimary);
@@ -190,13 +199,24 @@ TEST(CoordinatorWithAStandby, OfAViewThatIsNotAcknowledgedNobodyIsTold) {
   EXPECT_THAT(fleet.Look().waiting, IsEmpty());
 }
 
-TEST(CoordinatorWithAStandby, OnceThatHasEndedViewsAreToldAsBefore) {
+// B4: it may have led before it ended. Only a grant above its own gives the word back.
+TEST(CoordinatorWithAStandby, WhoHasHadOneGoesOnWithoutItOnlyWhenItIsGrantedAnew) {
   Pair pair;
   Fleet& fleet = pair.fleet;
   fleet.Kill(2);
+  for (const auto& other : {std::optional<StandbyPod>(),
+                            std::optional<StandbyPod>({kFollows + 1, "another", "127.0.0.6"})}) {
+    fleet.desired_.standby = other;
+    fleet.Want();
+    fleet.Settle();
+    EXPECT_EQ(fleet.coordinator_->standby()->incarnation, kFollows);
+    EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 1));
+  }
+  fleet.pods_[2].state = PodState::kTerminated;
   fleet.desired_.standby.reset();
-  fleet.Want();
-  fleet.Settle();
+  fleet.NewCoordinator();
+  fleet.NewCoordinator();  // above the standby's
+  for (const int pod : {0, 1}) fleet.Connect(pod);
   EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
   EXPECT_FALSE(fleet.coordinator_->MakeShadow());
 }
@@ -204,16 +224,11 @@ TEST(CoordinatorWithAStandby, OnceThatHasEndedViewsAreToldAsBefore) {
 TEST(CoordinatorWithAStandby, AnotherStandbysWordIsNotTakenForItsOwn) {
   Pair pair;
   Fleet& fleet = pair.fleet;
-  fleet.desired_.standby->incarnation = kFollows + 1;
-  fleet.Want();
   fleet.Kill(2);
-  fleet.coordinator_->OnShadowReply({kFollows, kPrimary, MakeViewNumber(1, 2), false}, fleet.now_);
-  fleet.Settle();
-  EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 1));
   fleet.coordinator_->OnShadowReply({kFollows + 1, kPrimary, MakeViewNumber(1, 2), false},
                                     fleet.now_);
   fleet.Settle();
-  EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 2));
+  EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 1));
 }
 
 TEST(CoordinatorWithAStandby, WhoHearsThatTheStandbyLeadsPublishesNoMore) {

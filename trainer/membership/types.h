@@ -251,13 +251,16 @@ struct Pod {
   bool operator==(const Pod&) const = default;
 };
 
-// Controller to coordinator, once for a boot id.
+// Controller to coordinator, once for a boot id, and again where it is to lead under a higher
+// incarnation or, as a standby, to follow another coordinator.
 struct Grant {
   std::uint64_t incarnation = 0;
   std::string boot_id;
   std::vector<Pod> roster;  // pods of the job that are not known to be terminated
   ViewNumber newest_view = 0;
   std::int64_t settled_step = 0;  // the newest that the controller has heard of
+  // Not 0: ahead of time, to a standby that follows the coordinator of this incarnation.
+  std::uint64_t follows = 0;
   // Of a standby that takes over: nobody was told of a later view than this one (none: of none).
   bool knows_all = false;
   std::optional<View> view{};
@@ -284,8 +287,9 @@ struct Desired {
   std::int64_t checkpoint_interval_ms = 0;  // from the settings; 0: no turns
   std::string checkpoint_request{};         // for one more: see CheckpointRounds; empty: none
   bool finished = false;
-  // None: no standby lives that could lead over this coordinator.
+  // Who keeps ready to take over. Once a coordinator was told of one it has that one to its end.
   std::optional<StandbyPod> standby{};
+  bool operator==(const Desired&) const = default;
 };
 
 // Coordinator to its standby, on change and every 100 ms: the whole of what it takes to lead.
@@ -296,6 +300,7 @@ struct Shadow {
   std::optional<View> view;       // the newest that it has published
   std::int64_t settled_step = 0;  // the newest that it has heard of
   Desired desired;                // without transition and sequence: whatever comes is newer
+  bool operator==(const Shadow&) const = default;
 };
 
 // Back: what the standby knows.
