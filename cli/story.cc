@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "api/spec/contract.h"
@@ -40,7 +41,8 @@ std::string Metrics(const v1alpha1::TrainingJobStatus& status) {
                                                       progress.metrics().end());
   std::sort(metrics.begin(), metrics.end());
   for (const auto& [name, value] : metrics) {
-    if (name == "loss") continue;
+    // Bytes are for who looks closely: they stand in the status.
+    if (name == "loss" || absl::StartsWith(name, "exchange/")) continue;
     parts.push_back(absl::StrCat(name, " ", Significant(value)));
   }
   return absl::StrJoin(parts, ", ");

@@ -36,6 +36,9 @@ constexpr char kActivations[] = "update.activations";
 constexpr char kHogwild[] = "update.hogwild";
 constexpr char kBfloat16[] = "compression.codec.bfloat16";
 constexpr char kFloat16[] = "compression.codec.float16";
+constexpr char kTernGrad[] = "compression.codec.ternGrad";
+constexpr char kDeep[] = "compression.codec.deepGradientCompression";
+constexpr char kEntropyTopK[] = "compression.codec.entropyTopK";
 constexpr char kErrorFeedback[] = "compression.errorFeedback";
 constexpr char kKeyCache[] = "compression.keyCache";
 constexpr char kKktFilter[] = "compression.kktFilter";
@@ -51,6 +54,26 @@ constexpr char kDelayCompensated[] = "optimizer.delayCompensated";
 constexpr char kValidationData[] = "dataset.validation";
 
 constexpr char kLeaveOut[] = "leave it out";
+
+// Codecs that encode the numbers of a tensor together.
+const std::vector<std::string>& TensorCodecs() {
+  static const auto* const kCodecs = new std::vector<std::string>{"compression.codec.oneBit",
+                                                                  "compression.codec.topK",
+                                                                  "compression.codec.int8",
+                                                                  "compression.codec.threshold",
+                                                                  "compression.codec.sparseBinary",
+                                                                  "compression.codec.logarithmic",
+                                                                  kTernGrad,
+                                                                  kDeep,
+                                                                  kEntropyTopK};
+  return *kCodecs;
+}
+
+std::vector<std::string> LossyCodecs() {
+  std::vector<std::string> codecs = TensorCodecs();
+  codecs.insert(codecs.end(), {kBfloat16, kFloat16});
+  return codecs;
+}
 
 TechniqueRule Needs(std::vector<std::string> fields, std::string why,
                     std::string remedy = kLeaveOut) {
@@ -197,7 +220,7 @@ std::vector<Technique> Exchanges() {
             {"optimizer.adagrad", kAdaRevision, kDelayCompensated, "optimizer.ftrl", kProximal},
             "which servers alone apply, while workers apply it to the other tensors",
             "use sgd, adam, adamW or rmsProp"),
-        Excludes({kBfloat16, kFloat16}, "for the other tensors travel as they are",
+        Excludes(LossyCodecs(), "for the other tensors travel as they are",
                  "write codec: {identity: {}}, or leave it out")}});
   for (const char* topology : {kTree, kHostReduce}) {
     table.push_back(
@@ -239,20 +262,41 @@ std::vector<Technique> Updates() {
 }
 
 // Numbers that were rounded once are rounded no more: who sums them up decodes them first.
-Technique Codec(const char* field) {
+Technique Codec(const std::string& field) {
   constexpr char kIdentity[] = "write codec: {identity: {}}, or leave it out";
   return {field,
           {Needs({kAllReduce, kServers}, "for nothing else sends updates", kIdentity),
            Excludes({"reproducible"}, "whose gradients travel as they are", kIdentity)}};
 }
 
+Technique TensorCodec(const std::string& field) {
+  constexpr char kClose[] = "use codec: {float16: {}} or bfloat16, or leave it out";
+  Technique technique = Codec(field);
+  technique.rules.push_back(
+      Excludes({kTree, kHostReduce}, "where sums would be encoded again on their way", kClose));
+  technique.rules.push_back(Excludes({kActivations}, "whose products are no tensors", kClose));
+  technique.rules.push_back(Excludes({kSparseData}, "whose pushes are rows of a table", kClose));
+  return technique;
+}
+
+// Velocities are made where updates are encoded: another momentum would count them twice.
+TechniqueRule NoOtherMomentum() {
+  return Excludes(
+      {"optimizer.sgd.momentum", "optimizer.adam", "optimizer.adamW", "optimizer.rmsProp",
+       "optimizer.adagrad", kAdaRevision, kDelayCompensated, "optimizer.ftrl", kProximal},
+      "whose steps would count what was kept once more",
+      "use optimizer: {sgd: {}} without momentum, for the codec has its own");
+}
+
 std::vector<Technique> Compressions() {
   constexpr char kRows[] = "whose workers name the rows that they read and push";
-  return {
+  std::vector<Technique> table = {
       Codec(kBfloat16),
       Codec(kFloat16),
+      {"compression.warmupSteps", {Needs(TensorCodecs(), "for nothing else loses much at first")}},
       {kErrorFeedback,
-       {Needs({kBfloat16, kFloat16}, "for nothing else leaves anything out"),
+       {Needs(LossyCodecs(), "for nothing else leaves anything out"),
+        Excludes({kTernGrad}, "which is right on average: what it leaves out is not missing"),
         Excludes({kTree, kHostReduce}, "where sums are encoded that are no worker's own"),
         Excludes({kActivations}, "whose products are no elements that it could be kept for")}},
       {.field = kKeyCache, .rules = {Needs({kSparse}, kRows)}, .by_presence = true},
@@ -266,6 +310,9 @@ std::vector<Technique> Compressions() {
                  "together",
                  "use consistency: {asynchronous: {}}, boundedDelay or staleSynchronous, or leave "
                  "kktFilter out")}}};
+  for (const std::string& codec : TensorCodecs()) table.push_back(TensorCodec(codec));
+  for (const char* codec : {kDeep, kEntropyTopK}) table.push_back({codec, {NoOtherMomentum()}});
+  return table;
 }
 
 std::vector<Technique> Workloads() {

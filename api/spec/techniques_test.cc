@@ -84,6 +84,16 @@ const std::vector<Played>& AllPlayed() {
       {"update.hogwild", "{}", kSparse + kAsynchronous},
       {"compression.codec.bfloat16", "{}"},
       {"compression.codec.float16", "{}"},
+      {"compression.codec.oneBit", "{}"},
+      {"compression.codec.topK", "{}"},
+      {"compression.codec.ternGrad", "{}"},
+      {"compression.codec.int8", "{}"},
+      {"compression.codec.threshold", "{}"},
+      {"compression.codec.deepGradientCompression", "{}"},
+      {"compression.codec.sparseBinary", "{}"},
+      {"compression.codec.entropyTopK", "{}"},
+      {"compression.codec.logarithmic", "{}"},
+      {"compression.warmupSteps", "5", {"compression.codec.oneBit={}"}},
       {"compression.errorFeedback", "true", {"compression.codec.float16={}"}},
       {"compression.keyCache", "false", kSparse},
       {"compression.kktFilter", "true", kSparse + kAsynchronous + kProximal},
@@ -158,58 +168,87 @@ std::vector<Pair> Pairs() {
 
 // Who is refused beside whom, of those that may stand alone. Each pair is listed once.
 constexpr const char* kRefused = R"(
-activations: errorFeedback keyCache kktFilter
+activations: deepGradientCompression entropyTopK errorFeedback int8 keyCache kktFilter logarithmic
+activations: oneBit sparseBinary ternGrad threshold topK warmupSteps
 algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter localSgd
 algorithm: proximalGradient servers
 backupWorkers: hogwild hostReduce kktFilter localSgd tree
+bfloat16: warmupSteps
 boundedDelay: hogwild
 bulkSynchronous: hogwild kktFilter localSgd
 classification: hogwild keyCache kktFilter libsvm
 container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers bfloat16
-container: boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous errorFeedback
-container: float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm localSgd momentum
-container: nesterov none normalize parameterServer patience preset proximalGradient reproducible
-container: rmsProp servers softSync staleSynchronous synthetic target tensors tree weightDecay
+container: boundedDelay bulkSynchronous csv deepGradientCompression delayCompensated
+container: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
+container: keepBest keyCache kktFilter libsvm localSgd logarithmic momentum nesterov none normalize
+container: oneBit parameterServer patience preset proximalGradient reproducible rmsProp servers
+container: softSync sparseBinary staleSynchronous synthetic target tensors ternGrad threshold topK
+container: tree warmupSteps weightDecay
 csv: hogwild keyCache kktFilter
+deepGradientCompression: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter
+deepGradientCompression: momentum nesterov proximalGradient rmsProp
 eagerStaleSynchronous: hogwild hostReduce keyCache kktFilter localSgd tree
-hogwild: adaRevision adagrad adam adamW delayCompensated ftrl kktFilter momentum nesterov
-hogwild: proximalGradient rmsProp weightDecay
-hostReduce: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter
-hostReduce: localSgd
+entropyTopK: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter momentum
+entropyTopK: nesterov proximalGradient rmsProp
+float16: warmupSteps
+hogwild: adaRevision adagrad adam adamW deepGradientCompression delayCompensated entropyTopK ftrl
+hogwild: int8 kktFilter logarithmic momentum nesterov oneBit proximalGradient rmsProp sparseBinary
+hogwild: ternGrad threshold topK warmupSteps weightDecay
+hostReduce: activations adaRevision deepGradientCompression delayCompensated entropyTopK
+hostReduce: errorFeedback hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary
+hostReduce: ternGrad threshold topK warmupSteps
+int8: keyCache kktFilter
 keyCache: adaRevision delayCompensated
 kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov proximalGradient
 kktFilter: rmsProp weightDecay
-libsvm: activations adaRevision algorithm delayCompensated eagerStaleSynchronous hostReduce localSgd
-libsvm: none normalize reproducible tensors tree
+libsvm: activations adaRevision algorithm deepGradientCompression delayCompensated
+libsvm: eagerStaleSynchronous entropyTopK hostReduce int8 localSgd logarithmic none normalize oneBit
+libsvm: reproducible sparseBinary tensors ternGrad threshold topK tree warmupSteps
 localSgd: keyCache kktFilter proximalGradient
-none: activations adaRevision adagrad bfloat16 delayCompensated errorFeedback float16 ftrl hogwild
-none: keyCache kktFilter localSgd proximalGradient servers
+logarithmic: keyCache kktFilter
+none: activations adaRevision adagrad bfloat16 deepGradientCompression delayCompensated entropyTopK
+none: errorFeedback float16 ftrl hogwild int8 keyCache kktFilter localSgd logarithmic oneBit
+none: proximalGradient servers sparseBinary ternGrad threshold topK warmupSteps
 normalize: hogwild keyCache kktFilter
+oneBit: keyCache kktFilter
 pytorch: activations adaRevision adagrad adam adamW asynchronous backupWorkers boundedDelay
 pytorch: bulkSynchronous csv delayCompensated eagerStaleSynchronous ftrl hogwild hostReduce
 pytorch: keepBest keyCache kktFilter libsvm localSgd momentum nesterov normalize parameterServer
 pytorch: patience proximalGradient rmsProp servers softSync staleSynchronous successPolicy
 pytorch: synthetic target tensors tree weightDecay
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
-reproducible: boundedDelay bulkSynchronous delayCompensated eagerStaleSynchronous errorFeedback
-reproducible: float16 ftrl hogwild hostReduce keyCache kktFilter localSgd parameterServer
-reproducible: proximalGradient servers softSync staleSynchronous tensors tree
+reproducible: boundedDelay bulkSynchronous deepGradientCompression delayCompensated
+reproducible: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
+reproducible: keyCache kktFilter localSgd logarithmic oneBit parameterServer proximalGradient
+reproducible: servers softSync sparseBinary staleSynchronous tensors ternGrad threshold topK tree
+reproducible: warmupSteps
 softSync: hogwild kktFilter
-sparseLogisticRegression: activations adaRevision algorithm csv delayCompensated
-sparseLogisticRegression: eagerStaleSynchronous hostReduce localSgd none normalize reproducible
-sparseLogisticRegression: successPolicy synthetic tensors tree
+sparseBinary: keyCache kktFilter
+sparseLogisticRegression: activations adaRevision algorithm csv deepGradientCompression
+sparseLogisticRegression: delayCompensated eagerStaleSynchronous entropyTopK hostReduce int8
+sparseLogisticRegression: localSgd logarithmic none normalize oneBit reproducible sparseBinary
+sparseLogisticRegression: successPolicy synthetic tensors ternGrad threshold topK tree warmupSteps
 staleSynchronous: hogwild
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
-successPolicy: bfloat16 boundedDelay bulkSynchronous csv delayCompensated eagerStaleSynchronous
-successPolicy: errorFeedback float16 ftrl hogwild hostReduce keepBest keyCache kktFilter libsvm
-successPolicy: localSgd momentum nesterov none normalize parameterServer patience preset
-successPolicy: proximalGradient reproducible rmsProp servers softSync staleSynchronous synthetic
-successPolicy: target tensors tree weightDecay
+successPolicy: bfloat16 boundedDelay bulkSynchronous csv deepGradientCompression delayCompensated
+successPolicy: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
+successPolicy: keepBest keyCache kktFilter libsvm localSgd logarithmic momentum nesterov none
+successPolicy: normalize oneBit parameterServer patience preset proximalGradient reproducible
+successPolicy: rmsProp servers softSync sparseBinary staleSynchronous synthetic target tensors
+successPolicy: ternGrad threshold topK tree warmupSteps weightDecay
 synthetic: hogwild keyCache kktFilter
 tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay
-tensors: delayCompensated eagerStaleSynchronous errorFeedback float16 ftrl hogwild hostReduce
-tensors: keyCache kktFilter localSgd proximalGradient softSync staleSynchronous tree
-tree: activations adaRevision delayCompensated errorFeedback hogwild keyCache kktFilter localSgd
+tensors: deepGradientCompression delayCompensated eagerStaleSynchronous entropyTopK errorFeedback
+tensors: float16 ftrl hogwild hostReduce int8 keyCache kktFilter localSgd logarithmic oneBit
+tensors: proximalGradient softSync sparseBinary staleSynchronous ternGrad threshold topK tree
+tensors: warmupSteps
+ternGrad: errorFeedback keyCache kktFilter
+threshold: keyCache kktFilter
+topK: keyCache kktFilter
+tree: activations adaRevision deepGradientCompression delayCompensated entropyTopK errorFeedback
+tree: hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary ternGrad threshold
+tree: topK warmupSteps
+warmupSteps: keyCache kktFilter
 )";
 
 std::map<std::string, std::set<std::string>> Listed() {

@@ -49,6 +49,10 @@ class HybridExchange final : public exchange::Exchange {
   absl::StatusOr<exchange::Outcome> Finish(std::span<const double> statistics,
                                            int columns) override;
   void Cancel(const absl::Status& reason) override { cancelled_ = reason; }
+  exchange::Volume volume() const override {
+    const exchange::Volume pushed = servers_.volume(), summed = workers_->volume();
+    return {pushed.sent + summed.sent, pushed.dense + summed.dense};
+  }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return workers_->Groups(rank, size, groups);
   }

@@ -10,6 +10,7 @@
 #include "api/spec/consistency.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
+#include "trainer/client/compressor_options.h"
 #include "trainer/kernels/span_math.h"
 #include "trainer/parameter_server/shard_placement.h"
 #include "trainer/parameter_server/update.h"
@@ -45,10 +46,11 @@ consistency::EagerSender::Options SenderOf(const v1alpha1::TrainingJobSpec& spec
 
 double Norm(std::span<const float> values) { return std::sqrt(kernels::SumOfSquares(values)); }
 
-const compression::Codec& CodecOf(const parameter_server::JobTables& tables) {
-  const absl::StatusOr<const compression::Codec*> codec = compression::FindCodec(tables.codec);
-  STARLING_CHECK(codec.ok(), "the tables name a codec that there is");
-  return **codec;
+std::unique_ptr<const compression::Codec> CodecOf(const v1alpha1::TrainingJobSpec& spec) {
+  absl::StatusOr<std::unique_ptr<compression::Codec>> codec =
+      compression::MakeCodec(spec.compression().codec());
+  STARLING_CHECK(codec.ok(), "the tables were made with a codec that there is");
+  return *std::move(codec);
 }
 
 }  // namespace
@@ -63,8 +65,9 @@ ParameterServerExchange::ParameterServerExchange(const Parts& parts, Events even
       pipe_(parts.self, parts.tables.shards.size(), PatienceOf(parts.spec),
             parameter_server::NamesRows(parts.spec, sparse_ != nullptr)),
       reader_(pipe_, parts.tables, parts.clock, parts.workload.parameters(), sparse_ != nullptr),
-      compressor_(CodecOf(parts.tables), first_values_.size(),
-                  parts.spec.compression().error_feedback()),
+      codec_(CodecOf(parts.spec)),
+      compressor_(*codec_, first_values_.size(),
+                  CompressorOptionsOf(parts.spec, parts.workload.declaration())),
       encode_(NewShardEncoder(parts.spec, parts.workload, parts.tables, reader_, compressor_)),
       clock_of_step_(spec::WorksInStep(parts.spec) ? std::function([this] {
         return static_cast<parameter_server::Clock>(step_.number) - 1;
@@ -145,7 +148,7 @@ absl::Status ParameterServerExchange::AwaitAll(absl::Duration timeout) {
 absl::StatusOr<std::int64_t> ParameterServerExchange::Prepare() {
   std::vector<std::uint64_t> rows;
   if (sparse_ != nullptr) rows = sparse_->Rows(step_.samples);
-  RETURN_IF_ERROR(reader_.Read(clock_of_step_(), rows, parts_.tables.codec,
+  RETURN_IF_ERROR(reader_.Read(clock_of_step_(), rows, parts_.tables.codec_of_reads,
                                [this] { return events_.are_next(step_.leases); }));
   step_clock_ = clock_of_step_();
   return reader_.version(0) + 1;
@@ -225,6 +228,7 @@ parameter_server::UpdatePtr ParameterServerExchange::Encoded(std::size_t shard) 
   if (step_.samples.empty()) {
     return parameter_server::Encode(WholeShard(shard, gradients_), parts_.tables.codec);
   }
+  compressor_.OnStep(reader_.version(shard) + 1);
   return encode_(shard, gradients_, step_.scale, flight_ * ready_at_.size() + shard);
 }
 
@@ -234,6 +238,8 @@ void ParameterServerExchange::Push(const std::vector<std::uint64_t>& shards) {
     if (finite_) entry.update = Encoded(shard);
     finite_ = entry.update != nullptr;
     if (!finite_) return;
+    volume_.sent += entry.update->text().size();
+    volume_.dense += entry.update->values * sizeof(float);
     entry.lease = step_.leases.first;
     entry.leases = step_.leases.count;
     entry.clock = step_clock_;

@@ -69,6 +69,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   absl::StatusOr<exchange::Outcome> Finish(std::span<const double> statistics,
                                            int columns) override;
   void Cancel(const absl::Status& reason) override { cancelled_ = reason; }
+  exchange::Volume volume() const override { return volume_; }
 
   // The lease kFirstValues: the parameters as they were when this was made.
   absl::Status AssignFirstValues();
@@ -125,7 +126,9 @@ class ParameterServerExchange final : public exchange::Exchange {
   std::vector<std::uint64_t> ready_at_;
   ParameterServerClient pipe_;
   ParameterReader reader_;
+  const std::unique_ptr<const compression::Codec> codec_;
   compression::Compressor compressor_;
+  exchange::Volume volume_;
   const ShardEncoder encode_;
   // The clock that a step belongs to, now.
   const std::function<parameter_server::Clock()> clock_of_step_;

@@ -14,8 +14,8 @@ namespace {
 using compression::Codec;
 using Range = ranges::Range<std::size_t>;
 
-// One rank's part in one call. Between two ranks the share of the receiver's part comes first, then
-// the sum of the sender's: one tag serves both.
+// One rank's part in one call by owners. Between two ranks the share of the receiver's part comes
+// first, then the sum of the sender's: one tag serves both.
 class Reduction {
  public:
   Reduction(const Communicator& communicator, compression::Compressor& compressor,
@@ -32,7 +32,7 @@ class Reduction {
     LayOut();
   }
 
-  absl::Status Run() {
+  absl::StatusOr<std::size_t> Run() {
     if (codec_.fixed_size()) PostReceives();
     RETURN_IF_ERROR(SendShares());
     RETURN_IF_ERROR(SumUp());
@@ -42,7 +42,7 @@ class Reduction {
     for (const transport::Ticket send : sends_) {
       RETURN_IF_ERROR(communicator_.mesh.Wait(send, communicator_.deadline));
     }
-    return absl::OkStatus();
+    return sent_;
   }
 
  private:
@@ -115,6 +115,7 @@ class Reduction {
   }
 
   void Send(int peer, std::span<const std::byte> bytes) {
+    sent_ += bytes.size();
     sends_.push_back(communicator_.mesh.PostSend(peer, communicator_.tag, bytes));
   }
 
@@ -176,13 +177,51 @@ class Reduction {
   std::vector<Incoming> incoming_;              // by rank
   std::vector<std::span<std::byte>> outgoing_;  // shares by rank; my own place: the sum
   std::vector<transport::Ticket> sends_;
+  std::size_t sent_ = 0;  // bytes
 };
+
+// Everybody sends what it has encoded to everybody, and adds up all in the order of ranks; its own
+// as it arrives elsewhere.
+absl::StatusOr<std::size_t> SumOfAll(const Communicator& communicator,
+                                     compression::Compressor& compressor, std::uint64_t update,
+                                     std::size_t first, std::span<float> data) {
+  const Codec& codec = compressor.codec();
+  transport::Mesh& mesh = communicator.mesh;
+  const std::size_t most = codec.MaxBytes(data.size());
+  const std::span<std::byte> room = communicator.workspace.Bytes(most);
+  ASSIGN_OR_RETURN(const std::size_t size, compressor.Encode(update, {first}, data, room));
+  const std::span<const std::byte> mine = room.first(size);
+  std::vector<transport::Ticket> sends;
+  for (int i = 1; i < mesh.size(); ++i) {
+    sends.push_back(mesh.PostSend((mesh.rank() + i) % mesh.size(), communicator.tag, mine));
+  }
+  const std::span<float> one = communicator.workspace.Floats(data.size());
+  for (int rank = 0; rank < mesh.size(); ++rank) {
+    std::string message;
+    if (rank != mesh.rank()) {
+      ASSIGN_OR_RETURN(message,
+                       mesh.ReceiveMessage(rank, communicator.tag, most, communicator.deadline));
+    }
+    const auto theirs = std::as_bytes(std::span(message));
+    RETURN_IF_ERROR(codec.Decode(rank == mesh.rank() ? mine : theirs, rank == 0 ? data : one));
+    if (rank > 0) kernels::Add(one, data);
+  }
+  for (const transport::Ticket send : sends) {
+    RETURN_IF_ERROR(mesh.Wait(send, communicator.deadline));
+  }
+  return size * sends.size();
+}
 
 }  // namespace
 
-absl::Status EncodedAllreduce(const Communicator& communicator, compression::Compressor& compressor,
-                              std::uint64_t update, std::size_t first, std::span<float> data) {
-  if (communicator.size() == 1 || data.empty()) return absl::OkStatus();
+absl::StatusOr<std::size_t> EncodedAllreduce(const Communicator& communicator,
+                                             compression::Compressor& compressor,
+                                             std::uint64_t update, std::size_t first,
+                                             std::span<float> data) {
+  if (communicator.size() == 1 || data.empty()) return 0;
+  if (compressor.codec().summing() == compression::Summing::kByAll) {
+    return SumOfAll(communicator, compressor, update, first, data);
+  }
   return Reduction(communicator, compressor, update, first, data).Run();
 }
 

@@ -20,10 +20,21 @@ namespace {
 struct Promise {
   std::string_view name;
   std::size_t bytes_of_thousand;  // numbers, at most
-  double relative_error;          // of numbers between 1e-4 and 1e4
+  double relative_error = 0;      // of numbers between 1e-4 and 1e4; of close ones
 };
-constexpr Promise kPromises[] = {
-    {"identity", 4000, 0}, {"bfloat16", 2000, 1.0 / 256}, {"float16", 2000, 1.0 / 2048}};
+// Those that encode tensors have a head of 16 bytes; here one row is all.
+constexpr Promise kPromises[] = {{"identity", 4000, 0},
+                                 {"bfloat16", 2000, 1.0 / 256},
+                                 {"float16", 2000, 1.0 / 2048},
+                                 {"oneBit", 16 + 8 + 4 * 32},
+                                 {"topK", 16 + 8 * 13},
+                                 {"ternGrad", 16 + 4 + 250},
+                                 {"int8", 16 + 4 + 1000},
+                                 {"threshold", 16 + 4 + 4 * 13},
+                                 {"deepGradientCompression", 16 + 8},
+                                 {"sparseBinary", 16 + 9 + 11},
+                                 {"entropyTopK", 16 + 8},
+                                 {"logarithmic", 16 + 2 + 1000}};
 
 class CodecContract : public ::testing::TestWithParam<CodecKind> {
  protected:
@@ -34,7 +45,7 @@ class CodecContract : public ::testing::TestWithParam<CodecKind> {
     ADD_FAILURE() << "codec " << GetParam().name << " has no line in kPromises";
     return kPromises[0];
   }
-  const std::unique_ptr<Codec> codec_ = GetParam().make();
+  const std::unique_ptr<Codec> codec_ = GetParam().make({});
 
   std::vector<std::byte> Encoded(const std::vector<float>& values) const {
     std::vector<std::byte> bytes(codec_->MaxBytes(values.size()));
@@ -53,6 +64,9 @@ class CodecContract : public ::testing::TestWithParam<CodecKind> {
 };
 INSTANTIATE_TEST_SUITE_P(Each, CodecContract, ::testing::ValuesIn(CodecKinds()),
                          [](const auto& one) { return std::string(one.param.name); });
+
+// Of 0.5: logarithmic numbers round.
+auto IsNearHalf() { return ::testing::FloatNear(0.5F, 0.5F * 0.0443F); }
 
 std::vector<float> Gradient(std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
@@ -74,7 +88,9 @@ TEST_P(CodecContract, TakesTheBytesThatItSaysAndLosesNoMoreThanItSays) {
   const std::vector<float> decoded = Decoded(bytes, 1000);
   bool same = true;
   for (std::size_t i = 0; i < values.size(); ++i) {
-    EXPECT_LE(std::abs(decoded[i] - values[i]), promise().relative_error * std::abs(values[i]));
+    if (codec_->close()) {
+      EXPECT_LE(std::abs(decoded[i] - values[i]), promise().relative_error * std::abs(values[i]));
+    }
     same = same && decoded[i] == values[i];
   }
   EXPECT_EQ(same, codec_->lossless());
@@ -84,13 +100,19 @@ TEST_P(CodecContract, EqualValuesGiveEqualBytesAndWhatWasDecodedEncodesToTheSame
   const std::vector<float> values = Gradient(333, 2);
   const std::vector<std::byte> bytes = Encoded(values);
   EXPECT_EQ(Encoded(values), bytes);
-  EXPECT_EQ(Encoded(Decoded(bytes, 333)), bytes);
+  if (codec_->close()) {
+    EXPECT_EQ(Encoded(Decoded(bytes, 333)), bytes);
+  }
 }
 
 TEST_P(CodecContract, AnyLengthGoesThereAndBack) {
   for (std::size_t count = 0; count < 70; ++count) {
     const std::vector<float> values(count, 0.5F);
-    EXPECT_EQ(Decoded(Encoded(values), count), values) << count;
+    const std::vector<float> decoded = Decoded(Encoded(values), count);
+    if (codec_->close()) {
+      EXPECT_EQ(decoded, values) << count;
+    }
+    for (const float value : decoded) EXPECT_THAT(value, ::testing::AnyOf(0, 0.5F, IsNearHalf()));
   }
 }
 
@@ -120,6 +142,27 @@ TEST_P(CodecContract, BytesThatAreCutOffOrTooLongAreRefused) {
   std::vector<std::byte> longer = bytes;
   longer.push_back(std::byte{0});
   EXPECT_EQ(codec_->Decode(longer, values).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// Bits of an encoding are turned over, one or several: what is refused is so by the codec's name.
+TEST_P(CodecContract, ForgedBytesGiveNumbersOrAStatusThatNamesTheCodec) {
+  std::mt19937 random(9);
+  int refused = 0;
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<std::byte> bytes =
+        Encoded(Gradient(100 + round % 200, static_cast<unsigned>(round)));
+    const std::size_t count = 100 + round % 200;
+    for (std::size_t flips = 1 + random() % 3; flips > 0; --flips) {
+      bytes[random() % bytes.size()] ^= static_cast<std::byte>(1U << random() % 8);
+    }
+    std::vector<float> values(count);
+    const absl::Status status = codec_->Decode(bytes, values);
+    if (status.ok()) continue;
+    ++refused;
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(std::string(GetParam().name)));
+  }
+  EXPECT_EQ(refused > 0, !codec_->fixed_size());
 }
 
 TEST_P(CodecContract, AnyBytesGiveNumbersOrAStatus) {
@@ -164,7 +207,7 @@ TEST(Codecs, AreFoundByNameAndByNumber) {
     ASSERT_TRUE(number.ok()) << number.status();
     const auto codec = FindCodec(*number);
     ASSERT_TRUE(codec.ok()) << codec.status();
-    EXPECT_EQ((*codec)->MaxBytes(10), kind.make()->MaxBytes(10));
+    EXPECT_EQ((*codec)->MaxBytes(10), kind.make({})->MaxBytes(10));
   }
   v1alpha1::Codec spec;
   EXPECT_EQ(*CodecNumberOf(spec), kIdentity);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/compression/compressor.h"
 
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -8,48 +9,122 @@
 
 namespace starling::compression {
 
-Compressor::Change& Compressor::NewChange(std::uint64_t update, const Elements& elements,
-                                          std::size_t count) {
-  Change& change = pending_[update].emplace_back();
-  change.first = elements.first;
-  change.rows.assign(elements.rows.begin(), elements.rows.end());
-  change.by.resize(count);
-  return change;
+namespace {
+
+// The share of the numbers that a codec which chooses sends at first: in four stages of a warm-up a
+// quarter, a sixteenth and so on.
+double DensityAt(std::int64_t step, std::int64_t warmup_steps) {
+  constexpr std::int64_t kStages = 4;
+  return std::pow(0.25, 1 + static_cast<double>((step - 1) * kStages / warmup_steps));
+}
+
+// Draws differ by step, by where the numbers lie and by the numbers: those of two members too, and
+// a step that is made again draws the same.
+std::uint64_t DrawOf(std::uint64_t seed, std::int64_t step, std::size_t first,
+                     std::span<const float> values) {
+  constexpr std::size_t kLooked = 32;
+  constexpr std::uint64_t kPrime = 0x100000001b3ULL;  // of FNV-1a
+  std::uint64_t hash = 0xcbf29ce484222325ULL ^ seed;
+  const auto mix = [&](std::uint64_t word) {
+    hash = (hash ^ word) * kPrime;
+    hash ^= hash >> 29;
+  };
+  mix(static_cast<std::uint64_t>(step));
+  mix(first);
+  for (std::size_t i = 0; i < values.size(); i += 1 + values.size() / kLooked) {
+    mix(std::bit_cast<std::uint32_t>(values[i]));
+  }
+  return hash;
+}
+
+}  // namespace
+
+std::size_t Compressor::PlaceOf(const Change& change, std::size_t i) const {
+  const std::size_t plane = i < change.count ? 0 : elements_;
+  const std::size_t of = i < change.count ? i : i - change.count;
+  return plane + (change.rows.empty() ? change.first + of : change.rows[of]);
+}
+
+Compressor::Change Compressor::NewChange(const Elements& elements, std::size_t count) const {
+  return {elements.first,
+          count,
+          {elements.rows.begin(), elements.rows.end()},
+          std::vector<float>(count * PlanesOf(options_))};
+}
+
+void Compressor::Set(Change& change, std::size_t i, float value) {
+  float& kept = newest_[PlaceOf(change, i)];
+  // What is not finite ends the job; it must not stay in the residual of one that is restored.
+  const float next = std::isfinite(value) ? value : 0;
+  change.by[i] = next - kept;
+  kept = next;
+}
+
+std::vector<Piece> Compressor::PiecesOf(const Elements& elements, std::size_t count) const {
+  if (count == 0 || codec_.fixed_size()) return {};
+  if (!elements.rows.empty()) return {{count, count, count}};
+  std::vector<Piece> pieces = options_.layout.Cut(elements.first, count);
+  if (WarmsUp() && !codec_.chooses()) pieces = {{count, 0, 0}};
+  return pieces;
+}
+
+Manner Compressor::MannerOf(std::span<const Piece> pieces, const Elements& elements,
+                            std::span<const float> values) const {
+  Manner manner{pieces, DrawOf(options_.seed, step_, elements.first, values)};
+  if (WarmsUp()) {
+    manner.least_density = DensityAt(step_, options_.warmup_steps);
+  }
+  return manner;
+}
+
+void Compressor::AddKept(const Change& change, std::span<const float> values) {
+  sums_.resize(values.size());
+  velocities_.assign(values.begin(), values.end());
+  const auto momentum = static_cast<float>(options_.momentum);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    if (has_momentum()) velocities_[i] += momentum * newest_[PlaceOf(change, values.size() + i)];
+    sums_[i] = newest_[PlaceOf(change, i)] + velocities_[i];
+  }
+}
+
+void Compressor::KeepTheRest(Change& change, std::span<const Piece> pieces) {
+  for (std::size_t i = 0; i < change.count; ++i) Set(change, i, sums_[i] - arrived_[i]);
+  if (!has_momentum()) return;
+  std::size_t i = 0;
+  for (const Piece& piece : pieces) {
+    const bool masks = options_.masking && piece.width > 0;
+    for (const std::size_t end = i + piece.count; i < end; ++i) {
+      Set(change, change.count + i, masks && arrived_[i] != 0 ? 0 : velocities_[i]);
+    }
+  }
 }
 
 absl::StatusOr<std::size_t> Compressor::Encode(std::uint64_t update, const Elements& elements,
                                                std::span<const float> values,
                                                std::span<std::byte> bytes) {
-  if (!keeps()) return codec_.Encode(values, bytes);
-  const std::size_t count = values.size();
-  sums_.resize(count);
-  arrived_.resize(count);
-  for (std::size_t i = 0; i < count; ++i) {
-    const std::size_t place = elements.rows.empty() ? elements.first + i : elements.rows[i];
-    sums_[i] = values[i] + newest_[place];
-  }
-  ASSIGN_OR_RETURN(const std::size_t size, codec_.Encode(sums_, bytes));
+  const std::vector<Piece> pieces = PiecesOf(elements, values.size());
+  if (!keeps()) return codec_.EncodeIn(MannerOf(pieces, elements, values), values, bytes);
+  Change change = NewChange(elements, values.size());
+  AddKept(change, values);
+  ASSIGN_OR_RETURN(const std::size_t size,
+                   codec_.EncodeIn(MannerOf(pieces, elements, sums_), sums_, bytes));
+  arrived_.resize(values.size());
   RETURN_IF_ERROR(codec_.Decode(bytes.first(size), arrived_));
-  Change& change = NewChange(update, elements, count);
-  for (std::size_t i = 0; i < count; ++i) {
-    float& residual = newest_[PlaceOf(change, i)];
-    // What is not finite ends the job; it must not stay in the residual of one that is restored.
-    const float lost = sums_[i] - arrived_[i];
-    const float kept = std::isfinite(lost) ? lost : 0;
-    change.by[i] = kept - residual;
-    residual = kept;
-  }
+  KeepTheRest(change, pieces);
+  pending_[update].push_back(std::move(change));
   return size;
 }
 
 void Compressor::Release(std::uint64_t update, const Elements& elements, std::span<float> values) {
   if (!keeps()) return;
-  Change& change = NewChange(update, elements, values.size());
+  Change change = NewChange(elements, values.size());
+  AddKept(change, values);
   for (std::size_t i = 0; i < values.size(); ++i) {
-    float& residual = newest_[PlaceOf(change, i)];
-    values[i] += residual;
-    change.by[i] = -std::exchange(residual, 0.0F);
+    values[i] = sums_[i];
+    Set(change, i, 0);
+    if (has_momentum()) Set(change, values.size() + i, velocities_[i]);
   }
+  pending_[update].push_back(std::move(change));
 }
 
 std::vector<Compressor::Change> Compressor::Take(std::uint64_t update) {

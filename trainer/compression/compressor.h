@@ -16,6 +16,15 @@
 //   Clear    this member missed a step, or starts over: its residual belongs to another history
 //
 // Without error feedback it encodes, and has nothing to commit.
+//
+// Two things more may stand around a codec:
+//
+//   momentum   Momentum correction (Lin et al. 2018). What is kept is not gradients but velocities:
+//              u = momentum * u + g is added to the residual. Where an element of a tensor that is
+//              encoded was sent its u becomes 0 as well, or it would go on pushing in a direction
+//              that was followed already (masking). Whoever applies the updates has no momentum.
+//   warm-up    The first steps lose less: nothing, or of a codec that chooses a share of a quarter,
+//              which is divided by four three times. Gradients change fastest at first.
 #pragma once
 
 #include <algorithm>
@@ -23,6 +32,7 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -36,14 +46,31 @@ struct Elements {
   std::span<const std::uint64_t> rows = {};
 };
 
+struct CompressorOptions {
+  bool error_feedback = false;
+  Layout layout = {};
+  double momentum = 0;  // from 0 to 1; above 0 it keeps what is not sent, as with error feedback
+  bool masking = true;  // off in negative controls alone
+  std::int64_t warmup_steps = 0;
+  std::uint64_t seed = 0;  // of codecs that draw
+};
+
 // Confined to one thread at a time.
 class Compressor {
  public:
   // `codec` outlives it. `elements` is the length of the flat gradient.
+  Compressor(const Codec& codec, std::size_t elements, CompressorOptions options)
+      : codec_(codec),
+        options_(std::move(options)),
+        elements_(elements),
+        settled_(elements * PlanesOf(options_)),
+        newest_(settled_.size()) {}
   Compressor(const Codec& codec, std::size_t elements, bool error_feedback)
-      : codec_(codec), settled_(error_feedback ? elements : 0), newest_(settled_.size()) {}
+      : Compressor(codec, elements, CompressorOptions{.error_feedback = error_feedback}) {}
 
   const Codec& codec() const { return codec_; }
+  // What is encoded from now on belongs to this step, from 1: warm-up and draws go by it.
+  void OnStep(std::int64_t step) { step_ = step; }
 
   // As Codec::Encode, of `values` plus their residual. Each element at most once for one `update`.
   // The codec's errors; then the residual is as it was.
@@ -58,7 +85,8 @@ class Compressor {
   void DiscardAll();
   void Clear();
 
-  // Without what is pending; empty without error feedback. It stays where it is, and changes at
+  // Without what is pending; empty without error feedback; with momentum the velocities follow, one
+  // for each element. It stays where it is, and changes at
   // Commit and Clear only, unless it is overwritten while nothing is pending: then either what was
   // written is taken over (Restore), or what was there is put back (Keep).
   std::span<float> residual() { return settled_; }
@@ -66,25 +94,41 @@ class Compressor {
   void Keep() { std::ranges::copy(newest_, settled_.begin()); }
 
  private:
-  // What an update has changed.
+  // What an update has changed: the residuals of these elements, then their velocities.
   struct Change {
     std::size_t first = 0;
+    std::size_t count = 0;
     std::vector<std::uint64_t> rows;
     std::vector<float> by;
   };
 
-  bool keeps() const { return !settled_.empty(); }
-  static std::size_t PlaceOf(const Change& change, std::size_t i) {
-    return change.rows.empty() ? change.first + i : change.rows[i];
+  static std::size_t PlanesOf(const CompressorOptions& options) {
+    return options.momentum > 0 ? 2 : options.error_feedback ? 1 : 0;
   }
-  Change& NewChange(std::uint64_t update, const Elements& elements, std::size_t count);
+  bool keeps() const { return !settled_.empty(); }
+  bool has_momentum() const { return options_.momentum > 0; }
+  bool WarmsUp() const { return step_ > 0 && step_ <= options_.warmup_steps; }
+  // Where number `i` of Change::by belongs.
+  std::size_t PlaceOf(const Change& change, std::size_t i) const;
+  Change NewChange(const Elements& elements, std::size_t count) const;
+  void Set(Change& change, std::size_t i, float value);
+  // `values` and what was kept of them, to sums_ and velocities_.
+  void AddKept(const Change& change, std::span<const float> values);
+  void KeepTheRest(Change& change, std::span<const Piece> pieces);
+  std::vector<Piece> PiecesOf(const Elements& elements, std::size_t count) const;
+  Manner MannerOf(std::span<const Piece> pieces, const Elements& elements,
+                  std::span<const float> values) const;
   std::vector<Change> Take(std::uint64_t update);
 
   const Codec& codec_;
+  const CompressorOptions options_;
+  const std::size_t elements_;
+  std::int64_t step_ = 0;
   std::vector<float> settled_;
   std::vector<float> newest_;  // as if all that is pending counted
   std::map<std::uint64_t, std::vector<Change>> pending_;
   std::vector<float> sums_;
+  std::vector<float> velocities_;
   std::vector<float> arrived_;
 };
 

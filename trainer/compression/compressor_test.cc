@@ -8,6 +8,8 @@
 #include <random>
 #include <set>
 
+#include "starling/v1alpha1/training_job.pb.h"
+
 namespace starling::compression {
 namespace {
 
@@ -36,9 +38,17 @@ class CompressorTest : public ::testing::TestWithParam<CodecKind> {
   static Floats Residual(Compressor& compressor) {
     return {compressor.residual().begin(), compressor.residual().end()};
   }
-  const std::unique_ptr<Codec> codec_ = GetParam().make();
+  const std::unique_ptr<Codec> codec_ = GetParam().make({});
 };
-INSTANTIATE_TEST_SUITE_P(EachCodec, CompressorTest, ::testing::ValuesIn(CodecKinds()),
+// What is right on average by itself has nothing to keep.
+std::vector<CodecKind> KindsToKeepFor() {
+  std::vector<CodecKind> kinds;
+  for (const CodecKind& kind : CodecKinds()) {
+    if (!kind.make({})->unbiased()) kinds.push_back(kind);
+  }
+  return kinds;
+}
+INSTANTIATE_TEST_SUITE_P(EachCodec, CompressorTest, ::testing::ValuesIn(KindsToKeepFor()),
                          [](const auto& one) { return std::string(one.param.name); });
 
 // Of numbers whose low bits no 16-bit format holds.
@@ -73,9 +83,10 @@ TEST_P(CompressorTest, LowBitsAddUpWithErrorFeedbackAndAreLostWithoutIt) {
     }
   }
   EXPECT_NEAR(sums[1], exact, 0.01);
+  // Of most others a single number is no shorter encoded, and travels as it is.
   if (codec_->lossless()) {
     EXPECT_NEAR(sums[0], exact, 0.01);
-  } else {
+  } else if (codec_->close()) {
     EXPECT_GT(std::abs(sums[0] - exact), 0.02) << "the drift that error feedback is for";
   }
 }

@@ -39,6 +39,8 @@ class IdentityCodec final : public Codec {
 
 }  // namespace
 
-std::unique_ptr<Codec> NewIdentityCodec() { return std::make_unique<IdentityCodec>(); }
+std::unique_ptr<Codec> NewIdentityCodec(const v1alpha1::Codec&) {
+  return std::make_unique<IdentityCodec>();
+}
 
 }  // namespace starling::compression

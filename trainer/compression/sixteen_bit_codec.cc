@@ -45,12 +45,12 @@ class SixteenBitCodec final : public Codec {
 
 }  // namespace
 
-std::unique_ptr<Codec> NewBFloat16Codec() {
+std::unique_ptr<Codec> NewBFloat16Codec(const v1alpha1::Codec&) {
   return std::make_unique<
       SixteenBitCodec<buffer::BFloat16, buffer::EncodeBFloat16, buffer::DecodeBFloat16>>();
 }
 
-std::unique_ptr<Codec> NewFloat16Codec() {
+std::unique_ptr<Codec> NewFloat16Codec(const v1alpha1::Codec&) {
   return std::make_unique<
       SixteenBitCodec<buffer::Float16, buffer::EncodeFloat16, buffer::DecodeFloat16>>();
 }

@@ -45,7 +45,7 @@
 #include "trainer/buffer/buffer.h"
 #include "trainer/collectives/allreduce.h"
 #include "trainer/collectives/grouped_reduce.h"
-#include "trainer/compression/codec.h"
+#include "trainer/compression/compressor.h"
 #include "trainer/consistency/lease_ledger.h"
 #include "trainer/membership/types.h"
 #include "trainer/transport/mesh.h"
@@ -90,6 +90,13 @@ struct Outcome {
   // What every rank computed from was the state before this step. Where servers hold a part of it,
   // they may have gone on with a step that is made again.
   bool of_state_before = true;
+};
+
+// Bytes of updates that this rank has sent since its exchange was made, and what the same updates
+// would have been as floats: by a ring where all sum up, by pushes where servers do.
+struct Volume {
+  std::uint64_t sent = 0;
+  std::uint64_t dense = 0;
 };
 
 // What became of the step that this rank has computed last.
@@ -138,12 +145,16 @@ class Exchange {
   // dropped.
   virtual void Settle(Fate /*fate*/) {}
 
-  // What this rank alone holds, one number for each gradient, and what is to be saved with the
-  // state: the residual of error feedback; empty without. It stays where it is and changes with
-  // Settle only. When the state was overwritten, by a checkpoint or by a copy of others' state,
-  // Adopted says whether the residual is to be taken from what was written, or kept.
+  // What this rank alone holds, one number for each gradient (two with momentum correction), and
+  // what is to be saved with the state: the residual of error feedback; empty without. It stays
+  // where it is and changes with Settle only. When the state was overwritten, by a checkpoint or by
+  // a copy of others' state, Adopted says whether the residual is to be taken from what was
+  // written, or kept.
   virtual std::span<float> residual() { return {}; }
   virtual void Adopted(bool /*from_checkpoint*/) {}
+
+  // Between steps.
+  virtual Volume volume() const { return {}; }
 
   // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
   virtual ranges::Range<int> Groups(int rank, int /*size*/, int /*groups*/) const {
@@ -155,9 +166,9 @@ class Exchange {
 struct AllReduceOptions {
   collectives::Algorithm algorithm = collectives::Algorithm::kAuto;
   // Null, or one without loss: as they are, by `algorithm`. Else as collectives::EncodedAllreduce,
-  // whatever the algorithm. It outlives the exchange.
-  const compression::Codec* codec = nullptr;
-  bool error_feedback = false;
+  // whatever the algorithm.
+  std::shared_ptr<const compression::Codec> codec = nullptr;
+  compression::CompressorOptions compressor = {};
 };
 // Group i is rank i's share; sums in place by allreduce. `bucket_sizes` are in elements.
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,

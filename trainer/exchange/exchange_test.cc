@@ -11,6 +11,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/testing/transports.h"
 
 namespace starling::exchange {
@@ -386,11 +387,11 @@ class EncodedExchangeTest : public ::testing::Test {
   }
   std::vector<std::unique_ptr<Exchange>> NewExchanges(int ranks, const char* codec,
                                                       bool error_feedback) {
-    AllReduceOptions options{Algorithm::kRing, nullptr, error_feedback};
+    AllReduceOptions options{Algorithm::kRing, nullptr, {.error_feedback = error_feedback}};
     if (codec != nullptr)
-      options.codec = *compression::FindCodec(*compression::CodecNumberOf(codec));
-    std::vector<std::unique_ptr<Exchange>> all;
-    for (int i = 0; i < ranks; ++i) all.push_back(NewAllReduceExchange(Buckets(), options));
+      options.codec = compression::CodecKinds()[*compression::CodecNumberOf(codec)].make({});
+    std::vector<std::unique_ptr<Exchange>> all(static_cast<std::size_t>(ranks));
+    for (auto& one : all) one = NewAllReduceExchange(Buckets(), options);
     return all;
   }
   // One step of all ranks; each rank's gradients after it.

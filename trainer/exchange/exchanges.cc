@@ -19,6 +19,12 @@ namespace {
 
 bool Alone(const HostStep& step) { return step.mesh == nullptr || step.mesh->size() == 1; }
 
+// What a rank sends of so many floats in a ring.
+std::uint64_t RingBytes(const HostStep& step, const Bucket& bucket) {
+  const auto ranks = static_cast<std::uint64_t>(step.mesh->size());
+  return 2 * (ranks - 1) * bucket.range.size() * sizeof(float) / ranks;
+}
+
 // Sums in place; rank i's share of the batch is group i. Without an algorithm: a single worker's
 // gradients are their own sum, and it must stay alone.
 class AllReduce final : public Reduction {
@@ -34,12 +40,15 @@ class AllReduce final : public Reduction {
 
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
+    sent_ += RingBytes(step, bucket);
     return collectives::Allreduce(*algorithm_, {*step.mesh, tag, step.deadline, workspace_},
                                   bucket.range.Of(step.floats));
   }
+  Volume volume() const override { return {sent_, sent_}; }
 
  private:
   const std::optional<collectives::Algorithm> algorithm_;
+  std::uint64_t sent_ = 0;
   collectives::Workspace workspace_;
 };
 
@@ -47,11 +56,12 @@ class AllReduce final : public Reduction {
 // kept.
 class EncodedAllReduce final : public Reduction {
  public:
-  EncodedAllReduce(const compression::Codec& codec, std::size_t elements, bool error_feedback)
-      : compressor_(codec, elements, error_feedback) {}
+  EncodedAllReduce(const AllReduceOptions& options, std::size_t elements)
+      : codec_(options.codec), compressor_(*codec_, elements, options.compressor) {}
 
-  absl::Status Begin(const HostStep&, ranges::Range<int>) override {
+  absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
     compressor_.DiscardAll();
+    compressor_.OnStep(static_cast<std::int64_t>(step.number));
     return absl::OkStatus();
   }
 
@@ -61,8 +71,13 @@ class EncodedAllReduce final : public Reduction {
       compressor_.Release(kStep, {first}, bucket.range.Of(step.floats));
       return absl::OkStatus();
     }
-    return collectives::EncodedAllreduce({*step.mesh, tag, step.deadline, workspace_}, compressor_,
-                                         kStep, first, bucket.range.Of(step.floats));
+    ASSIGN_OR_RETURN(
+        const std::size_t sent,
+        collectives::EncodedAllreduce({*step.mesh, tag, step.deadline, workspace_}, compressor_,
+                                      kStep, first, bucket.range.Of(step.floats)));
+    volume_.sent += sent;
+    volume_.dense += RingBytes(step, bucket);
+    return absl::OkStatus();
   }
 
   void Settle(Fate fate) override {
@@ -74,12 +89,15 @@ class EncodedAllReduce final : public Reduction {
   void Adopted(bool from_checkpoint) override {
     from_checkpoint ? compressor_.Restore() : compressor_.Keep();
   }
+  Volume volume() const override { return volume_; }
 
  private:
   static constexpr std::uint64_t kStep = 0;  // one at a time is pending
 
+  const std::shared_ptr<const compression::Codec> codec_;
   compression::Compressor compressor_;
   collectives::Workspace workspace_;
+  Volume volume_;
 };
 
 // Keeps each group's gradient apart until the group-order sum. Alone, it adds them as they come.
@@ -136,12 +154,26 @@ class Reproducible final : public Reduction {
     for (int i = 0; i < groups_.size(); ++i) {
       mine.push_back(bucket.range.Of(std::span<const float>(gradients_[i])));
     }
+    Count(step, bucket);
     return collectives::GroupedReduce({*step.mesh, tag, step.deadline, workspace_}, step.groups,
                                       mine, bucket.range.Of(step.floats));
   }
+  Volume volume() const override { return volume_; }
 
  private:
+  // Each group's share of the others' parts, and the sum of this rank's own to all others.
+  void Count(const HostStep& step, const Bucket& bucket) {
+    const auto ranks = static_cast<std::size_t>(step.mesh->size());
+    const std::size_t length = bucket.range.size();
+    const std::size_t own =
+        ranges::PartOf(length, static_cast<std::size_t>(step.mesh->rank()), ranks).size();
+    const auto groups = static_cast<std::size_t>(groups_.size());
+    volume_.sent += sizeof(float) * (groups * (length - own) + (ranks - 1) * own);
+    volume_.dense += RingBytes(step, bucket);
+  }
+
   const std::size_t buckets_;
+  Volume volume_;
   ranges::Range<int> groups_;
   std::vector<std::vector<float>> gradients_;  // by group of this rank
   std::vector<int> added_;                     // alone: groups so far, by bucket
@@ -162,9 +194,8 @@ std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& b
                                           std::make_unique<AllReduce>(options.algorithm));
   }
   const auto elements = std::accumulate(bucket_sizes.begin(), bucket_sizes.end(), std::size_t{0});
-  return std::make_unique<StepExchange>(
-      bucket_sizes,
-      std::make_unique<EncodedAllReduce>(*options.codec, elements, options.error_feedback));
+  return std::make_unique<StepExchange>(bucket_sizes,
+                                        std::make_unique<EncodedAllReduce>(options, elements));
 }
 
 std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>& bucket_sizes) {

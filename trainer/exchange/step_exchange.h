@@ -55,6 +55,7 @@ class Reduction {
   virtual void Settle(Fate /*fate*/) {}
   virtual std::span<float> residual() { return {}; }
   virtual void Adopted(bool /*from_checkpoint*/) {}
+  virtual Volume volume() const { return {}; }
 };
 
 // See Exchange. Add and Cancel are thread-safe: buckets are reduced in the order of their indices
@@ -83,6 +84,7 @@ class StepExchange final : public Exchange {
   void Settle(Fate fate) override { reduction_->Settle(fate); }
   std::span<float> residual() override { return reduction_->residual(); }
   void Adopted(bool from_checkpoint) override { reduction_->Adopted(from_checkpoint); }
+  Volume volume() const override { return reduction_->volume(); }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return reduction_->Groups(rank, size, groups);
   }

@@ -107,6 +107,8 @@ absl::StatusOr<JobTables> TablesOf(const v1alpha1::TrainingJobSpec& spec, const 
   ASSIGN_OR_RETURN(const std::shared_ptr<const TableSpec> table, Parameters(spec, layout));
   JobTables tables;
   ASSIGN_OR_RETURN(tables.codec, compression::CodecNumberOf(spec.compression().codec()));
+  ASSIGN_OR_RETURN(tables.codec_of_reads,
+                   compression::CodecNumberOfReads(spec.compression().codec()));
   const consistency::Options model = ConsistencyOf(spec);
   for (const RowRange& range : held) {
     // Its share of the shards, and at least one.

@@ -68,8 +68,9 @@ struct JobTables {
   // The shards whose ledgers say whether a lease is done.
   std::size_t parameter_shards = 0;
   std::size_t course_shard() const { return parameter_shards; }
-  // By which the values of a unit of work travel, changes and the weights that it reads.
+  // By which a unit of work's changes travel, and the weights that it reads.
   compression::CodecNumber codec = compression::kIdentity;
+  compression::CodecNumber codec_of_reads = compression::kIdentity;
 };
 
 // `spec` is resolved and valid, its exchange is parameterServer. INVALID_ARGUMENT when layout and

@@ -188,6 +188,7 @@ Course Leases::CourseAt(std::int64_t step) const {
 void Leases::Tell(std::int64_t settled) {
   told_ = settled;
   context_.metrics.step.Set(static_cast<double>(settled));
+  context_.progress.Exchanged(exchange_.volume());
   // Before its first lease this worker has no training metrics to tell.
   context_.progress.Settled(settled, CourseAt(training_ ? settled : 0));
 }

@@ -39,7 +39,7 @@ membership::ControlWord Unpack(const std::vector<int64_t>& words) {
 
 absl::StatusOr<std::unique_ptr<WorkSource>> Lockstep::Create(const Context& context) {
   ASSIGN_OR_RETURN(std::unique_ptr<exchange::Exchange> exchange,
-                   MakeExchange(context.spec(), context.declared().buckets));
+                   MakeExchange(context.spec(), context.declared()));
   return Create(context, {.exchange = std::move(exchange), .served = {}});
 }
 
@@ -167,6 +167,7 @@ absl::Status Lockstep::On(const membership::Apply& action) {
 }
 
 absl::Status Lockstep::On(const membership::Settled& action) {
+  context_.progress.Exchanged(exchange_->volume());
   context_.progress.Settled(action.id.step, pending_->settled);
   return absl::OkStatus();
 }

@@ -5,15 +5,16 @@
 #include <vector>
 
 #include "common/status/macros.h"
+#include "trainer/client/compressor_options.h"
 #include "trainer/compression/codec.h"
 
 namespace starling::worker {
 
 absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
-    const v1alpha1::TrainingJobSpec& spec, std::span<const engine::Bucket> buckets) {
+    const v1alpha1::TrainingJobSpec& spec, const workload::Declaration& declaration) {
   std::vector<std::size_t> sizes;
-  sizes.reserve(buckets.size());
-  for (const engine::Bucket& bucket : buckets) {
+  sizes.reserve(declaration.buckets.size());
+  for (const engine::Bucket& bucket : declaration.buckets) {
     sizes.push_back(static_cast<std::size_t>(bucket.end - bucket.begin));
   }
   if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
@@ -29,10 +30,8 @@ absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
     default:
       break;
   }
-  const v1alpha1::Compression& compression = spec.compression();
-  ASSIGN_OR_RETURN(const auto codec, compression::CodecNumberOf(compression.codec()));
-  ASSIGN_OR_RETURN(options.codec, compression::FindCodec(codec));
-  options.error_feedback = compression.error_feedback();
+  ASSIGN_OR_RETURN(options.codec, compression::MakeCodec(spec.compression().codec()));
+  options.compressor = client::CompressorOptionsOf(spec, declaration);
   return exchange::NewAllReduceExchange(sizes, options);
 }
 

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <memory>
-#include <span>
 
 #include "absl/status/statusor.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -15,6 +14,6 @@ namespace starling::worker {
 
 // INVALID_ARGUMENT when the spec names a codec that there is not.
 absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
-    const v1alpha1::TrainingJobSpec& spec, std::span<const engine::Bucket> buckets);
+    const v1alpha1::TrainingJobSpec& spec, const workload::Declaration& declaration);
 
 }  // namespace starling::worker

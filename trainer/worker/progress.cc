@@ -83,6 +83,8 @@ void Progress::Tell(const Course& course) {
   for (const auto& [name, value] : Metrics(course, parts_.names, /*best=*/false)) {
     if (std::isfinite(value)) (*progress.mutable_metrics())[name] = value;
   }
+  (*progress.mutable_metrics())["exchange/sentBytes"] = static_cast<double>(volume_.sent);
+  (*progress.mutable_metrics())["exchange/denseBytes"] = static_cast<double>(volume_.dense);
   const std::int64_t total = Total();
   if (total < std::numeric_limits<std::int64_t>::max()) progress.set_total_steps(total);
   progress.set_workers(workers_);

@@ -17,6 +17,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/audit_log.h"
 #include "trainer/data/batches.h"
+#include "trainer/exchange/exchange.h"
 #include "trainer/membership/types.h"
 #include "trainer/worker/course.h"
 #include "trainer/worker/step_files.h"
@@ -55,6 +56,8 @@ class Progress {
   void ViewBegins(const membership::View& view, std::int64_t step, bool undone, bool first);
   // This worker's part of a step is done: so many samples, with this loss, if it is known.
   void Completed(std::int64_t step, std::int64_t samples, std::optional<double> loss);
+  // What this worker has sent since it began.
+  void Exchanged(const exchange::Volume& volume) { volume_ = volume; }
   // The steps up to `step` are settled. `course` is what is known of training: its step is 0 where
   // no metrics are known yet.
   void Settled(std::int64_t step, const Course& course);
@@ -74,6 +77,7 @@ class Progress {
   std::int64_t keep_ = 1;
   std::int64_t settled_ = 0;
   std::int64_t workers_ = 0;  // in the view
+  exchange::Volume volume_;
   bool audits_ = false;
   std::unique_ptr<data::AuditLog> audit_;
   std::optional<std::int64_t> undone_after_;  // what the audit says of later steps is to go

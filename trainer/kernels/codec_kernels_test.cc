@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// What codecs are made of, against plain loops, for lengths that are no multiple of a vector.
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "trainer/kernels/magnitudes.h"
+#include "trainer/kernels/quantise.h"
+#include "trainer/kernels/sign_bits.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr std::size_t kLengths[] = {0, 1, 15, 16, 31, 32, 33, 64, 1000, 2048, 40000};
+
+std::vector<float> Random(std::size_t count, std::uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(count);
+  for (float& value : values) value = normal(random);
+  return values;
+}
+
+TEST(SignBits, ArePackedAndUnpackedWhateverTheLengthAndTheAddress) {
+  for (const std::size_t length : kLengths) {
+    std::vector<float> values = Random(length, 1);
+    if (length > 1) values[1] = -0.0F;
+    std::vector<std::byte> bytes(1 + SignWords(length) * 4, std::byte{0xff});
+    const std::span<std::byte> odd = std::span(bytes).subspan(1);
+    PackSigns(values, odd);
+    for (std::size_t i = 0; i < SignWords(length) * 32; ++i) {
+      const bool bit = (std::to_integer<unsigned>(odd[i / 8]) >> i % 8 & 1U) != 0;
+      ASSERT_EQ(bit, i < length && !(values[i] < 0)) << i;
+    }
+    std::vector<float> back(length);
+    UnpackSigns(odd, {-2, 3}, back);
+    for (std::size_t i = 0; i < length; ++i) ASSERT_EQ(back[i], values[i] < 0 ? -2 : 3) << i;
+  }
+}
+
+TEST(SignBits, MeansAreThoseOfTheTwoSides) {
+  for (const std::size_t length : kLengths) {
+    const std::vector<float> values = Random(length, 2);
+    double sums[2] = {}, counts[2] = {};
+    for (const float value : values) {
+      sums[value < 0] += double{value};
+      counts[value < 0] += 1;
+    }
+    const SignMeans means = MeansBySign(values);
+    EXPECT_NEAR(means.above, counts[0] > 0 ? sums[0] / counts[0] : 0, 1e-6);
+    EXPECT_NEAR(means.below, counts[1] > 0 ? sums[1] / counts[1] : 0, 1e-6);
+  }
+  const std::vector<float> zeros(100, -0.0F);
+  EXPECT_EQ(MeansBySign(zeros).below, 0) << "-0 is not below";
+}
+
+TEST(Magnitudes, TheLargestAndThoseThatReachAThreshold) {
+  for (const std::size_t length : kLengths) {
+    std::vector<float> values = Random(length, 3);
+    if (length > 20) values[20] = 0;
+    float largest = 0;
+    for (const float value : values) largest = std::max(largest, std::abs(value));
+    EXPECT_EQ(LargestMagnitude(values), largest);
+    for (const float threshold : {0.0F, 1.0F, 2.5F, 100.0F}) {
+      std::vector<std::uint32_t> places;
+      for (std::uint32_t i = 0; i < length; ++i) {
+        if (values[i] != 0 && std::abs(values[i]) >= threshold) places.push_back(i);
+      }
+      EXPECT_EQ(AtLeast(values, threshold), places);
+    }
+  }
+}
+
+TEST(Int8, RoundsToTheNearestLevelAndClips) {
+  for (const std::size_t length : kLengths) {
+    const std::vector<float> values = Random(length, 4);
+    constexpr float kScale = 0.015625F;
+    std::vector<std::int8_t> levels(length);
+    QuantiseInt8(values, kScale, levels);
+    double error = 0;
+    for (std::size_t i = 0; i < length; ++i) {
+      const float level = std::clamp(std::nearbyint(values[i] / kScale), -127.0F, 127.0F);
+      ASSERT_EQ(static_cast<float>(levels[i]), level) << values[i];
+      error += std::pow(double{values[i]} - double{level * kScale}, 2);
+    }
+    EXPECT_NEAR(Int8Error(values, kScale), error, 1e-6 * (1 + error));
+    std::vector<float> back(length);
+    DequantiseInt8(levels, kScale, back);
+    for (std::size_t i = 0; i < length; ++i) {
+      ASSERT_EQ(back[i], static_cast<float>(levels[i]) * kScale);
+    }
+  }
+}
+
+TEST(Log, TakesTheNearestEighthOfAFactorOfTwo) {
+  std::vector<float> values = Random(40000, 5);
+  values[0] = 0;
+  values[1] = 1e-39F;
+  std::vector<std::uint8_t> codes(values.size());
+  constexpr int kTop = 3;
+  QuantiseLog(values, kTop, codes);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const double magnitude = std::abs(double{values[i]});
+    const double steps = magnitude > 0 ? kLogSteps * (kTop - std::log2(magnitude)) : 1000;
+    ASSERT_EQ(codes[i] >> 7, std::signbit(values[i]) ? 1 : 0);
+    const int code = codes[i] & 127;
+    if (steps > 126.51) {
+      ASSERT_EQ(code, 127) << values[i];
+    } else {
+      ASSERT_NEAR(code, steps, 0.5 + 1e-5) << values[i];
+    }
+  }
+}
+
+}  // namespace
+}  // namespace starling::kernels

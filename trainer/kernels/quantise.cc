@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/kernels/quantise.h"
+
+#include "common/status/check.h"
+#include "trainer/kernels/vectorised.h"
+
+namespace starling::kernels {
+namespace {
+
+constexpr float kLargest = kLargestInt8;
+// Added to a magnitude below 2^22 it leaves no bits behind the point: the addition rounds.
+constexpr float kRounder = 0x1.8p23F;
+
+inline float Rounded(float value, float inverse) {
+  float level = value * inverse;
+  level = level > kLargest ? kLargest : level;
+  level = level < -kLargest ? -kLargest : level;
+  return level + kRounder - kRounder;
+}
+
+STARLING_VECTORISED void Int8Loop(const float* x, float inverse, std::int8_t* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    y[i] = static_cast<std::int8_t>(static_cast<std::int32_t>(Rounded(x[i], inverse)));
+  }
+}
+STARLING_VECTORISED void FromInt8Loop(const std::int8_t* x, float scale, float* y, std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) y[i] = static_cast<float>(x[i]) * scale;
+}
+
+constexpr std::size_t kLanes = 16;
+// `n` is a multiple of kLanes.
+STARLING_VECTORISED void ErrorLoop(const float* x, float inverse, float scale, double* lanes,
+                                   std::size_t n) {
+  for (std::size_t i = 0; i < n; i += kLanes) {
+    for (std::size_t lane = 0; lane < kLanes; ++lane) {
+      const float lost = x[i + lane] - Rounded(x[i + lane], inverse) * scale;
+      lanes[lane] += double{lost} * double{lost};
+    }
+  }
+}
+
+// Mantissas from which the logarithm's next step is the nearest: 2^((step + 1/2) / 8) as the bits
+// behind the point.
+constexpr std::uint32_t kHalfSteps[kLogSteps] = {0x05aac3, 0x11c3d3, 0x1ef532, 0x2d583f,
+                                                 0x3d08a4, 0x4e248c, 0x60ccdf, 0x75257d};
+constexpr std::int32_t kZeroCode = 127;
+
+STARLING_VECTORISED void LogLoop(const std::uint32_t* x, std::int32_t top, std::uint8_t* y,
+                                 std::size_t n) {
+  for (std::size_t i = 0; i < n; ++i) {
+    const std::uint32_t mantissa = x[i] & 0x7fffffU;
+    std::int32_t steps = static_cast<std::int32_t>(x[i] >> 23 & 0xffU) * kLogSteps;
+    const bool normal = steps > 0;
+    for (const std::uint32_t half : kHalfSteps) steps += mantissa >= half ? 1 : 0;
+    std::int32_t code = top - steps;
+    code = code < 0 ? 0 : code;
+    code = code > kZeroCode || !normal ? kZeroCode : code;
+    y[i] = static_cast<std::uint8_t>(code | static_cast<std::int32_t>(x[i] >> 31 << 7));
+  }
+}
+
+}  // namespace
+
+void QuantiseInt8(std::span<const float> values, float scale, std::span<std::int8_t> levels) {
+  STARLING_CHECK(values.size() == levels.size(), "spans of one call have equal lengths");
+  Int8Loop(values.data(), 1 / scale, levels.data(), values.size());
+}
+
+void DequantiseInt8(std::span<const std::int8_t> levels, float scale, std::span<float> values) {
+  STARLING_CHECK(values.size() == levels.size(), "spans of one call have equal lengths");
+  FromInt8Loop(levels.data(), scale, values.data(), values.size());
+}
+
+double Int8Error(std::span<const float> values, float scale) {
+  double lanes[kLanes] = {};
+  const float inverse = 1 / scale;
+  const std::size_t whole = values.size() / kLanes * kLanes;
+  ErrorLoop(values.data(), inverse, scale, lanes, whole);
+  double sum = 0;
+  for (std::size_t i = whole; i < values.size(); ++i) {
+    const float lost = values[i] - Rounded(values[i], inverse) * scale;
+    sum += double{lost} * double{lost};
+  }
+  for (const double lane : lanes) sum += lane;
+  return sum;
+}
+
+void QuantiseLog(std::span<const float> values, int exponent, std::span<std::uint8_t> codes) {
+  STARLING_CHECK(values.size() == codes.size(), "spans of one call have equal lengths");
+  constexpr int kBias = 127;
+  LogLoop(reinterpret_cast<const std::uint32_t*>(values.data()), (exponent + kBias) * kLogSteps,
+          codes.data(), values.size());
+}
+
+}  // namespace starling::kernels
