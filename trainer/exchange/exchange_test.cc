@@ -72,6 +72,35 @@ TEST(AllReduceExchange, SumsGradientsControlWordsAndStatistics) {
   });
 }
 
+TEST(AllReduceExchange, SumsByTheAlgorithmThatItIsGivenAndTellsItsBytes) {
+  constexpr int kRanks = 4;
+  const std::vector<std::size_t> bucket = {1000};
+  const std::pair<Algorithm, std::uint64_t> sent[] = {
+      {Algorithm::kRing, 6000},               // 2 * 3/4 of 4000 bytes
+      {Algorithm::kHalvingDoubling, 6000},    // as a ring
+      {Algorithm::kRecursiveDoubling, 8000},  // all of it in 2 rounds
+      {Algorithm::kTree, 16000},              // by the root: 2 rounds up, 2 down
+      {Algorithm::kNaive, 12000},             // all of it to 3 others
+  };
+  Members members(Kind::kInproc, kRanks);
+  std::uint64_t view = 0;
+  for (const auto& [algorithm, bytes] : sent) {
+    const auto meshes = members.OpenAll(++view);
+    OnEachRank(kRanks, [&, algorithm = algorithm, bytes = bytes](int rank) {
+      const auto exchange = NewAllReduceExchange(bucket, {algorithm});
+      std::vector<float> gradients(1000, static_cast<float>(rank + 1));
+      ASSERT_EQ(exchange->Enter({}, meshes[rank].get()), absl::OkStatus());
+      Step step{1, gradients, {}};
+      step.deadline = Soon();
+      ASSERT_EQ(exchange->Begin(step), absl::OkStatus());
+      exchange->Add(rank, 0);
+      ASSERT_EQ(exchange->Finish({}, 0).status(), absl::OkStatus());
+      EXPECT_THAT(gradients, Each(10));
+      EXPECT_EQ(exchange->volume().sent, bytes);
+    });
+  }
+}
+
 TEST(AllReduceExchange, EveryRankMayAddInItsOwnOrderFromItsOwnThreads) {
   constexpr int kRanks = 4;
   Members members(Kind::kInproc, kRanks);

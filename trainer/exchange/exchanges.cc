@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 #include <optional>
 #include <utility>
@@ -25,6 +26,15 @@ std::uint64_t RingBytes(const HostStep& step, const Bucket& bucket) {
   return 2 * (ranks - 1) * bucket.range.size() * sizeof(float) / ranks;
 }
 
+// What the busiest rank sends of it.
+std::uint64_t Sent(collectives::Algorithm algorithm, const HostStep& step, const Bucket& bucket) {
+  const std::size_t bytes = bucket.range.size() * sizeof(float);
+  const int ranks = step.mesh->size();
+  if (algorithm == collectives::Algorithm::kAuto) algorithm = collectives::Choose(ranks, bytes);
+  const double arrays = collectives::PriceOf(algorithm, ranks).sent;
+  return static_cast<std::uint64_t>(std::llround(arrays * static_cast<double>(bytes)));
+}
+
 // Sums in place; rank i's share of the batch is group i. Without an algorithm: a single worker's
 // gradients are their own sum, and it must stay alone.
 class AllReduce final : public Reduction {
@@ -40,7 +50,7 @@ class AllReduce final : public Reduction {
 
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
-    sent_ += RingBytes(step, bucket);
+    sent_ += Sent(*algorithm_, step, bucket);
     return collectives::Allreduce(*algorithm_, {*step.mesh, tag, step.deadline, workspace_},
                                   bucket.range.Of(step.floats));
   }

@@ -2,6 +2,7 @@
 #include "trainer/worker/make_exchange.h"
 
 #include <cstddef>
+#include <utility>
 #include <vector>
 
 #include "common/status/macros.h"
@@ -9,6 +10,20 @@
 #include "trainer/compression/codec.h"
 
 namespace starling::worker {
+namespace {
+
+using collectives::Algorithm;
+
+constexpr std::pair<v1alpha1::AllReduceAlgorithm, Algorithm> kAlgorithms[] = {
+    {v1alpha1::ALL_REDUCE_ALGORITHM_AUTO, Algorithm::kAuto},
+    {v1alpha1::ALL_REDUCE_ALGORITHM_RING, Algorithm::kRing},
+    {v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE, Algorithm::kNaive},
+    {v1alpha1::ALL_REDUCE_ALGORITHM_HALVING_DOUBLING, Algorithm::kHalvingDoubling},
+    {v1alpha1::ALL_REDUCE_ALGORITHM_RECURSIVE_DOUBLING, Algorithm::kRecursiveDoubling},
+    {v1alpha1::ALL_REDUCE_ALGORITHM_TREE, Algorithm::kTree},
+};
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
     const v1alpha1::TrainingJobSpec& spec, const workload::Declaration& declaration) {
@@ -20,15 +35,8 @@ absl::StatusOr<std::unique_ptr<exchange::Exchange>> MakeExchange(
   if (spec.exchange().has_none()) return exchange::NewNoExchange(sizes);
   if (spec.reproducible()) return exchange::NewReproducibleExchange(sizes);
   exchange::AllReduceOptions options;
-  switch (spec.exchange().all_reduce().algorithm()) {
-    case v1alpha1::ALL_REDUCE_ALGORITHM_RING:
-      options.algorithm = collectives::Algorithm::kRing;
-      break;
-    case v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE:
-      options.algorithm = collectives::Algorithm::kNaive;
-      break;
-    default:
-      break;
+  for (const auto& [named, algorithm] : kAlgorithms) {
+    if (named == spec.exchange().all_reduce().algorithm()) options.algorithm = algorithm;
   }
   ASSIGN_OR_RETURN(options.codec, compression::MakeCodec(spec.compression().codec()));
   options.compressor = client::CompressorOptionsOf(spec, declaration);
