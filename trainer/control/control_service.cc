@@ -181,7 +181,7 @@ absl::Status ControlService::Core::Start(const ControlServiceOptions& options) {
 void ControlService::Core::Stop() {
   {
     sync::MutexLock lock(mutex_);
-    stopping_ = true;
+    if (std::exchange(stopping_, true)) return;
     stop_.NotifyAll();
   }
   if (reporter_.joinable()) reporter_.join();
@@ -238,6 +238,7 @@ ControlService::~ControlService() { core_->Stop(); }
 int ControlService::port() const { return core_->port(); }
 void ControlService::Ready() { core_->Ready(); }
 void ControlService::Notify() { core_->Notify(); }
+void ControlService::Stop() { core_->Stop(); }
 bool ControlService::Flush(absl::Duration timeout) { return core_->Flush(timeout); }
 
 }  // namespace starling::control

@@ -34,7 +34,7 @@ class ControlService {
 
   static absl::StatusOr<std::unique_ptr<ControlService>> Start(const ControlServiceOptions& options,
                                                                Handlers handlers);
-  // Ends all calls.
+  // As Stop.
   ~ControlService();
   ControlService(const ControlService&) = delete;
   ControlService& operator=(const ControlService&) = delete;
@@ -46,6 +46,9 @@ class ControlService {
   void Notify();
   // Waits until a report that was made after this call was handed to the network, or `timeout`.
   bool Flush(absl::Duration timeout);
+  // Ends all calls: from here on no handler is called, and Notify does nothing. For whoever the
+  // handlers use and who notifies: it ends between this and the destructor.
+  void Stop();
 
  private:
   class Core;

@@ -42,6 +42,7 @@ class Control {
          .make_report =
              [this, highest_incarnation] {
                sync::MutexLock lock(mutex_);
+               EXPECT_FALSE(forbidden_);
                membership::Report report;
                report.highest_incarnation = highest_incarnation;
                report.checkpoint_turn = turn_;
@@ -49,6 +50,11 @@ class Control {
              }});
   }
   ControlService& service() { return *service_; }
+  // From here on asking for a report is a failure.
+  void Forbid() {
+    sync::MutexLock lock(mutex_);
+    forbidden_ = true;
+  }
 
   std::unique_ptr<grpc::ClientReaderWriter<v1alpha1::Directive, v1alpha1::Report>> Dial(
       grpc::ClientContext& context,
@@ -66,6 +72,7 @@ class Control {
  private:
   sync::Mutex mutex_;
   int64_t turn_ = 0;
+  bool forbidden_ = false;
   std::unique_ptr<ControlService> service_;
   std::unique_ptr<v1alpha1::MemberControl::Stub> stub_;
 };
@@ -132,6 +139,24 @@ TEST(ControlService, HangsUpOnACoordinatorThatWasSuperseded) {
   while (call->Read(&report)) seen = report.highest_incarnation();
   EXPECT_EQ(seen, 3u);
   EXPECT_TRUE(call->Finish().ok());
+}
+
+TEST(ControlService, OnceStoppedCallsNoHandlerAndTakesNotificationsOfWhoeverEndsLater) {
+  SKIP_UNDER_THREAD_SANITIZER();
+  Control control;
+  control.service().Ready();
+  grpc::ClientContext context;
+  const auto call = control.Dial(context);
+  v1alpha1::Report report;
+  ASSERT_TRUE(call->Read(&report));
+
+  control.service().Stop();
+  control.Forbid();
+
+  control.service().Notify();
+  while (call->Read(&report)) {
+  }
+  control.service().Stop();
 }
 
 // Command line.

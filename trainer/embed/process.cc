@@ -237,12 +237,13 @@ void Process::Abandon() {
   Stop();
 }
 
-// The coordinator's calls and the signal use the worker: they end first.
+// The coordinator's calls and the signal use the worker: they end first. The worker notifies the
+// service until its last thread, which writes checkpoints, has ended: that goes last.
 void Process::Stop() {
   if (parts_ == nullptr) return;
   CloseInForks("");
   parts_->signal.reset();
-  parts_->service.reset();
+  parts_->service->Stop();
   parts_->endpoint.reset();
   parts_->worker.reset();
   parts_.reset();
