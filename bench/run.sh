@@ -25,6 +25,9 @@ bench/allreduce.py --bin "$bin"
 echo
 bench/parameter_server.py --bin "$bin"
 echo
+# With a Python that has torchft too, for torchft beside: PYTORCH=VENV/bin/python make bench
+bench/pytorch.py ${PYTORCH:+--python "$PYTORCH"}
+echo
 bench/sparse.py --bin "$bin"
 echo
 if [ -n "${HIGGS:-}" ]; then
