@@ -53,6 +53,9 @@ for seed in 2 3 4 5 6; do
     python3 -B tests/e2e/parameter_server_test.py Elastic.test_the_same_with_random_kills \
     Chaos.test_random_faults_lose_and_repeat_nothing
 done
+# A PyTorch program under random kills, joins and scaling: members equal, each sample once.
+part "PyTorch's histories" env STARLING_BIN="$PWD/build/release/bin" \
+  STARLING_HISTORIES="${STARLING_HISTORIES:-200}" python3 -B tests/e2e/pytorch_histories_test.py
 # Two minutes without an API server; `make test` makes do with twenty seconds.
 part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
   Faults.test_training_goes_on_while_the_api_server_is_down

@@ -39,6 +39,7 @@ def has(python, statement):
 
 
 PYTHON = python_with_torch()
+WITHOUT = "skipped: no Python here has torch (Debian: python3-torch)"
 
 
 class PytorchCase(Case):
@@ -223,7 +224,8 @@ class Reproducible(PytorchCase):
                 self.assertEqual(2, len(found))
 
     def test_what_makes_results_depend_on_the_machine_is_refused(self):
-        text = read(self.OTHER).replace("    before = model", "    torch.set_num_threads(2)\n    before = model")
+        text = read(self.OTHER).replace("    before = model",
+                                        "    torch.set_num_threads(2)\n    before = model")
         job = self.program(workers=1)
         job["spec"]["workload"]["pytorch"] = {"script": self.home.write("threads.py", text),
                                               "args": [], "python": PYTHON}
@@ -398,6 +400,6 @@ class Wrong(PytorchCase):
 
 if __name__ == "__main__":
     if PYTHON is None:
-        print("skipped: no Python here has torch (Debian: python3-torch)")
+        print(WITHOUT)
         sys.exit(77)
     unittest.main()

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a PyTorch program of a job with what a test wants of it beside.
 
-usage: pytorch_victim.py [--die POD STEP] [--without WHAT]... [--tell FOLDER] PROGRAM ARGUMENT...
+usage: pytorch_victim.py [--die POD STEP]... [--without WHAT]... [--tell FOLDER] PROGRAM ARGUMENT...
 
---die kills the first process of that pod with -9 in the middle of that step's backward pass (STEP/2: of
-the second that it makes of that step), when some of its gradients have left and others have not. --without leaves out what makes the loop right. --tell writes
-who has ended with which parameters.
+--die kills a process of that pod with -9, once, in the middle of that step's backward pass, when some of its
+gradients have left and others have not; STEP/2: of the second that it makes of that step; STEP@POINT: at
+another point (POINTS). --without leaves out what makes the loop right. --tell writes who has ended with
+which parameters.
 """
 import hashlib
 import os
@@ -22,26 +23,62 @@ import starling.torch._state
 LOADERS = []
 
 
-def die(pod, step):
-    write = starling.torch._gradients.Gradients._write
+# By name: whose method it is, and whether it has done its work then.
+POINTS = {
+    "forward": (starling.torch._gradients.Gradients, "begin_part", True),
+    "finish": (starling.torch._gradients.Gradients, "_finish", False),  # all gradients have left
+    "applied": (starling.torch._gradients.Gradients, "_take", True),    # the sum is there
+    "stepped": (starling.torch._loop.Loader, "_check_step", True),      # and the optimizer has stepped
+    "boundary": (starling.torch._state.State, "gather", True),
+}
+
+
+def die(pod, where):
+    where, _, point = where.partition("@")
+    step, _, turn = where.partition("/")
+    if sys.orig_argv[sys.orig_argv.index("--pod-name") + 1] != pod:
+        return
+    mark = os.path.join(os.path.dirname(os.environ["STARLING_MODEL"]), f"killed-{pod}-{step}-{point}")
     begin = starling.torch._gradients.Gradients.begin
-    mine = sys.orig_argv[sys.orig_argv.index("--pod-name") + 1] == pod
-    step, _, turn = step.partition("/")
-    begun_steps = []
+    begun = []
 
     def count(self, parts):
         begin(self, parts)
-        begun_steps.append(LOADERS[0].step)
+        begun.append(LOADERS[0].step)
+    starling.torch._gradients.Gradients.begin = count
+
+    def kill_once():
+        due = begun[-1:] == [int(step)] and begun.count(int(step)) == int(turn or 1)
+        if due and not os.path.exists(mark):
+            with open(mark, "w", encoding="utf-8"):
+                os.kill(os.getpid(), signal.SIGKILL)
+
+    if point:
+        kill_at(*POINTS[point], kill_once)
+    else:
+        kill_in_backward(kill_once)
+
+
+def kill_at(owner, name, done, kill_once):
+    inner = getattr(owner, name)
+
+    def deadly(self, *arguments):
+        if not done:
+            kill_once()
+        found = inner(self, *arguments)
+        if done:
+            kill_once()
+        return found
+    setattr(owner, name, deadly)
+
+
+def kill_in_backward(kill_once):
+    write = starling.torch._gradients.Gradients._write
 
     def deadly(self, place):
         write(self, place)
-        begun = sum(one.written for one in self._places) > 1 and place.bucket >= min(1, self._last - 1)
-        first = mine and os.environ.get("STARLING_POD_START") == "1"
-        if first and begun and begun_steps[-1:] == [int(step)] and \
-                begun_steps.count(int(step)) == int(turn or 1):
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    starling.torch._gradients.Gradients.begin = count
+        if sum(one.written for one in self._places) > 1 and place.bucket >= min(1, self._last - 1):
+            kill_once()
     starling.torch._gradients.Gradients._write = deadly
 
 

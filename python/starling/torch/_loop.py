@@ -268,9 +268,10 @@ def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, 
     """The loader of a loop that any number of workers run together.
 
     `loader`'s batch_size is that of all members together. `optimizer`, `scheduler` and `scaler` (a
-    torch.amp.GradScaler) may be lists. What they and the model hold is the state that joiners are given. `metrics` are the names that
-    loader.log() takes beside loss, 7 at most. With `accumulate` a step is so many batches: the loop calls
-    backward for each, and optimizer.step() after so many. ValueError says what of it cannot be elastic.
+    torch.amp.GradScaler) may be lists. What they and the model hold is the state that joiners are given.
+    `metrics` are the names that loader.log() takes beside loss, 7 at most. With `accumulate` a step is so
+    many batches: the loop calls backward for each, and optimizer.step() after so many. ValueError says
+    what of it cannot be elastic.
     """
     if accumulate < 1:
         raise ValueError(f"accumulate must be at least 1, not {accumulate}")

@@ -4,8 +4,8 @@
 The library reads and writes memory whose place and layout are told once. Parameters and buffers lie
 in it where they are. An optimizer makes its tensors when it first needs them, so their layout is
 found out on a copy of it, and its own are put into the memory when they are there. Numbers and texts
-(hyperparameters, schedulers, a GradScaler's scale) travel as one JSON text. Random numbers are no state: the loop seeds
-them anew for each step.
+(hyperparameters, schedulers, a GradScaler's scale) travel as one JSON text. Random numbers are no
+state: the loop seeds them anew for each step.
 """
 from __future__ import annotations
 

@@ -196,9 +196,9 @@ class _Training:
         self.running = True
         for epoch in loader.epochs(plain.stop):
             if epoch < plain.start:
-                raise RuntimeError(f"the loop over epochs begins with {plain.start}, but training is in epoch "
-                                   f"{epoch}: what the program has loaded by itself, the other members have "
-                                   "not; leave that to spec.checkpoint")
+                raise RuntimeError(f"the loop over epochs begins with {plain.start}, but training is in "
+                                   f"epoch {epoch}: what the program has loaded by itself, the other "
+                                   "members have not; leave that to spec.checkpoint")
             yield epoch
         self.running = False
 
