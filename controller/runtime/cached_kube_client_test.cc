@@ -160,6 +160,15 @@ TEST_F(CopyTest, ObjectsOfOneJobAreFoundByItsLabel) {
   EXPECT_THAT(list("starling.dev/job!=digits"), ElementsAre("b"));
   EXPECT_THAT(list("starling.dev/job=digits,starling.dev/job"), ElementsAre("a"));
   EXPECT_THAT(list("starling.dev/job==digits"), ElementsAre("a"));
+  Json elsewhere = Config("c");
+  elsewhere["metadata"]["namespace"] = "elsewhere";
+  ASSERT_TRUE(store_->Create(kConfigMap, elsewhere).ok());
+  ASSERT_TRUE(Poll().ok());
+  EXPECT_THAT(list("starling.dev/job=digits"), ElementsAre("a"));
+  EXPECT_THAT(list("starling.dev/job in (digits)"), ElementsAre("a"));
+  kube::ListOptions digits;
+  digits.selection.labels = "starling.dev/job=digits";
+  EXPECT_THAT(cached_.List(kConfigMap, "", digits)->items, testing::SizeIs(2));
 
   const Json moved = {{"metadata", {{"labels", {{"starling.dev/job", "other"}}}}}};
   ASSERT_TRUE(store_->Patch(kConfigMap, {"default", "a"}, moved).ok());
@@ -255,6 +264,45 @@ TEST_F(CopyTest, AWriteThatWasRefusedLeavesNoDoubt) {
   EXPECT_TRUE(absl::IsNotFound(cached_.Patch(kConfigMap, nobody, {{"data", {}}}).status()));
   EXPECT_TRUE(absl::IsNotFound(cached_.Get(kConfigMap, nobody).status()));
   EXPECT_EQ(unsteady_.gets, 0);
+}
+
+TEST_F(CopyTest, KindsWithoutACopyAreTheServers) {
+  ASSERT_TRUE(Poll().ok());
+  ASSERT_TRUE(cached_.Create(kube::kSecret, {{"metadata", {{"name", "s"}}}}).ok());
+  EXPECT_TRUE(cached_.Get(kube::kSecret, {"default", "s"}).ok());
+  EXPECT_THAT(cached_.List(kube::kSecret, "default", {})->items, testing::SizeIs(1));
+  EXPECT_THAT(cached_.ListMessages(kube::kSecret, "default", {})->items, testing::SizeIs(1));
+}
+
+TEST_F(CopyTest, WhatIsNotThereIsNoLongerInDoubt) {
+  ASSERT_TRUE(Poll().ok());
+  faulty_.FailWrite(1, kube::Fault::kRefuse);
+  EXPECT_TRUE(absl::IsUnavailable(cached_.Create(kConfigMap, Config("a")).status()));
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(cached_.List(kConfigMap, "default", {}).ok());
+    EXPECT_EQ(unsteady_.gets, 1) << "asked once";
+  }
+}
+
+TEST_F(CopyTest, AMessageThatWasWrittenIsReadInFull) {
+  ASSERT_TRUE(Poll().ok());
+  unsteady_.silent = true;
+  ASSERT_TRUE(
+      cached_.CreateMessage(kConfigMap, kube::FromJson<kubernetes::ConfigMap>(Config("a"))).ok());
+  EXPECT_EQ(Value("a"), "0");
+  EXPECT_EQ(unsteady_.gets, 1);
+}
+
+TEST_F(CopyTest, DoubtIsOfTheObjectInItsOwnNamespace) {
+  ASSERT_TRUE(Poll().ok());
+  unsteady_.silent = true;
+  faulty_.FailWrite(1, kube::Fault::kUnknownResult);
+  Json elsewhere = Config("a");
+  elsewhere["metadata"]["namespace"] = "elsewhere";
+  EXPECT_FALSE(cached_.Create(kConfigMap, elsewhere).ok());
+  EXPECT_TRUE(absl::IsNotFound(cached_.Get(kConfigMap, {"default", "a"}).status()));
+  EXPECT_EQ(unsteady_.gets, 0);
+  EXPECT_TRUE(cached_.Get(kConfigMap, {"elsewhere", "a"}).ok());
 }
 
 TEST_F(CopyTest, WhatIsInDoubtIsNotReadUntilTheServerHasAnswered) {
@@ -414,14 +462,6 @@ TEST_F(CopyTest, AStoreThatWasRestoredIsBelievedInTheEnd) {
   EXPECT_EQ(Value("a"), "0");
 }
 
-TEST(IsOlder, ComparesNumbersAndOrdersNothingElse) {
-  EXPECT_TRUE(IsOlder("9", "10"));
-  EXPECT_FALSE(IsOlder("10", "9"));
-  EXPECT_FALSE(IsOlder("9", "9"));
-  EXPECT_FALSE(IsOlder("", "9"));
-  EXPECT_FALSE(IsOlder("a", "b"));
-}
-
 TEST(FencedKubeClient, WritesPassOnlyWhileTheyMay) {
   const clock::FakeClock clock;
   const auto store = *kube::OpenEmbeddedKubeClient(clock, {});
@@ -446,6 +486,12 @@ TEST(FencedKubeClient, WritesPassOnlyWhileTheyMay) {
   EXPECT_TRUE(absl::IsFailedPrecondition(fenced.CreateFromJson(kConfigMap, Config("b")).status()));
   EXPECT_TRUE(absl::IsFailedPrecondition(fenced.DeleteMessage(kConfigMap, key, {}).status()));
   EXPECT_EQ(*store->Get(kConfigMap, key), object);
+  Json tried = Config("a");
+  tried["apiVersion"] = "v1";
+  tried["kind"] = "ConfigMap";
+  EXPECT_TRUE(
+      fenced.Apply(kConfigMap, tried, {.field_manager = "x", .force = true, .dry_run = true}).ok())
+      << "which writes nothing";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
+#include "controller/runtime/forwarding_kube_client.h"
 #include "controller/testing/faulty_kube_client.h"
 
 namespace starling::runtime {
@@ -56,6 +57,13 @@ TEST_F(EventsTest, NamesItsObjectInFullAndWhoTells) {
   EXPECT_EQ(kube::StringAt(events[0], "/reportingInstance"), std::string(128, 'h'));
 }
 
+TEST_F(EventsTest, TheNameOfAnEventIsNeverTooLong) {
+  const Json job =
+      *store_->Create(kube::kTrainingJob, {{"metadata", {{"name", std::string(250, 'j')}}}});
+  recorder_.Record(job, EventType::kNormal, "A", "B", "c");
+  EXPECT_EQ(kube::NameOf(Events()[0]).size(), 200U + 1 + 16);
+}
+
 TEST_F(EventsTest, WordsAreCutToWhatAnApiServerTakes) {
   const std::string word(200, 'w');
   recorder_.Record(job_, EventType::kNormal, word, word, "");
@@ -89,6 +97,7 @@ TEST_F(EventsTest, OfMoreThanAThousandTheOldestIsNoLongerKnown) {
   Record("one more");
   Record("first");
   EXPECT_THAT(Events(), SizeIs(1027)) << "it was the oldest of them";
+  Record("first");
   Record("other 2");
   EXPECT_THAT(Events(), SizeIs(1027));
 }
@@ -118,6 +127,39 @@ TEST_F(EventsTest, WithoutATimeOfItsOwnAnEventIsAsOldAsItsObject) {
   EXPECT_EQ(*DeleteOldEvents(*store_, clock_, absl::Hours(1)), 0);
   clock_.Advance(absl::Minutes(2));
   EXPECT_EQ(*DeleteOldEvents(*store_, clock_, absl::Hours(1)), 1);
+}
+
+TEST_F(EventsTest, ItsOwnTimeCountsBeforeThatOfItsObject) {
+  ASSERT_TRUE(
+      store_
+          ->Create(kube::kEvent,
+                   {{"metadata", {{"name", "told-late"}}},
+                    {"eventTime", kube::FormatMicroTimestamp(clock_.WallNow() - absl::Hours(2))}})
+          .ok());
+  EXPECT_EQ(*DeleteOldEvents(*store_, clock_, absl::Hours(1)), 1);
+}
+
+// Another deletes each event a moment earlier.
+class Faster final : public ForwardingKubeClient {
+ public:
+  using ForwardingKubeClient::ForwardingKubeClient;
+  absl::StatusOr<kube::MessagePtr> DeleteMessage(const kube::ResourceKind& kind,
+                                                 const kube::ObjectKey& key,
+                                                 const kube::DeleteOptions& options) override {
+    EXPECT_TRUE(inner().Delete(kind, key, {}).ok());
+    return ForwardingKubeClient::DeleteMessage(kind, key, options);
+  }
+};
+
+TEST_F(EventsTest, WhatAnotherHasDeletedIsPassedOver) {
+  Record("one");
+  Record("two");
+  clock_.Advance(absl::Hours(2));
+  Faster faster(*store_);
+  const auto deleted = DeleteOldEvents(faster, clock_, absl::Hours(1));
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_EQ(*deleted, 0);
+  EXPECT_THAT(Events(), IsEmpty());
 }
 
 TEST_F(EventsTest, AnOldEventThatCannotBeDeletedIsAnError) {

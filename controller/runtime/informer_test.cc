@@ -6,16 +6,19 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/runtime/forwarding_kube_client.h"
@@ -77,7 +80,7 @@ class Script final : public ForwardingKubeClient {
   };
   std::deque<Said> events;
   std::function<void()> while_listing;
-  int listed = 0;
+  std::atomic<int> listed = 0;
   std::vector<std::string> watched_from;
   std::vector<absl::Duration> patience;  // of each look
   int stopped = 0;
@@ -88,7 +91,10 @@ class Script final : public ForwardingKubeClient {
     explicit Stream(Script& script) : script_(script) {}
     absl::StatusOr<std::optional<kube::WatchEvent>> Next(absl::Duration timeout) override {
       script_.patience.push_back(timeout);
-      if (script_.events.empty()) return std::optional<kube::WatchEvent>();
+      if (script_.events.empty()) {
+        std::this_thread::yield();
+        return std::optional<kube::WatchEvent>();
+      }
       const Said next = script_.events.front();
       script_.events.pop_front();
       if (!next.broken.ok()) return next.broken;
@@ -139,6 +145,14 @@ class InformerScriptTest : public testing::Test {
   Informer informer_;
   std::vector<std::string> told_;
 };
+
+TEST(IsOlder, ComparesNumbersAndOrdersNothingElse) {
+  EXPECT_TRUE(IsOlder("9", "10"));
+  EXPECT_FALSE(IsOlder("10", "9"));
+  EXPECT_FALSE(IsOlder("9", "9"));
+  EXPECT_FALSE(IsOlder("", "9"));
+  EXPECT_FALSE(IsOlder("a", "b"));
+}
 
 TEST_F(InformerScriptTest, AnEventThatIsOlderThanTheCopyIsNoNews) {
   Begin();
@@ -278,6 +292,7 @@ TEST_F(InformerScriptTest, ConnectionsThatBreakBetweenEventsLeadToNoList) {
 
 TEST_F(InformerScriptTest, TheFourthBreakInARowLeadsToAList) {
   Begin();
+  ASSERT_TRUE(Poll().ok());
   for (int round = 1; round <= 2; ++round) {
     script_.Break(absl::UnavailableError("reset by peer"));
     script_.watches.assign(3, absl::UnavailableError("refused"));
@@ -298,6 +313,12 @@ TEST_F(InformerScriptTest, AnErrorThatIsNoLostConnectionLeadsToAListAtOnce) {
   EXPECT_EQ(script_.listed, 2);
 }
 
+TEST_F(InformerScriptTest, StoppingEndsTheWatch) {
+  Begin();
+  informer_.Stop();
+  EXPECT_EQ(script_.stopped, 1);
+}
+
 TEST_F(InformerScriptTest, WhoIsStoppedWhileItListsEndsItsWatch) {
   script_.while_listing = [this] { informer_.Stop(); };
   ASSERT_TRUE(Poll().ok());
@@ -311,6 +332,49 @@ TEST_F(InformerScriptTest, AWrongSelectorIsSaidAndNothingIsLearned) {
   EXPECT_TRUE(absl::IsInvalidArgument(wrong.Poll(absl::ZeroDuration())));
   wrong.Learn(std::make_shared<const Json>(Config("a", 1)));
   EXPECT_THAT(wrong.List(), IsEmpty());
+}
+
+// On a thread of its own, with pauses that no test outlives.
+class RunningInformerTest : public InformerScriptTest {
+ protected:
+  RunningInformerTest() : InformerScriptTest(Options()) {}
+  static InformerOptions Options() {
+    InformerOptions options;
+    options.back_off = {.first = absl::Hours(1), .longest = absl::Hours(1), .jitter = 0};
+    return options;
+  }
+  // Runs until so many lists were made and no more come.
+  void ExpectLists(int count) {
+    std::thread run([this] { informer_.Run(); });
+    const auto wait = [&](int lists, absl::Duration longest) {
+      const absl::Time deadline = absl::Now() + longest;
+      while (script_.listed < lists && absl::Now() < deadline) std::this_thread::yield();
+      return script_.listed.load();
+    };
+    EXPECT_EQ(wait(count, absl::Seconds(20)), count);
+    EXPECT_EQ(wait(count + 1, absl::Milliseconds(50)), count);
+    informer_.Stop();
+    run.join();
+  }
+};
+
+TEST_F(RunningInformerTest, PausesAfterAnErrorUntilItIsStopped) {
+  script_.lists = {absl::UnavailableError("no answer")};
+  ExpectLists(1);
+}
+
+TEST_F(RunningInformerTest, ListsAtOnceAfterTheFirstGapAndPausesAfterTheNext) {
+  for (int i = 0; i < 3; ++i) script_.Break(absl::OutOfRangeError("too old"));
+  ExpectLists(2);
+}
+
+TEST_F(RunningInformerTest, GapsWithEventsBetweenThemDoNotFollowOneAnother) {
+  script_.lists = {ListAt(20, {Config("a", 5)})};  // newer than all events, or it would lag
+  for (int i = 0; i < 3; ++i) {
+    script_.Break(absl::OutOfRangeError("too old"));
+    script_.Say(WatchEventType::kModified, Config("a", 6 + i));
+  }
+  ExpectLists(4);
 }
 
 class NamespaceInformerTest : public InformerScriptTest {

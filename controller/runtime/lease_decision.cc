@@ -54,7 +54,6 @@ void Observe(const ElectionOptions& options, std::optional<LeaseRecord> lease, a
 
 void NoteHeld(LeaseRecord lease, absl::Time begun, ElectionState& state) {
   state.lease = std::move(lease);
-  state.changed = begun;
   state.renewed = begun;
   state.leads = true;
 }

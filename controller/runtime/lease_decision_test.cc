@@ -2,6 +2,7 @@
 // Who leads: the rules by tables, the elector against a store, and two of them against each other.
 #include "controller/runtime/lease_decision.h"
 
+#include <atomic>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
@@ -166,6 +167,7 @@ TEST_F(LeaderElectorTest, TheFirstLeadsAndRenewsAndTheOtherWaits) {
   EXPECT_EQ(a_.transition(), 1);
   EXPECT_EQ(b_.standing(), Standing::kStandby);
   EXPECT_EQ(b_.holder(), "a");
+  EXPECT_EQ(b_.transition(), 0);
   EXPECT_FALSE(b_.MayWrite());
   EXPECT_EQ(kube::IntAt(Lease(), "/spec/leaseDurationSeconds"), 15);
   EXPECT_EQ(to_a_.writes(), 20) << "one a turn";
@@ -187,6 +189,25 @@ TEST_F(LeaderElectorTest, SaysSinceWhenItLeadsAndWhenItLastSaidSo) {
   EXPECT_EQ(kube::IntAt(Lease(), "/spec/leaseDurationSeconds"), 1);
   b_.Turn();
   EXPECT_EQ(time("acquireTime"), kube::FormatMicroTimestamp(clock_.WallNow()));
+}
+
+TEST_F(LeaderElectorTest, ALeaseThatWasDeletedIsLost) {
+  a_.Turn();
+  ASSERT_TRUE(store_->Delete(kube::kLease, {"starling-system", "starling-controller"}, {}).ok());
+  Pass(absl::Seconds(2));
+  a_.Turn();
+  EXPECT_EQ(a_.standing(), Standing::kLost);
+}
+
+TEST_F(LeaderElectorTest, ALeaseThatSaysNotSinceWhenSaysItFromThenOn) {
+  b_.Turn();
+  Json bare = Lease();
+  bare["spec"].erase("acquireTime");
+  ASSERT_TRUE(store_->Update(kube::kLease, bare).ok());
+  LeaderElector again(*store_, clock_, {.identity = "b"});
+  again.Turn();
+  EXPECT_EQ(kube::StringAt(Lease(), "/spec/acquireTime"),
+            kube::FormatMicroTimestamp(clock_.WallNow()));
 }
 
 TEST_F(LeaderElectorTest, ALeaseLastsASecondAtLeast) {
@@ -232,7 +253,11 @@ TEST_F(LeaderElectorTest, RunsUntilItHasLostOrIsStopped) {
     EXPECT_TRUE(holds());
   };
   LeaderElector leader(*store_, clock, quick);
-  std::thread run([&] { leader.Run(); });
+  std::atomic<bool> ended = false;
+  std::thread run([&] {
+    leader.Run();
+    ended = true;
+  });
   until([&] { return leader.standing() == Standing::kLeader; });
   const std::string version = kube::ResourceVersionOf(Lease());
   until([&] { return kube::ResourceVersionOf(Lease()) != version; });
@@ -241,10 +266,15 @@ TEST_F(LeaderElectorTest, RunsUntilItHasLostOrIsStopped) {
     lease["spec"]["holderIdentity"] = "b";
     return store_->Update(kube::kLease, lease).ok();
   });
+  until([&] { return ended.load(); });
+  leader.Stop();
   run.join();
   EXPECT_EQ(leader.standing(), Standing::kLost);
 
-  LeaderElector standby(*store_, clock, quick);
+  ElectionOptions slow = quick;
+  slow.identity = "slow";
+  slow.retry = absl::Hours(1);
+  LeaderElector standby(*store_, clock, slow);
   std::thread wait([&] { standby.Run(); });
   until([&] { return standby.holder() == "b"; });
   standby.Stop();

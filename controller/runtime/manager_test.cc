@@ -132,6 +132,36 @@ TEST_F(ManagerLifeTest, HasAsManyWorkersAsItWasGivenAndTellsHowLongTheyAreAtIt) 
   manager.Stop();
 }
 
+// Ends as its key says.
+class Obedient final : public Reconciler {
+ public:
+  absl::StatusOr<Result> Reconcile(const Key& key) override {
+    if (key.name == "fails") return absl::InvalidArgumentError("no");
+    return Result{key.name == "again" ? absl::Hours(1) : absl::ZeroDuration()};
+  }
+};
+
+TEST_F(ManagerLifeTest, CountsHowReconcilesEnd) {
+  Obedient obedient;
+  WorkQueue queue(clock_, {.first = absl::Hours(1), .longest = absl::Hours(1)});
+  Manager manager(clock_, &registry_);
+  manager.AddController("c", queue, obedient, 1);
+  manager.Launch();
+  for (const char* name : {"fails", "again", "a", "b"}) queue.Add({"default", name});
+  const auto shows = [&](const std::string& result, int count) {
+    return registry_.Serialize().find(
+               absl::StrCat("controller_runtime_reconcile_total{controller=\"c\",result=\"", result,
+                            "\"} ", count)) != std::string::npos;
+  };
+  EXPECT_TRUE(Until([&] { return shows("success", 2); }));
+  EXPECT_TRUE(shows("error", 1));
+  EXPECT_TRUE(shows("requeue_after", 1));
+  EXPECT_NE(
+      registry_.Serialize().find("controller_runtime_reconcile_errors_total{controller=\"c\"} 1"),
+      std::string::npos);
+  manager.Stop();
+}
+
 TEST(Jitter, IsSplitMix64) {
   Jitter jitter(0);
   for (const std::uint64_t number :

@@ -315,6 +315,12 @@ TEST(FanOut, BatchesGrowAndEndWithTheFirstFailure) {
   const auto stops = [](const absl::Status& status) { return absl::IsUnavailable(status); };
   EXPECT_EQ(FanOut(100, 16, refused, stops).size(), 100U) << "not all errors end it";
   EXPECT_TRUE(FanOut(0, 16, refused).empty());
+  EXPECT_EQ(
+      FanOut(100, 16,
+             [](std::size_t i) { return i == 2 ? absl::UnavailableError("no") : absl::OkStatus(); })
+          .size(),
+      3U)
+      << "one, then two";
 }
 
 TEST(TokenBucket, LetsABurstPassAndThenKeepsTheRate) {
