@@ -45,6 +45,7 @@ TEST(NewsOfPod, IsWhatADecisionMayHangOn) {
       {"/status/startTime", "2026-11-21T10:00:00Z"},
       {"/status/conditions", condition("PodScheduled", "True")},
       {"/status/conditions", condition("Initialized", "True")},
+      {"/status/conditions", condition("Initialized", "False")},
       {"/status/containerStatuses", container({{"waiting", {{"reason", "ContainerCreating"}}}})},
       {"/status/containerStatuses", container({{"running", Json::object()}})}};
   for (const auto& [path, value] : none) EXPECT_EQ(with(path, value), NewsOf(bare)) << value;
@@ -72,6 +73,8 @@ TEST(NewsOfPod, IsWhatADecisionMayHangOn) {
     return with("/status/containerStatuses", container({{"terminated", {{"exitCode", code}}}}));
   };
   EXPECT_NE(ended(0), ended(1));
+  EXPECT_NE(with("/metadata/deletionTimestamp", "2026-11-21T10:00:30Z"),
+            with("/metadata/deletionTimestamp", "2026-11-21T10:00:01Z"));
 }
 
 TEST(KeepOurs, WhatOthersWriteOnAnObjectIsNotKept) {

@@ -79,6 +79,26 @@ TEST_F(WorkQueueTest, NewKeysAreNotKeptWaitingForEver) {
   EXPECT_EQ(before_it, 8);
 }
 
+TEST_F(WorkQueueTest, EachNewKeyLetsEightOthersPass) {
+  const auto before = [&](const Key& fresh) {
+    for (int others = 0;; ++others) {
+      queue_.Add(kB);
+      const std::optional<Key> key = queue_.TryGet();
+      queue_.Done(*key);
+      if (*key == fresh || others > 20) return others;
+    }
+  };
+  for (int i = 0; i < 3; ++i) {
+    queue_.Add(kB);  // while nothing is new
+    ASSERT_EQ(queue_.TryGet(), kB);
+    queue_.Done(kB);
+  }
+  queue_.AddNew({"ns", "first"});
+  queue_.AddNew({"ns", "second"});
+  EXPECT_EQ(before({"ns", "first"}), 8);
+  EXPECT_EQ(before({"ns", "second"}), 8);
+}
+
 TEST_F(WorkQueueTest, AfterEightInARowANewKeyThatWasBroughtForwardComesInItsTurn) {
   queue_.AddNew(kA);
   for (int i = 0; i < 8; ++i) {
@@ -113,9 +133,16 @@ TEST_F(WorkQueueTest, ADelayedKeyComesWhenItsTimeHasCome) {
   EXPECT_EQ(queue_.TryGet(), kA);
 }
 
+TEST_F(WorkQueueTest, WithoutADelayAKeyIsReadyAtOnce) {
+  queue_.AddAfter(kA, absl::ZeroDuration());
+  EXPECT_EQ(queue_.size(), 1U);
+  EXPECT_EQ(queue_.next_due(), std::nullopt);
+}
+
 TEST_F(WorkQueueTest, OfSeveralDelaysTheEarliestCounts) {
   queue_.AddAfter(kA, absl::Seconds(5));
   queue_.AddAfter(kA, absl::Seconds(2));
+  queue_.AddAfter(kA, absl::Seconds(3));
   queue_.AddAfter(kA, absl::Seconds(9));
 
   clock_.Advance(absl::Seconds(2));
@@ -192,6 +219,8 @@ TEST_F(WorkQueueTest, MetricsTellOfKeysThatWaitAndOfWorkersThatAreStuck) {
   queue_.UseMetrics(AddQueueMetrics(registry, "q"));
   queue_.Add(kA);
   queue_.Add(kB);
+  EXPECT_NE(registry.Serialize().find("workqueue_depth{controller=\"q\",name=\"q\"} 2"),
+            std::string::npos);
   ASSERT_EQ(queue_.TryGet(), kA);
   clock_.Advance(absl::Seconds(7));
   queue_.UpdateAges();
@@ -250,9 +279,16 @@ TEST_F(WorkQueueTest, WhatIsDoneAfterShuttingDownDoesNotComeBack) {
   queue_.Add(kA);
   queue_.ShutDown();
   queue_.Done(kA);
+  queue_.Add(kB);
   EXPECT_EQ(queue_.size(), 0U);
   queue_.AddAfter(kB, absl::Seconds(1));
   EXPECT_EQ(queue_.next_due(), std::nullopt);
+}
+
+TEST_F(WorkQueueTest, WhatIsReadyWhenItShutsDownIsDropped) {
+  queue_.Add(kA);
+  queue_.ShutDown();
+  EXPECT_EQ(queue_.TryGet(), std::nullopt);
 }
 
 TEST_F(WorkQueueTest, NoTwoWorkersEverHaveOneKey) {
