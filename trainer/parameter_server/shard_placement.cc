@@ -177,10 +177,8 @@ ShardPlacement::Chain ShardPlacement::PlacedByLoad(const Scene& scene, std::size
     const Chain& whole = scene.newest->groups[scene.first + shard].members;
     if (whole.size() >= length) chain.assign(whole.end() - static_cast<int>(length), whole.end());
   }
-  const bool stays =
-      chain.size() == length && std::all_of(chain.begin(), chain.end(), [&](const MemberId& id) {
-        return std::find(servers.begin(), servers.end(), id) != servers.end();
-      });
+  const bool stays = std::all_of(chain.begin(), chain.end(),
+                                 [&](const MemberId& id) { return Contains(servers, id); });
   return stays ? chain : Chain();
 }
 

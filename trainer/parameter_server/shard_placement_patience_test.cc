@@ -100,6 +100,15 @@ TEST_F(ShardPlacementPatienceTest, WhoIsSlowToFillItsCacheIsWaitedForSoLongAndNo
   EXPECT_THAT(Plan(), ElementsAre(kA, kB));
 }
 
+TEST_F(ShardPlacementPatienceTest, WhoSaysNothingOfTheShardIsToFetchIt) {
+  Add(kA);
+  Add(kB);
+  roster_.participants.at(kB).groups.clear();  // it has just started
+  Serve({kA});
+  EXPECT_THAT(Plan(), ElementsAre(kA));
+  EXPECT_THAT(placement_.ahead().at(kB), ElementsAre(0U));
+}
+
 TEST_F(ShardPlacementPatienceTest, WhoHasHeldTheShardBeforeFetchesNothing) {
   Add(kA);
   Add(kB).state = StateId{3, 1};
@@ -221,6 +230,7 @@ TEST_F(BusyPlacementTest, AMoveThatIsMadeStaysWithoutBeingUnderWay) {
   Wait();
   ASSERT_THAT(Moving(), SizeIs(1));
   const std::size_t shard = Moving()[0];
+  EXPECT_FALSE(Look()[shard].by_load) << "it is still where it was";
   roster_.participants.at(kB).groups[shard].cached = true;
   EXPECT_THAT(Look()[shard].members, ElementsAre(kB));
   EXPECT_TRUE(Look()[shard].by_load);

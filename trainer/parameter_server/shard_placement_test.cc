@@ -284,6 +284,13 @@ TEST(ShardPlacementTest, MachinesAndMeshSeeTheSameView) {
   EXPECT_THAT(RanksOf(view), ElementsAre(a, b, worker));
 }
 
+TEST(ShardPlacementTest, AHeadThatTheViewDoesNotNameIsAServersStill) {
+  View view;
+  view.number = 1;
+  view.groups.push_back({1, {{"nobody", 0}}, {}, {}, false});
+  EXPECT_THAT(ClientViewOf(view, {"worker", 0}).shards, SizeIs(1));
+}
+
 View ViewOf(ViewNumber number, const std::vector<Client>& clients, bool restore = false) {
   View view;
   view.number = number;

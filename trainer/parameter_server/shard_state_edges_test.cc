@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The edges of a shard's state: what it refuses, what it keeps from view to view, and what its
 // rules change when one is switched off.
+#include <functional>
+#include <span>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -212,6 +215,87 @@ TEST(ShardState, ASnapshotReplacesAllThatWasThere) {
   ASSERT_TRUE(used.Load(snapshot).ok());
   EXPECT_EQ(used.Save(), snapshot);
   EXPECT_EQ(used.StandingOf(C(1), 2), Standing::kStranger);
+}
+
+// A snapshot whose object was changed on its way.
+std::string WithObject(const std::string& snapshot,
+                       const std::function<void(std::string&)>& change) {
+  absl::StatusOr<checkpoint::Decoded> decoded =
+      checkpoint::Decode(std::as_bytes(std::span(snapshot)));
+  EXPECT_TRUE(decoded.ok()) << decoded.status();
+  std::string object;
+  for (checkpoint::TensorView& view : decoded->tensors) {
+    if (view.name != "object") continue;
+    object.assign(reinterpret_cast<const char*>(view.data.data()), view.data.size());
+    change(object);
+    view.shape = {static_cast<std::int64_t>(object.size())};
+    view.data = std::as_bytes(std::span(object));
+  }
+  return checkpoint::Encode(decoded->tensors, decoded->metadata).value();
+}
+
+TEST(ShardState, ASnapshotWhoseObjectIsCutOffIsRefusedWhereverItEnds) {
+  const ShardOptions options = Dense(consistency::BulkSynchronous{2});
+  ShardState shard(options);
+  shard.OnView({C(0), C(1)});
+  shard.Append(One(0, 1, 2));
+  ASSERT_THAT(shard.held(), SizeIs(1));
+  const std::string whole = shard.Save();
+  ASSERT_TRUE(ShardState(options).Load(WithObject(whole, [](std::string&) {})).ok());
+  std::size_t size = 0;
+  WithObject(whole, [&](std::string& object) { size = object.size(); });
+  for (std::size_t end = 0; end < size; ++end) {
+    const std::string cut = WithObject(whole, [&](std::string& object) { object.resize(end); });
+    EXPECT_EQ(ShardState(options).Load(cut).code(), absl::StatusCode::kDataLoss) << end;
+  }
+}
+
+TEST(ShardState, WhateverADamagedSnapshotSaysAnOutcomeIsOneThatThereIs) {
+  const ShardOptions options = Dense(consistency::BackupWorkers{1});
+  ShardState shard(options);
+  shard.OnView({C(0), C(1)});
+  shard.Append(One(0, 1));
+  constexpr char kLast = 77;
+  for (Sequence sequence = 1; sequence <= kLast; ++sequence) {
+    Entry late = One(1, sequence);
+    late.clock = 0;
+    ASSERT_EQ(shard.Append(late), Outcome::kRefused);
+  }
+  const std::string whole = shard.Save();
+  for (int byte = 0; byte < 256; ++byte) {
+    const std::string damaged = WithObject(whole, [&](std::string& object) {
+      // Its sequence number, then the outcome.
+      const std::string one{kLast, 0, 0, 0, 0, 0, 0, 0, static_cast<char>(Outcome::kRefused)};
+      const std::size_t at = object.rfind(one);
+      ASSERT_NE(at, std::string::npos);
+      object[at + 8] = static_cast<char>(byte);
+    });
+    ShardState restored(options);
+    ASSERT_TRUE(restored.Load(damaged).ok());
+    EXPECT_THAT(restored.NotTakenOf(C(1)).at(kLast),
+                testing::AnyOf(Outcome::kTaken, Outcome::kSkipped, Outcome::kRefused));
+  }
+}
+
+TEST(ShardState, ARowThatSeveralPushesNameTakesOneStepOfTheirSum) {
+  auto table = Table(TableKind::kSparse, 0, 1);
+  table->rule = optimizer::MakeProximalGradient(0.5);  // each step draws a row nearer to 0
+  const Keys keys = {7};
+  const auto row = [&](int pushes) {
+    ShardState shard(OptionsOf(table, consistency::BulkSynchronous{pushes}));
+    std::vector<Client> clients;
+    for (int client = 0; client < pushes; ++client) clients.push_back(C(client));
+    shard.OnView(clients);
+    for (int client = 0; client < pushes; ++client) {
+      const Floats values = {8.0F / static_cast<float>(pushes)};
+      Entry entry = PushOf(C(client), 1, Rows(keys, values));
+      entry.lease = consistency::kFirstPortion + static_cast<Lease>(client);
+      EXPECT_EQ(shard.Append(entry), Outcome::kTaken);
+    }
+    return FloatsOf(shard.Read({0, 0, keys}));
+  };
+  ASSERT_NE(row(1), Floats{0});
+  EXPECT_EQ(row(2), row(1));
 }
 
 TEST(ShardState, ASnapshotOfOtherRowsOrOfNoShardIsRefusedWithTheReason) {

@@ -239,6 +239,13 @@ TEST(Update, BitsAreOfRowsOnlyAndOfNoMoreThanThereAre) {
   ExpectMalformed(range, "another number of rows");
   range.told.clear();
   EXPECT_TRUE(StatusOf(range).ok());
+  range = told(eight, "\200", {5});
+  range.kind = UpdateKind::kRange;
+  ExpectMalformed(range, "another number of rows");
+  Keys fifteen = ten;
+  for (std::uint64_t key = 11; key <= 15; ++key) fifteen.push_back(key);
+  EXPECT_TRUE(StatusOf(told(fifteen, std::string("\0\100", 2), {5})).ok());
+  ExpectMalformed(told(fifteen, std::string("\0\200", 2), {5}), "behind those of its rows");
   EncodedUpdate no_keys = told(eight, "", {5});
   no_keys.keys = nullptr;
   no_keys.told = std::string("\1", 1);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/parameter_server/work_plan.h"
 
+#include <limits>
+
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
@@ -27,6 +29,13 @@ TEST(WorkPlan, TheLastTurnIsThatOfTheEpochInWhichTheLastBatchLies) {
   plan.total = 0;
   EXPECT_EQ(plan.TurnAfter(0), 0) << "without a batch there is nothing to validate";
   EXPECT_TRUE(plan.Over(0, 0));
+}
+
+TEST(WorkPlan, ProductsThatFitAreExactAndLargerOnesAreTheMost) {
+  constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() >> 22;
+  const WorkPlan plan{.per_epoch = kMost / 3, .total = kMost, .every = 0};
+  EXPECT_EQ(plan.BatchesBefore(3), kMost / 3 * 3);
+  EXPECT_EQ(plan.BatchesBefore(4), kMost);
 }
 
 TEST(WorkPlan, ItIsNotOverWhileABatchIsOpen) {
