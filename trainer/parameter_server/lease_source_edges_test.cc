@@ -55,6 +55,31 @@ TEST(LeaseSourceTest, OfWhatIsLeftNobodyHasMoreThanHalfOfItsShare) {
   }
 }
 
+TEST(LeaseSourceTest, WhoHasMoreThanItsShareOfWhatIsLeftKeepsItAndGetsNoMore) {
+  BegunJob job(2);
+  ASSERT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+  job.Save({1, 4, 5, 6, 7, 8, 9});
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+  EXPECT_THAT(job.Told(1).leases(), ElementsAre(10)) << "the last is for whoever is done first";
+}
+
+TEST(LeaseSourceTest, TheFirstValuesStayWithOneClientThoughItGivesThemBack) {
+  Job job(2);
+  job.Save({});
+  job.Hold(0, {kFirstValues});
+  job.Hold(0, {});
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(kFirstValues));
+  EXPECT_THAT(job.Told(1).leases(), IsEmpty());
+}
+
+TEST(LeaseSourceTest, InLockstepWorkersValidateByThemselves) {
+  LockstepJob job(1);
+  job.SaveTo(1 + 4 * 10);
+  job.Steps(10, 10);
+  EXPECT_TRUE(job.source_.AllDone());
+  EXPECT_EQ(job.Told(0).evaluate(), 0);
+}
+
 TEST(LeaseSourceTest, WhereNothingIsLeftNobodyIsToldAnything) {
   BegunJob job(2);
   job.SaveTo(10);
@@ -111,9 +136,9 @@ TEST(LeaseSourceTest, AHaltedJobWhoseLeasesWaitForNobodyLeavesThoseOfTheDeadOpen
   BegunJob job(2);
   ASSERT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
   job.standing_.halted = true;
-  job.workers_.pop_back();
+  job.workers_.erase(job.workers_.begin());
   job.Publish(2);
-  EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 3));
+  EXPECT_THAT(job.Told(0).leases(), ElementsAre(4, 5));
 }
 
 TEST(LeaseSourceTest, ASuccessorOfAHaltedJobEndsTheBatchesThatAreBegun) {

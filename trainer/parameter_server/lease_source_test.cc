@@ -94,6 +94,7 @@ TEST(LeaseSourceTest, WhatIsHeldOrDoneUnexpectedlyChangesDirectives) {
   job.Hear(job.workers_[0], Job::Held({2, 6, 8}), job.view_);
   EXPECT_TRUE(job.Update()) << "one less and one more";
   EXPECT_THAT(job.Told(0).leases(), ElementsAre(2, 8));
+  job.Hold(0, {2, 8});
   EXPECT_TRUE(job.Hold(0, {8, 9})) << "one given back and one more";
   EXPECT_THAT(job.Told(0).leases(), ElementsAre(8, 9));
 }
