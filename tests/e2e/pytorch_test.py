@@ -5,6 +5,7 @@ What is compared with is one process that computes the same steps with plain PyT
 (pytorch_reference.py). The controls leave out what the loop does right, and are far from it.
 """
 import array
+import collections
 import glob
 import json
 import os
@@ -86,6 +87,12 @@ class PytorchCase(Case):
             capture_output=True, text=True, check=False, timeout=120)
         self.assertEqual(0, done.returncode, done.stderr)
         return float(done.stdout)
+
+    def said(self):
+        """What the program's processes have said, in any order."""
+        return [json.loads(line[5:])
+                for path in glob.glob(f"{self.home.job_folder(self.NAME)}/pods/*/log")
+                for line in read(path).splitlines() if line.startswith("SAID ")]
 
     def members(self):
         """By the pid of each that has come to the end: the digest of what it holds, and how many
@@ -243,10 +250,9 @@ class Scaler(PytorchCase):
     def train(self, *flags):
         """What each that has come to the end says."""
         self.finish(self.start(self.job(
-            workers=3, arguments=["--tell", self.told, "--die", "own-worker-1", "13", *flags, self.PROGRAM])))
-        said = [json.loads(line[5:])
-                for path in glob.glob(f"{self.home.job_folder(self.NAME)}/pods/*/log")
-                for line in read(path).splitlines() if line.startswith("SAID ")]
+            workers=3,
+            arguments=["--tell", self.told, "--die", "own-worker-1", "13", *flags, self.PROGRAM])))
+        said = self.said()
         self.say(f"{' '.join(flags)}: {said}, ended: {self.members()}")
         return said
 
@@ -274,6 +280,32 @@ class Scaler(PytorchCase):
         job["spec"]["replicaSpecs"]["worker"]["restartPolicy"] = "Never"
         self.assertNotEqual(0, self.start(job).wait(120))
         self.assertIn("elastic(..., scaler=scaler)", str(self.home.job(self.NAME)["status"]["incidents"]))
+
+
+class Collective(PytorchCase):
+    """An evaluation that the members share, in which one of them dies."""
+
+    def off(self, *flags, **spec):
+        """By step: how far what all have found together is from what each finds alone, at most."""
+        job = self.job(arguments=["--tell", self.told, "--die", "own-worker-1", "20@collective", *flags,
+                                  os.path.join(HERE, "pytorch_collective.py"), TRAIN, DATA])
+        job["spec"].update(spec)
+        self.finish(self.start(job))
+        found = collections.defaultdict(float)
+        for one in self.said():
+            found[one["step"]] = max(found[one["step"]], abs(one["all"] - one["alone"]))
+        self.say(f"{' '.join(flags)} {spec}: {dict(found)}")
+        self.assertEqual([10, 20, 30, 40], sorted(found))
+        return found
+
+    def test_its_parts_are_made_again_for_who_is_left(self):
+        self.assertLess(max(self.off().values()), 1e-12)
+
+    def test_in_a_reproducible_job_the_groups_share_it(self):
+        self.assertLess(max(self.off(reproducible=True).values()), 1e-12)
+
+    def test_control_parts_that_are_not_made_again_are_not_the_whole(self):
+        self.assertGreater(self.off("--without", "again")[20], 1e-6)
 
 
 class Wrapped(PytorchCase):

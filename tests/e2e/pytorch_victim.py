@@ -15,6 +15,7 @@ import signal
 import sys
 
 import starling.torch._batches
+import starling.torch._collective
 import starling.torch._gradients
 import starling.torch._loop
 import starling.torch._reproducible
@@ -30,6 +31,7 @@ POINTS = {
     "applied": (starling.torch._gradients.Gradients, "_take", True),    # the sum is there
     "stepped": (starling.torch._loop.Loader, "_check_step", True),      # and the optimizer has stepped
     "boundary": (starling.torch._state.State, "gather", True),
+    "collective": (starling.torch._collective.Collective, "_part", True),
 }
 
 
@@ -99,6 +101,12 @@ def leave_out(what):
         starling.torch._state.State.restore = forget
     elif what == "seeds":
         starling.torch._reproducible.sow = lambda *what: None
+    elif what == "again":
+        # What a member has found in its part stays, though the parts are others.
+        part = starling.torch._collective.Collective._part
+        found = {}
+        starling.torch._collective.Collective._part = lambda self, *what: found.setdefault(
+            LOADERS[0].step, part(self, *what))
     elif what == "scaler":
         text = starling.torch._state.Text.__init__
         starling.torch._state.Text.__init__ = lambda self, *parts: text(self, *parts[:2], [])

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/macros.h"
 
 namespace starling::embed {
 namespace {
@@ -63,6 +64,7 @@ absl::StatusOr<Handover::Given> Handover::Next(Ticket& ticket) {
   ticket.replaced = std::exchange(replaced_, false);
   ready_.assign(declaration().buckets.size(), false);
   logged_.assign(declaration().metrics.size(), std::nullopt);
+  summed_.assign(declaration().metrics.size(), std::nullopt);
   held_ = Held::kStep;
   return Given::kStep;
 }
@@ -88,18 +90,40 @@ absl::Status Handover::Ready(std::int64_t bucket) {
   return absl::OkStatus();
 }
 
-absl::Status Handover::Log(std::int64_t metric, double value) {
-  const sync::MutexLock lock(mutex_);
-  if (held_ == Held::kVoid) return absl::OkStatus();
-  if (held_ != Held::kStep) {
+absl::Status Handover::CheckMetric(std::int64_t metric) const {
+  if (held_ != Held::kStep && held_ != Held::kVoid) {
     return absl::FailedPreconditionError("a metric is logged, but no step is given to the program");
   }
   if (metric < 0 || metric >= static_cast<std::int64_t>(logged_.size())) {
     return absl::InvalidArgumentError(absl::StrCat("metric ", metric, ": there are ",
                                                    logged_.size(), ", declared before the start"));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Handover::Log(std::int64_t metric, double value) {
+  const sync::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(CheckMetric(metric));
   logged_[static_cast<std::size_t>(metric)] = value;
   return absl::OkStatus();
+}
+
+absl::Status Handover::LogSum(std::int64_t metric, workload::Sum sum) {
+  const sync::MutexLock lock(mutex_);
+  RETURN_IF_ERROR(CheckMetric(metric));
+  if (metric == 0 || !(sum.count >= 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("metric ", metric, ", a sum over ", sum.count,
+                     ": the count is from 0, and the loss is counted by the step's weight"));
+  }
+  summed_[static_cast<std::size_t>(metric)] = sum;
+  return absl::OkStatus();
+}
+
+double Handover::Mean(std::int64_t metric) const {
+  const sync::MutexLock lock(mutex_);
+  const bool known = metric >= 0 && metric < static_cast<std::int64_t>(means_.size());
+  return known ? means_[static_cast<std::size_t>(metric)] : 0;
 }
 
 void Handover::FillMissing() {
@@ -129,6 +153,9 @@ absl::StatusOr<Fate> Handover::Reduce(double weight) {
   sums_.assign(logged_.size(), {0, weight});
   for (std::size_t i = 0; i < logged_.size() && weight > 0; ++i) {
     sums_[i].sum = logged_[i].value_or(std::numeric_limits<double>::quiet_NaN()) * weight;
+  }
+  for (std::size_t i = 0; i < summed_.size(); ++i) {
+    if (summed_[i]) sums_[i] = *summed_[i];
   }
   held_ = Held::kReduced;
   fate_.reset();
@@ -239,6 +266,7 @@ absl::StatusOr<workload::Sums> Handover::Evaluate(std::int64_t /*begin*/, std::i
 void Handover::Applied(std::int64_t /*step*/, const worker::StepOutcome& outcome) {
   const sync::MutexLock lock(mutex_);
   weight_ = outcome.sums.front().count;
+  means_ = outcome.training;
   if (held_ != Held::kReduced) {
     // No portion of this step was the program's, but the update is. It comes to reduce as always,
     // and may write its zeros over the sum until then.

@@ -85,6 +85,11 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   absl::Status Ready(std::int64_t bucket);
   // The mean of a metric over the samples of the step.
   absl::Status Log(std::int64_t metric, double value);
+  // What a metric's sum over all members gets from this one, and what it will be divided by. Not of
+  // metric 0, whose divisor is the weight of the gradients.
+  absl::Status LogSum(std::int64_t metric, workload::Sum sum);
+  // Of all members, in the step that counts; 0 where nobody counted anything.
+  double Mean(std::int64_t metric) const;
   // Ends the program's part of the step, and waits for what becomes of it. Buckets that were not
   // ready count as zero. `weight` is this program's in the mean, not negative.
   absl::StatusOr<Fate> Reduce(double weight);
@@ -131,6 +136,7 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
 
   void Offer(std::span<const std::int64_t> samples) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Withdraw() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  absl::Status CheckMetric(std::int64_t metric) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Decide(Fate fate) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Interrupted() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool Ending() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -150,6 +156,7 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   bool finished_ ABSL_GUARDED_BY(mutex_) = false;
   std::vector<bool> ready_ ABSL_GUARDED_BY(mutex_);  // buckets
   std::vector<std::optional<double>> logged_ ABSL_GUARDED_BY(mutex_);
+  std::vector<std::optional<workload::Sum>> summed_ ABSL_GUARDED_BY(mutex_);
   workload::Sums sums_ ABSL_GUARDED_BY(mutex_);
   // Of the worker.
   std::optional<Ticket> offer_ ABSL_GUARDED_BY(mutex_);
@@ -158,6 +165,7 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   const workload::Client* client_ ABSL_GUARDED_BY(mutex_) = nullptr;  // while it waits in Compute
   std::optional<Fate> fate_ ABSL_GUARDED_BY(mutex_);
   double weight_ ABSL_GUARDED_BY(mutex_) = 0;  // of all members, in the step that counts
+  workload::Values means_ ABSL_GUARDED_BY(mutex_) = {};
   bool replaced_ ABSL_GUARDED_BY(mutex_) = false;
   bool over_ ABSL_GUARDED_BY(mutex_) = false;
   bool ended_ ABSL_GUARDED_BY(mutex_) = false;

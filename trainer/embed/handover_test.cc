@@ -440,6 +440,8 @@ TEST_F(MistakeTest, BucketsMetricsAndWeightsThatThereAreNotAreRefused) {
   EXPECT_TRUE(handover_.Ready(1).ok());
   EXPECT_EQ(handover_.Ready(1).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(handover_.Log(1, 0).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(handover_.LogSum(0, {1, 1}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(handover_.LogSum(1, {1, 1}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(handover_.Reduce(-1).status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(handover_.Reduce(std::nan("")).status().code(), absl::StatusCode::kInvalidArgument);
 }

@@ -328,6 +328,20 @@ int starling_log(starling_run* run, int64_t metric, double value) {
   return Use(run, [&](Process& process) { return process.handover().Log(metric, value); });
 }
 
+int starling_log_sum(starling_run* run, int64_t metric, double sum, double count) {
+  return Use(run, [&](Process& process) {
+    return process.handover().LogSum(metric, {.sum = sum, .count = count});
+  });
+}
+
+int starling_mean(starling_run* run, int64_t metric, double* value) {
+  return Use(run, [&](Process& process) -> absl::Status {
+    if (value == nullptr) return Misused("starling_mean: the value is null");
+    *value = process.handover().Mean(metric);
+    return absl::OkStatus();
+  });
+}
+
 int starling_reduce(starling_run* run, double weight, int32_t* outcome) {
   return Use(run, [&](Process& process) -> absl::Status {
     if (outcome == nullptr) return Misused("starling_reduce: the outcome is null");

@@ -19,8 +19,8 @@
  * library's, and they must be up to date. A step counts only if starling_reduce says
  * STARLING_COMMITTED: otherwise the state stays as it was, and the same step is given again, cut
  * for whoever is there. All calls come from one thread, but for starling_add, starling_ready and
- * starling_log (another thread may make gradients), and starling_order, starling_portions,
- * starling_view and starling_leave (any).
+ * starling_log and starling_log_sum (another thread may make gradients), and starling_order,
+ * starling_portions, starling_view and starling_leave (any).
  *
  * Every function that returns int returns one of the codes; starling_last_error() tells why. To add
  * a function: here, in starling_embed.cc, and in the table of python/starling/embed/_library.py.
@@ -125,6 +125,11 @@ int starling_add(starling_run* run, int64_t bucket, const char* type, const void
                  int64_t elements, double scale);
 /* A metric's mean over this member's samples of the step. */
 int starling_log(starling_run* run, int64_t metric, double value);
+/* What a metric's sum over all members gets from this one, and its count, by which the whole sum is
+ * divided: for what members compute of other data than the step's. Not of metric 0. */
+int starling_log_sum(starling_run* run, int64_t metric, double sum, double count);
+/* A metric's mean over all members, after a STARLING_COMMITTED. */
+int starling_mean(starling_run* run, int64_t metric, double* value);
 /* Ends this member's part of the step and waits for all others'. Buckets that are not ready count
  * as zero. `weight`: mostly the number of samples; the mean is over the weights of all members. */
 int starling_reduce(starling_run* run, double weight, int32_t* outcome);

@@ -62,6 +62,8 @@ _FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "ready": (ctypes.c_int, [_RUN, _I64]),
     "add": (ctypes.c_int, [_RUN, _I64, _TEXT, ctypes.c_void_p, _I64, ctypes.c_double]),
     "log": (ctypes.c_int, [_RUN, _I64, ctypes.c_double]),
+    "log_sum": (ctypes.c_int, [_RUN, _I64, ctypes.c_double, ctypes.c_double]),
+    "mean": (ctypes.c_int, [_RUN, _I64, ctypes.POINTER(ctypes.c_double)]),
     "reduce": (ctypes.c_int, [_RUN, ctypes.c_double, ctypes.POINTER(ctypes.c_int32)]),
     "take": (ctypes.c_int, [_RUN, _I64, _TEXT, ctypes.c_void_p, _I64]),
     "order": (ctypes.c_int, [_RUN, _I64, _I64, _I64, ctypes.c_void_p, _I64, ctypes.POINTER(_I64)]),
@@ -177,6 +179,15 @@ class Library:
 
     def log(self, metric: int, value: float) -> None:
         self._call("log", self._run, metric, value)
+
+    def log_sum(self, metric: int, total: float, count: float) -> None:
+        self._call("log_sum", self._run, metric, total, count)
+
+    def mean(self, metric: int) -> float:
+        """Over all members, after COMMITTED."""
+        value = ctypes.c_double()
+        self._call("mean", self._run, metric, ctypes.byref(value))
+        return value.value
 
     def reduce(self, weight: float) -> int:
         """DROPPED, COMMITTED or PARTIAL."""

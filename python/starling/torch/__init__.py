@@ -20,11 +20,13 @@ is left: no exception, nothing to catch, nothing to restore.
 
 The protocol is the library's (starling.embed); here lies what only this process can do: hooks that
 collect gradients (_gradients.py), the state that whoever joins is given (_state.py), batches that fit
-the view (_batches.py), what makes results reproducible (_reproducible.py), and the loop (_loop.py).
+the view (_batches.py), what makes results reproducible (_reproducible.py), work beside the steps (_collective.py), and the
+loop (_loop.py).
 """
 from starling.torch import _reproducible
+from starling.torch._collective import collective
 from starling.torch._loop import Loader, elastic, save
 
 _reproducible.begin()
 
-__all__ = ["Loader", "elastic", "save"]
+__all__ = ["Loader", "collective", "elastic", "save"]

@@ -7,7 +7,7 @@ import json
 import os
 import sys
 import types
-from typing import Any, Iterator, Sequence
+from typing import Any, Iterator, Mapping, Sequence
 
 import torch
 import torch.utils.data
@@ -218,10 +218,41 @@ class Loader:
         """Means over this member's samples, such as loss=loss: they travel with the gradients when
         called before loss.backward(), and with the next step's after it."""
         for name, value in values.items():
-            if name not in self._metrics:
-                raise ValueError(f"{name} is no metric of this loop ({', '.join(self._metrics)}); name it "
-                                 f"in elastic(..., metrics=[\"{name}\"])")
-            self._library.log(self._metrics[name], float(value))
+            self._library.log(self._number(name), float(value))
+
+    def _number(self, name: str) -> int:
+        if name not in self._metrics:
+            raise ValueError(f"{name} is no metric of this loop ({', '.join(self._metrics)}); name it "
+                             f"in elastic(..., metrics=[\"{name}\"])")
+        return self._metrics[name]
+
+    def share(self) -> tuple[int, int] | None:
+        """Which part, of how many, of work that all share in the iteration at hand is to be done in it:
+        the member's, or in a reproducible job the group's. None where others do it all."""
+        if self._step is None:
+            return None
+        if not self._reproducible:
+            return self._step.rank, self._step.members
+        if not self._step.ids:
+            return None
+        groups = self._library.portions(self._step.number, 0, 1)
+        return groups.index(list(self._step.ids)), len(groups)
+
+    def log_sums(self, sums: Mapping[str, tuple[float, float]]) -> None:
+        """For metrics over other data than the step's: what this iteration adds to each sum, and to what
+        it is divided by. Before loss.backward(); see starling.collective."""
+        if self._gradients.done:
+            raise RuntimeError(f"step {self.step}: what all members sum up is for before loss.backward(): "
+                               "the step's sum has been made")
+        for name, (total, count) in sums.items():
+            self._library.log_sum(self._number(name), float(total), float(count))
+
+    def mean(self, name: str) -> float:
+        """A metric's mean over all members in the step at hand, once it counts (loader.committed)."""
+        if not self.committed:
+            raise RuntimeError(f"step {self.step} does not count (yet): ask for means where "
+                               "loader.committed holds")
+        return self._library.mean(self._number(name))
 
     def weight(self, weight: float) -> None:
         """What this member's mean loss counts for, instead of the number of samples: tokens, say. To be
