@@ -2,6 +2,8 @@
 """What members hold alike (python/starling/torch/_state.py): whoever is given its bytes goes on with the
 same bits, and what a step that does not count has changed is undone."""
 import os
+import random
+import struct
 import sys
 import unittest
 import warnings
@@ -229,6 +231,29 @@ class Refused(unittest.TestCase):
         with self.assertRaises(RuntimeError) as raised:
             trainer.state.gather()
         self.assertIn("at most", str(raised.exception))
+
+
+class Forged(unittest.TestCase):
+    def test_settings_that_nobody_has_written_are_refused_by_name_whatever_they_are(self):
+        choice = random.Random(1)
+        refused = 0
+        for _ in range(400):
+            trainer = Trainer("adam", "warmup")
+            memory = trainer.state.segments[-1].tensor
+            size = int.from_bytes(memory[:8].numpy().tobytes(), "little")
+            for _ in range(choice.randint(1, 6)):
+                memory[choice.randrange(8 + size)] = choice.randrange(256)
+            if choice.random() < 0.2:
+                told = choice.choice(('{"groups":[[{"lr":{}}]],"schedulers":[[]],"scalers":[]}', "[" * 99999,
+                                      "[]", "null", '{"groups":7}', ""))
+                whole = struct.pack("<q", len(told)) + told.encode()
+                memory[:len(whole)] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
+            try:
+                trainer.state.adopt()
+            except ValueError as error:
+                self.assertIn("settings: what the state says", str(error))
+                refused += 1
+        self.assertLess(100, refused)
 
 
 class SaveTest(unittest.TestCase):

@@ -231,9 +231,19 @@ class Text:
         self._memory[:len(whole)] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
 
     def scatter(self) -> None:
+        """ValueError: what lies in the memory was not written by gather."""
         whole = self._memory.numpy().tobytes()
         size, = struct.unpack_from("<q", whole)
-        told = json.loads(whole[8:8 + size])
+        try:
+            if not 0 < size <= MOST_TEXT - 8:
+                raise ValueError(f"a text of {size} bytes")
+            self._take(json.loads(whole[8:8 + size]))
+        except Exception as error:  # whatever a scheduler makes of numbers that are none
+            raise ValueError("settings: what the state says of optimizer, scheduler and scaler is not what "
+                             f"this program writes ({type(error).__name__}: {error}); are all members and "
+                             "the checkpoint of the same program?") from error
+
+    def _take(self, told: Any) -> None:
         for optimizer, groups in zip(self._optimizers, told["groups"]):
             for group, values in zip(optimizer.param_groups, groups):
                 for key, value in values.items():
