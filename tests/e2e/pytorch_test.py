@@ -423,6 +423,26 @@ class Wrong(PytorchCase):
         self.assertIn("spec.workload.pytorch.script", command.tail())
         self.home.assert_nothing_runs()
 
+    def test_a_member_whose_model_is_another_is_not_let_in_and_the_others_go_on(self):
+        text = read(TRAIN).replace(
+            "torch.nn.Linear(64, 128)", "torch.nn.Linear(64, WIDTH)").replace(
+            "torch.nn.Linear(128, 64)", "torch.nn.Linear(WIDTH, 64)").replace(
+            "def make_model", "import sys\nWIDTH = 96 if 'own-worker-1' in sys.orig_argv else 128\n\n\n"
+            "def make_model")
+        script = self.home.write("train.py", text)
+        command = self.start(self.job(workers=2, delay="200ms", script=script,
+                                      arguments=["--data", DATA, "--epochs", "3"]))
+
+        def refusal():
+            job = self.home.job(self.NAME) or {}
+            conditions = job.get("status", {}).get("conditions", [])
+            return [one["message"] for one in conditions if one["reason"] == "WorkerRefused"]
+        message, = until(refusal, 60, self.home.describe)
+        self.assertIn("own-worker-1", message)
+        self.assertIn("with the same data (data=) and the same program", message)
+        self.finish(command)
+        self.check_audit(3, self.NAME)
+
     def test_a_loop_without_backward_is_told_which_step(self):
         text = read(TRAIN).replace("            loss.backward()\n", "")
         job, _ = self.fails(text.replace('os.path.join(os.path.dirname(__file__), "../data")',

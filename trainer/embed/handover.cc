@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 
 namespace starling::embed {
@@ -14,11 +16,25 @@ namespace {
 
 constexpr membership::ViewNumber kAllViews = std::numeric_limits<membership::ViewNumber>::max();
 
+// Names, types and shapes of what the program holds, in order. Bytes of the state are copied
+// between members without them, so who has others must not be let in.
+std::string LayoutOf(const Description& description) {
+  std::string layout;
+  for (const OwnState& own : description.state) {
+    absl::StrAppend(&layout, own.part.name, " ", static_cast<int>(own.part.type), " ",
+                    absl::StrJoin(own.part.shape, "x"), own.model ? " model\n" : "\n");
+  }
+  absl::StrAppend(&layout, "buckets ", absl::StrJoin(description.buckets, " "), "\n");
+  absl::StrAppend(&layout, "metrics ", absl::StrJoin(description.metrics, " "), "\n");
+  return layout;
+}
+
 workload::Declaration DeclarationOf(const Description& description) {
   workload::Declaration declaration;
   declaration.metrics = description.metrics;
   declaration.samples = description.samples;
-  declaration.data_digest = description.data_digest;
+  declaration.data_digest = bytes::Sha256Hex(
+      absl::StrCat(description.samples, " ", description.data_digest, "\n", LayoutOf(description)));
   declaration.numeric_identity = description.numeric_identity;
   std::int64_t end = 0;
   for (const std::int64_t elements : description.buckets) {

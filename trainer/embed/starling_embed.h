@@ -103,7 +103,8 @@ int starling_set_identity(starling_run* run, const char* identity);
 int starling_add_metric(starling_run* run, const char* name);
 /* A part of the state: memory that stays where it is until starling_close. Names, types, shapes and
  * order are the same at all members. `type` as in safetensors: BOOL U8 I8 I16 F16 BF16 I32 F32 I64
- * F64. What members begin with may differ: the first one's is everybody's. */
+ * F64. What members begin with may differ: the first one's is everybody's. A member whose parts,
+ * buckets or metrics are others is not let in. */
 int starling_add_state(starling_run* run, const char* name, const char* type, size_t dimensions,
                        const int64_t* shape, void* data, uint32_t flags);
 /* So many 32-bit floats of gradients that are reduced as one; bucket 0 first. */

@@ -64,7 +64,8 @@ void PeerCoordinator::FollowRecovery(const Report& report, absl::Time now) {
   }
 }
 
-// Whose arithmetic differs from that of the view, or else of most indices' first, is in none.
+// Whose arithmetic or data differ from those of the view, or else of most indices' first, is in
+// none.
 void PeerCoordinator::Admit(Roster& roster) {
   const View* current = Current();
   std::optional<std::string> identity;
@@ -86,7 +87,8 @@ void PeerCoordinator::Admit(Roster& roster) {
     detector_.processes().at(one->id.pod_uid).not_admitted = absl::StrCat(
         "its arithmetic differs from that of the others, so results could not be "
         "reproduced: it has \"",
-        own, "\", they have \"", *identity, "\"; run it on the same kind of machine");
+        own, "\", they have \"", *identity,
+        "\"; run it on the same kind of machine, with the same data (data=) and the same program");
   }
 }
 

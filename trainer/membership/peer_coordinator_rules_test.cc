@@ -1144,9 +1144,11 @@ TEST(PeerRules, TheArithmeticOfTheViewCountsNotThatOfTheLowestIndex) {
   peers.Want();
   peers.Say(0);
   EXPECT_THAT(peers.Members(), ElementsAre(1, 2));
-  EXPECT_EQ(peers.Look().members[0].refused,
-            "its arithmetic differs from that of the others, so results could not be reproduced: "
-            "it has \"old\", they have \"new\"; run it on the same kind of machine");
+  EXPECT_EQ(
+      peers.Look().members[0].refused,
+      "its arithmetic differs from that of the others, so results could not be reproduced: "
+      "it has \"old\", they have \"new\"; run it on the same kind of machine, with the same data "
+      "(data=) and the same program");
   EXPECT_EQ(peers.Look().members[1].refused, "");
 }
 
