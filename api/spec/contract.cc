@@ -81,9 +81,18 @@ std::vector<const OneofDescriptor*> UnionsOf(const Descriptor& message) {
 
 std::vector<std::string> MemberNames(const OneofDescriptor& oneof) {
   std::vector<std::string> names;
-  names.reserve(static_cast<std::size_t>(oneof.field_count()));
+  names.reserve(static_cast<std::size_t>(oneof.field_count()) + 1);
   for (int i = 0; i < oneof.field_count(); ++i) names.push_back(oneof.field(i)->json_name());
+  if (!RulesOf(oneof).list_member().empty()) names.push_back(RulesOf(oneof).list_member());
   return names;
+}
+
+const OneofDescriptor* UnionWith(const FieldDescriptor& field) {
+  if (const OneofDescriptor* oneof = field.real_containing_oneof()) return oneof;
+  for (const OneofDescriptor* oneof : UnionsOf(*field.containing_type())) {
+    if (RulesOf(*oneof).list_member() == field.json_name()) return oneof;
+  }
+  return nullptr;
 }
 
 const FieldDescriptor* FindField(const Descriptor& message, std::string_view json_name) {

@@ -45,7 +45,10 @@ const v1alpha1::UnionRules& RulesOf(const OneofDescriptor& oneof);
 
 // The message's unions, without the synthetic ones that `optional` makes.
 std::vector<const OneofDescriptor*> UnionsOf(const Descriptor& message);
+// With the list that counts as one (UnionRules.list_member), if there is one.
 std::vector<std::string> MemberNames(const OneofDescriptor& oneof);
+// The union that the field is a member of; null if it is in none.
+const OneofDescriptor* UnionWith(const FieldDescriptor& field);
 
 // Fields by the name that users write; null if there is none.
 const FieldDescriptor* FindField(const Descriptor& message, std::string_view json_name);

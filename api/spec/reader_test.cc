@@ -156,7 +156,8 @@ INSTANTIATE_TEST_SUITE_P(
               "spec.exchange: holds allReduce and none; leave one of them, they exclude one "
               "another"},
         Wrong{"/spec/workload/classification/model", "{}",
-              "spec.workload.classification.model: must hold exactly one of mlp, lenet5"},
+              "spec.workload.classification.model: must hold exactly one of mlp, lenet5, "
+              "linear, alexnet, vgg11, vgg16, resnet18, resnet50, layers"},
         Wrong{"/spec/workload", "{}",
               "spec.workload: must hold exactly one of classification, container, "
               "sparseLogisticRegression, linearRegression, pytorch"},

@@ -66,7 +66,8 @@ void FillScalar(Message& message, const FieldDescriptor& field) {
       return field.is_repeated() ? reflection.AddInt64(&message, &field, -kLargestInteger)
                                  : reflection.SetInt64(&message, &field, -kLargestInteger);
     case Kind::kNumber:
-      return reflection.SetDouble(&message, &field, 0.1);
+      return field.is_repeated() ? reflection.AddDouble(&message, &field, 0.1)
+                                 : reflection.SetDouble(&message, &field, 0.1);
     case Kind::kBoolean:
       return reflection.SetBool(&message, &field, false);  // given, and not what is not given
     case Kind::kEnum:

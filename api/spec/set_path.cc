@@ -100,7 +100,7 @@ class Walk {
       return At(path_,
                 absl::StrCat("unknown field", DidYouMean(segment.text, FieldNames(descriptor))));
     }
-    if (const OneofDescriptor* oneof = field->real_containing_oneof()) {
+    if (const OneofDescriptor* oneof = UnionWith(*field)) {
       for (const std::string& member : MemberNames(*oneof)) {
         if (member != segment.text) node.erase(member);
       }

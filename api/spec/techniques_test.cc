@@ -107,7 +107,8 @@ const std::vector<Played>& AllPlayed() {
       {"optimizer.adaRevision", "{}", kServers},
       {"optimizer.delayCompensated", "{}", kServers},
       {"optimizer.ftrl", "{}", kServers},
-      {"optimizer.proximalGradient", "{}", kServers}};
+      {"optimizer.proximalGradient", "{}", kServers},
+      {"optimizer.clipNorm", "1"}};
   return *kAll;
 }
 
@@ -168,17 +169,20 @@ std::vector<Pair> Pairs() {
 
 // Who is refused beside whom, of those that may stand alone. Each pair is listed once.
 constexpr const char* kRefused = R"(
-activations: deepGradientCompression entropyTopK errorFeedback int8 keyCache kktFilter logarithmic
-activations: oneBit sparseBinary ternGrad threshold topK warmupSteps
+activations: clipNorm deepGradientCompression entropyTopK errorFeedback int8 keyCache kktFilter
+activations: logarithmic oneBit sparseBinary ternGrad threshold topK warmupSteps
+adaRevision: clipNorm
+adagrad: clipNorm
 algorithm: activations adaRevision adagrad delayCompensated ftrl hogwild keyCache kktFilter localSgd
 algorithm: proximalGradient servers
-backupWorkers: hogwild hostReduce kktFilter localSgd tree
+asynchronous: clipNorm
+backupWorkers: clipNorm hogwild hostReduce kktFilter localSgd tree
 bfloat16: warmupSteps
-boundedDelay: hogwild
-bulkSynchronous: hogwild kktFilter localSgd
+boundedDelay: clipNorm hogwild
+bulkSynchronous: clipNorm hogwild kktFilter localSgd
 classification: hogwild keyCache kktFilter libsvm
 container: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers bfloat16
-container: boundedDelay bulkSynchronous csv deepGradientCompression delayCompensated
+container: boundedDelay bulkSynchronous clipNorm csv deepGradientCompression delayCompensated
 container: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
 container: keepBest keyCache kktFilter libsvm localSgd logarithmic momentum nesterov none normalize
 container: oneBit parameterServer patience preset proximalGradient reproducible rmsProp servers
@@ -187,57 +191,62 @@ container: tree warmupSteps weightDecay
 csv: hogwild keyCache kktFilter
 deepGradientCompression: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter
 deepGradientCompression: momentum nesterov proximalGradient rmsProp
-eagerStaleSynchronous: hogwild hostReduce keyCache kktFilter localSgd tree
+delayCompensated: clipNorm
+eagerStaleSynchronous: clipNorm hogwild hostReduce keyCache kktFilter localSgd tree
 entropyTopK: adaRevision adagrad adam adamW delayCompensated ftrl keyCache kktFilter momentum
 entropyTopK: nesterov proximalGradient rmsProp
 float16: warmupSteps
-hogwild: adaRevision adagrad adam adamW deepGradientCompression delayCompensated entropyTopK ftrl
-hogwild: int8 kktFilter logarithmic momentum nesterov oneBit proximalGradient rmsProp sparseBinary
-hogwild: ternGrad threshold topK warmupSteps weightDecay
-hostReduce: activations adaRevision deepGradientCompression delayCompensated entropyTopK
+ftrl: clipNorm
+hogwild: adaRevision adagrad adam adamW clipNorm deepGradientCompression delayCompensated
+hogwild: entropyTopK ftrl int8 kktFilter logarithmic momentum nesterov oneBit proximalGradient
+hogwild: rmsProp sparseBinary ternGrad threshold topK warmupSteps weightDecay
+hostReduce: activations adaRevision clipNorm deepGradientCompression delayCompensated entropyTopK
 hostReduce: errorFeedback hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary
 hostReduce: ternGrad threshold topK warmupSteps
 int8: keyCache kktFilter
-keyCache: adaRevision delayCompensated
-kktFilter: adaRevision adagrad adam adamW delayCompensated ftrl momentum nesterov proximalGradient
-kktFilter: rmsProp weightDecay
-libsvm: activations adaRevision algorithm deepGradientCompression delayCompensated
+keyCache: adaRevision clipNorm delayCompensated
+kktFilter: adaRevision adagrad adam adamW clipNorm delayCompensated ftrl momentum nesterov
+kktFilter: proximalGradient rmsProp weightDecay
+libsvm: activations adaRevision algorithm clipNorm deepGradientCompression delayCompensated
 libsvm: eagerStaleSynchronous entropyTopK hostReduce int8 localSgd logarithmic none normalize oneBit
 libsvm: reproducible sparseBinary tensors ternGrad threshold topK tree warmupSteps
-localSgd: keyCache kktFilter proximalGradient
+localSgd: clipNorm keyCache kktFilter proximalGradient
 logarithmic: keyCache kktFilter
 none: activations adaRevision adagrad bfloat16 deepGradientCompression delayCompensated entropyTopK
 none: errorFeedback float16 ftrl hogwild int8 keyCache kktFilter localSgd logarithmic oneBit
 none: proximalGradient servers sparseBinary ternGrad threshold topK warmupSteps
 normalize: hogwild keyCache kktFilter
 oneBit: keyCache kktFilter
+parameterServer: clipNorm
+proximalGradient: clipNorm
 pytorch: activations adaRevision adagrad adam adamW asynchronous backupWorkers boundedDelay
-pytorch: bulkSynchronous csv delayCompensated eagerStaleSynchronous ftrl hogwild hostReduce
+pytorch: bulkSynchronous clipNorm csv delayCompensated eagerStaleSynchronous ftrl hogwild hostReduce
 pytorch: keepBest keyCache kktFilter libsvm localSgd momentum nesterov normalize parameterServer
-pytorch: patience proximalGradient rmsProp servers softSync staleSynchronous successPolicy
-pytorch: synthetic target tensors tree weightDecay
+pytorch: patience proximalGradient rmsProp servers softSync staleSynchronous successPolicy synthetic
+pytorch: target tensors tree weightDecay
 reproducible: activations adaRevision adagrad algorithm asynchronous backupWorkers bfloat16
 reproducible: boundedDelay bulkSynchronous deepGradientCompression delayCompensated
 reproducible: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
 reproducible: keyCache kktFilter localSgd logarithmic oneBit parameterServer proximalGradient
 reproducible: servers softSync sparseBinary staleSynchronous tensors ternGrad threshold topK tree
 reproducible: warmupSteps
-softSync: hogwild kktFilter
+servers: clipNorm
+softSync: clipNorm hogwild kktFilter
 sparseBinary: keyCache kktFilter
-sparseLogisticRegression: activations adaRevision algorithm csv deepGradientCompression
+sparseLogisticRegression: activations adaRevision algorithm clipNorm csv deepGradientCompression
 sparseLogisticRegression: delayCompensated eagerStaleSynchronous entropyTopK hostReduce int8
 sparseLogisticRegression: localSgd logarithmic none normalize oneBit reproducible sparseBinary
 sparseLogisticRegression: successPolicy synthetic tensors ternGrad threshold topK tree warmupSteps
-staleSynchronous: hogwild
+staleSynchronous: clipNorm hogwild
 successPolicy: activations adaRevision adagrad adam adamW algorithm asynchronous backupWorkers
-successPolicy: bfloat16 boundedDelay bulkSynchronous csv deepGradientCompression delayCompensated
-successPolicy: eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild hostReduce int8
-successPolicy: keepBest keyCache kktFilter libsvm localSgd logarithmic momentum nesterov none
-successPolicy: normalize oneBit parameterServer patience preset proximalGradient reproducible
-successPolicy: rmsProp servers softSync sparseBinary staleSynchronous synthetic target tensors
-successPolicy: ternGrad threshold topK tree warmupSteps weightDecay
+successPolicy: bfloat16 boundedDelay bulkSynchronous clipNorm csv deepGradientCompression
+successPolicy: delayCompensated eagerStaleSynchronous entropyTopK errorFeedback float16 ftrl hogwild
+successPolicy: hostReduce int8 keepBest keyCache kktFilter libsvm localSgd logarithmic momentum
+successPolicy: nesterov none normalize oneBit parameterServer patience preset proximalGradient
+successPolicy: reproducible rmsProp servers softSync sparseBinary staleSynchronous synthetic target
+successPolicy: tensors ternGrad threshold topK tree warmupSteps weightDecay
 synthetic: hogwild keyCache kktFilter
-tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay
+tensors: activations adaRevision adagrad asynchronous backupWorkers bfloat16 boundedDelay clipNorm
 tensors: deepGradientCompression delayCompensated eagerStaleSynchronous entropyTopK errorFeedback
 tensors: float16 ftrl hogwild hostReduce int8 keyCache kktFilter localSgd logarithmic oneBit
 tensors: proximalGradient softSync sparseBinary staleSynchronous ternGrad threshold topK tree
@@ -245,9 +254,9 @@ tensors: warmupSteps
 ternGrad: errorFeedback keyCache kktFilter
 threshold: keyCache kktFilter
 topK: keyCache kktFilter
-tree: activations adaRevision deepGradientCompression delayCompensated entropyTopK errorFeedback
-tree: hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary ternGrad threshold
-tree: topK warmupSteps
+tree: activations adaRevision clipNorm deepGradientCompression delayCompensated entropyTopK
+tree: errorFeedback hogwild int8 keyCache kktFilter localSgd logarithmic oneBit sparseBinary
+tree: ternGrad threshold topK warmupSteps
 warmupSteps: keyCache kktFilter
 )";
 

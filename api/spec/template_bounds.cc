@@ -179,10 +179,13 @@ std::optional<BoundedValue> BoundedValueOf(const Message& message, const FieldDe
       return BoundedValue{std::nullopt, EnumText(*reflection.GetEnum(message, &field))};
     case Kind::kMessage: {
       const Message& holder = reflection.GetMessage(message, &field);
-      const FieldDescriptor* member =
-          holder.GetReflection()->GetOneofFieldDescriptor(holder, UnionOf(field));
-      if (member == nullptr) return std::nullopt;
-      return BoundedValue{std::nullopt, member->json_name()};
+      std::vector<const FieldDescriptor*> present;
+      holder.GetReflection()->ListFields(holder, &present);
+      for (const FieldDescriptor* member : present) {
+        if (UnionWith(*member) != UnionOf(field)) continue;
+        return BoundedValue{std::nullopt, member->json_name()};
+      }
+      return std::nullopt;
     }
     default:
       return BoundedValue{std::nullopt, reflection.GetString(message, &field)};

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "api/network/plan.h"
 #include "api/spec/consistency.h"
 #include "api/spec/metrics.h"
 #include "api/spec/pod_template.h"
@@ -24,7 +25,6 @@ using v1alpha1::TrainingJobSpec;
 constexpr std::int64_t kMostGroups = 16;                     // of reproducible mode
 constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // in one sample
 constexpr std::int64_t kMostSyntheticValues = std::int64_t{1} << 31;
-constexpr std::int64_t kSmallestImage = 20;  // that LeNet-5's two convolutions leave something of
 
 constexpr char kWorker[] = "spec.replicaSpecs.worker";
 constexpr char kServerReplicas[] = "spec.replicaSpecs.parameterServer";
@@ -286,26 +286,77 @@ void CheckIdxSources(const TrainingJobSpec& spec, FieldErrors& errors) {
   CheckIdx(spec.dataset().validation(), kValidation, errors);
 }
 
-void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (!spec.workload().classification().model().has_lenet5()) return;
+// Where the data's shape is to blame for a network that asks for images, its field is named.
+bool CheckImages(const TrainingJobSpec& spec, FieldErrors& errors) {
+  const auto need = network::NeedOf(spec.workload().classification().model());
+  if (!need) return true;
   const DataSource& train = spec.dataset().train();
   const std::string wanted =
-      absl::StrCat("lenet5 needs images of shape [channels, height, width], at least ",
-                   kSmallestImage, " by ", kSmallestImage);
+      absl::StrCat(need->name, " needs images of shape [channels, height, width], at least ",
+                   need->side, " by ", need->side);
   const auto known = ShapeOf(train, kTrain);
-  if (!known) {
-    if (train.has_csv()) {
-      errors.push_back({absl::StrCat(kTrain, ".csv.shape"), wanted + "; say how a row is one"});
-    }
-    return;
+  if (!known && train.has_csv()) {
+    errors.push_back({absl::StrCat(kTrain, ".csv.shape"), wanted + "; say how a row is one"});
+    return false;
   }
-  const Shape& shape = known->shape;
-  const std::size_t sides = shape.size();
-  if ((sides == 2 || sides == 3) && shape[sides - 2] >= kSmallestImage &&
-      shape[sides - 1] >= kSmallestImage) {
-    return;
+  if (!known || network::Meets(*need, known->shape)) return true;
+  errors.push_back({known->path, absl::StrCat(wanted, ", not ", ShapeText(known->shape))});
+  return false;
+}
+
+void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.workload().classification().has_model()) return;
+  if (!CheckImages(spec, errors)) return;
+  const DataSource& train = spec.dataset().train();
+  const auto known = ShapeOf(train, kTrain);
+  if (!known || Values(known->shape) > kMostValues) return;
+  const auto planned = network::PlanNetwork(spec.workload().classification().model(), known->shape,
+                                            ClassesOf(train));
+  if (planned.ok()) return;
+  const std::string text(planned.status().message());
+  const std::size_t colon = text.find(": ");
+  errors.push_back({text.substr(0, colon), text.substr(colon + 2)});
+}
+
+// Servers move every tensor by the optimizer's rule, and running means follow another one. A codec
+// that sends some numbers of a tensor later, or their signs, would make them follow something else.
+bool TakesRunningMeans(const v1alpha1::Codec& codec) {
+  return codec.kind_case() == 0 || codec.has_identity() || codec.has_bfloat16() ||
+         codec.has_float16();
+}
+
+void CheckBatchNorm(const TrainingJobSpec& spec, FieldErrors& errors) {
+  constexpr std::int64_t kLeast = 2 * kMostGroups;
+  const auto path = network::PathOfBatchNorm(spec.workload().classification().model());
+  if (!path) return;
+  if (spec.exchange().has_parameter_server()) {
+    errors.push_back(
+        {*path,
+         "has batch normalization, whose running means no server keeps; use groupNorm, "
+         "or write exchange: {allReduce: {}}"});
+  } else if (!TakesRunningMeans(spec.compression().codec())) {
+    errors.push_back(
+        {*path,
+         "has batch normalization, whose running means travel as gradients do and need "
+         "each number; use groupNorm, or write compression.codec: {identity: {}}, "
+         "bfloat16 or float16"});
+  } else if (spec.reproducible() && spec.dataset().global_batch_size() < kLeast) {
+    errors.push_back(
+        {*path, absl::StrCat("has batch normalization, which with spec.reproducible is computed "
+                             "over each of the ",
+                             kMostGroups, " groups of a batch; make dataset.globalBatchSize ",
+                             kLeast, " or more, not ", spec.dataset().global_batch_size(),
+                             ", so that no group is a single sample")});
   }
-  errors.push_back({known->path, absl::StrCat(wanted, ", not ", ShapeText(shape))});
+}
+
+void CheckEmbedding(const TrainingJobSpec& spec, FieldErrors& errors) {
+  if (!spec.dataset().normalize()) return;
+  const auto path = network::PathOfEmbedding(spec.workload().classification().model());
+  if (!path) return;
+  errors.push_back({"spec.dataset.normalize",
+                    absl::StrCat("must be false, for ", *path,
+                                 ".embedding reads the numbers of the data as they are")});
 }
 
 void CheckContainer(const TrainingJobSpec& spec, FieldErrors& errors) {
@@ -353,9 +404,9 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
-  for (const auto& rule :
-       {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups,
-        CheckPortions, CheckTarget, CheckSources, CheckIdxSources, CheckModel}) {
+  for (const auto& rule : {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers,
+                           CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckIdxSources,
+                           CheckModel, CheckBatchNorm, CheckEmbedding}) {
     rule(resolved, errors);
   }
   return errors;

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "api/spec/test_job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -119,6 +120,60 @@ INSTANTIATE_TEST_SUITE_P(
                     "spec.dataset.train.csv.shape"},
         Combination{{kLenet, TrainShape("[784]"), kNoValidation}, "spec.dataset.train.csv.shape"},
         Combination{{kLenet, TrainShape("null"), kNoValidation}, "spec.dataset.train.csv.shape"}));
+
+constexpr char kModel[] = "spec.workload.classification.model";
+std::string Layers(const std::string& layers) {
+  return absl::StrCat(kModel, "={\"layers\": [", layers, "]}");
+}
+constexpr char kNormalised[] = R"({"flatten": {}}, {"batchNorm": {}}, {"dense": {}})";
+constexpr char kEmbedded[] =
+    R"({"embedding": {"rows": 9, "width": 2}}, {"flatten": {}}, {"dense": {}})";
+
+INSTANTIATE_TEST_SUITE_P(
+    Models, Combined,
+    ::testing::Values(
+        Combination{{Layers(R"({"flatten": {}}, {"dense": {"units": 4}}, {"dense": {}})")}, ""},
+        Combination{{Layers(R"({"flatten": {}}, {"dense": {}}, {"dense": {}})")},
+                    absl::StrCat(kModel, ".layers[1].dense")},
+        Combination{{Layers(R"({"dense": {}})")}, absl::StrCat(kModel, ".layers[0].dense")},
+        Combination{{Layers(R"({"convolution": {"channels": 2, "kernel": 9}})")},
+                    absl::StrCat(kModel, ".layers[0].convolution")},
+        Combination{{Layers("{}")}, absl::StrCat(kModel, ".layers[0]")},
+        Combination{{Layers("")}, absl::StrCat(kModel, ".layers")},
+        // Without a shape in the file only the data can tell.
+        Combination{{Layers(R"({"dense": {}})"), TrainShape("null"), kNoValidation}, ""},
+        Combination{{absl::StrCat(kModel, "={\"resnet18\": {}}")}, "spec.dataset.train.csv.shape"},
+        Combination{{absl::StrCat(kModel, ".resnet18={}"), TrainShape("[3,32,32]"), kNoValidation},
+                    ""},
+        Combination{{absl::StrCat(kModel, "={}")}, kModel}, Combination{{Layers(kNormalised)}, ""},
+        Combination{{Layers(kNormalised), "spec.reproducible=true"}, ""},
+        Combination{
+            {Layers(kNormalised), "spec.reproducible=true", "spec.dataset.globalBatchSize=31"},
+            absl::StrCat(kModel, ".layers[1]")},
+        Combination{{Layers(kNormalised), "spec.compression.codec.float16={}"}, ""},
+        Combination{{Layers(kNormalised), "spec.compression.codec.int8={}"},
+                    absl::StrCat(kModel, ".layers[1]")},
+        Combination{{Layers(kNormalised), "spec.exchange.parameterServer={}"},
+                    absl::StrCat(kModel, ".layers[1]")},
+        Combination{{absl::StrCat(kModel, ".resnet18={}"), TrainShape("[3,32,32]"), kNoValidation,
+                     "spec.exchange.parameterServer={}"},
+                    absl::StrCat(kModel, ".resnet18")},
+        Combination{{Layers(kEmbedded), TrainShape("[64]"), kNoValidation},
+                    "spec.dataset.normalize"},
+        Combination{
+            {Layers(kEmbedded), TrainShape("[64]"), kNoValidation, "spec.dataset.normalize=false"},
+            ""}));
+
+TEST(Models, AListOfLayersIsOneOfTheKinds) {
+  EXPECT_THAT(ErrorsOf(DigitsJobWith(
+                  {absl::StrCat(kModel, "={\"mlp\": {}, \"layers\": [{\"relu\": {}}]}")})),
+              StartsWith(absl::StrCat(kModel, ": holds mlp and layers; leave one of them")));
+  // Whoever sets one takes the other away.
+  EXPECT_EQ(ErrorsOf(DigitsJobWith({absl::StrCat(kModel,
+                                                 ".layers=[{\"flatten\": {}}, "
+                                                 "{\"dense\": {}}]")})),
+            "");
+}
 
 std::string Template(const std::string& rest) { return "spec.replicaSpecs.worker.template" + rest; }
 

@@ -36,6 +36,12 @@ class Adam(TypedDict, total=False):
     weightDecay: float
 
 
+# Pooling to a size.
+class AdaptivePooling(TypedDict):
+    # Height and width that it gives.
+    size: int
+
+
 # Gradients are summed among all workers.
 class AllReduce(TypedDict, total=False):
     # How.
@@ -46,6 +52,17 @@ class AllReduce(TypedDict, total=False):
 
 # Nobody waits.
 Asynchronous = dict[str, Any]
+
+
+class _AttentionRequired(TypedDict):
+    # How many heads; they divide the width.
+    heads: int
+
+
+# Multi-head self-attention.
+class Attention(_AttentionRequired, total=False):
+    # Whether a place sees only those before it and itself.
+    causal: bool
 
 
 class _AvoidedNodeRequired(TypedDict):
@@ -71,6 +88,16 @@ BFloat16Codec = dict[str, Any]
 class BackupWorkers(TypedDict, total=False):
     # So many.
     backups: int
+
+
+# Batch normalization: by means and variances of the samples that are computed together (a worker's
+# share of a batch; with spec.reproducible a group of it), in validation by running ones, which are
+# part of the model.
+class BatchNorm(TypedDict, total=False):
+    # Added to the variance.
+    epsilon: float
+    # How fast the running means follow.
+    momentum: float
 
 
 # Reads lack at most the last units of work.
@@ -109,10 +136,21 @@ class CheckpointStatus(TypedDict, total=False):
     uri: str
 
 
-# Supervised classification.
-class Classification(TypedDict):
+class _ClassificationRequired(TypedDict):
     # The network.
     model: Model
+
+
+# Supervised classification.
+class Classification(_ClassificationRequired, total=False):
+    # How much each class's samples count in the training loss, a number for each class; by default
+    # all count 1. Validation counts all alike.
+    classWeights: list[float]
+    # What its tensors begin with, instead of numbers drawn from the seed.
+    initialModel: InitialModel
+    # Share of each label that is spread over all classes in training (Szegedy et al. 2016);
+    # validation takes labels as they are.
+    labelSmoothing: float
 
 
 # How a number travels. Whoever holds the model keeps and adds 32 bits; validations and the final
@@ -204,6 +242,27 @@ class ContainerRound(TypedDict, total=False):
     number: int
     # How many workers it has: WORLD_SIZE is this times processesPerPod.
     workers: int
+
+
+class _ConvolutionRequired(TypedDict):
+    # Channels that it gives.
+    channels: int
+    # Side of the kernel.
+    kernel: int
+
+
+# A convolution with a square kernel.
+class Convolution(_ConvolutionRequired, total=False):
+    # Whether it has biases; before a normalization they have no effect.
+    bias: bool
+    # Groups of channels that do not see one another; as many as channels: depthwise.
+    groups: int
+    # How it begins.
+    initialization: Literal["Uniform", "Kaiming"]
+    # Zeros around the image.
+    padding: int
+    # Step between two places.
+    stride: int
 
 
 # Which coordinator process leads.
@@ -303,6 +362,28 @@ class DelayCompensated(_DelayCompensatedKeywords, total=False):
     learningRate: float
 
 
+# A fully connected layer.
+class Dense(TypedDict, total=False):
+    # Whether it has biases.
+    bias: bool
+    # How it begins.
+    initialization: Literal["Uniform", "Kaiming"]
+    # How many numbers it gives; of the last layer it may be left out: one for each class.
+    units: int
+
+
+# Dropout (Srivastava et al. 2014).
+class Dropout(TypedDict, total=False):
+    # Share of the values that are left out; the others grow to make up for it.
+    rate: float
+
+
+# A network with dropout before its fully connected layers.
+class DropoutNetwork(TypedDict, total=False):
+    # Share of the values that dropout leaves out in training.
+    dropout: float
+
+
 # Nobody runs far ahead of the slowest, and updates are sent before they must be.
 class EagerStaleSynchronous(TypedDict, total=False):
     # What a worker may send early.
@@ -311,6 +392,14 @@ class EagerStaleSynchronous(TypedDict, total=False):
     priority: Literal["Fifo", "Random", "RelativeMagnitude"]
     # Clocks.
     staleness: int
+
+
+# A table of vectors.
+class Embedding(TypedDict):
+    # Numbers from 0 that have a vector.
+    rows: int
+    # Length of a vector.
+    width: int
 
 
 # events.k8s.io/v1 Events
@@ -375,6 +464,17 @@ class Ftrl(TypedDict, total=False):
 
 # Every gradient travels.
 GradientUpdate = dict[str, Any]
+
+
+class _GroupNormRequired(TypedDict):
+    # How many groups; they divide the channels.
+    groups: int
+
+
+# Group normalization: by means and variances over groups of a sample's channels.
+class GroupNorm(_GroupNormRequired, total=False):
+    # Added to the variance.
+    epsilon: float
 
 
 # A worker's threads share its weights, and nobody locks them: each thread takes a step of plain
@@ -442,6 +542,56 @@ class IncidentList(TypedDict):
     items: list[Incident]
 
 
+# Where training begins.
+class InitialModel(TypedDict):
+    # A safetensors file, found as dataset.train.csv.uri is, with a tensor of 32-bit floats for
+    # each of the model's, of the same name and shape: such as the model of another job, or a state
+    # dictionary of PyTorch. What else it holds is left out.
+    uri: str
+
+
+# A layer within a residual block: as Layer, but no block again.
+class InnerLayer(TypedDict, total=False):
+    # As in Layer.
+    adaptiveAveragePool: AdaptivePooling
+    # As in Layer.
+    attention: Attention
+    # As in Layer.
+    averagePool: Pooling
+    # As in Layer.
+    batchNorm: BatchNorm
+    # As in Layer.
+    convolution: Convolution
+    # As in Layer.
+    dense: Dense
+    # As in Layer.
+    dropout: Dropout
+    # As in Layer.
+    embedding: Embedding
+    # As in Layer.
+    flatten: PlainLayer
+    # As in Layer.
+    gelu: PlainLayer
+    # As in Layer.
+    globalAveragePool: PlainLayer
+    # As in Layer.
+    groupNorm: GroupNorm
+    # As in Layer.
+    layerNorm: LayerNorm
+    # As in Layer.
+    lstm: Lstm
+    # As in Layer.
+    maxPool: Pooling
+    # As in Layer; what the block's tensors' names begin with stands before it.
+    name: str
+    # As in Layer.
+    relu: PlainLayer
+    # As in Layer.
+    sigmoid: PlainLayer
+    # As in Layer.
+    tanh: PlainLayer
+
+
 _JobListKeywords = TypedDict(
     "_JobListKeywords",
     {
@@ -504,6 +654,56 @@ class JobSummary(_JobSummaryRequired, total=False):
     workers: int
 
 
+# A layer: exactly one kind.
+class Layer(TypedDict, total=False):
+    # Means of as many windows of an image as make it of a size.
+    adaptiveAveragePool: AdaptivePooling
+    # Multi-head self-attention (Vaswani et al. 2017) over a sequence, [length, width].
+    attention: Attention
+    # The mean of each window of an image.
+    averagePool: Pooling
+    # Batch normalization (Ioffe and Szegedy 2015) of the channels, the first side.
+    batchNorm: BatchNorm
+    # Over images, [channels, height, width].
+    convolution: Convolution
+    # Fully connected, over the last side of its input.
+    dense: Dense
+    # Leaves values out in training; which, depends on the seed, the sample and the epoch alone.
+    dropout: Dropout
+    # A vector for each whole number of a sequence; the first layer, with dataset.normalize: false.
+    embedding: Embedding
+    # All values in one side.
+    flatten: PlainLayer
+    # Gaussian error linear unit.
+    gelu: PlainLayer
+    # The mean of each channel of an image, or over a sequence: only channels remain.
+    globalAveragePool: PlainLayer
+    # Group normalization (Wu and He 2018) of the channels, the first side.
+    groupNorm: GroupNorm
+    # Layer normalization (Ba et al. 2016) over the last side.
+    layerNorm: LayerNorm
+    # Long short-term memory (Hochreiter and Schmidhuber 1997) over a sequence, [length, width].
+    lstm: Lstm
+    # The largest value of each window of an image.
+    maxPool: Pooling
+    # What the names of its tensors begin with; by default layers.N, with N from 0.
+    name: str
+    # max(x, 0).
+    relu: PlainLayer
+    # Its layers' output plus its input.
+    residual: Residual
+    # 1 / (1 + exp(-x)).
+    sigmoid: PlainLayer
+    # Hyperbolic tangent.
+    tanh: PlainLayer
+
+
+# Layer normalization.
+class LayerNorm(TypedDict, total=False):
+    # Added to the variance.
+    epsilon: float
+
+
 # LeNet-5.
 LeNet5 = dict[str, Any]
 
@@ -524,6 +724,10 @@ class LearningRateSchedule(TypedDict, total=False):
 class LibsvmSource(TypedDict):
     # The file, found as csv.uri is. Of a classification, labels above 0 are the positive class.
     uri: str
+
+
+# One fully connected layer.
+Linear = dict[str, Any]
 
 
 # Linear regression: weights and an intercept that make the mean squared error of a numeric label
@@ -547,6 +751,17 @@ class LocalSgd(TypedDict, total=False):
     warmStart: int
 
 
+class _LstmRequired(TypedDict):
+    # Width of what it remembers and gives.
+    units: int
+
+
+# Long short-term memory.
+class Lstm(_LstmRequired, total=False):
+    # Whether it gives its output at each place of the sequence, or at the last one only.
+    sequence: bool
+
+
 class Metrics(TypedDict):
     metrics: dict[str, list[list[float]]]
 
@@ -557,13 +772,32 @@ class Mlp(TypedDict, total=False):
     hidden: list[int]
 
 
-# A network: exactly one kind.
+# A network: exactly one kind. Named ones stand for layers; their tensors are named as PyTorch's
+# torchvision names them.
 class Model(TypedDict, total=False):
+    # AlexNet (Krizhevsky 2014); images of at least 63 by 63.
+    alexnet: DropoutNetwork
+    # Your own network: layers from input to output. The shape of each one's input follows from the
+    # data and from the layers before it. The last layer gives a number for each class; where it is
+    # dense, it may leave units out.
+    layers: list[Layer]
     # LeNet-5 (LeCun et al. 1998) with rectified linear units and max pooling; images of at least
     # 20 by 20.
     lenet5: LeNet5
+    # One fully connected layer: logistic regression.
+    linear: Linear
     # A multilayer perceptron with rectified linear units.
     mlp: Mlp
+    # A residual network (He et al. 2016) with 18 layers and batch normalization; images of at
+    # least 32 by 32.
+    resnet18: ResNet
+    # The same with 50 layers.
+    resnet50: ResNet
+    # VGG (Simonyan and Zisserman 2015) with 11 layers, without batch normalization; images of at
+    # least 32 by 32.
+    vgg11: DropoutNetwork
+    # The same with 16 layers.
+    vgg16: DropoutNetwork
 
 
 # A model on disk.
@@ -619,6 +853,8 @@ class Optimizer(TypedDict, total=False):
     adam: Adam
     # AdamW (Loshchilov and Hutter 2019): weight decay apart from the gradient.
     adamW: Adam
+    # A gradient whose norm, over all tensors, is larger is made this long; by default none is.
+    clipNorm: float
     # Stochastic gradient descent that makes up for late gradients (Zheng et al. 2017).
     delayCompensated: DelayCompensated
     # FTRL-Proximal for sparse models (McMahan et al. 2013).
@@ -671,6 +907,10 @@ class ParameterServerSpec(TypedDict, total=False):
     restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
     # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
     template: dict[str, Any]
+
+
+# A layer without choices.
+PlainLayer = dict[str, Any]
 
 
 class PlanDurationSeconds(TypedDict):
@@ -742,6 +982,19 @@ class PodList(TypedDict):
     items: list[dict[str, Any]]
 
 
+class _PoolingRequired(TypedDict):
+    # Side of the window.
+    kernel: int
+
+
+# Pooling over square windows.
+class Pooling(_PoolingRequired, total=False):
+    # Around the image; at most half of the window.
+    padding: int
+    # Step between two windows; by default the window's side.
+    stride: int
+
+
 class ProblemErrors(TypedDict):
     # What is wrong with it, and what to do
     detail: str
@@ -798,6 +1051,16 @@ class Progress(TypedDict, total=False):
     totalSteps: int
     # Workers that train now.
     workers: int
+
+
+# A convolution of 1 by 1 without biases.
+class Projection(TypedDict, total=False):
+    # Whether batch normalization follows.
+    batchNorm: bool
+    # How it begins.
+    initialization: Literal["Uniform", "Kaiming"]
+    # Its stride: as the layers shrink the image.
+    stride: int
 
 
 # Proximal gradient descent: each weight takes a plain step, then moves towards 0 by learningRate *
@@ -858,6 +1121,19 @@ class RequestedCheckpoint(TypedDict, total=False):
     checkpoint: CheckpointStatus
     # Which request: what the annotation starling.dev/checkpoint-requested-at said then.
     request: str
+
+
+# A residual network.
+ResNet = dict[str, Any]
+
+
+# A residual block: what its layers give is added to its input, which must have the same shape or
+# be projected to it.
+class Residual(TypedDict, total=False):
+    # From input to output.
+    layers: list[InnerLayer]
+    # Makes the input of an image fit: a convolution of 1 by 1 to as many channels.
+    projection: Projection
 
 
 # The end of the story.

@@ -15,7 +15,8 @@ from home import BIN, REPOSITORY, read, sha256
 EXAMPLES = os.path.join(REPOSITORY, "examples")
 ELSEWHERE = {"digits.yaml": "train_test.py", "digits-ps.yaml": "parameter_server_test.py",
              "digits-hybrid.yaml": "hybrid_test.py", "sparse-ps.yaml": "sparse_test.py"}
-HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml", "linear-regression.yaml")
+HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml", "linear-regression.yaml",
+        "digits-layers.yaml")
 SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',
            "--set", "spec.replicaSpecs.parameterServer.replicas=2")
 
@@ -37,6 +38,9 @@ class Examples(Case):
     def test_mnist(self):
         result = self.train("mnist.yaml")
         self.assertEqual((5, 625), (result["epochs"], result["steps"]))
+
+    def test_digits_by_layers_of_ones_own(self):
+        self.assertEqual(30, self.train("digits-layers.yaml", accuracy=0.98)["epochs"])
 
     def test_synthetic(self):
         self.assertEqual(5, self.train("synthetic.yaml")["epochs"])

@@ -103,6 +103,41 @@ class Reproducible(Case):
         self.check(command)
 
 
+class Layers(Case):
+    """What depends on more than a sample (batch normalization) or is drawn for each (dropout)."""
+
+    MODEL = {"layers": [{"convolution": {"channels": 8, "kernel": 3}}, {"batchNorm": {}}, {"relu": {}},
+                        {"flatten": {}}, {"dropout": {"rate": 0.3}}, {"dense": {}}]}
+
+    def start(self, workers, name, **changes):
+        self.path = self.home.write("job.yaml", job(
+            workers, name, workload__classification__model=self.MODEL, **changes))
+        return self.home.start("run", self.path, "-o", "json")
+
+    def test_one_digest_for_any_number_of_workers_and_kills(self):
+        baseline = self.digest(self.finish(self.start(1, "baseline", experiment__stepDelay="0s")))
+        self.say(f"baseline {baseline}")
+        for workers in (2, 3, 4):
+            with self.subTest(workers=workers):
+                name = f"layers-{workers}"
+                command = self.start(workers, name)
+                self.home.await_step(20, name, command=command)
+                self.assertTrue(kill(until(lambda name=name: self.home.pod_pid(f"{name}-worker-1"),
+                                           30, "worker 1 runs")))
+                if workers == 3:
+                    self.home.await_step(50, name, command=command)
+                    self.home.kill_everything()
+                    command = self.home.start("run", self.path, "-o", "json")
+                self.assertEqual(baseline, self.digest(self.finish(command)), self.home.describe())
+                self.check_audit(EPOCHS, name)
+
+    def test_without_it_the_number_of_workers_shows_so_the_check_can_fail(self):
+        digests = {self.digest(self.finish(self.start(
+            workers, f"layers-{workers}", reproducible=False, experiment__stepDelay="0s")))
+            for workers in (1, 2)}
+        self.assertEqual(2, len(digests))
+
+
 class Chaos(Case):
     """Random kills, again and again: STARLING_E2E_REPEAT rounds, each with a seed that is told."""
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "api/network/plan.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/options.pb.h"
@@ -20,7 +21,6 @@ constexpr std::string_view kTrain = "spec.dataset.train";
 constexpr std::string_view kValidation = "spec.dataset.validation";
 constexpr std::size_t kCheckedBytes = 8 << 20;  // read well within a second
 constexpr double kConstant = 1e-7;              // of the mean: what float rounding makes
-constexpr std::int64_t kLeNetSide = 20;
 
 // What the schema allows: a worker keeps 8 bytes of each.
 std::int64_t MostHashed() {
@@ -156,25 +156,25 @@ absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, const
   return sets;
 }
 
-// Errors of loaders are "path: message".
+// Whether the model takes samples as they are in the files. A beginning of them does not tell how
+// many classes there are.
+std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec, const Loaded& train) {
+  if (!spec.workload().classification().has_model()) return std::nullopt;
+  const auto planned =
+      network::PlanNetwork(spec.workload().classification().model(), train.dataset.shape,
+                           train.whole ? train.dataset.classes : 0);
+  if (planned.ok()) return std::nullopt;
+  return ToProblem(planned.status());
+}
+
+}  // namespace
+
 FieldProblem ToProblem(const absl::Status& status) {
   const std::string text(status.message());
   const auto colon = text.find(": ");
   if (colon == std::string::npos) return {std::string(kTrain), text};
   return {text.substr(0, colon), text.substr(colon + 2)};
 }
-
-std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec,
-                                       const std::vector<std::int64_t>& shape) {
-  if (!spec.workload().classification().model().has_lenet5()) return std::nullopt;
-  if (shape.size() == 3 && shape[1] >= kLeNetSide && shape[2] >= kLeNetSide) return std::nullopt;
-  return FieldProblem{"spec.workload.classification.model.lenet5",
-                      absl::StrCat("needs images of at least ", kLeNetSide, " by ", kLeNetSide,
-                                   ", but the samples of spec.dataset.train have shape ",
-                                   ShapeText(shape), "; use mlp, or give a shape of three sides")};
-}
-
-}  // namespace
 
 absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved, const Form& form) {
   if (form.kind == Form::Kind::kSparse) return LoadSparse(resolved, form, kMaxFileBytes);
@@ -214,7 +214,7 @@ std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const
     }
     return problems;
   }
-  if (auto problem = CheckModel(spec, pair->train.dataset.shape)) problems.push_back(*problem);
+  if (auto problem = CheckModel(spec, pair->train)) problems.push_back(*problem);
   return problems;
 }
 

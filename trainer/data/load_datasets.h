@@ -63,6 +63,9 @@ struct FieldProblem {
   std::string message;  // what is wrong and what to do
 };
 
+// Of an error that is "path: message", as those of loaders are.
+FieldProblem ToProblem(const absl::Status& status);
+
 // What is wrong with the data that `spec` names, before anything is started; empty when all is
 // well. Small files are read as a whole; of a large one only the first megabytes, so that the
 // answer takes less than a second.

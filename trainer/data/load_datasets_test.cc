@@ -416,7 +416,17 @@ TEST_F(LoadDatasetsTest, LeNetNeedsImagesOfItsSize) {
   const auto problems = CheckData(spec);
   ASSERT_THAT(problems, SizeIs(1));
   EXPECT_EQ(problems[0].path, "spec.workload.classification.model.lenet5");
-  EXPECT_THAT(problems[0].message, HasSubstr("have shape [1, 2, 2]"));
+  EXPECT_THAT(problems[0].message, HasSubstr("has shape [1, 2, 2]"));
+}
+
+TEST_F(LoadDatasetsTest, LayersMustFitTheSamplesAsTheyAreInTheFiles) {
+  TrainingJobSpec spec = Idx(Images(5), Labels(5));
+  v1alpha1::Model& model = *spec.mutable_workload()->mutable_classification()->mutable_model();
+  model.add_layers()->mutable_dense();
+  const auto problems = CheckData(spec);
+  ASSERT_THAT(problems, SizeIs(1));
+  EXPECT_EQ(problems[0].path, "spec.workload.classification.model.layers[0].dense");
+  EXPECT_THAT(problems[0].message, HasSubstr("is given [1, 2, 2]; put flatten"));
 }
 
 TEST(Gather, CopiesTheSamplesThatItIsGiven) {

@@ -25,6 +25,10 @@ struct Tensor {
   std::vector<int64_t> shape;
   int64_t offset = 0;
   int64_t size = 0;
+  // Not 0: a running mean, such as batch normalization's, which no optimizer moves. What stands in
+  // its gradient is a sum over the samples like any other; each step it follows their mean by this
+  // share. So it is copied, checkpointed and saved as the parameters are, and equal at all workers.
+  float momentum = 0;
 };
 
 // A stretch [begin, end) of the flat gradients that becomes ready as one.
@@ -72,6 +76,10 @@ class Engine {
   virtual absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
                                                      std::span<const int64_t> labels,
                                                      const OnBucket& on_bucket) = 0;
+
+  // Which samples of which epoch the next ComputeGradients is of: what is drawn there (dropout)
+  // depends on them and on the seed alone. It outlives that call.
+  virtual void NextSamples(std::span<const int64_t> /*ids*/, int64_t /*epoch*/) {}
 
   // From the next ComputeGradients on the factors of gradients are kept where there are any.
   virtual void KeepFactors() {}

@@ -12,17 +12,17 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "api/network/network.h"
 #include "trainer/engine/engine.h"
 
 namespace starling::engine {
 
-enum class ModelKind { kMlp, kLeNet5 };
-
 struct EngineConfig {
-  ModelKind model = ModelKind::kMlp;
-  std::vector<int64_t> hidden;       // widths of an mlp's hidden layers
-  std::vector<int64_t> input_shape;  // of one sample
-  int64_t classes = 0;
+  network::Network network;
+  // Of the training loss: the share of a label that is spread over all classes, and how much each
+  // class counts (empty: alike).
+  double label_smoothing = 0;
+  std::vector<float> class_weights;
   uint64_t seed = 0;
   int64_t bucket_bytes = 1 << 20;
 };

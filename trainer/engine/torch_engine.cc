@@ -3,14 +3,15 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/random/philox.h"
-#include "common/status/macros.h"
-#include "trainer/engine/network.h"
+#include "trainer/engine/forward.h"
 
 namespace starling::engine {
 namespace {
@@ -34,14 +35,15 @@ class AccumulatedHook final : public torch::autograd::FunctionPostHook {
 };
 
 // Backward makes the last layer's gradients first: they lie at the front.
-std::vector<Tensor> LayOut(std::span<const Parameter> parameters) {
+std::vector<Tensor> LayOut(std::span<const network::Parameter> parameters) {
   std::vector<Tensor> tensors;
   tensors.reserve(parameters.size());
   int64_t offset = 0;
   for (size_t i = parameters.size(); i-- > 0;) {
     int64_t size = 1;
     for (int64_t extent : parameters[i].shape) size *= extent;
-    tensors.push_back({parameters[i].name, parameters[i].shape, offset, size});
+    tensors.push_back(
+        {parameters[i].name, parameters[i].shape, offset, size, parameters[i].momentum});
     offset += size;
   }
   return tensors;
@@ -63,15 +65,17 @@ std::vector<Bucket> CutBuckets(std::span<const Tensor> tensors, int64_t bytes) {
 
 class TorchEngine final : public Engine {
  public:
-  TorchEngine(const EngineConfig& config, std::unique_ptr<Network> network)
-      : input_shape_(config.input_shape),
-        network_(std::move(network)),
-        tensors_(LayOut(network_->parameters())),
+  explicit TorchEngine(const EngineConfig& config)
+      : network_(config.network),
+        seed_(config.seed),
+        smoothing_(config.label_smoothing),
+        tensors_(LayOut(network_.parameters)),
         buckets_(CutBuckets(tensors_, config.bucket_bytes)) {
     const int64_t size = tensors_.back().offset + tensors_.back().size;
     flat_parameters_ = at::zeros({size}, at::kFloat);
     flat_gradients_ = at::zeros({size}, at::kFloat);
-    Initialise(config.seed);
+    if (!config.class_weights.empty()) weights_ = at::tensor(config.class_weights);
+    for (size_t i = 0; i < tensors_.size(); ++i) Initialise(i);
     for (size_t i = 0; i < tensors_.size(); ++i) AddView(TensorOf(i));
   }
 
@@ -92,17 +96,23 @@ class TorchEngine final : public Engine {
       try {
         const at::Tensor target = Labels(labels);
         const at::Tensor logits =
-            network_->Forward(views_, Features(features, labels.size()), Recorder());
-        const at::Tensor loss = SummedLoss(logits, target);
+            Forward(network_, views_, Features(features, labels.size()), Training(labels.size()));
+        const at::Tensor loss = at::cross_entropy_loss(logits, target, weights_, at::Reduction::Sum,
+                                                       kIgnored, smoothing_);
         sums = {loss.item<double>(), Correct(logits.detach(), target)};
         loss.backward();
       } catch (const std::exception& error) {
         on_parameter_ = nullptr;
-        return absl::InternalError(absl::StrCat("compute gradients: libtorch: ", error.what()));
+        return FailedTo("compute gradients", error);
       }
     }
     FinishBuckets(on_bucket);
     return sums;
+  }
+
+  void NextSamples(std::span<const int64_t> ids, int64_t epoch) override {
+    ids_ = ids;
+    epoch_ = epoch;
   }
 
   void KeepFactors() override { kept_.resize(tensors_.size()); }
@@ -118,10 +128,10 @@ class TorchEngine final : public Engine {
     try {
       const at::NoGradGuard no_gradients;
       const at::Tensor target = Labels(labels);
-      const at::Tensor logits = network_->Forward(views_, Features(features, labels.size()), {});
+      const at::Tensor logits = Forward(network_, views_, Features(features, labels.size()), {});
       return BatchSums{SummedLoss(logits, target).item<double>(), Correct(logits, target)};
     } catch (const std::exception& error) {
-      return absl::InternalError(absl::StrCat("evaluate: libtorch: ", error.what()));
+      return FailedTo("evaluate", error);
     }
   }
 
@@ -134,9 +144,32 @@ class TorchEngine final : public Engine {
   size_t IndexOf(size_t parameter) const { return tensors_.size() - 1 - parameter; }
   const Tensor& TensorOf(size_t parameter) const { return tensors_[IndexOf(parameter)]; }
 
+  static absl::Status FailedTo(std::string_view what, const std::exception& error) {
+    if (dynamic_cast<const std::invalid_argument*>(&error) != nullptr) {
+      return absl::InvalidArgumentError(error.what());
+    }
+    return absl::InternalError(absl::StrCat(std::string(what), ": libtorch: ", error.what()));
+  }
+
+  // What a running mean is to follow lies where another parameter's gradient would: its sum over
+  // the samples, of which there are so many.
+  Pass Training(size_t samples) {
+    const auto add = [this, samples](size_t parameter, const at::Tensor& mean) {
+      const Tensor& tensor = TensorOf(parameter);
+      flat_gradients_.narrow(0, tensor.offset, tensor.size)
+          .add_(mean.detach(), static_cast<double>(samples));
+    };
+    return {.training = true,
+            .on_linear = Recorder(),
+            .on_statistics = add,
+            .samples = ids_,
+            .epoch = epoch_,
+            .seed = seed_};
+  }
+
   // Keeps what goes into each fully connected layer, and in backward the errors of what comes out:
   // those are there before the gradient of its weight is.
-  Network::OnLinear Recorder() {
+  Pass::OnLinear Recorder() {
     if (kept_.empty()) return {};
     return [this](size_t weight, const at::Tensor& input, const at::Tensor& output) {
       Kept& kept = kept_[IndexOf(weight)];
@@ -147,22 +180,36 @@ class TorchEngine final : public Engine {
   }
 
   // A stream of its own for each parameter, by its place in the network.
-  void Initialise(uint64_t seed) {
-    const std::span<float> flat = Span(flat_parameters_);
-    for (size_t i = 0; i < tensors_.size(); ++i) {
-      const double bound = 1 / std::sqrt(static_cast<double>(network_->parameters()[i].fan_in));
-      const random::Philox source(seed, random::Stream::kParameters, i);
-      const Tensor& tensor = TensorOf(i);
-      for (int64_t k = 0; k < tensor.size; ++k) {
-        const double draw = source.Uniform(static_cast<uint64_t>(k));
-        flat[static_cast<size_t>(tensor.offset + k)] = static_cast<float>((2 * draw - 1) * bound);
-      }
+  void Initialise(size_t parameter) {
+    using network::Initial;
+    const network::Parameter& wanted = network_.parameters[parameter];
+    const Tensor& tensor = TensorOf(parameter);
+    const auto values =
+        Span(flat_parameters_)
+            .subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.size));
+    if (wanted.initial == Initial::kZeros || wanted.initial == Initial::kOnes) {
+      std::ranges::fill(values, wanted.initial == Initial::kOnes ? 1.0F : 0.0F);
+      return;
+    }
+    const random::Philox source(seed_, random::Stream::kParameters, parameter);
+    const auto fan_in = static_cast<double>(wanted.fan_in);
+    const double bound = 1 / std::sqrt(fan_in);
+    const double deviation = wanted.initial == Initial::kKaiming ? std::sqrt(2 / fan_in) : 1;
+    for (uint64_t k = 0; k < values.size(); ++k) {
+      const double draw = wanted.initial == Initial::kUniform ? (2 * source.Uniform(k) - 1) * bound
+                                                              : source.Normal(k) * deviation;
+      values[k] = static_cast<float>(draw);
     }
   }
 
   void AddView(const Tensor& tensor) {
     at::Tensor view =
         flat_parameters_.narrow(0, tensor.offset, tensor.size).view(tensor.shape).detach();
+    if (tensor.momentum != 0) {
+      views_.push_back(std::move(view));
+      bucket_of_.push_back(kNoBucket);
+      return;
+    }
     view.set_requires_grad(true);
     view.mutable_grad() = flat_gradients_.narrow(0, tensor.offset, tensor.size).view(tensor.shape);
     auto node = torch::autograd::impl::grad_accumulator(view);
@@ -176,8 +223,7 @@ class TorchEngine final : public Engine {
 
   at::Tensor Features(std::span<const float> features, size_t count) const {
     std::vector<int64_t> shape = {static_cast<int64_t>(count)};
-    shape.insert(shape.end(), input_shape_.begin(), input_shape_.end());
-    if (shape.size() == 3) shape.insert(shape.begin() + 1, 1);  // images without a channel axis
+    shape.insert(shape.end(), network_.input.begin(), network_.input.end());
     // libtorch knows no tensor of constants; nothing writes to an input, here and in Labels.
     return at::from_blob(const_cast<float*>(features.data()), shape, at::kFloat);
   }
@@ -191,6 +237,8 @@ class TorchEngine final : public Engine {
     return at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
   }
 
+  static constexpr int64_t kIgnored = -100;  // PyTorch's default: no label is
+
   static int64_t Correct(const at::Tensor& logits, const at::Tensor& target) {
     return logits.argmax(1).eq(target).sum().item<int64_t>();
   }
@@ -198,7 +246,9 @@ class TorchEngine final : public Engine {
   // From here on each accumulated parameter counts its bucket down.
   void StartBuckets(const OnBucket& on_bucket) {
     missing_.assign(buckets_.size(), 0);
-    for (size_t bucket : bucket_of_) ++missing_[bucket];
+    for (const size_t bucket : bucket_of_) {
+      if (bucket != kNoBucket) ++missing_[bucket];
+    }
     reported_ = 0;
     on_parameter_ = [this, &on_bucket](size_t parameter) {
       --missing_[bucket_of_[parameter]];
@@ -217,8 +267,13 @@ class TorchEngine final : public Engine {
     }
   }
 
-  const std::vector<int64_t> input_shape_;
-  const std::unique_ptr<Network> network_;
+  // A running mean is complete before backward begins.
+  static constexpr size_t kNoBucket = static_cast<size_t>(-1);
+
+  const network::Network network_;
+  const uint64_t seed_;
+  const double smoothing_;
+  at::Tensor weights_;  // of the classes; undefined: alike
   const std::vector<Tensor> tensors_;
   const std::vector<Bucket> buckets_;
   at::Tensor flat_parameters_;
@@ -232,6 +287,8 @@ class TorchEngine final : public Engine {
     at::Tensor errors;
   };
   std::vector<Kept> kept_;  // by tensor; empty: nobody wants factors
+  std::span<const int64_t> ids_;
+  int64_t epoch_ = 0;
   std::function<void(size_t)> on_parameter_;
   std::vector<size_t> missing_;  // by bucket
   size_t reported_ = 0;
@@ -240,9 +297,8 @@ class TorchEngine final : public Engine {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> MakeTorchEngine(const EngineConfig& config) {
-  ASSIGN_OR_RETURN(std::unique_ptr<Network> network, MakeNetwork(config));
   try {
-    return std::make_unique<TorchEngine>(config, std::move(network));
+    return std::make_unique<TorchEngine>(config);
   } catch (const std::exception& error) {
     return absl::ResourceExhaustedError(absl::StrCat("build the model: libtorch: ", error.what()));
   }

@@ -12,8 +12,8 @@
 
 namespace starling::engine {
 
-// Parameters are drawn from `config.seed` by counter: equal on every machine. Fails when the model
-// cannot take samples of the configured shape.
+// Parameters are drawn from `config.seed` by counter: equal on every machine. Fails when there is
+// no memory for them. The network must have parameters.
 absl::StatusOr<std::unique_ptr<Engine>> MakeTorchEngine(const EngineConfig& config);
 
 }  // namespace starling::engine

@@ -157,7 +157,8 @@ absl::Status Lockstep::On(const membership::Apply& action) {
   if (pending_->validated) state_.TakeValidation(*pending_->validated);
   context_.stopwatch.Enter(Activity::kOptimizer);
   state_.Apply(optimizer::LearningRate(context_.spec().optimizer(), action.id.step), batch,
-               pending_->outcome.training, context_.parts.workload.gradients());
+               pending_->outcome.training, context_.parts.workload.gradients(),
+               context_.spec().optimizer().clip_norm());
   loop_.Applied(action.id.step, pending_->outcome);
   exchange_->Settle(exchange::Fate::kApplied);
   context_.stopwatch.Enter(Activity::kIdle);

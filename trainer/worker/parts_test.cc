@@ -204,6 +204,63 @@ TEST(TrainingState, ACheckpointGivesEveryByteBack) {
   EXPECT_EQ(state.course().best, (Values{1.0 / 3, 2.0 / 3}));
 }
 
+// A weight of two numbers, and a running mean.
+class Averaging final : public workload::Workload {
+ public:
+  Averaging() : Workload(Declare()) {}
+  std::span<float> parameters() override { return parameters_; }
+  std::span<float> gradients() override { return {}; }
+  absl::StatusOr<workload::Sums> Compute(std::span<const std::int64_t>,
+                                         const workload::Client&) override {
+    return workload::Sums{};
+  }
+  absl::StatusOr<workload::Sums> Evaluate(std::int64_t, std::int64_t) override {
+    return workload::Sums{};
+  }
+
+ private:
+  static workload::Declaration Declare() {
+    workload::Declaration declaration;
+    declaration.metrics = {"loss"};
+    declaration.tensors = {{"weight", {2}, 0, 2}, {"running_mean", {1}, 2, 1, 0.25F}};
+    return declaration;
+  }
+
+  std::vector<float> parameters_ = {1, 1, 8};
+};
+
+TEST(TrainingState, ARunningMeanFollowsTheMeanOverTheBatchAndNoOptimizerMovesIt) {
+  Averaging workload;
+  const auto rule = Momentum();
+  TrainingState state(workload, *rule, /*keep_best=*/false);
+  std::vector<float> gradient = {4, 4, 4 * 16};
+
+  state.Apply(0.5, 4, {1}, gradient);
+
+  EXPECT_EQ(workload.parameters()[0], 0.5F);
+  EXPECT_EQ(workload.parameters()[2], 8 + 0.25F * (16 - 8));
+  std::set<std::string> parts;
+  for (const checkpoint::StatePart& part : state.parts().parts()) parts.insert(part.name);
+  EXPECT_TRUE(parts.contains("model/running_mean")) << "copied and checkpointed";
+  EXPECT_FALSE(parts.contains("optimizer/momentum/running_mean"));
+}
+
+TEST(TrainingState, ALongGradientIsClippedByItsNormOverAllTensorsAndAShortOneIsNot) {
+  for (const double clip : {2.5, 10.0}) {
+    Averaging workload;
+    const auto rule = Momentum();
+    TrainingState state(workload, *rule, /*keep_best=*/false);
+    std::vector<float> gradient = {4 * 3, 4 * 4, 4 * 16};  // the mean has a norm of 5
+
+    state.Apply(1, 4, {1}, gradient, clip);
+
+    const float share = clip < 5 ? 0.5F : 1;
+    EXPECT_NEAR(workload.parameters()[0], 1 - 3 * share, 1e-5);
+    EXPECT_NEAR(workload.parameters()[1], 1 - 4 * share, 1e-5);
+    EXPECT_EQ(workload.parameters()[2], 10) << "what is no gradient is not clipped";
+  }
+}
+
 // Servers are read by each member for itself, at one version or the next.
 TEST(TrainingState, WhatServersHoldIsNoPartOfItButOfTheBest) {
   const auto workload = Tiny(2, 3);

@@ -107,7 +107,8 @@ class StepComputer {
   Layout LayOut(const StepRequest& request) const;
   absl::Status ComputeMine(const StepRequest& request, const Layout& layout,
                            std::span<const int64_t> samples, std::span<double> statistics);
-  absl::Status ComputeGroup(std::span<const int64_t> samples, int group, std::span<double> columns);
+  absl::Status ComputeGroup(int64_t step, std::span<const int64_t> samples, int group,
+                            std::span<double> columns);
   int MetricColumns() const;
   absl::Status ValidateMine(const Layout& layout, std::span<double> statistics);
 

@@ -2,6 +2,7 @@
 #include "trainer/worker/training_state.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "absl/strings/str_cat.h"
 
@@ -32,6 +33,11 @@ void AddTensor(const std::string& prefix, const engine::Tensor& tensor, std::spa
   parts.Add(prefix + tensor.name, tensor.shape, values);
 }
 
+// What is there of the mean is `gradient`, one over the samples of the batch.
+void Follow(float momentum, std::span<const float> gradient, std::span<float> values) {
+  for (size_t i = 0; i < values.size(); ++i) values[i] += momentum * (gradient[i] - values[i]);
+}
+
 }  // namespace
 
 TrainingState::TrainingState(workload::Workload& workload, const optimizer::Optimizer& rule,
@@ -46,7 +52,9 @@ TrainingState::TrainingState(workload::Workload& workload, const optimizer::Opti
       return range.Holds(static_cast<std::uint64_t>(tensor.offset));
     };
     if (std::ranges::any_of(served, holds)) continue;
-    held_.push_back({tensor, optimizer::NewState(rule, static_cast<size_t>(tensor.size))});
+    held_.push_back({tensor, {}});
+    if (tensor.momentum != 0) continue;
+    held_.back().vectors = optimizer::NewState(rule, static_cast<size_t>(tensor.size));
   }
   for (Held& held : held_) {
     AddTensor("model/", held.tensor, PartOf(held.tensor, workload_.parameters()), parts_);
@@ -65,14 +73,34 @@ std::span<const float> TrainingState::best_parameters() const {
   return best_;
 }
 
+double TrainingState::Clipped(std::span<const float> gradient, double scale, double most) const {
+  constexpr double kAgainstZero = 1e-6;  // as PyTorch has it
+  double squares = 0;
+  for (const Held& held : held_) {
+    if (held.tensor.momentum != 0) continue;
+    for (const float element : PartOf(held.tensor, gradient)) {
+      squares += static_cast<double>(element) * element;
+    }
+  }
+  const double norm = std::sqrt(squares) * scale;
+  return std::min(1.0, most / (norm + kAgainstZero));
+}
+
 void TrainingState::Apply(double learning_rate, int64_t batch, const Values& means,
-                          std::span<float> gradient) {
+                          std::span<float> gradient, double clip_norm) {
   const float scale = 1.0F / static_cast<float>(batch);
+  const float clipped =
+      clip_norm == 0 ? scale : scale * static_cast<float>(Clipped(gradient, scale, clip_norm));
   ++course_.step;
   course_.training = means;
   for (Held& held : held_) {
     const std::span<float> of_tensor = PartOf(held.tensor, gradient);
-    for (float& element : of_tensor) element *= scale;
+    const bool follows = held.tensor.momentum != 0;
+    for (float& element : of_tensor) element *= follows ? scale : clipped;
+    if (follows) {
+      Follow(held.tensor.momentum, of_tensor, PartOf(held.tensor, workload_.parameters()));
+      continue;
+    }
     optimizer::Apply(rule_, {.learning_rate = learning_rate, .number = course_.step},
                      PartOf(held.tensor, workload_.parameters()), of_tensor, held.vectors);
   }

@@ -43,8 +43,10 @@ class TrainingState {
   bool keeps_best() const { return keep_best_; }
 
   // One update of all that is not served: `gradient`, of the summed loss, is divided by `batch` in
-  // place and applied.
-  void Apply(double learning_rate, int64_t batch, const Values& means, std::span<float> gradient);
+  // place and applied; a running mean follows what it then holds. Where `clip_norm` is not 0, a
+  // gradient whose norm over all tensors is larger is made this long first (Pascanu et al. 2013).
+  void Apply(double learning_rate, int64_t batch, const Values& means, std::span<float> gradient,
+             double clip_norm = 0);
   // The state was validated: part of the step from it to the next.
   void TakeValidation(const Validated& validated);
 
@@ -55,6 +57,9 @@ class TrainingState {
   std::vector<checkpoint::TensorView> ModelView(bool best) const;
 
  private:
+  // What the gradients are multiplied by so that their norm is at most `most`.
+  double Clipped(std::span<const float> gradient, double scale, double most) const;
+
   // A tensor that is held here, with what the optimizer keeps for it.
   struct Held {
     engine::Tensor tensor;

@@ -10,9 +10,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "api/network/plan.h"
+#include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/workload/dense.h"
+#include "trainer/workload/initial_model.h"
 
 namespace starling::workload {
 namespace {
@@ -55,6 +58,7 @@ absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> sampl
   labels_.resize(samples.size());
   data::Gather(datasets_.train, samples, features_, labels_);
   client.loaded();
+  engine_->NextSamples(samples, client.epoch);
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
                    engine_->ComputeGradients(features_, labels_, client.push));
   return ToSums(sums, samples.size());
@@ -82,9 +86,18 @@ Opener BeginClassification(const v1alpha1::TrainingJobSpec& spec) {
   return [&spec, library]() -> absl::StatusOr<std::unique_ptr<Workload>> {
     ASSIGN_OR_RETURN(data::Datasets datasets, data::LoadDatasets(spec, ClassificationForm(spec)));
     ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library->get());
+    ASSIGN_OR_RETURN(const engine::EngineConfig config, EngineConfigOf(spec, datasets.train));
     engine::OpenedEngine opened;
-    open(EngineConfigOf(spec, datasets.train), &opened);
+    open(config, &opened);
     ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, std::move(opened.engine));
+    const v1alpha1::Classification& classification = spec.workload().classification();
+    if (classification.has_initial_model()) {
+      ASSIGN_OR_RETURN(const std::string digest,
+                       ReadInitialModel(classification.initial_model().uri(), engine->tensors(),
+                                        engine->parameters()));
+      // Workers that begin differently must not train together, as those with other data.
+      datasets.digest = bytes::Sha256Hex(datasets.digest + digest);
+    }
     return std::make_unique<Classification>(std::move(datasets), std::move(engine),
                                             std::move(opened.numeric_identity));
   };
@@ -105,14 +118,21 @@ absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary() {
   return reinterpret_cast<engine::OpenEngineFunction>(symbol);
 }
 
-engine::EngineConfig EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
-                                    const data::Dataset& train) {
+absl::StatusOr<engine::EngineConfig> EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
+                                                    const data::Dataset& train) {
   engine::EngineConfig config;
-  const v1alpha1::Model& model = spec.workload().classification().model();
-  config.model = model.has_lenet5() ? engine::ModelKind::kLeNet5 : engine::ModelKind::kMlp;
-  config.hidden.assign(model.mlp().hidden().begin(), model.mlp().hidden().end());
-  config.input_shape = train.shape;
-  config.classes = train.classes;
+  ASSIGN_OR_RETURN(config.network, network::PlanNetwork(spec.workload().classification().model(),
+                                                        train.shape, train.classes));
+  const v1alpha1::Classification& classification = spec.workload().classification();
+  const int weights = classification.class_weights_size();
+  if (weights > 0 && weights != train.classes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.workload.classification.classWeights: has ", weights,
+                     " weights, but the data have ", train.classes, " classes; give one for each"));
+  }
+  config.class_weights.assign(classification.class_weights().begin(),
+                              classification.class_weights().end());
+  config.label_smoothing = classification.label_smoothing();
   config.seed = static_cast<uint64_t>(spec.seed());
   const v1alpha1::AllReduce& exchange = spec.exchange().all_reduce();
   if (exchange.has_bucket_bytes()) config.bucket_bytes = exchange.bucket_bytes();

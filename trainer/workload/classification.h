@@ -46,8 +46,9 @@ Opener BeginClassification(const v1alpha1::TrainingJobSpec& spec);
 // returns its entry. The numeric environment (trainer/worker) must be set before.
 absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary();
 
-// What the engine needs to know of the job and its data.
-engine::EngineConfig EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
-                                    const data::Dataset& train);
+// What the engine needs to know of the job and its data. INVALID_ARGUMENT, with the path of the
+// field, where the model does not fit the data.
+absl::StatusOr<engine::EngineConfig> EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
+                                                    const data::Dataset& train);
 
 }  // namespace starling::workload

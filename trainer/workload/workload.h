@@ -78,6 +78,9 @@ struct Client {
   std::function<void(std::int64_t bucket)> push = [](std::int64_t) {};
   // The learning rate of the update that comes next, for a workload that changes its parameters.
   double rate = 0;
+  // Which pass over the training set the samples are of, from 1: what is drawn for a sample depends
+  // on it.
+  std::int64_t epoch = 1;
 };
 
 // For a model that is a table of rows of which each sample uses few. Parameter servers keep rows

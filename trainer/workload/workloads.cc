@@ -5,7 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/source.h"
 #include "trainer/workload/classification.h"
+#include "trainer/workload/initial_model.h"
 #include "trainer/workload/linear_regression.h"
 #include "trainer/workload/sparse_logistic_regression.h"
 
@@ -41,7 +43,12 @@ absl::StatusOr<Opener> Begin(const v1alpha1::TrainingJobSpec& spec) {
 std::vector<data::FieldProblem> Check(const v1alpha1::TrainingJobSpec& spec) {
   const Kind* kind = KindOf(spec);
   if (kind == nullptr) return {};
-  return data::CheckData(spec, kind->form(spec));
+  std::vector<data::FieldProblem> problems = data::CheckData(spec, kind->form(spec));
+  const v1alpha1::Classification& classification = spec.workload().classification();
+  if (!classification.has_initial_model()) return problems;
+  const auto file = data::Inspect(classification.initial_model().uri(), kInitialModel);
+  if (!file.ok()) problems.push_back(data::ToProblem(file.status()));
+  return problems;
 }
 
 }  // namespace starling::workload

@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "api/network/plan.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "api/network/kinds.h"
+#include "api/network/presets.h"
+#include "common/status/macros.h"
+#include "google/protobuf/message.h"
+#include "starling/v1alpha1/training_job.pb.h"
+
+namespace starling::network {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+
+// Of a Layer or an InnerLayer; null: it holds none.
+const FieldDescriptor* KindFieldOf(const Message& layer) {
+  const auto& kinds = *layer.GetDescriptor()->FindOneofByName("kind");
+  return layer.GetReflection()->GetOneofFieldDescriptor(layer, &kinds);
+}
+
+// Adds layer after layer. Confined to PlanNetwork.
+class Planner {
+ public:
+  Planner(Shape input, std::int64_t classes, std::string named)
+      : shape_(input), classes_(classes), named_(std::move(named)) {
+    network_.input = std::move(input);
+  }
+
+  absl::Status Add(const v1alpha1::Layer& layer, int index, bool last) {
+    const std::string path = absl::StrCat(kModelPath, ".layers[", index, "]");
+    std::string name = layer.has_name() ? layer.name() : absl::StrCat("layers.", index);
+    if (layer.has_residual()) return AddResidual(layer.residual(), path + ".residual", name);
+    return AddPlainLayer(layer, path, std::move(name), last);
+  }
+
+  absl::StatusOr<Network> Finish() && {
+    const std::string path = named_.empty() ? absl::StrCat(kModelPath, ".layers") : named_;
+    if (network_.parameters.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": no layer has anything to learn; add dense: {}"));
+    }
+    const bool fits = shape_.size() == 1 && (classes_ == 0 || shape_[0] == classes_);
+    if (fits) return std::move(network_);
+    const std::string classes = classes_ == 0 ? "of the" : absl::StrCat("of the ", classes_);
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the last layer gives ", Text(shape_), ", and must give one number for each ",
+        classes, " classes; ",
+        shape_.size() == 1 ? "write its units so, or dense: {} without them"
+                           : "put flatten: {} or globalAveragePool: {} before a last dense: {}"));
+  }
+
+ private:
+  // In a named network the path is its own, and the layer goes by its name.
+  absl::Status At(const std::string& path, const std::string& name, std::string_view words) const {
+    if (named_.empty())
+      return absl::InvalidArgumentError(absl::StrCat(path, ": ", std::string(words)));
+    return absl::InvalidArgumentError(
+        absl::StrCat(named_, ": its layer ", name, " ", std::string(words)));
+  }
+
+  absl::Status AddPlainLayer(const Message& layer, const std::string& path, std::string name,
+                             bool last) {
+    const FieldDescriptor* field = KindFieldOf(layer);
+    const auto kinds = Kinds();
+    const auto kind =
+        std::ranges::find(kinds, field == nullptr ? 0 : field->number(), &Kind::number);
+    if (kind == kinds.end()) return At(path, name, "holds no kind of layer");
+    const std::string at = absl::StrCat(path, ".", field->json_name());
+    Draft draft{.shape = shape_,
+                .operation = {.op = kind->op, .name = std::move(name)},
+                .parameters = network_.parameters,
+                .first = network_.operations.empty(),
+                .last = last,
+                .classes = classes_};
+    draft.operation.parameter = network_.parameters.size();
+    const absl::Status added = kind->add(layer.GetReflection()->GetMessage(layer, field), draft);
+    if (!added.ok()) return At(at, draft.operation.name, std::string(added.message()));
+    RETURN_IF_ERROR(CheckTensors(draft, at));
+    shape_ = std::move(draft.shape);
+    network_.operations.push_back(std::move(draft.operation));
+    return absl::OkStatus();
+  }
+
+  absl::Status CheckTensors(const Draft& draft, const std::string& at) {
+    const std::string& name = draft.operation.name;
+    for (std::size_t i = draft.operation.parameter; i < network_.parameters.size(); ++i) {
+      const Parameter& parameter = network_.parameters[i];
+      numbers_ += std::min(NumbersOf(parameter.shape), kMostNumbers);
+      if (!names_.insert(parameter.name).second) {
+        return At(at, name,
+                  absl::StrCat("names a tensor ", parameter.name,
+                               ", as another layer does; give one of them another name"));
+      }
+    }
+    if (numbers_ > kMostNumbers || NumbersOf(draft.shape) > kMostNumbers) {
+      return At(at, name,
+                absl::StrCat("makes the network too large: there may be ", kMostNumbers,
+                             " numbers in its tensors, and in what a layer gives"));
+    }
+    return absl::OkStatus();
+  }
+
+  void Push(Op op, const std::string& name) {
+    network_.operations.push_back({.op = op, .name = name});
+  }
+
+  absl::Status AddResidual(const v1alpha1::Residual& block, const std::string& path,
+                           const std::string& name) {
+    const Shape given = shape_;
+    Push(Op::kKeep, name);
+    for (int i = 0; i < block.layers_size(); ++i) {
+      const v1alpha1::InnerLayer& layer = block.layers(i);
+      RETURN_IF_ERROR(AddPlainLayer(
+          layer, absl::StrCat(path, ".layers[", i, "]"),
+          absl::StrCat(name, ".", layer.has_name() ? layer.name() : absl::StrCat("layers.", i)),
+          /*last=*/false));
+    }
+    const Shape made = shape_;
+    if (block.has_projection()) {
+      Push(Op::kSwap, name);
+      shape_ = given;
+      RETURN_IF_ERROR(Project(block.projection(), made, path + ".projection", name));
+    }
+    const Shape beside = block.has_projection() ? shape_ : given;
+    if (beside != made) {
+      return At(path, name,
+                absl::StrCat("adds what its layers give, ", Text(made), ", to ",
+                             block.has_projection() ? "its projected input, " : "its input, ",
+                             Text(beside), "; ",
+                             IsImage(given) && IsImage(made)
+                                 ? "write projection: {stride: ...} so that both are equal"
+                                 : "let its layers give what they are given"));
+    }
+    Push(Op::kAdd, name);
+    return absl::OkStatus();
+  }
+
+  absl::Status Project(const v1alpha1::Projection& projection, const Shape& made,
+                       const std::string& path, const std::string& name) {
+    v1alpha1::InnerLayer layer;
+    v1alpha1::Convolution& convolution = *layer.mutable_convolution();
+    convolution.set_channels(made[0]);
+    convolution.set_kernel(1);
+    convolution.set_stride(projection.stride());
+    convolution.set_bias(false);
+    convolution.set_initialization(projection.initialization());
+    RETURN_IF_ERROR(AddPlainLayer(layer, path, name + ".downsample.0", /*last=*/false));
+    if (projection.has_batch_norm() && !projection.batch_norm()) return absl::OkStatus();
+    layer.mutable_batch_norm();
+    return AddPlainLayer(layer, path, name + ".downsample.1", /*last=*/false);
+  }
+
+  Network network_;
+  Shape shape_;
+  const std::int64_t classes_;
+  const std::string named_;  // path of the named network; empty: the file has the layers itself
+  std::int64_t numbers_ = 0;
+  std::set<std::string> names_;
+};
+
+// The path of a named network; empty where the file has the layers itself.
+std::string PathOfNamed(const v1alpha1::Model& model) {
+  const auto& kinds = *model.GetDescriptor()->FindOneofByName("kind");
+  const FieldDescriptor* field = model.GetReflection()->GetOneofFieldDescriptor(model, &kinds);
+  return field == nullptr ? "" : absl::StrCat(kModelPath, ".", field->json_name());
+}
+
+// The first layer that `is` holds of, also within blocks.
+template <typename Is>
+std::optional<std::string> PathOfFirst(const v1alpha1::Model& model, const Is& is) {
+  const std::string named = PathOfNamed(model);
+  const LayerList layers = LayersOf(model);
+  for (int i = 0; i < layers.size(); ++i) {
+    const std::string path = absl::StrCat(kModelPath, ".layers[", i, "]");
+    const v1alpha1::Residual& block = layers[i].residual();
+    const bool found = is(layers[i]) || std::ranges::any_of(block.layers(), is);
+    if (found) return named.empty() ? path : named;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
+                                    std::int64_t classes) {
+  const std::string named = PathOfNamed(model);
+  Shape shape = input;
+  if (const auto need = NeedOf(model)) {
+    if (!Meets(*need, input)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(named, ": needs images [channels, height, width] of at least ", need->side,
+                       " by ", need->side, ", but a sample has shape ", Text(input),
+                       ": set the dataset's shape, or use mlp"));
+    }
+    if (shape.size() == 2) shape.insert(shape.begin(), 1);  // without an axis of channels
+  }
+  const LayerList layers = LayersOf(model);
+  Planner planner(std::move(shape), classes, named);
+  for (int i = 0; i < layers.size(); ++i) {
+    RETURN_IF_ERROR(planner.Add(layers[i], i, i + 1 == layers.size()));
+  }
+  return std::move(planner).Finish();
+}
+
+bool Meets(const ImageNeed& need, const Shape& shape) {
+  const std::size_t sides = shape.size();
+  return (sides == 2 || sides == 3) && shape[sides - 2] >= need.side &&
+         shape[sides - 1] >= need.side;
+}
+
+std::optional<std::string> PathOfBatchNorm(const v1alpha1::Model& model) {
+  return PathOfFirst(model, [](const auto& layer) {
+    if constexpr (requires { layer.residual(); }) {
+      const v1alpha1::Residual& block = layer.residual();
+      const v1alpha1::Projection& projection = block.projection();
+      if (block.has_projection() && (!projection.has_batch_norm() || projection.batch_norm())) {
+        return true;
+      }
+    }
+    return layer.has_batch_norm();
+  });
+}
+
+std::optional<std::string> PathOfEmbedding(const v1alpha1::Model& model) {
+  const LayerList layers = LayersOf(model);
+  if (layers.empty() || !layers[0].has_embedding()) return std::nullopt;
+  return absl::StrCat(kModelPath, ".layers[0]");  // elsewhere it does not fit
+}
+
+}  // namespace starling::network

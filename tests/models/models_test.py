@@ -1,0 +1,250 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Networks that a job file describes: as PyTorch computes them, step by step, and how well they learn.
+
+Both sides begin with the same weights, which PyTorch drew, and see the same samples in the same
+order. The controls leave out what the comparison is about, and are far from it.
+"""
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+# One thread, and the kernels that workers choose: sums in another order are another rounding, which
+# batch normalization of few values makes a hundred times larger each step.
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+sys.path.insert(0, os.path.join(REPOSITORY, "bench"))
+from harness import core_type  # noqa: E402  (the path must come first)
+
+os.environ.update({"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
+if core_type():
+    os.environ["OPENBLAS_CORETYPE"] = core_type()
+try:
+    import torch
+    from torch import nn
+    import networks
+    torch.set_num_threads(1)
+except ImportError:
+    print("skipped: Python has no torch here")
+    sys.exit(77)
+
+BIN = os.environ.get("STARLING_BIN", os.path.join(REPOSITORY, "build/release/bin"))
+STEPS = 20
+SAMPLES = 32
+BATCH = 16
+CLASSES = 10
+NEAR = 1e-4
+RATE = 0.001
+
+
+
+def save(tensors, path):
+    """As safetensors, sorted by name."""
+    header, at = {}, 0
+    for name, tensor in sorted(tensors.items()):
+        size = tensor.numel() * 4
+        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, at + size]}
+        at += size
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        for _, tensor in sorted(tensors.items()):
+            file.write(tensor.detach().contiguous().numpy().tobytes())
+
+
+class Models(unittest.TestCase):
+    rate = RATE
+
+    def setUp(self):
+        self.folder = tempfile.mkdtemp(prefix="starling-models-")
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def steps(self, spec, steps):
+        """What training-steps prints: (loss, samples) of each step, and the accuracy or None."""
+        job = {"apiVersion": "starling.dev/v1alpha1", "kind": "TrainingJob",
+               "metadata": {"name": "models"}, "spec": spec}
+        with open(self.path("job.json"), "w", encoding="utf-8") as file:
+            json.dump(job, file)
+        done = subprocess.run([os.path.join(BIN, "training-steps"), self.path("job.json"),
+                               str(steps)], capture_output=True, text=True, check=False)
+        self.assertEqual(0, done.returncode, done.stderr)
+        lines = [line.split() for line in done.stdout.splitlines()]
+        made = [(float(loss), [int(i) for i in ids.split(",")])
+                for _, loss, ids in (line for line in lines if len(line) == 3)]
+        return made, next((float(line[1]) for line in lines if line[0] == "accuracy"), None)
+
+    def data(self, shape):
+        """Images that both sides read alike, and their classes."""
+        torch.manual_seed(5)
+        images = torch.randn(SAMPLES, *shape)
+        labels = torch.arange(SAMPLES) % CLASSES
+        with open(self.path("data.csv"), "w", encoding="utf-8") as file:
+            for image, label in zip(images, labels):
+                cells = [format(value, ".9g") for value in image.flatten().tolist()]
+                file.write(",".join(cells) + f",{label}\n")
+        return images, labels
+
+    def spec(self, model, shape, **classification):
+        return {"seed": 3, "workload": {"classification": {"model": model, **classification}},
+                "dataset": {"train": {"csv": {"uri": self.path("data.csv"), "header": "Absent",
+                                              "shape": list(shape), "classes": CLASSES}},
+                            "globalBatchSize": BATCH, "normalize": False},
+                "optimizer": {"sgd": {"learningRate": self.rate, "momentum": 0.9}},
+                "checkpoint": {"uri": self.folder}}
+
+    def compare(self, model, network, shape=(3, 32, 32), steps=STEPS, loss=None, clip=None,
+                **classification):
+        """The largest distance of the losses, relative to PyTorch's."""
+        images, labels = self.data(shape)
+        torch.manual_seed(7)
+        network = network()
+        network.train()
+        save({name: tensor for name, tensor in network.state_dict().items()
+              if tensor.dtype == torch.float32}, self.path("first.safetensors"))
+        spec = self.spec(model, shape, initialModel={"uri": self.path("first.safetensors")},
+                         **classification)
+        if clip:
+            spec["optimizer"]["clipNorm"] = clip
+        ours, _ = self.steps(spec, steps)
+        self.assertEqual(steps, len(ours))
+        optimizer = torch.optim.SGD(network.parameters(), lr=self.rate, momentum=0.9)
+        loss = loss or nn.CrossEntropyLoss()
+        distances = []
+        for mine, ids in ours:
+            optimizer.zero_grad()
+            theirs = loss(network(images[ids]), labels[ids])
+            theirs.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(network.parameters(), clip)
+            optimizer.step()
+            distances.append(abs(mine - theirs.item()) / theirs.item())
+        print(f"{model}: losses {ours[0][0]:.6f} to {ours[-1][0]:.6f}, largest distance "
+              f"{max(distances):.1e}", flush=True)
+        self.assertNotEqual(ours[0][0], ours[-1][0])
+        return max(distances)
+
+
+class ResNet18(Models):
+    # Batch normalization of few values makes rounding grow with each step: at 0.001 from 1e-8 at the
+    # first loss to 4e-3 at the twentieth.
+    rate = 0.0002
+
+    def test_its_losses_are_pytorchs_step_by_step(self):
+        self.assertLess(self.compare({"resnet18": {}}, lambda: networks.ResNet18(CLASSES)), NEAR)
+
+    def test_another_network_is_far_from_it(self):
+        class Frozen(networks.ResNet18):
+            """Normalizes by the running means, as nobody does in training."""
+
+            def train(self, mode=True):
+                return super().train(False)
+
+        self.assertGreater(self.compare({"resnet18": {}}, lambda: Frozen(CLASSES), steps=3),
+                           100 * NEAR)
+
+
+class Vgg11(Models):
+    def test_its_losses_are_pytorchs_step_by_step(self):
+        self.assertLess(
+            self.compare({"vgg11": {"dropout": 0}}, lambda: networks.Vgg11(CLASSES)), NEAR)
+
+
+class Layered(nn.Module):
+    """`modules` by the names that layers have; what has no tensors may stand anywhere."""
+
+    def __init__(self, *modules):
+        super().__init__()
+        self.layers = nn.Sequential(*modules)
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Last(nn.Module):
+    """What an LSTM gives at the last place."""
+
+    def __init__(self, inputs, units):
+        super().__init__()
+        self.lstm = nn.LSTM(inputs, units, batch_first=True)
+
+    def forward(self, x):
+        return self.lstm(x)[0][:, -1]
+
+
+class Attention(nn.MultiheadAttention):
+    def forward(self, x):  # pylint: disable=arguments-differ
+        mask = torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1)
+        return super().forward(x, x, x, attn_mask=mask, need_weights=False)[0]
+
+
+class Layers(Models):
+    def check(self, layers, *modules, **how):
+        for layer, module in zip(layers, modules):
+            if isinstance(module, Last):
+                layer["name"] = f"layers.{layers.index(layer)}.lstm"
+        self.assertLess(
+            self.compare({"layers": layers}, lambda: Layered(*modules), **how), NEAR)
+
+    def test_images(self):
+        self.check([{"convolution": {"channels": 8, "kernel": 3, "stride": 2, "padding": 1}},
+                    {"groupNorm": {"groups": 4}}, {"gelu": {}},
+                    {"convolution": {"channels": 8, "kernel": 3, "groups": 8, "bias": False}},
+                    {"batchNorm": {}}, {"sigmoid": {}}, {"averagePool": {"kernel": 2}},
+                    {"adaptiveAveragePool": {"size": 2}}, {"flatten": {}}, {"dense": {}}],
+                   nn.Conv2d(3, 8, 3, 2, 1), nn.GroupNorm(4, 8), nn.GELU(),
+                   nn.Conv2d(8, 8, 3, groups=8, bias=False), nn.BatchNorm2d(8), nn.Sigmoid(),
+                   nn.AvgPool2d(2), nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES))
+
+    def test_sequences(self):
+        self.check([{"attention": {"heads": 2, "causal": True}}, {"layerNorm": {}},
+                    {"dense": {"units": 8}}, {"tanh": {}}, {"lstm": {"units": 6}}, {"dense": {}}],
+                   Attention(4, 2, batch_first=True), nn.LayerNorm(4), nn.Linear(4, 8), nn.Tanh(),
+                   Last(8, 6), nn.Linear(6, CLASSES), shape=(7, 4))
+
+    def test_loss_with_weights_smoothed_labels_and_clipped_gradients(self):
+        weights = [1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0, 0.0, 1.0, 1.0]
+
+        def loss(logits, labels):
+            summed = nn.functional.cross_entropy(logits, labels, torch.tensor(weights),
+                                                 reduction="sum", label_smoothing=0.1)
+            return summed / len(labels)
+
+        self.check([{"dense": {"units": 32}}, {"relu": {}}, {"dense": {}}], nn.Linear(20, 32),
+                   nn.ReLU(), nn.Linear(32, CLASSES), shape=(20,), loss=loss, clip=0.5,
+                   classWeights=weights, labelSmoothing=0.1)
+
+    def digits(self, seed):
+        """Of the example, without its stop at the best validation."""
+        sources = [{"csv": {"uri": os.path.join(REPOSITORY, "examples/data", name),
+                            "labelColumn": "label", "shape": [1, 8, 8]}}
+                   for name in ("digits-train.csv", "digits-test.csv")]
+        layers = [{"convolution": {"channels": 32, "kernel": 3, "padding": 1}}, {"batchNorm": {}},
+                  {"relu": {}},
+                  {"residual": {"layers": [
+                      {"convolution": {"channels": 32, "kernel": 3, "padding": 1}},
+                      {"batchNorm": {}}, {"relu": {}}]}},
+                  {"maxPool": {"kernel": 2}}, {"flatten": {}}, {"dropout": {"rate": 0.4}},
+                  {"dense": {"units": 96}}, {"relu": {}}, {"dense": {}}]
+        _, accuracy = self.steps({
+            "seed": seed, "workload": {"classification": {"model": {"layers": layers}}},
+            "dataset": {"train": sources[0], "validation": sources[1], "globalBatchSize": 64},
+            "optimizer": {"adam": {"learningRate": 0.002}, "clipNorm": 5,
+                          "schedule": {"cosine": {"steps": 345, "minimum": 0.02}}},
+            "checkpoint": {"uri": self.folder}}, 345)
+        return accuracy
+
+    def test_digits_reach_98_percent_over_five_seeds(self):
+        reached = [self.digits(seed) for seed in (1, 2, 3, 4, 5)]
+        print(f"digits: {reached}", flush=True)
+        self.assertGreaterEqual(sum(reached) / len(reached), 0.98)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""resnet18 and vgg11 in plain PyTorch, with the names of torchvision, which Debian does not have."""
+from torch import nn
+
+
+class Block(nn.Module):
+    def __init__(self, inputs, channels, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, channels, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = nn.Conv2d(channels, channels, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.downsample = None
+        if stride != 1 or inputs != channels:
+            self.downsample = nn.Sequential(nn.Conv2d(inputs, channels, 1, stride, bias=False),
+                                            nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(self.bn1(self.conv1(x)).relu()))
+        return (y + (x if self.downsample is None else self.downsample(x))).relu()
+
+
+class ResNet18(nn.Module):
+    def __init__(self, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 64, 7, 2, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(64)
+        self.maxpool = nn.MaxPool2d(3, 2, 1)
+        inputs = 64
+        for stage, channels in enumerate((64, 128, 256, 512)):
+            stride = 1 if stage == 0 else 2
+            setattr(self, f"layer{stage + 1}", nn.Sequential(
+                Block(inputs, channels, stride), Block(channels, channels, 1)))
+            inputs = channels
+        self.fc = nn.Linear(512, classes)
+
+    def forward(self, x):
+        x = self.maxpool(self.bn1(self.conv1(x)).relu())
+        for stage in (self.layer1, self.layer2, self.layer3, self.layer4):
+            x = stage(x)
+        return self.fc(nn.functional.adaptive_avg_pool2d(x, 1).flatten(1))
+
+
+class Vgg11(nn.Module):
+    """Without dropout."""
+
+    def __init__(self, classes):
+        super().__init__()
+        layers, inputs = [], 3
+        for channels in (64, 0, 128, 0, 256, 256, 0, 512, 512, 0, 512, 512, 0):
+            if channels:
+                layers += [nn.Conv2d(inputs, channels, 3, padding=1), nn.ReLU()]
+                inputs = channels
+            else:
+                layers.append(nn.MaxPool2d(2, 2))
+        self.features = nn.Sequential(*layers)
+        self.classifier = nn.Sequential(
+            nn.Linear(512 * 7 * 7, 4096), nn.ReLU(), nn.Identity(),
+            nn.Linear(4096, 4096), nn.ReLU(), nn.Identity(), nn.Linear(4096, classes))
+
+    def forward(self, x):
+        return self.classifier(nn.functional.adaptive_avg_pool2d(self.features(x), 7).flatten(1))

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// The forward pass of a network (api/network/network.h) on libtorch: one function for each of its
+// operations, called one after another.
+//
+// A network has no storage: parameters are views of the engine's flat buffer. To add an operation:
+// see network.h.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <vector>
+
+#include "api/network/network.h"
+
+namespace at {
+class Tensor;
+}  // namespace at
+
+namespace starling::engine {
+
+struct Pass {
+  // A fully connected layer over flat inputs: its weight's place among the parameters, what goes
+  // in, what comes out.
+  using OnLinear =
+      std::function<void(size_t weight, const at::Tensor& input, const at::Tensor& output)>;
+  // What the running mean that is parameter `parameter` is to follow: the mean over these samples.
+  using OnStatistics = std::function<void(size_t parameter, const at::Tensor& mean)>;
+
+  bool training = false;
+  OnLinear on_linear = {};          // may be empty
+  OnStatistics on_statistics = {};  // needed in training
+  // What dropout is drawn by: the samples' ids, needed in training where there is any.
+  std::span<const int64_t> samples = {};
+  int64_t epoch = 0;
+  uint64_t seed = 0;
+};
+
+// `input` is (samples, network.input...), `parameters` in the network's order; the result (samples,
+// classes), not normalised. Throws std::invalid_argument where the samples' numbers do not fit the
+// network, and what libtorch throws.
+at::Tensor Forward(const network::Network& network, const std::vector<at::Tensor>& parameters,
+                   at::Tensor input, const Pass& pass);
+
+}  // namespace starling::engine
