@@ -45,7 +45,7 @@ class AdaptivePooling(TypedDict):
 # Gradients are summed among all workers.
 class AllReduce(TypedDict, total=False):
     # How.
-    algorithm: Literal["Auto", "Ring", "Naive"]
+    algorithm: Literal["Auto", "Ring", "Naive", "HalvingDoubling", "RecursiveDoubling", "Tree"]
     # Gradients travel in buckets of at least this many bytes, the last layer's first.
     bucketBytes: int
 
@@ -153,16 +153,42 @@ class Classification(_ClassificationRequired, total=False):
     labelSmoothing: float
 
 
-# How a number travels. Whoever holds the model keeps and adds 32 bits; validations and the final
-# weights are read as those.
+# How a number travels. Those that encode tensors leave vectors, such as biases, and tensors of
+# fewer than 512 numbers as they are. Whoever holds the model keeps and adds 32 bits; validations
+# and the final weights are read as those.
 class Codec(TypedDict, total=False):
     # Its upper 16 bits, rounded to nearest: half the bytes, each number within 0.4 percent.
     bfloat16: BFloat16Codec
+    # Deep gradient compression (Lin et al. 2018): as topK of velocities, with momentum correction
+    # and masking. What is not sent is kept, whether or not errorFeedback says so.
+    deepGradientCompression: DeepGradientCompressionCodec
+    # As deepGradientCompression, and tensors whose magnitudes spread wider send a larger share;
+    # after Kuang et al. 2019, by a rule of our own.
+    entropyTopK: EntropyTopKCodec
     # IEEE 754 half precision, rounded to nearest: half the bytes, each number from 0.00006 to
     # 65504 within 0.05 percent.
     float16: Float16Codec
     # As it is: 32 bits.
     identity: IdentityCodec
+    # A byte: one of 255 levels, with a scale for each tensor that clips where that loses least.
+    int8: Int8Codec
+    # A byte: its sign and its logarithm, in steps of an eighth of a factor of two.
+    logarithmic: LogarithmicCodec
+    # 1-bit SGD (Seide et al. 2014): its sign; and for each row of its matrix the means of what is
+    # below 0 and of what is not.
+    oneBit: OneBitCodec
+    # Sparse binary compression (Sattler et al. 2019): of each tensor its most positive or its most
+    # negative numbers, all as their mean, about one byte each.
+    sparseBinary: SparseBinaryCodec
+    # TernGrad (Wen et al. 2017): its sign times the tensor's largest magnitude, or 0, drawn so
+    # that the mean is right: 2 bits.
+    ternGrad: TernGradCodec
+    # Of each tensor the numbers beyond a threshold, as that threshold with their sign (Strom
+    # 2015): 4 bytes each.
+    threshold: ThresholdCodec
+    # Gradient dropping (Aji and Heafield 2017): of each tensor the numbers of the largest
+    # magnitudes, 8 bytes each.
+    topK: TopKCodec
 
 
 # In which form updates travel, and what of them is left out.
@@ -178,6 +204,10 @@ class Compression(TypedDict, total=False):
     # weight, which was read as 0 and meets the conditions of Karush, Kuhn and Tucker there: the
     # gradient is at most l1.
     kktFilter: bool
+    # For the first steps codecs that encode tensors lose less: all numbers travel as they are; of
+    # those that send a share of them a quarter does, then a sixteenth, a 64th and a 256th, for a
+    # quarter of these steps each.
+    warmupSteps: int
 
 
 class _ConditionRequired(TypedDict):
@@ -344,6 +374,14 @@ class Dataset(TypedDict, total=False):
     validation: DataSource
 
 
+# The largest velocities. Whoever applies them has no momentum.
+class DeepGradientCompressionCodec(TypedDict, total=False):
+    # The share of the numbers that is sent.
+    density: float
+    # Of the velocities, which take the place of the optimizer's momentum.
+    momentum: float
+
+
 _DelayCompensatedKeywords = TypedDict(
     "_DelayCompensatedKeywords",
     {
@@ -400,6 +438,15 @@ class Embedding(TypedDict):
     rows: int
     # Length of a vector.
     width: int
+
+
+# The largest velocities, more of the tensors whose magnitudes spread wider. Whoever applies them
+# has no momentum.
+class EntropyTopKCodec(TypedDict, total=False):
+    # The share of all numbers that is sent.
+    density: float
+    # Of the velocities, which take the place of the optimizer's momentum.
+    momentum: float
 
 
 # events.k8s.io/v1 Events
@@ -550,10 +597,8 @@ class InitialModel(TypedDict):
     uri: str
 
 
-# A layer within a residual block: as Layer, but no block again.
+# A layer within a residual block: as Layer, of the kinds that can give what they are given.
 class InnerLayer(TypedDict, total=False):
-    # As in Layer.
-    adaptiveAveragePool: AdaptivePooling
     # As in Layer.
     attention: Attention
     # As in Layer.
@@ -567,13 +612,7 @@ class InnerLayer(TypedDict, total=False):
     # As in Layer.
     dropout: Dropout
     # As in Layer.
-    embedding: Embedding
-    # As in Layer.
-    flatten: PlainLayer
-    # As in Layer.
     gelu: PlainLayer
-    # As in Layer.
-    globalAveragePool: PlainLayer
     # As in Layer.
     groupNorm: GroupNorm
     # As in Layer.
@@ -590,6 +629,10 @@ class InnerLayer(TypedDict, total=False):
     sigmoid: PlainLayer
     # As in Layer.
     tanh: PlainLayer
+
+
+# A byte a number.
+Int8Codec = dict[str, Any]
 
 
 _JobListKeywords = TypedDict(
@@ -751,6 +794,10 @@ class LocalSgd(TypedDict, total=False):
     warmStart: int
 
 
+# Logarithmic numbers of 8 bits.
+LogarithmicCodec = dict[str, Any]
+
+
 class _LstmRequired(TypedDict):
     # Width of what it remembers and gives.
     units: int
@@ -838,6 +885,10 @@ class _OnOutOfMemoryRequired(TypedDict):
 class OnOutOfMemory(_OnOutOfMemoryRequired, total=False):
     # What the memory request and limit of its container "trainer" are multiplied by, each time.
     factor: float
+
+
+# One bit a number; to be used with errorFeedback.
+OneBitCodec = dict[str, Any]
 
 
 OpenApi = dict[str, Any]
@@ -1253,6 +1304,12 @@ class SoftSync(TypedDict, total=False):
     stalenessAware: bool
 
 
+# The most positive or the most negative numbers; to be used with errorFeedback.
+class SparseBinaryCodec(TypedDict, total=False):
+    # The share of the numbers that is sent.
+    density: float
+
+
 # Logistic regression over sparse features: a worker pulls and pushes only the weights that its
 # samples touch.
 class SparseLogisticRegression(TypedDict, total=False):
@@ -1346,6 +1403,29 @@ class TemplateRef(_TemplateRefRequired, total=False):
     # Of the job's namespace, or of the whole cluster; on one machine both lie in the folder
     # templates of the home.
     kind: Literal["TrainingTemplate", "ClusterTrainingTemplate"]
+
+
+# Ternary numbers, right on average.
+class TernGradCodec(TypedDict, total=False):
+    # Numbers are clipped at so many standard deviations of their tensor; 0 clips nothing.
+    clipSigma: float
+
+
+# Numbers beyond a threshold; to be used with errorFeedback.
+class ThresholdCodec(TypedDict, total=False):
+    # The share of the numbers that is sent, where tau is not given.
+    density: float
+    # The threshold. Without it each tensor's is where density of its numbers lie.
+    tau: float
+
+
+# The largest numbers; to be used with errorFeedback.
+class TopKCodec(TypedDict, total=False):
+    # The share of the numbers that is sent.
+    density: float
+    # The share of them by which the threshold is estimated; more are looked at where that would be
+    # too few, and all for 1.
+    sampleRatio: float
 
 
 # Over whom pushes reach the servers. A worker that sums up the pushes of its group sends one for
