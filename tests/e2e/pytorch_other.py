@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A program of tests: what the example has not. BatchNorm, dropout, a head that nobody uses, a layer that
 stays, a loader in the data's own order, a scheduler stepped once an epoch, metrics of its own; with
---blur samples that are others each time they are read."""
+--blur samples that are others each time they are read, and with --members slow steps until there are so
+many."""
 import argparse
+import time
 
 import torch
 from torch.nn import functional
@@ -45,6 +47,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=3)
     parser.add_argument("--batch", type=int, default=30)
+    parser.add_argument("--members", type=int, default=0)
     parser.add_argument("--blur", type=float, default=0)
     parser.add_argument("--readers", type=int, default=0)
     options = parser.parse_args()
@@ -63,6 +66,8 @@ def main():
             first = (loader.step - 1) % steps * options.batch
             batch = range(first, first + options.batch)
             assert all(one in batch for one in indices.tolist()), (loader.step, indices)
+            if loader.step > 3 and loader._step.members < options.members:
+                time.sleep(0.3)
             optimizer.zero_grad(set_to_none=True)
             outputs = model(inputs)
             loss = functional.cross_entropy(outputs, labels)

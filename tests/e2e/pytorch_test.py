@@ -193,10 +193,10 @@ class Reproducible(PytorchCase):
     """The same bits for any number of workers, whatever happens to them."""
     OTHER = os.path.join(HERE, "pytorch_other.py")
 
-    def program(self, *flags, workers=3, reproducible=True, readers=0, delay="20ms"):
+    def program(self, *flags, workers=3, members=0, reproducible=True, readers=0, delay="20ms"):
         job = self.job(workers=workers, delay=delay, arguments=[
             "--tell", self.told, *flags, self.OTHER, "--blur", "0.1", "--batch", "50",
-            "--readers", str(readers)])
+            "--readers", str(readers), "--members", str(members)])
         job["spec"]["reproducible"] = reproducible
         return job
 
@@ -216,7 +216,7 @@ class Reproducible(PytorchCase):
 
         self.home.close()
         self.setUp()
-        command = self.start(self.program(workers=1, delay="500ms"))
+        command = self.start(self.program(workers=1, members=3))
         self.home.await_step(2, self.NAME, command=command)
         self.home.run("scale", self.NAME, "--replicas", "3")
         self.assertEqual(alone, self.digest(self.finish(command, timeout=120)))
