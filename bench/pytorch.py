@@ -51,7 +51,8 @@ class Starling:
         self.command = self.home.submit("pytorch", {
             "workload": {"pytorch": {"script": LOOPS, "python": python,
                                      "args": ["starling", name, str(pause), self.home.folder]}},
-            "dataset": {"auditUse": True}, "checkpoint": {"interval": "24h"},
+            # The audit is for kills; peers have none that would cost time.
+            "dataset": {"auditUse": pause > 0}, "checkpoint": {"interval": "24h"},
             "replicaSpecs": {"worker": {"replicas": 2, "minReplicas": 1, "maxReplicas": 2}}})
 
     def check(self):
@@ -81,9 +82,12 @@ class Peer:
         self.started = []
 
     def start(self, *command, **environment):
+        # Pods have no such variables either: which of its kernels OpenBLAS chooses is its own word.
+        inherited = {name: value for name, value in os.environ.items()
+                     if not name.startswith(("OPENBLAS_", "OMP_", "MKL_"))}
         with open(os.path.join(self.folder, f"output.{len(self.started)}"), "wb") as output:
             self.started.append(subprocess.Popen(
-                command, env={**os.environ, "OMP_NUM_THREADS": "1", **environment}, stdout=output,
+                command, env={**inherited, "OMP_NUM_THREADS": "1", **environment}, stdout=output,
                 stderr=subprocess.STDOUT, start_new_session=True))
 
     def torchrun(self, python, processes, flags, arguments, **environment):
