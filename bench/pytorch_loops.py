@@ -10,9 +10,12 @@ import os
 import sys
 import time
 
-import torch
-from torch import nn
-from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+# Before libraries read them: torch.set_num_threads does not reach OpenBLAS.
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")
+
+import torch  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset  # noqa: E402
 
 SAVE_EVERY = 50  # steps between two checkpoints, where there are no others
 EPOCHS = 1000000
