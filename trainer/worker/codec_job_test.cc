@@ -16,8 +16,9 @@ using ::testing::SizeIs;
 
 void Compress(v1alpha1::TrainingJobSpec& spec, const std::string& codec, bool error_feedback) {
   v1alpha1::Codec& chosen = *spec.mutable_compression()->mutable_codec();
-  if (codec == "bfloat16") chosen.mutable_bfloat16();
-  if (codec == "float16") chosen.mutable_float16();
+  const auto* field = chosen.GetDescriptor()->FindFieldByCamelcaseName(codec);
+  ASSERT_NE(field, nullptr) << codec;
+  (void)chosen.GetReflection()->MutableMessage(&chosen, field);
   spec.mutable_compression()->set_error_feedback(error_feedback);
 }
 
@@ -126,6 +127,101 @@ TEST_F(EncodedAllReduceJobTest, ACheckpointHoldsTheResidual) {
   ASSERT_TRUE(other.AwaitEnd(0));
   EXPECT_THAT(other.TrainingOf(0).failure(), ::testing::HasSubstr("exchange/residual"))
       << "a job without error feedback cannot go on from it";
+}
+
+// Codecs that encode tensors: 2 classes of bytes, those of the bias, which travels as it is, and
+// those of the weight's rows.
+class TensorCodecJobTest : public ClientWorkerTest,
+                           public ::testing::WithParamInterface<const char*> {
+ protected:
+  static constexpr std::int64_t kSteps = 300, kWide = 200, kLabels = 8;
+  static constexpr std::int64_t kNumbers = kWide * kLabels + kLabels;
+
+  static v1alpha1::TrainingJobSpec Job(const std::string& codec) {
+    v1alpha1::TrainingJobSpec spec = TinyJob(kSteps);
+    spec.set_reproducible(false);
+    for (auto* data :
+         {spec.mutable_dataset()->mutable_train(), spec.mutable_dataset()->mutable_validation()}) {
+      data->mutable_synthetic()->set_shape(0, kWide);
+      data->mutable_synthetic()->set_classes(kLabels);
+      data->mutable_synthetic()->set_samples(400);
+    }
+    spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(0.02);
+    spec.mutable_optimizer()->mutable_sgd()->set_momentum(0);
+    Compress(spec, codec, codec != "ternGrad" && codec != "identity");
+    // Of 1,600 numbers a thousandth is one.
+    v1alpha1::Codec& chosen = *spec.mutable_compression()->mutable_codec();
+    if (chosen.has_deep_gradient_compression()) {
+      chosen.mutable_deep_gradient_compression()->set_density(0.02);
+    }
+    if (chosen.has_entropy_top_k()) chosen.mutable_entropy_top_k()->set_density(0.02);
+    return spec;
+  }
+  static Flock::MakeWorkload WorkloadOf(const v1alpha1::TrainingJobSpec& spec) {
+    return [spec](const std::string& numeric_identity) {
+      return std::make_unique<workload::Classification>(
+          *data::LoadDatasets(spec), std::make_unique<TinyEngine>(kWide, kLabels, 7),
+          numeric_identity);
+    };
+  }
+  struct Outcome {
+    double accuracy = 0;
+    double sent = 0, dense = 0;
+    std::size_t audited = 0;
+  };
+  Outcome OutcomeOf(Flock& flock, const std::string& folder) {
+    EXPECT_NE(flock.AwaitModel(0), "");
+    const auto& metrics = flock.TrainingOf(0).progress().metrics();
+    return {flock.TrainingOf(0).result().metrics().at("validation/accuracy"),
+            metrics.at("exchange/sentBytes"), metrics.at("exchange/denseBytes"),
+            LinesOf(folder + "/audit/steps.jsonl").size()};
+  }
+  Outcome Trained(const std::string& codec) {
+    v1alpha1::TrainingJobSpec spec = Job(codec);
+    spec.mutable_experiment()->clear_step_delay();
+    const std::string folder = NewJobDir();
+    Flock flock(spec, folder, WorkloadOf(spec));
+    flock.PublishNow({flock.Add(), flock.Add()});
+    return OutcomeOf(flock, folder);
+  }
+  // Floats of two ranks' ring.
+  static constexpr double kDense = kSteps * kNumbers * 4.0;
+};
+INSTANTIATE_TEST_SUITE_P(Each, TensorCodecJobTest,
+                         ::testing::Values("oneBit", "topK", "ternGrad", "int8", "threshold",
+                                           "deepGradientCompression", "sparseBinary", "entropyTopK",
+                                           "logarithmic"));
+
+TEST_P(TensorCodecJobTest, LearnsAsWellWithFewerBytesOverAllReduce) {
+  const Outcome whole = Trained("identity"), coded = Trained(GetParam());
+  EXPECT_EQ(whole.dense, kDense);
+  EXPECT_EQ(whole.sent, kDense);
+  EXPECT_EQ(coded.dense, kDense);
+  EXPECT_GT(whole.accuracy, 0.5) << "one of eight classes is 0.125";
+  EXPECT_GT(coded.accuracy, whole.accuracy - 0.06);
+  EXPECT_LT(coded.sent, 0.3 * coded.dense);
+  if (std::string(GetParam()) == "oneBit") {
+    // A share and a sum: half of the bias, and four rows of the weight, which are 7 words each.
+    EXPECT_EQ(coded.sent, kSteps * 2 * ((16 + 4 * 4) + (16 + 4 * (8 + 4 * 7))));
+  }
+  RecordProperty("accuracy", std::to_string(coded.accuracy));
+  RecordProperty("sent", std::to_string(coded.sent / coded.dense));
+}
+
+// One dies, and what it had kept with it; another joins, and begins with nothing kept.
+TEST_P(TensorCodecJobTest, SurvivesAKillAndTakesAJoiner) {
+  const std::string folder = NewJobDir();
+  Flock flock(Job(GetParam()), folder, WorkloadOf(Job(GetParam())));
+  flock.PublishNow({flock.Add(), flock.Add(), flock.Add()});
+  ASSERT_TRUE(flock.AwaitStep(0, 30));
+  flock.Crash(1);
+  flock.PublishNow({0, 2});
+  ASSERT_TRUE(flock.AwaitStep(0, 70));
+  const int joiner = flock.Add();
+  flock.PublishAtBoundary({0, 2, joiner});
+  const Outcome outcome = OutcomeOf(flock, folder);
+  EXPECT_EQ(outcome.audited, static_cast<std::size_t>(kSteps));
+  EXPECT_GT(outcome.accuracy, Trained("identity").accuracy - 0.06);
 }
 
 // Servers. ----------------------------------------------------------------------------------------
@@ -254,6 +350,34 @@ TEST_F(EncodedServersJobTest, GoWithActivationsAndWithTrees) {
     for (const int worker : {0, 1}) sent[half ? 1 : 0] += static_cast<double>(flock.SentBy(worker));
   }
   EXPECT_LT(sent[1], 0.75 * sent[0]);
+}
+
+// Codecs that encode tensors: pushes are encoded, what is read is not.
+TEST_F(EncodedServersJobTest, LearnByCodecsThatEncodeTensors) {
+  const Outcome whole = Trained(Job("identity", false));
+  const std::vector<float> first = [] {
+    TinyEngine engine(kInputs, kClasses, 7);
+    return std::vector<float>(engine.parameters().begin() + kClasses, engine.parameters().end());
+  }();
+  const double way = Distance(first, whole.weight);
+  for (const char* codec :
+       {"oneBit", "topK", "ternGrad", "int8", "threshold", "deepGradientCompression",
+        "sparseBinary", "entropyTopK", "logarithmic"}) {
+    v1alpha1::TrainingJobSpec spec = Job(codec, std::string(codec) != "ternGrad");
+    v1alpha1::Codec& chosen = *spec.mutable_compression()->mutable_codec();
+    if (chosen.has_deep_gradient_compression()) {
+      chosen.mutable_deep_gradient_compression()->set_density(0.05);
+      chosen.mutable_deep_gradient_compression()->set_momentum(0);
+    }
+    if (chosen.has_entropy_top_k()) {
+      chosen.mutable_entropy_top_k()->set_density(0.05);
+      chosen.mutable_entropy_top_k()->set_momentum(0);
+    }
+    const Outcome coded = Trained(spec);
+    EXPECT_LT(Distance(coded.weight, whole.weight), 0.5 * way) << codec;
+    EXPECT_LT(coded.sent, 0.4 * whole.sent) << codec;
+    EXPECT_NEAR(coded.received, whole.received, 0.02 * whole.received) << codec;
+  }
 }
 
 // The control: gradients too small for half precision. Without error feedback they are lost, and
