@@ -3,6 +3,8 @@
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <random>
 #include <span>
 #include <string>
 #include <vector>
@@ -11,6 +13,7 @@
 #include "common/bytes/bytes.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/compression/codec.h"
 #include "trainer/data/batches.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/optimizer/optimizer.h"
@@ -96,7 +99,43 @@ void EncodeAndDigestModel(benchmark::State& state) {
 }
 BENCHMARK(EncodeAndDigestModel)->Arg(17'226)->Arg(4 << 20);
 
+// Bytes of floats, by every codec of spec.compression: a matrix with rows of 1024.
+void EncodeBy(benchmark::State& state, const compression::CodecKind& kind, bool decodes) {
+  constexpr std::size_t kCount = 4 << 20, kWidth = 1024;
+  std::mt19937 random(1);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(kCount);
+  for (float& value : values) value = normal(random);
+  const std::unique_ptr<compression::Codec> codec = kind.make({});
+  const std::vector<compression::Piece> pieces = {{kCount, kWidth, kWidth}};
+  std::vector<std::byte> bytes(codec->MaxBytes(kCount));
+  std::size_t size = codec->EncodeIn({pieces}, values, bytes).value_or(0);
+  for (auto _ : state) {
+    if (decodes) {
+      benchmark::DoNotOptimize(codec->Decode(std::span(bytes).first(size), values));
+    } else {
+      size = codec->EncodeIn({pieces}, values, bytes).value_or(0);
+    }
+    benchmark::ClobberMemory();
+  }
+  state.SetBytesProcessed(state.iterations() * static_cast<std::int64_t>(kCount * sizeof(float)));
+  state.counters["times smaller"] =
+      static_cast<double>(kCount * sizeof(float)) / static_cast<double>(size);
+}
+
 }  // namespace
 }  // namespace starling
 
-BENCHMARK_MAIN();
+int main(int count, char** arguments) {
+  for (const auto& kind : starling::compression::CodecKinds()) {
+    for (const bool decodes : {false, true}) {
+      const std::string name = (decodes ? "Decode/" : "Encode/") + std::string(kind.name);
+      benchmark::RegisterBenchmark(name.c_str(), [&kind, decodes](benchmark::State& state) {
+        starling::EncodeBy(state, kind, decodes);
+      });
+    }
+  }
+  benchmark::Initialize(&count, arguments);
+  if (benchmark::ReportUnrecognizedArguments(count, arguments)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+}
