@@ -31,12 +31,14 @@ constexpr std::size_t kLanes = 16;
 // `n` is a multiple of kLanes.
 STARLING_VECTORISED void ErrorLoop(const float* x, float inverse, float scale, double* lanes,
                                    std::size_t n) {
+  double sums[kLanes] = {};  // nothing else can point to these, so they stay in registers
   for (std::size_t i = 0; i < n; i += kLanes) {
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       const float lost = x[i + lane] - Rounded(x[i + lane], inverse) * scale;
-      lanes[lane] += double{lost} * double{lost};
+      sums[lane] += double{lost} * double{lost};
     }
   }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) lanes[lane] = sums[lane];
 }
 
 // Mantissas from which the logarithm's next step is the nearest: 2^((step + 1/2) / 8) as the bits

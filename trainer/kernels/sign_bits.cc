@@ -15,13 +15,21 @@ constexpr std::size_t kWordBits = 32;
 // Sums of both sides, and how many are below, in lanes. `n` is a multiple of kLanes.
 STARLING_VECTORISED void SumsBySignLoop(const float* x, double* below, double* above,
                                         std::int32_t* count, std::size_t n) {
+  // Nothing else can point to these, so they stay in registers.
+  double lower[kLanes] = {}, upper[kLanes] = {};
+  std::int32_t lowers[kLanes] = {};
   for (std::size_t i = 0; i < n; i += kLanes) {
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       const float value = x[i + lane];
-      below[lane] += double{value < 0 ? value : 0.0F};
-      above[lane] += double{value < 0 ? 0.0F : value};
-      count[lane] += value < 0 ? 1 : 0;
+      lower[lane] += double{value < 0 ? value : 0.0F};
+      upper[lane] += double{value < 0 ? 0.0F : value};
+      lowers[lane] += value < 0 ? 1 : 0;
     }
+  }
+  for (std::size_t lane = 0; lane < kLanes; ++lane) {
+    below[lane] = lower[lane];
+    above[lane] = upper[lane];
+    count[lane] = lowers[lane];
   }
 }
 
