@@ -95,18 +95,41 @@ TEST_F(CheckpointStoreTest, ShardsAreCutInTheOrderOfNamesAsSoonAsTheyAreLargeEno
   for (const char* name : {"d", "b", "e", "a", "c"}) {
     state.tensors.push_back(MakeView(name, {4}, four));
   }
-  CheckpointStore store = Store(/*shard_bytes=*/17);
-  ASSERT_TRUE(store.Write(state).ok());
-  std::vector<std::string> names;
-  for (const std::string& blob : Names(absl::StrCat("uid/", NameOf({1, 1, 1}), "/state-"))) {
-    const std::string file = blobs_.Get(blob);
-    const auto shard = Decode(std::as_bytes(std::span(file.data(), file.size())));
-    ASSERT_TRUE(shard.ok()) << shard.status();
-    std::string inside;
-    for (const TensorView& tensor : shard->tensors) inside += tensor.name;
-    names.push_back(inside);
+  for (const std::size_t limit : {17, 32}) {
+    CheckpointStore store = Store(limit);
+    ASSERT_TRUE(store.Write(state).ok());
+    std::vector<std::string> names;
+    for (const std::string& blob : Names(absl::StrCat("uid/", NameOf({1, 1, 1}), "/state-"))) {
+      const std::string file = blobs_.Get(blob);
+      const auto shard = Decode(std::as_bytes(std::span(file.data(), file.size())));
+      ASSERT_TRUE(shard.ok()) << shard.status();
+      std::string inside;
+      for (const TensorView& tensor : shard->tensors) inside += tensor.name;
+      names.push_back(inside);
+      ASSERT_TRUE(blobs_.Delete(blob).ok());
+    }
+    EXPECT_THAT(names, ElementsAre("ab", "cd", "e")) << limit;
   }
-  EXPECT_THAT(names, ElementsAre("ab", "cd", "e"));
+}
+
+TEST_F(CheckpointStoreTest, NoNameIsGivenTwiceNotEvenInTwoShards) {
+  const std::vector<float> four(4, 1);
+  const State state{.id = {1, 1, 1},
+                    .tensors = {MakeView("a", {4}, four), MakeView("a", {4}, four)},
+                    .attributes = {}};
+  EXPECT_TRUE(absl::IsInvalidArgument(Store(/*shard_bytes=*/16).Write(state)));
+  EXPECT_THAT(Names(), IsEmpty());
+}
+
+TEST_F(CheckpointStoreTest, OnlyWholeCheckpointsCountAmongThoseThatAreKept) {
+  CheckpointStore store = Store();
+  for (const std::int64_t step : {3, 5}) {
+    ASSERT_TRUE(store.Write(TestState({1, 1, step}).get()).ok());
+  }
+  ASSERT_TRUE(store.Prepare(TestState({1, 1, 4}).get()).ok());
+  ASSERT_TRUE(store.Retain(2, {1, 1, 5}).ok());
+  EXPECT_THAT(*store.List(), ElementsAre(StateId{1, 1, 5}, StateId{1, 1, 3}));
+  EXPECT_THAT(Names(), SizeIs(4));
 }
 
 TEST_F(CheckpointStoreTest, NewestIsTheHighestNameAndNothingIsThereAtFirst) {

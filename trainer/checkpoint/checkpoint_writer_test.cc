@@ -97,11 +97,16 @@ TEST_F(CheckpointWriterTest, NothingIsCommittedBeforeItIsSettledNorByAnothersSet
 
 TEST_F(CheckpointWriterTest, WhatIsNotSettledYetIsWrittenMeanwhile) {
   CheckpointWriter writer = MakeWriter();
-  ASSERT_TRUE(writer.Begin(TestState({1, 1, 1}).get()));
-  const absl::Time deadline = absl::Now() + kLong;
-  while (blobs_.List("")->empty() && absl::Now() < deadline) std::this_thread::yield();
-  EXPECT_THAT(*blobs_.List(""), SizeIs(1)) << "its shard";
-  EXPECT_THAT(*Store().List(), IsEmpty());
+  for (std::int64_t step = 1; step <= 3; ++step) {
+    const std::size_t before = blobs_.List("")->size();
+    ASSERT_TRUE(writer.Begin(TestState({1, 1, step}).get()));
+    const absl::Time deadline = absl::Now() + kLong;
+    while (blobs_.List("")->size() == before && absl::Now() < deadline) std::this_thread::yield();
+    EXPECT_THAT(*blobs_.List(""), SizeIs(before + 1)) << "its shard";
+    EXPECT_THAT(*Store().List(), SizeIs(step - 1));
+    writer.Commit({1, 1, step});
+    ASSERT_TRUE(writer.Flush(kLong));
+  }
 }
 
 TEST_F(CheckpointWriterTest, FlushSaysWhetherWhatWasDecidedIsDone) {

@@ -56,6 +56,7 @@ TEST(Safetensors, WhatIsWrittenIsReadBack) {
   EXPECT_EQ(decoded->Find("empty")->shape, (std::vector<std::int64_t>{0, 5}));
   EXPECT_EQ(decoded->Find("d"), nullptr);
   EXPECT_TRUE(decoded->Find("a")->Floats().empty());
+  EXPECT_TRUE(decoded->Find("b.weight")->Integers().empty());
 }
 
 TEST(Safetensors, TheBytesAreThoseOfTheFormat) {
@@ -91,6 +92,13 @@ TEST(Safetensors, ANameHasUpTo512PrintableCharactersOfAscii) {
   EXPECT_FALSE(takes("\x1f"));
   EXPECT_FALSE(takes("\x7f"));
   EXPECT_FALSE(takes("\xc3\xa9"));
+}
+
+TEST(Safetensors, ATensorWithoutBytesMayLieAnywhere) {
+  EXPECT_TRUE(Decode(ToBytes(WithHeader(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},)"
+                                        R"("y":{"dtype":"F32","shape":[0],"data_offsets":[4,4]}})",
+                                        std::string(8, 0))))
+                  .ok());
 }
 
 struct BadFile {
