@@ -13,7 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "api/spec/field_error.h"
-#include "nlohmann/json_fwd.hpp"
+#include "nlohmann/json.hpp"
 
 namespace starling::admission {
 
