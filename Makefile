@@ -77,9 +77,9 @@ measures: ## Print lines of code per folder, and types per 1,000 lines
 	@cmake/check/measures.py trainer
 	@for folder in controller api cli common; do cmake/check/measures.py $$folder | tail -n 1; done
 
-mutants: setup | build/release/build.ninja ## Break lines of the pure machines one at a time: tests must notice 95 % (MUTANTS="trainer/consistency": of a folder; tests/mutation/mutants.py tells the rest)
+mutants: setup | build/release/build.ninja ## Break lines one at a time: tests must notice 95 % (MUTANTS="trainer/consistency": of a folder; tests/mutation/mutants.py tells the rest)
 	@python=$$(cmake/setup/mutants.sh) && cmake --build --preset release -j $(JOBS) --target \
-	  trainer_membership_test trainer_consistency_test trainer_parameter_server_test trainer_simulation_test | tail -n 1 && \
+	  $$($$python -B tests/mutation/mutants.py build/release --programs $(MUTANTS)) | tail -n 1 && \
 	nice -n 19 $$python -B tests/mutation/mutants.py build/release --jobs $(JOBS) $(MUTANTS)
 
 tidy: build ## Run clang-tidy over what changed since it last passed (part of prove: it takes longer than the rest of check together)

@@ -33,7 +33,7 @@ for preset in asan tsan; do
   part "$preset: tests" env STARLING_SIM_SEEDS="${STARLING_SIM_SEEDS:-300}" \
     ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
 done
-# Lines of the pure machines, broken one at a time: tests notice them.
+# Lines broken one at a time: tests notice them.
 part "broken lines" make --no-print-directory mutants JOBS="$jobs"
 # The technique table with five seeds; its page in docs is made from what ran.
 part "technique table" make --no-print-directory techniques
