@@ -225,12 +225,12 @@ TEST_F(StepsOfBoth, WhoWasInTheViewAndIsReplacedIsNotAskedAnyMore) {
   fleet_.Kill("w1");
   fleet_.Start("w1").samples = kSamples - 1;
   fleet_.Meet("w1");
-  fleet_.Kill("s1");
-  fleet_.Start("s1");
-  fleet_.Meet("s1");
+  fleet_.Kill("s0");
+  fleet_.Start("s0");
+  fleet_.Meet("s0");
   EXPECT_EQ(fleet_.Look().newest_view, before);
   EXPECT_EQ(fleet_.Look().settled_step, 2);
-  EXPECT_EQ(fleet_["s0"].checkpoint_turn, 0);
+  EXPECT_EQ(fleet_["s1"].checkpoint_turn, 0);
 }
 
 TEST_F(StepsOfBoth, ASuccessorHasNothingSavedBeforeItKnowsTheLedgers) {
