@@ -70,7 +70,9 @@ TEST(PythonTypes, SayWhatMayBeAbsentAndKeepKeysThatAreWordsOfTheLanguage) {
   EXPECT_THAT(text, HasSubstr("    algorithm: Literal[\"Auto\", "));
 }
 
-TEST(Crd, StaysUnderWhatKubectlApplyTakes) { EXPECT_LT(CrdYaml().size(), 200U * 1024U); }
+// It keeps what it was given in an annotation, as JSON without spaces, and the server takes 256 KiB
+// of annotations. How deep YAML is indented does not count.
+TEST(Crd, StaysUnderWhatKubectlApplyTakes) { EXPECT_LT(Crd().dump().size(), 200U * 1024U); }
 
 TEST(Crd, HasNamesColumnsAndSubresources) {
   const Json crd = Crd();
