@@ -44,11 +44,12 @@ TEST(ContainerJob, WhatHasNoMeaningForItIsRefusedByName) {
   Json job = ContainerJob();
   job["spec"]["optimizer"] = {{"sgd", Json::object()}};
   job["spec"]["dataset"] = DigitsJob()["spec"]["dataset"];
-  job["spec"]["replicaSpecs"]["coordinator"] = {{"template", Json::object()}};
+  job["spec"]["replicaSpecs"]["coordinator"] = {{"template", Json::object()}, {"standby", true}};
   EXPECT_THAT(ErrorsOf(job),
               AllOf(HasSubstr("spec.optimizer: does not go with spec.workload.container"),
                     HasSubstr("spec.dataset: does not go with"),
-                    HasSubstr("spec.replicaSpecs.coordinator.template: does not go with")));
+                    HasSubstr("spec.replicaSpecs.coordinator.template: does not go with"),
+                    HasSubstr("spec.replicaSpecs.coordinator.standby: does not go with")));
 }
 
 TEST(ContainerJob, APresetIsTheOneMistakeWhateverItSets) {

@@ -314,12 +314,13 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
       if (job.has_value()) jobs.push_back(*job);
     }
   }
-  for (const char* more : {"dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
-                           "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
-                           "dataset.validation.synthetic={}", "dataset.validation.libsvm.uri=a",
-                           "replicaSpecs.coordinator.template={}", "checkpoint={}", "experiment={}",
-                           "optimizer={}", "validation={}", "stop={}", "exchange={}", "update={}",
-                           "compression={}", "workload.linearRegression.hashedFeatures=2"}) {
+  for (const char* more :
+       {"dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
+        "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
+        "dataset.validation.synthetic={}", "dataset.validation.libsvm.uri=a",
+        "replicaSpecs.coordinator.template={}", "replicaSpecs.coordinator.standby=true",
+        "checkpoint={}", "experiment={}", "optimizer={}", "validation={}", "stop={}", "exchange={}",
+        "update={}", "compression={}", "workload.linearRegression.hashedFeatures=2"}) {
     for (const Settings& beside :
          {Settings{}, kSparse, Settings{"workload.container={}"}, kOwnLoop}) {
       const auto job = ReadableWith(beside + Settings{more});

@@ -254,6 +254,18 @@ Json SpreadOverNodes(const Draft& draft) {
                            {Text(kRoleLabel), Text(RoleName(draft.request.role))}}}}}}});
 }
 
+// A coordinator that stands by is of use where the other one's node is lost: beside it only where
+// there is no other room.
+Json ApartFromTheOther(const Draft& draft) {
+  const Json others = {{"matchLabels",
+                        {{Text(kJobLabel), draft.job.name},
+                         {Text(kRoleLabel), Text(RoleName(draft.request.role))}}}};
+  const Json term = {{"topologyKey", "kubernetes.io/hostname"}, {"labelSelector", others}};
+  return {{"podAntiAffinity",
+           {{"preferredDuringSchedulingIgnoredDuringExecution",
+             Json::array({{{"weight", 100}, {"podAffinityTerm", term}}})}}}};
+}
+
 Json DefaultSpec(const Draft& draft) {
   const std::vector<Place> places = Places(draft);
   Json volumes = Json::array();
@@ -277,6 +289,8 @@ Json DefaultSpec(const Draft& draft) {
                              {"fsGroupChangePolicy", "OnRootMismatch"},
                              {"seccompProfile", {{"type", "RuntimeDefault"}}}};
   spec["topologySpreadConstraints"] = SpreadOverNodes(draft);
+  const bool pair = draft.resolved.replica_specs().coordinator().standby();
+  if (pair && draft.request.role == Role::kCoordinator) spec["affinity"] = ApartFromTheOther(draft);
   return spec;
 }
 

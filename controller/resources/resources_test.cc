@@ -140,6 +140,28 @@ TEST(Resources, ServersGoBesideWorkersWhereTheirTemplateSaysSo) {
   EXPECT_TRUE((*pod)["spec"]["affinity"].contains("nodeAffinity"));
 }
 
+TEST(Resources, CoordinatorsOfWhichOneStandsByKeepAwayFromEachOther) {
+  v1alpha1::TrainingJobSpec spec;
+  const PodRequest request{.role = Role::kCoordinator, .avoid = {"broken"}};
+  auto pod = BuildPod(kJob, spec, request, kCluster);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_FALSE((*pod)["spec"]["affinity"].contains("podAntiAffinity"));
+
+  spec.mutable_replica_specs()->mutable_coordinator()->set_standby(true);
+  pod = BuildPod(kJob, spec, request, kCluster);
+  ASSERT_TRUE(pod.ok()) << pod.status();
+  EXPECT_TRUE((*pod)["spec"]["affinity"].contains("nodeAffinity"));
+  const Json& apart = (*pod)["spec"]["affinity"]["podAntiAffinity"]
+                            ["preferredDuringSchedulingIgnoredDuringExecution"];
+  ASSERT_EQ(apart.size(), 1U);
+  for (const auto& [name, value] :
+       apart[0]["podAffinityTerm"]["labelSelector"]["matchLabels"].items()) {
+    EXPECT_EQ((*pod)["metadata"]["labels"].value(name, ""), value) << name;
+  }
+  pod = BuildPod(kJob, spec, {.role = Role::kWorker}, kCluster);
+  EXPECT_FALSE((*pod)["spec"].contains("affinity"));
+}
+
 TEST(Resources, LocalWorkersShareTheJobsFolder) {
   const Json pod = Pod(Role::kWorker, kLocal);
   const Json* job = Find(pod["spec"]["volumes"], "job");

@@ -162,6 +162,7 @@ absl::StatusOr<std::vector<PlannedPods>> PodsOf(const TrainingJobSpec& resolved)
   std::vector<PlannedPods> pods;
   for (const Role role : resources::RolesOf(resolved)) {
     PlannedPods planned{.role = role};
+    if (role == Role::kCoordinator && roles.coordinator().standby()) planned.wanted = 2;
     if (role == Role::kWorker) planned = SizesOf(role, roles.worker());
     if (role == Role::kParameterServer) planned = SizesOf(role, roles.parameter_server());
     ASSIGN_OR_RETURN(planned.each, resources::DemandOfRole(resolved, role));

@@ -56,6 +56,10 @@ TEST(Plan, CountsPodsAsASchedulerDoes) {
   EXPECT_DOUBLE_EQ(plan["total"]["cpu"].get<double>(), 4 * 0.5 + 0.05);
   EXPECT_DOUBLE_EQ(plan["total"]["memory"].get<double>(), (4 * 512 + 64) * 1048576.0);
   EXPECT_EQ(plan["fits"], "Unknown");
+  const auto pair =
+      PodsOf(Resolved(Spec({{"replicaSpecs", {{"coordinator", {{"standby", true}}}}}})));
+  ASSERT_TRUE(pair.ok()) << pair.status();
+  EXPECT_EQ(PlanOf(*pair, {}, Json::object())["total"]["pods"], 6);
   const Json own = Spec(
       {{"replicaSpecs",
         {{"worker",

@@ -29,10 +29,9 @@ class FakeLinks final : public CoordinatorLinks {
  public:
   explicit FakeLinks(const clock::Clock& clock) : clock_(clock) {}
 
-  void Supervise(const runtime::Key& job, const Supervision& supervision,
+  void Supervise(const runtime::Key& job, const std::vector<Supervision>& supervisions,
                  std::string_view job_uid) override;
-  void Release(const runtime::Key& job) override;
-  std::optional<ObservedLink> Look(const runtime::Key& job) const override;
+  std::vector<ObservedLink> Look(const runtime::Key& job) const override;
 
   // What the coordinator of this pod is told; null: nobody speaks with it.
   const Supervision* Told(const std::string& pod_uid) const;
@@ -45,7 +44,7 @@ class FakeLinks final : public CoordinatorLinks {
     absl::Time last;
   };
   const clock::Clock& clock_;
-  std::map<runtime::Key, Link> links_;
+  std::map<runtime::Key, std::map<std::string, Link>> links_;  // by pod UID
 };
 
 // What stands between the controller and the store: a quota, a copy that is late, a count of all

@@ -120,6 +120,7 @@ void CountPods(Pass& pass) {
 void SetConditions(Pass& pass, bool held) {
   SetCondition(pass, "Created", "True", "JobCreated", "the controller has taken the job");
   SetRunning(pass, held);
+  SetStandbyReady(pass);
   CountPods(pass);
   if (!pass.status.has_replicas()) {
     pass.status.set_replicas(WantedWorkers(pass).replicas);

@@ -6,8 +6,8 @@
 // is known here is soft: a new controller process dials anew and is told everything again.
 #pragma once
 
-#include <optional>
 #include <string_view>
+#include <vector>
 
 #include "controller/runtime/work_queue.h"
 #include "controller/trainingjob/decision.h"
@@ -20,17 +20,15 @@ class CoordinatorLinks {
  public:
   virtual ~CoordinatorLinks() = default;
 
-  // From now on a stream to this coordinator, and to no other of the job, is kept up, and what is
-  // wanted is said immediately on a change and every second. `job_uid` says which job it is that
-  // both ends must be of.
-  virtual void Supervise(const runtime::Key& job, const Supervision& supervision,
+  // From now on a stream to each of these coordinators, and to no other of the job, is kept up, and
+  // what is wanted is said immediately on a change and every second. `job_uid` says which job it is
+  // that both ends must be of. None: the job's streams end.
+  virtual void Supervise(const runtime::Key& job, const std::vector<Supervision>& supervisions,
                          std::string_view job_uid) = 0;
+  void Release(const runtime::Key& job) { Supervise(job, {}, ""); }
 
-  // Ends the job's stream, if it has one.
-  virtual void Release(const runtime::Key& job) = 0;
-
-  // What has been heard; nothing if there is no stream to keep.
-  virtual std::optional<ObservedLink> Look(const runtime::Key& job) const = 0;
+  // What has been heard, of each stream that is kept.
+  virtual std::vector<ObservedLink> Look(const runtime::Key& job) const = 0;
 };
 
 }  // namespace starling::trainingjob

@@ -31,6 +31,7 @@ void RunJob(Pass& pass) {
   ReplaceLeavingCoordinator(pass);
   GiveUpSilentMembers(pass);
   EnsureCoordinator(pass);
+  EnsureStandby(pass);
   ScaleServers(pass);
   ScaleWorkers(pass);
 }
@@ -161,6 +162,8 @@ Decision Decide(const Observed& observed, const Options& options, absl::Time now
   GrantIncarnation(pass);
   if (!was_finished) {
     GiveUpSilentCoordinator(pass);
+    GiveUpSilentStandby(pass);
+    GrantStandby(pass);
     TakeProgress(pass);
     AnswerCheckpointRequest(pass);
     RecordIncidents(pass);

@@ -30,6 +30,7 @@ class RandomScene {
     scene.seen.deleting = Below(10) == 0;
     if (Below(10) == 0) scene.seen.spec_error = "spec: wrong";
     if (Half()) Link(scene);
+    if (Half()) Standby(scene);
     scene.seen.since_status_write = absl::Milliseconds(static_cast<std::int64_t>(Below(3000)));
     return scene;
   }
@@ -184,6 +185,34 @@ class RandomScene {
     for (std::uint64_t i = Below(4); i > 0; --i) Incident(scene, *link.report.add_incidents());
   }
 
+  // Something about a second coordinator, that may make no sense.
+  void Standby(Scene& scene) {
+    scene.seen.spec.mutable_replica_specs()->mutable_coordinator()->set_standby(Half());
+    if (Half()) {
+      v1alpha1::CoordinatorGrant& grant = *scene.seen.status.mutable_coordinator();
+      grant.set_incarnation(static_cast<std::int64_t>(Below(3)) + 1);
+      grant.set_boot_id(Half() ? "a" : "c");
+      v1alpha1::StandbyGrant& standby = *grant.mutable_standby();
+      // Never its coordinator's own number.
+      standby.set_incarnation(grant.incarnation() + (Half() ? 1 : -1));
+      standby.set_follows(Half() ? grant.incarnation() : grant.incarnation() - 1);
+      standby.set_boot_id(Half() ? "b" : "c");
+      if (!scene.seen.pods.empty()) standby.set_pod_uid(scene.seen.pods.back().uid);
+      if (!scene.seen.pods.empty() && Half()) grant.set_pod_uid(scene.seen.pods.front().uid);
+    }
+    if (scene.seen.pods.empty() || Half()) return;
+    ObservedLink& link = scene.seen.second_link.emplace();
+    link.pod_uid = scene.seen.pods.back().uid;
+    link.heard = Half();
+    link.silent = absl::Milliseconds(static_cast<std::int64_t>(Below(4000)));
+    link.report.set_boot_id(Half() ? "b" : "c");
+    link.report.set_incarnation(Below(4));
+    link.report.set_superseded(Below(4) == 0);
+    link.report.mutable_standby()->set_incarnation(Below(4));
+    link.report.mutable_standby()->set_armed(Half());
+    link.report.mutable_standby()->set_silent_seconds(Half() ? 0.1 : 1);
+  }
+
   std::mt19937_64 random_;
 };
 
@@ -208,6 +237,26 @@ std::string WrongDeletion(const Scene& scene, const std::set<std::string>& delet
     return "";
   }
   return "deletes a pod that is none of the job's";
+}
+
+// Of standbys: no number is given twice, and no coordinator loses the one that it has had.
+std::string WrongStandby(const Scene& scene, const Decision& decision) {
+  const v1alpha1::CoordinatorGrant& before = scene.seen.status.coordinator();
+  const v1alpha1::CoordinatorGrant& after = decision.status.coordinator();
+  const bool same = after.incarnation() == before.incarnation();
+  const auto& had = before.standby();
+  const bool bound = before.has_standby() && had.follows() == before.incarnation();
+  if (bound && same && had.SerializeAsString() != after.standby().SerializeAsString()) {
+    return "takes a coordinator's standby away";
+  }
+  if (after.has_standby() && after.standby().SerializeAsString() != had.SerializeAsString() &&
+      after.standby().incarnation() <= std::max(after.incarnation(), had.incarnation())) {
+    return "gives a number twice";
+  }
+  if (!decision.supervision.has_value() || !decision.supervision->desired.has_value()) return "";
+  const bool names = decision.supervision->desired->has_standby();
+  const bool has = after.has_standby() && after.standby().follows() == after.incarnation();
+  return names == has ? "" : "does not tell a coordinator of its standby";
 }
 
 // What must hold of every decision, whatever is observed. Empty: it does.
@@ -254,8 +303,11 @@ std::string Wrong(const Scene& scene, const Decision& decision) {
   if (decision.status.incidents_size() > 25) return "keeps too many incidents";
   const auto before = scene.seen.status.coordinator().incarnation();
   const auto after = decision.status.coordinator().incarnation();
-  if (after != before && after != before + 1) return "jumps to an incarnation";
-  return "";
+  const auto standby = scene.seen.status.coordinator().standby().incarnation();
+  const auto next = std::max(before, standby) + 1;
+  const bool numbered = after == before || after == next || (standby > before && after == standby);
+  if (!numbered) return "jumps to an incarnation";
+  return WrongStandby(scene, decision);
 }
 
 TEST(DecideProperty, EveryStateHasASoundDecision) {

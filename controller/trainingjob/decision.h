@@ -70,11 +70,12 @@ struct Decision {
   // The new status says nothing that could not be decided again from the pods that come of it.
   bool status_may_wait = false;
   std::vector<Action> actions;
-  std::optional<Supervision> supervision;  // none: no stream
-  std::vector<std::string> surplus;        // UIDs of pods that are to leave
-  std::vector<std::string> unheard;        // UIDs of pods that the coordinator has not heard of
-  bool delayed = false;                    // pods are wanted, but their time has not come
-  bool at_rest = false;                    // nothing would be lost if the pods ended now
+  std::optional<Supervision> supervision;          // none: no stream
+  std::optional<Supervision> standby_supervision;  // the same, of the one that waits
+  std::vector<std::string> surplus;                // UIDs of pods that are to leave
+  std::vector<std::string> unheard;  // UIDs of pods that the coordinator has not heard of
+  bool delayed = false;              // pods are wanted, but their time has not come
+  bool at_rest = false;              // nothing would be lost if the pods ended now
   absl::Duration requeue_after = absl::InfiniteDuration();
   std::vector<std::string> reasons;  // for the log: why, one sentence each
 };

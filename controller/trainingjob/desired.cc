@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the coordinator is told: its incarnation, once; what is wanted, whole, again and again.
 #include <algorithm>
+#include <optional>
 
 #include "controller/trainingjob/policies.h"
 
@@ -34,6 +35,18 @@ std::vector<const ObservedPod*> Members(const Pass& pass) {
     if (resources::IsMember(pod.role) && !pod.ip.empty()) members.push_back(&pod);
   }
   return members;
+}
+
+// Whom it has for a standby: as long as the status says so, whatever is heard of that one.
+void NameStandby(const Pass& pass, v1alpha1::Desired& desired) {
+  const v1alpha1::CoordinatorGrant& grant = pass.status.coordinator();
+  if (!grant.has_standby() || grant.standby().follows() != grant.incarnation()) return;
+  v1alpha1::StandbyPod& standby = *desired.mutable_standby();
+  standby.set_incarnation(static_cast<std::uint64_t>(grant.standby().incarnation()));
+  standby.set_uid(grant.standby().pod_uid());
+  for (const ObservedPod& pod : pass.observed.pods) {
+    if (pod.uid == standby.uid()) standby.set_ip(pod.ip);
+  }
 }
 
 v1alpha1::Grant GrantFor(const Pass& pass) {
@@ -84,26 +97,59 @@ v1alpha1::Desired DesiredFor(const Pass& pass) {
   settings.set_halt(pass.halt);
   desired.set_checkpoint_request(OpenCheckpointRequest(pass));
   desired.set_finished(pass.Finished());
+  NameStandby(pass, desired);
   return desired;
+}
+
+// A stream to the pod, and for whom what is said there is meant: nobody, before it has been heard.
+std::optional<Supervision> StreamTo(const Pass& pass, const ObservedPod* pod) {
+  if (pod == nullptr || pod->ip.empty() || pod->phase != PodPhase::kRunning) return std::nullopt;
+  Supervision supervision;
+  supervision.pod_uid = pod->uid;
+  supervision.address = pod->ip;
+  const v1alpha1::CoordinatorReport* report = pass.ReportOf(pod);
+  if (report != nullptr) supervision.boot_id = report->boot_id();
+  return supervision;
+}
+
+// It is granted its number where it has another or none, and then what is wanted.
+void SuperviseLeader(Pass& pass) {
+  pass.decision.supervision = StreamTo(pass, pass.leader);
+  std::optional<Supervision>& said = pass.decision.supervision;
+  const v1alpha1::CoordinatorGrant& grant = pass.status.coordinator();
+  if (!said) return;
+  if (said->boot_id.empty() || said->boot_id != grant.boot_id()) {
+    said->boot_id.clear();
+    return;
+  }
+  const std::uint64_t incarnation = pass.ReportOf(pass.leader)->incarnation();
+  if (incarnation < static_cast<std::uint64_t>(grant.incarnation())) said->grant = GrantFor(pass);
+  said->desired = DesiredFor(pass);
+}
+
+// It is told whom it follows, and the end of the job; all else it has from that one.
+void SuperviseStandby(Pass& pass) {
+  pass.decision.standby_supervision = StreamTo(pass, pass.standby);
+  std::optional<Supervision>& said = pass.decision.standby_supervision;
+  const v1alpha1::StandbyGrant& granted = pass.status.coordinator().standby();
+  if (!said) return;
+  if (said->boot_id.empty() || said->boot_id != granted.boot_id()) {
+    if (!pass.Finished()) said->boot_id.clear();
+  } else if (pass.ReportOf(pass.standby)->standby().incarnation() <
+             static_cast<std::uint64_t>(granted.incarnation())) {
+    said->grant.emplace();
+    said->grant->set_incarnation(static_cast<std::uint64_t>(granted.incarnation()));
+    said->grant->set_boot_id(granted.boot_id());
+    said->grant->set_follows(static_cast<std::uint64_t>(granted.follows()));
+  }
+  if (pass.Finished()) said->desired.emplace().set_finished(true);
 }
 
 }  // namespace
 
 void Supervise(Pass& pass) {
-  const ObservedPod* leader = pass.leader;
-  if (leader == nullptr || leader->ip.empty() || leader->phase != PodPhase::kRunning) return;
-  Supervision supervision;
-  supervision.pod_uid = leader->uid;
-  supervision.address = leader->ip;
-  const std::optional<ObservedLink>& link = pass.observed.link;
-  if (link.has_value() && link->heard && link->pod_uid == leader->uid &&
-      link->report.boot_id() == pass.status.coordinator().boot_id() &&
-      !link->report.boot_id().empty()) {
-    supervision.boot_id = link->report.boot_id();
-    if (link->report.incarnation() == 0) supervision.grant = GrantFor(pass);
-    supervision.desired = DesiredFor(pass);
-  }
-  pass.decision.supervision = std::move(supervision);
+  SuperviseLeader(pass);
+  SuperviseStandby(pass);
 }
 
 }  // namespace starling::trainingjob

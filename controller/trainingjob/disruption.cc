@@ -26,6 +26,7 @@ void ReplaceLeavingCoordinator(Pass& pass) {
   for (const ObservedPod* pod : pass.UsablePods(Role::kCoordinator)) {
     if (!pass.leaving.contains(pod->uid)) continue;
     pass.Delete(*pod, std::nullopt);
+    if (pass.standby == pod) pass.standby = nullptr;
     if (pass.leader != pod) continue;
     pass.leader = nullptr;
     pass.report = nullptr;

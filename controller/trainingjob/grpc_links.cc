@@ -27,7 +27,8 @@ std::string Essence(const v1alpha1::CoordinatorReport& report) {
       absl::StrCat(report.boot_id(), "|", report.incarnation(), "|", report.newest_view(), "|",
                    report.view_synced(), report.stopped(), report.training().has_result(), "|",
                    report.training().failure(), "|", report.incidents_size(), "|",
-                   report.training().checkpoint().name(), "|", report.settings_generation());
+                   report.training().checkpoint().name(), "|", report.settings_generation(), "|",
+                   report.standby().incarnation(), report.standby().armed());
   for (const v1alpha1::MemberStatus& member : report.members()) {
     absl::StrAppend(&essence, "|", member.id().pod_uid(), ",", member.id().start(), ",",
                     member.connected(), member.in_view(), member.drained(), ",", member.refused());
@@ -187,8 +188,8 @@ class GrpcCoordinatorLinks::Link::Call final
 
   absl::Time dialled;
   bool answered = false;
-  std::string boot_id;  // of the process at the other end
-  bool granted = false;
+  std::string boot_id;        // of the process at the other end
+  std::uint64_t granted = 0;  // the incarnation that it was told of last
   bool writing = false;
   bool over = false;
 
@@ -207,7 +208,8 @@ void GrpcCoordinatorLinks::Link::Want(const Supervision& supervision) {
   const auto same = [](const auto& a, const auto& b) {
     return a.has_value() == b.has_value() && (!a.has_value() || MessageDifferencer::Equals(*a, *b));
   };
-  if (!same(wanted_.desired, supervision.desired) || wanted_.boot_id != supervision.boot_id) {
+  if (!same(wanted_.desired, supervision.desired) || wanted_.boot_id != supervision.boot_id ||
+      !same(wanted_.grant, supervision.grant)) {
     news_ = true;
   }
   wanted_ = supervision;
@@ -273,9 +275,9 @@ void GrpcCoordinatorLinks::Link::Send() {
   // A process that started in between is told nothing that was meant for its predecessor.
   if (wanted_.boot_id.empty() || call_->boot_id != wanted_.boot_id) return;
   v1alpha1::ControllerMessage message;
-  if (wanted_.grant.has_value() && !call_->granted) {
+  if (wanted_.grant.has_value() && wanted_.grant->incarnation() > call_->granted) {
     *message.mutable_grant() = *wanted_.grant;
-    call_->granted = true;
+    call_->granted = wanted_.grant->incarnation();
     news_ = true;
   } else if (wanted_.desired.has_value() && (news_ || clock_.Now() - sent_ >= options_.repeat)) {
     v1alpha1::Desired& desired = *message.mutable_desired();
@@ -299,7 +301,7 @@ bool GrpcCoordinatorLinks::Link::TakeReport(Call& call, const v1alpha1::Coordina
     if (!call.answered || call.boot_id != report.boot_id()) {
       call.answered = true;
       call.boot_id = report.boot_id();
-      call.granted = false;
+      call.granted = 0;
       news_ = true;
     }
     if (heard_.has_value() && report_.boot_id() != report.boot_id()) {
@@ -348,12 +350,13 @@ GrpcCoordinatorLinks::~GrpcCoordinatorLinks() {
     changed_.NotifyAll();
   }
   ticker_.join();
-  std::vector<std::shared_ptr<Link>> links;
+  Links links;
   {
     sync::MutexLock lock(mutex_);
-    links.swap(closing_);
-    for (const auto& [job, link] : links_) links.push_back(link);
+    links = AllLinks();
+    links.insert(links.end(), closing_.begin(), closing_.end());
     links_.clear();
+    closing_.clear();
   }
   for (const std::shared_ptr<Link>& link : links) link->Close();
   for (const std::shared_ptr<Link>& link : links) {
@@ -362,54 +365,59 @@ GrpcCoordinatorLinks::~GrpcCoordinatorLinks() {
   }
 }
 
-void GrpcCoordinatorLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
+GrpcCoordinatorLinks::Links GrpcCoordinatorLinks::AllLinks() const {
+  Links all;
+  for (const auto& [job, links] : links_) all.insert(all.end(), links.begin(), links.end());
+  return all;
+}
+
+void GrpcCoordinatorLinks::Supervise(const runtime::Key& job,
+                                     const std::vector<Supervision>& supervisions,
                                      std::string_view job_uid) {
-  std::shared_ptr<Link> link;
-  std::shared_ptr<Link> old;
+  Links kept;
+  Links old;
   {
     sync::MutexLock lock(mutex_);
-    std::shared_ptr<Link>& slot = links_[job];
-    if (slot == nullptr || !slot->Serves(supervision)) {
-      old = std::move(slot);
-      if (old != nullptr) closing_.push_back(old);
-      slot = std::make_shared<Link>(*this, job, supervision, job_uid);
-      changed_.NotifyAll();
+    if (const auto known = links_.find(job); known != links_.end()) {
+      old = std::move(known->second);
+      links_.erase(known);
     }
-    link = slot;
+    for (const Supervision& supervision : supervisions) {
+      const auto found = std::find_if(old.begin(), old.end(),
+                                      [&](const auto& link) { return link->Serves(supervision); });
+      if (found == old.end()) {
+        kept.push_back(std::make_shared<Link>(*this, job, supervision, job_uid));
+      } else {
+        kept.push_back(*found);
+        old.erase(found);
+      }
+    }
+    closing_.insert(closing_.end(), old.begin(), old.end());
+    if (!kept.empty()) links_[job] = kept;
+    changed_.NotifyAll();
   }
-  if (old != nullptr) old->Close();
-  link->Want(supervision);
+  for (const std::shared_ptr<Link>& link : old) link->Close();
+  for (std::size_t i = 0; i < kept.size(); ++i) kept[i]->Want(supervisions[i]);
 }
 
-void GrpcCoordinatorLinks::Release(const runtime::Key& job) {
-  std::shared_ptr<Link> link;
+std::vector<ObservedLink> GrpcCoordinatorLinks::Look(const runtime::Key& job) const {
+  Links links;
   {
     sync::MutexLock lock(mutex_);
     const auto found = links_.find(job);
-    if (found == links_.end()) return;
-    link = std::move(found->second);
-    links_.erase(found);
-    closing_.push_back(link);
+    if (found != links_.end()) links = found->second;
   }
-  link->Close();
-}
-
-std::optional<ObservedLink> GrpcCoordinatorLinks::Look(const runtime::Key& job) const {
-  std::shared_ptr<Link> link;
-  {
-    sync::MutexLock lock(mutex_);
-    const auto found = links_.find(job);
-    if (found == links_.end()) return std::nullopt;
-    link = found->second;
-  }
-  return link->Look();
+  std::vector<ObservedLink> seen;
+  seen.reserve(links.size());
+  for (const std::shared_ptr<Link>& link : links) seen.push_back(link->Look());
+  return seen;
 }
 
 GrpcCoordinatorLinks::Counts GrpcCoordinatorLinks::Count() const {
-  std::vector<std::shared_ptr<Link>> links;
+  Links links;
   {
     sync::MutexLock lock(mutex_);
-    for (const auto& [job, link] : links_) links.push_back(link);
+    links = AllLinks();
   }
   Counts counts;
   for (const std::shared_ptr<Link>& link : links) {
@@ -421,13 +429,13 @@ GrpcCoordinatorLinks::Counts GrpcCoordinatorLinks::Count() const {
 
 void GrpcCoordinatorLinks::Tick() {
   while (true) {
-    std::vector<std::shared_ptr<Link>> links;
-    std::vector<std::shared_ptr<Link>> closing;
+    Links links;
+    Links closing;
     {
       sync::MutexLock lock(mutex_);
       while (!stopped_ && links_.empty() && closing_.empty()) changed_.Wait(mutex_);
       if (stopped_) return;
-      for (const auto& [job, link] : links_) links.push_back(link);
+      links = AllLinks();
       closing.swap(closing_);
     }
     for (const std::shared_ptr<Link>& link : links) link->Tick();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// CoordinatorLinks over gRPC: CoordinatorControl.Supervise, one stream a job.
+// CoordinatorLinks over gRPC: CoordinatorControl.Supervise, one stream a coordinator.
 //
 // A stream without a report for a while is cancelled and dialled anew over a new connection, until
 // Release() or another target; how long is too long is the decision's business, not this one's.
@@ -46,10 +46,9 @@ class GrpcCoordinatorLinks final : public CoordinatorLinks {
                        std::function<void(const runtime::Key&)> on_report);
   ~GrpcCoordinatorLinks() override;
 
-  void Supervise(const runtime::Key& job, const Supervision& supervision,
+  void Supervise(const runtime::Key& job, const std::vector<Supervision>& supervisions,
                  std::string_view job_uid) override;
-  void Release(const runtime::Key& job) override;
-  std::optional<ObservedLink> Look(const runtime::Key& job) const override;
+  std::vector<ObservedLink> Look(const runtime::Key& job) const override;
 
   // Streams that are kept: to coordinators that report, and to those that do not (any more).
   struct Counts {
@@ -60,7 +59,9 @@ class GrpcCoordinatorLinks final : public CoordinatorLinks {
 
  private:
   class Link;
+  using Links = std::vector<std::shared_ptr<Link>>;
 
+  Links AllLinks() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Tick();
 
   const clock::Clock& clock_;
@@ -68,8 +69,8 @@ class GrpcCoordinatorLinks final : public CoordinatorLinks {
   const std::function<void(const runtime::Key&)> on_report_;
   mutable sync::Mutex mutex_;
   sync::Condition changed_;
-  std::map<runtime::Key, std::shared_ptr<Link>> links_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<Link>> closing_ ABSL_GUARDED_BY(mutex_);  // until their calls end
+  std::map<runtime::Key, Links> links_ ABSL_GUARDED_BY(mutex_);
+  Links closing_ ABSL_GUARDED_BY(mutex_);  // until their calls end
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread ticker_;
 };

@@ -4,8 +4,10 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -131,7 +133,7 @@ struct Subject {
     const absl::Time limit = absl::Now() + kTimeout;
     while (true) {
       const auto seen = links.Look(kJob);
-      if (seen.has_value() && what(*seen)) return true;
+      if (!seen.empty() && what(seen.front())) return true;
       if (absl::Now() >= limit) return false;
       sync::MutexLock lock(mutex);
       changed.WaitFor(mutex, absl::Milliseconds(10));
@@ -177,7 +179,7 @@ Supervision Wishes(const std::string& boot_id) {
 TEST(GrpcLinks, FirstReportBringsTheBootId) {
   FakeCoordinator coordinator("boot-a");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Target(), kUid);
+  subject.links.Supervise(kJob, {Target()}, kUid);
 
   EXPECT_TRUE(subject.Await([](const ObservedLink& link) {
     return link.heard && link.report.boot_id() == "boot-a" && link.pod_uid == "uid-0";
@@ -191,7 +193,7 @@ TEST(GrpcLinks, ACoordinatorThatHasAnAddressOfIPv6IsReached) {
   Subject subject(Quick(coordinator.port()));
   Supervision target = Target();
   target.address = "::1";
-  subject.links.Supervise(kJob, target, kUid);
+  subject.links.Supervise(kJob, {target}, kUid);
 
   EXPECT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
   EXPECT_TRUE(coordinator.allowed());
@@ -200,7 +202,7 @@ TEST(GrpcLinks, ACoordinatorThatHasAnAddressOfIPv6IsReached) {
 TEST(GrpcLinks, GrantComesFirstAndWishesAreRepeatedWithRisingNumbers) {
   FakeCoordinator coordinator("boot-a");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Wishes("boot-a"), kUid);
+  subject.links.Supervise(kJob, {Wishes("boot-a")}, kUid);
 
   ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 4; }));
   EXPECT_TRUE(coordinator.Await([](const auto& heard) {
@@ -217,21 +219,69 @@ TEST(GrpcLinks, ChangedWishesAreSaidAtOnce) {
   options.repeat = absl::Hours(1);
   Subject subject(options);
   Supervision wishes = Wishes("boot-a");
-  subject.links.Supervise(kJob, wishes, kUid);
+  subject.links.Supervise(kJob, {wishes}, kUid);
   ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 2; }));
   wishes.desired->set_workers(4);
-  subject.links.Supervise(kJob, wishes, kUid);
+  subject.links.Supervise(kJob, {wishes}, kUid);
 
   EXPECT_TRUE(coordinator.Await(
       [](const auto& heard) { return heard.size() == 3 && heard[2].desired().workers() == 4; }));
 }
 
+TEST(GrpcLinks, AHigherGrantIsSaidBeforeWhatIsWantedUnderIt) {
+  FakeCoordinator coordinator("boot-a");
+  Subject subject(Quick(coordinator.port()));
+  Supervision wishes = Wishes("boot-a");
+  subject.links.Supervise(kJob, {wishes}, kUid);
+  ASSERT_TRUE(coordinator.Await([](const auto& heard) { return heard.size() >= 2; }));
+  wishes.grant->set_incarnation(7);
+  wishes.desired->set_workers(9);
+  subject.links.Supervise(kJob, {wishes}, kUid);
+
+  EXPECT_TRUE(coordinator.Await([](const auto& heard) {
+    const auto grant = std::ranges::find_if(
+        heard, [](const auto& said) { return said.grant().incarnation() == 7; });
+    const auto desired =
+        std::ranges::find_if(heard, [](const auto& said) { return said.desired().workers() == 9; });
+    return desired != heard.end() && grant < desired;
+  }));
+}
+
+TEST(GrpcLinks, EachOfTwoCoordinatorsHasAStreamUntilItIsDropped) {
+  FakeCoordinator leads("boot-a");
+  FakeCoordinator waits("boot-s", leads.port(), false, CoordinatorsLeaf(), "127.0.0.2");
+  Subject subject(Quick(leads.port()));
+  Supervision other = Target();
+  other.pod_uid = "the other";
+  other.address = "127.0.0.2";
+  const auto boots = [&] {
+    std::set<std::string> heard;
+    for (const ObservedLink& link : subject.links.Look(kJob)) heard.insert(link.report.boot_id());
+    return heard;
+  };
+  const absl::Time limit = absl::Now() + kTimeout;
+  const auto await = [&](const std::set<std::string>& wanted) {
+    while (boots() != wanted && absl::Now() < limit) {
+      sync::MutexLock lock(subject.mutex);
+      subject.changed.WaitFor(subject.mutex, absl::Milliseconds(20));
+    }
+    return boots() == wanted;
+  };
+  subject.links.Supervise(kJob, {Target(), other}, kUid);
+  EXPECT_TRUE(await({"boot-a", "boot-s"}));
+  EXPECT_EQ(subject.links.Count().reporting, 2);
+  subject.links.Supervise(kJob, {other, Target()}, kUid);
+  EXPECT_TRUE(leads.AwaitCalls(1) && waits.AwaitCalls(1));
+  subject.links.Supervise(kJob, {other}, kUid);
+  EXPECT_TRUE(await({"boot-s"}));
+}
+
 TEST(GrpcLinks, WishesForAnotherProcessAreNotSaid) {
   FakeCoordinator coordinator("boot-b");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Wishes("boot-a"), kUid);
+  subject.links.Supervise(kJob, {Wishes("boot-a")}, kUid);
   ASSERT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
-  subject.links.Supervise(kJob, Wishes("boot-b"), kUid);
+  subject.links.Supervise(kJob, {Wishes("boot-b")}, kUid);
 
   // Nothing comes before the grant that is meant for this process.
   ASSERT_TRUE(coordinator.Await([](const auto& heard) { return !heard.empty(); }));
@@ -244,17 +294,17 @@ TEST(GrpcLinks, CoordinatorThatSaysNothingIsDialledAnew) {
   GrpcLinkOptions options = Quick(coordinator.port());
   options.answer = absl::Milliseconds(50);
   Subject subject(options);
-  subject.links.Supervise(kJob, Target(), kUid);
+  subject.links.Supervise(kJob, {Target()}, kUid);
 
   EXPECT_TRUE(coordinator.AwaitCalls(3));
-  EXPECT_FALSE(subject.links.Look(kJob)->heard);
+  EXPECT_FALSE(subject.links.Look(kJob).at(0).heard);
 }
 
 TEST(GrpcLinks, ProcessThatStartsLaterIsFound) {
   int port = 0;
   { port = FakeCoordinator("boot-a").port(); }
   Subject subject(Quick(port));
-  subject.links.Supervise(kJob, Target(), kUid);
+  subject.links.Supervise(kJob, {Target()}, kUid);
   // Until some dials were refused.
   EXPECT_TRUE(subject.Await(
       [](const ObservedLink& link) { return link.silent > absl::Milliseconds(100); }));
@@ -268,10 +318,10 @@ TEST(GrpcLinks, ProcessThatStartsLaterIsFound) {
 bool IsHeard(const tls::Identity& leaf) {
   FakeCoordinator stranger("boot-x", 0, /*mute=*/false, leaf);
   Subject subject(Quick(stranger.port()));
-  subject.links.Supervise(kJob, Target(), kUid);
+  subject.links.Supervise(kJob, {Target()}, kUid);
   return subject.Await([](const ObservedLink& link) {
     return link.heard || link.silent > absl::Milliseconds(300);
-  }) && subject.links.Look(kJob)->heard;
+  }) && subject.links.Look(kJob).at(0).heard;
 }
 
 TEST(GrpcLinks, OnlyTheCoordinatorOfThisJobIsListenedTo) {
@@ -289,7 +339,7 @@ TEST(GrpcLinks, AnotherControllerOfTheSameSeedIsAccepted) {
       resources::MakeJobCredentials(kSeed, kUid, absl::Now() - absl::Hours(5))
           ->leaves.at(resources::Role::kCoordinator));
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Target(), kUid);
+  subject.links.Supervise(kJob, {Target()}, kUid);
   EXPECT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
   EXPECT_TRUE(coordinator.allowed());
 }
@@ -297,12 +347,12 @@ TEST(GrpcLinks, AnotherControllerOfTheSameSeedIsAccepted) {
 TEST(GrpcLinks, ReleasedJobIsForgotten) {
   FakeCoordinator coordinator("boot-a");
   Subject subject(Quick(coordinator.port()));
-  subject.links.Supervise(kJob, Target(), kUid);
+  subject.links.Supervise(kJob, {Target()}, kUid);
   ASSERT_TRUE(subject.Await([](const ObservedLink& link) { return link.heard; }));
 
   subject.links.Release(kJob);
 
-  EXPECT_FALSE(subject.links.Look(kJob).has_value());
+  EXPECT_TRUE(subject.links.Look(kJob).empty());
 }
 
 // Many links at once, each refused every few milliseconds, come and go.
@@ -313,7 +363,7 @@ TEST(GrpcLinks, ThousandsOfRefusedCallsDoNoHarm) {
   const absl::Time end = absl::Now() + absl::Seconds(3);
   for (int round = 0; absl::Now() < end; ++round) {
     for (int i = 0; i < 16; ++i) {
-      subject.links.Supervise({.ns = "default", .name = std::to_string(i)}, Target(), kUid);
+      subject.links.Supervise({.ns = "default", .name = std::to_string(i)}, {Target()}, kUid);
     }
     sync::MutexLock lock(subject.mutex);
     subject.changed.WaitFor(subject.mutex, absl::Milliseconds(30));

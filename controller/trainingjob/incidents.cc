@@ -31,7 +31,7 @@ bool HasExit(const v1alpha1::Incident& incident) {
 // By which a pod is given up.
 bool Condemns(const v1alpha1::Incident& incident) {
   return incident.reason() == kCoordinatorLost || incident.reason() == kWorkerLost ||
-         incident.reason() == kServerLost;
+         incident.reason() == kServerLost || incident.reason() == kStandbyLost;
 }
 
 bool SamePod(const v1alpha1::Incident& a, const v1alpha1::Incident& b) {

@@ -158,6 +158,8 @@ struct Observed {
   std::optional<Refusal> refusal;
   Queueing queueing;
   std::optional<ObservedLink> link;
+  // Where one coordinator waits beside the one that leads. Which is whose, their pods tell.
+  std::optional<ObservedLink> second_link;
   // Remembered: `status` was decided by this process and is not written; nothing is.
   bool status_unwritten = false;
   // Remembered: since this process last wrote the status.

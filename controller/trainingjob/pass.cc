@@ -41,6 +41,18 @@ std::vector<const ObservedPod*> Pass::StayingPods(Role role) const {
   return pods;
 }
 
+const ObservedLink* Pass::LinkOf(const ObservedPod* pod) const {
+  for (const auto* link : {&observed.link, &observed.second_link}) {
+    if (pod != nullptr && link->has_value() && (*link)->pod_uid == pod->uid) return &**link;
+  }
+  return nullptr;
+}
+
+const v1alpha1::CoordinatorReport* Pass::ReportOf(const ObservedPod* pod) const {
+  const ObservedLink* link = LinkOf(pod);
+  return link == nullptr || !link->heard ? nullptr : &link->report;
+}
+
 const ObservedNode* Pass::NodeOf(const ObservedPod& pod) const {
   const auto node = observed.nodes.find(pod.node);
   return pod.node.empty() || node == observed.nodes.end() ? nullptr : &node->second;

@@ -27,6 +27,7 @@ struct Pass {
   Decision decision;
 
   const ObservedPod* leader = nullptr;                  // the coordinator's pod
+  const ObservedPod* standby = nullptr;                 // the pod of the one that waits to lead
   const v1alpha1::CoordinatorReport* report = nullptr;  // of the incarnation in the status
   std::set<std::string> lost;                           // UIDs of live pods that are given up
   std::set<std::string> leaving;                        // UIDs of live pods that soon must go
@@ -37,6 +38,10 @@ struct Pass {
   // Whether the job brings its own container: then there is no coordinator.
   bool OwnContainer() const { return observed.spec.workload().has_container(); }
   bool HasServers() const { return resources::HasServers(observed.spec); }
+  // The stream to a coordinator's pod; null: there is none.
+  const ObservedLink* LinkOf(const ObservedPod* pod) const;
+  // What was heard last from it; null: nothing.
+  const v1alpha1::CoordinatorReport* ReportOf(const ObservedPod* pod) const;
   // Null: the pod has no place yet, or nodes are not watched.
   const ObservedNode* NodeOf(const ObservedPod& pod) const;
   // Since it was made or, later, started, which its node says: by a clock that may be ahead.

@@ -19,12 +19,31 @@ namespace starling::trainingjob {
 inline constexpr std::string_view kCoordinatorLost = "CoordinatorLost";
 inline constexpr std::string_view kWorkerLost = "WorkerLost";
 inline constexpr std::string_view kServerLost = "ParameterServerLost";
+inline constexpr std::string_view kStandbyLost = "StandbyLost";
 
 // coordinator.cc: which pod leads, which incarnation it has, whether it has fallen silent.
 void FindLeader(Pass& pass);
 void GrantIncarnation(Pass& pass);
 void GiveUpSilentCoordinator(Pass& pass);
 void GiveUpCoordinator(Pass& pass, const std::string& why);
+// The number that nobody has been granted yet.
+std::int64_t NextIncarnation(const v1alpha1::CoordinatorGrant& grant);
+// So long the stream to a coordinator's pod may be silent.
+absl::Duration SilenceLimit(const Pass& pass, const ObservedPod& pod, bool heard);
+
+// standby.cc: spec.replicaSpecs.coordinator.standby, a coordinator that leads without being told.
+bool WantsStandby(const Pass& pass);
+// One that leads by now is told of in the status.
+void PromoteStandby(Pass& pass);
+// Its process, as the status has it, leads by itself, or has not been heard yet: nobody else is
+// granted anything meanwhile.
+bool StandbyMayLead(Pass& pass, const ObservedPod& pod);
+// Whether a coordinator's pod that does not lead can stand by.
+bool FitsAsStandby(const Pass& pass, const ObservedPod& pod);
+void GiveUpSilentStandby(Pass& pass);
+void GrantStandby(Pass& pass);
+void EnsureStandby(Pass& pass);
+void SetStandbyReady(Pass& pass);
 
 // progress.cc: what an accepted report says of training; newest view.
 void TakeProgress(Pass& pass);

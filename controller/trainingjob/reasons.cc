@@ -98,6 +98,9 @@ constexpr ReasonRow kRows[] = {
      "raise resources.limits.memory in the template of their role, or set onOutOfMemory and its "
      "maximum"},
     {"Degraded", kNoProblem, "nothing is wrong with pods and nodes", ""},
+    {"StandbyReady", "StandsBy",
+     "a second coordinator leads within seconds where the first falls silent", ""},
+    {"StandbyReady", "StandbyStarting", "the second coordinator cannot take over yet", ""},
 
     {"incident", "WorkerFailed", "a worker's pod ended with an error", "see its exit code and log"},
     {"incident", "WorkerLost", "a worker's process ended or fell silent", ""},
@@ -125,6 +128,12 @@ constexpr ReasonRow kRows[] = {
      "see its exit code and log"},
     {"incident", "CoordinatorLost", "the coordinator fell silent and was replaced", ""},
     {"incident", "CoordinatorRestarted", "the coordinator's process was started again", ""},
+    {"incident", "CoordinatorTakenOver",
+     "the coordinator that stood by leads: the one before fell silent, and no controller had to "
+     "say "
+     "so",
+     ""},
+    {"incident", kStandbyLost, "the coordinator that stood by fell silent and was replaced", ""},
     {"incident", "CoordinatorLeftEarly", "the coordinator ended though it was not told to", ""},
     {"incident", "CoordinatorEvicted", "the coordinator's pod was evicted", ""},
     {"incident", "CoordinatorPreempted", "its pod made room for one of higher priority", ""},

@@ -58,7 +58,7 @@ std::optional<Silence> SilenceOf(Pass& pass, const ObservedPod& pod) {
     return Silence{pass.now - pod.unheard_since.value_or(pass.now), UnheardLimit(pass, pod)};
   }
   if (member->connected()) return std::nullopt;
-  return Silence{absl::Seconds(member->silent_seconds()) + pass.observed.link->silent,
+  return Silence{absl::Seconds(member->silent_seconds()) + pass.LinkOf(pass.leader)->silent,
                  NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence};
 }
 

@@ -66,7 +66,8 @@ scheduling::JobFacts FactsOf(const JobObjects& objects, const Reading& reading,
   SetPolicy(observed.spec.run_policy(), facts);
   SetOutcome(observed.status, facts);
   if (!observed.spec.workload().has_container()) {
-    facts.roles.push_back(FactsOfRole(observed, Role::kCoordinator, 1, 1));
+    const bool standby = observed.spec.replica_specs().coordinator().standby();
+    facts.roles.push_back(FactsOfRole(observed, Role::kCoordinator, standby ? 2 : 1, 1));
   }
   if (resources::HasServers(observed.spec)) {
     const auto& server = observed.spec.replica_specs().parameter_server();

@@ -110,7 +110,8 @@ bool HasSomethingToSave(const Pass& pass) {
 
 // Halted and saved, or nobody left to wait for.
 bool MayRelease(Pass& pass) {
-  if (pass.leader == nullptr || pass.UsableMembers().empty()) return true;
+  const bool led = pass.leader != nullptr || pass.standby != nullptr;
+  if (!led || pass.UsableMembers().empty()) return true;
   if (pass.report != nullptr && pass.report->stopped()) return true;
   const absl::Time limit = ToTime(FindCondition(pass.status, "Suspended")->last_transition_time()) +
                            pass.options.halt_timeout;

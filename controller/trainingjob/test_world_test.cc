@@ -42,41 +42,50 @@ bool HasEnded(const Json& pod) { return Phase(pod) == "Succeeded" || Phase(pod) 
 
 }  // namespace
 
-void FakeLinks::Supervise(const runtime::Key& job, const Supervision& supervision,
+void FakeLinks::Supervise(const runtime::Key& job, const std::vector<Supervision>& supervisions,
                           std::string_view /*job_uid*/) {
-  const auto found = links_.find(job);
-  if (found == links_.end() || found->second.supervision.pod_uid != supervision.pod_uid) {
-    Link link;
-    link.seen.pod_uid = supervision.pod_uid;
-    link.last = clock_.Now();
-    links_.insert_or_assign(job, std::move(link));
+  std::map<std::string, Link> kept;
+  for (const Supervision& supervision : supervisions) {
+    const auto known = links_[job].find(supervision.pod_uid);
+    Link& link = kept[supervision.pod_uid];
+    if (known == links_[job].end()) {
+      link.seen.pod_uid = supervision.pod_uid;
+      link.last = clock_.Now();
+    } else {
+      link = known->second;
+    }
+    link.supervision = supervision;
   }
-  links_[job].supervision = supervision;
+  links_[job] = std::move(kept);
 }
 
-void FakeLinks::Release(const runtime::Key& job) { links_.erase(job); }
-
-std::optional<ObservedLink> FakeLinks::Look(const runtime::Key& job) const {
+std::vector<ObservedLink> FakeLinks::Look(const runtime::Key& job) const {
+  std::vector<ObservedLink> seen;
   const auto found = links_.find(job);
-  if (found == links_.end()) return std::nullopt;
-  ObservedLink seen = found->second.seen;
-  seen.silent = clock_.Now() - found->second.last;
+  if (found == links_.end()) return seen;
+  for (const auto& [pod_uid, link] : found->second) {
+    seen.push_back(link.seen);
+    seen.back().silent = clock_.Now() - link.last;
+  }
   return seen;
 }
 
 const Supervision* FakeLinks::Told(const std::string& pod_uid) const {
-  for (const auto& [job, link] : links_) {
-    if (link.supervision.pod_uid == pod_uid) return &link.supervision;
+  for (const auto& [job, links] : links_) {
+    if (const auto link = links.find(pod_uid); link != links.end()) {
+      return &link->second.supervision;
+    }
   }
   return nullptr;
 }
 
 void FakeLinks::Report(const std::string& pod_uid, const v1alpha1::CoordinatorReport& report) {
-  for (auto& [job, link] : links_) {
-    if (link.supervision.pod_uid != pod_uid) continue;
-    link.seen.heard = true;
-    link.seen.report = report;
-    link.last = clock_.Now();
+  for (auto& [job, links] : links_) {
+    const auto link = links.find(pod_uid);
+    if (link == links.end()) continue;
+    link->second.seen.heard = true;
+    link->second.seen.report = report;
+    link->second.last = clock_.Now();
   }
 }
 
@@ -342,6 +351,7 @@ std::string TestWorld::Summary() {
     Json value = status[field];
     if (value.is_object()) {
       value.erase("bootId");
+      value.erase("podUid");
       value.erase("seconds");
     }
     absl::StrAppend(&summary, field, " ", json::Dump(value), "\n");

@@ -121,7 +121,9 @@ void TrainingJobReconciler::KeepSpec(const Key& key, std::shared_ptr<const SpecR
 
 void TrainingJobReconciler::Remember(const Key& key, Reading& reading) {
   Observed& observed = reading.observed;
-  observed.link = links_.Look(key);
+  std::vector<ObservedLink> links = links_.Look(key);
+  if (!links.empty()) observed.link = std::move(links.front());
+  if (links.size() > 1) observed.second_link = std::move(links.back());
   sync::MutexLock lock(mutex_);
   const Memory& memory = memory_[key];
   observed.shutting_down = halt_;
@@ -267,11 +269,11 @@ absl::StatusOr<runtime::Result> TrainingJobReconciler::TakeActions(const Key& ke
     ASSIGN_OR_RETURN(const absl::Duration again, TakeRefusal(key, reading, status));
     requeue = std::min(requeue, again);
   }
-  if (decision.supervision.has_value()) {
-    links_.Supervise(key, *decision.supervision, reading.observed.job.uid);
-  } else {
-    links_.Release(key);
+  std::vector<Supervision> streams;
+  for (const auto* stream : {&decision.supervision, &decision.standby_supervision}) {
+    if (stream->has_value()) streams.push_back(**stream);
   }
+  links_.Supervise(key, streams, reading.observed.job.uid);
   runtime::Result result;
   if (requeue != absl::InfiniteDuration()) result.requeue_after = requeue;
   return result;

@@ -15,6 +15,8 @@ AWAY = float(os.environ.get("STARLING_API_SERVER_DOWN", "20"))
 # A planned leave costs nothing; a silent one is noticed after a second or two.
 PLANNED = 2.0
 UNPLANNED = 8.0
+# Controller's leader, coordinator and half of the workers at once, where a coordinator stands by.
+COMPANY = 5.0
 
 
 class Faulty(TrainingCase):
@@ -212,6 +214,34 @@ class Faults(Faulty):
                 self.say(f"{node} is missed after {time.monotonic() - cut:.0f} s")
                 steps.await_more(10)
             steps.await_more(10)
+
+    def test_with_a_standby_the_same_power_cut_costs_seconds(self):
+        """The coordinator that stood by, on the other node, leads long before a controller does."""
+        self.train(workers=4, replicaSpecs__coordinator__standby=True)
+        self.await_condition("StandbyReady")
+        granted = self.status()["coordinator"]
+        pods = {pod["metadata"]["uid"]: pod["spec"]["nodeName"]
+                for pod in self.roles("coordinator").values()}
+        node = pods[granted["podUid"]]
+        self.assertNotEqual(node, pods[granted["standby"]["podUid"]], "they stand apart")
+        self.assertEqual({"node1", "node2"},
+                         {pod["spec"]["nodeName"] for pod in self.roles("worker").values()})
+        self.lead_from(node)
+        self.wait_for(lambda: len({pod["spec"]["nodeName"] for pod in self.controllers().values()})
+                      == 2, 60, "a controller on each node")
+        with self.watch_steps() as steps:
+            steps.await_more(10)
+            cut = time.monotonic()
+            with self.power_cut(node):
+                steps.await_more(20)
+                self.say(f"survivors' gap {steps.gap(cut):.2f} s with a standby")
+                self.assertLess(steps.gap(cut), COMPANY)
+                self.wait_for(lambda: self.incarnation() >= granted["standby"]["incarnation"], 60,
+                              "the next controller has found who leads")
+                self.members(4)
+            steps.await_more(10)
+        self.assertIn("CoordinatorTakenOver",
+                      {incident["reason"] for incident in self.incidents()})
 
 
 if __name__ == "__main__":
