@@ -6,6 +6,7 @@ With a coordinator that stands by, the others go on within five seconds; without
 controller (the control). When there is a controller again it finds who leads, starts the next
 standby, and the job ends with each sample used once an epoch.
 """
+import signal
 import time
 import unittest
 
@@ -123,20 +124,42 @@ class LossInCompany(Case):
         granted = self.coordinator()["incarnation"]
         for pid in self.pids_of(["digits-coordinator-1"]):
             kill(pid)
+        self.await_steps(60)
+        until(lambda: self.home.condition("StandbyReady"), 60, self.home.describe)
+        self.assertGreater(self.coordinator()["incarnation"], granted,
+                           "whoever has had a standby goes on under another number")
+        self.home.run("delete", "digits")
+        self.end()
+
+    def test_a_coordinator_that_stood_still_finds_that_it_leads_no_more(self):
+        self.train(standby=True)
+        until(lambda: self.home.condition("StandbyReady"), 60, self.home.describe)
+        before = self.coordinator()
+        stopped = until(lambda: self.home.role_pid("digits-coordinator-0"), 30, "it runs")
+        self.assertTrue(kill(stopped, signal.SIGSTOP))
+        until(lambda: self.coordinator()["incarnation"] == before["standby"]["incarnation"], 30,
+              self.home.describe)
+        kill(stopped, signal.SIGCONT)
+        self.await_steps(60)
+        until(lambda: self.home.condition("StandbyReady"), 60, self.home.describe)
+        self.assertEqual(before["standby"]["podUid"], self.coordinator()["podUid"])
+        reasons = [one["reason"] for one in self.home.job()["status"]["incidents"]]
+        self.assertIn("CoordinatorTakenOver", reasons)
+        self.assertNotIn("WorkerLost", reasons)
+        self.home.run("delete", "digits")
+        self.end()
+
+    def await_steps(self, count):
+        """So many more, none of which takes long."""
         reached = self.home.steps()
         longest, seen, since = 0.0, reached, time.monotonic()
-        while seen < reached + 60:
+        while seen < reached + count:
             step, now = self.home.steps(), time.monotonic()
             if step > seen:
                 longest, seen, since = max(longest, now - since), step, now
             self.assertLess(now - since, WITHIN, self.home.describe())
             time.sleep(0.01)
         self.say(f"longest time without a step {longest:.2f} s")
-        until(lambda: self.home.condition("StandbyReady"), 60, self.home.describe)
-        self.assertGreater(self.coordinator()["incarnation"], granted,
-                           "whoever has had a standby goes on under another number")
-        self.home.run("delete", "digits")
-        self.end()
 
     def end(self):
         until(lambda: not [name for name in self.home.pods()
