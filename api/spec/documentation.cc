@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "api/spec/techniques.h"
+#include "api/spec/uris.h"
 #include "common/status/check.h"
 #include "google/protobuf/descriptor.pb.h"
 
@@ -181,7 +182,7 @@ std::vector<std::string> RuleTexts(const FieldDescriptor& field) {
   }
   if (!rules.pattern_hint().empty()) texts.push_back(rules.pattern_hint());
   if (const FormatRule* format = FindFormat(rules.format())) texts.emplace_back(format->hint);
-  if (rules.format() == "uri") texts.emplace_back("a path or file:///path");
+  if (const auto places = PlacesOf(rules.format()); !places.empty()) texts.emplace_back(places);
   if (!rules.default_value().empty() && rules.default_value() != "{}") {
     texts.push_back(absl::StrCat("default: ", rules.default_value(),
                                  rules.default_unless().empty() ? "" : " unless ",

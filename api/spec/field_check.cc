@@ -20,10 +20,7 @@ std::string CheckLength(std::string_view text, std::uint32_t most) {
 }
 
 std::string CheckFormat(std::string_view name, std::string_view text) {
-  if (name == "uri") {
-    const auto path = PathOfUri(text);
-    return path.ok() ? "" : std::string(path.status().message());
-  }
+  if (!PlacesOf(name).empty()) return std::string(CheckUri(name, text).message());
   // A label map's rule: its keys have one form, its values another.
   const FormatRule* format = FindFormat(name == "label" ? "labelValue" : name);
   if (format == nullptr || FullMatch(text, format->pattern)) return "";

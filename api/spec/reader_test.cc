@@ -143,9 +143,12 @@ INSTANTIATE_TEST_SUITE_P(
         Wrong{"/metadata/labels", "{\"a\": \"x y\"}",
               "metadata.labels.a: must be at most 63 letters, digits, '-', '_' and '.', beginning "
               "and ending with a letter or digit"},
-        Wrong{"/spec/dataset/train/csv/uri", "\"s3://bucket/x.csv\"",
-              "spec.dataset.train.csv.uri: has the scheme s3, but only files can be used so far; "
-              "write a path or file:///path"},
+        Wrong{"/spec/dataset/train/csv/uri", "\"gs://bucket/x.csv\"",
+              "spec.dataset.train.csv.uri: has the scheme gs, which is not known; write a path, "
+              "file:///path, s3://bucket/key or https://host/path"},
+        Wrong{"/spec/checkpoint", "{\"uri\": \"https://host/x\"}",
+              "spec.checkpoint.uri: has the scheme https, which cannot be used here; write a path, "
+              "file:///path or s3://bucket/prefix"},
         Wrong{"/spec/dataset/train/csv/uri", "\"a\\u0000b\"",
               "spec.dataset.train.csv.uri: must not hold a NUL character"}));
 

@@ -15,6 +15,36 @@ namespace starling::spec {
 namespace {
 
 using google::protobuf::Message;
+using storage::Place;
+
+struct UriFormat {
+  std::string_view name;
+  bool object_stores;
+  bool web_servers;
+  std::string_view places;
+};
+constexpr UriFormat kFormats[] = {
+    {"uri", true, true, "a path, file:///path, s3://bucket/key or https://host/path"},
+    {"storeUri", true, false, "a path, file:///path or s3://bucket/prefix"},
+    {"fileUri", false, false, "a path or file:///path"},
+};
+
+const UriFormat* Find(std::string_view format) {
+  for (const UriFormat& candidate : kFormats) {
+    if (candidate.name == format) return &candidate;
+  }
+  return nullptr;
+}
+
+bool May(const UriFormat& format, Place::Kind kind) {
+  if (kind == Place::Kind::kS3) return format.object_stores;
+  if (kind == Place::Kind::kHttp) return format.web_servers;
+  return true;
+}
+
+bool NamesPlaces(const FieldDescriptor& field) {
+  return Find(RulesOf(field).format()) != nullptr && !field.is_repeated();
+}
 
 std::string Absolute(const std::string& path, const UriBases& bases) {
   const std::filesystem::path given(path);
@@ -33,13 +63,24 @@ std::string Absolute(const std::string& path, const UriBases& bases) {
 
 }  // namespace
 
-absl::StatusOr<std::string> PathOfUri(std::string_view uri) {
-  auto place = storage::ParsePlace(uri);
+std::string_view PlacesOf(std::string_view format) {
+  const UriFormat* found = Find(format);
+  return found == nullptr ? std::string_view{} : found->places;
+}
+
+absl::Status CheckUri(std::string_view format, std::string_view uri) {
+  const auto place = storage::ParsePlace(uri);
   if (!place.ok()) return place.status();
-  if (place->kind == storage::Place::Kind::kFile) return std::move(place->path);
+  const UriFormat* found = Find(format);
+  if (found == nullptr || May(*found, place->kind)) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat("has the scheme ", std::string(uri.substr(0, uri.find(':'))),
-                   ", but only files can be used so far; write a path or file:///path"));
+                   ", which cannot be used here; write ", std::string(found->places)));
+}
+
+absl::StatusOr<std::string> PathOfUri(std::string_view uri) {
+  if (absl::Status status = CheckUri("fileUri", uri); !status.ok()) return status;
+  return storage::ParsePlace(uri)->path;
 }
 
 void MakeUrisAbsolute(Message& message, const UriBases& bases) {
@@ -56,7 +97,7 @@ void MakeUrisAbsolute(Message& message, const UriBases& bases) {
       for (int i = 0; i < reflection.FieldSize(message, field); ++i) {
         MakeUrisAbsolute(*reflection.MutableRepeatedMessage(&message, field, i), bases);
       }
-    } else if (RulesOf(*field).format() == "uri" && !field->is_repeated()) {
+    } else if (NamesPlaces(*field)) {
       const auto path = PathOfUri(reflection.GetString(message, field));
       if (path.ok()) reflection.SetString(&message, field, Absolute(*path, bases));
     }
@@ -81,7 +122,7 @@ FieldErrors CheckUrisAbsolute(const Message& message, std::string_view path) {
         check(reflection.GetRepeatedMessage(message, field, i),
               JoinPath(at, static_cast<std::size_t>(i)));
       }
-    } else if (RulesOf(*field).format() == "uri" && !field->is_repeated()) {
+    } else if (NamesPlaces(*field)) {
       const auto place = PathOfUri(reflection.GetString(message, field));
       if (!place.ok() || std::filesystem::path(*place).is_absolute()) continue;
       errors.push_back({at,

@@ -27,7 +27,9 @@ TEST(PathOfUri, RefusesTheRestWithARemedy) {
   const auto error = [](std::string_view uri) {
     return std::string(PathOfUri(uri).status().message());
   };
-  EXPECT_THAT(error("s3://b/c"), HasSubstr("write a path or file:///path"));
+  EXPECT_THAT(error("s3://bucket/c"),
+              HasSubstr("scheme s3, which cannot be used here; write a path "
+                        "or file:///path"));
   EXPECT_THAT(error("https://example.com/x"), HasSubstr("scheme https"));
   EXPECT_THAT(error("file://host/x"), HasSubstr("three slashes"));
   EXPECT_THAT(error("file:x"), HasSubstr("three slashes"));
@@ -35,6 +37,17 @@ TEST(PathOfUri, RefusesTheRestWithARemedy) {
   EXPECT_THAT(error("file:///a%0Ab"), HasSubstr("control"));
   EXPECT_THAT(error("a\nb"), HasSubstr("control"));
   EXPECT_THAT(error(""), HasSubstr("must not be empty"));
+}
+
+TEST(CheckUri, EachFieldTakesThePlacesThatItCanUse) {
+  EXPECT_TRUE(CheckUri("uri", "s3://bucket/key").ok());
+  EXPECT_TRUE(CheckUri("uri", "https://example.com/x").ok());
+  EXPECT_TRUE(CheckUri("storeUri", "s3://bucket").ok());
+  EXPECT_THAT(CheckUri("storeUri", "https://example.com/x").message(), HasSubstr("scheme https"));
+  EXPECT_THAT(CheckUri("fileUri", "s3://bucket/key").message(), HasSubstr("scheme s3"));
+  EXPECT_THAT(CheckUri("uri", "gs://bucket/key").message(), HasSubstr("scheme gs"));
+  EXPECT_THAT(CheckUri("uri", "https://example.com/x?a=b").message(), HasSubstr("? or #"));
+  EXPECT_EQ(PlacesOf("quantity"), "");
 }
 
 v1alpha1::TrainingJobSpec Absolute(const std::string& uri, const std::set<std::string>& files) {

@@ -56,8 +56,9 @@ class HttpBlobStore final : public BlobStore {
 
  private:
   absl::Status OnlyRead(const std::string& name) const {
-    return absl::UnimplementedError(absl::StrCat(
-        UriOf(name), ": a web server can only be read from; write to a path or file:///path"));
+    return absl::UnimplementedError(absl::StrCat(UriOf(name),
+                                                 ": a web server can only be read from; write to a "
+                                                 "path, file:///path or s3://bucket/prefix"));
   }
 
   absl::StatusOr<http::Response> Ask(std::string method, const std::string& name,

@@ -92,7 +92,13 @@ absl::StatusOr<Place> ParsePlace(std::string_view uri) {
   }
   const std::string_view scheme = SchemeOf(uri);
   if (scheme.empty()) return Place{Place::Kind::kFile, std::string(uri)};
-  if (scheme == "http" || scheme == "https") return Place{Place::Kind::kHttp, std::string(uri)};
+  if (scheme == "http" || scheme == "https") {
+    if (uri.find_first_of("?#") == std::string_view::npos) {
+      return Place{Place::Kind::kHttp, std::string(uri)};
+    }
+    return absl::InvalidArgumentError(
+        "must not hold ? or #; write %3F or %23 where they belong to a file's name");
+  }
   if (scheme == "s3") return ParseS3(uri);
   if (scheme != "file") {
     return absl::InvalidArgumentError(

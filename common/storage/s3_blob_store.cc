@@ -182,9 +182,8 @@ class S3BlobStore final : public BlobStore {
   // next try hears that there is one, or that there is no such upload any more.
   absl::Status Committed(const Writing& writing, const S3Request& request) {
     ASSIGN_OR_RETURN(const http::Response answer, Ask(writing.name, request));
-    // The end of an upload in parts may be 200 with an error in it.
+    if (Succeeded(answer)) return absl::OkStatus();
     const std::string code = S3Code(answer);
-    if (Succeeded(answer) && code.empty()) return absl::OkStatus();
     const bool is_there = answer.status == 412 || code == "PreconditionFailed";
     if (is_there || code == "NoSuchUpload") {
       const absl::StatusOr<http::Response> present = Look(writing.name);

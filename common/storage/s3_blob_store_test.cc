@@ -35,6 +35,7 @@ constexpr std::size_t kPart = std::size_t{5} << 20;  // the least that S3 takes
 enum class Fault {
   kBusy,        // 503, and the store has heard nothing
   kExpired,     // 403
+  kHidden,      // 200 with an error in it, and the store has heard nothing
   kCut,         // the connection ends, and the store has heard nothing
   kLoseAnswer,  // the store has done it
   kTruncate,    // half of the answer comes
@@ -42,8 +43,8 @@ enum class Fault {
   kFlipBit,     // in the request's last byte
 };
 void PrintTo(Fault fault, std::ostream* out) {
-  constexpr const char* kNames[] = {"busy",     "expired", "cut",     "lose answer",
-                                    "truncate", "stall",   "flip bit"};
+  constexpr const char* kNames[] = {"busy",        "expired",  "hidden", "cut",
+                                    "lose answer", "truncate", "stall",  "flip bit"};
   *out << kNames[static_cast<int>(fault)];
 }
 
@@ -94,6 +95,7 @@ class FaultProxy {
     };
     if (fault == Fault::kBusy) refuse(503, "SlowDown");
     if (fault == Fault::kExpired) refuse(403, "ExpiredToken");
+    if (fault == Fault::kHidden) refuse(200, "InternalError");
     if (fault == Fault::kStall) conversation.AwaitTheirEnd();
     if (fault.has_value() && *fault < Fault::kLoseAnswer) return false;
     if (fault == Fault::kStall) return false;
@@ -276,7 +278,7 @@ TEST_F(S3Store, WhenTheAnswerToTheLastPartIsLostTheBlobIsKnownToBeOurs) {
   const std::string content = Large();
   ASSERT_TRUE(Put(*store, "warm", content, IfPresent::kFail).ok());
   proxy_.Next(absl::StrCat("POST /", options_.bucket, "/", prefix_, "/large?uploadId"),
-              {Fault::kLoseAnswer});
+              {Fault::kHidden, Fault::kLoseAnswer});
   const absl::Status status = Put(*store, "large", content, IfPresent::kFail);
   EXPECT_TRUE(status.ok()) << status;
   EXPECT_TRUE(proxy_.done());

@@ -302,7 +302,13 @@ absl::StatusOr<http::Response> S3Client::Exchange(const S3Request& request) {
       access_key_ = credentials.access_key;
     }
     absl::StatusOr<http::Response> answer = Send(request, digest, credentials);
-    const bool expired = answer.ok() && !fresh && S3Code(*answer) == "ExpiredToken";
+    // The end of an upload in parts may be 200 with an error in it.
+    if (answer.ok() && request.method == "POST" && answer->status == 200 &&
+        !S3Code(*answer).empty()) {
+      answer->status = 500;
+    }
+    const bool expired =
+        answer.ok() && answer->status >= 400 && !fresh && S3Code(*answer) == "ExpiredToken";
     const bool passing = answer.ok() ? IsPassing(*answer) : absl::IsUnavailable(answer.status());
     if (!expired && !passing) return answer;
     fresh = expired;

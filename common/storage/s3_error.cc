@@ -136,6 +136,10 @@ std::string S3Code(const http::Response& answer) {
 }
 
 absl::Status S3Error(const http::Response& answer, const S3Subject& subject) {
+  if (answer.status / 100 == 2) {
+    return absl::DataLossError(absl::StrCat(subject.uri, ": the answer of ", subject.endpoint,
+                                            " lacks what S3 has in it"));
+  }
   const std::string given = S3Code(answer);
   const std::string code = given.empty() ? std::string(UsualCode(answer.status)) : given;
   for (const Meaning& meaning : kMeanings) {

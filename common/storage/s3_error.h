@@ -39,7 +39,8 @@ struct S3Subject {
 std::string S3Code(const http::Response& answer);
 
 // NOT_FOUND: no such object. FAILED_PRECONDITION: no such bucket, or it lies in another region.
-// PERMISSION_DENIED: credentials. RESOURCE_EXHAUSTED: no space. Else as http::StatusOf.
+// PERMISSION_DENIED: credentials. RESOURCE_EXHAUSTED: no space. DATA_LOSS: the answer is a success,
+// but something in it was wanting. Else as http::StatusOf.
 absl::Status S3Error(const http::Response& answer, const S3Subject& subject);
 
 // Whether the same request may well succeed a little later.

@@ -92,6 +92,11 @@ absl::StatusOr<OpenFile> ClusterJobFiles::Model(const Json& job) const {
         "is not set"));
   }
   const std::string path = spec::PathOfUri(uri).value_or("");
+  if (path.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model of job \"", kube::NameOf(job), "\" lies at ", uri,
+                     ", which is not served: fetch it from there"));
+  }
   for (const ModelPlace& place : places_) {
     if (!path.starts_with(place.path + "/")) continue;
     const std::string relative = path.substr(place.path.size() + 1);

@@ -36,7 +36,10 @@ absl::StatusOr<OpenFile> LocalJobFiles::Model(const kube::Json& job) const {
                      "checkpoint.uri was not kept"));
   }
   const absl::StatusOr<std::string> path = spec::PathOfUri(uri);
-  if (!path.ok()) return absl::FailedPreconditionError("the model's URI " + uri + " is no file");
+  if (!path.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the model lies at ", uri, ", which is not served: fetch it from there"));
+  }
   const std::string folder = std::filesystem::path(FolderOf(job)).lexically_normal().string() + "/";
   const std::string normal = std::filesystem::path(*path).lexically_normal().string();
   if (!normal.starts_with(folder)) {

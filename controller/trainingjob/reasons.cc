@@ -32,8 +32,9 @@ constexpr ReasonRow kRows[] = {
      "checkpoints lie on disks that go with the pods: after a suspension training begins at step "
      "0, "
      "after the end the model is not kept",
-     "set spec.checkpoint.uri to a path on a PersistentVolumeClaim that the worker's template "
-     "mounts; with exchange.parameterServer the parameter servers' template too"},
+     "set spec.checkpoint.uri to s3://bucket/prefix, or to a path on a PersistentVolumeClaim that "
+     "the worker's template mounts; with exchange.parameterServer the parameter servers' template "
+     "too"},
 
     {"Suspended", kCheckpointNotWritten,
      "no checkpoint could be written before the pods had to go: steps since the newest one are "
@@ -92,8 +93,10 @@ constexpr ReasonRow kRows[] = {
     {"Degraded", kSingleCopy,
      "what a parameter server holds is nowhere else: there is one copy, and its snapshots lie on a "
      "disk that goes with its pod, so that its part of the model begins anew when the pod is lost",
-     "set spec.checkpoint.uri to a path on a PersistentVolumeClaim that the templates of workers "
-     "and parameter servers mount, or exchange.parameterServer.replication to 2"},
+     "set spec.checkpoint.uri to s3://bucket/prefix or to a path on a PersistentVolumeClaim that "
+     "the "
+     "templates of workers and parameter servers mount, or exchange.parameterServer.replication to "
+     "2"},
     {"Degraded", kOutOfMemory, "pods are killed because they need more memory than they may use",
      "raise resources.limits.memory in the template of their role, or set onOutOfMemory and its "
      "maximum"},

@@ -120,7 +120,8 @@ class Checkpoint(TypedDict, total=False):
     interval: str
     # How many are kept.
     keep: int
-    # Where; by default the job's folder on one machine, each worker's own disk in a cluster.
+    # Where, and the model too: a path, file:///path or s3://bucket/prefix; by default the job's
+    # folder on one machine, each worker's own disk in a cluster.
     uri: str
 
 
@@ -323,8 +324,9 @@ class CosineSchedule(_CosineScheduleRequired, total=False):
 
 
 class _CsvSourceRequired(TypedDict):
-    # The file: a path, or file:///path. The CLI makes a relative one absolute: it starts at the
-    # job file's folder if it exists there, else at the working directory.
+    # The file: a path, file:///path, s3://bucket/key or https://host/path. The CLI makes a
+    # relative one absolute: it starts at the job file's folder if it exists there, else at the
+    # working directory.
     uri: str
 
 

@@ -44,7 +44,8 @@ class ObjectStore:
 
     def environment(self):
         return {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.port}", "AWS_ACCESS_KEY_ID": "test-key",
-                "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1"}
+                "AWS_SECRET_ACCESS_KEY": "test-secret", "AWS_REGION": "us-east-1",
+                "no_proxy": "127.0.0.1,localhost"}
 
     def start(self):
         self._server = subprocess.Popen(

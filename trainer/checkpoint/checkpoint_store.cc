@@ -137,6 +137,19 @@ std::string JobPlace(std::string_view uri, std::string_view job_uid, std::string
   return uri.empty() ? std::string(job_dir) : storage::Below(uri, job_uid);
 }
 
+absl::StatusOr<std::unique_ptr<storage::BlobStore>> OpenJobPlace(std::string_view uri,
+                                                                 std::string_view job_uid,
+                                                                 std::string_view job_dir) {
+  const std::string place = JobPlace(uri, job_uid, job_dir);
+  auto store = storage::Open(place);
+  if (!store.ok()) return Annotate(store.status(), "spec.checkpoint.uri");
+  const auto parsed = storage::ParsePlace(place);
+  if (!parsed.ok() || parsed->kind != storage::Place::Kind::kS3) return store;
+  const absl::Status answer = (*store)->Size(kModel).status();
+  if (answer.ok() || absl::IsNotFound(answer) || absl::IsUnavailable(answer)) return store;
+  return Annotate(answer, "spec.checkpoint.uri");
+}
+
 CheckpointStore::CheckpointStore(storage::BlobStore& blobs, std::string prefix,
                                  std::size_t shard_bytes)
     : blobs_(blobs), prefix_(std::move(prefix)), shard_bytes_(shard_bytes) {}

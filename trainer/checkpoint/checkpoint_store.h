@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -72,6 +73,13 @@ struct NewestResult {
 // Where the blobs of one job lie: `uri` (spec.checkpoint.uri) with the job's UID below it, or, if
 // the spec names no place, the job's folder.
 std::string JobPlace(std::string_view uri, std::string_view job_uid, std::string_view job_dir);
+
+// Opens it. An object store is asked at once whether it takes us, since a job that cannot write
+// there had better not begin; one that does not answer now may do so later. Errors name
+// spec.checkpoint.uri.
+absl::StatusOr<std::unique_ptr<storage::BlobStore>> OpenJobPlace(std::string_view uri,
+                                                                 std::string_view job_uid,
+                                                                 std::string_view job_dir);
 
 // Below it: the checkpoints of workers, and the model.
 inline constexpr char kCheckpoints[] = "checkpoints";

@@ -25,6 +25,9 @@ absl::Status FileError(const absl::Status& status, const std::string& path,
   };
   switch (status.code()) {
     case absl::StatusCode::kNotFound:
+      if (path.find("://") != std::string::npos) {
+        return say("there is no such file; check the URI");
+      }
       return say(
           "there is no such file; check the path, which is relative to the job file's folder "
           "unless it is absolute");
@@ -75,11 +78,14 @@ absl::StatusOr<std::int64_t> CountClasses(std::int64_t highest,
 absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field) {
   auto located = storage::Locate(uri);
   if (!located.ok()) {
-    return FieldError(absl::StatusCode::kInvalidArgument, field,
-                      absl::StrCat(Quote(uri), " ", located.status().message()));
+    // A place that is none, or one that cannot be asked: what else is wrong stands in a variable.
+    const bool of_uri = absl::IsInvalidArgument(located.status());
+    return FieldError(located.status().code(), field,
+                      absl::StrCat(Quote(uri), of_uri ? " " : ": ", located.status().message()));
   }
   FileInfo file;
-  file.path = storage::ParsePlace(uri)->path;
+  storage::Place place = *storage::ParsePlace(uri);
+  file.path = place.kind == storage::Place::Kind::kFile ? std::move(place.path) : std::string(uri);
   file.name = std::move(located->name);
   file.store = std::move(located->store);
   const auto size = file.store->Size(file.name);

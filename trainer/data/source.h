@@ -66,7 +66,7 @@ absl::StatusOr<std::int64_t> CountClasses(std::int64_t highest,
 struct FileInfo {
   std::shared_ptr<storage::BlobStore> store;
   std::string name;  // in the store
-  std::string path;  // for messages: without file://
+  std::string path;  // for messages: without file://, else the URI
   std::size_t size = 0;
 };
 

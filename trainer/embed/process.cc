@@ -132,9 +132,8 @@ absl::Status Process::Start() {
   ASSIGN_OR_RETURN(const transport::Spin spin, transport::SpinOfJob());
   ASSIGN_OR_RETURN(std::string secret, control::ReadFile(options.secret_path));
   absl::StripAsciiWhitespace(&secret);
-  ASSIGN_OR_RETURN(parts.storage,
-                   storage::Open(checkpoint::JobPlace(parts.spec.checkpoint().uri(),
-                                                      options.job_uid, options.job_dir)));
+  ASSIGN_OR_RETURN(parts.storage, checkpoint::OpenJobPlace(parts.spec.checkpoint().uri(),
+                                                           options.job_uid, options.job_dir));
   transport::Options mine;
   mine.member = worker::NameOf(options.self());
   mine.job = options.job_uid;

@@ -70,8 +70,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   auto transport = OpenTransport(options, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
 
-  const auto storage = storage::Open(
-      checkpoint::JobPlace(spec->checkpoint().uri(), options.job_uid, options.job_dir));
+  const auto storage =
+      checkpoint::OpenJobPlace(spec->checkpoint().uri(), options.job_uid, options.job_dir);
   if (!storage.ok()) Fail(kBadInput, storage.status());
   std::unique_ptr<control::ControlService> service;
   ServerMember member({.spec = *std::move(spec),

@@ -60,8 +60,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
                         workload::Workload& workload, ControlService& service, Intake& intake,
                         metrics::Registry& registry, transport::Transport& transport,
                         const clock::Clock& clock, absl::Time began, absl::Duration grace) {
-  const auto storage = storage::Open(
-      checkpoint::JobPlace(spec.checkpoint().uri(), options.job_uid, options.job_dir));
+  const auto storage =
+      checkpoint::OpenJobPlace(spec.checkpoint().uri(), options.job_uid, options.job_dir);
   if (!storage.ok()) Fail(kBadInput, storage.status());
   absl::StatusOr<std::unique_ptr<Worker>> worker =
       Worker::Create({.spec = spec,
@@ -134,7 +134,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
   auto transport = OpenTransport(options, *secret, *spin);
   if (!transport.ok()) Fail(kFailed, transport.status());
   const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
-  if (!workload.ok()) Fail(kBadInput, workload.status());
+  // Data that lie elsewhere may be read by the next try.
+  if (!workload.ok())
+    Fail(absl::IsUnavailable(workload.status()) ? kFailed : kBadInput, workload.status());
   const auto failpoint = control::FailpointOf(options);
   if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
   control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));
