@@ -45,11 +45,13 @@ TEST(ContainerJob, WhatHasNoMeaningForItIsRefusedByName) {
   job["spec"]["optimizer"] = {{"sgd", Json::object()}};
   job["spec"]["dataset"] = DigitsJob()["spec"]["dataset"];
   job["spec"]["replicaSpecs"]["coordinator"] = {{"template", Json::object()}, {"standby", true}};
-  EXPECT_THAT(ErrorsOf(job),
-              AllOf(HasSubstr("spec.optimizer: does not go with spec.workload.container"),
-                    HasSubstr("spec.dataset: does not go with"),
-                    HasSubstr("spec.replicaSpecs.coordinator.template: does not go with"),
-                    HasSubstr("spec.replicaSpecs.coordinator.standby: does not go with")));
+  job["spec"]["export"] = {{"tensorboard", {{"uri", "/logs"}}}};
+  EXPECT_THAT(
+      ErrorsOf(job),
+      AllOf(HasSubstr("spec.optimizer: does not go with spec.workload.container"),
+            HasSubstr("spec.dataset: does not go with"), HasSubstr("spec.export: does not go with"),
+            HasSubstr("spec.replicaSpecs.coordinator.template: does not go with"),
+            HasSubstr("spec.replicaSpecs.coordinator.standby: does not go with")));
 }
 
 TEST(ContainerJob, APresetIsTheOneMistakeWhateverItSets) {

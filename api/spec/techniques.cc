@@ -107,7 +107,7 @@ std::vector<Technique> OwnTrainings() {
   std::vector<Technique> table;
   for (const char* field :
        {kPreset, "reproducible", "dataset", "optimizer", "validation", "stop", "exchange", "update",
-        "compression", "checkpoint", "experiment", "replicaSpecs.coordinator.template",
+        "compression", "checkpoint", "experiment", "export", "replicaSpecs.coordinator.template",
         "replicaSpecs.coordinator.standby"}) {
     table.push_back(OwnTraining(field));
   }

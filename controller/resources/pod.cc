@@ -122,11 +122,12 @@ std::vector<std::string> RoleArgs(const Draft& draft) {
                                    "--pod-uid",
                                    "$(POD_UID)",
                                    "--job-uid",
-                                   draft.job.uid};
+                                   draft.job.uid,
+                                   "--job-name",
+                                   draft.job.name};
   if (draft.member()) {
-    for (const std::string& arg :
-         {std::string("--secret"), Path(kSecretFolder, kSecretKey), std::string("--job-name"),
-          draft.job.name, std::string("--job-dir"), draft.JobPath()}) {
+    for (const std::string& arg : {std::string("--secret"), Path(kSecretFolder, kSecretKey),
+                                   std::string("--job-dir"), draft.JobPath()}) {
       args.push_back(arg);
     }
   }

@@ -331,6 +331,13 @@ const Case kPolicies[] = {
        s.seen.queueing.warning.clear();
      },
      [](const Decision& d) { EXPECT_EQ(ReasonOf(d, "Degraded"), "NoProblem"); }},
+    {"MetricsThatCannotBeExportedAreToldAndTheJobRuns",
+     [](Scene& s) { InCluster(s).report().set_export_problem("cannot write /logs"); },
+     [](const Decision& d) {
+       EXPECT_EQ(ReasonOf(d, "Degraded"), "ExportFailing");
+       EXPECT_TRUE(Is(d, "Running"));
+       EXPECT_NE(MessageOf(d, "Degraded").find("cannot write /logs; see"), std::string::npos);
+     }},
     {"SuspensionWithoutDurableCheckpointsSaysSo",
      [](Scene& s) {
        InCluster(s).seen.checkpoint_durable = false;

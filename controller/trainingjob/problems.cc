@@ -25,7 +25,7 @@ constexpr std::string_view kRanking[] = {
     kQuotaExceeded,       kPodForbidden,      kNameTaken,     kImagePullFailed,
     kContainerNotCreated, kOutOfMemory,       kUnschedulable, kSchedulingGated,
     kWorkerRefused,       kServerRefused,     kNodeLost,      kUnderReplicated,
-    kPodStuckTerminating, kSchedulingIgnored, kSingleCopy};
+    kPodStuckTerminating, kSchedulingIgnored, kSingleCopy,    kExportFailing};
 
 // What has this reason, each with a detail; a map, so that the order is always the same.
 using Found = std::map<std::string_view, std::map<std::string, std::string>>;
@@ -114,6 +114,9 @@ Found FindAll(Pass& pass) {
     found[kSchedulingIgnored][""] = warning;
   }
   if (pass.report != nullptr) {
+    if (const std::string& why = pass.report->export_problem(); !why.empty()) {
+      found[kExportFailing][""] = why;
+    }
     for (const v1alpha1::MemberStatus& member : pass.report->members()) {
       const bool refused = !member.refused().empty() && !member.in_view();
       if (refused) found[RefusalOf(pass, member)][member.pod()] = member.refused();

@@ -93,10 +93,12 @@ constexpr ReasonRow kRows[] = {
     {"Degraded", kSingleCopy,
      "what a parameter server holds is nowhere else: there is one copy, and its snapshots lie on a "
      "disk that goes with its pod, so that its part of the model begins anew when the pod is lost",
-     "set spec.checkpoint.uri to s3://bucket/prefix or to a path on a PersistentVolumeClaim that "
-     "the "
+     "set spec.checkpoint.uri to s3://bucket/prefix or to a path on a PersistentVolumeClaim that the "
      "templates of workers and parameter servers mount, or exchange.parameterServer.replication to "
      "2"},
+    {"Degraded", kExportFailing,
+     "metrics do not get to where spec.export wants them told; training goes on",
+     "see the message; status, history and Prometheus have them all the same"},
     {"Degraded", kOutOfMemory, "pods are killed because they need more memory than they may use",
      "raise resources.limits.memory in the template of their role, or set onOutOfMemory and its "
      "maximum"},

@@ -28,6 +28,7 @@ inline constexpr std::string_view kServerRefused = "ParameterServerRefused";
 inline constexpr std::string_view kUnderReplicated = "UnderReplicated";
 inline constexpr std::string_view kSchedulingIgnored = "SchedulingIgnored";
 inline constexpr std::string_view kSingleCopy = "SingleCopy";
+inline constexpr std::string_view kExportFailing = "ExportFailing";
 inline constexpr std::string_view kNoProblem = "NoProblem";
 
 // Ends.

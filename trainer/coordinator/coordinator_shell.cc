@@ -330,6 +330,8 @@ void CoordinatorShell::Report() {
   summary.training.bytes = training.SerializeAsString();
   v1alpha1::CoordinatorReport report = ToProto(summary, clock_.WallNow() - now);
   PutStandby(report);
+  ExportMetrics(summary, training);
+  report.set_export_problem(ExportProblem());
   if (service_ != nullptr) service_->Report(report);
   if (metrics_) {
     metrics_->Show(summary, training, [this](const std::string& uid) { return RoleOf(uid); });
@@ -339,6 +341,22 @@ void CoordinatorShell::Report() {
     progress_due_ = now + kProgressEvery;
     WriteProgress(summary.settled_step);
   }
+}
+
+// By the one who leads: who waits has heard of nothing, and who was superseded is behind.
+void CoordinatorShell::ExportMetrics(const membership::Summary& summary,
+                                     const v1alpha1::TrainingReport& training) {
+  if (options_.exporters.empty() || !metrics_ || summary.superseded) return;
+  const auto points = metric_export::PointsOf(training, clock_.WallNow());
+  if (!points || !export_pace_.Tells(*points)) return;
+  for (const auto& exporter : options_.exporters) exporter->Tell(*points);
+}
+
+std::string CoordinatorShell::ExportProblem() const {
+  for (const auto& exporter : options_.exporters) {
+    if (std::string problem = exporter->problem(); !problem.empty()) return problem;
+  }
+  return "";
 }
 
 void CoordinatorShell::LogNews(const membership::Summary& summary) {

@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -26,6 +27,8 @@
 #include "trainer/coordinator/job_metrics.h"
 #include "trainer/membership/coordinator.h"
 #include "trainer/membership/standby.h"
+#include "trainer/metric_export/exporter.h"
+#include "trainer/metric_export/points.h"
 #include "trainer/observe/activity_ledger.h"
 #include "trainer/observe/stragglers.h"
 
@@ -50,6 +53,8 @@ struct ShellOptions {
   tls::Identity identity;  // of the coordinator of job `job_uid`
   std::string job_uid;
   std::string progress_file;  // where the newest settled step is written; empty: nowhere
+  // Who tells others of the job's metrics, beside our report.
+  std::vector<std::unique_ptr<metric_export::Exporter>> exporters;
   // Called once, on the loop: the job has ended and all members are gone, or have had
   // `finish_timeout` to go. There is nothing left to do.
   std::function<void()> on_done;
@@ -93,6 +98,8 @@ class CoordinatorShell {
   void End();
   void Tell();
   void Report();
+  void ExportMetrics(const membership::Summary& summary, const v1alpha1::TrainingReport& training);
+  std::string ExportProblem() const;
   void LogNews(const membership::Summary& summary);
   void Hear(const std::string& pod_uid, const std::string& role, const membership::Report& report);
   void CountAbsence(const membership::Summary& summary, absl::Time now);
@@ -136,6 +143,7 @@ class CoordinatorShell {
   metrics::Registry& registry_;
   metrics::Gauge armed_;
   std::optional<JobMetrics> metrics_;  // once it leads: who waits knows nothing of the job
+  metric_export::Pace export_pace_;
   observe::ActivityLedger seconds_;
   observe::Stragglers stragglers_;
   membership::Desired desired_;                  // the newest

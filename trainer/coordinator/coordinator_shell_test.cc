@@ -8,6 +8,7 @@
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/coordinator/options.h"
 #include "trainer/coordinator/shell_testing.h"
+#include "trainer/metric_export/exporter.h"
 #include "trainer/parameter_server/shard_coordinator.h"
 
 namespace starling::coordinator {
@@ -126,6 +127,42 @@ TEST_F(CoordinatorShellTest, AParameterServerIsDialledByItsOwnName) {
   controller.Grant({"127.0.0.2", "127.0.0.3"});
   EXPECT_TRUE(server.WaitForCall());
   EXPECT_EQ(worker.allowed().error_message(), "nobody called");
+}
+
+// It fails, and keeps what it was told.
+class FailingSink final : public metric_export::Sink {
+ public:
+  explicit FailingSink(metric_export::Points& told) : told_(told) {}
+  absl::Status Tell(const metric_export::Points& points) override {
+    told_ = points;
+    return absl::ResourceExhaustedError("cannot write /logs; make room");
+  }
+
+ private:
+  metric_export::Points& told_;
+};
+
+TEST_F(CoordinatorShellTest, MetricsAreExportedAndWhatIsWrongWithThatIsReported) {
+  metric_export::Points told;
+  exporters_.push_back(std::make_unique<metric_export::Exporter>(
+      std::make_unique<FailingSink>(told), clock_, metric_export::Exporter::Options{}));
+  v1alpha1::TrainingReport training;
+  training.mutable_progress()->set_step(7);
+  training.mutable_progress()->set_loss(0.5);
+  FakeMember member("127.0.0.2", "127.0.0.2:0");
+  member.Say(training);
+  auto shell = Start(member.port(), absl::ZeroDuration());
+  Controller controller(shell->port());
+  ASSERT_TRUE(controller.Read());
+  EXPECT_EQ(controller.report().export_problem(), "");
+  controller.Grant({"127.0.0.2"});
+  controller.Want({"127.0.0.2"});
+  while (controller.report().export_problem().empty()) ASSERT_TRUE(controller.Read());
+  EXPECT_EQ(controller.report().export_problem(), "cannot write /logs; make room");
+  EXPECT_EQ(controller.report().training().progress().step(), 7);
+  shell.reset();
+  EXPECT_EQ(told.step, 7);
+  EXPECT_THAT(told.values, testing::ElementsAre(testing::Pair("loss", 0.5)));
 }
 
 TEST_F(CoordinatorShellTest, APodThatStartsLaterIsFound) {

@@ -26,6 +26,7 @@
 #include "trainer/coordinator/coordinator_shell.h"
 #include "trainer/coordinator/options.h"
 #include "trainer/membership/peer_coordinator.h"
+#include "trainer/metric_export/open_exporters.h"
 #include "trainer/parameter_server/shard_coordinator.h"
 
 namespace starling::coordinator {
@@ -72,8 +73,7 @@ membership::CoordinatorOptions MachineOptions(const Options& options) {
 }
 
 // Of the one that leads jobs of this kind.
-absl::StatusOr<MachineFactory> FactoryFor(const Options& options) {
-  ASSIGN_OR_RETURN(const v1alpha1::TrainingJobSpec spec, ReadSpec(options.spec_path));
+MachineFactory FactoryFor(const Options& options, const v1alpha1::TrainingJobSpec& spec) {
   const membership::CoordinatorOptions machine = MachineOptions(options);
   if (!spec.exchange().has_parameter_server()) {
     return [machine]() -> std::unique_ptr<membership::Coordinator> {
@@ -87,9 +87,12 @@ absl::StatusOr<MachineFactory> FactoryFor(const Options& options) {
   };
 }
 
-int Serve(const Options& options, tls::Identity identity, MachineFactory make_machine,
+int Serve(const Options& options, tls::Identity identity, const v1alpha1::TrainingJobSpec& spec,
           const sigset_t& signals) {
   const clock::SystemClock clock;
+  auto exporters = metric_export::OpenExporters(
+      spec.export_(), {options.job_name, options.job_uid, options.pod_name}, clock);
+  if (!exporters.ok()) return Fail(kBadInput, exporters.status());
   metrics::Registry registry;
   ShellOptions shell_options;
   shell_options.listen = HostPort(options.address, net::kCoordinatorPort);
@@ -98,10 +101,11 @@ int Serve(const Options& options, tls::Identity identity, MachineFactory make_ma
   shell_options.identity = std::move(identity);
   shell_options.job_uid = options.job_uid;
   shell_options.progress_file = options.progress_file;
+  shell_options.exporters = *std::move(exporters);
   // The job has ended and everybody is gone: as if asked to leave.
   shell_options.on_done = [] { kill(getpid(), SIGTERM); };
   auto shell =
-      CoordinatorShell::Start(std::move(shell_options), std::move(make_machine), clock, registry);
+      CoordinatorShell::Start(std::move(shell_options), FactoryFor(options, spec), clock, registry);
   if (!shell.ok()) return Fail(kFailed, shell.status());
   telemetry::ProcessMetrics process(registry);
   auto endpoint =
@@ -126,9 +130,9 @@ int Main(int argc, char** argv) {
   if (const char* file = std::getenv("STARLING_PROGRESS_FILE")) options->progress_file = file;
   absl::StatusOr<tls::Identity> identity = tls::ReadIdentity(options->tls_path);
   if (!identity.ok()) return Fail(kBadInput, identity.status());
-  auto make_machine = FactoryFor(*options);
-  if (!make_machine.ok()) return Fail(kBadInput, make_machine.status());
-  return Serve(*options, *std::move(identity), *std::move(make_machine), signals);
+  const auto spec = ReadSpec(options->spec_path);
+  if (!spec.ok()) return Fail(kBadInput, spec.status());
+  return Serve(*options, *std::move(identity), *spec, signals);
 }
 
 }  // namespace

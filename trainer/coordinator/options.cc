@@ -13,6 +13,7 @@ absl::StatusOr<Options> ParseOptions(const std::vector<std::string>& arguments) 
   app.add_option("--spec", options.spec_path)->required();
   app.add_option("--tls", options.tls_path)->required();
   app.add_option("--job-uid", options.job_uid)->required();
+  app.add_option("--job-name", options.job_name);
   app.add_option("--address", options.address)->required();
   app.add_option("--pod-name", options.pod_name);
   app.add_option("--pod-uid", options.pod_uid);

@@ -16,6 +16,7 @@ struct Options {
   std::string spec_path;  // --spec: the resolved spec; it says which kind of coordinator leads
   std::string tls_path;   // --tls: the folder of tls.crt, tls.key and ca.crt
   std::string job_uid;    // --job-uid: as certificates say it
+  std::string job_name;   // --job-name
   std::string address;    // --address: this pod's numeric IP
   std::string pod_name;   // --pod-name
   std::string pod_uid;    // --pod-uid

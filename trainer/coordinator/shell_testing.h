@@ -49,6 +49,12 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
     server_ = nullptr;
   }
   int port() const { return port_; }
+  // What it reports of training.
+  void Say(const v1alpha1::TrainingReport& training) {
+    sync::MutexLock lock(mutex_);
+    member_.SetTraining(
+        {.bytes = training.SerializeAsString(), .has_result = false, .failure = ""});
+  }
   grpc::Status allowed() {
     sync::MutexLock lock(mutex_);
     return allowed_;
@@ -229,7 +235,9 @@ class CoordinatorShellTest : public testing::Test {
     options.standby_port = standby_port;
     options.identity = rpc::TestIdentity("coordinator", kJobUid);
     options.job_uid = kJobUid;
-    auto shell = CoordinatorShell::Start(options, std::move(make_machine), clock_, registry_);
+    options.exporters = std::move(exporters_);
+    auto shell =
+        CoordinatorShell::Start(std::move(options), std::move(make_machine), clock_, registry_);
     EXPECT_TRUE(shell.ok()) << shell.status();
     return *std::move(shell);
   }
@@ -243,6 +251,7 @@ class CoordinatorShellTest : public testing::Test {
 
   clock::SystemClock clock_;
   metrics::Registry registry_;
+  std::vector<std::unique_ptr<metric_export::Exporter>> exporters_;  // of the next that is started
   sync::Mutex mutex_;
   sync::Condition changed_;
   bool done_ ABSL_GUARDED_BY(mutex_) = false;
