@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/metric_export/open_exporters.h"
 
+#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 #include "common/storage/place.h"
+#include "trainer/metric_export/mlflow_sink.h"
 #include "trainer/metric_export/tensorboard_sink.h"
 
 namespace starling::metric_export {
@@ -30,6 +32,26 @@ absl::StatusOr<std::unique_ptr<Exporter>> OpenTensorBoard(const v1alpha1::Tensor
   return std::make_unique<Exporter>(std::move(sink), clock, std::move(options));
 }
 
+absl::StatusOr<std::unique_ptr<Exporter>> OpenMlflow(const v1alpha1::Mlflow& given,
+                                                     const Origin& origin,
+                                                     const clock::Clock& clock) {
+  MlflowOptions options{
+      .uri = given.uri(),
+      .experiment = given.experiment(),
+      .run_name = origin.job_name,
+      .job_uid = origin.job_uid,
+      .authorization = MlflowAuthorization(std::getenv("MLFLOW_TRACKING_TOKEN"),
+                                           std::getenv("MLFLOW_TRACKING_USERNAME"),
+                                           std::getenv("MLFLOW_TRACKING_PASSWORD"))};
+  absl::StatusOr<std::unique_ptr<MlflowSink>> sink = MlflowSink::Open(std::move(options));
+  if (!sink.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.export.mlflow.uri: ", std::string(sink.status().message())));
+  }
+  return std::make_unique<Exporter>(*std::move(sink), clock,
+                                    Exporter::Options{.name = "MLflow, " + given.uri()});
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> OpenExporters(const v1alpha1::Export& places,
@@ -39,6 +61,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> OpenExporters(const v1alp
   if (places.has_tensorboard()) {
     ASSIGN_OR_RETURN(exporters.emplace_back(),
                      OpenTensorBoard(places.tensorboard(), origin, clock));
+  }
+  if (places.has_mlflow()) {
+    ASSIGN_OR_RETURN(exporters.emplace_back(), OpenMlflow(places.mlflow(), origin, clock));
   }
   return exporters;
 }
