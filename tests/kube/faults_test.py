@@ -3,7 +3,8 @@
 """Everything that can fail under a job in a cluster, while it trains: pods, nodes, controllers, the
 API server. Training goes on within seconds; how many is told, and held.
 
-STARLING_API_SERVER_DOWN is how many seconds the API server is away (`make prove`: 120).
+STARLING_API_SERVER_DOWN is how many seconds the API server is away (`make prove`: 120), STARLING_HANGS
+how many times a worker hangs (10).
 """
 import os
 import time
@@ -12,11 +13,13 @@ from kube_case import run_tests
 from training import START, TrainingCase, digits
 
 AWAY = float(os.environ.get("STARLING_API_SERVER_DOWN", "20"))
+HANGS = int(os.environ.get("STARLING_HANGS", "1"))
 # A planned leave costs nothing; a silent one is noticed after a second or two.
 PLANNED = 2.0
 UNPLANNED = 8.0
 # Controller's leader, coordinator and half of the workers at once, where a coordinator stands by.
 COMPANY = 5.0
+HUNG = 5.0  # at 50 ms a step
 
 
 class Faulty(TrainingCase):
@@ -82,6 +85,47 @@ class Pods(Faulty):
             steps.await_more(20)
         self.say(f"longest time without a step: {steps.gap():.2f} s")
         self.assertLess(steps.gap(), UNPLANNED)
+
+
+class Hangs(Faulty):
+    """The first process of each pod of worker 1 answers, but its 60th step never ends."""
+
+    def hung(self):
+        """When a worker was told as hung, of the incidents that the status keeps."""
+        return {one["time"]: one for one in self.status().get("incidents", [])
+                if one["reason"] == "WorkerHung"}
+
+    def start_hanging(self):
+        job = digits(experiment__stepDelay="50ms")
+        (trainer,) = job["spec"]["replicaSpecs"]["worker"]["template"]["spec"]["containers"]
+        trainer["env"] = [{"name": "STARLING_FAILPOINT",
+                           "value": "stop@digits-worker-1/compute:60"}]
+        self.start(job)
+        self.wait_for(lambda: len(self.roles("worker")) == 2, START, "all workers are there")
+
+    def test_a_worker_whose_step_does_not_end_is_replaced(self):
+        self.start_hanging()
+        gaps = []
+        with self.watch_steps() as steps:
+            for round_ in range(HANGS):
+                if round_ > 0:
+                    lost = self.uid("digits-worker-1")
+                    self.kubectl("delete", "pod", "digits-worker-1", "--wait=false")
+                    self.await_replaced(lost)
+                known, began = self.hung(), time.monotonic()
+                self.wait_for(lambda: self.hung().keys() - known.keys(), START,
+                              lambda: f"the hang is told\n{self.describe()}")
+                self.members(2)
+                steps.await_more(10)
+                gaps.append(steps.gap(since=began))
+                (told,) = [one for at, one in self.hung().items() if at not in known]
+                self.assertEqual("digits-worker-1", told["pod"])
+                self.assertIn('in "compute"', told["message"])
+                self.assertIn("StandStill", told["logTail"], "the stack of the thread that hangs")
+        gaps.sort()
+        self.say(f"longest time without a step, {len(gaps)} hangs: half within "
+                 f"{gaps[(len(gaps) - 1) // 2]:.2f} s, all within {gaps[-1]:.2f} s")
+        self.assertLess(gaps[-1], HUNG)
 
 
 class Faults(Faulty):
