@@ -302,12 +302,21 @@ class CoordinatorGrant(TypedDict, total=False):
     bootId: str
     # Its number; members refuse lower ones.
     incarnation: int
+    # The pod that it runs in.
+    podUid: str
+    # Who leads next, without being told, if that process falls silent.
+    standby: StandbyGrant
 
 
 # The coordinator's pod.
 class CoordinatorSpec(TypedDict, total=False):
     # What an exit means for the job.
     restartPolicy: Literal["OnFailure", "ExitCode", "Never"]
+    # A second coordinator waits, on another node where there is one, and leads within seconds
+    # where the first falls silent, also while no controller is there to say so. Each change of who
+    # trains together is told to it first, which costs a message there and back; steps do not wait
+    # for it.
+    standby: bool
     # A PodTemplateSpec, merged over the defaults; its container is called "trainer".
     template: dict[str, Any]
 
@@ -470,6 +479,16 @@ class Exchange(TypedDict, total=False):
 class Experiment(TypedDict, total=False):
     # Every step takes at least this much longer.
     stepDelay: str
+
+
+# Where the metrics of a job are told to programs of others, beside its status, its history and
+# Prometheus. What cannot be told is lost and never holds training up; condition Degraded, reason
+# ExportFailing, says so.
+class Export(TypedDict, total=False):
+    # A run on a tracking server of MLflow.
+    mlflow: Mlflow
+    # Event files, for TensorBoard.
+    tensorboard: TensorBoard
 
 
 class _FieldBoundRequired(TypedDict):
@@ -813,6 +832,21 @@ class Lstm(_LstmRequired, total=False):
 
 class Metrics(TypedDict):
     metrics: dict[str, list[list[float]]]
+
+
+class _MlflowRequired(TypedDict):
+    # The tracking server, such as https://mlflow.example:5000, with the path before /api if it has
+    # one.
+    uri: str
+
+
+# A run on a tracking server of MLflow, with the same metrics as event files of TensorBoard get.
+# Who we are to the server stands in the coordinator's environment, as MLflow's own clients read
+# it: MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD; let the
+# coordinator's template take it from a Secret.
+class Mlflow(_MlflowRequired, total=False):
+    # The experiment by its name; it is made if there is none.
+    experiment: str
 
 
 # A multilayer perceptron.
@@ -1327,6 +1361,18 @@ class StaleSynchronous(TypedDict, total=False):
     staleness: int
 
 
+# A coordinator process that waits.
+class StandbyGrant(TypedDict, total=False):
+    # The random id of the process.
+    bootId: str
+    # The number of the coordinator that it takes over from, and from no other.
+    follows: int
+    # The number that it leads under, granted ahead of time.
+    incarnation: int
+    # The pod that it runs in.
+    podUid: str
+
+
 class _StepScheduleRequired(TypedDict):
     # Steps between two falls.
     every: int
@@ -1407,6 +1453,15 @@ class TemplateRef(_TemplateRefRequired, total=False):
     kind: Literal["TrainingTemplate", "ClusterTrainingTemplate"]
 
 
+# Event files of TensorBoard: loss, samplesPerSecond and the other metrics of the progress, once a
+# second at most, and those of the result. The coordinator writes them.
+class TensorBoard(TypedDict):
+    # A folder, found as dataset.train.csv.uri is; each job makes one of its own in it, its name
+    # and the first eight letters of its UID, which TensorBoard shows as a run. In a cluster it is
+    # a path in the coordinator's pod: a volume that its template mounts.
+    uri: str
+
+
 # Ternary numbers, right on average.
 class TernGradCodec(TypedDict, total=False):
     # Numbers are clipped at so many standard deviations of their tensor; 0 clips nothing.
@@ -1479,6 +1534,9 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     exchange: Exchange
     # Pacing and faults, for tests and studies only.
     experiment: Experiment
+    # Where its metrics are told to programs of others; a job that brings its own container has
+    # none.
+    export: Export
     # How parameters follow gradients.
     optimizer: Optimizer
     # What a named system has by default (horovod or pytorchDdp: ring and size of buckets, none of
