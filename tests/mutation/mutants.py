@@ -203,7 +203,7 @@ class Programs:
             if to in self.objects:
                 continue
             self.objects[to] = path.parent
-            if inside != [path]:
+            if unit != path:
                 to.write_text("".join(f'#include "{rewritten(one) if one in self.sources else one}"\n' for one in inside))
             words = shlex.split(commands[str(unit)])
             words[words.index("-o") + 1] = str(to) + ".o"

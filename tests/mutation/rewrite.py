@@ -265,7 +265,9 @@ class Rewriter:
             return
         start, end = self.range(cursor)
         declares = kind in (CursorKind.DECL_STMT, CursorKind.VAR_DECL)
-        if declares and re.match(r"(static )?constexpr\b", self.text(start, end)):
+        fixed = kind == CursorKind.STATIC_ASSERT or \
+            (kind == CursorKind.VAR_DECL and cursor.type.kind == TypeKind.CONSTANTARRAY)
+        if fixed or (declares and re.match(r"(static )?constexpr\b", self.text(start, end))):
             self.skip("constants")
             return
         operator, left, right = self.operator_of(cursor)
@@ -282,6 +284,8 @@ class Rewriter:
             self.expression(right, cursor)
             return
         children = list(cursor.get_children())
+        if kind == CursorKind.VAR_DECL:  # what stands before the name is its type
+            children = [child for child in children if self.range(child)[0] >= cursor.location.offset]
         if kind == CursorKind.CONDITIONAL_OPERATOR and not self.of_macro(start, end):
             self.negate(children[0])
         if kind == CursorKind.INTEGER_LITERAL and parent is not None and not self.of_macro(start, end):
