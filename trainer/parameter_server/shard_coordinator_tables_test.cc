@@ -117,6 +117,20 @@ TEST(ShardCoordinator, ShardsLieWhereTheirSizesAllow) {
   }
 }
 
+TEST(ShardCoordinator, WhatStandsBeforeThePlanSaysWhereShardsLie) {
+  Fleet fleet(1, 1);
+  std::shared_ptr<membership::Placement> plan;
+  fleet.options_.placement = [&](std::shared_ptr<membership::Placement> shards) {
+    plan = shards;
+    return shards;
+  };
+  fleet.NewCoordinator();
+  for (const Pod& pod : fleet.pods_) fleet.Start(pod.name);
+  fleet.Settle();
+  ASSERT_NE(plan, nullptr);
+  EXPECT_EQ(plan->groups(), fleet.coordinator_->view()->groups.size());
+}
+
 TEST(ShardCoordinator, WhoIsToServeAShardFetchesItAheadWhileTheViewRuns) {
   Fleet fleet = Fleet::Running(1, 1);
   fleet.Work("w0");
