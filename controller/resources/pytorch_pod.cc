@@ -77,7 +77,13 @@ absl::StatusOr<Json> BuildPytorchPod(const JobIdentity& job,
       "1");  // else the last words of one that is killed are lost
   // Else the order of a set of texts is another one in each process.
   if (resolved.reproducible()) Add(trainer["env"], "PYTHONHASHSEED", "0");
-  if (platform.local()) return BuildPodOver(std::move(ours), job, resolved, request, platform);
+  if (platform.local()) {
+    // Workers of one machine share its cores: with a thread for each core in each of them,
+    // arithmetic waits for its own threads. Whoever has cores to spare gives the template another
+    // number.
+    Add(trainer["env"], "OMP_NUM_THREADS", "1");
+    return BuildPodOver(std::move(ours), job, resolved, request, platform);
+  }
 
   DropOurs(trainer);
   trainer["command"][0] = InstalledSupervisor();

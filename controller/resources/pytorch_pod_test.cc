@@ -99,6 +99,14 @@ TEST(PytorchPod, SetsOfAReproducibleJobHaveOneOrder) {
   EXPECT_EQ(Env(Pod(spec, kLocal))["PYTHONHASHSEED"], "0");
 }
 
+TEST(PytorchPod, WorkersOfOneMachineComputeInOneThreadEachUnlessTheTemplateSaysOtherwise) {
+  EXPECT_EQ(Env(Pod(Spec(), kLocal))["OMP_NUM_THREADS"], "1");
+  EXPECT_FALSE(Env(Pod(Spec(kImage), kCluster)).contains("OMP_NUM_THREADS"));
+  const v1alpha1::TrainingJobSpec more = Spec(R"({"spec": {"containers": [
+      {"name": "trainer", "env": [{"name": "OMP_NUM_THREADS", "value": "8"}]}]}})");
+  EXPECT_EQ(Env(Pod(more, kLocal))["OMP_NUM_THREADS"], "8");
+}
+
 TEST(PytorchPod, InAClusterAnInitContainerBringsSupervisorAndPackageIntoTheUsersImage) {
   const Json pod = Pod(Spec(kImage), kCluster);
   EXPECT_EQ(Trainer(pod)["image"], "mine:2");

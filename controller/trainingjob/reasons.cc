@@ -93,7 +93,8 @@ constexpr ReasonRow kRows[] = {
     {"Degraded", kSingleCopy,
      "what a parameter server holds is nowhere else: there is one copy, and its snapshots lie on a "
      "disk that goes with its pod, so that its part of the model begins anew when the pod is lost",
-     "set spec.checkpoint.uri to s3://bucket/prefix or to a path on a PersistentVolumeClaim that the "
+     "set spec.checkpoint.uri to s3://bucket/prefix or to a path on a PersistentVolumeClaim that "
+     "the "
      "templates of workers and parameter servers mount, or exchange.parameterServer.replication to "
      "2"},
     {"Degraded", kExportFailing,
