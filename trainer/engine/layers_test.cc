@@ -235,11 +235,11 @@ TEST(Layers, AGroupOfABatchGivesTheSameBitsInAnyEngine) {
 TEST(Loss, ClassesCountByTheirWeightsAndLabelsAreSmoothedInTrainingAlone) {
   EngineConfig config;
   config.network = PlanOf({"layers { dense {} }", {2}});
-  config.class_weights = {1, 3, 0};
-  const auto weighted = MakeTorchEngine(config).value();
-  config.class_weights = {};
   config.label_smoothing = 0.3;
   const auto smoothed = MakeTorchEngine(config).value();
+  config.label_smoothing = 0;
+  config.class_weights = {1, 3, 0};
+  const auto weighted = MakeTorchEngine(config).value();
   const std::vector<float> x = {1, -2};
   const auto loss = [&](Engine& engine, int64_t label) {
     return engine.ComputeGradients(x, std::vector<int64_t>{label}, nullptr)->loss;
@@ -251,7 +251,7 @@ TEST(Loss, ClassesCountByTheirWeightsAndLabelsAreSmoothedInTrainingAlone) {
   const double mean = (plain[0] + plain[1] + plain[2]) / 3;
   for (int64_t label = 0; label < kClasses; ++label) {
     const auto at = static_cast<size_t>(label);
-    EXPECT_NEAR(loss(*weighted, label), plain[at] * std::vector<double>{1, 3, 0}[at], 1e-5);
+    EXPECT_NEAR(loss(*weighted, label), plain[at] * config.class_weights[at], 1e-5);
     EXPECT_NEAR(loss(*smoothed, label), 0.7 * plain[at] + 0.3 * mean, 1e-5);
     EXPECT_NEAR(weighted->Evaluate(x, std::vector<int64_t>{label})->loss, plain[at], 1e-6);
   }
