@@ -319,8 +319,9 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
         "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
         "dataset.validation.synthetic={}", "dataset.validation.libsvm.uri=a",
         "replicaSpecs.coordinator.template={}", "replicaSpecs.coordinator.standby=true",
-        "checkpoint={}", "experiment={}", "optimizer={}", "validation={}", "stop={}", "exchange={}",
-        "update={}", "compression={}", "workload.linearRegression.hashedFeatures=2"}) {
+        "checkpoint={}", "experiment={}", "export={}", "optimizer={}", "validation={}", "stop={}",
+        "exchange={}", "update={}", "compression={}",
+        "workload.linearRegression.hashedFeatures=2"}) {
     for (const Settings& beside :
          {Settings{}, kSparse, Settings{"workload.container={}"}, kOwnLoop}) {
       const auto job = ReadableWith(beside + Settings{more});

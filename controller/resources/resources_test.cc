@@ -83,7 +83,7 @@ TEST(Resources, SupervisorComesFirstAndTheRoleAfterIt) {
   ASSERT_NE(separator, command.end());
   EXPECT_EQ(*(separator + 1), "starling-worker");
   EXPECT_TRUE(Contains(command, "/home/me/starling/jobs/team/digits-01234567"));
-  EXPECT_EQ(CommandOf(Pod(Role::kCoordinator, kLocal)).size() + 6, command.size());
+  EXPECT_EQ(CommandOf(Pod(Role::kCoordinator, kLocal)).size() + 4, command.size());
   EXPECT_FALSE(Contains(CommandOf(Pod(Role::kCoordinator, kLocal)), "--secret"));
 }
 

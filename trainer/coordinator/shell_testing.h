@@ -96,7 +96,7 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
       if (!ok) return Finish(grpc::Status::OK);
       {
         sync::MutexLock lock(owner_.mutex_);
-        owner_.member_.OnDirective(membership::FromProto(in_));
+        owner_.Answer(owner_.member_.OnDirective(membership::FromProto(in_)));
         owner_.changed_.NotifyAll();
         out_ = membership::ToProto(owner_.member_.MakeReport());
       }
@@ -116,6 +116,15 @@ class FakeMember final : public v1alpha1::MemberControl::CallbackService {
     v1alpha1::Directive in_;
     v1alpha1::Report out_;
   };
+
+  // It has no checkpoint, so that a job begins anew; steps are not made.
+  void Answer(const membership::Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    for (const membership::Action& action : actions) {
+      if (const auto* find = std::get_if<membership::FindCheckpoint>(&action)) {
+        Answer(member_.OnCheckpointFound(find->view, std::nullopt));
+      }
+    }
+  }
 
   sync::Mutex mutex_;
   sync::Condition changed_;
