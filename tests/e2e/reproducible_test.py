@@ -12,8 +12,8 @@ EPOCHS = 4
 SIZES = (1, 2, 3, 4)
 
 
-def job(workers, name="digits", **changes):
-    return jobs.digits(name, workers=workers, epochs=EPOCHS, reproducible=True, **changes)
+def job(workers, name="digits", reproducible=True, **changes):
+    return jobs.digits(name, workers=workers, epochs=EPOCHS, reproducible=reproducible, **changes)
 
 
 class Reproducible(Case):
