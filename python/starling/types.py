@@ -1710,7 +1710,8 @@ class Usage(_UsageKeywords):
 class Validation(TypedDict, total=False):
     # Passes over the training set between two validations.
     everyEpochs: int
-    # Keep the parameters of the best validation loss as the result.
+    # Keep the parameters of the best validation loss as the result; where stop.target ends
+    # training, those that reached it.
     keepBest: bool
     # Stop after this many validations without a better loss; 0 never stops.
     patience: int

@@ -41,12 +41,13 @@ bool ValidationDue(const Course& course, int64_t total_steps,
   return course.validated_step < course.step / every * every;
 }
 
-Validated AfterValidation(Course course, const Values& means) {
+Validated AfterValidation(Course course, const Values& means, const v1alpha1::Stop& stop,
+                          Names names) {
   course.validated_step = course.step;
   course.validation = means;
   const double lowest =
       course.best_step == 0 ? std::numeric_limits<double>::infinity() : course.best[0];
-  const bool best = means[0] < lowest;
+  const bool best = means[0] < lowest || TargetReached(course, stop, names);
   if (best) {
     course.best = means;
     course.best_step = course.step;

@@ -31,7 +31,7 @@ struct Course {
   Values training = {};        // means over the batch of that step
   int64_t validated_step = 0;  // the newest state that was validated; 0 none
   Values validation = {};      // means over the validation set
-  Values best = {};            // of the validation with the lowest loss
+  Values best = {};            // of the validation with the lowest loss, or at the target
   int64_t best_step = 0;       // when that was; 0: none was made
   int64_t without_gain = 0;    // validations since then
 };
@@ -45,16 +45,17 @@ int64_t TotalSteps(const v1alpha1::Stop& stop, const data::Batches& batches);
 bool ValidationDue(const Course& course, int64_t total_steps,
                    const v1alpha1::Validation& validation, const data::Batches& batches);
 
+// Names of a workload's metrics.
+using Names = std::span<const std::string>;
+
 // `course` after its state was validated with these means. True as `best` when no earlier state had
-// a lower loss.
+// a lower loss, and when it reaches the target: it is what was asked for, whatever its loss.
 struct Validated {
   Course course;
   bool best = false;
 };
-Validated AfterValidation(Course course, const Values& means);
-
-// Names of a workload's metrics.
-using Names = std::span<const std::string>;
+Validated AfterValidation(Course course, const Values& means, const v1alpha1::Stop& stop,
+                          Names names);
 
 // INVALID_ARGUMENT when the target of `stop` names no metric of the workload.
 absl::Status CheckTarget(const v1alpha1::Stop& stop, Names names);

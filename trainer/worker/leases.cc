@@ -245,7 +245,8 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
           static_cast<std::size_t>(ValidationColumns(context_.declared().metrics.size())));
       RETURN_IF_ERROR(ValidateShare(context_.parts.workload, 0, 1, columns));
       const Validated validated =
-          AfterValidation(CourseAt(orders.settled), ValidationMeans(columns));
+          AfterValidation(CourseAt(orders.settled), ValidationMeans(columns),
+                          context_.progress.stop(), context_.declared().metrics);
       record_.course = validated.course;
       record_.ends_training =
           EndsTraining(record_.course, context_.progress.stop(), context_.spec().validation(),

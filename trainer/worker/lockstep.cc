@@ -130,7 +130,8 @@ absl::Status Lockstep::Judge(const StepRequest& request, StepOutcome outcome) {
                   .validated = std::nullopt,
                   .ends_training = request.empty && !run_.settle_only};
   if (pending.outcome.validation) {
-    pending.validated = AfterValidation(pending.settled, *pending.outcome.validation);
+    pending.validated = AfterValidation(pending.settled, *pending.outcome.validation,
+                                        context_.progress.stop(), context_.declared().metrics);
     pending.settled = pending.validated->course;
     if (EndsTraining(pending.settled, context_.progress.stop(), context_.spec().validation(),
                      context_.declared().metrics)) {

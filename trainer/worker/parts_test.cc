@@ -70,10 +70,10 @@ TEST(Course, WhatCouldNotBeValidatedIsDueUntilItWas) {
 TEST(Course, RemembersTheBestValidationAndCountsThoseWithoutGain) {
   Course course;
   course.step = 3;
-  Validated validated = AfterValidation(course, {1.0, 0.5});
+  Validated validated = AfterValidation(course, {1.0, 0.5}, {}, {});
   EXPECT_TRUE(validated.best);
   validated.course.step = 6;
-  validated = AfterValidation(validated.course, {1.0, 0.9});
+  validated = AfterValidation(validated.course, {1.0, 0.9}, {}, {});
   EXPECT_FALSE(validated.best);
   EXPECT_EQ(validated.course.best_step, 3);
   EXPECT_EQ(validated.course.without_gain, 1);
@@ -82,6 +82,21 @@ TEST(Course, RemembersTheBestValidationAndCountsThoseWithoutGain) {
   EXPECT_FALSE(EndsTraining(validated.course, {}, validation, kNames));
   validation.set_patience(1);
   EXPECT_TRUE(EndsTraining(validated.course, {}, validation, kNames));
+}
+
+TEST(Course, WhatReachesTheTargetIsKeptThoughAnEarlierLossWasLower) {
+  v1alpha1::Stop stop;
+  stop.mutable_target()->set_metric("validation/accuracy");
+  stop.mutable_target()->set_at_least(0.95);
+  Course course;
+  course.step = 3;
+  course = AfterValidation(course, {0.161, 0.949}, stop, kNames).course;
+  course.step = 6;
+  const Validated reached = AfterValidation(course, {0.162, 0.955}, stop, kNames);
+  EXPECT_TRUE(reached.best);
+  EXPECT_EQ(reached.course.best_step, 6);
+  EXPECT_EQ(Metrics(reached.course, kNames, true).at("validation/accuracy"), 0.955);
+  EXPECT_FALSE(AfterValidation(course, {0.162, 0.955}, {}, kNames).best) << "nothing was asked for";
 }
 
 TEST(Course, ATargetIsMetFromEitherSide) {
@@ -109,9 +124,9 @@ TEST(Course, MetricsHaveTheNamesThatTheWorkloadDeclares) {
   const std::vector<std::string> names = {"loss", "meanAbsoluteError"};
   EXPECT_THAT(Metrics(course, names, false),
               ElementsAre(std::pair("loss", 0.5), std::pair("meanAbsoluteError", 2.0)));
-  course = AfterValidation(course, {0.25, 1.5}).course;
+  course = AfterValidation(course, {0.25, 1.5}, {}, {}).course;
   course.step = 6;
-  course = AfterValidation(course, {0.75, 1.0}).course;
+  course = AfterValidation(course, {0.75, 1.0}, {}, {}).course;
   EXPECT_EQ(Metrics(course, names, false).at("validation/meanAbsoluteError"), 1.0);
   EXPECT_EQ(Metrics(course, names, true).at("validation/meanAbsoluteError"), 1.5);
 }
@@ -177,10 +192,10 @@ TEST(TrainingState, KeepsTheBestParametersApart) {
   std::vector<float> gradient(workload->parameters().size(), 1.0F);
   state.Apply(0.5, 1, {1}, gradient);
   const std::vector<float> best(state.parameters().begin(), state.parameters().end());
-  state.TakeValidation(AfterValidation(state.course(), {1, 1}));
+  state.TakeValidation(AfterValidation(state.course(), {1, 1}, {}, {}));
   std::ranges::fill(gradient, 1.0F);
   state.Apply(0.5, 1, {1}, gradient);
-  state.TakeValidation(AfterValidation(state.course(), {2, 1}));
+  state.TakeValidation(AfterValidation(state.course(), {2, 1}, {}, {}));
 
   EXPECT_TRUE(std::ranges::equal(state.best_parameters(), best));
   EXPECT_FALSE(std::ranges::equal(state.parameters(), best));
@@ -192,7 +207,7 @@ TEST(TrainingState, ACheckpointGivesEveryByteBack) {
   TrainingState state(*workload, *rule, /*keep_best=*/true);
   std::vector<float> gradient(workload->parameters().size(), 0.3F);
   state.Apply(0.1, 3, {0.1, 0.7}, gradient);
-  state.TakeValidation(AfterValidation(state.course(), {1.0 / 3, 2.0 / 3}));
+  state.TakeValidation(AfterValidation(state.course(), {1.0 / 3, 2.0 / 3}, {}, {}));
   const std::vector<std::byte> bytes = BytesOf(state.parts().Replicated());
   const checkpoint::LoadedCheckpoint loaded(
       {.id = {1, 2, 3}, .tensors = state.parts().Views(), .attributes = {}}, {});
