@@ -55,7 +55,9 @@ class Builder:
             os.mkdir(os.path.join(context, "bin"))
             for name in PROGRAMS:
                 shutil.copy(os.path.join(bin_folder, name), os.path.join(context, "bin", name))
-            subprocess.run(["strip", *(os.path.join(context, "bin", name) for name in PROGRAMS)],
+            # Names of functions stay: a hung process tells by them where it stands.
+            subprocess.run(["strip", "--strip-debug",
+                            *(os.path.join(context, "bin", name) for name in PROGRAMS)],
                            check=False)
             self._unpack_wheel(bin_folder, context)
             shutil.copytree(os.path.join(REPOSITORY, "crds"), os.path.join(context, "crds"))
