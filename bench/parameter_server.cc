@@ -2,7 +2,7 @@
 // What moving parameters costs: transports between two processes, beside plain sockets; a whole
 // server with its worker; and several of both on an emulated network.
 //
-//   starling-parameter-server-bench [--rounds N] [--spin MICROSECONDS] [--pin 0|1] [--lanes N]
+//   starling-parameter-server-bench [--rounds N] [--spin MICROSECONDS] [--pin 0|1] [--executors N]
 //   [--part NAME] [--side NAME]
 //
 // Prints one JSON object a measurement: the medians of five stretches of N rounds each, in seconds.
@@ -48,10 +48,10 @@ constexpr std::size_t kSlice = 256 << 10;
 struct Settings {
   int rounds = 20;
   absl::Duration spin = absl::Microseconds(50);
-  bool pin = false;  // each process to a core of its own
-  int lanes = 1;     // of a server
-  std::string part;  // empty: all
-  std::string side;  // likewise
+  bool pin = false;   // each process to a core of its own
+  int executors = 1;  // of a server
+  std::string part;   // empty: all
+  std::string side;   // likewise
 };
 
 std::vector<Wire> WiresOf(const Settings& settings) {
@@ -326,10 +326,10 @@ struct Layout {
   }
 };
 
-void Serve(const Layout& layout, int rank, transport::Mesh& mesh, int lanes) {
+void Serve(const Layout& layout, int rank, transport::Mesh& mesh, int executors) {
   const std::vector<parameter_server::ShardOptions> shards(static_cast<std::size_t>(layout.shards),
                                                            ShardOf(layout.rows));
-  ServerLoop loop(layout.ranks()[static_cast<std::size_t>(rank)], shards, {.count = lanes});
+  ServerLoop loop(layout.ranks()[static_cast<std::size_t>(rank)], shards, {.count = executors});
   (void)loop.Serve(layout.views(), layout.ranks(), mesh);  // until the worker has left
 }
 
@@ -387,7 +387,7 @@ void MeasureServer(const Wire& wire, const Settings& settings, std::size_t bytes
   Fork server([&](int control) {
     const auto channel = Connect(wire, 0, control);
     const Pinned pinned(settings.pin, 0);
-    Serve(layout, 0, *channel->mesh(), settings.lanes);
+    Serve(layout, 0, *channel->mesh(), settings.executors);
   });
   {
     const auto channel = Connect(wire, 1, server.control());
@@ -441,7 +441,7 @@ void MeasureNetwork(int servers, int workers, double bytes_per_second, const std
     threads.emplace_back([&, rank] {
       const auto mesh =
           Must(transports[static_cast<std::size_t>(rank)]->Open(1, peers, rank, Soon(), nullptr));
-      if (rank < servers) return Serve(layout, rank, *mesh, /*lanes=*/1);
+      if (rank < servers) return Serve(layout, rank, *mesh, /*executors=*/1);
       Worker worker(layout, rank, *mesh);
       const auto measured = Time(rounds, [&] {
         barrier.Wait();
@@ -481,8 +481,8 @@ int Main(int count, char** arguments) {
       settings.rounds = number;
     } else if (absl::SimpleAtoi(value, &number) && name == "--pin") {
       settings.pin = number != 0;
-    } else if (absl::SimpleAtoi(value, &number) && name == "--lanes" && number > 0) {
-      settings.lanes = number;
+    } else if (absl::SimpleAtoi(value, &number) && name == "--executors" && number > 0) {
+      settings.executors = number;
     } else if (absl::SimpleAtoi(value, &number) && name == "--spin" && number >= 0) {
       settings.spin = absl::Microseconds(number);
     } else {

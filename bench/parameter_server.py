@@ -3,7 +3,7 @@
 """What pushing and pulling parameters costs, over shared memory and TCP.
 
 usage: bench/parameter_server.py [--bin FOLDER] [--rounds N] [--part transport|server|network]
-                                 [--lanes N] [--realtime]
+                                 [--executors N] [--realtime]
 
 transport  two processes: 16 MB one way (until the receiver says so), there and back, both ways at
            once; 4 KB there and back; beside a loop over plain sockets written by hand, a ring in
@@ -45,7 +45,7 @@ def measure(program, options):
     command = ["chrt", "-f", "10"] if options.realtime else []
     command += [program, "--rounds", str(options.rounds)]
     command += ["--part", options.part] if options.part else []
-    command += ["--lanes", str(options.lanes)]
+    command += ["--executors", str(options.executors)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         for line in process.stdout:
             yield json.loads(line)
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("--bin", default=os.environ.get("STARLING_BIN", "build/release/bin"),
                         help="folder of the programs")
     parser.add_argument("--rounds", type=int, default=30, help="of each of the five stretches")
-    parser.add_argument("--lanes", type=int, default=1, help="threads that serve a server's shards")
+    parser.add_argument("--executors", type=int, default=1, help="threads that serve a server's shards")
     parser.add_argument("--part", choices=("transport", "server", "network"))
     parser.add_argument("--realtime", action="store_true",
                         help="before all other processes of the machine")

@@ -132,7 +132,7 @@ std::string GeneralHelp() {
   std::size_t width = 0;
   for (const Verb& verb : Verbs()) width = std::max(width, verb.name.size());
   std::string text =
-      "Starling trains models on an elastic flock of workers.\n\n"
+      "Starling trains models on elastic workers and parameter servers.\n\n"
       "Examples:\n"
       "  starling run examples/digits.yaml       train, and watch it\n"
       "  starling scale digits --replicas 4      while it runs\n"

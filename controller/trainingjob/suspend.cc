@@ -2,7 +2,7 @@
 // suspend: save a checkpoint, let all pods go, wait.
 //
 // The condition Suspended is Unknown while that is under way and True once no pod is left. What has
-// begun is completed even if the user changes his mind: a half-stopped flock serves nobody, and a
+// begun is completed even if the user changes his mind: a half-stopped job serves nobody, and a
 // spec that was edited in between must not meet pods of the old one. For the same reason pods of a
 // frozen spec that is not the job's any more are let go before new ones are made.
 //

@@ -30,9 +30,9 @@ Lesson LessonOf(const Setting& setting) {
   return lesson;
 }
 
-FlockOptions FlockOf(const Lesson& lesson, std::uint64_t seed, const consistency::Options& model,
-                     double rate) {
-  FlockOptions options;
+ClusterOptions ClusterOf(const Lesson& lesson, std::uint64_t seed,
+                         const consistency::Options& model, double rate) {
+  ClusterOptions options;
   options.problem = lesson.problem;
   options.seed = seed;
   options.leases = lesson.samples / options.batch;
@@ -44,22 +44,22 @@ FlockOptions FlockOf(const Lesson& lesson, std::uint64_t seed, const consistency
   return options;
 }
 
-FlockOptions DigitsFlock(std::uint64_t seed, const consistency::Options& model, double rate) {
-  return FlockOf(DigitsLesson(), seed, model, rate);
+ClusterOptions DigitsCluster(std::uint64_t seed, const consistency::Options& model, double rate) {
+  return ClusterOf(DigitsLesson(), seed, model, rate);
 }
 
-double AccuracyOf(const FlockOptions& options) {
+double AccuracyOf(const ClusterOptions& options) {
   return 100 * options.problem->Accuracy(Run(options).parameters);
 }
 
-void JudgeBelowSynchronous(const Lesson& lesson, const FlockOptions& flock, const std::string& what,
-                           double most, Report& report) {
+void JudgeBelowSynchronous(const Lesson& lesson, const ClusterOptions& cluster,
+                           const std::string& what, double most, Report& report) {
   const double synchronous = AccuracyOf(
-      FlockOf(lesson, flock.seed, consistency::BulkSynchronous{flock.workers}, lesson.rate));
+      ClusterOf(lesson, cluster.seed, consistency::BulkSynchronous{cluster.workers}, lesson.rate));
   report.Mean(lesson.name + ": accuracy of synchronous SGD", synchronous, Rule::kAtLeast,
               lesson.learned);
   report.Mean(lesson.name + ": accuracy, points below synchronous SGD at equal samples" + what,
-              synchronous - AccuracyOf(flock), Rule::kAtMost, most);
+              synchronous - AccuracyOf(cluster), Rule::kAtMost, most);
 }
 
 }  // namespace starling::techniques

@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/report.h"
 
 namespace starling::techniques {
@@ -37,15 +37,15 @@ Lesson DigitsLesson();
 Lesson LessonOf(const Setting& setting);
 
 // Four workers that learn it with plain SGD, as many samples as the lesson has.
-FlockOptions FlockOf(const Lesson& lesson, std::uint64_t seed, const consistency::Options& model,
-                     double rate);
+ClusterOptions ClusterOf(const Lesson& lesson, std::uint64_t seed,
+                         const consistency::Options& model, double rate);
 // The same on the digits, for what is not judged by what is learned.
-FlockOptions DigitsFlock(std::uint64_t seed, const consistency::Options& model, double rate);
+ClusterOptions DigitsCluster(std::uint64_t seed, const consistency::Options& model, double rate);
 
 // In points, after the last update.
-double AccuracyOf(const FlockOptions& options);
-// Judges by how many points the accuracy of `flock` is below that of synchronous SGD.
-void JudgeBelowSynchronous(const Lesson& lesson, const FlockOptions& flock, const std::string& what,
-                           double most, Report& report);
+double AccuracyOf(const ClusterOptions& options);
+// Judges by how many points the accuracy of `cluster` is below that of synchronous SGD.
+void JudgeBelowSynchronous(const Lesson& lesson, const ClusterOptions& cluster,
+                           const std::string& what, double most, Report& report);
 
 }  // namespace starling::techniques

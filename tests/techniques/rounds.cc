@@ -8,7 +8,7 @@
 #include <set>
 
 #include "common/status/check.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "trainer/data/batches.h"
 
 namespace starling::techniques {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/lesson.h"
 #include "tests/techniques/loops.h"
 #include "tests/techniques/rows.h"
@@ -26,8 +26,9 @@ auto Staggered(int workers) {
   };
 }
 
-FlockOptions DownpourOf(const Lesson& lesson, std::uint64_t seed, std::int64_t warm_start) {
-  FlockOptions options = FlockOf(lesson, seed, consistency::Asynchronous{}, lesson.adagrad_rate);
+ClusterOptions DownpourOf(const Lesson& lesson, std::uint64_t seed, std::int64_t warm_start) {
+  ClusterOptions options =
+      ClusterOf(lesson, seed, consistency::Asynchronous{}, lesson.adagrad_rate);
   options.table.rule = optimizer::MakeAdagrad({});
   options.warm_start = warm_start;
   return options;
@@ -35,20 +36,20 @@ FlockOptions DownpourOf(const Lesson& lesson, std::uint64_t seed, std::int64_t w
 
 // The mean loss over the first 200 updates.
 double EarlyLoss(std::uint64_t seed, std::int64_t warm_start) {
-  FlockOptions options = DownpourOf(DigitsLesson(), seed, warm_start);
+  ClusterOptions options = DownpourOf(DigitsLesson(), seed, warm_start);
   options.workers = 8;
   options.table.rate = [](std::int64_t) { return 0.1; };
   options.leases = 200;
   options.evaluate_every = 5;
   double sum = 0;
-  const FlockResult result = Run(options);
-  for (const FlockPoint& point : result.curve) sum += point.loss;
+  const ClusterResult result = Run(options);
+  for (const ClusterPoint& point : result.curve) sum += point.loss;
   return sum / static_cast<double>(result.curve.size());
 }
 
 // Units that any but the first of 8 workers computes while the warm start lasts.
 double DoneByOthers(std::uint64_t seed, std::int64_t warm_start, std::int64_t leases) {
-  FlockOptions options = DownpourOf(DigitsLesson(), seed, warm_start);
+  ClusterOptions options = DownpourOf(DigitsLesson(), seed, warm_start);
   options.workers = 8;
   options.leases = leases;
   double others = 0;
@@ -127,7 +128,7 @@ double BytesOf(std::int64_t every) {
 
 // What quadratics do at a rate: the loss at the end beside that at the start.
 double LossRatio(std::uint64_t seed, const consistency::Options& model, double rate) {
-  FlockOptions options = DigitsFlock(seed, model, rate);
+  ClusterOptions options = DigitsCluster(seed, model, rate);
   options.problem = LeastSquares();
   options.table.initial_scale = 0;
   options.workers = 8;
@@ -227,24 +228,24 @@ void Downpour(const Setting& setting, Report& report) {
 
 void Asynchronous(const Setting& setting, Report& report) {
   for (const int workers : {4, 8}) {
-    FlockOptions options = DigitsFlock(setting.seed, consistency::Asynchronous{}, 0.05);
+    ClusterOptions options = DigitsCluster(setting.seed, consistency::Asynchronous{}, 0.05);
     options.workers = workers;
     options.compute = Staggered(workers);
     options.leases = 1000;
-    const FlockResult result = Run(options);
+    const ClusterResult result = Run(options);
     report.Each("mean staleness less n - 1, n = " + std::to_string(workers),
                 std::abs(result.staleness.Mean() - (workers - 1)), Rule::kAtMost, 0.5);
   }
-  FlockOptions straggler = DigitsFlock(setting.seed, consistency::Asynchronous{}, 0.05);
+  ClusterOptions straggler = DigitsCluster(setting.seed, consistency::Asynchronous{}, 0.05);
   straggler.compute = [](int worker, std::int64_t, double) { return worker == 0 ? 0.1 : 0.01; };
   straggler.leases = 1000;
-  const FlockResult result = Run(straggler);
+  const ClusterResult result = Run(straggler);
   report.Each("share of time blocked, one worker 10 times slower",
               result.waited / (result.seconds * 4), Rule::kBelow, 0.01);
   const Lesson lesson = LessonOf(setting);
   JudgeBelowSynchronous(
       lesson,
-      FlockOf(lesson, setting.seed, consistency::Asynchronous{}, lesson.rate / std::sqrt(4)),
+      ClusterOf(lesson, setting.seed, consistency::Asynchronous{}, lesson.rate / std::sqrt(4)),
       ", n = 4, rate / sqrt(n)", setting.thorough ? 1.5 : 2.5, report);
   constexpr double kRate = 0.01;
   report.Each("quadratic, rate r: loss at the end beside the start",
@@ -259,11 +260,11 @@ void Asynchronous(const Setting& setting, Report& report) {
 void SoftSync(const Setting& setting, Report& report) {
   constexpr int kWorkers = 16;
   for (const std::int64_t n : {1, 2, 4}) {
-    FlockOptions options = DigitsFlock(setting.seed, consistency::SoftSync{n, true}, 0.1);
+    ClusterOptions options = DigitsCluster(setting.seed, consistency::SoftSync{n, true}, 0.1);
     options.workers = kWorkers;
     options.compute = Staggered(kWorkers);
     options.leases = 2000;
-    const FlockResult result = Run(options);
+    const ClusterResult result = Run(options);
     const std::string of = ", " + std::to_string(n) + "-softsync of 16";
     report.Each("mean staleness beside n" + of,
                 std::abs(result.staleness.Mean() / static_cast<double>(n) - 1), Rule::kAtMost,
@@ -274,7 +275,7 @@ void SoftSync(const Setting& setting, Report& report) {
   }
   const Lesson lesson = LessonOf(setting);
   const auto accuracy = [&](const consistency::Options& model) {
-    FlockOptions options = FlockOf(lesson, setting.seed, model, lesson.many.rate);
+    ClusterOptions options = ClusterOf(lesson, setting.seed, model, lesson.many.rate);
     options.workers = lesson.many.workers;
     options.batch = lesson.many.batch;
     options.leases = lesson.samples / options.batch;
@@ -302,7 +303,7 @@ void DelayCompensation(const Setting& setting, Report& report) {
                  Rule::kAbove, 1e-6);
   const auto delayed = [&](const Lesson& lesson, std::shared_ptr<const optimizer::Optimizer> rule,
                            int workers, double rate) {
-    FlockOptions options = FlockOf(lesson, setting.seed, consistency::Asynchronous{}, rate);
+    ClusterOptions options = ClusterOf(lesson, setting.seed, consistency::Asynchronous{}, rate);
     options.table.rule = std::move(rule);
     options.workers = workers;
     options.compute = Staggered(workers);
@@ -313,7 +314,7 @@ void DelayCompensation(const Setting& setting, Report& report) {
         optimizer::MakeDelayCompensated({lambda, adaptive, 0.95, 1e-7}));
   };
   const auto alone = [&](std::shared_ptr<const optimizer::Optimizer> rule) {
-    FlockOptions options = delayed(DigitsLesson(), std::move(rule), 1, 0.1);
+    ClusterOptions options = delayed(DigitsLesson(), std::move(rule), 1, 0.1);
     options.leases = 300;
     return Run(options).parameters;
   };

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "common/status/check.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/filters.h"

@@ -7,8 +7,8 @@
 #include <numeric>
 #include <random>
 
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/factorization.h"
-#include "tests/techniques/flock.h"
 #include "tests/techniques/lesson.h"
 #include "tests/techniques/rows.h"
 #include "trainer/data/batches.h"
@@ -36,7 +36,7 @@ struct ClockTable {
 // Row i holds how many clocks worker i has pushed: what a read contains is plain to see.
 ClockTable WatchClocks(std::uint64_t seed, std::int64_t staleness, bool bound) {
   constexpr int kWorkers = 4;
-  FlockOptions options = DigitsFlock(seed, consistency::StaleSynchronous{staleness}, 1);
+  ClusterOptions options = DigitsCluster(seed, consistency::StaleSynchronous{staleness}, 1);
   options.problem = WholeNumbers();
   options.table.rule = optimizer::MakeAdd();
   options.table.initial_scale = 0;
@@ -62,7 +62,7 @@ ClockTable WatchClocks(std::uint64_t seed, std::int64_t staleness, bool bound) {
 
 std::vector<float> WholeNumberRun(std::uint64_t seed, const consistency::Options& model,
                                   double rate) {
-  FlockOptions options = DigitsFlock(seed, model, rate);
+  ClusterOptions options = DigitsCluster(seed, model, rate);
   options.problem = WholeNumbers();
   options.table.initial_scale = 0;
   options.batch = 2;  // whose mean is exact; the epoch's short batch is not reached
@@ -82,14 +82,15 @@ std::int64_t Differing(const std::vector<float>& a, const std::vector<float>& b)
 }
 
 double SecondsWith(std::uint64_t seed, std::int64_t staleness) {
-  FlockOptions options = DigitsFlock(seed, consistency::StaleSynchronous{staleness}, 0.05);
+  ClusterOptions options = DigitsCluster(seed, consistency::StaleSynchronous{staleness}, 0.05);
   options.leases = 800;
   options.compute = Rotating(seed, 4, 0.01, 0.05);
   return Run(options).seconds;
 }
 
-FlockOptions Adaptive(std::uint64_t seed, std::unique_ptr<optimizer::Optimizer> rule, int workers) {
-  FlockOptions options = DigitsFlock(seed, consistency::Asynchronous{}, 0.1);
+ClusterOptions Adaptive(std::uint64_t seed, std::unique_ptr<optimizer::Optimizer> rule,
+                        int workers) {
+  ClusterOptions options = DigitsCluster(seed, consistency::Asynchronous{}, 0.1);
   options.table.rule = std::move(rule);
   options.workers = workers;
   options.leases = 1500;
@@ -120,8 +121,8 @@ void StaleSynchronous(const Setting& setting, Report& report) {
   report.Each("time with s = 3 beside s = 0, a random worker 50 ms slower in each round",
               SecondsWith(setting.seed, 3) / SecondsWith(setting.seed, 0), Rule::kBelow, 0.7);
   const Lesson lesson = LessonOf(setting);
-  FlockOptions learned =
-      FlockOf(lesson, setting.seed, consistency::StaleSynchronous{3}, lesson.rate / 4);
+  ClusterOptions learned =
+      ClusterOf(lesson, setting.seed, consistency::StaleSynchronous{3}, lesson.rate / 4);
   learned.compute = Rotating(setting.seed, 4, 0.01, 0.05);
   JudgeBelowSynchronous(lesson, learned, ", s = 3", setting.thorough ? 0.5 : 2, report);
 }
@@ -153,7 +154,7 @@ void ManagedCommunication(const Setting& setting, Report& report) {
           adagrad, Run(Adaptive(setting.seed, optimizer::MakeAdaRevision({}), 1)).parameters)),
       Rule::kEqual, 0);
   const auto loss = [&](std::unique_ptr<optimizer::Optimizer> rule) {
-    const FlockOptions late = Adaptive(setting.seed, std::move(rule), 16);
+    const ClusterOptions late = Adaptive(setting.seed, std::move(rule), 16);
     return late.problem->Loss(Run(late).parameters);
   };
   report.Mean("AdaRevision beside Adagrad, staleness 15: final loss",

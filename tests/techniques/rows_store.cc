@@ -13,7 +13,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/loops.h"
 #include "tests/techniques/rounds.h"
 #include "tests/techniques/rows.h"
@@ -85,7 +85,7 @@ struct Tasks {
   double waited = 0;       // seconds, by all workers
 };
 Tasks PlayTasks(std::uint64_t seed, std::int64_t delay, bool bound) {
-  FlockOptions options;
+  ClusterOptions options;
   options.problem = WholeNumbers();
   options.seed = seed;
   options.table = Sums(0, consistency::BoundedDelay{delay});
@@ -220,8 +220,8 @@ Histories PlayHistories(std::uint64_t seed, int count, bool lease_dedupe) {
   return sum;
 }
 
-FlockOptions ElasticRun(std::uint64_t seed) {
-  FlockOptions options;
+ClusterOptions ElasticRun(std::uint64_t seed) {
+  ClusterOptions options;
   options.problem = Digits(32);
   options.seed = seed;
   options.workers = 2;
@@ -239,14 +239,14 @@ FlockOptions ElasticRun(std::uint64_t seed) {
 }
 
 // Workers 2, 4, 1: of four three are killed, each with a lease begun.
-FlockOptions ResizedRun(std::uint64_t seed) {
-  FlockOptions options = ElasticRun(seed);
+ClusterOptions ResizedRun(std::uint64_t seed) {
+  ClusterOptions options = ElasticRun(seed);
   options.changes = {{3, {0, 1, 2, 3}}, {8, {2}}};
   return options;
 }
 
 // Of the first so many leases that were done: those that are missing, or there more often.
-double NotDoneOnce(const FlockResult& result) {
+double NotDoneOnce(const ClusterResult& result) {
   std::vector<std::int64_t> taken = result.taken;
   std::sort(taken.begin(), taken.end());
   double wrong = 0;
@@ -258,7 +258,7 @@ double NotDoneOnce(const FlockResult& result) {
 
 // The geometric mean over epochs 3 to 20, in which losses still fall, of a run's loss divided by
 // another's after as many leases.
-double LossBeside(const FlockResult& run, const FlockResult& other) {
+double LossBeside(const ClusterResult& run, const ClusterResult& other) {
   double sum = 0;
   for (std::size_t epoch = 3; epoch <= 20; ++epoch) {
     sum += std::log(run.curve[epoch - 1].loss / other.curve[epoch - 1].loss);
@@ -310,17 +310,17 @@ void ElasticMembership(const Setting& setting, Report& report) {
   report.Each("servers 1, 2, 1 and workers 2, 4, 1 over links: elements that are not the sum",
               ResizedSums(), Rule::kEqual, 0);
 
-  const FlockResult result = Run(ResizedRun(setting.seed));
+  const ClusterResult result = Run(ResizedRun(setting.seed));
   report.Each("workers 2, 4, 1, three killed at work: leases not done exactly once",
               NotDoneOnce(result), Rule::kEqual, 0);
-  FlockOptions deaf = ResizedRun(setting.seed);
+  ClusterOptions deaf = ResizedRun(setting.seed);
   deaf.source_hears_of_deaths = false;
   report.Control("the coordinator does not hear of the deaths: leases not done exactly once",
                  NotDoneOnce(Run(deaf)), Rule::kAbove, 0);
-  const FlockResult still = Run(ElasticRun(setting.seed));
+  const ClusterResult still = Run(ElasticRun(setting.seed));
   report.Mean("loss in mid-run beside a run that is not resized", LossBeside(result, still),
               Rule::kAtMost, 1.02);
-  FlockOptions slower = ElasticRun(setting.seed);
+  ClusterOptions slower = ElasticRun(setting.seed);
   slower.table.rate = [](std::int64_t) { return 0.025; };
   report.ControlOfMean("at half the rate", LossBeside(Run(slower), still), Rule::kAbove, 1.02);
   const Histories histories = PlayHistories(setting.seed, setting.thorough ? 400 : 30, true);

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/lesson.h"
 #include "tests/techniques/rounds.h"
 #include "tests/techniques/rows.h"
@@ -30,16 +30,16 @@ auto Straggler(int straggler, double seconds) {
 }
 
 double SecondsAStep(std::uint64_t seed, const consistency::Options& model, double slower) {
-  FlockOptions options = DigitsFlock(seed, model, 0.2);
+  ClusterOptions options = DigitsCluster(seed, model, 0.2);
   options.leases = 400;
   options.compute = Straggler(3, slower);
-  const FlockResult result = Run(options);
+  const ClusterResult result = Run(options);
   return result.seconds / static_cast<double>(result.updates);
 }
 
 double RecallOfPinnedClass(std::uint64_t seed, bool pinned) {
   constexpr std::int64_t kClass = 7;
-  FlockOptions options = DigitsFlock(seed, consistency::BackupWorkers{1}, 0.2);
+  ClusterOptions options = DigitsCluster(seed, consistency::BackupWorkers{1}, 0.2);
   options.leases = 1500;
   options.compute = Straggler(3, 1);
   std::vector<std::int64_t> with, without;
@@ -125,7 +125,7 @@ void BackupWorkers(const Setting& setting, Report& report) {
                  SecondsAStep(setting.seed, consistency::BulkSynchronous{4}, 2) / quiet,
                  Rule::kAbove, 5);
 
-  FlockOptions traced = DigitsFlock(setting.seed, backup, 0.2);
+  ClusterOptions traced = DigitsCluster(setting.seed, backup, 0.2);
   traced.leases = 900;
   traced.compute = Straggler(static_cast<int>(setting.seed) % 4, 0.13);
   std::int64_t wrong = 0, updates = 0;
@@ -134,14 +134,14 @@ void BackupWorkers(const Setting& setting, Report& report) {
     wrong += batch.members.size() == 3 ? 0 : 1;
     for (const auto& member : batch.members) wrong += member.clock != updates - 1 ? 1 : 0;
   };
-  const FlockResult result = Run(traced);
+  const ClusterResult result = Run(traced);
   report.Each("updates that are not 3 gradients of their own step", static_cast<double>(wrong),
               Rule::kEqual, 0);
   report.Tell("updates looked at", static_cast<double>(updates));
   report.Each("late pushes refused", static_cast<double>(result.refused), Rule::kAbove, 0);
 
   // Never heard of again, and no view without it yet.
-  FlockOptions silent = DigitsFlock(setting.seed, backup, 0.2);
+  ClusterOptions silent = DigitsCluster(setting.seed, backup, 0.2);
   silent.leases = 600;
   silent.compute = [](int worker, std::int64_t round, double) {
     return worker == 2 && round == 50 ? 1e9 : 0.1;
@@ -150,7 +150,7 @@ void BackupWorkers(const Setting& setting, Report& report) {
               Run(silent).seconds, Rule::kBelow, 20.5);
 
   const Lesson lesson = LessonOf(setting);
-  FlockOptions learned = FlockOf(lesson, setting.seed, backup, lesson.rate);
+  ClusterOptions learned = ClusterOf(lesson, setting.seed, backup, lesson.rate);
   learned.compute = [](int worker, std::int64_t round, double) {
     return 0.1 + 0.01 * static_cast<double>((worker * 7 + round * 3) % 5);
   };

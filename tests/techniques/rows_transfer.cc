@@ -11,13 +11,13 @@
 #include "common/status/check.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/loops.h"
 #include "tests/techniques/rows.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/parameter_server/job_tables.h"
 #include "trainer/parameter_server/shard_map.h"
-#include "trainer/testing/shard_fleet.h"
+#include "trainer/testing/shard_cluster.h"
 
 namespace starling::techniques {
 namespace {
@@ -211,28 +211,28 @@ Takeover TakeOver() {
   };
   v1alpha1::TrainingJobSpec spec = parameter_server::Spec();
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
-  parameter_server::Fleet fleet = parameter_server::Fleet::Running(1, 2, spec);
-  const std::vector<membership::ReplicaGroup> by_hashes = fleet.coordinator_->view()->groups;
+  parameter_server::Cluster cluster = parameter_server::Cluster::Running(1, 2, spec);
+  const std::vector<membership::ReplicaGroup> by_hashes = cluster.coordinator_->view()->groups;
   std::map<membership::MemberId, std::vector<std::size_t>> served;
   for (std::size_t shard = 0; shard < by_hashes.size(); ++shard) {
     served[by_hashes[shard].members.front()].push_back(shard);
   }
   for (const auto& [server, shards] : served) {
     for (const std::size_t shard : shards)
-      fleet.loads_[shard] = shards.size() > 1 ? 50'000'000 : 1'000;
+      cluster.loads_[shard] = shards.size() > 1 ? 50'000'000 : 1'000;
   }
-  fleet.Advance(absl::Seconds(30));
-  const std::vector<membership::ReplicaGroup> before = fleet.coordinator_->view()->groups;
-  fleet.NewCoordinator();
+  cluster.Advance(absl::Seconds(30));
+  const std::vector<membership::ReplicaGroup> before = cluster.coordinator_->view()->groups;
+  cluster.NewCoordinator();
   Takeover takeover;
-  for (const membership::Pod& pod : fleet.pods_) {
-    takeover.waits = fleet.coordinator_->view() == nullptr ? 1 : 0;
-    fleet.Connect(pod.name);
-    fleet.Obey(fleet[pod.name]);
-    fleet.Report(pod.name);
+  for (const membership::Pod& pod : cluster.pods_) {
+    takeover.waits = cluster.coordinator_->view() == nullptr ? 1 : 0;
+    cluster.Connect(pod.name);
+    cluster.Obey(cluster[pod.name]);
+    cluster.Report(pod.name);
   }
-  fleet.Advance(absl::Seconds(5));
-  takeover.elsewhere = differing(before, fleet.coordinator_->view()->groups);
+  cluster.Advance(absl::Seconds(5));
+  takeover.elsewhere = differing(before, cluster.coordinator_->view()->groups);
   takeover.by_hashes_alone = differing(before, by_hashes);
   return takeover;
 }

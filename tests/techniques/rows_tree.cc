@@ -8,7 +8,7 @@
 #include <cstring>
 
 #include "common/status/macros.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 #include "tests/techniques/loops.h"
 #include "tests/techniques/rows.h"
 

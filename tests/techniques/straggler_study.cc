@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/str_cat.h"
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 
 namespace starling::techniques {
 namespace {
@@ -38,8 +38,8 @@ std::vector<Contender> Contenders() {
   };
 }
 
-FlockResult Race(const Contender& contender, std::uint64_t seed, bool stragglers) {
-  FlockOptions options;
+ClusterResult Race(const Contender& contender, std::uint64_t seed, bool stragglers) {
+  ClusterOptions options;
   options.problem = Digits(32);
   options.workers = kWorkers;
   options.batch = kBatch;
@@ -73,9 +73,9 @@ StragglerResult StragglerStudy(int seeds, bool without) {
     if (!stragglers && !without) continue;
     for (const Contender& contender : Contenders()) {
       for (int seed = 1; seed <= seeds; ++seed) {
-        const FlockResult result = Race(contender, static_cast<std::uint64_t>(seed), stragglers);
+        const ClusterResult result = Race(contender, static_cast<std::uint64_t>(seed), stragglers);
         nlohmann::json curve = nlohmann::json::array();
-        for (const FlockPoint& point : result.curve) {
+        for (const ClusterPoint& point : result.curve) {
           curve.push_back({point.seconds, point.leases * kBatch, point.loss, point.accuracy});
         }
         study.runs.push_back({contender.name, stragglers, seed, result.reached});

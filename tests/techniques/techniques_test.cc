@@ -101,7 +101,7 @@ TEST(Lesson, TheWorkersEngineLearnsMnist) {
   const auto mnist = Mnist();
   if (!mnist.ok()) GTEST_SKIP() << mnist.status();
   const Lesson lesson = LessonOf({1, true, *mnist});
-  FlockOptions options = FlockOf(lesson, 1, consistency::BulkSynchronous{4}, lesson.rate);
+  ClusterOptions options = ClusterOf(lesson, 1, consistency::BulkSynchronous{4}, lesson.rate);
   options.leases = 0;
   EXPECT_EQ(techniques::Run(options).parameters, (*mnist)->First(1)) << "where every model begins";
   EXPECT_NE((*mnist)->First(1), (*mnist)->First(2));

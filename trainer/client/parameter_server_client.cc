@@ -15,7 +15,7 @@ using parameter_server::ClientSend;
 
 void ParameterServerClient::Enter(const parameter_server::ClientView& view,
                                   const parameter_server::Ranks& ranks, transport::Mesh& mesh) {
-  courier_ = std::make_unique<parameter_server::Courier>(mesh);
+  messages_ = std::make_unique<parameter_server::MessageChannel>(mesh);
   ranks_ = ranks;
   rows_.OnView();
   Post(machine_.OnView(view));
@@ -23,12 +23,12 @@ void ParameterServerClient::Enter(const parameter_server::ClientView& view,
 }
 
 void ParameterServerClient::Post(const parameter_server::ClientSends& sends) {
-  if (courier_ == nullptr) return;
+  if (messages_ == nullptr) return;
   for (const ClientSend& send : sends) {
     const int rank = parameter_server::RankOf(ranks_, send.send.to);
     if (rank < 0) continue;
     const auto packed = rows_.Pack(send.shard, send.send.to, send.send.message);
-    courier_->Post(rank, send.shard, packed ? *packed : send.send.message);
+    messages_->Post(rank, send.shard, packed ? *packed : send.send.message);
   }
 }
 
@@ -49,10 +49,10 @@ void ParameterServerClient::Read(std::size_t shard, parameter_server::Read read,
 absl::Status ParameterServerClient::Await(const std::function<bool()>& done,
                                           net::Deadline deadline) {
   while (rejected_.ok() && !done()) {
-    if (courier_ == nullptr) return absl::UnavailableError("there is no view");
+    if (messages_ == nullptr) return absl::UnavailableError("there is no view");
     const net::Deadline patience = LosePatience();
     const absl::StatusOr<std::optional<parameter_server::Delivery>> received =
-        courier_->Receive(std::min(deadline, patience));
+        messages_->Receive(std::min(deadline, patience));
     if (!received.ok()) return exchange::ViewEnded(received.status());
     if (*received) {
       Handle(**received);
@@ -86,10 +86,10 @@ bool ParameterServerClient::Wait::Ended(std::uint64_t what) {
 
 net::Deadline ParameterServerClient::LosePatience() {
   if (gather_.Ended(machine_.gathering())) Post(machine_.FlushGathered());
-  if (entrust_.Ended(machine_.entrusted())) Post(machine_.PushSingly());
+  if (delegate_.Ended(machine_.delegated())) Post(machine_.PushIndividually());
   (void)gather_.Ended(machine_.gathering());
-  (void)entrust_.Ended(machine_.entrusted());
-  return std::min(gather_.until, entrust_.until);
+  (void)delegate_.Ended(machine_.delegated());
+  return std::min(gather_.until, delegate_.until);
 }
 
 absl::Status ParameterServerClient::Poll() {

@@ -36,7 +36,7 @@ class ParameterServerClient {
   // others for it.
   struct Patience {
     absl::Duration gather;
-    absl::Duration entrust;
+    absl::Duration delegate;
   };
 
   ParameterServerClient(membership::MemberId id, std::size_t shards, const Patience& patience,
@@ -44,13 +44,13 @@ class ParameterServerClient {
       : machine_(std::move(id), shards),
         rows_(key_cache, shards),
         gather_{patience.gather},
-        entrust_{patience.entrust} {}
+        delegate_{patience.delegate} {}
   void SetHandlers(Handlers handlers) { handlers_ = std::move(handlers); }
 
   // `mesh` lives until Leave.
   void Enter(const parameter_server::ClientView& view, const parameter_server::Ranks& ranks,
              transport::Mesh& mesh);
-  void Leave() { courier_.reset(); }
+  void Leave() { messages_.reset(); }
 
   // Between views too: then it is sent in the next one.
   parameter_server::Sequence Push(std::size_t shard, parameter_server::Entry entry);
@@ -73,7 +73,7 @@ class ParameterServerClient {
   // Handles what has arrived, and moves what was posted as far as the links take it.
   absl::Status Poll();
   // Whether anything that was posted may not have left yet.
-  bool sending() const { return courier_ != nullptr && courier_->sending(); }
+  bool sending() const { return messages_ != nullptr && messages_->sending(); }
 
   std::size_t unacknowledged(std::size_t shard) const { return machine_.unacknowledged(shard); }
 
@@ -102,9 +102,9 @@ class ParameterServerClient {
   parameter_server::RowSender rows_;
   Handlers handlers_;
   parameter_server::Ranks ranks_;
-  std::unique_ptr<parameter_server::Courier> courier_;  // null between views
+  std::unique_ptr<parameter_server::MessageChannel> messages_;  // null between views
   Wait gather_;
-  Wait entrust_;
+  Wait delegate_;
   std::map<std::int64_t, OnRead> reads_;
   absl::Status rejected_;
 };

@@ -309,9 +309,9 @@ bool AnyArenaIsMapped() {
 }
 
 // The members of a job, processes all; the test is none of them.
-class Fleet {
+class Cluster {
  public:
-  explicit Fleet(int size) {
+  explicit Cluster(int size) {
     for (int i = 0; i < size; ++i) {
       const std::string name = absl::StrCat("member-", i);
       children_.push_back(
@@ -345,19 +345,19 @@ TEST(SharedMemoryProcesses, ADeathAtAnyInstantEndsTheSumEverywhereAndTheNextView
   std::mt19937 random(11);
   for (int ranks = 2; ranks <= 5; ++ranks) {
     for (int round = 0; round < 4; ++round) {
-      Fleet fleet(ranks);
-      while (fleet.size() > 1) {
-        ASSERT_NO_FATAL_FAILURE(fleet.OpenView());
-        const int victim = static_cast<int>(random() % static_cast<unsigned>(fleet.size()));
+      Cluster cluster(ranks);
+      while (cluster.size() > 1) {
+        ASSERT_NO_FATAL_FAILURE(cluster.OpenView());
+        const int victim = static_cast<int>(random() % static_cast<unsigned>(cluster.size()));
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 4000));
-        fleet[victim].Signal(SIGKILL);
-        EXPECT_EQ(fleet[victim].Wait(), 1000 + SIGKILL);
+        cluster[victim].Signal(SIGKILL);
+        EXPECT_EQ(cluster[victim].Wait(), 1000 + SIGKILL);
         const std::string lost = absl::StrCat("lost ", victim);
-        for (int rank = 0; rank < fleet.size(); ++rank) {
+        for (int rank = 0; rank < cluster.size(); ++rank) {
           if (rank == victim) continue;
-          EXPECT_EQ(fleet[rank].Read(), lost) << "rank " << rank;
+          EXPECT_EQ(cluster[rank].Read(), lost) << "rank " << rank;
         }
-        fleet.Forget(victim);
+        cluster.Forget(victim);
       }
     }
   }
@@ -365,18 +365,18 @@ TEST(SharedMemoryProcesses, ADeathAtAnyInstantEndsTheSumEverywhereAndTheNextView
 }
 
 TEST(SharedMemoryProcesses, ARankPausedInASumWakesIntoADeadViewOnly) {
-  Fleet fleet(3);
-  ASSERT_NO_FATAL_FAILURE(fleet.OpenView());
-  fleet[1].Signal(SIGSTOP);
-  fleet[1].WaitUntilStopped();
+  Cluster cluster(3);
+  ASSERT_NO_FATAL_FAILURE(cluster.OpenView());
+  cluster[1].Signal(SIGSTOP);
+  cluster[1].WaitUntilStopped();
   // What the coordinator does with a silent member: the others go on without it.
-  fleet[2].Signal(SIGKILL);
-  EXPECT_EQ(fleet[2].Wait(), 1000 + SIGKILL);
-  EXPECT_EQ(fleet[0].Read(), "lost 2");
-  fleet[1].Signal(SIGCONT);
-  EXPECT_THAT(fleet[1].Read(), HasSubstr("lost"));
-  fleet.Forget(2);
-  ASSERT_NO_FATAL_FAILURE(fleet.OpenView());
+  cluster[2].Signal(SIGKILL);
+  EXPECT_EQ(cluster[2].Wait(), 1000 + SIGKILL);
+  EXPECT_EQ(cluster[0].Read(), "lost 2");
+  cluster[1].Signal(SIGCONT);
+  EXPECT_THAT(cluster[1].Read(), HasSubstr("lost"));
+  cluster.Forget(2);
+  ASSERT_NO_FATAL_FAILURE(cluster.OpenView());
 }
 
 TEST(SharedMemoryProcesses, WithoutMemoryForAnArenaTheySumUpInFrames) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Programs with loops of their own, in threads, beside real workers (testing/worker_flock.h).
+// Programs with loops of their own, in threads, beside real workers (testing/worker_cluster.h).
 #include "trainer/embed/handover.h"
 
 #include <gmock/gmock.h>
@@ -17,12 +17,12 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/testing/worker_flock.h"
+#include "trainer/testing/worker_cluster.h"
 
 namespace starling::embed {
 namespace {
 
-using worker::Flock;
+using worker::Cluster;
 
 constexpr std::int64_t kSamples = 50;
 constexpr std::int64_t kBatch = 16;
@@ -99,13 +99,13 @@ class HandoverTest : public ::testing::Test {
     std::filesystem::create_directories(folder_);
   }
   ~HandoverTest() override {
-    if (flock_) End();
-    flock_.reset();
+    if (cluster_) End();
+    cluster_.reset();
     std::filesystem::remove_all(folder_);
   }
 
   void Begin(const v1alpha1::TrainingJobSpec& spec) {
-    flock_.emplace(spec, folder_, [this, spec](const std::string&) {
+    cluster_.emplace(spec, folder_, [this, spec](const std::string&) {
       Program& program = *programs_.back();
       Description description;
       description.samples = kSamples;
@@ -128,7 +128,7 @@ class HandoverTest : public ::testing::Test {
     programs_.push_back(std::make_unique<Program>());
     Program& program = *programs_.back();
     program.at = std::move(at);
-    flock_->Add();
+    cluster_->Add();
     program.thread = std::thread([&program] { program.Loop(); });
     return program;
   }
@@ -136,8 +136,8 @@ class HandoverTest : public ::testing::Test {
   void End() {
     for (std::size_t i = 0; i < programs_.size(); ++i) {
       if (!programs_[i]->thread.joinable()) continue;
-      flock_->Crash(static_cast<int>(i));
-      ASSERT_TRUE(flock_->AwaitEnd(static_cast<int>(i)));
+      cluster_->Crash(static_cast<int>(i));
+      ASSERT_TRUE(cluster_->AwaitEnd(static_cast<int>(i)));
       programs_[i]->handover->Ended();
       programs_[i]->thread.join();
     }
@@ -145,10 +145,10 @@ class HandoverTest : public ::testing::Test {
   // The digest of the model, which is written when the first program has finished.
   std::string AwaitModel() {
     const auto written = [this] {
-      for (std::size_t i = 0; i < programs_.size(); ++i) flock_->Nudge(static_cast<int>(i));
-      return flock_->TrainingOf(0).has_result();
+      for (std::size_t i = 0; i < programs_.size(); ++i) cluster_->Nudge(static_cast<int>(i));
+      return cluster_->TrainingOf(0).has_result();
     };
-    return flock_->Await(written) ? flock_->TrainingOf(0).result().model().sha256() : "";
+    return cluster_->Await(written) ? cluster_->TrainingOf(0).result().model().sha256() : "";
   }
 
   // What the state is after all steps: by the law of Program.
@@ -196,22 +196,22 @@ class HandoverTest : public ::testing::Test {
 
   const std::string folder_;
   std::vector<std::unique_ptr<Program>> programs_;
-  std::optional<Flock> flock_;
+  std::optional<Cluster> cluster_;
 };
 
 TEST_F(HandoverTest, AProgramAloneMakesEveryStepAndTheResultIsItsState) {
   Begin(Job(kSteps));
   Program& program = Add();
 
-  flock_->PublishNow({0});
+  cluster_->PublishNow({0});
 
   ASSERT_NE(AwaitModel(), "");
   End();
   EXPECT_TRUE(program.over);
   ExpectTrained(program, kSteps);
   ExpectEachSampleOnce(kSteps);
-  EXPECT_EQ(flock_->TrainingOf(0).result().steps(), kSteps);
-  EXPECT_DOUBLE_EQ(flock_->TrainingOf(0).progress().metrics().at("loss"), 2);
+  EXPECT_EQ(cluster_->TrainingOf(0).result().steps(), kSteps);
+  EXPECT_DOUBLE_EQ(cluster_->TrainingOf(0).progress().metrics().at("loss"), 2);
 }
 
 TEST_F(HandoverTest, MembersAgreeBitByBitWhateverTheyBeganWith) {
@@ -220,7 +220,7 @@ TEST_F(HandoverTest, MembersAgreeBitByBitWhateverTheyBeganWith) {
   programs_[1]->state = {5, 6};
   programs_[2]->state = {-1, 0.5};
 
-  flock_->PublishNow({0, 1, 2});
+  cluster_->PublishNow({0, 1, 2});
 
   ASSERT_NE(AwaitModel(), "");
   End();
@@ -238,13 +238,13 @@ TEST_F(HandoverTest, AStepWhosePeerDiesIsDroppedAndGivenAgainToThoseWhoAreLeft) 
   Add();
   Add();
   Add([this, &dead](const Ticket& ticket) {
-    if (ticket.step == 10 && !dead.exchange(true)) flock_->Crash(2);
+    if (ticket.step == 10 && !dead.exchange(true)) cluster_->Crash(2);
   });
-  flock_->PublishNow({0, 1, 2});
-  ASSERT_TRUE(flock_->AwaitPhase(0, membership::Phase::kAborted));
-  ASSERT_TRUE(flock_->AwaitPhase(1, membership::Phase::kAborted));
+  cluster_->PublishNow({0, 1, 2});
+  ASSERT_TRUE(cluster_->AwaitPhase(0, membership::Phase::kAborted));
+  ASSERT_TRUE(cluster_->AwaitPhase(1, membership::Phase::kAborted));
 
-  flock_->PublishNow({0, 1});
+  cluster_->PublishNow({0, 1});
 
   ASSERT_NE(AwaitModel(), "");
   End();
@@ -263,11 +263,11 @@ TEST_F(HandoverTest, AJoinerHasTheOthersStateAtItsFirstStep) {
   Begin(Job(1000));
   Add();
   Add();
-  flock_->PublishNow({0, 1});
-  ASSERT_TRUE(flock_->AwaitStep(0, 10));
+  cluster_->PublishNow({0, 1});
+  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
   Add();
 
-  flock_->PublishAtBoundary({0, 1, 2});
+  cluster_->PublishAtBoundary({0, 1, 2});
 
   ASSERT_NE(AwaitModel(), "");
   End();
@@ -289,13 +289,14 @@ TEST_F(HandoverTest, AViewThatEndsDoesNotWaitForAProgramThatComputes) {
     while (!may_go_on) std::this_thread::yield();
   });
   Add();
-  flock_->PublishNow({0, 1});
-  ASSERT_TRUE(flock_->Await([&] { return computes.load(); }));
+  cluster_->PublishNow({0, 1});
+  ASSERT_TRUE(cluster_->Await([&] { return computes.load(); }));
 
-  flock_->Crash(1);
-  flock_->PublishNow({0});
+  cluster_->Crash(1);
+  cluster_->PublishNow({0});
 
-  EXPECT_TRUE(flock_->AwaitPhase(0, membership::Phase::kRun));  // while the program still computes
+  EXPECT_TRUE(
+      cluster_->AwaitPhase(0, membership::Phase::kRun));  // while the program still computes
   may_go_on = true;
   ASSERT_NE(AwaitModel(), "");
   End();
@@ -311,11 +312,11 @@ TEST_F(HandoverTest, ACopyWaitsForAProgramThatIsInItsOwnCode) {
     if (ticket.step != 5 || computes.exchange(true)) return;
     while (!may_go_on) std::this_thread::yield();
   });
-  flock_->PublishNow({0});
-  ASSERT_TRUE(flock_->Await([&] { return computes.load(); }));
+  cluster_->PublishNow({0});
+  ASSERT_TRUE(cluster_->Await([&] { return computes.load(); }));
   Add();
-  flock_->PublishNow({0, 1});
-  ASSERT_TRUE(flock_->AwaitPhase(1, membership::Phase::kCopy));
+  cluster_->PublishNow({0, 1});
+  ASSERT_TRUE(cluster_->AwaitPhase(1, membership::Phase::kCopy));
   EXPECT_TRUE(programs_[1]->given.empty());
 
   may_go_on = true;
@@ -336,7 +337,7 @@ TEST_F(HandoverTest, ReproducibleStepsComeInPortionsWhoseLastOneCounts) {
       Add();
       all.push_back(i);
     }
-    flock_->PublishNow(all);
+    cluster_->PublishNow(all);
     ASSERT_NE(AwaitModel(), "") << members;
     End();
     ExpectTrained(*programs_[0], kSteps);
@@ -349,7 +350,7 @@ TEST_F(HandoverTest, ReproducibleStepsComeInPortionsWhoseLastOneCounts) {
         kSteps);
     EXPECT_GT(std::ranges::count_if(given, [](const auto& g) { return g.fate == Fate::kPartial; }),
               0);
-    flock_.reset();
+    cluster_.reset();
     std::filesystem::remove_all(folder_);
     std::filesystem::create_directories(folder_);
   }
@@ -358,20 +359,20 @@ TEST_F(HandoverTest, ReproducibleStepsComeInPortionsWhoseLastOneCounts) {
 TEST_F(HandoverTest, StartsAgainFromACheckpointWhenNobodyIsLeft) {
   Begin(Job(1'000'000));
   Add();
-  flock_->PublishNow({0});
-  ASSERT_TRUE(flock_->AwaitStep(0, 10));
-  flock_->AskForCheckpoint();
-  ASSERT_TRUE(flock_->Await([&] { return flock_->TrainingOf(0).has_checkpoint(); }));
-  const std::int64_t saved = flock_->TrainingOf(0).checkpoint().step();
-  flock_->Crash(0);
+  cluster_->PublishNow({0});
+  ASSERT_TRUE(cluster_->AwaitStep(0, 10));
+  cluster_->AskForCheckpoint();
+  ASSERT_TRUE(cluster_->Await([&] { return cluster_->TrainingOf(0).has_checkpoint(); }));
+  const std::int64_t saved = cluster_->TrainingOf(0).checkpoint().step();
+  cluster_->Crash(0);
   Program& successor = Add([this, saved](const Ticket& ticket) {
-    if (ticket.step == saved + 5) flock_->Crash(1);
+    if (ticket.step == saved + 5) cluster_->Crash(1);
   });
-  flock_->SetIncarnation(2);
+  cluster_->SetIncarnation(2);
 
-  flock_->PublishNow({1}, /*restore=*/true);
+  cluster_->PublishNow({1}, /*restore=*/true);
 
-  ASSERT_TRUE(flock_->AwaitEnd(1));
+  ASSERT_TRUE(cluster_->AwaitEnd(1));
   End();
   EXPECT_EQ(successor.replaced, 1);
   EXPECT_EQ(successor.given.front().step, saved + 1);

@@ -158,7 +158,7 @@ absl::Status Process::Start() {
                                       .storage = *parts.storage,
                                       .clock = parts.clock,
                                       .registry = parts.registry,
-                                      .poke = [&service = *parts.service] { service.Notify(); },
+                                      .notify = [&service = *parts.service] { service.Notify(); },
                                       .on_view = nullptr,
                                       .on_hung = control::LeaveHung,
                                       .own_loop = handover.get()}));

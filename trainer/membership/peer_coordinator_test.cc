@@ -5,7 +5,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/testing/peer_fleet.h"
+#include "trainer/testing/peer_cluster.h"
 
 namespace starling::membership {
 namespace {
@@ -15,311 +15,311 @@ using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
 TEST(PeerCoordinator, TheFirstViewHoldsAllWorkersThatAreExpected) {
-  Fleet fleet(3);
-  fleet.Start(0);
-  fleet.Start(1);
-  EXPECT_EQ(fleet.Look().newest_view, 0U);
-  EXPECT_THAT(fleet.Look().waiting, HasSubstr("2 of 3"));
-  fleet.Start(2);
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1, 2));
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 1));
-  EXPECT_TRUE(fleet.Look().view_synced);
+  Cluster cluster(3);
+  cluster.Start(0);
+  cluster.Start(1);
+  EXPECT_EQ(cluster.Look().newest_view, 0U);
+  EXPECT_THAT(cluster.Look().waiting, HasSubstr("2 of 3"));
+  cluster.Start(2);
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1, 2));
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 1));
+  EXPECT_TRUE(cluster.Look().view_synced);
 }
 
 TEST(PeerCoordinator, PodsOfIPv6AreInTheViewWithAddressesThatCanBeDialled) {
-  Fleet fleet(1);
-  fleet.pods_[0].ip = "fd00::9";
-  fleet.NewCoordinator();
-  fleet.Start(0);
-  ASSERT_NE(fleet.members_.at(0).view(), nullptr);
-  EXPECT_EQ(fleet.members_.at(0).view()->members[0].address, "[fd00::9]:7072");
+  Cluster cluster(1);
+  cluster.pods_[0].ip = "fd00::9";
+  cluster.NewCoordinator();
+  cluster.Start(0);
+  ASSERT_NE(cluster.members_.at(0).view(), nullptr);
+  EXPECT_EQ(cluster.members_.at(0).view()->members[0].address, "[fd00::9]:7072");
 }
 
 TEST(PeerCoordinator, ButItWaitsForNobodyForLongOnceThereAreEnough) {
-  Fleet fleet(3);
-  fleet.Start(0);
-  fleet.Advance(absl::Seconds(1.5));
-  EXPECT_THAT(fleet.Running(), ElementsAre(0));
+  Cluster cluster(3);
+  cluster.Start(0);
+  cluster.Advance(absl::Seconds(1.5));
+  EXPECT_THAT(cluster.Running(), ElementsAre(0));
 }
 
 TEST(PeerCoordinator, NothingStartsBelowTheMinimum) {
-  Fleet fleet(3);
-  fleet.desired_.min_workers = 2;
-  fleet.Want();
-  fleet.Start(0);
-  fleet.Advance(absl::Seconds(10));
-  EXPECT_THAT(fleet.Running(), ElementsAre());
-  EXPECT_THAT(fleet.Look().waiting, HasSubstr("1 of at least 2"));
+  Cluster cluster(3);
+  cluster.desired_.min_workers = 2;
+  cluster.Want();
+  cluster.Start(0);
+  cluster.Advance(absl::Seconds(10));
+  EXPECT_THAT(cluster.Running(), ElementsAre());
+  EXPECT_THAT(cluster.Look().waiting, HasSubstr("1 of at least 2"));
 }
 
 TEST(PeerCoordinator, AKilledWorkerIsLeftBehindAtOnce) {
-  Fleet fleet = Running(3);
-  fleet.Kill(1);
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
-  ASSERT_THAT(fleet.Look().incidents, SizeIs(1));
-  EXPECT_EQ(fleet.Look().incidents[0].reason, "WorkerLost");
-  EXPECT_EQ(fleet.Look().incidents[0].pod, "w1");
-  EXPECT_EQ(fleet.Look().incidents[0].message, "its process ended; 2 workers go on");
-  EXPECT_FALSE(fleet.Look().incidents[0].recovery);
+  Cluster cluster = Running(3);
+  cluster.Kill(1);
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 2));
+  ASSERT_THAT(cluster.Look().incidents, SizeIs(1));
+  EXPECT_EQ(cluster.Look().incidents[0].reason, "WorkerLost");
+  EXPECT_EQ(cluster.Look().incidents[0].pod, "w1");
+  EXPECT_EQ(cluster.Look().incidents[0].message, "its process ended; 2 workers go on");
+  EXPECT_FALSE(cluster.Look().incidents[0].recovery);
 
-  fleet.now_ += absl::Milliseconds(30);
-  fleet.Step({0, 2});
-  EXPECT_EQ(fleet.Look().incidents[0].recovery, absl::Milliseconds(30));
-  EXPECT_EQ(fleet.Look().incidents[0].repeated_steps, 1);
+  cluster.now_ += absl::Milliseconds(30);
+  cluster.Step({0, 2});
+  EXPECT_EQ(cluster.Look().incidents[0].recovery, absl::Milliseconds(30));
+  EXPECT_EQ(cluster.Look().incidents[0].repeated_steps, 1);
 }
 
 TEST(PeerCoordinator, DetectionCountsFromTheEndOfTheConnectionAndSilenceFromTheLastReport) {
-  Fleet fleet = Running(2);
-  fleet.now_ += absl::Milliseconds(80);
-  fleet.members_.erase(1);
-  fleet.coordinator_->OnDisconnected(fleet.Uid(1), fleet.now_);
-  fleet.now_ += absl::Milliseconds(2);
-  fleet.coordinator_->OnRefused(fleet.Uid(1), fleet.now_);
-  ASSERT_THAT(fleet.Look().incidents, SizeIs(1));
-  EXPECT_EQ(fleet.Look().incidents[0].detection, absl::Milliseconds(2));
-  EXPECT_EQ(fleet.Look().incidents[0].silence, absl::Milliseconds(82));
+  Cluster cluster = Running(2);
+  cluster.now_ += absl::Milliseconds(80);
+  cluster.members_.erase(1);
+  cluster.coordinator_->OnDisconnected(cluster.Uid(1), cluster.now_);
+  cluster.now_ += absl::Milliseconds(2);
+  cluster.coordinator_->OnRefused(cluster.Uid(1), cluster.now_);
+  ASSERT_THAT(cluster.Look().incidents, SizeIs(1));
+  EXPECT_EQ(cluster.Look().incidents[0].detection, absl::Milliseconds(2));
+  EXPECT_EQ(cluster.Look().incidents[0].silence, absl::Milliseconds(82));
 }
 
 TEST(PeerCoordinator, AnAddressThatAnswersAgainIsNotTheProcessThatWasThereBefore) {
-  Fleet fleet = Running(3);
-  fleet.Kill(1);
-  fleet.coordinator_->OnConnected(fleet.Uid(1), fleet.now_);
-  fleet.Step({0, 2});
-  fleet.Step({0, 2});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
-  EXPECT_FALSE(fleet.Look().members[1].connected);
+  Cluster cluster = Running(3);
+  cluster.Kill(1);
+  cluster.coordinator_->OnConnected(cluster.Uid(1), cluster.now_);
+  cluster.Step({0, 2});
+  cluster.Step({0, 2});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 2));
+  EXPECT_FALSE(cluster.Look().members[1].connected);
 }
 
 TEST(PeerCoordinator, TheReplacementJoinsWithoutAnInterruptionAndTellsHowTheOldOneEnded) {
-  Fleet fleet = Running(3);
-  fleet.Kill(1);
-  fleet.Step({0, 2});
-  fleet.Start(1, LastExit{0, 9, "last words", 5});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
-  fleet.Step({0, 2});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1, 2));
-  EXPECT_EQ(fleet.members_.at(1).state(), fleet.members_.at(0).state());
-  ASSERT_THAT(fleet.Look().incidents, SizeIs(1));
-  EXPECT_EQ(fleet.Look().incidents[0].exit->signal, 9);
-  EXPECT_EQ(fleet.Look().incidents[0].exit->log_tail, "last words");
+  Cluster cluster = Running(3);
+  cluster.Kill(1);
+  cluster.Step({0, 2});
+  cluster.Start(1, LastExit{0, 9, "last words", 5});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 2));
+  cluster.Step({0, 2});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1, 2));
+  EXPECT_EQ(cluster.members_.at(1).state(), cluster.members_.at(0).state());
+  ASSERT_THAT(cluster.Look().incidents, SizeIs(1));
+  EXPECT_EQ(cluster.Look().incidents[0].exit->signal, 9);
+  EXPECT_EQ(cluster.Look().incidents[0].exit->log_tail, "last words");
 }
 
 TEST(PeerCoordinator, ASilentWorkerIsLeftBehindAfterTheHeartbeatTimeoutAndReturnsAsALaggard) {
-  Fleet fleet = Running(2);
-  fleet.Advance(absl::Milliseconds(900), /*mute=*/{1});
-  EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
-  fleet.Advance(absl::Milliseconds(300), /*mute=*/{1});
-  ASSERT_THAT(fleet.Look().incidents, SizeIs(1));
-  EXPECT_EQ(fleet.Look().incidents[0].reason, "WorkerSilent");
-  fleet.Step({0});
-  fleet.Settle();
-  fleet.Step({0});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
-  EXPECT_EQ(fleet.members_.at(1).state(), fleet.members_.at(0).state());
+  Cluster cluster = Running(2);
+  cluster.Advance(absl::Milliseconds(900), /*mute=*/{1});
+  EXPECT_THAT(cluster.Look().incidents, SizeIs(0));
+  cluster.Advance(absl::Milliseconds(300), /*mute=*/{1});
+  ASSERT_THAT(cluster.Look().incidents, SizeIs(1));
+  EXPECT_EQ(cluster.Look().incidents[0].reason, "WorkerSilent");
+  cluster.Step({0});
+  cluster.Settle();
+  cluster.Step({0});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1));
+  EXPECT_EQ(cluster.members_.at(1).state(), cluster.members_.at(0).state());
 }
 
 TEST(PeerCoordinator, ItDoesNotTakeItsOwnFreezeForTheSilenceOfOthers) {
-  Fleet fleet = Running(2);
-  fleet.Advance(absl::Milliseconds(200));
-  fleet.now_ += absl::Seconds(30);
-  fleet.coordinator_->OnTick(fleet.now_);
-  EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
-  fleet.Advance(absl::Milliseconds(1300), /*mute=*/{1});
-  EXPECT_THAT(fleet.Look().incidents, SizeIs(1));
+  Cluster cluster = Running(2);
+  cluster.Advance(absl::Milliseconds(200));
+  cluster.now_ += absl::Seconds(30);
+  cluster.coordinator_->OnTick(cluster.now_);
+  EXPECT_THAT(cluster.Look().incidents, SizeIs(0));
+  cluster.Advance(absl::Milliseconds(1300), /*mute=*/{1});
+  EXPECT_THAT(cluster.Look().incidents, SizeIs(1));
 }
 
 TEST(PeerCoordinator, ALoneWorkerThatRestartsIsWaivedAndRestores) {
-  Fleet fleet = Running(1);
-  fleet.Kill(0);
-  EXPECT_THAT(fleet.Running(), ElementsAre());
-  fleet.Start(0, LastExit{0, 9, "", 5});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0));
-  EXPECT_TRUE(fleet.members_.at(0).view()->groups[0].restore);
-  EXPECT_THAT(fleet.members_.at(0).view()->groups[0].waived, ElementsAre(MakeViewNumber(1, 1)));
+  Cluster cluster = Running(1);
+  cluster.Kill(0);
+  EXPECT_THAT(cluster.Running(), ElementsAre());
+  cluster.Start(0, LastExit{0, 9, "", 5});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0));
+  EXPECT_TRUE(cluster.members_.at(0).view()->groups[0].restore);
+  EXPECT_THAT(cluster.members_.at(0).view()->groups[0].waived, ElementsAre(MakeViewNumber(1, 1)));
 }
 
 TEST(PeerCoordinator, WithoutProofThatTheLastHoldersEndedItWaitsForThem) {
-  Fleet fleet = Running(1);
-  fleet.AddPod();
-  fleet.Want();
-  fleet.members_.erase(0);
-  fleet.coordinator_->OnDisconnected(fleet.Uid(0), fleet.now_);
-  fleet.coordinator_->OnRefused(fleet.Uid(0), fleet.now_);
-  fleet.Start(1);
-  fleet.Advance(absl::Seconds(3));
-  EXPECT_THAT(fleet.Running(), ElementsAre());
-  EXPECT_THAT(fleet.Look().waiting, HasSubstr("may be known only to workers that do not answer"));
+  Cluster cluster = Running(1);
+  cluster.AddPod();
+  cluster.Want();
+  cluster.members_.erase(0);
+  cluster.coordinator_->OnDisconnected(cluster.Uid(0), cluster.now_);
+  cluster.coordinator_->OnRefused(cluster.Uid(0), cluster.now_);
+  cluster.Start(1);
+  cluster.Advance(absl::Seconds(3));
+  EXPECT_THAT(cluster.Running(), ElementsAre());
+  EXPECT_THAT(cluster.Look().waiting, HasSubstr("may be known only to workers that do not answer"));
 
-  fleet.pods_[0].state = PodState::kTerminated;
-  fleet.Want();
-  fleet.Settle();
-  EXPECT_THAT(fleet.Running(), ElementsAre(1));
+  cluster.pods_[0].state = PodState::kTerminated;
+  cluster.Want();
+  cluster.Settle();
+  EXPECT_THAT(cluster.Running(), ElementsAre(1));
 }
 
 TEST(PeerCoordinator, AWorkerMoreJoinsAtABoundary) {
-  Fleet fleet = Running(2);
-  fleet.AddPod();
-  fleet.desired_.workers = 3;
-  fleet.Want();
-  fleet.Start(2);
-  EXPECT_EQ(fleet.members_.at(0).view()->number, MakeViewNumber(1, 1));
-  fleet.Step({0, 1});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1, 2));
-  EXPECT_EQ(fleet.members_.at(2).state()->step, 2);
-  EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
+  Cluster cluster = Running(2);
+  cluster.AddPod();
+  cluster.desired_.workers = 3;
+  cluster.Want();
+  cluster.Start(2);
+  EXPECT_EQ(cluster.members_.at(0).view()->number, MakeViewNumber(1, 1));
+  cluster.Step({0, 1});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1, 2));
+  EXPECT_EQ(cluster.members_.at(2).state()->step, 2);
+  EXPECT_THAT(cluster.Look().incidents, SizeIs(0));
 }
 
 TEST(PeerCoordinator, AJoinerThatDiesBeforeTheBoundaryCostsNothing) {
-  Fleet fleet = Running(2);
-  fleet.AddPod();
-  fleet.desired_.workers = 3;
-  fleet.Want();
-  fleet.Start(2);
-  fleet.Kill(2);
-  fleet.Step({0, 1});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
-  EXPECT_EQ(fleet.members_.at(0).state()->step, 2);
-  EXPECT_THAT(fleet.Look().incidents, SizeIs(0));
+  Cluster cluster = Running(2);
+  cluster.AddPod();
+  cluster.desired_.workers = 3;
+  cluster.Want();
+  cluster.Start(2);
+  cluster.Kill(2);
+  cluster.Step({0, 1});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1));
+  EXPECT_EQ(cluster.members_.at(0).state()->step, 2);
+  EXPECT_THAT(cluster.Look().incidents, SizeIs(0));
 }
 
 TEST(PeerCoordinator, ADrainingWorkerLeavesAtABoundaryAndIsReleasedOnceTheRestIsSynced) {
-  Fleet fleet = Running(3);
-  fleet.pods_[1].state = PodState::kDraining;
-  fleet.desired_.workers = 2;
-  fleet.Want();
-  fleet.Settle();
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1, 2));
-  fleet.Step({0, 1, 2});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
-  EXPECT_TRUE(fleet.exited_.contains(1));
-  EXPECT_TRUE(fleet.Look().members[1].drained);
-  EXPECT_EQ(fleet.members_.at(0).state()->step, 2);
+  Cluster cluster = Running(3);
+  cluster.pods_[1].state = PodState::kDraining;
+  cluster.desired_.workers = 2;
+  cluster.Want();
+  cluster.Settle();
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1, 2));
+  cluster.Step({0, 1, 2});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 2));
+  EXPECT_TRUE(cluster.exited_.contains(1));
+  EXPECT_TRUE(cluster.Look().members[1].drained);
+  EXPECT_EQ(cluster.members_.at(0).state()->step, 2);
 }
 
 // It still holds what the others may have to copy.
 TEST(PeerCoordinator, WhoLeavesStaysUntilAllThatGoOnHaveReportedThatTheyAreSynced) {
-  Fleet fleet = Running(3);
-  fleet.pods_[1].state = PodState::kDraining;
-  fleet.desired_.workers = 2;
-  fleet.Want();
-  fleet.Settle();
-  fleet.connected_.erase(2);  // it runs, and its reports are slow
-  fleet.Step({0, 1, 2});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 2));
-  EXPECT_EQ(fleet.members_.at(1).phase(), Phase::kLinger);
-  EXPECT_FALSE(fleet.exited_.contains(1));
-  fleet.connected_.insert(2);
-  fleet.Settle();
-  EXPECT_TRUE(fleet.exited_.contains(1));
+  Cluster cluster = Running(3);
+  cluster.pods_[1].state = PodState::kDraining;
+  cluster.desired_.workers = 2;
+  cluster.Want();
+  cluster.Settle();
+  cluster.connected_.erase(2);  // it runs, and its reports are slow
+  cluster.Step({0, 1, 2});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 2));
+  EXPECT_EQ(cluster.members_.at(1).phase(), Phase::kLinger);
+  EXPECT_FALSE(cluster.exited_.contains(1));
+  cluster.connected_.insert(2);
+  cluster.Settle();
+  EXPECT_TRUE(cluster.exited_.contains(1));
 }
 
 TEST(PeerCoordinator, ReplacementsJoinBeforeLeaversLeave) {
-  Fleet fleet = Running(2);
-  fleet.AddPod();
-  fleet.Want();
-  fleet.Start(2);
-  fleet.pods_[0].state = PodState::kDraining;
-  fleet.Want();
-  fleet.Settle();
-  fleet.Step({0, 1});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1, 2));
-  fleet.Settle();
-  fleet.Step({0, 1, 2});
-  EXPECT_THAT(fleet.Running(), ElementsAre(1, 2));
+  Cluster cluster = Running(2);
+  cluster.AddPod();
+  cluster.Want();
+  cluster.Start(2);
+  cluster.pods_[0].state = PodState::kDraining;
+  cluster.Want();
+  cluster.Settle();
+  cluster.Step({0, 1});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1, 2));
+  cluster.Settle();
+  cluster.Step({0, 1, 2});
+  EXPECT_THAT(cluster.Running(), ElementsAre(1, 2));
 }
 
 TEST(PeerCoordinator, AWorkerWhoseArithmeticDiffersIsNotAdmittedAndTheReasonIsTold) {
-  Fleet fleet(2);
-  fleet.Start(0, {}, "haswell/4.0");
-  fleet.Start(1, {}, "skylake/4.0");
-  fleet.Advance(absl::Seconds(1.5));
-  EXPECT_THAT(fleet.Running(), ElementsAre(0));
-  fleet.Step({0});
-  fleet.Step({0});
-  EXPECT_THAT(fleet.Running(), ElementsAre(0));
-  EXPECT_THAT(fleet.Look().members[1].refused, HasSubstr("skylake/4.0"));
+  Cluster cluster(2);
+  cluster.Start(0, {}, "haswell/4.0");
+  cluster.Start(1, {}, "skylake/4.0");
+  cluster.Advance(absl::Seconds(1.5));
+  EXPECT_THAT(cluster.Running(), ElementsAre(0));
+  cluster.Step({0});
+  cluster.Step({0});
+  EXPECT_THAT(cluster.Running(), ElementsAre(0));
+  EXPECT_THAT(cluster.Look().members[1].refused, HasSubstr("skylake/4.0"));
 }
 
 TEST(PeerCoordinator, AtTheSecondFailureByBlameAloneTheMostBlamedIsEvicted) {
-  Fleet fleet = Running(3);
-  fleet.Abort(0, {2});
-  fleet.Abort(2, {0});
-  fleet.Abort(1, {2});
-  fleet.Settle();
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1, 2));
-  fleet.Abort(0, {2});
-  fleet.Abort(2, {0});
-  fleet.Abort(1, {2});
-  fleet.Settle();
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
-  EXPECT_EQ(fleet.Look().incidents.back().reason, "WorkerUnreachable");
-  EXPECT_EQ(fleet.Look().incidents.back().pod, "w2");
+  Cluster cluster = Running(3);
+  cluster.Abort(0, {2});
+  cluster.Abort(2, {0});
+  cluster.Abort(1, {2});
+  cluster.Settle();
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1, 2));
+  cluster.Abort(0, {2});
+  cluster.Abort(2, {0});
+  cluster.Abort(1, {2});
+  cluster.Settle();
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1));
+  EXPECT_EQ(cluster.Look().incidents.back().reason, "WorkerUnreachable");
+  EXPECT_EQ(cluster.Look().incidents.back().pod, "w2");
 }
 
 TEST(PeerCoordinator, OneAbortedMemberWaitsForTheOthersToSayWhoIsGone) {
-  Fleet fleet = Running(3);
-  fleet.Abort(0, {2});
-  fleet.Settle();
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 1));
-  fleet.Advance(absl::Milliseconds(400));
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 2));
+  Cluster cluster = Running(3);
+  cluster.Abort(0, {2});
+  cluster.Settle();
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 1));
+  cluster.Advance(absl::Milliseconds(400));
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 2));
 }
 
 TEST(PeerCoordinator, CheckpointTurnsComeWithTheIntervalWhileStepsAreMade) {
-  Fleet fleet = Running(1);
-  fleet.desired_.checkpoint_interval_ms = 1000;
-  fleet.Want();
-  fleet.Advance(absl::Seconds(0.5));
-  EXPECT_EQ(fleet.coordinator_->DirectiveFor(fleet.Uid(0)).checkpoint_turn, 0);
-  fleet.Advance(absl::Seconds(1));
-  const std::int64_t turn = fleet.coordinator_->DirectiveFor(fleet.Uid(0)).checkpoint_turn;
+  Cluster cluster = Running(1);
+  cluster.desired_.checkpoint_interval_ms = 1000;
+  cluster.Want();
+  cluster.Advance(absl::Seconds(0.5));
+  EXPECT_EQ(cluster.coordinator_->DirectiveFor(cluster.Uid(0)).checkpoint_turn, 0);
+  cluster.Advance(absl::Seconds(1));
+  const std::int64_t turn = cluster.coordinator_->DirectiveFor(cluster.Uid(0)).checkpoint_turn;
   EXPECT_GT(turn, 0);
-  fleet.Advance(absl::Seconds(5));
-  EXPECT_EQ(fleet.coordinator_->DirectiveFor(fleet.Uid(0)).checkpoint_turn, turn)
+  cluster.Advance(absl::Seconds(5));
+  EXPECT_EQ(cluster.coordinator_->DirectiveFor(cluster.Uid(0)).checkpoint_turn, turn)
       << "no step was made since";
 }
 
 TEST(PeerCoordinator, AHaltIsReportedOnceEveryMemberHasStopped) {
-  Fleet fleet = Running(1);
-  fleet.desired_.settings.generation = 2;
-  fleet.desired_.settings.halt = true;
-  fleet.Want();
-  fleet.Settle();
-  fleet.Step({0});
-  EXPECT_FALSE(fleet.Look().stopped);
-  Member& member = fleet.members_.at(0);
+  Cluster cluster = Running(1);
+  cluster.desired_.settings.generation = 2;
+  cluster.desired_.settings.halt = true;
+  cluster.Want();
+  cluster.Settle();
+  cluster.Step({0});
+  EXPECT_FALSE(cluster.Look().stopped);
+  Member& member = cluster.members_.at(0);
   member.OnReduced({member.view()->number, member.state()->step + 1, {}, {}, true});
   member.OnCheckpointWritten(*member.state());
   member.OnCheckpointCommitted(*member.state());
-  fleet.Settle();
-  EXPECT_TRUE(fleet.Look().stopped);
+  cluster.Settle();
+  EXPECT_TRUE(cluster.Look().stopped);
 
-  fleet.desired_.settings.generation = 3;
-  fleet.desired_.settings.halt = false;
-  fleet.Want();
-  fleet.Settle();
-  EXPECT_FALSE(fleet.Look().stopped);
-  EXPECT_THAT(fleet.Running(), ElementsAre(0));
+  cluster.desired_.settings.generation = 3;
+  cluster.desired_.settings.halt = false;
+  cluster.Want();
+  cluster.Settle();
+  EXPECT_FALSE(cluster.Look().stopped);
+  EXPECT_THAT(cluster.Running(), ElementsAre(0));
 }
 
 TEST(PeerCoordinator, TheResultOfTheMembersReachesTheControllerAndItsAnswerThem) {
-  Fleet fleet = Running(1);
-  fleet.members_.at(0).SetTraining({"bytes", true, ""});
-  fleet.Settle();
-  EXPECT_EQ(fleet.Look().training.bytes, "bytes");
-  fleet.desired_.finished = true;
-  fleet.Want();
-  fleet.Settle();
-  EXPECT_TRUE(fleet.exited_.contains(0));
+  Cluster cluster = Running(1);
+  cluster.members_.at(0).SetTraining({"bytes", true, ""});
+  cluster.Settle();
+  EXPECT_EQ(cluster.Look().training.bytes, "bytes");
+  cluster.desired_.finished = true;
+  cluster.Want();
+  cluster.Settle();
+  EXPECT_TRUE(cluster.exited_.contains(0));
 }
 
 TEST(PeerCoordinator, AnOlderDesireIsIgnored) {
-  Fleet fleet = Running(1);
-  Desired older = fleet.desired_;
+  Cluster cluster = Running(1);
+  Desired older = cluster.desired_;
   older.sequence = 0;
   older.finished = true;
-  fleet.coordinator_->OnDesired(older, fleet.now_);
-  EXPECT_FALSE(fleet.coordinator_->DirectiveFor(fleet.Uid(0)).finished);
+  cluster.coordinator_->OnDesired(older, cluster.now_);
+  EXPECT_FALSE(cluster.coordinator_->DirectiveFor(cluster.Uid(0)).finished);
 }
 
 }  // namespace

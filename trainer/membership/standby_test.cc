@@ -7,7 +7,7 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/testing/peer_fleet.h"
+#include "trainer/testing/peer_cluster.h"
 
 namespace starling::membership {
 namespace {
@@ -158,131 +158,131 @@ TEST_F(StandbyTest, AJobThatHasEndedIsNotLed) {
 
 // Three workers run, and the standby has acknowledged their view.
 struct Pair {
-  Pair() : fleet(Running(3)), standby(NewStandby()) {
+  Pair() : cluster(Running(3)), standby(NewStandby()) {
     standby.OnGrant(kFollows, kPrimary);
-    fleet.desired_.standby = StandbyPod{kFollows, "standby-uid", "127.0.0.7"};
-    fleet.Want();
+    cluster.desired_.standby = StandbyPod{kFollows, "standby-uid", "127.0.0.7"};
+    cluster.Want();
     Ask();
   }
   void Ask() {
-    const std::optional<Shadow> shadow = fleet.coordinator_->MakeShadow();
+    const std::optional<Shadow> shadow = cluster.coordinator_->MakeShadow();
     ASSERT_TRUE(shadow);
-    fleet.coordinator_->OnShadowReply(standby.OnShadow(*shadow, fleet.now_), fleet.now_);
-    fleet.Settle();
+    cluster.coordinator_->OnShadowReply(standby.OnShadow(*shadow, cluster.now_), cluster.now_);
+    cluster.Settle();
   }
   // The coordinator has ended; the members hear and report nothing until the standby dials them.
   void TakeOver() {
-    fleet.connected_.clear();
-    const auto succession = Wait(standby, fleet.now_, absl::Seconds(2));
+    cluster.connected_.clear();
+    const auto succession = Wait(standby, cluster.now_, absl::Seconds(2));
     ASSERT_TRUE(succession);
     PeerCoordinator::Options options;
     options.boot_id = "waits";
-    fleet.coordinator_ = std::make_unique<PeerCoordinator>(options);
-    fleet.coordinator_->OnGrant(succession->grant, fleet.now_);
-    fleet.coordinator_->OnDesired(succession->desired, fleet.now_);
+    cluster.coordinator_ = std::make_unique<PeerCoordinator>(options);
+    cluster.coordinator_->OnGrant(succession->grant, cluster.now_);
+    cluster.coordinator_->OnDesired(succession->desired, cluster.now_);
   }
 
-  Fleet fleet;
+  Cluster cluster;
   Standby standby;
 };
 
 TEST(CoordinatorWithAStandby, OfAViewThatIsNotAcknowledgedNobodyIsTold) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
-  fleet.Kill(2);
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 2)) << "its number is used";
-  EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 1));
-  EXPECT_THAT(fleet.Look().waiting, HasSubstr("standby"));
+  Cluster& cluster = pair.cluster;
+  cluster.Kill(2);
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 2)) << "its number is used";
+  EXPECT_EQ(cluster.members_.at(0).fence(), MakeViewNumber(1, 1));
+  EXPECT_THAT(cluster.Look().waiting, HasSubstr("standby"));
   pair.Ask();
-  EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 2));
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
-  EXPECT_THAT(fleet.Look().waiting, IsEmpty());
+  EXPECT_EQ(cluster.members_.at(0).fence(), MakeViewNumber(1, 2));
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1));
+  EXPECT_THAT(cluster.Look().waiting, IsEmpty());
 }
 
 // B4: it may have led before it ended. Only a grant above its own gives the word back.
 TEST(CoordinatorWithAStandby, WhoHasHadOneGoesOnWithoutItOnlyWhenItIsGrantedAnew) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
-  fleet.Kill(2);
+  Cluster& cluster = pair.cluster;
+  cluster.Kill(2);
   for (const auto& other : {std::optional<StandbyPod>(),
                             std::optional<StandbyPod>({kFollows + 1, "another", "127.0.0.6"})}) {
-    fleet.desired_.standby = other;
-    fleet.Want();
-    fleet.Settle();
-    EXPECT_EQ(fleet.coordinator_->standby()->incarnation, kFollows);
-    EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 1));
+    cluster.desired_.standby = other;
+    cluster.Want();
+    cluster.Settle();
+    EXPECT_EQ(cluster.coordinator_->standby()->incarnation, kFollows);
+    EXPECT_EQ(cluster.members_.at(0).fence(), MakeViewNumber(1, 1));
   }
-  fleet.pods_[2].state = PodState::kTerminated;
-  fleet.desired_.standby.reset();
-  fleet.NewCoordinator();
-  fleet.NewCoordinator();  // above the standby's
-  for (const int pod : {0, 1}) fleet.Connect(pod);
-  EXPECT_THAT(fleet.Running(), ElementsAre(0, 1));
-  EXPECT_FALSE(fleet.coordinator_->MakeShadow());
+  cluster.pods_[2].state = PodState::kTerminated;
+  cluster.desired_.standby.reset();
+  cluster.NewCoordinator();
+  cluster.NewCoordinator();  // above the standby's
+  for (const int pod : {0, 1}) cluster.Connect(pod);
+  EXPECT_THAT(cluster.Running(), ElementsAre(0, 1));
+  EXPECT_FALSE(cluster.coordinator_->MakeShadow());
 }
 
 TEST(CoordinatorWithAStandby, AnotherStandbysWordIsNotTakenForItsOwn) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
-  fleet.Kill(2);
-  fleet.coordinator_->OnShadowReply({kFollows + 1, kPrimary, MakeViewNumber(1, 2), false},
-                                    fleet.now_);
-  fleet.Settle();
-  EXPECT_EQ(fleet.members_.at(0).fence(), MakeViewNumber(1, 1));
+  Cluster& cluster = pair.cluster;
+  cluster.Kill(2);
+  cluster.coordinator_->OnShadowReply({kFollows + 1, kPrimary, MakeViewNumber(1, 2), false},
+                                      cluster.now_);
+  cluster.Settle();
+  EXPECT_EQ(cluster.members_.at(0).fence(), MakeViewNumber(1, 1));
 }
 
 TEST(CoordinatorWithAStandby, WhoHearsThatTheStandbyLeadsPublishesNoMore) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
-  fleet.coordinator_->OnShadowReply({kFollows, kPrimary, 0, true}, fleet.now_);
-  EXPECT_TRUE(fleet.Look().superseded);
-  EXPECT_FALSE(fleet.coordinator_->MakeShadow());
+  Cluster& cluster = pair.cluster;
+  cluster.coordinator_->OnShadowReply({kFollows, kPrimary, 0, true}, cluster.now_);
+  EXPECT_TRUE(cluster.Look().superseded);
+  EXPECT_FALSE(cluster.coordinator_->MakeShadow());
 }
 
 TEST(CoordinatorWithAStandby, WhereAllAnswerTheStandbyAdoptsTheirView) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
+  Cluster& cluster = pair.cluster;
   pair.TakeOver();
-  for (const int pod : {0, 1, 2}) fleet.Connect(pod);
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 1));
-  fleet.Step({0, 1, 2});
-  EXPECT_EQ(fleet.members_.at(0).state(), (StateId{MakeViewNumber(1, 1), 2}));
+  for (const int pod : {0, 1, 2}) cluster.Connect(pod);
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 1));
+  cluster.Step({0, 1, 2});
+  EXPECT_EQ(cluster.members_.at(0).state(), (StateId{MakeViewNumber(1, 1), 2}));
 }
 
 TEST(CoordinatorWithAStandby, LossInCompanyIsRepairedWithinAHeartbeatAndRisksNothing) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
-  fleet.members_.erase(0);  // with the coordinator, and without a word
-  fleet.members_.erase(1);
+  Cluster& cluster = pair.cluster;
+  cluster.members_.erase(0);  // with the coordinator, and without a word
+  cluster.members_.erase(1);
   pair.TakeOver();
-  fleet.Connect(2);
-  fleet.Advance(absl::Seconds(0.5));
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 1)) << "the others may yet report";
-  fleet.Advance(absl::Seconds(0.7));
-  EXPECT_THAT(fleet.Running(), ElementsAre(2));
-  EXPECT_EQ(fleet.members_.at(2).view()->number, MakeViewNumber(kFollows, 1));
-  for (const IncidentRecord& incident : fleet.Look().incidents) {
+  cluster.Connect(2);
+  cluster.Advance(absl::Seconds(0.5));
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 1)) << "the others may yet report";
+  cluster.Advance(absl::Seconds(0.7));
+  EXPECT_THAT(cluster.Running(), ElementsAre(2));
+  EXPECT_EQ(cluster.members_.at(2).view()->number, MakeViewNumber(kFollows, 1));
+  for (const IncidentRecord& incident : cluster.Look().incidents) {
     EXPECT_EQ(incident.reason, "WorkerLost");
   }
-  EXPECT_THAT(fleet.coordinator_->assumed_terminated(), IsEmpty());
+  EXPECT_THAT(cluster.coordinator_->assumed_terminated(), IsEmpty());
 }
 
 // What the primary has published, and perhaps told, needs a witness at the standby too.
 TEST(CoordinatorWithAStandby, ASideThatHasNoWitnessOfTheLastViewWaits) {
   Pair pair;
-  Fleet& fleet = pair.fleet;
-  fleet.Advance(absl::Seconds(1.5), /*mute=*/{2});  // 0 and 1 may go on without 2
+  Cluster& cluster = pair.cluster;
+  cluster.Advance(absl::Seconds(1.5), /*mute=*/{2});  // 0 and 1 may go on without 2
   pair.Ask();
-  fleet.Step({0, 1});
-  fleet.members_.erase(0);
+  cluster.Step({0, 1});
+  cluster.members_.erase(0);
   pair.TakeOver();
-  fleet.Connect(2);
-  fleet.Advance(absl::Seconds(5));
-  EXPECT_EQ(fleet.Look().newest_view, MakeViewNumber(1, 2));
-  fleet.Connect(1);
-  fleet.Advance(absl::Seconds(1));
-  EXPECT_THAT(fleet.Running(), ElementsAre(1, 2));
-  EXPECT_EQ(fleet.members_.at(2).state()->step, fleet.members_.at(1).state()->step);
+  cluster.Connect(2);
+  cluster.Advance(absl::Seconds(5));
+  EXPECT_EQ(cluster.Look().newest_view, MakeViewNumber(1, 2));
+  cluster.Connect(1);
+  cluster.Advance(absl::Seconds(1));
+  EXPECT_THAT(cluster.Running(), ElementsAre(1, 2));
+  EXPECT_EQ(cluster.members_.at(2).state()->step, cluster.members_.at(1).state()->step);
 }
 
 }  // namespace

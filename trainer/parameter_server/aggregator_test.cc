@@ -276,7 +276,7 @@ TEST(AggregateTest, AHeadAnswersEveryOwnerOrTellsEachToPushByItself) {
     EXPECT_EQ(taken[i].to, owner.id);
     EXPECT_EQ(std::get<Acknowledgement>(taken[i].message).client, owner);
     EXPECT_EQ(again[i].to, owner.id);
-    EXPECT_EQ(std::get<Singly>(again[i].message).sequence, 1);
+    EXPECT_EQ(std::get<Individually>(again[i].message).sequence, 1);
   }
   // Each by itself is an old one, and answered as such.
   const Sends alone = head.OnMessage(Push{5, Gradient(2, 1, {1, 0})});
@@ -429,14 +429,14 @@ MemberId SentTo(ShardClient& client, const Floats& values) {
 TEST(ShardClientTest, APushGoesThroughTheGroupAndByItselfWhereItWasNotTaken) {
   ShardClient member = ClientIn({1, 2}, 2);
   EXPECT_EQ(SentTo(member, {1}), C(1).id);
-  EXPECT_NE(member.entrusted(), 0U);
+  EXPECT_NE(member.delegated(), 0U);
 
-  const ClientSends sends = member.OnMessage(0, Singly{1, C(2), 1});
+  const ClientSends sends = member.OnMessage(0, Individually{1, C(2), 1});
   ASSERT_THAT(sends, SizeIs(1));
   EXPECT_EQ(sends[0].send.to.pod_uid, "server");
-  EXPECT_EQ(member.entrusted(), 0U);
+  EXPECT_EQ(member.delegated(), 0U);
   member.OnMessage(0, Acknowledgement{1, C(2), 1, Outcome::kTaken, 0});
-  EXPECT_THAT(member.OnMessage(0, Singly{1, C(2), 1}), IsEmpty());
+  EXPECT_THAT(member.OnMessage(0, Individually{1, C(2), 1}), IsEmpty());
 }
 
 TEST(ShardClientTest, AWelcomeSettlesWhatIsInByWhatBecameOfIt) {
@@ -462,7 +462,7 @@ TEST(ShardClientTest, AWelcomeSettlesWhatIsInByWhatBecameOfIt) {
 TEST(ShardClientTest, WhoLosesPatienceGoesByItselfForAWhile) {
   ShardClient member = ClientIn({1, 2}, 2);
   SentTo(member, {1});
-  const ClientSends sends = member.PushSingly(/*clocks=*/2);
+  const ClientSends sends = member.PushIndividually(/*clocks=*/2);
   ASSERT_THAT(sends, SizeIs(2));
   EXPECT_EQ(sends[0].send.to.pod_uid, "server");
   EXPECT_TRUE(std::get<Absent>(sends[1].send.message).withdraws);
@@ -481,7 +481,7 @@ TEST(ShardClientTest, WhoStandsDownSendsWhatItHasAndTheOthersGoByThemselves) {
   EXPECT_EQ(sends[0].send.to.pod_uid, "server");
   EXPECT_EQ(sends[1].send.to, C(2).id);
   EXPECT_THAT(member.OnMessage(0, sends[1].send.message), SizeIs(2));
-  EXPECT_EQ(member.entrusted(), 0U);
+  EXPECT_EQ(member.delegated(), 0U);
 }
 
 // Who sums up whose.

@@ -344,7 +344,7 @@ void ChainServer::OrderWhole(const Entry& aggregate, Sends& sends) {
   const bool whole = update.ok() && state_->TakesWhole(aggregate);
   if (!whole && (rules_.whole_aggregates || !update.ok())) {
     for (const Constituent& part : aggregate.parts) {
-      sends.push_back({part.client.id, Singly{group().epoch, part.client, part.sequence}});
+      sends.push_back({part.client.id, Individually{group().epoch, part.client, part.sequence}});
     }
     return;
   }

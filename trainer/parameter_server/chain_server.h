@@ -99,7 +99,7 @@ class ChainServer {
   void On(const Rejection&, Sends&) {}
   void On(const ReadReply&, Sends&) {}
   void On(const Welcome&, Sends&) {}
-  void On(const Singly&, Sends&) {}
+  void On(const Individually&, Sends&) {}
   void On(const KeysUnknown&, Sends&) {}
   // Nor what clients tell one another.
   void On(const Absent&, Sends&) {}

@@ -641,10 +641,10 @@ TEST(ChainServer, AnAggregateThatCannotBeAppliedIsGivenBackToItsOwners) {
   whole.parts = {{C(0), 1}, {C(1), 4}};
   chain.Push(kA, whole);
   const Sends answers = chain.Answers();
-  ASSERT_THAT(Only<Singly>(answers), SizeIs(2));
+  ASSERT_THAT(Only<Individually>(answers), SizeIs(2));
   EXPECT_EQ(answers[1].to, C(1).id);
-  EXPECT_EQ(Only<Singly>(answers)[1].sequence, 4);
-  EXPECT_EQ(Only<Singly>(answers)[1].view, 1u);
+  EXPECT_EQ(Only<Individually>(answers)[1].sequence, 4);
+  EXPECT_EQ(Only<Individually>(answers)[1].view, 1u);
   EXPECT_EQ(chain[kA].state()->index(), 0);
 }
 
@@ -1143,7 +1143,7 @@ TEST(ChainServer, AnAggregateNeedsAnUpdateAndAllOfItsParts) {
   gap.parts = {{C(0), 1}, {C(1), 4}};
   for (const Entry& whole : {malformed, gap}) {
     chain.Push(kA, whole);
-    EXPECT_THAT(Only<Singly>(chain.Answers()), SizeIs(2));
+    EXPECT_THAT(Only<Individually>(chain.Answers()), SizeIs(2));
     EXPECT_EQ(chain[kA].state()->index(), 0);
   }
 }
@@ -1208,11 +1208,11 @@ TEST(ChainServer, WhereAggregatesNeedNotBeWholeOnlyMalformedOnesAreGivenBack) {
   whole.kind = EntryKind::kAggregate;
   whole.parts = {{C(0), 1}, {C(1), 4}};
   chain.Push(kA, whole);
-  EXPECT_THAT(Only<Singly>(chain.Answers()), SizeIs(2));
+  EXPECT_THAT(Only<Individually>(chain.Answers()), SizeIs(2));
   EXPECT_EQ(chain[kA].state()->index(), 0);
   whole.update = One(0, 0).update;
   chain.Push(kA, whole);
-  EXPECT_THAT(Only<Singly>(chain.Answers()), IsEmpty());
+  EXPECT_THAT(Only<Individually>(chain.Answers()), IsEmpty());
   EXPECT_EQ(chain[kA].state()->index(), 1);
 }
 

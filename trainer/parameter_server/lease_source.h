@@ -5,7 +5,7 @@
 // nothing about views, and forgets nothing that matters when its process ends: ledgers, held leases
 // and turns are reported again to a successor.
 //
-// Its parts: LeaseBook (which leases are open, held, done) and WorkPlan (how many batches there
+// Its parts: LeaseTable (which leases are open, held, done) and WorkPlan (how many batches there
 // are). To add a rule about work: a private method that Update() calls, a test in
 // lease_source_test.cc, a row in docs/design/parameter-server.md.
 #pragma once
@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "trainer/parameter_server/lease_book.h"
+#include "trainer/parameter_server/lease_table.h"
 #include "trainer/parameter_server/work_plan.h"
 
 namespace starling::v1alpha1 {
@@ -125,7 +125,7 @@ class LeaseSource {
   const Options options_;
   const std::unique_ptr<const v1alpha1::TrainingJobSpec> spec_;
   std::int64_t samples_ = 0;
-  std::optional<LeaseBook> book_;  // from Begin() on
+  std::optional<LeaseTable> book_;  // from Begin() on
   WorkPlan work_;
   std::string settings_;  // that work_ was made of
   View view_;

@@ -108,7 +108,7 @@ struct Absent {
 
 // Server to client. ------------------------------------------------------------------------------
 
-struct Singly {  // an aggregate was not taken: push this by itself
+struct Individually {  // an aggregate was not taken: push this by itself
   ViewNumber view = 0;
   Client client;
   Sequence sequence = 0;
@@ -154,7 +154,7 @@ struct Welcome {
 
 using Message = std::variant<SyncMessage, CopyRequest, CopyReply, PrefetchRequest, PrefetchReply,
                              Synced, Forward, Push, Read, Hello, Acknowledgement, Rejection,
-                             ReadReply, Welcome, Absent, Singly, KeysUnknown>;
+                             ReadReply, Welcome, Absent, Individually, KeysUnknown>;
 
 // Who a message says it is from; nobody for what only answers.
 inline const MemberId* SenderOf(const SyncMessage& message) { return &message.id.member; }

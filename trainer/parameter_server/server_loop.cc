@@ -58,7 +58,7 @@ double LoadOf(const Message& message) {
 // Of rows that come to life nobody knows how many there will be.
 std::uint64_t LikelyBytes(const ShardOptions& shard) {
   if (shard.table->kind == TableKind::kKeyValue) return 0;
-  if (shard.table->kind == TableKind::kSparse) return Lanes().least_bytes;
+  if (shard.table->kind == TableKind::kSparse) return Executors().least_bytes;
   return shard.range.size() * shard.table->width * sizeof(float);
 }
 
@@ -69,11 +69,12 @@ int RankOf(const Ranks& ranks, const MemberId& id) {
   return found == ranks.end() ? -1 : static_cast<int>(found - ranks.begin());
 }
 
-ServerLoop::ServerLoop(MemberId id, const std::vector<ShardOptions>& shards, const Lanes& lanes,
-                       std::size_t kept_keys, observe::Stopwatch* stopwatch)
-    : id_(std::move(id)), lanes_(lanes) {
-  for (int lane = 0; lane < std::max(1, lanes.count); ++lane) {
-    const bool given = lane == 0 && stopwatch != nullptr;
+ServerLoop::ServerLoop(MemberId id, const std::vector<ShardOptions>& shards,
+                       const Executors& executors, std::size_t kept_keys,
+                       observe::Stopwatch* stopwatch)
+    : id_(std::move(id)), executors_(executors) {
+  for (int executor = 0; executor < std::max(1, executors.count); ++executor) {
+    const bool given = executor == 0 && stopwatch != nullptr;
     if (!given) own_stopwatches_.push_back(std::make_unique<observe::Stopwatch>(clock_));
     stopwatches_.push_back(given ? stopwatch : own_stopwatches_.back().get());
   }
@@ -92,14 +93,14 @@ double ServerLoop::Seconds() {
 
 absl::Status ServerLoop::Serve(const std::vector<ShardView>& views, const Ranks& ranks,
                                transport::Mesh& mesh, const ServerHooks& hooks) {
-  Courier courier(mesh);
-  Session session{views, ranks, mesh, courier, hooks};
+  MessageChannel messages(mesh);
+  Session session{views, ranks, mesh, messages, hooks};
   session_ = &session;
   stopwatches_[0]->BeginView();
   const While serving(*stopwatches_[0], kAnswering);
-  StartLanes(session);
+  StartExecutors(session);
   absl::Status ended = Carry(session);
-  session.lanes.clear();
+  session.executors.clear();
   session_ = nullptr;
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
     shards_[shard]->machine->OnBroken(mesh.view());
@@ -108,37 +109,38 @@ absl::Status ServerLoop::Serve(const std::vector<ShardView>& views, const Ranks&
   return ended;
 }
 
-void ServerLoop::StartLanes(Session& session) {
-  std::vector<LaneWork> work;
+void ServerLoop::StartExecutors(Session& session) {
+  std::vector<ExecutorWork> work;
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
     work.push_back(shards_[shard]->work);
     work.back().served = session.views[shard].group.Has(id_);
   }
-  session.lane_of = LanesOf(work, lanes_);
-  session.shards_of.resize(static_cast<std::size_t>(std::max(1, lanes_.count)));
+  session.executor_of = ExecutorsOf(work, executors_);
+  session.shards_of.resize(static_cast<std::size_t>(std::max(1, executors_.count)));
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
-    session.shards_of[static_cast<std::size_t>(session.lane_of[shard])].push_back(shard);
+    session.shards_of[static_cast<std::size_t>(session.executor_of[shard])].push_back(shard);
   }
-  for (std::size_t lane = 1; lane < session.shards_of.size(); ++lane) {
-    session.lanes.push_back(std::make_unique<Lane>(
-        [this, &shards = session.shards_of[lane]] { return PublishDue(shards); }));
-    session.lanes.back()->PutCall([&mine = *stopwatches_[lane]] { mine.BeginView(); });
+  for (std::size_t executor = 1; executor < session.shards_of.size(); ++executor) {
+    session.executors.push_back(std::make_unique<Executor>(
+        [this, &shards = session.shards_of[executor]] { return PublishDue(shards); }));
+    session.executors.back()->PutCall([&mine = *stopwatches_[executor]] { mine.BeginView(); });
   }
   for (std::size_t shard = 0; shard < shards_.size(); ++shard) {
     Call(shard, [this, shard, &session] { Begin(shard, session); });
   }
 }
 
-// On the shard's lane: at once, where that is the caller.
+// On the shard's executor: at once, where that is the caller.
 void ServerLoop::Call(std::size_t shard, std::function<void()> call) {
-  const int lane = session_->lane_of[shard];
-  if (lane == 0) return call();
-  session_->lanes[static_cast<std::size_t>(lane - 1)]->PutCall(std::move(call));
+  const int executor = session_->executor_of[shard];
+  if (executor == 0) return call();
+  session_->executors[static_cast<std::size_t>(executor - 1)]->PutCall(std::move(call));
 }
 
 observe::Stopwatch& ServerLoop::StopwatchOf(std::size_t shard) const {
-  return *stopwatches_[session_ == nullptr ? 0
-                                           : static_cast<std::size_t>(session_->lane_of[shard])];
+  return *stopwatches_[session_ == nullptr
+                           ? 0
+                           : static_cast<std::size_t>(session_->executor_of[shard])];
 }
 
 membership::Standing ServerLoop::Standing() const {
@@ -149,8 +151,8 @@ membership::Standing ServerLoop::Standing() const {
                      one.since);
   };
   membership::Standing most = stopwatches_[0]->Look();
-  for (std::size_t lane = 1; lane < stopwatches_.size(); ++lane) {
-    membership::Standing one = stopwatches_[lane]->Look();
+  for (std::size_t executor = 1; executor < stopwatches_.size(); ++executor) {
+    membership::Standing one = stopwatches_[executor]->Look();
     if (rank(one) > rank(most)) most = std::move(one);
   }
   return most;
@@ -166,12 +168,13 @@ absl::Status ServerLoop::Carry(Session& session) {
       if (!hooks.tick()) break;
       next_tick = net::Deadline::After(kTick);
     }
-    for (const auto& lane : session.lanes) {
-      for (Outgoing& sent : lane->TakeSent()) {
-        session.courier.Post(sent.rank, std::move(sent.packet));
+    for (const auto& executor : session.executors) {
+      for (Outgoing& sent : executor->TakeSent()) {
+        session.messages.Post(sent.rank, std::move(sent.packet));
       }
     }
-    // A lane that is far behind must not keep this thread from its ticks, nor from the view's end.
+    // An executor that is far behind must not keep this thread from its ticks, nor from the view's
+    // end.
     if (session.held && !HandOn(session, net::Deadline::After(kTick))) {
       RETURN_IF_ERROR(session.mesh.status());
       continue;
@@ -185,7 +188,7 @@ absl::Status ServerLoop::Carry(Session& session) {
 absl::StatusOr<std::optional<Delivery>> ServerLoop::Receive(Session& session,
                                                             net::Deadline deadline) {
   const While waiting(*stopwatches_[0], kWaiting);
-  return session.courier.Receive(deadline);
+  return session.messages.Receive(deadline);
 }
 
 void ServerLoop::Handle(Delivery delivery, Session& session) {
@@ -196,10 +199,10 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
   counts_.pushes += std::holds_alternative<Push>(delivery.message) ? 1 : 0;
   counts_.reads += std::holds_alternative<Read>(delivery.message) ? 1 : 0;
   const std::size_t shard = delivery.shard;
-  const int lane = session.lane_of[shard];
-  if (lane == 0) return Unpack(shard, delivery.message, session);
+  const int executor = session.executor_of[shard];
+  if (executor == 0) return Unpack(shard, delivery.message, session);
   session.held_bytes = delivery.bytes;
-  session.held_lane = static_cast<std::size_t>(lane - 1);
+  session.held_executor = static_cast<std::size_t>(executor - 1);
   session.held = [this, shard, message = std::move(delivery.message), &session] {
     Unpack(shard, message, session);
   };
@@ -208,7 +211,8 @@ void ServerLoop::Handle(Delivery delivery, Session& session) {
 
 bool ServerLoop::HandOn(Session& session, net::Deadline deadline) {
   const While waiting(*stopwatches_[0], kWaiting);
-  return session.lanes[session.held_lane]->PutMessage(session.held, session.held_bytes, deadline);
+  return session.executors[session.held_executor]->PutMessage(session.held, session.held_bytes,
+                                                              deadline);
 }
 
 void ServerLoop::Begin(std::size_t shard, Session& session) {
@@ -250,9 +254,9 @@ void ServerLoop::Feed(std::size_t shard, const Message& message, Session& sessio
   Touch(shard);
 }
 
-// What is for another rank leaves at once on lane 0, and else when the carrying thread looks.
+// What is for another rank leaves at once on executor 0, and else when the carrying thread looks.
 void ServerLoop::PostAll(Session& session, std::size_t shard, const Sends& sends) {
-  const int lane = session.lane_of[shard];
+  const int executor = session.executor_of[shard];
   bool sent = false;
   for (const Send& send : sends) {
     const char* point = PointOf(send.message);
@@ -260,10 +264,10 @@ void ServerLoop::PostAll(Session& session, std::size_t shard, const Sends& sends
     const int rank = RankOf(session.ranks, send.to);
     if (rank < 0) continue;
     auto packet = std::make_shared<const Packet>(EncodePacket(shard, send.message));
-    if (lane == 0) {
-      session.courier.Post(rank, std::move(packet));
+    if (executor == 0) {
+      session.messages.Post(rank, std::move(packet));
     } else {
-      session.lanes[static_cast<std::size_t>(lane - 1)]->Send({rank, std::move(packet)});
+      session.executors[static_cast<std::size_t>(executor - 1)]->Send({rank, std::move(packet)});
       sent = true;
     }
   }

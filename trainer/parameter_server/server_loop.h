@@ -2,9 +2,9 @@
 // The thin shell around the machines of a server: it serves the shards of a view over its mesh. It
 // lives as long as its process; meshes come and go with views.
 //
-// It decides nothing: it carries messages between each shard's ChainServer and a Courier. A server
-// may serve its shards on several lanes (lane.h): the calling thread carries, and each machine is
-// fed by the one lane that its shard belongs to in this view.
+// It decides nothing: it carries messages between each shard's ChainServer and a MessageChannel. A
+// server may serve its shards on several executors (executor.h): the calling thread carries, and
+// each machine is fed by the one executor that its shard belongs to in this view.
 #pragma once
 
 #include <atomic>
@@ -22,10 +22,10 @@
 #include "common/clock/clock.h"
 #include "trainer/observe/stopwatch.h"
 #include "trainer/parameter_server/chain_server.h"
-#include "trainer/parameter_server/courier.h"
+#include "trainer/parameter_server/executor.h"
 #include "trainer/parameter_server/filters.h"
-#include "trainer/parameter_server/lane.h"
 #include "trainer/parameter_server/load_meter.h"
+#include "trainer/parameter_server/message_channel.h"
 
 namespace starling::parameter_server {
 
@@ -42,7 +42,7 @@ inline constexpr const char* kFailAcknowledge = "acknowledge";
 inline constexpr const char* kFailRebalance = "rebalance";
 
 // What a process adds to the loop; each may be empty. The tick is called on the loop's thread, the
-// others on the lane of the shard that they are about.
+// others on the executor of the shard that they are about.
 struct ServerHooks {
   // The newest snapshot of a shard that this server can read and has verified; its bytes.
   std::function<ReadableSnapshot(std::size_t shard)> offer;
@@ -61,7 +61,7 @@ struct ServerCounts {
   std::int64_t reads = 0;
 };
 
-// What others than its lane know of a shard: all of one moment, a few milliseconds ago at most.
+// What others than its executor know of a shard: all of one moment, a few milliseconds ago at most.
 struct ShardStatus {
   std::optional<StateId> state;
   ServerPhase phase = ServerPhase::kOut;
@@ -75,12 +75,12 @@ struct ShardStatus {
   LoadMeter load;
 };
 
-// Confined to one thread, which is lane 0 of those that it starts while it serves.
+// Confined to one thread, which is executor 0 of those that it starts while it serves.
 class ServerLoop {
  public:
   // One machine a shard, in the map's order. Of each client's lists of rows it keeps so many keys a
   // shard. `stopwatch` is the calling thread's and outlives it; null: it has one of its own.
-  ServerLoop(MemberId id, const std::vector<ShardOptions>& shards, const Lanes& lanes = {},
+  ServerLoop(MemberId id, const std::vector<ShardOptions>& shards, const Executors& executors = {},
              std::size_t kept_keys = kMostKeptKeys, observe::Stopwatch* stopwatch = nullptr);
 
   // Serves `views[shard]` over `mesh` until it ends (a peer is lost, Cancel), and says why. The
@@ -89,27 +89,27 @@ class ServerLoop {
                      const ServerHooks& hooks = {});
   // From the tick, while serving: asks the shard's chain for a copy to keep.
   void FetchAhead(std::size_t shard);
-  // From the tick: `look` is called on the shard's lane, between two messages; what was handed to
-  // that lane before has been handled. It is called even if serving ends first.
+  // From the tick: `look` is called on the shard's executor, between two messages; what was handed
+  // to that executor before has been handled. It is called even if serving ends first.
   void Look(std::size_t shard, std::function<void(const ChainServer& machine)> look);
 
   std::shared_ptr<const ShardStatus> status(std::size_t shard) const;
-  // What the lane does that has stood in its work for longest. Thread-safe; to be asked several
+  // What the executor does that has stood in its work for longest. Thread-safe; to be asked several
   // times a second.
   membership::Standing Standing() const;
   // Where loads are measured from.
   static double Seconds();
-  // Not while it serves on several lanes.
+  // Not while it serves on several executors.
   const ChainServer& shard(std::size_t shard) const { return *shards_[shard]->machine; }
   std::size_t shards() const { return shards_.size(); }
   const ServerCounts& counts() const { return counts_; }
 
  private:
   struct Shard {
-    // The lane's.
+    // The executor's.
     std::unique_ptr<ChainServer> machine;
     RowReceiver rows;
-    LaneWork work;
+    ExecutorWork work;
     LoadMeter load;
     bool changed = false;  // since it was last published
     net::Deadline publish_at = net::Deadline::After(absl::ZeroDuration());
@@ -122,20 +122,21 @@ class ServerLoop {
     const std::vector<ShardView>& views;
     const Ranks& ranks;
     transport::Mesh& mesh;
-    Courier& courier;
+    MessageChannel& messages;
     const ServerHooks& hooks;
-    std::vector<int> lane_of = {};                         // by shard
-    std::vector<std::vector<std::size_t>> shards_of = {};  // by lane
+    std::vector<int> executor_of = {};                     // by shard
+    std::vector<std::vector<std::size_t>> shards_of = {};  // by executor
     std::atomic<bool> failed = false;
-    // A message that its lane has no room for; nothing is received before it is in.
+    // A message that its executor has no room for; nothing is received before it is in.
     std::function<void()> held = nullptr;
     std::size_t held_bytes = 0;
-    std::size_t held_lane = 0;
-    std::vector<std::unique_ptr<Lane>> lanes = {};  // of lane 1 and up; the others outlive them
+    std::size_t held_executor = 0;
+    std::vector<std::unique_ptr<Executor>> executors =
+        {};  // of executor 1 and up; the others outlive them
   };
 
   // Of the carrying thread.
-  void StartLanes(Session& session);
+  void StartExecutors(Session& session);
   absl::Status Carry(Session& session);
   absl::StatusOr<std::optional<Delivery>> Receive(Session& session, net::Deadline deadline);
   void Handle(Delivery delivery, Session& session);
@@ -144,7 +145,7 @@ class ServerLoop {
   void Call(std::size_t shard, std::function<void()> call);
   observe::Stopwatch& StopwatchOf(std::size_t shard) const;
 
-  // Of the shard's lane.
+  // Of the shard's executor.
   void Begin(std::size_t shard, Session& session);
   void Unpack(std::size_t shard, const Message& message, Session& session);
   void Feed(std::size_t shard, const Message& message, Session& session);
@@ -156,11 +157,11 @@ class ServerLoop {
   void Publish(std::size_t shard);
 
   const MemberId id_;
-  const Lanes lanes_;
+  const Executors executors_;
   std::vector<std::unique_ptr<Shard>> shards_;
   const clock::SystemClock clock_;
   std::vector<std::unique_ptr<observe::Stopwatch>> own_stopwatches_;
-  std::vector<observe::Stopwatch*> stopwatches_;  // by lane
+  std::vector<observe::Stopwatch*> stopwatches_;  // by executor
   ServerCounts counts_;
   Session* session_ = nullptr;
 };

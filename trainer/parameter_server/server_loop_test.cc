@@ -35,14 +35,14 @@ ShardOptions ShardOf(const consistency::Options& model) {
 // Two servers and two workers over real links. Ranks 0 and 1 are the servers.
 class Cluster {
  public:
-  Cluster(Kind kind, const Lanes& lanes, const consistency::Options& model)
+  Cluster(Kind kind, const Executors& executors, const consistency::Options& model)
       : members_(kind, kServers + kWorkers) {
     for (int rank = 0; rank < kServers + kWorkers; ++rank) {
       ranks_.push_back({absl::StrCat("member-", rank), 0});
     }
     const std::vector<ShardOptions> shards(kShards, ShardOf(model));
     for (int i = 0; i < kServers; ++i) {
-      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], shards, lanes));
+      servers_.push_back(std::make_unique<ServerLoop>(ranks_[i], shards, executors));
     }
     for (int i = 0; i < kWorkers; ++i) {
       clients_.push_back(std::make_unique<ClientLoop>(ranks_[kServers + i], kShards));
@@ -140,7 +140,7 @@ absl::StatusOr<Floats> PullAll(ClientLoop& client, std::size_t shard, Clock cloc
   return values;
 }
 
-// Over each transport, with one lane and with three.
+// Over each transport, with one executor and with three.
 ShardView FirstView(const MemberId& server, const std::vector<Client>& clients) {
   ShardView view;
   view.group.epoch = 1;
@@ -152,22 +152,22 @@ ShardView FirstView(const MemberId& server, const std::vector<Client>& clients) 
 class ServerLoopTest : public testing::TestWithParam<std::tuple<Kind, int>> {
  protected:
   static Kind kind() { return std::get<0>(GetParam()); }
-  static Lanes lanes() { return {.count = std::get<1>(GetParam()), .least_bytes = 0}; }
+  static Executors executors() { return {.count = std::get<1>(GetParam()), .least_bytes = 0}; }
 };
-class SeveralLanesTest : public ServerLoopTest {};
+class SeveralExecutorsTest : public ServerLoopTest {};
 
-std::string KindAndLanes(const testing::TestParamInfo<std::tuple<Kind, int>>& test) {
+std::string KindAndExecutors(const testing::TestParamInfo<std::tuple<Kind, int>>& test) {
   return absl::StrCat(transport::testing::KindName(std::get<0>(test.param)),
-                      std::get<1>(test.param), "Lanes");
+                      std::get<1>(test.param), "Executors");
 }
 const auto kKinds = testing::Values(Kind::kTcp, Kind::kInproc);
 INSTANTIATE_TEST_SUITE_P(Kinds, ServerLoopTest, testing::Combine(kKinds, testing::Values(1, 3)),
-                         KindAndLanes);
-INSTANTIATE_TEST_SUITE_P(Kinds, SeveralLanesTest, testing::Combine(kKinds, testing::Values(3)),
-                         KindAndLanes);
+                         KindAndExecutors);
+INSTANTIATE_TEST_SUITE_P(Kinds, SeveralExecutorsTest, testing::Combine(kKinds, testing::Values(3)),
+                         KindAndExecutors);
 
 TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) {
-  Cluster cluster(kind(), lanes(), consistency::BulkSynchronous{kWorkers});
+  Cluster cluster(kind(), executors(), consistency::BulkSynchronous{kWorkers});
   const auto results = cluster.InView(1, {0, 1}, [](int worker, ClientLoop& client) {
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();
@@ -189,7 +189,7 @@ TEST_P(ServerLoopTest, PushesOfAllWorkersAreInWhatTheyPullUnderBulkSynchronous) 
 }
 
 TEST_P(ServerLoopTest, AServersDeathLosesNothingAndCostsTheWorkersOneRetry) {
-  Cluster cluster(kind(), lanes(), consistency::Asynchronous{});
+  Cluster cluster(kind(), executors(), consistency::Asynchronous{});
   // Nobody waits for acknowledgements: the view ends with pushes under way at every stage.
   const auto push = [](ClientLoop& client, Clock from, Clock to) {
     for (Clock clock = from; clock < to; ++clock) {
@@ -228,16 +228,16 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   const Client mine{ranks[1], 1}, other{{"other", 0}, 1};
   const ShardView view = FirstView(ranks[0], {mine, other});
-  ServerLoop server(ranks[0], {ShardOf(consistency::Asynchronous{})}, lanes());
+  ServerLoop server(ranks[0], {ShardOf(consistency::Asynchronous{})}, executors());
   std::thread serving([&] { (void)server.Serve({view}, ranks, *meshes[0]); });
-  Courier courier(*meshes[1]);
+  MessageChannel messages(*meshes[1]);
   for (const Client& client : {other, mine}) {
     Entry entry = Ones(0);
     entry.client = client;
     entry.sequence = 1;
-    courier.Post(0, 0, Push{1, entry});
+    messages.Post(0, 0, Push{1, entry});
   }
-  const auto answer = courier.Receive(Soon());
+  const auto answer = messages.Receive(Soon());
   ASSERT_TRUE(answer.ok() && answer->has_value());
   EXPECT_EQ(std::get<Acknowledgement>((*answer)->message).client, mine);
   meshes[0]->Cancel(absl::AbortedError("the view is over"));
@@ -246,16 +246,16 @@ TEST_P(ServerLoopTest, NobodyPushesInAnothersName) {
   EXPECT_EQ(server.shard(0).state()->LastOf(mine), 1);
 }
 
-// Another shard's push is answered while one lane is held up, and what is asked of that lane comes
-// after what it was handed before.
-TEST_P(SeveralLanesTest, AShardThatIsBusyHoldsUpNoShardOfAnotherLane) {
+// Another shard's push is answered while one executor is held up, and what is asked of that
+// executor comes after what it was handed before.
+TEST_P(SeveralExecutorsTest, AShardThatIsBusyHoldsUpNoShardOfAnotherExecutor) {
   transport::testing::Members members(kind(), 2);
   auto meshes = members.OpenAll(1);
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   const Client mine{ranks[1], 1};
   const ShardView view = FirstView(ranks[0], {mine});
   const ShardOptions shard = ShardOf(consistency::Asynchronous{});
-  ServerLoop server(ranks[0], {shard, shard}, lanes());
+  ServerLoop server(ranks[0], {shard, shard}, executors());
   sync::Mutex mutex;
   sync::Condition changed;
   bool looking = false, enough = false;
@@ -278,13 +278,13 @@ TEST_P(SeveralLanesTest, AShardThatIsBusyHoldsUpNoShardOfAnotherLane) {
     const sync::MutexLock lock(mutex);
     while (!looking) changed.Wait(mutex);
   }
-  Courier courier(*meshes[1]);
+  MessageChannel messages(*meshes[1]);
   Entry entry = Ones(0);
   entry.client = mine;
   entry.sequence = 1;
-  courier.Post(0, 0, Push{1, entry});
-  courier.Post(0, 1, Push{1, entry});
-  auto answer = courier.Receive(Soon());
+  messages.Post(0, 0, Push{1, entry});
+  messages.Post(0, 1, Push{1, entry});
+  auto answer = messages.Receive(Soon());
   ASSERT_TRUE(answer.ok() && answer->has_value());
   EXPECT_EQ((*answer)->shard, 1u);
   {
@@ -292,7 +292,7 @@ TEST_P(SeveralLanesTest, AShardThatIsBusyHoldsUpNoShardOfAnotherLane) {
     enough = true;
     changed.NotifyAll();
   }
-  answer = courier.Receive(Soon());
+  answer = messages.Receive(Soon());
   ASSERT_TRUE(answer.ok() && answer->has_value());
   EXPECT_EQ((*answer)->shard, 0u);
   meshes[0]->Cancel(absl::AbortedError("the view is over"));
@@ -302,8 +302,8 @@ TEST_P(SeveralLanesTest, AShardThatIsBusyHoldsUpNoShardOfAnotherLane) {
   EXPECT_GT(server.status(0)->load.PerSecond(ServerLoop::Seconds()), 0);
 }
 
-// Seven large pushes more than the lane's queue takes, while the lane is held up.
-TEST_P(SeveralLanesTest, ALaneThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheViewWaiting) {
+// Seven large pushes more than the executor's queue takes, while the executor is held up.
+TEST_P(SeveralExecutorsTest, AnExecutorThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheViewWaiting) {
   constexpr std::size_t kFloats = 2 << 20;  // 8 MiB each; the queue takes 64 and one more
   constexpr int kPushes = 16;
   transport::testing::Members members(kind(), 2);
@@ -311,7 +311,7 @@ TEST_P(SeveralLanesTest, ALaneThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheView
   const Ranks ranks = {{"server", 0}, {"worker", 0}};
   const Client mine{ranks[1], 1};
   const ShardView view = FirstView(ranks[0], {mine});
-  ServerLoop server(ranks[0], {ShardOf(consistency::Asynchronous{})}, lanes());
+  ServerLoop server(ranks[0], {ShardOf(consistency::Asynchronous{})}, executors());
   sync::Mutex mutex;
   sync::Condition changed;
   bool enough = false;
@@ -336,21 +336,21 @@ TEST_P(SeveralLanesTest, ALaneThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheView
   absl::Status served;
   std::thread serving([&] { served = server.Serve({view}, ranks, *meshes[0], hooks); });
   std::thread pushing([&] {
-    Courier courier(*meshes[1]);
+    MessageChannel messages(*meshes[1]);
     const Floats values(kFloats, 1);
     Entry entry;
     entry.client = mine;
     entry.update = Encode({UpdateKind::kRange, 0, 0, kFloats, {}, values, {}});
     for (entry.sequence = 1; entry.sequence <= kPushes; ++entry.sequence) {
-      courier.Post(0, 0, Push{1, entry});
+      messages.Post(0, 0, Push{1, entry});
     }
-    (void)courier.Flush(Soon());
+    (void)messages.Flush(Soon());
   });
   {
     const sync::MutexLock lock(mutex);
     const net::Deadline soon = Soon();
     while (ticks_when_full < 5 && !soon.Expired()) changed.WaitFor(mutex, soon.Remaining());
-    EXPECT_GE(ticks_when_full, 5) << "the thread that carries is held up by the lane";
+    EXPECT_GE(ticks_when_full, 5) << "the thread that carries is held up by the executor";
   }
   meshes[0]->Cancel(absl::AbortedError("the view is over"));
   meshes[1]->Cancel(absl::AbortedError("the view is over"));
@@ -364,12 +364,12 @@ TEST_P(SeveralLanesTest, ALaneThatIsFarBehindKeepsNeitherTicksNorTheEndOfTheView
   EXPECT_TRUE(absl::IsAborted(served)) << served;
 }
 
-TEST(LanesTest, AMessageWaitsForRoomUntilItsDeadlineAndNoLonger) {
+TEST(ExecutorsTest, AMessageWaitsForRoomUntilItsDeadlineAndNoLonger) {
   sync::Mutex mutex;
   sync::Condition changed;
   bool go_on = false;
   int handled = 0;
-  Lane lane([] { return absl::InfiniteDuration(); });
+  Executor executor([] { return absl::InfiniteDuration(); });
   std::function<void()> first = [&] {
     const sync::MutexLock lock(mutex);
     while (!go_on) changed.Wait(mutex);
@@ -380,8 +380,8 @@ TEST(LanesTest, AMessageWaitsForRoomUntilItsDeadlineAndNoLonger) {
     ++handled;
     changed.NotifyAll();
   };
-  ASSERT_TRUE(lane.PutMessage(first, std::size_t{65} << 20, Soon()));
-  EXPECT_FALSE(lane.PutMessage(second, 1, net::Deadline::After(absl::Milliseconds(20))));
+  ASSERT_TRUE(executor.PutMessage(first, std::size_t{65} << 20, Soon()));
+  EXPECT_FALSE(executor.PutMessage(second, 1, net::Deadline::After(absl::Milliseconds(20))));
   ASSERT_TRUE(second) << "what was not taken is left";
   {
     const sync::MutexLock lock(mutex);
@@ -389,21 +389,21 @@ TEST(LanesTest, AMessageWaitsForRoomUntilItsDeadlineAndNoLonger) {
     go_on = true;
     changed.NotifyAll();
   }
-  EXPECT_TRUE(lane.PutMessage(second, 1, Soon()));
+  EXPECT_TRUE(executor.PutMessage(second, 1, Soon()));
   const sync::MutexLock lock(mutex);
   while (handled < 2) changed.Wait(mutex);
 }
 
-TEST(LanesTest, LargeShardsAreSpreadBySizeAndSmallOnesStayWithTheThreadThatCarries) {
+TEST(ExecutorsTest, LargeShardsAreSpreadBySizeAndSmallOnesStayWithTheThreadThatCarries) {
   constexpr std::uint64_t kMega = 1 << 20;
-  const std::vector<LaneWork> shards = {{4 * kMega}, {100}, {kMega}, {kMega}, {2 * kMega}, {0}};
-  EXPECT_EQ(LanesOf(shards, {1}), std::vector<int>({0, 0, 0, 0, 0, 0}));
-  EXPECT_EQ(LanesOf(shards, {2}), std::vector<int>({1, 0, 1, 1, 1, 0}));
-  EXPECT_EQ(LanesOf(shards, {3}), std::vector<int>({1, 0, 2, 2, 2, 0}));
+  const std::vector<ExecutorWork> shards = {{4 * kMega}, {100}, {kMega}, {kMega}, {2 * kMega}, {0}};
+  EXPECT_EQ(ExecutorsOf(shards, {1}), std::vector<int>({0, 0, 0, 0, 0, 0}));
+  EXPECT_EQ(ExecutorsOf(shards, {2}), std::vector<int>({1, 0, 1, 1, 1, 0}));
+  EXPECT_EQ(ExecutorsOf(shards, {3}), std::vector<int>({1, 0, 2, 2, 2, 0}));
   // What is only fetched ahead counts after what is served.
-  const std::vector<LaneWork> mixed = {
+  const std::vector<ExecutorWork> mixed = {
       {kMega, false}, {kMega, true}, {kMega, true}, {kMega, false}};
-  EXPECT_EQ(LanesOf(mixed, {3}), std::vector<int>({1, 1, 2, 2}));
+  EXPECT_EQ(ExecutorsOf(mixed, {3}), std::vector<int>({1, 1, 2, 2}));
 }
 
 TEST(LoadMeterTest, ASteadyFlowHasItsRateAndWhatStopsIsForgotten) {
@@ -416,7 +416,7 @@ TEST(LoadMeterTest, ASteadyFlowHasItsRateAndWhatStopsIsForgotten) {
 }
 
 TEST_P(ServerLoopTest, AMalformedPushIsRejectedAndNothingElseSuffers) {
-  Cluster cluster(kind(), lanes(), consistency::Asynchronous{});
+  Cluster cluster(kind(), executors(), consistency::Asynchronous{});
   const auto results = cluster.InView(1, {0, 1}, [](int worker, ClientLoop& client) {
     auto start = client.WaitUntilReady(Soon());
     if (!start.ok()) return start.status();

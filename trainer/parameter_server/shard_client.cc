@@ -13,8 +13,8 @@ ClientSends ShardClient::OnView(const ClientView& view) {
   ClientSends sends;
   if (view.number <= view_.number) return sends;
   view_ = view;
-  entrusted_.clear();
-  singly_ = 0;
+  delegated_.clear();
+  individual_ = 0;
   aggregator_.OnView({id_, view.joined}, view.group, view.reductions);
   for (Shard& shard : shards_) shard.welcomed = false;
   if (view.joined == 0) {
@@ -79,7 +79,7 @@ void ShardClient::Settle(std::size_t shard, Sequence sequence, Outcome outcome, 
                          ClientSends& sends) {
   Shard& at = shards_[shard];
   if (at.unacknowledged.erase(sequence) == 0) return;
-  entrusted_.erase({shard, sequence});
+  delegated_.erase({shard, sequence});
   events_.emplace_back(Acknowledged{shard, sequence, outcome, start});
   if (at.woken != sequence) return;
   at.woken = 0;
@@ -151,19 +151,19 @@ ClientSends ShardClient::Push(std::size_t shard, Entry entry, Sequence& sequence
   entry.sequence = sequence = at.next++;
   at.unacknowledged[sequence] = entry;
   if (!at.welcomed) return {};
-  if (!Entrusts(shard, entry)) return {SendOf(shard, entry)};
+  if (!Delegates(shard, entry)) return {SendOf(shard, entry)};
   if (sums_up()) return SendAllOf(aggregator_.Add(shard, entry));
-  entrusted_.insert({shard, sequence});
+  delegated_.insert({shard, sequence});
   return {{shard, {view_.group.front(), parameter_server::Push{view_.number, entry}}}};
 }
 
 // Pushing through the group.
 
-bool ShardClient::Entrusts(std::size_t shard, const Entry& entry) {
+bool ShardClient::Delegates(std::size_t shard, const Entry& entry) {
   if (view_.group.empty() || entry.kind != EntryKind::kPush) return false;
   if (shard >= view_.reductions.size() || !view_.reductions[shard]) return false;
-  if (singly_ == 0) return true;
-  --singly_;
+  if (individual_ == 0) return true;
+  --individual_;
   return false;
 }
 
@@ -181,16 +181,16 @@ void ShardClient::On(std::size_t /*shard*/, const Absent& absent, ClientSends& s
   if (sums_up()) {
     more = SendAllOf(aggregator_.Leave(absent.client.id, absent.withdraws));
   } else if (absent.client.id == view_.group.front()) {
-    more = PushSingly();
+    more = PushIndividually();
   }
   for (ClientSend& send : more) sends.push_back(std::move(send));
 }
 
-void ShardClient::On(std::size_t shard, const Singly& singly, ClientSends& sends) {
-  if (!Believes(singly.view, singly.client)) return;
-  entrusted_.erase({shard, singly.sequence});
+void ShardClient::On(std::size_t shard, const Individually& individually, ClientSends& sends) {
+  if (!Believes(individually.view, individually.client)) return;
+  delegated_.erase({shard, individually.sequence});
   const auto& open = shards_[shard].unacknowledged;
-  const auto entry = open.find(singly.sequence);
+  const auto entry = open.find(individually.sequence);
   if (entry != open.end()) sends.push_back(SendOf(shard, entry->second));
 }
 
@@ -204,21 +204,21 @@ void ShardClient::On(std::size_t shard, const KeysUnknown& unknown, ClientSends&
   if (read != at.reads.end()) sends.push_back(SendOf(shard, read->second));
 }
 
-std::uint64_t ShardClient::entrusted() const {
-  if (entrusted_.empty()) return 0;
-  const auto& [shard, sequence] = *entrusted_.begin();
+std::uint64_t ShardClient::delegated() const {
+  if (delegated_.empty()) return 0;
+  const auto& [shard, sequence] = *delegated_.begin();
   return static_cast<std::uint64_t>(sequence) * shards_.size() + shard;  // sequences begin with 1
 }
 
-ClientSends ShardClient::PushSingly(std::size_t clocks) {
+ClientSends ShardClient::PushIndividually(std::size_t clocks) {
   ClientSends sends;
   if (view_.group.empty() || sums_up()) return sends;
-  for (const auto& [shard, sequence] : std::exchange(entrusted_, {})) {
+  for (const auto& [shard, sequence] : std::exchange(delegated_, {})) {
     const auto entry = shards_[shard].unacknowledged.find(sequence);
     if (entry != shards_[shard].unacknowledged.end()) sends.push_back(SendOf(shard, entry->second));
   }
   SayAbsent(/*withdraws=*/true, sends);
-  singly_ = clocks * shards_.size();
+  individual_ = clocks * shards_.size();
   return sends;
 }
 

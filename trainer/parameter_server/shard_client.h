@@ -10,8 +10,8 @@
 //
 // Where the view names a group (topology.h), pushes go to the group's first client, which sums them
 // up (aggregator.h) and may be this one. Every one stays its owner's: what a head did not take as
-// part of a sum, what the first client holds for too long (PushSingly) and what an ended view left
-// open goes to the head by itself, under the same number.
+// part of a sum, what the first client holds for too long (PushIndividually) and what an ended view
+// left open goes to the head by itself, under the same number.
 #pragma once
 
 #include <cstdint>
@@ -109,8 +109,8 @@ class ShardClient {
   // Pushes that another client was given to sum up, and that are not in yet. When patience ends,
   // they go to the heads, as do those of the next `clocks`, so that a slow client does not slow
   // others for long.
-  std::uint64_t entrusted() const;
-  ClientSends PushSingly(std::size_t clocks = 32);
+  std::uint64_t delegated() const;
+  ClientSends PushIndividually(std::size_t clocks = 32);
   // This client will not answer for a while: the others are to push by themselves.
   ClientSends StandDown();
 
@@ -140,7 +140,7 @@ class ShardClient {
   void On(std::size_t shard, const Welcome& welcome, ClientSends& sends);
   void On(std::size_t shard, const parameter_server::Push& push, ClientSends& sends);
   void On(std::size_t shard, const Absent& absent, ClientSends& sends);
-  void On(std::size_t shard, const Singly& singly, ClientSends& sends);
+  void On(std::size_t shard, const Individually& individually, ClientSends& sends);
   void On(std::size_t shard, const KeysUnknown& unknown, ClientSends& sends);
   template <typename Other>
   void On(std::size_t /*shard*/, const Other& /*for servers*/, ClientSends& /*sends*/) {}
@@ -149,7 +149,7 @@ class ShardClient {
   void BeginIfWelcome(ClientSends& sends);
   void GoOnIfAllSaid(ClientSends& sends);
   void Begin(ClientSends& sends);
-  bool Entrusts(std::size_t shard, const Entry& entry);
+  bool Delegates(std::size_t shard, const Entry& entry);
   void SayAbsent(bool withdraws, ClientSends& sends);
   ClientSends SendAllOf(std::vector<Gathered> gathered) const;
   void SendAll(std::size_t shard, ClientSends& sends) const;
@@ -168,8 +168,8 @@ class ShardClient {
   std::vector<Shard> shards_;
   std::vector<ClientEvent> events_;
   Aggregator aggregator_;
-  std::set<std::pair<std::size_t, Sequence>> entrusted_;
-  std::size_t singly_ = 0;  // so many of the next pushes go to the heads
+  std::set<std::pair<std::size_t, Sequence>> delegated_;
+  std::size_t individual_ = 0;  // so many of the next pushes go to the heads
 };
 
 }  // namespace starling::parameter_server

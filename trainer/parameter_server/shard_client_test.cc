@@ -402,18 +402,18 @@ TEST_F(InAGroup, PushesOfGradientsGoThroughItsFirstWhereTheyAreSummedUp) {
   EXPECT_EQ(To(PushOn(member_, 1)), Head(1));
 }
 
-TEST_F(InAGroup, WhatItWasEntrustedWithNamesTheOldestThatIsOpen) {
-  EXPECT_EQ(member_.entrusted(), 0u);
+TEST_F(InAGroup, WhatItWasDelegateedWithNamesTheOldestThatIsOpen) {
+  EXPECT_EQ(member_.delegated(), 0u);
   PushOn(member_);
-  const std::uint64_t first = member_.entrusted();
+  const std::uint64_t first = member_.delegated();
   PushOn(member_);
   EXPECT_NE(first, 0u);
-  EXPECT_EQ(member_.entrusted(), first);
+  EXPECT_EQ(member_.delegated(), first);
   member_.OnMessage(0, Acknowledgement{1, C(2), 1, Outcome::kTaken, 0});
-  EXPECT_NE(member_.entrusted(), first);
-  EXPECT_NE(member_.entrusted(), 0u);
+  EXPECT_NE(member_.delegated(), first);
+  EXPECT_NE(member_.delegated(), 0u);
   member_.OnView(GroupView(2));
-  EXPECT_EQ(member_.entrusted(), 0u) << "of this view nothing";
+  EXPECT_EQ(member_.delegated(), 0u) << "of this view nothing";
 }
 
 TEST_F(InAGroup, TheFirstTakesTheOthersPushesOfItsView) {
@@ -482,28 +482,28 @@ TEST_F(InAGroup, WhoRestsIsNotWaitedForEither) {
 
 TEST_F(InAGroup, AHeadThatDidNotTakeTheSumGetsEachPartByItself) {
   PushOn(member_);
-  EXPECT_THAT(member_.OnMessage(0, Singly{2, C(2), 1}), IsEmpty()) << "of another view";
-  EXPECT_NE(member_.entrusted(), 0u);
-  EXPECT_EQ(To(member_.OnMessage(0, Singly{1, C(2), 1})), Head(0));
-  EXPECT_EQ(member_.entrusted(), 0u);
-  EXPECT_THAT(member_.OnMessage(0, Singly{1, C(2), 9}), IsEmpty()) << "it has no such push";
+  EXPECT_THAT(member_.OnMessage(0, Individually{2, C(2), 1}), IsEmpty()) << "of another view";
+  EXPECT_NE(member_.delegated(), 0u);
+  EXPECT_EQ(To(member_.OnMessage(0, Individually{1, C(2), 1})), Head(0));
+  EXPECT_EQ(member_.delegated(), 0u);
+  EXPECT_THAT(member_.OnMessage(0, Individually{1, C(2), 9}), IsEmpty()) << "it has no such push";
 }
 
 TEST_F(InAGroup, WhoHasNoPatienceGoesByItselfForSoManyClocksOfAllShards) {
   PushOn(member_);
-  const ClientSends sends = member_.PushSingly(/*clocks=*/1);
+  const ClientSends sends = member_.PushIndividually(/*clocks=*/1);
   ASSERT_THAT(sends, SizeIs(2));
   EXPECT_EQ(sends[0].send.to, Head(0));
   EXPECT_EQ(sends[1].send.to, C(1).id);
-  EXPECT_EQ(member_.entrusted(), 0u);
+  EXPECT_EQ(member_.delegated(), 0u);
   EXPECT_EQ(To(PushOn(member_)), Head(0));
   EXPECT_EQ(To(PushOn(member_)), Head(0)) << "one clock is a push to each of two shards";
   EXPECT_EQ(To(PushOn(member_)), C(1).id);
-  member_.PushSingly(1);
+  member_.PushIndividually(1);
   Enter(member_, C(2), 2);
   EXPECT_EQ(To(PushOn(member_)), C(1).id) << "a view begins anew";
-  EXPECT_THAT(client_.PushSingly(), IsEmpty()) << "whoever sums up is nobody's member";
-  EXPECT_THAT(ShardClient(C(4).id, 2).PushSingly(), IsEmpty()) << "nor who has no group";
+  EXPECT_THAT(client_.PushIndividually(), IsEmpty()) << "whoever sums up is nobody's member";
+  EXPECT_THAT(ShardClient(C(4).id, 2).PushIndividually(), IsEmpty()) << "nor who has no group";
 }
 
 TEST_F(InAGroup, WhoStandsDownSendsItsSumsAndTellsTheOthers) {
@@ -543,11 +543,11 @@ TEST_F(InAGroup, WhoSumsUpNothingGathersNothingWhoeverSendsIt) {
 }
 
 TEST_F(InAGroup, WhoSumsUpHasNoOneElseToLosePatienceWith) {
-  EXPECT_THAT(client_.PushSingly(), IsEmpty());
+  EXPECT_THAT(client_.PushIndividually(), IsEmpty());
   EXPECT_THAT(PushOn(client_), IsEmpty()) << "its pushes are parts of sums as before";
   const std::uint64_t gathering = client_.gathering();
   EXPECT_NE(gathering, 0u);
-  EXPECT_THAT(client_.PushSingly(), IsEmpty());
+  EXPECT_THAT(client_.PushIndividually(), IsEmpty());
   EXPECT_EQ(client_.gathering(), gathering);
 }
 

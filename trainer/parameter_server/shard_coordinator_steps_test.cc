@@ -2,7 +2,7 @@
 // Jobs whose workers hold a part of the model: they make every step together, servers follow.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/testing/shard_fleet.h"
+#include "trainer/testing/shard_cluster.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -25,60 +25,60 @@ class StepsOfBoth : public ::testing::Test {
     return spec;
   }
   StepsOfBoth() {
-    fleet_.Work("w0");
-    fleet_.Settle();
+    cluster_.Work("w0");
+    cluster_.Settle();
   }
   void Step(const char* worker, std::int64_t base, std::int64_t settled,
             Phase phase = Phase::kRun) {
-    fleet_[worker].base_step = base;
-    fleet_[worker].settled_step = settled;
-    fleet_[worker].phase = phase;
+    cluster_[worker].base_step = base;
+    cluster_[worker].settled_step = settled;
+    cluster_[worker].phase = phase;
   }
   void SaveSteps(std::int64_t steps) {
-    for (LeaseLedger& ledger : fleet_.ledgers_) ledger.Add(1, static_cast<Lease>(steps) + 2);
-    fleet_.Settle();
+    for (LeaseLedger& ledger : cluster_.ledgers_) ledger.Add(1, static_cast<Lease>(steps) + 2);
+    cluster_.Settle();
   }
   void Halt(bool halt = true) {
-    ++fleet_.desired_.settings.generation;
-    fleet_.desired_.settings.halt = halt;
-    fleet_.Want();
-    fleet_.Settle();
+    ++cluster_.desired_.settings.generation;
+    cluster_.desired_.settings.halt = halt;
+    cluster_.Want();
+    cluster_.Settle();
   }
-  Fleet fleet_ = Fleet::Running(2, 2, BothSpec());
+  Cluster cluster_ = Cluster::Running(2, 2, BothSpec());
 };
 
 TEST_F(StepsOfBoth, TheJobIsWhereItsWorkersAreInTheNewestView) {
-  EXPECT_EQ(fleet_.Look().settled_step, 0);
+  EXPECT_EQ(cluster_.Look().settled_step, 0);
   Step("w0", 0, 2);
   Step("w1", 0, 3);
-  fleet_.Settle();
-  EXPECT_EQ(fleet_.Look().settled_step, 3) << "what one knows to be settled all have";
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.Look().settled_step, 3) << "what one knows to be settled all have";
   Step("w0", -1, 9);
   Step("w1", -1, 9);
-  fleet_.Settle();
-  EXPECT_EQ(fleet_.Look().settled_step, 3) << "nobody has synced";
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.Look().settled_step, 3) << "nobody has synced";
   Step("w0", 0, 4);
-  fleet_["w1"].installed->number -= 1;
+  cluster_["w1"].installed->number -= 1;
   Step("w1", 0, 8);
-  fleet_.Report("w0");
-  fleet_.Report("w1");
-  EXPECT_EQ(fleet_.Look().settled_step, 4) << "of an earlier view nothing counts";
+  cluster_.Report("w0");
+  cluster_.Report("w1");
+  EXPECT_EQ(cluster_.Look().settled_step, 4) << "of an earlier view nothing counts";
   Step("w0", 0, 0);
-  fleet_.Report("w0");
-  EXPECT_EQ(fleet_.Look().settled_step, 0) << "they were restored from the first values";
+  cluster_.Report("w0");
+  EXPECT_EQ(cluster_.Look().settled_step, 0) << "they were restored from the first values";
 }
 
 TEST_F(StepsOfBoth, WhatServersLackOfWhatTheViewBeganWithIsDealt) {
-  EXPECT_THAT(fleet_["w0"].held, IsEmpty());
+  EXPECT_THAT(cluster_["w0"].held, IsEmpty());
   Step("w0", 0, 3);
   Step("w1", 0, 3);
-  fleet_.Settle();
-  EXPECT_THAT(fleet_["w0"].held, IsEmpty()) << "their ledgers are on their way";
+  cluster_.Settle();
+  EXPECT_THAT(cluster_["w0"].held, IsEmpty()) << "their ledgers are on their way";
   Step("w0", 2, 3);
   Step("w1", 2, 3);
-  fleet_.Settle();
-  std::set<Lease> held = fleet_["w0"].held;
-  held.merge(fleet_["w1"].held);
+  cluster_.Settle();
+  std::set<Lease> held = cluster_["w0"].held;
+  held.merge(cluster_["w1"].held);
   EXPECT_THAT(held, ElementsAre(2, 3));
 }
 
@@ -86,26 +86,26 @@ TEST_F(StepsOfBoth, TrainingIsOverWhenEveryWorkerSaysSoAndServersHaveTheirSteps)
   Step("w0", 0, 2, Phase::kDone);
   Step("w1", 0, 2);
   SaveSteps(2);
-  EXPECT_FALSE(fleet_["w0"].told.conclude());
+  EXPECT_FALSE(cluster_["w0"].told.conclude());
   Step("w1", 0, 3, Phase::kDone);
-  fleet_.Settle();
-  EXPECT_FALSE(fleet_["w0"].told.conclude()) << "a step is on its way to the servers";
+  cluster_.Settle();
+  EXPECT_FALSE(cluster_["w0"].told.conclude()) << "a step is on its way to the servers";
   SaveSteps(3);
-  EXPECT_TRUE(fleet_["w0"].told.conclude());
-  EXPECT_FALSE(fleet_["w1"].told.conclude());
+  EXPECT_TRUE(cluster_["w0"].told.conclude());
+  EXPECT_FALSE(cluster_["w1"].told.conclude());
 }
 
 TEST_F(StepsOfBoth, WhoIsDoneInAnEarlierViewIsNotDone) {
   SaveSteps(2);
   for (const char* last : {"w0", "w1"}) {
     for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2, Phase::kDone);
-    fleet_[last].installed->number -= 1;
-    for (const char* worker : {"w0", "w1"}) fleet_.Report(worker);
-    fleet_.Obey(fleet_["w0"]);
-    EXPECT_FALSE(fleet_["w0"].told.conclude()) << last;
-    fleet_[last].installed->number += 1;
+    cluster_[last].installed->number -= 1;
+    for (const char* worker : {"w0", "w1"}) cluster_.Report(worker);
+    cluster_.Obey(cluster_["w0"]);
+    EXPECT_FALSE(cluster_["w0"].told.conclude()) << last;
+    cluster_[last].installed->number += 1;
     for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
-    fleet_.Settle();
+    cluster_.Settle();
   }
 }
 
@@ -113,57 +113,57 @@ TEST_F(StepsOfBoth, NoneIsOverThatTheOthersAreDoneWith) {
   SaveSteps(2);
   Step("w0", 0, 2);
   Step("w1", 0, 2, Phase::kDone);
-  fleet_.Settle();
-  EXPECT_FALSE(fleet_["w0"].told.conclude());
+  cluster_.Settle();
+  EXPECT_FALSE(cluster_["w0"].told.conclude());
 }
 
 TEST_F(StepsOfBoth, AHaltedJobDoesNotEndThoughItsWorkersAreDone) {
   Halt();
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2, Phase::kDone);
   SaveSteps(2);
-  EXPECT_FALSE(fleet_["w0"].told.conclude());
+  EXPECT_FALSE(cluster_["w0"].told.conclude());
   Halt(false);
-  EXPECT_TRUE(fleet_["w0"].told.conclude());
+  EXPECT_TRUE(cluster_["w0"].told.conclude());
 }
 
 TEST_F(StepsOfBoth, AHaltIsSavedWhenEveryWorkerHasStoppedInTheNewestView) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
   Halt();
-  const auto asked = [&] { return fleet_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
+  const auto asked = [&] { return cluster_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
   const std::int64_t before = asked();
-  fleet_["w0"].stopped = true;
-  fleet_.Settle();
+  cluster_["w0"].stopped = true;
+  cluster_.Settle();
   EXPECT_EQ(asked(), before) << "one still steps";
-  EXPECT_FALSE(fleet_.Look().stopped);
-  fleet_["s1"].saves = false;
-  fleet_["w1"].stopped = true;
-  fleet_.Settle();
+  EXPECT_FALSE(cluster_.Look().stopped);
+  cluster_["s1"].saves = false;
+  cluster_["w1"].stopped = true;
+  cluster_.Settle();
   const std::int64_t round = asked();
   EXPECT_GT(round, before);
-  EXPECT_FALSE(fleet_.Look().stopped) << "a server has not saved";
-  fleet_["s1"].saves = true;
-  fleet_.Settle();
-  EXPECT_TRUE(fleet_.Look().stopped);
+  EXPECT_FALSE(cluster_.Look().stopped) << "a server has not saved";
+  cluster_["s1"].saves = true;
+  cluster_.Settle();
+  EXPECT_TRUE(cluster_.Look().stopped);
   EXPECT_EQ(asked(), round) << "once is enough";
-  for (const char* worker : {"w0", "w1"}) fleet_[worker].stopped = false;
+  for (const char* worker : {"w0", "w1"}) cluster_[worker].stopped = false;
   Halt(false);
-  EXPECT_FALSE(fleet_.Look().stopped);
+  EXPECT_FALSE(cluster_.Look().stopped);
 }
 
 TEST_F(StepsOfBoth, WhoStoppedInAnEarlierViewHasNotStopped) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
   Halt();
-  const auto asked = [&] { return fleet_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
+  const auto asked = [&] { return cluster_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
   const std::int64_t before = asked();
-  fleet_["w0"].stopped = fleet_["w1"].stopped = true;
-  fleet_["w1"].installed->number -= 1;
-  fleet_.Report("w0");
-  fleet_.Report("w1");
+  cluster_["w0"].stopped = cluster_["w1"].stopped = true;
+  cluster_["w1"].installed->number -= 1;
+  cluster_.Report("w0");
+  cluster_.Report("w1");
   EXPECT_EQ(asked(), before);
-  fleet_["w1"].installed->number += 1;
-  fleet_.Report("w1");
+  cluster_["w1"].installed->number += 1;
+  cluster_.Report("w1");
   EXPECT_GT(asked(), before);
 }
 
@@ -171,101 +171,101 @@ TEST_F(StepsOfBoth, WhoStoppedInAnEarlierViewHasNotStopped) {
 TEST_F(StepsOfBoth, ServersThatAllLeaveSaveThoughWorkersHaveNotStopped) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
-  for (const char* name : {"s0", "s1"}) fleet_.PodOf(name).state = PodState::kDraining;
-  fleet_.Want();
-  fleet_.Settle();
-  EXPECT_TRUE(fleet_["s0"].released);
-  EXPECT_TRUE(fleet_["s1"].released);
+  for (const char* name : {"s0", "s1"}) cluster_.PodOf(name).state = PodState::kDraining;
+  cluster_.Want();
+  cluster_.Settle();
+  EXPECT_TRUE(cluster_["s0"].released);
+  EXPECT_TRUE(cluster_["s1"].released);
 }
 
 TEST_F(StepsOfBoth, NoHaltWaitsForAWorkerThatHasEnded) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
-  fleet_.desired_.min_workers = 2;  // so that no view goes on without it
+  cluster_.desired_.min_workers = 2;  // so that no view goes on without it
   Halt();
-  fleet_["w0"].stopped = true;
-  fleet_.Kill("w1");
-  fleet_.PodOf("w1").state = PodState::kTerminated;
-  fleet_.Want();
-  fleet_.Settle();
-  EXPECT_TRUE(fleet_.Look().stopped);
+  cluster_["w0"].stopped = true;
+  cluster_.Kill("w1");
+  cluster_.PodOf("w1").state = PodState::kTerminated;
+  cluster_.Want();
+  cluster_.Settle();
+  EXPECT_TRUE(cluster_.Look().stopped);
 }
 
 // The chains come first; what their own group's members say of it is told behind them.
 TEST_F(StepsOfBoth, TheWorkersAreTheLastGroupAndWhatTheyHoldIsKnown) {
-  const auto group = [&] { return fleet_.coordinator_->view()->groups.back(); };
-  ASSERT_THAT(fleet_.coordinator_->view()->groups, SizeIs(4));
-  EXPECT_THAT(group().members, ElementsAre(fleet_["w0"].id, fleet_["w1"].id));
+  const auto group = [&] { return cluster_.coordinator_->view()->groups.back(); };
+  ASSERT_THAT(cluster_.coordinator_->view()->groups, SizeIs(4));
+  EXPECT_THAT(group().members, ElementsAre(cluster_["w0"].id, cluster_["w1"].id));
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
-  fleet_.Settle();
-  EXPECT_EQ(fleet_.Look().waiting, "");
-  fleet_["w1"].phase = Phase::kLost;
-  fleet_.Settle();
-  EXPECT_THAT(fleet_.Look().waiting, HasSubstr("the last steps"));
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.Look().waiting, "");
+  cluster_["w1"].phase = Phase::kLost;
+  cluster_.Settle();
+  EXPECT_THAT(cluster_.Look().waiting, HasSubstr("the last steps"));
 }
 
 TEST_F(StepsOfBoth, AWorkerThatLingersIsNotTakenIn) {
-  fleet_.AddPod("w", kWorkerRole, 2);
-  fleet_.desired_.workers = 3;
-  fleet_.Want();
-  fleet_.Start("w2").phase = Phase::kLinger;
-  fleet_["w2"].installed = View();
-  fleet_.Settle();
-  fleet_.Advance(absl::Seconds(0.2));
-  EXPECT_FALSE(fleet_.coordinator_->view()->Has(fleet_["w2"].id));
+  cluster_.AddPod("w", kWorkerRole, 2);
+  cluster_.desired_.workers = 3;
+  cluster_.Want();
+  cluster_.Start("w2").phase = Phase::kLinger;
+  cluster_["w2"].installed = View();
+  cluster_.Settle();
+  cluster_.Advance(absl::Seconds(0.2));
+  EXPECT_FALSE(cluster_.coordinator_->view()->Has(cluster_["w2"].id));
 }
 
 // No view goes on without it, and its pod's next process may not be in one.
 TEST_F(StepsOfBoth, WhoWasInTheViewAndIsReplacedIsNotAskedAnyMore) {
-  fleet_.desired_.min_workers = 2;
-  fleet_.Want();
+  cluster_.desired_.min_workers = 2;
+  cluster_.Want();
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
-  const ViewNumber before = fleet_.Look().newest_view;
-  fleet_.Kill("w1");
-  fleet_.Start("w1").samples = kSamples - 1;
-  fleet_.Meet("w1");
-  fleet_.Kill("s0");
-  fleet_.Start("s0");
-  fleet_.Meet("s0");
-  EXPECT_EQ(fleet_.Look().newest_view, before);
-  EXPECT_EQ(fleet_.Look().settled_step, 2);
-  EXPECT_EQ(fleet_["s1"].checkpoint_turn, 0);
+  const ViewNumber before = cluster_.Look().newest_view;
+  cluster_.Kill("w1");
+  cluster_.Start("w1").samples = kSamples - 1;
+  cluster_.Meet("w1");
+  cluster_.Kill("s0");
+  cluster_.Start("s0");
+  cluster_.Meet("s0");
+  EXPECT_EQ(cluster_.Look().newest_view, before);
+  EXPECT_EQ(cluster_.Look().settled_step, 2);
+  EXPECT_EQ(cluster_["s1"].checkpoint_turn, 0);
 }
 
 TEST_F(StepsOfBoth, ASuccessorHasNothingSavedBeforeItKnowsTheLedgers) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
   Halt();
-  for (const char* worker : {"w0", "w1"}) fleet_[worker].stopped = true;
-  fleet_.NewCoordinator();
-  const auto asked = [&] { return fleet_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
+  for (const char* worker : {"w0", "w1"}) cluster_[worker].stopped = true;
+  cluster_.NewCoordinator();
+  const auto asked = [&] { return cluster_.coordinator_->DirectiveFor("uid-s0").checkpoint_turn; };
   for (const char* name : {"w0", "w1", "s0", "s1"}) {
-    fleet_.Connect(name);
-    fleet_.Obey(fleet_[name]);
-    membership::Report report = fleet_.ReportOf(fleet_[name]);
+    cluster_.Connect(name);
+    cluster_.Obey(cluster_[name]);
+    membership::Report report = cluster_.ReportOf(cluster_[name]);
     pb::ParameterServerReport said;
     ASSERT_TRUE(said.ParseFromString(report.parameter_server));
     said.clear_ledgers();
     report.parameter_server = said.SerializeAsString();
-    fleet_.Say(report);
+    cluster_.Say(report);
   }
-  ASSERT_NE(fleet_.coordinator_->view(), nullptr);
+  ASSERT_NE(cluster_.coordinator_->view(), nullptr);
   EXPECT_EQ(asked(), 0);
-  for (const char* name : {"s0", "s1"}) fleet_.Report(name);
+  for (const char* name : {"s0", "s1"}) cluster_.Report(name);
   EXPECT_GT(asked(), 0);
 }
 
 TEST_F(StepsOfBoth, WorkersStepOnWithFewerServersThanAreWanted) {
-  fleet_.desired_.min_servers = 2;
-  fleet_.Want();
-  fleet_.Kill("s1");
-  fleet_.Settle();
+  cluster_.desired_.min_servers = 2;
+  cluster_.Want();
+  cluster_.Kill("s1");
+  cluster_.Settle();
   Step("w0", 2, 2);
   Step("w1", 2, 2);
-  fleet_.Settle();
-  EXPECT_EQ(fleet_.Look().waiting, "");
-  EXPECT_EQ(fleet_["w0"].held.size() + fleet_["w1"].held.size(), 2U) << "what servers lack";
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.Look().waiting, "");
+  EXPECT_EQ(cluster_["w0"].held.size() + cluster_["w1"].held.size(), 2U) << "what servers lack";
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "trainer/parameter_server/shard_coordinator.h"
-#include "trainer/testing/shard_fleet.h"
+#include "trainer/testing/shard_cluster.h"
 
 namespace starling::parameter_server {
 namespace {
@@ -15,49 +15,49 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 TEST(ShardCoordinator, TheFirstValuesAreOneClientsAlone) {
-  Fleet fleet = Fleet::Running(3, 2);
-  EXPECT_THAT(fleet["w0"].held, ElementsAre(kFirstValues));
-  EXPECT_THAT(fleet["w1"].held, IsEmpty());
-  EXPECT_THAT(fleet["w2"].held, IsEmpty());
-  EXPECT_EQ(fleet.Look().settled_step, 0);
-  fleet.Work("w0");
-  fleet.Settle();
+  Cluster cluster = Cluster::Running(3, 2);
+  EXPECT_THAT(cluster["w0"].held, ElementsAre(kFirstValues));
+  EXPECT_THAT(cluster["w1"].held, IsEmpty());
+  EXPECT_THAT(cluster["w2"].held, IsEmpty());
+  EXPECT_EQ(cluster.Look().settled_step, 0);
+  cluster.Work("w0");
+  cluster.Settle();
   for (const char* name : {"w0", "w1", "w2"}) {
-    EXPECT_THAT(fleet[name].held, Not(IsEmpty())) << name;
+    EXPECT_THAT(cluster[name].held, Not(IsEmpty())) << name;
   }
 }
 
 TEST(ShardCoordinator, EveryBatchIsDoneOnceEveryTurnIsMadeAndOneClientConcludes) {
-  Fleet fleet = Fleet::Running(3, 2);
+  Cluster cluster = Cluster::Running(3, 2);
   std::vector<std::int64_t> turns;
-  for (int round = 0; round < 10 && !fleet["w0"].told.conclude(); ++round) {
-    fleet.WorkAll();
-    if (fleet["w0"].told.evaluate() == 0) {
-      fleet.Advance(absl::Seconds(0.1));
+  for (int round = 0; round < 10 && !cluster["w0"].told.conclude(); ++round) {
+    cluster.WorkAll();
+    if (cluster["w0"].told.evaluate() == 0) {
+      cluster.Advance(absl::Seconds(0.1));
       continue;
     }
-    turns.push_back(fleet["w0"].told.evaluate());
-    EXPECT_EQ(fleet["w1"].told.evaluate(), 0);
-    fleet.Validate("w0");
+    turns.push_back(cluster["w0"].told.evaluate());
+    EXPECT_EQ(cluster["w1"].told.evaluate(), 0);
+    cluster.Validate("w0");
   }
   EXPECT_THAT(turns, ElementsAre(1, 2));
-  EXPECT_EQ(fleet.order_.size(), 21U);
-  EXPECT_EQ(fleet.repeated_, 0);
-  EXPECT_EQ(fleet.Look().settled_step, 20);
-  EXPECT_TRUE(fleet["w0"].told.conclude());
-  EXPECT_FALSE(fleet["w1"].told.conclude());
-  fleet["w0"].training = {"", true, ""};
-  fleet.Settle();
-  EXPECT_TRUE(fleet.Look().training.has_result || fleet["w0"].training.bytes.empty());
+  EXPECT_EQ(cluster.order_.size(), 21U);
+  EXPECT_EQ(cluster.repeated_, 0);
+  EXPECT_EQ(cluster.Look().settled_step, 20);
+  EXPECT_TRUE(cluster["w0"].told.conclude());
+  EXPECT_FALSE(cluster["w1"].told.conclude());
+  cluster["w0"].training = {"", true, ""};
+  cluster.Settle();
+  EXPECT_TRUE(cluster.Look().training.has_result || cluster["w0"].training.bytes.empty());
 }
 
 TEST(ShardCoordinator, WorkersAreToldWhatIsSettled) {
-  Fleet fleet = Fleet::Running(1, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.Work("w0", 2);
-  fleet.Advance(absl::Seconds(0.1));
-  EXPECT_EQ(fleet["w0"].told.settled(), 2);
+  Cluster cluster = Cluster::Running(1, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.Work("w0", 2);
+  cluster.Advance(absl::Seconds(0.1));
+  EXPECT_EQ(cluster["w0"].told.settled(), 2);
 }
 
 TEST(ShardCoordinator, InStepTheNextEpochBeginsAfterTheValidation) {
@@ -70,14 +70,14 @@ TEST(ShardCoordinator, InStepTheNextEpochBeginsAfterTheValidation) {
           ->mutable_consistency()
           ->mutable_bulk_synchronous();
     }
-    Fleet fleet = Fleet::Running(2, 1, spec);
-    fleet.WorkAll();
-    EXPECT_EQ(fleet["w0"].told.evaluate(), 1);
-    EXPECT_EQ(fleet.order_.size(), in_step ? 11U : 21U);
-    fleet.Validate("w0");
-    fleet.WorkAll();
-    EXPECT_EQ(fleet.order_.size(), 21U);
-    EXPECT_EQ(fleet["w0"].told.evaluate(), 2);
+    Cluster cluster = Cluster::Running(2, 1, spec);
+    cluster.WorkAll();
+    EXPECT_EQ(cluster["w0"].told.evaluate(), 1);
+    EXPECT_EQ(cluster.order_.size(), in_step ? 11U : 21U);
+    cluster.Validate("w0");
+    cluster.WorkAll();
+    EXPECT_EQ(cluster.order_.size(), 21U);
+    EXPECT_EQ(cluster["w0"].told.evaluate(), 2);
   }
 }
 
@@ -94,374 +94,376 @@ pb::TrainingJobSpec InPortions() {
 }
 
 TEST(ShardCoordinator, ABatchIsSharedByAllAndItsPortionsAreNeighbours) {
-  Fleet fleet = Fleet::Running(2, 1, InPortions());
-  EXPECT_THAT(fleet["w0"].held, ElementsAre(kFirstValues));
-  fleet.Work("w0");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].held, ElementsAre(2, 3, 6, 7));
-  EXPECT_THAT(fleet["w1"].held, ElementsAre(4, 5, 8, 9));
-  fleet.Work("w0", 2);
-  fleet.Advance(absl::Seconds(0.1));
-  EXPECT_EQ(fleet.Look().settled_step, 0) << "half of a batch is no step";
-  fleet.Work("w1", 2);
-  fleet.Advance(absl::Seconds(0.1));
-  EXPECT_EQ(fleet.Look().settled_step, 1);
-  EXPECT_EQ(fleet["w0"].told.settled(), 1);
+  Cluster cluster = Cluster::Running(2, 1, InPortions());
+  EXPECT_THAT(cluster["w0"].held, ElementsAre(kFirstValues));
+  cluster.Work("w0");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].held, ElementsAre(2, 3, 6, 7));
+  EXPECT_THAT(cluster["w1"].held, ElementsAre(4, 5, 8, 9));
+  cluster.Work("w0", 2);
+  cluster.Advance(absl::Seconds(0.1));
+  EXPECT_EQ(cluster.Look().settled_step, 0) << "half of a batch is no step";
+  cluster.Work("w1", 2);
+  cluster.Advance(absl::Seconds(0.1));
+  EXPECT_EQ(cluster.Look().settled_step, 1);
+  EXPECT_EQ(cluster["w0"].told.settled(), 1);
 
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.order_.size(), 1U + 10 * 4) << "an epoch";
-  EXPECT_EQ(fleet["w0"].told.evaluate(), 1);
-  fleet.Validate("w0");
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.Look().settled_step, 20);
-  EXPECT_EQ(fleet.repeated_, 0);
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.order_.size(), 1U + 10 * 4) << "an epoch";
+  EXPECT_EQ(cluster["w0"].told.evaluate(), 1);
+  cluster.Validate("w0");
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.Look().settled_step, 20);
+  EXPECT_EQ(cluster.repeated_, 0);
 }
 
 TEST(ShardCoordinator, WhoComesSharesTheNextBatchesAndADeadWorkersPortionsAreDoneByOthers) {
-  Fleet fleet = Fleet::Running(2, 1, InPortions());
-  fleet.Work("w0");
-  fleet.Settle();
-  const auto dead = fleet["w1"].held;
-  fleet.Kill("w1");
-  fleet.Advance(absl::Seconds(3));
-  for (const Lease lease : dead) EXPECT_THAT(fleet["w0"].held, Contains(lease));
-  fleet.Start("w1");
-  fleet.Advance(absl::Seconds(1));
-  while (fleet["w1"].held.empty() && fleet.Work("w0", 4) > 0) fleet.Advance(absl::Seconds(0.1));
-  EXPECT_THAT(fleet["w1"].held, Not(IsEmpty()));
-  EXPECT_EQ(fleet.repeated_, 0);
+  Cluster cluster = Cluster::Running(2, 1, InPortions());
+  cluster.Work("w0");
+  cluster.Settle();
+  const auto dead = cluster["w1"].held;
+  cluster.Kill("w1");
+  cluster.Advance(absl::Seconds(3));
+  for (const Lease lease : dead) EXPECT_THAT(cluster["w0"].held, Contains(lease));
+  cluster.Start("w1");
+  cluster.Advance(absl::Seconds(1));
+  while (cluster["w1"].held.empty() && cluster.Work("w0", 4) > 0)
+    cluster.Advance(absl::Seconds(0.1));
+  EXPECT_THAT(cluster["w1"].held, Not(IsEmpty()));
+  EXPECT_EQ(cluster.repeated_, 0);
 }
 
 // Who holds a portion of the second batch waits for the whole first one.
 TEST(ShardCoordinator, AHaltedJobEndsTheBatchesThatAreBegun) {
-  Fleet fleet = Fleet::Running(2, 1, InPortions());
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.desired_.settings.halt = true;
-  fleet.desired_.settings.generation = 1;
-  fleet.Want();
-  fleet.Work("w0", 2);
-  fleet.Kill("w1");
-  fleet.Advance(absl::Seconds(3));
-  EXPECT_THAT(fleet["w0"].held, ElementsAre(4, 5, 6, 7, 8, 9));
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.Look().settled_step, 2) << "and none is begun";
-  EXPECT_EQ(fleet.order_.size(), 9U);
+  Cluster cluster = Cluster::Running(2, 1, InPortions());
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.desired_.settings.halt = true;
+  cluster.desired_.settings.generation = 1;
+  cluster.Want();
+  cluster.Work("w0", 2);
+  cluster.Kill("w1");
+  cluster.Advance(absl::Seconds(3));
+  EXPECT_THAT(cluster["w0"].held, ElementsAre(4, 5, 6, 7, 8, 9));
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.Look().settled_step, 2) << "and none is begun";
+  EXPECT_EQ(cluster.order_.size(), 9U);
 }
 
 TEST(ShardCoordinator, APortionThatIsGivenBackIsAnothers) {
-  Fleet fleet = Fleet::Running(2, 1, InPortions());
-  fleet.Work("w0");
-  fleet.Settle();
-  const Lease lease = fleet.Return("w0");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w1"].held, Contains(lease));
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.repeated_, 0);
+  Cluster cluster = Cluster::Running(2, 1, InPortions());
+  cluster.Work("w0");
+  cluster.Settle();
+  const Lease lease = cluster.Return("w0");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w1"].held, Contains(lease));
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.repeated_, 0);
 }
 
 TEST(ShardCoordinator, AValidationWhoseMakerDiesIsAskedOfAnother) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.WorkAll();
-  EXPECT_EQ(fleet["w0"].told.evaluate(), 1);
-  fleet.Kill("w0");
-  fleet.Settle();
-  EXPECT_EQ(fleet["w1"].told.evaluate(), 1);
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.WorkAll();
+  EXPECT_EQ(cluster["w0"].told.evaluate(), 1);
+  cluster.Kill("w0");
+  cluster.Settle();
+  EXPECT_EQ(cluster["w1"].told.evaluate(), 1);
 }
 
 TEST(ShardCoordinator, ATurnThatEndsTrainingTakesTheWorkAwayAndConcludes) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.WorkAll();
-  fleet.Validate("w0");
-  EXPECT_FALSE(fleet["w0"].told.conclude());
-  EXPECT_EQ(fleet["w0"].told.evaluate(), 2);
-  fleet.Validate("w0", /*ends_training=*/true);
-  EXPECT_TRUE(fleet["w0"].told.conclude());
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.WorkAll();
+  cluster.Validate("w0");
+  EXPECT_FALSE(cluster["w0"].told.conclude());
+  EXPECT_EQ(cluster["w0"].told.evaluate(), 2);
+  cluster.Validate("w0", /*ends_training=*/true);
+  EXPECT_TRUE(cluster["w0"].told.conclude());
 }
 
 TEST(ShardCoordinator, NearTheEndNobodyHoldsMoreThanHalfOfItsShare) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.Work("w0");
-  fleet.Settle();
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.Work("w0");
+  cluster.Settle();
   std::size_t left = 20;
   while (left > 0) {
     const std::size_t most = std::max<std::size_t>(1, (left + 3) / 4);
     for (const char* name : {"w0", "w1"}) {
-      EXPECT_LE(fleet[name].held.size(), std::max<std::size_t>(2, most));
+      EXPECT_LE(cluster[name].held.size(), std::max<std::size_t>(2, most));
       if (left <= 4) {
-        EXPECT_LE(fleet[name].held.size(), 1U);
+        EXPECT_LE(cluster[name].held.size(), 1U);
       }
     }
-    left -= fleet.Work("w0", 1) + fleet.Work("w1", 1);
-    fleet.Settle();
-    if (fleet["w0"].told.evaluate() == 1) fleet.Validate("w0");
+    left -= cluster.Work("w0", 1) + cluster.Work("w1", 1);
+    cluster.Settle();
+    if (cluster["w0"].told.evaluate() == 1) cluster.Validate("w0");
   }
 }
 
 TEST(ShardCoordinator, AFastClientIsGivenMoreAhead) {
   pb::TrainingJobSpec spec = Spec();
   spec.mutable_stop()->set_epochs(1000);
-  Fleet fleet = Fleet::Running(2, 1, spec);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet["w0"].turn = 999;
+  Cluster cluster = Cluster::Running(2, 1, spec);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster["w0"].turn = 999;
   for (int i = 0; i < 50; ++i) {
-    fleet.now_ += absl::Milliseconds(10);
-    fleet.Work("w0");
-    if (i % 20 == 0) fleet.Work("w1", 1);
-    fleet.Settle();
+    cluster.now_ += absl::Milliseconds(10);
+    cluster.Work("w0");
+    if (i % 20 == 0) cluster.Work("w1", 1);
+    cluster.Settle();
   }
-  EXPECT_GT(fleet["w0"].held.size(), 10U);
-  EXPECT_LE(fleet["w1"].held.size(), 3U);
+  EXPECT_GT(cluster["w0"].held.size(), 10U);
+  EXPECT_LE(cluster["w1"].held.size(), 3U);
 }
 
 TEST(ShardCoordinator, ADeadWorkersBatchesAreGivenToAnother) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  const Lease lost = *fleet["w1"].held.begin();
-  fleet.Kill("w1");
-  fleet.Settle();
-  EXPECT_EQ(fleet.Look().incidents[0].reason, "WorkerLost");
-  EXPECT_FALSE(fleet.Look().incidents[0].recovery);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.WorkAll();
-  EXPECT_THAT(fleet.order_, testing::Contains(lost));
-  EXPECT_TRUE(fleet.Look().incidents[0].recovery);
-  EXPECT_THAT(fleet.Look().incidents[0].message,
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  const Lease lost = *cluster["w1"].held.begin();
+  cluster.Kill("w1");
+  cluster.Settle();
+  EXPECT_EQ(cluster.Look().incidents[0].reason, "WorkerLost");
+  EXPECT_FALSE(cluster.Look().incidents[0].recovery);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.WorkAll();
+  EXPECT_THAT(cluster.order_, testing::Contains(lost));
+  EXPECT_TRUE(cluster.Look().incidents[0].recovery);
+  EXPECT_THAT(cluster.Look().incidents[0].message,
               HasSubstr("1 worker and 1 parameter server go on"));
 }
 
 TEST(ShardCoordinator, ALeaseThatIsGivenBackIsAnothersAsSoonAsItHasRoom) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  const Lease lease = fleet.Return("w0");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].told.leases(), Not(Contains(lease)));
-  EXPECT_THAT(fleet["w1"].held, Not(Contains(lease))) << "it has enough";
-  fleet.Work("w1", 1);
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].held, Not(Contains(lease)));
-  EXPECT_THAT(fleet["w1"].held, Contains(lease));
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.repeated_, 0);
-  EXPECT_EQ(fleet["w0"].told.evaluate(), 1) << "nothing is missing";
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  const Lease lease = cluster.Return("w0");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].told.leases(), Not(Contains(lease)));
+  EXPECT_THAT(cluster["w1"].held, Not(Contains(lease))) << "it has enough";
+  cluster.Work("w1", 1);
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].held, Not(Contains(lease)));
+  EXPECT_THAT(cluster["w1"].held, Contains(lease));
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.repeated_, 0);
+  EXPECT_EQ(cluster["w0"].told.evaluate(), 1) << "nothing is missing";
 }
 
 TEST(ShardCoordinator, ALeaseForWhichNobodyElseHasRoomIsItsWorkersAgain) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  const Lease lease = fleet.Return("w0");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].told.leases(), Not(Contains(lease)));
-  fleet.Advance(absl::Seconds(0.5));
-  EXPECT_THAT(fleet["w0"].told.leases(), Not(Contains(lease)));
-  fleet.Advance(absl::Seconds(1));
-  fleet.Work("w0", 1);
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].told.leases(), Contains(lease)) << "the other stands still";
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  const Lease lease = cluster.Return("w0");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].told.leases(), Not(Contains(lease)));
+  cluster.Advance(absl::Seconds(0.5));
+  EXPECT_THAT(cluster["w0"].told.leases(), Not(Contains(lease)));
+  cluster.Advance(absl::Seconds(1));
+  cluster.Work("w0", 1);
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].told.leases(), Contains(lease)) << "the other stands still";
 }
 
 TEST(ShardCoordinator, WhoIsAloneGetsWhatItGaveBack) {
-  Fleet fleet = Fleet::Running(1, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  const Lease lease = fleet.Return("w0");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].told.leases(), Contains(lease));
+  Cluster cluster = Cluster::Running(1, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  const Lease lease = cluster.Return("w0");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].told.leases(), Contains(lease));
 }
 
 // Not to be heard of is not to give back.
 TEST(ShardCoordinator, ALeaseOfWhichAClientHasNotHeardStaysItsOwn) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.muted_ = {"w1"};
-  fleet.Work("w0");
-  fleet.Settle();
-  const membership::Directive unheard = fleet.coordinator_->DirectiveFor("uid-w1");
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.muted_ = {"w1"};
+  cluster.Work("w0");
+  cluster.Settle();
+  const membership::Directive unheard = cluster.coordinator_->DirectiveFor("uid-w1");
   pb::ParameterServerDirective part;
   ASSERT_TRUE(part.ParseFromString(unheard.parameter_server));
   ASSERT_GT(part.leases_size(), 0);
-  fleet.muted_.clear();
-  fleet.Report("w1");
-  fleet.Report("w1");
-  EXPECT_EQ(fleet.coordinator_->DirectiveFor("uid-w1").parameter_server, unheard.parameter_server);
+  cluster.muted_.clear();
+  cluster.Report("w1");
+  cluster.Report("w1");
+  EXPECT_EQ(cluster.coordinator_->DirectiveFor("uid-w1").parameter_server,
+            unheard.parameter_server);
 }
 
 TEST(ShardCoordinator, AServersDeathCostsNothingWhereAnotherHasItsShards) {
-  Fleet fleet = Fleet::Running(2, 2);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.WorkAll();
-  const std::size_t done = fleet.order_.size();
-  fleet.Kill("s1");
-  fleet.Settle();
-  EXPECT_EQ(fleet.Look().incidents[0].reason, "ParameterServerLost");
-  EXPECT_EQ(fleet.coordinator_->view()->servers().size(), 1U);
-  EXPECT_EQ(fleet.Look().settled_step, static_cast<std::int64_t>(done) - 1);
-  fleet.Start("s1", membership::LastExit{0, 9, "", 5});
-  fleet.Settle();
-  fleet.Advance(absl::Seconds(0.2));
-  EXPECT_EQ(fleet.coordinator_->view()->groups[0].members.size(), 2U);
-  EXPECT_EQ(fleet.Look().incidents[0].exit->signal, 9);
-  EXPECT_EQ(fleet.repeated_, 0);
+  Cluster cluster = Cluster::Running(2, 2);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.WorkAll();
+  const std::size_t done = cluster.order_.size();
+  cluster.Kill("s1");
+  cluster.Settle();
+  EXPECT_EQ(cluster.Look().incidents[0].reason, "ParameterServerLost");
+  EXPECT_EQ(cluster.coordinator_->view()->servers().size(), 1U);
+  EXPECT_EQ(cluster.Look().settled_step, static_cast<std::int64_t>(done) - 1);
+  cluster.Start("s1", membership::LastExit{0, 9, "", 5});
+  cluster.Settle();
+  cluster.Advance(absl::Seconds(0.2));
+  EXPECT_EQ(cluster.coordinator_->view()->groups[0].members.size(), 2U);
+  EXPECT_EQ(cluster.Look().incidents[0].exit->signal, 9);
+  EXPECT_EQ(cluster.repeated_, 0);
 }
 
 TEST(ShardCoordinator, WhatARestoreLosesIsDoneAgainAndTold) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  for (Lease lease = 1; lease <= 4; ++lease) fleet.saved_.Add(lease);
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  for (Lease lease = 1; lease <= 4; ++lease) cluster.saved_.Add(lease);
   for (int i = 0; i < 4; ++i) {
-    fleet.Work("w0", 1);
-    fleet.Work("w1", 1);
-    fleet.Settle();
+    cluster.Work("w0", 1);
+    cluster.Work("w1", 1);
+    cluster.Settle();
   }
-  EXPECT_EQ(fleet.Look().settled_step, 8);
-  const ViewNumber joined = fleet["w0"].joined();
-  fleet.Kill("s0");
-  fleet.Settle();
-  fleet.Start("s0");
-  fleet.Settle();
-  EXPECT_TRUE(fleet.coordinator_->view()->groups[0].restore);
-  EXPECT_GT(fleet["w0"].joined(), joined);
-  EXPECT_EQ(fleet.Look().settled_step, 3);
-  EXPECT_EQ(fleet.Look().incidents[0].repeated_steps, 5);
-  EXPECT_THAT(fleet.Look().incidents[0].message, HasSubstr("5 batches are done again"));
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.Look().settled_step, 20);
+  EXPECT_EQ(cluster.Look().settled_step, 8);
+  const ViewNumber joined = cluster["w0"].joined();
+  cluster.Kill("s0");
+  cluster.Settle();
+  cluster.Start("s0");
+  cluster.Settle();
+  EXPECT_TRUE(cluster.coordinator_->view()->groups[0].restore);
+  EXPECT_GT(cluster["w0"].joined(), joined);
+  EXPECT_EQ(cluster.Look().settled_step, 3);
+  EXPECT_EQ(cluster.Look().incidents[0].repeated_steps, 5);
+  EXPECT_THAT(cluster.Look().incidents[0].message, HasSubstr("5 batches are done again"));
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.Look().settled_step, 20);
 }
 
 TEST(ShardCoordinator, ARestoreFromNothingBeginsWithTheFirstValues) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.Work("w1");
-  fleet.Settle();
-  fleet.Kill("s0");
-  fleet.Start("s0");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].held, ElementsAre(kFirstValues));
-  EXPECT_THAT(fleet["w1"].held, IsEmpty());
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.Work("w1");
+  cluster.Settle();
+  cluster.Kill("s0");
+  cluster.Start("s0");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].held, ElementsAre(kFirstValues));
+  EXPECT_THAT(cluster["w1"].held, IsEmpty());
 }
 
 TEST(ShardCoordinator, AHaltIsReportedOnceWorkIsDoneAndEveryServerHasSaved) {
-  Fleet fleet = Fleet::Running(2, 2);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.desired_.settings.generation = 2;
-  fleet.desired_.settings.halt = true;
-  fleet.Want();
-  fleet.muted_ = {"s1"};  // it is slow to save
-  fleet.Settle();
-  EXPECT_FALSE(fleet.Look().stopped) << "leases are outstanding";
-  fleet.Work("w0");
-  fleet.Work("w1");
-  fleet.Settle();
-  EXPECT_THAT(fleet["w0"].held, IsEmpty());
-  EXPECT_FALSE(fleet.Look().stopped) << "s1 has not saved";
-  fleet.muted_.clear();
-  fleet.Settle();
-  EXPECT_TRUE(fleet.Look().stopped);
-  fleet.Kill("s0");
-  fleet.Settle();
-  EXPECT_TRUE(fleet.Look().stopped) << "its pods are being taken away";
+  Cluster cluster = Cluster::Running(2, 2);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.desired_.settings.generation = 2;
+  cluster.desired_.settings.halt = true;
+  cluster.Want();
+  cluster.muted_ = {"s1"};  // it is slow to save
+  cluster.Settle();
+  EXPECT_FALSE(cluster.Look().stopped) << "leases are outstanding";
+  cluster.Work("w0");
+  cluster.Work("w1");
+  cluster.Settle();
+  EXPECT_THAT(cluster["w0"].held, IsEmpty());
+  EXPECT_FALSE(cluster.Look().stopped) << "s1 has not saved";
+  cluster.muted_.clear();
+  cluster.Settle();
+  EXPECT_TRUE(cluster.Look().stopped);
+  cluster.Kill("s0");
+  cluster.Settle();
+  EXPECT_TRUE(cluster.Look().stopped) << "its pods are being taken away";
 
-  fleet.Start("s0");
-  fleet.desired_.settings.halt = false;
-  fleet.desired_.settings.generation = 3;
-  fleet.Want();
-  fleet.Settle();
-  EXPECT_FALSE(fleet.Look().stopped);
-  EXPECT_THAT(fleet["w0"].held, Not(IsEmpty()));
+  cluster.Start("s0");
+  cluster.desired_.settings.halt = false;
+  cluster.desired_.settings.generation = 3;
+  cluster.Want();
+  cluster.Settle();
+  EXPECT_FALSE(cluster.Look().stopped);
+  EXPECT_THAT(cluster["w0"].held, Not(IsEmpty()));
 }
 
 TEST(ShardCoordinator, CheckpointTurnsComeWithTheIntervalWhileBatchesAreDone) {
-  Fleet fleet = Fleet::Running(1, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  fleet.desired_.checkpoint_interval_ms = 1000;
-  fleet.Want();
-  fleet.Work("w0");
-  fleet.Advance(absl::Seconds(0.5));
-  EXPECT_EQ(fleet["s0"].checkpoint_turn, 0);
-  fleet.Advance(absl::Seconds(1));
-  const std::int64_t turn = fleet["s0"].checkpoint_turn;
+  Cluster cluster = Cluster::Running(1, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  cluster.desired_.checkpoint_interval_ms = 1000;
+  cluster.Want();
+  cluster.Work("w0");
+  cluster.Advance(absl::Seconds(0.5));
+  EXPECT_EQ(cluster["s0"].checkpoint_turn, 0);
+  cluster.Advance(absl::Seconds(1));
+  const std::int64_t turn = cluster["s0"].checkpoint_turn;
   EXPECT_GT(turn, 0);
-  fleet.Advance(absl::Seconds(5));
-  EXPECT_EQ(fleet["s0"].checkpoint_turn, turn) << "no batch was done since";
+  cluster.Advance(absl::Seconds(5));
+  EXPECT_EQ(cluster["s0"].checkpoint_turn, turn) << "no batch was done since";
   pb::TrainingReport saved;
   saved.mutable_checkpoint()->set_uri("file:///x");
-  fleet["s0"].training.bytes = saved.SerializeAsString();
-  fleet.Settle();
+  cluster["s0"].training.bytes = saved.SerializeAsString();
+  cluster.Settle();
   pb::TrainingReport shown;
-  ASSERT_TRUE(shown.ParseFromString(fleet.Look().training.bytes));
+  ASSERT_TRUE(shown.ParseFromString(cluster.Look().training.bytes));
   EXPECT_EQ(shown.checkpoint().uri(), "file:///x");
   EXPECT_EQ(shown.checkpoint().step(), 2);
 }
 
 TEST(ShardCoordinator, ARequestedCheckpointIsAnsweredOnceEveryServerHasWrittenIt) {
-  Fleet fleet = Fleet::Running(1, 1);
-  fleet.Work("w0");
-  fleet.Settle();
-  EXPECT_EQ(fleet["s0"].checkpoint_turn, 0);
-  fleet.desired_.checkpoint_request = "now";
-  fleet.Want();
-  fleet.Work("w0");
-  fleet.Advance(absl::Seconds(1));
-  const std::int64_t turn = fleet["s0"].checkpoint_turn;
+  Cluster cluster = Cluster::Running(1, 1);
+  cluster.Work("w0");
+  cluster.Settle();
+  EXPECT_EQ(cluster["s0"].checkpoint_turn, 0);
+  cluster.desired_.checkpoint_request = "now";
+  cluster.Want();
+  cluster.Work("w0");
+  cluster.Advance(absl::Seconds(1));
+  const std::int64_t turn = cluster["s0"].checkpoint_turn;
   EXPECT_GT(turn, 0) << "without an interval, too";
-  EXPECT_EQ(fleet.Look().checkpoint_request, "now");
-  EXPECT_GT(fleet.Look().checkpoint_request_step, 0);
-  fleet.Work("w0");
-  fleet.Advance(absl::Seconds(1));
-  EXPECT_EQ(fleet["s0"].checkpoint_turn, turn) << "it is carried out once";
+  EXPECT_EQ(cluster.Look().checkpoint_request, "now");
+  EXPECT_GT(cluster.Look().checkpoint_request_step, 0);
+  cluster.Work("w0");
+  cluster.Advance(absl::Seconds(1));
+  EXPECT_EQ(cluster["s0"].checkpoint_turn, turn) << "it is carried out once";
 }
 
 TEST(ShardCoordinator, ALayoutThatFitsNoTablesFailsTheJobWithTheReason) {
-  Fleet fleet = Fleet::Running(1, 1);
+  Cluster cluster = Cluster::Running(1, 1);
   pb::TrainingJobSpec spec = Spec();
   spec.mutable_exchange()->mutable_parameter_server()->set_shards(5000);
   ShardCoordinator coordinator({}, spec);
-  coordinator.OnGrant({1, "", fleet.pods_, 0}, fleet.now_);
-  coordinator.OnDesired(fleet.desired_, fleet.now_);
-  coordinator.OnConnected("uid-w0", fleet.now_);
+  coordinator.OnGrant({1, "", cluster.pods_, 0}, cluster.now_);
+  coordinator.OnDesired(cluster.desired_, cluster.now_);
+  coordinator.OnConnected("uid-w0", cluster.now_);
   Process worker;
   worker.id = {"uid-w0", 0};
   worker.incarnation = 1;
-  membership::Report report = fleet.ReportOf(worker);
+  membership::Report report = cluster.ReportOf(worker);
   pb::ParameterServerReport said;
   Put(Layout{1LL << 40, kSamples, "f"}, *said.mutable_layout());
   report.parameter_server = said.SerializeAsString();
-  coordinator.OnReport("uid-w0", report, fleet.now_);
-  EXPECT_THAT(coordinator.MakeSummary(fleet.now_).training.failure, HasSubstr("shards: 5000"));
+  coordinator.OnReport("uid-w0", report, cluster.now_);
+  EXPECT_THAT(coordinator.MakeSummary(cluster.now_).training.failure, HasSubstr("shards: 5000"));
 }
 
 TEST(ShardCoordinator, AFailureOfAnyMemberIsTheJobs) {
-  Fleet fleet = Fleet::Running(2, 1);
-  fleet["w1"].training = {"", false, "the loss is not a number"};
-  fleet.Settle();
-  EXPECT_EQ(fleet.Look().training.failure, "the loss is not a number");
+  Cluster cluster = Cluster::Running(2, 1);
+  cluster["w1"].training = {"", false, "the loss is not a number"};
+  cluster.Settle();
+  EXPECT_EQ(cluster.Look().training.failure, "the loss is not a number");
 }
 
 TEST(ShardCoordinator, StoppingEarlierActsWhileItRuns) {
-  Fleet fleet = Fleet::Running(1, 1);
-  fleet.Work("w0");
-  fleet.Settle();
+  Cluster cluster = Cluster::Running(1, 1);
+  cluster.Work("w0");
+  cluster.Settle();
   pb::Settings settings;
   settings.set_generation(2);
   settings.mutable_stop()->set_steps(7);
-  fleet.desired_.settings.generation = 2;
-  fleet.desired_.settings.values = settings.SerializeAsString();
-  fleet.Want();
-  fleet.Settle();
-  fleet.WorkAll();
-  EXPECT_EQ(fleet.Look().settled_step, 7);
-  EXPECT_EQ(fleet["w0"].told.evaluate(), 1);
-  fleet.Validate("w0");
-  EXPECT_TRUE(fleet["w0"].told.conclude());
+  cluster.desired_.settings.generation = 2;
+  cluster.desired_.settings.values = settings.SerializeAsString();
+  cluster.Want();
+  cluster.Settle();
+  cluster.WorkAll();
+  EXPECT_EQ(cluster.Look().settled_step, 7);
+  EXPECT_EQ(cluster["w0"].told.evaluate(), 1);
+  cluster.Validate("w0");
+  EXPECT_TRUE(cluster["w0"].told.conclude());
 }
 
 TEST(WorkPlan, TurnsFollowEpochsAndTheEnd) {

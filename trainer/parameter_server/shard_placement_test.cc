@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "trainer/parameter_server/lease_book.h"
+#include "trainer/parameter_server/lease_table.h"
 #include "trainer/testing/shard_placement_testing.h"
 
 namespace starling::parameter_server {
@@ -308,7 +308,7 @@ LeaseLedger LedgerOf(const std::vector<Lease>& leases) {
   return ledger;
 }
 
-class LeaseBookTest : public testing::Test {
+class LeaseTableTest : public testing::Test {
  protected:
   // The first view, and what the shards say in it.
   void Begin(const std::vector<Lease>& first, const std::vector<Lease>& second) {
@@ -317,10 +317,10 @@ class LeaseBookTest : public testing::Test {
     book_.OnLedger(1, 1, LedgerOf(second));
   }
   const Client a_{{"a", 0}, 1}, b_{{"b", 0}, 1};
-  LeaseBook book_{4, 2};
+  LeaseTable book_{4, 2};
 };
 
-TEST_F(LeaseBookTest, NothingIsGivenOutBeforeTheLedgersAreKnown) {
+TEST_F(LeaseTableTest, NothingIsGivenOutBeforeTheLedgersAreKnown) {
   book_.OnView(ViewOf(1, {a_}));
   book_.OnLedger(1, 0, {});
   EXPECT_THAT(book_.Take(a_, 2), IsEmpty());
@@ -329,7 +329,7 @@ TEST_F(LeaseBookTest, NothingIsGivenOutBeforeTheLedgersAreKnown) {
   EXPECT_THAT(book_.Take(a_, 9), ElementsAre(3, 4));
 }
 
-TEST_F(LeaseBookTest, DoneMeansInEveryShard) {
+TEST_F(LeaseTableTest, DoneMeansInEveryShard) {
   Begin({1, 2}, {2, 3});
   EXPECT_FALSE(book_.Done(1));
   EXPECT_TRUE(book_.Done(2));
@@ -340,7 +340,7 @@ TEST_F(LeaseBookTest, DoneMeansInEveryShard) {
   EXPECT_TRUE(book_.AllDone());
 }
 
-TEST_F(LeaseBookTest, WhatSomebodyHeldIsAnothersOnceItIsOutOfTheView) {
+TEST_F(LeaseTableTest, WhatSomebodyHeldIsAnothersOnceItIsOutOfTheView) {
   Begin({}, {});
   EXPECT_THAT(book_.Take(a_, 4), SizeIs(4));
   EXPECT_THAT(book_.Take(b_, 4), IsEmpty());
@@ -350,7 +350,7 @@ TEST_F(LeaseBookTest, WhatSomebodyHeldIsAnothersOnceItIsOutOfTheView) {
   EXPECT_THAT(book_.Take(b_, 4), ElementsAre(1, 3, 4));
 }
 
-TEST_F(LeaseBookTest, OnlyClientsOfTheNewestViewAreBelieved) {
+TEST_F(LeaseTableTest, OnlyClientsOfTheNewestViewAreBelieved) {
   Begin({}, {});
   book_.OnDone(1, {{"a", 0}, 7});
   EXPECT_FALSE(book_.Done(1));
@@ -358,7 +358,7 @@ TEST_F(LeaseBookTest, OnlyClientsOfTheNewestViewAreBelieved) {
   EXPECT_TRUE(book_.Done(1));
 }
 
-TEST_F(LeaseBookTest, ARestoreForgetsWhatIsInNoLedger) {
+TEST_F(LeaseTableTest, ARestoreForgetsWhatIsInNoLedger) {
   Begin({}, {});
   book_.Take(a_, 2);
   book_.OnDone(1, a_);
@@ -372,7 +372,7 @@ TEST_F(LeaseBookTest, ARestoreForgetsWhatIsInNoLedger) {
   EXPECT_THAT(book_.Take(again, 4), ElementsAre(2, 3, 4));
 }
 
-TEST_F(LeaseBookTest, WhatIsGivenBackIsAnothersAndItsOwnOnlyLater) {
+TEST_F(LeaseTableTest, WhatIsGivenBackIsAnothersAndItsOwnOnlyLater) {
   const absl::Time now = absl::FromUnixSeconds(1000);
   Begin({}, {});
   EXPECT_THAT(book_.Take(a_, 2), ElementsAre(1, 2));
@@ -390,7 +390,7 @@ TEST_F(LeaseBookTest, WhatIsGivenBackIsAnothersAndItsOwnOnlyLater) {
   EXPECT_THAT(book_.Take(b_, 1), ElementsAre(1));
 }
 
-TEST_F(LeaseBookTest, WhatIsGivenBackAndDoneElsewhereStaysDone) {
+TEST_F(LeaseTableTest, WhatIsGivenBackAndDoneElsewhereStaysDone) {
   Begin({}, {});
   book_.Take(a_, 1);
   EXPECT_TRUE(book_.OnReturned(1, a_, absl::FromUnixSeconds(1000)));
@@ -400,7 +400,7 @@ TEST_F(LeaseBookTest, WhatIsGivenBackAndDoneElsewhereStaysDone) {
   EXPECT_FALSE(book_.OnReturned(1, b_, absl::FromUnixSeconds(1000)));
 }
 
-TEST_F(LeaseBookTest, ASuccessorLearnsWhoHoldsWhat) {
+TEST_F(LeaseTableTest, ASuccessorLearnsWhoHoldsWhat) {
   Begin({}, {});
   book_.OnHeld(1, a_);
   book_.OnHeld(2, {{"gone", 0}, 1});

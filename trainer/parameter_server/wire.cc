@@ -232,10 +232,10 @@ Body EncodeHead(const Absent& absent, Writer& out) {
   out.Put(static_cast<std::uint8_t>(absent.withdraws));
   return nullptr;
 }
-Body EncodeHead(const Singly& singly, Writer& out) {
-  out.Put(singly.view);
-  Encode(singly.client, out);
-  out.Put(singly.sequence);
+Body EncodeHead(const Individually& individually, Writer& out) {
+  out.Put(individually.view);
+  Encode(individually.client, out);
+  out.Put(individually.sequence);
   return nullptr;
 }
 Body EncodeHead(const KeysUnknown& unknown, Writer& out) {
@@ -353,10 +353,10 @@ void DecodeHead(Reader& in, const Body& /*body*/, Absent& absent) {
   absent.client = consistency::DecodeClient(in);
   absent.withdraws = in.Get<std::uint8_t>() != 0;
 }
-void DecodeHead(Reader& in, const Body& /*body*/, Singly& singly) {
-  singly.view = in.Get<ViewNumber>();
-  singly.client = consistency::DecodeClient(in);
-  singly.sequence = in.Get<Sequence>();
+void DecodeHead(Reader& in, const Body& /*body*/, Individually& individually) {
+  individually.view = in.Get<ViewNumber>();
+  individually.client = consistency::DecodeClient(in);
+  individually.sequence = in.Get<Sequence>();
 }
 void DecodeHead(Reader& in, const Body& /*body*/, KeysUnknown& unknown) {
   unknown.view = in.Get<ViewNumber>();

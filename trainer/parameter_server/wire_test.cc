@@ -67,7 +67,7 @@ std::vector<Message> EveryMessage() {
           Push{5, whole},
           Forward{5, 18, false, whole},
           Absent{5, kClient, true},
-          Singly{5, kClient, 7},
+          Individually{5, kClient, 7},
           KeysUnknown{5, kClient, 6, 7, 3},
           Push{5, entry, 6}};
 }

@@ -21,7 +21,7 @@
 #include "trainer/control/failpoints.h"
 #include "trainer/control/options.h"
 #include "trainer/control/process.h"
-#include "trainer/server/lane_count.h"
+#include "trainer/server/executor_count.h"
 #include "trainer/server/server_member.h"
 #include "trainer/transport/cores.h"
 #include "trainer/transport/mixed_transport.h"
@@ -52,10 +52,10 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   if (!absl::ParseDuration(options.grace, &grace)) {
     Fail(kBadInput, absl::InvalidArgumentError("--grace must be a duration such as 15s"));
   }
-  const char* const lanes_text = std::getenv("STARLING_SERVER_LANES");
-  const absl::StatusOr<int> lanes =
-      ParseLanes(lanes_text == nullptr ? "" : lanes_text, transport::CoresHere());
-  if (!lanes.ok()) Fail(kBadInput, lanes.status());
+  const char* const executors_text = std::getenv("STARLING_SERVER_EXECUTORS");
+  const absl::StatusOr<int> executors =
+      ParseExecutors(executors_text == nullptr ? "" : executors_text, transport::CoresHere());
+  if (!executors.ok()) Fail(kBadInput, executors.status());
   const absl::StatusOr<transport::Spin> spin = transport::SpinOfJob();
   if (!spin.ok()) Fail(kBadInput, spin.status());
   const auto failpoint = control::FailpointOf(options);
@@ -80,14 +80,14 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
                        .self = options.self(),
                        .last_exit = control::ReadLastExit(options.last_exit),
                        .progress_file = options.progress_file,
-                       .lanes = *lanes,
+                       .executors = *executors,
                        .began = began},
                       {.transport = **transport,
                        .storage = **storage,
                        .clock = clock,
                        .registry = registry,
                        .failpoints = failpoints,
-                       .poke = [&service] { service->Notify(); },
+                       .notify = [&service] { service->Notify(); },
                        .on_hung = control::LeaveHung});
   auto endpoint =
       metrics::MetricsEndpoint::Start(options.address, net::kMetricsPort, registry, nullptr, [&] {

@@ -65,10 +65,10 @@ absl::StatusOr<std::shared_ptr<ShardServer>> ServerMember::MakeServer(const Layo
   options.id = config_.self;
   options.shards = tables.shards;
   options.peer_name = control::NameOf;
-  options.changed = parts_.poke;
+  options.changed = parts_.notify;
   options.watch = [this](const parameter_server::ServerLoop& loop) { Watch(loop); };
   options.clock = &parts_.clock;
-  options.lanes.count = config_.lanes;
+  options.executors.count = config_.executors;
   options.stopwatch = &stopwatch_;
   options.applied = [histogram = metrics_.apply_seconds()](double seconds) mutable {
     histogram.Observe(seconds);
@@ -92,7 +92,7 @@ absl::Status ServerMember::Run() {
       const sync::MutexLock lock(mutex_);
       failure_ = std::string(made.status().message());
     }
-    parts_.poke();
+    parts_.notify();
     return made.status();
   }
   log::Info("serving", {{"parameters", layout->parameters}, {"snapshots", snapshots_->uri()}});
@@ -104,7 +104,7 @@ absl::Status ServerMember::Run() {
     if (!session_.exit().empty()) return absl::OkStatus();
   }
   (*made)->OnDirective(newest);
-  parts_.poke();
+  parts_.notify();
   return (*made)->Run();
 }
 
@@ -166,7 +166,7 @@ void ServerMember::Terminate() {
     session_.Leave();
     if (server_ == nullptr) session_.End("asked to stop; nobody needs me");
   }
-  parts_.poke();
+  parts_.notify();
   End();
 }
 

@@ -35,7 +35,7 @@ struct ServerConfig {
   membership::MemberId self;
   std::optional<membership::LastExit> last_exit;
   std::string progress_file;                  // for the supervisor; empty: none
-  int lanes = 1;                              // threads that serve shards
+  int executors = 1;                          // threads that serve shards
   absl::Time began = absl::InfiniteFuture();  // this process, by the parts' clock; if later: now
 };
 
@@ -46,7 +46,7 @@ struct ServerParts {
   const clock::Clock& clock;
   metrics::Registry& registry;
   control::Failpoints& failpoints;
-  std::function<void()> poke;  // report now
+  std::function<void()> notify;  // report now
   // This server hangs in that thread, and its process is to end now; empty: a test's does not.
   std::function<void(std::int64_t thread)> on_hung = {};
 };

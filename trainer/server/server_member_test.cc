@@ -61,7 +61,7 @@ class Scene {
                                                          .clock = clock_,
                                                          .registry = registry_,
                                                          .failpoints = failpoints_,
-                                                         .poke = [this] { ++pokes_; }});
+                                                         .notify = [this] { ++notified_; }});
     thread_ = std::thread([this] {
       ended_with_ = member_->Run();
       ended_ = true;
@@ -79,7 +79,7 @@ class Scene {
   metrics::Registry& registry() { return registry_; }
   const std::string& folder() const { return folder_; }
   bool ended() const { return ended_; }
-  int pokes() const { return pokes_; }
+  int notifications() const { return notified_; }
   const absl::Status& ended_with() const { return ended_with_; }
 
   membership::View MakeView(std::uint64_t epoch = 1) {
@@ -183,7 +183,7 @@ class Scene {
   std::unique_ptr<transport::Transport> server_transport_, worker_transport_;
   std::unique_ptr<ServerMember> member_;
   std::atomic<bool> ended_ = false;
-  std::atomic<int> pokes_ = 0;
+  std::atomic<int> notified_ = 0;
   absl::Status ended_with_ = absl::UnknownError("it runs");
   sync::Mutex mutex_;
   sync::Condition pause_;
@@ -199,7 +199,7 @@ TEST(ServerMember, HoldsNothingUntilItIsToldTheLayoutAndReportsItThen) {
   ASSERT_TRUE(scene.Until([&] { return scene.Report().has_layout(); }));
   EXPECT_EQ(parameter_server::FromProto(scene.Report().layout()), kLayout);
   EXPECT_EQ(scene.Report().shards_size(), 3);
-  EXPECT_GT(scene.pokes(), 0) << "the coordinator should hear at once";
+  EXPECT_GT(scene.notifications(), 0) << "the coordinator should hear at once";
 }
 
 TEST(ServerMember, ServesAViewSavesATurnAndTellsBoth) {

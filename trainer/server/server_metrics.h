@@ -21,7 +21,7 @@ class ServerMetrics {
 
   void Watch(const parameter_server::ServerLoop& loop, const transport::Traffic& traffic);
   void OnSnapshots(std::int64_t written, std::int64_t failures, absl::Time newest);
-  // For the lanes: any thread.
+  // For the executors: any thread.
   metrics::Histogram apply_seconds() const { return apply_seconds_; }
 
  private:

@@ -27,7 +27,7 @@ ShardServer::ShardServer(Options options, transport::Transport& transport,
       transport_(transport),
       snapshots_(snapshots),
       failpoints_(failpoints),
-      loop_(options_.id, options_.shards, options_.lanes, parameter_server::kMostKeptKeys,
+      loop_(options_.id, options_.shards, options_.executors, parameter_server::kMostKeptKeys,
             options_.stopwatch),
       saved_(options_.shards.size()),
       writer_(snapshots, failpoints) {

@@ -4,10 +4,10 @@
 //
 // One thread (Run) fences, opens the view's mesh and serves until the mesh ends or a newer view
 // comes; between messages it fetches ahead what it is asked to and hands over snapshots to be
-// written. Where the loop has several lanes, that thread carries the messages, and what is to be
-// done with a shard is done on the shard's lane. In a turn of checkpoints a server saves the shards
-// of which it is the tail: what it holds all others hold too. It reports the turn when all of those
-// are on the storage.
+// written. Where the loop has several executors, that thread carries the messages, and what is to
+// be done with a shard is done on the shard's executor. In a turn of checkpoints a server saves the
+// shards of which it is the tail: what it holds all others hold too. It reports the turn when all
+// of those are on the storage.
 #pragma once
 
 #include <atomic>
@@ -70,10 +70,10 @@ class ShardServer {
     std::function<void()> changed;
     // Called on Run's thread every few milliseconds: for metrics, from the shards' status.
     std::function<void(const parameter_server::ServerLoop& loop)> watch;
-    const clock::Clock* clock = nullptr;      // of snapshots' times; null: none are told
-    parameter_server::Lanes lanes = {};       // threads that serve shards, Run's own among them
-    observe::Stopwatch* stopwatch = nullptr;  // of Run's thread; null: nobody asks
-    // An update was applied within so many seconds; called on any lane.
+    const clock::Clock* clock = nullptr;         // of snapshots' times; null: none are told
+    parameter_server::Executors executors = {};  // threads that serve shards, Run's own among them
+    observe::Stopwatch* stopwatch = nullptr;     // of Run's thread; null: nobody asks
+    // An update was applied within so many seconds; called on any executor.
     std::function<void(double seconds)> applied = nullptr;
   };
 
@@ -96,7 +96,7 @@ class ShardServer {
   void Tick();
   void TakeSnapshots();
   void OrderSnapshots(std::int64_t turn, int keep);
-  // On the shard's lane.
+  // On the shard's executor.
   void HandOver(std::size_t shard, std::int64_t turn, int keep,
                 const std::optional<membership::StateId>& saved,
                 const parameter_server::ChainServer& machine);

@@ -9,7 +9,7 @@
 #include "trainer/membership/member.h"
 #include "trainer/simulation/content.h"
 #include "trainer/simulation/invariants.h"
-#include "trainer/testing/peer_fleet.h"
+#include "trainer/testing/peer_cluster.h"
 
 namespace starling::simulation {
 namespace {
@@ -343,24 +343,25 @@ TEST(Counterexample, IncarnationInViewNumber) {
 
 // Real coordinators too: the first does not see `holders` any more, who have settled step 2, gives
 // them up and starts 1 from nothing. Its successor hears them, and gives up 1.
-membership::Fleet TwoSides(const Rules& rules, const std::vector<int>& holders) {
-  membership::Fleet fleet(static_cast<int>(holders.size()) + 1, rules);
-  for (const int pod : holders) fleet.Start(pod);
-  fleet.Advance(absl::Seconds(1.5));
-  for (int step = 0; step < 3; ++step) fleet.Step(holders);
-  const ViewNumber seen = fleet.seen_;
-  fleet.connected_.clear();
-  for (const int pod : holders) fleet.coordinator_->OnDisconnected(fleet.Uid(pod), fleet.now_);
-  fleet.Start(1);
-  fleet.Advance(absl::Seconds(40));
-  EXPECT_EQ(fleet.members_.at(1).state(), (StateId{V(1, 2), 0}));
-  fleet.seen_ = seen;
-  fleet.NewCoordinator();
-  for (const int pod : holders) fleet.Connect(pod);
-  fleet.Advance(absl::Seconds(2.5));
-  EXPECT_EQ(fleet.members_.at(0).state(), (StateId{V(1, 1), 3}));
-  EXPECT_TRUE(fleet.coordinator_->assumed_terminated().contains(fleet.Uid(1)));
-  return fleet;
+membership::Cluster TwoSides(const Rules& rules, const std::vector<int>& holders) {
+  membership::Cluster cluster(static_cast<int>(holders.size()) + 1, rules);
+  for (const int pod : holders) cluster.Start(pod);
+  cluster.Advance(absl::Seconds(1.5));
+  for (int step = 0; step < 3; ++step) cluster.Step(holders);
+  const ViewNumber seen = cluster.seen_;
+  cluster.connected_.clear();
+  for (const int pod : holders)
+    cluster.coordinator_->OnDisconnected(cluster.Uid(pod), cluster.now_);
+  cluster.Start(1);
+  cluster.Advance(absl::Seconds(40));
+  EXPECT_EQ(cluster.members_.at(1).state(), (StateId{V(1, 2), 0}));
+  cluster.seen_ = seen;
+  cluster.NewCoordinator();
+  for (const int pod : holders) cluster.Connect(pod);
+  cluster.Advance(absl::Seconds(2.5));
+  EXPECT_EQ(cluster.members_.at(0).state(), (StateId{V(1, 1), 3}));
+  EXPECT_TRUE(cluster.coordinator_->assumed_terminated().contains(cluster.Uid(1)));
+  return cluster;
 }
 
 // 1 returns before anybody has heard of the successor's own first view, of which another member
@@ -369,27 +370,27 @@ TEST(Counterexample, ReturnWhenSynced) {
   for (const bool rule : {true, false}) {
     Rules rules;
     rules.return_when_synced = rule;
-    membership::Fleet fleet = TwoSides(rules, {0, 2, 3});
+    membership::Cluster cluster = TwoSides(rules, {0, 2, 3});
     const auto end = [&](int pod) {
-      fleet.members_.erase(pod);
-      fleet.connected_.erase(pod);
-      fleet.coordinator_->OnDisconnected(fleet.Uid(pod), fleet.now_);
-      fleet.coordinator_->OnRefused(fleet.Uid(pod), fleet.now_);
+      cluster.members_.erase(pod);
+      cluster.connected_.erase(pod);
+      cluster.coordinator_->OnDisconnected(cluster.Uid(pod), cluster.now_);
+      cluster.coordinator_->OnRefused(cluster.Uid(pod), cluster.now_);
     };
     end(3);
-    EXPECT_EQ(fleet.Look().newest_view, V(2, 1));
-    fleet.coordinator_->OnConnected(fleet.Uid(1), fleet.now_);
-    fleet.members_.at(1).OnDirective(fleet.coordinator_->DirectiveFor(fleet.Uid(1)));
-    fleet.Report(1);
+    EXPECT_EQ(cluster.Look().newest_view, V(2, 1));
+    cluster.coordinator_->OnConnected(cluster.Uid(1), cluster.now_);
+    cluster.members_.at(1).OnDirective(cluster.coordinator_->DirectiveFor(cluster.Uid(1)));
+    cluster.Report(1);
     end(2);
-    EXPECT_EQ(fleet.Look().newest_view, V(2, 2));
-    fleet.connected_.insert(1);
-    fleet.Settle();
-    EXPECT_EQ(fleet.members_.at(0).state()->step, rule ? 3 : 0);
-    fleet.Step(fleet.Running());
-    fleet.Advance(absl::Seconds(1));
-    EXPECT_EQ(fleet.Running(), (std::vector<int>{0, 1}));
-    EXPECT_EQ(fleet.members_.at(0).state(), fleet.members_.at(1).state());
+    EXPECT_EQ(cluster.Look().newest_view, V(2, 2));
+    cluster.connected_.insert(1);
+    cluster.Settle();
+    EXPECT_EQ(cluster.members_.at(0).state()->step, rule ? 3 : 0);
+    cluster.Step(cluster.Running());
+    cluster.Advance(absl::Seconds(1));
+    EXPECT_EQ(cluster.Running(), (std::vector<int>{0, 1}));
+    EXPECT_EQ(cluster.members_.at(0).state(), cluster.members_.at(1).state());
   }
 }
 
@@ -399,13 +400,13 @@ TEST(Counterexample, ReturnToAnAdoptedView) {
   for (const bool rule : {true, false}) {
     Rules rules;
     rules.return_when_synced = rule;
-    membership::Fleet fleet = TwoSides(rules, {0});
-    fleet.Connect(1);
-    fleet.Step(fleet.Running());
-    fleet.Advance(absl::Seconds(1));
-    EXPECT_EQ(fleet.Running(), (std::vector<int>{0, 1}));
-    EXPECT_EQ(fleet.members_.at(0).state()->step, rule ? 4 : 1);
-    EXPECT_EQ(fleet.members_.at(0).state(), fleet.members_.at(1).state());
+    membership::Cluster cluster = TwoSides(rules, {0});
+    cluster.Connect(1);
+    cluster.Step(cluster.Running());
+    cluster.Advance(absl::Seconds(1));
+    EXPECT_EQ(cluster.Running(), (std::vector<int>{0, 1}));
+    EXPECT_EQ(cluster.members_.at(0).state()->step, rule ? 4 : 1);
+    EXPECT_EQ(cluster.members_.at(0).state(), cluster.members_.at(1).state());
   }
 }
 

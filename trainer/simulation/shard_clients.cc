@@ -65,7 +65,7 @@ void ShardJob::LosePatience(const MemberId& id) {
   world_.ToProcess(id, world_.Random(2'000, 20'000), [this, id](Process&) {
     ps::ShardClient& machine = *clients_.at(id).machine;
     SendFrom(id, machine.FlushGathered());
-    if (machine.entrusted() != 0 && world_.Chance(0.2)) SendFrom(id, machine.PushSingly(1));
+    if (machine.delegated() != 0 && world_.Chance(0.2)) SendFrom(id, machine.PushIndividually(1));
     if (world_.Chance(0.05)) SendFrom(id, machine.StandDown());
     LosePatience(id);
   });
@@ -91,7 +91,7 @@ void ShardJob::On(const MemberId& id, const ps::StartedOver&) {
   client.missing.clear();
   client.portions.clear();
   client.refused.clear();
-  client.singly.clear();
+  client.individually.clear();
   client.listed.clear();
   client.done.clear();
   client.returned.clear();
@@ -121,7 +121,7 @@ void ShardJob::On(const MemberId& id, const ps::Acknowledged& event) {
     client.missing.erase(missing);
     if (client.refused.erase(one) > 0) {
       world_.Count("refused");
-      client.singly.insert(one);
+      client.individually.insert(one);
     } else if (!GivesBack(client, one + 1, 0.1)) {
       client.done.insert(one + 1);
     }
@@ -260,12 +260,12 @@ void ShardJob::TakePortions(Client& client) {
   const bool several = world_.Chance(0.6);
   while (const std::optional<std::size_t> unit = TakeLease(client)) {
     const std::vector<std::size_t>& taken = client.portions;
-    const bool fits =
-        taken.empty() || (taken.back() + 1 == *unit && taken.front() != 0 &&
-                          StepOf(*unit) == StepOf(taken.front()) && !client.singly.contains(*unit));
+    const bool fits = taken.empty() || (taken.back() + 1 == *unit && taken.front() != 0 &&
+                                        StepOf(*unit) == StepOf(taken.front()) &&
+                                        !client.individually.contains(*unit));
     if (!fits) break;  // another time
     client.portions.push_back(*unit);
-    if (!several || client.singly.contains(*unit)) break;
+    if (!several || client.individually.contains(*unit)) break;
   }
 }
 

@@ -249,7 +249,7 @@ void ShardJob::SendFrom(const MemberId& server, std::size_t shard, const ps::Sen
   for (const ps::Send& send : sends) {
     Process* from = world_.Find(server);
     if (from == nullptr) return;  // it was killed in the middle
-    if (std::holds_alternative<ps::Singly>(send.message)) world_.Count("singly");
+    if (std::holds_alternative<ps::Individually>(send.message)) world_.Count("individually");
     if (const auto* copy = std::get_if<ps::CopyReply>(&send.message)) {
       world_.Count("copies");
       if (!copy->snapshot) world_.Count("short copies");

@@ -60,7 +60,7 @@ class ShardJob final : public Job {
     // refused a push; and those that are therefore to be pushed one by one.
     std::vector<std::size_t> portions;
     std::set<std::size_t> refused;
-    std::set<std::size_t> singly;
+    std::set<std::size_t> individually;
   };
 
   static Member& As(Process& process) { return static_cast<Member&>(process); }

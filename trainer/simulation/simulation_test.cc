@@ -272,7 +272,7 @@ TEST_P(ShardHistories, PushesThatAreSummedUpOnTheWayAreInEveryShardOnceToo) {
     return options;
   });
   EXPECT_GT(sum.Of("aggregates"), 3 * Seeds());
-  EXPECT_GT(sum.Of("singly"), Seeds());
+  EXPECT_GT(sum.Of("individually"), Seeds());
   EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
   EXPECT_GT(sum.Of("restores"), Seeds() / 20);
   EXPECT_GT(sum.Of("skipped"), Seeds() / 10);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests: a PeerCoordinator whose members are nothing but reports that the test writes, so that
-// it can be shown every combination, also those that real members seldom come into (peer_fleet.h
+// it can be shown every combination, also those that real members seldom come into (peer_cluster.h
 // has real ones).
 #pragma once
 

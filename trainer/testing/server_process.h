@@ -126,7 +126,7 @@ class OwnServer {
                                     .clock = clock_,
                                     .registry = registry_,
                                     .failpoints = failpoints_,
-                                    .poke = [this] { Report(kReport); }});
+                                    .notify = [this] { Report(kReport); }});
   }
 
   // Until the test, or the job, is through with it: then the process has ended.

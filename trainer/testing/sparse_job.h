@@ -39,7 +39,7 @@ inline std::shared_ptr<const data::SparseDataset> LearnableSamples() {
 }
 
 // Logistic regression that is validated on the samples that it learns from.
-inline ServerFlock::MakeWorkload Logistic(
+inline ServerCluster::MakeWorkload Logistic(
     const std::shared_ptr<const data::SparseDataset>& samples) {
   return [samples](int /*worker*/) {
     return std::make_unique<workload::SparseLogisticRegression>(samples, samples, /*l2=*/0);

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/testing/server_flock.h"
+#include "trainer/testing/server_cluster.h"
 
 namespace starling::worker {
 
@@ -132,17 +132,17 @@ inline std::unique_ptr<engine::Engine> NewVisitEngine(int /*worker*/) {
 }
 
 // Three workers and three servers, of which some die and come back on the way; a job of ten epochs.
-inline v1alpha1::Result TrainThroughDeaths(ServerFlock& flock) {
-  flock.AddServers(3);
-  flock.AddWorkers(3);
-  EXPECT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  EXPECT_TRUE(flock.AwaitSettled(250));
-  flock.Kill(ServerFlock::ServerUid(1));
-  flock.Restart(ServerFlock::WorkerUid(1));
-  EXPECT_TRUE(flock.AwaitSettled(450));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  return flock.AwaitResult();
+inline v1alpha1::Result TrainThroughDeaths(ServerCluster& cluster) {
+  cluster.AddServers(3);
+  cluster.AddWorkers(3);
+  EXPECT_TRUE(cluster.AwaitSettled(50));
+  cluster.Kill(ServerCluster::WorkerUid(1));
+  EXPECT_TRUE(cluster.AwaitSettled(250));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  cluster.Restart(ServerCluster::WorkerUid(1));
+  EXPECT_TRUE(cluster.AwaitSettled(450));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  return cluster.AwaitResult();
 }
 
 class ClientWorkerTest : public ::testing::Test {

@@ -34,11 +34,11 @@ v1alpha1::TrainingJobSpec Job(std::int64_t epochs) {
 
 TEST_F(BulkSynchronousJobTest, WhatIsReadIsAlwaysWholeBatchesOfTheStepsBefore) {
   const std::string folder = NewJobDir();
-  ServerFlock flock(Job(4), VisitData(), NewVisitEngine, folder);
-  flock.AddServers(2);
-  flock.AddWorkers(3);
+  ServerCluster cluster(Job(4), VisitData(), NewVisitEngine, folder);
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_EQ(result.steps(), 4 * kPerEpoch);
   EXPECT_EQ(result.samples(), 4 * kSamples);
@@ -47,9 +47,9 @@ TEST_F(BulkSynchronousJobTest, WhatIsReadIsAlwaysWholeBatchesOfTheStepsBefore) {
   std::size_t samples = 0;
   std::map<std::int64_t, std::size_t> of_step;
   for (int worker = 0; worker < 3; ++worker) {
-    EXPECT_THAT(flock.EngineOf<VisitEngine>(worker).calls(), SizeIs(Ge(4 * kPerEpoch * 9 / 10)))
+    EXPECT_THAT(cluster.EngineOf<VisitEngine>(worker).calls(), SizeIs(Ge(4 * kPerEpoch * 9 / 10)))
         << "all work on each batch";
-    for (const VisitEngine::Call& call : flock.EngineOf<VisitEngine>(worker).calls()) {
+    for (const VisitEngine::Call& call : cluster.EngineOf<VisitEngine>(worker).calls()) {
       double visits = 0;
       for (const float value : call.parameters) {
         EXPECT_NEAR(value, std::round(value), 1e-3);
@@ -111,16 +111,16 @@ class SameModelTest : public BulkSynchronousJobTest {
  protected:
   // `changes`, one after the other, while it trains.
   Trained Train(const v1alpha1::TrainingJobSpec& spec, int workers,
-                const std::vector<std::function<void(ServerFlock&)>>& changes = {}) {
-    ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(workers);
+                const std::vector<std::function<void(ServerCluster&)>>& changes = {}) {
+    ServerCluster cluster(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+    cluster.AddServers(2);
+    cluster.AddWorkers(workers);
     std::int64_t at = 0;
     for (const auto& change : changes) {
-      EXPECT_TRUE(flock.AwaitSettled(at += 40));
-      change(flock);
+      EXPECT_TRUE(cluster.AwaitSettled(at += 40));
+      change(cluster);
     }
-    const v1alpha1::Result result = flock.AwaitResult();
+    const v1alpha1::Result result = cluster.AwaitResult();
     Trained trained{TensorOf(result, "bias"), result.steps()};
     const std::vector<float> weight = TensorOf(result, "weight");
     trained.parameters.insert(trained.parameters.end(), weight.begin(), weight.end());
@@ -147,10 +147,10 @@ TEST_F(SameModelTest, SoDoOneThenFourThenTwoAndOneThatIsKilledAtWork) {
   v1alpha1::TrainingJobSpec spec = LearningJob();
   const Trained trained =
       Train(spec, 1,
-            {[](ServerFlock& flock) { flock.AddWorkers(3); },
-             [](ServerFlock& flock) { flock.Kill(ServerFlock::WorkerUid(1)); },
-             [](ServerFlock& flock) { flock.Drain(ServerFlock::WorkerUid(0)); },
-             [](ServerFlock& flock) { flock.Kill(ServerFlock::ServerUid(0)); }});
+            {[](ServerCluster& cluster) { cluster.AddWorkers(3); },
+             [](ServerCluster& cluster) { cluster.Kill(ServerCluster::WorkerUid(1)); },
+             [](ServerCluster& cluster) { cluster.Drain(ServerCluster::WorkerUid(0)); },
+             [](ServerCluster& cluster) { cluster.Kill(ServerCluster::ServerUid(0)); }});
   EXPECT_EQ(trained.steps, kSteps);
   EXPECT_LT(Difference(trained.parameters, Descent(spec)), 1e-4F);
 }
@@ -163,9 +163,9 @@ TEST_F(SameModelTest, CountedByWorkersOneAndFourGiveOtherModels) {
 }
 
 TEST_F(BulkSynchronousJobTest, DeathsOfWorkersAndServersChangeNothing) {
-  ServerFlock flock(Job(10), VisitData(), NewVisitEngine, NewJobDir());
+  ServerCluster cluster(Job(10), VisitData(), NewVisitEngine, NewJobDir());
 
-  const v1alpha1::Result result = TrainThroughDeaths(flock);
+  const v1alpha1::Result result = TrainThroughDeaths(cluster);
 
   EXPECT_EQ(result.steps(), 10 * kPerEpoch);
   EXPECT_THAT(VisitsOf(result), Visited(10));
@@ -175,16 +175,16 @@ TEST_F(BulkSynchronousJobTest, DeathsOfWorkersAndServersChangeNothing) {
 TEST_F(BulkSynchronousJobTest, AllServersLostTheStepsAreCompletedWhereTheyAreNot) {
   v1alpha1::TrainingJobSpec spec = Job(20);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
   for (const std::int64_t settled : {300, 900, 1500}) {
-    ASSERT_TRUE(flock.AwaitSettled(settled));
-    ASSERT_TRUE(flock.Await([&] { return flock.Training().has_checkpoint(); }));
-    for (const int server : {0, 1}) flock.Kill(ServerFlock::ServerUid(server));
-    for (const int server : {0, 1}) flock.Restart(ServerFlock::ServerUid(server));
+    ASSERT_TRUE(cluster.AwaitSettled(settled));
+    ASSERT_TRUE(cluster.Await([&] { return cluster.Training().has_checkpoint(); }));
+    for (const int server : {0, 1}) cluster.Kill(ServerCluster::ServerUid(server));
+    for (const int server : {0, 1}) cluster.Restart(ServerCluster::ServerUid(server));
   }
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
   EXPECT_EQ(result.steps(), 20 * kPerEpoch);
   EXPECT_THAT(VisitsOf(result), Visited(20));
 }
@@ -192,20 +192,20 @@ TEST_F(BulkSynchronousJobTest, AllServersLostTheStepsAreCompletedWhereTheyAreNot
 TEST_F(BulkSynchronousJobTest, HaltsThoughAWorkerDiesAndGoesOnWithOtherWorkers) {
   const std::string folder = NewJobDir();
   {
-    ServerFlock flock(Job(12), VisitData(), NewVisitEngine, folder);
-    flock.AddServers(2);
-    flock.AddWorkers(3);
-    ASSERT_TRUE(flock.AwaitSettled(100));
-    flock.SetHalt(true);
-    flock.Kill(ServerFlock::WorkerUid(1));
-    ASSERT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
-    EXPECT_LT(flock.coordinator().settled(), 12 * kPerEpoch);
+    ServerCluster cluster(Job(12), VisitData(), NewVisitEngine, folder);
+    cluster.AddServers(2);
+    cluster.AddWorkers(3);
+    ASSERT_TRUE(cluster.AwaitSettled(100));
+    cluster.SetHalt(true);
+    cluster.Kill(ServerCluster::WorkerUid(1));
+    ASSERT_TRUE(cluster.Await([&] { return cluster.Summary().stopped; }));
+    EXPECT_LT(cluster.coordinator().settled(), 12 * kPerEpoch);
   }
-  ServerFlock flock(Job(12), VisitData(), NewVisitEngine, folder);
-  flock.ReplaceCoordinator();
-  flock.AddServers(2);
-  flock.AddWorkers(4);
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Visited(12));
+  ServerCluster cluster(Job(12), VisitData(), NewVisitEngine, folder);
+  cluster.ReplaceCoordinator();
+  cluster.AddServers(2);
+  cluster.AddWorkers(4);
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Visited(12));
 }
 
 }  // namespace

@@ -49,11 +49,11 @@ TEST_F(ClientLifeTest, ValidatesAndReachesItsTarget) {
   spec.mutable_stop()->set_epochs(2000);
   spec.mutable_stop()->mutable_target()->set_metric("validation/accuracy");
   spec.mutable_stop()->mutable_target()->set_at_least(0.5);
-  ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
+  ServerCluster cluster(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_TRUE(result.target_reached());
   EXPECT_THAT(result.steps(), Lt(2000));
@@ -67,59 +67,59 @@ TEST_F(ClientLifeTest, KeepsTheBestParametersAndStopsWhenPatienceEnds) {
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(4);  // it wanders
   spec.mutable_validation()->set_keep_best(true);
   spec.mutable_validation()->set_patience(3);
-  ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
+  ServerCluster cluster(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_THAT(result.steps(), Lt(10'000));
   EXPECT_THAT(result.metrics().at("validation/loss"),
-              Lt(flock.Training().progress().metrics().at("validation/loss")));
+              Lt(cluster.Training().progress().metrics().at("validation/loss")));
 }
 
 TEST_F(ClientLifeTest, AnotherWorkerValidatesAndConcludesWhenTheFirstDies) {
   v1alpha1::TrainingJobSpec spec = TinyJob();
   spec.mutable_stop()->set_epochs(30);
-  ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
+  ServerCluster cluster(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
   const auto turn = [&] {
     std::int64_t newest = 0;
     for (int worker = 0; worker < 3; ++worker) {
       v1alpha1::ParameterServerReport report;
-      report.ParseFromString(flock.ReportOf(ServerFlock::WorkerUid(worker)).parameter_server);
+      report.ParseFromString(cluster.ReportOf(ServerCluster::WorkerUid(worker)).parameter_server);
       newest = std::max(newest, report.evaluation().turn());
     }
     return newest;
   };
-  ASSERT_TRUE(flock.Await([&] { return turn() >= 3; }));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  ASSERT_TRUE(flock.Await([&] { return turn() >= 10; }));
-  flock.Kill(ServerFlock::WorkerUid(1));
+  ASSERT_TRUE(cluster.Await([&] { return turn() >= 3; }));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  ASSERT_TRUE(cluster.Await([&] { return turn() >= 10; }));
+  cluster.Kill(ServerCluster::WorkerUid(1));
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_EQ(result.epochs(), 30);
   EXPECT_TRUE(result.metrics().contains("validation/accuracy"));
 }
 
 TEST_F(ClientLifeTest, ALeavingWorkerFinishesWhatItHoldsAndGoes) {
-  ServerFlock flock(VisitJob(20), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(50));
+  ServerCluster cluster(VisitJob(20), VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
 
-  flock.Terminate(ServerFlock::WorkerUid(1));
+  cluster.Terminate(ServerCluster::WorkerUid(1));
 
-  ASSERT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(1)));
-  EXPECT_TRUE(flock.EndOf(ServerFlock::WorkerUid(1)).ok());
-  EXPECT_LT(flock.coordinator().settled(), 20 * kPerEpoch) << "the others go on";
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(20.0F));
+  ASSERT_TRUE(cluster.AwaitEnd(ServerCluster::WorkerUid(1)));
+  EXPECT_TRUE(cluster.EndOf(ServerCluster::WorkerUid(1)).ok());
+  EXPECT_LT(cluster.coordinator().settled(), 20 * kPerEpoch) << "the others go on";
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(20.0F));
   // What it did is in: nothing was done twice.
   std::size_t calls = 0;
   for (int worker = 0; worker < 3; ++worker) {
-    calls += flock.EngineOf<VisitEngine>(worker).calls().size();
+    calls += cluster.EngineOf<VisitEngine>(worker).calls().size();
   }
   EXPECT_EQ(calls, static_cast<std::size_t>(20 * kPerEpoch));
 }
@@ -127,71 +127,71 @@ TEST_F(ClientLifeTest, ALeavingWorkerFinishesWhatItHoldsAndGoes) {
 TEST_F(ClientLifeTest, ServersAndWorkersComeAndGoWhileItTrains) {
   v1alpha1::TrainingJobSpec spec = VisitJob(30);
   ModelOf(spec).mutable_stale_synchronous()->set_staleness(3);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(1);
-  flock.AddWorkers(1);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(700));
-  flock.Drain(ServerFlock::ServerUid(0));
-  flock.Drain(ServerFlock::WorkerUid(0));
-  flock.Drain(ServerFlock::WorkerUid(3));
-  ASSERT_TRUE(flock.AwaitEnd(ServerFlock::ServerUid(0)));
-  ASSERT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(0)));
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(30.0F));
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(1);
+  cluster.AddWorkers(1);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(700));
+  cluster.Drain(ServerCluster::ServerUid(0));
+  cluster.Drain(ServerCluster::WorkerUid(0));
+  cluster.Drain(ServerCluster::WorkerUid(3));
+  ASSERT_TRUE(cluster.AwaitEnd(ServerCluster::ServerUid(0)));
+  ASSERT_TRUE(cluster.AwaitEnd(ServerCluster::WorkerUid(0)));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(30.0F));
 }
 
 TEST_F(ClientLifeTest, ASuccessorOfTheCoordinatorGoesOnWhereItWas) {
-  ServerFlock flock(VisitJob(20), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(100));
-  flock.ReplaceCoordinator();
-  ASSERT_TRUE(flock.AwaitSettled(300));
-  flock.ReplaceCoordinator();
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(20.0F));
+  ServerCluster cluster(VisitJob(20), VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(100));
+  cluster.ReplaceCoordinator();
+  ASSERT_TRUE(cluster.AwaitSettled(300));
+  cluster.ReplaceCoordinator();
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(20.0F));
 }
 
 TEST_F(ClientLifeTest, AllServersLostTheShardsComeFromTheirSnapshotsAndLeasesAreRedone) {
   v1alpha1::TrainingJobSpec spec = VisitJob(40);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(300));
-  ASSERT_TRUE(flock.Await([&] { return flock.Training().has_checkpoint(); }));
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(300));
+  ASSERT_TRUE(cluster.Await([&] { return cluster.Training().has_checkpoint(); }));
 
-  flock.Kill(ServerFlock::ServerUid(0));
-  flock.Kill(ServerFlock::ServerUid(1));
-  flock.Restart(ServerFlock::ServerUid(0));
-  flock.Restart(ServerFlock::ServerUid(1));
+  cluster.Kill(ServerCluster::ServerUid(0));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  cluster.Restart(ServerCluster::ServerUid(0));
+  cluster.Restart(ServerCluster::ServerUid(1));
 
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(40.0F));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(40.0F));
 }
 
 TEST_F(ClientLifeTest, HaltsAndGoesOnFromWhatTheServersHaveSaved) {
   const std::string folder = NewJobDir();
   std::int64_t stopped_at = 0;
   {
-    ServerFlock flock(VisitJob(30), VisitData(), NewVisitEngine, folder);
-    flock.AddServers(2);
-    flock.AddWorkers(2);
-    ASSERT_TRUE(flock.AwaitSettled(100));
-    flock.SetHalt(true);
-    ASSERT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
-    stopped_at = flock.coordinator().settled();
+    ServerCluster cluster(VisitJob(30), VisitData(), NewVisitEngine, folder);
+    cluster.AddServers(2);
+    cluster.AddWorkers(2);
+    ASSERT_TRUE(cluster.AwaitSettled(100));
+    cluster.SetHalt(true);
+    ASSERT_TRUE(cluster.Await([&] { return cluster.Summary().stopped; }));
+    stopped_at = cluster.coordinator().settled();
     EXPECT_LT(stopped_at, 30 * kPerEpoch);
   }
-  ServerFlock flock(VisitJob(30), VisitData(), NewVisitEngine, folder);
-  flock.ReplaceCoordinator();  // incarnation 2: its views are later ones
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(stopped_at));
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(30.0F));
+  ServerCluster cluster(VisitJob(30), VisitData(), NewVisitEngine, folder);
+  cluster.ReplaceCoordinator();  // incarnation 2: its views are later ones
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(stopped_at));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(30.0F));
   std::size_t calls = 0;
   for (int worker = 0; worker < 3; ++worker) {
-    calls += flock.EngineOf<VisitEngine>(worker).calls().size();
+    calls += cluster.EngineOf<VisitEngine>(worker).calls().size();
   }
   EXPECT_EQ(calls, static_cast<std::size_t>(30 * kPerEpoch - stopped_at)) << "nothing is repeated";
 }
@@ -216,32 +216,32 @@ TEST_F(ClientLifeTest, WhoeverDiesWheneverEverySampleIsUsedOnceAnEpoch) {
     default:
       ModelOf(spec).mutable_stale_synchronous()->set_staleness(2);
   }
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(3);
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(3);
+  cluster.AddWorkers(3);
   std::vector<std::string> uids;
   for (int i = 0; i < 3; ++i) {
-    uids.push_back(ServerFlock::WorkerUid(i));
-    uids.push_back(ServerFlock::ServerUid(i));
+    uids.push_back(ServerCluster::WorkerUid(i));
+    uids.push_back(ServerCluster::ServerUid(i));
   }
   std::set<std::string> dead;
-  for (int event = 0; event < 25 && !flock.Training().has_result(); ++event) {
+  for (int event = 0; event < 25 && !cluster.Training().has_result(); ++event) {
     const std::string& uid = uids[random() % uids.size()];
     if (dead.erase(uid) > 0) {
-      flock.Restart(uid);
+      cluster.Restart(uid);
     } else if (random() % 6 == 0) {
-      flock.ReplaceCoordinator();
+      cluster.ReplaceCoordinator();
     } else {
-      flock.Kill(uid);
+      cluster.Kill(uid);
       dead.insert(uid);
     }
-    for (auto turns = random() % 150; turns > 0; --turns) flock.Turn();
+    for (auto turns = random() % 150; turns > 0; --turns) cluster.Turn();
     if (dead.size() > 4) continue;
-    flock.AwaitFor(absl::Milliseconds(random() % 200));
+    cluster.AwaitFor(absl::Milliseconds(random() % 200));
   }
-  for (const std::string& uid : dead) flock.Restart(uid);
-  const v1alpha1::Result result = flock.AwaitResult();
-  ASSERT_EQ(result.steps(), 12 * kPerEpoch) << "settled " << flock.coordinator().settled();
+  for (const std::string& uid : dead) cluster.Restart(uid);
+  const v1alpha1::Result result = cluster.AwaitResult();
+  ASSERT_EQ(result.steps(), 12 * kPerEpoch) << "settled " << cluster.coordinator().settled();
   // Shares of 5 of 16 samples are not exact.
   EXPECT_THAT(VisitsOf(result),
               Each(FloatNear(12, ModelOf(spec).has_bulk_synchronous() ? 1e-3F : 0)));
@@ -272,13 +272,13 @@ class FailingEngine final : public engine::Engine {
 
 TEST_F(ClientLifeTest, AWorkloadThatFailsIsTheJobsFailureWhateverItCallsIt) {
   const v1alpha1::TrainingJobSpec spec = TinyJob();
-  ServerFlock flock(
+  ServerCluster cluster(
       spec, *data::LoadDatasets(spec), [](int) { return std::make_unique<FailingEngine>(); },
       NewJobDir());
-  flock.AddServers(1);
-  flock.AddWorkers(1);
-  ASSERT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(0)));
-  const absl::Status end = flock.EndOf(ServerFlock::WorkerUid(0));
+  cluster.AddServers(1);
+  cluster.AddWorkers(1);
+  ASSERT_TRUE(cluster.AwaitEnd(ServerCluster::WorkerUid(0)));
+  const absl::Status end = cluster.EndOf(ServerCluster::WorkerUid(0));
   EXPECT_TRUE(absl::IsInternal(end)) << end;
   EXPECT_THAT(std::string(end.message()), HasSubstr("the device has gone away"));
 }
@@ -286,28 +286,30 @@ TEST_F(ClientLifeTest, AWorkloadThatFailsIsTheJobsFailureWhateverItCallsIt) {
 // A worker that has nothing to do asks the servers for the course.
 TEST_F(ClientLifeTest, WhatTheServersKeepMayBeHeardBeforeTheFirstOrders) {
   const v1alpha1::TrainingJobSpec spec = TinyJob();
-  ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
-  flock.WithholdOrders(true);
-  flock.AddServers(1);
-  flock.AddWorkers(1);
-  ASSERT_TRUE(flock.Await(
-      [&] { return flock.ReportOf(ServerFlock::WorkerUid(0)).phase == membership::Phase::kRun; }));
-  flock.AwaitFor(absl::Milliseconds(50));
-  flock.WithholdOrders(false);
-  EXPECT_GT(flock.AwaitResult().steps(), 0);
+  ServerCluster cluster(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+  cluster.WithholdOrders(true);
+  cluster.AddServers(1);
+  cluster.AddWorkers(1);
+  ASSERT_TRUE(cluster.Await([&] {
+    return cluster.ReportOf(ServerCluster::WorkerUid(0)).phase == membership::Phase::kRun;
+  }));
+  cluster.AwaitFor(absl::Milliseconds(50));
+  cluster.WithholdOrders(false);
+  EXPECT_GT(cluster.AwaitResult().steps(), 0);
 }
 
 TEST_F(ClientLifeTest, DivergenceIsTheJobsFailureAndNothingOfItIsPushed) {
   v1alpha1::TrainingJobSpec spec = TinyJob();
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e38);
   spec.mutable_stop()->set_epochs(1000);
-  ServerFlock flock(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
-  flock.AddServers(1);
-  flock.AddWorkers(1);
-  ASSERT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(0)));
-  EXPECT_THAT(flock.EndOf(ServerFlock::WorkerUid(0)).message(), HasSubstr("not a finite number"));
-  ASSERT_TRUE(flock.Await([&] { return flock.Training().failure() != ""; }));
-  EXPECT_THAT(flock.Training().failure(), HasSubstr("learningRate"));
+  ServerCluster cluster(spec, *data::LoadDatasets(spec), NewTinyEngine, NewJobDir());
+  cluster.AddServers(1);
+  cluster.AddWorkers(1);
+  ASSERT_TRUE(cluster.AwaitEnd(ServerCluster::WorkerUid(0)));
+  EXPECT_THAT(cluster.EndOf(ServerCluster::WorkerUid(0)).message(),
+              HasSubstr("not a finite number"));
+  ASSERT_TRUE(cluster.Await([&] { return cluster.Training().failure() != ""; }));
+  EXPECT_THAT(cluster.Training().failure(), HasSubstr("learningRate"));
 }
 
 // Sixteen samples with a weight of their own each, and one that all share.
@@ -332,12 +334,12 @@ TEST_F(ClientLifeTest, ASparseModelTrainsByItsTouchedRowsThoughAServerIsKilled) 
   spec.mutable_validation()->set_every_epochs(1);
   for (const bool in_step : {false, true}) {
     if (in_step) ModelOf(spec).mutable_bulk_synchronous();
-    ServerFlock flock(spec, Logistic(samples), NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(2);
-    ASSERT_TRUE(flock.AwaitSettled(20));
-    flock.Kill(ServerFlock::ServerUid(0));
-    const v1alpha1::Result result = flock.AwaitResult();
+    ServerCluster cluster(spec, Logistic(samples), NewJobDir());
+    cluster.AddServers(2);
+    cluster.AddWorkers(2);
+    ASSERT_TRUE(cluster.AwaitSettled(20));
+    cluster.Kill(ServerCluster::ServerUid(0));
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), 200);
     EXPECT_GT(result.metrics().at("validation/accuracy"), 0.99);
   }

@@ -88,11 +88,11 @@ class Turnstile {
 
 TEST_F(ClientWorkerTest, OneWorkerTrainsToTheEnd) {
   const std::string folder = NewJobDir();
-  ServerFlock flock(VisitJob(2), VisitData(), NewVisitEngine, folder);
-  flock.AddServers(2);
-  flock.AddWorkers(1);
+  ServerCluster cluster(VisitJob(2), VisitData(), NewVisitEngine, folder);
+  cluster.AddServers(2);
+  cluster.AddWorkers(1);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_EQ(result.steps(), 2 * kPerEpoch);
   EXPECT_EQ(result.samples(), 2 * kSamples);
@@ -100,10 +100,10 @@ TEST_F(ClientWorkerTest, OneWorkerTrainsToTheEnd) {
   EXPECT_THAT(VisitsOf(result), SizeIs(kSamples));
   EXPECT_THAT(VisitsOf(result), Each(2.0F));
   EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(2 * kPerEpoch));
-  flock.Finish();
-  EXPECT_TRUE(flock.AwaitEnd(ServerFlock::WorkerUid(0)));
-  EXPECT_TRUE(flock.EndOf(ServerFlock::WorkerUid(0)).ok());
-  EXPECT_TRUE(flock.AwaitEnd(ServerFlock::ServerUid(1)));
+  cluster.Finish();
+  EXPECT_TRUE(cluster.AwaitEnd(ServerCluster::WorkerUid(0)));
+  EXPECT_TRUE(cluster.EndOf(ServerCluster::WorkerUid(0)).ok());
+  EXPECT_TRUE(cluster.AwaitEnd(ServerCluster::ServerUid(1)));
 }
 
 // Models that apply every push by itself: whatever the order, the sum is the same.
@@ -124,47 +124,47 @@ class EveryModelOfSums : public ClientWorkerTest,
 };
 
 TEST_P(EveryModelOfSums, SeveralWorkersUseEverySampleOnceAnEpoch) {
-  ServerFlock flock(Job(3, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(3);
+  ServerCluster cluster(Job(3, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(3);
+  cluster.AddWorkers(3);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_EQ(result.steps(), 3 * kPerEpoch);
   EXPECT_THAT(VisitsOf(result), Each(3.0F));
   for (int worker = 0; worker < 3; ++worker) {
-    EXPECT_THAT(flock.EngineOf<VisitEngine>(worker).calls(), SizeIs(Ge(10)));
+    EXPECT_THAT(cluster.EngineOf<VisitEngine>(worker).calls(), SizeIs(Ge(10)));
   }
 }
 
 TEST_P(EveryModelOfSums, ADeadWorkersLeasesAreRedoneOnce) {
-  ServerFlock flock(Job(10, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(20));
+  ServerCluster cluster(Job(10, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(20));
 
-  flock.Kill(ServerFlock::WorkerUid(0));  // the first client, too: audit, validations
-  ASSERT_TRUE(flock.AwaitSettled(200));
-  flock.Restart(ServerFlock::WorkerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(400));
-  flock.Kill(ServerFlock::WorkerUid(2));
+  cluster.Kill(ServerCluster::WorkerUid(0));  // the first client, too: audit, validations
+  ASSERT_TRUE(cluster.AwaitSettled(200));
+  cluster.Restart(ServerCluster::WorkerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(400));
+  cluster.Kill(ServerCluster::WorkerUid(2));
 
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(10.0F));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(10.0F));
 }
 
 TEST_P(EveryModelOfSums, ADeadServerLosesAndRepeatsNothing) {
-  ServerFlock flock(Job(10, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(20));
+  ServerCluster cluster(Job(10, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(3);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(20));
 
-  flock.Kill(ServerFlock::ServerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(200));
-  flock.Restart(ServerFlock::ServerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(400));
-  flock.Kill(ServerFlock::ServerUid(0));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  ASSERT_TRUE(cluster.AwaitSettled(200));
+  cluster.Restart(ServerCluster::ServerUid(1));
+  ASSERT_TRUE(cluster.AwaitSettled(400));
+  cluster.Kill(ServerCluster::ServerUid(0));
 
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(10.0F));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(10.0F));
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, EveryModelOfSums,
@@ -197,9 +197,9 @@ TEST_P(EveryModelOfAverages, DeathsOfWorkersAndServersStopNobody) {
   if (std::string(GetParam()) == "SoftSync") {
     ModelOf(spec).mutable_soft_sync()->set_staleness_aware(false);
   }
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
 
-  const v1alpha1::Result result = TrainThroughDeaths(flock);
+  const v1alpha1::Result result = TrainThroughDeaths(cluster);
 
   EXPECT_EQ(result.steps(), 10 * kPerEpoch);
   ExpectAllUsed(result, 10);
@@ -216,7 +216,7 @@ TEST_F(ClientWorkerTest, ALeaseRefusedFromASlowWorkerIsDoneByAnother) {
   v1alpha1::TrainingJobSpec spec = VisitJob(1);
   ModelOf(spec).mutable_backup_workers()->set_backups(1);
   Turnstile turnstile;
-  ServerFlock flock(
+  ServerCluster cluster(
       spec, VisitData(),
       [&](int worker) {
         return std::make_unique<VisitEngine>(kSamples, [&turnstile, worker](std::size_t) {
@@ -226,30 +226,30 @@ TEST_F(ClientWorkerTest, ALeaseRefusedFromASlowWorkerIsDoneByAnother) {
       folder);
   const std::unique_ptr<Turnstile, void (*)(Turnstile*)> opened_in_the_end(
       &turnstile, [](Turnstile* one) { one->Open(); });
-  flock.AddServers(2);
-  flock.AddWorkers(3);
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
   const auto others = [&] {
-    std::vector<VisitEngine::Call> calls = flock.EngineOf<VisitEngine>(0).calls();
-    for (auto& call : flock.EngineOf<VisitEngine>(1).calls()) calls.push_back(call);
+    std::vector<VisitEngine::Call> calls = cluster.EngineOf<VisitEngine>(0).calls();
+    for (auto& call : cluster.EngineOf<VisitEngine>(1).calls()) calls.push_back(call);
     return calls;
   };
 
-  ASSERT_TRUE(flock.Await([&] { return turnstile.arrived() == 1; }));
+  ASSERT_TRUE(cluster.Await([&] { return turnstile.arrived() == 1; }));
   const std::size_t before = others().size();
-  ASSERT_TRUE(flock.Await([&] { return others().size() > before + 10; }));
+  ASSERT_TRUE(cluster.Await([&] { return others().size() > before + 10; }));
   // It passes each time when the others have gone on without it, or cannot.
   std::size_t gone = others().size();
   int still = 0;
-  ASSERT_TRUE(flock.Await([&] {
+  ASSERT_TRUE(cluster.Await([&] {
     if (turnstile.allowed() < turnstile.arrived() && (others().size() > gone + 4 || ++still > 50)) {
       gone = others().size();
       still = 0;
       turnstile.LetOne();
     }
-    return flock.Training().has_result();
+    return cluster.Training().has_result();
   }));
-  EXPECT_EQ(flock.Training().result().steps(), kPerEpoch);
-  const auto slow = flock.EngineOf<VisitEngine>(kSlow).calls();
+  EXPECT_EQ(cluster.Training().result().steps(), kPerEpoch);
+  const auto slow = cluster.EngineOf<VisitEngine>(kSlow).calls();
   ASSERT_THAT(slow, Not(IsEmpty()));
   const auto refused = slow.front().samples;
   EXPECT_TRUE(std::ranges::any_of(others(), [&](const auto& one) {
@@ -260,7 +260,7 @@ TEST_F(ClientWorkerTest, ALeaseRefusedFromASlowWorkerIsDoneByAnother) {
   const std::vector<std::string> lines = LinesOf(folder + "/audit/steps.jsonl");
   EXPECT_THAT(lines, SizeIs(kPerEpoch));
   EXPECT_THAT(std::set<std::string>(lines.begin(), lines.end()), SizeIs(kPerEpoch));
-  EXPECT_THAT(VisitsOf(flock.Training().result()),
+  EXPECT_THAT(VisitsOf(cluster.Training().result()),
               Each(AllOf(Ge(1 / 3.0F - 1e-3F), Le(1 + 1e-3F))));
 }
 
@@ -279,7 +279,7 @@ TEST_P(EveryBound, HoldsWhileAWorkerStandsStill) {
   v1alpha1::TrainingJobSpec spec = VisitJob(3);
   GetParam().set(ModelOf(spec));
   Gate gate(kHeldAt);
-  ServerFlock flock(
+  ServerCluster cluster(
       spec, VisitData(),
       [&](int worker) {
         return std::make_unique<VisitEngine>(kSamples, [&gate, worker](std::size_t call) {
@@ -287,25 +287,25 @@ TEST_P(EveryBound, HoldsWhileAWorkerStandsStill) {
         });
       },
       NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  const auto calls = [&] { return flock.EngineOf<VisitEngine>(0).calls().size(); };
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  const auto calls = [&] { return cluster.EngineOf<VisitEngine>(0).calls().size(); };
 
-  ASSERT_TRUE(flock.Await([&] { return gate.reached(); }));
+  ASSERT_TRUE(cluster.Await([&] { return gate.reached(); }));
   const std::size_t before = calls();
   if (GetParam().staleness) {
     // Each may be `staleness` clocks before the other, and computes one more.
     const std::size_t most = before + 2 * *GetParam().staleness + 2;
-    for (int turn = 0; turn < 300; ++turn) flock.Turn();
+    for (int turn = 0; turn < 300; ++turn) cluster.Turn();
     const std::size_t now = calls();
     EXPECT_LE(now, most);
-    for (int turn = 0; turn < 300; ++turn) flock.Turn();
+    for (int turn = 0; turn < 300; ++turn) cluster.Turn();
     EXPECT_EQ(calls(), now) << "it stands";
   } else {
-    EXPECT_TRUE(flock.Await([&] { return calls() > before + 100; }));
+    EXPECT_TRUE(cluster.Await([&] { return calls() > before + 100; }));
   }
   gate.Open();
-  EXPECT_EQ(flock.AwaitResult().steps(), 3 * kPerEpoch);
+  EXPECT_EQ(cluster.AwaitResult().steps(), 3 * kPerEpoch);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -330,15 +330,15 @@ TEST_F(ClientWorkerTest, DownpourFetchesAndPushesOnceInItsPeriods) {
   v1alpha1::LocalSgd& local = *spec.mutable_update()->mutable_local_sgd();
   local.set_fetch_every(2);
   local.set_push_every(4);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(1);
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(1);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_EQ(result.steps(), 2 * kPerEpoch / 4) << "a step is a push";
   EXPECT_THAT(VisitsOf(result), Each(2.0F)) << "the sum of all changes";
-  const std::vector<VisitEngine::Call> calls = flock.EngineOf<VisitEngine>(0).calls();
+  const std::vector<VisitEngine::Call> calls = cluster.EngineOf<VisitEngine>(0).calls();
   ASSERT_EQ(calls.size(), static_cast<std::size_t>(2 * kPerEpoch));
   const auto sum = [](const std::vector<float>& values) {
     double total = 0;
@@ -369,11 +369,11 @@ TEST_F(ClientWorkerTest, WhileAWarmStartLastsOneWorkerWorksAndTheOthersWait) {
       worked.push_back(worker);
     });
   };
-  ServerFlock flock(spec, VisitData(), new_engine, NewJobDir());
-  flock.AddServers(1);
-  flock.AddWorkers(3);
+  ServerCluster cluster(spec, VisitData(), new_engine, NewJobDir());
+  cluster.AddServers(1);
+  cluster.AddWorkers(3);
 
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(2.0F));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(2.0F));
 
   const sync::MutexLock lock(mutex);
   ASSERT_THAT(worked, SizeIs(Ge(2 * kPerEpoch)));
@@ -387,13 +387,13 @@ TEST_F(ClientWorkerTest, DownpourSurvivesDeaths) {
   local.set_fetch_every(3);
   local.set_push_every(2);
   local.set_warm_start(20);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(60));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  flock.Kill(ServerFlock::ServerUid(1));
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(8.0F));
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(60));
+  cluster.Kill(ServerCluster::WorkerUid(1));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(8.0F));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 #include "trainer/kernels/span_math.h"
 #include "trainer/testing/visit_job.h"
 #include "trainer/testing/waves.h"
-#include "trainer/testing/worker_flock.h"
+#include "trainer/testing/worker_cluster.h"
 
 namespace starling::worker {
 namespace {
@@ -54,16 +54,16 @@ class EncodedAllReduceJobTest : public ClientWorkerTest {
     double accuracy = 0;
     double sent = 0;  // bytes, by the first of two workers
   };
-  static Outcome OutcomeOf(Flock& flock, int worker) {
-    EXPECT_NE(flock.AwaitModel(worker), "");
-    const v1alpha1::Result result = flock.TrainingOf(worker).result();
+  static Outcome OutcomeOf(Cluster& cluster, int worker) {
+    EXPECT_NE(cluster.AwaitModel(worker), "");
+    const v1alpha1::Result result = cluster.TrainingOf(worker).result();
     return {TensorOf(result, "weight"), result.metrics().at("validation/accuracy"),
-            static_cast<double>(flock.TrafficOf(worker).payload_sent)};
+            static_cast<double>(cluster.TrafficOf(worker).payload_sent)};
   }
   Outcome Trained(const std::string& codec, bool error_feedback) {
-    Flock flock(Job(codec, error_feedback), NewJobDir());
-    flock.PublishNow({flock.Add(), flock.Add()});
-    return OutcomeOf(flock, 0);
+    Cluster cluster(Job(codec, error_feedback), NewJobDir());
+    cluster.PublishNow({cluster.Add(), cluster.Add()});
+    return OutcomeOf(cluster, 0);
   }
 };
 
@@ -89,15 +89,15 @@ TEST_F(EncodedAllReduceJobTest, WithErrorFeedbackItSurvivesAKillAndTakesAJoiner)
   v1alpha1::TrainingJobSpec spec = Job("bfloat16", true);
   spec.mutable_experiment()->mutable_step_delay()->set_nanos(1'000'000);
   const std::string folder = NewJobDir();
-  Flock flock(spec, folder);
-  flock.PublishNow({flock.Add(), flock.Add(), flock.Add()});
-  ASSERT_TRUE(flock.AwaitStep(0, 30));
-  flock.Crash(1);
-  flock.PublishNow({0, 2});
-  ASSERT_TRUE(flock.AwaitStep(0, 70));
-  const int joiner = flock.Add();
-  flock.PublishAtBoundary({0, 2, joiner});
-  const Outcome outcome = OutcomeOf(flock, 0);
+  Cluster cluster(spec, folder);
+  cluster.PublishNow({cluster.Add(), cluster.Add(), cluster.Add()});
+  ASSERT_TRUE(cluster.AwaitStep(0, 30));
+  cluster.Crash(1);
+  cluster.PublishNow({0, 2});
+  ASSERT_TRUE(cluster.AwaitStep(0, 70));
+  const int joiner = cluster.Add();
+  cluster.PublishAtBoundary({0, 2, joiner});
+  const Outcome outcome = OutcomeOf(cluster, 0);
   EXPECT_LT(Distance(outcome.weight, Trained("identity", false).weight), 0.02);
   EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(kSteps));
 }
@@ -108,20 +108,20 @@ TEST_F(EncodedAllReduceJobTest, ACheckpointHoldsTheResidual) {
   spec.mutable_experiment()->mutable_step_delay()->set_nanos(1'000'000);
   const std::string folder = NewJobDir();
   {
-    Flock flock(spec, folder);
-    flock.PublishNow({flock.Add(), flock.Add()});
-    ASSERT_TRUE(flock.AwaitStep(0, 20));
-    flock.AskForCheckpoint();
-    ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).checkpoint_turn == 1; }));
-    flock.Crash(0);
-    flock.Crash(1);
+    Cluster cluster(spec, folder);
+    cluster.PublishNow({cluster.Add(), cluster.Add()});
+    ASSERT_TRUE(cluster.AwaitStep(0, 20));
+    cluster.AskForCheckpoint();
+    ASSERT_TRUE(cluster.Await([&] { return cluster.ReportOf(0).checkpoint_turn == 1; }));
+    cluster.Crash(0);
+    cluster.Crash(1);
   }
-  Flock flock(spec, folder);
-  flock.SetIncarnation(2);
-  flock.PublishNow({flock.Add(), flock.Add()}, /*restore=*/true);
-  EXPECT_LT(Distance(OutcomeOf(flock, 0).weight, Trained("identity", false).weight), 0.02);
+  Cluster cluster(spec, folder);
+  cluster.SetIncarnation(2);
+  cluster.PublishNow({cluster.Add(), cluster.Add()}, /*restore=*/true);
+  EXPECT_LT(Distance(OutcomeOf(cluster, 0).weight, Trained("identity", false).weight), 0.02);
 
-  Flock other(Job("identity", false), folder);
+  Cluster other(Job("identity", false), folder);
   other.SetIncarnation(3);
   other.PublishNow({other.Add()}, /*restore=*/true);
   ASSERT_TRUE(other.AwaitEnd(0));
@@ -157,7 +157,7 @@ class TensorCodecJobTest : public ClientWorkerTest,
     if (chosen.has_entropy_top_k()) chosen.mutable_entropy_top_k()->set_density(0.02);
     return spec;
   }
-  static Flock::MakeWorkload WorkloadOf(const v1alpha1::TrainingJobSpec& spec) {
+  static Cluster::MakeWorkload WorkloadOf(const v1alpha1::TrainingJobSpec& spec) {
     return [spec](const std::string& numeric_identity) {
       return std::make_unique<workload::Classification>(
           *data::LoadDatasets(spec), std::make_unique<TinyEngine>(kWide, kLabels, 7),
@@ -169,10 +169,10 @@ class TensorCodecJobTest : public ClientWorkerTest,
     double sent = 0, dense = 0;
     std::size_t audited = 0;
   };
-  Outcome OutcomeOf(Flock& flock, const std::string& folder) {
-    EXPECT_NE(flock.AwaitModel(0), "");
-    const auto& metrics = flock.TrainingOf(0).progress().metrics();
-    return {flock.TrainingOf(0).result().metrics().at("validation/accuracy"),
+  Outcome OutcomeOf(Cluster& cluster, const std::string& folder) {
+    EXPECT_NE(cluster.AwaitModel(0), "");
+    const auto& metrics = cluster.TrainingOf(0).progress().metrics();
+    return {cluster.TrainingOf(0).result().metrics().at("validation/accuracy"),
             metrics.at("exchange/sentBytes"), metrics.at("exchange/denseBytes"),
             LinesOf(folder + "/audit/steps.jsonl").size()};
   }
@@ -180,9 +180,9 @@ class TensorCodecJobTest : public ClientWorkerTest,
     v1alpha1::TrainingJobSpec spec = Job(codec);
     spec.mutable_experiment()->clear_step_delay();
     const std::string folder = NewJobDir();
-    Flock flock(spec, folder, WorkloadOf(spec));
-    flock.PublishNow({flock.Add(), flock.Add()});
-    return OutcomeOf(flock, folder);
+    Cluster cluster(spec, folder, WorkloadOf(spec));
+    cluster.PublishNow({cluster.Add(), cluster.Add()});
+    return OutcomeOf(cluster, folder);
   }
   // Floats of two ranks' ring.
   static constexpr double kDense = kSteps * kNumbers * 4.0;
@@ -211,15 +211,15 @@ TEST_P(TensorCodecJobTest, LearnsAsWellWithFewerBytesOverAllReduce) {
 // One dies, and what it had kept with it; another joins, and begins with nothing kept.
 TEST_P(TensorCodecJobTest, SurvivesAKillAndTakesAJoiner) {
   const std::string folder = NewJobDir();
-  Flock flock(Job(GetParam()), folder, WorkloadOf(Job(GetParam())));
-  flock.PublishNow({flock.Add(), flock.Add(), flock.Add()});
-  ASSERT_TRUE(flock.AwaitStep(0, 30));
-  flock.Crash(1);
-  flock.PublishNow({0, 2});
-  ASSERT_TRUE(flock.AwaitStep(0, 70));
-  const int joiner = flock.Add();
-  flock.PublishAtBoundary({0, 2, joiner});
-  const Outcome outcome = OutcomeOf(flock, folder);
+  Cluster cluster(Job(GetParam()), folder, WorkloadOf(Job(GetParam())));
+  cluster.PublishNow({cluster.Add(), cluster.Add(), cluster.Add()});
+  ASSERT_TRUE(cluster.AwaitStep(0, 30));
+  cluster.Crash(1);
+  cluster.PublishNow({0, 2});
+  ASSERT_TRUE(cluster.AwaitStep(0, 70));
+  const int joiner = cluster.Add();
+  cluster.PublishAtBoundary({0, 2, joiner});
+  const Outcome outcome = OutcomeOf(cluster, folder);
   EXPECT_EQ(outcome.audited, static_cast<std::size_t>(kSteps));
   EXPECT_GT(outcome.accuracy, Trained("identity").accuracy - 0.06);
 }
@@ -277,12 +277,12 @@ class EncodedServersJobTest : public ClientWorkerTest {
   }
   // One worker, so that nobody's order matters.
   Outcome Trained(const v1alpha1::TrainingJobSpec& spec) {
-    ServerFlock flock(spec, Waves(kInputs, kClasses, kRows), NewEngine, NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(1);
-    const v1alpha1::Result result = flock.AwaitResult();
+    ServerCluster cluster(spec, Waves(kInputs, kClasses, kRows), NewEngine, NewJobDir());
+    cluster.AddServers(2);
+    cluster.AddWorkers(1);
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), kPushes);
-    const transport::Traffic traffic = flock.TrafficOf(ServerFlock::WorkerUid(0));
+    const transport::Traffic traffic = cluster.TrafficOf(ServerCluster::WorkerUid(0));
     return {TensorOf(result, "weight"), static_cast<double>(traffic.payload_sent),
             static_cast<double>(traffic.payload_received)};
   }
@@ -310,14 +310,14 @@ TEST_F(EncodedServersJobTest, SurviveTheHeadsOfTheirChainsAndTheirWorkers) {
   const Outcome undisturbed = Trained(spec);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
   const std::string folder = NewJobDir();
-  ServerFlock flock(spec, Waves(kInputs, kClasses, kRows), NewEngine, folder);
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(kPushes / 4));
-  flock.Kill(ServerFlock::ServerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(kPushes / 2));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  const v1alpha1::Result result = flock.AwaitResult();
+  ServerCluster cluster(spec, Waves(kInputs, kClasses, kRows), NewEngine, folder);
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(kPushes / 4));
+  cluster.Kill(ServerCluster::ServerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(kPushes / 2));
+  cluster.Kill(ServerCluster::WorkerUid(1));
+  const v1alpha1::Result result = cluster.AwaitResult();
   EXPECT_EQ(result.steps(), kPushes);
   EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(kPushes));
   EXPECT_LT(Distance(TensorOf(result, "weight"), undisturbed.weight), 0.1)
@@ -343,11 +343,12 @@ TEST_F(EncodedServersJobTest, GoWithActivationsAndWithTrees) {
         ->set_fanout(2);
     ModelOf(spec).mutable_bulk_synchronous();
     spec.mutable_dataset()->set_global_batch_size(80);
-    ServerFlock flock(spec, Waves(kInputs, kClasses, kRows), NewEngine, NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(2);
-    EXPECT_EQ(flock.AwaitResult().steps(), 10);
-    for (const int worker : {0, 1}) sent[half ? 1 : 0] += static_cast<double>(flock.SentBy(worker));
+    ServerCluster cluster(spec, Waves(kInputs, kClasses, kRows), NewEngine, NewJobDir());
+    cluster.AddServers(2);
+    cluster.AddWorkers(2);
+    EXPECT_EQ(cluster.AwaitResult().steps(), 10);
+    for (const int worker : {0, 1})
+      sent[half ? 1 : 0] += static_cast<double>(cluster.SentBy(worker));
   }
   EXPECT_LT(sent[1], 0.75 * sent[0]);
 }
@@ -388,11 +389,11 @@ TEST_F(EncodedServersJobTest, WhatIsTooSmallForTheFormatArrivesWithErrorFeedback
     // Each sample is used eight times: eight times 2^-27 is 2^-24, the smallest float16.
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
     Compress(spec, "float16", feedback);
-    ServerFlock flock(
+    ServerCluster cluster(
         spec, VisitData(), [](int) { return std::make_unique<ShrunkVisits>(); }, NewJobDir());
-    flock.AddServers(1);
-    flock.AddWorkers(1);
-    const std::vector<float> visits = VisitsOf(flock.AwaitResult());
+    cluster.AddServers(1);
+    cluster.AddWorkers(1);
+    const std::vector<float> visits = VisitsOf(cluster.AwaitResult());
     double sum = 0;
     for (const float one : visits) sum += double{one};
     return sum / static_cast<double>(visits.size());

@@ -87,11 +87,11 @@ TEST(CourseStore, KeepsParametersInPieces) {
   datasets.validation = datasets.train;
   datasets.digest = "0123456789abcdef0123456789abcdef";
 
-  ServerFlock flock(
+  ServerCluster cluster(
       spec, datasets, [](int) { return std::make_unique<VisitEngine>(kMany); }, folder);
-  flock.AddServers(2);
-  flock.AddWorkers(1);
-  const v1alpha1::Result result = flock.AwaitResult();
+  cluster.AddServers(2);
+  cluster.AddWorkers(1);
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   std::ifstream file(result.model().uri().substr(std::string("file://").size()), std::ios::binary);
   std::stringstream text;

@@ -37,7 +37,7 @@ class EagerJobTest : public ClientWorkerTest {
     spec.mutable_exchange()->mutable_parameter_server()->set_shards(2);
     choose(ModelOf(spec));
     std::latch counted(1);
-    ServerFlock flock(
+    ServerCluster cluster(
         spec, VisitData(),
         [&counted](int /*worker*/) {
           return std::make_unique<VisitEngine>(kSamples, [&counted](std::size_t call) {
@@ -45,9 +45,9 @@ class EagerJobTest : public ClientWorkerTest {
           });
         },
         NewJobDir());
-    flock.AddServers(1);
-    flock.AddWorkers(1);
-    EXPECT_TRUE(flock.AwaitSettled(1)) << "the first values know no budget";
+    cluster.AddServers(1);
+    cluster.AddWorkers(1);
+    EXPECT_TRUE(cluster.AwaitSettled(1)) << "the first values know no budget";
     std::atomic<bool> over = false;
     double most = 0;
     std::thread meter([&] {
@@ -60,14 +60,14 @@ class EagerJobTest : public ClientWorkerTest {
       for (bool last = false; !last;) {
         last = over;  // what was sent up to the end counts
         const double before = given(Clock::now());
-        const auto sent = static_cast<double>(flock.SentBy(0));
+        const auto sent = static_cast<double>(cluster.SentBy(0));
         most = std::max(most, sent - given(Clock::now()) - least);
         least = std::min(least, sent - before);
         if (!counted.try_wait()) counted.count_down();
         std::this_thread::sleep_for(std::chrono::milliseconds(1));
       }
     });
-    EXPECT_EQ(flock.AwaitResult().steps(), 14);
+    EXPECT_EQ(cluster.AwaitResult().steps(), 14);
     over = true;
     meter.join();
     RecordProperty("most", std::to_string(most));

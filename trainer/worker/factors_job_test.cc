@@ -36,14 +36,14 @@ class FactorsJobTest : public ClientWorkerTest {
   };
   // One worker, so that nobody's order matters.
   Outcome Trained(const v1alpha1::TrainingJobSpec& spec, int servers = 2) {
-    ServerFlock flock(
+    ServerCluster cluster(
         spec, Waves(kInputs, kClasses, kRows),
         [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); }, NewJobDir());
-    flock.AddServers(servers);
-    flock.AddWorkers(1);
-    const v1alpha1::Result result = flock.AwaitResult();
+    cluster.AddServers(servers);
+    cluster.AddWorkers(1);
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), 2 * kPushes);
-    const auto sent = flock.TrafficOf(ServerFlock::WorkerUid(0)).payload_sent;
+    const auto sent = cluster.TrafficOf(ServerCluster::WorkerUid(0)).payload_sent;
     return {TensorOf(result, "weight"), static_cast<double>(sent)};
   }
 };
@@ -73,12 +73,12 @@ TEST_F(FactorsJobTest, PortionsOfABatchAddUpAndThoseWithoutSamplesAddNothing) {
     v1alpha1::TrainingJobSpec spec = Job(factored);
     spec.mutable_dataset()->set_global_batch_size(130);
     ModelOf(spec).mutable_bulk_synchronous();
-    ServerFlock flock(
+    ServerCluster cluster(
         spec, Waves(kInputs, kClasses, kRows),
         [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); }, NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(4);
-    const v1alpha1::Result result = flock.AwaitResult();
+    cluster.AddServers(2);
+    cluster.AddWorkers(4);
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), 8);
     weights.push_back(TensorOf(result, "weight"));
   }
@@ -90,14 +90,14 @@ TEST_F(FactorsJobTest, GoDownTheChainAsTheyCameAndSurviveItsHead) {
   v1alpha1::TrainingJobSpec spec = Job(/*factored=*/true);
   const Outcome whole = Trained(spec);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
-  ServerFlock flock(
+  ServerCluster cluster(
       spec, Waves(kInputs, kClasses, kRows),
       [](int) { return std::make_unique<TinyEngine>(kInputs, kClasses, 7); }, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(1);
-  ASSERT_TRUE(flock.AwaitSettled(kPushes / 2));
-  flock.Kill(ServerFlock::ServerUid(0));
-  const std::vector<float> weight = TensorOf(flock.AwaitResult(), "weight");
+  cluster.AddServers(2);
+  cluster.AddWorkers(1);
+  ASSERT_TRUE(cluster.AwaitSettled(kPushes / 2));
+  cluster.Kill(ServerCluster::ServerUid(0));
+  const std::vector<float> weight = TensorOf(cluster.AwaitResult(), "weight");
   ASSERT_EQ(weight.size(), whole.weight.size());
   for (std::size_t i = 0; i < weight.size(); ++i) ASSERT_NEAR(weight[i], whole.weight[i], 1e-4);
 }

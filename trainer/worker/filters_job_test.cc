@@ -21,13 +21,13 @@ class FiltersJobTest : public SparseJobTest {
   }
   // What the worker sent and received, when every sample has been counted once an epoch.
   transport::Traffic TrafficOf(const v1alpha1::TrainingJobSpec& spec, int servers) {
-    ServerFlock flock(spec, NewCountWorkload, NewJobDir());
-    flock.AddServers(servers);
-    flock.AddWorkers(1);
-    const v1alpha1::Result result = flock.AwaitResult();
+    ServerCluster cluster(spec, NewCountWorkload, NewJobDir());
+    cluster.AddServers(servers);
+    cluster.AddWorkers(1);
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), kLeases);
     ExpectEachSampleCounted(result, kEpochs);
-    return flock.TrafficOf(ServerFlock::WorkerUid(0));
+    return cluster.TrafficOf(ServerCluster::WorkerUid(0));
   }
   static double Sent(const transport::Traffic& traffic) {
     return static_cast<double>(traffic.payload_sent);
@@ -67,18 +67,18 @@ TEST_F(FiltersJobTest, NarrowValuesTakeHalfTheBytesAndServersAddWhole) {
 // Each kill leaves chains of one server, whose head and tail know the same lists, and takes those
 // that the dead one knew with it.
 TEST_F(FiltersJobTest, ServersThatDieTakeTheirListsWithThemAndNothingElse) {
-  ServerFlock flock(HogwildJob(10, 2), NewCountWorkload, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::ServerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(250));
-  flock.Restart(ServerFlock::ServerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(500));
-  flock.Kill(ServerFlock::ServerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(700));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  ExpectEachSampleCounted(flock.AwaitResult(), 10);
+  ServerCluster cluster(HogwildJob(10, 2), NewCountWorkload, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
+  cluster.Kill(ServerCluster::ServerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(250));
+  cluster.Restart(ServerCluster::ServerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(500));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  ASSERT_TRUE(cluster.AwaitSettled(700));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  ExpectEachSampleCounted(cluster.AwaitResult(), 10);
 }
 
 class FilteredModelTest : public FiltersJobTest {
@@ -111,16 +111,16 @@ class FilteredModelTest : public FiltersJobTest {
   }
   v1alpha1::Result Trained(const v1alpha1::TrainingJobSpec& spec) {
     const auto validation = First(*samples_, validated_);
-    ServerFlock flock(
+    ServerCluster cluster(
         spec,
         [&](int) {
           return std::make_unique<workload::SparseLogisticRegression>(samples_, validation, 0);
         },
         NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(1);
-    v1alpha1::Result result = flock.AwaitResult();
-    received_ = flock.TrafficOf(ServerFlock::WorkerUid(0)).payload_received;
+    cluster.AddServers(2);
+    cluster.AddWorkers(1);
+    v1alpha1::Result result = cluster.AwaitResult();
+    received_ = cluster.TrafficOf(ServerCluster::WorkerUid(0)).payload_received;
     return result;
   }
   const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "trainer/testing/server_flock.h"
+#include "trainer/testing/server_cluster.h"
 #include "trainer/testing/tiny_engine.h"
-#include "trainer/testing/worker_flock.h"
+#include "trainer/testing/worker_cluster.h"
 #include "trainer/worker/failing_workload.h"
 
 namespace starling::worker {
@@ -83,31 +83,32 @@ class LockstepHangs : public HangJob {
   void Stop(const std::string& place, int passes) {
     v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
     spec.set_reproducible(false);
-    flock_ = std::make_unique<Flock>(spec, folder_, [=, this](const std::string&) {
+    cluster_ = std::make_unique<Cluster>(spec, folder_, [=, this](const std::string&) {
       return Make(spec, static_cast<int>(inner_.size()), place, passes);
     });
-    flock_->Add();
-    flock_->Add();
-    flock_->PublishNow({0, 1});
-    ASSERT_TRUE(flock_->Await([&] { return gate_.reached(); }));
+    cluster_->Add();
+    cluster_->Add();
+    cluster_->PublishNow({0, 1});
+    ASSERT_TRUE(cluster_->Await([&] { return gate_.reached(); }));
   }
   bool AwaitStanding(int worker, Standing::Kind kind, const std::string& where) {
-    return flock_->Await([&] {
-      const Standing standing = flock_->ReportOf(worker).standing;
+    return cluster_->Await([&] {
+      const Standing standing = cluster_->ReportOf(worker).standing;
       return standing.kind == kind && standing.where == where &&
              standing.since > absl::Milliseconds(500);
     });
   }
   ~LockstepHangs() override { gate_.Open(); }
 
-  std::unique_ptr<Flock> flock_;
+  std::unique_ptr<Cluster> cluster_;
 };
 
 TEST_F(LockstepHangs, InItsArithmeticItSaysSoAndTheOtherSaysThatItWaits) {
   Stop("compute", 20);
   EXPECT_TRUE(AwaitStanding(1, Standing::Kind::kWorks, "compute"));
   EXPECT_TRUE(AwaitStanding(0, Standing::Kind::kWaits, "exchange"));
-  const std::vector<Standing> told = {flock_->ReportOf(0).standing, flock_->ReportOf(1).standing};
+  const std::vector<Standing> told = {cluster_->ReportOf(0).standing,
+                                      cluster_->ReportOf(1).standing};
   EXPECT_GE(told[1].stretches, membership::HangRule().warm_up_stretches);
   EXPECT_LT(told[1].usual, absl::Milliseconds(400));
   EXPECT_NE(told[1].thread, 0);
@@ -143,52 +144,53 @@ v1alpha1::TrainingJobSpec ServerJob() {
 class ServersHang : public HangJob {
  protected:
   void Begin(const v1alpha1::TrainingJobSpec& spec, const std::string& place, int passes) {
-    flock_ = std::make_unique<ServerFlock>(spec, ServerFlock::MakeWorkload([=, this](int worker) {
-                                             return Make(spec, worker, place, passes);
-                                           }),
-                                           folder_);
-    flock_->AddServers(2);
-    flock_->AddWorkers(2);
+    cluster_ =
+        std::make_unique<ServerCluster>(spec, ServerCluster::MakeWorkload([=, this](int worker) {
+                                          return Make(spec, worker, place, passes);
+                                        }),
+                                        folder_);
+    cluster_->AddServers(2);
+    cluster_->AddWorkers(2);
   }
   ~ServersHang() override { gate_.Open(); }
   // It is over, and they have gone on by so many steps.
   void ExpectOneIncident(const std::string& reason, const std::string& pod) {
-    ASSERT_TRUE(flock_->Await([&] { return flock_->Hung(pod); }));
-    const std::int64_t settled = flock_->coordinator().settled();
-    EXPECT_TRUE(flock_->AwaitSettled(settled + 40));
-    const auto incidents = flock_->Summary().incidents;
+    ASSERT_TRUE(cluster_->Await([&] { return cluster_->Hung(pod); }));
+    const std::int64_t settled = cluster_->coordinator().settled();
+    EXPECT_TRUE(cluster_->AwaitSettled(settled + 40));
+    const auto incidents = cluster_->Summary().incidents;
     ASSERT_THAT(incidents, SizeIs(1));
     EXPECT_EQ(incidents[0].reason, reason);
     EXPECT_EQ(incidents[0].pod, pod);
     EXPECT_LT(incidents[0].detection, absl::Seconds(5));
   }
 
-  std::unique_ptr<ServerFlock> flock_;
+  std::unique_ptr<ServerCluster> cluster_;
 };
 
 TEST_F(ServersHang, AWorkerThatHangsWithItsLeasesIsReplaced) {
   Begin(ServerJob(), "compute", 20);
-  ASSERT_TRUE(flock_->Await([&] { return gate_.reached(); }));
-  ExpectOneIncident("WorkerHung", ServerFlock::WorkerUid(1));
-  EXPECT_THAT(flock_->Summary().incidents[0].message, HasSubstr("\"compute\""));
+  ASSERT_TRUE(cluster_->Await([&] { return gate_.reached(); }));
+  ExpectOneIncident("WorkerHung", ServerCluster::WorkerUid(1));
+  EXPECT_THAT(cluster_->Summary().incidents[0].message, HasSubstr("\"compute\""));
 }
 
 TEST_F(ServersHang, AServerThatHangsIsReplacedAndWhoWaitsForItIsNot) {
   Begin(ServerJob(), "", 0);
-  ASSERT_TRUE(flock_->AwaitSettled(40));
-  flock_->DoAt(ServerFlock::ServerUid(0), {"apply", 20}, [this] { gate_.Wait(); });
-  ASSERT_TRUE(flock_->Await([&] { return gate_.reached(); }));
-  ExpectOneIncident("ParameterServerHung", ServerFlock::ServerUid(0));
-  EXPECT_THAT(flock_->Summary().incidents[0].message, HasSubstr("\"serving\""));
+  ASSERT_TRUE(cluster_->AwaitSettled(40));
+  cluster_->DoAt(ServerCluster::ServerUid(0), {"apply", 20}, [this] { gate_.Wait(); });
+  ASSERT_TRUE(cluster_->Await([&] { return gate_.reached(); }));
+  ExpectOneIncident("ParameterServerHung", ServerCluster::ServerUid(0));
+  EXPECT_THAT(cluster_->Summary().incidents[0].message, HasSubstr("\"serving\""));
 }
 
 TEST_F(ServersHang, ALongValidationIsNone) {
   who_ = -1;  // one makes it, whichever that is
   Begin(ServerJob(), "validation", 1);
-  ASSERT_TRUE(flock_->Await([&] { return gate_.reached(); }));
-  flock_->AwaitFor(absl::Seconds(4));
-  EXPECT_THAT(flock_->Summary().incidents, SizeIs(0));
-  for (const int worker : {0, 1}) EXPECT_FALSE(flock_->Hung(ServerFlock::WorkerUid(worker)));
+  ASSERT_TRUE(cluster_->Await([&] { return gate_.reached(); }));
+  cluster_->AwaitFor(absl::Seconds(4));
+  EXPECT_THAT(cluster_->Summary().incidents, SizeIs(0));
+  for (const int worker : {0, 1}) EXPECT_FALSE(cluster_->Hung(ServerCluster::WorkerUid(worker)));
 }
 
 }  // namespace

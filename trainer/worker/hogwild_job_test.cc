@@ -16,45 +16,45 @@ class HogwildJobTest : public SparseJobTest {};
 
 TEST_F(HogwildJobTest, ThreadsOfSeveralWorkersCountEverySampleOnceAnEpoch) {
   const std::string folder = NewJobDir();
-  ServerFlock flock(HogwildJob(3, 3), NewCountWorkload, folder);
-  flock.AddServers(2);
-  flock.AddWorkers(2);
+  ServerCluster cluster(HogwildJob(3, 3), NewCountWorkload, folder);
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
 
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
 
   EXPECT_EQ(result.steps(), 3 * kPerEpoch);
   ExpectEachSampleCounted(result, 3);
   EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(3 * kPerEpoch));
   for (int worker = 0; worker < 2; ++worker) {
-    EXPECT_THAT(flock.WorkloadOf<workload::CountWorkload>(worker).threads(), SizeIs(3));
+    EXPECT_THAT(cluster.WorkloadOf<workload::CountWorkload>(worker).threads(), SizeIs(3));
   }
 }
 
 TEST_F(HogwildJobTest, ThreadsAreTwoUnlessTheJobSaysOtherwise) {
   v1alpha1::TrainingJobSpec spec = HogwildJob(1, 1);
   spec.mutable_update()->mutable_hogwild()->clear_threads();
-  ServerFlock flock(spec, NewCountWorkload, NewJobDir());
-  flock.AddServers(1);
-  flock.AddWorkers(1);
-  ExpectEachSampleCounted(flock.AwaitResult(), 1);
-  EXPECT_THAT(flock.WorkloadOf<workload::CountWorkload>(0).threads(), SizeIs(2));
+  ServerCluster cluster(spec, NewCountWorkload, NewJobDir());
+  cluster.AddServers(1);
+  cluster.AddWorkers(1);
+  ExpectEachSampleCounted(cluster.AwaitResult(), 1);
+  EXPECT_THAT(cluster.WorkloadOf<workload::CountWorkload>(0).threads(), SizeIs(2));
 }
 
 TEST_F(HogwildJobTest, DeathsLoseAndRepeatNothing) {
-  ServerFlock flock(HogwildJob(10, 2), NewCountWorkload, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(20));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(200));
-  flock.Kill(ServerFlock::ServerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(400));
-  flock.Restart(ServerFlock::WorkerUid(0));
-  flock.Kill(ServerFlock::WorkerUid(2));
-  ASSERT_TRUE(flock.AwaitSettled(600));
-  flock.Restart(ServerFlock::ServerUid(1));
+  ServerCluster cluster(HogwildJob(10, 2), NewCountWorkload, NewJobDir());
+  cluster.AddServers(3);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(20));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(200));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  ASSERT_TRUE(cluster.AwaitSettled(400));
+  cluster.Restart(ServerCluster::WorkerUid(0));
+  cluster.Kill(ServerCluster::WorkerUid(2));
+  ASSERT_TRUE(cluster.AwaitSettled(600));
+  cluster.Restart(ServerCluster::ServerUid(1));
 
-  ExpectEachSampleCounted(flock.AwaitResult(), 10);
+  ExpectEachSampleCounted(cluster.AwaitResult(), 10);
 }
 
 class HogwildLossTest : public SparseJobTest {
@@ -67,10 +67,10 @@ class HogwildLossTest : public SparseJobTest {
     return spec;
   }
   double LossOf(const v1alpha1::TrainingJobSpec& spec, int workers) {
-    ServerFlock flock(spec, Logistic(samples_), NewJobDir());
-    flock.AddServers(2);
-    flock.AddWorkers(workers);
-    const v1alpha1::Result result = flock.AwaitResult();
+    ServerCluster cluster(spec, Logistic(samples_), NewJobDir());
+    cluster.AddServers(2);
+    cluster.AddWorkers(workers);
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), 4 * 5 * kPerEpoch);
     return result.metrics().at("validation/loss");
   }

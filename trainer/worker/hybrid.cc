@@ -51,7 +51,7 @@ Hybrid::Hybrid(const Context& context, const parameter_server::Layout& layout,
                {.done =
                     [this](const client::ParameterServerExchange::Done& done) {
                       queue_.Done(done.leases);
-                      context_.parts.poke();
+                      context_.parts.notify();
                     },
                 .refused = [this](const LeaseRun& leases) { queue_.Refused(leases); },
                 .are_next = [this](const LeaseRun& leases) { return queue_.IsNext(leases.first); },

@@ -92,48 +92,48 @@ class HybridJobTest : public ClientWorkerTest {
 };
 
 TEST_F(HybridJobTest, EachSampleCountsOnceInBothKindsOfTensors) {
-  ServerFlock flock(Job(3), VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 3);
+  ServerCluster cluster(Job(3), VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 3);
 }
 
 TEST_F(HybridJobTest, AKilledWorkerIsReplacedAndNothingCountsTwice) {
-  ServerFlock flock(Job(8), VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(150));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(300));
-  flock.Restart(ServerFlock::WorkerUid(1));
-  ASSERT_TRUE(flock.AwaitSettled(450));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+  ServerCluster cluster(Job(8), VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(150));
+  cluster.Kill(ServerCluster::WorkerUid(1));
+  ASSERT_TRUE(cluster.AwaitSettled(300));
+  cluster.Restart(ServerCluster::WorkerUid(1));
+  ASSERT_TRUE(cluster.AwaitSettled(450));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 8);
 }
 
 TEST_F(HybridJobTest, AKilledServersCopiesGoOn) {
-  ServerFlock flock(Job(8), VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(3);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(150));
-  flock.Kill(ServerFlock::ServerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(400));
-  flock.Restart(ServerFlock::ServerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(500));
-  flock.Kill(ServerFlock::ServerUid(1));
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+  ServerCluster cluster(Job(8), VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(3);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(150));
+  cluster.Kill(ServerCluster::ServerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(400));
+  cluster.Restart(ServerCluster::ServerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(500));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 8);
 }
 
 TEST_F(HybridJobTest, ACoordinatorsSuccessorGoesOn) {
-  ServerFlock flock(Job(6), VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(150));
-  flock.ReplaceCoordinator();
-  ASSERT_TRUE(flock.AwaitSettled(300));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  flock.ReplaceCoordinator();
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 6);
+  ServerCluster cluster(Job(6), VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(150));
+  cluster.ReplaceCoordinator();
+  ASSERT_TRUE(cluster.AwaitSettled(300));
+  cluster.Kill(ServerCluster::WorkerUid(1));
+  cluster.ReplaceCoordinator();
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 6);
 }
 
 // Rule H4: what the workers have and a restored server lacks is computed for that server alone.
@@ -141,30 +141,30 @@ TEST_F(HybridJobTest, AServerThatIsRestoredCatchesUpWithTheWorkers) {
   v1alpha1::TrainingJobSpec spec = Job(8);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
-  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(300));
-  flock.Kill(ServerFlock::ServerUid(0));
-  flock.Kill(ServerFlock::ServerUid(1));
-  flock.Restart(ServerFlock::ServerUid(0));
-  flock.Restart(ServerFlock::ServerUid(1));
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+  ServerCluster cluster(spec, VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(300));
+  cluster.Kill(ServerCluster::ServerUid(0));
+  cluster.Kill(ServerCluster::ServerUid(1));
+  cluster.Restart(ServerCluster::ServerUid(0));
+  cluster.Restart(ServerCluster::ServerUid(1));
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 8);
 }
 
 // Servers skip what they have of the steps that workers make again.
 TEST_F(HybridJobTest, WorkersThatAreRestoredMakeStepsAgainThatServersSkip) {
   v1alpha1::TrainingJobSpec spec = Job(8);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
-  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(300));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  flock.Kill(ServerFlock::WorkerUid(1));
-  flock.Restart(ServerFlock::WorkerUid(0));
-  flock.Restart(ServerFlock::WorkerUid(1));
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 8);
+  ServerCluster cluster(spec, VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(300));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  cluster.Kill(ServerCluster::WorkerUid(1));
+  cluster.Restart(ServerCluster::WorkerUid(0));
+  cluster.Restart(ServerCluster::WorkerUid(1));
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 8);
 }
 
 TEST_F(HybridJobTest, WhatIsValidatedIsOfOneStep) {
@@ -172,10 +172,10 @@ TEST_F(HybridJobTest, WhatIsValidatedIsOfOneStep) {
   data::Datasets datasets = VisitData();
   datasets.validation = datasets.train;
   spec.mutable_validation()->set_every_epochs(1);
-  ServerFlock flock(spec, datasets, NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  const v1alpha1::Result result = flock.AwaitResult();
+  ServerCluster cluster(spec, datasets, NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  const v1alpha1::Result result = cluster.AwaitResult();
   ExpectEachSampleOncePerEpoch(result, 3);
   EXPECT_EQ(result.metrics().at("validation/loss"), 0);
 }
@@ -188,10 +188,10 @@ TEST_F(HybridJobTest, WhereAValidationEndsTrainingTheResultIsOfTheStateThatWasVa
   spec.mutable_validation()->set_every_epochs(2);
   spec.mutable_stop()->mutable_target()->set_metric("validation/loss");
   spec.mutable_stop()->mutable_target()->set_at_most(0);  // both kinds of tensors are equal
-  ServerFlock flock(spec, datasets, NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  const v1alpha1::Result result = flock.AwaitResult();
+  ServerCluster cluster(spec, datasets, NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  const v1alpha1::Result result = cluster.AwaitResult();
   ExpectEachSampleOncePerEpoch(result, 2);
   EXPECT_TRUE(result.target_reached());
 }
@@ -204,20 +204,20 @@ TEST_F(HybridJobTest, WhoJoinsFindsHoldersThatDoNotDiffer) {
   datasets.validation = datasets.train;
   spec.mutable_validation()->set_every_epochs(1);
   spec.mutable_validation()->set_keep_best(true);
-  ServerFlock flock(spec, datasets, NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(4);
+  ServerCluster cluster(spec, datasets, NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(4);
   for (int round = 1; round <= 12; ++round) {
-    const std::string uid = ServerFlock::WorkerUid(round % 3 + 1);
-    ASSERT_TRUE(flock.AwaitSettled(40 * (2 * round - 1)));
-    flock.Kill(uid);
-    ASSERT_TRUE(flock.AwaitSettled(40 * 2 * round));
-    flock.Restart(uid);
+    const std::string uid = ServerCluster::WorkerUid(round % 3 + 1);
+    ASSERT_TRUE(cluster.AwaitSettled(40 * (2 * round - 1)));
+    cluster.Kill(uid);
+    ASSERT_TRUE(cluster.AwaitSettled(40 * 2 * round));
+    cluster.Restart(uid);
   }
-  const v1alpha1::Result result = flock.AwaitResult();
+  const v1alpha1::Result result = cluster.AwaitResult();
   EXPECT_EQ(result.steps(), 12 * kPerEpoch);
   EXPECT_EQ(result.metrics().at("validation/loss"), 0) << "of one state";
-  for (const membership::IncidentRecord& incident : flock.Summary().incidents) {
+  for (const membership::IncidentRecord& incident : cluster.Summary().incidents) {
     EXPECT_THAT(incident.reason, Not(HasSubstr("Unreachable"))) << incident.message;
   }
 }
@@ -226,47 +226,47 @@ TEST_F(HybridJobTest, WhoJoinsFindsHoldersThatDoNotDiffer) {
 TEST_F(HybridJobTest, MoreWorkersThanPortionsTrainAsWell) {
   v1alpha1::TrainingJobSpec spec = Job(2);
   spec.mutable_exchange()->mutable_parameter_server()->set_samples_per_push(8);  // two portions
-  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(4);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(100));
-  flock.Terminate(ServerFlock::WorkerUid(1));
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 2);
+  ServerCluster cluster(spec, VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(4);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(100));
+  cluster.Terminate(ServerCluster::WorkerUid(1));
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 2);
 }
 
 TEST_F(HybridJobTest, AServerThatIsRestoredWhileTheJobHaltsKeepsItNot) {
   v1alpha1::TrainingJobSpec spec = Job(50);
   spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(20'000'000);
-  ServerFlock flock(spec, VisitData(), NewBothEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(2);
-  ASSERT_TRUE(flock.AwaitSettled(200));
-  flock.SetHalt(true);
-  flock.Kill(ServerFlock::ServerUid(0));
-  flock.Restart(ServerFlock::ServerUid(0));
-  EXPECT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
+  ServerCluster cluster(spec, VisitData(), NewBothEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(2);
+  ASSERT_TRUE(cluster.AwaitSettled(200));
+  cluster.SetHalt(true);
+  cluster.Kill(ServerCluster::ServerUid(0));
+  cluster.Restart(ServerCluster::ServerUid(0));
+  EXPECT_TRUE(cluster.Await([&] { return cluster.Summary().stopped; }));
 }
 
 TEST_F(HybridJobTest, AHaltedJobGoesOnWhereItStopped) {
   v1alpha1::TrainingJobSpec spec = Job(6);
   const std::string job_dir = NewJobDir();
   {
-    ServerFlock flock(spec, VisitData(), NewBothEngine, job_dir);
-    flock.AddServers(2);
-    flock.AddWorkers(2);
-    ASSERT_TRUE(flock.AwaitSettled(200));
-    flock.SetHalt(true);
-    ASSERT_TRUE(flock.Await([&] { return flock.Summary().stopped; }));
+    ServerCluster cluster(spec, VisitData(), NewBothEngine, job_dir);
+    cluster.AddServers(2);
+    cluster.AddWorkers(2);
+    ASSERT_TRUE(cluster.AwaitSettled(200));
+    cluster.SetHalt(true);
+    ASSERT_TRUE(cluster.Await([&] { return cluster.Summary().stopped; }));
   }
-  ServerFlock flock(spec, VisitData(), NewBothEngine, job_dir);
-  flock.ReplaceCoordinator();                        // of a later incarnation than the checkpoints
-  for (int i = 0; i < 2; ++i) flock.SetHalt(false);  // later settings than those of the halt
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ExpectEachSampleOncePerEpoch(flock.AwaitResult(), 6);
+  ServerCluster cluster(spec, VisitData(), NewBothEngine, job_dir);
+  cluster.ReplaceCoordinator();  // of a later incarnation than the checkpoints
+  for (int i = 0; i < 2; ++i) cluster.SetHalt(false);  // later settings than those of the halt
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ExpectEachSampleOncePerEpoch(cluster.AwaitResult(), 6);
 }
 
 TEST_F(HybridJobTest, TensorsThatTheModelDoesNotHaveAreNamed) {
@@ -293,7 +293,7 @@ TEST_F(HybridJobTest, TensorsThatTheModelDoesNotHaveAreNamed) {
                                               .storage = *storage,
                                               .clock = clock,
                                               .registry = registry,
-                                              .poke = [] {},
+                                              .notify = [] {},
                                               .on_view = nullptr})
         .status();
   };

@@ -84,16 +84,16 @@ class KktJobTest : public SparseJobTest {
   };
   // One worker, so that bits do not depend on who is first. `threshold`: of the worker's gradients.
   Run Trained(const v1alpha1::TrainingJobSpec& spec, double threshold = -1) {
-    ServerFlock flock(
+    ServerCluster cluster(
         spec, [&](int) { return std::make_unique<LookingWorkload>(samples_, threshold); },
         NewJobDir());
-    flock.AddServers(1);
-    flock.AddWorkers(1);
-    const v1alpha1::Result result = flock.AwaitResult();
+    cluster.AddServers(1);
+    cluster.AddWorkers(1);
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), kLeases);
-    const auto& workload = flock.WorkloadOf<LookingWorkload>(0);
+    const auto& workload = cluster.WorkloadOf<LookingWorkload>(0);
     return {TensorOf(result, "weight"), result.metrics().at("validation/loss"),
-            static_cast<double>(flock.SentBy(0)), workload.rows(), workload.fixed()};
+            static_cast<double>(cluster.SentBy(0)), workload.rows(), workload.fixed()};
   }
   const std::shared_ptr<const data::SparseDataset> samples_ = LearnableSamples();
 };
@@ -157,19 +157,19 @@ TEST_F(KktJobTest, WhoeverDiesLeasesAreDoneOnceAndTheModelIsAsGood) {
     spec.mutable_optimizer()->mutable_proximal_gradient()->set_learning_rate(50);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(2);
     const std::string folder = NewJobDir();
-    ServerFlock flock(spec, Logistic(samples_), folder);
-    flock.AddServers(2);
-    flock.AddWorkers(2);
-    ASSERT_TRUE(flock.AwaitSettled(20));
-    flock.Kill(ServerFlock::ServerUid(0));
-    ASSERT_TRUE(flock.AwaitSettled(50));
-    flock.Restart(ServerFlock::ServerUid(0));
-    flock.Kill(ServerFlock::WorkerUid(1));
-    ASSERT_TRUE(flock.AwaitSettled(80));
-    flock.Restart(ServerFlock::WorkerUid(1));
-    ASSERT_TRUE(flock.AwaitSettled(110));
-    flock.Kill(ServerFlock::ServerUid(1));
-    const v1alpha1::Result result = flock.AwaitResult();
+    ServerCluster cluster(spec, Logistic(samples_), folder);
+    cluster.AddServers(2);
+    cluster.AddWorkers(2);
+    ASSERT_TRUE(cluster.AwaitSettled(20));
+    cluster.Kill(ServerCluster::ServerUid(0));
+    ASSERT_TRUE(cluster.AwaitSettled(50));
+    cluster.Restart(ServerCluster::ServerUid(0));
+    cluster.Kill(ServerCluster::WorkerUid(1));
+    ASSERT_TRUE(cluster.AwaitSettled(80));
+    cluster.Restart(ServerCluster::WorkerUid(1));
+    ASSERT_TRUE(cluster.AwaitSettled(110));
+    cluster.Kill(ServerCluster::ServerUid(1));
+    const v1alpha1::Result result = cluster.AwaitResult();
     EXPECT_EQ(result.steps(), 4 * kLeases);
     EXPECT_THAT(LinesOf(folder + "/audit/steps.jsonl"), SizeIs(4 * kLeases));
     losses[kkt ? 1 : 0] = result.metrics().at("validation/loss");

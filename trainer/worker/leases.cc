@@ -158,7 +158,7 @@ absl::Status Leases::Pace(Lease first) {
 
 void Leases::OnDone(const client::ParameterServerExchange::Done& done) {
   queue_.Done(done.leases);
-  context_.parts.poke();
+  context_.parts.notify();
   if (done.leases.first == parameter_server::kFirstValues) {
     log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
     return;
@@ -172,7 +172,7 @@ void Leases::OnDone(const client::ParameterServerExchange::Done& done) {
 
 void Leases::OnRefused(const LeaseRun& leases) {
   queue_.Refused(leases);
-  context_.parts.poke();
+  context_.parts.notify();
   context_.metrics.refused.Increment();
 }
 
@@ -262,7 +262,7 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
   evaluated_ = orders.evaluate;
   Tell(orders.settled);
   queue_.Evaluated(orders.evaluate, record_.ends_training);
-  context_.parts.poke();
+  context_.parts.notify();
   std::string found;  // such as "loss=0.31 accuracy=0.9"
   for (std::size_t i = 0; i < context_.declared().metrics.size(); ++i) {
     absl::StrAppend(&found, i == 0 ? "" : " ", context_.declared().metrics[i], "=",

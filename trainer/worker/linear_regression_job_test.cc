@@ -11,7 +11,7 @@
 
 #include "common/random/philox.h"
 #include "trainer/testing/visit_job.h"
-#include "trainer/testing/worker_flock.h"
+#include "trainer/testing/worker_cluster.h"
 #include "trainer/worker/course.h"
 #include "trainer/workload/linear_regression.h"
 
@@ -131,13 +131,13 @@ class LinearRegressionJobTest : public ClientWorkerTest {
                                bool one_is_idle = false) {
     spec.mutable_exchange()->mutable_all_reduce();
     int made = 0;
-    Flock flock(spec, NewJobDir(), [&](const std::string& /*numeric_identity*/) {
+    Cluster cluster(spec, NewJobDir(), [&](const std::string& /*numeric_identity*/) {
       return Make(datasets, one_is_idle && made++ == 1);
     });
-    for (int worker = 0; worker < 3; ++worker) flock.Add();
-    flock.PublishNow({0, 1, 2});
-    EXPECT_NE(flock.AwaitModel(0), "");
-    return flock.TrainingOf(0).result();
+    for (int worker = 0; worker < 3; ++worker) cluster.Add();
+    cluster.PublishNow({0, 1, 2});
+    EXPECT_NE(cluster.AwaitModel(0), "");
+    return cluster.TrainingOf(0).result();
   }
   v1alpha1::Result ByServers(v1alpha1::TrainingJobSpec spec, const data::Datasets& datasets,
                              bool one_is_idle = false) {
@@ -145,11 +145,11 @@ class LinearRegressionJobTest : public ClientWorkerTest {
     server.set_replication(1);
     server.set_samples_per_push(spec.dataset().global_batch_size() / 2);
     server.mutable_consistency()->mutable_bulk_synchronous();
-    ServerFlock flock(
+    ServerCluster cluster(
         spec, [&](int worker) { return Make(datasets, one_is_idle && worker == 1); }, NewJobDir());
-    flock.AddServers(1);
-    flock.AddWorkers(2);
-    return flock.AwaitResult();
+    cluster.AddServers(1);
+    cluster.AddWorkers(2);
+    return cluster.AwaitResult();
   }
   static std::vector<double> SolutionOf(const v1alpha1::Result& result) {
     std::vector<double> solution;

@@ -77,7 +77,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
                       .storage = **storage,
                       .clock = clock,
                       .registry = registry,
-                      .poke = [&service] { service.Notify(); },
+                      .notify = [&service] { service.Notify(); },
                       .on_view = nullptr,
                       .on_hung = control::LeaveHung});
   if (!worker.ok()) Fail(kBadInput, worker.status());

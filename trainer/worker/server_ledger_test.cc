@@ -18,7 +18,7 @@ namespace starling::worker {
 namespace {
 
 using ::testing::Each;
-using Links = ServerFlock::Links;
+using Links = ServerCluster::Links;
 
 constexpr std::int64_t kEpochs = 2;
 constexpr std::size_t kReplication = 2;
@@ -60,19 +60,19 @@ class Gate {
 class ServerLedgerTest : public ClientWorkerTest {
  protected:
   ServerLedgerTest()
-      : flock_(
+      : cluster_(
             Job(), VisitData(),
             [this](int) {
               return std::make_unique<VisitEngine>(kSamples, [this](std::size_t) { gate_.Pass(); });
             },
             NewJobDir(), Links::kMixed) {
-    flock_.AddServers(kServers);
-    flock_.AddWorkers(1);
+    cluster_.AddServers(kServers);
+    cluster_.AddWorkers(1);
   }
   ~ServerLedgerTest() override {
     gate_.Open();
     // Who stands still does not hear that the test ends.
-    for (const std::string& uid : Servers()) flock_.Resume(uid);
+    for (const std::string& uid : Servers()) cluster_.Resume(uid);
   }
 
   static v1alpha1::TrainingJobSpec Job() {
@@ -85,13 +85,13 @@ class ServerLedgerTest : public ClientWorkerTest {
   static std::vector<std::string> Servers() {
     std::vector<std::string> uids;
     for (std::size_t i = 0; i < kServers; ++i) {
-      uids.push_back(ServerFlock::ServerUid(static_cast<int>(i)));
+      uids.push_back(ServerCluster::ServerUid(static_cast<int>(i)));
     }
     return uids;
   }
   // Of the parameters; the last one is the course's, which knows of no leases.
   std::vector<membership::ReplicaGroup> Shards() {
-    std::vector<membership::ReplicaGroup> shards = flock_.coordinator().view()->groups;
+    std::vector<membership::ReplicaGroup> shards = cluster_.coordinator().view()->groups;
     shards.pop_back();
     return shards;
   }
@@ -111,9 +111,10 @@ class ServerLedgerTest : public ClientWorkerTest {
   }
   // As many servers serve, and each shard has its copies.
   bool AwaitWhole(std::size_t servers) {
-    return flock_.Await([&] {
-      const membership::View* view = flock_.coordinator().view();
-      return view != nullptr && view->servers().size() == servers && flock_.Summary().view_synced &&
+    return cluster_.Await([&] {
+      const membership::View* view = cluster_.coordinator().view();
+      return view != nullptr && view->servers().size() == servers &&
+             cluster_.Summary().view_synced &&
              std::all_of(view->groups.begin(), view->groups.end(),
                          [](const auto& shard) { return shard.members.size() == kReplication; });
     });
@@ -124,7 +125,7 @@ class ServerLedgerTest : public ClientWorkerTest {
     for (std::size_t shard = 0; shard < Shards().size(); ++shard) leases[shard] = 0;
     for (const std::string& uid : Servers()) {
       v1alpha1::ParameterServerReport report;
-      report.ParseFromString(flock_.ReportOf(uid).parameter_server);
+      report.ParseFromString(cluster_.ReportOf(uid).parameter_server);
       for (const v1alpha1::ShardLedger& ledger : report.ledgers()) {
         const auto found = leases.find(static_cast<std::size_t>(ledger.shard()));
         if (found == leases.end()) continue;
@@ -137,31 +138,31 @@ class ServerLedgerTest : public ClientWorkerTest {
   // The worker does one lease, of which a server that stands still takes nothing.
   void DoOneLeaseWithout(const std::string& server);
   void Replace(const std::string& server) {
-    flock_.Kill(server);
+    cluster_.Kill(server);
     ASSERT_TRUE(AwaitWhole(kServers - 1)) << "without " << server;
-    flock_.Restart(server);
+    cluster_.Restart(server);
     ASSERT_TRUE(AwaitWhole(kServers)) << "with a new " << server;
   }
 
   Gate gate_;
-  ServerFlock flock_;
-  const std::string worker_ = ServerFlock::WorkerUid(0);
+  ServerCluster cluster_;
+  const std::string worker_ = ServerCluster::WorkerUid(0);
 };
 
 void ServerLedgerTest::DoOneLeaseWithout(const std::string& server) {
   gate_.Close();
-  ASSERT_TRUE(flock_.Await([&] { return gate_.held(); }));
+  ASSERT_TRUE(cluster_.Await([&] { return gate_.held(); }));
   // Reports come late: what the worker has computed is in, and the first values.
-  const std::size_t before = flock_.EngineOf<VisitEngine>(0).calls().size() + 1;
-  ASSERT_TRUE(flock_.Await([&] {
+  const std::size_t before = cluster_.EngineOf<VisitEngine>(0).calls().size() + 1;
+  ASSERT_TRUE(cluster_.Await([&] {
     const auto leases = LeasesByShard();
     return std::all_of(leases.begin(), leases.end(),
                        [&](const auto& one) { return one.second == before; });
   })) << "nothing is on its way";
-  flock_.Stop(server);
+  cluster_.Stop(server);
   gate_.LetOne();
   std::size_t taken = 0, missed = 0;
-  ASSERT_TRUE(flock_.Await([&] {
+  ASSERT_TRUE(cluster_.Await([&] {
     taken = missed = 0;
     bool all = true;
     for (const auto& [shard, leases] : LeasesByShard()) {
@@ -177,23 +178,23 @@ void ServerLedgerTest::DoOneLeaseWithout(const std::string& server) {
 
 TEST_F(ServerLedgerTest, WhatSomeShardsHaveOfADeadWorkersLeaseIsSkippedByThoseWhoCopiedIt) {
   ASSERT_TRUE(AwaitWhole(kServers));
-  ASSERT_TRUE(flock_.AwaitSettled(20));
+  ASSERT_TRUE(cluster_.AwaitSettled(20));
   const std::string still = HeadOfSome();
   ASSERT_NE(still, "");
   ASSERT_NO_FATAL_FAILURE(DoOneLeaseWithout(still));
-  const auto samples = flock_.EngineOf<VisitEngine>(0).calls().back().samples;
+  const auto samples = cluster_.EngineOf<VisitEngine>(0).calls().back().samples;
 
-  flock_.Kill(worker_);
+  cluster_.Kill(worker_);
   ASSERT_NO_FATAL_FAILURE(Replace(still));
   for (const std::string& uid : Servers()) {
     if (uid == still) continue;
     ASSERT_NO_FATAL_FAILURE(Replace(uid));
   }
   gate_.Open();
-  flock_.Restart(worker_);
+  cluster_.Restart(worker_);
 
-  EXPECT_THAT(VisitsOf(flock_.AwaitResult()), Each(static_cast<float>(kEpochs)));
-  EXPECT_EQ(flock_.EngineOf<VisitEngine>(0).calls().front().samples, samples)
+  EXPECT_THAT(VisitsOf(cluster_.AwaitResult()), Each(static_cast<float>(kEpochs)));
+  EXPECT_EQ(cluster_.EngineOf<VisitEngine>(0).calls().front().samples, samples)
       << "the lease was done again";
 }
 

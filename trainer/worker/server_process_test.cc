@@ -22,39 +22,40 @@ namespace {
 
 using ::testing::Each;
 using ::testing::HasSubstr;
-using Links = ServerFlock::Links;
+using Links = ServerCluster::Links;
 
 // What workers saw of a kill: whether anything was undone, and how long nothing went on.
 class Watch {
  public:
-  explicit Watch(ServerFlock& flock) : flock_(flock) {}
+  explicit Watch(ServerCluster& cluster) : cluster_(cluster) {}
 
-  // As flock.Await(), with a look at each turn.
+  // As cluster.Await(), with a look at each turn.
   bool Await(const std::function<bool()>& condition) {
-    return flock_.Await([&] {
+    return cluster_.Await([&] {
       Look();
       return condition();
     });
   }
   v1alpha1::Result AwaitResult() {
-    (void)Await([&] { return flock_.Training().has_result(); });
-    return flock_.Training().result();
+    (void)Await([&] { return cluster_.Training().has_result(); });
+    return cluster_.Training().result();
   }
   absl::Duration longest() const { return longest_; }
   std::int64_t undone() const { return undone_; }
 
  private:
   void Look() {
-    const std::int64_t settled = flock_.coordinator().settled();
+    const std::int64_t settled = cluster_.coordinator().settled();
     const absl::Time now = clock_.Now();
-    if (!flock_.coordinator().AllDone() && settled > 0) longest_ = std::max(longest_, now - since_);
+    if (!cluster_.coordinator().AllDone() && settled > 0)
+      longest_ = std::max(longest_, now - since_);
     if (settled == settled_) return;
     undone_ += std::max<std::int64_t>(0, settled_ - settled);
     settled_ = settled;
     since_ = now;
   }
 
-  ServerFlock& flock_;
+  ServerCluster& cluster_;
   const clock::SystemClock clock_;
   std::int64_t settled_ = 0;
   absl::Time since_ = clock_.Now();
@@ -63,17 +64,17 @@ class Watch {
 };
 
 // What the incidents say: each that was not over yet says the same.
-std::int64_t RepeatedSteps(ServerFlock& flock) {
+std::int64_t RepeatedSteps(ServerCluster& cluster) {
   std::int64_t most = 0;
-  for (const membership::IncidentRecord& incident : flock.Summary().incidents) {
+  for (const membership::IncidentRecord& incident : cluster.Summary().incidents) {
     most = std::max(most, incident.repeated_steps);
   }
   return most;
 }
 
-std::string IncidentsOf(ServerFlock& flock) {
+std::string IncidentsOf(ServerCluster& cluster) {
   std::string text;
-  for (const membership::IncidentRecord& incident : flock.Summary().incidents) {
+  for (const membership::IncidentRecord& incident : cluster.Summary().incidents) {
     absl::StrAppend(&text, incident.reason, ": ", incident.pod, ", ", incident.message, "\n");
   }
   return text;
@@ -108,14 +109,14 @@ class ServerProcessTest : public ClientWorkerTest {
     return spec;
   }
   // The whole chain of the first shard, which is the model's, once it is that long and has worked.
-  static std::vector<std::string> ChainOf(ServerFlock& flock, std::size_t length) {
+  static std::vector<std::string> ChainOf(ServerCluster& cluster, std::size_t length) {
     std::vector<std::string> chain;
-    EXPECT_TRUE(flock.Await([&] {
-      const membership::View* view = flock.coordinator().view();
+    EXPECT_TRUE(cluster.Await([&] {
+      const membership::View* view = cluster.coordinator().view();
       return view != nullptr && view->groups[0].members.size() == length;
     }));
-    EXPECT_TRUE(flock.AwaitSettled(flock.coordinator().settled() + 20));
-    for (const auto& id : flock.coordinator().view()->groups[0].members)
+    EXPECT_TRUE(cluster.AwaitSettled(cluster.coordinator().settled() + 20));
+    for (const auto& id : cluster.coordinator().view()->groups[0].members)
       chain.push_back(id.pod_uid);
     return chain;
   }
@@ -127,27 +128,27 @@ TEST_P(KilledAtAPlace, EveryPushCountsOnceAndNobodyWaitsForASecond) {
   const KillCase& one = GetParam();
   v1alpha1::TrainingJobSpec spec = Job(kEpochs, one.servers, 1);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(50'000'000);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir(), one.links);
-  flock.AddServers(one.servers);
-  flock.AddWorkers(2);
-  const std::vector<std::string> chain = ChainOf(flock, static_cast<std::size_t>(one.servers));
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir(), one.links);
+  cluster.AddServers(one.servers);
+  cluster.AddWorkers(2);
+  const std::vector<std::string> chain = ChainOf(cluster, static_cast<std::size_t>(one.servers));
   const std::string victim = chain[static_cast<std::size_t>(one.position)];
-  Watch watch(flock);
+  Watch watch(cluster);
 
-  flock.Arm(victim, absl::StrCat(one.place, ":", one.passes));
+  cluster.Arm(victim, absl::StrCat(one.place, ":", one.passes));
   if (std::string_view(one.place) == parameter_server::kFailRebalance) {
     const std::string other = chain[one.position == kHead ? kMiddle : kHead];
-    flock.Kill(other);
-    flock.Restart(other);
+    cluster.Kill(other);
+    cluster.Restart(other);
   }
-  ASSERT_TRUE(watch.Await([&] { return flock.Dead(victim); })) << victim << " never came there";
-  EXPECT_LT(flock.coordinator().settled(), kEpochs * kPerEpoch) << "in the midst of training";
-  flock.Restart(victim);
+  ASSERT_TRUE(watch.Await([&] { return cluster.Dead(victim); })) << victim << " never came there";
+  EXPECT_LT(cluster.coordinator().settled(), kEpochs * kPerEpoch) << "in the midst of training";
+  cluster.Restart(victim);
 
   EXPECT_THAT(VisitsOf(watch.AwaitResult()), Each(static_cast<float>(kEpochs)));
   EXPECT_LT(watch.longest(), absl::Seconds(1));
   EXPECT_EQ(watch.undone(), 0);
-  EXPECT_EQ(RepeatedSteps(flock), 0);
+  EXPECT_EQ(RepeatedSteps(cluster), 0);
 }
 
 // Who takes pushes is the head, who answers and saves is the tail; copies are the tail's to hand
@@ -181,27 +182,27 @@ TEST_F(ServerProcessTest, WithOneCopyTheSameKillUndoesStepsAndTheSumsAreStillExa
   constexpr std::int64_t kMany = 4 * kEpochs;  // a checkpoint comes long before the end
   v1alpha1::TrainingJobSpec spec = Job(kMany, 1, 1);
   spec.mutable_checkpoint()->mutable_interval()->set_nanos(400'000'000);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir(), Links::kMixed);
-  flock.AddServers(1);
-  flock.AddWorkers(1);
-  const std::string victim = ChainOf(flock, 1)[0];
-  ASSERT_TRUE(flock.Await([&] { return flock.Training().checkpoint().step() > 0; }));
-  const std::int64_t saved = flock.Training().checkpoint().step();
-  Watch watch(flock);
-  flock.Arm(victim, "apply:40");
-  ASSERT_TRUE(watch.Await([&] { return flock.Dead(victim); }));
-  const std::int64_t reached = flock.coordinator().settled();
-  flock.Restart(victim);
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir(), Links::kMixed);
+  cluster.AddServers(1);
+  cluster.AddWorkers(1);
+  const std::string victim = ChainOf(cluster, 1)[0];
+  ASSERT_TRUE(cluster.Await([&] { return cluster.Training().checkpoint().step() > 0; }));
+  const std::int64_t saved = cluster.Training().checkpoint().step();
+  Watch watch(cluster);
+  cluster.Arm(victim, "apply:40");
+  ASSERT_TRUE(watch.Await([&] { return cluster.Dead(victim); }));
+  const std::int64_t reached = cluster.coordinator().settled();
+  cluster.Restart(victim);
 
   EXPECT_THAT(VisitsOf(watch.AwaitResult()), Each(static_cast<float>(kMany)));
   EXPECT_GT(watch.undone(), 0);
   EXPECT_LE(watch.undone(), reached - saved);
-  const std::int64_t redone = RepeatedSteps(flock);
+  const std::int64_t redone = RepeatedSteps(cluster);
   EXPECT_NEAR(static_cast<double>(redone), static_cast<double>(watch.undone()), 2);
   // What was computed more than once; one lease may have been on its way.
-  const auto computed = static_cast<double>(flock.EngineOf<VisitEngine>(0).calls().size());
+  const auto computed = static_cast<double>(cluster.EngineOf<VisitEngine>(0).calls().size());
   EXPECT_NEAR(computed - kMany * kPerEpoch, static_cast<double>(redone), 2);
-  EXPECT_THAT(IncidentsOf(flock), HasSubstr(absl::StrCat(redone, " batches are done again")));
+  EXPECT_THAT(IncidentsOf(cluster), HasSubstr(absl::StrCat(redone, " batches are done again")));
 }
 
 // Holds some reads for a while and counts how many the others make meanwhile. Thread-safe.
@@ -294,7 +295,7 @@ class Elastic {
   Elastic(const v1alpha1::TrainingJobSpec& spec, const std::string& folder, unsigned seed)
       : random_(seed),
         pace_(seed),
-        flock_(
+        cluster_(
             spec, VisitData(),
             [this](int worker) {
               return std::make_unique<VisitEngine>(
@@ -302,11 +303,11 @@ class Elastic {
                   [this, process = pace_.Enter(worker)](std::size_t) { pace_.Read(process); });
             },
             folder, Links::kMixed),
-        watch_(flock_) {}
+        watch_(cluster_) {}
 
   bool Await(const std::function<bool()>& condition) {
     return watch_.Await([&] {
-      const auto* view = flock_.coordinator().view();
+      const auto* view = cluster_.coordinator().view();
       if (view != nullptr && std::exchange(view_, view->number) != view->number) pace_.OnView();
       return condition();
     });
@@ -314,19 +315,19 @@ class Elastic {
   void Add(int servers, int workers) {
     for (int i = 0; i < servers; ++i) servers_.push_back(added_servers_++);
     for (int i = 0; i < workers; ++i) workers_.push_back(added_workers_++);
-    if (servers > 0) flock_.AddServers(servers);
-    if (workers > 0) flock_.AddWorkers(workers);
+    if (servers > 0) cluster_.AddServers(servers);
+    if (workers > 0) cluster_.AddWorkers(workers);
   }
   // Somebody goes, in an orderly way.
-  void DrainServer() { flock_.Drain(ServerFlock::ServerUid(Draw(servers_))); }
-  void DrainWorker() { flock_.Drain(ServerFlock::WorkerUid(Draw(workers_))); }
+  void DrainServer() { cluster_.Drain(ServerCluster::ServerUid(Draw(servers_))); }
+  void DrainWorker() { cluster_.Drain(ServerCluster::WorkerUid(Draw(workers_))); }
   // All there are work in one view, each shard has its copies, and 20 leases were done in it: so
   // another one may be killed and nothing be lost.
   bool AwaitSizes() {
     std::uint64_t view = 0;
     std::int64_t settled = 0;
     return Await([&] {
-      const auto* now = flock_.coordinator().view();
+      const auto* now = cluster_.coordinator().view();
       bool whole = now != nullptr && now->servers().size() == servers_.size() &&
                    now->workers().size() == workers_.size();
       for (std::size_t shard = 0; whole && shard < now->groups.size(); ++shard) {
@@ -334,9 +335,9 @@ class Elastic {
       }
       if (!whole) return false;
       if (std::exchange(view, now->number) != now->number) {
-        settled = flock_.coordinator().settled();
+        settled = cluster_.coordinator().settled();
       }
-      return flock_.coordinator().settled() >= settled + 20;
+      return cluster_.coordinator().settled() >= settled + 20;
     });
   }
   // A server's process, or a worker, is killed and replaced.
@@ -345,12 +346,12 @@ class Elastic {
     std::vector<int>& among = server ? servers_ : workers_;
     const int victim = among[random_() % among.size()];
     const std::string uid =
-        server ? ServerFlock::ServerUid(victim) : ServerFlock::WorkerUid(victim);
+        server ? ServerCluster::ServerUid(victim) : ServerCluster::WorkerUid(victim);
     if (!server) pace_.Forget(victim);
-    flock_.Kill(uid);
+    cluster_.Kill(uid);
     const net::Deadline away = net::Deadline::After(absl::Milliseconds(random_() % 100));
     (void)Await([&] { return away.Expired(); });
-    flock_.Restart(uid);
+    cluster_.Restart(uid);
   }
   void KillSome(int times) {
     for (int i = 0; i < times; ++i) {
@@ -359,11 +360,11 @@ class Elastic {
     }
   }
   v1alpha1::Result AwaitResult() {
-    (void)Await([&] { return flock_.Training().has_result(); });
-    return flock_.Training().result();
+    (void)Await([&] { return cluster_.Training().has_result(); });
+    return cluster_.Training().result();
   }
 
-  ServerFlock& flock() { return flock_; }
+  ServerCluster& cluster() { return cluster_; }
   const Watch& watch() const { return watch_; }
   Pace& pace() { return pace_; }
 
@@ -377,7 +378,7 @@ class Elastic {
 
   std::mt19937 random_;
   Pace pace_;
-  ServerFlock flock_;
+  ServerCluster cluster_;
   Watch watch_;
   std::uint64_t view_ = 0;
   std::vector<int> servers_, workers_;
@@ -423,12 +424,12 @@ TEST_F(ServerProcessTest, ServersOneThreeTwoWorkersOneFourTwoWithKillsBetweenAll
   job.DrainWorker();
   ASSERT_TRUE(job.AwaitSizes());
   ASSERT_NO_FATAL_FAILURE(job.KillSome(2));
-  EXPECT_LT(job.flock().coordinator().settled(), kLong * kPerEpoch) << "in the midst of training";
+  EXPECT_LT(job.cluster().coordinator().settled(), kLong * kPerEpoch) << "in the midst of training";
 
   EXPECT_THAT(VisitsOf(job.AwaitResult()), Each(static_cast<float>(kLong)));
   ExpectAuditExact(LinesOf(folder + "/audit/steps.jsonl"), kLong);
   EXPECT_EQ(job.watch().undone(), 0);
-  EXPECT_EQ(RepeatedSteps(job.flock()), 0);
+  EXPECT_EQ(RepeatedSteps(job.cluster()), 0);
   EXPECT_LE(job.pace().furthest(), kMostReads);
   EXPECT_GE(job.pace().checked(), 50) << "of " << job.pace().reads() << " reads";
 }

@@ -24,7 +24,7 @@ absl::Status TrainingLoop::Run() {
   CloseView();
   if (!status.ok()) {
     context_.board.SetFailure(std::string(status.message()));
-    context_.parts.poke();
+    context_.parts.notify();
   }
   return status;
 }

@@ -28,10 +28,10 @@ v1alpha1::TrainingJobSpec TreeJob(std::int64_t epochs, std::int64_t fanout = 2) 
 class TreeJobTest : public ClientWorkerTest {
  protected:
   // Messages to heads, by all servers.
-  static double PushesOf(ServerFlock& flock, int servers) {
+  static double PushesOf(ServerCluster& cluster, int servers) {
     double pushes = 0;
     for (int server = 0; server < servers; ++server) {
-      std::stringstream metrics(flock.MetricsOf(ServerFlock::ServerUid(server)));
+      std::stringstream metrics(cluster.MetricsOf(ServerCluster::ServerUid(server)));
       for (std::string line; std::getline(metrics, line);) {
         if (line.starts_with("starling_server_pushes_total ")) {
           pushes += std::stod(line.substr(line.rfind(' ')));
@@ -54,18 +54,18 @@ class EveryModelInATree : public TreeJobTest, public ::testing::WithParamInterfa
 };
 
 TEST_P(EveryModelInATree, EverySampleIsUsedOnceAnEpochWhoeverSumsUpDies) {
-  ServerFlock flock(Job(10, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(4);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(0));  // sums up for itself and worker 1
-  ASSERT_TRUE(flock.AwaitSettled(200));
-  flock.Kill(ServerFlock::WorkerUid(1));  // now the first
-  flock.Restart(ServerFlock::WorkerUid(0));
-  ASSERT_TRUE(flock.AwaitSettled(400));
-  flock.Kill(ServerFlock::ServerUid(0));
+  ServerCluster cluster(Job(10, GetParam()), VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(4);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
+  cluster.Kill(ServerCluster::WorkerUid(0));  // sums up for itself and worker 1
+  ASSERT_TRUE(cluster.AwaitSettled(200));
+  cluster.Kill(ServerCluster::WorkerUid(1));  // now the first
+  cluster.Restart(ServerCluster::WorkerUid(0));
+  ASSERT_TRUE(cluster.AwaitSettled(400));
+  cluster.Kill(ServerCluster::ServerUid(0));
 
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(10.0F));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(10.0F));
 }
 
 INSTANTIATE_TEST_SUITE_P(TreeJob, EveryModelInATree,
@@ -77,11 +77,11 @@ TEST_F(TreeJobTest, BulkSynchronousServersGetOnePushOfEachGroup) {
     v1alpha1::TrainingJobSpec spec = tree ? TreeJob(4) : VisitJob(4);
     spec.mutable_exchange()->mutable_parameter_server()->set_shards(1);
     ModelOf(spec).mutable_bulk_synchronous();
-    ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-    flock.AddServers(1);
-    flock.AddWorkers(4);
-    EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(4.0F));
-    return PushesOf(flock, 1);
+    ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+    cluster.AddServers(1);
+    cluster.AddWorkers(4);
+    EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(4.0F));
+    return PushesOf(cluster, 1);
   };
   const double flat = pushes(false), tree = pushes(true);
   EXPECT_GE(flat, 4 * 4 * kPerEpoch * 9 / 10);  // each worker's portions of each batch
@@ -91,24 +91,24 @@ TEST_F(TreeJobTest, BulkSynchronousServersGetOnePushOfEachGroup) {
 TEST_F(TreeJobTest, OneOfANodesWorkersPushesForAll) {
   v1alpha1::TrainingJobSpec spec = VisitJob(3);
   spec.mutable_exchange()->mutable_parameter_server()->mutable_topology()->mutable_host_reduce();
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(3);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(0));
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(3.0F));
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(3);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
+  cluster.Kill(ServerCluster::WorkerUid(0));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(3.0F));
 }
 
 TEST_F(TreeJobTest, SoftSyncCountsWhatIsSummedUp) {
   v1alpha1::TrainingJobSpec spec = TreeJob(5);
   ModelOf(spec).mutable_soft_sync()->set_n(1);
   ModelOf(spec).mutable_soft_sync()->set_staleness_aware(false);
-  ServerFlock flock(spec, VisitData(), NewVisitEngine, NewJobDir());
-  flock.AddServers(2);
-  flock.AddWorkers(4);
-  ASSERT_TRUE(flock.AwaitSettled(50));
-  flock.Kill(ServerFlock::WorkerUid(2));  // the other group's first
-  const std::vector<float> visits = VisitsOf(flock.AwaitResult());
+  ServerCluster cluster(spec, VisitData(), NewVisitEngine, NewJobDir());
+  cluster.AddServers(2);
+  cluster.AddWorkers(4);
+  ASSERT_TRUE(cluster.AwaitSettled(50));
+  cluster.Kill(ServerCluster::WorkerUid(2));  // the other group's first
+  const std::vector<float> visits = VisitsOf(cluster.AwaitResult());
   EXPECT_THAT(visits, Each(Le(5.0F + 1e-3F)));
   EXPECT_THAT(visits, Each(Ge(5.0F / 5 - 1e-3F)));
 }
@@ -126,16 +126,16 @@ TEST_F(TreeJobTest, NobodyWaitsLongForAnAggregatorThatSleeps) {
       open.wait(false);
     });
   };
-  ServerFlock flock(TreeJob(4), VisitData(), make, NewJobDir());
-  flock.AddServers(1);
-  flock.AddWorkers(2);
-  EXPECT_TRUE(flock.Await([&] { return held.load(); }));
+  ServerCluster cluster(TreeJob(4), VisitData(), make, NewJobDir());
+  cluster.AddServers(1);
+  cluster.AddWorkers(2);
+  EXPECT_TRUE(cluster.Await([&] { return held.load(); }));
   const bool went_on =
-      flock.Await([&] { return flock.EngineOf<VisitEngine>(1).calls().size() > 40; });
+      cluster.Await([&] { return cluster.EngineOf<VisitEngine>(1).calls().size() > 40; });
   open = true;
   open.notify_all();
   EXPECT_TRUE(went_on);
-  EXPECT_THAT(VisitsOf(flock.AwaitResult()), Each(4.0F));
+  EXPECT_THAT(VisitsOf(cluster.AwaitResult()), Each(4.0F));
 }
 
 }  // namespace

@@ -88,19 +88,19 @@ class WaitFreeTest : public ClientWorkerTest {
     spec.mutable_stop()->set_steps(6);
     spec.mutable_exchange()->mutable_parameter_server()->set_shards(kShards);
     spec.mutable_exchange()->mutable_parameter_server()->set_replication(1);
-    ServerFlock* of = nullptr;
-    ServerFlock flock(
+    ServerCluster* of = nullptr;
+    ServerCluster cluster(
         spec, VisitData(),
         [&](int worker) {
           return std::make_unique<SlowBackward>(as_made,
                                                 [&of, worker] { return of->SentBy(worker); });
         },
         NewJobDir());
-    of = &flock;
-    flock.AddServers(2);
-    flock.AddWorkers(1);
-    EXPECT_EQ(flock.AwaitResult().steps(), 6);
-    const std::vector<double> shares = flock.EngineOf<SlowBackward>(0).shares();
+    of = &cluster;
+    cluster.AddServers(2);
+    cluster.AddWorkers(1);
+    EXPECT_EQ(cluster.AwaitResult().steps(), 6);
+    const std::vector<double> shares = cluster.EngineOf<SlowBackward>(0).shares();
     RecordProperty("shares", absl::StrJoin(shares, " "));
     return shares;
   }

@@ -39,7 +39,7 @@ WorkerParts WithWorkload(const WorkerParts& parts, workload::Workload* workload)
           parts.storage,
           parts.clock,
           parts.registry,
-          parts.poke,
+          parts.notify,
           parts.on_view,
           parts.on_hung,
           parts.own_loop};
@@ -105,7 +105,7 @@ Worker::State::State(WorkerConfig config_in, const WorkerParts& parts_in)
                    links.Abort(view);
                    Interrupt(view + 1);
                  },
-             .report = parts.poke,
+             .report = parts.notify,
              .stop =
                  [this] {
                    links.Stop();
@@ -119,7 +119,7 @@ Worker::State::State(WorkerConfig config_in, const WorkerParts& parts_in)
                 .step_files = step_files,
                 .metrics = metrics,
                 .clock = parts.clock,
-                .report = parts.poke}),
+                .report = parts.notify}),
       context{.config = config,
               .parts = parts,
               .batches = batches,

@@ -42,7 +42,7 @@ struct WorkerParts {
   storage::BlobStore& storage;  // the job's place (checkpoint::JobPlace)
   const clock::Clock& clock;
   metrics::Registry& registry;
-  std::function<void()> poke;                           // the report has news; called on any thread
+  std::function<void()> notify;                         // the report has news; called on any thread
   std::function<void(membership::ViewNumber)> on_view;  // a view's steps begin; may be empty
   // This worker hangs in that thread, and its process is to end now; empty: a test's does not.
   std::function<void(std::int64_t thread)> on_hung = {};

@@ -8,7 +8,7 @@
 #include <fstream>
 #include <limits>
 
-#include "trainer/testing/worker_flock.h"
+#include "trainer/testing/worker_cluster.h"
 
 namespace starling::worker {
 namespace {
@@ -38,12 +38,12 @@ class WorkerTest : public ::testing::Test {
 
   // The model of an undisturbed run of `workers` workers.
   std::string ModelOf(const v1alpha1::TrainingJobSpec& spec, int workers) {
-    Flock flock(spec, NewJobDir());
+    Cluster cluster(spec, NewJobDir());
     std::vector<int> members;
     members.reserve(static_cast<size_t>(workers));
-    for (int i = 0; i < workers; ++i) members.push_back(flock.Add());
-    flock.PublishNow(members);
-    return flock.AwaitModel(0);
+    for (int i = 0; i < workers; ++i) members.push_back(cluster.Add());
+    cluster.PublishNow(members);
+    return cluster.AwaitModel(0);
   }
 
   std::vector<std::string> folders_;
@@ -64,13 +64,13 @@ std::vector<std::string> LinesOf(const std::string& path) {
 
 TEST_F(WorkerTest, TrainsAloneToTheEnd) {
   const std::string folder = NewJobDir();
-  Flock flock(Fast(kSteps), folder);
-  flock.Add();
+  Cluster cluster(Fast(kSteps), folder);
+  cluster.Add();
 
-  flock.PublishNow({0});
+  cluster.PublishNow({0});
 
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
-  const v1alpha1::TrainingReport training = flock.TrainingOf(0);
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
+  const v1alpha1::TrainingReport training = cluster.TrainingOf(0);
   EXPECT_EQ(training.result().steps(), kSteps);
   EXPECT_EQ(training.result().samples(), kSteps / 4 * 100);
   EXPECT_EQ(training.result().epochs(), kSteps / 4);
@@ -78,7 +78,7 @@ TEST_F(WorkerTest, TrainsAloneToTheEnd) {
   EXPECT_EQ(training.progress().step(), kSteps);
   EXPECT_EQ(training.progress().total_steps(), kSteps);
   EXPECT_TRUE(std::filesystem::exists(folder + "/model.safetensors"));
-  EXPECT_EQ(flock.ReportOf(0).phase, Phase::kDone);
+  EXPECT_EQ(cluster.ReportOf(0).phase, Phase::kDone);
 }
 
 TEST_F(WorkerTest, KeepsTheModelWhereTheCheckpointsAreKept) {
@@ -86,48 +86,48 @@ TEST_F(WorkerTest, KeepsTheModelWhereTheCheckpointsAreKept) {
   const std::string kept = NewJobDir();
   v1alpha1::TrainingJobSpec spec = Fast(kSteps);
   spec.mutable_checkpoint()->set_uri("file://" + kept);
-  Flock flock(spec, folder);
-  flock.Add();
+  Cluster cluster(spec, folder);
+  cluster.Add();
 
-  flock.PublishNow({0});
+  cluster.PublishNow({0});
 
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
-  EXPECT_EQ(flock.TrainingOf(0).result().model().uri(),
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
+  EXPECT_EQ(cluster.TrainingOf(0).result().model().uri(),
             absl::StrCat("file://", kept, "/job/model.safetensors"));
   EXPECT_TRUE(std::filesystem::exists(kept + "/job/model.safetensors"));
   EXPECT_FALSE(std::filesystem::exists(folder + "/model.safetensors"));
 }
 
 TEST_F(WorkerTest, EndsWhenTheCoordinatorSaysThatTheResultIsKnown) {
-  Flock flock(Fast(kSteps), NewJobDir());
-  flock.Add();
-  flock.PublishNow({0});
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
+  Cluster cluster(Fast(kSteps), NewJobDir());
+  cluster.Add();
+  cluster.PublishNow({0});
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
 
-  flock.FinishAll();
+  cluster.FinishAll();
 
-  ASSERT_TRUE(flock.AwaitEnd(0));
-  EXPECT_TRUE(flock.EndOf(0).ok());
+  ASSERT_TRUE(cluster.AwaitEnd(0));
+  EXPECT_TRUE(cluster.EndOf(0).ok());
 }
 
 TEST_F(WorkerTest, AnAuditThatCannotBeWrittenKeepsNobodyFromTraining) {
   const std::string folder = NewJobDir();
   std::ofstream(folder + "/audit") << "a file where a folder should be";
-  Flock flock(Fast(20), folder);
-  flock.Add();
-  flock.PublishNow({0});
-  EXPECT_THAT(flock.AwaitModel(0), Ne(""));
+  Cluster cluster(Fast(20), folder);
+  cluster.Add();
+  cluster.PublishNow({0});
+  EXPECT_THAT(cluster.AwaitModel(0), Ne(""));
 }
 
 TEST_F(WorkerTest, WritesOneAuditLineForEveryStep) {
   const std::string folder = NewJobDir();
-  Flock flock(Fast(kSteps), folder);
-  flock.Add();
-  flock.Add();
+  Cluster cluster(Fast(kSteps), folder);
+  cluster.Add();
+  cluster.Add();
 
-  flock.PublishNow({0, 1});
+  cluster.PublishNow({0, 1});
 
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
   const std::vector<std::string> lines = LinesOf(folder + "/audit/steps.jsonl");
   ASSERT_EQ(lines.size(), static_cast<size_t>(kSteps));
   EXPECT_THAT(lines.back(), HasSubstr(R"("step":400)"));
@@ -156,72 +156,72 @@ TEST_F(WorkerTest, WithoutReproducibleModeTheNumberOfWorkersShowsInTheBits) {
 
 TEST_F(WorkerTest, SurvivorsGoOnAfterACrashWithTheSameResult) {
   const std::string folder = NewJobDir();
-  Flock flock(TinyJob(kSteps), folder);
-  for (int i = 0; i < 3; ++i) flock.Add();
-  flock.PublishNow({0, 1, 2});
-  ASSERT_TRUE(flock.AwaitStep(0, 10));
+  Cluster cluster(TinyJob(kSteps), folder);
+  for (int i = 0; i < 3; ++i) cluster.Add();
+  cluster.PublishNow({0, 1, 2});
+  ASSERT_TRUE(cluster.AwaitStep(0, 10));
 
-  flock.Crash(0);  // the first member: audit and checkpoints move on
-  ASSERT_TRUE(flock.AwaitPhase(1, Phase::kAborted));
-  ASSERT_TRUE(flock.AwaitPhase(2, Phase::kAborted));
-  flock.PublishNow({1, 2});
+  cluster.Crash(0);  // the first member: audit and checkpoints move on
+  ASSERT_TRUE(cluster.AwaitPhase(1, Phase::kAborted));
+  ASSERT_TRUE(cluster.AwaitPhase(2, Phase::kAborted));
+  cluster.PublishNow({1, 2});
 
-  EXPECT_EQ(flock.AwaitModel(1), ModelOf(Fast(kSteps), 1));
+  EXPECT_EQ(cluster.AwaitModel(1), ModelOf(Fast(kSteps), 1));
   EXPECT_EQ(LinesOf(folder + "/audit/steps.jsonl").size(), static_cast<size_t>(kSteps));
 }
 
 TEST_F(WorkerTest, ANewViewEndsAWaitForASilentMember) {
-  Flock flock(TinyJob(kSteps), NewJobDir());
-  for (int i = 0; i < 3; ++i) flock.Add();
-  flock.PublishNow({0, 1});
-  ASSERT_TRUE(flock.AwaitStep(0, 5));
-  flock.CutOff(2);
+  Cluster cluster(TinyJob(kSteps), NewJobDir());
+  for (int i = 0; i < 3; ++i) cluster.Add();
+  cluster.PublishNow({0, 1});
+  ASSERT_TRUE(cluster.AwaitStep(0, 5));
+  cluster.CutOff(2);
 
-  flock.PublishNow({0, 1, 2});  // 2 never opens its links
-  ASSERT_TRUE(flock.AwaitPhase(0, Phase::kSync));
-  flock.PublishNow({0, 1});
+  cluster.PublishNow({0, 1, 2});  // 2 never opens its links
+  ASSERT_TRUE(cluster.AwaitPhase(0, Phase::kSync));
+  cluster.PublishNow({0, 1});
 
-  EXPECT_EQ(flock.AwaitModel(0), ModelOf(Fast(kSteps), 1));
+  EXPECT_EQ(cluster.AwaitModel(0), ModelOf(Fast(kSteps), 1));
 }
 
 TEST_F(WorkerTest, AJoinerIsFedBySurvivorsAtABoundary) {
-  Flock flock(TinyJob(kSteps), NewJobDir());
-  flock.Add();
-  flock.Add();
-  flock.PublishNow({0, 1});
-  ASSERT_TRUE(flock.AwaitStep(0, 5));
-  flock.Add();
+  Cluster cluster(TinyJob(kSteps), NewJobDir());
+  cluster.Add();
+  cluster.Add();
+  cluster.PublishNow({0, 1});
+  ASSERT_TRUE(cluster.AwaitStep(0, 5));
+  cluster.Add();
 
-  flock.PublishAtBoundary({0, 1, 2});
+  cluster.PublishAtBoundary({0, 1, 2});
 
-  ASSERT_TRUE(flock.AwaitPhase(2, Phase::kRun));
-  EXPECT_GE(flock.ReportOf(2).state->step, 5);
-  EXPECT_EQ(flock.AwaitModel(0), ModelOf(Fast(kSteps), 1));
-  EXPECT_EQ(flock.ReportOf(2).state->step, kSteps);
+  ASSERT_TRUE(cluster.AwaitPhase(2, Phase::kRun));
+  EXPECT_GE(cluster.ReportOf(2).state->step, 5);
+  EXPECT_EQ(cluster.AwaitModel(0), ModelOf(Fast(kSteps), 1));
+  EXPECT_EQ(cluster.ReportOf(2).state->step, kSteps);
 }
 
 TEST_F(WorkerTest, ALeaverLingersUntilItIsReleased) {
-  Flock flock(TinyJob(kSteps), NewJobDir());
-  flock.Add();
-  flock.Add();
-  flock.PublishNow({0, 1});
-  ASSERT_TRUE(flock.AwaitStep(0, 5));
-  flock.Terminate(1);
-  ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(1).leaving; }));
+  Cluster cluster(TinyJob(kSteps), NewJobDir());
+  cluster.Add();
+  cluster.Add();
+  cluster.PublishNow({0, 1});
+  ASSERT_TRUE(cluster.AwaitStep(0, 5));
+  cluster.Terminate(1);
+  ASSERT_TRUE(cluster.Await([&] { return cluster.ReportOf(1).leaving; }));
 
-  flock.PublishAtBoundary({0});
-  ASSERT_TRUE(flock.AwaitPhase(1, Phase::kLinger));
+  cluster.PublishAtBoundary({0});
+  ASSERT_TRUE(cluster.AwaitPhase(1, Phase::kLinger));
   // As the coordinator does it: the view that goes on must be synced, or the last bytes of the old
   // one may end with the leaver.
   const auto synced = [&] {
-    const membership::Report report = flock.ReportOf(0);
-    return report.state && report.state->view > flock.ReportOf(1).state->view;
+    const membership::Report report = cluster.ReportOf(0);
+    return report.state && report.state->view > cluster.ReportOf(1).state->view;
   };
-  ASSERT_TRUE(flock.Await(synced));
-  flock.Release(1);
+  ASSERT_TRUE(cluster.Await(synced));
+  cluster.Release(1);
 
-  EXPECT_TRUE(flock.AwaitEnd(1));
-  EXPECT_EQ(flock.AwaitModel(0), ModelOf(Fast(kSteps), 1));
+  EXPECT_TRUE(cluster.AwaitEnd(1));
+  EXPECT_EQ(cluster.AwaitModel(0), ModelOf(Fast(kSteps), 1));
 }
 
 TEST_F(WorkerTest, HaltsWithACheckpointAndGoesOnFromIt) {
@@ -229,39 +229,39 @@ TEST_F(WorkerTest, HaltsWithACheckpointAndGoesOnFromIt) {
   v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
   int64_t stopped_at = 0;
   {
-    Flock flock(spec, folder);
-    flock.Add();
-    flock.Add();
-    flock.PublishNow({0, 1});
-    ASSERT_TRUE(flock.AwaitStep(0, 10));
+    Cluster cluster(spec, folder);
+    cluster.Add();
+    cluster.Add();
+    cluster.PublishNow({0, 1});
+    ASSERT_TRUE(cluster.AwaitStep(0, 10));
 
-    flock.SetSettings(spec.stop(), /*halt=*/true);
+    cluster.SetSettings(spec.stop(), /*halt=*/true);
 
     ASSERT_TRUE(
-        flock.Await([&] { return flock.ReportOf(0).stopped && flock.ReportOf(1).stopped; }));
-    stopped_at = flock.ReportOf(0).state->step;
-    EXPECT_EQ(flock.TrainingOf(0).checkpoint().step(), stopped_at);
+        cluster.Await([&] { return cluster.ReportOf(0).stopped && cluster.ReportOf(1).stopped; }));
+    stopped_at = cluster.ReportOf(0).state->step;
+    EXPECT_EQ(cluster.TrainingOf(0).checkpoint().step(), stopped_at);
   }
   const int64_t end = stopped_at + 50;
   spec.mutable_stop()->set_steps(end);
 
-  Flock flock(spec, folder);
-  flock.SetIncarnation(2);
-  flock.Add();
-  flock.Add();
-  flock.Add();
-  flock.SetSettings(spec.stop(), /*halt=*/true);  // generation 1, as in the checkpoint
-  flock.SetSettings(spec.stop(), /*halt=*/false);
-  flock.PublishNow({0, 1, 2}, /*restore=*/true);
+  Cluster cluster(spec, folder);
+  cluster.SetIncarnation(2);
+  cluster.Add();
+  cluster.Add();
+  cluster.Add();
+  cluster.SetSettings(spec.stop(), /*halt=*/true);  // generation 1, as in the checkpoint
+  cluster.SetSettings(spec.stop(), /*halt=*/false);
+  cluster.PublishNow({0, 1, 2}, /*restore=*/true);
 
-  EXPECT_EQ(flock.AwaitModel(0), ModelOf(Fast(end), 1));
+  EXPECT_EQ(cluster.AwaitModel(0), ModelOf(Fast(end), 1));
   EXPECT_EQ(LinesOf(folder + "/audit/steps.jsonl").size(), static_cast<size_t>(end));
 }
 
-bool TrainAloneTo(Flock& flock, int64_t step) {
-  flock.Add();
-  flock.PublishNow({0});
-  return flock.AwaitStep(0, step);
+bool TrainAloneTo(Cluster& cluster, int64_t step) {
+  cluster.Add();
+  cluster.PublishNow({0});
+  return cluster.AwaitStep(0, step);
 }
 
 // Whoever is told that it has stopped may end it at once. Asked without a pause: the first report
@@ -269,13 +269,13 @@ bool TrainAloneTo(Flock& flock, int64_t step) {
 TEST_F(WorkerTest, WhoSaysThatItHasStoppedNamesTheCheckpointOfIt) {
   for (int round = 0; round < 30; ++round) {
     const v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
-    Flock flock(spec, NewJobDir());
-    ASSERT_TRUE(TrainAloneTo(flock, 5 + round));
-    flock.SetSettings(spec.stop(), /*halt=*/true);
+    Cluster cluster(spec, NewJobDir());
+    ASSERT_TRUE(TrainAloneTo(cluster, 5 + round));
+    cluster.SetSettings(spec.stop(), /*halt=*/true);
     const net::Deadline deadline = net::Deadline::After(absl::Seconds(20));
     membership::Report report;
     do {
-      report = flock.ReportOf(0);
+      report = cluster.ReportOf(0);
     } while (!report.stopped && !deadline.Expired());
     v1alpha1::TrainingReport training;
     ASSERT_TRUE(training.ParseFromString(report.training.bytes));
@@ -287,49 +287,49 @@ TEST_F(WorkerTest, WhoSaysThatItHasStoppedNamesTheCheckpointOfIt) {
 TEST_F(WorkerTest, HaltsWithACheckpointOfItsOwnThoughOneIsBeingWritten) {
   for (int round = 0; round < 30; ++round) {
     const v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
-    Flock flock(spec, NewJobDir());
-    ASSERT_TRUE(TrainAloneTo(flock, 5 + round));
-    flock.AskForCheckpoint();
-    ASSERT_TRUE(flock.AwaitStep(0, flock.ReportOf(0).state->step + 1 + round % 3));
-    flock.SetSettings(spec.stop(), /*halt=*/true);
-    ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).stopped; })) << "round " << round;
-    ASSERT_EQ(flock.TrainingOf(0).checkpoint().step(), flock.ReportOf(0).state->step);
+    Cluster cluster(spec, NewJobDir());
+    ASSERT_TRUE(TrainAloneTo(cluster, 5 + round));
+    cluster.AskForCheckpoint();
+    ASSERT_TRUE(cluster.AwaitStep(0, cluster.ReportOf(0).state->step + 1 + round % 3));
+    cluster.SetSettings(spec.stop(), /*halt=*/true);
+    ASSERT_TRUE(cluster.Await([&] { return cluster.ReportOf(0).stopped; })) << "round " << round;
+    ASSERT_EQ(cluster.TrainingOf(0).checkpoint().step(), cluster.ReportOf(0).state->step);
   }
 }
 
 TEST_F(WorkerTest, ACheckpointIsWrittenAtItsTurn) {
-  Flock flock(TinyJob(kForever), NewJobDir());
-  flock.Add();
-  flock.Add();
-  flock.PublishNow({0, 1});
+  Cluster cluster(TinyJob(kForever), NewJobDir());
+  cluster.Add();
+  cluster.Add();
+  cluster.PublishNow({0, 1});
 
-  flock.AskForCheckpoint();
+  cluster.AskForCheckpoint();
 
-  ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).checkpoint_turn == 1; }));
-  EXPECT_THAT(flock.TrainingOf(0).checkpoint().uri(), HasSubstr("/checkpoints/0000000001-"));
+  ASSERT_TRUE(cluster.Await([&] { return cluster.ReportOf(0).checkpoint_turn == 1; }));
+  EXPECT_THAT(cluster.TrainingOf(0).checkpoint().uri(), HasSubstr("/checkpoints/0000000001-"));
 }
 
 TEST_F(WorkerTest, AllWorkersKilledTheJobGoesOnFromTheNewestCheckpoint) {
   const std::string folder = NewJobDir();
   int64_t written = 0;
   {
-    Flock flock(TinyJob(kForever), folder);
-    flock.Add();
-    flock.PublishNow({0});
-    flock.AskForCheckpoint();
-    ASSERT_TRUE(flock.Await([&] { return flock.ReportOf(0).checkpoint_turn == 1; }));
-    written = flock.TrainingOf(0).checkpoint().step();
-    ASSERT_TRUE(flock.AwaitStep(0, written + 5));  // and some steps are lost
-    flock.Crash(0);
+    Cluster cluster(TinyJob(kForever), folder);
+    cluster.Add();
+    cluster.PublishNow({0});
+    cluster.AskForCheckpoint();
+    ASSERT_TRUE(cluster.Await([&] { return cluster.ReportOf(0).checkpoint_turn == 1; }));
+    written = cluster.TrainingOf(0).checkpoint().step();
+    ASSERT_TRUE(cluster.AwaitStep(0, written + 5));  // and some steps are lost
+    cluster.Crash(0);
   }
   const int64_t end = written + 50;
-  Flock flock(TinyJob(end), folder);
-  flock.SetIncarnation(2);
-  flock.Add();
-  flock.Add();
-  flock.PublishNow({0, 1}, /*restore=*/true);
+  Cluster cluster(TinyJob(end), folder);
+  cluster.SetIncarnation(2);
+  cluster.Add();
+  cluster.Add();
+  cluster.PublishNow({0, 1}, /*restore=*/true);
 
-  EXPECT_EQ(flock.AwaitModel(0), ModelOf(Fast(end), 1));
+  EXPECT_EQ(cluster.AwaitModel(0), ModelOf(Fast(end), 1));
   EXPECT_EQ(LinesOf(folder + "/audit/steps.jsonl").size(), static_cast<size_t>(end));
 }
 
@@ -337,14 +337,14 @@ TEST_F(WorkerTest, StopsWhenTheTargetIsMet) {
   v1alpha1::TrainingJobSpec spec = Fast(100'000);
   spec.mutable_stop()->mutable_target()->set_metric("validation/accuracy");
   spec.mutable_stop()->mutable_target()->set_at_least(0.5);
-  Flock flock(spec, NewJobDir());
-  flock.Add();
-  flock.Add();
+  Cluster cluster(spec, NewJobDir());
+  cluster.Add();
+  cluster.Add();
 
-  flock.PublishNow({0, 1});
+  cluster.PublishNow({0, 1});
 
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
-  const v1alpha1::Result result = flock.TrainingOf(0).result();
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
+  const v1alpha1::Result result = cluster.TrainingOf(0).result();
   EXPECT_TRUE(result.target_reached());
   EXPECT_THAT(result.steps(), Lt(1000));
   EXPECT_EQ(result.steps() % 4, 0);  // an epoch's end
@@ -355,13 +355,13 @@ TEST_F(WorkerTest, AnUnmetTargetStillGivesAResult) {
   v1alpha1::TrainingJobSpec spec = Fast(4);
   spec.mutable_stop()->mutable_target()->set_metric("validation/loss");
   spec.mutable_stop()->mutable_target()->set_at_most(1e-9);
-  Flock flock(spec, NewJobDir());
-  flock.Add();
+  Cluster cluster(spec, NewJobDir());
+  cluster.Add();
 
-  flock.PublishNow({0});
+  cluster.PublishNow({0});
 
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
-  EXPECT_FALSE(flock.TrainingOf(0).result().target_reached());
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
+  EXPECT_FALSE(cluster.TrainingOf(0).result().target_reached());
 }
 
 TEST_F(WorkerTest, KeepsTheParametersOfTheBestValidationAndStopsWhenPatienceEnds) {
@@ -369,15 +369,15 @@ TEST_F(WorkerTest, KeepsTheParametersOfTheBestValidationAndStopsWhenPatienceEnds
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(2);  // it wanders
   spec.mutable_validation()->set_keep_best(true);
   spec.mutable_validation()->set_patience(3);
-  Flock flock(spec, NewJobDir());
-  flock.Add();
-  flock.Add();
+  Cluster cluster(spec, NewJobDir());
+  cluster.Add();
+  cluster.Add();
 
-  flock.PublishNow({0, 1});
+  cluster.PublishNow({0, 1});
 
-  const std::string model = flock.AwaitModel(0);
+  const std::string model = cluster.AwaitModel(0);
   ASSERT_THAT(model, Ne(""));
-  const v1alpha1::TrainingReport training = flock.TrainingOf(0);
+  const v1alpha1::TrainingReport training = cluster.TrainingOf(0);
   EXPECT_THAT(training.result().metrics().at("validation/loss"),
               Lt(training.progress().metrics().at("validation/loss")));
   spec.mutable_validation()->set_keep_best(false);
@@ -386,34 +386,34 @@ TEST_F(WorkerTest, KeepsTheParametersOfTheBestValidationAndStopsWhenPatienceEnds
 
 TEST_F(WorkerTest, AMutableStopActsAtABoundary) {
   v1alpha1::TrainingJobSpec spec = TinyJob(kForever);
-  Flock flock(spec, NewJobDir());
-  flock.Add();
-  flock.Add();
-  flock.PublishNow({0, 1});
-  ASSERT_TRUE(flock.AwaitStep(0, 5));
+  Cluster cluster(spec, NewJobDir());
+  cluster.Add();
+  cluster.Add();
+  cluster.PublishNow({0, 1});
+  ASSERT_TRUE(cluster.AwaitStep(0, 5));
 
-  const int64_t end = flock.ReportOf(0).settled_step + 500;
+  const int64_t end = cluster.ReportOf(0).settled_step + 500;
   spec.mutable_stop()->set_steps(end);
-  flock.SetSettings(spec.stop(), /*halt=*/false);
+  cluster.SetSettings(spec.stop(), /*halt=*/false);
 
-  ASSERT_THAT(flock.AwaitModel(0), Ne(""));
-  EXPECT_EQ(flock.TrainingOf(0).result().steps(), end);
+  ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
+  EXPECT_EQ(cluster.TrainingOf(0).result().steps(), end);
 }
 
 TEST_F(WorkerTest, DivergenceIsTheJobsFailureOnEveryWorker) {
   v1alpha1::TrainingJobSpec spec = Fast(1000);
   spec.mutable_optimizer()->mutable_sgd()->set_learning_rate(1e38);
-  Flock flock(spec, NewJobDir());
-  flock.Add();
-  flock.Add();
+  Cluster cluster(spec, NewJobDir());
+  cluster.Add();
+  cluster.Add();
 
-  flock.PublishNow({0, 1});
+  cluster.PublishNow({0, 1});
 
   for (int worker : {0, 1}) {
-    ASSERT_TRUE(flock.AwaitEnd(worker));
-    EXPECT_FALSE(flock.EndOf(worker).ok());
-    EXPECT_THAT(flock.TrainingOf(worker).failure(), HasSubstr("not a finite number"));
-    EXPECT_THAT(flock.TrainingOf(worker).failure(), HasSubstr("learningRate"));
+    ASSERT_TRUE(cluster.AwaitEnd(worker));
+    EXPECT_FALSE(cluster.EndOf(worker).ok());
+    EXPECT_THAT(cluster.TrainingOf(worker).failure(), HasSubstr("not a finite number"));
+    EXPECT_THAT(cluster.TrainingOf(worker).failure(), HasSubstr("learningRate"));
   }
 }
 
@@ -422,13 +422,13 @@ TEST_F(WorkerTest, AnErrorOfAStepThatIsNotTheMeshsIsTheJobsFailure) {
   v1alpha1::TrainingJobSpec spec = Fast(1000);
   spec.set_reproducible(false);
   spec.mutable_exchange()->mutable_none();
-  Flock flock(spec, NewJobDir());
-  flock.Add();
-  flock.Add();
-  flock.PublishNow({0, 1});
+  Cluster cluster(spec, NewJobDir());
+  cluster.Add();
+  cluster.Add();
+  cluster.PublishNow({0, 1});
   for (int worker : {0, 1}) {
-    ASSERT_TRUE(flock.AwaitEnd(worker));
-    EXPECT_THAT(flock.TrainingOf(worker).failure(), HasSubstr("its view has 2 workers"));
+    ASSERT_TRUE(cluster.AwaitEnd(worker));
+    EXPECT_THAT(cluster.TrainingOf(worker).failure(), HasSubstr("its view has 2 workers"));
   }
 }
 
@@ -436,19 +436,19 @@ TEST_F(WorkerTest, ACheckpointOfAnotherModelIsRefusedWithTheTensorsName) {
   const std::string folder = NewJobDir();
   v1alpha1::TrainingJobSpec spec = TinyJob(kSteps);
   {
-    Flock flock(spec, folder);
-    flock.Add();
-    flock.PublishNow({0});
-    ASSERT_THAT(flock.AwaitModel(0), Ne(""));
+    Cluster cluster(spec, folder);
+    cluster.Add();
+    cluster.PublishNow({0});
+    ASSERT_THAT(cluster.AwaitModel(0), Ne(""));
   }
   spec.mutable_optimizer()->mutable_adam()->set_learning_rate(0.1);  // other shards
-  Flock flock(spec, folder);
-  flock.SetIncarnation(2);
-  flock.Add();
-  flock.PublishNow({0}, /*restore=*/true);
+  Cluster cluster(spec, folder);
+  cluster.SetIncarnation(2);
+  cluster.Add();
+  cluster.PublishNow({0}, /*restore=*/true);
 
-  ASSERT_TRUE(flock.AwaitEnd(0));
-  EXPECT_THAT(flock.TrainingOf(0).failure(),
+  ASSERT_TRUE(cluster.AwaitEnd(0));
+  EXPECT_THAT(cluster.TrainingOf(0).failure(),
               HasSubstr("part optimizer/mean/bias is missing: it belongs to another model"));
 }
 

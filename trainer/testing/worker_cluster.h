@@ -54,20 +54,20 @@ inline v1alpha1::TrainingJobSpec TinyJob(int64_t steps) {
 }
 
 // Confined to the test's thread.
-class Flock {
+class Cluster {
  public:
   using MakeWorkload =
       std::function<std::unique_ptr<workload::Workload>(const std::string& numeric_identity)>;
 
   // Without `make` the job classifies what its spec makes up.
-  Flock(v1alpha1::TrainingJobSpec spec, std::string job_dir, MakeWorkload make = nullptr)
+  Cluster(v1alpha1::TrainingJobSpec spec, std::string job_dir, MakeWorkload make = nullptr)
       : spec_(std::move(spec)),
         job_dir_(std::move(job_dir)),
         make_(std::move(make)),
         storage_(*storage::Open(checkpoint::JobPlace(spec_.checkpoint().uri(), "job", job_dir_))) {
     directive_.incarnation = 1;
   }
-  ~Flock() {
+  ~Cluster() {
     for (auto& hand : hands_) hand->worker->GraceOver();
     for (auto& hand : hands_) hand->thread.join();
   }
@@ -100,7 +100,7 @@ class Flock {
                                     .storage = *storage_,
                                     .clock = clock_,
                                     .registry = *hand->registry,
-                                    .poke = [this] { changed_.NotifyAll(); },
+                                    .notify = [this] { changed_.NotifyAll(); },
                                     .on_view = nullptr,
                                     .on_hung = {},
                                     .own_loop = dynamic_cast<OwnLoop*>(hand->workload.get())});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // For tests: server processes as threads over real links, workers that push leases of whole
-// numbers, and a coordinator's turns under its own rules (ViewPlan, ShardPlacement, LeaseBook).
+// numbers, and a coordinator's turns under its own rules (ViewPlan, ShardPlacement, LeaseTable).
 #pragma once
 
 #include <atomic>
@@ -19,12 +19,12 @@
 #include "gtest/gtest.h"
 #include "trainer/membership/view_plan.h"
 #include "trainer/optimizer/server_rules.h"
-#include "trainer/parameter_server/lease_book.h"
+#include "trainer/parameter_server/lease_table.h"
 #include "trainer/server/shard_server.h"
 #include "trainer/testing/client_loop.h"
 #include "trainer/testing/transports.h"
 
-namespace starling::server::flock {
+namespace starling::server::cluster {
 
 using membership::MemberId;
 using membership::View;
@@ -61,7 +61,7 @@ inline std::vector<float> SumOf(Lease leases) {
   return sum;
 }
 
-class Flock {
+class Cluster {
  public:
   struct Options {
     int servers = 2;
@@ -70,10 +70,10 @@ class Flock {
     Lease leases = 200;
     absl::Duration turn_interval = absl::InfiniteDuration();  // of checkpoints
     bool by_load = true;                                      // hot shards move
-    parameter_server::Lanes lanes = {};                       // of each server
+    parameter_server::Executors executors = {};               // of each server
   };
 
-  Flock(Kind kind, Options options)
+  Cluster(Kind kind, Options options)
       : options_(options),
         kind_(kind),
         book_(options.leases, kShards),
@@ -99,7 +99,7 @@ class Flock {
     wanted_servers_ = options.servers;
     for (int i = 0; i < options.workers; ++i) AddWorker(i);
   }
-  ~Flock() {
+  ~Cluster() {
     quit_ = true;
     for (auto& [id, worker] : workers_) {
       const sync::MutexLock lock(worker->mutex);
@@ -126,7 +126,7 @@ class Flock {
     options.shards.assign(kShards, TableOf());
     options.peer_name = NameOf;
     options.open_timeout = absl::Seconds(1);
-    options.lanes = options_.lanes;
+    options.executors = options_.executors;
     server->machine = std::make_unique<ShardServer>(options, *server->transport, *snapshots_,
                                                     *server->failpoints);
     server->thread = std::thread([one = server.get()] {
@@ -480,7 +480,7 @@ class Flock {
   std::shared_ptr<parameter_server::ShardPlacement> placement_;
   std::unique_ptr<membership::ViewPlan> plan_;
   sync::Mutex mutex_;
-  parameter_server::LeaseBook book_ ABSL_GUARDED_BY(mutex_);
+  parameter_server::LeaseTable book_ ABSL_GUARDED_BY(mutex_);
   std::set<std::size_t> hot_ ABSL_GUARDED_BY(mutex_);
   std::string folder_;
   std::map<MemberId, std::unique_ptr<Server>> servers_;
@@ -495,11 +495,11 @@ class Flock {
   sync::Condition pause_;
 };
 
-inline void ExpectExact(Flock& flock, Lease leases) {
-  ASSERT_TRUE(flock.Until([&] { return flock.AllDone(); })) << flock.Why();
-  const auto tables = flock.ReadAll();
+inline void ExpectExact(Cluster& cluster, Lease leases) {
+  ASSERT_TRUE(cluster.Until([&] { return cluster.AllDone(); })) << cluster.Why();
+  const auto tables = cluster.ReadAll();
   ASSERT_EQ(tables.size(), kShards);
   for (const auto& table : tables) EXPECT_EQ(table, SumOf(leases));
 }
 
-}  // namespace starling::server::flock
+}  // namespace starling::server::cluster

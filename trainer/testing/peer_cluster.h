@@ -22,9 +22,9 @@ namespace starling::membership {
 
 // A coordinator and real members that hear each other at once; the test decides who lives and when
 // steps are made.
-class Fleet {
+class Cluster {
  public:
-  explicit Fleet(int workers, const Rules& rules = {}) : rules_(rules) {
+  explicit Cluster(int workers, const Rules& rules = {}) : rules_(rules) {
     for (int i = 0; i < workers; ++i) AddPod();
     desired_.workers = workers;
     NewCoordinator();
@@ -168,13 +168,13 @@ class Fleet {
 };
 
 // All have started and made a step.
-inline Fleet Running(int workers) {
-  Fleet fleet(workers);
-  for (int i = 0; i < workers; ++i) fleet.Start(i);
+inline Cluster Running(int workers) {
+  Cluster cluster(workers);
+  for (int i = 0; i < workers; ++i) cluster.Start(i);
   std::vector<int> all(static_cast<std::size_t>(workers));
   std::iota(all.begin(), all.end(), 0);
-  fleet.Step(all);
-  return fleet;
+  cluster.Step(all);
+  return cluster;
 }
 
 }  // namespace starling::membership

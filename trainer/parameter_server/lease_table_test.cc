@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the book does with messages that come late, twice or from nobody; how leases go round stands
-// in shard_placement_test.cc.
-#include "trainer/parameter_server/lease_book.h"
+// What the table of leases does with messages that come late, twice or from nobody; how leases go
+// round stands in shard_placement_test.cc.
+#include "trainer/parameter_server/lease_table.h"
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,7 +38,7 @@ LeaseLedger LedgerOf(const std::vector<Lease>& leases) {
   return ledger;
 }
 
-class LeaseBookOfFour : public testing::Test {
+class LeaseTableOfFour : public testing::Test {
  protected:
   void SetUp() override {
     book_.OnView(ViewOf(1, {kOne, kTwo}));
@@ -49,11 +49,11 @@ class LeaseBookOfFour : public testing::Test {
       return static_cast<std::size_t>(lease % clients.size());
     });
   }
-  LeaseBook book_{4, 2};
+  LeaseTable book_{4, 2};
   const absl::Time now_ = absl::FromUnixSeconds(1000);
 };
 
-TEST_F(LeaseBookOfFour, AViewThatIsNotNewChangesNothing) {
+TEST_F(LeaseTableOfFour, AViewThatIsNotNewChangesNothing) {
   book_.OnView(ViewOf(1, {}));
   EXPECT_THAT(book_.Take(kOne, 1), ElementsAre(1));
   book_.OnView(ViewOf(3, {kOne}));
@@ -61,7 +61,7 @@ TEST_F(LeaseBookOfFour, AViewThatIsNotNewChangesNothing) {
   EXPECT_THAT(book_.HeldBy(kOne), ElementsAre(1));
 }
 
-TEST_F(LeaseBookOfFour, WhoLeftHasFinishedNothing) {
+TEST_F(LeaseTableOfFour, WhoLeftHasFinishedNothing) {
   book_.Take(kOne, 2);
   book_.OnDone(1, kOne);
   EXPECT_EQ(book_.FinishedBy(kOne), 1);
@@ -71,7 +71,7 @@ TEST_F(LeaseBookOfFour, WhoLeftHasFinishedNothing) {
   EXPECT_TRUE(book_.Done(1)) << "what it did stays done";
 }
 
-TEST_F(LeaseBookOfFour, ALedgerOfAnEarlierViewDoesNotReplaceALaterOne) {
+TEST_F(LeaseTableOfFour, ALedgerOfAnEarlierViewDoesNotReplaceALaterOne) {
   book_.OnView(ViewOf(2, {kOne}));
   book_.OnLedger(2, 0, LedgerOf({1}));
   book_.OnLedger(1, 0, LedgerOf({1, 2}));
@@ -83,7 +83,7 @@ TEST_F(LeaseBookOfFour, ALedgerOfAnEarlierViewDoesNotReplaceALaterOne) {
   EXPECT_FALSE(book_.Done(3));
 }
 
-TEST_F(LeaseBookOfFour, AfterARestoreNothingIsDoneBeforeAllShardsHaveSaidSo) {
+TEST_F(LeaseTableOfFour, AfterARestoreNothingIsDoneBeforeAllShardsHaveSaidSo) {
   book_.OnLedger(1, 1, LedgerOf({1}));
   book_.OnView(ViewOf(2, {kOne, kTwo}, /*restore=*/true));
   EXPECT_FALSE(book_.Informed());
@@ -96,12 +96,12 @@ TEST_F(LeaseBookOfFour, AfterARestoreNothingIsDoneBeforeAllShardsHaveSaidSo) {
   EXPECT_EQ(Deal(5, {kOne}), 4u);
 }
 
-TEST_F(LeaseBookOfFour, BeforeTheFirstViewNothingIsKnown) {
-  EXPECT_FALSE(LeaseBook(4, 2).Informed());
-  EXPECT_EQ(LeaseBook(4, 2).done(), 0u);
+TEST_F(LeaseTableOfFour, BeforeTheFirstViewNothingIsKnown) {
+  EXPECT_FALSE(LeaseTable(4, 2).Informed());
+  EXPECT_EQ(LeaseTable(4, 2).done(), 0u);
 }
 
-TEST_F(LeaseBookOfFour, OnlyLeasesThatThereAreCanBeDone) {
+TEST_F(LeaseTableOfFour, OnlyLeasesThatThereAreCanBeDone) {
   book_.OnDone(0, kOne);
   book_.OnDone(5, kOne);
   EXPECT_EQ(book_.done(), 0u);
@@ -111,19 +111,19 @@ TEST_F(LeaseBookOfFour, OnlyLeasesThatThereAreCanBeDone) {
   EXPECT_EQ(book_.outstanding(), 0u) << "what is done is held by nobody";
 }
 
-TEST_F(LeaseBookOfFour, AllAreDoneWhenNoneIsOpen) {
+TEST_F(LeaseTableOfFour, AllAreDoneWhenNoneIsOpen) {
   for (const Lease lease : {2, 3, 4}) book_.OnDone(lease, kOne);
   EXPECT_FALSE(book_.AllDone());
   EXPECT_EQ(book_.FirstOpen(), 1u);
   book_.OnDone(1, kOne);
   EXPECT_TRUE(book_.AllDone());
-  LeaseBook other(4, 1);
+  LeaseTable other(4, 1);
   other.OnView(ViewOf(1, {kOne}));
   for (const Lease lease : {1, 2, 3}) other.OnDone(lease, kOne);
   EXPECT_FALSE(other.AllDone());
 }
 
-TEST_F(LeaseBookOfFour, WhoGaveALeaseBackMayHaveItOnceItWasDoneAndLost) {
+TEST_F(LeaseTableOfFour, WhoGaveALeaseBackMayHaveItOnceItWasDoneAndLost) {
   book_.Take(kOne, 1);
   ASSERT_TRUE(book_.OnReturned(1, kOne, now_));
   book_.OnDone(1, kTwo);
@@ -132,7 +132,7 @@ TEST_F(LeaseBookOfFour, WhoGaveALeaseBackMayHaveItOnceItWasDoneAndLost) {
   EXPECT_THAT(book_.Take(kOne, 4), ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(LeaseBookOfFour, FreeLeasesAreDealtByRank) {
+TEST_F(LeaseTableOfFour, FreeLeasesAreDealtByRank) {
   EXPECT_EQ(Deal(4, {}), 0u);
   book_.OnHeld(2, kOne);
   EXPECT_EQ(Deal(4, {kOne, kTwo}), 2u) << "below the end, and not held";
@@ -143,7 +143,7 @@ TEST_F(LeaseBookOfFour, FreeLeasesAreDealtByRank) {
   EXPECT_EQ(Deal(9, {kOne, kTwo}), 0u);
 }
 
-TEST_F(LeaseBookOfFour, WhatAClientGaveBackIsDealtToTheNext) {
+TEST_F(LeaseTableOfFour, WhatAClientGaveBackIsDealtToTheNext) {
   book_.Take(kTwo, 1);
   ASSERT_TRUE(book_.OnReturned(1, kTwo, now_));
   EXPECT_EQ(Deal(2, {kTwo}), 0u) << "there is no other";

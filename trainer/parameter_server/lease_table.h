@@ -20,10 +20,10 @@ using consistency::Lease;
 using consistency::LeaseLedger;
 
 // Thread-compatible.
-class LeaseBook {
+class LeaseTable {
  public:
   // Leases 1 to `leases` of `shards` shards.
-  LeaseBook(Lease leases, std::size_t shards) : leases_(leases), ledgers_(shards) {}
+  LeaseTable(Lease leases, std::size_t shards) : leases_(leases), ledgers_(shards) {}
 
   // A view was published, or adopted from a predecessor: leases of clients that are not in it are
   // free. What was done before a restore is not known to be done any more.

@@ -44,10 +44,10 @@ class BufferPool : public std::enable_shared_from_this<BufferPool> {
 };
 
 // Confined to one thread, as its mesh is.
-class Courier {
+class MessageChannel {
  public:
   // `mesh` outlives it.
-  explicit Courier(transport::Mesh& mesh);
+  explicit MessageChannel(transport::Mesh& mesh);
 
   // To another rank. What the link takes at once is on its way when this returns.
   void Post(int rank, std::uint64_t shard, const Message& message);

@@ -58,7 +58,7 @@ void AssignFirst(const Problem& problem, std::uint64_t seed, parameter_server::S
 // A tensor of the shard's snapshot, such as "state.squares".
 std::vector<float> TensorOf(const parameter_server::ShardState& shard, const std::string& name);
 
-struct FlockOptions {
+struct ClusterOptions {
   std::shared_ptr<const Problem> problem;
   TableOptions table;  // parameters are filled in
   int workers = 4;
@@ -86,15 +86,15 @@ struct FlockOptions {
   std::function<void(const consistency::Batch& batch)> on_update;
 };
 
-struct FlockPoint {
+struct ClusterPoint {
   double seconds = 0;
   std::int64_t leases = 0;
   double loss = 0;
   double accuracy = 0;
 };
 
-struct FlockResult {
-  std::vector<FlockPoint> curve;
+struct ClusterResult {
+  std::vector<ClusterPoint> curve;
   std::vector<float> parameters;
   consistency::Staleness staleness;
   std::int64_t updates = 0;
@@ -107,6 +107,6 @@ struct FlockResult {
   std::vector<std::int64_t> rounds;  // of each worker
 };
 
-FlockResult Run(const FlockOptions& options);
+ClusterResult Run(const ClusterOptions& options);
 
 }  // namespace starling::techniques

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parameter_server/lane.h"
+#include "trainer/parameter_server/executor.h"
 
 #include <algorithm>
 #include <numeric>
@@ -13,9 +13,9 @@ constexpr std::size_t kMostBytes = std::size_t{64} << 20;
 
 }  // namespace
 
-std::vector<int> LanesOf(const std::vector<LaneWork>& shards, const Lanes& lanes) {
-  std::vector<int> lane_of(shards.size(), 0);
-  if (lanes.count <= 1) return lane_of;
+std::vector<int> ExecutorsOf(const std::vector<ExecutorWork>& shards, const Executors& executors) {
+  std::vector<int> executor_of(shards.size(), 0);
+  if (executors.count <= 1) return executor_of;
   std::vector<std::size_t> order(shards.size());
   std::iota(order.begin(), order.end(), std::size_t{0});
   std::sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) {
@@ -23,20 +23,21 @@ std::vector<int> LanesOf(const std::vector<LaneWork>& shards, const Lanes& lanes
            std::tuple(shards[a].served, shards[a].bytes, b);
   });
   // Of shards served, then of the others: a copy may be fetched ahead.
-  std::vector<std::pair<std::uint64_t, std::uint64_t>> work(static_cast<std::size_t>(lanes.count));
+  std::vector<std::pair<std::uint64_t, std::uint64_t>> work(
+      static_cast<std::size_t>(executors.count));
   for (const std::size_t shard : order) {
-    if (shards[shard].bytes < lanes.least_bytes) continue;
+    if (shards[shard].bytes < executors.least_bytes) continue;
     const auto least = std::min_element(work.begin() + 1, work.end());
     (shards[shard].served ? least->first : least->second) += shards[shard].bytes;
-    lane_of[shard] = static_cast<int>(least - work.begin());
+    executor_of[shard] = static_cast<int>(least - work.begin());
   }
-  return lane_of;
+  return executor_of;
 }
 
-Lane::Lane(std::function<absl::Duration()> rest)
+Executor::Executor(std::function<absl::Duration()> rest)
     : rest_(std::move(rest)), thread_([this] { Run(); }) {}
 
-Lane::~Lane() {
+Executor::~Executor() {
   {
     const sync::MutexLock lock(mutex_);
     stopping_ = true;
@@ -45,7 +46,8 @@ Lane::~Lane() {
   thread_.join();
 }
 
-bool Lane::PutMessage(std::function<void()>& handle, std::size_t bytes, net::Deadline deadline) {
+bool Executor::PutMessage(std::function<void()>& handle, std::size_t bytes,
+                          net::Deadline deadline) {
   const sync::MutexLock lock(mutex_);
   while (bytes_ > kMostBytes) {
     if (deadline.Expired()) return false;
@@ -57,23 +59,23 @@ bool Lane::PutMessage(std::function<void()>& handle, std::size_t bytes, net::Dea
   return true;
 }
 
-void Lane::PutCall(std::function<void()> call) {
+void Executor::PutCall(std::function<void()> call) {
   const sync::MutexLock lock(mutex_);
   tasks_.push_back({std::move(call), 0, /*message=*/false});
   changed_.NotifyAll();
 }
 
-void Lane::Send(Outgoing outgoing) {
+void Executor::Send(Outgoing outgoing) {
   const sync::MutexLock lock(sent_mutex_);
   sent_.push_back(std::move(outgoing));
 }
 
-std::vector<Outgoing> Lane::TakeSent() {
+std::vector<Outgoing> Executor::TakeSent() {
   const sync::MutexLock lock(sent_mutex_);
   return std::exchange(sent_, {});
 }
 
-void Lane::Run() {
+void Executor::Run() {
   while (true) {
     Task task;
     bool stopping = false;

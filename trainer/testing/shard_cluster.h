@@ -69,7 +69,7 @@ struct Process {
   std::int64_t settings_generation = 0;
   bool saves = true;  // what it is asked to, at once
   bool released = false;
-  // Where workers hold a part of the model (Fleet::hybrid()).
+  // Where workers hold a part of the model (Cluster::hybrid()).
   membership::Phase phase = membership::Phase::kRun;
   std::int64_t base_step = 0;
   std::int64_t settled_step = 0;
@@ -82,9 +82,9 @@ struct Process {
   }
 };
 
-class Fleet {
+class Cluster {
  public:
-  Fleet(int workers, int servers, pb::TrainingJobSpec spec = Spec()) : spec_(std::move(spec)) {
+  Cluster(int workers, int servers, pb::TrainingJobSpec spec = Spec()) : spec_(std::move(spec)) {
     desired_.workers = workers;
     desired_.servers = servers;
     for (int i = 0; i < workers; ++i) AddPod("w", kWorkerRole, i);
@@ -92,11 +92,11 @@ class Fleet {
     NewCoordinator();
   }
   // All processes run.
-  static Fleet Running(int workers, int servers, pb::TrainingJobSpec spec = Spec()) {
-    Fleet fleet(workers, servers, std::move(spec));
-    for (const Pod& pod : fleet.pods_) fleet.Start(pod.name);
-    fleet.Settle();
-    return fleet;
+  static Cluster Running(int workers, int servers, pb::TrainingJobSpec spec = Spec()) {
+    Cluster cluster(workers, servers, std::move(spec));
+    for (const Pod& pod : cluster.pods_) cluster.Start(pod.name);
+    cluster.Settle();
+    return cluster;
   }
 
   bool hybrid() const { return spec_.exchange().parameter_server().tensors_size() > 0; }

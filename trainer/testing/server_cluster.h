@@ -39,16 +39,16 @@
 namespace starling::worker {
 
 // Confined to the test's thread.
-class ServerFlock {
+class ServerCluster {
  public:
   using MakeWorkload = std::function<std::unique_ptr<workload::Workload>(int worker)>;
   using MakeEngine = std::function<std::unique_ptr<engine::Engine>(int worker)>;
   using Links = transport::testing::Kind;
 
   // Classification of these data by engines.
-  ServerFlock(v1alpha1::TrainingJobSpec spec, const data::Datasets& datasets,
-              const MakeEngine& make_engine, std::string job_dir, Links links = Links::kInproc)
-      : ServerFlock(
+  ServerCluster(v1alpha1::TrainingJobSpec spec, const data::Datasets& datasets,
+                const MakeEngine& make_engine, std::string job_dir, Links links = Links::kInproc)
+      : ServerCluster(
             std::move(spec),
             [this, datasets, make_engine](int worker) -> std::unique_ptr<workload::Workload> {
               std::unique_ptr<engine::Engine> engine = make_engine(worker);
@@ -56,8 +56,8 @@ class ServerFlock {
               return std::make_unique<workload::Classification>(datasets, std::move(engine), "");
             },
             std::move(job_dir), links) {}
-  ServerFlock(v1alpha1::TrainingJobSpec spec, MakeWorkload make_workload, std::string job_dir,
-              Links links = Links::kInproc)
+  ServerCluster(v1alpha1::TrainingJobSpec spec, MakeWorkload make_workload, std::string job_dir,
+                Links links = Links::kInproc)
       : links_(links),
         spec_(std::move(spec)),
         make_workload_(std::move(make_workload)),
@@ -68,7 +68,7 @@ class ServerFlock {
     *settings_.mutable_checkpoint() = spec_.checkpoint();
     NewCoordinator();
   }
-  ~ServerFlock() {
+  ~ServerCluster() {
     for (auto& [uid, pod] : pods_) pod->GraceOver();
     for (auto& [uid, pod] : pods_) pod->thread.join();
   }
@@ -317,7 +317,7 @@ class ServerFlock {
                                       .clock = clock_,
                                       .registry = *pod->registry,
                                       .failpoints = *pod->failpoints,
-                                      .poke = changed,
+                                      .notify = changed,
                                       .on_hung = hangs});
     } else {
       pod->workload = make_workload_(index);
@@ -331,7 +331,7 @@ class ServerFlock {
                                                         .storage = *storage_,
                                                         .clock = clock_,
                                                         .registry = *pod->registry,
-                                                        .poke = changed,
+                                                        .notify = changed,
                                                         .on_view = nullptr,
                                                         .on_hung = hangs});
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "tests/techniques/flock.h"
+#include "tests/techniques/cluster.h"
 
 #include <algorithm>
 #include <cstring>
@@ -52,7 +52,7 @@ struct Event {
 
 class Simulation {
  public:
-  explicit Simulation(const FlockOptions& options)
+  explicit Simulation(const ClusterOptions& options)
       : options_(options),
         shard_options_(ShardOf(TableOf(options))),
         shard_(shard_options_),
@@ -67,7 +67,7 @@ class Simulation {
     Install(all);
   }
 
-  FlockResult Play() {
+  ClusterResult Play() {
     std::size_t change = 0;
     while (!events_.empty() && !Over()) {
       const Event event = *events_.begin();
@@ -93,7 +93,7 @@ class Simulation {
   }
 
  private:
-  static TableOptions TableOf(const FlockOptions& options) {
+  static TableOptions TableOf(const ClusterOptions& options) {
     TableOptions table = options.table;
     table.parameters = options.problem->parameters();
     return table;
@@ -225,7 +225,7 @@ class Simulation {
     if (accuracy >= options_.target) result_.reached = now_;
   }
 
-  const FlockOptions& options_;
+  const ClusterOptions& options_;
   const parameter_server::ShardOptions shard_options_;
   ShardState shard_;
   std::unique_ptr<consistency::Consistency> shadow_;
@@ -238,7 +238,7 @@ class Simulation {
   double now_ = 0;
   std::int64_t next_order_ = 0;
   std::int64_t evaluated_ = 0;
-  FlockResult result_;
+  ClusterResult result_;
 };
 
 }  // namespace
@@ -321,6 +321,6 @@ std::vector<float> TensorOf(const ShardState& shard, const std::string& name) {
   return {tensor->Floats().begin(), tensor->Floats().end()};
 }
 
-FlockResult Run(const FlockOptions& options) { return Simulation(options).Play(); }
+ClusterResult Run(const ClusterOptions& options) { return Simulation(options).Play(); }
 
 }  // namespace starling::techniques

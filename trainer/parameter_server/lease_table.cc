@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parameter_server/lease_book.h"
+#include "trainer/parameter_server/lease_table.h"
 
 #include <algorithm>
 
 namespace starling::parameter_server {
 
-void LeaseBook::OnView(const View& view) {
+void LeaseTable::OnView(const View& view) {
   if (view.number <= view_.number) return;
   const bool first = view_.number == 0;
   view_ = view;
@@ -19,7 +19,7 @@ void LeaseBook::OnView(const View& view) {
 }
 
 // A lease is done when every shard has it.
-void LeaseBook::OnLedger(ViewNumber view, std::size_t shard, const LeaseLedger& ledger) {
+void LeaseTable::OnLedger(ViewNumber view, std::size_t shard, const LeaseLedger& ledger) {
   if (shard >= ledgers_.size() || view < ledgers_[shard].view) return;
   ledgers_[shard] = {view, ledger};
   if (!Informed()) return;
@@ -34,21 +34,21 @@ void LeaseBook::OnLedger(ViewNumber view, std::size_t shard, const LeaseLedger& 
   }
 }
 
-bool LeaseBook::Informed() const {
+bool LeaseTable::Informed() const {
   return since_ != 0 && std::all_of(ledgers_.begin(), ledgers_.end(),
                                     [&](const Known& known) { return known.view >= since_; });
 }
 
-void LeaseBook::OnHeld(Lease lease, const Client& client) {
+void LeaseTable::OnHeld(Lease lease, const Client& client) {
   if (HasClient(view_, client) && !done_.Has(lease)) holders_.emplace(lease, client);
 }
 
-void LeaseBook::OnDone(Lease lease, const Client& client) {
+void LeaseTable::OnDone(Lease lease, const Client& client) {
   if (!HasClient(view_, client) || lease == 0 || lease > leases_) return;
   Finish(lease);
 }
 
-bool LeaseBook::OnReturned(Lease lease, const Client& client, absl::Time now) {
+bool LeaseTable::OnReturned(Lease lease, const Client& client, absl::Time now) {
   const auto holder = holders_.find(lease);
   if (holder == holders_.end() || holder->second != client) return false;
   holders_.erase(holder);
@@ -56,11 +56,11 @@ bool LeaseBook::OnReturned(Lease lease, const Client& client, absl::Time now) {
   return true;
 }
 
-void LeaseBook::ForgetReturned(absl::Time then) {
+void LeaseTable::ForgetReturned(absl::Time then) {
   std::erase_if(returned_, [&](const auto& one) { return one.second.at < then; });
 }
 
-void LeaseBook::Finish(Lease lease) {
+void LeaseTable::Finish(Lease lease) {
   done_.Add(lease);
   returned_.erase(lease);
   const auto holder = holders_.find(lease);
@@ -69,17 +69,17 @@ void LeaseBook::Finish(Lease lease) {
   holders_.erase(holder);
 }
 
-bool LeaseBook::ReturnedBy(Lease lease, const Client& client) const {
+bool LeaseTable::ReturnedBy(Lease lease, const Client& client) const {
   const auto returned = returned_.find(lease);
   return returned != returned_.end() && returned->second.by == client;
 }
 
-std::int64_t LeaseBook::FinishedBy(const Client& client) const {
+std::int64_t LeaseTable::FinishedBy(const Client& client) const {
   const auto finished = finished_.find(client);
   return finished == finished_.end() ? 0 : finished->second;
 }
 
-std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
+std::vector<Lease> LeaseTable::Take(const Client& client, std::size_t most) {
   std::vector<Lease> taken;
   if (!Informed() || !HasClient(view_, client)) return taken;
   for (Lease lease = done_.NotIn(1); lease <= leases_ && taken.size() < most;
@@ -90,8 +90,8 @@ std::vector<Lease> LeaseBook::Take(const Client& client, std::size_t most) {
   return taken;
 }
 
-std::size_t LeaseBook::Deal(Lease end, const std::vector<Client>& clients,
-                            const std::function<std::size_t(Lease)>& rank) {
+std::size_t LeaseTable::Deal(Lease end, const std::vector<Client>& clients,
+                             const std::function<std::size_t(Lease)>& rank) {
   std::size_t dealt = 0;
   if (!Informed() || clients.empty()) return dealt;
   for (Lease lease = done_.NotIn(1); lease < end && lease <= leases_;
@@ -108,15 +108,15 @@ std::size_t LeaseBook::Deal(Lease end, const std::vector<Client>& clients,
   return dealt;
 }
 
-bool LeaseBook::AllDone() const { return done_.NotIn(1) > leases_; }
+bool LeaseTable::AllDone() const { return done_.NotIn(1) > leases_; }
 
-std::size_t LeaseBook::done() const {
+std::size_t LeaseTable::done() const {
   std::size_t count = 0;
   for (const auto& [first, end] : done_.intervals()) count += end - first;
   return count;
 }
 
-std::vector<Lease> LeaseBook::HeldBy(const Client& client) const {
+std::vector<Lease> LeaseTable::HeldBy(const Client& client) const {
   std::vector<Lease> held;
   for (const auto& [lease, holder] : holders_) {
     if (holder == client) held.push_back(lease);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "trainer/parameter_server/courier.h"
+#include "trainer/parameter_server/message_channel.h"
 
 #include <algorithm>
 #include <utility>
@@ -15,7 +15,7 @@ constexpr transport::Tag kTag{0, 0x70737276};  // one channel: messages of a pai
 
 }  // namespace
 
-Courier::Courier(transport::Mesh& mesh) : mesh_(mesh) {
+MessageChannel::MessageChannel(transport::Mesh& mesh) : mesh_(mesh) {
   for (int rank = 0; rank < mesh_.size(); ++rank) {
     if (rank != mesh_.rank()) AwaitPrefix(rank);
   }
@@ -48,17 +48,17 @@ void BufferPool::GiveBack(std::unique_ptr<std::string> buffer) {
   free_.pop_front();
 }
 
-void Courier::AwaitPrefix(int rank) {
+void MessageChannel::AwaitPrefix(int rank) {
   Incoming& incoming = incoming_[rank];
   incoming.in_head = false;
   incoming.awaited = {mesh_.PostReceive(rank, kTag, incoming.prefix_bytes)};
 }
 
-void Courier::Post(int rank, std::uint64_t shard, const Message& message) {
+void MessageChannel::Post(int rank, std::uint64_t shard, const Message& message) {
   Post(rank, std::make_shared<const Packet>(EncodePacket(shard, message)));
 }
 
-void Courier::Post(int rank, std::shared_ptr<const Packet> packet) {
+void MessageChannel::Post(int rank, std::shared_ptr<const Packet> packet) {
   const auto post = [&](std::span<const std::byte> bytes) {
     outgoing_[mesh_.PostSend(rank, kTag, bytes)] = packet;
   };
@@ -67,7 +67,7 @@ void Courier::Post(int rank, std::shared_ptr<const Packet> packet) {
   if (packet->body && !packet->body->empty()) post(std::as_bytes(std::span(*packet->body)));
 }
 
-absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
+absl::StatusOr<bool> MessageChannel::WaitOnce(net::Deadline deadline) {
   std::vector<transport::Ticket> tickets;
   std::map<transport::Ticket, int> from;
   for (const auto& [rank, incoming] : incoming_) {
@@ -85,7 +85,8 @@ absl::StatusOr<bool> Courier::WaitOnce(net::Deadline deadline) {
   return true;
 }
 
-absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ticket ticket) {
+absl::StatusOr<std::optional<Delivery>> MessageChannel::Advance(int rank,
+                                                                transport::Ticket ticket) {
   Incoming& incoming = incoming_.at(rank);
   std::erase(incoming.awaited, ticket);
   if (!incoming.in_head) {
@@ -121,7 +122,7 @@ absl::StatusOr<std::optional<Delivery>> Courier::Advance(int rank, transport::Ti
   return delivery;
 }
 
-absl::StatusOr<std::optional<Delivery>> Courier::Receive(net::Deadline deadline) {
+absl::StatusOr<std::optional<Delivery>> MessageChannel::Receive(net::Deadline deadline) {
   while (delivered_.empty()) {
     ASSIGN_OR_RETURN(const bool moved, WaitOnce(deadline));
     if (!moved) return std::nullopt;
@@ -131,7 +132,7 @@ absl::StatusOr<std::optional<Delivery>> Courier::Receive(net::Deadline deadline)
   return delivery;
 }
 
-absl::Status Courier::Flush(net::Deadline deadline) {
+absl::Status MessageChannel::Flush(net::Deadline deadline) {
   while (!outgoing_.empty()) {
     ASSIGN_OR_RETURN(const bool moved, WaitOnce(deadline));
     if (!moved) {
