@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chains for one roster and one view; shard_placement_test.cc plays them view by view.
+#include <algorithm>
 #include <utility>
 
 #include "gmock/gmock.h"
@@ -137,26 +138,35 @@ class BusyPlacementTest : public ShardPlacementPatienceTest {
  protected:
   static constexpr std::size_t kShards = 8;
   BusyPlacementTest() {
-    ShardPlacement::Options options = Options();
-    options.replication = 1;
-    options.shards.clear();
+    options_.replication = 1;
+    options_.shards.clear();
     for (std::uint32_t shard = 0; shard < kShards; ++shard)
-      options.shards.push_back({shard, {0, 100}});
-    options.balance.patience = absl::Seconds(5);
-    placed_.emplace(options);
-    const Chains chains = Place(options.shards, {kA, kB}, {}, 1);
-    for (const MemberId& id : {kA, kB}) {
-      Add(id);
-      roster_.participants.at(id).groups.resize(kShards);
-    }
+      options_.shards.push_back({shard, {0, 100}});
+    options_.balance.patience = absl::Seconds(5);
+    Add(kA);
+    Add(kB);
+    Begin();
+  }
+  // The shards lie where their sizes put them.
+  void Begin() {
+    placed_.emplace(options_);
+    const Chains chains = Place(options_.shards, {kA, kB}, options_.weights, 1);
+    for (const MemberId& id : {kA, kB}) roster_.participants.at(id).groups.assign(kShards, {});
     Serve({});
     view_->groups.resize(kShards);
     for (std::size_t shard = 0; shard < kShards; ++shard) {
-      const std::vector<MemberId>& chain = chains.at(options.shards[shard]);
+      const std::vector<MemberId>& chain = chains.at(options_.shards[shard]);
       view_->groups[shard].members = chain;
-      ShardReport& report = roster_.participants.at(chain[0]).groups[shard];
-      report.state = StateId{7, 1};
-      report.load = chain[0] == kA ? 50'000'000 : 1'000'000;
+      roster_.participants.at(chain[0]).groups[shard].state = StateId{7, 1};
+    }
+    SayLoad(kA, 50'000'000);
+    SayLoad(kB, 1'000'000);
+  }
+  // What each shard that the server serves costs it.
+  void SayLoad(const MemberId& server, std::int64_t load) {
+    for (std::size_t shard = 0; shard < kShards; ++shard) {
+      if (!view_->groups[shard].Has(server)) continue;
+      roster_.participants.at(server).groups[shard].load = load;
     }
   }
   std::vector<ReplicaGroup> Look() { return placed_->Plan(Scene()); }
@@ -172,6 +182,7 @@ class BusyPlacementTest : public ShardPlacementPatienceTest {
     Look();
   }
 
+  ShardPlacement::Options options_ = Options();
   std::optional<ShardPlacement> placed_;
 };
 
@@ -224,6 +235,60 @@ TEST_F(BusyPlacementTest, WhileChainsAreNotAsTheyShouldBeNobodyIsTooBusy) {
   now_ += absl::Seconds(5);
   Look();
   EXPECT_THAT(Moving(), SizeIs(1));
+}
+
+TEST_F(BusyPlacementTest, ALoadThatWasEvenMeanwhileIsLookedAtForAsLongAgain) {
+  Look();
+  now_ += absl::Seconds(4);
+  SayLoad(kA, 1'000'000);
+  Look();
+  SayLoad(kA, 50'000'000);
+  now_ += absl::Seconds(4);
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty());
+  now_ += absl::Seconds(4);
+  Look();
+  EXPECT_THAT(Moving(), IsEmpty()) << "it counts from when it was too busy again";
+  now_ += absl::Seconds(1);
+  Look();
+  EXPECT_THAT(Moving(), SizeIs(1));
+}
+
+TEST_F(BusyPlacementTest, AfterAMoveThatNeedsNoCopyPatienceBeginsAnew) {
+  for (ShardReport& report : roster_.participants.at(kB).groups) report.state = StateId{7, 1};
+  const auto moved = [&] {
+    return std::ranges::count_if(view_->groups, [](const auto& group) { return group.by_load; });
+  };
+  Look();
+  now_ += absl::Seconds(5);
+  view_->groups = Look();
+  ASSERT_EQ(moved(), 1) << "in the look that decides it";
+  view_->groups = Look();
+  EXPECT_EQ(moved(), 1) << "loads are still those of before";
+  now_ += absl::Seconds(5);
+  view_->groups = Look();
+  EXPECT_EQ(moved(), 2);
+}
+
+TEST_F(BusyPlacementTest, AShardThatIsTooLargeForTheOtherServerStaysAndTheNextOneMoves) {
+  Wait();
+  ASSERT_THAT(Moving(), SizeIs(1));
+  const std::size_t first = Moving()[0];
+  options_.weights[options_.shards[first]] = 4;
+  Begin();
+  ASSERT_THAT(view_->groups[first].members, ElementsAre(kA));
+  Wait();
+  ASSERT_THAT(Moving(), SizeIs(1));
+  EXPECT_NE(Moving()[0], first);
+}
+
+TEST_F(BusyPlacementTest, WhoSaysNothingOfItsShardsIsNotTooBusy) {
+  options_.balance.least = 1;  // byte a second
+  Begin();
+  SayLoad(kB, 0);
+  roster_.participants.at(kA).groups.clear();  // it has just started
+  Wait();
+  EXPECT_THAT(Moving(), IsEmpty());
 }
 
 TEST_F(BusyPlacementTest, AMoveThatIsMadeStaysWithoutBeingUnderWay) {

@@ -277,6 +277,7 @@ TEST(ShardPlacementTest, MachinesAndMeshSeeTheSameView) {
   EXPECT_TRUE(HasClient(view, {worker, view.number}));
   EXPECT_FALSE(HasClient(view, {a, view.number})) << "a server is no client";
   const ClientView client = ClientViewOf(view, worker);
+  EXPECT_EQ(client.number, view.number);
   EXPECT_EQ(client.joined, view.number);
   EXPECT_EQ(client.shards[0].head, view.groups[0].members.front());
   EXPECT_EQ(client.shards[0].tail, view.groups[0].members.back());
