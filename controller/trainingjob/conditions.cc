@@ -12,17 +12,28 @@ bool IsTrue(const Pass& pass, std::string_view type) {
   return ConditionStatus(pass.status, type) == "True";
 }
 
-// The short sync at the start of a view is training too, and so are steps under the last view while
-// the coordinator is being replaced.
+bool IsHeard(const v1alpha1::CoordinatorReport& report, const ObservedPod& pod) {
+  return std::any_of(report.members().begin(), report.members().end(),
+                     [&pod](const auto& member) { return member.id().pod_uid() == pod.uid; });
+}
+
+// Whether steps may go on under the last view that nobody can tell of: the coordinator is being
+// replaced, or is new and has not heard of all workers yet. Until it has, it publishes no view.
+bool MayTrainUnheard(const Pass& pass) {
+  const v1alpha1::CoordinatorReport* report = pass.report;
+  if (report != nullptr && report->newest_view() >> 32U == report->incarnation()) return false;
+  const auto workers = pass.UsablePods(Role::kWorker);
+  return std::any_of(workers.begin(), workers.end(), [report](const ObservedPod* pod) {
+    return pod->phase == PodPhase::kRunning && (report == nullptr || !IsHeard(*report, *pod));
+  });
+}
+
+// The short sync at the start of a view is training too.
 bool Trains(const Pass& pass) {
   if (pass.OwnContainer()) return RoundRuns(pass);
   const bool before = IsTrue(pass, "Running");
-  if (pass.report == nullptr) {
-    const auto workers = pass.UsablePods(Role::kWorker);
-    return before && std::any_of(workers.begin(), workers.end(), [](const ObservedPod* pod) {
-             return pod->phase == PodPhase::kRunning;
-           });
-  }
+  if (before && MayTrainUnheard(pass)) return true;
+  if (pass.report == nullptr) return false;
   const auto& members = pass.report->members();
   const bool led =
       std::any_of(members.begin(), members.end(), [](const v1alpha1::MemberStatus& member) {

@@ -34,6 +34,60 @@ TEST(DecideSilence, CoordinatorRestartedInPlaceIsAnIncidentOnce) {
   EXPECT_EQ(scene.seen.status.failures(), 0);
 }
 
+// The report of a coordinator that was started again in its pod, granted its incarnation, and has
+// heard of nobody yet.
+Scene RestartedCoordinator() {
+  Scene scene;
+  scene.Training();
+  scene.Booted("boot-b");
+  scene.seen.link->former_boot_id = "boot-a";
+  scene.Settle();
+  scene.report().set_incarnation(2);
+  scene.report().set_newest_view((1ULL << 32) + 1);  // as its grant says
+  return scene;
+}
+
+TEST(DecideSilence, NewCoordinatorThatHasNotHeardOfAllWorkersDoesNotSayThatTrainingStopped) {
+  Scene scene = RestartedCoordinator();
+
+  EXPECT_EQ(scene.Do().status.state(), "Running");
+  EXPECT_FALSE(Emits(scene.Do(), "Restarting"));
+
+  // One has reported, and was not in the midst of a step.
+  scene.Member(scene.Pod("digits-worker-0")).set_in_view(false);
+  scene.report().mutable_members(0)->set_phase(v1alpha1::PHASE_OUT);
+  EXPECT_EQ(scene.Do().status.state(), "Running");
+  EXPECT_FALSE(Emits(scene.Do(), "Restarting"));
+}
+
+TEST(DecideSilence, NewCoordinatorThatHasHeardOfAllWorkersSaysWhetherTheyTrain) {
+  Scene scene = RestartedCoordinator();
+  for (const char* name : {"digits-worker-0", "digits-worker-1"}) {
+    v1alpha1::MemberStatus& member = scene.Member(scene.Pod(name));
+    member.set_in_view(false);
+    member.set_phase(v1alpha1::PHASE_OUT);
+  }
+  EXPECT_TRUE(Emits(scene.Do(), "Restarting"));
+
+  scene.report().mutable_members(1)->set_phase(v1alpha1::PHASE_RUN);
+  EXPECT_FALSE(Emits(scene.Do(), "Restarting"));
+}
+
+TEST(DecideSilence, WorkersThatHaveEndedDoNotTrainWhateverTheNewCoordinatorHasHeard) {
+  Scene scene = RestartedCoordinator();
+  scene.End("digits-worker-0", 137, 9);
+  scene.End("digits-worker-1", 137, 9);
+
+  EXPECT_TRUE(Emits(scene.Do(), "Restarting"));
+}
+
+TEST(DecideSilence, CoordinatorWithAViewOfItsOwnKnowsWhoTrains) {
+  Scene scene = RestartedCoordinator();
+  scene.report().set_newest_view((2ULL << 32) + 2);
+
+  EXPECT_TRUE(Emits(scene.Do(), "Restarting"));
+}
+
 TEST(DecideSilence, SilentCoordinatorIsReplacedAtTheLowestFreeIndex) {
   Scene scene;
   scene.Training();
