@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/buffer/number_format.h"
 
-#include <bit>
 #include <cstdint>
 
 #include "common/status/check.h"
+#include "trainer/buffer/float16_conversion.h"
 
 // Sanitizers instrument the resolvers that choose a version, which run before the sanitizers do.
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(STARLING_THREAD_SANITIZER)
@@ -21,43 +21,12 @@ using Bits32 = std::uint32_t;
 
 constexpr Bits32 kSign32 = 0x80000000U;
 constexpr Bits32 kInfinity32 = 0x7f800000U;
-constexpr Bits32 kHalf32 = 0x3f000000U;  // 0.5F, whose last bit is 2^-24: float16's smallest number
-
-// Exponents of float16 are smaller by 127 - 15 = 112.
-constexpr Bits32 kRebias = 112U << 23;
-constexpr Bits32 kSmallestNormal16 = 113U << 23;  // 2^-14 as a float
-constexpr Bits32 kTooLarge16 = 0x477ff000U;       // 65520, which rounds beyond 65504
-constexpr Bits32 kLargest16 = 0x7bffU;
-constexpr Bits32 kInfinity16 = 0x7c00U;
-constexpr Bits32 kQuiet16 = 0x0200U;
 
 constexpr Bits32 kTooLargeBF16 = 0x7f7f8000U;  // rounds to infinity
 constexpr Bits32 kLargestBF16 = 0x7f7fU;
 constexpr Bits32 kQuietBF16 = 0x0040U;
 
 // All cases are computed and one is chosen: loops without branches are vectorised.
-inline Bits16 ToFloat16(Bits32 bits) {
-  const Bits32 magnitude = bits & ~kSign32;
-  const Bits32 normal = (magnitude - kRebias + 0xfffU + (magnitude >> 13 & 1U)) >> 13;
-  // The addition rounds to a multiple of 2^-24, which is what a subnormal float16 counts.
-  const Bits32 subnormal = std::bit_cast<Bits32>(std::bit_cast<float>(magnitude) + 0.5F) - kHalf32;
-  const Bits32 nan = kInfinity16 | kQuiet16 | (magnitude >> 13 & 0x3ffU);
-  Bits32 result = magnitude < kSmallestNormal16 ? subnormal : normal;
-  result = magnitude >= kTooLarge16 ? kLargest16 : result;
-  result = magnitude == kInfinity32 ? kInfinity16 : result;
-  result = magnitude > kInfinity32 ? nan : result;
-  return static_cast<Bits16>(result | (bits >> 16 & 0x8000U));
-}
-
-inline Bits32 FromFloat16(Bits16 half) {
-  const Bits32 magnitude = half & 0x7fffU;
-  const Bits32 normal = (magnitude << 13) + kRebias;
-  const Bits32 subnormal = std::bit_cast<Bits32>(std::bit_cast<float>(kHalf32 + magnitude) - 0.5F);
-  Bits32 result = magnitude < 0x400U ? subnormal : normal;
-  result = magnitude >= kInfinity16 ? (magnitude << 13) + 2 * kRebias : result;
-  return result | (half & 0x8000U) << 16;
-}
-
 inline Bits16 ToBFloat16(Bits32 bits) {
   const Bits32 magnitude = bits & ~kSign32;
   Bits32 result = (magnitude + 0x7fffU + (magnitude >> 16 & 1U)) >> 16;
@@ -68,12 +37,6 @@ inline Bits16 ToBFloat16(Bits32 bits) {
 }
 
 // The loops take pointers: versions are chosen per function.
-STARLING_VECTORISED void EncodeFloat16Loop(const Bits32* x, Bits16* y, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) y[i] = ToFloat16(x[i]);
-}
-STARLING_VECTORISED void DecodeFloat16Loop(const Bits16* x, Bits32* y, std::size_t n) {
-  for (std::size_t i = 0; i < n; ++i) y[i] = FromFloat16(x[i]);
-}
 STARLING_VECTORISED void EncodeBFloat16Loop(const Bits32* x, Bits16* y, std::size_t n) {
   for (std::size_t i = 0; i < n; ++i) y[i] = ToBFloat16(x[i]);
 }
@@ -94,14 +57,14 @@ To BitsOf(From* numbers) {
 
 void EncodeFloat16(std::span<const float> values, std::span<Float16> encoded) {
   CheckEqual(values, encoded);
-  EncodeFloat16Loop(BitsOf<const Bits32*>(values.data()), BitsOf<Bits16*>(encoded.data()),
-                    values.size());
+  FastestFloat16Conversion().encode(BitsOf<const Bits32*>(values.data()),
+                                    BitsOf<Bits16*>(encoded.data()), values.size());
 }
 
 void DecodeFloat16(std::span<const Float16> encoded, std::span<float> values) {
   CheckEqual(encoded, values);
-  DecodeFloat16Loop(BitsOf<const Bits16*>(encoded.data()), BitsOf<Bits32*>(values.data()),
-                    values.size());
+  FastestFloat16Conversion().decode(BitsOf<const Bits16*>(encoded.data()),
+                                    BitsOf<Bits32*>(values.data()), values.size());
 }
 
 void EncodeBFloat16(std::span<const float> values, std::span<BFloat16> encoded) {

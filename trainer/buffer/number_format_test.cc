@@ -6,9 +6,12 @@
 #include <bit>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
+
+#include "trainer/buffer/float16_conversion.h"
 
 namespace starling::buffer {
 namespace {
@@ -149,6 +152,51 @@ TEST(Float16, IsWhatTheCompilerMakesOfRandomFloats) {
   }
 }
 #endif
+
+class Float16Versions : public ::testing::TestWithParam<Float16Conversion> {
+ protected:
+  void SetUp() override {
+    if (!GetParam().runs_here()) GTEST_SKIP() << "this machine lacks its instructions";
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Each, Float16Versions, ::testing::ValuesIn(Float16Conversions()),
+                         [](const auto& one) { return std::string(one.param.name); });
+
+// Every exponent with either sign, and fractions that differ in all of their bits.
+TEST_P(Float16Versions, MakeTheBitsOfTheOneThatRunsEverywhere) {
+  constexpr std::uint32_t kStride = 1021;
+  std::vector<std::uint32_t> floats;
+  floats.reserve((std::uint64_t{1} << 32) / kStride + 1);
+  for (std::uint64_t bits = 0; bits < std::uint64_t{1} << 32; bits += kStride) {
+    floats.push_back(static_cast<std::uint32_t>(bits));
+  }
+  std::vector<std::uint16_t> halves(floats.size()), expected(floats.size());
+  GetParam().encode(floats.data(), halves.data(), floats.size());
+  Float16Conversions().back().encode(floats.data(), expected.data(), floats.size());
+  EXPECT_TRUE(halves == expected);
+
+  std::vector<std::uint16_t> patterns(kPatterns);
+  std::iota(patterns.begin(), patterns.end(), std::uint16_t{0});
+  std::vector<std::uint32_t> decoded(kPatterns), right(kPatterns);
+  GetParam().decode(patterns.data(), decoded.data(), patterns.size());
+  Float16Conversions().back().decode(patterns.data(), right.data(), patterns.size());
+  EXPECT_TRUE(decoded == right);
+}
+
+TEST_P(Float16Versions, WriteAsManyNumbersAsAreAskedForAndNoMore) {
+  const std::vector<std::uint32_t> floats(40, BitsOf(1.5F));
+  for (std::size_t count = 0; count <= 33; ++count) {
+    std::vector<std::uint16_t> halves(40, 7);
+    GetParam().encode(floats.data() + 1, halves.data() + 1, count);  // aligned to a number alone
+    std::vector<std::uint32_t> back(40, 7);
+    GetParam().decode(halves.data() + 1, back.data() + 1, count);
+    for (std::size_t i = 0; i < halves.size(); ++i) {
+      const bool written = i >= 1 && i <= count;
+      ASSERT_EQ(halves[i], written ? 0x3e00 : 7) << i << " of " << count;
+      ASSERT_EQ(back[i], written ? BitsOf(1.5F) : 7) << i << " of " << count;
+    }
+  }
+}
 
 // The control: cutting off instead of rounding is seen by these tests.
 TEST(BFloat16, CuttingOffWouldBeAnotherNumber) {
