@@ -3,6 +3,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <random>
 #include <vector>
 
@@ -42,17 +43,27 @@ TEST(SignBits, ArePackedAndUnpackedWhateverTheLengthAndTheAddress) {
   }
 }
 
-TEST(SignBits, MeansAreThoseOfTheTwoSides) {
+// In the order that is documented: sixteen sums a side, which are added in order. The same bits.
+SignMeans MeansByLoop(const std::vector<float>& values) {
+  double below[16] = {}, above[16] = {}, counts[2] = {};
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const bool is_below = values[i] < 0;
+    (is_below ? below : above)[i % 16] += double{values[i]};
+    counts[is_below ? 0 : 1] += 1;
+  }
+  const auto mean = [](const double(&lanes)[16], double count) {
+    const double sum = std::accumulate(std::begin(lanes), std::end(lanes), 0.0);
+    return count > 0 ? static_cast<float>(sum / count) : 0.0F;
+  };
+  return {mean(below, counts[0]), mean(above, counts[1])};
+}
+
+TEST(SignBits, MeansAreThoseOfTheTwoSidesToTheBit) {
   for (const std::size_t length : kLengths) {
     const std::vector<float> values = Random(length, 2);
-    double sums[2] = {}, counts[2] = {};
-    for (const float value : values) {
-      sums[value < 0] += double{value};
-      counts[value < 0] += 1;
-    }
-    const SignMeans means = MeansBySign(values);
-    EXPECT_NEAR(means.above, counts[0] > 0 ? sums[0] / counts[0] : 0, 1e-6);
-    EXPECT_NEAR(means.below, counts[1] > 0 ? sums[1] / counts[1] : 0, 1e-6);
+    const SignMeans means = MeansBySign(values), expected = MeansByLoop(values);
+    EXPECT_EQ(means.above, expected.above) << length;
+    EXPECT_EQ(means.below, expected.below) << length;
   }
   const std::vector<float> zeros(100, -0.0F);
   EXPECT_EQ(MeansBySign(zeros).below, 0) << "-0 is not below";
@@ -113,6 +124,20 @@ TEST(Log, TakesTheNearestEighthOfAFactorOfTwo) {
     } else {
       ASSERT_NEAR(code, steps, 0.5 + 1e-5) << values[i];
     }
+  }
+}
+
+TEST(Log, CodesOfAPrefixAreThePrefixOfTheCodes) {
+  const std::vector<float> values = Random(40000, 6);
+  std::vector<std::uint8_t> codes(values.size());
+  for (std::size_t i = 0; i < values.size(); ++i) {  // one by one: no vector
+    QuantiseLog(std::span(values).subspan(i, 1), 3, std::span(codes).subspan(i, 1));
+  }
+  for (const std::size_t length : kLengths) {
+    std::vector<std::uint8_t> some(length + 1, 77);
+    QuantiseLog(std::span(values).first(length), 3, std::span(some).first(length));
+    EXPECT_TRUE(std::equal(some.begin(), some.end() - 1, codes.begin())) << length;
+    EXPECT_EQ(some.back(), 77) << length;
   }
 }
 

@@ -19,12 +19,17 @@ STARLING_VECTORISED void SumsBySignLoop(const float* x, double* below, double* a
   double lower[kLanes] = {}, upper[kLanes] = {};
   std::int32_t lowers[kLanes] = {};
   for (std::size_t i = 0; i < n; i += kLanes) {
+    // One loop for floats and one for each sum of doubles: compilers vectorise these, and not one
+    // loop of all.
+    float low[kLanes], high[kLanes];
     for (std::size_t lane = 0; lane < kLanes; ++lane) {
       const float value = x[i + lane];
-      lower[lane] += double{value < 0 ? value : 0.0F};
-      upper[lane] += double{value < 0 ? 0.0F : value};
+      low[lane] = value < 0 ? value : 0.0F;
+      high[lane] = value < 0 ? 0.0F : value;
       lowers[lane] += value < 0 ? 1 : 0;
     }
+    for (std::size_t lane = 0; lane < kLanes; ++lane) lower[lane] += double{low[lane]};
+    for (std::size_t lane = 0; lane < kLanes; ++lane) upper[lane] += double{high[lane]};
   }
   for (std::size_t lane = 0; lane < kLanes; ++lane) {
     below[lane] = lower[lane];
