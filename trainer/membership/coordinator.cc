@@ -347,6 +347,20 @@ std::optional<Participant> Coordinator::ParticipantOf(const Pod& pod, absl::Time
   return one;
 }
 
+// The job was halted and is wanted again before its processes were taken away: workers that hold a
+// state have stopped, and go on in a view of their own.
+bool Coordinator::Resumes(absl::Time now) const {
+  const View* current = Current();
+  if (Halted() || current == nullptr || current->workers().empty()) return false;
+  return std::ranges::all_of(current->workers(), [&](const ViewMember& worker) {
+    const Report* report = detector_.ReportOf(worker.id);
+    return report != nullptr && report->stopped && report->installed &&
+           report->settings_generation < detector_.desired()->settings.generation &&
+           report->installed->number == current->number &&
+           LivenessOf(worker.id, now) == Liveness::kReporting;
+  });
+}
+
 Roster Coordinator::MakeRoster(absl::Time now) {
   const Desired& desired = *detector_.desired();
   Roster roster;

@@ -108,8 +108,6 @@ class Coordinator {
   // Says of the processes that may be in no view why not (FailureDetector::Process::not_admitted),
   // and marks them in the roster.
   virtual void Admit(Roster& roster) = 0;
-  // The job was halted and goes on with the same processes: they get a view of their own.
-  virtual bool Resumes(absl::Time /*now*/) const { return false; }
   // A leaving process is to be kept in views for now.
   virtual bool Keeps(const MemberId& /*id*/, absl::Time /*now*/) { return false; }
   // A view is the newest, published or adopted.
@@ -162,6 +160,7 @@ class Coordinator {
   void Learn(const Report& report);
   void Decide(absl::Time now);
   std::optional<Participant> ParticipantOf(const Pod& pod, absl::Time now);
+  bool Resumes(absl::Time now) const;
   Roster MakeRoster(absl::Time now);
   void Replan(absl::Time now);
   void Evict(Roster& roster, absl::Time now);

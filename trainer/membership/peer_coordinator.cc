@@ -92,20 +92,6 @@ void PeerCoordinator::Admit(Roster& roster) {
   }
 }
 
-// The job was halted and is wanted again before its processes were taken away.
-bool PeerCoordinator::Resumes(absl::Time now) const {
-  const View* current = Current();
-  if (Halted() || current == nullptr) return false;
-  return std::all_of(
-      current->members.begin(), current->members.end(), [&](const ViewMember& member) {
-        const Report* report = detector_.ReportOf(member.id);
-        return report != nullptr && report->stopped &&
-               report->settings_generation < detector_.desired()->settings.generation &&
-               report->installed->number == current->number &&
-               LivenessOf(member.id, now) == Liveness::kReporting;
-      });
-}
-
 // What was asked for in a view that is over is not waited for: members have dropped it.
 void PeerCoordinator::Work(absl::Time now) {
   if (!Running()) return;

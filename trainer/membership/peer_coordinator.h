@@ -26,7 +26,6 @@ class PeerCoordinator final : public Coordinator {
     return {std::make_shared<LockstepPlacement>()};
   }
   void Admit(Roster& roster) override;
-  bool Resumes(absl::Time now) const override;
   void Work(absl::Time now) override;
   bool Stopped() const override;
   void FillTraining(Summary& summary) const override;

@@ -151,6 +151,26 @@ TEST_F(StepsOfBoth, AHaltIsSavedWhenEveryWorkerHasStoppedInTheNewestView) {
   EXPECT_FALSE(cluster_.Look().stopped);
 }
 
+// Else they would wait for ever: in the view in which they have stopped they make no step.
+TEST_F(StepsOfBoth, WhoHasStoppedGoesOnInAViewOfItsOwnWhenTheJobIsWantedAgain) {
+  for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
+  SaveSteps(2);
+  Halt();
+  for (const char* worker : {"w0", "w1"}) cluster_[worker].stopped = true;
+  cluster_.Settle();
+  ASSERT_TRUE(cluster_.Look().stopped);
+  const View before = *cluster_.coordinator_->view();
+  ++cluster_.desired_.settings.generation;
+  cluster_.desired_.settings.halt = false;
+  cluster_.Want();
+  EXPECT_GT(cluster_.coordinator_->view()->number, before.number);
+  EXPECT_EQ(cluster_.coordinator_->view()->groups.back().members, before.groups.back().members);
+  const ViewNumber next = cluster_.coordinator_->view()->number;
+  for (const char* worker : {"w0", "w1"}) cluster_[worker].stopped = false;
+  cluster_.Settle();
+  EXPECT_EQ(cluster_.coordinator_->view()->number, next) << "one is enough";
+}
+
 TEST_F(StepsOfBoth, WhoStoppedInAnEarlierViewHasNotStopped) {
   for (const char* worker : {"w0", "w1"}) Step(worker, 0, 2);
   SaveSteps(2);
