@@ -10,19 +10,30 @@
 namespace starling::simulation {
 
 void ShardJob::StartClient(const MemberId& id) {
-  clients_[id].machine = std::make_unique<ps::ShardClient>(id, shards_, options_.shard_rules);
+  Client& client = clients_[id];
+  membership::Session::Options options;
+  options.id = id;
+  options.rules = options_.shard_rules.sync;
+  client.session = std::make_unique<membership::Session>(std::move(options));
+  client.machine = std::make_unique<ps::ShardClient>(id, shards_, options_.shard_rules);
   Retry(id);
   if (options_.fanout > 1) LosePatience(id);
 }
 
-void ShardJob::EnterAsClient(const MemberId& id, const membership::View& view) {
+void ShardJob::EnterAsClient(Process& process, const membership::View& view) {
+  const MemberId& id = process.id;
+  world_.Hit(Point::kSync, process);
+  if (!process.alive) return;
+  process.barred = view.number;
+  process.opened.clear();
   const ps::Topology topology{
       options_.fanout > 1 ? ps::Topology::Kind::kTree : ps::Topology::Kind::kFlat, options_.fanout};
   ps::ClientView mine = ps::ClientViewOf(view, id);
   mine.group = ps::GroupOf(view, topology, id);
-  mine.reductions.assign(shards_, ps::ReductionOf(ShardOfAll()));
+  mine.reductions.assign(shards_, ps::ReductionOf(servers_.shard()));
   SendFrom(id, clients_.at(id).machine->OnView(mine));
   OnClientEvents(id);
+  world_.Open(process, view);
 }
 
 void ShardJob::HearLeases(const MemberId& id, const std::vector<ps::Lease>& leases) {
@@ -73,7 +84,7 @@ void ShardJob::LosePatience(const MemberId& id) {
 
 void ShardJob::SendFrom(const MemberId& client, const ps::ClientSends& sends) {
   for (const ps::ClientSend& send : sends) {
-    Post(client, send.send.to, send.shard, send.send.message);
+    servers_.Post(client, send.send.to, send.shard, send.send.message);
   }
 }
 
@@ -143,7 +154,7 @@ void ShardJob::On(const MemberId& id, const ps::ReadDone& event) {
   world_.Trace(
       absl::StrCat(id.pod_uid, " reads shard ", event.shard, " at clock ", reading->second));
   if (staleness_) {
-    invariants_.OnRead(event.shard, ps::ShardViewOf(views_.at(client.machine->view()), event.shard),
+    invariants_.OnRead(event.shard, servers_.ViewOf(client.machine->view(), event.shard),
                        reading->second - *staleness_, values, pushes_[event.shard]);
   }
   if (portions_ > 0) {
@@ -167,7 +178,7 @@ void ShardJob::StartReading(const MemberId& id) {
   for (std::size_t shard = 0; shard < shards_; ++shard) {
     ps::Read read;
     read.clock = client.clock;
-    read.rows = table_->rows;
+    read.rows = servers_.shard().table->rows;
     std::int64_t request = 0;
     const ps::ClientSends sends = client.machine->Read(shard, read, request);
     client.reading[{shard, request}] = client.clock;
@@ -185,7 +196,7 @@ void ShardJob::Compute(const MemberId& id) {
     std::optional<std::size_t> unit;
     if (world_.Chance(0.8) || world_.Late()) unit = TakeLease(client);
     const bool leased = unit.has_value();
-    if (!unit && !world_.Late() && next_unit_ < table_->rows) unit = next_unit_++;
+    if (!unit && !world_.Late() && next_unit_ < servers_.shard().table->rows) unit = next_unit_++;
     Push(id, unit ? std::vector{*unit} : std::vector<std::size_t>(), leased,
          /*completes=*/i == pushes - 1);
   }

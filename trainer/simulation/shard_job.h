@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Jobs with parameter servers: a ChainServer for each shard in every server, a ShardClient in every
-// worker, what they send one another, snapshots, and a program that reads all shards, computes, and
-// pushes units of work. Servers are in shard_job.cc, workers in shard_clients.cc.
+// Jobs with parameter servers: servers (shard_servers.h), and a ShardClient in every worker with a
+// program that reads all shards, computes, and pushes units of work. That is in shard_clients.cc.
 #pragma once
 
 #include <map>
@@ -13,16 +12,13 @@
 #include <vector>
 
 #include "trainer/membership/session.h"
-#include "trainer/parameter_server/chain_server.h"
 #include "trainer/parameter_server/shard_client.h"
-#include "trainer/parameter_server/shard_coordinator.h"
 #include "trainer/parameter_server/topology.h"
 #include "trainer/simulation/shard_invariants.h"
+#include "trainer/simulation/shard_servers.h"
 #include "trainer/simulation/world.h"
 
 namespace starling::simulation {
-
-namespace ps = parameter_server;
 
 // Thread-compatible.
 class ShardJob final : public Job {
@@ -31,19 +27,10 @@ class ShardJob final : public Job {
   Outcome Run() { return world_.Run(*this); }
 
  private:
-  struct Member : Process {
-    std::unique_ptr<membership::Session> session;
-  };
-  struct Server {
-    std::vector<std::unique_ptr<ps::ChainServer>> shards;
-    std::vector<StateId> seen;  // per shard, as the invariants last saw it
-    std::vector<ViewNumber> based;
-    std::vector<ViewNumber> loading;  // per shard, the view for which it was last asked to load
-    std::int64_t turn = 0;            // the newest checkpoint that it has saved
-  };
   // A client's program: read all shards, compute, push a unit or two to all shards. Unit u is lease
   // u + 1.
   struct Client {
+    std::unique_ptr<membership::Session> session;
     std::unique_ptr<ps::ShardClient> machine;
     ps::Clock clock = 0;
     bool computing = false;
@@ -63,40 +50,22 @@ class ShardJob final : public Job {
     std::set<std::size_t> individually;
   };
 
-  static Member& As(Process& process) { return static_cast<Member&>(process); }
-  std::unique_ptr<Process> NewProcess() override { return std::make_unique<Member>(); }
   std::unique_ptr<membership::Coordinator> NewCoordinator(
       membership::CoordinatorOptions options) override;
   void OnStarted(Process& process) override;
   void OnDirective(Process& process, const membership::Directive& directive) override;
   membership::Report ReportOf(Process& process) override;
   void OnBroken(Process& process, ViewNumber view, const MemberId& peer) override;
-  void OnPublished(const membership::View& view) override;
-  void OnTick() override;
-  void Check() override;
+  void OnPublished(const membership::View& view) override { servers_.OnPublished(view); }
+  void OnTick() override { servers_.OnTick(); }
+  void Check() override { servers_.Check(); }
   bool Finished(const membership::Coordinator& coordinator) override;
   void OnFinished() override;
   std::string Standing(const Process& process) override;
 
-  // shard_job.cc
-  void StartServer(const MemberId& id);
-  ps::ShardOptions ShardOfAll() const {
-    return {table_, {0, table_->rows}, options_.model, options_.shard_rules};
-  }
-  void Install(Member& member, const membership::View& view);
-  void Post(const MemberId& from, const MemberId& to, std::size_t shard,
-            const ps::Message& message);
-  void Receive(Process& process, std::size_t shard, const ps::Message& message);
-  void SendFrom(const MemberId& server, std::size_t shard, const ps::Sends& sends);
-  void LoadIfWanted(const MemberId& id, std::size_t shard);
-  void SaveIfAsked(const MemberId& id, std::int64_t turn);
-  void Snapshot();
-  // Of the newest view's chain, the open tail's.
-  const ps::ShardState* NewestState(std::size_t shard);
-
   // shard_clients.cc
   void StartClient(const MemberId& id);
-  void EnterAsClient(const MemberId& id, const membership::View& view);
+  void EnterAsClient(Process& process, const membership::View& view);
   void HearLeases(const MemberId& id, const std::vector<ps::Lease>& leases);
   void SendFrom(const MemberId& client, const ps::ClientSends& sends);
   void OnClientEvents(const MemberId& id);
@@ -123,19 +92,14 @@ class ShardJob final : public Job {
 
   const ShardOptions options_;
   const std::size_t shards_;
-  std::shared_ptr<const ps::TableSpec> table_;
-  std::optional<std::int64_t> staleness_;  // that the model promises
-  std::int64_t portions_ = 0;              // of a bulk-synchronous step; 0: another model
+  const std::optional<std::int64_t> staleness_;  // that the model promises
+  const std::int64_t portions_;                  // of a bulk-synchronous step; 0: another model
   ShardInvariants invariants_;
   World world_;
-  std::map<MemberId, Server> servers_;
+  ShardServers servers_;
   std::map<MemberId, Client> clients_;
-  std::vector<std::vector<UnitPush>> pushes_;         // per shard, all ever made
-  std::vector<std::map<StateId, std::string>> disk_;  // per shard
-  std::map<ViewNumber, membership::View> views_;
-  std::vector<std::set<ViewNumber>> restored_;  // per shard, the views that restored it
-  std::vector<std::int64_t> loads_;             // by shard
-  std::size_t next_unit_ = 0;                   // of those without a lease
+  std::vector<std::vector<UnitPush>> pushes_;  // per shard, all ever made
+  std::size_t next_unit_ = 0;                  // of those without a lease
   std::int64_t returns_ = 0;
 };
 
