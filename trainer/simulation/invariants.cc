@@ -50,6 +50,7 @@ void PeerInvariants::OnContribution(ViewNumber view, std::int64_t step, std::uin
 
 void PeerInvariants::OnApplied(const membership::MemberId& member, const membership::StateId& id,
                                ViewNumber view, std::int64_t step) {
+  stopped_.erase(member);
   if (id.view == view && id.step == step) return;
   Fail(absl::StrCat("2: ", member.pod_uid, "/", member.start, " applies step ", step, " of view ",
                     Name(view), " and calls it step ", id.step, " of view ", Name(id.view)));
@@ -62,6 +63,19 @@ void PeerInvariants::OnAdopted(const membership::MemberId& member, ViewNumber vi
                     " that is not whole"));
 }
 
+void PeerInvariants::OnServed(ViewNumber view, std::uint64_t bytes) {
+  const auto [known, added] = served_.emplace(view, bytes);
+  if (!added && known->second != bytes) {
+    Fail(absl::StrCat("1: holders of view ", Name(view), " send different bytes of one state"));
+  }
+}
+
+void PeerInvariants::OnValidated(std::int64_t step, bool well) {
+  if (well) return;
+  Fail(absl::StrCat("10: a validation counts of the state before step ", step,
+                    ", though some worker read servers that had that step"));
+}
+
 void PeerInvariants::OnSynced(const membership::MemberId& member, ViewNumber view) {
   ViewNumber& newest = synced_[member];
   newest = std::max(newest, view);
@@ -70,14 +84,15 @@ void PeerInvariants::OnSynced(const membership::MemberId& member, ViewNumber vie
 void PeerInvariants::OnReleased(const membership::MemberId& member) {
   const auto mine = synced_.find(member);
   if (mine == synced_.end()) return;  // it holds nothing
+  if (stopped_.contains(member)) return;
   const bool held =
       std::any_of(views_.upper_bound(mine->second), views_.end(), [&](const auto& of) {
         const membership::View& view = of.second;
-        return !view.Has(member) &&
-               std::all_of(view.members.begin(), view.members.end(), [&](const auto& other) {
-                 const auto synced = synced_.find(other.id);
-                 return synced != synced_.end() && synced->second >= view.number;
-               });
+        const std::vector<membership::MemberId>& group = view.groups.back().members;
+        return !view.Has(member) && std::all_of(group.begin(), group.end(), [&](const auto& other) {
+          const auto synced = synced_.find(other);
+          return synced != synced_.end() && synced->second >= view.number;
+        });
       });
   if (held) return;
   Fail(absl::StrCat("4: ", member.pod_uid, "/", member.start,
@@ -114,6 +129,7 @@ void PeerInvariants::OnCommitting(const membership::StateId& name, bool written)
 
 void PeerInvariants::OnStopped(const membership::MemberId& member,
                                const membership::StateId& state) {
+  stopped_.insert(member);
   if (committed_.contains(state)) return;
   Fail(absl::StrCat("5: ", member.pod_uid, "/", member.start, " says that it has stopped at step ",
                     state.step, " of view ", Name(state.view), ", which no checkpoint holds"));
@@ -145,8 +161,8 @@ void PeerInvariants::Check(ViewNumber view, const Content& base, const Fact& fac
 bool PeerInvariants::Binds(ViewNumber older, ViewNumber view) {
   if (older >= view) return false;
   if (const auto published = views_.find(older); published != views_.end()) {
-    for (const membership::ViewMember& member : published->second.members) {
-      if (given_up_.contains(member.id.pod_uid)) return false;
+    for (const membership::MemberId& member : published->second.groups.back().members) {
+      if (given_up_.contains(member.pod_uid)) return false;
     }
   }
   return all_older_ ? !Waived(view).contains(older) : Ancestors(view).contains(older);
@@ -158,7 +174,7 @@ const std::set<ViewNumber>& PeerInvariants::Waived(ViewNumber view) {
   std::set<ViewNumber> waived;
   const auto published = views_.find(view);
   if (published != views_.end()) {
-    const membership::ReplicaGroup& by = published->second.groups.front();
+    const membership::ReplicaGroup& by = published->second.groups.back();
     waived.insert(by.waived.begin(), by.waived.end());
     // What is below a waived view and no longer listed went with it: its members were that view's,
     // or had ended.
@@ -169,7 +185,7 @@ const std::set<ViewNumber>& PeerInvariants::Waived(ViewNumber view) {
                       [n = number](const membership::PastView& past) { return past.number == n; });
       if (!listed) waived.insert(number);
     }
-    for (const membership::PastView& past : published->second.groups.front().since) {
+    for (const membership::PastView& past : published->second.groups.back().since) {
       if (past.number >= view) continue;
       const std::set<ViewNumber>& of_past = Waived(past.number);
       waived.insert(of_past.begin(), of_past.end());
@@ -188,7 +204,7 @@ const std::set<ViewNumber>& PeerInvariants::Ancestors(ViewNumber view) {
     const auto published = views_.find(open.back());
     open.pop_back();
     if (published == views_.end()) continue;
-    for (const membership::PastView& past : published->second.groups.front().since) {
+    for (const membership::PastView& past : published->second.groups.back().since) {
       const bool counts = past.number < published->first && !waived.contains(past.number);
       if (counts && ancestors.insert(past.number).second) open.push_back(past.number);
     }

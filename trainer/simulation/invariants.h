@@ -31,6 +31,10 @@ class Invariants {
   // 4's price: a coordinator counts a pod that may live as ended, and says so (StepsAtRisk). What
   // views with a member of that pod settled may be lost from now on.
   void OnGivenUp(const std::string& pod_uid) { given_up_.insert(pod_uid); }
+  // What others found that look at the same history.
+  void Take(const Invariants& others) {
+    if (!others.violation_.empty()) Fail(others.violation_);
+  }
   // 8: the run ended without a result.
   void OnStuck(const std::string& why) { Fail("8: " + why); }
 
@@ -44,7 +48,7 @@ class Invariants {
   std::string violation_;
 };
 
-// Thread-compatible.
+// Of the workers' group, which is the last of a view. Thread-compatible.
 class PeerInvariants : public Invariants {
  public:
   // Whether a living process holds, or descends from, the state with this hash after so many steps.
@@ -69,12 +73,16 @@ class PeerInvariants : public Invariants {
   // 4: a member started in `view` from `base`: all that its ancestors settled is in it, unless it
   // was waived or died with the last process that held it.
   void OnBase(membership::ViewNumber view, const Content& base);
+  // 1: a member sends its state to who copies it in `view`, as bytes of this hash: all that are
+  // sent there are the same.
+  void OnServed(membership::ViewNumber view, std::uint64_t bytes);
   // 4: a member adopts what it has staged, which is whole for the sync round of `whole`.
   void OnAdopted(const membership::MemberId& member, membership::ViewNumber view,
                  membership::ViewNumber whole);
   // 4: a member says that it has completed the sync round of this view.
   void OnSynced(const membership::MemberId& member, membership::ViewNumber view);
-  // 4: a coordinator lets this member go: what it holds, all members of a later view hold.
+  // 4: a coordinator lets this member go: what it holds, all members of a later view hold, or it
+  // has stopped, and a checkpoint holds it.
   void OnReleased(const membership::MemberId& member);
   // 4: the state of step `step` was settled in `view`.
   void OnSettled(membership::ViewNumber view, std::int64_t step, std::uint64_t hash);
@@ -82,6 +90,9 @@ class PeerInvariants : public Invariants {
   void OnCommitted(const membership::StateId& name, std::uint64_t hash);
   // 5: what is committed was written.
   void OnCommitting(const membership::StateId& name, bool written);
+  // 10: a validation counts after this step. `well`: all shares of it were of the state before, on
+  // servers too.
+  void OnValidated(std::int64_t step, bool well);
   // 5: a member says that it has stopped: this state, its last, is saved.
   void OnStopped(const membership::MemberId& member, const membership::StateId& state);
 
@@ -105,8 +116,10 @@ class PeerInvariants : public Invariants {
   const Held held_;
   const bool all_older_;
   std::map<membership::StateId, std::uint64_t> states_;
+  std::map<membership::ViewNumber, std::uint64_t> served_;
   std::map<membership::MemberId, membership::ViewNumber> synced_;  // the newest, ever
   std::set<membership::StateId> committed_;
+  std::set<membership::MemberId> stopped_;  // and have applied nothing since
   std::map<std::pair<membership::ViewNumber, std::int64_t>, std::uint64_t> contributions_;
   std::map<membership::ViewNumber, Content> bases_;
   std::set<Fact> facts_;

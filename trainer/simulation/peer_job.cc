@@ -26,17 +26,17 @@ std::vector<MemberId> GroupOf(const membership::View& view, const MemberId& id) 
 
 Outcome Simulate(const PeerOptions& options) { return PeerJob(options).Run(); }
 
-PeerJob::PeerJob(const PeerOptions& options)
+PeerJob::PeerJob(const PeerOptions& options, const World::Ways& ways)
     : options_(options),
       invariants_(
           [this](std::int64_t step, std::uint64_t hash) {
-            return std::ranges::any_of(world_.Living(), [&](Process* process) {
+            return std::ranges::any_of(world_.Living(Role::kWorker), [&](Process* process) {
               return As(*process).content.Holds(step, hash);
             });
           },
           // With a standby two lead at once, but only one of them can settle anything.
           /*all_older=*/options.standby),
-      world_(options, {.refuses_old_data = options.rules.view_check_on_data}, invariants_),
+      world_(options, ways, invariants_),
       shared_disk_(world_.Chance(0.5)) {}
 
 std::unique_ptr<membership::Coordinator> PeerJob::NewCoordinator(
@@ -78,7 +78,7 @@ std::string PeerJob::Standing(const Process& process) {
 
 void PeerJob::Check() {
   std::map<ViewNumber, std::pair<std::int64_t, std::int64_t>> spread;
-  for (Process* process : world_.Living()) {
+  for (Process* process : world_.Living(Role::kWorker)) {
     const Peer& peer = As(*process);
     if (!peer.machine->state()) continue;
     const StateId& state = *peer.machine->state();
@@ -120,15 +120,15 @@ void PeerJob::DoAtOnce(Peer& peer, const membership::Action& action) {
 // The loop: first what it was told, then steps.
 void PeerJob::GoOn(Process& process) {
   Peer& peer = As(process);
-  while (peer.alive && !peer.paused && !peer.busy && !peer.todo.empty()) {
+  while (peer.alive && !peer.paused && !peer.busy && !peer.todo.empty() && MayGoOn(peer)) {
     if (world_.Disturbs(0.01)) return FallBehind(peer, [] {});
     const membership::Action action = peer.todo.front();
     peer.todo.pop_front();
     DoAtOnce(peer, action);
   }
-  if (!peer.alive || peer.paused || peer.busy) return;
+  if (!peer.alive || peer.paused || peer.busy || !MayGoOn(peer)) return;
   TryReduce(peer);
-  ScheduleStep(peer);
+  Work(peer);
 }
 
 // The loop is busy for a while, and then does `then` before all else.
@@ -165,6 +165,7 @@ void PeerJob::On(Peer& peer, const membership::OpenMesh& open) {
   world_.Hit(Point::kSync, peer);
   world_.Open(peer, open.view);
   Expect(peer, open.view.number);
+  Entered(peer, open.view);
   for (const membership::ViewMember& member : open.view.members) {
     if (Find(member.id) != nullptr) continue;
     world_.Break(peer.id, open.view.number, member.id, world_.Random(100, 3000));
@@ -215,6 +216,7 @@ void PeerJob::On(Peer& peer, const membership::LoadCheckpoint& load) {
 
 void PeerJob::On(Peer& peer, const membership::ServeState& serve) {
   if (!peer.opened.contains(serve.view)) return;
+  invariants_.OnServed(serve.view, BytesOf(peer));
   for (const MemberId& copier : serve.copiers) {
     for (int half = 0; half < 2 && peer.alive; ++half) {
       world_.Send(peer.id, copier, serve.view,
@@ -288,7 +290,7 @@ void PeerJob::Expect(const Peer& peer, ViewNumber view) {
   });
 }
 
-void PeerJob::ScheduleStep(Peer& peer) {
+void PeerJob::Work(Peer& peer) {
   if (peer.machine->phase() != Phase::kRun) return;
   const StateId from = *peer.machine->state();
   if (!peer.contributed.insert(RoundOf(peer, from.view)).second) return;
@@ -297,18 +299,20 @@ void PeerJob::ScheduleStep(Peer& peer) {
          [this, from](Peer& stepping) { Contribute(stepping, from); });
 }
 
-// The reduction that comes next in this view.
 PeerJob::Round PeerJob::RoundOf(const Peer& peer, ViewNumber view) const {
   const auto rounds = peer.rounds.find(view);
   return {view, peer.machine->state()->step + 1, rounds == peer.rounds.end() ? 0 : rounds->second};
+}
+
+PeerJob::Contribution PeerJob::ContributionOf(const Peer& peer) const {
+  return {peer.content.hash(), peer.machine->NextControlWord(), MakesNothing(peer)};
 }
 
 void PeerJob::Contribute(Peer& peer, const StateId& from) {
   const bool current = peer.machine->phase() == Phase::kRun && *peer.machine->state() == from;
   if (!current) return;
   const membership::View view = *peer.machine->view();
-  const bool empty = peer.settle_only || from.step >= options_.steps;
-  const Contribution mine{peer.content.hash(), peer.machine->NextControlWord(), empty};
+  const Contribution mine = ContributionOf(peer);
   const Round round = RoundOf(peer, view.number);
   invariants_.OnContribution(view.number, round.step, mine.from);
   peer.received[round][peer.id] = mine;
@@ -381,14 +385,26 @@ std::optional<PeerJob::Reduced> PeerJob::ReducedIn(const Peer& peer,
     fold(&membership::ControlWord::stop);
     all.update = Mix(all.update, part.from);
   }
+  all.validated = Validated(parts);
+  if (all.validated) all.update = Mix(all.update, 1);
   return all;
+}
+
+// A validation counts only where all have read the state before the step.
+std::optional<bool> PeerJob::Validated(const std::map<MemberId, Contribution>& parts) {
+  bool well = true;
+  for (const auto& [id, part] : parts) {
+    if (!part.validated || !part.of_state_before) return std::nullopt;
+    well = well && *part.validated;
+  }
+  return well;
 }
 
 // True if the machine took it.
 bool PeerJob::Ask(Peer& peer, const Reduced& reduced) {
   const membership::Reduction& reduction = reduced.reduction;
   const StateId before = *peer.machine->state();
-  const std::uint64_t hash = peer.content.hash();
+  const Content content = peer.content;
   const Actions actions = peer.machine->OnReduced(reduction);
   if (actions.empty()) return false;
   for (const membership::Action& action : actions) {
@@ -397,17 +413,15 @@ bool PeerJob::Ask(Peer& peer, const Reduced& reduced) {
       peer.content.Apply(reduced.update);
     }
   }
-  invariants_.OnSettled(reduction.view, before.step, hash);
+  invariants_.OnSettled(reduction.view, before.step, content.hash());
+  Made(peer, reduced, content);
   const Round done{reduction.view, reduction.step, peer.rounds[reduction.view]++};
   std::erase_if(peer.received, [&](const auto& entry) {
     const Round& of = entry.first;
     return options_.rules.view_check_on_data ? of == done : of.step == done.step;
   });
   Do(peer, actions);
-  if (peer.alive && peer.machine->phase() == Phase::kDone && reduction.empty) {
-    peer.machine->SetTraining({"done", before.step >= options_.steps, ""});
-    world_.Report(peer);
-  }
+  if (peer.alive && peer.machine->phase() == Phase::kDone && reduction.empty) Over(peer);
   // Once more, when the next step is on its way, or the view has ended.
   if (!reduction.empty) {
     Repeat(peer.id, 0.05, [this, reduced](Peer& again) {
@@ -415,6 +429,11 @@ bool PeerJob::Ask(Peer& peer, const Reduced& reduced) {
     });
   }
   return true;
+}
+
+void PeerJob::Over(Peer& peer) {
+  peer.machine->SetTraining({"done", peer.machine->state()->step >= options_.steps, ""});
+  world_.Report(peer);
 }
 
 void PeerJob::OnShare(Peer& peer, ViewNumber view, const MemberId& from, const Content& content,

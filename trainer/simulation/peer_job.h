@@ -2,6 +2,9 @@
 // Jobs whose workers hold the whole state: membership::Member and its step loop in every process,
 // and what they send one another at the level of messages. A state's content is the hash of
 // everything that made it (content.h).
+//
+// Where servers hold a part of it the loop does more between two reductions: see HybridJob, which
+// overrides what is virtual here.
 #pragma once
 
 #include <deque>
@@ -20,16 +23,22 @@
 namespace starling::simulation {
 
 // Thread-compatible.
-class PeerJob final : public Job {
+class PeerJob : public Job {
  public:
-  explicit PeerJob(const PeerOptions& options);
+  explicit PeerJob(const PeerOptions& options)
+      : PeerJob(options, {.refuses_old_data = options.rules.view_check_on_data}) {}
   Outcome Run() { return world_.Run(*this); }
 
- private:
+ protected:
+  PeerJob(const PeerOptions& options, const World::Ways& ways);
+
   struct Contribution {
     std::uint64_t from = 0;  // hash of the state that it starts from
     membership::ControlWord word;
     bool empty = false;
+    bool of_state_before = true;  // as it says
+    // If a validation was due: whether this share of it was of the state before, as it is.
+    std::optional<bool> validated = {};
   };
   using Disk = std::map<StateId, std::pair<Content, membership::Agreed>>;
   struct Snapshot {
@@ -51,6 +60,7 @@ class PeerJob final : public Job {
   struct Reduced {
     membership::Reduction reduction;
     std::uint64_t update = 0;
+    std::optional<bool> validated = {};  // if it counts: whether all shares are of one state
   };
   struct Peer : Process {
     std::unique_ptr<membership::Member> machine;
@@ -80,6 +90,20 @@ class PeerJob final : public Job {
   void OnBroken(Process& process, ViewNumber view, const MemberId& peer) override;
   void GoOn(Process& process) override;
   void Check() override;
+
+  // The links of this view stand. False of MayGoOn: the loop waits for something that belongs to
+  // it, and GoOn is called when that is over.
+  virtual void Entered(Peer& /*peer*/, const membership::View& /*view*/) {}
+  virtual bool MayGoOn(const Peer& /*peer*/) const { return true; }
+  // The loop has done all that it was told: work that leads to Contribute.
+  virtual void Work(Peer& peer);
+  virtual Contribution ContributionOf(const Peer& peer) const;
+  // The machine has taken this reduction of a state with that content.
+  virtual void Made(Peer& /*peer*/, const Reduced& /*reduced*/, const Content& /*before*/) {}
+  // All that was to be done is settled.
+  virtual void Over(Peer& peer);
+  // Hash of what it sends to who copies its state.
+  virtual std::uint64_t BytesOf(const Peer& peer) const { return peer.content.hash(); }
   bool Finished(const membership::Coordinator& coordinator) override;
   std::string Standing(const Process& process) override;
 
@@ -91,6 +115,21 @@ class PeerJob final : public Job {
   void ToLoop(const MemberId& id, Micros delay, PeerHandler event) {
     world_.ToLoop(id, delay, As(std::move(event)));
   }
+  // Once a step: where nothing comes of it in time the view is given up.
+  void Expect(const Peer& peer, ViewNumber view);
+  // The reduction that comes next in this view.
+  Round RoundOf(const Peer& peer, ViewNumber view) const;
+  bool MakesNothing(const Peer& peer) const {
+    return peer.settle_only || peer.machine->state()->step >= options_.steps;
+  }
+  // What this worker adds to it, if the state is still this one.
+  void Contribute(Peer& peer, const StateId& from);
+
+  const PeerOptions options_;
+  PeerInvariants invariants_;
+  World world_;
+
+ private:
   // Now and then the loop hears this again when it is long over.
   void Repeat(const MemberId& id, double probability, PeerHandler event);
   void Do(Peer& peer, const membership::Actions& actions);
@@ -117,22 +156,16 @@ class PeerJob final : public Job {
   void On(Peer&, const membership::Settled&) {}
   void On(Peer&, const membership::ApplySettings&) {}
   void On(Peer&, const membership::Pause&) {}
-  void Expect(const Peer& peer, ViewNumber view);
-  void ScheduleStep(Peer& peer);
-  void Contribute(Peer& peer, const StateId& from);
   void TryReduce(Peer& peer);
   bool TryReduceIn(Peer& peer, const membership::View& view);
   std::optional<Reduced> ReducedIn(const Peer& peer, const membership::View& view) const;
-  Round RoundOf(const Peer& peer, ViewNumber view) const;
+  static std::optional<bool> Validated(const std::map<MemberId, Contribution>& parts);
   bool Ask(Peer& peer, const Reduced& reduced);
   void OnShare(Peer& peer, ViewNumber view, const MemberId& from, const Content& content,
                std::size_t holders);
   // Of all pods, or of each.
   Disk& DiskOf(const Peer& peer) { return disks_[shared_disk_ ? "" : peer.id.pod_uid]; }
 
-  const PeerOptions options_;
-  PeerInvariants invariants_;
-  World world_;
   bool shared_disk_ = false;
   std::map<std::string, Disk> disks_;
 };

@@ -93,6 +93,35 @@ void ShardInvariants::OnReadInStep(std::size_t shard, std::int64_t portions,
   }
 }
 
+void ShardInvariants::OnReadForStep(std::size_t shard, std::int64_t portions,
+                                    parameter_server::Clock step, bool several, std::size_t leases,
+                                    parameter_server::Version version,
+                                    const std::vector<float>& values) {
+  OnReadInStep(shard, portions, step, leases, values);
+  parameter_server::Version whole = 0;
+  for (std::size_t unit = 1; unit < leases; unit += static_cast<std::size_t>(portions)) {
+    whole += values[unit] == 1 ? 1 : 0;
+  }
+  if (whole != version) {
+    Fail(absl::StrCat("7: a read of shard ", shard, " has ", whole, " steps and says ", version));
+  }
+  if (whole > step + 1 && !several) {
+    Fail(absl::StrCat("7: shard ", shard, " has ", whole, " steps while step ", step + 1,
+                      " is made"));
+  }
+}
+
+void ShardInvariants::OnStepApplied(std::size_t shard, ViewNumber view, std::int64_t portions,
+                                    parameter_server::Clock step) {
+  if (view < shards_[shard].restored) return;
+  for (std::int64_t portion = 0; portion < portions; ++portion) {
+    const parameter_server::Lease lease = parameter_server::LeaseOf(step, portion, portions);
+    if (shards_[shard].acknowledged.contains(static_cast<std::size_t>(lease) - 1)) continue;
+    Fail(absl::StrCat("9: step ", step + 1, " is applied, and shard ", shard, " lacks portion ",
+                      portion, " of it"));
+  }
+}
+
 void ShardInvariants::OnAppended(std::size_t shard, ViewNumber view,
                                  const parameter_server::Entry& entry,
                                  parameter_server::Outcome outcome) {

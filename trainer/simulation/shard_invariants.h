@@ -45,6 +45,15 @@ class ShardInvariants : public Invariants {
   // u + 1.
   void OnReadInStep(std::size_t shard, std::int64_t portions, parameter_server::Clock step,
                     std::size_t leases, const std::vector<float>& values);
+  // 7: what was read for a step that the workers make, after `step` of them: no part of any step,
+  // and just as many as the server says, so that who reads a step too many knows it. Without
+  // `several`, one too many at most.
+  void OnReadForStep(std::size_t shard, std::int64_t portions, parameter_server::Clock step,
+                     bool several, std::size_t leases, parameter_server::Version version,
+                     const std::vector<float>& values);
+  // 9: somebody has applied this step of `view` to what workers hold: every shard has it.
+  void OnStepApplied(std::size_t shard, parameter_server::ViewNumber view, std::int64_t portions,
+                     parameter_server::Clock step);
   // 7: none comes later. `view` is the server's.
   void OnAppended(std::size_t shard, parameter_server::ViewNumber view,
                   const parameter_server::Entry& entry, parameter_server::Outcome outcome);

@@ -11,9 +11,10 @@
 // must finish. One seed is one history, for ever: a failure is repeated by its seed.
 //
 // world.h is what all jobs have in common: time, network, processes, coordinators, the controller
-// and the faults. A kind of job is a Job: PeerJob, where workers hold the whole state, and
-// ShardJob, with parameter servers. To add a fault: World::RandomFault. To add a rule: a switch in
-// the machines' rules.h and a negative control in simulation_test.cc or shard_simulation_test.cc.
+// and the faults. A kind of job is a Job: PeerJob, where workers hold the whole state, ShardJob,
+// with parameter servers, and HybridJob, where both hold a part. To add a fault:
+// World::RandomFault. To add a rule: a switch in the machines' rules.h and a negative control in
+// simulation_test.cc or shard_simulation_test.cc.
 #pragma once
 
 #include <cstdint>
@@ -61,6 +62,24 @@ struct ShardOptions : Options {
   bool first_values_first = true;
 };
 
+// Workers make every step together; servers hold a part of the model. A step's portions are pushed
+// to every shard, bulk-synchronously.
+struct HybridOptions : PeerOptions {
+  parameter_server::Rules shard_rules;
+  int servers = 2;
+  int shards = 2;
+  int replication = 2;
+  int portions = 3;
+  int validate_every = 3;  // steps
+  // Rules of docs/design/protocol.md (H1, H3, H4) and docs/design/parameter-server.md that stand
+  // in the worker's loop. A test turns one off, and must see harm.
+  bool lease_is_portion = true;          // H1; else what it means follows from how many workers are
+  bool acknowledged_before_word = true;  // H3
+  bool catch_up = true;                  // H4
+  bool one_owner = true;                 // what lies on servers is no part of workers' states
+  bool validates_state_before = true;    // a validation counts where all have read that state
+};
+
 struct Outcome {
   std::string violation;  // empty: none
   bool finished = false;
@@ -78,5 +97,6 @@ struct Outcome {
 
 Outcome Simulate(const PeerOptions& options);
 Outcome Simulate(const ShardOptions& options);
+Outcome Simulate(const HybridOptions& options);
 
 }  // namespace starling::simulation

@@ -367,5 +367,85 @@ INSTANTIATE_TEST_SUITE_P(
       return std::string(control.param.name);
     });
 
+// Of jobs where servers hold a part of the model and workers the rest.
+// -----------------------------
+
+HybridOptions HybridOptionsOf(int seed) {
+  HybridOptions options;
+  options.seed = static_cast<std::uint64_t>(seed);
+  options.workers = 1 + seed % 4;
+  options.servers = 1 + seed / 4 % 3;
+  options.replication = 1 + seed / 2 % 2;
+  options.portions = 2 + seed / 3 % 3;
+  options.faults = 10;
+  options.steps = 12;
+  return options;
+}
+
+TEST(HybridSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
+  HybridOptions options;
+  options.faults = 0;
+  const Outcome outcome = Simulate(options);
+  EXPECT_EQ(outcome.violation, "");
+  EXPECT_TRUE(outcome.finished);
+  EXPECT_EQ(outcome.Of("views"), 1);
+  EXPECT_EQ(outcome.Of("validations"), options.workers * (options.steps / options.validate_every));
+}
+
+TEST(HybridSimulation, OneHistoryIsPrintedOnRequest) {
+  PrintHistory("STARLING_HYBRID_TRACE", HybridOptionsOf);
+}
+
+TEST(HybridSimulation, EveryPortionIsInTheReplicasAndInEveryShardOnceWhateverFails) {
+  const Outcome sum = Play(HybridOptionsOf);
+  // The faults did happen, and had to be made good.
+  EXPECT_GT(sum.Of("worker kills"), Seeds() / 2);
+  EXPECT_GT(sum.Of("server kills"), Seeds() / 2);
+  EXPECT_GT(sum.Of("pauses"), Seeds() / 2);
+  EXPECT_GT(sum.Of("coordinators"), Seeds() * 3 / 2);
+  EXPECT_GT(sum.Of("copies"), Seeds() / 2);
+  EXPECT_GT(sum.Of("restores"), Seeds() / 20);
+  EXPECT_GT(sum.Of("halts"), Seeds() / 10);
+  EXPECT_GT(sum.Of("drained"), Seeds() / 10);
+  EXPECT_GT(sum.Of("skipped"), Seeds() / 10);
+  EXPECT_GT(sum.Of("reads ahead"), Seeds() / 10);
+  EXPECT_GT(sum.Of("catch-ups"), Seeds() / 20);
+  EXPECT_GT(sum.Of("validations"), Seeds());
+  EXPECT_GT(sum.Of("validations put off"), Seeds() / 100);
+}
+
+struct HybridControl {
+  const char* name;
+  std::function<void(HybridOptions&)> drop;
+};
+
+class WithoutAHybridRule : public testing::TestWithParam<HybridControl> {};
+
+TEST_P(WithoutAHybridRule, SomeHistoryBreaksAnInvariant) {
+  const auto options_of = [](int seed) {
+    HybridOptions options = HybridOptionsOf(seed);
+    GetParam().drop(options);
+    return options;
+  };
+  EXPECT_NE(FindViolation(options_of), "");
+}
+
+using H = HybridOptions;
+INSTANTIATE_TEST_SUITE_P(
+    HybridSimulation, WithoutAHybridRule,
+    testing::Values(
+        HybridControl{"H1LeaseIsPortion", [](H& o) { o.lease_is_portion = false; }},
+        HybridControl{"H2LedgerSkips", [](H& o) { o.shard_rules.lease_dedupe = false; }},
+        HybridControl{"H3AcknowledgedBeforeWord", [](H& o) { o.acknowledged_before_word = false; }},
+        HybridControl{"H4CatchUp", [](H& o) { o.catch_up = false; }},
+        HybridControl{"OneOwner", [](H& o) { o.one_owner = false; }},
+        HybridControl{"ValidatesStateBefore", [](H& o) { o.validates_state_before = false; }},
+        HybridControl{"Witness",
+                      [](H& o) { o.shard_rules.sync.witness = o.rules.witness = false; }},
+        HybridControl{"S7RestartClients", [](H& o) { o.rules.restart_clients = false; }}),
+    [](const testing::TestParamInfo<HybridControl>& control) {
+      return std::string(control.param.name);
+    });
+
 }  // namespace
 }  // namespace starling::simulation
