@@ -6,8 +6,14 @@
 
 #include "common/bytes/bytes.h"
 #include "common/status/check.h"
+#include "common/status/macros.h"
 
 namespace starling::data {
+
+std::int64_t Dataset::size() const {
+  if (reader != nullptr) return reader->size();
+  return static_cast<std::int64_t>(labels.size() + targets.size());
+}
 
 std::int64_t Dataset::SampleSize() const {
   std::int64_t size = 1;
@@ -33,6 +39,24 @@ void Gather(const Dataset& dataset, std::span<const std::int64_t> ids, std::span
   }
 }
 
+absl::Status Read(const Dataset& dataset, std::span<const std::int64_t> ids, std::int64_t epoch,
+                  std::span<float> features, std::span<std::int64_t> labels) {
+  if (dataset.reader == nullptr) {
+    Gather(dataset, ids, features, labels);
+    return absl::OkStatus();
+  }
+  RETURN_IF_ERROR(dataset.reader->Read(ids, epoch, features, labels));
+  if (dataset.scale.has_value()) Apply(*dataset.scale, features);
+  return absl::OkStatus();
+}
+
+void Apply(const Normalization& scale, std::span<float> features) {
+  const std::size_t width = scale.mean.size();
+  for (std::size_t i = 0; i < features.size(); ++i) {
+    features[i] = (features[i] - scale.mean[i % width]) / scale.std[i % width];
+  }
+}
+
 std::string DigestOf(const Dataset& dataset) {
   const std::array<std::int64_t, 3> sizes = {dataset.size(), dataset.classes,
                                              static_cast<std::int64_t>(dataset.shape.size())};
@@ -42,6 +66,10 @@ std::string DigestOf(const Dataset& dataset) {
   digest.Update(std::as_bytes(std::span(dataset.labels)));
   digest.Update(std::as_bytes(std::span(dataset.targets)));
   digest.Update(std::as_bytes(std::span(dataset.features)));
+  if (dataset.reader != nullptr) {
+    const std::string read = dataset.reader->Digest();
+    digest.Update(std::as_bytes(std::span(read)));
+  }
   return bytes::ToHex(digest.Finish());
 }
 

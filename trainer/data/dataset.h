@@ -1,13 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Samples in memory: what every loader makes and the training loop reads.
+// What every loader makes and the training loop reads: samples in memory, or a reader of samples
+// that lie elsewhere (sample_reader.h).
 #pragma once
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "trainer/data/sample_reader.h"
+
 namespace starling::data {
+
+// x -> (x - mean) / std, kept with the model: whoever uses the model scales its inputs so. One
+// value for all features (images) or one a feature (tables); a feature that never varies has std 1.
+struct Normalization {
+  std::vector<float> mean;
+  std::vector<float> std;
+};
 
 // `size()` samples of one shape, each with a class or a number to be predicted. Sample i's features
 // are features[i * SampleSize(), (i + 1) * SampleSize()), row-major in `shape`.
@@ -17,18 +30,30 @@ struct Dataset {
   std::vector<float> targets = {};   // the numbers to be predicted; empty where there are classes
   std::vector<std::int64_t> shape;   // of one sample, such as {1, 8, 8}
   std::int64_t classes = 0;
+  // Not null: the three lists are empty, and samples, which have classes, come from here. They are
+  // scaled when they are read.
+  std::shared_ptr<SampleReader> reader = {};
+  std::optional<Normalization> scale = {};
 
-  std::int64_t size() const { return static_cast<std::int64_t>(labels.size() + targets.size()); }
+  std::int64_t size() const;
   std::int64_t SampleSize() const;
 };
 
-// Copies the samples `ids`, which have classes, into `features` (ids.size() * SampleSize() floats)
-// and `labels`.
+// Copies the samples `ids`, which have classes and are in memory, into `features`
+// (ids.size() * SampleSize() floats) and `labels`.
 void Gather(const Dataset& dataset, std::span<const std::int64_t> ids, std::span<float> features,
             std::span<std::int64_t> labels);
 
+// The same of samples wherever they are, as they are in pass `epoch` over the set, from 1; 0: as
+// they lie there, for judging. The reader's errors.
+absl::Status Read(const Dataset& dataset, std::span<const std::int64_t> ids, std::int64_t epoch,
+                  std::span<float> features, std::span<std::int64_t> labels);
+
+// x -> (x - mean) / std of each sample in `features`.
+void Apply(const Normalization& scale, std::span<float> features);
+
 // SHA-256 of everything above, in hexadecimal: two workers that name the same digest train on the
-// same bytes.
+// same bytes, or, where a reader reads them, on what it calls the same.
 std::string DigestOf(const Dataset& dataset);
 
 }  // namespace starling::data

@@ -23,13 +23,6 @@ class TrainingJobSpec;
 
 namespace starling::data {
 
-// x -> (x - mean) / std, kept with the model: whoever uses the model scales its inputs so. One
-// value for all features (images) or one a feature (tables); a feature that never varies has std 1.
-struct Normalization {
-  std::vector<float> mean;
-  std::vector<float> std;
-};
-
 struct Datasets {
   Dataset train;
   std::optional<Dataset> validation;

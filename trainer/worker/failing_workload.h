@@ -36,6 +36,9 @@ class FailingWorkload final : public workload::Workload {
     (void)failpoints_.Hit("validation");
     return workload_.Evaluate(begin, end);
   }
+  void Expect(std::span<const std::int64_t> samples, std::int64_t epoch) override {
+    workload_.Expect(samples, epoch);
+  }
   void KeepFactors() override { workload_.KeepFactors(); }
   std::optional<engine::Factors> FactorsOf(std::size_t index) const override {
     return workload_.FactorsOf(index);

@@ -123,6 +123,7 @@ absl::Status Leases::WorkOff(const LeaseRun& leases) {
                       parameter_server::PortionOfLease(leases.end() - 1, portions) + 1};
   request.of = portions;
   request.leases = leases;
+  request.next_is_alike = false;
   ASSIGN_OR_RETURN(const StepOutcome outcome, computer_.Run(request));
   context_.metrics.exchange_seconds.Observe(absl::ToDoubleSeconds(outcome.exchange));
   return outcome.finite ? absl::OkStatus() : Diverged(request.step, outcome);

@@ -136,6 +136,18 @@ void StepComputer::TakeLaps(exchange::Outcome& reduced) {
                         std::min(slowest - lap_.own, lap_.exchange));
 }
 
+void StepComputer::ExpectNext(const StepRequest& request) {
+  const bool reads_ahead = parts_.workload.declaration().reads_ahead;
+  if (!reads_ahead || request.empty || !request.next_is_alike) return;
+  StepRequest next = request;
+  ++next.step;
+  const Layout layout = LayOut(next);
+  if (layout.positions.empty()) return;
+  parts_.workload.Expect(parts_.batches.SampleIds(next.step, {layout.positions.front().begin,
+                                                              layout.positions.back().end}),
+                         parts_.batches.At(next.step).epoch);
+}
+
 absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   const absl::Cleanup idle = [this] { parts_.stopwatch.Enter(Activity::kIdle); };
   const Layout layout = LayOut(request);
@@ -147,6 +159,7 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
     samples = parts_.batches.SampleIds(
         request.step, {layout.positions.front().begin, layout.positions.back().end});
   }
+  ExpectNext(request);
   const std::vector<int64_t> control = ControlOf(request);
   parts_.stopwatch.Enter(Activity::kExchange);
   RETURN_IF_ERROR(parts_.exchange.Begin(

@@ -31,8 +31,10 @@ struct StepRequest {
   data::Range portions = {0, 1};
   int64_t of = 1;
   consistency::LeaseRun leases{0};  // with a lease queue
-  bool empty = false;               // no gradients: it only settles the state before
-  bool validate = false;            // the state before
+  // This worker's portions of the next step are probably these; not with a lease queue.
+  bool next_is_alike = true;
+  bool empty = false;     // no gradients: it only settles the state before
+  bool validate = false;  // the state before
   std::vector<int64_t> control;
   net::Deadline deadline = net::Deadline::Never();
 };
@@ -105,6 +107,7 @@ class StepComputer {
     std::vector<data::Range> positions;  // by group of `mine`, each after the one before
   };
   Layout LayOut(const StepRequest& request) const;
+  void ExpectNext(const StepRequest& request);
   absl::Status ComputeMine(const StepRequest& request, const Layout& layout,
                            std::span<const int64_t> samples, std::span<double> statistics);
   absl::Status ComputeGroup(int64_t step, std::span<const int64_t> samples, int group,

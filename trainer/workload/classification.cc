@@ -4,8 +4,10 @@
 #include <dlfcn.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -31,6 +33,7 @@ std::string BesideTheProgram() {
 Declaration DeclarationOf(const data::Datasets& datasets, const engine::Engine& engine,
                           std::string numeric_identity) {
   Declaration declaration = DeclareDense(datasets);
+  declaration.reads_ahead = datasets.train.reader != nullptr;
   declaration.metrics = {"loss", "accuracy"};
   declaration.tensors.assign(engine.tensors().begin(), engine.tensors().end());
   declaration.buckets.assign(engine.buckets().begin(), engine.buckets().end());
@@ -56,7 +59,7 @@ absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> sampl
                                              const Client& client) {
   features_.resize(samples.size() * static_cast<std::size_t>(datasets_.train.SampleSize()));
   labels_.resize(samples.size());
-  data::Gather(datasets_.train, samples, features_, labels_);
+  RETURN_IF_ERROR(data::Read(datasets_.train, samples, client.epoch, features_, labels_));
   client.loaded();
   engine_->NextSamples(samples, client.epoch);
   ASSIGN_OR_RETURN(const engine::BatchSums sums,
@@ -64,8 +67,29 @@ absl::StatusOr<Sums> Classification::Compute(std::span<const std::int64_t> sampl
   return ToSums(sums, samples.size());
 }
 
+void Classification::Expect(std::span<const std::int64_t> samples, std::int64_t epoch) {
+  if (datasets_.train.reader != nullptr) datasets_.train.reader->Expect(samples, epoch);
+}
+
+// While these are computed, those that follow are read.
+absl::StatusOr<Sums> Classification::EvaluateRead(std::int64_t begin, std::int64_t end) {
+  const data::Dataset& set = *datasets_.validation;
+  std::vector<std::int64_t> ids(static_cast<std::size_t>(end - begin));
+  std::iota(ids.begin(), ids.end(), begin);
+  features_.resize(ids.size() * static_cast<std::size_t>(set.SampleSize()));
+  labels_.resize(ids.size());
+  std::vector<std::int64_t> next(static_cast<std::size_t>(std::min(end - begin, set.size() - end)));
+  std::iota(next.begin(), next.end(), end);
+  set.reader->Expect(ids, 0);
+  set.reader->Expect(next, 0);
+  RETURN_IF_ERROR(data::Read(set, ids, 0, features_, labels_));
+  ASSIGN_OR_RETURN(const engine::BatchSums sums, engine_->Evaluate(features_, labels_));
+  return ToSums(sums, ids.size());
+}
+
 absl::StatusOr<Sums> Classification::Evaluate(std::int64_t begin, std::int64_t end) {
   const data::Dataset& set = *datasets_.validation;
+  if (set.reader != nullptr) return EvaluateRead(begin, end);
   const auto sample = static_cast<std::size_t>(set.SampleSize());
   const auto first = static_cast<std::size_t>(begin);
   const auto count = static_cast<std::size_t>(end - begin);

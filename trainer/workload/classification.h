@@ -27,12 +27,15 @@ class Classification final : public Workload {
   absl::StatusOr<Sums> Compute(std::span<const std::int64_t> samples,
                                const Client& client) override;
   absl::StatusOr<Sums> Evaluate(std::int64_t begin, std::int64_t end) override;
+  void Expect(std::span<const std::int64_t> samples, std::int64_t epoch) override;
   void KeepFactors() override { engine_->KeepFactors(); }
   std::optional<engine::Factors> FactorsOf(std::size_t index) const override {
     return engine_->FactorsOf(index);
   }
 
  private:
+  absl::StatusOr<Sums> EvaluateRead(std::int64_t begin, std::int64_t end);
+
   const data::Datasets datasets_;
   const std::unique_ptr<engine::Engine> engine_;
   std::vector<float> features_;

@@ -64,6 +64,8 @@ struct Declaration {
   // What Compute leaves in gradients() is what it has changed the parameters by, to be added as it
   // is, and not the gradient of a sum.
   bool changes = false;
+  // Samples are read when they are wanted: Expect makes use of knowing them before.
+  bool reads_ahead = false;
   // What whoever uses the model needs beside its tensors. It depends on the job alone, so that
   // equal parameters give equal model files.
   std::map<std::string, std::string> model_metadata;
@@ -126,6 +128,10 @@ class Workload {
                                        const Client& client) = 0;
   // The metrics of the samples [begin, end) of the validation set.
   virtual absl::StatusOr<Sums> Evaluate(std::int64_t begin, std::int64_t end) = 0;
+
+  // What is likely to be computed after the next Compute calls: these samples, in pass `epoch`.
+  // Only where reads_ahead is declared; it returns at once, and changes no result.
+  virtual void Expect(std::span<const std::int64_t> /*samples*/, std::int64_t /*epoch*/) {}
 
   // From the next Compute on the factors of gradients are kept where there are any.
   virtual void KeepFactors() {}
