@@ -189,6 +189,12 @@ absl::Status AddEmbedding(Fields fields, Draft& draft) {
   return absl::OkStatus();
 }
 
+absl::Status AddPositions(Fields /*fields*/, Draft& draft) {
+  RETURN_IF_ERROR(draft.NeedsSequence());
+  draft.Add("weight", draft.shape, 0, Initial::kNormal);
+  return absl::OkStatus();
+}
+
 absl::Status AddLstm(Fields fields, Draft& draft) {
   const auto& lstm = As<v1alpha1::Lstm>(fields);
   RETURN_IF_ERROR(draft.NeedsSequence());
@@ -239,6 +245,7 @@ constexpr Kind kKinds[] = {
     {v1alpha1::Layer::kDropoutFieldNumber, Op::kDropout, AddDropout},
     {v1alpha1::Layer::kFlattenFieldNumber, Op::kFlatten, AddFlatten},
     {v1alpha1::Layer::kEmbeddingFieldNumber, Op::kEmbedding, AddEmbedding},
+    {v1alpha1::Layer::kPositionsFieldNumber, Op::kPositions, AddPositions},
     {v1alpha1::Layer::kLstmFieldNumber, Op::kLstm, AddLstm},
     {v1alpha1::Layer::kAttentionFieldNumber, Op::kAttention, AddAttention},
 };

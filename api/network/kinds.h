@@ -24,6 +24,9 @@ inline constexpr std::int64_t kMostNumbers = std::int64_t{1} << 32;  // 16 GiB
 std::string Text(const Shape& shape);
 // More than kMostNumbers if there are too many.
 std::int64_t NumbersOf(const Shape& shape);
+// What makes a sequence of data that are none.
+inline constexpr char kMakeSequence[] =
+    "give the dataset a shape of two sides, or put an embedding before it";
 inline bool IsImage(const Shape& shape) { return shape.size() == 3; }
 
 // A layer on its way into the network.
@@ -60,8 +63,7 @@ struct Draft {
   }
   absl::Status NeedsSequence() const {
     if (shape.size() == 2) return absl::OkStatus();
-    return Refuse("a sequence [length, width]",
-                  "give the dataset a shape of two sides, or put an embedding before it");
+    return Refuse("a sequence [length, width]", kMakeSequence);
   }
 };
 

@@ -53,6 +53,7 @@ enum class Op {
   kDropout,
   kFlatten,
   kEmbedding,
+  kPositions,
   kLstm,
   kAttention,
   // A residual block is kKeep, its layers, kSwap where its input is projected, the projection, and

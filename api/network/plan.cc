@@ -36,6 +36,9 @@ class Planner {
     const std::string path = absl::StrCat(kModelPath, ".layers[", index, "]");
     std::string name = layer.has_name() ? layer.name() : absl::StrCat("layers.", index);
     if (layer.has_residual()) return AddResidual(layer.residual(), path + ".residual", name);
+    if (layer.has_transformer_block()) {
+      return AddTransformerBlock(layer.transformer_block(), path + ".transformerBlock", name);
+    }
     return AddPlainLayer(layer, path, std::move(name), last);
   }
 
@@ -141,6 +144,22 @@ class Planner {
     return absl::OkStatus();
   }
 
+  absl::Status AddTransformerBlock(const v1alpha1::TransformerBlock& block, const std::string& path,
+                                   const std::string& name) {
+    if (shape_.size() != 2) {
+      return At(path, name,
+                absl::StrCat("needs a sequence [length, width], and is given ", Text(shape_), "; ",
+                             kMakeSequence));
+    }
+    const std::string outer = named_;
+    if (named_.empty()) named_ = path;  // the file does not have the layers that it stands for
+    for (const v1alpha1::Residual& half : HalvesOf(block, shape_[1])) {
+      RETURN_IF_ERROR(AddResidual(half, path, name));
+    }
+    named_ = outer;
+    return absl::OkStatus();
+  }
+
   absl::Status Project(const v1alpha1::Projection& projection, const Shape& made,
                        const std::string& path, const std::string& name) {
     v1alpha1::InnerLayer layer;
@@ -159,7 +178,7 @@ class Planner {
   Network network_;
   Shape shape_;
   const std::int64_t classes_;
-  const std::string named_;  // path of the named network; empty: the file has the layers itself
+  std::string named_;  // path of what stands for layers; empty: the file has them itself
   std::int64_t numbers_ = 0;
   std::set<std::string> names_;
 };

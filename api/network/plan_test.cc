@@ -101,6 +101,15 @@ TEST(PlanNetwork, NamesTheLayerThatDoesNotFitAndWhatWould) {
        "must be the first layer"},
       {"layers { lstm { units: 2 } }", {8}, "[0].lstm: ", "needs a sequence [length, width]"},
       {"layers { attention { heads: 3 } }", {5, 8}, "[0].attention: ", "divide the width 8"},
+      {"layers { transformer_block { heads: 3 } }",
+       {5, 8},
+       "[0].transformerBlock: ",
+       "its layer layers.0.self_attn has 3 heads, which must divide the width 8"},
+      {"layers { transformer_block { heads: 2 } }",
+       {8},
+       "[0].transformerBlock: ",
+       "needs a sequence [length, width], and is given [8]"},
+      {"layers { positions {} }", {1, 8, 8}, "[0].positions: ", "needs a sequence"},
       {"layers { relu {} }", {10}, ": ", "no layer has anything to learn"},
       {"layers { dense {} }", {4, 8}, ": ", "gives [4, 10]"},
       {"layers {}", {8}, "[0]: ", "holds no kind of layer"},
@@ -143,7 +152,8 @@ TEST(PlanNetwork, ComesThroughNumbersThatNoFileMayHold) {
        {"convolution {}", "convolution { kernel: -3 stride: -1 padding: -9 groups: -1 }",
         "max_pool {}", "average_pool { stride: -1 padding: -1 }", "adaptive_average_pool {}",
         "group_norm {}", "lstm {}", "attention {}", "embedding { rows: -1 width: -1 }",
-        "dense { units: -1 }"}) {
+        "dense { units: -1 }", "positions {}", "transformer_block {}",
+        "transformer_block { heads: -1 hidden: -1 dropout: -1 }"}) {
     for (const Shape& shape : {Shape{4, 8, 8}, Shape{8, 8}, Shape{8}}) {
       const auto ignored = PlanNetwork(ModelOf(absl::StrCat("layers { ", layers, " }")), shape, 0);
     }
@@ -194,6 +204,24 @@ TEST(NamedNetworks, TakeTheSmallestImagesThatTheySayAndNoSmaller) {
     EXPECT_THAT(Refused(model, {3, need->side, need->side - 1}),
                 HasSubstr(absl::StrCat(kModelPath, ".", need->name, ": needs images")));
   }
+}
+
+// Those of nn.TransformerEncoderLayer(4, 2, 16).
+TEST(PlanNetwork, ATransformersBlockIsPyTorchsAndFourTimesAsWideInside) {
+  const Network network = MustPlan(
+      "layers { transformer_block { heads: 2 } name: 'a' }"
+      "layers { global_average_pool {} } layers { dense {} name: 'b' }",
+      {7, 4}, 10);
+  std::vector<std::string> tensors;
+  for (const Parameter& parameter : network.parameters) {
+    tensors.push_back(absl::StrCat(parameter.name, " ", parameter.shape.front()));
+  }
+  EXPECT_THAT(tensors,
+              ElementsAre("a.norm1.weight 4", "a.norm1.bias 4", "a.self_attn.in_proj_weight 12",
+                          "a.self_attn.in_proj_bias 12", "a.self_attn.out_proj.weight 4",
+                          "a.self_attn.out_proj.bias 4", "a.norm2.weight 4", "a.norm2.bias 4",
+                          "a.linear1.weight 16", "a.linear1.bias 16", "a.linear2.weight 4",
+                          "a.linear2.bias 4", "b.weight 10", "b.bias 10"));
 }
 
 TEST(PathOf, FindsBatchNormalizationAlsoWithinBlocksAndProjections) {

@@ -228,6 +228,12 @@ void WriteResNet(const Residuals& residuals, LayerList& layers) {
 void WriteResNet18(const Model& /*model*/, LayerList& layers) { WriteResNet(kResNet18, layers); }
 void WriteResNet50(const Model& /*model*/, LayerList& layers) { WriteResNet(kResNet50, layers); }
 
+InnerLayer& AddInner(const char* name, v1alpha1::Residual& block) {
+  InnerLayer& layer = *block.add_layers();
+  layer.set_name(name);
+  return layer;
+}
+
 struct Named {
   Model::KindCase kind;
   std::int64_t side;  // of the smallest image; 0: samples of any shape
@@ -253,6 +259,26 @@ LayerList LayersOf(const Model& model) {
   LayerList layers;
   named->write(model, layers);
   return layers;
+}
+
+std::array<v1alpha1::Residual, 2> HalvesOf(const v1alpha1::TransformerBlock& block,
+                                           std::int64_t width) {
+  constexpr double kDropout = 0.1;  // the schema's default
+  const double rate = block.has_dropout() ? block.dropout() : kDropout;
+  std::array<v1alpha1::Residual, 2> halves;
+  AddInner("norm1", halves[0]).mutable_layer_norm();
+  v1alpha1::Attention& attention = *AddInner("self_attn", halves[0]).mutable_attention();
+  attention.set_heads(block.heads());
+  attention.set_causal(block.causal());
+  AddInner("dropout1", halves[0]).mutable_dropout()->set_rate(rate);
+  AddInner("norm2", halves[1]).mutable_layer_norm();
+  AddInner("linear1", halves[1])
+      .mutable_dense()
+      ->set_units(block.has_hidden() ? block.hidden() : 4 * width);
+  AddInner("gelu", halves[1]).mutable_gelu();
+  AddInner("linear2", halves[1]).mutable_dense()->set_units(width);
+  AddInner("dropout2", halves[1]).mutable_dropout()->set_rate(rate);
+  return halves;
 }
 
 std::optional<ImageNeed> NeedOf(const Model& model) {

@@ -184,6 +184,29 @@ class Attention(nn.MultiheadAttention):
         return super().forward(x, x, x, attn_mask=mask, need_weights=False)[0]
 
 
+class Block(nn.TransformerEncoderLayer):
+    def __init__(self, width, heads, hidden):
+        super().__init__(width, heads, hidden, dropout=0, activation="gelu", batch_first=True,
+                         norm_first=True)
+
+    def forward(self, x):  # pylint: disable=arguments-differ
+        return super().forward(x, torch.ones(x.shape[1], x.shape[1], dtype=torch.bool).triu(1))
+
+
+class Positions(nn.Module):
+    def __init__(self, length, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(length, width))
+
+    def forward(self, x):
+        return x + self.weight
+
+
+class Mean(nn.Module):
+    def forward(self, x):
+        return x.mean(1)
+
+
 class Layers(Models):
     def check(self, layers, *modules, **how):
         for layer, module in zip(layers, modules):
@@ -207,6 +230,21 @@ class Layers(Models):
                     {"dense": {"units": 8}}, {"tanh": {}}, {"lstm": {"units": 6}}, {"dense": {}}],
                    Attention(4, 2, batch_first=True), nn.LayerNorm(4), nn.Linear(4, 8), nn.Tanh(),
                    Last(8, 6), nn.Linear(6, CLASSES), shape=(7, 4))
+
+    def transformer(self, **block):
+        return [{"positions": {}}, {"transformerBlock": {"heads": 2, "hidden": 12, **block}},
+                {"globalAveragePool": {}}, {"dense": {}}]
+
+    def test_transformers(self):
+        self.check(self.transformer(causal=True, dropout=0), Positions(7, 4), Block(4, 2, 12),
+                   Mean(), nn.Linear(4, CLASSES), shape=(7, 4))
+
+    def test_a_transformer_that_sees_what_comes_later_is_far_from_it(self):
+        distance = self.compare(
+            {"layers": self.transformer(dropout=0)},
+            lambda: Layered(Positions(7, 4), Block(4, 2, 12), Mean(), nn.Linear(4, CLASSES)),
+            shape=(7, 4), steps=3)
+        self.assertGreater(distance, 100 * NEAR)
 
     def test_loss_with_weights_smoothed_labels_and_clipped_gradients(self):
         weights = [1.0, 2.0, 0.5, 1.0, 3.0, 1.0, 1.0, 0.0, 1.0, 1.0]

@@ -139,6 +139,8 @@ at::Tensor Embedding(Run& run, const at::Tensor& x) {
   return at::embedding(run.Own(0), numbers);
 }
 
+at::Tensor Positions(Run& run, const at::Tensor& x) { return x + run.Own(0); }
+
 at::Tensor Lstm(Run& run, const at::Tensor& x) {
   const at::Tensor zero = at::zeros({1, x.size(0), run.operation->size}, at::kFloat);
   const at::Tensor output = std::get<0>(at::lstm(
@@ -202,6 +204,7 @@ constexpr Step kSteps[] = {
     {Op::kDropout, Dropout},
     {Op::kFlatten, Flatten},
     {Op::kEmbedding, Embedding},
+    {Op::kPositions, Positions},
     {Op::kLstm, Lstm},
     {Op::kAttention, Attention},
     {Op::kKeep, Keep},

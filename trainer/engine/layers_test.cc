@@ -110,6 +110,10 @@ TEST(Layers, GradientsOfEachKindAgreeWithFiniteDifferences) {
        "} } layers { dense { units: 5 bias: false } } layers { relu {} }"
        "layers { global_average_pool {} } layers { dense {} }",
        sequence},
+      {"layers { positions {} }"
+       "layers { transformer_block { heads: 2 hidden: 6 causal: true dropout: 0.25 } }"
+       "layers { global_average_pool {} } layers { dense {} }",
+       sequence},
   };
   for (const Model& model : models) {
     SCOPED_TRACE(model.layers);
