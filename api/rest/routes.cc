@@ -76,6 +76,10 @@ constexpr Parameter kIdempotencyKey{
     .name = "Idempotency-Key",
     .kind = ValueKind::kText,
     .meaning = "the same key and body again give the first job and make no other"};
+constexpr Parameter kTraceparent{
+    .name = "traceparent",
+    .kind = ValueKind::kText,
+    .meaning = "the job belongs to this trace (W3C Trace Context); what is none is ignored"};
 
 const std::vector<Parameter>& ListQuery() {
   static const auto& query = *new std::vector<Parameter>{kLimit,       kContinue, kLabels, kFields,
@@ -107,7 +111,7 @@ std::vector<Route> MakeRoutes() {
        {"create", "trainingjobs"},
        "Submit a job: JSON, or YAML as in a job file",
        {kDryRun},
-       {kIdempotencyKey},
+       {kIdempotencyKey, kTraceparent},
        "TrainingJob",
        201,
        "TrainingJob",

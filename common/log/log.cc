@@ -2,12 +2,14 @@
 #include "common/log/log.h"
 
 #include <array>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/trace/trace_context.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -17,6 +19,12 @@ namespace {
 constexpr std::array<const char*, 4> kNames = {"debug", "info", "warning", "error"};
 constexpr std::array<spdlog::level::level_enum, 4> kLevels = {
     spdlog::level::debug, spdlog::level::info, spdlog::level::warn, spdlog::level::err};
+
+// Of this process, once it is known; empty: it belongs to none.
+std::string& TraceId() {
+  static std::string& id = *new std::string;
+  return id;
+}
 
 bool IsSecret(std::string_view name) {
   const std::string lower = absl::AsciiStrToLower(absl::string_view(name.data(), name.size()));
@@ -51,6 +59,9 @@ void Start(std::string_view component, Level level) {
   logger->set_level(kLevels[static_cast<std::size_t>(level)]);
   logger->flush_on(spdlog::level::debug);
   spdlog::set_default_logger(std::move(logger));
+  const char* given = std::getenv("TRACEPARENT");
+  const auto context = trace::ParseTraceparent(given == nullptr ? "" : given);
+  TraceId() = context ? context->trace_id : "";
 }
 
 void Write(Level level, std::string_view message, Fields fields) {
@@ -60,6 +71,7 @@ void Write(Level level, std::string_view message, Fields fields) {
   nlohmann::ordered_json line;
   line["ts"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E6SZ", absl::Now(), absl::UTCTimeZone());
   line.update(Line(level, logger->name(), message, fields));
+  if (!TraceId().empty()) line["trace_id"] = TraceId();
   logger->log(spd_level, "{}", Dump(line));
 }
 

@@ -39,7 +39,8 @@ class Field {
 
 using Fields = std::initializer_list<Field>;
 
-// Called once by main: the lines carry `component` as "logger"; lines below `level` are dropped.
+// Called once by main: the lines carry `component` as "logger", and as "trace_id" the trace that
+// the variable TRACEPARENT names (common/trace); lines below `level` are dropped.
 void Start(std::string_view component, Level level = Level::kInfo);
 
 // Thread-safe, all of them.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/log/log.h"
 
+#include <cstdlib>
+#include <string>
+
 #include "gtest/gtest.h"
 
 namespace starling::log {
@@ -21,6 +24,22 @@ TEST(Log, ControlCharactersAndBadUtf8CannotBreakTheLine) {
 TEST(Log, SecretsNeverReachTheLine) {
   const std::string line = Format(Level::kError, "c", "m", {{"jobSecret", "canary"}});
   EXPECT_EQ(line.find("canary"), std::string::npos);
+}
+
+std::string Written() {
+  testing::internal::CaptureStderr();
+  Start("c");
+  Info("m");
+  return testing::internal::GetCapturedStderr();
+}
+
+TEST(Log, LinesNameTheTraceThatTheirProcessBelongsTo) {
+  setenv("TRACEPARENT", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", 1);
+  EXPECT_NE(Written().find(R"("trace_id":"4bf92f3577b34da6a3ce929d0e0e4736")"), std::string::npos);
+  setenv("TRACEPARENT", "nonsense", 1);
+  EXPECT_EQ(Written().find("trace_id"), std::string::npos);
+  unsetenv("TRACEPARENT");
+  EXPECT_EQ(Written().find("trace_id"), std::string::npos);
 }
 
 }  // namespace

@@ -227,7 +227,8 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                    Meet(job, resolved.workload().container(), request, round, platform));
   const std::string& text = resolved.replica_specs().worker().template_();
   const bool places_folder = PlacesJobFolder(given, *theirs);
-  const Variables variables = VariablesFor(resolved.workload().container().framework(), rendezvous);
+  Variables variables = VariablesFor(resolved.workload().container().framework(), rendezvous);
+  if (!job.traceparent.empty()) variables.emplace_back("TRACEPARENT", job.traceparent);
 
   Json ours = DefaultPodSpec(job, resolved, request, platform);
   Json& our_trainer = ours["containers"][0];

@@ -119,6 +119,18 @@ TEST(ContainerPod, JobsFolderIsOnThePodsDiskUnlessTheTemplatePlacesIt) {
   EXPECT_EQ(Env(mounted)["STARLING_JOB_DIR"], "/var/lib/starling/job");
 }
 
+TEST(ContainerPod, ProgramsKnowTheTraceThatTheirJobBelongsTo) {
+  EXPECT_FALSE(Env(Pod(Spec(), 0, kCluster)).contains("TRACEPARENT"));
+  JobIdentity traced = kJob;
+  traced.traceparent = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  const auto theirs = BuildContainerPod(traced, Spec(), {.index = 0}, kRound, kCluster);
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  EXPECT_EQ(Env(*theirs)["TRACEPARENT"], traced.traceparent);
+  const auto ours = BuildPod(traced, {}, {.role = Role::kWorker}, kCluster);
+  ASSERT_TRUE(ours.ok()) << ours.status();
+  EXPECT_EQ(Env(*ours)["TRACEPARENT"], traced.traceparent);
+}
+
 TEST(ContainerPod, WhatPeopleLookForStandsInThePodsDescription) {
   const Json pod = Pod(Spec(), 2, kCluster);
   for (const char* name :

@@ -27,6 +27,8 @@ inline constexpr std::string_view kJobLabel = "starling.dev/job";
 inline constexpr std::string_view kRoleLabel = "starling.dev/role";
 inline constexpr std::string_view kIndexLabel = "starling.dev/index";
 inline constexpr std::string_view kGenerationAnnotation = "starling.dev/generation";
+// Of a job: the trace that it belongs to, as the header traceparent names it (common/trace).
+inline constexpr std::string_view kTraceparentAnnotation = "starling.dev/traceparent";
 
 inline constexpr std::string_view kContainer = "trainer";
 inline constexpr std::string_view kSpecFolder = "/etc/starling/job";
@@ -49,6 +51,8 @@ struct JobIdentity {
   std::string ns;
   std::string name;
   std::string uid;
+  // The trace that it belongs to (common/trace), as its annotation says; empty: none.
+  std::string traceparent = {};
 };
 
 // In labels, pod names and certificates: parameter-server.

@@ -230,13 +230,16 @@ Json Container(const Draft& draft, const std::vector<Place>& places) {
     if (place.read_only) mount["readOnly"] = true;
     mounts.push_back(std::move(mount));
   }
+  Json env = Json::array({FieldEnv("POD_NAME", "metadata.name"),
+                          FieldEnv("POD_NAMESPACE", "metadata.namespace"),
+                          FieldEnv("POD_UID", "metadata.uid"), FieldEnv("POD_IP", "status.podIP")});
+  if (!draft.job.traceparent.empty()) {
+    env.push_back({{"name", "TRACEPARENT"}, {"value", draft.job.traceparent}});
+  }
   Json container = {{"name", Text(kContainer)},
                     {"image", "starling"},
                     {"command", std::move(command)},
-                    {"env", Json::array({FieldEnv("POD_NAME", "metadata.name"),
-                                         FieldEnv("POD_NAMESPACE", "metadata.namespace"),
-                                         FieldEnv("POD_UID", "metadata.uid"),
-                                         FieldEnv("POD_IP", "status.podIP")})},
+                    {"env", std::move(env)},
                     {"ports", Ports(draft)},
                     {"terminationMessagePolicy", "FallbackToLogsOnError"},
                     {"volumeMounts", std::move(mounts)}};

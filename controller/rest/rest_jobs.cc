@@ -13,7 +13,9 @@
 #include "api/spec/writer.h"
 #include "common/bytes/bytes.h"
 #include "common/json/json.h"
+#include "common/trace/trace_context.h"
 #include "controller/kube/objects.h"
+#include "controller/resources/names.h"
 #include "controller/rest/body.h"
 #include "controller/rest/rest_service.h"
 
@@ -139,6 +141,9 @@ RestService::Outcome RestService::CreateJob(const Asked& asked) {
   }
   Json annotations = {{kDigest, bytes::Sha256Hex(prefix + json::Dump(job))}};
   if (!key.empty()) annotations[kKey] = key;
+  if (const auto context = trace::ParseTraceparent(asked.request.Header("traceparent"))) {
+    annotations[std::string(resources::kTraceparentAnnotation)] = trace::ToTraceparent(*context);
+  }
   job["metadata"]["annotations"].update(annotations);
   if (!prefix.empty()) job["metadata"]["name"] = prefix + Suffix(key);
   if (asked.call.Text("dryRun") == "All") {

@@ -16,6 +16,7 @@
 #include "api/spec/validate.h"
 #include "api/spec/writer.h"
 #include "common/json/json.h"
+#include "common/trace/trace_context.h"
 #include "controller/kube/messages.h"
 #include "controller/kube/objects.h"
 #include "controller/resources/credentials.h"
@@ -120,6 +121,13 @@ bool HasSecret(const JobObjects& objects, const Observed& observed,
          resources::SecretFits(*objects.secret, platform.seed, uid, ServersOf(observed.spec));
 }
 
+// Anybody may write it who may write the job, and it goes into environments.
+std::string TraceparentOf(const Json& job) {
+  const auto context =
+      trace::ParseTraceparent(kube::AnnotationOf(job, resources::kTraceparentAnnotation));
+  return context ? trace::ToTraceparent(*context) : "";
+}
+
 }  // namespace
 
 resources::Servers ServersOf(const v1alpha1::TrainingJobSpec& resolved) {
@@ -141,7 +149,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
   Reading reading;
   Observed& observed = reading.observed;
   const Json& job = *objects.job;
-  observed.job = {kube::NamespaceOf(job), kube::NameOf(job), kube::UidOf(job)};
+  observed.job = {kube::NamespaceOf(job), kube::NameOf(job), kube::UidOf(job), TraceparentOf(job)};
   observed.generation = kube::GenerationOf(job);
   observed.deleting = kube::IsBeingDeleted(job);
   observed.created = kube::CreationTimeOf(job).value_or(absl::UnixEpoch());

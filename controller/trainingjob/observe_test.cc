@@ -44,6 +44,18 @@ ObservedPod Seen(const Json& status) {
 
 Json Container(const Json& state) { return Json::array({{{"name", "trainer"}, {"state", state}}}); }
 
+TEST(ReadJob, ATraceIsWhatTheAnnotationSaysIfItIsOne) {
+  Json job = {{"metadata", {{"name", "digits"}, {"uid", "u"}, {"annotations", Json::object()}}},
+              {"spec", Json::object()}};
+  JobObjects objects;
+  objects.job = &job;
+  Json& annotation = job["metadata"]["annotations"]["starling.dev/traceparent"];
+  annotation = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+  EXPECT_EQ(Read(objects, {}).observed.job.traceparent, annotation);
+  annotation = "$(POD_IP)";
+  EXPECT_EQ(Read(objects, {}).observed.job.traceparent, "");
+}
+
 TEST(ReadJob, SpecOfAGenerationIsReadOnceAndTheStatusEachTime) {
   Json job = {{"metadata", {{"name", "digits"}, {"uid", "u"}, {"generation", 1}}},
               {"spec", {{"seed", 1}}},

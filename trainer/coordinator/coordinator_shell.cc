@@ -330,13 +330,12 @@ void CoordinatorShell::Report() {
   summary.training.bytes = training.SerializeAsString();
   v1alpha1::CoordinatorReport report = ToProto(summary, clock_.WallNow() - now);
   PutStandby(report);
-  ExportMetrics(summary, training);
+  ExportMetrics(summary, training, LogNews(summary));
   report.set_export_problem(ExportProblem());
   if (service_ != nullptr) service_->Report(report);
   if (metrics_) {
     metrics_->Show(summary, training, [this](const std::string& uid) { return RoleOf(uid); });
   }
-  LogNews(summary);
   if (now >= progress_due_) {
     progress_due_ = now + kProgressEvery;
     WriteProgress(summary.settled_step);
@@ -345,9 +344,10 @@ void CoordinatorShell::Report() {
 
 // By the one who leads: who waits has heard of nothing, and who was superseded is behind.
 void CoordinatorShell::ExportMetrics(const membership::Summary& summary,
-                                     const v1alpha1::TrainingReport& training) {
+                                     const v1alpha1::TrainingReport& training,
+                                     std::vector<metric_export::Event> events) {
   if (options_.exporters.empty() || !metrics_ || summary.superseded) return;
-  const auto points = metric_export::PointsOf(training, clock_.WallNow());
+  const auto points = metric_export::PointsOf(training, clock_.WallNow(), std::move(events));
   if (!points || !export_pace_.Tells(*points)) return;
   for (const auto& exporter : options_.exporters) exporter->Tell(*points);
 }
@@ -359,15 +359,21 @@ std::string CoordinatorShell::ExportProblem() const {
   return "";
 }
 
-void CoordinatorShell::LogNews(const membership::Summary& summary) {
+// What is new in it, for those who are told beside the log.
+std::vector<metric_export::Event> CoordinatorShell::LogNews(const membership::Summary& summary) {
+  using Kind = metric_export::Event::Kind;
+  const absl::Time now = clock_.WallNow();
+  std::vector<metric_export::Event> events;
   if (summary.newest_view != logged_view_) {
     logged_view_ = summary.newest_view;
     const auto members = std::count_if(
         summary.members.begin(), summary.members.end(),
         [](const membership::MemberState& one) { return one.in_view && one.connected; });
-    log::Info("view", {{"number", absl::StrCat(membership::IncarnationOf(logged_view_), "-",
-                                               membership::EpochOf(logged_view_))},
-                       {"members", members}});
+    const std::string number = absl::StrCat(membership::IncarnationOf(logged_view_), "-",
+                                            membership::EpochOf(logged_view_));
+    log::Info("view", {{"number", number}, {"members", members}});
+    events.push_back(
+        {Kind::kView, now, "view " + number, {{"starling.members", absl::StrCat(members)}}});
   }
   if (summary.superseded && !std::exchange(logged_superseded_, true)) {
     log::Warning("superseded: a member has heard of a later coordinator; publishing no more");
@@ -379,7 +385,14 @@ void CoordinatorShell::LogNews(const membership::Summary& summary) {
                               {"pod", incident.pod},
                               {"what", incident.message},
                               {"detectionSeconds", absl::ToDoubleSeconds(incident.detection)}});
+    events.push_back({Kind::kIncident,
+                      incident.time + (now - clock_.Now()),
+                      incident.reason,
+                      {{"starling.pod", incident.pod}, {"message", incident.message}}});
   }
+  // What somebody's loss ended is the view before.
+  std::ranges::stable_sort(events, {}, &metric_export::Event::time);
+  return events;
 }
 
 // A report that answers an earlier coordinator speaks of seconds that it may have counted.

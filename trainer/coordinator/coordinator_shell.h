@@ -98,9 +98,10 @@ class CoordinatorShell {
   void End();
   void Tell();
   void Report();
-  void ExportMetrics(const membership::Summary& summary, const v1alpha1::TrainingReport& training);
+  void ExportMetrics(const membership::Summary& summary, const v1alpha1::TrainingReport& training,
+                     std::vector<metric_export::Event> events);
   std::string ExportProblem() const;
-  void LogNews(const membership::Summary& summary);
+  std::vector<metric_export::Event> LogNews(const membership::Summary& summary);
   void Hear(const std::string& pod_uid, const std::string& role, const membership::Report& report);
   void CountAbsence(const membership::Summary& summary, absl::Time now);
   std::string RoleOf(const std::string& pod_uid) const;

@@ -61,6 +61,11 @@ TEST(PointsTest, AreWhatStatusAndHistoryShow) {
   v1alpha1::Progress& progress = *training.mutable_progress();
   progress.set_step(7);
   EXPECT_EQ(PointsOf(training, kBegin), std::nullopt);
+  const std::vector<Event> events = {{Event::Kind::kView, kBegin, "view 1-1", {}}};
+  const auto happened = PointsOf(training, kBegin, events);
+  ASSERT_TRUE(happened);
+  EXPECT_EQ(happened->events, events);
+  EXPECT_THAT(happened->values, testing::IsEmpty());
   progress.set_loss(0.5);
   progress.set_samples_per_second(640);
   (*progress.mutable_metrics())["validation/accuracy"] = 0.75;
@@ -79,7 +84,7 @@ TEST(PointsTest, AreWhatStatusAndHistoryShow) {
   EXPECT_EQ(end->values.at("validation/accuracy"), 0.875);
 }
 
-TEST(PaceTest, OneASecondAndTheEndAreTold) {
+TEST(PaceTest, OneASecondWhatHappensAndTheEndAreTold) {
   Pace pace;
   const auto at = [](std::int64_t step, double seconds, bool last = false) {
     return Points{step, kBegin + absl::Seconds(seconds), {}, last};
@@ -88,6 +93,9 @@ TEST(PaceTest, OneASecondAndTheEndAreTold) {
   EXPECT_FALSE(pace.Tells(at(2, 0.25)));
   EXPECT_FALSE(pace.Tells(at(1, 5))) << "nothing has happened";
   EXPECT_TRUE(pace.Tells(at(9, 5)));
+  Points happened = at(9, 5.05);
+  happened.events.emplace_back();
+  EXPECT_TRUE(pace.Tells(happened));
   EXPECT_TRUE(pace.Tells(at(10, 5.1, true)));
   EXPECT_FALSE(pace.Tells(at(10, 9, true))) << "there is one end";
 }

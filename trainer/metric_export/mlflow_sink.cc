@@ -137,7 +137,7 @@ absl::Status MlflowSink::FindRun(absl::Time now) {
 }
 
 absl::Status MlflowSink::Tell(const Points& points) {
-  if (finished_) return absl::OkStatus();
+  if (finished_ || points.values.empty()) return absl::OkStatus();
   if (run_.empty()) {
     if (const absl::Status found = FindRun(points.time); !found.ok()) return Wrong(found);
   }

@@ -8,6 +8,7 @@
 #include "common/status/macros.h"
 #include "common/storage/place.h"
 #include "trainer/metric_export/mlflow_sink.h"
+#include "trainer/metric_export/otlp_sink.h"
 #include "trainer/metric_export/tensorboard_sink.h"
 
 namespace starling::metric_export {
@@ -52,6 +53,31 @@ absl::StatusOr<std::unique_ptr<Exporter>> OpenMlflow(const v1alpha1::Mlflow& giv
                                     Exporter::Options{.name = "MLflow, " + given.uri()});
 }
 
+std::string Variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+absl::StatusOr<std::unique_ptr<Exporter>> OpenOtlp(const v1alpha1::Otlp& given,
+                                                   const Origin& origin,
+                                                   const clock::Clock& clock) {
+  OtlpOptions options{.uri = given.uri(),
+                      .job_name = origin.job_name,
+                      .job_uid = origin.job_uid,
+                      .instance = origin.pod_name,
+                      .service = Variable("OTEL_SERVICE_NAME"),
+                      .attributes = PairsIn(Variable("OTEL_RESOURCE_ATTRIBUTES")),
+                      .headers = PairsIn(Variable("OTEL_EXPORTER_OTLP_HEADERS")),
+                      .traceparent = Variable("TRACEPARENT")};
+  absl::StatusOr<std::unique_ptr<OtlpSink>> sink = OtlpSink::Open(std::move(options));
+  if (!sink.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("spec.export.otlp.uri: ", std::string(sink.status().message())));
+  }
+  return std::make_unique<Exporter>(*std::move(sink), clock,
+                                    Exporter::Options{.name = "OTLP, " + given.uri()});
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> OpenExporters(const v1alpha1::Export& places,
@@ -64,6 +90,9 @@ absl::StatusOr<std::vector<std::unique_ptr<Exporter>>> OpenExporters(const v1alp
   }
   if (places.has_mlflow()) {
     ASSIGN_OR_RETURN(exporters.emplace_back(), OpenMlflow(places.mlflow(), origin, clock));
+  }
+  if (places.has_otlp()) {
+    ASSIGN_OR_RETURN(exporters.emplace_back(), OpenOtlp(places.otlp(), origin, clock));
   }
   return exporters;
 }
