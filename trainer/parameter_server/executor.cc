@@ -100,11 +100,7 @@ void Executor::Run() {
     const absl::Duration sleep = rest_();
     const sync::MutexLock lock(mutex_);
     if (!tasks_.empty() || stopping_) continue;
-    if (sleep == absl::InfiniteDuration()) {
-      changed_.Wait(mutex_);
-    } else {
-      changed_.WaitFor(mutex_, sleep);
-    }
+    changed_.WaitFor(mutex_, sleep);
   }
 }
 

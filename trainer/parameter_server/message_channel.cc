@@ -102,13 +102,11 @@ absl::StatusOr<std::optional<Delivery>> MessageChannel::Advance(int rank,
     incoming.head.resize(prefix->head_bytes);
     incoming.awaited.push_back(
         mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(incoming.head))));
-    incoming.body.reset();
     if (prefix->body_bytes > 0) {
       incoming.body = buffers_->Take(prefix->body_bytes);
       incoming.awaited.push_back(
           mesh_.PostReceive(rank, kTag, std::as_writable_bytes(std::span(*incoming.body))));
     }
-    return std::nullopt;
   }
   if (!incoming.awaited.empty()) return std::nullopt;
   absl::StatusOr<Message> message =
