@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "common/http/http_connection.h"
 
-#include <fcntl.h>
 #include <netdb.h>
-#include <netinet/tcp.h>
 #include <openssl/ssl.h>
 #include <openssl/x509_vfy.h>
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <boost/asio/post.hpp>
+#include <algorithm>
+#include <array>
 #include <cstring>
+#include <ctime>
 #include <limits>
 #include <system_error>
 #include <thread>
@@ -31,22 +31,6 @@ constexpr std::uint32_t kHeadLimit = 256 << 10;
 constexpr std::size_t kBlock = 64 << 10;
 
 asio::const_buffer Bytes(const std::string& text) { return asio::buffer(text.data(), text.size()); }
-
-void SetOption(int socket, int level, int name, int value) {
-  (void)::setsockopt(socket, level, name, &value, sizeof(value));
-}
-
-// Close-on-exec, and alive only as long as the peer is: one that is gone without a word is noticed
-// after 30 s of silence, or of data that it does not acknowledge.
-void Prepare(int socket) {
-  ::fcntl(socket, F_SETFD, FD_CLOEXEC);
-  SetOption(socket, IPPROTO_TCP, TCP_NODELAY, 1);
-  SetOption(socket, SOL_SOCKET, SO_KEEPALIVE, 1);
-  SetOption(socket, IPPROTO_TCP, TCP_KEEPIDLE, 15);
-  SetOption(socket, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  SetOption(socket, IPPROTO_TCP, TCP_KEEPCNT, 3);
-  SetOption(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, 30'000);
-}
 
 absl::Status UseCertificate(const ClientTls& tls, asio::ssl::context& context) {
   boost::system::error_code error;
@@ -73,8 +57,6 @@ absl::Status UseAuthority(const ClientTls& tls, asio::ssl::context& context) {
   return absl::InvalidArgumentError("the certificate authority is no certificate in PEM");
 }
 
-using Tcp = asio::ip::tcp;
-
 // As the resolver's errors are called by asio.
 boost::system::error_code ErrorOf(int code) {
   if (code == 0) return {};
@@ -83,62 +65,88 @@ boost::system::error_code ErrorOf(int code) {
   return unknown ? asio::error::host_not_found : asio::error::no_recovery;
 }
 
-Lookup::Addresses AskResolver(const std::string& host, int port, boost::system::error_code& error) {
+Lookup::Answer AskResolver(const std::string& host, int port) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
-  error = ErrorOf(::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found));
-  Lookup::Addresses addresses;
-  for (const addrinfo* one = error ? nullptr : found; one != nullptr; one = one->ai_next) {
-    Tcp::endpoint address;
+  Lookup::Answer answer;
+  answer.error = ErrorOf(::getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found));
+  if (answer.error) return answer;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    Channel::Address address;
     if (one->ai_addrlen > address.capacity()) continue;
     std::memcpy(address.data(), one->ai_addr, one->ai_addrlen);
     address.resize(one->ai_addrlen);
-    addresses.push_back(address);
+    answer.addresses.push_back(address);
   }
-  if (!error) ::freeaddrinfo(found);
-  if (!error && addresses.empty()) error = asio::error::host_not_found;
-  return addresses;
+  ::freeaddrinfo(found);
+  if (answer.addresses.empty()) answer.error = asio::error::host_not_found;
+  return answer;
+}
+
+// The request as it is sent.
+std::string Serialize(const Endpoint& endpoint, const Request& request) {
+  beast::http::request<beast::http::empty_body> head;
+  head.version(11);
+  head.method_string(request.method);
+  head.target(endpoint.path + request.target);
+  head.set(beast::http::field::host, endpoint.Authority());
+  head.set(beast::http::field::accept_encoding, "identity");
+  for (const auto& [name, value] : request.headers) head.set(name, value);
+  head.prepare_payload();
+  if (!request.body.empty()) head.content_length(request.body.size());
+  std::string text;
+  beast::http::request_serializer<beast::http::empty_body> serializer(head);
+  boost::system::error_code error;
+  while (!error && !serializer.is_done()) {
+    serializer.next(error, [&](boost::system::error_code&, const auto& buffers) {
+      for (const asio::const_buffer part : beast::buffers_range_ref(buffers)) {
+        text.append(static_cast<const char*>(part.data()), part.size());
+      }
+      serializer.consume(beast::buffer_bytes(buffers));
+    });
+  }
+  return text.append(request.body);
+}
+
+// Whether one of them is ready within that time.
+bool Poll(std::array<pollfd, 2> polled, std::chrono::nanoseconds left) {
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
+  const timespec time{.tv_sec = static_cast<std::time_t>(seconds.count()),
+                      .tv_nsec = static_cast<long>((left - seconds).count())};
+  return ::ppoll(polled.data(), polled.size(), &time, nullptr) > 0;
 }
 
 }  // namespace
 
 // What the asker and the resolver's thread have in common, for as long as either lives.
 struct Lookup::Shared {
+  net::EventFd answered;
   sync::Mutex mutex;
-  asio::io_context* context ABSL_GUARDED_BY(mutex) = nullptr;  // null: nobody asks any more
-  Done done ABSL_GUARDED_BY(mutex);
+  std::optional<Answer> answer ABSL_GUARDED_BY(mutex);
+
+  void Tell(Answer told) {
+    {
+      const sync::MutexLock lock(mutex);
+      answer = std::move(told);
+    }
+    answered.Signal();
+  }
 };
 
-Lookup::Lookup(asio::io_context& context, const std::string& host, int port, Done done)
-    : shared_(std::make_shared<Shared>()), work_(context.get_executor()) {
-  {
-    const sync::MutexLock lock(shared_->mutex);
-    shared_->context = &context;
-    shared_->done = std::move(done);
-  }
-  const auto answer = [shared = shared_](const boost::system::error_code& error,
-                                         Addresses addresses) {
-    const sync::MutexLock lock(shared->mutex);
-    if (shared->context == nullptr) return;
-    asio::post(*shared->context, [done = shared->done, error, addresses = std::move(addresses)] {
-      done(error, addresses);
-    });
-  };
+Lookup::Lookup(const std::string& host, int port) : shared_(std::make_shared<Shared>()) {
   try {
-    std::thread([host, port, answer] {
-      boost::system::error_code error;
-      Addresses addresses = AskResolver(host, port, error);
-      answer(error, std::move(addresses));
-    }).detach();
+    std::thread([host, port, shared = shared_] { shared->Tell(AskResolver(host, port)); }).detach();
   } catch (const std::system_error&) {  // no thread is left
-    answer(asio::error::no_memory, {});
+    shared_->Tell({.error = asio::error::no_memory, .addresses = {}});
   }
 }
 
-Lookup::~Lookup() {
+int Lookup::fd() const { return shared_->answered.get(); }
+
+std::optional<Lookup::Answer> Lookup::Take() {
   const sync::MutexLock lock(shared_->mutex);
-  shared_->context = nullptr;
+  return std::exchange(shared_->answer, std::nullopt);
 }
 
 Connection::Connection(const Endpoint& endpoint, const std::string& peer)
@@ -162,28 +170,24 @@ absl::Status Connection::PrepareTls(const ClientTls& tls) {
   SSL_CTX_set_min_proto_version(made, TLS1_2_VERSION);
   RETURN_IF_ERROR(UseAuthority(tls, *tls_context_));
   if (!tls.certificate.empty()) RETURN_IF_ERROR(UseCertificate(tls, *tls_context_));
-  tls_.emplace(socket_, *tls_context_);
+  // More than one record may come at once; and what is written may be written in parts.
+  SSL_CTX_set_read_ahead(made, 1);
+  SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL* session = SSL_new(made);
+  if (session == nullptr) return absl::ResourceExhaustedError("no TLS session could be made");
+  channel_.UseTls(session);
   // OpenSSL would free its buffers after each record, and allocate them anew for the next.
-  SSL_clear_mode(tls_->native_handle(), SSL_MODE_RELEASE_BUFFERS);
+  SSL_clear_mode(session, SSL_MODE_RELEASE_BUFFERS);
   const std::string& name = tls.server_name.empty() ? endpoint_.host : tls.server_name;
   boost::system::error_code no_address;
   asio::ip::make_address(name, no_address);
   if (no_address) {
-    SSL_set1_host(tls_->native_handle(), name.c_str());
-    SSL_set_tlsext_host_name(tls_->native_handle(), name.c_str());
+    SSL_set1_host(session, name.c_str());
+    SSL_set_tlsext_host_name(session, name.c_str());
   } else {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls_->native_handle()), name.c_str());
+    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), name.c_str());
   }
   return absl::OkStatus();
-}
-
-template <typename Function>
-void Connection::OnStream(const Function& function) {
-  if (tls_) {
-    function(*tls_);
-  } else {
-    function(socket_);
-  }
 }
 
 void Connection::Start(const Request& request, absl::Duration wait) {
@@ -191,100 +195,96 @@ void Connection::Start(const Request& request, absl::Duration wait) {
   piece_.clear();
   ended_ = false;
   busy_ = true;
-  request_ = {};
-  request_.version(11);
-  request_.method_string(request.method);
-  request_.target(endpoint_.path + request.target);
-  request_.set(beast::http::field::host, endpoint_.Authority());
-  request_.set(beast::http::field::accept_encoding, "identity");
-  for (const auto& [name, value] : request.headers) request_.set(name, value);
-  request_.body() = request.body;
-  request_.prepare_payload();
-  if (cut_) return Fail(asio::error::operation_aborted);
-  if (socket_.is_open()) return Send();
-  if (wait <= absl::ZeroDuration()) return Resolve();
-  timer_.expires_after(absl::ToChronoNanoseconds(wait));
-  timer_.async_wait([this](const Error& error) { error ? Fail(error) : Resolve(); });
+  request_ = Serialize(endpoint_, request);
+  sent_ = 0;
+  head_only_ = request.method == "HEAD";
+  begin_ = std::chrono::steady_clock::now() + absl::ToChronoNanoseconds(wait);
+  step_ = channel_.is_open() ? Step::kSend : Step::kPause;
 }
 
-void Connection::Resolve() {
+Connection::Pending Connection::Begin() {
+  if (std::chrono::steady_clock::now() < begin_) return Wait{.until = begin_};
   step_ = Step::kLookup;
   Error error;
   const auto address = asio::ip::make_address(endpoint_.host, error);
   if (!error) {
-    addresses_ = {Tcp::endpoint(address, static_cast<std::uint16_t>(endpoint_.port))};
-    return Connect(0);
+    addresses_ = {Channel::Address(address, static_cast<std::uint16_t>(endpoint_.port))};
+    Connect(0);
+    return std::nullopt;
   }
-  timer_.expires_after(kLookupTime);
-  timer_.async_wait([this](const Error& cancelled) {
-    if (cancelled || !lookup_) return;
-    lookup_.reset();
-    Fail(asio::error::timed_out);
-  });
-  lookup_.emplace(context_, endpoint_.host, endpoint_.port,
-                  [this](const Error& failed, Lookup::Addresses addresses) {
-                    if (!lookup_) return;
-                    lookup_.reset();
-                    timer_.cancel();
-                    if (failed) return Fail(failed);
-                    addresses_ = std::move(addresses);
-                    Connect(0);
-                  });
+  step_end_ = std::chrono::steady_clock::now() + kLookupTime;
+  lookup_.emplace(endpoint_.host, endpoint_.port);
+  return std::nullopt;
 }
 
-// Tries the host's addresses one after another.
+Connection::Pending Connection::AwaitAddresses() {
+  std::optional<Lookup::Answer> answer = lookup_->Take();
+  if (!answer.has_value()) {
+    if (std::chrono::steady_clock::now() >= step_end_) return Fail(asio::error::timed_out);
+    return Wait{lookup_->fd(), POLLIN, step_end_};
+  }
+  lookup_.reset();
+  if (answer->error) return Fail(answer->error);
+  addresses_ = std::move(answer->addresses);
+  Connect(0);
+  return std::nullopt;
+}
+
+// Tries the host's addresses one after another; this machine may lack the family of one.
 void Connection::Connect(std::size_t index) {
   step_ = Step::kConnect;
+  step_end_ = std::chrono::steady_clock::now() + kConnectTime;
   Error error;
-  socket_.close(error);
-  socket_.open(addresses_[index].protocol(), error);
-  if (error) {  // this machine may lack the address's family
-    if (index + 1 == addresses_.size()) return Fail(error);
-    return Connect(index + 1);
+  for (address_ = index; address_ < addresses_.size(); ++address_) {
+    channel_.StartConnect(addresses_[address_], error);
+    if (!error) return;
   }
-  Prepare(socket_.native_handle());
-  timer_.expires_after(kConnectTime);
-  timer_.async_wait([this](const Error&) {
-    // Also called when the timer was cancelled or set anew.
-    const bool due = timer_.expiry() <= std::chrono::steady_clock::now();
-    Error ignored;
-    if (due && step_ == Step::kConnect) socket_.close(ignored);
-  });
-  socket_.async_connect(addresses_[index], [this, index](const Error& failed) {
-    timer_.cancel();
-    if (!failed) return Handshake();
-    if (cut_ || index + 1 == addresses_.size()) return Fail(failed);
-    Connect(index + 1);
-  });
+  Fail(error);
 }
 
-void Connection::Handshake() {
-  if (!tls_) return Send();
-  step_ = Step::kHandshake;
-  tls_->async_handshake(asio::ssl::stream_base::client,
-                        [this](const Error& error) { error ? Fail(error) : Send(); });
+Connection::Pending Connection::AwaitConnect() {
+  Error error;
+  channel_.FinishConnect(error);
+  if (!error) {
+    step_ = Step::kHandshake;
+    return std::nullopt;
+  }
+  if (error == asio::error::would_block) {
+    if (std::chrono::steady_clock::now() < step_end_) {
+      return Wait{channel_.fd(), channel_.wanted(), step_end_};
+    }
+    error = asio::error::operation_aborted;
+  }
+  if (address_ + 1 == addresses_.size()) return Fail(error);
+  Connect(address_ + 1);
+  return std::nullopt;
 }
 
-void Connection::Send() {
-  step_ = Step::kSend;
-  OnStream([this](auto& stream) {
-    beast::http::async_write(stream, request_, [this](const Error& error, std::size_t) {
-      error ? Fail(error) : ReadHead();
-    });
-  });
+Connection::Pending Connection::Handshake() {
+  Error error;
+  channel_.Handshake(error);
+  if (!error) step_ = Step::kSend;
+  return FailOrWait(error);
 }
 
-void Connection::ReadHead() {
+Connection::Pending Connection::Send() {
+  Error error;
+  sent_ += channel_.Write(std::string_view(request_).substr(sent_), error);
+  if (error || sent_ < request_.size()) return FailOrWait(error);
+  request_.clear();
   step_ = Step::kReceive;
   parser_.emplace();
   parser_->header_limit(kHeadLimit);
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // whoever reads counts
-  if (request_.method() == beast::http::verb::head) parser_->skip(true);
-  OnStream([this](auto& stream) {
-    beast::http::async_read_header(
-        stream, buffer_, *parser_,
-        [this](const Error& error, std::size_t) { error ? Fail(error) : TakeHead(); });
-  });
+  if (head_only_) parser_->skip(true);
+  return std::nullopt;
+}
+
+Connection::Pending Connection::ReadHead() {
+  Error error;
+  beast::http::read_header(channel_, buffer_, *parser_, error);
+  if (!error) TakeHead();
+  return FailOrWait(error);
 }
 
 void Connection::TakeHead() {
@@ -298,28 +298,48 @@ void Connection::TakeHead() {
     head.headers.emplace_back(std::string(field.name_string()), std::string(field.value()));
   }
   ended_ = parser_->is_done();
+  parser_->eager(true);  // of the body all that is there
 }
 
-void Connection::ReadSome() {
-  reading_ = true;
+Connection::Pending Connection::ReadSome() {
+  Error error;
   parser_->get().body().data = block_.data();
   parser_->get().body().size = block_.size();
-  OnStream([this](auto& stream) {
-    beast::http::async_read_some(
-        stream, buffer_, *parser_, [this](const Error& error, std::size_t) {
-          reading_ = false;
-          piece_.assign(block_.data(), block_.size() - parser_->get().body().size);
-          ended_ = parser_->is_done();
-          if (error && error != beast::http::error::need_buffer && !ended_) Fail(error);
-        });
-  });
+  beast::http::read_some(channel_, buffer_, *parser_, error);
+  piece_.assign(block_.data(), block_.size() - parser_->get().body().size);
+  ended_ = parser_->is_done();
+  if (ended_ || error == beast::http::error::need_buffer) return std::nullopt;
+  if (error == asio::error::would_block && !piece_.empty()) return std::nullopt;
+  return FailOrWait(error);
 }
 
-// One step of what is under way; false: there was none before `until`.
+Connection::Pending Connection::Advance() {
+  switch (step_) {
+    case Step::kPause:
+      return Begin();
+    case Step::kLookup:
+      return AwaitAddresses();
+    case Step::kConnect:
+      return AwaitConnect();
+    case Step::kHandshake:
+      return Handshake();
+    case Step::kSend:
+      return Send();
+    case Step::kReceive:
+      break;
+  }
+  return head_ ? ReadSome() : ReadHead();
+}
+
+// One step of what is under way, or a wait for it; false: it could not get on before `until`.
 bool Connection::Turn(Instant until) {
-  context_.restart();
-  const bool in_time = std::chrono::steady_clock::now() < until;
-  return (in_time ? context_.run_one_until(until) : context_.poll_one()) > 0;
+  const Pending wait = cut_ ? Fail(asio::error::operation_aborted) : Advance();
+  if (!wait.has_value()) return true;
+  const Instant now = std::chrono::steady_clock::now();
+  if (now >= until) return false;
+  const Instant end = std::min(until, wait->until);
+  return Poll({{{wait->fd, wait->events, 0}, {cut_told_.get(), POLLIN, 0}}}, end - now) ||
+         end == wait->until;
 }
 
 bool Connection::AwaitHead(Instant until) {
@@ -332,7 +352,6 @@ bool Connection::AwaitHead(Instant until) {
 bool Connection::AwaitPiece(Instant until) {
   if (!AwaitHead(until)) return false;
   while (piece_.empty() && !ended_ && status_.ok()) {
-    if (!reading_) ReadSome();
     if (!Turn(until)) return false;
   }
   if (ended_) {
@@ -342,10 +361,17 @@ bool Connection::AwaitPiece(Instant until) {
   return true;
 }
 
-void Connection::Fail(const Error& error) {
+Connection::Pending Connection::Fail(const Error& error) {
   status_ = Explain(error);
-  Error ignored;
-  socket_.close(ignored);
+  lookup_.reset();
+  channel_.Close();
+  return std::nullopt;
+}
+
+Connection::Pending Connection::FailOrWait(const Error& error) {
+  if (!error) return std::nullopt;
+  if (error != asio::error::would_block) return Fail(error);
+  return Wait{.fd = channel_.fd(), .events = channel_.wanted()};
 }
 
 absl::Status Connection::Explain(const Error& error) {
@@ -354,6 +380,7 @@ absl::Status Connection::Explain(const Error& error) {
     return absl::UnavailableError(absl::StrCat(where_, ": ", what...));
   };
   switch (step_) {
+    case Step::kPause:
     case Step::kLookup:
       return say(
           "the addresses of its name cannot be found: ",
@@ -365,7 +392,7 @@ absl::Status Connection::Explain(const Error& error) {
       }
       return say("cannot be reached: ", error.message());
     case Step::kHandshake: {
-      const long verdict = SSL_get_verify_result(tls_->native_handle());
+      const long verdict = SSL_get_verify_result(channel_.tls());
       if (verdict == X509_V_ERR_HOSTNAME_MISMATCH || verdict == X509_V_ERR_IP_ADDRESS_MISMATCH) {
         return say("its certificate is not one for this host name");
       }
@@ -394,6 +421,7 @@ absl::Status Connection::Explain(const Error& error) {
 
 std::string_view Connection::Doing() const {
   switch (step_) {
+    case Step::kPause:
     case Step::kLookup:
       return "while its name was looked up";
     case Step::kConnect:
@@ -409,22 +437,15 @@ std::string_view Connection::Doing() const {
 }
 
 bool Connection::IsReusable() {
-  if (cut_ || busy_ || !status_.ok() || !socket_.is_open() || buffer_.size() > 0) return false;
+  if (cut_ || busy_ || !status_.ok() || !channel_.is_open() || buffer_.size() > 0) return false;
   if (!parser_ || !parser_->keep_alive()) return false;
-  pollfd waiting{socket_.native_handle(), POLLIN | POLLRDHUP, 0};
+  pollfd waiting{channel_.fd(), POLLIN | POLLRDHUP, 0};
   return ::poll(&waiting, 1, 0) == 0;
 }
 
 void Connection::Cut() {
   cut_ = true;
-  asio::post(context_, [this] {
-    Error ignored;
-    timer_.cancel();
-    socket_.close(ignored);
-    if (!lookup_) return;
-    lookup_.reset();
-    Fail(asio::error::operation_aborted);
-  });
+  cut_told_.Signal();
 }
 
 }  // namespace starling::http

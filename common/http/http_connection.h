@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // One connection of HttpClient: an exchange is begun, and gets on while somebody waits for it.
 //
-// Internal to this folder. Everything from the connect to the last byte of the answer is one chain
-// of asynchronous operations on an io_context of the connection's own, which the waiting thread
-// runs. A deadline is the instant at which it stops running it, so it holds for every step alike. A
-// connection whose exchange has not ended is destroyed, never used again. The lookup of a name
-// alone cannot be stopped: it has a thread of its own (Lookup), which is left behind.
+// Internal to this folder. Everything from the connect to the last byte of the answer is a chain of
+// steps, none of which waits (http_channel.h); between them the waiting thread polls. A deadline is
+// the instant at which it stops, so it holds for every step alike. A connection whose exchange has
+// not ended is destroyed, never used again. The lookup of a name alone cannot be stopped: it has a
+// thread of its own (Lookup), which is left behind.
 #pragma once
 
 #include <atomic>
-#include <boost/asio/executor_work_guard.hpp>
-#include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ssl/context.hpp>
-#include <boost/asio/ssl/stream.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http.hpp>
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,31 +24,32 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/http/http_channel.h"
 #include "common/http/http_client.h"
 #include "common/http/message.h"
+#include "common/net/socket.h"
 
 namespace starling::http {
 
 // The addresses of a name. The system's resolver can neither be interrupted nor told a deadline, so
 // it is asked on a thread of its own. Whoever no longer wants the answer destroys this and goes on:
 // the thread ends when the resolver does (its own limits are some seconds a name server), and
-// touches nothing of the asker's. Confined to the thread that runs `context`.
+// touches nothing of the asker's. Confined to one thread.
 class Lookup {
  public:
-  using Addresses = std::vector<boost::asio::ip::tcp::endpoint>;
-  using Done = std::function<void(const boost::system::error_code& error, Addresses addresses)>;
+  struct Answer {
+    boost::system::error_code error;
+    std::vector<Channel::Address> addresses;
+  };
 
-  // `done` is called by whoever runs `context`, and not any more once this is destroyed.
-  Lookup(boost::asio::io_context& context, const std::string& host, int port, Done done);
-  ~Lookup();
-  Lookup(const Lookup&) = delete;
-  Lookup& operator=(const Lookup&) = delete;
+  Lookup(const std::string& host, int port);
+
+  int fd() const;  // readable once there is an answer
+  std::optional<Answer> Take();
 
  private:
   struct Shared;
-  const std::shared_ptr<Shared> shared_;
-  // Until the answer is posted there is something to wait for.
-  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_;
+  std::shared_ptr<Shared> shared_;
 };
 
 // Confined to one thread at a time, except Cut().
@@ -94,50 +90,54 @@ class Connection {
   void Cut();
 
  private:
-  enum class Step { kLookup, kConnect, kHandshake, kSend, kReceive };
-  using Tcp = boost::asio::ip::tcp;
-  // What the context runs is known when this is compiled: an executor of any kind is an allocation
-  // and several indirect calls for each of the many steps of an exchange.
-  using Executor = boost::asio::io_context::executor_type;
-  using Socket = boost::asio::basic_stream_socket<Tcp, Executor>;
-  using Timer = boost::asio::basic_waitable_timer<
-      std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>, Executor>;
-  using Error = boost::system::error_code;
+  enum class Step { kPause, kLookup, kConnect, kHandshake, kSend, kReceive };
+  using Error = Channel::Error;
   using Parser = boost::beast::http::response_parser<boost::beast::http::buffer_body>;
+  // What a step that can do nothing now waits for: the descriptor, or the instant.
+  struct Wait {
+    int fd = -1;
+    short events = 0;
+    Instant until = Instant::max();
+  };
+  // Nothing: it got on, and there is more to do.
+  using Pending = std::optional<Wait>;
 
   Connection(const Endpoint& endpoint, const std::string& peer);
   absl::Status PrepareTls(const ClientTls& tls);
-  template <typename Function>
-  void OnStream(const Function& function);
-  void Resolve();
   void Connect(std::size_t index);
-  void Handshake();
-  void Send();
-  void ReadHead();
+  Pending Advance();
+  Pending Begin();
+  Pending AwaitAddresses();
+  Pending AwaitConnect();
+  Pending Handshake();
+  Pending Send();
+  Pending ReadHead();
+  Pending ReadSome();
   void TakeHead();
-  void ReadSome();
   bool Turn(Instant until);
-  void Fail(const Error& error);
+  Pending Fail(const Error& error);
+  Pending FailOrWait(const Error& error);
   absl::Status Explain(const Error& error);
 
   const Endpoint endpoint_;
   const std::string where_;  // for messages
   std::atomic<bool> cut_ = false;
+  net::EventFd cut_told_;
 
-  // One thread at a time runs it and uses its socket; others only post to it.
-  boost::asio::io_context context_{BOOST_ASIO_CONCURRENCY_HINT_UNSAFE_IO};
-  std::optional<Lookup> lookup_;  // under way
-  Timer timer_{context_};
-  Socket socket_{context_};
   std::optional<boost::asio::ssl::context> tls_context_;
-  std::optional<boost::asio::ssl::stream<Socket&>> tls_;
-  std::vector<Tcp::endpoint> addresses_;
+  Channel channel_;
+  Instant begin_;  // not before
+  std::optional<Lookup> lookup_;
+  std::vector<Channel::Address> addresses_;
+  std::size_t address_ = 0;  // of them, the one that is tried
+  Instant step_end_;         // of the lookup, or of the connect
 
-  Step step_ = Step::kLookup;
+  Step step_ = Step::kPause;
   bool was_used_ = false;
   bool busy_ = false;  // from Start to the end
-  bool reading_ = false;
-  boost::beast::http::request<boost::beast::http::string_body> request_;
+  bool head_only_ = false;
+  std::string request_;   // as it is sent
+  std::size_t sent_ = 0;  // bytes of it
   std::optional<Parser> parser_;
   boost::beast::flat_buffer buffer_;
   std::optional<Response> head_;
