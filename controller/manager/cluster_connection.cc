@@ -3,6 +3,9 @@
 
 #include <cstdlib>
 #include <functional>
+#include <map>
+#include <memory>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -55,23 +58,54 @@ std::string HostOf(const std::string& server) {
   return rest.substr(0, rest.find('/'));
 }
 
+// Counts a cluster's requests. Each metric is looked up once, for its names and labels would cost
+// more than the rest of what is done around a request. Thread-safe.
+class RequestMetrics {
+ public:
+  RequestMetrics(metrics::Registry& registry, std::string host)
+      : registry_(registry), host_(std::move(host)) {}
+
+  void Observe(const http::Observation& seen) {
+    Of of = Find(std::string(seen.method), seen.status);
+    of.requests.Increment();
+    of.seconds.Observe(absl::ToDoubleSeconds(seen.latency));
+  }
+
+ private:
+  struct Of {
+    metrics::Counter requests;
+    metrics::Histogram seconds;
+  };
+
+  Of Find(std::string method, int status) {
+    const sync::MutexLock lock(mutex_);
+    const auto [place, added] = known_.try_emplace({std::move(method), status});
+    if (added) place->second = Add(place->first.first, status);
+    return place->second;
+  }
+
+  Of Add(const std::string& method, int status) const {
+    const std::string code = status == 0 ? "<error>" : absl::StrCat(status);
+    return {telemetry::AddCounter(registry_, "rest_client_requests_total",
+                                  {{"code", code}, {"host", host_}, {"method", method}}),
+            telemetry::AddHistogram(registry_, "rest_client_request_duration_seconds",
+                                    {{"host", host_}, {"verb", method}})};
+  }
+
+  metrics::Registry& registry_;
+  const std::string host_;
+  sync::Mutex mutex_;
+  std::map<std::pair<std::string, int>, Of> known_ ABSL_GUARDED_BY(mutex_);  // by method, status
+};
+
 kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
                                           metrics::Registry& registry) {
   kube::HttpKubeClientOptions options;
   options.field_manager = "starling-controller";
   options.transport.headers = {{"User-Agent", "starling-controller/" + Version()}};
   options.transport.most_idle_connections = 32;
-  options.transport.observe = [&registry,
-                               host = HostOf(config.server)](const http::Observation& seen) {
-    const std::string code = seen.status == 0 ? "<error>" : absl::StrCat(seen.status);
-    const std::string method(seen.method);
-    telemetry::AddCounter(registry, "rest_client_requests_total",
-                          {{"code", code}, {"host", host}, {"method", method}})
-        .Increment();
-    telemetry::AddHistogram(registry, "rest_client_request_duration_seconds",
-                            {{"host", host}, {"verb", method}})
-        .Observe(absl::ToDoubleSeconds(seen.latency));
-  };
+  const auto counted = std::make_shared<RequestMetrics>(registry, HostOf(config.server));
+  options.transport.observe = [counted](const http::Observation& seen) { counted->Observe(seen); };
   return options;
 }
 
