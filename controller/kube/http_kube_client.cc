@@ -106,7 +106,7 @@ class RemoteKubeClient final : public HttpKubeClient {
  private:
   absl::StatusOr<Json> Read(std::string target);
   absl::StatusOr<Json> Write(const char* method, std::string target, const char* content_type,
-                             const Json& body);
+                             std::string body);
   // The body of an answer in protobuf. `body` empty: there is none.
   absl::StatusOr<std::string> AskForProtobuf(const char* method, std::string target,
                                              std::string body = "",
@@ -145,11 +145,11 @@ absl::StatusOr<Json> RemoteKubeClient::Read(std::string target) {
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Write(const char* method, std::string target,
-                                             const char* content_type, const Json& body) {
+                                             const char* content_type, std::string body) {
   ASSIGN_OR_RETURN(const http::Response answer,
                    http_->Exchange({method,
                                     std::move(target),
-                                    json::Dump(body),
+                                    std::move(body),
                                     {{"Accept", kJson}, {"Content-Type", content_type}}}));
   ASSIGN_OR_RETURN(Json object, ObjectOfAnswer(answer));
   return Trimmed(std::move(object));
@@ -291,18 +291,21 @@ std::string RemoteKubeClient::CreatePath(const ResourceKind& kind, const std::st
          Query({{"fieldManager", options_.field_manager}, {"dryRun", dry_run ? "All" : ""}});
 }
 
-// Named, if it is not: of what is sent to a collection the server guesses nothing.
-Json Typed(const ResourceKind& kind, Json object) {
-  if (!object.is_object()) return object;
-  if (StringAt(object, "/apiVersion").empty()) object["apiVersion"] = kind.ApiVersion();
-  if (StringAt(object, "/kind").empty()) object["kind"] = std::string(kind.kind);
-  return object;
+// The object's text, named, if it is not: of what is sent to a collection the server guesses
+// nothing.
+std::string TypedText(const ResourceKind& kind, const Json& object) {
+  const bool named = !StringAt(object, "/apiVersion").empty() && !StringAt(object, "/kind").empty();
+  if (named || !object.is_object()) return json::Dump(object);
+  Json typed = object;
+  if (StringAt(object, "/apiVersion").empty()) typed["apiVersion"] = kind.ApiVersion();
+  if (StringAt(object, "/kind").empty()) typed["kind"] = std::string(kind.kind);
+  return json::Dump(typed);
 }
 
 absl::StatusOr<Json> RemoteKubeClient::CreateIn(const ResourceKind& kind, const Json& object,
                                                 bool dry_run) {
   const ObjectKey key = Placed(kind, KeyOf(object));
-  return Write("POST", CreatePath(kind, key.ns, dry_run), kJson, Typed(kind, object));
+  return Write("POST", CreatePath(kind, key.ns, dry_run), kJson, TypedText(kind, object));
 }
 
 absl::StatusOr<MessagePtr> RemoteKubeClient::CreateMessage(const ResourceKind& kind,
@@ -321,7 +324,7 @@ absl::StatusOr<MessagePtr> RemoteKubeClient::CreateFromJson(const ResourceKind& 
   const ObjectKey key = Placed(kind, KeyOf(object));
   ASSIGN_OR_RETURN(const std::string body,
                    AskForProtobuf("POST", CreatePath(kind, key.ns, /*dry_run=*/false),
-                                  json::Dump(Typed(kind, object)), kJson));
+                                  TypedText(kind, object), kJson));
   return DecodeObject(kind, body);
 }
 
@@ -339,7 +342,7 @@ absl::StatusOr<Json> RemoteKubeClient::Replace(const ResourceKind& kind, const J
   RETURN_IF_ERROR(RequireName(kind, key));
   return Write(
       "PUT", ObjectPath(kind, key, subresource) + Query({{"fieldManager", options_.field_manager}}),
-      kJson, object);
+      kJson, json::Dump(object));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Update(const ResourceKind& kind, const Json& object) {
@@ -359,7 +362,7 @@ absl::StatusOr<Json> RemoteKubeClient::Merge(const ResourceKind& kind, const Obj
   return Write("PATCH",
                ObjectPath(kind, Placed(kind, key), subresource) +
                    Query({{"fieldManager", options_.field_manager}}),
-               kMergePatch, patch);
+               kMergePatch, json::Dump(patch));
 }
 
 absl::StatusOr<Json> RemoteKubeClient::Patch(const ResourceKind& kind, const ObjectKey& key,
@@ -384,7 +387,7 @@ absl::StatusOr<Json> RemoteKubeClient::Apply(const ResourceKind& kind, const Jso
                ObjectPath(kind, key) + Query({{"fieldManager", options.field_manager},
                                               {"force", options.force ? "true" : "false"},
                                               {"dryRun", options.dry_run ? "All" : ""}}),
-               kApplyPatch, object);
+               kApplyPatch, json::Dump(object));
 }
 
 absl::StatusOr<bool> RemoteKubeClient::Serves(const ResourceKind& kind) {
@@ -408,7 +411,7 @@ absl::StatusOr<Json> RemoteKubeClient::Delete(const ResourceKind& kind, const Ob
     body["preconditions"]["resourceVersion"] = options.resource_version;
   }
   if (options.grace_period_seconds) body["gracePeriodSeconds"] = *options.grace_period_seconds;
-  ASSIGN_OR_RETURN(Json last, Write("DELETE", ObjectPath(kind, place), kJson, body));
+  ASSIGN_OR_RETURN(Json last, Write("DELETE", ObjectPath(kind, place), kJson, json::Dump(body)));
   if (StringAt(last, "/kind") != "Status") return last;
   // It is gone, and of what it was the server tells no more than this.
   return Json{

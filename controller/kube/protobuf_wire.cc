@@ -5,10 +5,13 @@
 
 #include <cstdint>
 #include <limits>
+#include <map>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "common/sync/mutex.h"
 #include "controller/kube/http_status.h"
 #include "controller/kube/messages.h"
 
@@ -65,9 +68,48 @@ bool Measure(unsigned wire_type, std::string_view bytes, std::size_t& begin, std
   return (wire_type == 1 || wire_type == 5) && end <= bytes.size();
 }
 
+// Which fields messages of a type have, by number: the library's own look-up costs more than the
+// rest of what is done about a field. Made once for each type that is read, and kept.
+class Shape {
+ public:
+  struct Field {
+    bool known = false;
+    const Shape* message = nullptr;  // of what is in it; null: a scalar
+  };
+
+  static const Shape& Of(const google::protobuf::Descriptor& type) {
+    static sync::Mutex& mutex = *new sync::Mutex();
+    static auto& shapes = *new std::map<const google::protobuf::Descriptor*, Shape>();
+    const sync::MutexLock lock(mutex);
+    return Make(type, shapes);
+  }
+
+  Field At(std::uint64_t number) const {
+    return number < fields_.size() ? fields_[number] : Field();
+  }
+
+ private:
+  using Shapes = std::map<const google::protobuf::Descriptor*, Shape>;
+
+  static const Shape& Make(const google::protobuf::Descriptor& type, Shapes& shapes) {
+    const auto [place, added] = shapes.try_emplace(&type);
+    Shape& shape = place->second;
+    for (int i = 0; added && i < type.field_count(); ++i) {
+      const google::protobuf::FieldDescriptor& field = *type.field(i);
+      const auto number = static_cast<std::size_t>(field.number());
+      if (number >= shape.fields_.size()) shape.fields_.resize(number + 1);
+      const auto* message = field.message_type();
+      shape.fields_[number] = {true, message == nullptr ? nullptr : &Make(*message, shapes)};
+    }
+    return shape;
+  }
+
+  std::vector<Field> fields_;
+};
+
 // Appends to `kept` the fields of `raw` that messages of this type have: parsing the others only to
 // throw them away costs ten times as much. False: `raw` is no message.
-bool KeepKnown(std::string_view raw, const google::protobuf::Descriptor& type, std::string& kept) {
+bool KeepKnown(std::string_view raw, const Shape& shape, std::string& kept) {
   while (!raw.empty()) {
     const std::string_view field = raw;
     std::uint64_t tag = 0;
@@ -76,14 +118,14 @@ bool KeepKnown(std::string_view raw, const google::protobuf::Descriptor& type, s
     if (!TakeVarint(raw, tag) || tag >> 3U == 0 || tag >> 32U != 0) return false;
     const auto wire_type = static_cast<unsigned>(tag & 7U);
     if (!Measure(wire_type, raw, begin, end)) return false;
-    const auto* known = type.FindFieldByNumber(static_cast<int>(tag >> 3U));
-    if (known != nullptr && wire_type == 2 && known->message_type() != nullptr) {
+    const Shape::Field known = shape.At(tag >> 3U);
+    if (known.message != nullptr && wire_type == 2) {
       std::string part;
-      if (!KeepKnown(raw.substr(begin, end - begin), *known->message_type(), part)) return false;
+      if (!KeepKnown(raw.substr(begin, end - begin), *known.message, part)) return false;
       PutVarint(tag, kept);
       PutVarint(part.size(), kept);
       kept += part;
-    } else if (known != nullptr) {
+    } else if (known.known) {
       kept += field.substr(0, field.size() - raw.size() + end);
     }
     raw.remove_prefix(end);
@@ -95,7 +137,7 @@ absl::StatusOr<MessagePtr> ReadObject(const ResourceKind& kind, std::string_view
   RETURN_IF_ERROR(RequireMessages(kind));
   std::unique_ptr<Message> object = NewMessage(kind);
   std::string kept;
-  if (!KeepKnown(raw, *object->GetDescriptor(), kept) || !Parse(kept, *object)) {
+  if (!KeepKnown(raw, Shape::Of(*object->GetDescriptor()), kept) || !Parse(kept, *object)) {
     return NotUnderstood(absl::StrCat("what is sent as a ", std::string(kind.kind), " is none"));
   }
   return MessagePtr(std::move(object));

@@ -69,6 +69,12 @@ absl::Status NotFound(const kube::ResourceKind& kind, const kube::ObjectKey& key
       absl::StrCat(std::string(kind.plural), " \"", key.ToString(), "\" not found"));
 }
 
+// An object to be changed. What is kept packed was unpacked for this reader alone.
+Json Own(const Informer& informer, const Informer::Object& object) {
+  if (!informer.options().packed) return *object;
+  return std::move(*std::const_pointer_cast<Json>(object));
+}
+
 // What a write returned, into the copy.
 template <typename T>
 void LearnWritten(InformerOf<T>& informer, std::string_view verb, std::shared_ptr<const T> object) {
@@ -146,7 +152,7 @@ absl::StatusOr<Json> CachedKubeClient::Get(const kube::ResourceKind& kind,
   if (informer == nullptr) return inner().Get(kind, key);
   RETURN_IF_ERROR(SettleDoubts(kind, key.ns));
   const Informer::Object object = informer->Get(key);
-  return object == nullptr ? absl::StatusOr<Json>(NotFound(kind, key)) : *object;
+  return object == nullptr ? absl::StatusOr<Json>(NotFound(kind, key)) : Own(*informer, object);
 }
 
 absl::StatusOr<kube::MessagePtr> CachedKubeClient::GetMessage(const kube::ResourceKind& kind,
@@ -167,7 +173,7 @@ absl::StatusOr<kube::ObjectList> CachedKubeClient::List(const kube::ResourceKind
   RETURN_IF_ERROR(SettleDoubts(kind, ns));
   ASSIGN_OR_RETURN(const auto found, Find(kind, *informer, ns, options.selection));
   kube::ObjectList list;
-  for (const Informer::Object& object : found) list.items.push_back(*object);
+  for (const Informer::Object& object : found) list.items.push_back(Own(*informer, object));
   return list;
 }
 
@@ -198,7 +204,7 @@ absl::StatusOr<CachedKubeClient::Written> CachedKubeClient::Write(const kube::Re
         *copy.messages, verb,
         result->message != nullptr ? result->message : kube::FromJson(kind, *result->json));
   } else if (result->json != nullptr) {
-    LearnWritten<Json>(*copy.json, verb, std::make_shared<const Json>(*result->json));
+    LearnWritten<Json>(*copy.json, verb, result->json);
   } else {
     Doubt(kind, key);  // a message is only a part of what the copy holds
   }

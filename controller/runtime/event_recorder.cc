@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
 #include "common/log/log.h"
@@ -31,9 +32,7 @@ std::string Cut(std::string_view text, std::size_t limit) {
 
 // A name that no other event has: the object's, and 16 hexadecimal digits.
 std::string EventName(const std::string& regarding) {
-  return absl::StrCat(
-      Cut(regarding, 200), ".",
-      bytes::ToHex(bytes::Sha256Of(bytes::View(bytes::RandomBytes(16)))).substr(0, 16));
+  return absl::StrCat(Cut(regarding, 200), ".", absl::BytesToHexString(bytes::RandomBytes(8)));
 }
 
 absl::Time LastSeen(const kubernetes::Event& event) {

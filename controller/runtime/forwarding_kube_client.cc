@@ -37,6 +37,8 @@ absl::StatusOr<Json> ForwardingKubeClient::WriteJson(const kube::ResourceKind& k
                      ASSIGN_OR_RETURN(Json object, call());
                      return Written{std::make_shared<Json>(std::move(object)), nullptr};
                    }));
+  // Whoever passed it on may have kept it.
+  if (written.json.use_count() > 1) return *written.json;
   return std::move(*written.json);
 }
 

@@ -40,7 +40,7 @@ std::shared_ptr<const T> Unpack(const kube::ResourceKind& kind, const std::strin
 template <>
 std::shared_ptr<const kube::Json> Unpack(const kube::ResourceKind& /*kind*/,
                                          const std::string& packed) {
-  return std::make_shared<const kube::Json>(kube::Json::from_msgpack(packed));
+  return std::make_shared<kube::Json>(kube::Json::from_msgpack(packed));
 }
 template <>
 std::shared_ptr<const kube::Message> Unpack(const kube::ResourceKind& kind,

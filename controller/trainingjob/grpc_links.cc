@@ -393,6 +393,7 @@ void GrpcCoordinatorLinks::Supervise(const runtime::Key& job,
       }
     }
     closing_.insert(closing_.end(), old.begin(), old.end());
+    if (kept.empty() && old.empty()) return;
     if (!kept.empty()) links_[job] = kept;
     changed_.NotifyAll();
   }
