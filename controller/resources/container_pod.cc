@@ -56,12 +56,11 @@ Variables FrameworkVariables(v1alpha1::ContainerFramework framework, const Rende
 }
 
 absl::StatusOr<Rendezvous> Meet(const JobIdentity& job, const v1alpha1::Container& container,
-                                const PodRequest& request, const Round& round,
-                                const Platform& platform) {
-  const auto place = std::find(round.members.begin(), round.members.end(), request.index);
+                                std::int64_t index, const Round& round, const Platform& platform) {
+  const auto place = std::find(round.members.begin(), round.members.end(), index);
   if (place == round.members.end()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("worker ", request.index, " is not in round ", round.number));
+        absl::StrCat("worker ", index, " is not in round ", round.number));
   }
   return Rendezvous{.id = absl::StrCat(job.uid, "-", round.number),
                     .round = round.number,
@@ -211,10 +210,26 @@ absl::StatusOr<Json> ParseTemplate(const v1alpha1::TrainingJobSpec& resolved) {
 
 }  // namespace
 
-absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
-                                       const v1alpha1::TrainingJobSpec& resolved,
-                                       const PodRequest& request, const Round& round,
-                                       const Platform& platform) {
+struct RoundPods::Parts {
+  JobIdentity job;
+  v1alpha1::Container container;
+  Round round;
+  Platform platform;
+  Role role = Role::kWorker;
+  std::string text;        // the template
+  std::string job_folder;  // that outlives the program
+  Json our_command;
+  Json our_env;
+  Json their_words = Json::array();  // command and arguments
+  Json their_env;
+  bool our_host_name = false;  // and not the template's
+  Json pod;                    // of any index, and without command and variables
+};
+
+absl::StatusOr<RoundPods> RoundPods::Make(const JobIdentity& job,
+                                          const v1alpha1::TrainingJobSpec& resolved,
+                                          const PodRequest& request, Round round,
+                                          const Platform& platform) {
   ASSIGN_OR_RETURN(const Json given, ParseTemplate(resolved));
   const Json* theirs = TrainerIn(given);
   if (theirs == nullptr || !theirs->contains("command") || !(*theirs)["command"].is_array()) {
@@ -223,31 +238,59 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
         "by "
         "our supervisor, which cannot see the image's own");
   }
-  ASSIGN_OR_RETURN(const Rendezvous rendezvous,
-                   Meet(job, resolved.workload().container(), request, round, platform));
-  const std::string& text = resolved.replica_specs().worker().template_();
-  const bool places_folder = PlacesJobFolder(given, *theirs);
-  Variables variables = VariablesFor(resolved.workload().container().framework(), rendezvous);
-  if (!job.traceparent.empty()) variables.emplace_back("TRACEPARENT", job.traceparent);
+  auto parts = std::make_shared<Parts>();
+  parts->job = job;
+  parts->container = resolved.workload().container();
+  parts->round = std::move(round);
+  parts->platform = platform;
+  parts->role = request.role;
+  parts->text = resolved.replica_specs().worker().template_();
+  for (const char* field : {"command", "args"}) {
+    for (const Json& word : theirs->value(field, Json::array())) parts->their_words.push_back(word);
+  }
+  parts->their_env = theirs->value("env", Json::array());
 
   Json ours = DefaultPodSpec(job, resolved, request, platform);
   Json& our_trainer = ours["containers"][0];
-  Json command = SupervisorCommand(our_trainer["command"], text, variables,
-                                   JobFolderOf(our_trainer, places_folder, platform), platform);
-  for (const char* field : {"command", "args"}) {
-    for (const Json& word : theirs->value(field, Json::array())) command.push_back(word);
-  }
-  Json env = Environment(our_trainer["env"], text, variables, theirs->value("env", Json::array()));
+  const bool places_folder = PlacesJobFolder(given, *theirs);
+  parts->job_folder = JobFolderOf(our_trainer, places_folder, platform);
+  parts->our_command = std::move(our_trainer["command"]);
+  parts->our_env = std::move(our_trainer["env"]);
+  our_trainer.erase("command");
   our_trainer.erase("env");
   DropOurs(ours, our_trainer, platform, platform.local() || places_folder);
+  ASSIGN_OR_RETURN(parts->pod, BuildPodOver(std::move(ours), job, resolved, request, platform));
+  Json& trainer = *TrainerIn(parts->pod);
+  for (const char* field : {"command", "args", "env"}) trainer.erase(field);
+  parts->our_host_name =
+      parts->pod["spec"].contains("hostname") && !given["spec"].contains("hostname");
+  return RoundPods(std::move(parts));
+}
 
-  ASSIGN_OR_RETURN(Json pod, BuildPodOver(std::move(ours), job, resolved, request, platform));
+absl::StatusOr<Json> RoundPods::Pod(std::int64_t index) const {
+  const Parts& of = *parts_;
+  ASSIGN_OR_RETURN(const Rendezvous rendezvous,
+                   Meet(of.job, of.container, index, of.round, of.platform));
+  Variables variables = VariablesFor(of.container.framework(), rendezvous);
+  if (!of.job.traceparent.empty()) variables.emplace_back("TRACEPARENT", of.job.traceparent);
+  Json pod = of.pod;
+  SetIndex(pod, of.job, of.role, index);
+  if (of.our_host_name) pod["spec"]["hostname"] = PodName(of.job.name, of.role, index);
   Json& trainer = *TrainerIn(pod);
-  trainer["command"] = std::move(command);
-  trainer.erase("args");
-  trainer["env"] = std::move(env);
-  if (!platform.local()) AddTools(pod, Awaited(rendezvous), platform);
+  Json& command = trainer["command"];
+  command = SupervisorCommand(of.our_command, of.text, variables, of.job_folder, of.platform);
+  for (const Json& word : of.their_words) command.push_back(word);
+  trainer["env"] = Environment(of.our_env, of.text, variables, of.their_env);
+  if (!of.platform.local()) AddTools(pod, Awaited(rendezvous), of.platform);
   return pod;
+}
+
+absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
+                                       const v1alpha1::TrainingJobSpec& resolved,
+                                       const PodRequest& request, const Round& round,
+                                       const Platform& platform) {
+  ASSIGN_OR_RETURN(const RoundPods pods, RoundPods::Make(job, resolved, request, round, platform));
+  return pods.Pod(request.index);
 }
 
 }  // namespace starling::resources

@@ -8,8 +8,9 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <nlohmann/json_fwd.hpp>
-#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,12 +24,31 @@ struct Round {
   std::vector<std::int64_t> members;  // indexes of pods
 };
 
-// As BuildPod, for a worker of `round`. Of the defaults for our own roles it has the supervisor,
-// the folder that outlives the container (the job's in local mode, shared by all workers; on the
-// pod's own disk in a cluster; STARLING_JOB_DIR names it) and of the downward API's variables those
-// that the template names, but none of the job's credentials, and no user, probes, ports or working
-// folder: those are the template's and the image's. InvalidArgument: the
-// template has no command for the container "trainer", or the worker is not in the round.
+// What the workers of a round have in common: most of what they are, and of what it takes to build
+// one. Of the defaults for our own roles they have the supervisor, the folder that outlives the
+// container (the job's in local mode, shared by all workers; on the pod's own disk in a cluster;
+// STARLING_JOB_DIR names it) and of the downward API's variables those that the template names, but
+// none of the job's credentials, and no user, probes, ports or working folder: those are the
+// template's and the image's. A value; copies share it.
+class RoundPods {
+ public:
+  // The request's index counts for nothing. InvalidArgument as BuildPod, and where the template has
+  // no command for the container "trainer".
+  static absl::StatusOr<RoundPods> Make(const JobIdentity& job,
+                                        const v1alpha1::TrainingJobSpec& resolved,
+                                        const PodRequest& request, Round round,
+                                        const Platform& platform);
+
+  // The worker of that index. InvalidArgument: it is not in the round.
+  absl::StatusOr<Json> Pod(std::int64_t index) const;
+
+ private:
+  struct Parts;
+  explicit RoundPods(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
+  std::shared_ptr<const Parts> parts_;
+};
+
+// One of them alone, as BuildPod.
 absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,
                                        const PodRequest& request, const Round& round,

@@ -255,6 +255,35 @@ TEST(ContainerPod, NeedsACommandAndAPlaceInTheRound) {
   EXPECT_FALSE(BuildContainerPod(kJob, Spec(), {.index = 1}, kRound, kCluster).ok());
 }
 
+TEST(RoundPods, KeepsAHostNameOfTheTemplate) {
+  const auto spec = Spec(R"({"spec": {"hostname": "all", "containers": [
+      {"name": "trainer", "image": "mine:2", "command": ["run"]}]}})");
+  const auto pods = RoundPods::Make(kJob, spec, {.index = 0}, kRound, kCluster);
+  ASSERT_TRUE(pods.ok()) << pods.status();
+  EXPECT_EQ((*pods->Pod(2))["spec"]["hostname"], "all");
+}
+
+TEST(RoundPods, GivesEachWorkerThePodThatItHasAlone) {
+  for (const Platform& platform : {kCluster, kLocal}) {
+    for (const auto framework :
+         {v1alpha1::CONTAINER_FRAMEWORK_PY_TORCH, v1alpha1::CONTAINER_FRAMEWORK_TENSOR_FLOW,
+          v1alpha1::CONTAINER_FRAMEWORK_DMLC, v1alpha1::CONTAINER_FRAMEWORK_PLAIN}) {
+      v1alpha1::TrainingJobSpec spec = Spec();
+      spec.mutable_workload()->mutable_container()->set_framework(framework);
+      const auto pods = RoundPods::Make(kJob, spec, {.index = 5}, kRound, platform);
+      ASSERT_TRUE(pods.ok()) << pods.status();
+      for (const std::int64_t index : {5, 0, 2, 0}) {  // in any order, and again
+        const auto pod = pods->Pod(index);
+        ASSERT_TRUE(pod.ok()) << pod.status();
+        EXPECT_EQ(*pod, Pod(spec, index, platform));
+        EXPECT_EQ((*pod)["metadata"]["name"], PodName("ddp", Role::kWorker, index));
+        EXPECT_EQ((*pod)["metadata"]["labels"]["starling.dev/index"], std::to_string(index));
+      }
+      EXPECT_EQ(pods->Pod(1).status().code(), absl::StatusCode::kInvalidArgument);
+    }
+  }
+}
+
 Rendezvous ThreeWorkers(std::int64_t rank) {
   return {.id = "uid-3",
           .round = 3,

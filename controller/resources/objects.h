@@ -22,5 +22,7 @@ nlohmann::json DefaultPodSpec(const JobIdentity& job, const v1alpha1::TrainingJo
 absl::StatusOr<nlohmann::json> BuildPodOver(nlohmann::json defaults, const JobIdentity& job,
                                             const v1alpha1::TrainingJobSpec& resolved,
                                             const PodRequest& request, const Platform& platform);
+// All that a pod's index decides, but for what a framework is told by it.
+void SetIndex(nlohmann::json& pod, const JobIdentity& job, Role role, std::int64_t index);
 
 }  // namespace starling::resources

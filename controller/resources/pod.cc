@@ -388,7 +388,6 @@ absl::Status SetMetadata(const Draft& draft, Json merged, Json& metadata) {
   const std::string role = Text(RoleName(draft.request.role));
   labels->update(metadata["labels"]);
   (*labels)[Text(kRoleLabel)] = role;
-  (*labels)[Text(kIndexLabel)] = absl::StrCat(draft.request.index);
   (*labels)["app.kubernetes.io/component"] = role;
   (*annotations)[Text(kGenerationAnnotation)] = absl::StrCat(draft.request.config_generation);
   for (const auto& [name, value] : draft.request.annotations) (*annotations)[name] = value;
@@ -398,6 +397,12 @@ absl::Status SetMetadata(const Draft& draft, Json merged, Json& metadata) {
 }
 
 }  // namespace
+
+void SetIndex(Json& pod, const JobIdentity& job, Role role, std::int64_t index) {
+  Json& metadata = pod["metadata"];
+  metadata["name"] = PodName(job.name, role, index);
+  metadata["labels"][Text(kIndexLabel)] = absl::StrCat(index);
+}
 
 double DefaultCores(Role role) { return spec::ParseQuantity(AppetiteOf(role).cpu).value_or(0); }
 
@@ -417,9 +422,7 @@ absl::StatusOr<Json> BuildPodOver(Json defaults, const JobIdentity& job,
                                   const PodRequest& request, const Platform& platform) {
   const Draft draft{job, resolved, request, platform};
   Json pod = {
-      {"apiVersion", "v1"},
-      {"kind", "Pod"},
-      {"metadata", kube::ToJson(Owned(job, PodName(job.name, request.role, request.index)))}};
+      {"apiVersion", "v1"}, {"kind", "Pod"}, {"metadata", kube::ToJson(Owned(job, job.name))}};
   ASSIGN_OR_RETURN(const Json user, TemplateOf(draft));
   Json base = {{"metadata", Json::object()}};
   base["spec"] = std::move(defaults);
@@ -430,6 +433,7 @@ absl::StatusOr<Json> BuildPodOver(Json defaults, const JobIdentity& job,
     return Refuse(draft, "", "an object whose metadata and spec are objects");
   }
   RETURN_IF_ERROR(SetMetadata(draft, std::move(*metadata), pod["metadata"]));
+  SetIndex(pod, job, request.role, request.index);
   Json* trainer = TrainerOf(*spec);
   if (trainer == nullptr) {
     return Refuse(draft, ".spec.containers", "a list; our container in it is \"trainer\"");

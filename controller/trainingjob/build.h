@@ -4,8 +4,10 @@
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
+#include <optional>
 
 #include "absl/status/statusor.h"
+#include "controller/resources/container_pod.h"
 #include "controller/resources/resources.h"
 #include "controller/trainingjob/decision.h"
 
@@ -17,5 +19,27 @@ absl::StatusOr<nlohmann::json> BuildJobPod(const JobIdentity& job,
                                            const v1alpha1::TrainingJobSpec& frozen,
                                            const CreatePod& create,
                                            const resources::Platform& platform);
+
+// The same for several pods of one job: what pods that differ only in their index have in common is
+// built once. Confined to one thread; what is referred to must outlive it.
+class PodBuilder {
+ public:
+  PodBuilder(const JobIdentity& job, const resources::Platform& platform)
+      : job_(job), platform_(platform) {}
+
+  // `frozen` is always the same for one generation.
+  absl::StatusOr<nlohmann::json> Build(const v1alpha1::TrainingJobSpec& frozen,
+                                       const CreatePod& create);
+
+ private:
+  struct Last {
+    CreatePod create;
+    resources::RoundPods pods;
+  };
+
+  const JobIdentity& job_;
+  const resources::Platform& platform_;
+  std::optional<Last> last_;
+};
 
 }  // namespace starling::trainingjob

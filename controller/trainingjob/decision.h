@@ -36,6 +36,8 @@ struct CreatePod {
   std::string memory = {};
   std::vector<std::string> avoid = {};  // nodes that it must not be placed on
   World world = {};                     // of a job that brings its own container
+
+  friend bool operator==(const CreatePod&, const CreatePod&) = default;
 };
 struct DeletePod {
   std::string name;

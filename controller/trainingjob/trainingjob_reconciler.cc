@@ -338,14 +338,14 @@ absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const 
                                                const Decision& decision) {
   std::vector<Json> pods;
   std::map<std::int64_t, v1alpha1::TrainingJobSpec> specs;  // by generation
+  PodBuilder builder(reading.observed.job, platform_);
   for (const Action& action : decision.actions) {
     const auto* create = std::get_if<CreatePod>(&action);
     if (create == nullptr) continue;
     const std::int64_t generation = create->config_generation;
     const auto [frozen, added] = specs.try_emplace(generation);
     if (added) frozen->second = FrozenSpec(objects, reading.observed, generation);
-    ASSIGN_OR_RETURN(Json pod,
-                     BuildJobPod(reading.observed.job, frozen->second, *create, platform_));
+    ASSIGN_OR_RETURN(Json pod, builder.Build(frozen->second, *create));
     pods.push_back(scheduling::Decorate(reading.scheduling, create->role, std::move(pod)));
   }
   const std::vector<absl::Status> results = runtime::FanOut(
