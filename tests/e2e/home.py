@@ -24,15 +24,19 @@ Process = namedtuple("Process", "pid parent program command")
 
 
 def until(holds, timeout, what):
-    """Returns the first true value of holds(), asked again and again until the deadline."""
+    """Returns the first true value of holds(), asked again and again until the deadline. The pause
+    is as long as the question took: many ask by a process, and must not take the cores from what
+    they wait for."""
     deadline = time.monotonic() + timeout
     while True:
+        asked = time.monotonic()
         value = holds()
         if value:
             return value
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > deadline:
             raise AssertionError(f"not within {timeout} s: {what() if callable(what) else what}")
-        time.sleep(0.02)
+        time.sleep(min(max(0.02, now - asked), 0.5))
 
 
 def read(path, default=""):

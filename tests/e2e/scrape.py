@@ -32,8 +32,8 @@ def parse(text):
     return types, samples
 
 
-def fetch(address):
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=2) as page:
+def fetch(address, timeout=2):
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=timeout) as page:
         return parse(page.read().decode())
 
 
