@@ -56,6 +56,13 @@ done
 # A PyTorch program under random kills, joins and scaling: members equal, each sample once.
 part "PyTorch's histories" env STARLING_BIN="$PWD/build/release/bin" \
   STARLING_HISTORIES="${STARLING_HISTORIES:-200}" python3 -B tests/e2e/pytorch_histories_test.py
+# That what PyTorch programs are tested for would be noticed: one such control of each kind is in
+# `make test` too.
+part "PyTorch's controls" env STARLING_BIN="$PWD/build/release/bin" STARLING_CONTROLS=1 \
+  python3 -B tests/e2e/pytorch_test.py Controls \
+  Reproducible.test_controls_without_any_part_of_it_bits_differ
+part "VGG-11's twenty steps" env STARLING_BIN="$PWD/build/release/bin" STARLING_VGG11_STEPS=20 \
+  /usr/bin/python3 -B tests/models/models_test.py Vgg11
 # Two minutes without an API server; `make test` makes do with twenty seconds.
 part "API server down" env STARLING_API_SERVER_DOWN=120 tests/kube/faults_test.py \
   Faults.test_training_goes_on_while_the_api_server_is_down

@@ -23,14 +23,20 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLE = os.path.join(REPOSITORY, "examples/pytorch-elastic")
 TRAIN = os.path.join(EXAMPLE, "train.py")
 VICTIM = os.path.join(HERE, "pytorch_victim.py")
+# All controls, each of which is a training of its own; else one of each kind.
+ALL_CONTROLS = "STARLING_CONTROLS" in os.environ
 NEAR = 1e-6  # what the order of sums of 32-bit numbers makes of 69 steps
+
+
+# To import it takes seconds, which each class here would begin with.
+FIND = "import importlib.util, sys; sys.exit(importlib.util.find_spec('torch') is None)"
 
 
 def python_with_torch():
     """An interpreter, by STARLING_PYTHON_WITH_TORCH if that is set; None if there is none here."""
     told = os.environ.get("STARLING_PYTHON_WITH_TORCH")
     for python in (told,) if told else (sys.executable, "/usr/bin/python3", shutil.which("python3")):
-        if python and has(python, "import torch"):
+        if python and has(python, FIND):
             return python
     return None
 
@@ -223,8 +229,9 @@ class Reproducible(PytorchCase):
         self.assertEqual(3, len(self.members()), "they came before the end")
 
     def test_controls_without_any_part_of_it_bits_differ(self):
-        for flags, options in (((), {"reproducible": False}), (("--without", "seeds"), {}),
-                               (("--without", "averages"), {})):
+        parts = (((), {"reproducible": False}), (("--without", "seeds"), {}),
+                 (("--without", "averages"), {}))
+        for flags, options in parts if ALL_CONTROLS else parts[:1]:
             with self.subTest(flags=flags, **options):
                 found = {self.bits(*flags, workers=workers, delay="0s", **options)
                          for workers in (1, 2)}
@@ -242,10 +249,14 @@ class Reproducible(PytorchCase):
         self.assertIn("leave out torch.set_num_threads, or spec.reproducible", told)
 
 
-@unittest.skipUnless(PYTHON and has(PYTHON, "import torch; torch.amp.GradScaler('cpu')"),
-                     "a GradScaler without a GPU needs PyTorch 2.3: STARLING_PYTHON_WITH_TORCH names one")
 class Scaler(PytorchCase):
     PROGRAM = os.path.join(HERE, "pytorch_scaler.py")
+
+    @classmethod
+    def setUpClass(cls):
+        if not has(PYTHON, "import torch; torch.amp.GradScaler('cpu')"):
+            raise unittest.SkipTest("a GradScaler without a GPU needs PyTorch 2.3: "
+                                    "STARLING_PYTHON_WITH_TORCH names one")
 
     def train(self, *flags):
         """What each that has come to the end says."""
@@ -380,6 +391,7 @@ class Controls(PytorchCase):
         self.say(f"{' '.join(flags)}: distance {distance:.2e}")
         self.assertGreater(distance, 100 * NEAR)
 
+    @unittest.skipUnless(ALL_CONTROLS, "make prove plays it")
     def test_shares_of_other_sizes_that_weigh_the_same(self):
         self.far("--without", "weights")
 
@@ -388,6 +400,7 @@ class Controls(PytorchCase):
         digests = {digest for digest, _ in self.members().values()}
         self.assertLess(1, len(digests), "members differ")
 
+    @unittest.skipUnless(ALL_CONTROLS, "make prove plays it")
     def test_a_scheduler_that_counts_a_step_that_was_lost(self):
         self.far("--without", "restoring", "--die", "own-worker-1", "20")
 

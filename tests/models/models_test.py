@@ -151,9 +151,13 @@ class ResNet18(Models):
 
 
 class Vgg11(Models):
+    """Of whose steps each takes seconds, and which has no layer that another network here has not:
+    the fifth stands on momentum as the twentieth does, which `make prove` plays."""
+    steps_made = int(os.environ.get("STARLING_VGG11_STEPS", "5"))
+
     def test_its_losses_are_pytorchs_step_by_step(self):
-        self.assertLess(
-            self.compare({"vgg11": {"dropout": 0}}, lambda: networks.Vgg11(CLASSES)), NEAR)
+        self.assertLess(self.compare({"vgg11": {"dropout": 0}}, lambda: networks.Vgg11(CLASSES),
+                                     steps=self.steps_made), NEAR)
 
 
 class Layered(nn.Module):
