@@ -52,8 +52,12 @@ HybridJob::HybridJob(const HybridOptions& options)
       hybrid_(options),
       shards_(static_cast<std::size_t>(options.shards)),
       shard_invariants_(shards_),
-      servers_({.shard = ShardOf(options), .shards = shards_, .portions = options.portions}, world_,
-               shard_invariants_,
+      servers_({.shard = ShardOf(options),
+                .shards = shards_,
+                .portions = options.portions,
+                .whims = options.whims,
+                .loads = options.loads},
+               world_, shard_invariants_,
                [this](Process& process, std::size_t shard, const ps::Message& message) {
                  Receive(process, shard, message);
                }) {}

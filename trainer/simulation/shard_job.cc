@@ -6,7 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "starling/v1alpha1/membership.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/simulation/whims.h"
 
 namespace starling::simulation {
 namespace {
@@ -64,6 +63,7 @@ ShardJob::ShardJob(const ShardOptions& options)
       servers_({.shard = ShardOf(options),
                 .shards = shards_,
                 .portions = portions_,
+                .whims = options.whims,
                 .loads = options.loads},
                world_, invariants_,
                [this](Process& process, std::size_t shard, const ps::Message& message) {
@@ -75,13 +75,8 @@ ShardJob::ShardJob(const ShardOptions& options)
 
 std::unique_ptr<membership::Coordinator> ShardJob::NewCoordinator(
     membership::CoordinatorOptions common) {
-  ps::ShardCoordinator::Options options = servers_.CoordinatorOf(std::move(common));
-  if (options_.whims) {
-    options.placement = [this](std::shared_ptr<membership::Placement> planned) {
-      return std::make_shared<Whims>(std::move(planned), world_);
-    };
-  }
-  return std::make_unique<ps::ShardCoordinator>(std::move(options), SpecOf(options_));
+  return std::make_unique<ps::ShardCoordinator>(servers_.CoordinatorOf(std::move(common)),
+                                                SpecOf(options_));
 }
 
 void ShardJob::OnStarted(Process& process) {

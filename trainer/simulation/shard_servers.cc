@@ -8,6 +8,7 @@
 #include "starling/v1alpha1/membership.pb.h"
 #include "trainer/optimizer/server_rules.h"
 #include "trainer/parameter_server/convert.h"
+#include "trainer/simulation/whims.h"
 
 namespace starling::simulation {
 
@@ -61,6 +62,11 @@ ps::ShardCoordinator::Options ShardServers::CoordinatorOf(
     }
     return tables;
   };
+  if (options_.whims) {
+    options.placement = [this](std::shared_ptr<membership::Placement> planned) {
+      return std::make_shared<Whims>(std::move(planned), world_);
+    };
+  }
   return options;
 }
 

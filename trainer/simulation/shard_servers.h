@@ -39,7 +39,9 @@ class ShardServers {
     ps::ShardOptions shard;
     std::size_t shards = 1;
     std::int64_t portions = 0;  // of a bulk-synchronous step; 0: another model
-    bool loads = false;         // as ShardOptions::loads
+    // As of ShardOptions.
+    bool whims = false;
+    bool loads = false;
   };
 
   // `world` and `invariants` outlive it.

@@ -71,6 +71,8 @@ struct HybridOptions : PeerOptions {
   int replication = 2;
   int portions = 3;
   int validate_every = 3;  // steps
+  bool whims = false;      // as of ShardOptions
+  bool loads = false;
   // Rules of docs/design/protocol.md (H1, H3, H4) and docs/design/parameter-server.md that stand
   // in the worker's loop. A test turns one off, and must see harm.
   bool lease_is_portion = true;          // H1; else what it means follows from how many workers are

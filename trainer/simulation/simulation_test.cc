@@ -382,6 +382,21 @@ HybridOptions HybridOptionsOf(int seed) {
   return options;
 }
 
+HybridOptions HybridAtAWhim(int seed) {
+  HybridOptions options = HybridOptionsOf(seed);
+  options.whims = true;
+  options.loads = seed % 2 == 0;
+  if (options.loads) options.shards = 4;
+  return options;
+}
+
+HybridOptions HybridWithAStandby(int seed) {
+  HybridOptions options = HybridOptionsOf(seed);
+  options.standby = true;
+  options.steps = 40;
+  return options;
+}
+
 TEST(HybridSimulation, AnUndisturbedRunDoesAllOfItsWorkInOneView) {
   HybridOptions options;
   options.faults = 0;
@@ -412,6 +427,20 @@ TEST(HybridSimulation, EveryPortionIsInTheReplicasAndInEveryShardOnceWhateverFai
   EXPECT_GT(sum.Of("catch-ups"), Seeds() / 20);
   EXPECT_GT(sum.Of("validations"), Seeds());
   EXPECT_GT(sum.Of("validations put off"), Seeds() / 100);
+}
+
+TEST(HybridSimulation, TheyAreThereOnceThoughShardsLieAnywhereAndMove) {
+  const Outcome sum = Play(HybridAtAWhim);
+  EXPECT_GT(sum.Of("moves"), Seeds() / 15);
+  EXPECT_GT(sum.Of("restores"), Seeds() / 20);
+  EXPECT_GT(sum.Of("catch-ups"), Seeds() / 20);
+}
+
+TEST(HybridSimulation, TheyAreThereOnceThoughAStandbyTakesOver) {
+  const Outcome sum = Play(HybridWithAStandby);
+  EXPECT_GT(sum.Of("partitions"), Seeds() / 8);
+  EXPECT_GT(sum.Of("promoted"), Seeds() / 4);
+  EXPECT_GT(sum.Of("reads ahead"), Seeds() / 10);
 }
 
 struct HybridControl {
