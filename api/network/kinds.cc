@@ -182,8 +182,16 @@ absl::Status AddEmbedding(Fields fields, Draft& draft) {
   if (draft.shape.size() != 1) {
     return draft.Refuse("numbers in a row [length]", "give the dataset a shape of one side");
   }
+  if (!embedding.has_rows() && !draft.each_place) {
+    return absl::InvalidArgumentError("needs rows, which only a language model may leave out");
+  }
+  if (embedding.has_rows() && draft.each_place && embedding.rows() < draft.classes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has ", embedding.rows(), " rows, but the text has ", draft.classes,
+                     " symbols; leave rows out, and there is one for each"));
+  }
   const std::int64_t width = AtLeastOne(embedding.width());
-  draft.operation.size = AtLeastOne(embedding.rows());
+  draft.operation.size = AtLeastOne(embedding.has_rows() ? embedding.rows() : draft.classes);
   draft.Add("weight", {draft.operation.size, width}, 0, Initial::kNormal);
   draft.shape.push_back(width);
   return absl::OkStatus();
@@ -218,6 +226,9 @@ absl::Status AddAttention(Fields fields, Draft& draft) {
     return absl::InvalidArgumentError(absl::StrCat("has ", draft.operation.groups,
                                                    " heads, which must divide the width ", width,
                                                    " of its input"));
+  }
+  if (draft.each_place && !attention.causal()) {
+    return absl::InvalidArgumentError("sees what it is to predict; write causal: true");
   }
   draft.operation.causal = attention.causal();
   draft.Add("in_proj_weight", {3 * width, width}, width, Initial::kUniform);

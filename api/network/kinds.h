@@ -37,6 +37,7 @@ struct Draft {
   bool first = false;
   bool last = false;  // of the network
   std::int64_t classes = 0;
+  bool each_place = false;  // it must not see later places
 
   void Add(std::string_view tensor, Shape of, std::int64_t fan_in, Initial initial,
            float momentum = 0) {

@@ -82,6 +82,8 @@ struct Operation {
 
 struct Network {
   Shape input;
+  // So many places of a sample each have a number for each class; 1: the sample as a whole has.
+  std::int64_t places = 1;
   std::vector<Parameter> parameters;  // from the first layer to the last
   std::vector<Operation> operations;
 };

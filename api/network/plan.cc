@@ -27,13 +27,13 @@ const FieldDescriptor* KindFieldOf(const Message& layer) {
 // Adds layer after layer. Confined to PlanNetwork.
 class Planner {
  public:
-  Planner(Shape input, std::int64_t classes, std::string named)
-      : shape_(input), classes_(classes), named_(std::move(named)) {
+  Planner(Shape input, const Task& task, std::string named)
+      : shape_(input), task_(task), named_(std::move(named)) {
     network_.input = std::move(input);
   }
 
   absl::Status Add(const v1alpha1::Layer& layer, int index, bool last) {
-    const std::string path = absl::StrCat(kModelPath, ".layers[", index, "]");
+    const std::string path = absl::StrCat(task_.path, ".layers[", index, "]");
     std::string name = layer.has_name() ? layer.name() : absl::StrCat("layers.", index);
     if (layer.has_residual()) return AddResidual(layer.residual(), path + ".residual", name);
     if (layer.has_transformer_block()) {
@@ -43,14 +43,16 @@ class Planner {
   }
 
   absl::StatusOr<Network> Finish() && {
-    const std::string path = named_.empty() ? absl::StrCat(kModelPath, ".layers") : named_;
+    const std::string path = named_.empty() ? task_.path + ".layers" : named_;
     if (network_.parameters.empty()) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": no layer has anything to learn; add dense: {}"));
     }
-    const bool fits = shape_.size() == 1 && (classes_ == 0 || shape_[0] == classes_);
+    const std::int64_t count = task_.classes;
+    const std::string classes = count == 0 ? "of the" : absl::StrCat("of the ", count);
+    if (task_.each_place) return FinishPlaces(path, classes);
+    const bool fits = shape_.size() == 1 && (count == 0 || shape_[0] == count);
     if (fits) return std::move(network_);
-    const std::string classes = classes_ == 0 ? "of the" : absl::StrCat("of the ", classes_);
     return absl::InvalidArgumentError(absl::StrCat(
         path, ": the last layer gives ", Text(shape_), ", and must give one number for each ",
         classes, " classes; ",
@@ -59,6 +61,17 @@ class Planner {
   }
 
  private:
+  absl::StatusOr<Network> FinishPlaces(const std::string& path, const std::string& symbols) {
+    network_.places = network_.input.empty() ? 1 : network_.input[0];
+    const bool fits = shape_.size() == 2 && shape_[0] == network_.places &&
+                      (task_.classes == 0 || shape_[1] == task_.classes);
+    if (fits) return std::move(network_);
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": the last layer gives ", Text(shape_), ", and must give one number for each ",
+        symbols, " symbols at each of the ", network_.places,
+        " places; begin with embedding: {width: ...}, keep the places, and end with dense: {}"));
+  }
+
   // In a named network the path is its own, and the layer goes by its name.
   absl::Status At(const std::string& path, const std::string& name, std::string_view words) const {
     if (named_.empty())
@@ -80,7 +93,8 @@ class Planner {
                 .parameters = network_.parameters,
                 .first = network_.operations.empty(),
                 .last = last,
-                .classes = classes_};
+                .classes = task_.classes,
+                .each_place = task_.each_place};
     draft.operation.parameter = network_.parameters.size();
     const absl::Status added = kind->add(layer.GetReflection()->GetMessage(layer, field), draft);
     if (!added.ok()) return At(at, draft.operation.name, std::string(added.message()));
@@ -177,26 +191,27 @@ class Planner {
 
   Network network_;
   Shape shape_;
-  const std::int64_t classes_;
+  const Task task_;
   std::string named_;  // path of what stands for layers; empty: the file has them itself
   std::int64_t numbers_ = 0;
   std::set<std::string> names_;
 };
 
 // The path of a named network; empty where the file has the layers itself.
-std::string PathOfNamed(const v1alpha1::Model& model) {
+std::string PathOfNamed(const v1alpha1::Model& model, const std::string& path) {
   const auto& kinds = *model.GetDescriptor()->FindOneofByName("kind");
   const FieldDescriptor* field = model.GetReflection()->GetOneofFieldDescriptor(model, &kinds);
-  return field == nullptr ? "" : absl::StrCat(kModelPath, ".", field->json_name());
+  return field == nullptr ? "" : absl::StrCat(path, ".", field->json_name());
 }
 
 // The first layer that `is` holds of, also within blocks.
 template <typename Is>
-std::optional<std::string> PathOfFirst(const v1alpha1::Model& model, const Is& is) {
-  const std::string named = PathOfNamed(model);
+std::optional<std::string> PathOfFirst(const v1alpha1::Model& model, const std::string& of_model,
+                                       const Is& is) {
+  const std::string named = PathOfNamed(model, of_model);
   const LayerList layers = LayersOf(model);
   for (int i = 0; i < layers.size(); ++i) {
-    const std::string path = absl::StrCat(kModelPath, ".layers[", i, "]");
+    const std::string path = absl::StrCat(of_model, ".layers[", i, "]");
     const v1alpha1::Residual& block = layers[i].residual();
     const bool found = is(layers[i]) || std::ranges::any_of(block.layers(), is);
     if (found) return named.empty() ? path : named;
@@ -208,23 +223,39 @@ std::optional<std::string> PathOfFirst(const v1alpha1::Model& model, const Is& i
 
 absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
                                     std::int64_t classes) {
-  const std::string named = PathOfNamed(model);
+  return PlanNetwork(model, input, Task{.classes = classes});
+}
+
+absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
+                                    const Task& task) {
+  const std::string named = PathOfNamed(model, task.path);
   Shape shape = input;
   if (const auto need = NeedOf(model)) {
     if (!Meets(*need, input)) {
       return absl::InvalidArgumentError(
           absl::StrCat(named, ": needs images [channels, height, width] of at least ", need->side,
                        " by ", need->side, ", but a sample has shape ", Text(input),
-                       ": set the dataset's shape, or use mlp"));
+                       task.each_place ? ": use transformer or layers"
+                                       : ": set the dataset's shape, or use mlp"));
     }
     if (shape.size() == 2) shape.insert(shape.begin(), 1);  // without an axis of channels
   }
   const LayerList layers = LayersOf(model);
-  Planner planner(std::move(shape), classes, named);
+  Planner planner(std::move(shape), task, named);
   for (int i = 0; i < layers.size(); ++i) {
     RETURN_IF_ERROR(planner.Add(layers[i], i, i + 1 == layers.size()));
   }
   return std::move(planner).Finish();
+}
+
+Described ModelOf(const v1alpha1::Workload& workload) {
+  if (!workload.has_language_model()) return {workload.classification().model(), {}};
+  const v1alpha1::LanguageModel& language = workload.language_model();
+  constexpr std::int64_t kBytes = 256;
+  return {language.model(),
+          {.path = kLanguageModelPath,
+           .classes = language.symbols() == v1alpha1::TEXT_SYMBOLS_BYTES ? kBytes : 0,
+           .each_place = true}};
 }
 
 bool Meets(const ImageNeed& need, const Shape& shape) {
@@ -233,8 +264,8 @@ bool Meets(const ImageNeed& need, const Shape& shape) {
          shape[sides - 1] >= need.side;
 }
 
-std::optional<std::string> PathOfBatchNorm(const v1alpha1::Model& model) {
-  return PathOfFirst(model, [](const auto& layer) {
+std::optional<std::string> PathOfBatchNorm(const v1alpha1::Model& model, const std::string& path) {
+  return PathOfFirst(model, path, [](const auto& layer) {
     if constexpr (requires { layer.residual(); }) {
       const v1alpha1::Residual& block = layer.residual();
       const v1alpha1::Projection& projection = block.projection();
@@ -246,10 +277,10 @@ std::optional<std::string> PathOfBatchNorm(const v1alpha1::Model& model) {
   });
 }
 
-std::optional<std::string> PathOfEmbedding(const v1alpha1::Model& model) {
+std::optional<std::string> PathOfEmbedding(const v1alpha1::Model& model, const std::string& path) {
   const LayerList layers = LayersOf(model);
   if (layers.empty() || !layers[0].has_embedding()) return std::nullopt;
-  return absl::StrCat(kModelPath, ".layers[0]");  // elsewhere it does not fit
+  return path + ".layers[0]";  // elsewhere it does not fit
 }
 
 }  // namespace starling::network

@@ -16,18 +16,39 @@
 
 namespace starling::v1alpha1 {
 class Model;
+class Workload;
 }  // namespace starling::v1alpha1
 
 namespace starling::network {
 
 inline constexpr char kModelPath[] = "spec.workload.classification.model";
+inline constexpr char kLanguageModelPath[] = "spec.workload.languageModel.model";
 
-// The network that `model` describes for samples of shape `input` and so many classes; 0: that is
-// not known yet, and what depends on it is not checked. INVALID_ARGUMENT as "path: message", where
-// the path is the layer's, such as spec.workload.classification.model.layers[2].convolution, or the
-// named network's.
+// What a workload asks of its network.
+struct Task {
+  std::string path = kModelPath;  // of the model in the job file
+  // It gives a number for each; 0: not known yet, and what depends on it is not checked.
+  std::int64_t classes = 0;
+  // Not one for each sample, but for each place of a sequence, by that place and those before it.
+  bool each_place = false;
+};
+
+// The network that `model` describes for samples of shape `input`. INVALID_ARGUMENT as
+// "path: message", where the path is the layer's, such as
+// spec.workload.classification.model.layers[2].convolution, or the named network's.
+absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
+                                    const Task& task);
+// Of a classification.
 absl::StatusOr<Network> PlanNetwork(const v1alpha1::Model& model, const Shape& input,
                                     std::int64_t classes);
+
+// The model of a workload, and what it asks of it as far as the job file knows. A workload without
+// one has the empty model.
+struct Described {
+  const v1alpha1::Model& model;
+  Task task;
+};
+Described ModelOf(const v1alpha1::Workload& workload);
 
 // What a named network asks of its samples: images of at least `side` by `side`. Nothing: any shape
 // will do, or the layers say.
@@ -39,7 +60,10 @@ std::optional<ImageNeed> NeedOf(const v1alpha1::Model& model);
 bool Meets(const ImageNeed& need, const Shape& shape);
 
 // Paths of the first layer of these kinds, whatever the shapes; none where there is no such layer.
-std::optional<std::string> PathOfBatchNorm(const v1alpha1::Model& model);
-std::optional<std::string> PathOfEmbedding(const v1alpha1::Model& model);
+// `path` is the model's.
+std::optional<std::string> PathOfBatchNorm(const v1alpha1::Model& model,
+                                           const std::string& path = kModelPath);
+std::optional<std::string> PathOfEmbedding(const v1alpha1::Model& model,
+                                           const std::string& path = kModelPath);
 
 }  // namespace starling::network

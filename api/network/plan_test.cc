@@ -224,6 +224,52 @@ TEST(PlanNetwork, ATransformersBlockIsPyTorchsAndFourTimesAsWideInside) {
                           "a.linear2.bias 4", "b.weight 10", "b.bias 10"));
 }
 
+constexpr char kPlace[] = "spec.workload.languageModel.model";
+
+absl::StatusOr<Network> PlanText(const std::string& layers, std::int64_t symbols) {
+  return PlanNetwork(ModelOf(layers), {5},
+                     Task{.path = kPlace, .classes = symbols, .each_place = true});
+}
+
+TEST(PlanNetwork, PredictsAtEachPlaceOfALanguageModel) {
+  for (const char* layers :
+       {"transformer { blocks: 1 width: 4 heads: 2 }",
+        "layers { embedding { width: 4 } } layers { lstm { units: 3 sequence: true } }"
+        "layers { dense {} }"}) {
+    const auto network = PlanText(layers, 7);
+    ASSERT_TRUE(network.ok()) << network.status();
+    EXPECT_EQ(network->places, 5);
+    EXPECT_EQ(network->parameters.front().shape, (Shape{7, 4})) << "a row for each symbol";
+    EXPECT_EQ(network->parameters.back().shape, (Shape{7})) << "a number for each symbol";
+    EXPECT_TRUE(PlanText(layers, 0).ok()) << "how many there are is not known yet";
+  }
+  EXPECT_EQ(MustPlan("layers { dense {} }", {8}, 3).places, 1);
+}
+
+TEST(PlanNetwork, ALanguageModelSeesNoLaterPlace) {
+  const std::pair<const char*, const char*> wrongs[] = {
+      {"layers { embedding { width: 4 } } layers { attention { heads: 2 } } layers { dense {} }",
+       ".layers[1].attention: sees what it is to predict; write causal: true"},
+      {"layers { embedding { width: 4 } } layers { transformer_block { heads: 2 } }"
+       "layers { dense {} }",
+       ".layers[1].transformerBlock: its layer layers.1.self_attn sees what it is to predict"},
+      {"layers { embedding { width: 4 } } layers { lstm { units: 4 } } layers { dense {} }",
+       ".layers: the last layer gives [7], and must give one number for each of the 7 symbols at "
+       "each of the 5 places"},
+      {"layers { embedding { rows: 6 width: 4 } } layers { dense {} }",
+       ".layers[0].embedding: has 6 rows, but the text has 7 symbols"},
+      {"resnet18 {}", ".resnet18: needs images"},
+      {"mlp {}", ".mlp: the last layer gives [7]"},
+      {"transformer { width: 6 heads: 4 }",
+       ".transformer: its layer blocks.0.self_attn has 4 heads, which must divide the width 6"}};
+  for (const auto& [layers, words] : wrongs) {
+    const auto network = PlanText(layers, 7);
+    EXPECT_THAT(std::string(network.status().message()), HasSubstr(absl::StrCat(kPlace, words)));
+  }
+  EXPECT_THAT(Refused("layers { embedding { width: 2 } }", {3}),
+              HasSubstr("needs rows, which only a language model may leave out"));
+}
+
 TEST(PathOf, FindsBatchNormalizationAlsoWithinBlocksAndProjections) {
   EXPECT_EQ(PathOfBatchNorm(ModelOf("resnet18 {}")), absl::StrCat(kModelPath, ".resnet18"));
   EXPECT_EQ(PathOfBatchNorm(ModelOf("layers { relu {} } layers { residual { projection {} } }")),

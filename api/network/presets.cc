@@ -103,6 +103,8 @@ double DropoutOf(const v1alpha1::DropoutNetwork& network) {
   return network.has_dropout() ? network.dropout() : 0.5;
 }
 
+constexpr double kTransformerDropout = 0.1;  // the schema's default
+
 constexpr auto kKaiming = v1alpha1::INITIALIZATION_KAIMING;
 
 // Numbered as torchvision's sequences are: `at` counts what they hold.
@@ -228,6 +230,35 @@ void WriteResNet(const Residuals& residuals, LayerList& layers) {
 void WriteResNet18(const Model& /*model*/, LayerList& layers) { WriteResNet(kResNet18, layers); }
 void WriteResNet50(const Model& /*model*/, LayerList& layers) { WriteResNet(kResNet50, layers); }
 
+// Its tensors are named as the modules of PyTorch's own parts would be.
+void WriteTransformer(const Model& model, LayerList& layers) {
+  const v1alpha1::Transformer& transformer = model.transformer();
+  const auto or_default = [](std::int64_t value, std::int64_t fallback) {
+    return value == 0 ? fallback : value;  // the schema's, for specs that were not resolved
+  };
+  const double rate = transformer.has_dropout() ? transformer.dropout() : kTransformerDropout;
+  Writer write(layers);
+  Layer& embedding = write.Add();
+  embedding.set_name("embedding");
+  embedding.mutable_embedding()->set_width(or_default(transformer.width(), 128));
+  Layer& positions = write.Add();
+  positions.set_name("positions");
+  positions.mutable_positions();
+  write.Dropout(rate);
+  for (std::int64_t i = 0; i < or_default(transformer.blocks(), 4); ++i) {
+    Layer& layer = write.Add();
+    layer.set_name(absl::StrCat("blocks.", i));
+    v1alpha1::TransformerBlock& block = *layer.mutable_transformer_block();
+    block.set_heads(or_default(transformer.heads(), 4));
+    block.set_causal(true);
+    block.set_dropout(rate);
+  }
+  Layer& norm = write.Add();
+  norm.set_name("norm");
+  norm.mutable_layer_norm();
+  write.Dense("head");
+}
+
 InnerLayer& AddInner(const char* name, v1alpha1::Residual& block) {
   InnerLayer& layer = *block.add_layers();
   layer.set_name(name);
@@ -249,6 +280,7 @@ constexpr Named kNamed[] = {
     {Model::kVgg16, 32, WriteVgg16},
     {Model::kResnet18, 32, WriteResNet18},
     {Model::kResnet50, 32, WriteResNet50},
+    {Model::kTransformer, 0, WriteTransformer},
 };
 
 }  // namespace
@@ -263,8 +295,7 @@ LayerList LayersOf(const Model& model) {
 
 std::array<v1alpha1::Residual, 2> HalvesOf(const v1alpha1::TransformerBlock& block,
                                            std::int64_t width) {
-  constexpr double kDropout = 0.1;  // the schema's default
-  const double rate = block.has_dropout() ? block.dropout() : kDropout;
+  const double rate = block.has_dropout() ? block.dropout() : kTransformerDropout;
   std::array<v1alpha1::Residual, 2> halves;
   AddInner("norm1", halves[0]).mutable_layer_norm();
   v1alpha1::Attention& attention = *AddInner("self_attn", halves[0]).mutable_attention();

@@ -212,7 +212,7 @@ TEST(OpenApi, RefersOnlyToSchemasThatItHas) {
   EXPECT_GT(references, 30);
   EXPECT_EQ(schemas["Sgd"]["properties"]["learningRate"]["exclusiveMinimum"], 0);
   EXPECT_EQ(schemas["Sgd"]["properties"]["learningRate"]["default"], 0.05);
-  EXPECT_EQ(schemas["Model"]["oneOf"].size(), 9U);
+  EXPECT_EQ(schemas["Model"]["oneOf"].size(), 10U);
   EXPECT_EQ(schemas["Exchange"]["oneOf"].size(), 4U);
   EXPECT_EQ(schemas["Sgd"]["additionalProperties"], false);
   EXPECT_FALSE(schemas["ObjectMeta"].contains("additionalProperties"));

@@ -12,6 +12,7 @@ using v1alpha1::Workload;
 constexpr Metric kAccuracy{"validation/accuracy", /*higher_is_better=*/true, /*is_share=*/true};
 constexpr Metric kLoss{"validation/loss"};
 
+constexpr Metric kPerplexity{"validation/perplexity"};
 constexpr Metric kMeanAbsoluteError{"validation/meanAbsoluteError"};
 
 struct Reported {
@@ -24,6 +25,8 @@ constexpr Reported kReported[] = {
     {Workload::kClassification, kLoss},
     {Workload::kSparseLogisticRegression, kAccuracy},
     {Workload::kSparseLogisticRegression, kLoss},
+    {Workload::kLanguageModel, kLoss},
+    {Workload::kLanguageModel, kPerplexity},
     {Workload::kLinearRegression, kLoss},  // the mean squared error
     {Workload::kLinearRegression, kMeanAbsoluteError},
 };

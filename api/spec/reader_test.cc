@@ -160,10 +160,10 @@ INSTANTIATE_TEST_SUITE_P(
               "another"},
         Wrong{"/spec/workload/classification/model", "{}",
               "spec.workload.classification.model: must hold exactly one of mlp, lenet5, "
-              "linear, alexnet, vgg11, vgg16, resnet18, resnet50, layers"},
+              "linear, alexnet, vgg11, vgg16, resnet18, resnet50, transformer, layers"},
         Wrong{"/spec/workload", "{}",
               "spec.workload: must hold exactly one of classification, container, "
-              "sparseLogisticRegression, linearRegression, pytorch"},
+              "sparseLogisticRegression, linearRegression, pytorch, languageModel"},
         Wrong{"/spec/workload", "null", "spec.workload: is required and missing"},
         Wrong{"/spec/stop", "{\"target\": {\"metric\": \"validation/accuracy\"}}",
               "spec.stop.target: must hold exactly one of atLeast, atMost"},

@@ -43,9 +43,11 @@ constexpr char kErrorFeedback[] = "compression.errorFeedback";
 constexpr char kKeyCache[] = "compression.keyCache";
 constexpr char kKktFilter[] = "compression.kktFilter";
 constexpr char kClassification[] = "workload.classification";
+constexpr char kLanguage[] = "workload.languageModel";
 constexpr char kSparse[] = "workload.sparseLogisticRegression";
 constexpr char kLinear[] = "workload.linearRegression";
 constexpr char kSparseData[] = "dataset.train.libsvm";
+constexpr char kText[] = "dataset.train.text";
 constexpr char kContainer[] = "workload.container";
 constexpr char kPytorch[] = "workload.pytorch";
 constexpr char kProximal[] = "optimizer.proximalGradient";
@@ -138,20 +140,27 @@ std::vector<Technique> Data() {
          "dataset.validation.libsvm"}}) {
     table.push_back({csv,
                      {Needs({kClassification, kLinear}, "which read dense samples",
-                            "write libsvm: {uri: ...}")}});
+                            "write libsvm: {uri: ...}, or text for languageModel")}});
     for (const char* images : {idx, synthetic}) {
       table.push_back({images,
                        {Needs({kClassification}, "for their labels are classes",
-                              "write libsvm: {uri: ...}, or csv for linearRegression")}});
+                              "write libsvm: {uri: ...}, csv for linearRegression, or text for "
+                              "languageModel")}});
     }
     table.push_back({libsvm,
                      {Needs({kSparse, kLinear}, "which read sparse samples",
                             "give csv, idx or synthetic data to a classification")}});
   }
+  for (const char* text : {kText, "dataset.validation.text"}) {
+    table.push_back({text,
+                     {Needs({kLanguage}, "which predicts a text's next symbol",
+                            "give csv, idx or synthetic data to a classification")}});
+  }
   table.push_back({"dataset.normalize",
-                   {Excludes({"dataset.train.libsvm"},
+                   {Excludes({kSparseData},
                              "whose features stay as they are: most are 0, and would not be after "
-                             "it")}});
+                             "it"),
+                    Excludes({kText}, "whose symbols are no amounts")}});
   return table;
 }
 
@@ -216,7 +225,7 @@ std::vector<Technique> Exchanges() {
       {kTensors,
        {Needs({kBulkSynchronous}, "for the workers make every step together",
               "write consistency: {bulkSynchronous: {}}"),
-        Needs({kClassification}, "whose models have several tensors",
+        Needs({kClassification, kLanguage}, "whose models have several tensors",
               "leave it out, and all parameters lie on the servers"),
         Excludes({kTree, kHostReduce}, "which sums up whole gradients on their way", kBoth),
         Excludes({kActivations}, "whose layers all lie on servers", kBoth),
@@ -333,6 +342,9 @@ std::vector<Technique> Workloads() {
                        "which needs all weights, where workers hold only those that their samples "
                        "use",
                        "leave it out, or give csv data")}},
+      {"workload.classification.model.transformer",
+       {Needs({kLanguage}, "for its places are symbols of a text",
+              "write layers: [...] with transformerBlock")}},
       {"workload.linearRegression.hashedFeatures",
        {Needs({"dataset.train.libsvm"}, "for columns of csv data have a weight each")}},
       {"validation.patience", {Needs({kValidationData}, "to judge by", kGive)}},

@@ -37,6 +37,8 @@ const Settings kSparse =
                         "dataset.validation.libsvm.uri=b"};
 const Settings kSparseLinear = {"workload.linearRegression={}", "dataset.train.libsvm.uri=a",
                                 "dataset.validation.libsvm.uri=b"};
+const Settings kLanguage = {"workload.languageModel.model.transformer={}",
+                            "dataset.train.text.uri=a", "dataset.validation.text.uri=b"};
 const Settings kProximal = {"optimizer.proximalGradient.l1=0.01"};
 const Settings kOwnProgram = {"workload.container={}", "dataset=null"};
 const Settings kOwnLoop = {"workload.pytorch.script=a", "dataset=null"};
@@ -309,7 +311,8 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
          {Settings{own}, kSparse + Settings{own}, kSparseLinear + Settings{own},
           kSparseLinear + kServers + Settings{own}, kAsynchronous + Settings{own},
           kServers + Settings{own, "dataset.validation=null"}, kOwnProgram + Settings{own},
-          kAsynchronous + kProximal + Settings{own}, kOwnLoop + Settings{own}}) {
+          kAsynchronous + kProximal + Settings{own}, kOwnLoop + Settings{own},
+          kLanguage + Settings{own}}) {
       const auto job = ReadableWith(settings);
       if (job.has_value()) jobs.push_back(*job);
     }
@@ -318,9 +321,10 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
        {"dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
         "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
         "dataset.validation.synthetic={}", "dataset.validation.libsvm.uri=a",
-        "replicaSpecs.coordinator.template={}", "replicaSpecs.coordinator.standby=true",
-        "checkpoint={}", "experiment={}", "export={}", "optimizer={}", "validation={}", "stop={}",
-        "exchange={}", "update={}", "compression={}",
+        "dataset.train.text.uri=a", "dataset.validation.text.uri=a",
+        "workload.classification.model.transformer={}", "replicaSpecs.coordinator.template={}",
+        "replicaSpecs.coordinator.standby=true", "checkpoint={}", "experiment={}", "export={}",
+        "optimizer={}", "validation={}", "stop={}", "exchange={}", "update={}", "compression={}",
         "workload.linearRegression.hashedFeatures=2"}) {
     for (const Settings& beside :
          {Settings{}, kSparse, Settings{"workload.container={}"}, kOwnLoop}) {
@@ -378,6 +382,24 @@ TEST(Techniques, LinearRegressionIsForEitherExchangeButSparseSamplesNeedServers)
               HasSubstr("spec.workload.linearRegression: needs spec.exchange.parameterServer"));
   EXPECT_THAT(errors_of(kSparseLinear + kServers + Settings{"optimizer.adaRevision={}"}),
               HasSubstr("does not go with spec.optimizer.adaRevision"));
+}
+
+TEST(Techniques, LanguageModelsReadTextsOverEitherExchangeAndNobodyElseDoes) {
+  const auto errors_of = [](const Settings& settings) {
+    return Format(CheckTechniques(SpecWith(settings)));
+  };
+  EXPECT_EQ(errors_of(kLanguage), "");
+  EXPECT_EQ(errors_of(kLanguage + kServers), "");
+  EXPECT_EQ(errors_of(kLanguage + Settings{"reproducible=true"}), "");
+  EXPECT_EQ(errors_of(kLanguage + Settings{"exchange.parameterServer.tensors=[\"a\"]"}), "");
+  EXPECT_THAT(errors_of({"dataset.train.text.uri=a"}),
+              HasSubstr("spec.dataset.train.text: needs spec.workload.languageModel"));
+  EXPECT_THAT(errors_of(kLanguage + Settings{"dataset.train.csv.uri=a"}),
+              HasSubstr("spec.dataset.train.csv: needs spec.workload.classification"));
+  EXPECT_THAT(errors_of(kLanguage + Settings{"dataset.normalize=true"}),
+              HasSubstr("spec.dataset.normalize: does not go with spec.dataset.train.text"));
+  EXPECT_THAT(errors_of({"workload.classification.model.transformer={}"}),
+              HasSubstr("model.transformer: needs spec.workload.languageModel"));
 }
 
 TEST(Techniques, EachErrorHasAReasonAndARemedy) {

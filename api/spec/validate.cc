@@ -56,6 +56,13 @@ std::optional<KnownShape> ShapeOf(const DataSource& source, const std::string& p
   return std::nullopt;
 }
 
+// Of a sample, where the file says it.
+std::optional<KnownShape> InputOf(const TrainingJobSpec& spec) {
+  if (!spec.workload().has_language_model()) return ShapeOf(spec.dataset().train(), kTrain);
+  return KnownShape{"spec.workload.languageModel.contextLength",
+                    {spec.workload().language_model().context_length()}};
+}
+
 // Of one sample; more than kMostValues if there are too many.
 std::int64_t Values(const Shape& shape) {
   std::int64_t values = 1;
@@ -276,6 +283,18 @@ void CheckSources(const TrainingJobSpec& spec, FieldErrors& errors) {
   }
 }
 
+void CheckText(const DataSource& source, const std::string& path, FieldErrors& errors) {
+  const auto& text = source.text();
+  if (!source.has_text() || text.begin() < text.end()) return;
+  errors.push_back({path + ".text.end", absl::StrCat("must be more than begin (", text.begin(),
+                                                     "), not ", text.end())});
+}
+
+void CheckTexts(const TrainingJobSpec& spec, FieldErrors& errors) {
+  CheckText(spec.dataset().train(), kTrain, errors);
+  CheckText(spec.dataset().validation(), kValidation, errors);
+}
+
 void CheckIdx(const DataSource& source, const std::string& path, FieldErrors& errors) {
   if (!source.has_idx() || source.idx().images_uri() != source.idx().labels_uri()) return;
   errors.push_back({path + ".idx.labelsUri", "must be another file than imagesUri"});
@@ -305,13 +324,15 @@ bool CheckImages(const TrainingJobSpec& spec, FieldErrors& errors) {
 }
 
 void CheckModel(const TrainingJobSpec& spec, FieldErrors& errors) {
-  if (!spec.workload().classification().has_model()) return;
+  if (!spec.workload().has_language_model() && !spec.workload().classification().has_model()) {
+    return;
+  }
   if (!CheckImages(spec, errors)) return;
-  const DataSource& train = spec.dataset().train();
-  const auto known = ShapeOf(train, kTrain);
+  const auto known = InputOf(spec);
   if (!known || Values(known->shape) > kMostValues) return;
-  const auto planned = network::PlanNetwork(spec.workload().classification().model(), known->shape,
-                                            ClassesOf(train));
+  network::Described described = network::ModelOf(spec.workload());
+  if (!described.task.each_place) described.task.classes = ClassesOf(spec.dataset().train());
+  const auto planned = network::PlanNetwork(described.model, known->shape, described.task);
   if (planned.ok()) return;
   const std::string text(planned.status().message());
   const std::size_t colon = text.find(": ");
@@ -327,7 +348,8 @@ bool TakesRunningMeans(const v1alpha1::Codec& codec) {
 
 void CheckBatchNorm(const TrainingJobSpec& spec, FieldErrors& errors) {
   constexpr std::int64_t kLeast = 2 * kMostGroups;
-  const auto path = network::PathOfBatchNorm(spec.workload().classification().model());
+  const network::Described described = network::ModelOf(spec.workload());
+  const auto path = network::PathOfBatchNorm(described.model, described.task.path);
   if (!path) return;
   if (spec.exchange().has_parameter_server()) {
     errors.push_back(
@@ -406,7 +428,7 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
   if (resolved.workload().has_container()) return errors;
   for (const auto& rule : {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers,
                            CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckIdxSources,
-                           CheckModel, CheckBatchNorm, CheckEmbedding}) {
+                           CheckTexts, CheckModel, CheckBatchNorm, CheckEmbedding}) {
     rule(resolved, errors);
   }
   return errors;

@@ -121,6 +121,41 @@ INSTANTIATE_TEST_SUITE_P(
         Combination{{kLenet, TrainShape("[784]"), kNoValidation}, "spec.dataset.train.csv.shape"},
         Combination{{kLenet, TrainShape("null"), kNoValidation}, "spec.dataset.train.csv.shape"}));
 
+constexpr char kLanguage[] = "spec.workload.languageModel";
+constexpr char kText[] = R"(spec.dataset={"train": {"text": {"uri": "a"}}})";
+std::string Transformer(const std::string& fields) {
+  return absl::StrCat(kLanguage, "={\"model\": {\"transformer\": {", fields, "}}}");
+}
+std::string Symbols(const std::string& units) {
+  return absl::StrCat(kLanguage, R"(={"symbols": "Bytes", "model": {"layers": [)",
+                      R"({"embedding": {"width": 4}}, {"dense": {"units": )", units, "}}]}}");
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    LanguageModels, Combined,
+    ::testing::Values(
+        Combination{{Transformer(""), kText}, ""},
+        Combination{{Transformer(R"("width": 10, "heads": 4)"), kText},
+                    absl::StrCat(kLanguage, ".model.transformer")},
+        Combination{{Symbols("256"), kText}, ""},
+        Combination{{Symbols("255"), kText}, absl::StrCat(kLanguage, ".model.layers")},
+        Combination{{Transformer(""), kText, "spec.dataset.train.text.begin=0.9"}, ""},
+        Combination{{Transformer(""), kText, "spec.dataset.train.text.begin=0.9",
+                     "spec.dataset.train.text.end=0.9"},
+                    "spec.dataset.train.text.end"},
+        Combination{{Transformer(""), kText,
+                     R"(spec.dataset.validation={"text": {"uri": "b", "begin": 1}})"},
+                    "spec.dataset.validation.text.end"},
+        Combination{{Transformer(""), kText, "spec.reproducible=true"}, ""},
+        Combination{
+            {Transformer(""), kText, "spec.stop.target.metric=validation/perplexity",
+             "spec.stop.target.atMost=9", R"(spec.dataset.validation={"text": {"uri": "b"}})"},
+            ""},
+        Combination{
+            {Transformer(""), kText, "spec.stop.target.metric=validation/accuracy",
+             "spec.stop.target.atLeast=0.5", R"(spec.dataset.validation={"text": {"uri": "b"}})"},
+            "spec.stop.target.metric"}));
+
 constexpr char kModel[] = "spec.workload.classification.model";
 std::string Layers(const std::string& layers) {
   return absl::StrCat(kModel, "={\"layers\": [", layers, "]}");

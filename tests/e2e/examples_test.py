@@ -3,6 +3,7 @@
 
 To add one: an example of its own test file is named in ELSEWHERE, any other gets a test here.
 """
+import math
 import os
 import re
 import subprocess
@@ -16,7 +17,7 @@ EXAMPLES = os.path.join(REPOSITORY, "examples")
 ELSEWHERE = {"digits.yaml": "train_test.py", "digits-ps.yaml": "parameter_server_test.py",
              "digits-hybrid.yaml": "hybrid_test.py", "sparse-ps.yaml": "sparse_test.py"}
 HERE = ("mnist.yaml", "digits-reproducible.yaml", "synthetic.yaml", "linear-regression.yaml",
-        "digits-layers.yaml")
+        "digits-layers.yaml", "shakespeare.yaml")
 SERVERS = ("--set", 'spec.exchange={"parameterServer": {}}',
            "--set", "spec.replicaSpecs.parameterServer.replicas=2")
 
@@ -44,6 +45,15 @@ class Examples(Case):
 
     def test_synthetic(self):
         self.assertEqual(5, self.train("synthetic.yaml")["epochs"])
+
+    def test_shakespeare(self):
+        command = self.home.start("run", os.path.join(EXAMPLES, "shakespeare.yaml"), "-o", "json")
+        result = self.result(self.finish(command, timeout=240))
+        metrics = result["metrics"]
+        self.say(f"shakespeare: {metrics}, {result['steps']} steps")
+        self.assertTrue(result["targetReached"], metrics)
+        self.assertAlmostEqual(math.exp(metrics["validation/loss"]),
+                               metrics["validation/perplexity"], delta=1e-6)
 
     def regress(self, *flags):
         """Runs the linear regression; returns its result."""

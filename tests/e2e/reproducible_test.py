@@ -6,7 +6,7 @@ import unittest
 
 import jobs
 from case import Case
-from home import kill, until
+from home import DATA, kill, until
 
 EPOCHS = 4
 SIZES = (1, 2, 3, 4)
@@ -136,6 +136,53 @@ class Layers(Case):
             workers, f"layers-{workers}", reproducible=False, experiment__stepDelay="0s")))
             for workers in (1, 2)}
         self.assertEqual(2, len(digests))
+
+
+class LanguageModels(Case):
+    """A text's samples, by a transformer with dropout."""
+
+    EPOCHS = 2
+
+    def start(self, workers, name, **changes):
+        text = os.path.join(DATA, "shakespeare.txt")
+        model = {"transformer": {"blocks": 1, "width": 32, "heads": 2}}
+        self.path = self.home.write("job.yaml", job(
+            workers, name, workload={"languageModel": {"model": model, "contextLength": 32}},
+            dataset={"train": {"text": {"uri": text, "end": 0.2}},
+                     "validation": {"text": {"uri": text, "begin": 0.95}}, "globalBatchSize": 32},
+            optimizer={"adam": {"learningRate": 0.003}, "clipNorm": 1},
+            stop={"epochs": self.EPOCHS}, **changes))
+        return self.home.start("run", self.path, "-o", "json")
+
+    def test_one_digest_for_any_number_of_workers_and_kills(self):
+        first = self.finish(self.start(1, "baseline", experiment__stepDelay="0s"))
+        baseline = self.digest(first)
+        self.say(f"baseline {baseline}, {self.result(first)['metrics']}")
+        self.assertLess(self.result(first)["metrics"]["validation/perplexity"], 25)
+        for workers in (2, 3, 4):
+            with self.subTest(workers=workers):
+                name = f"text-{workers}"
+                command = self.start(workers, name)
+                self.home.await_step(20, name, command=command)
+                self.assertTrue(kill(until(lambda name=name: self.home.pod_pid(f"{name}-worker-1"),
+                                           30, "worker 1 runs")))
+                if workers == 3:
+                    self.home.await_step(50, name, command=command)
+                    self.home.kill_everything()
+                    command = self.home.start("run", self.path, "-o", "json")
+                self.assertEqual(baseline, self.digest(self.finish(command)), self.home.describe())
+
+    def test_parameter_servers_learn_the_text_too_with_a_server_killed(self):
+        command = self.start(2, "served", reproducible=False,
+                             exchange={"parameterServer": {"replication": 2}},
+                             optimizer={"adam": {"learningRate": 0.003}},
+                             replicaSpecs__parameterServer={"replicas": 2})
+        self.home.await_step(20, "served", command=command)
+        self.assertTrue(kill(until(lambda: self.home.pod_pid("served-parameter-server-1"), 30,
+                                   "server 1 runs")))
+        metrics = self.result(self.finish(command))["metrics"]
+        self.say(f"{metrics}")
+        self.assertLess(metrics["validation/perplexity"], 25)
 
 
 class Chaos(Case):

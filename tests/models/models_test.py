@@ -5,6 +5,7 @@ Both sides begin with the same weights, which PyTorch drew, and see the same sam
 order. The controls leave out what the comparison is about, and are far from it.
 """
 import json
+import math
 import os
 import shutil
 import struct
@@ -67,7 +68,7 @@ class Models(unittest.TestCase):
         return os.path.join(self.folder, name)
 
     def steps(self, spec, steps):
-        """What training-steps prints: (loss, samples) of each step, and the accuracy or None."""
+        """What training-steps prints: (loss, samples) of each step, and the validation's means."""
         job = {"apiVersion": "starling.dev/v1alpha1", "kind": "TrainingJob",
                "metadata": {"name": "models"}, "spec": spec}
         with open(self.path("job.json"), "w", encoding="utf-8") as file:
@@ -77,8 +78,9 @@ class Models(unittest.TestCase):
         self.assertEqual(0, done.returncode, done.stderr)
         lines = [line.split() for line in done.stdout.splitlines()]
         made = [(float(loss), [int(i) for i in ids.split(",")])
-                for _, loss, ids in (line for line in lines if len(line) == 3)]
-        return made, next((float(line[1]) for line in lines if line[0] == "accuracy"), None)
+                for number, loss, ids in lines if number != "validation"]
+        return made, next(([float(mean) for mean in line[1:]] for line in lines
+                           if line[0] == "validation"), None)
 
     def data(self, shape):
         """Images that both sides read alike, and their classes."""
@@ -274,7 +276,7 @@ class Layers(Models):
                       {"batchNorm": {}}, {"relu": {}}]}},
                   {"maxPool": {"kernel": 2}}, {"flatten": {}}, {"dropout": {"rate": 0.4}},
                   {"dense": {"units": 96}}, {"relu": {}}, {"dense": {}}]
-        _, accuracy = self.steps({
+        _, (_, accuracy) = self.steps({
             "seed": seed, "workload": {"classification": {"model": {"layers": layers}}},
             "dataset": {"train": sources[0], "validation": sources[1], "globalBatchSize": 64},
             "optimizer": {"adam": {"learningRate": 0.002}, "clipNorm": 5,
@@ -286,6 +288,98 @@ class Layers(Models):
         reached = [self.digits(seed) for seed in (1, 2, 3, 4, 5)]
         print(f"digits: {reached}", flush=True)
         self.assertGreaterEqual(sum(reached) / len(reached), 0.98)
+
+
+CONTEXT = 64
+TEXT = os.path.join(REPOSITORY, "examples/data/shakespeare.txt")
+
+
+class Transformer(Models):
+    """A language model of a real text, with PyTorch's parts in PyTorch's order."""
+    steps_made = 300
+    batch = 16
+    blocks, width, heads = 2, 64, 4
+
+    def text(self):
+        """(given, wanted) of the samples of the first nine tenths, and of the rest."""
+        with open(TEXT, encoding="ascii") as file:
+            text = file.read()
+        known = sorted(set(text))
+        numbers = torch.tensor([known.index(symbol) for symbol in text])
+        cut = int(0.9 * len(text))
+        parts = []
+        for part in (numbers[:cut], numbers[cut:]):
+            samples = (len(part) - 1) // CONTEXT
+            parts.append((part[:samples * CONTEXT].view(samples, CONTEXT),
+                          part[1:samples * CONTEXT + 1].view(samples, CONTEXT)))
+        return len(known), parts[0], parts[1]
+
+    def job(self, dropout, optimizer, **language):
+        def source(**part):
+            return {"text": {"uri": TEXT, **part}}
+        return {"seed": 3, "workload": {"languageModel": {
+            "model": {"transformer": {"blocks": self.blocks, "width": self.width,
+                                      "heads": self.heads, "dropout": dropout}},
+            "contextLength": CONTEXT, **language}},
+            "dataset": {"train": source(end=0.9), "validation": source(begin=0.9),
+                        "globalBatchSize": self.batch},
+            "optimizer": optimizer, "checkpoint": {"uri": self.folder}}
+
+    def network(self, symbols, dropout):
+        torch.manual_seed(7)
+        return networks.Transformer(symbols, CONTEXT, self.blocks, self.width, self.heads, dropout)
+
+    @staticmethod
+    def loss(network, given, wanted):
+        return nn.functional.cross_entropy(network(given).flatten(0, 1), wanted.flatten())
+
+    def train(self, network, optimizer, steps, train):
+        """PyTorch's losses, one for each of the steps that ours made."""
+        losses = []
+        for _, ids in steps:
+            optimizer.zero_grad()
+            loss = self.loss(network, train[0][ids], train[1][ids])
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    def test_its_losses_are_pytorchs_step_by_step(self):
+        symbols, train, _ = self.text()
+        network = self.network(symbols, 0)
+        save(network.state_dict(), self.path("first.safetensors"))
+        ours, _ = self.steps(self.job(0, {"sgd": {"learningRate": 0.1, "momentum": 0.9}},
+                                      initialModel={"uri": self.path("first.safetensors")}), STEPS)
+        optimizer = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
+        theirs = self.train(network, optimizer, ours, train)
+        distance = max(abs(mine - their) / their for (mine, _), their in zip(ours, theirs))
+        print(f"transformer: losses {theirs[0]:.4f} to {theirs[-1]:.4f}, largest distance "
+              f"{distance:.1e}", flush=True)
+        self.assertLess(theirs[-1], theirs[0])
+        self.assertLess(distance, NEAR)
+
+    def judged(self, network, validation):
+        network.eval()
+        with torch.no_grad():
+            return self.loss(network, *validation).item()
+
+    def test_what_it_learns_of_a_text_is_what_pytorch_does(self):
+        """From the same weights; each leaves out other values."""
+        symbols, train, validation = self.text()
+        network = self.network(symbols, 0.1)
+        save(network.state_dict(), self.path("first.safetensors"))
+        ours, (loss, perplexity) = self.steps(
+            self.job(0.1, {"adam": {"learningRate": 0.002}},
+                     initialModel={"uri": self.path("first.safetensors")}), self.steps_made)
+        before = self.judged(network, validation)
+        network.train()
+        self.train(network, torch.optim.Adam(network.parameters(), lr=0.002), ours, train)
+        theirs = self.judged(network, validation)
+        print(f"transformer: validation loss {loss:.4f}, PyTorch's {theirs:.4f} after "
+              f"{self.steps_made} steps, {before:.4f} before", flush=True)
+        self.assertAlmostEqual(perplexity, math.exp(loss), delta=1e-4 * perplexity)
+        self.assertLess(abs(loss - theirs) / theirs, 0.01)
+        self.assertGreater(abs(before - theirs) / theirs, 0.2, "nothing was learnt")
 
 
 if __name__ == "__main__":

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""resnet18 and vgg11 in plain PyTorch, with the names of torchvision, which Debian does not have."""
+"""Networks in plain PyTorch: resnet18 and vgg11 with the names of torchvision, which Debian does not
+have, and a transformer of PyTorch's own modules."""
+import torch
 from torch import nn
 
 
@@ -60,3 +62,28 @@ class Vgg11(nn.Module):
 
     def forward(self, x):
         return self.classifier(nn.functional.adaptive_avg_pool2d(self.features(x), 7).flatten(1))
+
+
+class Transformer(nn.Module):
+    """Predicts each next symbol; ours by other kernels where attention is concerned."""
+
+    def __init__(self, symbols, context, blocks, width, heads, dropout):
+        super().__init__()
+        self.embedding = nn.Embedding(symbols, width)
+        self.positions = nn.Embedding(context, width)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True,
+                                       norm_first=True) for _ in range(blocks))
+        for block in self.blocks:
+            block.self_attn.dropout = 0.0  # of the weights of places: ours has none
+            block.dropout = nn.Identity()  # between the dense layers: likewise
+        self.norm = nn.LayerNorm(width)
+        self.head = nn.Linear(width, symbols)
+
+    def forward(self, numbers):
+        later = torch.ones(numbers.shape[1], numbers.shape[1], dtype=torch.bool).triu(1)
+        x = self.dropout(self.embedding(numbers) + self.positions.weight)
+        for block in self.blocks:
+            x = block(x, later)
+        return self.head(self.norm(x))

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // training-steps JOB.json STEPS: the steps of a job as one worker makes them, without processes
 // around them, one line each: "<step> <mean training loss> <id>,<id>,...", and where the job has
-// validation data a last line "accuracy <share>".
+// validation data a last line "validation <loss> <second metric>".
 //
 // It is what comparisons with other programs step by step need: the losses of single steps and the
 // samples that they are of stand in no result. All that computes is the worker's own.
@@ -42,7 +42,7 @@ absl::Status Train(const v1alpha1::TrainingJobSpec& spec, std::int64_t steps) {
     workload::Client client;
     client.epoch = batches.At(step).epoch;
     ASSIGN_OR_RETURN(const workload::Sums sums, workload->Compute(ids, client));
-    const workload::Values means = workload::MeansOf(sums);
+    const workload::Values means = workload::MeansOf(sums, declared);
     state.Apply(optimizer::LearningRate(spec.optimizer(), step), std::ssize(ids), means,
                 workload->gradients(), spec.optimizer().clip_norm());
     std::printf("%s %.9g %s\n", absl::StrCat(step).c_str(), means[0],
@@ -56,7 +56,10 @@ absl::Status Train(const v1alpha1::TrainingJobSpec& spec, std::int64_t steps) {
         workload->Evaluate(begin, std::min(begin + kAtOnce, declared.validation_samples)));
     workload::Add(sums, judged);
   }
-  if (!judged.empty()) std::printf("accuracy %.9g\n", workload::MeansOf(judged)[1]);
+  if (!judged.empty()) {
+    const workload::Values means = workload::MeansOf(judged, declared);
+    std::printf("validation %.9g %.9g\n", means[0], means[1]);
+  }
   return absl::OkStatus();
 }
 

@@ -55,7 +55,7 @@ std::vector<std::int64_t> Numbers(const data::SparseDataset& samples) {
 }
 
 double LossOf(SparseLogisticRegression& model, std::int64_t samples) {
-  return MeansOf(*model.Evaluate(0, samples))[0];
+  return MeansOf(*model.Evaluate(0, samples), model.declaration())[0];
 }
 
 double LossWith(int threads, const std::shared_ptr<const data::SparseDataset>& samples,

@@ -47,6 +47,10 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::DataSource& source, std::strin
                       "numbers to be predicted; write csv: {uri: ..., labelColumn: ...}");
   }
   switch (source.kind_case()) {
+    case v1alpha1::DataSource::kText:
+      return FieldError(absl::StatusCode::kInvalidArgument, std::string(path) + ".text",
+                        "holds a text, which makes no dense set; give csv, idx or synthetic data, "
+                        "or write workload: {languageModel: {}}");
     case v1alpha1::DataSource::kCsv:
       return LoadCsv(source.csv(), at("csv"));
     case v1alpha1::DataSource::kIdx:
@@ -181,6 +185,61 @@ absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, const
   return sets;
 }
 
+absl::StatusOr<LoadedText> LoadTextSource(const v1alpha1::TrainingJobSpec& spec,
+                                          const v1alpha1::DataSource& source, std::string_view path,
+                                          const Alphabet* known, std::size_t max_bytes) {
+  if (!source.has_text()) {
+    return FieldError(absl::StatusCode::kInvalidArgument, path,
+                      "must be text, for a language model predicts symbols; write text: {uri: "
+                      "...}");
+  }
+  LoadOptions options;
+  options.path = std::string(path) + ".text";
+  options.max_bytes = max_bytes;
+  return LoadText(source.text(), spec.workload().language_model(), known, options);
+}
+
+struct Texts {
+  LoadedText train;
+  std::optional<LoadedText> validation;
+};
+
+absl::StatusOr<Texts> LoadTexts(const v1alpha1::TrainingJobSpec& spec, std::size_t max_bytes) {
+  Texts texts;
+  ASSIGN_OR_RETURN(texts.train,
+                   LoadTextSource(spec, spec.dataset().train(), kTrain, nullptr, max_bytes));
+  if (!spec.dataset().has_validation()) return texts;
+  // A beginning of the training set does not tell all characters.
+  const Alphabet* known = texts.train.whole ? &texts.train.text.alphabet : nullptr;
+  ASSIGN_OR_RETURN(texts.validation, LoadTextSource(spec, spec.dataset().validation(), kValidation,
+                                                    known, max_bytes));
+  return texts;
+}
+
+absl::StatusOr<Datasets> LoadTexts(const v1alpha1::TrainingJobSpec& spec) {
+  ASSIGN_OR_RETURN(Texts texts, LoadTexts(spec, kMaxFileBytes));
+  Datasets sets;
+  std::string digests = DigestOf(texts.train.text);
+  sets.text_train = std::make_shared<const Text>(std::move(texts.train.text));
+  if (texts.validation) {
+    digests += DigestOf(texts.validation->text);
+    sets.text_validation = std::make_shared<const Text>(std::move(texts.validation->text));
+  }
+  sets.digest = bytes::Sha256Hex(digests);
+  return sets;
+}
+
+std::vector<FieldProblem> CheckTexts(const v1alpha1::TrainingJobSpec& spec) {
+  const auto texts = LoadTexts(spec, kCheckedBytes);
+  if (!texts.ok()) return {ToProblem(texts.status())};
+  network::Described described = network::ModelOf(spec.workload());
+  const Text& train = texts->train.text;
+  described.task.classes = texts->train.whole ? train.alphabet.size() : 0;
+  const auto planned = network::PlanNetwork(described.model, {train.context}, described.task);
+  if (!planned.ok()) return {ToProblem(planned.status())};
+  return {};
+}
+
 // Whether the model takes samples as they are in the files. A beginning of them does not tell how
 // many classes there are.
 std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec, const Loaded& train) {
@@ -203,6 +262,7 @@ FieldProblem ToProblem(const absl::Status& status) {
 
 absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved, const Form& form) {
   if (form.kind == Form::Kind::kSparse) return LoadSparse(resolved, form, kMaxFileBytes);
+  if (form.kind == Form::Kind::kText) return LoadTexts(resolved);
   ASSIGN_OR_RETURN(Pair pair, LoadPair(resolved, form, kMaxFileBytes));
   Datasets sets;
   sets.train = std::move(pair.train.dataset);
@@ -227,6 +287,7 @@ std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const
     if (sets.ok()) return {};
     return {ToProblem(sets.status())};
   }
+  if (form.kind == Form::Kind::kText) return CheckTexts(spec);
   const auto pair = LoadPair(spec, form, kCheckedBytes);
   std::vector<FieldProblem> problems;
   if (!pair.ok()) {

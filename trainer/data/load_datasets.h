@@ -16,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/sparse_dataset.h"
+#include "trainer/data/text_source.h"
 
 namespace starling::v1alpha1 {
 class TrainingJobSpec;
@@ -31,6 +32,9 @@ struct Datasets {
   // Of a form that is sparse, instead of the first two.
   std::shared_ptr<const SparseDataset> sparse_train;
   std::shared_ptr<const SparseDataset> sparse_validation;  // may be null
+  // Of a form that is text, likewise.
+  std::shared_ptr<const Text> text_train;
+  std::shared_ptr<const Text> text_validation;  // may be null
 };
 
 // What a workload needs its samples to be.
@@ -39,6 +43,7 @@ struct Form {
     kClasses,  // dense, each of a class
     kNumbers,  // dense, each with a number to be predicted
     kSparse,   // each with a label, which is a number
+    kText,     // stretches of a text
   };
   Kind kind = Kind::kClasses;
   std::int64_t hashed = 0;        // sparse: weights that feature numbers are hashed to

@@ -47,7 +47,7 @@ struct Factors {
 // Sums over the samples of a batch.
 struct BatchSums {
   double loss = 0;
-  int64_t correct = 0;
+  int64_t correct = 0;  // of the labels
 };
 
 // Confined to one thread. Two engines of the same configuration hold equal parameters, whatever the
@@ -69,10 +69,12 @@ class Engine {
   // Consecutive, from the last layer to the first: together they cover the gradients once.
   virtual std::span<const Bucket> buckets() const = 0;
 
-  // Forward and backward of `labels.size()` samples (row-major features, one after another), with
-  // the cross-entropy loss summed over them. `on_bucket(i)` is called during backward as soon as
-  // bucket i is complete, for i = 0, 1, 2 and so on: every bucket once, in this order, also when
-  // there is no sample. It may read the gradients of that bucket and must not change anything here.
+  // Forward and backward of some samples (row-major features, one after another), with the
+  // cross-entropy loss summed over them. A sample has a label, or one for each of its places
+  // (network::Network::places); then its loss is their mean. `on_bucket(i)` is called during
+  // backward as soon as bucket i is complete, for i = 0, 1, 2 and so on: every bucket once, in this
+  // order, also when there is no sample. It may read the gradients of that bucket and must not
+  // change anything here.
   virtual absl::StatusOr<BatchSums> ComputeGradients(std::span<const float> features,
                                                      std::span<const int64_t> labels,
                                                      const OnBucket& on_bucket) = 0;
@@ -87,6 +89,12 @@ class Engine {
   // features given to it are there. None where its gradient is no product (convolutions, biases)
   // or factors are not kept.
   virtual std::optional<Factors> FactorsOf(size_t /*index*/) const { return std::nullopt; }
+
+  // What the network gives for these samples, one after another: a number for each class, of each
+  // place where there are several; not normalised.
+  virtual absl::StatusOr<std::vector<float>> Scores(std::span<const float> /*features*/) {
+    return absl::UnimplementedError("this engine trains only");
+  }
 
   // The same sums without gradients.
   virtual absl::StatusOr<BatchSums> Evaluate(std::span<const float> features,

@@ -38,8 +38,8 @@ struct Pass {
 };
 
 // `input` is (samples, network.input...), `parameters` in the network's order; the result (samples,
-// classes), not normalised. Throws std::invalid_argument where the samples' numbers do not fit the
-// network, and what libtorch throws.
+// classes), or (samples, places, classes), not normalised. Throws std::invalid_argument where the
+// samples' numbers do not fit the network, and what libtorch throws.
 at::Tensor Forward(const network::Network& network, const std::vector<at::Tensor>& parameters,
                    at::Tensor input, const Pass& pass);
 

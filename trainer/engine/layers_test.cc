@@ -236,6 +236,65 @@ TEST(Layers, AGroupOfABatchGivesTheSameBitsInAnyEngine) {
   EXPECT_EQ(first, compute(*other, 0));
 }
 
+class LanguageModel : public ::testing::Test {
+ protected:
+  static std::unique_ptr<Engine> Make(const std::string& text) {
+    v1alpha1::Model model;
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &model));
+    EngineConfig config;
+    config.network =
+        network::PlanNetwork(model, {4}, network::Task{.classes = kClasses, .each_place = true})
+            .value();
+    config.seed = 3;
+    return MakeTorchEngine(config).value();
+  }
+  const std::string small_ = "transformer { blocks: 1 width: 6 heads: 2 dropout: 0.25 }";
+  const std::vector<float> given_ = {0, 2, 1, 1, 2, 0, 0, 1};
+  const std::vector<int64_t> wanted_ = {2, 1, 1, 0, 0, 0, 1, 2};
+};
+
+TEST_F(LanguageModel, GradientsAreThoseOfTheMeanOverThePlacesOfEachSample) {
+  const auto engine = Make(small_);
+  const auto loss = [&] {
+    engine->NextSamples(std::span(kIds).first(2), 1);
+    return engine->ComputeGradients(given_, wanted_, nullptr)->loss;
+  };
+  loss();
+  const std::vector<float> gradients(engine->gradients().begin(), engine->gradients().end());
+  for (size_t i = 0; i < gradients.size(); i += 11) {
+    float& value = engine->parameters()[i];
+    const float before = value;
+    value = before + 1e-2F;
+    const double above = loss();
+    value = before - 1e-2F;
+    EXPECT_NEAR(gradients[i], (above - loss()) / 2e-2, 6e-3) << i;
+    value = before;
+  }
+}
+
+TEST_F(LanguageModel, WhatItScoresIsWhatItIsJudgedByAndNoPlaceSeesALaterOne) {
+  const auto engine = Make(small_);
+  const std::vector<float> scores = engine->Scores(given_).value();
+  ASSERT_EQ(scores.size(), given_.size() * kClasses);
+  double loss = 0;
+  for (size_t place = 0; place < given_.size(); ++place) {
+    const auto of = std::span(scores).subspan(place * kClasses, kClasses);
+    double sum = 0;
+    for (const float score : of) sum += std::exp(static_cast<double>(score));
+    loss += std::log(sum) - static_cast<double>(of[static_cast<size_t>(wanted_[place])]);
+  }
+  EXPECT_NEAR(engine->Evaluate(given_, wanted_)->loss, loss / 4, 1e-5);
+  std::vector<float> other = given_;
+  other[2] = 0;
+  const std::vector<float> changed = engine->Scores(other).value();
+  const auto before = [](const std::vector<float>& all) {
+    return std::vector<float>(all.begin(), all.begin() + 2 * kClasses);
+  };
+  EXPECT_EQ(before(changed), before(scores));
+  EXPECT_NE(changed[2 * kClasses], scores[2 * kClasses]);
+  EXPECT_TRUE(engine->Scores({})->empty());
+}
+
 TEST(Loss, ClassesCountByTheirWeightsAndLabelsAreSmoothedInTrainingAlone) {
   EngineConfig config;
   config.network = PlanOf({"layers { dense {} }", {2}});

@@ -95,10 +95,10 @@ class TorchEngine final : public Engine {
     if (!labels.empty()) {
       try {
         const at::Tensor target = Labels(labels);
-        const at::Tensor logits =
-            Forward(network_, views_, Features(features, labels.size()), Training(labels.size()));
-        const at::Tensor loss = at::cross_entropy_loss(logits, target, weights_, at::Reduction::Sum,
-                                                       kIgnored, smoothing_);
+        const size_t samples = labels.size() / static_cast<size_t>(network_.places);
+        const at::Tensor logits = Logits(Features(features, samples), Training(samples));
+        const at::Tensor loss = OverPlaces(at::cross_entropy_loss(
+            logits, target, weights_, at::Reduction::Sum, kIgnored, smoothing_));
         sums = {loss.item<double>(), Correct(logits.detach(), target)};
         loss.backward();
       } catch (const std::exception& error) {
@@ -128,10 +128,26 @@ class TorchEngine final : public Engine {
     try {
       const at::NoGradGuard no_gradients;
       const at::Tensor target = Labels(labels);
-      const at::Tensor logits = Forward(network_, views_, Features(features, labels.size()), {});
+      const size_t samples = labels.size() / static_cast<size_t>(network_.places);
+      const at::Tensor logits = Logits(Features(features, samples), {});
       return BatchSums{SummedLoss(logits, target).item<double>(), Correct(logits, target)};
     } catch (const std::exception& error) {
       return FailedTo("evaluate", error);
+    }
+  }
+
+  absl::StatusOr<std::vector<float>> Scores(std::span<const float> features) override {
+    try {
+      const at::NoGradGuard no_gradients;
+      size_t sample = 1;
+      for (const int64_t side : network_.input) sample *= static_cast<size_t>(side);
+      const size_t samples = features.size() / sample;
+      if (samples == 0) return std::vector<float>();
+      const at::Tensor logits = Logits(Features(features, samples), {}).contiguous();
+      const std::span<const float> scores = Span(logits);
+      return std::vector<float>(scores.begin(), scores.end());
+    } catch (const std::exception& error) {
+      return FailedTo("compute scores", error);
     }
   }
 
@@ -233,8 +249,19 @@ class TorchEngine final : public Engine {
                          at::kLong);
   }
 
-  static at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& target) {
-    return at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum);
+  // A row for each label: (samples or their places, classes).
+  at::Tensor Logits(const at::Tensor& features, const Pass& pass) const {
+    const at::Tensor given = Forward(network_, views_, features, pass);
+    return given.dim() == 3 ? given.flatten(0, 1) : given;
+  }
+
+  // A sample's loss is the mean over its places.
+  at::Tensor OverPlaces(const at::Tensor& loss) const {
+    return network_.places == 1 ? loss : loss / static_cast<double>(network_.places);
+  }
+
+  at::Tensor SummedLoss(const at::Tensor& logits, const at::Tensor& target) const {
+    return OverPlaces(at::cross_entropy_loss(logits, target, {}, at::Reduction::Sum));
   }
 
   static constexpr int64_t kIgnored = -100;  // PyTorch's default: no label is

@@ -164,7 +164,9 @@ void Leases::OnDone(const client::ParameterServerExchange::Done& done) {
     log::Info("training starts from the seed", {{"seed", context_.spec().seed()}});
     return;
   }
-  if (done.samples > 0) Smooth(MeansOf(FromColumns(done.statistics)), training_);
+  if (done.samples > 0) {
+    Smooth(MeansOf(FromColumns(done.statistics), context_.declared()), training_);
+  }
   const std::int64_t step =
       parameter_server::StepOfLease(done.leases.first, exchange_.portions()) + 1;
   context_.progress.Completed(step, done.samples,
@@ -246,7 +248,7 @@ absl::Status Leases::Evaluate(const LeaseOrders& orders) {
           static_cast<std::size_t>(ValidationColumns(context_.declared().metrics.size())));
       RETURN_IF_ERROR(ValidateShare(context_.parts.workload, 0, 1, columns));
       const Validated validated =
-          AfterValidation(CourseAt(orders.settled), ValidationMeans(columns),
+          AfterValidation(CourseAt(orders.settled), ValidationMeans(columns, context_.declared()),
                           context_.progress.stop(), context_.declared().metrics);
       record_.course = validated.course;
       record_.ends_training =

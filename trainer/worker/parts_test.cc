@@ -427,7 +427,7 @@ TEST(Validation, SumsDoNotDependOnHowManyShareTheWork) {
       EXPECT_TRUE(ValidateShare(workload, i, shares, mine).ok());
       for (size_t c = 0; c < columns.size(); ++c) columns[c] += mine[c];
     }
-    return ValidationMeans(columns);
+    return ValidationMeans(columns, workload.declaration());
   };
 
   for (int64_t shares : {2, 3, 7, 20}) EXPECT_EQ(means(shares), means(1)) << shares;

@@ -196,11 +196,11 @@ absl::StatusOr<StepOutcome> StepComputer::Run(const StepRequest& request) {
   const auto metrics = static_cast<size_t>(MetricColumns());
   if (layout.batch > 0) {
     outcome.sums = FromColumns(sums.first(metrics));
-    outcome.training = MeansOf(outcome.sums);
+    outcome.training = MeansOf(outcome.sums, parts_.workload.declaration());
     outcome.finite = std::isfinite(outcome.training[0]) && reduced->finite;
   }
   if (request.validate && reduced->of_state_before) {
-    outcome.validation = ValidationMeans(sums.subspan(metrics));
+    outcome.validation = ValidationMeans(sums.subspan(metrics), parts_.workload.declaration());
   }
   return outcome;
 }

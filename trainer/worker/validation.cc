@@ -52,13 +52,14 @@ absl::Status ValidateShare(workload::Workload& workload, std::int64_t index, std
   return absl::OkStatus();
 }
 
-workload::Values ValidationMeans(std::span<const double> columns) {
+workload::Values ValidationMeans(std::span<const double> columns,
+                                 const workload::Declaration& declared) {
   const std::size_t width = columns.size() / kValidationGroups;
   workload::Sums sums;
   for (std::size_t g = 0; g < kValidationGroups; ++g) {
     Add(FromColumns(columns.subspan(g * width, width)), sums);
   }
-  return MeansOf(sums);
+  return MeansOf(sums, declared);
 }
 
 }  // namespace starling::worker

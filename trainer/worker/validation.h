@@ -30,6 +30,7 @@ absl::Status ValidateShare(workload::Workload& workload, std::int64_t index, std
                            std::span<double> columns);
 
 // The metrics' means, from the columns summed over all workers.
-workload::Values ValidationMeans(std::span<const double> columns);
+workload::Values ValidationMeans(std::span<const double> columns,
+                                 const workload::Declaration& declared);
 
 }  // namespace starling::worker

@@ -1,39 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/workload/classification.h"
 
-#include <dlfcn.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <filesystem>
-#include <future>
 #include <numeric>
-#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "api/network/plan.h"
-#include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/workload/dense.h"
-#include "trainer/workload/initial_model.h"
+#include "trainer/workload/network_engine.h"
 
 namespace starling::workload {
 namespace {
 
-std::string BesideTheProgram() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  const std::filesystem::path library = program.parent_path() / engine::kEngineLibrary;
-  if (error || !std::filesystem::exists(library, error)) return engine::kEngineLibrary;
-  return library.string();
-}
-
 Declaration DeclarationOf(const data::Datasets& datasets, const engine::Engine& engine,
-                          std::string numeric_identity) {
+                          std::string numeric_identity, Description description) {
   Declaration declaration = DeclareDense(datasets);
   declaration.reads_ahead = datasets.train.reader != nullptr;
+  declaration.model_metadata.merge(std::move(description));
   declaration.metrics = {"loss", "accuracy"};
   declaration.tensors.assign(engine.tensors().begin(), engine.tensors().end());
   declaration.buckets.assign(engine.buckets().begin(), engine.buckets().end());
@@ -50,8 +36,9 @@ Sums ToSums(const engine::BatchSums& sums, std::size_t samples) {
 }  // namespace
 
 Classification::Classification(data::Datasets datasets, std::unique_ptr<engine::Engine> engine,
-                               std::string numeric_identity)
-    : Workload(DeclarationOf(datasets, *engine, std::move(numeric_identity))),
+                               std::string numeric_identity, Description description)
+    : Workload(
+          DeclarationOf(datasets, *engine, std::move(numeric_identity), std::move(description))),
       datasets_(std::move(datasets)),
       engine_(std::move(engine)) {}
 
@@ -105,41 +92,14 @@ data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& /*spec*/) {
 }
 
 Opener BeginClassification(const v1alpha1::TrainingJobSpec& spec) {
-  using Library = std::future<absl::StatusOr<engine::OpenEngineFunction>>;
-  const auto library = std::make_shared<Library>(std::async(std::launch::async, LoadEngineLibrary));
-  return [&spec, library]() -> absl::StatusOr<std::unique_ptr<Workload>> {
+  return [&spec, library = BeginToLoadEngine()]() -> absl::StatusOr<std::unique_ptr<Workload>> {
     ASSIGN_OR_RETURN(data::Datasets datasets, data::LoadDatasets(spec, ClassificationForm(spec)));
-    ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, library->get());
     ASSIGN_OR_RETURN(const engine::EngineConfig config, EngineConfigOf(spec, datasets.train));
-    engine::OpenedEngine opened;
-    open(config, &opened);
-    ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, std::move(opened.engine));
-    const v1alpha1::Classification& classification = spec.workload().classification();
-    if (classification.has_initial_model()) {
-      ASSIGN_OR_RETURN(const std::string digest,
-                       ReadInitialModel(classification.initial_model().uri(), engine->tensors(),
-                                        engine->parameters()));
-      // Workers that begin differently must not train together, as those with other data.
-      datasets.digest = bytes::Sha256Hex(datasets.digest + digest);
-    }
-    return std::make_unique<Classification>(std::move(datasets), std::move(engine),
-                                            std::move(opened.numeric_identity));
+    ASSIGN_OR_RETURN(OpenedNetwork opened, OpenNetwork(spec, library, config, datasets.digest));
+    return std::make_unique<Classification>(std::move(datasets), std::move(opened.engine),
+                                            std::move(opened.numeric_identity),
+                                            std::move(opened.description));
   };
-}
-
-absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary() {
-  const std::string path = BesideTheProgram();
-  // Lazy: binding all symbols of libtorch's 300 libraries would cost another 80 ms. Global, so that
-  // the engine can ask the BLAS library for its name. It is never closed.
-  void* library = dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
-  if (library == nullptr) {
-    return absl::NotFoundError(absl::StrCat("cannot load the engine: ", dlerror()));
-  }
-  void* symbol = dlsym(library, engine::kOpenEngineSymbol);
-  if (symbol == nullptr) {
-    return absl::NotFoundError(absl::StrCat("not an engine: ", dlerror()));
-  }
-  return reinterpret_cast<engine::OpenEngineFunction>(symbol);
 }
 
 absl::StatusOr<engine::EngineConfig> EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
@@ -157,9 +117,6 @@ absl::StatusOr<engine::EngineConfig> EngineConfigOf(const v1alpha1::TrainingJobS
   config.class_weights.assign(classification.class_weights().begin(),
                               classification.class_weights().end());
   config.label_smoothing = classification.label_smoothing();
-  config.seed = static_cast<uint64_t>(spec.seed());
-  const v1alpha1::AllReduce& exchange = spec.exchange().all_reduce();
-  if (exchange.has_bucket_bytes()) config.bucket_bytes = exchange.bucket_bytes();
   return config;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "trainer/data/load_datasets.h"
 #include "trainer/engine/engine_library.h"
+#include "trainer/workload/network_engine.h"
 #include "trainer/workload/workloads.h"
 
 namespace starling::workload {
@@ -18,9 +19,9 @@ namespace starling::workload {
 // Confined to one thread.
 class Classification final : public Workload {
  public:
-  // `datasets` hold classes.
+  // `datasets` hold classes. `description` goes into model files.
   Classification(data::Datasets datasets, std::unique_ptr<engine::Engine> engine,
-                 std::string numeric_identity);
+                 std::string numeric_identity, Description description = {});
 
   std::span<float> parameters() override { return engine_->parameters(); }
   std::span<float> gradients() override { return engine_->gradients(); }
@@ -45,12 +46,8 @@ class Classification final : public Workload {
 data::Form ClassificationForm(const v1alpha1::TrainingJobSpec& spec);
 Opener BeginClassification(const v1alpha1::TrainingJobSpec& spec);
 
-// Loads the engine's library (0.4 s), which stands beside the program or on the loader's path, and
-// returns its entry. The numeric environment (trainer/worker) must be set before.
-absl::StatusOr<engine::OpenEngineFunction> LoadEngineLibrary();
-
-// What the engine needs to know of the job and its data. INVALID_ARGUMENT, with the path of the
-// field, where the model does not fit the data.
+// The network and its loss, as the job and its data ask for them. INVALID_ARGUMENT, with the path
+// of the field, where the model does not fit the data.
 absl::StatusOr<engine::EngineConfig> EngineConfigOf(const v1alpha1::TrainingJobSpec& spec,
                                                     const data::Dataset& train);
 

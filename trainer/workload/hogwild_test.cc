@@ -39,7 +39,7 @@ double LossWith(int threads, const std::shared_ptr<const data::SparseDataset>& s
   for (int pass = 0; pass < 5; ++pass, rate *= 0.9) {
     hogwild.Work(all, workload.AllRows(), rate);
   }
-  return MeansOf(*workload.Evaluate(0, kSamples))[0];
+  return MeansOf(*workload.Evaluate(0, kSamples), workload.declaration())[0];
 }
 
 TEST(Hogwild, TwoThreadsReachTheSerialLossWithinOnePercent) {

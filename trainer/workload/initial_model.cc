@@ -10,33 +10,40 @@
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "common/storage/blob_store.h"
+#include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/data/source.h"
 
 namespace starling::workload {
 namespace {
 
-absl::Status Refused(const data::FileInfo& file, const std::string& words) {
-  return data::FieldError(absl::StatusCode::kInvalidArgument, kInitialModel,
-                          absl::StrCat(file.path, ": ", words));
-}
+// A file that does not fit, by the field that names it.
+struct Source {
+  const data::FileInfo& file;
+  const std::string& field;
 
-absl::Status Copy(const data::FileInfo& file, const checkpoint::Decoded& model,
+  absl::Status Refused(const std::string& words) const {
+    return data::FieldError(absl::StatusCode::kInvalidArgument, field,
+                            absl::StrCat(file.path, ": ", words));
+  }
+};
+
+absl::Status Copy(const Source& source, const checkpoint::Decoded& model,
                   const engine::Tensor& tensor, std::span<float> into) {
   const checkpoint::TensorView* found = model.Find(tensor.name);
   if (found == nullptr) {
-    return Refused(file, absl::StrCat("has no tensor ", tensor.name,
-                                      "; give a file of the same network, with the same names"));
+    return source.Refused(absl::StrCat("has no tensor ", tensor.name,
+                                       "; give a file of the same network, with the same names"));
   }
   if (found->type != buffer::DType::kF32) {
-    return Refused(
-        file, absl::StrCat("has ", tensor.name, " as ", std::string(buffer::NameOf(found->type)),
-                           "; save it as 32-bit floats (F32)"));
+    return source.Refused(absl::StrCat("has ", tensor.name, " as ",
+                                       std::string(buffer::NameOf(found->type)),
+                                       "; save it as 32-bit floats (F32)"));
   }
   if (found->shape != tensor.shape) {
-    return Refused(
-        file, absl::StrCat("has ", tensor.name, " of shape [", absl::StrJoin(found->shape, ", "),
-                           "], but the model's is [", absl::StrJoin(tensor.shape, ", "), "]"));
+    return source.Refused(absl::StrCat("has ", tensor.name, " of shape [",
+                                       absl::StrJoin(found->shape, ", "), "], but the model's is [",
+                                       absl::StrJoin(tensor.shape, ", "), "]"));
   }
   std::ranges::copy(found->Floats(), into.begin());
   return absl::OkStatus();
@@ -44,18 +51,35 @@ absl::Status Copy(const data::FileInfo& file, const checkpoint::Decoded& model,
 
 }  // namespace
 
-absl::StatusOr<std::string> ReadInitialModel(const std::string& uri,
+std::string NameOf(const v1alpha1::Workload& workload) {
+  const auto* field = v1alpha1::Workload::descriptor()->FindFieldByNumber(workload.kind_case());
+  return field == nullptr ? "" : field->json_name();
+}
+
+std::optional<InitialModel> InitialModelOf(const v1alpha1::Workload& workload) {
+  const bool language = workload.has_language_model();
+  const bool given = language ? workload.language_model().has_initial_model()
+                              : workload.classification().has_initial_model();
+  if (!given) return std::nullopt;
+  const v1alpha1::InitialModel& initial = language ? workload.language_model().initial_model()
+                                                   : workload.classification().initial_model();
+  return InitialModel{initial.uri(),
+                      absl::StrCat("spec.workload.", NameOf(workload), ".initialModel.uri")};
+}
+
+absl::StatusOr<std::string> ReadInitialModel(const InitialModel& initial,
                                              std::span<const engine::Tensor> tensors,
                                              std::span<float> parameters) {
-  ASSIGN_OR_RETURN(const data::FileInfo file, data::Inspect(uri, kInitialModel));
+  ASSIGN_OR_RETURN(const data::FileInfo file, data::Inspect(initial.uri, initial.field));
   std::vector<std::byte> content(file.size);
-  RETURN_IF_ERROR(data::ReadRange(file, 0, content, kInitialModel));
+  RETURN_IF_ERROR(data::ReadRange(file, 0, content, initial.field));
+  const Source source{file, initial.field};
   const auto model = checkpoint::Decode(content);
   if (!model.ok()) {
-    return Refused(file, absl::StrCat("is no safetensors file: ", model.status().message()));
+    return source.Refused(absl::StrCat("is no safetensors file: ", model.status().message()));
   }
   for (const engine::Tensor& tensor : tensors) {
-    RETURN_IF_ERROR(Copy(file, *model, tensor,
+    RETURN_IF_ERROR(Copy(source, *model, tensor,
                          parameters.subspan(static_cast<std::size_t>(tensor.offset),
                                             static_cast<std::size_t>(tensor.size))));
   }

@@ -20,13 +20,16 @@ using ::testing::StartsWith;
 
 const std::vector<engine::Tensor> kTensors = {{"bias", {2}, 0, 2}, {"weight", {2, 1}, 2, 2}};
 
-class InitialModel : public ::testing::Test {
+constexpr char kField[] = "spec.workload.classification.initialModel.uri";
+
+class InitialModelFile : public ::testing::Test {
  protected:
   absl::StatusOr<std::string> Read(const std::vector<checkpoint::TensorView>& saved) {
     return ReadFile(*checkpoint::Encode(saved, {}));
   }
   absl::StatusOr<std::string> ReadFile(const std::string& content) {
-    return ReadInitialModel(folder_.Write("model.safetensors", content), kTensors, parameters_);
+    return ReadInitialModel({folder_.Write("model.safetensors", content), kField}, kTensors,
+                            parameters_);
   }
 
   const data::TestFolder folder_;
@@ -35,7 +38,7 @@ class InitialModel : public ::testing::Test {
   std::vector<float> parameters_ = std::vector<float>(4);
 };
 
-TEST_F(InitialModel, FillsTheTensorsByNameAndLeavesOutWhatTheModelDoesNotHave) {
+TEST_F(InitialModelFile, FillsTheTensorsByNameAndLeavesOutWhatTheModelDoesNotHave) {
   const std::vector<std::int64_t> batches = {7};
   const std::vector<checkpoint::TensorView> saved = {
       checkpoint::MakeView("weight", {2, 1}, weight_),
@@ -49,13 +52,13 @@ TEST_F(InitialModel, FillsTheTensorsByNameAndLeavesOutWhatTheModelDoesNotHave) {
   EXPECT_EQ(*digest, bytes::Sha256Hex(*checkpoint::Encode(saved, {})));
 }
 
-TEST_F(InitialModel, SaysWhatDoesNotFitAndWhere) {
+TEST_F(InitialModelFile, SaysWhatDoesNotFitAndWhere) {
   const auto bias = checkpoint::MakeView("bias", {2}, bias_);
   const std::vector<std::int64_t> whole = {3, 4};
   const auto refused = [&](const std::vector<checkpoint::TensorView>& saved) {
     const auto read = Read(saved);
     EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
-    EXPECT_THAT(std::string(read.status().message()), StartsWith(std::string(kInitialModel)));
+    EXPECT_THAT(std::string(read.status().message()), StartsWith(std::string(kField)));
     return std::string(read.status().message());
   };
   EXPECT_THAT(refused({bias}), HasSubstr("has no tensor weight"));
@@ -65,12 +68,12 @@ TEST_F(InitialModel, SaysWhatDoesNotFitAndWhere) {
               HasSubstr("has weight as I64; save it as 32-bit floats"));
 }
 
-TEST_F(InitialModel, RefusesWhatIsNoFileOfTensors) {
+TEST_F(InitialModelFile, RefusesWhatIsNoFileOfTensors) {
   const auto forged = ReadFile("such is no model, however long it is");
   EXPECT_THAT(std::string(forged.status().message()), HasSubstr("is no safetensors file"));
-  const auto missing = ReadInitialModel(folder_.path() + "/none", kTensors, parameters_);
+  const auto missing = ReadInitialModel({folder_.path() + "/none", kField}, kTensors, parameters_);
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
-  EXPECT_THAT(std::string(missing.status().message()), StartsWith(std::string(kInitialModel)));
+  EXPECT_THAT(std::string(missing.status().message()), StartsWith(std::string(kField)));
 }
 
 }  // namespace

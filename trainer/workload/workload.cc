@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/workload/workload.h"
 
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,10 +19,13 @@ void Add(const Sums& from, Sums& into) {
   }
 }
 
-Values MeansOf(const Sums& sums) {
+Values MeansOf(const Sums& sums, const Declaration& declared) {
   Values means = {};
   for (std::size_t i = 0; i < sums.size(); ++i) {
-    means[i] = sums[i].count == 0 ? 0 : sums[i].sum / sums[i].count;
+    if (sums[i].count == 0) continue;
+    const double mean = sums[i].sum / sums[i].count;
+    const bool exponential = std::ranges::count(declared.exponentials, declared.metrics[i]) > 0;
+    means[i] = exponential ? std::exp(mean) : mean;
   }
   return means;
 }

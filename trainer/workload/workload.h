@@ -39,9 +39,6 @@ using Values = std::array<double, kMostMetrics>;
 
 // `from` has the size of `into`, or `into` is empty.
 void Add(const Sums& from, Sums& into);
-// Each metric's sum divided by its count; 0 where nothing was counted.
-Values MeansOf(const Sums& sums);
-
 // What went wrong in a workload would in every view and for every worker, so it is never called
 // UNAVAILABLE or ABORTED, by which exchanges mean less: `status` as the job's failure.
 absl::Status OfTheJob(const absl::Status& status);
@@ -69,7 +66,12 @@ struct Declaration {
   // What whoever uses the model needs beside its tensors. It depends on the job alone, so that
   // equal parameters give equal model files.
   std::map<std::string, std::string> model_metadata;
+  // Of `metrics`: those whose value is e to the power of the mean, as a loss's perplexity is.
+  std::vector<std::string> exponentials;
 };
+
+// Each metric's sum divided by its count; 0 where nothing was counted.
+Values MeansOf(const Sums& sums, const Declaration& declared);
 
 // Whom a workload computes for.
 struct Client {

@@ -15,6 +15,7 @@
 #include "trainer/testing/random_samples.h"
 #include "trainer/testing/tiny_engine.h"
 #include "trainer/workload/classification.h"
+#include "trainer/workload/language_model.h"
 #include "trainer/workload/linear_regression.h"
 #include "trainer/workload/sparse_logistic_regression.h"
 
@@ -51,6 +52,21 @@ data::Datasets Dense(bool numbers) {
 std::unique_ptr<Workload> NewClassification() {
   return std::make_unique<Classification>(
       Dense(false), std::make_unique<worker::TinyEngine>(kFeatures, kClasses, 7), "tiny");
+}
+// A symbol follows from the one before it, as far as that goes.
+std::unique_ptr<Workload> NewLanguageModel() {
+  constexpr std::int64_t kContext = 4;
+  data::Text text;
+  text.alphabet = *data::Alphabet::OfCharacters("abc");
+  text.context = kContext;
+  for (std::int64_t i = 0; i <= kSamples * kContext; ++i) {
+    text.symbols.push_back(static_cast<std::uint16_t>(i * i % 3));
+  }
+  data::Datasets datasets;
+  datasets.text_train = std::make_shared<const data::Text>(std::move(text));
+  datasets.text_validation = datasets.text_train;
+  return std::make_unique<LanguageModel>(
+      datasets, std::make_unique<worker::TinyEngine>(1, kClasses, 7), "tiny");
 }
 std::unique_ptr<Workload> NewLinearRegression() {
   return std::make_unique<LinearRegression>(Dense(true));
@@ -157,6 +173,16 @@ TEST_P(WorkloadContract, EveryBucketIsPushedOnceInOrderAfterTheSamplesAreLoadedA
   }
 }
 
+TEST(MeansOf, AnExponentialMetricIsEToThePowerOfItsMean) {
+  Declaration declared;
+  declared.metrics = {"loss", "perplexity"};
+  declared.exponentials = {"perplexity"};
+  const Values means = MeansOf({{6, 3}, {6, 3}}, declared);
+  EXPECT_DOUBLE_EQ(means[0], 2);
+  EXPECT_DOUBLE_EQ(means[1], std::exp(2.0));
+  EXPECT_EQ(MeansOf({{0, 0}, {0, 0}}, declared), Values()) << "nothing was counted";
+}
+
 TEST_P(WorkloadContract, NoSamplesCountNothing) {
   const Sums sums = Compute({});
   ASSERT_EQ(sums.size(), declared().metrics.size());
@@ -245,6 +271,7 @@ TEST_P(SparseWorkloadContract, ItsTablesRowsAreAllThatComputeAndDescendUse) {
 
 const Case kDense[] = {
     {"Classification", v1alpha1::Workload::kClassification, NewClassification},
+    {"LanguageModel", v1alpha1::Workload::kLanguageModel, NewLanguageModel},
     {"LinearRegression", v1alpha1::Workload::kLinearRegression, NewLinearRegression}};
 const Case kSparse[] = {
     {"LinearRegression", v1alpha1::Workload::kLinearRegression, NewSparseLinearRegression},

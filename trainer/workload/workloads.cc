@@ -8,6 +8,7 @@
 #include "trainer/data/source.h"
 #include "trainer/workload/classification.h"
 #include "trainer/workload/initial_model.h"
+#include "trainer/workload/language_model.h"
 #include "trainer/workload/linear_regression.h"
 #include "trainer/workload/sparse_logistic_regression.h"
 
@@ -22,6 +23,7 @@ struct Kind {
 
 constexpr Kind kKinds[] = {
     {v1alpha1::Workload::kClassification, ClassificationForm, BeginClassification},
+    {v1alpha1::Workload::kLanguageModel, LanguageModelForm, BeginLanguageModel},
     {v1alpha1::Workload::kLinearRegression, LinearRegressionForm, BeginLinearRegression},
     {v1alpha1::Workload::kSparseLogisticRegression, SparseLogisticRegressionForm,
      BeginSparseLogisticRegression},
@@ -44,9 +46,9 @@ std::vector<data::FieldProblem> Check(const v1alpha1::TrainingJobSpec& spec) {
   const Kind* kind = KindOf(spec);
   if (kind == nullptr) return {};
   std::vector<data::FieldProblem> problems = data::CheckData(spec, kind->form(spec));
-  const v1alpha1::Classification& classification = spec.workload().classification();
-  if (!classification.has_initial_model()) return problems;
-  const auto file = data::Inspect(classification.initial_model().uri(), kInitialModel);
+  const auto initial = InitialModelOf(spec.workload());
+  if (!initial) return problems;
+  const auto file = data::Inspect(initial->uri, initial->field);
   if (!file.ok()) problems.push_back(data::ToProblem(file.status()));
   return problems;
 }
