@@ -133,15 +133,16 @@ std::vector<Technique> OwnLoops() {
 
 std::vector<Technique> Data() {
   std::vector<Technique> table;
-  for (const auto& [csv, idx, synthetic, libsvm] :
-       {std::array<const char*, 4>{"dataset.train.csv", "dataset.train.idx",
-                                   "dataset.train.synthetic", "dataset.train.libsvm"},
+  for (const auto& [csv, idx, synthetic, folder, libsvm] :
+       {std::array<const char*, 5>{"dataset.train.csv", "dataset.train.idx",
+                                   "dataset.train.synthetic", "dataset.train.imageFolder",
+                                   "dataset.train.libsvm"},
         {"dataset.validation.csv", "dataset.validation.idx", "dataset.validation.synthetic",
-         "dataset.validation.libsvm"}}) {
+         "dataset.validation.imageFolder", "dataset.validation.libsvm"}}) {
     table.push_back({csv,
                      {Needs({kClassification, kLinear}, "which read dense samples",
                             "write libsvm: {uri: ...}, or text for languageModel")}});
-    for (const char* images : {idx, synthetic}) {
+    for (const char* images : {idx, synthetic, folder}) {
       table.push_back({images,
                        {Needs({kClassification}, "for their labels are classes",
                               "write libsvm: {uri: ...}, csv for linearRegression, or text for "
@@ -149,7 +150,7 @@ std::vector<Technique> Data() {
     }
     table.push_back({libsvm,
                      {Needs({kSparse, kLinear}, "which read sparse samples",
-                            "give csv, idx or synthetic data to a classification")}});
+                            "give csv, idx, imageFolder or synthetic data to a classification")}});
   }
   for (const char* text : {kText, "dataset.validation.text"}) {
     table.push_back({text,
@@ -161,6 +162,13 @@ std::vector<Technique> Data() {
                              "whose features stay as they are: most are 0, and would not be after "
                              "it"),
                     Excludes({kText}, "whose symbols are no amounts")}});
+  table.push_back({"dataset.augmentation",
+                   {Needs({"dataset.train.imageFolder"}, "for it changes images",
+                          "give the images as a folder, or leave it out")}});
+  table.push_back(
+      {"dataset.onBadRecord",
+       {Needs({"dataset.train.csv", "dataset.train.libsvm", "dataset.train.imageFolder"},
+              "for other data are right as a whole or not at all")}});
   return table;
 }
 

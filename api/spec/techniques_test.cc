@@ -317,15 +317,29 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
       if (job.has_value()) jobs.push_back(*job);
     }
   }
-  for (const char* more :
-       {"dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
-        "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
-        "dataset.validation.synthetic={}", "dataset.validation.libsvm.uri=a",
-        "dataset.train.text.uri=a", "dataset.validation.text.uri=a",
-        "workload.classification.model.transformer={}", "replicaSpecs.coordinator.template={}",
-        "replicaSpecs.coordinator.standby=true", "checkpoint={}", "experiment={}", "export={}",
-        "optimizer={}", "validation={}", "stop={}", "exchange={}", "update={}", "compression={}",
-        "workload.linearRegression.hashedFeatures=2"}) {
+  for (const char* more : {"dataset.train.imageFolder.uri=a",
+                           "dataset.validation.imageFolder.uri=a",
+                           "dataset.augmentation.flip=true",
+                           "dataset.onBadRecord=Skip",
+                           "dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
+                           "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
+                           "dataset.validation.synthetic={}",
+                           "dataset.validation.libsvm.uri=a",
+                           "dataset.train.text.uri=a",
+                           "dataset.validation.text.uri=a",
+                           "workload.classification.model.transformer={}",
+                           "replicaSpecs.coordinator.template={}",
+                           "replicaSpecs.coordinator.standby=true",
+                           "checkpoint={}",
+                           "experiment={}",
+                           "export={}",
+                           "optimizer={}",
+                           "validation={}",
+                           "stop={}",
+                           "exchange={}",
+                           "update={}",
+                           "compression={}",
+                           "workload.linearRegression.hashedFeatures=2"}) {
     for (const Settings& beside :
          {Settings{}, kSparse, Settings{"workload.container={}"}, kOwnLoop}) {
       const auto job = ReadableWith(beside + Settings{more});

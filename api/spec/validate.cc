@@ -53,6 +53,10 @@ std::optional<KnownShape> ShapeOf(const DataSource& source, const std::string& p
     const auto& shape = source.synthetic().shape();
     return KnownShape{path + ".synthetic.shape", Shape(shape.begin(), shape.end())};
   }
+  if (source.has_image_folder()) {
+    const auto& shape = source.image_folder().shape();
+    return KnownShape{path + ".imageFolder.shape", Shape(shape.begin(), shape.end())};
+  }
   return std::nullopt;
 }
 
@@ -295,6 +299,19 @@ void CheckTexts(const TrainingJobSpec& spec, FieldErrors& errors) {
   CheckText(spec.dataset().validation(), kValidation, errors);
 }
 
+void CheckChannels(const DataSource& source, const std::string& path, FieldErrors& errors) {
+  const auto& shape = source.image_folder().shape();
+  if (shape.size() != 3 || shape[0] == 1 || shape[0] == 3) return;
+  errors.push_back({path + ".imageFolder.shape",
+                    absl::StrCat("must have 3 channels (red, green, blue) or 1 (grey), not ",
+                                 shape[0], "; write [3, height, width]")});
+}
+
+void CheckImageFolders(const TrainingJobSpec& spec, FieldErrors& errors) {
+  CheckChannels(spec.dataset().train(), kTrain, errors);
+  CheckChannels(spec.dataset().validation(), kValidation, errors);
+}
+
 void CheckIdx(const DataSource& source, const std::string& path, FieldErrors& errors) {
   if (!source.has_idx() || source.idx().images_uri() != source.idx().labels_uri()) return;
   errors.push_back({path + ".idx.labelsUri", "must be another file than imagesUri"});
@@ -426,9 +443,10 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
     rule(resolved, errors);
   }
   if (resolved.workload().has_container()) return errors;
-  for (const auto& rule : {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers,
-                           CheckBackups, CheckPortions, CheckTarget, CheckSources, CheckIdxSources,
-                           CheckTexts, CheckModel, CheckBatchNorm, CheckEmbedding}) {
+  for (const auto& rule :
+       {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups,
+        CheckPortions, CheckTarget, CheckSources, CheckIdxSources, CheckTexts, CheckImageFolders,
+        CheckModel, CheckBatchNorm, CheckEmbedding}) {
     rule(resolved, errors);
   }
   return errors;

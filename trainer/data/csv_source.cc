@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/bad_records.h"
 #include "trainer/data/csv_reader.h"
 #include "trainer/data/source.h"
 
@@ -34,7 +35,7 @@ absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size
 class TableLoader {
  public:
   TableLoader(const v1alpha1::CsvSource& source, const LoadOptions& options, std::string file)
-      : source_(source), options_(options), file_(std::move(file)) {
+      : source_(source), options_(options), file_(std::move(file)), bad_(options.dataset) {
     if (source.has_classes()) classes_ = source.classes();
   }
 
@@ -61,11 +62,16 @@ class TableLoader {
     }
     dataset_.features.reserve(text.size() / kBytesPerCell);
     while (more) {
-      RETURN_IF_ERROR(AddRow(cells, reader.line()));
+      RETURN_IF_ERROR(CheckRoom());
+      RETURN_IF_ERROR(AddOrPass(cells, reader.line()));
       ASSIGN_OR_RETURN(more, Next(reader, cells));
     }
+    if (dataset_.size() == 0) {
+      return Problem(".uri", absl::StrCat(file_, ": none of its rows can be read"));
+    }
     if (options_.numbers) return absl::OkStatus();
-    ASSIGN_OR_RETURN(dataset_.classes, CountClasses(highest_, classes_, options_));
+    ASSIGN_OR_RETURN(dataset_.classes,
+                     CountClasses(std::ranges::max(dataset_.labels), classes_, options_));
     return absl::OkStatus();
   }
 
@@ -149,16 +155,33 @@ class TableLoader {
         names_.size() > kShown ? absl::StrCat(", ..., ", Quote(names_.back())) : "");
   }
 
+  absl::Status CheckRoom() const {
+    if (dataset_.size() < kMaxSamples &&
+        static_cast<std::int64_t>(dataset_.features.size()) + columns_ <= kMaxFloats) {
+      return absl::OkStatus();
+    }
+    return Problem(".uri", absl::StrCat(file_, ": more than ", dataset_.size(),
+                                        " rows of this width do not fit; use fewer"));
+  }
+
+  // Nothing is left of a row that is passed over.
+  absl::Status AddOrPass(const Cells& cells, std::int64_t line) {
+    const std::size_t features = dataset_.features.size();
+    const std::size_t labels = dataset_.labels.size();
+    const std::size_t targets = dataset_.targets.size();
+    const absl::Status added = AddRow(cells, line);
+    if (added.ok()) return added;
+    dataset_.features.resize(features);
+    dataset_.labels.resize(labels);
+    dataset_.targets.resize(targets);
+    return bad_.Pass(line, added);
+  }
+
   absl::Status AddRow(const Cells& cells, std::int64_t line) {
     if (static_cast<std::int64_t>(cells.size()) != columns_) {
       return Problem(".uri", absl::StrCat(file_, ": line ", line, " has ", cells.size(),
                                           " cells, but the first row has ", columns_,
                                           "; complete or remove the line"));
-    }
-    if (dataset_.size() >= kMaxSamples ||
-        static_cast<std::int64_t>(dataset_.features.size()) + columns_ > kMaxFloats) {
-      return Problem(".uri", absl::StrCat(file_, ": more than ", dataset_.size(),
-                                          " rows of this width do not fit; use fewer"));
     }
     for (std::int64_t column = 0; column < columns_; ++column) {
       RETURN_IF_ERROR(AddCell(cells[column], line, column));
@@ -194,7 +217,6 @@ class TableLoader {
     if (const absl::Status status = CheckLabel(label, classes_, options_); !status.ok()) {
       return Problem(".uri", absl::StrCat(Place(line, label_), ": ", status.message()));
     }
-    highest_ = std::max(highest_, label);
     dataset_.labels.push_back(label);
     return absl::OkStatus();
   }
@@ -212,7 +234,7 @@ class TableLoader {
   std::vector<std::string> names_;
   std::int64_t columns_ = 0;
   std::int64_t label_ = 0;
-  std::int64_t highest_ = 0;
+  BadRecords bad_;
   Dataset dataset_;
 };
 

@@ -30,6 +30,7 @@ struct Dataset {
   std::vector<float> targets = {};   // the numbers to be predicted; empty where there are classes
   std::vector<std::int64_t> shape;   // of one sample, such as {1, 8, 8}
   std::int64_t classes = 0;
+  std::vector<std::string> class_names = {};  // by number; empty where they have none
   // Not null: the three lists are empty, and samples, which have classes, come from here. They are
   // scaled when they are read.
   std::shared_ptr<SampleReader> reader = {};

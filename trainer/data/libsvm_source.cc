@@ -46,10 +46,22 @@ struct Pair {
 // Confined to ParseLibsvm.
 class Parser {
  public:
-  explicit Parser(std::uint64_t hashed) { set_.hashed = hashed; }
+  Parser(std::uint64_t hashed, BadRecords* bad) : bad_(bad) { set_.hashed = hashed; }
 
   absl::Status Line(std::string_view line) {
     ++number_;
+    const absl::Status read = Read(line);
+    if (!read.ok()) return bad_ == nullptr ? read : bad_->Pass(number_, read);
+    if (set_.features.size() > kMostPairs || set_.size() > kMaxSamples) {
+      return Wrong("the file holds more than this reader takes; split it");
+    }
+    return absl::OkStatus();
+  }
+  SparseDataset Take() { return std::move(set_); }
+
+ private:
+  // All of a sample or nothing.
+  absl::Status Read(std::string_view line) {
     line = line.substr(0, line.find('#'));
     const std::string_view label = NextWord(line);
     if (label.empty()) return absl::OkStatus();
@@ -65,14 +77,8 @@ class Parser {
       RETURN_IF_ERROR(Take(word, last));
     }
     Keep(static_cast<float>(side));
-    if (set_.features.size() > kMostPairs || set_.size() > kMaxSamples) {
-      return Wrong("the file holds more than this reader takes; split it");
-    }
     return absl::OkStatus();
   }
-  SparseDataset Take() { return std::move(set_); }
-
- private:
   absl::Status Take(std::string_view word, std::int64_t& last) {
     const std::size_t colon = word.find(':');
     std::int64_t number = 0;
@@ -117,6 +123,7 @@ class Parser {
         absl::StrCat("line ", number_, ": ", absl::string_view(what.data(), what.size())));
   }
 
+  BadRecords* const bad_;
   SparseDataset set_;
   std::vector<Pair> pairs_;
   std::int64_t number_ = 0;
@@ -143,8 +150,9 @@ std::string DigestOf(const SparseDataset& dataset) {
                                        digest(dataset.labels)));
 }
 
-absl::StatusOr<SparseDataset> ParseLibsvm(std::string_view text, std::uint64_t hashed, bool whole) {
-  Parser parser(hashed);
+absl::StatusOr<SparseDataset> ParseLibsvm(std::string_view text, std::uint64_t hashed, bool whole,
+                                          BadRecords* bad) {
+  Parser parser(hashed, bad);
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     if (end == std::string_view::npos && !whole) break;
@@ -159,7 +167,8 @@ absl::StatusOr<SparseDataset> LoadLibsvm(const v1alpha1::LibsvmSource& source, s
   const std::string field = options.path + ".uri";
   ASSIGN_OR_RETURN(const FileInfo file, Inspect(source.uri(), field));
   ASSIGN_OR_RETURN(const std::string text, ReadStart(file, options.max_bytes, field));
-  absl::StatusOr<SparseDataset> set = ParseLibsvm(text, hashed, text.size() == file.size);
+  BadRecords bad(options.dataset, file.path + ": ");
+  absl::StatusOr<SparseDataset> set = ParseLibsvm(text, hashed, text.size() == file.size, &bad);
   if (!set.ok()) {
     return FieldError(set.status().code(), field,
                       absl::StrCat(file.path, ": ", std::string(set.status().message())));

@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "absl/status/statusor.h"
+#include "trainer/data/bad_records.h"
 #include "trainer/data/source.h"
 #include "trainer/data/sparse_dataset.h"
 
@@ -23,6 +24,8 @@ absl::StatusOr<SparseDataset> LoadLibsvm(const v1alpha1::LibsvmSource& source, s
                                          const LoadOptions& options);
 
 // The same of text; a last line without its end is read only if `whole`. Errors begin "line 3: ".
-absl::StatusOr<SparseDataset> ParseLibsvm(std::string_view text, std::uint64_t hashed, bool whole);
+// `bad` decides about lines that cannot be read; null: the first is the error.
+absl::StatusOr<SparseDataset> ParseLibsvm(std::string_view text, std::uint64_t hashed, bool whole,
+                                          BadRecords* bad = nullptr);
 
 }  // namespace starling::data

@@ -46,6 +46,22 @@ TEST(Libsvm, OfAFileThatIsOnlyBegunTheCutLineIsNotRead) {
   EXPECT_EQ(set->size(), 1);
 }
 
+TEST(Libsvm, LinesThatCannotBeReadArePassedOverUpToABound) {
+  v1alpha1::Dataset dataset;
+  dataset.set_on_bad_record(v1alpha1::ON_BAD_RECORD_SKIP);
+  dataset.set_max_bad_records(2);
+  BadRecords two(&dataset);
+  const std::string text = "1 1:1\nx 1:1\n1 2:2 1:1\n-1 3:3\n";
+  const auto set = ParseLibsvm(text, kHashed, true, &two);
+  ASSERT_TRUE(set.ok()) << set.status();
+  EXPECT_THAT(set->labels, ElementsAre(1, -1));
+  EXPECT_THAT(set->values, ElementsAre(1, 3));
+  dataset.set_max_bad_records(1);
+  BadRecords one(&dataset);
+  EXPECT_THAT(std::string(ParseLibsvm(text, kHashed, true, &one).status().message()),
+              testing::AllOf(HasSubstr("line 3: "), HasSubstr("more bad records than the 1")));
+}
+
 TEST(Libsvm, FeaturesThatMeetInOneWeightAddTheirValues) {
   const absl::StatusOr<SparseDataset> set = ParseLibsvm("1 1:1 2:10 3:100\n", 1, true);
   ASSERT_TRUE(set.ok());

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/data/load_datasets.h"
 
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "common/status/macros.h"
 #include "starling/v1alpha1/options.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/image_folder.h"
 #include "trainer/data/libsvm_source.h"
 #include "trainer/data/source.h"
 
@@ -35,8 +37,11 @@ struct Pair {
   std::optional<Loaded> validation;
 };
 
-absl::StatusOr<Loaded> LoadSource(const v1alpha1::DataSource& source, std::string_view path,
-                                  LoadOptions options, bool validation) {
+absl::StatusOr<Loaded> LoadSource(const v1alpha1::Dataset& dataset, std::string_view path,
+                                  LoadOptions options) {
+  const bool validation = path == kValidation;
+  const v1alpha1::DataSource& source = validation ? dataset.validation() : dataset.train();
+  options.dataset = &dataset;
   const auto at = [&](std::string_view kind) {
     options.path = std::string(path) + "." + std::string(kind);
     return options;
@@ -57,15 +62,17 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::DataSource& source, std::strin
       return LoadIdx(source.idx(), at("idx"));
     case v1alpha1::DataSource::kSynthetic:
       return LoadSynthetic(source.synthetic(), at("synthetic"), validation);
+    case v1alpha1::DataSource::kImageFolder:
+      return LoadImageFolder(source.image_folder(), at("imageFolder"), validation);
     case v1alpha1::DataSource::kLibsvm:
       return FieldError(absl::StatusCode::kInvalidArgument, std::string(path) + ".libsvm",
-                        "holds sparse samples, which make no dense set; give csv, idx or "
-                        "synthetic data, or write workload: {sparseLogisticRegression: {}}");
+                        "holds sparse samples, which make no dense set; give csv, idx, imageFolder "
+                        "or synthetic data, or write workload: {sparseLogisticRegression: {}}");
     case v1alpha1::DataSource::KIND_NOT_SET:
       break;
   }
   return FieldError(absl::StatusCode::kInvalidArgument, path,
-                    "give exactly one of csv, idx, synthetic");
+                    "give exactly one of csv, idx, imageFolder, synthetic");
 }
 
 std::string ShapeText(const std::vector<std::int64_t>& shape) {
@@ -79,12 +86,12 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form&
   options.seed = spec.has_seed() ? static_cast<std::uint64_t>(spec.seed()) : 1;
   options.max_bytes = max_bytes;
   Pair pair;
-  ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset().train(), kTrain, options, false));
+  ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset(), kTrain, options));
   if (!spec.dataset().has_validation()) return pair;
   // Only a beginning of the training set was read, so its classes are not known.
   if (pair.train.whole && !options.numbers) options.classes = pair.train.dataset.classes;
-  ASSIGN_OR_RETURN(pair.validation,
-                   LoadSource(spec.dataset().validation(), kValidation, options, true));
+  options.class_names = pair.train.dataset.class_names;
+  ASSIGN_OR_RETURN(pair.validation, LoadSource(spec.dataset(), kValidation, options));
   if (pair.validation->dataset.shape != pair.train.dataset.shape) {
     return FieldError(absl::StatusCode::kInvalidArgument, kValidation,
                       absl::StrCat("samples have shape ", ShapeText(pair.validation->dataset.shape),
@@ -149,8 +156,9 @@ void Scale(const Normalization& scale, Dataset& set) {
 }
 
 absl::StatusOr<std::shared_ptr<const SparseDataset>> LoadSparseSource(
-    const v1alpha1::DataSource& source, std::string_view path, std::size_t max_bytes,
+    const v1alpha1::Dataset& dataset, std::string_view path, std::size_t max_bytes,
     std::uint64_t hashed) {
+  const v1alpha1::DataSource& source = path == kValidation ? dataset.validation() : dataset.train();
   if (!source.has_libsvm()) {
     return FieldError(absl::StatusCode::kInvalidArgument, path,
                       "must be libsvm, for this workload's samples are sparse; write libsvm: "
@@ -158,6 +166,7 @@ absl::StatusOr<std::shared_ptr<const SparseDataset>> LoadSparseSource(
   }
   LoadOptions options;
   options.path = std::string(path) + ".libsvm";
+  options.dataset = &dataset;
   options.max_bytes = max_bytes;
   ASSIGN_OR_RETURN(SparseDataset set, LoadLibsvm(source.libsvm(), hashed, options));
   return std::make_shared<const SparseDataset>(std::move(set));
@@ -173,12 +182,11 @@ absl::StatusOr<Datasets> LoadSparse(const v1alpha1::TrainingJobSpec& spec, const
   }
   const auto hashed = static_cast<std::uint64_t>(form.hashed);
   Datasets sets;
-  ASSIGN_OR_RETURN(sets.sparse_train,
-                   LoadSparseSource(spec.dataset().train(), kTrain, max_bytes, hashed));
+  ASSIGN_OR_RETURN(sets.sparse_train, LoadSparseSource(spec.dataset(), kTrain, max_bytes, hashed));
   std::string digests = DigestOf(*sets.sparse_train);
   if (spec.dataset().has_validation()) {
     ASSIGN_OR_RETURN(sets.sparse_validation,
-                     LoadSparseSource(spec.dataset().validation(), kValidation, max_bytes, hashed));
+                     LoadSparseSource(spec.dataset(), kValidation, max_bytes, hashed));
     digests += DigestOf(*sets.sparse_validation);
   }
   sets.digest = bytes::Sha256Hex(digests);
@@ -240,6 +248,17 @@ std::vector<FieldProblem> CheckTexts(const v1alpha1::TrainingJobSpec& spec) {
   return {};
 }
 
+// Whether a first sample can be read, of a set of which no other has been.
+std::optional<FieldProblem> CheckFirst(const Dataset& set) {
+  if (set.reader == nullptr) return std::nullopt;
+  std::vector<float> features(static_cast<std::size_t>(set.SampleSize()));
+  const std::int64_t first = 0;
+  std::int64_t label = 0;
+  const absl::Status status = Read(set, std::span(&first, 1), 0, features, std::span(&label, 1));
+  if (status.ok()) return std::nullopt;
+  return ToProblem(status);
+}
+
 // Whether the model takes samples as they are in the files. A beginning of them does not tell how
 // many classes there are.
 std::optional<FieldProblem> CheckModel(const v1alpha1::TrainingJobSpec& spec, const Loaded& train) {
@@ -272,6 +291,10 @@ absl::StatusOr<Datasets> LoadDatasets(const v1alpha1::TrainingJobSpec& resolved,
   if (!resolved.dataset().has_normalize() || resolved.dataset().normalize()) {
     if (sets.train.reader != nullptr) {
       ASSIGN_OR_RETURN(sets.normalization, MeasureSome(sets.train));
+      // All that is known of what the files hold.
+      sets.digest = bytes::Sha256Hex(
+          absl::StrCat(sets.digest, " ", std::bit_cast<std::uint32_t>(sets.normalization->mean[0]),
+                       " ", std::bit_cast<std::uint32_t>(sets.normalization->std[0])));
     } else {
       sets.normalization = Measure(sets.train, pair.train.per_feature);
     }
@@ -298,11 +321,14 @@ std::vector<FieldProblem> CheckData(const v1alpha1::TrainingJobSpec& spec, const
       LoadOptions options;
       options.max_bytes = kCheckedBytes;
       options.numbers = form.kind == Form::Kind::kNumbers;
-      const auto validation =
-          LoadSource(spec.dataset().validation(), kValidation, options, /*validation=*/true);
+      const auto validation = LoadSource(spec.dataset(), kValidation, options);
       if (!validation.ok()) problems.push_back(ToProblem(validation.status()));
     }
     return problems;
+  }
+  if (auto problem = CheckFirst(pair->train.dataset)) problems.push_back(*problem);
+  if (pair->validation.has_value()) {
+    if (auto problem = CheckFirst(pair->validation->dataset)) problems.push_back(*problem);
   }
   if (auto problem = CheckModel(spec, pair->train)) problems.push_back(*problem);
   return problems;

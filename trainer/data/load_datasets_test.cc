@@ -104,6 +104,26 @@ TEST_F(LoadDatasetsTest, ATableWithAHeaderUsesItsColumnLabel) {
   EXPECT_FALSE(sets.normalization.has_value());
 }
 
+TEST_F(LoadDatasetsTest, RowsThatCannotBeReadArePassedOverUpToABound) {
+  TrainingJobSpec spec = Csv("a,b,label\n1,2,0\n3,x,1\n5,6\n7,8,-1\n9,10,2\n");
+  spec.mutable_dataset()->set_on_bad_record(v1alpha1::ON_BAD_RECORD_SKIP);
+  spec.mutable_dataset()->set_max_bad_records(3);
+  const Datasets sets = MustLoad(spec);
+  EXPECT_THAT(sets.train.features, ElementsAre(1, 2, 9, 10));
+  EXPECT_THAT(sets.train.labels, ElementsAre(0, 2));
+  spec.mutable_dataset()->set_max_bad_records(2);
+  const FieldProblem problem = ProblemOf(spec);
+  EXPECT_THAT(problem.message, HasSubstr("train.csv: line 5, column 3"));
+  EXPECT_THAT(problem.message,
+              HasSubstr("there are more bad records than the 2 of dataset.maxBadRecords"));
+}
+
+TEST_F(LoadDatasetsTest, ATableOfBadRowsAloneIsNoDataSet) {
+  TrainingJobSpec spec = Csv("a,label\nx,0\ny,1\n");
+  spec.mutable_dataset()->set_on_bad_record(v1alpha1::ON_BAD_RECORD_SKIP);
+  EXPECT_THAT(ProblemOf(spec).message, HasSubstr("none of its rows can be read"));
+}
+
 TEST_F(LoadDatasetsTest, WithoutAHeaderTheLastColumnIsTheLabel) {
   const Datasets sets = MustLoad(Csv("1e1, -2 ,1\n+3,.5,0\n"));
   EXPECT_THAT(sets.train.features, ElementsAre(10, -2, 3, 0.5));

@@ -20,6 +20,7 @@
 
 namespace starling::v1alpha1 {
 class CsvSource;
+class Dataset;
 class IdxSource;
 class SyntheticSource;
 }  // namespace starling::v1alpha1
@@ -33,10 +34,12 @@ inline constexpr std::size_t kMaxFileBytes = std::size_t{1} << 32;
 
 // How a loader is asked to go about it.
 struct LoadOptions {
-  std::string path;                       // of the source's field: spec.dataset.train.csv
-  std::optional<std::int64_t> classes;    // of the training set, when this is the validation set
-  bool numbers = false;                   // labels are any numbers, not classes
-  std::uint64_t seed = 1;                 // of the job
+  std::string path;                      // of the source's field: spec.dataset.train.csv
+  std::optional<std::int64_t> classes;   // of the training set, when this is the validation set
+  std::vector<std::string> class_names;  // the same, where they have names
+  bool numbers = false;                  // labels are any numbers, not classes
+  std::uint64_t seed = 1;                // of the job
+  const v1alpha1::Dataset* dataset = nullptr;  // of the job, for what becomes of bad records
   std::size_t max_bytes = kMaxFileBytes;  // of each file; beyond it only a beginning is looked at
 };
 

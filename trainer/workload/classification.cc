@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "api/network/plan.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -25,6 +26,11 @@ Declaration DeclarationOf(const data::Datasets& datasets, const engine::Engine& 
   declaration.buckets.assign(engine.buckets().begin(), engine.buckets().end());
   declaration.numeric_identity = std::move(numeric_identity);
   declaration.model_metadata["starling.classes"] = absl::StrCat(datasets.train.classes);
+  if (!datasets.train.class_names.empty()) {
+    // Names of folders, which hold no slash.
+    declaration.model_metadata["starling.classNames"] =
+        absl::StrJoin(datasets.train.class_names, "/");
+  }
   return declaration;
 }
 
