@@ -17,6 +17,7 @@ import unittest
 import jobs
 from case import Case
 from home import DATA, REPOSITORY, read, sha256
+from images_test import write_digits
 
 sys.path.insert(0, os.path.join(REPOSITORY, "tests/storage"))
 from with_object_store import BUCKET, ObjectStore  # noqa: E402  (the path must come first)
@@ -105,6 +106,21 @@ class Training(StoreCase):
         names = STORE.names("jobs/")
         self.assertTrue(any("/shards/shard-0/" in name for name in names), names)
         self.assertEqual(self.digest(done), sha256(self.stored(self.result(done)["model"]["uri"])))
+
+
+class Images(StoreCase):
+    def test_images_in_the_store_train_as_those_on_a_disk(self):
+        stored = os.path.join(STORE.folder, BUCKET, "images")
+        write_digits(os.path.join(stored, "train"), "digits-train.csv", 160)
+        write_digits(os.path.join(stored, "test"), "digits-test.csv", 40)
+
+        def job(name, base):
+            return jobs.digits(name, epochs=2, reproducible=True, experiment__stepDelay="0s", **{
+                f"dataset__{part}": {"imageFolder": {"uri": f"{base}/{where}", "shape": [1, 8, 8]}}
+                for part, where in (("train", "train"), ("validation", "test"))})
+        here = self.run_job(job("here", stored))
+        there = self.run_job(job("there", f"s3://{BUCKET}/images"))
+        self.assertEqual(self.digest(here), self.digest(there))
 
 
 class Wrong(StoreCase):
