@@ -92,8 +92,7 @@ cuda: setup ## Compile the CUDA kernels and link NCCL (installs both outside the
 
 asan: setup ## Build parsers and transports under AddressSanitizer and UndefinedBehaviorSanitizer
 	@[ -f build/asan/build.ninja ] || { mkdir -p build && cmake --preset asan >build/asan.log; }
-	@cmake --build --preset asan -j $(JOBS) --target common_json_test common_http_test common_storage_test common_net_test \
-	  api_rest_test api_spec_test api_yaml_test trainer_transport_test trainer_data_test trainer_checkpoint_test
+	@cmake --build --preset asan -j $(JOBS) --target hostile_input_tests
 
 ##@ Prove and measure
 .PHONY: prove model bench techniques

@@ -31,7 +31,7 @@ build() {
 for preset in asan tsan; do
   part "$preset: build" build "$preset"
   part "$preset: tests" env STARLING_SIM_SEEDS="${STARLING_SIM_SEEDS:-300}" \
-    ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
+    ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube|whole'
 done
 # Lines broken one at a time: tests notice them.
 part "broken lines" make --no-print-directory mutants JOBS="$jobs"
