@@ -233,7 +233,7 @@ class Home:
         for path in sorted(glob.glob(f"{folder}/audit/*.jsonl")) if folder else []:
             yield [line for line in read(path).split("\n")[:-1] if line]
 
-    def await_step(self, step, name="digits", timeout=60, command=None):
+    def await_step(self, step, name="digits", timeout=120, command=None):
         def reached():
             assert command is None or command.running(), (
                 f"{command.describe()} ended before step {step}:\n{command.tail()}")
