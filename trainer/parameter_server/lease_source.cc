@@ -184,11 +184,14 @@ bool LeaseSource::IsOver(const Standing& standing) const {
          settled_ >= standing.lockstep->settled;
 }
 
-// What the ledgers lack of what the workers have, lowest first, shared by all.
+// What the ledgers lack of what the workers have, lowest first, shared by all. Of what they had
+// before they went back to a checkpoint nothing is to be caught up: whoever waited to read for such
+// a step would keep the others from the steps before it.
 void LeaseSource::CatchUp(const Standing& standing) {
   const bool begun = book_->Done(kFirstValues);
   const std::int64_t steps = begun ? standing.lockstep->base : 0;
   book_->Limit(work_.LastOf(steps));
+  if (book_->Recall(work_.LastOf(steps))) changed_ = true;
   book_->ForgetReturned(absl::InfiniteFuture());
   Deal(Able(/*alone=*/!begun, standing), std::min(steps, settled_ + BatchesAhead()));
 }

@@ -44,6 +44,10 @@ class LeaseTable {
 
   // From now on leases above `leases` are given to nobody.
   void Limit(Lease leases) { leases_ = leases; }
+  // Those above `leases` are not to be done by who holds them. Whether anybody does.
+  bool Recall(Lease leases) {
+    return std::erase_if(holders_, [&](const auto& one) { return one.first > leases; }) > 0;
+  }
   // Up to `most` leases for a client of the newest view, the lowest first, but none that it has
   // returned. None before the shards' ledgers are known.
   std::vector<Lease> Take(const Client& client, std::size_t most);

@@ -82,6 +82,21 @@ TEST_F(StepsOfBoth, WhatServersLackOfWhatTheViewBeganWithIsDealt) {
   EXPECT_THAT(held, ElementsAre(2, 3));
 }
 
+// Else whoever holds such a lease waits to read for a step that nobody makes without it.
+TEST_F(StepsOfBoth, WhatWasDealtIsRecalledWhenWorkersGoBackToBeforeIt) {
+  const auto held = [&] {
+    std::set<Lease> all = cluster_["w0"].held;
+    all.insert(cluster_["w1"].held.begin(), cluster_["w1"].held.end());
+    return all;
+  };
+  for (const char* worker : {"w0", "w1"}) Step(worker, 2, 3);
+  cluster_.Settle();
+  ASSERT_THAT(held(), ElementsAre(2, 3));
+  for (const char* worker : {"w0", "w1"}) Step(worker, 1, 1);
+  cluster_.Settle();
+  EXPECT_THAT(held(), ElementsAre(2));
+}
+
 TEST_F(StepsOfBoth, TrainingIsOverWhenEveryWorkerSaysSoAndServersHaveTheirSteps) {
   Step("w0", 0, 2, Phase::kDone);
   Step("w1", 0, 2);
