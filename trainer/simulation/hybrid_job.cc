@@ -121,8 +121,8 @@ void HybridJob::GoOn(Process& process) {
 
 void HybridJob::OnPublished(const membership::View& view) {
   servers_.OnPublished(view);
-  const membership::ReplicaGroup& workers = view.groups.back();
-  if (workers.restore && !workers.since.empty()) stepped_back_ = true;
+  const bool first = !std::exchange(published_, true);
+  if (view.groups.back().restore && !first) stepped_back_ = true;
 }
 
 void HybridJob::Check() {

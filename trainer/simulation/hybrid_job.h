@@ -129,6 +129,7 @@ class HybridJob final : public PeerJob {
   std::map<MemberId, Client> clients_;
   // By the hash of a state, the step whose validation it counts last.
   std::map<std::uint64_t, std::int64_t> validated_;
+  bool published_ = false;     // some view
   bool stepped_back_ = false;  // steps that servers have may be made again, from a checkpoint
 };
 
