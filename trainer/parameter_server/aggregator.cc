@@ -57,8 +57,8 @@ std::optional<Entry> Aggregate(const Client& self, const std::map<Client, Entry>
   for (std::size_t i = 0; i < updates.size(); ++i) {
     const Update& update = updates[i].update;
     if (update.rows == 0) continue;
+    if (update.values.size() != update.rows * covered.width) return std::nullopt;
     const std::size_t at = (update.first - covered.first) * covered.width;
-    if (update.values.size() > sum.size() - at) return std::nullopt;
     const double share = total > 0 ? whole.parts[i].weight / total : 0;
     kernels::Axpy(reduction.sum ? 1.0F : static_cast<float>(share), update.values,
                   std::span(sum).subspan(at, update.values.size()));

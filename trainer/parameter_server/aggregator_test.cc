@@ -302,6 +302,9 @@ TEST(AggregateTest, ASumCoversTheRowsOfAllItsParts) {
   EXPECT_EQ(sum->update.first, 3u);
   EXPECT_EQ(sum->update.rows, 4u);
   EXPECT_THAT(ValuesOf(whole), ElementsAre(1, 1, 1, 1, 11, 12, 3, 4));
+  const Entry apart = Whole({part(1, 2, 1, {1}), part(2, 4, 1, {3})}, {.sum = true});
+  EXPECT_EQ(apart.update->first, 2u);
+  EXPECT_THAT(ValuesOf(apart), ElementsAre(1, 0, 3));
   const Entry nothing = Whole({part(1, 5, 0, {}), part(2, 7, 0, {})}, {.sum = true});
   EXPECT_EQ(nothing.update->first, 5u);
   EXPECT_EQ(nothing.update->rows, 0u);
@@ -309,20 +312,23 @@ TEST(AggregateTest, ASumCoversTheRowsOfAllItsParts) {
 
 TEST(AggregateTest, WhatIsNoRangeOrOfAnotherWidthIsNotAddedUp) {
   const Entry good = Gradient(1, 1, {1, 2});
-  Entry none = good, rows = good, damaged = good, narrow = good;
+  Entry none = good, rows = good, damaged = good, wide = good;
   none.update = nullptr;
   rows.update = Encode(shard_testing::Rows({1, 2}, {1, 2}));
   EncodedUpdate absurd = *good.update;
   absurd.values = 7;
   damaged.update = std::make_shared<const EncodedUpdate>(absurd);
-  narrow.update = Encode(Range(0, 2, {1, 2, 3, 4}));
+  wide.update = Encode(Range(0, 2, {1, 2, 3, 4}));
   for (Entry* bad : {&none, &rows, &damaged}) {
     bad->client = C(2);
     EXPECT_FALSE(Aggregate(C(1), {{C(1), good}, {C(2), *bad}}, {}));
   }
   // The last one says how wide rows are: four values do not fit into two rows of one.
-  narrow.client = C(0);
-  EXPECT_FALSE(Aggregate(C(1), {{C(0), narrow}, {C(1), good}}, {}));
+  wide.client = C(0);
+  EXPECT_FALSE(Aggregate(C(1), {{C(0), wide}, {C(1), good}}, {}));
+  // Two values would fit into two rows of two, as the first of them.
+  wide.client = C(2);
+  EXPECT_FALSE(Aggregate(C(1), {{C(1), good}, {C(2), wide}}, {}));
 }
 
 TEST(AggregateTest, AMeanIsByWeightAlsoOfSmallOnesAndOfNone) {
