@@ -58,7 +58,7 @@ class Folder:
 SCOPE = {
     "trainer/membership": Folder(left_out=("convert",)),
     "trainer/consistency": Folder(),
-    "trainer/parameter_server": Folder(left_out=("convert", "server_loop")),
+    "trainer/parameter_server": Folder(least=98, left_out=("convert", "server_loop")),
     "trainer/checkpoint": Folder(),
     "trainer/transport": Folder(least=0),
     "controller/trainingjob": Folder(least=0),
