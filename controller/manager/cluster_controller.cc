@@ -39,6 +39,8 @@ constexpr const char* kControllerName = "trainingjob";
 // One reconcile handles all changes of this time; each reconcile saved may save a status write.
 constexpr absl::Duration kSettle = absl::Milliseconds(70);
 constexpr absl::Duration kRest = absl::Milliseconds(50);
+// Of what nobody but this process writes, most often: its own writes are known at once.
+constexpr absl::Duration kLongRest = absl::Milliseconds(500);
 constexpr absl::Duration kWriteEventsEvery = absl::Milliseconds(100);
 // Keys that come back after failures, all jobs together.
 constexpr double kRetriesPerSecond = 100;
@@ -77,7 +79,11 @@ runtime::InformerOptionsOf<T> OfJobs(const std::string& ns) {
 runtime::MessageInformerOptions Owned(const kube::ResourceKind& kind, const std::string& ns) {
   auto options = OfJobs<kube::Message>(ns);
   options.trim = runtime::KeepOurs;
-  if (kind == kube::kPod) options.news = runtime::NewsOfPod;
+  if (kind == kube::kPod) {
+    options.news = runtime::NewsOfPod;
+  } else {
+    options.rest = kLongRest;
+  }
   return options;
 }
 
