@@ -7,7 +7,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netdb.h>
+#include <pthread.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -316,6 +318,25 @@ TEST(HttpClient, ASilentServerIsGivenUpInTime) {
   });
   EXPECT_TRUE(absl::IsUnavailable(answer.status())) << answer.status();
   EXPECT_THAT(answer.status().message(), HasSubstr("in time"));
+}
+
+TEST(HttpClient, SignalsDoNotEndAWait) {
+  struct sigaction heard {};
+  heard.sa_handler = [](int) {};  // and no SA_RESTART
+  struct sigaction before {};
+  ::sigaction(SIGUSR1, &heard, &before);
+  const pthread_t waiting = ::pthread_self();
+  const auto answer = Answer([waiting](Conversation& c, int number) {
+    for (int i = 0; i < 5; ++i) {
+      absl::SleepFor(absl::Milliseconds(20));
+      ::pthread_kill(waiting, SIGUSR1);
+    }
+    return Ok(c, number);
+  });
+  ::sigaction(SIGUSR1, &before, nullptr);
+
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ(answer->body, "well");
 }
 
 TEST(HttpClient, AnAnswerThatBreaksOffOrIsNoHttpSaysSo) {

@@ -109,12 +109,12 @@ std::string Serialize(const Endpoint& endpoint, const Request& request) {
   return text.append(request.body);
 }
 
-// Whether one of them is ready within that time.
+// Whether one of them was ready within that time, or a signal came: then it is to be seen again.
 bool Poll(std::array<pollfd, 2> polled, std::chrono::nanoseconds left) {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(left);
   const timespec time{.tv_sec = static_cast<std::time_t>(seconds.count()),
                       .tv_nsec = static_cast<long>((left - seconds).count())};
-  return ::ppoll(polled.data(), polled.size(), &time, nullptr) > 0;
+  return ::ppoll(polled.data(), polled.size(), &time, nullptr) != 0;
 }
 
 }  // namespace
