@@ -55,6 +55,12 @@ class MnistLeNet5 final : public Problem {
     const sync::MutexLock lock(mutex_);
     return engine_->parameters().size();
   }
+  std::vector<std::vector<std::int64_t>> shapes() const override {
+    const sync::MutexLock lock(mutex_);
+    std::vector<std::vector<std::int64_t>> shapes;
+    for (const engine::Tensor& tensor : engine_->tensors()) shapes.push_back(tensor.shape);
+    return shapes;
+  }
   std::int64_t samples() const override { return sets_.train.size(); }
   std::int64_t Label(std::int64_t sample) const override {
     return sets_.train.labels[static_cast<std::size_t>(sample)];

@@ -66,7 +66,8 @@ def spread(values):
 
 
 def row_number(row):
-    return [int(part) if part.isdigit() else part for part in row["row"].split("-")]
+    kind, number_in_kind = row["row"].split("-")
+    return kind, int(number_in_kind)
 
 
 def table(row):
@@ -159,7 +160,7 @@ def commit():
 
 def make(results, out):
     rows = []
-    for path in glob.glob(os.path.join(results, "PS-*.json")):
+    for path in glob.glob(os.path.join(results, "[A-Z]*-*.json")):
         with open(path, encoding="utf-8") as file:
             rows.append(json.load(file))
     if not rows:
@@ -174,7 +175,8 @@ def make(results, out):
              "it: what is checked, the name of each figure and what is wanted of it. The short form has "
              "one seed, and fewer of PS-22's histories. It learns the digits, of which one seed resolves "
              "less: there accuracies may be 2 to 2.5 points lower instead of 0.5 to 1.5, and "
-             "DC-ASGD's too. It does not judge PS-18's step time, which is a wall clock's.\n",
+             "DC-ASGD's too; harm to what a codec's workers learn is judged there by the loss alone. "
+             "It does not judge PS-18's step time, which is a wall clock's.\n",
              LEARNED if all(row["mnist"] for row in rows) else LEARNED_WITHOUT_ENGINE]
     lines += verdicts(rows)
     lines += race(study)

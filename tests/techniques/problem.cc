@@ -61,6 +61,15 @@ class DigitsPerceptron final : public Problem {
         last_(hidden_ == 0 ? inputs_ : hidden_) {}
 
   std::size_t parameters() const override { return Output() + classes_ * (last_ + 1); }
+  // A unit's bias is the last number of its row.
+  std::vector<std::vector<std::int64_t>> shapes() const override {
+    const auto matrix = [](std::size_t rows, std::size_t columns) {
+      return std::vector<std::int64_t>{static_cast<std::int64_t>(rows),
+                                       static_cast<std::int64_t>(columns + 1)};
+    };
+    if (hidden_ == 0) return {matrix(classes_, inputs_)};
+    return {matrix(hidden_, inputs_), matrix(classes_, hidden_)};
+  }
   std::int64_t samples() const override { return sets_.train.size(); }
   std::int64_t Label(std::int64_t sample) const override {
     return sets_.train.labels[static_cast<std::size_t>(sample)];

@@ -26,6 +26,8 @@ class Problem {
  public:
   virtual ~Problem() = default;
   virtual std::size_t parameters() const = 0;
+  // Of its tensors, one after another in the flat vector; none: it has no tensors.
+  virtual std::vector<std::vector<std::int64_t>> shapes() const { return {}; }
   virtual std::int64_t samples() const = 0;
   // The parameters before anything is learned; none: whoever keeps them draws them.
   virtual std::vector<float> First(std::uint64_t /*seed*/) const { return {}; }

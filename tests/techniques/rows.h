@@ -24,6 +24,15 @@ void WaitFree(const Setting& setting, Report& report);              // PS-18
 void TwoLevelStore(const Setting& setting, Report& report);         // PS-19
 void FactorOffload(const Setting& setting, Report& report);         // PS-20
 void ElasticMembership(const Setting& setting, Report& report);     // PS-22
+void OneBitSgd(const Setting& setting, Report& report);             // Z-1
+void ThresholdSending(const Setting& setting, Report& report);      // Z-2
+void GradientDropping(const Setting& setting, Report& report);      // Z-3
+void DeepCompression(const Setting& setting, Report& report);       // Z-4
+void TernaryGradients(const Setting& setting, Report& report);      // Z-5
+void SparseBinary(const Setting& setting, Report& report);          // Z-6
+void EntropyShares(const Setting& setting, Report& report);         // Z-7
+void LogarithmicNumbers(const Setting& setting, Report& report);    // Z-12
+void ClippedBytes(const Setting& setting, Report& report);          // Z-13
 
 // What PS-10 and PS-19 say of pushes through groups of two of `what`'s four workers, which lie on
 // `nodes` (none: on one).

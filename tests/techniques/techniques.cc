@@ -70,6 +70,41 @@ const std::vector<Technique>& Techniques() {
        "falls as without; no broken invariant in made-up histories",
        "the deaths are not heard of; half the rate; a lease in the ledger is applied again",
        ElasticMembership},
+      {"Z-1", "1-bit SGD (Seide et al. 2014)",
+       "rows of n numbers take ceil(n / 32) words and two means; what is sent and what is kept are "
+       "what was given; with error feedback as good as synchronous SGD",
+       "no error feedback", OneBitSgd},
+      {"Z-2", "Threshold quantization (Strom 2015)",
+       "what is sent is tau with a sign, 4 bytes each, about a hundredth; with error feedback as "
+       "good as synchronous SGD",
+       "no error feedback", ThresholdSending},
+      {"Z-3", "Gradient dropping (Aji and Heafield 2017)",
+       "about a hundredth is sent, 8 bytes each, by a sampled threshold; with error feedback as "
+       "good as synchronous SGD",
+       "no error feedback", GradientDropping},
+      {"Z-4", "Deep gradient compression (Lin et al. 2018)",
+       "a thousandth is sent, with momentum correction, masking and warm-up as good as synchronous "
+       "SGD with momentum",
+       "what is not sent is not kept", DeepCompression},
+      {"Z-5", "TernGrad (Wen et al. 2017)",
+       "numbers are right on average, 2 bits each; nearly as good as synchronous SGD",
+       "every draw is the same", TernaryGradients},
+      {"Z-6", "Sparse binary compression (Sattler et al. 2019)",
+       "places take 8.1 bits; one of a hundred numbers every ten local steps is nearly as good as "
+       "synchronous SGD, in 500 times fewer bytes where biases travel as they are, and in "
+       "thousands of times fewer of weights alone",
+       "no error feedback", SparseBinary},
+      {"Z-7", "Entropy-based gradient compression (after Kuang et al. 2019)",
+       "the budget holds, and tensors whose magnitudes spread wider send more; as good as Z-4",
+       "what is not sent is not kept", EntropyShares},
+      {"Z-12", "Logarithmic numbers (Dally)",
+       "a byte each, within 4.5 percent, and products are sums of codes; as good as synchronous "
+       "SGD",
+       "even steps for the same numbers lose the small ones", LogarithmicNumbers},
+      {"Z-13", "Optimal clipping (as int8 on the wire)",
+       "a byte each; a clip by Newton's iteration never loses more than none; as good as "
+       "synchronous SGD",
+       "no clipping loses more of numbers with a long tail", ClippedBytes},
   };
   return *kTechniques;
 }
