@@ -233,7 +233,9 @@ void Handover::Prepare(membership::ViewNumber view, const worker::StepRequest& r
               .rank = request.portions.begin,
               .members = request.of,
               .replaced = false,
-              .repeated = request.step <= handed_out_};
+              .repeated = request.step <= handed_out_,
+              .interrupted = request.interrupted,
+              .last = request.last};
   if (!request.empty) present_.position = FirstPosition();
 }
 

@@ -59,6 +59,9 @@ struct Ticket {
   std::int64_t members = 1;
   bool replaced = false;  // the state was overwritten since the ticket before
   bool repeated = false;  // the step was handed out before
+  // The step was perhaps begun in the view before, which has broken: all members are told the same.
+  bool interrupted = false;
+  bool last = false;  // of training, as the settings say it now
 };
 
 enum class Fate {

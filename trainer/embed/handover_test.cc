@@ -44,6 +44,8 @@ struct Program {
     membership::ViewNumber view;
     std::vector<std::int64_t> ids;
     std::optional<Fate> fate;
+    bool interrupted = false;
+    bool last = false;
   };
 
   std::array<double, 2> state = {};
@@ -64,7 +66,8 @@ struct Program {
       over = next.ok() && *next == Handover::Given::kOver;
       if (!next.ok() || *next != Handover::Given::kStep) break;
       replaced += ticket.replaced ? 1 : 0;
-      given.push_back({ticket.step, ticket.view, ticket.ids, std::nullopt});
+      given.push_back(
+          {ticket.step, ticket.view, ticket.ids, std::nullopt, ticket.interrupted, ticket.last});
       at(ticket);
       if (!Step(ticket)) break;
     }
@@ -194,6 +197,15 @@ class HandoverTest : public ::testing::Test {
     }
   }
 
+  // The steps that a program was given as interrupted ones, and as the last one.
+  static std::vector<std::int64_t> StepsThat(const Program& program, bool Program::Given::*are) {
+    std::vector<std::int64_t> steps;
+    for (const Program::Given& given : program.given) {
+      if (given.*are) steps.push_back(given.step);
+    }
+    return steps;
+  }
+
   const std::string folder_;
   std::vector<std::unique_ptr<Program>> programs_;
   std::optional<Cluster> cluster_;
@@ -259,6 +271,29 @@ TEST_F(HandoverTest, AStepWhosePeerDiesIsDroppedAndGivenAgainToThoseWhoAreLeft) 
   EXPECT_EQ(dropped(*programs_[1]), 1);
 }
 
+TEST_F(HandoverTest, AllAreToldOfAStepThatWasPerhapsBegunInABrokenView) {
+  Begin(Job(kSteps));
+  std::atomic<bool> dead = false;
+  Add();
+  Add([this, &dead](const Ticket& ticket) {
+    if (ticket.step == 10 && !dead.exchange(true)) cluster_->Crash(1);
+  });
+  cluster_->PublishNow({0, 1}, /*restore=*/true);
+  ASSERT_TRUE(cluster_->AwaitPhase(0, membership::Phase::kAborted));
+  Add();  // has never seen what was begun
+
+  cluster_->PublishNow({0, 2});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  for (const std::size_t member : {0, 2}) {
+    EXPECT_THAT(StepsThat(*programs_[member], &Program::Given::interrupted),
+                ::testing::ElementsAre(10));
+    EXPECT_THAT(StepsThat(*programs_[member], &Program::Given::last),
+                ::testing::ElementsAre(kSteps));
+  }
+}
+
 TEST_F(HandoverTest, AJoinerHasTheOthersStateAtItsFirstStep) {
   Begin(Job(1000));
   Add();
@@ -276,6 +311,8 @@ TEST_F(HandoverTest, AJoinerHasTheOthersStateAtItsFirstStep) {
   EXPECT_GT(joiner.given.front().step, 10);
   EXPECT_EQ(joiner.state, programs_[0]->state);
   EXPECT_EQ(programs_[0]->replaced, 0);
+  // No step was begun in the view before.
+  EXPECT_THAT(StepsThat(joiner, &Program::Given::interrupted), ::testing::IsEmpty());
   ExpectTrained(*programs_[0], 1000);
   ExpectEachSampleOnce(1000);
 }

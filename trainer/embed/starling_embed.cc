@@ -165,6 +165,8 @@ void Describe(const Ticket& ticket, const starling::data::Batches& batches, star
   step->ids = ticket.ids.data();
   if (ticket.replaced) step->flags |= STARLING_STATE_REPLACED;
   if (ticket.repeated) step->flags |= STARLING_REPEATED;
+  if (ticket.interrupted) step->flags |= STARLING_INTERRUPTED;
+  if (ticket.last) step->flags |= STARLING_LAST;
 }
 
 using Portions = std::vector<starling::data::Range>;

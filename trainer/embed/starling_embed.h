@@ -52,7 +52,10 @@ enum { STARLING_MODEL = 1 /* stands in the result's model file too */ };
 /* Flags of a step. */
 enum {
   STARLING_STATE_REPLACED = 1, /* the state was overwritten since the step before: by others' */
-  STARLING_REPEATED = 2        /* the step was given before, and did not count */
+  STARLING_REPEATED = 2,       /* the step was given before, and did not count */
+  STARLING_INTERRUPTED = 4,    /* a view has broken: some member may have been given the step in it;
+                                * all members are told so of a step, or none is */
+  STARLING_LAST = 8            /* of training, if its end stays where it is; as well: all or none */
 };
 /* What became of a step. */
 enum {

@@ -86,6 +86,9 @@ StepRequest Lockstep::MakeRequest() {
   StepRequest request;
   request.step = step + 1;
   request.empty = run_.settle_only || step >= total;
+  // Where work begins from checkpoints, or from nothing, nobody holds what was begun before.
+  request.interrupted = step == run_.id.step && !view_.at_boundary && !group_.restore;
+  request.last = request.step == total;
   request.validate =
       !run_.settle_only && computer_.has_validation() &&
       ValidationDue(state_.course(), total, context_.spec().validation(), context_.batches);

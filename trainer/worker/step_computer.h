@@ -33,8 +33,10 @@ struct StepRequest {
   consistency::LeaseRun leases{0};  // with a lease queue
   // This worker's portions of the next step are probably these; not with a lease queue.
   bool next_is_alike = true;
-  bool empty = false;     // no gradients: it only settles the state before
-  bool validate = false;  // the state before
+  bool empty = false;        // no gradients: it only settles the state before
+  bool interrupted = false;  // others may have begun it, in a view that has broken
+  bool last = false;         // no other one is to be made after it
+  bool validate = false;     // the state before
   std::vector<int64_t> control;
   net::Deadline deadline = net::Deadline::Never();
 };

@@ -50,6 +50,8 @@ class Step:
     members: int
     restored: bool  # the state was overwritten: by a copy of the others', or by a checkpoint
     repeated: bool  # this step was given before, and did not count
+    interrupted: bool  # some member may have been given it before, in a view that has broken
+    last: bool  # of training, if its end stays where it is
     committed: bool = field(default=False, init=False)
     _run: Run | None = field(default=None, repr=False)
 
@@ -102,7 +104,9 @@ class Run:
         return Step(found.number, found.epoch, found.step_of_epoch, found.steps_per_epoch,
                     found.batch, found.position, ids, found.view, found.rank, found.members,
                     bool(found.flags & _library.STATE_REPLACED),
-                    bool(found.flags & _library.REPEATED), _run=self)
+                    bool(found.flags & _library.REPEATED),
+                    bool(found.flags & _library.INTERRUPTED), bool(found.flags & _library.LAST),
+                    _run=self)
 
     def _reduce(self, gradients: Mapping[str, Any], weight: float,
                 metrics: Mapping[str, float]) -> bool:

@@ -17,7 +17,7 @@ from starling.errors import StarlingError
 OK, OVER, LEFT, BAD_INPUT, FAILED, MISUSE = range(6)
 DROPPED, COMMITTED, PARTIAL = range(3)
 MODEL = 1
-STATE_REPLACED, REPEATED = 1, 2
+STATE_REPLACED, REPEATED, INTERRUPTED, LAST = 1, 2, 4, 8
 _ABI = 1
 _NAME = "libstarling_embed.so"
 
