@@ -20,13 +20,15 @@ is left: no exception, nothing to catch, nothing to restore.
 
 The protocol is the library's (starling.embed); here lies what only this process can do: hooks that
 collect gradients (_gradients.py), the state that whoever joins is given (_state.py), batches that fit
-the view (_batches.py), what makes results reproducible (_reproducible.py), work beside the steps (_collective.py), and the
-loop (_loop.py).
+the view (_batches.py), what makes results reproducible (_reproducible.py), work beside the steps (_collective.py), the loop
+(_loop.py), and that of DiLoCo, whose members train by themselves for a while (_diloco.py, _outer_loop.py).
 """
 from starling.torch import _reproducible
 from starling.torch._collective import collective
-from starling.torch._loop import Loader, elastic, save
+from starling.torch._diloco import DiLoCo
+from starling.torch._elastic import elastic, save
+from starling.torch._loop import Loader
 
 _reproducible.begin()
 
-__all__ = ["Loader", "collective", "elastic", "save"]
+__all__ = ["DiLoCo", "Loader", "collective", "elastic", "save"]

@@ -8,6 +8,7 @@ read ahead and does not fit any more when its step comes is thrown away; the loa
 from __future__ import annotations
 
 import collections
+from collections.abc import Callable
 from typing import Any, Iterator, NamedTuple, Sequence
 
 import torch
@@ -17,12 +18,22 @@ from starling.embed import Step
 from starling.torch._reproducible import Sown
 
 
-class _Pulled(NamedTuple):
-    """What a batch that was read ahead is of."""
+class Piece(NamedTuple):
+    """A batch that a member is given of its share of a step."""
 
     step: int
-    part: int
+    part: int  # from 0
     ids: tuple[int, ...]
+    # Samples of earlier steps that are made up for, each with its step; they come first.
+    late: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def samples(self) -> int:
+        return len(self.late) + len(self.ids)
+
+
+# The pieces of a step for member `rank` of `members`: (step, rank, members).
+Cut = Callable[[int, int, int], "list[Piece]"]
 
 
 def split(ids: Sequence[int], parts: int) -> list[tuple[int, ...]]:
@@ -34,23 +45,17 @@ def split(ids: Sequence[int], parts: int) -> list[tuple[int, ...]]:
 class _Shares:
     """The batch sampler: shares of one step after another, each in its parts, without end."""
 
-    def __init__(self, run: Any, order: "_Order", parts: int) -> None:
+    def __init__(self, run: Any, order: "_Order", cut: Cut) -> None:
         self._run = run
         self._order = order
-        self._parts = parts
-        self._coming: collections.deque[_Pulled] = collections.deque()
+        self._cut = cut
+        self._coming: collections.deque[Piece] = collections.deque()
         self._step = 1
-        self.pulled: collections.deque[_Pulled] = collections.deque()
+        self.pulled: collections.deque[Piece] = collections.deque()
 
-    def of_step(self, step: int, rank: int, members: int) -> list[_Pulled]:
-        """A member without samples has one batch all the same, of none."""
-        portions = self._run.portions(step, rank, members) or [[]]
-        return [_Pulled(step, part, some)
-                for ids in portions for part, some in enumerate(split(ids, self._parts))]
-
-    def go_to(self, step: Step, wanted: _Pulled) -> None:
+    def go_to(self, step: Step, wanted: Piece) -> None:
         """The next batches that are pulled are those of the step at hand, from `wanted` on."""
-        mine = self.of_step(step.number, step.rank, step.members)
+        mine = self._cut(step.number, step.rank, step.members)
         self._coming = collections.deque(mine[mine.index(wanted):])
         self._step = step.number + 1
 
@@ -58,11 +63,11 @@ class _Shares:
         while True:
             if not self._coming:
                 view = self._run.view()
-                self._coming.extend(self.of_step(self._step, view.rank, max(view.members, 1)))
+                self._coming.extend(self._cut(self._step, view.rank, max(view.members, 1)))
                 self._step += 1
             batch = self._coming.popleft()
             self.pulled.append(batch)
-            yield self._order.keys(batch.step, batch.ids)
+            yield self._order.keys(batch)
 
 
 class _Order:
@@ -85,11 +90,12 @@ class _Order:
         self.steps = -(-self.samples // batch)
         self._listed: dict[int, dict[int, int]] = {}  # by epoch: number to index
 
-    def keys(self, step: int, ids: tuple[int, ...]) -> list[Any]:
-        indices = self.indices(step, ids)
+    def keys(self, piece: Piece) -> list[Any]:
+        late = [self.indices(step, (one,))[0] for step, one in piece.late]
+        indices = late if late and not piece.ids else late + self.indices(piece.step, piece.ids)
         if not self._with_epoch:
             return indices
-        return [(index, (step - 1) // self.steps) for index in indices]
+        return [(index, (piece.step - 1) // self.steps) for index in indices]
 
     def indices(self, step: int, ids: tuple[int, ...]) -> list[int]:
         """Of a member without samples of a step, one: it computes, and counts nothing."""
@@ -133,18 +139,17 @@ def _refuse(loader: "torch.utils.data.DataLoader[Any]") -> None:
 
 class Batches:
     """Confined to the thread of the loop. `batch`: samples of a step, of all members together; what a
-    member is given of it comes in so many `parts`."""
+    member is given of it comes as it is `cut`."""
 
-    def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int, parts: int,
+    def __init__(self, run: Any, loader: "torch.utils.data.DataLoader[Any]", batch: int, cut: Cut,
                  seed: int, reproducible: bool) -> None:
         _refuse(loader)
-        self._parts = parts
         self._order = _Order(run, loader, batch, seed, reproducible)
-        self._shares = _Shares(run, self._order, parts)
+        self._shares = _Shares(run, self._order, cut)
         data = Sown(loader.dataset, seed) if reproducible else loader.dataset
         self._loader = self._rebuild(loader, data)
         self._iterator: Iterator[Any] | None = None
-        self._last: tuple[_Pulled, Any] | None = None
+        self._last: tuple[Piece, Any] | None = None
         self.thrown_away = 0
 
     @property
@@ -163,9 +168,8 @@ class Batches:
             options["prefetch_factor"] = loader.prefetch_factor
         return torch.utils.data.DataLoader(data, batch_sampler=self._shares, **options)
 
-    def take(self, step: Step, part: int) -> Any:
-        """The batch of this part of what the step at hand has given."""
-        wanted = _Pulled(step.number, part, split(step.ids, self._parts)[part])
+    def take(self, step: Step, wanted: Piece) -> Any:
+        """The batch of this piece of the step at hand."""
         if self._last is not None and self._last[0] == wanted:
             return self._last[1]
         if self._iterator is None:

@@ -13,17 +13,11 @@ import torch
 import torch.utils.data
 
 import starling.embed
-from starling.embed._library import BAD_INPUT, Library, LoopError
+from starling.embed._library import Library
 from starling.torch import _reproducible
-from starling.torch._batches import Batches, split
+from starling.torch._batches import Batches, Piece, split
 from starling.torch._gradients import Gradients
-from starling.torch._state import State
-
-
-def _as_list(one: Any) -> list[Any]:
-    if one is None:
-        return []
-    return list(one) if isinstance(one, (list, tuple)) else [one]
+from starling.torch._state import Segment, State
 
 
 class Loader:
@@ -43,17 +37,15 @@ class Loader:
         self.batch_size: int = given or (loader.batch_size or 1) * accumulate
         self._seed: int = spec.get("seed", 1)
         self._reproducible = bool(spec.get("reproducible"))
-        self._batches = Batches(library, loader, self.batch_size, accumulate, self._seed,
+        self._batches = Batches(library, loader, self._step_size(), self._cut, self._seed,
                                 self._reproducible)
         self._state = State(model, optimizers, schedulers, scalers)
-        self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
-        self._declare(metrics)
-        trained = self._state.modules.trained
-        if not trained:
+        if not self._state.modules.trained:
             raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
         bucket = spec.get("exchange", {}).get("allReduce", {}).get("bucketBytes", 1 << 20)
-        self._gradients = Gradients(library, trained, self._state.modules.buffers, bucket,
-                                    zeros=any(one.is_enabled() for one in scalers))
+        segments = self._plan_exchange(bucket, zeros=any(one.is_enabled() for one in scalers))
+        self._metrics = {name: number for number, name in enumerate(("loss", *metrics))}
+        self._declare(metrics, segments)
         self._optimizers = optimizers
         self._stepped = [False for _ in optimizers]
         for number, optimizer in enumerate(optimizers):
@@ -67,12 +59,32 @@ class Loader:
         self.over = False                              # training is
         atexit.register(self._at_exit)
 
-    def _declare(self, metrics: Sequence[str]) -> None:
-        self._library.set_samples(self._batches.samples, self.batch_size,
+    def _step_size(self) -> int:
+        """Samples of what the members make together, and which counts as one."""
+        return self.batch_size
+
+    def _cut(self, step: int, rank: int, members: int) -> list[Piece]:
+        """A member without samples has one batch all the same, of none."""
+        portions = self._library.portions(step, rank, members) or [[]]
+        return [Piece(step, part, some)
+                for ids in portions for part, some in enumerate(split(ids, self._parts))]
+
+    def _plan_exchange(self, bucket: int, zeros: bool) -> list[Segment]:
+        """Tells the library what is exchanged; returns the state that members hold alike."""
+        modules = self._state.modules
+        self._gradients = Gradients(self._library, modules.trained, modules.buffers, bucket, zeros=zeros)
+        return self._state.segments
+
+    def _open(self) -> None:
+        """The library has started."""
+        self._gradients.open()
+
+    def _declare(self, metrics: Sequence[str], segments: Sequence[Segment]) -> None:
+        self._library.set_samples(self._batches.samples, self._step_size(),
                                   f"{type(self.dataset).__name__}:{self._batches.samples}")
         for name in metrics:
             self._library.add_metric(name)
-        for one in self._state.segments:
+        for one in segments:
             self._library.add_state(one.name, one.dtype, tuple(one.tensor.shape),
                                     one.tensor.data_ptr(), one.in_model)
 
@@ -82,7 +94,7 @@ class Loader:
 
         def step(this: Any, *arguments: Any, **options: Any) -> Any:
             self._stepped[number] = True
-            if self._gradients.committed:
+            if self.committed:
                 return inner(*arguments, **options)
             # Schedulers ask whether the optimizer has stepped: by the one before PyTorch 2.4, else by
             # the other.
@@ -122,7 +134,7 @@ class Loader:
         self._library.set_end(count, 0)
         self._library.start()
         self._run = starling.embed.Run(self._library, {}, {}, list(self._metrics)[1:])
-        self._gradients.open()
+        self._open()
         self._advance()
         while self._step is not None:
             epoch = self._step.epoch
@@ -133,7 +145,7 @@ class Loader:
             if self._ended:
                 self._advance()
             elif self._step.epoch != epoch:
-                self._state.restore()  # others are further: what was done behind the loop is not theirs
+                self._restore()  # others are further: what was done behind the loop is not theirs
             else:
                 raise RuntimeError(f"step {self._step.number} is not the last of epoch {epoch - 1}, but "
                                    "the loop over its batches has ended; end training with "
@@ -150,7 +162,7 @@ class Loader:
             self._gradients.begin(self._parts)
             self._stepped = [False for _ in self._stepped]
             for part, ids in enumerate(split(step.ids, self._parts)):
-                batch = self._batches.take(step, part)
+                batch = self._batches.take(step, Piece(step.number, part, ids))
                 alone = step.members == 1 and self._parts == 1 and not self._reproducible
                 self._part = len(ids)
                 self._gradients.begin_part(1.0 if alone else float(self._part))
@@ -174,6 +186,9 @@ class Loader:
     def _check_step(self, number: int) -> None:
         if self.committed and not all(self._stepped):
             raise RuntimeError(f"step {number}: optimizer.step() was not called; the others have taken it")
+
+    def _restore(self) -> None:
+        self._state.restore()
 
     def _advance(self) -> None:
         """A boundary: the library may read the state, write it, and let others in."""
@@ -288,40 +303,3 @@ def _refuse_other_scalers(known: Sequence[Any]) -> None:
             return inner(this, outputs)
 
         kind.scale = scale
-
-
-_trained: list[tuple[torch.nn.Module, Loader]] = []
-
-
-def elastic(loader: "torch.utils.data.DataLoader[Any]", model: torch.nn.Module, optimizer: Any,
-            scheduler: Any = None, *, scaler: Any = None, metrics: Sequence[str] = (),
-            accumulate: int = 1) -> Loader:
-    """The loader of a loop that any number of workers run together.
-
-    `loader`'s batch_size is that of all members together. `optimizer`, `scheduler` and `scaler` (a
-    torch.amp.GradScaler) may be lists. What they and the model hold is the state that joiners are given.
-    `metrics` are the names that loader.log() takes beside loss, 7 at most. With `accumulate` a step is so
-    many batches: the loop calls backward for each, and optimizer.step() after so many. ValueError says
-    what of it cannot be elastic.
-    """
-    if accumulate < 1:
-        raise ValueError(f"accumulate must be at least 1, not {accumulate}")
-    if not starling.embed._opened:
-        raise LoopError(BAD_INPUT, "no job has started this program: run it by spec.workload.pytorch")
-    _trained.append((model, Loader(starling.embed._opened.pop(), loader, model, _as_list(optimizer),
-                                   _as_list(scheduler), _as_list(scaler), metrics, accumulate)))
-    return _trained[-1][1]
-
-
-def save(model: torch.nn.Module) -> None:
-    """Says behind the loop that `model`, as it is when the program ends, is the job's model: a safetensors
-    file that STARLING_MODEL names, with its digest in status.result.model. It is written when the program
-    ends, for the job has ended then, and its pods with it: nothing behind this call is cut off.
-
-    ValueError: starling.elastic() was not given this model. RuntimeError: its loop is not over."""
-    for known, loader in _trained:
-        if known is model:
-            if not loader.over:
-                raise RuntimeError("save() comes after the loop over loader.epochs(n)")
-            return
-    raise ValueError("save() takes the model that starling.elastic() was given")

@@ -216,6 +216,7 @@ class Text:
         self._schedulers = schedulers
         self._scalers = scalers
         self._memory = torch.zeros(MOST_TEXT, dtype=torch.uint8)
+        self.bytes = 0  # of what was gathered last, with its size
         self.segments = [Segment("settings", self._memory, False)]
 
     def gather(self) -> None:
@@ -228,6 +229,7 @@ class Text:
             raise RuntimeError(f"the settings of optimizer and scheduler take {len(text)} bytes as JSON; "
                                f"at most {MOST_TEXT - 8} travel")
         whole = struct.pack("<q", len(text)) + text
+        self.bytes = len(whole)
         self._memory[:len(whole)] = torch.frombuffer(bytearray(whole), dtype=torch.uint8)
 
     def scatter(self) -> None:
@@ -269,6 +271,11 @@ class State:
                                         *(one for part in self._kept for one in part.segments),
                                         *self._text.segments]
         self.gather()
+
+    @property
+    def text_bytes(self) -> int:
+        """Of the settings, as they were gathered last."""
+        return self._text.bytes
 
     def gather(self) -> None:
         """Before the library looks: what the program has made of the state lies where it looks."""

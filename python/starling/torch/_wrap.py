@@ -33,7 +33,7 @@ import torch.distributed
 import torch.utils.data
 import torch.utils.data.distributed
 
-from starling.torch import _loop
+from starling.torch import _elastic, _loop
 
 _REMEDY = "write the three lines of docs/how-to/pytorch.md into the program instead"
 
@@ -208,8 +208,8 @@ class _Training:
             if len(found) > 1:
                 _refuse(f"a second {what} ({len(found)} in all)")
         scalers = self._scalers.all()
-        elastic = _loop.elastic(loaders[0], models[0].module, optimizers, self._schedulers.all(),
-                                scaler=scalers)
+        elastic = _elastic.elastic(loaders[0], models[0].module, optimizers, self._schedulers.all(),
+                                   scaler=scalers)
         loaders[0].elastic = elastic
         if not scalers:
             self._log_losses(elastic)
