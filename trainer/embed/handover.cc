@@ -224,7 +224,7 @@ std::int64_t Handover::FirstPosition() const {
   return batches_.At(present_.step).positions.begin + (mine.empty() ? 0 : mine.front().begin);
 }
 
-void Handover::Prepare(membership::ViewNumber view, const worker::StepRequest& request) {
+absl::Status Handover::Prepare(membership::ViewNumber view, const worker::StepRequest& request) {
   const sync::MutexLock lock(mutex_);
   present_ = {.step = request.step,
               .position = 0,
@@ -236,7 +236,14 @@ void Handover::Prepare(membership::ViewNumber view, const worker::StepRequest& r
               .repeated = request.step <= handed_out_,
               .interrupted = request.interrupted,
               .last = request.last};
-  if (!request.empty) present_.position = FirstPosition();
+  if (request.empty) return absl::OkStatus();
+  present_.position = FirstPosition();
+  if (!Portions(present_.step, present_.rank, present_.members).empty()) return absl::OkStatus();
+  // Where no portion is the program's, nothing in the step waits for it: the sum would come over
+  // gradients that it still reads, or it would write into the sum what does not count any more.
+  while (!still_ && !Interrupted()) changed_.Wait(mutex_);
+  if (still_) return absl::OkStatus();
+  return absl::CancelledError("the view has ended before the program has come for its step");
 }
 
 void Handover::Offer(std::span<const std::int64_t> samples) {

@@ -119,7 +119,7 @@ class Handover final : public workload::Workload, public worker::OwnLoop {
   bool present() const override { return true; }
   void Register(checkpoint::StateParts& parts) override;
   std::optional<std::vector<checkpoint::TensorView>> Model() const override;
-  void Prepare(membership::ViewNumber view, const worker::StepRequest& request) override;
+  absl::Status Prepare(membership::ViewNumber view, const worker::StepRequest& request) override;
   void Applied(std::int64_t step, const worker::StepOutcome& outcome) override;
   void Dropped() override;
   absl::Status AwaitBoundary() override;

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <functional>
@@ -56,6 +57,8 @@ struct Program {
   absl::Status wrong;
   // In its own code, before it reduces this step.
   std::function<void(const Ticket&)> at = [](const Ticket&) {};
+  // Between a step that counts and the look at its gradients.
+  std::function<void()> before_taking = [] {};
   std::thread thread;
 
   void Loop() {
@@ -90,6 +93,7 @@ struct Program {
     }
     given.back().fate = *fate;
     if (*fate != Fate::kCommitted) return true;
+    before_taking();
     state[0] += handover->gradients()[0];
     state[1] += handover->gradients()[1];
     return true;
@@ -393,6 +397,23 @@ TEST_F(HandoverTest, ReproducibleStepsComeInPortionsWhoseLastOneCounts) {
   }
 }
 
+TEST_F(HandoverTest, AStepWithoutAPortionWaitsUntilTheGradientsBeforeItAreTaken) {
+  Begin(Job(8, /*reproducible=*/true));
+  for (int i = 0; i < 3; ++i) {
+    programs_.push_back(std::make_unique<Program>());
+    Program& program = *programs_.back();
+    program.before_taking = [] { std::this_thread::sleep_for(std::chrono::milliseconds(30)); };
+    cluster_->Add();
+    program.thread = std::thread([&program] { program.Loop(); });
+  }
+  cluster_->PublishNow({0, 1, 2});
+
+  ASSERT_NE(AwaitModel(), "");
+  End();
+  // Batches of 16, 16, 16 and 2 groups: of the fourth one of the members has none.
+  for (const auto& program : programs_) ExpectTrained(*program, 8);
+}
+
 TEST_F(HandoverTest, StartsAgainFromACheckpointWhenNobodyIsLeft) {
   Begin(Job(1'000'000));
   Add();
@@ -433,7 +454,7 @@ class MistakeTest : public ::testing::Test {
   void Offer() {
     worker::StepRequest request;
     request.step = 3;
-    handover_.Prepare(1, request);
+    EXPECT_TRUE(handover_.Prepare(1, request).ok());
     worker_ = std::thread([this] {
       computed_ = handover_.Compute(std::array<std::int64_t, 2>{4, 7},
                                     {.push = [this](std::int64_t b) { pushed_.push_back(b); }});

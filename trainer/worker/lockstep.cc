@@ -107,7 +107,9 @@ absl::Status Lockstep::Work() {
 
   if (!over) RETURN_IF_ERROR(AgreeOnFirstState());
   const StepRequest request = MakeRequest();
-  loop_.Prepare(run_.id.view, request);
+  if (const absl::Status ready = loop_.Prepare(run_.id.view, request); !ready.ok()) {
+    return exchange::ViewEnded(ready);
+  }
   const bool repeated = !request.empty && request.step <= tried_;
   context_.stopwatch.CountAs(repeated ? std::optional(Activity::kRepeated) : std::nullopt);
   if (!request.empty) tried_ = std::max(tried_, request.step);

@@ -37,8 +37,11 @@ class OwnLoop {
   // The tensors of the result's model file, in the program's memory; none: the workload's.
   virtual std::optional<std::vector<checkpoint::TensorView>> Model() const { return std::nullopt; }
 
-  // What the workload will be asked to compute in `view`, perhaps in several portions.
-  virtual void Prepare(membership::ViewNumber /*view*/, const StepRequest& /*request*/) {}
+  // What the workload will be asked to compute in `view`, perhaps in several portions. Returns when
+  // the program has done with the gradients of the step before; CANCELLED when the view has ended.
+  virtual absl::Status Prepare(membership::ViewNumber /*view*/, const StepRequest& /*request*/) {
+    return absl::OkStatus();
+  }
   // The step counts: the workload's gradients hold the sum, and the program updates its state.
   virtual void Applied(std::int64_t /*step*/, const StepOutcome& /*outcome*/) {}
   // The view has ended. What was handed out and has not counted yet never will.
