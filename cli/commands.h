@@ -23,6 +23,8 @@ int DeleteCommand(Session& session, const Arguments& arguments);
 int ValidateCommand(Session& session, const Arguments& arguments);
 int PlanCommand(Session& session, const Arguments& arguments);
 int UsageCommand(Session& session, const Arguments& arguments);
+int PredictCommand(Session& session, const Arguments& arguments);
+int EvaluateCommand(Session& session, const Arguments& arguments);
 int ExplainCommand(Session& session, const Arguments& arguments);
 int VersionCommand(Session& session, const Arguments& arguments);
 int CompletionCommand(Session& session, const Arguments& arguments);

@@ -241,6 +241,54 @@ Verb Plan() {
       .run = PlanCommand};
 }
 
+constexpr Flag kModel{.name = "model", .value = "URI", .help = "the model file of a job"};
+constexpr Flag kLabelColumn{.name = "label-column",
+                            .value = "NAME",
+                            .help = "the column that is the class, by name or number"};
+
+Verb Predict() {
+  return {
+      .name = "predict",
+      .usage = "--model URI (--data URI | --prompt TEXT) [flags]",
+      .summary = "Say what a trained model thinks of a table's rows, or write on with it",
+      .examples =
+          "  starling predict --model digits.safetensors --data new.csv\n"
+          "  starling predict --model shakespeare.safetensors --prompt 'ROMEO:' --symbols 500\n",
+      .details =
+          "A classification prints a row for each row of the table: the class and how likely "
+          "it is. All columns\nare features, but for the one that --label-column names. A "
+          "language model prints what comes after\nthe prompt; the same --seed draws the "
+          "same.\n",
+      .flags = {kModel,
+                {.name = "data", .value = "URI", .help = "a table (CSV)"},
+                kLabelColumn,
+                {.name = "prompt", .value = "TEXT", .help = "what a text begins with"},
+                {.name = "symbols", .value = "N", .help = "how many to write (200)"},
+                {.name = "temperature",
+                 .value = "T",
+                 .help = "below 1: more likely ones (1); 0: always the likeliest"},
+                {.name = "seed", .value = "N", .help = "of what is drawn (1)"}},
+      .run = PredictCommand};
+}
+
+Verb Evaluate() {
+  return {
+      .name = "evaluate",
+      .usage = "--model URI --data URI [flags]",
+      .summary = "Measure a trained model on other data",
+      .examples =
+          "  starling evaluate --model digits.safetensors --data examples/data/digits-test.csv\n"
+          "  starling evaluate --model shakespeare.safetensors --data other.txt -o json\n",
+      .details =
+          "The data are a table (CSV) with a class in each row, or for a language model a "
+          "text. The metrics are\nthose of the job's validation.\n",
+      .flags = {kModel,
+                {.name = "data", .value = "URI", .help = "a table (CSV), or a text"},
+                kLabelColumn,
+                kOutput},
+      .run = EvaluateCommand};
+}
+
 Verb Usage() {
   return {.name = "usage",
           .usage = "[flags]",
@@ -309,9 +357,9 @@ const std::vector<Flag>& CommonFlags() {
 
 const std::vector<Verb>& Verbs() {
   static const auto& verbs = *new std::vector<Verb>{
-      Run(),  Submit(), Watch(),   Up(),      Down(),       Get(),    Describe(),
-      Logs(), Scale(),  Suspend(), Resume(),  Checkpoint(), Delete(), Validate(),
-      Plan(), Usage(),  Explain(), Version(), Completion()};
+      Run(),  Submit(),  Watch(),    Up(),     Down(),       Get(),     Describe(),
+      Logs(), Scale(),   Suspend(),  Resume(), Checkpoint(), Delete(),  Validate(),
+      Plan(), Predict(), Evaluate(), Usage(),  Explain(),    Version(), Completion()};
   return verbs;
 }
 

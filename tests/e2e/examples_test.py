@@ -3,6 +3,8 @@
 
 To add one: an example of its own test file is named in ELSEWHERE, any other gets a test here.
 """
+import csv
+import json
 import math
 import os
 import re
@@ -46,7 +48,8 @@ class Examples(Case):
     def test_synthetic(self):
         self.assertEqual(5, self.train("synthetic.yaml")["epochs"])
 
-    def test_shakespeare(self):
+    def test_shakespeare_and_what_its_model_is_good_for(self):
+        """Trains it, measures the model as the job did, and has it write."""
         command = self.home.start("run", os.path.join(EXAMPLES, "shakespeare.yaml"), "-o", "json")
         result = self.result(self.finish(command, timeout=240))
         metrics = result["metrics"]
@@ -54,6 +57,39 @@ class Examples(Case):
         self.assertTrue(result["targetReached"], metrics)
         self.assertAlmostEqual(math.exp(metrics["validation/loss"]),
                                metrics["validation/perplexity"], delta=1e-6)
+        model = result["model"]["uri"]
+        with open(os.path.join(EXAMPLES, "data/shakespeare.txt"), encoding="ascii") as file:
+            text = file.read()
+        rest = self.home.write("rest.txt", text[int(0.9 * len(text)):])
+        judged = json.loads(self.home.run("evaluate", "--model", model, "--data", rest, "-o",
+                                          "json").stdout)
+        self.assertAlmostEqual(metrics["validation/loss"], judged["loss"], delta=1e-4)
+        write = ("predict", "--model", model, "--prompt", "ROMEO:", "--symbols", "120")
+        one, again, other = (self.home.run(*write, "--seed", seed).stdout for seed in "112")
+        self.say(f"it writes {one!r}")
+        self.assertTrue(one.startswith("ROMEO:"))
+        self.assertEqual(len("ROMEO:") + 121, len(one))
+        self.assertEqual(one, again)
+        self.assertNotEqual(one, other)
+        wrong = self.home.run("predict", "--model", model, "--prompt", "1", code=2)
+        self.assertIn("does not occur in the training text", wrong.stderr)
+
+    def test_a_model_of_digits_classifies_rows_as_its_job_judged_it(self):
+        result = self.train("digits-reproducible.yaml")
+        table = os.path.join(EXAMPLES, "data/digits-test.csv")
+        model = ("--model", result["model"]["uri"], "--data", table)
+        judged = json.loads(self.home.run("evaluate", *model, "-o", "json").stdout)
+        self.assertAlmostEqual(result["metrics"]["validation/accuracy"], judged["accuracy"])
+        self.assertAlmostEqual(result["metrics"]["validation/loss"], judged["loss"], delta=1e-5)
+        rows = self.home.run("predict", *model, "--label-column", "label").stdout.splitlines()
+        self.assertEqual("class,probability", rows[0])
+        with open(table, encoding="utf-8") as file:
+            labels = [row["label"] for row in csv.DictReader(file)]
+        right = sum(row.split(",")[0] == label for row, label in zip(rows[1:], labels))
+        self.assertEqual(len(labels), len(rows) - 1)
+        self.assertAlmostEqual(judged["accuracy"], right / len(labels))
+        wrong = self.home.run("predict", *model, code=2)  # the label is no feature
+        self.assertIn("[1, 8, 8] needs 64 features a row", wrong.stderr)
 
     def regress(self, *flags):
         """Runs the linear regression; returns its result."""

@@ -66,10 +66,10 @@ class TableLoader {
       RETURN_IF_ERROR(AddOrPass(cells, reader.line()));
       ASSIGN_OR_RETURN(more, Next(reader, cells));
     }
-    if (dataset_.size() == 0) {
+    if (dataset_.features.empty()) {
       return Problem(".uri", absl::StrCat(file_, ": none of its rows can be read"));
     }
-    if (options_.numbers) return absl::OkStatus();
+    if (options_.numbers || !options_.labels) return absl::OkStatus();
     ASSIGN_OR_RETURN(dataset_.classes,
                      CountClasses(std::ranges::max(dataset_.labels), classes_, options_));
     return absl::OkStatus();
@@ -102,20 +102,27 @@ class TableLoader {
     header_ = source_.header() == v1alpha1::CSV_HEADER_PRESENT ||
               (source_.header() != v1alpha1::CSV_HEADER_ABSENT && named);
     if (header_) names_.assign(first.begin(), first.end());
+    if (!options_.labels) {
+      label_ = -1;
+      return SetShape(columns_);
+    }
     if (columns_ < 2) {
       return Problem(".uri", absl::StrCat(file_,
                                           ": line 1 has one column; a row needs features and "
                                           "a label, is the delimiter right?"));
     }
     RETURN_IF_ERROR(FindLabel());
+    return SetShape(columns_ - 1);
+  }
+
+  absl::Status SetShape(std::int64_t features) {
     dataset_.shape.assign(source_.shape().begin(), source_.shape().end());
-    if (dataset_.shape.empty()) dataset_.shape = {columns_ - 1};
-    if (dataset_.SampleSize() != columns_ - 1) {
-      return Problem(".shape", absl::StrCat("[", absl::StrJoin(dataset_.shape, ", "), "] needs ",
-                                            dataset_.SampleSize(), " features a row, but ", file_,
-                                            " has ", columns_ - 1, " beside the label"));
-    }
-    return absl::OkStatus();
+    if (dataset_.shape.empty()) dataset_.shape = {features};
+    if (dataset_.SampleSize() == features) return absl::OkStatus();
+    return Problem(".shape",
+                   absl::StrCat("[", absl::StrJoin(dataset_.shape, ", "), "] needs ",
+                                dataset_.SampleSize(), " features a row, but ", file_, " has ",
+                                features, options_.labels ? " beside the label" : ""));
   }
 
   absl::Status FindLabel() {

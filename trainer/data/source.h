@@ -38,6 +38,7 @@ struct LoadOptions {
   std::optional<std::int64_t> classes;   // of the training set, when this is the validation set
   std::vector<std::string> class_names;  // the same, where they have names
   bool numbers = false;                  // labels are any numbers, not classes
+  bool labels = true;                    // false: each column of a table is a feature
   std::uint64_t seed = 1;                // of the job
   const v1alpha1::Dataset* dataset = nullptr;  // of the job, for what becomes of bad records
   std::size_t max_bytes = kMaxFileBytes;  // of each file; beyond it only a beginning is looked at

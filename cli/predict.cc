@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// predict and evaluate: what a model file is good for once its job is done. They need no control
+// plane: the model computes in this process.
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "cli/commands.h"
+#include "common/json/json.h"
+#include "common/status/macros.h"
+#include "trainer/workload/saved_model.h"
+
+namespace starling::cli {
+namespace {
+
+using workload::SavedModel;
+
+// A place; a path starts at the working directory.
+absl::StatusOr<std::string> Needed(const Arguments& arguments, const char* flag) {
+  const std::string value = arguments.Get(flag);
+  if (value.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat("--", flag, " is missing; name a file"));
+  }
+  if (value.find(':') != std::string::npos) return value;
+  return std::filesystem::absolute(value).string();
+}
+
+absl::StatusOr<std::unique_ptr<SavedModel>> OpenModel(const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const std::string uri, Needed(arguments, "model"));
+  return SavedModel::Open(uri, "--model");
+}
+
+template <typename Number>
+absl::Status ReadNumber(const Arguments& arguments, const char* flag, double least, double most,
+                        Number& value) {
+  if (!arguments.Has(flag)) return absl::OkStatus();
+  double number = 0;
+  const bool reads = absl::SimpleAtod(arguments.Get(flag), &number);
+  if (reads && number >= least && number <= most &&
+      (std::is_floating_point_v<Number> || number == std::floor(number))) {
+    value = static_cast<Number>(number);
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat("--", flag, " ", arguments.Get(flag), ": write a ",
+                                                 std::is_floating_point_v<Number> ? "" : "whole ",
+                                                 "number from ", least, " to ", most));
+}
+
+absl::Status WriteOn(Session& session, const Arguments& arguments, SavedModel& model) {
+  constexpr double kMost = 1e9;
+  if (!model.language()) {
+    return absl::InvalidArgumentError("--prompt: this model classifies; give it --data");
+  }
+  workload::Sampling sampling;
+  RETURN_IF_ERROR(ReadNumber(arguments, "symbols", 1, kMost, sampling.symbols));
+  RETURN_IF_ERROR(ReadNumber(arguments, "temperature", 0, 100, sampling.temperature));
+  RETURN_IF_ERROR(ReadNumber(arguments, "seed", 0, kMost, sampling.seed));
+  const std::string prompt = arguments.Get("prompt");
+  session.terminal().Print(prompt);
+  const absl::Status status = model.Continue(
+      prompt, sampling, [&](const std::string& symbol) { session.terminal().Print(symbol); });
+  session.terminal().Print("\n");
+  if (status.ok()) return status;
+  return absl::Status(status.code(), absl::StrCat("--prompt: ", std::string(status.message())));
+}
+
+absl::Status Predict(Session& session, const Arguments& arguments) {
+  ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
+  if (arguments.Has("prompt")) return WriteOn(session, arguments, *model);
+  ASSIGN_OR_RETURN(const std::string data, Needed(arguments, "data"));
+  if (model->language()) {
+    return absl::InvalidArgumentError(
+        "--data: this model predicts what comes next in a text; give it --prompt");
+  }
+  ASSIGN_OR_RETURN(const data::Dataset samples,
+                   model->ReadTable({.uri = data,
+                                     .field = "--data",
+                                     .labels = arguments.Has("label-column"),
+                                     .label_column = arguments.Get("label-column")}));
+  ASSIGN_OR_RETURN(const std::vector<workload::Answer> answers, model->Predict(samples));
+  std::string rows = "class,probability\n";
+  for (const workload::Answer& answer : answers) {
+    absl::StrAppendFormat(&rows, "%d,%.6g\n", answer.number, answer.probability);
+  }
+  session.terminal().Print(rows);
+  return absl::OkStatus();
+}
+
+absl::Status Evaluate(Session& session, const Arguments& arguments) {
+  const std::string output = arguments.Get("output");
+  if (!output.empty() && output != "json") {
+    return absl::InvalidArgumentError(absl::StrCat("-o ", output, ": only json is known here"));
+  }
+  ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
+  ASSIGN_OR_RETURN(const std::string data, Needed(arguments, "data"));
+  SavedModel::Metrics metrics;
+  if (model->language()) {
+    ASSIGN_OR_RETURN(metrics, model->EvaluateText(data, "--data"));
+  } else {
+    ASSIGN_OR_RETURN(const data::Dataset samples,
+                     model->ReadTable({.uri = data,
+                                       .field = "--data",
+                                       .labels = true,
+                                       .label_column = arguments.Get("label-column")}));
+    ASSIGN_OR_RETURN(metrics, model->Evaluate(samples));
+  }
+  if (output == "json") {
+    session.terminal().Print(json::Dump(nlohmann::json(metrics)) + "\n");
+    return absl::OkStatus();
+  }
+  for (const auto& [name, value] : metrics) {
+    session.terminal().Print(absl::StrFormat("%-12s %.6g\n", name, value));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int PredictCommand(Session& session, const Arguments& arguments) {
+  return session.Fail(Predict(session, arguments));
+}
+
+int EvaluateCommand(Session& session, const Arguments& arguments) {
+  return session.Fail(Evaluate(session, arguments));
+}
+
+}  // namespace starling::cli

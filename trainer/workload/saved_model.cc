@@ -1,0 +1,312 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/workload/saved_model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "api/network/kinds.h"
+#include "api/network/plan.h"
+#include "api/spec/reader.h"
+#include "common/json/json.h"
+#include "common/random/philox.h"
+#include "common/status/macros.h"
+#include "nlohmann/json.hpp"
+#include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/checkpoint/safetensors.h"
+#include "trainer/workload/initial_model.h"
+#include "trainer/workload/network_engine.h"
+
+namespace starling::workload {
+namespace {
+
+constexpr std::int64_t kMostValues = std::int64_t{1} << 24;  // in one sample, as in job files
+constexpr std::int64_t kMostContext = 65536;
+constexpr std::int64_t kNumbersAtOnce = 1 << 20;  // of one forward pass
+
+// What the file says under "starling.<name>".
+absl::StatusOr<std::string> Said(const std::map<std::string, std::string>& metadata,
+                                 const std::string& name) {
+  const auto found = metadata.find("starling." + name);
+  if (found != metadata.end()) return found->second;
+  return absl::InvalidArgumentError(
+      absl::StrCat("does not say its starling.", name,
+                   "; give the model file of a classification or a language model that this "
+                   "version trained"));
+}
+
+absl::Status Wrong(const std::string& name) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("says something impossible under starling.", name, "; train it anew"));
+}
+
+absl::StatusOr<std::int64_t> Integer(const std::map<std::string, std::string>& metadata,
+                                     const std::string& name, std::int64_t most) {
+  ASSIGN_OR_RETURN(const std::string text, Said(metadata, name));
+  std::int64_t value = 0;
+  if (!absl::SimpleAtoi(text, &value) || value < 1 || value > most) return Wrong(name);
+  return value;
+}
+
+absl::StatusOr<network::Shape> InputShape(const std::map<std::string, std::string>& metadata) {
+  constexpr char kName[] = "inputShape";
+  ASSIGN_OR_RETURN(const std::string text, Said(metadata, kName));
+  network::Shape shape;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    std::int64_t side = 0;
+    if (!absl::SimpleAtoi(part, &side) || side < 1 || shape.size() == 4) return Wrong(kName);
+    shape.push_back(side);
+  }
+  if (network::NumbersOf(shape) > kMostValues) return Wrong(kName);
+  return shape;
+}
+
+absl::StatusOr<std::vector<float>> Floats(const std::map<std::string, std::string>& metadata,
+                                          const std::string& name) {
+  ASSIGN_OR_RETURN(const std::string text, Said(metadata, name));
+  std::vector<float> values;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    float value = 0;
+    if (!absl::SimpleAtof(part, &value) || !std::isfinite(value)) return Wrong(name);
+    values.push_back(value);
+  }
+  return values;
+}
+
+absl::StatusOr<std::optional<data::Normalization>> NormalizationOf(
+    const std::map<std::string, std::string>& metadata, std::size_t width) {
+  constexpr char kMean[] = "normalization.mean", kStd[] = "normalization.std";
+  if (!metadata.contains(absl::StrCat("starling.", kMean))) return std::nullopt;
+  data::Normalization scale;
+  ASSIGN_OR_RETURN(scale.mean, Floats(metadata, kMean));
+  ASSIGN_OR_RETURN(scale.std, Floats(metadata, kStd));
+  const bool fits = scale.mean.size() == 1 || scale.mean.size() == width;
+  if (!fits || scale.std.size() != scale.mean.size()) return Wrong(kMean);
+  if (std::ranges::any_of(scale.std, [](float value) { return value <= 0; })) return Wrong(kStd);
+  return scale;
+}
+
+// Loaders name the field of a job file: here it is `field` that says it all.
+absl::Status AtField(const absl::Status& status, const std::string& field) {
+  const data::FieldProblem problem = data::ToProblem(status);
+  return data::FieldError(status.code(), field, problem.message);
+}
+
+absl::StatusOr<v1alpha1::Model> ModelSaid(const std::map<std::string, std::string>& metadata) {
+  ASSIGN_OR_RETURN(const std::string text, Said(metadata, "model"));
+  v1alpha1::Model model;
+  const auto value = json::Parse(text);
+  if (!value.ok() || !spec::ReadMessage(*value, "", model).empty()) return Wrong("model");
+  return model;
+}
+
+// The likely answer of one row of scores, and all of them as probabilities.
+Answer Softmax(std::span<const float> scores, double temperature, std::vector<double>& shares) {
+  const auto best = std::ranges::max_element(scores);
+  double sum = 0;
+  shares.resize(scores.size());
+  for (std::size_t i = 0; i < scores.size(); ++i) {
+    shares[i] = std::exp((double{scores[i]} - double{*best}) / temperature);
+    sum += shares[i];
+  }
+  for (double& share : shares) share /= sum;
+  return {best - scores.begin(), 1 / sum};
+}
+
+}  // namespace
+
+absl::StatusOr<ModelDescription> ReadDescription(
+    const std::map<std::string, std::string>& metadata) {
+  ModelDescription description;
+  ASSIGN_OR_RETURN(const std::string workload, Said(metadata, "workload"));
+  ASSIGN_OR_RETURN(const v1alpha1::Model model, ModelSaid(metadata));
+  description.language = workload == "languageModel";
+  network::Task task{.each_place = description.language};
+  network::Shape input;
+  if (description.language) {
+    ASSIGN_OR_RETURN(const std::string alphabet, Said(metadata, "alphabet"));
+    auto read = data::Alphabet::FromText(alphabet);
+    if (!read.ok()) return Wrong("alphabet");
+    description.alphabet = *std::move(read);
+    ASSIGN_OR_RETURN(const std::int64_t context, Integer(metadata, "contextLength", kMostContext));
+    input = {context};
+    task.classes = description.alphabet.size();
+  } else if (workload == "classification") {
+    ASSIGN_OR_RETURN(input, InputShape(metadata));
+    ASSIGN_OR_RETURN(task.classes, Integer(metadata, "classes", data::kMaxClasses));
+    ASSIGN_OR_RETURN(
+        description.normalization,
+        NormalizationOf(metadata, static_cast<std::size_t>(network::NumbersOf(input))));
+  } else {
+    return Wrong("workload");
+  }
+  const auto planned = network::PlanNetwork(model, input, task);
+  if (!planned.ok()) return Wrong("model");
+  description.config.network = *planned;
+  description.classes = task.classes;
+  return description;
+}
+
+absl::StatusOr<std::unique_ptr<SavedModel>> SavedModel::Open(const std::string& uri,
+                                                             const std::string& field) {
+  ASSIGN_OR_RETURN(const data::FileInfo file, data::Inspect(uri, field));
+  std::vector<std::byte> content(file.size);
+  RETURN_IF_ERROR(data::ReadRange(file, 0, content, field));
+  const auto refused = [&](const absl::Status& status) {
+    return data::FieldError(absl::StatusCode::kInvalidArgument, field,
+                            absl::StrCat(file.path, ": ", std::string(status.message())));
+  };
+  const auto decoded = checkpoint::Decode(content);
+  if (!decoded.ok()) return refused(decoded.status());
+  auto description = ReadDescription(decoded->metadata);
+  if (!description.ok()) return refused(description.status());
+  std::size_t numbers = 0;  // before memory is set aside for them
+  for (const network::Parameter& parameter : description->config.network.parameters) {
+    numbers += static_cast<std::size_t>(network::NumbersOf(parameter.shape));
+  }
+  if (numbers * sizeof(float) > file.size) {
+    return refused(absl::InvalidArgumentError("says a larger network than it has tensors of"));
+  }
+  ASSIGN_OR_RETURN(const engine::OpenEngineFunction open, LoadEngineLibrary());
+  engine::OpenedEngine opened;
+  open(description->config, &opened);
+  ASSIGN_OR_RETURN(std::unique_ptr<engine::Engine> engine, std::move(opened.engine));
+  RETURN_IF_ERROR(ReadInitialModel({uri, field}, engine->tensors(), engine->parameters()).status());
+  return std::make_unique<SavedModel>(*std::move(description), std::move(engine));
+}
+
+SavedModel::SavedModel(ModelDescription description, std::unique_ptr<engine::Engine> engine)
+    : description_(std::move(description)), engine_(std::move(engine)) {}
+
+absl::StatusOr<data::Dataset> SavedModel::ReadTable(const Table& table) const {
+  v1alpha1::CsvSource source;
+  source.set_uri(table.uri);
+  for (const std::int64_t side : description_.config.network.input) source.add_shape(side);
+  if (!table.label_column.empty()) source.set_label_column(table.label_column);
+  data::LoadOptions options;
+  options.path = table.field;
+  options.classes = description_.classes;
+  options.labels = table.labels;
+  absl::StatusOr<data::Loaded> loaded = data::LoadCsv(source, options);
+  if (!loaded.ok()) return AtField(loaded.status(), table.field);
+  if (description_.normalization) {
+    const data::Normalization& scale = *description_.normalization;
+    const std::size_t width = scale.mean.size();
+    std::span<float> features = loaded->dataset.features;
+    for (std::size_t i = 0; i < features.size(); ++i) {
+      features[i] = (features[i] - scale.mean[i % width]) / scale.std[i % width];
+    }
+  }
+  return std::move(loaded->dataset);
+}
+
+absl::StatusOr<std::vector<Answer>> SavedModel::Predict(const data::Dataset& samples) {
+  const auto width = static_cast<std::size_t>(samples.SampleSize());
+  const std::size_t at_once = std::max<std::size_t>(kNumbersAtOnce / width, 1) * width;
+  const auto classes = static_cast<std::size_t>(description_.classes);
+  std::vector<Answer> answers;
+  std::vector<double> shares;
+  for (std::size_t begin = 0; begin < samples.features.size(); begin += at_once) {
+    const std::size_t count = std::min(at_once, samples.features.size() - begin);
+    ASSIGN_OR_RETURN(const std::vector<float> scores,
+                     engine_->Scores(std::span(samples.features).subspan(begin, count)));
+    for (std::size_t row = 0; row < scores.size(); row += classes) {
+      answers.push_back(Softmax(std::span(scores).subspan(row, classes), 1, shares));
+    }
+  }
+  return answers;
+}
+
+absl::StatusOr<SavedModel::Metrics> SavedModel::Evaluate(const data::Dataset& samples) {
+  const auto width = static_cast<std::size_t>(samples.SampleSize());
+  const std::size_t at_once = std::max<std::size_t>(kNumbersAtOnce / width, 1);
+  engine::BatchSums sums;
+  for (std::size_t begin = 0; begin < samples.labels.size(); begin += at_once) {
+    const std::size_t count = std::min(at_once, samples.labels.size() - begin);
+    ASSIGN_OR_RETURN(
+        const engine::BatchSums part,
+        engine_->Evaluate(std::span(samples.features).subspan(begin * width, count * width),
+                          std::span(samples.labels).subspan(begin, count)));
+    sums.loss += part.loss;
+    sums.correct += part.correct;
+  }
+  const auto count = static_cast<double>(samples.size());
+  return Metrics{{"samples", count},
+                 {"loss", sums.loss / count},
+                 {"accuracy", static_cast<double>(sums.correct) / count}};
+}
+
+absl::StatusOr<SavedModel::Metrics> SavedModel::EvaluateText(const std::string& uri,
+                                                             const std::string& field) {
+  v1alpha1::TextSource source;
+  source.set_uri(uri);
+  const std::int64_t context = description_.config.network.places;
+  v1alpha1::LanguageModel model;
+  model.set_context_length(context);
+  model.set_symbols(description_.alphabet.bytes() ? v1alpha1::TEXT_SYMBOLS_BYTES
+                                                  : v1alpha1::TEXT_SYMBOLS_CHARACTERS);
+  data::LoadOptions options;
+  options.path = field;
+  const absl::StatusOr<data::LoadedText> loaded =
+      data::LoadText(source, model, &description_.alphabet, options);
+  if (!loaded.ok()) return AtField(loaded.status(), field);
+  const data::Text& text = loaded->text;
+  const std::int64_t at_once =
+      std::max<std::int64_t>(kNumbersAtOnce / (context * description_.classes), 1);
+  double loss = 0;
+  for (std::int64_t begin = 0; begin < text.size(); begin += at_once) {
+    std::vector<std::int64_t> ids(static_cast<std::size_t>(std::min(at_once, text.size() - begin)));
+    std::iota(ids.begin(), ids.end(), begin);
+    std::vector<float> given(ids.size() * static_cast<std::size_t>(context));
+    std::vector<std::int64_t> wanted(given.size());
+    data::Gather(text, ids, given, wanted);
+    ASSIGN_OR_RETURN(const engine::BatchSums part, engine_->Evaluate(given, wanted));
+    loss += part.loss;
+  }
+  const auto count = static_cast<double>(text.size());
+  return Metrics{
+      {"samples", count}, {"loss", loss / count}, {"perplexity", std::exp(loss / count)}};
+}
+
+absl::Status SavedModel::Continue(std::string_view prompt, const Sampling& sampling,
+                                  const std::function<void(const std::string& symbol)>& on_symbol) {
+  ASSIGN_OR_RETURN(std::vector<std::uint16_t> text, description_.alphabet.Encode(prompt));
+  if (text.empty()) {
+    const auto line = description_.alphabet.Encode("\n");  // as if a line had ended
+    text = line.ok() ? *line : std::vector<std::uint16_t>{0};
+  }
+  for (std::int64_t i = 0; i < sampling.symbols; ++i) {
+    ASSIGN_OR_RETURN(const std::uint16_t next,
+                     NextSymbol(text, sampling, static_cast<std::uint64_t>(i)));
+    text.push_back(next);
+    on_symbol(description_.alphabet.Decode(next));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::uint16_t> SavedModel::NextSymbol(const std::vector<std::uint16_t>& text,
+                                                     const Sampling& sampling, std::uint64_t draw) {
+  // What stands after the last symbol has no bearing on it.
+  const auto context = static_cast<std::size_t>(description_.config.network.places);
+  std::vector<float> given(context);
+  const std::size_t seen = std::min(context, text.size());
+  std::copy(text.end() - static_cast<std::ptrdiff_t>(seen), text.end(), given.begin());
+  ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(given));
+  const auto classes = static_cast<std::size_t>(description_.classes);
+  std::vector<double> shares;
+  const Answer best = Softmax(std::span(scores).subspan((seen - 1) * classes, classes),
+                              sampling.temperature > 0 ? sampling.temperature : 1, shares);
+  if (sampling.temperature <= 0) return static_cast<std::uint16_t>(best.number);
+  const random::Philox source(sampling.seed, random::Stream::kSampledText);
+  double left = source.Uniform(draw);
+  std::size_t symbol = 0;
+  while (symbol + 1 < classes && left >= shares[symbol]) left -= shares[symbol++];
+  return static_cast<std::uint16_t>(symbol);
+}
+
+}  // namespace starling::workload

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: Apache-2.0
+// A model file of a job, opened for use without the job: its network is rebuilt from what the file
+// says of itself (network_engine.h), and computes in this process.
+//
+// It is for files of classifications and of language models; what else is in a file of tensors is
+// not told by it. A file is foreign: whatever it says is held against the bounds of job files.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "trainer/data/load_datasets.h"
+#include "trainer/engine/engine_library.h"
+
+namespace starling::workload {
+
+// What a model file says of itself, beside its tensors.
+struct ModelDescription {
+  bool language = false;
+  engine::EngineConfig config;  // the network
+  std::int64_t classes = 0;     // or symbols
+  std::optional<data::Normalization> normalization;
+  data::Alphabet alphabet;  // of a language model
+};
+
+// INVALID_ARGUMENT where it does not say what its network is, or says what cannot be.
+absl::StatusOr<ModelDescription> ReadDescription(
+    const std::map<std::string, std::string>& metadata);
+
+// What is thought of a sample: the class that is most likely, and how likely it is.
+struct Answer {
+  std::int64_t number = 0;
+  double probability = 0;
+};
+
+// How a text goes on.
+struct Sampling {
+  std::int64_t symbols = 200;
+  double temperature = 1;  // above 1: bolder; 0: always the most likely symbol
+  std::uint64_t seed = 1;
+};
+
+// Confined to one thread.
+class SavedModel {
+ public:
+  // Of the model file at `uri`. Errors name `field`.
+  static absl::StatusOr<std::unique_ptr<SavedModel>> Open(const std::string& uri,
+                                                          const std::string& field);
+  // Of a description and an engine that holds its tensors.
+  SavedModel(ModelDescription description, std::unique_ptr<engine::Engine> engine);
+
+  bool language() const { return description_.language; }
+
+  // Samples of a table, scaled as those that the model learnt from. Without a label each column is
+  // a feature; otherwise the column of that name or number, by default "label" or the last, is the
+  // class.
+  struct Table {
+    std::string uri;
+    std::string field;  // for errors
+    bool labels = false;
+    std::string label_column;
+  };
+  absl::StatusOr<data::Dataset> ReadTable(const Table& table) const;
+
+  absl::StatusOr<std::vector<Answer>> Predict(const data::Dataset& samples);
+
+  // The workload's metrics by name: of samples with labels, or of the text at `uri`.
+  using Metrics = std::map<std::string, double>;
+  absl::StatusOr<Metrics> Evaluate(const data::Dataset& samples);
+  absl::StatusOr<Metrics> EvaluateText(const std::string& uri, const std::string& field);
+
+  // What comes after `prompt`, which may be empty; each symbol is handed out as it is drawn.
+  // INVALID_ARGUMENT where the model does not know one of the prompt's characters.
+  absl::Status Continue(std::string_view prompt, const Sampling& sampling,
+                        const std::function<void(const std::string& symbol)>& on_symbol);
+
+ private:
+  absl::StatusOr<std::uint16_t> NextSymbol(const std::vector<std::uint16_t>& text,
+                                           const Sampling& sampling, std::uint64_t draw);
+
+  const ModelDescription description_;
+  const std::unique_ptr<engine::Engine> engine_;
+};
+
+}  // namespace starling::workload
