@@ -65,6 +65,15 @@ class Attention(_AttentionRequired, total=False):
     causal: bool
 
 
+# Changes of images by chance.
+class Augmentation(TypedDict, total=False):
+    # Whether one half of the images are mirrored, left to right.
+    flip: bool
+    # A part of the image, anywhere in it, at the size of shape; without it, the largest part
+    # around the middle.
+    randomCrop: RandomCrop
+
+
 class _AvoidedNodeRequired(TypedDict):
     # Its name.
     name: str
@@ -360,25 +369,38 @@ class DataSource(TypedDict, total=False):
     csv: CsvSource
     # MNIST's format: images and labels, plain or gzip.
     idx: IdxSource
+    # Images, with one folder a class. They are read when they are wanted.
+    imageFolder: ImageFolderSource
     # Sparse samples as text, one a line: a label, then number:value pairs.
     libsvm: LibsvmSource
     # Made on the spot, for trials and benchmarks.
     synthetic: SyntheticSource
+    # A text, for workload.languageModel.
+    text: TextSource
 
 
 # The data.
 class Dataset(TypedDict, total=False):
     # Write which samples each step used to audit/*.jsonl in the job's folder.
     auditUse: bool
+    # How images of the training set are changed each time that they are used, by chance: by the
+    # seed, the epoch and the image, so that a job that was killed or scaled sees the same ones.
+    augmentation: Augmentation
     # Samples per step over all workers together; it stays this while workers come and go. So it is
     # with parameter servers under bulkSynchronous; under their other consistency models a step is
     # one push, of so many samples unless exchange.parameterServer.samplesPerPush says another. For
     # workload.pytorch, where it is given, instead of its loader's batch_size.
     globalBatchSize: int
+    # With onBadRecord: Skip, a job with more than so many bad records fails all the same. It
+    # counts for each data set by itself; of images, those that one worker has met.
+    maxBadRecords: int
     # Scale features to mean 0 and variance 1, computed on the training set and kept with the
     # model. Features of libsvm data stay as they are: most of them are 0, and would not be after
     # it.
     normalize: bool
+    # What becomes of a record that cannot be read: a line, an image. What cannot be fetched,
+    # because a store does not answer, is none.
+    onBadRecord: Literal["Fail", "Skip"]
     # What the model learns from; required but for workload.pytorch, which reads its own.
     train: DataSource
     # What it is judged by; without one, only the training loss is reported.
@@ -443,12 +465,16 @@ class EagerStaleSynchronous(TypedDict, total=False):
     staleness: int
 
 
-# A table of vectors.
-class Embedding(TypedDict):
-    # Numbers from 0 that have a vector.
-    rows: int
+class _EmbeddingRequired(TypedDict):
     # Length of a vector.
     width: int
+
+
+# A table of vectors.
+class Embedding(_EmbeddingRequired, total=False):
+    # Numbers from 0 that have a vector; of a language model it may be left out: one for each
+    # symbol.
+    rows: int
 
 
 # The largest velocities, more of the tensors whose magnitudes spread wider. Whoever applies them
@@ -487,6 +513,8 @@ class Experiment(TypedDict, total=False):
 class Export(TypedDict, total=False):
     # A run on a tracking server of MLflow.
     mlflow: Mlflow
+    # A collector of OpenTelemetry, or whoever else takes OTLP.
+    otlp: Otlp
     # Event files, for TensorBoard.
     tensorboard: TensorBoard
 
@@ -575,6 +603,29 @@ class IdxSource(_IdxSourceRequired, total=False):
     count: int
     # The first sample to use, from 0.
     offset: int
+
+
+class _ImageFolderSourceRequired(TypedDict):
+    # The folder, found as csv.uri is: a path, file:///path or s3://bucket/prefix. Each folder in
+    # it is a class, numbered from 0 in the order of their names; the validation set's are those of
+    # the training set with the same names. JPEG and PNG files in it, also deeper in, are its
+    # samples; other files, and what begins with a dot, are passed over.
+    uri: str
+
+
+# A folder of images with one folder a class, as ImageNet's are laid out.
+class ImageFolderSource(_ImageFolderSourceRequired, total=False):
+    # Memory of a worker for images that are decoded, so that they need not be once more in the
+    # next epoch; what does not fit is read again. With augmentation.randomCrop there is nothing to
+    # keep.
+    cacheBytes: int
+    # Shape of every sample, [channels, height, width], with 3 channels (red, green, blue) or 1
+    # (grey). Of an image the largest part around the middle with this ratio of sides is used, and
+    # made as large.
+    shape: list[int]
+    # Threads of a worker that read and decode the images of the next step while this one is
+    # computed.
+    threads: int
 
 
 # Something failed and was dealt with.
@@ -718,6 +769,24 @@ class JobSummary(_JobSummaryRequired, total=False):
     workers: int
 
 
+class _LanguageModelRequired(TypedDict):
+    # The network: a transformer, or layers that begin with an embedding and give a number for each
+    # symbol at each place of [contextLength]. What sees later places, as attention that is not
+    # causal does, is refused.
+    model: Model
+
+
+# Prediction of the next symbol of a text: at each place of a sample, by that symbol and those
+# before it. For text data.
+class LanguageModel(_LanguageModelRequired, total=False):
+    # Symbols of a sample: the network sees at most so many at once.
+    contextLength: int
+    # What its tensors begin with, instead of numbers drawn from the seed.
+    initialModel: InitialModel
+    # What a symbol is.
+    symbols: Literal["Characters", "Bytes"]
+
+
 # A layer: exactly one kind.
 class Layer(TypedDict, total=False):
     # Means of as many windows of an image as make it of a size.
@@ -752,6 +821,8 @@ class Layer(TypedDict, total=False):
     maxPool: Pooling
     # What the names of its tensors begin with; by default layers.N, with N from 0.
     name: str
+    # Adds a vector of its own to each place of a sequence, [length, width].
+    positions: PlainLayer
     # max(x, 0).
     relu: PlainLayer
     # Its layers' output plus its input.
@@ -760,6 +831,9 @@ class Layer(TypedDict, total=False):
     sigmoid: PlainLayer
     # Hyperbolic tangent.
     tanh: PlainLayer
+    # A block of a transformer over a sequence, [length, width]: attention, then two dense layers
+    # with gelu between, each after a layerNorm and added to its input.
+    transformerBlock: TransformerBlock
 
 
 # Layer normalization.
@@ -876,6 +950,9 @@ class Model(TypedDict, total=False):
     resnet18: ResNet
     # The same with 50 layers.
     resnet50: ResNet
+    # A transformer that sees no later places, for workload.languageModel: embedding, positions,
+    # blocks.
+    transformer: Transformer
     # VGG (Simonyan and Zisserman 2015) with 11 layers, without batch normalization; images of at
     # least 32 by 32.
     vgg11: DropoutNetwork
@@ -955,6 +1032,17 @@ class Optimizer(TypedDict, total=False):
     schedule: LearningRateSchedule
     # Stochastic gradient descent.
     sgd: Sgd
+
+
+# OpenTelemetry's protocol over HTTP, as JSON: the same metrics as gauges, and a trace with a span
+# for each view of the members, whose incidents are events. The trace is that of the header
+# traceparent of the request that submitted the job, or of its annotation starling.dev/traceparent,
+# else one with the job's UID as its id. The coordinator's environment is read as OpenTelemetry's
+# own exporters read it: OTEL_EXPORTER_OTLP_HEADERS, OTEL_SERVICE_NAME (otherwise starling) and
+# OTEL_RESOURCE_ATTRIBUTES.
+class Otlp(TypedDict):
+    # The collector, such as http://collector.example:4318; /v1/metrics and /v1/traces are added.
+    uri: str
 
 
 # Workers push updates to servers, which hold the model, and pull parameters from them.
@@ -1175,6 +1263,13 @@ class PyTorch(_PyTorchRequired, total=False):
     args: list[str]
     # The interpreter, a name in PATH or a path: Python 3.10 or later with PyTorch 1.13 or later.
     python: str
+
+
+# A part of an image, its sides in a ratio between 3 : 4 and 4 : 3 times that of shape, as
+# torchvision's RandomResizedCrop.
+class RandomCrop(TypedDict, total=False):
+    # The least share of the image's area; the most is all of it.
+    minimumArea: float
 
 
 # The job's roles.
@@ -1468,6 +1563,20 @@ class TernGradCodec(TypedDict, total=False):
     clipSigma: float
 
 
+class _TextSourceRequired(TypedDict):
+    # The file, found as csv.uri is.
+    uri: str
+
+
+# A text. Its samples are stretches of spec.workload.languageModel.contextLength symbols, one after
+# another; what is left at its end is left out.
+class TextSource(_TextSourceRequired, total=False):
+    # Where the text begins, as a share of the file: 0.9 leaves out the first nine tenths.
+    begin: float
+    # Where it ends. What ends where another one begins has nothing in common with it.
+    end: float
+
+
 # Numbers beyond a threshold; to be used with errorFeedback.
 class ThresholdCodec(TypedDict, total=False):
     # The share of the numbers that is sent, where tau is not given.
@@ -1648,6 +1757,34 @@ class TrainingTemplateSpec(TypedDict, total=False):
     podTemplate: dict[str, Any]
 
 
+# A transformer as in GPT-2 (Radford et al. 2019).
+class Transformer(TypedDict, total=False):
+    # How many blocks.
+    blocks: int
+    # Share of the values that are left out in training, after the embedding and in each block.
+    dropout: float
+    # Heads of each block's attention; they divide the width.
+    heads: int
+    # Width of each place.
+    width: int
+
+
+class _TransformerBlockRequired(TypedDict):
+    # How many heads its attention has; they divide the width.
+    heads: int
+
+
+# A block of a transformer, normalized first (Xiong et al. 2020). Its tensors are named as those of
+# PyTorch's TransformerEncoderLayer.
+class TransformerBlock(_TransformerBlockRequired, total=False):
+    # Whether a place sees only those before it and itself.
+    causal: bool
+    # Share of the values that are left out in training, of what attention and dense layers add.
+    dropout: float
+    # Width between its two dense layers; by default four times that of its input.
+    hidden: int
+
+
 # Groups of workers.
 class TreeTopology(TypedDict, total=False):
     # Workers in a group, its aggregator among them.
@@ -1746,6 +1883,8 @@ class Workload(TypedDict, total=False):
     # Whatever the image of your own container does: it gets the variables of its framework's
     # rendezvous and elasticity by restart.
     container: Container
+    # Prediction of a text's next symbol by a neural network, cross-entropy loss.
+    languageModel: LanguageModel
     # A number predicted by a weighted sum of the features, mean squared error.
     linearRegression: LinearRegression
     # Your own PyTorch program: its loop, made elastic by starling.torch.
