@@ -9,7 +9,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import unittest
 
 import leftovers
@@ -144,11 +143,6 @@ class Down(unittest.TestCase):
         self.assertEqual(0, down.returncode, down.stderr)
         self.assertFalse(os.path.exists(CLUSTER))
         left = leftovers.snapshot() - before
-        # What tests beside this one have goes again.
-        end = time.monotonic() + 90
-        while left and time.monotonic() < end:
-            time.sleep(1)
-            left &= leftovers.snapshot()
         self.assertFalse(left, "left behind:\n" + "\n".join(sorted(left)))
         os.unlink(BEFORE)
 
