@@ -141,17 +141,18 @@ class Layers(Case):
 class LanguageModels(Case):
     """A text's samples, by a transformer with dropout."""
 
-    EPOCHS = 2
+    EPOCHS = 3
 
     def start(self, workers, name, **changes):
         text = os.path.join(DATA, "shakespeare.txt")
         model = {"transformer": {"blocks": 1, "width": 32, "heads": 2}}
-        self.path = self.home.write("job.yaml", job(
-            workers, name, workload={"languageModel": {"model": model, "contextLength": 32}},
-            dataset={"train": {"text": {"uri": text, "end": 0.2}},
-                     "validation": {"text": {"uri": text, "begin": 0.95}}, "globalBatchSize": 32},
-            optimizer={"adam": {"learningRate": 0.003}, "clipNorm": 1},
-            stop={"epochs": self.EPOCHS}, **changes))
+        spec = {"workload": {"languageModel": {"model": model, "contextLength": 32}},
+                "dataset": {"train": {"text": {"uri": text, "end": 0.2}},
+                            "validation": {"text": {"uri": text, "begin": 0.95}},
+                            "globalBatchSize": 32, "auditUse": True},
+                "optimizer": {"adam": {"learningRate": 0.003}, "clipNorm": 1},
+                "stop": {"epochs": self.EPOCHS}, "experiment__stepDelay": "50ms"}
+        self.path = self.home.write("job.yaml", job(workers, name, **{**spec, **changes}))
         return self.home.start("run", self.path, "-o", "json")
 
     def test_one_digest_for_any_number_of_workers_and_kills(self):
