@@ -38,8 +38,8 @@ v1alpha1::TrainingJobSpec SpecOf(std::uint64_t seed) {
 absl::StatusOr<std::unique_ptr<engine::Engine>> OpenEngine(engine::OpenEngineFunction open,
                                                            const data::Dataset& train,
                                                            std::uint64_t seed) {
-  ASSIGN_OR_RETURN(const engine::EngineConfig config,
-                   workload::EngineConfigOf(SpecOf(seed), train));
+  ASSIGN_OR_RETURN(engine::EngineConfig config, workload::EngineConfigOf(SpecOf(seed), train));
+  config.seed = seed;
   engine::OpenedEngine opened;
   open(config, &opened);
   return std::move(opened.engine);
