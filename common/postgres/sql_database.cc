@@ -51,7 +51,7 @@ constexpr Judgement kJudgements[] = {
     {"40", absl::StatusCode::kAborted, ""},
     {"23505", absl::StatusCode::kAborted, ""},  // two made the same thing at the same time
     {"42P07", absl::StatusCode::kAborted, ""},
-    {"42710", absl::StatusCode::kAborted, ""},  // a type, which each table brings
+    {"42710", absl::StatusCode::kAborted, ""},      // a type, which each table brings
     {"55P03", absl::StatusCode::kUnavailable, ""},  // locked
     {"57014", absl::StatusCode::kUnavailable, ""},  // took too long
     {"25006", absl::StatusCode::kUnavailable, "; name the server that takes writes"},
