@@ -141,7 +141,7 @@ class Wrong(ImageCase):
         os.makedirs(empty)
         for changes, words in (
                 ({"dataset__train__imageFolder__uri": empty},
-                 f"spec.dataset.train.imageFolder.uri: {empty}: holds no images"),
+                 f"spec.dataset.train.imageFolder.uri: {empty}: is not there, or holds no images"),
                 ({"dataset__train__imageFolder__shape": [4, 8, 8]},
                  "spec.dataset.train.imageFolder.shape"),
                 ({"dataset__train": jobs.source("digits-train.csv"),
