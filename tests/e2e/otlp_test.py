@@ -110,7 +110,8 @@ class Otlp(Case):
 
     def test_a_collector_that_is_away_costs_nothing_but_what_it_is_told(self):
         self.collector.end()
-        command = self.home.start("run", self.home.write("job.yaml", self.job(epochs=2)), "-o", "json")
+        command = self.home.start("run", self.home.write("job.yaml", self.job(epochs=20)),
+                                  "-o", "json")
         until(lambda: "ExportFailing" in json.dumps(self.home.job() or {}), 60, "it is told")
         self.assertEqual(0, command.wait(120))
 
