@@ -3,6 +3,7 @@
 
 #include <cmath>
 #include <cstdint>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "trainer/metric_export/json_http.h"
 
 namespace starling::metric_export {
 namespace {
@@ -21,15 +23,6 @@ constexpr char kUidTag[] = "starling.job_uid";
 constexpr char kRemedy[] =
     "; look whether the server of spec.export.mlflow.uri is there and knows the token of the "
     "coordinator's environment: training goes on, and what comes then is told";
-constexpr std::size_t kAnswerLimit = 1 << 20;
-constexpr std::size_t kLongestWhy = 300;
-
-// JSON has no numbers for these; MLflow takes their names.
-Json NumberOf(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 double NumberIn(const Json& value) {
   if (value.is_number()) return value.get<double>();
@@ -48,9 +41,7 @@ std::string TextIn(const Json& object, const char* name) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-absl::Status Wrong(const absl::Status& why) {
-  return {why.code(), absl::StrCat(std::string(why.message()).substr(0, kLongestWhy), kRemedy)};
-}
+absl::Status Wrong(const absl::Status& why) { return WithRemedy(why, kRemedy); }
 
 }  // namespace
 
@@ -65,15 +56,9 @@ MlflowSink::MlflowSink(MlflowOptions options, std::unique_ptr<http::HttpClient> 
     : options_(std::move(options)), client_(std::move(client)) {}
 
 absl::StatusOr<std::unique_ptr<MlflowSink>> MlflowSink::Open(MlflowOptions options) {
-  http::ClientOptions http;
-  http.peer = "MLflow";
-  http.timeout = options.timeout;
-  http.body_limit = kAnswerLimit;
-  http.headers = {{"Content-Type", "application/json"}};
-  if (!options.authorization.empty()) {
-    http.headers.emplace_back("Authorization", options.authorization);
-  }
-  ASSIGN_OR_RETURN(auto client, http::HttpClient::Open(options.uri, std::move(http)));
+  std::map<std::string, std::string> headers;
+  if (!options.authorization.empty()) headers["Authorization"] = options.authorization;
+  ASSIGN_OR_RETURN(auto client, OpenJsonClient(options.uri, "MLflow", options.timeout, headers));
   return std::unique_ptr<MlflowSink>(new MlflowSink(std::move(options), std::move(client)));
 }
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -13,6 +12,7 @@
 #include "common/bytes/bytes.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "trainer/metric_export/json_http.h"
 
 namespace starling::metric_export {
 namespace {
@@ -24,8 +24,6 @@ constexpr char kRemedy[] =
     "; look whether the collector of spec.export.otlp.uri is there, takes OTLP over HTTP as JSON "
     "(port 4318 by custom), and knows the headers of the coordinator's "
     "OTEL_EXPORTER_OTLP_HEADERS: training goes on, and what comes then is told";
-constexpr std::size_t kAnswerLimit = 1 << 20;
-constexpr std::size_t kLongestWhy = 300;
 constexpr std::size_t kTraceDigits = 32;
 constexpr std::size_t kSpanDigits = 16;
 constexpr int kInternal = 1;                 // SpanKind: work of one program
@@ -33,12 +31,6 @@ constexpr std::size_t kMostIncidents = 128;  // of one span, as OpenTelemetry's 
 
 // 64-bit numbers are text, as protobuf's JSON has them.
 std::string NanosOf(absl::Time time) { return absl::StrCat(absl::ToUnixNanos(time)); }
-
-Json NumberOf(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
-}
 
 Json AttributesOf(const std::map<std::string, std::string>& given) {
   Json list = Json::array();
@@ -94,9 +86,7 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-absl::Status Wrong(const absl::Status& why) {
-  return {why.code(), absl::StrCat(std::string(why.message()).substr(0, kLongestWhy), kRemedy)};
-}
+absl::Status Wrong(const absl::Status& why) { return WithRemedy(why, kRemedy); }
 
 // A collector may take a message and refuse some of it.
 absl::Status RefusedIn(const std::string& answer) {
@@ -127,13 +117,8 @@ OtlpSink::OtlpSink(OtlpOptions options, std::unique_ptr<http::HttpClient> client
     : options_(std::move(options)), client_(std::move(client)), context_(ContextOf(options_)) {}
 
 absl::StatusOr<std::unique_ptr<OtlpSink>> OtlpSink::Open(OtlpOptions options) {
-  http::ClientOptions http;
-  http.peer = "OTLP";
-  http.timeout = options.timeout;
-  http.body_limit = kAnswerLimit;
-  http.headers = {{"Content-Type", "application/json"}};
-  for (const auto& header : options.headers) http.headers.push_back(header);
-  ASSIGN_OR_RETURN(auto client, http::HttpClient::Open(options.uri, std::move(http)));
+  ASSIGN_OR_RETURN(auto client,
+                   OpenJsonClient(options.uri, "OTLP", options.timeout, options.headers));
   return std::unique_ptr<OtlpSink>(new OtlpSink(std::move(options), std::move(client)));
 }
 
