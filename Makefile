@@ -49,12 +49,16 @@ kube-setup: setup
 browser-setup: setup
 	@cmake/setup/packages.sh cmake/packages-browser.txt
 
+.PHONY: develop-setup
+develop-setup: setup
+	@cmake/setup/packages.sh cmake/packages-develop.txt
+
 ##@ Develop
 .PHONY: test check generate format tidy cuda asan measures mutants
-test: check build asan kube-setup browser-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
+test: develop-setup check build asan kube-setup browser-setup ## Run the checks and all tests of the release build, parsers and transports under AddressSanitizer too
 	@tests/run.sh release
 
-check: setup build ## Format, licence, layering, types of the page and of Python, generated files, the CUDA build
+check: develop-setup build ## Format, licence, layering, types of the page and of Python, generated files, the CUDA build
 	@cmake/check/format.sh
 	@cmake/check/licence.py
 	@cmake/check/layers.py
@@ -70,7 +74,7 @@ generate: build ## Write crds/, docs/reference, Python's types and dashboards/ a
 	@$(BIN)/starling-schema-gen .
 	@python3 -B dashboards/generate.py
 
-format: setup ## Let clang-format, and prettier for the page, rewrite the sources
+format: develop-setup ## Let clang-format, and prettier for the page, rewrite the sources
 	@cmake/check/format.sh --fix
 
 measures: ## Print lines of code per folder, and types per 1,000 lines
@@ -82,10 +86,10 @@ mutants: setup | build/release/build.ninja ## Break lines one at a time: tests m
 	  $$($$python -B tests/mutation/mutants.py build/release --programs $(MUTANTS)) | tail -n 1 && \
 	nice -n 19 $$python -B tests/mutation/mutants.py build/release --jobs $(JOBS) $(MUTANTS)
 
-tidy: build ## Run clang-tidy over what changed since it last passed (part of prove: it takes longer than the rest of check together)
+tidy: develop-setup build ## Run clang-tidy over what changed since it last passed (part of prove: it takes longer than the rest of check together)
 	@cmake/check/tidy.py build/release
 
-cuda: setup ## Compile the CUDA kernels and link NCCL (installs both outside the tree)
+cuda: develop-setup ## Compile the CUDA kernels and link NCCL (installs both outside the tree)
 	@root=$$(cmake/setup/cuda.sh) && \
 	cmake -S . -B build/cuda -G Ninja -DCMAKE_BUILD_TYPE=Release -DSTARLING_TORCH=OFF -DSTARLING_CUDA=ON -DSTARLING_CUDA_ROOT=$$root >build/cuda.log && \
 	cmake --build build/cuda -j $(JOBS) --target trainer_cuda_test | tail -n 1
@@ -103,10 +107,10 @@ model: setup | build/release/build.ninja ## Search all states of the protocol's 
 	@cmake --build --preset release -j $(JOBS) --target starling-model
 	@$(BIN)/starling-model
 
-techniques: build ## Play the technique table with five seeds and write docs/techniques.md (installs cmake/packages-prove.txt)
+techniques: develop-setup build ## Play the technique table with five seeds and write docs/techniques.md (installs cmake/packages-prove.txt)
 	@cmake/setup/packages.sh cmake/packages-prove.txt
 	@tests/techniques/prove.sh $(BIN)
 
-bench: build ## Measure beside the peers (installs cmake/packages-prove.txt)
+bench: develop-setup build ## Measure beside the peers (installs cmake/packages-prove.txt)
 	@cmake/setup/packages.sh cmake/packages-prove.txt
 	@bench/run.sh $(BIN)

@@ -16,8 +16,9 @@ add_compile_options(-pthread)
 
 # Optimised for building too: the loops that matter are compiled with -O3 where they stand.
 set(CMAKE_CXX_FLAGS_RELEASE "-O2 -DNDEBUG")
-# Tests are compiled more often than they run: what they call is optimised, they themselves hardly.
-set(STARLING_TEST_OPTIONS $<$<CONFIG:Release>:-O1>)
+# What is compiled more often than it runs is hardly optimised: tests (but what they call is), the start
+# of programs, and folders that say COLD.
+set(STARLING_COLD_OPTIONS $<$<CONFIG:Release>:-O1>)
 
 find_program(CCACHE ccache)
 if(CCACHE)

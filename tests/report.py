@@ -3,12 +3,15 @@
 """Adds up ctest's JUnit files, one for each stage: the failed and skipped tests by name, those that
 passed at a second try (ctest's log lies beside each file), and the stages that have not run; the
 counts on the last line. A test that said at its first try that a result is wrong (tests/results.py)
-has failed."""
+has failed. Where a test is a GoogleTest program, each of its cases counts (tests/gtest_program.py
+has written how they went into a folder beside the stage's file)."""
+import json
 import pathlib
 import re
 import sys
 import xml.etree.ElementTree as xml
 
+import gtest_program
 import results
 
 
@@ -27,6 +30,28 @@ def failed_tries(path):
     return tries, wrong
 
 
+def cases_of(test, folder):
+    """How each case of a test went that is a program of such: name, verdict and why; of another the
+    test alone."""
+    name = test.get("name")
+    if test.find("skipped") is not None or test.get("status") in ("notrun", "disabled"):
+        verdict = gtest_program.SKIPPED
+    elif test.find("failure") is not None or test.get("status") == "fail":
+        verdict = gtest_program.FAILED
+    else:
+        verdict = gtest_program.PASSED
+    file = folder / f"{name}.json"
+    if not file.exists():
+        return [(name, verdict, "")]
+    cases = json.loads(file.read_text(encoding="utf-8"))
+    program = name.partition(".")[0]  # without the number of the shard
+    found = [(case if case == program else f"{case} of {program}", went, why)
+             for case, (went, why) in cases.items()]
+    if verdict == gtest_program.FAILED and all(went != verdict for _, went, _ in found):
+        found.append((name, verdict, "though none of its cases did"))
+    return found
+
+
 def main():
     passed, failed, skipped, again, missing = 0, [], [], [], []
     for path in map(pathlib.Path, sys.argv[1:]):
@@ -34,17 +59,18 @@ def main():
             missing.append(path.stem)
             continue
         tries, wrong = failed_tries(path)
-        for case in xml.parse(path).getroot().iter("testcase"):
-            if case.find("skipped") is not None or case.get("status") in ("notrun", "disabled"):
-                skipped.append(case.get("name"))
-            elif case.find("failure") is not None or case.get("status") == "fail":
-                failed.append(case.get("name"))
-            elif case.get("name") in wrong:
-                failed.append(f"{case.get('name')}, a result was wrong at the first try")
-            else:
-                passed += 1
-                if case.get("name") in tries:
-                    again.append(case.get("name"))
+        for test in xml.parse(path).getroot().iter("testcase"):
+            for name, verdict, why in cases_of(test, path.with_suffix("")):
+                if verdict == gtest_program.SKIPPED:
+                    skipped.append(name)
+                elif verdict == gtest_program.FAILED:
+                    failed.append(name + (f", {why}" if why else ""))
+                elif name in wrong:
+                    failed.append(f"{name}, a result was wrong at the first try")
+                else:
+                    passed += 1
+                    if name in tries:
+                        again.append(name)
     for name in again:
         print(f"SECOND TRY: {name}")
     for name in failed:
