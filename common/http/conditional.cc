@@ -9,11 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "common/status/to_absl.h"
 
 namespace starling::http {
 namespace {
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 // Digits alone: no sign, no blank.
 std::optional<std::uint64_t> Number(absl::string_view text) {

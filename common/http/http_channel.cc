@@ -19,10 +19,6 @@ namespace asio = boost::asio;
 
 constexpr int kMostAtOnce = std::numeric_limits<int>::max();
 
-void SetOption(int socket, int level, int name, int value) {
-  (void)::setsockopt(socket, level, name, &value, sizeof(value));
-}
-
 // Alive only as long as the peer is: one that is gone without a word is noticed after 30 s of
 // silence, or of data that it does not acknowledge.
 void Prepare(int socket) {
@@ -71,6 +67,10 @@ const BIO_METHOD* Method() {
 
 }  // namespace
 
+void SetOption(int socket, int level, int name, int value) {
+  (void)::setsockopt(socket, level, name, &value, sizeof(value));
+}
+
 void Channel::FreeTls::operator()(SSL* tls) const { SSL_free(tls); }
 
 Channel::Channel() = default;
@@ -84,6 +84,8 @@ void Channel::UseTls(SSL* tls) {
   SSL_set_bio(tls, bio, bio);
   SSL_set_connect_state(tls);
 }
+
+bool Channel::has_unread() const { return tls_ != nullptr && SSL_has_pending(tls_.get()) == 1; }
 
 Channel::Error Channel::ErrorOfSystem(short wanted) {
   wanted_ = wanted;

@@ -21,6 +21,9 @@ using SSL = struct ssl_st;
 
 namespace starling::http {
 
+// An option that a kernel does not know is left as it is.
+void SetOption(int socket, int level, int name, int value);
+
 // Confined to one thread at a time.
 class Channel {
  public:
@@ -49,6 +52,7 @@ class Channel {
   bool is_open() const { return socket_.valid(); }
   int fd() const { return socket_.get(); }
   short wanted() const { return wanted_; }  // POLLIN or POLLOUT
+  bool has_unread() const;                  // what TLS has taken from the socket, and nobody read
 
   // As Beast reads. One buffer is filled; an end of the stream is eof.
   template <typename Buffers>

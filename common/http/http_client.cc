@@ -16,6 +16,7 @@
 #include "common/bytes/bytes.h"
 #include "common/http/http_connection.h"
 #include "common/status/macros.h"
+#include "common/status/to_absl.h"
 #include "common/sync/mutex.h"
 
 namespace starling::http {
@@ -27,8 +28,6 @@ constexpr absl::Duration kFirstBackOff = absl::Milliseconds(100);
 constexpr absl::Duration kLongestBackOff = absl::Seconds(10);
 constexpr int kMostAttempts = 10;
 constexpr std::size_t kErrorLimit = std::size_t{1} << 20;  // of a stream's answer that is an error
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 Instant Now() { return std::chrono::steady_clock::now(); }
 
@@ -144,12 +143,12 @@ class HttpClient::Core {
 
   const ClientOptions& options() const { return options_; }
 
-  absl::StatusOr<std::unique_ptr<Connection>> Make() const {
-    ClientTls tls;
-    if (options_.tls) {
-      ASSIGN_OR_RETURN(tls, options_.tls());
+  absl::StatusOr<std::unique_ptr<Connection>> Make() {
+    std::shared_ptr<const TlsContext> tls;
+    if (endpoint_.tls) {
+      ASSIGN_OR_RETURN(tls, Tls());
     }
-    return Connection::Make(endpoint_, options_.peer, tls);
+    return Connection::Make(endpoint_, options_.peer, tls.get());
   }
 
   absl::StatusOr<std::unique_ptr<Connection>> Borrow(bool fresh) {
@@ -167,7 +166,7 @@ class HttpClient::Core {
   }
 
   void Release(std::unique_ptr<Connection> connection) {
-    if (!connection->IsReusable()) return;
+    if (!connection->is_kept()) return;
     const sync::MutexLock lock(mutex_);
     std::erase_if(idle_, [now = Now()](const Idle& idle) { return idle.until <= now; });
     if (idle_.size() >= options_.most_idle_connections) return;
@@ -208,6 +207,21 @@ class HttpClient::Core {
     Instant until;
   };
 
+  // That of the last connection, if the certificates are still the same. What the system believes
+  // may be another thing by now.
+  absl::StatusOr<std::shared_ptr<const TlsContext>> Tls() {
+    ClientTls wanted;
+    if (options_.tls) {
+      ASSIGN_OR_RETURN(wanted, options_.tls());
+    }
+    if (wanted.authority.empty() && !wanted.insecure) return TlsContext::Make(std::move(wanted));
+    const sync::MutexLock lock(mutex_);
+    if (tls_ == nullptr || tls_->tls() != wanted) {
+      ASSIGN_OR_RETURN(tls_, TlsContext::Make(std::move(wanted)));
+    }
+    return tls_;
+  }
+
   absl::StatusOr<Response> Once(const Request& request, Instant deadline, bool fresh, bool& stale);
   absl::StatusOr<Response> Receive(Connection& connection, Instant deadline) const;
   std::optional<absl::Duration> WaitWanted(const Response& answer, int attempt) const;
@@ -216,23 +230,26 @@ class HttpClient::Core {
   const ClientOptions options_;
   sync::Mutex mutex_;
   std::vector<Idle> idle_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const TlsContext> tls_ ABSL_GUARDED_BY(mutex_);  // null: none was needed yet
 };
 
 absl::StatusOr<Response> HttpClient::Core::Receive(Connection& connection, Instant deadline) const {
   Response answer;
+  const auto where = [this] {
+    return absl::StrCat(options_.peer, " ", endpoint_.tls ? "https" : "http", "://",
+                        endpoint_.Authority());
+  };
   while (true) {
     const bool in_time = connection.AwaitPiece(deadline);
     const std::string piece = connection.TakePiece();
-    const std::string where = absl::StrCat(options_.peer, " ", endpoint_.tls ? "https" : "http",
-                                           "://", endpoint_.Authority());
     if (!in_time) {
       return absl::UnavailableError(
-          absl::StrCat(where, ": no whole answer in time, ", ToAbsl(connection.Doing())));
+          absl::StrCat(where(), ": no whole answer in time, ", ToAbsl(connection.Doing())));
     }
     RETURN_IF_ERROR(connection.status());
     if (answer.body.size() + piece.size() > options_.body_limit) {
       return absl::FailedPreconditionError(
-          absl::StrCat(where, ": an answer of more than ", options_.body_limit,
+          absl::StrCat(where(), ": an answer of more than ", options_.body_limit,
                        " bytes, which is the most that this client takes; ask for less at once"));
     }
     answer.body += piece;

@@ -50,6 +50,8 @@ struct ClientTls {
   std::string server_name;  // whose certificate it must be, if not the host's
   std::string certificate;  // ours, perhaps with what it is signed by after it; empty: none
   std::string key;
+
+  friend bool operator==(const ClientTls&, const ClientTls&) = default;
 };
 
 // One request as it went, for metrics.

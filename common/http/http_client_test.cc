@@ -607,6 +607,23 @@ TEST(HttpsClient, RefusesACertificateForAnotherHostOrOfYesterday) {
   EXPECT_TRUE(OverTls(expired, insecure).ok());
 }
 
+TEST(HttpsClient, CertificatesThatWereReplacedCountFromTheNextConnectionOn) {
+  const TestCertificate good("127.0.0.1", 3600);
+  const TestCertificate other("127.0.0.1", 3600);
+  const ScriptedServer server(Ok, &good);
+  ClientTls tls = Believing(good.Pem());
+  ClientOptions options = Quick();
+  options.most_idle_connections = 0;  // each exchange has one of its own
+  options.tls = [&tls] { return tls; };
+  const auto client = Open(server.url(), options);
+  EXPECT_TRUE(client->Exchange(Get()).ok());
+  EXPECT_TRUE(client->Exchange(Get()).ok()) << "with what the first one made";
+  tls = Believing(other.Pem());
+  EXPECT_THAT(client->Exchange(Get()).status().message(), HasSubstr("not to be trusted"));
+  tls = Believing(good.Pem());
+  EXPECT_TRUE(client->Exchange(Get()).ok());
+}
+
 TEST(HttpsClient, WhatIsNoCertificateShowsWhenTheClientIsOpened) {
   const TestCertificate good("127.0.0.1", 3600);
   const auto open = [](const ClientTls& tls) {

@@ -29,6 +29,7 @@ constexpr auto kLookupTime = std::chrono::seconds(10);
 constexpr auto kConnectTime = std::chrono::seconds(10);
 constexpr std::uint32_t kHeadLimit = 256 << 10;
 constexpr std::size_t kBlock = 64 << 10;
+constexpr std::size_t kReadAtOnce = 16 << 10;  // a record of TLS, as long as one may be
 
 asio::const_buffer Bytes(const std::string& text) { return asio::buffer(text.data(), text.size()); }
 
@@ -153,32 +154,35 @@ Connection::Connection(const Endpoint& endpoint, const std::string& peer)
     : endpoint_(endpoint),
       where_(absl::StrCat(peer, endpoint.tls ? " https://" : " http://", endpoint.Authority())),
       buffer_(kHeadLimit + kBlock),
-      block_(kBlock) {}
-
-absl::StatusOr<std::unique_ptr<Connection>> Connection::Make(const Endpoint& endpoint,
-                                                             const std::string& peer,
-                                                             const ClientTls& tls) {
-  std::unique_ptr<Connection> connection(new Connection(endpoint, peer));
-  if (endpoint.tls) RETURN_IF_ERROR(connection->PrepareTls(tls));
-  return connection;
+      block_(kBlock) {
+  buffer_.reserve(kReadAtOnce);
 }
 
-absl::Status Connection::PrepareTls(const ClientTls& tls) {
+absl::StatusOr<std::shared_ptr<const TlsContext>> TlsContext::Make(ClientTls tls) {
   SSL_CTX* made = SSL_CTX_new(TLS_client_method());
   if (made == nullptr) return absl::ResourceExhaustedError("no TLS context could be made");
-  tls_context_.emplace(made);  // takes it over
+  std::shared_ptr<TlsContext> context(new TlsContext(std::move(tls), made));  // takes it over
+  RETURN_IF_ERROR(context->Prepare());
+  return std::shared_ptr<const TlsContext>(std::move(context));
+}
+
+absl::Status TlsContext::Prepare() {
+  SSL_CTX* made = context_.native_handle();
   SSL_CTX_set_min_proto_version(made, TLS1_2_VERSION);
-  RETURN_IF_ERROR(UseAuthority(tls, *tls_context_));
-  if (!tls.certificate.empty()) RETURN_IF_ERROR(UseCertificate(tls, *tls_context_));
+  RETURN_IF_ERROR(UseAuthority(tls_, context_));
+  if (!tls_.certificate.empty()) RETURN_IF_ERROR(UseCertificate(tls_, context_));
   // More than one record may come at once; and what is written may be written in parts.
   SSL_CTX_set_read_ahead(made, 1);
   SSL_CTX_set_mode(made, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL* session = SSL_new(made);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SSL*> TlsContext::Open(const std::string& host) const {
+  SSL* session = SSL_new(context_.native_handle());
   if (session == nullptr) return absl::ResourceExhaustedError("no TLS session could be made");
-  channel_.UseTls(session);
   // OpenSSL would free its buffers after each record, and allocate them anew for the next.
   SSL_clear_mode(session, SSL_MODE_RELEASE_BUFFERS);
-  const std::string& name = tls.server_name.empty() ? endpoint_.host : tls.server_name;
+  const std::string& name = tls_.server_name.empty() ? host : tls_.server_name;
   boost::system::error_code no_address;
   asio::ip::make_address(name, no_address);
   if (no_address) {
@@ -187,7 +191,18 @@ absl::Status Connection::PrepareTls(const ClientTls& tls) {
   } else {
     X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), name.c_str());
   }
-  return absl::OkStatus();
+  return session;
+}
+
+absl::StatusOr<std::unique_ptr<Connection>> Connection::Make(const Endpoint& endpoint,
+                                                             const std::string& peer,
+                                                             const TlsContext* tls) {
+  std::unique_ptr<Connection> connection(new Connection(endpoint, peer));
+  if (tls != nullptr) {
+    ASSIGN_OR_RETURN(SSL * session, tls->Open(endpoint.host));
+    connection->channel_.UseTls(session);
+  }
+  return connection;
 }
 
 void Connection::Start(const Request& request, absl::Duration wait) {
@@ -277,7 +292,8 @@ Connection::Pending Connection::Send() {
   parser_->header_limit(kHeadLimit);
   parser_->body_limit(std::numeric_limits<std::uint64_t>::max());  // whoever reads counts
   if (head_only_) parser_->skip(true);
-  return std::nullopt;
+  // The answer takes longer than looking for it would.
+  return channel_.has_unread() ? Pending() : Wait{.fd = channel_.fd(), .events = POLLIN};
 }
 
 Connection::Pending Connection::ReadHead() {
@@ -436,9 +452,13 @@ std::string_view Connection::Doing() const {
   return "after the request was sent";
 }
 
-bool Connection::IsReusable() {
+bool Connection::is_kept() const {
   if (cut_ || busy_ || !status_.ok() || !channel_.is_open() || buffer_.size() > 0) return false;
-  if (!parser_ || !parser_->keep_alive()) return false;
+  return parser_ && parser_->keep_alive();
+}
+
+bool Connection::IsReusable() {
+  if (!is_kept()) return false;
   pollfd waiting{channel_.fd(), POLLIN | POLLRDHUP, 0};
   return ::poll(&waiting, 1, 0) == 0;
 }

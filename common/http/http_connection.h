@@ -52,15 +52,34 @@ class Lookup {
   std::shared_ptr<Shared> shared_;
 };
 
+// Whom the connections of one client believe, and how they prove who they are: reading that takes
+// longer than a handshake. Thread-safe.
+class TlsContext {
+ public:
+  // INVALID_ARGUMENT: the certificates cannot be used.
+  static absl::StatusOr<std::shared_ptr<const TlsContext>> Make(ClientTls tls);
+
+  const ClientTls& tls() const { return tls_; }
+  // A session with `host`; its certificate must be that of `host`, or of tls().server_name.
+  absl::StatusOr<SSL*> Open(const std::string& host) const;
+
+ private:
+  TlsContext(ClientTls tls, SSL_CTX* made) : tls_(std::move(tls)), context_(made) {}
+  absl::Status Prepare();
+
+  const ClientTls tls_;
+  mutable boost::asio::ssl::context context_;
+};
+
 // Confined to one thread at a time, except Cut().
 class Connection {
  public:
   using Instant = std::chrono::steady_clock::time_point;
 
-  // INVALID_ARGUMENT: the certificates cannot be used. `tls` counts for https only.
+  // `tls` null: https is not spoken.
   static absl::StatusOr<std::unique_ptr<Connection>> Make(const Endpoint& endpoint,
                                                           const std::string& peer,
-                                                          const ClientTls& tls);
+                                                          const TlsContext* tls);
   ~Connection() = default;
   Connection(const Connection&) = delete;
   Connection& operator=(const Connection&) = delete;
@@ -83,7 +102,9 @@ class Connection {
   bool ended() const { return ended_; }  // well; what TakePiece gives is the last of it
 
   bool was_used() const { return was_used_; }
-  // Whether the last exchange left it open and the server has sent nothing since, not even its end.
+  // Whether the last exchange left it open.
+  bool is_kept() const;
+  // Whether it did, and the server has sent nothing since, not even its end.
   bool IsReusable();
 
   // Ends the exchange under way, and all later ones. Thread-safe.
@@ -103,7 +124,6 @@ class Connection {
   using Pending = std::optional<Wait>;
 
   Connection(const Endpoint& endpoint, const std::string& peer);
-  absl::Status PrepareTls(const ClientTls& tls);
   void Connect(std::size_t index);
   Pending Advance();
   Pending Begin();
@@ -124,7 +144,6 @@ class Connection {
   std::atomic<bool> cut_ = false;
   net::EventFd cut_told_;
 
-  std::optional<boost::asio::ssl::context> tls_context_;
   Channel channel_;
   Instant begin_;  // not before
   std::optional<Lookup> lookup_;

@@ -18,6 +18,7 @@
 #include "common/http/http_session.h"
 #include "common/http/server_certificate.h"
 #include "common/http/worker_pool.h"
+#include "common/status/to_absl.h"
 
 namespace starling::http {
 namespace {
@@ -31,8 +32,6 @@ constexpr absl::Duration kDrainPoll = absl::Milliseconds(5);
 constexpr char kBusy[] =
     "HTTP/1.1 503 Service Unavailable\r\nConnection: close\r\nRetry-After: 1\r\n"
     "Content-Length: 0\r\n\r\n";
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 void CloseOnExec(int file) { ::fcntl(file, F_SETFD, FD_CLOEXEC); }
 

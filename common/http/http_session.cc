@@ -21,6 +21,7 @@
 #include <utility>
 
 #include "common/http/body_stream.h"
+#include "common/http/http_channel.h"
 #include "common/http/http_rules.h"
 #include "common/log/log.h"
 
@@ -36,10 +37,6 @@ constexpr std::size_t kDrainLimit = 1 << 20;
 constexpr auto kDrainTime = std::chrono::seconds(1);
 constexpr int kStreamBuffer = 64 << 10;  // what the kernel may hold for a reader that is slow
 constexpr absl::Duration kBusyPause = absl::Milliseconds(50);
-
-void SetOption(int socket, int level, int name, int value) {
-  (void)::setsockopt(socket, level, name, &value, sizeof(value));
-}
 
 Response Refuse(const SessionHost& host, const Refusal& refusal) {
   if (host.options.refusal) return host.options.refusal(refusal.status, refusal.why);

@@ -5,11 +5,10 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
+#include "common/status/to_absl.h"
 
 namespace starling::http {
 namespace {
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 std::string_view Find(const Headers& headers, std::string_view name) {
   for (const auto& [key, value] : headers) {

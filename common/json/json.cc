@@ -36,9 +36,12 @@ class Builder final : public nlohmann::json_sax<Json> {
 
   bool key(string_t& name) override {
     Level& level = levels_.back();
-    level.key = name;
-    if (!level.value->contains(name)) return true;
-    return Fail(absl::StrCat("the key \"", name, "\" stands twice; leave one of them"));
+    auto& members = level.value->get_ref<Json::object_t&>();
+    const auto [member, added] = members.try_emplace(std::move(name));
+    level.key = &member->first;
+    level.place = &member->second;
+    if (added) return true;
+    return Fail(absl::StrCat("the key \"", member->first, "\" stands twice; leave one of them"));
   }
 
   bool parse_error(std::size_t, const std::string&, const Json::exception& error) override {
@@ -53,7 +56,9 @@ class Builder final : public nlohmann::json_sax<Json> {
  private:
   struct Level {
     Json* value;
-    std::string key;
+    // Of an object, where its next value goes, and under which key.
+    Json* place = nullptr;
+    const std::string* key = nullptr;
   };
 
   bool Fail(std::string message) {
@@ -67,7 +72,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       if (level.value->is_array()) {
         absl::StrAppend(&path, "[", level.value->size(), "]");
       } else {
-        absl::StrAppend(&path, path.empty() ? "" : ".", level.key);
+        absl::StrAppend(&path, path.empty() ? "" : ".", *level.key);
       }
     }
     return path.empty() ? "the top" : path;
@@ -83,7 +88,7 @@ class Builder final : public nlohmann::json_sax<Json> {
       level.value->push_back(std::move(value));
       return &level.value->back();
     }
-    return &((*level.value)[level.key] = std::move(value));
+    return &(*level.place = std::move(value));
   }
 
   bool Add(Json value) {
@@ -101,7 +106,7 @@ class Builder final : public nlohmann::json_sax<Json> {
     if (++nodes_ > limits_.nodes) {
       return Fail(absl::StrCat("more than ", limits_.nodes, " values, the last at ", Path()));
     }
-    levels_.push_back({Place(std::move(container)), ""});
+    levels_.push_back({.value = Place(std::move(container))});
     return true;
   }
 

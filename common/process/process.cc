@@ -20,6 +20,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/status/macros.h"
 
 namespace starling::process {
@@ -33,6 +34,17 @@ std::string ReadWhole(const std::string& path) {
   std::ostringstream text;
   text << file.rdbuf();
   return std::move(text).str();
+}
+
+// A process that executes another program has for an instant no environment that could be read:
+// whoever looked then would take a pod's process for a stranger's.
+constexpr int kExecTries = 50;
+constexpr absl::Duration kExecWait = absl::Milliseconds(1);
+
+// Threads of the kernel have none, and never an environment.
+bool HasProgram(pid_t pid) {
+  char target = 0;
+  return readlink(absl::StrCat("/proc/", pid, "/exe").c_str(), &target, 1) > 0;
 }
 
 int Milliseconds(absl::Duration timeout) {
@@ -82,7 +94,12 @@ std::vector<pid_t> ListProcesses() {
 }
 
 std::vector<std::string> ReadEnvironment(pid_t pid) {
-  const std::string text = ReadWhole(absl::StrCat("/proc/", pid, "/environ"));
+  std::string text;
+  for (int tries = 0; tries < kExecTries; ++tries) {
+    text = ReadWhole(absl::StrCat("/proc/", pid, "/environ"));
+    if (!text.empty() || !HasProgram(pid)) break;
+    absl::SleepFor(kExecWait);
+  }
   return absl::StrSplit(text, '\0', absl::SkipEmpty());
 }
 

@@ -48,7 +48,8 @@ absl::StatusOr<ProcessStat> ParseStat(std::string_view text);
 // Every process that the system shows now.
 std::vector<pid_t> ListProcesses();
 
-// The environment that a process was started with; empty when it may not be read or is gone.
+// The environment that a process was started with; empty when it may not be read or is gone. Of one
+// that has none it is said after 50 ms.
 std::vector<std::string> ReadEnvironment(pid_t pid);
 
 // The machine's boot: start times of different boots must not be compared. Empty if unknown.

@@ -263,5 +263,19 @@ TEST(ExitStatus, DescriptionNamesTheSignal) {
   EXPECT_EQ((ExitStatus{.code = 0, .signal = SIGTERM}).ShellCode(), 143);
 }
 
+TEST(ReadEnvironment, HasItWhileAProcessExecutesOneProgramAfterAnother) {
+  LaunchPlan plan{.program = "/bin/sh",
+                  .arguments = {"-c", "eval \"$AGAIN\""},
+                  .environment = {"AGAIN=exec /bin/sh -c 'eval \"$AGAIN\"'", "MARK=here"}};
+  auto process = Start(plan);
+  ASSERT_TRUE(process.ok()) << process.status();
+  for (int i = 0; i < 3000; ++i) {
+    ASSERT_THAT(ReadEnvironment(process->identity().pid), ::testing::Contains("MARK=here")) << i;
+  }
+  EXPECT_TRUE(process->Signal(SIGKILL).ok());
+  EXPECT_TRUE(process->WaitForEnd(kSoon));
+  EXPECT_TRUE(process->Reap().ok());
+}
+
 }  // namespace
 }  // namespace starling::process

@@ -34,6 +34,11 @@ absl::Status CheckName(std::string_view name) {
       "\".\" or \"..\""));
 }
 
+absl::StatusOr<BlobInfo> BlobStore::Look(const std::string& name) {
+  ASSIGN_OR_RETURN(const std::size_t size, Size(name));
+  return BlobInfo{size};
+}
+
 absl::StatusOr<std::vector<std::byte>> ReadAll(BlobStore& store, const std::string& name,
                                                std::size_t limit) {
   ASSIGN_OR_RETURN(const std::size_t size, store.Size(name));

@@ -25,7 +25,19 @@ namespace starling::storage {
 
 using Pieces = std::span<const std::span<const std::byte>>;
 
+inline std::size_t SizeOf(Pieces pieces) {
+  std::size_t size = 0;
+  for (const auto& piece : pieces) size += piece.size();
+  return size;
+}
+
 enum class IfPresent { kReplace, kFail };
+
+struct BlobInfo {
+  std::size_t size = 0;
+  // Another content of the same blob has another one; "": the store does not tell.
+  std::string version = {};
+};
 
 // Thread-safe, also between processes. Names are relative, with '/' between their parts; CheckName
 // says which there are, and another one is INVALID_ARGUMENT. No name may be another's first parts:
@@ -46,6 +58,9 @@ class BlobStore {
 
   // Its bytes. NOT_FOUND if there is none.
   virtual absl::StatusOr<std::size_t> Size(const std::string& name) = 0;
+
+  // The same, and which version it is.
+  virtual absl::StatusOr<BlobInfo> Look(const std::string& name);
 
   // Fills `into` with its bytes from `offset` on. OUT_OF_RANGE if it ends before.
   virtual absl::Status Read(const std::string& name, std::size_t offset,
@@ -85,5 +100,8 @@ struct Located {
   std::string name;
 };
 absl::StatusOr<Located> Locate(std::string_view uri);
+
+// The same in two steps, for many files of one folder: its store is Open(SplitUri(uri).folder).
+absl::StatusOr<std::string> BlobNameOf(std::string_view uri);
 
 }  // namespace starling::storage

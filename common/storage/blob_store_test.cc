@@ -30,6 +30,7 @@
 #include "common/storage/http_blob_store.h"
 #include "common/storage/memory_blob_store.h"
 #include "common/storage/place.h"
+#include "common/storage/test_folder.h"
 #include "common/sync/mutex.h"
 
 namespace {
@@ -42,15 +43,25 @@ class Synced {
     const auto path = std::filesystem::read_symlink(absl::StrCat("/proc/self/fd/", file), error);
     const starling::sync::MutexLock lock(mutex_);
     paths_.insert(path.string());
+    for (const auto& entry : std::filesystem::directory_iterator(path, error)) {
+      names_.insert(entry.path().string());
+    }
   }
   std::set<std::string> Take() {
     const starling::sync::MutexLock lock(mutex_);
+    names_.clear();
     return std::exchange(paths_, {});
+  }
+  // What stood in folders when they were synced: these names last.
+  std::set<std::string> Names() {
+    const starling::sync::MutexLock lock(mutex_);
+    return names_;
   }
 
  private:
   starling::sync::Mutex mutex_;
   std::set<std::string> paths_ ABSL_GUARDED_BY(mutex_);
+  std::set<std::string> names_ ABSL_GUARDED_BY(mutex_);
 };
 
 Synced& AllSynced() {
@@ -73,24 +84,6 @@ namespace fs = std::filesystem;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-
-class TestFolder {
- public:
-  TestFolder() {
-    std::string name = (fs::temp_directory_path() / "starling-storage-XXXXXX").string();
-    path_ = ::mkdtemp(name.data());
-  }
-  ~TestFolder() {
-    std::error_code ignored;
-    fs::remove_all(path_, ignored);
-  }
-  TestFolder(const TestFolder&) = delete;
-  TestFolder& operator=(const TestFolder&) = delete;
-  const std::string& path() const { return path_; }
-
- private:
-  std::string path_;
-};
 
 std::string Text(BlobStore& store, const std::string& name) {
   const auto content = ReadAll(store, name, 1 << 20);
@@ -362,6 +355,16 @@ TEST_F(FileBlobStoreTest, FoldersThatAnotherHasMadeAreSyncedWithTheBlob) {
   AllSynced().Take();
   ASSERT_TRUE(Put(store, "a/b/c", "1", IfPresent::kFail).ok());
   EXPECT_THAT(AllSynced().Take(), testing::IsSupersetOf({root + "/a/b", root + "/a", root}));
+}
+
+TEST_F(FileBlobStoreTest, ABlobsBytesAreSyncedAndItsFolderOnceItHasItsName) {
+  for (const IfPresent if_present : {IfPresent::kFail, IfPresent::kReplace}) {
+    AllSynced().Take();
+    ASSERT_TRUE(Put(store_, "a", "1", if_present).ok());
+    EXPECT_THAT(AllSynced().Names(), testing::Contains(folder_.path() + "/a"));
+    EXPECT_THAT(AllSynced().Take(),
+                testing::Contains(testing::StartsWith(folder_.path() + "/.tmp/")));
+  }
 }
 
 // A whole blob would be written and synced before its name shows to be impossible.

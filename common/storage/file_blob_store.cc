@@ -18,6 +18,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
+#include "common/status/to_absl.h"
+#include "common/storage/file.h"
 #include "common/storage/place.h"
 
 namespace starling::storage {
@@ -29,8 +31,6 @@ namespace fs = std::filesystem;
 // has made progress, so that many tries end; few are too few where many write and delete.
 constexpr int kTries = 100;
 constexpr std::time_t kLeftoverSeconds = 3600;
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 absl::Status Failed(std::string_view what, const std::string& path, int error) {
   const auto say = [&](std::string_view remedy) {
@@ -69,22 +69,6 @@ absl::Status Failed(std::string_view what, const std::string& path, int error) {
   }
 }
 
-// Closes what it holds. Confined to one call.
-class File {
- public:
-  File(const std::string& path, int flags) : file_(::open(path.c_str(), flags | O_CLOEXEC, 0644)) {}
-  ~File() {
-    if (file_ >= 0) ::close(file_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  int get() const { return file_; }
-  int Close() { return ::close(std::exchange(file_, -1)); }
-
- private:
-  int file_;
-};
-
 absl::Status SyncFolder(const std::string& path) {
   const File folder(path.empty() ? "." : path, O_RDONLY | O_DIRECTORY);
   if (folder.get() < 0) return Failed("open the folder", path, errno);
@@ -117,13 +101,8 @@ absl::Status MakeFolder(const std::string& path) {
 absl::Status WriteFile(const std::string& path, Pieces pieces) {
   File file(path, O_WRONLY | O_CREAT | O_EXCL);
   if (file.get() < 0) return Failed("make", path, errno);
-  for (std::span<const std::byte> piece : pieces) {
-    while (!piece.empty()) {
-      const ssize_t count = ::write(file.get(), piece.data(), piece.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) return Failed("write", path, errno);
-      piece = piece.subspan(static_cast<std::size_t>(count));
-    }
+  for (const std::span<const std::byte> piece : pieces) {
+    if (!WriteAll(file.get(), piece)) return Failed("write", path, errno);
   }
   if (::fsync(file.get()) != 0) return Failed("sync", path, errno);
   if (file.Close() != 0) return Failed("close", path, errno);

@@ -15,7 +15,7 @@
 namespace starling::storage {
 namespace {
 
-constexpr std::size_t kRange = std::size_t{8} << 20;  // bytes that one request asks for
+constexpr std::size_t kHttpRange = std::size_t{8} << 20;  // bytes that one request asks for
 
 // Thread-safe.
 class HttpBlobStore final : public BlobStore {
@@ -31,11 +31,19 @@ class HttpBlobStore final : public BlobStore {
   }
 
   absl::StatusOr<std::size_t> Size(const std::string& name) override {
+    ASSIGN_OR_RETURN(const BlobInfo info, Look(name));
+    return info.size;
+  }
+
+  absl::StatusOr<BlobInfo> Look(const std::string& name) override {
     ASSIGN_OR_RETURN(const http::Response answer, Ask("HEAD", name, {}));
     RETURN_IF_ERROR(http::StatusOf(answer, UriOf(name)));
-    std::size_t size = 0;
+    BlobInfo info;
+    // Without either, nobody can tell whether it is still the same.
+    const std::string_view tag = answer.Header("ETag");
+    info.version = std::string(tag.empty() ? answer.Header("Last-Modified") : tag);
     const std::string_view length = answer.Header("Content-Length");
-    if (absl::SimpleAtoi(absl::string_view(length.data(), length.size()), &size)) return size;
+    if (absl::SimpleAtoi(absl::string_view(length.data(), length.size()), &info.size)) return info;
     return absl::UnimplementedError(absl::StrCat(
         UriOf(name), ": the server does not say how long it is (no Content-Length); use another"));
   }
@@ -44,7 +52,7 @@ class HttpBlobStore final : public BlobStore {
                     std::span<std::byte> into) override {
     RETURN_IF_ERROR(CheckName(name));
     while (!into.empty()) {
-      const std::size_t size = std::min(into.size(), kRange);
+      const std::size_t size = std::min(into.size(), kHttpRange);
       RETURN_IF_ERROR(ReadRange(name, offset, into.first(size)));
       offset += size;
       into = into.subspan(size);

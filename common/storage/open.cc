@@ -24,32 +24,25 @@ absl::StatusOr<std::unique_ptr<BlobStore>> Open(std::string_view uri) {
   return std::make_unique<FileBlobStore>(std::move(place.path));
 }
 
-absl::StatusOr<Located> Locate(std::string_view uri) {
+absl::StatusOr<std::string> BlobNameOf(std::string_view uri) {
   ASSIGN_OR_RETURN(const Place place, ParsePlace(uri));
-  const std::size_t slash = place.path.rfind('/');
-  const std::string name = place.path.substr(slash == std::string::npos ? 0 : slash + 1);
-  if (const absl::Status status = CheckName(name); !status.ok()) {
-    return absl::InvalidArgumentError("must name a file, not a folder");
+  if (place.kind == Place::Kind::kS3 && place.path.find('/') == std::string::npos) {
+    return absl::InvalidArgumentError("must name a file in the bucket: s3://bucket/key");
   }
-  std::string folder = slash == std::string::npos ? "." : place.path.substr(0, slash + 1);
-  Located located{nullptr, name};
-  if (place.kind == Place::Kind::kHttp) {
-    // The name stands percent-encoded in the URL, which the store does by itself.
-    ASSIGN_OR_RETURN(located.store, OpenHttpBlobStore(folder, {}));
+  std::string name = SplitUri(place.path).name;
+  if (place.kind == Place::Kind::kHttp && !name.empty()) {
+    // It stands percent-encoded in the URL, which the store does by itself.
     ASSIGN_OR_RETURN(const Place decoded, ParsePlace("file:///" + name));
-    located.name = decoded.path.substr(1);
-    return located;
+    name = decoded.path.substr(1);
   }
-  if (place.kind == Place::Kind::kS3) {
-    if (slash == std::string::npos) {
-      return absl::InvalidArgumentError("must name a file in the bucket: s3://bucket/key");
-    }
-    folder.pop_back();
-    ASSIGN_OR_RETURN(located.store, OpenS3BlobStore(folder, ProcessVariables()));
-    return located;
-  }
-  located.store = std::make_unique<FileBlobStore>(std::move(folder));
-  return located;
+  if (!CheckName(name).ok()) return absl::InvalidArgumentError("must name a file, not a folder");
+  return name;
+}
+
+absl::StatusOr<Located> Locate(std::string_view uri) {
+  ASSIGN_OR_RETURN(std::string name, BlobNameOf(uri));
+  ASSIGN_OR_RETURN(std::unique_ptr<BlobStore> store, Open(SplitUri(uri).folder));
+  return Located{std::move(store), std::move(name)};
 }
 
 }  // namespace starling::storage

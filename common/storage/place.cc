@@ -3,19 +3,22 @@
 
 #include <algorithm>
 #include <cctype>
+#include <cstdint>
+#include <optional>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/http/message.h"
+#include "common/status/to_absl.h"
 
 namespace starling::storage {
 namespace {
 
 constexpr std::string_view kFileScheme = "file://";
 constexpr std::string_view kS3Scheme = "s3://";
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 // What stands before "://" or a first ':' that no '/' precedes; empty for a plain path.
 std::string_view SchemeOf(std::string_view uri) {
@@ -83,7 +86,77 @@ absl::StatusOr<Place> ParseS3(std::string_view uri) {
   return Place{Place::Kind::kS3, std::string(path)};
 }
 
+// {000..127} in a text: what stands before, the range, and what stands behind.
+struct NumberRange {
+  std::string_view before;
+  std::string_view begin;
+  std::string_view end;
+  std::string_view behind;
+};
+
+bool IsNumber(std::string_view text) {
+  constexpr std::size_t kMostDigits = 9;
+  return !text.empty() && text.size() <= kMostDigits &&
+         std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isdigit(c) != 0; });
+}
+
+std::optional<NumberRange> FindRange(std::string_view text) {
+  for (std::size_t open = text.find('{'); open != std::string_view::npos;
+       open = text.find('{', open + 1)) {
+    const std::size_t close = text.find('}', open);
+    if (close == std::string_view::npos) break;
+    const std::string_view inside = text.substr(open + 1, close - open - 1);
+    const std::size_t dots = inside.find("..");
+    if (dots == std::string_view::npos) continue;
+    const NumberRange range = {text.substr(0, open), inside.substr(0, dots),
+                               inside.substr(dots + 2), text.substr(close + 1)};
+    if (IsNumber(range.begin) && IsNumber(range.end)) return range;
+  }
+  return std::nullopt;
+}
+
+std::string Padded(std::uint64_t number, std::size_t digits) {
+  std::string text = absl::StrCat(number);
+  if (text.size() < digits) text.insert(0, digits - text.size(), '0');
+  return text;
+}
+
 }  // namespace
+
+UriParts SplitUri(std::string_view uri) {
+  const std::size_t slash = uri.rfind('/');
+  if (slash == std::string_view::npos) return {".", std::string(uri)};
+  return {std::string(uri.substr(0, slash + 1)), std::string(uri.substr(slash + 1))};
+}
+
+absl::StatusOr<std::vector<std::string>> ExpandRanges(std::string_view uri) {
+  const std::optional<NumberRange> range = FindRange(uri);
+  if (!range.has_value()) return std::vector<std::string>{std::string(uri)};
+  std::uint64_t begin = 0;
+  std::uint64_t end = 0;
+  if (!absl::SimpleAtoi(ToAbsl(range->begin), &begin) ||
+      !absl::SimpleAtoi(ToAbsl(range->end), &end) || end < begin) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("has a range {", ToAbsl(range->begin), "..", ToAbsl(range->end),
+                     "} that does not count up; write the smaller number first"));
+  }
+  const bool padded = range->begin.front() == '0' || range->end.front() == '0';
+  const std::size_t digits = padded ? std::max(range->begin.size(), range->end.size()) : 0;
+  auto behind = ExpandRanges(range->behind);
+  if (!behind.ok()) return behind.status();
+  if (end - begin >= kMostUris / behind->size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("stands for more than ", kMostUris, " files; use fewer and larger ones"));
+  }
+  std::vector<std::string> uris;
+  for (std::uint64_t number = begin; number <= end; ++number) {
+    for (const std::string& rest : *behind) {
+      uris.push_back(absl::StrCat(ToAbsl(range->before), Padded(number, digits), rest));
+    }
+  }
+  return uris;
+}
 
 absl::StatusOr<Place> ParsePlace(std::string_view uri) {
   if (uri.empty()) return absl::InvalidArgumentError("must not be empty; write the path of a file");

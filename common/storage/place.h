@@ -8,6 +8,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -22,6 +23,21 @@ struct Place {
 
 // INVALID_ARGUMENT, with the remedy, for other schemes, other hosts of files, control characters.
 absl::StatusOr<Place> ParsePlace(std::string_view uri);
+
+// A URI cut at its last slash: that of the folder, and the name as it stands in the URI. Of a plain
+// path without a slash the folder is ".".
+struct UriParts {
+  std::string folder;
+  std::string name;
+};
+UriParts SplitUri(std::string_view uri);
+
+// The URIs that one with ranges of numbers in braces stands for: data-{000..127}.tar is 128 of
+// them, with as many digits as the longer end has if one begins with 0. Of several ranges the last
+// counts fastest. Other braces stay as they are. INVALID_ARGUMENT, as a message goes on after the
+// URI: a range that counts down, or more than kMostUris.
+inline constexpr std::size_t kMostUris = 100'000;
+absl::StatusOr<std::vector<std::string>> ExpandRanges(std::string_view uri);
 
 // file:// and the path; ParsePlace reads it back.
 std::string FileUri(std::string_view path);

@@ -34,12 +34,6 @@ std::string NewMark() {
   return bytes::ToHex({reinterpret_cast<const std::uint8_t*>(random.data()), random.size()});
 }
 
-std::size_t SizeOf(Pieces pieces) {
-  std::size_t size = 0;
-  for (const auto& piece : pieces) size += piece.size();
-  return size;
-}
-
 // The next `size` bytes of `pieces`, which begin at `offset` of the first; both move on.
 std::vector<std::span<const std::byte>> Cut(Pieces& pieces, std::size_t& offset, std::size_t size) {
   std::vector<std::span<const std::byte>> part;
@@ -92,9 +86,16 @@ class S3BlobStore final : public BlobStore {
   }
 
   absl::StatusOr<std::size_t> Size(const std::string& name) override {
-    ASSIGN_OR_RETURN(const http::Response answer, Look(name));
-    std::size_t size = 0;
-    if (ParseSize(answer.Header("Content-Length"), size)) return size;
+    ASSIGN_OR_RETURN(const BlobInfo info, Look(name));
+    return info.size;
+  }
+
+  absl::StatusOr<BlobInfo> Look(const std::string& name) override {
+    ASSIGN_OR_RETURN(const http::Response answer, Head(name));
+    // Objects that came to a store behind its back have no tag in some.
+    const std::string_view tag = answer.Header("ETag");
+    BlobInfo info{.version = std::string(tag.empty() ? answer.Header("Last-Modified") : tag)};
+    if (ParseSize(answer.Header("Content-Length"), info.size)) return info;
     return absl::DataLossError(
         absl::StrCat(UriOf(name), ": the store does not say how long it is (no Content-Length)"));
   }
@@ -167,7 +168,7 @@ class S3BlobStore final : public BlobStore {
   }
 
   // The answer to HEAD. One that is no success has no words, so that a GET is asked for them.
-  absl::StatusOr<http::Response> Look(const std::string& name) {
+  absl::StatusOr<http::Response> Head(const std::string& name) {
     RETURN_IF_ERROR(CheckName(name));
     ASSIGN_OR_RETURN(http::Response answer, Ask(name, {.method = "HEAD", .key = KeyOf(name)}));
     if (Succeeded(answer)) return answer;
@@ -186,7 +187,7 @@ class S3BlobStore final : public BlobStore {
     const std::string code = S3Code(answer);
     const bool is_there = answer.status == 412 || code == "PreconditionFailed";
     if (is_there || code == "NoSuchUpload") {
-      const absl::StatusOr<http::Response> present = Look(writing.name);
+      const absl::StatusOr<http::Response> present = Head(writing.name);
       if (present.ok() && present->Header(kMark) == writing.mark) return absl::OkStatus();
     }
     if (is_there) return AlreadyExists(writing.name);
@@ -199,7 +200,7 @@ class S3BlobStore final : public BlobStore {
 
   absl::Status PutInParts(const Writing& writing, Pieces pieces) {
     // Cheaper than to find out after all has been sent; what decides is the last request.
-    if (writing.if_none && Look(writing.name).ok()) return AlreadyExists(writing.name);
+    if (writing.if_none && Head(writing.name).ok()) return AlreadyExists(writing.name);
     ASSIGN_OR_RETURN(const http::Response begun,
                      Ask(writing.name, {.method = "POST",
                                         .key = KeyOf(writing.name),

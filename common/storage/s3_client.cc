@@ -26,12 +26,6 @@ constexpr std::size_t kMostIdle = 16;        // handles, each with its connectio
 constexpr std::size_t kAtLeast = 128 << 10;  // bytes a second that a body is given time for
 constexpr absl::Duration kAnswerTime = absl::Seconds(30);
 
-std::size_t SizeOf(Pieces pieces) {
-  std::size_t size = 0;
-  for (const auto& piece : pieces) size += piece.size();
-  return size;
-}
-
 std::string DigestOf(Pieces pieces) {
   bytes::Sha256 digest;
   for (const auto& piece : pieces) digest.Update(piece);
