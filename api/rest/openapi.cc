@@ -12,14 +12,13 @@
 #include "api/rest/problem.h"
 #include "api/rest/router.h"
 #include "api/rest/routes.h"
+#include "common/status/to_absl.h"
 #include "nlohmann/json.hpp"
 
 namespace starling::rest {
 namespace {
 
 using Json = nlohmann::json;
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 constexpr const char* kNamePattern = "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$";
 

@@ -12,11 +12,10 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/json/json.h"
+#include "common/status/to_absl.h"
 
 namespace starling::rest {
 namespace {
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 constexpr std::size_t kLongestName = 253;
 

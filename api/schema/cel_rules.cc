@@ -330,7 +330,8 @@ std::vector<CelRule> CelRulesOf(const Descriptor& message) {
   } else if (&message == v1alpha1::IdxSource::descriptor()) {
     rules.push_back(
         {"self.imagesUri != self.labelsUri", "must be another file than imagesUri", ".labelsUri"});
-  } else if (&message == v1alpha1::ImageFolderSource::descriptor()) {
+  } else if (&message == v1alpha1::ImageFolderSource::descriptor() ||
+             &message == v1alpha1::TarSource::descriptor()) {
     rules.push_back({"!has(self.shape) || self.shape[0] == 1 || self.shape[0] == 3",
                      "must have 3 channels (red, green, blue) or 1 (grey); write "
                      "[3, height, width]",

@@ -19,7 +19,7 @@ using Json = nlohmann::json;
 
 constexpr std::size_t kWidth = 99;  // of a line
 
-constexpr const char* kIntroduction = R"(# SPDX-License-Identifier: Apache-2.0
+constexpr const char* kPythonIntroduction = R"(# SPDX-License-Identifier: Apache-2.0
 """The messages of Starling's REST interface as types: JSON objects that a type checker understands.
 
 Generated from api/proto and api/rest by `make generate`; docs/reference/trainingjob.md and
@@ -133,7 +133,7 @@ class PythonWriter {
 
 std::string PythonTypes() {
   PythonWriter writer;
-  std::string text = kIntroduction;
+  std::string text = kPythonIntroduction;
   const Json document = Json::parse(OpenApiJson());
   for (const auto& [name, schema] : document["components"]["schemas"].items()) {
     text += writer.OfSchema(name, schema);

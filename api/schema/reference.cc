@@ -24,7 +24,7 @@ using spec::Descriptor;
 using spec::FieldDescriptor;
 using spec::Kind;
 
-constexpr const char* kIntroduction = R"(# TrainingJob
+constexpr const char* kReferenceIntroduction = R"(# TrainingJob
 
 Every field of `starling.dev/v1alpha1`, `TrainingJob`. Generated from the comments and rules in
 `api/proto` by `make generate`; `starling explain spec.optimizer` prints the same in a terminal.
@@ -118,7 +118,7 @@ std::string TemplateReferencePage() {
 std::string ReferencePage() {
   const spec::Documentation documentation;
   std::set<std::string> done;
-  std::string page = kIntroduction;
+  std::string page = kReferenceIntroduction;
   AddMessage(*v1alpha1::TrainingJob::descriptor(), documentation, done, page);
   return page + Presets();
 }

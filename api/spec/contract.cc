@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "common/json/json.h"
+#include "common/status/to_absl.h"
 #include "nlohmann/json.hpp"
 #include "re2/re2.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -29,8 +30,6 @@ constexpr FormatRule kFormats[] = {
     {"labelValue", "([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?",
      "at most 63 letters, digits, '-', '_' and '.', beginning and ending with a letter or digit"},
 };
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
 

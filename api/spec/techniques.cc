@@ -133,16 +133,17 @@ std::vector<Technique> OwnLoops() {
 
 std::vector<Technique> Data() {
   std::vector<Technique> table;
-  for (const auto& [csv, idx, synthetic, folder, libsvm] :
-       {std::array<const char*, 5>{"dataset.train.csv", "dataset.train.idx",
+  for (const auto& [csv, idx, synthetic, folder, tar, libsvm] :
+       {std::array<const char*, 6>{"dataset.train.csv", "dataset.train.idx",
                                    "dataset.train.synthetic", "dataset.train.imageFolder",
-                                   "dataset.train.libsvm"},
+                                   "dataset.train.tar", "dataset.train.libsvm"},
         {"dataset.validation.csv", "dataset.validation.idx", "dataset.validation.synthetic",
-         "dataset.validation.imageFolder", "dataset.validation.libsvm"}}) {
+         "dataset.validation.imageFolder", "dataset.validation.tar",
+         "dataset.validation.libsvm"}}) {
     table.push_back({csv,
                      {Needs({kClassification, kLinear}, "which read dense samples",
                             "write libsvm: {uri: ...}, or text for languageModel")}});
-    for (const char* images : {idx, synthetic, folder}) {
+    for (const char* images : {idx, synthetic, folder, tar}) {
       table.push_back({images,
                        {Needs({kClassification}, "for their labels are classes",
                               "write libsvm: {uri: ...}, csv for linearRegression, or text for "
@@ -150,7 +151,8 @@ std::vector<Technique> Data() {
     }
     table.push_back({libsvm,
                      {Needs({kSparse, kLinear}, "which read sparse samples",
-                            "give csv, idx, imageFolder or synthetic data to a classification")}});
+                            "give csv, idx, imageFolder, tar or synthetic data to a "
+                            "classification")}});
   }
   for (const char* text : {kText, "dataset.validation.text"}) {
     table.push_back({text,
@@ -162,13 +164,17 @@ std::vector<Technique> Data() {
                              "whose features stay as they are: most are 0, and would not be after "
                              "it"),
                     Excludes({kText}, "whose symbols are no amounts")}});
-  table.push_back({"dataset.augmentation",
-                   {Needs({"dataset.train.imageFolder"}, "for it changes images",
-                          "give the images as a folder, or leave it out")}});
   table.push_back(
-      {"dataset.onBadRecord",
-       {Needs({"dataset.train.csv", "dataset.train.libsvm", "dataset.train.imageFolder"},
-              "for other data are right as a whole or not at all")}});
+      {"dataset.augmentation",
+       {Needs({"dataset.train.imageFolder", "dataset.train.tar"}, "for it changes images",
+              "give the images as a folder, or leave it out")}});
+  table.push_back({"dataset.cache",
+                   {Needs({"dataset.train.imageFolder", "dataset.train.tar"},
+                          "for other data are read once, when a worker starts")}});
+  table.push_back({"dataset.onBadRecord",
+                   {Needs({"dataset.train.csv", "dataset.train.libsvm", "dataset.train.imageFolder",
+                           "dataset.train.tar"},
+                          "for other data are right as a whole or not at all")}});
   return table;
 }
 
@@ -457,15 +463,20 @@ std::vector<const FieldDescriptor*> WayTo(const std::string& path) {
   return way;
 }
 
+// Most of the table speaks of what a job does not have, so the way is gone only as far as there is
+// something. (That every path of the table exists, a test holds.)
 bool IsOn(const v1alpha1::TrainingJobSpec& spec, const std::string& path, bool by_presence) {
   const Message* message = &spec;
-  const std::vector<const FieldDescriptor*> way = WayTo(path);
-  for (const FieldDescriptor* field : way) {
+  std::string_view rest = path;
+  while (true) {
+    const std::size_t dot = rest.find('.');
+    const FieldDescriptor* field = FindField(*message->GetDescriptor(), rest.substr(0, dot));
+    STARLING_CHECK(field != nullptr, path.c_str());
     if (!IsPresent(*message, *field)) return false;
-    if (field == way.back()) return by_presence || IsOnAt(*message, *field);
+    if (dot == std::string_view::npos) return by_presence || IsOnAt(*message, *field);
     message = &message->GetReflection()->GetMessage(*message, field);
+    rest.remove_prefix(dot + 1);
   }
-  return false;
 }
 
 FieldErrors CheckTechniques(const v1alpha1::TrainingJobSpec& spec,

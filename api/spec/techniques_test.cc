@@ -319,7 +319,10 @@ TEST(Techniques, EachRuleOfTheTableIsNoticed) {
   }
   for (const char* more : {"dataset.train.imageFolder.uri=a",
                            "dataset.validation.imageFolder.uri=a",
+                           "dataset.train.tar.uri=a",
+                           "dataset.validation.tar.uri=a",
                            "dataset.augmentation.flip=true",
+                           "dataset.cache.uri=a",
                            "dataset.onBadRecord=Skip",
                            "dataset.train.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",
                            "dataset.validation.idx={\"imagesUri\": \"a\", \"labelsUri\": \"b\"}",

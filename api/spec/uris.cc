@@ -56,7 +56,9 @@ std::string Absolute(const std::string& path, const UriBases& bases) {
   };
   if (!bases.job_folder.empty()) {
     const auto beside = (bases.working_directory / bases.job_folder / given).lexically_normal();
-    if (exists(beside)) return beside.string();
+    // A range of numbers is there when its first file is.
+    const auto files = storage::ExpandRanges(beside.string());
+    if (exists(beside) || (files.ok() && exists(files->front()))) return beside.string();
   }
   return (bases.working_directory / given).lexically_normal().string();
 }

@@ -77,6 +77,8 @@ TEST(MakeUrisAbsolute, PrefersTheJobFilesFolderWhereTheFileIsThere) {
   EXPECT_EQ(place("a.csv", {"/home/me/jobs/a.csv", "/home/me/a.csv"}), "/home/me/jobs/a.csv");
   EXPECT_EQ(place("a.csv", {"/home/me/a.csv"}), "/home/me/a.csv");
   EXPECT_EQ(place("../a.csv", {"/home/me/a.csv"}), "/home/me/a.csv");
+  EXPECT_EQ(place("a-{00..12}.tar", {"/home/me/jobs/a-00.tar"}), "/home/me/jobs/a-{00..12}.tar");
+  EXPECT_EQ(place("a-{00..12}.tar", {"/home/me/jobs/a-01.tar"}), "/home/me/a-{00..12}.tar");
 }
 
 TEST(MakeUrisAbsolute, LeavesAbsoluteOnesAndTurnsFileUrisIntoPaths) {

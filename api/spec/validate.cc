@@ -44,6 +44,15 @@ struct KnownShape {
   Shape shape;
 };
 
+// Of images.
+std::optional<KnownShape> ImageShapeOf(const DataSource& source, const std::string& path) {
+  if (!source.has_image_folder() && !source.has_tar()) return std::nullopt;
+  const bool folder = source.has_image_folder();
+  const auto& shape = folder ? source.image_folder().shape() : source.tar().shape();
+  return KnownShape{path + (folder ? ".imageFolder.shape" : ".tar.shape"),
+                    Shape(shape.begin(), shape.end())};
+}
+
 std::optional<KnownShape> ShapeOf(const DataSource& source, const std::string& path) {
   if (source.has_csv() && source.csv().shape_size() > 0) {
     const auto& shape = source.csv().shape();
@@ -53,11 +62,7 @@ std::optional<KnownShape> ShapeOf(const DataSource& source, const std::string& p
     const auto& shape = source.synthetic().shape();
     return KnownShape{path + ".synthetic.shape", Shape(shape.begin(), shape.end())};
   }
-  if (source.has_image_folder()) {
-    const auto& shape = source.image_folder().shape();
-    return KnownShape{path + ".imageFolder.shape", Shape(shape.begin(), shape.end())};
-  }
-  return std::nullopt;
+  return ImageShapeOf(source, path);
 }
 
 // Of a sample, where the file says it.
@@ -300,14 +305,15 @@ void CheckTexts(const TrainingJobSpec& spec, FieldErrors& errors) {
 }
 
 void CheckChannels(const DataSource& source, const std::string& path, FieldErrors& errors) {
-  const auto& shape = source.image_folder().shape();
-  if (shape.size() != 3 || shape[0] == 1 || shape[0] == 3) return;
-  errors.push_back({path + ".imageFolder.shape",
-                    absl::StrCat("must have 3 channels (red, green, blue) or 1 (grey), not ",
-                                 shape[0], "; write [3, height, width]")});
+  const auto known = ImageShapeOf(source, path);
+  if (!known.has_value() || known->shape.size() != 3) return;
+  if (known->shape[0] == 1 || known->shape[0] == 3) return;
+  errors.push_back(
+      {known->path, absl::StrCat("must have 3 channels (red, green, blue) or 1 (grey), not ",
+                                 known->shape[0], "; write [3, height, width]")});
 }
 
-void CheckImageFolders(const TrainingJobSpec& spec, FieldErrors& errors) {
+void CheckImageSources(const TrainingJobSpec& spec, FieldErrors& errors) {
   CheckChannels(spec.dataset().train(), kTrain, errors);
   CheckChannels(spec.dataset().validation(), kValidation, errors);
 }
@@ -445,7 +451,7 @@ FieldErrors Validate(const TrainingJobSpec& resolved) {
   if (resolved.workload().has_container()) return errors;
   for (const auto& rule :
        {CheckTrain, CheckReproducible, CheckWarmup, CheckExchange, CheckServers, CheckBackups,
-        CheckPortions, CheckTarget, CheckSources, CheckIdxSources, CheckTexts, CheckImageFolders,
+        CheckPortions, CheckTarget, CheckSources, CheckIdxSources, CheckTexts, CheckImageSources,
         CheckModel, CheckBatchNorm, CheckEmbedding}) {
     rule(resolved, errors);
   }

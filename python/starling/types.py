@@ -363,6 +363,19 @@ class CsvSource(_CsvSourceRequired, total=False):
     shape: list[int]
 
 
+class _DataCacheRequired(TypedDict):
+    # The folder: a path or file:///path, of every worker. In a cluster, of a volume that the
+    # workers' template mounts.
+    uri: str
+
+
+# Files on a disk for what was read from afar. Workers and jobs on one machine may share it.
+class DataCache(_DataCacheRequired, total=False):
+    # So many bytes at most. What was not used since the job began goes first when there is no
+    # room; what was used stays, and other images are read from afar.
+    maxBytes: int
+
+
 # Where samples come from: exactly one kind.
 class DataSource(TypedDict, total=False):
     # A text table.
@@ -375,6 +388,8 @@ class DataSource(TypedDict, total=False):
     libsvm: LibsvmSource
     # Made on the spot, for trials and benchmarks.
     synthetic: SyntheticSource
+    # Images in tar archives, as WebDataset lays them out. They are read when they are wanted.
+    tar: TarSource
     # A text, for workload.languageModel.
     text: TextSource
 
@@ -386,6 +401,8 @@ class Dataset(TypedDict, total=False):
     # How images of the training set are changed each time that they are used, by chance: by the
     # seed, the epoch and the image, so that a job that was killed or scaled sees the same ones.
     augmentation: Augmentation
+    # Keep what is read of images in object stores and on web servers on a disk of the worker's.
+    cache: DataCache
     # Samples per step over all workers together; it stays this while workers come and go. So it is
     # with parameter servers under bulkSynchronous; under their other consistency models a step is
     # one push, of so many samples unless exchange.parameterServer.samplesPerPush says another. For
@@ -499,6 +516,18 @@ class Exchange(TypedDict, total=False):
     none: NoExchange
     # Workers push updates to servers, which hold the model, and pull parameters from them.
     parameterServer: ParameterServer
+
+
+# How updates travel.
+class ExchangePath(TypedDict, total=False):
+    # By which algorithm, or by which for which size.
+    algorithm: str
+    # As in spec.exchange: allReduce, parameterServer.
+    exchange: str
+    # Why by these.
+    reason: str
+    # Shared memory, TCP, or both.
+    transport: str
 
 
 # Pacing and faults, for tests and studies only.
@@ -1206,6 +1235,8 @@ class Progress(TypedDict, total=False):
     epoch: int
     # At that speed, until the job stops by epochs or steps.
     estimatedRemaining: str
+    # How updates travel now, one for each exchange that the job has.
+    exchanges: list[ExchangePath]
     # Loss of the last settled step.
     loss: float
     # By name, such as validation/accuracy.
@@ -1508,6 +1539,26 @@ class SyntheticSource(TypedDict, total=False):
     samples: int
     # Shape of one sample.
     shape: list[int]
+
+
+class _TarSourceRequired(TypedDict):
+    # The archives, found as csv.uri is, not compressed as a whole: one, or several with their
+    # numbers in braces, as in shards/train-{000..127}.tar.
+    uri: str
+
+
+# Images in tar archives: members with one name up to its first dot, one behind another, are a
+# sample; 17.jpg (jpeg, png) is its image, 17.cls holds the number of its class, others are passed
+# over.
+class TarSource(_TarSourceRequired, total=False):
+    # As imageFolder.cacheBytes.
+    cacheBytes: int
+    # As csv.classes.
+    classes: int
+    # As imageFolder.shape.
+    shape: list[int]
+    # As imageFolder.threads.
+    threads: int
 
 
 class _TargetRequired(TypedDict):
