@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
+#include "common/status/to_absl.h"
 #include "common/storage/place.h"
 #include "trainer/checkpoint/manifest.h"
 
@@ -22,8 +23,6 @@ constexpr std::size_t kIncarnationDigits = 10;
 constexpr std::size_t kEpochDigits = 10;
 constexpr std::size_t kStepDigits = 18;
 constexpr std::size_t kNameSize = kIncarnationDigits + kEpochDigits + kStepDigits + 2;
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 // What tells the shards of one attempt to write a checkpoint from those of another.
 std::string NewAttempt() {

@@ -24,7 +24,7 @@ nlohmann::json ToJson(const Manifest& manifest) {
           {"attributes", manifest.attributes}};
 }
 
-absl::Status Corrupt(std::string_view what) {
+absl::Status CorruptManifest(std::string_view what) {
   return absl::DataLossError(
       absl::StrCat(kManifestName, " ", absl::string_view(what.data(), what.size())));
 }
@@ -66,14 +66,15 @@ std::string ToText(const Manifest& manifest) {
 
 absl::StatusOr<Manifest> ParseManifest(std::string_view text) {
   const auto value = json::Parse(text, {.bytes = kManifestLimit, .depth = 8, .nodes = 1 << 20});
-  if (!value.ok() || !value->is_object()) return Corrupt("is not a JSON object");
+  if (!value.ok() || !value->is_object()) return CorruptManifest("is not a JSON object");
   const auto format = value->find("format");
   if (format != value->end() && *format != kFormat) {
-    return Corrupt(absl::StrCat("has another format than ", kFormat));
+    return CorruptManifest(absl::StrCat("has another format than ", kFormat));
   }
   Manifest manifest = FromJson(*value);
   // Whatever was changed, dropped or added on the way does not survive the way back.
-  if (ToText(manifest) != text) return Corrupt("does not have the digest that it gives itself");
+  if (ToText(manifest) != text)
+    return CorruptManifest("does not have the digest that it gives itself");
   return manifest;
 }
 

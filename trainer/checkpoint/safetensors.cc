@@ -41,7 +41,7 @@ std::optional<std::size_t> BytesOf(DType type, const std::vector<std::int64_t>& 
   return bytes;
 }
 
-absl::Status Corrupt(std::string_view what) {
+absl::Status CorruptTensors(std::string_view what) {
   return absl::DataLossError(
       absl::StrCat("not a whole safetensors file: ", absl::string_view(what.data(), what.size())));
 }
@@ -55,10 +55,10 @@ std::optional<std::size_t> ToSize(const nlohmann::json& value) {
 absl::StatusOr<TensorView> ReadEntry(const std::string& name, const nlohmann::json& entry,
                                      std::span<const std::byte> data) {
   const auto wrong = [&](std::string_view what) {
-    return Corrupt(absl::StrCat("tensor \"", name.substr(0, kNameLimit), "\" ",
-                                absl::string_view(what.data(), what.size())));
+    return CorruptTensors(absl::StrCat("tensor \"", name.substr(0, kNameLimit), "\" ",
+                                       absl::string_view(what.data(), what.size())));
   };
-  if (!IsName(name)) return Corrupt("a tensor's name is not 1 to 512 printable characters");
+  if (!IsName(name)) return CorruptTensors("a tensor's name is not 1 to 512 printable characters");
   if (!entry.is_object() || entry.size() != 3 || !entry.contains("dtype") ||
       !entry.contains("shape") || !entry.contains("data_offsets")) {
     return wrong("needs dtype, shape and data_offsets, and nothing else");
@@ -94,10 +94,10 @@ absl::StatusOr<TensorView> ReadEntry(const std::string& name, const nlohmann::js
 }
 
 absl::StatusOr<Metadata> ReadMetadata(const nlohmann::json& entry) {
-  if (!entry.is_object()) return Corrupt("its metadata is not an object");
+  if (!entry.is_object()) return CorruptTensors("its metadata is not an object");
   Metadata metadata;
   for (const auto& [key, value] : entry.items()) {
-    if (!value.is_string()) return Corrupt("its metadata holds something else than texts");
+    if (!value.is_string()) return CorruptTensors("its metadata holds something else than texts");
     metadata[key] = value.get<std::string>();
   }
   return metadata;
@@ -114,10 +114,11 @@ absl::Status CheckTiling(const std::vector<TensorView>& tensors, std::span<const
   const std::byte* end = data.data();
   for (const auto& piece : pieces) {
     if (piece.empty()) continue;
-    if (piece.data() != end) return Corrupt("tensors overlap or leave a gap");
+    if (piece.data() != end) return CorruptTensors("tensors overlap or leave a gap");
     end = piece.data() + piece.size();
   }
-  if (end != data.data() + data.size()) return Corrupt("there are bytes behind the last tensor");
+  if (end != data.data() + data.size())
+    return CorruptTensors("there are bytes behind the last tensor");
   return absl::OkStatus();
 }
 
@@ -205,20 +206,20 @@ const TensorView* Decoded::Find(std::string_view name) const {
 }
 
 absl::StatusOr<Decoded> Decode(std::span<const std::byte> file) {
-  if (file.size() < kLengthBytes) return Corrupt("it is shorter than its first field");
+  if (file.size() < kLengthBytes) return CorruptTensors("it is shorter than its first field");
   std::uint64_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i) {
     length |= std::to_integer<std::uint64_t>(file[i]) << (8 * i);
   }
   if (length > file.size() - kLengthBytes || length % kAlignment != 0) {
-    return Corrupt("its header does not fit");
+    return CorruptTensors("its header does not fit");
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes,
                               static_cast<std::size_t>(length));
   const json::Limits limits{.bytes = kHeaderLimit, .depth = 4, .nodes = text.size()};
   const auto header = json::Parse(text, limits);
-  if (!header.ok()) return Corrupt(absl::StrCat("its header: ", header.status().message()));
-  if (!header->is_object() || text[0] != '{') return Corrupt("its header is not an object");
+  if (!header.ok()) return CorruptTensors(absl::StrCat("its header: ", header.status().message()));
+  if (!header->is_object() || text[0] != '{') return CorruptTensors("its header is not an object");
   const auto data = file.subspan(kLengthBytes + static_cast<std::size_t>(length));
   Decoded decoded;
   for (const auto& [name, entry] : header->items()) {

@@ -9,9 +9,11 @@
 namespace starling::checkpoint {
 namespace {
 
-constexpr std::size_t kAlignment = 16;  // of each part in a staging, as `new` gives it
+constexpr std::size_t kPartAlignment = 16;  // of each part in a staging, as `new` gives it
 
-std::size_t Aligned(std::size_t size) { return (size + kAlignment - 1) / kAlignment * kAlignment; }
+std::size_t Aligned(std::size_t size) {
+  return (size + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
+}
 
 absl::Status Foreign(const StateId& id, std::string_view part, std::string_view what) {
   return absl::FailedPreconditionError(absl::StrCat(

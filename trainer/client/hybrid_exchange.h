@@ -15,6 +15,7 @@
 
 #include <functional>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "trainer/client/parameter_server_exchange.h"
@@ -52,6 +53,11 @@ class HybridExchange final : public exchange::Exchange {
   exchange::Volume volume() const override {
     const exchange::Volume pushed = servers_.volume(), summed = workers_->volume();
     return {pushed.sent + summed.sent, pushed.dense + summed.dense};
+  }
+  std::vector<exchange::Path> paths() const override {
+    std::vector<exchange::Path> all = servers_.paths();
+    for (exchange::Path& path : workers_->paths()) all.push_back(std::move(path));
+    return all;
   }
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return workers_->Groups(rank, size, groups);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <variant>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +52,18 @@ std::unique_ptr<const compression::Codec> CodecOf(const v1alpha1::TrainingJobSpe
       compression::MakeCodec(spec.compression().codec());
   STARLING_CHECK(codec.ok(), "the tables were made with a codec that there is");
   return *std::move(codec);
+}
+
+// `group`: how many workers' pushes become one on the way; 0: none do.
+exchange::Path PathOf(const membership::View& view, const transport::Mesh& mesh,
+                      std::size_t group) {
+  std::vector<int> servers(view.servers().size());
+  std::iota(servers.begin(), servers.end(), 0);  // they stand before all workers
+  return {.exchange = "parameterServer",
+          .transport = exchange::TransportTo(mesh, servers),
+          .algorithm = group > 1 ? absl::StrCat("PushPull, summed up by ", group, " workers first")
+                                 : "PushPull",
+          .reason = absl::StrCat("the parameters lie on ", servers.size(), " servers")};
 }
 
 }  // namespace
@@ -105,6 +118,7 @@ absl::Status ParameterServerExchange::Enter(const membership::View& view, transp
   for (const auto& shard : parts_.tables.shards) {
     mine.reductions.push_back(parameter_server::ReductionOf(shard));
   }
+  path_ = PathOf(view, *mesh, mine.group.size());
   pipe_.Enter(mine, parameter_server::RanksOf(view), *mesh);
   return pipe_.Await([this] { return begun_; }, net::Deadline::Never());
 }

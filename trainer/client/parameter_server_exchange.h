@@ -70,6 +70,7 @@ class ParameterServerExchange final : public exchange::Exchange {
                                            int columns) override;
   void Cancel(const absl::Status& reason) override { cancelled_ = reason; }
   exchange::Volume volume() const override { return volume_; }
+  std::vector<exchange::Path> paths() const override { return {path_}; }
 
   // The lease kFirstValues: the parameters as they were when this was made.
   absl::Status AssignFirstValues();
@@ -129,6 +130,7 @@ class ParameterServerExchange final : public exchange::Exchange {
   const std::unique_ptr<const compression::Codec> codec_;
   compression::Compressor compressor_;
   exchange::Volume volume_;
+  exchange::Path path_;  // of the present view
   const ShardEncoder encode_;
   // The clock that a step belongs to, now.
   const std::function<parameter_server::Clock()> clock_of_step_;

@@ -102,29 +102,9 @@ class AllreduceTest : public ::testing::TestWithParam<std::tuple<Kind, Algorithm
   int ranks() const { return std::get<2>(GetParam()); }
 };
 
-std::string NameOf(Algorithm algorithm) {
-  switch (algorithm) {
-    case Algorithm::kAuto:
-      return "Auto";
-    case Algorithm::kNaive:
-      return "Naive";
-    case Algorithm::kRing:
-      return "Ring";
-    case Algorithm::kHalvingDoubling:
-      return "HalvingDoubling";
-    case Algorithm::kRecursiveDoubling:
-      return "RecursiveDoubling";
-    case Algorithm::kTree:
-      return "Tree";
-    case Algorithm::kSharedMemory:
-      return "SharedMemory";
-  }
-  return "";
-}
-
 std::string NameOfTest(const ::testing::TestParamInfo<std::tuple<Kind, Algorithm, int>>& test) {
-  return absl::StrCat(KindName(std::get<0>(test.param)), NameOf(std::get<1>(test.param)),
-                      std::get<2>(test.param));
+  return absl::StrCat(KindName(std::get<0>(test.param)),
+                      std::string(NameOf(std::get<1>(test.param))), std::get<2>(test.param));
 }
 
 INSTANTIATE_TEST_SUITE_P(InFrames, AllreduceTest,
@@ -254,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(All, RankFailure,
                          ::testing::Values(Algorithm::kNaive, Algorithm::kRing,
                                            Algorithm::kHalvingDoubling,
                                            Algorithm::kRecursiveDoubling, Algorithm::kTree),
-                         [](const auto& test) { return NameOf(test.param); });
+                         [](const auto& test) { return std::string(NameOf(test.param)); });
 
 TEST_P(RankFailure, DeathEndsTheCallOnEveryRankAndNamesTheDead) {
   Members members(Kind::kTcp, 4);
@@ -303,43 +283,6 @@ TEST(Allreduce, LengthsThatDifferAreAnErrorNotACorruption) {
     const Communicator communicator{*meshes[rank], kTag, Soon(), workspace};
     EXPECT_FALSE(Allreduce(Algorithm::kNaive, communicator, data).ok());
   });
-}
-
-TEST(Choose, TakesFewRoundsForFewBytesAndFewBytesForMany) {
-  for (int ranks = 3; ranks <= 17; ++ranks) {
-    const Price few = PriceOf(Choose(ranks, 1024), ranks);
-    const Price many = PriceOf(Choose(ranks, 64 << 20), ranks);
-    EXPECT_LT(few.rounds, many.rounds) << ranks;
-    EXPECT_DOUBLE_EQ(many.sent, 2 * (ranks - 1.0) / ranks) << "the least that there is";
-  }
-  EXPECT_EQ(Choose(8, 64 << 20), Algorithm::kHalvingDoubling);
-  EXPECT_EQ(Choose(7, 64 << 20), Algorithm::kRing) << "folding sends more";
-}
-
-TEST(Choose, TakesNoMoreRoundsWhereMessagesAreSlow) {
-  const LinkCost slow{.latency_seconds = 5e-3};
-  for (int ranks = 2; ranks <= 17; ++ranks) {
-    for (std::size_t bytes = 64; bytes < (64 << 20); bytes *= 2) {
-      EXPECT_LE(PriceOf(Choose(ranks, bytes, slow), ranks).rounds,
-                PriceOf(Choose(ranks, bytes), ranks).rounds);
-      EXPECT_LE(PriceOf(Choose(ranks, bytes, slow), ranks).rounds,
-                PriceOf(Choose(ranks, bytes * 2, slow), ranks).rounds);
-    }
-  }
-}
-
-TEST(Choose, IsTheCheapestOfAll) {
-  const LinkCost link;
-  for (int ranks = 1; ranks <= 17; ++ranks) {
-    for (const std::size_t bytes : {1000, 100'000, 10'000'000}) {
-      for (const Algorithm other :
-           {Algorithm::kNaive, Algorithm::kRing, Algorithm::kHalvingDoubling,
-            Algorithm::kRecursiveDoubling, Algorithm::kTree}) {
-        EXPECT_LE(Cost(Choose(ranks, bytes, link), ranks, bytes, link),
-                  Cost(other, ranks, bytes, link));
-      }
-    }
-  }
 }
 
 }  // namespace

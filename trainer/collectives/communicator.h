@@ -15,7 +15,8 @@ namespace starling::collectives {
 // Channels of trainer/transport's tags: every use of a mesh within a step has its own.
 inline constexpr std::uint32_t kControlChannel = 0;
 inline constexpr std::uint32_t kStatisticsChannel = 1;
-inline constexpr std::uint32_t kSyncChannel = 2;  // sync round and copies of the state
+inline constexpr std::uint32_t kSyncChannel = 2;       // sync round and copies of the state
+inline constexpr std::uint32_t kSelectionChannel = 3;  // links are measured, and a choice told
 inline constexpr std::uint32_t kFirstFreeChannel = 16;
 inline constexpr std::uint32_t kFirstBucketChannel = 1024;  // and one more per bucket
 

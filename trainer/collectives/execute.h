@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <span>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "trainer/collectives/communicator.h"
@@ -16,6 +17,28 @@
 #include "trainer/collectives/schedule.h"
 
 namespace starling::collectives {
+
+inline constexpr std::size_t kPieceBytes = 256 * 1024;
+
+// What a rank does in a schedule, piece by piece. Sends are posted in their order, and so are
+// receives; each waits for what it touches.
+struct Pieces {
+  struct Outgoing {
+    int peer = 0;
+    Elements range;
+    std::size_t receives_before = 0;  // that this is made of, or follows
+  };
+  struct Incoming {
+    int peer = 0;
+    Elements range;
+    bool combine = false;
+    std::size_t sends_before = 0;  // of what was there
+  };
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+};
+// `piece`: elements at most. `in_place`: what is sent and what comes lie in the same memory.
+Pieces CutIntoPieces(const Schedule& schedule, std::size_t piece, bool in_place);
 
 // What `from` has is sent, what comes goes to `to`: the same memory, or two arrays that do not
 // overlap. Both are of elements of `element` bytes. `combine` may be null where no receipt

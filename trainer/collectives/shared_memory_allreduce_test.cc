@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -41,12 +42,18 @@ using ::testing::HasSubstr;
 
 constexpr transport::Tag kTag{1, kFirstBucketChannel};
 
-// Sums up an array of `length` that rank r has filled with r + 1.
+// Sums up an array of `length` that rank r has filled with r + 1: in an arena if there is one.
 absl::Status SumOnes(transport::Mesh& mesh, std::vector<float>& data, std::size_t length,
-                     net::Deadline deadline = Soon(), Algorithm algorithm = Algorithm::kAuto) {
+                     net::Deadline deadline = Soon(),
+                     std::optional<Algorithm> algorithm = std::nullopt) {
   Workspace workspace;
   data.assign(length, static_cast<float>(mesh.rank() + 1));
-  return Allreduce(algorithm, {mesh, kTag, deadline, workspace}, data);
+  if (!algorithm) {
+    const auto arena = mesh.ShareArena(deadline);
+    if (!arena.ok()) return arena.status();
+    algorithm = *arena == nullptr ? Algorithm::kRing : Algorithm::kSharedMemory;
+  }
+  return Allreduce(*algorithm, {mesh, kTag, deadline, workspace}, data);
 }
 
 // A matcher a float would take longer than the sums.

@@ -14,6 +14,11 @@
 
 namespace starling::compression {
 
+// No codec that names places sends more than this share of the numbers: they would take as many
+// bytes as all of them.
+inline constexpr double kMostDensity = 0.25;
+inline constexpr double kSampleRatio = 0.001;  // unless the job says another
+
 // How many `density` of `count` numbers are, one at least.
 std::size_t Wanted(std::size_t count, double density);
 // The most that Largest selects.

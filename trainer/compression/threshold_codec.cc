@@ -14,8 +14,7 @@
 namespace starling::compression {
 namespace {
 
-// At most so many of the numbers; where more reach tau, these are the largest.
-constexpr double kMost = 0.25, kSampleRatio = 0.001, kDensity = 0.01;
+constexpr double kDensity = 0.01;
 
 class ThresholdCodec final : public TensorCodec {
  public:
@@ -25,7 +24,7 @@ class ThresholdCodec final : public TensorCodec {
   bool chooses() const override { return tau_ == 0; }
   std::vector<double> Densities(std::span<const Piece> pieces, std::span<const float> /*values*/,
                                 double least) const override {
-    return std::vector<double>(pieces.size(), tau_ > 0 ? kMost : std::max(density_, least));
+    return std::vector<double>(pieces.size(), tau_ > 0 ? kMostDensity : std::max(density_, least));
   }
   std::size_t MaxBytes(const Piece& piece, const PieceManner& manner) const override {
     return sizeof(float) + sizeof(std::uint32_t) * MostSelected(piece.count, manner.density);
@@ -35,7 +34,8 @@ class ThresholdCodec final : public TensorCodec {
                      std::span<std::byte> bytes) const override {
     std::vector<std::uint32_t> places;
     if (tau_ > 0) places = kernels::AtLeast(values, tau_);
-    const bool by_share = tau_ == 0 || places.size() > MostSelected(piece.count, kMost);
+    // Where more than the most reach tau, the largest are sent.
+    const bool by_share = tau_ == 0 || places.size() > MostSelected(piece.count, kMostDensity);
     if (by_share) places = Largest(values, manner.density, kSampleRatio);
     float tau = tau_;
     if (tau_ == 0) {

@@ -100,7 +100,6 @@ class EntropyTopKCodec final : public TopKCodec {
 
   std::vector<double> Densities(std::span<const Piece> pieces, std::span<const float> values,
                                 double least) const override {
-    constexpr double kMost = 0.25;
     std::vector<double> densities;
     double numbers = 0, weights = 0;
     for (const Piece& piece : pieces) {
@@ -112,7 +111,7 @@ class EntropyTopKCodec final : public TopKCodec {
     }
     for (double& density : densities) {
       const double share = weights > 0 ? density * numbers / weights : 1;
-      density = std::min(kMost, std::max(density_, least) * share);
+      density = std::min(kMostDensity, std::max(density_, least) * share);
     }
     return densities;
   }
@@ -125,7 +124,7 @@ double DensityOf(const Message& spec, double otherwise) {
 }
 
 constexpr double kDropped = 0.01, kDeep = 0.001;  // densities
-constexpr double kSampleRatio = 0.001, kDeepSampleRatio = 0.01;
+constexpr double kDeepSampleRatio = 0.01;
 
 }  // namespace
 

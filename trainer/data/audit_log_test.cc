@@ -9,8 +9,8 @@
 #include <memory>
 #include <string>
 
+#include "common/storage/test_folder.h"
 #include "gtest/gtest.h"
-#include "trainer/testing/test_files.h"
 
 namespace starling::data {
 namespace {
@@ -34,10 +34,10 @@ class AuditLogTest : public ::testing::Test {
     folder_.Write("audit/steps.jsonl", content);
   }
 
-  std::string Content() const { return TestFolder::Read(Path()); }
+  std::string Content() const { return storage::TestFolder::Read(Path()); }
   std::string Path() const { return folder_.path() + "/audit/steps.jsonl"; }
 
-  TestFolder folder_;
+  storage::TestFolder folder_;
   const Batches batches_{/*samples=*/100, /*batch=*/7, /*seed=*/3};
 };
 

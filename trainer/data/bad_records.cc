@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/log/log.h"
+#include "common/status/to_absl.h"
 #include "starling/v1alpha1/training_job.pb.h"
 
 namespace starling::data {
@@ -15,7 +16,8 @@ constexpr std::int64_t kMost = 100;  // by default
 }  // namespace
 
 BadRecords::BadRecords(const v1alpha1::Dataset* dataset, std::string file)
-    : skip_(dataset != nullptr && dataset->on_bad_record() == v1alpha1::ON_BAD_RECORD_SKIP),
+    : of_job_(dataset != nullptr),
+      skip_(dataset != nullptr && dataset->on_bad_record() == v1alpha1::ON_BAD_RECORD_SKIP),
       most_(skip_ && dataset->has_max_bad_records() ? dataset->max_bad_records() : kMost),
       file_(std::move(file)) {}
 
@@ -35,6 +37,11 @@ absl::Status BadRecords::Pass(std::int64_t number, const absl::Status& error) {
 bool BadRecords::Known(std::int64_t number) const {
   const sync::MutexLock lock(mutex_);
   return known_.contains(number);
+}
+
+std::string BadRecords::Remedy(std::string_view records) const {
+  if (!of_job_) return "";
+  return absl::StrCat(" (dataset.onBadRecord: Skip passes over such ", ToAbsl(records), ")");
 }
 
 }  // namespace starling::data

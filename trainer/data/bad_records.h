@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <set>
 #include <string>
+#include <string_view>
 
 #include "absl/status/status.h"
 #include "common/sync/mutex.h"
@@ -29,7 +30,12 @@ class BadRecords {
 
   bool Known(std::int64_t number) const;
 
+  // The end of such an error's message: what else a job may do about `records`, such as "images".
+  // Empty where there is no job.
+  std::string Remedy(std::string_view records) const;
+
  private:
+  const bool of_job_;
   const bool skip_;
   const std::int64_t most_;
   const std::string file_;

@@ -6,13 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
+#include "trainer/data/source.h"
 
 namespace starling::data {
 namespace {
 
 constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
-
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
 std::string_view Trim(std::string_view text) {
   while (!text.empty() && IsBlank(text.front())) text.remove_prefix(1);

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/status/macros.h"
+#include "common/status/to_absl.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/bad_records.h"
 #include "trainer/data/csv_reader.h"
@@ -28,8 +29,6 @@ std::optional<double> ParseNumber(std::string_view text) {
   }
   return value;
 }
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 // One table on its way into a Dataset. Confined to LoadCsv.
 class TableLoader {
@@ -69,7 +68,12 @@ class TableLoader {
     if (dataset_.features.empty()) {
       return Problem(".uri", absl::StrCat(file_, ": none of its rows can be read"));
     }
-    if (options_.numbers || !options_.labels) return absl::OkStatus();
+    if (options_.numbers) return absl::OkStatus();
+    if (!options_.labels) {
+      dataset_.labels.assign(
+          dataset_.features.size() / static_cast<std::size_t>(dataset_.SampleSize()), 0);
+      return absl::OkStatus();
+    }
     ASSIGN_OR_RETURN(dataset_.classes,
                      CountClasses(std::ranges::max(dataset_.labels), classes_, options_));
     return absl::OkStatus();

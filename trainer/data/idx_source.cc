@@ -21,7 +21,6 @@ constexpr std::uint32_t kImagesMagic = 0x00000803;
 constexpr std::uint32_t kLabelsMagic = 0x00000801;
 constexpr std::size_t kHighestRatio = 1100;  // deflate cannot do better than 1032 to 1
 constexpr std::int64_t kMaxSide = 65536;
-constexpr float kByteScale = 1.0F / 255.0F;  // pixels become 0 to 1
 
 // The bytes of a file one behind another, unpacked if it is gzip. Confined to LoadIdx.
 class Unpacker {
@@ -270,13 +269,16 @@ absl::Status CheckImages(const IdxFile& file, std::span<const std::int64_t, 3> i
 absl::StatusOr<Loaded> LoadIdx(const v1alpha1::IdxSource& source, const LoadOptions& options) {
   ASSIGN_OR_RETURN(IdxFile images,
                    IdxFile::Open(source.images_uri(), absl::StrCat(options.path, ".imagesUri")));
-  ASSIGN_OR_RETURN(IdxFile labels,
-                   IdxFile::Open(source.labels_uri(), absl::StrCat(options.path, ".labelsUri")));
+  std::optional<IdxFile> labels;
+  if (options.labels) {
+    ASSIGN_OR_RETURN(labels,
+                     IdxFile::Open(source.labels_uri(), absl::StrCat(options.path, ".labelsUri")));
+  }
   std::array<std::int64_t, 3> dimensions{};
   std::array<std::int64_t, 1> label_count{};
   RETURN_IF_ERROR(images.ReadHeader(kImagesMagic, dimensions));
-  RETURN_IF_ERROR(labels.ReadHeader(kLabelsMagic, label_count));
-  RETURN_IF_ERROR(CheckImages(images, dimensions, label_count[0]));
+  if (labels) RETURN_IF_ERROR(labels->ReadHeader(kLabelsMagic, label_count));
+  RETURN_IF_ERROR(CheckImages(images, dimensions, labels ? label_count[0] : dimensions[0]));
   const std::int64_t total = dimensions[0];
   ASSIGN_OR_RETURN(const std::int64_t count, WantedCount(source, total, images.path(), options));
   Loaded loaded;
@@ -284,8 +286,12 @@ absl::StatusOr<Loaded> LoadIdx(const v1alpha1::IdxSource& source, const LoadOpti
   loaded.dataset.shape = {1, dimensions[1], dimensions[2]};
   const auto classes =
       source.has_classes() ? std::optional<std::int64_t>(source.classes()) : std::nullopt;
-  RETURN_IF_ERROR(
-      LoadLabels(labels, total, source.offset(), count, options, classes, loaded.dataset));
+  if (labels) {
+    RETURN_IF_ERROR(
+        LoadLabels(*labels, total, source.offset(), count, options, classes, loaded.dataset));
+  } else {
+    loaded.dataset.labels.assign(static_cast<std::size_t>(count), 0);
+  }
   loaded.whole = images.size() <= options.max_bytes;
   if (loaded.whole) {
     RETURN_IF_ERROR(LoadImages(images, total, source.offset(), count, loaded.dataset));

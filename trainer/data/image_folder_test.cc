@@ -6,11 +6,12 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "common/storage/test_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/load_datasets.h"
-#include "trainer/testing/test_files.h"
+#include "trainer/testing/data_errors.h"
 #include "trainer/testing/test_images.h"
 
 namespace starling::data {
@@ -59,19 +60,7 @@ class ImageFolderTest : public testing::Test {
     for (const std::int64_t side : {channels, height, width}) source.add_shape(side);
   }
 
-  std::string ErrorOf(const v1alpha1::TrainingJobSpec& spec) {
-    const auto loaded = LoadDatasets(spec);
-    EXPECT_FALSE(loaded.ok());
-    const auto problems = CheckData(spec);
-    EXPECT_THAT(problems, SizeIs(1));
-    if (!problems.empty()) {
-      EXPECT_EQ(absl::StrCat(problems[0].path, ": ", problems[0].message),
-                std::string(loaded.status().message()));
-    }
-    return std::string(loaded.status().message());
-  }
-
-  TestFolder folder_;
+  storage::TestFolder folder_;
 };
 
 struct Samples {
@@ -139,18 +128,19 @@ TEST_F(ImageFolderTest, WhatIsNoImageOrHiddenIsPassedOver) {
 TEST_F(ImageFolderTest, FoldersThatAreNoneAreToldWithTheRemedy) {
   const std::string field =
       absl::StrCat("spec.dataset.train.imageFolder.uri: ", folder_.path(), "/train:");
-  EXPECT_THAT(ErrorOf(Job()),
+  EXPECT_THAT(DataErrorOf(Job()),
               AllOf(HasSubstr(field), HasSubstr("is not there, or holds no images")));
   Write("train/1.png", Grey(1));
-  EXPECT_THAT(ErrorOf(Job()), HasSubstr("move each image into the folder of its class"));
+  EXPECT_THAT(DataErrorOf(Job()), HasSubstr("move each image into the folder of its class"));
   Write("train/a/1.png", Grey(1));
-  EXPECT_THAT(ErrorOf(Job()), HasSubstr("has 1 folders with images; there must be one for each"));
+  EXPECT_THAT(DataErrorOf(Job()),
+              HasSubstr("has 1 folders with images; there must be one for each"));
 }
 
 TEST_F(ImageFolderTest, AWebServerListsNothing) {
   auto spec = Job();
   spec.mutable_dataset()->mutable_train()->mutable_image_folder()->set_uri("https://127.0.0.1:1/x");
-  EXPECT_THAT(ErrorOf(spec), HasSubstr("a web server does not list what it has"));
+  EXPECT_THAT(DataErrorOf(spec), HasSubstr("a web server does not list what it has"));
 }
 
 TEST_F(ImageFolderTest, TheValidationSetsClassesAreThoseOfTheSameNames) {
@@ -164,7 +154,7 @@ TEST_F(ImageFolderTest, TheValidationSetsClassesAreThoseOfTheSameNames) {
   ASSERT_TRUE(sets.ok()) << sets.status();
   EXPECT_THAT(ReadAll(*sets->validation).labels, ElementsAre(2));
   Write("test/d/1.png", Grey(1));
-  EXPECT_THAT(ErrorOf(spec),
+  EXPECT_THAT(DataErrorOf(spec),
               HasSubstr("has a folder \"d\", which the training set has not; a class has the same "
                         "name in both"));
 }

@@ -12,6 +12,7 @@
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
 #include "starling/v1alpha1/training_job.pb.h"
+#include "trainer/data/source.h"
 
 namespace starling::data {
 namespace {
@@ -25,8 +26,6 @@ bool Parse(std::string_view text, Number& number) {
   return error == std::errc() && end == text.data() + text.size() && !text.empty();
 }
 
-bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
-
 // The next word of `line`, which is cut off it; empty at the end.
 std::string_view NextWord(std::string_view& line) {
   while (!line.empty() && IsBlank(line.front())) line.remove_prefix(1);
@@ -37,7 +36,7 @@ std::string_view NextWord(std::string_view& line) {
   return word;
 }
 
-struct Pair {
+struct Feature {
   std::uint64_t feature = 0;
   std::uint32_t order = 0;  // in its line
   float value = 0;
@@ -103,11 +102,11 @@ class Parser {
   }
   void Keep(float label) {
     // In their line's order where features share a weight: sums depend on it.
-    std::sort(pairs_.begin(), pairs_.end(), [](const Pair& a, const Pair& b) {
+    std::sort(pairs_.begin(), pairs_.end(), [](const Feature& a, const Feature& b) {
       return a.feature != b.feature ? a.feature < b.feature : a.order < b.order;
     });
     const std::size_t begin = set_.features.size();
-    for (const Pair& pair : pairs_) {
+    for (const Feature& pair : pairs_) {
       if (set_.features.size() > begin && set_.features.back() == pair.feature) {
         set_.values.back() += pair.value;
         continue;
@@ -125,7 +124,7 @@ class Parser {
 
   BadRecords* const bad_;
   SparseDataset set_;
-  std::vector<Pair> pairs_;
+  std::vector<Feature> pairs_;
   std::int64_t number_ = 0;
 };
 

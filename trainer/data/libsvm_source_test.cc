@@ -3,10 +3,10 @@
 
 #include <algorithm>
 
+#include "common/storage/test_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/testing/test_files.h"
 
 namespace starling::data {
 namespace {
@@ -103,7 +103,7 @@ TEST_P(WrongLines, AreNamedWithWhatToDo) {
 }
 
 TEST(Libsvm, AFilesErrorNamesFieldFileAndLine) {
-  const TestFolder folder;
+  const storage::TestFolder folder;
   v1alpha1::LibsvmSource source;
   source.set_uri(folder.Write("a.svm", "1 1:1\n1 x\n"));
   LoadOptions options;
@@ -114,7 +114,7 @@ TEST(Libsvm, AFilesErrorNamesFieldFileAndLine) {
 }
 
 TEST(Libsvm, AFileWithoutSamplesIsRefused) {
-  const TestFolder folder;
+  const storage::TestFolder folder;
   v1alpha1::LibsvmSource source;
   source.set_uri(folder.Write("a.svm", "# nothing\n"));
   EXPECT_EQ(LoadLibsvm(source, kHashed, {}).status().code(), absl::StatusCode::kInvalidArgument);

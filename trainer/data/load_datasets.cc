@@ -10,11 +10,14 @@
 #include "api/network/plan.h"
 #include "common/bytes/bytes.h"
 #include "common/status/macros.h"
+#include "common/storage/place.h"
 #include "starling/v1alpha1/options.pb.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/image_folder.h"
 #include "trainer/data/libsvm_source.h"
+#include "trainer/data/object_cache.h"
 #include "trainer/data/source.h"
+#include "trainer/data/tar_source.h"
 
 namespace starling::data {
 namespace {
@@ -23,7 +26,8 @@ constexpr std::string_view kTrain = "spec.dataset.train";
 constexpr std::string_view kValidation = "spec.dataset.validation";
 constexpr std::size_t kCheckedBytes = 8 << 20;  // read well within a second
 constexpr double kConstant = 1e-7;              // of the mean: what float rounding makes
-constexpr std::int64_t kMeasured = 256;         // samples that the scale of images is measured on
+constexpr std::uint64_t kCacheBytes = std::uint64_t{10} << 30;  // of dataset.cache, by default
+constexpr std::int64_t kMeasured = 256;  // samples that the scale of images is measured on
 
 // What the schema allows: a worker keeps 8 bytes of each.
 std::int64_t MostHashed() {
@@ -64,19 +68,33 @@ absl::StatusOr<Loaded> LoadSource(const v1alpha1::Dataset& dataset, std::string_
       return LoadSynthetic(source.synthetic(), at("synthetic"), validation);
     case v1alpha1::DataSource::kImageFolder:
       return LoadImageFolder(source.image_folder(), at("imageFolder"), validation);
+    case v1alpha1::DataSource::kTar:
+      return LoadTar(source.tar(), at("tar"), validation);
     case v1alpha1::DataSource::kLibsvm:
-      return FieldError(absl::StatusCode::kInvalidArgument, std::string(path) + ".libsvm",
-                        "holds sparse samples, which make no dense set; give csv, idx, imageFolder "
-                        "or synthetic data, or write workload: {sparseLogisticRegression: {}}");
+      return FieldError(
+          absl::StatusCode::kInvalidArgument, std::string(path) + ".libsvm",
+          "holds sparse samples, which make no dense set; give csv, idx, imageFolder, "
+          "tar or synthetic data, or write workload: {sparseLogisticRegression: {}}");
     case v1alpha1::DataSource::KIND_NOT_SET:
       break;
   }
   return FieldError(absl::StatusCode::kInvalidArgument, path,
-                    "give exactly one of csv, idx, imageFolder, synthetic");
+                    "give exactly one of csv, idx, imageFolder, tar, synthetic");
 }
 
 std::string ShapeText(const std::vector<std::int64_t>& shape) {
   return absl::StrCat("[", absl::StrJoin(shape, ", "), "]");
+}
+
+// Who only looks at a beginning may be on another machine than the workers.
+std::shared_ptr<ObjectCache> CacheOf(const v1alpha1::Dataset& dataset, std::size_t max_bytes) {
+  if (!dataset.has_cache() || max_bytes < kMaxFileBytes) return nullptr;
+  const auto place = storage::ParsePlace(dataset.cache().uri());
+  if (!place.ok() || place->kind != storage::Place::Kind::kFile) return nullptr;
+  const std::uint64_t most = dataset.cache().has_max_bytes()
+                                 ? static_cast<std::uint64_t>(dataset.cache().max_bytes())
+                                 : kCacheBytes;
+  return std::make_shared<ObjectCache>(place->path, most);
 }
 
 absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form& form,
@@ -85,6 +103,7 @@ absl::StatusOr<Pair> LoadPair(const v1alpha1::TrainingJobSpec& spec, const Form&
   options.numbers = form.kind == Form::Kind::kNumbers;
   options.seed = spec.has_seed() ? static_cast<std::uint64_t>(spec.seed()) : 1;
   options.max_bytes = max_bytes;
+  options.cache = CacheOf(spec.dataset(), max_bytes);
   Pair pair;
   ASSIGN_OR_RETURN(pair.train, LoadSource(spec.dataset(), kTrain, options));
   if (!spec.dataset().has_validation()) return pair;
@@ -250,7 +269,7 @@ std::vector<FieldProblem> CheckTexts(const v1alpha1::TrainingJobSpec& spec) {
 
 // Whether a first sample can be read, of a set of which no other has been.
 std::optional<FieldProblem> CheckFirst(const Dataset& set) {
-  if (set.reader == nullptr) return std::nullopt;
+  if (set.reader == nullptr || set.size() == 0) return std::nullopt;
   std::vector<float> features(static_cast<std::size_t>(set.SampleSize()));
   const std::int64_t first = 0;
   std::int64_t label = 0;

@@ -9,10 +9,10 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/storage/test_folder.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "starling/v1alpha1/training_job.pb.h"
-#include "trainer/testing/test_files.h"
 
 namespace starling::data {
 namespace {
@@ -91,7 +91,7 @@ class LoadDatasetsTest : public ::testing::Test {
     return loaded.ok() ? *std::move(loaded) : Datasets{};
   }
 
-  TestFolder folder_;
+  storage::TestFolder folder_;
 };
 
 TEST_F(LoadDatasetsTest, ATableWithAHeaderUsesItsColumnLabel) {
@@ -378,7 +378,7 @@ TEST_F(LoadDatasetsTest, DamagedAndTruncatedGzipIsRefused) {
   TrainingJobSpec spec = Idx(Images(500), Labels(500));
   const std::string path = spec.dataset().train().idx().images_uri();
   WriteGzip(path, Images(500));
-  const std::string whole = TestFolder::Read(path);
+  const std::string whole = storage::TestFolder::Read(path);
   for (const std::size_t size : {whole.size() - 1, whole.size() - 9, whole.size() / 2}) {
     folder_.Write("images", whole.substr(0, size));
     EXPECT_THAT(ProblemOf(spec).message, HasSubstr("is truncated")) << size;
@@ -460,7 +460,7 @@ TEST(Gather, CopiesTheSamplesThatItIsGiven) {
   EXPECT_THAT(labels, ElementsAre(9, 7));
 }
 
-v1alpha1::TrainingJobSpec SparseSpec(const TestFolder& folder, std::string_view train,
+v1alpha1::TrainingJobSpec SparseSpec(const storage::TestFolder& folder, std::string_view train,
                                      std::string_view validation) {
   v1alpha1::TrainingJobSpec spec;
   spec.mutable_dataset()->mutable_train()->mutable_libsvm()->set_uri(
@@ -475,7 +475,7 @@ Form Sparse(std::int64_t hashed = 1000) {
 }
 
 TEST(LoadDatasets, SparseSetsAreReadApart) {
-  const TestFolder folder;
+  const storage::TestFolder folder;
   const auto sets = LoadDatasets(SparseSpec(folder, "1 1:1\n-1 2:3 4:1\n", "1 7:1\n"), Sparse());
   ASSERT_TRUE(sets.ok()) << sets.status();
   ASSERT_NE(sets->sparse_train, nullptr);
@@ -490,7 +490,7 @@ TEST(LoadDatasets, SparseSetsAreReadApart) {
 }
 
 TEST(LoadDatasets, ALabelColumnOfNumbersIsReadAsTargets) {
-  const TestFolder folder;
+  const storage::TestFolder folder;
   v1alpha1::TrainingJobSpec spec;
   v1alpha1::CsvSource& csv = *spec.mutable_dataset()->mutable_train()->mutable_csv();
   csv.set_uri(folder.Write("train.csv", "price,a,b\n2.5,1,2\n-1e3,3,4\n"));
@@ -523,7 +523,7 @@ TEST(LoadDatasets, OnlyTablesHaveNumbersToBePredicted) {
 }
 
 TEST(LoadDatasets, ASparseSetsWrongLineIsAFieldsProblem) {
-  const TestFolder folder;
+  const storage::TestFolder folder;
   const auto problems = CheckData(SparseSpec(folder, "1 1:1\n", "1 7\n"), Sparse());
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].path, "spec.dataset.validation.libsvm.uri");
@@ -531,7 +531,7 @@ TEST(LoadDatasets, ASparseSetsWrongLineIsAFieldsProblem) {
 }
 
 TEST(LoadDatasets, MoreHashedFeaturesThanAWorkerCanKeepAreRefused) {
-  const TestFolder folder;
+  const storage::TestFolder folder;
   const auto problems = CheckData(SparseSpec(folder, "1 1:1\n", "1 7:1\n"), Sparse(1LL << 40));
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(problems[0].path, "spec.the.field");

@@ -55,6 +55,7 @@ absl::StatusOr<RawSample> ReadAhead::Take(const SampleKey& key) {
       entries_.erase(entry);
       return std::move(*made);
     }
+    entry->second.awaited = true;
     made_.Wait(mutex_);
   }
 }
@@ -79,7 +80,7 @@ std::optional<SampleKey> ReadAhead::Next() {
 void ReadAhead::DropOld() {
   std::erase_if(entries_, [this](const auto& entry) {
     const bool making = entry.second.begun && entry.second.made == nullptr;
-    return !making && entry.second.round + 1 < round_;
+    return !making && !entry.second.awaited && entry.second.round + 1 < round_;
   });
   std::erase_if(queue_, [this](const SampleKey& key) { return !entries_.contains(key); });
 }

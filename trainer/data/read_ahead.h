@@ -62,6 +62,7 @@ class ReadAhead {
   struct Entry {
     std::int64_t round = 0;  // of the last Expect or Want that named it
     bool begun = false;
+    bool awaited = false;  // somebody is in Take for it, and takes it: it is not dropped before
     std::unique_ptr<absl::StatusOr<RawSample>> made = {};
   };
 

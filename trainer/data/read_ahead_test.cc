@@ -100,6 +100,21 @@ TEST(ReadAhead, WhatIsNotTakenGoesTwoCallsLater) {
   }
 }
 
+TEST(ReadAhead, WhatSomebodyWaitsForStaysHoweverMuchElseIsExpected) {
+  Gate gate;
+  ReadAhead ahead(1, [&](const SampleKey& key) { return gate.Pass(key); });
+  ahead.Expect(Keys({1}));
+  gate.AwaitBegun(1);
+  std::thread asker([&] { EXPECT_TRUE(ahead.Take({9, 1}).ok()); });
+  while (ahead.size() < 2) std::this_thread::yield();
+  for (int call = 0; call < 3; ++call) ahead.Expect({});
+  EXPECT_EQ(ahead.size(), 2U) << "the one that is being made, and the one that is waited for";
+  gate.Open();
+  asker.join();
+  EXPECT_THAT(gate.AwaitBegun(2), ElementsAre(1, 9));
+  EXPECT_EQ(ahead.size(), 1U);
+}
+
 TEST(ReadAhead, SeveralThreadsMayAskForTheSameSamples) {
   std::atomic<int> made = 0;
   ReadAhead ahead(3, [&](const SampleKey& key) -> absl::StatusOr<RawSample> {
@@ -111,6 +126,8 @@ TEST(ReadAhead, SeveralThreadsMayAskForTheSameSamples) {
     askers.emplace_back([&] {
       for (std::int64_t step = 0; step < 200; ++step) {
         ahead.Expect(Keys({step % 7, step % 5}));
+        ahead.Want(Keys({step % 3, step % 7}));
+        EXPECT_LE(ahead.size(), 7U) << "there are no others";
         const auto sample = ahead.Take({step % 7, 1});
         ASSERT_TRUE(sample.ok());
         EXPECT_THAT(sample->values, ElementsAre(static_cast<std::uint8_t>(step % 7)));

@@ -8,14 +8,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/status/macros.h"
+#include "common/status/to_absl.h"
 #include "common/storage/place.h"
+#include "trainer/data/object_cache.h"
 
 namespace starling::data {
 namespace {
 
 constexpr std::size_t kQuoteLimit = 40;
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
 
 // What the store said about the file, with the field's name and remedy.
 absl::Status FileError(const absl::Status& status, const std::string& path,
@@ -76,21 +76,30 @@ absl::StatusOr<std::int64_t> CountClasses(std::int64_t highest,
 }
 
 absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field) {
-  auto located = storage::Locate(uri);
+  absl::StatusOr<std::shared_ptr<storage::BlobStore>> store =
+      storage::Open(storage::SplitUri(uri).folder);
+  return Inspect(uri, field, store);
+}
+
+absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field,
+                                 const absl::StatusOr<std::shared_ptr<storage::BlobStore>>& store) {
+  auto name = storage::BlobNameOf(uri);
+  const absl::Status located = name.ok() ? store.status() : name.status();
   if (!located.ok()) {
     // A place that is none, or one that cannot be asked: what else is wrong stands in a variable.
-    const bool of_uri = absl::IsInvalidArgument(located.status());
-    return FieldError(located.status().code(), field,
-                      absl::StrCat(Quote(uri), of_uri ? " " : ": ", located.status().message()));
+    const bool of_uri = absl::IsInvalidArgument(located);
+    return FieldError(located.code(), field,
+                      absl::StrCat(Quote(uri), of_uri ? " " : ": ", located.message()));
   }
   FileInfo file;
   storage::Place place = *storage::ParsePlace(uri);
   file.path = place.kind == storage::Place::Kind::kFile ? std::move(place.path) : std::string(uri);
-  file.name = std::move(located->name);
-  file.store = std::move(located->store);
-  const auto size = file.store->Size(file.name);
-  if (!size.ok()) return FileError(size.status(), file.path, field);
-  file.size = *size;
+  file.name = *std::move(name);
+  file.store = *store;
+  auto info = file.store->Look(file.name);
+  if (!info.ok()) return FileError(info.status(), file.path, field);
+  file.size = info->size;
+  file.version = std::move(info->version);
   if (file.size == 0) {
     return FieldError(absl::StatusCode::kInvalidArgument, field,
                       absl::StrCat(file.path, ": the file is empty; it must hold samples"));
@@ -104,8 +113,10 @@ absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field) {
 }
 
 absl::Status ReadRange(const FileInfo& file, std::size_t offset, std::span<std::byte> into,
-                       std::string_view field) {
-  const absl::Status status = file.store->Read(file.name, offset, into);
+                       std::string_view field, ObjectCache* cache) {
+  const absl::Status status = cache == nullptr
+                                  ? file.store->Read(file.name, offset, into)
+                                  : cache->Read(*file.store, file.name, file.version, offset, into);
   return status.ok() ? status : FileError(status, file.path, field);
 }
 

@@ -27,10 +27,16 @@ class SyntheticSource;
 
 namespace starling::data {
 
+class ObjectCache;
+
+// Between the words of a line.
+inline bool IsBlank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
 inline constexpr std::int64_t kMaxClasses = 65536;
 inline constexpr std::int64_t kMaxSamples = (std::int64_t{1} << 31) - 1;
 inline constexpr std::int64_t kMaxFloats = std::int64_t{1} << 31;  // 8 GiB
 inline constexpr std::size_t kMaxFileBytes = std::size_t{1} << 32;
+inline constexpr float kByteScale = 1.0F / 255;  // pixels become 0 to 1
 
 // How a loader is asked to go about it.
 struct LoadOptions {
@@ -38,9 +44,11 @@ struct LoadOptions {
   std::optional<std::int64_t> classes;   // of the training set, when this is the validation set
   std::vector<std::string> class_names;  // the same, where they have names
   bool numbers = false;                  // labels are any numbers, not classes
-  bool labels = true;                    // false: each column of a table is a feature
+  bool labels = true;                    // false: nobody knows them, so that they are all 0; each
+                                         // column of a table is a feature
   std::uint64_t seed = 1;                // of the job
   const v1alpha1::Dataset* dataset = nullptr;  // of the job, for what becomes of bad records
+  std::shared_ptr<ObjectCache> cache = {};     // of images that are read from afar; null: none
   std::size_t max_bytes = kMaxFileBytes;  // of each file; beyond it only a beginning is looked at
 };
 
@@ -72,14 +80,20 @@ struct FileInfo {
   std::string name;  // in the store
   std::string path;  // for messages: without file://, else the URI
   std::size_t size = 0;
+  std::string version = {};  // storage::BlobInfo's
 };
 
-// A regular, not empty file of at most kMaxFileBytes; errors name `field` and the remedy.
+// A regular, not empty file of at most kMaxFileBytes; errors name `field` and the remedy. `store`:
+// that of its folder, or why there is none.
+absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field,
+                                 const absl::StatusOr<std::shared_ptr<storage::BlobStore>>& store);
+// The same with a store of its own.
 absl::StatusOr<FileInfo> Inspect(std::string_view uri, std::string_view field);
 
-// Its bytes from `offset` on; `into` must lie within its size. Errors name `field`.
+// Its bytes from `offset` on; `into` must lie within its size. Errors name `field`. `cache`: where
+// they are kept, too; may be null.
 absl::Status ReadRange(const FileInfo& file, std::size_t offset, std::span<std::byte> into,
-                       std::string_view field);
+                       std::string_view field, ObjectCache* cache = nullptr);
 
 // Its first `limit` bytes, or all of it.
 absl::StatusOr<std::string> ReadStart(const FileInfo& file, std::size_t limit,

@@ -4,9 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/storage/test_folder.h"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/data/load_datasets.h"
-#include "trainer/testing/test_files.h"
 
 namespace starling::data {
 namespace {
@@ -43,7 +43,7 @@ class TextTest : public ::testing::Test {
     return all;
   }
 
-  const TestFolder folder_;
+  const storage::TestFolder folder_;
 };
 
 TEST_F(TextTest, SamplesAreStretchesAndWantEachNextSymbol) {

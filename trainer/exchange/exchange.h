@@ -35,7 +35,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -99,6 +101,16 @@ struct Volume {
   std::uint64_t dense = 0;
 };
 
+// How updates travel in the present view, for people: over what, by which algorithm, and why.
+struct Path {
+  std::string exchange = {};   // as in the job file: allReduce
+  std::string transport = {};  // shared memory, TCP, or both
+  std::string algorithm = {};
+  std::string reason = {};
+};
+// What the links to these ranks of `mesh` are; this rank itself may be one of them.
+std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks);
+
 // What became of the step that this rank has computed last.
 enum class Fate {
   kApplied,  // it counts: it was applied here, or the state that this rank copies holds it
@@ -155,6 +167,8 @@ class Exchange {
 
   // Between steps.
   virtual Volume volume() const { return {}; }
+  // Of the view that was entered last; none where nothing travels.
+  virtual std::vector<Path> paths() const { return {}; }
 
   // The groups [first, last) that rank `rank` of `size` contributes to a step of `groups` groups.
   virtual ranges::Range<int> Groups(int rank, int /*size*/, int /*groups*/) const {
@@ -164,7 +178,8 @@ class Exchange {
 
 // How gradients are summed, and in which form they travel.
 struct AllReduceOptions {
-  collectives::Algorithm algorithm = collectives::Algorithm::kAuto;
+  // Not given: what is fastest for each size by the links that a view has (collectives/selector.h).
+  std::optional<collectives::Algorithm> algorithm = std::nullopt;
   // Null, or one without loss: as they are, by `algorithm`. Else as collectives::EncodedAllreduce,
   // whatever the algorithm.
   std::shared_ptr<const compression::Codec> codec = nullptr;

@@ -173,7 +173,7 @@ TEST(AllReduceExchange, EmptyStepSettlesWithoutGradients) {
 }
 
 TEST(AllReduceExchange, AloneItReturnsWhatItWasGiven) {
-  const auto exchange = NewAllReduceExchange({3, 2}, {Algorithm::kAuto});
+  const auto exchange = NewAllReduceExchange({3, 2}, {});
   std::vector<float> gradients = {1, 2, 3, 4, 5};
   const std::vector<std::int64_t> control = {3, -1};
   ASSERT_EQ(exchange->Begin({1, gradients, control}), absl::OkStatus());
@@ -216,7 +216,7 @@ TEST(Exchange, MissingBucketIsNamedAndEndsTheOtherRanksToo) {
 
 TEST(Exchange, BucketsThatMakeNoSenseAreErrorsOfTheStep) {
   const auto finish = [](int group, int bucket) {
-    const auto exchange = NewAllReduceExchange({2}, {Algorithm::kAuto});
+    const auto exchange = NewAllReduceExchange({2}, {});
     std::vector<float> gradients(2);
     EXPECT_EQ(exchange->Begin({1, gradients, {}}), absl::OkStatus());
     exchange->Add(0, 0);
@@ -230,7 +230,7 @@ TEST(Exchange, BucketsThatMakeNoSenseAreErrorsOfTheStep) {
 }
 
 TEST(Exchange, GradientsAndStatisticsOfTheWrongSizeAreRefused) {
-  const auto exchange = NewAllReduceExchange({2}, {Algorithm::kAuto});
+  const auto exchange = NewAllReduceExchange({2}, {});
   std::vector<float> gradients(3);
   EXPECT_EQ(exchange->Begin({1, gradients, {}}).code(), absl::StatusCode::kInvalidArgument);
   EXPECT_EQ(exchange->Begin({1, {}, {}}), absl::OkStatus());
@@ -519,7 +519,7 @@ TEST_F(EncodedExchangeTest, TheResidualOfACheckpointIsTakenAndThatOfACopyIsNot) 
 }
 
 TEST(AllReduceExchange, TakesFloatsOfTheHostAlone) {
-  const auto exchange = NewAllReduceExchange({2}, {Algorithm::kAuto});
+  const auto exchange = NewAllReduceExchange({2}, {});
   std::vector<double> doubles(2);
   EXPECT_EQ(exchange->Begin({1, doubles, {}}).code(), absl::StatusCode::kInvalidArgument);
   const buffer::View remote(buffer::DType::kF32, buffer::Device::kCuda, nullptr, 2);

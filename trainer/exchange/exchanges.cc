@@ -3,6 +3,7 @@
 #include <cmath>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,6 +11,7 @@
 #include "trainer/collectives/allreduce.h"
 #include "trainer/collectives/encoded_allreduce.h"
 #include "trainer/collectives/grouped_reduce.h"
+#include "trainer/collectives/selector.h"
 #include "trainer/compression/compressor.h"
 #include "trainer/exchange/exchange.h"
 #include "trainer/exchange/step_exchange.h"
@@ -17,6 +19,12 @@
 
 namespace starling::exchange {
 namespace {
+
+// How long a rank waits for the others while all measure their links; normally the coordinator ends
+// a view long before, when it finds a member silent.
+constexpr absl::Duration kAgreeTimeout = absl::Minutes(1);
+// How long a rank measures before steps go on, where links, or a machine without CPU, are slow.
+constexpr absl::Duration kMeasuring = absl::Milliseconds(100);
 
 bool Alone(const HostStep& step) { return step.mesh == nullptr || step.mesh->size() == 1; }
 
@@ -28,38 +36,70 @@ std::uint64_t RingBytes(const HostStep& step, const Bucket& bucket) {
 
 // What the busiest rank sends of it.
 std::uint64_t Sent(collectives::Algorithm algorithm, const HostStep& step, const Bucket& bucket) {
-  const std::size_t bytes = bucket.range.size() * sizeof(float);
-  const int ranks = step.mesh->size();
-  if (algorithm == collectives::Algorithm::kAuto) algorithm = collectives::Choose(ranks, bytes);
-  const double arrays = collectives::PriceOf(algorithm, ranks).sent;
-  return static_cast<std::uint64_t>(std::llround(arrays * static_cast<double>(bytes)));
+  const auto bytes = static_cast<double>(bucket.range.size() * sizeof(float));
+  const double arrays = collectives::PriceOf(algorithm, step.mesh->size()).sent;
+  return static_cast<std::uint64_t>(std::llround(arrays * bytes));
 }
 
-// Sums in place; rank i's share of the batch is group i. Without an algorithm: a single worker's
-// gradients are their own sum, and it must stay alone.
+// Sums in place; rank i's share of the batch is group i.
 class AllReduce final : public Reduction {
  public:
-  explicit AllReduce(std::optional<collectives::Algorithm> algorithm) : algorithm_(algorithm) {}
+  // `largest`: bytes of the largest bucket.
+  AllReduce(std::optional<collectives::Algorithm> algorithm, std::size_t largest)
+      : algorithm_(algorithm), effort_{largest, kMeasuring} {}
 
-  absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
-    if (Alone(step) || algorithm_) return absl::OkStatus();
-    return absl::FailedPreconditionError(absl::StrCat(
-        "the job's exchange is none, but its view has ", step.mesh->size(),
-        " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
+  absl::Status Enter(transport::Mesh* mesh) override {
+    if (mesh == nullptr) return absl::OkStatus();
+    if (algorithm_) {
+      selection_ = collectives::Always(*algorithm_);
+      return absl::OkStatus();
+    }
+    constexpr transport::Tag kTag = {.step = 0, .channel = collectives::kSelectionChannel};
+    ASSIGN_OR_RETURN(selection_,
+                     collectives::AgreeOnSelection(
+                         {*mesh, kTag, net::Deadline::After(kAgreeTimeout), workspace_}, effort_));
+    return absl::OkStatus();
+  }
+
+  std::optional<Path> path() const override {
+    return Path{.algorithm = collectives::AlgorithmsOf(selection_), .reason = Reason()};
   }
 
   absl::Status Reduce(const HostStep& step, transport::Tag tag, const Bucket& bucket) override {
     if (Alone(step)) return absl::OkStatus();
-    sent_ += Sent(*algorithm_, step, bucket);
-    return collectives::Allreduce(*algorithm_, {*step.mesh, tag, step.deadline, workspace_},
+    const collectives::Algorithm algorithm = selection_.Of(bucket.range.size() * sizeof(float));
+    sent_ += Sent(algorithm, step, bucket);
+    return collectives::Allreduce(algorithm, {*step.mesh, tag, step.deadline, workspace_},
                                   bucket.range.Of(step.floats));
   }
   Volume volume() const override { return {sent_, sent_}; }
 
  private:
+  std::string Reason() const {
+    if (algorithm_) return "the job file says so";
+    if (selection_.links == 0) return "all workers share memory";
+    return absl::StrCat("fastest where ", collectives::MeasuredOf(selection_));
+  }
+
   const std::optional<collectives::Algorithm> algorithm_;
+  const collectives::Effort effort_;
+  collectives::Selection selection_;  // of the present view
   std::uint64_t sent_ = 0;
   collectives::Workspace workspace_;
+};
+
+// A single worker's gradients are their own sum, and it must stay alone.
+class OfOneWorker final : public Reduction {
+ public:
+  absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
+    if (Alone(step)) return absl::OkStatus();
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the job's exchange is none, but its view has ", step.mesh->size(),
+        " workers: set replicaSpecs.worker to one replica, or spec.exchange to allReduce"));
+  }
+  absl::Status Reduce(const HostStep&, transport::Tag, const Bucket&) override {
+    return absl::OkStatus();
+  }
 };
 
 // The same, encoded on the way. A rank that is alone encodes nothing, and delivers what it has
@@ -68,6 +108,13 @@ class EncodedAllReduce final : public Reduction {
  public:
   EncodedAllReduce(const AllReduceOptions& options, std::size_t elements)
       : codec_(options.codec), compressor_(*codec_, elements, options.compressor) {}
+
+  std::optional<Path> path() const override {
+    const bool by_all = codec_->summing() == compression::Summing::kByAll;
+    return Path{.algorithm = by_all ? "ToAll" : "ByOwners",
+                .reason = by_all ? "encodings of this codec are not encoded anew"
+                                 : "so that each sum is encoded once"};
+  }
 
   absl::Status Begin(const HostStep& step, ranges::Range<int>) override {
     compressor_.DiscardAll();
@@ -117,6 +164,10 @@ class Reproducible final : public Reduction {
 
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return ranges::PartOf(groups, rank, size);
+  }
+
+  std::optional<Path> path() const override {
+    return Path{.algorithm = "ByOwners", .reason = "sums in the order of groups are reproducible"};
   }
 
   absl::Status Begin(const HostStep& step, ranges::Range<int> groups) override {
@@ -197,11 +248,24 @@ absl::Status ViewEnded(const absl::Status& status) {
                                          transport::UnreachableRanks(status));
 }
 
+std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks) {
+  int near = 0, others = 0;
+  for (const int rank : ranks) {
+    if (rank == mesh.rank()) continue;
+    ++others;
+    if (mesh.SharesMemory(rank)) ++near;
+  }
+  if (near == others) return "shared memory";
+  if (near == 0) return "TCP";
+  return absl::StrCat("shared memory to ", near, " of ", others, " peers, TCP to the others");
+}
+
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,
                                                const AllReduceOptions& options) {
   if (options.codec == nullptr || options.codec->lossless()) {
-    return std::make_unique<StepExchange>(bucket_sizes,
-                                          std::make_unique<AllReduce>(options.algorithm));
+    const std::size_t largest = bucket_sizes.empty() ? 0 : std::ranges::max(bucket_sizes);
+    return std::make_unique<StepExchange>(
+        bucket_sizes, std::make_unique<AllReduce>(options.algorithm, largest * sizeof(float)));
   }
   const auto elements = std::accumulate(bucket_sizes.begin(), bucket_sizes.end(), std::size_t{0});
   return std::make_unique<StepExchange>(bucket_sizes,
@@ -214,7 +278,7 @@ std::unique_ptr<Exchange> NewReproducibleExchange(const std::vector<std::size_t>
 }
 
 std::unique_ptr<Exchange> NewNoExchange(const std::vector<std::size_t>& bucket_sizes) {
-  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<AllReduce>(std::nullopt));
+  return std::make_unique<StepExchange>(bucket_sizes, std::make_unique<OfOneWorker>());
 }
 
 }  // namespace starling::exchange

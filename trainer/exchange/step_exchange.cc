@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/exchange/step_exchange.h"
 
+#include <numeric>
 #include <string>
 #include <utility>
 
@@ -29,6 +30,24 @@ StepExchange::StepExchange(const std::vector<std::size_t>& bucket_sizes,
     buckets_.push_back({static_cast<int>(buckets_.size()), {length_, length_ + size}});
     length_ += size;
   }
+}
+
+absl::Status StepExchange::Enter(const membership::View& /*view*/, transport::Mesh* mesh) {
+  mesh_ = mesh;
+  const bool alone = mesh == nullptr || mesh->size() == 1;
+  const absl::Status entered = reduction_->Enter(alone ? nullptr : mesh);
+  return entered.ok() ? entered : Judged(entered);
+}
+
+std::vector<Path> StepExchange::paths() const {
+  if (mesh_ == nullptr || mesh_->size() == 1) return {};
+  std::optional<Path> path = reduction_->path();
+  if (!path) return {};
+  std::vector<int> ranks(static_cast<std::size_t>(mesh_->size()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  path->exchange = "allReduce";
+  path->transport = TransportTo(*mesh_, ranks);
+  return {*std::move(path)};
 }
 
 absl::StatusOr<HostStep> StepExchange::Checked(const Step& step) const {

@@ -39,6 +39,10 @@ class Reduction {
   virtual ranges::Range<int> Groups(int rank, int /*size*/, int /*groups*/) const {
     return {rank, rank + 1};
   }
+  // A view has begun; `mesh` is null, or has two ranks at least. All its ranks call it.
+  virtual absl::Status Enter(transport::Mesh* /*mesh*/) { return absl::OkStatus(); }
+  // How sums travel in that view.
+  virtual std::optional<Path> path() const { return std::nullopt; }
   // A step of this rank's `groups` begins.
   virtual absl::Status Begin(const HostStep& /*step*/, ranges::Range<int> /*groups*/) {
     return absl::OkStatus();
@@ -67,10 +71,7 @@ class StepExchange final : public Exchange {
  public:
   StepExchange(const std::vector<std::size_t>& bucket_sizes, std::unique_ptr<Reduction> reduction);
 
-  absl::Status Enter(const membership::View& /*view*/, transport::Mesh* mesh) override {
-    mesh_ = mesh;
-    return absl::OkStatus();
-  }
+  absl::Status Enter(const membership::View& view, transport::Mesh* mesh) override;
   void Leave() override { mesh_ = nullptr; }
 
   absl::Status Begin(const Step& step) override;
@@ -85,6 +86,7 @@ class StepExchange final : public Exchange {
   std::span<float> residual() override { return reduction_->residual(); }
   void Adopted(bool from_checkpoint) override { reduction_->Adopted(from_checkpoint); }
   Volume volume() const override { return reduction_->volume(); }
+  std::vector<Path> paths() const override;
   ranges::Range<int> Groups(int rank, int size, int groups) const override {
     return reduction_->Groups(rank, size, groups);
   }

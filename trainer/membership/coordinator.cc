@@ -31,7 +31,9 @@ bool HoldsAnything(const Participant& one) {
                      [](const GroupReport& group) { return group.state.has_value(); });
 }
 
-const char* NameOf(Role role) { return role == Role::kServer ? "ParameterServer" : "Worker"; }
+const char* ReplicaNameOf(Role role) {
+  return role == Role::kServer ? "ParameterServer" : "Worker";
+}
 
 }  // namespace
 
@@ -446,7 +448,7 @@ void Coordinator::Evict(Roster& roster, absl::Time now) {
   Incident incident;
   incident.id = evicted.id;
   incident.record.time = now;
-  incident.record.reason = absl::StrCat(NameOf(evicted.role), "Unreachable");
+  incident.record.reason = absl::StrCat(ReplicaNameOf(evicted.role), "Unreachable");
   incident.record.pod = evicted.pod;
   incident.record.message = absl::StrCat("it answers the coordinator, but ", worst->second,
                                          " other members cannot reach it; it stays out for ",
@@ -482,7 +484,7 @@ void Coordinator::NoteLosses(absl::Time now) {
   const View* current = Current();
   if (current == nullptr) return;
   for (const ViewMember& member : current->members) {
-    Incident* incident = detector_.NoteLoss(member.id, member.pod, NameOf(member.role),
+    Incident* incident = detector_.NoteLoss(member.id, member.pod, ReplicaNameOf(member.role),
                                             LivenessOf(member.id, now), now);
     if (incident == nullptr) continue;
     incident->in_flight = plan_->synced();

@@ -11,8 +11,6 @@
 namespace starling::membership {
 namespace {
 
-// Ticks come many times in this; if nothing came, it was this process that stood still.
-constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
 // After it: what was said meanwhile is read by then.
 constexpr absl::Duration kCatchUp = absl::Seconds(1);
 // Whoever hangs ends by itself in this time, or its pod is told as silent.

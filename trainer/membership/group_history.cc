@@ -8,14 +8,6 @@
 #include "trainer/membership/sync_round.h"
 
 namespace starling::membership {
-namespace {
-
-bool Contains(const Members& members, const MemberId& id) {
-  return std::find(members.begin(), members.end(), id) != members.end();
-}
-
-}  // namespace
-
 void GroupHistory::Learn(const ReplicaGroup& group) {
   past_[group.epoch] = group.members;
   for (const PastView& past : group.since) past_.emplace(past.number, past.members);

@@ -30,8 +30,6 @@
 
 namespace starling::membership {
 
-using Members = std::vector<MemberId>;
-
 // Thread-compatible.
 class GroupHistory {
  public:

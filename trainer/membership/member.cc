@@ -11,10 +11,6 @@ namespace {
 // view that I do install in the end is the newest.
 constexpr std::size_t kKeptFutureViews = 16;
 
-bool Contains(const std::vector<MemberId>& ids, const MemberId& id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 // The number that all contributed; without the rule the smallest. 0 if there is none.
 std::int64_t AgreedNumber(std::int64_t min, std::int64_t max, const Rules& rules) {
   if (!rules.min_equals_max) return min;

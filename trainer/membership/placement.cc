@@ -9,10 +9,6 @@
 namespace starling::membership {
 namespace {
 
-bool Contains(const Members& members, const MemberId& id) {
-  return std::find(members.begin(), members.end(), id) != members.end();
-}
-
 bool IsJoinable(const Participant& one) { return !one.leaving && one.phase != Phase::kLinger; }
 
 std::vector<ReplicaGroup> GroupOf(Members members) {

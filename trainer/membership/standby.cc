@@ -4,13 +4,6 @@
 #include <utility>
 
 namespace starling::membership {
-namespace {
-
-// Ticks come many times in this; if nothing came, it was this process that stood still.
-constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
-
-}  // namespace
-
 // What the primary said meanwhile is still unread.
 void Standby::NoticeGap(absl::Time now) {
   const absl::Duration gap = now - std::exchange(last_event_, now);

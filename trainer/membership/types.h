@@ -5,6 +5,7 @@
 // from one to the other and is the only place to change when a field is added to both.
 #pragma once
 
+#include <algorithm>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -34,6 +35,16 @@ struct MemberId {
   std::int64_t start = 0;
   auto operator<=>(const MemberId&) const = default;  // NOLINT(modernize-use-nullptr)
 };
+
+using Members = std::vector<MemberId>;
+
+inline bool Contains(const Members& members, const MemberId& id) {
+  return std::find(members.begin(), members.end(), id) != members.end();
+}
+
+// A coordinator hears or ticks many times in this; if nothing came, it was its own process that
+// stood still.
+inline constexpr absl::Duration kOwnGap = absl::Milliseconds(300);
 
 // Names the bytes of a replicated state: the view whose sync round its holder completed last, and
 // the steps it has applied. Equal ids mean equal bytes; the higher one wins.

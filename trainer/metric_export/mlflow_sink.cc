@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kUidTag[] = "starling.job_uid";
-constexpr char kRemedy[] =
+constexpr char kMlflowRemedy[] =
     "; look whether the server of spec.export.mlflow.uri is there and knows the token of the "
     "coordinator's environment: training goes on, and what comes then is told";
 
@@ -41,7 +41,7 @@ std::string TextIn(const Json& object, const char* name) {
   return value.is_string() ? value.get<std::string>() : "";
 }
 
-absl::Status Wrong(const absl::Status& why) { return WithRemedy(why, kRemedy); }
+absl::Status MlflowWrong(const absl::Status& why) { return WithRemedy(why, kMlflowRemedy); }
 
 }  // namespace
 
@@ -124,7 +124,7 @@ absl::Status MlflowSink::FindRun(absl::Time now) {
 absl::Status MlflowSink::Tell(const Points& points) {
   if (finished_ || points.values.empty()) return absl::OkStatus();
   if (run_.empty()) {
-    if (const absl::Status found = FindRun(points.time); !found.ok()) return Wrong(found);
+    if (const absl::Status found = FindRun(points.time); !found.ok()) return MlflowWrong(found);
   }
   const RunRecord::News news = record_.NewsIn(points);
   Json metrics = Json::array();
@@ -146,7 +146,7 @@ absl::Status MlflowSink::Tell(const Points& points) {
   }
   if (!told.ok()) {
     run_.clear();  // what of it has arrived the server knows
-    return Wrong(told.status());
+    return MlflowWrong(told.status());
   }
   record_.Take(news);
   return absl::OkStatus();

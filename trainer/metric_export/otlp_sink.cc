@@ -20,7 +20,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr char kScope[] = "starling";
-constexpr char kRemedy[] =
+constexpr char kOtlpRemedy[] =
     "; look whether the collector of spec.export.otlp.uri is there, takes OTLP over HTTP as JSON "
     "(port 4318 by custom), and knows the headers of the coordinator's "
     "OTEL_EXPORTER_OTLP_HEADERS: training goes on, and what comes then is told";
@@ -86,7 +86,7 @@ std::string Unescaped(std::string_view text) {
   return plain;
 }
 
-absl::Status Wrong(const absl::Status& why) { return WithRemedy(why, kRemedy); }
+absl::Status OtlpWrong(const absl::Status& why) { return WithRemedy(why, kOtlpRemedy); }
 
 // A collector may take a message and refuse some of it.
 absl::Status RefusedIn(const std::string& answer) {
@@ -132,10 +132,10 @@ absl::Status OtlpSink::Send(const char* what, const char* group, const char* sco
                         .body = json::Dump({{group, Json::array({outer})}}),
                         .headers = {}};
   const absl::StatusOr<http::Response> answer = client_->Exchange(request);
-  if (!answer.ok()) return Wrong(answer.status());
-  if (answer->status != 200) return Wrong(http::StatusOf(*answer, "OTLP"));
+  if (!answer.ok()) return OtlpWrong(answer.status());
+  if (answer->status != 200) return OtlpWrong(http::StatusOf(*answer, "OTLP"));
   const absl::Status refused = RefusedIn(answer->body);
-  return refused.ok() ? refused : Wrong(refused);
+  return refused.ok() ? refused : OtlpWrong(refused);
 }
 
 absl::Status OtlpSink::SendMetrics(const Points& points) {

@@ -26,12 +26,12 @@ namespace {
 constexpr absl::string_view kPrefix = "events.out.tfevents.";
 constexpr std::size_t kDigits = 10;  // of the seconds in a file's name
 constexpr char kVersion[] = "brain.Event:2";
-constexpr char kRemedy[] =
+constexpr char kFolderRemedy[] =
     "; make room there, or make the folder writable for the coordinator's user: training goes on, "
     "and what comes then is written";
 
 absl::Status Failed(const std::string& what, const std::string& path, int error) {
-  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", what, " ", path, kRemedy));
+  return absl::ErrnoToStatus(error, absl::StrCat("cannot ", what, " ", path, kFolderRemedy));
 }
 
 // The event files of a folder in the order in which TensorBoard reads them; none if it is not

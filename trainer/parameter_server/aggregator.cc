@@ -9,10 +9,13 @@
 namespace starling::parameter_server {
 namespace {
 
+constexpr std::uint64_t kMostSpread = 16;  // rows of a sum to those of its parts
+
 // The rows that some part has values for.
 struct Covered {
   std::uint64_t first = 0;
   std::uint64_t end = 0;
+  std::uint64_t rows = 0;  // of all parts together
   std::size_t width = 1;
 
   void Add(const Update& update) {
@@ -20,6 +23,7 @@ struct Covered {
     if (first == end) first = update.first;
     first = std::min(first, update.first);
     end = std::max(end, update.first + update.rows);
+    rows += update.rows;
     width = update.values.size() / update.rows;
   }
 };
@@ -52,6 +56,8 @@ std::optional<Entry> Aggregate(const Client& self, const std::map<Client, Entry>
     whole.update = parts.begin()->second.update;
     return whole;
   }
+  // Between parts that lie far apart the sum would be zeros, as many as whoever pushes likes.
+  if ((covered.end - covered.first) / kMostSpread > covered.rows) return std::nullopt;
   if (covered.first == covered.end) covered.first = covered.end = updates.front().update.first;
   std::vector<float> sum((covered.end - covered.first) * covered.width);
   for (std::size_t i = 0; i < updates.size(); ++i) {

@@ -62,7 +62,8 @@ class Aggregator {
 };
 
 // The entry that stands for `parts`, not empty, as `self` sends it: their sum, or their mean by
-// weight, encoded as the first of them is; nothing if some part is no range of rows.
+// weight, encoded as the first of them is; nothing if some part is no range of rows,
+// or the sum would have far more rows than its parts.
 std::optional<Entry> Aggregate(const Client& self, const std::map<Client, Entry>& parts,
                                const Reduction& reduction);
 

@@ -302,12 +302,28 @@ TEST(AggregateTest, ASumCoversTheRowsOfAllItsParts) {
   EXPECT_EQ(sum->update.first, 3u);
   EXPECT_EQ(sum->update.rows, 4u);
   EXPECT_THAT(ValuesOf(whole), ElementsAre(1, 1, 1, 1, 11, 12, 3, 4));
-  const Entry apart = Whole({part(1, 2, 1, {1}), part(2, 4, 1, {3})}, {.sum = true});
-  EXPECT_EQ(apart.update->first, 2u);
-  EXPECT_THAT(ValuesOf(apart), ElementsAre(1, 0, 3));
+  const Entry beside = Whole({part(1, 2, 1, {1}), part(2, 3, 1, {3})}, {.sum = true});
+  EXPECT_EQ(beside.update->first, 2u);
+  EXPECT_THAT(ValuesOf(beside), ElementsAre(1, 3));
+  const Entry gap =
+      Whole({part(1, 2, 2, {1, 2}), part(2, 5, 2, {3, 4}), part(3, 2, 1, {5})}, {.sum = true});
+  EXPECT_THAT(ValuesOf(gap), ElementsAre(6, 2, 0, 3, 4));
   const Entry nothing = Whole({part(1, 5, 0, {}), part(2, 7, 0, {})}, {.sum = true});
   EXPECT_EQ(nothing.update->first, 5u);
   EXPECT_EQ(nothing.update->rows, 0u);
+}
+
+TEST(AggregateTest, PartsFarApartAreNotAddedUpToZeros) {
+  Entry near = Gradient(1, 1, {1}), far = Gradient(2, 1, {1});
+  const auto add = [&](std::uint64_t row) {
+    far.update = Encode(Range(row, 1, {1}));
+    return Aggregate(C(1), {{C(1), near}, {C(2), far}}, {.sum = true});
+  };
+  near.update = Encode(Range(0, 1, {1}));
+  EXPECT_TRUE(add(1));
+  EXPECT_TRUE(add(46));
+  EXPECT_FALSE(add(47)) << "48 rows for two";
+  EXPECT_FALSE(add(std::uint64_t{1} << 38)) << "a TiB of zeros";
 }
 
 TEST(AggregateTest, WhatIsNoRangeOrOfAnotherWidthIsNotAddedUp) {

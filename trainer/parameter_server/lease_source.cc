@@ -20,7 +20,7 @@ constexpr absl::Duration kTellSettled = absl::Milliseconds(50);
 constexpr absl::Duration kPaceWindow = absl::Milliseconds(200);
 // One lease is being worked on while the next waits.
 constexpr std::size_t kFewest = 2;
-constexpr std::size_t kMost = 256;
+constexpr std::size_t kMostAhead = 256;
 
 }  // namespace
 
@@ -242,7 +242,7 @@ std::size_t LeaseSource::Wanted(const Client& client, std::int64_t left) const {
   std::size_t wanted = kFewest;
   if (pace != paces_.end()) {
     const double ahead = pace->second.per_second * absl::ToDoubleSeconds(options_.work_ahead);
-    wanted = std::clamp(static_cast<std::size_t>(std::ceil(ahead)) + 1, kFewest, kMost);
+    wanted = std::clamp(static_cast<std::size_t>(std::ceil(ahead)) + 1, kFewest, kMostAhead);
   }
   const auto clients = static_cast<std::int64_t>(view_.workers().size());
   const std::int64_t share = (left + 2 * clients - 1) / (2 * clients);
@@ -262,7 +262,7 @@ std::int64_t LeaseSource::BatchesAhead() const {
   for (const auto& [client, pace] : paces_) per_second += pace.per_second;
   per_second /= static_cast<double>(work_.portions);
   const double ahead = per_second * absl::ToDoubleSeconds(options_.work_ahead);
-  constexpr std::int64_t kLeast = kFewest, kMostListed = 4 * kMost;
+  constexpr std::int64_t kLeast = kFewest, kMostListed = 4 * kMostAhead;
   return std::clamp(static_cast<std::int64_t>(std::ceil(ahead)) + 1, kLeast,
                     std::max(kLeast, kMostListed / work_.portions));
 }

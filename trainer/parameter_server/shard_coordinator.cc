@@ -18,7 +18,7 @@ using membership::Phase;
 using membership::Role;
 using membership::ViewMember;
 
-constexpr std::int64_t kMost = 4096;  // chains of a view
+constexpr std::int64_t kMostChains = 4096;  // chains of a view
 
 }  // namespace
 
@@ -48,8 +48,8 @@ void ShardCoordinator::Hear(const membership::Report& report, Participant& said,
   for (const pb::ShardReport& shard : from.shards()) said.groups.push_back(FromProto(shard));
   if (!from.has_chains()) return;
   said.phase = report.phase;
-  said.groups.resize(static_cast<std::size_t>(std::clamp<std::int64_t>(from.chains(), 0, kMost)) +
-                     1);
+  said.groups.resize(
+      static_cast<std::size_t>(std::clamp<std::int64_t>(from.chains(), 0, kMostChains)) + 1);
   said.groups.back() = {.state = report.state, .lost = report.phase == Phase::kLost};
 }
 

@@ -13,10 +13,6 @@ using membership::Participant;
 using membership::Role;
 using membership::ViewMember;
 
-bool Contains(const std::vector<MemberId>& ids, const MemberId& id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 std::vector<MemberId> StayingServers(const membership::Roster& roster) {
   std::vector<MemberId> servers;
   for (const Participant* one : roster.Staying(Role::kServer)) servers.push_back(one->id);

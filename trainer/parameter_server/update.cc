@@ -17,7 +17,8 @@ namespace {
 using compression::Codec;
 using compression::CodecNumber;
 
-constexpr std::uint64_t kMost = std::uint64_t{1} << 40;  // of anything: no product overflows
+constexpr std::uint64_t kMostOfAnything = std::uint64_t{1}
+                                          << 40;  // of anything: no product overflows
 // Numbers that bytes may stand for whose codec has no fixed size.
 constexpr std::uint64_t kMostOfVaryingSize = std::uint64_t{1} << 32;
 
@@ -106,7 +107,8 @@ absl::Status CheckHead(const EncodedUpdate& update) {
   if (update.kind < UpdateKind::kRange || update.kind > UpdateKind::kPairs) {
     return Malformed(update, "its kind is unknown");
   }
-  if (update.rows > kMost || update.values > kMost) return Malformed(update, "a count is absurd");
+  if (update.rows > kMostOfAnything || update.values > kMostOfAnything)
+    return Malformed(update, "a count is absurd");
   if (update.first > ~std::uint64_t{0} - update.rows) {
     return Malformed(update, "its rows end behind the last");
   }

@@ -12,9 +12,11 @@ namespace starling::parameter_server {
 namespace {
 
 // With room for the portions of each.
-constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max() >> 22;
+constexpr std::int64_t kMostUnits = std::numeric_limits<std::int64_t>::max() >> 22;
 
-std::int64_t Product(std::int64_t a, std::int64_t b) { return a > kMost / b ? kMost : a * b; }
+std::int64_t Product(std::int64_t a, std::int64_t b) {
+  return a > kMostUnits / b ? kMostUnits : a * b;
+}
 
 }  // namespace
 
@@ -49,7 +51,7 @@ WorkPlan WorkOf(const v1alpha1::TrainingJobSpec& spec, const v1alpha1::Stop& sto
   plan.portions = PortionsOf(spec);
   plan.in_step = spec::WorksInStep(spec);
   plan.per_epoch = std::max<std::int64_t>(1, (samples + batch - 1) / batch);
-  plan.total = kMost;
+  plan.total = kMostUnits;
   if (stop.has_epochs()) plan.total = Product(plan.per_epoch, stop.epochs());
   if (stop.has_steps()) plan.total = std::min(plan.total, stop.steps());
   if (spec.dataset().has_validation()) {

@@ -15,7 +15,7 @@ namespace {
 namespace pb = v1alpha1;
 using membership::Phase;
 
-constexpr std::int64_t kSpeed = 4;
+constexpr std::int64_t kHybridSpeed = 4;
 
 std::size_t LeasesOf(const HybridOptions& options) {
   return 1 + static_cast<std::size_t>(options.steps * options.portions);
@@ -47,7 +47,7 @@ Outcome Simulate(const HybridOptions& options) { return HybridJob(options).Run()
 
 HybridJob::HybridJob(const HybridOptions& options)
     : PeerJob(options, {.servers = options.servers,
-                        .speed = kSpeed,
+                        .speed = kHybridSpeed,
                         .refuses_old_data = options.rules.view_check_on_data}),
       hybrid_(options),
       shards_(static_cast<std::size_t>(options.shards)),

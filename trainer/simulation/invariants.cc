@@ -6,15 +6,12 @@
 #include "absl/strings/str_cat.h"
 
 namespace starling::simulation {
-namespace {
 
 using membership::EpochOf;
 using membership::IncarnationOf;
 using membership::ViewNumber;
 
 std::string Name(ViewNumber view) { return absl::StrCat(IncarnationOf(view), "-", EpochOf(view)); }
-
-}  // namespace
 
 void Invariants::Fail(const std::string& what) {
   if (violation_.empty()) violation_ = what;

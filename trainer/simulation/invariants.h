@@ -20,6 +20,9 @@
 
 namespace starling::simulation {
 
+// As "2-7": the second incarnation's seventh view.
+std::string Name(membership::ViewNumber view);
+
 // Thread-compatible.
 class Invariants {
  public:

@@ -12,10 +12,6 @@ namespace {
 constexpr Micros kTick = 50'000;
 constexpr Micros kControllerTick = 100'000;
 
-std::string Name(ViewNumber view) {
-  return absl::StrCat(membership::IncarnationOf(view), "-", membership::EpochOf(view));
-}
-
 std::string Describe(const membership::View& view) {
   std::string text = absl::StrCat("view ", Name(view.number), view.at_boundary ? " from " : "",
                                   view.at_boundary ? Name(view.from) : "");

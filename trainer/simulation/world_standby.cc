@@ -9,7 +9,7 @@
 namespace starling::simulation {
 namespace {
 
-constexpr Micros kTick = 50'000;
+constexpr Micros kStandbyTick = 50'000;
 // So long the controller leaves it to a standby to follow a coordinator that is gone.
 constexpr Micros kToLead = 4'000'000;
 
@@ -120,7 +120,7 @@ void World::SendShadow(Leader& leader) {
 void World::StandbyTick(std::size_t index) {
   Waiting& standby = *standbys_[index];
   if (!standby.alive || standby.leader) return;
-  At(kTick / ways_.speed, [this, index] { StandbyTick(index); });
+  At(kStandbyTick / ways_.speed, [this, index] { StandbyTick(index); });
   if (standby.paused) return;
   if (const auto succession = standby.machine->TakeOver(Now())) Succeed(standby, *succession);
 }

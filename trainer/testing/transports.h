@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/patience.h"
 #include "common/status/check.h"
 #include "trainer/transport/inproc_transport.h"
 #include "trainer/transport/mixed_transport.h"
@@ -21,8 +22,7 @@
 
 namespace starling::transport::testing {
 
-// Long enough for a loaded machine under a sanitizer; no passing test waits for it.
-inline net::Deadline Soon() { return net::Deadline::After(absl::Seconds(60)); }
+inline net::Deadline Soon() { return net::Deadline::After(clock::Patience(absl::Seconds(60))); }
 
 enum class Kind { kTcp, kInproc, kShm, kMixed };
 inline std::string KindName(Kind kind) {

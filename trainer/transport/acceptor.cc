@@ -22,7 +22,7 @@ constexpr int kOutOfDescriptorsPauseMs = 100;
 // A message of a handshake is far smaller than any socket buffer: it goes immediately, or not at
 // all.
 template <std::size_t kSize>
-bool SendWhole(int fd, const std::array<std::byte, kSize>& message) {
+bool SendAnswer(int fd, const std::array<std::byte, kSize>& message) {
   return ::send(fd, message.data(), kSize, MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(kSize);
 }
@@ -226,8 +226,8 @@ Acceptor::Next Acceptor::Advance(Stranger& stranger) const {
   if (!hello.ok()) return Next::kDrop;
   stranger.hello = *std::move(hello);
   stranger.handshake = std::make_unique<Handshake>(key_, stranger.hello_bytes);
-  return SendWhole(stranger.socket.get(), stranger.handshake->MakeChallenge()) ? Next::kWait
-                                                                               : Next::kDrop;
+  return SendAnswer(stranger.socket.get(), stranger.handshake->MakeChallenge()) ? Next::kWait
+                                                                                : Next::kDrop;
 }
 
 void Acceptor::Decide(Stranger stranger) {
@@ -257,7 +257,7 @@ void Acceptor::AcceptInto(Opening& opening, const std::string& member, net::File
   if (expected == opening.expected.end()) {
     return Refuse(std::move(socket), handshake, Answer::kNotMember);
   }
-  if (!SendWhole(socket.get(), handshake.MakeVerdict({Answer::kAccepted, fence_}))) return;
+  if (!SendAnswer(socket.get(), handshake.MakeVerdict({Answer::kAccepted, fence_}))) return;
   opening.arrived.emplace_back(expected->second, std::move(socket));
   opening.expected.erase(expected);
   opening.event.Signal();
@@ -265,7 +265,7 @@ void Acceptor::AcceptInto(Opening& opening, const std::string& member, net::File
 
 void Acceptor::Refuse(net::FileDescriptor socket, const Handshake& handshake, Answer answer) const {
   // Best effort: a dialer that does not hear it sees the connection end.
-  (void)SendWhole(socket.get(), handshake.MakeVerdict({answer, fence_}));
+  (void)SendAnswer(socket.get(), handshake.MakeVerdict({answer, fence_}));
 }
 
 }  // namespace starling::transport

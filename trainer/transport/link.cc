@@ -258,8 +258,10 @@ absl::Status Link::Complete() {
   incoming_.reset();
   counter_.Received(frame.header.length, kHeaderBytes);
   total_->Received(frame.header.length, kHeaderBytes);
+  // A link keeps the order of its frames.
   const std::int64_t ready =
-      owner_.shaper.Arrive(frame.header.departed, kHeaderBytes + frame.header.length);
+      owner_.shaper.Arrive(frame.header.departed, kHeaderBytes + frame.header.length, arrived_);
+  arrived_ = ready;
   const Tag tag{frame.header.step, frame.header.channel};
   const auto receive = std::find_if(receives_.begin(), receives_.end(), [&](const Receive& posted) {
     return frame.ticket.has_value() ? posted.ticket == *frame.ticket : posted.tag == tag;

@@ -141,6 +141,7 @@ class Link {
   std::array<std::byte, 4096> staged_;  // read, not yet consumed: [staged_begin_, staged_end_)
   std::size_t staged_begin_ = 0;
   std::size_t staged_end_ = 0;
+  std::int64_t arrived_ = 0;  // when the last frame had, in monotonic nanoseconds
   bool hung_up_ = false;
   bool left_ = false;
   bool gave_up_ = false;

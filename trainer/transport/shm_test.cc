@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -24,6 +25,7 @@
 #include "trainer/transport/shm_segment.h"
 #include "trainer/transport/shm_stream.h"
 #include "trainer/transport/stream_mesh.h"
+#include "trainer/transport/unix_socket.h"
 
 namespace starling::transport {
 namespace {
@@ -110,6 +112,35 @@ TEST(Ring, WakesOnlyWhoSleepsAndAWriterOnlyForHalfARing) {
   EXPECT_TRUE(reader.Read(all)->ring);
 }
 
+TEST(Ring, MovesAPortionAtATimeAndNoMoreThanItsShareInOneCall) {
+  constexpr std::size_t kPortion = 32 << 10, kShare = 256 << 10;
+  TestRing memory(1 << 20);
+  RingWriter writer(memory.ring);
+  RingReader reader(memory.ring);
+  auto much = Counting(kShare + 1000), in = std::vector<std::byte>(kShare + 1000);
+  const iovec pieces[] = {Piece(std::span(much).first(1000)), Piece(std::span(much).subspan(1000))};
+  reader.Arm();
+  const auto written = writer.Write(pieces);
+  EXPECT_EQ(written->bytes, kShare);
+  EXPECT_TRUE(written->ring) << "though it was awake again for all portions but the first";
+  EXPECT_EQ(memory.control.written.load(), kShare);
+  const iovec all = Piece(in);
+  EXPECT_EQ(reader.Read(std::span(&all, 1))->bytes, kShare);
+  EXPECT_EQ(memory.control.read.load(), kShare);
+  EXPECT_TRUE(std::equal(in.begin(), in.begin() + kShare, much.begin()));
+  const iovec rest = Piece(std::span(much).last(1000));
+  EXPECT_EQ(writer.Write(std::span(&rest, 1))->bytes, 1000);
+  EXPECT_EQ(reader.Read(std::span(&all, 1))->bytes, 1000);
+  EXPECT_EQ(reader.Read(std::span(&all, 1))->bytes, 0);
+  EXPECT_FALSE(reader.Ready());
+  EXPECT_TRUE(std::equal(in.begin(), in.begin() + 1000, much.end() - 1000));
+  auto exact = Counting(kPortion);
+  const iovec one = Piece(exact);
+  reader.Arm();
+  EXPECT_TRUE(writer.Write(std::span(&one, 1))->ring);
+  EXPECT_TRUE(reader.Ready());
+}
+
 TEST(Ring, CountsOfTheOtherEndAreNeverBelieved) {
   for (const std::uint64_t count :
        {std::uint64_t{257}, std::uint64_t{1} << 63, std::uint64_t{1} << 40}) {
@@ -146,9 +177,75 @@ TEST(Ring, CountsThatMoveBackOnlyHurtWhoMovesThem) {
   EXPECT_EQ(writer.Write(all)->bytes, 256 - 100 - kReservedForLast);
 }
 
+TEST(SealedMemory, IsZeroAndBelongsToWhoeverHoldsItLast) {
+  auto made = SealedMemory::Make("starling-test", 8192);
+  ASSERT_EQ(made.status(), absl::OkStatus());
+  SealedMemory& memory = made->memory;
+  EXPECT_EQ(memory.size(), 8192);
+  EXPECT_THAT(std::vector<std::byte>(memory.data(), memory.data() + 8192), Each(std::byte{0}));
+  memory.data()[8191] = std::byte{7};
+  std::byte* const data = memory.data();
+  SealedMemory other = std::move(memory);
+  EXPECT_EQ(other.data(), data);
+  EXPECT_EQ(other.size(), 8192);
+  EXPECT_EQ(memory.data(), nullptr);
+  auto mapped = SealedMemory::Map(made->file, 8192);
+  ASSERT_EQ(mapped.status(), absl::OkStatus());
+  EXPECT_EQ(mapped->data()[8191], std::byte{7}) << "the same memory";
+  other = *std::move(mapped);
+  EXPECT_EQ(other.data()[8191], std::byte{7});
+  EXPECT_TRUE(absl::IsUnavailable(SealedMemory::Map(made->file, 8191).status()));
+}
+
+TEST(UnixSocket, NameIsOnesOwnAndHasOneToAHundredAndSevenCharacters) {
+  const std::string name = absl::StrCat("starling-test-", getpid());
+  EXPECT_TRUE(absl::IsUnavailable(ConnectToName(name).status()));
+  {
+    const auto listener = ListenAtName(name);
+    ASSERT_EQ(listener.status(), absl::OkStatus());
+    EXPECT_TRUE(IsUnixSocket(*listener));
+    EXPECT_TRUE(absl::IsUnavailable(ListenAtName(name).status())) << "it is taken";
+    EXPECT_TRUE(absl::IsUnavailable(ConnectToName(name + "x").status()));
+    EXPECT_EQ(ConnectToName(name).status(), absl::OkStatus());
+  }
+  EXPECT_EQ(ListenAtName(name).status(), absl::OkStatus()) << "it went with its listener";
+  const std::string longest = name + std::string(107 - name.size(), 'x');
+  EXPECT_EQ(ListenAtName(longest).status(), absl::OkStatus());
+  for (const std::string& bad : {std::string(), longest + "x"}) {
+    EXPECT_TRUE(absl::IsInvalidArgument(ListenAtName(bad).status()));
+    EXPECT_TRUE(absl::IsInvalidArgument(ConnectToName(bad).status()));
+  }
+  const auto tcp = net::Listen(net::Address{"127.0.81.3", 0});
+  EXPECT_FALSE(IsUnixSocket(*tcp));
+}
+
+TEST(UnixSocket, FileComesAlongOnceAndBytesWithoutOneToo) {
+  auto ends = net::SocketPair();
+  ASSERT_EQ(ends.status(), absl::OkStatus());
+  auto made = SealedMemory::Make("starling-test", 4096);
+  const auto bytes = Counting(10, 1);
+  std::array<std::byte, 100> in = {};
+  net::FileDescriptor file;
+  EXPECT_LT(ReceiveWithFile(ends->second, in, file), 0) << "nothing has come";
+  ASSERT_TRUE(SendWithFile(ends->first, bytes, {}));
+  EXPECT_EQ(ReceiveWithFile(ends->second, in, file), 10);
+  EXPECT_FALSE(file.valid());
+  EXPECT_TRUE(std::equal(bytes.begin(), bytes.end(), in.begin()));
+  ASSERT_TRUE(SendWithFile(ends->first, bytes, made->file));
+  EXPECT_EQ(ReceiveWithFile(ends->second, in, file), 10);
+  ASSERT_TRUE(file.valid());
+  EXPECT_EQ(SealedMemory::Map(file, 4096).status(), absl::OkStatus());
+  EXPECT_TRUE(PeerIsSameUser(ends->first));
+  ends->second.Reset();
+  EXPECT_FALSE(SendWithFile(ends->first, bytes, {}));
+}
+
 TEST(Segment, RingsShrinkSoThatLargeViewsStayAffordable) {
   EXPECT_EQ(RingBytesFor(2), kMaxRingBytes);
   EXPECT_EQ(RingBytesFor(8), kMaxRingBytes);
+  EXPECT_EQ(RingBytesFor(0), kMaxRingBytes);
+  EXPECT_EQ(RingBytesFor(33), kMaxRingBytes) << "64 rings of one MiB";
+  EXPECT_EQ(RingBytesFor(34), kMaxRingBytes / 2);
   EXPECT_EQ(RingBytesFor(256), 128 << 10);
   EXPECT_EQ(RingBytesFor(100'000), kMinRingBytes);
 }

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "absl/strings/cord.h"
 #include "common/net/socket.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -16,6 +17,7 @@
 #include "trainer/transport/handshake.h"
 #include "trainer/transport/socket_stream.h"
 #include "trainer/transport/stream_mesh.h"
+#include "trainer/transport/stream_transport.h"
 
 namespace starling::transport {
 namespace {
@@ -182,6 +184,82 @@ TEST(Handshake, KeysDifferByJob) {
   EXPECT_NE(Handshake::Key("secret", "a"), Handshake::Key("secret2", "a"));
 }
 
+TEST(Handshake, HelloReadsAsItWasWrittenAndNamesTwoMembers) {
+  Hello hello;
+  hello.view = 0x0102030405060708;
+  hello.nonce.fill(std::byte{9});
+  hello.dialer = std::string(kMaxMemberIdBytes, 'd');
+  hello.acceptor = "a";
+  const HelloBytes good = Encode(hello);
+  const auto read = DecodeHello(good);
+  ASSERT_EQ(read.status(), absl::OkStatus());
+  EXPECT_EQ(read->view, hello.view);
+  EXPECT_EQ(read->nonce, hello.nonce);
+  EXPECT_EQ(read->dialer, hello.dialer);
+  EXPECT_EQ(read->acceptor, hello.acceptor);
+  constexpr std::size_t kDialer = 8 + 8 + kNonceBytes, kAcceptor = kDialer + kMemberFieldBytes;
+  const std::pair<std::size_t, char> changes[] = {{0, 'x'},               // another magic
+                                                  {7, '2'},               // or version
+                                                  {kAcceptor, 0},         // nobody
+                                                  {kDialer, ' '},         // not printable
+                                                  {kDialer + 5, '\x7f'},  // not printable
+                                                  {kDialer + kMaxMemberIdBytes, 'd'},  // too long
+                                                  {kAcceptor + 5, 'x'},  // something behind its end
+                                                  {kAcceptor + kMemberFieldBytes - 1, 'x'}};
+  for (const auto& [at, value] : changes) {
+    HelloBytes bad = good;
+    bad[at] = static_cast<std::byte>(value);
+    EXPECT_EQ(DecodeHello(bad).status().code(), absl::StatusCode::kInvalidArgument) << at;
+  }
+  HelloBytes others = good;
+  others[kDialer] = std::byte{'!'};
+  others[kDialer + 1] = std::byte{'~'};
+  EXPECT_EQ(DecodeHello(others)->dialer.substr(0, 2), "!~");
+}
+
+TEST(Handshake, DialerBelievesOnlyWhoKnowsTheKeyAndWasTalkedTo) {
+  const HelloBytes hello = AnyHello();
+  HelloBytes other = hello;
+  other[8] = std::byte{77};
+  Handshake acceptor("key", hello), stranger("another", hello), elsewhere("key", other);
+  for (Handshake* wrong : {&stranger, &elsewhere}) {
+    Handshake dialer("key", hello);
+    EXPECT_EQ(dialer.AnswerChallenge(wrong->MakeChallenge()).status().code(),
+              absl::StatusCode::kUnauthenticated);
+  }
+  Handshake dialer("key", hello);
+  const auto proof = dialer.AnswerChallenge(acceptor.MakeChallenge());
+  ASSERT_EQ(proof.status(), absl::OkStatus());
+  EXPECT_TRUE(acceptor.CheckProof(*proof));
+  (void)acceptor.MakeChallenge();
+  EXPECT_FALSE(acceptor.CheckProof(*proof)) << "each challenge is new";
+  EXPECT_EQ(dialer.ReadVerdict(acceptor.MakeVerdict({Answer::kBusy, 3})).status().code(),
+            absl::StatusCode::kUnauthenticated);
+}
+
+TEST(Ledger, CountsEachDirectionOfEachMemberAndAllOfThem) {
+  Ledger ledger;
+  ledger.Counter("a")->Sent(1, 2);
+  ledger.Counter("a")->Received(3, 4);
+  ledger.Counter("b")->Sent(10, 20);
+  ledger.Counter("b")->Received(30, 40);
+  ledger.Counter("b")->Sent(100, 200);
+  EXPECT_EQ(ledger.Read().at("a"), (Traffic{1, 2, 3, 4}));
+  EXPECT_EQ(ledger.Read().at("b"), (Traffic{110, 220, 30, 40}));
+  EXPECT_EQ(ledger.Total(), (Traffic{111, 222, 33, 44}));
+}
+
+TEST(UnreachableRanks, TravelInsideTheStatus) {
+  const absl::Status plain = absl::UnavailableError("gone");
+  EXPECT_THAT(UnreachableRanks(plain), ElementsAre());
+  EXPECT_EQ(WithUnreachableRanks(plain, {}), plain);
+  EXPECT_THAT(UnreachableRanks(WithUnreachableRanks(plain, {3, 0, 12})), ElementsAre(3, 0, 12));
+  EXPECT_THAT(UnreachableRanks(WithUnreachableRanks(absl::OkStatus(), {3})), ElementsAre());
+  absl::Status strange = plain;
+  strange.SetPayload("starling.dev/unreachable-ranks", absl::Cord("x,4,,5"));
+  EXPECT_THAT(UnreachableRanks(strange), ElementsAre(4, 5));
+}
+
 // A mesh of two whose other end is the test's bare hands.
 struct HalfMesh {
   HalfMesh() {
@@ -256,6 +334,101 @@ TEST(StreamMesh, BlameOfUsIsReadAsThePeerBeingOutOfReach) {
   farewell.channel = kFarewellChannel;
   farewell.step = kBlaming + 0;
   EXPECT_THAT(UnreachableRanks(half.ReceiveAfter(farewell)), ElementsAre(1));
+}
+
+FrameHeader Farewell(std::uint64_t why) {
+  FrameHeader farewell = HeaderOf(5, 0);
+  farewell.channel = kFarewellChannel;
+  farewell.step = why;
+  return farewell;
+}
+
+TEST(StreamMesh, FarewellsAreReadAsTheyAreMeant) {
+  {
+    HalfMesh half;
+    const absl::Status ended = half.ReceiveAfter(Farewell(kOrderly));
+    EXPECT_EQ(ended.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(ended.message(), HasSubstr("has left view 5"));
+  }
+  {
+    HalfMesh half;
+    const absl::Status ended = half.ReceiveAfter(Farewell(kAborted));
+    EXPECT_THAT(ended.message(), HasSubstr("gave up"));
+    EXPECT_THAT(UnreachableRanks(ended), ElementsAre()) << "it halts, and can be reached";
+  }
+  HalfMesh half;
+  const absl::Status ended = half.ReceiveAfter(Farewell(kBlaming + 7));
+  EXPECT_THAT(ended.message(), HasSubstr("it lost rank 7"));
+  EXPECT_THAT(UnreachableRanks(ended), ElementsAre(1)) << "this view has no such rank";
+}
+
+TEST(StreamMesh, FarewellAndFramesBeforeItAreToldByWhatIsOnTheWire) {
+  HalfMesh half;
+  const std::vector<std::byte> sent(3, std::byte{'x'});
+  ASSERT_EQ(half.mesh->Send(1, kTag, sent, Soon()), absl::OkStatus());
+  half.mesh.reset();
+  const std::string all = ReadUntilClosed(half.other);
+  ASSERT_EQ(all.size(), 2 * kHeaderBytes + 3);
+  const auto header = [&](std::size_t at) {
+    return DecodeHeader(reinterpret_cast<const std::byte*>(all.data()) + at);
+  };
+  EXPECT_EQ(header(0).magic, FrameHeader::kMagic);
+  EXPECT_EQ(header(0).view, 5U);
+  EXPECT_EQ(header(0).step, kTag.step);
+  EXPECT_EQ(header(0).channel, kTag.channel);
+  EXPECT_EQ(header(0).length, 3U);
+  EXPECT_EQ(header(0).departed, 0);
+  EXPECT_EQ(all.substr(kHeaderBytes, 3), "xxx");
+  EXPECT_EQ(header(kHeaderBytes + 3).channel, kFarewellChannel);
+  EXPECT_EQ(header(kHeaderBytes + 3).view, 5U);
+  EXPECT_EQ(header(kHeaderBytes + 3).step, kOrderly);
+  EXPECT_EQ(header(kHeaderBytes + 3).length, 0U);
+}
+
+TEST(StreamMesh, CancelSaysThatItHaltsAndAPendingTransferSaysNothing) {
+  {
+    HalfMesh half;
+    half.mesh->Cancel(absl::AbortedError("halt"));
+    const std::string all = ReadUntilClosed(half.other);
+    ASSERT_EQ(all.size(), kHeaderBytes);
+    EXPECT_EQ(DecodeHeader(reinterpret_cast<const std::byte*>(all.data())).step, kAborted);
+  }
+  HalfMesh half;
+  std::vector<std::byte> never(3);
+  (void)half.mesh->PostReceive(1, kTag, never);
+  half.mesh.reset();
+  EXPECT_EQ(ReadUntilClosed(half.other), "");
+}
+
+TEST(StreamMesh, FrameOfTheLongestLengthIsOneAndALongerOneIsNone) {
+  for (const std::uint64_t more : {0, 1}) {
+    HalfMesh half;
+    const absl::Status received = half.ReceiveAfter(HeaderOf(5, kMaxPayloadBytes + more));
+    EXPECT_THAT(received.message(), HasSubstr(more == 0 ? "disagree" : "are no frame"));
+  }
+}
+
+TEST(Options, WhatATransportCannotWorkWithIsRefusedByName) {
+  Options good;
+  good.member = std::string(kMaxMemberIdBytes, 'm');
+  good.secret = "secret";
+  good.max_half_open = 1;
+  good.max_parked = 1;
+  EXPECT_EQ(CheckOptions(good), absl::OkStatus());
+  const auto refused = [&](auto change, const char* why) {
+    Options bad = good;
+    change(bad);
+    const absl::Status status = CheckOptions(bad);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << why;
+    EXPECT_THAT(status.message(), HasSubstr(why));
+  };
+  refused([](Options& options) { options.member = ""; }, "member id");
+  refused([](Options& options) { options.member += "m"; }, "1 to 120");
+  refused([](Options& options) { options.member[3] = ' '; }, "without spaces");
+  refused([](Options& options) { options.member[3] = '\x7f'; }, "printable");
+  refused([](Options& options) { options.secret = ""; }, "secret is empty");
+  refused([](Options& options) { options.max_half_open = 0; }, "at least one");
+  refused([](Options& options) { options.max_parked = 0; }, "at least one");
 }
 
 }  // namespace

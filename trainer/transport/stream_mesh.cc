@@ -32,14 +32,14 @@ std::vector<bool> Near(const std::vector<std::unique_ptr<Stream>>& streams) {
   return near;
 }
 
-std::string PeerName(int rank, const Peer& peer) {
-  return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
-}
-
 // Transfers that are kept in the order of their tickets; older ones that are open go to a map.
 constexpr std::size_t kMostInOrder = 256;
 
 }  // namespace
+
+std::string PeerName(int rank, const Peer& peer) {
+  return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
+}
 
 StreamMesh::Drive::Drive(StreamMesh& mesh) : mesh_(mesh) {
   sync::MutexLock lock(mesh_.mutex_);

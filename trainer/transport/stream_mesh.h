@@ -25,6 +25,9 @@
 
 namespace starling::transport {
 
+// As errors call it.
+std::string PeerName(int rank, const Peer& peer);
+
 // Confined to one thread at a time, except Wake, Cancel, status and traffic.
 class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
  public:

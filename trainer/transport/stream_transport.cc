@@ -40,10 +40,6 @@ absl::Status CheckMembers(const std::vector<Peer>& members, int rank, const std:
   return absl::OkStatus();
 }
 
-std::string Name(int rank, const Peer& peer) {
-  return absl::StrCat("rank ", rank, " (", peer.member, " at ", peer.address, ")");
-}
-
 absl::Status About(const std::string& who, const absl::Status& status) {
   return absl::Status(status.code(), absl::StrCat(who, ": ", std::string(status.message())));
 }
@@ -122,7 +118,8 @@ class StreamTransport::Assembly {
       const int rank = dialing->first;
       if (const absl::Status stepped = dialing->second.Step(); !stepped.ok()) {
         return WithUnreachableRanks(
-            About(absl::StrCat(Name(rank, members_[rank]), " in view ", view_), stepped), {rank});
+            About(absl::StrCat(PeerName(rank, members_[rank]), " in view ", view_), stepped),
+            {rank});
       }
       if (dialing->second.done()) {
         fitting_.emplace(rank, Fitting{dialing->second.TakeSocket(), /*dialer=*/true});
@@ -140,8 +137,8 @@ class StreamTransport::Assembly {
       auto stream =
           transport_.connector_->Fit(fitting->second.socket, connection.dialer, members_.size());
       if (!stream.ok()) {
-        const auto about =
-            About(absl::StrCat(Name(rank, members_[rank]), " in view ", view_), stream.status());
+        const auto about = About(absl::StrCat(PeerName(rank, members_[rank]), " in view ", view_),
+                                 stream.status());
         // Our own lack of memory says nothing of the peer.
         return absl::IsResourceExhausted(about) ? about : WithUnreachableRanks(about, {rank});
       }
@@ -169,7 +166,7 @@ class StreamTransport::Assembly {
     for (const auto& [rank, connection] : fitting_) ranks.push_back(rank);
     std::sort(ranks.begin(), ranks.end());
     std::string names;
-    for (const int rank : ranks) absl::StrAppend(&names, " ", Name(rank, members_[rank]));
+    for (const int rank : ranks) absl::StrAppend(&names, " ", PeerName(rank, members_[rank]));
     return WithUnreachableRanks(absl::DeadlineExceededError(absl::StrCat(
                                     "view ", view_, " was not opened in time by:", names)),
                                 ranks);

@@ -168,13 +168,20 @@ class TensorCodecJobTest : public ClientWorkerTest,
     double accuracy = 0;
     double sent = 0, dense = 0;
     std::size_t audited = 0;
+    v1alpha1::ExchangePath path;
   };
   Outcome OutcomeOf(Cluster& cluster, const std::string& folder) {
     EXPECT_NE(cluster.AwaitModel(0), "");
-    const auto& metrics = cluster.TrainingOf(0).progress().metrics();
-    return {cluster.TrainingOf(0).result().metrics().at("validation/accuracy"),
-            metrics.at("exchange/sentBytes"), metrics.at("exchange/denseBytes"),
-            LinesOf(folder + "/audit/steps.jsonl").size()};
+    const v1alpha1::Progress progress = cluster.TrainingOf(0).progress();
+    const auto& metrics = progress.metrics();
+    Outcome outcome{cluster.TrainingOf(0).result().metrics().at("validation/accuracy"),
+                    metrics.at("exchange/sentBytes"),
+                    metrics.at("exchange/denseBytes"),
+                    LinesOf(folder + "/audit/steps.jsonl").size(),
+                    {}};
+    EXPECT_EQ(progress.exchanges_size(), 1);
+    if (progress.exchanges_size() == 1) outcome.path = progress.exchanges(0);
+    return outcome;
   }
   Outcome Trained(const std::string& codec) {
     v1alpha1::TrainingJobSpec spec = Job(codec);
@@ -197,6 +204,13 @@ TEST_P(TensorCodecJobTest, LearnsAsWellWithFewerBytesOverAllReduce) {
   EXPECT_EQ(whole.dense, kDense);
   EXPECT_EQ(whole.sent, kDense);
   EXPECT_EQ(coded.dense, kDense);
+  for (const Outcome& one : {whole, coded}) {
+    EXPECT_EQ(one.path.exchange(), "allReduce");
+    EXPECT_NE(one.path.transport(), "");
+    EXPECT_NE(one.path.reason(), "");
+  }
+  EXPECT_THAT(coded.path.algorithm(), ::testing::AnyOf("ByOwners", "ToAll"));
+  EXPECT_THAT(whole.path.algorithm(), ::testing::Not(::testing::AnyOf("", "ByOwners", "ToAll")));
   EXPECT_GT(whole.accuracy, 0.5) << "one of eight classes is 0.125";
   EXPECT_GT(coded.accuracy, whole.accuracy - 0.06);
   EXPECT_LT(coded.sent, 0.3 * coded.dense);

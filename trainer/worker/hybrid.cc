@@ -14,7 +14,7 @@ namespace {
 using consistency::LeaseRun;
 
 // How often a worker that has nothing to do looks at its links.
-constexpr absl::Duration kLook = absl::Milliseconds(2);
+constexpr absl::Duration kHybridLook = absl::Milliseconds(2);
 
 }  // namespace
 
@@ -87,7 +87,7 @@ absl::Status Hybrid::Work() {
   ASSIGN_OR_RETURN(const bool caught_up, CatchUp());
   if (caught_up) return absl::OkStatus();
   if (!queue_.Read().begun) {
-    (void)context_.shell.WaitForNews(kLook);
+    (void)context_.shell.WaitForNews(kHybridLook);
     return absl::OkStatus();
   }
   const absl::Status worked = lockstep_->Work();
@@ -127,7 +127,7 @@ absl::StatusOr<absl::Duration> Hybrid::Idle() {
   if (conclude) RETURN_IF_ERROR(Conclude());
   servers_.Rest();  // who reads for good waits until nobody works any more
   ASSIGN_OR_RETURN(const absl::Duration idle, lockstep_->Idle());
-  return std::min(idle, kLook);
+  return std::min(idle, kHybridLook);
 }
 
 // Where a validation ended training, the next step's portions were pushed before that was known.

@@ -5,9 +5,12 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <utility>
+#include <vector>
 
-#include "trainer/testing/test_files.h"
+#include "common/storage/test_folder.h"
 #include "trainer/testing/test_images.h"
+#include "trainer/testing/test_tar.h"
 #include "trainer/testing/worker_cluster.h"
 
 namespace starling::worker {
@@ -42,6 +45,28 @@ class ImageFolderJobTest : public ::testing::Test {
     }
   }
 
+  // The same images in four archives of 25.
+  v1alpha1::TrainingJobSpec ArchivesJob() const {
+    for (int archive = 0; archive < 4; ++archive) {
+      std::vector<std::pair<std::string, std::string>> members;
+      for (int i = 0; i < 100; ++i) {
+        if (i % 4 != archive) continue;
+        const std::string name = absl::StrCat("class", i / 25, "/", i % 25);
+        const char* ending = i % 25 % 2 == 0 ? ".jpg" : ".png";
+        members.emplace_back(name + ".cls", absl::StrCat(i / 25));
+        members.emplace_back(name + ending,
+                             storage::TestFolder::Read(images_.path() + "/train/" + name + ending));
+      }
+      images_.Write(absl::StrCat("train-", archive, ".tar"), data::TarOf(members));
+    }
+    v1alpha1::TrainingJobSpec spec = Job();
+    spec.mutable_dataset()->mutable_train()->Clear();
+    auto& source = *spec.mutable_dataset()->mutable_train()->mutable_tar();
+    source.set_uri(images_.path() + "/train-{0..3}.tar");
+    for (const std::int64_t side : {3, 1, 1}) source.add_shape(side);
+    return spec;
+  }
+
   v1alpha1::TrainingJobSpec Job() const {
     v1alpha1::TrainingJobSpec spec = TinyJob(kSteps);
     const auto fill = [this](v1alpha1::DataSource& source, const char* set) {
@@ -69,7 +94,7 @@ class ImageFolderJobTest : public ::testing::Test {
     return path;
   }
 
-  data::TestFolder images_;
+  storage::TestFolder images_;
   int jobs_ = 0;
 };
 
@@ -80,17 +105,20 @@ TEST_F(ImageFolderJobTest, OneModelForOneToFourWorkers) {
 }
 
 TEST_F(ImageFolderJobTest, TheSameModelThoughWorkersCrashAndJoin) {
-  const std::string alone = ModelOf(Job(), 1);
-  Cluster cluster(Job(), NewJobDir());
-  for (int i = 0; i < 3; ++i) cluster.Add();
-  cluster.PublishNow({0, 1, 2});
-  ASSERT_TRUE(cluster.AwaitStep(0, kSteps / 4));
-  cluster.Crash(1);
-  cluster.PublishNow({0, 2});
-  ASSERT_TRUE(cluster.AwaitStep(0, kSteps / 2));
-  const int joined = cluster.Add();
-  cluster.PublishAtBoundary({0, 2, joined});
-  EXPECT_EQ(cluster.AwaitModel(0), alone);
+  for (const v1alpha1::TrainingJobSpec& spec : {Job(), ArchivesJob()}) {
+    const std::string alone = ModelOf(spec, 1);
+    ASSERT_THAT(alone, Ne(""));
+    Cluster cluster(spec, NewJobDir());
+    for (int i = 0; i < 3; ++i) cluster.Add();
+    cluster.PublishNow({0, 1, 2});
+    ASSERT_TRUE(cluster.AwaitStep(0, kSteps / 4));
+    cluster.Crash(1);
+    cluster.PublishNow({0, 2});
+    ASSERT_TRUE(cluster.AwaitStep(0, kSteps / 2));
+    const int joined = cluster.Add();
+    cluster.PublishAtBoundary({0, 2, joined});
+    EXPECT_EQ(cluster.AwaitModel(0), alone);
+  }
 }
 
 TEST_F(ImageFolderJobTest, WhatAugmentationDrawsIsPartOfTheModel) {

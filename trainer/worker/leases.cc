@@ -84,6 +84,7 @@ absl::Status Leases::Begin(const membership::Run&) {
   // Where a restore has undone steps their lines in the audit stay true: they are made again with
   // the same samples.
   context_.progress.ViewBegins(view_, told_.value_or(0), /*undone=*/false, first);
+  context_.progress.TravelBy(exchange_.paths());
   return absl::OkStatus();
 }
 

@@ -365,6 +365,7 @@ absl::Status Lockstep::On(const membership::LoadCheckpoint& action) {
 absl::Status Lockstep::Begin(const membership::Run& run) {
   run_ = run;
   context_.progress.ViewBegins(view_, run.id.step, /*undone=*/true, IsFirst());
+  context_.progress.TravelBy(exchange_->paths());
   return absl::OkStatus();
 }
 

@@ -14,8 +14,8 @@ namespace {
 
 using collectives::Algorithm;
 
+// Auto is none of them: then the exchange chooses.
 constexpr std::pair<v1alpha1::AllReduceAlgorithm, Algorithm> kAlgorithms[] = {
-    {v1alpha1::ALL_REDUCE_ALGORITHM_AUTO, Algorithm::kAuto},
     {v1alpha1::ALL_REDUCE_ALGORITHM_RING, Algorithm::kRing},
     {v1alpha1::ALL_REDUCE_ALGORITHM_NAIVE, Algorithm::kNaive},
     {v1alpha1::ALL_REDUCE_ALGORITHM_HALVING_DOUBLING, Algorithm::kHalvingDoubling},

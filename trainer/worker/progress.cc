@@ -85,10 +85,27 @@ void Progress::Tell(const Course& course) {
   }
   (*progress.mutable_metrics())["exchange/sentBytes"] = static_cast<double>(volume_.sent);
   (*progress.mutable_metrics())["exchange/denseBytes"] = static_cast<double>(volume_.dense);
+  for (const exchange::Path& path : paths_) {
+    v1alpha1::ExchangePath& told = *progress.add_exchanges();
+    told.set_exchange(path.exchange);
+    told.set_transport(path.transport);
+    told.set_algorithm(path.algorithm);
+    told.set_reason(path.reason);
+  }
   const std::int64_t total = Total();
   if (total < std::numeric_limits<std::int64_t>::max()) progress.set_total_steps(total);
   progress.set_workers(workers_);
   parts_.board.SetProgress(std::move(progress));
+}
+
+void Progress::TravelBy(std::vector<exchange::Path> paths) {
+  paths_ = std::move(paths);
+  for (const exchange::Path& path : paths_) {
+    log::Info("how updates travel", {{"exchange", path.exchange},
+                                     {"transport", path.transport},
+                                     {"algorithm", path.algorithm},
+                                     {"why", path.reason}});
+  }
 }
 
 // A line is a function of its step. Nothing is lost where it cannot be written: the next call

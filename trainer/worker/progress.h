@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "common/clock/clock.h"
 #include "starling/v1alpha1/training_job.pb.h"
@@ -58,6 +59,8 @@ class Progress {
   void Completed(std::int64_t step, std::int64_t samples, std::optional<double> loss);
   // What this worker has sent since it began.
   void Exchanged(const exchange::Volume& volume) { volume_ = volume; }
+  // How updates travel in the present view.
+  void TravelBy(std::vector<exchange::Path> paths);
   // The steps up to `step` are settled. `course` is what is known of training: its step is 0 where
   // no metrics are known yet.
   void Settled(std::int64_t step, const Course& course);
@@ -78,6 +81,7 @@ class Progress {
   std::int64_t settled_ = 0;
   std::int64_t workers_ = 0;  // in the view
   exchange::Volume volume_;
+  std::vector<exchange::Path> paths_;
   bool audits_ = false;
   std::unique_ptr<data::AuditLog> audit_;
   std::optional<std::int64_t> undone_after_;  // what the audit says of later steps is to go

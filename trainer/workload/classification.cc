@@ -16,8 +16,8 @@
 namespace starling::workload {
 namespace {
 
-Declaration DeclarationOf(const data::Datasets& datasets, const engine::Engine& engine,
-                          std::string numeric_identity, Description description) {
+Declaration DeclareClasses(const data::Datasets& datasets, const engine::Engine& engine,
+                           std::string numeric_identity, Description description) {
   Declaration declaration = DeclareDense(datasets);
   declaration.reads_ahead = datasets.train.reader != nullptr;
   declaration.model_metadata.merge(std::move(description));
@@ -44,7 +44,7 @@ Sums ToSums(const engine::BatchSums& sums, std::size_t samples) {
 Classification::Classification(data::Datasets datasets, std::unique_ptr<engine::Engine> engine,
                                std::string numeric_identity, Description description)
     : Workload(
-          DeclarationOf(datasets, *engine, std::move(numeric_identity), std::move(description))),
+          DeclareClasses(datasets, *engine, std::move(numeric_identity), std::move(description))),
       datasets_(std::move(datasets)),
       engine_(std::move(engine)) {}
 

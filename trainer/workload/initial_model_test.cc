@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "common/bytes/bytes.h"
+#include "common/storage/test_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/testing/test_files.h"
 
 namespace starling::workload {
 namespace {
@@ -32,7 +32,7 @@ class InitialModelFile : public ::testing::Test {
                             parameters_);
   }
 
-  const data::TestFolder folder_;
+  const storage::TestFolder folder_;
   const std::vector<float> bias_ = {1, 2};
   const std::vector<float> weight_ = {3, 4};
   std::vector<float> parameters_ = std::vector<float>(4);

@@ -16,8 +16,8 @@ namespace {
 // Places of one forward pass in validation: bounds the memory of long samples.
 constexpr std::int64_t kPlacesAtOnce = 1 << 14;
 
-Declaration DeclarationOf(const data::Datasets& datasets, const engine::Engine& engine,
-                          std::string numeric_identity, Description description) {
+Declaration DeclareText(const data::Datasets& datasets, const engine::Engine& engine,
+                        std::string numeric_identity, Description description) {
   Declaration declaration;
   declaration.metrics = {"loss", "perplexity"};
   declaration.exponentials = {"perplexity"};
@@ -44,8 +44,7 @@ Sums ToSums(double loss, std::int64_t samples) {
 
 LanguageModel::LanguageModel(const data::Datasets& datasets, std::unique_ptr<engine::Engine> engine,
                              std::string numeric_identity, Description description)
-    : Workload(
-          DeclarationOf(datasets, *engine, std::move(numeric_identity), std::move(description))),
+    : Workload(DeclareText(datasets, *engine, std::move(numeric_identity), std::move(description))),
       train_(datasets.text_train),
       validation_(datasets.text_validation),
       engine_(std::move(engine)) {}

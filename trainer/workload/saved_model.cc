@@ -3,12 +3,18 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <initializer_list>
 #include <numeric>
 #include <span>
+#include <string_view>
+#include <system_error>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "api/network/kinds.h"
 #include "api/network/plan.h"
@@ -16,9 +22,13 @@
 #include "common/json/json.h"
 #include "common/random/philox.h"
 #include "common/status/macros.h"
+#include "common/storage/place.h"
 #include "nlohmann/json.hpp"
 #include "starling/v1alpha1/training_job.pb.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/data/image_folder.h"
+#include "trainer/data/source.h"
+#include "trainer/data/tar_source.h"
 #include "trainer/workload/initial_model.h"
 #include "trainer/workload/network_engine.h"
 
@@ -91,6 +101,20 @@ absl::StatusOr<std::optional<data::Normalization>> NormalizationOf(
   return scale;
 }
 
+// Names of folders, which hold no slash.
+absl::StatusOr<std::vector<std::string>> ClassNames(
+    const std::map<std::string, std::string>& metadata, std::int64_t classes) {
+  constexpr char kName[] = "classNames";
+  if (!metadata.contains(absl::StrCat("starling.", kName))) return std::vector<std::string>();
+  ASSIGN_OR_RETURN(const std::string text, Said(metadata, kName));
+  std::vector<std::string> names = absl::StrSplit(text, '/');
+  // They are sorted, for folders are looked up among them.
+  const bool fit =
+      static_cast<std::int64_t>(names.size()) == classes && std::ranges::is_sorted(names);
+  if (!fit) return Wrong(kName);
+  return names;
+}
+
 // Loaders name the field of a job file: here it is `field` that says it all.
 absl::Status AtField(const absl::Status& status, const std::string& field) {
   const data::FieldProblem problem = data::ToProblem(status);
@@ -103,6 +127,25 @@ absl::StatusOr<v1alpha1::Model> ModelSaid(const std::map<std::string, std::strin
   const auto value = json::Parse(text);
   if (!value.ok() || !spec::ReadMessage(*value, "", model).empty()) return Wrong("model");
   return model;
+}
+
+enum class Kind { kTable, kImages, kArchive, kIdx };
+
+// By its name, which is all that one knows of a place before it is read; a folder of this machine
+// is looked at.
+Kind KindOf(const std::string& uri) {
+  const std::string name = absl::AsciiStrToLower(uri.substr(uri.rfind('/') + 1));
+  const auto ends_in = [&](std::initializer_list<std::string_view> endings) {
+    return std::ranges::any_of(endings,
+                               [&](std::string_view ending) { return name.ends_with(ending); });
+  };
+  if (ends_in({".tar"})) return Kind::kArchive;
+  if (ends_in({"-ubyte", "-ubyte.gz", ".idx", ".idx.gz"})) return Kind::kIdx;
+  std::error_code none;
+  const auto place = storage::ParsePlace(uri);
+  const bool folder = place.ok() && place->kind == storage::Place::Kind::kFile &&
+                      std::filesystem::is_directory(place->path, none);
+  return name.empty() || folder || data::IsImage(name) ? Kind::kImages : Kind::kTable;
 }
 
 // The likely answer of one row of scores, and all of them as probabilities.
@@ -142,6 +185,7 @@ absl::StatusOr<ModelDescription> ReadDescription(
     ASSIGN_OR_RETURN(
         description.normalization,
         NormalizationOf(metadata, static_cast<std::size_t>(network::NumbersOf(input))));
+    ASSIGN_OR_RETURN(description.class_names, ClassNames(metadata, task.classes));
   } else {
     return Wrong("workload");
   }
@@ -183,59 +227,126 @@ absl::StatusOr<std::unique_ptr<SavedModel>> SavedModel::Open(const std::string& 
 SavedModel::SavedModel(ModelDescription description, std::unique_ptr<engine::Engine> engine)
     : description_(std::move(description)), engine_(std::move(engine)) {}
 
-absl::StatusOr<data::Dataset> SavedModel::ReadTable(const Table& table) const {
-  v1alpha1::CsvSource source;
-  source.set_uri(table.uri);
-  for (const std::int64_t side : description_.config.network.input) source.add_shape(side);
-  if (!table.label_column.empty()) source.set_label_column(table.label_column);
-  data::LoadOptions options;
-  options.path = table.field;
-  options.classes = description_.classes;
-  options.labels = table.labels;
-  absl::StatusOr<data::Loaded> loaded = data::LoadCsv(source, options);
-  if (!loaded.ok()) return AtField(loaded.status(), table.field);
-  if (description_.normalization) {
-    const data::Normalization& scale = *description_.normalization;
-    const std::size_t width = scale.mean.size();
-    std::span<float> features = loaded->dataset.features;
-    for (std::size_t i = 0; i < features.size(); ++i) {
-      features[i] = (features[i] - scale.mean[i % width]) / scale.std[i % width];
-    }
+absl::StatusOr<SavedModel::Samples> SavedModel::ReadSamples(const Source& source) const {
+  absl::StatusOr<Samples> samples = ReadUnscaled(source);
+  if (!samples.ok()) {
+    const bool of_labels = data::ToProblem(samples.status()).path.ends_with(".labelsUri");
+    return AtField(samples.status(), of_labels ? source.labels_field : source.field);
   }
-  return std::move(loaded->dataset);
+  samples->field = source.field;
+  const network::Shape& shape = description_.config.network.input;
+  if (samples->set.shape != shape) {
+    return data::FieldError(
+        absl::StatusCode::kInvalidArgument, source.field,
+        absl::StrCat("samples have shape [", absl::StrJoin(samples->set.shape, ", "),
+                     "], but the model learnt from [", absl::StrJoin(shape, ", "),
+                     "]; give it samples of that shape"));
+  }
+  if (description_.normalization) {
+    if (samples->set.reader != nullptr) samples->set.scale = description_.normalization;
+    data::Apply(*description_.normalization, samples->set.features);
+  }
+  return samples;
 }
 
-absl::StatusOr<std::vector<Answer>> SavedModel::Predict(const data::Dataset& samples) {
-  const auto width = static_cast<std::size_t>(samples.SampleSize());
-  const std::size_t at_once = std::max<std::size_t>(kNumbersAtOnce / width, 1) * width;
+absl::StatusOr<SavedModel::Samples> SavedModel::ReadUnscaled(const Source& source) const {
+  const network::Shape& shape = description_.config.network.input;
+  data::LoadOptions options;
+  options.path = source.field;
+  options.classes = description_.classes;
+  options.class_names = description_.class_names;
+  options.labels = source.labels;
+  const auto as_they_are = [](data::Loaded loaded) { return Samples{std::move(loaded.dataset)}; };
+  const Kind kind = KindOf(source.uri);
+  const auto of_names = [](data::LooseImages images) {
+    return Samples{std::move(images.loaded.dataset), std::move(images.names)};
+  };
+  if (kind == Kind::kArchive) {
+    v1alpha1::TarSource tar;
+    tar.set_uri(source.uri);
+    tar.mutable_shape()->Assign(shape.begin(), shape.end());
+    if (!source.labels) {
+      ASSIGN_OR_RETURN(data::LooseImages images, data::LoadLooseTar(tar, options));
+      return of_names(std::move(images));
+    }
+    ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadTar(tar, options, /*validation=*/true));
+    return as_they_are(std::move(loaded));
+  }
+  if (kind == Kind::kImages && source.labels) {
+    v1alpha1::ImageFolderSource folder;
+    folder.set_uri(source.uri);
+    folder.mutable_shape()->Assign(shape.begin(), shape.end());
+    ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadImageFolder(folder, options, true));
+    return as_they_are(std::move(loaded));
+  }
+  if (kind == Kind::kImages) {
+    ASSIGN_OR_RETURN(data::LooseImages images,
+                     data::LoadLooseImages(source.uri, source.field, shape));
+    return of_names(std::move(images));
+  }
+  if (kind == Kind::kIdx) {
+    v1alpha1::IdxSource idx;
+    idx.set_images_uri(source.uri);
+    idx.set_labels_uri(source.labels_uri);
+    ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadIdx(idx, options));
+    return as_they_are(std::move(loaded));
+  }
+  v1alpha1::CsvSource table;
+  table.set_uri(source.uri);
+  table.mutable_shape()->Assign(shape.begin(), shape.end());
+  if (!source.label_column.empty()) table.set_label_column(source.label_column);
+  ASSIGN_OR_RETURN(data::Loaded loaded, data::LoadCsv(table, options));
+  return as_they_are(std::move(loaded));
+}
+
+absl::Status SavedModel::ForEachPart(
+    const Samples& samples,
+    const std::function<absl::Status(std::span<const float> features,
+                                     std::span<const std::int64_t> labels)>& use) const {
+  const std::int64_t width = samples.set.SampleSize();
+  const std::int64_t at_once = std::max<std::int64_t>(kNumbersAtOnce / width, 1);
+  const std::int64_t count = samples.set.size();
+  std::vector<float> features;
+  std::vector<std::int64_t> ids, labels;
+  for (std::int64_t begin = 0; begin < count; begin += at_once) {
+    ids.resize(static_cast<std::size_t>(std::min(at_once, count - begin)));
+    std::iota(ids.begin(), ids.end(), begin);
+    labels.resize(ids.size());
+    features.resize(ids.size() * static_cast<std::size_t>(width));
+    const absl::Status read = data::Read(samples.set, ids, 0, features, labels);
+    if (!read.ok()) return AtField(read, samples.field);
+    RETURN_IF_ERROR(use(features, labels));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<Answer>> SavedModel::Predict(const Samples& samples) {
   const auto classes = static_cast<std::size_t>(description_.classes);
   std::vector<Answer> answers;
   std::vector<double> shares;
-  for (std::size_t begin = 0; begin < samples.features.size(); begin += at_once) {
-    const std::size_t count = std::min(at_once, samples.features.size() - begin);
-    ASSIGN_OR_RETURN(const std::vector<float> scores,
-                     engine_->Scores(std::span(samples.features).subspan(begin, count)));
+  const auto answer = [&](std::span<const float> features,
+                          std::span<const std::int64_t>) -> absl::Status {
+    ASSIGN_OR_RETURN(const std::vector<float> scores, engine_->Scores(features));
     for (std::size_t row = 0; row < scores.size(); row += classes) {
       answers.push_back(Softmax(std::span(scores).subspan(row, classes), 1, shares));
     }
-  }
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachPart(samples, answer));
   return answers;
 }
 
-absl::StatusOr<SavedModel::Metrics> SavedModel::Evaluate(const data::Dataset& samples) {
-  const auto width = static_cast<std::size_t>(samples.SampleSize());
-  const std::size_t at_once = std::max<std::size_t>(kNumbersAtOnce / width, 1);
+absl::StatusOr<SavedModel::Metrics> SavedModel::Evaluate(const Samples& samples) {
   engine::BatchSums sums;
-  for (std::size_t begin = 0; begin < samples.labels.size(); begin += at_once) {
-    const std::size_t count = std::min(at_once, samples.labels.size() - begin);
-    ASSIGN_OR_RETURN(
-        const engine::BatchSums part,
-        engine_->Evaluate(std::span(samples.features).subspan(begin * width, count * width),
-                          std::span(samples.labels).subspan(begin, count)));
+  const auto add = [&](std::span<const float> features,
+                       std::span<const std::int64_t> labels) -> absl::Status {
+    ASSIGN_OR_RETURN(const engine::BatchSums part, engine_->Evaluate(features, labels));
     sums.loss += part.loss;
     sums.correct += part.correct;
-  }
-  const auto count = static_cast<double>(samples.size());
+    return absl::OkStatus();
+  };
+  RETURN_IF_ERROR(ForEachPart(samples, add));
+  const auto count = static_cast<double>(samples.set.size());
   return Metrics{{"samples", count},
                  {"loss", sums.loss / count},
                  {"accuracy", static_cast<double>(sums.correct) / count}};

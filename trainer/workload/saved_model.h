@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,8 +25,9 @@ namespace starling::workload {
 // What a model file says of itself, beside its tensors.
 struct ModelDescription {
   bool language = false;
-  engine::EngineConfig config;  // the network
-  std::int64_t classes = 0;     // or symbols
+  engine::EngineConfig config;           // the network
+  std::int64_t classes = 0;              // or symbols
+  std::vector<std::string> class_names;  // by number; empty where they have none
   std::optional<data::Normalization> normalization;
   data::Alphabet alphabet;  // of a language model
 };
@@ -58,22 +60,37 @@ class SavedModel {
 
   bool language() const { return description_.language; }
 
-  // Samples of a table, scaled as those that the model learnt from. Without a label each column is
-  // a feature; otherwise the column of that name or number, by default "label" or the last, is the
-  // class.
-  struct Table {
+  // The classes' names by number; empty where they have none.
+  const std::vector<std::string>& class_names() const { return description_.class_names; }
+
+  // Samples for the model, scaled as those that it learnt from. By its name `uri` is
+  //   - images: one (.jpg, .jpeg, .png), a folder of them (it ends in "/", or is one on this
+  //     machine), which for `labels` has a folder for each class, or archives (.tar; several by
+  //     their numbers in braces), which for `labels` hold a class beside each image;
+  //   - images as MNIST has them (a name that ends in -ubyte, -ubyte.gz or .idx), whose classes are
+  //     at `labels_uri`;
+  //   - else a table. Without labels each column is a feature; otherwise the column of that name or
+  //     number, by default "label" or the last, is the class.
+  struct Source {
     std::string uri;
     std::string field;  // for errors
     bool labels = false;
-    std::string label_column;
+    std::string label_column = {};
+    std::string labels_uri = {};
+    std::string labels_field = {};  // for errors: how somebody says labels_uri
   };
-  absl::StatusOr<data::Dataset> ReadTable(const Table& table) const;
+  struct Samples {
+    data::Dataset set;
+    std::vector<std::string> names = {};  // of images without labels, by number; else empty
+    std::string field = {};               // for errors of those that are read when they are used
+  };
+  absl::StatusOr<Samples> ReadSamples(const Source& source) const;
 
-  absl::StatusOr<std::vector<Answer>> Predict(const data::Dataset& samples);
+  absl::StatusOr<std::vector<Answer>> Predict(const Samples& samples);
 
   // The workload's metrics by name: of samples with labels, or of the text at `uri`.
   using Metrics = std::map<std::string, double>;
-  absl::StatusOr<Metrics> Evaluate(const data::Dataset& samples);
+  absl::StatusOr<Metrics> Evaluate(const Samples& samples);
   absl::StatusOr<Metrics> EvaluateText(const std::string& uri, const std::string& field);
 
   // What comes after `prompt`, which may be empty; each symbol is handed out as it is drawn.
@@ -82,6 +99,12 @@ class SavedModel {
                         const std::function<void(const std::string& symbol)>& on_symbol);
 
  private:
+  absl::StatusOr<Samples> ReadUnscaled(const Source& source) const;
+  // Of a part of `samples` after another.
+  absl::Status ForEachPart(
+      const Samples& samples,
+      const std::function<absl::Status(std::span<const float> features,
+                                       std::span<const std::int64_t> labels)>& use) const;
   absl::StatusOr<std::uint16_t> NextSymbol(const std::vector<std::uint16_t>& text,
                                            const Sampling& sampling, std::uint64_t draw);
 

@@ -7,14 +7,19 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <span>
 
 #include "absl/strings/str_cat.h"
+#include "common/storage/test_folder.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/testing/test_files.h"
+#include "trainer/testing/test_images.h"
+#include "trainer/testing/test_tar.h"
 
 namespace starling::workload {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
@@ -88,7 +93,7 @@ TEST(ReadDescription, RefusesWhatIsMissingOrCannotBe) {
 }
 
 TEST(SavedModel, AFileThatIsNoneIsRefusedByName) {
-  const data::TestFolder folder;
+  const storage::TestFolder folder;
   const auto open = [&](const std::string& content) {
     const auto opened = SavedModel::Open(folder.Write("model", content), "--model");
     EXPECT_FALSE(opened.ok());
@@ -104,6 +109,152 @@ TEST(SavedModel, AFileThatIsNoneIsRefusedByName) {
   EXPECT_THAT(open(*checkpoint::Encode(tensors, large)), HasSubstr("says a larger network"));
   EXPECT_EQ(SavedModel::Open(folder.path() + "/none", "--model").status().code(),
             absl::StatusCode::kNotFound);
+}
+
+// --- What a model is given. Nothing is computed, so that no engine is needed.
+
+class GivenSamples : public ::testing::Test {
+ protected:
+  // Of grey images of 2 by 2, in three classes that have names.
+  static ModelDescription Description() {
+    Metadata metadata = OfImages();
+    metadata["starling.normalization.mean"] = "0.5";
+    metadata["starling.normalization.std"] = "0.25";
+    metadata["starling.classNames"] = "cat/dog/owl";
+    return *ReadDescription(metadata);
+  }
+
+  std::string Write(const std::string& name, const std::string& content) {
+    std::filesystem::create_directories(
+        std::filesystem::path(folder_.path() + "/" + name).parent_path());
+    return folder_.Write(name, content);
+  }
+  // All of its pixels are `value`.
+  static std::string Png(std::uint8_t value) {
+    return image::PngOf({.size = {.width = 4, .height = 4},
+                         .channels = 1,
+                         .pixels = std::vector<std::uint8_t>(16, value)});
+  }
+  void WriteImage(const std::string& name, std::uint8_t value) { Write(name, Png(value)); }
+  absl::StatusOr<SavedModel::Samples> Read(const std::string& name, bool labels = false,
+                                           const std::string& labels_name = "") {
+    return model_.ReadSamples({.uri = folder_.path() + "/" + name,
+                               .field = "--data",
+                               .labels = labels,
+                               .labels_uri = folder_.path() + "/" + labels_name,
+                               .labels_field = "--labels"});
+  }
+  // The first pixel of each sample.
+  static std::vector<float> FirstPixels(const SavedModel::Samples& samples) {
+    std::vector<float> firsts;
+    std::vector<float> features(4);
+    std::int64_t label = 0;
+    for (std::int64_t i = 0; i < samples.set.size(); ++i) {
+      EXPECT_EQ(data::Read(samples.set, std::span(&i, 1), 0, features, std::span(&label, 1)),
+                absl::OkStatus());
+      firsts.push_back(features[0]);
+    }
+    return firsts;
+  }
+  static std::string Word(std::uint32_t word) {
+    return {static_cast<char>(word >> 24), static_cast<char>(word >> 16 & 255),
+            static_cast<char>(word >> 8 & 255), static_cast<char>(word & 255)};
+  }
+
+  const storage::TestFolder folder_;
+  SavedModel model_{Description(), nullptr};
+};
+
+TEST_F(GivenSamples, AllImagesOfAFolderByTheirNamesWhereverTheyLie) {
+  WriteImage("new/b.png", 255);
+  WriteImage("new/a/deeper.PNG", 0);
+  Write("new/notes.txt", "no image");
+  const auto samples = Read("new");
+  ASSERT_EQ(samples.status(), absl::OkStatus());
+  EXPECT_THAT(samples->names, ElementsAre("a/deeper.PNG", "b.png"));
+  EXPECT_THAT(FirstPixels(*samples), ElementsAre(-2, 2)) << "scaled as what the model learnt from";
+}
+
+TEST_F(GivenSamples, OneImage) {
+  WriteImage("one.png", 255);
+  const auto samples = Read("one.png");
+  ASSERT_EQ(samples.status(), absl::OkStatus());
+  EXPECT_THAT(samples->names, ElementsAre("one.png"));
+  EXPECT_THAT(FirstPixels(*samples), ElementsAre(2));
+}
+
+TEST_F(GivenSamples, ImagesOfAnArchiveByTheirNamesWithClassesAndWithout) {
+  Write("new.tar", data::TarOf({{"b.png", Png(255)}, {"b.cls", "1"}, {"a/deep.png", Png(0)}}));
+  const auto samples = Read("new.tar");
+  ASSERT_EQ(samples.status(), absl::OkStatus());
+  EXPECT_THAT(samples->names, ElementsAre("b.png", "a/deep.png"));
+  EXPECT_THAT(FirstPixels(*samples), ElementsAre(2, -2));
+  EXPECT_THAT(std::string(Read("new.tar", /*labels=*/true).status().message()),
+              AllOf(StartsWith("--data: "), HasSubstr("a/deep.png has no class; pack")));
+}
+
+TEST_F(GivenSamples, ClassesOfAFolderAreThoseOfTheModelByTheirNames) {
+  WriteImage("test/owl/1.png", 0);
+  WriteImage("test/cat/1.png", 255);
+  const auto samples = Read("test", /*labels=*/true);
+  ASSERT_EQ(samples.status(), absl::OkStatus());
+  std::vector<float> features(8);
+  std::vector<std::int64_t> labels(2);
+  ASSERT_EQ(data::Read(samples->set, std::vector<std::int64_t>{0, 1}, 0, features, labels),
+            absl::OkStatus());
+  EXPECT_THAT(labels, ElementsAre(0, 2));
+  WriteImage("test/wolf/1.png", 0);
+  EXPECT_THAT(std::string(Read("test", true).status().message()),
+              AllOf(StartsWith("--data: "), HasSubstr("wolf")));
+}
+
+TEST_F(GivenSamples, ImagesAsMnistHasThemWithClassesAndWithout) {
+  Write("images-idx3-ubyte",
+        Word(0x803) + Word(2) + Word(2) + Word(2) + std::string(4, '\0') + std::string(4, '\xff'));
+  Write("labels-idx1-ubyte", Word(0x801) + Word(2) + std::string{2, 1});
+  const auto unknown = Read("images-idx3-ubyte");
+  ASSERT_EQ(unknown.status(), absl::OkStatus());
+  EXPECT_THAT(FirstPixels(*unknown), ElementsAre(-2, 2));
+  const auto known = Read("images-idx3-ubyte", true, "labels-idx1-ubyte");
+  ASSERT_EQ(known.status(), absl::OkStatus());
+  EXPECT_THAT(known->set.labels, ElementsAre(2, 1));
+  EXPECT_THAT(std::string(Read("images-idx3-ubyte", true, "none").status().message()),
+              StartsWith("--labels: "));
+}
+
+TEST_F(GivenSamples, RowsOfATable) {
+  Write("new.csv", "0,0,0,1\n1,1,1,0\n");
+  const auto samples = Read("new.csv");
+  ASSERT_EQ(samples.status(), absl::OkStatus());
+  EXPECT_THAT(FirstPixels(*samples), ElementsAre(-2, 2));
+}
+
+TEST_F(GivenSamples, WhatDoesNotFitIsRefusedByName) {
+  const auto message = [&](const std::string& name, bool labels = false) {
+    return std::string(Read(name, labels).status().message());
+  };
+  EXPECT_THAT(message("none/"), AllOf(StartsWith("--data: "), HasSubstr("holds no images")));
+  EXPECT_THAT(message("none.png"), StartsWith("--data: "));
+  Write("some.tar", data::TarOf({{"1.txt", "x"}}));
+  EXPECT_THAT(message("some.tar"), AllOf(StartsWith("--data: "), HasSubstr("there are no images")));
+  Write("wide-ubyte", Word(0x803) + Word(1) + Word(1) + Word(3) + "abc");
+  EXPECT_THAT(message("wide-ubyte"),
+              HasSubstr("samples have shape [1, 1, 3], but the model learnt from [1, 2, 2]"));
+  Write("bad/1.png", "no image at all");
+  const auto bad = Read("bad");
+  ASSERT_EQ(bad.status(), absl::OkStatus());
+  EXPECT_THAT(std::string(model_.Predict(*bad).status().message()),
+              AllOf(StartsWith("--data: "), HasSubstr("bad/1.png")));
+}
+
+TEST(ReadDescription, RefusesNamesThatAreNotThoseOfItsClasses) {
+  for (const char* names : {"cat/dog", "cat/dog/owl/wolf", "dog/cat/owl", ""}) {
+    Metadata metadata = OfImages();
+    metadata["starling.classNames"] = names;
+    EXPECT_THAT(std::string(ReadDescription(metadata).status().message()),
+                HasSubstr("starling.classNames"))
+        << names;
+  }
 }
 
 }  // namespace

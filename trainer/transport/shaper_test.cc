@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "trainer/transport/shaper.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace starling::transport {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+
+// A millisecond for 1000 bytes, and two on the way.
+Shaper NewShaper() { return Shaper({.delay = absl::Milliseconds(2), .bytes_per_second = 1e6}); }
+
+TEST(Shaper, TakesNoTimeWhereNothingIsEmulated) {
+  Shaper shaper;
+  EXPECT_EQ(shaper.Depart(1000), 0);
+  EXPECT_EQ(shaper.Arrive(0, 1000, 0), 0);
+}
+
+TEST(Shaper, SendsOneFrameAfterAnother) {
+  Shaper shaper = NewShaper();
+  const std::int64_t before = MonotonicNanoseconds();
+  const std::int64_t first = shaper.Depart(1000);
+  EXPECT_GE(first, before + kMillisecond);
+  EXPECT_EQ(shaper.Depart(3000), first + 3 * kMillisecond);
+}
+
+TEST(Shaper, ReceivesWhatLeftAtTheSameTimeOneAfterAnother) {
+  Shaper shaper = NewShaper();
+  const std::int64_t left = 100 * kMillisecond;
+  EXPECT_EQ(shaper.Arrive(left, 1000, 0), left + 2 * kMillisecond);
+  EXPECT_EQ(shaper.Arrive(left, 1000, 0), left + 3 * kMillisecond);
+  EXPECT_EQ(shaper.Arrive(left, 1000, 0), left + 4 * kMillisecond);
+  // Before all of these.
+  EXPECT_EQ(shaper.Arrive(left - kMillisecond, 1000, 0), left + kMillisecond);
+}
+
+TEST(Shaper, KeepsTheOrderOfALink) {
+  Shaper shaper = NewShaper();
+  const std::int64_t earlier = shaper.Arrive(100 * kMillisecond, 1000, 0);
+  EXPECT_GT(shaper.Arrive(90 * kMillisecond, 1000, earlier), earlier);
+}
+
+// Which socket is read first is chance; when a sum is complete must not be.
+TEST(Shaper, TellsTheSameOfFramesInAnyOrder) {
+  // Three peers send one frame each: two at the same time, one while these arrive.
+  std::vector<std::int64_t> left = {100 * kMillisecond, 100 * kMillisecond, 101 * kMillisecond};
+  do {
+    Shaper shaper = NewShaper();
+    std::vector<std::int64_t> arrived;
+    for (const std::int64_t one : left) arrived.push_back(shaper.Arrive(one, 1000, 0));
+    std::sort(arrived.begin(), arrived.end());
+    EXPECT_THAT(arrived, ElementsAre(102 * kMillisecond, 103 * kMillisecond, 104 * kMillisecond));
+  } while (std::next_permutation(left.begin(), left.end()));
+}
+
+// One that left long after the others must not hold up what left before it.
+TEST(Shaper, DoesNotMakeEarlyFramesWaitForLateOnes) {
+  Shaper shaper = NewShaper();
+  EXPECT_EQ(shaper.Arrive(500 * kMillisecond, 1000, 0), 502 * kMillisecond);
+  EXPECT_EQ(shaper.Arrive(100 * kMillisecond, 1000, 0), 102 * kMillisecond);
+}
+
+TEST(Shaper, KnowsABoundedNumberOfFrames) {
+  Shaper shaper = NewShaper();
+  for (std::int64_t i = 0; i < 10'000; ++i) {
+    ASSERT_EQ(shaper.Arrive(i * 5 * kMillisecond, 1000, 0), (i * 5 + 2) * kMillisecond);
+  }
+}
+
+}  // namespace
+}  // namespace starling::transport
