@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/macros.h"
 #include "common/tls/tls.h"
+#include "controller/kube/objects.h"
 #include "nlohmann/json.hpp"
 
 namespace starling::admission {
@@ -19,13 +20,10 @@ constexpr char kAuthorityName[] = "starling-webhook";
 
 // A Secret's text by its key; "" where there is none or it is no base64.
 std::string Data(const Json* secret, const char* key) {
-  if (secret == nullptr || !secret->is_object()) return "";
-  const auto data = secret->find("data");
-  if (data == secret->end() || !data->is_object()) return "";
-  const auto value = data->find(key);
-  if (value == data->end() || !value->is_string()) return "";
+  if (secret == nullptr) return "";
   std::string text;
-  return absl::Base64Unescape(value->get_ref<const std::string&>(), &text) ? text : "";
+  return absl::Base64Unescape(kube::StringAt(*secret, absl::StrCat("/data/", key)), &text) ? text
+                                                                                           : "";
 }
 
 bool Due(const tls::Validity& validity, absl::Time now) {
@@ -36,7 +34,7 @@ bool Due(const tls::Validity& validity, absl::Time now) {
 std::optional<tls::Authority> CurrentAuthority(const Json* secret, absl::Time now) {
   const std::string bundle = Data(secret, "ca.crt");
   const auto facts = tls::ReadCertificate(bundle);  // the newest comes first
-  if (!facts.ok() || !facts->authority || Due(facts->validity, now)) return std::nullopt;
+  if (!facts.ok() || Due(facts->validity, now)) return std::nullopt;
   auto authority = tls::Authority::FromPem(bundle, Data(secret, "ca.key"));
   if (!authority.ok()) return std::nullopt;
   return *std::move(authority);

@@ -59,6 +59,15 @@ TEST(Certificates, AreGoodFromTheirFirstSecondToThatInWhichTheyAreDue) {
   EXPECT_FALSE(good(due));
 }
 
+TEST(Certificates, AnAuthorityThatIsNotGoodYetSignsNothing) {
+  const Json first = Fresh(kNow);
+  const absl::Time early =
+      tls::ReadCertificate(Decoded(first, "ca.crt"))->validity.from - absl::Seconds(1);
+  const Json renewed = SecretWith(RenewedData(&first, kPolicy, early).value());
+  EXPECT_NE(renewed["data"]["ca.key"], first["data"]["ca.key"]);
+  EXPECT_TRUE(CurrentCertificate(&renewed, kPolicy, early));
+}
+
 TEST(Certificates, AnAuthorityThatHasEndedLeavesTheBundle) {
   const Json first = Fresh(kNow);
   const absl::Time until = tls::ReadCertificate(Decoded(first, "ca.crt"))->validity.until;
@@ -110,6 +119,18 @@ TEST(Certificates, TheBundleOfManyRotationsHoldsTwoAuthorities) {
   const std::size_t second = bundle.find("BEGIN", bundle.find("BEGIN") + 1);
   EXPECT_NE(second, std::string::npos);
   EXPECT_EQ(bundle.find("BEGIN", second + 1), std::string::npos);
+  EXPECT_TRUE(bundle.ends_with("-----END CERTIFICATE-----\n")) << bundle;
+}
+
+TEST(Certificates, ALeafInTheAuthoritysPlaceSignsNothingAndIsNotKept) {
+  Json secret = Fresh(kNow);
+  secret["data"]["ca.crt"] = secret["data"]["tls.crt"];
+  secret["data"]["ca.key"] = secret["data"]["tls.key"];
+  EXPECT_FALSE(CurrentCertificate(&secret, kPolicy, kNow));
+  const Json repaired = SecretWith(RenewedData(&secret, kPolicy, kNow).value());
+  EXPECT_TRUE(CurrentCertificate(&repaired, kPolicy, kNow));
+  const std::string bundle = Decoded(repaired, "ca.crt");
+  EXPECT_EQ(bundle.find("BEGIN", bundle.find("BEGIN") + 1), std::string::npos) << bundle;
 }
 
 TEST(Certificates, ADamagedOrForeignSecretIsMadeAnew) {

@@ -19,7 +19,7 @@ constexpr char kPointer[] = "/metadata/annotations/starling.dev~1created-by";
 // From what the object has to what it should have; empty: nothing.
 Json PatchOf(const Json& object, const std::string& wanted) {
   const Json& annotations = kube::At(object, "/metadata/annotations");
-  const bool has = annotations.is_object() && annotations.contains(kCreatedBy);
+  const bool has = annotations.contains(kCreatedBy);
   if (has ? annotations[kCreatedBy] == wanted : wanted.empty()) return Json::array();
   if (wanted.empty()) return Json::array({{{"op", "remove"}, {"path", kPointer}}});
   if (!annotations.is_object()) {

@@ -11,12 +11,13 @@
 #include "api/spec/template.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
+#include "controller/kube/objects.h"
 #include "nlohmann/json.hpp"
 
 namespace starling::admission {
 namespace {
 
-using Json = nlohmann::json;
+using kube::Json;
 
 constexpr char kApiVersion[] = "admission.k8s.io/v1";
 constexpr std::size_t kLongestUid = 128;
@@ -32,14 +33,10 @@ constexpr Reviewed kReviewed[] = {
     {"starling.dev", "v1alpha1", spec::kTrainingTemplate, spec::CheckTemplate},
     {"starling.dev", "v1alpha1", spec::kClusterTrainingTemplate, spec::CheckTemplate}};
 
-std::string Text(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
-}
-
-const Json* Object(const Json& object, const char* name) {
-  const auto found = object.find(name);
-  return found != object.end() && found->is_object() ? &*found : nullptr;
+// The object at a JSON pointer; null: there is none.
+const Json* ObjectAt(const Json& object, std::string_view pointer) {
+  const Json& found = kube::At(object, pointer);
+  return found.is_object() ? &found : nullptr;
 }
 
 Json Allowed() { return {{"allowed", true}}; }
@@ -53,11 +50,6 @@ Json Denied(int code, const char* reason, std::string message) {
             {"code", code},
             {"reason", reason},
             {"message", std::move(message)}}}};
-}
-
-bool BeingDeleted(const Json& object) {
-  const Json* metadata = Object(object, "metadata");
-  return metadata != nullptr && !Text(*metadata, "deletionTimestamp").empty();
 }
 
 }  // namespace
@@ -76,9 +68,10 @@ Json RefusalOf(const spec::FieldErrors& errors) {
 namespace {
 
 Json Answer(const Json& request) {
-  const std::string operation = Text(request, "operation");
+  const std::string operation = kube::StringAt(request, "/operation");
   // Deletions are nobody's business here; status and scale have their own, narrower schemas.
-  if (operation == "DELETE" || operation == "CONNECT" || !Text(request, "subResource").empty()) {
+  if (operation == "DELETE" || operation == "CONNECT" ||
+      !kube::StringAt(request, "/subResource").empty()) {
     return Allowed();
   }
   if (operation != "CREATE" && operation != "UPDATE") {
@@ -87,24 +80,26 @@ Json Answer(const Json& request) {
         absl::StrCat("request.operation must be CREATE, UPDATE, DELETE or CONNECT, not \"",
                      operation.substr(0, 32), "\""));
   }
-  const Json* kind = Object(request, "kind");
-  const Json* object = Object(request, "object");
-  const Json* old = Object(request, "oldObject");
+  const Json* kind = ObjectAt(request, "/kind");
+  const Json* object = ObjectAt(request, "/object");
+  const Json* old = ObjectAt(request, "/oldObject");
   if (kind == nullptr || object == nullptr || (operation == "UPDATE" && old == nullptr)) {
     return Denied(
         400, "BadRequest",
         "request.kind, request.object and, of an UPDATE, request.oldObject must be objects");
   }
   for (const Reviewed& known : kReviewed) {
-    if (Text(*kind, "group") != known.group || Text(*kind, "kind") != known.kind) continue;
-    if (Text(*kind, "version") != known.version) {
+    if (kube::StringAt(*kind, "/group") != known.group ||
+        kube::StringAt(*kind, "/kind") != known.kind)
+      continue;
+    if (kube::StringAt(*kind, "/version") != known.version) {
       return Denied(400, "BadRequest",
-                    absl::StrCat(known.group, "/", Text(*kind, "version").substr(0, 32),
+                    absl::StrCat(known.group, "/", kube::StringAt(*kind, "/version").substr(0, 32),
                                  " is not known to this controller, only ", known.version,
                                  "; upgrade the controller with the CRD"));
     }
     // An object that waits for its finalizers must stay editable, whatever its spec.
-    if (BeingDeleted(*object)) return Allowed();
+    if (kube::IsBeingDeleted(*object)) return Allowed();
     const spec::FieldErrors errors = known.check(*object, operation == "UPDATE" ? old : nullptr);
     return errors.empty() ? Allowed() : RefusalOf(errors);
   }
@@ -117,14 +112,13 @@ Json Answer(const Json& request) {
 }  // namespace
 
 absl::StatusOr<Json> AnswerTo(const Json& review) {
-  if (!review.is_object() || Text(review, "kind") != "AdmissionReview") {
+  if (kube::StringAt(review, "/kind") != "AdmissionReview") {
     return absl::InvalidArgumentError("send an AdmissionReview");
   }
-  if (Text(review, "apiVersion") != kApiVersion) {
+  if (kube::StringAt(review, "/apiVersion") != kApiVersion) {
     return absl::InvalidArgumentError(absl::StrCat("send an AdmissionReview of ", kApiVersion));
   }
-  const Json* request = Object(review, "request");
-  const std::string uid = request == nullptr ? "" : Text(*request, "uid");
+  const std::string uid = kube::StringAt(review, "/request/uid");
   if (uid.empty() || uid.size() > kLongestUid) {
     return absl::InvalidArgumentError("an AdmissionReview needs a request with a uid");
   }
@@ -135,9 +129,9 @@ absl::StatusOr<Json> AnswerTo(const Json& review) {
 }
 
 const Json* WrittenObject(const Json& request) {
-  const std::string operation = Text(request, "operation");
+  const std::string operation = kube::StringAt(request, "/operation");
   if (operation != "CREATE" && operation != "UPDATE") return nullptr;
-  return Text(request, "subResource").empty() ? Object(request, "object") : nullptr;
+  return kube::StringAt(request, "/subResource").empty() ? ObjectAt(request, "/object") : nullptr;
 }
 
 void AddPatch(const Json& patch, Json& answer) {
@@ -148,7 +142,7 @@ void AddPatch(const Json& patch, Json& answer) {
 
 absl::StatusOr<Json> Review(const Json& review) {
   ASSIGN_OR_RETURN(Json answer, AnswerTo(review));
-  answer["response"].update(Answer(*Object(review, "request")));
+  answer["response"].update(Answer(review["request"]));
   return answer;
 }
 

@@ -162,6 +162,22 @@ TEST(Review, OtherVersionsKindsAndOperationsAreRefusedByName) {
   EXPECT_THAT(Refusal(foreign), HasSubstr("/" + std::string(32, 'v') + " is not known"));
 }
 
+TEST(Review, WhatItDoesNotKnowIsABadRequestAndNoInvalidObject) {
+  const auto status = [](const char* member, const Json& value) {
+    Json review = CreateReview(spec::DigitsJob());
+    review["request"][member] = value;
+    return ResponseTo(review)["status"];
+  };
+  const Json version = {{"group", "starling.dev"}, {"version", "v2"}, {"kind", "TrainingJob"}};
+  const Json kind = {{"group", "starling.dev"}, {"version", "v1alpha1"}, {"kind", "Pod"}};
+  for (const Json& told :
+       {status("operation", "PATCH"), status("kind", version), status("kind", kind)}) {
+    EXPECT_EQ(told["code"], 400) << told;
+    EXPECT_EQ(told["reason"], "BadRequest");
+    EXPECT_FALSE(told.contains("details"));
+  }
+}
+
 TEST(Review, AUidHasAtMost128Characters) {
   for (const std::size_t length : {128U, 129U}) {
     Json review = CreateReview(spec::DigitsJob());
@@ -173,12 +189,14 @@ TEST(Review, AUidHasAtMost128Characters) {
 TEST(Review, WhatIsNoReviewGetsNoAnswer) {
   Json v1beta1 = CreateReview(spec::DigitsJob());
   v1beta1["apiVersion"] = "admission.k8s.io/v1beta1";
+  Json another = CreateReview(spec::DigitsJob());
+  another["kind"] = "TokenReview";
   Json no_uid = CreateReview(spec::DigitsJob());
   no_uid["request"].erase("uid");
   Json long_uid = CreateReview(spec::DigitsJob());
   long_uid["request"]["uid"] = std::string(100'000, 'u');
   for (const Json& wrong :
-       {Json(), Json(3), Json::array(), Json::object(), v1beta1, no_uid, long_uid,
+       {Json(), Json(3), Json::array(), Json::object(), v1beta1, another, no_uid, long_uid,
         Json{{"kind", "AdmissionReview"}, {"apiVersion", "admission.k8s.io/v1"}, {"request", 7}}}) {
     EXPECT_EQ(Review(wrong).status().code(), absl::StatusCode::kInvalidArgument) << wrong;
   }

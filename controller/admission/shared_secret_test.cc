@@ -79,6 +79,29 @@ TEST_F(SharedSecretTest, WhoeverIsSlowerReadsAgainFourTimes) {
   }
 }
 
+TEST_F(SharedSecretTest, OneThatAnotherHasJustMadeIsTaken) {
+  SharedCertificate(*store_, clock_, {kSecret.ns, "theirs"}, kPolicy, "api").IgnoreError();
+  const Json theirs = store_->Get(kube::kSecret, {kSecret.ns, "theirs"}).value();
+  client_.FailWritesThat(
+      [&](const auto&, std::string_view verb) {
+        if (verb == "create") MakeSecret(theirs["data"]);
+        return false;
+      },
+      Fault::kRefuse);
+  const auto taken = Certificate();
+  ASSERT_TRUE(taken.ok()) << taken.status();
+  EXPECT_EQ(Secret()["data"], theirs["data"]);
+}
+
+TEST_F(SharedSecretTest, ACertificateThatIsDueWhenItIsMadeIsAnError) {
+  CertificatePolicy policy = kPolicy;
+  policy.leaf_life = -absl::Hours(1);
+  const absl::Status status = SharedCertificate(client_, clock_, kSecret, policy, "api").status();
+  EXPECT_TRUE(absl::IsInternal(status)) << status;
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("right after their making"));
+  EXPECT_EQ(client_.writes(), 1) << "it would be so again";
+}
+
 TEST_F(SharedSecretTest, OtherErrorsAreToldAtOnce) {
   client_.FailWrite(1, Fault::kRefuse);
   EXPECT_TRUE(absl::IsUnavailable(Certificate().status()));
@@ -90,6 +113,13 @@ TEST_F(SharedSecretTest, OtherErrorsAreToldAtOnce) {
   client_.FailWrite(1, Fault::kCrashBefore);
   EXPECT_FALSE(Key().ok());
   EXPECT_TRUE(absl::IsCancelled(Certificate().status())) << "it cannot be read";
+}
+
+TEST_F(SharedSecretTest, WhatCannotBeReadIsNotMadeAnew) {
+  client_.AskBeforeReads([](const auto&) { return absl::UnavailableError("busy"); });
+  EXPECT_TRUE(absl::IsUnavailable(Certificate().status()));
+  EXPECT_TRUE(absl::IsUnavailable(Key().status()));
+  EXPECT_EQ(client_.writes(), 0);
 }
 
 TEST_F(SharedSecretTest, AKeyOfEnoughBytesIsMadeOnce) {

@@ -31,13 +31,14 @@ absl::StatusOr<Json> LayTemplate(const Json& review, const spec::FindTemplate& f
   const std::string operation = kube::StringAt(request, "/operation");
   const Json* const object = WrittenObject(request);
   if (object == nullptr || kube::IsBeingDeleted(*object)) return answer;
+  if (!kube::At(*object, "/metadata").is_object()) return answer;  // nobody stores it
   Json job = *object;
   // Where the object is to be made is said beside it, and only perhaps in it.
   const std::string ns = kube::StringAt(request, "/namespace");
-  if (kube::NamespaceOf(job).empty() && !ns.empty()) job["metadata"]["namespace"] = ns;
+  if (!ns.empty()) job["metadata"]["namespace"] = ns;
   const Json& old = kube::At(request, "/oldObject");
-  const bool replaces = operation == "UPDATE" && old.is_object();
-  const spec::FieldErrors errors = spec::ApplyTemplate(job, replaces ? &old : nullptr, find);
+  const spec::FieldErrors errors =
+      spec::ApplyTemplate(job, operation == "UPDATE" ? &old : nullptr, find);
   if (!errors.empty()) {
     answer["response"].update(RefusalOf(errors));
     return answer;

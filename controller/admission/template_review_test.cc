@@ -84,6 +84,20 @@ TEST(TemplateReview, FillsAJobInAndTheOtherReviewTakesIt) {
   EXPECT_EQ(refused["status"]["details"]["causes"][0]["field"], "spec.stop.epochs");
 }
 
+TEST(TemplateReview, TheObjectSaysWhereItIsWhereTheRequestDoesNot) {
+  Json job = Job();
+  job["metadata"]["namespace"] = "team";
+  Json review = Asking("CREATE", job);
+  review["request"].erase("namespace");
+  EXPECT_EQ(Becomes(review)["spec"]["stop"]["epochs"], 3);
+}
+
+// What a job was given is kept by its changes alone: a new one asks the template.
+TEST(TemplateReview, ANewJobIsNotHeldAgainstWhatIsSaidToBeAnOldOne) {
+  EXPECT_EQ(Becomes(Asking("CREATE", Job(), Job()))["spec"]["stop"]["epochs"], 3);
+  EXPECT_EQ(Becomes(Asking("UPDATE", Job(), Job())), Job());
+}
+
 TEST(TemplateReview, LeavesOtherJobsAlone) {
   EXPECT_FALSE(ResponseTo(Asking("CREATE", Job(false))).contains("patch"));
   Json marked = Job(false);
@@ -114,9 +128,19 @@ TEST(TemplateReview, WhatIsNoReviewOrNoJobIsNobodysToFill) {
     job["spec"]["templateRef"] = ref;
     EXPECT_FALSE(ResponseTo(Asking("CREATE", job)).contains("patch")) << ref;
   }
-  Json deleted = Job();
-  deleted["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
-  EXPECT_FALSE(ResponseTo(Asking("UPDATE", deleted, Job())).contains("patch"));
+  for (const Json& metadata : {Json(), Json(5), Json("text"), Json::array()}) {
+    Json job = Job();
+    job["metadata"] = metadata;
+    EXPECT_FALSE(ResponseTo(Asking("CREATE", job)).contains("patch")) << metadata;
+  }
+}
+
+TEST(TemplateReview, WhatIsBeingDeletedStaysAsItIs) {
+  Json job = Job(false);
+  job["metadata"]["annotations"][spec::kTemplateNote] = "{}";
+  EXPECT_TRUE(ResponseTo(Asking("UPDATE", job, job)).contains("patch")) << "nobody gave it this";
+  job["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z";
+  EXPECT_FALSE(ResponseTo(Asking("UPDATE", job, job)).contains("patch"));
 }
 
 }  // namespace

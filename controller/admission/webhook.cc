@@ -121,7 +121,6 @@ class Webhook::Core {
 };
 
 absl::Status Webhook::Core::Publish(const std::string& bundle) {
-  if (options_.configuration.empty()) return absl::OkStatus();
   const std::string encoded = absl::Base64Escape(bundle);
   RETURN_IF_ERROR(PublishIn(kube::kValidatingWebhookConfiguration, encoded));
   return PublishIn(kube::kMutatingWebhookConfiguration, encoded);

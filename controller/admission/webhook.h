@@ -39,7 +39,7 @@ struct WebhookOptions {
   std::string ns = "starling-system";
   std::string service = "starling-webhook";
   std::string secret = "starling-webhook-certificate";
-  // Of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration; "": none is kept.
+  // Of the ValidatingWebhookConfiguration and the MutatingWebhookConfiguration.
   std::string configuration = "starling";
   std::string address;      // "": every one of this machine
   int port = kWebhookPort;  // 0: any free one, see Webhook::port()

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/admission/webhook.h"
 
+#include <atomic>
+#include <latch>
 #include <memory>
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
@@ -137,6 +140,21 @@ TEST_F(WebhookTest, ADeletedSecretIsMadeAnewAndItsAuthorityPublished) {
   EXPECT_EQ(Ask(*webhook, before), "not trusted");
 }
 
+TEST_F(WebhookTest, ASecretThatIsPutBackIsServedAgain) {
+  const auto webhook = Start();
+  const std::string before = Bundle();
+  const Json data = Secret()["data"];
+  ASSERT_TRUE(
+      client_->Delete(kube::kSecret, {"starling-system", "starling-webhook-certificate"}, {}).ok());
+  ASSERT_TRUE(webhook->Check().ok());
+  Json secret = Secret();
+  secret["data"] = data;
+  ASSERT_TRUE(client_->Update(kube::kSecret, secret).ok());
+  ASSERT_TRUE(webhook->Check().ok());
+  EXPECT_EQ(Bundle(), before);
+  EXPECT_THAT(Ask(*webhook, before), HasSubstr("allowed"));
+}
+
 TEST_F(WebhookTest, AConfigurationThatComesLaterOrIsOverwrittenGetsTheBundle) {
   ASSERT_TRUE(client_->Delete(kube::kValidatingWebhookConfiguration, {"", "starling"}, {}).ok());
   const auto webhook = Start();
@@ -175,15 +193,48 @@ TEST_F(WebhookTest, TheMutatingConfigurationGetsTheSameBundleAndNeitherIsWritten
   EXPECT_EQ(both(), written) << "resource versions too";
 }
 
-TEST_F(WebhookTest, AConfigurationWithoutWebhooksIsLeftAsItIs) {
-  for (const Json& webhooks : {Json(), Json::object(), Json::array()}) {
+TEST_F(WebhookTest, WhereAllIsAsItShouldBeNothingIsWritten) {
+  kube::FaultyKubeClient counting(*client_);
+  const auto webhook = Webhook::Start(counting, clock_, Options());
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  EXPECT_EQ(counting.writes(), 2) << "the Secret and one configuration";
+  ASSERT_TRUE((*webhook)->Check().ok());
+  EXPECT_EQ(counting.writes(), 2);
+}
+
+TEST_F(WebhookTest, AConfigurationThatCannotBeReadIsToldAndAskedForAgain) {
+  kube::FaultyKubeClient faulty(*client_);
+  faulty.AskBeforeReads([](const kube::ResourceKind& kind) {
+    return kind == kube::kValidatingWebhookConfiguration ? absl::UnavailableError("busy")
+                                                         : absl::OkStatus();
+  });
+  const auto webhook = Webhook::Start(faulty, clock_, Options());
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  EXPECT_FALSE((*webhook)->ready());
+  EXPECT_TRUE(absl::IsUnavailable((*webhook)->Check()));
+  faulty.Heal();
+  EXPECT_TRUE((*webhook)->Check().ok());
+  EXPECT_NE(Bundle(), "");
+}
+
+TEST_F(WebhookTest, AConfigurationWithoutWebhooksIsNotWritten) {
+  Start().reset();  // makes the Secret
+  kube::FaultyKubeClient counting(*client_);
+  Json none = Configuration("starling");
+  none.erase("webhooks");
+  std::vector<Json> odd = {none};
+  const Json named = {{"ours", Configuration("starling")["webhooks"][0]}};
+  for (const Json& webhooks : {Json(), Json::object(), Json::array(), named}) {
+    odd.push_back(none);
+    odd.back()["webhooks"] = webhooks;
+  }
+  for (const Json& configuration : odd) {
     ASSERT_TRUE(client_->Delete(kube::kValidatingWebhookConfiguration, {"", "starling"}, {}).ok());
-    Json odd = Configuration("starling");
-    odd["webhooks"] = webhooks;
-    const Json made = client_->Create(kube::kValidatingWebhookConfiguration, odd).value();
-    const auto webhook = Start();
-    EXPECT_TRUE(webhook->ready());
-    EXPECT_EQ(client_->Get(kube::kValidatingWebhookConfiguration, {"", "starling"}).value(), made);
+    ASSERT_TRUE(client_->Create(kube::kValidatingWebhookConfiguration, configuration).ok());
+    const auto webhook = Webhook::Start(counting, clock_, Options());
+    ASSERT_TRUE(webhook.ok()) << webhook.status();
+    EXPECT_TRUE((*webhook)->ready());
+    EXPECT_EQ(counting.writes(), 0) << configuration;
   }
 }
 
@@ -228,9 +279,10 @@ TEST_F(WebhookTest, ANewLeafIsServedOnceItsAuthorityIsPublished) {
 
 TEST_F(WebhookTest, ItLooksAgainByItselfAndSoonerWhileItIsNotReady) {
   kube::FaultyKubeClient faulty(*client_);
+  std::atomic<int> refusals = 4;
   faulty.FailWritesThat(
-      [](const kube::ResourceKind& kind, auto) {
-        return kind.plural == kube::kValidatingWebhookConfiguration.plural;
+      [&](const kube::ResourceKind& kind, auto) {
+        return kind.plural == kube::kValidatingWebhookConfiguration.plural && refusals-- > 0;
       },
       kube::Fault::kRefuse);
   WebhookOptions options = Options();
@@ -238,18 +290,115 @@ TEST_F(WebhookTest, ItLooksAgainByItselfAndSoonerWhileItIsNotReady) {
   options.check_every = absl::Hours(1);
   const auto webhook = Webhook::Start(faulty, clock_, options);
   ASSERT_TRUE(webhook.ok()) << "it serves all the same";
-  EXPECT_FALSE((*webhook)->ready());
-  faulty.Heal();
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
   while (!(*webhook)->ready() && absl::Now() < deadline) std::this_thread::yield();
   EXPECT_TRUE((*webhook)->ready());
   EXPECT_NE(Bundle(), "");
 }
 
+TEST_F(WebhookTest, AWriteThatFailsForAnotherReasonThanAConflictIsNotRepeated) {
+  kube::FaultyKubeClient faulty(*client_);
+  faulty.FailWritesThat(
+      [](const kube::ResourceKind& kind, auto) {
+        return kind.plural == kube::kValidatingWebhookConfiguration.plural;
+      },
+      kube::Fault::kRefuse);
+  const auto webhook = Webhook::Start(faulty, clock_, Options());
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  EXPECT_EQ(faulty.writes(), 2) << "the Secret and the refused one";
+}
+
+TEST_F(WebhookTest, AfterALookThatFailedTheNextOneWaits) {
+  kube::FaultyKubeClient faulty(*client_);
+  std::atomic<int> looks = 0;
+  faulty.AskBeforeReads([&](const kube::ResourceKind& kind) {
+    if (kind != kube::kSecret || ++looks == 1) return absl::OkStatus();
+    return absl::UnavailableError("busy");
+  });
+  WebhookOptions options = Options();
+  options.check_every = absl::ZeroDuration();
+  options.retry_after = absl::Hours(1);
+  auto webhook = Webhook::Start(faulty, clock_, options);
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (looks < 2 && absl::Now() < deadline) std::this_thread::yield();
+  // While this is answered, somebody who does not wait looks many times.
+  EXPECT_THAT(Ask(**webhook, Bundle()), HasSubstr("allowed"));
+  webhook->reset();
+  EXPECT_EQ(looks, 2);
+}
+
 TEST_F(WebhookTest, WithoutASecretNothingIsServed) {
   kube::FaultyKubeClient faulty(*client_);
   faulty.FailWrite(1, kube::Fault::kRefuse);
   EXPECT_TRUE(absl::IsUnavailable(Webhook::Start(faulty, clock_, Options()).status()));
+}
+
+// An API server sends the object as it was and as it is to be, of up to 1.5 MiB each.
+TEST_F(WebhookTest, AReviewOfTwoLargeObjectsIsAnswered) {
+  const auto webhook = Start();
+  Json review = Json::parse(kReview);
+  review["request"]["oldObject"] = {{"spec", std::string(3 << 20, 'x')}};
+  EXPECT_THAT(Ask(*webhook, Bundle(), kReviewPath, review.dump()), StartsWith("HTTP/1.1 200"));
+}
+
+TEST_F(WebhookTest, WhereThereIsNoRoomTheIdleConnectionGoes) {
+  WebhookOptions options = Options();
+  options.max_connections = 1;
+  const auto webhook = Webhook::Start(*client_, clock_, options);
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  http::TestTlsClient idle((*webhook)->port(), Bundle(), "starling-webhook.starling-system.svc");
+  ASSERT_TRUE(idle.trusted());
+  EXPECT_THAT(Ask(**webhook, Bundle()), HasSubstr("allowed"));
+  idle.Send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+  EXPECT_EQ(idle.Receive(), "");
+}
+
+// To look a template up is to ask the API server, which may take its time.
+TEST_F(WebhookTest, WhileOneReviewWaitsForItsTemplateOthersAreAnswered) {
+  kube::FaultyKubeClient slow(*client_);
+  std::latch asked(1), released(1);
+  slow.AskBeforeReads([&](const kube::ResourceKind& kind) {
+    if (kind == kube::kTrainingTemplate) {
+      asked.count_down();
+      released.wait();
+    }
+    return absl::OkStatus();
+  });
+  const auto webhook = Webhook::Start(slow, clock_, Options());
+  ASSERT_TRUE(webhook.ok()) << webhook.status();
+  Json review = Json::parse(kReview);
+  review["request"]["operation"] = "CREATE";
+  review["request"]["namespace"] = "team";
+  review["request"]["object"] = {
+      {"apiVersion", "starling.dev/v1alpha1"},
+      {"kind", "TrainingJob"},
+      {"metadata", {{"name", "digits"}}},
+      {"spec",
+       {{"templateRef", {{"name", "small"}}},
+        {"workload", {{"classification", {{"model", {{"mlp", Json::object()}}}}}}},
+        {"dataset", {{"train", {{"synthetic", Json::object()}}}}},
+        {"replicaSpecs",
+         {{"worker", {{"replicas", 1}, {"minReplicas", 1}}}, {"coordinator", Json::object()}}},
+        {"runPolicy", Json::object()}}}};
+  const std::string bundle = Bundle();
+  std::string answer;
+  std::thread waits([&] { answer = Ask(**webhook, bundle, kTemplatePath, review.dump()); });
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (!asked.try_wait() && absl::Now() < deadline) std::this_thread::yield();
+  EXPECT_TRUE(asked.try_wait());
+  EXPECT_THAT(Ask(**webhook, bundle), HasSubstr(R"("allowed":true)"));
+  released.count_down();
+  waits.join();
+  EXPECT_THAT(answer, HasSubstr("spec.templateRef.name")) << "there is none";
+}
+
+TEST_F(WebhookTest, ItListensWhereItIsToldTo) {
+  const auto webhook = Start();
+  WebhookOptions options = Options();
+  options.address = "127.0.0.2";
+  options.port = webhook->port();
+  EXPECT_TRUE(Webhook::Start(*client_, clock_, options).ok()) << "another address's port is free";
 }
 
 TEST_F(WebhookTest, APortThatIsTakenIsAnError) {

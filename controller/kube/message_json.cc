@@ -30,15 +30,26 @@ bool ReadStamp(const Json& json, Message& message) {
   return true;
 }
 
+// Nothing of what is no whole number, or not of 32 bits.
+std::optional<std::int32_t> ReadInt32(const Json& json) {
+  if (!json.is_number_integer()) return std::nullopt;
+  const auto value = json.get<std::int64_t>();
+  if (value < std::numeric_limits<std::int32_t>::min() ||
+      value > std::numeric_limits<std::int32_t>::max()) {
+    return std::nullopt;
+  }
+  return static_cast<std::int32_t>(value);
+}
+
 bool ReadIntOrString(const Json& json, Message& message) {
   if (message.GetDescriptor() != kubernetes::IntOrString::descriptor()) return false;
   auto& value = static_cast<kubernetes::IntOrString&>(message);
   if (json.is_string()) {
     value.set_type(kText);
     value.set_str_val(json.get<std::string>());
-  } else if (json.is_number_integer()) {
+  } else if (const auto number = ReadInt32(json)) {
     value.set_type(0);
-    value.set_int_val(json.get<std::int32_t>());
+    value.set_int_val(*number);
   }
   return true;
 }
@@ -82,15 +93,9 @@ void ReadScalar(const FieldDescriptor& field, const Json& json, Message& message
     case FieldDescriptor::CPPTYPE_INT64:
       if (json.is_number_integer()) reflection.SetInt64(&message, &field, json.get<std::int64_t>());
       return;
-    case FieldDescriptor::CPPTYPE_INT32: {
-      if (!json.is_number_integer()) return;
-      const auto value = json.get<std::int64_t>();
-      if (value < std::numeric_limits<std::int32_t>::min() ||
-          value > std::numeric_limits<std::int32_t>::max()) {
-        return;
-      }
-      return reflection.SetInt32(&message, &field, static_cast<std::int32_t>(value));
-    }
+    case FieldDescriptor::CPPTYPE_INT32:
+      if (const auto value = ReadInt32(json)) reflection.SetInt32(&message, &field, *value);
+      return;
     default:
       return;  // no other type is used
   }

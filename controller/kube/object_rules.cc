@@ -188,6 +188,7 @@ absl::StatusOr<Json> PrepareCreate(const ResourceKind& kind, const Json& wanted,
   object["apiVersion"] = kind.ApiVersion();
   object["kind"] = std::string(kind.kind);
   Json& metadata = object["metadata"];
+  if (metadata.is_null()) metadata = Json::object();
   for (const char* field : kServersMetadata) metadata.erase(field);
   metadata.erase("managedFields");
   if (kind.namespaced && NamespaceOf(object).empty()) metadata["namespace"] = "default";

@@ -78,6 +78,67 @@ TEST(ProtobufWire, WhatNobodyReadsIsNotKept) {
   EXPECT_EQ((*read)->ByteSizeLong(), size);
 }
 
+absl::StatusOr<MessagePtr> ReadRaw(const std::string& raw) {
+  kubernetes::Unknown wrapped;
+  wrapped.mutable_type_meta()->set_kind("ConfigMap");
+  wrapped.set_raw(raw);
+  return DecodeObject(kConfigMap, std::string("k8s\0", 4) + wrapped.SerializeAsString());
+}
+
+// Values of field 100, which no message here has, of each form that there is.
+std::vector<std::string> StrangeFields() {
+  const auto text = [](const std::string& length, std::size_t size) {
+    return "\xa2\x06" + length + std::string(size, 'v');
+  };
+  return {"\xa0\x06\x05",
+          "\xa0\x06" + std::string(9, '\xff') + "\x01",
+          "\xa1\x06" + std::string(8, '\xff'),
+          text(std::string(1, '\0'), 0),
+          text("\x7f", 127),
+          text("\x80\x01", 128),
+          text("\xc8\x01", 200),
+          "\xa5\x06" + std::string(4, '\xff')};
+}
+
+TEST(ProtobufWire, FieldsOfEveryFormArePassedOverAndCutOnesAreErrors) {
+  kubernetes::ConfigMap config = Config("a", "5");
+  config.mutable_metadata()->set_generation(-1);
+  config.set_immutable(true);
+  const std::string known = config.SerializeAsString();
+  for (const std::string& strange : StrangeFields()) {
+    for (const std::string& raw : {strange + known, known + strange, strange + strange}) {
+      const auto read = ReadRaw(raw);
+      ASSERT_TRUE(read.ok()) << read.status();
+      EXPECT_EQ((*read)->ByteSizeLong(), raw == strange + strange ? 0 : known.size());
+    }
+    for (std::size_t size = 1; size < strange.size(); ++size) {
+      EXPECT_FALSE(ReadRaw(known + strange.substr(0, size)).ok()) << size;
+    }
+  }
+  const std::string zeros(20, '\0');
+  for (const std::string& wrong :
+       {"\xa3\x06" + zeros, "\xa4\x06" + zeros, "\xa6\x06" + zeros, "\xa7\x06" + zeros,
+        std::string("\0\0", 2), std::string("\x80\x80\x80\x80\x80\x01\0", 7),
+        std::string("\x80\x80\x80\x80\x10\0", 6), std::string("\x0a\x02\0\0", 4),
+        "\xa0\x06" + std::string(10, '\xff') + "\x01"}) {
+    EXPECT_FALSE(ReadRaw(known + wrong).ok());
+    EXPECT_FALSE(ReadRaw(wrong).ok());
+  }
+  EXPECT_TRUE(ReadRaw("\x08\x05" + known).ok()) << "metadata as a number: of another form";
+}
+
+TEST(ProtobufWire, MessagesOfAnyLengthAreReadWhole) {
+  for (std::size_t length = 0; length < 300; ++length) {
+    const kubernetes::ConfigMap config = Config(std::string(length, 'n'), "5");
+    const auto read = ReadRaw(config.SerializeAsString());
+    ASSERT_TRUE(read.ok()) << length << ": " << read.status();
+    EXPECT_EQ((*read)->SerializeAsString(), config.SerializeAsString()) << length;
+  }
+  const kubernetes::ConfigMap config = Config(std::string(20'000, 'n'), "5");
+  EXPECT_EQ((*ReadRaw(config.SerializeAsString()))->SerializeAsString(),
+            config.SerializeAsString());
+}
+
 // A container's last words may be of any bytes, and must not hide the pods beside it.
 TEST(ProtobufWire, TextThatIsNoUtf8IsReadAsItIs) {
   kubernetes::Pod pod;
@@ -93,6 +154,61 @@ TEST(ProtobufWire, RefusalsAreTheServersOwn) {
   EXPECT_EQ(*DecodeStatus(Refusal(410, "Expired", "too old")), absl::OutOfRangeError("too old"));
   EXPECT_EQ(DecodeStatus(ConfigBody()), std::nullopt);
   EXPECT_EQ(DecodeStatus("k8s"), std::nullopt);
+}
+
+TEST(ProtobufWire, ARefusalForTheSakeOfTheUidIsAConflict) {
+  kubernetes::Status status;
+  status.set_status("Failure");
+  status.set_code(422);
+  status.mutable_details()->add_causes()->set_field("spec");
+  EXPECT_TRUE(absl::IsInvalidArgument(*DecodeStatus(EncodeBody("v1", "Status", status))));
+  status.mutable_details()->add_causes()->set_field("metadata.uid");
+  status.mutable_details()->add_causes()->set_field("metadata.name");
+  EXPECT_TRUE(absl::IsAborted(*DecodeStatus(EncodeBody("v1", "Status", status))));
+  status.set_status("Success");
+  EXPECT_EQ(DecodeStatus(EncodeBody("v1", "Status", status)), std::nullopt);
+}
+
+TEST(ProtobufWire, WhatWasDeletedIsTheObjectOrItsNameAndUid) {
+  const auto decoded = [](const std::string& body) {
+    return DecodeDeleted(kConfigMap, {"team", "a"}, body);
+  };
+  const auto object = decoded(ConfigBody());
+  ASSERT_TRUE(object.ok()) << object.status();
+  EXPECT_EQ(ResourceVersionOf(**object), "5");
+  kubernetes::Status status;
+  status.set_status("Success");
+  status.mutable_details()->set_uid("u");
+  const auto gone = decoded(EncodeBody("v1", "Status", status));
+  ASSERT_TRUE(gone.ok()) << gone.status();
+  EXPECT_EQ(KeyOf(**gone), (ObjectKey{"team", "a"}));
+  EXPECT_EQ(UidOf(**gone), "u");
+  EXPECT_TRUE(absl::IsNotFound(decoded(Refusal(404, "NotFound", "no")).status()));
+}
+
+TEST(ProtobufWire, AListIsOfItsKindAndHasAVersion) {
+  kubernetes::List list;
+  EXPECT_TRUE(absl::IsUnavailable(
+      DecodeList(kConfigMap, EncodeBody("v1", "ConfigMapList", list)).status()));
+  list.mutable_metadata()->set_resource_version("9");
+  list.mutable_metadata()->set_continue_("on");
+  EXPECT_EQ(DecodeList(kConfigMap, EncodeBody("v1", "ConfigMapList", list))->continue_token, "on");
+  EXPECT_TRUE(
+      absl::IsUnavailable(DecodeList(kConfigMap, EncodeBody("v1", "SecretList", list)).status()));
+}
+
+TEST(ProtobufWire, ABodySaysOfWhichKindItIsAndIsNotPacked) {
+  kubernetes::Unknown wrapped;
+  ASSERT_TRUE(wrapped.ParseFromString(ConfigBody().substr(4)));
+  EXPECT_EQ(wrapped.type_meta().api_version(), "v1");
+  EXPECT_EQ(wrapped.type_meta().kind(), "ConfigMap");
+  wrapped.set_content_encoding("gzip");
+  const auto packed = OpenBody(std::string("k8s\0", 4) + wrapped.SerializeAsString());
+  EXPECT_TRUE(absl::IsUnavailable(packed.status()));
+  EXPECT_THAT(packed.status().message(), HasSubstr("encoded as gzip"));
+  EXPECT_THAT(OpenBody(std::string("k8s\0\x0a\x05", 6)).status().message(), HasSubstr("was cut"));
+  EXPECT_THAT(DecodeObject(kConfigMap, EncodeBody("", "", kubernetes::Secret())).status().message(),
+              HasSubstr("a nameless kind"));
 }
 
 TEST(ProtobufWire, AnObjectOfAnotherKindIsNone) {
@@ -169,6 +285,20 @@ TEST(FrameBuffer, FramesAreWholeHoweverTheyAreCut) {
               (std::vector<std::string>{added.substr(4), deleted.substr(4)}))
         << piece;
   }
+}
+
+TEST(FrameBuffer, FramesMayBeAsLongAsIsSaidAndEmpty) {
+  for (const std::size_t size : {0U, 255U, 256U, 300U}) {
+    FrameBuffer frames(300);
+    frames.Add(std::string("\0\0", 2) + static_cast<char>(size >> 8U) + static_cast<char>(size) +
+               std::string(size, 'x'));
+    const auto frame = frames.Next();
+    ASSERT_TRUE(frame.ok() && frame->has_value()) << size;
+    EXPECT_EQ((*frame)->size(), size);
+  }
+  FrameBuffer frames(300);
+  frames.Add(std::string("\0\0\x01\x2d", 4));
+  EXPECT_FALSE(frames.Next().ok());
 }
 
 TEST(FrameBuffer, ALengthBeyondReasonEndsTheStreamBeforeItsBytesAreAwaited) {

@@ -118,7 +118,7 @@ absl::StatusOr<const Json*> OnlyContainer(const Json& pod) {
   const Json& containers = kube::At(pod, "/spec/containers");
   const Json& init = kube::At(pod, "/spec/initContainers");
   if (!containers.is_array() || containers.size() != 1 || !containers[0].is_object() ||
-      (init.is_array() && !init.empty())) {
+      !init.empty()) {
     return absl::InvalidArgumentError(
         "local mode runs pods of exactly one container and no initContainers; use a cluster for "
         "others");
@@ -164,7 +164,7 @@ std::string ExpandVariables(const std::string& text, const std::vector<std::stri
 
 std::string RewritePath(const std::string& text, const std::vector<Mount>& mounts) {
   std::size_t start = 0;
-  if (!text.empty() && text[0] != '/') {
+  if (!text.starts_with('/')) {
     const auto equals = text.find("=/");
     if (equals == std::string::npos) return text;
     start = equals + 1;

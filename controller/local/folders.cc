@@ -103,9 +103,9 @@ absl::Status MakeFolder(const std::string& path) {
   std::error_code error;
   for (fs::path part; const fs::path& name : fs::path(path)) {
     part /= name;
-    if (mkdir(part.c_str(), 0700) != 0 && errno != EEXIST) {
-      const int failure = errno;
-      if (fs::is_directory(part, error)) continue;  // such as a read-only file system's root
+    if (mkdir(part.c_str(), 0700) == 0) continue;
+    const int failure = errno;
+    if (!fs::is_directory(part, error)) {
       return absl::ErrnoToStatus(failure, absl::StrCat("cannot make the folder ", path));
     }
   }

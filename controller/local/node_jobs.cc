@@ -26,7 +26,11 @@ void Node::CleanUpAfterPredecessor() {
   const std::vector<std::string> folders = ListJobFolders(options_.home);
   std::set<std::string> keep;
   for (const Object& pod : pods_.List()) {
-    if (!HasEnded(*pod)) keep.insert(kube::UidOf(*pod));
+    if (HasEnded(*pod)) continue;
+    keep.insert(kube::UidOf(*pod));
+    // Before anybody is given an address: a pod that is new may come before those that run.
+    const auto state = ReadPodState(PodFolder(options_.home, *pod));
+    if (state.ok()) addresses_.Use(state->ip);
   }
   KillStrays(options_.home, keep);
   const auto jobs = client_.List(kube::kTrainingJob, "", {});
@@ -75,7 +79,9 @@ bool Node::IsGone(const JobReference& job) {
   // The copy may be late: ask.
   const auto stored = client_.Get(kube::kTrainingJob, key);
   if (stored.ok()) return kube::UidOf(*stored) != job.uid;
-  return absl::IsNotFound(stored.status());
+  if (absl::IsNotFound(stored.status())) return true;
+  remove_at_ = clock_.Now() + options_.retry;  // nobody knows: it is asked again
+  return false;
 }
 
 bool Node::Runs(const JobReference& job) const {

@@ -124,7 +124,6 @@ void Node::Recover(const Json& pod, Entry& entry) {
     return;
   }
   log::Info("pod adopted", {{"pod", entry.key.ToString()}, {"pid", state->process.pid}});
-  addresses_.Use(entry.ip);
   if (!entry.job.empty()) job_folders_.Hold(entry.job).IgnoreError();
   OnRunning(pod, entry, std::move(*process));
 }

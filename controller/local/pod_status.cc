@@ -30,7 +30,6 @@ Json ContainerStatus(const Json& pod, Json state, bool ready, int restarts) {
 
 Json Conditions(const Json& pod, bool ready, const std::string& reason, absl::Time now) {
   Json conditions = kube::At(pod, "/status/conditions");
-  if (!conditions.is_array()) conditions = Json::array();
   const std::string value = ready ? "True" : "False";
   const auto set = [&](const char* type, const std::string& status, const std::string& why) {
     kube::SetCondition(

@@ -41,7 +41,7 @@ ProcessKubelet::ProcessKubelet(kube::KubeClient& client, runtime::Informer& pods
                                KubeletOptions options)
     : node_(std::make_unique<Node>(client, pods, jobs, clock, std::move(options))) {}
 
-ProcessKubelet::~ProcessKubelet() { node_->Stop(StopMode::kLeavePods); }
+ProcessKubelet::~ProcessKubelet() = default;
 
 absl::Status ProcessKubelet::Start() { return node_->Start(); }
 

@@ -13,11 +13,14 @@
 #include <set>
 #include <thread>
 
+#include "common/clock/patience.h"
 #include "common/process/process.h"
+#include "common/storage/test_folder.h"
 #include "controller/kube/embedded_kube_client.h"
 #include "controller/kube/objects.h"
 #include "controller/local/folders.h"
 #include "controller/local/pod_process.h"
+#include "controller/testing/faulty_kube_client.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,10 +28,11 @@ namespace starling::local {
 namespace {
 
 using kube::Json;
+using ::testing::Contains;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
-constexpr absl::Duration kSoon = absl::Seconds(30);
 constexpr char kForever[] = "exec sleep 300";
 
 Json Container(const std::string& script) {
@@ -53,19 +57,16 @@ Json Job(const std::string& name) {
 class ProcessKubeletTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    std::string name = ::testing::TempDir() + "kubelet-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    home_ = name;
     auto client = kube::OpenEmbeddedKubeClient(clock_, {});
     ASSERT_TRUE(client.ok()) << client.status();
     client_ = std::move(*client);
+    faulty_ = std::make_unique<kube::FaultyKubeClient>(*client_);
     StartKubelet();
   }
 
   void TearDown() override {
     StopKubelet(StopMode::kTerminatePods);
     KillStrays(home_, {});
-    std::filesystem::remove_all(home_);
   }
 
   void MayRemove(bool may) {
@@ -78,6 +79,14 @@ class ProcessKubeletTest : public ::testing::Test {
   }
 
   void StartKubelet() {
+    MakeKubelet();
+    informers_.emplace_back([this] { pods_->Run(); });
+    informers_.emplace_back([this] { jobs_->Run(); });
+    ASSERT_TRUE(Eventually([this] { return pods_->HasSynced() && jobs_->HasSynced(); }));
+    ASSERT_TRUE(kubelet_->Start().ok());
+  }
+
+  void MakeKubelet() {
     pods_ = std::make_unique<runtime::Informer>(*client_, kube::kPod, runtime::InformerOptions{});
     jobs_ = std::make_unique<runtime::Informer>(*client_, kube::kTrainingJob,
                                                 runtime::InformerOptions{});
@@ -90,11 +99,7 @@ class ProcessKubeletTest : public ::testing::Test {
       asked_.insert(job.ns + "/" + job.name + "-" + job.uid.substr(0, 8));
       return may_remove_;
     };
-    kubelet_ = std::make_unique<ProcessKubelet>(*client_, *pods_, *jobs_, clock_, options);
-    informers_.emplace_back([this] { pods_->Run(); });
-    informers_.emplace_back([this] { jobs_->Run(); });
-    ASSERT_TRUE(Eventually([this] { return pods_->HasSynced() && jobs_->HasSynced(); }));
-    ASSERT_TRUE(kubelet_->Start().ok());
+    kubelet_ = std::make_unique<ProcessKubelet>(*faulty_, *pods_, *jobs_, clock_, options);
   }
 
   void StopKubelet(StopMode mode) {
@@ -109,7 +114,7 @@ class ProcessKubeletTest : public ::testing::Test {
 
   // Waits for what other threads and processes do.
   static bool Eventually(const std::function<bool()>& holds) {
-    const absl::Time deadline = absl::Now() + kSoon;
+    const absl::Time deadline = absl::Now() + clock::Patience(absl::Seconds(30));
     while (!holds()) {
       if (absl::Now() > deadline) return false;
       absl::SleepFor(absl::Milliseconds(2));
@@ -131,9 +136,38 @@ class ProcessKubeletTest : public ::testing::Test {
     return Get(name);
   }
   // A kubelet looks after what its predecessor left before it starts anything.
-  void AwaitRecovery() {
-    Create(Pod("sentinel", "true"));
+  void AwaitRecovery(const char* script = "true") {
+    Create(Pod("sentinel", script));
     Await("sentinel", "Succeeded");
+  }
+  // From now on the kubelet's store neither answers nor takes anything, until it is healed.
+  void BreakStore() {
+    faulty_->FailWrite(1, kube::Fault::kCrashBefore);
+    ASSERT_FALSE(faulty_->Delete(kube::kPod, {.ns = "default", .name = "none"}, {}).ok());
+  }
+  Json CreateJob(const Json& job) {
+    const auto created = client_->Create(kube::kTrainingJob, job);
+    EXPECT_TRUE(created.ok()) << created.status();
+    return created.value_or(Json());
+  }
+  // A pod of that job.
+  void CreateOf(const Json& job, Json pod) {
+    pod["metadata"]["ownerReferences"] = Json::array({kube::ControllerReference(job)});
+    Create(pod);
+  }
+  void Finish(const Json& job) {
+    Json conditions;
+    kube::SetCondition(conditions, {"Succeeded", "True", "Completed", "", 1}, absl::Now());
+    const auto patched = client_->PatchStatus(kube::kTrainingJob, kube::KeyOf(job),
+                                              {{"status", {{"conditions", conditions}}}});
+    ASSERT_TRUE(patched.ok()) << patched.status();
+  }
+  // Whether somebody reads the job's FIFO: opening for writing alone, without waiting, works.
+  bool IsHeld(const Json& job) {
+    const std::string fifo = JobFolder(home_, ReferenceTo(job)) + "/alive";
+    const int writer = open(fifo.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
+    if (writer >= 0) close(writer);
+    return writer >= 0;
   }
   bool IsGone(const std::string& name) {
     return absl::IsNotFound(client_->Get(kube::kPod, {.ns = "default", .name = name}).status());
@@ -157,8 +191,10 @@ class ProcessKubeletTest : public ::testing::Test {
   std::string Log(const Json& pod) { return ReadFile(PodFolder(home_, pod) + "/log").value_or(""); }
 
   clock::SystemClock clock_;
-  std::string home_;
+  const storage::TestFolder folder_;
+  const std::string& home_ = folder_.path();
   std::unique_ptr<kube::KubeClient> client_;
+  std::unique_ptr<kube::FaultyKubeClient> faulty_;  // of the kubelet
   std::unique_ptr<runtime::Informer> pods_;
   std::unique_ptr<runtime::Informer> jobs_;
   std::vector<std::thread> informers_;
@@ -348,6 +384,16 @@ TEST_F(ProcessKubeletTest, SuccessorAdoptsARunningPod) {
   EXPECT_EQ(Terminated(after)["signal"], SIGTERM);
 }
 
+TEST_F(ProcessKubeletTest, AddressOfAnAdoptedPodIsNobodyElses) {
+  Create(Pod("worker", kForever));
+  const std::string ip = kube::StringAt(Await("worker", "Running"), "/status/podIP");
+  StopKubelet(StopMode::kLeavePods);
+  Create(Pod("new", kForever));  // which the successor sees before the one that runs
+  StartKubelet();
+  EXPECT_NE(kube::StringAt(Await("new", "Running"), "/status/podIP"), ip);
+  EXPECT_EQ(kube::StringAt(Get("worker"), "/status/podIP"), ip);
+}
+
 TEST_F(ProcessKubeletTest, SuccessorReadsTheRecordOfAPodThatEndedMeanwhile) {
   Create(Pod("worker", kForever));
   const Json pod = Await("worker", "Running");
@@ -438,12 +484,7 @@ TEST_F(ProcessKubeletTest, JobsFifoIsHeldWhileTheJobIsThereAndItsFolderGoesWithI
   struct stat info {};
   ASSERT_TRUE(Eventually([&] { return stat((folder + "/alive").c_str(), &info) == 0; }));
   EXPECT_TRUE(S_ISFIFO(info.st_mode));
-  // Someone reads it: opening for writing alone, without waiting, works.
-  ASSERT_TRUE(Eventually([&] {
-    const int writer = open((folder + "/alive").c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC);
-    if (writer >= 0) close(writer);
-    return writer >= 0;
-  }));
+  ASSERT_TRUE(Eventually([&] { return IsHeld(*job); }));
   Json pod = Pod("worker", "echo $STARLING_ALIVE_FIFO; exec sleep 300");
   pod["metadata"]["ownerReferences"] = Json::array({kube::ControllerReference(*job)});
   Create(pod);
@@ -530,6 +571,233 @@ TEST_F(ProcessKubeletTest, FoldersOfJobsThatAreGoneStayUntilTheyMayGo) {
   MayRemove(true);
   EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(leftover); }));
   EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder); }));
+}
+
+TEST_F(ProcessKubeletTest, StartsOnceItsInformersHaveSynced) {
+  StopKubelet(StopMode::kLeavePods);
+  MakeKubelet();
+  EXPECT_EQ(kubelet_->Start().code(), absl::StatusCode::kFailedPrecondition);
+  informers_.emplace_back([this] { pods_->Run(); });
+  ASSERT_TRUE(Eventually([this] { return pods_->HasSynced(); }));
+  EXPECT_EQ(kubelet_->Start().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(ProcessKubeletTest, PodIsToldWhereItIsAndWhoItIs) {
+  Create(Pod("worker",
+             "echo $STARLING_HOME $STARLING_POD_UID $STARLING_EXIT_RECORD $STARLING_OOM_COUNTER "
+             "${STARLING_ALIVE_FIFO:-none}; pwd -P"));
+  const Json pod = Await("worker", "Succeeded");
+  const std::string folder = PodFolder(home_, pod);
+  EXPECT_EQ(Log(pod), home_ + " " + kube::UidOf(pod) + " " + folder + "/exit.json none none\n" +
+                          std::filesystem::canonical(folder).string() + "\n");
+  Json elsewhere = Pod("elsewhere", "pwd -P");
+  elsewhere["spec"]["containers"][0]["workingDir"] = "/";
+  Create(elsewhere);
+  EXPECT_EQ(Log(Await("elsewhere", "Succeeded")), "/\n");
+}
+
+TEST_F(ProcessKubeletTest, PodsInheritLittleOfOurEnvironment) {
+  ASSERT_EQ(setenv("STARLING_TEST_SECRET", "sesame", 1), 0);
+  ASSERT_EQ(setenv("TZ", "UTC", 1), 0);
+  const std::string path = getenv("PATH");
+  const KubeletOptions options{
+      .home = "/home/a", .program_folder = "/opt/starling/bin", .environment = {}};
+  const std::vector<std::string> environment = PodEnvironment(options);
+  EXPECT_THAT(environment, Contains("PATH=/opt/starling/bin:" + path));
+  EXPECT_THAT(environment, Contains("STARLING_HOME=/home/a"));
+  EXPECT_THAT(environment, Contains("TZ=UTC"));
+  EXPECT_THAT(environment, Not(Contains(StartsWith("STARLING_TEST_SECRET"))));
+  ASSERT_EQ(unsetenv("PATH"), 0);
+  EXPECT_THAT(PodEnvironment(options),
+              Contains("PATH=/opt/starling/bin:/usr/local/bin:/usr/bin:/bin"));
+  ASSERT_EQ(setenv("PATH", path.c_str(), 1), 0);
+}
+
+TEST_F(ProcessKubeletTest, PodsOfOtherNodesAreNotOurs) {
+  Json theirs = Pod("theirs", "true");
+  theirs["spec"]["nodeName"] = "node-7";
+  Create(theirs);
+  Json ours = Pod("ours", "true");
+  ours["spec"]["nodeName"] = "local";
+  Create(ours);
+  Await("ours", "Succeeded");
+  AwaitRecovery();
+  EXPECT_EQ(PidOf(Get("theirs")), 0);
+  EXPECT_THAT(kube::StringAt(Get("theirs"), "/status/phase"), Not("Succeeded"));
+}
+
+TEST_F(ProcessKubeletTest, PodThatSomebodyElseEndedIsKilledAndStaysAsTheySaid) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  const auto evicted = client_->PatchStatus(
+      kube::kPod, kube::KeyOf(pod), {{"status", {{"phase", "Failed"}, {"reason", "Evicted"}}}});
+  ASSERT_TRUE(evicted.ok()) << evicted.status();
+  EXPECT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+  AwaitRecovery();
+  EXPECT_EQ(kube::StringAt(Get("worker"), "/status/reason"), "Evicted");
+  EXPECT_TRUE(Terminated(Get("worker")).is_null());
+}
+
+TEST_F(ProcessKubeletTest, PodOfAUsedNameRunsAndItsPredecessorDoesNot) {
+  Create(Pod("worker", kForever));
+  const Json first = Await("worker", "Running");
+  Delete("worker", 0);
+  Create(Pod("worker", kForever));
+  const Json second = Await("worker", "Running");
+  EXPECT_NE(kube::UidOf(second), kube::UidOf(first));
+  EXPECT_TRUE(Runs(PidOf(second)));
+  EXPECT_TRUE(Eventually([&] { return !Runs(PidOf(first)); }));
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(PodFolder(home_, first)); }));
+  EXPECT_TRUE(Runs(PidOf(second)));
+}
+
+TEST_F(ProcessKubeletTest, PodOfAJobThatIsGoneIsNotStarted) {
+  Json job = CreateJob(Job("digits"));
+  job["metadata"]["uid"] = "00000000-0000-0000-0000-000000000000";  // of an earlier one
+  CreateOf(job, Pod("worker", "true"));
+  AwaitRecovery();
+  EXPECT_EQ(PidOf(Get("worker")), 0);
+  EXPECT_FALSE(std::filesystem::exists(JobFolder(home_, ReferenceTo(job))));
+}
+
+TEST_F(ProcessKubeletTest, WaitingPodIsToldOfOnce) {
+  Json pod = Pod("worker", "true");
+  pod["spec"]["containers"][0]["envFrom"] = Json::array({{{"secretRef", {{"name", "keys"}}}}});
+  Create(pod);
+  ASSERT_TRUE(Eventually([&] {
+    return !kube::At(Get("worker"), "/status/containerStatuses/0/state/waiting").is_null();
+  }));
+  const std::string version = kube::ResourceVersionOf(Get("worker"));
+  const std::int64_t writes = faulty_->writes();
+  AwaitRecovery("sleep 0.1");  // in which it is tried again
+  EXPECT_EQ(kube::ResourceVersionOf(Get("worker")), version);
+  EXPECT_EQ(faulty_->writes(), writes + 3) << "the sentinel's place, its start and its end";
+}
+
+TEST_F(ProcessKubeletTest, StoppingTheNodeKillsPodsThatIgnoreIt) {
+  Create(Pod("worker", "trap '' TERM; echo up; while :; do sleep 0.01; done"));
+  const Json pod = Await("worker", "Running");
+  ASSERT_TRUE(Eventually([&] { return Log(pod) == "up\n"; }));
+  StopKubelet(StopMode::kTerminatePods);
+  EXPECT_FALSE(Runs(PidOf(pod)));
+  EXPECT_EQ(kube::StringAt(Get("worker"), "/status/reason"), "NodeShutdown");
+  EXPECT_EQ(Terminated(Get("worker"))["signal"], SIGKILL);
+}
+
+TEST_F(ProcessKubeletTest, StatusesThatCouldNotBeWrittenAreWrittenLater) {
+  for (const char* refused : {"patch", "patchStatus"}) {
+    const std::string name = std::string("worker-") + (refused[5] == 0 ? "a" : "b");
+    faulty_->FailWritesThat(
+        [=](const kube::ResourceKind&, std::string_view verb) { return verb == refused; },
+        kube::Fault::kRefuse);
+    Create(Pod(name, "echo up; while [ ! -e go ]; do sleep 0.01; done; exit 3"));
+    ASSERT_TRUE(Eventually([&] { return Log(Get(name)) == "up\n"; }));
+    EXPECT_EQ(kube::StringAt(Get(name), "/status/podIP"), "");
+    faulty_->Heal();
+    EXPECT_NE(PidOf(Await(name, "Running")), 0) << "its pid is known before it counts as running";
+    faulty_->FailWritesThat(
+        [](const kube::ResourceKind&, std::string_view verb) { return verb == "patchStatus"; },
+        kube::Fault::kRefuse);
+    const std::string folder = PodFolder(home_, Get(name));
+    std::ofstream(folder + "/go") << "x";
+    ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(Get(name))); }));
+    faulty_->Heal();
+    EXPECT_EQ(Terminated(Await(name, "Failed"))["exitCode"], 3);
+  }
+}
+
+TEST_F(ProcessKubeletTest, DeletionThatCouldNotBeFinishedIsFinishedLater) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  faulty_->FailWritesThat(
+      [](const kube::ResourceKind&, std::string_view verb) { return verb == "delete"; },
+      kube::Fault::kRefuse);
+  Delete("worker", 30);
+  ASSERT_TRUE(Eventually([&] { return !Runs(PidOf(pod)); }));
+  EXPECT_FALSE(IsGone("worker"));
+  faulty_->Heal();
+  EXPECT_TRUE(Eventually([&] { return IsGone("worker"); }));
+}
+
+TEST_F(ProcessKubeletTest, PodThatEndedForItsControllerWasGoneFailsAsIfItsNodeHad) {
+  Create(Pod("worker", kForever));
+  const Json pod = Await("worker", "Running");
+  StopKubelet(StopMode::kLeavePods);
+  std::ofstream(PodFolder(home_, pod) + "/exit.json")
+      << R"({"exitCode": 0, "reason": "Orphaned", "message": ""})";
+  KillPodProcesses(kube::UidOf(pod));
+  StartKubelet();
+  EXPECT_EQ(kube::StringAt(Await("worker", "Failed"), "/status/reason"), "NodeShutdown");
+}
+
+TEST_F(ProcessKubeletTest, FifoOfAFinishedJobIsHeldAsLongAsItsPodsRun) {
+  const Json job = CreateJob(Job("digits"));
+  CreateOf(job, Pod("worker", kForever));
+  Await("worker", "Running");
+  Finish(job);
+  AwaitRecovery();
+  EXPECT_TRUE(IsHeld(job));
+  StopKubelet(StopMode::kLeavePods);
+  StartKubelet();
+  Delete("sentinel", 0);
+  ASSERT_TRUE(Eventually([&] { return IsGone("sentinel"); }));
+  AwaitRecovery();
+  EXPECT_TRUE(IsHeld(job)) << "by the successor too";
+  Delete("worker", 30);
+  EXPECT_TRUE(Eventually([&] { return !IsHeld(job); }));
+}
+
+TEST_F(ProcessKubeletTest, LogsGoWithTheirPodWhereNobodyWantsThem) {
+  Json all = Job("all");
+  all["spec"]["runPolicy"]["cleanPodPolicy"] = "All";
+  all = CreateJob(all);
+  const Json some = CreateJob(Job("some"));
+  CreateOf(all, Pod("of-all", "echo up"));
+  CreateOf(some, Pod("of-some", "echo up"));
+  Create(Pod("of-none", "echo up"));
+  std::vector<std::string> folders;
+  for (const char* name : {"of-all", "of-some", "of-none"}) {
+    folders.push_back(PodFolder(home_, Await(name, "Succeeded")));
+  }
+  Finish(all);
+  Finish(some);
+  ASSERT_TRUE(Eventually([&] { return !IsHeld(all) && !IsHeld(some); }));
+  for (const char* name : {"of-all", "of-some", "of-none"}) Delete(name, 0);
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folders[0]); }));
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folders[1] + "/state.json"); }));
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folders[2]); }));
+  EXPECT_EQ(ReadFile(folders[1] + "/log").value_or(""), "up\n");
+}
+
+TEST_F(ProcessKubeletTest, LogStaysWhileItsJobTrainsThoughItsPolicyIsAll) {
+  Json job = Job("digits");
+  job["spec"]["runPolicy"]["cleanPodPolicy"] = "All";
+  job = CreateJob(job);
+  CreateOf(job, Pod("worker", "echo up"));
+  const std::string folder = PodFolder(home_, Await("worker", "Succeeded"));
+  Delete("worker", 0);
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder + "/state.json"); }));
+  EXPECT_EQ(ReadFile(folder + "/log").value_or(""), "up\n");
+}
+
+TEST_F(ProcessKubeletTest, NothingIsRemovedWhileTheStoreDoesNotAnswer) {
+  const Json stays = CreateJob(Job("stays"));
+  const Json goes = CreateJob(Job("goes"));
+  const std::string folder = JobFolder(home_, ReferenceTo(goes));
+  ASSERT_TRUE(Eventually([&] { return IsHeld(stays) && IsHeld(goes); }));
+  StopKubelet(StopMode::kLeavePods);
+  BreakStore();
+  StartKubelet();
+  ASSERT_TRUE(Eventually([&] { return IsHeld(stays) && IsHeld(goes); }));
+  ASSERT_TRUE(client_->Delete(kube::kTrainingJob, kube::KeyOf(goes), {}).ok());
+  const Json later = CreateJob(Job("later"));  // which is heard of after that
+  ASSERT_TRUE(Eventually([&] { return IsHeld(later); }));
+  EXPECT_TRUE(IsHeld(stays));
+  EXPECT_TRUE(std::filesystem::exists(folder));
+  faulty_->Heal();
+  EXPECT_TRUE(Eventually([&] { return !std::filesystem::exists(folder); }));
+  EXPECT_TRUE(IsHeld(stays));
+  EXPECT_TRUE(Asked().contains("default/goes-" + kube::UidOf(goes).substr(0, 8)));
 }
 
 }  // namespace

@@ -4,6 +4,8 @@
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <string_view>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -145,11 +147,14 @@ absl::StatusOr<std::string> ProjectVolume(const Json& volume, const PodFacts& fa
   return root;
 }
 
-std::string QuotedKey(const std::string& path) {
-  const auto open = path.find("['");
-  const auto close = path.rfind("']");
-  if (open == std::string::npos || close == std::string::npos || close < open + 2) return {};
-  return path.substr(open + 2, close - open - 2);
+// The key that `path` names in the map `map`, as metadata.labels['role'] does; nothing if it is not
+// of this form.
+std::optional<std::string> KeyIn(std::string_view map, std::string_view path) {
+  const std::string opening = absl::StrCat(std::string(map), "['");
+  if (!path.starts_with(opening) || !path.ends_with("']") || path.size() <= opening.size() + 2) {
+    return std::nullopt;
+  }
+  return std::string(path.substr(opening.size(), path.size() - opening.size() - 2));
 }
 
 // As the downward API writes all labels or annotations: key="value" lines.
@@ -171,9 +176,9 @@ absl::StatusOr<std::string> ResolveField(const PodFacts& facts, const std::strin
   if (field_path == "metadata.uid") return kube::UidOf(pod);
   if (field_path == "metadata.labels") return AllOf(kube::At(pod, "/metadata/labels"));
   if (field_path == "metadata.annotations") return AllOf(kube::At(pod, "/metadata/annotations"));
-  if (field_path.starts_with("metadata.labels[")) return kube::LabelOf(pod, QuotedKey(field_path));
-  if (field_path.starts_with("metadata.annotations[")) {
-    return kube::AnnotationOf(pod, QuotedKey(field_path));
+  if (const auto key = KeyIn("metadata.labels", field_path)) return kube::LabelOf(pod, *key);
+  if (const auto key = KeyIn("metadata.annotations", field_path)) {
+    return kube::AnnotationOf(pod, *key);
   }
   if (field_path == "status.podIP" || field_path == "status.podIPs") return facts.ip;
   if (field_path == "status.hostIP" || field_path == "status.hostIPs") return "127.0.0.1";

@@ -21,7 +21,6 @@
 #include "controller/manager/namespaces.h"
 #include "controller/manager/open_history.h"
 #include "controller/manager/telemetry.h"
-#include "controller/manager/version.h"
 #include "controller/rest/cluster_access.h"
 #include "controller/rest/cluster_logs.h"
 #include "controller/rest/rest_service.h"
@@ -29,6 +28,7 @@
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
 #include "controller/templates/templates.h"
+#include "controller/version/version.h"
 
 namespace starling::manager {
 namespace {
@@ -36,7 +36,7 @@ namespace {
 constexpr int kServeThreads = 32;  // they wait for the API server
 constexpr absl::Duration kJudgeStreamsEvery = absl::Seconds(5);
 constexpr absl::Duration kLookAtCertificateEvery = absl::Minutes(1);
-constexpr absl::Duration kRecordEvery = absl::Seconds(1);
+constexpr absl::Duration kApiRecordEvery = absl::Seconds(1);
 constexpr char kSigningKey[] = "signing-key";
 
 // The API server may come back.
@@ -73,7 +73,7 @@ struct ApiService::Parts {
         jobs(client, kube::kTrainingJob, AllJobs(options.cluster.ns)),
         files(clock, options.models),
         namespaces(client, options.cluster.ns),
-        process(registry, Version()),
+        process(registry, version::Current()),
         manager(clock, &registry) {}
 
   absl::Status StartHistory();
@@ -146,7 +146,7 @@ absl::Status ApiService::Parts::StartHistory() {
   recorder = std::make_unique<history::Recorder>(*history, client, jobs, clock, registry,
                                                  std::move(recording));
   if (namespaces.copy() != nullptr) manager.AddInformer("namespaces", *namespaces.copy());
-  manager.AddPeriodic("history", kRecordEvery, [this] {
+  manager.AddPeriodic("history", kApiRecordEvery, [this] {
     recorder->Flush();
     return absl::OkStatus();
   });
@@ -168,7 +168,7 @@ absl::Status ApiService::Parts::Prepare() {
         service.signing_key,
         admission::SharedKey(client, {options.secret_ns, options.secret}, kSigningKey));
   }
-  service.version = Version();
+  service.version = version::Current();
   service.templates = std::make_shared<templates::ClusterTemplates>(client);
   service.relative_uris = true;  // they begin at a folder of the image
   service.reads_copy = true;
@@ -217,7 +217,7 @@ absl::Status ApiService::Parts::Serve() {
   serving = server.get();
   telemetry::AddGauge(registry, "starling_http_streams_limit")
       .Set(static_cast<double>(options.rest.streams));
-  log::Info("serving", {{"version", Version()}, {"port", server->port()}});
+  log::Info("serving", {{"version", version::Current()}, {"port", server->port()}});
   return absl::OkStatus();
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/manager/cluster_connection.h"
 
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
@@ -14,8 +13,8 @@
 #include "common/status/macros.h"
 #include "common/sync/mutex.h"
 #include "controller/kube/http_kube_client.h"
-#include "controller/manager/version.h"
 #include "controller/runtime/token_bucket.h"
+#include "controller/version/version.h"
 
 namespace starling::manager {
 namespace {
@@ -36,11 +35,6 @@ class SharedBucket {
   sync::Mutex mutex_;
   runtime::TokenBucket bucket_ ABSL_GUARDED_BY(mutex_);
 };
-
-std::string Environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 absl::StatusOr<kube::ClusterConfig> LoadConfig(const ClusterOptions& options) {
   const bool in_pod = !Environment("KUBERNETES_SERVICE_HOST").empty();
@@ -102,7 +96,7 @@ kube::HttpKubeClientOptions ClientOptions(const kube::ClusterConfig& config,
                                           metrics::Registry& registry) {
   kube::HttpKubeClientOptions options;
   options.field_manager = "starling-controller";
-  options.transport.headers = {{"User-Agent", "starling-controller/" + Version()}};
+  options.transport.headers = {{"User-Agent", "starling-controller/" + version::Current()}};
   options.transport.most_idle_connections = 32;
   const auto counted = std::make_shared<RequestMetrics>(registry, HostOf(config.server));
   options.transport.observe = [counted](const http::Observation& seen) { counted->Observe(seen); };
@@ -132,7 +126,7 @@ absl::StatusOr<ServiceConnection> ConnectAsService(const ClusterOptions& options
   ASSIGN_OR_RETURN(kube::ClusterConfig config, LoadConfig(options));
   kube::HttpKubeClientOptions client = ClientOptions(config, registry);
   client.field_manager = "starling-api";
-  client.transport.headers = {{"User-Agent", "starling-api/" + Version()}};
+  client.transport.headers = {{"User-Agent", "starling-api/" + version::Current()}};
   client.transport.timeout = kServiceTimeout;
   kube::HttpKubeClientOptions of_callers = client;
   of_callers.transport.most_idle_connections = 2;

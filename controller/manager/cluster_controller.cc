@@ -23,7 +23,6 @@
 #include "controller/manager/job_metrics.h"
 #include "controller/manager/lease.h"
 #include "controller/manager/telemetry.h"
-#include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/names.h"
 #include "controller/runtime/cached_kube_client.h"
@@ -31,6 +30,7 @@
 #include "controller/runtime/leader_elector.h"
 #include "controller/runtime/manager.h"
 #include "controller/runtime/trim.h"
+#include "controller/version/version.h"
 
 namespace starling::manager {
 namespace {
@@ -91,6 +91,7 @@ runtime::InformerOptions Jobs(const std::string& ns) {
   runtime::InformerOptions options;
   options.ns = ns;
   options.packed = true;
+  options.tells_before = true;
   options.rest = kRest;
   return options;
 }
@@ -136,7 +137,7 @@ struct ClusterController::Parts {
         queue(clock, {}, runtime::TokenBucket(kRetriesPerSecond, kRetryBurst)),
         watching(clock),
         watching_nodes(clock),
-        process(registry, Version()),
+        process(registry, version::Current()),
         counted(registry, clock, [this] { return leads && MayWrite(); }) {}
 
   bool MayWrite() const { return !options.cluster.leader_elect || elector.MayWrite(); }
@@ -289,7 +290,7 @@ absl::StatusOr<std::unique_ptr<ClusterController>> ClusterController::Start(
                                      .not_ready = [&all] { return all.NotReady(); }},
                                     registry));
   all.Watch();
-  log::Info("controller started", {{"version", Version()},
+  log::Info("controller started", {{"version", version::Current()},
                                    {"identity", named.cluster.election.identity},
                                    {"namespace", options.cluster.ns}});
   return controller;

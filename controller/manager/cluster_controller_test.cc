@@ -232,6 +232,37 @@ TEST_F(ClusterTest, OneControllerBecomesReadyLeadsAndMakesPods) {
   }
 }
 
+TEST_F(ClusterTest, AJobThatEndsIsCountedOnceByTheOneThatLeads) {
+  metrics::Registry of_leader;
+  metrics::Registry of_standby;
+  const auto leader = Start(*store_, of_leader);
+  ASSERT_TRUE(Until(Reaches(*leader, ClusterState::kLeading)));
+  const auto standby = Start(*store_, of_standby);
+  ASSERT_TRUE(Until(Reaches(*standby, ClusterState::kStandby)));
+  CreateJob(1);
+  ASSERT_TRUE(Until([&] { return Pods().size() == 2; }));
+  const auto state = [&] {
+    return kube::StringAt(*store_->Get(kube::kTrainingJob, {"default", "digits"}), "/status/state");
+  };
+  ASSERT_TRUE(Until([&] { return !state().empty(); }));
+  // As the node of a worker says it whose data are not there.
+  const Json wrong = {{"name", "trainer"},
+                      {"ready", false},
+                      {"restartCount", 0},
+                      {"state", {{"terminated", {{"exitCode", 2}}}}}};
+  const Json ended = {{"status", {{"phase", "Failed"}, {"containerStatuses", {wrong}}}}};
+  ASSERT_TRUE(store_->PatchStatus(kube::kPod, {"default", "digits-worker-0"}, ended).ok());
+  ASSERT_TRUE(Until([&] { return state() == "Failed"; }));
+  const std::string counted = "starling_controller_jobs_finished_total{";
+  EXPECT_TRUE(Until([&] {
+    return Fetch(leader->metrics_port(), "/metrics").find(counted) != std::string::npos;
+  }));
+  const std::string text = Fetch(leader->metrics_port(), "/metrics");
+  EXPECT_THAT(text, testing::ContainsRegex("jobs_finished_total.*result=\"Failed\"} 1\n"));
+  EXPECT_THAT(text, HasSubstr("starling_controller_job_duration_seconds_count 1\n"));
+  EXPECT_THAT(Fetch(standby->metrics_port(), "/metrics"), Not(HasSubstr(counted)));
+}
+
 TEST_F(ClusterTest, AStandbyIsReadyAndTakesOverAtOnceWhenTheLeaderIsAskedToEnd) {
   metrics::Registry of_a;
   metrics::Registry of_b;

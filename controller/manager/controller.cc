@@ -30,7 +30,6 @@
 #include "controller/manager/job_metrics.h"
 #include "controller/manager/lease.h"
 #include "controller/manager/open_history.h"
-#include "controller/manager/version.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/names.h"
 #include "controller/rest/access.h"
@@ -41,6 +40,7 @@
 #include "controller/runtime/informer.h"
 #include "controller/runtime/manager.h"
 #include "controller/templates/templates.h"
+#include "controller/version/version.h"
 #include "controller/web/page.h"
 
 namespace starling::manager {
@@ -68,7 +68,7 @@ absl::Status WriteReadyFile(const Options& options, const clock::Clock& clock, i
                             int rest_port, const std::string& history_elsewhere) {
   kube::Json ready = {{"pid", getpid()},
                       {"startedAt", kube::FormatMicroTimestamp(clock.WallNow())},
-                      {"version", Version()},
+                      {"version", version::Current()},
                       {"metricsAddress", absl::StrCat("127.0.0.1:", metrics_port)},
                       {"restUrl", absl::StrCat("http://127.0.0.1:", rest_port)}};
   if (!history_elsewhere.empty()) ready["historyUrl"] = history_elsewhere;
@@ -92,7 +92,7 @@ struct Controller::Parts {
         jobs(*store, kube::kTrainingJob, {}),
         pods(*store, kube::kPod, {}),
         queue(clock, {}),
-        process(registry, Version()),
+        process(registry, version::Current()),
         counted(registry, clock, [] { return true; }),
         connections(telemetry::AddGauge(registry, "starling_http_connections")),
         streams(telemetry::AddGauge(registry, "starling_http_streams")),
@@ -185,7 +185,7 @@ absl::Status Controller::Parts::PrepareRest(const std::string& seed) {
                          .writes_per_second = options.rest.caller_writes,
                          .streams = static_cast<int>(options.rest.caller_streams)};
   rest_options.signing_key = tls::DeriveBytes(seed, "starling/rest/signing", 32);
-  rest_options.version = Version();
+  rest_options.version = version::Current();
   rest_options.templates = TemplatesOf(options);
   files = std::make_unique<service::LocalJobFiles>(options.home + "/jobs", clock);
   rest = std::make_unique<service::RestService>(*store, jobs, *files, *history, clock, registry,

@@ -14,12 +14,13 @@
 #include "controller/scheduling/gang.h"
 
 namespace starling::manager {
-namespace {
 
 std::string Environment(const char* name) {
   const char* value = std::getenv(name);
   return value == nullptr ? "" : value;
 }
+
+namespace {
 
 constexpr absl::Duration kShortest = absl::Milliseconds(100);
 constexpr const char* kLocal = "On one machine";

@@ -21,6 +21,9 @@ class App;
 
 namespace starling::manager {
 
+// The environment's variable of that name; empty if there is none.
+std::string Environment(const char* name);
+
 // Of a controller that works through an API server.
 struct ClusterOptions {
   std::string kubeconfig;  // empty: $KUBECONFIG, or the service account of the pod that it runs in

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "controller/manager/serve_options.h"
 
-#include <cstdlib>
-
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/flags/flags.h"
@@ -13,11 +11,6 @@ namespace starling::manager {
 namespace {
 
 constexpr absl::Duration kShortestDrain = absl::Milliseconds(100);
-
-std::string FromEnvironment(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 void AddServe(flags::App& app, ServeOptions& options) {
   app.option_defaults()->always_capture_default()->group("The API server, and what is shown");
@@ -68,7 +61,7 @@ void AddServe(flags::App& app, ServeOptions& options) {
 
 // From a Secret it comes by the environment, where it is not seen by who sees the process.
 absl::Status TakeHistoryUrl(ServeOptions& options) {
-  const std::string url = FromEnvironment("STARLING_HISTORY_URL");
+  const std::string url = Environment("STARLING_HISTORY_URL");
   if (url.empty() || !options.history.url.empty() || !options.history.file.empty()) {
     return absl::OkStatus();
   }
@@ -110,8 +103,8 @@ std::string ServeUsage() {
 
 absl::StatusOr<ServeOptions> ParseServeOptions(const std::vector<std::string>& arguments) {
   ServeOptions options;
-  options.cluster.ns = FromEnvironment("WATCH_NAMESPACE");
-  if (const std::string ns = FromEnvironment("POD_NAMESPACE"); !ns.empty()) options.secret_ns = ns;
+  options.cluster.ns = Environment("WATCH_NAMESPACE");
+  if (const std::string ns = Environment("POD_NAMESPACE"); !ns.empty()) options.secret_ns = ns;
   flags::App app;
   AddServe(app, options);
   if (const absl::Status parsed = app.Parse(arguments); !parsed.ok()) {

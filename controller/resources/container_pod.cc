@@ -213,7 +213,6 @@ absl::StatusOr<Json> ParseTemplate(const v1alpha1::TrainingJobSpec& resolved) {
 struct RoundPods::Parts {
   JobIdentity job;
   v1alpha1::Container container;
-  Round round;
   Platform platform;
   Role role = Role::kWorker;
   std::string text;        // the template
@@ -228,8 +227,7 @@ struct RoundPods::Parts {
 
 absl::StatusOr<RoundPods> RoundPods::Make(const JobIdentity& job,
                                           const v1alpha1::TrainingJobSpec& resolved,
-                                          const PodRequest& request, Round round,
-                                          const Platform& platform) {
+                                          const PodRequest& request, const Platform& platform) {
   ASSIGN_OR_RETURN(const Json given, ParseTemplate(resolved));
   const Json* theirs = TrainerIn(given);
   if (theirs == nullptr || !theirs->contains("command") || !(*theirs)["command"].is_array()) {
@@ -241,7 +239,6 @@ absl::StatusOr<RoundPods> RoundPods::Make(const JobIdentity& job,
   auto parts = std::make_shared<Parts>();
   parts->job = job;
   parts->container = resolved.workload().container();
-  parts->round = std::move(round);
   parts->platform = platform;
   parts->role = request.role;
   parts->text = resolved.replica_specs().worker().template_();
@@ -250,7 +247,8 @@ absl::StatusOr<RoundPods> RoundPods::Make(const JobIdentity& job,
   }
   parts->their_env = theirs->value("env", Json::array());
 
-  Json ours = DefaultPodSpec(job, resolved, request, platform);
+  const PodRequest common{.role = request.role, .avoid = request.avoid, .memory = request.memory};
+  Json ours = DefaultPodSpec(job, resolved, common, platform);
   Json& our_trainer = ours["containers"][0];
   const bool places_folder = PlacesJobFolder(given, *theirs);
   parts->job_folder = JobFolderOf(our_trainer, places_folder, platform);
@@ -259,7 +257,7 @@ absl::StatusOr<RoundPods> RoundPods::Make(const JobIdentity& job,
   our_trainer.erase("command");
   our_trainer.erase("env");
   DropOurs(ours, our_trainer, platform, platform.local() || places_folder);
-  ASSIGN_OR_RETURN(parts->pod, BuildPodOver(std::move(ours), job, resolved, request, platform));
+  ASSIGN_OR_RETURN(parts->pod, BuildPodOver(std::move(ours), job, resolved, common, platform));
   Json& trainer = *TrainerIn(parts->pod);
   for (const char* field : {"command", "args", "env"}) trainer.erase(field);
   parts->our_host_name =
@@ -267,15 +265,16 @@ absl::StatusOr<RoundPods> RoundPods::Make(const JobIdentity& job,
   return RoundPods(std::move(parts));
 }
 
-absl::StatusOr<Json> RoundPods::Pod(std::int64_t index) const {
+absl::StatusOr<Json> RoundPods::Pod(const PodRequest& request, const Round& round) const {
   const Parts& of = *parts_;
   ASSIGN_OR_RETURN(const Rendezvous rendezvous,
-                   Meet(of.job, of.container, index, of.round, of.platform));
+                   Meet(of.job, of.container, request.index, round, of.platform));
   Variables variables = VariablesFor(of.container.framework(), rendezvous);
   if (!of.job.traceparent.empty()) variables.emplace_back("TRACEPARENT", of.job.traceparent);
   Json pod = of.pod;
-  SetIndex(pod, of.job, of.role, index);
-  if (of.our_host_name) pod["spec"]["hostname"] = PodName(of.job.name, of.role, index);
+  SetIndex(pod, of.job, of.role, request.index);
+  SetAnnotations(pod["metadata"]["annotations"], request);
+  if (of.our_host_name) pod["spec"]["hostname"] = PodName(of.job.name, of.role, request.index);
   Json& trainer = *TrainerIn(pod);
   Json& command = trainer["command"];
   command = SupervisorCommand(of.our_command, of.text, variables, of.job_folder, of.platform);
@@ -289,8 +288,8 @@ absl::StatusOr<Json> BuildContainerPod(const JobIdentity& job,
                                        const v1alpha1::TrainingJobSpec& resolved,
                                        const PodRequest& request, const Round& round,
                                        const Platform& platform) {
-  ASSIGN_OR_RETURN(const RoundPods pods, RoundPods::Make(job, resolved, request, round, platform));
-  return pods.Pod(request.index);
+  ASSIGN_OR_RETURN(const RoundPods pods, RoundPods::Make(job, resolved, request, platform));
+  return pods.Pod(request, round);
 }
 
 }  // namespace starling::resources

@@ -24,23 +24,23 @@ struct Round {
   std::vector<std::int64_t> members;  // indexes of pods
 };
 
-// What the workers of a round have in common: most of what they are, and of what it takes to build
-// one. Of the defaults for our own roles they have the supervisor, the folder that outlives the
-// container (the job's in local mode, shared by all workers; on the pod's own disk in a cluster;
-// STARLING_JOB_DIR names it) and of the downward API's variables those that the template names, but
-// none of the job's credentials, and no user, probes, ports or working folder: those are the
-// template's and the image's. A value; copies share it.
+// What the workers of a job have in common, in whichever round: most of what they are, and of what
+// it takes to build one. Of the defaults for our own roles they have the supervisor, the folder
+// that outlives the container (the job's in local mode, shared by all workers; on the pod's own
+// disk in a cluster; STARLING_JOB_DIR names it) and of the downward API's variables those that the
+// template names, but none of the job's credentials, and no user, probes, ports or working folder:
+// those are the template's and the image's. A value; copies share it.
 class RoundPods {
  public:
-  // The request's index counts for nothing. InvalidArgument as BuildPod, and where the template has
-  // no command for the container "trainer".
+  // Of the request only role, memory and nodes count. InvalidArgument as BuildPod, and where the
+  // template has no command for the container "trainer".
   static absl::StatusOr<RoundPods> Make(const JobIdentity& job,
                                         const v1alpha1::TrainingJobSpec& resolved,
-                                        const PodRequest& request, Round round,
-                                        const Platform& platform);
+                                        const PodRequest& request, const Platform& platform);
 
-  // The worker of that index. InvalidArgument: it is not in the round.
-  absl::StatusOr<Json> Pod(std::int64_t index) const;
+  // One worker of that round; of the request what does not count for Make. InvalidArgument: it is
+  // not in the round.
+  absl::StatusOr<Json> Pod(const PodRequest& request, const Round& round) const;
 
  private:
   struct Parts;

@@ -258,9 +258,9 @@ TEST(ContainerPod, NeedsACommandAndAPlaceInTheRound) {
 TEST(RoundPods, KeepsAHostNameOfTheTemplate) {
   const auto spec = Spec(R"({"spec": {"hostname": "all", "containers": [
       {"name": "trainer", "image": "mine:2", "command": ["run"]}]}})");
-  const auto pods = RoundPods::Make(kJob, spec, {.index = 0}, kRound, kCluster);
+  const auto pods = RoundPods::Make(kJob, spec, {}, kCluster);
   ASSERT_TRUE(pods.ok()) << pods.status();
-  EXPECT_EQ((*pods->Pod(2))["spec"]["hostname"], "all");
+  EXPECT_EQ((*pods->Pod({.index = 2}, kRound))["spec"]["hostname"], "all");
 }
 
 TEST(RoundPods, GivesEachWorkerThePodThatItHasAlone) {
@@ -270,18 +270,35 @@ TEST(RoundPods, GivesEachWorkerThePodThatItHasAlone) {
           v1alpha1::CONTAINER_FRAMEWORK_DMLC, v1alpha1::CONTAINER_FRAMEWORK_PLAIN}) {
       v1alpha1::TrainingJobSpec spec = Spec();
       spec.mutable_workload()->mutable_container()->set_framework(framework);
-      const auto pods = RoundPods::Make(kJob, spec, {.index = 5}, kRound, platform);
+      const auto pods = RoundPods::Make(
+          kJob, spec, {.index = 7, .config_generation = 9, .annotations = {{"of", "nobody"}}},
+          platform);
       ASSERT_TRUE(pods.ok()) << pods.status();
       for (const std::int64_t index : {5, 0, 2, 0}) {  // in any order, and again
-        const auto pod = pods->Pod(index);
+        const auto pod = pods->Pod({.index = index}, kRound);
         ASSERT_TRUE(pod.ok()) << pod.status();
         EXPECT_EQ(*pod, Pod(spec, index, platform));
         EXPECT_EQ((*pod)["metadata"]["name"], PodName("ddp", Role::kWorker, index));
         EXPECT_EQ((*pod)["metadata"]["labels"]["starling.dev/index"], std::to_string(index));
       }
-      EXPECT_EQ(pods->Pod(1).status().code(), absl::StatusCode::kInvalidArgument);
+      EXPECT_EQ(pods->Pod({.index = 1}, kRound).status().code(),
+                absl::StatusCode::kInvalidArgument);
     }
   }
+}
+
+TEST(RoundPods, ServeEveryRoundAndGeneration) {
+  const auto pods = RoundPods::Make(kJob, Spec(), {}, kCluster);
+  ASSERT_TRUE(pods.ok()) << pods.status();
+  const Round later{.number = 8, .members = {2, 4}};
+  const PodRequest request{
+      .index = 4, .config_generation = 6, .annotations = {{"starling.dev/round", "8"}}};
+  const auto alone = BuildContainerPod(kJob, Spec(), request, later, kCluster);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  ASSERT_TRUE(pods->Pod({.index = 0}, kRound).ok());
+  EXPECT_EQ(*pods->Pod(request, later), *alone);
+  EXPECT_EQ((*alone)["metadata"]["annotations"],
+            Json({{"starling.dev/generation", "6"}, {"starling.dev/round", "8"}}));
 }
 
 Rendezvous ThreeWorkers(std::int64_t rank) {

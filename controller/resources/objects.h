@@ -24,5 +24,7 @@ absl::StatusOr<nlohmann::json> BuildPodOver(nlohmann::json defaults, const JobId
                                             const PodRequest& request, const Platform& platform);
 // All that a pod's index decides, but for what a framework is told by it.
 void SetIndex(nlohmann::json& pod, const JobIdentity& job, Role role, std::int64_t index);
+// What a pod carries for the controller to read back.
+void SetAnnotations(nlohmann::json& annotations, const PodRequest& request);
 
 }  // namespace starling::resources

@@ -389,8 +389,7 @@ absl::Status SetMetadata(const Draft& draft, Json merged, Json& metadata) {
   labels->update(metadata["labels"]);
   (*labels)[Text(kRoleLabel)] = role;
   (*labels)["app.kubernetes.io/component"] = role;
-  (*annotations)[Text(kGenerationAnnotation)] = absl::StrCat(draft.request.config_generation);
-  for (const auto& [name, value] : draft.request.annotations) (*annotations)[name] = value;
+  SetAnnotations(*annotations, draft.request);
   metadata["labels"] = std::move(*labels);
   metadata["annotations"] = std::move(*annotations);
   return absl::OkStatus();
@@ -402,6 +401,11 @@ void SetIndex(Json& pod, const JobIdentity& job, Role role, std::int64_t index) 
   Json& metadata = pod["metadata"];
   metadata["name"] = PodName(job.name, role, index);
   metadata["labels"][Text(kIndexLabel)] = absl::StrCat(index);
+}
+
+void SetAnnotations(Json& annotations, const PodRequest& request) {
+  annotations[Text(kGenerationAnnotation)] = absl::StrCat(request.config_generation);
+  for (const auto& [name, value] : request.annotations) annotations[name] = value;
 }
 
 double DefaultCores(Role role) { return spec::ParseQuantity(AppetiteOf(role).cpu).value_or(0); }

@@ -9,7 +9,9 @@
 // prove who one is, implement it.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -34,12 +36,18 @@ struct Caller {
   std::shared_ptr<const Permit> permit = nullptr;
 };
 
+// What this caller is told that asks for too much; nothing: it may go on.
+using CheckCaller = std::function<std::optional<rest::Problem>(const std::string& name)>;
+
 // Who may ask what, where more than one token is known. Thread-safe, all implementations.
 class Door {
  public:
   virtual ~Door() = default;
+  // Nothing is looked up on behalf of a caller that `check` refuses, but who it is: without that,
+  // one caller could have the API server asked about as many names as it can send.
   virtual std::variant<Caller, rest::Problem> Admit(const http::Request& request,
-                                                    const rest::Call& call) = 0;
+                                                    const rest::Call& call,
+                                                    const CheckCaller& check) = 0;
 };
 
 struct AccessRules {

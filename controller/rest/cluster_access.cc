@@ -166,7 +166,8 @@ absl::StatusOr<std::shared_ptr<kube::HttpKubeClient>> ClusterAccess::ClientOf(
 }
 
 std::variant<Caller, rest::Problem> ClusterAccess::Admit(const http::Request& request,
-                                                         const rest::Call& call) {
+                                                         const rest::Call& call,
+                                                         const CheckCaller& check) {
   const rest::Route& route = *call.route;
   if (auto problem = CheckOrigin(request, route)) return *std::move(problem);
   if (route.right.everybody()) return Caller{};
@@ -179,6 +180,7 @@ std::variant<Caller, rest::Problem> ClusterAccess::Admit(const http::Request& re
   auto who = WhoIs(token);
   if (auto* problem = std::get_if<rest::Problem>(&who)) return std::move(*problem);
   const Person& person = std::get<Person>(who);
+  if (auto problem = check(person.name)) return *std::move(problem);
   Caller caller{.name = person.name};
   const bool own_token = rest::NeedsOwnToken(route);
   if (own_token && person.ours_alone) {

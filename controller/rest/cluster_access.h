@@ -49,8 +49,8 @@ class ClusterAccess final : public Door {
   ClusterAccess(kube::KubeClient& reviews, OpenClient open, const clock::Clock& clock,
                 ClusterAccessOptions options);
 
-  std::variant<Caller, rest::Problem> Admit(const http::Request& request,
-                                            const rest::Call& call) override;
+  std::variant<Caller, rest::Problem> Admit(const http::Request& request, const rest::Call& call,
+                                            const CheckCaller& check) override;
 
   // Judges those streams whose time has come, and lets go what is out of date: to be called every
   // few seconds. An API server that is away ends no stream.

@@ -78,7 +78,10 @@ class ClusterAccessTest : public ::testing::Test {
     EXPECT_TRUE(std::holds_alternative<rest::Call>(call)) << target;
     http::Request request{.method = method, .target = target, .body = "", .headers = {}};
     request.headers = std::move(headers);
-    return access_.Admit(request, std::get<rest::Call>(call));
+    return access_.Admit(request, std::get<rest::Call>(call), [this](const std::string& name) {
+      return name == limited_ ? std::make_optional(rest::MakeProblem("TooManyRequests", name))
+                              : std::nullopt;
+    });
   }
   // The problem's code, or nothing.
   std::string Code(const std::string& method, const std::string& target, http::Headers headers) {
@@ -98,6 +101,7 @@ class ClusterAccessTest : public ::testing::Test {
   std::unique_ptr<kube::KubeClient> store_ = kube::OpenEmbeddedKubeClient(clock_, {}).value();
   Reviews reviews_{*store_};
   std::vector<std::string> opened_;
+  std::string limited_;  // who asks for too much
   ClusterAccess access_{reviews_,
                         [this](const std::string& token) {
                           opened_.push_back(token);
@@ -203,6 +207,17 @@ TEST_F(ClusterAccessTest, StrangersTakeNoRoomAndNoTurnFromWhoIsKnown) {
   clock_.Advance(absl::Hours(2));
   access_.JudgeStreams();
   EXPECT_EQ(access_.tokens(), 0U);
+}
+
+TEST_F(ClusterAccessTest, WhoAsksForTooMuchIsRefusedBeforeItsRightsAreAskedAbout) {
+  EXPECT_EQ(Code("bobs"), "Forbidden");
+  const int asked = reviews_.asked["SubjectAccessReview"];
+  limited_ = "bob";
+  for (int i = 0; i < 100; ++i) {
+    EXPECT_EQ(Code("bobs", absl::StrCat("/v1/namespaces/a/jobs/j", i)), "TooManyRequests");
+  }
+  EXPECT_EQ(reviews_.asked["SubjectAccessReview"], asked);
+  EXPECT_EQ(Code("alices"), "") << "others go on";
 }
 
 TEST_F(ClusterAccessTest, MoreTokensThanThereIsRoomForAreForgotten) {

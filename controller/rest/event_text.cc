@@ -3,13 +3,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/bytes/bytes.h"
+#include "common/status/to_absl.h"
 
 namespace starling::service {
-namespace {
-
-absl::string_view ToAbsl(std::string_view text) { return {text.data(), text.size()}; }
-
-}  // namespace
+namespace {}  // namespace
 
 std::string EventText(std::string_view event, std::string_view data,
                       std::optional<std::int64_t> id) {

@@ -37,7 +37,8 @@ RestService::Outcome RestService::Watch(const Asked& asked, JobFilter filter, bo
   CallLimits::Ticket ticket = limits_.OpenStream(asked.caller.name);
   if (ticket == nullptr) {
     rest::Problem problem = rest::MakeProblem(
-        "TooManyRequests", absl::StrCat("more than ", options_.limits.streams, " streams are open"),
+        "TooManyRequests",
+        absl::StrCat("\"", asked.caller.name, "\" has ", options_.limits.streams, " streams open"),
         "close one of them first");
     problem.headers.emplace_back("Retry-After", "5");
     return problem;

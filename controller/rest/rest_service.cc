@@ -111,15 +111,16 @@ RestService::Handler RestService::HandlerOf(rest::Operation operation) {
   STARLING_CHECK(false, "every operation has a handler");
 }
 
-std::optional<rest::Problem> RestService::CheckLimit(const Asked& asked) {
-  if (asked.caller.name.empty()) return std::nullopt;
-  const bool writes = asked.call.route->writes();
-  const absl::Duration wait = limits_.Take(asked.caller.name, writes);
+std::optional<rest::Problem> RestService::CheckLimit(const std::string& caller,
+                                                     const rest::Route& route) {
+  if (caller.empty()) return std::nullopt;
+  const bool writes = route.writes();
+  const absl::Duration wait = limits_.Take(caller, writes);
   if (wait <= absl::ZeroDuration()) return std::nullopt;
   const double rate = writes ? options_.limits.writes_per_second : options_.limits.reads_per_second;
   rest::Problem problem = rest::MakeProblem(
-      "TooManyRequests",
-      absl::StrCat("more than ", rate, writes ? " writes" : " reads", " a second"));
+      "TooManyRequests", absl::StrCat("\"", caller, "\" asks for more than ", rate,
+                                      writes ? " writes" : " reads", " a second"));
   problem.headers.emplace_back(
       "Retry-After", absl::StrCat(static_cast<int>(std::ceil(absl::ToDoubleSeconds(wait)))));
   return problem;
@@ -136,12 +137,17 @@ RestService::Outcome RestService::Route(const http::Request& request, std::strin
   if (const auto* problem = std::get_if<rest::Problem>(&found)) return *problem;
   const rest::Call& call = std::get<rest::Call>(found);
   route = std::string(call.route->id);
-  auto admitted = options_.door != nullptr ? options_.door->Admit(request, call)
+  const CheckCaller check = [this, &call](const std::string& name) {
+    return CheckLimit(name, *call.route);
+  };
+  auto admitted = options_.door != nullptr ? options_.door->Admit(request, call, check)
                                            : Admit(request, *call.route, access);
   if (auto* problem = std::get_if<rest::Problem>(&admitted)) return std::move(*problem);
   caller = std::get<Caller>(admitted);
+  if (options_.door == nullptr) {
+    if (auto problem = check(caller.name)) return *std::move(problem);
+  }
   const Asked asked{request, call, caller};
-  if (auto problem = CheckLimit(asked)) return *std::move(problem);
   Outcome outcome = (this->*HandlerOf(call.route->operation))(asked);
   if (const auto* problem = std::get_if<rest::Problem>(&outcome); problem != nullptr) {
     if (caller.client != nullptr && IsUnknownToken(*problem)) {

@@ -82,7 +82,7 @@ class RestService {
   static Handler HandlerOf(rest::Operation operation);
   Outcome Route(const http::Request& request, std::string& route, Caller& caller);
   // Too many requests of this caller, if so.
-  std::optional<rest::Problem> CheckLimit(const Asked& asked);
+  std::optional<rest::Problem> CheckLimit(const std::string& caller, const rest::Route& route);
 
   // rest_jobs.cc
   Outcome CreateJob(const Asked& asked);

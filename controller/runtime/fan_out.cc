@@ -5,6 +5,13 @@
 #include <thread>
 
 namespace starling::runtime {
+namespace {
+
+// Of a batch of two, one thread would save the wait for one answer, and take as much time of the
+// processor as the request itself: most jobs are that small.
+constexpr std::size_t kWorthThreads = 3;
+
+}  // namespace
 
 std::vector<absl::Status> FanOut(std::size_t count, std::size_t width,
                                  const std::function<absl::Status(std::size_t)>& task,
@@ -18,10 +25,11 @@ std::vector<absl::Status> FanOut(std::size_t count, std::size_t width,
     const std::size_t size = std::min(std::max<std::size_t>(batch, 1), count - first);
     results.resize(first + size);
     std::vector<std::thread> threads;
-    for (std::size_t i = first + 1; i < first + size; ++i) {
+    for (std::size_t i = first + 1; size >= kWorthThreads && i < first + size; ++i) {
       threads.emplace_back([&results, &task, i] { results[i] = task(i); });
     }
-    results[first] = task(first);
+    const std::size_t own = first + size - threads.size();
+    for (std::size_t i = first; i < own; ++i) results[i] = task(i);
     for (std::thread& thread : threads) thread.join();
     if (std::any_of(results.begin() + static_cast<std::ptrdiff_t>(first), results.end(), ends)) {
       break;

@@ -2,7 +2,8 @@
 // Runs many similar tasks in parallel: the pods of a large job are created this way.
 //
 // In batches of 1, 2, 4, ... up to `width`, as Kubernetes' own controllers do: if all would fail
-// for the same reason (a quota, a webhook), only one is tried instead of a thousand.
+// for the same reason (a quota, a webhook), only one is tried instead of a thousand. What is in a
+// batch of two is done one after the other.
 #pragma once
 
 #include <cstddef>

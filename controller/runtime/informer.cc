@@ -234,7 +234,7 @@ void InformerOf<T>::Tell(const Object& before, const Object& after, Source sourc
 
 template <typename T>
 void InformerOf<T>::Apply(const Key& key, const Object& after, const std::string& seen) {
-  Object before;
+  std::optional<Kept> known;
   bool no_news = false;
   Kept kept = Keep(after);
   {
@@ -242,15 +242,14 @@ void InformerOf<T>::Apply(const Key& key, const Object& after, const std::string
     SawLocked(seen);
     const auto found = objects_.find(key);
     if (found != objects_.end()) {
-      const Kept& known = found->second;
-      if (known.version == kept.version) return;
-      if (IsOlder(kept.version, known.version) && !rewinding_) return;
-      before = options_.packed ? after : known.whole;
-      no_news = options_.news != nullptr && known.news == kept.news && known.label == kept.label;
+      known = found->second;
+      if (known->version == kept.version) return;
+      if (IsOlder(kept.version, known->version) && !rewinding_) return;
+      no_news = options_.news != nullptr && known->news == kept.news && known->label == kept.label;
     }
     Store(key, std::move(kept));
   }
-  if (!no_news) Tell(before, after);
+  if (!no_news) Tell(known ? Before(*known, after) : nullptr, after);
 }
 
 template <typename T>
@@ -279,12 +278,17 @@ typename InformerOf<T>::Object InformerOf<T>::Open(const Kept& kept) const {
 }
 
 template <typename T>
+typename InformerOf<T>::Object InformerOf<T>::Before(const Kept& kept, const Object& after) const {
+  return options_.packed && !options_.tells_before ? after : Open(kept);
+}
+
+template <typename T>
 void InformerOf<T>::Learn(Object object, Source source) {
   if (selector_ == nullptr || !selector_->Matches(*object)) return;
   const Key key = kube::KeyOf(*object);
   if (!options_.ns.empty() && key.ns != options_.ns) return;
   const Object after = Trimmed(std::move(object));
-  Object before;
+  std::optional<Kept> known;
   Kept kept = Keep(after);
   {
     sync::MutexLock lock(mutex_);
@@ -294,11 +298,11 @@ void InformerOf<T>::Learn(Object object, Source source) {
     const auto found = objects_.find(key);
     if (found != objects_.end()) {
       if (!IsOlder(found->second.version, kept.version)) return;
-      before = options_.packed ? after : found->second.whole;
+      known = found->second;
     }
     Store(key, std::move(kept));
   }
-  Tell(before, after, source);
+  Tell(known ? Before(*known, after) : nullptr, after, source);
 }
 
 template <typename T>

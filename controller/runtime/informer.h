@@ -38,9 +38,11 @@ struct InformerOptionsOf {
   kube::Selection selection;
   std::int64_t page = 500;                  // objects a list request, at most; 0: all at once
   Object (*trim)(Object object) = nullptr;  // what the copy keeps (trim.h); null: everything
-  // The copy takes a fifth of the memory, and each read of it some more time. Of a change handlers
-  // are then told what is, as `before` too.
+  // The copy takes a fifth of the memory, and each read of it some more time.
   bool packed = false;
+  // Handlers compare what is with what was. Of a change in a packed copy they are told what is as
+  // `before` too unless they do, for it takes a read.
+  bool tells_before = false;
   // After events, until the next are looked for: one waking serves all that came.
   absl::Duration rest;
   // What of an object handlers want to hear of: a change that leaves this as it was is kept, and
@@ -127,6 +129,7 @@ class InformerOf final : public Copying {
   absl::Status AfterBreak(const absl::Status& status);
   Object Trimmed(Object object) const;
   Object Open(const Kept& kept) const;
+  Object Before(const Kept& kept, const Object& after) const;
   Kept Keep(const Object& object) const;
   std::vector<Kept> FindByLabel(const std::string& ns, const std::string& value) const;
   void Take(kube::EventOf<T> event);

@@ -115,6 +115,38 @@ TEST_F(InformerTest, APackedCopyIsTheSameCopy) {
   EXPECT_THAT(told, ElementsAre("new a", "changed a", "gone a"));
 }
 
+TEST_F(InformerTest, APackedCopyTellsWhatWasWhereHandlersCompare) {
+  for (const bool tells : {true, false}) {
+    SCOPED_TRACE(tells);
+    InformerOptions options;
+    options.packed = true;
+    options.tells_before = tells;
+    Informer packed(*store_, kConfigMap, options);
+    std::vector<std::string> told;
+    const auto value = [](const Informer::Object& object) {
+      return object == nullptr ? std::string("none") : kube::StringAt(*object, "/data/key");
+    };
+    packed.AddHandler([&](const Informer::Object& before, const Informer::Object& after) {
+      told.push_back(value(before) + " to " + value(after));
+    });
+    const auto poll = [&] { EXPECT_TRUE(packed.Poll(absl::ZeroDuration()).ok()); };
+    poll();
+    Create("a");
+    poll();
+    Change("a", "1");
+    poll();
+    // What a write of this process returned, before the watch tells of it.
+    kube::Json written = *store_->Get(kConfigMap, {"default", "a"});
+    written["data"]["key"] = "2";
+    packed.Learn(std::make_shared<const kube::Json>(*store_->Update(kConfigMap, written)),
+                 Informer::Source::kOwnWrite);
+    Delete("a");
+    poll();
+    EXPECT_THAT(told, tells ? ElementsAre("none to ", " to 1", "1 to 2", "2 to none")
+                            : ElementsAre("none to ", "1 to 1", "2 to 2", "2 to none"));
+  }
+}
+
 TEST_F(InformerTest, AfterAGapItListsAndReportsTheDifference) {
   Create("stays");
   Create("changes");
@@ -292,6 +324,21 @@ TEST_F(EventRecorderTest, OldEventsAreDeletedAndYoungOnesKept) {
 
   ASSERT_EQ(Events().size(), 1U);
   EXPECT_EQ(kube::StringAt(Events()[0], "/reason"), "Young");
+}
+
+TEST(FanOut, RunsEachTaskOnceWhateverTheBatches) {
+  for (const std::size_t count : {1U, 2U, 3U, 4U, 5U, 7U, 12U, 40U}) {
+    std::vector<std::atomic<int>> runs(count);
+    const auto results = FanOut(count, 16, [&](std::size_t i) {
+      ++runs[i];
+      return i == count - 1 ? absl::UnavailableError("the last") : absl::OkStatus();
+    });
+    ASSERT_EQ(results.size(), count);
+    for (std::size_t i = 0; i < count; ++i) {
+      EXPECT_EQ(runs[i], 1) << i << " of " << count;
+      EXPECT_EQ(results[i].ok(), i + 1 < count) << i << " of " << count;
+    }
+  }
 }
 
 TEST(FanOut, BatchesGrowAndEndWithTheFirstFailure) {

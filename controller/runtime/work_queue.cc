@@ -33,37 +33,48 @@ void WorkQueue::MakeReady(const Key& key, Waiting& waiting) {
   waiting.place = ++places_;
   LineOf(waiting.turn).emplace(waiting.place, key);
   TellDepth();
-  changed_.NotifyOne();
 }
 
-void WorkQueue::AddLocked(const Key& key, Turn turn) {
-  if (shut_down_) return;
+void WorkQueue::WakeOne() {
+  if (idle_ > 0) {
+    changed_.NotifyOne();
+  } else if (watching_) {
+    due_changed_.NotifyOne();
+  }
+}
+
+bool WorkQueue::AddLocked(const Key& key, Turn turn) {
+  if (shut_down_) return false;
   const auto [known, added] = dirty_.try_emplace(key, Waiting{clock_.Now(), turn});
   Waiting& waiting = known->second;
   if (!added) {
-    if (turn == waiting.turn || turn == Turn::kNew) return;
+    if (turn == waiting.turn || turn == Turn::kNew) return false;
     if (waiting.place != 0) LineOf(waiting.turn).erase(waiting.place);
     waiting.turn = turn;
     if (waiting.place != 0) MakeReady(key, waiting);
-    return;
+    return false;
   }
   metrics_.adds.Increment();
-  if (processing_.contains(key)) return;  // Done() hands it out again
+  if (processing_.contains(key)) return false;  // Done() hands it out again
   MakeReady(key, waiting);
+  return true;
 }
 
 void WorkQueue::Add(const Key& key) {
   sync::MutexLock lock(mutex_);
-  AddLocked(key);
+  if (AddLocked(key)) WakeOne();
 }
 
 void WorkQueue::AddNew(const Key& key) {
   sync::MutexLock lock(mutex_);
-  AddLocked(key, Turn::kNew);
+  if (AddLocked(key, Turn::kNew)) WakeOne();
 }
 
 void WorkQueue::AddAfterLocked(const Key& key, absl::Duration delay) {
-  if (delay <= absl::ZeroDuration()) return AddLocked(key);
+  if (delay <= absl::ZeroDuration()) {
+    if (AddLocked(key)) WakeOne();
+    return;
+  }
   if (shut_down_) return;
   const absl::Time when = clock_.Now() + delay;
   const auto [known, inserted] = due_.try_emplace(key, when);
@@ -72,10 +83,15 @@ void WorkQueue::AddAfterLocked(const Key& key, absl::Duration delay) {
     delayed_.erase({known->second, key});
     known->second = when;
   }
-  // A waiting worker must wake earlier only if this key is due before all others.
+  // Who watches must wake earlier only if this key is due before all others.
   // Two statements: within one, begin() may be taken before there is the new key.
   const auto added = delayed_.emplace(when, key).first;
-  if (added == delayed_.begin()) changed_.NotifyOne();
+  if (added != delayed_.begin()) return;
+  if (watching_) {
+    due_changed_.NotifyOne();
+  } else {
+    changed_.NotifyOne();
+  }
 }
 
 void WorkQueue::AddAfter(const Key& key, absl::Duration delay) {
@@ -135,15 +151,27 @@ std::optional<Key> WorkQueue::TakeLocked() {
   return key;
 }
 
+void WorkQueue::AwaitChange() {
+  if (delayed_.empty() || watching_) {
+    ++idle_;
+    changed_.Wait(mutex_);
+    --idle_;
+    return;
+  }
+  watching_ = true;
+  due_changed_.WaitFor(mutex_, delayed_.begin()->first - clock_.Now());
+  watching_ = false;
+}
+
 std::optional<Key> WorkQueue::Get() {
   sync::MutexLock lock(mutex_);
   while (!shut_down_) {
-    if (std::optional<Key> key = TakeLocked()) return key;
-    if (delayed_.empty()) {
-      changed_.Wait(mutex_);
-    } else {
-      changed_.WaitFor(mutex_, delayed_.begin()->first - clock_.Now());
+    if (std::optional<Key> key = TakeLocked()) {
+      const bool ready = !under_way_.empty() || !new_.empty();
+      if (ready || (!watching_ && !delayed_.empty())) WakeOne();
+      return key;
     }
+    AwaitChange();
   }
   return std::nullopt;
 }
@@ -161,13 +189,16 @@ void WorkQueue::Done(const Key& key) {
     processing_.erase(begun);
   }
   const auto again = dirty_.find(key);
-  if (!shut_down_ && again != dirty_.end()) MakeReady(key, again->second);
+  if (shut_down_ || again == dirty_.end()) return;
+  MakeReady(key, again->second);
+  WakeOne();
 }
 
 void WorkQueue::ShutDown() {
   sync::MutexLock lock(mutex_);
   shut_down_ = true;
   changed_.NotifyAll();
+  due_changed_.NotifyAll();
 }
 
 std::size_t WorkQueue::size() const {

@@ -76,7 +76,8 @@ class WorkQueue {
   using Line = std::map<std::uint64_t, Key>;  // first in, first out
   static constexpr int kInARow = 8;
 
-  void AddLocked(const Key& key, Turn turn = Turn::kUnderWay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether there is a key to be handed out that there was not.
+  bool AddLocked(const Key& key, Turn turn = Turn::kUnderWay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void AddAfterLocked(const Key& key, absl::Duration delay) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void MoveDueLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::optional<Key> TakeLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -84,11 +85,18 @@ class WorkQueue {
   Line& LineOf(Turn turn) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   Turn NextTurn() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void TellDepth() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void AwaitChange() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WakeOne() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const clock::Clock& clock_;
   const BackOff back_off_;
   mutable sync::Mutex mutex_;
-  sync::Condition changed_;
+  // Of the workers that wait, one watches for the time of the next delayed key; were all to, all
+  // would wake up for each. Who takes a key and leaves something to do or to watch wakes another.
+  sync::Condition changed_;               // what the others wait for
+  sync::Condition due_changed_;           // what the one waits for
+  int idle_ ABSL_GUARDED_BY(mutex_) = 0;  // the others
+  bool watching_ ABSL_GUARDED_BY(mutex_) = false;
   TokenBucket retries_ ABSL_GUARDED_BY(mutex_);
   Jitter jitter_ ABSL_GUARDED_BY(mutex_);
   QueueMetrics metrics_ ABSL_GUARDED_BY(mutex_);

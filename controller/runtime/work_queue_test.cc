@@ -4,8 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <thread>
+#include <vector>
 
 namespace starling::runtime {
 namespace {
@@ -261,6 +263,59 @@ TEST_F(WorkQueueTest, AWaitingWorkerIsWokenForADelayedKey) {
   worker.join();
 
   EXPECT_EQ(taken, 20);
+}
+
+// Waits until `done` says so, and says whether it did.
+bool Await(const clock::Clock& clock, const std::function<bool()>& done) {
+  const absl::Time deadline = clock.Now() + absl::Seconds(10);
+  while (!done() && clock.Now() < deadline) std::this_thread::yield();
+  return done();
+}
+
+TEST_F(WorkQueueTest, WhoTakesADelayedKeyLeavesTheNextToAnother) {
+  const clock::SystemClock clock;
+  WorkQueue queue(clock, {});
+  std::atomic<int> taken = 0;
+  std::vector<std::thread> workers;
+  workers.reserve(3);
+  for (int i = 0; i < 3; ++i) {
+    workers.emplace_back([&] {
+      while (const std::optional<Key> key = queue.Get()) {
+        const int all = (taken++ / 3 + 1) * 3;
+        // Each keeps its key until the others have theirs.
+        EXPECT_TRUE(Await(clock, [&] { return taken >= all; }));
+        queue.Done(*key);
+      }
+    });
+  }
+  for (int round = 1; round <= 20 && !HasFailure(); ++round) {
+    // Each is due before those that are watched for.
+    queue.AddAfter({"ns", "c"}, absl::Milliseconds(3));
+    queue.AddAfter(kB, absl::Milliseconds(2));
+    queue.AddAfter(kA, absl::Milliseconds(1));
+    EXPECT_TRUE(Await(clock, [&] { return taken == 3 * round; })) << "round " << round;
+  }
+  queue.ShutDown();
+  for (std::thread& worker : workers) worker.join();
+}
+
+TEST_F(WorkQueueTest, WhoWatchesForADelayedKeyTakesOneThatIsReady) {
+  const clock::SystemClock clock;
+  WorkQueue queue(clock, {});
+  std::atomic<int> taken = 0;
+  std::thread worker([&] {
+    while (const std::optional<Key> key = queue.Get()) {
+      ++taken;
+      queue.Done(*key);
+    }
+  });
+  queue.AddAfter(kA, absl::Hours(1));
+  for (int round = 1; round <= 20 && !HasFailure(); ++round) {
+    queue.Add(kB);
+    EXPECT_TRUE(Await(clock, [&] { return taken == round; })) << "round " << round;
+  }
+  queue.ShutDown();
+  worker.join();
 }
 
 TEST_F(WorkQueueTest, ShuttingDownEndsWhoWaits) {

@@ -41,10 +41,16 @@ void FaultyKubeClient::FailWritesThat(Matcher matches, Fault fault) {
   matched_fault_ = fault;
 }
 
+void FaultyKubeClient::AskBeforeReads(Reader ask) {
+  sync::MutexLock lock(mutex_);
+  ask_ = std::move(ask);
+}
+
 void FaultyKubeClient::Heal() {
   sync::MutexLock lock(mutex_);
   failing_write_ = 0;
   matches_ = nullptr;
+  ask_ = nullptr;
   crashed_ = false;
 }
 
@@ -61,6 +67,16 @@ std::int64_t FaultyKubeClient::writes() const {
 absl::Status FaultyKubeClient::Alive() const {
   if (!crashed()) return absl::OkStatus();
   return absl::CancelledError("the process has crashed (a planned fault)");
+}
+
+absl::Status FaultyKubeClient::Readable(const ResourceKind& kind) const {
+  RETURN_IF_ERROR(Alive());
+  Reader ask;
+  {
+    sync::MutexLock lock(mutex_);
+    ask = ask_;
+  }
+  return ask ? ask(kind) : absl::OkStatus();
 }
 
 std::optional<Fault> FaultyKubeClient::NextFault(const ResourceKind& kind, std::string_view verb) {
@@ -97,13 +113,13 @@ absl::StatusOr<Json> FaultyKubeClient::Write(const ResourceKind& kind, std::stri
 }
 
 absl::StatusOr<Json> FaultyKubeClient::Get(const ResourceKind& kind, const ObjectKey& key) {
-  RETURN_IF_ERROR(Alive());
+  RETURN_IF_ERROR(Readable(kind));
   return inner_.Get(kind, key);
 }
 
 absl::StatusOr<ObjectList> FaultyKubeClient::List(const ResourceKind& kind, std::string_view ns,
                                                   const ListOptions& options) {
-  RETURN_IF_ERROR(Alive());
+  RETURN_IF_ERROR(Readable(kind));
   return inner_.List(kind, ns, options);
 }
 

@@ -36,6 +36,11 @@ class FaultyKubeClient final : public KubeClient {
   using Matcher = std::function<bool(const ResourceKind& kind, std::string_view verb)>;
   void FailWritesThat(Matcher matches, Fault fault);
 
+  // Asked before every object or list is read, until Heal(): what it returns is what the reader is
+  // told, unless it is OK. It may wait, as an API server may.
+  using Reader = std::function<absl::Status(const ResourceKind& kind)>;
+  void AskBeforeReads(Reader ask);
+
   // Forgets plans and crashes.
   void Heal();
 
@@ -67,6 +72,7 @@ class FaultyKubeClient final : public KubeClient {
   using Call = std::function<absl::StatusOr<Json>()>;
 
   absl::Status Alive() const;
+  absl::Status Readable(const ResourceKind& kind) const;
   std::optional<Fault> NextFault(const ResourceKind& kind, std::string_view verb);
   absl::StatusOr<Json> Write(const ResourceKind& kind, std::string_view verb, const Call& call);
 
@@ -77,6 +83,7 @@ class FaultyKubeClient final : public KubeClient {
   Fault fault_ ABSL_GUARDED_BY(mutex_) = Fault::kRefuse;
   Matcher matches_ ABSL_GUARDED_BY(mutex_);
   Fault matched_fault_ ABSL_GUARDED_BY(mutex_) = Fault::kRefuse;
+  Reader ask_ ABSL_GUARDED_BY(mutex_);
   bool crashed_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -47,6 +47,18 @@ TEST_F(FaultyKubeClientTest, AWriteOfUnknownResultIsStored) {
   EXPECT_TRUE(Stored("a"));
 }
 
+TEST_F(FaultyKubeClientTest, AReadIsWhatTheReaderSaysOfIt) {
+  ASSERT_TRUE(Create("a").ok());
+  client_.AskBeforeReads([](const ResourceKind& kind) {
+    return kind == kConfigMap ? absl::UnavailableError("busy") : absl::OkStatus();
+  });
+  EXPECT_TRUE(absl::IsUnavailable(client_.Get(kConfigMap, {"default", "a"}).status()));
+  EXPECT_TRUE(absl::IsUnavailable(client_.List(kConfigMap, "", {}).status()));
+  EXPECT_TRUE(client_.List(kPod, "", {}).ok());
+  client_.Heal();
+  EXPECT_TRUE(client_.Get(kConfigMap, {"default", "a"}).ok());
+}
+
 TEST_F(FaultyKubeClientTest, AfterACrashNothingWorksAnyMore) {
   client_.FailWrite(1, Fault::kCrashAfter);
   const auto watch = client_.Watch(kConfigMap, "", {});

@@ -55,6 +55,8 @@ class ApiServer final : public runtime::ForwardingKubeClient {
 
   // No pod is created while so many exist.
   void LimitPods(std::size_t most) { most_pods_ = most; }
+  // No pod is created while this is not OK: what its maker is told.
+  void RefusePods(absl::Status why) { refusal_ = std::move(why); }
   // The next lists of pods are from before any of them was made.
   void HidePods(int lists) { hidden_lists_ = lists; }
   // "create Pod" and the like; how often so far.
@@ -70,6 +72,7 @@ class ApiServer final : public runtime::ForwardingKubeClient {
  private:
   std::size_t most_pods_ = 1000;
   int hidden_lists_ = 0;
+  absl::Status refusal_;
   std::map<std::string, int> writes_;
 };
 

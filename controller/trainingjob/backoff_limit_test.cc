@@ -54,6 +54,7 @@ TEST(BackoffLimit, ItsMessageTellsOfTheNewestFailure) {
   Observed seen;
   seen.spec.mutable_run_policy()->set_backoff_limit(1);
   seen.status.set_failures(2);
+  AddFailure(seen, kNow - absl::Seconds(10), "of the same moment");
   AddFailure(seen, kNow - absl::Seconds(10), "second").set_log_tail("no such file");
   AddFailure(seen, kNow - absl::Seconds(20), "first");
   AddFailure(seen, kNow, "a member was silent").clear_exit_code();
@@ -85,6 +86,8 @@ TEST(RestartDelay, CountsFromTheFailure) {
 
 TEST(RestartDelay, ANodeWhoseClockIsAheadKeepsNobodyWaitingForIt) {
   EXPECT_EQ(WaitAfter(8, -absl::Seconds(1)), absl::Milliseconds(6'400)) << "a little ahead";
+  EXPECT_EQ(WaitAfter(8, -absl::Milliseconds(6'400)), absl::Milliseconds(6'400));
+  EXPECT_EQ(WaitAfter(8, -absl::Milliseconds(6'401)), absl::ZeroDuration());
   EXPECT_EQ(WaitAfter(8, -absl::Hours(1)), absl::ZeroDuration());
 }
 

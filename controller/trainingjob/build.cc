@@ -22,9 +22,10 @@ resources::PodRequest RequestOf(const CreatePod& create) {
           .annotations = AnnotationsOf(create)};
 }
 
-bool DifferInIndexAlone(CreatePod a, const CreatePod& b) {
-  a.index = b.index;
-  return a == b;
+// Whether one mold serves both.
+bool AreAlike(const CreatePod& a, const CreatePod& b) {
+  return a.role == b.role && a.config_generation == b.config_generation && a.memory == b.memory &&
+         a.avoid == b.avoid;
 }
 
 }  // namespace
@@ -43,13 +44,22 @@ absl::StatusOr<Json> PodBuilder::Build(const v1alpha1::TrainingJobSpec& frozen,
     }
     return resources::BuildPod(job_, frozen, request, platform_);
   }
-  if (!last_.has_value() || !DifferInIndexAlone(last_->create, create)) {
-    const resources::Round round{.number = create.world.round, .members = create.world.members};
+  if (!last_.has_value() || !AreAlike(last_->create, create)) {
     ASSIGN_OR_RETURN(resources::RoundPods pods,
-                     resources::RoundPods::Make(job_, frozen, RequestOf(create), round, platform_));
+                     resources::RoundPods::Make(job_, frozen, RequestOf(create), platform_));
     last_ = {create, std::move(pods)};
   }
-  return last_->pods.Pod(create.index);
+  return last_->pods.Pod(RequestOf(create),
+                         {.number = create.world.round, .members = create.world.members});
+}
+
+void PodBuilder::Use(std::int64_t generation, resources::RoundPods pods) {
+  last_ = {{.role = Role::kWorker, .index = 0, .config_generation = generation}, std::move(pods)};
+}
+
+std::optional<resources::RoundPods> PodBuilder::Made() const {
+  if (!last_.has_value()) return std::nullopt;
+  return last_->pods;
 }
 
 }  // namespace starling::trainingjob

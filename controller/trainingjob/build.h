@@ -3,6 +3,7 @@
 // it. All pods of a job are built here.
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json_fwd.hpp>
 #include <optional>
 
@@ -20,8 +21,8 @@ absl::StatusOr<nlohmann::json> BuildJobPod(const JobIdentity& job,
                                            const CreatePod& create,
                                            const resources::Platform& platform);
 
-// The same for several pods of one job: what pods that differ only in their index have in common is
-// built once. Confined to one thread; what is referred to must outlive it.
+// The same for several pods of one job: what pods of one role, generation, memory and choice of
+// nodes have in common is built once. Confined to one thread; what is referred to must outlive it.
 class PodBuilder {
  public:
   PodBuilder(const JobIdentity& job, const resources::Platform& platform)
@@ -30,6 +31,12 @@ class PodBuilder {
   // `frozen` is always the same for one generation.
   absl::StatusOr<nlohmann::json> Build(const v1alpha1::TrainingJobSpec& frozen,
                                        const CreatePod& create);
+
+  // What the pods of a job that brings its own container have in common, of the last one that was
+  // built; and the same for a builder that goes on with it: for workers of that generation without
+  // further wishes, whose frozen spec is the one that it was made of.
+  std::optional<resources::RoundPods> Made() const;
+  void Use(std::int64_t generation, resources::RoundPods pods);
 
  private:
   struct Last {

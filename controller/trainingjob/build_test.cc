@@ -57,6 +57,30 @@ TEST(PodBuilder, BuildsEachPodAsIfItWereTheOnlyOne) {
   }
 }
 
+TEST(PodBuilder, GoesOnWithWhatAnotherOneMade) {
+  const v1alpha1::TrainingJobSpec spec = OwnContainer();
+  CreatePod sample{.role = Role::kWorker, .index = 0, .config_generation = 0};
+  sample.world = {.round = 1, .members = {0}, .wanted = 1};
+  PodBuilder other(kJob, kCluster);
+  EXPECT_FALSE(other.Made().has_value());
+  ASSERT_TRUE(other.Build(spec, sample).ok());
+  PodBuilder builder(kJob, kCluster);
+  builder.Use(1, *other.Made());
+  for (const CreatePod& create : Creates()) {
+    const auto pod = builder.Build(spec, create);
+    ASSERT_TRUE(pod.ok()) << pod.status();
+    EXPECT_EQ(*pod, *BuildJobPod(kJob, spec, create, kCluster));
+  }
+  // It is not made again: of a spec without a command there is none to be made.
+  v1alpha1::TrainingJobSpec empty = spec;
+  empty.mutable_replica_specs()->mutable_worker()->clear_template_();
+  builder.Use(1, *other.Made());
+  EXPECT_TRUE(builder.Build(empty, Creates().front()).ok());
+  CreatePod next = Creates().front();
+  next.config_generation = 2;
+  EXPECT_FALSE(builder.Build(empty, next).ok());
+}
+
 TEST(PodBuilder, RefusesAWorkerOfAnotherRoundAndGoesOn) {
   PodBuilder builder(kJob, kCluster);
   CreatePod create{.role = Role::kWorker, .index = 7, .config_generation = 1};
@@ -65,6 +89,16 @@ TEST(PodBuilder, RefusesAWorkerOfAnotherRoundAndGoesOn) {
             absl::StatusCode::kInvalidArgument);
   create.index = 0;
   EXPECT_TRUE(builder.Build(OwnContainer(), create).ok());
+}
+
+// Its workers are of the user's image, which this one does not name; its coordinator is of ours.
+TEST(BuildJobPod, OfAPytorchProgramOnlyWorkersRunIt) {
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_workload()->mutable_pytorch();
+  CreatePod create{.role = Role::kWorker, .index = 0, .config_generation = 1};
+  EXPECT_TRUE(absl::IsInvalidArgument(BuildJobPod(kJob, spec, create, kCluster).status()));
+  create.role = Role::kCoordinator;
+  EXPECT_TRUE(BuildJobPod(kJob, spec, create, kCluster).ok());
 }
 
 }  // namespace

@@ -58,6 +58,7 @@ TEST(ContainerJob, RunsWhenAllWorkersRun) {
   Running(scene);
   EXPECT_TRUE(Is(scene.Do(), "Running"));
   EXPECT_TRUE(scene.Do().actions.empty());
+  EXPECT_TRUE(scene.Do().at_rest) << "what it knows its program keeps";
   scene.Pod("digits-worker-1").phase = PodPhase::kPending;
   EXPECT_FALSE(Is(scene.Do(), "Running"));
 }
@@ -182,6 +183,7 @@ TEST(ContainerJob, SucceedsWhenAllWorkersHave) {
   Running(scene);
   scene.End("digits-worker-0", 0);
   EXPECT_FALSE(Is(scene.Do(), "Succeeded"));
+  EXPECT_TRUE(Is(scene.Do(), "Running")) << "the other one goes on";
   EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
   EXPECT_EQ(scene.Do().status.failures(), 0);
   scene.End("digits-worker-1", 0);
@@ -253,6 +255,221 @@ TEST(ContainerJob, SuspensionLetsAllGoAndResumeBeginsANewRound) {
   EXPECT_TRUE(scene.seen.pods.empty());
   scene.policy().set_suspend(false);
   EXPECT_EQ(Count<CreatePod>(scene.Do()), 2);
+}
+
+TEST(ContainerJob, SaysWhyItStartsAllAgain) {
+  const struct {
+    const char* why;
+    void (*happens)(Scene&);
+  } cases[] = {
+      {"3 workers are wanted", [](Scene& s) { s.worker().set_replicas(3); }},
+      {"worker 1 is gone", [](Scene& s) { s.seen.pods.pop_back(); }},
+      {"digits-worker-1 failed", [](Scene& s) { s.End("digits-worker-1", 1); }},
+      {"digits-worker-1 is being deleted",
+       [](Scene& s) { s.Pod("digits-worker-1").terminating = true; }},
+      {"b does not answer", [](Scene& s) { s.seen.nodes["b"].ready = false; }},
+      {"b does not answer", [](Scene& s) { s.seen.nodes["b"].exists = false; }},
+      {"digits-worker-1 must go", [](Scene& s) { s.seen.nodes["b"].departure = "taint spot"; }}};
+  for (const auto& one : cases) {
+    Scene scene;
+    Running(scene);
+    scene.Pod("digits-worker-1").node = "b";
+    scene.seen.nodes["b"] = {};
+    one.happens(scene);
+    const Decision decision = scene.Do();
+    EXPECT_EQ(decision.status.round().number(), 2) << one.why;
+    std::string note;
+    for (const Action& action : decision.actions) {
+      const auto* event = std::get_if<EmitEvent>(&action);
+      if (event != nullptr && event->reason == "RoundStarted") note = event->note;
+    }
+    EXPECT_EQ(note, "all " + std::to_string(decision.status.round().workers()) +
+                        " workers are started again: " + one.why);
+  }
+}
+
+TEST(ContainerJob, AWorkerThatHasEndedWellMayBeDeletedOrLoseItsNode) {
+  void (*const cases[])(Scene&) = {[](Scene& s) { s.Pod("digits-worker-1").terminating = true; },
+                                   [](Scene& s) { s.seen.nodes["b"].ready = false; },
+                                   [](Scene& s) { s.seen.nodes["b"].departure = "taint spot"; }};
+  for (const auto& happens : cases) {
+    Scene scene;
+    Running(scene);
+    scene.End("digits-worker-1", 0).node = "b";
+    scene.seen.nodes["b"] = {};
+    happens(scene);
+    EXPECT_EQ(scene.Do().status.round().number(), 1);
+    EXPECT_EQ(Count<CreatePod>(scene.Do()), 0);
+  }
+}
+
+TEST(ContainerJob, APlaceIsWaitedForForThirtySecondsAndNotWhereAllAreNeeded) {
+  for (const std::int64_t least : {2, 3}) {
+    Scene scene;
+    Obey(Bring(scene, 3));
+    scene.worker().set_min_replicas(least);
+    ObservedPod& pod = scene.Pod("digits-worker-2");
+    pod.phase = PodPhase::kPending;
+    pod.problem = PodProblem{kUnschedulable, "no room", scene.now};
+    scene.now += absl::Seconds(30) - absl::Nanoseconds(1);
+    EXPECT_EQ(scene.Do().status.round().number(), 1);
+    EXPECT_EQ(scene.Do().requeue_after, absl::Milliseconds(1));
+    scene.now += absl::Nanoseconds(1);
+    const Decision decision = scene.Do();
+    EXPECT_EQ(decision.status.round().number(), least == 2 ? 2 : 1);
+    EXPECT_EQ(decision.status.round().workers(), least == 2 ? 2 : 3);
+    pod.problem->reason = kImagePullFailed;
+    EXPECT_EQ(scene.Do().status.round().number(), 1) << "its place is not what it lacks";
+    pod.problem->reason = kUnschedulable;
+    scene.seen.pods.pop_back();
+    EXPECT_EQ(scene.Do().status.round().number(), 1) << "it is made again";
+  }
+}
+
+// Nobody of a round has a place: it goes on waiting, for there is nobody to go on with.
+TEST(ContainerJob, ARoundThatHasNoPlaceAtAllWaits) {
+  Scene scene;
+  Obey(Bring(scene, 2), PodPhase::kPending);
+  scene.worker().set_min_replicas(0);
+  for (ObservedPod& pod : scene.seen.pods) {
+    pod.problem = PodProblem{kUnschedulable, "no room", scene.now};
+  }
+  scene.now += absl::Hours(1);
+  EXPECT_EQ(scene.Do().status.round().number(), 1);
+  scene.seen.pods[0].problem.reset();
+  EXPECT_EQ(scene.Do().status.round().workers(), 1) << "one has";
+}
+
+TEST(ContainerJob, WhatIsLeftOfFormerRoundsHoldsUpTheNextWhileItMayCompute) {
+  const struct {
+    const char* what;
+    void (*is)(Scene&, ObservedPod&);
+    bool next;
+    int deleted;
+  } cases[] = {
+      {"runs", [](Scene&, ObservedPod&) {}, false, 1},
+      {"has never started", [](Scene&, ObservedPod& p) { p.phase = PodPhase::kPending; }, true, 1},
+      {"has ended", [](Scene&, ObservedPod& p) { p.phase = PodPhase::kFailed; }, true, 1},
+      {"has ended and goes",
+       [](Scene&, ObservedPod& p) {
+         p.phase = PodPhase::kFailed;
+         p.terminating = true;
+       },
+       true, 0},
+      {"is being deleted", [](Scene&, ObservedPod& p) { p.terminating = true; }, false, 0},
+      {"does not end",
+       [](Scene& s, ObservedPod& p) {
+         p.terminating = true;
+         p.deletion_due = s.now - s.options.stuck_grace;
+       },
+       true, 0},
+      {"will soon be stuck",
+       [](Scene& s, ObservedPod& p) {
+         p.terminating = true;
+         p.deletion_due = s.now - s.options.stuck_grace + absl::Seconds(1);
+       },
+       false, 0},
+      {"is on a node that is lost",
+       [](Scene& s, ObservedPod& p) {
+         p.terminating = true;
+         p.deletion_due = s.now;
+         p.node = "b";
+         s.seen.nodes["b"].ready = false;
+       },
+       true, 0},
+  };
+  for (const auto& one : cases) {
+    Scene scene;
+    Bring(scene);
+    scene.seen.status.mutable_round()->set_number(2);
+    scene.seen.status.mutable_round()->set_workers(2);
+    scene.seen.status.set_replicas(2);
+    ObservedPod& former = scene.Add(Role::kWorker, 0);
+    former.world = {.round = 1, .members = {0, 1}, .wanted = 2};
+    former.deletion_due = scene.now;
+    one.is(scene, former);
+    const Decision decision = scene.Do();
+    EXPECT_EQ(Count<CreatePod>(decision) > 0, one.next) << one.what;
+    EXPECT_EQ(Count<DeletePod>(decision), one.deleted) << one.what;
+    EXPECT_EQ(decision.status.round().number(), 2) << one.what;
+    if (!one.next) {
+      EXPECT_EQ(decision.requeue_after < absl::Minutes(1), former.terminating) << one.what;
+    }
+  }
+}
+
+TEST(ContainerJob, ARoundWithoutPodsIsMadeAgainAndInAnotherNumberWhereThatIsWanted) {
+  Scene scene;
+  Obey(Bring(scene, 3));
+  scene.seen.status.mutable_round()->set_workers(2);  // one had no place
+  scene.seen.pods.clear();
+  EXPECT_EQ(WorldOf(scene.Do()), (World{.round = 1, .members = {0, 1}, .wanted = 3}));
+  scene.worker().set_replicas(4);
+  EXPECT_EQ(WorldOf(scene.Do()), (World{.round = 1, .members = {0, 1, 2, 3}, .wanted = 4}));
+}
+
+TEST(ContainerJob, ItsResultSaysHowLongItTookAndWhoDecided) {
+  for (const bool first : {true, false}) {
+    Scene scene;
+    Running(scene);
+    scene.now += absl::Seconds(30);
+    if (first) scene.policy().set_success_policy(v1alpha1::SUCCESS_POLICY_FIRST_WORKER);
+    scene.End("digits-worker-0", 0);
+    scene.End("digits-worker-1", 0);
+    const Decision decision = scene.Do();
+    EXPECT_EQ(decision.status.result().seconds(), 30);
+    EXPECT_EQ(FindCondition(decision.status, "Succeeded")->message(),
+              first ? "the worker of rank 0 has ended well" : "all 2 workers have ended well");
+  }
+}
+
+TEST(ContainerJob, FromNoWorkerAtAllItHasNotSucceeded) {
+  Scene scene;
+  Running(scene);
+  scene.seen.pods.clear();
+  EXPECT_FALSE(Is(scene.Do(), "Succeeded"));
+  Scene ours;
+  ours.Training();
+  for (ObservedPod& pod : ours.seen.pods) {
+    pod.phase = PodPhase::kSucceeded;
+    pod.world = {.round = 0, .members = {0, 1}, .wanted = 2};  // as its template may say
+  }
+  EXPECT_FALSE(Is(ours.Do(), "Succeeded")) << "a job of ours tells its result";
+}
+
+// Of several that are left, one that may compute holds up the next round whatever the others do.
+TEST(ContainerJob, EachThatIsLeftOfAFormerRoundHoldsUpTheNext) {
+  for (const bool terminating : {false, true}) {
+    Scene scene;
+    Bring(scene);
+    scene.seen.status.mutable_round()->set_number(2);
+    scene.seen.status.mutable_round()->set_workers(2);
+    scene.seen.status.set_replicas(2);
+    scene.Add(Role::kWorker, 0);
+    scene.Add(Role::kWorker, 1, terminating ? PodPhase::kRunning : PodPhase::kPending);
+    for (ObservedPod& pod : scene.seen.pods) {
+      pod.world = {.round = 1, .members = {0, 1}, .wanted = 2};
+      pod.terminating = terminating;
+      pod.deletion_due = scene.now - scene.options.stuck_grace;
+    }
+    scene.seen.pods[0].deletion_due = scene.now;
+    EXPECT_EQ(Count<CreatePod>(scene.Do()), 0) << terminating;
+  }
+}
+
+TEST(ContainerJob, ANameIsTakenUntilThePodOfTheFormerRoundIsGone) {
+  Scene scene;
+  Bring(scene);
+  scene.seen.status.mutable_round()->set_number(2);
+  scene.seen.status.mutable_round()->set_workers(2);
+  scene.seen.status.set_replicas(2);
+  scene.Add(Role::kWorker, 1).world = {.round = 2, .members = {0, 1}, .wanted = 2};
+  scene.Add(Role::kWorker, 0, PodPhase::kPending).world = {
+      .round = 1, .members = {0, 1}, .wanted = 2};
+  EXPECT_NE(Deletes(scene.Do(), "digits-worker-0"), nullptr);
+  EXPECT_EQ(Count<CreatePod>(scene.Do()), 0);
+  scene.seen.pods.pop_back();
+  EXPECT_TRUE(Creates(scene.Do(), Role::kWorker, 0));
 }
 
 }  // namespace

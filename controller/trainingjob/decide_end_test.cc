@@ -387,5 +387,199 @@ const Case kEnd[] = {
 INSTANTIATE_TEST_SUITE_P(Suspension, DecideEnd, testing::ValuesIn(kSuspension), NameOf);
 INSTANTIATE_TEST_SUITE_P(End, DecideEnd, testing::ValuesIn(kEnd), NameOf);
 
+// A job with something to save that nobody saves, suspended so long ago.
+Scene Unsaved(absl::Duration ago, std::int64_t progress, std::int64_t settled) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_suspend(true);
+  scene.Settle();
+  scene.seen.status.mutable_progress()->set_step(progress);
+  scene.report().mutable_training()->clear_progress();
+  scene.report().set_settled_step(settled);
+  scene.now += ago;
+  return scene;
+}
+
+TEST(Suspension, ACheckpointIsWaitedForForThirtySeconds) {
+  const Decision waits = Unsaved(absl::Seconds(29), 100, 100).Do();
+  EXPECT_EQ(Count<DeletePod>(waits), 0);
+  EXPECT_EQ(waits.requeue_after, absl::Seconds(1));
+  EXPECT_EQ(ReasonOf(waits, "Suspended"), "Suspending");
+  const Decision gives_up = Unsaved(absl::Seconds(30), 100, 100).Do();
+  EXPECT_EQ(Count<DeletePod>(gives_up), 2);
+  EXPECT_EQ(ReasonOf(gives_up, "Suspended"), kCheckpointNotWritten);
+  EXPECT_TRUE(Emits(gives_up, kCheckpointNotWritten));
+  const Decision afterwards = Unsaved(absl::Seconds(30), 100, 100).Settle().Do();
+  EXPECT_FALSE(Emits(afterwards, kCheckpointNotWritten)) << "it is told once";
+}
+
+TEST(Suspension, StepsThatAnybodyKnowsOfAreSomethingToSave) {
+  EXPECT_EQ(ReasonOf(Unsaved(absl::Minutes(1), 1, 0).Do(), "Suspended"), kCheckpointNotWritten);
+  EXPECT_EQ(ReasonOf(Unsaved(absl::Minutes(1), 0, 1).Do(), "Suspended"), kCheckpointNotWritten);
+  EXPECT_EQ(ReasonOf(Unsaved(absl::Minutes(1), 0, 0).Do(), "Suspended"), "Suspending");
+  Scene alone = Unsaved(absl::Minutes(1), 0, 1);
+  alone.seen.link.reset();
+  EXPECT_EQ(ReasonOf(alone.Do(), "Suspended"), "Suspending") << "nobody knows";
+}
+
+TEST(Suspension, NobodyIsWaitedForWhoIsNotThere) {
+  Scene scene = Unsaved(absl::ZeroDuration(), 100, 100);
+  Scene unled = scene;
+  unled.seen.pods.erase(unled.seen.pods.begin());
+  unled.seen.link.reset();
+  EXPECT_EQ(Count<DeletePod>(unled.Do()), 2) << "nobody could tell the workers to save";
+  Scene starting = scene;
+  for (ObservedPod& pod : starting.seen.pods) pod.phase = PodPhase::kPending;
+  EXPECT_EQ(Count<DeletePod>(starting.Do()), 2) << "members first";
+  Scene ended = scene;
+  ended.End("digits-worker-1", 0);
+  const Decision decision = ended.Do();
+  ASSERT_EQ(Count<DeletePod>(decision), 1);
+  EXPECT_EQ(Deletes(decision, "digits-worker-1")->grace_seconds, 0);
+  ended.Pod("digits-worker-1").terminating = true;
+  EXPECT_EQ(Count<DeletePod>(ended.Do()), 0);
+}
+
+TEST(Suspension, TheCoordinatorGoesLastAndNobodyTwice) {
+  Scene scene = Unsaved(absl::Minutes(1), 100, 100);
+  scene.Pod("digits-worker-0").terminating = true;
+  Decision decision = scene.Do();
+  EXPECT_EQ(Count<DeletePod>(decision), 1);
+  EXPECT_NE(Deletes(decision, "digits-worker-1"), nullptr);
+  scene.Pod("digits-worker-1").terminating = true;
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0) << "they may need it yet";
+  scene.End("digits-worker-0", 0);
+  scene.End("digits-worker-1", 0);
+  decision = scene.Do();
+  EXPECT_EQ(Count<DeletePod>(decision), 1);
+  ASSERT_NE(Deletes(decision, "digits-coordinator-0"), nullptr);
+  EXPECT_FALSE(Deletes(decision, "digits-coordinator-0")->grace_seconds.has_value());
+}
+
+// What is said of a job whose pods have all gone.
+Decision WithoutPods(Scene scene) {
+  scene.seen.pods.clear();
+  scene.seen.link.reset();
+  return scene.Do();
+}
+
+TEST(Suspension, IsToldOfOnceAsWhatItIs) {
+  const auto event_of = [](const Decision& decision) {
+    for (const Action& action : decision.actions) {
+      const auto* event = std::get_if<EmitEvent>(&action);
+      if (event != nullptr && event->reason == "Suspended") return *event;
+    }
+    return EmitEvent{false, "", "", "none"};
+  };
+  Scene scene = Unsaved(absl::Seconds(1), 100, 100);
+  Decision decision = WithoutPods(scene);
+  EXPECT_EQ(event_of(decision).note, "training is saved and all pods are released");
+  EXPECT_FALSE(event_of(decision).warning);
+  EXPECT_EQ(FindCondition(decision.status, "Suspended")->message(), "no pod is left");
+  scene.seen.status = decision.status;
+  EXPECT_EQ(event_of(WithoutPods(scene)).note, "none");
+
+  Scene lost = Unsaved(absl::Seconds(1), 100, 100);
+  lost.seen.checkpoint_durable = false;
+  lost.seen.status.mutable_last_checkpoint()->set_name("1-1-60");
+  lost.seen.status.set_failures(1);
+  lost.seen.status.set_failures_since_step(60);
+  decision = WithoutPods(lost);
+  EXPECT_TRUE(event_of(decision).warning);
+  EXPECT_EQ(ReasonOf(decision, "Suspended"), kCheckpointNotDurable);
+  EXPECT_TRUE(FindCondition(decision.status, "Suspended")
+                  ->message()
+                  .starts_with(MeaningOf(kCheckpointNotDurable)));
+  EXPECT_FALSE(decision.status.has_last_checkpoint());
+  EXPECT_EQ(decision.status.failures(), 0);
+  EXPECT_EQ(decision.status.failures_since_step(), 0);
+  lost.seen.status = decision.status;
+  EXPECT_EQ(ReasonOf(WithoutPods(lost), "Suspended"), kCheckpointNotDurable) << "it stays said";
+  lost.seen.status.clear_start_time();
+  EXPECT_EQ(ReasonOf(WithoutPods(lost), "Suspended"), "JobSuspended") << "there was nothing";
+
+  Scene unwritten = Unsaved(absl::Minutes(1), 100, 100).Settle();
+  decision = WithoutPods(unwritten);
+  EXPECT_TRUE(event_of(decision).warning);
+  EXPECT_EQ(event_of(decision).note, FindCondition(decision.status, "Suspended")->message());
+  EXPECT_EQ(ReasonOf(decision, "Suspended"), kCheckpointNotWritten);
+}
+
+TEST(Suspension, OneThatIsLostLaterIsNotSaidToBe) {
+  Scene scene = Unsaved(absl::Seconds(1), 100, 100);
+  scene.seen.status = WithoutPods(scene).status;
+  scene.seen.checkpoint_durable = false;
+  EXPECT_EQ(ReasonOf(WithoutPods(scene), "Suspended"), "JobSuspended");
+}
+
+TEST(Suspension, SaysWhoseWishItIs) {
+  Scene scene;
+  scene.Prepared();
+  scene.seen.queueing.hold = true;
+  scene.seen.queueing.message = "waits for quota";
+  EXPECT_EQ(ReasonOf(scene.Do(), "Suspended"), "Queued");
+  EXPECT_EQ(FindCondition(scene.Do().status, "Suspended")->message(), "waits for quota");
+  scene.seen.queueing.reason = "Evicted";
+  EXPECT_EQ(ReasonOf(scene.Do(), "Suspended"), "Evicted");
+  scene.policy().set_suspend(true);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Suspended"), "JobSuspended") << "the user's own comes first";
+}
+
+TEST(Suspension, CountsTheTimeOfActivityOnce) {
+  Scene scene;
+  scene.Training();
+  scene.now += absl::Seconds(40);
+  scene.policy().set_suspend(true);
+  scene.Settle();
+  EXPECT_EQ(scene.seen.status.active_seconds(), 40);
+  scene.now += absl::Seconds(5);
+  scene.Settle();
+  EXPECT_EQ(scene.seen.status.active_seconds(), 40) << "while it is under way";
+  scene.seen.pods.clear();
+  scene.seen.link.reset();
+  scene.Settle();
+  scene.now += absl::Seconds(5);
+  scene.Settle();
+  EXPECT_EQ(scene.seen.status.active_seconds(), 40);
+  scene.policy().set_suspend(false);
+  scene.Settle();
+  scene.now += absl::Seconds(7);
+  scene.policy().set_active_deadline_seconds(47);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "DeadlineExceeded");
+}
+
+TEST(Suspension, WhoResumesIsToldFromWhereTrainingGoesOn) {
+  for (const bool durable : {true, false}) {
+    Scene scene;
+    scene.Suspended();
+    scene.seen.checkpoint_durable = durable;
+    scene.policy().set_suspend(false);
+    const Decision decision = scene.Do();
+    const auto& event = std::get<EmitEvent>(decision.actions.at(0));
+    EXPECT_EQ(event.note, durable ? "training goes on from the newest checkpoint"
+                                  : "training begins again at step 0");
+    EXPECT_FALSE(event.warning);
+    EXPECT_EQ(ReasonOf(decision, "Suspended"), "JobResumed");
+    EXPECT_EQ(FindCondition(decision.status, "Suspended")->message(), "training goes on");
+  }
+}
+
+TEST(Suspension, WhatIsOnlyOutdatedGoesOnAsSoonAsItsPodsHaveGone) {
+  Scene scene;
+  scene.Training();
+  scene.seen.configs = {{3, true}, {1, false}};
+  EXPECT_EQ(scene.Do().actions.size(), 0U) << "the newest one is what counts";
+  scene.seen.configs = {{1, true}, {3, false}};
+  EXPECT_EQ(ConditionStatus(scene.Do().status, "Suspended"), "Unknown");
+  scene.Settle();
+  scene.seen.pods.clear();
+  scene.seen.link.reset();
+  const Decision gone = scene.Do();
+  EXPECT_TRUE(Is(gone, "Suspended"));
+  EXPECT_EQ(gone.requeue_after, absl::Milliseconds(1));
+  scene.Settle();
+  EXPECT_EQ(Count<CreatePod>(scene.Do()), 3) << "and it is made anew";
+}
+
 }  // namespace
 }  // namespace starling::trainingjob

@@ -373,5 +373,60 @@ TEST(DecideFailure, SuccessIsNotTakenBackByALateFailure) {
   EXPECT_EQ(decision.status.failures(), 0);
 }
 
+TEST(DecideFailure, RestartPolicyJudgesByCodeAndSignal) {
+  const struct {
+    v1alpha1::RestartPolicy policy;
+    std::int64_t code, signal;
+    const char* reason;
+  } cases[] = {
+      {v1alpha1::RESTART_POLICY_ON_FAILURE, 1, 0, ""},
+      {v1alpha1::RESTART_POLICY_ON_FAILURE, 2, 0, "BadConfiguration"},
+      {v1alpha1::RESTART_POLICY_ON_FAILURE, 3, 0, ""},
+      {v1alpha1::RESTART_POLICY_ON_FAILURE, 2, 15, ""},
+      {v1alpha1::RESTART_POLICY_NEVER, 1, 0, "PodFailed"},
+      {v1alpha1::RESTART_POLICY_NEVER, 137, 9, "PodFailed"},
+      {v1alpha1::RESTART_POLICY_EXIT_CODE, 0, 0, ""},
+      {v1alpha1::RESTART_POLICY_EXIT_CODE, 1, 0, "PodFailed"},
+      {v1alpha1::RESTART_POLICY_EXIT_CODE, 127, 0, "PodFailed"},
+      {v1alpha1::RESTART_POLICY_EXIT_CODE, 127, 9, ""},
+      {v1alpha1::RESTART_POLICY_EXIT_CODE, 128, 0, ""},
+  };
+  for (const auto& one : cases) {
+    Scene scene;
+    scene.Training();
+    scene.worker().set_restart_policy(one.policy);
+    scene.End("digits-worker-1", one.code, one.signal).phase = PodPhase::kFailed;
+    EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), one.reason)
+        << one.policy << " " << one.code << " " << one.signal;
+  }
+}
+
+TEST(DecideFailure, AnEndWithoutACodeIsTakenForOneOfItsOwn) {
+  Scene scene;
+  scene.Training();
+  scene.worker().set_restart_policy(v1alpha1::RESTART_POLICY_EXIT_CODE);
+  scene.End("digits-worker-1", 1).exit.reset();
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "PodFailed");
+  EXPECT_EQ(FindCondition(scene.Do().status, "Failed")->message(),
+            "digits-worker-1 ended with code 1, which its restartPolicy does not restart");
+}
+
+TEST(DecideFailure, RestartPolicyOfTheCoordinatorIsItsOwn) {
+  Scene scene;
+  scene.Training();
+  scene.seen.spec.mutable_replica_specs()->mutable_coordinator()->set_restart_policy(
+      v1alpha1::RESTART_POLICY_NEVER);
+  scene.End("digits-coordinator-0", 1);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "PodFailed");
+}
+
+TEST(DecideFailure, AWorkerThatLeftWellIsNoMatterOfItsRestartPolicy) {
+  Scene scene;
+  scene.Training();
+  scene.worker().set_restart_policy(v1alpha1::RESTART_POLICY_NEVER);
+  scene.End("digits-worker-1", 0);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Failed"), "");
+}
+
 }  // namespace
 }  // namespace starling::trainingjob

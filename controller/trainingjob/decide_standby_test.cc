@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // spec.replicaSpecs.coordinator.standby: who is granted what, who is waited for, who is taken away.
+#include <functional>
+#include <string>
+#include <utility>
+
 #include "controller/testing/test_cases.h"
 #include "controller/trainingjob/policies.h"
 
@@ -290,6 +294,146 @@ TEST(DecideStandby, WhoComesAfterBothIsGrantedAboveBoth) {
 
   EXPECT_EQ(GrantIn(decision).incarnation(), 3);
   EXPECT_EQ(GrantIn(decision).boot_id(), "boot-n");
+}
+
+TEST(DecideStandby, OneThatWasNotHeardYetIsNotTakenForGone) {
+  Scene scene;
+  Armed(scene).seen.second_link->heard = false;
+  StandbyReport(scene).Clear();
+  const Decision decision = scene.Do();
+  EXPECT_EQ(GrantIn(decision).incarnation(), 1);
+  EXPECT_EQ(GrantIn(decision).standby().incarnation(), 2);
+  EXPECT_EQ(Count<DeletePod>(decision), 0);
+}
+
+TEST(DecideStandby, WhatIsKnownOfASilentOneIsOnRecord) {
+  Scene scene;
+  Armed(scene).seen.second_link->silent = absl::Milliseconds(1995);
+  EXPECT_EQ(Count<DeletePod>(scene.Do()), 0);
+  EXPECT_EQ(scene.Do().requeue_after, absl::Milliseconds(10));
+  scene.seen.second_link->silent = absl::Seconds(2);
+  const Decision decision = scene.Do();
+  EXPECT_EQ(Deletes(decision, kStandby)->grace_seconds, 1);
+  const v1alpha1::Incident& incident = decision.status.incidents(0);
+  EXPECT_EQ(incident.detection_seconds(), 2);
+  EXPECT_EQ(incident.pod(), kStandby);
+  EXPECT_EQ(incident.pod_uid(), scene.Pod(kStandby).uid);
+  EXPECT_EQ(ToTime(incident.time()), scene.now);
+  EXPECT_NE(incident.message().find("it is replaced"), std::string::npos);
+}
+
+TEST(DecideStandby, ATakeoverIsOnRecordUnlessTheJobHasEnded) {
+  Scene scene;
+  Leads(scene);
+  const v1alpha1::Incident incident = scene.Do().status.incidents(0);
+  EXPECT_EQ(incident.pod(), kStandby);
+  EXPECT_EQ(incident.pod_uid(), scene.Pod(kStandby).uid);
+  EXPECT_EQ(ToTime(incident.time()), scene.now);
+  EXPECT_NE(incident.message().find("it stood by, and leads"), std::string::npos);
+  EXPECT_EQ(GrantIn(scene.Do()).pod_uid(), scene.Pod(kStandby).uid);
+  v1alpha1::Condition& ended = *scene.seen.status.add_conditions();
+  ended.set_type("Succeeded");
+  ended.set_status("True");
+  EXPECT_EQ(scene.Do().status.incidents_size(), 0);
+  EXPECT_EQ(GrantIn(scene.Do()).incarnation(), 2);
+}
+
+TEST(DecideStandby, OnlyItsOwnNumberOfItsOwnProcessMakesItTheLeader) {
+  const std::pair<const char*, void (*)(v1alpha1::CoordinatorReport&)> others[] = {
+      {"another process",
+       [](v1alpha1::CoordinatorReport& report) { report.set_boot_id("boot-t"); }},
+      {"another number", [](v1alpha1::CoordinatorReport& report) { report.set_incarnation(1); }},
+      {"superseded", [](v1alpha1::CoordinatorReport& report) { report.set_superseded(true); }}};
+  for (const auto& [what, happens] : others) {
+    Scene scene;
+    Leads(scene);
+    happens(StandbyReport(scene));
+    EXPECT_NE(GrantIn(scene.Do()).boot_id(), "boot-s") << what;
+  }
+}
+
+// Leader and standby of a job that lost its leader's pod, in so many ways not ready to take over.
+TEST(DecideStandby, OnlyOneThatCouldTakeOverIsWaitedFor) {
+  const auto waited_for = [](const std::function<void(Scene&)>& change) {
+    Scene scene;
+    Armed(scene).End(kLeader, 137, 9);
+    change(scene);
+    return GrantIn(scene.Do()).incarnation() == 1;
+  };
+  EXPECT_TRUE(waited_for([](Scene&) {}));
+  EXPECT_FALSE(waited_for([](Scene& s) { StandbyReport(s).mutable_standby()->set_armed(false); }));
+  EXPECT_FALSE(
+      waited_for([](Scene& s) { StandbyReport(s).mutable_standby()->set_incarnation(1); }));
+  EXPECT_FALSE(waited_for(
+      [](Scene& s) { s.seen.status.mutable_coordinator()->mutable_standby()->set_follows(0); }));
+  EXPECT_FALSE(waited_for([](Scene& s) { StandbyReport(s).set_boot_id("boot-t"); }));
+  EXPECT_TRUE(waited_for([](Scene& s) { s.seen.second_link->heard = false; }))
+      << "nothing is known of it";
+  EXPECT_TRUE(waited_for([](Scene& s) { s.seen.second_link.reset(); }));
+}
+
+TEST(DecideStandby, OneThatDoesNotHearItsLeaderForHalfASecondIsAboutToLead) {
+  for (const auto& [silent, waits] : {std::pair(0.5, true), {0.25, false}}) {
+    Scene scene;
+    Armed(scene).report().Clear();
+    scene.report().set_boot_id("boot-b");
+    StandbyReport(scene).mutable_standby()->set_silent_seconds(silent);
+    const Decision decision = scene.Do();
+    EXPECT_EQ(GrantIn(decision).incarnation(), waits ? 1 : 3) << silent;
+    if (waits) {
+      EXPECT_EQ(decision.requeue_after, absl::Milliseconds(500));
+    }
+  }
+}
+
+TEST(DecideStandby, TheOneThatIsKnownStaysAndAThirdGoes) {
+  Scene scene;
+  Armed(scene).Add(Role::kCoordinator, 2);
+  Decision decision = scene.Do();
+  EXPECT_EQ(Deletes(decision, kStandby), nullptr);
+  ASSERT_NE(Deletes(decision, "digits-coordinator-2"), nullptr);
+  scene.Pod(kStandby).index = 3;  // whatever comes first
+  decision = scene.Do();
+  EXPECT_EQ(Deletes(decision, kStandby), nullptr);
+  EXPECT_NE(Deletes(decision, "digits-coordinator-2"), nullptr);
+}
+
+TEST(DecideStandby, OneThatWasGivenUpStandsByNoMore) {
+  Scene scene;
+  Armed(scene).seen.second_link->silent = absl::Seconds(2);
+  scene.Settle();
+  scene.seen.second_link->silent = absl::ZeroDuration();
+  EXPECT_NE(Deletes(scene.Do(), kStandby), nullptr);
+}
+
+TEST(DecideStandby, TheLeaderIsToldWhomItHasAndWhere) {
+  Scene scene;
+  Armed(scene);
+  const v1alpha1::StandbyPod told = scene.Do().supervision->desired->standby();
+  EXPECT_EQ(told.uid(), scene.Pod(kStandby).uid);
+  EXPECT_EQ(told.ip(), scene.Pod(kStandby).ip);
+  EXPECT_EQ(FindCondition(scene.Do().status, "StandbyReady")->message(),
+            "digits-coordinator-1 leads if digits-coordinator-0 falls silent, whether or not a "
+            "controller is there");
+}
+
+TEST(DecideStandby, NoneIsToBeReadyForAContainerOfTheUsersOrAfterTheEnd) {
+  Scene scene;
+  scene.seen.spec.mutable_replica_specs()->mutable_coordinator()->set_standby(true);
+  scene.seen.spec.mutable_workload()->mutable_container();
+  EXPECT_EQ(FindCondition(scene.Do().status, "StandbyReady"), nullptr);
+  Scene ended;
+  Armed(ended).report().mutable_training()->mutable_result()->set_steps(100);
+  EXPECT_EQ(ReasonOf(ended.Do(), "StandbyReady"), "JobFinished");
+  EXPECT_FALSE(Is(ended.Do(), "StandbyReady"));
+}
+
+TEST(DecideStandby, ItIsMadeWhenReplacementsMayBe) {
+  Scene scene;
+  Asked(scene).seen.refusal = Refusal{"QuotaExceeded", "no more pods", scene.now, 1};
+  EXPECT_EQ(Count<CreatePod>(scene.Do()), 0);
+  scene.now += absl::Milliseconds(200);
+  EXPECT_TRUE(Creates(scene.Do(), Role::kCoordinator, 1));
 }
 
 }  // namespace

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // How often the status is written, and what stands in it.
+#include <functional>
 #include <set>
+#include <tuple>
+#include <utility>
 
 #include "controller/testing/test_scene.h"
 #include "controller/trainingjob/policies.h"
@@ -262,6 +265,247 @@ TEST(Quantity, BytesAreReadAndWritten) {
   EXPECT_EQ(FormatBytes(96LL << 20), "96Mi");
   EXPECT_EQ(FormatBytes(64LL << 30), "64Gi");
   EXPECT_EQ(FormatBytes(1500), "1500");
+}
+
+TEST(DecideStatus, SaysWhatTrainingWaitsFor) {
+  Scene scene;
+  scene.Prepared().Settle();
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "Starting");
+  EXPECT_EQ(FindCondition(scene.Do().status, "Running")->message(),
+            "waiting for the coordinator and the workers");
+  scene.Training();
+  scene.report().set_view_synced(false);
+  scene.seen.status.clear_conditions();
+  EXPECT_EQ(scene.Do().status.state(), "Pending") << "it has not been in step yet";
+  EXPECT_EQ(FindCondition(scene.Do().status, "Running")->message(),
+            "waiting for the coordinator and the workers");
+  scene.report().set_waiting("worker 1 has another data set");
+  EXPECT_EQ(FindCondition(scene.Do().status, "Running")->message(),
+            "worker 1 has another data set");
+  Scene own;
+  own.Prepared().seen.spec.mutable_workload()->mutable_container();
+  EXPECT_EQ(FindCondition(own.Do().status, "Running")->message(), "waiting for the workers");
+}
+
+TEST(DecideStatus, TrainingIsToldWhenItBeginsAndWhenItStops) {
+  Scene scene;
+  scene.Training();
+  EXPECT_FALSE(Emits(scene.Do(), "Running"));
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "Training");
+  scene.seen.status.clear_conditions();
+  EXPECT_TRUE(Emits(scene.Do(), "Running"));
+  EXPECT_TRUE(Is(scene.Do(), "Running"));
+  EXPECT_EQ(FindCondition(scene.Do().status, "Restarting"), nullptr);
+  scene.Settle();
+  for (auto& member : *scene.report().mutable_members()) member.set_connected(false);
+  EXPECT_TRUE(Emits(scene.Do(), "Restarting"));
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "Recovering");
+  EXPECT_EQ(ReasonOf(scene.Do(), "Restarting"), "Recovering");
+  scene.Settle();
+  EXPECT_FALSE(Emits(scene.Do(), "Restarting")) << "once";
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "Recovering");
+  scene.report().mutable_training()->set_failure("no use");
+  EXPECT_EQ(ReasonOf(scene.Do(), "Restarting"), "JobFinished");
+  EXPECT_FALSE(Is(scene.Do(), "Restarting"));
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "JobFinished");
+}
+
+// A member that is led, in a view or on its way into one, is what training consists of.
+TEST(DecideStatus, AJobTrainsWhoseMembersAreHeardAndInStep) {
+  const auto trains = [](bool connected, bool in_view, v1alpha1::Phase phase) {
+    Scene scene;
+    scene.Training(1);
+    v1alpha1::MemberStatus& member = *scene.report().mutable_members(0);
+    member.set_connected(connected);
+    member.set_in_view(in_view);
+    member.set_phase(phase);
+    return Is(scene.Do(), "Running");
+  };
+  EXPECT_TRUE(trains(true, true, v1alpha1::PHASE_OUT));
+  EXPECT_TRUE(trains(true, false, v1alpha1::PHASE_RUN));
+  EXPECT_FALSE(trains(true, false, v1alpha1::PHASE_OUT));
+  EXPECT_FALSE(trains(false, true, v1alpha1::PHASE_RUN));
+}
+
+TEST(DecideStatus, PodsAreCountedByTheirRoleAndPhase) {
+  Scene scene;
+  scene.servers(1);
+  scene.Training(4);
+  scene.Pod("digits-worker-0").ready = false;
+  scene.End("digits-worker-1", 0).ready = true;
+  scene.End("digits-worker-2", 1);
+  scene.Pod("digits-worker-3").terminating = true;
+  const auto counts = [&](const char* role) {
+    const v1alpha1::ReplicaStatus of = scene.Do().status.replica_statuses().at(role);
+    return std::tuple(of.active(), of.ready(), of.succeeded(), of.failed());
+  };
+  EXPECT_EQ(counts("worker"), std::tuple(1, 0, 1, 1));
+  EXPECT_EQ(counts("coordinator"), std::tuple(1, 1, 0, 0));
+  EXPECT_EQ(counts("parameterServer"), std::tuple(1, 1, 0, 0));
+  scene.Settle();
+  scene.seen.pods.clear();
+  EXPECT_EQ(counts("worker"), std::tuple(0, 0, 0, 0));
+  scene.seen.spec.mutable_exchange()->mutable_all_reduce();
+  EXPECT_FALSE(scene.Do().status.replica_statuses().contains("parameterServer"));
+}
+
+TEST(DecideStatus, WorkersAreCountedAsWantedBeforeAnyIsMade) {
+  Scene scene;
+  scene.Suspended();
+  EXPECT_EQ(scene.seen.status.replicas(), 2);
+  scene.worker().set_replicas(3);
+  EXPECT_EQ(scene.Do().status.replicas(), 2) << "until it goes on";
+}
+
+TEST(DecideStatus, TheLastWordStandsWhileAJobIsOnItsWayIntoSuspension) {
+  Scene scene;
+  scene.Training();
+  scene.policy().set_suspend(true);
+  EXPECT_EQ(scene.Do().status.state(), "Running");
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "JobSuspended");
+  scene.seen.status.clear_state();
+  EXPECT_EQ(scene.Do().status.state(), "Pending") << "there was none";
+}
+
+TEST(DecideStatus, WhatChangesAllTheTimeWaitsForItsTurn) {
+  using Change = void (*)(Scene&);
+  const std::pair<Change, bool> changes[] = {
+      {[](Scene& s) { (*s.report().mutable_training()->mutable_goodput())["compute"] = 9; }, false},
+      {[](Scene& s) { s.report().mutable_training()->mutable_checkpoint()->set_name("1-1-9"); },
+       false},
+      {[](Scene& s) { s.report().mutable_training()->mutable_progress()->set_step(101); }, false},
+      {[](Scene& s) { s.Pod("digits-worker-1").ready = false; }, false},
+      {[](Scene& s) {
+         ObservedPod& going = s.Add(Role::kWorker, 7);
+         going.terminating = true;
+         going.deletion_due = s.now;
+       },
+       false},
+      {[](Scene& s) { s.End("digits-worker-1", 0).terminating = true; }, false},
+      {[](Scene& s) { s.End("digits-worker-1", 1).terminating = true; }, true},
+      {[](Scene& s) { s.report().set_newest_view((1ULL << 32) + 2); }, true},
+      {[](Scene& s) { s.seen.generation = 2; }, true}};
+  int number = 0;
+  for (const auto& [change, at_once] : changes) {
+    Scene scene;
+    scene.options.counts_interval = absl::Seconds(10);
+    scene.Training();
+    scene.seen.since_status_write = absl::ZeroDuration();
+    change(scene);
+    EXPECT_EQ(scene.Do().write_status, at_once) << number;
+    scene.seen.since_status_write = absl::Seconds(10);
+    const bool changes_status = number != 4;  // a pod that goes is not counted
+    EXPECT_EQ(scene.Do().write_status, changes_status) << number;
+    ++number;
+  }
+}
+
+TEST(DecideStatus, AStatusThatIsNotWrittenYetIsWritten) {
+  Scene scene;
+  scene.Training();
+  scene.seen.status_unwritten = true;
+  EXPECT_TRUE(scene.Do().write_status);
+}
+
+// The first status of a job that its pods tell as well.
+TEST(DecideStatus, OnlyWhatPodsTellTooMayWait) {
+  const auto started = [](Scene& s) {
+    s.Prepared();
+    s.seen.spec.mutable_workload()->mutable_container();
+  };
+  const auto may_wait = [&](const std::function<void(Scene&)>& change) {
+    Scene scene;
+    started(scene);
+    change(scene);
+    return scene.Do().status_may_wait;
+  };
+  EXPECT_TRUE(may_wait([](Scene&) {}));
+  EXPECT_TRUE(may_wait([](Scene& s) { s.Settle().seen.status_unwritten = true; }));
+  EXPECT_FALSE(may_wait([](Scene& s) { s.Settle(); })) << "it is not the first";
+  EXPECT_FALSE(may_wait([](Scene& s) { s.seen.spec.clear_workload(); })) << "grants are written";
+  EXPECT_FALSE(may_wait([](Scene& s) { s.seen.status.mutable_round()->set_number(2); }));
+  EXPECT_FALSE(may_wait([](Scene& s) { s.seen.spec_error = "spec: wrong"; }));
+  EXPECT_FALSE(may_wait([](Scene& s) { s.policy().set_suspend(true); }));
+  EXPECT_FALSE(may_wait([](Scene& s) { s.seen.queueing.warning = "no Kueue"; }));
+  EXPECT_FALSE(may_wait([](Scene& s) {
+    s.seen.status.mutable_round()->set_number(1);
+    ObservedPod& former = s.Add(Role::kWorker, 0);
+    former.disruption = "EvictionByEvictionAPI";
+    former.terminating = true;
+    former.deletion_due = s.now;
+  })) << "an incident";
+}
+
+TEST(DecideStatus, AJobIsAtRestThatWouldLoseNothing) {
+  const auto at_rest = [](const std::function<void(Scene&)>& change) {
+    Scene scene;
+    scene.Training();
+    change(scene);
+    return scene.Do().at_rest;
+  };
+  EXPECT_FALSE(at_rest([](Scene&) {}));
+  EXPECT_FALSE(at_rest([](Scene& s) { s.report().set_stopped(true); })) << "nobody asked it to";
+  EXPECT_FALSE(at_rest([](Scene& s) { s.seen.shutting_down = true; }));
+  EXPECT_FALSE(at_rest([](Scene& s) {
+    s.seen.shutting_down = true;
+    s.seen.link.reset();
+  })) << "nobody knows";
+  EXPECT_TRUE(at_rest([](Scene& s) {
+    s.seen.shutting_down = true;
+    s.report().set_stopped(true);
+  }));
+  EXPECT_TRUE(at_rest([](Scene& s) { s.seen.pods.resize(1); }));
+  EXPECT_TRUE(at_rest([](Scene& s) { s.report().mutable_training()->set_failure("no use"); }));
+  EXPECT_TRUE(at_rest([](Scene& s) { s.seen.spec.mutable_workload()->mutable_container(); }));
+}
+
+TEST(DecideStatus, AControllerThatEndsSaysSoOfJobsThatAreAtRest) {
+  Scene scene;
+  scene.Training();
+  scene.seen.shutting_down = true;
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "Training");
+  scene.report().set_stopped(true);
+  EXPECT_EQ(ReasonOf(scene.Do(), "Running"), "ControllerStopped");
+  Scene empty;
+  empty.Prepared();
+  EXPECT_EQ(ReasonOf(empty.Do(), "Running"), "Starting");
+}
+
+TEST(ClusterOptions, AClusterIsGivenMoreTimeToStartAndWrittenToLessOften) {
+  const Options cluster = ClusterOptions();
+  const Options machine;
+  EXPECT_GT(cluster.coordinator_start, machine.coordinator_start);
+  EXPECT_LT(cluster.worker_silence, machine.worker_silence);
+  EXPECT_GT(cluster.progress_interval, machine.progress_interval);
+  EXPECT_GT(cluster.counts_interval, machine.counts_interval);
+  EXPECT_GT(cluster.progress_jitter, machine.progress_jitter);
+  EXPECT_GT(cluster.round_settle, machine.round_settle);
+  EXPECT_GT(cluster.first_status_wait, machine.first_status_wait);
+  EXPECT_GT(cluster.create_width, machine.create_width);
+  EXPECT_LT(cluster.look_again, machine.look_again);
+  EXPECT_TRUE(cluster.budgets && cluster.avoid_nodes);
+  EXPECT_FALSE(machine.budgets || machine.avoid_nodes);
+}
+
+// Pods that run and that nobody has heard of say nothing of a job that has never trained.
+TEST(DecideStatus, AJobThatHasNotTrainedIsNotTakenToTrainUnheard) {
+  Scene scene;
+  scene.Prepared().Add(Role::kCoordinator, 0);
+  for (const std::int64_t index : {0, 1}) scene.Add(Role::kWorker, index);
+  EXPECT_FALSE(Is(scene.Do(), "Running"));
+}
+
+TEST(DecideStatus, AWorkerThatGoesTakesNothingWithItThatMustBeWrittenAtOnce) {
+  Scene scene;
+  scene.Training();
+  scene.Member(scene.Add(Role::kWorker, 7));
+  scene.Settle();
+  scene.seen.since_status_write = absl::ZeroDuration();
+  scene.report().mutable_members(2)->set_drained(true);
+  scene.report().mutable_training()->mutable_progress()->set_step(101);
+  const Decision decision = scene.Do();
+  ASSERT_NE(Deletes(decision, "digits-worker-7"), nullptr);
+  EXPECT_FALSE(decision.write_status) << "others tell of the same training";
 }
 
 }  // namespace

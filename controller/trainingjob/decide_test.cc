@@ -341,7 +341,78 @@ TEST(DecideSettings, NumberRisesWithWhateverChangesThem) {
   EXPECT_GT(SettingsOf(scene), edited);
   scene.seen.generation = 1LL << 60;
   scene.options.lease_transition = 1LL << 60;
-  EXPECT_LT(SettingsOf(scene), 1LL << 53);
+  scene.seen.status.mutable_coordinator()->set_incarnation(1LL << 40);
+  scene.report().set_incarnation(1ULL << 40);
+  EXPECT_EQ(SettingsOf(scene), (1LL << 53) - 2);
+}
+
+// Members of jobs that run through an upgrade of the controller know numbers of the former one.
+TEST(DecideSettings, NumberHasTheSamePartsInEveryRelease) {
+  Scene scene;
+  scene.Training();
+  scene.options.lease_transition = 5;
+  scene.seen.status.mutable_coordinator()->set_incarnation(3);
+  scene.report().set_incarnation(3);
+  scene.seen.generation = 7;
+  EXPECT_EQ(SettingsOf(scene), (5LL << 41) + (3LL << 25) + (7LL << 1));
+  scene.seen.shutting_down = true;
+  EXPECT_EQ(SettingsOf(scene), (5LL << 41) + (3LL << 25) + (7LL << 1) + 1);
+}
+
+TEST(Supervise, TheCoordinatorIsToldAllThatItNeedsOfAPod) {
+  Scene scene;
+  scene.Training();
+  ObservedPod& worker = scene.Pod("digits-worker-1");
+  worker.node = "b";
+  scene.seen.spec.mutable_checkpoint()->set_uri("/checkpoints");
+  scene.worker().set_min_replicas(1);
+  const v1alpha1::Desired desired = *scene.Do().supervision->desired;
+  ASSERT_EQ(desired.pods_size(), 2) << "the coordinator is no member";
+  const v1alpha1::Pod& told = desired.pods(1);
+  EXPECT_EQ(told.uid(), worker.uid);
+  EXPECT_EQ(told.name(), "digits-worker-1");
+  EXPECT_EQ(told.role(), "worker");
+  EXPECT_EQ(told.index(), 1);
+  EXPECT_EQ(told.ip(), worker.ip);
+  EXPECT_EQ(told.node(), "b");
+  EXPECT_EQ(told.state(), v1alpha1::Pod::LIVE);
+  EXPECT_EQ(desired.min_workers(), 1);
+  EXPECT_EQ(desired.settings().checkpoint().uri(), "/checkpoints");
+  EXPECT_FALSE(desired.has_standby());
+  scene.worker().set_min_replicas(5);
+  EXPECT_EQ(scene.Do().supervision->desired->min_workers(),
+            scene.Do().supervision->desired->workers());
+  scene.End("digits-worker-1", 1);
+  EXPECT_EQ(StateInDesired(scene.Do(), "digits-worker-1"), v1alpha1::Pod::TERMINATED);
+  worker.ip.clear();
+  EXPECT_EQ(scene.Do().supervision->desired->pods_size(), 1) << "it never ran";
+}
+
+TEST(Supervise, AGrantSaysFromWhereTrainingGoesOn) {
+  Scene scene;
+  scene.Training();
+  scene.Settle();
+  (*scene.seen.status.mutable_goodput())["compute"] = 5;
+  scene.Booted("boot-b");
+  const v1alpha1::Grant grant = *scene.Do().supervision->grant;
+  EXPECT_EQ(grant.incarnation(), 2U);
+  EXPECT_EQ(grant.boot_id(), "boot-b");
+  EXPECT_EQ(grant.settled_step(), 100);
+  EXPECT_EQ(grant.goodput().at("compute"), 5);
+  EXPECT_EQ(scene.Do().status.coordinator().pod_uid(), scene.Pod("digits-coordinator-0").uid);
+}
+
+TEST(Supervise, ACoordinatorIsDialledWhileItRunsAndHasAnAddress) {
+  Scene scene;
+  scene.Prepared().Add(Role::kCoordinator, 0);
+  scene.Booted();
+  EXPECT_EQ(scene.Do().supervision->address, scene.seen.pods[0].ip);
+  EXPECT_EQ(scene.Do().supervision->pod_uid, scene.seen.pods[0].uid);
+  scene.seen.pods[0].phase = PodPhase::kPending;
+  EXPECT_FALSE(scene.Do().supervision.has_value());
+  scene.seen.pods[0].phase = PodPhase::kRunning;
+  scene.seen.pods[0].ip.clear();
+  EXPECT_FALSE(scene.Do().supervision.has_value());
 }
 
 INSTANTIATE_TEST_SUITE_P(Start, DecideCase, testing::ValuesIn(kStart), NameOf);

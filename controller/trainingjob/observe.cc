@@ -96,22 +96,30 @@ void ReadJob(const JobObjects& objects, Reading& reading) {
 }
 
 // Rules between fields, and templates that give no pod. A job that has begun is not judged anew.
-std::string CheckSpec(const Json& job, const Observed& observed,
-                      const resources::Platform& platform) {
+void CheckSpec(const Json& job, const resources::Platform& platform, Reading& reading) {
+  const Observed& observed = reading.observed;
+  std::string& error = reading.observed.spec_error;
   const bool begun = std::any_of(observed.configs.begin(), observed.configs.end(),
                                  [](const ObservedConfig& config) { return config.current; });
-  if (begun) return "";
+  if (begun) return;
   spec::FieldErrors errors = spec::Validate(observed.spec);
   if (errors.empty()) errors = spec::CheckBounds(job, observed.spec);
-  if (!errors.empty()) return spec::Format(errors);
+  if (!errors.empty()) {
+    error = spec::Format(errors);
+    return;
+  }
   const bool alone = observed.spec.workload().has_container();
+  PodBuilder builder(observed.job, platform);
   for (const Role role : resources::RolesOf(observed.spec)) {
     CreatePod create{.role = role, .index = 0, .config_generation = 0};
     if (alone) create.world = {.round = 1, .members = {0}, .wanted = 1};
-    const auto pod = BuildJobPod(observed.job, observed.spec, create, platform);
-    if (!pod.ok()) return std::string(pod.status().message());
+    const auto pod = builder.Build(observed.spec, create);
+    if (!pod.ok()) {
+      error = std::string(pod.status().message());
+      return;
+    }
   }
-  return "";
+  reading.pods = builder.Made();
 }
 
 bool HasSecret(const JobObjects& objects, const Observed& observed,
@@ -161,7 +169,7 @@ Reading Read(const JobObjects& objects, const resources::Platform& platform) {
     }
   }
   observed.configs = ReadConfigs(objects, reading);
-  if (observed.spec_error.empty()) observed.spec_error = CheckSpec(job, observed, platform);
+  if (observed.spec_error.empty()) CheckSpec(job, platform, reading);
   observed.has_secret = HasSecret(objects, observed, platform);
   observed.has_service = IsOf(observed.job.uid, objects.service.get());
   observed.has_budget = IsOf(observed.job.uid, objects.budget.get());

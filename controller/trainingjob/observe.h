@@ -11,6 +11,7 @@
 #include <string_view>
 #include <vector>
 
+#include "controller/resources/container_pod.h"
 #include "controller/resources/credentials.h"
 #include "controller/resources/resources.h"
 #include "controller/scheduling/scheduling.h"
@@ -63,6 +64,9 @@ v1alpha1::TrainingJobSpec FrozenSpec(const JobObjects& objects, const Observed& 
 struct Reading {
   Observed observed;
   std::shared_ptr<const SpecReading> spec;
+  // Of a job that brings its own container and has not begun: what its pods have in common, as it
+  // was made of the observed spec to see whether that gives any.
+  std::optional<resources::RoundPods> pods;
   scheduling::Plan scheduling;  // what schedulers and queues of others are told, and want of pods
 };
 Reading Read(const JobObjects& objects, const resources::Platform& platform);

@@ -3,6 +3,8 @@
 #include "controller/trainingjob/observe.h"
 
 #include <nlohmann/json.hpp>
+#include <string_view>
+#include <utility>
 
 #include "controller/kube/message_json.h"
 #include "controller/trainingjob/build.h"
@@ -238,6 +240,189 @@ TEST(ReadNode, SaysWhetherItAnswersAndWhetherItWillGo) {
                   .departure.empty());
 }
 
+TEST(ReadPod, SaysAllThatDecisionsAreMadeFrom) {
+  Json pod = Pod({{"phase", "Running"},
+                  {"podIP", "10.0.0.7"},
+                  {"reason", "Evicted"},
+                  {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}});
+  pod["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:30Z";
+  const auto seen = ReadIt(pod);
+  ASSERT_TRUE(seen.has_value());
+  EXPECT_EQ(seen->name, "digits-worker-1");
+  EXPECT_EQ(seen->uid, "u1");
+  EXPECT_EQ(seen->ip, "10.0.0.7");
+  EXPECT_EQ(seen->role, Role::kWorker);
+  EXPECT_EQ(seen->index, 1);
+  EXPECT_EQ(seen->phase, PodPhase::kRunning);
+  EXPECT_EQ(seen->reason, "Evicted");
+  EXPECT_TRUE(seen->ready);
+  EXPECT_TRUE(seen->terminating);
+  EXPECT_TRUE(seen->disrupted);
+  EXPECT_EQ(seen->disruption, "");
+  EXPECT_EQ(seen->deletion_due - seen->created, absl::Seconds(30));
+  EXPECT_FALSE(seen->exit.has_value());
+  EXPECT_TRUE(seen->avoids.empty());
+}
+
+TEST(ReadPod, IsReadyOnlyWhileItRuns) {
+  for (const char* phase : {"Running", "Succeeded"}) {
+    const ObservedPod pod = Seen(
+        {{"phase", phase}, {"conditions", Json::array({{{"type", "Ready"}, {"status", "True"}}})}});
+    EXPECT_EQ(pod.ready, std::string_view(phase) == "Running");
+  }
+  EXPECT_FALSE(Seen({{"phase", "Running"}}).ready);
+  EXPECT_FALSE(Seen({{"phase", "Running"}}).terminating);
+  EXPECT_FALSE(Seen({{"phase", "Running"}}).disrupted);
+}
+
+TEST(ReadPod, PhasesThatAreNotKnownMayRun) {
+  const std::pair<const char*, PodPhase> phases[] = {
+      {"", PodPhase::kPending},        {"Pending", PodPhase::kPending},
+      {"Running", PodPhase::kRunning}, {"Succeeded", PodPhase::kSucceeded},
+      {"Failed", PodPhase::kFailed},   {"Unknown", PodPhase::kRunning}};
+  for (const auto& [phase, expected] : phases) {
+    EXPECT_EQ(Seen({{"phase", phase}}).phase, expected) << phase;
+  }
+}
+
+TEST(ReadPod, WithoutARoleOrAnIndexItIsNoneOfOurs) {
+  for (const char* label : {"starling.dev/role", "starling.dev/index"}) {
+    for (const Json& value : {Json("odd"), Json()}) {
+      Json pod = Pod({{"phase", "Running"}});
+      pod["metadata"]["labels"][label] = value;
+      if (value.is_null()) pod["metadata"]["labels"].erase(label);
+      EXPECT_FALSE(ReadIt(pod).has_value()) << label << " " << value;
+    }
+  }
+}
+
+TEST(ReadPod, OnlyTheTrainersContainerTellsItsEndAndItsMemory) {
+  Json pod = Pod({{"phase", "Failed"},
+                  {"containerStatuses",
+                   Json::array({{{"name", "proxy"}, {"state", {{"terminated", {{"exitCode", 7}}}}}},
+                                {{"name", "trainer"},
+                                 {"state",
+                                  {{"terminated",
+                                    {{"exitCode", 3},
+                                     {"signal", 11},
+                                     {"reason", "Error"},
+                                     {"finishedAt", "2026-11-21T10:07:00Z"}}}}}}})}});
+  pod["spec"]["containers"].insert(
+      pod["spec"]["containers"].begin(),
+      Json{{"name", "proxy"}, {"resources", {{"limits", {{"memory", "1Gi"}}}}}});
+  auto seen = ReadIt(pod);
+  ASSERT_TRUE(seen->exit.has_value());
+  EXPECT_EQ(seen->exit->code, 3);
+  EXPECT_EQ(seen->exit->signal, 11);
+  EXPECT_EQ(seen->exit->reason, "Error");
+  EXPECT_EQ(seen->exit->finished - seen->created, absl::Minutes(7));
+  EXPECT_EQ(seen->memory, 64LL << 20);
+  pod["status"]["containerStatuses"].erase(1);
+  EXPECT_FALSE(ReadIt(pod)->exit.has_value());
+  pod["spec"]["containers"][1]["resources"] = Json::object();
+  EXPECT_EQ(ReadIt(pod)->memory, 0) << "it has no limit";
+  pod["spec"]["containers"].erase(1);
+  EXPECT_EQ(ReadIt(pod)->memory, 0);
+}
+
+TEST(ReadPod, AnEndWithoutATimeIsAsOldAsThePod) {
+  const ObservedPod pod = Seen(
+      {{"phase", "Failed"}, {"containerStatuses", Container({{"terminated", {{"exitCode", 1}}}})}});
+  EXPECT_EQ(pod.exit->finished, pod.created);
+  EXPECT_EQ(pod.exit->signal, 0);
+  for (const int code : {136, 138}) {
+    EXPECT_EQ(Seen({{"phase", "Failed"},
+                    {"containerStatuses", Container({{"terminated", {{"exitCode", code}}}})}})
+                  .exit->signal,
+              0)
+        << code;
+  }
+}
+
+// What the supervisor says replaces what the kubelet says only where it says it.
+TEST(ReadPod, ATerminationMessageSaysNoMoreThanIsInIt) {
+  const auto exit = [](const Json& record) {
+    return *Seen({{"phase", "Failed"},
+                  {"containerStatuses", Container({{"terminated",
+                                                    {{"exitCode", 1},
+                                                     {"signal", 4},
+                                                     {"reason", "Error"},
+                                                     {"message", record.dump()},
+                                                     {"finishedAt", "2026-11-21T10:05:01Z"}}}})}})
+                .exit;
+  };
+  const PodExit bare = exit({{"exitCode", 1}, {"reason", "Odd"}});
+  EXPECT_EQ(bare.signal, 4);
+  EXPECT_EQ(bare.reason, "Error");
+  EXPECT_EQ(bare.message, "");
+  EXPECT_EQ(bare.finished, exit({{"exitCode", 1}, {"finishedAt", "soon"}}).finished);
+  EXPECT_EQ(exit({{"exitCode", 1}, {"signal", 6}}).signal, 6);
+}
+
+TEST(ReadPod, OnlyWhoWaitsForItsStartHasAProblem) {
+  const Json unschedulable =
+      Json::array({{{"type", "PodScheduled"}, {"status", "False"}, {"reason", "Unschedulable"}}});
+  EXPECT_TRUE(Seen({{"phase", "Pending"}, {"conditions", unschedulable}}).problem.has_value());
+  EXPECT_FALSE(Seen({{"phase", "Running"}, {"conditions", unschedulable}}).problem.has_value());
+  Json scheduled = unschedulable;
+  scheduled[0]["status"] = "True";
+  EXPECT_FALSE(Seen({{"phase", "Pending"}, {"conditions", scheduled}}).problem.has_value());
+  Json gated = unschedulable;
+  gated[0]["reason"] = "SchedulingGated";
+  EXPECT_EQ(Seen({{"phase", "Pending"}, {"conditions", gated}}).problem->reason, kSchedulingGated);
+}
+
+TEST(ReadPod, AContainerThatWaitsIsNamedWithWhatTheKubeletSays) {
+  for (const char* list : {"initContainerStatuses", "containerStatuses"}) {
+    Json statuses =
+        Container({{"waiting", {{"reason", "ErrImagePull"}, {"message", "no such tag"}}}});
+    statuses.insert(statuses.begin(),
+                    Json{{"name", "first"}, {"state", {{"running", Json::object()}}}});
+    const ObservedPod pod =
+        Seen({{"phase", "Pending"}, {"startTime", "2026-11-21T10:00:02Z"}, {list, statuses}});
+    ASSERT_TRUE(pod.problem.has_value()) << list;
+    EXPECT_EQ(pod.problem->message, "container trainer: ErrImagePull: no such tag");
+    EXPECT_EQ(pod.problem->since - pod.created, absl::Seconds(2));
+  }
+}
+
+TEST(ReadPod, TheKubeletsWordForAnEvictionIsOne) {
+  for (const auto& [reason, disrupted] : {std::pair("Evicted", true),
+                                          {"NodeShutdown", true},
+                                          {"Preempting", true},
+                                          {"DeadlineExceeded", false}}) {
+    EXPECT_EQ(Seen({{"phase", "Failed"}, {"reason", reason}}).disrupted, disrupted) << reason;
+  }
+  const ObservedPod spared =
+      Seen({{"phase", "Running"},
+            {"conditions", Json::array({{{"type", "DisruptionTarget"},
+                                         {"status", "False"},
+                                         {"reason", "PreemptionByScheduler"}}})}});
+  EXPECT_FALSE(spared.disrupted);
+  EXPECT_EQ(spared.disruption, "");
+}
+
+TEST(AnnotationsOf, SayNothingWhereThereIsNothingToBeSaid) {
+  CreatePod create{.role = Role::kWorker, .index = 1, .config_generation = 1};
+  EXPECT_TRUE(AnnotationsOf(create).empty());
+  create.world = {.round = 1, .members = {0, 1}, .wanted = 2};
+  EXPECT_EQ(AnnotationsOf(create).size(), 2U);
+  EXPECT_EQ(AnnotationsOf(create).at("starling.dev/world"), "0,1/2");
+}
+
+TEST(ReadNode, SaysByWhatItsEndIsAnnounced) {
+  Json node = {
+      {"metadata", {{"name", "b"}}},
+      {"spec",
+       {{"taints", Json::array({{{"key", "karpenter.sh/disrupted"}, {"effect", "NoSchedule"}}})}}}};
+  EXPECT_EQ(ReadNode(kube::FromJson<kubernetes::Node>(node)).departure,
+            "taint karpenter.sh/disrupted");
+  node["spec"] = Json::object();
+  node["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z";
+  EXPECT_EQ(ReadNode(kube::FromJson<kubernetes::Node>(node)).departure,
+            "its object is being deleted");
+}
+
 TEST(IsCheckpointDurable, LooksAtTheVolumeThatHoldsIt) {
   const auto durable = [](const char* uri, const char* volume) {
     v1alpha1::TrainingJobSpec spec;
@@ -261,6 +446,56 @@ TEST(IsCheckpointDurable, LooksAtTheVolumeThatHoldsIt) {
   EXPECT_FALSE(durable("/checkpoints2", "persistentVolumeClaim"));
   EXPECT_FALSE(durable("checkpoints", "persistentVolumeClaim"));  // starts in the image
   EXPECT_TRUE(IsCheckpointDurable({}, {.jobs_folder = "/jobs", .image = ""}));
+}
+
+// Of several mounts the innermost holds it, in whatever order they are written.
+TEST(IsCheckpointDurable, LooksAtTheInnermostMountOfTheTrainersContainer) {
+  const auto durable = [](const char* outer, const char* inner, const char* where, bool swap) {
+    Json mounts = Json::array({{{"name", outer}, {"mountPath", "/data"}},
+                               {{"name", inner}, {"mountPath", "/data/checkpoints"}},
+                               {{"name", "no place"}}});
+    if (swap) std::swap(mounts[0], mounts[1]);
+    const Json pod = {
+        {"spec",
+         {{"containers",
+           Json::array({{{"name", "proxy"},
+                         {"volumeMounts", Json::array({{{"name", "claim"}, {"mountPath", "/"}}})}},
+                        {{"name", "trainer"}, {"volumeMounts", mounts}}})},
+          {"volumes", Json::array({{{"name", "claim"}, {"persistentVolumeClaim", Json::object()}},
+                                   {{"name", "scratch"}, {"emptyDir", Json::object()}}})}}}};
+    v1alpha1::TrainingJobSpec spec;
+    spec.mutable_checkpoint()->set_uri(where);
+    spec.mutable_replica_specs()->mutable_worker()->set_template_(pod.dump());
+    return IsCheckpointDurable(spec, {.jobs_folder = "", .image = "starling"});
+  };
+  for (const bool swap : {false, true}) {
+    EXPECT_TRUE(durable("scratch", "claim", "/data/checkpoints/a", swap));
+    EXPECT_FALSE(durable("claim", "scratch", "/data/checkpoints/a", swap));
+    EXPECT_TRUE(durable("claim", "scratch", "/data/a", swap));
+    EXPECT_FALSE(durable("claim", "claim", "/elsewhere", swap)) << "only the proxy's mount has it";
+    EXPECT_TRUE(durable("claim", "/", "/data", swap));
+  }
+}
+
+TEST(IsCheckpointDurable, AMountOfTheRootHoldsAllThatHasNoOther) {
+  const Json pod = Json::parse(R"({"spec": {
+      "containers": [{"name": "trainer", "volumeMounts": [{"name": "store", "mountPath": "/"}]}],
+      "volumes": [{"name": "store", "persistentVolumeClaim": {"claimName": "store"}}]}})");
+  v1alpha1::TrainingJobSpec spec;
+  spec.mutable_replica_specs()->mutable_worker()->set_template_(pod.dump());
+  const resources::Platform cluster{.jobs_folder = "", .image = "starling"};
+  for (const char* uri : {"/checkpoints", "checkpoints", "/", "file:///checkpoints"}) {
+    spec.mutable_checkpoint()->set_uri(uri);
+    EXPECT_TRUE(IsCheckpointDurable(spec, cluster)) << uri;
+  }
+}
+
+TEST(IsCheckpointDurable, OfAContainerOfTheUsersNothingIsSaid) {
+  v1alpha1::TrainingJobSpec spec;
+  const resources::Platform cluster{.jobs_folder = "", .image = "starling"};
+  EXPECT_FALSE(IsCheckpointDurable(spec, cluster));
+  spec.mutable_workload()->mutable_container();
+  EXPECT_TRUE(IsCheckpointDurable(spec, cluster));
 }
 
 // Servers write what is trained, a worker the model.

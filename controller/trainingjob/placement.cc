@@ -4,9 +4,9 @@
 // A node whose pods fell silent is avoided immediately, for a short time: until Kubernetes has
 // noticed itself that it is gone. If this excludes every node on which the job has been, the cause
 // is the network or the load and not a node, and no node is avoided: a pod without any place helps
-// nobody. A node on which several
-// the program that fails, not the node. The list in the status is all that is known, so any
-// controller decides the same.
+// nobody. A node on which several pods failed is avoided for longer, but only while other members
+// run elsewhere: otherwise it is the program that fails, not the node. The list in the status is
+// all that is known, so any controller decides the same.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"

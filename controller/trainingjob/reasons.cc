@@ -139,7 +139,7 @@ constexpr ReasonRow kRows[] = {
      "say "
      "so",
      ""},
-    {"incident", kStandbyLost, "the coordinator that stood by fell silent and was replaced", ""},
+    {"incident", "StandbyLost", "the coordinator that stood by fell silent and was replaced", ""},
     {"incident", "CoordinatorLeftEarly", "the coordinator ended though it was not told to", ""},
     {"incident", "CoordinatorEvicted", "the coordinator's pod was evicted", ""},
     {"incident", "CoordinatorPreempted", "its pod made room for one of higher priority", ""},

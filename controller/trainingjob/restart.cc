@@ -11,6 +11,9 @@ namespace {
 
 // The roles' exit code for bad configuration or data: trying again cannot help.
 constexpr std::int64_t kBadConfiguration = 2;
+// A program of one's own imports and reads what it needs before it comes to its loop, and nothing
+// is heard of it until then.
+constexpr absl::Duration kProgramStart = absl::Minutes(10);
 
 v1alpha1::RestartPolicy PolicyOf(const Pass& pass, Role role) {
   const v1alpha1::ReplicaSpecs& roles = pass.observed.spec.replica_specs();
@@ -38,10 +41,16 @@ const v1alpha1::MemberStatus* MemberOf(const v1alpha1::CoordinatorReport& report
   return newest;
 }
 
-// A pod that this coordinator has never heard of, though it runs: one that is young may be starting
-// yet; an old one has been with another coordinator and would have answered by now.
-absl::Duration UnheardLimit(const Pass& pass, const ObservedPod& pod) {
-  return std::max(pass.options.worker_silence * 2, pass.options.worker_start - pass.AgeOf(pod));
+absl::Duration StartLimit(const Pass& pass, const ObservedPod& pod) {
+  const bool own_loop = pod.role == Role::kWorker && pass.observed.spec.workload().has_pytorch();
+  return own_loop ? kProgramStart : pass.options.worker_start;
+}
+
+// A pod that this coordinator has not heard of for `since`, though it runs: one that was young then
+// may be starting yet; an old one has been with another coordinator and would have answered by now.
+absl::Duration UnheardLimit(const Pass& pass, const ObservedPod& pod, absl::Duration since) {
+  const absl::Duration age_then = std::max(absl::ZeroDuration(), pass.AgeOf(pod) - since);
+  return std::max(pass.options.worker_silence * 2, StartLimit(pass, pod) - age_then);
 }
 
 struct Silence {
@@ -55,11 +64,12 @@ std::optional<Silence> SilenceOf(Pass& pass, const ObservedPod& pod) {
   const v1alpha1::MemberStatus* member = MemberOf(*pass.report, pod);
   if (member == nullptr) {
     pass.decision.unheard.push_back(pod.uid);
-    return Silence{pass.now - pod.unheard_since.value_or(pass.now), UnheardLimit(pass, pod)};
+    const absl::Duration since = pass.now - pod.unheard_since.value_or(pass.now);
+    return Silence{since, UnheardLimit(pass, pod, since)};
   }
   if (member->connected()) return std::nullopt;
   return Silence{absl::Seconds(member->silent_seconds()) + pass.LinkOf(pass.leader)->silent,
-                 NeverHeard(*member) ? pass.options.worker_start : pass.options.worker_silence};
+                 NeverHeard(*member) ? StartLimit(pass, pod) : pass.options.worker_silence};
 }
 
 // Whether all members are silent at once, on other nodes than their coordinator's: then it is the

@@ -53,6 +53,22 @@ TEST_F(SchedulingFacts, TellHowManyPodsAreWantedNeededAndThere) {
   EXPECT_EQ(workers.ready, 1);
 }
 
+TEST_F(SchedulingFacts, OfAStandbyTwoCoordinatorsAreWantedAndOneIsNeeded) {
+  scene_.seen.spec.mutable_replica_specs()->mutable_coordinator()->set_standby(true);
+  EXPECT_EQ(Of(Facts(), Role::kCoordinator).wanted, 2);
+  EXPECT_EQ(Of(Facts(), Role::kCoordinator).least, 1);
+}
+
+TEST_F(SchedulingFacts, OneOfARoleIsNeededWhereNothingElseIsSaid) {
+  scene_.worker().set_min_replicas(0);
+  scene_.servers(3).set_min_replicas(0);
+  EXPECT_EQ(Of(Facts(), Role::kWorker).least, 1);
+  EXPECT_EQ(Of(Facts(), Role::kParameterServer).wanted, 3);
+  EXPECT_EQ(Of(Facts(), Role::kParameterServer).least, 1);
+  scene_.servers(3).set_min_replicas(2);
+  EXPECT_EQ(Of(Facts(), Role::kParameterServer).least, 2);
+}
+
 TEST_F(SchedulingFacts, PodsThatEndedHoldNothing) {
   for (ObservedPod& pod : scene_.seen.pods) pod.phase = PodPhase::kFailed;
   EXPECT_EQ(Of(Facts(), Role::kWorker).live, 0);

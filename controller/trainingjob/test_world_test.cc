@@ -105,6 +105,7 @@ absl::StatusOr<ApiServer::Written> ApiServer::Write(const kube::ResourceKind& ki
                                                     std::string_view verb, const Call& call) {
   ++writes_[absl::StrCat(std::string(verb), " ", std::string(kind.kind))];
   if (kind == kube::kPod && verb == "create") {
+    if (!refusal_.ok()) return refusal_;
     const auto pods = inner().List(kube::kPod, "", {});
     if (pods.ok() && pods->items.size() >= most_pods_) {
       return absl::ResourceExhaustedError(

@@ -345,6 +345,10 @@ absl::Status TrainingJobReconciler::CreatePods(const JobObjects& objects, const 
     const std::int64_t generation = create->config_generation;
     const auto [frozen, added] = specs.try_emplace(generation);
     if (added) frozen->second = FrozenSpec(objects, reading.observed, generation);
+    // Where nothing is frozen yet, it is the observed one.
+    if (added && objects.configs.empty() && reading.pods.has_value()) {
+      builder.Use(generation, *reading.pods);
+    }
     ASSIGN_OR_RETURN(Json pod, builder.Build(frozen->second, *create));
     pods.push_back(scheduling::Decorate(reading.scheduling, create->role, std::move(pod)));
   }
