@@ -306,6 +306,10 @@ Rows ProgressRows(const v1alpha1::TrainingJob& job) {
     rows.push_back(
         {"samples a second", Thousands(static_cast<std::int64_t>(progress.samples_per_second()))});
   }
+  for (const v1alpha1::ExchangePath& path : progress.exchanges()) {
+    rows.push_back({path.exchange(), absl::StrCat("over ", path.transport(), ": ", path.algorithm(),
+                                                  ", ", path.reason())});
+  }
   for (const v1alpha1::Straggler& straggler : progress.stragglers()) {
     const std::string node = straggler.node().empty() ? "" : absl::StrCat(" on ", straggler.node());
     rows.push_back({"straggler", absl::StrCat(straggler.pod(), node, " works ",

@@ -8,6 +8,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "cli/commands.h"
 #include "common/json/json.h"
 #include "common/status/macros.h"
@@ -18,14 +19,18 @@ namespace {
 
 using workload::SavedModel;
 
-// A place; a path starts at the working directory.
-absl::StatusOr<std::string> Needed(const Arguments& arguments, const char* flag) {
+// A path starts at the working directory.
+std::string Place(const Arguments& arguments, const char* flag) {
   const std::string value = arguments.Get(flag);
-  if (value.empty()) {
+  if (value.empty() || value.find(':') != std::string::npos) return value;
+  return std::filesystem::absolute(value).string();
+}
+
+absl::StatusOr<std::string> Needed(const Arguments& arguments, const char* flag) {
+  if (arguments.Get(flag).empty()) {
     return absl::InvalidArgumentError(absl::StrCat("--", flag, " is missing; name a file"));
   }
-  if (value.find(':') != std::string::npos) return value;
-  return std::filesystem::absolute(value).string();
+  return Place(arguments, flag);
 }
 
 absl::StatusOr<std::unique_ptr<SavedModel>> OpenModel(const Arguments& arguments) {
@@ -67,6 +72,27 @@ absl::Status WriteOn(Session& session, const Arguments& arguments, SavedModel& m
   return absl::Status(status.code(), absl::StrCat("--prompt: ", std::string(status.message())));
 }
 
+// A field of CSV: names of files hold whatever their owners like.
+std::string Quoted(const std::string& text) {
+  if (text.find_first_of(",\"\r\n") == std::string::npos) return text;
+  return absl::StrCat("\"", absl::StrReplaceAll(text, {{"\"", "\"\""}}), "\"");
+}
+
+// A row for each answer; of images it begins with their names.
+std::string Table(const std::vector<workload::Answer>& answers,
+                  const std::vector<std::string>& images, const std::vector<std::string>& classes) {
+  std::string rows = absl::StrCat(images.empty() ? "" : "image,", "class,probability\n");
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    const workload::Answer& answer = answers[i];
+    if (!images.empty()) absl::StrAppend(&rows, Quoted(images[i]), ",");
+    absl::StrAppend(&rows, classes.empty()
+                               ? absl::StrCat(answer.number)
+                               : Quoted(classes[static_cast<std::size_t>(answer.number)]));
+    absl::StrAppendFormat(&rows, ",%.6g\n", answer.probability);
+  }
+  return rows;
+}
+
 absl::Status Predict(Session& session, const Arguments& arguments) {
   ASSIGN_OR_RETURN(const std::unique_ptr<SavedModel> model, OpenModel(arguments));
   if (arguments.Has("prompt")) return WriteOn(session, arguments, *model);
@@ -75,17 +101,13 @@ absl::Status Predict(Session& session, const Arguments& arguments) {
     return absl::InvalidArgumentError(
         "--data: this model predicts what comes next in a text; give it --prompt");
   }
-  ASSIGN_OR_RETURN(const data::Dataset samples,
-                   model->ReadTable({.uri = data,
-                                     .field = "--data",
-                                     .labels = arguments.Has("label-column"),
-                                     .label_column = arguments.Get("label-column")}));
+  ASSIGN_OR_RETURN(const SavedModel::Samples samples,
+                   model->ReadSamples({.uri = data,
+                                       .field = "--data",
+                                       .labels = arguments.Has("label-column"),
+                                       .label_column = arguments.Get("label-column")}));
   ASSIGN_OR_RETURN(const std::vector<workload::Answer> answers, model->Predict(samples));
-  std::string rows = "class,probability\n";
-  for (const workload::Answer& answer : answers) {
-    absl::StrAppendFormat(&rows, "%d,%.6g\n", answer.number, answer.probability);
-  }
-  session.terminal().Print(rows);
+  session.terminal().Print(Table(answers, samples.names, model->class_names()));
   return absl::OkStatus();
 }
 
@@ -100,11 +122,13 @@ absl::Status Evaluate(Session& session, const Arguments& arguments) {
   if (model->language()) {
     ASSIGN_OR_RETURN(metrics, model->EvaluateText(data, "--data"));
   } else {
-    ASSIGN_OR_RETURN(const data::Dataset samples,
-                     model->ReadTable({.uri = data,
-                                       .field = "--data",
-                                       .labels = true,
-                                       .label_column = arguments.Get("label-column")}));
+    ASSIGN_OR_RETURN(const SavedModel::Samples samples,
+                     model->ReadSamples({.uri = data,
+                                         .field = "--data",
+                                         .labels = true,
+                                         .label_column = arguments.Get("label-column"),
+                                         .labels_uri = Place(arguments, "labels"),
+                                         .labels_field = "--labels"}));
     ASSIGN_OR_RETURN(metrics, model->Evaluate(samples));
   }
   if (output == "json") {

@@ -311,6 +311,23 @@ TEST(PagesTest, StragglersAreNamedWithTheirNodes) {
                 "each step as the fastest workers, which wait for it\n"));
 }
 
+TEST(PagesTest, ADescriptionTellsHowUpdatesTravelAndWhy) {
+  Json job = FinishedJob();
+  const absl::Time now = absl::FromUnixSeconds(kNow);
+  EXPECT_THAT(DescribePage(job, {}, {}, now), Not(HasSubstr("over TCP")));
+  job["status"]["progress"]["exchanges"] = {
+      {{"exchange", "allReduce"},
+       {"transport", "TCP"},
+       {"algorithm", "RecursiveDoubling up to 8192 bytes, Ring beyond"},
+       {"reason",
+        "fastest where a message takes 52 us and 125 MB/s on the slowest of 6 measured "
+        "links"}}};
+
+  EXPECT_THAT(DescribePage(job, {}, {}, now),
+              HasSubstr("allReduce             over TCP: RecursiveDoubling up to 8192 bytes, Ring "
+                        "beyond, fastest where a message takes 52 us"));
+}
+
 TEST(PagesTest, AnObjectOfAStrangerIsShownAsFarAsItCanBeRead) {
   const Json strange = {{"metadata", {{"name", "x"}}}, {"spec", 7}, {"status", "well"}};
 

@@ -250,17 +250,21 @@ Verb Predict() {
   return {
       .name = "predict",
       .usage = "--model URI (--data URI | --prompt TEXT) [flags]",
-      .summary = "Say what a trained model thinks of a table's rows, or write on with it",
+      .summary =
+          "Say what a trained model thinks of a table's rows or of images, or write on with it",
       .examples =
           "  starling predict --model digits.safetensors --data new.csv\n"
+          "  starling predict --model photos.safetensors --data holidays/\n"
           "  starling predict --model shakespeare.safetensors --prompt 'ROMEO:' --symbols 500\n",
       .details =
           "A classification prints a row for each row of the table: the class and how likely "
-          "it is. All columns\nare features, but for the one that --label-column names. A "
-          "language model prints what comes after\nthe prompt; the same --seed draws the "
-          "same.\n",
+          "it is. All columns\nare features, but for the one that --label-column names. Of "
+          "images, which are made as large as those\nthat the model learnt from, a row begins "
+          "with the file's name: --data is one (.jpg, .jpeg, .png), a\nfolder, a tar archive, "
+          "or a file in MNIST's format (-ubyte, .idx). A language model prints what\ncomes after "
+          "the prompt; the same --seed draws the same.\n",
       .flags = {kModel,
-                {.name = "data", .value = "URI", .help = "a table (CSV)"},
+                {.name = "data", .value = "URI", .help = "a table (CSV), or images"},
                 kLabelColumn,
                 {.name = "prompt", .value = "TEXT", .help = "what a text begins with"},
                 {.name = "symbols", .value = "N", .help = "how many to write (200)"},
@@ -280,11 +284,15 @@ Verb Evaluate() {
           "  starling evaluate --model digits.safetensors --data examples/data/digits-test.csv\n"
           "  starling evaluate --model shakespeare.safetensors --data other.txt -o json\n",
       .details =
-          "The data are a table (CSV) with a class in each row, or for a language model a "
-          "text. The metrics are\nthose of the job's validation.\n",
+          "The data are a table (CSV) with a class in each row, images (a folder that has one "
+          "for each class, a\ntar archive, or a file in MNIST's format with --labels), or for a "
+          "language model a text. The metrics\nare those of the job's validation.\n",
       .flags = {kModel,
-                {.name = "data", .value = "URI", .help = "a table (CSV), or a text"},
+                {.name = "data", .value = "URI", .help = "a table (CSV), images, or a text"},
                 kLabelColumn,
+                {.name = "labels",
+                 .value = "URI",
+                 .help = "the classes of images in MNIST's format"},
                 kOutput},
       .run = EvaluateCommand};
 }
