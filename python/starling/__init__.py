@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Starling from Python: `Client` speaks REST (docs/how-to/python.md), `join` makes a loop of your
-own a member of a job (starling.embed), `elastic`, `DiLoCo`, `collective` and `save` a loop of PyTorch
-(starling.torch).
+own a member of a job (starling.embed), `elastic`, `DiLoCo`, `shard_group`, `collective` and `save` a loop of
+PyTorch (starling.torch).
 
 Nothing is imported before it is used: what lies beside the client does not pay for it.
 """
@@ -18,11 +18,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 # starling.torch's are not named above: who checks types need not have PyTorch.
-__all__ = ["ApiError", "Client", "DiLoCo", "StarlingError", "collective", "elastic", "join", "save"]
+__all__ = ["ApiError", "Client", "DiLoCo", "StarlingError", "collective", "elastic", "join", "save",
+           "shard_group"]
 
 _HOMES = {"ApiError": "starling.errors", "Client": "starling.client",
           "DiLoCo": "starling.torch", "StarlingError": "starling.errors", "collective": "starling.torch",
-          "elastic": "starling.torch", "join": "starling.embed", "save": "starling.torch"}
+          "elastic": "starling.torch", "join": "starling.embed", "save": "starling.torch",
+          "shard_group": "starling.torch"}
 
 
 def __getattr__(name: str) -> object:

@@ -18,7 +18,8 @@ except ImportError:
 warnings.filterwarnings("ignore", message="The epoch parameter in")  # SequentialLR's own
 import starling  # noqa: E402  (torch comes first)
 import starling.torch  # noqa: E402
-from starling.torch._state import OptimizerState, State  # noqa: E402  (torch comes first)
+from starling.torch._loop import as_number  # noqa: E402
+from starling.torch._state import OptimizerState, State  # noqa: E402
 
 OPTIMIZERS = {
     "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
@@ -254,6 +255,14 @@ class Forged(unittest.TestCase):
                 self.assertIn("settings: what the state says", str(error))
                 refused += 1
         self.assertLess(100, refused)
+
+
+class Logged(unittest.TestCase):
+    def test_a_loss_that_is_part_of_a_graph_is_a_number_without_a_warning(self):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # PyTorch 2.15 has one
+            self.assertEqual(2.0, as_number(2 * torch.ones((), requires_grad=True)))
+        self.assertEqual(0.5, as_number(0.5))
 
 
 class SaveTest(unittest.TestCase):

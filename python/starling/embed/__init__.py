@@ -32,6 +32,8 @@ __all__ = ["LoopError", "Run", "Step", "join"]
 
 # What starling.embed.launch has opened for the script that it runs.
 _opened: list[Library] = []
+# And the script with its arguments.
+_command: list[str] = []
 
 
 @dataclass

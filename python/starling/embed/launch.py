@@ -31,6 +31,7 @@ def main(arguments: Sequence[str]) -> None:
         library = _library.Library()
         library.open(flags)
         starling.embed._opened.append(library)
+        starling.embed._command = list(command)
         if "--job-dir" in flags:
             os.environ["STARLING_MODEL"] = os.path.join(flags[flags.index("--job-dir") + 1],
                                                         "model.safetensors")

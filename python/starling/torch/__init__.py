@@ -21,14 +21,16 @@ is left: no exception, nothing to catch, nothing to restore.
 The protocol is the library's (starling.embed); here lies what only this process can do: hooks that
 collect gradients (_gradients.py), the state that whoever joins is given (_state.py), batches that fit
 the view (_batches.py), what makes results reproducible (_reproducible.py), work beside the steps (_collective.py), the loop
-(_loop.py), and that of DiLoCo, whose members train by themselves for a while (_diloco.py, _outer_loop.py).
+(_loop.py), that of DiLoCo, whose members train by themselves for a while (_diloco.py, _outer_loop.py), and that of
+members of several processes, among which FSDP2 cuts the model (_shard_group.py, _sharded.py).
 """
 from starling.torch import _reproducible
 from starling.torch._collective import collective
 from starling.torch._diloco import DiLoCo
 from starling.torch._elastic import elastic, save
 from starling.torch._loop import Loader
+from starling.torch._shard_group import ShardGroup, shard_group
 
 _reproducible.begin()
 
-__all__ = ["DiLoCo", "Loader", "collective", "elastic", "save"]
+__all__ = ["DiLoCo", "Loader", "ShardGroup", "collective", "elastic", "save", "shard_group"]

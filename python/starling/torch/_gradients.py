@@ -77,14 +77,32 @@ class Gradients:
 
     def open(self) -> None:
         """The library has begun: its memory is there."""
-        address, size = self._run.gradients()
-        memory = (ctypes.c_float * size).from_address(address)
-        self._flat = torch.frombuffer(memory, dtype=torch.float32)
+        self._flat = self._memory()
         for place in self._places:
             end = place.begin + place.parameter.numel()
-            place.view = self._flat[place.begin:end].view(place.parameter.shape)
+            place.view = self._view(place.name, place.parameter,
+                                    self._flat[place.begin:end].view(place.parameter.shape))
             self._hook(place)
         self._beside = self._flat[sum(self._sizes[:-1]):]
+
+    def _memory(self) -> torch.Tensor:
+        """Of all buckets, one behind another."""
+        address, size = self._run.gradients()
+        memory = (ctypes.c_float * size).from_address(address)
+        return torch.frombuffer(memory, dtype=torch.float32)
+
+    def _view(self, name: str, parameter: Any, whole: torch.Tensor) -> torch.Tensor:
+        """What of a parameter's place this process fills."""
+        return whole
+
+    def _gradient(self, parameter: Any) -> torch.Tensor | None:
+        """What this process has of it, where it may be written."""
+        gradient: torch.Tensor | None = parameter.grad
+        return gradient
+
+    def _set_gradient(self, parameter: Any, mean: torch.Tensor) -> None:
+        """A new one, for a parameter that has none."""
+        parameter.grad = mean.to(parameter.dtype, copy=True)
 
     def _hook(self, place: _Place) -> None:
         parameter = place.parameter
@@ -139,7 +157,7 @@ class Gradients:
 
     def _write(self, place: _Place) -> None:
         """Adds the part's gradient; with the last part the bucket may leave."""
-        gradient = place.parameter.grad
+        gradient = self._gradient(place.parameter)
         with torch.no_grad():
             if not place.written and (gradient is None or self._weight == 0):
                 place.view.zero_()
@@ -197,14 +215,15 @@ class Gradients:
         used = self._beside[:len(self._places)].tolist()
         for place, share in zip(self._places, used):
             parameter = place.parameter
-            if not self.committed and self._zeros and parameter.grad is not None:
-                parameter.grad.zero_()
+            gradient = self._gradient(parameter)
+            if not self.committed and self._zeros and gradient is not None:
+                gradient.zero_()
             elif not self.committed or share == 0:
                 parameter.grad = None
-            elif parameter.grad is None:
-                parameter.grad = place.view.to(parameter.dtype, copy=True)
+            elif gradient is None:
+                self._set_gradient(parameter, place.view)
             else:
-                parameter.grad.copy_(place.view)
+                gradient.copy_(place.view)
         if not self.committed:
             return
         begin = len(self._places)

@@ -39,7 +39,7 @@ class Loader:
         self._reproducible = bool(spec.get("reproducible"))
         self._batches = Batches(library, loader, self._step_size(), self._cut, self._seed,
                                 self._reproducible)
-        self._state = State(model, optimizers, schedulers, scalers)
+        self._state = self._make_state(model, optimizers, schedulers, scalers)
         if not self._state.modules.trained:
             raise ValueError("no parameter of the model has requires_grad: there is nothing to train")
         bucket = spec.get("exchange", {}).get("allReduce", {}).get("bucketBytes", 1 << 20)
@@ -72,21 +72,38 @@ class Loader:
     def _plan_exchange(self, bucket: int, zeros: bool) -> list[Segment]:
         """Tells the library what is exchanged; returns the state that members hold alike."""
         modules = self._state.modules
-        self._gradients = Gradients(self._library, modules.trained, modules.buffers, bucket, zeros=zeros)
+        self._gradients = self._make_gradients(modules.trained, modules.buffers, bucket, zeros)
         return self._state.segments
+
+    def _make_state(self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
+                    schedulers: Sequence[Any], scalers: Sequence[Any]) -> State:
+        return State(model, optimizers, schedulers, scalers)
+
+    def _make_gradients(self, parameters: Sequence[tuple[str, torch.nn.Parameter]],
+                        buffers: Sequence[tuple[str, torch.Tensor]], bucket: int,
+                        zeros: bool) -> Gradients:
+        return Gradients(self._library, parameters, buffers, bucket, zeros=zeros)
+
+    def _weight_of(self, step: starling.embed.Step, part: int) -> float:
+        """What the member's gradients count for."""
+        alone = step.members == 1 and self._parts == 1 and not self._reproducible
+        return 1.0 if alone else float(part)
 
     def _open(self) -> None:
         """The library has started."""
         self._gradients.open()
 
     def _declare(self, metrics: Sequence[str], segments: Sequence[Segment]) -> None:
-        self._library.set_samples(self._batches.samples, self._step_size(),
-                                  f"{type(self.dataset).__name__}:{self._batches.samples}")
+        self._library.set_samples(self._batches.samples, self._step_size(), self._data_name())
         for name in metrics:
             self._library.add_metric(name)
         for one in segments:
             self._library.add_state(one.name, one.dtype, tuple(one.tensor.shape),
                                     one.tensor.data_ptr(), one.in_model)
+
+    def _data_name(self) -> str:
+        """Members with another one are not let in."""
+        return f"{type(self.dataset).__name__}:{self._batches.samples}"
 
     def _guard(self, number: int, optimizer: torch.optim.Optimizer) -> None:
         """A step that does not count changes nothing, whatever the optimizer does without gradients."""
@@ -163,9 +180,8 @@ class Loader:
             self._stepped = [False for _ in self._stepped]
             for part, ids in enumerate(split(step.ids, self._parts)):
                 batch = self._batches.take(step, Piece(step.number, part, ids))
-                alone = step.members == 1 and self._parts == 1 and not self._reproducible
                 self._part = len(ids)
-                self._gradients.begin_part(1.0 if alone else float(self._part))
+                self._gradients.begin_part(self._weight_of(step, self._part))
                 if self._reproducible:  # whatever was drawn while the batch was read
                     _reproducible.sow(self._seed, step.number, step.position, part)
                 yield batch
@@ -233,7 +249,7 @@ class Loader:
         """Means over this member's samples, such as loss=loss: they travel with the gradients when
         called before loss.backward(), and with the next step's after it."""
         for name, value in values.items():
-            self._library.log(self._number(name), float(value))
+            self._library.log(self._number(name), as_number(value))
 
     def _number(self, name: str) -> int:
         if name not in self._metrics:
@@ -286,6 +302,11 @@ class Loader:
             print("starling: the program has ended without a loop over loader.epochs(n)",
                   file=sys.stderr, flush=True)
             os._exit(1)
+
+
+def as_number(value: Any) -> float:
+    """Of a loss, which may be part of a graph: newer PyTorch warns of what takes it out unasked."""
+    return float(value.detach() if isinstance(value, torch.Tensor) else value)
 
 
 def _refuse_other_scalers(known: Sequence[Any]) -> None:

@@ -19,7 +19,7 @@ from starling.embed import Step
 from starling.torch import _reproducible
 from starling.torch._batches import Piece, split
 from starling.torch._diloco import DiLoCo, Outer
-from starling.torch._loop import Loader
+from starling.torch._loop import Loader, as_number
 from starling.torch._state import Segment
 
 
@@ -217,7 +217,7 @@ class OuterLoader(Loader):
         for name, value in values.items():
             sums = self._sums.setdefault(self._number(name), [0.0, 0.0])
             if self._part > 0:
-                sums[0] += float(value) * self._part
+                sums[0] += as_number(value) * self._part
                 sums[1] += self._part
 
     def mean(self, name: str) -> float:

@@ -73,6 +73,9 @@ class Modules:
                 segment.tensor.copy_(parameter.data)
                 parameter.data = segment.tensor
 
+    def adopt(self) -> None:
+        """What the library has put into the memory is the model: it lies there."""
+
     def keep(self) -> None:
         """Notes what the forward pass changes, for restore."""
         for before, (_, buffer) in zip(self._before, self.buffers):
@@ -124,12 +127,8 @@ class OptimizerState:
 
     def gather(self) -> None:
         """What the optimizer has by now goes into the memory that the library knows, and stays there."""
+        self._check_known()
         state = self._optimizer.state
-        for parameter, kept in state.items():
-            for key, value in kept.items():
-                if value is not None and (parameter, key) not in self._known:
-                    raise RuntimeError(f"the optimizer has begun to keep {key}, which a trial step on a "
-                                       "copy did not show; members without it could not be given it")
         for index, (parameter, key, tensor, number) in enumerate(self._slots):
             value = state.get(parameter, {}).get(key)
             self._present[index] = value is not None
@@ -140,6 +139,13 @@ class OptimizerState:
             elif value.data_ptr() != tensor.data_ptr():
                 tensor.copy_(value)
                 state[parameter][key] = tensor
+
+    def _check_known(self) -> None:
+        for parameter, kept in self._optimizer.state.items():
+            for key, value in kept.items():
+                if value is not None and (parameter, key) not in self._known:
+                    raise RuntimeError(f"the optimizer has begun to keep {key}, which a trial step on a "
+                                       "copy did not show; members without it could not be given it")
 
     def scatter(self) -> None:
         """The optimizer has what the memory holds, and nothing else."""
@@ -263,14 +269,23 @@ class State:
 
     def __init__(self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
                  schedulers: Sequence[Any], scalers: Sequence[Any] = ()) -> None:
-        self.modules = Modules(model)
-        self._kept = [OptimizerState("optimizer" if len(optimizers) == 1 else f"optimizer{number}", one)
-                      for number, one in enumerate(optimizers)]
-        self._text = Text(optimizers, schedulers, scalers)
+        self._make_parts(model, optimizers, schedulers, scalers)
         self.segments: list[Segment] = [*self.modules.segments,
                                         *(one for part in self._kept for one in part.segments),
                                         *self._text.segments]
         self.gather()
+
+    def _make_parts(self, model: torch.nn.Module, optimizers: Sequence[torch.optim.Optimizer],
+                    schedulers: Sequence[Any], scalers: Sequence[Any]) -> None:
+        self.modules: Modules = Modules(model)
+        self._kept: Sequence[OptimizerState] = [OptimizerState(name, one)
+                                                for name, one in self._named(optimizers)]
+        self._text: Text = Text(optimizers, schedulers, scalers)
+
+    @staticmethod
+    def _named(optimizers: Sequence[torch.optim.Optimizer]) -> list[tuple[str, torch.optim.Optimizer]]:
+        return [("optimizer" if len(optimizers) == 1 else f"optimizer{number}", one)
+                for number, one in enumerate(optimizers)]
 
     @property
     def text_bytes(self) -> int:
@@ -291,6 +306,8 @@ class State:
 
     def adopt(self) -> None:
         """The library has put another state into the memory."""
+        with torch.no_grad():
+            self.modules.adopt()
         for part in self._kept:
             part.scatter()
         self._text.scatter()
