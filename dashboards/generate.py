@@ -18,8 +18,18 @@ LICENCE = "# SPDX-License-Identifier: Apache-2.0\n"
 
 # A query and the name of its lines; {{label}} stands for a label's value.
 Query = namedtuple("Query", "expression legend")
-# kind: timeseries, stacked, stat or table. unit: Grafana's name of it.
-Panel = namedtuple("Panel", "title description unit queries kind width", defaults=("timeseries", 8))
+# kind: timeseries, stacked or stat. unit: Grafana's name of it. limit: a value beyond which (for what is
+# better the more there is of it: below which) it is worth a look. least: where the axis begins at least,
+# None: where the data do. colours: of lines by name, where the name has the same meaning everywhere.
+Panel = namedtuple("Panel", "title description unit queries kind width limit least colours",
+                   defaults=("timeseries", 8, None, 0, {}))
+Limit = namedtuple("Limit", "value better")
+STATES = {"Running": "green", "Succeeded": "blue", "Failed": "red", "Pending": "yellow",
+          "Suspended": "purple", "Restarting": "orange"}
+ACTIVITIES = {"compute": "green", "exchange": "blue", "input": "super-light-green",
+              "optimizer": "dark-green", "waiting": "orange", "checkpoint": "purple",
+              "starting": "light-yellow", "joining": "yellow", "recovery": "red",
+              "repeated": "light-red", "idle": "#6e7582"}
 
 I = "[$__rate_interval]"
 J = 'job_namespace=~"$ns",job_name=~"$job"'
@@ -37,6 +47,16 @@ def quantile(share, histogram, matchers="", by="", interval=I):
             f"(rate({histogram}_bucket{{{matchers}}}{interval})))")
 
 
+def newest(gauge, matchers, by):
+    """One line, whichever of its processes told it last: a restarted one has another address."""
+    return f"max by ({by}) ({gauge}{{{matchers}}})"
+
+
+def within_hour(counter):
+    """How much a sum over series has grown. increase() does not see the first of a new series."""
+    return f"({counter}) - ({counter} offset 1h) or 0 * {counter})))"
+
+
 def rate(counter, matchers="", by=None):
     summed = f"sum by ({by})" if by else "sum"
     return f"{summed} (rate({counter}{{{matchers}}}{I}))"
@@ -44,18 +64,22 @@ def rate(counter, matchers="", by=None):
 
 FLEET = [
     Panel("Jobs by state", "TrainingJobs, as the leading controller counts them.", "short",
-          [Query(f"sum by (state) (starling_controller_jobs{{{NS}}})", "{{state}}")], "stacked", 12),
+          [Query(f"sum by (state) (starling_controller_jobs{{{NS}}})", "{{state}}")], "stacked", 12,
+          colours=STATES),
     Panel("Jobs ended", "Within the hour before; by how they ended.", "short",
-          [Query("sum by (result) (increase("
-                 f"starling_controller_jobs_finished_total{{{NS}}}[1h]))", "{{result}}")], width=12),
+          [Query("clamp_min(" + within_hour("sum by (result) (starling_controller_jobs_finished_total"
+                                            f"{{{NS}}}") + ", 0)", "{{result}}")], width=12,
+          colours=STATES),
     Panel("Goodput by job", "Share of the workers' seconds that went into input, compute, exchange "
           "and the optimizer. What else they did stands on the job's own page.", "percentunit",
-          [Query(f"{GOODPUT}{{{NS}}}", "{{job_namespace}}/{{job_name}}")], width=12),
+          [Query(f"{GOODPUT}{{{NS}}}", "{{job_namespace}}/{{job_name}}")], width=12,
+          limit=Limit(0.7, "above")),
     Panel("Samples by namespace", "Samples a second that went into updates that count.", "short",
           [Query(rate("starling_worker_samples_total", NS, "job_namespace"), "{{job_namespace}}")],
           width=12),
-    Panel("Time to start", "From a job's creation to its being Running.", "s",
-          [Query(quantile(share, "starling_controller_job_start_seconds"), name)
+    Panel("Time to start", "From a job's creation to its being Running, of those of the hour before.",
+          "s",
+          [Query(quantile(share, "starling_controller_job_start_seconds", interval="[1h]"), name)
            for share, name in ((0.5, "median"), (0.9, "90 %"))]),
     Panel("Processor time", "Cores that jobs' processes keep busy.", "short",
           [Query(f'sum by (job_namespace) (rate(process_cpu_seconds_total{{{NS},job_name!=""}}{I}))',
@@ -63,9 +87,9 @@ FLEET = [
     Panel("Memory", "Resident memory of jobs' processes.", "bytes",
           [Query(f'sum by (job_namespace) (process_resident_memory_bytes{{{NS},job_name!=""}})',
                  "{{job_namespace}}")]),
-    Panel("Incidents", "Losses that jobs have dealt with, a minute; a job that stands out has a "
-          "cause of its own.", "short",
-          [Query(f"60 * sum {BY_JOB} (rate(starling_job_incidents_total{{{NS}}}{I}))",
+    Panel("Incidents", "Losses that jobs have dealt with in the hour before; a job that stands out "
+          "has a cause of its own.", "short",
+          [Query(f"sum {BY_JOB} (increase(starling_job_incidents_total{{{NS}}}[1h])) > 0",
                  "{{job_namespace}}/{{job_name}}")], width=12),
     Panel("Degraded jobs", "By the reason of their condition Degraded: docs/reference/reasons.md has "
           "the remedy of each.", "short",
@@ -79,24 +103,27 @@ JOB = [
           [Query(f"max {BY_JOB} (starling_job_step{{{J}}})", "{{job_name}}")], "stat", 4),
     Panel("Goodput", "Share of the workers' seconds that went into input, compute, exchange and the "
           "optimizer, over five minutes.", "percentunit",
-          [Query(f"{GOODPUT}{{{J}}}", "{{job_name}}")], "stat", 4),
+          [Query(f"{GOODPUT}{{{J}}}", "{{job_name}}")], "stat", 4, Limit(0.7, "above")),
     Panel("Checkpoint's age", "Since the newest whole checkpoint was written: what a loss of all "
           "workers would cost.", "s",
-          [Query(f"time() - (starling_job_last_checkpoint_timestamp_seconds{{{J}}} > 0)",
+          [Query(f"time() - (max {BY_JOB} "
+                 f"(starling_job_last_checkpoint_timestamp_seconds{{{J}}}) > 0)",
                  "{{job_name}}")], "stat", 4),
     Panel("Loss", "Mean training loss at the newest step.", "none",
-          [Query(f"starling_job_loss{{{J}}}", "{{job_name}}")], width=6),
-    Panel("Metrics", "Newest values of training and validation.", "none",
-          [Query(f"starling_job_metric{{{J}}}", "{{job_name}} {{name}}")], width=6),
+          [Query(newest("starling_job_loss", J, "job_namespace, job_name"), "{{job_name}}")], width=6,
+          least=None),
+    Panel("Metrics", "Newest values of training and validation, such as accuracy.", "none",
+          [Query(newest("starling_job_metric", f'{J},name!~"exchange/.*"',
+                        "job_namespace, job_name, name"), "{{job_name}} {{name}}")], width=6, least=None),
     Panel("Where the workers' time goes", "Workers, by what they do: a worker is in one activity at "
           "a time. Waiting is for workers that came later to the exchange: see Trainer for who "
           "they are.", "short",
           [Query(rate("starling_worker_activity_seconds_total", J, "activity"), "{{activity}}")],
-          "stacked", 12),
+          "stacked", 12, colours=ACTIVITIES),
     Panel("Where the parameter servers' time goes", "Servers, by what their carrying thread does: "
           "idle is waiting for messages.", "short",
           [Query(rate("starling_server_activity_seconds_total", J, "activity"), "{{activity}}")],
-          "stacked", 12),
+          "stacked", 12, colours=ACTIVITIES),
     Panel("Samples", "A second, all workers.", "short",
           [Query(rate("starling_worker_samples_total", J), "samples/s")]),
     Panel("Members", "Those that report and are in the view, and those that are wanted.", "short",
@@ -115,11 +142,11 @@ JOB = [
     Panel("Incidents", "In the hour before, by reason: docs/reference/reasons.md has the remedy of "
           "each.", "short",
           [Query("sum by (job_name, reason) "
-                 f"(increase(starling_job_incidents_total{{{J}}}[1h]))", "{{reason}}")]),
+                 f"(increase(starling_job_incidents_total{{{J}}}[1h])) > 0", "{{reason}}")]),
     Panel("Data plane", "Bytes a second that workers send.", "Bps",
           [Query(rate("starling_worker_sent_bytes_total", J, "pod"), "{{pod}}")]),
     Panel("Memory", "Resident memory of the job's processes.", "bytes",
-          [Query(f"process_resident_memory_bytes{{{J}}}", "{{pod}}")]),
+          [Query(newest("process_resident_memory_bytes", J, "pod"), "{{pod}}")]),
     Panel("GPUs", "Share of the time that graphics engines work, from NVIDIA's dcgm-exporter, if it "
           "is there.", "percentunit",
           [Query(f'max by (exported_pod, pod, gpu) (DCGM_FI_PROF_GR_ENGINE_ACTIVE'
@@ -131,7 +158,8 @@ TRAINER = [
     Panel("Stragglers", "Each worker's own work for a step over that of the quarter of the job's "
           "workers that is fastest: above 1.5 all others wait for it.", "none",
           [Query(f"{BUSY}{{{J}}} / on (job_namespace, job_name) group_left () "
-                 f"quantile {BY_JOB} (0.25, {BUSY}{{{J}}})", "{{pod}}")], width=12),
+                 f"quantile {BY_JOB} (0.25, {BUSY}{{{J}}})", "{{pod}}")], width=12,
+          limit=Limit(1.5, "below")),
     Panel("Waiting", "Seconds a second for which workers waited for others in the exchange: whoever "
           "waits least is the one that is waited for.", "percentunit",
           [Query(f'sum by (pod) (rate(starling_worker_activity_seconds_total{{{J},'
@@ -142,19 +170,24 @@ TRAINER = [
     Panel("Fetch", "From asking the servers for parameters to having them, the slowest of a "
           "hundred.", "s",
           [Query(quantile(0.99, "starling_worker_fetch_seconds", J, "pod"), "{{pod}}")]),
-    Panel("Checkpoints", "Written and failed, an hour.", "short",
-          [Query(f"3600 * {rate('starling_worker_checkpoints_total', J, 'result')}",
-                 "{{result}}"),
-           Query(quantile(0.99, "starling_worker_checkpoint_seconds", J), "seconds, 99 %")]),
-    Panel("Views", "New ones a minute, by what they came from.", "short",
-          [Query(f"60 * {rate('starling_job_views_total', J, 'cause')}", "{{cause}}"),
-           Query(f"60 * {rate('starling_worker_recoveries_total', J, 'pod')}",
-                 "recoveries of {{pod}}")]),
+    Panel("Checkpoints and snapshots", "Of workers and of parameter servers, in the hour before.",
+          "short",
+          [Query(f"sum by (result) (increase(starling_worker_checkpoints_total{{{J}}}[1h]))",
+                 "checkpoints {{result}}"),
+           Query(f"sum by (result) (increase(starling_server_snapshots_total{{{J}}}[1h]))",
+                 "snapshots {{result}}")]),
+    Panel("Writing a checkpoint", "From the copy of the state to the checkpoint on its storage, in the "
+          "hour before.", "s",
+          [Query(quantile(share, "starling_worker_checkpoint_seconds", J, interval="[1h]"), name)
+           for share, name in ((0.5, "median"), (0.99, "99 %"))]),
+    Panel("Views", "New ones in the hour before, by what they came from.", "short",
+          [Query(f"sum by (job_name, cause) (increase(starling_job_views_total{{{J}}}[1h]))",
+                 "{{job_name}} {{cause}}")]),
     Panel("View", "Epoch of the view that each member is in: whoever stays behind is cut off.",
           "short",
-          [Query(f"starling_worker_view_epoch{{{J}}}", "{{pod}}"),
-           Query(f"starling_server_view_epoch{{{J}}}", "{{pod}}"),
-           Query(f"starling_job_view_epoch{{{J}}}", "coordinator")]),
+          [Query(newest("starling_worker_view_epoch", J, "pod"), "{{pod}}"),
+           Query(newest("starling_server_view_epoch", J, "pod"), "{{pod}}"),
+           Query(newest("starling_job_view_epoch", J, "job_name"), "coordinator of {{job_name}}")]),
     Panel("Refused pushes", "A minute: pushes that came too late for their step (backup workers).",
           "short",
           [Query(f"60 * {rate('starling_worker_refused_pushes_total', J, 'pod')}", "{{pod}}")]),
@@ -174,15 +207,13 @@ TRAINER = [
                  f"avg {BY_JOB} (starling_server_load_bytes_per_second{{{J}}})", "{{job_name}}")]),
     Panel("Shards", "Parts of the model that each server answers for, and those that it holds.",
           "short",
-          [Query(f"starling_server_answering_shards{{{J}}}", "{{pod}} answers"),
-           Query(f"starling_server_shards{{{J}}}", "{{pod}} holds")]),
+          [Query(newest("starling_server_answering_shards", J, "pod"), "{{pod}} answers"),
+           Query(newest("starling_server_shards", J, "pod"), "{{pod}} holds")]),
     Panel("Held bytes", "Parameters and what the rule keeps beside them.", "bytes",
-          [Query(f"starling_server_held_bytes{{{J}}}", "{{pod}}")]),
+          [Query(newest("starling_server_held_bytes", J, "pod"), "{{pod}}")]),
     Panel("Snapshot's age", "Since each server wrote its newest snapshot.", "s",
-          [Query(f"time() - (starling_server_last_snapshot_timestamp_seconds{{{J}}} > 0)",
-                 "{{pod}}"),
-           Query(f"3600 * {rate('starling_server_snapshots_total', J, 'result')}",
-                 "{{result}} an hour")]),
+          [Query(f"time() - (max by (pod) (starling_server_last_snapshot_timestamp_seconds{{{J}}}) > 0)",
+                 "{{pod}}")]),
 ]
 
 CONTROLLER = [
@@ -216,16 +247,32 @@ CONTROLLER = [
           width=12),
     Panel("Streams to coordinators", "Those that report, and those that are silent: their jobs train "
           "on, but nothing is heard of them.", "short",
-          [Query("sum by (state) (starling_controller_coordinator_links)", "{{state}}")]),
+          [Query("sum by (state) (starling_controller_coordinator_links)", "{{state}}")], width=6),
     Panel("Processor time", "Cores.", "short",
-          [Query(f'rate(process_cpu_seconds_total{{job_name=""}}{I}) {OURS}', "{{pod}}")]),
-    Panel("Memory and files", "Resident memory; open files as a share of what is allowed.", "bytes",
-          [Query(f'process_resident_memory_bytes{{job_name=""}} {OURS}', "{{pod}}")]),
-    Panel("Versions", "Processes of each version.", "short",
-          [Query("count by (version) (starling_build_info)", "{{version}}")]),
+          [Query(f'sum by (pod) (rate(process_cpu_seconds_total{{job_name=""}}{I}) {OURS})', "{{pod}}")],
+          width=6),
+    Panel("Memory", "Resident memory.", "bytes",
+          [Query(f'max by (pod) (process_resident_memory_bytes{{job_name=""}} {OURS})', "{{pod}}")],
+          width=6),
     Panel("Open files", "Share of what is allowed, the fullest of each kind of process.",
           "percentunit",
-          [Query(f"max by (role) (process_open_fds / process_max_fds {OURS})", "{{role}}")]),
+          [Query(f"max by (role) (process_open_fds / process_max_fds {OURS})", "{{role}}")], width=6,
+          limit=Limit(0.8, "below")),
+    Panel("Requests to REST", "A second, by code.", "ops",
+          [Query(rate("starling_http_requests_total", by="code"), "{{code}}")]),
+    Panel("REST's answers", "Until an answer, or the beginning of a stream: the slowest of a hundred, "
+          "by route.", "s",
+          [Query(quantile(0.99, "starling_http_request_duration_seconds", by="route"),
+                 "{{route}}")]),
+    Panel("Connections and streams", "Open ones of all REST processes.", "short",
+          [Query("sum (starling_http_connections)", "connections"),
+           Query("sum (starling_http_streams)", "streams")]),
+    Panel("History", "What it keeps, as text; beyond a bound the oldest jobs are forgotten.", "bytes",
+          [Query("max (starling_history_bytes)", "kept")]),
+    Panel("History's lag", "For how long the oldest news waits to be written.", "s",
+          [Query("starling_history_lag_seconds", "{{pod}}")]),
+    Panel("Versions", "Processes of each version.", "short",
+          [Query("count by (version) (starling_build_info)", "{{version}}")]),
 ]
 
 # file, title, description, panels, whether it is about one job
@@ -249,11 +296,6 @@ RECORDED = [
 
 FAILED_JOBS = 'sum by (job_namespace) (starling_controller_jobs_finished_total{result="Failed"}'
 ENDED_JOBS = "sum by (job_namespace) (starling_controller_jobs_finished_total"
-
-
-def within_hour(counter):
-    """How much a sum over series has grown. increase() does not see the first of a new series."""
-    return f"({counter}) - ({counter} offset 1h) or 0 * {counter})))"
 
 
 JOB_LABELS = "{{ $labels.job_namespace }}/{{ $labels.job_name }}"
@@ -318,26 +360,59 @@ ALERTS = [
           "jobs run in {{ $labels.job_namespace }}, but nobody scrapes them"),
     Alert("FileDescriptorsLow", f"process_open_fds / process_max_fds > 0.8 {OURS}", "10m", "warning",
           "{{ $labels.instance }} has {{ $value | humanizePercentage }} of its files open"),
+    Alert("RestErrors",
+          'sum(rate(starling_http_requests_total{code=~"5.."}[5m])) / '
+          "sum(rate(starling_http_requests_total[5m])) > 0.01", "5m", "warning",
+          "{{ $value | humanizePercentage }} of REST's answers tell of a failure of its own"),
+    Alert("RestSlow", quantile(0.99, "starling_http_request_duration_seconds", by="route",
+                               interval="[5m]") + " > 1", "5m", "warning",
+          "REST takes {{ $value | humanizeDuration }} to answer {{ $labels.route }}"),
+    Alert("StreamsNearLimit", "starling_http_streams / starling_http_streams_limit > 0.8", "10m",
+          "warning", "{{ $labels.instance }} has {{ $value | humanizePercentage }} of its streams open"),
+    Alert("HistoryFull", "starling_history_bytes / (starling_history_limit_bytes > 0) > 0.9", "10m",
+          "warning", "the history is {{ $value | humanizePercentage }} full: the oldest jobs are "
+          "forgotten soon"),
+    Alert("HistoryBehind", "starling_history_lag_seconds > 60", "10m", "warning",
+          "{{ $labels.instance }} has not written to the history for {{ $value | humanizeDuration }}"),
 ]
 
 
+def thresholds(panel):
+    """Green, and red beyond the panel's limit."""
+    if panel.limit is None:
+        return {"mode": "absolute", "steps": [{"color": "green", "value": None}]}
+    names = ("green", "red") if panel.limit.better == "below" else ("red", "green")
+    return {"mode": "absolute", "steps": [{"color": names[0], "value": None},
+                                          {"color": names[1], "value": panel.limit.value}]}
+
+
 def grafana_panel(number, panel, x, y):
-    options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
-               "tooltip": {"mode": "multi", "sort": "desc"}}
-    custom = {"fillOpacity": 10, "showPoints": "never"}
-    if panel.kind == "stacked":
-        custom = {"fillOpacity": 60, "lineWidth": 0, "showPoints": "never",
-                  "stacking": {"group": "A", "mode": "normal"}}
-    defaults = {"unit": panel.unit, "custom": custom}
+    defaults = {"unit": panel.unit, "thresholds": thresholds(panel)}
+    overrides = [{"matcher": {"id": "byName", "options": name}, "properties": [
+        {"id": "color", "value": {"mode": "fixed", "fixedColor": colour}}]}
+                 for name, colour in panel.colours.items()]
     if panel.kind == "stat":
-        options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "textMode": "value_and_name"}
-        defaults = {"unit": panel.unit}
+        options = {"reduceOptions": {"calcs": ["lastNotNull"]}, "textMode": "value_and_name",
+                   "colorMode": "value", "graphMode": "area"}
+        defaults["color"] = {"mode": "thresholds"}
+    else:
+        options = {"legend": {"displayMode": "list", "placement": "bottom", "showLegend": True},
+                   "tooltip": {"mode": "multi", "sort": "desc"}}
+        custom = {"fillOpacity": 10, "showPoints": "never"}
+        if panel.kind == "stacked":
+            custom = {"fillOpacity": 60, "lineWidth": 0, "showPoints": "never",
+                      "stacking": {"group": "A", "mode": "normal"}}
+        if panel.limit is not None:
+            custom["thresholdsStyle"] = {"mode": "dashed"}
+        if panel.least is not None:
+            defaults["min"] = panel.least
+        defaults.update({"color": {"mode": "palette-classic"}, "custom": custom})
     source = {"type": "prometheus", "uid": "${datasource}"}
     return {
         "id": number, "type": "stat" if panel.kind == "stat" else "timeseries",
         "title": panel.title, "description": panel.description, "datasource": source,
         "gridPos": {"x": x, "y": y, "w": panel.width, "h": 8},
-        "fieldConfig": {"defaults": defaults, "overrides": []}, "options": options,
+        "fieldConfig": {"defaults": defaults, "overrides": overrides}, "options": options,
         "targets": [{"refId": chr(ord("A") + i), "datasource": source, "expr": query.expression,
                      "legendFormat": query.legend} for i, query in enumerate(panel.queries)]}
 

@@ -60,6 +60,20 @@ def snapshot(age):
             (f"starling_job_checkpoint_interval_seconds{{{OF_JOB}}}", "60x60")]
 
 
+def answers(ok, failed):
+    return [('starling_http_requests_total{route="getJob",code="200"}', f"0+{ok}x60"),
+            ('starling_http_requests_total{route="getJob",code="503"}', f"0+{failed}x60"),
+            # What callers do wrong, and what they ask too much of, are no failures.
+            ('starling_http_requests_total{route="getJob",code="404"}', "0+50x60"),
+            ('starling_http_requests_total{route="getJob",code="429"}', "0+50x60")]
+
+
+def answer_times(route, short, long):
+    of = 'starling_http_request_duration_seconds_bucket{route="%s",le="%s"}'
+    return [(of % (route, "0.5"), f"0+{short}x60"), (of % (route, "2.5"), f"0+{short + long}x60"),
+            (of % (route, "+Inf"), f"0+{short + long}x60")]
+
+
 def ended(failed, succeeded, since=10):
     of = 'starling_controller_jobs_finished_total{job_namespace="ns",result="%s",reason="%s"}'
     # The series appear with their first job, as they do in life.
@@ -185,4 +199,36 @@ CASES = [
                                 ('process_max_fds{instance="d"}', "100x60")], "30m", None, ""),
     Case("FileDescriptorsLow", [BUILD, ('process_open_fds{instance="c"}', "9x60"),
                                 ('process_max_fds{instance="c"}', "100x60")], "30m", None, ""),
+
+    Case("RestErrors", answers(95, 5), "30m", {"severity": "warning"},
+         "2.5% of REST's answers tell of a failure of its own"),
+    Case("RestErrors", answers(100, 1), "30m", None, ""),
+
+    Case("RestSlow", answer_times("listJobs", 50, 50) + answer_times("getJob", 100, 0), "30m",
+         {"route": "listJobs", "severity": "warning"}, "REST takes 2.46s to answer listJobs"),
+    Case("RestSlow", answer_times("listJobs", 100, 0), "30m", None, ""),
+
+    Case("StreamsNearLimit", [('starling_http_streams{instance="c"}', "1300x60"),
+                              ('starling_http_streams_limit{instance="c"}', "1500x60")], "30m",
+         {"instance": "c", "severity": "warning"}, "c has 86.67% of its streams open"),
+    Case("StreamsNearLimit", [('starling_http_streams{instance="c"}', "1100x60"),
+                              ('starling_http_streams_limit{instance="c"}', "1500x60")], "30m",
+         None, ""),
+
+    Case("HistoryFull", [("starling_history_bytes", "95x60"),
+                         ("starling_history_limit_bytes", "100x60")], "30m",
+         {"severity": "warning"},
+         "the history is 95% full: the oldest jobs are forgotten soon"),
+    Case("HistoryFull", [("starling_history_bytes", "80x60"),
+                         ("starling_history_limit_bytes", "100x60")], "30m", None, ""),
+    # Without a bound.
+    Case("HistoryFull", [("starling_history_bytes", "80x60"),
+                         ("starling_history_limit_bytes", "0x60")], "30m", None, ""),
+
+    Case("HistoryBehind", [('starling_history_lag_seconds{instance="c"}', "0+60x60")], "30m",
+         {"instance": "c", "severity": "warning"},
+         "c has not written to the history for 30m 0s"),
+    # It has caught up.
+    Case("HistoryBehind", [('starling_history_lag_seconds{instance="c"}', "0+60x10 0x50")], "30m",
+         None, ""),
 ]

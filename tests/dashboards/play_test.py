@@ -5,32 +5,33 @@ alerts fire under their real faults and not without.
 
 The rules are the ones that are shipped, with minutes for seconds and hours for minutes, so that nobody
 waits for twenty minutes. Exits with 77 where Prometheus cannot be built.
+
+--pictures draws those of docs/ anew instead: five minutes of jobs that train, fail and are hurt, with the
+rules as they are.
 """
-import json
+import contextlib
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
-import tempfile
-import threading
 import time
 import unittest
-import urllib.parse
-import urllib.request
 
 from metric_names import REPOSITORY, names_in
+from prometheus import HomeTargets, Prometheus, find_programs, panels, shipped_rules
+# Of dashboards/ and tests/e2e, where prometheus.py leads.
+import draw
+import hybrid_test
+import jobs
+import parameter_server_test
+from browser import find_tools
+from home import Home, kill, until
+from rest_client import Client
 
-FOLDER = os.path.join(REPOSITORY, "dashboards")
-sys.path.insert(0, FOLDER)
-sys.path.insert(0, os.path.join(REPOSITORY, "tests/e2e"))
-import generate  # pylint: disable=wrong-import-position
-import jobs  # pylint: disable=wrong-import-position
-import parameter_server_test  # pylint: disable=wrong-import-position
-from home import Home, kill, until  # pylint: disable=wrong-import-position
-from scrape import PORT, controller_address  # pylint: disable=wrong-import-position
+PICTURES = os.path.join(REPOSITORY, "docs")
 
-ADDRESS = "127.0.0.1:19290"
 VARIABLES = {"$__rate_interval": "10s", "$ns": ".*", "$job": ".*"}
 # What one machine does not have. (tests/kube has an API server and leaders.)
 ELSEWHERE = {"leader_election_master_status": "one controller a machine",
@@ -48,95 +49,22 @@ def faster(rules):
     return rules.replace(", 600)", ", 10)")
 
 
-def configuration(folder):
-    return {"global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
-            "rule_files": [f"{folder}/rules.yaml"],
-            "scrape_configs": [{"job_name": "starling", "honor_labels": True,
-                                "file_sd_configs": [{"files": [f"{folder}/targets.json"],
-                                                     "refresh_interval": "1s"}]}]}
-
-
-class Prometheus:
-    """Scrapes everything of a home; which jobs it knows of can be changed."""
-
-    def __init__(self, home):
-        self._home = home
-        self._folder = tempfile.mkdtemp(dir=home.home)
-        self.hidden = set()  # jobs that are not scraped
-        self._write("prometheus.yaml", json.dumps(configuration(self._folder)))
-        with open(os.path.join(FOLDER, "rules.yaml"), encoding="utf-8") as file:
-            self._write("rules.yaml", faster(file.read()))
-        self._write("targets.json", "[]")
-        self._log = open(f"{self._folder}/log", "w+", encoding="utf-8")
-        self._process = subprocess.Popen(
-            [PROGRAM, f"--config.file={self._folder}/prometheus.yaml",
-             f"--storage.tsdb.path={self._folder}/data", f"--web.listen-address={ADDRESS}"],
-            stdout=self._log, stderr=subprocess.STDOUT)
-        self._done = threading.Event()
-        self._thread = threading.Thread(target=self._find, daemon=True)
-        self._thread.start()
-        until(self._is_ready, 30, self.log)
-
-    def close(self):
-        self._done.set()
-        self._thread.join()
-        self._process.terminate()
-        self._process.wait(20)
-        self._log.close()
-
-    def log(self):
-        self._log.seek(0)
-        return self._log.read()[-3000:]
-
-    def ask(self, path, **parameters):
-        url = f"http://{ADDRESS}/api/v1/{path}?{urllib.parse.urlencode(parameters)}"
-        with urllib.request.urlopen(url, timeout=10) as answer:
-            return json.load(answer)["data"]
-
-    def firing(self):
-        return {(alert["labels"]["alertname"], alert["labels"].get("job_name", ""))
-                for alert in self.ask("alerts")["alerts"] if alert["state"] == "firing"}
-
-    def samples(self, expression, seconds):
-        """Finite values of the expression over the last seconds."""
-        end = time.time()
-        found = self.ask("query_range", query=expression, start=end - seconds, end=end, step=1)
-        values = [float(value) for series in found["result"] for _, value in series["values"]]
-        return [value for value in values if value == value and abs(value) != float("inf")]
-
-    def _is_ready(self):
-        try:
-            return self.ask("query", query="1")
-        except OSError:
-            return None
-
-    def _write(self, name, text):
-        with open(f"{self._folder}/{name}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.rename(f"{self._folder}/{name}.new", f"{self._folder}/{name}")
-
-    def _find(self):
-        while not self._done.wait(1):
-            targets = [{"targets": [controller_address(self._home)],
-                        "labels": {"pod": "controller", "role": "controller"}}]
-            for name, pod in self._home.pods().items():
-                address = pod.get("status", {}).get("podIP")
-                of = re.match(r"(.+)-(coordinator|worker|parameter-server)-\d+$", name)
-                if not address or of.group(1) in self.hidden:
-                    continue
-                targets.append({"targets": [f"{address}:{PORT}"], "labels": {
-                    "job_namespace": "default", "job_name": of.group(1), "role": of.group(2),
-                    "pod": name}})
-            self._write("targets.json", json.dumps([one for one in targets if one["targets"][0]]))
-
-
 class Play(unittest.TestCase):
+    SCRAPED = "1s"
+
     def setUp(self):
         self.home = Home()
         self.addCleanup(self.home.close)
         self.home.run("up")
-        self.prometheus = Prometheus(self.home)
+        self.targets = HomeTargets(self.home)
+        self.addCleanup(self.targets.close)
+        self.prometheus = Prometheus(PROGRAMS, self.targets.scrape_configs(), self.rules(),
+                                     self.SCRAPED)
         self.addCleanup(self.prometheus.close)
+
+    @staticmethod
+    def rules():
+        return faster(shipped_rules())
 
     def submit(self, job):
         name = job["metadata"]["name"]
@@ -179,7 +107,10 @@ class Queries(Play):
         # What incidents, failures and ends show.
         until(lambda: self.kill_role(f"{names[0]}-worker-1"), 10, "a worker runs")
         self.submit(jobs.digits("queued", epochs=1, runPolicy__schedulingPolicy={"queue": "nobody"}))
-        time.sleep(25)
+        rest, end = Client(self.home.home), time.time() + 25
+        while time.time() < end:
+            self.assertEqual(200, rest.ask("GET", "/v1/namespaces/default/jobs").status)
+            time.sleep(0.5)
         self.assertEqual(set(), {name for name, _ in self.prometheus.firing()} - CALM)
         empty, shown = set(), 0
         for board, title, expression in panels():
@@ -254,8 +185,19 @@ class Alerts(Play):
             self.submit(jobs.digits(f"wrong-{number}", optimizer={"sgd": {"learningRate": 1000}}))
         self.await_alert("JobsFail")
         name = self.train(jobs.digits(epochs=100000))
-        self.prometheus.hidden.add(name)
+        self.targets.hidden.add(name)
         self.await_alert("JobsUnscraped")
+
+    def test_of_a_history_that_cannot_be_written(self):
+        self.train(jobs.digits(epochs=100000))
+        rest = Client(self.home.home)
+        with contextlib.closing(sqlite3.connect(f"{self.home.home}/history.db")) as history:
+            history.execute("BEGIN IMMEDIATE")  # somebody else writes, and does not end
+            self.await_alert("HistoryBehind", timeout=120)
+            self.assertEqual(200, rest.ask("GET", "/v1/namespaces/default/jobs").status)
+            history.rollback()
+        until(lambda: ("StarlingHistoryBehind", "") not in self.prometheus.firing(), 30,
+              "it has caught up")
 
     def test_of_files_that_run_out(self):
         (controller,) = self.home.controllers()
@@ -265,21 +207,67 @@ class Alerts(Play):
         self.await_alert("FileDescriptorsLow")
 
 
-def panels():
-    found = []
-    for name, *_ in generate.DASHBOARDS:
-        with open(os.path.join(FOLDER, f"{name}.json"), encoding="utf-8") as file:
-            board = json.load(file)
-        found += [(name, panel["title"], target["expr"]) for panel in board["panels"]
-                  for target in panel["targets"]]
-        found += [(name, one["name"], one["expr"]) for one in board["annotations"]["list"]]
-    return found
+class Pictures(Play):
+    SCRAPED = "2s"
+    SECONDS = 300
+    # What is done to the jobs, by seconds since the beginning of the picture.
+    DEEDS = ((10, lambda play: play.ended_jobs("first")),
+             (40, lambda play: play.kill_role("digits-parameter-server-1")),
+             (80, lambda play: play.ended_jobs("second")),
+             (110, lambda play: play.home.run("scale", "digits", "--replicas", "3")),
+             (160, lambda play: play.kill_role("recommender-worker-0")),
+             (190, lambda play: play.ended_jobs("third")),
+             (220, lambda play: play.kill_role("digits-worker-1")))
+
+    @staticmethod
+    def rules():
+        return shipped_rules()
+
+    def ended_jobs(self, name):
+        for end, optimizer in (("trial", 0.05), ("wrong", 1000)):
+            self.submit(jobs.digits(f"{name}-{end}", epochs=4, workers=1,
+                                    optimizer={"sgd": {"learningRate": optimizer}}))
+
+    def start(self, job):
+        """One after the other: a busy machine has enough to do with one."""
+        name = self.submit(job)
+        until(lambda: self.prometheus.samples(
+            f'sum(starling_job_members{{job_name="{name}"}}) == '
+            f'sum(starling_job_members_wanted{{job_name="{name}"}})', 4), 180, self.home.describe)
+
+    def use_rest(self, rest):
+        for path in ("", "/digits", "/digits/metrics", "/nowhere"):
+            rest.ask("GET", f"/v1/namespaces/default/jobs{path}")
+        time.sleep(0.5)
+        return True
+
+    def start_all(self):
+        self.start(hybrid_test.hybrid(
+            epochs=100000, checkpoint__interval="20s", experiment__stepDelay="0s",
+            optimizer={"sgd": {"learningRate": 0.01, "momentum": 0.5}}, dataset__globalBatchSize=256,
+            workload__classification__model__mlp__hidden=[512, 512, 256]))
+        self.start(parameter_server_test.job("recommender", epochs=100000, checkpoint__interval="20s"))
+        self.submit(jobs.digits("queued", epochs=100000, workers=1, experiment__stepDelay="500ms",
+                                runPolicy__schedulingPolicy={"queue": "nobody"}))
+        self.submit(jobs.digits("paused", epochs=1, runPolicy={"suspend": True}))
+
+    def runTest(self):
+        rest = Client(self.home.home)
+        self.start_all()
+        began = time.time()
+        for at, deed in (*self.DEEDS, (self.SECONDS, lambda play: True)):
+            until(lambda: self.use_rest(rest) and time.time() > began + at  # pylint: disable=cell-var-from-loop
+                  and deed(self) is not False,  # pylint: disable=cell-var-from-loop
+                  self.SECONDS, self.home.describe)
+        stretch = draw.Range(f"http://{self.prometheus.address}", (time.time() - began) / 60, 2)
+        for boards, job in ((["fleet", "controller"], ".*"), (["job"], "digits"),
+                            (["trainer"], "digits|recommender")):
+            draw.draw(boards, stretch, PICTURES, TOOLS, job=job)
 
 
 if __name__ == "__main__":
-    built = subprocess.run([os.path.join(REPOSITORY, "tests/kube/tools/build.sh"), "prometheus"],
-                           stdout=subprocess.PIPE, text=True, check=False)
-    if built.returncode:
-        sys.exit(built.returncode)
-    PROGRAM = os.path.join(built.stdout.strip(), "prometheus")
-    unittest.main(verbosity=2)
+    PROGRAMS = find_programs()
+    if sys.argv[1:] == ["--pictures"]:
+        TOOLS = find_tools()
+        sys.exit(not unittest.TextTestRunner().run(Pictures()).wasSuccessful())
+    unittest.main(argv=sys.argv[:1] + (sys.argv[1:] or ["Queries", "Alerts"]), verbosity=2)

@@ -12,6 +12,7 @@ from metric_names import REPOSITORY, family, names_in, table
 
 FOLDER = os.path.join(REPOSITORY, "dashboards")
 sys.path.insert(0, FOLDER)
+import draw  # pylint: disable=wrong-import-position
 import generate  # pylint: disable=wrong-import-position
 
 # Of NVIDIA's dcgm-exporter, which a cluster with GPUs may have.
@@ -93,6 +94,49 @@ class Dashboards(unittest.TestCase):
                 for target in panel["targets"]:
                     self.assertEqual("${datasource}", target["datasource"]["uid"])
         self.assertEqual(len(generate.DASHBOARDS), len(uids))
+
+
+class Drawing(unittest.TestCase):
+    """What draw.py makes of a dashboard and of what Prometheus answers; the browser draws only that."""
+
+    class Stretch(draw.Range):
+        def __init__(self, answer):
+            super().__init__("http://nowhere", 5, 2)
+            self.answer = answer
+            self.asked = []
+
+        def ask(self, expression):
+            self.asked.append(expression)
+            return self.answer
+
+    def test_lines_have_their_legends_and_queries_their_variables(self):
+        stretch = self.Stretch([({"job_name": "digits", "name": "loss"}, [[1, 0.5], [3, None]])])
+        board = json.loads(read("dashboards/job.json"))
+        drawn = draw.content(board, stretch, {"ns": "team", "job": "digits"})
+        (metrics,) = (panel for panel in drawn["panels"] if panel["title"] == "Metrics")
+        self.assertEqual([{"name": "digits loss", "values": [[1, 0.5], [3, None]]}], metrics["lines"])
+        self.assertIn('sum (rate(starling_worker_samples_total'
+                      '{job_namespace=~"team",job_name=~"digits"}[8s]))', stretch.asked)
+        for expression in stretch.asked:
+            self.assertNotIn("$", expression)
+        self.assertEqual([["Data source", "Prometheus"], ["Namespace", "team"], ["Job", "digits"]],
+                         drawn["variables"])
+
+    def test_an_incident_is_one_mark_however_long_its_series_shows_it(self):
+        stretch = self.Stretch([({"reason": "WorkerLost"}, [[10, 1], [12, 1], [14, 1], [40, 1]])])
+        self.assertEqual([10, 40], [mark["at"] for mark in draw.marks(
+            {"expr": "x", "titleFormat": "{{reason}}"}, stretch, str)])
+
+    def test_the_browser_knows_every_unit_and_every_colour(self):
+        text = read("dashboards/draw.mjs")
+        for name, *_ in generate.DASHBOARDS:
+            for panel in json.loads(read("dashboards", f"{name}.json"))["panels"]:
+                field = panel["fieldConfig"]
+                self.assertRegex(text, rf"\n    {field['defaults']['unit']}(:|,)", panel["title"])
+                for override in field["overrides"]:
+                    colour = override["properties"][0]["value"]["fixedColor"]
+                    hue = colour.rpartition("-")[2]
+                    self.assertTrue(colour.startswith("#") or f"    {hue}: [" in text, colour)
 
 
 class Alerts(unittest.TestCase):
