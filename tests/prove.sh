@@ -31,15 +31,15 @@ build() {
 for preset in asan tsan; do
   part "$preset: build" build "$preset"
   part "$preset: tests" env STARLING_SIM_SEEDS="${STARLING_SIM_SEEDS:-300}" \
-    ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube|whole'
+    ctest --preset "$preset" -j "$jobs" -LE 'e2e|kube'
 done
 # Lines broken one at a time: tests notice them.
 part "broken lines" make --no-print-directory mutants JOBS="$jobs"
 # The technique table with five seeds; its page in docs is made from what ran.
 part "technique table" make --no-print-directory techniques
 part "protocol's models" make --no-print-directory model
-part "simulated histories" env STARLING_SIM_SEEDS=3000 ctest --preset release -R Simulation \
-  -E ShardHistories
+part "simulated histories" env STARLING_SIM_SEEDS=3000 build/release/bin/trainer_simulation_test \
+  --gtest_filter='*Simulation*-*ShardHistories*:*.OneHistoryIsPrintedOnRequest'
 # Of shards ten thousand of each kind: as they are planned and at a whim, with aggregates and without.
 part "histories of shards" env STARLING_SIM_SEEDS=10000 \
   build/release/bin/trainer_simulation_test --gtest_filter='ShardSimulation/ShardHistories.*'
@@ -61,6 +61,15 @@ part "PyTorch's histories" env STARLING_BIN="$PWD/build/release/bin" \
 part "PyTorch's controls" env STARLING_BIN="$PWD/build/release/bin" STARLING_CONTROLS=1 \
   python3 -B tests/e2e/pytorch_test.py Controls \
   Reproducible.test_controls_without_any_part_of_it_bits_differ
+# All of it with the newest PyTorch too; FSDP2, which cuts a model among the processes of a member, needs that.
+newest() {
+  local python
+  python=$(cmake/setup/pytorch.sh) || return
+  env STARLING_BIN="$PWD/build/release/bin" STARLING_PYTHON_WITH_TORCH="$python" "${@/PYTHON/$python}"
+}
+for proof in torch/state e2e/pytorch e2e/diloco e2e/shard_group; do
+  part "newest PyTorch, ${proof#*/}" newest PYTHON -B "tests/${proof}_test.py"
+done
 part "VGG-11's twenty steps" env STARLING_BIN="$PWD/build/release/bin" STARLING_VGG11_STEPS=20 \
   /usr/bin/python3 -B tests/models/models_test.py Vgg11
 # Two minutes without an API server; `make test` makes do with twenty seconds.
@@ -84,8 +93,9 @@ part "REST in a cluster, same" tests/kube/with_api_server.py --controller-manage
 # A real Prometheus scrapes real jobs: every panel shows data, alerts fire under real faults.
 part "dashboards played" env STARLING_BIN="$PWD/build/release/bin" \
   python3 -B tests/dashboards/play_test.py
-# A real gang scheduler, and a PyTorch image that knows nothing of Starling.
-for proof in gang_test pytorch_ddp_test; do
+# A real gang scheduler, a PyTorch image that knows nothing of Starling (under torchrun, and elastic), and
+# a Prometheus that finds the cluster's jobs.
+for proof in gang_test pytorch_ddp_test pytorch_test service_test; do
   part "$proof" "tests/kube/$proof.py"
 done
 

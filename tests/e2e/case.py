@@ -10,7 +10,8 @@ import jobs
 from home import Home
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import results  # noqa: E402  (the path must come first)
+import pages  # noqa: E402,F401  (the path must come first)
+import results  # noqa: E402
 
 
 class Case(unittest.TestCase):

@@ -113,7 +113,7 @@ class Container(Case):
         has_torch = torchrun and subprocess.run(["/usr/bin/python3", "-c", "import torch"],
                                                 capture_output=True, check=False).returncode == 0
         if not has_torch:
-            self.skipTest("python3-torch is missing (cmake/packages-prove.txt)")
+            self.skipTest("python3-torch is missing (cmake/packages-develop.txt)")
         job = self.job(command=[torchrun, os.path.join(REPOSITORY, "examples/pytorch-ddp/train.py"),
                                 f"--data={DATA}", f"--checkpoint={self.out}", "--at-least=0.9"])
         # Debian's torchrun cannot read its own default of these.

@@ -11,7 +11,6 @@ every outer step; --tell writes what those who have come to the end hold. Nobody
 are ready, and with --hold nobody goes on in that outer step.
 """
 import glob
-import json
 import os
 import runpy
 import signal
@@ -22,6 +21,7 @@ import starling.embed._library
 import starling.torch._batches
 import starling.torch._diloco
 import starling.torch._outer_loop
+from say import say
 
 LOADERS = []
 
@@ -105,10 +105,10 @@ def say_contributions():
         step = LOADERS[0]._step
         said = {"step": step.number, "view": step.view, "finishes": LOADERS[0]._finishes(step)}
         # Before it: where others have the sum and this one has not, its part in it counts all the same.
-        print("SAID", json.dumps({**said, "made": [made.start, made.stop]}), flush=True)
+        say(**said, made=[made.start, made.stop])
         counts = reduce(self, weight, made)
         if counts:
-            print("SAID", json.dumps({**said, "counts": True}), flush=True)
+            say(**said, counts=True)
         return counts
     starling.torch._diloco.Outer.reduce = noted
 

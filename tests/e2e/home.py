@@ -275,11 +275,16 @@ class Home:
     # Endings.
 
     def kill_everything(self):
-        """kill -9 of the whole tree, the command first, so that nobody restarts anybody."""
+        """kill -9 of the whole tree, the command first, so that nobody restarts anybody; whom somebody
+        started in his last moment too."""
         order = {"starling": 0, "starling-controller": 1}
-        for process in sorted(self.processes(), key=lambda item: order.get(item.program, 2)):
-            kill(process.pid)
-        until(lambda: not self.processes(), 10, "killed processes end")
+
+        def none_is_left():
+            found = sorted(self.processes(), key=lambda item: order.get(item.program, 2))
+            for process in found:
+                kill(process.pid)
+            return not found
+        until(none_is_left, 10, "killed processes end")
 
     def assert_nothing_runs(self, timeout=15):
         until(lambda: not self.processes(), timeout,

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Jobs on folders of images: the how-to's commands, kills, and files that cannot be read."""
 import csv
+import io
+import json
 import os
 import re
 import struct
 import subprocess
+import tarfile
 import unittest
 import zlib
 
@@ -68,7 +71,7 @@ class ImageCase(Case):
 class HowTo(Case):
     def test_the_commands_of_the_page_work_as_they_stand(self):
         blocks = re.findall(r"^```sh\n(.*?)^```", read(PAGE), re.DOTALL | re.MULTILINE)
-        self.assertEqual(2, len(blocks))
+        self.assertEqual(5, len(blocks))
         place = os.path.join(self.home.folder, "somebody")
         os.makedirs(place)
         environment = dict(os.environ, **self.home.environment, STARLING=REPOSITORY)
@@ -77,9 +80,75 @@ class HowTo(Case):
         done = subprocess.run(["bash", "-c", "set -eo pipefail\n" + "\n".join(blocks)], cwd=place,
                               env=environment, capture_output=True, text=True, timeout=400)
         self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.home.describe())
-        metrics = self.result(self.home.job("photos"))["metrics"]
-        self.assertGreater(metrics["validation/accuracy"], 0.9, metrics)
+        for name in ("photos", "packed"):
+            metrics = self.result(self.home.job(name))["metrics"]
+            self.assertGreater(metrics["validation/accuracy"], 0.9, metrics)
+        judged = re.search(r"^accuracy +(\S+)$", done.stdout, re.MULTILINE)
+        said = self.result(self.home.job("photos"))["metrics"]["validation/accuracy"]
+        self.assertAlmostEqual(said, float(judged[1]), delta=1e-5)
+        rows = done.stdout.partition("image,class,probability\n")[2].splitlines()[:9]
+        self.assertEqual(9, len(rows), done.stdout)
+        right = sum(re.fullmatch(r"\d+\.png,3,[01]\.?\d*", row) is not None for row in rows)
+        self.assertGreaterEqual(right, 6, rows)
+        with open(os.path.join(DATA, "digits-train.csv"), encoding="ascii") as table:
+            self.assertEqual(str(len(table.readlines())), done.stdout.split()[-1],
+                             "of all archives as many rows as of the table they come from")
         self.home.assert_nothing_runs()
+
+
+class Models(ImageCase):
+    def test_a_model_judges_images_as_its_job_did_wherever_they_lie(self):
+        result = self.run_job(self.job(experiment__stepDelay="0s"))["status"]["result"]
+        model = ("--model", result["model"]["uri"], "--data")
+        judged = json.loads(self.home.run("evaluate", *model, self.test, "-o", "json").stdout)
+        for name in ("accuracy", "loss"):
+            self.assertAlmostEqual(result["metrics"][f"validation/{name}"], judged[name], delta=1e-5)
+        rows = list(csv.DictReader(self.home.run("predict", *model, self.test).stdout.splitlines()))
+        self.assertEqual(100, len(rows))
+        right = sum(row["image"].split("/")[0] == row["class"] for row in rows)
+        self.assertAlmostEqual(judged["accuracy"], right / 100, msg="classes are told by their names")
+        self.check_archives(model, {row["image"]: row for row in rows})
+        one = os.path.join(self.test, rows[0]["image"])
+        alone = self.home.run("predict", *model, one).stdout.splitlines()[1].split(",")
+        self.assertEqual([os.path.basename(one), rows[0]["class"]], alone[:2])
+        with open(one, "wb") as file:
+            file.write(b"no image")
+        wrong = self.home.run("predict", *model, self.test, code=2)
+        self.assertIn(one, wrong.stderr)
+
+    def check_archives(self, model, rows):
+        """`rows`: what is thought of the test images by their names in the folder."""
+        path = os.path.join(self.home.folder, "new.tar")
+
+        def pack(*names, content=None):
+            with tarfile.open(path, "w") as archive:
+                for name in names:
+                    member = tarfile.TarInfo(name)
+                    if content is None:
+                        archive.add(os.path.join(self.test, name), name)
+                    else:
+                        member.size = len(content)
+                        archive.addfile(member, io.BytesIO(content))
+
+        names = sorted(rows, reverse=True)
+        pack(*names)
+        told = list(csv.DictReader(self.home.run("predict", *model, path).stdout.splitlines()))
+        self.assertEqual(names, [row["image"] for row in told], "in the order of the archive")
+        for row in told:
+            # The order of a sum depends on where in a batch it is.
+            self.assertEqual(rows[row["image"]]["class"], row["class"])
+            self.assertAlmostEqual(float(rows[row["image"]]["probability"]),
+                                   float(row["probability"]), delta=1e-4)
+        os.truncate(path, os.path.getsize(path) // 2)
+        wrong = self.home.run("predict", *model, path, code=2)
+        self.assertIn(f"--data: {path} is no whole tar archive (", wrong.stderr)
+        pack("notes.txt", content=b"no image")
+        wrong = self.home.run("predict", *model, path, code=2)
+        self.assertIn(f"--data: {path}: there are no images; pack ", wrong.stderr)
+        pack("a/1.jpg", content=b"no image")
+        wrong = self.home.run("predict", *model, path, code=2)
+        self.assertIn(f"--data: {path}: a/1.jpg is neither a JPEG nor a PNG file; repair or remove "
+                      "it\n", wrong.stderr)
 
 
 class Training(ImageCase):

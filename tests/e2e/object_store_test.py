@@ -4,6 +4,7 @@
 The store is a real one that checks signatures (tests/storage/with_object_store.py). Where Go is
 missing it cannot be built, and the test is skipped with exit code 77.
 """
+import contextlib
 import functools
 import http.server
 import os
@@ -17,6 +18,7 @@ import unittest
 import jobs
 from case import Case
 from home import DATA, REPOSITORY, read, sha256
+import tar_test
 from images_test import write_digits
 
 sys.path.insert(0, os.path.join(REPOSITORY, "tests/storage"))
@@ -123,6 +125,37 @@ class Images(StoreCase):
         self.assertEqual(self.digest(here), self.digest(there))
 
 
+    def test_archives_in_the_store_train_as_those_on_a_disk(self):
+        stored = os.path.join(STORE.folder, BUCKET, "shards")
+        tar_test.write_shards(stored)
+
+        def digest(name, base):
+            return self.digest(self.run_job(tar_test.job(base, name, experiment__stepDelay="0s")))
+        self.assertEqual(digest("here", stored), digest("there", f"s3://{BUCKET}/shards"))
+
+    def test_a_job_whose_images_are_cached_goes_on_though_the_store_has_died(self):
+        """Without the cache the second epoch's images could not be had: random crops keep none."""
+        tar_test.write_shards(os.path.join(STORE.folder, BUCKET, "shards"))
+        cache = os.path.join(self.home.folder, "cache")
+        job = tar_test.job(f"s3://{BUCKET}/shards", dataset__cache__uri=cache,
+                           dataset__cache__maxBytes=16 << 20)
+        try:
+            command = self.home.start("run", self.home.write("job.json", job), "-o", "json")
+            self.home.await_step(tar_test.STEPS_PER_EPOCH + 8, command=command)
+            STORE.stop()
+            done = self.finish(command)
+        finally:
+            STORE.stop()
+            STORE.start()
+        self.check_audit(tar_test.EPOCHS)
+        there = self.run_job(tar_test.job(f"s3://{BUCKET}/shards", "uncached",
+                                          experiment__stepDelay="0s"))
+        self.assertEqual(self.digest(there), self.digest(done))
+        kept = sum(os.path.getsize(os.path.join(folder, name))
+                   for folder, _, names in os.walk(cache) for name in names)
+        self.assertTrue(100_000 < kept < 16 << 20, kept)
+
+
 class Wrong(StoreCase):
     """Each is told with the field, what is wrong and what to do; nothing is left running."""
 
@@ -174,17 +207,56 @@ class Wrong(StoreCase):
         self.assertIn("has the scheme https, which cannot be used here", told)
 
 
+class Ranges(http.server.SimpleHTTPRequestHandler):
+    """Hands out parts of files, which Python's own server does not."""
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self):
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if wanted is None:
+            super().do_GET()
+            return
+        begin, last = (int(place) for place in wanted.groups())
+        path = self.translate_path(self.path)
+        with open(path, "rb") as file:
+            file.seek(begin)
+            content = file.read(last - begin + 1)
+        self.send_response(206)
+        self.send_header("Content-Range", f"bytes {begin}-{last}/{os.path.getsize(path)}")
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_):
+        pass
+
+
+@contextlib.contextmanager
+def web_server(handler, folder):
+    """Its URL."""
+    handler = functools.partial(handler, directory=folder)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
 class Web(Case):
     def test_data_come_from_a_web_server(self):
-        handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=DATA)
-        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-            threading.Thread(target=server.serve_forever, daemon=True).start()
-            try:
-                changes = {"epochs": 2, "reproducible": True, "experiment__stepDelay": "0s"}
-                there = self.run_job(remote(f"http://127.0.0.1:{server.server_port}", **changes))
-                here = self.run_job(jobs.digits("here", **changes))
-            finally:
-                server.shutdown()
+        changes = {"epochs": 2, "reproducible": True, "experiment__stepDelay": "0s"}
+        with web_server(http.server.SimpleHTTPRequestHandler, DATA) as url:
+            there = self.run_job(remote(url, **changes))
+        here = self.run_job(jobs.digits("here", **changes))
+        self.assertEqual(self.digest(here), self.digest(there))
+
+    def test_archives_come_from_a_web_server(self):
+        folder = os.path.join(self.home.folder, "shards")
+        tar_test.write_shards(folder)
+        here = self.run_job(tar_test.job(folder, "here", experiment__stepDelay="0s"))
+        with web_server(Ranges, folder) as url:
+            there = self.run_job(tar_test.job(url, "there", experiment__stepDelay="0s"))
         self.assertEqual(self.digest(here), self.digest(there))
 
 

@@ -12,6 +12,7 @@ import time
 from array import array
 
 import starling
+from say import say
 
 PLAN = json.loads(os.environ.get("OWN_LOOP", "{}"))
 POD = sys.argv[sys.argv.index("--pod") + 1]
@@ -24,10 +25,6 @@ def sample(number):
     """Features and label: every member makes the same from a sample's number."""
     features = [((number * 37 + k * 101) % 89) / 89 for k in range(WEIGHTS)]
     return features, 1 + sum((k + 1) * x for k, x in enumerate(features))
-
-
-def say(**what):
-    print("SAID " + json.dumps(what), flush=True)
 
 
 def die(place, step):

@@ -7,35 +7,14 @@ and says what to install; cmake/packages-browser.txt lists it for `make test`.
 import http.client
 import os
 import re
-import shutil
 import subprocess
 import sys
 import unittest
 
+from browser import find_tools
 from case import Case
 from home import REPOSITORY, read
 from rest_client import Client
-
-SKIPPED = 77
-BROWSERS = ("chromium-headless-shell", "chromium")
-OLDEST_NODE = 20  # that playwright-core runs on
-
-
-def find_tools():
-    """The browser's and the bundle's tools; exits where they cannot be had."""
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    node = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False).stdout \
-        if shutil.which("node") else "v0"
-    tools = subprocess.run([os.path.join(REPOSITORY, "cmake/setup/web.sh")], capture_output=True,
-                           text=True, check=False)
-    lacks = [what for what, there in [
-        ("a browser (apt-get install chromium-headless-shell)", browser),
-        (f"Node {OLDEST_NODE}", int(node[1:].partition(".")[0]) >= OLDEST_NODE),
-        ("the page's tools: " + tools.stderr.strip(), tools.returncode == 0)] if not there]
-    if lacks:
-        print("SKIPPED, for want of " + "; ".join(lacks), file=sys.stderr)
-        sys.exit(SKIPPED)
-    return browser, tools.stdout.strip()
 
 
 class Page(Case):

@@ -12,7 +12,7 @@ import unittest
 from unittest import mock
 
 import jobs
-from case import Case
+from case import Case, pages
 from home import REPOSITORY, kill, read, sha256, until
 from python_proxy import Proxy, Talker, certified
 
@@ -494,6 +494,15 @@ class HowTo(Case):
         self.assertTrue(os.path.exists(os.path.join(self.home.folder, "digits.safetensors")))
         self.run_block("bash", "-ec", down)
         self.home.assert_nothing_runs()
+
+    def test_the_page_about_loops_of_ones_own_works_as_it_stands(self):
+        page = read(os.path.join(REPOSITORY, "docs/how-to/own-loop.md"))
+        self.home.write("fit.py", *pages.blocks(page, "python"))
+        self.home.write("job.yaml", *pages.blocks(page, "yaml"))
+        self.run_block("bash", "-ec", *pages.blocks(page, "sh"))
+        job = self.home.job("fit")
+        self.assertEqual((40, 640), (job["status"]["result"]["epochs"], job["status"]["result"]["steps"]))
+        self.assertLess(job["status"]["result"]["metrics"]["loss"], 1e-3)
 
 
 if __name__ == "__main__":

@@ -3,12 +3,12 @@
 alone. Says what either has found."""
 import argparse
 import importlib.util
-import json
 
 import torch
 from torch.utils.data import DataLoader
 
 import starling.torch as starling
+from say import say
 
 
 def main():
@@ -44,8 +44,7 @@ def main():
             torch.nn.functional.cross_entropy(model(inputs), targets).backward()
             optimizer.step()
             if due and loader.committed:
-                print("SAID " + json.dumps({"step": loader.step, "all": loader.mean("accuracy"),
-                                            "alone": alone}), flush=True)
+                say(step=loader.step, all=loader.mean("accuracy"), alone=alone)
 
 
 if __name__ == "__main__":

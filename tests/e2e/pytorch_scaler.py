@@ -2,13 +2,13 @@
 """A program of tests: gradients scaled by a GradScaler; in each epoch one sample's are infinite. Says at
 its end what the scale is, and how many steps the optimizer has made. From step 14 on it is slow until
 there are three members."""
-import json
 import time
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 import starling.torch as starling
+from say import say
 
 SAMPLES, BATCH, EPOCHS = 300, 30, 3
 INFINITE = 250  # the sample; in the data's own order it is one of an epoch's 9th step
@@ -36,7 +36,7 @@ def main():
             scaler.step(optimizer)
             scaler.update()
     made = {int(kept["step"]) for kept in optimizer.state.values()}
-    print("SAID " + json.dumps({"scale": scaler.get_scale(), "made": sorted(made)}), flush=True)
+    say(scale=scaler.get_scale(), made=sorted(made))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ import sys
 import unittest
 
 import jobs
-from case import Case
+from case import Case, pages
 from home import BIN, DATA, REPOSITORY, kill, read, until
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -405,6 +405,54 @@ class Controls(PytorchCase):
         self.far("--without", "restoring", "--die", "own-worker-1", "20")
 
 
+class HowTo(PytorchCase):
+    """docs/how-to/pytorch.md as it stands, but for the build; its cluster is tests/kube/pytorch_test.py's."""
+    PAGE = read(os.path.join(REPOSITORY, "docs/how-to/pytorch.md"))
+
+    def play(self, block, folder):
+        environment = {**self.home.environment, "HOME": self.home.folder,
+                       "PATH": f"{os.path.dirname(PYTHON)}:{os.environ['PATH']}"}
+        named = block.replace("$PWD/build/release/bin", BIN).replace("$STARLING/build/release/bin", BIN)
+        done = subprocess.run(["bash", "-ec", named], cwd=folder, env=environment,
+                              capture_output=True, text=True, check=False, timeout=240)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr + self.home.describe())
+        return done.stdout
+
+    def test_every_command_of_the_page_is_played(self):
+        ten, cluster = (pages.blocks(pages.section(self.PAGE, title), "sh")
+                        for title in ("In ten minutes", "In a cluster"))
+        wrap = pages.blocks(pages.section(self.PAGE, "Without a line"), "sh")
+        self.assertEqual((4, 1, 1), (len(ten), len(cluster), len(wrap)))
+        self.assertEqual(6, len(pages.blocks(self.PAGE, "sh")))
+
+    def test_ten_minutes_from_nothing_to_a_script_that_survives_a_kill(self):
+        section = pages.section(self.PAGE, "In ten minutes")
+        build, copy, train, example = pages.blocks(section, "sh")
+        self.assertTrue(build.startswith("make programs\n"), build)
+        exports = build.removeprefix("make programs\n")
+        self.assertIn("Test set: Accuracy", self.play(exports + copy, REPOSITORY))
+        folder = os.path.join(self.home.folder, "digits")
+        script = os.path.join(folder, "train.py")
+        changed = pages.changed(read(script), *pages.blocks(section, "diff"))
+        self.home.write(script, changed)
+        self.home.write(os.path.join(folder, "job.yaml"), *pages.blocks(section, "yaml"))
+        told = self.play(f"cd {REPOSITORY}\n{exports}cd ~/digits\n{train}", REPOSITORY)
+        self.home.assert_nothing_runs()
+        described = told[told.rindex("incidents"):]
+        self.say(described.partition("Where")[0])
+        self.assertRegex(described, "digits-worker-1( was killed by signal 9|: its process ended)")
+        self.assertIn("Succeeded", told)
+        self.play(exports + example, REPOSITORY)
+
+    def test_an_unchanged_program_by_one_command(self):
+        block, = pages.blocks(pages.section(self.PAGE, "Without a line"), "sh")
+        ddp = read(os.path.join(REPOSITORY, "examples/pytorch-ddp/train.py"))
+        self.assertIn('"/opt/digits"', ddp)
+        self.home.write("train.py", ddp.replace('"/opt/digits"', repr(DATA)))
+        self.play(f"export PATH={BIN}:$PATH STARLING={REPOSITORY}\n{block}", self.home.folder)
+        self.assertEqual(10, self.result(self.home.job("train"))["epochs"])
+
+
 class Wrong(PytorchCase):
     def fails(self, text, *policy):
         script = self.home.write("wrong.py", text)
@@ -443,8 +491,11 @@ class Wrong(PytorchCase):
             "def make_model", "import sys\nWIDTH = 96 if 'own-worker-1' in sys.orig_argv else 128\n\n\n"
             "def make_model")
         script = self.home.write("train.py", text)
-        command = self.start(self.job(workers=2, delay="200ms", script=script,
+        command = self.start(self.job(workers=1, delay="200ms", script=script,
                                       arguments=["--data", DATA, "--epochs", "3"]))
+        # Of two that begin together either may be the other's stranger.
+        self.home.await_step(2, self.NAME)
+        self.home.run("scale", self.NAME, "--replicas", 2)
 
         def refusal():
             job = self.home.job(self.NAME) or {}

@@ -5,6 +5,8 @@
 Each kind of load is a process of its own, which is told on stdin what to do, one JSON object, and
 says on stdout what came of it, so that neither waits for the other's Python. Only bytes are looked
 at, so that a thousand watchers cost little beside what is measured.
+
+Requests are those of one token, or of `tokens` in turn; with `host` and `authority` they are HTTPS.
 """
 import collections
 import http.client
@@ -13,6 +15,7 @@ import queue
 import resource
 import selectors
 import socket
+import ssl
 import subprocess
 import sys
 import threading
@@ -121,6 +124,18 @@ class Watchers:
              "marked": sum(one.marked for one in self._all), "allMarkedAt": self.all_marked})
 
 
+def connect(order):
+    """To this machine, under the service's name where it has one."""
+    if "host" not in order:
+        return http.client.HTTPConnection("127.0.0.1", order["port"], timeout=30)
+    connection = http.client.HTTPSConnection(
+        order["host"], order["port"], timeout=30,
+        context=ssl.create_default_context(cadata=order["authority"]))
+    connection._create_connection = (  # pylint: disable=protected-access
+        lambda address, *rest: socket.create_connection(("127.0.0.1", address[1]), *rest))
+    return connection
+
+
 class Requests:
     """Requests of several kinds, each so many a second, sent when they are due and not when the one
     before is answered: a service that is slow is not asked more slowly."""
@@ -129,18 +144,20 @@ class Requests:
         self._order = order
         self._due = queue.Queue()
         self._answers = []  # kind, seconds from when it was due, status
+        self._refusal = ""  # what a caller was told that asked for too much
 
     def _serve(self):
-        connection = http.client.HTTPConnection("127.0.0.1", self._order["port"], timeout=30)
+        connection = connect(self._order)
         while (item := self._due.get()) is not None:
-            kind, due, method, path, content_type, body = item
+            token, kind, due, method, path, content_type, body = item
             try:
                 connection.request(method, path, body, {
-                    "Authorization": "Bearer " + self._order["token"],
-                    "Content-Type": content_type})
+                    "Authorization": "Bearer " + token, "Content-Type": content_type})
                 response = connection.getresponse()
-                response.read()
+                content = response.read()
                 status = response.status
+                if status == 429:
+                    self._refusal = content.decode(errors="replace")
             except (OSError, http.client.HTTPException) as error:
                 status = f"{type(error).__name__} {error}"
                 connection.close()
@@ -158,6 +175,8 @@ class Requests:
             "change": ("PATCH", watched, "application/merge-patch+json", label),
             "get": ("GET", watched, "", None),
             "list": ("GET", f"{JOBS}?limit=50", "", None),
+            # Each time of another name, which nobody has been asked about before.
+            "guess": ("GET", f"{JOBS}/{name}", "", None),
         }[kind]
 
     def run(self):
@@ -165,12 +184,14 @@ class Requests:
         threads = [threading.Thread(target=self._serve) for _ in range(order["connections"])]
         for thread in threads:
             thread.start()
+        tokens = order.get("tokens") or [order["token"]]
         began = time.monotonic()
         plan = sorted((number / rate, kind, number) for kind, rate in order["rates"].items()
                       for number in range(int(rate * order["seconds"])))
         for at, kind, number in plan:
             time.sleep(max(0.0, began + at - time.monotonic()))
-            self._due.put((kind, began + at, *self._request(kind, number)))
+            self._due.put((tokens[number % len(tokens)], kind, began + at,
+                           *self._request(kind, number)))
         for _ in threads:
             self._due.put(None)
         for thread in threads:
@@ -184,7 +205,7 @@ class Requests:
             by_kind[kind].append(seconds)
             if status not in (200, 201):
                 failed[f"{kind}: {status}"] += 1
-        return {"seconds": dict(by_kind), "failed": dict(failed)}
+        return {"seconds": dict(by_kind), "failed": dict(failed), "refusal": self._refusal}
 
 
 def say(what):

@@ -17,7 +17,7 @@ NEARLY = 1.01  # of a loss
 
 
 @unittest.skipUnless(shutil.which("liblinear-train"),
-                     "liblinear-tools is missing (cmake/packages.txt)")
+                     "liblinear-tools is missing (cmake/packages-develop.txt)")
 class BesideLiblinear(Case):
     def compare(self, *flags):
         path = os.path.join(self.home.folder, "figures.json")

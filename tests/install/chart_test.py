@@ -71,15 +71,18 @@ class Chart(unittest.TestCase):
                       stdin=text)
 
     def test_pod_monitors_give_series_the_labels_that_dashboards_go_by(self):
-        """The Prometheus operator's CRDs are not here, so no server judges them."""
+        """The Prometheus operator's CRDs are not here, so no server judges them. What they find in a
+        cluster: tests/kube/service_test.py."""
         self.assertNotIn("PodMonitor", template())
         text = template("--set=monitoring.enabled=true,monitoring.labels.release=prometheus",
                         "--show-only", "templates/podmonitors.yaml")
-        self.assertEqual(2, text.count("kind: PodMonitor"))
-        self.assertEqual(2, text.count("release: prometheus"))
+        self.assertEqual(3, text.count("kind: PodMonitor"))
+        self.assertEqual(3, text.count("release: prometheus"))
         for label in ("job_namespace", "job_name", "role"):
             self.assertIn(f"targetLabel: {label}", text)
-        self.assertEqual(2, text.count("honorLabels: true"))
+        self.assertEqual(3, text.count("honorLabels: true"))
+        self.assertNotIn("starling-api", template("--set=monitoring.enabled=true,api.enabled=false",
+                                                  "--show-only", "templates/podmonitors.yaml"))
 
     def test_wrong_values_are_refused_by_their_schema(self):
         for wrong in ("monitoring.interval=soon", "replicas=0", "webhook.failurePolicy=Perhaps", "replica=2",

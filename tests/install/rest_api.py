@@ -11,6 +11,8 @@ import socket
 import ssl
 import subprocess
 import sys
+import threading
+import time
 
 import kubectl as k
 from controller import NAMESPACE, free_port
@@ -18,6 +20,7 @@ from controller import NAMESPACE, free_port
 sys.path.insert(0, os.path.join(k.REPOSITORY, "tests/e2e"))
 from rest_client import Answer, Stream  # noqa: E402  pylint: disable=wrong-import-position
 
+JOBS = "/v1/namespaces/default/jobs"
 HOST = f"starling-api.{NAMESPACE}.svc"  # as its certificate says
 
 
@@ -49,6 +52,8 @@ def kubeconfig_with(token, folder, name):
 
 class RestApi:
     """One replica. Its certificate is its own, from the Secret that the chart makes."""
+
+    address = "127.0.0.1"
 
     def __init__(self, folder, *flags, name="api"):
         self.port = free_port()
@@ -103,7 +108,8 @@ def authority():
 
 
 class Client:
-    """Of one replica, or of several in turn as a Service would choose: `apis`."""
+    """Of one replica, or of several in turn as a Service would choose: `apis`, each with the `address`
+    and `port` at which it is reached."""
 
     def __init__(self, token, *apis):
         self.token = token
@@ -112,12 +118,12 @@ class Client:
 
     def connect(self, timeout=30):
         for api in list(self.apis):
-            connection = Connection(HOST, api.port, self.tls, timeout)
+            connection = Connection(api, self.tls, timeout)
             try:
                 connection.connect()
                 return connection
             except OSError:
-                self.apis.append(self.apis.pop(0))
+                self.apis = self.apis[1:] + self.apis[:1]
         raise ConnectionError("no replica answers")
 
     def begin(self, method, path, body=None, timeout=30, **headers):
@@ -146,12 +152,74 @@ class Client:
 
 
 class Connection(http.client.HTTPSConnection):
-    """To this machine, under the Service's name."""
+    """To a replica, under the Service's name."""
 
-    def __init__(self, host, port, tls, timeout):
-        super().__init__(host, port, context=tls, timeout=timeout)
+    def __init__(self, api, tls, timeout):
+        super().__init__(HOST, api.port, context=tls, timeout=timeout)
+        self._address = api.address
         self._tls = tls
 
     def connect(self):
-        plain = socket.create_connection(("127.0.0.1", self.port), timeout=self.timeout)
+        plain = socket.create_connection((self._address, self.port), timeout=self.timeout)
         self.sock = self._tls.wrap_socket(plain, server_hostname=self.host)
+
+
+class Watcher(threading.Thread):
+    """Follows all jobs as a portal would: comes back with the last number that it has heard."""
+
+    def __init__(self, client, jobs=JOBS):
+        super().__init__(daemon=True)
+        self.client = client
+        self.jobs = jobs
+        self.states = {}     # by UID: the newest state; None: it is gone
+        self.breaks = 0
+        self.resumed = 0     # came back without hearing everything again
+        self.failures = []
+        self._last = None
+        self._over = threading.Event()
+
+    def stop(self):
+        self._over.set()
+
+    def run(self):
+        while not self._over.is_set():
+            headers = {"Last_Event_ID": self._last} if self._last else {}
+            try:
+                connection, response = self.client.begin("GET", f"{self.jobs}?watch=1", timeout=60,
+                                                         **headers)
+                if response.status in (429, 503):
+                    time.sleep(float(response.headers.get("Retry-After", 1)))
+                    raise ConnectionError("not now")
+                assert response.status == 200, (response.status, response.read())
+                self._follow(Stream(connection, response))
+            except (OSError, http.client.HTTPException):
+                self.breaks += 1
+                time.sleep(0.05)
+            except Exception as error:  # pylint: disable=broad-except
+                self.failures.append(repr(error))
+                return
+
+    def _follow(self, stream):
+        told = set()
+        again = self._last is not None
+        for event in stream.events():
+            if self._over.is_set():
+                return
+            if event.name == "bookmark":
+                # All that is has been told: what was not is gone.
+                for uid in set(self.states) - told:
+                    self.states[uid] = None
+                again = False
+            elif event.name in ("added", "modified", "deleted"):
+                uid = event.data["uid"]
+                told.add(uid)
+                self.states[uid] = None if event.name == "deleted" \
+                    else event.data["summary"]["state"]
+            elif event.name == "end":
+                break
+            if event.id:
+                if again:
+                    self.resumed += 1
+                    again = False
+                self._last = event.id
+        self.breaks += 1

@@ -3,20 +3,17 @@
 """REST in a cluster: jobs by a service account's token, two replicas that share what they must, one
 of them killed under fifty watchers."""
 import hashlib
-import http.client
 import json
 import os
 import signal
 import tempfile
-import threading
 import time
 import unittest
 
 import kubectl as k
 from controller import Controller, free_port, install_chart
-from rest_api import Client, RestApi, bind, make_account, token_of
+from rest_api import JOBS, Client, RestApi, Watcher, bind, make_account, token_of
 
-JOBS = "/v1/namespaces/default/jobs"
 WATCHERS = 50
 WATCHED = 12
 SUCCEEDED = {"status": {"state": "Succeeded", "conditions": [
@@ -26,61 +23,6 @@ SUCCEEDED = {"status": {"state": "Succeeded", "conditions": [
 
 def suspended(name, **spec):
     return k.digits(name, runPolicy={"suspend": True}, **spec)
-
-
-class Watcher(threading.Thread):
-    """Follows all jobs as a portal would: comes back with the last number that it has heard."""
-
-    def __init__(self, client):
-        super().__init__(daemon=True)
-        self.client = client
-        self.states = {}     # by UID: the newest state; None: it is gone
-        self.breaks = 0
-        self.resumed = 0     # came back without hearing everything again
-        self.failures = []
-        self._last = None
-        self._over = threading.Event()
-
-    def stop(self):
-        self._over.set()
-
-    def run(self):
-        while not self._over.is_set():
-            headers = {"Last_Event_ID": self._last} if self._last else {}
-            try:
-                stream = self.client.stream(f"{JOBS}?watch=1", timeout=60, **headers)
-                self._follow(stream)
-            except (OSError, http.client.HTTPException):
-                self.breaks += 1
-                time.sleep(0.05)
-            except Exception as error:  # pylint: disable=broad-except
-                self.failures.append(repr(error))
-                return
-
-    def _follow(self, stream):
-        told = set()
-        again = self._last is not None
-        for event in stream.events():
-            if self._over.is_set():
-                return
-            if event.name == "bookmark":
-                # All that is has been told: what was not is gone.
-                for uid in set(self.states) - told:
-                    self.states[uid] = None
-                again = False
-            elif event.name in ("added", "modified", "deleted"):
-                uid = event.data["uid"]
-                told.add(uid)
-                self.states[uid] = None if event.name == "deleted" \
-                    else event.data["summary"]["state"]
-            elif event.name == "end":
-                break
-            if event.id:
-                if again:
-                    self.resumed += 1
-                    again = False
-                self._last = event.id
-        self.breaks += 1
 
 
 class Rest(unittest.TestCase):

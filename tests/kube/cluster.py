@@ -38,6 +38,7 @@ NODE_GRACE = 40
 SHARED_VOLUMES = 10
 SYSTEM = "starling-system"
 CHART = os.path.join(REPOSITORY, "charts/starling")
+PYTORCH_IMAGE = "docker.io/library/pytorch-ddp:dev"
 
 
 class Cluster:
@@ -156,6 +157,18 @@ class Cluster:
         with concurrent.futures.ThreadPoolExecutor() as pool:
             list(pool.map(lambda node: node.import_image(archive),
                           [node for node in self.nodes.values() if node.is_on()]))
+
+    def load_pytorch(self):
+        """Gives both nodes the image of examples/pytorch-ddp: Debian's PyTorch and a program; nothing of
+        Starling. Its name."""
+        archive = self._path("pytorch.tar")
+        builder = Builder()
+        with builder.locked():
+            builder.build_other(os.path.join(REPOSITORY, "examples/pytorch-ddp/Dockerfile"), REPOSITORY,
+                                PYTORCH_IMAGE, archive)
+        self.load(archive)
+        os.unlink(archive)
+        return PYTORCH_IMAGE
 
     def _build_images(self, bin_folder):
         builder = Builder()

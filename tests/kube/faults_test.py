@@ -41,6 +41,24 @@ class Faulty(TrainingCase):
             return len(uids) == count and lost not in uids
         self.wait_for(found, START, lambda: f"a lost worker is replaced\n{self.describe()}")
 
+    def lead_from(self, node):
+        """Has a controller on that node lead."""
+        def there():
+            pods = self.controllers()
+            leads = pods.get(self.leader())
+            if leads is None:
+                return False
+            if leads["spec"]["nodeName"] == node:
+                return True
+            # After a power cut both may stand on the other node: the spare one moves first.
+            spares = [name for name in pods if name != leads["metadata"]["name"]]
+            spread = any(pod["spec"]["nodeName"] == node for pod in pods.values())
+            for name in [leads["metadata"]["name"]] if spread else spares:
+                self.kubectl("delete", "pod", name, "--grace-period=5",
+                             namespace="starling-system")
+            return False
+        self.wait_for(there, 120, f"a controller on {node} leads")
+
     def incarnation(self):
         return self.status().get("coordinator", {}).get("incarnation", 0)
 
@@ -130,24 +148,6 @@ class Hangs(Faulty):
 
 class Faults(Faulty):
     """What every job in the cluster would feel."""
-
-    def lead_from(self, node):
-        """Has a controller on that node lead."""
-        def there():
-            pods = self.controllers()
-            leads = pods.get(self.leader())
-            if leads is None:
-                return False
-            if leads["spec"]["nodeName"] == node:
-                return True
-            # After a power cut both may stand on the other node: the spare one moves first.
-            spares = [name for name in pods if name != leads["metadata"]["name"]]
-            spread = any(pod["spec"]["nodeName"] == node for pod in pods.values())
-            for name in [leads["metadata"]["name"]] if spread else spares:
-                self.kubectl("delete", "pod", name, "--grace-period=5",
-                             namespace="starling-system")
-            return False
-        self.wait_for(there, 120, f"a controller on {node} leads")
 
     def node_is_ready(self, node):
         found = self.get("node", node, namespace=None)

@@ -56,8 +56,8 @@ class KubeCase(unittest.TestCase):
             "apiVersion": "v1", "kind": "Namespace", "metadata": {
                 "name": self.namespace,
                 "labels": {"pod-security.kubernetes.io/enforce": self.POD_SECURITY}}}))
-        # A pod is refused until its namespace has its service account.
-        self.wait_for(lambda: self.get("serviceaccount", "default"), 60, "the service account")
+        # A pod is refused until its namespace has its service account, which comes late after an outage.
+        self.wait_for(lambda: self.get("serviceaccount", "default"), 180, "the service account")
         self.addCleanup(self._close)
 
     def _close(self):

@@ -7,7 +7,7 @@ import cgroups
 from programs import CACHE
 
 PROGRAMS = {"containerd", "containerd-shim-runc-v2", "runc", "unshare", "pause", "coredns", "etcd"}
-CLIENTS = {"kubectl", "helm"}
+OTHERS = {"kubectl", "helm", "versitygw"}
 # The kubelet sets these for the whole machine.
 SYSCTLS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops",
            "kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"]
@@ -42,7 +42,8 @@ def write_sysctl(name, value):
 
 
 def _processes():
-    """But for clients, and API servers that stand alone (with_api_server.py): they come and go."""
+    """But for clients, and what other tests run meanwhile: an object store, and API servers that
+    stand alone (with_api_server.py). They come and go."""
     lines = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -52,7 +53,7 @@ def _processes():
         except OSError:
             continue
         name = os.path.basename(program)
-        if "/starling-kube-" in arguments or name in CLIENTS:
+        if "/starling-kube-" in arguments or name in OTHERS:
             continue
         if program.startswith(CACHE) or name in PROGRAMS:
             lines.append(f"{pid} {program}")

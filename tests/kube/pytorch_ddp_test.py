@@ -7,14 +7,11 @@ start again and go on from their checkpoint. The image is built from the example
 """
 import json
 import os
-import tempfile
 import time
 
-from image import Builder
 from kube_case import KubeCase, run_tests
 from programs import REPOSITORY
 
-IMAGE = "docker.io/library/pytorch-ddp:dev"
 EXAMPLE = os.path.join(REPOSITORY, "examples/pytorch-ddp")
 NAME = "pytorch-ddp"
 DEADLINE = 180
@@ -28,12 +25,7 @@ CLAIM = {
 class PyTorch(KubeCase):
     def setUp(self):
         super().setUp()
-        with tempfile.TemporaryDirectory(prefix="starling-ddp-") as folder:
-            archive = os.path.join(folder, "pytorch-ddp.tar")
-            builder = Builder()
-            with builder.locked():
-                builder.build_other(os.path.join(EXAMPLE, "Dockerfile"), REPOSITORY, IMAGE, archive)
-            self.cluster.load(archive)
+        self.cluster.load_pytorch()
 
     def manifest(self):
         """The example's job, with its checkpoints on a claim and epochs that last."""

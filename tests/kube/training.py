@@ -22,7 +22,8 @@ from kube_case import KubeCase
 from outcome import has_failed
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-import results  # noqa: E402  (the path must come first)
+import pages  # noqa: E402,F401  (the path must come first)
+import results  # noqa: E402
 
 DATA = "data"          # relative URIs start at /opt/starling in the image
 METRICS_PORT = 7073
