@@ -12,6 +12,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "bench/peers.h"
+#include "trainer/collectives/selector.h"
 #include "trainer/transport/mixed_transport.h"
 #include "trainer/transport/tcp_transport.h"
 
@@ -37,7 +39,7 @@ constexpr int kMostCalls = 2000;
 struct Settings {
   int ranks = 2;
   std::string transport = "auto";
-  Algorithm algorithm = Algorithm::kAuto;
+  std::optional<Algorithm> algorithm;  // not given: as a job with Auto
   std::vector<std::size_t> sizes = {4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
   double seconds = 0.5;  // of calls for each size
 };
@@ -51,9 +53,9 @@ double Median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-absl::StatusOr<Algorithm> ParseAlgorithm(const std::string& name) {
-  const std::pair<const char*, Algorithm> known[] = {
-      {"auto", Algorithm::kAuto},
+absl::StatusOr<std::optional<Algorithm>> ParseAlgorithm(const std::string& name) {
+  const std::pair<const char*, std::optional<Algorithm>> known[] = {
+      {"auto", std::nullopt},
       {"naive", Algorithm::kNaive},
       {"ring", Algorithm::kRing},
       {"halving-doubling", Algorithm::kHalvingDoubling},
@@ -87,6 +89,8 @@ class Rank {
       peers.push_back({MemberName(peers.size()), std::string(address)});
     }
     mesh_ = Must(transport_->Open(1, peers, rank, Soon(), nullptr));
+    selection_ = settings_.algorithm ? collectives::Always(*settings_.algorithm)
+                                     : Must(collectives::AgreeOnSelection(At(kBarrierTag)));
   }
 
   void Measure(std::size_t bytes) {
@@ -107,7 +111,7 @@ class Rank {
  private:
   double Timed(std::vector<float>& data) {
     float nothing = 0;
-    Require(collectives::Allreduce(Algorithm::kAuto, At(kBarrierTag), std::span(&nothing, 1)));
+    SumOne(nothing);
     const double begin = Now();
     Sum(data);
     return Now() - begin;
@@ -117,26 +121,31 @@ class Rank {
   int CallsFor(double seconds) {
     float calls = 0;
     if (mesh_->rank() == 0) calls = static_cast<float>(settings_.seconds / seconds);
-    Require(collectives::Allreduce(Algorithm::kAuto, At(kBarrierTag), std::span(&calls, 1)));
+    SumOne(calls);
     return std::clamp(static_cast<int>(calls), kFewestCalls, kMostCalls);
   }
 
+  void SumOne(float& value) {
+    Require(collectives::Allreduce(selection_.Of(sizeof(float)), At(kBarrierTag),
+                                   std::span(&value, 1)));
+  }
+
   void Sum(std::span<float> data) {
-    Require(collectives::Allreduce(settings_.algorithm, At(kSumTag), data));
+    Require(collectives::Allreduce(selection_.Of(data.size_bytes()), At(kSumTag), data));
   }
 
   collectives::Communicator At(transport::Tag tag) { return {*mesh_, tag, Soon(), workspace_}; }
 
   void Print(std::size_t bytes, double seconds) {
-    const bool shared =
-        settings_.algorithm == Algorithm::kAuto && Must(mesh_->ShareArena(Soon())) != nullptr;
+    const Algorithm algorithm = selection_.Of(bytes);
+    const bool shared = algorithm == Algorithm::kSharedMemory;
     std::printf(
         "{\"library\": \"Starling\", \"transport\": \"%s\", \"ranks\": %d, \"bytes\": %zu, "
-        "\"seconds\": %.9f}\n",
+        "\"algorithm\": \"%s\", \"seconds\": %.9f}\n",
         shared                         ? "shm"
         : settings_.transport == "tcp" ? "tcp"
                                        : "shm links",
-        settings_.ranks, bytes, seconds);
+        settings_.ranks, bytes, std::string(collectives::NameOf(algorithm)).c_str(), seconds);
     std::fflush(stdout);
   }
 
@@ -144,6 +153,7 @@ class Rank {
   std::unique_ptr<transport::Transport> transport_;
   std::unique_ptr<transport::Mesh> mesh_;
   collectives::Workspace workspace_;
+  collectives::Selection selection_;
 };
 
 void Run(const Settings& settings) {

@@ -18,6 +18,8 @@ bench/recovery.py
 echo
 bench/step_time.py
 echo
+bench/images.py
+echo
 "$bin/starling-microbench" --benchmark_min_time=0.2 --benchmark_out_format=json \
   --benchmark_out=build/bench/microbench.json
 echo
@@ -39,6 +41,14 @@ echo
 bench/service.py
 echo
 # Exit code 77: the test cluster's programs cannot be had here.
+code=0
+bench/service_accounts.py || code=$?
+case $code in
+  0) ;;
+  77) skip "bench/service_accounts.py: for the reason above" ;;
+  *) exit $code ;;
+esac
+echo
 code=0
 bench/operator/run.py --jobs 500 --jobs 2000 --alone 10000 --rounds 6 \
   --json build/bench/operator.json || code=$?
