@@ -6,7 +6,6 @@
 #include "common/status/to_absl.h"
 
 namespace starling::service {
-namespace {}  // namespace
 
 std::string EventText(std::string_view event, std::string_view data,
                       std::optional<std::int64_t> id) {
