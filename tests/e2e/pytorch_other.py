@@ -67,7 +67,7 @@ def main():
             batch = range(first, first + options.batch)
             assert all(one in batch for one in indices.tolist()), (loader.step, indices)
             if loader.step > 3 and loader._step.members < options.members:
-                time.sleep(0.3)
+                time.sleep(0.5)
             optimizer.zero_grad(set_to_none=True)
             outputs = model(inputs)
             loss = functional.cross_entropy(outputs, labels)

@@ -199,10 +199,12 @@ class Reproducible(PytorchCase):
     """The same bits for any number of workers, whatever happens to them."""
     OTHER = os.path.join(HERE, "pytorch_other.py")
 
-    def program(self, *flags, workers=3, members=0, reproducible=True, readers=0, delay="20ms"):
+    def program(self, *flags, workers=3, members=None, reproducible=True, readers=0, delay="20ms"):
+        """`members`: steps are slow until there are so many, by default all workers. On a busy machine the first one
+        would else be done before the second has begun, and there would be nothing to compare."""
         job = self.job(workers=workers, delay=delay, arguments=[
             "--tell", self.told, *flags, self.OTHER, "--blur", "0.1", "--batch", "50",
-            "--readers", str(readers), "--members", str(members)])
+            "--readers", str(readers), "--members", str(members or workers)])
         job["spec"]["reproducible"] = reproducible
         return job
 
