@@ -88,7 +88,7 @@ absl::StatusOr<std::shared_ptr<Opening>> Acceptor::Open(std::uint64_t view,
   return opening;
 }
 
-std::vector<std::pair<int, net::FileDescriptor>> Acceptor::Take(Opening& opening) {
+std::vector<std::pair<int, Connection>> Acceptor::Take(Opening& opening) {
   sync::MutexLock lock(mutex_);
   opening.event.Drain();
   return std::exchange(opening.arrived, {});
@@ -258,7 +258,8 @@ void Acceptor::AcceptInto(Opening& opening, const std::string& member, net::File
     return Refuse(std::move(socket), handshake, Answer::kNotMember);
   }
   if (!SendAnswer(socket.get(), handshake.MakeVerdict({Answer::kAccepted, fence_}))) return;
-  opening.arrived.emplace_back(expected->second, std::move(socket));
+  opening.arrived.emplace_back(expected->second,
+                               Connection{std::move(socket), handshake, /*dialer=*/false});
   opening.expected.erase(expected);
   opening.event.Signal();
 }

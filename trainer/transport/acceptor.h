@@ -21,6 +21,7 @@
 #include "common/net/deadline.h"
 #include "common/net/socket.h"
 #include "common/sync/mutex.h"
+#include "trainer/transport/fitting.h"
 #include "trainer/transport/handshake.h"
 #include "trainer/transport/transport.h"
 
@@ -28,9 +29,9 @@ namespace starling::transport {
 
 // The links of one view that are dialled to us. Guarded by the acceptor's mutex.
 struct Opening {
-  std::map<std::string, int> expected;                       // members still to come, ranks
-  std::vector<std::pair<int, net::FileDescriptor>> arrived;  // not taken yet
-  net::EventFd event;                                        // when something arrived
+  std::map<std::string, int> expected;              // members still to come, ranks
+  std::vector<std::pair<int, Connection>> arrived;  // not taken yet
+  net::EventFd event;                               // when something arrived
 };
 
 // Thread-safe.
@@ -48,7 +49,7 @@ class Acceptor {
   absl::StatusOr<std::shared_ptr<Opening>> Open(std::uint64_t view,
                                                 std::map<std::string, int> expected);
   // What has arrived since the last call.
-  std::vector<std::pair<int, net::FileDescriptor>> Take(Opening& opening);
+  std::vector<std::pair<int, Connection>> Take(Opening& opening);
   // Ranks that have not dialled.
   std::vector<int> Missing(const Opening& opening) const;
   // No more links of that view.

@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "common/net/deadline.h"
 #include "common/net/socket.h"
+#include "trainer/transport/fitting.h"
 #include "trainer/transport/handshake.h"
-#include "trainer/transport/stream.h"
 
 namespace starling::transport {
 
@@ -26,11 +26,8 @@ class Connector {
   virtual absl::StatusOr<net::FileDescriptor> Start(const std::string& address) = 0;
   virtual absl::Status Result(const net::FileDescriptor& socket, const std::string& address) = 0;
 
-  // Makes of an accepted connection what carries the link of a view of `members`; null while the
-  // peer's part has not come: once more then when the socket is readable. `dialer`: whether this
-  // end dialled. RESOURCE_EXHAUSTED is our own trouble, all else the peer's.
-  virtual absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool dialer,
-                                                      std::size_t members) = 0;
+  // Makes of an accepted connection what carries the link of a view of `members`.
+  virtual std::unique_ptr<Fitting> Fit(Connection connection, std::size_t members) = 0;
 };
 
 // Confined to the thread that opens a view.
@@ -53,7 +50,8 @@ class Dialing {
   int fd() const { return socket_.get(); }
   short events() const;
   net::Deadline wake() const { return wake_; }
-  net::FileDescriptor TakeSocket() { return std::move(socket_); }
+  // Once, when done.
+  Connection TakeConnection() { return {std::move(socket_), *handshake_, /*dialer=*/true}; }
 
  private:
   enum class Stage { kIdle, kConnecting, kChallenge, kVerdict, kDone };

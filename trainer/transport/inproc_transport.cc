@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/net/socket.h"
 #include "common/status/macros.h"
-#include "trainer/transport/socket_stream.h"
+#include "trainer/transport/fitting.h"
 #include "trainer/transport/stream_transport.h"
 
 namespace starling::transport {
@@ -60,9 +60,8 @@ class InprocConnector final : public Connector {
   absl::Status Result(const net::FileDescriptor&, const std::string&) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool,
-                                              std::size_t) override {
-    return std::make_unique<SocketStream>(std::move(socket));
+  std::unique_ptr<Fitting> Fit(Connection connection, std::size_t) override {
+    return std::make_unique<SocketFitting>(std::move(connection.socket));
   }
 
  private:

@@ -39,10 +39,10 @@ class MixedConnector final : public Connector {
   absl::Status Result(const net::FileDescriptor& socket, const std::string& address) override {
     return IsUnixSocket(socket) ? absl::OkStatus() : tcp_->Result(socket, address);
   }
-  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool dialer,
-                                              std::size_t members) override {
-    if (!IsUnixSocket(socket)) return tcp_->Fit(socket, dialer, members);
-    return FitSharedMemory(socket, dialer, members, WithoutMemory::kUseSocket);
+  std::unique_ptr<Fitting> Fit(Connection connection, std::size_t members) override {
+    if (!IsUnixSocket(connection.socket)) return tcp_->Fit(std::move(connection), members);
+    return FitSharedMemory(std::move(connection.socket), connection.dialer, members,
+                           WithoutMemory::kUseSocket);
   }
 
  private:

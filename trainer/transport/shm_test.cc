@@ -283,9 +283,13 @@ struct Pair {
     theirs = std::move(ends->second);
   }
   absl::StatusOr<std::unique_ptr<Stream>> Accept(WithoutMemory without = WithoutMemory::kFail) {
-    return FitSharedMemory(ours, /*dialer=*/false, 2, without);
+    if (fitting == nullptr) {
+      fitting = FitSharedMemory(std::move(ours), /*dialer=*/false, 2, without);
+    }
+    return fitting->Step();
   }
   net::FileDescriptor ours, theirs;
+  std::unique_ptr<Fitting> fitting;  // of ours
 };
 
 TEST(SharedMemory, AcceptorWaitsForTheOfferAndThenCarriesBytes) {
@@ -293,7 +297,8 @@ TEST(SharedMemory, AcceptorWaitsForTheOfferAndThenCarriesBytes) {
   const auto early = pair.Accept();
   ASSERT_EQ(early.status(), absl::OkStatus());
   EXPECT_EQ(*early, nullptr);
-  const auto dialer = FitSharedMemory(pair.theirs, /*dialer=*/true, 2, WithoutMemory::kFail);
+  const auto dialer =
+      FitSharedMemory(std::move(pair.theirs), /*dialer=*/true, 2, WithoutMemory::kFail)->Step();
   const auto acceptor = pair.Accept();
   ASSERT_EQ(dialer.status(), absl::OkStatus());
   ASSERT_EQ(acceptor.status(), absl::OkStatus());

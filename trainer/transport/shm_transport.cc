@@ -34,39 +34,63 @@ class ShmConnector final : public Connector {
   absl::Status Result(const net::FileDescriptor&, const std::string&) override {
     return absl::OkStatus();
   }
-  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool dialer,
-                                              std::size_t members) override {
-    return FitSharedMemory(socket, dialer, members, WithoutMemory::kFail);
+  std::unique_ptr<Fitting> Fit(Connection connection, std::size_t members) override {
+    return FitSharedMemory(std::move(connection.socket), connection.dialer, members,
+                           WithoutMemory::kFail);
   }
 };
 
-absl::StatusOr<std::unique_ptr<Stream>> MakeOffer(net::FileDescriptor& socket, std::size_t members,
-                                                  WithoutMemory without_memory) {
-  const std::size_t ring_bytes = RingBytesFor(members);
-  auto made = ShmSegment::Make(ring_bytes);
-  if (!made.ok()) {
-    if (without_memory == WithoutMemory::kFail) return made.status();
-    log::Warning("a link goes without shared memory", {{"error", made.status().ToString()}});
-    RETURN_IF_ERROR(SendOffer(socket, {}));
-    return std::make_unique<SocketStream>(std::move(socket));
+// The dialer makes the memory and offers it.
+class ShmFitting final : public Fitting {
+ public:
+  ShmFitting(net::FileDescriptor socket, bool dialer, std::size_t members,
+             WithoutMemory without_memory)
+      : socket_(std::move(socket)),
+        dialer_(dialer),
+        members_(members),
+        without_memory_(without_memory) {}
+
+  absl::StatusOr<std::unique_ptr<Stream>> Step() override {
+    return dialer_ ? MakeOffer() : AwaitOffer();
   }
-  RETURN_IF_ERROR(SendOffer(socket, {ring_bytes, std::move(made->file)}));
-  return std::make_unique<ShmStream>(std::move(socket), std::move(made->segment), /*dialer=*/true);
-}
+  int fd() const override { return socket_.get(); }
+
+ private:
+  absl::StatusOr<std::unique_ptr<Stream>> MakeOffer() {
+    const std::size_t ring_bytes = RingBytesFor(members_);
+    auto made = ShmSegment::Make(ring_bytes);
+    if (!made.ok()) {
+      if (without_memory_ == WithoutMemory::kFail) return made.status();
+      log::Warning("a link goes without shared memory", {{"error", made.status().ToString()}});
+      RETURN_IF_ERROR(SendOffer(socket_, {}));
+      return std::make_unique<SocketStream>(std::move(socket_));
+    }
+    RETURN_IF_ERROR(SendOffer(socket_, {ring_bytes, std::move(made->file)}));
+    return std::make_unique<ShmStream>(std::move(socket_), std::move(made->segment),
+                                       /*dialer=*/true);
+  }
+
+  absl::StatusOr<std::unique_ptr<Stream>> AwaitOffer() {
+    ASSIGN_OR_RETURN(const auto offer, ReceiveOffer(socket_));
+    if (!offer.has_value()) return nullptr;
+    if (!offer->file.valid() && without_memory_ == WithoutMemory::kUseSocket) {
+      return std::make_unique<SocketStream>(std::move(socket_));
+    }
+    ASSIGN_OR_RETURN(ShmSegment segment, ShmSegment::Map(offer->file, offer->ring_bytes));
+    return std::make_unique<ShmStream>(std::move(socket_), std::move(segment), /*dialer=*/false);
+  }
+
+  net::FileDescriptor socket_;
+  const bool dialer_;
+  const std::size_t members_;
+  const WithoutMemory without_memory_;
+};
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Stream>> FitSharedMemory(net::FileDescriptor& socket, bool dialer,
-                                                        std::size_t members,
-                                                        WithoutMemory without_memory) {
-  if (dialer) return MakeOffer(socket, members, without_memory);
-  ASSIGN_OR_RETURN(const auto offer, ReceiveOffer(socket));
-  if (!offer.has_value()) return nullptr;
-  if (!offer->file.valid() && without_memory == WithoutMemory::kUseSocket) {
-    return std::make_unique<SocketStream>(std::move(socket));
-  }
-  ASSIGN_OR_RETURN(ShmSegment segment, ShmSegment::Map(offer->file, offer->ring_bytes));
-  return std::make_unique<ShmStream>(std::move(socket), std::move(segment), /*dialer=*/false);
+std::unique_ptr<Fitting> FitSharedMemory(net::FileDescriptor socket, bool dialer,
+                                         std::size_t members, WithoutMemory without_memory) {
+  return std::make_unique<ShmFitting>(std::move(socket), dialer, members, without_memory);
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> OpenShmTransport(Options options) {

@@ -22,8 +22,7 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenShmTransport(Options options);
 enum class WithoutMemory { kFail, kUseSocket };
 
 // Connector::Fit of a connection over a UNIX socket, for kinds that share memory.
-absl::StatusOr<std::unique_ptr<Stream>> FitSharedMemory(net::FileDescriptor& socket, bool dialer,
-                                                        std::size_t members,
-                                                        WithoutMemory without_memory);
+std::unique_ptr<Fitting> FitSharedMemory(net::FileDescriptor socket, bool dialer,
+                                         std::size_t members, WithoutMemory without_memory);
 
 }  // namespace starling::transport

@@ -38,7 +38,8 @@ class Stream {
   virtual ~Stream() = default;
 
   // Moves as much as it can at once, in order; how much that was (0: nothing now). UNAVAILABLE when
-  // the peer is gone (Read: and everything it wrote was read), INTERNAL when it broke the rules.
+  // the peer is gone (Read: and everything it wrote was read), INTERNAL when it broke the rules. What
+  // Write has not counted it is given again, the same bytes first.
   virtual absl::StatusOr<std::size_t> Write(std::span<const iovec> pieces) = 0;
   virtual absl::StatusOr<std::size_t> Read(std::span<const iovec> pieces) = 0;
 

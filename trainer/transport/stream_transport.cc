@@ -92,12 +92,6 @@ class StreamTransport::Assembly {
   }
 
  private:
-  // An accepted connection that is not a stream yet.
-  struct Fitting {
-    net::FileDescriptor socket;
-    bool dialer = false;
-  };
-
   void StartDialing() {
     missing_ = static_cast<int>(members_.size()) - 1;
     const auto dial_deadline = net::Deadline::After(transport_.options_.dial_timeout);
@@ -111,8 +105,8 @@ class StreamTransport::Assembly {
   }
 
   absl::Status Step() {
-    for (auto& [rank, socket] : transport_.acceptor_.Take(*opening_)) {
-      fitting_.emplace(rank, Fitting{std::move(socket), /*dialer=*/false});
+    for (auto& [rank, connection] : transport_.acceptor_.Take(*opening_)) {
+      StartFitting(rank, std::move(connection));
     }
     for (auto dialing = dialings_.begin(); dialing != dialings_.end();) {
       const int rank = dialing->first;
@@ -122,7 +116,7 @@ class StreamTransport::Assembly {
             {rank});
       }
       if (dialing->second.done()) {
-        fitting_.emplace(rank, Fitting{dialing->second.TakeSocket(), /*dialer=*/true});
+        StartFitting(rank, dialing->second.TakeConnection());
         dialing = dialings_.erase(dialing);
       } else {
         ++dialing;
@@ -131,11 +125,14 @@ class StreamTransport::Assembly {
     return Fit();
   }
 
+  void StartFitting(int rank, Connection connection) {
+    fittings_.emplace(rank, transport_.connector_->Fit(std::move(connection), members_.size()));
+  }
+
   absl::Status Fit() {
-    for (auto fitting = fitting_.begin(); fitting != fitting_.end();) {
-      const auto& [rank, connection] = *fitting;
-      auto stream =
-          transport_.connector_->Fit(fitting->second.socket, connection.dialer, members_.size());
+    for (auto fitting = fittings_.begin(); fitting != fittings_.end();) {
+      const int rank = fitting->first;
+      auto stream = fitting->second->Step();
       if (!stream.ok()) {
         const auto about = About(absl::StrCat(PeerName(rank, members_[rank]), " in view ", view_),
                                  stream.status());
@@ -148,7 +145,7 @@ class StreamTransport::Assembly {
       }
       streams_[rank] = *std::move(stream);
       --missing_;
-      fitting = fitting_.erase(fitting);
+      fitting = fittings_.erase(fitting);
     }
     return absl::OkStatus();
   }
@@ -163,7 +160,7 @@ class StreamTransport::Assembly {
     std::vector<int> ranks;
     for (const auto& [rank, dialing] : dialings_) ranks.push_back(rank);
     for (const int rank : transport_.acceptor_.Missing(*opening_)) ranks.push_back(rank);
-    for (const auto& [rank, connection] : fitting_) ranks.push_back(rank);
+    for (const auto& [rank, fitting] : fittings_) ranks.push_back(rank);
     std::sort(ranks.begin(), ranks.end());
     std::string names;
     for (const int rank : ranks) absl::StrAppend(&names, " ", PeerName(rank, members_[rank]));
@@ -175,8 +172,8 @@ class StreamTransport::Assembly {
   absl::Status Sleep() const {
     std::vector<pollfd> polls = {{opening_->event.get(), POLLIN, 0}};
     if (cancellation_ != nullptr) polls.push_back({cancellation_->event(), POLLIN, 0});
-    for (const auto& [rank, connection] : fitting_) {
-      polls.push_back({connection.socket.get(), POLLIN, 0});
+    for (const auto& [rank, fitting] : fittings_) {
+      polls.push_back({fitting->fd(), fitting->events(), 0});
     }
     net::Deadline wake = deadline_;
     for (const auto& [rank, dialing] : dialings_) {
@@ -197,7 +194,7 @@ class StreamTransport::Assembly {
   Cancellation* const cancellation_;
   std::shared_ptr<Opening> opening_;
   std::map<int, Dialing> dialings_;
-  std::map<int, Fitting> fitting_;
+  std::map<int, std::unique_ptr<Fitting>> fittings_;  // connections that are no streams yet
   std::vector<std::unique_ptr<Stream>> streams_;
   int missing_ = 0;
 };

@@ -28,9 +28,8 @@ class TcpConnector final : public Connector {
     return net::ConnectResult(socket, target);
   }
 
-  absl::StatusOr<std::unique_ptr<Stream>> Fit(net::FileDescriptor& socket, bool,
-                                              std::size_t) override {
-    return std::make_unique<SocketStream>(std::move(socket));
+  std::unique_ptr<Fitting> Fit(Connection connection, std::size_t) override {
+    return std::make_unique<SocketFitting>(std::move(connection.socket));
   }
 
  private:
