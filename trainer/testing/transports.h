@@ -24,7 +24,7 @@ namespace starling::transport::testing {
 
 inline net::Deadline Soon() { return net::Deadline::After(clock::Patience(absl::Seconds(60))); }
 
-enum class Kind { kTcp, kInproc, kShm, kMixed };
+enum class Kind { kTcp, kInproc, kShm, kMixed, kEncrypted };
 inline std::string KindName(Kind kind) {
   switch (kind) {
     case Kind::kTcp:
@@ -35,6 +35,8 @@ inline std::string KindName(Kind kind) {
       return "Shm";
     case Kind::kMixed:
       return "Mixed";
+    case Kind::kEncrypted:
+      return "Encrypted";
   }
   return "";
 }
@@ -108,6 +110,11 @@ class Members {
         return OpenShmTransport(options);
       case Kind::kMixed:
         return OpenMixedTransport(address, options);
+      case Kind::kEncrypted: {
+        Options encrypted = options;
+        encrypted.encrypted = true;
+        return OpenTcpTransport(address, encrypted);
+      }
     }
     return absl::InternalError("no such kind");
   }

@@ -39,6 +39,7 @@ Acceptor::Acceptor(std::vector<net::FileDescriptor> listeners, const Options& op
     : listeners_(std::move(listeners)),
       member_(options.member),
       key_(Handshake::Key(options.secret, options.job)),
+      encrypted_(options.encrypted),
       max_half_open_(static_cast<std::size_t>(options.max_half_open)),
       max_parked_(static_cast<std::size_t>(options.max_parked)),
       handshake_timeout_(options.handshake_timeout),
@@ -240,6 +241,7 @@ void Acceptor::Decide(Stranger stranger) {
     Refuse(std::move(stranger.socket), *stranger.handshake, answer);
   };
   if (hello.acceptor != member_) return refuse(Answer::kWrongMember);
+  if (hello.encrypted != encrypted_) return refuse(Answer::kEncryption);
   if (hello.view < fence_) return refuse(Answer::kFenced);
   if (opened_ && hello.view == opened_view_) {
     if (opening_ == nullptr) return refuse(Answer::kClosed);

@@ -92,6 +92,7 @@ class Acceptor {
   const std::vector<net::FileDescriptor> listeners_;
   const std::string member_;
   const std::string key_;
+  const bool encrypted_;
   const std::size_t max_half_open_;
   const std::size_t max_parked_;
   const absl::Duration handshake_timeout_;

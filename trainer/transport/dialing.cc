@@ -40,6 +40,10 @@ absl::Status Refusal(const Verdict& verdict, const Hello& hello) {
     case Answer::kClosed:
       return absl::FailedPreconditionError(
           absl::StrCat("refused: it is done with view ", hello.view, ", or has this link already"));
+    case Answer::kEncryption:
+      return absl::FailedPreconditionError(
+          hello.encrypted ? "refused: its links are not encrypted, this member's are"
+                          : "refused: its links are encrypted, this member's are not");
     case Answer::kBusy:
       return absl::UnavailableError("refused: too many Hellos of later views wait there");
   }

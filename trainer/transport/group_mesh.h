@@ -41,6 +41,7 @@ class GroupMesh final : public Mesh {
   absl::Status status() const override { return below_.status(); }
   Traffic traffic(int peer) const override { return below_.traffic(Below(peer)); }
   bool SharesMemory(int peer) const override { return below_.SharesMemory(Below(peer)); }
+  bool Encrypts(int peer) const override { return below_.Encrypts(Below(peer)); }
 
  private:
   int Below(int rank) const;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/check.h"
 #include "common/status/macros.h"
+#include "common/tls/tls.h"
 #include "trainer/transport/transport.h"
 
 namespace starling::transport {
@@ -15,11 +16,14 @@ namespace {
 
 static_assert(kMaxMemberIdBytes < kMemberFieldBytes);
 
-constexpr std::string_view kMagic = "STRLNG-1";
+constexpr std::string_view kPlainMagic = "STRLNG-1";
+constexpr std::string_view kEncryptedMagic = "STRLNGE1";
 constexpr std::string_view kAcceptorLabel = "acceptor";
 constexpr std::string_view kDialerLabel = "dialer";
 constexpr std::string_view kVerdictLabel = "verdict";
-static_assert(kMagic.size() == 8);
+constexpr std::string_view kLinkLabel = "starling link";
+constexpr std::size_t kLinkKeyBytes = 32;
+static_assert(kPlainMagic.size() == 8 && kEncryptedMagic.size() == 8);
 
 // Text, then zeros.
 void PutMember(const std::string& member, std::byte* field) {
@@ -51,7 +55,8 @@ bool Equal(const bytes::Digest& expected, const std::byte* proof) {
 
 HelloBytes Encode(const Hello& hello) {
   HelloBytes out = {};
-  std::memcpy(out.data(), kMagic.data(), kMagic.size());
+  const std::string_view magic = hello.encrypted ? kEncryptedMagic : kPlainMagic;
+  std::memcpy(out.data(), magic.data(), magic.size());
   std::memcpy(out.data() + 8, &hello.view, 8);
   std::memcpy(out.data() + 16, hello.nonce.data(), kNonceBytes);
   PutMember(hello.dialer, out.data() + 16 + kNonceBytes);
@@ -60,10 +65,10 @@ HelloBytes Encode(const Hello& hello) {
 }
 
 absl::StatusOr<Hello> DecodeHello(const HelloBytes& bytes) {
-  if (std::memcmp(bytes.data(), kMagic.data(), kMagic.size()) != 0) {
-    return absl::InvalidArgumentError("not a Hello");
-  }
   Hello hello;
+  const std::string_view magic(reinterpret_cast<const char*>(bytes.data()), kPlainMagic.size());
+  hello.encrypted = magic == kEncryptedMagic;
+  if (!hello.encrypted && magic != kPlainMagic) return absl::InvalidArgumentError("not a Hello");
   std::memcpy(&hello.view, bytes.data() + 8, 8);
   std::memcpy(hello.nonce.data(), bytes.data() + 16, kNonceBytes);
   ASSIGN_OR_RETURN(hello.dialer, GetMember(bytes.data() + 16 + kNonceBytes));
@@ -77,13 +82,22 @@ std::string Handshake::Key(std::string_view secret, std::string_view job) {
   return std::string(reinterpret_cast<const char*>(digest.data()), digest.size());
 }
 
-bytes::Digest Handshake::ProofOf(std::string_view label, std::span<const std::byte> extra) const {
+std::string Handshake::Said(std::string_view label) const {
   std::string said(label);
   said.push_back('\0');
   said.append(reinterpret_cast<const char*>(hello_.data()), hello_.size());
   said.append(reinterpret_cast<const char*>(nonce_.data()), nonce_.size());
+  return said;
+}
+
+bytes::Digest Handshake::ProofOf(std::string_view label, std::span<const std::byte> extra) const {
+  std::string said = Said(label);
   said.append(reinterpret_cast<const char*>(extra.data()), extra.size());
   return bytes::Hmac(key_, said);
+}
+
+std::string Handshake::LinkKey() const {
+  return tls::DeriveBytes(key_, Said(kLinkLabel), kLinkKeyBytes);
 }
 
 ChallengeBytes Handshake::MakeChallenge() {

@@ -11,6 +11,10 @@
 // everything that was said, with a label for each direction, so that none can be replayed or
 // reflected. The key is derived from the job's secret and UID. The verdict comes when the acceptor
 // has installed the view: until then the Hello is parked.
+//
+// A Hello says, in its first bytes, whether its member's links are encrypted. An acceptor whose
+// links differ in that refuses it; proofs are about these bytes too, so nobody on the way can
+// change them.
 #pragma once
 
 #include <array>
@@ -39,6 +43,7 @@ using ChallengeBytes = std::array<std::byte, kChallengeBytes>;
 using VerdictBytes = std::array<std::byte, kVerdictBytes>;
 
 struct Hello {
+  bool encrypted = false;  // what the link will be
   std::uint64_t view = 0;
   std::array<std::byte, kNonceBytes> nonce = {};
   std::string dialer;    // member ids, at most kMaxMemberIdBytes
@@ -52,6 +57,7 @@ enum class Answer : std::uint64_t {
   kNotMember = 4,    // the acceptor's view of that number has no such member
   kClosed = 5,       // the acceptor had this link already, or is done with the view
   kBusy = 6,         // too many parked
+  kEncryption = 7,   // the acceptor's links are encrypted and the dialer's not, or the reverse
 };
 
 struct Verdict {
@@ -80,7 +86,13 @@ class Handshake {
   absl::StatusOr<ProofBytes> AnswerChallenge(const ChallengeBytes& challenge);
   absl::StatusOr<Verdict> ReadVerdict(const VerdictBytes& bytes) const;
 
+  // Once both have proved: a key of this connection alone. Who joins the halves of two connections
+  // has two keys that differ.
+  std::string LinkKey() const;
+
  private:
+  // Both ends' messages so far, behind a label.
+  std::string Said(std::string_view label) const;
   bytes::Digest ProofOf(std::string_view label, std::span<const std::byte> extra = {}) const;
 
   std::string key_;

@@ -3,7 +3,8 @@
 //
 // Bytes do not depend on the machine's load: they are how algorithms and codecs are compared and
 // held to their formulas. A frame is counted when it is whole: written to the link, or received.
-// The few fixed bytes that open and close a connection are not counted.
+// What encryption adds to frames counts as headers. The few fixed bytes that open and close a
+// connection are not counted.
 #pragma once
 
 #include <atomic>

@@ -101,6 +101,7 @@ absl::StatusOr<bool> Link::Write() {
     if (left_) return false;
     return Error(written.status());
   }
+  CountOverhead();
   if (*written == 0) return false;
   std::size_t left = *written;
   while (!outgoing_.empty()) {
@@ -156,10 +157,19 @@ absl::StatusOr<bool> Link::ReadFromStream() {
   pieces[count++] = {staged_.data() + staged_end_, staged_.size() - staged_end_};
   const auto read = stream_->Read(std::span(pieces).first(count));
   if (!read.ok()) return Error(read.status());
+  CountOverhead();
   const std::size_t taken = std::min(*read, direct);
   if (direct > 0) incoming_->filled += taken;
   staged_end_ += *read - taken;
   return *read > 0;
+}
+
+void Link::CountOverhead() {
+  const Overhead added = stream_->TakeOverhead();
+  counter_.Sent(0, added.sent);
+  counter_.Received(0, added.received);
+  total_->Sent(0, added.sent);
+  total_->Received(0, added.received);
 }
 
 absl::StatusOr<bool> Link::Advance(bool keep_early) {

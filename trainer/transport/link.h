@@ -115,6 +115,7 @@ class Link {
   bool Stuck() const { return incoming_.has_value() && incoming_->target == nullptr; }
   absl::Status Post(const Receive& receive);
   absl::StatusOr<bool> ReadFromStream();
+  void CountOverhead();
   // Consumes staged bytes as far as possible; true when some were.
   absl::StatusOr<bool> Advance(bool keep_early);
   absl::Status Begin(const FrameHeader& header);

@@ -101,6 +101,8 @@ class Mesh {
 
   // Whether what goes to and from `peer` stays in memory, for those who tell. Thread-safe.
   virtual bool SharesMemory(int peer) const = 0;
+  // Whether what goes to and from `peer` is encrypted on its way. Thread-safe.
+  virtual bool Encrypts(int peer) const = 0;
 
   // PostSend or PostReceive, and Wait.
   absl::Status Send(int peer, Tag tag, std::span<const std::byte> data, net::Deadline deadline) {

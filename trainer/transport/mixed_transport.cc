@@ -66,8 +66,8 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address
     log::Warning("no shared memory with members of this machine",
                  {{"error", near.status().ToString()}});
   }
-  auto connector =
-      std::make_unique<MixedConnector>(MakeTcpConnector(net::Address{bound.host, 0}), options);
+  auto connector = std::make_unique<MixedConnector>(
+      MakeTcpConnector(net::Address{bound.host, 0}, options.encrypted), options);
   return std::make_unique<StreamTransport>(std::move(listeners), shown, std::move(connector),
                                            std::move(options));
 }

@@ -3,7 +3,8 @@
 //
 // Links (frames, tags, farewells), the mesh, shaping and the ledger know nothing else of a kind of
 // transport. There are two: SocketStream, the connection itself, and ShmStream, a pair of rings in
-// shared memory beside it. To add one, implement Stream and let a Connector (dialing.h) fit it.
+// shared memory beside it; EncryptedStream lies over another. To add one, implement Stream and let
+// a Connector (dialing.h) fit it.
 #pragma once
 
 #include <sys/uio.h>
@@ -31,6 +32,12 @@ struct Attention {
   bool ready = false;
 };
 
+// Bytes that travelled beside those that were written and read.
+struct Overhead {
+  std::size_t sent = 0;
+  std::size_t received = 0;
+};
+
 // Never blocks. Confined to its link.
 class Stream {
  public:
@@ -38,8 +45,8 @@ class Stream {
   virtual ~Stream() = default;
 
   // Moves as much as it can at once, in order; how much that was (0: nothing now). UNAVAILABLE when
-  // the peer is gone (Read: and everything it wrote was read), INTERNAL when it broke the rules. What
-  // Write has not counted it is given again, the same bytes first.
+  // the peer is gone (Read: and everything it wrote was read), INTERNAL when it broke the rules.
+  // What Write has not counted it is given again, the same bytes first.
   virtual absl::StatusOr<std::size_t> Write(std::span<const iovec> pieces) = 0;
   virtual absl::StatusOr<std::size_t> Read(std::span<const iovec> pieces) = 0;
 
@@ -57,6 +64,9 @@ class Stream {
   virtual int fd() const = 0;
   // Whether the peer computes on the same cores as we, and can share memory with us.
   virtual bool shares_cores() const = 0;
+  virtual bool encrypted() const { return false; }
+  // What the stream itself has added since the last call.
+  virtual Overhead TakeOverhead() { return {}; }
 
   // Only between ends that share memory. Wakes the peer if it sleeps. Hands over a file, of which
   // the peer holds one at a time, until it takes it: false when that cannot be done now.

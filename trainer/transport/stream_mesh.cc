@@ -25,11 +25,13 @@ timespec ToTimespec(std::int64_t nanoseconds) {
           static_cast<long>(nanoseconds % 1'000'000'000)};
 }
 
-std::vector<bool> Near(const std::vector<std::unique_ptr<Stream>>& streams) {
-  std::vector<bool> near;
-  near.reserve(streams.size());
-  for (const auto& stream : streams) near.push_back(stream != nullptr && stream->shares_cores());
-  return near;
+// By rank; false for our own.
+std::vector<bool> EachOf(const std::vector<std::unique_ptr<Stream>>& streams,
+                         bool (Stream::*is)() const) {
+  std::vector<bool> each;
+  each.reserve(streams.size());
+  for (const auto& stream : streams) each.push_back(stream != nullptr && ((*stream).*is)());
+  return each;
 }
 
 // Transfers that are kept in the order of their tickets; older ones that are open go to a map.
@@ -60,7 +62,8 @@ StreamMesh::StreamMesh(std::uint64_t view, std::vector<Peer> members, int rank,
     : view_(view),
       members_(std::move(members)),
       rank_(rank),
-      near_(Near(streams)),
+      near_(EachOf(streams, &Stream::shares_cores)),
+      encrypted_(EachOf(streams, &Stream::encrypted)),
       shaped_(options.shaping.enabled()),
       spin_(AllowedSpin(options.spin,
                         1 + static_cast<int>(std::count(near_.begin(), near_.end(), true)),

@@ -54,6 +54,7 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   absl::Status status() const override;
   Traffic traffic(int peer) const override;
   bool SharesMemory(int peer) const override { return near_[static_cast<std::size_t>(peer)]; }
+  bool Encrypts(int peer) const override { return encrypted_[static_cast<std::size_t>(peer)]; }
 
  private:
   struct Transfer {
@@ -119,7 +120,8 @@ class StreamMesh final : public Mesh, private LinkOwner, private ArenaOwner {
   const std::uint64_t view_;
   const std::vector<Peer> members_;
   const int rank_;
-  const std::vector<bool> near_;  // by rank: shares memory with this one
+  const std::vector<bool> near_;       // by rank: shares memory with this one
+  const std::vector<bool> encrypted_;  // by rank
   const bool shaped_;
   const absl::Duration spin_;
   std::vector<std::unique_ptr<TrafficCounter>> counters_;

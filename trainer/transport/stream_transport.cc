@@ -97,7 +97,11 @@ class StreamTransport::Assembly {
     const auto dial_deadline = net::Deadline::After(transport_.options_.dial_timeout);
     const std::string key = Handshake::Key(transport_.options_.secret, transport_.options_.job);
     for (int rank = 0; rank < rank_; ++rank) {
-      Hello hello{view_, {}, transport_.options_.member, members_[rank].member};
+      Hello hello{transport_.options_.encrypted,
+                  view_,
+                  {},
+                  transport_.options_.member,
+                  members_[rank].member};
       dialings_.emplace(std::piecewise_construct, std::forward_as_tuple(rank),
                         std::forward_as_tuple(*transport_.connector_, members_[rank].address,
                                               std::move(hello), key, dial_deadline));

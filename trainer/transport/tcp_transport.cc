@@ -7,7 +7,8 @@
 
 #include "common/net/socket.h"
 #include "common/status/macros.h"
-#include "trainer/transport/socket_stream.h"
+#include "trainer/transport/encrypted_stream.h"
+#include "trainer/transport/fitting.h"
 #include "trainer/transport/stream_transport.h"
 
 namespace starling::transport {
@@ -38,8 +39,10 @@ class TcpConnector final : public Connector {
 
 }  // namespace
 
-std::unique_ptr<Connector> MakeTcpConnector(const net::Address& source) {
-  return std::make_unique<TcpConnector>(source);
+std::unique_ptr<Connector> MakeTcpConnector(const net::Address& source, bool encrypted) {
+  auto plain = std::make_unique<TcpConnector>(source);
+  if (!encrypted) return plain;
+  return WithEncryption(std::move(plain));
 }
 
 absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& address,
@@ -48,9 +51,9 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& 
   std::vector<net::FileDescriptor> listeners(1);
   ASSIGN_OR_RETURN(listeners[0], net::Listen(address));
   ASSIGN_OR_RETURN(const net::Address bound, net::LocalAddress(listeners[0]));
+  auto connector = MakeTcpConnector(net::Address{bound.host, 0}, options.encrypted);
   return std::make_unique<StreamTransport>(std::move(listeners), net::ToString(bound),
-                                           MakeTcpConnector(net::Address{bound.host, 0}),
-                                           std::move(options));
+                                           std::move(connector), std::move(options));
 }
 
 }  // namespace starling::transport

@@ -15,7 +15,7 @@ namespace starling::transport {
 absl::StatusOr<std::unique_ptr<Transport>> OpenTcpTransport(const net::Address& address,
                                                             Options options);
 
-// How it dials, for kinds that use TCP among others.
-std::unique_ptr<Connector> MakeTcpConnector(const net::Address& source);
+// How it dials, for kinds that use TCP among others; its links are `encrypted` or not.
+std::unique_ptr<Connector> MakeTcpConnector(const net::Address& source, bool encrypted);
 
 }  // namespace starling::transport

@@ -48,6 +48,9 @@ struct Options {
   std::string member;  // this member's id
   std::string job;     // the job's UID: two jobs with one secret still refuse each other
   std::string secret;  // the job's data-plane key
+  // Links that leave this machine are encrypted (TLS 1.3). Members that differ in it refuse each
+  // other.
+  bool encrypted = false;
 
   int max_half_open = 64;                                 // connections that proved nothing yet
   absl::Duration handshake_timeout = absl::Seconds(2);    // for them to do so

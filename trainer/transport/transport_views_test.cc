@@ -27,7 +27,8 @@ constexpr Tag kTag{1, 20};
 class TransportViews : public ::testing::TestWithParam<Kind> {};
 
 INSTANTIATE_TEST_SUITE_P(Kinds, TransportViews,
-                         ::testing::Values(Kind::kTcp, Kind::kInproc, Kind::kShm, Kind::kMixed),
+                         ::testing::Values(Kind::kTcp, Kind::kInproc, Kind::kShm, Kind::kMixed,
+                                           Kind::kEncrypted),
                          [](const auto& kind) { return KindName(kind.param); });
 
 TEST_P(TransportViews, HelloOfALaterViewIsParkedUntilItIsInstalled) {
