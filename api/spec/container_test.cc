@@ -46,10 +46,12 @@ TEST(ContainerJob, WhatHasNoMeaningForItIsRefusedByName) {
   job["spec"]["dataset"] = DigitsJob()["spec"]["dataset"];
   job["spec"]["replicaSpecs"]["coordinator"] = {{"template", Json::object()}, {"standby", true}};
   job["spec"]["export"] = {{"tensorboard", {{"uri", "/logs"}}}};
+  job["spec"]["dataPlane"] = {{"encryption", "Tls"}};
   EXPECT_THAT(
       ErrorsOf(job),
       AllOf(HasSubstr("spec.optimizer: does not go with spec.workload.container"),
             HasSubstr("spec.dataset: does not go with"), HasSubstr("spec.export: does not go with"),
+            HasSubstr("spec.dataPlane: does not go with"),
             HasSubstr("spec.replicaSpecs.coordinator.template: does not go with"),
             HasSubstr("spec.replicaSpecs.coordinator.standby: does not go with")));
 }

@@ -43,6 +43,7 @@ TEST(Resolve, FillsEveryDefaultThatTheFileLeavesOut) {
   EXPECT_EQ(spec.replica_specs().worker().min_replicas(), 1);
   EXPECT_TRUE(spec.replica_specs().has_coordinator());
   EXPECT_EQ(spec.checkpoint().interval().seconds(), 30);
+  EXPECT_EQ(spec.data_plane().encryption(), v1alpha1::DATA_PLANE_ENCRYPTION_NONE);
   EXPECT_EQ(spec.run_policy().backoff_limit(), 6);
   EXPECT_EQ(spec.stop().epochs(), 10);
   EXPECT_FALSE(spec.stop().has_target());

@@ -109,8 +109,8 @@ std::vector<Technique> OwnTrainings() {
   std::vector<Technique> table;
   for (const char* field :
        {kPreset, "reproducible", "dataset", "optimizer", "validation", "stop", "exchange", "update",
-        "compression", "checkpoint", "experiment", "export", "replicaSpecs.coordinator.template",
-        "replicaSpecs.coordinator.standby"}) {
+        "compression", "checkpoint", "experiment", "export", "dataPlane",
+        "replicaSpecs.coordinator.template", "replicaSpecs.coordinator.standby"}) {
     table.push_back(OwnTraining(field));
   }
   return table;

@@ -376,6 +376,14 @@ class DataCache(_DataCacheRequired, total=False):
     maxBytes: int
 
 
+# How gradients, parameters and state travel between workers and servers. Both ends prove that they
+# know the job's key, whatever stands here.
+class DataPlane(TypedDict, total=False):
+    # Whether nobody on the way can read and change them. What stays in the memory of one machine
+    # needs no encryption and has none. Control is always encrypted.
+    encryption: Literal["None", "Tls"]
+
+
 # Where samples come from: exactly one kind.
 class DataSource(TypedDict, total=False):
     # A text table.
@@ -526,7 +534,7 @@ class ExchangePath(TypedDict, total=False):
     exchange: str
     # Why by these.
     reason: str
-    # Shared memory, TCP, or both.
+    # Shared memory, TCP (with TLS, where spec.dataPlane says so), or both.
     transport: str
 
 
@@ -1687,6 +1695,8 @@ class TrainingJobSpec(_TrainingJobSpecRequired, total=False):
     checkpoint: Checkpoint
     # In which form it travels, and what of it is left out.
     compression: Compression
+    # How what the members exchange travels between them.
+    dataPlane: DataPlane
     # What it is computed on; a job that brings its own container has none, and a PyTorch program
     # reads its own.
     dataset: Dataset

@@ -15,6 +15,7 @@
 #include "starling/v1alpha1/membership.grpc.pb.h"
 #include "trainer/control/control_service.h"
 #include "trainer/control/options.h"
+#include "trainer/control/process.h"
 
 namespace starling::control {
 namespace {
@@ -86,6 +87,15 @@ grpc::Status EndOfCall(const tls::Identity& identity) {
   v1alpha1::Report report;
   EXPECT_FALSE(call->Read(&report));
   return call->Finish();
+}
+
+TEST(Spec, EncryptsOnlyWhereItSaysSo) {
+  v1alpha1::TrainingJobSpec spec;
+  EXPECT_FALSE(Encrypts(spec)) << "as jobs of before have it";
+  spec.mutable_data_plane()->set_encryption(v1alpha1::DATA_PLANE_ENCRYPTION_NONE);
+  EXPECT_FALSE(Encrypts(spec));
+  spec.mutable_data_plane()->set_encryption(v1alpha1::DATA_PLANE_ENCRYPTION_TLS);
+  EXPECT_TRUE(Encrypts(spec));
 }
 
 TEST(ControlService, RefusesOtherRolesOfTheJobByName) {

@@ -130,6 +130,7 @@ absl::Status Process::Start() {
   const control::Options& options = parts.options;
   RETURN_IF_ERROR(Complete(parts.spec));
   ASSIGN_OR_RETURN(const transport::Spin spin, transport::SpinOfJob());
+  ASSIGN_OR_RETURN(const bool share_memory, transport::ShareMemoryOfJob());
   ASSIGN_OR_RETURN(std::string secret, control::ReadFile(options.secret_path));
   absl::StripAsciiWhitespace(&secret);
   ASSIGN_OR_RETURN(parts.storage, checkpoint::OpenJobPlace(parts.spec.checkpoint().uri(),
@@ -139,6 +140,8 @@ absl::Status Process::Start() {
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
+  mine.share_memory = share_memory;
+  mine.encrypted = control::Encrypts(parts.spec);
   ASSIGN_OR_RETURN(parts.transport, transport::OpenMixedTransport(
                                         {.host = options.address, .port = net::kDataPort}, mine));
   batches_.emplace(description.samples, parts.spec.dataset().global_batch_size(),

@@ -249,15 +249,17 @@ absl::Status ViewEnded(const absl::Status& status) {
 }
 
 std::string TransportTo(const transport::Mesh& mesh, std::span<const int> ranks) {
-  int near = 0, others = 0;
+  int near = 0, others = 0, encrypted = 0;
   for (const int rank : ranks) {
     if (rank == mesh.rank()) continue;
     ++others;
     if (mesh.SharesMemory(rank)) ++near;
+    if (mesh.Encrypts(rank)) ++encrypted;
   }
   if (near == others) return "shared memory";
-  if (near == 0) return "TCP";
-  return absl::StrCat("shared memory to ", near, " of ", others, " peers, TCP to the others");
+  const std::string tcp = encrypted == others - near ? "TCP with TLS" : "TCP";
+  if (near == 0) return tcp;
+  return absl::StrCat("shared memory to ", near, " of ", others, " peers, ", tcp, " to the others");
 }
 
 std::unique_ptr<Exchange> NewAllReduceExchange(const std::vector<std::size_t>& bucket_sizes,

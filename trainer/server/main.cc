@@ -34,7 +34,9 @@ using control::kBadInput;
 using control::kFailed;
 
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const control::Options& options,
-                                                                    const transport::Spin& spin) {
+                                                                    const transport::Spin& spin,
+                                                                    bool share_memory,
+                                                                    bool encrypted) {
   ASSIGN_OR_RETURN(std::string secret, control::ReadFile(options.secret_path));
   absl::StripAsciiWhitespace(&secret);
   transport::Options mine;
@@ -42,6 +44,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
+  mine.share_memory = share_memory;
+  mine.encrypted = encrypted;
   return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
 }
 
@@ -58,6 +62,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   if (!executors.ok()) Fail(kBadInput, executors.status());
   const absl::StatusOr<transport::Spin> spin = transport::SpinOfJob();
   if (!spin.ok()) Fail(kBadInput, spin.status());
+  const absl::StatusOr<bool> share_memory = transport::ShareMemoryOfJob();
+  if (!share_memory.ok()) Fail(kBadInput, share_memory.status());
   const auto failpoint = control::FailpointOf(options);
   if (!failpoint.ok()) Fail(kBadInput, failpoint.status());
   control::Failpoints failpoints(*failpoint, control::DeedOf(*failpoint));
@@ -67,7 +73,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const contro
   if (!identity.ok()) Fail(kBadInput, identity.status());
   metrics::Registry registry;
   telemetry::ProcessMetrics process(registry);
-  auto transport = OpenTransport(options, *spin);
+  auto transport = OpenTransport(options, *spin, *share_memory, control::Encrypts(*spec));
   if (!transport.ok()) Fail(kFailed, transport.status());
 
   const auto storage =

@@ -285,6 +285,22 @@ TEST(Handshake, HelloSaysWhetherItsLinkIsEncrypted) {
   }
 }
 
+TEST(EncryptedHandshake, MembersThatAreToldNotToShareMemoryEncryptOnOneMachineToo) {
+  Options options;
+  options.encrypted = true;
+  options.share_memory = *ParseShareMemory("0");
+  Members members(Kind::kMixed, 2, options);
+  const auto meshes = members.OpenAll(1);
+  EXPECT_FALSE(meshes[0]->SharesMemory(1));
+  EXPECT_TRUE(meshes[0]->Encrypts(1));
+  EXPECT_TRUE(*ParseShareMemory(""));
+  for (const char* bad : {"1", "no", " ", "00"}) {
+    const absl::Status status = ParseShareMemory(bad).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(status.message(), HasSubstr("STARLING_SHARED_MEMORY")) << bad;
+  }
+}
+
 // --- The stream.
 
 struct StreamPair {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "trainer/transport/mixed_transport.h"
 
+#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -54,6 +55,7 @@ class MixedConnector final : public Connector {
 
 absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address& address,
                                                               Options options) {
+  if (!options.share_memory) return OpenTcpTransport(address, std::move(options));
   RETURN_IF_ERROR(CheckOptions(options));
   std::vector<net::FileDescriptor> listeners(1);
   ASSIGN_OR_RETURN(listeners[0], net::Listen(address));
@@ -70,6 +72,19 @@ absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address
       MakeTcpConnector(net::Address{bound.host, 0}, options.encrypted), options);
   return std::make_unique<StreamTransport>(std::move(listeners), shown, std::move(connector),
                                            std::move(options));
+}
+
+absl::StatusOr<bool> ParseShareMemory(std::string_view text) {
+  if (text.empty()) return true;
+  if (text == "0") return false;
+  return absl::InvalidArgumentError(
+      absl::StrCat("STARLING_SHARED_MEMORY is \"", std::string(text),
+                   "\"; it must be 0 (no shared memory), or not be there"));
+}
+
+absl::StatusOr<bool> ShareMemoryOfJob() {
+  const char* const text = std::getenv("STARLING_SHARED_MEMORY");
+  return ParseShareMemory(text == nullptr ? "" : text);
 }
 
 }  // namespace starling::transport

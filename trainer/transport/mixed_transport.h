@@ -8,6 +8,7 @@
 #pragma once
 
 #include <memory>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "common/net/address.h"
@@ -18,5 +19,11 @@ namespace starling::transport {
 // As OpenTcpTransport; without the second listener (somebody has its name) only a little slower.
 absl::StatusOr<std::unique_ptr<Transport>> OpenMixedTransport(const net::Address& address,
                                                               Options options);
+
+// Options::share_memory of a job's member. `text` is STARLING_SHARED_MEMORY: 0 for false, else
+// empty. INVALID_ARGUMENT if it is neither.
+absl::StatusOr<bool> ParseShareMemory(std::string_view text);
+// Of this process's environment.
+absl::StatusOr<bool> ShareMemoryOfJob();
 
 }  // namespace starling::transport

@@ -51,6 +51,8 @@ struct Options {
   // Links that leave this machine are encrypted (TLS 1.3). Members that differ in it refuse each
   // other.
   bool encrypted = false;
+  // Where members can (mixed_transport.h); without it all links are TCP's.
+  bool share_memory = true;
 
   int max_half_open = 64;                                 // connections that proved nothing yet
   absl::Duration handshake_timeout = absl::Seconds(2);    // for them to do so

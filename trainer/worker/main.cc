@@ -46,12 +46,16 @@ namespace {
 // Members of one machine share memory where they can; for each pair that shows when they connect.
 absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Options& options,
                                                                     const std::string& secret,
-                                                                    const transport::Spin& spin) {
+                                                                    const transport::Spin& spin,
+                                                                    bool share_memory,
+                                                                    bool encrypted) {
   transport::Options mine;
   mine.member = NameOf(options.self());
   mine.job = options.job_uid;
   mine.secret = secret;
   mine.spin = spin;
+  mine.share_memory = share_memory;
+  mine.encrypted = encrypted;
   return transport::OpenMixedTransport({.host = options.address, .port = net::kDataPort}, mine);
 }
 
@@ -104,6 +108,8 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
   }
   const absl::StatusOr<transport::Spin> spin = transport::SpinOfJob();
   if (!spin.ok()) Fail(kBadInput, spin.status());
+  const absl::StatusOr<bool> share_memory = transport::ShareMemoryOfJob();
+  if (!share_memory.ok()) Fail(kBadInput, share_memory.status());
   absl::StatusOr<v1alpha1::TrainingJobSpec> spec = control::ReadSpec(options.spec_path);
   if (!spec.ok()) Fail(kBadInput, spec.status());
   // What takes long begins on other threads, beside all that follows.
@@ -131,7 +137,7 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Option
         intake.UpdateMetrics();
       });
   if (!endpoint.ok()) Fail(kFailed, endpoint.status());
-  auto transport = OpenTransport(options, *secret, *spin);
+  auto transport = OpenTransport(options, *secret, *spin, *share_memory, control::Encrypts(*spec));
   if (!transport.ok()) Fail(kFailed, transport.status());
   const absl::StatusOr<std::unique_ptr<workload::Workload>> workload = (*open)();
   // Data that lie elsewhere may be read by the next try.

@@ -121,6 +121,7 @@ absl::Status TrainingLoop::Do(const membership::Run& action) {
                             {"servers", view_.servers().size()},
                             {"rank", view_.RankOf(context_.config.self)},
                             {"sharesMemoryWith", context_.links.MembersNear()},
+                            {"encryptsTo", context_.links.MembersEncrypted()},
                             {"step", action.id.step},
                             {"settleOnly", action.settle_only}});
   if (context_.parts.on_view) context_.parts.on_view(action.id.view);

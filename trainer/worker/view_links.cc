@@ -88,6 +88,14 @@ int ViewLinks::MembersNear() const {
   return near;
 }
 
+int ViewLinks::MembersEncrypted() const {
+  int encrypted = 0;
+  for (int rank = 0; mesh_ != nullptr && rank < mesh_->size(); ++rank) {
+    if (mesh_->Encrypts(rank)) ++encrypted;
+  }
+  return encrypted;
+}
+
 std::vector<membership::MemberId> ViewLinks::Unreachable(const absl::Status& status) const {
   std::vector<membership::MemberId> members;
   for (int rank : transport::UnreachableRanks(status)) {

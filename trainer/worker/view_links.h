@@ -45,6 +45,8 @@ class ViewLinks {
 
   // How many other members of the present view share memory with this one.
   int MembersNear() const;
+  // To how many of them what this one sends is encrypted on its way.
+  int MembersEncrypted() const;
 
   // The members that `status`, of an Open or of the mesh, could not reach.
   std::vector<membership::MemberId> Unreachable(const absl::Status& status) const;
