@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // How fast the ranks of one machine sum up an array: a process a rank, as workers of a job are.
 //
-//   starling-allreduce-bench [--ranks N] [--transport auto|tcp] [--algorithm auto|naive|ring|
+//   starling-allreduce-bench [--ranks N] [--transport auto|tcp|tls] [--algorithm auto|naive|ring|
 //   halving-doubling|recursive-doubling|tree] [--bytes A,B,...] [--seconds S]
 //
 // Prints one JSON object for each size: rank 0's median time of a call, from a barrier to its
-// return. bench/allreduce.py runs it beside its peers.
+// return, and its mean processor time, barrier included. bench/allreduce.py runs it beside its
+// peers.
 #include "trainer/collectives/allreduce.h"
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <ctime>
 #include <memory>
 #include <optional>
 #include <string>
@@ -48,6 +50,13 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Of all threads of this process.
+double CpuSeconds() {
+  timespec time = {};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+}
+
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
   return values[values.size() / 2];
@@ -75,8 +84,9 @@ absl::StatusOr<std::unique_ptr<transport::Transport>> OpenTransport(const Settin
   transport::Options options = OptionsOf(MemberName(static_cast<std::size_t>(rank)), {});
   options.spin = Must(transport::SpinOfJob());
   const net::Address address{absl::StrCat("127.0.83.", rank + 1), 0};
-  return settings.transport == "tcp" ? transport::OpenTcpTransport(address, options)
-                                     : transport::OpenMixedTransport(address, options);
+  options.encrypted = settings.transport == "tls";
+  return settings.transport == "auto" ? transport::OpenMixedTransport(address, options)
+                                      : transport::OpenTcpTransport(address, options);
 }
 
 class Rank {
@@ -104,8 +114,10 @@ class Rank {
     for (int call = 0; call < kWarmUp; ++call) times.push_back(Timed(data));
     const int calls = CallsFor(times.back());
     times.clear();
+    const double before = CpuSeconds();
     for (int call = 0; call < calls; ++call) times.push_back(Timed(data));
-    if (mesh_->rank() == 0) Print(bytes, Median(std::move(times)));
+    const double cpu = (CpuSeconds() - before) / calls;
+    if (mesh_->rank() == 0) Print(bytes, Median(std::move(times)), cpu);
   }
 
  private:
@@ -136,16 +148,17 @@ class Rank {
 
   collectives::Communicator At(transport::Tag tag) { return {*mesh_, tag, Soon(), workspace_}; }
 
-  void Print(std::size_t bytes, double seconds) {
+  void Print(std::size_t bytes, double seconds, double cpu_seconds) {
     const Algorithm algorithm = selection_.Of(bytes);
     const bool shared = algorithm == Algorithm::kSharedMemory;
     std::printf(
         "{\"library\": \"Starling\", \"transport\": \"%s\", \"ranks\": %d, \"bytes\": %zu, "
-        "\"algorithm\": \"%s\", \"seconds\": %.9f}\n",
-        shared                         ? "shm"
-        : settings_.transport == "tcp" ? "tcp"
-                                       : "shm links",
-        settings_.ranks, bytes, std::string(collectives::NameOf(algorithm)).c_str(), seconds);
+        "\"algorithm\": \"%s\", \"seconds\": %.9f, \"cpuSeconds\": %.9f}\n",
+        shared                          ? "shm"
+        : settings_.transport == "auto" ? "shm links"
+                                        : settings_.transport.c_str(),
+        settings_.ranks, bytes, std::string(collectives::NameOf(algorithm)).c_str(), seconds,
+        cpu_seconds);
     std::fflush(stdout);
   }
 
@@ -181,7 +194,7 @@ absl::StatusOr<Settings> Parse(int argc, char** argv) {
           absl::SimpleAtoi(value, &settings.ranks) && settings.ranks >= 1 && settings.ranks <= 64;
     } else if (flag == "--transport") {
       settings.transport = value;
-      good = value == "auto" || value == "tcp";
+      good = value == "auto" || value == "tcp" || value == "tls";
     } else if (flag == "--algorithm") {
       const auto algorithm = ParseAlgorithm(value);
       if (!algorithm.ok()) return algorithm.status();

@@ -3,10 +3,12 @@
 """How fast processes of one machine sum up an array, beside Open MPI and gloo.
 
 usage: bench/allreduce.py [--json FILE] [--ranks N] [--bytes A,B,...] [--repeats N] [--realtime]
+                          [--side LIBRARY,TRANSPORT]...
 
 Product and peers take turns, --repeats times; of each the best repeat counts, a repeat being rank
 0's median time from a barrier to the end of a call. FILE gets a list of objects:
-library, transport, ranks, bytes, gigabytesPerSecond (bytes of the array / time / 1e9). What is not
+library, transport, ranks, bytes, gigabytesPerSecond (bytes of the array / time / 1e9), and of the
+product rank 0's cpuSeconds a call, which say what encryption costs on a busy machine too. What is not
 installed is left out, and named. The figures are those of a quiet machine only if it was one, which
 the head line tells; where it is not, --realtime lets whoever is measured go before all other
 processes (chrt; needs root) for these seconds.
@@ -65,6 +67,7 @@ SIDES = [
     ("Starling", "shm", starling),
     ("Open MPI", "shm", open_mpi),
     ("Starling", "tcp", lambda options: starling(options, "--transport", "tcp")),
+    ("Starling", "tls", lambda options: starling(options, "--transport", "tls")),
     ("Open MPI", "tcp", lambda options: open_mpi(
         options, "--mca", "pml", "ob1", "--mca", "btl", "tcp,self", "--mca", "btl_tcp_if_include",
         "lo")),
@@ -79,7 +82,7 @@ def free_port():
 
 
 def measure(command, options):
-    """Seconds by bytes."""
+    """Seconds, and seconds of rank 0's processor time if they are told, by bytes."""
     if options.realtime:
         command = ["chrt", "-f", "10", *command]
     environment = {**os.environ, "OMP_NUM_THREADS": "1",
@@ -92,16 +95,20 @@ def measure(command, options):
     for row in rows:
         if row.get("transport", "shm") == "shm links":
             sys.exit("the ranks of this machine share no memory; the program's log says why")
-    return {row["bytes"]: row["seconds"] for row in rows}
+    return {row["bytes"]: (row["seconds"], row.get("cpuSeconds")) for row in rows}
+
+
+def wanted(options, library, transport):
+    return not options.side or f"{library},{transport}" in options.side
 
 
 def take_turns(options):
-    """The best seconds by (library, transport, bytes)."""
-    best = {}
+    """The best seconds by (library, transport, bytes), and the least processor time."""
+    best, busy = {}, {}
     missing = set()
     for _ in range(options.repeats):
         for library, transport, command_of in SIDES:
-            if library in missing:
+            if library in missing or not wanted(options, library, transport):
                 continue
             try:
                 command = command_of(options)
@@ -109,13 +116,15 @@ def take_turns(options):
                 missing.add(library)
                 print(f"SKIPPED: {what} is not installed", file=sys.stderr)
                 continue
-            for size, seconds in measure(command, options).items():
+            for size, (seconds, cpu) in measure(command, options).items():
                 key = (library, transport, size)
                 best[key] = min(seconds, best.get(key, seconds))
-    return best
+                if cpu is not None:
+                    busy[key] = min(cpu, busy.get(key, cpu))
+    return best, busy
 
 
-def show(best, sizes):
+def show(best, busy, sizes):
     print("".join([f"{'GB/s':24}"] + [f"{size:>14}" for size in sizes] + ["  bytes"]))
     for library, transport, _ in SIDES:
         values = [best.get((library, transport, size)) for size in sizes]
@@ -130,6 +139,16 @@ def show(best, sizes):
             continue
         print(f"{'of ' + library + ', ' + transport:24}" +
               "".join(f"{b / a:13.1f}x" for a, b in zip(ours, theirs)))
+    for transport in ("tcp", "tls"):
+        cpu = [busy.get(("Starling", transport, size)) for size in sizes]
+        if all(cpu):
+            print(f"{'core s/GB, ' + transport:24}" +
+                  "".join(f"{a / size * 1e9:14.2f}" for a, size in zip(cpu, sizes)))
+    plain, encrypted = ([best.get(("Starling", transport, size)) for size in sizes]
+                        for transport in ("tcp", "tls"))
+    if all(plain + encrypted):
+        print(f"{'Starling, tls of tcp':24}" +
+              "".join(f"{a / b:13.2f}x" for a, b in zip(plain, encrypted)))
 
 
 def main():
@@ -142,17 +161,20 @@ def main():
                         default=[4 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20])
     parser.add_argument("--repeats", type=int, default=5, help="turns that each side has")
     parser.add_argument("--seconds", type=float, default=0.2, help="of calls a size and turn")
+    parser.add_argument("--side", action="append", choices=[f"{side[0]},{side[1]}" for side in SIDES],
+                        help="one of those that are measured, again for each; by default all")
     parser.add_argument("--realtime", action="store_true",
                         help="before all other processes of the machine")
     options = parser.parse_args()
     print(f"float32 allreduce of {options.ranks} processes, best of {options.repeats} turns")
     print(harness.describe_machine(harness.have_torch()), flush=True)
     with tempfile.TemporaryDirectory(prefix="starling-bench-") as options.folder:
-        best = take_turns(options)
-    show(best, options.bytes)
+        best, busy = take_turns(options)
+    show(best, busy, options.bytes)
     results = [{"library": library, "transport": transport, "ranks": options.ranks, "bytes": size,
-                "gigabytesPerSecond": round(size / seconds / 1e9, 3)}
-               for (library, transport, size), seconds in best.items()]
+                "gigabytesPerSecond": round(size / seconds / 1e9, 3),
+                **({"cpuSeconds": busy[key]} if key in busy else {})}
+               for key, seconds in best.items() for library, transport, size in [key]]
     if options.json:
         with open(options.json, "w", encoding="utf-8") as file:
             json.dump(results, file, indent=1)
