@@ -37,7 +37,7 @@ endfunction()
 
 # What reads what comes from outside: `make asan` builds the tests of these, and `make test` runs them
 # under AddressSanitizer too. `make prove` has all folders.
-set(STARLING_HOSTILE_INPUT api_rest api_spec api_yaml common_http common_json common_net common_storage
+set(STARLING_HOSTILE_INPUT api_rest api_spec api_yaml common_http common_json common_net common_storage common_tls
     trainer_checkpoint trainer_data trainer_image trainer_transport)
 add_custom_target(hostile_input_tests)
 
